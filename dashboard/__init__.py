@@ -1,1 +1,1 @@
-"""The hub: the live picture of a fleet, its history, and what acts on it."""
+"""The hub: the live picture of a fleet, its history, and actions on it."""

@@ -1,4 +1,4 @@
-"""Tells browsers, and the owners of tasks, of commands, alerts and leases as they change."""
+"""Announcements of changed commands, alerts and leases to browsers and to the owners of tasks."""
 
 import time
 
@@ -44,7 +44,7 @@ class Announcements:
                             lambda visible: command_view(record, visible.reads))
 
     def _owner(self, event: CommandChanged) -> None:
-        """Once the node has taken it, and not of what came to nothing."""
+        """Notify the owner once the node has accepted the command, and not if it has no effect."""
         record = event.record
         if is_first_effect(record):
             self._mailer.send(record.owner, OwnerActionNotification(
@@ -73,14 +73,14 @@ class Announcements:
         self._live.announce("lease", event.node_id, event.lease.claim.id, shape)
 
     def _claim(self, event: ClaimChanged) -> None:
-        claim, said, service = event.claim, event.said, self._pool.service
+        claim, entry, service = event.claim, event.said, self._pool.service
         hosts = {node.id: node.host for node in service.nodes}
 
         def shape(visible: VisibleFleet) -> ClaimChangeView | None:
             if not self._pool.seen([claim], visible, visible.reads.own):
                 return None
-            return ClaimChangeView(claim.id, None if said is None else claim_view(
-                claim, said, hosts, claim.id in service.claims, service.bookings.kept(claim.id),
+            return ClaimChangeView(claim.id, None if entry is None else claim_view(
+                claim, entry, hosts, claim.id in service.claims, service.bookings.kept(claim.id),
                 service.team_of.get(claim.owner)))
 
         self._live.announce("claim", None, claim.id, shape)

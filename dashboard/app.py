@@ -1,4 +1,4 @@
-"""Puts the hub together: the fleet in the middle, the edges around it. No logic of its own."""
+"""Composition of the hub: the fleet in the middle, the edges around it. It has no other logic."""
 
 import logging
 import sys
@@ -25,7 +25,7 @@ from .access.gate import (
     AccessGate,
     CookieNames,
     RequestAuthenticator,
-    add_second_look,
+    add_second_check,
     policy,
 )
 from .access.oidc.setup import add_sign_ins
@@ -153,12 +153,12 @@ SWITCH_S = 0.001
 DAY_S = 86_400.0
 VIEWER_BYTES = 4_096
 HOLDS = "holds"  # topic of the bus
-# Its own Beat is what tells that an agent lives; this is for the library at its end.
+# An agent is known to live by its own Beat; these are only for the library at its end.
 AGENT_PING_S, AGENT_STALL_S = 25.0, 60.0
 
 
 class Hub:
-    """All parts of one running hub."""
+    """A running hub with all its parts."""
 
     def __init__(self, settings: HubSettings, state: HubState, port: int,
                  signer: SignerClient | None = None) -> None:
@@ -183,8 +183,8 @@ class Hub:
         copy = None if settings.audit_copy is None else AuditCopy(settings.audit_copy, state.audit)
         self.audit = AuditRecorder(state.audit, copy, self.events)
         self.access = AccessServices(state, PasswordService(), self.audit, self.events)
-        self.access.admin.keep_file_token(token_in(settings.data / "api.token"))
-        self.anchors = AuditHeadExchange(self.audit, self._tell_all)
+        self.access.admin.sync_file_token(token_in(settings.data / "api.token"))
+        self.anchors = AuditHeadExchange(self.audit, self._send_to_all)
         self.keeps = OwnerKeepService(state.standing, self.audit, self.machine.fleet,
                                       self.visible_fleets)
         self.addresses = OwnerAddresses(state.standing, self.audit)
@@ -214,7 +214,7 @@ class Hub:
         self._build_ladders()
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
-        # Whatever the environment says: a debugger in a browser is a shell for whoever finds it.
+        # Whatever the environment says: a debugger in a browser is a shell for anyone who finds it.
         self.server.config.update(DEBUG=False, TESTING=False)
         self.socketio = BoundedSocketIO()
         self.heartbeat = Heartbeat(state, self.machine, self.socketio, self.alerts, self.commander,
@@ -222,7 +222,7 @@ class Hub:
         self._build()
 
     def _build_actions(self) -> None:
-        """What people do, and all that may speak against it."""
+        """Build the actions of people, and the guards that may refuse them."""
         state, machine, accounts = self.state, self.machine, self.access.accounts
         self.commander = Commander(state.commands, self.audit, self.signer, machine.fence, self,
                                    self.events)
@@ -239,7 +239,7 @@ class Hub:
                                      self.settings.slurm_nodes)
 
     def _build_rules(self) -> None:
-        """Rules, their alerts and rehearsals."""
+        """Build the rules, their alerts and rehearsals."""
         state, settings, fleet = self.state, self.settings, self.machine.fleet
         store = state.alerts
         self.receivers = ReceiverDirectory(state.notifications)
@@ -255,9 +255,9 @@ class Hub:
         self.silences = SilenceService(store, self.audit, fleet, rules)
         self.alert_queries = AlertQueries(self.alerts, rules, store, fleet)
         self.rehearsals = RehearsalService(store, self.audit, fleet, history, self.nodes.members,
-                                           self.access.accounts.behind)
+                                           self.access.accounts.person_behind)
         self.rule_admin = RuleAdmin(
-            rules, store, self.audit, self.access.accounts.behind, self.rehearsals.of_rule,
+            rules, store, self.audit, self.access.accounts.person_behind, self.rehearsals.of_rule,
             self.actions.second_person, settings.rule_proof_h * 3_600.0)
 
     def _build_quotas(self) -> None:
@@ -282,7 +282,7 @@ class Hub:
                                        self.pool, self.state)
 
     def _build_ladders(self) -> None:
-        """What acts by itself, and all that holds it."""
+        """Build the automation, and everything that can hold it back."""
         state, machine = self.state, self.machine
         hub_holds = HubHolds(self.keeps, self.holds, self.maintenance)
         rules = RuleIntentSource(self.alerts, self.silences, self.brakes, hub_holds)
@@ -303,7 +303,7 @@ class Hub:
         self.events.listen(AlertChanged, lambda event: self.notifications.take(event.alert))
 
     def _epoch(self) -> int:
-        """One more than ever before: a restored state.db does not know of all of them."""
+        """Return a new epoch above all earlier ones: a restored state.db does not know them all."""
         epoch = max(self.state.next_epoch(), self.signer.epoch + 1)
         self.state.put("epoch", str(epoch))
         return self.signer.raise_epoch(epoch)
@@ -316,7 +316,7 @@ class Hub:
         self.sites = SitesService(self.settings, self.submit)
 
     def _build(self) -> None:
-        add_second_look(self.server)
+        add_second_check(self.server)
         add_once(self.server, lambda: asker().credential)
         add_sign_ins(self.server, self.auth, self.access, self.settings, self.state.oidc,
                      self.audit, lambda: self.site.url)
@@ -347,7 +347,7 @@ class Hub:
         Announcements(self.events, self.live, self.notifier, self.alert_queries, self.silences,
                       self.alert_details, self.pool_queries, self.machine)
         check_coverage(self.server, self.socketio.server.handlers, pages)
-        # Dash's answer to a script that it does not have would be a 500.
+        # Dash would answer a request for an unknown script with a 500.
         self.server.register_error_handler(DependencyException, lambda _: NotFound())
         self.wsgi = AccessGate(self.server.wsgi_app, self.auth, self.server.url_map,
                                lambda: self.site,
@@ -390,7 +390,7 @@ class Hub:
                          self.audit, self.settings.advice_least_h, self.qos),
         )
 
-    def _tell_all(self, message: FromHub) -> None:
+    def _send_to_all(self, message: FromHub) -> None:
         self.state.confirm()
         for at in self.machine.link_of.values():
             self.agents.tell(at, message)
@@ -414,7 +414,7 @@ class Hub:
             case CloseLink():
                 self.agents.close(effect.link, effect.reason)
             case NodeReport():
-                self.guard.call(self._heard, effect)
+                self.guard.call(self._receive_report, effect)
             case NodeJoined():
                 self.guard.call(self.anchors.joined,
                                 self.machine.fleet.nodes[effect.node_id].hello)
@@ -426,7 +426,7 @@ class Hub:
             case LogMessage():
                 log.info("%s %s", effect.what.replace(" ", "_"), fields(effect.fields))
 
-    def _heard(self, effect: NodeReport) -> None:
+    def _receive_report(self, effect: NodeReport) -> None:
         match effect.message:
             case Preview():
                 self.preview_requester.preview_received(effect.node_id, effect.message)
@@ -463,11 +463,11 @@ class Hub:
             Loop("signer", self.signer.step, CHECK_EVERY_S, is_vital=True),
             Loop("holds", self.holds.step, TICK_S, self.holds.wake, is_vital=True),
             Loop("audit heads", self.anchors.step, TICK_S, is_vital=True),
-            # What `gpudeck user` and its like have recorded goes into the copy, too.
-            Loop("audit copy", lambda _now, _mono: self.audit.copy_or_say(), TICK_S,
+            # Records of `gpudeck user` and other commands go into the copy, too.
+            Loop("audit copy", lambda _now, _mono: self.audit.copy_or_log(), TICK_S,
                  is_vital=True),
             maintenance_of(self.history), *self.sites.loops, self.jobs.loop,
-            *(each.loop for each in (self.archive, self.mirror) if each is not None),
+            *(outlet.loop for outlet in (self.archive, self.mirror) if outlet is not None),
             Loop("idle history", self.idle_history.step, IDLE_LOOK_S, self.idle_history.wake),
             Loop("alerts", self.alerts.step, EVERY_S),
             Loop("ladders", self.ladders.step, TICK_S),
@@ -495,6 +495,6 @@ class Hub:
 def _allowances(settings: HubSettings) -> dict[str, ConnectionLimits]:
     stall_s = float(settings.viewer_stall_s)
     viewer = ConnectionLimits(VIEWER_BYTES, 20, 100, stall_s / 3, stall_s)
-    # The agents' endpoint counts what an agent says; this bounds what never gets that far.
+    # The agents' endpoint limits messages of agents; this bounds what never gets that far.
     agent = ConnectionLimits(AGENT_BYTES, 2_000, 20_000, AGENT_PING_S, AGENT_STALL_S)
     return {"agent": agent, "person": viewer, "program": viewer}

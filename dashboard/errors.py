@@ -8,15 +8,16 @@ class InvalidChangeError(Exception):
 
 
 class NotFoundError(InvalidChangeError):
-    """There is none of that name."""
+    """The named object does not exist."""
 
 
 class AlreadyExistsError(InvalidChangeError):
-    """There is one of that name already."""
+    """An object with this name exists already."""
 
 
 class ArchiveAwayError(OSError):
-    """A file of history is elsewhere, and cannot be had now. That says nothing of the file."""
+    """A file of history is in the archive, which cannot be reached. That does not make the file
+    damaged."""
 
     def __init__(self, words: str) -> None:
         super().__init__(errno.EAGAIN, words)
@@ -26,7 +27,7 @@ class ArchiveAwayError(OSError):
 
 
 class ResultTooLargeError(Exception):
-    """The answer would be larger than anyone can read; says what to ask instead."""
+    """The answer would be too large to read; the message says what to ask instead."""
 
 
 class UnknownMetricError(Exception):
@@ -34,7 +35,7 @@ class UnknownMetricError(Exception):
 
 
 class RecoveringError(Exception):
-    """What is asked for is not known yet after a restart; `retry_s`: when to ask again."""
+    """The hub does not know the answer yet after a restart; `retry_s`: when to ask again."""
 
     def __init__(self, sentence: str, retry_s: float) -> None:
         super().__init__(sentence)
@@ -46,4 +47,4 @@ class SignerUnavailableError(Exception):
 
 
 class AuditWriteError(Exception):
-    """The Audit cannot be written, so what was to be recorded must not happen."""
+    """The audit log cannot be written, so the action to be recorded must not happen."""

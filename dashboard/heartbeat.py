@@ -1,4 +1,5 @@
-"""The hub's second: ticks of the fleet and of commands, and whether the hub keeps up."""
+"""The hub's tick of one second for the fleet and for commands; it also checks that the hub keeps
+up."""
 
 import logging
 import time
@@ -37,8 +38,8 @@ class Heartbeat:
         self._counters = counters
         self._submit = submit
         self._perform = perform
-        self._ticked_mono = self._counted_mono = time.monotonic()
-        self._counted: dict[str, int] = {}
+        self._ticked_mono = self._logged_mono = time.monotonic()
+        self._logged_counts: dict[str, int] = {}
         self._is_superseded = False
         self._state_away: str | None = None
 
@@ -47,19 +48,19 @@ class Heartbeat:
         return Loop("heartbeat", self.step, TICK_S, is_vital=True)
 
     def start(self) -> None:
-        self._ticked_mono = self._counted_mono = time.monotonic()
+        self._ticked_mono = self._logged_mono = time.monotonic()
 
     def step(self, now: float, mono: float) -> None:
         gap_s = mono - self._ticked_mono
         self._ticked_mono = mono
-        if gap_s > 5 * TICK_S:  # it was we who paused, not everybody else
+        if gap_s > 5 * TICK_S:  # we paused, and not everybody else
             self._socketio.engine.forgive(gap_s)
             self._alerts.forgive(mono)
         self._submit(Tick())
         note_idle(self._fleet_state.fleet, mono)
         self._commander.tick()
         try:
-            self._look_for_another_hub()
+            self._check_superseded()
             self._state_away = None
         except StateUnavailableError as error:
             self._state_away = str(error)
@@ -70,9 +71,9 @@ class Heartbeat:
 
     def _log_counts(self, mono: float) -> None:
         counts = self.counts()
-        if mono - self._counted_mono >= COUNTS_EVERY_S and counts != self._counted:
+        if mono - self._logged_mono >= COUNTS_EVERY_S and counts != self._logged_counts:
             log.info("counts %s", fields(counts))
-            self._counted, self._counted_mono = counts, mono
+            self._logged_counts, self._logged_mono = counts, mono
 
     def lag_s(self) -> float:
         return time.monotonic() - self._ticked_mono - TICK_S
@@ -90,13 +91,14 @@ class Heartbeat:
         return None
 
     def counts(self) -> dict[str, int]:
-        """What was refused, cut or lost so far."""
-        found = self._counters.counts | self._fleet_state.counts
+        """Return counts of what was refused, cut or lost so far."""
+        counts = self._counters.counts | self._fleet_state.counts
         left_out = self._alerts.alerts.left_out
-        return found | ({"alerts_left_out": left_out} if left_out else {})
+        return counts | ({"alerts_left_out": left_out} if left_out else {})
 
-    def _look_for_another_hub(self) -> None:
-        """The next start must be above what was seen, and people must be notified."""
+    def _check_superseded(self) -> None:
+        """Store an epoch above ours that agents have seen, so that the next start is above it, and
+        log whether another hub with this key has taken over."""
         fence, count = self._fleet_state.fence, len(self._fleet_state.link_of)
         if fence.seen > int(self._state.get("epoch") or 0):
             self._state.put("epoch", str(fence.seen))
@@ -108,9 +110,10 @@ class Heartbeat:
 
 
 def fields(values: dict[str, Any]) -> str:
-    return " ".join(f"{name}={_shown(value)}" for name, value in values.items())
+    return " ".join(f"{name}={_printable(value)}" for name, value in values.items())
 
 
-def _shown(value: Any) -> str:
-    """Text from nodes is hostile: no newline or control character reaches the log."""
+def _printable(value: Any) -> str:
+    """Format a value so that no newline or control character reaches the log: text from nodes may
+    be hostile."""
     return repr(value) if isinstance(value, str) else str(value)

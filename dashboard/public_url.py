@@ -1,4 +1,4 @@
-"""Under which names this hub answers, and whether what travels to it is enciphered."""
+"""Names under which this hub answers, and whether its connections are encrypted."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,11 +14,12 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 @dataclass(frozen=True, slots=True)
 class PublicOrigins:
-    """`Host` must be one of `origins` exactly: a page elsewhere that rebinds its own name to us
-    has another. Its value is the only Origin of a page that came by that name."""
+    """Accepted hosts and origins. `Host` must be one of the keys of `origins` exactly: a site that
+    rebinds its own name to our address sends another. The value is the only Origin of pages that
+    were loaded under that name."""
 
     origins: Mapping[str, str]
-    url: str  # what people are told
+    url: str  # shown to people
     is_secure: bool  # people reach it by https
 
     @classmethod
@@ -43,7 +44,8 @@ class PublicOrigins:
 
 
 def public_url(raw: str) -> str:
-    """As browsers write an origin: lower case, no port where it goes without saying, no path."""
+    """Return the URL as browsers write an origin: lower case, no default port, no path. Raises
+    ValueError."""
     parts = urlsplit(raw)
     if parts.scheme not in DEFAULT_PORTS or not parts.hostname or parts.username is not None or (
             parts.path.strip("/") or parts.query or parts.fragment):
@@ -55,5 +57,5 @@ def public_url(raw: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Raises ValueError where it is neither an address nor localhost."""
+    """Tell whether a host is a loopback; raise ValueError if it is no address and not localhost."""
     return host == "localhost" or ip_address(host).is_loopback

@@ -1,5 +1,5 @@
-"""Runs one hub in this process until it is told to stop. Dash is imported late: a wrong flag need
-not wait for it."""
+"""Running of one hub in this process until it is told to stop. Dash is imported late, so that the
+message about a wrong flag does not wait for it."""
 
 import json
 import logging
@@ -34,7 +34,7 @@ from .web.tls_policy import CertificateReloader, check_bind, server_context, tak
 if TYPE_CHECKING:
     from .app import Hub
 
-    Beside = Callable[[Hub, Path], "list[gevent.Greenlet[..., Any]]"]
+    ExtraGreenlets = Callable[[Hub, Path], "list[gevent.Greenlet[..., Any]]"]
 
 log = logging.getLogger("gpudeck.cli")
 
@@ -42,16 +42,17 @@ STOP_WITHIN_S = 2.5
 BACKLOG = 1_024
 CERTIFICATE_EVERY_S = 10.0
 ALIVE_EVERY_S = 5.0
-JOURNALED = 1  # file descriptor of what is printed
+JOURNALED = 1  # file descriptor of stdout
 
 
-def serve(settings: HubSettings, beside: "Beside | None" = None) -> int:
-    """`beside`: what else runs in this process, as the demo's."""
+def serve(settings: HubSettings, start_extra: "ExtraGreenlets | None" = None) -> int:
+    """Run the hub until it is told to stop. `start_extra` starts what else runs in this process,
+    for example the demo's history maker."""
     if os.environ.get("FLASK_DEBUG", "0").lower() not in ("", "0", "false", "no"):
         raise CommandError("FLASK_DEBUG is set, and a hub never runs with a debugger; unset it",
                            ExitCode.USAGE)
     _set_up_log()
-    service = ServiceNotifier()  # before there are children, which must not speak for it
+    service = ServiceNotifier()  # before there are children, which must not notify in its place
     check_bind(settings)
     tls = server_context(settings)
     open_folder(settings.data)
@@ -61,27 +62,27 @@ def serve(settings: HubSettings, beside: "Beside | None" = None) -> int:
             keep_location(settings.data, StateLocation(settings.state, settings.state_password))
         listener = listen(settings.bind)
         try:
-            opened = _opened(settings, listener, tls, service)
+            state_and_signer = _open_state(settings, listener, tls, service)
         except BaseException:
             listener.close()
             raise
-        if opened is None:
+        if state_and_signer is None:
             return ExitCode.OK
-        state, signer = opened
+        state, signer = state_and_signer
         _raise_file_limit()
         with errors_explained(settings.data):
-            return _serve(settings, state, listener, tls, beside, signer, service)
+            return _serve(settings, state, listener, tls, start_extra, signer, service)
     finally:
         lock.close()
 
 
-def _opened(settings: HubSettings, listener: Any, tls: SSLContext | None,
-            service: ServiceNotifier) -> tuple[HubState, SignerClient] | None:
-    """None: a standby was told to stop before it became active."""
+def _open_state(settings: HubSettings, listener: Any, tls: SSLContext | None,
+                service: ServiceNotifier) -> tuple[HubState, SignerClient] | None:
+    """Return state and signer; None: a standby was told to stop before it became active."""
     if not settings.standby:
-        # The signer starts while Dash takes its half a second, for which no wrong flag need wait.
+        # The signer starts while Dash is imported, which takes half a second.
         return HubState.open(settings.data, is_hub=True), start_signer(settings)
-    from .standby import Standby  # with all of the hub, so that it then starts at once
+    from .standby import Standby  # imports the whole hub, so that it can start at once later
 
     standby = Standby(settings, listener, tls, service)
     state = standby.wait()
@@ -91,21 +92,21 @@ def _opened(settings: HubSettings, listener: Any, tls: SSLContext | None,
 def _watch_certificate(reloader: CertificateReloader) -> None:
     while True:
         gevent.sleep(CERTIFICATE_EVERY_S)
-        said = reloader.look()
-        if said is not None:
-            log.warning("%s", said)
+        warning = reloader.look()
+        if warning is not None:
+            log.warning("%s", warning)
 
 
-def way_in(url: str, state: HubState, data: Path, is_public: bool) -> tuple[str, str]:
-    """The link to show at the start, and the sentence with it. `is_public`: others read what is
-    printed, so no link that makes an admin may be in it."""
-    opens = f"{url}/sign-in"
+def sign_in_link(url: str, state: HubState, data: Path, is_public: bool) -> tuple[str, str]:
+    """Return the link to show at the start, and a sentence with it. `is_public`: others can read
+    the output, so it must not have a link that makes an admin."""
+    link = f"{url}/sign-in"
     if state.accounts.users():
-        return opens, f"Sign in: {opens}"
+        return link, f"Sign in: {link}"
     if is_public:
-        return opens, f"There is no admin yet. As {getuser()}, run: gpudeck link --data {data}"
-    opens += f"?code={state.accounts.add_code(None, time.time())}"
-    return opens, f"Become the first admin, within ten minutes: {opens}"
+        return link, f"There is no admin yet. As {getuser()}, run: gpudeck link --data {data}"
+    link += f"?code={state.accounts.add_code(None, time.time())}"
+    return link, f"Become the first admin, within ten minutes: {link}"
 
 
 def listen(bind: tuple[str, int]) -> Any:
@@ -125,7 +126,8 @@ def listen(bind: tuple[str, int]) -> Any:
 
 
 def _serve(settings: HubSettings, state: HubState, listener: Any, tls: SSLContext | None,
-           beside: "Beside | None", signer: SignerClient, service: ServiceNotifier) -> int:
+           start_extra: "ExtraGreenlets | None", signer: SignerClient, service: ServiceNotifier
+           ) -> int:
     from .app import Hub
 
     port: int = listener.getsockname()[1]
@@ -136,10 +138,10 @@ def _serve(settings: HubSettings, state: HubState, listener: Any, tls: SSLContex
         gevent.signal_handler(number, stopping.set)
     greenlets = running.start()
     for greenlet in greenlets:
-        # None of them ends by itself: a hub without its clock or its disk must not look alive.
+        # None of them ends normally: a hub without its clock or its disk must not look alive.
         greenlet.link_exception(lambda _: stopping.set())
     extra = Runner([Loop("heap", return_free_memory, TRIM_EVERY_S)], state.confirm).start()
-    extra += [] if beside is None else beside(running, settings.data)
+    extra += [] if start_extra is None else start_extra(running, settings.data)
     if tls is not None:
         extra.append(gevent.spawn(_watch_certificate, CertificateReloader(settings, tls)))
     server.start()
@@ -160,15 +162,16 @@ def _serve(settings: HubSettings, state: HubState, listener: Any, tls: SSLContex
 def _announce(settings: HubSettings, state: HubState, url: str, hub_key: str) -> None:
     for name, value in (("url", url), ("hub_key", hub_key), ("cluster", settings.cluster)):
         state.put(name, value)
-    opens, sentence = way_in(url, state, settings.data, is_journal(JOURNALED, os.environ))
+    link, sentence = sign_in_link(url, state, settings.data, is_journal(JOURNALED, os.environ))
     write_private(settings.data / "hub.json", json.dumps(
-        {"url": url, "sign_in_url": opens, "pid": os.getpid()}) + "\n")
+        {"url": url, "sign_in_url": link, "pid": os.getpid()}) + "\n")
     print(f"gpudeck hub on {url}\n{sentence}", flush=True)
     log.info("ready url=%s epoch=%s pid=%d", url, state.get("epoch"), os.getpid())
 
 
 def stop(running: "Hub", server: HttpServer, greenlets: "list[gevent.Greenlet[..., Any]]") -> None:
-    """New ones are turned away, viewers are told, what came is on disk; within three seconds."""
+    """Stop within three seconds: refuse new connections, notify viewers, write what has arrived to
+    disk."""
     server.stop_accepting()
     running.live.viewers.end_all("the hub is shutting down")
     running.recorder.stop()
@@ -188,9 +191,10 @@ def stop(running: "Hub", server: HttpServer, greenlets: "list[gevent.Greenlet[..
 
 
 def _raise_file_limit() -> None:
-    """One descriptor per agent and viewer: the usual 1,024 is too few for a fleet."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    """Raise the limit of file descriptors to its maximum: agents and viewers need one each, and the
+    usual 1,024 are too few for a fleet."""
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
 
 def _set_up_log() -> None:

@@ -72,10 +72,10 @@ def mirror(raw: str) -> str:
 
 def archive(raw: str) -> str:
     parts = urlsplit(raw)
-    asked = parse_qs(parts.query, keep_blank_values=True)
-    endpoint = urlsplit(asked.get("endpoint", ["https://aws"])[-1])
+    query = parse_qs(parts.query, keep_blank_values=True)
+    endpoint = urlsplit(query.get("endpoint", ["https://aws"])[-1])
     if (parts.scheme != "s3" or not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,62}", parts.netloc)
-            or set(asked) - {"endpoint", "region"} or not endpoint.hostname
+            or set(query) - {"endpoint", "region"} or not endpoint.hostname
             or endpoint.scheme not in ("http", "https") or endpoint.username is not None):
         raise ValueError("s3://BUCKET/PREFIX is needed, with ?endpoint=https://HOST and "
                          "&region=NAME where it is not AWS's own; credentials come from "
@@ -87,24 +87,24 @@ SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 
 
 def views(raw: str) -> tuple[tuple[str, str], ...]:
-    """NAME=URL, with commas between them."""
-    found = dict(_named(raw, "NAME=https://HUB"))
-    return tuple((name, hub_url(url)) for name, url in found.items())
+    """Parse NAME=URL pairs, separated by commas."""
+    urls = dict(_named_values(raw, "NAME=https://HUB"))
+    return tuple((name, hub_url(url)) for name, url in urls.items())
 
 
 def view_files(raw: str) -> tuple[tuple[str, Path], ...]:
-    return tuple((name, folder(path)) for name, path in _named(raw, "NAME=FILE"))
+    return tuple((name, folder(path)) for name, path in _named_values(raw, "NAME=FILE"))
 
 
-def _named(raw: str, form: str) -> list[tuple[str, str]]:
-    pairs = [each.strip().partition("=") for each in raw.split(",") if each.strip()]
-    if wrong := next((name for name, mark, said in pairs
-                      if not mark or not said or not SITE_NAME.fullmatch(name)), None):
+def _named_values(raw: str, form: str) -> list[tuple[str, str]]:
+    pairs = [part.strip().partition("=") for part in raw.split(",") if part.strip()]
+    if wrong := next((name for name, mark, value in pairs
+                      if not mark or not value or not SITE_NAME.fullmatch(name)), None):
         raise ValueError(f"{wrong[:40]!r}: {form} is needed; a name has at most 32 letters, "
                          "digits, dots, hyphens and underscores")
     if len({name for name, _, _ in pairs}) < len(pairs):
         raise ValueError("a name stands there twice")
-    return [(name, said) for name, _, said in pairs]
+    return [(name, value) for name, _, value in pairs]
 
 
 def this_host() -> str:
@@ -290,9 +290,9 @@ class HubSettings:
 
 
 def hub_settings(argv: Sequence[str], env: Mapping[str, str]) -> HubSettings:
-    found = HubSettings(**load("hub", HUB, argv, env, "The server: pages, API, live socket."))
-    _check_views(found)
-    return found
+    settings = HubSettings(**load("hub", HUB, argv, env, "The server: pages, API, live socket."))
+    _check_views(settings)
+    return settings
 
 
 def _check_views(settings: HubSettings) -> None:

@@ -1,7 +1,7 @@
-"""A hub that waits until the one that uses the database is gone, and then takes its place.
+"""A hub that waits until the active hub of the database is gone, and then takes its place.
 
-Meanwhile it answers /healthz and /readyz and shows one page. It reads no state but what the active
-hub says of itself, and takes no agents, sign-ins or actions.
+Until then it answers /healthz and /readyz and shows one page. It reads no state except the active
+hub's entry about itself, and accepts no agents, sign-ins or actions.
 """
 
 import logging
@@ -21,7 +21,7 @@ from gpudeck.service.notify import ServiceNotifier
 
 from .actions.hub_key import KEY_FILE
 from .actions.signer_client import start_signer
-from .app import Hub  # noqa: F401  so that it is there when it is needed
+from .app import Hub  # noqa: F401  so that it is loaded when it is needed
 from .runtime.paced_log import LogPacer
 from .runtime.state_location import location, waiting_hold
 from .runtime.state_store import ActiveHub, StateUnavailableError
@@ -32,13 +32,13 @@ from .web.http_server import HttpServer, ServerCounters
 from .web.tls_policy import takes
 
 if TYPE_CHECKING:
-    from .runtime.postgres_hold import HubHold  # the driver is of an extra
+    from .runtime.postgres_hold import HubHold  # the driver comes with an extra
 
 log = logging.getLogger("gpudeck.standby")
 
 POLL_S = 0.5
 STOP_WITHIN_S = 0.2
-# By which an agent, or a person before a proxy, knows what answers.
+# The Server header shows an agent, or a person behind a proxy, that a standby answers.
 SERVER = "gpudeck-standby"
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Standby · gpudeck</title>
@@ -55,7 +55,7 @@ CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors
 
 
 class StandbyPage:
-    """What is answered meanwhile. A WSGI application."""
+    """WSGI application that answers while the hub is a standby."""
 
     def __init__(self) -> None:
         self.active = ActiveHub()
@@ -70,14 +70,14 @@ class StandbyPage:
         return [] if environ.get("REQUEST_METHOD") == "HEAD" else [body]
 
     def _answer(self, path: str) -> tuple[str, str, bytes]:
-        away, said = "503 Service Unavailable", f"standby of {self.active.named}"
+        away, words = "503 Service Unavailable", f"standby of {self.active.named}"
         if path == "/healthz":
             return "200 OK", "text/plain; charset=utf-8", b"ok\n"
         if path == "/readyz" or path.startswith("/socket.io"):
-            return away, "text/plain; charset=utf-8", f"{said}\n".encode()
+            return away, "text/plain; charset=utf-8", f"{words}\n".encode()
         if path.startswith("/api/"):
             problem = ProblemDetails("urn:gpudeck:problem:standby", "This hub is a standby", 503,
-                                     f"This hub is a {said}; ask the active hub.")
+                                     f"This hub is a {words}; ask the active hub.")
             return away, "application/problem+json", msgspec.json.encode(problem)
         return away, "text/html; charset=utf-8", PAGE.format(where=self._where()).encode()
 
@@ -91,22 +91,22 @@ class StandbyPage:
 class Standby:
     def __init__(self, settings: HubSettings, listener: Any, tls: SSLContext | None,
                  service: ServiceNotifier) -> None:
-        where = location(settings.data)
-        if where is None:
+        state_location = location(settings.data)
+        if state_location is None:
             raise CommandError("a standby needs its state in a database that both hubs use: "
                                "--state postgresql://USER@HOST/DATABASE", ExitCode.USAGE)
         self._settings, self._service = settings, service
-        self._hold: HubHold = waiting_hold(where)
+        self._hold: HubHold = waiting_hold(state_location)
         self._page = StandbyPage()
-        # Its own copy of the socket: who calls while the hub is put together waits there.
+        # A copy of the socket: connections that come while the hub starts wait in its backlog.
         self._server = HttpServer(listener.dup(), self._page, ServerCounters(), tls,
                                   takes(settings))
         self._pacer = LogPacer()
-        # The signer would make a key where there is none.
+        # Without a key file the signer would create a key.
         self.signer = start_signer(settings) if (settings.data / KEY_FILE).exists() else None
 
     def wait(self) -> HubState | None:
-        """Until there is no active hub any more. None: it was told to stop."""
+        """Wait until there is no active hub and return the state; None: it was told to stop."""
         stopping = Event()
         handlers = [gevent.signal_handler(number, stopping.set)
                     for number in (signal.SIGTERM, signal.SIGINT)]
@@ -130,7 +130,7 @@ class Standby:
             self.signer.close()
 
     def _takes(self, stopping: Event) -> bool:
-        """False: it was told to stop."""
+        """Wait for the hold and take it; False: it was told to stop."""
         if self.signer is not None:
             self.signer.wait()
         try:
@@ -138,7 +138,7 @@ class Standby:
                 return True
         except StateUnavailableError as error:
             raise CommandError(f"cannot use the state: {error}", ExitCode.CANNOT_START) from error
-        (self._settings.data / "hub.json").unlink(missing_ok=True)  # of an earlier run
+        (self._settings.data / "hub.json").unlink(missing_ok=True)  # left by an earlier run
         self._server.start()
         print(f"gpudeck hub on {':'.join(map(str, self._server.address[:2]))} is a standby of "
               f"{self._page.active.named}", flush=True)
@@ -155,7 +155,7 @@ class Standby:
         return False
 
     def _try_take(self) -> bool:
-        """The key is looked at before, and again when nobody can change it any more."""
+        """Try to take the hold. The key is checked before, and again once nobody can change it."""
         self._check_key()
         is_taken = _in_thread(self._hold.try_take)
         if is_taken:
@@ -190,16 +190,16 @@ class Standby:
 T = TypeVar("T")
 
 
-def _in_thread(what: Callable[[], T]) -> T:
-    """The page is answered meanwhile. gevent writes an exception that leaves a thread to stderr,
-    so it comes back as a value."""
-    def asked() -> T | StateUnavailableError:
+def _in_thread(work: Callable[[], T]) -> T:
+    """Call a function in a native thread, while the loop serves the page. gevent would write an
+    exception that leaves a thread to stderr, so it comes back as a value."""
+    def attempt() -> T | StateUnavailableError:
         try:
-            return what()
+            return work()
         except StateUnavailableError as error:
             return error
 
-    found = gevent.get_hub().threadpool.apply(asked)
-    if isinstance(found, StateUnavailableError):
-        raise found
-    return found
+    outcome = gevent.get_hub().threadpool.apply(attempt)
+    if isinstance(outcome, StateUnavailableError):
+        raise outcome
+    return outcome

@@ -1,4 +1,4 @@
-"""The hub's state: a store of each capability over one database."""
+"""The hub's state: a store for each capability over one database."""
 
 import contextlib
 import secrets
@@ -58,7 +58,7 @@ alter table sessions rename column user to user_name;
 alter table codes rename column user to user_name;
 alter table quota_groups rename column user to user_name;
 """
-# Step n leads from version n to n + 1. What was written once is never edited.
+# Step n leads from version n to n + 1. A step is never edited later.
 STEPS = (SCHEMA, ACCESS, NODES, AUDIT, ACTIONS, STANDING, ALERTS, MEMORY_SCHEMA, BACKTEST_SCHEMA,
          AUTOMATION, NOTIFICATIONS, QUOTAS, GROUPS_SCHEMA, MARKS_SCHEMA,
          USER_NAMES_SCHEMA, POOL, USES_SCHEMA, JOBS, OIDC_SCHEMA,
@@ -67,8 +67,8 @@ SCHEMA_VERSION = len(STEPS)
 
 
 class HubState:
-    """Used from the hub's thread alone, save for `save_nodes` and `note`, which open a connection
-    of their own."""
+    """Stores of all capabilities. Used only from the hub's thread, except `save_nodes` and `note`,
+    which open another connection."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
@@ -91,8 +91,8 @@ class HubState:
     @classmethod
     def open(cls, folder: Path, is_hub: bool = False, hold: "HubHold | None" = None
              ) -> "HubState":
-        """Of the hub in this folder; `is_hub`: by the hub itself; `hold`: of one that has waited
-        for it."""
+        """Open the state of the hub in this folder. `is_hub`: the hub itself opens it; `hold`: the
+        hold of a standby that has waited for it."""
         store = open_store(folder, is_hub, hold)
         epoch, _ = SigningLedger(folder).read()
         try:
@@ -107,8 +107,8 @@ class HubState:
             raise
 
     def confirm(self) -> None:
-        """Before anything is written or sent: that this hub still has its state. It ends if
-        another one has taken over."""
+        """Check, before anything is written or sent, that this hub still has its state. The process
+        ends if another hub has taken over."""
         self._store.confirm()
 
     def started(self) -> None:
@@ -125,19 +125,19 @@ class HubState:
         put(self._db, "meta", [(key, value)])
 
     def hub_id(self) -> str:
-        known = self.get("hub_id")
-        if known is None:
-            known = secrets.token_hex(8)
-            self.put("hub_id", known)
-        return known
+        hub_id = self.get("hub_id")
+        if hub_id is None:
+            hub_id = secrets.token_hex(8)
+            self.put("hub_id", hub_id)
+        return hub_id
 
-    def secret(self, what: str) -> bytes:
-        """A key of the hub's own; made at the first start."""
-        known = self.get(f"secret {what}")
-        if known is None:
-            known = secrets.token_hex(32)
-            self.put(f"secret {what}", known)
-        return bytes.fromhex(known)
+    def secret(self, name: str) -> bytes:
+        """Return a secret key of the hub by name; it is created at the first start."""
+        value = self.get(f"secret {name}")
+        if value is None:
+            value = secrets.token_hex(32)
+            self.put(f"secret {name}", value)
+        return bytes.fromhex(value)
 
     def next_epoch(self) -> int:
         epoch = int(self.get("epoch") or 0) + 1
@@ -147,25 +147,26 @@ class HubState:
     # -- people and programs
 
     def writes_elsewhere(self) -> int:
-        """Another number once somebody else has written: `gpudeck user`, a thread of ours."""
+        """Return a number that changes when another connection has written: `gpudeck user`, or a
+        thread of ours."""
         return self._store.writes_elsewhere()
 
     @contextlib.contextmanager
     def another_audit(self) -> Iterator[AuditStore]:
-        """Over a connection of its own, for a native thread."""
+        """Open the audit store over another connection, for a native thread."""
         with self._store.another() as db:
             yield AuditStore(db)
 
     @contextlib.contextmanager
     def another_jobs(self) -> Iterator[JobsStore]:
-        """As `another_audit`."""
+        """Open the jobs store over another connection, for a native thread."""
         with self._store.another() as db:
             yield JobsStore(db)
 
     def note(self, attempts: list[SignInRecord], sessions: dict[str, float],
              tokens: dict[str, float],
              records: Iterable[dict[str, Any]] = ()) -> None:
-        """In a native thread, as `save_nodes`."""
+        """Store sign-in attempts, last uses and audit records; runs in a native thread."""
         with self._store.another() as db:
             audit = AuditStore(db)
             with audit.together():
@@ -179,6 +180,6 @@ class HubState:
         return [row[0] for row in self._db.execute("select checkpoint from nodes")]
 
     def save_nodes(self, checkpoints: Iterable[tuple[str, bytes]]) -> None:
-        """On a connection of its own, because it runs in a native thread."""
+        """Store nodes' checkpoints over another connection, because it runs in a native thread."""
         with self._store.another() as db, together(db, reads=False):
             put(db, "nodes", checkpoints)

@@ -1,4 +1,4 @@
-"""History, its archive and the mirror of it, as the settings say."""
+"""Composition of history, its archive and its mirror by the settings."""
 
 import os
 from pathlib import Path
@@ -29,7 +29,8 @@ def open_history(settings: HubSettings) -> EmbeddedHistory:
 
 
 def _archive(settings: HubSettings, folder: Path) -> Archive:
-    """Once there is one, its index says where it is, whether the setting is still there or not."""
+    """Return the archive. Once there is one, its index says where it is, even if the setting has
+    been removed."""
     index = (ArchiveIndex.open_existing(folder) if settings.archive is None
              else ArchiveIndex(folder, settings.archive))
     if index is None:

@@ -1,5 +1,5 @@
-"""Networks that a setting names, and that are trusted to name the client's address: that of the
-proxies that were named alone."""
+"""Networks given by a setting, and proxies among them that are trusted to name the client's
+address."""
 
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
@@ -16,24 +16,24 @@ class NetworkSet:
 
     def hold(self, address: str) -> bool:
         try:
-            found = ip_address(address)
+            parsed = ip_address(address)
         except ValueError:
             return False
-        return any(found in network for network in self.networks)
+        return any(parsed in network for network in self.networks)
 
 
 class TrustedProxies(NetworkSet):
     __slots__ = ()
 
     def client(self, address: str, forwarded_for: str) -> str:
-        """Of `X-Forwarded-For` from the right, the first that is no proxy of ours: what stands
-        further left, the client may have written itself."""
+        """Return the first address in `X-Forwarded-For`, from the right, that is not a trusted
+        proxy: the client may have written everything further left itself."""
         for word in reversed([address, *forwarded_for.split(",")][1:]):
             if not self.hold(address):
                 break
-            given = word.strip()
+            hop = word.strip()
             try:
-                address = str(ip_address(given))
+                address = str(ip_address(hop))
             except ValueError:
                 break
         return address
@@ -52,7 +52,7 @@ def networks(raw: str) -> NetworkSet:
 
 
 def _read(raw: str) -> tuple[Network, ...]:
-    """Addresses and networks, with commas between them."""
+    """Parse addresses and networks, separated by commas. Raises ValueError."""
     try:
         return tuple(ip_network(word.strip()) for word in raw.split(",") if word.strip())
     except ValueError as error:
@@ -61,9 +61,9 @@ def _read(raw: str) -> tuple[Network, ...]:
 
 
 def neighbourhood(address: str) -> str:
-    """What counts as one address: of IPv6 a /64, of which anyone has 2^64."""
+    """Return the group that counts as one address: for IPv6 a /64, in which anyone has 2^64."""
     try:
-        found = ip_address(address)
+        parsed = ip_address(address)
     except ValueError:
         return address
-    return str(ip_network(f"{address}/64", strict=False)) if found.version == 6 else str(found)
+    return str(ip_network(f"{address}/64", strict=False)) if parsed.version == 6 else str(parsed)

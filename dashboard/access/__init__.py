@@ -1,1 +1,1 @@
-"""Who may do what: policy table, accounts, sessions, tokens, sign-in, the gate."""
+"""Authorization: policy table, accounts, sessions, tokens, sign-in, the gate."""

@@ -1,4 +1,4 @@
-"""What admins and people themselves change: users, passwords, API tokens."""
+"""Changes that admins and users make: users, passwords, API tokens."""
 
 import time
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ FILE_TOKEN = "tfile"
 
 @dataclass(frozen=True, slots=True)
 class AccountChange:
-    """Of a user; None: stays as it is."""
+    """A change to a user; a field that is None stays as it is."""
 
     role: Role | None = None
     groups: tuple[str, ...] | None = None
@@ -36,7 +36,7 @@ class AccountAdmin:
 
     def add_user(self, actor: Actor, name: str, role: Role, scope: Scope, password: str | None
                  ) -> tuple[User, str | None]:
-        """The user and, where there is no password yet, the code of a link to set one."""
+        """Add a user; return it and, if it has no password yet, the code of a link to set one."""
         verb, now = "POST /api/v1/users", time.time()
         target = AccessTarget(role=role, scope=scope)
         hashed = self._checked_hash(actor, verb, target, password)
@@ -47,21 +47,21 @@ class AccountAdmin:
             return None if hashed is not None else self.store.add_code(name, now)
 
         return user, self.accounts.change(actor, "user", "add",
-                                          {"person": name} | _granted(role, scope), add)
+                                          {"person": name} | _grant_detail(role, scope), add)
 
     def change_user(self, actor: Actor, name: str, change: AccountChange) -> User:
-        known = self.accounts.users.get(name)
-        scope = None if known is None else _changed(known.scope, change)
+        user = self.accounts.users.get(name)
+        scope = None if user is None else _changed_scope(user.scope, change)
         hashed = self._checked_hash(actor, "PATCH /api/v1/users/<name>",
                                     AccessTarget(name, change.role, scope), change.password)
         detail = {"person": name, "password": "new" if hashed is not None else None}
         return self.accounts.change(
-            actor, "user", "change", detail | _granted(change.role, scope),
+            actor, "user", "change", detail | _grant_detail(change.role, scope),
             lambda: self.store.change_user(name, change.role, scope, hashed))
 
     def _checked_hash(self, actor: Actor, verb: str, target: AccessTarget, password: str | None
                       ) -> str | None:
-        """Hashing takes a while, after which the actor must still be allowed to."""
+        """Hash the password. That takes a while, so permission is checked again afterwards."""
         self.accounts.check(actor, verb, target)
         if password is None:
             return None
@@ -70,8 +70,8 @@ class AccountAdmin:
         return hashed
 
     def reset_password(self, actor: Actor, name: str) -> str:
-        """The code of a link to set a new one. The old one goes: who signs in as somebody by a
-        link and leaves them their password would not be noticed."""
+        """Clear the password and return the code of a link to set a new one. Had the user kept the
+        old password, they would not notice that somebody else signed in by the link."""
         self.accounts.check(actor, "POST /api/v1/users/<name>/link", AccessTarget(name))
         if is_own(actor, name):
             raise InvalidChangeError("change your own password by giving a new one")
@@ -94,7 +94,7 @@ class AccountAdmin:
         self.accounts.check(actor, "POST /api/v1/tokens", AccessTarget(role=role, scope=scope))
         word, token = new_token(name, role, scope, actor.name, time.time(), expires_at)
         detail = {"token": token.id, "name": name, "expires_at": token.expires_at}
-        self.accounts.change(actor, "token", "add", detail | _granted(role, scope),
+        self.accounts.change(actor, "token", "add", detail | _grant_detail(role, scope),
                              lambda: self.store.add_token(token))
         return word, token
 
@@ -103,16 +103,17 @@ class AccountAdmin:
         self.accounts.change(actor, "token", "remove", {"token": token_id[:64]},
                              lambda: self.store.remove_token(token_id), takes_away=True)
 
-    def keep_file_token(self, word: str | None) -> None:
-        """`api.token`, which `demo` and `up` put here: an admin while the file is there."""
+    def sync_file_token(self, word: str | None) -> None:
+        """Store the token of the file `api.token`, which `demo` and `up` write: an admin's token
+        for as long as the file exists. `word` None: there is no such file."""
         now = time.time()
         if word is None:
             if any(token.id == FILE_TOKEN for token in self.accounts.tokens()):
                 self.store.remove_token(FILE_TOKEN)
         else:
-            _, made = new_token("api.token", Role.ADMIN, Scope((EVERYTHING,)), "this folder", now,
-                                now + 365 * 86_400)
-            self.store.add_token(replace(made, id=FILE_TOKEN, hash=digest(word)))
+            _, token = new_token("api.token", Role.ADMIN, Scope((EVERYTHING,)), "this folder", now,
+                                 now + 365 * 86_400)
+            self.store.add_token(replace(token, id=FILE_TOKEN, hash=digest(word)))
         self.accounts.reload()
 
     def sign_ins(self, actor: Actor) -> list[SignInRecord]:
@@ -120,13 +121,13 @@ class AccountAdmin:
         return self.sign_in_log.newest()
 
 
-def _granted(role: Role | None, scope: Scope | None) -> dict[str, Any]:
+def _grant_detail(role: Role | None, scope: Scope | None) -> dict[str, Any]:
     return {"role": None if role is None else role.value,
             "groups": None if scope is None else [*scope.groups],
             "unix_names": None if scope is None else [*scope.unix_names]}
 
 
-def _changed(scope: Scope, change: AccountChange) -> Scope | None:
+def _changed_scope(scope: Scope, change: AccountChange) -> Scope | None:
     if change.groups is None and change.unix_names is None:
         return None
     return Scope(scope.groups if change.groups is None else change.groups,

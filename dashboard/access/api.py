@@ -1,4 +1,5 @@
-"""REST of people and programs: parse, ask the service, answer. What is allowed, it decides."""
+"""REST routes of users and tokens: parse, call the service, answer. The service decides what is
+allowed."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from .policy import PEOPLE, PermissionReach, Role, Scope, name_flaw, scope_flaw
 from .requests import asker
 from .routes import Route, change, see
 from .services import AccessServices
-from .sign_in import give_cookies
+from .sign_in import set_cookies
 from .store import TOKEN_LASTS_MOST_S
 from .views import (
     CurrentActorView,
@@ -59,28 +60,28 @@ class AccountsApi:
     def users(self) -> UserList:
         return UserList([user_view(user) for user in self.access.accounts.users.values()])
 
-    def add_user(self, asked: NewUser) -> UserView:
-        scope = _scope(asked.groups, asked.unix_names)
-        _refuse(name_flaw(asked.name) or flaw(asked.password, asked.name))
-        user, code = self.access.admin.add_user(asker(), asked.name, Role(asked.role), scope,
-                                           asked.password)
-        shown = user_view(user)
-        shown.link = None if code is None else self._link(code)
-        return shown
+    def add_user(self, new_user: NewUser) -> UserView:
+        scope = _scope(new_user.groups, new_user.unix_names)
+        _check(name_flaw(new_user.name) or flaw(new_user.password, new_user.name))
+        user, code = self.access.admin.add_user(asker(), new_user.name, Role(new_user.role), scope,
+                                           new_user.password)
+        view = user_view(user)
+        view.link = None if code is None else self._link(code)
+        return view
 
-    def change_user(self, asked: UserChange, name: str) -> UserView:
-        _refuse(flaw(asked.password, name))
+    def change_user(self, patch: UserChange, name: str) -> UserView:
+        _check(flaw(patch.password, name))
         change = AccountChange(
-            None if asked.role is None else Role(asked.role),
-            None if asked.groups is None else tuple(asked.groups),
-            None if asked.unix_names is None else tuple(asked.unix_names), asked.password)
+            None if patch.role is None else Role(patch.role),
+            None if patch.groups is None else tuple(patch.groups),
+            None if patch.unix_names is None else tuple(patch.unix_names), patch.password)
         return user_view(self.access.admin.change_user(asker(), name, change))
 
     def reset_password(self, name: str) -> UserView:
         code = self.access.admin.reset_password(asker(), name)
-        shown = user_view(self.access.accounts.users[name])
-        shown.link = self._link(code)
-        return shown
+        view = user_view(self.access.accounts.users[name])
+        view.link = self._link(code)
+        return view
 
     def _link(self, code: str) -> str:
         return f"{self.url()}/sign-in?code={code}"
@@ -93,16 +94,16 @@ class AccountsApi:
     def tokens(self) -> TokenList:
         return TokenList([token_view(token) for token in self.access.accounts.tokens()])
 
-    def add_token(self, asked: NewToken) -> TokenView:
+    def add_token(self, new_token: NewToken) -> TokenView:
         now = time.time()
-        if not now < asked.expires_at <= now + TOKEN_LASTS_MOST_S:
+        if not now < new_token.expires_at <= now + TOKEN_LASTS_MOST_S:
             raise bad("expires_at is in UTC seconds, after now and within a year")
         word, token = self.access.admin.add_token(
-            asker(), asked.name, Role(asked.role), _scope(asked.groups, asked.unix_names),
-            asked.expires_at)
-        shown = token_view(token)
-        shown.secret = word
-        return shown
+            asker(), new_token.name, Role(new_token.role),
+            _scope(new_token.groups, new_token.unix_names), new_token.expires_at)
+        view = token_view(token)
+        view.secret = word
+        return view
 
     def remove_token(self, token_id: str) -> None:
         self.access.admin.remove_token(asker(), token_id)
@@ -120,26 +121,27 @@ class AccountsApi:
     def sign_out_everywhere(self) -> None:
         self.access.sessions.sign_out_everywhere(asker())
 
-    def fresh(self, asked: PasswordConfirmation) -> Response:
-        entered = self.access.credentials.step_up(asker(), asked.password,
+    def fresh(self, confirmation: PasswordConfirmation) -> Response:
+        sign_in = self.access.credentials.step_up(asker(), confirmation.password,
                                       SignInOrigin(request.environ["gpudeck.address"]))
-        found = answer(ReauthenticationView(entered.session.fresh_until))
-        give_cookies(found, self.auth, entered)
-        return found
+        response = answer(ReauthenticationView(sign_in.session.fresh_until))
+        set_cookies(response, self.auth, sign_in)
+        return response
 
     def sign_ins(self) -> SignInList:
-        return SignInList([SignInView(one.at, one.name, one.address, one.how, one.outcome)
-                           for one in self.access.admin.sign_ins(asker())])
+        return SignInList([
+            SignInView(record.at, record.name, record.address, record.how, record.outcome)
+            for record in self.access.admin.sign_ins(asker())])
 
 
-def _refuse(wrong: str | None) -> None:
-    if wrong is not None:
-        raise bad(wrong)
+def _check(problem: str | None) -> None:
+    if problem is not None:
+        raise bad(problem)
 
 
 def _scope(groups: list[str], unix_names: list[str]) -> Scope:
     scope = Scope.of(groups, unix_names)
-    _refuse(scope_flaw(scope))
+    _check(scope_flaw(scope))
     return scope
 
 

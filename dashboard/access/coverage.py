@@ -1,4 +1,4 @@
-"""Nothing can be asked of a hub that the access table has no row for: else it does not start."""
+"""Check that the access table has a row for every request; otherwise the hub does not start."""
 
 from importlib.metadata import entry_points
 from typing import Any
@@ -12,18 +12,18 @@ from .policy import unlisted
 
 
 def check_coverage(server: Flask, handlers: dict[str, dict[str, Any]], pages: Any) -> None:
-    """`handlers`: of Socket.IO, by namespace and event."""
+    """Raise RuntimeError if a verb has no row. `handlers`: Socket.IO's, by namespace and event."""
     # Dash takes over what `dash.callback` declared at its first request; ours must not be one.
     pages._setup_server()
     callbacks = guard_callbacks(server, pages.callback_map)
-    if without := unlisted([*verbs(server, handlers), *callbacks]):
-        raise RuntimeError(f"no row in dashboard/access/policy.py for {', '.join(without)}")
+    if unlisted_verbs := unlisted([*verbs(server, handlers), *callbacks]):
+        raise RuntimeError(f"no row in dashboard/access/policy.py for {', '.join(unlisted_verbs)}")
 
 
 def verbs(server: Flask, handlers: dict[str, dict[str, Any]]) -> set[str]:
-    """Every route, every Socket.IO event and every command."""
-    events = {f"{namespace} {event}" for namespace, named in handlers.items()
-              for event in named if event not in ("disconnect", "*")}
+    """Return every route, every Socket.IO event and every command, named as in the table."""
+    events = {f"{namespace} {event}" for namespace, event_handlers in handlers.items()
+              for event in event_handlers if event not in ("disconnect", "*")}
     commands = {f"gpudeck {entry.name}" for entry in entry_points(group=GROUP)
                 if entry.value.startswith("gpudeck.")}
     return verbs_in(server.url_map) | events | commands

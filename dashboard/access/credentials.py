@@ -1,4 +1,4 @@
-"""The ways in: password, one-time code, a proxy that vouches; and the password once more."""
+"""Sign-in by password, one-time code or trusted proxy, and confirmation of the password."""
 
 import hashlib
 import hmac
@@ -25,11 +25,11 @@ TYPED_CHARS = 64
 
 WRONG = "The name or the password is not right."
 USED = "This link has been used already, or is too old."
-OTHERWISE = "The passwords do not match."
+MISMATCH = "The passwords do not match."
 
 
 class SignInError(Exception):
-    """Not signed in; the message does not reveal which users exist."""
+    """Sign-in refused; the message does not reveal which users exist."""
 
     def __init__(self, status: HTTPStatus, sentence: str, retry_s: float = 0.0) -> None:
         super().__init__(sentence)
@@ -47,7 +47,7 @@ class SignInResult:
 
 @dataclass(frozen=True, slots=True)
 class SignInOrigin:
-    """From where somebody tries to come in."""
+    """Address and device of a sign-in attempt."""
 
     address: str
     device: str = ""
@@ -73,15 +73,15 @@ class CredentialService:
         device = self._device(origin.device, name)
         keys = ([self._lane("device", device)] if device is not None else
                 [self._lane("account", name), self._lane("address", neighbourhood(origin.address))])
-        if not self._fits(name, user, password, keys, origin, device is not None) or user is None:
+        if not self._verify(name, user, password, keys, origin, device is not None) or user is None:
             self._note(name, origin, "password", "refused")
             raise SignInError(HTTPStatus.UNAUTHORIZED, WRONG)
         return self._enter(user.name, "password", origin)
 
-    def _fits(self, name: str, user: User | None, password: str, keys: list[Key],
-              origin: SignInOrigin,
-              is_known: bool) -> bool:
-        """The guess is counted before it is evaluated, so that many at once are not one."""
+    def _verify(self, name: str, user: User | None, password: str, keys: list[Key],
+                origin: SignInOrigin, is_known: bool) -> bool:
+        """Tell whether the password is right. The guess is counted before it is evaluated, so that
+        many at once do not count as one."""
         wait_s = self._throttle.take(keys, time.monotonic())
         if wait_s > 0:
             self._note(name, origin, "password", "throttled")
@@ -89,12 +89,12 @@ class CredentialService:
                               f"{_minutes(wait_s)}, or use a device that has signed in before.",
                               wait_s)
         try:
-            held = None if user is None else user.password
-            fits = self._passwords.fits(password, held, is_known)
+            stored_hash = None if user is None else user.password
+            fits = self._passwords.fits(password, stored_hash, is_known)
         except PasswordQueueFullError:
             self._throttle.give_back(keys)
             raise _too_many() from None
-        # Changed or gone while we looked: then it was the wrong one.
+        # The password may have been changed or the user removed while it was checked.
         now = self._accounts.users.get(name)
         fits = fits and now is not None and user is not None and now.password == user.password
         if fits:
@@ -102,7 +102,7 @@ class CredentialService:
         return fits
 
     def step_up(self, actor: Actor, password: str, origin: SignInOrigin) -> SignInResult:
-        """The password once more: fresh for FRESH_S, under a new secret."""
+        """Confirm the password: the session is fresh for FRESH_S seconds, under a new secret."""
         user = self._accounts.users.get(actor.name)
         if user is None or user.password is None:
             raise SignInError(HTTPStatus.CONFLICT,
@@ -110,7 +110,7 @@ class CredentialService:
                               "if your site's sign-in let you in; else ask an admin for a link "
                               "to set one.")
         keys = [self._lane("device", actor.credential)]
-        if not self._fits(user.name, user, password, keys, origin, True):
+        if not self._verify(user.name, user, password, keys, origin, True):
             self._note(user.name, origin, "again", "refused")
             raise SignInError(HTTPStatus.FORBIDDEN, "That is not your password.")
         if not self._accounts.holds(actor.credential):
@@ -120,18 +120,20 @@ class CredentialService:
 
     # -- one-time codes
 
-    def look_at(self, code: str) -> User | None:
-        """Whom a code is for, without using it up. None: the future first admin."""
+    def user_of_code(self, code: str) -> User | None:
+        """Return the user a code is for, without using it up; None for the future first admin.
+
+        Raises SignInError where the code is unknown, used up or too old."""
         self._accounts.refresh()  # the link may be younger than the last refresh
-        found = self._store.code(code, time.time())
-        user = None if found is None or found.user is None else self._accounts.users.get(found.user)
-        if found is None or (found.user is not None and user is None) or (
-                found.user is None and self._accounts.users):
+        entry = self._store.code(code, time.time())
+        user = None if entry is None or entry.user is None else self._accounts.users.get(entry.user)
+        if entry is None or (entry.user is not None and user is None) or (
+                entry.user is None and self._accounts.users):
             raise SignInError(HTTPStatus.GONE, USED)
         return user
 
     def by_code(self, code: str, origin: SignInOrigin) -> SignInResult:
-        user = self.look_at(code)
+        user = self.user_of_code(code)
         self._use(code)
         assert user is not None, "the first admin has to choose a name"
         return self._enter(user.name, "link", origin)
@@ -140,12 +142,12 @@ class CredentialService:
         if self._store.use_code(code, time.time()) is None:
             raise SignInError(HTTPStatus.GONE, USED)
 
-    def first_admin(self, code: str, typed: str, password: str, again: str,
+    def first_admin(self, code: str, typed: str, password: str, repeated: str,
                     origin: SignInOrigin) -> SignInResult:
         name = typed.strip().casefold()
-        if self.look_at(code) is not None:
+        if self.user_of_code(code) is not None:
             raise SignInError(HTTPStatus.GONE, USED)
-        hashed = self._new_password(name, password, again)
+        hashed = self._new_password(name, password, repeated)
         self._use(code)
         user = User(name, Role.ADMIN, Scope((EVERYTHING,)), hashed, time.time())
         try:
@@ -156,12 +158,12 @@ class CredentialService:
         self._accounts.reload()
         return self._enter(name, "link", origin)
 
-    def set_password(self, code: str, password: str, again: str,
+    def set_password(self, code: str, password: str, repeated: str,
                      origin: SignInOrigin) -> SignInResult:
-        user = self.look_at(code)
+        user = self.user_of_code(code)
         if user is None:
             raise SignInError(HTTPStatus.GONE, USED)
-        hashed = self._new_password(user.name, password, again)
+        hashed = self._new_password(user.name, password, repeated)
         self._use(code)
         with self._change(user.name, "change", origin, {"password": "new"}):
             self._store.change_user(user.name, password=hashed)
@@ -170,16 +172,16 @@ class CredentialService:
 
     def _change(self, name: str, action: str, origin: SignInOrigin, detail: dict[str, Any]
                 ) -> AbstractContextManager[None]:
-        """Sign in by link: its holder counts as the person."""
+        """Record a change made by link in the audit log; its holder counts as the person."""
         return self._audit.change("user", {
             "actor": name, "actor_kind": "person", "address": origin.address, "action": action,
             "detail": {"person": name, "how": "link"} | detail})
 
-    def _new_password(self, name: str, password: str, again: str) -> str:
-        wrong = name_flaw(name) or flaw(password, name) or (
-            OTHERWISE if password[:MOST_LENGTH] != again[:MOST_LENGTH] else None)
-        if wrong is not None:
-            raise SignInError(HTTPStatus.UNPROCESSABLE_ENTITY, wrong)
+    def _new_password(self, name: str, password: str, repeated: str) -> str:
+        problem = name_flaw(name) or flaw(password, name) or (
+            MISMATCH if password[:MOST_LENGTH] != repeated[:MOST_LENGTH] else None)
+        if problem is not None:
+            raise SignInError(HTTPStatus.UNPROCESSABLE_ENTITY, problem)
         try:
             return self._passwords.hash(password)
         except PasswordQueueFullError:
@@ -187,7 +189,7 @@ class CredentialService:
 
     # -- a proxy
 
-    def vouched(self, typed: str, origin: SignInOrigin) -> SignInResult:
+    def by_proxy(self, typed: str, origin: SignInOrigin) -> SignInResult:
         name = typed.strip().casefold()[:TYPED_CHARS]
         if name not in self._accounts.users:
             self._note(name, origin, "proxy", "refused")
@@ -196,7 +198,7 @@ class CredentialService:
                               "known here. Ask an admin to add you.")
         return self._enter(name, "proxy", origin)
 
-    # -- all of them
+    # -- common to all ways
 
     def _enter(self, name: str, how: str, origin: SignInOrigin) -> SignInResult:
         word, session = self._sessions.begin(name, how, origin.address)
@@ -210,28 +212,28 @@ class CredentialService:
     # -- devices
 
     def _device_proof(self, name: str) -> str:
-        """For a cookie: this device has signed in as this user. It opens nothing; it only keeps
-        its owner's own share of guesses apart from everyone else's."""
+        """Return a cookie's proof that this device has signed in as this user. It grants no
+        access; it only counts its owner's guesses apart from everyone else's."""
         claim = f"{secrets.token_hex(8)}.{time.time() + DEVICE_LASTS_S:.0f}"
         return f"{claim}.{self._seal(name, claim)}"
 
     def _device(self, proof: str, name: str) -> str | None:
         claim, _, seal = proof.rpartition(".")
-        made, _, ends = claim.partition(".")
+        device_id, _, ends = claim.partition(".")
         if not hmac.compare_digest(seal.encode(), self._seal(name, claim).encode()):
             return None
-        return made if time.time() < float(ends) else None
+        return device_id if time.time() < float(ends) else None
 
     def _seal(self, name: str, claim: str) -> str:
         return hmac.digest(self._key, f"device {name} {claim}".encode(), "sha256").hex()
 
     def form_token(self, word: str) -> str:
-        """What a form must carry beside the cookie that holds `word`."""
+        """Return the token a form must carry in addition to the cookie that holds `word`."""
         return hmac.digest(self._key, f"form {word}".encode(), "sha256").hex()
 
     def _lane(self, lane: str, name: str) -> Key:
-        found = hashlib.blake2b(f"{lane} {name}".encode(), key=self._key, digest_size=8).digest()
-        return lane, int.from_bytes(found) % KEYS  # type: ignore[return-value]
+        hashed = hashlib.blake2b(f"{lane} {name}".encode(), key=self._key, digest_size=8).digest()
+        return lane, int.from_bytes(hashed) % KEYS  # type: ignore[return-value]
 
 
 def _too_many() -> SignInError:

@@ -1,10 +1,10 @@
-"""What access tells the rest of the hub."""
+"""Events that access dispatches to the rest of the hub."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class CredentialEnded:
-    """A session or an API token that held until now."""
+    """A session or an API token is no longer valid."""
 
     credential: str

@@ -1,7 +1,7 @@
-"""One gate in front of everything: what does this request want, who asks, may they?
+"""The gate in front of every request: what it asks for, who sends it, whether it is allowed.
 
-A WSGI middleware that looks at the request line and headers only, never at the body. The answers
-are in core/access.py; what the gate found out travels in the environ, and nowhere else.
+A WSGI middleware that looks at the request line and headers only, never at the body. The decision
+is made in policy.py; what the gate found out travels in the environ, and nowhere else.
 """
 
 import hashlib
@@ -44,16 +44,17 @@ STATUSES = {DenialReason.UNKNOWN: 401, DenialReason.FORBIDDEN: 403, DenialReason
 STALE = "urn:gpudeck:problem:stale"  # the `type` by which a page knows to ask for the password
 
 
-def denied(refusal: AccessDenial) -> ApiError:
+def denial_error(refusal: AccessDenial) -> ApiError:
     return ApiError(STATUSES[refusal.why], refusal.sentence,
                     STALE if refusal.why is DenialReason.STALE else "about:blank")
 
 
 @dataclass(frozen=True, slots=True)
 class CookieNames:
-    """Their names. Browsers tell no ports apart, and two tunnels may lead to the same port of two
-    machines, so each hub has its own; over TLS the prefix makes browsers refuse them from any other
-    host or path. `csrf` is for scripts: Dash's and ours send it back as CSRF_HEADER."""
+    """Names of this hub's cookies. Browsers do not separate cookies by port, and two tunnels may
+    lead to the same port of two machines, so each hub has its own names; over TLS the prefix makes
+    browsers refuse them from any other host or path. `csrf` is for scripts: Dash's and ours send it
+    back as CSRF_HEADER."""
 
     session: str
     csrf: str
@@ -71,7 +72,7 @@ class CookieNames:
 
 
 class RequestAuthenticator:
-    """Who stands behind a request."""
+    """Identifies the sender of a request by session, token or trusted proxy."""
 
     def __init__(self, accounts: AccountService, cookies: CookieNames,
                  proxies: TrustedProxies = NOBODY, proxy_user_header: str | None = None) -> None:
@@ -85,8 +86,8 @@ class RequestAuthenticator:
         return self._proxies.client(environ.get("REMOTE_ADDR", ""),
                                     environ.get("HTTP_X_FORWARDED_FOR", ""))
 
-    def vouched_for(self, environ: Environ) -> str | None:
-        """Whom a trusted proxy says this is. Of anyone else's word nothing is believed."""
+    def proxy_user(self, environ: Environ) -> str | None:
+        """Return the user a trusted proxy names; the header is ignored from any other peer."""
         if self._user_header is None or not self._proxies.hold(environ.get("REMOTE_ADDR", "")):
             return None
         return environ.get(self._user_header) or None
@@ -102,11 +103,11 @@ class RequestAuthenticator:
         session = None if word is None else self._accounts.session(word)
         if session is None:
             return None
-        vouched = self.vouched_for(environ)
-        if vouched is None and session.how != "proxy":
+        proxy_user = self.proxy_user(environ)
+        if proxy_user is None and session.how != "proxy":
             return session
-        # The proxy's word holds at every request: whoever signed out there is out here.
-        same = vouched is not None and vouched.strip().casefold() == session.user
+        # The proxy's header counts at every request: signing out there signs out here.
+        same = proxy_user is not None and proxy_user.strip().casefold() == session.user
         return session if same else None
 
     def person(self, environ: Environ) -> Actor | None:
@@ -116,12 +117,12 @@ class RequestAuthenticator:
     def csrf(self, environ: Environ) -> str:
         return csrf_of(cookie_word(environ, self.cookies.session) or "")
 
-    def is_csrf_right(self, environ: Environ, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self.csrf(environ).encode())
+    def is_csrf_right(self, environ: Environ, token: str) -> bool:
+        return hmac.compare_digest(token.encode(), self.csrf(environ).encode())
 
 
 def csrf_of(word: str) -> str:
-    """Follows from the session's secret, so that nothing more has to be kept."""
+    """Derive the CSRF token from the session's secret, so that nothing more has to be stored."""
     return hashlib.sha256(f"csrf {word}".encode()).hexdigest()[:43]
 
 
@@ -134,7 +135,7 @@ def cookie_word(environ: Environ, name: str) -> str | None:
 
 
 def verb_of(url_map: Map, environ: Environ) -> str | None:
-    """What Flask will run for this request, as the table names it; None: nothing."""
+    """Return what Flask will run for this request, as the table names it; None: nothing."""
     if environ["PATH_INFO"].startswith(SOCKETS):
         return f"GET {SOCKETS}"
     try:
@@ -173,7 +174,7 @@ class AccessGate:
             return self._deny(environ, start, error)
         if actor is not None:
             environ["gpudeck.actor"] = replace(actor, address=environ["gpudeck.address"])
-            # An agent is one by its word alone here; the agent edge asks for the proof.
+            # Here an agent only claims to be one; the agents' socket asks for the proof.
             if actor.kind != "agent":
                 environ["gpudeck.connection"].trust()
         return self._app(environ, start)
@@ -190,16 +191,16 @@ class AccessGate:
                 self._check_origin(environ)
             return None
         _check_body(environ, MAX_BODY_BYTES)
-        actor = self._asker(environ)
+        actor = self._identify(environ)
         refusal = may(actor, verb, None, time.time())
         if refusal is not None:
-            raise denied(refusal)
+            raise denial_error(refusal)
         return actor
 
-    def _asker(self, environ: Environ) -> Actor | None:
+    def _identify(self, environ: Environ) -> Actor | None:
         is_socket = environ["PATH_INFO"].startswith(SOCKETS)
         if "HTTP_AUTHORIZATION" in environ:
-            # Never the cookie as well: a wrong token is a mistake to be told.
+            # Never the cookie as well: a wrong token is a mistake that its sender must see.
             self._check_program(environ)
             actor = self._auth.by_token(environ["HTTP_AUTHORIZATION"])
             if actor is None:
@@ -212,7 +213,7 @@ class AccessGate:
             return None
         if is_socket and not self._site().is_own_origin(environ):
             raise ApiError(403, "the socket was opened by another site")
-        # Also of a method that no row names: nothing but looking goes without.
+        # Methods that no row names need it as well: only safe methods go without.
         if not is_socket and environ["REQUEST_METHOD"] not in SAFE_METHODS:
             self._check_origin(environ)
             if not self._auth.is_csrf_right(environ, environ.get(CSRF_HEADER, "")):
@@ -225,8 +226,8 @@ class AccessGate:
             raise ApiError(403, "the request comes from another site")
 
     def _check_program(self, environ: Environ) -> None:
-        """Programs send no Origin, save for websocket-client, on which python-socketio stands: it
-        sends the hub's own."""
+        """Refuse a token from another origin. Programs send no Origin, except websocket-client,
+        which python-socketio uses: it sends the hub's own."""
         if "HTTP_ORIGIN" in environ and not self._site().is_own_origin(environ):
             raise ApiError(403, "a token is for programs, not for pages of another site")
 
@@ -234,8 +235,8 @@ class AccessGate:
 
     def _with_headers(self, environ: Environ, start_response: StartResponse) -> StartResponse:
         def start(status: str, headers: Headers, *rest: Any) -> Any:
-            given = {name.lower() for name, _ in headers}
-            extra = [pair for pair in self._headers(environ) if pair[0].lower() not in given]
+            present = {name.lower() for name, _ in headers}
+            extra = [pair for pair in self._headers(environ) if pair[0].lower() not in present]
             return start_response(status, headers + extra, *rest)
         return start
 
@@ -245,7 +246,7 @@ class AccessGate:
             ("X-Content-Type-Options", "nosniff"),
             *([("Strict-Transport-Security", f"max-age={365 * 86_400}")]
               if self._site().is_secure else []),
-            # With no-referrer, browsers say `Origin: null` of our own forms too.
+            # With no-referrer, browsers send `Origin: null` with our own forms, too.
             ("Referrer-Policy", "same-origin"),
             ("Cross-Origin-Opener-Policy", "same-origin"),
             ("Cross-Origin-Resource-Policy", "same-origin"),
@@ -270,7 +271,7 @@ class AccessGate:
 
 
 def may_be_agent(environ: Environ) -> bool:
-    """A websocket that no browser opens: those always say where they come from."""
+    """Tell whether this is a websocket that no browser opened: browsers always send Origin."""
     return (environ["REQUEST_METHOD"] == "GET"
             and environ.get("HTTP_UPGRADE", "").lower() == "websocket"
             and "HTTP_ORIGIN" not in environ and "HTTP_COOKIE" not in environ)
@@ -280,24 +281,24 @@ def is_private(path: str) -> bool:
     return not path.startswith(("/assets/", "/_dash-component-suites/"))
 
 
-def _check_body(environ: Environ, most: int) -> None:
+def _check_body(environ: Environ, max_bytes: int) -> None:
     if "HTTP_TRANSFER_ENCODING" in environ:
         raise ApiError(411, "send a Content-Length instead of a chunked body")
     length = environ.get("CONTENT_LENGTH") or "0"
     if not length.isascii() or not length.isdigit():
         raise ApiError(400, "the body's length is not a number")
-    if len(length) > 12 or int(length) > most:
-        raise ApiError(413, f"a body of more than {most} bytes is not accepted")
+    if len(length) > 12 or int(length) > max_bytes:
+        raise ApiError(413, f"a body of more than {max_bytes} bytes is not accepted")
 
 
-# -- behind the gate, once more
+# -- behind the gate, checked again
 
 
-def add_second_look(server: Flask) -> None:
-    """What Flask runs must be what the gate was asked about; a request that reached Flask by
-    another way was asked about nothing."""
+def add_second_check(server: Flask) -> None:
+    """Abort with 403 unless Flask runs what the gate was asked about: a request that reached Flask
+    another way was not checked at all."""
     @server.before_request
-    def second_look() -> None:
+    def second_check() -> None:
         if request.url_rule is None:
             return
         method = "GET" if request.method == "HEAD" else request.method
@@ -306,12 +307,12 @@ def add_second_look(server: Flask) -> None:
 
 
 def guard_callbacks(server: Flask, callbacks: dict[str, dict[str, Any]]) -> list[str]:
-    """Puts `may` around each Dash callback itself: what the body of a request claims to be cannot
-    matter there. The verbs, for the table."""
+    """Wrap each Dash callback itself in `may`, so that what a request's body claims to be cannot
+    matter there; return the verbs for the table."""
     for endpoint in {rule.endpoint for rule in server.url_map.iter_rules()
                      if rule.rule == CALLBACKS}:
         server.view_functions[endpoint] = _readable(server.view_functions[endpoint])
-    on_server = [output for output, known in callbacks.items() if "callback" in known]
+    on_server = [output for output, entry in callbacks.items() if "callback" in entry]
     for output in on_server:
         callbacks[output]["callback"] = _guarded(f"callback {output}",
                                                  callbacks[output]["callback"])
@@ -319,9 +320,10 @@ def guard_callbacks(server: Flask, callbacks: dict[str, dict[str, Any]]) -> list
 
 
 def _readable(view: Callable[..., Any]) -> Callable[..., Any]:
-    """Dash takes a body apart unchecked: what breaks before any callback runs is the sender's."""
+    """Answer 400 where a body breaks Dash's parser, which checks nothing: what fails before any
+    callback runs is the sender's mistake."""
     @wraps(view)
-    def reads(*arguments: Any, **options: Any) -> Any:
+    def guarded_view(*arguments: Any, **options: Any) -> Any:
         if not _has_inputs(request.get_json(silent=True)):
             abort(400, NO_CALLBACK)
         try:
@@ -332,28 +334,29 @@ def _readable(view: Callable[..., Any]) -> Callable[..., Any]:
             if g.get("callback_runs", False):
                 raise
             abort(400, NO_CALLBACK)
-    return reads
+    return guarded_view
 
 
 def _has_inputs(body: Any) -> bool:
-    """Without one no callback has anything to begin with, and would fail as if that were ours."""
+    """Tell whether the body has inputs: without any, a callback would fail as if by our fault."""
     inputs = body.get("inputs") if isinstance(body, dict) else None
     return isinstance(inputs, list) and bool(inputs) and all(
-        isinstance(each, dict | list) for each in inputs)
+        isinstance(entry, dict | list) for entry in inputs)
 
 
 def _guarded(verb: str, callback: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(callback)
-    def asks_first(*arguments: Any, **options: Any) -> Any:
+    def guarded(*arguments: Any, **options: Any) -> Any:
         if may(request.environ.get("gpudeck.actor"), verb, None, time.time()) is not None:
             abort(403)
         g.callback_runs = True
         return callback(*arguments, **options)
-    return asks_first
+    return guarded
 
 
 def policy(script_hashes: Iterable[str] = ()) -> str:
-    """mantine and ag-grid set styles from scripts; Dash's own inline scripts go by their hash."""
+    """Return the Content-Security-Policy. Mantine and ag-grid set styles from scripts; Dash's own
+    inline scripts are allowed by their hash."""
     scripts = " ".join(["'self'", *(f"'{word.strip(chr(39))}'" for word in script_hashes)])
     return "; ".join([
         "default-src 'none'", f"script-src {scripts}", "style-src 'self' 'unsafe-inline'",

@@ -1,4 +1,5 @@
-"""The only argon2. Hashing takes its time in a native thread, never in the loop."""
+"""Password hashing with argon2. It is slow by design and runs in native threads, never in the
+event loop."""
 
 import unicodedata
 from collections.abc import Callable
@@ -12,8 +13,8 @@ from gevent.threadpool import ThreadPool
 MEMORY_KIB = 47_104
 TIMES = 2
 LANES = 1
-# Of a password that was thrown away, hashed as above. Checked where there is no user, so that no
-# clock tells who exists.
+# Hash of a discarded password, made as above. Checked where there is no user, so that timing does
+# not reveal who exists.
 NOBODY = ("$argon2id$v=19$m=47104,t=2,p=1$WUGgi0kub4z2K83DYteJ7g$"
           "m+1oJ4wZIzf3DJWLMyfZhv8d5zaaketdv+BSHwVLSic")
 MAX_WAITING = 16
@@ -28,7 +29,7 @@ class PasswordQueueFullError(Exception):
 
 
 def flaw(password: str | None, name: str) -> str | None:
-    """Why this cannot be a password, in a sentence; None: it can, or there is none to set."""
+    """Return why this cannot be a password; None: it can, or there is none to set."""
     if password is None:
         return None
     if len(password) < LEAST_LENGTH:
@@ -45,12 +46,13 @@ def new_hasher() -> PasswordHasher:
 
 
 def hash_password(password: str, hasher: PasswordHasher | None = None) -> str:
-    """At once, in this thread."""
+    """Hash in the calling thread."""
     return (hasher or new_hasher()).hash(_normal(password))
 
 
 class PasswordService:
-    """Two lanes: a crowd of strangers who guess keeps none waiting whose device is known."""
+    """Hashes and verifies in two lanes, so that a crowd of strangers who guess does not delay users
+    whose device is known."""
 
     def __init__(self, hasher: PasswordHasher | None = None) -> None:
         self._hasher = hasher or new_hasher()
@@ -60,13 +62,14 @@ class PasswordService:
         self._waiting = {True: 0, False: 0}
 
     def hash(self, password: str) -> str:
-        """For who has shown who they are."""
-        return self._beside(True, lambda: hash_password(password, self._hasher))
+        """Hash in the lane of known devices: the caller has been authenticated."""
+        return self._run_in_lane(True, lambda: hash_password(password, self._hasher))
 
     def fits(self, password: str, hashed: str | None, is_known: bool) -> bool:
-        """`hashed` None: there is no such user, or none with a password; takes as long."""
-        held = self._nobody if hashed is None else hashed
-        fits = self._beside(is_known, lambda: self._verify(held, password))
+        """Tell whether the password is right. `hashed` None: there is no such user, or the user has
+        no password; the check takes as long and fails."""
+        stored_hash = self._nobody if hashed is None else hashed
+        fits = self._run_in_lane(is_known, lambda: self._verify(stored_hash, password))
         return fits and hashed is not None
 
     def _verify(self, hashed: str, password: str) -> bool:
@@ -76,17 +79,17 @@ class PasswordService:
             return False
         return fits and len(password) <= MOST_LENGTH
 
-    def _beside(self, lane: bool, work: Callable[[], T]) -> T:
+    def _run_in_lane(self, lane: bool, work: Callable[[], T]) -> T:
         if self._waiting[lane] >= MAX_WAITING:
             raise PasswordQueueFullError
         self._waiting[lane] += 1
         try:
-            found: T = self._pools[lane].apply(work)
-            return found
+            output: T = self._pools[lane].apply(work)
+            return output
         finally:
             self._waiting[lane] -= 1
 
 
 def _normal(password: str) -> str:
-    """As NIST SP 800-63B has it: what looks the same on two keyboards is the same."""
+    """Normalize as NIST SP 800-63B recommends: one text typed on two keyboards is the same."""
     return unicodedata.normalize("NFKC", password)

@@ -1,5 +1,5 @@
-"""Who may do what: one table of everything that can be asked of a hub, closed where it is silent.
-The rows of the REST interface stand beside its handlers (routes.py) and are installed into it.
+"""The access table: one row for everything that can be asked of a hub; no row means no access.
+The rows of the REST interface are defined with its handlers (routes.py) and installed into it.
 
 The gate asks `may` before anything runs, and the services that change something ask it again with
 the target in hand. A handler without a row stops the hub at its start (dashboard/app.py).
@@ -34,14 +34,14 @@ RANKS = {role: rank for rank, role in enumerate(Role)}
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Of what: groups of nodes (`*`: all), and the Unix names whose tasks are one's own."""
+    """Groups of nodes (`*`: all), and the Unix names whose tasks belong to the actor."""
 
     groups: tuple[str, ...] = ()
     unix_names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, groups: Iterable[str], unix_names: Iterable[str]) -> "Scope":
-        """Each name once."""
+        """Return a scope with each name once, in order."""
         return cls(tuple(dict.fromkeys(groups)), tuple(dict.fromkeys(unix_names)))
 
     def sees(self, group: str) -> bool:
@@ -51,15 +51,15 @@ class Scope:
         return unix_name is not None and unix_name in self.unix_names
 
     def holds(self, other: "Scope") -> bool:
-        """No wider than this one."""
+        """Tell whether `other` is no wider than this scope."""
         return (EVERYTHING in self.groups or set(other.groups) <= set(self.groups)) and (
             EVERYTHING in self.groups or set(other.unix_names) <= set(self.unix_names))
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who asks. `credential` is the session or token by which they are known here; when it ends,
-    so does what hangs on it."""
+    """The sender of a request. `credential`: the session or token that identified them; when it
+    ends, so does what depends on it."""
 
     kind: Kind
     name: str = ""
@@ -84,7 +84,7 @@ class AccessDenial:
 
 
 class PermissionReach(Enum):
-    """How a row depends on what it is aimed at."""
+    """Ways in which a permission depends on its target."""
 
     NONE = "the same for all who have the role"
     VISIBLE = "what is shown is seen through the actor's scope"
@@ -94,7 +94,7 @@ class PermissionReach(Enum):
 
 
 class CsrfProof(Enum):
-    """What a request must carry so that no page of another site can have made it."""
+    """Proof a request must carry that it was not made by a page of another site."""
 
     NONE = "nothing: it changes nothing, or a token is no browser's to send"
     HEADER = "the CSRF header, from the hub's own origin"
@@ -103,13 +103,13 @@ class CsrfProof(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AccessTarget:
-    """What a verb is aimed at; what does not apply is None."""
+    """The target of a verb; fields that do not apply are None."""
 
     person: str | None = None
     role: Role | None = None
     scope: Scope | None = None
     owners: tuple[str | None, ...] | None = None  # Unix names behind all processes it would hit
-    is_harmful: bool = True  # to whoever they belong to: what stops their work
+    is_harmful: bool = True  # it stops the owners' work
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ ROUTES = (
     Permission("POST /sign-out", PEOPLE, proof=CsrfProof.HEADER),
     Permission("GET /socket.io/", ("person", "program", "agent")),
     Permission("GET /api/v1/openapi.json", PEOPLE_AND_PROGRAMS),
-    # There is nothing there, and that much is told to those who are known here.
+    # Nothing is there, and only those who are signed in learn that.
     *(Permission(f"{method} /api/<path:path>", PEOPLE_AND_PROGRAMS, proof=CsrfProof.HEADER)
       for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")),
     _page("/"),
@@ -164,11 +164,11 @@ ROUTES = (
     _page("/_dash-component-suites/<string:package_name>/<path:fingerprinted_path>"),
     _page("/_reload-hash"),
     _page("/_favicon.ico"),
-    # The way in for every callback; each has a row of its own below.
+    # The entry point of all callbacks; each has its own row below.
     Permission("POST /_dash-update-component", PEOPLE, proof=CsrfProof.HEADER),
 )
 
-# Dash callbacks, by their output; the wrapper around each asks `may`.
+# Dash callbacks, by their output; the wrapper around each calls `may`.
 CALLBACKS = (
     Permission("callback main.children", PEOPLE),
     *(Permission(f"callback ..{figure}.children...{figure}.facts..", PEOPLE,
@@ -188,7 +188,7 @@ EVENTS = (
     Permission("/live tap", ("program",), reach=PermissionReach.VISIBLE),
 )
 
-# Of this machine; with --hub they ask the routes above, with a token.
+# Commands on this machine; with --hub they use the routes above, with a token.
 _VERBS = dict.fromkeys((
     "hub", "demo", "up", "agent", "simulate", "status", "tasks", "top", "free", "doctor", "events",
     "advise",
@@ -204,14 +204,14 @@ _VERBS = dict.fromkeys((
         "team": "list set remove",
         "token": "create list revoke"}
 VERBS = tuple(Permission(f"gpudeck {name}", (), is_local=True) for verb, more in _VERBS.items()
-              for name in (verb, *(f"{verb} {each}" for each in more.split())))
+              for name in (verb, *(f"{verb} {word}" for word in more.split())))
 
 TABLE: dict[str, Permission] = {row.verb: row for row in (*ROUTES, *CALLBACKS, *EVENTS, *VERBS)}
 
 
 def install(rows: Iterable[Permission]) -> None:
-    """Adds the rows of the REST interface, which stand beside their handlers. Until then these
-    routes are for nobody."""
+    """Add the rows of the REST interface, which are defined with its handlers. Until then nobody
+    may use these routes."""
     for row in rows:
         if TABLE.setdefault(row.verb, row) != row:
             raise ValueError(f"two rows for {row.verb}")
@@ -221,7 +221,8 @@ _SIGNED_IN = Permission("anything else", PEOPLE_AND_PROGRAMS)
 
 
 def row_of(verb: str | None) -> Permission | None:
-    """Verb None: nothing is there; only signed-in people learn that. None: the table has no row."""
+    """Return the row of a verb; None: the table has none. Verb None: nothing is there, which only
+    signed-in actors learn."""
     return _SIGNED_IN if verb is None else TABLE.get(verb)
 
 
@@ -231,7 +232,8 @@ def unlisted(verbs: Iterable[str]) -> list[str]:
 
 def may(actor: Actor | None, verb: str | None, target: AccessTarget | None, now: float
         ) -> AccessDenial | None:
-    """None: yes. `target` None: what it is aimed at is asked elsewhere, or there is nothing."""
+    """Return why the actor may not do this; None: they may. `target` None: the target is checked
+    elsewhere, or there is none."""
     row = row_of(verb)
     if row is not None and row.is_open:
         return None
@@ -249,7 +251,7 @@ def may(actor: Actor | None, verb: str | None, target: AccessTarget | None, now:
     if row.is_fresh and actor.kind == "person" and not is_fresh(actor, now):
         return AccessDenial(DenialReason.STALE,
                             "confirm your password again; it is valid for five minutes")
-    return None if target is None else _aimed(actor, row, target, now)
+    return None if target is None else _check_target(actor, row, target, now)
 
 
 _PLURAL: dict[Kind, str] = {
@@ -260,7 +262,8 @@ def is_fresh(actor: Actor, now: float) -> bool:
     return actor.fresh_until is not None and now < actor.fresh_until
 
 
-def _aimed(actor: Actor, row: Permission, target: AccessTarget, now: float) -> AccessDenial | None:
+def _check_target(actor: Actor, row: Permission, target: AccessTarget, now: float
+                  ) -> AccessDenial | None:
     role = actor.role or Role.VIEWER
     if row.reach is PermissionReach.SELF and not role.covers(Role.ADMIN):
         is_own = actor.kind == "person" and target.person == actor.name
@@ -271,11 +274,12 @@ def _aimed(actor: Actor, row: Permission, target: AccessTarget, now: float) -> A
             return AccessDenial(DenialReason.FORBIDDEN,
                                 "only an admin may change a role or a scope")
     if row.reach is PermissionReach.TASKS and target.owners is not None:
-        others = [name for name in target.owners if not actor.scope.owns(name)]
-        if others and not role.covers(Role.OPERATOR):
+        foreign_owners = [name for name in target.owners if not actor.scope.owns(name)]
+        if foreign_owners and not role.covers(Role.OPERATOR):
             return AccessDenial(DenialReason.FORBIDDEN,
                                 "these are not your own tasks; an operator may do this")
-        if others and target.is_harmful and actor.kind == "person" and not is_fresh(actor, now):
+        if (foreign_owners and target.is_harmful and actor.kind == "person"
+                and not is_fresh(actor, now)):
             return AccessDenial(DenialReason.STALE,
                                 "these are other users' tasks: confirm your password again; it "
                                 "is valid for five minutes")
@@ -295,7 +299,7 @@ MAX_NAMES = 100
 
 
 def name_flaw(name: str) -> str | None:
-    """Why this is no name of a person or program; None: it is one."""
+    """Return why this cannot be the name of a person or program; None: it can."""
     if NAME.fullmatch(name):
         return None
     return ("a name has 1 to 64 of the characters a-z 0-9 . _ @ + - and starts with a letter or a "
@@ -320,7 +324,7 @@ class RefusedError(Exception):
         self.refusal = refusal
 
 
-def by(actor: Actor) -> dict[str, Any]:
-    """Who, and from where."""
+def actor_fields(actor: Actor) -> dict[str, Any]:
+    """Return the audit log's fields about an actor: who, and from where."""
     return {"actor": actor.name, "actor_kind": actor.kind, "credential": actor.credential or None,
             "address": actor.address or None}

@@ -1,22 +1,22 @@
-"""What accounts need of the capabilities that stand on them."""
+"""Protocols of what accounts need from the packages above them."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from .policy import Actor, by
+from .policy import Actor, actor_fields
 from .store import AccountsStore, SessionStore, SignInRecord
 
 
 class AuditLog(Protocol):
-    """Where every change of an account is recorded, together with it."""
+    """The audit log, in which every change of an account is recorded in the same transaction."""
 
     def change(self, kind: str, fields: Mapping[str, Any], takes_away: bool = False
                ) -> AbstractContextManager[None]: ...
 
 
 class AccountState(Protocol):
-    """The hub's state, as far as accounts are kept in it."""
+    """The part of the hub's state that holds accounts."""
 
     @property
     def accounts(self) -> AccountsStore: ...
@@ -24,7 +24,7 @@ class AccountState(Protocol):
     @property
     def sessions(self) -> SessionStore: ...
 
-    def secret(self, what: str) -> bytes: ...
+    def secret(self, name: str) -> bytes: ...
 
     def writes_elsewhere(self) -> int: ...
 
@@ -34,6 +34,7 @@ class AccountState(Protocol):
 
 def record_change(audit: AuditLog, actor: Actor, kind: str, action: str, detail: dict[str, Any],
                   takes_away: bool = False) -> AbstractContextManager[None]:
-    """Around a change that somebody makes; what is None in `detail` is not changed."""
-    known = {name: value for name, value in detail.items() if value is not None}
-    return audit.change(kind, by(actor) | {"action": action, "detail": known}, takes_away)
+    """Return a context that records a change; fields of `detail` that are None are left out."""
+    changes = {name: value for name, value in detail.items() if value is not None}
+    fields = actor_fields(actor) | {"action": action, "detail": changes}
+    return audit.change(kind, fields, takes_away)

@@ -1,4 +1,4 @@
-"""Who asks, and what the body of the request says."""
+"""The current request's actor and its body."""
 
 import re
 from http import HTTPStatus
@@ -29,9 +29,9 @@ def body(kind: type[T]) -> T:
 
 
 def _choices(kind: type[Any], message: str) -> str:
-    """Where one of a few words is meant, which those are."""
-    found = re.fullmatch(r"Invalid enum value .* - at `\$\.(\w+)`", message)
-    hint = None if found is None else get_type_hints(kind).get(found[1])
+    """Return the words allowed for the field in an enum error, as a clause; else nothing."""
+    match = re.fullmatch(r"Invalid enum value .* - at `\$\.(\w+)`", message)
+    hint = None if match is None else get_type_hints(kind).get(match[1])
     words = [word for part in (hint, *get_args(hint)) if get_origin(part) is Literal
              for word in get_args(part)]
     return f"; it is one of {', '.join(map(str, words))}" if words else ""

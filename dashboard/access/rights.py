@@ -1,5 +1,5 @@
-"""The second question: the gate has asked already, and a service asks again before it changes
-anything."""
+"""Second check of a permission: a service checks what the gate has checked already, before it
+changes anything."""
 
 import time
 
@@ -7,7 +7,7 @@ from .policy import Actor, RefusedError, may
 
 
 def require(actor: Actor, verb: str) -> None:
-    """Raises RefusedError."""
+    """Raise RefusedError if the actor may not do this."""
     refusal = may(actor, verb, None, time.time())
     if refusal is not None:
         raise RefusedError(refusal)

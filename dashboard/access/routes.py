@@ -1,5 +1,5 @@
-"""A route of the REST interface is one row: what it is called, who may ask it, what it takes and
-answers, and who serves it. Access table, OpenAPI document and docs are made of these rows."""
+"""Routes of the REST interface, one row each: name, permission, request and answer types, handler.
+Access table, OpenAPI document and docs are made from these rows."""
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
@@ -36,18 +36,18 @@ def change(role: Role, reach: PermissionReach = PermissionReach.NONE, is_fresh: 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`verb`: `GET tasks/<path:task_id>`, below the API's prefix. `handler`: of the class that
-    serves it: takes the body, then the names in the path, and gives what is answered; so its
-    signature says what these are. `version`: the field by which a change says what it is a change
-    of. `errors`: those that do not follow from the rest."""
+    """A route. `verb`: `GET tasks/<path:task_id>`, below the API's prefix. `handler`: a method of
+    the class that serves it; it takes the body, then the names in the path, and returns the answer,
+    so its signature says what types these are. `version`: the field by which a change names the
+    version it was made from. `errors`: statuses that do not follow from the rest."""
 
     verb: str
     handler: Callable[..., Any]
     name: str
-    access: Permission  # of a verb that is still to be filled in
+    access: Permission  # without its verb, which `permission` fills in
     text: str
-    answer: type | None = None  # of a handler that gives it encoded
-    reads: type | None = None  # of a handler that reads the body itself, to name all that is wrong
+    answer: type | None = None  # for a handler that returns it encoded
+    reads: type | None = None  # for a handler that parses the body itself, to report every mistake
     status: int = 200
     errors: tuple[int, ...] = ()
     query: Query = ()
@@ -67,7 +67,7 @@ class Route:
 
     @property
     def names_node(self) -> bool:
-        """In its path or query; a host name that several nodes have is answered 409."""
+        """Tell whether path or query name a node; a host name of several nodes is answered 409."""
         return "<node_id>" in self.verb or any(name == "node" for name, _ in self.query)
 
     @property
@@ -76,27 +76,27 @@ class Route:
 
     @property
     def body(self) -> type[Struct] | None:
-        """What the handler takes."""
+        """Type of the body that the handler takes; None: it takes none."""
         hints = get_type_hints(self.handler)
         return next((hint for name, hint in hints.items() if name != "return"
                      and issubclass(hint, Struct)), None)
 
     @property
-    def given(self) -> type:
-        """What the handler gives."""
-        found: type = get_type_hints(self.handler)["return"]
-        return found
+    def return_type(self) -> type:
+        """Type that the handler returns."""
+        hint: type = get_type_hints(self.handler)["return"]
+        return hint
 
 
-NodeNamed = Callable[[Actor, str], str]  # the id of the node that is called so
+NodeNamed = Callable[[Actor, str], str]  # returns the id of the node with this name
 
 
 def serve_routes(server: Flask, apis: Collection[object], routes: Iterable[Route],
                  node_named: NodeNamed) -> None:
-    """Each by the one of `apis` whose class has its handler."""
+    """Register each route with the object of `apis` whose class has its handler."""
     for route in routes:
-        api = next(each for each in apis
-                   if getattr(type(each), route.handler.__name__, None) is route.handler)
+        api = next(candidate for candidate in apis
+                   if getattr(type(candidate), route.handler.__name__, None) is route.handler)
         server.add_url_rule(f"{PREFIX}/{route.path}", route.name, _view(route, api, node_named),
                             methods=[route.method], provide_automatic_options=False)
 
@@ -105,17 +105,17 @@ def _view(route: Route, api: object, node_named: NodeNamed) -> Callable[..., Res
     handler, kind = route.handler.__get__(api), route.body
 
     def view(**names: str) -> Response:
-        # Handlers know ids alone, in the path and in the query.
+        # Handlers get ids only, in the path and in the query.
         if "node_id" in names:
             names["node_id"] = node_named(asker(), names["node_id"])
         if "node" in request.args:
             request.args = ImmutableMultiDict(
                 (name, node_named(asker(), value) if name == "node" else value)
                 for name, value in request.args.items(multi=True))
-        found = handler(**names) if kind is None else handler(body(kind), **names)
-        if isinstance(found, Response):
-            return found
-        return Response(status=HTTPStatus.NO_CONTENT) if found is None else answer(
-            found, route.status)
+        reply = handler(**names) if kind is None else handler(body(kind), **names)
+        if isinstance(reply, Response):
+            return reply
+        return Response(status=HTTPStatus.NO_CONTENT) if reply is None else answer(
+            reply, route.status)
 
     return view

@@ -1,7 +1,7 @@
-"""Who is known here: people with sessions, programs with tokens.
+"""The hub's accounts: people with sessions, programs with tokens.
 
-All is held in memory, because a look-up per request must not touch the disk, and read anew when
-somebody else has written: `gpudeck user` needs no other way to a running hub.
+All of them are in memory, because a lookup per request must not touch the disk, and are read again
+when another process has written: `gpudeck user` needs no other way to a running hub.
 """
 
 import logging
@@ -40,21 +40,23 @@ class AccountService:
         self._sessions: dict[bytes, Session] = {}
         self._session_hashes: dict[str, bytes] = {}
         self._writes_elsewhere = state.writes_elsewhere()
-        self._said = LogPacer()
+        self._log_pacer = LogPacer()
         self.reload()
 
-    # -- what is held
+    # -- accounts in memory
 
     def reload(self) -> None:
         before = self._credentials()
         now = time.time()
-        used = {session.id: session.used_at for session in self._sessions.values()}
+        last_used = {session.id: session.used_at for session in self._sessions.values()}
         self.users = {user.name: user for user in self._state.accounts.users()}
         self._tokens = {token.hash: token for token in self._state.accounts.tokens()}
-        found = (session for session in self._state.sessions.all(now) if session.user in self.users)
+        sessions = (session for session in self._state.sessions.all(now)
+                    if session.user in self.users)
         self._sessions = {
-            session.hash: replace(session, used_at=max(session.used_at, used.get(session.id, 0.0)))
-            for session in found}
+            session.hash: replace(
+                session, used_at=max(session.used_at, last_used.get(session.id, 0.0)))
+            for session in sessions}
         self._session_hashes = {session.id: key for key, session in self._sessions.items()}
         for credential in before - self._credentials():
             self._events.dispatch(CredentialEnded(credential))
@@ -68,14 +70,14 @@ class AccountService:
             self._sign_ins.write(gevent.get_hub().threadpool.apply)
         except Exception as error:
             # A full disk must not keep a revocation from being seen once there is room again.
-            if self._said.due(str(error), time.monotonic()) is not None:
+            if self._log_pacer.due(str(error), time.monotonic()) is not None:
                 log.warning("state not read or written reason=%r", str(error))
 
     def refresh(self) -> None:
-        """Read it again if another process has written."""
-        found = self._state.writes_elsewhere()
-        if found != self._writes_elsewhere:
-            self._writes_elsewhere = found
+        """Read the accounts again if another process has written."""
+        writes = self._state.writes_elsewhere()
+        if writes != self._writes_elsewhere:
+            self._writes_elsewhere = writes
             self.reload()
 
     def change(self, actor: Actor, kind: str, action: str, detail: dict[str, Any],
@@ -85,7 +87,7 @@ class AccountService:
         self.reload()
         return changed
 
-    # -- who asks
+    # -- identification
 
     def session(self, word: str) -> Session | None:
         now = time.time()
@@ -111,8 +113,8 @@ class AccountService:
             token = self._tokens[token.hash] = replace(token, used_at=now)
         return Actor("program", token.name, token.role, token.scope, token.id)
 
-    def behind(self, actor: Actor) -> str:
-        """The person: of a program, the one who made its token."""
+    def person_behind(self, actor: Actor) -> str:
+        """Return the actor's name; for a program, that of the person who created its token."""
         if actor.kind != "program":
             return actor.name
         made_by = (token.created_by for token in self._tokens.values()
@@ -128,7 +130,8 @@ class AccountService:
                    for token in self._tokens.values())
 
     def check(self, actor: Actor, verb: str, target: AccessTarget | None) -> None:
-        """The gate asked already, without the target; and what it let in may have ended since."""
+        """Raise RefusedError if the actor may not do this. The gate has checked it already, without
+        the target, and the session or token may have ended since."""
         refusal = may(actor, verb, target, time.time())
         if refusal is None and not self.holds(actor.credential):
             refusal = AccessDenial(DenialReason.UNKNOWN, "you have been signed out")

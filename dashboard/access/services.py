@@ -1,4 +1,4 @@
-"""The services of access, put together."""
+"""Composition of the services of access."""
 
 from ..runtime.dispatcher import Dispatcher
 from .account_admin import AccountAdmin

@@ -16,7 +16,7 @@ class SessionService:
     accounts: AccountService
 
     def begin(self, user: str, how: str, address: str) -> tuple[str, Session]:
-        """The secret for the cookie, and the session."""
+        """Begin a session; return the secret for the cookie, and the session."""
         word, session = new_session(user, how, address, time.time())
         self.store.add(session)
         self.accounts.reload()
@@ -24,19 +24,19 @@ class SessionService:
 
     def begin_for(self, user: str, address: str, lasts_s: float, fresh_until: float | None
                   ) -> tuple[str, Session]:
-        """Of somebody whom the site's provider let in."""
-        word, made = new_session(user, "oidc", address, time.time())
-        session = replace(made, ends_at=made.created_at + lasts_s, fresh_until=fresh_until)
+        """Begin a session for a user whom the site's provider signed in."""
+        word, new = new_session(user, "oidc", address, time.time())
+        session = replace(new, ends_at=new.created_at + lasts_s, fresh_until=fresh_until)
         self.store.add(session)
         self.accounts.reload()
         return word, session
 
     def renew(self, credential: str, fresh_until: float) -> tuple[str, Session]:
-        """The same session under another secret: what was known before opens nothing more."""
+        """Give the session another secret; the old one is no longer valid."""
         old = self.accounts.session_of(credential)
         assert old is not None, "the caller has checked that it is valid"
-        word, made = new_session(old.user, old.how, old.address, old.created_at)
-        session = replace(old, hash=made.hash, fresh_until=fresh_until)
+        word, new = new_session(old.user, old.how, old.address, old.created_at)
+        session = replace(old, hash=new.hash, fresh_until=fresh_until)
         self.store.renew(session)
         self.accounts.reload()
         return word, session
@@ -54,7 +54,7 @@ class SessionService:
         session = self.accounts.session_of(session_id)
         if session is None or may(
                 actor, END, AccessTarget(person=session.user), time.time()) is not None:
-            # Whether it exists is for its owner and for admins.
+            # Only its owner and admins may learn whether it exists.
             raise RefusedError(AccessDenial(DenialReason.HIDDEN,
                                             f"there is no session {session_id[:40]!r} of yours"))
         self.accounts.change(actor, "session", "end", {"person": session.user},

@@ -24,26 +24,26 @@ class SignInRoutes:
     auth: RequestAuthenticator
     access: AccessServices
     has_oidc: bool
-    end_url: Callable[[str], str | None]  # of a session that the site's provider let in
+    end_url: Callable[[str], str | None]  # of a session begun at the site's provider
 
-    # -- what is asked
+    # -- requests
 
     def show(self) -> Response:
         code = request.args.get("code")
         if self.auth.person(request.environ) is not None and code is None:
-            return onward()
+            return redirect_to()
         try:
             if code is not None:
                 return self._show_code(code)
-            vouched = self.auth.vouched_for(request.environ)
-            if vouched is not None:
-                return self._let_in(self.access.credentials.vouched(vouched, self._origin()))
-        except SignInError as refused:
-            return self._page(self._password_form(), refused)
+            proxy_user = self.auth.proxy_user(request.environ)
+            if proxy_user is not None:
+                return self._let_in(self.access.credentials.by_proxy(proxy_user, self._origin()))
+        except SignInError as error:
+            return self._page(self._password_form(), error)
         return self._page(self._password_form())
 
     def _show_code(self, code: str) -> Response:
-        user = self.access.credentials.look_at(code)
+        user = self.access.credentials.user_of_code(code)
         if user is None:
             return self._page(first_form(code))
         if user.password is None:
@@ -89,9 +89,9 @@ class SignInRoutes:
             if not self._is_our_form():
                 raise SignInError(HTTPStatus.FORBIDDEN, STRANGE)
             return self._let_in(enter())
-        except SignInError as refused:
-            is_over = refused.status is HTTPStatus.GONE
-            return self._page(self._password_form() if is_over else form(), refused)
+        except SignInError as error:
+            is_over = error.status is HTTPStatus.GONE
+            return self._page(self._password_form() if is_over else form(), error)
 
     def _is_our_form(self) -> bool:
         word = cookie_word(request.environ, self.auth.cookies.form)
@@ -102,31 +102,31 @@ class SignInRoutes:
         return SignInOrigin(request.environ["gpudeck.address"],
                             cookie_word(request.environ, self.auth.cookies.device) or "")
 
-    # -- what is answered
+    # -- answers
 
-    def _let_in(self, entered: SignInResult) -> Response:
-        answer = onward(self.home_of(entered))
-        give_cookies(answer, self.auth, entered)
+    def _let_in(self, sign_in: SignInResult) -> Response:
+        answer = redirect_to(self.home_of(sign_in))
+        set_cookies(answer, self.auth, sign_in)
         return answer
 
-    def home_of(self, entered: SignInResult) -> str:
-        """Who acts on their own tasks alone begins with these."""
-        user = self.access.accounts.users.get(entered.session.user)
+    def home_of(self, sign_in: SignInResult) -> str:
+        """Return the first page: users who act only on their own tasks begin with those."""
+        user = self.access.accounts.users.get(sign_in.session.user)
         is_own = user is not None and user.role is Role.USER and bool(user.scope.unix_names)
         return MY_WORK if is_own else "/"
 
-    def _page(self, form: SignInForm | None, refused: SignInError | None = None) -> Response:
+    def _page(self, form: SignInForm | None, error: SignInError | None = None) -> Response:
         word = cookie_word(request.environ, self.auth.cookies.form) or secrets.token_urlsafe(24)
         body = page(form, self.access.credentials.form_token(word),
-                    None if refused is None else refused.sentence)
-        answer = Response(body, 200 if refused is None else refused.status, mimetype="text/html")
-        if refused is not None and refused.retry_s:
-            answer.headers["Retry-After"] = str(int(refused.retry_s) + 1)
+                    None if error is None else error.sentence)
+        answer = Response(body, 200 if error is None else error.status, mimetype="text/html")
+        if error is not None and error.retry_s:
+            answer.headers["Retry-After"] = str(int(error.retry_s) + 1)
         _set_cookie(answer, self.auth, self.auth.cookies.form, word, 86_400)
         return answer
 
-    def refused(self, why: SignInError) -> Response:
-        return self._page(self._password_form(), why)
+    def show_error(self, error: SignInError) -> Response:
+        return self._page(self._password_form(), error)
 
     def _password_form(self, name: str = "") -> SignInForm | None:
         return password_form(name, self.has_oidc) if self.access.accounts.users or (
@@ -146,7 +146,7 @@ def add_sign_in(server: Flask, pages: SignInRoutes) -> None:
 
     @server.after_request
     def renew_csrf(answer: Response) -> Response:
-        """With each page, so that loading it again mends what a page cannot send without."""
+        """Set the CSRF cookie with each page, so that reloading repairs a missing or old one."""
         actor: Actor | None = request.environ.get("gpudeck.actor")
         if (actor is not None and actor.kind == "person" and answer.mimetype == "text/html"
                 and answer.status_code == HTTPStatus.OK
@@ -156,12 +156,12 @@ def add_sign_in(server: Flask, pages: SignInRoutes) -> None:
         return answer
 
 
-def give_cookies(answer: Response, auth: RequestAuthenticator, entered: SignInResult) -> None:
+def set_cookies(answer: Response, auth: RequestAuthenticator, sign_in: SignInResult) -> None:
     lasts_s = int(SESSION_LASTS_S)
-    _set_cookie(answer, auth, auth.cookies.session, entered.word, lasts_s)
-    _set_csrf(answer, auth, csrf_of(entered.word))
-    if entered.device is not None:
-        _set_cookie(answer, auth, auth.cookies.device, entered.device, int(DEVICE_LASTS_S))
+    _set_cookie(answer, auth, auth.cookies.session, sign_in.word, lasts_s)
+    _set_csrf(answer, auth, csrf_of(sign_in.word))
+    if sign_in.device is not None:
+        _set_cookie(answer, auth, auth.cookies.device, sign_in.device, int(DEVICE_LASTS_S))
 
 
 def _set_csrf(answer: Response, auth: RequestAuthenticator, word: str) -> None:
@@ -174,9 +174,9 @@ def _set_cookie(answer: Response, auth: RequestAuthenticator, name: str, word: s
                       samesite="Strict", secure=auth.cookies.is_secure)
 
 
-def onward(to: str = "/") -> Response:
-    """After a link on another site was followed, Strict cookies come with a navigation that our
-    own page began, and with no redirect."""
+def redirect_to(to: str = "/") -> Response:
+    """Redirect to `to`. After a link on another site, browsers send Strict cookies with a
+    navigation that our own page started but not with a redirect, hence the page in between."""
     if request.headers.get("Sec-Fetch-Site") == "cross-site":
         return Response(ONWARD.format(to=to), mimetype="text/html")
     return redirect(to, 303)  # type: ignore[return-value]

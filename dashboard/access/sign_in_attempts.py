@@ -1,4 +1,4 @@
-"""Sign-ins as records of the Audit: each success, and a bounded number of failures. Pure.
+"""Sign-ins as records of the audit log: each success, and a bounded number of failures. Pure.
 Guessing must not be able to fill the disk, nor to push a success out."""
 
 from typing import Any
@@ -40,5 +40,5 @@ class SignInAttempts:
         return records
 
     def put_back(self, records: Records) -> None:
-        """The disk did not take them."""
+        """Put records back that could not be written."""
         self._records = records + self._records

@@ -1,4 +1,4 @@
-"""Who tried to sign in, and when sessions and tokens were last used: kept in memory for a moment,
+"""Sign-in attempts, and when sessions and tokens were last used: held in memory for a moment,
 because password guessing must not drive disk writes."""
 
 import time
@@ -34,7 +34,7 @@ class SignInLog:
         return [*reversed(new), *self._state.sessions.sign_ins()][:SIGN_INS_KEPT]
 
     def write(self, run: Callable[..., None]) -> None:
-        """`run` calls a function with its arguments, in a thread for example."""
+        """Write what is new. `run` calls a function with its arguments, for example in a thread."""
         summaries = self._summaries.take(time.time(), time.monotonic())
         notes = self._new, self._used_sessions, self._used_tokens, summaries
         self._new, self._used_sessions, self._used_tokens = [], {}, {}
@@ -50,5 +50,5 @@ class SignInLog:
             self._being_written = []
 
     def write_rest(self) -> None:
-        """Before the hub ends."""
+        """Write the rest in this thread, before the hub ends."""
         self.write(lambda write, notes: write(*notes))

@@ -61,7 +61,7 @@ SITE = """<p><a class="button first" href="/sign-in/oidc">Sign in with your site
 
 
 def password_form(name: str = "", has_oidc: bool = False) -> SignInForm:
-    """The focus goes to what is still to be typed."""
+    """Return the form for name and password; the first field still to be filled gets the focus."""
     fields = (_field("name", "Name", "username", name, more="" if name else " autofocus"),
               _field("password", "Password", "current-password", kind="password",
                      more=" autofocus" if name else ""))
@@ -69,28 +69,28 @@ def password_form(name: str = "", has_oidc: bool = False) -> SignInForm:
 
 
 def first_form(code: str, name: str = "") -> SignInForm:
-    who = _field("name", "Name", "username", name, more=' autofocus pattern="[A-Za-z0-9].*"',
-                 hint="Letters, digits and . _ @ + - as in a login name.")
+    name_field = _field("name", "Name", "username", name, more=' autofocus pattern="[A-Za-z0-9].*"',
+                        hint="Letters, digits and . _ @ + - as in a login name.")
     return SignInForm("Become the first admin", "/sign-in/first",
-                      (_hidden(code), who, *_new_password()),
+                      (_hidden(code), name_field, *_new_password()),
                       "Become the admin", FIRST)
 
 
 def set_form(code: str, name: str) -> SignInForm:
-    # Where a password manager learns for whom it keeps the password.
-    who = _field("name", "Name", "username", name, more=" readonly")
+    # Tells a password manager which user the password belongs to.
+    name_field = _field("name", "Name", "username", name, more=" readonly")
     return SignInForm("Choose a password", "/sign-in/password",
-                      (_hidden(code), who, *_new_password(" autofocus")), "Save and sign in")
+                      (_hidden(code), name_field, *_new_password(" autofocus")), "Save and sign in")
 
 
 def page(form: SignInForm | None, csrf: str, problem: str | None = None) -> str:
-    """None: there is nobody yet who could sign in."""
-    told = "" if problem is None else f'<p class="problem" role="alert">{escape(problem)}</p>'
+    """Return the sign-in page. `form` None: the hub has no users yet."""
+    alert = "" if problem is None else f'<p class="problem" role="alert">{escape(problem)}</p>'
     if form is None:
-        return PAGE.format(title="No users yet", lead=NOBODY, problem=told, form="", below="")
+        return PAGE.format(title="No users yet", lead=NOBODY, problem=alert, form="", below="")
     body = FORM.format(action=form.action, csrf=csrf, fields="".join(form.fields),
                        button=form.button)
-    return PAGE.format(title=form.title, lead=form.lead, problem=told, form=body, below=form.below)
+    return PAGE.format(title=form.title, lead=form.lead, problem=alert, form=body, below=form.below)
 
 
 def _field(name: str, label: str, fill: str, value: str = "", kind: str = "text", more: str = "",

@@ -1,7 +1,7 @@
 """The SQL of people and programs: users, API tokens, sessions, one-time codes, sign-ins.
 
-Used by the hub and, over a connection of their own, by `gpudeck user` and `gpudeck token`: so each
-change is one transaction that holds its own conditions.
+Used by the hub and, over their own connection, by `gpudeck user` and `gpudeck token`: so each
+change is one transaction that checks its own conditions.
 """
 
 import hashlib
@@ -54,7 +54,7 @@ TOKEN_LASTS_MOST_S = 366 * 86_400.0
 MAX_USERS = 10_000
 MAX_TOKENS = 1_000
 SIGN_INS_KEPT = 200
-TOKEN_MARK = "gpdk_"  # found by whoever searches a repository for secrets
+TOKEN_MARK = "gpdk_"  # a prefix that secret scanners can find in a repository
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class User:
     name: str
     role: Role
     scope: Scope
-    password: str | None  # the argon2id hash; None: has to come by a link
+    password: str | None  # the argon2id hash; None: the user has to sign in by a link
     created_at: float
     signed_in_at: float | None = None
 
@@ -82,7 +82,8 @@ class ApiToken:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """`hash` is of the secret, which the browser alone has. It may change; the `id` stays."""
+    """A user's session. `hash`: of the secret, which only the browser has; it may change, the `id`
+    stays."""
 
     id: str
     hash: bytes
@@ -109,7 +110,7 @@ class SignInRecord:
 
 @dataclass(frozen=True, slots=True)
 class OneTimeCode:
-    """What a one-time code is for: one person or, with None, the future first admin."""
+    """A one-time code: for one user or, with None, for the future first admin."""
 
     user: str | None
 
@@ -119,8 +120,8 @@ def digest(word: str) -> bytes:
 
 
 def new_session(user: str, how: str, address: str, now: float) -> tuple[str, Session]:
-    """The secret for the cookie, and the session. Who just signed in is fresh, save where another
-    program vouched for them."""
+    """Return the secret for the cookie, and the session. It is fresh, unless a proxy or a provider
+    vouched for the user."""
     word = secrets.token_urlsafe(32)
     fresh_until = None if how in ("proxy", "oidc") else now + FRESH_S
     return word, Session("s" + secrets.token_hex(8), digest(word), user, how, address, now, now,
@@ -145,10 +146,10 @@ class AccountsStore(SqlStore):
                 for name, role, groups, unix_names, password, created, signed_in in rows]
 
     def user(self, name: str) -> User:
-        found = [user for user in self.users() if user.name == name]
-        if not found:
+        matches = [user for user in self.users() if user.name == name]
+        if not matches:
             raise NotFoundError(f"there is no user {name!r}")
-        return found[0]
+        return matches[0]
 
     def add_user(self, user: User, is_first: bool = False) -> None:
         with together(self._db):
@@ -156,7 +157,7 @@ class AccountsStore(SqlStore):
             if is_first and users:
                 raise AlreadyExistsError("this hub has its first admin already; sign in, or ask "
                                          "an admin")
-            if any(known.name == user.name for known in users):
+            if any(existing.name == user.name for existing in users):
                 raise AlreadyExistsError(f"there is a user {user.name!r} already")
             if len(users) >= MAX_USERS:
                 raise InvalidChangeError(f"this hub has {MAX_USERS} users, the maximum")
@@ -171,10 +172,10 @@ class AccountsStore(SqlStore):
 
     def change_user(self, name: str, role: Role | None = None, scope: Scope | None = None,
                     password: str | None = None, is_password_gone: bool = False) -> User:
-        """Ends their sessions. None: stays as it is."""
+        """Change the user and end their sessions. A field that is None stays as it is."""
         with together(self._db):
             old = self.user(name)
-            self._keep_an_admin(old, role)
+            self._check_admin_remains(old, role)
             new = replace(old, role=role or old.role, scope=scope or old.scope,
                           password=None if is_password_gone else password or old.password)
             self._put_user(new)
@@ -183,13 +184,13 @@ class AccountsStore(SqlStore):
 
     def remove_user(self, name: str) -> None:
         with together(self._db):
-            self._keep_an_admin(self.user(name), None, is_leaving=True)
+            self._check_admin_remains(self.user(name), None, is_leaving=True)
             self._db.execute("delete from users where name = ?", (name,))
             # Otherwise a new user with this name could sign in through these identities.
             self._db.execute("delete from identities where user_name = ?", (name,))
             self._end_all_of(name)
 
-    def _keep_an_admin(self, user: User, role: Role | None, is_leaving: bool = False) -> None:
+    def _check_admin_remains(self, user: User, role: Role | None, is_leaving: bool = False) -> None:
         stays = not is_leaving and role in (None, Role.ADMIN)
         if user.role is not Role.ADMIN or stays:
             return
@@ -209,7 +210,7 @@ class AccountsStore(SqlStore):
                 for row in rows]
 
     def add_token(self, token: ApiToken) -> None:
-        """In the place of the one with its id, if there is one."""
+        """Add a token; it replaces the one with the same id."""
         with together(self._db):
             if len(self.tokens()) >= MAX_TOKENS:
                 raise InvalidChangeError(f"this hub has {MAX_TOKENS} tokens, the maximum; revoke "
@@ -226,7 +227,7 @@ class AccountsStore(SqlStore):
     # -- one-time codes
 
     def add_code(self, user: str | None, now: float) -> str:
-        """Only its hash is kept."""
+        """Create a one-time code; only its hash is stored."""
         code = secrets.token_urlsafe(24)
         with together(self._db):
             if user is not None:
@@ -237,13 +238,13 @@ class AccountsStore(SqlStore):
         return code
 
     def code(self, code: str, now: float) -> OneTimeCode | None:
-        """None: unknown, used up or too old."""
+        """Return what a code is for; None: it is unknown, used up or too old."""
         row = self._db.execute("select user_name from codes where hash = ? and ends_at > ?",
                                (digest(code), now)).fetchone()
         return None if row is None else OneTimeCode(row[0])
 
     def use_code(self, code: str, now: float) -> OneTimeCode | None:
-        """As `code`, and it is gone."""
+        """Return what a code is for, as `code` does, and delete it."""
         row = self._db.execute("delete from codes where hash = ? and ends_at > ? returning "
                                "user_name",
                                (digest(code), now)).fetchone()
@@ -251,7 +252,7 @@ class AccountsStore(SqlStore):
 
 
 class OidcStore:
-    """Who comes by the site's provider: somebody there is issuer and subject, never a name."""
+    """Users of the site's provider, each identified by issuer and subject, never by name."""
 
     def __init__(self, db: SqlConnection) -> None:
         self._db = db
@@ -282,7 +283,7 @@ class OidcStore:
         return None if row is None else str(row[0])
 
     def sessions_of(self, issuer: str, subject: str | None, sid: str | None) -> list[str]:
-        """By the provider's session where it names one, else all of that person."""
+        """Return the ids of the provider's session `sid`; without one, all ids of the subject."""
         column, value = ("sid", sid) if sid is not None else ("subject", subject)
         return [row[0] for row in self._db.execute(
             f"select session_id from oidc_sessions where issuer = ? and {column} = ?",
@@ -304,7 +305,7 @@ class SessionStore(SqlStore):
         return [session for row in rows if (session := Session(*row)).holds(now)]
 
     def add(self, session: Session) -> None:
-        """Unless its user has gone meanwhile."""
+        """Add a session; raise NotFoundError if its user has been removed."""
         with together(self._db):
             if not self._db.execute("update users set signed_in_at = ? where name = ?",
                                     (session.created_at, session.user)).rowcount:
@@ -313,7 +314,7 @@ class SessionStore(SqlStore):
             put(self._db, "sessions", [astuple(session)])
 
     def renew(self, session: Session) -> None:
-        """Under its id, with another secret; unless it has ended meanwhile."""
+        """Store the session's new secret under its id; raise NotFoundError if it has ended."""
         with together(self._db):
             if not self._db.execute("select 1 from sessions where id = ?",
                                     (session.id,)).fetchone():
@@ -326,29 +327,29 @@ class SessionStore(SqlStore):
     def end_all_of(self, name: str) -> None:
         self._db.execute("delete from sessions where user_name = ?", (name,))
 
-    # -- what is written a moment later
+    # -- written a moment later
 
     def sign_ins(self) -> list[SignInRecord]:
-        """Newest first."""
+        """Return the latest sign-in attempts, newest first."""
         rows = self._db.execute("select at, name, address, how, outcome from sign_ins "
                                 "order by at desc, rowid desc limit ?", (SIGN_INS_KEPT,))
         return [SignInRecord(*row) for row in rows]
 
     def note(self, attempts: Iterable[SignInRecord], sessions: dict[str, float],
              tokens: dict[str, float]) -> None:
-        """Attempts, and when sessions and tokens were last used."""
+        """Store attempts, and when sessions and tokens were last used."""
         with together(self._db):
             self._db.executemany("insert into sign_ins values (?, ?, ?, ?, ?)",
                                  map(astuple, attempts))
             self._db.execute("delete from sign_ins where rowid not in (select rowid from sign_ins "
                              "order by at desc, rowid desc limit ?)", (SIGN_INS_KEPT,))
-            for table, used in (("sessions", sessions), ("tokens", tokens)):
+            for table, last_uses in (("sessions", sessions), ("tokens", tokens)):
                 self._db.executemany(f"update {table} set used_at = ? where id = ?",
-                                     [(at, key) for key, at in used.items()])
+                                     [(at, key) for key, at in last_uses.items()])
 
 
 def _line(names: tuple[str, ...]) -> str:
-    """No name holds white space."""
+    """Join names by spaces; no name contains white space."""
     return " ".join(names)
 
 

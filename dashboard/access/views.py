@@ -1,4 +1,4 @@
-"""What the REST routes of people and programs take and answer, and the lists of the terminal."""
+"""Request and answer types of the REST routes of users and tokens, and of the terminal's lists."""
 
 from typing import Annotated, Literal
 
@@ -27,7 +27,7 @@ class CurrentActorView(Struct):
     groups: list[str]
     unix_names: list[str]
     fresh_until: float | None
-    second_person: bool  # an act on more than 3 jobs waits for another person
+    second_person: bool  # an action on more than 3 jobs waits for another person
     confirms: Literal["password", "provider"]  # where a fresh sign-in is asked for
 
 

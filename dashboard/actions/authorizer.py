@@ -14,7 +14,7 @@ from ..access.policy import (
     Actor,
     DenialReason,
     RefusedError,
-    by,
+    actor_fields,
     may,
 )
 from ..access.service import AccountService
@@ -41,7 +41,7 @@ class ActionAuthorizer:
         try:
             self.accounts.check(actor, verb, target)
         except RefusedError as denied:
-            self.auditor.refused("command", by(actor) | {
+            self.auditor.record_refusal("command", actor_fields(actor) | {
                 "action": action, "task_ids": list(task_ids), "refusal": "scope",
                 "sentence": denied.refusal.sentence})
             raise

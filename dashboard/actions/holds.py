@@ -12,7 +12,14 @@ from gpudeck.action_table import Action
 from gpudeck.actions import HELD_BY_HUB, CommandActor
 from gpudeck.actions import Refusal as ActionRefusal
 
-from ..access.policy import EVERYTHING, AccessDenial, Actor, DenialReason, RefusedError, by
+from ..access.policy import (
+    EVERYTHING,
+    AccessDenial,
+    Actor,
+    DenialReason,
+    RefusedError,
+    actor_fields,
+)
 from ..access.rights import require
 from ..audit.recorder import AuditRecorder
 from ..errors import AuditWriteError, InvalidChangeError, NotFoundError
@@ -131,7 +138,7 @@ class HoldService:
         place = f"on {host}" if hold.node_id else "on the whole fleet"
         why = f", because: {hold.reason}" if hold.reason else ""
         verb = "stopped all actions" if action == "hold" else "resumed actions"
-        return by(actor) | {
+        return actor_fields(actor) | {
             "action": action, "node": hold.node_id or None, "host": host,
             "sentence": f"{actor.name} {verb} {place}{why if action == 'hold' else ''}",
             "detail": {"reason": hold.reason} if hold.reason else None}

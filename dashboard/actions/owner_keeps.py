@@ -8,7 +8,7 @@ from typing import Any
 from gpudeck.action_views import KeepView
 from gpudeck.wire import Task
 
-from ..access.policy import AccessDenial, Actor, DenialReason, RefusedError, Role, by
+from ..access.policy import AccessDenial, Actor, DenialReason, RefusedError, Role, actor_fields
 from ..access.rights import require
 from ..audit.recorder import AuditRecorder
 from ..errors import InvalidChangeError, NotFoundError
@@ -74,7 +74,7 @@ class OwnerKeepService:
                 ) -> Any:
         verb = "wants it kept" if action == "set" else "no longer wants it kept"
         why = f", because: {detail['because']}" if detail.get("because") else ""
-        return self._auditor.change("keep", by(actor) | {
+        return self._auditor.change("keep", actor_fields(actor) | {
             "action": action, "node": node.hello.node_id, "host": node.hello.host,
             "task_id": task.id, "detail": detail | {"owner": task.user},
             "sentence": f"task {task.id} of {task.user or 'somebody'}: {actor.name} {verb}{why}"})

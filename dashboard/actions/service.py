@@ -12,7 +12,7 @@ from gpudeck.action_table import HARMFUL, ShownAction
 from gpudeck.action_views import ActionPlanView, RequesterView
 from gpudeck.actions import COMMAND_LASTS_S, CommandActor, Preview, Refusal
 
-from ..access.policy import Actor, by
+from ..access.policy import Actor, actor_fields
 from ..access.service import AccountService
 from ..audit.recorder import AuditRecorder
 from ..fleet.state_machine import FleetStateMachine
@@ -112,7 +112,7 @@ class ActionService:
             mem_used_bytes=None if preview is None else mem_of(preview),
             bystanders=None if preview is None else len(preview.bystanders),
             credential=actor.credential)
-        return self._commander.order(record, preview, refusal, None, **by(actor))
+        return self._commander.order(record, preview, refusal, None, **actor_fields(actor))
 
     # -- plans: orders so large that a second person has to approve them
 
@@ -124,7 +124,7 @@ class ActionService:
         now, actor = time.time(), cached.actor
         plan = ActionPlan(secrets.token_urlsafe(12), replace(cached, jobs=cached.ready), reason,
                           now, now + PLAN_LASTS_S,
-                          frozenset({actor.name, self._accounts.behind(actor)}))
+                          frozenset({actor.name, self._accounts.person_behind(actor)}))
         self._record(plan, actor)
         self._plans[plan.id] = plan
         return plan
@@ -135,7 +135,7 @@ class ActionService:
             if plan.state == "waiting" and (
                     now >= plan.ends_at or not self._accounts.holds(plan.cached.actor.credential)):
                 plan.state = "expired"
-                self._auditor.refused("plan", _fields(plan, plan.cached.actor))
+                self._auditor.record_refusal("plan", _fields(plan, plan.cached.actor))
             if now >= plan.ends_at + PLAN_LASTS_S:
                 del self._plans[plan.id]
 
@@ -197,7 +197,7 @@ class ActionService:
 
 
 def _fields(plan: ActionPlan, actor: Actor) -> dict[str, object]:
-    return by(actor) | {
+    return actor_fields(actor) | {
         "action": plan.cached.action, "outcome": plan.state, "plan": plan.id, "reason": plan.reason,
         "task_ids": [task_id for job in plan.cached.jobs for task_id in job.target.task_ids]}
 

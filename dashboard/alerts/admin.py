@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ..access.policy import Actor, by
+from ..access.policy import Actor, actor_fields
 from ..access.rights import require
 from ..audit.recorder import AuditRecorder
 from ..errors import InvalidChangeError, NotFoundError
@@ -89,7 +89,7 @@ class RuleAdmin:
             raise InvalidChangeError(why)
 
     def _save(self, actor: Actor, rule: Rule, fields: dict[str, object]) -> int:
-        with self.auditor.change("rule", by(actor) | fields):
+        with self.auditor.change("rule", actor_fields(actor) | fields):
             number = self.store.put_rule(rule, self.person_of(actor), time.time())
         self.rules.reload()
         return number
@@ -97,7 +97,7 @@ class RuleAdmin:
     def remove(self, actor: Actor, rule_id: str) -> None:
         require(actor, "DELETE /api/v1/rules/<rule_id>")
         rule = self._find_rule(rule_id)
-        with self.auditor.change("rule", by(actor) | {"action": "remove", "detail": {
+        with self.auditor.change("rule", actor_fields(actor) | {"action": "remove", "detail": {
                 "rule": rule_id}}, takes_away=True):
             self.store.put_rule(rule, actor.name, time.time(), is_there=False)
         self.rules.reload()

@@ -5,7 +5,7 @@ import time
 
 from msgspec.structs import replace
 
-from ..access.policy import Actor, by
+from ..access.policy import Actor, actor_fields
 from ..access.rights import require
 from ..audit.recorder import AuditRecorder
 from ..errors import InvalidChangeError, NotFoundError
@@ -61,7 +61,7 @@ class SilenceService:
         self._save(actor, replace(silence, ended_at=time.time()), "end silence")
 
     def _save(self, actor: Actor, silence: Silence, action: str) -> None:
-        with self._auditor.change("silence", by(actor) | {"action": action, "detail": {
+        with self._auditor.change("silence", actor_fields(actor) | {"action": action, "detail": {
                 "silence": silence.id, "what": silence.what, "because": silence.because,
                 "rule": silence.rule, "node": silence.node,
                 "target": silence.target, "user": silence.user, "until": silence.until}}):

@@ -1,1 +1,1 @@
-"""Every attempt, recorded before it acts, in a hash chain that can be verified."""
+"""The audit log: attempts are recorded before they act, in a hash chain that can be verified."""

@@ -1,4 +1,4 @@
-"""REST of the Audit: page through it, verify it, take it away."""
+"""REST routes of the audit log: list, verify, export."""
 
 import re
 import time
@@ -12,7 +12,7 @@ from gevent.lock import BoundedSemaphore
 
 from gpudeck.audit_chain import AuditChainLink
 
-from ..access.policy import EVERYTHING, Actor, PermissionReach, Role, by
+from ..access.policy import EVERYTHING, Actor, PermissionReach, Role, actor_fields
 from ..access.requests import asker
 from ..access.routes import Query, Route, see
 from ..web.answers import DEFAULT_LIMIT, MAX_LIMIT, ApiError, bad
@@ -26,7 +26,7 @@ from .views import AuditRecordList, AuditVerdictView, record_view
 FILTERS = ("kind", "actor", "node", "task", "since", "until", "system")
 KNOWN = ("limit", "cursor", *FILTERS)
 STEP = 200
-LOOKED_AT_MOST = 20_000
+MAX_SCANNED = 20_000
 EXPORT_STEP = 500
 NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
 
@@ -40,31 +40,33 @@ class AuditApi:
     busy: BoundedSemaphore = field(default_factory=BoundedSemaphore)
 
     def records(self) -> AuditRecordList:
-        limit, before, wanted = _question()
-        found, following = self._page(asker(), wanted, before, limit)
-        return AuditRecordList([record_view(link) for link in found],
+        limit, before, filters = _parse_query()
+        links, following = self._page(asker(), filters, before, limit)
+        return AuditRecordList([record_view(link) for link in links],
                                None if following is None else str(following))
 
-    def _page(self, actor: Actor, wanted: AuditFilter, before: int | None, limit: int
+    def _page(self, actor: Actor, filters: AuditFilter, before: int | None, limit: int
               ) -> tuple[list[AuditChainLink], int | None]:
-        """Newest first. Who does not see all may have to look on from the cursor."""
-        sees = self._sight(actor)
-        found: list[AuditChainLink] = []
-        looked = 0
-        while looked < LOOKED_AT_MOST:
-            some = self.auditor.store.newest(wanted, before, STEP)
-            for link in some:
+        """Return a page of records, newest first, and the cursor. For actors who do not see all
+        records a page may be short although more follow."""
+        sees = self._visibility(actor)
+        links: list[AuditChainLink] = []
+        scanned = 0
+        while scanned < MAX_SCANNED:
+            batch = self.auditor.store.newest(filters, before, STEP)
+            for link in batch:
                 if sees(link):
-                    found.append(link)
-                    if len(found) == limit:
-                        return found, link.seq
-            if len(some) < STEP:
-                return found, None
-            before, looked = some[-1].seq, looked + STEP
-        return found, before
+                    links.append(link)
+                    if len(links) == limit:
+                        return links, link.seq
+            if len(batch) < STEP:
+                return links, None
+            before, scanned = batch[-1].seq, scanned + STEP
+        return links, before
 
-    def _sight(self, actor: Actor) -> Callable[[AuditChainLink], bool]:
-        """Admins of everything see everything; others what was done on nodes of theirs."""
+    def _visibility(self, actor: Actor) -> Callable[[AuditChainLink], bool]:
+        """Return a filter of visible records: admins of all groups see everything, others what was
+        done on nodes in their scope."""
         is_admin = actor.role is not None and actor.role.covers(Role.ADMIN)
         if is_admin and EVERYTHING in actor.scope.groups:
             return lambda _: True
@@ -83,32 +85,32 @@ class AuditApi:
             verdict = gevent.get_hub().threadpool.apply(self.verifier.verdict)
         finally:
             self.busy.release()
-        for each in verdict.nodes:
-            each.host = self.host_of(each.node)
+        for node in verdict.nodes:
+            node.host = self.host_of(node.node)
         return verdict
 
     def export(self) -> Response:
         _no_parameters()
-        self.auditor.record("audit", by(asker()) | {
+        self.auditor.record("audit", actor_fields(asker()) | {
             "action": "export", "outcome": "done", "sentence": f"{asker().name} took the whole "
             "audit away"})
         return Response(self._lines(), mimetype="application/jsonl", headers={
             "Content-Disposition": 'attachment; filename="gpudeck-audit.jsonl"'})
 
     def _lines(self) -> Iterator[bytes]:
-        """In steps: the loop goes on between them, and memory stays what it is."""
+        """Yield the records in steps, so that the loop runs in between and memory does not grow."""
         last, _ = self.auditor.store.head()
         at = 0
         while at < last:
-            some = list(self.auditor.store.links(at, EXPORT_STEP))
-            if not some:
+            batch = list(self.auditor.store.links(at, EXPORT_STEP))
+            if not batch:
                 return
-            yield b"".join(line_of(link) for link in some)
-            at = some[-1].seq
+            yield b"".join(line_of(link) for link in batch)
+            at = batch[-1].seq
             gevent.sleep(0)
 
 
-def _question() -> tuple[int, int | None, AuditFilter]:
+def _parse_query() -> tuple[int, int | None, AuditFilter]:
     args = request.args
     for name in args:
         if name not in KNOWN or len(args.getlist(name)) > 1:
@@ -117,9 +119,9 @@ def _question() -> tuple[int, int | None, AuditFilter]:
     limit = _whole("limit") or DEFAULT_LIMIT
     if limit > MAX_LIMIT:
         raise bad(f"limit is a whole number from 1 to {MAX_LIMIT}")
-    wanted = AuditFilter(_word("kind"), _word("actor"), _word("node"), _word("task"),
-                         _moment("since"), _moment("until"), _has_system())
-    return limit, _whole("cursor"), wanted
+    filters = AuditFilter(_word("kind"), _word("actor"), _word("node"), _word("task"),
+                          _moment("since"), _moment("until"), _has_system())
+    return limit, _whole("cursor"), filters
 
 
 def _has_system() -> bool:

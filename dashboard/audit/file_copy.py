@@ -1,7 +1,7 @@
-"""The Audit once more, in a file of the operator's choice: one record per line, only ever appended.
+"""Copy of the audit log in a file of the operator's choice: one record per line, append only.
 
-Whoever can rewrite the hub's folder can rewrite the chain in it from the start. Not this, if it
-lies where they cannot write: on another mount, or with `chattr +a`.
+Somebody who can rewrite the hub's folder can rewrite the chain in it from the start, but not this
+copy, if it lies where they cannot write: on another mount, or with `chattr +a`.
 """
 
 import os
@@ -46,12 +46,12 @@ class AuditCopy:
             os.close(self._file)
             raise CommandError(f"{path} is not a plain file; name another with --audit-copy",
                                ExitCode.CANNOT_START)
-        self._is_due = False  # written and not on disk yet
+        self._is_due = False  # written, but not synced to disk yet
         self._at, self._head, self._is_torn = self._end()
         self.misfit = self._misfit()
 
     def _end(self) -> tuple[int, str, bool]:
-        """The last record that is whole, and whether something follows it."""
+        """Return number and hash of the last complete record, and whether a torn line follows."""
         size = os.fstat(self._file).st_size
         start, tail = size, b""
         while start > 0:
@@ -60,9 +60,9 @@ class AuditCopy:
             tail = os.pread(self._file, step, start) + tail
             lines = tail.split(b"\n")
             for line in reversed(lines if start == 0 else lines[1:]):
-                found = _link(line)
-                if found is not None:
-                    return found.seq, found.hash, not tail.endswith(b"\n")
+                link = _link(line)
+                if link is not None:
+                    return link.seq, link.hash, not tail.endswith(b"\n")
         return 0, START, size > 0 and not tail.endswith(b"\n")
 
     def _misfit(self) -> str | None:
@@ -73,7 +73,7 @@ class AuditCopy:
                 "`gpudeck audit verify`, then move that file away to begin another")
 
     def catch_up(self) -> None:
-        """All that the chain has and the file has not, on disk. Raises AuditWriteError."""
+        """Append all records that the file lacks and sync them to disk. Raises AuditWriteError."""
         if self.misfit is not None:
             raise AuditWriteError(self.misfit)
         try:
@@ -89,9 +89,9 @@ class AuditCopy:
                                   "refused; make room there") from error
 
     def _write(self, line: bytes) -> None:
-        whole = b"\n" + line if self._is_torn else line
+        data = b"\n" + line if self._is_torn else line
         self._is_torn = True
-        if os.write(self._file, whole) != len(whole):
+        if os.write(self._file, data) != len(data):
             raise OSError(28, "no space left")
         self._is_torn = False
 

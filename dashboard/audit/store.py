@@ -1,7 +1,8 @@
-"""The SQL of the Audit: the hub's hash chain, and the heads that hub and nodes keep of each other.
+"""The SQL of the audit log: the hub's hash chain, and the heads that hub and nodes keep of each
+other.
 
-Used by the hub and, over connections of their own, by its threads and by `gpudeck user` and its
-like: so each record finds its place in the chain within one transaction.
+Used by the hub and, over their own connections, by its threads and by commands such as `gpudeck
+user`: so each record gets its place in the chain within one transaction.
 """
 
 import sqlite3
@@ -16,7 +17,7 @@ from ..errors import AuditWriteError
 from ..runtime.sql_transaction import put, together
 from ..runtime.state_store import SqlStore, StateUnavailableError
 
-# What is looked for is read from the record itself: a column of its own could say otherwise.
+# Columns are generated from the record itself: separate ones could contradict it.
 SCHEMA = """
 create table audit (
   seq integer primary key, body text not null, hash text not null,
@@ -40,13 +41,13 @@ create table node_heads (
 ) without rowid;
 """
 AT_ONCE = 500
-# Kinds that the hub writes by itself, for the chain's sake and about itself; nobody asked for them.
+# Kinds of records that the hub writes about the chain and about itself, at nobody's request.
 SYSTEM_KINDS = ("heads", "hub")
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Which records; None: any."""
+    """A selection of records; None: any."""
 
     kind: str | None = None
     actor: str | None = None
@@ -54,14 +55,14 @@ class AuditFilter:
     task_id: str | None = None
     since: float | None = None
     until: float | None = None
-    has_system: bool = True  # those of SYSTEM_KINDS, too
+    has_system: bool = True  # records of SYSTEM_KINDS as well
 
     def clause(self) -> tuple[str, list[Any]]:
-        asked = (("kind =", self.kind), ("actor =", self.actor), ("node =", self.node),
-                 ("task_id =", self.task_id), ("at >=", self.since), ("at <", self.until))
-        said = [(words, value) for words, value in asked if value is not None]
-        where = "".join(f" and {words} ?" for words, _ in said)
-        values = [value for _, value in said]
+        conditions = (("kind =", self.kind), ("actor =", self.actor), ("node =", self.node),
+                      ("task_id =", self.task_id), ("at >=", self.since), ("at <", self.until))
+        active = [(words, value) for words, value in conditions if value is not None]
+        where = "".join(f" and {words} ?" for words, _ in active)
+        values = [value for _, value in active]
         if self.has_system:
             return where, values
         places = ", ".join("?" for _ in SYSTEM_KINDS)
@@ -70,7 +71,7 @@ class AuditFilter:
 
 @dataclass(frozen=True, slots=True)
 class AuditHead:
-    """Of one chain, as the other side keeps it."""
+    """Head of a chain, as the other side stores it."""
 
     seq: int
     head: str
@@ -78,15 +79,15 @@ class AuditHead:
     broken: str | None = None
 
 
-def _is_of_the_disk(error: sqlite3.DatabaseError) -> bool:
-    """It is full, cannot be written, is busy or damaged; and not that what was asked is wrong."""
+def _is_disk_error(error: sqlite3.DatabaseError) -> bool:
+    """Tell whether the file is at fault (disk full, read-only, busy, damaged), and not the SQL."""
     return type(error) in (sqlite3.OperationalError, sqlite3.DatabaseError)
 
 
 class AuditStore(SqlStore):
     @contextmanager
     def together(self) -> Iterator[None]:
-        """All that is written within, or nothing of it."""
+        """Return a context in which all writes succeed or none. Raises AuditWriteError."""
         try:
             with together(self._db):
                 yield
@@ -95,7 +96,7 @@ class AuditStore(SqlStore):
                                   "be recorded are refused; the hub continues when its database is "
                                   "there again") from error
         except sqlite3.DatabaseError as error:
-            if not _is_of_the_disk(error):
+            if not _is_disk_error(error):
                 raise
             if self._db.in_transaction:
                 self._db.execute("rollback")
@@ -105,7 +106,7 @@ class AuditStore(SqlStore):
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """All that is read within is of one moment."""
+        """Return a context in which all reads see the same moment."""
         self._db.execute("begin")
         try:
             yield
@@ -113,12 +114,12 @@ class AuditStore(SqlStore):
             self._db.execute("rollback")
 
     def append(self, record: Mapping[str, Any]) -> AuditChainLink:
-        """Within `together`."""
+        """Append a record to the chain; call it within `together`."""
         seq, head = self.head()
-        made = link(seq + 1, head, dict(record))
+        new_link = link(seq + 1, head, dict(record))
         self._db.execute("insert into audit (seq, body, hash) values (?, ?, ?)",
-                         (made.seq, made.body, made.hash))
-        return made
+                         (new_link.seq, new_link.body, new_link.hash))
+        return new_link
 
     def head(self) -> tuple[int, str]:
         row = self._db.execute("select seq, hash from audit order by seq desc limit 1").fetchone()
@@ -131,19 +132,20 @@ class AuditStore(SqlStore):
         return None if row is None else str(row[0])
 
     def links(self, after: int = 0, at_most: int = -1) -> Iterator[AuditChainLink]:
-        """Oldest first, as they lie there; one after the other, however many there are."""
+        """Yield the stored records, oldest first, unchecked and in bounded memory."""
         while at_most != 0:
             most = AT_ONCE if at_most < 0 else min(at_most, AT_ONCE)
-            found = [AuditChainLink(*row) for row in self._db.execute(
+            batch = [AuditChainLink(*row) for row in self._db.execute(
                 "select seq, body, hash from audit where seq > ? order by seq limit ?",
                 (after, most))]
-            yield from found
-            if len(found) < most:
+            yield from batch
+            if len(batch) < most:
                 return
-            after, at_most = found[-1].seq, at_most - len(found)
+            after, at_most = batch[-1].seq, at_most - len(batch)
 
-    def newest(self, wanted: AuditFilter, before: int | None, at_most: int) -> list[AuditChainLink]:
-        where, values = wanted.clause()
+    def newest(self, filters: AuditFilter, before: int | None, at_most: int
+               ) -> list[AuditChainLink]:
+        where, values = filters.clause()
         if before is not None:
             where, values = where + " and seq < ?", [*values, before]
         return [AuditChainLink(*row) for row in self._db.execute(
@@ -153,7 +155,7 @@ class AuditStore(SqlStore):
     # -- heads
 
     def vouched(self) -> dict[str, AuditHead]:
-        """Heads of ours, by the node that keeps them."""
+        """Return the heads of our chain by the node that keeps them."""
         return {row[0]: AuditHead(*row[1:]) for row in self._db.execute(
             "select node_id, seq, head, at from vouched")}
 
@@ -162,7 +164,7 @@ class AuditStore(SqlStore):
             (node_id, head.seq, head.head, head.at) for node_id, head in heads.items()])
 
     def node_heads(self) -> dict[str, AuditHead]:
-        """The nodes' own."""
+        """Return the heads of the nodes' chains by node."""
         return {row[0]: AuditHead(*row[1:]) for row in self._db.execute("select * from node_heads")}
 
     def put_node_heads(self, heads: Mapping[str, AuditHead]) -> None:

@@ -1,4 +1,4 @@
-"""Walks the hub's Audit from its first record on and says whether it is what it was."""
+"""Verification of the hub's audit log from its first record on."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -14,10 +14,10 @@ Open = Callable[[], AbstractContextManager[AuditStore]]
 
 
 class AuditVerifier:
-    """In a native thread, on a connection of its own; one pass, no list of records."""
+    """Verifies in a native thread, over a separate connection; one pass, no list of records."""
 
-    def __init__(self, opened: Open, copy: Path | None = None) -> None:
-        self._open = opened
+    def __init__(self, open_store: Open, copy: Path | None = None) -> None:
+        self._open = open_store
         self._copy = copy
 
     def verdict(self) -> AuditVerdictView:
@@ -29,26 +29,27 @@ class AuditVerifier:
         return AuditVerdictView(seq, head if seq else START,
                                 None if broken is None else AuditBreakView(broken.seq,
                                                                            broken.sentence),
-                                [NodeAuditView(node_id, None, each.seq, each.head, each.broken)
-                                 for node_id, each in sorted(heads.items())])
+                                [NodeAuditView(node_id, None, node_head.seq, node_head.head,
+                                               node_head.broken)
+                                 for node_id, node_head in sorted(heads.items())])
 
 
 def anchor_break(store: AuditStore, vouched: Mapping[str, AuditHead]) -> AuditChainBreak | None:
-    """The chain holds; do those who keep heads of it know it as it is? One node alone may lie,
-    so the answer counts who says what."""
+    """Return the first break between the chain, which is valid in itself, and the heads that nodes
+    keep of it. A single node may lie, so the answer counts the nodes."""
     broken: dict[int, list[str]] = {}
     last, _ = store.head()
-    for node_id, kept in vouched.items():
-        if store.hash_at(kept.seq) != kept.head:
-            broken.setdefault(min(kept.seq, last + 1), []).append(node_id)
+    for node_id, head in vouched.items():
+        if store.hash_at(head.seq) != head.head:
+            broken.setdefault(min(head.seq, last + 1), []).append(node_id)
     if not broken:
         return None
     first = min(broken)
-    who = sum(map(len, broken.values()))
+    count = sum(map(len, broken.values()))
     what = (f"records from {first} on were cut off" if first > last else
             f"record {first} does not match the witnessed one; the records up to it were rewritten")
-    return AuditChainBreak(first, f"{what}: so say {who} of the {len(vouched)} nodes that keep "
-                                  "heads of this "
+    return AuditChainBreak(first, f"{what}: so say {count} of the {len(vouched)} nodes that "
+                                  "keep heads of this "
                                   f"audit, such as {broken[first][0]}. Unless they lie, the hub's "
                                   "folder was "
                                   "tampered with or restored from a backup")

@@ -1,4 +1,4 @@
-"""Records of the Audit -> what people and programs read. Pure."""
+"""Views of audit records for people and programs. Pure."""
 
 from typing import Any
 
@@ -32,14 +32,14 @@ class AuditRecordList(Struct):
 
 
 class AuditBreakView(Struct):
-    """The first place where the chain does not hold."""
+    """The first place where the chain is broken."""
 
     seq: int
     sentence: str
 
 
 class NodeAuditView(Struct):
-    """Of the node's own Audit, as far as its Beats tell."""
+    """A node's audit log, as reported by its Beats."""
 
     node: str
     host: str | None
@@ -60,7 +60,7 @@ SHOWN = frozenset(("at", "kind", "actor", "actor_kind", "address", "action", "no
 
 
 def record_view(link: AuditChainLink) -> AuditRecordView:
-    """Whatever lies there: what somebody has spoiled is shown as that."""
+    """Return the view of a record, readable or not: a damaged one is shown as such."""
     body = content(link)
     if body is None:
         return AuditRecordView(link.seq, None, "unreadable", None, None, None, None, None, None,

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..access.policy import Actor, by
+from ..access.policy import Actor, actor_fields
 from ..access.rights import require
 from ..alerts.core.gpu_targets import HubSelfMetrics
 from ..audit.events import AuditFailed
@@ -145,7 +145,7 @@ class BrakeService:
         if self.state.breaker is None and not self.state.storms:
             raise InvalidChangeError("there is nothing to reset")
         was, after = self.state, brake_limits.reset(self.state)
-        with self._auditor.change("brake", by(actor) | {
+        with self._auditor.change("brake", actor_fields(actor) | {
                 "action": "reset", "reason": reason, "detail": {
                     "breaker": None if was.breaker is None else was.breaker.sentence,
                     "storms": sorted(was.storms)}}):

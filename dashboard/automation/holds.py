@@ -8,7 +8,7 @@ from typing import Any
 
 from gpudeck.pool.link import NodeMaintenance
 
-from ..access.policy import Actor, by
+from ..access.policy import Actor, actor_fields
 from ..access.rights import require
 from ..actions.holds import HoldService
 from ..actions.owner_keeps import OwnerKeepService
@@ -82,7 +82,7 @@ class MaintenanceService:
     def _change(self, actor: Actor, action: str, window: MaintenanceWindow,
                 takes_away: bool = False) -> Any:
         node = self._fleet.nodes.get(window.node_id)
-        return self._auditor.change("maintenance", by(actor) | {
+        return self._auditor.change("maintenance", actor_fields(actor) | {
             "action": action, "node": window.node_id,
             "host": None if node is None else node.hello.host,
             "detail": {"because": window.because, "until": window.until}}, takes_away)

@@ -1,6 +1,6 @@
-"""`gpudeck link`, `gpudeck user` and `gpudeck token`, on the folder of a hub that runs or not.
+"""`gpudeck link`, `gpudeck user` and `gpudeck token`, on the folder of a hub, running or not.
 
-Whoever may write there is trusted with all of it already; a running hub sees the change at once.
+Anyone who may write there is trusted with all of it already; a running hub sees a change at once.
 """
 
 import argparse
@@ -36,13 +36,14 @@ from ..runtime.state_location import is_there
 from ..runtime.state_store import StateUnavailableError
 from ..settings import link_folder
 from ..state import HubState
-from .parts import Item, Verb, make_parser, make_verb, recorded
+from .parts import Item, Verb, make_parser, make_verb, record_change
 
 DAY_S = 86_400.0
 
 
 def link(argv: Sequence[str]) -> int:
-    """For the first admin; with users present, make a link for one of them."""
+    """Print a sign-in link for the first admin; once there are users, refuse and name the other
+    command."""
     with open_state(link_folder(argv, os.environ)) as state:
         if state.accounts.users():
             raise CommandError("this hub has its first admin; for a sign-in link for one user, "
@@ -52,7 +53,7 @@ def link(argv: Sequence[str]) -> int:
 
 
 def open_state(folder: Path) -> closing[HubState]:
-    """Of a hub that runs or ran in this folder."""
+    """Open the state of a hub that runs or ran in this folder."""
     if not is_there(folder):
         raise CommandError(f"there is no hub state in {folder}; name its folder with --data",
                            ExitCode.CANNOT_START)
@@ -81,29 +82,29 @@ def token(argv: Sequence[str]) -> int:
 
 def run_verb(parser: argparse.ArgumentParser, verbs: Mapping[str, Verb], argv: Sequence[str]
              ) -> int:
-    asked = parser.parse_args(list(argv))
-    with open_state(asked.data) as state:
+    args = parser.parse_args(list(argv))
+    with open_state(args.data) as state:
         try:
-            told = verbs[asked.verb](state, asked)
+            output = verbs[args.verb](state, args)
         except (InvalidChangeError, AuditWriteError, StateUnavailableError) as error:
             raise CommandError(str(error)) from error
-    print(json.dumps(told, indent=2) if asked.json else _as_text(told))
+    print(json.dumps(output, indent=2) if args.json else _as_text(output))
     return ExitCode.OK
 
 
 # -- users
 
 
-def _add(state: HubState, asked: argparse.Namespace) -> Item:
-    if (wrong := name_flaw(asked.name)) is not None:
-        _refuse(f"{asked.name!r}: {wrong}")
-    scope = _scope(asked.groups or [EVERYTHING], asked.unix_names or [])
-    hashed = _password(asked, asked.name)
-    granted = {"person": asked.name, "role": asked.role, "groups": [*scope.groups],
-               "unix_names": [*scope.unix_names]}
-    with recorded(state, "user", "add", granted):
-        state.accounts.add_user(User(asked.name, Role(asked.role), scope, hashed, time.time()))
-    return _user_item(state, asked.name) | _link_to_set(state, asked.name, hashed)
+def _add(state: HubState, args: argparse.Namespace) -> Item:
+    if (problem := name_flaw(args.name)) is not None:
+        _refuse(f"{args.name!r}: {problem}")
+    scope = _scope(args.groups or [EVERYTHING], args.unix_names or [])
+    hashed = _password(args, args.name)
+    detail = {"person": args.name, "role": args.role, "groups": [*scope.groups],
+              "unix_names": [*scope.unix_names]}
+    with record_change(state, "user", "add", detail):
+        state.accounts.add_user(User(args.name, Role(args.role), scope, hashed, time.time()))
+    return _user_item(state, args.name) | _link_to_set(state, args.name, hashed)
 
 
 def _link_to_set(state: HubState, name: str, hashed: str | None) -> Item:
@@ -112,38 +113,38 @@ def _link_to_set(state: HubState, name: str, hashed: str | None) -> Item:
     return {"link": code_url(state, state.accounts.add_code(name, time.time()))}
 
 
-def _list(state: HubState, asked: argparse.Namespace) -> Item:
+def _list(state: HubState, args: argparse.Namespace) -> Item:
     return {"items": [_user_item(state, user.name) for user in state.accounts.users()],
             "next": None}
 
 
-def _set(state: HubState, asked: argparse.Namespace) -> Item:
-    known = state.accounts.user(asked.name)
+def _set(state: HubState, args: argparse.Namespace) -> Item:
+    existing = state.accounts.user(args.name)
     scope = None
-    if asked.groups is not None or asked.unix_names is not None:
-        scope = _scope(known.scope.groups if asked.groups is None else asked.groups,
-                       known.scope.unix_names if asked.unix_names is None else asked.unix_names)
-    role, hashed = None if asked.role is None else Role(asked.role), _password(asked, asked.name)
-    granted = {"person": asked.name, "role": asked.role, "groups": asked.groups,
-               "unix_names": asked.unix_names, "password": None if hashed is None else "new"}
-    with recorded(state, "user", "change", granted):
-        state.accounts.change_user(asked.name, role, scope, hashed)
-    return _user_item(state, asked.name)
+    if args.groups is not None or args.unix_names is not None:
+        scope = _scope(existing.scope.groups if args.groups is None else args.groups,
+                       existing.scope.unix_names if args.unix_names is None else args.unix_names)
+    role, hashed = None if args.role is None else Role(args.role), _password(args, args.name)
+    detail = {"person": args.name, "role": args.role, "groups": args.groups,
+              "unix_names": args.unix_names, "password": None if hashed is None else "new"}
+    with record_change(state, "user", "change", detail):
+        state.accounts.change_user(args.name, role, scope, hashed)
+    return _user_item(state, args.name)
 
 
-def _remove(state: HubState, asked: argparse.Namespace) -> Item:
-    with recorded(state, "user", "remove", {"person": asked.name}):
-        state.accounts.remove_user(asked.name)
-    return {"removed": asked.name}
+def _remove(state: HubState, args: argparse.Namespace) -> Item:
+    with record_change(state, "user", "remove", {"person": args.name}):
+        state.accounts.remove_user(args.name)
+    return {"removed": args.name}
 
 
-def _link(state: HubState, asked: argparse.Namespace) -> Item:
-    with recorded(state, "user", "reset_password" if asked.reset else "link",
-                  {"person": asked.name}):
-        if asked.reset:
-            state.accounts.change_user(asked.name, is_password_gone=True)
-        code = state.accounts.add_code(asked.name, time.time())
-    return {"name": asked.name, "link": code_url(state, code)}
+def _link(state: HubState, args: argparse.Namespace) -> Item:
+    with record_change(state, "user", "reset_password" if args.reset else "link",
+                       {"person": args.name}):
+        if args.reset:
+            state.accounts.change_user(args.name, is_password_gone=True)
+        code = state.accounts.add_code(args.name, time.time())
+    return {"name": args.name, "link": code_url(state, code)}
 
 
 USER_VERBS: dict[str, Verb] = {
@@ -154,11 +155,12 @@ def _user_item(state: HubState, name: str) -> Item:
     return Item(msgspec.to_builtins(user_view(state.accounts.user(name))))
 
 
-def _password(asked: argparse.Namespace, name: str) -> str | None:
-    """Never an argument: those are public on a machine."""
-    if asked.password_file is not None:
-        typed = read_secret(asked.password_file)
-    elif asked.password:
+def _password(args: argparse.Namespace, name: str) -> str | None:
+    """Return the new password's hash, or None. It is never an argument: those are public on a
+    machine."""
+    if args.password_file is not None:
+        typed = read_secret(args.password_file)
+    elif args.password:
         typed = getpass.getpass(f"Password for {name}: ")
         if getpass.getpass("Repeat the password: ") != typed:
             raise CommandError("the two passwords are not the same", ExitCode.USAGE)
@@ -174,54 +176,56 @@ def _scope(groups: Sequence[str], unix_names: Sequence[str]) -> Scope:
     return scope
 
 
-def _refuse(wrong: str | None) -> None:
-    if wrong is not None:
-        raise CommandError(wrong, ExitCode.USAGE)
+def _refuse(problem: str | None) -> None:
+    if problem is not None:
+        raise CommandError(problem, ExitCode.USAGE)
 
 
 # -- tokens
 
 
-def _create(state: HubState, asked: argparse.Namespace) -> Item:
-    return _create_agent(state, asked) if asked.kind == "agent" else _create_api(state, asked)
+def _create(state: HubState, args: argparse.Namespace) -> Item:
+    return _create_agent(state, args) if args.kind == "agent" else _create_api(state, args)
 
 
-def _create_agent(state: HubState, asked: argparse.Namespace) -> Item:
-    """The secret is in a line to paste, and there in the environment: arguments are public."""
+def _create_agent(state: HubState, args: argparse.Namespace) -> Item:
+    """Create an enrolment token and a line to paste, which has the secret in the environment:
+    arguments are public."""
     url = hub_url(state)
-    hub = HubKey(asked.data).fingerprint
-    wanted = NewEnrolment(asked.host, asked.approve, asked.group, asked.uses, asked.networks,
-                          asked.lasts_s)
-    with recorded(state, "enrolment", "add", about(wanted)):
-        [(made, place)] = create(state.registry, hub, [wanted], "this folder")
-    if not asked.json:
-        print(f"Paste this on {'the node' if place.uses == 1 else 'each node'}. It works "
-              f"{'once' if place.uses == 1 else f'for {place.uses} nodes'}, until "
-              f"{_cell(place.expires_at)} UTC:", file=sys.stderr)
-    return {"id": place.id, "host": place.host, "approve": place.approve, "group": place.group,
-            "uses": place.uses, "networks": place.networks,
-            "expires_at": place.expires_at, "token": made.text, "command": command(url, made)}
+    hub = HubKey(args.data).fingerprint
+    request = NewEnrolment(args.host, args.approve, args.group, args.uses, args.networks,
+                           args.lasts_s)
+    with record_change(state, "enrolment", "add", about(request)):
+        [(enrolment_token, enrolment)] = create(state.registry, hub, [request], "this folder")
+    if not args.json:
+        print(f"Paste this on {'the node' if enrolment.uses == 1 else 'each node'}. It works "
+              f"{'once' if enrolment.uses == 1 else f'for {enrolment.uses} nodes'}, until "
+              f"{_cell(enrolment.expires_at)} UTC:", file=sys.stderr)
+    return {"id": enrolment.id, "host": enrolment.host, "approve": enrolment.approve,
+            "group": enrolment.group, "uses": enrolment.uses, "networks": enrolment.networks,
+            "expires_at": enrolment.expires_at, "token": enrolment_token.text,
+            "command": command(url, enrolment_token)}
 
 
-def _create_api(state: HubState, asked: argparse.Namespace) -> Item:
-    scope = _scope(asked.groups or [EVERYTHING], asked.unix_names or [])
-    word, made = new_token(asked.name, Role(asked.role), scope, "this folder", time.time(),
-                           time.time() + asked.days * DAY_S)
-    with recorded(state, "token", "add", {
-            "token": made.id, "name": asked.name, "role": asked.role, "groups": [*scope.groups],
-            "unix_names": [*scope.unix_names], "expires_at": made.expires_at}):
-        state.accounts.add_token(made)
-    return _token_item(made) | {"secret": word}
+def _create_api(state: HubState, args: argparse.Namespace) -> Item:
+    scope = _scope(args.groups or [EVERYTHING], args.unix_names or [])
+    word, api_token = new_token(args.name, Role(args.role), scope, "this folder", time.time(),
+                                time.time() + args.days * DAY_S)
+    with record_change(state, "token", "add", {
+            "token": api_token.id, "name": args.name, "role": args.role, "groups": [*scope.groups],
+            "unix_names": [*scope.unix_names], "expires_at": api_token.expires_at}):
+        state.accounts.add_token(api_token)
+    return _token_item(api_token) | {"secret": word}
 
 
-def _tokens(state: HubState, asked: argparse.Namespace) -> Item:
+def _tokens(state: HubState, args: argparse.Namespace) -> Item:
     return {"items": [_token_item(token) for token in state.accounts.tokens()], "next": None}
 
 
-def _revoke(state: HubState, asked: argparse.Namespace) -> Item:
-    with recorded(state, "token", "remove", {"token": asked.id[:64]}):
-        state.accounts.remove_token(asked.id)
-    return {"revoked": asked.id}
+def _revoke(state: HubState, args: argparse.Namespace) -> Item:
+    with record_change(state, "token", "remove", {"token": args.id[:64]}):
+        state.accounts.remove_token(args.id)
+    return {"revoked": args.id}
 
 
 TOKEN_VERBS: dict[str, Verb] = {"create": _create, "list": _tokens, "revoke": _revoke}
@@ -231,19 +235,21 @@ def _token_item(token: ApiToken) -> Item:
     return Item(msgspec.to_builtins(token_view(token)))
 
 
-# -- the words
+# -- parsers
 
 
 def _user_parser() -> argparse.ArgumentParser:
     verbs, parser = make_parser("user", "Users who may sign in.")
     for verb, text in (("add", "create a user; without a password, prints a link to set one"),
                        ("set", "change role, scope or password; ends the user's sessions")):
-        one = make_verb(verbs, verb, text)
-        one.add_argument("name")
-        one.add_argument("--role", choices=[*Role], default="viewer" if verb == "add" else None)
-        _add_scope(one)
-        one.add_argument("--password", action="store_true", help="ask for a password here")
-        one.add_argument("--password-file", metavar="FILE", help="read the password from this file")
+        verb_parser = make_verb(verbs, verb, text)
+        verb_parser.add_argument("name")
+        verb_parser.add_argument("--role", choices=[*Role],
+                                 default="viewer" if verb == "add" else None)
+        _add_scope(verb_parser)
+        verb_parser.add_argument("--password", action="store_true", help="ask for a password here")
+        verb_parser.add_argument("--password-file", metavar="FILE",
+                                 help="read the password from this file")
     make_verb(verbs, "list", "all of them")
     make_verb(verbs, "remove", "remove a user; ends their sessions").add_argument("name")
     link = make_verb(verbs, "link",
@@ -308,15 +314,15 @@ def _days(raw: str) -> float:
     return float(raw)
 
 
-def _as_text(told: Item) -> str:
-    if "command" in told:
-        return str(told["command"])
-    if "items" not in told:
-        return "\n".join(f"{key:16} {_cell(value)}" for key, value in told.items())
-    if not told["items"]:
+def _as_text(output: Item) -> str:
+    if "command" in output:
+        return str(output["command"])
+    if "items" not in output:
+        return "\n".join(f"{key:16} {_cell(value)}" for key, value in output.items())
+    if not output["items"]:
         return "none"
-    return text_table([[*told["items"][0]], *(list(map(_cell, item.values()))
-                                              for item in told["items"])])
+    return text_table([[*output["items"][0]], *(list(map(_cell, item.values()))
+                                                for item in output["items"])])
 
 
 def _cell(value: Any) -> str:

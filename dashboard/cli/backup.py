@@ -1,4 +1,4 @@
-"""`gpudeck hub backup|restore`: the whole folder of a hub, which may go on running meanwhile."""
+"""`gpudeck hub backup|restore`: the whole folder of a hub, which may keep running for a backup."""
 
 import argparse
 import getpass
@@ -26,7 +26,7 @@ from ..notifications.transports import SECRETS
 from ..runtime.data_folder import LOCK, PAGES, lock_folder, open_folder, write_private
 from ..runtime.sqlite_state import copy_database
 from ..runtime.state_location import is_there, location
-from .migrate_state import copied_state
+from .migrate_state import copy_state
 from .parts import make_parser, make_verb
 
 STATE, HISTORY, KEYS, MARK = "state.db", "history", "keys.box", "backup.json"
@@ -43,30 +43,30 @@ class BackupMark(Struct, frozen=True):
 
 
 class KeysBox(Struct, frozen=True, forbid_unknown_fields=True):
-    """Behind the passphrase: files, and the SHA-256 of all that is copied in the open."""
+    """Encrypted by the passphrase: key files, and the SHA-256 of the files copied unencrypted."""
 
     files: dict[str, bytes]
     digests: dict[str, str]
 
 
 def backup_or_restore(argv: Sequence[str]) -> int:
-    asked = _parser().parse_args(list(argv))
-    passphrase = _passphrase(asked)
+    args = _parser().parse_args(list(argv))
+    passphrase = _passphrase(args)
     try:
-        told = (_backup if asked.verb == "backup" else _restore)(
-            asked.data, asked.folder.resolve(), passphrase)
+        report = (_backup if args.verb == "backup" else _restore)(
+            args.data, args.folder.resolve(), passphrase)
     except HistoryDamagedError as error:
         raise CommandError(str(error)) from error
     except OSError as error:
-        raise CommandError(f"{error.filename or asked.folder}: {error.strerror}",
+        raise CommandError(f"{error.filename or args.folder}: {error.strerror}",
                            ExitCode.CANNOT_START) from error
-    print(json.dumps(told, indent=2) if asked.json
-          else "\n".join(f"{name}: {value}" for name, value in told.items()))
+    print(json.dumps(report, indent=2) if args.json
+          else "\n".join(f"{name}: {value}" for name, value in report.items()))
     return ExitCode.OK
 
 
 def _backup(data: Path, target: Path, passphrase: str | None) -> dict[str, Any]:
-    """The mark is written last: a folder without it is no backup."""
+    """Write the backup. The mark is written last: a folder without it is not a backup."""
     if not is_there(data):
         raise CommandError(f"there is no hub in {data}; name its folder with --data",
                            ExitCode.CANNOT_START)
@@ -76,11 +76,11 @@ def _backup(data: Path, target: Path, passphrase: str | None) -> dict[str, Any]:
                            "earlier backup", ExitCode.USAGE)
     open_folder(target)
     (target / MARK).unlink(missing_ok=True)
-    where = location(data)
-    if where is None:
+    database = location(data)
+    if database is None:
         copy_database(data / STATE, target / STATE)
     else:
-        copied_state(where, target / STATE)
+        copy_state(database, target / STATE)
     files = copied(data / HISTORY, target / HISTORY) if (data / HISTORY).is_dir() else 0
     shutil.rmtree(target / PAGES, ignore_errors=True)
     if (data / PAGES).is_dir():
@@ -91,17 +91,17 @@ def _backup(data: Path, target: Path, passphrase: str | None) -> dict[str, Any]:
         write_private(target / KEYS, locked_box(passphrase, msgspec.json.encode(box)))
     write_private(target / MARK, msgspec.json.encode(BackupMark(
         time.time(), __version__, _digest(target / STATE), files, passphrase is not None)))
-    without = ["the newest minutes, not yet in a file"] + ([] if passphrase is not None else [
+    missing = ["the newest minutes, not yet in a file"] + ([] if passphrase is not None else [
         "keys: without hub.key no node knows the restored hub; give --passphrase-file, or keep "
         "a copy of hub.key elsewhere"])
-    return {"to": str(target), "history files": files, "without": "; ".join(without)}
+    return {"to": str(target), "history files": files, "without": "; ".join(missing)}
 
 
 def _restore(data: Path, source: Path, passphrase: str | None) -> dict[str, Any]:
     mark = _mark(source)
     if _digest(source / STATE) != mark.state_sha256:
         raise CommandError(f"{source / STATE} is not what the backup wrote; take another backup")
-    keys = _opened(source, mark, passphrase)
+    keys = _key_files(source, mark, passphrase)
     is_new = not data.exists()
     open_folder(data)
     try:
@@ -116,12 +116,12 @@ def _restore(data: Path, source: Path, passphrase: str | None) -> dict[str, Any]
 
 
 def _restore_into(data: Path, source: Path, keys: dict[str, bytes]) -> int:
-    """All of it next to where it belongs, and only then into its place: what fails leaves
-    nothing."""
+    """Write everything into a draft folder first and then move it into place, so that a failure
+    leaves nothing behind."""
     draft = data / DRAFT
-    if draft.exists() and not is_there(data):  # of a restore that was killed
-        for each in (draft, data / HISTORY, data / PAGES):
-            shutil.rmtree(each, ignore_errors=True)
+    if draft.exists() and not is_there(data):  # left by a restore that was killed
+        for path in (draft, data / HISTORY, data / PAGES):
+            shutil.rmtree(path, ignore_errors=True)
     if is_there(data) or (data / HISTORY).exists():
         raise CommandError(f"there is a hub in {data} already; move it away first",
                            ExitCode.CANNOT_START)
@@ -141,17 +141,18 @@ def _restore_into(data: Path, source: Path, keys: dict[str, bytes]) -> int:
 
 
 def _put_in_place(draft: Path, data: Path) -> None:
-    """The state last: with it, the hub is there."""
-    for made in sorted(draft.iterdir(), key=lambda path: path.name == STATE):
-        if made.name == SECRETS and (data / SECRETS).is_dir():
-            for each in made.iterdir():
-                each.replace(data / SECRETS / each.name)
+    """Move the files into place, the state last: it is what makes the folder a hub's."""
+    for entry in sorted(draft.iterdir(), key=lambda path: path.name == STATE):
+        if entry.name == SECRETS and (data / SECRETS).is_dir():
+            for file in entry.iterdir():
+                file.replace(data / SECRETS / file.name)
         else:
-            made.replace(data / made.name)
+            entry.replace(data / entry.name)
 
 
-def _opened(source: Path, mark: BackupMark, passphrase: str | None) -> dict[str, bytes]:
-    """The files behind the passphrase, if what is in the open is what was copied with them."""
+def _key_files(source: Path, mark: BackupMark, passphrase: str | None) -> dict[str, bytes]:
+    """Decrypt the key files; raise CommandError unless the unencrypted files are those that were
+    copied with them."""
     if mark.has_keys and passphrase is None:
         raise CommandError("this backup has its keys in it: give --passphrase-file",
                            ExitCode.USAGE)
@@ -172,9 +173,9 @@ def _opened(source: Path, mark: BackupMark, passphrase: str | None) -> dict[str,
     if strange:
         raise CommandError(f"{source / KEYS} holds {strange[0][:80]!r}, which is no file of a "
                            "hub's keys; nothing was restored")
-    found = _digests(source)
-    changed = sorted(name for name in found.keys() | box.digests.keys()
-                     if found.get(name) != box.digests.get(name))
+    digests = _digests(source)
+    changed = sorted(name for name in digests.keys() | box.digests.keys()
+                     if digests.get(name) != box.digests.get(name))
     if changed:
         raise CommandError(f"{source / changed[0]} is not what the backup wrote; take another "
                            "backup")
@@ -188,8 +189,8 @@ def _is_key_file(name: str) -> bool:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Of the state, of the site's own pages, and of what says which files history has: with these
-    are their own."""
+    """Return the digests of the state, of the site's pages and of the history's manifest files,
+    which hold the digests of the history's data files."""
     files = [folder / STATE]
     files += [path for path in (folder / PAGES).rglob("*") if path.is_file() or path.is_symlink()]
     files += [path for path in (folder / HISTORY).rglob("*")
@@ -223,12 +224,12 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _passphrase(asked: argparse.Namespace) -> str | None:
-    """Never an argument: those are public on a machine."""
-    if asked.passphrase:
+def _passphrase(args: argparse.Namespace) -> str | None:
+    """Return the passphrase, or None. It is never an argument: those are public on a machine."""
+    if args.passphrase:
         typed = getpass.getpass("Passphrase for the keys: ")
-    elif asked.passphrase_file is not None:
-        typed = read_secret(asked.passphrase_file)
+    elif args.passphrase_file is not None:
+        typed = read_secret(args.passphrase_file)
     else:
         return None
     if len(typed) < 12:
@@ -241,9 +242,9 @@ def _parser() -> argparse.ArgumentParser:
     for verb, text in (("backup", "copy state, history and, encrypted, keys; the hub may keep "
                                   "running"),
                        ("restore", "make a hub's folder from a backup")):
-        made = make_verb(verbs, verb, text)
-        made.add_argument("folder", metavar="FOLDER", type=Path, help="the backup")
-        made.add_argument("--passphrase", action="store_true", help="ask for it here")
-        made.add_argument("--passphrase-file", metavar="FILE",
-                          help="passphrase of the keys; without it a backup has no keys")
+        verb_parser = make_verb(verbs, verb, text)
+        verb_parser.add_argument("folder", metavar="FOLDER", type=Path, help="the backup")
+        verb_parser.add_argument("--passphrase", action="store_true", help="ask for it here")
+        verb_parser.add_argument("--passphrase-file", metavar="FILE",
+                                 help="passphrase of the keys; without it a backup has no keys")
     return parser

@@ -1,4 +1,4 @@
-"""`gpudeck history …`: the folder of history, without its hub."""
+"""`gpudeck history …`: commands on the history folder, without the hub."""
 
 import argparse
 import json
@@ -24,48 +24,48 @@ NAME = "history"
 
 
 def history(argv: Sequence[str]) -> int:
-    asked = _parser().parse_args(list(argv))
+    args = _parser().parse_args(list(argv))
     try:
-        told = VERBS[asked.verb](asked)
+        report = VERBS[args.verb](args)
     except HistoryDamagedError as error:
         raise CommandError(str(error)) from error
     except OSError as error:
-        raise CommandError(f"{error.filename or asked.data}: {error.strerror}",
+        raise CommandError(f"{error.filename or args.data}: {error.strerror}",
                            ExitCode.CANNOT_START) from error
-    print(json.dumps(told, indent=2) if asked.json else _as_text(told))
+    print(json.dumps(report, indent=2) if args.json else _as_text(report))
     return ExitCode.OK
 
 
-def _folder(asked: argparse.Namespace) -> Path:
-    found: Path = asked.data / NAME
-    if not found.is_dir():
-        raise CommandError(f"there is no history in {asked.data}; name the hub's folder with "
+def _folder(args: argparse.Namespace) -> Path:
+    folder: Path = args.data / NAME
+    if not folder.is_dir():
+        raise CommandError(f"there is no history in {args.data}; name the hub's folder with "
                            "--data", ExitCode.CANNOT_START)
-    return found
+    return folder
 
 
-def _info(asked: argparse.Namespace) -> dict[str, Any]:
-    folder = _folder(asked)
+def _info(args: argparse.Namespace) -> dict[str, Any]:
+    folder = _folder(args)
     manifest = read(folder)
     kinds = totals(manifest)
     return {"folder": str(folder), "kinds": kinds,
             "bytes": sum(kind["bytes"] for kind in kinds.values()),
             "damaged_lines": manifest.damaged_lines,
-            "quarantined": _put_aside(folder)}
+            "quarantined": _quarantined(folder)}
 
 
-def _verify(asked: argparse.Namespace) -> dict[str, Any]:
-    folder = _folder(asked)
-    return {"whole": True, "files": verified(folder), "quarantined": _put_aside(folder)}
+def _verify(args: argparse.Namespace) -> dict[str, Any]:
+    folder = _folder(args)
+    return {"whole": True, "files": verified(folder), "quarantined": _quarantined(folder)}
 
 
-def _put_aside(folder: Path) -> list[str]:
+def _quarantined(folder: Path) -> list[str]:
     aside = folder / QUARANTINE
     return sorted(path.name for path in aside.iterdir()) if aside.is_dir() else []
 
 
-def _backup(asked: argparse.Namespace) -> dict[str, Any]:
-    source, target = _folder(asked), asked.target.resolve()
+def _backup(args: argparse.Namespace) -> dict[str, Any]:
+    source, target = _folder(args), args.target.resolve()
     if target == source.resolve() or (target.name == NAME and (target.parent / LOCK).exists()):
         raise CommandError(f"{target} is the history of a hub, and a backup would replace it; "
                            "name another folder", ExitCode.USAGE)
@@ -73,20 +73,20 @@ def _backup(asked: argparse.Namespace) -> dict[str, Any]:
             "without": "the newest minutes, not yet in a file"}
 
 
-def _restore(asked: argparse.Namespace) -> dict[str, Any]:
-    open_folder(asked.data)
-    with closing(lock_folder(asked.data)):
-        target: Path = asked.data / NAME
+def _restore(args: argparse.Namespace) -> dict[str, Any]:
+    open_folder(args.data)
+    with closing(lock_folder(args.data)):
+        target: Path = args.data / NAME
         if target.exists() and read(target).segments:
             raise CommandError(f"there is history in {target} already; move it away first",
                                ExitCode.CANNOT_START)
-        if not read(asked.source).segments:
-            raise CommandError(f"there is no history in {asked.source}", ExitCode.CANNOT_START)
-        return {"files": copied(asked.source, target), "from": str(asked.source)}
+        if not read(args.source).segments:
+            raise CommandError(f"there is no history in {args.source}", ExitCode.CANNOT_START)
+        return {"files": copied(args.source, target), "from": str(args.source)}
 
 
-def _own_archive(asked: argparse.Namespace) -> dict[str, Any]:
-    folder = _folder(asked)
+def _own_archive(args: argparse.Namespace) -> dict[str, Any]:
+    folder = _folder(args)
     index = ArchiveIndex.open_existing(folder)
     if index is None:
         raise CommandError(f"the history in {folder} has no archive", ExitCode.USAGE)
@@ -118,14 +118,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _as_text(told: dict[str, Any]) -> str:
-    kinds = told.pop("kinds", None)
+def _as_text(report: dict[str, Any]) -> str:
+    kinds = report.pop("kinds", None)
     lines = [f"{name}: {', '.join(value) if isinstance(value, list) else value}"
-             for name, value in told.items() if value not in ([], 0)]
+             for name, value in report.items() if value not in ([], 0)]
     if kinds is None:
         return "\n".join(lines)
-    rows = [f"{kind:8} {it['files']:6} files {it['rows']:12,} rows {it['bytes'] / 1e6:10,.1f} MB  "
-            f"{_day(it['oldest'])} to {_day(it['newest'])}" for kind, it in sorted(kinds.items())]
+    rows = [f"{kind:8} {total['files']:6} files {total['rows']:12,} rows "
+            f"{total['bytes'] / 1e6:10,.1f} MB  {_day(total['oldest'])} to {_day(total['newest'])}"
+            for kind, total in sorted(kinds.items())]
     return "\n".join([*lines, *rows])
 
 

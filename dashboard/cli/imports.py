@@ -1,4 +1,4 @@
-"""`gpudeck import`: a recording of another program into a hub's history, at its own times."""
+"""`gpudeck import`: import another program's recording into a hub's history, at its own times."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.metrics import Absence
 from gpudeck.times import moment_of
 
-from ..imports.core.columns import ColumnMapError, mapped
+from ..imports.core.columns import ColumnMapError, parse_map
 from ..imports.core.recording import (
     ImportOptions,
     ImportProblems,
@@ -25,32 +25,33 @@ from ..imports.core.seconds import ImportedSecond, RecordedGpu, SecondsOfGpus
 from ..imports.files import KINDS, Recording, recording
 from .rules_hub import add_reach, client_of
 
-ROWS_BETWEEN = 20_000  # before seconds that are complete are sent
-CELLS_AT_ONCE = 60_000  # of a request, which may have a megabyte
+ROWS_BETWEEN = 20_000  # rows read between two transfers of complete seconds
+CELLS_AT_ONCE = 60_000  # per request, which may have a megabyte
 SENT_WITHIN_S = 60.0
 STEPS = {1: "by the second", 60: "by the minute only: it is older than seconds are kept",
          3_600: "by the hour only: it is older than minutes are kept"}
 
 
 def import_(argv: Sequence[str]) -> int:
-    asked = _parser().parse_args(list(argv))
+    args = _parser().parse_args(list(argv))
     try:
-        recordings = [recording(path, asked.format, _options(asked)) for path in asked.files]
-        checked = [_checked(each) for each in recordings]
-        sent = [] if asked.check else _sent_all(asked, recordings)
+        recordings = [recording(path, args.format, _options(args)) for path in args.files]
+        checks = [_check(source) for source in recordings]
+        nodes = [] if args.check else _send_all(args, recordings)
     except (ImportRefusedError, ColumnMapError) as error:
         raise CommandError(f"{error}", ExitCode.USAGE) from error
     except OSError as error:
         raise CommandError(f"{error.filename}: {error.strerror}", ExitCode.USAGE) from error
-    told: Item = {"files": checked, "nodes": sent}
-    print(json.dumps(told, indent=2) if asked.json else "\n".join(_lines(told, asked.check)))
+    report: Item = {"files": checks, "nodes": nodes}
+    print(json.dumps(report, indent=2) if args.json else "\n".join(_lines(report, args.check)))
     return ExitCode.OK
 
 
-def _checked(it: Recording) -> Item:
-    """All of it is read before any of it is sent: what is refused leaves nothing behind."""
+def _check(source: Recording) -> Item:
+    """Read all of a recording before any of it is sent, so that a refused one leaves nothing
+    behind."""
     gpus, problems, seconds = RecordedGpus(), ImportProblems(), SecondsOfGpus()
-    rows, table = it.rows(gpus, problems)
+    rows, table = source.rows(gpus, problems)
     begin, end, count = float("inf"), 0.0, 0
     for row in rows:
         count += 1
@@ -62,61 +63,64 @@ def _checked(it: Recording) -> Item:
                 pass
     if not count:
         first = f"; the first row: {problems.listed[0][1]}" if problems.listed else ""
-        raise ImportRefusedError(f"{it.path}: no row of it can be read{first}")
-    return {"file": str(it.path), "format": it.kind, "samples": count, "start": begin, "end": end,
+        raise ImportRefusedError(f"{source.path}: no row of it can be read{first}")
+    return {"file": str(source.path), "format": source.kind, "samples": count,
+            "start": begin, "end": end,
             "nodes": {host: [gpu.key for gpu in gpus.of(host)] for host in gpus.hosts()},
-            "columns": dict(table.taken), "unknown_columns": [*problems.unknown_columns],
+            "columns": dict(table.column_targets), "unknown_columns": [*problems.unknown_columns],
             "bad": problems.bad_rows,
             "bad_rows": [{"line": line, "why": why} for line, why in problems.listed]}
 
 
-def _sent_all(asked: argparse.Namespace, recordings: Iterable[Recording]) -> list[Item]:
-    client = client_of(asked)
+def _send_all(args: argparse.Namespace, recordings: Iterable[Recording]) -> list[Item]:
+    client = client_of(args)
     nodes: dict[str, Item] = {}
-    for it in recordings:
+    for source in recordings:
         gpus, problems, seconds = RecordedGpus(), ImportProblems(), SecondsOfGpus()
-        rows, _ = it.rows(gpus, problems)
+        rows, _ = source.rows(gpus, problems)
         for count, row in enumerate(rows, 1):
             seconds.add(row)
             if count % ROWS_BETWEEN == 0:
-                _send(client, it, seconds.closed(), nodes)
-        _send(client, it, seconds.rest(), nodes)
+                _send(client, source, seconds.closed(), nodes)
+        _send(client, source, seconds.rest(), nodes)
     return [nodes[host] for host in sorted(nodes)]
 
 
-def _send(client: Client, it: Recording, seconds: Iterator[ImportedSecond],
+def _send(client: Client, source: Recording, seconds: Iterator[ImportedSecond],
           nodes: dict[str, Item]) -> None:
-    for batch in _batches(sorted(seconds, key=lambda each: (each.gpu.host, each.t))):
-        body = _body(batch, it.path.name)
+    for batch in _batches(sorted(seconds, key=lambda second: (second.gpu.host, second.t))):
+        body = _body(batch, source.path.name)
         answer = client.hub.ask_for("POST", "imports", body, SENT_WITHIN_S)
-        known = nodes.setdefault(answer["host"], {
+        node = nodes.setdefault(answer["host"], {
             "host": answer["host"], "node": answer["node"], "seconds": 0, "step_s": 1, "gpus": []})
-        known["seconds"] += answer["samples"]
-        known["step_s"] = max(known["step_s"], answer["step_s"])
-        known["gpus"] = sorted({*known["gpus"], *answer["uuids"]})
+        node["seconds"] += answer["samples"]
+        node["step_s"] = max(node["step_s"], answer["step_s"])
+        node["gpus"] = sorted({*node["gpus"], *answer["uuids"]})
 
 
 def _batches(seconds: Sequence[ImportedSecond]) -> Iterator[list[ImportedSecond]]:
     batch: list[ImportedSecond] = []
     cells = 0
-    for each in seconds:
-        if batch and (cells > CELLS_AT_ONCE or each.gpu.host != batch[0].gpu.host):
+    for second in seconds:
+        if batch and (cells > CELLS_AT_ONCE or second.gpu.host != batch[0].gpu.host):
             yield batch
             batch, cells = [], 0
-        batch.append(each)
-        cells += len(each.values) + 2
+        batch.append(second)
+        cells += len(second.values) + 2
     if batch:
         yield batch
 
 
 def _body(batch: list[ImportedSecond], source: str) -> Item:
-    gpus = list({id(each.gpu): each.gpu for each in batch}.values())
+    gpus = list({id(second.gpu): second.gpu for second in batch}.values())
     places = {id(gpu): at for at, gpu in enumerate(gpus)}
-    keys = sorted({key for each in batch for key in each.values})
+    keys = sorted({key for second in batch for key in second.values})
     return {"node": batch[0].gpu.host, "gpus": [_gpu(gpu) for gpu in gpus],
-            "gpu": [places[id(each.gpu)] for each in batch], "t": [each.t for each in batch],
-            "values": {key: [_cell(each.values.get(key)) for each in batch] for key in keys},
-            "lost": [at for at, each in enumerate(batch) if each.is_lost], "source": source[:256]}
+            "gpu": [places[id(second.gpu)] for second in batch],
+            "t": [second.t for second in batch],
+            "values": {key: [_cell(second.values.get(key)) for second in batch] for key in keys},
+            "lost": [at for at, second in enumerate(batch) if second.is_lost],
+            "source": source[:256]}
 
 
 def _gpu(gpu: RecordedGpu) -> Item:
@@ -128,11 +132,11 @@ def _cell(value: float | Absence | None) -> float | str | None:
     return value.word if isinstance(value, Absence) else value
 
 
-# -- what is said
+# -- output
 
 
-def _lines(told: Item, is_check: bool) -> Iterator[str]:
-    for file in told["files"]:
+def _lines(report: Item, is_check: bool) -> Iterator[str]:
+    for file in report["files"]:
         nodes = ", ".join(f"{host} ({len(gpus)} GPUs)" for host, gpus in file["nodes"].items())
         yield (f"{file['file']}: {file['samples']:,} samples of {nodes}, "
                f"{_clock(file['start'])} to {_clock(file['end'])} UTC")
@@ -147,7 +151,7 @@ def _lines(told: Item, is_check: bool) -> Iterator[str]:
             yield f"  and {file['bad'] - len(file['bad_rows']):,} more"
     if is_check:
         yield "Nothing was sent (--check)."
-    for node in told["nodes"]:
+    for node in report["nodes"]:
         yield (f"Imported {node['seconds']:,} GPU-seconds as node {node['host']} ({node['node']}), "
                f"kept {STEPS[node['step_s']]}")
 
@@ -156,14 +160,14 @@ def _clock(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
 
 
-# -- what is asked
+# -- options
 
 
-def _options(asked: argparse.Namespace) -> ImportOptions:
-    words = [part for word in asked.map for part in word.split(",") if part]
-    at = None if asked.at is None else moment_of(asked.at, time.time())
-    return ImportOptions(asked.node, asked.tz, asked.gpu, asked.in_order, at, not asked.no_header,
-                         mapped(words))
+def _options(args: argparse.Namespace) -> ImportOptions:
+    words = [part for word in args.map for part in word.split(",") if part]
+    at = None if args.at is None else moment_of(args.at, time.time())
+    return ImportOptions(args.node, args.tz, args.gpu, args.in_order, at, not args.no_header,
+                         parse_map(words))
 
 
 def _zone(word: str) -> tzinfo:
@@ -180,7 +184,7 @@ def _zone(word: str) -> tzinfo:
             f"{word!r} is not a time zone; write for example UTC, local or Europe/Berlin") from None
 
 
-def _few(word: str) -> int:
+def _gpu_count(word: str) -> int:
     if not word.isdigit() or not 1 <= int(word) <= 256:
         raise argparse.ArgumentTypeError("a number from 1 to 256 is needed")
     return int(word)
@@ -198,7 +202,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--map", metavar="COLUMN=NUMBER[:UNIT]", action="append", default=[],
         help="what a column is: a number of docs/metrics.md, or time, gpu, index, uuid, host, name")
     add("--gpu", metavar="NAME", help="the one GPU that all rows are of")
-    add("--in-order", metavar="N", type=_few,
+    add("--in-order", metavar="N", type=_gpu_count,
         help="N GPUs follow each other in the same order, without a column that names them")
     add("--at", metavar="TIME", help="when it was read, for what has no times")
     add("--no-header", action="store_true", help="the first row is data; --map 1=time,2=index,...")

@@ -1,4 +1,4 @@
-"""What the commands on a hub's data folder share."""
+"""Shared parts of the commands on a hub's data folder."""
 
 import argparse
 import getpass
@@ -20,12 +20,12 @@ Verb = Callable[[HubState, argparse.Namespace], Any]
 Item = dict[str, Any]
 
 
-def recorded(state: HubState, kind: str, action: str,
-             detail: Item) -> AbstractContextManager[None]:
-    """Around a change that is made in the folder itself; by whom, only the machine knows."""
-    known = {name: value for name, value in detail.items() if value is not None}
+def record_change(state: HubState, kind: str, action: str,
+                  detail: Item) -> AbstractContextManager[None]:
+    """Return a context that records a change made in the folder, in the name of the Unix user."""
+    changes = {name: value for name, value in detail.items() if value is not None}
     return AuditRecorder(state.audit, None, Dispatcher()).change(kind, {
-        "actor": getpass.getuser(), "actor_kind": "terminal", "action": action, "detail": known})
+        "actor": getpass.getuser(), "actor_kind": "terminal", "action": action, "detail": changes})
 
 
 def make_parser(name: str, text: str) -> tuple[Any, argparse.ArgumentParser]:
@@ -34,10 +34,10 @@ def make_parser(name: str, text: str) -> tuple[Any, argparse.ArgumentParser]:
 
 
 def make_verb(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text,
-                                                     allow_abbrev=False)
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text,
+                                                       allow_abbrev=False)
     data = os.environ.get("GPUDECK_DATA") or str(state_folder("hub", os.environ))
-    made.add_argument("--data", type=folder, metavar="DIR", default=folder(data),
-                      help="the hub's folder")
-    made.add_argument("--json", action="store_true", help="as JSON")
-    return made
+    parser.add_argument("--data", type=folder, metavar="DIR", default=folder(data),
+                        help="the hub's folder")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    return parser

@@ -11,44 +11,44 @@ from ..errors import NotFoundError
 from ..jobs.core.teams import Team, teams_flaw
 from ..state import HubState
 from .access import run_verb
-from .parts import Item, Verb, make_parser, make_verb, recorded
+from .parts import Item, Verb, make_parser, make_verb, record_change
 
 
 def team(argv: Sequence[str]) -> int:
     return run_verb(_parser(), VERBS, argv)
 
 
-def _list(state: HubState, asked: argparse.Namespace) -> Item:
+def _list(state: HubState, args: argparse.Namespace) -> Item:
     return {"items": msgspec.to_builtins(state.jobs.teams()), "next": None}
 
 
-def _set(state: HubState, asked: argparse.Namespace) -> Item:
-    wanted = {"name": asked.name, "users": asked.users, "groups": asked.groups,
-              "patterns": asked.patterns, "price_gpu_hour": asked.price}
+def _set(state: HubState, args: argparse.Namespace) -> Item:
+    fields = {"name": args.name, "users": args.users, "groups": args.groups,
+              "patterns": args.patterns, "price_gpu_hour": args.price}
     try:
-        made = msgspec.convert(wanted, Team)
+        new_team = msgspec.convert(fields, Team)
     except msgspec.ValidationError as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
-    had = state.jobs.teams()
-    teams = tuple(made if one.name == made.name else one for one in had)
-    teams = teams if made in teams else (*had, made)
-    wrong = teams_flaw(teams)
-    if wrong is not None:
-        raise CommandError(wrong, ExitCode.USAGE)
-    with recorded(state, "team", "set", {"name": made.name}):
+    old_teams = state.jobs.teams()
+    teams = tuple(new_team if entry.name == new_team.name else entry for entry in old_teams)
+    teams = teams if new_team in teams else (*old_teams, new_team)
+    problem = teams_flaw(teams)
+    if problem is not None:
+        raise CommandError(problem, ExitCode.USAGE)
+    with record_change(state, "team", "set", {"name": new_team.name}):
         state.jobs.put_teams(teams)
-    found: Item = msgspec.to_builtins(made)
-    return found
+    item: Item = msgspec.to_builtins(new_team)
+    return item
 
 
-def _remove(state: HubState, asked: argparse.Namespace) -> Item:
-    with recorded(state, "team", "remove", {"name": asked.name[:128]}):
-        had = state.jobs.teams()
-        left = [one for one in had if one.name != asked.name]
-        if len(left) == len(had):
-            raise NotFoundError(f"there is no team {asked.name!r}")
-        state.jobs.put_teams(left)
-    return {"removed": asked.name}
+def _remove(state: HubState, args: argparse.Namespace) -> Item:
+    with record_change(state, "team", "remove", {"name": args.name[:128]}):
+        teams = state.jobs.teams()
+        remaining = [entry for entry in teams if entry.name != args.name]
+        if len(remaining) == len(teams):
+            raise NotFoundError(f"there is no team {args.name!r}")
+        state.jobs.put_teams(remaining)
+    return {"removed": args.name}
 
 
 VERBS: dict[str, Verb] = {"list": _list, "set": _set, "remove": _remove}
@@ -57,12 +57,12 @@ VERBS: dict[str, Verb] = {"list": _list, "set": _set, "remove": _remove}
 def _parser() -> argparse.ArgumentParser:
     verbs, parser = make_parser("team", "Teams: owners who share a bill in reports.")
     make_verb(verbs, "list", "all of them")
-    one = make_verb(verbs, "set", "add one, or replace it")
-    one.add_argument("name", metavar="NAME")
+    verb_parser = make_verb(verbs, "set", "add one, or replace it")
+    verb_parser.add_argument("name", metavar="NAME")
     for name, text in (("users", "Unix names"), ("groups", "Unix groups"),
                        ("patterns", "patterns such as 'lab3-*'")):
-        one.add_argument(f"--{name}", nargs="+", default=[], metavar="NAME", help=text)
-    one.add_argument("--price", type=float, metavar="N",
-                     help="of a GPU-hour; without it, that of the report")
+        verb_parser.add_argument(f"--{name}", nargs="+", default=[], metavar="NAME", help=text)
+    verb_parser.add_argument("--price", type=float, metavar="N",
+                             help="of a GPU-hour; without it, that of the report")
     make_verb(verbs, "remove", "one of them").add_argument("name", metavar="NAME")
     return parser

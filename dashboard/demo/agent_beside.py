@@ -1,5 +1,5 @@
-"""The Procfile's agent: it waits for the hub that runs beside it on this machine, and joins it by
-itself. Write access to the hub's folder is enough to enrol a node."""
+"""The Procfile's agent: it waits for the hub on this machine and enrols itself. Write access to the
+hub's folder is enough to enrol a node."""
 
 import contextlib
 import json
@@ -16,30 +16,31 @@ from ..fleet.members import NewEnrolment
 from ..nodes.enrolment import create
 from ..runtime.data_folder import open_folder, write_private
 from ..state import HubState
-from .supervisor import BESIDE
+from .supervisor import PACKAGE_PREFIX
 
-LOOK_EVERY_S = 0.2
+POLL_EVERY_S = 0.2
 
 
-def run_agent_beside(hub: Path, agent: Path) -> NoReturn:
+def run_local_agent(hub: Path, agent: Path) -> NoReturn:
     while (url := _url(hub)) is None:
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)
     with contextlib.closing(HubState.open(hub)) as state:
         [(token, _)] = create(state.registry, HubKey(hub).fingerprint, [NewEnrolment()],
                               "gpudeck up")
     open_folder(agent)
-    place = agent / "agent.enrolment"
-    write_private(place, f"{token.text}\n")
-    os.execve(sys.executable, [sys.executable, "-P", "-m", f"{BESIDE}agent", "--hub", url,
-                               "--token-file", str(place), "--data", str(agent)],
+    token_file = agent / "agent.enrolment"
+    write_private(token_file, f"{token.text}\n")
+    os.execve(sys.executable, [sys.executable, "-P", "-m", f"{PACKAGE_PREFIX}agent", "--hub", url,
+                               "--token-file", str(token_file), "--data", str(agent)],
               importable(__package__, os.environ))
 
 
 def _url(hub: Path) -> str | None:
-    """None: none runs there. One that was killed leaves its word behind."""
+    """Return the URL of the hub that runs in this folder; None: none runs. A hub that was killed
+    leaves its file behind, so its pid is checked."""
     try:
-        told = json.loads((hub / "hub.json").read_bytes())
-        os.kill(told["pid"], 0)
+        hub_info = json.loads((hub / "hub.json").read_bytes())
+        os.kill(hub_info["pid"], 0)
     except (FileNotFoundError, ValueError, ProcessLookupError):
         return None
-    return str(told["url"])
+    return str(hub_info["url"])

@@ -1,4 +1,4 @@
-"""Opens the sign-in link in the browser of this desktop."""
+"""Opening of the sign-in link in the browser of this desktop."""
 
 import html
 import sys
@@ -16,24 +16,24 @@ PAGE = """<!doctype html><meta charset="utf-8"><title>gpudeck</title>
 
 
 class BrowserOpener:
-    """The link's code must not stand in a command line, where every user of the machine could read
-    it and use it first: the browser is given a file that only its user can read."""
+    """Opens a link by a file that only its user can read: on a command line every user of the
+    machine could read the link's code and use it first."""
 
     def __init__(self, data: Path, env: Mapping[str, str]) -> None:
         self._file = data / FILE
         self._env = env
 
     def open(self, url: str) -> str:
-        """Why not; "": it is being opened."""
-        why = why_none(self._env)
-        if not why:
+        """Open the link, or return the reason why no browser can be opened; "": it is opening."""
+        reason = reason_unavailable(self._env)
+        if not reason:
             write_private(self._file, PAGE.format(url=html.escape(url)))
-            # One that runs in the terminal would return when it is closed.
+            # A browser in the terminal would return only when it is closed.
             Thread(target=webbrowser.open, args=(self._file.as_uri(),), daemon=True).start()
-        return why
+        return reason
 
 
-def why_none(env: Mapping[str, str], platform: str = sys.platform) -> str:
+def reason_unavailable(env: Mapping[str, str], platform: str = sys.platform) -> str:
     if env.get("SSH_CONNECTION") or env.get("SSH_TTY"):
         return "this is a session over SSH; open the link where your browser is"
     has_display = any(env.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))

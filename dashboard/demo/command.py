@@ -23,9 +23,9 @@ from .shared import RunningHub, claim, open_hub, write_private
 from .supervisor import Supervisor
 
 ADMIN = "demo"
-UNIX_NAME = "alice"  # who has jobs, and a lease of the pool
+UNIX_NAME = "alice"  # she has jobs, and a lease of the pool
 OPENS_WITHIN_S = 60.0
-# Nobody's work is at stake here.
+# Nobody's real work can be harmed here.
 HUB_FLAGS = ("--signer-ends-per-hour", "10000", "--signer-ends-per-node-hour", "10000",
              "--quota-end-after-s", "2", "--rule-proof-h", "1", "--pool", "on",
              "--advice-least-h", "1", "--slurm-nodes", SPEAKER, "--kubernetes-nodes", SPEAKER)
@@ -40,7 +40,7 @@ def demo(argv: list[str]) -> int:
 
 @contextlib.contextmanager
 def _data(settings: DemoSettings) -> Iterator[Path]:
-    """The folder of this demo: the one named, or a fresh one that goes when we go."""
+    """Yield the folder of this demo: the configured one, or a temporary one, removed at the end."""
     if settings.data is not None:
         yield settings.data
         return
@@ -62,12 +62,12 @@ class DemoRun:
                              "dashboard.demo.history_maker")
         self._fleet = DemoFleet(settings, data, self._hub.url)
         self._password = self._hub.add_admin(UNIX_NAME)
-        self._hub.begin_with(self._quota(), demo_rules())
+        self._hub.seed(self._quota(), demo_rules())
         self._hub.enrol(self._fleet.hosts_of)
         self._plan_history()
         self._supervisor = Supervisor([self._hub.part, *self._fleet.processes])
-        self._written: dict[str, Any] | None = None
-        self._live_mono: float | None = None  # since when all that is live is there
+        self._last_state: dict[str, Any] | None = None
+        self._live_mono: float | None = None  # when all live nodes and tasks had arrived
         self._is_history_reported = False
         self._cost = DemoCostMeter(self._pids)
 
@@ -84,14 +84,15 @@ class DemoRun:
         self._supervisor.run(self._step)
 
     def _remove_stale_files(self) -> None:
-        """Pids of a demo that is over must mislead nobody."""
+        """Remove files with the pids of an earlier demo, so that they mislead nobody."""
         world = self._data / "world"
-        for stale in (self._file, *world.glob("*.jobs"), *world.glob("*.mps"),
-                      world / "tasks.json"):
-            stale.unlink(missing_ok=True)
+        for file in (self._file, *world.glob("*.jobs"), *world.glob("*.mps"),
+                     world / "tasks.json"):
+            file.unlink(missing_ok=True)
 
     def _plan_history(self) -> None:
-        """At the first start in this folder: later there is a real one."""
+        """Save the plan of the history at the first start in this folder; later there is a real
+        history."""
         if (self._settings.past_s and self._settings.nodes
                 and history_plan.read(self._hub.data) is None):
             history_plan.save(self._hub.data, history_plan.DemoHistoryPlan(
@@ -100,13 +101,13 @@ class DemoRun:
                 simulate=self._fleet.history_source))
 
     def _quota(self) -> Quota:
-        """Of which somebody uses up more than their share, and which only observes."""
+        """Return a quota that somebody exceeds, and that only observes."""
         gpus = max(1, self._settings.nodes * self._settings.gpus // 8)
         return Quota("fair-share", "*", gpus=gpus,
                      because="an eighth of the fleet for each owner; this one only observes")
 
     def _step(self) -> float:
-        if self._written is None:
+        if self._last_state is None:
             return self._wait_for_all()
         self._write_if_changed()
         self._report_history()
@@ -117,15 +118,15 @@ class DemoRun:
     def _report_history(self) -> None:
         if self._is_history_reported:
             return
-        made = history_plan.read(self._hub.data)
-        self._is_history_reported = made is None or made.is_ready
-        if made is not None and made.is_ready:
-            print(f"{made.made // 60} minutes of history are there: the time bar goes back to "
+        plan = history_plan.read(self._hub.data)
+        self._is_history_reported = plan is None or plan.is_ready
+        if plan is not None and plan.is_ready:
+            print(f"{plan.made // 60} minutes of history are there: the time bar goes back to "
                   "before this demo began.", flush=True)
             self._write_if_changed()
 
     def _pids(self) -> dict[str, list[int]]:
-        """By what they do. The children of the process that holds the tasks are the tasks."""
+        """Return pids by group. The tasks are children of the process that keeps them."""
         agents = list(self._fleet.agents.values())
         rest = [part for part in self._fleet.processes if part not in agents]
         return {name: [part.pid for part in parts if part.pid is not None] for name, parts in (
@@ -139,9 +140,9 @@ class DemoRun:
         if self._live_mono is None:
             return self._wait_for_live()
         if self._is_open(time.monotonic() - self._live_mono):
-            hub, uuid = self._hub.fresh(), self._hub.first_gpu()
+            hub, uuid = self._hub.running(), self._hub.first_gpu()
             self._write_if_changed()  # a reader of this file may end the hub
-            _greet(self._settings, self._data, hub, uuid)
+            _print_welcome(self._settings, self._data, hub, uuid)
             print(f"You are the admin {ADMIN!r}, and {UNIX_NAME!r} on the nodes; disruptive "
                   f"actions ask for the password again: {self._password}", flush=True)
         return 0.1
@@ -156,27 +157,27 @@ class DemoRun:
                 and all(map(self._hub.has_values, self._fleet.agents))):
             self._live_mono = time.monotonic()
             return 0.0
-        # A list of a thousand nodes costs the hub what it needs for their greetings.
+        # Listing a thousand nodes takes time that the hub needs for their handshakes.
         return max(0.1, 10 * took_s)
 
     def _is_open(self, waited_s: float) -> bool:
-        """The newest of the past is there, or does not come in time."""
-        made = history_plan.read(self._hub.data)
-        return made is None or made.is_open or waited_s >= OPENS_WITHIN_S
+        """Tell whether the newest part of the history is there, or has not come in time."""
+        plan = history_plan.read(self._hub.data)
+        return plan is None or plan.is_open or waited_s >= OPENS_WITHIN_S
 
     def _tasks(self) -> list[dict[str, Any]] | None:
-        """The real processes; None: the one that holds them has not written them yet."""
+        """Return the real processes; None: their keeper has not written the list yet."""
         if not self._fleet.agents:
             return []
         try:
-            found: list[dict[str, Any]] = json.loads(
+            tasks: list[dict[str, Any]] = json.loads(
                 (self._data / "world" / "tasks.json").read_bytes())
         except FileNotFoundError:
             return None
-        return found
+        return tasks
 
     def _write_if_changed(self) -> None:
-        hub = self._hub.fresh()
+        hub = self._hub.running()
         if hub is None:
             return
         agents = [{"node": name, "pid": part.pid} for name, part in self._fleet.agents.items()
@@ -185,18 +186,19 @@ class DemoRun:
                  "agents": agents, "tasks": self._tasks() or [],
                  "sign_in_url": hub.sign_in_url, "hub_pid": hub.pid,
                  "user": ADMIN, "password": self._password, "history": self._history()}
-        if state != self._written:
-            self._written = state
+        if state != self._last_state:
+            self._last_state = state
             write_private(self._file, json.dumps(state, indent=1))
 
     def _history(self) -> dict[str, Any] | None:
-        """How much of the past there is; None: none was wanted."""
-        made = history_plan.read(self._hub.data)
-        return None if made is None else {"seconds": made.seconds, "is_ready": made.is_ready}
+        """Return the length and state of the history; None: none was requested."""
+        plan = history_plan.read(self._hub.data)
+        return None if plan is None else {"seconds": plan.seconds, "is_ready": plan.is_ready}
 
 
-def _greet(settings: DemoSettings, data: Path, hub: RunningHub | None, uuid: str | None) -> None:
-    """What a person needs, and no more."""
+def _print_welcome(settings: DemoSettings, data: Path, hub: RunningHub | None, uuid: str | None
+                   ) -> None:
+    """Print what a visitor needs, and no more."""
     assert hub is not None, "nodes can only be live on an existing hub"
     gpus = settings.nodes * settings.gpus
     stop = "Ctrl-C ends it" + ("." if settings.data else " and removes its folder.")

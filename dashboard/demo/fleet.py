@@ -1,4 +1,4 @@
-"""The processes that play the nodes of a demo: agents of their own, and one for all the others."""
+"""Processes that simulate the nodes of a demo: agents for some, simulators of many for the rest."""
 
 import json
 import os
@@ -10,20 +10,21 @@ from gpudeck.action_table import SHOWN_ACTIONS
 from .settings import DemoSettings
 from .supervisor import SupervisedProcess
 
-REAL_AGENTS = 4  # nodes with an agent process of their own, whose tasks are real processes
-# Its clients cannot be paused: a fleet of so few nodes as have real tasks goes without.
+REAL_AGENTS = 4  # nodes with their own agent process, whose tasks are real processes
+# MPS clients cannot be paused: a fleet of only nodes with real tasks has no MPS.
 MPS_NODE = REAL_AGENTS
 NODES_PER_PROCESS = 640
 SOCKET_PATH_MOST = 107  # bytes (unix(7))
-POOL_NODES = (5, 6)  # of a fleet that is large enough
-# Of so many nodes none can do without other tasks: the only one, and the one with the stuck job.
+POOL_NODES = (5, 6)  # if the fleet is large enough
+# Fleet sizes in which the pool's node has other tasks too: it is the only one, or the one with the
+# stuck job.
 SHARING_SIZES = (1, REAL_AGENTS)
-POOL_UNUSED_S = 60  # so that one sees an unused lease go back
-# The schedulers are made up as well, and nothing can be asked of them.
+POOL_UNUSED_S = 60  # so that a visitor sees an unused lease returned
+# The schedulers are simulated as well, and take no requests.
 CLUSTER_MOST = 16
 OWN_ACTIONS = [action for action in SHOWN_ACTIONS
                if not action.startswith(("slurm_", "kubernetes_"))]
-# By the seeded schedule: of the fleet, one after the other.
+# GPUs lost in the whole fleet, one after the other, by the seeded schedule.
 LOST_PER_QUARTER_HOUR = 1.0
 NODE_ODDS_MAX = 0.25
 
@@ -33,20 +34,20 @@ class DemoFleet:
         self._settings = settings
         self._data = data
         self._hub_url = hub_url
-        self.hosts_of: dict[Path, Sequence[str | None]] = {}  # by the file of their tokens
+        self.hosts_of: dict[Path, Sequence[str | None]] = {}  # hosts by their tokens' file
         (data / "tokens").mkdir(mode=0o700, exist_ok=True)
         self._pool = self._pool_numbers()
-        # With tasks that are real processes.
+        # Nodes whose tasks are real processes.
         self._real = [number for number in range(1, min(REAL_AGENTS, settings.nodes) + 1)
                       if number not in self._pool or settings.nodes in SHARING_SIZES]
         self.agents = {name: self._agent(name, *self._pool_flags(number))
                        for number in self._real for name in [node_name(number)]}
         self.processes = [*self._children(), *self.agents.values(), *self._pool_parts(),
-                          *self._simulated()]
+                          *self._simulators()]
 
     @property
     def history_source(self) -> str:
-        """For `gpudeck simulate`, of the past of all these nodes."""
+        """Options of `gpudeck simulate` for the history of all these nodes."""
         return self._simulate() + ",mps=on" * self._has_mps
 
     @property
@@ -62,18 +63,18 @@ class DemoFleet:
             words["mps"] = "on"
         if node == SPEAKER:
             words["cluster"] = self._cluster()
-        named = {"node": node, **words} if node else words
-        return ",".join(f"{key}={value}" for key, value in named.items())
+        options = {"node": node, **words} if node else words
+        return ",".join(f"{key}={value}" for key, value in options.items())
 
     def _cluster(self) -> str:
-        """But for nodes of the pool: a GPU has one scheduler."""
+        """Return the schedulers' nodes, without those of the pool: a GPU has one scheduler."""
         last = min(self._settings.nodes, CLUSTER_MOST)
         if not self._pool:
             return f"1-{last}"
         first, after = min(self._pool), max(self._pool) + 1
         return "+".join(f"{a}-{b}" for a, b in ((1, first - 1), (after, last)) if a <= b)
 
-    def _towards_hub(self, *hosts: str) -> list[str]:
+    def _hub_options(self, *hosts: str) -> list[str]:
         file = self._data / "tokens" / hosts[0]
         self.hosts_of[file] = hosts
         return ["--hub", self._hub_url, "--token-file", str(file)]
@@ -85,7 +86,7 @@ class DemoFleet:
 
     def _agent(self, name: str, *more: str) -> SupervisedProcess:
         return SupervisedProcess(f"agent of {name}", "agent", [
-            *self._towards_hub(name), "--host", name, "--backend", "simulated",
+            *self._hub_options(name), "--host", name, "--backend", "simulated",
             "--simulate", self._simulate(name), "--data", str(self._data / "agents" / name),
             "--ceiling", str(self._ceiling()), *more,
         ], self._log(name))
@@ -94,7 +95,7 @@ class DemoFleet:
         return self._data / "pool" / f"{name}.sock"
 
     def _pool_numbers(self) -> tuple[int, ...]:
-        """A folder with a long name goes without."""
+        """Return the pool's nodes; none where the folder's path is too long for a socket."""
         numbers = pool_numbers(self._settings.nodes)
         longest = max((len(os.fsencode(self._socket(node_name(number)))) for number in numbers),
                       default=0)
@@ -106,7 +107,7 @@ class DemoFleet:
             "--pool-unused-s", str(POOL_UNUSED_S))
 
     def _pool_parts(self) -> list[SupervisedProcess]:
-        """Agents of nodes without other tasks, and people who use them."""
+        """Return the agents of the pool's own nodes, and the process of the pool's users."""
         if not self._pool:
             return []
         world = self._data / "world"
@@ -123,8 +124,8 @@ class DemoFleet:
         ], self._log("pool-users"))]
 
     def _ceiling(self) -> Path:
-        """Nobody's training is at stake here: the stand-in processes belong to the user who runs
-        the demo."""
+        """Write a permissive ceiling: the stand-in processes belong to the user who runs the demo,
+        so nobody's training can be harmed."""
         file = self._data / "ceiling.toml"
         file.write_text("kills_per_hour = 1000\npauses_per_hour = 1000\nroot_tasks = true\n"
                         "rules_may_act = true\n"
@@ -133,21 +134,21 @@ class DemoFleet:
         return file
 
     def _children(self) -> list[SupervisedProcess]:
-        """The process that holds the tasks: not an agent, so that no agent's end is theirs."""
+        """Return the keeper of the tasks. It is not an agent, so that tasks survive any agent."""
         if not self.agents:
             return []
-        # On our own stderr: it also says what is wrong with control.json.
+        # It logs to our stderr, because it also reports mistakes in control.json.
         return [SupervisedProcess("keeper of the tasks", "agent.cli.simulate", [
             "--children", "--nodes", str(len(self._real)), "--simulate", self._simulate(),
         ], None)]
 
-    def _simulated(self) -> list[SupervisedProcess]:
+    def _simulators(self) -> list[SupervisedProcess]:
         numbers = range(max((REAL_AGENTS, *self._pool)) + 1, self._settings.nodes + 1)
         groups = [numbers[at : at + NODES_PER_PROCESS]
                   for at in range(0, len(numbers), NODES_PER_PROCESS)]
         return [
             SupervisedProcess(f"simulator of {len(group)} nodes", "agent.cli.simulate", [
-                *self._towards_hub(*map(node_name, group)), "--first", str(group[0]),
+                *self._hub_options(*map(node_name, group)), "--first", str(group[0]),
                 "--nodes", str(len(group)), "--simulate", self._simulate(),
                 "--data", str(self._data / f"simulated-{at}"),
             ], self._log(f"simulated-{at}"))
@@ -156,15 +157,15 @@ class DemoFleet:
 
 
 def pool_numbers(nodes: int) -> tuple[int, ...]:
-    """Of these the pool gives out GPUs. But in a fleet of SHARING_SIZES nobody else works there."""
+    """Return the numbers of the pool's nodes; others work there only in fleets of SHARING_SIZES."""
     if nodes > max(POOL_NODES):
         return POOL_NODES
     return (min(nodes, POOL_NODES[0]),) if nodes else ()
 
 
 def node_name(number: int) -> str:
-    """As `gpudeck simulate` names them."""
+    """Return a node's host name, formed as by `gpudeck simulate`."""
     return f"n{number:03}"
 
 
-SPEAKER = node_name(1)  # of the schedulers
+SPEAKER = node_name(1)  # the node that reports for the schedulers

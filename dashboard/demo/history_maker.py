@@ -1,8 +1,8 @@
-"""The demo's hub: the hub as it is, and beside it the hours before the simulated fleet began.
+"""The demo's hub: the normal hub, with a simulated history of the hours before the fleet began.
 
-What the fleet would have reported comes from a process of its own and goes into
-history as late messages do, by the engine's own writer. It is made up and says so nowhere else, so
-no other hub takes such messages from anybody.
+A separate process makes the messages the fleet would have sent; they are stored as late messages
+are, by the engine's own writer. Nothing in them shows that they are made up, so no other hub
+accepts such messages from anybody.
 """
 
 import logging
@@ -31,7 +31,7 @@ from ..serve import serve
 from ..settings import hub_settings
 from .history_plan import DemoHistoryPlan, read, save
 from .opening_alerts import opening_alerts
-from .supervisor import BESIDE
+from .supervisor import PACKAGE_PREFIX
 
 if TYPE_CHECKING:
     from ..app import Hub
@@ -40,11 +40,11 @@ log = logging.getLogger("gpudeck.past")
 
 STREAM = "past"
 LENGTH = struct.Struct("<I")
-PAUSE_S = 0.01  # live messages have their turn
+PAUSE_S = 0.01  # lets live messages be processed
 MINUTE_S = 60
 OPENING_S = 900
 WAIT_S = 30.0
-SETTLED_S = 2 * BLOCK_S  # later than that, all of it is in files
+SETTLED_S = 2 * BLOCK_S  # by then all of it is in files
 
 
 class DemoHistoryMaker:
@@ -56,22 +56,22 @@ class DemoHistoryMaker:
 
     def run(self) -> None:
         past = self._past
-        # Started before it is needed: what it imports takes as long as a node does to come.
+        # Started early: its imports take as long as a node takes to connect.
         with subprocess.Popen(self._command(), stdout=subprocess.PIPE, stdin=subprocess.PIPE,
                               preexec_fn=tied_to_me()) as process:
             assert process.stdin is not None
             assert process.stdout is not None
             self._wait_for_nodes()
-            if past.begin == 0:  # else: a hub that was killed had begun, and makes the same again
+            if past.begin == 0:  # else: a killed hub had begun, and the same is made again
                 past.end = int(time.time())
-                # A minute that is cut would be another one by the minute than by the hour.
+                # A partial minute would count differently in minutes than in hours.
                 past.begin = -(-(past.end - past.seconds) // MINUTE_S) * MINUTE_S
                 save(self._folder, past)
             log.info("making up the past seconds=%d gpus=%d", past.end - past.begin, past.gpus)
             began = time.monotonic()
             process.stdin.write(msgspec.msgpack.encode((past.begin, past.end, self._counters())))
             process.stdin.close()
-            self._take(process.stdout)
+            self._store_history(process.stdout)
         if process.returncode != 0:
             log.warning("the past could not be made up exit=%d", process.returncode)
             self._open()
@@ -85,7 +85,7 @@ class DemoHistoryMaker:
         save(self._folder, past)
 
     def _counters(self) -> dict[str, float]:
-        """Of boards by UUID, the energy that they tell now, in joules."""
+        """Return the energy counters that the boards report now, in joules, by UUID."""
         fleet = self._hub.machine.fleet
         column = fleet.column("energy_j", time.monotonic())
         return {uuid: float(column.values[slot]) for slot, uuid in enumerate(fleet.uuids)
@@ -93,11 +93,12 @@ class DemoHistoryMaker:
 
     def _command(self) -> list[str]:
         past = self._past
-        return [sys.executable, "-P", "-m", BESIDE + "agent.cli.demo_history", str(past.nodes),
-                str(past.real), past.simulate]
+        return [sys.executable, "-P", "-m", PACKAGE_PREFIX + "agent.cli.demo_history",
+                str(past.nodes), str(past.real), past.simulate]
 
     def _wait_for_nodes(self) -> None:
-        """Until all live ones report: so there is no hole between the past and them."""
+        """Wait until all nodes report live, so that there is no gap after the history; at most
+        WAIT_S."""
         deadline = time.monotonic() + WAIT_S
         fleet = self._hub.machine.fleet
         while time.monotonic() < deadline:
@@ -106,32 +107,33 @@ class DemoHistoryMaker:
                 break
             gevent.sleep(0.2)
 
-    def _take(self, source: IO[bytes]) -> None:
-        """The loop only shares the work out."""
+    def _store_history(self, source: IO[bytes]) -> None:
+        """Store the messages in the history; the loop only hands the work to threads."""
         pool, parts = gevent.get_hub().threadpool, _parts(source)
         node_of: dict[str, str] = {}
         seconds = 0
         while (part := pool.apply(next, (parts, None))) is not None:
             host, payloads = part
             if host == "":
-                self._note(payloads)
+                self._note_idle(payloads)
                 continue
             if host not in node_of:
                 node_of |= {node.hello.host: node_id
                             for node_id, node in self._hub.machine.fleet.nodes.items()}
             if (node_id := node_of.get(host)) is None:
                 continue
-            messages, events = pool.apply(_placed, (node_id, payloads))
-            # Of no segment of the log: a hub that is killed makes it again.
+            messages, events = pool.apply(_messages_and_events, (node_id, payloads))
+            # Not in the log's segments: a hub that is killed makes the history again.
             pool.apply(self._hub.history.append, (messages, self._hub.recorder.segment))
-            for each in events:
-                self._hub.machine.events.add(each)
-            seconds += sum(isinstance(each.message, Frame) for each in messages)
+            for event in events:
+                self._hub.machine.events.add(event)
+            seconds += sum(isinstance(message.message, Frame) for message in messages)
             self._report(seconds // self._past.nodes)
             gevent.sleep(PAUSE_S)
 
-    def _note(self, payloads: Sequence[bytes]) -> None:
-        """Take since when each GPU idles, which comes first. No payload: the opening is done."""
+    def _note_idle(self, payloads: Sequence[bytes]) -> None:
+        """Store since when each GPU has been idle, which comes first. No payload: the newest part
+        of the history is complete."""
         for payload in payloads:
             self._idle = msgspec.msgpack.decode(payload, type=dict[str, float])
         self._hub.idle_history.told(self._idle, time.time(), time.monotonic())
@@ -139,36 +141,36 @@ class DemoHistoryMaker:
             self._open()
 
     def _open(self) -> None:
-        """With the alerts that there would be by now."""
+        """Mark the newest part of the history as ready, with the alerts that would fire by now."""
         past = self._past
         if past.is_open:
             return
         try:
             self._hub.alerts.go_on(gevent.get_hub().threadpool.apply(
                 opening_alerts, (self._hub, past.end - OPENING_S, past.end)))
-        except Exception:  # a demo without them is better than none
+        except Exception:  # better a demo without alerts than none
             log.exception("opening_alerts_failed")
         past.is_open = True
         save(self._folder, past)
         log.info("the newest of the past is there")
 
-    def _report(self, made: int) -> None:
-        """How much there is, once a minute of it."""
-        if made // 1_200 > self._past.made // 1_200:
-            log.info("the past: %d of %d minutes", made // 60, self._past.seconds // 60)
-        if made // MINUTE_S > self._past.made // MINUTE_S:
-            self._past.made = made
+    def _report(self, seconds: int) -> None:
+        """Save the progress once a minute of history, and log it every 20 minutes of history."""
+        if seconds // 1_200 > self._past.made // 1_200:
+            log.info("the past: %d of %d minutes", seconds // 60, self._past.seconds // 60)
+        if seconds // MINUTE_S > self._past.made // MINUTE_S:
+            self._past.made = seconds
             save(self._folder, self._past)
 
 
-def _placed(node_id: str, payloads: Sequence[bytes]
-            ) -> tuple[list[HistoryMessage], list[FleetEvent]]:
-    """For history, and what of it are events."""
+def _messages_and_events(node_id: str, payloads: Sequence[bytes]
+                         ) -> tuple[list[HistoryMessage], list[FleetEvent]]:
+    """Return the messages for the history, and those of them that are events."""
     messages = [HistoryMessage(node_id, STREAM, time.time(), message, is_backfill=True)
                 for message in map(decode_from_agent, payloads)
                 if isinstance(message, Inventory | Frame | Event)]
-    return messages, [FleetEvent(node_id, STREAM, each.message.taken_at, None, each.message)
-                      for each in messages if isinstance(each.message, Event)]
+    return messages, [FleetEvent(node_id, STREAM, message.message.taken_at, None, message.message)
+                      for message in messages if isinstance(message.message, Event)]
 
 
 def _parts(source: IO[bytes]) -> Iterator[tuple[str, list[bytes]]]:
@@ -177,16 +179,16 @@ def _parts(source: IO[bytes]) -> Iterator[tuple[str, list[bytes]]]:
         yield decode(source.read(*LENGTH.unpack(head)))
 
 
-def hub(words: Sequence[str]) -> int:
-    """As `gpudeck hub`, for the demo alone."""
-    return serve(hub_settings(words, os.environ), _beside)
+def hub(argv: Sequence[str]) -> int:
+    """Run the hub as `gpudeck hub` does, with the demo's history."""
+    return serve(hub_settings(argv, os.environ), _history_maker)
 
 
-def _beside(running: "Hub", folder: Path) -> "list[gevent.Greenlet[..., object]]":
+def _history_maker(hub: "Hub", folder: Path) -> "list[gevent.Greenlet[..., object]]":
     past = read(folder)
     if past is None or past.is_kept:
         return []
-    return [gevent.spawn(DemoHistoryMaker(running, folder, past).run)]
+    return [gevent.spawn(DemoHistoryMaker(hub, folder, past).run)]
 
 
 if __name__ == "__main__":

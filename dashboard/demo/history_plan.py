@@ -1,4 +1,4 @@
-"""What past the demo wants, and how far its hub is with it; a file in the hub's folder."""
+"""Plan and progress of the demo's history; a file in the hub's folder."""
 
 from pathlib import Path
 
@@ -10,9 +10,9 @@ FILE = "past.json"
 
 
 class DemoHistoryPlan(msgspec.Struct, kw_only=True):
-    """What is wanted, and how far it is; in the hub's folder."""
+    """The requested history, and its progress."""
 
-    begin: int = 0  # 0: not begun
+    begin: int = 0  # 0: not started
     end: int = 0
     seconds: int  # at most
     gpus: int
@@ -20,9 +20,9 @@ class DemoHistoryPlan(msgspec.Struct, kw_only=True):
     real: int  # how many of them have real processes
     simulate: str
     made: int = 0  # seconds
-    is_open: bool = False  # the newest of it can be asked about: who opens the page sees waste
-    is_ready: bool = False  # to be asked about
-    is_kept: bool = False  # in files: a hub that is killed now loses none of it
+    is_open: bool = False  # the newest part can be queried: a visitor sees idle GPUs
+    is_ready: bool = False  # all of it can be queried
+    is_kept: bool = False  # all of it is in files: a hub that is killed now loses none
 
 
 def read(folder: Path) -> DemoHistoryPlan | None:

@@ -1,4 +1,4 @@
-"""Alerts with which a demo opens: those that its rules would have raised in its made-up past."""
+"""Alerts at the start of a demo: those its rules would have raised in its simulated history."""
 
 from typing import TYPE_CHECKING
 
@@ -13,26 +13,28 @@ from ..alerts.rehearsal.tasks import TaskRehearsalSource
 if TYPE_CHECKING:
     from ..app import Hub
 
-RULES = ("idle-held",)  # others fire live, as soon as what they are about is there
+RULES = ("idle-held",)  # others fire live soon enough
 
 
 def opening_alerts(hub: "Hub", start: int, end: int) -> list[Alert]:
-    """Of tasks that are there now, as a rehearsal of the rules over that span finds them."""
-    found = hub.alerts.targets.get("task")
-    if found is None:
+    """Return the alerts of current tasks, as a rehearsal of the rules over this span finds them."""
+    tasks = hub.alerts.targets.get("task")
+    if tasks is None:
         return []
-    rows = {found.identity(row): row for row in map(int, np.flatnonzero(found.there))}
-    return [Alert(alert_id(rule_id, key, one.fired_at), rule_id, ready.version, ready.rule.title,
-                  ready.rule.severity, "task", found.name(rows[key]), "firing", one.since,
-                  one.fired_at, one.fired_at, one.value)
+    rows = {tasks.identity(row): row for row in map(int, np.flatnonzero(tasks.there))}
+    return [Alert(alert_id(rule_id, key, rehearsed.fired_at), rule_id, ready.version,
+                  ready.rule.title, ready.rule.severity, "task", tasks.name(rows[key]), "firing",
+                  rehearsed.since,
+                  rehearsed.fired_at, rehearsed.fired_at, rehearsed.value)
             for rule_id in RULES if (ready := hub.alerts.ready.get(rule_id)) is not None
-            for key, one in _open(hub, ready, start, end).items() if key in rows]
+            for key, rehearsed in _open(hub, ready, start, end).items() if key in rows]
 
 
 def _open(hub: "Hub", ready: CompiledRule, start: int, end: int) -> dict[str, RehearsedAlert]:
-    """Those that would still be open at the end, by task."""
+    """Return the rehearsed alerts that are still open at the end, by task."""
     past = TaskRehearsalSource(hub.history.rules, hub.machine.fleet, ready)
     rehearsal = RehearsalEngine(past.ready)
     for stretch in past.stretches(*whole_steps(start, end, start, past.step_s)):
         rehearsal.take(stretch)
-    return {past.name(one.row).key: one for one in rehearsal.alerts() if one.ended_at is None}
+    return {past.name(alert.row).key: alert for alert in rehearsal.alerts()
+            if alert.ended_at is None}

@@ -1,15 +1,16 @@
-"""Who uses the pool of a demo, on which of its nodes, and for what. Pure."""
+"""Plan of a demo's pool: its users, their nodes and their runs. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-EIGHTHS = 8  # in which parts of a node are counted
+EIGHTHS = 8  # parts of a node are counted in eighths
 
 
 @dataclass(frozen=True, slots=True)
 class PoolRun:
-    """`kind`: of the simulated load. `waits`: it asks for more than is free when it begins."""
+    """A `gpudeck run` of a user. `kind`: of the simulated load. `waits`: it requests more than is
+    free when it begins."""
 
     node: str
     gpus: int
@@ -29,7 +30,7 @@ class _Wish:
     kind: str
 
 
-# Of the nodes in turn; then who finds them taken.
+# Runs on each node in turn; then those that find it full and wait.
 HOLD = ((_Wish(2, "alice", "8h", "train.py", "train"),
          _Wish(1, "kavya", "45m", "eval.py", "finetune")),
         (_Wish(4, "emeka", "3h", "finetune.py", "finetune"),
@@ -41,24 +42,25 @@ RESERVED_EIGHTHS = 4
 
 
 def runs(boards: Mapping[str, int]) -> Iterator[PoolRun]:
-    """`boards`: whole ones of each node that the pool may give out. One is left free where there
-    are more than two, for those who forget theirs; where there is none somebody waits for one."""
-    for (node, count), wishes, wish in zip(sorted(boards.items()), HOLD, WAIT, strict=False):
-        left = max(count - (count > 2), min(count, 1))
-        for each in wishes:
-            gpus = min(left, _part(count, each.eighths))
-            left -= gpus
+    """Yield the runs. `boards`: number of whole boards per node that the pool may lease. One is
+    left free where there are more than two, for the forgetful user; where there is none, somebody
+    waits for one."""
+    for (node, count), wishes, waiter in zip(sorted(boards.items()), HOLD, WAIT, strict=False):
+        free = max(count - (count > 2), min(count, 1))
+        for holder in wishes:
+            gpus = min(free, _part(count, holder.eighths))
+            free -= gpus
             if gpus:
-                yield _run(node, gpus, each, waits=False)
-        yield _run(node, _part(count, wish.eighths), wish, waits=True)
+                yield _run(node, gpus, holder, waits=False)
+        yield _run(node, _part(count, waiter.eighths), waiter, waits=True)
 
 
-def reserved(boards: Mapping[str, int]) -> tuple[str, int]:
-    """Node and number of what is kept for tonight, beside what runs that long; 0: there is no room
-    for that."""
+def reservation(boards: Mapping[str, int]) -> tuple[str, int]:
+    """Return node and number of boards reserved for tonight, next to the runs that last until then;
+    0: there is no room."""
     node, count = min(boards.items(), default=("", 0))
-    held = sum(each.gpus for each in runs({node: count}) if not each.waits)
-    return node, min(_part(count, RESERVED_EIGHTHS), count - held)
+    busy = sum(run.gpus for run in runs({node: count}) if not run.waits)
+    return node, min(_part(count, RESERVED_EIGHTHS), count - busy)
 
 
 def _part(count: int, eighths: int) -> int:
@@ -70,6 +72,7 @@ def _run(node: str, gpus: int, wish: _Wish, waits: bool) -> PoolRun:
 
 
 def boards_of(nodes: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """`nodes`: as `GET pool/nodes` lists them. What others work on is not counted."""
-    return {each["host"]: sum(not gpu["is_mig"] and not gpu["trouble"] for gpu in each["gpus"])
-            for each in nodes}
+    """Return the number of usable boards per host. `nodes`: as `GET pool/nodes` lists them. Boards
+    that others use are not counted."""
+    return {node["host"]: sum(not gpu["is_mig"] and not gpu["trouble"] for gpu in node["gpus"])
+            for node in nodes}

@@ -1,8 +1,8 @@
-"""People who use the pool of a demo: real `gpudeck run` processes on its nodes' sockets.
+"""Users of a demo's pool: real `gpudeck run` processes on its nodes' sockets.
 
-Some compute for hours, one asks for more than is free, one holds GPUs and forgets them, and one has
-reserved some for tonight. And somebody has taken a GPU out of service. The processes are of the
-user who runs the demo; whose they are in its story they say in their environment.
+Some compute for hours, one requests more than is free, one holds GPUs and forgets them, and one has
+reserved some for tonight. And somebody has taken a GPU out of service. The processes belong to the
+user who runs the demo; their environment names the user they stand for.
 """
 
 import argparse
@@ -21,16 +21,16 @@ from gpudeck.errors import CommandError
 from gpudeck.pool.messages import SOCKET_ENV
 from gpudeck.simulated_user import USER_ENV
 
-from .pool_plan import FORGETFUL, RESERVES, PoolRun, boards_of, reserved, runs
+from .pool_plan import FORGETFUL, RESERVES, PoolRun, boards_of, reservation, runs
 
-LOOK_EVERY_S = 2.0
+STEP_EVERY_S = 2.0
 FORGETS_EVERY_S = 150.0
-AGAIN_AFTER_S = 20.0  # of a run that has ended
-WAIT_AFTER_S = 30.0  # those who find GPUs taken come then at the latest
+AGAIN_AFTER_S = 20.0  # a run is started again no sooner than this after its last start
+WAIT_AFTER_S = 30.0  # runs that have to wait start then at the latest
 TONIGHT_H = 20
 RESERVED_S = 8 * 3_600.0
 OUT_OF_SERVICE = ("n007", 3, "its fan rattles; the spare comes on Monday")
-# It says which process it is, as the simulation lists it.
+# It writes its own entry for the simulation's list of processes.
 SCRIPT = """import json, os, sys, time
 stat = open("/proc/self/stat").read().rpartition(")")[2].split()
 boot = open("/proc/sys/kernel/random/boot_id").read()[:8]
@@ -48,7 +48,8 @@ time.sleep(86_400)
 class PoolUsers:
     def __init__(self, sockets: Path, world: Path, client: Client, nodes: int, is_alone: bool
                  ) -> None:
-        """`nodes`: of the pool. `is_alone`: nobody else has tasks there."""
+        """Set up the users. `nodes`: number of the pool's nodes. `is_alone`: nobody else has tasks
+        there."""
         self._sockets = sockets
         self._world = world
         self._client = client
@@ -66,7 +67,7 @@ class PoolUsers:
     def step(self, now: float) -> None:
         try:
             if not self._plan:
-                self._look(now)
+                self._plan_runs(now)
                 return
             self._reserve(now)
             self._cordon()
@@ -76,57 +77,57 @@ class PoolUsers:
                 self._forgets_at = now + FORGETS_EVERY_S
                 self._gpudeck(max(self._boards), FORGETFUL, "claim", "--gpus", "1", "--no-wait"
                               ).wait()
-            holding = sum(not each.waits for each in self._plan)
-            if self._ask("pool")["leases"] >= holding or now >= self._began_at + WAIT_AFTER_S:
+            holding = sum(not entry.waits for entry in self._plan)
+            if self._query("pool")["leases"] >= holding or now >= self._began_at + WAIT_AFTER_S:
                 self._run(now, waits=True)
         except CommandError:
             return  # the hub is being started
         finally:
             self._list_jobs()
 
-    def _look(self, now: float) -> None:
-        found = boards_of(self._ask("pool/nodes")["items"])
-        if len(found) >= self._nodes:
-            self._boards, self._began_at = found, now
-            self._plan = list(runs(found))
+    def _plan_runs(self, now: float) -> None:
+        boards = boards_of(self._query("pool/nodes")["items"])
+        if len(boards) >= self._nodes:
+            self._boards, self._began_at = boards, now
+            self._plan = list(runs(boards))
 
     def _run(self, now: float, waits: bool) -> None:
-        for each in self._plan:
-            run = self._runs.get(each.script)
-            if each.waits != waits or now < self._again_at.get(each.script, 0.0) or (
+        for entry in self._plan:
+            run = self._runs.get(entry.script)
+            if entry.waits != waits or now < self._again_at.get(entry.script, 0.0) or (
                     run is not None and run.poll() is None):
                 continue
-            self._again_at[each.script] = now + AGAIN_AFTER_S
-            self._runs[each.script] = self._gpudeck(
-                each.node, each.user, "run", "--gpus", str(each.gpus), "--for", each.span, "--",
-                sys.executable, str(self._script(each)), json.dumps({
-                    "kind": each.kind, "user": each.user, "seed": len(each.script) * 7_919,
+            self._again_at[entry.script] = now + AGAIN_AFTER_S
+            self._runs[entry.script] = self._gpudeck(
+                entry.node, entry.user, "run", "--gpus", str(entry.gpus), "--for", entry.span, "--",
+                sys.executable, str(self._script(entry)), json.dumps({
+                    "kind": entry.kind, "user": entry.user, "seed": len(entry.script) * 7_919,
                     "mem_share": 0.7, "is_leased": True}))
 
     def _list_jobs(self) -> None:
-        """What is on the nodes that nobody else uses, for their simulation."""
+        """List the jobs on nodes that nobody else uses, for the simulation of these nodes."""
         for node in self._boards if self._is_alone else ():
-            jobs = [json.loads(file.read_bytes()) for each in self._plan
-                    if each.node == node and self._is_running(each)
-                    and (file := self._sockets / f"{each.script}.job").exists()]
+            jobs = [json.loads(file.read_bytes()) for entry in self._plan
+                    if entry.node == node and self._is_running(entry)
+                    and (file := self._sockets / f"{entry.script}.job").exists()]
             if jobs != self._jobs.get(node):
                 self._jobs[node] = jobs
                 new = self._world / f"{node}.jobs.new"
                 new.write_text(json.dumps(jobs))
                 new.replace(self._world / f"{node}.jobs")
 
-    def _is_running(self, each: PoolRun) -> bool:
-        run = self._runs.get(each.script)
+    def _is_running(self, entry: PoolRun) -> bool:
+        run = self._runs.get(entry.script)
         return run is not None and run.poll() is None
 
-    def _ask(self, path: str) -> Any:
+    def _query(self, path: str) -> Any:
         return self._client.hub.ask_for("GET", path)
 
     def _reserve(self, now: float) -> None:
-        """Once: the hub keeps it over a restart."""
-        node, gpus = reserved(self._boards)
+        """Reserve GPUs, once: the hub keeps the reservation over a restart."""
+        node, gpus = reservation(self._boards)
         if self._has_reserved or gpus < 1 or any(
-                each["starts_at"] for each in self._ask("claims")["items"]):
+                claim["starts_at"] for claim in self._query("claims")["items"]):
             self._has_reserved = True
             return
         tonight = time.mktime((*time.localtime(now)[:3], TONIGHT_H, 0, 0, 0, 0, -1))
@@ -135,26 +136,27 @@ class PoolUsers:
             "starts_at": tonight if tonight > now + 600 else tonight + 86_400})
 
     def _promise(self) -> None:
-        """Once. Of two promises one is kept: the claim for a whole node waits for longer."""
-        if not self._has_promised and not self._ask("qos")["items"]:
+        """Promise some users a quality of service, once. The claim for a whole node waits longer
+        than promised, so that a visitor sees both a promise that is met and one that is not."""
+        if not self._has_promised and not self._query("qos")["items"]:
             self._client.hub.ask_for("PUT", "qos", {"items": [
-                {"tenant": f"user:{each.user}", "gpus": each.gpus, "wait_s": 300.0}
-                for each in self._plan if each.waits or each.script == "finetune.py"]})
+                {"tenant": f"user:{entry.user}", "gpus": entry.gpus, "wait_s": 300.0}
+                for entry in self._plan if entry.waits or entry.script == "finetune.py"]})
         self._has_promised = True
 
     def _cordon(self) -> None:
-        """Once, like what is reserved: the node keeps it over a restart."""
+        """Cordon a GPU, once: the node keeps the cordon over a restart."""
         host, index, why = OUT_OF_SERVICE
-        if self._has_cordoned or self._ask("repairs")["items"]:
+        if self._has_cordoned or self._query("repairs")["items"]:
             self._has_cordoned = True
             return
-        boards = [each["uuid"] for each in self._client.gpus(f"node:{host}")
-                  if (each["host"], each["index"]) == (host, index)]
+        boards = [gpu["uuid"] for gpu in self._client.gpus(f"node:{host}")
+                  if (gpu["host"], gpu["index"]) == (host, index)]
         for uuid in boards[:1]:
-            shown = self._client.preview("cordon", [uuid], {
+            preview = self._client.preview("cordon", [uuid], {
                 "setting": {"type": "cordon", "gpu_uuid": uuid}})
-            if not shown.refused:
-                self._client.order(shown.id, why)
+            if not preview.refused:
+                self._client.order(preview.id, why)
 
     def _gpudeck(self, node: str, user: str, *words: str) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
@@ -163,28 +165,28 @@ class PoolUsers:
                 SOCKET_ENV: str(self._sockets / f"{node}.sock"), USER_ENV: user},
             preexec_fn=self._tie, stdin=subprocess.DEVNULL)
 
-    def _script(self, each: PoolRun) -> Path:
-        path = self._sockets / each.script
+    def _script(self, entry: PoolRun) -> Path:
+        path = self._sockets / entry.script
         path.write_text(SCRIPT)
-        (self._sockets / f"{each.script}.job").unlink(missing_ok=True)
+        (self._sockets / f"{entry.script}.job").unlink(missing_ok=True)
         return path
 
 
 def main(argv: Sequence[str]) -> int:
-    made = argparse.ArgumentParser()
-    made.add_argument("--sockets", type=Path, required=True)
-    made.add_argument("--world", type=Path, required=True)
-    made.add_argument("--nodes", type=int, required=True)
-    made.add_argument("--alone", action="store_true")
-    made.add_argument("--hub", required=True)
-    made.add_argument("--token-file", type=Path, required=True)
-    asked = made.parse_args(argv)
-    users = PoolUsers(asked.sockets, asked.world,
-                      Client(asked.hub, asked.token_file.read_text().strip()), asked.nodes,
-                      asked.alone)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sockets", type=Path, required=True)
+    parser.add_argument("--world", type=Path, required=True)
+    parser.add_argument("--nodes", type=int, required=True)
+    parser.add_argument("--alone", action="store_true")
+    parser.add_argument("--hub", required=True)
+    parser.add_argument("--token-file", type=Path, required=True)
+    options = parser.parse_args(argv)
+    users = PoolUsers(options.sockets, options.world,
+                      Client(options.hub, options.token_file.read_text().strip()), options.nodes,
+                      options.alone)
     while True:
         users.step(time.time())
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(STEP_EVERY_S)
 
 
 if __name__ == "__main__":

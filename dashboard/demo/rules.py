@@ -8,11 +8,11 @@ import msgspec
 from ..alerts.active_rules import shipped_rules
 from ..alerts.core.rule import Rule
 
-# On each of its nodes Slurm, Kubernetes and logins share the GPUs, which a site keeps apart.
+# On the demo's nodes Slurm, Kubernetes and logins share the GPUs, which real sites separate.
 LEFT_OUT = ("foreign-process",)
 ADJUSTED: dict[str, dict[str, Any]] = {
-    # Two hours elsewhere. What is idle here was so before the demo began, in its made-up past.
-    # A large fleet has many that hold less: the list of wasted GPUs has them all.
+    # Two hours elsewhere. The demo's idle tasks were idle in its simulated history already. In a
+    # large fleet many hold less: the list of wasted GPUs has them all.
     "idle-held": {"signal": "max(busy_pct, 1m)", "for_": "5m", "where": ("mem_share >= 50%",),
                   "runbook": "The task holds at least half of the GPU's memory, and no metric has "
                              "shown activity on the GPU for five minutes: a forgotten notebook, a "

@@ -9,7 +9,7 @@ from gpudeck.settings import Setting, count, folder, load, port, text, whole
 
 PROFILES = ("h100", "h100-mig", "a100", "l40s", "4090", "mixed")
 NODES_MAX = 5_000
-# The past is made up second by second: of a large fleet less of it.
+# History is simulated second by second, so a large fleet gets less of it.
 PAST_GPU_SECONDS = 3_600_000
 HOURS_MAX = 24
 GPUS_MAX = 64
@@ -50,10 +50,11 @@ class DemoSettings:
 
 
 def read(argv: Sequence[str], env: Mapping[str, str]) -> DemoSettings:
-    given = DemoSettings(**load("demo", TABLE, argv, env,
-                                "A hub and a simulated fleet on this machine, without a GPU."))
-    for name, number, most in (("nodes", given.nodes, NODES_MAX), ("gpus", given.gpus, GPUS_MAX),
-                               ("history-hours", given.history_hours, HOURS_MAX)):
+    settings = DemoSettings(**load("demo", TABLE, argv, env,
+                                   "A hub and a simulated fleet on this machine, without a GPU."))
+    for name, number, most in (("nodes", settings.nodes, NODES_MAX),
+                               ("gpus", settings.gpus, GPUS_MAX),
+                               ("history-hours", settings.history_hours, HOURS_MAX)):
         if number > most:
             raise CommandError(f"--{name} {number}: at most {most}", ExitCode.USAGE)
-    return given
+    return settings

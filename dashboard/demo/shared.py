@@ -1,4 +1,4 @@
-"""What `demo` and `up` share: a data folder of one's own, and a hub as a process."""
+"""Shared parts of `demo` and `up`: a locked data folder, and a hub as a process."""
 
 import contextlib
 import fcntl
@@ -28,11 +28,11 @@ from ..runtime.data_folder import open_folder, secret, write_private
 from ..state import HubState
 from .supervisor import SupervisedProcess
 
-# Asked for here, though the hub's own process is the one that needs them: without the extra,
-# `gpudeck` then says at once which install brings it.
-for needed in ("dash", "gevent"):
-    if find_spec(needed) is None:
-        raise ModuleNotFoundError(f"no module named {needed!r}", name=needed)
+# Checked here, although only the hub's process needs them: without the extra, `gpudeck` then says
+# at once which install brings it.
+for module_name in ("dash", "gevent"):
+    if find_spec(module_name) is None:
+        raise ModuleNotFoundError(f"no module named {module_name!r}", name=module_name)
 
 ASK_WITHIN_S = 2.0
 
@@ -41,7 +41,7 @@ __all__ = ["RunningHub", "SupervisedHub", "claim", "free_port", "open_hub", "wri
 
 @dataclass(frozen=True, slots=True)
 class RunningHub:
-    """What the hub that runs now says of itself."""
+    """The running hub, as it describes itself in hub.json."""
 
     url: str
     sign_in_url: str
@@ -49,7 +49,7 @@ class RunningHub:
 
 
 class SupervisedHub:
-    """`admin`: somebody who is signed in by the link that is shown, without a form before it."""
+    """A hub run as a process. `admin`: the user whom the displayed link signs in without a form."""
 
     def __init__(self, program: str, data: Path, port: int, log: Path,
                  admin: str | None = None, flags: Sequence[str] = (),
@@ -65,39 +65,40 @@ class SupervisedHub:
                                       log)
 
     def enrol(self, places: Mapping[Path, Sequence[str | None]]) -> None:
-        """A place for each host (None: any); their enrolment tokens go into the file, one per
-        line. Before the hub runs, so that nobody has to wait for it."""
+        """Create an enrolment for each host (None: any) and write the tokens into its file, one per
+        line. Called before the hub runs, so that nobody has to wait for it."""
         open_folder(self.data)
         with contextlib.closing(HubState.open(self.data)) as state:
-            made = create(state.registry, HubKey(self.data).fingerprint,
-                          [NewEnrolment(host) for hosts in places.values() for host in hosts],
-                          f"gpudeck {self._program}")
-        tokens = iter(token.text for token, _ in made)
+            enrolments = create(state.registry, HubKey(self.data).fingerprint,
+                                [NewEnrolment(host) for hosts in places.values() for host in hosts],
+                                f"gpudeck {self._program}")
+        tokens = iter(token.text for token, _ in enrolments)
         for file, hosts in places.items():
             write_private(file, "".join(f"{next(tokens)}\n" for _ in hosts))
 
-    def fresh(self) -> RunningHub | None:
-        """None while the hub is not ready, or before the one that was restarted is."""
+    def running(self) -> RunningHub | None:
+        """Return the running hub; None: it is not ready, or not ready again after a restart."""
         try:
-            told = json.loads((self.data / "hub.json").read_bytes())
+            hub_info = json.loads((self.data / "hub.json").read_bytes())
         except (FileNotFoundError, ValueError):
             return None
-        if told["pid"] != self.part.pid:
+        if hub_info["pid"] != self.part.pid:
             return None
-        return RunningHub(told["url"], self._link(told), told["pid"])
+        return RunningHub(hub_info["url"], self._link(hub_info), hub_info["pid"])
 
-    def _link(self, told: dict[str, Any]) -> str:
+    def _link(self, hub_info: dict[str, Any]) -> str:
         if self._admin is None:
-            return str(told["sign_in_url"])
-        pid = told["pid"]
+            return str(hub_info["sign_in_url"])
+        pid = hub_info["pid"]
         if pid not in self._links:
             with contextlib.closing(HubState.open(self.data)) as state:
                 code = state.accounts.add_code(self._admin, time.time())
-            self._links = {pid: f"{told['url']}/sign-in?code={code}"}
+            self._links = {pid: f"{hub_info['url']}/sign-in?code={code}"}
         return self._links[pid]
 
     def add_admin(self, unix_name: str) -> str:
-        """Their password, a new one at each start: only its hash is kept in the folder."""
+        """Add the admin and return the password. It is new at each start, because the folder only
+        has its hash."""
         assert self._admin is not None
         open_folder(self.data)
         with contextlib.closing(HubState.open(self.data)) as state:
@@ -111,8 +112,8 @@ class SupervisedHub:
                     time.time()))
         return password
 
-    def begin_with(self, quota: Quota, rules: Iterable[Rule]) -> None:
-        """Where there never was one. Before the hub runs."""
+    def seed(self, quota: Quota, rules: Iterable[Rule]) -> None:
+        """Store the quota and the rules if the hub never had any. Called before the hub runs."""
         open_folder(self.data)
         with contextlib.closing(HubState.open(self.data)) as state:
             if state.quotas.generation() == 0:
@@ -122,8 +123,8 @@ class SupervisedHub:
                     state.alerts.put_rule(rule, f"gpudeck {self._program}", time.time())
 
     def nodes(self) -> list[Item] | None:
-        """None while there is no hub to ask."""
-        if self.fresh() is None:
+        """Return the nodes; None: the hub cannot be reached."""
+        if self.running() is None:
             return None
         try:
             return self._client().nodes()
@@ -133,12 +134,13 @@ class SupervisedHub:
             return None
 
     def has_values(self, host: str) -> bool:
-        """A node that has just come may make up for its past before its first live Frame."""
+        """Tell whether the node's GPUs have current values: a node that has just connected may send
+        its backlog before its first live Frame."""
         states = {gpu["state"] for gpu in self._client().gpus(f"node:{host}")}
         return bool(states) and "stale" not in states
 
     def first_gpu(self) -> str | None:
-        """For an example that can be pasted."""
+        """Return the UUID of a GPU for an example that can be pasted."""
         gpus = self._client().gpus("node:n001")
         return str(gpus[0]["uuid"]) if gpus else None
 
@@ -154,7 +156,8 @@ def open_hub(program: str, data: Path, port: int, admin: str | None = None,
 
 
 def free_port(port: int) -> int:
-    """The hub must come back on the same port after a restart, so it is chosen here."""
+    """Return the port, or a free one for 0. It is chosen here, because the hub must come back on
+    the same port after a restart."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -164,13 +167,13 @@ def free_port(port: int) -> int:
                 f"cannot listen on 127.0.0.1:{port}: {os.strerror(error.errno or 0).lower()}; "
                 "choose another with --port", ExitCode.CANNOT_START,
             ) from error
-        chosen: int = probe.getsockname()[1]
-        return chosen
+        bound_port: int = probe.getsockname()[1]
+        return bound_port
 
 
 @contextlib.contextmanager
 def claim(data: Path, program: str) -> Iterator[None]:
-    """The folder is ours while we run. The kernel releases the lock however the process ends."""
+    """Lock the folder while we run. The kernel releases the lock however the process ends."""
     _make(data)
     with _open(data / f"{program}.lock") as lock:
         try:

@@ -1,4 +1,4 @@
-"""Starts the parts of `demo` and `up` as processes, keeps them running, and ends them all."""
+"""Supervision of the processes of `demo` and `up`: starts, restarts and ends them."""
 
 import contextlib
 import os
@@ -18,10 +18,10 @@ from gpudeck.errors import CommandError, ExitCode
 
 RESTART_AFTER_S = 0.5
 RESTART_MAX_S = 10.0
-STEADY_S = 20.0  # who has run for so long starts with a clean record
+STEADY_S = 20.0  # a process that ran this long starts again with no failures counted
 END_WITHIN_S = 3.0
-# "gpudeck.dashboard" as installed, "dashboard" in a bare checkout: the agent is beside us.
-BESIDE = (__package__ or "").rpartition("dashboard")[0]
+# "gpudeck." as installed, "" in a bare checkout: the agent's package is next to ours.
+PACKAGE_PREFIX = (__package__ or "").rpartition("dashboard")[0]
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +34,7 @@ class SupervisedProcess:
     started_at: float = 0.0
     start_at: float = 0.0
     failures: int = 0
-    ended: str = ""  # how it ended the last time
+    last_exit: str = ""  # how it ended the last time
 
     @property
     def pid(self) -> int | None:
@@ -42,13 +42,13 @@ class SupervisedProcess:
 
 
 class Supervisor:
-    """One thread, the main one: its children are tied to it."""
+    """Runs in the main thread, to which its children are tied."""
 
     def __init__(self, parts: Sequence[SupervisedProcess]) -> None:
         self.parts = parts
-        self.starts = 0  # of parts, ever: whoever compares it knows whether pids have changed
+        self.starts = 0  # of all parts; if it has changed, pids have changed
         self._tie = tied_to_me()
-        self._asked_to_end = False
+        self._is_ending = False
         self._wake_r, self._wake_w = socket.socketpair()
         self._wake_r.setblocking(False)
         self._wake_w.setblocking(False)
@@ -67,9 +67,9 @@ class Supervisor:
         signal.set_wakeup_fd(-1)
 
     def run(self, step: Callable[[], float]) -> None:
-        """Until somebody asks us to end. `step` is called at every turn and says for how many
-        seconds nothing need happen."""
-        while not self._asked_to_end:
+        """Run the parts until a signal asks us to end. `step` is called at every turn and returns
+        the seconds until it needs to be called again."""
+        while not self._is_ending:
             self._reap()
             now = time.monotonic()
             for part in self.parts:
@@ -79,14 +79,14 @@ class Supervisor:
                                        if part.process is None)]))
 
     def give_up(self, part: SupervisedProcess) -> CommandError:
-        """What to tell people of a part that cannot start."""
-        said = [] if part.log is None else part.log.read_text(errors="replace").splitlines()
-        reason = next((line for line in reversed(said) if line.strip()), "it said nothing")
+        """Return the error for a part that cannot start, with the last line of its log."""
+        lines = [] if part.log is None else part.log.read_text(errors="replace").splitlines()
+        reason = next((line for line in reversed(lines) if line.strip()), "it said nothing")
         return CommandError(f"the {part.name} does not start: {reason.removeprefix('gpudeck: ')}",
                             ExitCode.CANNOT_START)
 
     def _ask_to_end(self, signum: int, frame: FrameType | None) -> None:
-        self._asked_to_end = True
+        self._is_ending = True
 
     def _sleep(self, seconds: float) -> None:
         select.select([self._wake_r], [], [], max(0.0, seconds))
@@ -94,34 +94,34 @@ class Supervisor:
             self._wake_r.recv(4_096)
 
     def _start(self, part: SupervisedProcess, now: float) -> None:
-        if part.ended:
-            print(f"gpudeck: the {part.name} ended ({part.ended}) and is being restarted",
+        if part.last_exit:
+            print(f"gpudeck: the {part.name} ended ({part.last_exit}) and is being restarted",
                   file=sys.stderr, flush=True)
         with contextlib.ExitStack() as files:
             out = None if part.log is None else files.enter_context(open(part.log, "ab"))
             part.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", BESIDE + part.module, *part.arguments],
+                [sys.executable, "-P", "-m", PACKAGE_PREFIX + part.module, *part.arguments],
                 preexec_fn=self._tie, start_new_session=True, env=_environment(os.environ),
-                # What a part says on stdout (the hub: its sign-in link) is said by us.
+                # Stdout of a part (the hub's sign-in link) is dropped: we print that ourselves.
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=out,
             )
         part.started_at = now
         self.starts += 1
 
     def _reap(self) -> None:
-        """Parts that have ended, and orphans that have been given to us."""
-        mine = {part.pid: part for part in self.parts if part.process is not None}
-        while (found := _ended_child()) is not None:
-            part = mine.get(found)
+        """Wait for parts that have ended, and for orphans that we have adopted."""
+        part_by_pid = {part.pid: part for part in self.parts if part.process is not None}
+        while (pid := _exited_child()) is not None:
+            part = part_by_pid.get(pid)
             if part is None:
-                os.waitpid(found, 0)
+                os.waitpid(pid, 0)
             else:
-                self._ended(part, time.monotonic())
+                self._record_exit(part, time.monotonic())
 
-    def _ended(self, part: SupervisedProcess, now: float) -> None:
+    def _record_exit(self, part: SupervisedProcess, now: float) -> None:
         assert part.process is not None
         status = part.process.wait()
-        part.ended = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+        part.last_exit = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
         steady = now - part.started_at > STEADY_S
         part.failures = 1 if steady else part.failures + 1
         wait_s = min(RESTART_AFTER_S * 2 ** (part.failures - 1), RESTART_MAX_S)
@@ -140,26 +140,27 @@ class Supervisor:
                 process.wait()
 
 
-def _ended_child() -> int | None:
-    """A child that has ended and has not been waited for, left in place."""
+def _exited_child() -> int | None:
+    """Return the pid of a child that has ended, without waiting for it; None: none has."""
     try:
-        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return None
-    return None if found is None else found.si_pid
+    return None if info is None else info.si_pid
 
 
 def _end_orphans() -> None:
-    """Whatever is left of our children's children has come to us."""
+    """Kill the remaining descendants: orphans of our children have become our children."""
     deadline = time.monotonic() + 1.0
-    while (left := children_of_mine()) and time.monotonic() < deadline:
-        for pid in left:
+    while (orphans := children_of_mine()) and time.monotonic() < deadline:
+        for pid in orphans:
             with contextlib.suppress(ProcessLookupError, ChildProcessError):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
 
 
 def _environment(env: Mapping[str, str]) -> dict[str, str]:
-    """What is set for a person's own hub or agent must not reach the parts of a demo."""
-    kept = {name: value for name, value in env.items() if not name.startswith("GPUDECK_")}
-    return importable(__package__, kept)
+    """Return the environment of the parts, without GPUDECK_ variables: those set for a user's own
+    hub or agent must not reach them."""
+    variables = {name: value for name, value in env.items() if not name.startswith("GPUDECK_")}
+    return importable(__package__, variables)

@@ -1,1 +1,1 @@
-"""Recordings of other programs, taken into history at their own times."""
+"""Import of other programs' recordings into history, at their own times."""

@@ -1,4 +1,4 @@
-"""REST of imports. What is allowed, the service decides."""
+"""REST routes of imports. The service decides what is allowed."""
 
 from dataclasses import dataclass
 
@@ -13,12 +13,12 @@ from .views import ImportBatch, ImportView
 class ImportsApi:
     service: ImportService
 
-    def take(self, batch: ImportBatch) -> ImportView:
-        return self.service.take(asker(), batch)
+    def import_recording(self, batch: ImportBatch) -> ImportView:
+        return self.service.store(asker(), batch)
 
 
 ROUTES = (
-    Route("POST imports", ImportsApi.take, "import_recording",
+    Route("POST imports", ImportsApi.import_recording, "import_recording",
           change(Role.ADMIN, is_fresh=False),
           "Take some seconds of a recording into history, at their own times, as an imported Node. "
           "A second of a GPU that is there already is not taken twice. `gpudeck import` reads "

@@ -1,4 +1,4 @@
-"""Recordings as files: which kind one is, and its rows."""
+"""Recordings as files: their kind and their rows."""
 
 import csv
 import gzip
@@ -14,7 +14,7 @@ from .core.recording import (
     ImportRefusedError,
     RecordedGpus,
     TableRows,
-    for_unnamed,
+    numbered_columns,
 )
 from .core.seconds import RecordedRow
 from .core.series import SeriesRows
@@ -22,14 +22,14 @@ from .core.series import SeriesRows
 Kind = Literal["csv", "parquet", "prometheus", "text"]
 KINDS: tuple[Kind, ...] = ("csv", "parquet", "prometheus", "text")
 SNIFFED_BYTES = 65_536
-MOST_WHOLE_BYTES = 1_000_000_000  # of what is read at once
-# What PowerShell writes with `>`.
+MOST_WHOLE_BYTES = 1_000_000_000  # of a file that is read at once
+# Byte order marks, as PowerShell writes them with `>`.
 MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One file, which can be read more than once. `taken`: the columns of what was read last."""
+    """A file, which can be read more than once."""
 
     path: Path
     kind: Kind
@@ -41,7 +41,7 @@ class Recording:
 
 
 def recording(path: Path, kind: Kind | None, options: ImportOptions) -> Recording:
-    with _opened(path) as file:
+    with _open(path) as file:
         head = file.read(SNIFFED_BYTES)
     if not head:
         raise ImportRefusedError(f"{path} is empty")
@@ -57,7 +57,7 @@ def _kind(head: bytes) -> Kind:
     return "text" if start.startswith(("# HELP", "# TYPE", "DCGM_FI_")) else "csv"
 
 
-def _opened(path: Path) -> Any:
+def _open(path: Path) -> Any:
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 
@@ -66,13 +66,13 @@ def _encoding(head: bytes) -> str:
 
 
 def _text(path: Path) -> io.TextIOWrapper:
-    with _opened(path) as file:
+    with _open(path) as file:
         encoding = _encoding(file.read(4))
-    return io.TextIOWrapper(_opened(path), encoding, errors="replace", newline="")
+    return io.TextIOWrapper(_open(path), encoding, errors="replace", newline="")
 
 
-def _whole(path: Path) -> bytes:
-    with _opened(path) as file:
+def _read_whole(path: Path) -> bytes:
+    with _open(path) as file:
         data: bytes = file.read(MOST_WHOLE_BYTES + 1)
     if len(data) > MOST_WHOLE_BYTES:
         raise ImportRefusedError(f"{path} is larger than {MOST_WHOLE_BYTES // 10**9} GB; ask for a "
@@ -80,19 +80,19 @@ def _whole(path: Path) -> bytes:
     return data
 
 
-def _csv(it: Recording, gpus: RecordedGpus, problems: ImportProblems
+def _csv(source: Recording, gpus: RecordedGpus, problems: ImportProblems
          ) -> tuple[Iterator[RecordedRow], TableRows]:
-    with _text(it.path) as file:
+    with _text(source.path) as file:
         first = next((line for line in file if line.strip("\0 \r\n")), "")
     mark = "\t" if "\t" in first else ";" if first.count(";") > first.count(",") else ","
-    header, options = next(csv.reader([first.replace("\0", "")], delimiter=mark)), it.options
+    header, options = next(csv.reader([first.replace("\0", "")], delimiter=mark)), source.options
     if not options.has_header:
-        header, options = for_unnamed(options, len(header))
+        header, options = numbered_columns(options, len(header))
     table = TableRows(header, options, gpus, problems)
 
     def cells() -> Iterator[tuple[int, list[str]]]:
-        with _text(it.path) as file:
-            # A machine that lost its power leaves zeros where its disk was not written.
+        with _text(source.path) as file:
+            # A power failure leaves zeros where the disk was not written.
             reader = csv.reader((line.replace("\0", "") for line in file), delimiter=mark)
             for row in reader:
                 yield reader.line_num, row
@@ -100,18 +100,18 @@ def _csv(it: Recording, gpus: RecordedGpus, problems: ImportProblems
     return table.rows(cells()), table
 
 
-def _parquet(it: Recording, gpus: RecordedGpus, problems: ImportProblems
+def _parquet(source: Recording, gpus: RecordedGpus, problems: ImportProblems
              ) -> tuple[Iterator[RecordedRow], TableRows]:
     import pandas as pd
 
     try:
-        frame = pd.read_parquet(it.path)
+        frame = pd.read_parquet(source.path)
     except Exception as error:
-        raise ImportRefusedError(f"{it.path} cannot be read as Parquet: {error}") from error
+        raise ImportRefusedError(f"{source.path} cannot be read as Parquet: {error}") from error
     if isinstance(frame.index, pd.DatetimeIndex):
         frame = frame.rename_axis(frame.index.name or "time").reset_index()
     texts = [_as_texts(frame[name]) for name in frame.columns]
-    table = TableRows([str(name) for name in frame.columns], it.options, gpus, problems)
+    table = TableRows([str(name) for name in frame.columns], source.options, gpus, problems)
     return table.rows((at, list(row)) for at, row in enumerate(zip(*texts, strict=True), 1)), table
 
 
@@ -121,19 +121,19 @@ def _as_texts(column: Any) -> list[str]:
             for value in column.tolist()]
 
 
-def _prometheus(it: Recording, gpus: RecordedGpus, problems: ImportProblems
+def _prometheus(source: Recording, gpus: RecordedGpus, problems: ImportProblems
                 ) -> tuple[Iterator[RecordedRow], SeriesRows]:
-    found = SeriesRows(it.options, gpus, problems)
-    return found.of_range(_whole(it.path)), found
+    series = SeriesRows(source.options, gpus, problems)
+    return series.of_range(_read_whole(source.path)), series
 
 
-def _served(it: Recording, gpus: RecordedGpus, problems: ImportProblems
-            ) -> tuple[Iterator[RecordedRow], SeriesRows]:
-    found = SeriesRows(it.options, gpus, problems)
-    with _text(it.path) as file:
-        return found.of_text(file.read()), found
+def _exporter_text(source: Recording, gpus: RecordedGpus, problems: ImportProblems
+                   ) -> tuple[Iterator[RecordedRow], SeriesRows]:
+    series = SeriesRows(source.options, gpus, problems)
+    with _text(source.path) as file:
+        return series.of_text(file.read()), series
 
 
 READERS: dict[Kind, Callable[[Recording, RecordedGpus, ImportProblems],
                              tuple[Iterator[RecordedRow], TableRows | SeriesRows]]] = {
-    "csv": _csv, "parquet": _parquet, "prometheus": _prometheus, "text": _served}
+    "csv": _csv, "parquet": _parquet, "prometheus": _prometheus, "text": _exporter_text}

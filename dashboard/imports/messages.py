@@ -1,4 +1,4 @@
-"""Seconds of a recording as what an agent would have said of them. Pure."""
+"""Seconds of a recording as the messages an agent would have sent. Pure."""
 
 import hashlib
 import re
@@ -12,7 +12,7 @@ from ..fleet.fleet import IMPORTED
 from .views import Cell, ImportBatch, ImportedGpu
 
 STREAM = "import"
-FIRST_WHOLE = 2**52  # generations of listings of all GPUs, over those of some
+FIRST_WHOLE = 2**52  # first generation of full inventories, above those of partial ones
 OK, LOST = (GPU_STATES.index(state) for state in ("ok", "lost"))
 WHY = {absence.word: absence for absence in Absence}
 
@@ -22,13 +22,13 @@ def node_id_of(host: str) -> str:
 
 
 def uuid_of(host: str, key: str) -> str:
-    """Never that of a board that an agent reports: what is imported is not mixed with it."""
+    """Return a UUID that no agent reports, so imported data is not mixed with a board's own."""
     plain = re.sub(r"[^A-Za-z0-9._:-]", "_", key)
     return f"imported-{hashlib.sha256(host.encode()).hexdigest()[:8]}-{plain}"
 
 
 def hello_of(host: str, version: str, last_seq: int) -> Hello:
-    """Of nobody: it has no key and proves nothing."""
+    """Return a Hello without a key, which proves nothing."""
     return Hello((1,), bytes(32), bytes(64), node_id_of(host), host, "imported", STREAM, last_seq,
                  version, "imported")
 
@@ -39,29 +39,29 @@ def facts_of(host: str, gpu: ImportedGpu) -> GpuFacts:
                     mem_total_bytes=gpu.mem_total_bytes)
 
 
-def whole(known: Iterable[GpuFacts], new: Iterable[GpuFacts]) -> Inventory:
-    """All that was ever imported of the node: GPUs only become more."""
-    gpus = {facts.uuid: facts for facts in (*known, *new)}
+def full_inventory(existing: Iterable[GpuFacts], new: Iterable[GpuFacts]) -> Inventory:
+    """Return the inventory of all GPUs ever imported for the node; their number only grows."""
+    gpus = {facts.uuid: facts for facts in (*existing, *new)}
     return Inventory(FIRST_WHOLE + len(gpus), tuple(gpus.values()))
 
 
 def messages(batch: ImportBatch, facts: Sequence[GpuFacts], first_seq: int
              ) -> tuple[list[Inventory], list[Frame]]:
-    """A Frame lists those GPUs alone that have a sample in its second: a state of others would be
-    one."""
+    """Return inventories and Frames. A Frame lists only the GPUs with a sample in its second,
+    because a state for any other would be invented."""
     inventories: dict[tuple[int, ...], Inventory] = {}
     frames: list[Frame] = []
-    lost = frozenset(batch.lost)
+    lost_samples = frozenset(batch.lost)
     for t, samples in _by_second(batch):
-        which = tuple(batch.gpu[at] for at in samples)
-        if which not in inventories:
-            inventories[which] = _listing([facts[gpu] for gpu in which])
+        places = tuple(batch.gpu[at] for at in samples)
+        if places not in inventories:
+            inventories[places] = _listing([facts[gpu] for gpu in places])
         values, absent = _numbers(batch, samples, COLUMNS)
         slow = _numbers(batch, samples, SLOW)
         frames.append(Frame(
-            first_seq + len(frames), float(t), 1.0, inventories[which].generation, values, absent,
-            bytes(LOST if at in lost else OK for at in samples),
-            slow=Slow(*slow) if any(each.key in batch.values for each in SLOW) else None))
+            first_seq + len(frames), float(t), 1.0, inventories[places].generation, values, absent,
+            bytes(LOST if at in lost_samples else OK for at in samples),
+            slow=Slow(*slow) if any(metric.key in batch.values for metric in SLOW) else None))
     return list(inventories.values()), frames
 
 
@@ -74,7 +74,8 @@ def _by_second(batch: ImportBatch) -> Iterator[tuple[int, list[int]]]:
 
 
 def _listing(gpus: list[GpuFacts]) -> Inventory:
-    """Numbered by what it lists, so that the same has the same number after any restart."""
+    """Return a partial inventory; its generation follows from its GPUs, so that it is the same
+    after any restart."""
     digest = hashlib.sha256("\0".join(facts.uuid for facts in gpus).encode()).digest()
     return Inventory(int.from_bytes(digest[:6], "big"), tuple(gpus))
 
@@ -94,7 +95,7 @@ def _numbers(batch: ImportBatch, samples: list[int], metrics: Sequence[Metric]
 
 
 def source_of(batch: ImportBatch) -> dict[str, object]:
-    """For the audit log."""
+    """Return the facts about a batch for the audit log."""
     return {"node": batch.node, "gpus": len(batch.gpus), "samples": len(batch.t),
             "start": min(batch.t), "end": max(batch.t) + 1, "source": batch.source or None}
 

@@ -1,4 +1,4 @@
-"""Takes recordings into history, by the door of what agents report late."""
+"""Import of recordings into history, by the path of agents' late reports."""
 
 import time
 from collections.abc import Callable
@@ -16,16 +16,16 @@ from ..audit.recorder import AuditRecorder
 from ..errors import InvalidChangeError
 from ..fleet.effects import RecordingImported
 from ..fleet.state_machine import FleetStateMachine
-from .messages import STREAM, facts_of, hello_of, messages, node_id_of, source_of, whole
+from .messages import STREAM, facts_of, full_inventory, hello_of, messages, node_id_of, source_of
 from .views import ImportBatch, ImportView
 
 STORED_WITHIN_S = 20.0
-LOOK_S = 0.05
+POLL_S = 0.05
 MINUTE_S, HOUR_S = 60, 3_600
 
 
 class Retention(Protocol):
-    """For how long history keeps what."""
+    """Times for which history keeps seconds, minutes and hours, in seconds."""
 
     @property
     def raw_s(self) -> int: ...
@@ -43,32 +43,32 @@ class ImportService:
         self._machine, self._submit = machine, submit
         self._audit, self._keep = audit, keep
 
-    def take(self, actor: Actor, batch: ImportBatch) -> ImportView:
-        """Returns once all of it is on disk."""
+    def store(self, actor: Actor, batch: ImportBatch) -> ImportView:
+        """Store a batch; return once all of it is on disk. Raises InvalidChangeError."""
         require(actor, "POST /api/v1/imports")
         now = time.time()
         self._check(batch, now)
         facts = [facts_of(batch.node, gpu) for gpu in batch.gpus]
-        if len({each.uuid for each in facts}) < len(facts):
+        if len({gpu.uuid for gpu in facts}) < len(facts):
             raise InvalidChangeError("two GPUs have the same key")
         node_id = node_id_of(batch.node)
         with record_change(self._audit, actor, "import", "add", source_of(batch)):
             last = self._last_seq(node_id)
             listings, frames = messages(batch, facts, last + 1)
             node = self._machine.fleet.nodes.get(node_id)
-            known = () if node is None or node.listing is None else node.listing.inventory.gpus
-            all_of_it = whole(known, facts)
-            if len(all_of_it.gpus) > 256:
+            existing = () if node is None or node.listing is None else node.listing.inventory.gpus
+            inventory = full_inventory(existing, facts)
+            if len(inventory.gpus) > 256:
                 raise InvalidChangeError(f"{batch.node} would have more than 256 GPUs")
             hello = hello_of(batch.node, __version__, last + len(frames))
-            self._submit(RecordingImported(hello, (*listings, all_of_it), tuple(frames)))
+            self._submit(RecordingImported(hello, (*listings, inventory), tuple(frames)))
         self._wait(node_id, last + len(frames))
-        return ImportView(node_id, batch.node, [each.uuid for each in facts], len(batch.t),
+        return ImportView(node_id, batch.node, [gpu.uuid for gpu in facts], len(batch.t),
                           self._step_s(now - min(batch.t)))
 
     def _check(self, batch: ImportBatch, now: float) -> None:
         size = len(batch.t)
-        if len(batch.gpu) != size or any(len(each) != size for each in batch.values.values()):
+        if len(batch.gpu) != size or any(len(column) != size for column in batch.values.values()):
             raise InvalidChangeError("all columns must have as many rows as `t`")
         if max(batch.gpu) >= len(batch.gpus):
             raise InvalidChangeError("a sample is of a GPU that `gpus` does not have")
@@ -95,7 +95,7 @@ class ImportService:
                     f"the hub could not store it within {STORED_WITHIN_S:.0f} s"
                     + (f": {why}" if why else "")
                     + "; import it again: data already stored is skipped")
-            gevent.sleep(LOOK_S)
+            gevent.sleep(POLL_S)
 
     def _step_s(self, age_s: float) -> int:
         if age_s < self._keep.raw_s:

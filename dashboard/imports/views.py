@@ -1,4 +1,4 @@
-"""What is given to `POST imports`, and what it answers."""
+"""Request and answer of `POST imports`."""
 
 from typing import Annotated
 
@@ -14,7 +14,7 @@ Cell = float | AbsenceWord | None
 
 
 class ImportedGpu(Struct, forbid_unknown_fields=True):
-    """`key`: what tells it from the others of its node: a UUID, a bus id, an index."""
+    """A GPU of a recording. `key` is unique within its node: a UUID, a bus id, an index."""
 
     key: GpuKey
     index: Annotated[int, Meta(ge=0, le=65_535)]
@@ -25,9 +25,9 @@ class ImportedGpu(Struct, forbid_unknown_fields=True):
 
 
 class ImportBatch(Struct, forbid_unknown_fields=True):
-    """Some seconds of a node, as columns. `gpu`: of each sample, its place among `gpus`; `t`: its
-    second, UTC. `values`: by metric; null: the recording does not say. `lost`: places among the
-    samples at which the GPU was lost."""
+    """Seconds of a node, as columns. `gpu`: each sample's index in `gpus`; `t`: its second, UTC.
+    `values`: by metric; null: not in the recording. `lost`: indexes of samples at which the GPU was
+    lost."""
 
     node: HostName
     gpus: Annotated[list[ImportedGpu], Meta(min_length=1, max_length=256)]
@@ -40,8 +40,8 @@ class ImportBatch(Struct, forbid_unknown_fields=True):
 
 
 class ImportView(Struct):
-    """`uuids`: of the GPUs in the order of `gpus`, as history calls them. `step_s`: the finest step
-    in which the oldest of it is kept here: 1, 60 or 3600."""
+    """The imported batch. `uuids`: UUIDs in history of the GPUs, in the order of `gpus`. `step_s`:
+    the finest step in which its oldest data is kept here: 1, 60 or 3600."""
 
     node: str
     host: str

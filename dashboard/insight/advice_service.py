@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from ..access.policy import Actor, by
+from ..access.policy import Actor, actor_fields
 from ..audit.recorder import AuditRecorder
 from ..errors import NotFoundError
 from ..fleet.available_gpus import available
@@ -118,8 +118,9 @@ class AdviceService:
     def dismiss(self, advice_id: str, reason: str, actor: Actor, now: float) -> None:
         if all(advice.id != advice_id for advice in self._report().items):
             raise NotFoundError(f"there is no advice {advice_id[:40]!r} now")
-        self.audit.note("advice", by(actor) | {"action": "dismiss advice", "outcome": "done",
-                                               "reason": reason, "detail": {"advice": advice_id}})
+        self.audit.note("advice", actor_fields(actor) | {
+            "action": "dismiss advice", "outcome": "done", "reason": reason,
+            "detail": {"advice": advice_id}})
         self.dismissed[advice_id] = AdviceDismissal(reason, actor.name, now)
         while len(self.dismissed) > DISMISSED_MOST:
             del self.dismissed[next(iter(self.dismissed))]
@@ -128,8 +129,8 @@ class AdviceService:
     def recall(self, advice_id: str, actor: Actor) -> None:
         if self.dismissed.pop(advice_id, None) is None:
             raise NotFoundError(f"advice {advice_id[:40]!r} was not dismissed")
-        self.audit.note("advice", by(actor) | {"action": "recall advice", "outcome": "done",
-                                               "detail": {"advice": advice_id}})
+        self.audit.note("advice", actor_fields(actor) | {
+            "action": "recall advice", "outcome": "done", "detail": {"advice": advice_id}})
         self._save()
 
     def _save(self) -> None:

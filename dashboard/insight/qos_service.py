@@ -12,7 +12,7 @@ from gevent import sleep
 from gpudeck.metrics import Absence
 from gpudeck.pool.core.claims import Claim
 
-from ..access.policy import Actor, by
+from ..access.policy import Actor, actor_fields
 from ..access.rights import require
 from ..audit.recorder import AuditRecorder
 from ..errors import InvalidChangeError
@@ -80,7 +80,7 @@ class QosService:
         had = {policy.tenant: policy for policy in self.policies}
         changed = sorted({policy.tenant for policy in policies if had.get(policy.tenant) != policy}
                          | {*had} - {policy.tenant for policy in policies})
-        with self.audit.change("qos", by(actor) | {"action": "replace", "detail": {
+        with self.audit.change("qos", actor_fields(actor) | {"action": "replace", "detail": {
                 "count": len(policies), "changed": changed[:100]}}):
             self._save(policies)
         self.policies = policies

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from gpudeck.wire import Frame, Hello
 
-from ..access.policy import Actor, by
+from ..access.policy import Actor, actor_fields
 from ..access.rights import require
 from ..audit.recorder import AuditRecorder
 from ..errors import InvalidChangeError
@@ -215,7 +215,7 @@ class JobsService:
         had = {team.name: team for team in self.teams}
         changed = sorted({team.name for team in teams if had.get(team.name) != team}
                          | {*had} - {team.name for team in teams})
-        with self._audit.change("team", by(actor) | {"action": "replace", "detail": {
+        with self._audit.change("team", actor_fields(actor) | {"action": "replace", "detail": {
                 "count": len(teams), "changed": changed[:100]}}):
             self.store.put_teams(teams)
         self._table = TeamTable(teams)

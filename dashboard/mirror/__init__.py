@@ -1,1 +1,1 @@
-"""Copies every second of history to a Prometheus-compatible or OpenTelemetry receiver."""
+"""Mirroring of every second of history to a Prometheus-compatible or OpenTelemetry receiver."""

@@ -1,7 +1,7 @@
-"""What receivers speak: Prometheus remote write 1.0, and OTLP over HTTP. Pure.
+"""Formats of receivers: Prometheus remote write 1.0, and OTLP over HTTP. Pure.
 
-A sample of remote write has the same length whatever it says, so all samples of a metric are laid
-out at once as one array of bytes; only labels are put together series by series.
+All samples of remote write have the same length, so those of a metric are encoded at once as one
+array of bytes; only labels are encoded series by series.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,40 +23,40 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class MirrorFormat:
-    """`path`: what an address without one gets; `refused`: how many samples an answer to what was
-    taken says were not."""
+    """A format. `path`: for addresses without one; `rejected_count`: returns how many samples were
+    not accepted according to the answer to an accepted request."""
 
     headers: Mapping[str, str]
     path: str
     body: Callable[[MirrorBatch], bytes]
-    refused: Callable[[bytes], int]
+    rejected_count: Callable[[bytes], int]
 
 
 def remote_write(batch: MirrorBatch) -> bytes:
     places = [b"".join(_label(*pair) for pair in place.labels()) for place in batch.places]
     parts: list[bytes] = []
     for key in batch.rows.values:
-        found = points(batch, key)
-        name, samples = _label("__name__", PREFIX + key), _samples(found)
-        for place, first, last in found.series():
+        metric_points = points(batch, key)
+        name, samples = _label("__name__", PREFIX + key), _samples(metric_points)
+        for place, first, last in metric_points.series():
             size = len(name) + len(places[place]) + (last - first) * SAMPLE_BYTES
             parts += (b"\x0a" + varint(size), name, places[place],
                       samples[first * SAMPLE_BYTES : last * SAMPLE_BYTES])
     return snappy(b"".join(parts))
 
 
-def _label(name: str, said: str) -> bytes:
-    return block(1, block(1, name.encode()) + block(2, said.encode()))
+def _label(name: str, value: str) -> bytes:
+    return block(1, block(1, name.encode()) + block(2, value.encode()))
 
 
-def _samples(found: MetricPoints) -> bytes:
-    made = np.empty((len(found.ms), SAMPLE_BYTES), np.uint8)
-    made[:, :3] = (0x12, 0x10, 0x09)  # a sample of 16 bytes; its value
-    made[:, 3:11] = _bytes_of(found.bits)
-    made[:, 11] = 0x10  # its time, six times seven bits: until the year 2109
+def _samples(metric_points: MetricPoints) -> bytes:
+    samples = np.empty((len(metric_points.ms), SAMPLE_BYTES), np.uint8)
+    samples[:, :3] = (0x12, 0x10, 0x09)  # a sample of 16 bytes; its value
+    samples[:, 3:11] = _bytes_of(metric_points.bits)
+    samples[:, 11] = 0x10  # its time, six times seven bits: until the year 2109
     for at in range(6):
-        made[:, 12 + at] = (found.ms >> 7 * at & 0x7F) | (0x80 if at < 5 else 0)
-    return made.tobytes()
+        samples[:, 12 + at] = (metric_points.ms >> 7 * at & 0x7F) | (0x80 if at < 5 else 0)
+    return samples.tobytes()
 
 
 def _bytes_of(numbers: npt.NDArray[np.generic]) -> Bytes:
@@ -72,22 +72,23 @@ def otlp(batch: MirrorBatch) -> bytes:
     return block(1, block(2, scope + b"".join(metrics)))
 
 
-def _metric(key: str, found: MetricPoints, places: Sequence[SeriesPlace]) -> bytes:
-    made = np.zeros((len(found.ms), POINT_BYTES), np.uint8)
-    made[:, 0] = 0x19  # its time in ns
-    made[:, 1:9] = _bytes_of(found.ms * 1_000_000)
-    made[:, 9] = 0x21  # its value
-    made[:, 10:18] = _bytes_of(np.where(found.is_stale, np.uint64(0), found.bits))
-    made[:, 18] = 0x40  # flags; 1: no value was recorded
-    made[:, 19] = found.is_stale
+def _metric(key: str, metric_points: MetricPoints, places: Sequence[SeriesPlace]) -> bytes:
+    encoded = np.zeros((len(metric_points.ms), POINT_BYTES), np.uint8)
+    encoded[:, 0] = 0x19  # its time in ns
+    encoded[:, 1:9] = _bytes_of(metric_points.ms * 1_000_000)
+    encoded[:, 9] = 0x21  # its value
+    encoded[:, 10:18] = _bytes_of(
+        np.where(metric_points.is_stale, np.uint64(0), metric_points.bits))
+    encoded[:, 18] = 0x40  # flags; 1: no value was recorded
+    encoded[:, 19] = metric_points.is_stale
     parts: list[bytes] = []
-    for place, first, last in found.series():
-        words = b"".join(block(7, block(1, name.encode()) + block(2, block(1, said.encode())))
-                         for name, said in places[place].labels())
+    for place, first, last in metric_points.series():
+        words = b"".join(block(7, block(1, name.encode()) + block(2, block(1, value.encode())))
+                         for name, value in places[place].labels())
         head = b"\x0a" + varint(POINT_BYTES + len(words))
         wide = np.empty((last - first, len(head) + POINT_BYTES + len(words)), np.uint8)
         wide[:, : len(head)] = np.frombuffer(head, np.uint8)
-        wide[:, len(head) : len(head) + POINT_BYTES] = made[first:last]
+        wide[:, len(head) : len(head) + POINT_BYTES] = encoded[first:last]
         wide[:, len(head) + POINT_BYTES :] = np.frombuffer(words, np.uint8)
         parts.append(wide.tobytes())
     data = b"".join(parts)
@@ -95,8 +96,8 @@ def _metric(key: str, found: MetricPoints, places: Sequence[SeriesPlace]) -> byt
     return block(2, block(1, (PREFIX + key).encode()) + block(3, UNITS[key].encode()) + kind)
 
 
-def _rejected(answer: bytes) -> int:
-    """Of an ExportMetricsServiceResponse, in `partial_success`."""
+def _rejected_points(answer: bytes) -> int:
+    """Return `partial_success`' count of rejected points in an ExportMetricsServiceResponse."""
     if answer[:1] != b"\x0a":
         return 0
     length = next((at for at, byte in enumerate(answer[1:], 1) if byte < 0x80), len(answer))
@@ -108,5 +109,5 @@ FORMATS: dict[str, MirrorFormat] = {
         {"Content-Type": "application/x-protobuf", "Content-Encoding": "snappy",
          "X-Prometheus-Remote-Write-Version": "0.1.0"}, "/api/v1/write", remote_write, lambda _: 0),
     "otlp": MirrorFormat({"Content-Type": "application/x-protobuf"}, "/v1/metrics", otlp,
-                         _rejected),
+                         _rejected_points),
 }

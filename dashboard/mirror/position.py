@@ -1,4 +1,4 @@
-"""How far a mirror has come, and what waits for it apart: late samples, in files of their own."""
+"""Progress of a mirror, and late samples, which wait for it in separate files."""
 
 import json
 from collections.abc import Callable
@@ -13,48 +13,49 @@ LATE_BYTES = 256_000_000
 
 @dataclass(slots=True)
 class MirrorPosition:
-    """All seconds before `until` have been taken. `sent`: of what was sent within a minute before
-    the newest, when (UTC) and from which second on; `started`: when the receiver's process began.
-    """
+    """Progress of a mirror: all seconds before `until` have been accepted. `sent`: for requests of
+    the last REPLAY_S seconds, when they were sent (UTC) and their first second; `started`: when the
+    receiver's process started, if known."""
 
     url: str
     until: int
     sent: list[tuple[float, int]] = field(default_factory=list)
     started: float | None = None
 
-    def took(self, now: float, start: int, end: int) -> None:
+    def record_sent(self, now: float, start: int, end: int) -> None:
         self.until = end
         self.sent = [(at, first) for at, first in self.sent if now - at <= REPLAY_S]
         self.sent.append((now, start))
 
     def rewind(self) -> None:
-        """To before what the receiver may have lost when it ended."""
+        """Go back to before everything that the receiver may have lost when it ended."""
         self.until = min([self.until, *(first for _, first in self.sent)])
         self.sent = []
 
 
 class MirrorFolder:
-    """`mirror/` in the data folder. One thread uses it."""
+    """The folder `mirror/` in the data folder. Only one thread uses it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._sent: dict[Path, float] = {}  # late files that may be wanted again
-        self._again: set[Path] = set()  # of those that wait, which had been sent
+        self._sent_at: dict[Path, float] = {}  # late files that may have to be sent again
+        self._resend: set[Path] = set()  # waiting files that have been sent before
         self.dropped = 0  # late files
         for draft in folder.glob(".*.new"):
             draft.unlink()
 
     def position(self, url: str, begin: int) -> MirrorPosition:
-        """Of this receiver; of another one, or where the file cannot be read, it begins now."""
+        """Return the stored position for this receiver; for another one, or if the file cannot be
+        read, a new one that starts at `begin`."""
         try:
-            said = json.loads((self._folder / "position.json").read_text())
-            found = MirrorPosition(str(said["url"]), int(said["until"]),
-                                   [(float(at), int(first)) for at, first in said["sent"]],
-                                   said["started"])
+            stored = json.loads((self._folder / "position.json").read_text())
+            position = MirrorPosition(str(stored["url"]), int(stored["until"]),
+                                      [(float(at), int(first)) for at, first in stored["sent"]],
+                                      stored["started"])
         except (OSError, ValueError, KeyError, TypeError):
-            found = None
-        return MirrorPosition(url, begin) if found is None or found.url != url else found
+            position = None
+        return MirrorPosition(url, begin) if position is None or position.url != url else position
 
     def save(self, position: MirrorPosition) -> None:
         draft = self._folder / ".position.new"
@@ -72,31 +73,31 @@ class MirrorFolder:
             if size <= LATE_BYTES:
                 return
             size -= path.stat().st_size
-            self.dropped += path not in self._sent
+            self.dropped += path not in self._sent_at
             self._forget(path)
 
-    def late(self) -> Path | None:
-        """The oldest that has not been sent."""
-        return next((path for path in self._files() if path not in self._sent), None)
+    def next_late_file(self) -> Path | None:
+        """Return the oldest late file that has not been sent; None: there is none."""
+        return next((path for path in self._files() if path not in self._sent_at), None)
 
-    def took_late(self, path: Path, now: float) -> None:
-        """Kept as long as the receiver may still lose it."""
-        self._sent[path] = now
-        for old, at in [*self._sent.items()]:
+    def record_late_sent(self, path: Path, now: float) -> None:
+        """Note that a late file was sent; it is kept as long as the receiver may still lose it."""
+        self._sent_at[path] = now
+        for sent_path, at in [*self._sent_at.items()]:
             if now - at > REPLAY_S:
-                self._forget(old)
+                self._forget(sent_path)
 
     def rewind_late(self) -> None:
-        self._again |= self._sent.keys()
-        self._sent.clear()
+        self._resend |= self._sent_at.keys()
+        self._sent_at.clear()
 
-    def is_again(self, path: Path) -> bool:
-        return path in self._again
+    def is_resend(self, path: Path) -> bool:
+        return path in self._resend
 
     def _forget(self, path: Path) -> None:
         path.unlink(missing_ok=True)
-        self._sent.pop(path, None)
-        self._again.discard(path)
+        self._sent_at.pop(path, None)
+        self._resend.discard(path)
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob("late-*.parquet"))

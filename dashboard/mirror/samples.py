@@ -13,14 +13,14 @@ from ..history.arrays import Floats, Ints, Slots, lengths, runs, take_rows
 
 UNITS = {metric.key: metric.unit for metric in COLUMNS}
 COUNTERS = frozenset(metric.key for metric in COLUMNS if metric.aggregate == "counter")
-# The NaN by which Prometheus knows that a series has ended. No other is ever sent.
+# The NaN by which Prometheus marks the end of a series. No other NaN is ever sent.
 STALE_BITS = 0x7FF0000000000002
-# After its last sample: a sample of the next second that comes late is still newer.
+# Time of the marker after the last sample: a late sample of the next second is still newer.
 STALE_AFTER_MS = 999
 
 
 class SeriesPlace(NamedTuple):
-    """Labels, in the order of their names."""
+    """Labels of a series, in alphabetical order of their names."""
 
     cluster: str | None
     gpu: str
@@ -28,12 +28,12 @@ class SeriesPlace(NamedTuple):
     node: str
 
     def labels(self) -> list[tuple[str, str]]:
-        return [(name, said) for name, said in zip(self._fields, self, strict=True) if said]
+        return [(name, value) for name, value in zip(self._fields, self, strict=True) if value]
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSeconds:
-    """One row per second and GPU, by place and then by time; NaN: it is not there."""
+    """Values, one row per second and GPU, sorted by place and then by time; NaN: absent."""
 
     place: Slots
     t: Ints
@@ -45,9 +45,9 @@ class GpuSeconds:
 
 @dataclass(frozen=True, slots=True)
 class MirrorBatch:
-    """What one request carries: samples from `start` until before `end`. `ends`: rows of the second
-    before are in it, and a series that ends within it gets a marker; else they came late, and
-    nothing is known of what is between them."""
+    """Content of one request: samples from `start` until before `end`. `ends`: it includes rows of
+    the second before, and a series that ends within it gets a marker; otherwise the samples came
+    late, and nothing is known about the time between them."""
 
     places: Sequence[SeriesPlace]
     rows: GpuSeconds
@@ -62,31 +62,31 @@ class MirrorBatch:
                    for column in self.rows.values.values())
 
     def halves(self) -> "tuple[MirrorBatch, MirrorBatch] | None":
-        """Half of its GPUs each, of one GPU half of its metrics; None: it is one series."""
-        used = np.unique(self.rows.place)
-        if len(used) > 1:
-            first = self.rows.place < used[len(used) // 2]
+        """Split by GPUs or, with only one GPU, by metrics; None: it is a single series."""
+        used_places = np.unique(self.rows.place)
+        if len(used_places) > 1:
+            first = self.rows.place < used_places[len(used_places) // 2]
             return (replace(self, rows=take_rows(self.rows, first)),
                     replace(self, rows=take_rows(self.rows, ~first)))
         keys = [*self.rows.values]
         if len(keys) < 2:
             return None
         parts = keys[: len(keys) // 2], keys[len(keys) // 2 :]
-        one, other = (replace(self, rows=replace(
+        first_half, second_half = (replace(self, rows=replace(
             self.rows, values={key: self.rows.values[key] for key in part})) for part in parts)
-        return one, other
+        return first_half, second_half
 
 
 @dataclass(frozen=True, slots=True)
 class MetricPoints:
-    """Of one metric, by place and then by time."""
+    """Points of one metric, sorted by place and then by time."""
 
     place: Slots
     ms: Ints
     bits: npt.NDArray[np.uint64]  # of a float64
 
     def series(self) -> list[tuple[int, int, int]]:
-        """The place of each, and where it begins and ends."""
+        """Return the place of each series, and its first index and the one after its last."""
         starts = runs(self.place)
         ends = starts + lengths(starts, len(self.place))
         return list(zip(self.place[starts].tolist(), starts.tolist(), ends.tolist(), strict=True))
@@ -98,19 +98,19 @@ class MetricPoints:
 
 def points(batch: MirrorBatch, key: str) -> MetricPoints:
     values = batch.rows.values[key]
-    there = np.flatnonzero(~np.isnan(values))
-    place, t = batch.rows.place[there], batch.rows.t[there]
-    bits = np.ascontiguousarray(values[there], np.float64).view(np.uint64)
-    sent = t >= batch.start
-    found = MetricPoints(place[sent], t[sent] * 1_000, bits[sent])
+    present = np.flatnonzero(~np.isnan(values))
+    place, t = batch.rows.place[present], batch.rows.t[present]
+    bits = np.ascontiguousarray(values[present], np.float64).view(np.uint64)
+    is_new = t >= batch.start
+    new_points = MetricPoints(place[is_new], t[is_new] * 1_000, bits[is_new])
     if not batch.ends or not len(t):
-        return found
-    ended = np.append((place[1:] != place[:-1]) | (t[1:] > t[:-1] + 1), True)
-    ended &= t < batch.end - 1  # whether the last second is the end, the next batch will know
-    if not ended.any():
-        return found
-    many = int(np.count_nonzero(ended))
-    place = np.concatenate([found.place, place[ended]])
-    ms = np.concatenate([found.ms, t[ended] * 1_000 + STALE_AFTER_MS])
-    bits = np.concatenate([found.bits, np.full(many, STALE_BITS, np.uint64)])
+        return new_points
+    is_end = np.append((place[1:] != place[:-1]) | (t[1:] > t[:-1] + 1), True)
+    is_end &= t < batch.end - 1  # only the next batch shows whether the last second is an end
+    if not is_end.any():
+        return new_points
+    count = int(np.count_nonzero(is_end))
+    place = np.concatenate([new_points.place, place[is_end]])
+    ms = np.concatenate([new_points.ms, t[is_end] * 1_000 + STALE_AFTER_MS])
+    bits = np.concatenate([new_points.bits, np.full(count, STALE_BITS, np.uint64)])
     return take_rows(MetricPoints(place, ms, bits), np.lexsort((ms, place)))

@@ -1,7 +1,7 @@
-"""Sends history to a receiver, a minute at a time, in a separate thread.
+"""Sending of history to a receiver, a minute at a time, in a separate thread.
 
-History is the queue: what a receiver has not taken is read from it again, for as long as seconds
-are kept. Only what came late for a minute that is sent already waits in files of its own.
+History is the queue: what a receiver has not accepted is read from it again, for as long as seconds
+are kept. Only samples that come after their minute was sent wait in separate files.
 """
 
 import logging
@@ -32,11 +32,11 @@ log = logging.getLogger("gpudeck.mirror")
 
 EVERY_S = 5.0
 MINUTE_S = 60
-GRACE_S = 10  # what comes later than this after its minute goes apart
+GRACE_S = 10  # samples that come later than this after their minute are late
 GPUS_AT_ONCE = 256
 ROWS_AT_ONCE = GPUS_AT_ONCE * MINUTE_S
-MOST_PARTS = 24  # of a request that was refused
-LOOK_EVERY_S = 10.0
+MOST_PARTS = 24  # into which a refused request is split
+CHECK_EVERY_S = 10.0
 RETRY_MOST_S = 60.0
 
 
@@ -45,25 +45,26 @@ class SampleReceiver(Protocol):
     def format(self) -> MirrorFormat: ...
 
     def post(self, body: bytes) -> int:
-        """How many samples were not taken. Raises ReceiverAwayError or MirrorRefusedError."""
+        """Send a request; return how many of its samples were not accepted. Raises
+        ReceiverAwayError or MirrorRefusedError."""
 
     def started(self) -> float | None: ...
 
 
 class MirrorInfo(NamedTuple):
     behind_s: float
-    counts: dict[str, int]  # samples: sent, refused; seconds and late files that were lost
-    error: str | None  # why nothing is taken now
+    counts: dict[str, int]  # samples sent and refused; seconds and late files that were lost
+    error: str | None  # why the receiver accepts nothing now
 
 
 @dataclass(slots=True)
 class MirrorUnit:
-    """A minute, or a file of late samples, and what of it has not been sent."""
+    """A minute or a file of late samples, and the batches that have not been sent yet."""
 
     start: int
     end: int
     late: Path | None
-    is_again: bool
+    is_resend: bool
     batches: deque[tuple[int, int]]  # rows of the table
     table: Table
     places: list[SeriesPlace]
@@ -88,12 +89,12 @@ class MirrorService:
         self._history.begin(self._position.until)
         self._pool = ThreadPool(1)
         self._unit: MirrorUnit | None = None
-        self._again_until = 0
-        self._looked_mono: float | None = None
+        self._resend_until = 0
+        self._checked_mono: float | None = None
         self._was_away = False
         self._failed = 0
         self._retry_mono = 0.0
-        self._said = ""
+        self._logged_reason = ""
         self._counts: Counter[str] = Counter()
         self._error: str | None = None
         self._now = now
@@ -109,15 +110,16 @@ class MirrorService:
                           | {"lost_seconds": self._counts["lost_seconds"],
                              "late_files_dropped": self._folder.dropped}, self._error)
 
-    # -- in its own thread
+    # -- in the mirror's thread
 
     def step(self, now: float, mono: float) -> None:
-        """Never raises: what leaves a native thread would be printed."""
+        """Send what is due. It never raises: gevent would print an exception that leaves a native
+        thread."""
         self._now = now
         try:
             self._folder.keep_late(self._history.keep_late)
             if mono >= self._retry_mono and self._has_work(now):
-                self._look(mono)
+                self._check_receiver(mono)
                 for unit in self._units(now):
                     self._send(unit)
                 self._error, self._failed = None, 0
@@ -130,33 +132,34 @@ class MirrorService:
                 log.warning("mirror_waits why=%r", str(error))
             self._error = str(error)
         except Exception:
-            self._unit = None  # it is read again
+            self._unit = None  # will be read again
             self._retry_mono = mono + RETRY_MOST_S
             self._counts["failures"] += 1
             self._error = "it failed; the hub's log says why"
             log.exception("mirror_failed")
 
     def _has_work(self, now: float) -> bool:
-        return (self._was_away or self._unit is not None or self._folder.late() is not None
-                or self._is_due(now))
+        return (self._was_away or self._unit is not None
+                or self._folder.next_late_file() is not None or self._is_due(now))
 
     def _is_due(self, now: float) -> bool:
         return self._position.until + MINUTE_S + GRACE_S <= now
 
-    def _look(self, mono: float) -> None:
-        """A receiver that was killed may have lost what it had taken just before."""
-        is_due = self._looked_mono is None or mono - self._looked_mono >= LOOK_EVERY_S
+    def _check_receiver(self, mono: float) -> None:
+        """Rewind if the receiver has been restarted: it may have lost what it accepted just
+        before."""
+        is_due = self._checked_mono is None or mono - self._checked_mono >= CHECK_EVERY_S
         if not is_due and not self._was_away:
             return
-        self._looked_mono = mono
+        self._checked_mono = mono
         before, started = self._position.started, self._receiver.started()
         if started is None and before is not None:
-            return  # asked again: it may be on its way up
+            return  # it may be starting; checked again later
         is_another = started != before if before is not None else self._was_away
         self._position.started = started
         self._was_away = False
         if is_another and self._position.sent:
-            self._again_until = max(self._again_until, self._position.until)
+            self._resend_until = max(self._resend_until, self._position.until)
             self._position.rewind()
             self._folder.rewind_late()
             self._unit = None
@@ -173,9 +176,9 @@ class MirrorService:
             self._folder.keep_late(self._history.keep_late)
 
     def _late_unit(self) -> MirrorUnit | None:
-        path = self._folder.late()
+        path = self._folder.next_late_file()
         return None if path is None else _unit(late_rows(path), 0, 0, path,
-                                              self._folder.is_again(path))
+                                              self._folder.is_resend(path))
 
     def _minute(self, now: float) -> MirrorUnit | None:
         begins = -(-self._history.begins() // MINUTE_S) * MINUTE_S
@@ -188,48 +191,48 @@ class MirrorService:
             return None
         start = self._position.until
         return _unit(self._history.seconds(start - 1, start + MINUTE_S), start, start + MINUTE_S,
-                     None, start < self._again_until)
+                     None, start < self._resend_until)
 
     def _send(self, unit: MirrorUnit) -> None:
         while unit.batches:
-            self._post(unit.batch(), unit.is_again, [MOST_PARTS])
+            self._post(unit.batch(), unit.is_resend, [MOST_PARTS])
             unit.batches.popleft()
         if unit.late is not None:
-            self._folder.took_late(unit.late, time.time())
+            self._folder.record_late_sent(unit.late, time.time())
         else:
-            self._position.took(time.time(), unit.start, unit.end)
+            self._position.record_sent(time.time(), unit.start, unit.end)
             self._folder.save(self._position)
         self._unit = None
 
-    def _post(self, batch: MirrorBatch, is_again: bool, left: list[int]) -> None:
-        """`left`: how many more parts of it may be tried."""
+    def _post(self, batch: MirrorBatch, is_resend: bool, parts_left: list[int]) -> None:
+        """Send a batch, in parts if it is refused. `parts_left`: number of parts still allowed."""
         count = batch.sample_count
         if not count and not batch.ends:
             return
         try:
-            refused = self._receiver.post(self._receiver.format.body(batch))
+            rejected = self._receiver.post(self._receiver.format.body(batch))
         except MirrorRefusedError as error:
-            parts = batch.halves() if error.is_divisible and not is_again else None
-            if parts is None or left[0] < len(parts):
-                if not is_again:  # else it has them already
+            parts = batch.halves() if error.is_divisible and not is_resend else None
+            if parts is None or parts_left[0] < len(parts):
+                if not is_resend:  # else the receiver has them already
                     self._refuse(count, str(error))
                 return
-            left[0] -= len(parts)
+            parts_left[0] -= len(parts)
             for part in parts:
-                self._post(part, is_again, left)
+                self._post(part, is_resend, parts_left)
             return
-        self._counts["sent"] += count - refused
-        if refused:
-            self._refuse(refused, "it did not take all samples of a request")
+        self._counts["sent"] += count - rejected
+        if rejected:
+            self._refuse(rejected, "it did not take all samples of a request")
 
     def _refuse(self, count: int, words: str) -> None:
         self._counts["refused"] += count
-        if words[:40] != self._said:
-            self._said = words[:40]
+        if words[:40] != self._logged_reason:
+            self._logged_reason = words[:40]
             log.warning("mirror_refused samples=%d why=%r", count, words)
 
 
-def _unit(table: Table, start: int, end: int, late: Path | None, is_again: bool) -> MirrorUnit:
+def _unit(table: Table, start: int, end: int, late: Path | None, is_resend: bool) -> MirrorUnit:
     columns = [encoded(table.column(name)) for name in SeriesPlace._fields]
     starts = runs(*(codes for codes, _ in columns))
     words_at = [[None if code < 0 else words[code] for code in codes[starts].tolist()]
@@ -237,8 +240,8 @@ def _unit(table: Table, start: int, end: int, late: Path | None, is_again: bool)
     places = [SeriesPlace(cluster, str(gpu), host, str(node))
               for cluster, gpu, host, node in zip(*words_at, strict=True)]
     place = np.repeat(np.arange(len(starts)), lengths(starts, table.num_rows))
-    # A series in two requests would seem to end in the first; of what came late, no end is said.
+    # A series in two requests would seem to end in the first; late samples have no end markers.
     cuts = starts[::GPUS_AT_ONCE] if late is None else np.arange(0, table.num_rows, ROWS_AT_ONCE)
-    return MirrorUnit(start, end, late, is_again,
+    return MirrorUnit(start, end, late, is_resend,
                       deque(pairwise([*cuts.tolist(), table.num_rows])), table, places, place)
 

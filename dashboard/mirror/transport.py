@@ -12,16 +12,16 @@ from ..runtime.bounded_http import FAILED, BoundedConnection, failure_words
 from ..runtime.deadline import Deadline
 from .formats import FORMATS, MirrorFormat
 
-WITHIN_S, LOOK_WITHIN_S = 30.0, 10.0
+WITHIN_S, CHECK_WITHIN_S = 30.0, 10.0
 STEP_WITHIN_S = 15.0
 ANSWER_BYTES, METRICS_BYTES = 4_096, 8_000_000
 STARTED = re.compile(rb"^process_start_time_seconds(?:\{[^}]*\})? ([0-9.e+]+)", re.M)
-# A server error that stays one: Prometheus says so of samples before its out-of-order window.
+# Permanent despite a 5xx status: Prometheus' answer to samples before its out-of-order window.
 TOO_OLD = (b"too old sample", b"out of bounds")
 
 
 class ReceiverAwayError(Exception):
-    """Another attempt may succeed. `retry_s`: the receiver asks to wait that long."""
+    """The receiver is away; another attempt may succeed. `retry_s`: wait that it requested."""
 
     def __init__(self, words: str, retry_s: float | None = None) -> None:
         super().__init__(words)
@@ -29,8 +29,8 @@ class ReceiverAwayError(Exception):
 
 
 class MirrorRefusedError(Exception):
-    """The same request would be refused again. `is_divisible`: for samples in it, others of which
-    would be taken."""
+    """The same request would be refused again. `is_divisible`: some samples are the reason, and
+    others of the same request would be accepted."""
 
     def __init__(self, words: str, is_divisible: bool) -> None:
         super().__init__(words)
@@ -39,7 +39,7 @@ class MirrorRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MirrorReceiver:
-    """`user`: None: the secret is a bearer token."""
+    """The receiver. `user` None: the secret is a bearer token."""
 
     url: str  # remote-write+https://HOST/PATH
     user: str | None
@@ -56,14 +56,14 @@ class MirrorReceiver:
         return path + (f"?{parts.query}" if parts.query else "")
 
     def post(self, body: bytes) -> int:
-        """How many samples of it were not taken, as far as the answer says."""
-        status, reason, retry, answer = self._ask("POST", self._path, body, self.format.headers,
-                                                  WITHIN_S, ANSWER_BYTES)
+        """Send a request; return how many of its samples were not accepted, by the answer."""
+        status, reason, retry, answer = self._request("POST", self._path, body, self.format.headers,
+                                                      WITHIN_S, ANSWER_BYTES)
         words = f"it answered {status} {reason}: " + answer[:200].decode(errors="replace")
         words = re.sub(r"\s+", " ", re.sub(r"[^\x20-\x7e]", " ", words)).strip(" :")
         if 200 <= status < 300:
-            return self.format.refused(answer)
-        if status >= 500 and any(said in answer for said in TOO_OLD):
+            return self.format.rejected_count(answer)
+        if status >= 500 and any(phrase in answer for phrase in TOO_OLD):
             raise MirrorRefusedError(words, True)
         if status == 429 or status >= 500:
             raise ReceiverAwayError(
@@ -71,18 +71,19 @@ class MirrorReceiver:
         raise MirrorRefusedError(words, status == 400)
 
     def started(self) -> float | None:
-        """When the process behind it began, by its own metrics; None: it does not say."""
-        # Both kinds of server have them beside the address that takes samples.
+        """Return when the receiver's process started, by its own metrics; None: it is not known."""
+        # Both kinds of server have their metrics next to the address that takes samples.
         path = self._path.partition("/api/v1/")[0] + "/metrics"
         try:
-            status, _, _, answer = self._ask("GET", path, None, {}, LOOK_WITHIN_S, METRICS_BYTES)
+            status, _, _, answer = self._request("GET", path, None, {}, CHECK_WITHIN_S,
+                                                 METRICS_BYTES)
         except ReceiverAwayError:
             return None
-        found = STARTED.search(answer) if status == 200 else None
-        return None if found is None else float(found[1])
+        match = STARTED.search(answer) if status == 200 else None
+        return None if match is None else float(match[1])
 
-    def _ask(self, verb: str, path: str, body: bytes | None, headers: Mapping[str, str],
-             within_s: float, most: int) -> tuple[int, str, str, bytes]:
+    def _request(self, verb: str, path: str, body: bytes | None, headers: Mapping[str, str],
+                 within_s: float, max_bytes: int) -> tuple[int, str, str, bytes]:
         parts = urlsplit(self.url.partition("+")[2])
         deadline = Deadline(within_s)
         connection = BoundedConnection(parts.hostname or "", parts.port, parts.scheme == "https",
@@ -92,8 +93,8 @@ class MirrorReceiver:
                                                   "User-Agent": f"gpudeck/{__version__}",
                                                   "Connection": "close"})
             answer = connection.getresponse()
-            content = answer.read(most)
-            deadline.left_s()  # else it may have been cut in the middle
+            content = answer.read(max_bytes)
+            deadline.left_s()  # raises if time is up: the answer may have been cut short
             return answer.status, answer.reason, answer.headers.get("Retry-After", ""), content
         except TimeoutError:
             raise ReceiverAwayError("it did not answer in time") from None

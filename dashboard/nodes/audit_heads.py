@@ -47,7 +47,7 @@ class AuditHeadExchange:
         if why is not None and (hello.node_id, anchor.seq, anchor.head) not in self._reported:
             self._reported.add((hello.node_id, anchor.seq, anchor.head))
             log.error("audit_is_not_what_a_node_keeps node=%s why=%r", hello.node_id, why)
-            self._auditor.refused("anchor", {
+            self._auditor.record_refusal("anchor", {
                 "actor": hello.host, "actor_kind": "agent", "action": "vouch", "sentence": why,
                 "node": hello.node_id, "host": hello.host,
                 "detail": {"seq": anchor.seq, "head": anchor.head[:64]}})

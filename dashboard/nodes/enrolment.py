@@ -12,7 +12,7 @@ from typing import Any
 from gpudeck.keys import EnrolmentToken, SigningKey, fingerprint, is_signed, spaced
 from gpudeck.wire import Challenge, Hello, Refused, enrolment_statement, node_statement
 
-from ..access.policy import Actor, by
+from ..access.policy import Actor, actor_fields
 from ..access.protocols import record_change
 from ..access.rights import require
 from ..audit.recorder import AuditRecorder
@@ -127,8 +127,8 @@ class EnrolmentService:
 
     def _put(self, actor: Actor, action: str, detail: dict[str, Any],
              member: EnrolledNode) -> EnrolledNode:
-        fields = by(actor) | {"action": action, "node": member.node_id, "host": member.host,
-                              "detail": detail}
+        fields = actor_fields(actor) | {
+            "action": action, "node": member.node_id, "host": member.host, "detail": detail}
         with self._audit.change("node", fields, takes_away=action == "revoke"):
             self._registry.put(member)
         self._members[member.node_id] = member

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..access.policy import UNIX_NAME, Actor, by
+from ..access.policy import UNIX_NAME, Actor, actor_fields
 from ..access.rights import require
 from ..actions.standing_store import StandingStore
 from ..audit.recorder import AuditRecorder
@@ -40,6 +40,6 @@ class OwnerAddresses:
         before = self.all()
         changed = sorted(name for name in {*before, *replacement}
                          if before.get(name) != replacement.get(name))
-        with self.auditor.change("address", by(actor) | {"action": "replace", "detail": {
+        with self.auditor.change("address", actor_fields(actor) | {"action": "replace", "detail": {
                 "count": len(replacement), "changed": changed[:100]}}):
             self.standing.replace_addresses(replacement.items())

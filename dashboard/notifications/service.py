@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from ..access.policy import Actor, by
+from ..access.policy import Actor, actor_fields
 from ..access.rights import require
 from ..alerts.core.firing_alerts import Alert, ended_by_restart
 from ..alerts.core.rule import InvalidRuleError, Rule, check
@@ -170,7 +170,7 @@ class NotificationService:
         if channel_of(receiver).needs_mail and not self.transports.has_mail:
             raise InvalidChangeError("no mail server is set up: start the hub with --smtp-host and "
                                      "--smtp-from")
-        with self._auditor.change("receiver", by(actor) | {"action": action, "detail": {
+        with self._auditor.change("receiver", actor_fields(actor) | {"action": action, "detail": {
                 "receiver": receiver.id, "kind": receiver.kind, "name": receiver.name,
                 "is_on": receiver.is_on}}):
             self._store.put_receiver(receiver)
@@ -192,7 +192,7 @@ class NotificationService:
     def remove(self, actor: Actor, receiver_id: str) -> None:
         require(actor, "DELETE /api/v1/receivers/<receiver_id>")
         receiver = self.receivers.get(receiver_id)
-        with self._auditor.change("receiver", by(actor) | {"action": "remove", "detail": {
+        with self._auditor.change("receiver", actor_fields(actor) | {"action": "remove", "detail": {
                 "receiver": receiver.id, "kind": receiver.kind, "name": receiver.name}}):
             self._store.drop_receiver(receiver.id)
         self.receivers.remove(receiver.id)
@@ -204,7 +204,7 @@ class NotificationService:
         require(actor, "POST /api/v1/receivers/<receiver_id>/test")
         receiver = self.receivers.get(receiver_id)
         result = channel_of(receiver).test(actor, self.transports, len(self.outbox))
-        self._auditor.note("receiver", by(actor) | {
+        self._auditor.note("receiver", actor_fields(actor) | {
             "action": "test", "outcome": "done" if result.is_taken else "failed",
             "detail": {"receiver": receiver.id}, "sentence": result.words})
         return result
@@ -218,7 +218,7 @@ class NotificationService:
     def drop(self, actor: Actor, notification_id: str) -> None:
         require(actor, "DELETE /api/v1/notices/<notice_id>")
         entry = self.outbox.find(notification_id)
-        with self._auditor.change("notice", by(actor) | {"action": "drop", "detail": {
+        with self._auditor.change("notice", actor_fields(actor) | {"action": "drop", "detail": {
                 "notice": notification_id, "receiver": entry.notice.receiver}}):
             self.outbox.forget(entry)
 

@@ -1,1 +1,1 @@
-"""The description of the REST interface."""
+"""The REST interface and its description."""

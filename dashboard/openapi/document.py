@@ -1,4 +1,4 @@
-"""OpenAPI 3.1 of the REST interface, made from the rows of its routes."""
+"""OpenAPI 3.1 document of the REST interface, made from the rows of its routes."""
 
 import re
 from http import HTTPStatus
@@ -21,7 +21,7 @@ def document() -> dict[str, Any]:
         if struct is not None)]
     _, schemas = msgspec.json.schema_components(
         structs, ref_template="#/components/schemas/{name}")
-    _require_all_that_is_sent(schemas)
+    _require_sent_fields(schemas)
     paths: dict[str, Any] = {f"{PREFIX}/openapi.json": {"get": {
         "operationId": "openapi", "summary": "This document.", "parameters": [IF_CHANGED],
         "tags": ["openapi"], "responses": {"200": {"description": "Success.", "content": {
@@ -44,33 +44,34 @@ def document() -> dict[str, Any]:
 
 
 def tag_of(route: Route) -> str:
-    """The capability that serves it, by the name of its package: generators of clients make a
-    module of each."""
+    """Return the route's tag, which is the name of its package: client generators make a module of
+    each."""
     return route.handler.__module__.partition("dashboard.")[2].partition(".")[0]
 
 
-def _require_all_that_is_sent(schemas: dict[str, Any]) -> None:
-    """What a client may find missing in the answer of an older hub is always there in ours."""
+def _require_sent_fields(schemas: dict[str, Any]) -> None:
+    """Mark all fields of action views as required: only older hubs leave some out, so clients have
+    defaults for them."""
     for name, struct in vars(action_views).items():
         if isinstance(struct, type) and struct.__module__ == action_views.__name__:
             schemas[name]["required"] = list(schemas[name]["properties"])
-            for each in schemas[name]["properties"].values():
-                each.pop("default", None)
+            for field in schemas[name]["properties"].values():
+                field.pop("default", None)
     for name in ("PreviewView", "ActionPlanView"):
         schemas[name]["properties"]["params"] = _ref(ActionParams)
 
 
 def _plain_tuples(schema: Any) -> None:
-    """`items: false` beside `prefixItems` is right in 3.1, and common generators of clients give up
-    over it. `maxItems` says the same."""
+    """Remove `items: false` next to `prefixItems`: it is valid in 3.1, but common client generators
+    fail on it. `maxItems` says the same."""
     if isinstance(schema, dict):
         if "prefixItems" in schema and schema.get("items") is False:
             del schema["items"]
-        for each in schema.values():
-            _plain_tuples(each)
+        for part in schema.values():
+            _plain_tuples(part)
     elif isinstance(schema, list):
-        for each in schema:
-            _plain_tuples(each)
+        for part in schema:
+            _plain_tuples(part)
 
 
 def _metrics_text() -> str:
@@ -94,7 +95,7 @@ def _parameter(where: str, name: str, schema: dict[str, Any], text: str = "") ->
 
 NODE_TEXT = "Its id, or its host name if unique."
 CURSOR = {"type": "string", "pattern": "^[A-Za-z0-9_=-]+$", "maxLength": MAX_CURSOR}
-# What may come of any request, beside what its row names.
+# Errors that any request may get, in addition to those in its row.
 ANY_ERRORS = (401, 403, 405, 406, 413, 414)
 GET_ERRORS = (304, *ANY_ERRORS)
 
@@ -115,7 +116,8 @@ def _body(route: Route) -> type | None:
 
 
 def _answer(route: Route) -> type | None:
-    return route.answer or (route.given if issubclass(route.given, msgspec.Struct) else None)
+    return route.answer or (
+        route.return_type if issubclass(route.return_type, msgspec.Struct) else None)
 
 
 def _operation(route: Route, path: str) -> dict[str, Any]:
@@ -125,10 +127,10 @@ def _operation(route: Route, path: str) -> dict[str, Any]:
     parameters += [_parameter("query", name, schema, schema.get("description", ""))
                    for name, schema in (*_pages(route), *route.query)]
     statuses = (*route.errors, *(GET_ERRORS if is_get else (503, *ANY_ERRORS)))
-    made: dict[str, Any] = {"operationId": route.name, "summary": route.text,
-                            "tags": [tag_of(route)], "parameters": parameters}
+    operation: dict[str, Any] = {"operationId": route.name, "summary": route.text,
+                                 "tags": [tag_of(route)], "parameters": parameters}
     if (body := _body(route)) is not None:
-        made["requestBody"] = {"required": True, "content": {
+        operation["requestBody"] = {"required": True, "content": {
             "application/json": {"schema": _ref(body)}}}
         statuses = (400, 411, 415, *statuses)
     if route.query or route.is_list:
@@ -144,23 +146,23 @@ def _operation(route: Route, path: str) -> dict[str, Any]:
         statuses = (400, 409, 422, *statuses)
     if is_get:
         parameters.append(IF_CHANGED)
-    status = HTTPStatus.NO_CONTENT.value if route.given is type(None) else route.status
-    return made | {"responses": {str(status): _done(route)} | _errors(statuses)}
+    status = HTTPStatus.NO_CONTENT.value if route.return_type is type(None) else route.status
+    return operation | {"responses": {str(status): _success(route)} | _errors(statuses)}
 
 
-def _done(route: Route) -> dict[str, Any]:
-    done: dict[str, Any] = {"description": "Done."}
+def _success(route: Route) -> dict[str, Any]:
+    response: dict[str, Any] = {"description": "Done."}
     if (answer := _answer(route)) is not None:
-        done["content"] = {"application/json": {"schema": _ref(answer)}}
+        response["content"] = {"application/json": {"schema": _ref(answer)}}
     elif route.media != "application/json":
-        done["content"] = {route.media: {"schema": STRING}}
+        response["content"] = {route.media: {"schema": STRING}}
     if route.is_file:
-        done["content"] |= {"text/csv": {"schema": STRING},
-                            "application/vnd.apache.parquet": {"schema": {
+        response["content"] |= {"text/csv": {"schema": STRING},
+                                "application/vnd.apache.parquet": {"schema": {
                                 "type": "string", "format": "binary"}}}
     if route.method == "GET":
-        done["headers"] = {"ETag": {"schema": STRING}}
-    return done
+        response["headers"] = {"ETag": {"schema": STRING}}
+    return response
 
 
 STRING = {"type": "string"}

@@ -1,4 +1,4 @@
-"""All routes of the REST interface, each declared beside the code that serves it."""
+"""Table of all routes of the REST interface, each declared next to the code that serves it."""
 
 from ..access.api import ROUTES as ACCESS
 from ..access.policy import ROUTES as WEB

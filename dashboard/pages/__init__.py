@@ -1,4 +1,4 @@
-"""The pages: Dash draws what stands still, `assets/deck.mjs` draws what lives."""
+"""The pages: Dash draws the static parts, `assets/deck.mjs` the live ones."""
 
 import re
 from collections.abc import Callable
@@ -40,20 +40,20 @@ from .shell import PAGE_ROWS, WAITING, index, page_rows, table_tag
 from .site import SitePages
 from .site_hub import SiteThreads, ViewersHub, Wsgi
 
-# In the order of the bar. assets/deck.mjs and the keys after `g` read it too, as it comes with the
-# index; the last is of addresses that are nothing's.
+# In the order of the bar. assets/deck.mjs and the keys after `g` use it too: it is sent with the
+# index. The last is for addresses that belong to no page.
 PAGES = (fleet.PAGE, lines.PAGE, my_work.PAGE, tasks.PAGE, job.PAGE, slurm.PAGE,
          kubernetes.PAGE, pool.PAGE, alerts.PAGE, quotas.PAGE, history.PAGE, reports.PAGE,
          forecasts.PAGE, advice.PAGE, qos.PAGE, estimate.PAGE, audit.PAGE, settings.PAGE,
          missing.PAGE)
 
-# Beside the program, in the checkout and in the wheel alike.
+# Next to the program, in the checkout and in the wheel alike.
 ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 
 # Dash links every script and style sheet it finds. The pages' own come as one file of each, and
 # theme.js must run in the head, before the first paint: the index links it there.
 _NOT_LINKED = r"^(?!dash_components\.js$)"
-# What our own pages have no component of: they are frames.
+# Scripts of components that our own pages do not use: those are frames.
 _FOR_SITES = re.compile(
     r'<script src="[^"]*/(?:polyfill@|dcc/|html/|dash_table/|plotly/)[^<]*</script>\n?')
 # A page that has a figure loads these when it shows one.
@@ -64,8 +64,8 @@ class _DashApp(dash.Dash):
     router: PageRouter
     bundles: Bundles
 
-    def index(self, *names: Any, **named: Any) -> Any:
-        html = super().index(*names, **named)  # type: ignore[no-untyped-call]
+    def index(self, *names: Any, **arguments: Any) -> Any:
+        html = super().index(*names, **arguments)  # type: ignore[no-untyped-call]
         return (html, 404) if self.router.is_missing(request.path) else html
 
     def interpolate_index(self, **parts: Any) -> str:  # type: ignore[override]
@@ -77,13 +77,13 @@ class _DashApp(dash.Dash):
                          f'<link rel="modulepreload" href="{script}">')
         parts["scripts"] += f'<script type="module" id="modules" src="{script}"></script>'
         page: str = super().interpolate_index(**parts | {"app_entry": WAITING})  # type: ignore[no-untyped-call]
-        return page.replace(PAGE_ROWS, page_rows(self.router.seen(request.path)), 1)
+        return page.replace(PAGE_ROWS, page_rows(self.router.visible_pages(request.path)), 1)
 
 
 def build_pages(server: Flask, csrf_cookie: str, site_pages: list[SitePage],
                 hub: Callable[[], Wsgi]) -> dash.Dash:
-    """The Dash app on this server. Ask it for `csp_hashes()` only after this has returned. `hub`:
-    the whole application, once it is there."""
+    """Build the Dash app on this server. Call its `csp_hashes()` only after this has returned.
+    `hub` returns the whole application once it exists."""
     app = _DashApp(
         "gpudeck",
         server=server,  # type: ignore[arg-type]  # a Flask is what it takes
@@ -92,7 +92,7 @@ def build_pages(server: Flask, csrf_cookie: str, site_pages: list[SitePage],
         index_string=index(),
         title="gpudeck",
         csrf_token_name=csrf_cookie,
-        # A callback's parts may be of a page that is not the one that is shown.
+        # A callback's components may be on a page that is not shown.
         suppress_callback_exceptions=True,
         enable_mcp=False,
         # Otherwise the title flickers with each callback.

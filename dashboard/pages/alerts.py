@@ -34,16 +34,16 @@ def frame() -> Component:
                 make("button#alerts-new.button", "New rule …", hidden=True)])]),
         problem("alerts"),
         make("div#alerts-stopped.problem", hidden=True, role="status"),
-        make("div#alerts-views.switch", [_choice(*each) for each in VIEWS], role="group",
+        make("div#alerts-views.switch", [_choice(*row) for row in VIEWS], role="group",
              aria_label="Which alerts"),
-        make("div", [_view(*each) for each in VIEWS]),
+        make("div", [_view(*row) for row in VIEWS]),
         make("section", [
             make("h2#alerts-sites-title", "Other sites"),
             make("p#alerts-sites-words.alerts-lead", "", role="status"),
             make("div#alerts-sites.alerts-place")],
             hidden=True, aria_labelledby="alerts-sites-title"),
-        *(_section(*each) for each in SECTIONS),
-        # The form of a rule takes it to itself.
+        *(_section(*row) for row in SECTIONS),
+        # The form of a rule moves it into itself.
         make("div#rehearsal-place", AnsweredFigure(REHEARSAL), hidden=True)], hidden=True)
 
 

@@ -7,7 +7,7 @@ from gpudeck.markup import choice, labelled, make
 from .graphs import AUDIT, AnsweredFigure
 from .parts import Page, problem
 
-# What people look for first; the API takes any kind.
+# The most usual spans; the API accepts any.
 SPANS = (("", "any time"), ("3600", "the last hour"), ("86400", "the last day"),
          ("604800", "the last week"))
 

@@ -1,5 +1,5 @@
-"""What a page loads as two files, a module and a style sheet, joined from `assets/` by the hub: the
-sources are what runs, without their comments; nothing is built and nothing can be out of date."""
+"""The two files that a page loads, a module and a style sheet, joined from `assets/` by the hub.
+The sources run as they are, without comments; nothing is built, so nothing can be out of date."""
 
 import base64
 import hashlib
@@ -14,10 +14,10 @@ from flask import Flask, Response, abort, request
 
 ADDRESS = "/assets/bundle/"
 FIRST = "deck.mjs"
-VENDOR = "vendor/"  # of which the default is taken alone
+VENDOR = "vendor/"  # only its modules' default exports are used
 ICONS = "/assets/favicon"
 FOR_AN_HOUR = "public, max-age=3600"
-FOR_EVER = "public, max-age=31536000, immutable"  # its name changes with what is in it
+FOR_EVER = "public, max-age=31536000, immutable"  # the file's name changes with its content
 
 _IMPORT = re.compile(r'^import (?:\{ ([^}]+) \} from |(\w+) from )?"(\.[^"]+)";$', re.M)
 _LATER = re.compile(r'\bimport\("(\.[^"]+)"\)')
@@ -42,62 +42,63 @@ export async function load(path, from = "deck.mjs") {
 """
 
 
-def joined(sources: Mapping[str, str], first: str) -> str:
-    """Pure. Each module in a function of its own, which runs when it is first asked for; then
-    `first` runs."""
-    parts = ",\n".join(f"{_quoted(name)}(later) {{\n{_body(name, sources)}\n}}" for name in sources)
-    return f"const modules = {{\n{parts}\n}};\n{LOADER}\nuse({_quoted(first)});\n"
+def join_modules(sources: Mapping[str, str], first: str) -> str:
+    """Join modules into one text, each in a function that runs when it is first imported; `first`
+    runs at once. Pure."""
+    parts = ",\n".join(f"{_quote(name)}(later) {{\n{_body(name, sources)}\n}}" for name in sources)
+    return f"const modules = {{\n{parts}\n}};\n{LOADER}\nuse({_quote(first)});\n"
 
 
-def closure(sources: Mapping[str, str], wanted: Iterable[str]) -> dict[str, str]:
-    """Pure. With all that they import, now or later; a module after those that it needs."""
-    found: dict[str, str] = {}
+def closure(sources: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """Return the modules with all that they import, statically or later; each after those it needs.
+    Pure."""
+    modules: dict[str, str] = {}
     stack: list[str] = []
 
     def visit(name: str) -> None:
         if name in stack:
             raise ValueError(f"modules import each other in a circle: {[*stack, name]}")
-        if name in found:
+        if name in modules:
             return
         stack.append(name)
         for *_, path in _IMPORT.findall(sources[name]):
-            visit(_resolved(path, name))
+            visit(_resolve(path, name))
         stack.pop()
-        found[name] = sources[name]
+        modules[name] = sources[name]
         for path in _LATER.findall(sources[name]):
-            visit(_resolved(path, name))
+            visit(_resolve(path, name))
 
-    for name in wanted:
+    for name in names:
         visit(name)
-    return found
+    return modules
 
 
 def _body(name: str, sources: Mapping[str, str]) -> str:
     source = sources[name] if name.startswith(VENDOR) else _COMMENT.sub("", sources[name])
 
-    def taken(found: re.Match[str]) -> str:
-        module = f"use({_quoted(_resolved(found[3], name))})"
-        if found[1]:
-            return f"const {{ {found[1].replace(' as ', ': ')} }} = {module};"
-        return f"const {found[2]} = {module}.default;" if found[2] else f"{module};"
+    def use_line(match: re.Match[str]) -> str:
+        module = f"use({_quote(_resolve(match[3], name))})"
+        if match[1]:
+            return f"const {{ {match[1].replace(' as ', ': ')} }} = {module};"
+        return f"const {match[2]} = {module}.default;" if match[2] else f"{module};"
 
-    named = [] if name.startswith(VENDOR) else _EXPORT.findall(source)
+    exports = [] if name.startswith(VENDOR) else _EXPORT.findall(source)
     default = [*_DEFAULT.findall(source), *_DEFAULT_NAME.findall(source)]
-    given = [*named, *(f"default: {of}" for of in default)]
-    body = _IMPORT.sub(taken, source)
+    entries = [*exports, *(f"default: {of}" for of in default)]
+    body = _IMPORT.sub(use_line, source)
     body = _DEFAULT_NAME.sub("", _DEFAULT.sub(r"class \1", _EXPORT.sub("", body)))
     if stray := _STRAY.search(body):
         raise ValueError(f"assets/{name}: {stray[0]!r} is a form that is not known to "
                          "dashboard/pages/bundle.py")
     body = re.sub(r"\bimport\(", "later(", body)
-    return f"{body}\nreturn {{ {', '.join(given)} }};"
+    return f"{body}\nreturn {{ {', '.join(entries)} }};"
 
 
-def _resolved(path: str, name: str) -> str:
+def _resolve(path: str, name: str) -> str:
     return normpath(join(dirname(name), path))
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return f'"{name}"'
 
 
@@ -116,18 +117,18 @@ class Bundles:
                 for path in sorted(self._assets.glob(pattern))}
 
     def script(self, name: str, modules: Iterable[str]) -> str:
-        """The address of all that `modules` need, and of what every page begins with."""
-        wanted = (FIRST, *modules)
-        if wanted not in self._scripts:
-            text = joined(closure(self._sources, wanted), FIRST)
-            self._scripts[wanted] = self._serve(name, "mjs", text, "text/javascript")
-        return self._scripts[wanted]
+        """Return the address of a script with FIRST, `modules` and all that they need."""
+        names = (FIRST, *modules)
+        if names not in self._scripts:
+            text = join_modules(closure(self._sources, names), FIRST)
+            self._scripts[names] = self._serve(name, "mjs", text, "text/javascript")
+        return self._scripts[names]
 
     @cached_property
     def style(self) -> str:
         text = "\n".join(_STYLE_COMMENT.sub("", path.read_text())
                          for path in sorted((self._assets / "css").glob("*.css")))
-        text = _ICON.sub(lambda found: self._inline(found[1]), text)
+        text = _ICON.sub(lambda match: self._inline(match[1]), text)
         return self._serve("gpudeck", "css", text, "text/css")
 
     def _inline(self, icon: str) -> str:
@@ -149,8 +150,8 @@ class Bundles:
             return Response(text, mimetype=kind, headers={"Cache-Control": FOR_EVER})
 
         @server.after_request
-        def keep_icons(answer: Response) -> Response:
-            # A page shows its icon in several places, and asked for it anew at each.
+        def cache_icons(answer: Response) -> Response:
+            # A page shows an icon in several places and would request it again for each.
             if request.path.startswith(ICONS) and answer.status_code == HTTPStatus.OK:
                 answer.headers["Cache-Control"] = FOR_AN_HOUR
             return answer

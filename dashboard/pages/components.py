@@ -1,11 +1,11 @@
-"""Live components of single pages; those that a site has as well are in gpudeck/components.py."""
+"""Live components of single pages; those that sites may use too are in gpudeck/components.py."""
 
 from gpudeck.components import LiveComponent
 from gpudeck.markup import make, region
 
 
 class TaskTable(LiveComponent):
-    """Tasks with their actions. `group`: by what they are grouped at first: job, owner or none."""
+    """Tasks with their actions. `group`: the grouping at first: job, owner or none."""
 
     def __init__(self, id: str, group: str = "job") -> None:
         super().__init__(make("div.tasks-place", data_group=group), "page", id=id)
@@ -19,8 +19,7 @@ class RankMap(LiveComponent):
 
 
 class PoolWeek(LiveComponent):
-    """The week's leases and reservations, where one reserves by dragging. `rows`: one for each node
-    or gpu."""
+    """The week's leases and reservations; dragging reserves. `rows`: one for each node or gpu."""
 
     def __init__(self, id: str, rows: str = "node") -> None:
         super().__init__(region("div.calendar", "Leases and reservations of the week",

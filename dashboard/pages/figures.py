@@ -29,21 +29,21 @@ HoursShown = Literal["idle", "held"]
 SHOWN_HOURS: dict[HoursShown, tuple[str, str]] = {
     "idle": ("idle_s", "idle GPU-hours"), "held": ("gpu_s", "GPU-hours")}
 SMALL_KWH = 0.1
-# Up to which span, seconds of a bar, and what it is called.
+# Longest span, seconds of a bar in it, and the name of that time.
 AUDIT_BUCKETS = ((2 * HOUR_S, 300, "5 min"), (48 * HOUR_S, HOUR_S, "hour"),
                  (float("inf"), 24 * HOUR_S, "day"))
-# Of the audit log; any other outcome is that something was done.
+# Outcomes in the audit log; any other outcome counts as done.
 OUTCOMES: dict[str, tuple[str, ...]] = {
     "done": (), "in progress": ("requested", "queued", "sent", "accepted", "acting"),
     "refused": ("refused", "denied", "expired"),
     "failed": ("failed", "unkillable", "not_effective", "unknown")}
-# Title, unit, and what a number is multiplied by.
+# Title, unit, factor.
 FORECASTS = {"gpus_held": ("GPUs held", "", 1.0), "gpus_waited_for": ("GPUs waited for", "", 1.0),
              "power_w": ("Power", "kW", 1e-3)}
 
 
 class Colours(Struct):
-    """Of the page that asks, in the theme that it shows."""
+    """Colours of the requesting page in its current theme."""
 
     ground: Word
     raised: Word
@@ -57,7 +57,8 @@ class Colours(Struct):
 
 
 class FigureStyle(Struct):
-    """`zone_s`: east of UTC. Plotly knows no time zones: it gets local time as if it were UTC."""
+    """Look of a figure. `zone_s`: seconds east of UTC. Plotly has no time zones: it gets local time
+    as if it were UTC."""
 
     colours: Colours
     zone_s: Annotated[int, Meta(ge=-86_400, le=86_400)]
@@ -71,19 +72,19 @@ class FigureStyle(Struct):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`values`: None where a value is not known."""
+    """A chart of a figure. `values`: None where a value is unknown."""
 
     title: str
     unit: str
     x: Sequence[float]
     values: Sequence[float | None]
     highest: float | None = None
-    metric: str = ""  # of rules about it
+    metric: str = ""  # rules about it have their alerts marked in this chart
 
 
 @dataclass(frozen=True, slots=True)
 class AlertBegin:
-    """`metrics`: those that its rule is about."""
+    """Start of an alert. `metrics`: those its rule is about."""
 
     at: float
     severity: str
@@ -106,15 +107,15 @@ class _Rows:
         low, high = ROW_PX
         row = min(high, max(low, (style.height - EDGES_PX + GAP_PX) / count - GAP_PX))
         inner = count * (row + GAP_PX) - GAP_PX
-        found = base_layout(style) | {
+        layout = base_layout(style) | {
             "height": inner + EDGES_PX, "margin": {"l": 62, "r": 14, "t": 30, "b": 40, "pad": 0},
             "hovermode": "x unified", "dragmode": "pan" if style.is_pan else "zoom",
             # Below all rows. Anchored to the lowest, it rises to the first where that is empty.
             "xaxis": _time_axis(style, self.bounds) | {"anchor": "free", "position": 0}}
-        for at, each in enumerate(self.rows):
+        for at, chart in enumerate(self.rows):
             top = 1 - at * (row + GAP_PX) / inner
-            found[_axis(at, "yaxis")] = self._axis_of(each, (max(0.0, top - row / inner), top))
-        return found | {"annotations": [*self.titles, *self.notes]}
+            layout[_axis(at, "yaxis")] = self._axis_of(chart, (max(0.0, top - row / inner), top))
+        return layout | {"annotations": [*self.titles, *self.notes]}
 
     def _axis_of(self, row: Row, domain: tuple[float, float]) -> Figure:
         colours = self.style.colours
@@ -127,7 +128,7 @@ class _Rows:
                         "fixedrange": True, "rangemode": "tozero", "nticks": 5,
                         "tickfont": {"color": colours.soft}}
         if not _has_any(row):
-            # In its middle, without numbers that measure nothing.
+            # In the middle of the chart, without numbers on its axis.
             self.notes.append({
                 "text": plain(self.empty), "xref": "paper", "yref": "paper", "x": 0.5,
                 "y": sum(domain) / 2, "showarrow": False,
@@ -140,9 +141,9 @@ def hairlines(rows: Sequence[Row], begins: Iterable[AlertBegin], style: FigureSt
               ) -> list[Figure]:
     """A line at the start of each alert, in the chart of the metric that its rule reads."""
     return [{"type": "line", "xref": "x", "yref": f"{_axis(at, 'y')} domain", "x0": style.x(
-                 each.at), "x1": style.x(each.at), "y0": 0, "y1": 1, "opacity": 0.7,
-             "line": {"width": 1, "color": _colour_of(each.severity, style.colours)}}
-            for at, row in enumerate(rows) for each in begins if row.metric in each.metrics]
+                 begin.at), "x1": style.x(begin.at), "y0": 0, "y1": 1, "opacity": 0.7,
+             "line": {"width": 1, "color": _colour_of(begin.severity, style.colours)}}
+            for at, row in enumerate(rows) for begin in begins if row.metric in begin.metrics]
 
 
 def _colour_of(severity: str, colours: Colours) -> str:
@@ -151,7 +152,7 @@ def _colour_of(severity: str, colours: Colours) -> str:
 
 def load_figure(load: Item, bounds: tuple[float, float], style: FigureStyle,
                 begins: Sequence[AlertBegin] = ()) -> Figure:
-    """A fleet or a part of it: how busy its GPUs were, how many reported, what they used."""
+    """Figure of a fleet or a part of it: utilization, memory and power, GPUs that reported."""
     rows = [Row(title, unit, *_steps(load, values, style), highest, metric)
             for title, unit, values, highest, metric in (
                 ("Average utilization", "%", load["util_mean_pct"], 101, "util_pct"),
@@ -172,14 +173,14 @@ def load_figure(load: Item, bounds: tuple[float, float], style: FigureStyle,
          "line": {"color": style.colours.lines[at], "width": 1.5}}
         for at, row in enumerate(rows) if _has_any(row)] + [
         {"type": "scatter", "mode": "lines", "xaxis": "x", "yaxis": _axis(at, "y"), "x": x, "y": y,
-         "fill": "toself", "fillcolor": faint(style.colours.lines[at]), "line": {"width": 0},
+         "fill": "toself", "fillcolor": translucent(style.colours.lines[at]), "line": {"width": 0},
          "hoverinfo": "skip"}
         for at, row in enumerate(rows) for x, y in [_area(row)] if x]}
 
 
 def _area(row: Row) -> tuple[list[float | None], list[float | None]]:
-    """What is below the line, an outline for each run without a hole: Plotly's `tozeroy` fills
-    across what is not known."""
+    """Return the area below the line, an outline for each run without a gap: Plotly's `tozeroy`
+    would fill across unknown values."""
     x: list[float | None] = []
     y: list[float | None] = []
     points = zip(row.x, row.values, strict=True)
@@ -194,8 +195,8 @@ def _area(row: Row) -> tuple[list[float | None], list[float | None]]:
 
 def _steps(load: Item, values: Sequence[float | None], style: FigureStyle
            ) -> tuple[list[float], list[float | None]]:
-    """A step stands at its middle. One alone between holes would be no line: it is drawn from its
-    begin to its end."""
+    """Return x and y of the steps, each at its middle. A single step between gaps would be no line,
+    so it is drawn from its start to its end."""
     step, x, y = load["step"], [], []
     for at, value in enumerate(values):
         start = load["start"] + at * step
@@ -209,18 +210,18 @@ def _steps(load: Item, values: Sequence[float | None], style: FigureStyle
 
 def usage_figure(usage: Item, bounds: tuple[float, float], now: float, style: FigureStyle,
                  begins: Sequence[AlertBegin] = ()) -> Figure:
-    """What one owner or team held: GPUs, memory, how busy they were, energy."""
+    """Figure of an owner's or team's usage: GPUs, utilization, memory, energy."""
     items, step = usage["items"], usage["bucket"]
-    kwh = _scaled([each["energy_j"] for each in items], 1 / JOULES_PER_KWH)
-    is_little = max((each for each in kwh if each is not None), default=0.0) < SMALL_KWH
-    x = [style.x(each["t"] + step / 2) for each in items]
-    # Of the bucket that is not over yet, as much as there is of it.
-    held = [each["gpu_s"] / max(1.0, min(step, now - each["t"])) for each in items]
-    rows = [Row("GPUs held", "", x, held),
-            Row("Average utilization", "%", x, [each["util_pct"] for each in items], 101,
+    kwh = _scaled([item["energy_j"] for item in items], 1 / JOULES_PER_KWH)
+    is_little = max((amount for amount in kwh if amount is not None), default=0.0) < SMALL_KWH
+    x = [style.x(item["t"] + step / 2) for item in items]
+    # The last bucket may not be over yet: only its elapsed part counts.
+    gpus = [item["gpu_s"] / max(1.0, min(step, now - item["t"])) for item in items]
+    rows = [Row("GPUs held", "", x, gpus),
+            Row("Average utilization", "%", x, [item["util_pct"] for item in items], 101,
                 "util_pct"),
             Row("Memory held per GPU", "GiB", x,
-                _scaled([each["mem_used_bytes"] for each in items], 1 / GIB),
+                _scaled([item["mem_used_bytes"] for item in items], 1 / GIB),
                 metric="mem_used_bytes"),
             Row("Energy per step", "Wh" if is_little else "kWh", x,
                 _scaled(kwh, 1_000 if is_little else 1), metric="power_w")]
@@ -234,19 +235,19 @@ def usage_figure(usage: Item, bounds: tuple[float, float], now: float, style: Fi
 
 def hours_figure(usage: Item, names: Mapping[str, str], show: HoursShown, style: FigureStyle
                  ) -> Figure:
-    """GPU-hours of each bucket, stacked: those that are named, then all others."""
+    """Figure of GPU-hours per bucket, stacked: those of `names`, then all others."""
     step = usage["bucket"]
     seconds, words = SHOWN_HOURS[show]
     times = range(usage["start"], usage["end"], step)
     hours = {of: dict.fromkeys(times, 0.0) for of in (*names, None)}
-    for each in usage["items"]:
-        of = each["of"] if each["of"] in names else None
-        if each["t"] in hours[of]:
-            hours[of][each["t"]] += each[seconds] / HOUR_S
+    for item in usage["items"]:
+        of = item["of"] if item["of"] in names else None
+        if item["t"] in hours[of]:
+            hours[of][item["t"]] += item[seconds] / HOUR_S
     x = [style.x(t + step / 2) for t in times]
     colours = [*style.colours.lines[:MOST_NAMED], style.colours.line]
-    shown = [(plain(names.get(of or "", OTHERS)) if of is not None else OTHERS, found)
-             for of, found in hours.items() if of is not None or any(found.values())]
+    bars = [(plain(names.get(of or "", OTHERS)) if of is not None else OTHERS, series)
+            for of, series in hours.items() if of is not None or any(series.values())]
     layout = base_layout(style) | {
         "height": style.height, "margin": {"l": 46, "r": 10, "t": 8, "b": 34}, "barmode": "stack",
         "bargap": 0.12, "hovermode": "x unified", "dragmode": False,
@@ -254,24 +255,23 @@ def hours_figure(usage: Item, names: Mapping[str, str], show: HoursShown, style:
         "yaxis": {"gridcolor": style.colours.line, "zeroline": False, "rangemode": "tozero",
                   "nticks": 5, "fixedrange": True, "tickfont": {"color": style.colours.soft}}}
     return {"layout": layout, "data": [
-        {"type": "bar", "x": x, "y": [*found.values()], "name": name,
+        {"type": "bar", "x": x, "y": [*series.values()], "name": name,
          "hovertemplate": f"%{{y:.1f}} {words}", "marker": {
              "color": colours[-1] if name == OTHERS else colours[at], "line": {"width": 0}}}
-        for at, (name, found) in enumerate(shown)]}
+        for at, (name, series) in enumerate(bars)]}
 
 
 def audit_figure(entries: Sequence[Item], bounds: tuple[float, float], style: FigureStyle
                  ) -> Figure:
-    """Entries of the audit log per five minutes, hour or local day, stacked by what came of
-    them."""
+    """Figure of audit log entries per five minutes, hour or local day, stacked by outcome."""
     start, end = bounds
     bucket, per = next((bucket, per) for longest, bucket, per in AUDIT_BUCKETS
                        if end - start <= longest)
     counts = {name: Counter[float]() for name in OUTCOMES}
-    for each in entries:
-        if each["at"] is not None:
-            local = (each["at"] + style.zone_s) // bucket * bucket
-            counts[_outcome(each["outcome"])][local] += 1
+    for entry in entries:
+        if entry["at"] is not None:
+            local = (entry["at"] + style.zone_s) // bucket * bucket
+            counts[_outcome(entry["outcome"])][local] += 1
     whole = [(start + style.zone_s) // bucket * bucket - style.zone_s,
              -(-(end + style.zone_s) // bucket) * bucket - style.zone_s]
     colours = (style.colours.lines[0], style.colours.soft, style.colours.warn, style.colours.bad)
@@ -289,10 +289,10 @@ def audit_figure(entries: Sequence[Item], bounds: tuple[float, float], style: Fi
             "showarrow": False, "font": {"color": style.colours.soft, "size": style.text_px + 1}}]}
         layout["yaxis"] |= {"range": [0, 1], "showticklabels": False, "showgrid": False}
     return {"layout": layout, "data": [
-        {"type": "bar", "name": name, "x": [(at + bucket / 2) * 1_000 for at in sorted(found)],
-         "y": [found[at] for at in sorted(found)], "width": bucket * 1_000 * 0.88,
+        {"type": "bar", "name": name, "x": [(at + bucket / 2) * 1_000 for at in sorted(tally)],
+         "y": [tally[at] for at in sorted(tally)], "width": bucket * 1_000 * 0.88,
          "hovertemplate": f"%{{y}} per {per}", "marker": {"color": colour, "line": {"width": 0}}}
-        for (name, found), colour in zip(counts.items(), colours, strict=True) if found]}
+        for (name, tally), colour in zip(counts.items(), colours, strict=True) if tally]}
 
 
 def _outcome(word: str | None) -> str:
@@ -300,31 +300,31 @@ def _outcome(word: str | None) -> str:
 
 
 def forecast_figure(demand: Sequence[Item], style: FigureStyle) -> Figure:
-    """The last days of each number by the hour, then the next one: what is expected, and where it
-    would come to lie in 8 of 10 cases. At least one number."""
+    """Figure of each forecast's last days by the hour, then the next day: the expected value, and
+    the range in which it lies in 8 of 10 cases. `demand` must not be empty."""
     rows: list[Row] = []
     traces: list[Figure] = []
     colour = style.colours.lines[0]
-    for at, each in enumerate(demand):
-        title, unit, by = FORECASTS[each["name"]]
-        begin, next_day = each["recent_from"], each["starts_at"]
-        rows.append(Row(title, unit, _hours(style, begin, len(each["recent"])),
-                        _scaled(each["recent"], by)))
-        low, middle, high = (_scaled(each[name], by) for name in ("p10", "p50", "p90"))
+    for at, forecast in enumerate(demand):
+        title, unit, by = FORECASTS[forecast["name"]]
+        begin, next_day = forecast["recent_from"], forecast["starts_at"]
+        rows.append(Row(title, unit, _hours(style, begin, len(forecast["recent"])),
+                        _scaled(forecast["recent"], by)))
+        low, middle, high = (_scaled(forecast[name], by) for name in ("p10", "p50", "p90"))
         ahead = _hours(style, next_day, len(middle))
         line = {"type": "scatter", "mode": "lines", "xaxis": "x", "yaxis": _axis(at, "y")}
         traces += [
             line | {"x": rows[-1].x, "y": rows[-1].values, "name": title, "connectgaps": False,
                     "hovertemplate": "%{y:.1f}", "line": {"color": colour, "width": 1.5}},
             line | {"x": ahead + ahead[::-1], "y": high + low[::-1], "fill": "toself",
-                    "fillcolor": faint(colour), "line": {"width": 0}, "hoverinfo": "skip"},
+                    "fillcolor": translucent(colour), "line": {"width": 0}, "hoverinfo": "skip"},
             line | {"x": ahead, "y": middle, "name": f"{title}, expected",
                     "customdata": [*zip(low, high, strict=True)],
                     "hovertemplate": "%{y:.1f} (%{customdata[0]:.1f} to %{customdata[1]:.1f})",
                     "line": {"color": colour, "width": 1.5, "dash": "dash"}}]
-    first = min(each["recent_from"] for each in demand)
-    now = max(each["starts_at"] for each in demand)
-    last = max(each["starts_at"] + HOUR_S * len(each["p50"]) for each in demand)
+    first = min(forecast["recent_from"] for forecast in demand)
+    now = max(forecast["starts_at"] for forecast in demand)
+    last = max(forecast["starts_at"] + HOUR_S * len(forecast["p50"]) for forecast in demand)
     layout = _Rows(style, rows, (first, last), "No data").layout()
     layout["shapes"] = [{"type": "line", "xref": "x", "yref": "paper", "x0": style.x(now),
                          "x1": style.x(now), "y0": 0, "y1": 1, "layer": "below",
@@ -333,56 +333,57 @@ def forecast_figure(demand: Sequence[Item], style: FigureStyle) -> Figure:
 
 
 def _hours(style: FigureStyle, start: float, count: int) -> list[float]:
-    """An hour stands at its middle."""
+    """Return x of `count` hours, each at its middle."""
     return [style.x(start + HOUR_S * (hour + 0.5)) for hour in range(count)]
 
 
-def rehearsal_figure(found: Item, fired: Sequence[Item], style: FigureStyle) -> Figure:
-    """A row for each that would have had an alert, or had one of those that `fired`: when it would
-    have fired, below that when it did, and when actions would run."""
-    alerts = found["alerts"]
-    targets = list(dict.fromkeys(_target(each) for each in (*alerts, *fired)))
-    shown = targets[:MOST_ROWS]
-    colour = style.colours.bad if found["severity"] == "crit" else style.colours.warn
-    row_of = {each["target"]: _target(each) for each in alerts if _target(each) in shown}
-    acts = [each for each in found["victims"] if each["target"] in row_of]
+def rehearsal_figure(rehearsal: Item, fired: Sequence[Item], style: FigureStyle) -> Figure:
+    """Figure of a rehearsal, a row for each target with a rehearsed alert or one of `fired`: when
+    it would have fired, below that when it did, and when actions would run."""
+    alerts = rehearsal["alerts"]
+    targets = list(dict.fromkeys(_target(alert) for alert in (*alerts, *fired)))
+    rows = targets[:MOST_ROWS]
+    colour = style.colours.bad if rehearsal["severity"] == "crit" else style.colours.warn
+    row_of = {alert["target"]: _target(alert) for alert in alerts if _target(alert) in rows}
+    victims = [victim for victim in rehearsal["victims"] if victim["target"] in row_of]
     margin = {"l": 10, "r": 14, "t": 30 if fired else 8, "b": 40}
     layout = base_layout(style) | {
         "showlegend": bool(fired), "legend": {"orientation": "h", "y": 1, "yanchor": "bottom"},
-        "height": EDGES_PX + SHORT_ROW_PX * max(2, len(shown)), "barmode": "overlay",
+        "height": EDGES_PX + SHORT_ROW_PX * max(2, len(rows)), "barmode": "overlay",
         "margin": margin, "dragmode": "zoom", "hovermode": "closest",
-        "xaxis": _time_axis(style, (found["start"], found["end"])),
-        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": shown[::-1],
+        "xaxis": _time_axis(style, (rehearsal["start"], rehearsal["end"])),
+        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": rows[::-1],
                   "automargin": True, "fixedrange": True, "gridcolor": style.colours.line,
                   "tickfont": {"color": style.colours.soft}}}
-    span = found["start"], found["end"]
-    would = _alert_bars("would have fired", alerts, shown, span, style) | {
+    span = rehearsal["start"], rehearsal["end"]
+    would = _alert_bars("would have fired", alerts, rows, span, style) | {
         "marker": {"color": colour, "line": {"width": 1, "color": colour}}}
-    did = _alert_bars("fired", fired, shown, span, style) | {
+    did = _alert_bars("fired", fired, rows, span, style) | {
         "marker": {"color": style.colours.ground, "line": {"width": 1.5, "color": colour}}}
     if fired:  # side by side
         would, did = ({**bar, "width": 0.36, "offset": at} for bar, at in (
             (would, 0.02), (did, -0.38)))
     return {"layout": layout, "data": [would, *([did] if fired else []),
         {"type": "scatter", "mode": "markers", "name": "action", "showlegend": False,
-         "x": [style.x(each["at"]) for each in acts],
-         "y": [row_of[each["target"]] for each in acts],
+         "x": [style.x(victim["at"]) for victim in victims],
+         "y": [row_of[victim["target"]] for victim in victims],
          "marker": {"symbol": "x", "size": 8, "color": style.colours.ink},
-         "text": [plain(each["do"]) for each in acts],
+         "text": [plain(victim["do"]) for victim in victims],
          "hovertemplate": "%{y}: %{text}<extra>would run</extra>"}]}
 
 
-def _alert_bars(name: str, alerts: Sequence[Item], shown: Sequence[str],
+def _alert_bars(name: str, alerts: Sequence[Item], rows: Sequence[str],
                 span: tuple[float, float], style: FigureStyle) -> Figure:
-    """What of them lies in the span."""
-    bars = [each for each in alerts if _target(each) in shown]
-    starts = [max(span[0], each["fired_at"]) for each in bars]
-    ends = [span[1] if each["ended_at"] is None else min(span[1], each["ended_at"])
-            for each in bars]
-    return {"type": "bar", "orientation": "h", "name": name, "y": [_target(each) for each in bars],
+    """Return bars of the alerts in these rows, cut to the span."""
+    bars = [alert for alert in alerts if _target(alert) in rows]
+    starts = [max(span[0], alert["fired_at"]) for alert in bars]
+    ends = [span[1] if alert["ended_at"] is None else min(span[1], alert["ended_at"])
+            for alert in bars]
+    return {"type": "bar", "orientation": "h", "name": name,
+            "y": [_target(alert) for alert in bars],
             "base": [style.x(at) for at in starts],
             "x": [max(1.0, end - at) * 1_000 for at, end in zip(starts, ends, strict=True)],
-            "text": [", ".join(map(plain, each["users"][:3])) for each in bars],
+            "text": [", ".join(map(plain, alert["users"][:3])) for alert in bars],
             "textposition": "none", "hovertemplate": f"%{{y}}  %{{text}}<extra>{name}</extra>"}
 
 
@@ -397,12 +398,12 @@ def base_layout(style: FigureStyle) -> Figure:
 
 
 def plain(text: object) -> str:
-    """Plotly reads markup in names, and names come from nodes."""
+    """Escape and shorten a text: Plotly interprets markup in names, and names come from nodes."""
     return html.escape(str(text)[:LONGEST], quote=False)
 
 
-def faint(colour: str) -> str:
-    """The colour of a line, as the area below it."""
+def translucent(colour: str) -> str:
+    """Return a line's colour, made transparent for the area below it."""
     try:
         red, green, blue = (int(colour[at:at + 2], 16) for at in (1, 3, 5))
     except ValueError:
@@ -410,14 +411,14 @@ def faint(colour: str) -> str:
     return f"rgba({red}, {green}, {blue}, 0.18)"
 
 
-def _target(found: Item) -> str:
-    place = found["place"]
-    return plain((f"{found['host']} GPU {place}" if place else found["host"])
-                 or ", ".join(found["users"]) or found["target"])
+def _target(alert: Item) -> str:
+    place = alert["place"]
+    return plain((f"{alert['host']} GPU {place}" if place else alert["host"])
+                 or ", ".join(alert["users"]) or alert["target"])
 
 
 def _time_axis(style: FigureStyle, bounds: tuple[float, float]) -> Figure:
-    return {"type": "date", "range": [style.x(each) for each in bounds], "zeroline": False,
+    return {"type": "date", "range": [style.x(bound) for bound in bounds], "zeroline": False,
             "gridcolor": style.colours.line, "linecolor": style.colours.line,
             "hoverformat": "%a %e %b %Y, %H:%M:%S", "tickfont": {"color": style.colours.soft}}
 

@@ -1,4 +1,4 @@
-"""The Fleet page: what needs a person, controls, the heatmap, the GPU drawer, still empty."""
+"""The Fleet page, still empty: what needs attention, controls, the heatmap, the GPU drawer."""
 
 from dash.development.base_component import Component
 
@@ -12,7 +12,7 @@ from . import parts
 from .parts import Page
 from .sections import ALL, SECTION_OF, SECTIONS, switch
 
-# Words and filters that one presses; the text of the first of them comes with the person.
+# Preset filters: key, label, filter; that of "Mine" depends on the user and is set in the browser.
 CHIPS = (
     ("wasted", "Idle", "state:wasted"), ("free", "Free", "state:free"), ("mine", "Mine", ""),
     ("throttled", "Throttled", "state:throttled"), ("failed", "Lost", "state:lost | state:error"),
@@ -22,8 +22,8 @@ GROUPS = (("node", "node"), ("none", "nothing"), ("model", "model"), ("owner", "
           ("state", "state"))
 SORTS = (("name", "sorted by name"), ("high", "highest first"), ("low", "lowest first"))
 
-# What the legend names where it occurs, with other words than its key. A GPU is offline when its
-# node is silent.
+# States for the legend, shown where they occur: label if other than the key, and meaning. A GPU is
+# offline when its node is silent.
 STATES: dict[str, tuple[str, str]] = {
     "wasted": ("idle, memory held", CARDS[0][2]),
     "critical": ("", "a critical alert is firing"),
@@ -73,9 +73,9 @@ def frame() -> Component:
 
 
 def metric_catalogue() -> dict[str, object]:
-    """What pages have to know of metrics."""
+    """Return the facts about metrics that pages need."""
     return {
-        "metrics": [_described(metric) for metric in ALL],
+        "metrics": [_metric_facts(metric) for metric in ALL],
         "sections": [[section.key, section.label] for section in SECTIONS],
         "reasons": list(THROTTLE_REASONS.items()),
         "absence": {absence.word: meaning for absence, meaning in ABSENCE_MEANING.items()},
@@ -83,7 +83,7 @@ def metric_catalogue() -> dict[str, object]:
         "columns": [metric.key for metric in COLUMNS]}
 
 
-def _described(metric: Metric) -> dict[str, object]:
+def _metric_facts(metric: Metric) -> dict[str, object]:
     return {
         "key": metric.key, "unit": metric.unit, "label": metric.label, "meaning": metric.meaning,
         "full": metric.full, "fullFact": metric.full_fact,
@@ -129,7 +129,8 @@ def _tools() -> Component:
 
 
 def _events() -> Component:
-    severities = [("", "all"), *((f"{one}", f"{one} and worse") for one in SEVERITIES[1:])]
+    severities = [("", "all"),
+                  *((f"{severity}", f"{severity} and worse") for severity in SEVERITIES[1:])]
     return make("section#events-panel.events-panel", [
         make("header", [
             make("h2#events-title", "Recent events"),

@@ -1,5 +1,5 @@
-"""What our own pages send to the browser: each a few components that draw many elements. React
-mounts thousands of small ones slower with each: 2,000 block the page for three seconds."""
+"""Components of our own pages: each page is a few components that draw many elements. React takes
+longer for each of thousands of small ones: 2,000 block the page for three seconds."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from gpudeck.markup import markup, traits_of
 
 
 class Frame(BrowserComponent):
-    """An element of fixed markup, whose inside React leaves to our modules."""
+    """An element of fixed markup; React leaves its inside to our modules."""
 
     PROPS = "id tag traits inside"
 
@@ -20,7 +20,7 @@ class Frame(BrowserComponent):
 
 
 class Part(BrowserComponent):
-    """An element of which a component is inside: React keeps its children."""
+    """An element with a component inside: React manages its children."""
 
     PROPS = "id tag traits children"
 
@@ -30,7 +30,7 @@ class Part(BrowserComponent):
 
 
 class Deck(BrowserComponent):
-    """All that is in the window."""
+    """The whole content of the window."""
 
     PROPS = "id children"
 
@@ -39,8 +39,8 @@ class Deck(BrowserComponent):
 
 
 class Router(BrowserComponent):
-    """Where the page stands. `pathname`: what it was made for; None: that is not known yet, and
-    the browser says it."""
+    """The place of the page. `pathname`: the path its children were made for; None: it is not known
+    yet, and the browser sends it."""
 
     PROPS = "id children pathname"
 
@@ -49,11 +49,11 @@ class Router(BrowserComponent):
 
 
 def framed(root: Component) -> Component:
-    """Fixed markup as far as it goes; above a component it is React's."""
+    """Turn an element into a Frame, or into a Part where a component is inside."""
     if isinstance(root, BrowserComponent):
         return root
-    if not any(isinstance(each, BrowserComponent) for each in root._traverse()):
+    if not any(isinstance(part, BrowserComponent) for part in root._traverse()):
         return Frame(root)
-    inside = root.children  # what holds a component has children
-    return Part(root, [framed(each) for each in (
+    inside = root.children  # an element with a component inside has children
+    return Part(root, [framed(child) for child in (
         inside if isinstance(inside, list | tuple) else [inside])])

@@ -1,5 +1,5 @@
-"""History, reports, rehearsals, forecasts and the audit log as Dash figures: a module of the page
-says what to show, a callback asks the hub as the person who looks, and answers with a
+"""History, reports, rehearsals, forecasts and the audit log as Dash figures: the page's module
+requests a figure, a callback queries the hub as the person who views the page, and answers with a
 `dcc.Graph`."""
 
 import time
@@ -39,16 +39,16 @@ from .site_hub import SiteThreads, ViewersHub
 PAST, REPORT = "past-graph", "reports-graph"
 REHEARSAL, FORECAST, AUDIT = "rehearsal-graph", "forecasts-graph", "audit-graph"
 ENTRIES_OF_A_PAGE, MOST_PAGES = 1_000, 5
-SHORTEST_S = 86_400  # of the log as a whole, where it is younger
+SHORTEST_S = 86_400  # shortest span of the figure if it starts at the oldest entry
 CONFIG: Any = {"displayModeBar": False, "doubleClick": False, "scrollZoom": False,
                "showTips": False}
 Second = Annotated[int, Meta(ge=0, le=2**40)]
-Answer = tuple[Figure, Item]  # the figure, and what the page says of it
+Answer = tuple[Figure, Item]  # the figure, and facts that the page shows with it
 
 
 class AnsweredFigure(BrowserComponent):
-    """The place of a figure. `asked`: what the page's module wants to see; `facts`: what it is told
-    beside the figure, or the `problem` if there is none."""
+    """The place of a figure. `asked`: the request of the page's module; `facts`: facts that come
+    with the figure, or the `problem` if there is none."""
 
     PROPS = "id asked facts children"
 
@@ -57,7 +57,7 @@ class AnsweredFigure(BrowserComponent):
 
 
 class PastRequest(Struct):
-    """`by`: what is looked up under `name`; of a fleet, "" is all of it."""
+    """Request for a figure of History. `by`: kind of the thing called `name`; "" for the fleet."""
 
     number: int
     style: FigureStyle
@@ -69,8 +69,8 @@ class PastRequest(Struct):
 
 
 class ReportRequest(Struct):
-    """`names`: of the largest, by what the report says they are; `show`: their idle hours, or
-    all."""
+    """Request for a report's figure. `names`: names of the largest, by their key in the report;
+    `show`: their idle hours or all."""
 
     number: int
     style: FigureStyle
@@ -93,7 +93,8 @@ class ForecastRequest(Struct):
 
 
 class AuditRequest(Struct):
-    """Filters as `GET audit` takes them; `start` 0: from the first entry on."""
+    """Request for the audit log's figure. `filters` are those of `GET audit`; `start` 0: from the
+    first entry on."""
 
     number: int
     style: FigureStyle
@@ -102,47 +103,51 @@ class AuditRequest(Struct):
     filters: Annotated[dict[str, Word], Meta(max_length=5)]
 
 
-def past_answer(client: Client, asked: PastRequest) -> Answer:
-    bounds = asked.start, asked.end
-    alerts = alerts_of(client, asked.by, asked.name, bounds)
-    begins, about = begins_of(client, alerts or (), asked.start), {"alerts": alerts}
-    span = {"start": str(asked.start), "end": str(asked.end)}
-    if asked.by in ("user", "team"):
-        usage = client.hub.get("usage", by=asked.by, of=asked.name, bucket=str(asked.step), **span)
-        return (usage_figure(usage, bounds, time.time(), asked.style, begins),
+def past_answer(client: Client, request: PastRequest) -> Answer:
+    bounds = request.start, request.end
+    alerts = alerts_of(client, request.by, request.name, bounds)
+    begins, about = begins_of(client, alerts or (), request.start), {"alerts": alerts}
+    span = {"start": str(request.start), "end": str(request.end)}
+    if request.by in ("user", "team"):
+        usage = client.hub.get("usage", by=request.by, of=request.name,
+                               bucket=str(request.step), **span)
+        return (usage_figure(usage, bounds, time.time(), request.style, begins),
                 usage_facts(usage) | about)
-    part = {} if asked.by == "fleet" else {asked.by: asked.name}
-    load = client.hub.get("load", step=str(asked.step), **part, **span)
-    return load_figure(load, bounds, asked.style, begins), load_facts(load) | about
+    part = {} if request.by == "fleet" else {request.by: request.name}
+    load = client.hub.get("load", step=str(request.step), **part, **span)
+    return load_figure(load, bounds, request.style, begins), load_facts(load) | about
 
 
-def report_answer(client: Client, asked: ReportRequest) -> Answer:
-    usage = client.hub.get("usage", by=asked.by, bucket=str(bucket_for(asked.end - asked.start)),
-                       start=str(asked.start), end=str(asked.end))
-    return (hours_figure(usage, asked.names, asked.show, asked.style),
+def report_answer(client: Client, request: ReportRequest) -> Answer:
+    bucket = bucket_for(request.end - request.start)
+    usage = client.hub.get("usage", by=request.by, bucket=str(bucket),
+                           start=str(request.start), end=str(request.end))
+    return (hours_figure(usage, request.names, request.show, request.style),
             {"step": usage["bucket"]})
 
 
-def rehearsal_answer(client: Client, asked: RehearsalRequest) -> Answer:
-    found = client.rehearsal(asked.id)
-    fired = fired_alerts(client, found)
-    return rehearsal_figure(found, fired or [], asked.style), {
-        "step": found["grain_s"], "fired": None if fired is None else len(fired)}
+def rehearsal_answer(client: Client, request: RehearsalRequest) -> Answer:
+    rehearsal = client.rehearsal(request.id)
+    fired = fired_alerts(client, rehearsal)
+    return rehearsal_figure(rehearsal, fired or [], request.style), {
+        "step": rehearsal["grain_s"], "fired": None if fired is None else len(fired)}
 
 
-def forecast_answer(client: Client, asked: ForecastRequest) -> Answer:
-    demand = [each for each in client.hub.get("forecasts")["demand"] if each["name"] in FORECASTS]
+def forecast_answer(client: Client, request: ForecastRequest) -> Answer:
+    demand = [forecast for forecast in client.hub.get("forecasts")["demand"]
+              if forecast["name"] in FORECASTS]
     if not demand:
         raise CommandError("there are forecasts once history has been read, for those who see the "
                            "whole fleet")
-    return forecast_figure(demand, asked.style), {}
+    return forecast_figure(demand, request.style), {}
 
 
-def audit_answer(client: Client, asked: AuditRequest) -> Answer:
-    """Where there are more entries than are read, the figure begins with the first that was."""
-    query = {**asked.filters, "limit": str(ENTRIES_OF_A_PAGE), "until": str(asked.end)}
-    if asked.start > 0:
-        query["since"] = str(asked.start)
+def audit_answer(client: Client, request: AuditRequest) -> Answer:
+    """Figure of the audit log. If there are more entries than are read, it starts at the oldest one
+    read."""
+    query = {**request.filters, "limit": str(ENTRIES_OF_A_PAGE), "until": str(request.end)}
+    if request.start > 0:
+        query["since"] = str(request.start)
     entries: list[Item] = []
     for _ in range(MOST_PAGES):
         page = client.hub.page("audit", **query)
@@ -150,43 +155,43 @@ def audit_answer(client: Client, asked: AuditRequest) -> Answer:
         if page["next"] is None:
             break
         query["cursor"] = page["next"]
-    oldest = min((each["at"] for each in entries if each["at"] is not None), default=asked.end)
-    is_whole = page["next"] is None and asked.start > 0
-    start = asked.start if is_whole else min(oldest, asked.end - SHORTEST_S)
-    return (audit_figure(entries, (start, asked.end), asked.style),
+    oldest = min((entry["at"] for entry in entries if entry["at"] is not None), default=request.end)
+    is_whole = page["next"] is None and request.start > 0
+    start = request.start if is_whole else min(oldest, request.end - SHORTEST_S)
+    return (audit_figure(entries, (start, request.end), request.style),
             {"entries": len(entries), "is_all": page["next"] is None})
 
 
-def fired_alerts(client: Client, found: Item) -> list[Item] | None:
-    """Alerts that the rehearsed rule did raise in the same time; None: the hub has no such rule."""
-    rule, start, end = found["rule"]["id"], found["start"], found["end"]
+def fired_alerts(client: Client, rehearsal: Item) -> list[Item] | None:
+    """Return the rule's real alerts in the rehearsed span; None: the hub has no such rule."""
+    rule, start, end = rehearsal["rule"]["id"], rehearsal["start"], rehearsal["end"]
     if client.hub.get_known(f"rules/{quote(rule, safe='')}") is None:
         return None
-    ended = client.hub.page("alerts", state="ended", rule=rule, start=str(start), end=str(end))
+    resolved = client.hub.page("alerts", state="ended", rule=rule, start=str(start), end=str(end))
     firing = client.hub.page("alerts", rule=rule)
-    return [*ended["items"], *(each for each in firing["items"] if each["fired_at"] < end)]
+    return [*resolved["items"], *(alert for alert in firing["items"] if alert["fired_at"] < end)]
 
 
 def load_facts(load: Item) -> dict[str, Any]:
-    """Pure. `known`: from the first to the last step with data."""
+    """Return the facts about a load. `known`: from the first to the last step with data. Pure."""
     step, start = load["step"], load["start"]
-    seen = [start + at * step for at, gpus in enumerate(load["gpus"]) if gpus is not None]
+    times = [start + at * step for at, gpus in enumerate(load["gpus"]) if gpus is not None]
     return {"step": step, "busiest": load["busiest"],
-            "known": [seen[0], seen[-1] + step] if seen else None}
+            "known": [times[0], times[-1] + step] if times else None}
 
 
 def usage_facts(usage: Item) -> dict[str, Any]:
-    """Pure. In the units that the page shows."""
+    """Return the facts about a usage, in the units that the page shows. Pure."""
     items, step = usage["items"], usage["bucket"]
-    energy = [each["energy_j"] for each in items if each["energy_j"] is not None]
-    return {"step": step, "hours": sum(each["gpu_s"] for each in items) / HOUR_S,
-            "idle_hours": sum(each["idle_s"] for each in items) / HOUR_S,
+    energy = [item["energy_j"] for item in items if item["energy_j"] is not None]
+    return {"step": step, "hours": sum(item["gpu_s"] for item in items) / HOUR_S,
+            "idle_hours": sum(item["idle_s"] for item in items) / HOUR_S,
             "kwh": sum(energy) / JOULES_PER_KWH if energy else None,
             "known": [items[0]["t"], items[-1]["t"] + step] if items else None}
 
 
 def bucket_for(seconds: int) -> int:
-    """Pure. Whole hours, and at most some fifty bars."""
+    """Return the seconds of a bar: whole hours, at most 56 bars in up to 28 days. Pure."""
     return next((hours * HOUR_S for hours in (1, 2, 6, 12) if seconds <= 56 * hours * HOUR_S),
                 24 * HOUR_S)
 
@@ -198,7 +203,7 @@ GRAPHS: dict[str, tuple[type[Struct], Callable[[Client, Any], Answer]]] = {
 
 
 class FigureCallbacks:
-    """They have threads of their own, so that a site's pages cannot take theirs."""
+    """Callbacks of the figures, in separate threads, so that a site's pages cannot block them."""
 
     def __init__(self, threads: SiteThreads, hub: ViewersHub) -> None:
         self._threads = threads
@@ -211,11 +216,11 @@ class FigureCallbacks:
 
     def _answering(self, key: str, kind: type[Struct], answer: Callable[[Client, Any], Answer]
                    ) -> Callable[[object], tuple[Any, Any]]:
-        def answers(given: object) -> tuple[Any, Any]:
-            number = given.get("number") if isinstance(given, dict) else None
+        def answers(request: object) -> tuple[Any, Any]:
+            number = request.get("number") if isinstance(request, dict) else None
             try:
                 figure, facts = self._threads.run(
-                    answer, self._hub.frames().client, msgspec.convert(given, kind))
+                    answer, self._hub.frames().client, msgspec.convert(request, kind))
             except (CommandError, msgspec.ValidationError) as error:
                 return no_update, {"number": number, "problem": str(error)}
             return (dcc.Graph(id=f"{key}-figure", figure=figure, config=CONFIG),

@@ -1,4 +1,4 @@
-"""What `?` shows: what this page is, and which keys do something on it."""
+"""The help that `?` shows: what the page is for, and its keys."""
 
 from collections.abc import Iterable
 
@@ -33,5 +33,5 @@ def _page(page: Page) -> Component:
 
 
 def _keys(keys: Keys) -> Component:
-    return make("dl", [make("div", [make("dt", [make("kbd", key) for key in together.split("  ")]),
-                                    make("dd", what)]) for together, what in keys])
+    return make("dl", [make("div", [make("dt", [make("kbd", key) for key in names.split("  ")]),
+                                    make("dd", what)]) for names, what in keys])

@@ -18,7 +18,7 @@ SCRIPT = "package_data/plotly.min.js"
 
 
 def plotly_address() -> str:
-    """Where Dash serves Plotly from this hub. A page that needs it asks for it; no other does."""
+    """Return the address at which Dash serves Plotly; only pages that need it load it."""
     made_at = int((Path(plotly.__file__).parent / SCRIPT).stat().st_mtime)
     name: str = build_fingerprint(SCRIPT, plotly.__version__, made_at)
     return f"/_dash-component-suites/plotly/{name}"
@@ -54,7 +54,7 @@ def frame() -> Component:
                 make("a#past-parquet.button.small", "Parquet", download=""),
                 make("button#past-png.button.small", "PNG")])]),
         AlertLane("past-lane", driver="page", hidden=True),
-        # The figure or, where there is none, what to do.
+        # Shown in place of the figure if there is none: what to do.
         make("p#past-none.past-none", "", hidden=True, role="status"),
         region("div#past-place.past-place", "Figure",
                [make("div#past-lines", hidden=True), AnsweredFigure(PAST)])],

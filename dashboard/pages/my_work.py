@@ -1,4 +1,4 @@
-"""The page of one's own work: its frame; assets/jobs/my_work.mjs fills it."""
+"""The My work page: its frame; assets/jobs/my_work.mjs fills it."""
 
 from dash.development.base_component import Component
 
@@ -19,7 +19,7 @@ def frame() -> Component:
             make("ul#my-work-figures.my-work-figures"),
             _section("jobs", "Jobs"),
             _section("quotas", "Quotas"),
-            # Leases come and go while one reads: nothing stands below them that would move.
+            # Leases come and go while one reads: nothing is placed below them, as it would move.
             make("div.my-work-columns", [
                 _section("leases", "Leases"), _section("claims", "In the queue")])], hidden=True)],
         hidden=True, data_unsettled="")

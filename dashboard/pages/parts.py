@@ -1,4 +1,4 @@
-"""The small pieces that pages are made of."""
+"""Small parts of pages."""
 
 import re
 from collections.abc import Callable
@@ -8,16 +8,16 @@ from dash.development.base_component import Component
 
 from gpudeck.markup import Options, icon_button, make
 
-KEY = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")  # of a page
+KEY = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")  # a page's key
 
-Keys = tuple[tuple[str, str], ...]  # those that are told together, and what they do
+Keys = tuple[tuple[str, str], ...]  # keys that are listed together, and what they do
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page, and what `?` says of it. `key` is the id of its element; `module`, in `assets/`, has
-    the class that fills it; `go` is the key after `g` that leads there, and what it leads to. One
-    without an address is reached from another: what `addresses` matches is its own."""
+    """A page and its help. `key`: the id of its element; `module`: the file in `assets/` with the
+    class that fills it; `go`: the key after `g` that leads there, and the page's name in the help.
+    A page without an `address` is reached from another one, at paths that `addresses` matches."""
 
     key: str
     name: str
@@ -28,18 +28,18 @@ class Page:
     address: str | None = None
     go: tuple[str, str] | None = None
     addresses: str | None = None
-    under: str | None = None  # of the bar's pages, the one that it belongs to, by address
-    is_live: bool = False  # it shows what comes each second
+    under: str | None = None  # address of the page in the bar that it belongs to
+    is_live: bool = False  # it shows the numbers that arrive each second
 
     def row(self) -> dict[str, object]:
-        """What `assets/` has to know of it."""
+        """Return the facts about the page that `assets/` needs."""
         return {"key": self.key, "name": self.name, "module": self.module, "address": self.address,
                 "go": None if self.go is None else self.go[0], "addresses": self.addresses,
                 "under": self.address or self.under, "is_live": self.is_live}
 
 
 def prose(text: str) -> Component:
-    """A paragraph in which what stands between backticks is code."""
+    """Return a paragraph; text between backticks becomes code."""
     parts = [make("code", part) if at % 2 else part for at, part in enumerate(text.split("`"))]
     return make("p", [part for part in parts if part] if len(parts) > 1 else text)
 
@@ -49,21 +49,23 @@ def problem(page: str) -> Component:
 
 
 def switch(ident: str, label: str, name: str, options: Options) -> Component:
-    """Buttons of which one is pressed, each with its `data-…` of this name."""
+    """Return a row of buttons, each with its value in `data-NAME`."""
     buttons = [make("button", words, aria_pressed="false", **{f"data_{name}": value})
                for value, words in options]
     return make(f"div#{ident}.switch", buttons, role="group", aria_label=label)
 
 
 def moments(page: str) -> Component:
-    """From and to, in the browser's own time zone; the fields are made by the page's module."""
+    """Return places for From and to, in the browser's time zone; the page's module makes the
+    fields."""
     fields = [part for end, label in (("from", "From"), ("to", "to")) for part in (
         make("label", label, htmlFor=f"{page}-{end}"), make("span", data_moment=f"{page}-{end}"))]
     return make("div.moments", [*fields, make(f"span#{page}-zone.zone", "")])
 
 
 def filter_box(prefix: str, popover: Component) -> Component:
-    """Dash has no plain input element; the page's module puts it into its place."""
+    """Return the filter's label, help and place for its input, which the page's module inserts:
+    Dash has no plain input element."""
     return make("div.filter", [
         make("label", "Filter", htmlFor=f"{prefix}filter"),
         make(f"span#{prefix}filter-place.filter-place"),
@@ -80,7 +82,7 @@ def filter_help(ident: str, examples: Options, *texts: str) -> Component:
 
 
 def drawer(prefix: str, thing: str, *more: Component, ident: str) -> Component:
-    """What is known of one `thing`, beside the list of them."""
+    """Return a panel with the details of one `thing`, shown next to the list."""
     head = make("header", [
         make("div", [make(f"h2#{prefix}-title", ""), make(f"p#{prefix}-subtitle", "")]),
         icon_button(f"{prefix}-copy", "copy", f"Copy a link to this {thing}"),

@@ -1,5 +1,5 @@
-"""Alerts of the fleet, a part of it, an owner or a team in a span of the past, and where in the
-figure of History they began."""
+"""Alerts of the fleet, a part of it, an owner or a team in a past span, and their starts as marks
+in the figure of History."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -11,11 +11,11 @@ from gpudeck.errors import CommandError
 from .figures import AlertBegin
 
 Alert = Mapping[str, Any]
-MOST = 1_000  # of each: of those that fire, and of those that have ended
+MOST = 1_000  # limit of firing alerts, and of resolved ones
 MOST_USERS = 200
 MOST_BEGINS = 200
-INHIBITED = "inhibited by "  # another alert explains it
-# What a rule reads and no figure draws is seen in these.
+INHIBITED = "inhibited by "  # hold of an alert that another alert explains
+# Metrics that rules read but no figure draws, and the drawn metric that shows their effect.
 SEEN_IN = {
     "busy_pct": "util_pct", "util_max_pct": "util_pct", "sm_active_pct": "util_pct",
     "gpu_mem_share": "mem_used_bytes", "mem_share": "mem_used_bytes",
@@ -24,18 +24,19 @@ SEEN_IN = {
 
 
 def alerts_of(client: Client, by: str, name: str, span: tuple[int, int]) -> list[Alert] | None:
-    """Oldest first; None: they are not known now, or not to who asks, such as those of a team's
-    owners. The figure comes all the same."""
+    """Return the alerts, oldest first; None: they cannot be read now, or not by this person, for
+    example those of a team's owners. The figure is drawn all the same."""
     limit, start, end = str(MOST), str(span[0]), str(span[1])
     try:
         part = _query(client, by, name)
         if part is None:
             return None
-        ended = client.hub.page("alerts", state="ended", start=start, end=end, limit=limit, **part)
+        resolved = client.hub.page("alerts", state="ended", start=start, end=end, limit=limit,
+                                   **part)
         firing = client.hub.page("alerts", limit=limit, **part)
     except CommandError:
         return None
-    return listed([*firing["items"], *ended["items"]], span)
+    return listed([*firing["items"], *resolved["items"]], span)
 
 
 def _query(client: Client, by: str, name: str) -> dict[str, str] | None:
@@ -50,24 +51,24 @@ def _query(client: Client, by: str, name: str) -> dict[str, str] | None:
 
 
 def listed(alerts: Iterable[Alert], span: tuple[float, float]) -> list[Alert]:
-    """Pure. Of this span, and without those that another one explains."""
-    return sorted((each for each in alerts if each["since"] < span[1]
-                   and (each["ended_at"] is None or each["ended_at"] > span[0])
-                   and not any(held.startswith(INHIBITED) for held in each["holds"])),
-                  key=lambda each: each["since"])
+    """Return the alerts of this span by start, without those that another alert explains. Pure."""
+    return sorted((alert for alert in alerts if alert["since"] < span[1]
+                   and (alert["ended_at"] is None or alert["ended_at"] > span[0])
+                   and not any(hold.startswith(INHIBITED) for hold in alert["holds"])),
+                  key=lambda alert: alert["since"])
 
 
 def begins_of(client: Client, alerts: Iterable[Alert], start: float) -> list[AlertBegin]:
-    """The newest of those that began after `start`, silenced ones left out."""
-    new = [each for each in alerts if each["since"] >= start and not each["silenced_by"]]
+    """Return the starts of the newest alerts since `start`, without silenced ones."""
+    new = [alert for alert in alerts if alert["since"] >= start and not alert["silenced_by"]]
     if not new:
         return []
-    metrics = {each["rule"]["id"]: metrics_of(each["rule"]["signal"])
-               for each in client.hub.items("rules")}
-    return [AlertBegin(each["since"], each["severity"], metrics[each["rule"]])
-            for each in new[-MOST_BEGINS:] if each["rule"] in metrics]
+    metrics = {rule["rule"]["id"]: metrics_of(rule["rule"]["signal"])
+               for rule in client.hub.items("rules")}
+    return [AlertBegin(alert["since"], alert["severity"], metrics[alert["rule"]])
+            for alert in new[-MOST_BEGINS:] if alert["rule"] in metrics]
 
 
 def metrics_of(signal: str) -> frozenset[str]:
-    """Pure. Those that a rule's signal is about, as figures draw them."""
+    """Return the metrics of a rule's signal, as figures draw them. Pure."""
     return frozenset(SEEN_IN.get(word, word) for word in re.findall(r"\b[a-z]\w*", signal))

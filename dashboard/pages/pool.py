@@ -33,9 +33,9 @@ def frame() -> Component:
             hidden=True)], hidden=True, data_unsettled="")
 
 
-def _section(key: str, title: str, body: list[Component], *beside: Component) -> Component:
+def _section(key: str, title: str, body: list[Component], *extra: Component) -> Component:
     return make(f"section#pool-{key}-section.pool-section", [
-        make("div.pool-title", [make(f"h2#pool-{key}-title", title), *beside]), *body],
+        make("div.pool-title", [make(f"h2#pool-{key}-title", title), *extra]), *body],
         aria_labelledby=f"pool-{key}-title")
 
 

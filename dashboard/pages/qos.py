@@ -1,4 +1,4 @@
-"""The page of quality of service: its frame; assets/insight/qos.mjs fills it."""
+"""The Quality of service page: its frame; assets/insight/qos.mjs fills it."""
 
 from dash.development.base_component import Component
 

@@ -38,7 +38,7 @@ def frame() -> Component:
             *(labelled(f"reports-{name}", words, make("span.price", data_price=name))
               for name, words in PRICES)], role="search"),
         problem("reports"),
-        make("div#reports-lead.strip.reports-lead", [_lead(*each) for each in LEADS], role="group",
+        make("div#reports-lead.strip.reports-lead", [_lead(*row) for row in LEADS], role="group",
              aria_label="What was wasted"),
         make("div.reports-figures", [
             make("div#reports-top.reports-top"),

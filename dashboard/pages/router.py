@@ -1,4 +1,5 @@
-"""Which page an address is: only that one's layout is sent, and only to whom it is for."""
+"""Routing of addresses to pages: only the layout of the page at an address is sent, and a site's
+page only to people who may see it."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -12,48 +13,49 @@ from ..access.policy import Actor
 from .frame import Deck, Frame, Router, framed
 from .help import help_dialog
 from .parts import Page
-from .shell import after, before
+from .shell import parts_above, parts_below
 from .site import SITE_MODULES, SitePages
 
 MAIN = "main"
 
 
 class PageRouter:
-    """`asker`: who stands behind the request at hand."""
+    """Finds the page at an address. `asker` returns the current request's actor."""
 
     def __init__(self, pages: Sequence[Page], sites: SitePages, asker: Callable[[], Actor]) -> None:
         self._pages = pages
         self._sites = sites
         self._asker = asker
 
-    def seen(self, pathname: str | None) -> list[Page]:
-        """Our pages, and those of the site that are for who asks; and where one is already."""
+    def visible_pages(self, pathname: str | None) -> list[Page]:
+        """Return our pages, the site's pages this person may see, and the one at `pathname`."""
         if not has_request_context():
             return [*self._pages]
         return [*self._pages, *self._sites.rows(self._asker(), pathname)]
 
     def layout(self) -> Any:
-        """Dash asks for it at the start, too, when nobody looks. The address is not told with the
-        question: a browser names the page that asks, and one that does not is answered by the
+        """Return the layout. Dash also calls this at startup, outside any request. A request for it
+        does not name the page: that comes from the Referer header or, without one, later by the
         callback."""
         referrer = request.headers.get("Referer") if has_request_context() else None
         pathname = None if referrer is None else urlsplit(referrer).path
-        seen = self.seen(pathname)
-        return Deck([*map(Frame, before(seen)), Router(MAIN, self.content(pathname), pathname),
-                     *map(Frame, (*after(), help_dialog(seen)))])
+        pages = self.visible_pages(pathname)
+        router = Router(MAIN, self.content(pathname), pathname)
+        return Deck([*map(Frame, parts_above(pages)), router,
+                     *map(Frame, (*parts_below(), help_dialog(pages)))])
 
     def is_site(self, pathname: str) -> bool:
         return self._sites.is_at(pathname)
 
     def modules(self, pathname: str) -> tuple[str, tuple[str, ...]]:
-        """What the page at an address is called, and what of `assets/` draws it."""
+        """Return the key of the page at an address, and the modules in `assets/` that draw it."""
         if self.is_site(pathname):
             return "site", SITE_MODULES
         page = self._at(pathname)
         return page.key, (page.module,)
 
     def content(self, pathname: object) -> list[Component]:
-        """What a browser says may be anything."""
+        """Return the page at an address. `pathname` comes from the browser and may be anything."""
         if not isinstance(pathname, str):
             return []
         if self._sites.is_at(pathname):
@@ -64,6 +66,7 @@ class PageRouter:
         return not self._sites.is_at(pathname) and self._at(pathname) is self._pages[-1]
 
     def _at(self, pathname: str) -> Page:
-        """assets/deck.mjs finds it alike. The last is of addresses that are nothing's."""
+        """Return the page at an address; the last page is for all others. assets/deck.mjs does the
+        same."""
         return next((page for page in self._pages if page.address == pathname or (
             page.addresses is not None and re.search(page.addresses, pathname))), self._pages[-1])

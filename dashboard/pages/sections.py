@@ -1,4 +1,4 @@
-"""Which metric belongs where: the parts of the GPU drawer, and the groups of the metric switch."""
+"""Sections of metrics in the GPU drawer, and their groups in the metric switch."""
 
 from dataclasses import dataclass
 
@@ -47,7 +47,7 @@ ALL: tuple[Metric, ...] = tuple(metric(key) for section in SECTIONS for key in s
 
 
 def switch() -> list[tuple[str, list[Metric]]]:
-    """The metrics that the heatmap can show in colours, by group."""
+    """Return the metrics that the heatmap can show as colours, by group."""
     groups = [(section.label, [metric(key) for key in section.metrics
                                if has_scale(metric(key)) and key not in NOT_IN_SWITCH])
               for section in SECTIONS]

@@ -7,7 +7,7 @@ from gpudeck.markup import make
 from .parts import Page
 
 HARSH = "end-all-sessions"
-# Key, name, what it is about, and the id and the words of what is most often done there.
+# Key, name, description, and the id and the label of the most frequent action.
 SECTIONS = (
     ("users", "Users", "User accounts, their roles and visible nodes. A change signs the user out "
      "within a second.", "add-user", "Add a user"),
@@ -35,7 +35,7 @@ def frame() -> Component:
              aria_label="Sections of the settings"),
         make("div.settings-body", [
             make("p#settings-refused.settings-refused", "", role="status"),
-            *(_section(*each) for each in SECTIONS)])], hidden=True, data_unsettled="")
+            *(_section(*row) for row in SECTIONS)])], hidden=True, data_unsettled="")
 
 
 def _section(key: str, name: str, about: str, act: str, words: str) -> Component:

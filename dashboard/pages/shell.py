@@ -1,4 +1,4 @@
-"""What surrounds every page: bar, connection banner, help; and the HTML before Dash has loaded."""
+"""The frame around every page: bar, connection banner, help; the HTML before Dash has loaded."""
 
 import json
 from collections.abc import Iterable
@@ -12,8 +12,8 @@ from .fleet import metric_catalogue
 from .history import plotly_address
 from .parts import Page
 
-# The theme is put on the root by a script in the head that blocks for a moment: nothing is ever
-# painted in the wrong colours. `optional` fonts never swap, so the preload makes them be there.
+# A blocking script in the head sets the theme on the root, so that nothing is ever painted in the
+# wrong colours. `optional` fonts never swap, so the preload has them ready in time.
 HEAD = """
 <meta name="color-scheme" content="dark light">
 <link rel="icon" href="/assets/favicon.svg" type="image/svg+xml">
@@ -35,7 +35,7 @@ AFTER_TABLES = """<title>{%title%}</title>
 </body>
 </html>"""
 
-# In place of Dash's "Loading...": the bar stands before a single script has run.
+# In place of Dash's "Loading...": the bar is there before any script has run.
 WAITING = """<div id="react-entry-point"><div class="deck">
 <header class="bar"><span class="brand">
 <img src="/assets/favicon.svg" alt="" width="22" height="22">gpudeck</span></header>
@@ -43,7 +43,7 @@ WAITING = """<div id="react-entry-point"><div class="deck">
 </div></div>"""
 
 
-PAGE_ROWS = "PAGE_ROWS"  # in the index, until it is known who looks
+PAGE_ROWS = "PAGE_ROWS"  # placeholder in the index: the rows depend on who is signed in
 
 
 def page_rows(pages: Iterable[Page]) -> str:
@@ -51,7 +51,7 @@ def page_rows(pages: Iterable[Page]) -> str:
 
 
 def index() -> str:
-    """The HTML, with the tables that the browser shares with the hub."""
+    """Return the HTML with the tables that the browser shares with the hub."""
     tables = {"action-table": rows_json(), "page-table": PAGE_ROWS,
               "metric-table": _json(metric_catalogue()), "plotly-address": _json(plotly_address())}
     return ('<!DOCTYPE html>\n<html lang="en">\n<head>\n{%metas%}' + HEAD
@@ -70,14 +70,14 @@ def _json(table: object) -> str:
     return json.dumps(table).replace("<", "\\u003c")
 
 
-def before(pages: Iterable[Page]) -> list[Component]:
-    """What stands before the page."""
+def parts_above(pages: Iterable[Page]) -> list[Component]:
+    """Return the parts above the page."""
     return [make("a.skip", "Skip to the content", href="#main"),
             _bar(pages),
             make("div#held.held", hidden=True, role="status")]
 
 
-def after() -> list[Component]:
+def parts_below() -> list[Component]:
     return [make("div#banner.banner", role="alert", hidden=True),
             make("aside#tray.tray", hidden=True, aria_label="Actions")]
 
@@ -88,7 +88,7 @@ def _bar(pages: Iterable[Page]) -> Component:
                          "gpudeck"], href="/"),
         make("nav", [make("a", page.name, href=page.address) for page in pages
                      if page.address is not None], aria_label="Pages"),
-        # Left of the rest: it comes when it is known who looks, and moves nothing.
+        # To the left of the rest: it appears once the user is known, and moves nothing.
         make("button#hold.button.hold-button", [
             make("span.stop-mark"), make("span.stop-words", "Stop all actions")], hidden=True,
             title="Stop all actions on every node", aria_label="Stop all actions"),

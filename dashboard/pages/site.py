@@ -1,5 +1,5 @@
-"""Pages of a site's own: found in the hub's folder and in installed packages, kept apart from what
-guards the hub. They are code of the hub's process all the same: docs/extend.md says so."""
+"""A site's own pages, from the hub's folder and from installed packages, kept away from the hub's
+access control. They run in the hub's process all the same, as docs/extend.md says."""
 
 import importlib.util
 import logging
@@ -39,7 +39,7 @@ Load = Callable[[], Any]
 
 
 class SitePages:
-    """What is asked of them, who may, and what they answer."""
+    """Serves the site's pages: their access, content and callbacks."""
 
     def __init__(self, pages: list[SitePage], threads: SiteThreads, hub: ViewersHub) -> None:
         self._pages = {f"{PREFIX}{page.key}": page for page in pages}
@@ -52,24 +52,24 @@ class SitePages:
         return pathname in self._pages
 
     def rows(self, actor: Actor, pathname: str | None) -> list[Page]:
-        """Those that are for this person. Of the one at this address no more than its key, where
-        it is not."""
-        allowed = {at for at in self._pages if may(actor, f"page {at}", None, time.time()) is None}
-        return [_row(page) if at in allowed else replace(_row(page), name=page.key, about="")
-                for at, page in self._pages.items() if at in allowed or at == pathname]
+        """Return the pages this person may see, and the page at `pathname`: only its key if they
+        may not see it."""
+        visible = {at for at in self._pages if may(actor, f"page {at}", None, time.time()) is None}
+        return [_row(page) if at in visible else replace(_row(page), name=page.key, about="")
+                for at, page in self._pages.items() if at in visible or at == pathname]
 
     def content(self, pathname: str, actor: Actor) -> Component:
         page = self._pages[pathname]
         denial = may(actor, f"page {pathname}", None, time.time())
         if denial is not None:
-            return _said(page, f"{denial.sentence}.")
+            return _message(page, f"{denial.sentence}.")
         try:
             inside = html.Div(self._threads.run(page.make, self._hub.frames()),
                               id=_row(page).key, className="site-page")
         except Exception as error:
             log.exception("the page %s cannot be drawn", page.key)
-            return _said(page, f"This page failed: {type(error).__name__}. See the hub's log for "
-                         "details.")
+            return _message(page, f"This page failed: {type(error).__name__}. See the hub's log "
+                            "for details.")
         count = sum(1 for _ in inside._traverse())
         if count > MOST_COMPONENTS:
             log.warning("the page %s has %d Dash components: over %d block a browser for a second",
@@ -77,13 +77,14 @@ class SitePages:
         return inside
 
     def register(self, app: dash.Dash) -> None:
-        """The callbacks, each with a row in the access table: the role of its page."""
+        """Register the callbacks, each with a row in the access table: the role of its page."""
         for page in self._pages.values():
-            for each in page.callbacks:
-                known = {*app.callback_map}
-                app.callback(*each.arguments, **each.options)(self._answering(each.answer))
+            for callback in page.callbacks:
+                existing = {*app.callback_map}
+                app.callback(*callback.arguments, **callback.options)(
+                    self._answering(callback.answer))
                 install(Permission(f"callback {key}", PEOPLE, Role(page.role))
-                        for key in app.callback_map.keys() - known)
+                        for key in app.callback_map.keys() - existing)
 
     def _answering(self, answer: Callable[..., Any]) -> Callable[..., Any]:
         def answers(*values: Any) -> Any:
@@ -96,7 +97,7 @@ def _row(page: SitePage) -> Page:
                 page.about, (), f"{PREFIX}{page.key}")
 
 
-def _said(page: SitePage, sentence: str) -> Component:
+def _message(page: SitePage, sentence: str) -> Component:
     return Frame(make(f"div#{_row(page).key}.site-page", make("p.site-said", sentence)))
 
 
@@ -104,38 +105,40 @@ def _said(page: SitePage, sentence: str) -> Component:
 
 
 def load_site_pages(folder: Path) -> list[SitePage]:
-    """What cannot be loaded is a page that tells admins why."""
+    """Load the site's pages; one that cannot be loaded becomes a page that tells admins why."""
     refuse_hooks()
-    found: list[SitePage] = []
-    for name, load in _loads(folder):
-        found += _loaded(name, load, found)
-    return found
+    pages: list[SitePage] = []
+    for name, load in _loaders(folder):
+        pages += _load_pages(name, load, pages)
+    return pages
 
 
 def refuse_hooks() -> None:
-    """`dash_hooks` may change routes, layout, scripts and index of every Dash app: not of this."""
-    named = sorted(entry.name for entry in entry_points(group="dash_hooks"))
+    """Raise CommandError if `dash_hooks` are installed: they may change routes, layout, scripts and
+    index of every Dash app."""
+    names = sorted(entry.name for entry in entry_points(group="dash_hooks"))
     hooks = HooksManager.hooks
-    if named or any((*hooks._ns.values(), hooks._finals, hooks._js_dist, hooks._css_dist,
+    if names or any((*hooks._ns.values(), hooks._finals, hooks._js_dist, hooks._css_dist,
                      hooks._clientside_callbacks)):
         raise CommandError(
             "a package has dash_hooks, which change every page past the hub's access control: "
-            f"{', '.join(named) or 'registered by a page of the site'}; remove it from the hub's "
+            f"{', '.join(names) or 'registered by a page of the site'}; remove it from the hub's "
             "environment", ExitCode.CANNOT_START)
 
 
-def _loads(folder: Path) -> Iterator[tuple[str, Load]]:
-    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda each: each.name):
+def _loaders(folder: Path) -> Iterator[tuple[str, Load]]:
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
         yield entry.name, entry.load
     for path in sorted((folder / PAGES).glob("*.py")):
         yield path.stem, partial(_module, path)
 
 
 def _module(path: Path) -> Any:
-    for each in (path, path.parent):
-        what = os.stat(each)
-        if what.st_uid not in (0, os.geteuid()) or what.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise PermissionError(f"{each} can be written by others than the hub's user and root")
+    for location in (path, path.parent):
+        info = os.stat(location)
+        if info.st_uid not in (0, os.geteuid()) or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PermissionError(
+                f"{location} can be written by others than the hub's user and root")
     spec = importlib.util.spec_from_file_location(f"gpudeck_site_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -144,19 +147,19 @@ def _module(path: Path) -> Any:
     return module
 
 
-def _loaded(name: str, load: Load, others: list[SitePage]) -> list[SitePage]:
+def _load_pages(name: str, load: Load, other_pages: list[SitePage]) -> list[SitePage]:
     try:
-        found = load()
-        pages = [found] if isinstance(found, SitePage) else [
-            each for each in vars(found).values() if isinstance(each, SitePage)]
-        _check(pages, others)
+        definition = load()
+        pages = [definition] if isinstance(definition, SitePage) else [
+            member for member in vars(definition).values() if isinstance(member, SitePage)]
+        _check(pages, other_pages)
     except (Exception, SystemExit) as error:
         sentence = f"The page {name} is left out: {type(error).__name__}: {error}"
         log.error("%s", sentence)
-        is_free = KEY.fullmatch(name) and name not in {page.key for page in others}
-        return [_failed(name, sentence)] if is_free else []
+        is_free = KEY.fullmatch(name) and name not in {page.key for page in other_pages}
+        return [_error_page(name, sentence)] if is_free else []
     finally:
-        # What was declared past a page would have neither its role nor its gate.
+        # Callbacks declared without a page would have neither its role nor its access check.
         _callback.GLOBAL_CALLBACK_MAP.clear()
         _callback.GLOBAL_CALLBACK_LIST.clear()
         _callback.GLOBAL_INLINE_SCRIPTS.clear()
@@ -164,15 +167,15 @@ def _loaded(name: str, load: Load, others: list[SitePage]) -> list[SitePage]:
     return pages
 
 
-def _check(pages: list[SitePage], others: list[SitePage]) -> None:
+def _check(pages: list[SitePage], other_pages: list[SitePage]) -> None:
     if _callback.GLOBAL_CALLBACK_LIST or _callback.GLOBAL_INLINE_SCRIPTS:
         raise ValueError("declare callbacks with page.callback: dash.callback and "
                          "clientside_callback pass its role by")
     if not pages:
         raise ValueError("it does not define a SitePage")
-    taken = {"main.children", *(
-        each for page in others for each in outputs_of(page))}
-    keys = {page.key for page in others}
+    outputs = {"main.children", *(
+        output for page in other_pages for output in outputs_of(page))}
+    keys = {page.key for page in other_pages}
     for page in pages:
         if page.key in keys:
             raise ValueError(f"there is one with this key, {page.key}")
@@ -183,28 +186,28 @@ def _check(pages: list[SitePage], others: list[SitePage]) -> None:
             raise ValueError(f"{page.role!r} is not a role: {', '.join(Role)}")
         if page.make is None:
             raise ValueError(f"the page {page.key} has no layout")
-        for each in page.callbacks:
-            if unknown := each.options.keys() - {"prevent_initial_call"}:
+        for callback in page.callbacks:
+            if unknown := callback.options.keys() - {"prevent_initial_call"}:
                 raise ValueError(f"a callback here does not take {', '.join(sorted(unknown))}")
         for output in outputs_of(page):
-            if output in taken:
+            if output in outputs:
                 raise ValueError(f"{output} has a callback already; ids are those of all pages")
-            taken.add(output)
+            outputs.add(output)
 
 
 def outputs_of(page: SitePage) -> list[str]:
-    """As Dash names them: each has one callback, on whatever page."""
-    found = []
+    """Return a page's callback outputs by Dash's names; each may have only one callback in all."""
+    names = []
     for callback in page.callbacks:
-        parts = [part for each in callback.arguments
-                 for part in (each if isinstance(each, list | tuple) else [each])]
+        parts = [part for argument in callback.arguments
+                 for part in (argument if isinstance(argument, list | tuple) else [argument])]
         outputs = [part for part in parts if isinstance(part, dash.Output)]
         if not outputs:
             raise ValueError("a callback here needs an output")
-        found += [f"{each.component_id_str()}.{each.component_property}" for each in outputs]
-    return found
+        names += [f"{output.component_id_str()}.{output.component_property}" for output in outputs]
+    return names
 
 
-def _failed(name: str, sentence: str) -> SitePage:
+def _error_page(name: str, sentence: str) -> SitePage:
     return SitePage(name, name, Role.ADMIN, sentence,
                     lambda _: html.P(sentence, className="site-said"))

@@ -1,5 +1,5 @@
-"""A site's code gets the hub as a program would, asks as the person who looks, and computes beside
-the hub's loop: what it makes wait is nobody else."""
+"""Access of a site's code to the hub: through the API as a program would, as the person who views
+the page, in threads outside the hub's loop, so that it delays nobody else."""
 
 import io
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +28,7 @@ Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class SiteThreads:
-    """A few threads of their own: a page that never returns takes one of these."""
+    """A few separate threads: a page that never returns occupies one of these."""
 
     def __init__(self) -> None:
         self._pool = ThreadPool(AT_ONCE)
@@ -40,15 +40,15 @@ class SiteThreads:
             raise CommandError("the site's pages are busy; try again in a moment",
                                ExitCode.FAILED)
         try:
-            found: Future[Any] = self._pool.apply(
-                _settled, (copy_context().run, answer, *arguments))
+            future: Future[Any] = self._pool.apply(
+                _run_to_future, (copy_context().run, answer, *arguments))
         finally:
             self._turns.release()
-        return found.result()
+        return future.result()
 
 
-def _settled(run: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-    """gevent writes an exception that leaves a thread to stderr."""
+def _run_to_future(run: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+    """Run in a future: gevent would write an exception that leaves a thread to stderr."""
     future: Future[Any] = Future()
     try:
         future.set_result(run(*arguments))
@@ -58,24 +58,26 @@ def _settled(run: Callable[..., Any], *arguments: Any) -> "Future[Any]":
 
 
 class ViewersHub:
-    """`hub`: the whole application with its gate, which is there only when all pages are."""
+    """The hub for the person who views a page. `hub` returns the whole application with its gate,
+    which exists only after all pages."""
 
     def __init__(self, hub: Callable[[], Wsgi]) -> None:
         self._hub = hub
 
     def frames(self) -> HubFrames:
-        """As the person of the request at hand, through the gate at each question."""
-        who = {name: request.environ[name] for name in COPIED if name in request.environ}
-        return HubFrames(Client.over(_OwnConnection(self._hub(), who, gevent.get_hub().loop)))
+        """Return a client that acts as the current request's person; each query passes the gate."""
+        identity = {name: request.environ[name] for name in COPIED if name in request.environ}
+        return HubFrames(Client.over(_OwnConnection(self._hub(), identity, gevent.get_hub().loop)))
 
 
 class _OwnConnection(HubConnection):
-    """It only reads: what acts goes by the browser, with a preview, a reason and a CSRF token."""
+    """A read-only connection: actions go through the browser, with a preview, a reason and a CSRF
+    token."""
 
-    def __init__(self, hub: Wsgi, who: dict[str, Any], loop: Any) -> None:
-        self._url = f"{who['wsgi.url_scheme']}://{who['HTTP_HOST']}"
+    def __init__(self, hub: Wsgi, identity: dict[str, Any], loop: Any) -> None:
+        self._url = f"{identity['wsgi.url_scheme']}://{identity['HTTP_HOST']}"
         self._hub = hub
-        self._who = who
+        self._identity = identity
         self._loop = loop
 
     @contextmanager
@@ -83,26 +85,26 @@ class _OwnConnection(HubConnection):
                accept: str = "application/json", key: str | None = None) -> Iterator[Any]:
         if method != "GET":
             raise CommandError("pages of the site are read-only", ExitCode.DENIED)
-        asked = urlsplit(f"/api/v1/{path}")
-        environ = self._who | {
-            "REQUEST_METHOD": "GET", "SCRIPT_NAME": "", "PATH_INFO": asked.path,
-            "QUERY_STRING": asked.query, "HTTP_ACCEPT": accept, "wsgi.input": io.BytesIO(),
+        target = urlsplit(f"/api/v1/{path}")
+        environ = self._identity | {
+            "REQUEST_METHOD": "GET", "SCRIPT_NAME": "", "PATH_INFO": target.path,
+            "QUERY_STRING": target.query, "HTTP_ACCEPT": accept, "wsgi.input": io.BytesIO(),
             "wsgi.errors": io.StringIO(), "wsgi.version": (1, 0), "wsgi.multithread": False,
             "wsgi.multiprocess": False, "wsgi.run_once": False}
         future: Future[tuple[int, bytes]] = Future()
-        self._loop.run_callback_threadsafe(gevent.spawn, _ask, self._hub, environ, future)
+        self._loop.run_callback_threadsafe(gevent.spawn, _serve, self._hub, environ, future)
         status, answer = future.result(timeout_s or ANSWERS_WITHIN_S)
         if status >= 400:
             raise refused(self._url, status, answer)
         yield io.BytesIO(answer)
 
 
-def _ask(hub: Wsgi, environ: dict[str, Any], future: "Future[tuple[int, bytes]]") -> None:
-    said: list[str] = []
+def _serve(hub: Wsgi, environ: dict[str, Any], future: "Future[tuple[int, bytes]]") -> None:
+    statuses: list[str] = []
     try:
-        parts = hub(environ, lambda status, headers, *_: said.append(status))
+        parts = hub(environ, lambda status, headers, *_: statuses.append(status))
         answer = b"".join(parts)
         getattr(parts, "close", lambda: None)()
-        future.set_result((int(said[-1].partition(" ")[0]), answer))
+        future.set_result((int(statuses[-1].partition(" ")[0]), answer))
     except Exception as error:
         future.set_exception(error)

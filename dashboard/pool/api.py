@@ -28,7 +28,7 @@ from gpudeck.pool.messages import EXTEND_MOST_S
 from gpudeck.sizes import parse_size
 from gpudeck.times import parse_span, span_words
 
-from ..access.policy import Actor, PermissionReach, Role, by
+from ..access.policy import Actor, PermissionReach, Role, actor_fields
 from ..access.requests import asker
 from ..access.routes import Route, change, see
 from ..audit.recorder import AuditRecorder
@@ -160,8 +160,8 @@ class PoolApi:
                 raise InvalidChangeError(why)
             self.service.claim(claim)
         except InvalidChangeError as error:
-            self.audit.refused("pool", by(actor) | {"action": "claim", "sentence": str(error),
-                                                    "detail": detail})
+            self.audit.record_refusal("pool", actor_fields(actor) | {
+                "action": "claim", "sentence": str(error), "detail": detail})
             raise
         self._note("claim", detail)
         return views.NewClaimView(claim.id)
@@ -220,7 +220,7 @@ class PoolApi:
                 "is used, as far as nobody else begins there")
 
     def _note(self, action: str, detail: dict[str, Any]) -> None:
-        self.audit.note("pool", by(asker()) | {"action": action, "outcome": "done",
+        self.audit.note("pool", actor_fields(asker()) | {"action": action, "outcome": "done",
                                                "detail": detail})
 
     def lease(self, lease_id: str) -> tuple[PoolNode, ReportedLease]:

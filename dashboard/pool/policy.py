@@ -15,7 +15,7 @@ from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.core.simulation import TracedClaim, waiting
 from gpudeck.pool.core.strategies import STRATEGIES, PlacementContext
 
-from ..access.policy import PermissionReach, Role, by
+from ..access.policy import PermissionReach, Role, actor_fields
 from ..access.requests import asker
 from ..access.routes import Route, change, see
 from ..audit.recorder import AuditRecorder
@@ -125,7 +125,7 @@ class PoolPolicyApi:
         changed = {name: value for name in PoolPolicy.__slots__
                    if (value := getattr(policy, name)) != getattr(was, name)}
         self.service.set_policy(policy, time.time())
-        self.audit.note("pool", by(asker()) | {"action": "pool policy", "outcome": "done",
+        self.audit.note("pool", actor_fields(asker()) | {"action": "pool policy", "outcome": "done",
                         "detail": {name: str(value)[:256] for name, value in changed.items()}})
         return views.policy_view(policy)
 

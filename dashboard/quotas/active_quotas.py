@@ -8,7 +8,7 @@ import msgspec
 from gpudeck.quota import MAX_QUOTAS, Quota, meaning
 from gpudeck.quota_usage import QuotaIndex
 
-from ..access.policy import Actor, by
+from ..access.policy import Actor, actor_fields
 from ..access.rights import require
 from ..audit.recorder import AuditRecorder
 from ..errors import InvalidChangeError, NotFoundError
@@ -61,7 +61,7 @@ class ActiveQuotas:
             raise InvalidChangeError(f"at most {MAX_QUOTAS} quotas are allowed")
         if (why := self.conflict(quota)) is not None:
             raise InvalidChangeError(why)
-        with self._auditor.change("quota", by(actor) | {
+        with self._auditor.change("quota", actor_fields(actor) | {
                 "action": "put", "sentence": f"{actor.name} set the quota {quota.id} "
                 f"({quota.mode}): {meaning(quota)}", "detail": {
                     "quota": msgspec.to_builtins(quota),
@@ -74,7 +74,7 @@ class ActiveQuotas:
         known = self.versions.get(quota_id)
         if known is None:
             raise NotFoundError(f"there is no quota {quota_id[:80]!r}")
-        with self._auditor.change("quota", by(actor) | {
+        with self._auditor.change("quota", actor_fields(actor) | {
                 "action": "remove", "sentence": f"{actor.name} removed the quota {quota_id}",
                 "detail": {"quota": quota_id}}, takes_away=True):
             self._store.put(known.quota, actor.name, time.time(), is_there=False)

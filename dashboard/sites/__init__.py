@@ -1,1 +1,1 @@
-"""Views other hubs: their nodes and GPUs beside our own, read with a viewer's token."""
+"""Views of other hubs: their nodes and GPUs next to our own, read with a viewer's token."""

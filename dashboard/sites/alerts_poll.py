@@ -1,4 +1,4 @@
-"""What fires at a viewed hub, asked for now and then on a thread of its own."""
+"""Firing alerts of a viewed hub, polled in a separate thread."""
 
 import threading
 from typing import Annotated, Literal
@@ -20,7 +20,7 @@ Word = Annotated[str, Meta(max_length=1_024)]
 
 
 class SiteAlert(Struct, frozen=True):
-    """As much of an alert as a list of several sites says."""
+    """The facts about an alert that a list of several sites shows."""
 
     id: Word
     rule: Word
@@ -38,28 +38,28 @@ class _Answer(Struct):
 
 
 class SiteAlertsPoll:
-    """`found` None: what fires there is not known now."""
+    """Polls a site's firing alerts. `alerts` None: they are not known now."""
 
     def __init__(self, address: SiteAddress) -> None:
         self.address = address
-        self.found: tuple[SiteAlert, ...] | None = None
-        self._over = threading.Event()
+        self.alerts: tuple[SiteAlert, ...] | None = None
+        self._stopped = threading.Event()
 
     def start(self) -> None:
         threading.Thread(target=self._run, name=f"alerts-{self.address.name}", daemon=True).start()
 
     def close(self) -> None:
-        self._over.set()
+        self._stopped.set()
 
     def _run(self) -> None:
-        while not self._over.is_set():
+        while not self._stopped.is_set():
             try:
-                self.found = self._asked()
+                self.alerts = self._fetch()
             except (CommandError, OSError, msgspec.MsgspecError):
-                self.found = None  # why, its link says
-            self._over.wait(EVERY_S)
+                self.alerts = None  # the site's link reports the reason
+            self._stopped.wait(EVERY_S)
 
-    def _asked(self) -> tuple[SiteAlert, ...]:
+    def _fetch(self) -> tuple[SiteAlert, ...]:
         address = self.address
         hub = HubConnection(address.url, read_secret(address.token_file), CONNECT_S,
                             tls_context(address.url, address.ca_file))

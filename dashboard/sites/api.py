@@ -1,4 +1,4 @@
-"""REST of other sites. Nothing here changes anything."""
+"""REST routes of other sites. None of them changes anything."""
 
 from dataclasses import dataclass
 
@@ -26,22 +26,22 @@ class SitesApi:
         return SiteList([SiteView(
             site.name, site.url, site.state, site.since, site.why, len(site.nodes),
             0 if site.slots is None else int((~self.fleet.retired[site.slots]).sum()),
-            site.left_out) for site in self._seen()])
+            site.left_out) for site in self._visible_sites()])
 
     def alerts(self) -> SiteAlertList:
         check_names(())
-        found, unknown = [], []
-        for site in self._seen():
+        views, unknown = [], []
+        for site in self._visible_sites():
             alerts = self.service.alerts_of(site.name)
             if alerts is None or site.state != "live":
                 unknown.append(site.name)
                 continue
-            found += [SiteAlertView(site.name, link=f"{site.url}/alerts",
-                                    **msgspec.structs.asdict(each)) for each in alerts]
-        found.sort(key=lambda each: -each.since)
-        return SiteAlertList(found, unknown)
+            views += [SiteAlertView(site.name, link=f"{site.url}/alerts",
+                                    **msgspec.structs.asdict(alert)) for alert in alerts]
+        views.sort(key=lambda view: -view.since)
+        return SiteAlertList(views, unknown)
 
-    def _seen(self) -> list[Site]:
+    def _visible_sites(self) -> list[Site]:
         return sites_seen(self.fleet, self.visible_fleets.seen_by(asker()))
 
 

@@ -1,7 +1,7 @@
-"""What a viewed hub says, checked and bounded. Pure.
+"""Messages of a viewed hub, checked and bounded. Pure.
 
-A site is believed of its own GPUs alone. What it sends may be anything: it is decoded by type,
-counted, and kept once, whatever it sends how often.
+A site is trusted only about its own GPUs. What it sends may be anything: it is decoded by type,
+limited in size, and only the newest of each kind is kept, however much it sends.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ GPUS_SAID_MOST = 10 * MOST_GPUS
 
 
 class SiteMessageError(Exception):
-    """What no hub sends. The sentence is for people."""
+    """A message that no hub sends. The text is for people."""
 
 
 class SiteFacts(Struct):
@@ -61,7 +61,7 @@ class SiteOwnerCodes(Struct):
 
 
 class LivePacket(Struct):
-    """Of Socket.IO."""
+    """A Socket.IO packet."""
 
     type: int
     nsp: str = "/"
@@ -77,12 +77,13 @@ _kinds: dict[str, msgspec.msgpack.Decoder[Any]] = {
 
 
 def packet(data: bytes) -> tuple[int, tuple[str, Any] | None]:
-    """Its type, and of an event that we know its name and content."""
+    """Return the packet's type and, for an event that we know, its name and content. Raises
+    SiteMessageError."""
     try:
-        found = _packets.decode(data)
-        if found.type != 2 or found.nsp != NAMESPACE:
-            return found.type, None
-        name, content = _events.decode(found.data)
+        decoded = _packets.decode(data)
+        if decoded.type != 2 or decoded.nsp != NAMESPACE:
+            return decoded.type, None
+        name, content = _events.decode(decoded.data)
         return 2, (name, _kinds[name].decode(content)) if name in _kinds else None
     except (msgspec.MsgspecError, RecursionError) as error:
         raise SiteMessageError(f"it sends what this version does not understand ({error}); update "
@@ -91,7 +92,7 @@ def packet(data: bytes) -> tuple[int, tuple[str, Any] | None]:
 
 @dataclass(frozen=True, slots=True)
 class SitePicture:
-    """The newest of each. One of a part is replaced, never changed."""
+    """The newest layout, owners and numbers of a site. Each is replaced, never changed."""
 
     layout: SiteLayout | None = None
     owners: SiteOwners | None = None
@@ -99,17 +100,17 @@ class SitePicture:
 
 
 class SiteStream:
-    """One connection's events, to a picture."""
+    """Builds a picture from the events of one connection."""
 
     def __init__(self) -> None:
         self.picture = SitePicture()
         self._facts: SiteFacts | None = None
         self._totals: SiteTotals | None = None
 
-    def take(self, content: Any, mono: float) -> None:
+    def apply(self, content: Any, mono: float) -> None:
         match content:
             case SiteFacts():
-                self._take_facts(content)
+                self._apply_facts(content)
             case SiteTotals():
                 self._totals = content
             case SiteOwnerCodes() if self._is_of_facts(content.epoch):
@@ -127,62 +128,62 @@ class SiteStream:
         self.picture = SitePicture(**{"layout": old.layout, "owners": old.owners,
                                       "numbers": old.numbers} | new)
 
-    def _take_facts(self, said: SiteFacts) -> None:
-        was, self._facts = self._facts, said
-        if was == said:
+    def _apply_facts(self, facts: SiteFacts) -> None:
+        previous, self._facts = self._facts, facts
+        if previous == facts:
             return
-        layout = _layout(said)
-        is_same = was is not None and was.epoch == said.epoch
-        # Numbers of another epoch are of other GPUs.
+        layout = _layout(facts)
+        is_same = previous is not None and previous.epoch == facts.epoch
+        # Numbers of another epoch belong to other GPUs.
         self.picture = SitePicture(layout, self.picture.owners if is_same else None,
                                    self.picture.numbers if is_same else None)
 
 
 def _array(data: bytes, dtype: str, count: int, what: str) -> "np.ndarray[Any, Any]":
-    found = np.frombuffer(data, dtype) if len(data) % np.dtype(dtype).itemsize == 0 else None
-    if found is None or len(found) < count:
+    numbers = np.frombuffer(data, dtype) if len(data) % np.dtype(dtype).itemsize == 0 else None
+    if numbers is None or len(numbers) < count:
         raise SiteMessageError(f"it sends fewer {what} than it has GPUs")
-    return found
+    return numbers
 
 
-def _layout(said: SiteFacts) -> SiteLayout:
-    count = len(said.gpus)
-    at = _array(said.node, "<i4", count, "places")[:count].astype(np.intp)
-    if count and (at.min() < 0 or at.max() >= len(said.nodes)):
+def _layout(facts: SiteFacts) -> SiteLayout:
+    count = len(facts.gpus)
+    at = _array(facts.node, "<i4", count, "places")[:count].astype(np.intp)
+    if count and (at.min() < 0 or at.max() >= len(facts.nodes)):
         raise SiteMessageError("it has a GPU on no node")
-    if len({gpu.name for gpu in said.gpus}) > MODELS_MOST:
+    if len({gpu.name for gpu in facts.gpus}) > MODELS_MOST:
         raise SiteMessageError(f"it names more than {MODELS_MOST} models")
-    if len({node.id for node in said.nodes}) < len(said.nodes):
+    if len({node.id for node in facts.nodes}) < len(facts.nodes):
         raise SiteMessageError("it lists a node twice")
-    if len({(place, gpu.uuid) for place, gpu in zip(at.tolist(), said.gpus, strict=True)}) < count:
+    if len({(place, gpu.uuid) for place, gpu in zip(at.tolist(), facts.gpus, strict=True)}) < count:
         raise SiteMessageError("it lists a GPU twice")
-    return SiteLayout(said.nodes, said.gpus, at)
+    return SiteLayout(facts.nodes, facts.gpus, at)
 
 
-def _numbers(facts: SiteFacts, said: SiteFigures, totals: SiteTotals | None, mono: float
+def _numbers(facts: SiteFacts, figures: SiteFigures, totals: SiteTotals | None, mono: float
              ) -> SiteNumbers:
     count, wide = len(facts.gpus), len(facts.metrics)
-    values = _array(said.values, "<f4", count * wide, "values")[: count * wide]
-    absent = _array(said.absent, "u1", count * wide, "values")[: count * wide]
+    values = _array(figures.values, "<f4", count * wide, "values")[: count * wide]
+    absent = _array(figures.absent, "u1", count * wide, "values")[: count * wide]
     rows, codes = columns_of(facts.metrics, values.reshape(count, wide),
                              absent.reshape(count, wide))
-    ages = _array(said.age, "<f4", count, "ages")[:count].astype(float)
+    ages = _array(figures.age, "<f4", count, "ages")[:count].astype(float)
     ages = np.where((ages >= 0) & (ages <= AGE_MOST_S), ages, np.inf)
-    states = tuple(NODE_STATES[min(code, len(NODE_STATES) - 1)] for code in said.nodes)
+    states = tuple(NODE_STATES[min(code, len(NODE_STATES) - 1)] for code in figures.nodes)
     is_free = np.zeros(count, bool)
     if totals is not None and totals.epoch == facts.epoch:
-        told = _bits(totals.free)[:count]
-        is_free[: len(told)] = told
-    return SiteNumbers(mono, rows, codes, _array(said.states, "u1", count, "states")[:count],
+        free_bits = _bits(totals.free)[:count]
+        is_free[: len(free_bits)] = free_bits
+    return SiteNumbers(mono, rows, codes, _array(figures.states, "u1", count, "states")[:count],
                        ages, is_free, states, 0 if totals is None else totals.tasks)
 
 
-def _owners(said: SiteOwnerCodes) -> SiteOwners:
-    owner = _array(said.owner, "<u2", 0, "owners")
+def _owners(codes: SiteOwnerCodes) -> SiteOwners:
+    owner = _array(codes.owner, "<u2", 0, "owners")
     paused = np.zeros(len(owner), bool)
-    told = _bits(said.paused)[: len(owner)]
-    paused[: len(told)] = told
-    return SiteOwners(said.names, owner, paused)
+    paused_bits = _bits(codes.paused)[: len(owner)]
+    paused[: len(paused_bits)] = paused_bits
+    return SiteOwners(codes.names, owner, paused)
 
 
 def _bits(data: bytes) -> "np.ndarray[Any, Any]":

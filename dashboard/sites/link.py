@@ -1,7 +1,7 @@
-"""One viewed hub: a native thread that dials, reads, and keeps the newest of what it was told.
+"""Connection to a viewed hub: a native thread that dials, reads, and keeps the newest picture.
 
-A thread of its own, because a socket of the hub's loop that is slow to answer would be everybody's.
-It writes `picture` and `trouble` whole, and the loop reads them: nothing waits in between. The only
+It is a separate thread, because a slow socket in the hub's loop would delay everybody. It replaces
+`picture` and `trouble` as a whole, and the loop reads them: neither waits for the other. The only
 requests it ever makes are those of this file, and none of them changes anything.
 """
 
@@ -49,39 +49,39 @@ class SiteAddress:
 
 
 class _SiteError(Exception):
-    """Why it is away. The sentence is for people."""
+    """The site is away. The text says why and is for people."""
 
 
 class SiteLink:
     def __init__(self, address: SiteAddress) -> None:
         self.address = address
         self.picture = SitePicture()
-        self.trouble = ""  # "": it is heard, or was not tried yet
-        self._over = threading.Event()
+        self.trouble = ""  # "": it is connected, or was not tried yet
+        self._stopped = threading.Event()
         self._socket: socket.socket | None = None
 
     def start(self) -> None:
         threading.Thread(target=self._run, name=f"site-{self.address.name}", daemon=True).start()
 
     def close(self) -> None:
-        self._over.set()
+        self._stopped.set()
         if (sock := self._socket) is not None:
             sock.close()
 
     def _run(self) -> None:
         failures = 0
-        while not self._over.is_set():
+        while not self._stopped.is_set():
             began = time.monotonic()
             try:
                 self._view()
-            except Exception as error:  # whatever it was, a later connection may live
+            except Exception as error:  # whatever it was, a later connection may work
                 self.trouble = _why(error)
             failures = 0 if time.monotonic() - began > STEADY_S else failures + 1
-            # Full jitter: the hubs of all who view a site that comes back do not come at once.
-            self._over.wait(random.uniform(0.2, min(RETRY_MOST_S, 2.0 ** min(failures, 6))))
+            # Full jitter: when a site comes back, the hubs that view it must not all dial at once.
+            self._stopped.wait(random.uniform(0.2, min(RETRY_MOST_S, 2.0 ** min(failures, 6))))
 
     def _view(self) -> None:
-        """Until the connection ends, as an exception."""
+        """Connect and receive until the connection ends, which raises an exception."""
         address = self.address
         token = read_secret(address.token_file)
         tls = tls_context(address.url, address.ca_file)
@@ -97,28 +97,29 @@ class SiteLink:
 
     def _receive(self, sock: socket.socket, data: bytes) -> None:
         reader = websocket.WebSocketReader(MESSAGE_BYTES, is_masked=False)
-        stream, heard = SiteStream(), time.monotonic()
-        left, counted = BYTES_BURST, heard
+        stream, numbers_mono = SiteStream(), time.monotonic()
+        allowance, counted_mono = BYTES_BURST, numbers_mono
         while True:
             for message in reader.feed(data):
                 before = stream.picture.numbers
-                self._take(sock, stream, message)
+                self._handle(sock, stream, message)
                 if stream.picture.numbers is not before:
-                    heard = time.monotonic()
+                    numbers_mono = time.monotonic()
                     self.picture, self.trouble = stream.picture, ""
             data = sock.recv(RECV_BYTES)
             mono = time.monotonic()
-            left = min(BYTES_BURST, left + (mono - counted) * BYTES_PER_S) - len(data)
-            counted = mono
+            allowance = min(BYTES_BURST, allowance + (mono - counted_mono) * BYTES_PER_S)
+            allowance -= len(data)
+            counted_mono = mono
             if not data:
                 raise _SiteError("it hung up")
-            if left < 0:
+            if allowance < 0:
                 raise _SiteError("it sends more than a hub of a site should")
-            if mono - heard > SILENCE_S:
+            if mono - numbers_mono > SILENCE_S:
                 raise _SiteError(f"it has sent no numbers for {SILENCE_S:.0f} s")
 
-    def _take(self, sock: socket.socket, stream: SiteStream,
-              message: websocket.Message | websocket.Control) -> None:
+    def _handle(self, sock: socket.socket, stream: SiteStream,
+                message: websocket.Message | websocket.Control) -> None:
         match message:
             case bytes():
                 kind, event = packet(message)
@@ -129,7 +130,7 @@ class SiteLink:
                 elif event is not None and event[0] == "bye":
                     raise _SiteError(f"it said goodbye: {_plain(event[1].get('reason', ''))}")
                 elif event is not None:
-                    stream.take(event[1], time.monotonic())
+                    stream.apply(event[1], time.monotonic())
             case str() if message[:1] == "0":
                 _send(sock, _pack({"type": CONNECT, "nsp": NAMESPACE, "data": {}}))
             case str() if message[:1] == "2":
@@ -137,14 +138,15 @@ class SiteLink:
             case (websocket.Opcode.PING, payload):
                 _send(sock, payload, websocket.Opcode.PONG)
             case (websocket.Opcode.CLOSE, payload):
-                raise _SiteError(_closed(_plain(payload[2:].decode(errors="replace"))))
+                raise _SiteError(_close_reason(_plain(payload[2:].decode(errors="replace"))))
 
 
 def _check_viewer(hub: HubConnection) -> None:
-    """A token that may act must not lie on a hub that only looks. Fails closed."""
+    """Raise _SiteError unless the token is a viewer's: one that may act must not be stored on a hub
+    that only views. Fails closed."""
     with hub.opened("GET", "me") as answer:
-        said = json.loads(answer.read(ANSWER_BYTES))
-    role = said.get("role") if isinstance(said, dict) else None
+        reply = json.loads(answer.read(ANSWER_BYTES))
+    role = reply.get("role") if isinstance(reply, dict) else None
     if role != "viewer":
         raise _SiteError(f"its token is of the role {_plain(str(role))!r}, and only a viewer's is "
                          "used: `gpudeck token create api NAME --role viewer` there")
@@ -155,10 +157,10 @@ def _send(sock: socket.socket, payload: bytes,
     sock.sendall(websocket.frame(payload, opcode, os.urandom(4)))
 
 
-def _closed(said: str) -> str:
-    if "no event" in said:
+def _close_reason(reason: str) -> str:
+    if "no event" in reason:
         return "its gpudeck is older than viewing; update it there"
-    return f"it hung up: {said}" if said else "it hung up"
+    return f"it hung up: {reason}" if reason else "it hung up"
 
 
 def _plain(text: str) -> str:

@@ -6,7 +6,8 @@ from msgspec import Struct
 
 
 class SiteView(Struct):
-    """`since`: of this state; `why`: it is away. `left_out`: GPUs over what one site may fill."""
+    """Another site. `since`: start of its state; `why`: reason why it is away. `left_out`: number
+    of GPUs over the limit of one site."""
 
     name: str
     url: str
@@ -23,7 +24,7 @@ class SiteList(Struct):
 
 
 class SiteAlertView(Struct):
-    """`link`: where its own hub shows it."""
+    """An alert of another site. `link`: address at which its own hub shows it."""
 
     site: str
     id: str
@@ -39,7 +40,7 @@ class SiteAlertView(Struct):
 
 
 class SiteAlertList(Struct):
-    """`unknown`: sites of which is not known what fires."""
+    """Alerts of other sites. `unknown`: sites whose firing alerts are not known."""
 
     items: list[SiteAlertView]
     unknown: list[str]

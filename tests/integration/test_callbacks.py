@@ -18,7 +18,7 @@ from dashboard.access.gate import (
     AccessGate,
     CookieNames,
     RequestAuthenticator,
-    add_second_look,
+    add_second_check,
     csrf_of,
     guard_callbacks,
 )
@@ -48,7 +48,7 @@ class Guarded:
         self.ran: list[str] = []
         self.server = Flask("guarded")
         self.server.url_map._rules.clear()
-        add_second_look(self.server)
+        add_second_check(self.server)
         app = self._app()
         app._setup_server()
         self.verbs = guard_callbacks(self.server, app.callback_map)

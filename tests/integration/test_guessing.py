@@ -189,7 +189,7 @@ def sampled(door: Door, names: tuple[str, str], count: int) -> tuple[list[float]
     times: dict[str, list[float]] = {name: [] for name in names}
     for at in range(count):
         for name in names if at % 2 else names[::-1]:
-            door.entry._throttle._taken.clear()
+            door.entry._throttle._guesses.clear()
             times[name].append(time_of(
                 lambda name=name: door.tries(name, "wrong wrong wrong",
                                              SignInOrigin("192.0.2.1"))))  # type: ignore[misc]

@@ -1,1 +1,1 @@
-"""Sign-in by the site's own provider, over OpenID Connect."""
+"""Sign-in at the site's own provider, over OpenID Connect."""

@@ -1,4 +1,4 @@
-"""Who a provider says somebody is, and what that gives them here. Pure."""
+"""A provider's claims about a user, and the role and groups they grant here. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ class OidcRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GroupGrant:
-    """What members of a group of the provider are here. `groups`: of nodes."""
+    """The role that members of a provider's group get here. `groups`: groups of nodes."""
 
     group: str
     role: Role
@@ -38,8 +38,8 @@ class OidcSettings:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """`issuer` and `subject` together are somebody; names and addresses are given to others
-    later."""
+    """A user at the provider, identified by `issuer` and `subject`; names and mail addresses may be
+    given to somebody else later."""
 
     issuer: str
     subject: str
@@ -51,69 +51,73 @@ class Identity:
 
 
 def grants(raw: str) -> tuple[GroupGrant, ...]:
-    """`gpu-admins=admin, gpu-ops=operator:rack1+rack2, /staff=user`."""
-    found = []
-    for part in filter(None, (each.strip() for each in raw.split(","))):
+    """Parse `gpu-admins=admin, gpu-ops=operator:rack1+rack2, /staff=user`."""
+    group_grants = []
+    for part in filter(None, (item.strip() for item in raw.split(","))):
         group, is_given, rest = part.rpartition("=")
         role, _, nodes = rest.partition(":")
         if not is_given or not group.strip() or role.strip() not in [*Role]:
             raise ValueError(f"{part!r} grants nothing; write for example gpu-admins=admin, "
                              f"staff=user:rack1+rack2 with roles {', '.join(Role)}")
         groups = tuple(nodes.split("+")) if nodes else (EVERYTHING,)
-        if wrong := next((each for each in groups if not GROUP.fullmatch(each)), None):
+        if wrong := next((name for name in groups if not GROUP.fullmatch(name)), None):
             raise ValueError(f"{wrong!r} is not a group of nodes")
-        found.append(GroupGrant(group.strip(), Role(role.strip()), groups))
-    return tuple(found)
+        group_grants.append(GroupGrant(group.strip(), Role(role.strip()), groups))
+    return tuple(group_grants)
 
 
 def identity(claims: Claims, settings: OidcSettings) -> Identity:
     name = claims.get(settings.name_claim)
-    if not isinstance(name, str) or (wrong := name_flaw(name := name.strip().casefold())):
+    if not isinstance(name, str) or (problem := name_flaw(name := name.strip().casefold())):
         raise OidcRefusedError(
             f"The provider gives no name that can be used here in its claim {settings.name_claim}"
-            + (f": {wrong}" if isinstance(name, str) else "") + ".")
-    of = groups_of(claims, settings.groups_claim)
-    granted = _granted(of, settings.grants)
-    if granted is None:
-        shown = ", ".join(of[:MOST_GROUPS_SHOWN]) or "none"
+            + (f": {problem}" if isinstance(name, str) else "") + ".")
+    groups = groups_of(claims, settings.groups_claim)
+    grant = _highest_grant(groups, settings.grants)
+    if grant is None:
+        names = ", ".join(groups[:MOST_GROUPS_SHOWN]) or "none"
         raise OidcRefusedError("None of your groups may sign in here. The provider sent these: "
-                               f"{shown}. An admin maps them with the setting oidc_roles.")
+                               f"{names}. An admin maps them with the setting oidc_roles.")
     at, sid = claims.get("auth_time"), claims.get("sid")
-    return Identity(str(claims["iss"]), str(claims["sub"]), name, *granted,
+    return Identity(str(claims["iss"]), str(claims["sub"]), name, *grant,
                     sid if isinstance(sid, str) else None,
                     float(at) if isinstance(at, int | float) else None)
 
 
-def _granted(of: Iterable[str], known: Iterable[GroupGrant]) -> tuple[Role, tuple[str, ...]] | None:
-    """The highest role; and the nodes for which that one is given, not those of lower ones."""
-    mine, theirs = set(of), list(known)
-    hits = [each for each in theirs if each.group in mine]
+def _highest_grant(groups: Iterable[str], grants: Iterable[GroupGrant]
+                   ) -> tuple[Role, tuple[str, ...]] | None:
+    """Return the highest role granted, and the node groups it is granted for, without those of
+    lower roles; None: no group grants any."""
+    memberships = set(groups)
+    hits = [grant for grant in grants if grant.group in memberships]
     if not hits:
         return None
-    role = max((each.role for each in hits), key=RANKS.__getitem__)
+    role = max((grant.role for grant in hits), key=RANKS.__getitem__)
     return role, tuple(dict.fromkeys(
-        group for each in hits if each.role is role for group in each.groups))
+        group for grant in hits if grant.role is role for group in grant.groups))
 
 
 def groups_of(claims: Claims, path: str) -> list[str]:
-    """A string, or a list of them; a dotted path leads into objects, as `realm_access.roles`."""
+    """Return the groups in a claim that is a string or a list of strings; a dotted path leads into
+    objects, as `realm_access.roles`."""
     elsewhere = claims.get("_claim_names")
     if (isinstance(elsewhere, Mapping) and path in elsewhere) or claims.get("hasgroups"):
         raise OidcRefusedError(
             "You are in more groups than the provider puts into a token, so it is not known which. "
             "Let it send only groups that are assigned to this application.")
-    found: Any = claims.get(path)
-    if found is None:
-        found = claims
+    value: Any = claims.get(path)
+    if value is None:
+        value = claims
         for part in path.split("."):
-            found = found.get(part) if isinstance(found, Mapping) else None
-    if isinstance(found, str):
-        return [found]
-    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+            value = value.get(part) if isinstance(value, Mapping) else None
+    if isinstance(value, str):
+        return [value]
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def issuer(raw: str) -> str:
-    """As it is written: it is compared byte for byte."""
+    """Return the issuer as it is written, because it is compared byte for byte; raise ValueError if
+    it is not usable."""
     if not re.fullmatch(r"https://[^\s?#]+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?[^\s?#]*",
                         raw):
         raise ValueError("the issuer's https URL is needed, exactly as the provider writes it")
@@ -122,15 +126,16 @@ def issuer(raw: str) -> str:
     return raw
 
 
-def checked(claims: Claims, settings: OidcSettings, now: float) -> Claims:
-    """Those of an ID token or a logout token whose signature was right."""
+def validated_claims(claims: Claims, settings: OidcSettings, now: float) -> Claims:
+    """Return the claims of an ID or logout token if they are for us and valid now; the caller has
+    verified the signature. Raises OidcRefusedError."""
     if claims.get("iss") != settings.issuer:
         raise OidcRefusedError(f"The token was issued by {str(claims.get('iss'))[:200]!r}, and not "
                                f"by {settings.issuer}.")
     audience = claims.get("aud")
-    meant = [audience] if isinstance(audience, str) else audience or []
-    if settings.client_id not in meant or (
-            len(meant) > 1 and claims.get("azp") != settings.client_id) or (
+    audiences = [audience] if isinstance(audience, str) else audience or []
+    if settings.client_id not in audiences or (
+            len(audiences) > 1 and claims.get("azp") != settings.client_id) or (
             claims.get("azp") not in (None, settings.client_id)):
         raise OidcRefusedError("The token is for another application.")
     if not claims.get("sub") and not claims.get("sid"):
@@ -140,12 +145,12 @@ def checked(claims: Claims, settings: OidcSettings, now: float) -> Claims:
 
 
 def _check_times(claims: Claims, now: float) -> None:
-    ends, began = claims.get("exp"), claims.get("iat")
-    if not isinstance(ends, int | float) or ends < now - LEEWAY_S:
-        late = f" by {now - ends:.0f} s" if isinstance(ends, int | float) else ""
+    expires_at, issued_at = claims.get("exp"), claims.get("iat")
+    if not isinstance(expires_at, int | float) or expires_at < now - LEEWAY_S:
+        late = f" by {now - expires_at:.0f} s" if isinstance(expires_at, int | float) else ""
         raise OidcRefusedError(f"The token has expired{late}. If that is odd, compare the clocks "
                                "of the hub and of the provider.")
-    if not isinstance(began, int | float) or began > now + LEEWAY_S:
-        ahead = f" {began - now:.0f} s ahead" if isinstance(began, int | float) else ""
+    if not isinstance(issued_at, int | float) or issued_at > now + LEEWAY_S:
+        ahead = f" {issued_at - now:.0f} s ahead" if isinstance(issued_at, int | float) else ""
         raise OidcRefusedError(f"The token is not valid yet: the provider's clock is{ahead} of "
                                "the hub's. Set one of them right.")

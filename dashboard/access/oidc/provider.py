@@ -1,4 +1,4 @@
-"""Speaks with the provider. Blocks: called in native threads only."""
+"""Client of the provider. It blocks, so it is called in native threads only."""
 
 import json
 import secrets
@@ -16,13 +16,13 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 from requests import RequestException
 
-from .claims import Claims, OidcRefusedError, OidcSettings, checked, issuer
+from .claims import Claims, OidcRefusedError, OidcSettings, issuer, validated_claims
 
 TIMEOUT_S = 10.0
 MOST_BYTES = 1_000_000
 METADATA_LASTS_S = 3_600.0
 KEYS_EVERY_S = 60.0
-# Of our own list, never what the token says: `none` and those with a shared secret are forgeries.
+# Our own list, never what the token says: `none` and shared-secret algorithms mean a forgery.
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512",
               "Ed25519", "EdDSA"]
 NEEDED = ("authorization_endpoint", "token_endpoint", "jwks_uri")
@@ -42,27 +42,27 @@ class OidcProvider:
         self._keys: KeySet | None = None
         self._keys_mono = -KEYS_EVERY_S
 
-    # -- what it says of itself
+    # -- metadata
 
     def metadata(self) -> dict[str, Any]:
         with self._lock:
-            known = self._metadata
-            if known is not None and time.monotonic() - known[0] < METADATA_LASTS_S:
-                return known[1]
+            cached = self._metadata
+            if cached is not None and time.monotonic() - cached[0] < METADATA_LASTS_S:
+                return cached[1]
             url = self.settings.issuer.rstrip("/") + "/.well-known/openid-configuration"
-            found = self._get(url)
-            if found.get("issuer") != self.settings.issuer:
+            metadata = self._get(url)
+            if metadata.get("issuer") != self.settings.issuer:
                 raise OidcRefusedError(
-                    f"The provider calls itself {str(found.get('issuer'))[:200]!r}, and the "
+                    f"The provider calls itself {str(metadata.get('issuer'))[:200]!r}, and the "
                     f"setting oidc_issuer says {self.settings.issuer!r}. They must be the same, to "
                     "the letter.")
             for name in NEEDED:
-                _checked_url(found.get(name), name)
-            self._metadata = time.monotonic(), found
-            return found
+                _checked_url(metadata.get(name), name)
+            self._metadata = time.monotonic(), metadata
+            return metadata
 
     def known_metadata(self) -> dict[str, Any]:
-        """Without asking."""
+        """Return the metadata read last, without a request; empty before the first."""
         return {} if self._metadata is None else self._metadata[1]
 
     def _get(self, url: str, bearer: str | None = None) -> dict[str, Any]:
@@ -76,12 +76,12 @@ class OidcProvider:
             raise OidcRefusedError(f"The provider cannot be reached ({_why(error)}). Try again, or "
                                    "sign in with a password.") from error
         try:
-            found = json.loads(body) if len(body) <= MOST_BYTES else None
+            parsed = json.loads(body) if len(body) <= MOST_BYTES else None
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            parsed = None
+        if not isinstance(parsed, dict):
             raise OidcRefusedError("The provider's answer cannot be read.")
-        return found
+        return parsed
 
     # -- signing in
 
@@ -95,12 +95,13 @@ class OidcProvider:
 
     def claims_for(self, code: str, verifier: str, nonce: str, redirect_uri: str
                    ) -> tuple[Claims, str]:
-        """And the ID token. Groups that are not in it are asked for."""
+        """Return the claims and the ID token; a name or groups missing there are fetched from
+        userinfo."""
         token = self._token(code, verifier, redirect_uri)
         raw = token.get("id_token")
         if not isinstance(raw, str):
             raise OidcRefusedError("The provider gave no ID token.")
-        claims = dict(checked(self._signed(raw), self.settings, time.time()))
+        claims = dict(validated_claims(self._signed(raw), self.settings, time.time()))
         if not secrets.compare_digest(str(claims.get("nonce", "")), nonce):
             raise OidcRefusedError("The token is not for this sign-in. Try again.")
         url, word = self.metadata().get("userinfo_endpoint"), token.get("access_token")
@@ -118,7 +119,7 @@ class OidcProvider:
 
     def _token(self, code: str, verifier: str, redirect_uri: str) -> dict[str, Any]:
         try:
-            found = self._session(redirect_uri).fetch_token(
+            token = self._session(redirect_uri).fetch_token(
                 self.metadata()["token_endpoint"], grant_type="authorization_code", code=code,
                 code_verifier=verifier, timeout=TIMEOUT_S, allow_redirects=False)
         except AuthlibBaseError as error:
@@ -126,45 +127,46 @@ class OidcProvider:
         except (RequestException, ValueError) as error:
             raise OidcRefusedError("The provider cannot be reached for the token "
                                    f"({type(error).__name__}). Try again.") from error
-        return dict(found)
+        return dict(token)
 
     def _session(self, redirect_uri: str) -> Any:
-        known, secret = self.settings, self.settings.client_secret
+        settings, secret = self.settings, self.settings.client_secret
         offered = self.known_metadata().get("token_endpoint_auth_methods_supported")
         by_post = isinstance(offered, list) and "client_secret_basic" not in offered
         how = "none" if secret is None else (
             "client_secret_post" if by_post else "client_secret_basic")
-        return OAuth2Session(known.client_id, secret, how, scope=known.scopes,
+        return OAuth2Session(settings.client_id, secret, how, scope=settings.scopes,
                              redirect_uri=redirect_uri, code_challenge_method="S256")
 
     # -- tokens
 
     def _signed(self, raw: str) -> dict[str, Any]:
-        """Its claims, if its signature is right. A key that is not known may be new."""
-        for is_again in (False, True):
+        """Verify the token's signature and return its claims. An unknown key may be new, so keys
+        are fetched again once."""
+        for is_retry in (False, True):
             try:
-                return dict(jwt.decode(raw, self._key_set(is_again), algorithms=ALGORITHMS).claims)
+                return dict(jwt.decode(raw, self._key_set(is_retry), algorithms=ALGORITHMS).claims)
             except (JoseError, ValueError) as error:
-                if is_again:
+                if is_retry:
                     raise OidcRefusedError("The token's signature is not the provider's "
                                            f"({type(error).__name__}).") from error
         raise AssertionError("unreachable")
 
-    def _key_set(self, is_anew: bool) -> KeySet:
+    def _key_set(self, is_refresh: bool) -> KeySet:
         with self._lock:
             since_s = time.monotonic() - self._keys_mono
-            if self._keys is not None and (not is_anew or since_s < KEYS_EVERY_S):
+            if self._keys is not None and (not is_refresh or since_s < KEYS_EVERY_S):
                 return self._keys
         url = self.metadata()["jwks_uri"]
-        found = KeySet.import_key_set(self._get(url))  # type: ignore[arg-type]
+        keys = KeySet.import_key_set(self._get(url))  # type: ignore[arg-type]
         with self._lock:
-            self._keys, self._keys_mono = found, time.monotonic()
-        return found
+            self._keys, self._keys_mono = keys, time.monotonic()
+        return keys
 
     def logout_claims(self, raw: str) -> Claims:
-        """Of a back-channel logout."""
+        """Return the claims of a back-channel logout token."""
         self.metadata()
-        claims = checked(self._signed(raw), self.settings, time.time())
+        claims = validated_claims(self._signed(raw), self.settings, time.time())
         events = claims.get("events")
         if "nonce" in claims or not isinstance(events, dict) or (
                 "http://schemas.openid.net/event/backchannel-logout" not in events):
@@ -172,7 +174,8 @@ class OidcProvider:
         return claims
 
     def end_session_url(self, id_token: str | None, back_to: str) -> str | None:
-        """None: it offers none, or is not known yet."""
+        """Return the URL that signs out at the provider; None: it offers none, or its metadata has
+        not been read yet."""
         at = self.known_metadata().get("end_session_endpoint")
         if not isinstance(at, str):
             return None

@@ -1,4 +1,4 @@
-"""Sign-ins that have been begun at the provider, and what comes back from there."""
+"""Sign-ins pending at the provider, and their completion when it sends the browser back."""
 
 import hashlib
 import hmac
@@ -18,10 +18,10 @@ from ..services import AccessServices
 from ..store import OidcStore, Session, SignInRecord, User
 from .claims import Claims, Identity, OidcRefusedError, OidcSettings, identity
 
-BEGUN_LASTS_S = 600.0
-MOST_BEGUN = 1_000
-FRESHLY_S = 60.0  # how long ago somebody may have typed a password who was asked for it now
-LASTS_S = 8 * 3_600.0  # roles are as old as the sign-in
+PENDING_LASTS_S = 600.0
+MAX_PENDING = 1_000
+FRESHLY_S = 60.0  # largest age of a sign-in that the provider was asked to repeat
+LASTS_S = 8 * 3_600.0  # short, because roles are read only at sign-in
 
 
 
@@ -42,13 +42,13 @@ class Provider(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class BegunSignIn:
-    """`fresh_for`: the session of somebody who signs in once more."""
+class PendingSignIn:
+    """A sign-in started at the provider. `fresh_for`: id of the session it is to confirm."""
 
     nonce: str
     verifier: str
     browser: bytes
-    began_mono: float
+    started_mono: float
     fresh_for: str | None
 
 
@@ -59,129 +59,131 @@ class OidcService:
         self._provider, self._store = provider, store
         self._access, self._accounts = access, access.accounts
         self._audit, self._url, self._in_thread = audit, url, in_thread
-        self._begun: OrderedDict[str, BegunSignIn] = OrderedDict()
+        self._pending: OrderedDict[str, PendingSignIn] = OrderedDict()
         self._logouts: OrderedDict[str, float] = OrderedDict()
 
     @property
     def redirect_uri(self) -> str:
-        """Of the configured URL: whatever a request says of its host."""
+        """Redirect URI, made from the configured URL and not from a request's Host header."""
         return f"{self._url()}/sign-in/oidc/callback"
 
     def begin(self, browser: str, fresh_for: str | None) -> str:
-        """Where the browser goes now; `browser`: what its cookie says."""
+        """Begin a sign-in and return the URL for the browser. `browser`: its cookie's value."""
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
-        with _SaidOnPage():
-            where: str = self._in_thread(lambda: self._provider.metadata() and (
+        with _ErrorsOnPage():
+            url: str = self._in_thread(lambda: self._provider.metadata() and (
                 self._provider.authorization_url(self.redirect_uri, state, nonce, verifier,
                                                  fresh_for is not None)))
         now = time.monotonic()
-        self._begun[state] = BegunSignIn(nonce, verifier, _digest(browser), now, fresh_for)
-        while len(self._begun) > MOST_BEGUN:
-            self._begun.popitem(last=False)
-        return where
+        self._pending[state] = PendingSignIn(nonce, verifier, _digest(browser), now, fresh_for)
+        while len(self._pending) > MAX_PENDING:
+            self._pending.popitem(last=False)
+        return url
 
-    def finish(self, given: Mapping[str, str], browser: str, origin: SignInOrigin) -> SignInResult:
-        begun = self._begun.pop(given.get("state", ""), None)  # once, whatever comes of it
-        if begun is None or time.monotonic() - begun.began_mono > BEGUN_LASTS_S or (
-                not hmac.compare_digest(begun.browser, _digest(browser))):
-            raise _refused("This sign-in was not started in this browser, was used already, or is "
+    def finish(self, params: Mapping[str, str], browser: str, origin: SignInOrigin) -> SignInResult:
+        pending = self._pending.pop(params.get("state", ""), None)  # once, whatever comes of it
+        if pending is None or time.monotonic() - pending.started_mono > PENDING_LASTS_S or (
+                not hmac.compare_digest(pending.browser, _digest(browser))):
+            raise _refusal("This sign-in was not started in this browser, was used already, or is "
                            "too old. Try again.")
-        if "error" in given:
-            raise _refused(f"The provider says: {given.get('error_description') or given['error']}"
-                           [:300])
-        with _SaidOnPage():
-            claims, id_token = self._in_thread(lambda: self._claims(given, begun))
-            who = identity(claims, self._provider.settings)
-        if begun.fresh_for is not None:
-            return self._again(who, begun.fresh_for, origin)
-        name = self._user(who, origin)
-        fresh_until = None if who.auth_time is None else who.auth_time + FRESH_S
-        entered = self._access.sessions.begin_for(name, origin.address, LASTS_S, fresh_until)
-        self._store.put_session(entered[1].id, who.issuer, who.subject, who.sid, id_token)
-        return self._entered(entered, "oidc", origin)
+        if "error" in params:
+            words = params.get("error_description") or params["error"]
+            raise _refusal(f"The provider says: {words}"[:300])
+        with _ErrorsOnPage():
+            claims, id_token = self._in_thread(lambda: self._claims(params, pending))
+            person = identity(claims, self._provider.settings)
+        if pending.fresh_for is not None:
+            return self._confirm(person, pending.fresh_for, origin)
+        name = self._user(person, origin)
+        fresh_until = None if person.auth_time is None else person.auth_time + FRESH_S
+        word, session = self._access.sessions.begin_for(name, origin.address, LASTS_S, fresh_until)
+        self._store.put_session(session.id, person.issuer, person.subject, person.sid, id_token)
+        return self._record_sign_in((word, session), "oidc", origin)
 
-    def _entered(self, entered: tuple[str, Session], how: str, origin: SignInOrigin
-                 ) -> SignInResult:
-        self._access.sign_ins.add(SignInRecord(time.time(), entered[1].user, origin.address, how,
+    def _record_sign_in(self, issued: tuple[str, Session], how: str, origin: SignInOrigin
+                        ) -> SignInResult:
+        self._access.sign_ins.add(SignInRecord(time.time(), issued[1].user, origin.address, how,
                                                "let in"))
-        return SignInResult(*entered)
+        return SignInResult(*issued)
 
-    def _claims(self, given: Mapping[str, str], begun: BegunSignIn) -> tuple[Claims, str]:
-        said = self._provider.metadata()
-        answered_by = given.get("iss")
-        # RFC 9207: another provider's code is not brought to this one.
-        must = said.get("authorization_response_iss_parameter_supported") is True
+    def _claims(self, params: Mapping[str, str], pending: PendingSignIn) -> tuple[Claims, str]:
+        metadata = self._provider.metadata()
+        answered_by = params.get("iss")
+        # RFC 9207: another provider's code is not sent to this one.
+        must = metadata.get("authorization_response_iss_parameter_supported") is True
         if (must or answered_by is not None) and answered_by != self._provider.settings.issuer:
             raise OidcRefusedError("The answer came from another provider.")
-        if not given.get("code"):
+        if not params.get("code"):
             raise OidcRefusedError("The provider gave no code.")
-        return self._provider.claims_for(given["code"], begun.verifier, begun.nonce,
+        return self._provider.claims_for(params["code"], pending.verifier, pending.nonce,
                                          self.redirect_uri)
 
-    # -- who it is here
+    # -- the user
 
-    def _user(self, who: Identity, origin: SignInOrigin) -> str:
-        known = self._store.user_of(who.issuer, who.subject)
-        user = None if known is None else self._accounts.users.get(known)
+    def _user(self, person: Identity, origin: SignInOrigin) -> str:
+        name = self._store.user_of(person.issuer, person.subject)
+        user = None if name is None else self._accounts.users.get(name)
         try:
-            return self._add(who, origin) if user is None else self._change(user, who, origin)
+            return self._add(person, origin) if user is None else self._change(user, person, origin)
         except InvalidChangeError as error:
-            raise _refused(f"{error}.") from error
+            raise _refusal(f"{error}.") from error
 
-    def _add(self, who: Identity, origin: SignInOrigin) -> str:
-        """A name that somebody else has here is not taken over, whatever the provider says."""
-        if who.name in self._accounts.users:
-            raise _refused(f"There is another user {who.name!r} here, who does not sign in this "
+    def _add(self, person: Identity, origin: SignInOrigin) -> str:
+        """Add a user. A name that another user has here is refused, whatever the provider says."""
+        if person.name in self._accounts.users:
+            raise _refusal(f"There is another user {person.name!r} here, who does not sign in this "
                            "way. An admin removes that one, or you get another name.")
-        user = User(who.name, who.role, _scope(who, who.name), None, time.time())
-        with self._recorded("add", who, who.name, origin):
-            self._store.add_user(user, who.issuer, who.subject)
+        user = User(person.name, person.role, _scope(person, person.name), None, time.time())
+        with self._record_change("add", person, person.name, origin):
+            self._store.add_user(user, person.issuer, person.subject)
         self._accounts.reload()
-        return who.name
+        return person.name
 
-    def _change(self, user: User, who: Identity, origin: SignInOrigin) -> str:
-        scope = _scope(who, user.name)
-        if (user.role, user.scope) != (who.role, scope):
-            with self._recorded("change", who, user.name, origin):
-                self._store.change_user(user.name, who.role, scope)
+    def _change(self, user: User, person: Identity, origin: SignInOrigin) -> str:
+        scope = _scope(person, user.name)
+        if (user.role, user.scope) != (person.role, scope):
+            with self._record_change("change", person, user.name, origin):
+                self._store.change_user(user.name, person.role, scope)
             self._accounts.reload()
         return user.name
 
-    def _recorded(self, action: str, who: Identity, name: str, origin: SignInOrigin) -> Any:
+    def _record_change(self, action: str, person: Identity, name: str, origin: SignInOrigin) -> Any:
         return self._audit.change("user", {
             "actor": name, "actor_kind": "person", "address": origin.address, "action": action,
-            "detail": {"person": name, "how": "oidc", "subject": who.subject[:128],
-                       "role": str(who.role), "groups": list(who.groups)}})
+            "detail": {"person": name, "how": "oidc", "subject": person.subject[:128],
+                       "role": str(person.role), "groups": list(person.groups)}})
 
-    def _again(self, who: Identity, credential: str, origin: SignInOrigin) -> SignInResult:
+    def _confirm(self, person: Identity, credential: str, origin: SignInOrigin) -> SignInResult:
         session = self._accounts.session_of(credential)
-        known = self._store.user_of(who.issuer, who.subject)
-        if session is None or session.user != known:
-            raise _refused("You signed in again as somebody else; sign out first.")
-        if who.auth_time is None or time.time() - who.auth_time > FRESHLY_S:
-            raise _refused("The provider did not ask you to sign in again, so nothing is "
+        name = self._store.user_of(person.issuer, person.subject)
+        if session is None or session.user != name:
+            raise _refusal("You signed in again as somebody else; sign out first.")
+        if person.auth_time is None or time.time() - person.auth_time > FRESHLY_S:
+            raise _refusal("The provider did not ask you to sign in again, so nothing is "
                            "confirmed.")
-        return self._entered(self._access.sessions.renew(credential, time.time() + FRESH_S),
-                             "again", origin)
+        return self._record_sign_in(self._access.sessions.renew(credential, time.time() + FRESH_S),
+                                    "again", origin)
 
-    # -- out again
+    # -- signing out
 
     def sign_out_url(self, credential: str) -> str | None:
-        """To be asked before the session ends. None: it is not of the provider."""
-        known = self._store.id_token(credential)
-        if known is None:
-            return None
-        return self._provider.end_session_url(known, f"{self._url()}/sign-in")
+        """Return the provider's URL for signing out; None: the session did not begin there.
 
-    def logged_out(self, raw: str) -> None:
+        Call it before the session ends."""
+        id_token = self._store.id_token(credential)
+        if id_token is None:
+            return None
+        return self._provider.end_session_url(id_token, f"{self._url()}/sign-in")
+
+    def handle_logout(self, raw: str) -> None:
         """Handle a back-channel logout: the provider ends sessions without a request from us."""
-        with _SaidOnPage():
+        with _ErrorsOnPage():
             claims: Claims = self._in_thread(lambda: self._provider.logout_claims(raw))
-        once = str(claims.get("jti", ""))
-        if not once or once in self._logouts:
-            raise _refused("This logout token was used already.")
-        self._logouts[once] = time.time()
-        while len(self._logouts) > MOST_BEGUN:
+        token_id = str(claims.get("jti", ""))
+        if not token_id or token_id in self._logouts:
+            raise _refusal("This logout token was used already.")
+        self._logouts[token_id] = time.time()
+        while len(self._logouts) > MAX_PENDING:
             self._logouts.popitem(last=False)
         subject, sid = claims.get("sub"), claims.get("sid")
         ids = self._store.sessions_of(self._provider.settings.issuer,
@@ -195,24 +197,24 @@ class OidcService:
             self._accounts.reload()
 
 
-class _SaidOnPage:
-    """What the provider's side refuses, as the sign-in page says it."""
+class _ErrorsOnPage:
+    """Turns OidcRefusedError into a SignInError, which the sign-in page shows."""
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, _: object, error: object, __: object) -> None:
         if isinstance(error, OidcRefusedError):
-            raise _refused(str(error)) from error
+            raise _refusal(str(error)) from error
 
 
-def _refused(sentence: str) -> SignInError:
+def _refusal(sentence: str) -> SignInError:
     return SignInError(HTTPStatus.FORBIDDEN, sentence)
 
 
-def _scope(who: Identity, name: str) -> Scope:
-    """Who is called alice there is alice on the nodes, too."""
-    return Scope(who.groups, (name,) if who.role is not Role.VIEWER else ())
+def _scope(person: Identity, name: str) -> Scope:
+    """Return the scope here; a user's name at the provider counts as the Unix name on the nodes."""
+    return Scope(person.groups, (name,) if person.role is not Role.VIEWER else ())
 
 
 def _digest(word: str) -> bytes:

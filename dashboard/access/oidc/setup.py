@@ -1,4 +1,4 @@
-"""From settings to a sign-in at the site's provider."""
+"""Setup of the sign-in at the site's provider from the hub's settings."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -19,7 +19,7 @@ from .service import OidcService
 
 
 class Configured(Protocol):
-    """The hub's settings, as far as they are about it."""
+    """The hub's settings for this sign-in."""
 
     @property
     def oidc_issuer(self) -> str | None: ...
@@ -43,37 +43,38 @@ class Configured(Protocol):
     def oidc_scopes(self) -> str: ...
 
 
-def oidc_settings(given: Configured) -> OidcSettings | None:
-    """None: nobody asked for it. Half of it is no way in: the hub does not start."""
-    if given.oidc_issuer is None:
+def oidc_settings(settings: Configured) -> OidcSettings | None:
+    """Return the provider's settings; None: it is not configured. Raises CommandError where the
+    configuration is incomplete, so that the hub does not start."""
+    if settings.oidc_issuer is None:
         return None
     try:
-        if not given.oidc_client_id:
+        if not settings.oidc_client_id:
             raise ValueError("oidc_client_id is needed: the id under which the provider knows this "
                              "hub")
-        granted = grants(given.oidc_roles)
-        if not granted:
+        group_grants = grants(settings.oidc_roles)
+        if not group_grants:
             raise ValueError("oidc_roles is needed: without it nobody could sign in; write for "
                              "example gpu-admins=admin, staff=user")
-        return OidcSettings(issuer(given.oidc_issuer), given.oidc_client_id,
-                            given.oidc_client_secret, granted, given.oidc_groups_claim,
-                            given.oidc_name_claim, given.oidc_scopes)
+        return OidcSettings(issuer(settings.oidc_issuer), settings.oidc_client_id,
+                            settings.oidc_client_secret, group_grants, settings.oidc_groups_claim,
+                            settings.oidc_name_claim, settings.oidc_scopes)
     except ValueError as error:
         raise CommandError(f"sign-in at the site's provider: {error}", ExitCode.USAGE) from error
 
 
 def add_sign_ins(server: Flask, auth: RequestAuthenticator, access: AccessServices,
-                 given: Configured, store: OidcStore, audit: AuditLog,
+                 settings: Configured, store: OidcStore, audit: AuditLog,
                  url: Callable[[], str]) -> None:
-    known = oidc_settings(given)
-    service = None if known is None else _service(known, store, access, audit, url)
+    oidc = oidc_settings(settings)
+    service = None if oidc is None else _service(oidc, store, access, audit, url)
     pages = SignInRoutes(auth, access, service is not None,
                          _nowhere if service is None else service.sign_out_url)
     add_sign_in(server, pages)
     add_oidc(server, OidcRoutes(auth, service, pages))
 
 
-def _service(known: OidcSettings, store: OidcStore, access: AccessServices, audit: AuditLog,
+def _service(settings: OidcSettings, store: OidcStore, access: AccessServices, audit: AuditLog,
              url: Callable[[], str]) -> OidcService:
     try:
         from .provider import OidcProvider
@@ -81,7 +82,7 @@ def _service(known: OidcSettings, store: OidcStore, access: AccessServices, audi
         raise CommandError("sign-in at the site's provider needs: pip install 'gpudeck[oidc]'",
                            ExitCode.CANNOT_START) from error
 
-    return OidcService(OidcProvider(known), store, access, audit, url, in_thread)
+    return OidcService(OidcProvider(settings), store, access, audit, url, in_thread)
 
 
 def _nowhere(_: str) -> str | None:

@@ -9,7 +9,7 @@ import gevent
 from gevent.lock import BoundedSemaphore
 from msgspec.structs import replace
 
-from ...access.policy import Actor, by
+from ...access.policy import Actor, actor_fields
 from ...access.rights import require
 from ...audit.recorder import AuditRecorder
 from ...errors import InvalidChangeError, NotFoundError, ResultTooLargeError
@@ -70,7 +70,7 @@ class RehearsalService:
                                      "finished")
         record = RehearsalRecord("b" + secrets.token_hex(8), rule, rule.id, ready.version, first,
                                  last, actor.name, now, source.step_s, off_by_s=source.off_by_s)
-        with self._auditor.change("backtest", by(actor) | {"action": "begin", "detail": {
+        with self._auditor.change("backtest", actor_fields(actor) | {"action": "begin", "detail": {
                 "backtest": record.id, "rule": rule.id, "version": ready.version,
                 "start": first, "end": last}}):
             self._store.put_backtest(record)
@@ -154,9 +154,10 @@ class RehearsalService:
         if record.state != "done":
             raise InvalidChangeError("it has no report that could be approved")
         approved = replace(record, approved_by=self._person_of(actor), approved_at=time.time())
-        with self._auditor.change("backtest", by(actor) | {"action": "approve", "detail": {
-                "backtest": record.id, "rule": record.rule_id, "version": record.rule_version,
-                "victims": record.victims_count}}):
+        with self._auditor.change("backtest", actor_fields(actor) | {
+                "action": "approve", "detail": {
+                    "backtest": record.id, "rule": record.rule_id, "version": record.rule_version,
+                    "victims": record.victims_count}}):
             self._store.put_backtest(approved)
         return approved
 

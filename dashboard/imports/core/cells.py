@@ -1,4 +1,4 @@
-"""What stands in a cell of a recording: a number, a time, or why there is none. Pure."""
+"""Cells of a recording: a number, a time, or the reason why there is none. Pure."""
 
 import re
 from datetime import datetime, tzinfo
@@ -8,7 +8,7 @@ from gpudeck.metrics import metric as metric_of
 
 from .columns import MEMORY_TOTAL, RecordedColumn, unit_factor
 
-# As nvidia-smi writes them, in brackets or without.
+# Reasons for a missing value as nvidia-smi writes them, with or without brackets.
 _WHY = {
     "n/a": Absence.UNSUPPORTED, "not supported": Absence.UNSUPPORTED,
     "requested functionality has been deprecated": Absence.UNSUPPORTED,
@@ -16,18 +16,18 @@ _WHY = {
     "err!": Absence.UNKNOWN, "nan": Absence.UNKNOWN, "gpu requires reset": Absence.LOST,
     "gpu is lost": Absence.LOST,
 }
-# DCGM's own sentinels, and what is larger than any number that we know.
+# DCGM's sentinels for missing integers start here; no real value is as large.
 _BLANK = 9_223_372_036_854_775_792
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)")
 _HEX = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 
 
 class BadCellError(ValueError):
-    """Says what is wrong with it."""
+    """A cell cannot be read; the message says why."""
 
 
 def number(text: str, column: RecordedColumn) -> float | Absence | None:
-    """None: the cell is empty."""
+    """Return the value of a cell in our unit, or why it is absent; None: the cell is empty."""
     word = text.strip()
     if not word:
         return None
@@ -50,27 +50,29 @@ def _read(word: str, column: RecordedColumn) -> float | Absence:
         return Absence.UNKNOWN
     factor = column.factor
     if unit:
-        known = unit_factor(column.unit, unit)
-        if known is None:
+        unit_scale = unit_factor(column.unit, unit)
+        if unit_scale is None:
             raise BadCellError(f"{column.name} is {word[:40]!r}, in a unit that is not known for "
                                f"{column.target}")
-        factor = known
+        factor = unit_scale
     return value * factor
 
 
 def _in_range(value: float | Absence, column: RecordedColumn) -> float | Absence:
-    """What is beyond it is a driver's sentinel or another unit."""
+    """Return the value; raise BadCellError if it is outside the metric's range, as a driver's
+    sentinel or a value in another unit is."""
     if isinstance(value, Absence) or column.target == MEMORY_TOTAL:
         return value
-    of = metric_of(column.target)
-    if not of.low <= value <= of.high:
-        raise BadCellError(f"{column.name} is {value:g}, outside {of.low:g} to {of.high:g} "
-                           f"{of.unit}")
+    metric = metric_of(column.target)
+    if not metric.low <= value <= metric.high:
+        raise BadCellError(f"{column.name} is {value:g}, outside {metric.low:g} to {metric.high:g} "
+                           f"{metric.unit}")
     return value
 
 
 def moment(text: str, zone: tzinfo | None) -> float:
-    """UTC seconds. Raises BadCellError; NoZoneError where the text has none and none was given."""
+    """Return UTC seconds. Raises BadCellError, or NoZoneError if neither the text nor the caller
+    gives a time zone."""
     word = text.strip()
     if re.fullmatch(r"\d{9,19}(\.\d+)?", word):
         value = float(word)
@@ -90,4 +92,4 @@ def moment(text: str, zone: tzinfo | None) -> float:
 
 
 class NoZoneError(ValueError):
-    """The times of this recording are of a zone that it does not name."""
+    """The recording's times are in a zone that it does not name."""

@@ -1,4 +1,4 @@
-"""Which column of a recording is which of our numbers, in which unit. Pure."""
+"""Mapping of a recording's columns to our metrics and units. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,14 +10,14 @@ from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN
 from gpudeck.metrics import metric as metric_of
 
 MIB = 2.0**20
-# Who a row is of, best first: an index changes with the next boot.
+# Columns that identify a row's GPU, best first: an index may change at the next boot.
 KEYS = ("uuid", "serial", "pci", "gpu", "index")
 MEMORY_TOTAL = "mem_total_bytes"
 ROLES = frozenset({"time", "name", "host", MEMORY_TOTAL, *KEYS})
 
 _BYTES = {"B": 1.0, "BYTE": 1.0, "BYTES": 1.0, "KIB": 2.0**10, "MIB": MIB, "GIB": 2.0**30,
           "KB": 1e3, "MB": 1e6, "GB": 1e9}
-# Of each of our units, what its values may be written in.
+# Units in which a recording may give values, by our unit, and the factor to it.
 UNITS: Mapping[str, Mapping[str, float]] = {
     "B": _BYTES,
     "B/s": {f"{unit}/S": factor for unit, factor in _BYTES.items()},
@@ -28,8 +28,8 @@ UNITS: Mapping[str, Mapping[str, float]] = {
     "°C": {"C": 1.0, "°C": 1.0},
 }
 
-# nvidia-smi's names for --query-gpu; memory is in MiB there. What it prints in the header is often
-# another name than what was asked for: `clocks.sm` gives `clocks.current.sm [MHz]`.
+# nvidia-smi's names for --query-gpu; memory is in MiB there. The header often has another name than
+# the query: `clocks.sm` gives `clocks.current.sm [MHz]`.
 _SMI = {
     "timestamp": "time", "uuid": "uuid", "gpu_uuid": "uuid", "serial": "serial",
     "gpu_serial": "serial", "pci.bus_id": "pci", "gpu_bus_id": "pci", "index": "index",
@@ -59,7 +59,7 @@ _OTHERS = {"time": "time", "t": "time", "ts": "time", "datetime": "time", "_time
            "wall time": "time", "gpu": "gpu", "gpu_id": "index", "gpu_index": "index",
            "place": "index", "host": "host", "hostname": "host", "modelname": "name",
            "gpu_model": "name"}
-# What Weights & Biases writes: a column for each GPU.
+# Columns of Weights & Biases, one for each GPU.
 _WANDB = {"gpu": "util_pct", "memory": "mem_util_pct", "temp": "temp_c", "powerwatts": "power_w",
           "memoryallocatedbytes": "mem_used_bytes", "smclock": "sm_clock_mhz",
           "memoryclock": "mem_clock_mhz"}
@@ -67,8 +67,8 @@ _WANDB = {"gpu": "util_pct", "memory": "mem_util_pct", "temp": "temp_c", "powerw
 
 @dataclass(frozen=True, slots=True)
 class RecordedColumn:
-    """`factor`: from its unit to ours. `gpu`: the one that all of it is of, where the column's
-    name says so."""
+    """A column. `factor`: from its unit to ours. `gpu`: the GPU of all its values, if the column's
+    name gives one."""
 
     name: str
     target: str
@@ -87,41 +87,41 @@ class RecordedColumn:
 
 
 class ColumnMapError(ValueError):
-    """Says what is wrong with `--map`."""
+    """`--map` is wrong; the message says why."""
 
 
-def unit_factor(of: str, unit: str) -> float | None:
-    """None: no such unit of it is known."""
+def unit_factor(our_unit: str, unit: str) -> float | None:
+    """Return the factor from `unit` to our unit; None: it is not a known unit."""
     if unit in ("mW", "mJ"):
         return 1e-3
-    return UNITS.get(of, {}).get(unit.strip().upper())
+    return UNITS.get(our_unit, {}).get(unit.strip().upper())
 
 
 @cache
 def _dcgm() -> dict[str, tuple[str, float]]:
-    """By name of dcgm-exporter: our metric, and the factor to its unit."""
-    found = {each.prometheus: (each.key, 1e-3 if each.unit == "J" else divisor(each))
-             for each in COLUMNS + SLOW if each.prometheus}
-    return found | {TOTAL: (MEMORY_TOTAL, MIB)}
+    """Return our metric and the factor to its unit by dcgm-exporter's name."""
+    by_name = {metric.prometheus: (metric.key, 1e-3 if metric.unit == "J" else divisor(metric))
+               for metric in COLUMNS + SLOW if metric.prometheus}
+    return by_name | {TOTAL: (MEMORY_TOTAL, MIB)}
 
 
-# dcgm-exporter has these too; what they say is in others.
+# Metrics of dcgm-exporter that follow from others.
 DERIVED = frozenset({FREE})
 
 
-def recognised(header: str) -> RecordedColumn | None:
-    """None: it is not known what it is."""
+def recognise(header: str) -> RecordedColumn | None:
+    """Return the column for a header; None: it is not known."""
     name, unit = _split(header)
-    known = _dcgm().get(name)
-    if known is not None:
-        return RecordedColumn(header, *known)
+    target_and_factor = _dcgm().get(name)
+    if target_and_factor is not None:
+        return RecordedColumn(header, *target_and_factor)
     plain = name.lower()
     if match := re.fullmatch(r"system\.gpu\.(?:process\.)?(\d+)\.(\w+)", plain):
         target = _WANDB.get(match[2])
         return None if target is None else RecordedColumn(header, target, 1.0, match[1])
-    ours = name.removesuffix("_mean")  # an export of series
-    if ours in COLUMN or ours in SLOW_COLUMN or ours == MEMORY_TOTAL:
-        return _in_unit(RecordedColumn(header, ours), unit)
+    our_name = name.removesuffix("_mean")  # an export of series
+    if our_name in COLUMN or our_name in SLOW_COLUMN or our_name == MEMORY_TOTAL:
+        return _in_unit(RecordedColumn(header, our_name), unit)
     target = _SMI.get(plain) or _OTHERS.get(plain)
     if target is None:
         return None
@@ -141,34 +141,35 @@ def _in_unit(column: RecordedColumn, unit: str) -> RecordedColumn | None:
     return None if factor is None else RecordedColumn(column.name, column.target, factor)
 
 
-def mapped(words: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """`COLUMN=NUMBER[:UNIT]` -> column: (number, unit)."""
-    found: dict[str, tuple[str, str]] = {}
+def parse_map(words: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Parse `COLUMN=NUMBER[:UNIT]` into column: (number, unit). Raises ColumnMapError."""
+    mapping: dict[str, tuple[str, str]] = {}
     for word in words:
         column, is_given, rest = word.rpartition("=")
         target, _, unit = rest.partition(":")
         if not is_given or not column.strip():
             raise ColumnMapError(f"{word!r} maps nothing; write for example 'watts=power_w' or "
                                  "'mem=mem_used_bytes:MiB'")
-        one = RecordedColumn(column, target)
-        if not one.is_metric and target not in ROLES:
+        mapped_column = RecordedColumn(column, target)
+        if not mapped_column.is_metric and target not in ROLES:
             raise ColumnMapError(
                 f"unknown metric {target!r}; docs/metrics.md lists them, and there "
                 f"are also {', '.join(sorted(ROLES))}")
-        if unit and unit_factor(one.unit, unit) is None:
-            known = ", ".join(UNITS.get(one.unit, {})) or "none"
-            raise ColumnMapError(f"{unit!r} is not a unit of {target}; known are: {known}")
-        found[column.strip()] = target, unit
-    return found
+        if unit and unit_factor(mapped_column.unit, unit) is None:
+            units = ", ".join(UNITS.get(mapped_column.unit, {})) or "none"
+            raise ColumnMapError(f"{unit!r} is not a unit of {target}; known are: {units}")
+        mapping[column.strip()] = target, unit
+    return mapping
 
 
-def column_of(header: str, given: Mapping[str, tuple[str, str]]) -> RecordedColumn | None:
-    """As `--map` says, by the whole header or by its name without the unit; else by its name."""
+def column_of(header: str, mapping: Mapping[str, tuple[str, str]]) -> RecordedColumn | None:
+    """Return the column for a header: by `--map`, with the whole header or its name without the
+    unit, else by the name itself."""
     name, unit = _split(header)
-    asked = given.get(header.strip()) or given.get(name)
-    if asked is None:
-        return recognised(header)
-    target, own_unit = asked
-    found = RecordedColumn(header, target)
-    factor = unit_factor(found.unit, own_unit or unit) if own_unit or unit else 1.0
+    target_and_unit = mapping.get(header.strip()) or mapping.get(name)
+    if target_and_unit is None:
+        return recognise(header)
+    target, own_unit = target_and_unit
+    column = RecordedColumn(header, target)
+    factor = unit_factor(column.unit, own_unit or unit) if own_unit or unit else 1.0
     return RecordedColumn(header, target, 1.0 if factor is None else factor)

@@ -1,4 +1,4 @@
-"""What a recording holds, row by row, and what of it is not understood. Pure."""
+"""Rows of a recording, and the problems in it. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,14 +15,14 @@ MOST_GPUS = 256
 
 
 class ImportRefusedError(ValueError):
-    """Nothing of it can be taken; says what to give."""
+    """The recording cannot be imported; the message says which option is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """`node`: what all of it is of; None: the recording says. `gpu`: the one that all rows are of.
-    `in_order`: so many GPUs, in whose order the rows stand. `at`: when it was read, for what has no
-    times."""
+    """Options of an import. `node`: the node of all rows; None: the recording names it. `gpu`: the
+    GPU of all rows. `in_order`: number of GPUs whose rows follow each other in the same order.
+    `at`: when the data was read, for recordings without times."""
 
     node: str | None = None
     zone: tzinfo | None = None
@@ -46,22 +46,22 @@ class ImportProblems:
 
 
 class RecordedGpus:
-    """Of all nodes of a recording."""
+    """GPUs of all nodes of a recording."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[str, RecordedGpu]] = {}
 
     def get(self, host: str, key: str, index: str | None) -> RecordedGpu:
-        known = self._of.setdefault(host, {})
-        found = known.get(key)
-        if found is None:
-            if len(known) == MOST_GPUS:
+        gpus = self._of.setdefault(host, {})
+        gpu = gpus.get(key)
+        if gpu is None:
+            if len(gpus) == MOST_GPUS:
                 raise ImportRefusedError(f"{host} would have more than {MOST_GPUS} GPUs; is the "
                                          "column that names the GPU the right one? --map names it")
             place = int(index) if index is not None and index.isdigit() and len(index) < 5 else (
-                len(known))
-            found = known[key] = RecordedGpu(host, key, place)
-        return found
+                len(gpus))
+            gpu = gpus[key] = RecordedGpu(host, key, place)
+        return gpu
 
     def hosts(self) -> list[str]:
         return sorted(self._of)
@@ -71,8 +71,8 @@ class RecordedGpus:
 
 
 class TableRows:
-    """A table with a header: CSV or Parquet. A row is of one GPU, or of several where columns say
-    so in their names."""
+    """A table with a header: CSV or Parquet. A row belongs to one GPU, or to several if the names
+    of columns contain a GPU."""
 
     def __init__(self, header: list[str], options: ImportOptions, gpus: RecordedGpus,
                  problems: ImportProblems) -> None:
@@ -90,8 +90,8 @@ class TableRows:
         self._check()
 
     @property
-    def taken(self) -> list[tuple[str, str]]:
-        """Each column with what it is read as."""
+    def column_targets(self) -> list[tuple[str, str]]:
+        """Known columns with what each is read as."""
         return [(column.name.strip(), column.target) for column in self._columns
                 if column is not None]
 
@@ -128,7 +128,7 @@ class TableRows:
                     "machine that wrote them: --tz Europe/Berlin, or --tz UTC") from error
 
     def _is_header(self, cells: list[str]) -> bool:
-        """Loggers that are started again append to the same file."""
+        """Tell whether this is the header again: restarted loggers append to the same file."""
         return self._options.has_header and [cell.strip() for cell in cells] == [
             name.strip() for name in self._header]
 
@@ -138,13 +138,14 @@ class TableRows:
         if not host:
             raise BadCellError("it does not say its node")
         values = self._values(line, cells)
-        for constant, found in values.items():
-            if found:
-                yield RecordedRow(self._gpu(host, cells, constant), at, found)
+        for named_gpu, gpu_values in values.items():
+            if gpu_values:
+                yield RecordedRow(self._gpu(host, cells, named_gpu), at, gpu_values)
 
     def _values(self, line: int, cells: list[str]) -> dict[str | None, dict[str, Value]]:
-        """By the GPU that the column names. A cell that is wrong does not take its row with it."""
-        found: dict[str | None, dict[str, Value]] = {}
+        """Return the values by the GPU in the column's name, if any. A bad cell is reported and
+        does not invalidate its row."""
+        values: dict[str | None, dict[str, Value]] = {}
         for column, cell in zip(self._columns, cells, strict=True):
             if column is None or not column.is_metric:
                 continue
@@ -154,14 +155,14 @@ class TableRows:
                 self._problems.bad(line, str(error))
                 value = Absence.UNKNOWN
             if value is not None:
-                found.setdefault(column.gpu, {}).setdefault(column.target, value)
-        return found
+                values.setdefault(column.gpu, {}).setdefault(column.target, value)
+        return values
 
-    def _gpu(self, host: str, cells: list[str], constant: str | None) -> RecordedGpu:
-        gpu = self._gpus.get(host, *self._key(cells, constant))
-        gpu.name = self._said(cells, "name") or gpu.name
-        gpu.serial = self._said(cells, "serial") or gpu.serial
-        gpu.pci = self._said(cells, "pci") or gpu.pci
+    def _gpu(self, host: str, cells: list[str], named_gpu: str | None) -> RecordedGpu:
+        gpu = self._gpus.get(host, *self._key(cells, named_gpu))
+        gpu.name = self._text_of(cells, "name") or gpu.name
+        gpu.serial = self._text_of(cells, "serial") or gpu.serial
+        gpu.pci = self._text_of(cells, "pci") or gpu.pci
         if gpu.mem_total_bytes is None and MEMORY_TOTAL in self._roles:
             at = self._roles[MEMORY_TOTAL]
             column = self._columns[at]
@@ -170,34 +171,34 @@ class TableRows:
             gpu.mem_total_bytes = None if isinstance(total, Absence) else total
         return gpu
 
-    def _key(self, cells: list[str], constant: str | None) -> tuple[str, str | None]:
-        """And its index, where one is told."""
-        if constant is not None:
-            return constant, constant
-        index = self._said(cells, "index")
+    def _key(self, cells: list[str], named_gpu: str | None) -> tuple[str, str | None]:
+        """Return the key of the row's GPU, and its index, if there is one."""
+        if named_gpu is not None:
+            return named_gpu, named_gpu
+        index = self._text_of(cells, "index")
         for role in self._keys:
-            if word := self._said(cells, role):
+            if word := self._text_of(cells, role):
                 return word, index if index is not None else word
         if self._options.gpu is not None:
             return self._options.gpu, self._options.gpu
         if self._options.in_order is None:
             raise BadCellError("it does not say its GPU")
         place, self._rows = self._rows % self._options.in_order, self._rows + 1
-        name = self._said(cells, "name") or ""
+        name = self._text_of(cells, "name") or ""
         if self._names.setdefault(place, name) != name:
             raise ImportRefusedError(
                 f"GPU {place} would be {self._names[place]!r} in one row and {name!r} in another: "
                 f"the rows are not of {self._options.in_order} GPUs in the same order")
         return str(place), str(place)
 
-    def _said(self, cells: list[str], role: str) -> str | None:
+    def _text_of(self, cells: list[str], role: str) -> str | None:
         at = self._roles.get(role)
         word = "" if at is None else cells[at].strip()
         return None if word.strip("[]").upper() in ("", "N/A", "UNKNOWN ERROR") else word[:90]
 
 
-def for_unnamed(options: ImportOptions, width: int) -> tuple[list[str], ImportOptions]:
-    """A table without a header: its columns are called by their numbers, from 1."""
+def numbered_columns(options: ImportOptions, width: int) -> tuple[list[str], ImportOptions]:
+    """Return header and options of a table without one: its columns are numbered from 1."""
     if not options.mapped:
         raise ImportRefusedError("without a header, say what the columns are: --map 1=time,2=index,"
                                  "3=util_pct")
@@ -205,6 +206,6 @@ def for_unnamed(options: ImportOptions, width: int) -> tuple[list[str], ImportOp
 
 
 def series_column(name: str, options: ImportOptions) -> RecordedColumn | None:
-    found = column_of(name, options.mapped)
-    return found if found is not None and (found.is_metric or found.target == MEMORY_TOTAL) else (
-        None)
+    column = column_of(name, options.mapped)
+    return column if column is not None and (
+        column.is_metric or column.target == MEMORY_TOTAL) else None

@@ -1,4 +1,4 @@
-"""Rows of a recording, made into the seconds that history keeps. Pure."""
+"""Aggregation of a recording's rows into the seconds that history keeps. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from gpudeck.metrics import Absence
 from gpudeck.metrics import metric as metric_of
 
-# A recording is in the order of its times, but for threads that wrote side by side.
+# A recording is ordered by time, except where threads wrote concurrently.
 DISORDER_S = 60
 PEAK_OF = {"util_max_pct": "util_pct", "power_max_w": "power_w"}
 LOST = Absence.LOST
@@ -16,7 +16,7 @@ Value = float | Absence
 
 @dataclass(slots=True)
 class RecordedGpu:
-    """`key`: what tells it from others of its node in this recording."""
+    """A GPU of a recording. `key` is unique within its node in this recording."""
 
     host: str
     key: str
@@ -29,7 +29,7 @@ class RecordedGpu:
 
 @dataclass(slots=True)
 class RecordedRow:
-    """What a recording says of one GPU at one moment."""
+    """Values of one GPU at one moment."""
 
     gpu: RecordedGpu
     at: float
@@ -66,7 +66,7 @@ class ImportedSecond:
 
     @property
     def is_lost(self) -> bool:
-        """Where nothing else is told of it."""
+        """Tell whether the GPU was lost: every value of the second says so."""
         return bool(self.values) and all(value is LOST for value in self.values.values())
 
 
@@ -78,53 +78,53 @@ class _GpuSeconds:
 
 
 class SecondsOfGpus:
-    """Several rows of one second become one: means stay means, peaks stay peaks, of all else the
-    last is told."""
+    """Merges rows of one second: averages stay averages, maxima stay maxima, and of all else the
+    last value counts."""
 
     def __init__(self) -> None:
         self._gpus: dict[tuple[str, str], _GpuSeconds] = {}
         self._closed_until: dict[tuple[str, str], int] = {}
 
     def add(self, row: RecordedRow) -> bool:
-        """False: it is too far behind its neighbours, whose seconds are closed."""
+        """Add a row; False: it is too late, because its second is closed already."""
         key, t = (row.gpu.host, row.gpu.key), int(row.at)
         if t < self._closed_until.get(key, 0):
             return False
-        of = self._gpus.get(key)
-        if of is None:
-            of = self._gpus[key] = _GpuSeconds(row.gpu)
-        of.newest = max(of.newest, t)
-        second = of.open.setdefault(t, {})
+        seconds = self._gpus.get(key)
+        if seconds is None:
+            seconds = self._gpus[key] = _GpuSeconds(row.gpu)
+        seconds.newest = max(seconds.newest, t)
+        second = seconds.open.setdefault(t, {})
         for name, value in row.values.items():
-            known = second.get(name)
+            spread = second.get(name)
             if isinstance(value, Absence):
                 second.setdefault(name, value)
-            elif isinstance(known, _Spread):
-                known.add(value)
+            elif isinstance(spread, _Spread):
+                spread.add(value)
             else:
                 second[name] = _Spread(value, value, value)
         return True
 
     def closed(self) -> Iterator[ImportedSecond]:
-        """Those to which nothing is added any more."""
-        for key, of in self._gpus.items():
-            until = of.newest - DISORDER_S
-            yield from self._taken(of, until)
+        """Yield and remove the seconds to which no row is added any more."""
+        for key, seconds in self._gpus.items():
+            until = seconds.newest - DISORDER_S
+            yield from self._pop_until(seconds, until)
             self._closed_until[key] = until
 
     def rest(self) -> Iterator[ImportedSecond]:
-        for of in self._gpus.values():
-            yield from self._taken(of, of.newest + 1)
+        for seconds in self._gpus.values():
+            yield from self._pop_until(seconds, seconds.newest + 1)
 
     @staticmethod
-    def _taken(of: _GpuSeconds, until: int) -> Iterator[ImportedSecond]:
-        for t in sorted(t for t in of.open if t < until):
-            second = of.open.pop(t)
+    def _pop_until(seconds: _GpuSeconds, until: int) -> Iterator[ImportedSecond]:
+        for t in sorted(t for t in seconds.open if t < until):
+            second = seconds.open.pop(t)
             values: dict[str, Value] = {
                 key: value.of(key) if isinstance(value, _Spread) else value
                 for key, value in second.items()}
-            for peak, of_what in PEAK_OF.items():
-                spread = second.get(of_what)
+            for peak, metric in PEAK_OF.items():
+                spread = second.get(metric)
                 if isinstance(spread, _Spread) and spread.count > 1:
                     values.setdefault(peak, spread.most)
-            yield ImportedSecond(of.gpu, t, values)
+            yield ImportedSecond(seconds.gpu, t, values)

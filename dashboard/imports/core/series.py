@@ -1,4 +1,4 @@
-"""Recordings that Prometheus gives: ranges as JSON, and what an exporter served. Pure."""
+"""Recordings from Prometheus: ranges as JSON, and text that an exporter served. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from .recording import (
 )
 from .seconds import RecordedGpu, RecordedRow
 
-# Of which GPU a series is, best first, and what tells its node.
+# Labels that identify a series' GPU, best first; then those of its node and of the GPU's name.
 GPU_LABELS = ("UUID", "uuid", "gpu_uuid", "pci_bus_id", "gpu", "index", "minor_number", "device")
 HOST_LABELS = ("Hostname", "hostname", "host", "node", "instance")
 NAME_LABELS = ("modelName", "name", "gpu_name")
@@ -38,7 +38,7 @@ class RangeData(msgspec.Struct):
 
 
 class RangeAnswer(msgspec.Struct):
-    """Of `query_range`, or of `query` with `[1h]`."""
+    """Answer to `query_range`, or to `query` with `[1h]`."""
 
     data: RangeData
     status: Annotated[str, msgspec.Meta(max_length=16)] = "success"
@@ -50,10 +50,10 @@ class SeriesRows:
                  ) -> None:
         self._options, self._gpus, self._problems = options, gpus, problems
         self._columns: dict[str, RecordedColumn | None] = {}
-        self._sources: dict[str, str] = {}  # by node as it is called here
+        self._sources: dict[str, str] = {}  # node's name in the recording, by its name here
 
     @property
-    def taken(self) -> list[tuple[str, str]]:
+    def column_targets(self) -> list[tuple[str, str]]:
         return [(name, column.target) for name, column in self._columns.items()
                 if column is not None]
 
@@ -63,8 +63,8 @@ class SeriesRows:
         except msgspec.MsgspecError as error:
             raise ImportRefusedError(f"this JSON is not what Prometheus answers to query_range: "
                                      f"{error}") from error
-        for each in answer.warnings:
-            self._problems.bad(0, f"Prometheus warns: {each[:200]}")
+        for warning in answer.warnings:
+            self._problems.bad(0, f"Prometheus warns: {warning[:200]}")
         for at, series in enumerate(answer.data.result, 1):
             values = series.values or ([] if series.value is None else [series.value])
             for t, text in values:
@@ -107,8 +107,8 @@ class SeriesRows:
 
     def _column(self, name: str) -> RecordedColumn | None:
         if name not in self._columns:
-            self._columns[name] = found = series_column(name, self._options)
-            if found is None and name not in DERIVED:
+            self._columns[name] = column = series_column(name, self._options)
+            if column is None and name not in DERIVED:
                 self._problems.unknown_columns[name] = None
         return self._columns[name]
 

@@ -265,7 +265,7 @@ def test_only_a_trusted_proxy_vouches(tmp_path: Path) -> None:
     asked = Asked(tmp_path, proxies("10.0.0.0/24"), "X-Forwarded-User")
     said = {"HTTP_X_FORWARDED_USER": "alice"}
     for address, expected in (("10.0.0.7", "alice"), ("10.0.1.7", None), ("127.0.0.1", None)):
-        assert asked.auth.vouched_for({"REMOTE_ADDR": address, **said}) == expected
+        assert asked.auth.proxy_user({"REMOTE_ADDR": address, **said}) == expected
 
 
 def test_a_vouched_session_lives_by_the_proxys_word(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_a_vouched_session_lives_by_the_proxys_word(tmp_path: Path) -> None:
 
 
 def test_off_by_default(asked: Asked) -> None:
-    assert asked.auth.vouched_for({"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FORWARDED_USER": "a",
+    assert asked.auth.proxy_user({"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FORWARDED_USER": "a",
                                    "HTTP_REMOTE_USER": "a"}) is None
 
 

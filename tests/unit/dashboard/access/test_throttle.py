@@ -65,5 +65,5 @@ def test_what_is_held_has_an_end() -> None:
     throttle = SignInThrottle()
     for mono in (0.0, 1_000.0):
         taken(throttle, [ACCOUNT], [mono] * 50)
-        assert sum(map(len, throttle._taken.values())) <= 20
+        assert sum(map(len, throttle._guesses.values())) <= 20
     assert throttle.take([ACCOUNT], 5_000.0) == 0

@@ -64,10 +64,10 @@ class Site:
         assert token.name != "ada"
         self.token = token
         self.rehearsals = RehearsalService(
-            store, audit, Fleet(1), None, tuple, people.behind)  # type: ignore[arg-type]
+            store, audit, Fleet(1), None, tuple, people.person_behind)  # type: ignore[arg-type]
         self.rules = ActiveRules(store, Dispatcher())
-        self.admin = RuleAdmin(self.rules, store, audit, people.behind, self.rehearsals.of_rule,
-                               True, PROOF_S)
+        self.admin = RuleAdmin(self.rules, store, audit, people.person_behind,
+                               self.rehearsals.of_rule, True, PROOF_S)
 
     def approve(self, rule: Rule, by: Actor) -> None:
         """Of a rehearsal over a long enough span."""

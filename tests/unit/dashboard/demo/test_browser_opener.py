@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.demo.browser_opener import BrowserOpener, why_none
+from dashboard.demo.browser_opener import BrowserOpener, reason_unavailable
 from tests.demos import soon
 
 CODE = f"{random.randrange(10**12)}&amp"
@@ -37,8 +37,8 @@ def test_the_code_of_the_link_is_in_no_command_line(tmp_path: Path, monkeypatch:
     ({"SSH_TTY": "/dev/pts/1"}, "darwin", "SSH")])
 def test_where_there_is_no_desktop_it_says_so(env: dict[str, str], platform: str, says: str,
                                               tmp_path: Path) -> None:
-    assert says in why_none(env, platform)
-    assert bool(why_none(env, platform)) == bool(says)
+    assert says in reason_unavailable(env, platform)
+    assert bool(reason_unavailable(env, platform)) == bool(says)
     if says:
         assert BrowserOpener(tmp_path, {"SSH_TTY": "x"} | env).open("http://a") != ""
         assert not [*os.scandir(tmp_path)]

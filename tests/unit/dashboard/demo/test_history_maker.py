@@ -22,7 +22,7 @@ def test_since_when_a_gpu_idles_waits_for_nothing_else() -> None:
     body = msgspec.msgpack.encode(("", [msgspec.msgpack.encode(since)]))
     os.write(sink, LENGTH.pack(len(body)) + body)
     with os.fdopen(source, "rb") as messages:
-        taking = gevent.spawn(DemoHistoryMaker(hub, nothing, nothing)._take, messages)
+        taking = gevent.spawn(DemoHistoryMaker(hub, nothing, nothing)._store_history, messages)
         with gevent.Timeout(20):
             while not told:
                 gevent.sleep(0.005)

@@ -4,7 +4,7 @@ import pytest
 
 from agent.backends.simulation.jobs import USERS
 from dashboard.demo.fleet import REAL_AGENTS, pool_numbers
-from dashboard.demo.pool_plan import FORGETFUL, RESERVES, boards_of, reserved, runs
+from dashboard.demo.pool_plan import FORGETFUL, RESERVES, boards_of, reservation, runs
 
 
 @pytest.mark.parametrize("nodes", range(1, 12))
@@ -30,7 +30,7 @@ def test_people_hold_and_wait_for_what_there_is(boards: int, nodes: tuple[str, .
         assert 1 <= holding <= boards
         assert any(each.waits and 1 <= each.gpus <= boards for each in planned
                    if each.node == node)
-    node, gpus = reserved(there)
+    node, gpus = reservation(there)
     assert node == nodes[0]
     assert 0 <= gpus <= boards - sum(each.gpus for each in planned
                                      if each.node == node and not each.waits)
@@ -44,4 +44,4 @@ def test_boards_that_others_use_and_parts_of_one_are_not_planned_with() -> None:
         {"is_mig": False, "trouble": "used by alice without a lease"}]}]) == {"n001": 1}
     [waits] = runs({"n001": 0})
     assert (waits.gpus, waits.waits) == (1, True)
-    assert reserved({"n001": 0})[1] <= 0
+    assert reservation({"n001": 0})[1] <= 0

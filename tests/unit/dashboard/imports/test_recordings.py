@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from dashboard.imports.core.cells import BadCellError, number
-from dashboard.imports.core.columns import MIB, ColumnMapError, mapped, recognised
+from dashboard.imports.core.columns import MIB, ColumnMapError, parse_map, recognise
 from dashboard.imports.core.recording import (
     ImportOptions,
     ImportProblems,
@@ -118,18 +118,18 @@ def test_rows_in_order_and_rows_of_one(tmp_path: Path) -> None:
 
 def test_map_says_what_is_not_known(tmp_path: Path) -> None:
     text = "when;card;watts;mem;load\n2026-05-17T10:00:00+02:00;a;0.3;2;0.5\n"
-    given = mapped(["when=time", "card=gpu", "watts=power_w:kW", "mem=mem_used_bytes:GiB",
-                    "load=util_pct:ratio"])
+    given = parse_map(["when=time", "card=gpu", "watts=power_w:kW", "mem=mem_used_bytes:GiB",
+                       "load=util_pct:ratio"])
     [row], problems = read(written(tmp_path, text), node="n1", mapped=given)
     assert row.values == {"power_w": 300, "mem_used_bytes": 2 * 2**30, "util_pct": 50}
     assert row.at == datetime(2026, 5, 17, 8, tzinfo=UTC).timestamp()
     assert not problems.unknown_columns
     rows, _ = read(written(tmp_path, "1780000000,3,42\n"), node="n1", has_header=False,
-                   mapped=mapped(["1=time", "2=index", "3=util_pct"]))
+                   mapped=parse_map(["1=time", "2=index", "3=util_pct"]))
     assert [(row.gpu.key, row.values) for row in rows] == [("3", {"util_pct": 42})]
     for wrong in ("x", "x=spam", "x=power_w:F", "=util_pct"):
         with pytest.raises(ColumnMapError):
-            mapped([wrong])
+            parse_map([wrong])
 
 
 def test_parquet_and_our_own_export(tmp_path: Path) -> None:
@@ -224,14 +224,14 @@ def test_a_row_far_behind_is_not_taken_twice() -> None:
     ("[Unknown Error]", Absence.UNKNOWN), ("[GPU requires reset]", Absence.LOST),
     ("[Insufficient Permissions]", Absence.DENIED), ("", None)])
 def test_cells_of_nvidia_smi(cell: str, value: object) -> None:
-    column = recognised("utilization.gpu [%]")
+    column = recognise("utilization.gpu [%]")
     assert column is not None
     assert number(cell, column) == value
 
 
 def test_a_unit_that_is_not_its_own_is_no_number() -> None:
-    column = recognised("temperature.gpu")
+    column = recognise("temperature.gpu")
     assert column is not None
     with pytest.raises(BadCellError, match="unit"):
         number("98 F", column)
-    assert recognised("power.draw [parsec]") is None
+    assert recognise("power.draw [parsec]") is None

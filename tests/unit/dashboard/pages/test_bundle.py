@@ -9,7 +9,7 @@ import pytest
 from flask import Flask
 
 from dashboard.pages import ASSETS, PAGES
-from dashboard.pages.bundle import FOR_EVER, Bundles, closure, joined
+from dashboard.pages.bundle import FOR_EVER, Bundles, closure, join_modules
 from dashboard.pages.site import SITE_MODULES
 
 NAMES = ["".join(random.sample(string.ascii_lowercase, 6)) for _ in range(4)]
@@ -33,7 +33,7 @@ def test_a_module_stands_after_those_that_it_needs_and_brings_what_it_imports_la
     found = [*closure(sources(unused="export const x = 1;"), ["deck.mjs"])]
     assert found.index(f"{two}/b.mjs") < found.index(f"{one}/a.mjs") < found.index("deck.mjs")
     assert {*found} == {*sources()}
-    text = joined(closure(sources(), ["deck.mjs"]), "deck.mjs")
+    text = join_modules(closure(sources(), ["deck.mjs"]), "deck.mjs")
     assert f'const {{ b: c }} = use("{two}/b.mjs");' in text
     assert f'const Shown = use("{one}/a.mjs").default;' in text
     assert "return { default: A };" in text
@@ -47,7 +47,7 @@ def test_comments_stay_at_home() -> None:
     noted = sources(**{"deck.mjs": '// why\n/** Returns it.\n * Twice. */\n'
                                    'export const a = "// no"; // here\n',
                        "vendor/old.js": "/** Somebody's. */\n// MIT\n"})
-    text = joined(noted, "deck.mjs")
+    text = join_modules(noted, "deck.mjs")
     assert 'const a = "// no"; // here\n' in text
     assert ("// why" in text, "Twice" in text) == (False, False)
     assert "/** Somebody's. */\n// MIT\n" in text
@@ -66,7 +66,7 @@ def test_no_text_looks_like_a_comment() -> None:
     'import { b } from "bare";'])
 def test_a_form_that_is_not_known_is_refused_by_name(line: str) -> None:
     with pytest.raises(ValueError, match=re.escape(line)):
-        joined(sources(**{"deck.mjs": line}), "deck.mjs")
+        join_modules(sources(**{"deck.mjs": line}), "deck.mjs")
 
 
 def test_modules_that_need_each_other_are_refused() -> None:

@@ -41,7 +41,7 @@ def hear(stream: SiteStream, event: str, content: Any) -> None:
     kind, found = packet(said(event, content))
     assert (kind, found is not None) == (2, True)
     assert found is not None
-    stream.take(found[1], MONO)
+    stream.apply(found[1], MONO)
 
 
 def test_what_a_hub_tells_is_what_it_shows() -> None:
