@@ -374,11 +374,11 @@ class _AgentLoop:
         if seen is not None:
             self._sample = QuotaSample(seen, now)
             self._recent.saw(seen, reading)
-            self._repairs.saw(seen, reading.facts)
+            self._repairs.observe(seen, reading.facts)
         self._recent.knows(reading.facts)
         if self._host is not None:
             reading = self._host.with_host(
-                reading, () if self._sample is None else self._sample.seen, now)
+                reading, () if self._sample is None else self._sample.gpu_tasks, now)
         if self._pool is not None:
             self._pool.put(reading, seen)
         reading = self._recent.checkpoints.with_checkpoints(reading)
@@ -442,7 +442,7 @@ class _AgentLoop:
             rules=ceiling.rules, anchor_seq=self._hub.anchor.audit_seq,
             anchor_head=self._hub.anchor.audit_head))
         self._hub.greeted(challenge.hub_key)
-        self._quotas.greeted(challenge.hub_key)
+        self._quotas.set_hub_key(challenge.hub_key)
         return hello
 
     def _beat(self) -> wire.Beat:

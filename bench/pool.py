@@ -171,7 +171,7 @@ def _fleet(draw: random.Random, held: float, nodes: int) -> tuple[list[Node], li
                               submitted_at=0.0)
                 leases.append(Lease(id=claim.id, claim=claim, grants=(Grant(node.id, taken),),
                                     since=1_000.0, until=NOW + draw.random() * 30_000))
-                node = node.given(taken, claim)
+                node = node.after_grant(taken, claim)
         there.append(node.measured(MeasuredLoad(float(draw.randrange(100)), 0)))
     return there, leases
 

@@ -266,7 +266,7 @@ def _daemons_here(reach: ConnectionSettings, known: LocalMpsDaemons
                   ) -> tuple[settings.MpsDaemon, ...]:
     with _journal(reach.data) as journal:
         book = None if journal is None else MpsSettingStore(journal, boot_id())
-        return mps_view.daemons(known, devices(8, () if book is None else book.wanted()),
+        return mps_view.daemons(known, devices(8, () if book is None else book.defaults()),
                                 (lambda *_: None) if book is None else book.of,
                                 driver=backend_named(reach.backend).driver_version())
 
@@ -394,4 +394,4 @@ def _machine(reach: ConnectionSettings) -> tuple[str | None, dict[str, int | Non
 
 def _wanted(reach: ConnectionSettings) -> tuple[Default, ...]:
     with _journal(reach.data) as journal:
-        return () if journal is None else MpsSettingStore(journal, boot_id()).wanted()
+        return () if journal is None else MpsSettingStore(journal, boot_id()).defaults()

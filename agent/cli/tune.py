@@ -70,7 +70,7 @@ def _every_s(asked: argparse.Namespace, usual_s: float) -> float:
 def _load(local: StandaloneNode, within_s: float) -> float | None:
     watch = autotune.MpsLoadMeter()
     for reading in local.readings(within_s):
-        watch.see(reading)
+        watch.observe(reading)
     return watch.take()
 
 
@@ -94,7 +94,7 @@ def _once(reach: ConnectionSettings, asked: argparse.Namespace, seen: MpsDaemon,
     now_pct = seen.default_pct if server is None else seen.servers[0].pct
     looked = autotune.TuneInput(len(seen.clients), load_pct, now_pct)
     now = time.time()
-    found = tuner.look(now, looked)
+    found = tuner.decide(now, looked)
     look = autotune.TuneBacktestStep(now, looked, found)
     print(json.dumps(_told(look, not asked.apply)) if reach.json else
           f"{'' if asked.apply else 'dry run: '}{found.why}"
@@ -106,7 +106,7 @@ def _once(reach: ConnectionSettings, asked: argparse.Namespace, seen: MpsDaemon,
 
 
 def _told(look: autotune.TuneBacktestStep, is_dry: bool) -> dict[str, Any]:
-    return {"at": look.at, **asdict(look.seen), **asdict(look.tune), "is_dry": is_dry}
+    return {"at": look.at, **asdict(look.observed), **asdict(look.tune), "is_dry": is_dry}
 
 
 # -- rehearsal
@@ -128,7 +128,7 @@ def _of_recording(looks: list[autotune.TuneBacktestStep]) -> Iterator[str]:
     if not looks:
         yield ("the recording is too short for one check: it needs --every seconds, and a list of "
                "processes")
-    elif not any(each.seen.clients for each in looks):
+    elif not any(each.observed.clients for each in looks):
         yield "this recording has no MPS client"
 
 
@@ -161,7 +161,7 @@ def _of_hub(looks: list[autotune.TuneBacktestStep], minutes: int, unknown: int) 
                "or history does not have its MPS clients yet. They are left out")
     if not looks:
         yield "that leaves nothing to check: choose another time with --start and --end"
-    elif not any(each.seen.clients for each in looks):
+    elif not any(each.observed.clients for each in looks):
         yield "there was no MPS client at that time"
     yield "history does not keep the shares of that time: starting with --from"
 
@@ -184,7 +184,7 @@ def _lines(looks: list[autotune.TuneBacktestStep], begin_pct: int) -> Iterator[s
         if each.tune.pct is not None:
             yield f"{moment(each.at)}  {each.tune.pct:>3} %  {each.tune.why}"
     shares = [begin_pct, *(each.tune.pct for each in looks if each.tune.pct is not None)]
-    most = max(each.seen.clients for each in looks)
+    most = max(each.observed.clients for each in looks)
     yield (f"rehearsed: {len(looks)} looks, {len(shares) - 1} changes, from {begin_pct} % to "
            f"{shares[-1]} % (between {min(shares)} and {max(shares)} %), with up to {most} clients "
            "at a time")

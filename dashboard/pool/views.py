@@ -27,8 +27,8 @@ class ModelView(Struct):
 
 
 class PoolView(Struct):
-    """`waiting`: without reservations of which the time has not come. `waiting_gpus`: what they
-    ask for together."""
+    """Pool as a whole. `waiting`: without reservations of which the time has not come.
+    `waiting_gpus`: what they ask for together."""
 
     is_on: bool
     strategy: str
@@ -181,7 +181,7 @@ class ClaimView(Struct):
 
 
 class ClaimChangeView(Struct):
-    """On the live socket. `claim` None: it waits no more."""
+    """Change of a claim on the live socket. `claim` None: it waits no more."""
 
     id: str
     claim: ClaimView | None
@@ -201,7 +201,7 @@ def pool_view(nodes: Collection[PoolNode], waiting: Collection[Claim], policy: P
     return PoolView(
         is_on, policy.strategy, policy.queue_order, len(nodes), model_views(nodes),
         sum(len(node.report.leases) for node in nodes), len(waiting),
-        sum(each.gpus * each.nodes for each in waiting))
+        sum(claim.gpus * claim.nodes for claim in waiting))
 
 
 def model_views(nodes: Iterable[PoolNode]) -> list[ModelView]:
@@ -220,8 +220,8 @@ def model_views(nodes: Iterable[PoolNode]) -> list[ModelView]:
 def node_views(nodes: Collection[PoolNode], place_of: Callable[[str, OfferedGpu], str]
                ) -> list[PoolNodeView]:
     return [PoolNodeView(node.id, node.host, [PoolGpuView(
-        each.uuid, place_of(node.id, each), each.model, each.is_mig, each.mem_bytes,
-        node.trouble(each)) for each in sorted(node.report.gpus, key=lambda gpu: gpu.index)])
+        gpu.uuid, place_of(node.id, gpu), gpu.model, gpu.is_mig, gpu.mem_bytes,
+        node.trouble(gpu)) for gpu in sorted(node.report.gpus, key=lambda gpu: gpu.index)])
         for node in sorted(nodes, key=lambda node: (node.host, node.id))]
 
 
@@ -235,9 +235,9 @@ def policy_view(policy: PoolPolicy) -> PolicyView:
 
 
 def lease_views(nodes: Collection[PoolNode], now: float) -> list[LeaseView]:
-    found = [lease_view(node.id, node.host, each, node.report.outside, now)
-             for node in nodes for each in node.report.leases]
-    return sorted(found, key=lambda each: (each.host, each.id))
+    views = [lease_view(node.id, node.host, lease, node.report.outside, now)
+             for node in nodes for lease in node.report.leases]
+    return sorted(views, key=lambda view: (view.host, view.id))
 
 
 def lease_view(node_id: str, host: str, lease: ReportedLease, outside: Iterable[OutsideUse],
@@ -259,7 +259,8 @@ def lease_view(node_id: str, host: str, lease: ReportedLease, outside: Iterable[
 
 
 def ended_view(view: LeaseView, end: ReportedEnd | None) -> LeaseView:
-    """Of one whose node has not said how it ended, that much is said."""
+    """Return the view of a lease that has ended. Of one whose node has not said how it ended, that
+    much is said."""
     view.idle_since = None
     if end is None:
         view.state = "lost"
@@ -269,24 +270,24 @@ def ended_view(view: LeaseView, end: ReportedEnd | None) -> LeaseView:
 
 
 def claim_views(planned: PlannedPass, claim_ids: Collection[str], own: Container[str],
-                kept: Callable[[str], Collection[str]], team_of: Mapping[str, str]
+                kept_gpus: Callable[[str], Collection[str]], team_of: Mapping[str, str]
                 ) -> list[ClaimView]:
     hosts = {node.id: node.host for node in planned.nodes}
-    return [claim_view(claim, said, hosts, claim.id in own, kept(claim.id),
+    return [claim_view(claim, standing, hosts, claim.id in own, kept_gpus(claim.id),
                        team_of.get(claim.owner))
-            for claim, said in planned.waiting(claim_ids)]
+            for claim, standing in planned.waiting(claim_ids)]
 
 
-def refused_view(refused: RefusedClaim) -> ClaimView:
-    claim = refused.claim
-    return claim_view(claim, ClaimStanding(claim.id, 0, f"refused: {refused.why}"), {}, False, (),
+def refused_view(refusal: RefusedClaim) -> ClaimView:
+    claim = refusal.claim
+    return claim_view(claim, ClaimStanding(claim.id, 0, f"refused: {refusal.why}"), {}, False, (),
                       None)
 
 
-def claim_view(claim: Claim, said: ClaimStanding, hosts: Mapping[str, str], is_here: bool,
-               kept: Collection[str], team: str | None) -> ClaimView:
+def claim_view(claim: Claim, standing: ClaimStanding, hosts: Mapping[str, str], is_here: bool,
+               kept_gpus: Collection[str], team: str | None) -> ClaimView:
     return ClaimView(
         claim.id, claim.owner, words(claim), claim.gpus * claim.nodes, claim.priority,
-        claim.submitted_at, said.place, said.why, said.wait_s,
-        [hosts.get(each, each) for each in claim.hosts], claim.term_s, claim.starts_at, is_here,
-        "" if said.estimate is None else said.estimate.words, list(kept), team)
+        claim.submitted_at, standing.place, standing.why, standing.wait_s,
+        [hosts.get(host, host) for host in claim.hosts], claim.term_s, claim.starts_at, is_here,
+        "" if standing.estimate is None else standing.estimate.words, list(kept_gpus), team)

@@ -88,9 +88,9 @@ def _number(row: Mapping[str, str], name: str, default: int | None, most: int = 
     if not text:
         return default
     try:
-        found = int(float(text))
+        number = int(float(text))
     except (ValueError, OverflowError):
-        found = -1
-    if not 0 <= found <= most:
+        number = -1
+    if not 0 <= number <= most:
         raise _BadCell(f"{name}: {text[:40]!r} is not a number from 0 to {most}")
-    return found
+    return number

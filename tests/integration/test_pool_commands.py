@@ -160,11 +160,11 @@ def test_a_reservation_without_a_hub_is_shown_and_withdrawn(pool: PoolUnderTest)
 def test_an_age_is_given_once_and_to_its_owner_alone(pool: PoolUnderTest) -> None:
     run = pool.start("run", *RUN[2:])
     child, lease_id = line(run)
-    assert pool.leases.taken(lease_id, os.getuid()) is None, "it is not taken yet"
+    assert pool.leases.pop_preempted(lease_id, os.getuid()) is None, "it is not taken yet"
     lease = take(pool, lease_id)
-    assert pool.leases.taken(lease_id, os.getuid() + 1) is None
-    assert pool.leases.taken(lease_id, os.getuid()) == lease.claim.submitted_at
-    assert pool.leases.taken(lease_id, os.getuid()) is None
+    assert pool.leases.pop_preempted(lease_id, os.getuid() + 1) is None
+    assert pool.leases.pop_preempted(lease_id, os.getuid()) == lease.claim.submitted_at
+    assert pool.leases.pop_preempted(lease_id, os.getuid()) is None
     os.kill(child, signal.SIGUSR1)
     ended(run)
 

@@ -65,7 +65,7 @@ def test_it_is_not_given_back_under_its_command(pool: PoolUnderTest, cleared: tu
     os.kill(child, signal.SIGKILL)
     assert run.wait(60) == 128 + signal.SIGKILL
     wait_for(lambda: not pool.leases.all, 30)
-    assert [each.exit_status for each in pool.leases.ended] == [128 + signal.SIGKILL]
+    assert [each.exit_status for each in pool.leases.ended_leases] == [128 + signal.SIGKILL]
 
 
 def test_what_the_command_leaves_keeps_it_without_any_environment(pool: PoolUnderTest) -> None:

@@ -143,7 +143,7 @@ def _flaws(setting: MigLayout, preview: MigPreview) -> Iterator[Refusal]:
 def _changes(setting: MigLayout, preview: MigPreview) -> tuple[SettingChange, ...]:
     if preview.plan is None:
         return (SettingChange("MIG", "not known", setting.layout),)
-    made, after = preview.plan, mig_layouts.counted(preview.plan.layout)
+    made, after = preview.plan, mig_layouts.profile_counts(preview.plan.layout)
     mode = () if preview.mode is None else (
         SettingChange("MIG mode", _mode_words(preview.board), "on" if preview.mode else "off"),)
     return (SettingChange("MIG", mig_layouts.words(preview.board),
@@ -239,7 +239,7 @@ def _begin(act: ActionExecution, setting: MigLayout, look: MigPreview
     assert look.plan is not None
     layouts, before = act.context.limits.layouts, mig_layouts.words(look.board)
     layout = OFF if _is_off_after(look) else wish_words(
-        mig_layouts.counted(look.plan.layout), look.board.profiles)[:128]
+        mig_layouts.profile_counts(look.plan.layout), look.board.profiles)[:128]
     record = ManagedMigLayout(
         setting.gpu_uuid, layout, look.plan.layout, before, act.command.asker.name,
         act.command.reason, time.time(), "applying", f"from {before}")
@@ -260,7 +260,7 @@ def _undone(act: ActionExecution, look: MigPreview, former: ManagedMigLayout | N
     if not now.trouble:
         try:
             back = MigPreview(now, plan(now.profiles, mig_layouts.present(now),
-                                        mig_layouts.counted(before), look.used),
+                                        mig_layouts.profile_counts(before), look.used),
                               look.used, None, _new_mode(now, look.board.is_on))
             _carry_out(act, back)
             now = limits.applier.mig(record.gpu_uuid)

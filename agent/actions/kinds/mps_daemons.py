@@ -117,7 +117,7 @@ def _restart_do(act: ActionExecution, setting: MpsRestart) -> Applied:
 def _wanted(store: MpsSettingStore, pipes: str) -> tuple[Default, ...]:
     """As gpudeck has set it: MPS itself shows whole GiB."""
     try:
-        return tuple(each for each in store.wanted() if each.pipes == pipes)
+        return tuple(each for each in store.defaults() if each.pipes == pipes)
     except JournalError:
         return ()
 

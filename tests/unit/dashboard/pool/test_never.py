@@ -35,7 +35,7 @@ def turn(world: World) -> None:
 def asks(world: World, nodes: int) -> Run:
     node = next(iter(world.nodes.values()))
     run = Run(node, AskClaim(f"r{next(world.asked)}", is_run=True, gpus=1, nodes=nodes))
-    node.requests.asked(run, run.claim, None)  # type: ignore[arg-type]
+    node.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
     world.report(node)
     turn(world)
     return run

@@ -29,7 +29,7 @@ def asks(world: World, name: str) -> Run:
     node = world.nodes["n0"]
     run = Run(node, AskClaim(request_id=name, is_run=True, gpus=GPUS_EACH, term_s=TERM_S))
     node.runs.append(run)
-    node.requests.asked(run, run.claim, None)  # type: ignore[arg-type]
+    node.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
     return run
 
 
