@@ -85,8 +85,7 @@ class LimitApplier:
         return answer.mig
 
     def set_mig_mode(self, uuid: str, is_on: bool) -> str:
-        """Switch MIG on or off; also while the driver must be released: it is for this that it
-        is."""
+        """Switch MIG on or off, even while the driver must be released: it is released for this."""
         order = LimitRequest("mig_mode", (uuid,), (float(is_on),))
         return self._do(order, is_in_window=True).trouble
 

@@ -55,8 +55,7 @@ class MpsTuner:
     changed_at: deque[float] = field(default_factory=deque)  # within a day
 
     def decide(self, at: float, observed: TuneInput) -> TuneDecision:
-        """Decide what to change. Each decision that names a share counts as a change at that
-        moment."""
+        """Decide on a change; one that names a share counts as a change at that moment."""
         if observed.load_pct is None or observed.now_pct is None:
             return TuneDecision(None, None,
                                 "the load or the present share is not known: nothing is changed")
@@ -76,7 +75,7 @@ class MpsTuner:
                                        f"most {STEP} points at once")
 
     def _rests(self, at: float, is_up: bool) -> str:
-        """Return why nothing changes yet; "": it may. A clock that was set back lets nothing begin
+        """Return why no change is due yet; "": one may be. A clock set back lets none begin
         earlier."""
         while self.changed_at and self.changed_at[0] <= at - DAY_S:
             self.changed_at.popleft()
@@ -108,8 +107,7 @@ def _goal(clients: int, load_pct: float, band: Band) -> tuple[int, str]:
 
 @dataclass(slots=True)
 class MpsLoadMeter:
-    """Load of the boards that MPS is on, or of all while none is known to be; since the last
-    `take`."""
+    """Load of the boards under MPS, or of all while none is known; since the last `take`."""
 
     clients: int | None = None  # None: no list of processes yet
     _boards: frozenset[str] = frozenset()
@@ -135,7 +133,7 @@ class MpsLoadMeter:
                     (process.gpu_uuid for process in mps_processes))
 
     def take(self) -> float | None:
-        """Return the mean load of the busiest board, in %, and begin anew; None: not known."""
+        """Return the mean load of the busiest board, in %, and start over; None: not known."""
         loads, self._loads = self._loads, {}
         means = {uuid: sum(loads_pct) / len(loads_pct) for uuid, loads_pct in loads.items()}
         of_mps = [mean for uuid, mean in means.items() if uuid in self._boards]
@@ -164,15 +162,14 @@ class MpsMinute:
 
 def rehearse(readings: Iterable[Reading], every_s: float,
              begin_pct: int) -> Iterator[TuneBacktestStep]:
-    """Backtest the tuner on readings, as in life but for one thing: the past does not answer to the
-    share."""
+    """Backtest the tuner on readings, as live, except that the past does not react to the share."""
     return _looks(_due_readings(readings, every_s), begin_pct)
 
 
 def rehearse_minutes(minutes: Iterable[MpsMinute], every_s: float,
                      begin_pct: int) -> Iterator[TuneBacktestStep]:
-    """Backtest the tuner on what a hub has kept. Nothing is known behind a minute that is not: the
-    next look is `every_s` after it."""
+    """Backtest the tuner on minutes that a hub has kept. After one that is not known, the next look
+    is `every_s` later."""
     return _looks(_due_minutes(minutes, every_s), begin_pct)
 
 

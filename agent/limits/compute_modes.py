@@ -20,8 +20,7 @@ def words_of(mode: int | None) -> str:
 
 
 def judged(mode: ManagedComputeMode, current: GpuLimits | None) -> ManagedComputeMode:
-    """Return the mode with its proof. `not_in_force`: the driver has forgotten it, or never
-    obeyed."""
+    """Return the mode with its proof. `not_in_force`: the driver forgot it, or never obeyed."""
     if current is None or current.trouble:
         return replace(mode, state="unknown", words=not_read(current))
     if current.compute_mode is None:
@@ -32,14 +31,13 @@ def judged(mode: ManagedComputeMode, current: GpuLimits | None) -> ManagedComput
 
 
 def is_forgotten(mode: ManagedComputeMode, is_fresh: bool) -> bool:
-    """Return whether a mode that is not there now is ours to set again, by its state before.
-    `is_fresh`: the driver or the agent was restarted, and the GPU was not seen since."""
+    """Return whether a mode that is not set now is ours to set again, by its last state.
+    `is_fresh`: the driver or the agent was restarted, and the mode was not seen since."""
     return is_fresh and mode.state != "drifted"
 
 
 def left_alone(mode: ManagedComputeMode, now: ManagedComputeMode) -> ManagedComputeMode:
-    """Return a mode that is not there and not ours to set; one that never was there nobody has
-    changed."""
+    """Return the mode as drifted, unless it never was in force: then nobody has changed it."""
     if mode.state == "not_in_force":
         return mode
     return replace(now, state="drifted",

@@ -50,7 +50,7 @@ DEAD = ("no MPS control daemon answers in {pipes}; start it there, or set " + PI
 
 
 class MpsControlError(Exception):
-    """Unexpected words of the control program. The sentence holds them as they are."""
+    """Unexpected answer of the control program. The sentence holds its very words."""
 
 
 class MpsControl(Protocol):
@@ -59,15 +59,14 @@ class MpsControl(Protocol):
 
     def is_installed(self) -> bool: ...
     def has_server(self) -> bool:
-        """Return whether the program of servers is there too."""
+        """Return whether the server program is installed too."""
 
     def log(self) -> Path | None:
-        """Return the daemon's log; None: it writes none."""
+        """Return the path of the daemon's log; None: it writes none."""
 
     def uid_of(self, server: int) -> int | None: ...
     def ask(self, pipes: Path | None, command: str, within_s: float) -> str | None:
-        """Send one line in one call; return the answer. None: there is no daemon, or it does not
-        answer."""
+        """Send one line in one call; return its answer. None: no daemon, or no answer."""
 
     def start(self, pipes: Path | None) -> tuple[int, str]:
         """Start a daemon; return its exit status and words. Raises OSError,
@@ -154,8 +153,8 @@ class MpsDaemonHandle:
         return None if pct is None else float(pct)
 
     def memory(self, ordinal: int, server: int | None = None) -> str | None:
-        """Return a limit of memory: "2G", "900M"; "": no limit. From 1 GiB on MPS shows whole GiB,
-        rounded down."""
+        """Return a memory limit, such as "2G" or "900M"; "": none. From 1 GiB on MPS shows whole
+        GiB, rounded down. None: not known."""
         command = (f"get_default_device_pinned_mem_limit {_ordinal(ordinal)}" if server is None else
                    f"get_device_pinned_mem_limit {_pid(server)} {_ordinal(ordinal)}")
         answer = self._call(command)
@@ -175,8 +174,7 @@ class MpsDaemonHandle:
             (f"set_active_thread_percentage {_pid(server)} {pct}", (expected_line, "")))
 
     def set_memory(self, ordinal: int, mem_mib: int | None, server: int | None = None) -> None:
-        """Set a limit of memory, in whole MiB only: `2.5G` would be 2 MB. 0M is how a limit is
-        taken away."""
+        """Set a memory limit in whole MiB: `2.5G` would be 2 MB. 0M removes a limit."""
         value = f"{_ordinal(ordinal)} {_mebibytes(mem_mib)}M"
         self._must((f"set_default_device_pinned_mem_limit {value}" if server is None else
                     f"set_device_pinned_mem_limit {_pid(server)} {value}", ("",)))
@@ -200,8 +198,8 @@ class MpsDaemonHandle:
                 "at control.log in CUDA_MPS_LOG_DIRECTORY, and whether its folder can be written")
 
     def quit(self, within_s: int) -> str:
-        """Stop the daemon. "": it has ended, and with it its servers; clients get `within_s` to
-        leave first."""
+        """Stop the daemon. "": it and its servers have ended; clients get `within_s` to leave
+        first."""
         answer = self._call(f"quit -t {int(within_s)}", within_s + QUIT_WITHIN_S)
         if not self.is_alive():
             return ""
@@ -210,7 +208,7 @@ class MpsDaemonHandle:
         return "the MPS control daemon still answers"
 
     def terminate(self, server: int, client: int) -> str:
-        """Disconnect a client. "": the server has released it, so a signal affects no other
+        """Disconnect a client. "": its server has released it, so a signal affects no other
         client."""
         answer = self._call(f"terminate_client {_pid(server)} {_pid(client)}")
         if answer is not None and answer.strip() == "0":
@@ -251,9 +249,8 @@ class LocalMpsDaemons:
 
     def __init__(self, program: str = PROGRAM, pipes: Path | None = None,
                  is_alone: bool = False, front: MpsControl | None = None) -> None:
-        """Prepare to look for daemons. `program` "": of a simulated node, which must not touch the
-        MPS of the machine that it shares with others. `is_alone`: no other daemon than that of
-        `pipes` is looked for."""
+        """Look for daemons with `program`; "": a simulated node, which must not touch the MPS of
+        the machine that it shares with others. `is_alone`: consider only the daemon of `pipes`."""
         self.program = program
         self.front = front or MpsControlProgram(program)
         self._pipes = pipes
@@ -282,8 +279,8 @@ class LocalMpsDaemons:
         return MpsDaemonHandle(self._pipes, self.program, self.front)
 
     def daemons(self, within_s: float = 0.0) -> tuple[MpsDaemonHandle, ...]:
-        """Return the daemons. `within_s`: what was found that long ago will do. To look is to read
-        all of /proc."""
+        """Return the daemons. `within_s`: a scan that recent is reused, for each reads all of
+        /proc."""
         own = self.own()
         if self._is_alone:
             return (own,)
@@ -320,7 +317,7 @@ class LocalMpsDaemons:
 
 
 def believed(daemon: MpsDaemonHandle, pids: Iterable[int]) -> tuple[int, ...]:
-    """Return those pids that a daemon may speak for. Anybody can run a program of that name and
+    """Return the pids that a daemon is believed about. Anybody can run a program of that name and
     list others' processes: users other than root are believed only about their own."""
     owner = daemon.owner()
     if owner in (0, None):  # None: there is no socket of that name to be asked, as in tests
@@ -335,8 +332,8 @@ def found_pipes(proc: Path = PROC) -> frozenset[Path]:
 
 
 def multiuser_pipes(proc: Path = PROC) -> frozenset[str]:
-    """Return the pipe directories of those whose servers take clients of several users at a time;
-    root's alone can."""
+    """Return the pipe directories of daemons whose servers accept several users; only root's
+    can."""
     return frozenset(str(path) for path, words in _started(proc) if MULTIUSER in words)
 
 
@@ -357,8 +354,7 @@ def _started(proc: Path) -> Iterator[tuple[Path, Sequence[bytes]]]:
 
 
 def path_trouble(pipes: Path) -> str:
-    """Return why a pipe directory cannot be used; "": it can. The daemon itself fails without a
-    word (C.3)."""
+    """Return why a pipe directory is unusable; "": it is not. The daemon fails silently (C.3)."""
     text = str(pipes)
     # Names that are not UTF-8 come as surrogates, which no message can hold.
     if not pipes.is_absolute() or not all(
@@ -371,8 +367,8 @@ def path_trouble(pipes: Path) -> str:
 
 
 def is_old(driver: str | None) -> bool | None:
-    """Return whether a driver is before MODERN_DRIVER: then any local user may set defaults. None:
-    not known."""
+    """Return whether a driver is older than MODERN_DRIVER, so that any local user may set defaults;
+    None: not known."""
     digits = re.match(r"\d{2,4}", driver or "")
     return None if digits is None else int(digits[0]) < MODERN_DRIVER
 
@@ -412,8 +408,8 @@ def _mebibytes(mem_mib: int | None) -> int:
 
 
 class MpsClientCache:
-    """Cache of the clients of MPS, asked in a thread of its own: the control program may take its
-    time. What is returned is the last answer, {} before the first."""
+    """Cache of the clients of MPS, filled by a thread: the control program may take its time. A
+    call returns the last answer, {} before the first."""
 
     def __init__(self, mps: LocalMpsDaemons, every_s: float = CLIENTS_EVERY_S) -> None:
         self._mps = mps

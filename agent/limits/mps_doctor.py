@@ -1,5 +1,5 @@
 """Diagnosis of MPS on this machine: what is wrong, why, and what to do about it; where settings of
-ours mend it, which. Nothing is mended here: a fix is an act like any other."""
+ours fix it, which. Nothing is fixed here: a fix is an action like any other."""
 
 import os
 import re
@@ -37,10 +37,9 @@ fault, advice = partial(_finding, weight="fault"), partial(_finding, weight="adv
 def findings(mps: control.LocalMpsDaemons, driver: str | None = None,
              modes: Mapping[str, int | None] | None = None, defaults: Iterable[Default] = (),
              quotes_log: bool = False) -> tuple[limits.MpsFinding, ...]:
-    """Return what is wrong; nothing: all is well, or there is no MPS here. `driver`: its version.
-    `modes`: the compute mode of each board. `defaults`: those that gpudeck has set. `quotes_log`:
-    for who reads that file with rights of their own; a line of it may name users, paths and
-    commands."""
+    """Return what is wrong; empty: all is well, or there is no MPS here. `driver`: its version.
+    `modes`: the compute mode of each board. `defaults`: those set by gpudeck. `quotes_log`: for a
+    reader with rights to that file; its lines may name users, paths and commands."""
     if not mps.is_installed():
         return (advice("not_installed", cause=f"{mps.program} is not on the agent's PATH",
                        remedy="install the driver's compute utilities, or do without MPS here"),)
@@ -55,8 +54,7 @@ def findings(mps: control.LocalMpsDaemons, driver: str | None = None,
 
 
 def whole_boards(facts: Iterable[GpuFacts]) -> list[str]:
-    """Return the boards whose mode can be set: MIG's parts have no mode of their own that counts
-    here."""
+    """Return the boards whose mode can be set; MIG instances have no mode that counts here."""
     gpus = tuple(facts)
     split = {gpu.parent_uuid for gpu in gpus}
     return [gpu.uuid for gpu in gpus if gpu.parent_uuid is None and gpu.uuid not in split]
@@ -90,8 +88,8 @@ def _of_daemon(daemon: control.MpsDaemonHandle, servers: tuple[int, ...] | None,
 
 
 def _dead(daemon: control.MpsDaemonHandle, was_set: bool) -> Iterator[limits.MpsFinding]:
-    """Yield what a dead daemon has left behind; none at all is no fault. `was_set`: gpudeck has set
-    defaults there, and has not stopped it since."""
+    """Yield what a dead daemon has left behind; no daemon at all is no fault. `was_set`: gpudeck
+    has set defaults there, and has not stopped it since."""
     folder, socket = daemon.folder, daemon.folder / "control"
     try:
         about = socket.lstat()
@@ -215,7 +213,7 @@ def _of_log(path: Path | None, quotes: bool) -> Iterator[limits.MpsFinding]:
 
 
 def _kinds(lines: Iterable[str]) -> str:
-    """Return which words of trouble are in there: ours, and no more of it."""
+    """Return which words of TROUBLE are in the lines: ours, and no more of them."""
     matches = {word.lower() for line in lines for word in _BAD.findall(line)}
     return ", ".join(f'"{trouble}"' for trouble in TROUBLE
                      if any(word.startswith(trouble) for word in matches))

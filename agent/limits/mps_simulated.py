@@ -112,8 +112,7 @@ class SimulatedMpsControl:
         return [live.job for live in self._jobs_file.lives() or ()]
 
     def _now(self) -> SimulatedMpsRecord:
-        """Return the record. What control.json says of it is obeyed once, when it begins to say
-        so."""
+        """Return the record, after control.json: an order in it is obeyed once, when it appears."""
         record = self._file.now() or SimulatedMpsRecord()
         orders = self._control.now().nodes.get(self._options.node)
         is_killed = orders is not None and orders.mps == "dead"

@@ -31,8 +31,7 @@ _DEFAULTS: msgspec.json.Decoder[tuple[Default, ...]] = msgspec.json.Decoder(tupl
 
 
 class MpsShareRecord(msgspec.Struct, frozen=True, array_like=True):
-    """Former share of a server: when it was changed, these clients (pid, start) had it already, and
-    they keep it."""
+    """Former share of a server, which these clients (pid, start) from before the change keep."""
 
     pipes: str
     server: int
@@ -71,8 +70,8 @@ class MpsSettingStore:
                      == (pipes, server, self.boot_id) and client in record.clients), None)
 
     def now_wanted(self, setting: MpsSetting) -> None:
-        """Store a setting after it was read back. Of a server's own values nothing is kept: they
-        end with it."""
+        """Store a setting that was read back. A server's own values are not stored: they end with
+        it."""
         setting = msgspec.structs.replace(setting, pipes=str(Path(setting.pipes)))  # "/run/mps/"
         new = _as_defaults(setting)
         if not new and not isinstance(setting, MpsStop):
@@ -92,8 +91,7 @@ class MpsSettingStore:
 
 
 def devices(boards: int, defaults: Iterable[Default]) -> list[int]:
-    """Return the devices that MPS is asked about: those there are, and those for which something
-    was set."""
+    """Return the devices to ask MPS about: those present, and those with a limit of ours."""
     return sorted({*range(boards), *(
         default.ordinal for default in defaults
         if isinstance(default, MpsMemory) and default.mem_mib is not None)})
@@ -101,9 +99,8 @@ def devices(boards: int, defaults: Iterable[Default]) -> list[int]:
 
 def as_it_is(daemon: MpsDaemonHandle, pipes: str, defaults: Iterable[Default]
              ) -> tuple[list[Default], list[str]]:
-    """Return the defaults of a daemon, to be set again in one that comes after it, and in words
-    what cannot be. What it does not say, and what it shows coarser than it was set, is as in
-    `defaults`."""
+    """Return a daemon's defaults, to be set again in its successor, and in words those that cannot
+    be. What it does not say, or shows coarser than it was set, is taken from `defaults`."""
     by_kind = {(type(default), getattr(default, "ordinal", None)): default for default in defaults}
     pct, priority = daemon.percent(), daemon.priority()
     present = [by_kind.get((MpsPriority, None)) if priority is None
@@ -121,8 +118,8 @@ def _without_none(values: Iterable[Default | None]) -> Iterator[Default]:
 
 def _memory(daemon: MpsDaemonHandle, pipes: str, by_kind: Mapping[tuple[type, int | None], Default],
             answers: bool) -> Iterator[Default]:
-    """Yield the memory limits of all devices: no list of GPUs says of which others have set it, and
-    to ask takes a tenth of a second. `answers` False: to ask would be to wait."""
+    """Yield the memory limits of all devices: no list of GPUs says for which of them others have
+    set one, and asking takes a tenth of a second. `answers` False: asking would mean waiting."""
     for ordinal in range(ORDINALS):
         limit = daemon.memory(ordinal) if answers else None
         default = by_kind.get((MpsMemory, ordinal))

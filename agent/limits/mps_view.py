@@ -88,8 +88,7 @@ def _memory(daemon: MpsDaemonHandle, ordinals: tuple[int, ...], server: int | No
 
 
 def _too_open(daemon: MpsDaemonHandle, driver: str | None) -> str:
-    """Warn of a directory that everybody reaches, of an old driver or one of which it is not known;
-    "": no."""
+    """Warn of a pipe directory open to everybody, with an old or unknown driver; "": no warning."""
     if is_old(driver) is False:
         return ""
     try:

@@ -53,8 +53,7 @@ class DriverFacts:
 
 @dataclass(frozen=True, slots=True)
 class _MpsSnapshot:
-    """MPS as it was looked at last. If any of the first three changes, everything is checked
-    again."""
+    """MPS as seen last. If any of the first three changes, everything is checked again."""
 
     acts: int
     machine: DriverFacts
@@ -69,8 +68,7 @@ ManagedLimits = tuple[tuple[TimedLimit, ...], tuple[ManagedComputeMode, ...],
 
 
 class LimitReconciler:
-    """Reconciler of one node. `holds`: who holds all acts here; nothing is set while somebody
-    does."""
+    """Reconciler of one node. `holds`: who has stopped all actions; nothing is set meanwhile."""
 
     def __init__(self, limits: LimitStores, boot_id: str, holds: Callable[[], tuple[str, ...]],
                  lock: ActionLock, machine: Callable[[], DriverFacts],
@@ -281,8 +279,7 @@ class LimitReconciler:
         self._wake()
 
     def _look_at_mps(self) -> _MpsSnapshot:
-        """Look at all of MPS once in a while, and whenever acts, the driver or clients have
-        changed."""
+        """Look at all of MPS now and then, and when acts, the driver or clients have changed."""
         limits, machine, now, last = self._limits, self._machine(), time.monotonic(), self._mps
         acts, clients = self._acts, limits.mps.clients()
         if last is not None and now < last.at + MPS_ROUND_S and (
@@ -299,8 +296,7 @@ class LimitReconciler:
         return _MpsSnapshot(acts, machine, clients, now, daemons, findings)
 
     def _modes(self, machine: DriverFacts) -> Mapping[str, int | None]:
-        """Read the modes: an act has just changed something, and readings tell of them every 15
-        s."""
+        """Read the modes after an act: readings report them only every 15 s."""
         if self._limits.applier.trouble() or not machine.modes:
             return machine.modes
         return {uuid: limits.compute_mode

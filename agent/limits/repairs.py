@@ -1,6 +1,5 @@
-"""Follow-up of repairs: says which GPUs of this node are out of service, and follows what becomes
-of them: a drain ends by itself when nothing is left on its GPUs, and a node that was to be rebooted
-was.
+"""Follow-up of repairs: which GPUs of this node are out of service, and what becomes of them. A
+drain ends by itself when nothing is left on its GPUs, and a node that was to be rebooted was.
 
 Called from the node's own thread, which never waits for the disk."""
 

@@ -277,7 +277,8 @@ class RepairStore(StoredLimits[GpuRepair]):
         self._cached = None
 
     def all_or_closed(self) -> tuple[GpuRepair, ...]:
-        """Return all repairs; where they cannot be read, one that gives nothing out."""
+        """Return all repairs; if they cannot be read, one that takes the whole node out of
+        service."""
         try:
             return self.all()
         except JournalError as why:
@@ -295,8 +296,7 @@ class RepairStore(StoredLimits[GpuRepair]):
 
 @dataclass(frozen=True, slots=True)
 class LimitStores:
-    """Limits of one node: `applier` sets those of GPUs, `mps` those of MPS; the others are on
-    disk."""
+    """Limits of one node: `applier` for GPUs, `mps` for MPS; the others are on disk."""
 
     applier: LimitApplier
     mps: LocalMpsDaemons

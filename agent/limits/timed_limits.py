@@ -22,7 +22,7 @@ BUSY_PCT = 5.0
 
 @dataclass(frozen=True, slots=True)
 class NodeTime:
-    """Time now. Wall clocks are set; that of the boot goes on, also during suspend."""
+    """Time now. Wall clocks are set; the boot clock goes on, also during suspend."""
 
     wall: float
     boot_id: str
@@ -40,8 +40,7 @@ class LimitStep:
 
 
 def left_s(limit: TimedLimit, clock: NodeTime) -> float:
-    """Return the seconds left by the clock that nobody sets, of the same boot; after another one
-    only the wall is left."""
+    """Return the seconds left by the boot clock, which nobody sets; after a reboot by wall time."""
     if limit.boot_id == clock.boot_id:
         return limit.ends_boottime_s - clock.boottime_s
     return min(limit.ends_at - clock.wall, limit.ends_at - limit.began_at)
@@ -49,8 +48,7 @@ def left_s(limit: TimedLimit, clock: NodeTime) -> float:
 
 def step(limit: TimedLimit, current: GpuLimits | None, clock: NodeTime, is_fresh: bool
          ) -> LimitStep:
-    """Decide what to do about a limit. `is_fresh`: the driver, or this agent, was restarted since
-    the last time."""
+    """Decide what to do about a limit. `is_fresh`: the driver or this agent has restarted since."""
     is_over = left_s(limit, clock) <= 0
     now = judged(limit, current, clock.wall)
     if limit.state == "beginning":
@@ -71,15 +69,15 @@ def step(limit: TimedLimit, current: GpuLimits | None, clock: NodeTime, is_fresh
 
 
 def _is_not_ours(now: TimedLimit, current: GpuLimits | None) -> bool:
-    """Return whether another limit is read there. That a clock is above a lock tells less: the lock
-    may be set all the same."""
+    """Return whether another limit is read there. A clock above a lock proves less: the lock may be
+    set all the same."""
     tells = now.what == "power" or (current is not None and current.tells_lock)
     return now.state == "drifted" or (now.state == "not_in_force" and tells)
 
 
 def _is_silent_lock(limit: TimedLimit, current: GpuLimits | None) -> bool:
-    """Return whether no driver tells of a lock, so that waiting to see it gone is waiting for ever;
-    to lock it once more changes nothing where it is still locked."""
+    """Return whether it is a clock lock that no driver reports: waiting to see it gone would be
+    waiting for ever, and locking once more changes nothing where it is still locked."""
     return (limit.what == "clocks" and limit.state == "unknown" and current is not None
             and is_read(current) and not current.tells_lock)
 
@@ -136,8 +134,7 @@ def _clocks(limit: TimedLimit, current: GpuLimits) -> TimedLimit:
 
 
 def _away(limit: TimedLimit) -> LeaseState:
-    """Return the state of a limit that is not as it was set: what never was in force nobody has
-    changed."""
+    """Return the state of a limit that is not as it was set; nobody changed one never in force."""
     return "not_in_force" if limit.state == "not_in_force" else "drifted"
 
 
@@ -146,8 +143,7 @@ def same_limit(one: TimedLimit, gpu_uuid: str, what: str) -> bool:
 
 
 def with_new(limits: Iterable[TimedLimit], new: TimedLimit) -> tuple[TimedLimit, ...]:
-    """Add a limit. It takes the place of one on the same limit, and what was before that one stays
-    `before`."""
+    """Add a limit; one on the same limit is replaced, and passes its `before` on."""
     remaining, before = [], new.before
     for limit in limits:
         if same_limit(limit, new.gpu_uuid, new.what):

@@ -1,5 +1,4 @@
-"""Choice of cores for a lease: near its GPUs, and of no other lease while enough others are
-there."""
+"""Choice of cores for a lease: near its GPUs, and not shared while enough others are free."""
 
 from collections.abc import Collection, Iterable, Sequence
 from math import ceil
@@ -56,8 +55,8 @@ class NodeCores:
 
 
 def _address(pci_bus_id: str) -> str:
-    """Return the address as the kernel writes it: NVML writes eight digits of the domain, the
-    kernel four."""
+    """Return the address in the kernel's form: NVML's domain has eight digits, the kernel's
+    four."""
     domain, _, rest = pci_bus_id.lower().partition(":")
     return f"{domain[-4:]}:{rest}"
 

@@ -27,7 +27,7 @@ class PreemptedRuns:
     _notified: dict[str, tuple[str, PoolUser]] = field(init=False, default_factory=dict)  # by lease
 
     def step(self, users: Mapping[str, PoolUser], uses: Sequence[LeaseUse] | None) -> None:
-        """Notify the runs of preempted leases whose GPUs no task uses. Raises JournalError: without
+        """Notify the runs of preempted leases without a task on a GPU. Raises JournalError: without
         a record nobody is notified."""
         leases = self.leases.all.values()
         preempted = [lease for lease in leases if lease.preempted and lease.is_run]

@@ -1,6 +1,5 @@
-"""Exclusive-process mode of leased GPUs, on nodes where it is switched on: no other process can
-begin there beside that of the lease. The GPUs that it has set are on disk, so that each is set
-back."""
+"""Exclusive-process mode of leased GPUs, where a node enables it: no other process can start beside
+the lease's. The GPUs that it has set are on disk, so that each is set back."""
 
 import logging
 import threading
@@ -47,8 +46,8 @@ class ExclusiveGpus:
         self._not_before = float("-inf")
 
     def _read(self) -> None:
-        """Read the GPUs that were set. Raises JournalError. If they are not understood, no mode can
-        be set back."""
+        """Read the GPUs that were set. Raises JournalError. What is not understood is not set
+        back."""
         text = self._journal.fact(Fact.POOL_MODES)
         try:
             self._owned = frozenset(msgspec.json.decode(text or "[]", type=list[str]))
@@ -131,8 +130,8 @@ class ExclusiveGpus:
 
 
 def exclusive_gpus(leases: Iterable[NodeLease], gpus: Mapping[str, PoolGpu]) -> frozenset[str]:
-    """Return the whole boards that one user has. A part is held by MPS, for several; an instance of
-    MIG has no compute mode."""
+    """Return the whole boards of active leases. A share is held by MPS, for several users; a MIG
+    instance has no compute mode."""
     return frozenset(uuid for lease in leases if lease.state == "active"
                      and lease.claim.share_milli == WHOLE_MILLI
                      for uuid in lease.uuids if uuid in gpus and not gpus[uuid].is_mig)

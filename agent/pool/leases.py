@@ -54,11 +54,11 @@ class NodeLeases:
 
     @property
     def trouble(self) -> str:
-        """Reason why no GPU of this node can be leased now; "": nothing of this forbids it."""
+        """Reason why no GPU of this node can be leased now; "": nothing here forbids it."""
         return self._store.trouble if self._is_read else NOT_READ
 
     def read(self) -> None:
-        """Read the leases from disk, once. Raises JournalError; the caller tries again."""
+        """Read the leases from disk, once. Raises JournalError; may be called again."""
         if self._is_read:
             return
         leases, lost_leases = self._store.read()
@@ -105,8 +105,7 @@ class NodeLeases:
                            if lease_id != lease.id}
 
     def record_refusal(self, owner: str, why: str) -> None:
-        """Record that a claim was refused, as far as that can be recorded: a refusal changes
-        nothing."""
+        """Record a refused claim, if that can be recorded: a refusal changes nothing."""
         if count := self._refusals.count(self._clock.now()):
             with suppress(JournalError):
                 self._store.record({"pool": "refused", "owner": owner, "why": why[:500],
@@ -142,7 +141,7 @@ class NodeLeases:
         log.info("lease_ended lease=%s owner=%s why=%r", lease.id, lease.claim.owner, why)
 
     def pop_preempted(self, lease_id: str, uid: int) -> float | None:
-        """Forget a preempted lease and return since when its claim waited; None: this user had
+        """Return since when the claim of a preempted lease waited, once; None: this user had
         none."""
         return self._preempted.pop((lease_id, uid), None)
 
@@ -156,15 +155,14 @@ class NodeLeases:
                  for lease in self.all.values()})
 
     def mark_orphans(self, lease: NodeLease, run_pid: int) -> None:
-        """Count what the command left behind as its lease's: it came to its run, which is about to
+        """Mark what the command left behind: it became a child of its run, which is about to
         end."""
         if lease.process is not None:
             started = self.processes.started_by(run_pid, lease.process.start_ticks)
             self._marks = {**self._marks, lease.id: {*self._marks.get(lease.id, ()), *started}}
 
     def uses(self, snapshot: PoolSnapshot | None) -> tuple[LeaseUse, ...] | None:
-        """Return the GPU tasks with the leases that they may be of; None: nobody has listed the
-        tasks yet."""
+        """Return the uses of GPUs by tasks; None: tasks have not been listed yet."""
         if snapshot is None or snapshot.tasks is None:
             return None
         uses = lease_uses(snapshot.tasks, list(self.all.values()), self._marks)
@@ -209,8 +207,7 @@ class NodeLeases:
         return any(key != own for key in self._marks.get(lease.id, ()))
 
     def give_back(self, lease: NodeLease) -> None:
-        """Give back a lease whose program goes on: from now on it is of what that has left
-        behind."""
+        """Give back a lease whose program goes on: it now belongs to what that has left behind."""
         left_behind = tuple(sorted(self._marks.get(lease.id, ())))[:LEFT_MOST]
         self.put(replace(lease, process=None, left=left_behind, given_back_at=self._clock.now()), {
             "pool": "draining", "lease": lease.id, "pids": [pid for pid, _ in left_behind]})
@@ -226,7 +223,7 @@ class NodeLeases:
 
     def user_of(self, lease: NodeLease, snapshot: PoolSnapshot | None, besides: int) -> str:
         """Return what runs on a lease, for people; "": nothing. `besides`: a pid that does not
-        count, as that of the program that asks."""
+        count, such as that of the requesting program."""
         self.look_for_marks(is_due=True)
         pids = {pid for pid, _ in self._marks.get(lease.id, ())}
         if lease.process is not None and self.processes.is_alive(lease.process):

@@ -30,8 +30,7 @@ Marks = Mapping[str, Collection[ProcessKey]]  # lease to the processes that carr
 
 @dataclass(frozen=True, slots=True)
 class LeasedProcess:
-    """Process that a lease is bound to. `inode`: of its pidfd, where the kernel gives each its
-    own."""
+    """Process that a lease is bound to. `inode`: of its pidfd, if the kernel gives each its own."""
 
     pid: int
     start_ticks: int
@@ -69,7 +68,7 @@ class NodeLease:
 
     @property
     def roots(self) -> Collection[ProcessKey]:
-        """Processes whose descendants are all of this lease. A program starts other things, too."""
+        """Processes whose descendants belong to this lease. A program starts other things, too."""
         return self.left if self.process is None or self.is_program else (
             *self.left, self.process.key)
 
@@ -103,8 +102,8 @@ class PoolGpu:
 
 def refusal(leases: Collection[NodeLease], new: NodeLease, gpus: Mapping[str, PoolGpu],
             host: FreeHost) -> str:
-    """Return why these GPUs cannot be given to the claim of `new`; "": they can. `host`: all that
-    the node has."""
+    """Return why these GPUs cannot go to the claim of `new`; "": they can. `host`: all CPUs and
+    memory of the node."""
     for uuid in new.uuids:
         gpu = gpus.get(uuid)
         if gpu is None:
@@ -122,8 +121,8 @@ def refusal(leases: Collection[NodeLease], new: NodeLease, gpus: Mapping[str, Po
 
 def free_node(node_id: str, host: str, gpus: Collection[PoolGpu], leases: Iterable[NodeLease],
               host_resources: FreeHost) -> Node:
-    """Return the node as placement sees it. GPU 0 goes last: programs that name no device take that
-    one."""
+    """Return the node as placement sees it. GPU 0 comes last: programs that name no device use
+    it."""
     node = node_of(node_id, host, [
         (gpu.uuid, FreeGpu(gpu.model, gpu.is_mig, gpu.clique, gpu.numa, gpu.mem_bytes))
         for gpu in sorted(gpus, key=lambda gpu: -gpu.index) if not gpu.trouble],
@@ -149,8 +148,7 @@ class LeaseSigns:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """Outcome of a review. `lease` None: it has ended, `why` for people. `tell`: messages for its
-    owner."""
+    """Outcome of a review. `lease` None: it has ended; `why`: for people. `tell`: for its owner."""
 
     lease: NodeLease | None
     why: str = ""

@@ -91,8 +91,7 @@ class NodePool:
 
 
 def free_host(numbers: Mapping[str, float], before: FreeHost) -> FreeHost:
-    """Return all CPUs and memory of a node, by its last sample; what that does not say is as
-    `before`."""
+    """Return all CPUs and memory of a node by its last sample; what that lacks is as `before`."""
     cpus, ram_bytes = numbers.get("cpus"), numbers.get("mem_total_bytes")
     return FreeHost(before.cpu_milli if cpus is None else int(cpus) * CPU_MILLI,
                     before.ram_bytes if ram_bytes is None else int(ram_bytes))

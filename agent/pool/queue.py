@@ -36,7 +36,7 @@ class WaitingClaim:
 
 @dataclass(slots=True)
 class WaitingWithdrawals:
-    """Claims that users of this node withdraw and the hub keeps: each as long as its connection."""
+    """Claims that users here withdraw and the hub keeps, each as long as its connection."""
 
     all: dict[str, tuple[PoolUser, float]] = field(default_factory=dict)  # claim to whose, until
 
@@ -68,8 +68,7 @@ def _news(standing: ClaimWaits) -> tuple[object, ...]:
 @dataclass(slots=True)
 class WaitingClaims:
     """Claims that wait on this node. `refusals`: why the node did not take what a hub proposed for
-    a claim, until its next plan: also of a claim that was made at the hub, and does not wait
-    here."""
+    a claim, until its next plan; also for claims made at the hub, which do not wait here."""
 
     all: dict[str, WaitingClaim] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
@@ -78,14 +77,13 @@ class WaitingClaims:
         return iter(tuple(self.all.values()))
 
     def update_paused(self, is_stopped: Callable[[int], bool]) -> None:
-        """Pause claims whose programs are stopped, and no others. `is_stopped`: by the pid that
-        asks."""
+        """Pause exactly the claims whose programs are stopped. `is_stopped`: by pid."""
         for waiting in self:
             waiting.paused = STOPPED if is_stopped(waiting.user.peer_pid) else ""
 
     @property
     def answers(self) -> dict[str, str]:
-        """Refusals for the report; not those that wait until MPS has been looked for."""
+        """Refusals to report; not those that only wait for MPS to be checked."""
         return {claim_id: why for claim_id, why in self.refusals.items() if why != UNKNOWN}
 
     @property

@@ -41,7 +41,8 @@ READ_WITHIN_S, READ_EVERY_S = 30.0, 0.1
 
 
 class _RefusedError(Exception):
-    """Refusal, as a sentence for people. `waits`: the claim of the lease in question still does."""
+    """Refusal, as a sentence for people. `waits`: the claim of the lease in question still
+    waits."""
 
     def __init__(self, why: str, waits: bool = False) -> None:
         super().__init__(why)
@@ -68,8 +69,8 @@ class PoolRequests:
             user.send(ClaimRefused(str(why)[:1_024], isinstance(why, _RefusedError) and why.waits))
 
     def _prepare(self, request: AskClaim) -> None:
-        """Do what takes its time, without the lock. Waiting runs ask an agent that has just begun,
-        and must not be refused for that."""
+        """Do the slow part without the lock. Waiting runs ask an agent that has just started, and
+        must not be refused for that."""
         until = time.monotonic() + READ_WITHIN_S
         while self._service.snapshot is None and time.monotonic() < until:
             time.sleep(READ_EVERY_S)
@@ -77,8 +78,7 @@ class PoolRequests:
             self._service.mps.probe()
 
     def drop_user(self, user: PoolUser) -> None:
-        """Forget a user who has left. A claim waits as long as its connection; a lease does not
-        depend on it."""
+        """Forget a user who left. A claim lasts as long as its connection; a lease does not."""
         service = self._service
         with service.lock:
             service.waiting.drop_user(user)
@@ -210,8 +210,8 @@ class PoolRequests:
         return lease
 
     def _use(self, user: PoolUser, request: UseLease) -> FromPool:
-        """Return a lease for use. Whether it becomes a run's is decided when its command is bound:
-        of two that ask at once one is too late."""
+        """Return a lease for use. Whether a run gets it is decided when its command is bound: of
+        two that ask at once one is too late."""
         lease = self._own(user, request.lease_id)
         if lease.uid != user.uid:
             raise _RefusedError(f"lease {lease.id} is of {lease.claim.owner}; run it as them")
@@ -255,7 +255,7 @@ class PoolRequests:
         return None
 
     def _bind(self, user: PoolUser, lease: NodeLease, pidfd: int | None) -> FromPool:
-        """Bind a process to a lease; also of a run that has found the agent again."""
+        """Bind a process to a lease; also for a run that has reconnected."""
         process = None if pidfd is None else self._service.leases.processes.process_of(
             pidfd, lease.uid)
         if process is None:
@@ -282,8 +282,8 @@ class PoolRequests:
         return LeaseEnded(GIVEN_BACK, "released")
 
     def _give_back(self, user: PoolUser, lease: NodeLease, exit_status: int | None) -> FromPool:
-        """End a lease, or let it drain. A run's ends with its command and all that this has
-        started, whoever gives it back and whenever; a program may go on without its lease."""
+        """End a lease, or leave it draining. A run's lease ends with its command and all that this
+        has started, whoever gives it back and whenever; a program may go on without its lease."""
         service, process = self._service, lease.process
         is_own = process is not None and lease.is_program and process.pid == user.peer_pid
         if process is not None and not is_own and service.leases.processes.is_alive(process):

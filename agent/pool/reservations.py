@@ -20,8 +20,7 @@ MOST = 64
 
 
 class StoredReservation(msgspec.Struct, frozen=True):
-    """Reservation on disk. `starts_at`: UTC, so that it still holds after the machine was
-    restarted."""
+    """Reservation on disk. `starts_at`: UTC, to stay valid after the machine has restarted."""
 
     claim: Claim
     uuids: tuple[str, ...]
@@ -30,8 +29,8 @@ class StoredReservation(msgspec.Struct, frozen=True):
 
 
 class NodeReservations:
-    """Reservations of this node. Each change is on disk with its audit record, before it counts.
-    Raises JournalError where it cannot be."""
+    """Reservations of this node. Each change is on disk with its audit record before it counts.
+    Raises JournalError where that fails."""
 
     def __init__(self, journal: ActionJournal, node_id: str, clock: PoolClock) -> None:
         self._journal = journal
@@ -40,8 +39,8 @@ class NodeReservations:
         self._all: dict[str, StoredReservation] = {}
 
     def read(self) -> None:
-        """Read the reservations. Raises JournalError. Promises that are not understood are
-        recorded, and not kept."""
+        """Read the reservations. Raises JournalError. What is not understood is recorded, and not
+        kept."""
         text = self._journal.fact(Fact.POOL_RESERVATIONS)
         try:
             stored = msgspec.json.decode(text or "[]", type=list[StoredReservation])

@@ -63,8 +63,7 @@ class PoolUser:
             return not (self._part or self._unsent)
 
     def wait_until_read(self) -> None:
-        """Wait until the user has read all: one who asks and does not read is not served
-        meanwhile."""
+        """Wait until the user has read all replies: one who does not read is not served."""
         room = select.poll()
         room.register(self._out, select.POLLOUT)
         while not self.flush() and self.is_open:
@@ -95,7 +94,7 @@ class PoolUser:
 
 
 class RequestPace:
-    """Request rate of one user. One who asks faster waits, and takes nothing from others."""
+    """Request rate of one user: faster requests wait, and take nothing from others."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -169,8 +168,8 @@ class PoolServer:
                              daemon=True).start()
 
     def _accept_user(self, sock: socket.socket, uid: int, pid: int) -> PoolUser | None:
-        """Return the user of a connection, as soon as files can be opened for it. None: the server
-        has ended."""
+        """Return the user of a connection, once files can be opened for it. None: the server was
+        closed."""
         while True:
             try:
                 return PoolUser(sock, uid, pid, self._people.name_of(uid, pid))

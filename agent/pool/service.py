@@ -120,7 +120,7 @@ class PoolService:
     # the hub
 
     def connected(self) -> None:
-        """Start over with a hub: until it has sent a plan, it knows no pool."""
+        """Start over with a hub that has connected: until it has sent a plan, it knows no pool."""
         with self.lock:
             self.is_planned, self._reported, self._offered = False, None, ()
             self.reserved = ()
@@ -174,8 +174,7 @@ class PoolService:
                                               standing.estimate, standing.elsewhere))
 
     def _hand_over(self, reservation: StoredReservation, standing: ClaimStanding) -> None:
-        """Hand a reservation over: what this node kept while there was no hub is the hub's from now
-        on."""
+        """Hand a reservation over: what this node kept without a hub is the hub's from now on."""
         if standing.never:
             self.reservations.drop(
                 reservation.claim.id, f"the hub does not keep it: {standing.never}")
@@ -280,8 +279,7 @@ class PoolService:
             claim, uid, [_well(self)], leases_on(self.node_id, self.leases), self.policy.strategy)
 
     def _begin(self, claim_id: str, uuids: tuple[str, ...], now: float) -> None:
-        """Begin a reservation whose time has come. It is forgotten only when the lease is on
-        disk."""
+        """Begin a reservation whose time has come; drop it only when the lease is on disk."""
         reservation = self.reservations.get(claim_id)
         if reservation is None:
             return
@@ -392,8 +390,7 @@ class PoolService:
 
 
 def read_disk(service: PoolService) -> None:
-    """Read what is on disk. Tried again each second until it works; until then nothing is
-    leased."""
+    """Read what is on disk. Retried each second; until it works nothing is leased."""
     try:
         with service.lock:
             service.reservations.read()
@@ -412,8 +409,7 @@ def _uid_of(people: NodePeople, owner: str) -> int | str:
 
 
 def _is_late(lease: NodeLease, now: float) -> bool:
-    """Return whether a run does not bind its lease in time, such as one that was stopped just
-    then."""
+    """Return whether an offered lease was not bound in time, as when its run was stopped."""
     return lease.state == "offered" and now - lease.since >= lock.BIND_WITHIN_S
 
 
@@ -423,6 +419,6 @@ def _refuse(leases: NodeLeases, waiting: WaitingClaim, why: str) -> None:
 
 
 def _well(service: PoolService) -> Node:
-    """Return what is well of this node, as if nothing were given out."""
+    """Return this node with its healthy GPUs, as if nothing were given out."""
     return lock.free_node(service.node_id, service.host, service.gpus().values(), (),
                           host_resources(service.snapshot))

@@ -1,4 +1,4 @@
-"""Choice of the MPS daemon that holds the share of a GPU for a user. Pure.
+"""Choice of the MPS daemon that enforces a user's share of a GPU. Pure.
 
 Without one a share is unlimited, and nothing says so; and a daemon serves one user at a time,
 unless it was started with -multiuser-server (NVIDIA's MPS documentation)."""
@@ -31,7 +31,7 @@ NOT_SEEN = MpsFacts()
 
 @dataclass(frozen=True, slots=True)
 class ShareHolder:
-    """Daemon that holds a share, by its `pipes`, or `why` there is none."""
+    """Daemon that enforces a share, by its `pipes`, or `why` there is none."""
 
     pipes: str = ""
     why: str = ""
@@ -39,7 +39,7 @@ class ShareHolder:
 
 def holder_of(uid: int, mps: MpsFacts, leases: Iterable[NodeLease]) -> ShareHolder:
     """Return the daemon for a user: their own before root's; those of others serve nobody else.
-    `leases`: that hold GPUs now."""
+    `leases`: those that hold GPUs now."""
     if mps.daemons is None:
         return ShareHolder(why=UNKNOWN)
     serving = [daemon for daemon in mps.daemons if daemon.is_alive and daemon.uid in (uid, ROOT)]

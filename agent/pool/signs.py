@@ -1,5 +1,5 @@
-"""Signs that a lease is used: its process and what that has started, its mark in an environment, or
-its scope."""
+"""Signs that a lease is used: its process and its descendants, its mark in an environment, or its
+scope."""
 
 import errno
 import os
@@ -35,7 +35,7 @@ ENVIRON_BYTES = 1_000_000
 
 
 class _SeenProcess(NamedTuple):
-    """Process as read from /proc. `marked`, `scoped`: the leases whose mark and scope it has; "":
+    """Process as read from /proc. `marked`, `scoped`: leases whose mark or scope it has; "":
     none."""
 
     row: ProcessTableRow
@@ -53,8 +53,8 @@ class ProcessSigns:
     """Signs of use, read from the kernel."""
 
     def process_of(self, pidfd: int, uid: int) -> LeasedProcess | None:
-        """Return the process of a pidfd: a pid that was used again is nobody. None: it has ended,
-        is of another pid namespace, or of another user: anybody can open a handle of any
+        """Return the process of a pidfd, so that a reused pid matches nobody. None: it has ended,
+        is in another pid namespace, or belongs to another user: anybody can open a pidfd of any
         process."""
         pid = pid_of(pidfd)
         if pid is None or pid <= 0:
@@ -66,9 +66,9 @@ class ProcessSigns:
         return LeasedProcess(pid, row.start_ticks, os.fstat(pidfd).st_ino if has_pidfs() else None)
 
     def is_alive(self, process: LeasedProcess) -> bool:
-        """Return whether a process runs. A pidfd first, then the comparison: between the two it
-        cannot be another. Raises OSError where the kernel cannot be asked, as without free file
-        descriptors."""
+        """Return whether a process is alive. The pidfd is opened first, then compared: in between
+        it cannot become another process. Raises OSError where the kernel cannot be asked, as
+        without free file descriptors."""
         try:
             pidfd = os.pidfd_open(process.pid)
         except ProcessLookupError:
@@ -84,8 +84,8 @@ class ProcessSigns:
             os.close(pidfd)
 
     def is_stopped(self, pid: int) -> bool:
-        """Return whether a process is stopped, by Ctrl-Z or a debugger: it hears nothing until it
-        goes on."""
+        """Return whether a process is stopped, by Ctrl-Z or a debugger: it hears nothing
+        meanwhile."""
         row = row_of(pid)
         return row is not None and row.state in "Tt"
 
@@ -114,7 +114,8 @@ class ProcessSigns:
         return by_lease
 
     def started_by(self, pid: int, since_ticks: int) -> frozenset[ProcessKey]:
-        """Return what descends from a process, still runs, and began at `since_ticks` or later."""
+        """Return the descendants of a process that still run and began at `since_ticks` or
+        later."""
         rows = table()
         if pid not in rows:
             return frozenset()
@@ -153,8 +154,8 @@ def _is_of(uid: int, process: _SeenProcess) -> bool:
 
 
 def _is_in_scope_of(uid: int, process: _SeenProcess) -> bool:
-    """Return whether a process in a lease's scope is its user's. Below their own slice users alone
-    put processes anywhere, also such as run as others."""
+    """Return whether a process in a lease's scope is its user's. Below their own slice only users
+    themselves place processes, also such as run as others."""
     return process.uid == uid or _launchers(paths_of(process.cgroups)) == {uid}
 
 
@@ -177,7 +178,7 @@ def _has_ended(pidfd: int) -> bool:
 
 
 def _inspect(proc: Path, name: str) -> _SeenProcess | None:
-    """Read a process. None: it has ended, or is of the kernel."""
+    """Read a process. None: it has ended, or is a kernel thread."""
     try:
         folder = os.open(proc / name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -201,7 +202,7 @@ def _inspect(proc: Path, name: str) -> _SeenProcess | None:
 
 
 def _mark_in(folder: int) -> str:
-    """Return the lease that a process's environment names; "": none, or nobody may look."""
+    """Return the lease that a process's environment names; "": none, or not readable."""
     try:
         _, mark, rest = (b"\0" + read_in("environ", folder, ENVIRON_BYTES)).partition(_MARK)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Uses of this node's GPUs by tasks, each by its lease or without one. Pure."""
+"""Uses of this node's GPUs by tasks, with a lease or without. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -30,15 +30,15 @@ class LeaseUse:
         return lease.id in self.permits and (not self.leases or lease.id in self.leases)
 
     def is_of(self, lease: NodeLease) -> bool:
-        """Return whether it is surely of a lease: of two leases of one user on a GPU, which one has
-        it is not known unmarked."""
+        """Return whether it certainly belongs to a lease: of two leases of one user on a GPU, an
+        unmarked task may be of either."""
         return self.may_be_of(lease) and (lease.id in self.leases or len(self.permits) == 1)
 
 
 def lease_uses(tasks: Sequence[GpuTask], leases: Sequence[NodeLease], marks: Marks
                ) -> tuple[LeaseUse, ...]:
-    """Return the use of each task. A container one of whose processes carries a mark is known by
-    it, all of it."""
+    """Return the use of each task. If one process of a container carries a mark, all of it
+    counts."""
     containers: dict[str | None, set[str]] = defaultdict(set)
     own: dict[tuple[int, int], set[str]] = defaultdict(set)
     for lease in leases:

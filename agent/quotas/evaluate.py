@@ -30,8 +30,8 @@ Hub = Literal["there", "quiet", "gone"]
 
 @dataclass(frozen=True, slots=True)
 class QuotaRefusals:
-    """Reasons why this node would not do it, for people; "": it would. Neither has a default: what
-    was not asked must not permit."""
+    """Reasons why this node would not notify or end, for people; "": it would. Neither has a
+    default: what was not asked must not permit."""
 
     tell: str
     end: str
@@ -83,8 +83,7 @@ def holdings_of(gpu_tasks: Iterable[GpuTask], node_id: str, host: str, group: st
 
 
 def is_newer(desired: DesiredState, current: DesiredState | None) -> bool:
-    """Return whether quotas are newer. An older hub, or an older word of the same one, takes
-    nothing back."""
+    """Return whether quotas are newer. An older hub, or an older message of it, changes nothing."""
     return current is None or _age(desired) > _age(current)
 
 
@@ -148,9 +147,8 @@ def _proof(quota: Quota, quota_balances: Sequence[QuotaBalance]) -> str:
 
 def advance(before: OfflineQuotaState, desired: DesiredState | None, snapshot: QuotaSnapshot,
             hub: Hub, hub_now: float | None, now: float) -> OfflineQuotaState:
-    """Advance the climbs without a hub by one look. `hub_now`: the hub's clock, as far as it is
-    known here; `now`: one that never steps. Climbs with a step that is being done stay until its
-    outcome is known."""
+    """Advance the climbs by one look. `hub_now`: the hub's clock, as far as it is known here;
+    `now`: one that never steps. Climbs with a step in progress stay until its outcome is known."""
     if hub == "quiet":
         return OfflineQuotaState(before.climbs)
     if desired is None or hub == "there":

@@ -1,4 +1,4 @@
-"""Mechanisms that this machine has to hold a Quota, and how that is known. Only looks."""
+"""Mechanisms by which this machine can enforce a Quota, and how that is known. Only looks."""
 
 import glob
 import os
@@ -61,8 +61,7 @@ def hami_file(patterns: Iterable[str]) -> QuotaMechanism:
 
 
 def _limits(path: str) -> dict[str, int] | None:
-    """Read the limits in a file. Tenants may write there: no link is followed, nothing is waited
-    for."""
+    """Read the limits in a file. Tenants may write there: follow no link, wait for nothing."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

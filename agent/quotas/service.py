@@ -200,7 +200,7 @@ class QuotaService:
     # what is on the disk
 
     def _read(self) -> None:
-        """Read the disk before anything newer is taken; tried again until the disk says it."""
+        """Read the disk before anything newer is accepted; retried until that works."""
         if self._is_read:
             return
         try:
@@ -270,7 +270,7 @@ class QuotaService:
             log.error("hub_clock_not_kept why=%r", str(why))
 
     def _probe(self, driver_version: str | None, facts: Sequence[GpuFacts], now: float) -> None:
-        """Look for mechanisms. A machine that is made up has no files of its own."""
+        """Look for mechanisms now and then. A simulated machine has no files for it."""
         if (driver_version, facts) == self._probed and now - self._probed_at < PROBE_EVERY_S:
             return
         self._probed, self._probed_at = (driver_version, facts), now
@@ -348,8 +348,8 @@ def _is_news(report: InForce, before: InForce | None) -> bool:
 
 
 class _StoredClock(msgspec.Struct):
-    """Clock of the hub, against ours that never steps and goes on over a restart of the agent, and
-    no further."""
+    """Lead of the hub's clock over ours, which never steps and outlasts the agent, but no
+    reboot."""
 
     boot: str
     ahead_s: float

@@ -266,8 +266,7 @@ def size_of(name: str, value: int | str | None) -> int | None:
 
 
 def _reaches(actor: Actor, owner: str) -> bool:
-    """Return whether the actor may act for this owner: one's own; an operator's reaches
-    everyone's."""
+    """Return whether the actor may act for this owner: themselves, or as an operator anybody."""
     return actor.scope.owns(owner) or (
         actor.role is not None and actor.role.covers(Role.OPERATOR))
 

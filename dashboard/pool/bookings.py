@@ -1,4 +1,5 @@
-"""Bookings: what the hub keeps for claims whose time is to come, or for which others make room."""
+"""Bookings: GPUs that the hub keeps for claims whose time is to come, or for which others make
+room."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -29,7 +30,7 @@ class PoolBookings:
 
     def reserve(self, claim: Claim, well: Sequence[Node], leases: Collection[Lease], strategy: str,
                 now: float) -> None:
-        """Reserve GPUs. Raises InvalidChangeError where they cannot be kept, and says when they
+        """Reserve GPUs. Raises InvalidChangeError where they cannot be kept, with when they
         could."""
         try:
             self._put(reserve(claim, well, leases, self.all.values(), BOOKINGS_MOST, strategy, now))
@@ -39,7 +40,7 @@ class PoolBookings:
 
     def try_reserve(self, claim: Claim, well: Sequence[Node], leases: Collection[Lease],
                     strategy: str, now: float) -> bool:
-        """Reserve GPUs, once: else its node notifies whoever asked, and drops it."""
+        """Reserve GPUs, once: if that fails, the claim's node notifies its owner and drops it."""
         if claim.id in self.never:
             return False
         try:
@@ -50,7 +51,7 @@ class PoolBookings:
         return True
 
     def make_room(self, preemption: Preemption, now: float) -> None:
-        """Keep what a preemption frees. Not kept over a restart: who has to go is then looked at
+        """Keep what a preemption frees; not over a restart, after which victims are chosen
         again."""
         claim = preemption.claim
         if claim.id not in self.all:  # a reservation has its own, from its own time on

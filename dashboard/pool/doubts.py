@@ -1,5 +1,5 @@
-"""GPUs that their hub does not call available although their node would lease them: it learns of
-readings, repairs and maintenance in other ways. Pure."""
+"""GPUs that their hub does not call available although their node would lease them: the hub learns
+of readings, repairs and maintenance separately. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -27,7 +27,7 @@ class EndedLeases:
         self._bytes = NodeBudget(BYTES_MOST)
 
     def open(self, policy: FairSharePolicy, now: float) -> None:
-        """Read what is stored; also when what counts has changed."""
+        """Read what is stored, also after a change of what counts."""
         self.usage = EndedUsage((_lease(*row) for row in self._store.ended_since(now - KEPT_S)),
                                 policy, now)
         self._recent = {(end.claim.id, node_id): _lease(node_id, end)
@@ -42,8 +42,8 @@ class EndedLeases:
         return (end.claim.id, node_id) in self._recent
 
     def add_all(self, node_id: str, ends: Iterable[ReportedEnd], mono: float) -> None:
-        """Add leases that have ended. Nodes say it again whenever they come back. How each ended
-        was announced when it did."""
+        """Add leases that have ended. Nodes report them again whenever they come back. How each
+        ended was announced when it did."""
         bodies = [(end, self._store.body_of(changed(end, why="", exit_status=None)))
                   for end in ends]
         if not self._bytes.take(node_id, sum(len(body) for _, body in bodies), mono):

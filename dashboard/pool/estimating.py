@@ -17,8 +17,7 @@ LEASES_MOST = 512  # for more of them it would take too long
 
 @dataclass(slots=True)
 class WaitEstimates:
-    """Estimates of waits, for the head of the queue alone: whoever comes after it waits for it,
-    too."""
+    """Wait estimates, for the head of the queue only: all behind it wait for it, too."""
 
     run_times: RunTimes
     _last: tuple[str, float, WaitEstimate | None] = field(init=False, default=("", 0.0, None))

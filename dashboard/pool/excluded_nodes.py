@@ -58,8 +58,8 @@ NONE_EXCLUDED = ExcludedNodes()
 
 def excluded_nodes(waiting: Iterable[Claim], nodes: Collection["PoolNode"],
                    reports: Mapping[str, ReportingNode]) -> dict[str, ExcludedNodes]:
-    """Return the excluded nodes by claim; claims that are asked of every node are not in it.
-    Thousands of claims as a rule."""
+    """Return the excluded nodes by claim, without claims that may go to every node. Thousands of
+    claims as a rule."""
     without_mps, uncounted = _without_mps(waiting, nodes, reports), uncounting_nodes(waiting, nodes)
     return {claim_id: ExcludedNodes(without_mps.get(claim_id, NO_NODE),
                                     uncounted.get(claim_id, NO_NODE))

@@ -89,8 +89,7 @@ class ReportIntake:
             self.store.forget_times(node_id)
 
     def _note_preempted(self, node_id: str, ends: Iterable[ReportedEnd]) -> None:
-        """Note the age of preempted claims: whose GPUs were taken back asks again with the age of
-        before."""
+        """Note the age of preempted claims: their owners ask again with it."""
         times = self._times.get(node_id, {})
         for end in ends:
             if end.state == "preempted" and (dates := times.get(end.claim.id)) is not None:

@@ -1,5 +1,4 @@
-"""Map of leases: who holds each GPU until when, as the Fleet map shows it, and who held it at past
-moments."""
+"""Map of leases: who holds each GPU until when, for the Fleet map, and who held it in the past."""
 
 import math
 from collections.abc import Hashable, Iterator
@@ -31,8 +30,8 @@ class LeaseMap:
         return (number, frozenset(node.id for node in self.service.nodes)) if number else None
 
     def view(self, visible: VisibleFleet) -> dict[str, Any]:
-        """Return owner and end by slot of what is seen. Of a GPU that several hold parts of, when
-        the last one ends."""
+        """Return owner and end by visible slot. For a GPU with several leases, the end of the last
+        one."""
         size = len(visible)
         owner, until = [NO_LEASE] * size, [0] * size
         place_of = dict(zip(visible.slots.tolist(), range(size), strict=True))
@@ -59,8 +58,8 @@ class PoolPast:
     service: PoolService
 
     def at(self, at: float) -> PastPool:
-        """Return leases that were held then, and claims that waited and have got their GPUs since
-        or wait still: no other claim is kept."""
+        """Return the leases that were held then, and the claims that waited and have got their GPUs
+        since or wait still: no other claim is kept."""
         leases: list[PastLease] = []
         waiting: list[tuple[float, PastLease]] = []
         for claim, node_id, uuids, since, ended_at in self._leases():

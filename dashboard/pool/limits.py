@@ -44,8 +44,8 @@ class LeasedQuotas:
 
 
 class QuotaLimits:
-    """Limits by quotas, which `build` makes. `spots`: of every node that gives out GPUs. Nodes that
-    the same quotas are about are looked at once."""
+    """Limits by quotas, made by `build`. `spots`: of every node that gives out GPUs. Nodes that the
+    same quotas are about are looked at once."""
 
     def __init__(self, quotas: LeasedQuotas, spots: Mapping[str, Spot], holdings: HeldGpus,
                  alike: Iterable[Sequence[str]]) -> None:
@@ -67,7 +67,7 @@ class QuotaLimits:
     @classmethod
     def build(cls, quotas: LeasedQuotas, spots: Mapping[str, Spot], holdings: HeldGpus
               ) -> Generator[None, None, Self]:
-        """Build the limits step by step: of thousands of nodes and leases it takes longer than the
+        """Build the limits step by step: for thousands of nodes and leases it takes longer than the
         hub's one thread may be held."""
         narrow = [quota for quota in quotas.index.all if quota.scope_kind != "fleet"]
         kinds: dict[frozenset[str], list[str]] = {}
@@ -136,8 +136,7 @@ class QuotaLimits:
         return of_owner[count]
 
     def _all_of(self, kinds: tuple[frozenset[str], ...]) -> frozenset[str]:
-        """Return all nodes of these kinds, computed once: the same few for every owner, of
-        thousands of nodes."""
+        """Return all nodes of these kinds; cached, for the same few come back for every owner."""
         if kinds not in self._unions:
             self._unions[kinds] = frozenset[str]().union(*kinds)
         return self._unions[kinds]

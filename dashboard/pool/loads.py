@@ -18,8 +18,8 @@ EVERY_S, SPAN_S = 20.0, 600.0
 
 @dataclass(slots=True)
 class NodeLoads:
-    """Load of each node, measured only while a strategy goes by it: less than ten minutes after
-    that was chosen it is the mean since then."""
+    """Load of each node, measured only while a strategy needs it: in the first ten minutes it is
+    the mean since then."""
 
     fleet: Fleet
     _looks: deque[tuple[float, Mapping[str, float]]] = field(init=False, default_factory=deque)
@@ -38,8 +38,7 @@ class NodeLoads:
                 for node_id in node_ids}
 
     def _mean(self, node_id: str) -> float | None:
-        """Return the mean in whole per cent: less says nothing, and makes every node one of its
-        kind."""
+        """Return the mean in whole percent: finer values mean nothing, and set every node apart."""
         values = [look[node_id] for _, look in self._looks if node_id in look]
         return float(round(fmean(values))) if values else None
 

@@ -1,5 +1,5 @@
-"""Weight of one node's word: what may be asked on it, whose groups it tells, and by which ids it
-knows what it is told. Pure."""
+"""Weight of one node's word: which claims it may make, whose groups it tells, and by which ids it
+knows what it is sent. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -29,8 +29,8 @@ def asked_by(owner: str, waiting: Iterable[Claim], pending: Iterable["PendingOff
 
 def not_allowed(node: "PoolNode", policy: PoolPolicy, claims_of: Callable[[str], Iterable[Claim]]
                 ) -> dict[str, str]:
-    """Return the claims made on a node, where nobody knows of roles, that are not allowed, and why.
-    `claims_of`: an owner, all."""
+    """Return the claims made on a node that are not allowed, and why: roles are not known there.
+    `claims_of`: all claims of an owner."""
     refusals = {}
     for claim in node.claims:
         owned = () if claim.starts_at is None else [
@@ -57,8 +57,8 @@ def in_own_ids(plan: PoolPlan, own: Mapping[str, str]) -> PoolPlan:
 
 
 def groups_of(reported: Iterable[tuple[str, Collection[str]]]) -> dict[str, Collection[str]]:
-    """Return the groups of users, as most nodes say: one alone rules nobody's. Of as many that say
-    otherwise those count that said so first."""
+    """Return the groups of users, as most nodes report: one alone decides nobody's. Of as many that
+    differ, those reported first count."""
     words: dict[str, Counter[tuple[str, ...]]] = {}
     for owner, groups in reported:
         words.setdefault(owner, Counter())[tuple(groups)] += 1

@@ -48,7 +48,7 @@ FULL = "its memory is nearly full with what shares it now"
 
 
 class BookedClaims(Protocol):
-    """Bookings that a plan needs. `never`: claim to why it cannot be kept."""
+    """Bookings as a plan needs them. `never`: claim to why it cannot be kept."""
 
     @property
     def never(self) -> Mapping[str, str]: ...
@@ -114,8 +114,8 @@ class PoolNode:
 
     @cached_property
     def unleased(self) -> Node:
-        """Node without what is leased, its CPUs and memory apart: as long as nobody asks for any,
-        full nodes are not looked at for them."""
+        """Node without what is leased, CPUs and memory apart: as long as nobody asks for any, full
+        nodes are not looked at for them."""
         return replace(self.well, free_cpu_milli=None, free_ram_bytes=None).after_grants(
             (lease.claim, lease.uuids) for lease in self.report.leases)
 
@@ -125,8 +125,8 @@ class PoolNode:
         return replace(self.unleased, free_cpu_milli=free.cpu_milli, free_ram_bytes=free.ram_bytes)
 
     def prepare(self) -> None:
-        """Compute all when its report comes, so that the first pass of a hub need not do it for all
-        nodes at once."""
+        """Compute all when its report comes, so that a hub's first pass need not do it for every
+        node."""
         _ = self.unleased, self.claims, self.leases, self.leased_claims, self.shared
 
     @cached_property
@@ -141,8 +141,7 @@ class PoolNode:
 
     @cached_property
     def claims(self) -> Sequence[Claim]:
-        """Claims that were made on this node: what was asked on a node is for that node; of several
-        it is one."""
+        """Claims made on this node: for it alone, or over several nodes of which it is one."""
         return [replace(entry.claim, home=self.id, hosts=()) if entry.claim.nodes > 1 else
                 replace(entry.claim, hosts=(self.id,), home="") for entry in self.report.claims]
 
@@ -152,8 +151,8 @@ class PoolNode:
         return {entry.claim.id: entry.paused for entry in self.report.claims if entry.paused}
 
     def _with(self, there: Collection[str]) -> Node:
-        """Return the node with these GPUs. GPU 0 goes last: programs that name no device take that
-        one."""
+        """Return the node with these GPUs. GPU 0 comes last: programs that name no device use
+        it."""
         return node_of(self.id, self.host, [
             (gpu.uuid, FreeGpu(gpu.model, gpu.is_mig, gpu.clique, gpu.numa,
                                None if gpu.mem_bytes is None else int(gpu.mem_bytes)))
@@ -165,7 +164,7 @@ class PoolNode:
 
 @dataclass(frozen=True, slots=True)
 class PendingOffer:
-    """Offer to nodes that have not all said yet whether they took it."""
+    """Offer that not all of its nodes have answered."""
 
     claim: Claim
     grants: tuple[Grant, ...]
@@ -203,8 +202,8 @@ def never(claim: Claim, nodes: Collection[PoolNode]) -> str:
 
 def newly_never(before: PoolReport, node: PoolNode, nodes: Collection[PoolNode]
                 ) -> Iterator[tuple[str, str]]:
-    """Yield claims over several nodes that were asked on this one since `before`, and could never
-    be met; and why. The node knows nothing of others."""
+    """Yield claims over several nodes that were made on this one since `before` and could never be
+    met, and why. The node knows nothing of others."""
     earlier = {entry.claim.id for entry in before.claims}
     for claim in node.claims:
         if claim.nodes > 1 and claim.id not in earlier and (why := never(claim, nodes)):
@@ -236,8 +235,8 @@ def free_nodes(nodes: Iterable[PoolNode], pending: Iterable[PendingOffer],
 
 def waiting_claims(nodes: Collection[PoolNode], own: Collection[Claim],
                    pending: Mapping[str, PendingOffer]) -> list[Claim]:
-    """Return the claims that wait. A claim has its GPUs where it was asked, or where the hub
-    offered them: of another node it goes by another id (claim_ids.py)."""
+    """Return the claims that wait. A claim has its GPUs where it was made, or where the hub offered
+    them: on another node it goes by another id (claim_ids.py)."""
     leased_ids = set[str]().union(*(node.leased_claims for node in nodes))
     # A reservation that the hub has made its own is asked for until its node has heard of it.
     by_id = {claim.id: claim for node in nodes for claim in node.claims}
@@ -258,8 +257,8 @@ def leases_of(nodes: Collection[PoolNode], pending: Collection[PendingOffer], no
 
 def leases_called(nodes: Iterable[PoolNode], lease_id: str
                   ) -> list[tuple[PoolNode, ReportedLease]]:
-    """Return the leases by an id here, or as their node calls them: of a run over several nodes
-    each has one, and a node may say that it has one of any id."""
+    """Return the leases with this id, here or at their nodes: of a run over several nodes each has
+    one, and a node may say that it has one of any id."""
     return [(node, lease) for node in nodes for lease in node.report.leases
             if lease_id in (lease.claim.id, node.own_ids.get(lease.claim.id))]
 
@@ -295,9 +294,8 @@ def scheduling(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
               loads: Mapping[str, MeasuredLoad], now: float,
               avoided: Mapping[str, frozenset[str]] = NONE_AVOIDED
               ) -> Generator[None, None, Pass]:
-    """Run a pass step by step. `ended_leases`: of late; `past_usage`: what all that ended count.
-    `loads`: of nodes, where the strategy goes by them. What nodes report meanwhile comes too late
-    for it."""
+    """Run a pass step by step. `ended_leases`: of late; `past_usage`: of all that ended. `loads`:
+    of nodes, where the strategy goes by them. What nodes report meanwhile comes too late for it."""
     asking = {claim.id for claim in waiting}
     recent = [lease.claim for lease in ended_leases[-LEAST_CLAIMS * 40:]]
     models = {gpu.model for node in nodes for gpu in node.report.gpus} if policy.weights else ()
@@ -319,8 +317,8 @@ def scheduling(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
 
 def still_free(offers: Iterable[Placement], wait: Container[str], there: Mapping[str, PoolNode],
                pending: Mapping[str, PendingOffer]) -> Iterator[Placement]:
-    """Yield the offers that can be given still, after what came while they were decided: they may
-    be added to `pending` one by one. `wait`: claims that do."""
+    """Yield the offers that still hold after what came while they were decided: they may be added
+    to `pending` one by one. `wait`: claims that still do."""
     for offer in offers:
         claim = offer.claim
         free = free_nodes((there[grant.node] for grant in offer.grants if grant.node in there),
@@ -389,7 +387,7 @@ class PlannedPass:
         self._fitting: dict[tuple[object, ...], tuple[Node, ...]] = {}
 
     def steps(self) -> Iterator[None]:
-        """Compute what is asked of it first, one by one."""
+        """Compute what is asked of it first, step by step."""
         yield
         _ = self._ahead
         yield
@@ -455,8 +453,7 @@ class PlannedPass:
                      if node.id != claim.hosts[0])[:ELSEWHERE_MOST]
 
     def _why(self, claim: Claim) -> str:
-        """Return why a claim waits. Claims that ask for the same wait for the same, but not behind
-        as many."""
+        """Return why a claim waits. Equal claims wait for the same, but not behind as many."""
         closed = self._excluded.get(claim.id, NONE_EXCLUDED)
         key = (*claim.wants, claim.nodes, claim.hosts, claim.term_s if self._reserved else None,
                (closed, claim.owner) if closed else None)

@@ -130,8 +130,7 @@ class PoolPolicyApi:
         return views.policy_view(policy)
 
     def simulate(self, request: SimulationRequest) -> views.SimulationView:
-        """Simulate real claims over the real nodes, so that a person can compare before they change
-        it."""
+        """Simulate real claims on the real nodes, to compare strategies before a change."""
         for name in request.strategies:
             _check_strategy(name)
         since = time.time() - request.days * DAY_S

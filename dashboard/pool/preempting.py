@@ -24,8 +24,8 @@ EXTENDED = "the lease was extended"
 
 @dataclass(slots=True)
 class Preemptions:
-    """Preemptions that are on their way. `why_not`: why the work of one of the victims could not be
-    ended; it asks their nodes. `on_checked`: called when that was answered."""
+    """Preemptions in progress. `why_not`: why the work of one of the victims could not be ended; it
+    asks their nodes. `on_checked`: called when that was answered."""
 
     bookings: PoolBookings
     why_not: Callable[[Preemption], str]
@@ -49,7 +49,7 @@ class Preemptions:
 
     def _begin(self, claim: Claim, look: Callable[[Sequence[Lease]], Preemption | None],
                leases: Sequence[Lease], now: float, mono: float) -> None:
-        """Begin a preemption. Nobody is notified before all of them are known to be such as can be
+        """Begin a preemption. No owner is notified before it is known that all victims can be
         ended."""
         began = self._began.get(claim.id)
         is_tried = began is not None and (
@@ -81,8 +81,8 @@ class Preemptions:
 
     def renew(self, waiting: Collection[str], leases: Iterable[Lease], stopped: Mapping[str, str],
               now: float, mono: float) -> None:
-        """End what was begun for claims that do not wait any more, or when one of those who have to
-        go cannot be made to, or is not overdue any more. `stopped`: lease to why."""
+        """End preemptions whose claim no longer waits, or of whose victims one cannot be ended or
+        is no longer overdue. `stopped`: lease to why."""
         extended = {lease.id: EXTENDED for lease in leases if lease.until > now}
         for claim_id, plan in list(self.all.items()):
             reasons = {**extended, **stopped} if plan.is_overdue else stopped

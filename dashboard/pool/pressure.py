@@ -29,7 +29,7 @@ def _is_closed(was: bool, share: float | None) -> bool:
 
 
 def under_pressure(nodes: Iterable[PoolNode], fleet: Fleet, mono: float) -> list[PoolNode]:
-    """Return the nodes of which other GPUs are full than before, as they are now."""
+    """Return the nodes whose full GPUs have changed, as they are now."""
     sharing = [node for node in nodes if node.shared or node.full]
     if not sharing:
         return []

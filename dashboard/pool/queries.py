@@ -12,7 +12,7 @@ from .service import PoolService
 
 
 def due(claims: Iterable[Claim], now: float) -> list[Claim]:
-    """Return all claims but reservations of which the time has not come."""
+    """Return all claims but reservations whose time has not come."""
     return [claim for claim in claims if claim.starts_at is None or claim.starts_at <= now]
 
 
@@ -35,8 +35,8 @@ class PoolQueries:
 
     def visible_claims(self, claims: Collection[Claim], visible: VisibleFleet, own: Collection[str]
              ) -> list[Claim]:
-        """Return the visible claims. A claim that any node could meet is seen by those who see them
-        all, and by its owner."""
+        """Return the visible claims. One that any node could meet is visible to those who see them
+        all, and to its owner."""
         nodes = self.nodes(visible)
         names = {name for node in nodes for name in (node.id, node.host)}
         sees_all = len(nodes) == len(self.service.nodes)

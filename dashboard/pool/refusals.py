@@ -1,4 +1,4 @@
-"""Refusals by nodes of what was proposed to them for a claim. No claim is proposed for ever."""
+"""Refusals by nodes of what was proposed for a claim. No claim is proposed for ever."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace

@@ -20,8 +20,7 @@ RUNS_MOST = 100  # of one owner, or of one team
 
 @dataclass(slots=True)
 class RunTimes:
-    """Predictions of run times. Nothing is known as long as a simpler guess would have come as
-    near."""
+    """Predicted run times; none while a simpler guess would have come as near."""
 
     is_proven: bool = field(init=False, default=False)
     proof: RunTimeProof = field(init=False, default_factory=RunTimeProof)

@@ -1,5 +1,4 @@
-"""Pool of the fleet: receives reports of nodes, plans, and proposes leases that the nodes grant or
-refuse."""
+"""Pool of the fleet: takes reports, plans, and proposes leases that nodes grant or refuse."""
 
 import logging
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
@@ -66,7 +65,7 @@ GivenBack = tuple[str, float]  # why, and since when on the monotonic clock
 
 
 class LeaseEnds(Protocol):
-    """Checks of whether the work of leases can be ended."""
+    """Check of whether the work of leases can be ended."""
 
     def why_not(self, plan: Preemption) -> str: ...
     def stopped(self) -> Mapping[str, str]: ...  # lease to why it was given up
@@ -135,11 +134,11 @@ class PoolService:
         self.ended.open(self.policy.fair_share, now)
 
     def joined(self, node_id: str) -> None:
-        """Forget what a node was sent: it knows nothing of that any more."""
+        """Forget what a node was sent: it has just connected, and knows nothing of it."""
         self._sent.pop(node_id, None)
 
     def reported(self, node_id: str, raw: PoolReport) -> None:
-        """Take in a report: the node's word is the truth of its GPUs, and of nothing else."""
+        """Take in a report: the node's word is the truth about its GPUs, and about nothing else."""
         stretch = Stretch()
         host = self.fleet.host_of(node_id) or node_id
         own = self.intake.take(node_id, host, raw, self._own.as_of(node_id, self.pending),
@@ -193,7 +192,7 @@ class PoolService:
         self.spend(node_id, stretch.spent_s, self.clock())
 
     def forget(self, node_id: str) -> None:
-        """Forget a node that was revoked: nothing of what it said counts any more."""
+        """Forget a node that was revoked: nothing of what it reported counts any more."""
         self.intake.forget(node_id)
         for of_nodes in (self._reported, self._give_back, self._extend, self._sent):
             of_nodes.pop(node_id, None)
@@ -219,8 +218,7 @@ class PoolService:
         self.wake.set()
 
     def _refuse(self, offer: PendingOffer, hosts: Mapping[str, str], why: str) -> None:
-        """Handle a refusal by these nodes. For the third time it is for good, and its owner reads
-        why."""
+        """Handle a refusal by these nodes. The third one is for good, and the owner reads why."""
         self._unwind(offer, why)
         claim = offer.claim
         if sentence := self.refusals.add(claim.id, hosts, why, self.clock()):
@@ -244,7 +242,7 @@ class PoolService:
 
     @property
     def nodes(self) -> list[PoolNode]:
-        """Nodes that are connected: of another nobody knows what is free."""
+        """Connected nodes: of others nobody knows what is free."""
         return [node for node_id, node in self._reported.items() if node_id in self.connected]
 
     def lease(self, lease_id: str) -> tuple[PoolNode, ReportedLease] | None:
@@ -254,8 +252,7 @@ class PoolService:
         return waiting_claims(nodes, self.claims.values(), self.pending)
 
     def claim(self, claim: Claim) -> None:
-        """Take a claim made at the hub just now. Raises InvalidChangeError where it could never be
-        met."""
+        """Add a claim made at the hub. Raises InvalidChangeError where it could never be met."""
         nodes, now = self.nodes, claim.submitted_at
         if why := never(claim, nodes):
             raise InvalidChangeError(why)
@@ -274,7 +271,7 @@ class PoolService:
         self.wake.set()
 
     def give_back(self, node_id: str, lease_id: str, why: str) -> None:
-        """Give a lease back. The node ends it; a lease with a running command ends only with that
+        """Give a lease back. Its node ends it; one with a running command ends only with that
         command."""
         self._give_back.setdefault(node_id, {})[lease_id] = why, self.clock()
         self.wake.set()

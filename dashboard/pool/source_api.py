@@ -197,8 +197,8 @@ class ResourceManagerApi:
             body.distributed_training, body.mixed_precision))
 
     def _newest_lease(self, body: GpuRequest) -> str | None:
-        """Return the newest lease of the caller's own, or of `owner`, that has at least such GPUs,
-        CPUs and memory."""
+        """Return the caller's or `owner`'s newest lease with at least such GPUs, CPUs and
+        memory."""
         names = asker().scope.unix_names if body.owner is None else (body.owner,)
         claim = body.claim
         leases = [(lease.since, lease.claim.id) for node in self.pool.seen_nodes()

@@ -1,5 +1,4 @@
-"""Stretches in which a computation holds the hub's one thread, and how much of it all of it
-took."""
+"""Time slices of a computation on the hub's one thread, and how much time all of it took."""
 
 from collections.abc import Generator
 from time import thread_time
@@ -12,7 +11,7 @@ HOLDS_S = 0.006  # then the rest of the hub runs; some steps are longer than oth
 
 
 class Stretch:
-    """Stretch of CPU of this thread: who else wants the machine is not counted."""
+    """CPU time of this thread: what others use of the machine is not counted."""
 
     def __init__(self) -> None:
         self._began = thread_time()

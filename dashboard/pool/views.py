@@ -259,8 +259,7 @@ def lease_view(node_id: str, host: str, lease: ReportedLease, outside: Iterable[
 
 
 def ended_view(view: LeaseView, end: ReportedEnd | None) -> LeaseView:
-    """Return the view of a lease that has ended. Of one whose node has not said how it ended, that
-    much is said."""
+    """Return the view marked as ended; as `lost` if its node has not said how."""
     view.idle_since = None
     if end is None:
         view.state = "lost"

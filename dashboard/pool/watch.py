@@ -1,4 +1,4 @@
-"""Watch of the pool: notices what changes, tells those who listen, and counts for Prometheus."""
+"""Watch of the pool: notices what changes, tells listeners, and counts for Prometheus."""
 
 from collections.abc import Mapping
 
@@ -59,5 +59,5 @@ class PoolWatch:
 
 
 def _visible_part(lease: ReportedLease) -> tuple[object, ...]:
-    """Return all that is shown of a lease but when it was used last."""
+    """Return what is shown of a lease, except when it was used last."""
     return lease.uuids, lease.state, lease.until

@@ -12,7 +12,7 @@ log = logging.getLogger("gpudeck.pool")
 
 @dataclass(slots=True)
 class NodeWithdrawals:
-    """Withdrawals that nodes report. `withdraw`: a claim, by its id."""
+    """Withdrawals reported by nodes. `withdraw`: withdraws a claim, by its id."""
 
     claims: Mapping[str, Claim]
     withdraw: Callable[[str], None]
@@ -20,7 +20,7 @@ class NodeWithdrawals:
 
     def receive(self, node_id: str, names: Collection[str], withdrawals: Iterable[Withdrawal]
                 ) -> None:
-        """Answer a node. `names`: of the node. It says the same until it has the answer."""
+        """Answer a node of these `names`. It repeats itself until it has the answer."""
         before, answers = self._answers.get(node_id, {}), dict[str, str]()
         for withdrawal in withdrawals:
             if withdrawal.claim_id in before:
@@ -42,8 +42,7 @@ class NodeWithdrawals:
 
 
 def why_not(claim: Claim | None, withdrawal: Withdrawal, names: Collection[str]) -> str:
-    """Return why a claim is not withdrawn; "": it is. A node speaks for what was asked on it
-    alone."""
+    """Return why a claim is not withdrawn; "": it is. A node speaks only for claims made on it."""
     if claim is None:
         return f"no claim {withdrawal.claim_id} waits here"
     if not claim.hosts or not set(claim.hosts) <= set(names):

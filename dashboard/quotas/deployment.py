@@ -21,8 +21,8 @@ SIGNED_PER_STEP = 100
 
 @dataclass(frozen=True, slots=True)
 class QuotaDeployer:
-    """Deployer that signs and sends the quotas, and knows what nodes report of them. `send`: to a
-    connected node."""
+    """Sender of signed quotas, which knows what nodes report of them. `send`: to a connected
+    node."""
 
     active: ActiveQuotas
     fleet: Fleet

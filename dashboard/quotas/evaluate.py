@@ -112,7 +112,7 @@ def over_key(quota: Quota, offender: QuotaOffender) -> OverKey:
 
 def over_since(before: Mapping[OverKey, float], balances: Iterable[QuotaBalance], now: float
                ) -> dict[OverKey, float]:
-    """Return since when which job has been one that would go. Only a new sum counts."""
+    """Return since when each job has been one that would go. Only a new sum counts."""
     keys = {over_key(balance.quota, offender) for balance in balances if balance.is_over
             for offender in balance.offenders}
     return {key: before.get(key, now) for key in keys}

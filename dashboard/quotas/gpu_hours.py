@@ -16,8 +16,7 @@ NodeGroup = tuple[str, str | None]  # host and group of a node
 
 @dataclass(frozen=True, slots=True)
 class UserGpuSeconds:
-    """GPU time that one user held of one GPU, summed up; None: of all of them, or it is not
-    known."""
+    """GPU time of one user on one GPU, summed up; None: of all of them, or not known."""
 
     user: str | None
     node_id: str | None

@@ -44,6 +44,6 @@ def _about(quota: Quota, limit: str) -> dict[str, str | None]:
 
 
 def _over(balance: QuotaBalance) -> float:
-    """Return 1 where a holder is over. What is known and more than the limit is over; less may be,
-    with what is not known."""
+    """Return 1 for a holder who is over. If what is known exceeds the limit, that is over; less may
+    be, with what is not known."""
     return 1.0 if balance.is_over else 0.0 if balance.is_whole else NAN

@@ -1,4 +1,4 @@
-"""Queries of quotas: what the API and Prometheus show, and to whom."""
+"""Queries of quotas for the API and Prometheus, by what an actor may see."""
 
 import time
 from collections.abc import Iterator
@@ -52,8 +52,7 @@ class QuotaQueries:
                 yield node_id, host, in_force
 
     def deployments(self, quota: Quota) -> list[QuotaDeployment]:
-        """Return the state of a quota on its nodes. Asked for again within a moment, it is the same
-        list."""
+        """Return the state of a quota on its nodes; the same list within a moment."""
         generation, now = self.service.active.generation, time.monotonic()
         key = quota.id, generation
         cached = self._deployments.get(key)
@@ -73,8 +72,7 @@ class QuotaQueries:
             if sees_all or balance.holder in visible.reads.own]
 
     def sees_all(self, visible: VisibleFleet, quota: Quota) -> bool:
-        """Return whether all its nodes are visible: whoever sees only some of them sees no sums,
-        but for their own."""
+        """Return whether all nodes of a quota are visible: else no sums are, but one's own."""
         return visible.is_whole or all(
             visible.sees_node(node_id) for node_id, node in self.fleet.nodes.items()
             if concerns(quota, self.fleet, node))
@@ -84,8 +82,8 @@ class QuotaQueries:
             balance for balance in self.service.balances if balance.quota.id == quota_id)
 
     def of_task(self, node: Node, task_id: str, visible: VisibleFleet) -> Iterator[TaskQuotaView]:
-        """Yield, per limit, the quota that counts for a task, why, and what its holder has, if they
-        see it."""
+        """Yield, per limit, the quota that counts for a task, why, and its holder's usage if
+        visible."""
         may_read = visible.is_whole or node.tasks[task_id].user in visible.reads.own
         for holding in holdings(self.fleet, node):
             if holding.task.id == task_id:
@@ -97,8 +95,7 @@ class QuotaQueries:
                         None), task_id)
 
     def of_node(self, node: Node, uuid: str | None, visible: VisibleFleet) -> list[NodeQuotaView]:
-        """Return the quotas that apply to this node, or to this GPU of it, and their holders
-        there."""
+        """Return the quotas on this node, or on this GPU of it, with their holders there."""
         now = time.time()
         node_holdings = [] if not is_current(node, now) else (
             evaluate.on_gpu(holdings(self.fleet, node), uuid))
@@ -165,8 +162,8 @@ class QuotaQueries:
         return step_s, in_thread(ask)
 
     def _counted_on(self, quota: Quota, limit: Limit, holder: str) -> frozenset[str] | None:
-        """Return the nodes where nothing narrower counts for them; None: everywhere, also on nodes
-        that are gone."""
+        """Return the nodes where nothing narrower counts for them; None: all, even nodes that are
+        gone."""
         narrower_quotas = [other for other in narrower(
             quota, limit, holder, self.service.groups.get(holder, ()), self.index.all)
             if other.scope_kind != "gpu"]
@@ -178,7 +175,7 @@ class QuotaQueries:
                 concerns(other, self.fleet, node) for other in narrower_quotas))
 
     def try_out(self, quota: Quota, visible: VisibleFleet) -> list[QuotaBalance]:
-        """Return who would be over what, if it were in force now along with the others."""
+        """Return who would be over what, if a quota were in force now along with the others."""
         now = time.time()
         rest = (other for other in self.index.all if other.id != quota.id)
         quotas = QuotaIndex([*rest, quota])

@@ -1,5 +1,4 @@
-"""Sums of who holds how much of each quota on the whole fleet. What is done about it is done by the
-ladder."""
+"""Sums of who holds how much of each quota on the whole fleet; the ladder acts on them."""
 
 import logging
 import time
@@ -30,8 +29,8 @@ SPARED: frozenset[RefusalCode] = frozenset(("protected", "managed", "made_up"))
 
 
 class QuotaService:
-    """Service of all quotas. `hold_s`: for how long a job must be over one before the ladder hears
-    of it."""
+    """Sums of all quotas. `hold_s`: how long a job must be over one before the ladder hears of
+    it."""
 
     def __init__(self, active: ActiveQuotas, store: QuotasStore, fleet: Fleet, history: History,
                  hold_s: float, events: Dispatcher) -> None:
@@ -112,8 +111,8 @@ class QuotaService:
         self.groups |= news
 
     def _update_hours(self, now: float) -> None:
-        """Count the hours again. Old hours say nothing about the day until now: without new ones
-        there are none."""
+        """Count the hours again. Old ones say nothing of the day until now: without new ones, none
+        count."""
         try:
             self.hours, self.are_hours_known = self.count_hours(now, self.active.index, None), True
         except Exception:
@@ -122,8 +121,7 @@ class QuotaService:
 
     def count_hours(self, now: float, quotas: QuotaIndex,
                     visible: VisibleFleet | None) -> QuotaGpuHours:
-        """Count hours in the day or week until now, on the nodes that `visible` shows; None: on
-        all."""
+        """Count hours of the day or week until now, on nodes that `visible` shows; None: on all."""
         groups = dict(self.groups)
         group_of = {node_id: (node.hello.host, self._fleet.group_of(node_id))
                     for node_id, node in self._fleet.nodes.items()}

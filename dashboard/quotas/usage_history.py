@@ -1,4 +1,4 @@
-"""Usage of a Quota over time, beside what it gave then. Pure."""
+"""Usage of a Quota over time, with what it gave then. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -64,8 +64,7 @@ def line(quota: Quota, limit: Limit, span: tuple[int, int], step_s: int,
 
 def _rolling(times: Sequence[int], amounts: Mapping[int, float], known_steps: frozenset[int],
              span_s: int) -> list[float | None]:
-    """Return rolling sums from the beginning of the hour a day or week before, as they are counted
-    live."""
+    """Return rolling sums from the start of the hour a day or week before, as counted live."""
     return [math.fsum(amounts.get(at, 0.0) for at in range(t - span_s, t + HOUR_S, HOUR_S)) / HOUR_S
             if t in known_steps else None for t in times]
 

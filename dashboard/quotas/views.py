@@ -267,8 +267,7 @@ def quota_view(version: QuotaVersion, deployed: Iterable[QuotaDeployment],
 
 
 def mechanism_views(reports: Iterable[tuple[str, str, InForce]]) -> list[MechanismView]:
-    """Return the mechanisms of nodes. `reports`: of each node its id, its host, and what it
-    says."""
+    """Return the mechanisms of nodes. `reports`: of each node its id, host and report."""
     by_name: dict[str, MechanismView] = {}
     for node_id, host, in_force in reports:
         for mechanism in in_force.mechanisms:

@@ -103,8 +103,7 @@ def claim(gpus: int = 1, *, model: str = "", mem: str | None = None, share: int 
 
 
 def _obtain(request: AskClaim) -> tuple[PoolConnection, Leased]:
-    """Get a lease and bind it to this process. An agent that restarts meanwhile is asked for the
-    same again."""
+    """Get a lease and bind it to this process. If the agent restarts meanwhile, ask it again."""
     pool = PoolConnection(os.environ)
     while True:
         try:
@@ -122,7 +121,7 @@ def _obtain(request: AskClaim) -> tuple[PoolConnection, Leased]:
 
 
 def give_back(pool: PoolConnection, lease_id: str) -> None:
-    """Give back a lease. What came of the work does not depend on the agent: if it is away, it is
+    """Give back a lease. The outcome of the work does not depend on the agent: one that is away is
     notified when it is back, while this process lives."""
     if not _is_given_back(pool, lease_id):
         give_back_later(lease_id)
@@ -180,7 +179,7 @@ def is_cuda_initialised() -> bool:
 def claim_request(gpus: int, model: str, mem: str | None, share: int | None, term: str | None,
                   wait: str | None, priority: int | None, preemptible: bool, cpus: int | None,
                   ram: str | None) -> AskClaim:
-    """Return the request of a claim for this very process. Raises ValueError with a sentence."""
+    """Return the request for a claim of this process. Raises ValueError with a sentence."""
     return AskClaim(
         request_id=uuid4().hex[:16], is_run=True, gpus=gpus,
         models=tuple(word.strip() for word in model.split("|") if word.strip()),
@@ -194,7 +193,7 @@ def claim_request(gpus: int, model: str, mem: str | None, share: int | None, ter
 
 
 def bind(pool: PoolConnection, lease: Leased) -> None:
-    """Bind a lease to this process: the lease ends with it. Raises CommandError."""
+    """Bind a lease to this process, with which it ends. Raises CommandError."""
     pidfd = os.pidfd_open(os.getpid())
     try:
         bind_process(pool, lease.lease_id, pidfd)

@@ -35,8 +35,8 @@ UNKNOWN_FIELD = "unknown field"
 
 
 class ClaimWaitsError(CommandError):
-    """Lost lease: it went to others, since nothing was bound to it in time. Its claim waits on, in
-    its place, and is asked for again on the same connection."""
+    """Lease lost to others, since nothing was bound to it in time. Its claim keeps its place, and
+    is asked for again on the same connection."""
 
 
 class PoolConnection:
@@ -64,7 +64,7 @@ class PoolConnection:
         self.socket.close()
 
     def receive(self, within_s: float | None = None) -> FromPool:
-        """Receive a message. `within_s`: until it begins; None: as long as the agent is there."""
+        """Receive a message. `within_s`: for it to begin; None: as long as the agent is there."""
         try:
             self.socket.settimeout(within_s)
             message = messages.from_pool(self.socket)
@@ -76,7 +76,7 @@ class PoolConnection:
 
 
 def reconnect(env: Mapping[str, str]) -> PoolConnection:
-    """Connect again to an agent that was lost. Raises CommandError: it does not come back."""
+    """Connect again to an agent that was lost. Raises CommandError if it does not come back."""
     until = time.monotonic() + BACK_WITHIN_S
     while True:
         time.sleep(AGAIN_EVERY_S)
@@ -99,14 +99,13 @@ def _socket_path(env: Mapping[str, str]) -> Path:
 
 
 def own_socket(env: Mapping[str, str]) -> Path:
-    """Return where an agent that a user started for themselves listens: in a folder of theirs
-    alone."""
+    """Return where an agent listens that a user started for themselves: in a private folder."""
     runtime = Path(env.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
     return runtime / OWN_SOCKET if runtime.is_dir() else state_folder("pool.sock", env)
 
 
 def new_socket(env: Mapping[str, str]) -> Path:
-    """Return where an agent is to listen: as root for everybody, if nothing else is named. Raises
+    """Return where an agent is to listen: as root for everybody, unless a socket is named. Raises
     CommandError where another agent leases the GPUs of this machine already."""
     configured = env.get(SOCKET_ENV)
     new = Path(configured or (SYSTEM_SOCKET if os.geteuid() == ROOT else own_socket(env)))
@@ -133,7 +132,7 @@ def _refusal(why: str) -> CommandError:
 
 
 def wait_for(pool: PoolConnection, claim: AskClaim, tell: Callable[[ClaimWaits], None]) -> Leased:
-    """Wait for a lease. `tell` is called whenever its place or the reason changes. Raises
+    """Wait for a lease. `tell`: called when its place or the reason changes. Raises
     CommandError."""
     pool.send(claim)
     while True:

@@ -21,8 +21,8 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """Key of the file, and what it means here. `setting`: the name and value of gpudeck's setting
-    that comes of it."""
+    """Key of the file, and its meaning here. `setting`: gpudeck's setting that results, with its
+    value."""
 
     line: int
     path: str
@@ -36,8 +36,7 @@ class GpuConfigError(ValueError):
 
 
 def read(text: str, boards: Sequence[Board] | None) -> list[ConfigKey]:
-    """Read the keys of a file. `boards` None: nobody says which there are. Raises
-    GpuConfigError."""
+    """Read the keys of a file. `boards` None: not known. Raises GpuConfigError."""
     if len(text.encode()) > MOST_BYTES:
         raise GpuConfigError(f"it has more than {MOST_BYTES} bytes")
     try:
@@ -105,7 +104,7 @@ def _default(value: Any) -> tuple[str, tuple[str, str]]:
 
 
 def _one_default(keys: Sequence[ConfigKey]) -> list[ConfigKey]:
-    """Put `default_gpu_resource_name` before `gpu_resource.gpu`."""
+    """Prefer `default_gpu_resource_name` to `gpu_resource.gpu`."""
     if not any(key.path == "default_gpu_resource_name" for key in keys):
         return list(keys)
     return [key if key.path != "gpu_resource.gpu" else ConfigKey(
@@ -114,7 +113,7 @@ def _one_default(keys: Sequence[ConfigKey]) -> list[ConfigKey]:
 
 
 def _memory(name: str, size_gb: float, boards: Sequence[Board] | None) -> str:
-    """Compare with the boards that have the words of the name, letters and digits apart: RTX3090 is
+    """Compare with the boards whose names have the same words, letters and digits apart: RTX3090 is
     the GeForce RTX 3090."""
     words = {word.lower() for word in re.findall(r"[A-Za-z]{2,}(?=\d{3})|.+", name)}
     if boards is None:

@@ -20,8 +20,8 @@ NOTE = "HAMi-core holds this share; it leaves the umask of the command at 0"
 
 
 def hami_library(env: Mapping[str, str], locks: Path = LOCKS) -> str:
-    """Return the path of the library, where it is and behaves; else "". It needs a folder for its
-    locks, and is loaded without a word."""
+    """Return the path of the library if it works here; else "". It needs a folder for its locks,
+    and must load without a message."""
     library = env.get(LIBRARY_ENV) or LIBRARY
     if not os.path.isfile(library) or not os.access(locks, os.W_OK | os.X_OK):
         return ""

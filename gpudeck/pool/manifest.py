@@ -41,7 +41,7 @@ MACHINES = (8, 4, 2, 1)
 
 
 def validated(kind: re.Pattern[str], what: str, text: str) -> str:
-    """Return a text that is of this kind. Raises ValueError with a sentence."""
+    """Return a text that matches. Raises ValueError with a sentence."""
     if not kind.fullmatch(text) or len(text) > 317:
         raise ValueError(f"{text[:80]!r} is no {what}")
     return text
@@ -53,8 +53,8 @@ def resource_name(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """Job to write. `share_pct`: of one GPU, by HAMi. `node_labels`: what a node must have
-    besides."""
+    """Job to write. `share_pct`: of one GPU, by HAMi. `node_labels`: further labels of its
+    nodes."""
 
     name: str
     namespace: str | None
@@ -120,7 +120,7 @@ def _share(request: JobRequest) -> dict[str, int]:
 
 
 def _boards(request: JobRequest, selector: dict[str, str]) -> list[dict[str, Any]]:
-    """Return what selects the boards. A selector takes one value; several boards that go by one
+    """Return what selects the boards: a selector takes one value, several boards that go by one
     name are an affinity."""
     terms: list[dict[str, Any]] = []
     models = tuple(model.replace(" ", "-") for model in request.models)

@@ -1,4 +1,4 @@
-"""Messages of `gpudeck run`, `claim` and `pool` to the agent over its Unix socket, and its answers.
+"""Messages between `gpudeck run`, `claim` and `pool` and the agent, over its Unix socket.
 
 The kernel says who asks (SO_PEERCRED), never a field. A message is its length in four bytes, then
 MessagePack; file descriptors travel beside it."""
@@ -31,7 +31,7 @@ class PoolSocketError(Exception):
 
 
 class AskClaim(Struct, frozen=True, tag="claim", forbid_unknown_fields=True, omit_defaults=True):
-    """Request of a claim. Only what is asked for is sent: an older agent knows no later field.
+    """Request for a claim. Only what is asked for is sent: an older agent knows no later field.
 
     `request_id`: asked again with it, the same claim is meant. `is_run`: it holds GPUs for a
     process that this connection will name. `limits_itself`: it holds its share without MPS.
@@ -58,8 +58,7 @@ class AskClaim(Struct, frozen=True, tag="claim", forbid_unknown_fields=True, omi
 
 
 class Bind(Struct, frozen=True, tag="bind", forbid_unknown_fields=True):
-    """Bind a lease. Beside it travels a pidfd: of the process that the lease is for, which
-    waits."""
+    """Bind a lease. A pidfd travels with it: of the process that the lease is for, which waits."""
 
     lease_id: Word
 

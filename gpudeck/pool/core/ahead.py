@@ -11,8 +11,8 @@ _Kind = tuple[float, int, tuple[str, ...]]  # rank, priority, models
 
 
 class ClaimsAhead:
-    """Waiting claims, to count those before another. Only those count that may want the same GPUs:
-    of a model and a node that both accept. Built once, asked thousands of times."""
+    """Waiting claims, for counting those ahead of another. Only those count that may want the same
+    GPUs: of a model and a node that both accept. Built once, asked thousands of times."""
 
     def __init__(self, waiting: Iterable[Claim], pinned: Container[str], models: Collection[str],
                  nodes_of: Callable[[Claim], Nodes]) -> None:
@@ -73,6 +73,6 @@ class ClaimsAhead:
 
 
 def with_ahead(why: str, ahead: int) -> str:
-    """Return `why` a claim waits, and after how many."""
+    """Return `why` a claim waits, with how many go before it."""
     return why if not ahead else (
         f"{why}, {ahead} claim{'s' * (ahead != 1)} of higher priority before it")

@@ -21,7 +21,7 @@ class ClaimLimits:
     extends_while_waited: bool
 
     def refusal(self, claim: Claim, owned: Collection[Claim]) -> str:
-        """Return why a claim is beyond the limits; "": it is not. `owned`: claims of its owner that
+        """Return why a claim exceeds the limits; "": it does not. `owned`: its owner's claims that
         wait or are reserved."""
         if claim.priority > self.priority:
             return f"priority {claim.priority} is not yours to ask for: {self.priority} at most"

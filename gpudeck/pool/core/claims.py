@@ -66,7 +66,7 @@ class Claim:
 
 
 def flaw(claim: Claim) -> str:
-    """Return what is out of bounds of a claim that somebody else wrote down; "": nothing."""
+    """Return what is out of bounds in a claim that somebody else wrote down; "": nothing."""
     texts = (claim.id, claim.owner, claim.shape, claim.home, *claim.models, *claim.hosts)
     times = (claim.submitted_at, claim.starts_at or 0.0, claim.give_up_at or 0.0)
     bounds = {

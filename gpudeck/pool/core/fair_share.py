@@ -38,8 +38,8 @@ QUEUE_ORDERS: Mapping[str, QueueOrder] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairSharePolicy:
-    """Settings of fair share. `shares`: of owners, and of teams as `team:NAME`, which no user can
-    be called; who is not named has 1."""
+    """Fair-share settings. `shares`: of owners, and of teams as `team:NAME`, which no user can be
+    called; all others have 1."""
 
     half_life_s: float = 7 * 86_400.0
     shares: Mapping[str, float] = field(default_factory=dict)
@@ -98,8 +98,8 @@ class Usage:
             self.teams[self.team_of[owner]] += gpu_s
 
     def key(self, claim: Claim) -> tuple[float, float]:
-        """Return the key of a claim, less first: the team before its members. An owner in no team
-        is as one alone."""
+        """Return the sort key of a claim: the team before its members. An owner in no team counts
+        as a team."""
         shares, team = self.policy.shares, self.team_of.get(claim.owner)
         own = self.owners.get(claim.owner, 0.0) / shares.get(claim.owner, 1.0)
         return own if team is None else self.teams[team] / shares.get(TEAM + team, 1.0), own
@@ -129,8 +129,7 @@ class EndedUsage:
         return Usage(self._sums.policy, {**self._sums.owners}, team_of)
 
     def _decay(self, now: float) -> None:
-        """Decay all usage until now. What is next to nothing is forgotten, and so are owners who
-        left."""
+        """Decay all usage until now, and forget owners who have next to nothing left."""
         part = 2 ** (-(now - self._at) / self._sums.policy.half_life_s)
         self._at = now
         sums = self._sums.owners
@@ -142,8 +141,8 @@ class EndedUsage:
 
 def usage_of(leases: Iterable[Lease], past_usage: EndedUsage | None, now: float,
              policy: FairSharePolicy, team_of: Mapping[str, str]) -> Usage:
-    """Return the usage of all owners. Of thousands of leases in each pass: `decayed_s` until now,
-    with its constant taken out."""
+    """Return the usage of all owners. For the thousands of leases in each pass: `decayed_s` until
+    now, with its constant taken out."""
     usage = Usage(policy, {}, team_of) if past_usage is None else past_usage.usage(now, team_of)
     half_life_s = policy.half_life_s
     scale = half_life_s / log(2)

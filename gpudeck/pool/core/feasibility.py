@@ -32,8 +32,7 @@ def suits(claim: Claim, gpu: FreeGpu) -> bool:
 
 
 def could(claim: Claim, empty: Iterable[Node]) -> bool:
-    """Return whether a claim could be met. One of the first nodes fits as a rule, so that it costs
-    little."""
+    """Return whether a claim could be met. Cheap, since one of the first nodes fits as a rule."""
     fitting = (node for node in empty
                if (not claim.hosts or node.host in claim.hosts or node.id in claim.hosts)
                and next(candidates(node, claim, 0.0), None) is not None)
@@ -89,8 +88,8 @@ def _largest(claim: Claim, there: Iterable[Node]) -> str:
 
 
 def _host_lack(claim: Claim, empty: Sequence[Node], free: Sequence[Node]) -> str:
-    """Return what is lacking of a node's CPUs and memory where the GPUs are there: of the node that
-    has most of it; "": nothing."""
+    """Return what the node with the most of it lacks in CPUs and memory, where the GPUs are free;
+    "": nothing."""
     if not asks_for_host([claim]) or any(_fits(node, claim) for node in free):
         return ""
     gpus, whole = _of_gpus(claim), {node.id: node.free_host for node in empty}

@@ -19,8 +19,8 @@ KNOWN_MOST = 65_536
 
 @lru_cache(4_096)  # anybody may ask for anything, and as often as they like
 def accepts(models: tuple[str, ...], model: str) -> bool:
-    """Return whether a model is accepted. Each of `models` is words that the name must have:
-    `h100`, `A100 80GB`."""
+    """Return whether a claim accepts a model. Each of `models` is words that the name must have,
+    such as `h100` or `A100 80GB`; none: any model."""
     name = model.lower()
     return not models or any(all(word in name for word in words.lower().split())
                              for words in models)
@@ -96,7 +96,8 @@ def coarse(milli: float) -> int:
 
 
 def gradient(mix: ClaimMix, node: Node, places: Sequence[int], claim: Claim) -> int:
-    """Return the change of what is unusable on the node, when the claim takes these of its GPUs."""
+    """Return the change, made coarse, of what is unusable on the node when the claim takes these
+    GPUs."""
     free, cpu = free_of(node), node.free_cpu_milli
     before = mix.unusable(free, cpu)
     for place in places:

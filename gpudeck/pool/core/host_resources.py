@@ -42,7 +42,7 @@ def asks_for_host(claims: Iterable[Claim]) -> bool:
 
 
 def lack_words(claim: Claim, whole: FreeHost, free: FreeHost) -> str:
-    """Describe what of a node is too little for a claim now; "": nothing."""
+    """Describe which of a node's CPUs and memory are too little for a claim now; "": none."""
     parts = []
     if not FreeHost(cpu_milli=free.cpu_milli).has(claim):
         parts.append(f"it needs {cpu_words(claim.cpu_milli)}, "
@@ -62,8 +62,8 @@ def asked_words(claim: Claim) -> str:
 
 
 def lease_words(claim: Claim, cores: str, limits: Collection[str]) -> str:
-    """Describe what a lease has of its node, and how. `cores`: as the kernel writes them. `limits`:
-    to which its command was seen to be held."""
+    """Describe the CPUs and memory of a lease, and what holds it to them. `cores`: as the kernel
+    writes them. `limits`: to which its command was seen to be held."""
     parts = []
     if claim.cpu_milli:
         parts.append(f"{cpu_words(claim.cpu_milli)} (" + (
@@ -75,7 +75,7 @@ def lease_words(claim: Claim, cores: str, limits: Collection[str]) -> str:
 
 
 def only_counted(lease: HostShare, limits: Collection[str] = ()) -> str:
-    """Tell the owner of a lease what of it nothing holds its processes to; "": nothing."""
+    """Tell the owner of a lease which of its CPUs and memory nothing enforces; "": all are."""
     parts = []
     if lease.cpu_milli and "cpus" not in limits:
         parts.append(cpu_words(lease.cpu_milli))
@@ -87,7 +87,7 @@ def only_counted(lease: HostShare, limits: Collection[str] = ()) -> str:
 
 
 def left_words(whole: FreeHost, free: FreeHost) -> str:
-    """Describe what of a node is not given out; "": neither is counted there."""
+    """Describe a node's CPUs and memory that are not given out; "": neither is counted there."""
     parts = []
     if whole.cpu_milli is not None:
         parts.append(f"{_count(free.cpu_milli)} of {cpu_words(whole.cpu_milli)}")

@@ -83,7 +83,7 @@ class Node:
         return self._changed(uuids, claim, 1)
 
     def after_grants(self, grants: Iterable[tuple[Claim, Collection[str]]]) -> "Node":
-        """Return the node after many grants; its GPUs are put in order once."""
+        """Return the node after many grants, with its GPUs sorted once."""
         claims: dict[str, list[Claim]] = {}
         granted_claims: list[Claim] = []
         for claim, uuids in grants:
@@ -110,12 +110,14 @@ class Node:
             self.free_host.after_grants((claim,), sign), self.tasks + sign)
 
     def held_from(self, uuids: Collection[str], at: float) -> "Node":
-        """Return the node with these GPUs held: nothing that lasts longer may take them."""
+        """Return the node with these GPUs held from then on: nothing that lasts longer may take
+        them."""
         return self.with_gpus(lambda uuid, gpu: gpu._replace(free_until=min(gpu.free_until, at))
                               if uuid in uuids else gpu, self.free_host, self.tasks)
 
     def held_until(self, times: Mapping[str, float]) -> "Node":
-        """Return the node with these GPUs free until then, whatever was held before of them."""
+        """Return the node with these GPUs free until those times, whatever was held of them
+        before."""
         return self.with_gpus(lambda uuid, gpu: gpu._replace(free_until=times[uuid])
                               if uuid in times else gpu, self.free_host, self.tasks)
 
@@ -129,8 +131,7 @@ class Node:
 def node_of(node_id: str, host: str, gpus: Sequence[tuple[str, FreeGpu]],
             free_cpu_milli: int | None = None, load_pct: float | None = None,
             tasks: int = 0, free_ram_bytes: int | None = None) -> Node:
-    """Return a node with its GPUs in order. Stable: GPUs alike keep the order in which they are
-    given."""
+    """Build a node with sorted GPUs. Stable: GPUs alike keep the order in which they are given."""
     sorted_gpus = sorted(gpus, key=lambda pair: _order(pair[1]))
     return Node(node_id, host, tuple(uuid for uuid, _ in sorted_gpus),
                 tuple(gpu for _, gpu in sorted_gpus), free_cpu_milli, load_pct, tasks,

@@ -109,8 +109,8 @@ class Placer:
 
     def _with_home(self, claim: Claim, ends_at: float, closed: Container[str],
                    scored: Iterable[Scored]) -> list[Scored]:
-        """Return the claim's own node first, then the best of the others; empty: its own cannot
-        take it."""
+        """Return the claim's home first, then the best of the others; empty: its home cannot take
+        it."""
         kind = self._kind_of.get(claim.home)
         if kind is None or claim.home in closed or not kind.may_take(claim):
             return []
@@ -119,8 +119,7 @@ class Placer:
         return [] if own is None else [own, *heapq.nsmallest(claim.nodes - 1, rest)]
 
     def exactly(self, claim: Claim, grants: Iterable[Grant]) -> Placement | None:
-        """Place a claim on these GPUs, whatever they are held for; None: not all that it asks for
-        is free there."""
+        """Place a claim on these GPUs, whatever they are held for; None: it does not fit there."""
         parts = []
         for grant in grants:
             node = self._nodes.get(grant.node)
@@ -190,8 +189,8 @@ class Placer:
         return self._all_of(ranking, claim, ends_at)
 
     def _first(self, claim: Claim, ends_at: float, closed: Container[str]) -> list[Scored]:
-        """Return the nodes that come first, with what places them: as many as a claim asks for, and
-        those of their level."""
+        """Return the first nodes with their scores: as many as a claim asks for, and all of their
+        level."""
         fits = self._fits.setdefault((*claim.wants, self._horizon(ends_at)), {})
         if not any(kind.members and fits.get(kind.number, True) for kind in self._kinds):
             return []
@@ -216,8 +215,8 @@ class Placer:
         return results
 
     def _groups(self, claim: Claim) -> Iterator[Iterable[str]]:
-        """Return groups of nodes, in the order in which they are tried; those of one group are
-        alike to the strategy."""
+        """Return groups of nodes in the order to try; to the strategy those of a group are
+        alike."""
         if self._strategy.turn is not None:
             return ((self._ids[place],) for place in self._strategy.turn(claim, self._context))
         return ([node_id for *_, node_id in group]
@@ -240,9 +239,9 @@ class Placer:
         return dict.fromkeys(node_id for name in names for node_id in self._by_name.get(name, ()))
 
     def _ranked(self, claim: Claim, ends_at: float) -> _Ranking:
-        """Return the ranking for a claim; by bounds, where no claim that asks for the same has
-        looked yet. By when something begins next: what ends before that is alike, also after more
-        has been held."""
+        """Return the ranking of nodes for a claim, by bounds where none that asks for the same has
+        looked yet. It is kept by when something begins next: what ends before that is alike, also
+        after more has been held."""
         ranking = self._rankings.setdefault((*claim.wants, self._horizon(ends_at)), _Ranking())
         for number in set(self._changes[ranking.upto:]):
             kind = self._kinds[number]
@@ -259,7 +258,7 @@ class Placer:
         return self._horizons[ahead] if ahead < len(self._horizons) else inf
 
     def _bound(self, kind: _Kind, node: Node, claim: Claim) -> Score | None:
-        """Return a bound that no score is below; None: no claim of its shape fits there."""
+        """Return a bound below which no score is; None: no claim of its shape fits there."""
         bound = self._strategy.bound(kind.free_milli, node.free_cpu_milli, claim, self._context)
         if bound or not self._strategy.by_shape:
             return bound

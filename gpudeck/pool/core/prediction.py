@@ -1,4 +1,4 @@
-"""Prediction of how long a run will take, from earlier runs: quantiles, or nothing. Pure."""
+"""Prediction of run times from earlier runs: quantiles, or nothing. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,8 +38,8 @@ class RunTime:
 
 def predict(runs: Sequence[FinishedRun], owner: str, team: str, shape: str, gpus: int,
             ran_s: float = 0.0) -> RunTime | None:
-    """Predict by the narrowest group with enough runs that lasted longer than this one already
-    has."""
+    """Predict by the narrowest group with enough runs that lasted longer than this one has so
+    far."""
     longer = [run for run in runs if run.took_s > ran_s]
     for of, alike in (
         ("this command on as many GPUs", [run for run in longer if (run.owner, run.shape,
@@ -57,8 +57,8 @@ def predict(runs: Sequence[FinishedRun], owner: str, team: str, shape: str, gpus
 
 
 def _quantiles(runs: Sequence[FinishedRun]) -> tuple[float, float, float, float]:
-    """Return quantiles, weighted, of the logarithm: run times span orders of magnitude, and recent
-    runs count more (Tsafrir et al., TPDS 2007)."""
+    """Return weighted quantiles, by logarithm: run times span orders of magnitude, and recent runs
+    count more (Tsafrir et al., TPDS 2007)."""
     newest = sorted(runs, key=lambda run: run.ended_at, reverse=True)
     weighed = sorted((log(max(run.took_s, 1e-3)), 2 ** (-age / RECENT_RUNS))
                      for age, run in enumerate(newest))

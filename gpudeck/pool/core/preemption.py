@@ -1,5 +1,5 @@
-"""Choice of leases to take back for a claim of higher priority, or since their terms are over while
-a claim waits: all that it needs or none. Pure."""
+"""Choice of leases to take back for a claim of higher priority, or because their terms are over
+while a claim waits: all that it needs or none. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ class Preemption:
 
 def overdue(claim: Claim, grants: Sequence[Grant], leases: Sequence[Lease], now: float
             ) -> Preemption | None:
-    """Return all leases that hold GPUs which are kept for a claim by now; None: the term of one of
-    them is not over, so that what the others gave would be of no use to it."""
+    """Return all leases that hold GPUs kept for a claim by now; None: the term of one is not over,
+    so that what the others gave would be of no use to it."""
     if len(grants) != 1:
         return None
     [grant] = grants
@@ -84,8 +84,8 @@ def _cost(leases: Sequence[Lease], node: Node, now: float) -> Cost:
 
 
 def _place(claim: Claim, node: Node, leases: Sequence[Lease], now: float) -> Candidate | None:
-    """Return where the claim fits without these leases. What somebody has reserved within its term
-    is not taken."""
+    """Return where the claim fits without these leases, clear of what is reserved within its
+    term."""
     for lease in leases:
         node = node.after_return(lease.grants[0].uuids, lease.claim)
     return next(candidates(node, claim, now + claim.term_s), None)

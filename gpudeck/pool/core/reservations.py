@@ -25,7 +25,7 @@ class ReservationError(ValueError):
 
 def reserve(claim: Claim, well: Sequence[Node], leases: Collection[Lease],
             bookings: Collection[Booking], most: int, strategy: str, now: float) -> Booking:
-    """Reserve GPUs. Raises ReservationError where they cannot be kept, and says when they could."""
+    """Reserve GPUs. Raises ReservationError where they cannot be kept, with when they could."""
     assert claim.starts_at is not None
     if why := _why_not(claim, claim.starts_at - now, len(bookings), most):
         raise ReservationError(why)

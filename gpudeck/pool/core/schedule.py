@@ -135,14 +135,13 @@ class Pass:
 
     @property
     def competing(self) -> Iterator[str]:
-        """Ids of claims that go on waiting and would take what they want: no quota or time is
-        against it."""
+        """Ids of claims that wait on for want of GPUs alone: no quota or time is against them."""
         return (claim_id for claim_id in self.order
                 if self.blocked.get(claim_id, IS_DUE) == IS_DUE)
 
     def kept_until(self, uuids: Iterable[str]) -> float | None:
-        """Return when somebody else begins on these GPUs, past which a lease of them is not
-        renewed; None: nobody is to begin there."""
+        """Return when somebody else begins on these GPUs: a lease of them is not renewed past that.
+        None: nobody is to begin there."""
         return min((self.kept_from[uuid] for uuid in uuids if uuid in self.kept_from),
                    default=None)
 
@@ -164,7 +163,7 @@ def finish(steps: Generator[None, None, T]) -> T:
 
 def pass_steps(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: PlacementContext,
                now: float) -> Generator[None, None, Pass]:
-    """Run a pass step by step, for a caller who has other things to do meanwhile."""
+    """Run a pass step by step, for a caller with other things to do meanwhile."""
     latest = _latest(queue.leases) if STRATEGIES[policy.strategy].has_cursor else ""
 
     def placer_of(there: Iterable[Node]) -> Placer:
@@ -215,8 +214,8 @@ class _PassInProgress:
     _full: set[tuple[object, ...]] = field(default_factory=set)
 
     def keep(self, bookings: Sequence[Booking]) -> Iterator[Claim]:
-        """Give GPUs to bookings whose time has come: these go first, on their own GPUs or on
-        others. Yields the claims that got some."""
+        """Give GPUs to bookings whose time has come, before all others: their own GPUs or others.
+        Yields the claims that got some."""
         due = []
         for booking in sorted(bookings, key=lambda booking: (booking.starts_at, booking.claim.id)):
             if booking.starts_at <= self.now:
@@ -302,8 +301,7 @@ def _lease_of(offer: Placement, now: float) -> Lease:
 
 def shadow_of(claim: Claim, nodes: Mapping[str, Node], leases: Sequence[Lease],
               bookings: Sequence[Booking], now: float) -> Shadow | None:
-    """Return when a claim fits as leases and bookings are taken back in the order of their ends.
-    None: it never would."""
+    """Return when a claim fits, with leases and bookings taken back as they end. None: never."""
     there = {node.id: node for node in _could_ever(nodes.values(), claim)}
     if len(there) < claim.nodes:
         return None

@@ -102,8 +102,8 @@ def _unusable(placer: Placer, context: PlacementContext) -> float:
 
 def waiting(nodes: Sequence[Node], traced: Sequence[TracedClaim], strategy: str,
             context: PlacementContext, policy: PoolPolicy) -> Waiting:
-    """Play a trace as the hub would have done it, with what each run took in truth and only its
-    term known before."""
+    """Play a trace as the hub would have, with true run times of which only the terms are known
+    before."""
     free = {node.id: node for node in nodes}
     coming = sorted(((entry.claim.submitted_at, entry.claim.id, entry) for entry in traced
                      if entry.runs_s is not None), key=lambda row: row[:2])
@@ -152,6 +152,6 @@ def _quantile(values: Sequence[float], at: float) -> float:
 
 
 def averaged(allocations: Sequence[Allocation], mark: float) -> tuple[float, float]:
-    """Return given out and unusable, mean over seeds."""
+    """Return what is given out and what is unusable, mean over seeds."""
     return mean(allocation.given_pct[mark] for allocation in allocations), mean(
         allocation.unusable_pct[mark] for allocation in allocations)

@@ -44,8 +44,8 @@ class Candidate:
 
 
 def _leftover(free_milli: int, free_cpu_milli: int | None, claim: Claim) -> int:
-    """Return what stays free of the node, as the authors of the trace weigh it: 128 CPUs and 8 GPUs
-    count the same."""
+    """Return what stays free of the node, weighed as by the authors of the trace: 128 CPUs and 8
+    GPUs count the same."""
     cpu = 0 if free_cpu_milli is None else free_cpu_milli - (claim.cpu_milli or 0)
     return (cpu + 16 * (free_milli - claim.gpus * claim.share_milli)) // 2_560
 
@@ -111,8 +111,8 @@ def interval(claim: Claim, context: PlacementContext) -> Iterator[int]:
 
 
 def at_random(claim: Claim, context: PlacementContext) -> Iterator[int]:
-    """Yield nodes, the same for the same seed and claim, however often it is asked: from some node
-    on in steps that reach all."""
+    """Yield nodes at random, but the same for the same seed and claim: from some node on in steps
+    that reach all."""
     count = len(context.places)
     digest = hashlib.blake2b(f"{context.seed} {claim.id}".encode(), digest_size=12).digest()
     begin, step = int.from_bytes(digest[:6]) % count, int.from_bytes(digest[6:]) % count

@@ -1,5 +1,5 @@
-"""Estimate of a wait, in numbers and words. Pure. Apart from how it is estimated: each agent and
-`gpudeck top` loads this with the wire, and none of them plans."""
+"""Estimate of a wait, in numbers and words. Pure. In its own module, apart from how it is
+estimated: each agent and `gpudeck top` loads this with the wire, and none of them plans."""
 
 from dataclasses import dataclass
 
