@@ -66,7 +66,7 @@ def carry_out(steps: MigSteps, board: MigBoard, plan: MigPlan) -> str:
 
 
 def way_back(layout: ManagedMigLayout, board: MigBoard, why: str) -> ManagedMigLayout:
-    """A layout that is neither the wanted nor the former one, with how to come to either."""
+    """Return a layout that is neither the wanted nor the former one, with how to come to either."""
     return replace(layout, state="half_made", words=(
         f"{why}. There is now: {words(board)}. `gpudeck mig apply '{layout.layout}'` finishes it, "
         f"`gpudeck mig apply '{layout.before}'` goes back")[:1_024])

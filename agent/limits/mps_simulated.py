@@ -35,7 +35,7 @@ class _NodeMpsDaemon(SimulatedMpsDaemon):
         self._options = options
 
     def look(self) -> SimulatedMpsState:
-        """A server begins with the first client, and outlives them all."""
+        """Return the state now. A server begins with the first client, and outlives them all."""
         record, pids = self._record, [job.pid for job in self._clients()]
         if record.server is None and pids:
             record.server = new_server(record, self._options.seed, self._options.node)
@@ -131,7 +131,7 @@ class SimulatedMpsControl:
         self._listen()
 
     def _listen(self) -> None:
-        """A socket file for those who look for one. Nothing is lost if it cannot be created."""
+        """Create a socket file for those who look for one. Nothing is lost if that fails."""
         with suppress(OSError):
             self.pipes.mkdir(parents=True, exist_ok=True)
             os.mknod(self._socket, stat.S_IFSOCK | 0o666)

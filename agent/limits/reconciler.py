@@ -114,7 +114,8 @@ class LimitReconciler:
         self._acts += 1
 
     def step(self, now: float, is_ok: bool) -> None:
-        """`is_ok`: the driver is read. A round when it is due, and when a timed limit ends."""
+        """Start a round when it is due, and when a timed limit ends. `is_ok`: the driver is
+        read."""
         if is_ok and not self._was_ok:
             self._is_fresh, self._next_at = True, 0.0
         self._was_ok = is_ok

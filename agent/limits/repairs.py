@@ -24,7 +24,7 @@ ROUND_S = 2.0  # as often as processes are listed
 class RepairKeeper:
     def __init__(self, store: RepairStore, boot_id: str, lock: ActionLock,
                  wake: Callable[[], None]) -> None:
-        """`lock`: held while an act is in flight here."""
+        """Follow the repairs of a node. `lock`: held while an act is in flight here."""
         self._store = store
         self._boot_id = boot_id
         self._lock = lock
@@ -87,7 +87,8 @@ class RepairKeeper:
             log.info("repair gpu=%s state=%s why=%r", now.gpu_uuid, now.state, now.words)
 
     def _follow_act(self, repair: GpuRepair) -> None:
-        """A repair is marked as running but no process holds the lock: the one that ran it died."""
+        """Follow a repair that is marked as running: if no process holds the lock, the one that ran
+        it died."""
         if not self._lock.take(0.0):
             return
         try:

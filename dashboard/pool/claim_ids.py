@@ -16,7 +16,7 @@ class HubClaims(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeIds:
-    """Ids of what a node reports: by the node's own, what each goes by at the hub."""
+    """Ids of one node's claims and leases: the node's own to those at the hub."""
 
     claims: Mapping[str, str] = field(default_factory=dict)
     leases: Mapping[str, str] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class NodeIds:
 
     @property
     def own(self) -> dict[str, str]:
-        """Ids of the node by those of the hub, where that is another."""
+        """The node's own ids by those of the hub, where they differ."""
         return {hub_id: own for ids in (self.claims, self.leases)
                 for own, hub_id in ids.items() if own != hub_id}
 

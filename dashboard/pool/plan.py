@@ -87,8 +87,8 @@ class PoolNode:
 
     @cached_property
     def shared(self) -> frozenset[str]:
-        """GPUs that leases share. One that a lease has to itself is not given out anyway, and
-        comes back with all its memory."""
+        """GPUs that leases share. One leased whole is not given out anyway, and comes back with all
+        its memory."""
         return frozenset(uuid for lease in self.report.leases
                          if lease.claim.share_milli < WHOLE_MILLI for uuid in lease.uuids)
 
@@ -109,7 +109,7 @@ class PoolNode:
 
     @cached_property
     def troubles(self) -> Mapping[str, str]:
-        """Reasons, by UUID, why a GPU is out of service."""
+        """Reasons why GPUs are out of service, by UUID."""
         return {gpu.uuid: why for gpu in self.report.gpus if (why := self.trouble(gpu))}
 
     @cached_property
@@ -173,7 +173,7 @@ class PendingOffer:
 
     @property
     def lacks(self) -> frozenset[str]:
-        """Nodes that have not said yet."""
+        """Nodes that have not answered yet."""
         return frozenset(grant.node for grant in self.grants) - self.accepted_by
 
     def is_for(self, node_id: str) -> bool:

@@ -72,7 +72,7 @@ class GpuProblemView(Struct):
 
 
 class PoolHealthView(Struct):
-    """`degraded`: some GPU cannot be given out now."""
+    """Health of the pool. `degraded`: some GPU cannot be given out now."""
 
     status: Literal["healthy", "degraded"]
     total_nodes: int
@@ -100,7 +100,8 @@ class GpuConfigView(Struct):
 
 
 class LeasedView(Struct, kw_only=True):
-    """`host_words`: its CPUs and its memory of the node, and whether anything holds it to them."""
+    """Lease as set up for a client. `host_words`: its CPUs and its memory of the node, and whether
+    anything holds it to them."""
 
     success: bool
     node_name: str | None = None

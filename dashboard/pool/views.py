@@ -47,14 +47,15 @@ class StrategyView(Struct):
 
 
 class StrategyList(Struct):
-    """`orders`: of the queue."""
+    """Strategies of the pool. `orders`: of the queue."""
 
     items: list[StrategyView]
     orders: list[StrategyView]
 
 
 class PolicyView(Struct):
-    """`shares`: of owners, for fair share; who is not named has 1. `limits`: by role."""
+    """Policy of the pool. `shares`: of owners, for fair share; who is not named has 1. `limits`: by
+    role."""
 
     strategy: str
     queue_order: str
@@ -73,7 +74,7 @@ class PolicyView(Struct):
 
 
 class StrategyOutcome(Struct):
-    """`used_pct`: of all GPU time until the last of them ended."""
+    """Outcome of one strategy. `used_pct`: of all GPU time until the last of them ended."""
 
     strategy: str
     wait_p50_s: float
@@ -84,7 +85,8 @@ class StrategyOutcome(Struct):
 
 
 class SimulationView(Struct):
-    """`claims`: so many, of leases that ended in that time, were played over the nodes of now."""
+    """Simulation of strategies. `claims`: the number of claims, of leases that ended in that time,
+    that were played over the nodes of now."""
 
     claims: int
     since: float
@@ -100,8 +102,8 @@ class OutsiderView(Struct):
 
 
 class PoolGpuView(Struct):
-    """`place`: its number on its node, `3`; of a MIG instance `3/9`. `trouble`: why it is not given
-    out now."""
+    """GPU of the pool. `place`: its number on its node, `3`; of a MIG instance `3/9`. `trouble`:
+    why it is not given out now."""
 
     uuid: str
     place: str
@@ -123,10 +125,11 @@ class PoolNodeList(Struct):
 
 
 class LeaseView(Struct):
-    """`idle_since` None: it is used, or nobody can say yet. `is_run`: of a running command, with
-    which alone it ends. `outsiders`: who uses its GPUs without a lease. `misplaced`: other GPUs on
-    which its own processes are. `why`: how one that is over ended. `cpus`, `ram_bytes`: of
-    its node; `host_words`: the same, and whether its command is held to them."""
+    """Lease, held or ended. `idle_since` None: it is used, or nobody can say yet. `is_run`: of a
+    running command, with which alone it ends. `outsiders`: who uses its GPUs without a lease.
+    `misplaced`: other GPUs on which its own processes are. `why`: how one that is over ended.
+    `cpus`, `ram_bytes`: of its node; `host_words`: the same, and whether its command is held to
+    them."""
 
     id: str
     owner: str
@@ -155,12 +158,12 @@ class LeaseList(Struct):
 
 
 class ClaimView(Struct):
-    """`place` 1: the next; 0: nodes have refused it for good, and it waits no more. `wait_s`: at
-    most, while terms are honoured; None: nobody can say.
-    `estimate`: for people, from earlier runs; "": not known. `gpus`: on all its nodes together.
-    `starts_at`: of a reservation. `is_here`: made at the hub, where it can be withdrawn; else it
-    waits as long as the command on its node. `kept`: GPUs that are kept for it. `team`: of its
-    owner, with which it goes before or after others; None: none."""
+    """Claim in the queue. `place` 1: the next; 0: nodes have refused it for good, and it waits no
+    more. `wait_s`: at most, while terms are honoured; None: nobody can say. `estimate`: for people,
+    from earlier runs; "": not known. `gpus`: on all its nodes together. `starts_at`: of a
+    reservation. `is_here`: made at the hub, where it can be withdrawn; else it waits as long as the
+    command on its node. `kept`: GPUs that are kept for it. `team`: of its owner, with which it goes
+    before or after others; None: none."""
 
     id: str
     owner: str
@@ -242,7 +245,7 @@ def lease_views(nodes: Collection[PoolNode], now: float) -> list[LeaseView]:
 
 def lease_view(node_id: str, host: str, lease: ReportedLease, outside: Iterable[OutsideUse],
                now: float) -> LeaseView:
-    """`outside`: who uses GPUs of that node without a lease."""
+    """Return the view of a lease. `outside`: who uses GPUs of that node without a lease."""
     is_idle = now - lease.used_at >= 2 * IDLE_LEAST_S
     is_unused = not lease.is_run and not lease.task_ids and lease.used_at <= lease.since
     return LeaseView(

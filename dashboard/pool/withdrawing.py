@@ -37,7 +37,7 @@ class NodeWithdrawals:
         self._answers.pop(node_id, None)
 
     def answers(self, node_id: str) -> Mapping[str, str]:
-        """Claim to why not; "": it is withdrawn."""
+        """Return why claims are not withdrawn; "": they are."""
         return self._answers.get(node_id, {})
 
 

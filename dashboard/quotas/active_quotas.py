@@ -40,7 +40,7 @@ class ActiveQuotas:
         self._events.dispatch(QuotasChanged())
 
     def _renew(self) -> None:
-        """A node in another group is to hold other quotas, so there is another generation."""
+        """Start another generation: a node in another group is to hold other quotas."""
         if self.generation:
             self.generation = self._store.next_generation()
 

@@ -43,7 +43,8 @@ class QuotaGpuHours:
 
 
 def grain(quotas: QuotaIndex, per: Per) -> tuple[Grain, ...]:
-    """The columns that history has to split by: no finer than needed. Empty: it is not asked."""
+    """Return the columns that history has to split by, no finer than needed; empty: it is not
+    asked."""
     limited = [quota for quota in quotas.all if quota.gpu_hours is not None]
     if not any(quota.per == per for quota in limited):
         return ()

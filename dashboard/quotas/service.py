@@ -58,7 +58,7 @@ class QuotaService:
                          if self.active.index.of.get(balance.quota.id) == balance.quota]
 
     def steady(self) -> float:
-        """Reads like UTC and never steps: the time since which a job is over."""
+        """Return a time that reads like UTC and never steps, since which a job is over."""
         return self._base + time.monotonic()
 
     def step(self, now: float, mono: float) -> None:

@@ -72,7 +72,7 @@ class MechanismView(Struct):
 
 
 class QuotaList(Struct):
-    """`looked_at`: when use was summed up; None: not yet."""
+    """List of quotas. `looked_at`: when use was summed up; None: not yet."""
 
     generation: int
     looked_at: float | None
@@ -227,7 +227,8 @@ def node_quota(quota: Quota, deployed: QuotaDeployment, holders: list[NodeQuotaH
 
 def holder_here(whole: QuotaBalance, part: QuotaBalance, task_ids: Container[str]
                 ) -> NodeQuotaHolderView:
-    """`part`: of `whole`, what is on this node; `task_ids`: of all tasks there."""
+    """Return a holder on a node. `part`: of `whole`, what is on this node; `task_ids`: of all tasks
+    there."""
     here = part.used if whole.limit in ("gpus", "mem_bytes") and part.is_whole else None
     return NodeQuotaHolderView(
         whole.holder, whole.limit, whole.used, whole.most, here, whole.is_over, whole.is_whole,

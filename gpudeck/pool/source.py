@@ -29,7 +29,7 @@ ABSENT = {
 
 
 def __getattr__(name: str) -> Any:
-    """Raises ImportError where the name was one of that interface, so that an import says it."""
+    """Raise ImportError for an absent name of that interface, so that an import explains it."""
     if name in ABSENT:
         raise ImportError(_absent(name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -41,8 +41,8 @@ def _absent(name: str) -> str:
 
 @dataclass(slots=True)
 class TrainingGPUConfig:
-    """`memory_gb`: of each board, at least. `gpu_memory_fraction` None: memory as it is needed.
-    `cpus`, `ram`: of the node; `ram` is a size, such as 64G."""
+    """GPUs that a training needs. `memory_gb`: of each board, at least. `gpu_memory_fraction` None:
+    memory as it is needed. `cpus`, `ram`: of the node; `ram` is a size, such as 64G."""
 
     gpu_count: int
     gpu_type: str | None
@@ -59,7 +59,7 @@ class TrainingGPUConfig:
 
     @property
     def body(self) -> dict[str, Any]:
-        """An older hub knows neither `cpus` nor `ram_bytes`."""
+        """Body of a request. An older hub knows neither `cpus` nor `ram_bytes`."""
         fields = asdict(self)
         cpus, ram = fields.pop("cpus"), fields.pop("ram")
         return fields | ({} if cpus is None else {"cpus": cpus}) | (
@@ -88,7 +88,8 @@ class AllocatedNode:
 
 @dataclass(frozen=True, slots=True)
 class GPUSetup:
-    """`success` False: go on with the CPU, for `reason`. `code`: lines for this program to run."""
+    """Setup of a framework. `success` False: go on with the CPU, for `reason`. `code`: lines for
+    this program to run."""
 
     success: bool
     environment: dict[str, str]

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TraceRows(Generic[T]):
-    """`bad`: a sentence for each row that was left out."""
+    """Rows of a trace. `bad`: a sentence for each row that was left out."""
 
     rows: list[T]
     bad: list[str]
@@ -40,7 +40,7 @@ def read_claims(lines: Iterable[str]) -> "TraceRows[TracedClaim]":
 
 def _read(lines: Iterable[str], needed: Iterable[str],
           read: Callable[[Mapping[str, str], int], T]) -> "TraceRows[T]":
-    """Raises ValueError where a column is missing."""
+    """Read the rows. Raises ValueError where a column is missing."""
     table = csv.DictReader(lines, restval="")
     if missing := [name for name in needed if name not in (table.fieldnames or ())]:
         raise ValueError(f"it has no column {' or '.join(missing)}")

@@ -75,7 +75,8 @@ def lease_words(claim: Claim, cores: str, limits: Collection[str]) -> str:
 
 
 def only_counted(lease: HostShare, limits: Collection[str] = ()) -> str:
-    """Tell the owner of a lease which of its CPUs and memory nothing enforces; "": all are."""
+    """Describe, for the owner of a lease, CPUs and memory of it that nothing enforces; "": all is
+    enforced."""
     parts = []
     if lease.cpu_milli and "cpus" not in limits:
         parts.append(cpu_words(lease.cpu_milli))

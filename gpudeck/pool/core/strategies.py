@@ -62,7 +62,8 @@ def worst_fit(candidate: Candidate, context: PlacementContext) -> Score:
 
 
 def pack(candidate: Candidate, context: PlacementContext) -> Score:
-    """Whole GPUs alone do not fragment in thousandths, and best fit waits less there."""
+    """Score by fragmentation, then best fit. Whole GPUs alone do not fragment in thousandths, and
+    best fit waits less there."""
     if not _fragments(context.mix):
         return best_fit(candidate, context)
     return (gradient(context.mix, candidate.node, candidate.places, candidate.claim),
@@ -74,13 +75,13 @@ def _fragments(mix: ClaimMix) -> bool:
 
 
 def spread(candidate: Candidate, context: PlacementContext) -> Score:
-    """Nodes with the fewest GPUs given out first."""
+    """Score nodes with the fewest GPUs given out first."""
     allocated_milli = sum(WHOLE_MILLI - gpu.free_milli for gpu in candidate.node.gpus)
     return (allocated_milli / max(len(candidate.node.gpus), 1), *worst_fit(candidate, context))
 
 
 def weighted(candidate: Candidate, context: PlacementContext) -> Score:
-    """Models of less weight first: what is worth most stays free longest."""
+    """Score models of less weight first: what is worth most stays free longest."""
     worth = sum(context.weights.get(candidate.node.gpus[place].model, 1.0)
                 for place in candidate.places)
     return (worth, *best_fit(candidate, context))
@@ -122,7 +123,7 @@ def at_random(claim: Claim, context: PlacementContext) -> Iterator[int]:
 
 
 def in_turn(candidate: Candidate, context: PlacementContext) -> Score:
-    """The order of nodes decides alone."""
+    """Score nothing: the order of nodes alone decides."""
     return ()
 
 
