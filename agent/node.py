@@ -251,14 +251,14 @@ class _AgentLoop:
         self._limits.step(now, self._source.state == "ok")
         self._repairs.step(now)
         if self._talk.phase == "live":
-            for message in (*self._commands.say(now), *self._limits.say(), *self._repairs.say()):
+            for message in (*self._commands.say(now), *self._limits.poll(), *self._repairs.poll()):
                 self._link.say(wire.encode(message))
                 if isinstance(message, Reply) and message.state in FINAL:
                     self._limits.changed()
                     self._repairs.changed()
                     self._schedulers.changed()
         if self._pool is not None:
-            for report in self._pool.say(now, self._talk.phase == "live"):
+            for report in self._pool.poll(now, self._talk.phase == "live"):
                 self._link.say(wire.encode(report))
         for told in self._schedulers.step(now, self._talk.phase == "live"):
             self._link.say(wire.encode(told))
@@ -271,7 +271,7 @@ class _AgentLoop:
         self._quotas.step(now, self._sample, is_live, self._driver_version,
                           self._memory.facts or (), self._limits.daemons)
         if is_live:
-            for message in self._quotas.say():
+            for message in self._quotas.poll():
                 self._link.say(wire.encode(message))
 
     def _wait_for_a_turn(self, now: float) -> None:
@@ -341,9 +341,9 @@ class _AgentLoop:
                 self._pool.connected()
             self._schedulers.changed()
         if isinstance(message, PoolPlan) and self._pool is not None:
-            self._pool.hear(message)
+            self._pool.receive(message)
         if isinstance(message, SignedDesired):
-            self._quotas.hear(message)
+            self._quotas.receive(message)
         if isinstance(message, wire.UnknownMessage | wire.Ignored):
             _log_unknown(message, self._told_unknown)
         self._commands.hear(message, now)

@@ -133,7 +133,7 @@ class LimitReconciler:
             if self._limits.mps.program:
                 self._looker.put(self._look_and_report)
 
-    def say(self) -> list[LimitsNow]:
+    def poll(self) -> list[LimitsNow]:
         news, self._news = self._news, None
         return [] if news is None else [news]
 

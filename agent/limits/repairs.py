@@ -54,7 +54,7 @@ class RepairKeeper:
         self._next_at = now + ROUND_S
         self._worker.put(self._round)
 
-    def say(self) -> Sequence[RepairsNow]:
+    def poll(self) -> Sequence[RepairsNow]:
         news, self._news = self._news, None
         return () if news is None else (news,)
 

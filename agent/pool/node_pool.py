@@ -65,14 +65,14 @@ class NodePool:
     def connected(self) -> None:
         self._service.connected()
 
-    def hear(self, plan: PoolPlan) -> None:
-        self._service.hear(plan)
+    def receive(self, plan: PoolPlan) -> None:
+        self._service.receive(plan)
 
-    def say(self, now: float, is_live: bool) -> tuple[PoolReport, ...]:
+    def poll(self, now: float, is_live: bool) -> tuple[PoolReport, ...]:
         self._set_modes(now)
         if is_live:
             self._live_at = now
-            return self._service.say()
+            return self._service.poll()
         if now - self._live_at >= CUT_OFF_AFTER_S:
             self._service.disconnected()
         return ()

@@ -57,7 +57,7 @@ class PoolService:
                  people: NodePeople, why_no_end: Callable[[], str],
                  out_of_service: Callable[[], Sequence[GpuRepair]]) -> None:
         """Set up the pool; `start` begins its loop. `is_local`: may give out GPUs while no hub
-        decides. `changed`: there may be something to `say`. `people`: its users. `why_no_end`: what
+        decides. `changed`: there may be a new report. `people`: its users. `why_no_end`: what
         forbids rules to end work here. `out_of_service`: repairs whose GPUs get nothing new."""
         self.node_id = node_id
         self.host = host
@@ -129,7 +129,7 @@ class PoolService:
         with self.lock:
             self.is_planned, self._offered, self.reserved = False, (), ()
 
-    def hear(self, plan: PoolPlan) -> None:
+    def receive(self, plan: PoolPlan) -> None:
         with self.lock:
             self.is_planned, self._offered = True, plan.offers
             self.maintenance, self.reserved = plan.maintenance, plan.reserved
@@ -212,7 +212,7 @@ class PoolService:
             self._grant(replace(offer.claim, submitted_at=self.clock.now()), offer.uuids, uid,
                         is_run=False, hosts=offer.hosts)
 
-    def say(self) -> tuple[PoolReport, ...]:
+    def poll(self) -> tuple[PoolReport, ...]:
         """Return the report, if it is new."""
         with self.lock:
             if self.snapshot is None or self.leases.trouble == NOT_READ:

@@ -185,7 +185,7 @@ class QuotaService:
         self._last_report = None  # this hub may know nothing of it
         self._looked_at = float("-inf")
 
-    def hear(self, message: SignedDesired) -> None:
+    def receive(self, message: SignedDesired) -> None:
         self._writer.put(lambda: self._take(message))
 
     def _take(self, message: SignedDesired) -> None:
@@ -333,7 +333,7 @@ class QuotaService:
         self._last_report, self._reported_at = report, now
         self._out = [report]
 
-    def say(self) -> list[FromAgent]:
+    def poll(self) -> list[FromAgent]:
         """Return what is to be sent over a live connection."""
         out, self._out = self._out, []
         return out

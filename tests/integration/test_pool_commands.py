@@ -243,7 +243,7 @@ def cut_off(tmp_path: Path) -> Iterator[PoolUnderTest]:
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     made.env |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SSH_LOG": str(tmp_path / "ssh.log")}
-    made.service.hear(PoolPlan())
+    made.service.receive(PoolPlan())
     yield made
     made.close()
 
@@ -252,7 +252,7 @@ def say_elsewhere(pool: PoolUnderTest, *hosts: str, after: str = "") -> str:
     """Of the claim that waits, another one than `after`."""
     claim_id: str
     [claim_id] = wait_for(lambda: set(pool.service.waiting.all) - {after})
-    pool.service.hear(PoolPlan(standings=(ClaimStanding(claim_id, 1, "busy", elsewhere=hosts),)))
+    pool.service.receive(PoolPlan(standings=(ClaimStanding(claim_id, 1, "busy", elsewhere=hosts),)))
     return claim_id
 
 

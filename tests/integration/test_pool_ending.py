@@ -56,7 +56,7 @@ def said(process: "subprocess.Popen[str]") -> list[str]:
 
 
 def preempt(pool: PoolUnderTest, *lease_ids: str, grace_s: float) -> None:
-    pool.service.hear(PoolPlan(preempt=dict.fromkeys(lease_ids, TAKEN), grace_s=grace_s))
+    pool.service.receive(PoolPlan(preempt=dict.fromkeys(lease_ids, TAKEN), grace_s=grace_s))
 
 
 def its_time_is_over(pool: PoolUnderTest, lease_id: str) -> None:

@@ -61,7 +61,7 @@ class Kept:
         self.keeper.changed()
         self.keeper.step(time.monotonic())
         wait_for(lambda: self.keeper.is_idle)
-        self.said += self.keeper.say()
+        self.said += self.keeper.poll()
         return self.said[-1].repairs
 
 

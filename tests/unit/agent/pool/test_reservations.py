@@ -208,12 +208,12 @@ def test_a_hub_that_comes_takes_it_over_or_its_owner_hears_of_it(machine: Machin
     machine.ask(Asker(), 2, in_s=HOUR_S, name="r")
     service = machine.service
     service.connected()
-    [report] = service.say()
+    [report] = service.poll()
     [claim] = report.claims
     assert (claim.claim.id, claim.claim.starts_at) == ("r", EPOCH + HOUR_S)
-    service.hear(PoolPlan(standings=(ClaimStanding("r", 1, "it is being looked at"),)))
+    service.receive(PoolPlan(standings=(ClaimStanding("r", 1, "it is being looked at"),)))
     assert len(machine.reservations) == 1, "the hub has not said that it keeps it"
-    service.hear(PoolPlan(standings=(ClaimStanding(
+    service.receive(PoolPlan(standings=(ClaimStanding(
         "r", 1, "", kept=("a", "b") if is_kept else (),
         never="" if is_kept else "not enough matching GPUs"),)))
     assert len(machine.reservations) == 0

@@ -292,9 +292,9 @@ class World:
             case "hub":
                 self.hub_turn(hub)
             case "plan" if node.late and node.is_up and self.draw.random() < 0.5:
-                node.service.hear(node.late.popleft())
+                node.service.receive(node.late.popleft())
             case "plan" if node.from_hub and node.is_up:
-                node.service.hear(node.from_hub.popleft())
+                node.service.receive(node.from_hub.popleft())
             case "bind":
                 ready = [each for each in runs if each.is_open and each.lease and each.pid is None]
                 if ready:
@@ -397,7 +397,7 @@ class World:
 
     def report(self, node: Node) -> None:
         if node.hub is not None:
-            node.to_hub.extend(node.service.say())
+            node.to_hub.extend(node.service.poll())
             while node.to_hub:
                 node.hub.service.reported(node.id, node.to_hub.popleft())
 
@@ -437,4 +437,4 @@ class World:
             hub.service.step(self.machine.now + 1e6, self.machine.now)
             for node in self.nodes.values():
                 while node.from_hub:
-                    node.service.hear(node.from_hub.popleft())
+                    node.service.receive(node.from_hub.popleft())

@@ -85,7 +85,7 @@ def settle(world: World, turns: int = 3) -> None:
         node.service.step()
         world.report(node)
         while node.from_hub:
-            node.service.hear(node.from_hub.popleft())
+            node.service.receive(node.from_hub.popleft())
 
 
 @pytest.mark.parametrize("role", ["user", "operator", "admin"])

@@ -29,7 +29,7 @@ def turn(world: World) -> None:
     world.hub.service.step(world.machine.now + 1e6, world.machine.now)
     for node in world.nodes.values():
         while node.from_hub:
-            node.service.hear(node.from_hub.popleft())
+            node.service.receive(node.from_hub.popleft())
 
 
 def asks(world: World, nodes: int) -> Run:

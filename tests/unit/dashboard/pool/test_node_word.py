@@ -96,7 +96,7 @@ def turn(world: World, seconds: int = 1) -> None:
         world.report(node)
         world.hub.service.step(world.machine.now + 1e6, world.machine.now)
         while node.from_hub:
-            node.service.hear(node.from_hub.popleft())
+            node.service.receive(node.from_hub.popleft())
 
 
 def asks(world: World, **more: Any) -> Run:

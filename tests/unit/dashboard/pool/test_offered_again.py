@@ -22,7 +22,7 @@ def passes(world: World, seconds: int) -> None:
         world.hub.service.step(world.machine.now + 1e6, world.machine.now)
         for node in world.nodes.values():
             while node.from_hub:
-                node.service.hear(node.from_hub.popleft())
+                node.service.receive(node.from_hub.popleft())
 
 
 def test_what_a_node_refused_for_a_moment_is_soon_offered_again(tmp_path: Path) -> None:

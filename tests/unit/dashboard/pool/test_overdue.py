@@ -41,7 +41,7 @@ def passes(world: World, seconds: float, step_s: float = 30.0) -> None:
         world.report(node)
         world.hub.service.step(world.machine.now + 1e6, world.machine.now)
         while node.from_hub:
-            node.service.hear(node.from_hub.popleft())
+            node.service.receive(node.from_hub.popleft())
 
 
 def held(world: World) -> tuple[Run, NodeLease]:

@@ -75,8 +75,8 @@ def test_a_node_that_never_answers_is_not_asked_for_ever(world: World) -> None:
     for node in (silent, other):
         world.link(node)
     passes(world, 1)
-    silent.service.hear = lambda plan: None  # type: ignore[method-assign]
-    other.service.hear = lambda plan: None  # type: ignore[method-assign]
+    silent.service.receive = lambda plan: None  # type: ignore[method-assign]
+    other.service.receive = lambda plan: None  # type: ignore[method-assign]
     claim(world, "a")
     service = world.hub.service
     whys = set()

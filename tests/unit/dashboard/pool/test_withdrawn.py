@@ -46,7 +46,7 @@ def test_what_a_node_takes_of_it_is_given_back(world: World, another_report_come
         service.reported(node.id, service.nodes[0].report)
     for _ in range(2):
         while node.from_hub:
-            node.service.hear(node.from_hub.popleft())
+            node.service.receive(node.from_hub.popleft())
         if not node.service.leases.all:
             break
         world.report(node)
@@ -64,7 +64,7 @@ def exchange(world: World, node: Node) -> None:
         world.report(node)
         passes(world)
         while node.from_hub:
-            node.service.hear(node.from_hub.popleft())
+            node.service.receive(node.from_hub.popleft())
 
 
 def test_who_asked_on_a_node_withdraws_there_and_nobody_else(world: World) -> None:
