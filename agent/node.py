@@ -250,14 +250,14 @@ class _AgentLoop:
         self._limits.step(now, self._source.state == "ok")
         self._repairs.step(now)
         if self._link_state.phase == "live":
-            for message in (*self._commands.say(now), *self._limits.say(), *self._repairs.say()):
+            for message in (*self._commands.say(now), *self._limits.poll(), *self._repairs.poll()):
                 self._link.say(wire.encode(message))
                 if isinstance(message, Reply) and message.state in FINAL:
                     self._limits.changed()
                     self._repairs.changed()
                     self._schedulers.changed()
         if self._pool is not None:
-            for report in self._pool.say(now, self._link_state.phase == "live"):
+            for report in self._pool.poll(now, self._link_state.phase == "live"):
                 self._link.say(wire.encode(report))
         for scheduler_report in self._schedulers.step(now, self._link_state.phase == "live"):
             self._link.say(wire.encode(scheduler_report))
@@ -270,7 +270,7 @@ class _AgentLoop:
         self._quotas.step(now, self._sample, is_live, self._driver_version,
                           self._memory.facts or (), self._limits.daemons)
         if is_live:
-            for message in self._quotas.say():
+            for message in self._quotas.poll():
                 self._link.say(wire.encode(message))
 
     def _limit_connects(self, now: float) -> None:
@@ -341,9 +341,9 @@ class _AgentLoop:
                 self._pool.connected()
             self._schedulers.changed()
         if isinstance(message, PoolPlan) and self._pool is not None:
-            self._pool.hear(message)
+            self._pool.receive(message)
         if isinstance(message, SignedDesired):
-            self._quotas.hear(message)
+            self._quotas.receive(message)
         if isinstance(message, wire.UnknownMessage | wire.Ignored):
             _log_unknown(message, self._logged_unknown)
         self._commands.hear(message, now)
@@ -374,11 +374,11 @@ class _AgentLoop:
         if gpu_tasks is not None:
             self._sample = QuotaSample(gpu_tasks, now)
             self._recent.observe(gpu_tasks, reading)
-            self._repairs.saw(gpu_tasks, reading.facts)
+            self._repairs.observe(gpu_tasks, reading.facts)
         self._recent.set_facts(reading.facts)
         if self._host is not None:
             reading = self._host.with_host(
-                reading, () if self._sample is None else self._sample.seen, now)
+                reading, () if self._sample is None else self._sample.gpu_tasks, now)
         if self._pool is not None:
             self._pool.put(reading, gpu_tasks)
         reading = self._recent.checkpoints.with_checkpoints(reading)
@@ -442,7 +442,7 @@ class _AgentLoop:
             rules=ceiling.rules, anchor_seq=self._hub.anchor.audit_seq,
             anchor_head=self._hub.anchor.audit_head))
         self._hub.accept_key(challenge.hub_key)
-        self._quotas.greeted(challenge.hub_key)
+        self._quotas.set_hub_key(challenge.hub_key)
         return hello
 
     def _heartbeat(self) -> wire.Beat:

@@ -172,7 +172,7 @@ def _fleet(draw: random.Random, leased: float, nodes: int) -> tuple[list[Node], 
                 grants = (Grant(node.id, granted_uuids),)
                 leases.append(Lease(id=claim.id, claim=claim, grants=grants,
                                     since=1_000.0, until=NOW + draw.random() * 30_000))
-                node = node.given(granted_uuids, claim)
+                node = node.after_grant(granted_uuids, claim)
         there.append(node.measured(MeasuredLoad(float(draw.randrange(100)), 0)))
     return there, leases
 

@@ -73,14 +73,14 @@ class Announcements:
         self._live.announce("lease", event.node_id, event.lease.claim.id, shape)
 
     def _claim(self, event: ClaimChanged) -> None:
-        claim, entry, service = event.claim, event.said, self._pool.service
+        claim, entry, service = event.claim, event.standing, self._pool.service
         hosts = {node.id: node.host for node in service.nodes}
 
         def shape(visible: VisibleFleet) -> ClaimChangeView | None:
-            if not self._pool.seen([claim], visible, visible.reads.own):
+            if not self._pool.visible_claims([claim], visible, visible.reads.own):
                 return None
             return ClaimChangeView(claim.id, None if entry is None else claim_view(
-                claim, entry, hosts, claim.id in service.claims, service.bookings.kept(claim.id),
-                service.team_of.get(claim.owner)))
+                claim, entry, hosts, claim.id in service.claims,
+                service.bookings.kept_gpus(claim.id), service.team_of.get(claim.owner)))
 
         self._live.announce("claim", None, claim.id, shape)

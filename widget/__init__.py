@@ -36,12 +36,12 @@ def claim(gpus: int = 1, *, model: str = "", mem: str | None = None, share: int 
           ram: str | None = None) -> "ClaimWidget":
     """Claim GPUs of this machine for this kernel: the cell waits until they are there, and they go
     back when the kernel ends. Call it before anything uses CUDA."""
-    from gpudeck.pool.claim import asked
+    from gpudeck.pool.claim import claim_request
 
     from .claim_widget import ClaimWidget
 
-    return ClaimWidget(asked(gpus, model, mem, share, term, wait, priority, preemptible, cpus,
-                             ram))
+    return ClaimWidget(claim_request(gpus, model, mem, share, term, wait, priority, preemptible,
+                                     cpus, ram))
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -266,7 +266,8 @@ def _daemons_here(reach: ConnectionSettings, local_daemons: LocalMpsDaemons
                   ) -> tuple[settings.MpsDaemon, ...]:
     with _journal(reach.data) as journal:
         store = None if journal is None else MpsSettingStore(journal, boot_id())
-        return mps_view.daemons(local_daemons, devices(8, () if store is None else store.wanted()),
+        defaults = () if store is None else store.defaults()
+        return mps_view.daemons(local_daemons, devices(8, defaults),
                                 (lambda *_: None) if store is None else store.of,
                                 driver=backend_named(reach.backend).driver_version())
 
@@ -397,4 +398,4 @@ def _machine(reach: ConnectionSettings) -> tuple[str | None, dict[str, int | Non
 
 def _default_settings(reach: ConnectionSettings) -> tuple[Default, ...]:
     with _journal(reach.data) as journal:
-        return () if journal is None else MpsSettingStore(journal, boot_id()).wanted()
+        return () if journal is None else MpsSettingStore(journal, boot_id()).defaults()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from gpudeck.command_parser import parsed
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool import manifest as jobs
-from gpudeck.pool.manifest import JobRequest, named, resource_name
+from gpudeck.pool.manifest import JobRequest, resource_name, validated
 from gpudeck.settings import Setting, parser, resolve
 
 from .pool_request import add_gpu_flags, add_host_flags, models_of, split_command
@@ -71,11 +71,11 @@ def manifest(argv: Sequence[str]) -> int:
 
 
 def _name_type(kind: re.Pattern[str], what: str) -> Callable[[str], str]:
-    return parsed(lambda text: named(kind, what, text))
+    return parsed(lambda text: validated(kind, what, text))
 
 
 def _label(text: str) -> tuple[str, str]:
     key, _, value = text.partition("=")
-    return (named(jobs.LABEL_KEY, "key of a label", key),
-            named(jobs.LABEL_VALUE, "value of a label", value))
+    return (validated(jobs.LABEL_KEY, "key of a label", key),
+            validated(jobs.LABEL_VALUE, "value of a label", value))
 

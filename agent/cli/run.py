@@ -16,7 +16,7 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.connection import (
     ClaimWaitsError,
     PoolConnection,
-    found_again,
+    reconnect,
     use_lease,
     wait_for,
 )
@@ -135,7 +135,7 @@ class QueuedCommand:
                 if not isinstance(error, CommandError) or error.code != ExitCode.UNREACHABLE:
                     raise
             say("lost the agent; the command is queued again when the agent is back")
-            pool = found_again(os.environ)
+            pool = reconnect(os.environ)
 
     def _lease_request(self) -> Callable[[PoolConnection], Leased]:
         """Return a function that requests the same lease however often it is called."""

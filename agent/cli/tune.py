@@ -70,7 +70,7 @@ def _every_s(args: argparse.Namespace, usual_s: float) -> float:
 def _load(local: StandaloneNode, within_s: float) -> float | None:
     meter = autotune.MpsLoadMeter()
     for reading in local.readings(within_s):
-        meter.see(reading)
+        meter.observe(reading)
     return meter.take()
 
 
@@ -95,7 +95,7 @@ def _once(reach: ConnectionSettings, args: argparse.Namespace, daemon: MpsDaemon
     now_pct = daemon.default_pct if server is None else daemon.servers[0].pct
     tune_input = autotune.TuneInput(len(daemon.clients), load_pct, now_pct)
     now = time.time()
-    decision = tuner.look(now, tune_input)
+    decision = tuner.decide(now, tune_input)
     step = autotune.TuneBacktestStep(now, tune_input, decision)
     print(json.dumps(_step_item(step, not args.apply)) if reach.json else
           f"{'' if args.apply else 'dry run: '}{decision.why}"
@@ -107,7 +107,7 @@ def _once(reach: ConnectionSettings, args: argparse.Namespace, daemon: MpsDaemon
 
 
 def _step_item(step: autotune.TuneBacktestStep, is_dry: bool) -> dict[str, Any]:
-    return {"at": step.at, **asdict(step.seen), **asdict(step.tune), "is_dry": is_dry}
+    return {"at": step.at, **asdict(step.observed), **asdict(step.tune), "is_dry": is_dry}
 
 
 # -- rehearsal
@@ -129,7 +129,7 @@ def _of_recording(steps: list[autotune.TuneBacktestStep]) -> Iterator[str]:
     if not steps:
         yield ("the recording is too short for one check: it needs --every seconds, and a list of "
                "processes")
-    elif not any(step.seen.clients for step in steps):
+    elif not any(step.observed.clients for step in steps):
         yield "this recording has no MPS client"
 
 
@@ -163,7 +163,7 @@ def _of_hub(steps: list[autotune.TuneBacktestStep], minutes: int, unknown: int) 
                "or history does not have its MPS clients yet. They are left out")
     if not steps:
         yield "that leaves nothing to check: choose another time with --start and --end"
-    elif not any(step.seen.clients for step in steps):
+    elif not any(step.observed.clients for step in steps):
         yield "there was no MPS client at that time"
     yield "history does not keep the shares of that time: starting with --from"
 
@@ -186,7 +186,7 @@ def _lines(steps: list[autotune.TuneBacktestStep], begin_pct: int) -> Iterator[s
         if step.tune.pct is not None:
             yield f"{moment(step.at)}  {step.tune.pct:>3} %  {step.tune.why}"
     shares = [begin_pct, *(step.tune.pct for step in steps if step.tune.pct is not None)]
-    most = max(step.seen.clients for step in steps)
+    most = max(step.observed.clients for step in steps)
     yield (f"rehearsed: {len(steps)} looks, {len(shares) - 1} changes, from {begin_pct} % to "
            f"{shares[-1]} % (between {min(shares)} and {max(shares)} %), with up to {most} clients "
            "at a time")

@@ -1,9 +1,8 @@
-"""Sets a limit of a GPU, takes it back, and reads what the driver then says; in one child process
+"""Limits of GPUs: set one, take it back, and read what the driver then says; in one child process
 for each request: a driver may hang in a setter as in any call, and then neither the readings nor
 the agent hang with it.
 
-The child (`main`) takes one request on its stdin and answers on its stdout.
-"""
+The child (`main`) takes one request on its stdin and answers on its stdout."""
 
 import os
 import subprocess
@@ -39,7 +38,7 @@ class LimitRequest(msgspec.Struct, frozen=True):
 
 
 class LimitResponse(msgspec.Struct, frozen=True):
-    """`trouble`: the driver refused, or nothing could be asked."""
+    """Response of a driver. `trouble`: it refused, or nothing could be asked."""
 
     limits: tuple[GpuLimits, ...] = ()
     mig: MigBoard | None = None
@@ -47,14 +46,15 @@ class LimitResponse(msgspec.Struct, frozen=True):
 
 
 class LimitApplier:
-    """`release_order`: a sentence while the driver must be released; nothing is asked then."""
+    """Limits of the GPUs of a backend. `release_order`: a sentence while the driver must be
+    released; nothing is asked then."""
 
     def __init__(self, backend: Backend, options: str, release_order: Callable[[], str]) -> None:
         self._backend, self._options = backend, options
         self._release_order = release_order
 
     def trouble(self) -> str:
-        """Why nothing can be set here at all; "": perhaps it can."""
+        """Return why nothing can be set here at all; "": perhaps it can."""
         if self._backend.capabilities.can_set_limits(self._options):
             return ""
         return NO_LIMITS.format(self._backend.name)
@@ -66,7 +66,7 @@ class LimitApplier:
         return {limits.uuid: limits for limits in answer.limits}
 
     def set_power(self, uuid: str, watts: float) -> str:
-        """"": the driver took it without a word, which proves nothing."""
+        """Set a power limit. "": the driver took it without a word, which proves nothing."""
         return self._do(LimitRequest("power", (uuid,), (watts,))).trouble
 
     def lock_clocks(self, uuid: str, low_mhz: float, high_mhz: float) -> str:
@@ -85,7 +85,7 @@ class LimitApplier:
         return answer.mig
 
     def set_mig_mode(self, uuid: str, is_on: bool) -> str:
-        """Also while the driver must be released: it is for this that it is."""
+        """Switch MIG on or off, even while the driver must be released: it is released for this."""
         order = LimitRequest("mig_mode", (uuid,), (float(is_on),))
         return self._do(order, is_in_window=True).trouble
 
@@ -102,17 +102,17 @@ class LimitApplier:
             return obey(self._backend, self._options, order)
         command = [sys.executable, "-P", "-m", __name__, self._backend.name, self._options]
         try:
-            done = subprocess.run(command, input=msgspec.msgpack.encode(order),
-                                  capture_output=True, timeout=DONE_WITHIN_S, check=False,
-                                  env=importable(__package__, without_tokens(os.environ)))
-            return msgspec.msgpack.decode(done.stdout, type=LimitResponse)
+            child = subprocess.run(command, input=msgspec.msgpack.encode(order),
+                                   capture_output=True, timeout=DONE_WITHIN_S, check=False,
+                                   env=importable(__package__, without_tokens(os.environ)))
+            return msgspec.msgpack.decode(child.stdout, type=LimitResponse)
         except subprocess.TimeoutExpired:
             return LimitResponse(trouble=f"{UNSURE} within {DONE_WITHIN_S:.0f} s; "
                                          "whether it was set is not known. See `dmesg`")
         except OSError as error:
             return LimitResponse(trouble=f"no process can be started ({error.strerror})")
         except msgspec.MsgspecError:
-            words = redact(done.stderr.decode(errors="replace").strip())[-300:]
+            words = redact(child.stderr.decode(errors="replace").strip())[-300:]
             return LimitResponse(trouble=f"{UNSURE}: the process that sets limits ended "
                                          f"({words or 'no word'})")
 
@@ -124,14 +124,14 @@ def obey(backend: Backend, options: str, order: LimitRequest) -> LimitResponse:
         try:
             if order.kind == "mig":
                 return LimitResponse(mig=limits.mig(order.uuids[0]))
-            return LimitResponse(_done(limits, module, order))
+            return LimitResponse(_execute(limits, module, order))
         finally:
             limits.close()
     except module.ERRORS as error:
         return LimitResponse(trouble=module.in_words(error)[:1_024])
 
 
-def _done(limits: GpuLimitControl, module: LimitsModule, order: LimitRequest
+def _execute(limits: GpuLimitControl, module: LimitsModule, order: LimitRequest
           ) -> tuple[GpuLimits, ...]:
     match order.kind:
         case "power":
@@ -154,7 +154,7 @@ def _done(limits: GpuLimitControl, module: LimitsModule, order: LimitRequest
 
 
 def _read(limits: GpuLimitControl, module: LimitsModule, uuid: str) -> GpuLimits:
-    """One that is lost must not hide the others."""
+    """Read the limits of a GPU: one that is lost must not hide the others."""
     try:
         return limits.read(uuid)
     except module.ERRORS as error:
@@ -166,43 +166,44 @@ def clock_now(boot_id: str) -> NodeTime:
 
 
 def apply(applier: LimitApplier, limit: TimedLimit) -> str:
-    """"": taken without a word, which proves nothing."""
+    """Set a limit. "": taken without a word, which proves nothing."""
     if limit.what == "power":
         return applier.set_power(limit.gpu_uuid, limit.wanted[0])
     return applier.lock_clocks(limit.gpu_uuid, *limit.wanted)
 
 
 def undo(applier: LimitApplier, limit: TimedLimit) -> str:
-    """Back to what was before it, or else to the board's own."""
+    """Undo a limit: back to what was before it, or else to the board's own."""
     if limit.what == "clocks":
         return (applier.lock_clocks(limit.gpu_uuid, *limit.before) if limit.before
                 else applier.unlock_clocks(limit.gpu_uuid))
-    found = applier.read([limit.gpu_uuid])[limit.gpu_uuid]
-    watts = limit.before[0] if limit.before else found.power_default_w
+    current = applier.read([limit.gpu_uuid])[limit.gpu_uuid]
+    watts = limit.before[0] if limit.before else current.power_default_w
     if watts is None:
         return "neither the previous value nor the board's own limit is known"
     return applier.set_power(limit.gpu_uuid, watts)
 
 
 def not_undone(applier: LimitApplier, limit: TimedLimit) -> str:
-    """Why it is still set; "": it is not, or that cannot be read."""
-    found = applier.read([limit.gpu_uuid])[limit.gpu_uuid]
-    if found.trouble:
-        return found.trouble
-    if limit.what == "power" and limit.before and found.power_w is not None and (
-            abs(found.power_w - limit.before[0]) >= 1.0):
-        return f"the driver reports {found.power_w:.0f} W, not {limit.before[0]:.0f} W"
-    if limit.what == "clocks" and found.tells_lock and found.locked_mhz != (limit.before or None):
+    """Return why a limit is still set; "": it is not, or that cannot be read."""
+    current = applier.read([limit.gpu_uuid])[limit.gpu_uuid]
+    if current.trouble:
+        return current.trouble
+    if limit.what == "power" and limit.before and current.power_w is not None and (
+            abs(current.power_w - limit.before[0]) >= 1.0):
+        return f"the driver reports {current.power_w:.0f} W, not {limit.before[0]:.0f} W"
+    if limit.what == "clocks" and current.tells_lock and (
+            current.locked_mhz != (limit.before or None)):
         return "the driver still says that clocks are locked"
     return ""
 
 
 def judged_now(applier: LimitApplier, limit: TimedLimit) -> TimedLimit:
-    """A driver takes a moment to report a value that was just set."""
+    """Judge a limit that was just set: a driver takes a moment to report the value."""
     until = time.monotonic() + READ_BACK_WITHIN_S
     while True:
-        found = applier.read([limit.gpu_uuid]).get(limit.gpu_uuid)
-        now = judged(limit, found, time.time())
+        current = applier.read([limit.gpu_uuid]).get(limit.gpu_uuid)
+        now = judged(limit, current, time.time())
         if now.state in ("in_force", "unknown") or time.monotonic() > until:
             return now
         time.sleep(READ_EVERY_S)

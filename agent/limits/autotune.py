@@ -1,5 +1,5 @@
-"""What share of the threads new clients of MPS should get: near 100 / clients, more where the GPU
-is idle, less where it is full, and never by much at once; and what that would have done in the
+"""Tuning of the share of threads that new clients of MPS get: near 100 / clients, more where the
+GPU is idle, less where it is full, and never by much at once; and what that would have done in the
 readings of a recording, or in the minutes that a hub keeps. Pure."""
 
 from collections import deque
@@ -35,7 +35,7 @@ class TuneInput:
 
 @dataclass(frozen=True, slots=True)
 class TuneDecision:
-    """`pct` None: nothing is changed, and why."""
+    """Decision of the tuner. `pct` None: nothing is changed, and why."""
 
     pct: int | None
     goal: int | None
@@ -48,34 +48,35 @@ FACTOR: dict[Band, float] = {"low": RAISE, "middle": 1.0, "high": LOWER}
 
 @dataclass(slots=True)
 class MpsTuner:
-    """What it has changed, so that it does not flap: a share that is near is left alone, a change
-    is waited out, and a day has only so many."""
+    """Tuner that knows what it has changed, so that it does not flap: a share that is near is left
+    alone, a change is waited out, and a day has only so many."""
 
     band: Band | None = None  # of the load
     changed_at: deque[float] = field(default_factory=deque)  # within a day
 
-    def look(self, at: float, seen: TuneInput) -> TuneDecision:
-        """Each decision that names a share counts as a change at that moment."""
-        if seen.load_pct is None or seen.now_pct is None:
+    def decide(self, at: float, observed: TuneInput) -> TuneDecision:
+        """Decide on a change; one that names a share counts as a change at that moment."""
+        if observed.load_pct is None or observed.now_pct is None:
             return TuneDecision(None, None,
                                 "the load or the present share is not known: nothing is changed")
-        if seen.clients == 0:
+        if observed.clients == 0:
             return TuneDecision(None, None, "no client runs: nothing is changed")
-        self.band = band_of(seen.load_pct, self.band)
-        goal, words = _goal(seen.clients, seen.load_pct, self.band)
-        away = goal - seen.now_pct
+        self.band = band_of(observed.load_pct, self.band)
+        goal, words = _goal(observed.clients, observed.load_pct, self.band)
+        away = goal - observed.now_pct
         if abs(away) < DEAD_BAND:
-            return TuneDecision(None, goal, f"{words}; {seen.now_pct:g} % is close to {goal} %")
+            return TuneDecision(None, goal, f"{words}; {observed.now_pct:g} % is close to {goal} %")
         if why := self._rests(at, away > 0):
             return TuneDecision(None, goal, f"{words}; {why}")
-        pct = round(seen.now_pct + max(-STEP, min(STEP, away)))
+        pct = round(observed.now_pct + max(-STEP, min(STEP, away)))
         pct = max(LEAST, min(MOST, pct))
         self.changed_at.append(at)
-        return TuneDecision(pct, goal, f"{words}; from {seen.now_pct:g} % towards {goal} %, at "
+        return TuneDecision(pct, goal, f"{words}; from {observed.now_pct:g} % towards {goal} %, at "
                                        f"most {STEP} points at once")
 
     def _rests(self, at: float, is_up: bool) -> str:
-        """A clock that was set back lets nothing begin earlier."""
+        """Return why no change is due yet; "": one may be. A clock set back lets none begin
+        earlier."""
         while self.changed_at and self.changed_at[0] <= at - DAY_S:
             self.changed_at.popleft()
         if not self.changed_at:
@@ -90,7 +91,7 @@ class MpsTuner:
 
 
 def band_of(load_pct: float, was: Band | None) -> Band:
-    """It stays what it was until the load has left it by a margin."""
+    """Return the band of a load. It stays what it was until the load has left it by a margin."""
     margin = 0.0 if was is None else LOAD_MARGIN_PCT
     low = LOW_PCT + (margin if was == "low" else -margin)
     high = HIGH_PCT + (-margin if was == "high" else margin)
@@ -106,13 +107,13 @@ def _goal(clients: int, load_pct: float, band: Band) -> tuple[int, str]:
 
 @dataclass(slots=True)
 class MpsLoadMeter:
-    """Of the boards that MPS is on, or of all while none is known to be; since the last `take`."""
+    """Load of the boards under MPS, or of all while none is known; since the last `take`."""
 
     clients: int | None = None  # None: no list of processes yet
     _boards: frozenset[str] = frozenset()
     _loads: dict[str, list[float]] = field(default_factory=dict)
 
-    def see(self, reading: Reading) -> None:
+    def observe(self, reading: Reading) -> None:
         if reading.processes is not None:
             self._count(reading.processes)
         for gpu in reading.gpus:
@@ -123,34 +124,35 @@ class MpsLoadMeter:
         self._loads.setdefault(gpu_uuid, []).append(load_pct)
 
     def listed(self, clients: int, boards: Iterable[str]) -> None:
-        """`boards`: that MPS is on."""
+        """Note how many clients there are, and the boards that MPS is on."""
         self.clients, self._boards = clients, frozenset(boards)
 
     def _count(self, processes: Iterable[ProcessReading]) -> None:
-        theirs = [each for each in processes if each.kind in OF_MPS]
-        self.listed(len({each.pid for each in theirs if each.kind == "mps_client"}),
-                    (each.gpu_uuid for each in theirs))
+        mps_processes = [process for process in processes if process.kind in OF_MPS]
+        self.listed(len({process.pid for process in mps_processes if process.kind == "mps_client"}),
+                    (process.gpu_uuid for process in mps_processes))
 
     def take(self) -> float | None:
-        """The mean load of the busiest, in %; None: not known."""
+        """Return the mean load of the busiest board, in %, and start over; None: not known."""
         loads, self._loads = self._loads, {}
-        means = {uuid: sum(each) / len(each) for uuid, each in loads.items()}
+        means = {uuid: sum(loads_pct) / len(loads_pct) for uuid, loads_pct in loads.items()}
         of_mps = [mean for uuid, mean in means.items() if uuid in self._boards]
         return max(of_mps or means.values(), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class TuneBacktestStep:
-    """One look: at what, and what would have been done."""
+    """Step of a backtest: what was observed, and what would have been done."""
 
     at: float
-    seen: TuneInput
+    observed: TuneInput
     tune: TuneDecision
 
 
 @dataclass(frozen=True, slots=True)
 class MpsMinute:
-    """`clients` None: not known. `loads`: of each board that said; `boards`: that MPS was on."""
+    """Minute that a hub has kept. `clients` None: not known. `loads`: of each board that said;
+    `boards`: that MPS was on."""
 
     ends_at: float
     clients: int | None
@@ -160,27 +162,27 @@ class MpsMinute:
 
 def rehearse(readings: Iterable[Reading], every_s: float,
              begin_pct: int) -> Iterator[TuneBacktestStep]:
-    """As in life, but for one thing: the past does not answer to the share."""
+    """Backtest the tuner on readings, as live, except that the past does not react to the share."""
     return _looks(_due_readings(readings, every_s), begin_pct)
 
 
 def rehearse_minutes(minutes: Iterable[MpsMinute], every_s: float,
                      begin_pct: int) -> Iterator[TuneBacktestStep]:
-    """The same, of what a hub has kept. Nothing is known behind a minute that is not: the next look
-    is `every_s` after it."""
+    """Backtest the tuner on minutes that a hub has kept. After one that is not known, the next look
+    is `every_s` later."""
     return _looks(_due_minutes(minutes, every_s), begin_pct)
 
 
 def _due_readings(readings: Iterable[Reading], every_s: float
                   ) -> Iterator[tuple[float, int, float | None]]:
-    """When to look, and how many clients and what load there are then."""
+    """Yield when to look, and how many clients and what load there are then."""
     watch, last_at, due_at = MpsLoadMeter(), float("-inf"), float("-inf")
     for reading in readings:
         at = reading.taken_at
         if not 0 <= at - last_at <= GAP_S:
             watch, due_at = MpsLoadMeter(), at + every_s
         last_at = at
-        watch.see(reading)
+        watch.observe(reading)
         if at >= due_at and watch.clients is not None:
             due_at = at + every_s
             yield at, watch.clients, watch.take()
@@ -206,7 +208,7 @@ def _looks(due: Iterable[tuple[float, int, float | None]], begin_pct: int
            ) -> Iterator[TuneBacktestStep]:
     now_pct, tuner = float(begin_pct), MpsTuner()
     for at, clients, load_pct in due:
-        seen = TuneInput(clients, load_pct, now_pct)
-        found = tuner.look(at, seen)
-        now_pct = now_pct if found.pct is None else float(found.pct)
-        yield TuneBacktestStep(at, seen, found)
+        observed = TuneInput(clients, load_pct, now_pct)
+        decision = tuner.decide(at, observed)
+        now_pct = now_pct if decision.pct is None else float(decision.pct)
+        yield TuneBacktestStep(at, observed, decision)

@@ -1,7 +1,6 @@
 """Compute modes that gpudeck has set and keeps in force: a reloaded driver has forgotten them. A
-mode that somebody else set since is never changed, also by a driver that is
-loaded anew: unlike a limit, a mode has no end at which it goes by itself.
-"""
+mode that somebody else set since is never changed, also by a reloaded driver: unlike a limit, a
+mode has no end at which it goes by itself."""
 
 from msgspec.structs import replace
 
@@ -20,25 +19,25 @@ def words_of(mode: int | None) -> str:
     return MODE_WORDS.get(mode, "not known")
 
 
-def judged(mode: ManagedComputeMode, found: GpuLimits | None) -> ManagedComputeMode:
-    """With its proof. `not_in_force`: the driver has forgotten it, or never obeyed."""
-    if found is None or found.trouble:
-        return replace(mode, state="unknown", words=not_read(found))
-    if found.compute_mode is None:
+def judged(mode: ManagedComputeMode, current: GpuLimits | None) -> ManagedComputeMode:
+    """Return the mode with its proof. `not_in_force`: the driver forgot it, or never obeyed."""
+    if current is None or current.trouble:
+        return replace(mode, state="unknown", words=not_read(current))
+    if current.compute_mode is None:
         return replace(mode, state="unknown", words="the driver does not report the compute mode")
-    said = f"the driver reports {words_of(found.compute_mode)}"
-    is_so = found.compute_mode == MODES[mode.mode]
-    return replace(mode, state="in_force" if is_so else "not_in_force", words=said)
+    words = f"the driver reports {words_of(current.compute_mode)}"
+    is_set = current.compute_mode == MODES[mode.mode]
+    return replace(mode, state="in_force" if is_set else "not_in_force", words=words)
 
 
-def is_forgotten(mode: ManagedComputeMode, is_anew: bool) -> bool:
-    """Of one that is not there now, as it was known before: whether it is ours to set again.
-    `is_anew`: the driver or the agent was restarted, and the GPU was not seen since."""
-    return is_anew and mode.state != "drifted"
+def is_forgotten(mode: ManagedComputeMode, is_fresh: bool) -> bool:
+    """Return whether a mode that is not set now is ours to set again, by its last state.
+    `is_fresh`: the driver or the agent was restarted, and the mode was not seen since."""
+    return is_fresh and mode.state != "drifted"
 
 
 def left_alone(mode: ManagedComputeMode, now: ManagedComputeMode) -> ManagedComputeMode:
-    """Not there and not ours to set; one that never was there nobody has changed."""
+    """Return the mode as drifted, unless it never was in force: then nobody has changed it."""
     if mode.state == "not_in_force":
         return mode
     return replace(now, state="drifted",

@@ -12,15 +12,15 @@ _COUNT_AT, _UUIDS_AT, _LIMITS_AT, _MOST, _UUID = 56, 64, 1_600, 16, 96
 
 
 def limits(head: bytes, size: int) -> dict[str, int] | None:
-    """By GPU, in bytes; 0 is none and is left out. None: this is no such file."""
+    """Return the limits by GPU, in bytes; 0 is none and is left out. None: this is no such file."""
     if size != SIZE or len(head) < HEAD:
         return None
     magic, major = struct.unpack_from("<ii", head)
     (count,) = struct.unpack_from("<Q", head, _COUNT_AT)
     if magic != MAGIC or major != MAJOR or count > _MOST:
         return None
-    found = struct.unpack_from(f"<{_MOST}Q", head, _LIMITS_AT)
-    return {_name(head, at): found[at] for at in range(count) if found[at]}
+    limits_bytes = struct.unpack_from(f"<{_MOST}Q", head, _LIMITS_AT)
+    return {_name(head, at): limits_bytes[at] for at in range(count) if limits_bytes[at]}
 
 
 def _name(head: bytes, at: int) -> str:

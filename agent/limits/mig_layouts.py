@@ -22,7 +22,7 @@ MODE_IS_OFF = "MIG is off on this board"
 
 
 class MigSteps(Protocol):
-    """"": taken without a word, which proves nothing."""
+    """Steps that change a board. "": taken without a word, which proves nothing."""
 
     def mig(self, uuid: str) -> MigBoard: ...
     def create_instance(self, uuid: str, profile: int, start: int) -> str: ...
@@ -30,34 +30,35 @@ class MigSteps(Protocol):
 
 
 def present(board: MigBoard) -> Layout:
-    return tuple(sorted((each.profile, each.start) for each in board.instances
-                        if each.is_complete))
+    return tuple(sorted((instance.profile, instance.start) for instance in board.instances
+                        if instance.is_complete))
 
 
-def counted(layout: Iterable[tuple[int, int]]) -> Counter[int]:
+def profile_counts(layout: Iterable[tuple[int, int]]) -> Counter[int]:
     return Counter(profile for profile, _ in layout)
 
 
 def words(board: MigBoard, layout: Mapping[int, int] | None = None) -> str:
-    """Of what is there, or of this. A word of the contract has room for 128."""
+    """Describe the layout that is there, or this one. A word of the contract has room for 128."""
     if layout is None and board.is_on is False:
         return OFF
-    return wish_words(counted(present(board)) if layout is None else layout, board.profiles)[:128]
+    counts = profile_counts(present(board)) if layout is None else layout
+    return wish_words(counts, board.profiles)[:128]
 
 
-def is_there(board: MigBoard, wanted: Iterable[tuple[int, int]]) -> bool:
-    return present(board) == tuple(sorted(wanted)) and all(
-        each.is_complete for each in board.instances)
+def is_there(board: MigBoard, layout: Iterable[tuple[int, int]]) -> bool:
+    return present(board) == tuple(sorted(layout)) and all(
+        instance.is_complete for instance in board.instances)
 
 
 def carry_out(steps: MigSteps, board: MigBoard, plan: MigPlan) -> str:
-    """Ends at the first step that is refused, and says which."""
-    names = {each.id: each.name for each in board.profiles}
-    for each in board.instances:
-        if (each.profile, each.start) in plan.destroy or not each.is_complete:
-            trouble = steps.destroy_instance(board.uuid, each.id)
+    """Carry out a plan; end at the first step that is refused, and say which."""
+    names = {profile.id: profile.name for profile in board.profiles}
+    for instance in board.instances:
+        if (instance.profile, instance.start) in plan.destroy or not instance.is_complete:
+            trouble = steps.destroy_instance(board.uuid, instance.id)
             if trouble:
-                return f"{names[each.profile]} at {each.start} was not destroyed: {trouble}"
+                return f"{names[instance.profile]} at {instance.start} was not destroyed: {trouble}"
     for profile, start in plan.create:
         if trouble := steps.create_instance(board.uuid, profile, start):
             return f"{names[profile]} at {start} was not created: {trouble}"
@@ -65,7 +66,7 @@ def carry_out(steps: MigSteps, board: MigBoard, plan: MigPlan) -> str:
 
 
 def way_back(layout: ManagedMigLayout, board: MigBoard, why: str) -> ManagedMigLayout:
-    """A layout that is neither the wanted nor the former one, with how to come to either."""
+    """Return a layout that is neither the wanted nor the former one, with how to come to either."""
     return replace(layout, state="half_made", words=(
         f"{why}. There is now: {words(board)}. `gpudeck mig apply '{layout.layout}'` finishes it, "
         f"`gpudeck mig apply '{layout.before}'` goes back")[:1_024])
@@ -76,10 +77,10 @@ def _is_in_force(layout: ManagedMigLayout, board: MigBoard) -> bool:
             and is_there(board, layout.wanted))
 
 
-def followed(layout: ManagedMigLayout, board: MigBoard, is_anew: bool, is_held: bool,
+def followed(layout: ManagedMigLayout, board: MigBoard, is_fresh: bool, is_held: bool,
              steps: MigSteps) -> ManagedMigLayout:
-    """What it is now. `is_anew`: the driver or the agent was restarted, and it was not there
-    since. No act is in flight: one that is marked as running was cut short."""
+    """Return the layout as it is now. `is_fresh`: the driver or the agent was restarted, and it was
+    not there since. No act is in flight: one that is marked as running was cut short."""
     if board.trouble:
         return replace(layout, state="unknown", words=board.trouble[:1_024])
     if _is_in_force(layout, board):
@@ -92,7 +93,7 @@ def followed(layout: ManagedMigLayout, board: MigBoard, is_anew: bool, is_held: 
             "When it is on again, the instances are created again"))
     if layout.state in ("half_made", "drifted"):
         return layout
-    if is_anew and not board.instances:
+    if is_fresh and not board.instances:
         if is_held:
             return replace(layout, state="not_in_force",
                            words="its instances are gone; actions are stopped here")

@@ -50,31 +50,31 @@ DEAD = ("no MPS control daemon answers in {pipes}; start it there, or set " + PI
 
 
 class MpsControlError(Exception):
-    """Not what it says when it obeys. The sentence holds its very words."""
+    """Unexpected answer of the control program. The sentence holds its very words."""
 
 
 class MpsControl(Protocol):
-    """Through which daemons are asked: the control program, or a simulated one. `pipes` None: the
-    pipe directory of the agent's own environment."""
+    """Access to daemons: the control program, or a simulated one. `pipes` None: the pipe directory
+    of the agent's own environment."""
 
     def is_installed(self) -> bool: ...
     def has_server(self) -> bool:
-        """Whether the program of servers is there too."""
+        """Return whether the server program is installed too."""
 
     def log(self) -> Path | None:
-        """Of the daemon; None: it writes none."""
+        """Return the path of the daemon's log; None: it writes none."""
 
     def uid_of(self, server: int) -> int | None: ...
     def ask(self, pipes: Path | None, command: str, within_s: float) -> str | None:
-        """One line, one call. None: there is no daemon, or it does not answer."""
+        """Send one line in one call; return its answer. None: no daemon, or no answer."""
 
     def start(self, pipes: Path | None) -> tuple[int, str]:
-        """Its exit status and words. Raises OSError, subprocess.TimeoutExpired and
-        UnicodeDecodeError."""
+        """Start a daemon; return its exit status and words. Raises OSError,
+        subprocess.TimeoutExpired and UnicodeDecodeError."""
 
 
 class MpsControlProgram:
-    """NVIDIA's own, started for each line."""
+    """Control program of NVIDIA, started for each line."""
 
     def __init__(self, path: str = PROGRAM) -> None:
         self._path = path
@@ -91,26 +91,26 @@ class MpsControlProgram:
         return Path(os.environ.get(LOGS) or DEFAULT_LOGS) / "control.log"
 
     def uid_of(self, server: int) -> int | None:
-        known = about(server)
-        return None if known is None else known.uid
+        process = about(server)
+        return None if process is None else process.uid
 
     def ask(self, pipes: Path | None, command: str, within_s: float) -> str | None:
         try:
-            done = subprocess.run([self._path], input=command + "\n", capture_output=True,
-                                  text=True, timeout=within_s, env=_env(pipes), check=False)
+            child = subprocess.run([self._path], input=command + "\n", capture_output=True,
+                                   text=True, timeout=within_s, env=_env(pipes), check=False)
         except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
             return None
-        return done.stdout if done.returncode == 0 else None
+        return child.stdout if child.returncode == 0 else None
 
     def start(self, pipes: Path | None) -> tuple[int, str]:
-        done = subprocess.run([self._path, "-d"], capture_output=True, text=True,
-                              timeout=CALL_S, env=_env(pipes), check=False)
-        return done.returncode, (done.stdout + done.stderr).strip()
+        child = subprocess.run([self._path, "-d"], capture_output=True, text=True,
+                               timeout=CALL_S, env=_env(pipes), check=False)
+        return child.returncode, (child.stdout + child.stderr).strip()
 
 
 class MpsDaemonHandle:
-    """The one of one pipe directory. A method that reads gives None for an answer that it does
-    not know; one that sets raises MpsSays."""
+    """Handle of the daemon of one pipe directory. A method that reads gives None for an answer that
+    it does not know; one that sets raises MpsControlError."""
 
     def __init__(self, pipes: Path | None = None, program: str = PROGRAM,
                  front: MpsControl | None = None) -> None:
@@ -128,7 +128,7 @@ class MpsDaemonHandle:
         return self.servers() is not None
 
     def owner(self) -> int | None:
-        """The uid that owns the socket."""
+        """Return the uid that owns the socket."""
         try:
             return (self.folder / "control").stat().st_uid
         except OSError:
@@ -144,35 +144,37 @@ class MpsDaemonHandle:
         return self._pids(f"get_client_list {_pid(server)}") or ()
 
     def status(self, server: int) -> str | None:
-        """None: not known, which is all of a driver before 550."""
+        """Return the status of a server. None: not known, which is all of a driver before 550."""
         return _one(_STATUS, self._call(f"get_server_status {_pid(server)}"))
 
     def percent(self, server: int | None = None) -> float | None:
-        found = _one(_PERCENT, self._call("get_default_active_thread_percentage" if server is None
-                                          else f"get_active_thread_percentage {_pid(server)}"))
-        return None if found is None else float(found)
+        pct = _one(_PERCENT, self._call("get_default_active_thread_percentage" if server is None
+                                        else f"get_active_thread_percentage {_pid(server)}"))
+        return None if pct is None else float(pct)
 
     def memory(self, ordinal: int, server: int | None = None) -> str | None:
-        """"2G", "900M"; "": no limit. From 1 GiB on MPS shows whole GiB, rounded down."""
-        asked = (f"get_default_device_pinned_mem_limit {_ordinal(ordinal)}" if server is None else
-                 f"get_device_pinned_mem_limit {_pid(server)} {_ordinal(ordinal)}")
-        answer = self._call(asked)
+        """Return a memory limit, such as "2G" or "900M"; "": none. From 1 GiB on MPS shows whole
+        GiB, rounded down. None: not known."""
+        command = (f"get_default_device_pinned_mem_limit {_ordinal(ordinal)}" if server is None else
+                   f"get_device_pinned_mem_limit {_pid(server)} {_ordinal(ordinal)}")
+        answer = self._call(command)
         return answer.strip() if answer is not None and _LIMIT.fullmatch(answer) else None
 
     def priority(self) -> int | None:
-        found = _one(_PRIORITY, self._call("get_default_client_priority"))
-        return None if found is None else int(found)
+        priority = _one(_PRIORITY, self._call("get_default_client_priority"))
+        return None if priority is None else int(priority)
 
     # setting
 
     def set_percent(self, pct: int, server: int | None = None) -> None:
-        wanted = f"{_percent(pct)}.0\n"
+        expected_line = f"{_percent(pct)}.0\n"
         # What the second form prints when it obeys was not seen: reading back decides.
-        self._must((f"set_default_active_thread_percentage {pct}", (wanted,)) if server is None else
-                   (f"set_active_thread_percentage {_pid(server)} {pct}", (wanted, "")))
+        self._must(
+            (f"set_default_active_thread_percentage {pct}", (expected_line,)) if server is None else
+            (f"set_active_thread_percentage {_pid(server)} {pct}", (expected_line, "")))
 
     def set_memory(self, ordinal: int, mem_mib: int | None, server: int | None = None) -> None:
-        """Whole MiB only: `2.5G` would be 2 MB. 0M is how a limit is taken away."""
+        """Set a memory limit in whole MiB: `2.5G` would be 2 MB. 0M removes a limit."""
         value = f"{_ordinal(ordinal)} {_mebibytes(mem_mib)}M"
         self._must((f"set_default_device_pinned_mem_limit {value}" if server is None else
                     f"set_device_pinned_mem_limit {_pid(server)} {value}", ("",)))
@@ -183,7 +185,7 @@ class MpsDaemonHandle:
         self._must((f"set_default_client_priority {priority}", ("", f"{priority}\n")))
 
     def start(self) -> str:
-        """"": it listens."""
+        """Start the daemon. "": it listens."""
         if trouble := path_trouble(self.folder):
             return trouble
         try:
@@ -196,7 +198,8 @@ class MpsDaemonHandle:
                 "at control.log in CUDA_MPS_LOG_DIRECTORY, and whether its folder can be written")
 
     def quit(self, within_s: int) -> str:
-        """"": it has ended, and with it its servers; clients get `within_s` to leave first."""
+        """Stop the daemon. "": it and its servers have ended; clients get `within_s` to leave
+        first."""
         answer = self._call(f"quit -t {int(within_s)}", within_s + QUIT_WITHIN_S)
         if not self.is_alive():
             return ""
@@ -205,7 +208,8 @@ class MpsDaemonHandle:
         return "the MPS control daemon still answers"
 
     def terminate(self, server: int, client: int) -> str:
-        """"": the server has released it, so a signal affects no other client."""
+        """Disconnect a client. "": its server has released it, so a signal affects no other
+        client."""
         answer = self._call(f"terminate_client {_pid(server)} {_pid(client)}")
         if answer is not None and answer.strip() == "0":
             return ""
@@ -240,26 +244,26 @@ def _env(pipes: Path | None) -> dict[str, str]:
 
 
 class LocalMpsDaemons:
-    """All daemons of this machine: that of the agent's own environment, and those that are seen
-    to run with a pipe directory of their own."""
+    """Daemons of this machine: that of the agent's own environment, and those that are seen to run
+    with a pipe directory of their own."""
 
     def __init__(self, program: str = PROGRAM, pipes: Path | None = None,
                  is_alone: bool = False, front: MpsControl | None = None) -> None:
-        """`program` "": of a simulated node, which must not touch the MPS of the machine that it
-        shares with others. `is_alone`: no other daemon than that of `pipes` is looked for."""
+        """Look for daemons with `program`; "": a simulated node, which must not touch the MPS of
+        the machine that it shares with others. `is_alone`: consider only the daemon of `pipes`."""
         self.program = program
         self.front = front or MpsControlProgram(program)
         self._pipes = pipes
         self._is_alone = is_alone
-        self._found: frozenset[Path] = frozenset()
+        self._folders: frozenset[Path] = frozenset()
         self.has_answered = False  # that of our own environment: there one may be started again
-        self._found_at = float("-inf")
+        self._scanned_at = float("-inf")
 
     def is_installed(self) -> bool:
         return self.front.is_installed()
 
     def trouble(self) -> str:
-        """Why clients cannot be disconnected from MPS here; "": they can."""
+        """Return why clients cannot be disconnected from MPS here; "": they can."""
         if not self.is_installed():
             return (f"it is an MPS client, and {self.program or PROGRAM} is not installed where "
                     "the agent runs: without it, ending one client can end all others. "
@@ -271,34 +275,35 @@ class LocalMpsDaemons:
         return ""
 
     def own(self) -> MpsDaemonHandle:
-        """That of the agent's own environment, which may not run."""
+        """Return the daemon of the agent's own environment, which may not run."""
         return MpsDaemonHandle(self._pipes, self.program, self.front)
 
     def daemons(self, within_s: float = 0.0) -> tuple[MpsDaemonHandle, ...]:
-        """`within_s`: what was found that long ago will do. To look is to read all of /proc."""
+        """Return the daemons. `within_s`: a scan that recent is reused, for each reads all of
+        /proc."""
         own = self.own()
         if self._is_alone:
             return (own,)
-        if time.monotonic() >= self._found_at + within_s:
-            self._found, self._found_at = found_pipes(), time.monotonic()
-        others = self._found - {own.folder}
-        return (own,
-                *(MpsDaemonHandle(pipes, self.program, self.front) for pipes in sorted(others)))
+        if time.monotonic() >= self._scanned_at + within_s:
+            self._folders, self._scanned_at = found_pipes(), time.monotonic()
+        other_folders = self._folders - {own.folder}
+        return (own, *(MpsDaemonHandle(pipes, self.program, self.front)
+                       for pipes in sorted(other_folders)))
 
     def daemon(self, pipes: str) -> MpsDaemonHandle:
         return MpsDaemonHandle(Path(pipes), self.program, self.front)
 
     def clients(self) -> dict[int, tuple[int, ...]]:
-        """Pids by their server; {}: it does not say."""
-        found: dict[int, tuple[int, ...]] = {}
+        """Return client pids by their server; {}: it does not say."""
+        by_server: dict[int, tuple[int, ...]] = {}
         if self.is_installed():
             for daemon in self.daemons(FOUND_FOR_S):
-                found |= {server: believed(daemon, daemon.clients(server))
-                          for server in daemon.servers() or ()}
-        return found
+                by_server |= {server: believed(daemon, daemon.clients(server))
+                              for server in daemon.servers() or ()}
+        return by_server
 
     def terminate(self, pid: int) -> str:
-        """"": the server has released this client, so a signal affects no other."""
+        """Disconnect a client. "": the server has released it, so a signal affects no other."""
         is_silent = True
         for daemon in self.daemons():
             servers = daemon.servers()
@@ -312,22 +317,23 @@ class LocalMpsDaemons:
 
 
 def believed(daemon: MpsDaemonHandle, pids: Iterable[int]) -> tuple[int, ...]:
-    """Anybody can run a program of that name and list others' processes: users other than root
-    are believed only about their own."""
+    """Return the pids that a daemon is believed about. Anybody can run a program of that name and
+    list others' processes: users other than root are believed only about their own."""
     owner = daemon.owner()
     if owner in (0, None):  # None: there is no socket of that name to be asked, as in tests
         return tuple(pids)
     return tuple(pid for pid in pids
-                 if (known := about(pid)) is not None and known.uid == owner)
+                 if (process := about(pid)) is not None and process.uid == owner)
 
 
 def found_pipes(proc: Path = PROC) -> frozenset[Path]:
-    """Of control daemons that run, by what they were started with."""
+    """Return the pipe directories of control daemons that run, by what they were started with."""
     return frozenset(path for path, _ in _started(proc))
 
 
 def multiuser_pipes(proc: Path = PROC) -> frozenset[str]:
-    """Of those whose servers take clients of several users at a time; root's alone can."""
+    """Return the pipe directories of daemons whose servers accept several users; only root's
+    can."""
     return frozenset(str(path) for path, words in _started(proc) if MULTIUSER in words)
 
 
@@ -340,14 +346,15 @@ def _started(proc: Path) -> Iterator[tuple[Path, Sequence[bytes]]]:
             env = (folder / "environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        given = [each.partition(b"=")[2] for each in env if each.startswith(PIPES.encode() + b"=")]
-        path = Path(os.fsdecode(given[0])) if given and given[0] else DEFAULT_PIPES
+        values = [variable.partition(b"=")[2] for variable in env
+                  if variable.startswith(PIPES.encode() + b"=")]
+        path = Path(os.fsdecode(values[0])) if values and values[0] else DEFAULT_PIPES
         if not path_trouble(path):
             yield path, words
 
 
 def path_trouble(pipes: Path) -> str:
-    """The daemon itself fails without a word (C.3)."""
+    """Return why a pipe directory is unusable; "": it is not. The daemon fails silently (C.3)."""
     text = str(pipes)
     # Names that are not UTF-8 come as surrogates, which no message can hold.
     if not pipes.is_absolute() or not all(
@@ -360,21 +367,22 @@ def path_trouble(pipes: Path) -> str:
 
 
 def is_old(driver: str | None) -> bool | None:
-    """Before MODERN_DRIVER any local user may set defaults; None: not known."""
-    found = re.match(r"\d{2,4}", driver or "")
-    return None if found is None else int(found[0]) < MODERN_DRIVER
+    """Return whether a driver is older than MODERN_DRIVER, so that any local user may set defaults;
+    None: not known."""
+    digits = re.match(r"\d{2,4}", driver or "")
+    return None if digits is None else int(digits[0]) < MODERN_DRIVER
 
 
 def shown_limit(mem_mib: int | None) -> str:
-    """As MPS shows it, which is all that can be compared."""
+    """Write a limit as MPS shows it, which is all that can be compared."""
     if mem_mib is None:
         return ""
     return f"{mem_mib}M" if mem_mib < GIB_MIB else f"{mem_mib // GIB_MIB}G"
 
 
 def _one(form: re.Pattern[str], answer: str | None) -> str | None:
-    found = None if answer is None else form.fullmatch(answer)
-    return None if found is None else found[1]
+    matched = None if answer is None else form.fullmatch(answer)
+    return None if matched is None else matched[1]
 
 
 def _whole(value: int, low: int, high: int, what: str) -> int:
@@ -400,13 +408,13 @@ def _mebibytes(mem_mib: int | None) -> int:
 
 
 class MpsClientCache:
-    """Of MPS, asked in a thread of its own: the control program may take its time. What is
-    returned is the last answer, {} before the first."""
+    """Cache of the clients of MPS, filled by a thread: the control program may take its time. A
+    call returns the last answer, {} before the first."""
 
     def __init__(self, mps: LocalMpsDaemons, every_s: float = CLIENTS_EVERY_S) -> None:
         self._mps = mps
         self._every_s = every_s
-        self._found: dict[int, tuple[int, ...]] = {}
+        self._clients: dict[int, tuple[int, ...]] = {}
         self._asked_at: float | None = None
         self._thread: threading.Thread | None = None
 
@@ -417,7 +425,7 @@ class MpsClientCache:
             self._thread = threading.Thread(target=self._ask, name="mps-clients", daemon=True)
             self._thread.start()
             self._thread.join(WAIT_S)
-        return self._found
+        return self._clients
 
     def _ask(self) -> None:
-        self._found = self._mps.clients()
+        self._clients = self._mps.clients()

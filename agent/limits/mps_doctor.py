@@ -1,5 +1,5 @@
-"""What is wrong with MPS on this machine, why, and what to do about it; where settings of ours
-mend it, which. Nothing is mended here: a fix is an act like any other."""
+"""Diagnosis of MPS on this machine: what is wrong, why, and what to do about it; where settings of
+ours fix it, which. Nothing is fixed here: a fix is an action like any other."""
 
 import os
 import re
@@ -26,50 +26,51 @@ _BAD = re.compile(r"\b(?:errors?|fail\w*|denied|insufficient|fault|cannot)\b", r
 _LINE = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.\d+ \w+ +\d+\] (.*)")
 
 
-def _made(code: str, weight: Literal["fault", "advice"], cause: str, remedy: str,
-          fixes: tuple[limits.Setting, ...] = ()) -> limits.MpsFinding:
+def _finding(code: str, weight: Literal["fault", "advice"], cause: str, remedy: str,
+             fixes: tuple[limits.Setting, ...] = ()) -> limits.MpsFinding:
     return limits.MpsFinding(code, weight, cause[:1_024], remedy, fixes[:limits.MAX_FIXES])
 
 
-fault, advice = partial(_made, weight="fault"), partial(_made, weight="advice")
+fault, advice = partial(_finding, weight="fault"), partial(_finding, weight="advice")
 
 
 def findings(mps: control.LocalMpsDaemons, driver: str | None = None,
-             modes: Mapping[str, int | None] | None = None, wanted: Iterable[Default] = (),
+             modes: Mapping[str, int | None] | None = None, defaults: Iterable[Default] = (),
              quotes_log: bool = False) -> tuple[limits.MpsFinding, ...]:
-    """None: all is well, or there is no MPS here. `driver`: its version. `modes`: the compute mode
-    of each board. `wanted`: the defaults that gpudeck has set. `quotes_log`: for who reads that
-    file with rights of their own; a line of it may name users, paths and commands."""
+    """Return what is wrong; empty: all is well, or there is no MPS here. `driver`: its version.
+    `modes`: the compute mode of each board. `defaults`: those set by gpudeck. `quotes_log`: for a
+    reader with rights to that file; its lines may name users, paths and commands."""
     if not mps.is_installed():
         return (advice("not_installed", cause=f"{mps.program} is not on the agent's PATH",
                        remedy="install the driver's compute utilities, or do without MPS here"),)
-    known, daemons = tuple(wanted), mps.daemons(control.FOUND_FOR_S)[:limits.MAX_DAEMONS]
+    set_here, daemons = tuple(defaults), mps.daemons(control.FOUND_FOR_S)[:limits.MAX_DAEMONS]
     servers = {daemon: daemon.servers() for daemon in daemons}
-    found = [each for daemon in daemons for each in _of_daemon(daemon, servers[daemon], known)]
+    results = [finding for daemon in daemons
+               for finding in _of_daemon(daemon, servers[daemon], set_here)]
     if any(pids is not None for pids in servers.values()):
-        found += [*_of_programs(mps), *_of_version(driver), *_of_gpus(modes or {}),
-                  *_of_log(mps.front.log(), quotes_log)]
-    return tuple(found[:limits.MAX_FINDINGS])
+        results += [*_of_programs(mps), *_of_version(driver), *_of_gpus(modes or {}),
+                    *_of_log(mps.front.log(), quotes_log)]
+    return tuple(results[:limits.MAX_FINDINGS])
 
 
 def whole_boards(facts: Iterable[GpuFacts]) -> list[str]:
-    """Those whose mode can be set: MIG's parts have no mode of their own that counts here."""
-    known = tuple(facts)
-    split = {each.parent_uuid for each in known}
-    return [each.uuid for each in known if each.parent_uuid is None and each.uuid not in split]
+    """Return the boards whose mode can be set; MIG instances have no mode that counts here."""
+    gpus = tuple(facts)
+    split = {gpu.parent_uuid for gpu in gpus}
+    return [gpu.uuid for gpu in gpus if gpu.parent_uuid is None and gpu.uuid not in split]
 
 
 def _of_daemon(daemon: control.MpsDaemonHandle, servers: tuple[int, ...] | None,
-               wanted: tuple[Default, ...]) -> Iterator[limits.MpsFinding]:
-    """`servers` None: it does not answer."""
+               defaults: tuple[Default, ...]) -> Iterator[limits.MpsFinding]:
+    """Yield what is wrong with a daemon. `servers` None: it does not answer."""
     folder = daemon.folder
     if trouble := control.path_trouble(folder):
         yield fault("path", cause=trouble,
                     remedy="set CUDA_MPS_PIPE_DIRECTORY for daemon, clients and agent")
         return
-    ours = [each for each in wanted if each.pipes == str(folder)]
+    own_defaults = [default for default in defaults if default.pipes == str(folder)]
     if servers is None:
-        yield from _dead(daemon, bool(ours))
+        yield from _dead(daemon, bool(own_defaults))
         return
     uid = daemon.owner()
     if uid is not None and os.geteuid() not in (0, uid):
@@ -83,12 +84,12 @@ def _of_daemon(daemon: control.MpsDaemonHandle, servers: tuple[int, ...] | None,
                                        "new client until its present ones have left",
                         remedy="end its clients, or restart MPS",
                         fixes=(limits.MpsRestart(str(folder)),))
-    yield from _lost(daemon, ours)
+    yield from _forgotten(daemon, own_defaults)
 
 
 def _dead(daemon: control.MpsDaemonHandle, was_set: bool) -> Iterator[limits.MpsFinding]:
-    """None at all is no fault; what one has left behind is. `was_set`: gpudeck has set defaults
-    there, and has not stopped it since."""
+    """Yield what a dead daemon has left behind; no daemon at all is no fault. `was_set`: gpudeck
+    has set defaults there, and has not stopped it since."""
     folder, socket = daemon.folder, daemon.folder / "control"
     try:
         about = socket.lstat()
@@ -97,7 +98,7 @@ def _dead(daemon: control.MpsDaemonHandle, was_set: bool) -> Iterator[limits.Mps
         return
     except OSError:
         if was_set:
-            yield _gone(folder)
+            yield _missing(folder)
         return
     if not stat.S_ISSOCK(about.st_mode):
         yield fault("pipes", cause=f"{socket} is not a socket: somebody else put it there",
@@ -114,7 +115,7 @@ def _dead(daemon: control.MpsDaemonHandle, was_set: bool) -> Iterator[limits.Mps
                     fixes=(limits.MpsStart(str(folder)),))
 
 
-def _gone(folder: Path) -> limits.MpsFinding:
+def _missing(folder: Path) -> limits.MpsFinding:
     return advice("gone", cause=f"no MPS control daemon runs in {folder} any more, where gpudeck "
                                 "has set defaults: somebody else stopped it, a restart was "
                                 "interrupted, or the machine was restarted",
@@ -128,38 +129,39 @@ def _locked_out(folder: Path) -> limits.MpsFinding:
                  remedy="run the agent as root, or as a user who may enter that folder")
 
 
-def _lost(daemon: control.MpsDaemonHandle, wanted: list[Default]) -> Iterator[limits.MpsFinding]:
-    """A restarted daemon has forgotten all settings."""
-    gone = [(each, words) for each in wanted if (words := _differs(daemon, each))]
-    if gone:
+def _forgotten(daemon: control.MpsDaemonHandle, defaults: list[Default]
+               ) -> Iterator[limits.MpsFinding]:
+    """Yield the defaults that are not in force. A restarted daemon has forgotten all settings."""
+    forgotten = [(default, words) for default in defaults if (words := _differs(daemon, default))]
+    if forgotten:
         yield fault("lost", cause=f"these settings of gpudeck in {daemon.folder} are not in "
-                                  f"force: {'; '.join(words for _, words in gone)}. The daemon was "
-                                  "restarted, or somebody else changed them",
+                                  f"force: {'; '.join(words for _, words in forgotten)}. The "
+                                  "daemon was restarted, or somebody else changed them",
                     remedy="set them again, or store the present values through gpudeck",
-                    fixes=tuple(each for each, _ in gone))
+                    fixes=tuple(default for default, _ in forgotten))
 
 
-def _differs(daemon: control.MpsDaemonHandle, wanted: Default) -> str:
-    """"": it is as wanted, or cannot be read."""
-    what, found, right = _beside(daemon, wanted)
-    if found is None or found == right:
+def _differs(daemon: control.MpsDaemonHandle, default: Default) -> str:
+    """Describe how a default differs; "": it is as wanted, or cannot be read."""
+    what, current, right = _beside(daemon, default)
+    if current is None or current == right:
         return ""
-    return f"{what} {found or 'no limit'}, not {right or 'no limit'}"
+    return f"{what} {current or 'no limit'}, not {right or 'no limit'}"
 
 
-def _beside(daemon: control.MpsDaemonHandle, wanted: Default) -> tuple[str, str | None, str]:
-    """What it is about, what is read, what is wanted."""
-    match wanted:
+def _beside(daemon: control.MpsDaemonHandle, default: Default) -> tuple[str, str | None, str]:
+    """Return what a default is about, what is read, what is wanted."""
+    match default:
         case limits.MpsPercent():
             pct = daemon.percent()
             return ("share of the threads", None if pct is None else f"{pct:g} %",
-                    f"{wanted.pct} %")
+                    f"{default.pct} %")
         case limits.MpsPriority():
             priority = daemon.priority()
             return ("priority", None if priority is None else PRIORITIES[priority],
-                    PRIORITIES[wanted.priority])
-    return (f"memory on device {wanted.ordinal}", daemon.memory(wanted.ordinal),
-            control.shown_limit(wanted.mem_mib))
+                    PRIORITIES[default.priority])
+    return (f"memory on device {default.ordinal}", daemon.memory(default.ordinal),
+            control.shown_limit(default.mem_mib))
 
 
 def _of_programs(mps: control.LocalMpsDaemons) -> Iterator[limits.MpsFinding]:
@@ -211,18 +213,18 @@ def _of_log(path: Path | None, quotes: bool) -> Iterator[limits.MpsFinding]:
 
 
 def _kinds(lines: Iterable[str]) -> str:
-    """Which words of trouble are in there: ours, and no more of it."""
-    found = {word.lower() for line in lines for word in _BAD.findall(line)}
-    return ", ".join(f'"{ours}"' for ours in TROUBLE
-                     if any(word.startswith(ours) for word in found))
+    """Return which words of TROUBLE are in the lines: ours, and no more of them."""
+    matches = {word.lower() for line in lines for word in _BAD.findall(line)}
+    return ", ".join(f'"{trouble}"' for trouble in TROUBLE
+                     if any(word.startswith(trouble) for word in matches))
 
 
 def _recent(line: str) -> str:
-    """What it says; "": it is from another day, or repeats what the daemon was asked."""
-    found = _LINE.match(line)
-    if found is None:
+    """Return what a line says; "": it is from another day, or repeats what the daemon was asked."""
+    entry = _LINE.match(line)
+    if entry is None:
         return line
-    at, text = found.groups()
+    at, text = entry.groups()
     try:
         age_s = time.time() - time.mktime(time.strptime(at, "%Y-%m-%d %H:%M:%S"))
     except (ValueError, OverflowError):

@@ -27,28 +27,28 @@ from .mps import LocalMpsDaemons, path_trouble
 
 
 class _NodeMpsDaemon(SimulatedMpsDaemon):
-    def __init__(self, kept: SimulatedMpsRecord, jobs: Callable[[], Sequence[SimulatedJob]],
+    def __init__(self, record: SimulatedMpsRecord, jobs: Callable[[], Sequence[SimulatedJob]],
                  options: SimulationOptions) -> None:
-        super().__init__(kept.default, kept.of)
-        self._kept = kept
+        super().__init__(record.default, record.of)
+        self._record = record
         self._jobs = jobs
         self._options = options
 
     def look(self) -> SimulatedMpsState:
-        """A server begins with the first client, and outlives them all."""
-        kept, pids = self._kept, [job.pid for job in self._clients()]
-        if kept.server is None and pids:
-            kept.server = new_server(kept, self._options.seed, self._options.node)
-        return SimulatedMpsState({} if kept.server is None else {kept.server: pids})
+        """Return the state now. A server begins with the first client, and outlives them all."""
+        record, pids = self._record, [job.pid for job in self._clients()]
+        if record.server is None and pids:
+            record.server = new_server(record, self._options.seed, self._options.node)
+        return SimulatedMpsState({} if record.server is None else {record.server: pids})
 
     def let_go(self, server: int, pid: int) -> None:
-        self._kept.lose(client(job) for job in self._clients() if job.pid == pid)
+        self._record.lose(client(job) for job in self._clients() if job.pid == pid)
 
     def end_servers(self) -> None:
-        self._kept.lose(map(client, self._clients()))
+        self._record.lose(map(client, self._clients()))
 
     def _clients(self) -> list[SimulatedJob]:
-        return clients_of(self._kept, self._jobs())
+        return clients_of(self._record, self._jobs())
 
 
 class SimulatedMpsControl:
@@ -60,9 +60,9 @@ class SimulatedMpsControl:
         self._jobs_file = SimulatedJobsFile(folder, options.node)
         self._control = SimulationControlFile(folder / "control.json")
         self._one_at_a_time = threading.Lock()
-        kept = self._file.now() or SimulatedMpsRecord()
-        self._file.keep(kept)
-        if kept.is_up:
+        record = self._file.now() or SimulatedMpsRecord()
+        self._file.keep(record)
+        if record.is_up:
             self._listen()
 
     def is_installed(self) -> bool:
@@ -75,15 +75,15 @@ class SimulatedMpsControl:
         return None
 
     def uid_of(self, server: int) -> int | None:
-        """It runs as the user of its clients, like all the demo's processes."""
+        """Return who runs the server: the user of its clients, like all the demo's processes."""
         return os.geteuid()
 
     def ask(self, pipes: Path | None, command: str, within_s: float) -> str | None:
         if pipes not in (None, self.pipes) or not self._one_at_a_time.acquire(timeout=within_s):
             return None
         try:
-            kept = self._now()
-            return self._answer(kept, command) if kept.is_up else None
+            record = self._now()
+            return self._answer(record, command) if record.is_up else None
         finally:
             self._one_at_a_time.release()
 
@@ -91,54 +91,54 @@ class SimulatedMpsControl:
         if pipes not in (None, self.pipes):
             return 1, f"the one daemon of a simulated node is in {self.pipes}"
         with self._one_at_a_time:
-            kept = self._now()
-            if kept.is_up:
+            record = self._now()
+            if record.is_up:
                 return 1, "An instance of this daemon is already running"
-            self._begin(kept)
+            self._begin(record)
         return 0, ""
 
-    def _answer(self, kept: SimulatedMpsRecord, command: str) -> str:
-        before = msgspec.json.encode(kept)
-        daemon = _NodeMpsDaemon(kept, self._jobs, self._options)
-        said = daemon.answer(command)
+    def _answer(self, record: SimulatedMpsRecord, command: str) -> str:
+        before = msgspec.json.encode(record)
+        daemon = _NodeMpsDaemon(record, self._jobs, self._options)
+        answer = daemon.answer(command)
         if daemon.is_over:
-            kept.is_up, kept.server = False, None
+            record.is_up, record.server = False, None
             self._socket.unlink(missing_ok=True)
-        if msgspec.json.encode(kept) != before:
-            self._file.keep(kept)
-        return said
+        if msgspec.json.encode(record) != before:
+            self._file.keep(record)
+        return answer
 
     def _jobs(self) -> list[SimulatedJob]:
         return [live.job for live in self._jobs_file.lives() or ()]
 
     def _now(self) -> SimulatedMpsRecord:
-        """What control.json says of it is obeyed once, when it begins to say so."""
-        kept = self._file.now() or SimulatedMpsRecord()
-        told = self._control.now().nodes.get(self._options.node)
-        is_killed = told is not None and told.mps == "dead"
-        if is_killed != kept.is_killed:
-            kept.is_killed = is_killed
+        """Return the record, after control.json: an order in it is obeyed once, when it appears."""
+        record = self._file.now() or SimulatedMpsRecord()
+        orders = self._control.now().nodes.get(self._options.node)
+        is_killed = orders is not None and orders.mps == "dead"
+        if is_killed != record.is_killed:
+            record.is_killed = is_killed
             if is_killed:
-                kept.is_up = False  # its socket stays, as after kill -9
-            elif not kept.is_up and self._socket.exists():
-                kept.begin(time.time())
-            self._file.keep(kept)
-        return kept
+                record.is_up = False  # its socket stays, as after kill -9
+            elif not record.is_up and self._socket.exists():
+                record.begin(time.time())
+            self._file.keep(record)
+        return record
 
-    def _begin(self, kept: SimulatedMpsRecord) -> None:
-        kept.begin(time.time())
-        self._file.keep(kept)
+    def _begin(self, record: SimulatedMpsRecord) -> None:
+        record.begin(time.time())
+        self._file.keep(record)
         self._listen()
 
     def _listen(self) -> None:
-        """A socket file for those who look for one. Nothing is lost if it cannot be created."""
+        """Create a socket file for those who look for one. Nothing is lost if that fails."""
         with suppress(OSError):
             self.pipes.mkdir(parents=True, exist_ok=True)
             os.mknod(self._socket, stat.S_IFSOCK | 0o666)
 
 
 def open_mps(options: str) -> LocalMpsDaemons | None:
-    """None: no MPS is simulated there."""
+    """Open the MPS of a simulated node. None: no MPS is simulated there."""
     parsed = parse_options(options)
     if not parsed.mps or parsed.world is None:
         return None

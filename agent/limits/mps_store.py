@@ -1,5 +1,5 @@
-"""What gpudeck has set of MPS, on disk: the defaults that are to hold, and what servers gave to
-clients that had begun already. What somebody else has set is not in it."""
+"""Settings of MPS that gpudeck has made, on disk: the defaults that are to hold, and what servers
+gave to clients that had begun already. What somebody else has set is not in it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -31,8 +31,7 @@ _DEFAULTS: msgspec.json.Decoder[tuple[Default, ...]] = msgspec.json.Decoder(tupl
 
 
 class MpsShareRecord(msgspec.Struct, frozen=True, array_like=True):
-    """When a server's share was changed, these clients (pid, start) had the former one already, and
-    they keep it."""
+    """Former share of a server, which these clients (pid, start) from before the change keep."""
 
     pipes: str
     server: int
@@ -52,78 +51,81 @@ class MpsSettingStore:
                              tuple((row.pid, row.start_ticks) for row in rows))
 
         def turned(text: str | None) -> str:
-            return msgspec.json.encode((*_given(text), new)[-MOST_GIVEN:]).decode()
+            return msgspec.json.encode((*_records(text), new)[-MOST_GIVEN:]).decode()
 
         self.journal.change(Fact.MPS_SHARES, turned)
 
     def of(self, pipes: str, server: int, pid: int) -> float | None:
-        """None: what the server gives now."""
+        """Return the share that a client began with. None: what the server gives now."""
         row = row_of(pid)
         if row is None:
             return None
         try:
-            known = _given(self.journal.fact(Fact.MPS_SHARES))
+            records = _records(self.journal.fact(Fact.MPS_SHARES))
         except JournalError:
             return None
         client = (pid, row.start_ticks)
-        return next((each.pct for each in known
-                     if (each.pipes, each.server, each.boot_id) == (pipes, server, self.boot_id)
-                     and client in each.clients), None)
+        return next((record.pct for record in records
+                     if (record.pipes, record.server, record.boot_id)
+                     == (pipes, server, self.boot_id) and client in record.clients), None)
 
     def now_wanted(self, setting: MpsSetting) -> None:
-        """After it was read back. Of a server's own values nothing is kept: they end with it."""
+        """Store a setting that was read back. A server's own values are not stored: they end with
+        it."""
         setting = msgspec.structs.replace(setting, pipes=str(Path(setting.pipes)))  # "/run/mps/"
         new = _as_defaults(setting)
         if not new and not isinstance(setting, MpsStop):
             return
 
         def turned(text: str | None) -> str | None:
-            kept = [each for each in _defaults(text) if not _is_replaced(each, setting, new)]
-            found = (*kept, *new)[-MOST_DEFAULTS:]
-            return msgspec.json.encode(found).decode() if found else None
+            remaining = [default for default in _defaults(text)
+                         if not _is_replaced(default, setting, new)]
+            defaults = (*remaining, *new)[-MOST_DEFAULTS:]
+            return msgspec.json.encode(defaults).decode() if defaults else None
 
         self.journal.change(Fact.MPS_DEFAULTS, turned)
 
-    def wanted(self) -> tuple[Default, ...]:
-        """Raises JournalError."""
+    def defaults(self) -> tuple[Default, ...]:
+        """Return the defaults that are to hold. Raises JournalError."""
         return _defaults(self.journal.fact(Fact.MPS_DEFAULTS))
 
 
-def devices(boards: int, wanted: Iterable[Default]) -> list[int]:
-    """That MPS is asked about: those there are, and those for which something was set."""
-    return sorted({*range(boards), *(each.ordinal for each in wanted
-                                     if isinstance(each, MpsMemory) and each.mem_mib is not None)})
+def devices(boards: int, defaults: Iterable[Default]) -> list[int]:
+    """Return the devices to ask MPS about: those present, and those with a limit of ours."""
+    return sorted({*range(boards), *(
+        default.ordinal for default in defaults
+        if isinstance(default, MpsMemory) and default.mem_mib is not None)})
 
 
-def as_it_is(daemon: MpsDaemonHandle, pipes: str, wanted: Iterable[Default]
+def as_it_is(daemon: MpsDaemonHandle, pipes: str, defaults: Iterable[Default]
              ) -> tuple[list[Default], list[str]]:
-    """The defaults of a daemon, to be set again in one that comes after it, and in words what
-    cannot be. What it does not say, and what it shows coarser than it was set, is as `wanted`."""
-    known = {(type(each), getattr(each, "ordinal", None)): each for each in wanted}
+    """Return a daemon's defaults, to be set again in its successor, and in words those that cannot
+    be. What it does not say, or shows coarser than it was set, is taken from `defaults`."""
+    by_kind = {(type(default), getattr(default, "ordinal", None)): default for default in defaults}
     pct, priority = daemon.percent(), daemon.priority()
-    found = [known.get((MpsPriority, None)) if priority is None
-             else MpsPriority(pipes, 1 if priority else 0)]
+    present = [by_kind.get((MpsPriority, None)) if priority is None
+               else MpsPriority(pipes, 1 if priority else 0)]
     if pct is not None and pct != int(pct):
-        return [*_there(found), *_memory(daemon, pipes, known, True)], [
+        return [*_without_none(present), *_memory(daemon, pipes, by_kind, True)], [
             f"{pct:g} % of the threads: whole percents are set here"]
-    found.append(known.get((MpsPercent, None)) if pct is None else MpsPercent(pipes, int(pct)))
-    return [*_there(found), *_memory(daemon, pipes, known, pct is not None)], []
+    present.append(by_kind.get((MpsPercent, None)) if pct is None else MpsPercent(pipes, int(pct)))
+    return [*_without_none(present), *_memory(daemon, pipes, by_kind, pct is not None)], []
 
 
-def _there(found: Iterable[Default | None]) -> Iterator[Default]:
-    return (each for each in found if each is not None)
+def _without_none(values: Iterable[Default | None]) -> Iterator[Default]:
+    return (value for value in values if value is not None)
 
 
-def _memory(daemon: MpsDaemonHandle, pipes: str, known: Mapping[tuple[type, int | None], Default],
+def _memory(daemon: MpsDaemonHandle, pipes: str, by_kind: Mapping[tuple[type, int | None], Default],
             answers: bool) -> Iterator[Default]:
-    """Of all devices: no list of GPUs says of which others have set it, and to ask takes a tenth of
-    a second. `answers` False: to ask would be to wait."""
+    """Yield the memory limits of all devices: no list of GPUs says for which of them others have
+    set one, and asking takes a tenth of a second. `answers` False: asking would mean waiting."""
     for ordinal in range(ORDINALS):
         limit = daemon.memory(ordinal) if answers else None
-        ours = known.get((MpsMemory, ordinal))
-        if isinstance(ours, MpsMemory) and ours.mem_mib is not None and limit in (
-                None, shown_limit(ours.mem_mib)):
-            yield ours
+        default = by_kind.get((MpsMemory, ordinal))
+        if isinstance(default, MpsMemory) and default.mem_mib is not None and limit in (
+                None, shown_limit(default.mem_mib)):
+            yield default
         elif limit:
             size = int(limit[:-1]) * (GIB_MIB if limit.endswith("G") else 1)
             yield MpsMemory(pipes, ordinal, size)
@@ -146,7 +148,8 @@ def _is_replaced(old: Default, by: MpsSetting, new: tuple[Default, ...]) -> bool
     if isinstance(by, MpsStop):
         return old.pipes == by.pipes
     return any((type(old), old.pipes, getattr(old, "ordinal", None))
-               == (type(each), each.pipes, getattr(each, "ordinal", None)) for each in new)
+               == (type(default), default.pipes, getattr(default, "ordinal", None))
+               for default in new)
 
 
 def _defaults(text: str | None) -> tuple[Default, ...]:
@@ -156,7 +159,7 @@ def _defaults(text: str | None) -> tuple[Default, ...]:
         return ()
 
 
-def _given(text: str | None) -> tuple[MpsShareRecord, ...]:
+def _records(text: str | None) -> tuple[MpsShareRecord, ...]:
     try:
         return msgspec.json.decode(text or "[]", type=tuple[MpsShareRecord, ...])
     except msgspec.MsgspecError:

@@ -20,26 +20,26 @@ from .mps import (
     path_trouble,
 )
 
-# What is known of a client that a server gave when it began: by (pipes, server, pid).
-Given = Callable[[str, int, int], float | None]
+# The share that a server gave a client when it began, if known: by (pipes, server, pid).
+ShareOf = Callable[[str, int, int], float | None]
 
 
-def daemons(mps: LocalMpsDaemons, ordinals: Iterable[int] = (), given: Given = lambda *_: None,
+def daemons(mps: LocalMpsDaemons, ordinals: Iterable[int] = (), share_of: ShareOf = lambda *_: None,
             task_ids: Callable[[int], str | None] = lambda _: None, driver: str | None = None
             ) -> tuple[MpsDaemon, ...]:
-    """Those that answer, those of which something is left, and the agent's own if it has answered.
-    `driver`: its version."""
+    """Return the daemons that answer, those of which something is left, and the agent's own if it
+    has answered. `driver`: its version."""
     if not mps.is_installed():
         return ()
-    seen = [view(daemon, ordinals, given, task_ids, driver)
+    views = [view(daemon, ordinals, share_of, task_ids, driver)
             for daemon in mps.daemons(FOUND_FOR_S)[:MAX_DAEMONS] if not path_trouble(daemon.folder)]
     own = str(mps.own().folder)
-    mps.has_answered |= any(each.is_alive for each in seen if each.pipes == own)
-    return tuple(each for each in seen if each.is_alive or each.uid is not None
-                 or (mps.has_answered and each.pipes == own))
+    mps.has_answered |= any(daemon.is_alive for daemon in views if daemon.pipes == own)
+    return tuple(daemon for daemon in views if daemon.is_alive or daemon.uid is not None
+                 or (mps.has_answered and daemon.pipes == own))
 
 
-def view(daemon: MpsDaemonHandle, ordinals: Iterable[int] = (), given: Given = lambda *_: None,
+def view(daemon: MpsDaemonHandle, ordinals: Iterable[int] = (), share_of: ShareOf = lambda *_: None,
          task_ids: Callable[[int], str | None] = lambda _: None, driver: str | None = None
          ) -> MpsDaemon:
     pipes, uid = str(daemon.folder), daemon.owner()
@@ -47,17 +47,17 @@ def view(daemon: MpsDaemonHandle, ordinals: Iterable[int] = (), given: Given = l
     servers = daemon.servers()
     if servers is None:
         words = DEAD.format(pipes=pipes)
-        left = "" if uid is None else ". Its remains there are stale"
-        return MpsDaemon(pipes, uid, user, False, words + left)
+        remains = "" if uid is None else ". Its remains there are stale"
+        return MpsDaemon(pipes, uid, user, False, words + remains)
     numbers = tuple(ordinals)
     return MpsDaemon(
         pipes, uid, user, True, _too_open(daemon, driver), daemon.percent(), daemon.priority(),
         _memory(daemon, numbers),
-        tuple(_server(daemon, server, numbers, given, task_ids)
+        tuple(_server(daemon, server, numbers, share_of, task_ids)
               for server in servers[:MAX_SERVERS]))
 
 
-def _server(daemon: MpsDaemonHandle, server: int, ordinals: tuple[int, ...], given: Given,
+def _server(daemon: MpsDaemonHandle, server: int, ordinals: tuple[int, ...], share_of: ShareOf,
             task_ids: Callable[[int], str | None]) -> ServerView:
     pct = daemon.percent(server)
     pids = believed(daemon, daemon.clients(server))[:MAX_CLIENTS]
@@ -65,7 +65,7 @@ def _server(daemon: MpsDaemonHandle, server: int, ordinals: tuple[int, ...], giv
     return ServerView(
         server, uid, None if uid is None else name_of(uid), daemon.status(server), pct,
         _memory(daemon, ordinals, server),
-        tuple(_client(pid, _first(given(str(daemon.folder), server, pid), pct), task_ids)
+        tuple(_client(pid, _first(share_of(str(daemon.folder), server, pid), pct), task_ids)
               for pid in pids))
 
 
@@ -74,21 +74,21 @@ def _first(old: float | None, now: float | None) -> float | None:
 
 
 def _client(pid: int, pct: float | None, task_ids: Callable[[int], str | None]) -> MpsClient:
-    known = about(pid)
+    process = about(pid)
     command = shown_command(pid)
-    return MpsClient(pid, None if known is None else known.uid,
-                     None if known is None else name_of(known.uid), command and command[:512],
+    return MpsClient(pid, None if process is None else process.uid,
+                     None if process is None else name_of(process.uid), command and command[:512],
                      task_ids(pid), pct)
 
 
 def _memory(daemon: MpsDaemonHandle, ordinals: tuple[int, ...], server: int | None = None
             ) -> tuple[MpsLimit, ...]:
-    found = ((ordinal, daemon.memory(ordinal, server)) for ordinal in ordinals)
-    return tuple(MpsLimit(ordinal, limit) for ordinal, limit in found if limit)
+    limits = ((ordinal, daemon.memory(ordinal, server)) for ordinal in ordinals)
+    return tuple(MpsLimit(ordinal, limit) for ordinal, limit in limits if limit)
 
 
 def _too_open(daemon: MpsDaemonHandle, driver: str | None) -> str:
-    """Of an old driver, or one of which it is not known."""
+    """Warn of a pipe directory open to everybody, with an old or unknown driver; "": no warning."""
     if is_old(driver) is False:
         return ""
     try:
@@ -103,7 +103,7 @@ def _too_open(daemon: MpsDaemonHandle, driver: str | None) -> str:
 
 
 def why_not(mps: LocalMpsDaemons) -> str:
-    """"": MPS can be set here."""
+    """Return why MPS cannot be set here; "": it can."""
     if not mps.program:
         return "a simulated node has no MPS"
     if not mps.is_installed():

@@ -1,9 +1,9 @@
-"""Holds what was set. Timed limits and compute modes are set again after the driver or the agent
-was restarted, timed limits are undone at their end, and all are read back meanwhile; MPS is looked
-at too.
+"""Reconciler of what was set. Timed limits and compute modes are set again after the driver or the
+agent was restarted, timed limits are undone at their end, and all are read back meanwhile; MPS is
+looked at too.
 
-Called from the node's own thread, which never waits for it. While acts are on hold nothing is set.
-"""
+Called from the node's own thread, which never waits for it. While acts are on hold nothing is
+set."""
 
 import logging
 import threading
@@ -43,8 +43,8 @@ MPS_ROUND_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class DriverFacts:
-    """As it was read last. `boards`: how many devices MPS may be asked about; `modes`: the compute
-    mode of each."""
+    """Driver as it was read last. `boards`: how many devices MPS may be asked about; `modes`: the
+    compute mode of each."""
 
     boards: int
     driver: str | None = None
@@ -53,7 +53,7 @@ class DriverFacts:
 
 @dataclass(frozen=True, slots=True)
 class _MpsSnapshot:
-    """If any of the first three changes, everything is checked again."""
+    """MPS as seen last. If any of the first three changes, everything is checked again."""
 
     acts: int
     machine: DriverFacts
@@ -63,11 +63,12 @@ class _MpsSnapshot:
     findings: tuple[MpsFinding, ...]
 
 
-Held = tuple[tuple[TimedLimit, ...], tuple[ManagedComputeMode, ...], tuple[ManagedMigLayout, ...]]
+ManagedLimits = tuple[tuple[TimedLimit, ...], tuple[ManagedComputeMode, ...],
+                      tuple[ManagedMigLayout, ...]]
 
 
 class LimitReconciler:
-    """`holds`: who holds all acts here; nothing is set while somebody does."""
+    """Reconciler of one node. `holds`: who has stopped all actions; nothing is set meanwhile."""
 
     def __init__(self, limits: LimitStores, boot_id: str, holds: Callable[[], tuple[str, ...]],
                  lock: ActionLock, machine: Callable[[], DriverFacts],
@@ -81,46 +82,47 @@ class LimitReconciler:
         self._worker = Worker("limits", 4)
         # Whoever runs a daemon can let us wait: no timed limit ends later for it.
         self._looker = Worker("mps", 1)
-        self._telling = threading.Lock()
-        self._is_fresh = True  # the agent, or the driver, has begun anew
-        self._anew: set[str] = set()  # what since then was not seen, or not set again yet
+        self._reporting = threading.Lock()
+        self._is_fresh = True  # the agent, or the driver, has just started
+        self._unconfirmed: set[str] = set()  # what since then was not seen, or not set again yet
         self._was_ok = True
         self._next_at = 0.0
         self._ends_at: float | None = None
         self._mps: _MpsSnapshot | None = None
         self._has_looked = not limits.mps.program
-        self._held: Held | None = None
+        self._managed: ManagedLimits | None = None
         self._unread = ""
         self._acts = 0
-        self._said: LimitsNow | None = None
+        self._last_report: LimitsNow | None = None
         self._news: LimitsNow | None = None
 
     @property
     def daemons(self) -> tuple[MpsDaemon, ...] | None:
-        """As seen last; None: not yet."""
+        """Daemons as seen last; None: not yet."""
         if not self._has_looked:
             return None
-        seen = self._mps
-        return () if seen is None else seen.daemons
+        snapshot = self._mps
+        return () if snapshot is None else snapshot.daemons
 
     def connected(self) -> None:
-        self._said = None
+        self._last_report = None
         self._next_at = 0.0
 
     def changed(self) -> None:
-        """An act has just been done."""
+        """Start a round soon: an act has just been done."""
         self._next_at = 0.0
         self._acts += 1
 
     def step(self, now: float, is_ok: bool) -> None:
-        """`is_ok`: the driver is read. A round when it is due, and when a timed limit ends."""
+        """Start a round when it is due, and when a timed limit ends. `is_ok`: the driver is
+        read."""
         if is_ok and not self._was_ok:
             self._is_fresh, self._next_at = True, 0.0
         self._was_ok = is_ok
         limits = self._limits
-        holds_none = all(each.is_surely_empty
-                         for each in (limits.timed, limits.modes, limits.layouts))
-        if self._said is not None and holds_none and not self._limits.mps.program:
+        holds_none = all(store.is_surely_empty
+                         for store in (limits.timed, limits.modes, limits.layouts))
+        if self._last_report is not None and holds_none and not self._limits.mps.program:
             self._is_fresh = False  # a simulator has a thousand nodes without any of this
             return
         is_over = self._ends_at is not None and now >= self._ends_at
@@ -129,9 +131,9 @@ class LimitReconciler:
             self._ends_at = None
             self._worker.put(self._round)
             if self._limits.mps.program:
-                self._looker.put(self._look_and_tell)
+                self._looker.put(self._look_and_report)
 
-    def say(self) -> list[LimitsNow]:
+    def poll(self) -> list[LimitsNow]:
         news, self._news = self._news, None
         return [] if news is None else [news]
 
@@ -145,57 +147,58 @@ class LimitReconciler:
 
     def _round(self) -> None:
         try:
-            held = self._all()
-            if any(held):
-                held = self._reconcile(held)
+            managed = self._all()
+            if any(managed):
+                managed = self._reconcile(managed)
             else:
                 self._is_fresh = False
-                self._anew.clear()
+                self._unconfirmed.clear()
         except JournalError as why:
             log.error("leases_not_read why=%r", str(why))
             return
-        self._plan_end(held[0])
-        self._held = held
+        self._plan_end(managed[0])
+        self._managed = managed
         if (unread := self._limits.unread) != self._unread:
             self._unread = unread
             log.error("limits_not_understood why=%r", unread)
-        self._tell()
+        self._report()
 
-    def _all(self) -> Held:
+    def _all(self) -> ManagedLimits:
         limits = self._limits
         return limits.timed.all(), limits.modes.all(), limits.layouts.all()
 
-    def _reconcile(self, held: Held) -> Held:
+    def _reconcile(self, managed: ManagedLimits) -> ManagedLimits:
         if not self._lock.take(0.0):  # an act is in flight: it may be on one of these
-            return held
+            return managed
         try:
-            limits, kept, layouts = self._all()
-            found = self._limits.applier.read(sorted(
-                {each.gpu_uuid for part in (limits, kept) for each in part}))
+            limits, modes, layouts = self._all()
+            readings = self._limits.applier.read(sorted(
+                {entry.gpu_uuid for part in (limits, modes) for entry in part}))
             is_fresh, self._is_fresh = self._is_fresh, False
-            known = {_key(each) for part in (limits, kept, layouts) for each in part}
-            self._anew = known if is_fresh else self._anew & known
+            keys = {_key(entry) for part in (limits, modes, layouts) for entry in part}
+            self._unconfirmed = keys if is_fresh else self._unconfirmed & keys
             is_held, clock = bool(self._holds()), clock_now(self._boot_id)
             for limit in limits:
-                seen = found.get(limit.gpu_uuid)
-                if self._do(step(limit, seen, clock, _key(limit) in self._anew), seen, is_held):
-                    self._anew.discard(_key(limit))
-            for mode in kept:
-                if self._hold_mode(mode, found.get(mode.gpu_uuid), is_held):
-                    self._anew.discard(_key(mode))
+                current = readings.get(limit.gpu_uuid)
+                todo = step(limit, current, clock, _key(limit) in self._unconfirmed)
+                if self._do(todo, current, is_held):
+                    self._unconfirmed.discard(_key(limit))
+            for mode in modes:
+                if self._hold_mode(mode, readings.get(mode.gpu_uuid), is_held):
+                    self._unconfirmed.discard(_key(mode))
             for layout in layouts:
-                is_anew = _key(layout) in self._anew
-                if _follow(self._limits, layout, is_anew, is_held):
-                    self._anew.discard(_key(layout))
+                is_unconfirmed = _key(layout) in self._unconfirmed
+                if _follow(self._limits, layout, is_unconfirmed, is_held):
+                    self._unconfirmed.discard(_key(layout))
             return self._all()
         finally:
             self._lock.free()
 
-    def _do(self, step: LimitStep, found: GpuLimits | None, is_held: bool) -> bool:
-        """Whether nothing is left to be set again."""
+    def _do(self, step: LimitStep, current: GpuLimits | None, is_held: bool) -> bool:
+        """Do a step; return whether nothing is left to be set again."""
         if step.do == "keep":
             self._limits.timed.note(step.limit)
-            return is_read(found)
+            return is_read(current)
         if is_held:
             self._limits.timed.note(_on_hold(step.limit))
             return False
@@ -214,22 +217,23 @@ class LimitReconciler:
         return True
 
     def _apply(self, limit: TimedLimit) -> bool:
-        """False: the driver did not answer, and is asked again."""
+        """Set a limit again. False: the driver did not answer, and is asked again."""
         trouble = apply(self._limits.applier, limit)
-        again = msgspec.structs.replace(limit, state="not_in_force")
-        now = (msgspec.structs.replace(again, words=trouble[:1_024]) if trouble
-               else judged_now(self._limits.applier, again))
+        reset = msgspec.structs.replace(limit, state="not_in_force")
+        now = (msgspec.structs.replace(reset, words=trouble[:1_024]) if trouble
+               else judged_now(self._limits.applier, reset))
         self._limits.timed.note(now, is_again=True)
         log.info("lease_applied_again gpu=%s state=%s", limit.gpu_uuid, now.state)
         return not trouble.startswith(UNSURE)
 
-    def _hold_mode(self, mode: ManagedComputeMode, found: GpuLimits | None, is_held: bool) -> bool:
-        """Whether nothing is left to be set again."""
-        now = compute_modes.judged(mode, found)
+    def _hold_mode(self, mode: ManagedComputeMode, current: GpuLimits | None, is_held: bool
+                   ) -> bool:
+        """Hold a mode; return whether nothing is left to be set again."""
+        now = compute_modes.judged(mode, current)
         if now.state != "not_in_force":
             self._limits.modes.note(now)
-            return is_read(found)
-        if not compute_modes.is_forgotten(mode, _key(mode) in self._anew):
+            return is_read(current)
+        if not compute_modes.is_forgotten(mode, _key(mode) in self._unconfirmed):
             self._limits.modes.note(compute_modes.left_alone(mode, now))
             return True
         if is_held:
@@ -239,69 +243,71 @@ class LimitReconciler:
         if trouble:
             now = msgspec.structs.replace(now, words=f"not set again: {trouble}"[:1_024])
         else:
-            again = self._limits.applier.read([mode.gpu_uuid]).get(mode.gpu_uuid)
-            now = compute_modes.judged(mode, again)
+            reread = self._limits.applier.read([mode.gpu_uuid]).get(mode.gpu_uuid)
+            now = compute_modes.judged(mode, reread)
         self._limits.modes.note(now, is_again=True)
         log.info("mode_applied_again gpu=%s state=%s", mode.gpu_uuid, now.state)
         return not trouble.startswith(UNSURE)
 
     def _plan_end(self, limits: tuple[TimedLimit, ...]) -> None:
         clock = clock_now(self._boot_id)
-        left = [left for limit in limits if (left := left_s(limit, clock)) > 0]
-        self._ends_at = time.monotonic() + min(left) if left else None
+        remaining = [seconds for limit in limits if (seconds := left_s(limit, clock)) > 0]
+        self._ends_at = time.monotonic() + min(remaining) if remaining else None
 
     def _task_id(self, pid: int) -> str | None:
         row = row_of(pid)
         return None if row is None else f"{self._boot_id[:8]}-{pid}-{row.start_ticks}"
 
-    def _look_and_tell(self) -> None:
+    def _look_and_report(self) -> None:
         self._mps = None if mps_view.why_not(self._limits.mps) else self._look_at_mps()
         self._has_looked = True
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
-        """Once both have been looked at."""
-        with self._telling:
-            if self._held is None or not self._has_looked:
+    def _report(self) -> None:
+        """Report, once both have been looked at."""
+        with self._reporting:
+            if self._managed is None or not self._has_looked:
                 return
-            limits, seen = self._limits, self._mps
-            news = LimitsNow(time.time(), () if seen is None else seen.daemons, self._held[0],
-                             mps_view.why_not(limits.mps), limits.applier.trouble(),
-                             () if seen is None else seen.findings, *self._held[1:],
+            limits, snapshot = self._limits, self._mps
+            news = LimitsNow(time.time(), () if snapshot is None else snapshot.daemons,
+                             self._managed[0], mps_view.why_not(limits.mps),
+                             limits.applier.trouble(),
+                             () if snapshot is None else snapshot.findings, *self._managed[1:],
                              limits.unread)
-            if self._said is not None and _same(news) == _same(self._said):
+            if self._last_report is not None and _same(news) == _same(self._last_report):
                 return
-            self._said = self._news = news
+            self._last_report = self._news = news
         self._wake()
 
     def _look_at_mps(self) -> _MpsSnapshot:
-        """All of it once in a while, and whenever who is there has changed."""
+        """Look at all of MPS now and then, and when acts, the driver or clients have changed."""
         limits, machine, now, last = self._limits, self._machine(), time.monotonic(), self._mps
         acts, clients = self._acts, limits.mps.clients()
         if last is not None and now < last.at + MPS_ROUND_S and (
                 (acts, machine, clients) == (last.acts, last.machine, last.clients)):
             return last
         try:
-            wanted = limits.mps_settings.wanted()
+            defaults = limits.mps_settings.defaults()
         except JournalError:
-            wanted = ()  # the timed limits beside it tell of a journal that cannot be read
-        daemons = mps_view.daemons(limits.mps, devices(machine.boards, wanted),
+            defaults = ()  # the timed limits beside it tell of a journal that cannot be read
+        daemons = mps_view.daemons(limits.mps, devices(machine.boards, defaults),
                                    limits.mps_settings.of, self._task_id, machine.driver)
         modes = machine.modes if last is None or acts == last.acts else self._modes(machine)
-        found = mps_doctor.findings(limits.mps, machine.driver, modes, wanted)
-        return _MpsSnapshot(acts, machine, clients, now, daemons, found)
+        findings = mps_doctor.findings(limits.mps, machine.driver, modes, defaults)
+        return _MpsSnapshot(acts, machine, clients, now, daemons, findings)
 
     def _modes(self, machine: DriverFacts) -> Mapping[str, int | None]:
-        """An act has just changed something, and readings tell of modes every 15 s."""
+        """Read the modes after an act: readings report them only every 15 s."""
         if self._limits.applier.trouble() or not machine.modes:
             return machine.modes
         return {uuid: limits.compute_mode
                 for uuid, limits in self._limits.applier.read([*machine.modes]).items()}
 
 
-def _follow(limits: LimitStores, layout: ManagedMigLayout, is_anew: bool, is_held: bool) -> bool:
-    """Whether nothing is left to be created again."""
-    now = mig_layouts.followed(layout, limits.applier.mig(layout.gpu_uuid), is_anew, is_held,
+def _follow(limits: LimitStores, layout: ManagedMigLayout, is_unconfirmed: bool, is_held: bool
+            ) -> bool:
+    """Follow a layout; return whether nothing is left to be created again."""
+    now = mig_layouts.followed(layout, limits.applier.mig(layout.gpu_uuid), is_unconfirmed, is_held,
                                limits.applier)
     limits.layouts.note(now)
     return now.state not in ("unknown", "not_in_force")
@@ -311,14 +317,14 @@ def _on_hold(limit: L) -> L:
     return msgspec.structs.replace(limit, words=f"{limit.words}; actions are stopped here"[:1_024])
 
 
-def _key(held: TimedLimit | ManagedComputeMode | ManagedMigLayout) -> str:
-    if isinstance(held, TimedLimit):
-        return f"{held.lease_id} {held.gpu_uuid}"
-    return f"{'mode' if isinstance(held, ManagedComputeMode) else 'mig'} {held.gpu_uuid}"
+def _key(limit: TimedLimit | ManagedComputeMode | ManagedMigLayout) -> str:
+    if isinstance(limit, TimedLimit):
+        return f"{limit.lease_id} {limit.gpu_uuid}"
+    return f"{'mode' if isinstance(limit, ManagedComputeMode) else 'mig'} {limit.gpu_uuid}"
 
 
 def _same(news: LimitsNow) -> LimitsNow:
-    """Without what moves by itself."""
+    """Return the news without what moves by itself."""
     return msgspec.structs.replace(news, taken_at=0.0, leases=tuple(
         msgspec.structs.replace(limit, seen_at=None, seen=None,
                                 words="" if limit.what == "clocks" else limit.words)

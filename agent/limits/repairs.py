@@ -1,8 +1,7 @@
-"""Says which GPUs of this node are out of service, and follows what becomes of them: a drain ends
-by itself when nothing is left on its GPUs, and a node that was to be rebooted was.
+"""Follow-up of repairs: which GPUs of this node are out of service, and what becomes of them. A
+drain ends by itself when nothing is left on its GPUs, and a node that was to be rebooted was.
 
-Called from the node's own thread, which never waits for the disk.
-"""
+Called from the node's own thread, which never waits for the disk."""
 
 import logging
 import time
@@ -25,37 +24,37 @@ ROUND_S = 2.0  # as often as processes are listed
 class RepairKeeper:
     def __init__(self, store: RepairStore, boot_id: str, lock: ActionLock,
                  wake: Callable[[], None]) -> None:
-        """`lock`: held while an act is in flight here."""
+        """Follow the repairs of a node. `lock`: held while an act is in flight here."""
         self._store = store
         self._boot_id = boot_id
         self._lock = lock
         self._wake = wake
         self._worker = Worker("repairs", 2)
-        self._used: frozenset[str] | None = None  # boards; None: not listed yet
+        self._used_boards: frozenset[str] | None = None  # boards; None: not listed yet
         self._next_at = 0.0
-        self._said: RepairsNow | None = None
+        self._last_report: RepairsNow | None = None
         self._news: RepairsNow | None = None
 
-    def saw(self, tasks: Iterable[GpuTask], facts: Collection[GpuFacts]) -> None:
-        board_of = {each.uuid: each.parent_uuid or each.uuid for each in facts}
-        self._used = frozenset(board_of.get(each.gpu_uuid, each.gpu_uuid) for each in tasks)
+    def observe(self, tasks: Iterable[GpuTask], facts: Collection[GpuFacts]) -> None:
+        board_of = {gpu.uuid: gpu.parent_uuid or gpu.uuid for gpu in facts}
+        self._used_boards = frozenset(board_of.get(task.gpu_uuid, task.gpu_uuid) for task in tasks)
 
     def connected(self) -> None:
-        self._said = None
+        self._last_report = None
         self._next_at = 0.0
 
     def changed(self) -> None:
-        """An act has just been done."""
+        """Start a round soon: an act has just been done."""
         self._next_at = 0.0
 
     def step(self, now: float) -> None:
-        if now < self._next_at or (self._said is not None and self._store.is_surely_empty
-                                   and not self._said.repairs):
+        if now < self._next_at or (self._last_report is not None and self._store.is_surely_empty
+                                   and not self._last_report.repairs):
             return  # a simulator has a thousand nodes of which none is under repair
         self._next_at = now + ROUND_S
         self._worker.put(self._round)
 
-    def say(self) -> Sequence[RepairsNow]:
+    def poll(self) -> Sequence[RepairsNow]:
         news, self._news = self._news, None
         return () if news is None else (news,)
 
@@ -73,9 +72,9 @@ class RepairKeeper:
             news = RepairsNow(time.time(), self._store.all())
         except JournalError as why:
             news = RepairsNow(time.time(), self._store.all_or_closed(), str(why)[:1_024])
-        said = self._said
-        if said is None or (news.repairs, news.trouble) != (said.repairs, said.trouble):
-            self._said = self._news = news
+        last = self._last_report
+        if last is None or (news.repairs, news.trouble) != (last.repairs, last.trouble):
+            self._last_report = self._news = news
             self._wake()
 
     def _follow(self, repair: GpuRepair) -> None:
@@ -88,7 +87,8 @@ class RepairKeeper:
             log.info("repair gpu=%s state=%s why=%r", now.gpu_uuid, now.state, now.words)
 
     def _follow_act(self, repair: GpuRepair) -> None:
-        """A repair is marked as running but no process holds the lock: the one that ran it died."""
+        """Follow a repair that is marked as running: if no process holds the lock, the one that ran
+        it died."""
         if not self._lock.take(0.0):
             return
         try:
@@ -101,7 +101,7 @@ class RepairKeeper:
             self._lock.free()
 
     def _is_used(self, uuid: str) -> bool | None:
-        used = self._used
-        if used is None:
+        boards = self._used_boards
+        if boards is None:
             return None
-        return bool(used) if uuid == WHOLE_NODE else uuid in used
+        return bool(boards) if uuid == WHOLE_NODE else uuid in boards

@@ -1,5 +1,5 @@
-"""What is set on this node and is to hold: on disk before it is in force, so that no limit is ever
-left without its end."""
+"""Stores of what is set on this node and is to hold: on disk before it is in force, so that no
+limit is ever left without its end."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -35,9 +35,9 @@ class NotUnderstoodError(JournalError):
 
 
 class StoredLimits(ABC, Generic[L]):
-    """All of one kind, together in the journal. Raises JournalError. `is_shared`: another process
-    may write it as well; else what was read once holds. What is not understood stays on disk as it
-    is, beside what is."""
+    """Limits of one kind, together in the journal. Raises JournalError. `is_shared`: another
+    process may write it as well; else what was read once holds. What is not understood stays on
+    disk as it is, beside what is."""
 
     _fact: ClassVar[Fact]
     _kind: type[L]
@@ -47,34 +47,34 @@ class StoredLimits(ABC, Generic[L]):
     def __init__(self, journal: ActionJournal, is_shared: bool = True) -> None:
         self._journal = journal
         self._is_shared = is_shared
-        self._known: tuple[L, ...] | None = None
+        self._cached: tuple[L, ...] | None = None
         self._unread: tuple[msgspec.Raw, ...] = ()
 
     @property
     def unread(self) -> str:
-        """What was not understood when it was read last, in a sentence; "": nothing."""
+        """Description of what was not understood when it was read last; "": nothing."""
         count = len(self._unread)
         return f"{count} of the {self._plural} on this node's disk" if count else ""
 
     def all(self) -> tuple[L, ...]:
-        if self._is_shared or self._known is None:
-            self._known = self._read(self._journal.fact(self._fact))
-        return self._known
+        if self._is_shared or self._cached is None:
+            self._cached = self._read(self._journal.fact(self._fact))
+        return self._cached
 
     @property
     def is_surely_empty(self) -> bool:
-        """Without a look at the disk."""
-        return not self._is_shared and self._known == ()
+        """True if it is known to be empty without a look at the disk."""
+        return not self._is_shared and self._cached == ()
 
     def note(self, limit: L, is_again: bool = False) -> None:
-        """What is known of it now; in the Audit where it is another state than before, and where it
-        was set again."""
+        """Store what is known of a limit now; in the audit log where it is another state than
+        before, and where it was set again."""
         key = self._key(limit)
-        was = next((each for each in self.all() if self._key(each) == key), None)
+        was = next((other for other in self.all() if self._key(other) == key), None)
         if was is None or (was == limit and not is_again):
             return
         event = "again" if is_again else "state" if was.state != limit.state else ""
-        self._change(lambda all: tuple(limit if self._key(each) == key else each for each in all),
+        self._change(lambda all: tuple(limit if self._key(old) == key else old for old in all),
                      self._record(event, limit) if event else None)
 
     @abstractmethod
@@ -82,66 +82,66 @@ class StoredLimits(ABC, Generic[L]):
 
     @abstractmethod
     def _record(self, event: str, limit: L) -> dict[str, Any]:
-        """For the Audit."""
+        """Return the record for the audit log."""
 
     def _change(self, turn: Callable[[tuple[L, ...]], tuple[L, ...]],
                 record: dict[str, Any] | None) -> None:
-        """`record` is written in one go with it."""
+        """Change what is stored. `record` is written in one go with it."""
         def turned(text: str | None) -> str | None:
-            known: tuple[L, ...] = turn(self._read(text))
-            self._known = known
-            after = [*known, *self._unread]
+            limits: tuple[L, ...] = turn(self._read(text))
+            self._cached = limits
+            after = [*limits, *self._unread]
             return msgspec.json.encode(after).decode() if after else None
 
         try:
             self._journal.change(self._fact, turned, record)
         except JournalError:
-            self._known = None
+            self._cached = None
             raise
 
     def _read(self, text: str | None) -> tuple[L, ...]:
-        found, unread = _understood(text or "[]", self._kind)
+        limits, unread = _decode(text or "[]", self._kind)
         if unread and self._is_closed_by_unread:
             raise NotUnderstoodError(self._plural)
         self._unread = unread
-        return found
+        return limits
 
 
-def _understood(text: str, kind: type[L]) -> tuple[tuple[L, ...], tuple[msgspec.Raw, ...]]:
-    """And the rest of it."""
+def _decode(text: str, kind: type[L]) -> tuple[tuple[L, ...], tuple[msgspec.Raw, ...]]:
+    """Return what is understood, and the rest of it."""
     try:
         parts = msgspec.json.decode(text, type=tuple[msgspec.Raw, ...])
     except msgspec.MsgspecError:
         return (), (msgspec.Raw(msgspec.json.encode(text)),)
-    found: list[L] = []
+    limits: list[L] = []
     unread: list[msgspec.Raw] = []
     for part in parts:
         try:
-            found.append(msgspec.json.decode(part, type=kind))
+            limits.append(msgspec.json.decode(part, type=kind))
         except msgspec.MsgspecError:
             unread.append(part)
-    return tuple(found), tuple(unread)
+    return tuple(limits), tuple(unread)
 
 
 class TimedLimitStore(StoredLimits[TimedLimit]):
     _fact, _kind, _plural = Fact.TIMED_LIMITS, TimedLimit, "power caps and clock locks"
 
     def begin(self, limit: TimedLimit) -> None:
-        """It takes the place of another on the same limit."""
+        """Begin a limit. It takes the place of another on the same limit."""
         self._change(lambda all: with_new(all, limit),
                      {"kind": "lease", "lease": msgspec.to_builtins(limit)})
 
     def end(self, limit: TimedLimit, why: str) -> None:
         self._change(lambda all: tuple(
-            each for each in all if not same_limit(each, limit.gpu_uuid, limit.what)),
+            other for other in all if not same_limit(other, limit.gpu_uuid, limit.what)),
                      _is_over(limit, why))
 
     def put_back(self, limit: TimedLimit, former: tuple[TimedLimit, ...]) -> None:
-        """It never came to be: what it took the place of is there again."""
+        """Take back a limit that never came to be: what it took the place of is there again."""
         self._change(lambda _: former, _is_over(limit, "it was refused"))
 
     def _key(self, limit: TimedLimit) -> str:
-        """One command may limit several GPUs."""
+        """Key of lease and GPU: one command may limit several GPUs."""
         return f"{limit.lease_id} {limit.gpu_uuid}"
 
     def _record(self, event: str, limit: TimedLimit) -> dict[str, Any]:
@@ -162,8 +162,8 @@ class ComputeModeStore(StoredLimits[ManagedComputeMode]):
                      {"kind": "mode", "mode": msgspec.to_builtins(mode)})
 
     def forget(self, uuid: str) -> ManagedComputeMode | None:
-        """What was kept; None: nothing."""
-        was = next((each for each in self.all() if each.gpu_uuid == uuid), None)
+        """Forget a mode; return what was kept. None: nothing."""
+        was = next((mode for mode in self.all() if mode.gpu_uuid == uuid), None)
         if was is not None:
             self._change(lambda all: _without(all, uuid), self._record("over", was))
         return was
@@ -178,15 +178,15 @@ class ComputeModeStore(StoredLimits[ManagedComputeMode]):
 K = TypeVar("K", ManagedComputeMode, ManagedMigLayout, GpuRepair)
 
 
-def _without(kept: tuple[K, ...], uuid: str) -> tuple[K, ...]:
-    return tuple(each for each in kept if each.gpu_uuid != uuid)
+def _without(entries: tuple[K, ...], uuid: str) -> tuple[K, ...]:
+    return tuple(entry for entry in entries if entry.gpu_uuid != uuid)
 
 
 class MigLayoutStore(StoredLimits[ManagedMigLayout]):
     _fact, _kind, _plural = Fact.MIG_LAYOUTS, ManagedMigLayout, "MIG layouts"
 
     def of(self, uuid: str) -> ManagedMigLayout | None:
-        return next((each for each in self.all() if each.gpu_uuid == uuid), None)
+        return next((layout for layout in self.all() if layout.gpu_uuid == uuid), None)
 
     def keep(self, layout: ManagedMigLayout) -> None:
         self._change(lambda all: (*_without(all, layout.gpu_uuid), layout)[-MAX_LEASES:],
@@ -203,15 +203,15 @@ class MigLayoutStore(StoredLimits[ManagedMigLayout]):
 
 
 class RepairStore(StoredLimits[GpuRepair]):
-    """What is out of service on this node, and when boards were reset. Raises NotUnderstoodError
-    where that is not known, until `forget_unread`."""
+    """Repairs of this node: what is out of service, and when boards were reset. Raises
+    NotUnderstoodError where that is not known, until `forget_unread`."""
 
     _fact, _kind, _plural = Fact.REPAIRS, GpuRepair, "repairs"
     _is_closed_by_unread = True
 
     def of(self, uuid: str) -> GpuRepair | None:
-        """Its own record, not that of its whole node."""
-        return next((each for each in self.all() if each.gpu_uuid == uuid), None)
+        """Return a GPU's own record, not that of its whole node."""
+        return next((repair for repair in self.all() if repair.gpu_uuid == uuid), None)
 
     def keep(self, repair: GpuRepair) -> None:
         if len(self.all()) >= MAX_REPAIRS and self.of(repair.gpu_uuid) is None:
@@ -224,9 +224,9 @@ class RepairStore(StoredLimits[GpuRepair]):
                      self._record("over", repair) | {"ended_by": by})
 
     def turn(self, before: GpuRepair, now: GpuRepair) -> None:
-        """Unless somebody else has changed it since."""
+        """Replace a record, unless somebody else has changed it since."""
         def turned(all: tuple[GpuRepair, ...]) -> tuple[GpuRepair, ...]:
-            return tuple(now if each == before else each for each in all)
+            return tuple(now if repair == before else repair for repair in all)
 
         self._change(turned, self._record("state", now))
 
@@ -235,12 +235,12 @@ class RepairStore(StoredLimits[GpuRepair]):
         return sum(at > since for at in times.get(uuid, ()))
 
     def note_reset(self, uuid: str, now: float, within_s: float) -> None:
-        """Before it is tried: one that ends the node counts too."""
+        """Note a reset before it is tried: one that ends the node counts too."""
         def turned(text: str | None) -> str:
-            times = {each: [at for at in found if at > now - within_s]
-                     for each, found in self._reset_times(text).items()}
+            times = {gpu: [at for at in resets if at > now - within_s]
+                     for gpu, resets in self._reset_times(text).items()}
             times[uuid] = [*times.get(uuid, ()), now]
-            return msgspec.json.encode({each: found for each, found in times.items() if found}
+            return msgspec.json.encode({gpu: resets for gpu, resets in times.items() if resets}
                                        ).decode()
 
         self._journal.change(Fact.RESETS, turned)
@@ -261,12 +261,12 @@ class RepairStore(StoredLimits[GpuRepair]):
         return True
 
     def forget_unread(self, by: str) -> None:
-        """What is not understood, and nothing else; it stays in the audit."""
+        """Forget what is not understood, and nothing else; it stays in the audit log."""
         text = self._journal.fact(Fact.REPAIRS) or "[]"
-        found, unread = _understood(text, GpuRepair)
+        repairs, unread = _decode(text, GpuRepair)
         if unread:
             self._journal.keep(
-                Fact.REPAIRS, msgspec.json.encode(found).decode() if found else None,
+                Fact.REPAIRS, msgspec.json.encode(repairs).decode() if repairs else None,
                 {"kind": "repairs_unread", "unread": text[:UNREAD_MOST], "ended_by": by})
         text = self._journal.fact(Fact.RESETS) or "{}"
         try:
@@ -274,10 +274,11 @@ class RepairStore(StoredLimits[GpuRepair]):
         except NotUnderstoodError:
             self._journal.keep(Fact.RESETS, None, {
                 "kind": "resets_unread", "unread": text[:UNREAD_MOST], "ended_by": by})
-        self._known = None
+        self._cached = None
 
     def all_or_closed(self) -> tuple[GpuRepair, ...]:
-        """What cannot be read gives nothing out."""
+        """Return all repairs; if they cannot be read, one that takes the whole node out of
+        service."""
         try:
             return self.all()
         except JournalError as why:
@@ -295,8 +296,7 @@ class RepairStore(StoredLimits[GpuRepair]):
 
 @dataclass(frozen=True, slots=True)
 class LimitStores:
-    """All that sets limits on one node: `applier` those of GPUs, `mps` those of MPS; the others are
-    on disk."""
+    """Limits of one node: `applier` for GPUs, `mps` for MPS; the others are on disk."""
 
     applier: LimitApplier
     mps: LocalMpsDaemons
@@ -314,15 +314,15 @@ class LimitStores:
 
 
 def unread_words(*stores: StoredLimits[Any]) -> str:
-    """What the journal keeps and nobody understands, for people; "": nothing."""
-    found = " and ".join(each.unread for each in stores if each.unread)
-    return found and (f"{found} cannot be understood, so gpudeck neither holds nor undoes them: "
-                      "compare the limits of the boards with what they should be")
+    """Describe what the journal keeps and nobody understands; "": nothing."""
+    unread = " and ".join(store.unread for store in stores if store.unread)
+    return unread and (f"{unread} cannot be understood, so gpudeck neither holds nor undoes them: "
+                       "compare the limits of the boards with what they should be")
 
 
 def open_limits(applier: LimitApplier, mps: LocalMpsDaemons, journal: ActionJournal, boot_id: str,
                 is_shared: bool) -> LimitStores:
-    """`is_shared`: another process may write the journal as well."""
+    """Open the stores. `is_shared`: another process may write the journal as well."""
     return LimitStores(applier, mps, TimedLimitStore(journal, is_shared),
                        ComputeModeStore(journal, is_shared), MpsSettingStore(journal, boot_id),
                        RepairStore(journal, is_shared), MigLayoutStore(journal, is_shared),

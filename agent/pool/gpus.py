@@ -1,4 +1,4 @@
-"""This node's GPUs as its pool sees them, and why one is not given out. Pure."""
+"""GPUs of this node as its pool sees them, and why one is not given out. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ _BY_USE = ("memory", "busy", "unknown")  # which a lease that is not known may e
 
 @dataclass(frozen=True, slots=True)
 class PoolSnapshot:
-    """This node's GPUs and tasks at one moment. `tasks` None: they have not been listed yet.
+    """GPUs and tasks of this node at one moment. `tasks` None: they have not been listed yet.
     `managed_by`: the scheduler that assigns them; "": the pool does. `host`: CPUs and memory."""
 
     gpus: Mapping[str, PoolGpu]
@@ -33,37 +33,37 @@ def host_resources(snapshot: PoolSnapshot | None) -> FreeHost:
 
 def pool_gpus(facts: Sequence[GpuFacts], links: Iterable[GpuLink],
               readings: Iterable[GpuReading], pending: Collection[str]) -> dict[str, PoolGpu]:
-    """A board that is split is not given out itself: its instances are. `pending`: boards on which
-    rows of memory wait to be remapped. That takes a reset, which would end what is started there
-    now."""
-    split = {each.parent_uuid for each in facts}
+    """Return the GPUs that can be given out, by UUID: of a board that is split its instances, not
+    itself. `pending`: boards on which rows of memory wait to be remapped. That takes a reset, which
+    would end what is started there now."""
+    split = {gpu.parent_uuid for gpu in facts}
     cliques = _cliques(len(facts), links)
-    found = {each.uuid: each for each in readings}
-    return {each.uuid: PoolGpu(
-        each.uuid, each.name, each.index, each.parent_uuid is not None, each.numa_node,
-        cliques[place], None if each.mem_total_bytes is None else int(each.mem_total_bytes),
-        "", each.pci_bus_id, board := each.parent_uuid or each.uuid,
-        read=GpuConditions(is_lost=True) if each.uuid not in found else conditions(
-            found[each.uuid], each.parent_uuid is not None, False, board in pending))
-        for place, each in enumerate(facts) if each.uuid not in split}
+    by_uuid = {reading.uuid: reading for reading in readings}
+    return {gpu.uuid: PoolGpu(
+        gpu.uuid, gpu.name, gpu.index, gpu.parent_uuid is not None, gpu.numa_node,
+        cliques[place], None if gpu.mem_total_bytes is None else int(gpu.mem_total_bytes),
+        "", gpu.pci_bus_id, board := gpu.parent_uuid or gpu.uuid,
+        read=GpuConditions(is_lost=True) if gpu.uuid not in by_uuid else conditions(
+            by_uuid[gpu.uuid], gpu.parent_uuid is not None, False, board in pending))
+        for place, gpu in enumerate(facts) if gpu.uuid not in split}
 
 
 def with_reasons(snapshot: PoolSnapshot, repairs: Sequence[GpuRepair], maintenance: str,
                  uses: Iterable[LeaseUse], leased: Collection[str], leases: str
                  ) -> dict[str, PoolGpu]:
-    """GPUs with the reason why each is not given out. `maintenance`: why its node is in it; "": it
-    is not. `leases`: why the leases of this node are not known; "": they are. An instance is out of
-    service with its board."""
+    """Return the GPUs, each with the reason why it is not given out. `maintenance`: why its node is
+    in it; "": it is not. `leases`: why the leases of this node are not known; "": they are. An
+    instance is out of service with its board."""
     outside: dict[str, list[LeaseUse]] = {}
     for use in uses:
         if use.is_outside:
-            outside.setdefault(use.seen.gpu_uuid, []).append(use)
-    found = {uuid: _with_reason(
+            outside.setdefault(use.gpu_task.gpu_uuid, []).append(use)
+    gpus = {uuid: _with_reason(
         gpu, snapshot, of_gpu(repairs, gpu.board_uuid or uuid) if repairs else None, maintenance,
         outside.get(uuid, ()), uuid in leased) for uuid, gpu in snapshot.gpus.items()}
-    return found if not leases else {
+    return gpus if not leases else {
         uuid: replace(gpu, reason="unknown", trouble=leases) if gpu.reason in ("", *_BY_USE)
-        else gpu for uuid, gpu in found.items()}
+        else gpu for uuid, gpu in gpus.items()}
 
 
 def _with_reason(gpu: PoolGpu, snapshot: PoolSnapshot, repair: GpuRepair | None, maintenance: str,
@@ -71,23 +71,24 @@ def _with_reason(gpu: PoolGpu, snapshot: PoolSnapshot, repair: GpuRepair | None,
     reason = why_not(replace(
         gpu.read, in_maintenance=bool(maintenance), is_out_of_service=repair is not None,
         is_managed=bool(snapshot.managed_by), is_used=bool(outside),
-        is_paused=all(use.seen.state == "paused" for use in outside), is_leased=is_leased,
+        is_paused=all(use.gpu_task.state == "paused" for use in outside), is_leased=is_leased,
         is_unread=gpu.read.is_unread or snapshot.tasks is None))
     if reason is None or reason == "leased":
         return gpu
-    told = {"maintenance": maintenance, "out_of_service": "" if repair is None else repair.sentence,
-            "managed": f"managed by {snapshot.managed_by}"}
+    sentences = {"maintenance": maintenance,
+                 "out_of_service": "" if repair is None else repair.sentence,
+                 "managed": f"managed by {snapshot.managed_by}"}
     if outside:
-        task = outside[0].seen.task
-        told["task"] = (f"used by {task.user or 'an unknown user'} without a lease "
-                        f"(process {task.pid})")
-        told["paused"] = f"{told['task']}, and paused"
-    return replace(gpu, reason=reason, trouble=told.get(reason) or sentence(
+        task = outside[0].gpu_task.task
+        sentences["task"] = (f"used by {task.user or 'an unknown user'} without a lease "
+                             f"(process {task.pid})")
+        sentences["paused"] = f"{sentences['task']}, and paused"
+    return replace(gpu, reason=reason, trouble=sentences.get(reason) or sentence(
         reason, gpu.read.mem_used_bytes))
 
 
 def _cliques(count: int, links: Iterable[GpuLink]) -> list[int | None]:
-    """Numbers of groups that NVLink joins; None: it joins nothing to it."""
+    """Return the number of each GPU's NVLink clique; None: NVLink joins nothing to it."""
     root = list(range(count))
 
     def find(place: int) -> int:
@@ -95,9 +96,9 @@ def _cliques(count: int, links: Iterable[GpuLink]) -> list[int | None]:
             place = root[place]
         return place
 
-    joined = [(link.a, link.b) for link in links
-              if link.nvlinks and link.a < count and link.b < count]
-    for a, b in joined:
+    pairs = [(link.a, link.b) for link in links
+             if link.nvlinks and link.a < count and link.b < count]
+    for a, b in pairs:
         root[find(a)] = find(b)
-    members = {place for pair in joined for place in pair}
+    members = {place for pair in pairs for place in pair}
     return [find(place) if place in members else None for place in range(count)]

@@ -30,7 +30,7 @@ Marks = Mapping[str, Collection[ProcessKey]]  # lease to the processes that carr
 
 @dataclass(frozen=True, slots=True)
 class LeasedProcess:
-    """What a `gpudeck run` started. `inode` of its pidfd, where the kernel gives each its own."""
+    """Process that a lease is bound to. `inode`: of its pidfd, if the kernel gives each its own."""
 
     pid: int
     start_ticks: int
@@ -53,12 +53,12 @@ class NodeLease:
     until: float
     used_at: float
     process: LeasedProcess | None = None
-    told_at: float | None = None  # that nobody uses it
-    told_until: float | None = None  # the end of its term of which its owner was told
+    told_at: float | None = None  # when its owner was notified that nobody uses it
+    told_until: float | None = None  # the end of its term that its owner was notified of
     misplaced: tuple[str, ...] = ()  # other GPUs on which its processes were last
     mps_pipes: str = ""  # of the daemon that holds its share
     preempted: str = ""  # why it is being taken back
-    kill_at: float | None = None  # None: its run was not told to end its command
+    kill_at: float | None = None  # None: its run was not asked to end its command
     hosts: tuple[str, ...] = ()  # of several nodes all, in the order of ranks
     is_program: bool = False  # its process has asked for it itself, and may go on without it
     left: tuple[ProcessKey, ...] = ()  # what was still there when its process had ended
@@ -68,7 +68,7 @@ class NodeLease:
 
     @property
     def roots(self) -> Collection[ProcessKey]:
-        """Whatever they start is of this lease. A program starts other things, too."""
+        """Processes whose descendants belong to this lease. A program starts other things, too."""
         return self.left if self.process is None or self.is_program else (
             *self.left, self.process.key)
 
@@ -83,8 +83,8 @@ class NodeLease:
 
 @dataclass(frozen=True, slots=True)
 class PoolGpu:
-    """A GPU of this node. `trouble`: why it is not given out now, whoever has leased it; `reason`:
-    the same as a word. "": it is."""
+    """GPU of this node. `trouble`: why it is not given out now, leased or not; `reason`: the same
+    as a word. "": it is."""
 
     uuid: str
     model: str
@@ -100,39 +100,41 @@ class PoolGpu:
     read: GpuConditions = NOTHING_AGAINST
 
 
-def refusal(leases: Collection[NodeLease], wanted: NodeLease, gpus: Mapping[str, PoolGpu],
+def refusal(leases: Collection[NodeLease], new: NodeLease, gpus: Mapping[str, PoolGpu],
             host: FreeHost) -> str:
-    """Why these GPUs cannot be given to this claim; "": they can. `host`: all that it has."""
-    for uuid in wanted.uuids:
+    """Return why these GPUs cannot go to the claim of `new`; "": they can. `host`: all CPUs and
+    memory of the node."""
+    for uuid in new.uuids:
         gpu = gpus.get(uuid)
         if gpu is None:
             return f"there is no GPU {uuid} on this node"
         if gpu.trouble:
             return f"GPU {gpu.index}: {gpu.trouble}"
-        others = [each.claim for each in leases if uuid in each.uuids]
-        if sum(each.share_milli for each in others) + wanted.claim.share_milli > WHOLE_MILLI:
+        claims = [lease.claim for lease in leases if uuid in lease.uuids]
+        if sum(claim.share_milli for claim in claims) + new.claim.share_milli > WHOLE_MILLI:
             return f"GPU {gpu.index} is leased"
-        booked = [each.mem_bytes for each in (*others, wanted.claim) if each.mem_bytes is not None]
+        booked = [claim.mem_bytes for claim in (*claims, new.claim) if claim.mem_bytes is not None]
         if booked and (gpu.mem_bytes is None or sum(booked) > gpu.mem_bytes):
             return f"GPU {gpu.index} has not so much memory left"
-    return lack_words(wanted.claim, host, host.given(each.claim for each in leases))
+    return lack_words(new.claim, host, host.after_grants(lease.claim for lease in leases))
 
 
 def free_node(node_id: str, host: str, gpus: Collection[PoolGpu], leases: Iterable[NodeLease],
               host_resources: FreeHost) -> Node:
-    """As placement sees it. GPU 0 goes last: programs that name no device take that one."""
+    """Return the node as placement sees it. GPU 0 comes last: programs that name no device use
+    it."""
     node = node_of(node_id, host, [
         (gpu.uuid, FreeGpu(gpu.model, gpu.is_mig, gpu.clique, gpu.numa, gpu.mem_bytes))
-        for gpu in sorted(gpus, key=lambda each: -each.index) if not gpu.trouble],
+        for gpu in sorted(gpus, key=lambda gpu: -gpu.index) if not gpu.trouble],
         host_resources.cpu_milli, free_ram_bytes=host_resources.ram_bytes)
     for lease in leases:
-        node = node.given([uuid for uuid in lease.uuids if uuid in node.uuids], lease.claim)
+        node = node.after_grant([uuid for uuid in lease.uuids if uuid in node.uuids], lease.claim)
     return node
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseSigns:
-    """What shows that a lease is used. Any of them keeps it."""
+    """Signs that a lease is used. Any of them keeps it."""
 
     is_connected: bool
     is_alive: bool  # the process that it was bound to
@@ -146,7 +148,7 @@ class LeaseSigns:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """`lease` None: it has ended, `why` for people. `tell`: the message for its owner."""
+    """Outcome of a review. `lease` None: it has ended; `why`: for people. `tell`: for its owner."""
 
     lease: NodeLease | None
     why: str = ""
@@ -155,26 +157,28 @@ class Review:
 
 def review(lease: NodeLease, signs: LeaseSigns, keep_until: float | None, unused_s: float,
            now: float) -> Review:
-    """`keep_until`: another claim starts on its GPUs then, so it is not renewed past that.
-    `unused_s`: after that the owner is notified that nothing uses them."""
+    """Review the use and the term of a lease. `keep_until`: another claim starts on its GPUs then,
+    so it is not renewed past that. `unused_s`: after that the owner is notified that nothing uses
+    them."""
     if lease.state == "offered":
         if now - lease.since >= BIND_WITHIN_S:
             return Review(None, NOT_CLAIMED)
         return Review(lease)
     if lease.preempted and not signs.any and not signs.is_connected:
         return Review(None, lease.preempted)
-    used = _use_reviewed(lease, signs, unused_s, now)
-    if used.lease is None or now < lease.until or not signs.any or lease.preempted:
-        return used
+    outcome = _use_reviewed(lease, signs, unused_s, now)
+    if outcome.lease is None or now < lease.until or not signs.any or lease.preempted:
+        return outcome
     if keep_until is None or keep_until > now:
         until = now + lease.claim.term_s
-        return replace(used, lease=replace(
-            used.lease, until=until if keep_until is None else min(until, keep_until)))
+        return replace(outcome, lease=replace(
+            outcome.lease, until=until if keep_until is None else min(until, keep_until)))
     if lease.told_until == lease.until:
-        return used
-    return replace(used, lease=replace(used.lease, told_until=lease.until), tell=(
-        *used.tell, f"the term of lease {lease.id} is over, and others wait for its GPUs: finish, "
-                    f"or extend it (gpudeck claim --extend {lease.id} 1h)"))
+        return outcome
+    return replace(outcome, lease=replace(outcome.lease, told_until=lease.until), tell=(
+        *outcome.tell,
+        f"the term of lease {lease.id} is over, and others wait for its GPUs: finish, "
+        f"or extend it (gpudeck claim --extend {lease.id} 1h)"))
 
 
 def _use_reviewed(lease: NodeLease, signs: LeaseSigns, unused_s: float, now: float) -> Review:
@@ -201,17 +205,17 @@ def _use_reviewed(lease: NodeLease, signs: LeaseSigns, unused_s: float, now: flo
     return Review(lease)
 
 
-def gpus_kept(lease: NodeLease, left: Collection[ProcessKey],
-              uses: Collection[tuple[ProcessKey, str]], now: float) -> tuple[str, ...]:
-    """GPUs of a lease that stay with what its program `left` behind when it gave it back. `uses`:
-    GPUs with each process of the lease that is on them."""
+def remaining_gpus(lease: NodeLease, left_behind: Collection[ProcessKey],
+                   uses: Collection[tuple[ProcessKey, str]], now: float) -> tuple[str, ...]:
+    """Return the GPUs of a lease that stay with what its program left behind when it gave it back.
+    `uses`: GPUs with each process of the lease that is on them."""
     since_s = inf if lease.given_back_at is None else now - lease.given_back_at
     users = {key for key, _ in uses}
-    may_come = since_s < LEFT_KEEP_S and any(key not in users for key in left)
+    may_come = since_s < LEFT_KEEP_S and any(key not in users for key in left_behind)
     if lease.given_back_at is None or since_s < LEFT_LOOK_S or may_come:
         return lease.uuids
-    used = {uuid for _, uuid in uses}
-    return tuple(uuid for uuid in lease.uuids if uuid in used)
+    used_uuids = {uuid for _, uuid in uses}
+    return tuple(uuid for uuid in lease.uuids if uuid in used_uuids)
 
 
 def _span(seconds: float) -> str:

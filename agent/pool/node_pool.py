@@ -1,4 +1,4 @@
-"""Puts the pool of one node together."""
+"""Composition of the pool of one node."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,7 +24,7 @@ from .cores import NodeCores
 from .exclusive import ExclusiveGpus
 from .gpus import PoolSnapshot, pool_gpus
 from .leases import NodeLeases
-from .mps_look import MpsLook
+from .mps_look import MpsProbe
 from .requests import PoolRequests
 from .reservations import NodeReservations
 from .server import PoolServer
@@ -50,10 +50,10 @@ class NodePool:
         self._host = NOT_COUNTED
 
     def put(self, reading: Reading, tasks: Sequence[GpuTask] | None) -> None:
-        """`tasks` None: they were not asked this time."""
+        """Pass on a reading. `tasks` None: they were not listed this time."""
         if tasks is not None:
             self._tasks = tasks
-        for gpu in reading.gpus:  # asked now and then alone
+        for gpu in reading.gpus:  # read now and then only
             if (rows := gpu.value("rows_pending")) is not None:
                 self._resets = self._resets | {gpu.uuid} if rows else self._resets - {gpu.uuid}
         if reading.host is not None:
@@ -65,14 +65,14 @@ class NodePool:
     def connected(self) -> None:
         self._service.connected()
 
-    def hear(self, plan: PoolPlan) -> None:
-        self._service.hear(plan)
+    def receive(self, plan: PoolPlan) -> None:
+        self._service.receive(plan)
 
-    def say(self, now: float, is_live: bool) -> tuple[PoolReport, ...]:
+    def poll(self, now: float, is_live: bool) -> tuple[PoolReport, ...]:
         self._set_modes(now)
         if is_live:
             self._live_at = now
-            return self._service.say()
+            return self._service.poll()
         if now - self._live_at >= CUT_OFF_AFTER_S:
             self._service.disconnected()
         return ()
@@ -91,7 +91,7 @@ class NodePool:
 
 
 def free_host(numbers: Mapping[str, float], before: FreeHost) -> FreeHost:
-    """All that a node has, by its last sample; what that does not say is as `before`."""
+    """Return all CPUs and memory of a node by its last sample; what that lacks is as `before`."""
     cpus, ram_bytes = numbers.get("cpus"), numbers.get("mem_total_bytes")
     return FreeHost(before.cpu_milli if cpus is None else int(cpus) * CPU_MILLI,
                     before.ram_bytes if ram_bytes is None else int(ram_bytes))
@@ -100,7 +100,7 @@ def free_host(numbers: Mapping[str, float], before: FreeHost) -> FreeHost:
 def open_exclusive(journal: ActionJournal, limits: LimitStores,
                    holds: Callable[[], Collection[str]]) -> ExclusiveGpus:
     return ExclusiveGpus(journal, limits.applier,
-                         lambda: {each.gpu_uuid for each in limits.modes.all()}, holds)
+                         lambda: {mode.gpu_uuid for mode in limits.modes.all()}, holds)
 
 
 def open_pool(socket: Path, node_id: str, host: str, boot_id: str, journal: ActionJournal,
@@ -108,12 +108,12 @@ def open_pool(socket: Path, node_id: str, host: str, boot_id: str, journal: Acti
               unused_s: float, wake: Callable[[], None], why_no_end: Callable[[], str],
               out_of_service: Callable[[], Sequence[GpuRepair]],
               exclusive: ExclusiveGpus | None) -> NodePool:
-    """`exclusive` None: modes of leased GPUs are left as they are."""
+    """Open the pool of a node. `exclusive` None: modes of leased GPUs are left as they are."""
     clock = PoolClock(uptime_s, time.time)
     leases = NodeLeases(LeaseStore(journal, boot_id), clock, ProcessSigns(), NodeCores(), unused_s)
-    look = MpsLook(lambda: MpsFacts(daemons(mps), multiuser_pipes()), uptime_s)
+    probe = MpsProbe(lambda: MpsFacts(daemons(mps), multiuser_pipes()), uptime_s)
     service = PoolService(node_id, host, leases, NodeReservations(journal, node_id, clock),
-                          PoolPolicy(), clock, look, is_local, wake, people, why_no_end,
+                          PoolPolicy(), clock, probe, is_local, wake, people, why_no_end,
                           out_of_service)
     service.start()
     return NodePool(service, PoolServer(socket, PoolRequests(service), people), managed_by,

@@ -24,19 +24,19 @@ class WaitingClaim:
     is_run: bool
     wait_until: float | None
     limits_itself: bool = False
-    said: ClaimWaits | None = None
+    standing: ClaimWaits | None = None
     paused: str = ""  # why it gets nothing now, whatever is free
 
-    def tell(self, said: ClaimWaits) -> None:
-        """When its place or the reason changes; an estimate alone is no news."""
-        if self.said is None or _news(said) != _news(self.said):
-            self.user.send(said)
-        self.said = said
+    def notify(self, standing: ClaimWaits) -> None:
+        """Notify the user when the place or the reason changes; an estimate alone is no news."""
+        if self.standing is None or _news(standing) != _news(self.standing):
+            self.user.send(standing)
+        self.standing = standing
 
 
 @dataclass(slots=True)
 class WaitingWithdrawals:
-    """What users of this node take back and the hub keeps: each as long as its connection."""
+    """Claims that users here withdraw and the hub keeps, each as long as its connection."""
 
     all: dict[str, tuple[PoolUser, float]] = field(default_factory=dict)  # claim to whose, until
 
@@ -52,8 +52,8 @@ class WaitingWithdrawals:
             if (waits := self.all.pop(claim_id, None)) is not None:
                 waits[0].send(ClaimRefused(why) if why else ClaimCancelled())
 
-    def left(self, user: PoolUser) -> None:
-        self.all = {claim_id: each for claim_id, each in self.all.items() if each[0] is not user}
+    def drop_user(self, user: PoolUser) -> None:
+        self.all = {claim_id: entry for claim_id, entry in self.all.items() if entry[0] is not user}
 
     def give_up(self, now: float) -> None:
         self.answer(dict.fromkeys(
@@ -61,56 +61,57 @@ class WaitingWithdrawals:
             "the hub has not answered; try again, or cancel it on the Pool page"))
 
 
-def _news(said: ClaimWaits) -> tuple[object, ...]:
-    return said.place, said.why, said.elsewhere
+def _news(standing: ClaimWaits) -> tuple[object, ...]:
+    return standing.place, standing.why, standing.elsewhere
 
 
 @dataclass(slots=True)
 class WaitingClaims:
-    """`refused`: why the node did not take what a hub proposed for a claim, until its next plan:
-    also of a claim that was made at the hub, and does not wait here."""
+    """Claims that wait on this node. `refusals`: why the node did not take what a hub proposed for
+    a claim, until its next plan; also for claims made at the hub, which do not wait here."""
 
     all: dict[str, WaitingClaim] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[WaitingClaim]:
         return iter(tuple(self.all.values()))
 
-    def look(self, is_stopped: Callable[[int], bool]) -> None:
-        """`is_stopped`: whether the process is that asks."""
-        for each in self:
-            each.paused = STOPPED if is_stopped(each.user.peer_pid) else ""
+    def update_paused(self, is_stopped: Callable[[int], bool]) -> None:
+        """Pause exactly the claims whose programs are stopped. `is_stopped`: by pid."""
+        for waiting in self:
+            waiting.paused = STOPPED if is_stopped(waiting.user.peer_pid) else ""
 
     @property
     def answers(self) -> dict[str, str]:
-        """Whether MPS is there is asked first."""
-        return {each: why for each, why in self.refused.items() if why != UNKNOWN}
+        """Refusals to report; not those that only wait for MPS to be checked."""
+        return {claim_id: why for claim_id, why in self.refusals.items() if why != UNKNOWN}
 
     @property
     def paused(self) -> Mapping[str, str]:
-        return {each.claim.id: each.paused for each in self if each.paused}
+        return {waiting.claim.id: waiting.paused for waiting in self if waiting.paused}
 
     def why_no_more(self, user: PoolUser) -> str:
-        of_user = sum(each.user.uid == user.uid for each in self)
+        of_user = sum(waiting.user.uid == user.uid for waiting in self)
         if of_user >= OF_ONE_USER_MOST or len(self.all) >= MOST:
             return (f"{OF_ONE_USER_MOST} claims of yours wait already, or {MOST} in all: end one "
                     "first")
         return ""
 
-    def take(self, claim_id: str) -> WaitingClaim | None:
-        self.refused.pop(claim_id, None)
+    def remove(self, claim_id: str) -> WaitingClaim | None:
+        self.refusals.pop(claim_id, None)
         return self.all.pop(claim_id, None)
 
-    def left(self, user: PoolUser) -> None:
-        for each in self:
-            if each.user is user:
-                self.take(each.claim.id)
+    def drop_user(self, user: PoolUser) -> None:
+        for waiting in self:
+            if waiting.user is user:
+                self.remove(waiting.claim.id)
 
     def give_up(self, now: float) -> None:
-        """With the reason: a claim that was to wait for nothing waits for the hub's answer."""
-        for each in self:
-            patience_s = ANSWER_WITHIN_S if each.said is None else 0.0
-            if each.wait_until is not None and now >= each.wait_until + patience_s:
-                self.take(each.claim.id)
-                why = "" if each.said is None else f": {each.said.why}"
-                each.user.send(ClaimRefused(f"no GPUs came free in time{why}"))
+        """Refuse claims whose time is up, with the reason. A claim that was to wait for nothing
+        waits for the hub's answer."""
+        for waiting in self:
+            patience_s = ANSWER_WITHIN_S if waiting.standing is None else 0.0
+            if waiting.wait_until is not None and now >= waiting.wait_until + patience_s:
+                self.remove(waiting.claim.id)
+                why = "" if waiting.standing is None else f": {waiting.standing.why}"
+                waiting.user.send(ClaimRefused(f"no GPUs came free in time{why}"))

@@ -1,4 +1,4 @@
-"""What users of this node ask of its pool, over the socket."""
+"""Requests of this node's users to its pool, over the socket."""
 
 import threading
 import time
@@ -41,7 +41,8 @@ READ_WITHIN_S, READ_EVERY_S = 30.0, 0.1
 
 
 class _RefusedError(Exception):
-    """The sentence is for people. `waits`: the claim of the lease that is asked of still does."""
+    """Refusal, as a sentence for people. `waits`: the claim of the lease in question still
+    waits."""
 
     def __init__(self, why: str, waits: bool = False) -> None:
         super().__init__(why)
@@ -53,36 +54,36 @@ class PoolRequests:
         self._service = service
         self._turns: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)  # by uid
 
-    def asked(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None:
+    def handle(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None:
         if isinstance(message, AskClaim):
             self._prepare(message)
         try:
-            # Of one user one at a time waits for the pool, however many connections they have.
+            # One request of each user waits for the pool, however many connections they have.
             with self._turns[user.uid], self._service.lock:
                 answer = self._answer(user, message, pidfd)
                 if answer is not None:
                     user.send(answer)
         except (JournalError, _RefusedError, OSError) as why:
             if isinstance(message, AskClaim):
-                self._service.leases.refused(user.owner, str(why))
+                self._service.leases.record_refusal(user.owner, str(why))
             user.send(ClaimRefused(str(why)[:1_024], isinstance(why, _RefusedError) and why.waits))
 
-    def _prepare(self, asked: AskClaim) -> None:
-        """What takes its time, without the lock. Runs that wait ask an agent that has just begun,
-        and must not be refused for that."""
+    def _prepare(self, request: AskClaim) -> None:
+        """Do the slow part without the lock. Waiting runs ask an agent that has just started, and
+        must not be refused for that."""
         until = time.monotonic() + READ_WITHIN_S
         while self._service.snapshot is None and time.monotonic() < until:
             time.sleep(READ_EVERY_S)
-        if asked.share_milli < WHOLE_MILLI:
-            self._service.mps.look()
+        if request.share_milli < WHOLE_MILLI:
+            self._service.mps.probe()
 
-    def left(self, user: PoolUser) -> None:
-        """A claim waits as long as its connection; a lease does not depend on it."""
+    def drop_user(self, user: PoolUser) -> None:
+        """Forget a user who left. A claim lasts as long as its connection; a lease does not."""
         service = self._service
         with service.lock:
-            service.waiting.left(user)
-            service.withdrawals.left(user)
-            for lease_id in [each for each, whose in service.users.items() if whose is user]:
+            service.waiting.drop_user(user)
+            service.withdrawals.drop_user(user)
+            for lease_id in [key for key, holder in service.users.items() if holder is user]:
                 del service.users[lease_id]
                 lease = service.leases.all.get(lease_id)
                 if lease is not None and lease.state == "offered":
@@ -106,36 +107,36 @@ class PoolRequests:
             case Extend():
                 return self._extend(user, self._own(user, message.lease_id), message.by_s)
             case ShowPool():
-                return self._shown()
+                return self._show_pool()
 
-    def _shown(self) -> FromPool:
+    def _show_pool(self) -> FromPool:
         service, utc = self._service, self._service.clock.utc
         reserved = [*service.reserved, *(ReservedGpus(
-            each.claim.id, each.claim.owner, tuple(each.uuids), utc(each.starts_at),
-            utc(each.ends_at)) for each in service.reservations.bookings())]
-        return views.shown(service.host, service.gpus(), service.leases.all.values(),
-                           service.waiting, [each.claim for each in service.reservations],
-                           reserved, host_resources(service.snapshot), service.clock.now(), utc)
+            booking.claim.id, booking.claim.owner, tuple(booking.uuids), utc(booking.starts_at),
+            utc(booking.ends_at)) for booking in service.reservations.bookings())]
+        return views.pool_view(service.host, service.gpus(), service.leases.all.values(),
+                               service.waiting, [kept.claim for kept in service.reservations],
+                               reserved, host_resources(service.snapshot), service.clock.now(), utc)
 
-    def _ask(self, user: PoolUser, asked: AskClaim) -> FromPool | None:
+    def _ask(self, user: PoolUser, request: AskClaim) -> FromPool | None:
         service = self._service
-        known = service.leases.all.get(asked.request_id)
-        if known is not None and known.uid == user.uid:
-            service.users[known.id] = user
-            return self._leased(known)
-        waits = service.waiting.all.get(asked.request_id)
+        existing = service.leases.all.get(request.request_id)
+        if existing is not None and existing.uid == user.uid:
+            service.users[existing.id] = user
+            return self._leased(existing)
+        waits = service.waiting.all.get(request.request_id)
         if waits is not None and waits.user.uid != user.uid:
             raise _RefusedError(MADE_ALREADY)
-        claim = self._claim(user, asked) if waits is None else waits.claim
-        if why := self._why_not(user, asked, claim):
+        claim = self._claim(user, request) if waits is None else waits.claim
+        if why := self._why_not(user, request, claim):
             raise _RefusedError(why)
         if claim.starts_at is not None and not service.is_planned:
             return self._reserve(claim, user.uid)
-        # Asked again it keeps its place, and waits no longer for that.
+        # Requested again it keeps its place, and waits no longer for that.
         wait_until = waits.wait_until if waits is not None else (
-            None if asked.wait_s is None else service.clock.now() + asked.wait_s)
-        service.waiting.all[claim.id] = WaitingClaim(claim, user, asked.is_run, wait_until,
-                                                     asked.limits_itself)
+            None if request.wait_s is None else service.clock.now() + request.wait_s)
+        service.waiting.all[claim.id] = WaitingClaim(claim, user, request.is_run, wait_until,
+                                                     request.limits_itself)
         service.schedule()
         if not service.is_planned:  # a hub gets a moment to answer
             service.waiting.give_up(service.clock.now())
@@ -144,30 +145,31 @@ class PoolRequests:
     def _reserve(self, claim: Claim, uid: int) -> FromPool:
         service = self._service
         try:
-            kept = service.reserve(claim, uid)
+            reservation = service.reserve(claim, uid)
         except ReservationError as why:
             raise _RefusedError(str(why) + ("" if why.first is None else (
                 "; they are from " + time.strftime("%a %d %b %H:%M", time.localtime(
                     service.clock.utc(why.first) + 59.999))))) from why
         service.schedule()
-        return views.reserved(claim, kept.uuids, service.gpus(), service.clock.utc)
+        return views.reserved(claim, reservation.uuids, service.gpus(), service.clock.utc)
 
-    def _claim(self, user: PoolUser, asked: AskClaim) -> Claim:
+    def _claim(self, user: PoolUser, request: AskClaim) -> Claim:
         service = self._service
-        since = None if asked.again_of is None else service.leases.taken(asked.again_of, user.uid)
+        since = None if request.again_of is None else (
+            service.leases.pop_preempted(request.again_of, user.uid))
         return Claim(
-            id=asked.request_id, owner=user.owner, gpus=asked.gpus, nodes=asked.nodes,
+            id=request.request_id, owner=user.owner, gpus=request.gpus, nodes=request.nodes,
             submitted_at=service.clock.now() if since is None else since,
-            is_again=since is not None, share_milli=asked.share_milli,
-            mem_bytes=asked.mem_bytes, cpu_milli=asked.cpu_milli, ram_bytes=asked.ram_bytes,
-            models=asked.models, hosts=asked.hosts, shape=asked.shape,
-            is_preemptible=asked.is_preemptible,
-            home=service.node_id if asked.nodes > 1 else "",
-            starts_at=None if asked.starts_at is None else service.clock.own(asked.starts_at),
-            term_s=service.policy.default_term_s if asked.term_s is None else asked.term_s,
-            priority=DEFAULT_PRIORITY if asked.priority is None else asked.priority)
+            is_again=since is not None, share_milli=request.share_milli,
+            mem_bytes=request.mem_bytes, cpu_milli=request.cpu_milli, ram_bytes=request.ram_bytes,
+            models=request.models, hosts=request.hosts, shape=request.shape,
+            is_preemptible=request.is_preemptible,
+            home=service.node_id if request.nodes > 1 else "",
+            starts_at=None if request.starts_at is None else service.clock.own(request.starts_at),
+            term_s=service.policy.default_term_s if request.term_s is None else request.term_s,
+            priority=DEFAULT_PRIORITY if request.priority is None else request.priority)
 
-    def _why_not(self, user: PoolUser, asked: AskClaim, claim: Claim) -> str:
+    def _why_not(self, user: PoolUser, request: AskClaim, claim: Claim) -> str:
         service = self._service
         if service.snapshot is None:
             return "the GPUs of this node have not been read yet; try again in some seconds"
@@ -177,21 +179,22 @@ class PoolRequests:
             return f"{by} assigns the GPUs of this node; ask it for them"
         if claim.id in service.leases.all:
             return MADE_ALREADY
-        if any(host != service.host for host in asked.hosts):
+        if any(host != service.host for host in request.hosts):
             return "this agent leases only GPUs of its own node; run it on the node that has them"
-        if asked.nodes > 1 and not (asked.is_run and service.is_planned):
+        if request.nodes > 1 and not (request.is_run and service.is_planned):
             return "GPUs of several nodes are leased for a run, by a hub; no hub decides here now"
-        if asked.starts_at is not None and asked.is_run:
+        if request.starts_at is not None and request.is_run:
             return "a running command cannot be reserved"
-        if asked.starts_at is not None and not (service.is_planned or service.is_local):
+        if request.starts_at is not None and not (service.is_planned or service.is_local):
             return NO_HUB
         if not service.is_planned and (why := service.policy.limits_at_node(user.owner).refusal(
-                claim, [*(each.claim for each in service.waiting if each.user.uid == user.uid),
-                        *(each.claim for each in service.reservations if each.uid == user.uid)])):
+                claim, [
+                    *(other.claim for other in service.waiting if other.user.uid == user.uid),
+                    *(other.claim for other in service.reservations if other.uid == user.uid)])):
             return why
         here = replace(claim, nodes=1, home="")  # of others this node knows nothing
         why = service.waiting.why_no_more(user) or why_never(here, [service.empty()])
-        if why or not claim.is_share or asked.limits_itself:
+        if why or not claim.is_share or request.limits_itself:
             return why
         return service.mps.holder_of(user.uid, service.leases.all.values()).why
 
@@ -206,18 +209,18 @@ class PoolRequests:
             raise _RefusedError(f"lease {lease_id} is of {lease.claim.owner}")
         return lease
 
-    def _use(self, user: PoolUser, asked: UseLease) -> FromPool:
-        """Whether it becomes a run's is decided when its command is bound: of two that ask at once
-        one is too late."""
-        lease = self._own(user, asked.lease_id)
+    def _use(self, user: PoolUser, request: UseLease) -> FromPool:
+        """Return a lease for use. Whether a run gets it is decided when its command is bound: of
+        two that ask at once one is too late."""
+        lease = self._own(user, request.lease_id)
         if lease.uid != user.uid:
             raise _RefusedError(f"lease {lease.id} is of {lease.claim.owner}; run it as them")
         if lease.given_back_at is not None:
             raise _RefusedError(f"lease {lease.id} was given back; it ends with what was left "
                                 "running on it")
-        if asked.is_run and (lease.preempted or lease.state != "active"):
+        if request.is_run and (lease.preempted or lease.state != "active"):
             raise _RefusedError(lease.preempted or "it has not begun")
-        if asked.is_run and (user_of := self._service.leases.user_of(
+        if request.is_run and (user_of := self._service.leases.user_of(
                 lease, self._service.snapshot, user.peer_pid)):
             raise _RefusedError(f"{user_of} runs on lease {lease.id} already")
         return self._leased(lease)
@@ -228,13 +231,13 @@ class PoolRequests:
         if waiting is not None:
             if user.uid not in (waiting.user.uid, ROOT):
                 raise _RefusedError(f"claim {claim_id} is of {waiting.claim.owner}")
-            service.waiting.take(claim_id)
+            service.waiting.remove(claim_id)
             waiting.user.send(ClaimRefused(f"it was cancelled by {user.owner}"))
             service.schedule()
             return ClaimCancelled()
-        if (kept := service.reservations.get(claim_id)) is not None:
-            if user.uid not in (kept.uid, ROOT):
-                raise _RefusedError(f"reservation {claim_id} is of {kept.claim.owner}")
+        if (reservation := service.reservations.get(claim_id)) is not None:
+            if user.uid not in (reservation.uid, ROOT):
+                raise _RefusedError(f"reservation {claim_id} is of {reservation.claim.owner}")
             service.reservations.drop(claim_id, f"it was cancelled by {user.owner}")
             service.schedule()
             return ClaimCancelled()
@@ -252,7 +255,7 @@ class PoolRequests:
         return None
 
     def _bind(self, user: PoolUser, lease: NodeLease, pidfd: int | None) -> FromPool:
-        """Also of a run that has found the agent again."""
+        """Bind a process to a lease; also for a run that has reconnected."""
         process = None if pidfd is None else self._service.leases.processes.process_of(
             pidfd, lease.uid)
         if process is None:
@@ -279,15 +282,15 @@ class PoolRequests:
         return LeaseEnded(GIVEN_BACK, "released")
 
     def _give_back(self, user: PoolUser, lease: NodeLease, exit_status: int | None) -> FromPool:
-        """A run's ends with its command and all that this has started, whoever gives it back and
-        whenever; a program may go on without its lease."""
+        """End a lease, or leave it draining. A run's lease ends with its command and all that this
+        has started, whoever gives it back and whenever; a program may go on without its lease."""
         service, process = self._service, lease.process
         is_own = process is not None and lease.is_program and process.pid == user.peer_pid
         if process is not None and not is_own and service.leases.processes.is_alive(process):
             return LeaseEnded(f"process {process.pid} still runs on it; it ends with that",
                               "draining")
         if service.users.get(lease.id) is user and not lease.is_program:
-            service.leases.look_at_run(lease, user.peer_pid)
+            service.leases.mark_orphans(lease, user.peer_pid)
         service.users.pop(lease.id, None)
         service.leases.look_for_marks(is_due=True)
         if lease.is_run and service.leases.is_left_behind(lease):
@@ -307,7 +310,7 @@ class PoolRequests:
         if why := limits.too_long(lease.until + by_s, service.clock.now()):
             raise _RefusedError(why)
         is_waited_for = lease.id in service.keep_until or any(
-            each.user.uid != lease.uid for each in service.waiting)
+            other.user.uid != lease.uid for other in service.waiting)
         if is_waited_for and not limits.extends_while_waited:
             raise _RefusedError("others wait for GPUs of this node, so the lease is not extended; "
                                 "it is renewed while it is used, as far as nobody else begins "

@@ -19,8 +19,8 @@ log = logging.getLogger("gpudeck.agent.pool")
 MOST = 64
 
 
-class KeptReservation(msgspec.Struct, frozen=True):
-    """`starts_at`: UTC, so that it is still meant after the machine was restarted."""
+class StoredReservation(msgspec.Struct, frozen=True):
+    """Reservation on disk. `starts_at`: UTC, to stay valid after the machine has restarted."""
 
     claim: Claim
     uuids: tuple[str, ...]
@@ -29,29 +29,30 @@ class KeptReservation(msgspec.Struct, frozen=True):
 
 
 class NodeReservations:
-    """Each change is on disk with its audit record, before it counts. Raises JournalError where it
-    cannot be."""
+    """Reservations of this node. Each change is on disk with its audit record before it counts.
+    Raises JournalError where that fails."""
 
     def __init__(self, journal: ActionJournal, node_id: str, clock: PoolClock) -> None:
         self._journal = journal
         self._node_id = node_id
         self._clock = clock
-        self._all: dict[str, KeptReservation] = {}
+        self._all: dict[str, StoredReservation] = {}
 
     def read(self) -> None:
-        """Raises JournalError. A promise that is not understood is recorded, and not kept."""
+        """Read the reservations. Raises JournalError. What is not understood is recorded, and not
+        kept."""
         text = self._journal.fact(Fact.POOL_RESERVATIONS)
         try:
-            stored = msgspec.json.decode(text or "[]", type=list[KeptReservation])
+            stored = msgspec.json.decode(text or "[]", type=list[StoredReservation])
         except msgspec.MsgspecError as error:
             log.error("reservations_not_understood why=%r", str(error))
             self._journal.keep(Fact.POOL_RESERVATIONS, None, {
                 "pool": "unread", "reservations": (text or "")[:2_000], "why": str(error)})
             return
-        self._all = {each.claim.id: self._of_now(each) for each in stored}
+        self._all = {reservation.claim.id: self._of_now(reservation) for reservation in stored}
 
-    def _of_now(self, stored: KeptReservation) -> KeptReservation:
-        """Its claim by the clock of this boot."""
+    def _of_now(self, stored: StoredReservation) -> StoredReservation:
+        """Return a reservation with its claim by the clock of this boot."""
         starts_at = self._clock.own(stored.starts_at)
         return msgspec.structs.replace(stored, claim=replace(
             stored.claim, starts_at=starts_at,
@@ -60,45 +61,47 @@ class NodeReservations:
     def __len__(self) -> int:
         return len(self._all)
 
-    def __iter__(self) -> Iterator[KeptReservation]:
+    def __iter__(self) -> Iterator[StoredReservation]:
         return iter(tuple(self._all.values()))
 
-    def get(self, claim_id: str) -> KeptReservation | None:
+    def get(self, claim_id: str) -> StoredReservation | None:
         return self._all.get(claim_id)
 
     def bookings(self) -> list[Booking]:
-        return [Booking(each.claim, (Grant(self._node_id, each.uuids),),
-                        each.claim.starts_at or 0.0) for each in self._all.values()]
+        return [Booking(reservation.claim, (Grant(self._node_id, reservation.uuids),),
+                        reservation.claim.starts_at or 0.0) for reservation in self._all.values()]
 
     def reserve(self, claim: Claim, uid: int, well: Sequence[Node], leases: Collection[Lease],
-                strategy: str) -> KeptReservation:
-        """Raises ReservationError where it cannot be kept."""
-        made = reserve(claim, well, leases, self.bookings(), MOST, strategy, self._clock.now())
-        kept = KeptReservation(claim, tuple(sorted(made.uuids)), uid,
-                               self._clock.utc(made.starts_at))
-        self._put(kept, "reserved")
-        return kept
+                strategy: str) -> StoredReservation:
+        """Reserve GPUs for a claim. Raises ReservationError where they cannot be kept."""
+        booking = reserve(claim, well, leases, self.bookings(), MOST, strategy, self._clock.now())
+        reservation = StoredReservation(claim, tuple(sorted(booking.uuids)), uid,
+                                        self._clock.utc(booking.starts_at))
+        self._put(reservation, "reserved")
+        return reservation
 
     def renew(self, well: Sequence[Node], leases: Collection[Lease], strategy: str) -> None:
         now = self._clock.now()
-        for each in self.bookings():
-            if each.ends_at <= now:
-                self.drop(each.claim.id, "its time is over")
-        for each in list(moved(self.bookings(), well, leases, strategy, now)):
+        for booking in self.bookings():
+            if booking.ends_at <= now:
+                self.drop(booking.claim.id, "its time is over")
+        for booking in list(moved(self.bookings(), well, leases, strategy, now)):
             self._put(msgspec.structs.replace(
-                self._all[each.claim.id], uuids=tuple(sorted(uuids_of(each.grants)))), "moved")
+                self._all[booking.claim.id],
+                uuids=tuple(sorted(uuids_of(booking.grants)))), "moved")
 
     def drop(self, claim_id: str, why: str) -> None:
         if claim_id in self._all:
-            after = {each: kept for each, kept in self._all.items() if each != claim_id}
+            after = {other_id: reservation for other_id, reservation in self._all.items()
+                     if other_id != claim_id}
             self._write(after, {"pool": "unreserved", "claim": claim_id, "why": why})
 
-    def _put(self, kept: KeptReservation, what: str) -> None:
-        self._write({**self._all, kept.claim.id: kept}, {
-            "pool": what, "claim": kept.claim.id, "owner": kept.claim.owner,
-            "uuids": list(kept.uuids), "starts_at": kept.starts_at})
+    def _put(self, reservation: StoredReservation, what: str) -> None:
+        self._write({**self._all, reservation.claim.id: reservation}, {
+            "pool": what, "claim": reservation.claim.id, "owner": reservation.claim.owner,
+            "uuids": list(reservation.uuids), "starts_at": reservation.starts_at})
 
-    def _write(self, after: dict[str, KeptReservation], record: dict[str, object]) -> None:
+    def _write(self, after: dict[str, StoredReservation], record: dict[str, object]) -> None:
         text = msgspec.json.encode(list(after.values())).decode()
         self._journal.keep(Fact.POOL_RESERVATIONS, text if after else None, record)
         self._all = after

@@ -1,4 +1,4 @@
-"""The Unix socket of the pool: who asks is what the kernel says of the other end."""
+"""Unix socket of the pool. The kernel says who is at the other end."""
 
 import contextlib
 import logging
@@ -31,11 +31,11 @@ REQUEST_EVERY_S, REQUESTS_AT_ONCE = 0.02, 100
 
 
 class PoolUser:
-    """One connection. Any thread may send, and never waits for that."""
+    """Connection of a user. Any thread may send, and never waits for that."""
 
     def __init__(self, sock: socket.socket, uid: int, peer_pid: int, owner: str) -> None:
         self._sock = sock
-        self._out = sock.dup()  # its timeout is nobody's but ours: none
+        self._out = sock.dup()  # with a timeout of its own: none
         self._lock = threading.Lock()
         self._unsent: deque[FromPool] = deque()
         self._part = b""  # what is left of the one that is being sent
@@ -45,25 +45,25 @@ class PoolUser:
         self.is_open = True
 
     def send(self, message: FromPool) -> None:
-        """What a user does not read yet is kept for them, up to a point. Of places in the queue
-        the latest alone: one who was stopped may come back after days."""
+        """Queue a message until the user reads it, up to a limit. Of places in the queue only the
+        latest stays: a program that was stopped may come back after days."""
         with self._lock:
             if isinstance(message, ClaimWaits):
-                self._unsent = deque(each for each in self._unsent
-                                     if not isinstance(each, ClaimWaits))
+                self._unsent = deque(queued for queued in self._unsent
+                                     if not isinstance(queued, ClaimWaits))
             self._unsent.append(message)
             self._flush()
             if len(self._unsent) > UNSENT_MOST:
                 self.hang_up()
 
     def flush(self) -> bool:
-        """Whether all is sent."""
+        """Send what can be sent; return whether that was all."""
         with self._lock:
             self._flush()
             return not (self._part or self._unsent)
 
     def wait_until_read(self) -> None:
-        """Who asks and does not read is not served meanwhile."""
+        """Wait until the user has read all replies: one who does not read is not served."""
         room = select.poll()
         room.register(self._out, select.POLLOUT)
         while not self.flush() and self.is_open:
@@ -76,13 +76,13 @@ class PoolUser:
         while self.is_open and (self._part or self._unsent):
             self._part = self._part or messages.frame(self._unsent.popleft())
             try:
-                sent = self._out.send(self._part, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                count = self._out.send(self._part, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
             except BlockingIOError:
                 return
             except OSError:
                 self.hang_up()
                 return
-            self._part = self._part[sent:]
+            self._part = self._part[count:]
 
     def receive(self) -> tuple[FromUser, list[int]] | None:
         return messages.from_user(self._sock)
@@ -94,7 +94,7 @@ class PoolUser:
 
 
 class RequestPace:
-    """Of one user. Whoever asks faster waits, and takes nothing from others."""
+    """Request rate of one user: faster requests wait, and take nothing from others."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -110,13 +110,13 @@ class RequestPace:
 
 
 class RequestHandler(Protocol):
-    def asked(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None: ...
-    def left(self, user: PoolUser) -> None: ...
+    def handle(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None: ...
+    def drop_user(self, user: PoolUser) -> None: ...
 
 
 class PoolServer:
     def __init__(self, path: Path, service: RequestHandler, people: NodePeople) -> None:
-        """Raises OSError where it cannot listen."""
+        """Listen and accept connections. Raises OSError where it cannot listen."""
         self._path = path
         self._service = service
         self._people = people
@@ -145,7 +145,7 @@ class PoolServer:
             try:
                 sock, _ = self._listener.accept()
             except OSError as error:
-                # Such as no more file descriptors: who connects meanwhile must not wait for ever.
+                # Such as no more file descriptors: clients must not wait for ever.
                 if not self._is_closed.wait(AGAIN_AFTER_S):
                     log.error("pool_socket_accepts_nobody why=%r", error.strerror)
                 continue
@@ -157,7 +157,7 @@ class PoolServer:
                     messages.send(sock, ClaimRefused(why))
                 sock.close()
                 continue
-            user = self._known(sock, uid, pid)
+            user = self._accept_user(sock, uid, pid)
             if user is None:
                 sock.close()
                 continue
@@ -167,8 +167,9 @@ class PoolServer:
             threading.Thread(target=self._serve, args=(user, sock), name="pool user",
                              daemon=True).start()
 
-    def _known(self, sock: socket.socket, uid: int, pid: int) -> PoolUser | None:
-        """Waits until a file can be opened for it. None: the server has ended."""
+    def _accept_user(self, sock: socket.socket, uid: int, pid: int) -> PoolUser | None:
+        """Return the user of a connection, once files can be opened for it. None: the server was
+        closed."""
         while True:
             try:
                 return PoolUser(sock, uid, pid, self._people.name_of(uid, pid))
@@ -190,11 +191,11 @@ class PoolServer:
         with self._lock:
             pace = self._paces[user.uid]
         try:
-            while (found := user.receive()) is not None:
-                message, fds = found
+            while (received := user.receive()) is not None:
+                message, fds = received
                 try:
                     pace.wait()
-                    self._service.asked(user, message, fds[0] if fds else None)
+                    self._service.handle(user, message, fds[0] if fds else None)
                 finally:
                     for fd in fds:
                         os.close(fd)
@@ -206,7 +207,7 @@ class PoolServer:
             with self._lock:
                 self._users[user.uid] -= 1
                 self._open.discard(user)
-            self._service.left(user)
+            self._service.drop_user(user)
             user.close()
             sock.close()
 

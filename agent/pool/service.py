@@ -34,11 +34,11 @@ from . import lock, views
 from .clock import PoolClock
 from .ending import PreemptedRuns
 from .gpus import PoolSnapshot, host_resources, with_reasons
-from .leases import NOT_READ, NodeLeases, had_of, leases_on
+from .leases import NOT_READ, NodeLeases, ended_usage, leases_on
 from .lock import NodeLease, PoolGpu
-from .mps_look import MpsLook
+from .mps_look import MpsProbe
 from .queue import STOPPED, WaitingClaim, WaitingClaims, WaitingWithdrawals
-from .reservations import KeptReservation, NodeReservations
+from .reservations import NodeReservations, StoredReservation
 from .server import PoolUser
 from .shares import UNKNOWN, ShareHolder
 
@@ -53,12 +53,12 @@ NO_HUB = ("no hub decides about these GPUs now, and this agent does not lease GP
 class PoolService:
     def __init__(self, node_id: str, host: str, leases: NodeLeases,
                  reservations: NodeReservations, policy: PoolPolicy,
-                 clock: PoolClock, mps: MpsLook, is_local: bool, changed: Callable[[], None],
+                 clock: PoolClock, mps: MpsProbe, is_local: bool, changed: Callable[[], None],
                  people: NodePeople, why_no_end: Callable[[], str],
                  out_of_service: Callable[[], Sequence[GpuRepair]]) -> None:
-        """`is_local`: may give out GPUs while no hub decides. `changed`: there may be something to
-        `say`. `people`: its users. `why_no_end`: what forbids rules to end work
-        here. `out_of_service`: what of this node gets nothing new."""
+        """Set up the pool; `start` begins its loop. `is_local`: may give out GPUs while no hub
+        decides. `changed`: there may be a new report. `people`: its users. `why_no_end`: what
+        forbids rules to end work here. `out_of_service`: repairs whose GPUs get nothing new."""
         self.node_id = node_id
         self.host = host
         self.leases = leases
@@ -78,7 +78,7 @@ class PoolService:
         self.is_planned = False  # a hub is there, and decides
         self.maintenance: NodeMaintenance | None = None  # as a hub said last
         self._offered: tuple[LeaseOffer, ...] = ()  # of its last plan
-        self.reserved: tuple[ReservedGpus, ...] = ()  # so too, and as long as it decides
+        self.reserved: tuple[ReservedGpus, ...] = ()  # likewise, and as long as it decides
         self.keep_until: Mapping[str, float] = {}  # by lease
         self.is_local = is_local
         self._changed = changed
@@ -97,29 +97,30 @@ class PoolService:
         self._thread.join(timeout=1.0)
 
     def gpus(self) -> dict[str, PoolGpu]:
-        """With the reason why one is not given out now."""
+        """Return the GPUs, each with the reason why it is not given out now."""
         snapshot = self.snapshot
         if snapshot is None:
             return {}
-        told = self.maintenance
+        window = self.maintenance
         return with_reasons(
             snapshot, self._out_of_service(),
-            told.why if told is not None and self.clock.utc(self.clock.now()) < told.until else "",
+            window.why if window is not None and (
+                self.clock.utc(self.clock.now()) < window.until) else "",
             self.leases.uses(snapshot) or (),
-            {uuid for each in self.leases.all.values() for uuid in each.uuids},
+            {uuid for lease in self.leases.all.values() for uuid in lease.uuids},
             self.leases.trouble)
 
     def empty(self) -> Node:
-        """This node as if nothing were given out, and all were well."""
+        """Return this node as if nothing were given out, and all were well."""
         gpus = {} if self.snapshot is None else self.snapshot.gpus
         return lock.free_node(self.node_id, self.host,
-                              [replace(each, trouble="") for each in gpus.values()], (),
+                              [replace(gpu, trouble="") for gpu in gpus.values()], (),
                               host_resources(self.snapshot))
 
     # the hub
 
     def connected(self) -> None:
-        """Until it has sent a plan, this hub knows no pool."""
+        """Start over with a hub that has connected: until it has sent a plan, it knows no pool."""
         with self.lock:
             self.is_planned, self._reported, self._offered = False, None, ()
             self.reserved = ()
@@ -128,11 +129,11 @@ class PoolService:
         with self.lock:
             self.is_planned, self._offered, self.reserved = False, (), ()
 
-    def hear(self, plan: PoolPlan) -> None:
+    def receive(self, plan: PoolPlan) -> None:
         with self.lock:
             self.is_planned, self._offered = True, plan.offers
             self.maintenance, self.reserved = plan.maintenance, plan.reserved
-            self.waiting.refused.clear()
+            self.waiting.refusals.clear()
             self.withdrawals.answer(plan.withdrawn)
             try:
                 for lease_id, why in plan.give_back.items():
@@ -151,35 +152,36 @@ class PoolService:
                 for offer in plan.offers:
                     self._take(offer)
                     if offer.hosts and offer.claim is None and (
-                            offer.claim_id in self.waiting.refused):
+                            offer.claim_id in self.waiting.refusals):
                         self._reported = None  # others hold theirs for it until this is heard
             except JournalError as error:
                 log.error("lease_not_kept why=%r", str(error))
             for standing in plan.standings:
-                if (kept := self.reservations.get(standing.claim_id)) is not None:
-                    self._handed_over(kept, standing)
+                if (reservation := self.reservations.get(standing.claim_id)) is not None:
+                    self._hand_over(reservation, standing)
                     continue
                 if (waiting := self.waiting.all.get(standing.claim_id)) is None:
                     continue
                 if standing.kept or standing.never:
-                    self.waiting.take(standing.claim_id)
+                    self.waiting.remove(standing.claim_id)
                     if standing.never:
                         _refuse(self.leases, waiting, standing.never)
                     else:
                         waiting.user.send(views.reserved(
                             waiting.claim, standing.kept, self.gpus(), self.clock.utc))
                 else:
-                    waiting.tell(ClaimWaits(standing.place, standing.why, standing.wait_s,
-                                            standing.estimate, standing.elsewhere))
+                    waiting.notify(ClaimWaits(standing.place, standing.why, standing.wait_s,
+                                              standing.estimate, standing.elsewhere))
 
-    def _handed_over(self, kept: KeptReservation, standing: ClaimStanding) -> None:
-        """What this node kept while there was no hub is the hub's from now on."""
+    def _hand_over(self, reservation: StoredReservation, standing: ClaimStanding) -> None:
+        """Hand a reservation over: what this node kept without a hub is the hub's from now on."""
         if standing.never:
-            self.reservations.drop(kept.claim.id, f"the hub does not keep it: {standing.never}")
-            self._people.notify(kept.uid, [
-                f"your reservation {kept.claim.id} is off: {standing.never}"])
+            self.reservations.drop(
+                reservation.claim.id, f"the hub does not keep it: {standing.never}")
+            self._people.notify(reservation.uid, [
+                f"your reservation {reservation.claim.id} is off: {standing.never}"])
         elif standing.kept:
-            self.reservations.drop(kept.claim.id, "the hub keeps it from now on")
+            self.reservations.drop(reservation.claim.id, "the hub keeps it from now on")
 
     def _preempt(self, whys: Mapping[str, str]) -> None:
         """Notify the owner. Its work is ended by later commands and by `run` itself."""
@@ -203,22 +205,23 @@ class PoolService:
             self._grant(waiting.claim, offer.uuids, waiting.user.uid, waiting.is_run,
                         waiting.limits_itself, offer.hosts)
         elif offer.claim is None:
-            self.waiting.refused[offer.claim_id] = "its requester is gone"
+            self.waiting.refusals[offer.claim_id] = "its requester is gone"
         elif isinstance(uid := _uid_of(self._people, offer.claim.owner), str):
-            self.waiting.refused[offer.claim_id] = uid[:1_024]
+            self.waiting.refusals[offer.claim_id] = uid[:1_024]
         else:
             self._grant(replace(offer.claim, submitted_at=self.clock.now()), offer.uuids, uid,
                         is_run=False, hosts=offer.hosts)
 
-    def say(self) -> tuple[PoolReport, ...]:
-        """Only what is new."""
+    def poll(self) -> tuple[PoolReport, ...]:
+        """Return the report, if it is new."""
         with self.lock:
             if self.snapshot is None or self.leases.trouble == NOT_READ:
                 return ()
             report = views.report(self.gpus().values(), self.waiting,
-                                  [each.claim for each in self.reservations],
+                                  [reservation.claim for reservation in self.reservations],
                                   self.leases.all.values(),
-                                  self.leases.uses(self.snapshot) or (), self.leases.ended,
+                                  self.leases.uses(self.snapshot) or (),
+                                  self.leases.ended_leases,
                                   self.withdrawals, self._people.groups_of,
                                   self.snapshot.managed_by, self.snapshot.host, self._no_end,
                                   self.clock.utc)
@@ -227,10 +230,10 @@ class PoolService:
             self._reported = report
             return (report,)
 
-    # what is given out
+    # giving out GPUs
 
     def schedule(self) -> None:
-        """Here, where no hub decides."""
+        """Schedule on this node, where no hub decides."""
         self._changed()
         if self.is_planned:
             return
@@ -238,102 +241,103 @@ class PoolService:
         if self.snapshot is None or not (self.waiting.all or len(self.reservations)):
             return
         if not self.is_local:
-            for place, each in enumerate(self.waiting, 1):
-                each.tell(ClaimWaits(place, NO_HUB))
+            for place, waiting_claim in enumerate(self.waiting, 1):
+                waiting_claim.notify(ClaimWaits(place, NO_HUB))
             return
         now = self.clock.now()
-        claims = [each.claim for each in self.waiting]
-        held, leases = self.leases.all.values(), leases_on(self.node_id, self.leases)
+        claims = [waiting_claim.claim for waiting_claim in self.waiting]
+        node_leases, leases = self.leases.all.values(), leases_on(self.node_id, self.leases)
         self.reservations.renew([_well(self)], leases, self.policy.strategy)
-        node = lock.free_node(self.node_id, self.host, self.gpus().values(), held,
+        node = lock.free_node(self.node_id, self.host, self.gpus().values(), node_leases,
                               self.snapshot.host)
-        made = run_pass(
+        outcome = run_pass(
             Queue(waiting=claims, leases=leases,
-                  had=had_of(self.leases.ended, self.clock, self.policy.fair_share, now),
+                  past_usage=ended_usage(
+                      self.leases.ended_leases, self.clock, self.policy.fair_share, now),
                   bookings=self.reservations.bookings(), limits=NoOwnerLimits(),
                   paused=self.waiting.paused), [node],
             self.policy, PlacementContext(mix=ClaimMix(claims)), now)
-        for placement in made.offers:
+        for placement in outcome.offers:
             uuids, waiting = placement.grants[0].uuids, self.waiting.all.get(placement.claim.id)
             if waiting is None:
                 self._begin(placement.claim.id, uuids, now)
             else:
                 self._grant(placement.claim, uuids, waiting.user.uid, waiting.is_run,
                             waiting.limits_itself)
-        self.keep_until = {each.id: until for each in held
-                            if (until := made.kept_until(each.uuids)) is not None}
-        waits = [claim_id for claim_id in made.order if claim_id in self.waiting.all]
-        ahead = ClaimsAhead((self.waiting.all[claim_id].claim for claim_id in made.competing
-                             if claim_id in self.waiting.all), made.pinned,
+        self.keep_until = {lease.id: until for lease in node_leases
+                            if (until := outcome.kept_until(lease.uuids)) is not None}
+        waits = [claim_id for claim_id in outcome.order if claim_id in self.waiting.all]
+        ahead = ClaimsAhead((self.waiting.all[claim_id].claim for claim_id in outcome.competing
+                             if claim_id in self.waiting.all), outcome.pinned,
                             {gpu.model for gpu in self.empty().gpus}, lambda claim: frozenset())
         for place, claim_id in enumerate(waits, 1):
-            self._tell_place(claim_id, place, made, node, ahead, now)
+            self._notify_place(claim_id, place, outcome, node, ahead, now)
 
-    def reserve(self, claim: Claim, uid: int) -> KeptReservation:
-        """Raises ReservationError."""
+    def reserve(self, claim: Claim, uid: int) -> StoredReservation:
+        """Reserve GPUs. Raises ReservationError."""
         return self.reservations.reserve(
             claim, uid, [_well(self)], leases_on(self.node_id, self.leases), self.policy.strategy)
 
     def _begin(self, claim_id: str, uuids: tuple[str, ...], now: float) -> None:
-        """A reservation whose time has come. It is forgotten only when the lease is on disk."""
-        kept = self.reservations.get(claim_id)
-        if kept is None:
+        """Begin a reservation whose time has come; drop it only when the lease is on disk."""
+        reservation = self.reservations.get(claim_id)
+        if reservation is None:
             return
-        lease = self.leases.grant(replace(kept.claim, submitted_at=now), uuids, self.gpus(),
-                                  host_resources(self.snapshot), kept.uid, is_run=False)
+        lease = self.leases.grant(replace(reservation.claim, submitted_at=now), uuids, self.gpus(),
+                                  host_resources(self.snapshot), reservation.uid, is_run=False)
         if isinstance(lease, str):
             log.info("reservation_waits claim=%s why=%r", claim_id, lease)
             return
         self.reservations.drop(claim_id, "it has begun")
 
-    def _tell_place(self, claim_id: str, place: int, made: Pass, free: Node,
-                    ahead: ClaimsAhead, now: float) -> None:
-        waiting, shadow = self.waiting.all[claim_id], made.shadow
+    def _notify_place(self, claim_id: str, place: int, outcome: Pass, free: Node,
+                      ahead: ClaimsAhead, now: float) -> None:
+        waiting, shadow = self.waiting.all[claim_id], outcome.shadow
         is_head = shadow is not None and shadow.claim.id == claim_id
-        why = made.blocked.get(claim_id) or with_ahead(why_waits(
+        why = outcome.blocked.get(claim_id) or with_ahead(why_waits(
             waiting.claim, [self.empty()], [free],
             {uuid: gpu.trouble for uuid, gpu in self.gpus().items() if gpu.trouble},
             {uuid: self.clock.utc(at) for uuid, at in reserved_from(
                 self.reservations.bookings()).items()}, self.clock.utc(now)),
             ahead.of(waiting.claim))
-        waiting.tell(ClaimWaits(
+        waiting.notify(ClaimWaits(
             place, why, known_bound(shadow.at - now) if is_head and shadow else None))
 
     def _grant(self, claim: Claim, uuids: tuple[str, ...], uid: int, is_run: bool,
                limits_itself: bool = False, hosts: tuple[str, ...] = ()) -> None:
         waits = self.waiting.all.get(claim.id)
         if waits is not None and self.leases.processes.is_stopped(waits.user.peer_pid):
-            waits.paused = self.waiting.refused[claim.id] = STOPPED
+            waits.paused = self.waiting.refusals[claim.id] = STOPPED
             return
         holder = ShareHolder()
         if claim.is_share:
             holder = self.mps.holder_of(uid, self.leases.all.values())
         if holder.why and not limits_itself:
-            waiting = None if holder.why == UNKNOWN else self.waiting.take(claim.id)
+            waiting = None if holder.why == UNKNOWN else self.waiting.remove(claim.id)
             if waiting is None:
-                self.waiting.refused[claim.id] = holder.why
+                self.waiting.refusals[claim.id] = holder.why
             else:
                 _refuse(self.leases, waiting, holder.why)
             return
         lease = self.leases.grant(claim, uuids, self.gpus(), host_resources(self.snapshot),
                                   uid, is_run, holder.pipes, hosts)
         if isinstance(lease, str):
-            self.waiting.refused[claim.id] = lease
+            self.waiting.refusals[claim.id] = lease
             return
-        waiting = self.waiting.take(claim.id)
+        waiting = self.waiting.remove(claim.id)
         if waiting is not None:
             self.users[lease.id] = waiting.user
             self._begins[lease.id] = waiting
             waiting.user.send(views.leased(lease, self.host, self.gpus(), self.clock.utc))
 
-    # what is looked after
+    # the loop
 
     def _run(self) -> None:
         while not self._stop.wait(LOOK_EVERY_S):
-            self.mps.look_if_asked()
+            self.mps.probe_if_requested()
             self.step()
             with self.lock:
-                users = {*self.users.values(), *(each.user for each in self.waiting)}
+                users = {*self.users.values(), *(waiting.user for waiting in self.waiting)}
             for user in users:
                 user.flush()
 
@@ -344,9 +348,9 @@ class PoolService:
             with self.lock:
                 self._review()
                 self._no_end = self._why_no_end()[:1_024]
-                self.waiting.look(self.leases.processes.is_stopped)
+                self.waiting.update_paused(self.leases.processes.is_stopped)
                 for offer in self._offered:  # MPS has answered meanwhile
-                    if self.waiting.refused.get(offer.claim_id) == UNKNOWN:
+                    if self.waiting.refusals.get(offer.claim_id) == UNKNOWN:
                         self._take(offer)
                 self.waiting.give_up(self.clock.now())
                 self.withdrawals.give_up(self.clock.now())
@@ -357,8 +361,9 @@ class PoolService:
             log.error("leases_not_reviewed why=%r", str(why))
 
     def _review(self) -> None:
-        self._begins = {each: begins for each, begins in self._begins.items()
-                        if each in self.leases.all and self.leases.all[each].state == "offered"}
+        self._begins = {lease_id: begins for lease_id, begins in self._begins.items()
+                        if lease_id in self.leases.all
+                        and self.leases.all[lease_id].state == "offered"}
         self.leases.look_for_marks()
         uses = self.leases.uses(self.snapshot)
         self._preempted.step(self.users, uses)
@@ -368,24 +373,24 @@ class PoolService:
             if user is not None and begins is not None and _is_late(lease, self.clock.now()):
                 self.leases.take_back(lease, lock.NOT_CLAIMED)
                 del self.users[lease.id]
-                self.waiting.all[lease.id] = replace(begins, said=None)
+                self.waiting.all[lease.id] = replace(begins, standing=None)
                 continue
-            found = self.leases.reviewed(lease, uses, user is not None,
-                                         self.keep_until.get(lease.id))
-            for text in found.tell:
+            review = self.leases.review(lease, uses, user is not None,
+                                        self.keep_until.get(lease.id))
+            for text in review.tell:
                 log.info("lease_told lease=%s owner=%s text=%r", lease.id, lease.claim.owner, text)
                 if user is None:
                     self._people.notify(lease.uid, [text])
                 else:
                     user.send(LeaseNotice(text))
-            if found.lease is None:
+            if review.lease is None:
                 self.users.pop(lease.id, None)
                 if user is not None:
-                    user.send(LeaseEnded(found.why, lease.end_state))
+                    user.send(LeaseEnded(review.why, lease.end_state))
 
 
 def read_disk(service: PoolService) -> None:
-    """Tried again each second until it can be read; until then nothing is leased."""
+    """Read what is on disk. Retried each second; until it works nothing is leased."""
     try:
         with service.lock:
             service.reservations.read()
@@ -395,7 +400,7 @@ def read_disk(service: PoolService) -> None:
 
 
 def _uid_of(people: NodePeople, owner: str) -> int | str:
-    """Or why there is none."""
+    """Return the uid of an owner, or why there is none."""
     try:
         uid = people.uid_of(owner)
     except OSError as why:
@@ -404,16 +409,16 @@ def _uid_of(people: NodePeople, owner: str) -> int | str:
 
 
 def _is_late(lease: NodeLease, now: float) -> bool:
-    """Its run does not come, such as one that was stopped just then."""
+    """Return whether an offered lease was not bound in time, as when its run was stopped."""
     return lease.state == "offered" and now - lease.since >= lock.BIND_WITHIN_S
 
 
 def _refuse(leases: NodeLeases, waiting: WaitingClaim, why: str) -> None:
-    leases.refused(waiting.claim.owner, why)
+    leases.record_refusal(waiting.claim.owner, why)
     waiting.user.send(ClaimRefused(why))
 
 
 def _well(service: PoolService) -> Node:
-    """What is well of this node, as if nothing were given out."""
+    """Return this node with its healthy GPUs, as if nothing were given out."""
     return lock.free_node(service.node_id, service.host, service.gpus().values(), (),
                           host_resources(service.snapshot))

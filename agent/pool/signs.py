@@ -1,5 +1,5 @@
-"""What shows that a lease is used: its process and what that has started, its mark in an
-environment, or its scope."""
+"""Signs that a lease is used: its process and its descendants, its mark in an environment, or its
+scope."""
 
 import errno
 import os
@@ -35,7 +35,8 @@ ENVIRON_BYTES = 1_000_000
 
 
 class _SeenProcess(NamedTuple):
-    """`marked`, `scoped`: leases, "": none."""
+    """Process as read from /proc. `marked`, `scoped`: leases whose mark or scope it has; "":
+    none."""
 
     row: ProcessTableRow
     uid: int
@@ -49,23 +50,25 @@ class _SeenProcess(NamedTuple):
 
 
 class ProcessSigns:
-    """Asks the kernel."""
+    """Signs of use, read from the kernel."""
 
     def process_of(self, pidfd: int, uid: int) -> LeasedProcess | None:
-        """By its handle, so that a pid that was used again is nobody. None: it has ended, is of
-        another pid namespace, or of another user: anybody can open a handle of any process."""
+        """Return the process of a pidfd, so that a reused pid matches nobody. None: it has ended,
+        is in another pid namespace, or belongs to another user: anybody can open a pidfd of any
+        process."""
         pid = pid_of(pidfd)
         if pid is None or pid <= 0:
             return None
-        row, found = row_of(pid), about(pid)
+        row, details = row_of(pid), about(pid)
         # Read first, then asked again: the handle still names the process that was looked at.
-        if row is None or found is None or found.uid != uid or pid_of(pidfd) != pid:
+        if row is None or details is None or details.uid != uid or pid_of(pidfd) != pid:
             return None
         return LeasedProcess(pid, row.start_ticks, os.fstat(pidfd).st_ino if has_pidfs() else None)
 
     def is_alive(self, process: LeasedProcess) -> bool:
-        """A pidfd first, then the comparison: between the two it cannot be another. Raises OSError
-        where the kernel cannot be asked, as without free file descriptors."""
+        """Return whether a process is alive. The pidfd is opened first, then compared: in between
+        it cannot become another process. Raises OSError where the kernel cannot be asked, as
+        without free file descriptors."""
         try:
             pidfd = os.pidfd_open(process.pid)
         except ProcessLookupError:
@@ -81,80 +84,83 @@ class ProcessSigns:
             os.close(pidfd)
 
     def is_stopped(self, pid: int) -> bool:
-        """By Ctrl-Z or a debugger: it hears nothing until it goes on."""
+        """Return whether a process is stopped, by Ctrl-Z or a debugger: it hears nothing
+        meanwhile."""
         row = row_of(pid)
         return row is not None and row.state in "Tt"
 
     def marked(self, uids: Mapping[str, int], roots: Mapping[str, Collection[ProcessKey]],
                proc: Path = PROC) -> Marks:
-        """Which processes are of each lease: those that carry its mark, stand in its scope, or
+        """Return the processes of each lease: those that carry its mark, are in its scope, or
         descend from one of these or of its `roots`, which count too. Marks and scopes of the
-        lease's user alone: anyone can write a mark into their own environment. `uids`: lease to
-        its user. Raises OSError where not all could be looked at: that one has no process would end
-        a lease in use."""
-        found: dict[str, set[ProcessKey]] = {lease_id: set() for lease_id in uids}
-        if not found:
-            return found
-        seen = [each for name in os.listdir(proc) if name.isdigit()
-                and (each := _seen(proc, name)) is not None]
-        for each in seen:
-            if each.marked in found and _is_of(uids[each.marked], each):
-                found[each.marked].add(each.key)
-            if each.scoped in found and _is_in_scope_of(uids[each.scoped], each):
-                found[each.scoped].add(each.key)
-        there = {each.key for each in seen}
-        children = _children(each.row for each in seen)
-        for lease_id, those in found.items():
-            those |= there.intersection(roots.get(lease_id, ()))
-            _add_descendants(those, children)
-        return found
+        lease's user alone: anyone can write a mark into their own environment. `uids`: lease to its
+        user. Raises OSError where not all could be looked at: a lease in use must not end because
+        its processes were not seen."""
+        by_lease: dict[str, set[ProcessKey]] = {lease_id: set() for lease_id in uids}
+        if not by_lease:
+            return by_lease
+        processes = [process for name in os.listdir(proc) if name.isdigit()
+                     and (process := _inspect(proc, name)) is not None]
+        for process in processes:
+            if process.marked in by_lease and _is_of(uids[process.marked], process):
+                by_lease[process.marked].add(process.key)
+            if process.scoped in by_lease and _is_in_scope_of(uids[process.scoped], process):
+                by_lease[process.scoped].add(process.key)
+        there = {process.key for process in processes}
+        children = _children(process.row for process in processes)
+        for lease_id, members in by_lease.items():
+            members |= there.intersection(roots.get(lease_id, ()))
+            _add_descendants(members, children)
+        return by_lease
 
     def started_by(self, pid: int, since_ticks: int) -> frozenset[ProcessKey]:
-        """What descends from a process and began then or later."""
+        """Return the descendants of a process that still run and began at `since_ticks` or
+        later."""
         rows = table()
         if pid not in rows:
             return frozenset()
-        found = {(pid, rows[pid].start_ticks)}
-        _add_descendants(found, _children(rows.values()))
-        return frozenset(key for key in found if key[0] != pid and key[1] >= since_ticks
+        tree = {(pid, rows[pid].start_ticks)}
+        _add_descendants(tree, _children(rows.values()))
+        return frozenset(key for key in tree if key[0] != pid and key[1] >= since_ticks
                          and rows[key[0]].state not in "ZX")
 
 
 def _children(rows: Iterable[ProcessTableRow]) -> Mapping[int, Collection[ProcessKey]]:
-    found: dict[int, list[ProcessKey]] = defaultdict(list)
+    by_parent: dict[int, list[ProcessKey]] = defaultdict(list)
     for row in rows:
-        found[row.parent].append((row.pid, row.start_ticks))
-    return found
+        by_parent[row.parent].append((row.pid, row.start_ticks))
+    return by_parent
 
 
-def _add_descendants(those: set[ProcessKey], children: Mapping[int, Collection[ProcessKey]]
+def _add_descendants(members: set[ProcessKey], children: Mapping[int, Collection[ProcessKey]]
                      ) -> None:
-    left = list(those)
-    while left:
-        new = set(children.get(left.pop()[0], ())) - those
-        those |= new
-        left += new
+    pending = list(members)
+    while pending:
+        new = set(children.get(pending.pop()[0], ())) - members
+        members |= new
+        pending += new
 
 
-def _is_of(uid: int, seen: _SeenProcess) -> bool:
-    """Processes in a container belong to the user who started it, whatever uid they run as.
-    Without root that is
-    below their slice; who may start one elsewhere is as good as root."""
-    if seen.uid == uid:
+def _is_of(uid: int, process: _SeenProcess) -> bool:
+    """Return whether a process is a user's. Processes in a container belong to the user who started
+    it, whatever uid they run as. Without root that is below their slice; who may start one
+    elsewhere is as good as root."""
+    if process.uid == uid:
         return True
-    paths = paths_of(seen.cgroups)
+    paths = paths_of(process.cgroups)
     place = place_of(paths)
     return (place.container is not None and place.pod_uid is None
             and place.manager != own_manager() and _launchers(paths) <= {uid})
 
 
-def _is_in_scope_of(uid: int, seen: _SeenProcess) -> bool:
-    """Below their own slice users alone put processes anywhere, also such as run as others."""
-    return seen.uid == uid or _launchers(paths_of(seen.cgroups)) == {uid}
+def _is_in_scope_of(uid: int, process: _SeenProcess) -> bool:
+    """Return whether a process in a lease's scope is its user's. Below their own slice only users
+    themselves place processes, also such as run as others."""
+    return process.uid == uid or _launchers(paths_of(process.cgroups)) == {uid}
 
 
 def _launchers(paths: Iterable[str]) -> set[int]:
-    return {int(each) for path in paths for each in _LAUNCHER.findall(path)}
+    return {int(uid) for path in paths for uid in _LAUNCHER.findall(path)}
 
 
 def pid_of(pidfd: int) -> int | None:
@@ -166,13 +172,13 @@ def pid_of(pidfd: int) -> int | None:
 
 
 def _has_ended(pidfd: int) -> bool:
-    asked = select.poll()
-    asked.register(pidfd, select.POLLIN)
-    return bool(asked.poll(0))
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(0))
 
 
-def _seen(proc: Path, name: str) -> _SeenProcess | None:
-    """None: it has ended, or is of the kernel."""
+def _inspect(proc: Path, name: str) -> _SeenProcess | None:
+    """Read a process. None: it has ended, or is a kernel thread."""
     try:
         folder = os.open(proc / name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -196,7 +202,7 @@ def _seen(proc: Path, name: str) -> _SeenProcess | None:
 
 
 def _mark_in(folder: int) -> str:
-    """"": it carries none, or nobody may look."""
+    """Return the lease that a process's environment names; "": none, or not readable."""
     try:
         _, mark, rest = (b"\0" + read_in("environ", folder, ENVIRON_BYTES)).partition(_MARK)
     except OSError as error:

@@ -23,8 +23,8 @@ class _StoredLeases(msgspec.Struct):
 
 
 class LeaseStore:
-    """Raises JournalError: what cannot be recorded does not happen. What was not understood stays
-    on disk until the machine restarts, or root says that nothing of it runs."""
+    """Leases on disk. Raises JournalError: what cannot be recorded does not happen. What was not
+    understood stays on disk until the machine restarts, or root says that nothing of it runs."""
 
     def __init__(self, journal: ActionJournal, boot_id: str) -> None:
         self._journal = journal
@@ -33,34 +33,34 @@ class LeaseStore:
 
     @property
     def trouble(self) -> str:
-        """Why nothing can be leased; "": nothing forbids it."""
+        """Reason why nothing can be leased; "": nothing forbids it."""
         return "" if not self._unread else (
             "leases of this node that are on its disk are not understood, so its GPUs are not "
             "leased until it restarts; when nothing of them runs any more, root can end them: "
             f"gpudeck claim --give-back {UNREAD}")
 
     def read(self) -> tuple[list[NodeLease], list[NodeLease]]:
-        """Those of this boot, and those that the machine's restart ended."""
+        """Return the leases of this boot, and those that the machine's restart ended."""
         text = self._journal.fact(Fact.POOL_LEASES)
         if text is None:
             return [], []
         try:
             stored = msgspec.json.decode(text, type=_StoredLeases)
-            leases, unread = _understood(stored.leases)
+            leases, unread = _decode(stored.leases)
         except msgspec.MsgspecError:
             stored, leases, unread = _StoredLeases(self._boot_id, []), [], [text]
         if stored.boot_id != self._boot_id:
             return [], leases
         self._unread = stored.unread + unread
         if unread:
-            self.write(leases, {"pool": "unread", "unread": [each[:_LONGEST] for each in unread]})
+            self.write(leases, {"pool": "unread", "unread": [entry[:_LONGEST] for entry in unread]})
         if self._unread:
             log.error("leases_not_understood count=%d", len(self._unread))
         return leases, []
 
     def write(self, leases: Collection[NodeLease], record: dict[str, Any]) -> None:
         stored = msgspec.json.encode(_StoredLeases(
-            self._boot_id, [msgspec.Raw(msgspec.json.encode(each)) for each in leases],
+            self._boot_id, [msgspec.Raw(msgspec.json.encode(lease)) for lease in leases],
             self._unread)).decode()
         self._journal.keep(Fact.POOL_LEASES, stored if leases or self._unread else None, record)
 
@@ -76,11 +76,11 @@ class LeaseStore:
         self._journal.audit.record(record)
 
 
-def _understood(stored: Sequence[msgspec.Raw]) -> tuple[list[NodeLease], list[str]]:
+def _decode(stored: Sequence[msgspec.Raw]) -> tuple[list[NodeLease], list[str]]:
     leases, unread = [], []
-    for each in stored:
+    for raw in stored:
         try:
-            leases.append(msgspec.json.decode(each, type=NodeLease))
+            leases.append(msgspec.json.decode(raw, type=NodeLease))
         except msgspec.MsgspecError:
-            unread.append(bytes(each).decode())
+            unread.append(bytes(raw).decode())
     return leases, unread

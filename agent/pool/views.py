@@ -35,7 +35,8 @@ Utc = Callable[[float], float]
 
 
 def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, reserved: Iterable[Claim],
-           leases: Iterable[NodeLease], uses: Sequence[LeaseUse], ended: Sequence[ReportedEnd],
+           leases: Iterable[NodeLease], uses: Sequence[LeaseUse],
+           ended_leases: Sequence[ReportedEnd],
            withdrawals: queue.WaitingWithdrawals, groups_of: Callable[[int], tuple[str, ...]],
            managed_by: str, host: FreeHost, no_end: str, utc: Utc) -> PoolReport:
     def dated(claim: Claim) -> Claim:
@@ -43,20 +44,20 @@ def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, reserved: Iter
                        starts_at=None if claim.starts_at is None else utc(claim.starts_at))
 
     leases = list(leases)
-    owners = {each.claim.owner: each.user.uid for each in waiting}
-    owners |= {each.claim.owner: each.uid for each in leases}
+    owners = {entry.claim.owner: entry.user.uid for entry in waiting}
+    owners |= {lease.claim.owner: lease.uid for lease in leases}
     return PoolReport(
-        tuple(OfferedGpu(each.uuid, each.model, each.index, each.is_mig, each.numa, each.clique,
-                         each.mem_bytes, each.trouble, each.reason) for each in gpus),
-        (*(NodeClaim(dated(each.claim), each.is_run, each.paused, each.limits_itself)
-           for each in waiting),
-         *(NodeClaim(dated(each), False, limits_itself=False) for each in reserved)),
-        tuple(ReportedLease(dated(each.claim), each.uuids, _state(each), utc(each.since),
-                            utc(each.until), utc(each.used_at // USED_STEP_S * USED_STEP_S),
-                            task_ids(each, uses), each.misplaced, each.is_run,
-                            cores_text(each.cores)[:1_024], each.limits)
-              for each in leases),
-        tuple(ended), waiting.answers, outside_uses(uses), withdrawals.of_report(),
+        tuple(OfferedGpu(gpu.uuid, gpu.model, gpu.index, gpu.is_mig, gpu.numa, gpu.clique,
+                         gpu.mem_bytes, gpu.trouble, gpu.reason) for gpu in gpus),
+        (*(NodeClaim(dated(entry.claim), entry.is_run, entry.paused, entry.limits_itself)
+           for entry in waiting),
+         *(NodeClaim(dated(claim), False, limits_itself=False) for claim in reserved)),
+        tuple(ReportedLease(dated(lease.claim), lease.uuids, _state(lease), utc(lease.since),
+                            utc(lease.until), utc(lease.used_at // USED_STEP_S * USED_STEP_S),
+                            task_ids(lease, uses), lease.misplaced, lease.is_run,
+                            cores_text(lease.cores)[:1_024], lease.limits)
+              for lease in leases),
+        tuple(ended_leases), waiting.answers, outside_uses(uses), withdrawals.of_report(),
         {owner: groups for owner, uid in owners.items() if (groups := groups_of(uid))},
         managed_by, None if host.cpu_milli is None else host.cpu_milli // CPU_MILLI, no_end,
         host.ram_bytes)
@@ -72,40 +73,43 @@ def leased(lease: NodeLease, host: str, gpus: Mapping[str, PoolGpu], utc: Utc) -
         tuple(_gpu(gpu) for gpu in sorted((gpus[uuid] for uuid in lease.uuids if uuid in gpus),
                                           key=lambda gpu: gpu.index)),
         utc(lease.until), lease.claim.share_milli, lease.claim.mem_bytes, BIND_WITHIN_S,
-        tuple(each.uuid for each in gpus.values() if not each.is_mig and each.reason != "lost"),
+        tuple(gpu.uuid for gpu in gpus.values() if not gpu.is_mig and gpu.reason != "lost"),
         lease.mps_pipes, lease.hosts, lease.claim.cpu_milli, lease.claim.ram_bytes, lease.cores)
 
 
 def reserved(claim: Claim, uuids: Collection[str], gpus: Mapping[str, PoolGpu], utc: Utc
              ) -> Reserved:
     return Reserved(claim.id, utc(claim.starts_at or 0.0),
-                    tuple(_gpu(each) for each in gpus.values() if each.uuid in uuids))
+                    tuple(_gpu(gpu) for gpu in gpus.values() if gpu.uuid in uuids))
 
 
-def shown(host: str, gpus: Mapping[str, PoolGpu], leases: Iterable[NodeLease],
-          waiting: queue.WaitingClaims, asked: Iterable[Claim], reserved: Iterable[ReservedGpus],
-          host_resources: FreeHost, now: float, utc: Utc) -> PoolShown:
-    """`asked`: reservations that this node keeps itself."""
+def pool_view(host: str, gpus: Mapping[str, PoolGpu], leases: Iterable[NodeLease],
+              waiting: queue.WaitingClaims, kept_here: Iterable[Claim],
+              reserved: Iterable[ReservedGpus], host_resources: FreeHost, now: float, utc: Utc
+              ) -> PoolShown:
+    """Return the pool as its users see it. `kept_here`: reservations that this node keeps."""
     leases = list(leases)
-    left = host_resources.given(each.claim for each in leases)
-    in_line = [each.said.place for each in waiting if each.said is not None]
+    free = host_resources.after_grants(lease.claim for lease in leases)
+    in_line = [entry.standing.place for entry in waiting if entry.standing is not None]
     return PoolShown(
-        host, tuple(_gpu(each) for each in gpus.values()),
-        tuple(HeldGpus(each.id, each.claim.owner, each.uuids, each.claim.share_milli, _state(each),
-                       utc(each.until), now - each.used_at,
-                       lease_words(each.claim, cores_text(each.cores), each.limits))
-              for each in leases),
-        (*(WaitingClaim(each.claim.owner, words(each.claim), each.said.place, each.said.why,
-                        now - each.claim.submitted_at, each.said.wait_s, each.claim.id)
-           for each in waiting if each.said is not None),
-         *(WaitingClaim(each.owner, words(each), max(in_line, default=0) + place,
-                        _starts(each, now), now - each.submitted_at,
-                        max(0.0, (each.starts_at or now) - now), each.id)
-           for place, each in enumerate(asked, 1))),
-        tuple(UnavailableGpu(each.uuid, each.trouble, each.reason) for each in gpus.values()
-              if each.trouble),
-        tuple(ReservedOnNode(each.owner, each.uuids, each.starts_at, each.ends_at, each.claim_id)
-              for each in reserved), left_words(host_resources, left))
+        host, tuple(_gpu(gpu) for gpu in gpus.values()),
+        tuple(HeldGpus(lease.id, lease.claim.owner, lease.uuids, lease.claim.share_milli,
+                       _state(lease), utc(lease.until), now - lease.used_at,
+                       lease_words(lease.claim, cores_text(lease.cores), lease.limits))
+              for lease in leases),
+        (*(WaitingClaim(entry.claim.owner, words(entry.claim), entry.standing.place,
+                        entry.standing.why, now - entry.claim.submitted_at,
+                        entry.standing.wait_s, entry.claim.id)
+           for entry in waiting if entry.standing is not None),
+         *(WaitingClaim(claim.owner, words(claim), max(in_line, default=0) + place,
+                        _starts(claim, now), now - claim.submitted_at,
+                        max(0.0, (claim.starts_at or now) - now), claim.id)
+           for place, claim in enumerate(kept_here, 1))),
+        tuple(UnavailableGpu(gpu.uuid, gpu.trouble, gpu.reason) for gpu in gpus.values()
+              if gpu.trouble),
+        tuple(ReservedOnNode(booked.owner, booked.uuids, booked.starts_at, booked.ends_at,
+                             booked.claim_id)
+              for booked in reserved), left_words(host_resources, free))
 
 
 def _starts(claim: Claim, now: float) -> str:

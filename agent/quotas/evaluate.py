@@ -30,8 +30,8 @@ Hub = Literal["there", "quiet", "gone"]
 
 @dataclass(frozen=True, slots=True)
 class QuotaRefusals:
-    """Why this node would not do it, for people; "": it would. Neither has a default: what was not
-    asked must not permit."""
+    """Reasons why this node would not notify or end, for people; "": it would. Neither has a
+    default: what was not asked must not permit."""
 
     tell: str
     end: str
@@ -39,7 +39,7 @@ class QuotaRefusals:
 
 @dataclass(frozen=True, slots=True)
 class QuotaSnapshot:
-    """This node at one moment. `sample_age_s` None: there is no list of its tasks."""
+    """State of this node at one moment. `sample_age_s` None: there is no list of its tasks."""
 
     holdings: tuple[TaskHolding, ...]
     sample_age_s: float | None
@@ -54,7 +54,7 @@ class QuotaSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class DueQuotaStep:
-    """A step of a ladder, to be done here."""
+    """Step of a ladder, to be done here."""
 
     key: Key
     step: LadderStep
@@ -71,20 +71,20 @@ class OfflineQuotaState:
     due: tuple[DueQuotaStep, ...] = ()
 
 
-def holdings_of(seen: Iterable[GpuTask], node_id: str, host: str, group: str) -> tuple[TaskHolding,
-                                                                                       ...]:
+def holdings_of(gpu_tasks: Iterable[GpuTask], node_id: str, host: str, group: str
+                ) -> tuple[TaskHolding, ...]:
     uses: dict[str, list[tuple[str, float | None]]] = {}
     tasks = {}
-    for each in seen:
-        tasks[each.task.id] = each.task
-        uses.setdefault(each.task.id, []).append((each.gpu_uuid, each.mem_used_bytes))
+    for gpu_task in gpu_tasks:
+        tasks[gpu_task.task.id] = gpu_task.task
+        uses.setdefault(gpu_task.task.id, []).append((gpu_task.gpu_uuid, gpu_task.mem_used_bytes))
     return tuple(TaskHolding(task, node_id, host, group, tuple(uses[task_id]))
                  for task_id, task in tasks.items())
 
 
-def is_newer(desired: DesiredState, held: DesiredState | None) -> bool:
-    """An older hub, or an older word of the same one, takes nothing back."""
-    return held is None or _age(desired) > _age(held)
+def is_newer(desired: DesiredState, current: DesiredState | None) -> bool:
+    """Return whether quotas are newer. An older hub, or an older message of it, changes nothing."""
+    return current is None or _age(desired) > _age(current)
 
 
 def _age(desired: DesiredState) -> tuple[int, int, float]:
@@ -94,76 +94,79 @@ def _age(desired: DesiredState) -> tuple[int, int, float]:
 # -- in force
 
 
-def marks(desired: DesiredState, scene: QuotaSnapshot) -> tuple[QuotaEnforcement, ...]:
-    found: dict[str, list[QuotaBalance]] = {}
-    for each in _balances(desired, scene):
-        found.setdefault(each.quota.id, []).append(each)
-    return tuple(_mark(quota, scene, found.get(quota.id, [])) for quota in desired.quotas)
+def marks(desired: DesiredState, snapshot: QuotaSnapshot) -> tuple[QuotaEnforcement, ...]:
+    by_quota: dict[str, list[QuotaBalance]] = {}
+    for balance in _balances(desired, snapshot):
+        by_quota.setdefault(balance.quota.id, []).append(balance)
+    return tuple(_mark(quota, snapshot, by_quota.get(quota.id, [])) for quota in desired.quotas)
 
 
-def _balances(desired: DesiredState, scene: QuotaSnapshot) -> list[QuotaBalance]:
-    return balances(QuotaIndex(desired.quotas), scene.holdings, scene.wall, {}, scene.spared)
+def _balances(desired: DesiredState, snapshot: QuotaSnapshot) -> list[QuotaBalance]:
+    return balances(
+        QuotaIndex(desired.quotas), snapshot.holdings, snapshot.wall, {}, snapshot.spared)
 
 
-def _mark(quota: Quota, scene: QuotaSnapshot, found: Sequence[QuotaBalance]) -> QuotaEnforcement:
-    over = tuple(each.sentence for each in found if each.is_over and quota.scope_kind in HERE)
-    why = _why_not(quota, scene)
+def _mark(quota: Quota, snapshot: QuotaSnapshot, quota_balances: Sequence[QuotaBalance]
+          ) -> QuotaEnforcement:
+    over = tuple(balance.sentence for balance in quota_balances
+                 if balance.is_over and quota.scope_kind in HERE)
+    why = _why_not(quota, snapshot)
     if why:
         return QuotaEnforcement(quota.id, False, "none", why[:1_024], over[:OVER_SHOWN])
-    return QuotaEnforcement(quota.id, True, "ladder", _proof(quota, found)[:1_024],
+    return QuotaEnforcement(quota.id, True, "ladder", _proof(quota, quota_balances)[:1_024],
                             over[:OVER_SHOWN])
 
 
-def _why_not(quota: Quota, scene: QuotaSnapshot) -> str:
-    if scene.sample_age_s is None:
+def _why_not(quota: Quota, snapshot: QuotaSnapshot) -> str:
+    if snapshot.sample_age_s is None:
         return "this node has no list of its tasks: quota usage is unknown"
-    if not scene.is_fresh:
+    if not snapshot.is_fresh:
         return "the newest list of tasks is old: the driver or the reader does not answer"
-    if quota.mode == "warn" and scene.rights.tell:
-        return f"owners cannot be notified here: {scene.rights.tell}"
-    if quota.mode == "act" and scene.rights.end:
-        return f"it only notifies: {scene.rights.end}"
+    if quota.mode == "warn" and snapshot.rights.tell:
+        return f"owners cannot be notified here: {snapshot.rights.tell}"
+    if quota.mode == "act" and snapshot.rights.end:
+        return f"it only notifies: {snapshot.rights.end}"
     return ""
 
 
-def _proof(quota: Quota, found: Sequence[QuotaBalance]) -> str:
+def _proof(quota: Quota, quota_balances: Sequence[QuotaBalance]) -> str:
     if quota.limits == ("gpu_hours",):
         return "hours are counted at the hub, from what this node reports"
-    tasks = max((each.tasks for each in found), default=0)
-    seen = f"{tasks} task{'s' * (tasks != 1)} of it seen here"
+    tasks = max((balance.tasks for balance in quota_balances), default=0)
+    counted_here = f"{tasks} task{'s' * (tasks != 1)} of it seen here"
     if quota.scope_kind not in HERE:
-        return f"{seen}; summed up at the hub"
+        return f"{counted_here}; summed up at the hub"
     if quota.gpu_hours is not None:
-        return f"{seen}; hours are counted at the hub"
-    over = sum(each.is_over for each in found)
-    return f"{seen}; {over or 'nobody'} over"
+        return f"{counted_here}; hours are counted at the hub"
+    over = sum(balance.is_over for balance in quota_balances)
+    return f"{counted_here}; {over or 'nobody'} over"
 
 
 # -- without a hub
 
 
-def stand(before: OfflineQuotaState, desired: DesiredState | None, scene: QuotaSnapshot, hub: Hub,
-          hub_now: float | None, now: float) -> OfflineQuotaState:
-    """`hub_now`: the hub's clock, as far as it is known here; `now`: one that never steps. Climbs
-    with a step that is being done stay until its outcome is known."""
+def advance(before: OfflineQuotaState, desired: DesiredState | None, snapshot: QuotaSnapshot,
+            hub: Hub, hub_now: float | None, now: float) -> OfflineQuotaState:
+    """Advance the climbs by one look. `hub_now`: the hub's clock, as far as it is known here;
+    `now`: one that never steps. Climbs with a step in progress stay until its outcome is known."""
     if hub == "quiet":
         return OfflineQuotaState(before.climbs)
     if desired is None or hub == "there":
         return OfflineQuotaState({key: climb for key, climb in before.climbs.items()
                                   if climb.state == "acting"})
-    wanted = _wanted(desired, scene)
+    offences = _offences(desired, snapshot)
     climbs: dict[Key, LadderClimb] = {}
     due: list[DueQuotaStep] = []
-    for key in sorted({*before.climbs, *wanted}):
+    for key in sorted({*before.climbs, *offences}):
         climb = before.climbs.get(key)
-        quota, offender, sentence = wanted.get(key, (None, None, ""))
+        quota, offender, sentence = offences.get(key, (None, None, ""))
         if quota is not None and climb is None:
             climb = ladder.begin(_cause(desired, quota), key[1], quota.rungs, now)
         assert climb is not None
-        so = _so(quota is not None, key[1], scene)
+        condition = _condition(quota is not None, key[1], snapshot)
         climb, step = ladder.look(climb, ladder.LadderObservation(
-            so, scene.sample_age_s, _holds(quota, desired, scene, hub_now),
-            _mutes(scene), None, ""), now)  # an owner's wish is the hub's to know
+            condition, snapshot.sample_age_s, _holds(quota, desired, snapshot, hub_now),
+            _mutes(snapshot), None, ""), now)  # an owner's wish is the hub's to know
         if climb.state != "over":
             climbs[key] = climb
         if step is not None and quota is not None and offender is not None:
@@ -180,39 +183,40 @@ def settled(before: OfflineQuotaState, key: Key, kind: ladder.OutcomeKind, sente
 
 
 def recovered(climbs: Mapping[Key, LadderClimb], now: float) -> OfflineQuotaState:
-    """After a restart: the outcome of a step in progress is unknown, so it is not repeated. A
-    notification is harmless."""
+    """Recover climbs after a restart: the outcome of a step in progress is unknown, so it is not
+    repeated. A notification is harmless."""
     return OfflineQuotaState({key: climb if climb.state != "acting" else ladder.settle(
         climb, "done" if climb.done[-1].do == "tell" else "failed",
         "the agent stopped while this was in progress; it is not repeated", now)
                     for key, climb in climbs.items()})
 
 
-def _wanted(desired: DesiredState, scene: QuotaSnapshot) -> dict[Key,
-                                                                 tuple[Quota, QuotaOffender, str]]:
-    if not scene.is_fresh:
+def _offences(desired: DesiredState, snapshot: QuotaSnapshot
+              ) -> dict[Key, tuple[Quota, QuotaOffender, str]]:
+    if not snapshot.is_fresh:
         return {}
-    return {(each.quota.id, offender.job_id): (each.quota, offender, each.sentence)
-            for each in _balances(desired, scene)
-            if each.is_over and each.quota.mode != "observe" and each.quota.scope_kind in HERE
-            for offender in each.offenders}
+    return {(balance.quota.id, offender.job_id): (balance.quota, offender, balance.sentence)
+            for balance in _balances(desired, snapshot)
+            if balance.is_over and balance.quota.mode != "observe"
+            and balance.quota.scope_kind in HERE
+            for offender in balance.offenders}
 
 
 def _cause(desired: DesiredState, quota: Quota) -> str:
     return f"quota {quota.id} generation {desired.generation}"
 
 
-def _so(is_wanted: bool, job_id: str, scene: QuotaSnapshot) -> ladder.So:
-    if not scene.is_fresh:
+def _condition(is_wanted: bool, job_id: str, snapshot: QuotaSnapshot) -> ladder.So:
+    if not snapshot.is_fresh:
         return "unknown"
     if is_wanted:
         return "yes"
-    return "no" if any(each.job[1] == job_id for each in scene.holdings) else "gone"
+    return "no" if any(holding.job[1] == job_id for holding in snapshot.holdings) else "gone"
 
 
-def _holds(quota: Quota | None, desired: DesiredState, scene: QuotaSnapshot, hub_now: float | None
-           ) -> tuple[str, ...]:
-    why = [scene.rights.end] if scene.rights.end else []
+def _holds(quota: Quota | None, desired: DesiredState, snapshot: QuotaSnapshot,
+           hub_now: float | None) -> tuple[str, ...]:
+    why = [snapshot.rights.end] if snapshot.rights.end else []
     if quota is None or quota.offline != "allow":
         why.append("the hub is unreachable, and the quota waits for it (offline: wait)")
     elif hub_now is None or not -SKEW_MAX_S <= hub_now - desired.issued_at < OFFLINE_FOR_S:
@@ -221,5 +225,5 @@ def _holds(quota: Quota | None, desired: DesiredState, scene: QuotaSnapshot, hub
     return tuple(why)
 
 
-def _mutes(scene: QuotaSnapshot) -> tuple[str, ...]:
-    return (scene.rights.tell,) if scene.rights.tell else ()
+def _mutes(snapshot: QuotaSnapshot) -> tuple[str, ...]:
+    return (snapshot.rights.tell,) if snapshot.rights.tell else ()

@@ -50,7 +50,8 @@ class _StoredQuotas(msgspec.Struct):
 
 
 class DesiredQuotas:
-    """`changed` is called when there are other quotas, or a reason why not."""
+    """Quotas that the hub wants on this node. `changed` is called when there are other quotas, or a
+    reason why not."""
 
     def __init__(self, journal: ActionJournal, node_id: str, hub: str,
                  changed: Callable[[], None]) -> None:
@@ -59,18 +60,18 @@ class DesiredQuotas:
         self._hub = hub
         self._changed = changed
         self._hub_key: bytes | None = None
-        self.held: DesiredState | None = None
+        self.current: DesiredState | None = None
         self.trouble = ""
 
-    def greeted(self, hub_key: bytes) -> None:
-        """The hub has proved this key, and its fingerprint is the one that is pinned."""
+    def set_hub_key(self, hub_key: bytes) -> None:
+        """Take the key that the hub has proved, and whose fingerprint is the one that is pinned."""
         self._hub_key = hub_key
 
     def unreadable(self, why: str) -> None:
         self.trouble = why
 
     def read(self) -> None:
-        """Raises JournalError."""
+        """Read the quotas on disk. Raises JournalError."""
         text = self._journal.fact(Fact.QUOTAS, self._hub)
         self.trouble = ""
         if text is not None:
@@ -80,7 +81,7 @@ class DesiredQuotas:
         desired = self._checked(message, self._hub_key)
         if desired is None:
             return
-        if not evaluate.is_newer(desired, self.held):
+        if not evaluate.is_newer(desired, self.current):
             self.refuse("the quotas received are older than those in force here")
             return
         try:
@@ -117,12 +118,12 @@ class DesiredQuotas:
         return desired
 
     def _hold(self, desired: DesiredState) -> None:
-        self.held, self.trouble = desired, ""
+        self.current, self.trouble = desired, ""
         log.info("quotas_held generation=%d quotas=%d", desired.generation, len(desired.quotas))
         self._changed()
 
     def _rebuild(self, text: str) -> None:
-        """Only signed quotas are loaded: write access to this disk must not create any."""
+        """Load stored quotas, if signed: write access to this disk must not create any."""
         try:
             stored = msgspec.json.decode(text, type=_StoredQuotas)
         except msgspec.MsgspecError:
@@ -135,15 +136,15 @@ class DesiredQuotas:
 
 @dataclass(frozen=True, slots=True)
 class QuotaSample:
-    """What the node saw last. `at`: by the clock that never steps."""
+    """Tasks that the node saw last. `at`: by the clock that never steps."""
 
-    seen: Sequence[GpuTask]
+    gpu_tasks: Sequence[GpuTask]
     at: float
 
 
 class QuotaService:
-    """`hub`: the fingerprint of its key. `is_made_up`: one of a simulator's many nodes.
-    `cut_off_after_s`: a test may be less patient."""
+    """Service of the quotas on this node. `hub`: the fingerprint of its key. `is_made_up`: one of a
+    simulator's many nodes. `cut_off_after_s`: a test may be less patient."""
 
     def __init__(self, acts: OfflineExecutor, hub: str, host: str, is_made_up: bool,
                  wake: Callable[[], None], hub_time: Callable[[float], float | None],
@@ -156,16 +157,16 @@ class QuotaService:
         self._wake = wake
         self._hub_time = hub_time
         self._cut_off_after_s = cut_off_after_s
-        self._clerk = Worker("quotas")
+        self._writer = Worker("quotas")
         self._actor = Worker("quota hand")
         self._state = OfflineQuotaState()
         self._is_read = False
-        self._looked_at = self._said_at = float("-inf")
+        self._looked_at = self._reported_at = float("-inf")
         self._read_at = time.monotonic()
         self._hub_ahead_s: float | None = None  # its clock minus ours that never steps
         self._live_at = time.monotonic()
         self._out: list[FromAgent] = []
-        self._said: InForce | None = None
+        self._last_report: InForce | None = None
         self._mechanisms: tuple[QuotaMechanism, ...] = ()
         self._probed: tuple[str | None, Sequence[GpuFacts]] | None = None
         self._probed_at = float("-inf")
@@ -177,15 +178,15 @@ class QuotaService:
 
     # what the hub says
 
-    def greeted(self, hub_key: bytes) -> None:
-        self._desired.greeted(hub_key)
+    def set_hub_key(self, hub_key: bytes) -> None:
+        self._desired.set_hub_key(hub_key)
 
     def connected(self) -> None:
-        self._said = None  # this hub may know nothing of it
+        self._last_report = None  # this hub may know nothing of it
         self._looked_at = float("-inf")
 
-    def hear(self, message: SignedDesired) -> None:
-        self._clerk.put(lambda: self._take(message))
+    def receive(self, message: SignedDesired) -> None:
+        self._writer.put(lambda: self._take(message))
 
     def _take(self, message: SignedDesired) -> None:
         self._read()
@@ -199,7 +200,7 @@ class QuotaService:
     # what is on the disk
 
     def _read(self) -> None:
-        """Before anything newer is taken; tried again until the disk says it."""
+        """Read the disk before anything newer is accepted; retried until that works."""
         if self._is_read:
             return
         try:
@@ -221,17 +222,17 @@ class QuotaService:
     def step(self, now: float, sample: QuotaSample | None, is_live: bool,
              driver_version: str | None,
              facts: Sequence[GpuFacts], daemons: Sequence[MpsDaemon] | None = None) -> None:
-        """`daemons`: of MPS, as seen last."""
+        """Do what is due now. `daemons`: of MPS, as seen last."""
         self._daemons = daemons
         if is_live:
             self._live_at = now
             self._note_hub_time(now)
         if not self._is_read and now - self._read_at >= READ_AGAIN_S:
             self._read_at = now
-            self._clerk.put(self._read_and_wake)
-        if not self._is_read or self._desired.held is None:
-            if self._desired.trouble and now - self._said_at >= SAY_EVERY_S:
-                self._say(InForce(0, 0.0, time.time(), trouble=self._desired.trouble), now)
+            self._writer.put(self._read_and_wake)
+        if not self._is_read or self._desired.current is None:
+            if self._desired.trouble and now - self._reported_at >= SAY_EVERY_S:
+                self._put_report(InForce(0, 0.0, time.time(), trouble=self._desired.trouble), now)
             return
         while self._settled:
             due, kind, sentence = self._settled.popleft()
@@ -244,8 +245,8 @@ class QuotaService:
             return
         self._looked_at = now
         self._probe(driver_version, facts, now)
-        held = self._desired.held
-        self._look(held, self._snapshot(held, sample, now), hub, now)
+        desired = self._desired.current
+        self._look(desired, self._snapshot(desired, sample, now), hub, now)
 
     def _read_and_wake(self) -> None:
         self._read()
@@ -255,10 +256,11 @@ class QuotaService:
         at = self._hub_time(now)
         if at is None:
             return
-        ahead_s, known = at - now, self._hub_ahead_s
+        ahead_s, before_s = at - now, self._hub_ahead_s
         self._hub_ahead_s = ahead_s
-        if self._desired.held is not None and (known is None or abs(known - ahead_s) > 1.0):
-            self._clerk.put(lambda: self._store_hub_time(ahead_s))
+        if self._desired.current is not None and (
+                before_s is None or abs(before_s - ahead_s) > 1.0):
+            self._writer.put(lambda: self._store_hub_time(ahead_s))
 
     def _store_hub_time(self, ahead_s: float) -> None:
         try:
@@ -268,45 +270,45 @@ class QuotaService:
             log.error("hub_clock_not_kept why=%r", str(why))
 
     def _probe(self, driver_version: str | None, facts: Sequence[GpuFacts], now: float) -> None:
-        """A machine that is made up has no files of its own."""
+        """Look for mechanisms now and then. A simulated machine has no files for it."""
         if (driver_version, facts) == self._probed and now - self._probed_at < PROBE_EVERY_S:
             return
         self._probed, self._probed_at = (driver_version, facts), now
         files = () if self._is_made_up else HAMI_FILES
         self._mechanisms = mechanisms(driver_version, facts, files)
 
-    def _snapshot(self, held: DesiredState, sample: QuotaSample | None,
+    def _snapshot(self, desired: DesiredState, sample: QuotaSample | None,
                   now: float) -> QuotaSnapshot:
-        seen = () if sample is None else sample.seen
+        gpu_tasks = () if sample is None else sample.gpu_tasks
         return QuotaSnapshot(
-            evaluate.holdings_of(seen, self._node.node_id, self._host, held.group),
+            evaluate.holdings_of(gpu_tasks, self._node.node_id, self._host, desired.group),
             None if sample is None else now - sample.at, time.time(), self._rights(),
             self._spared)
 
     def _rights(self) -> QuotaRefusals:
         guards = self._acts.context.guards
-        ceiling, held = guards.ceiling(), held_words(guards.holds())
+        ceiling, hold = guards.ceiling(), held_words(guards.holds())
         tell = ceiling.trouble
         if not tell and "notify" not in ceiling.actions:
             tell = "the ceiling of this node does not permit 'notify'"
-        tell = tell or held
+        tell = tell or hold
         return QuotaRefusals(tell[:400], (guards.why_rules_end_nothing() or tell)[:400])
 
-    def _look(self, held: DesiredState, snapshot: QuotaSnapshot, hub: evaluate.Hub,
+    def _look(self, desired: DesiredState, snapshot: QuotaSnapshot, hub: evaluate.Hub,
               now: float) -> None:
-        said = InForce(held.generation, held.issued_at, snapshot.wall,
-                       evaluate.marks(held, snapshot), (*self._mechanisms, mps(self._daemons)),
-                       self._desired.trouble)
-        if _is_news(said, self._said) or now - self._said_at >= SAY_EVERY_S:
-            self._say(said, now)
+        report = InForce(desired.generation, desired.issued_at, snapshot.wall,
+                         evaluate.marks(desired, snapshot), (*self._mechanisms, mps(self._daemons)),
+                         self._desired.trouble)
+        if _is_news(report, self._last_report) or now - self._reported_at >= SAY_EVERY_S:
+            self._put_report(report, now)
         hub_now = None if self._hub_ahead_s is None else now + self._hub_ahead_s
-        after = evaluate.stand(self._state, held, snapshot, hub, hub_now, now)
+        after = evaluate.advance(self._state, desired, snapshot, hub, hub_now, now)
         self._keep(after)
         for due in after.due:
             self._actor.put(lambda due=due: self._do(due))  # type: ignore[misc]
 
     def _keep(self, after: OfflineQuotaState) -> None:
-        """Before anything of it is done, so that a restart does nothing twice."""
+        """Store climbs before anything of them is done, so that a restart does nothing twice."""
         if after.climbs != self._state.climbs:
             stored = _StoredClimbs(self._node.boot_id, [
                 (*key, msgspec.msgpack.encode(climb)) for key, climb in after.climbs.items()])
@@ -327,33 +329,34 @@ class QuotaService:
         self._settled.append((due, kind, sentence))
         self._wake()
 
-    def _say(self, said: InForce, now: float) -> None:
-        self._said, self._said_at = said, now
-        self._out = [said]
+    def _put_report(self, report: InForce, now: float) -> None:
+        self._last_report, self._reported_at = report, now
+        self._out = [report]
 
-    def say(self) -> list[FromAgent]:
-        """What is to be sent over a live connection."""
+    def poll(self) -> list[FromAgent]:
+        """Return what is to be sent over a live connection."""
         out, self._out = self._out, []
         return out
 
     def close(self) -> None:
-        self._clerk.close()
+        self._writer.close()
         self._actor.close()
 
 
-def _is_news(said: InForce, before: InForce | None) -> bool:
-    return before is None or msgspec.structs.replace(said, looked_at=before.looked_at) != before
+def _is_news(report: InForce, before: InForce | None) -> bool:
+    return before is None or msgspec.structs.replace(report, looked_at=before.looked_at) != before
 
 
 class _StoredClock(msgspec.Struct):
-    """Our clock that never steps goes on over a restart of the agent, and no further."""
+    """Lead of the hub's clock over ours, which never steps and outlasts the agent, but no
+    reboot."""
 
     boot: str
     ahead_s: float
 
 
 class _StoredClimbs(msgspec.Struct):
-    """Their times are of this boot's clock."""
+    """Climbs on disk. Their times are of this boot's clock."""
 
     boot: str
     climbs: list[tuple[str, str, bytes]]  # quota, job, LadderClimb

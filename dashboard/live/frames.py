@@ -116,7 +116,7 @@ class LiveFrames:
         for topic, version, of, shape in (
             ("owners", fleet.tasks_version, viewer.versions.get("owners"),
              lambda: self._owners(visible, viewer.versions.get("owners"))),
-            ("leases", self._leases_version, None, lambda: self._leases.shown(visible)),
+            ("leases", self._leases_version, None, lambda: self._leases.view(visible)),
             ("totals", self._second, None,
              lambda: views.totals(fleet, visible, self._now, self._mono)),
             ("cells", self._version, (metric, filter_key, len(visible)),

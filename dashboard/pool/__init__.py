@@ -1,1 +1,1 @@
-"""Who gets which GPUs before a task runs: claims, leases, the queue."""
+"""Pool: who gets which GPUs before a task runs. Claims, leases, the queue."""

@@ -47,9 +47,9 @@ Cpus = Annotated[int, Meta(ge=1, le=CPUS_MOST)]
 
 
 class NewClaim(Struct, forbid_unknown_fields=True):
-    """`owner`: a user of the node; one's own name there where it is left out. `mem_bytes` is a size
-    in words, too (`40G`), and `term_s` a span (`8h`). `starts_at`: of a reservation, UTC. `cpus`,
-    and `ram_bytes` (a size in words, too): of each node."""
+    """New claim. `owner`: a user of the node; if it is left out, one's own name there. `mem_bytes`
+    is a size in words, too (`40G`), and `term_s` a span (`8h`). `starts_at`: of a reservation, UTC.
+    `cpus`, and `ram_bytes` (a size in words, too): of each node."""
 
     gpus: Annotated[int, Meta(ge=1, le=GPUS_MOST)] = 1
     owner: Word | None = None
@@ -67,7 +67,7 @@ class NewClaim(Struct, forbid_unknown_fields=True):
 
 
 class LeaseExtension(Struct, forbid_unknown_fields=True):
-    """`by_s` is a span in words, too (`2h`)."""
+    """Extension of a lease. `by_s` is a span in words, too (`2h`)."""
 
     by_s: Annotated[float, Meta(ge=TERM_LEAST_S, le=EXTEND_MOST_S)] | Words
 
@@ -87,10 +87,10 @@ class PoolApi:
         return self.queries.waiting(self.visible_fleets.seen_by(actor), actor.scope.unix_names)
 
     def refused_claims(self) -> list[Claim]:
-        """Made at the hub, and refused by nodes for good."""
+        """Return the claims that were made at the hub, and refused by nodes for good."""
         actor = asker()
-        return self.queries.seen(
-            [each.claim for each in self.service.refusals.for_good.values()],
+        return self.queries.visible_claims(
+            [refusal.claim for refusal in self.service.refusals.for_good.values()],
             self.visible_fleets.seen_by(actor), actor.scope.unix_names)
 
     def pool(self) -> views.PoolView:
@@ -106,54 +106,54 @@ class PoolApi:
             return str(gpu.index) if slot is None else fleet.facts[slot].place
 
         return views.PoolNodeList(*page(
-            (((each.host, each.node), each)
-             for each in views.node_views(self.seen_nodes(), place_of)),
+            (((view.host, view.node), view)
+             for view in views.node_views(self.seen_nodes(), place_of)),
             read_limit(request.args.get("limit")), read_cursor(request.args.get("cursor"))))
 
     def leases(self) -> views.LeaseList:
         check_names(("limit", "cursor", "gpu"))
         gpu = request.args.get("gpu")
-        found = [each for each in views.lease_views(self.seen_nodes(), time.time())
-                 if gpu is None or gpu in each.gpus]
+        leases = [lease for lease in views.lease_views(self.seen_nodes(), time.time())
+                  if gpu is None or gpu in lease.gpus]
         return views.LeaseList(*page(
-            (((each.host, each.id), each) for each in found),
+            (((lease.host, lease.id), lease) for lease in leases),
             read_limit(request.args.get("limit")), read_cursor(request.args.get("cursor"))))
 
     def claims(self) -> views.ClaimList:
         check_names(("limit", "cursor"))
         planned = self.service.planned
-        found = [] if planned is None else views.claim_views(
-            planned, {each.id for each in self.seen_claims()}, self.service.claims,
-            self.service.bookings.kept, self.service.team_of)
-        found += [views.refused_view(self.service.refusals.for_good[each.id])
-                  for each in self.refused_claims()]
+        listed = [] if planned is None else views.claim_views(
+            planned, {claim.id for claim in self.seen_claims()}, self.service.claims,
+            self.service.bookings.kept_gpus, self.service.team_of)
+        listed += [views.refused_view(self.service.refusals.for_good[claim.id])
+                   for claim in self.refused_claims()]
         return views.ClaimList(*page(
-            (((f"{each.place:07}", each.id), each) for each in found),
+            (((f"{view.place:07}", view.id), view) for view in listed),
             read_limit(request.args.get("limit")), read_cursor(request.args.get("cursor"))))
 
-    def claim(self, given: NewClaim) -> views.NewClaimView:
+    def claim(self, body: NewClaim) -> views.NewClaimView:
         actor = asker()
-        owner = given.owner or next(iter(actor.scope.unix_names), None)
+        owner = body.owner or next(iter(actor.scope.unix_names), None)
         if owner is None:
             raise bad("owner is needed: no user of the nodes is yours; `gpudeck token create "
                       "--unix-name NAME` makes a token that has one")
         _check_owner(actor, owner)
-        if given.share_milli < WHOLE_MILLI and given.gpus > 1:
+        if body.share_milli < WHOLE_MILLI and body.gpus > 1:
             raise bad("share_milli: a part is of one GPU alone")
         now = time.time()
-        if given.starts_at is not None and not now < given.starts_at <= now + TERM_MOST_S:
+        if body.starts_at is not None and not now < body.starts_at <= now + TERM_MOST_S:
             raise bad("starts_at: a reservation begins later than now, and within a year")
-        term_s = given.term_s or self.service.policy.default_term_s
+        term_s = body.term_s or self.service.policy.default_term_s
         claim = Claim(
-            id=uuid4().hex[:16], owner=owner, gpus=given.gpus, submitted_at=now,
-            models=given.models, mem_bytes=size_of("mem_bytes", given.mem_bytes),
-            share_milli=given.share_milli,
-            hosts=self._hosts(given.hosts), priority=given.priority,
-            is_preemptible=given.is_preemptible,
-            term_s=_span("term_s", term_s, TERM_MOST_S), starts_at=given.starts_at,
-            nodes=given.nodes,
-            cpu_milli=None if given.cpus is None else given.cpus * CPU_MILLI,
-            ram_bytes=size_of("ram_bytes", given.ram_bytes))
+            id=uuid4().hex[:16], owner=owner, gpus=body.gpus, submitted_at=now,
+            models=body.models, mem_bytes=size_of("mem_bytes", body.mem_bytes),
+            share_milli=body.share_milli,
+            hosts=self._hosts(body.hosts), priority=body.priority,
+            is_preemptible=body.is_preemptible,
+            term_s=_span("term_s", term_s, TERM_MOST_S), starts_at=body.starts_at,
+            nodes=body.nodes,
+            cpu_milli=None if body.cpus is None else body.cpus * CPU_MILLI,
+            ram_bytes=size_of("ram_bytes", body.ram_bytes))
         detail = {"claim": claim.id, "owner": owner, "gpus": claim.gpus}
         try:
             if why := self._limits().refusal(claim, self._asked_by(owner)):
@@ -167,41 +167,41 @@ class PoolApi:
         return views.NewClaimView(claim.id)
 
     def _hosts(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Ids of nodes that the asker sees, and of no others. None: they see all."""
-        seen = self.seen_nodes()
+        """Return ids of nodes that the asker sees, and of no others. None: they see all."""
+        visible = self.seen_nodes()
         if not names:
-            if len(seen) == len(self.service.nodes):
+            if len(visible) == len(self.service.nodes):
                 return ()
-            if not seen:
+            if not visible:
                 raise InvalidChangeError("no node leases GPUs now")
-            return tuple(node.id for node in seen)[:LIST_MOST]
-        return tuple(dict.fromkeys(_called(name, seen) for name in names))
+            return tuple(node.id for node in visible)[:LIST_MOST]
+        return tuple(dict.fromkeys(_id_of(name, visible) for name in names))
 
     def withdraw(self, claim_id: str) -> None:
         claim, actor = self.service.claims.get(claim_id), asker()
-        if claim is None or not _reaches(actor, claim.owner) or not self.queries.seen(
+        if claim is None or not _reaches(actor, claim.owner) or not self.queries.visible_claims(
                 [claim], self.visible_fleets.seen_by(actor), actor.scope.unix_names):
             raise NotFoundError(f"no claim {claim_id[:80]!r} of yours that was made here waits")
         self.service.withdraw(claim_id)
         self._note("withdraw_claim", {"claim": claim_id, "owner": claim.owner})
 
     def give_back(self, lease_id: str) -> None:
-        found = self._leases(lease_id)
-        for node, lease in found:
+        leases = self._leases(lease_id)
+        for node, lease in leases:
             self.service.give_back(node.id, lease.claim.id, f"given back by {asker().name}")
-        self._note("give_back_lease", {"lease": lease_id, "owner": found[0][1].claim.owner})
+        self._note("give_back_lease", {"lease": lease_id, "owner": leases[0][1].claim.owner})
 
-    def extend(self, given: LeaseExtension, lease_id: str) -> None:
-        found = self._leases(lease_id)
-        by_s = _span("by_s", given.by_s, EXTEND_MOST_S)
+    def extend(self, body: LeaseExtension, lease_id: str) -> None:
+        leases = self._leases(lease_id)
+        by_s = _span("by_s", body.by_s, EXTEND_MOST_S)
         limits, now = self._limits(), time.time()
-        for node, lease in found:
+        for node, lease in leases:
             if why := limits.too_long(lease.until + by_s, now) or (
                     "" if limits.extends_while_waited else self._waited_for(node, lease)):
                 raise InvalidChangeError(why)
-        for node, lease in found:
+        for node, lease in leases:
             self.service.extend(node.id, lease, by_s)
-        self._note("extend_lease", {"lease": lease_id, "owner": found[0][1].claim.owner,
+        self._note("extend_lease", {"lease": lease_id, "owner": leases[0][1].claim.owner,
                                     "by_s": by_s})
 
     def _limits(self) -> ClaimLimits:
@@ -227,46 +227,46 @@ class PoolApi:
         return self._leases(lease_id)[0]
 
     def _leases(self, lease_id: str) -> list[tuple[PoolNode, ReportedLease]]:
-        """One's own, or, as an operator, anybody's."""
+        """Return the leases of this id: one's own, or, as an operator, anybody's."""
         actor = asker()
         visible = self.visible_fleets.seen_by(actor)
-        found = [each for each in leases_called(self.service.nodes, lease_id)
-                 if visible.sees_node(each[0].id) and _reaches(actor, each[1].claim.owner)]
-        if not found:
+        matches = [match for match in leases_called(self.service.nodes, lease_id)
+                   if visible.sees_node(match[0].id) and _reaches(actor, match[1].claim.owner)]
+        if not matches:
             raise NotFoundError(f"there is no lease {lease_id[:80]!r} here that is yours")
-        return found
+        return matches
 
 
-def _called(name: str, seen: Iterable[PoolNode]) -> str:
-    found = [node.id for node in seen if name == node.id] or [
-        node.id for node in seen if name == node.host]
-    if not found:
+def _id_of(name: str, visible: Iterable[PoolNode]) -> str:
+    node_ids = [node.id for node in visible if name == node.id] or [
+        node.id for node in visible if name == node.host]
+    if not node_ids:
         raise InvalidChangeError(f"no node of the pool is called {name[:128]}")
-    if len(found) > 1:
-        raise InvalidChangeError(f"{len(found)} nodes are called {name[:128]}; name one by its "
-                                 f"id: {', '.join(found)[:400]}")
-    return found[0]
+    if len(node_ids) > 1:
+        raise InvalidChangeError(f"{len(node_ids)} nodes are called {name[:128]}; name one by its "
+                                 f"id: {', '.join(node_ids)[:400]}")
+    return node_ids[0]
 
 
-def _span(name: str, given: float | str, most_s: float) -> float:
+def _span(name: str, value: float | str, most_s: float) -> float:
     try:
-        found = parse_span(given) if isinstance(given, str) else given
+        seconds = parse_span(value) if isinstance(value, str) else value
     except ValueError as error:
         raise bad(f"{name}: {error}") from None
-    if not TERM_LEAST_S <= found <= most_s:
+    if not TERM_LEAST_S <= seconds <= most_s:
         raise bad(f"{name}: from {span_words(TERM_LEAST_S)} to {span_words(most_s)}")
-    return found
+    return seconds
 
 
-def size_of(name: str, given: int | str | None) -> int | None:
+def size_of(name: str, value: int | str | None) -> int | None:
     try:
-        return parse_size(given) if isinstance(given, str) else given
+        return parse_size(value) if isinstance(value, str) else value
     except ValueError as error:
         raise bad(f"{name}: {error}") from None
 
 
 def _reaches(actor: Actor, owner: str) -> bool:
-    """One's own; an operator's reaches everyone's."""
+    """Return whether the actor may act for this owner: themselves, or as an operator anybody."""
     return actor.scope.owns(owner) or (
         actor.role is not None and actor.role.covers(Role.OPERATOR))
 

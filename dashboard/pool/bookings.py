@@ -1,4 +1,5 @@
-"""What the hub keeps for claims whose time is to come, or for which others make room."""
+"""Bookings: GPUs that the hub keeps for claims whose time is to come, or for which others make
+room."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -25,11 +26,12 @@ class PoolBookings:
     never: dict[str, str] = field(init=False, default_factory=dict)  # claim to why
 
     def open(self) -> None:
-        self.all = {each.claim.id: each for each in self.store.bookings()}
+        self.all = {booking.claim.id: booking for booking in self.store.bookings()}
 
     def reserve(self, claim: Claim, well: Sequence[Node], leases: Collection[Lease], strategy: str,
                 now: float) -> None:
-        """Raises InvalidChangeError where it cannot be kept, and says when it could."""
+        """Reserve GPUs. Raises InvalidChangeError where they cannot be kept, with when they
+        could."""
         try:
             self._put(reserve(claim, well, leases, self.all.values(), BOOKINGS_MOST, strategy, now))
         except ReservationError as why:
@@ -38,7 +40,7 @@ class PoolBookings:
 
     def try_reserve(self, claim: Claim, well: Sequence[Node], leases: Collection[Lease],
                     strategy: str, now: float) -> bool:
-        """Once: its node tells whoever asked, and drops it."""
+        """Reserve GPUs, once: if that fails, the claim's node notifies its owner and drops it."""
         if claim.id in self.never:
             return False
         try:
@@ -49,37 +51,41 @@ class PoolBookings:
         return True
 
     def make_room(self, preemption: Preemption, now: float) -> None:
-        """Not kept over a restart: who has to go is then looked at anew."""
+        """Keep what a preemption frees; not over a restart, after which victims are chosen
+        again."""
         claim = preemption.claim
         if claim.id not in self.all:  # a reservation has its own, from its own time on
             self.all[claim.id] = Booking(claim, (preemption.grant,), now)
 
     def renew(self, waiting: Collection[str], preempting: Collection[str], well: Sequence[Node],
               leases: Collection[Lease], strategy: str, now: float) -> list[Claim]:
-        """`waiting`: claims that still want what is kept for them. Returns those that are over."""
-        for each in list(self.all.values()):
-            if each.claim.id not in waiting or (
-                    each.claim.starts_at is None and each.claim.id not in preempting):
-                self.drop(each.claim.id)
-        over = [each.claim for each in self.all.values() if each.ends_at <= now]
-        for each in list(moved(self.all.values(), well, leases, strategy, now)):
-            log.info("reservation_moved claim=%s", each.claim.id)
-            self._put(each)
+        """Renew what is kept; return the claims whose time is over. `waiting`: claims that still
+        want what is kept for them."""
+        for booking in list(self.all.values()):
+            if booking.claim.id not in waiting or (
+                    booking.claim.starts_at is None and booking.claim.id not in preempting):
+                self.drop(booking.claim.id)
+        over = [booking.claim for booking in self.all.values() if booking.ends_at <= now]
+        for booking in list(moved(self.all.values(), well, leases, strategy, now)):
+            log.info("reservation_moved claim=%s", booking.claim.id)
+            self._put(booking)
         return over
 
-    def forget_refused(self, known: Collection[str]) -> None:
-        """`known`: claims that wait, or that a node which is away has said last: it may be back at
-        any time, and says nothing new at first."""
-        self.never = {claim_id: why for claim_id, why in self.never.items() if claim_id in known}
+    def forget_refused(self, claim_ids: Collection[str]) -> None:
+        """Forget why claims were refused, but for these. `claim_ids`: claims that wait, or that a
+        node which is away has reported last: it may be back at any time, and reports nothing new at
+        first."""
+        self.never = {claim_id: why for claim_id, why in self.never.items()
+                      if claim_id in claim_ids}
 
-    def kept(self, claim_id: str) -> frozenset[str]:
-        """GPUs."""
+    def kept_gpus(self, claim_id: str) -> frozenset[str]:
+        """Return the GPUs that are kept for a claim."""
         booking = self.all.get(claim_id)
         return frozenset() if booking is None else booking.uuids
 
     @property
     def reservations(self) -> list[Booking]:
-        return [each for each in self.all.values() if each.claim.starts_at is not None]
+        return [booking for booking in self.all.values() if booking.claim.starts_at is not None]
 
     @property
     def reserved(self) -> dict[str, float]:

@@ -16,7 +16,7 @@ class HubClaims(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeIds:
-    """By the node's own, what each goes by at the hub."""
+    """Ids of one node's claims and leases: the node's own to those at the hub."""
 
     claims: Mapping[str, str] = field(default_factory=dict)
     leases: Mapping[str, str] = field(default_factory=dict)
@@ -26,9 +26,9 @@ class NodeIds:
 
     @property
     def own(self) -> dict[str, str]:
-        """By the hub's, where it is another."""
-        return {given: own for ids in (self.claims, self.leases)
-                for own, given in ids.items() if own != given}
+        """The node's own ids by those of the hub, where they differ."""
+        return {hub_id: own for ids in (self.claims, self.leases)
+                for own, hub_id in ids.items() if own != hub_id}
 
     def __iter__(self) -> Iterator[str]:
         yield from self.claims.values()
@@ -44,8 +44,8 @@ class ClaimIds:
               at_hub: HubClaims) -> NodeIds:
         was = self._of.get(node_id, NodeIds())
 
-        def given(own: str, theirs: Container[str], *before: Mapping[str, str]) -> str:
-            if own in theirs:
+        def hub_id_of(own: str, hub_ids: Container[str], *before: Mapping[str, str]) -> str:
+            if own in hub_ids:
                 return own
             for ids in before:
                 if own in ids and (own not in at_hub.all or ids[own] != own):
@@ -53,12 +53,12 @@ class ClaimIds:
             is_free = own not in at_hub.all and self._holders.get(own, {node_id}) == {node_id}
             return own if is_free else f"{own}@{node_id}"
 
-        asked = {each: given(each, at_hub.of_node, was.claims) for each in claims}
-        held = {each: given(each, at_hub.offered, was.leases, asked, was.claims)
-                for each in leases}
-        now = self._of[node_id] = NodeIds(asked, held)
-        for each in now:
-            self._holders.setdefault(each, set()).add(node_id)
+        claim_ids = {own: hub_id_of(own, at_hub.of_node, was.claims) for own in claims}
+        lease_ids = {own: hub_id_of(own, at_hub.offered, was.leases, claim_ids, was.claims)
+                     for own in leases}
+        now = self._of[node_id] = NodeIds(claim_ids, lease_ids)
+        for hub_id in now:
+            self._holders.setdefault(hub_id, set()).add(node_id)
         self._release(node_id, was, {*now})
         return now
 
@@ -66,8 +66,8 @@ class ClaimIds:
         self._release(node_id, self._of.pop(node_id, NodeIds()), ())
 
     def _release(self, node_id: str, was: Iterable[str], now: Collection[str]) -> None:
-        for each in was:
-            if each not in now and (holders := self._holders.get(each)) is not None:
+        for hub_id in was:
+            if hub_id not in now and (holders := self._holders.get(hub_id)) is not None:
                 holders.discard(node_id)
                 if not holders:
-                    del self._holders[each]
+                    del self._holders[hub_id]

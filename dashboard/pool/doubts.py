@@ -1,5 +1,5 @@
-"""GPUs that their hub does not call available although their node would lease them: it hears the
-readings, repairs and maintenance by ways of its own. Pure."""
+"""GPUs that their hub does not call available although their node would lease them: the hub learns
+of readings, repairs and maintenance separately. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,25 +13,25 @@ from .plan import PoolNode
 
 
 def in_doubt(nodes: Iterable[PoolNode], fleet: Fleet, mono: float) -> list[PoolNode]:
-    """Those of which that is otherwise than before, as they are now."""
-    found = []
+    """Return the nodes whose doubts or maintenance have changed, as they are now."""
+    changed = []
     doubts = _doubts(fleet, mono)
     for node in nodes:
         now, maintenance = doubts.get(node.id, {}), maintenance_of(fleet, node.id, mono)
         if now != node.doubts or maintenance != node.maintenance:
-            found.append(replace(node, doubts=now, maintenance=maintenance))
-    return found
+            changed.append(replace(node, doubts=now, maintenance=maintenance))
+    return changed
 
 
 def _doubts(fleet: Fleet, mono: float) -> dict[str, dict[str, str]]:
-    """By node and GPU."""
+    """Return why GPUs are in doubt, by node and GPU."""
     size, codes = len(fleet), reasons(fleet, fleet.shown(mono), mono)
     is_doubtful = fleet.in_pool[:size] & (fleet.pool_reason[:size] == AVAILABLE) & ~np.isin(
         codes, (AVAILABLE, REASON_CODE["leased"]))
-    found: dict[str, dict[str, str]] = {}
+    by_node: dict[str, dict[str, str]] = {}
     for slot in np.flatnonzero(is_doubtful).tolist():
         why = why_not(fleet, slot, int(codes[slot]), mono)
         if why is not None:
             node_id = fleet.node_ids[fleet.node_at[slot]]
-            found.setdefault(node_id, {})[fleet.uuids[slot]] = why[1]
-    return found
+            by_node.setdefault(node_id, {})[fleet.uuids[slot]] = why[1]
+    return by_node

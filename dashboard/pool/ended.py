@@ -22,27 +22,28 @@ class EndedLeases:
     def __init__(self, store: PoolStore) -> None:
         self._store = store
         self._recent: dict[tuple[str, str], Lease] = {}  # claim and node
-        self.had: EndedUsage | None = None
+        self.usage: EndedUsage | None = None
         self._forgot_mono = float("-inf")
         self._bytes = NodeBudget(BYTES_MOST)
 
     def open(self, policy: FairSharePolicy, now: float) -> None:
-        """Also when what counts has changed."""
-        self.had = EndedUsage((_lease(*each) for each in self._store.ended(now - KEPT_S)),
-                              policy, now)
+        """Read what is stored, also after a change of what counts."""
+        self.usage = EndedUsage((_lease(*row) for row in self._store.ended_since(now - KEPT_S)),
+                                policy, now)
         self._recent = {(end.claim.id, node_id): _lease(node_id, end)
                         for node_id, end in self._store.last_ended(RECENT_MOST)}
 
     @property
     def recent(self) -> Sequence[Lease]:
-        """Oldest first."""
+        """Leases that ended lately, oldest first."""
         return [*self._recent.values()]
 
     def is_known(self, node_id: str, end: ReportedEnd) -> bool:
         return (end.claim.id, node_id) in self._recent
 
     def add_all(self, node_id: str, ends: Iterable[ReportedEnd], mono: float) -> None:
-        """Nodes say it again whenever they come back. How each ended was told when it did."""
+        """Add leases that have ended. Nodes report them again whenever they come back. How each
+        ended was announced when it did."""
         bodies = [(end, self._store.body_of(changed(end, why="", exit_status=None)))
                   for end in ends]
         if not self._bytes.take(node_id, sum(len(body) for _, body in bodies), mono):
@@ -50,8 +51,8 @@ class EndedLeases:
         for end in self._store.add_ended(node_id, bodies):
             lease = _lease(node_id, end)
             self._recent[end.claim.id, node_id] = lease
-            if self.had is not None:
-                self.had.add(lease)
+            if self.usage is not None:
+                self.usage.add(lease)
         for key in list(islice(self._recent, max(0, len(self._recent) - RECENT_MOST))):
             del self._recent[key]
 

@@ -1,4 +1,4 @@
-"""When the head of the queue will begin, by how long leases lasted that have ended."""
+"""Estimate of when the head of the queue will begin, by how long leases lasted that have ended."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,23 +17,23 @@ LEASES_MOST = 512  # for more of them it would take too long
 
 @dataclass(slots=True)
 class WaitEstimates:
-    """For the head of the queue alone: whoever comes after it waits for it, too."""
+    """Wait estimates, for the head of the queue only: all behind it wait for it, too."""
 
     run_times: RunTimes
-    _said: tuple[str, float, WaitEstimate | None] = field(init=False, default=("", 0.0, None))
+    _last: tuple[str, float, WaitEstimate | None] = field(init=False, default=("", 0.0, None))
 
     def of(self, claim: Claim, free: Callable[[], Mapping[str, Node]], leases: Sequence[Lease],
            bookings: Collection[Booking], now: float, mono: float) -> WaitEstimate | None:
-        if self._said[0] == claim.id and mono - self._said[1] < AGAIN_AFTER_S:
-            return self._said[2]
+        if self._last[0] == claim.id and mono - self._last[1] < AGAIN_AFTER_S:
+            return self._last[2]
         nodes = free()
         uuids = {uuid for node in nodes.values()
                  for uuid, gpu in zip(node.uuids, node.gpus, strict=True) if suits(claim, gpu)}
-        there = [each for each in leases
-                 if any(not uuids.isdisjoint(grant.uuids) for grant in each.grants)]
-        found = None
+        there = [lease for lease in leases
+                 if any(not uuids.isdisjoint(grant.uuids) for grant in lease.grants)]
+        wait = None
         if self.run_times.is_proven and len(there) <= LEASES_MOST:
-            found = estimate(claim, nodes, there, list(bookings),
-                             self.run_times.of_leases(there, now), now)
-        self._said = claim.id, mono, found
-        return found
+            wait = estimate(claim, nodes, there, list(bookings),
+                            self.run_times.of_leases(there, now), now)
+        self._last = claim.id, mono, wait
+        return wait

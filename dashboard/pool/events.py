@@ -1,4 +1,4 @@
-"""What the pool tells the rest of the hub."""
+"""Events of the pool for the rest of the hub."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class LeaseChanged:
 
 @dataclass(frozen=True, slots=True)
 class ClaimChanged:
-    """A claim has begun to wait. `said` None: it waits no more."""
+    """A claim has begun to wait. `standing` None: it waits no more."""
 
     claim: Claim
-    said: ClaimStanding | None
+    standing: ClaimStanding | None

@@ -20,14 +20,15 @@ COUNTED_SINCE = "0.2"
 NO_NODE: frozenset[str] = frozenset()
 
 
-class ToldNode(Protocol):
+class ReportingNode(Protocol):
     @property
     def limits(self) -> LimitsNow | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ExcludedNodes:
-    """Of one claim. `uncounted`: nodes that do not say how much they have of what it asks for."""
+    """Nodes that are excluded from one claim. `uncounted`: nodes that do not say how much they have
+    of what it asks for."""
 
     without_mps: frozenset[str] = NO_NODE
     uncounted: frozenset[str] = NO_NODE
@@ -40,25 +41,26 @@ class ExcludedNodes:
         return self.without_mps | self.uncounted
 
     def words(self, claim: Claim, there: Iterable["PoolNode"]) -> str:
-        """For its owner. `there`: nodes that it may go to."""
+        """Describe them for the owner of the claim. `there`: nodes that it may go to."""
         there = list(there)
-        said = []
-        if found := [node for node in there if node.id in self.without_mps]:
-            said.append(f"no MPS for {claim.owner} on {hosts_words(found)}, and without it a share "
-                        "would be the whole GPU: start it there with gpudeck mps start")
-        if found := [node for node in there if node.id in self.uncounted]:
-            said.append(f"{_uncounted_words(claim, found)} not counted on {hosts_words(found)}: "
-                        f"the agent there is older than {COUNTED_SINCE}, or has just started")
-        return "; ".join(said)
+        parts = []
+        if nodes := [node for node in there if node.id in self.without_mps]:
+            parts.append(f"no MPS for {claim.owner} on {hosts_words(nodes)}, and without it a "
+                         "share would be the whole GPU: start it there with gpudeck mps start")
+        if nodes := [node for node in there if node.id in self.uncounted]:
+            parts.append(f"{_uncounted_words(claim, nodes)} not counted on {hosts_words(nodes)}: "
+                         f"the agent there is older than {COUNTED_SINCE}, or has just started")
+        return "; ".join(parts)
 
 
 NONE_EXCLUDED = ExcludedNodes()
 
 
 def excluded_nodes(waiting: Iterable[Claim], nodes: Collection["PoolNode"],
-                   told: Mapping[str, ToldNode]) -> dict[str, ExcludedNodes]:
-    """By claim; those that are asked of every node are not in it. Thousands of claims as a rule."""
-    without_mps, uncounted = _without_mps(waiting, nodes, told), uncounting_nodes(waiting, nodes)
+                   reports: Mapping[str, ReportingNode]) -> dict[str, ExcludedNodes]:
+    """Return the excluded nodes by claim, without claims that may go to every node. Thousands of
+    claims as a rule."""
+    without_mps, uncounted = _without_mps(waiting, nodes, reports), uncounting_nodes(waiting, nodes)
     return {claim_id: ExcludedNodes(without_mps.get(claim_id, NO_NODE),
                                     uncounted.get(claim_id, NO_NODE))
             for claim_id in without_mps.keys() | uncounted.keys()}
@@ -66,35 +68,35 @@ def excluded_nodes(waiting: Iterable[Claim], nodes: Collection["PoolNode"],
 
 def uncounting_nodes(waiting: Iterable[Claim], nodes: Collection["PoolNode"]
                      ) -> dict[str, frozenset[str]]:
-    asking = [each for each in waiting if each.cpu_milli or each.ram_bytes]
+    asking = [claim for claim in waiting if claim.cpu_milli or claim.ram_bytes]
     if not asking:
         return {}
     cpus = frozenset(node.id for node in nodes if node.report.cpus is None)
     ram = frozenset(node.id for node in nodes if node.report.ram_bytes is None)
     either = cpus | ram
-    return {claim.id: found for claim in asking if (found := either if (
+    return {claim.id: excluded for claim in asking if (excluded := either if (
         claim.cpu_milli and claim.ram_bytes) else cpus if claim.cpu_milli else ram)}
 
 
 def _without_mps(waiting: Iterable[Claim], nodes: Collection["PoolNode"],
-                 told: Mapping[str, ToldNode]) -> dict[str, frozenset[str]]:
-    """Where no MPS that serves its owner was seen."""
-    shares = [each for each in waiting if each.is_share]
+                 reports: Mapping[str, ReportingNode]) -> dict[str, frozenset[str]]:
+    """Return, by claim, the nodes where no MPS that serves its owner was seen."""
+    shares = [claim for claim in waiting if claim.is_share]
     if not shares:
         return {}
-    by_themselves = {each.claim.id for node in nodes for each in node.report.claims
-                     if each.limits_itself is not False}
-    users = {node.id: mps_users(told.get(node.id)) for node in nodes}
-    return {claim.id: found for claim in shares if claim.id not in by_themselves and (
-        found := frozenset(node_id for node_id, serves in users.items()
-                           if serves.isdisjoint((claim.owner, ROOT))))}
+    by_themselves = {entry.claim.id for node in nodes for entry in node.report.claims
+                     if entry.limits_itself is not False}
+    users = {node.id: mps_users(reports.get(node.id)) for node in nodes}
+    return {claim.id: excluded for claim in shares if claim.id not in by_themselves and (
+        excluded := frozenset(node_id for node_id, serves in users.items()
+                              if serves.isdisjoint((claim.owner, ROOT))))}
 
 
-def mps_users(node: ToldNode | None) -> frozenset[str]:
-    """Whose control daemons answer there; that of root serves everybody."""
+def mps_users(node: ReportingNode | None) -> frozenset[str]:
+    """Return the users whose control daemons answer there; that of root serves everybody."""
     limits = None if node is None else node.limits
     return frozenset() if limits is None else frozenset(
-        each.user for each in limits.daemons if each.is_alive and each.user is not None)
+        daemon.user for daemon in limits.daemons if daemon.is_alive and daemon.user is not None)
 
 
 def _uncounted_words(claim: Claim, nodes: Collection["PoolNode"]) -> str:

@@ -1,5 +1,4 @@
-"""What the hub takes of a node's report: what it says of itself, with ids and times that are the
-hub's."""
+"""Intake of a node's report: what it says of itself, with ids and times that are the hub's."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -24,15 +23,15 @@ class OwnReport:
 
 @dataclass(slots=True)
 class ReportIntake:
-    """`has_gpu`: whether a node has, or had lately, a GPU of that UUID."""
+    """Intake of reports. `has_gpu`: whether a node has, or had lately, a GPU of that UUID."""
 
     store: PoolStore
     has_gpu: Callable[[str, str], bool]
     foreign: Counter[str] = field(init=False, default_factory=Counter)  # claims on others, by node
     _ids: ClaimIds = field(init=False, default_factory=ClaimIds)
     _times: dict[str, Times] = field(init=False)
-    _heard: dict[str, float] = field(init=False, default_factory=dict)  # node to its last report
-    _taken: dict[tuple[str, str], float] = field(init=False, default_factory=dict)
+    _reported_at: dict[str, float] = field(init=False, default_factory=dict)  # by node, last
+    _preempted: dict[tuple[str, str], float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._times = {}
@@ -42,22 +41,22 @@ class ReportIntake:
     def take(self, node_id: str, host: str, report: PoolReport, at_hub: HubClaims, now: float
              ) -> OwnReport:
         names = {node_id, host}
-        claims = [each for each in report.claims if names.issuperset(each.claim.hosts)]
+        claims = [entry for entry in report.claims if names.issuperset(entry.claim.hosts)]
         self.foreign[node_id] += len(report.claims) - len(claims)
-        own = [*(each.claim for each in claims), *(each.claim for each in report.leases)]
-        ids = self._ids.renew(node_id, [each.claim.id for each in claims],
-                              [each.claim.id for each in report.leases], at_hub)
-        self._note_taken(node_id, report.ended)
+        own = [*(entry.claim for entry in claims), *(entry.claim for entry in report.leases)]
+        ids = self._ids.renew(node_id, [entry.claim.id for entry in claims],
+                              [lease.claim.id for lease in report.leases], at_hub)
+        self._note_preempted(node_id, report.ended)
         times = self._dated(node_id, own, report.leases, now)
-        gpus = {each.uuid for each in report.gpus}
+        gpus = {gpu.uuid for gpu in report.gpus}
 
         def of_node(uuids: Iterable[str]) -> tuple[str, ...]:
-            return tuple(each for each in uuids if each in gpus or self.has_gpu(node_id, each))
+            return tuple(uuid for uuid in uuids if uuid in gpus or self.has_gpu(node_id, uuid))
 
-        def claim_of(claim: Claim, given: str, gpus: int) -> Claim:
-            said = times.get(claim.id)
-            asked_at = min(claim.submitted_at, now) if said is None else said.asked_at
-            return replace(claim, id=given, submitted_at=asked_at, gpus=min(claim.gpus, gpus))
+        def claim_of(claim: Claim, hub_id: str, gpus: int) -> Claim:
+            dates = times.get(claim.id)
+            asked_at = min(claim.submitted_at, now) if dates is None else dates.asked_at
+            return replace(claim, id=hub_id, submitted_at=asked_at, gpus=min(claim.gpus, gpus))
 
         def lease_of(lease: ReportedLease) -> ReportedLease:
             uuids, told_since = of_node(lease.uuids), times[lease.claim.id].since
@@ -76,48 +75,50 @@ class ReportIntake:
 
         return OwnReport(changed(
             report,
-            claims=tuple(changed(each, claim=claim_of(each.claim, ids.claims[each.claim.id],
-                                                      GPUS_MOST)) for each in claims),
+            claims=tuple(changed(entry, claim=claim_of(entry.claim, ids.claims[entry.claim.id],
+                                                       GPUS_MOST)) for entry in claims),
             leases=tuple(map(lease_of, report.leases)), ended=tuple(map(end_of, report.ended)),
             refused={ids.claims.get(claim_id, claim_id): why
                      for claim_id, why in report.refused.items()}), ids)
 
     def forget(self, node_id: str) -> None:
         self._ids.forget(node_id)
-        self._heard.pop(node_id, None)
+        self._reported_at.pop(node_id, None)
         self.foreign.pop(node_id, None)
         if self._times.pop(node_id, None):
             self.store.forget_times(node_id)
 
-    def _note_taken(self, node_id: str, ended: Iterable[ReportedEnd]) -> None:
-        """Whose GPUs were taken back asks again with the age of before."""
-        known = self._times.get(node_id, {})
-        for each in ended:
-            if each.state == "preempted" and (said := known.get(each.claim.id)) is not None:
-                self._taken[node_id, each.claim.owner] = said.asked_at
+    def _note_preempted(self, node_id: str, ends: Iterable[ReportedEnd]) -> None:
+        """Note the age of preempted claims: their owners ask again with it."""
+        times = self._times.get(node_id, {})
+        for end in ends:
+            if end.state == "preempted" and (dates := times.get(end.claim.id)) is not None:
+                self._preempted[node_id, end.claim.owner] = dates.asked_at
 
     def _dated(self, node_id: str, own: Iterable[Claim], leases: Iterable[ReportedLease],
                now: float) -> Times:
-        """What was not in the report before began after that; of a node that is new here, now."""
-        known, times = self._times.get(node_id, {}), Times()
-        earliest = self._heard.get(node_id, now)
-        self._heard[node_id] = now
+        """Return the times of claims and leases. What was not in the report before began after
+        that; of a node that is new here, now."""
+        before, times = self._times.get(node_id, {}), Times()
+        earliest = self._reported_at.get(node_id, now)
+        self._reported_at[node_id] = now
         for claim in own:
-            times[claim.id] = known.get(claim.id) or ClaimTimes(_within(
-                claim.submitted_at, self._taken.pop((node_id, claim.owner), earliest)
+            times[claim.id] = before.get(claim.id) or ClaimTimes(_within(
+                claim.submitted_at, self._preempted.pop((node_id, claim.owner), earliest)
                 if claim.is_again else earliest, now))
         for lease in leases:
-            said = times[lease.claim.id]
-            if said.since is None:
-                times[lease.claim.id] = ClaimTimes(said.asked_at, _within(
+            dates = times[lease.claim.id]
+            if dates.since is None:
+                times[lease.claim.id] = ClaimTimes(dates.asked_at, _within(
                     lease.since, earliest, now))
-        new = {each: said for each, said in times.items() if known.get(each) != said}
-        gone = known.keys() - times.keys()
-        if new or gone:
-            self.store.put_times(node_id, new, gone)
+        new = {claim_id: dates for claim_id, dates in times.items()
+               if before.get(claim_id) != dates}
+        removed = before.keys() - times.keys()
+        if new or removed:
+            self.store.put_times(node_id, new, removed)
         self._times[node_id] = times
         return times
 
 
-def _within(said: float, earliest: float, now: float) -> float:
-    return min(max(said, earliest), now)
+def _within(reported: float, earliest: float, now: float) -> float:
+    return min(max(reported, earliest), now)

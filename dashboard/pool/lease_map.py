@@ -1,4 +1,4 @@
-"""Who holds each GPU until when, as the Fleet map shows it, and who held it at past moments."""
+"""Map of leases: who holds each GPU until when, for the Fleet map, and who held it in the past."""
 
 import math
 from collections.abc import Hashable, Iterator
@@ -25,12 +25,13 @@ class LeaseMap:
 
     @property
     def version(self) -> Hashable:
-        """None: nothing was ever leased."""
+        """Version of the map. None: nothing was ever leased."""
         number = self.service.watch.version
         return (number, frozenset(node.id for node in self.service.nodes)) if number else None
 
-    def shown(self, visible: VisibleFleet) -> dict[str, Any]:
-        """By slot of what is seen. Of a GPU that several hold parts of, when the last one ends."""
+    def view(self, visible: VisibleFleet) -> dict[str, Any]:
+        """Return owner and end by visible slot. For a GPU with several leases, the end of the last
+        one."""
         size = len(visible)
         owner, until = [NO_LEASE] * size, [0] * size
         place_of = dict(zip(visible.slots.tolist(), range(size), strict=True))
@@ -57,25 +58,25 @@ class PoolPast:
     service: PoolService
 
     def at(self, at: float) -> PastPool:
-        """Leases that were held then, and claims that waited and have got their GPUs since or wait
-        still: no other claim is kept."""
-        held: list[PastLease] = []
+        """Return the leases that were held then, and the claims that waited and have got their GPUs
+        since or wait still: no other claim is kept."""
+        leases: list[PastLease] = []
         waiting: list[tuple[float, PastLease]] = []
         for claim, node_id, uuids, since, ended_at in self._leases():
             lease = PastLease(node_id, claim.owner, uuids, claim.gpus)
             if since <= at < (math.inf if ended_at is None else ended_at):
-                held.append(lease)
+                leases.append(lease)
             elif claim.submitted_at <= at < since and claim.starts_at is None:
                 waiting.append((since, lease))
         waiting += [(math.inf, PastLease("", claim.owner, (), claim.gpus * claim.nodes))
                     for claim in self.service.waiting(self.service.nodes)
                     if claim.submitted_at <= at and (claim.starts_at or 0.0) <= at]
-        return PastPool(held, [lease for _, lease in sorted(waiting, key=lambda each: each[0])])
+        return PastPool(leases, [lease for _, lease in sorted(waiting, key=lambda entry: entry[0])])
 
     def _leases(self) -> Iterator[tuple[Claim, str, tuple[str, ...], float, float | None]]:
         for node in self.service.nodes:
             for lease in node.report.leases:
                 yield lease.claim, node.id, lease.uuids, lease.since, None
-        for ended in self.service.ended.recent:
-            for grant in ended.grants:
-                yield ended.claim, grant.node, grant.uuids, ended.since, ended.ended_at
+        for past in self.service.ended.recent:
+            for grant in past.grants:
+                yield past.claim, grant.node, grant.uuids, past.since, past.ended_at

@@ -10,7 +10,7 @@ from gevent.event import Event
 class LeaseWait:
     lease_id: str
     came: Event = field(default_factory=Event)
-    refused: str = ""
+    refusal: str = ""
 
 
 class LeaseNews:
@@ -18,18 +18,19 @@ class LeaseNews:
         self._waits: set[LeaseWait] = set()
 
     def wait(self, lease_id: str, within_s: float) -> str:
-        """Blocks its own greenlet alone. Why a node refused that lease last; "": none did."""
+        """Wait until a lease begins or ends; blocks its own greenlet alone. Return why a node
+        refused that lease last; "": none did."""
         wait = LeaseWait(lease_id)
         self._waits.add(wait)
         try:
             wait.came.wait(within_s)
         finally:
             self._waits.discard(wait)
-        return wait.refused
+        return wait.refusal
 
-    def tell(self, changed: Collection[str], refused: Mapping[str, str]) -> None:
-        """`changed`: leases that began or ended."""
+    def notify(self, changed: Collection[str], refusals: Mapping[str, str]) -> None:
+        """Wake requests. `changed`: leases that began or ended."""
         for wait in self._waits:
-            wait.refused = refused.get(wait.lease_id, wait.refused)
+            wait.refusal = refusals.get(wait.lease_id, wait.refusal)
             if wait.lease_id in changed:
                 wait.came.set()

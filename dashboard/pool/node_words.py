@@ -1,5 +1,5 @@
-"""What one node's word counts for: what may be asked on it, whose groups it tells, and by which ids
-it knows what it is told. Pure."""
+"""Weight of one node's word: which claims it may make, whose groups it tells, and by which ids it
+knows what it is sent. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -22,48 +22,48 @@ SEVERAL_OFF = ("GPUs of several nodes are not leased by the word of one of them:
 
 def asked_by(owner: str, waiting: Iterable[Claim], pending: Iterable["PendingOffer"]
              ) -> list[Claim]:
-    """What an owner waits for, or has reserved."""
-    return [each for each in (*waiting, *(offer.claim for offer in pending))
-            if each.owner == owner]
+    """Return the claims that an owner waits for, or has reserved."""
+    return [claim for claim in (*waiting, *(offer.claim for offer in pending))
+            if claim.owner == owner]
 
 
-def not_allowed(node: "PoolNode", policy: PoolPolicy, asked: Callable[[str], Iterable[Claim]]
+def not_allowed(node: "PoolNode", policy: PoolPolicy, claims_of: Callable[[str], Iterable[Claim]]
                 ) -> dict[str, str]:
-    """Claims that were asked on a node, where nobody knows of roles, and why not. `asked`: by an
-    owner, all."""
-    found = {}
+    """Return the claims made on a node that are not allowed, and why: roles are not known there.
+    `claims_of`: all claims of an owner."""
+    refusals = {}
     for claim in node.claims:
-        others = () if claim.starts_at is None else [
-            each for each in asked(claim.owner) if each.id != claim.id]
+        owned = () if claim.starts_at is None else [
+            other for other in claims_of(claim.owner) if other.id != claim.id]
         if why := SEVERAL_OFF if claim.nodes > 1 and not policy.several_nodes else (
-                policy.limits_at_node(claim.owner).refusal(claim, others)):
-            found[claim.id] = why
-    return found
+                policy.limits_at_node(claim.owner).refusal(claim, owned)):
+            refusals[claim.id] = why
+    return refusals
 
 
 def in_own_ids(plan: PoolPlan, own: Mapping[str, str]) -> PoolPlan:
-    def called(of: Mapping[str, T]) -> dict[str, T]:
-        return {own.get(each, each): said for each, said in of.items()}
+    def translate_keys(of: Mapping[str, T]) -> dict[str, T]:
+        return {own.get(hub_id, hub_id): value for hub_id, value in of.items()}
 
-    def claimed(entries: Iterable[C]) -> tuple[C, ...]:
-        return tuple(changed(each, claim_id=own.get(each.claim_id, each.claim_id))
-                     for each in entries)
+    def translate_entries(entries: Iterable[C]) -> tuple[C, ...]:
+        return tuple(changed(entry, claim_id=own.get(entry.claim_id, entry.claim_id))
+                     for entry in entries)
 
     return changed(
-        plan, offers=claimed(plan.offers), standings=claimed(plan.standings),
-        reserved=claimed(plan.reserved), give_back=called(plan.give_back),
-        preempt=called(plan.preempt), keep_until=called(plan.keep_until),
-        extend=called(plan.extend))
+        plan, offers=translate_entries(plan.offers), standings=translate_entries(plan.standings),
+        reserved=translate_entries(plan.reserved), give_back=translate_keys(plan.give_back),
+        preempt=translate_keys(plan.preempt), keep_until=translate_keys(plan.keep_until),
+        extend=translate_keys(plan.extend))
 
 
-def groups_of(told: Iterable[tuple[str, Collection[str]]]) -> dict[str, Collection[str]]:
-    """Of users, as most nodes say: one alone rules nobody's. Of as many that say otherwise those
-    count that said so first."""
+def groups_of(reported: Iterable[tuple[str, Collection[str]]]) -> dict[str, Collection[str]]:
+    """Return the groups of users, as most nodes report: one alone decides nobody's. Of as many that
+    differ, those reported first count."""
     words: dict[str, Counter[tuple[str, ...]]] = {}
-    for owner, groups in told:
+    for owner, groups in reported:
         words.setdefault(owner, Counter())[tuple(groups)] += 1
-    return {owner: said.most_common(1)[0][0] for owner, said in words.items()}
+    return {owner: counter.most_common(1)[0][0] for owner, counter in words.items()}
 
 
 def told_groups(nodes: Iterable["PoolNode"]) -> dict[str, Collection[str]]:
-    return groups_of(each for node in nodes for each in node.report.groups.items())
+    return groups_of(entry for node in nodes for entry in node.report.groups.items())

@@ -15,7 +15,7 @@ class OwnClaims:
     def __init__(self, store: PoolStore) -> None:
         self._store = store
         self._removed: set[str] = set()
-        self.all: dict[str, Claim] = {each.id: each for each in store.claims()}
+        self.all: dict[str, Claim] = {claim.id: claim for claim in store.claims()}
         self._offered: dict[str, set[str]] = {}
         for claim_id, node_id in store.offered():
             self._offered.setdefault(claim_id, set()).add(node_id)
@@ -36,19 +36,19 @@ class OwnClaims:
             self._removed.discard(claim_id)
 
     def offer(self, offers: Collection[Placement]) -> None:
-        those = [(each.claim.id, grant.node) for each in offers if each.claim.id in self.all
-                 for grant in each.grants]
-        if those:
-            self._store.put_offered(those)
-        for claim_id, node_id in those:
+        pairs = [(offer.claim.id, grant.node) for offer in offers if offer.claim.id in self.all
+                 for grant in offer.grants]
+        if pairs:
+            self._store.put_offered(pairs)
+        for claim_id, node_id in pairs:
             self._offered.setdefault(claim_id, set()).add(node_id)
 
     def is_offered(self, claim_id: str, node_id: str) -> bool:
         return node_id in self._offered.get(claim_id, ())
 
     def as_of(self, node_id: str, pending: Mapping[str, PendingOffer]) -> HubClaims:
-        own = {each.id for each in self.all.values() if each.hosts == (node_id,)}
-        offered = {each for each, nodes in self._offered.items() if node_id in nodes}
-        asked = {each for each, offer in pending.items()
-                 if any(grant.node == node_id for grant in offer.grants)}
-        return HubClaims(self.all, own, own | offered | asked)
+        own = {claim.id for claim in self.all.values() if claim.hosts == (node_id,)}
+        offered = {claim_id for claim_id, nodes in self._offered.items() if node_id in nodes}
+        pending_ids = {claim_id for claim_id, offer in pending.items()
+                       if any(grant.node == node_id for grant in offer.grants)}
+        return HubClaims(self.all, own, own | offered | pending_ids)

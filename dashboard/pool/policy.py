@@ -32,7 +32,7 @@ Span = Annotated[float, Meta(ge=0, le=TERM_MOST_S)]
 
 
 class NewLimits(Struct, forbid_unknown_fields=True):
-    """What is left out stays as it is; `reserved_gpu_h` -1: any number."""
+    """New limits of a role. What is left out stays as it is; `reserved_gpu_h` -1: any number."""
 
     priority: Annotated[int, Meta(ge=PRIORITIES.start, lt=PRIORITIES.stop)] | None = None
     waiting: Annotated[int, Meta(ge=1, le=1_024)] | None = None
@@ -49,7 +49,7 @@ class NewLimits(Struct, forbid_unknown_fields=True):
 
 
 class NewPolicy(Struct, forbid_unknown_fields=True):
-    """What is left out stays as it is."""
+    """New policy. What is left out stays as it is."""
 
     strategy: Word | None = None
     queue_order: Word | None = None
@@ -79,49 +79,49 @@ class PoolPolicyApi:
     questions: QueryPool
 
     def strategies(self) -> views.StrategyList:
-        used = self.service.policy.strategy
+        current = self.service.policy.strategy
         order = self.service.policy.queue_order
         return views.StrategyList(
-            [views.StrategyView(name, each.words, name == used)
-             for name, each in STRATEGIES.items()],
-            [views.StrategyView(name, each.words, name == order)
-             for name, each in QUEUE_ORDERS.items()])
+            [views.StrategyView(name, strategy.words, name == current)
+             for name, strategy in STRATEGIES.items()],
+            [views.StrategyView(name, queue_order.words, name == order)
+             for name, queue_order in QUEUE_ORDERS.items()])
 
     def policy(self) -> views.PolicyView:
-        found, role = views.policy_view(self.service.policy), asker().role
+        view, role = views.policy_view(self.service.policy), asker().role
         if role is None or not role.covers(Role.OPERATOR):
-            found.shares = {}  # of others, by name
-        return found
+            view.shares = {}  # of others, by name
+        return view
 
-    def set_policy(self, given: NewPolicy) -> views.PolicyView:
-        _check_strategy(given.strategy)
-        if given.queue_order not in (None, *QUEUE_ORDERS):
-            raise bad(f"no queue_order {str(given.queue_order)[:80]!r}; there are "
+    def set_policy(self, body: NewPolicy) -> views.PolicyView:
+        _check_strategy(body.strategy)
+        if body.queue_order not in (None, *QUEUE_ORDERS):
+            raise bad(f"no queue_order {str(body.queue_order)[:80]!r}; there are "
                       f"{', '.join(QUEUE_ORDERS)}")
         was = self.service.policy
         share = was.fair_share
         policy = PoolPolicy(
-            strategy=given.strategy or was.strategy,
-            queue_order=given.queue_order or was.queue_order,
-            default_term_s=_or(given.default_term_s, was.default_term_s),
-            pin_after_s=_or(given.pin_after_s, was.pin_after_s),
+            strategy=body.strategy or was.strategy,
+            queue_order=body.queue_order or was.queue_order,
+            default_term_s=_or(body.default_term_s, was.default_term_s),
+            pin_after_s=_or(body.pin_after_s, was.pin_after_s),
             fair_share=FairSharePolicy(
-                half_life_s=_or(given.half_life_s, share.half_life_s),
-                shares=share.shares if given.shares is None else given.shares,
+                half_life_s=_or(body.half_life_s, share.half_life_s),
+                shares=share.shares if body.shares is None else body.shares,
                 model_weights=share.model_weights),
-            is_preemptive=was.is_preemptive if given.is_preemptive is None else (
-                given.is_preemptive),
-            grace_s=_or(given.grace_s, was.grace_s),
-            least_run_s=_or(given.least_run_s, was.least_run_s),
-            weights=was.weights if given.weights is None else given.weights,
-            end_overdue=was.end_overdue if given.end_overdue is None else given.end_overdue,
-            predicted_backfill=was.predicted_backfill if given.predicted_backfill is None else (
-                given.predicted_backfill),
-            several_nodes=was.several_nodes if given.several_nodes is None else (
-                given.several_nodes),
-            limits={role: given.limits[role].over(each)
-                    if given.limits is not None and role in given.limits else each
-                    for role, each in was.limits.items()})
+            is_preemptive=was.is_preemptive if body.is_preemptive is None else (
+                body.is_preemptive),
+            grace_s=_or(body.grace_s, was.grace_s),
+            least_run_s=_or(body.least_run_s, was.least_run_s),
+            weights=was.weights if body.weights is None else body.weights,
+            end_overdue=was.end_overdue if body.end_overdue is None else body.end_overdue,
+            predicted_backfill=was.predicted_backfill if body.predicted_backfill is None else (
+                body.predicted_backfill),
+            several_nodes=was.several_nodes if body.several_nodes is None else (
+                body.several_nodes),
+            limits={role: body.limits[role].over(limits)
+                    if body.limits is not None and role in body.limits else limits
+                    for role, limits in was.limits.items()})
         changed = {name: value for name in PoolPolicy.__slots__
                    if (value := getattr(policy, name)) != getattr(was, name)}
         self.service.set_policy(policy, time.time())
@@ -129,27 +129,28 @@ class PoolPolicyApi:
                         "detail": {name: str(value)[:256] for name, value in changed.items()}})
         return views.policy_view(policy)
 
-    def simulate(self, asked: SimulationRequest) -> views.SimulationView:
-        """Real claims over the real nodes, so that a person can compare before they change it."""
-        for name in asked.strategies:
+    def simulate(self, request: SimulationRequest) -> views.SimulationView:
+        """Simulate real claims on the real nodes, to compare strategies before a change."""
+        for name in request.strategies:
             _check_strategy(name)
-        since = time.time() - asked.days * DAY_S
-        ended = [each for each in self.service.ended.recent
-                 if each.ended_at is not None and each.claim.submitted_at >= since]
-        traced = [TracedClaim(replace(each.claim, hosts=(), starts_at=None),
-                              (each.ended_at or 0.0) - each.since)
-                  for each in sorted(ended, key=lambda each: each.since)[-CLAIMS_MOST:]]
+        since = time.time() - request.days * DAY_S
+        recent = [lease for lease in self.service.ended.recent
+                  if lease.ended_at is not None and lease.claim.submitted_at >= since]
+        traced = [TracedClaim(replace(lease.claim, hosts=(), starts_at=None),
+                              (lease.ended_at or 0.0) - lease.since)
+                  for lease in sorted(recent, key=lambda lease: lease.since)[-CLAIMS_MOST:]]
         nodes = [node.empty for node in self.service.nodes if not node.report.managed_by]
         if not traced or not nodes:
             return views.SimulationView(0, since, [])
-        context = PlacementContext(mix=ClaimMix([each.claim for each in traced]))
+        context = PlacementContext(mix=ClaimMix([traced_claim.claim for traced_claim in traced]))
         policy = self.service.policy
 
         def play() -> list[views.StrategyOutcome]:
-            found = [waiting(nodes, traced, name, context, policy) for name in asked.strategies]
-            return [views.StrategyOutcome(each.strategy, each.wait_p50_s, each.wait_p95_s,
-                                          each.makespan_s, each.used_pct, each.never)
-                    for each in found]
+            outcomes = [waiting(nodes, traced, name, context, policy)
+                        for name in request.strategies]
+            return [views.StrategyOutcome(outcome.strategy, outcome.wait_p50_s, outcome.wait_p95_s,
+                                          outcome.makespan_s, outcome.used_pct, outcome.never)
+                    for outcome in outcomes]
 
         return views.SimulationView(len(traced), since, self.questions.ask(play))
 
@@ -159,8 +160,8 @@ def _check_strategy(name: str | None) -> None:
         raise bad(f"no strategy {name[:80]!r}; there are {', '.join(STRATEGIES)}")
 
 
-def _or(given: float | None, was: float) -> float:
-    return was if given is None else given
+def _or(value: float | None, was: float) -> float:
+    return was if value is None else value
 
 
 ROUTES = (

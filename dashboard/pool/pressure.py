@@ -17,7 +17,7 @@ CLOSED_AT, OPEN_AT = 0.85, 0.75  # of its memory in use
 
 def closed(before: Iterable[str], shared: Iterable[str], mem_share: Mapping[str, float]
            ) -> frozenset[str]:
-    """`mem_share`: of each GPU whose memory is known now."""
+    """Return the shared GPUs that are full. `mem_share`: of each GPU whose memory is known now."""
     was = frozenset(before)
     return frozenset(uuid for uuid in shared if _is_closed(uuid in was, mem_share.get(uuid)))
 
@@ -29,24 +29,24 @@ def _is_closed(was: bool, share: float | None) -> bool:
 
 
 def under_pressure(nodes: Iterable[PoolNode], fleet: Fleet, mono: float) -> list[PoolNode]:
-    """Those of which other GPUs are full than before, as they are now."""
+    """Return the nodes whose full GPUs have changed, as they are now."""
     sharing = [node for node in nodes if node.shared or node.full]
     if not sharing:
         return []
-    used = fleet.column("mem_used_bytes", mono)
+    column = fleet.column("mem_used_bytes", mono)
 
     def share(node: PoolNode, uuid: str) -> float | None:
         slot = fleet.slot_on(node.id, uuid)
         total = None if slot is None else fleet.facts[slot].mem_total_bytes
-        if slot is None or not total or used.absent[slot] != Absence.PRESENT:
+        if slot is None or not total or column.absent[slot] != Absence.PRESENT:
             return None
-        return float(used.values[slot]) / total
+        return float(column.values[slot]) / total
 
-    found = []
+    changed = []
     for node in sharing:
-        shares = {uuid: known for uuid in node.shared
-                  if (known := share(node, uuid)) is not None}
+        shares = {uuid: value for uuid in node.shared
+                  if (value := share(node, uuid)) is not None}
         full = closed(node.full, node.shared, shares)
         if full != node.full:
-            found.append(replace(node, full=full))
-    return found
+            changed.append(replace(node, full=full))
+    return changed

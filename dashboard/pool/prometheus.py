@@ -16,16 +16,16 @@ ANY_MODEL = "any"
 def pool_families(nodes: Iterable[PoolNode], waiting: Iterable[Claim]) -> Iterator[str]:
     models = model_views(nodes)
     yield family("gpudeck_pool_gpus", "gauge", "GPUs of the pool, by state.", [
-                 labels({"state": state, "model": each.model})
-                  for each in models for state in ("free", "leased", "unavailable")], [
-                 float(count) for each in models
-                  for count in (each.free, each.leased, each.unavailable)])
-    asked: Counter[str] = Counter()
+                 labels({"state": state, "model": view.model})
+                  for view in models for state in ("free", "leased", "unavailable")], [
+                 float(count) for view in models
+                  for count in (view.free, view.leased, view.unavailable)])
+    counts: Counter[str] = Counter()
     for claim in waiting:
-        asked["|".join(claim.models) or ANY_MODEL] += claim.gpus * claim.nodes
+        counts["|".join(claim.models) or ANY_MODEL] += claim.gpus * claim.nodes
     yield family("gpudeck_pool_waiting_gpus", "gauge", "GPUs that waiting claims ask for, by the "
-                 "model they name.", [labels({"model": model}) for model in asked],
-                 map(float, asked.values()))
+                 "model they name.", [labels({"model": model}) for model in counts],
+                 map(float, counts.values()))
 
 
 def wait_family(watch: PoolWatch) -> str:

@@ -1,4 +1,4 @@
-"""What of the pool is seen by whom."""
+"""Queries of the pool, by what an actor may see."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from .service import PoolService
 
 
 def due(claims: Iterable[Claim], now: float) -> list[Claim]:
-    """All but reservations of which the time has not come."""
-    return [each for each in claims if each.starts_at is None or each.starts_at <= now]
+    """Return all claims but reservations whose time has not come."""
+    return [claim for claim in claims if claim.starts_at is None or claim.starts_at <= now]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +24,21 @@ class PoolQueries:
         return [node for node in self.service.nodes if visible.sees_node(node.id)]
 
     def outside(self, node_id: str) -> tuple[OutsideUse, ...]:
-        """Who uses GPUs of that node without a lease."""
+        """Return who uses GPUs of that node without a lease."""
         return next((node.report.outside for node in self.service.nodes if node.id == node_id), ())
 
     def waiting(self, visible: VisibleFleet, own: Collection[str]) -> list[Claim]:
-        """With those that nodes are being asked to take."""
+        """Return waiting claims, with those that nodes are being asked to take."""
         service = self.service
-        return self.seen([*service.waiting(service.nodes),
-                          *(each.claim for each in service.pending.values())], visible, own)
+        return self.visible_claims([*service.waiting(service.nodes),
+                          *(offer.claim for offer in service.pending.values())], visible, own)
 
-    def seen(self, claims: Collection[Claim], visible: VisibleFleet, own: Collection[str]
+    def visible_claims(self, claims: Collection[Claim], visible: VisibleFleet, own: Collection[str]
              ) -> list[Claim]:
-        """A claim that any node could meet is seen by those who see them all, and by its owner."""
+        """Return the visible claims. One that any node could meet is visible to those who see them
+        all, and to its owner."""
         nodes = self.nodes(visible)
         names = {name for node in nodes for name in (node.id, node.host)}
         sees_all = len(nodes) == len(self.service.nodes)
-        return [each for each in claims if each.owner in own or (
-            names.issuperset(each.hosts) if each.hosts else sees_all)]
+        return [claim for claim in claims if claim.owner in own or (
+            names.issuperset(claim.hosts) if claim.hosts else sees_all)]

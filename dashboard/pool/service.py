@@ -1,4 +1,4 @@
-"""The pool of the fleet: hears nodes, plans, and proposes leases that the nodes grant or refuse."""
+"""Pool of the fleet: takes reports, plans, and proposes leases that nodes grant or refuse."""
 
 import logging
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
@@ -65,17 +65,17 @@ GivenBack = tuple[str, float]  # why, and since when on the monotonic clock
 
 
 class LeaseEnds(Protocol):
-    """Whether the work of leases can be ended."""
+    """Check of whether the work of leases can be ended."""
 
-    def why_not(self, found: Preemption) -> str: ...
+    def why_not(self, plan: Preemption) -> str: ...
     def stopped(self) -> Mapping[str, str]: ...  # lease to why it was given up
 
 
 @dataclass(slots=True)
 class PoolService:
-    """`send`: to a connected node. `limits`: what quotas leave to owners, beside these leases.
-    `teams_of`: these owners, with the Unix groups that nodes say of some. `ends`: built with this
-    pool."""
+    """Service of the pool. `send`: to a connected node. `limits`: what quotas leave to owners,
+    beside these leases. `teams_of`: these owners, with the Unix groups that nodes say of some.
+    `ends`: built with this pool."""
 
     store: PoolStore
     fleet: Fleet
@@ -120,7 +120,7 @@ class PoolService:
         self._estimates = WaitEstimates(self.run_times)
         self.bookings = PoolBookings(self.store)
         self.preemptions = Preemptions(
-            self.bookings, lambda found: self.ends().why_not(found), self.wake.set)
+            self.bookings, lambda plan: self.ends().why_not(plan), self.wake.set)
 
     def open(self, now: float) -> None:
         self.policy = self.store.policy()
@@ -134,20 +134,20 @@ class PoolService:
         self.ended.open(self.policy.fair_share, now)
 
     def joined(self, node_id: str) -> None:
-        """It knows nothing of what it was told before."""
+        """Forget what a node was sent: it has just connected, and knows nothing of it."""
         self._sent.pop(node_id, None)
 
-    def reported(self, node_id: str, said: PoolReport) -> None:
-        """The node's word is the truth of its GPUs, and of nothing else."""
+    def reported(self, node_id: str, raw: PoolReport) -> None:
+        """Take in a report: the node's word is the truth about its GPUs, and about nothing else."""
         stretch = Stretch()
         host = self.fleet.host_of(node_id) or node_id
-        own = self.intake.take(node_id, host, said, self._own.as_of(node_id, self.pending),
+        own = self.intake.take(node_id, host, raw, self._own.as_of(node_id, self.pending),
                                self.utc())
         report, was = own.report, self._reported.get(node_id)
         before = None if was is None else was.report
-        known = () if before is None else {each.claim.id for each in before.ended}
-        new = [each for each in report.ended if each.claim.id not in known
-               and not self.ended.is_known(node_id, each)]
+        known_ends = () if before is None else {end.claim.id for end in before.ended}
+        new = [end for end in report.ended if end.claim.id not in known_ends
+               and not self.ended.is_known(node_id, end)]
         # First: if it cannot be stored, the next report is as new as this.
         self.ended.add_all(node_id, new, self.clock())
         self.watch.reported(node_id, before, report, self.claims)
@@ -159,39 +159,40 @@ class PoolService:
             owner, self.waiting(self.nodes), self.pending.values()))
         if before is not None and self.clock() - self._opened_mono >= ALL_KNOWN_AFTER_S:
             self.bookings.never |= newly_never(before, node, self._reported.values())
-        taken = {each.claim.id for each in report.leases}
-        asked = {each.claim.id for each in report.claims}
+        leased_ids = {lease.claim.id for lease in report.leases}
+        claim_ids = {entry.claim.id for entry in report.claims}
         for claim_id, offer in list(self.pending.items()):
-            if node_id in offer.taken and claim_id not in taken:
+            if node_id in offer.accepted_by and claim_id not in leased_ids:
                 self._unwind(offer, "a part of it has ended already")
             if node_id not in offer.lacks:
                 continue
             was_asked_there = claim_id not in self.claims and (offer.claim.home in ("", node_id))
-            if claim_id in taken:
-                self._taken(node_id, offer)
-            elif claim_id in node.paused or (was_asked_there and claim_id not in asked):
+            if claim_id in leased_ids:
+                self._accept(node_id, offer)
+            elif claim_id in node.paused or (was_asked_there and claim_id not in claim_ids):
                 self._unwind(offer, node.paused.get(claim_id, "its requester is gone"))
             elif claim_id in report.refused:
-                self._refused(offer, {node_id: node.host}, report.refused[claim_id])
+                self._refuse(offer, {node_id: node.host}, report.refused[claim_id])
         for other, lease_id in unused_ranks(self.nodes, node_id, new):
             self.give_back(other, lease_id, "its run has ended")
-        self.withdrawals.heard(node_id, (node_id, host), report.withdrawals)
+        self.withdrawals.receive(node_id, (node_id, host), report.withdrawals)
         # An offer that is still on its way may be taken yet.
         self._give_back[node_id] = {
-            each: back for each, back in self._give_back.get(node_id, {}).items()
-            if each in taken or self.clock() - back[1] < ANSWER_WITHIN_S}
-        until = {each.claim.id: each.until for each in report.leases}
-        self._extend[node_id] = {each: utc for each, utc in self._extend.get(node_id, {}).items()
-                                 if each in until and until[each] < utc - SAME_TIME_S}
-        held = set() if before is None else {each.claim.id for each in before.leases}
-        self.news.tell(taken ^ held, {
-            each: why for each, why in report.refused.items()
-            if each in asked or self._own.is_offered(each, node_id)})
+            lease_id: back for lease_id, back in self._give_back.get(node_id, {}).items()
+            if lease_id in leased_ids or self.clock() - back[1] < ANSWER_WITHIN_S}
+        until = {lease.claim.id: lease.until for lease in report.leases}
+        self._extend[node_id] = {
+            lease_id: utc for lease_id, utc in self._extend.get(node_id, {}).items()
+            if lease_id in until and until[lease_id] < utc - SAME_TIME_S}
+        former_ids = set() if before is None else {lease.claim.id for lease in before.leases}
+        self.news.notify(leased_ids ^ former_ids, {
+            claim_id: why for claim_id, why in report.refused.items()
+            if claim_id in claim_ids or self._own.is_offered(claim_id, node_id)})
         self.wake.set()
         self.spend(node_id, stretch.spent_s, self.clock())
 
     def forget(self, node_id: str) -> None:
-        """Revoked: nothing of what it said counts any more."""
+        """Forget a node that was revoked: nothing of what it reported counts any more."""
         self.intake.forget(node_id)
         for of_nodes in (self._reported, self._give_back, self._extend, self._sent):
             of_nodes.pop(node_id, None)
@@ -199,24 +200,25 @@ class PoolService:
         for offer in list(self.pending.values()):
             if any(grant.node == node_id for grant in offer.grants):
                 self._unwind(offer, "its node is gone")
-        for claim in [each for each in self.claims.values() if each.hosts == (node_id,)]:
+        for claim in [claim for claim in self.claims.values() if claim.hosts == (node_id,)]:
             log.info("claim_withdrawn claim=%s node=%s", claim.id, node_id)
             self.withdraw(claim.id)
         self.ended.forget_node(node_id, self.policy.fair_share, self.utc())
         self.wake.set()
 
-    def _taken(self, node_id: str, offer: PendingOffer) -> None:
+    def _accept(self, node_id: str, offer: PendingOffer) -> None:
         claim_id = offer.claim.id
-        taken = offer.taken | {node_id}
-        if taken != {grant.node for grant in offer.grants}:
-            self.pending[claim_id] = replace(offer, taken=taken, at_mono=self.clock())
+        accepted_by = offer.accepted_by | {node_id}
+        if accepted_by != {grant.node for grant in offer.grants}:
+            self.pending[claim_id] = replace(
+                offer, accepted_by=accepted_by, at_mono=self.clock())
             return
         del self.pending[claim_id]
         self._own.remove(claim_id)
         self.wake.set()
 
-    def _refused(self, offer: PendingOffer, hosts: Mapping[str, str], why: str) -> None:
-        """By these nodes. For the third time it is for good, and its owner reads why."""
+    def _refuse(self, offer: PendingOffer, hosts: Mapping[str, str], why: str) -> None:
+        """Handle a refusal by these nodes. The third one is for good, and the owner reads why."""
         self._unwind(offer, why)
         claim = offer.claim
         if sentence := self.refusals.add(claim.id, hosts, why, self.clock()):
@@ -229,7 +231,7 @@ class PoolService:
                 self.bookings.never[claim.id] = sentence[:1_024]
 
     def _unwind(self, offer: PendingOffer, why: str) -> None:
-        """All of its nodes, or none."""
+        """Take an offer back from all of its nodes."""
         log.info("lease_refused claim=%s why=%r", offer.claim.id, why)
         del self.pending[offer.claim.id]
         for grant in offer.grants:  # if the same is decided again, it has to be said again
@@ -240,7 +242,7 @@ class PoolService:
 
     @property
     def nodes(self) -> list[PoolNode]:
-        """Those that are connected: of another nobody knows what is free."""
+        """Connected nodes: of others nobody knows what is free."""
         return [node for node_id, node in self._reported.items() if node_id in self.connected]
 
     def lease(self, lease_id: str) -> tuple[PoolNode, ReportedLease] | None:
@@ -250,7 +252,7 @@ class PoolService:
         return waiting_claims(nodes, self.claims.values(), self.pending)
 
     def claim(self, claim: Claim) -> None:
-        """Made at the hub just now. Raises InvalidChangeError where it could never be met."""
+        """Add a claim made at the hub. Raises InvalidChangeError where it could never be met."""
         nodes, now = self.nodes, claim.submitted_at
         if why := never(claim, nodes):
             raise InvalidChangeError(why)
@@ -262,14 +264,15 @@ class PoolService:
         self.wake.set()
 
     def withdraw(self, claim_id: str) -> None:
-        """Also while it is being offered."""
+        """Withdraw a claim, also while it is being offered."""
         if claim_id in self.pending:
             self._unwind(self.pending[claim_id], "it was cancelled")
         self._own.remove(claim_id)
         self.wake.set()
 
     def give_back(self, node_id: str, lease_id: str, why: str) -> None:
-        """The node ends it; a lease with a running command ends only with that command."""
+        """Give a lease back. Its node ends it; one with a running command ends only with that
+        command."""
         self._give_back.setdefault(node_id, {})[lease_id] = why, self.clock()
         self.wake.set()
 
@@ -281,8 +284,9 @@ class PoolService:
         self.wake.set()
 
     def extend(self, node_id: str, lease: ReportedLease, by_s: float) -> None:
-        wanted = self._extend.setdefault(node_id, {})
-        wanted[lease.claim.id] = max(lease.until, wanted.get(lease.claim.id, lease.until)) + by_s
+        extensions = self._extend.setdefault(node_id, {})
+        lease_id = lease.claim.id
+        extensions[lease_id] = max(lease.until, extensions.get(lease_id, lease.until)) + by_s
         self.wake.set()
 
     def step(self, now: float, mono: float) -> None:
@@ -298,9 +302,9 @@ class PoolService:
             # Whether the command of a run has begun only its node knows: it is heard first.
             if mono - offer.at_mono >= ANSWER_WITHIN_S and not (
                     offer.claim.home and offer.waits_for_home):
-                self._refused(offer, {each: self.fleet.host_of(each) or each
-                                      for each in offer.lacks},
-                              f"no answer within {ANSWER_WITHIN_S:.0f} s")
+                self._refuse(offer, {node_id: self.fleet.host_of(node_id) or node_id
+                                     for node_id in offer.lacks},
+                             f"no answer within {ANSWER_WITHIN_S:.0f} s")
         self._reported |= {node.id: node for node in under_pressure(self.nodes, self.fleet, mono)}
         self._reported |= {node.id: node for node in in_doubt(self.nodes, self.fleet, mono)}
         self._renew_bookings(now, mono)
@@ -308,40 +312,40 @@ class PoolService:
         nodes = self.nodes
         leases = leases_of(nodes, self.pending.values(), now)
         waiting = self.waiting(nodes)
-        self.refusals.forget({*self.pending, *(each.id for each in waiting)}, now)
-        waiting = [each for each in waiting if each.id not in self.bookings.never]
+        self.refusals.forget({*self.pending, *(claim.id for claim in waiting)}, now)
+        waiting = [claim for claim in waiting if claim.id not in self.bookings.never]
         pending, bookings = dict(self.pending), list(self.bookings.all.values())
-        made = self._passed(nodes, leases, waiting, pending, bookings, stretch, now, mono)
+        outcome = self._run_pass(nodes, leases, waiting, pending, bookings, stretch, now, mono)
         there = {node.id: node for node in self.nodes}
-        wait = {each.id for each in self.waiting(there.values())}
-        if self.policy.is_preemptive and made.shadow is not None and (
-                made.shadow.claim.id in wait):
-            head = made.shadow.claim
-            self.preemptions.begin(head, _left_for(
-                head, nodes, self.pending.values(), made.offers, self.bookings.all.values()),
+        wait = {claim.id for claim in self.waiting(there.values())}
+        if self.policy.is_preemptive and outcome.shadow is not None and (
+                outcome.shadow.claim.id in wait):
+            head = outcome.shadow.claim
+            self.preemptions.begin(head, _free_for(
+                head, nodes, self.pending.values(), outcome.offers, self.bookings.all.values()),
                 list(leases), self.policy.least_run_s, now, mono)
         if self.policy.end_overdue:
-            for claim, grants in list(due_now(made, self.bookings.all.values(), now)):
+            for claim, grants in list(due_now(outcome, self.bookings.all.values(), now)):
                 self.preemptions.end_overdue(claim, grants, leases, now, mono)
-        self._own.offer(made.offers)
-        for placement in still_free(made.offers, wait, there, self.pending):
+        self._own.offer(outcome.offers)
+        for placement in still_free(outcome.offers, wait, there, self.pending):
             self.pending[placement.claim.id] = PendingOffer(
                 placement.claim, placement.grants, mono)
-        asking = {each.id: each for each in waiting if each.id not in self.pending}
+        asking = {claim.id: claim for claim in waiting if claim.id not in self.pending}
         stretch.pause()  # what was decided stands
-        self._tell(nodes, asking, made, stretch, now, mono)
-        if made.offers:
+        self._publish(nodes, asking, outcome, stretch, now, mono)
+        if outcome.offers:
             self.wake.set()
         for node_id, part in entry_parts(nodes):
             self.spend(node_id, part * stretch.spent_s, self.clock())
         # Whatever nodes report, and however often: passes are a tenth of the hub's time at most.
         self._rests_until_mono = self.clock() + 10 * stretch.spent_s
 
-    def _passed(self, nodes: Sequence[PoolNode], leases: Sequence[Lease],
-                waiting: Sequence[Claim], pending: Mapping[str, PendingOffer],
-                bookings: Sequence[Booking], stretch: Stretch, now: float, mono: float) -> Pass:
-        """Looks at one moment: what comes between two rests is for the next one."""
-        self.team_of = teams_now(nodes, waiting, leases, self.ended.had, self.teams_of)
+    def _run_pass(self, nodes: Sequence[PoolNode], leases: Sequence[Lease],
+                  waiting: Sequence[Claim], pending: Mapping[str, PendingOffer],
+                  bookings: Sequence[Booking], stretch: Stretch, now: float, mono: float) -> Pass:
+        """Run a pass. It looks at one moment: what comes between two rests is for the next one."""
+        self.team_of = teams_now(nodes, waiting, leases, self.ended.usage, self.teams_of)
         predicted_s: Mapping[str, float] = {}
         if self.policy.predicted_backfill:
             self.run_times.learn(self.ended.recent, self.team_of, mono)
@@ -354,7 +358,7 @@ class PoolService:
             avoided[claim_id] = avoided.get(claim_id, closed.nodes) | closed.nodes
         stretch.pause()
         return stretch.all(scheduling(
-            nodes, waiting, pending, self.ended.recent, self.ended.had, bookings, limits,
+            nodes, waiting, pending, self.ended.recent, self.ended.usage, bookings, limits,
             self.team_of, predicted_s, self.policy, loads, now, avoided))
 
     def _renew_bookings(self, now: float, mono: float) -> None:
@@ -366,29 +370,29 @@ class PoolService:
             if claim.starts_at is not None and claim.id not in self.claims and (
                     self.bookings.try_reserve(claim, well, leases, self.policy.strategy, now)):
                 self._own.put(claim)
-        waiting = {each.id for each in asking} | self.pending.keys()
+        waiting = {claim.id for claim in asking} | self.pending.keys()
         if self.bookings.never:  # seldom, and thousands of claims wait
             self.bookings.forget_refused(waiting.union(
-                each.id for node in self._reported.values() for each in node.claims))
+                claim.id for node in self._reported.values() for claim in node.claims))
         self.preemptions.renew(waiting, leases, self.ends().stopped(), now, mono)
         for claim in self.bookings.renew(waiting, self.preemptions.all,
                                          well, leases, self.policy.strategy, now):
             log.warning("reservation_over claim=%s owner=%s", claim.id, claim.owner)
             self.withdraw(claim.id)
 
-    def _tell(self, nodes: Sequence[PoolNode], asking: Mapping[str, Claim], made: Pass,
-              stretch: Stretch, now: float, mono: float) -> None:
+    def _publish(self, nodes: Sequence[PoolNode], asking: Mapping[str, Claim], outcome: Pass,
+                 stretch: Stretch, now: float, mono: float) -> None:
         estimate = None
-        if made.shadow is not None:
+        if outcome.shadow is not None:
             self.run_times.learn(self.ended.recent, self.team_of, mono)
-            head = made.shadow.claim
+            head = outcome.shadow.claim
             estimate = self._estimates.of(
                 head, lambda: free_nodes(nodes, self.pending.values(), asks_for_host([head])),
                 leases_of(nodes, self.pending.values(), now), self.bookings.all.values(),
                 now, mono)
             stretch.pause()
         notes = self.refusals.notes | self.preemptions.notes
-        planned = PlannedPass(made, nodes, asking, self.pending, notes,
+        planned = PlannedPass(outcome, nodes, asking, self.pending, notes,
                               excluded_nodes(asking.values(), nodes, self.fleet.known), estimate,
                               self.bookings, now)
         for _ in planned.steps():
@@ -397,7 +401,8 @@ class PoolService:
         self.watch.planned(planned)
         for node in nodes:
             stretch.rest()  # thousands of claims wait: nobody else waits for all to be told
-            back = {each: why for each, (why, _) in self._give_back.get(node.id, {}).items()}
+            give_back = self._give_back.get(node.id, {})
+            back = {lease_id: why for lease_id, (why, _) in give_back.items()}
             plan = planned.plan(node, back, self.preemptions.of_node(node.id),
                                 self._extend.get(node.id, {}),
                                 self.withdrawals.answers(node.id), self.policy.grace_s)
@@ -405,13 +410,13 @@ class PoolService:
                 self._sent[node.id] = plan
 
 
-def _left_for(claim: Claim, nodes: Collection[PoolNode], pending: Collection[PendingOffer],
+def _free_for(claim: Claim, nodes: Collection[PoolNode], pending: Collection[PendingOffer],
               offers: Collection[Placement], bookings: Collection[Booking]) -> dict[str, Node]:
-    """What is free, beside what is offered by now, and is not kept for others."""
+    """Return what is free, beside what is offered by now, and is not kept for others."""
     free = free_nodes(nodes, pending, asks_for_host([claim]))
     for placement in offers:
         for grant in placement.grants:
-            free[grant.node] = free[grant.node].given(grant.uuids, placement.claim)
+            free[grant.node] = free[grant.node].after_grant(grant.uuids, placement.claim)
     for booking in bookings:
         for grant in booking.grants:
             if grant.node in free:

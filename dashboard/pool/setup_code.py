@@ -11,7 +11,8 @@ from gpudeck.pool.messages import Leased
 
 def tensorflow_code(lease: Leased, environment: Mapping[str, str], fraction: float | None,
                     is_distributed: bool, is_mixed: bool) -> list[str]:
-    """`fraction` of each board's memory; None: as much as it comes to need."""
+    """Return code that sets TensorFlow up. `fraction`: of each board's memory; None: as much as it
+    comes to need."""
     lines = [*_environment(environment, "TensorFlow"), "import tensorflow as tf",
              'gpus = tf.config.list_physical_devices("GPU")']
     sizes = [gpu.mem_bytes for gpu in lease.gpus]

@@ -46,9 +46,9 @@ SetupCode = Callable[[Leased, Mapping[str, str], float | None, bool, bool], list
 
 
 class GpuRequest(Struct, forbid_unknown_fields=True):
-    """`memory_gb`: of each board, at least. `gpu_memory_fraction` null: memory grows with use.
-    `owner`: a user of the node; the token's own name there where it is left out. `cpus`,
-    `ram_bytes`: of the node, as in POST claims."""
+    """Request of GPUs. `memory_gb`: of each board, at least. `gpu_memory_fraction` null: memory
+    grows with use. `owner`: a user of the node; if it is left out, the token's own name there.
+    `cpus`, `ram_bytes`: of the node, as in POST claims."""
 
     gpu_count: Annotated[int, Meta(ge=1, le=GPUS_MOST)] = 1
     gpu_type: Word | None = None
@@ -71,7 +71,7 @@ class GpuRequest(Struct, forbid_unknown_fields=True):
 
     @property
     def claim(self) -> Claim:
-        """Raises ApiError."""
+        """Claim for this request. Raises ApiError."""
         return Claim(
             id="asked", owner="asked", gpus=self.gpu_count, models=self.models,
             mem_bytes=self.mem_bytes, submitted_at=time.time(),
@@ -122,9 +122,9 @@ class ResourceManagerApi:
             "degraded" if problems else "healthy", len(nodes),
             sum(len(node.report.gpus) for node in nodes), problems, views.moment(time.time()))
 
-    def validate(self, asked: GpuRequest) -> views.ValidationView:
+    def validate(self, body: GpuRequest) -> views.ValidationView:
         nodes, _ = self._ready()
-        claim, service = asked.claim, self.pool.service
+        claim, service = body.claim, self.pool.service
         free = free_nodes(nodes, service.pending.values(), asks_for_host([claim]))
 
         def fits(node: Node) -> bool:
@@ -144,24 +144,24 @@ class ResourceManagerApi:
             bool(could), bool(now), [node.host for node in could], [node.host for node in now],
             len(self.pool.seen_claims()), reason)
 
-    def allocate(self, asked: GpuRequest) -> views.AllocationView:
+    def allocate(self, body: GpuRequest) -> views.AllocationView:
         self._ready()
-        config = views.GpuConfigView(asked.gpu_count, asked.gpu_type, asked.memory_gb,
-                                     asked.distributed_training)
+        config = views.GpuConfigView(body.gpu_count, body.gpu_type, body.memory_gb,
+                                     body.distributed_training)
         try:
             claim_id = self.pool.claim(NewClaim(
-                gpus=asked.gpu_count, owner=asked.owner, models=asked.models,
-                mem_bytes=asked.mem_bytes, cpus=asked.cpus, ram_bytes=asked.ram_bytes)).id
+                gpus=body.gpu_count, owner=body.owner, models=body.models,
+                mem_bytes=body.mem_bytes, cpus=body.cpus, ram_bytes=body.ram_bytes)).id
         except NotFoundError:
             raise
         except InvalidChangeError as why:
             return views.AllocationView(success=False, gpu_config=config, reason=str(why))
         service = self.pool.service
-        refused = "" if service.lease(claim_id) else service.news.wait(claim_id, ALLOCATE_WITHIN_S)
-        found = service.lease(claim_id)
-        if found is not None:
-            return views.AllocationView(gpu_config=config, **_lease_fields(*found))
-        reason = refused or self._why_waits(claim_id)
+        refusal = "" if service.lease(claim_id) else service.news.wait(claim_id, ALLOCATE_WITHIN_S)
+        leased = service.lease(claim_id)
+        if leased is not None:
+            return views.AllocationView(gpu_config=config, **_lease_fields(*leased))
+        reason = refusal or self._why_waits(claim_id)
         service.withdraw(claim_id)
         return views.AllocationView(success=False, gpu_config=config, reason=reason)
 
@@ -171,39 +171,40 @@ class ResourceManagerApi:
             return f"number {standing.place} in the queue: {standing.why}"
         return f"no node has answered within {ALLOCATE_WITHIN_S:g} s"
 
-    def release(self, asked: LeaseRelease) -> views.ReleaseView:
-        self.pool.give_back(asked.lease_id)
+    def release(self, body: LeaseRelease) -> views.ReleaseView:
+        self.pool.give_back(body.lease_id)
         service = self.pool.service
-        if service.lease(asked.lease_id) is not None:
-            service.news.wait(asked.lease_id, RELEASE_WITHIN_S)
-        is_held = service.lease(asked.lease_id) is not None
-        return views.ReleaseView(not is_held, asked.lease_id, STILL_HELD if is_held else "")
+        if service.lease(body.lease_id) is not None:
+            service.news.wait(body.lease_id, RELEASE_WITHIN_S)
+        is_held = service.lease(body.lease_id) is not None
+        return views.ReleaseView(not is_held, body.lease_id, STILL_HELD if is_held else "")
 
-    def set_up_tensorflow(self, asked: GpuRequest) -> views.SetupView:
-        return self._set_up(asked, tensorflow_code)
+    def set_up_tensorflow(self, body: GpuRequest) -> views.SetupView:
+        return self._set_up(body, tensorflow_code)
 
-    def set_up_pytorch(self, asked: GpuRequest) -> views.SetupView:
-        return self._set_up(asked, pytorch_code)
+    def set_up_pytorch(self, body: GpuRequest) -> views.SetupView:
+        return self._set_up(body, pytorch_code)
 
-    def _set_up(self, asked: GpuRequest, code_of: SetupCode) -> views.SetupView:
+    def _set_up(self, body: GpuRequest, code_of: SetupCode) -> views.SetupView:
         self._ready()
-        lease_id = asked.lease_id or self._newest_lease(asked)
+        lease_id = body.lease_id or self._newest_lease(body)
         if lease_id is None:
-            return views.SetupView(success=False, reason=ALLOCATE_FIRST.format(words(asked.claim)))
+            return views.SetupView(success=False, reason=ALLOCATE_FIRST.format(words(body.claim)))
         node, lease = self.pool.lease(lease_id)
         fields = _lease_fields(node, lease)
         return views.SetupView(**fields, code=code_of(
-            views.leased(node, lease), fields["environment"], asked.gpu_memory_fraction,
-            asked.distributed_training, asked.mixed_precision))
+            views.leased(node, lease), fields["environment"], body.gpu_memory_fraction,
+            body.distributed_training, body.mixed_precision))
 
-    def _newest_lease(self, asked: GpuRequest) -> str | None:
-        """Of the caller's own, or of `owner`, that has at least such GPUs, CPUs and memory."""
-        names = asker().scope.unix_names if asked.owner is None else (asked.owner,)
-        claim = asked.claim
-        found = [(lease.since, lease.claim.id) for node in self.pool.seen_nodes()
-                 for lease in node.report.leases if lease.claim.owner in names
-                 and views.suits(node, lease, claim)]
-        return max(found, default=(0.0, None))[1]
+    def _newest_lease(self, body: GpuRequest) -> str | None:
+        """Return the caller's or `owner`'s newest lease with at least such GPUs, CPUs and
+        memory."""
+        names = asker().scope.unix_names if body.owner is None else (body.owner,)
+        claim = body.claim
+        leases = [(lease.since, lease.claim.id) for node in self.pool.seen_nodes()
+                  for lease in node.report.leases if lease.claim.owner in names
+                  and views.suits(node, lease, claim)]
+        return max(leases, default=(0.0, None))[1]
 
     def _gpus(self) -> tuple[list[PoolNode], list[views.LiveGpu]]:
         nodes, _ = self._ready()

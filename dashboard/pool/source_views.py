@@ -42,7 +42,7 @@ class MonitoredNodeView(SourceNodeView):
 
 
 class PoolStatusView(Struct):
-    """`total_nodes`: with those that have nothing free."""
+    """Status of the pool. `total_nodes`: with those that have nothing free."""
 
     utilization: UtilizationView
     available_nodes: list[SourceNodeView]
@@ -72,7 +72,7 @@ class GpuProblemView(Struct):
 
 
 class PoolHealthView(Struct):
-    """`degraded`: some GPU cannot be given out now."""
+    """Health of the pool. `degraded`: some GPU cannot be given out now."""
 
     status: Literal["healthy", "degraded"]
     total_nodes: int
@@ -82,7 +82,7 @@ class PoolHealthView(Struct):
 
 
 class ValidationView(Struct):
-    """`valid`: it could be met if everything were free; `nodes`: where."""
+    """Validation of a request. `valid`: it could be met if everything were free; `nodes`: where."""
 
     valid: bool
     available_now: bool
@@ -100,7 +100,8 @@ class GpuConfigView(Struct):
 
 
 class LeasedView(Struct, kw_only=True):
-    """`host_words`: its CPUs and its memory of the node, and whether anything holds it to them."""
+    """Lease as set up for a client. `host_words`: its CPUs and its memory of the node, and whether
+    anything holds it to them."""
 
     success: bool
     node_name: str | None = None
@@ -117,8 +118,8 @@ class AllocationView(LeasedView, kw_only=True):
 
 
 class SetupView(LeasedView, kw_only=True):
-    """`code`: lines for the program that uses the lease. Without one, `reason` says what to do
-    first."""
+    """Setup of a framework. `code`: lines for the program that uses the lease. Without one,
+    `reason` says what to do first."""
 
     code: list[str] = []
 
@@ -129,19 +130,19 @@ class ReleaseView(Struct):
     reason: str = ""
 
 
-def suits(node: PoolNode, lease: ReportedLease, asked: Claim) -> bool:
-    """Whether it has as many GPUs of these models and of so much memory each, and as many CPUs
-    and as much memory of its node."""
-    held = [gpu for gpu in node.report.gpus if gpu.uuid in lease.uuids]
-    return len(held) >= asked.gpus and all(
-        accepts(asked.models, gpu.model)
-        and (gpu.mem_bytes or 0) >= (asked.mem_bytes or 0) for gpu in held) and FreeHost(
-            lease.claim.cpu_milli or 0, lease.claim.ram_bytes or 0).has(asked)
+def suits(node: PoolNode, lease: ReportedLease, claim: Claim) -> bool:
+    """Return whether a lease has as many GPUs of these models and of so much memory each, and as
+    many CPUs and as much memory of its node."""
+    gpus = [gpu for gpu in node.report.gpus if gpu.uuid in lease.uuids]
+    return len(gpus) >= claim.gpus and all(
+        accepts(claim.models, gpu.model)
+        and (gpu.mem_bytes or 0) >= (claim.mem_bytes or 0) for gpu in gpus) and FreeHost(
+            lease.claim.cpu_milli or 0, lease.claim.ram_bytes or 0).has(claim)
 
 
 @dataclass(frozen=True, slots=True)
 class LiveNumbers:
-    """Of this moment. None: not known."""
+    """Numbers of this moment. None: not known."""
 
     util_pct: Number
     mem_used_bytes: Number
@@ -161,53 +162,53 @@ def live_gpus(nodes: Iterable[PoolNode], pending: Iterable[PendingOffer], live: 
               ) -> list[LiveGpu]:
     offered = {(grant.node, uuid) for offer in pending for grant in offer.grants
                for uuid in grant.uuids}
-    found = []
+    gpus = []
     for node in nodes:
-        found += [LiveGpu(
+        gpus += [LiveGpu(
             node, gpu, gpu.uuid in node.leased,
             gpu.uuid in node.available and (node.id, gpu.uuid) not in offered,
             live.util_pct(node.id, gpu.uuid), live.mem_used_bytes(node.id, gpu.uuid))
-            for gpu in node.report.gpus]
-    return found
+                 for gpu in node.report.gpus]
+    return gpus
 
 
 def utilization(gpus: Iterable[LiveGpu]) -> UtilizationView:
-    utils, used, total = [], 0.0, 0.0
-    for each in gpus:
-        if each.util_pct is not None:
-            utils.append(each.util_pct)
-        if each.mem_used_bytes is not None and each.gpu.mem_bytes is not None:
-            used, total = used + each.mem_used_bytes, total + each.gpu.mem_bytes
+    utils, used_bytes, total = [], 0.0, 0.0
+    for live in gpus:
+        if live.util_pct is not None:
+            utils.append(live.util_pct)
+        if live.mem_used_bytes is not None and live.gpu.mem_bytes is not None:
+            used_bytes, total = used_bytes + live.mem_used_bytes, total + live.gpu.mem_bytes
     return UtilizationView(round(fmean(utils) / 100, 3) if utils else None,
-                           round(used / total, 3) if total else None)
+                           round(used_bytes / total, 3) if total else None)
 
 
 def monitored_nodes(gpus: Iterable[LiveGpu]) -> list[MonitoredNodeView]:
     kinds: dict[tuple[str, str, str, float | None], list[LiveGpu]] = {}
-    for each in gpus:
-        kinds.setdefault((each.node.host, each.node.id, each.gpu.model, each.gpu.mem_bytes),
-                         []).append(each)
-    found = []
+    for live in gpus:
+        kinds.setdefault((live.node.host, live.node.id, live.gpu.model, live.gpu.mem_bytes),
+                         []).append(live)
+    views = []
     for (host, _, model, mem_bytes), alike in kinds.items():
         use = utilization(alike)
-        found.append(MonitoredNodeView(
-            host, model, sum(each.is_free for each in alike),
+        views.append(MonitoredNodeView(
+            host, model, sum(live.is_free for live in alike),
             None if mem_bytes is None else round(mem_bytes / 2**30, 1), use.gpu_utilization,
-            len(alike), sum(each.is_leased for each in alike), use.gpu_memory_usage))
-    return found
+            len(alike), sum(live.is_leased for live in alike), use.gpu_memory_usage))
+    return views
 
 
 def available_nodes(gpus: Iterable[LiveGpu], models: tuple[str, ...] = (),
                     min_memory_gb: float = 0.0) -> list[SourceNodeView]:
-    fitting = [each for each in gpus if accepts(models, each.gpu.model) and (
-        not min_memory_gb or (each.gpu.mem_bytes or 0.0) >= min_memory_gb * GB)]
-    return [SourceNodeView(each.node_name, each.gpu_type, each.available_gpus,
-                           each.memory_per_gpu, each.utilization)
-            for each in monitored_nodes(fitting) if each.available_gpus]
+    fitting = [live for live in gpus if accepts(models, live.gpu.model) and (
+        not min_memory_gb or (live.gpu.mem_bytes or 0.0) >= min_memory_gb * GB)]
+    return [SourceNodeView(view.node_name, view.gpu_type, view.available_gpus,
+                           view.memory_per_gpu, view.utilization)
+            for view in monitored_nodes(fitting) if view.available_gpus]
 
 
 def leased(node: PoolNode, lease: ReportedLease) -> Leased:
-    """As the node itself would say it, as far as its hub knows."""
+    """Return a lease as the node itself would report it, as far as its hub knows."""
     gpus = {gpu.uuid: gpu for gpu in node.report.gpus}
     return Leased(
         lease.claim.id, node.host,

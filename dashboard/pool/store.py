@@ -39,7 +39,7 @@ _end = msgspec.json.Decoder(ReportedEnd).decode
 
 
 class ClaimTimes(NamedTuple):
-    """By the hub's clock. `since`: of its lease; None: it waits."""
+    """Times of a claim, by the hub's clock. `since`: of its lease; None: it waits."""
 
     asked_at: float
     since: float | None = None
@@ -58,7 +58,7 @@ class PoolStore(SqlStore):
             self._db.execute("delete from pool_offered where id = ?", (claim_id,))
 
     def offered(self) -> Iterator[tuple[str, str]]:
-        """(claim, node)."""
+        """Yield (claim, node)."""
         yield from self._db.execute("select id, node_id from pool_offered")
 
     def put_offered(self, offered: Iterable[tuple[str, str]]) -> None:
@@ -66,16 +66,16 @@ class PoolStore(SqlStore):
             put(self._db, "pool_offered", offered)
 
     def times(self) -> Iterator[tuple[str, str, ClaimTimes]]:
-        """(node, claim, times)."""
+        """Yield (node, claim, times)."""
         for node_id, claim_id, asked_at, since in self._db.execute(
                 "select node_id, id, asked_at, since from pool_times"):
             yield node_id, claim_id, ClaimTimes(asked_at, since)
 
-    def put_times(self, node_id: str, new: Mapping[str, ClaimTimes], gone: Collection[str]
+    def put_times(self, node_id: str, new: Mapping[str, ClaimTimes], removed: Collection[str]
                   ) -> None:
         with together(self._db, reads=False):
             self._db.executemany("delete from pool_times where node_id = ? and id = ?",
-                                 [(node_id, claim_id) for claim_id in gone])
+                                 [(node_id, claim_id) for claim_id in removed])
             put(self._db, "pool_times", [(node_id, claim_id, *times)
                                          for claim_id, times in new.items()])
 
@@ -92,32 +92,32 @@ class PoolStore(SqlStore):
         self._db.execute("delete from pool_bookings where id = ?", (claim_id,))
 
     def policy(self) -> PoolPolicy:
-        found = [_policy(body) for (body,) in self._db.execute("select body from pool_policy")]
-        return found[0] if found else PoolPolicy()
+        policies = [_policy(body) for (body,) in self._db.execute("select body from pool_policy")]
+        return policies[0] if policies else PoolPolicy()
 
     def put_policy(self, policy: PoolPolicy) -> None:
         put(self._db, "pool_policy", [("pool", _encode(policy))])
 
-    def ended(self, since: float) -> Iterator[tuple[str, ReportedEnd]]:
-        """(node, lease), one by one: of a large fleet there are many."""
+    def ended_since(self, since: float) -> Iterator[tuple[str, ReportedEnd]]:
+        """Yield (node, lease), one by one: of a large fleet there are many."""
         for node_id, body in self._db.execute(
                 "select node_id, body from pool_ended where ended_at >= ?", (since,)):
             yield node_id, _end(body)
 
     def last_ended(self, most: int) -> list[tuple[str, ReportedEnd]]:
-        """Oldest first."""
-        found = self._db.execute("select node_id, body from pool_ended "
-                                 "order by ended_at desc, id desc limit ?", (most,))
-        return [(node_id, _end(body)) for node_id, body in found][::-1]
+        """Return the leases that ended last, oldest first."""
+        rows = self._db.execute("select node_id, body from pool_ended "
+                                "order by ended_at desc, id desc limit ?", (most,))
+        return [(node_id, _end(body)) for node_id, body in rows][::-1]
 
     def body_of(self, end: ReportedEnd) -> bytes:
         return _encode(end)
 
-    def add_ended(self, node_id: str, ended: Iterable[tuple[ReportedEnd, bytes]]
+    def add_ended(self, node_id: str, ends: Iterable[tuple[ReportedEnd, bytes]]
                   ) -> list[ReportedEnd]:
-        """Those that were not known."""
+        """Store leases that have ended; return those that were not known."""
         with together(self._db, reads=False):
-            return [end for end, body in ended if self._db.execute(
+            return [end for end, body in ends if self._db.execute(
                 "insert into pool_ended values (?, ?, ?, ?) on conflict do nothing",
                 (end.claim.id, node_id, end.ended_at, body)).rowcount == 1]
 

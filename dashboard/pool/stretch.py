@@ -1,4 +1,4 @@
-"""How long a computation holds the hub's one thread, and how much of it all of it took."""
+"""Time slices of a computation on the hub's one thread, and how much time all of it took."""
 
 from collections.abc import Generator
 from time import thread_time
@@ -11,14 +11,14 @@ HOLDS_S = 0.006  # then the rest of the hub runs; some steps are longer than oth
 
 
 class Stretch:
-    """CPU of this thread: who else wants the machine is not counted."""
+    """CPU time of this thread: what others use of the machine is not counted."""
 
     def __init__(self) -> None:
         self._began = thread_time()
         self._before = 0.0
 
     def rest(self) -> None:
-        """If it is time."""
+        """Pause if it is time."""
         if thread_time() - self._began >= HOLDS_S:
             self.pause()
 

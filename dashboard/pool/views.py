@@ -27,8 +27,8 @@ class ModelView(Struct):
 
 
 class PoolView(Struct):
-    """`waiting`: without reservations of which the time has not come. `waiting_gpus`: what they
-    ask for together."""
+    """Pool as a whole. `waiting`: without reservations of which the time has not come.
+    `waiting_gpus`: what they ask for together."""
 
     is_on: bool
     strategy: str
@@ -47,14 +47,15 @@ class StrategyView(Struct):
 
 
 class StrategyList(Struct):
-    """`orders`: of the queue."""
+    """Strategies of the pool. `orders`: of the queue."""
 
     items: list[StrategyView]
     orders: list[StrategyView]
 
 
 class PolicyView(Struct):
-    """`shares`: of owners, for fair share; who is not named has 1. `limits`: by role."""
+    """Policy of the pool. `shares`: of owners, for fair share; who is not named has 1. `limits`: by
+    role."""
 
     strategy: str
     queue_order: str
@@ -73,7 +74,7 @@ class PolicyView(Struct):
 
 
 class StrategyOutcome(Struct):
-    """`used_pct`: of all GPU time until the last of them ended."""
+    """Outcome of one strategy. `used_pct`: of all GPU time until the last of them ended."""
 
     strategy: str
     wait_p50_s: float
@@ -84,7 +85,8 @@ class StrategyOutcome(Struct):
 
 
 class SimulationView(Struct):
-    """`claims`: so many, of leases that ended in that time, were played over the nodes of now."""
+    """Simulation of strategies. `claims`: the number of claims, of leases that ended in that time,
+    that were played over the nodes of now."""
 
     claims: int
     since: float
@@ -100,8 +102,8 @@ class OutsiderView(Struct):
 
 
 class PoolGpuView(Struct):
-    """`place`: its number on its node, `3`; of a MIG instance `3/9`. `trouble`: why it is not given
-    out now."""
+    """GPU of the pool. `place`: its number on its node, `3`; of a MIG instance `3/9`. `trouble`:
+    why it is not given out now."""
 
     uuid: str
     place: str
@@ -123,10 +125,11 @@ class PoolNodeList(Struct):
 
 
 class LeaseView(Struct):
-    """`idle_since` None: it is used, or nobody can say yet. `is_run`: of a running command, with
-    which alone it ends. `outsiders`: who uses its GPUs without a lease. `misplaced`: other GPUs on
-    which its own processes are. `why`: how one that is over ended. `cpus`, `ram_bytes`: of
-    its node; `host_words`: the same, and whether its command is held to them."""
+    """Lease, held or ended. `idle_since` None: it is used, or nobody can say yet. `is_run`: of a
+    running command, with which alone it ends. `outsiders`: who uses its GPUs without a lease.
+    `misplaced`: other GPUs on which its own processes are. `why`: how one that is over ended.
+    `cpus`, `ram_bytes`: of its node; `host_words`: the same, and whether its command is held to
+    them."""
 
     id: str
     owner: str
@@ -155,12 +158,12 @@ class LeaseList(Struct):
 
 
 class ClaimView(Struct):
-    """`place` 1: the next; 0: nodes have refused it for good, and it waits no more. `wait_s`: at
-    most, while terms are honoured; None: nobody can say.
-    `estimate`: for people, from earlier runs; "": not known. `gpus`: on all its nodes together.
-    `starts_at`: of a reservation. `is_here`: made at the hub, where it can be withdrawn; else it
-    waits as long as the command on its node. `kept`: GPUs that are kept for it. `team`: of its
-    owner, with which it goes before or after others; None: none."""
+    """Claim in the queue. `place` 1: the next; 0: nodes have refused it for good, and it waits no
+    more. `wait_s`: at most, while terms are honoured; None: nobody can say. `estimate`: for people,
+    from earlier runs; "": not known. `gpus`: on all its nodes together. `starts_at`: of a
+    reservation. `is_here`: made at the hub, where it can be withdrawn; else it waits as long as the
+    command on its node. `kept`: GPUs that are kept for it. `team`: of its owner, with which it goes
+    before or after others; None: none."""
 
     id: str
     owner: str
@@ -181,7 +184,7 @@ class ClaimView(Struct):
 
 
 class ClaimChangeView(Struct):
-    """On the live socket. `claim` None: it waits no more."""
+    """Change of a claim on the live socket. `claim` None: it waits no more."""
 
     id: str
     claim: ClaimView | None
@@ -201,7 +204,7 @@ def pool_view(nodes: Collection[PoolNode], waiting: Collection[Claim], policy: P
     return PoolView(
         is_on, policy.strategy, policy.queue_order, len(nodes), model_views(nodes),
         sum(len(node.report.leases) for node in nodes), len(waiting),
-        sum(each.gpus * each.nodes for each in waiting))
+        sum(claim.gpus * claim.nodes for claim in waiting))
 
 
 def model_views(nodes: Iterable[PoolNode]) -> list[ModelView]:
@@ -220,8 +223,8 @@ def model_views(nodes: Iterable[PoolNode]) -> list[ModelView]:
 def node_views(nodes: Collection[PoolNode], place_of: Callable[[str, OfferedGpu], str]
                ) -> list[PoolNodeView]:
     return [PoolNodeView(node.id, node.host, [PoolGpuView(
-        each.uuid, place_of(node.id, each), each.model, each.is_mig, each.mem_bytes,
-        node.trouble(each)) for each in sorted(node.report.gpus, key=lambda gpu: gpu.index)])
+        gpu.uuid, place_of(node.id, gpu), gpu.model, gpu.is_mig, gpu.mem_bytes,
+        node.trouble(gpu)) for gpu in sorted(node.report.gpus, key=lambda gpu: gpu.index)])
         for node in sorted(nodes, key=lambda node: (node.host, node.id))]
 
 
@@ -235,14 +238,14 @@ def policy_view(policy: PoolPolicy) -> PolicyView:
 
 
 def lease_views(nodes: Collection[PoolNode], now: float) -> list[LeaseView]:
-    found = [lease_view(node.id, node.host, each, node.report.outside, now)
-             for node in nodes for each in node.report.leases]
-    return sorted(found, key=lambda each: (each.host, each.id))
+    views = [lease_view(node.id, node.host, lease, node.report.outside, now)
+             for node in nodes for lease in node.report.leases]
+    return sorted(views, key=lambda view: (view.host, view.id))
 
 
 def lease_view(node_id: str, host: str, lease: ReportedLease, outside: Iterable[OutsideUse],
                now: float) -> LeaseView:
-    """`outside`: who uses GPUs of that node without a lease."""
+    """Return the view of a lease. `outside`: who uses GPUs of that node without a lease."""
     is_idle = now - lease.used_at >= 2 * IDLE_LEAST_S
     is_unused = not lease.is_run and not lease.task_ids and lease.used_at <= lease.since
     return LeaseView(
@@ -259,7 +262,7 @@ def lease_view(node_id: str, host: str, lease: ReportedLease, outside: Iterable[
 
 
 def ended_view(view: LeaseView, end: ReportedEnd | None) -> LeaseView:
-    """Of one whose node has not said how it ended, that much is said."""
+    """Return the view marked as ended; as `lost` if its node has not said how."""
     view.idle_since = None
     if end is None:
         view.state = "lost"
@@ -269,24 +272,24 @@ def ended_view(view: LeaseView, end: ReportedEnd | None) -> LeaseView:
 
 
 def claim_views(planned: PlannedPass, claim_ids: Collection[str], own: Container[str],
-                kept: Callable[[str], Collection[str]], team_of: Mapping[str, str]
+                kept_gpus: Callable[[str], Collection[str]], team_of: Mapping[str, str]
                 ) -> list[ClaimView]:
     hosts = {node.id: node.host for node in planned.nodes}
-    return [claim_view(claim, said, hosts, claim.id in own, kept(claim.id),
+    return [claim_view(claim, standing, hosts, claim.id in own, kept_gpus(claim.id),
                        team_of.get(claim.owner))
-            for claim, said in planned.waiting(claim_ids)]
+            for claim, standing in planned.waiting(claim_ids)]
 
 
-def refused_view(refused: RefusedClaim) -> ClaimView:
-    claim = refused.claim
-    return claim_view(claim, ClaimStanding(claim.id, 0, f"refused: {refused.why}"), {}, False, (),
+def refused_view(refusal: RefusedClaim) -> ClaimView:
+    claim = refusal.claim
+    return claim_view(claim, ClaimStanding(claim.id, 0, f"refused: {refusal.why}"), {}, False, (),
                       None)
 
 
-def claim_view(claim: Claim, said: ClaimStanding, hosts: Mapping[str, str], is_here: bool,
-               kept: Collection[str], team: str | None) -> ClaimView:
+def claim_view(claim: Claim, standing: ClaimStanding, hosts: Mapping[str, str], is_here: bool,
+               kept_gpus: Collection[str], team: str | None) -> ClaimView:
     return ClaimView(
         claim.id, claim.owner, words(claim), claim.gpus * claim.nodes, claim.priority,
-        claim.submitted_at, said.place, said.why, said.wait_s,
-        [hosts.get(each, each) for each in claim.hosts], claim.term_s, claim.starts_at, is_here,
-        "" if said.estimate is None else said.estimate.words, list(kept), team)
+        claim.submitted_at, standing.place, standing.why, standing.wait_s,
+        [hosts.get(host, host) for host in claim.hosts], claim.term_s, claim.starts_at, is_here,
+        "" if standing.estimate is None else standing.estimate.words, list(kept_gpus), team)

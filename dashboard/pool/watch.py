@@ -1,4 +1,4 @@
-"""Notices what changes in the pool: tells those who listen, and counts for Prometheus."""
+"""Watch of the pool: notices what changes, tells listeners, and counts for Prometheus."""
 
 from collections.abc import Mapping
 
@@ -23,25 +23,25 @@ class PoolWatch:
 
     def reported(self, node_id: str, before: PoolReport | None, report: PoolReport,
                  own: Mapping[str, Claim]) -> None:
-        """`before` None: of what it holds nothing is new, but that this hub hears it. `own`: claims
-        that were made at the hub, which know best since when they wait."""
-        then = {} if before is None else {each.claim.id: each for each in before.leases}
-        now = {each.claim.id: each for each in report.leases}
-        changed = [each for lease_id, each in now.items() if lease_id not in then
-                   or _shown(each) != _shown(then[lease_id])]
-        gone = [each for lease_id, each in then.items() if lease_id not in now]
-        self.version += bool(changed or gone)
+        """Note a report. `before` None: of what it holds nothing is new, but that this hub hears
+        it. `own`: claims that were made at the hub, which know best since when they wait."""
+        then = {} if before is None else {lease.claim.id: lease for lease in before.leases}
+        now = {lease.claim.id: lease for lease in report.leases}
+        changed = [lease for lease_id, lease in now.items() if lease_id not in then
+                   or _visible_part(lease) != _visible_part(then[lease_id])]
+        removed = [lease for lease_id, lease in then.items() if lease_id not in now]
+        self.version += bool(changed or removed)
         if before is None:
             return
-        ends = {each.claim.id: each for each in report.ended}
+        ends = {end.claim.id: end for end in report.ended}
         for lease in changed:
             if lease.claim.id not in then:
-                self._granted(lease, own.get(lease.claim.id, lease.claim))
+                self._count_wait(lease, own.get(lease.claim.id, lease.claim))
             self._events.dispatch(LeaseChanged(node_id, lease, True))
-        for lease in gone:
+        for lease in removed:
             self._events.dispatch(LeaseChanged(node_id, lease, False, ends.get(lease.claim.id)))
 
-    def _granted(self, lease: ReportedLease, claim: Claim) -> None:
+    def _count_wait(self, lease: ReportedLease, claim: Claim) -> None:
         waited_s = max(0.0, lease.since - max(claim.submitted_at, claim.starts_at or 0.0))
         self.waited[sum(bound < waited_s for bound in WAIT_BOUNDS_S)] += 1
         self.waited_s += waited_s
@@ -50,14 +50,14 @@ class PoolWatch:
         before, self._waiting = self._waiting, planned.claims
         if before is None:
             return
-        new = [each for each in planned.made.order if each not in before]
-        for claim, said in planned.waiting(new[:TOLD_MOST]) if new else ():
-            self._events.dispatch(ClaimChanged(claim, said))
-        gone = [claim for claim_id, claim in before.items() if claim_id not in planned.claims]
-        for claim in gone[:TOLD_MOST]:
+        new = [claim_id for claim_id in planned.outcome.order if claim_id not in before]
+        for claim, standing in planned.waiting(new[:TOLD_MOST]) if new else ():
+            self._events.dispatch(ClaimChanged(claim, standing))
+        removed = [claim for claim_id, claim in before.items() if claim_id not in planned.claims]
+        for claim in removed[:TOLD_MOST]:
             self._events.dispatch(ClaimChanged(claim, None))
 
 
-def _shown(lease: ReportedLease) -> tuple[object, ...]:
-    """All but when it was used last."""
+def _visible_part(lease: ReportedLease) -> tuple[object, ...]:
+    """Return what is shown of a lease, except when it was used last."""
     return lease.uuids, lease.state, lease.until

@@ -33,23 +33,24 @@ class ActiveQuotas:
         events.listen(GroupChanged, lambda _: self._renew())
 
     def reload(self) -> None:
-        """To be called after every change of the stored quotas."""
+        """Read the stored quotas; to be called after every change of them."""
         self.versions = self._store.quotas()
         self.generation = self._store.generation()
         self.index = QuotaIndex(version.quota for version in self.versions.values())
         self._events.dispatch(QuotasChanged())
 
     def _renew(self) -> None:
-        """A node in another group is to hold other quotas, so there is another generation."""
+        """Start another generation: a node in another group is to hold other quotas."""
         if self.generation:
             self.generation = self._store.next_generation()
 
     def conflict(self, quota: Quota) -> str | None:
-        """Why it cannot be in force along with the others."""
-        found = next((each for each in self.index.all if each.id != quota.id
-                      and _scope(each) == _scope(quota) and {*each.limits} & {*quota.limits}), None)
-        return None if found is None else (
-            f"{found.id} limits the same for {quota.subject} on {quota.scope}: change that one, or "
+        """Return why a quota cannot be in force along with the others; None: it can."""
+        rival = next((other for other in self.index.all if other.id != quota.id
+                      and _scope(other) == _scope(quota)
+                      and {*other.limits} & {*quota.limits}), None)
+        return None if rival is None else (
+            f"{rival.id} limits the same for {quota.subject} on {quota.scope}: change that one, or "
             "take its limit away first")
 
     # -- changes by admins
@@ -71,13 +72,13 @@ class ActiveQuotas:
 
     def remove(self, actor: Actor, quota_id: str) -> None:
         require(actor, "DELETE /api/v1/quotas/<quota_id>")
-        known = self.versions.get(quota_id)
-        if known is None:
+        version = self.versions.get(quota_id)
+        if version is None:
             raise NotFoundError(f"there is no quota {quota_id[:80]!r}")
         with self._auditor.change("quota", actor_fields(actor) | {
                 "action": "remove", "sentence": f"{actor.name} removed the quota {quota_id}",
                 "detail": {"quota": quota_id}}, takes_away=True):
-            self._store.put(known.quota, actor.name, time.time(), is_there=False)
+            self._store.put(version.quota, actor.name, time.time(), is_there=False)
         self.reload()
 
 

@@ -28,7 +28,7 @@ SPANS = {"3h": 10_800.0, "24h": 86_400.0, "7d": 604_800.0}
 
 @dataclass(frozen=True, slots=True)
 class QuotasApi:
-    """The routes. `ladder`: how far the ladder of each job over a quota is."""
+    """Routes of quotas. `ladder`: how far the ladder of each job over a quota is."""
 
     active: ActiveQuotas
     queries: QuotaQueries
@@ -76,21 +76,21 @@ class QuotasApi:
         return views.NodeQuotaList(self.queries.of_node(self.fleet.nodes[node_id], gpu, visible))
 
     def of_owner(self, name: str) -> views.OwnerQuotaList:
-        """Empty for a hidden owner as for an unknown one."""
+        """Return an owner's quotas; empty for a hidden owner as for an unknown one."""
         visible, ladder = self._visible(), self.ladder()
         return views.OwnerQuotaList([
-            views.owner_quota(each, self.queries.seen_by(visible, each.quota)[0], ladder)
-            for each in self.queries.of_owner(name, visible)])
+            views.owner_quota(balance, self.queries.seen_by(visible, balance.quota)[0], ladder)
+            for balance in self.queries.of_owner(name, visible)])
 
     def versions(self, quota_id: str) -> views.QuotaVersionList:
-        found = self.queries.store.versions(quota_id)
-        if not found:
+        versions = self.queries.store.versions(quota_id)
+        if not versions:
             raise NotFoundError(f"there never was a quota {quota_id[:80]!r}")
-        return views.QuotaVersionList(found)
+        return views.QuotaVersionList(versions)
 
     def past(self, quota_id: str) -> views.QuotaHistoryView:
         visible, quota = self._visible(), self._version(quota_id).quota
-        holder, limit, span_s = _past_asked()
+        holder, limit, span_s = _past_query()
         is_theirs = quota.subject_kind != "user" or quota.subject_name == holder
         if not is_theirs or not (
                 self.queries.sees_all(visible, quota) or holder in visible.reads.own):
@@ -104,15 +104,15 @@ class QuotasApi:
                                       line.most, why)
 
     def put(self, quota_id: str) -> views.QuotaView:
-        known = self.active.versions.get(quota_id)
-        preconditions.look("quota", quota_id, None if known is None else known.generation)
-        given: dict[str, Any] = body(dict)
-        if "ladder" in given and given["ladder"] is None:
-            del given["ladder"]
+        version = self.active.versions.get(quota_id)
+        preconditions.look("quota", quota_id, None if version is None else version.generation)
+        fields: dict[str, Any] = body(dict)
+        if "ladder" in fields and fields["ladder"] is None:
+            del fields["ladder"]
         problems = [QuotaProblem("id", "is given by the URL: leave it out here")] if (
-            "id" in given) else []
+            "id" in fields) else []
         try:
-            quota = read(given | {"id": quota_id}, self.end_after_s)
+            quota = read(fields | {"id": quota_id}, self.end_after_s)
         except InvalidQuotaError as error:
             problems += error.problems
         if problems:
@@ -124,7 +124,7 @@ class QuotasApi:
         self.active.remove(asker(), quota_id)
 
     def check(self, draft: views.QuotaDraft) -> views.QuotaCheck:
-        """What is wrong with it, or who would exceed it now."""
+        """Return what is wrong with a draft, or who would exceed it now."""
         try:
             quota: Quota = read(draft.quota, self.end_after_s)
             if draft.is_new and quota.id in self.active.versions:
@@ -135,28 +135,28 @@ class QuotasApi:
         visible, conflict = self._visible(), self.active.conflict(quota)
         if conflict is not None:
             return views.QuotaCheck([QuotaProblem("subject", conflict)], meaning(quota), 0, [])
-        found = self.queries.try_out(quota, visible)
-        over = [views.balance_view(each, {}) for each in found if each.is_over][:100]
-        return views.QuotaCheck([], meaning(quota), len(found), over,
+        balances = self.queries.try_out(quota, visible)
+        over = [views.balance_view(balance, {}) for balance in balances if balance.is_over][:100]
+        return views.QuotaCheck([], meaning(quota), len(balances), over,
                                 self.queries.reach(quota, visible))
 
 
-def _past_asked() -> tuple[str, Limit, float]:
-    given = request.args
-    limit = next((each for each in LIMITS if each == given.get("limit")), None)
-    span_s = SPANS.get(given.get("last", "24h"))
-    if set(given) - {"holder", "limit", "last"} or limit is None or span_s is None or (
-            not given.get("holder")):
+def _past_query() -> tuple[str, Limit, float]:
+    args = request.args
+    limit = next((name for name in LIMITS if name == args.get("limit")), None)
+    span_s = SPANS.get(args.get("last", "24h"))
+    if set(args) - {"holder", "limit", "last"} or limit is None or span_s is None or (
+            not args.get("holder")):
         raise bad(f"holder and limit are needed: limit is one of {', '.join(LIMITS)}, last is one "
                   f"of {', '.join(SPANS)}")
-    return given["holder"], limit, span_s
+    return args["holder"], limit, span_s
 
 
 def _gpu() -> str | None:
-    given = request.args.getlist("gpu")
-    if len(given) > 1 or set(request.args) - {"gpu"} or "" in given:
+    gpus = request.args.getlist("gpu")
+    if len(gpus) > 1 or set(request.args) - {"gpu"} or "" in gpus:
         raise bad("the one parameter here is `gpu`, a UUID; without it it is of the whole node")
-    return given[0] if given else None
+    return gpus[0] if gpus else None
 
 
 ROUTES = (

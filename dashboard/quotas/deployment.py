@@ -21,7 +21,7 @@ SIGNED_PER_STEP = 100
 
 @dataclass(frozen=True, slots=True)
 class QuotaDeployer:
-    """Signs and sends the quotas, and knows what nodes report of them. `send`: to a connected
+    """Sender of signed quotas, which knows what nodes report of them. `send`: to a connected
     node."""
 
     active: ActiveQuotas
@@ -40,15 +40,15 @@ class QuotaDeployer:
         self.in_force[node_id] = in_force
 
     def step(self, now: float, mono: float) -> None:
-        left = SIGNED_PER_STEP
+        budget = SIGNED_PER_STEP
         for node_id in list(self.connected):
             node = self.fleet.nodes.get(node_id)
             if node is None or not self._is_due(node_id, mono):
                 continue
             self._sent[node_id] = self._version_for(node_id), mono
             self._deploy(node_id, node, now)
-            left -= 1
-            if left == 0:
+            budget -= 1
+            if budget == 0:
                 return
 
     def _version_for(self, node_id: str) -> object:

@@ -16,7 +16,7 @@ OverKey = tuple[str, str, str]  # Quota, node and job
 
 
 class QuotaDeployment(Struct, frozen=True):
-    """One Quota on one node. `is_applied`: it lies on the node's disk as it is wanted."""
+    """Quota on one node. `is_applied`: it lies on the node's disk as it is wanted."""
 
     node: str
     host: str
@@ -27,7 +27,7 @@ class QuotaDeployment(Struct, frozen=True):
 
 
 def holdings(fleet: Fleet, node: Node) -> list[TaskHolding]:
-    """Of one node, as it said last."""
+    """Return the holdings of one node, as it reported last."""
     if node.listing is None:
         return []
     uses: dict[str, list[tuple[str, float | None]]] = {}
@@ -42,16 +42,16 @@ def holdings(fleet: Fleet, node: Node) -> list[TaskHolding]:
             for task_id, task in node.tasks.items() if task_id in uses]
 
 
-def on_gpu(held: Iterable[TaskHolding], uuid: str | None) -> list[TaskHolding]:
-    """As if there were no other GPU; None: all of them."""
+def on_gpu(node_holdings: Iterable[TaskHolding], uuid: str | None) -> list[TaskHolding]:
+    """Return the holdings as if there were no other GPU; None: all of them."""
     if uuid is None:
-        return list(held)
-    return [replace(each, uses=uses) for each in held
-            if (uses := tuple(use for use in each.uses if use[0] == uuid))]
+        return list(node_holdings)
+    return [replace(holding, uses=uses) for holding in node_holdings
+            if (uses := tuple(use for use in holding.uses if use[0] == uuid))]
 
 
 def is_current(node: Node, now: float) -> bool:
-    """What it holds is known now."""
+    """Return whether what a node holds is known now."""
     return (node.connected and node.state == "live" and node.are_tasks_known
             and now - node.frame_at <= FRESH_S)
 
@@ -72,24 +72,25 @@ def for_node(quotas: Iterable[Quota], fleet: Fleet, node: Node) -> tuple[Quota, 
     return tuple(quota for quota in quotas if concerns(quota, fleet, node))
 
 
-def deployments(quota: Quota, generation: int, fleet: Fleet, said: Mapping[str, InForce]
+def deployments(quota: Quota, generation: int, fleet: Fleet, reports: Mapping[str, InForce]
                 ) -> Iterator[QuotaDeployment]:
-    """`generation`: of the newest change."""
+    """Yield the state of a quota on its nodes. `generation`: of the newest change."""
     for node_id, node in fleet.nodes.items():
         if concerns(quota, fleet, node):
-            yield deployment(quota, generation, node, said.get(node_id))
+            yield deployment(quota, generation, node, reports.get(node_id))
 
 
-def deployment(quota: Quota, generation: int, node: Node, said: InForce | None) -> QuotaDeployment:
+def deployment(quota: Quota, generation: int, node: Node, report: InForce | None
+               ) -> QuotaDeployment:
     node_id, host = node.hello.node_id, node.hello.host
-    if said is None:
+    if report is None:
         why = ("the node has not said what it holds" if node.connected else
                "the node is not connected; it takes it when it is back")
         return QuotaDeployment(node_id, host, False, False, "none", why)
-    if said.generation != generation:
-        why = said.trouble or f"the node holds generation {said.generation}, not {generation}"
+    if report.generation != generation:
+        why = report.trouble or f"the node holds generation {report.generation}, not {generation}"
         return QuotaDeployment(node_id, host, False, False, "none", why)
-    mark = next((mark for mark in said.quotas if mark.quota_id == quota.id), None)
+    mark = next((mark for mark in report.quotas if mark.quota_id == quota.id), None)
     if mark is None:
         return QuotaDeployment(node_id, host, True, False, "none", "the node has not looked yet")
     if not node.connected:
@@ -100,24 +101,25 @@ def deployment(quota: Quota, generation: int, node: Node, said: InForce | None) 
 
 
 def counts(deployed: Collection[QuotaDeployment]) -> tuple[int, int, int]:
-    """The nodes on which it is wanted, applied and in force."""
-    return (len(deployed), sum(each.is_applied for each in deployed),
-            sum(each.is_in_force for each in deployed))
+    """Return the numbers of nodes on which it is wanted, applied and in force."""
+    return (len(deployed), sum(state.is_applied for state in deployed),
+            sum(state.is_in_force for state in deployed))
 
 
 def over_key(quota: Quota, offender: QuotaOffender) -> OverKey:
     return quota.id, offender.node, offender.job_id
 
 
-def over_since(before: Mapping[OverKey, float], found: Iterable[QuotaBalance], now: float
+def over_since(before: Mapping[OverKey, float], balances: Iterable[QuotaBalance], now: float
                ) -> dict[OverKey, float]:
-    """Since when which job has been one that would go. Only a sum that was made anew counts."""
-    keys = {over_key(each.quota, offender) for each in found if each.is_over
-            for offender in each.offenders}
+    """Return since when each job has been one that would go. Only a new sum counts."""
+    keys = {over_key(balance.quota, offender) for balance in balances if balance.is_over
+            for offender in balance.offenders}
     return {key: before.get(key, now) for key in keys}
 
 
-def worst_first(found: Iterable[QuotaBalance]) -> list[QuotaBalance]:
-    """By share of the limit; nothing at all of nothing is no share."""
-    return sorted(found, key=lambda each: (
-        not each.is_over, -(each.used / each.most if each.most else each.used), each.holder))
+def worst_first(balances: Iterable[QuotaBalance]) -> list[QuotaBalance]:
+    """Sort by share of the limit; nothing at all of nothing is no share."""
+    return sorted(balances, key=lambda balance: (
+        not balance.is_over, -(balance.used / balance.most if balance.most else balance.used),
+        balance.holder))

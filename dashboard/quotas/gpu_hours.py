@@ -16,7 +16,7 @@ NodeGroup = tuple[str, str | None]  # host and group of a node
 
 @dataclass(frozen=True, slots=True)
 class UserGpuSeconds:
-    """What one user held of one GPU, summed up; None: of all of them, or it is not known."""
+    """GPU time of one user on one GPU, summed up; None: of all of them, or not known."""
 
     user: str | None
     node_id: str | None
@@ -33,8 +33,9 @@ def cells_of(rows: Iterable[Mapping[Hashable, Any]]) -> Iterator[UserGpuSeconds]
 
 @dataclass(slots=True)
 class QuotaGpuHours:
-    """By Quota and holder. `unsure`: Quotas of a whole group, where somebody has hours of whom it
-    is not known which groups they are in: at least that many. `by_node`: of each, by node."""
+    """GPU-hours by Quota and holder. `unsure`: Quotas of a whole group, where somebody has hours of
+    whom it is not known which groups they are in: at least that many. `by_node`: of each, by
+    node."""
 
     of: dict[tuple[str, str], float] = field(default_factory=dict)
     unsure: set[str] = field(default_factory=set)
@@ -42,7 +43,8 @@ class QuotaGpuHours:
 
 
 def grain(quotas: QuotaIndex, per: Per) -> tuple[Grain, ...]:
-    """The columns that history has to split by: no finer than needed. Empty: it is not asked."""
+    """Return the columns that history has to split by, no finer than needed; empty: it is not
+    asked."""
     limited = [quota for quota in quotas.all if quota.gpu_hours is not None]
     if not any(quota.per == per for quota in limited):
         return ()
@@ -53,8 +55,9 @@ def grain(quotas: QuotaIndex, per: Per) -> tuple[Grain, ...]:
 def hours_of(quotas: QuotaIndex, per: Per, cells: Iterable[UserGpuSeconds],
              group_of: Mapping[str, NodeGroup],
              groups: Mapping[str, Iterable[str]]) -> QuotaGpuHours:
-    found, tasks, unknown = QuotaGpuHours(), dict[str | None, Task](), False
-    wanted = {quota.id for quota in quotas.all if quota.gpu_hours is not None and quota.per == per}
+    totals, tasks, unknown = QuotaGpuHours(), dict[str | None, Task](), False
+    quota_ids = {quota.id for quota in quotas.all
+                 if quota.gpu_hours is not None and quota.per == per}
     for cell in cells:
         unknown = unknown or (cell.user is not None and cell.user not in groups)
         task = tasks.get(cell.user)
@@ -66,21 +69,21 @@ def hours_of(quotas: QuotaIndex, per: Per, cells: Iterable[UserGpuSeconds],
         for count in COUNTS:
             choice = quotas.choice(holding, cell.gpu, HOURS, count)
             holder = None if choice is None else holder_of(choice.quota, task)
-            if choice is not None and holder is not None and choice.quota.id in wanted:
+            if choice is not None and holder is not None and choice.quota.id in quota_ids:
                 key = choice.quota.id, holder
                 hours = cell.gpu_s / 3_600
-                found.of[key] = found.of.get(key, 0.0) + hours
+                totals.of[key] = totals.of.get(key, 0.0) + hours
                 if cell.node_id is not None:
-                    of_nodes = found.by_node.setdefault(key, {})
+                    of_nodes = totals.by_node.setdefault(key, {})
                     of_nodes[cell.node_id] = of_nodes.get(cell.node_id, 0.0) + hours
     if unknown:
-        found.unsure = {quota.id for quota in quotas.all
-                        if quota.id in wanted and quota.subject_kind == "group"
-                        and quota.count == "together"}
-    return found
+        totals.unsure = {quota.id for quota in quotas.all
+                         if quota.id in quota_ids and quota.subject_kind == "group"
+                         and quota.count == "together"}
+    return totals
 
 
 def stand_in(user: str | None, groups: Mapping[str, Iterable[str]]) -> Task:
-    """Whose hours they are is all that history knows of a task."""
-    known = () if user is None else tuple(sorted(groups.get(user, ())))
-    return Task("history", 1, 1, None, user, None, groups=known)
+    """Return a task for the hours of a user: whose they are is all that history knows of a task."""
+    user_groups = () if user is None else tuple(sorted(groups.get(user, ())))
+    return Task("history", 1, 1, None, user, None, groups=user_groups)

@@ -1,4 +1,4 @@
-"""What the API and Prometheus show of quotas, and to whom."""
+"""Queries of quotas for the API and Prometheus, by what an actor may see."""
 
 import time
 from collections.abc import Iterator
@@ -45,14 +45,14 @@ class QuotaQueries:
         return self.service.active.index
 
     def reports(self) -> Iterator[tuple[str, str, InForce]]:
-        """Node, its host, and what it reported last."""
+        """Yield node, its host, and what it reported last."""
         for node_id, in_force in self.deployer.in_force.items():
             host = self.fleet.host_of(node_id)
             if host is not None:
                 yield node_id, host, in_force
 
     def deployments(self, quota: Quota) -> list[QuotaDeployment]:
-        """Asked for again within a moment, it is the same list."""
+        """Return the state of a quota on its nodes; the same list within a moment."""
         generation, now = self.service.active.generation, time.monotonic()
         key = quota.id, generation
         cached = self._deployments.get(key)
@@ -60,65 +60,71 @@ class QuotaQueries:
             gevent.sleep(0)  # of many quotas on many nodes, live is not to wait for all
             cached = now, [*evaluate.deployments(quota, generation, self.fleet,
                                                  self.deployer.in_force)]
-            self._deployments = {each: found for each, found in self._deployments.items()
-                                 if now - found[0] < SHARED_FOR_S} | {key: cached}
+            self._deployments = {other: entry for other, entry in self._deployments.items()
+                                 if now - entry[0] < SHARED_FOR_S} | {key: cached}
         return cached[1]
 
     def seen_by(self, visible: VisibleFleet, quota: Quota
                 ) -> tuple[list[QuotaDeployment], list[QuotaBalance]]:
         sees_all = self.sees_all(visible, quota)
-        return [each for each in self.deployments(quota) if visible.sees_node(each.node)], [
-            each for each in self.of(quota.id) if sees_all or each.holder in visible.reads.own]
+        return [state for state in self.deployments(quota) if visible.sees_node(state.node)], [
+            balance for balance in self.of(quota.id)
+            if sees_all or balance.holder in visible.reads.own]
 
     def sees_all(self, visible: VisibleFleet, quota: Quota) -> bool:
-        """Whoever sees only some of its nodes sees no sums, but for their own."""
+        """Return whether all nodes of a quota are visible: else no sums are, but one's own."""
         return visible.is_whole or all(
             visible.sees_node(node_id) for node_id, node in self.fleet.nodes.items()
             if concerns(quota, self.fleet, node))
 
     def of(self, quota_id: str) -> list[QuotaBalance]:
-        return worst_first(each for each in self.service.balances if each.quota.id == quota_id)
+        return worst_first(
+            balance for balance in self.service.balances if balance.quota.id == quota_id)
 
     def of_task(self, node: Node, task_id: str, visible: VisibleFleet) -> Iterator[TaskQuotaView]:
-        """Per limit the quota that counts for it, why, and what its holder has, if they see it."""
+        """Yield, per limit, the quota that counts for a task, why, and its holder's usage if
+        visible."""
         may_read = visible.is_whole or node.tasks[task_id].user in visible.reads.own
         for holding in holdings(self.fleet, node):
             if holding.task.id == task_id:
                 for limit, choice in explained(self.index, holding):
-                    held = limit, holder_of(choice.quota, holding.task)
+                    holder_key = limit, holder_of(choice.quota, holding.task)
                     yield task_quota(limit, choice, next(
-                        (each for each in self.of(choice.quota.id)
-                         if may_read and (each.limit, each.holder) == held), None), task_id)
+                        (balance for balance in self.of(choice.quota.id)
+                         if may_read and (balance.limit, balance.holder) == holder_key),
+                        None), task_id)
 
     def of_node(self, node: Node, uuid: str | None, visible: VisibleFleet) -> list[NodeQuotaView]:
-        """The quotas that apply to this node, or to this GPU of it, and their holders there."""
+        """Return the quotas on this node, or on this GPU of it, with their holders there."""
         now = time.time()
-        held = evaluate.on_gpu(holdings(self.fleet, node), uuid) if is_current(node, now) else []
-        task_ids = frozenset(each.task.id for each in held)
-        parts = {(each.quota.id, each.limit, each.holder): each for each in balances(
-            self.index, held, now, self.service.hours.of,
+        node_holdings = [] if not is_current(node, now) else (
+            evaluate.on_gpu(holdings(self.fleet, node), uuid))
+        task_ids = frozenset(holding.task.id for holding in node_holdings)
+        parts = {(balance.quota.id, balance.limit, balance.holder): balance for balance in balances(
+            self.index, node_holdings, now, self.service.hours.of,
             frozenset(self.service.spared))}
-        found = []
+        views = []
         for quota in for_node(self.index.all, self.fleet, node):
             if quota.scope_kind == "gpu" and uuid not in (None, quota.scope_name):
                 continue
             deployed = evaluate.deployment(quota, self.service.active.generation, node,
                                            self.deployer.in_force.get(node.hello.node_id))
-            found.append(node_quota(quota, deployed, [
-                holder_here(each, part, task_ids) for each in self.seen_by(visible, quota)[1]
-                if (part := parts.get((quota.id, each.limit, each.holder)))]))
-        return found
+            views.append(node_quota(quota, deployed, [
+                holder_here(balance, part, task_ids) for balance in self.seen_by(visible, quota)[1]
+                if (part := parts.get((quota.id, balance.limit, balance.holder)))]))
+        return views
 
     def of_owner(self, name: str, visible: VisibleFleet) -> list[QuotaBalance]:
-        """All balances that count for them, also those of nothing held now."""
-        found = [each for quota in self.index.all for each in self.seen_by(visible, quota)[1]
-                 if name in (each.holder, *each.users)]
+        """Return all balances that count for an owner, also those of nothing held now."""
+        owner_balances = [
+            balance for quota in self.index.all for balance in self.seen_by(visible, quota)[1]
+            if name in (balance.holder, *balance.users)]
         if visible.is_whole or name in visible.reads.own:
-            listed = {(each.quota.id, each.limit) for each in found}
-            found += [self._nothing(quota, limit, name) for quota, limit in
-                      self.index.open_to(name, self.service.groups.get(name, ()))
-                      if (quota.id, limit) not in listed and limit != "max_age_s"]
-        return worst_first(found)
+            listed = {(balance.quota.id, balance.limit) for balance in owner_balances}
+            owner_balances += [self._nothing(quota, limit, name) for quota, limit in
+                               self.index.open_to(name, self.service.groups.get(name, ()))
+                               if (quota.id, limit) not in listed and limit != "max_age_s"]
+        return worst_first(owner_balances)
 
     def _nothing(self, quota: Quota, limit: Limit, name: str) -> QuotaBalance:
         hours = self.service.hours.of.get((quota.id, name)) if limit == "gpu_hours" else None
@@ -131,12 +137,12 @@ class QuotaQueries:
 
     def past(self, quota: Quota, limit: Limit, holder: str,
              span_s: float) -> tuple[int, QuotaUsageSeries]:
-        """The length of a step, and what this holder had of it over time."""
+        """Return the length of a step, and what this holder had of it over time."""
         step_s, now = step_of(limit, span_s), time.time()
         is_hours = limit == "gpu_hours"  # the mean of a step that is not over is not known
         end = (int(now // step_s) + is_hours) * step_s
         span = end - int(span_s), end
-        asked = span[0] - int(PER_S[quota.per] + HOUR_S if is_hours else 0), end
+        usage_span = span[0] - int(PER_S[quota.per] + HOUR_S if is_hours else 0), end
         column = "mem_byte_s" if limit == "mem_bytes" else "gpu_s"
         nodes = self._counted_on(quota, limit, holder)
         # A step in which not one of several nodes was seen is unknown: the hub was away.
@@ -147,39 +153,39 @@ class QuotaQueries:
         def ask() -> QuotaUsageSeries:
             if not witnesses or nodes == frozenset():
                 return line(quota, limit, span, step_s, {}, frozenset(), gave)
-            seen = self.history.series(witnesses, ["mem_used_bytes"], *span, step_s, ("n",))
-            own = self.history.usage("user", step_s, *asked, nodes, holder)
+            sampled = self.history.series(witnesses, ["mem_used_bytes"], *span, step_s, ("n",))
+            own = self.history.usage("user", step_s, *usage_span, nodes, holder)
             return line(quota, limit, span, step_s,
                         dict(zip(own["t"].tolist(), own[column].tolist(), strict=True)),
-                        frozenset(seen["t"].tolist()), gave)
+                        frozenset(sampled["t"].tolist()), gave)
 
         return step_s, in_thread(ask)
 
     def _counted_on(self, quota: Quota, limit: Limit, holder: str) -> frozenset[str] | None:
-        """The nodes where nothing narrower counts for them; None: everywhere, also on nodes that
-        are gone."""
-        taken = [each for each in narrower(
+        """Return the nodes where nothing narrower counts for them; None: all, even nodes that are
+        gone."""
+        narrower_quotas = [other for other in narrower(
             quota, limit, holder, self.service.groups.get(holder, ()), self.index.all)
-            if each.scope_kind != "gpu"]
-        if quota.scope == "fleet" and not taken:
+            if other.scope_kind != "gpu"]
+        if quota.scope == "fleet" and not narrower_quotas:
             return None
         return frozenset(
             node_id for node_id, node in self.fleet.nodes.items()
             if concerns(quota, self.fleet, node) and not any(
-                concerns(each, self.fleet, node) for each in taken))
+                concerns(other, self.fleet, node) for other in narrower_quotas))
 
     def try_out(self, quota: Quota, visible: VisibleFleet) -> list[QuotaBalance]:
-        """Who would be over what, if it were in force now along with the others."""
+        """Return who would be over what, if a quota were in force now along with the others."""
         now = time.time()
-        others = (each for each in self.index.all if each.id != quota.id)
-        quotas = QuotaIndex([*others, quota])
-        seen = None if visible.is_whole else visible
-        counted = QuotaGpuHours() if quota.gpu_hours is None else self.service.count_hours(
-            now, quotas, seen)
-        return worst_first(each for each in self.service.sum(now, quotas, counted, seen)
-                           if each.quota.id == quota.id)
+        rest = (other for other in self.index.all if other.id != quota.id)
+        quotas = QuotaIndex([*rest, quota])
+        scope = None if visible.is_whole else visible
+        hours = QuotaGpuHours() if quota.gpu_hours is None else self.service.count_hours(
+            now, quotas, scope)
+        return worst_first(balance for balance in self.service.sum(now, quotas, hours, scope)
+                           if balance.quota.id == quota.id)
 
     def reach(self, quota: Quota, visible: VisibleFleet) -> int:
-        """The number of nodes it applies to."""
+        """Return the number of nodes it applies to."""
         return sum(concerns(quota, self.fleet, node) for node_id, node in list(
             self.fleet.nodes.items()) if visible.sees_node(node_id))

@@ -1,5 +1,4 @@
-"""Sums up who holds how much of each quota on the whole fleet. What is done about it is done by the
-ladder."""
+"""Sums of who holds how much of each quota on the whole fleet; the ladder acts on them."""
 
 import logging
 import time
@@ -30,8 +29,8 @@ SPARED: frozenset[RefusalCode] = frozenset(("protected", "managed", "made_up"))
 
 
 class QuotaService:
-    """The state of all quotas. `hold_s`: for how long a job must be over one before the ladder
-    hears of it."""
+    """Sums of all quotas. `hold_s`: how long a job must be over one before the ladder hears of
+    it."""
 
     def __init__(self, active: ActiveQuotas, store: QuotasStore, fleet: Fleet, history: History,
                  hold_s: float, events: Dispatcher) -> None:
@@ -55,11 +54,11 @@ class QuotaService:
     def _apply_change(self) -> None:
         self._hours_mono = -HOURS_EVERY_S
         self._next_mono = 0.0
-        self.balances = [each for each in self.balances
-                         if self.active.index.of.get(each.quota.id) == each.quota]
+        self.balances = [balance for balance in self.balances
+                         if self.active.index.of.get(balance.quota.id) == balance.quota]
 
     def steady(self) -> float:
-        """Reads like UTC and never steps: the time since which a job is over."""
+        """Return a time that reads like UTC and never steps, since which a job is over."""
         return self._base + time.monotonic()
 
     def step(self, now: float, mono: float) -> None:
@@ -76,31 +75,32 @@ class QuotaService:
         self.summed_at = now
         self._next_mono = mono + min(REST_SHARE * (time.monotonic() - mono), REST_MOST_S)
 
-    def sum(self, now: float, quotas: QuotaIndex, counted: QuotaGpuHours,
+    def sum(self, now: float, quotas: QuotaIndex, hours: QuotaGpuHours,
             visible: VisibleFleet | None) -> list[QuotaBalance]:
-        """On the nodes that `visible` shows; None: on all."""
-        found = []
+        """Sum up on the nodes that `visible` shows; None: on all."""
+        node_holdings = []
         for node_id, node in list(self._fleet.nodes.items()):
             if is_current(node, now) and (visible is None or visible.sees_node(node_id)):
-                found += holdings(self._fleet, node)
-        given = (quotas, found, now, counted.of, frozenset(self.spared), counted.unsure,
-                 counted.by_node)
-        if len(found) <= INLINE_MOST:
-            return balances(*given)
-        return in_thread(lambda: balances(*given))
+                node_holdings += holdings(self._fleet, node)
+        inputs = (quotas, node_holdings, now, hours.of, frozenset(self.spared), hours.unsure,
+                  hours.by_node)
+        if len(node_holdings) <= INLINE_MOST:
+            return balances(*inputs)
+        return in_thread(lambda: balances(*inputs))
 
     def previewed(self, preview: Preview) -> None:
-        """A task that its node protects is not chosen again."""
-        why = next((each for each in preview.refusals if each.code in SPARED), None)
+        """Spare a task that its node protects: it is not chosen again."""
+        why = next((refusal for refusal in preview.refusals if refusal.code in SPARED), None)
         if why is not None:
             self.spared[preview.task_id] = why.sentence
 
     # -- hours
 
     def _note_groups(self) -> None:
-        seen = {task.user: frozenset(task.groups) for node in self._fleet.nodes.values()
-                for task in node.tasks.values() if task.user is not None and task.groups}
-        news = {user: groups for user, groups in seen.items() if self.groups.get(user) != groups}
+        current_groups = {task.user: frozenset(task.groups) for node in self._fleet.nodes.values()
+                          for task in node.tasks.values() if task.user is not None and task.groups}
+        news = {user: groups for user, groups in current_groups.items()
+                if self.groups.get(user) != groups}
         if not news or len(self.groups | news) > MOST_USERS:  # their names are up to the nodes
             return
         try:
@@ -111,7 +111,8 @@ class QuotaService:
         self.groups |= news
 
     def _update_hours(self, now: float) -> None:
-        """Old hours say nothing about the day until now: without new ones there are none."""
+        """Count the hours again. Old ones say nothing of the day until now: without new ones, none
+        count."""
         try:
             self.hours, self.are_hours_known = self.count_hours(now, self.active.index, None), True
         except Exception:
@@ -120,24 +121,24 @@ class QuotaService:
 
     def count_hours(self, now: float, quotas: QuotaIndex,
                     visible: VisibleFleet | None) -> QuotaGpuHours:
-        """In the day or week until now, on the nodes that `visible` shows; None: on all."""
+        """Count hours of the day or week until now, on nodes that `visible` shows; None: on all."""
         groups = dict(self.groups)
         group_of = {node_id: (node.hello.host, self._fleet.group_of(node_id))
                     for node_id, node in self._fleet.nodes.items()}
         is_whole = visible is None or visible.is_whole
-        seen = frozenset() if visible is None else frozenset(visible.node_ids)
+        node_ids = frozenset() if visible is None else frozenset(visible.node_ids)
 
         def ask() -> QuotaGpuHours:
-            found = QuotaGpuHours()
+            hours = QuotaGpuHours()
             for per, span_s in PER_S.items():
                 if by := grain(quotas, per):
                     start = int((now - span_s) // 3_600) * 3_600
                     frame = self._history.held(by, start, now)
                     cells = [cell for cell in cells_of(frame.to_dict("records"))
-                             if is_whole or cell.node_id in seen]
+                             if is_whole or cell.node_id in node_ids]
                     part = hours_of(quotas, per, cells, group_of, groups)
-                    found = QuotaGpuHours(found.of | part.of, found.unsure | part.unsure,
-                                          found.by_node | part.by_node)
-            return found
+                    hours = QuotaGpuHours(hours.of | part.of, hours.unsure | part.unsure,
+                                          hours.by_node | part.by_node)
+            return hours
 
         return in_thread(ask)

@@ -51,11 +51,11 @@ class QuotasStore(SqlStore):
         return self.generation()
 
     def quotas(self) -> dict[str, QuotaVersion]:
-        """Those in force."""
+        """Return the quotas in force, by id."""
         rows = self._db.execute(
             "select body, generation, by, set_at, is_there from quotas q where is_there = 1 and "
             "generation = (select max(generation) from quotas where id = q.id) order by id")
-        return {found.quota.id: found for found in map(_version, rows)}
+        return {version.quota.id: version for version in map(_version, rows)}
 
     def put(self, quota: Quota, by: str, now: float, is_there: bool = True) -> None:
         self._db.execute("insert into quotas values (?, ?, ?, ?, ?, ?)",
@@ -71,7 +71,7 @@ class QuotasStore(SqlStore):
                 [(user, _encode(sorted(groups)).decode()) for user, groups in of.items()])
 
     def versions(self, quota_id: str) -> list[QuotaVersion]:
-        """Newest first."""
+        """Return the versions of a quota, newest first."""
         return [_version(row) for row in self._db.execute(
             "select body, generation, by, set_at, is_there from quotas where id = ? "
             "order by generation desc limit ?", (quota_id, VERSIONS_MOST))]

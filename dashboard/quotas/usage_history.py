@@ -1,4 +1,4 @@
-"""Use of a Quota over time, beside what it gave then. Pure."""
+"""Usage of a Quota over time, with what it gave then. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ STEPS_S = ((6 * HOUR_S, 60), (24 * HOUR_S, 300))  # up to this span; of more, wh
 
 @dataclass(frozen=True, slots=True)
 class QuotaUsageSeries:
-    """Per `step_s`, the mean of it; None: not known. `most` None: it gave no limit then."""
+    """Usage per step, the mean of it; None: not known. `most` None: it gave no limit then."""
 
     t: list[int]
     used: list[float | None]
@@ -22,7 +22,7 @@ class QuotaUsageSeries:
 
 
 def why_not(quota: Quota, limit: Limit) -> str:
-    """Why its past is not known; "": it is."""
+    """Return why a quota's past is not known; "": it is."""
     if quota.subject_kind not in HOURS_OF or (
             quota.count == "together" and quota.subject_kind != "user"):
         return ("history knows whose a task was, and not its container, job or sum: there is no "
@@ -42,33 +42,35 @@ def step_of(limit: Limit, span_s: float) -> int:
 
 def narrower(quota: Quota, limit: Limit, holder: str, groups: Iterable[str],
              quotas: Iterable[Quota]) -> list[Quota]:
-    """Those that count instead of it where they are about the same place."""
+    """Return the quotas that count instead of this one where they are about the same place."""
     about = {f"user:{holder}", "*", *(f"group:{group}" for group in groups)}
-    return [each for each in quotas if each.subject in about and each.rank > quota.rank
-            and each.count == quota.count and each.limit(limit) is not None]
+    return [other for other in quotas if other.subject in about and other.rank > quota.rank
+            and other.count == quota.count and other.limit(limit) is not None]
 
 
 def line(quota: Quota, limit: Limit, span: tuple[int, int], step_s: int,
-         amounts: Mapping[int, float], known: frozenset[int],
+         amounts: Mapping[int, float], known_steps: frozenset[int],
          gave: Sequence[QuotaVersion]) -> QuotaUsageSeries:
-    """`amounts`: of each step that has one, second-wise sums; `known`: the steps of which there is
-    history, so that no amount is none. `gave`: the newest first."""
+    """Return the series of a holder. `amounts`: of each step that has one, second-wise sums;
+    `known_steps`: those of which there is history, so that no amount is none. `gave`: the newest
+    first."""
     times = list(range(span[0], span[1], step_s))
     if limit == "gpu_hours":
-        used = _rolling(times, amounts, known, int(PER_S[quota.per]))
+        usage = _rolling(times, amounts, known_steps, int(PER_S[quota.per]))
     else:
-        used = [amounts.get(t, 0.0) / step_s if t in known else None for t in times]
-    return QuotaUsageSeries(times, used, [_most(gave, t + step_s, limit) for t in times])
+        usage = [amounts.get(t, 0.0) / step_s if t in known_steps else None for t in times]
+    return QuotaUsageSeries(times, usage, [_most(gave, t + step_s, limit) for t in times])
 
 
-def _rolling(times: Sequence[int], amounts: Mapping[int, float], known: frozenset[int],
+def _rolling(times: Sequence[int], amounts: Mapping[int, float], known_steps: frozenset[int],
              span_s: int) -> list[float | None]:
-    """From the beginning of the hour a day or week before, as they are counted live."""
+    """Return rolling sums from the start of the hour a day or week before, as counted live."""
     return [math.fsum(amounts.get(at, 0.0) for at in range(t - span_s, t + HOUR_S, HOUR_S)) / HOUR_S
-            if t in known else None for t in times]
+            if t in known_steps else None for t in times]
 
 
 def _most(gave: Sequence[QuotaVersion], at: float, limit: Limit) -> float | None:
-    """`at`: the end of a step, so that the step in which it was changed has the change."""
-    one = next((each for each in gave if each.set_at < at), None)
-    return one.quota.limit(limit) if one is not None and one.is_there else None
+    """Return the limit at that time. `at`: the end of a step, so that the step in which it was
+    changed has the change."""
+    version = next((version for version in gave if version.set_at < at), None)
+    return version.quota.limit(limit) if version is not None and version.is_there else None

@@ -23,8 +23,8 @@ class QuotaOffenderView(QuotaOffender, frozen=True):
 
 
 class QuotaBalanceView(Struct):
-    """What one holder has of one limit. `is_whole` false: at least that much. `offenders`: the jobs
-    that would go, the first one first."""
+    """Balance of one holder for one limit. `is_whole` false: at least that much. `offenders`: the
+    jobs that would go, the first one first."""
 
     quota: str
     limit: Limit
@@ -40,8 +40,8 @@ class QuotaBalanceView(Struct):
 
 
 class QuotaView(Struct):
-    """`wanted`, `applied`, `in_force`: on how many of its nodes; `nodes` shows those first where
-    it is not in force."""
+    """Quota with its state. `wanted`, `applied`, `in_force`: on how many of its nodes; `nodes`
+    shows those first where it is not in force."""
 
     quota: Quota
     meaning: str
@@ -72,7 +72,7 @@ class MechanismView(Struct):
 
 
 class QuotaList(Struct):
-    """`looked_at`: when use was summed up; None: not yet."""
+    """List of quotas. `looked_at`: when use was summed up; None: not yet."""
 
     generation: int
     looked_at: float | None
@@ -85,9 +85,9 @@ class QuotaVersionList(Struct):
 
 
 class TaskQuotaView(Struct):
-    """Which Quota counts for one limit of a Task, and why that one. `sentence`: what its holder
-    has of it now; None: it is not for the asker, or not known yet. `goes`: the Task is of a job
-    that would go."""
+    """Quota that counts for one limit of a Task, and why that one. `sentence`: what its holder has
+    of it now; None: it is not for the asker, or not known yet. `goes`: the Task is of a job that
+    would go."""
 
     quota: str
     limit: Limit
@@ -104,8 +104,8 @@ class TaskQuotaList(Struct):
 
 
 class NodeQuotaHolderView(Struct):
-    """`here`: how much of `used` is on this Node or GPU; None: of such a limit there is no part.
-    `goes`: of the jobs that would go, how many are here."""
+    """Holder of a Quota on this Node. `here`: how much of `used` is on this Node or GPU; None: of
+    such a limit there is no part. `goes`: of the jobs that would go, how many are here."""
 
     holder: str
     limit: Limit
@@ -119,7 +119,7 @@ class NodeQuotaHolderView(Struct):
 
 
 class NodeQuotaView(Struct):
-    """One Quota on one Node, and who of its holders is there."""
+    """Quota on one Node, and who of its holders is there."""
 
     quota: str
     mode: QuotaMode
@@ -135,8 +135,8 @@ class NodeQuotaList(Struct):
 
 
 class OwnerQuotaView(Struct):
-    """One limit of an owner. `goes`: how many jobs would go; `ladder`: how far it is with the first
-    of them, "": nothing is done. `in_force` of `wanted` nodes."""
+    """Limit of an owner. `goes`: how many jobs would go; `ladder`: how far it is with the first of
+    them, "": nothing is done. `in_force` of `wanted` nodes."""
 
     quota: str
     mode: QuotaMode
@@ -160,7 +160,7 @@ class OwnerQuotaList(Struct):
 
 
 class QuotaHistoryView(Struct):
-    """What a holder had of one limit, the mean of each step; null: not known. `most`: what it gave
+    """Usage of one limit by a holder, the mean of each step; null: not known. `most`: what it gave
     then; null: nothing was limited. `why`: why there is no past."""
 
     quota: str
@@ -174,16 +174,16 @@ class QuotaHistoryView(Struct):
 
 
 class QuotaDraft(Struct, forbid_unknown_fields=True):
-    """As it is being written: anything may be wrong with it. Sizes and spans as numbers, or as
-    `40GiB` and `12h`. `is_new`: it must not take the place of another one."""
+    """Quota as it is being written: anything may be wrong with it. Sizes and spans as numbers, or
+    as `40GiB` and `12h`. `is_new`: it must not take the place of another one."""
 
     quota: dict[str, Any]
     is_new: bool = False
 
 
 class QuotaCheck(Struct):
-    """Who would be over at this moment. `nodes`: how many it would be about; 0 where its scope
-    names nothing that there is."""
+    """Check of a draft: who would be over at this moment. `nodes`: how many it would be about; 0
+    where its scope names nothing that there is."""
 
     problems: list[QuotaProblem]
     meaning: str
@@ -193,7 +193,7 @@ class QuotaCheck(Struct):
 
 
 class NewQuota(Struct, forbid_unknown_fields=True):
-    """As `Quota`, without its id; sizes and spans may be written as `40GiB` and `12h`."""
+    """Quota without its id; sizes and spans may be written as `40GiB` and `12h`."""
 
     subject: str
     scope: str = "fleet"
@@ -214,8 +214,9 @@ def balance_view(balance: QuotaBalance, ladder: Ladder) -> QuotaBalanceView:
     return QuotaBalanceView(
         balance.quota.id, balance.limit, balance.holder, balance.used, balance.most,
         balance.is_over, balance.is_whole, balance.tasks, [*balance.users], balance.sentence,
-        [QuotaOffenderView(**asdict(each), ladder=ladder.get(over_key(balance.quota, each), ""))
-         for each in balance.offenders[:20]])
+        [QuotaOffenderView(**asdict(offender),
+                           ladder=ladder.get(over_key(balance.quota, offender), ""))
+         for offender in balance.offenders[:20]])
 
 
 def node_quota(quota: Quota, deployed: QuotaDeployment, holders: list[NodeQuotaHolderView]
@@ -226,28 +227,30 @@ def node_quota(quota: Quota, deployed: QuotaDeployment, holders: list[NodeQuotaH
 
 def holder_here(whole: QuotaBalance, part: QuotaBalance, task_ids: Container[str]
                 ) -> NodeQuotaHolderView:
-    """`part`: of `whole`, what is on this node; `task_ids`: of all tasks there."""
+    """Return a holder on a node. `part`: of `whole`, what is on this node; `task_ids`: of all tasks
+    there."""
     here = part.used if whole.limit in ("gpus", "mem_bytes") and part.is_whole else None
     return NodeQuotaHolderView(
         whole.holder, whole.limit, whole.used, whole.most, here, whole.is_over, whole.is_whole,
-        whole.sentence, sum(any(task_id in task_ids for task_id in each.task_ids)
-                            for each in whole.offenders))
+        whole.sentence, sum(any(task_id in task_ids for task_id in offender.task_ids)
+                            for offender in whole.offenders))
 
 
 def owner_quota(balance: QuotaBalance, deployed: Sequence[QuotaDeployment],
                 ladder: Ladder) -> OwnerQuotaView:
-    quota, (wanted, _, in_force) = balance.quota, counts(deployed)
-    first = next((words for each in balance.offenders
-                  if (words := ladder.get(over_key(quota, each)))), "")
+    quota, (wanted_nodes, _, in_force) = balance.quota, counts(deployed)
+    first = next((words for offender in balance.offenders
+                  if (words := ladder.get(over_key(quota, offender)))), "")
     return OwnerQuotaView(quota.id, quota.mode, meaning(quota), quota.because, balance.limit,
                           balance.holder, balance.used, balance.most, balance.is_over,
                           balance.is_whole, balance.sentence, len(balance.offenders), first,
-                          wanted, in_force)
+                          wanted_nodes, in_force)
 
 
 def task_quota(limit: Limit, choice: QuotaChoice, balance: QuotaBalance | None,
                task_id: str) -> TaskQuotaView:
-    goes = balance is not None and any(task_id in each.task_ids for each in balance.offenders)
+    goes = balance is not None and any(
+        task_id in offender.task_ids for offender in balance.offenders)
     quota = choice.quota
     return TaskQuotaView(quota.id, limit, quota.mode, meaning(quota), choice.why,
                          None if balance is None else balance.sentence,
@@ -256,25 +259,25 @@ def task_quota(limit: Limit, choice: QuotaChoice, balance: QuotaBalance | None,
 
 def quota_view(version: QuotaVersion, deployed: Iterable[QuotaDeployment],
                balances: Sequence[QuotaBalance], ladder: Ladder) -> QuotaView:
-    nodes = sorted(deployed, key=lambda each: (each.is_in_force, each.is_applied, each.host))
+    nodes = sorted(deployed, key=lambda state: (state.is_in_force, state.is_applied, state.host))
     return QuotaView(
         version.quota, version.meaning, version.generation, version.by, version.set_at,
         *counts(nodes), nodes[:NODES_SHOWN],
-        [balance_view(each, ladder) for each in balances[:HOLDERS_SHOWN]],
-        sum(each.is_over for each in balances))
+        [balance_view(balance, ladder) for balance in balances[:HOLDERS_SHOWN]],
+        sum(balance.is_over for balance in balances))
 
 
-def mechanism_views(said: Iterable[tuple[str, str, InForce]]) -> list[MechanismView]:
-    """Of each node its id, its host, and what it says."""
-    found: dict[str, MechanismView] = {}
-    for node_id, host, in_force in said:
-        for each in in_force.mechanisms:
-            view = found.setdefault(each.name, MechanismView(each.name, [], {}))
-            if each.state == "there":
-                view.there.append(NodeMechanismView(node_id, host, each.proof))
+def mechanism_views(reports: Iterable[tuple[str, str, InForce]]) -> list[MechanismView]:
+    """Return the mechanisms of nodes. `reports`: of each node its id, host and report."""
+    by_name: dict[str, MechanismView] = {}
+    for node_id, host, in_force in reports:
+        for mechanism in in_force.mechanisms:
+            view = by_name.setdefault(mechanism.name, MechanismView(mechanism.name, [], {}))
+            if mechanism.state == "there":
+                view.there.append(NodeMechanismView(node_id, host, mechanism.proof))
             else:
-                view.not_there[each.proof] = view.not_there.get(each.proof, 0) + 1
-    for view in found.values():
+                view.not_there[mechanism.proof] = view.not_there.get(mechanism.proof, 0) + 1
+    for view in by_name.values():
         view.there = view.there[:NODES_SHOWN]
-        view.not_there = dict(sorted(view.not_there.items(), key=lambda each: -each[1])[:20])
-    return [found[name] for name in sorted(found)]
+        view.not_there = dict(sorted(view.not_there.items(), key=lambda entry: -entry[1])[:20])
+    return [by_name[name] for name in sorted(by_name)]

@@ -1,1 +1,1 @@
-"""Who gets which GPUs, when, and for how long."""
+"""Pool: who gets which GPUs, when, and for how long."""

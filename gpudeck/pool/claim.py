@@ -20,7 +20,7 @@ from gpudeck.pool.connection import (
     ClaimWaitsError,
     PoolConnection,
     bind_process,
-    found_again,
+    reconnect,
     wait_for,
 )
 from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI
@@ -52,29 +52,29 @@ class HeldLease:
     id: str
     gpus: tuple[LeasedGpu, ...]
     env: dict[str, str]
-    _granted: Leased
+    _lease: Leased
 
     def torch(self) -> list[Any]:
-        """Its GPUs as `torch.device`. Sets the limit of memory of a part of a GPU, which caps
-        PyTorch's own allocator alone."""
-        torch, part = import_module("torch"), memory_part(self._granted)
+        """Return its GPUs as `torch.device`. Sets the limit of memory of a part of a GPU, which
+        caps PyTorch's own allocator alone."""
+        torch, part = import_module("torch"), memory_part(self._lease)
         devices = [torch.device("cuda", index) for index in range(len(self.gpus))]
-        for each in devices if part is not None else ():
-            torch.cuda.set_per_process_memory_fraction(part, each)
+        for device in devices if part is not None else ():
+            torch.cuda.set_per_process_memory_fraction(part, device)
         return devices
 
     def tensorflow(self) -> list[Any]:
-        """Its GPUs as physical devices. TensorFlow takes memory as it comes to need it, of a part
-        of a GPU up to its limit, instead of nearly all at once."""
-        config, part = import_module("tensorflow").config, memory_part(self._granted)
-        most = None if part is None else memory_mib(self._granted, part)
+        """Return its GPUs as physical devices. TensorFlow takes memory as it comes to need it, of a
+        part of a GPU up to its limit, instead of nearly all at once."""
+        config, part = import_module("tensorflow").config, memory_part(self._lease)
+        most = None if part is None else memory_mib(self._lease, part)
         devices = list(config.list_physical_devices("GPU"))
-        for each in devices:
+        for device in devices:
             if most is None:
-                config.experimental.set_memory_growth(each, True)
+                config.experimental.set_memory_growth(device, True)
             else:
                 config.set_logical_device_configuration(
-                    each, [config.LogicalDeviceConfiguration(memory_limit=most)])
+                    device, [config.LogicalDeviceConfiguration(memory_limit=most)])
         return devices
 
 
@@ -83,13 +83,13 @@ def claim(gpus: int = 1, *, model: str = "", mem: str | None = None, share: int 
           term: str | None = None, wait: str | None = None, priority: int | None = None,
           preemptible: bool = False, cpus: int | None = None, ram: str | None = None
           ) -> Iterator[HeldLease]:
-    """Hold GPUs of this node while the block runs, and tells CUDA of them by the environment of
+    """Hold GPUs of this node while the block runs, and select them for CUDA in the environment of
     this process. Waits for its turn, `wait` at most. Raises CommandError, and RuntimeError where
     CUDA has been initialised already: it would not look again."""
     if is_cuda_initialised():
         raise RuntimeError(TOO_LATE)
-    wanted = asked(gpus, model, mem, share, term, wait, priority, preemptible, cpus, ram)
-    pool, lease = _granted(wanted)
+    request = claim_request(gpus, model, mem, share, term, wait, priority, preemptible, cpus, ram)
+    pool, lease = _obtain(request)
     if words := only_counted(lease):
         print(words, file=sys.stderr)
     change, own_pid = environment(lease, "auto", boards_seen()), os.getpid()
@@ -102,12 +102,12 @@ def claim(gpus: int = 1, *, model: str = "", mem: str | None = None, share: int 
             give_back(pool, lease.lease_id)
 
 
-def _granted(wanted: AskClaim) -> tuple[PoolConnection, Leased]:
-    """Bound to this process. An agent that restarts meanwhile is asked for the same again."""
+def _obtain(request: AskClaim) -> tuple[PoolConnection, Leased]:
+    """Get a lease and bind it to this process. If the agent restarts meanwhile, ask it again."""
     pool = PoolConnection(os.environ)
     while True:
         try:
-            lease = wait_for(pool, wanted, _say)
+            lease = wait_for(pool, request, _print_place)
             bind(pool, lease)
             return pool, lease
         except ClaimWaitsError:
@@ -117,18 +117,18 @@ def _granted(wanted: AskClaim) -> tuple[PoolConnection, Leased]:
             if not isinstance(error, CommandError) or error.code != ExitCode.UNREACHABLE:
                 raise
         print("lost the agent; asking again when it is back", file=sys.stderr)
-        pool = found_again(os.environ)
+        pool = reconnect(os.environ)
 
 
 def give_back(pool: PoolConnection, lease_id: str) -> None:
-    """What came of the work does not depend on the agent: if it is away, it is told when it is
-    back, while this process lives."""
+    """Give back a lease. The outcome of the work does not depend on the agent: one that is away is
+    notified when it is back, while this process lives."""
     if not _is_given_back(pool, lease_id):
         give_back_later(lease_id)
 
 
 def give_back_later(lease_id: str) -> None:
-    """As soon as an agent answers."""
+    """Give back a lease as soon as an agent answers."""
     threading.Thread(target=_give_back_when_answered, args=(lease_id,), daemon=True).start()
 
 
@@ -136,7 +136,7 @@ def _is_given_back(pool: PoolConnection, lease_id: str) -> bool:
     try:
         pool.send(GiveBack(lease_id))
         while not isinstance(pool.receive(ANSWERS_WITHIN_S), LeaseEnded | ClaimRefused):
-            pass  # what it was told meanwhile
+            pass  # other messages meanwhile
     except CommandError:
         return False
     finally:
@@ -156,7 +156,7 @@ def _give_back_when_answered(lease_id: str) -> None:
 
 def with_gpus(gpus: int = 1, *, model: str = "", mem: str | None = None, wait: str | None = None
               ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """`@with_gpus(1)`: each call runs on GPUs that are leased for it."""
+    """Decorate a function: with `@with_gpus(1)` each call runs on GPUs that are leased for it."""
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(function)
         def leased(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -167,8 +167,8 @@ def with_gpus(gpus: int = 1, *, model: str = "", mem: str | None = None, wait: s
 
 
 def is_cuda_initialised() -> bool:
-    """Without a side effect: a library that is not loaded is not loaded for it, and before cuInit
-    every call says so (CUDA driver API 6.3)."""
+    """Return whether CUDA is initialised, without a side effect: a library that is not loaded is
+    not loaded for it, and before cuInit every call says so (CUDA driver API 6.3)."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     except OSError:
@@ -176,10 +176,10 @@ def is_cuda_initialised() -> bool:
     return int(cuda.cuDeviceGetCount(ctypes.byref(ctypes.c_int()))) != NOT_INITIALIZED
 
 
-def asked(gpus: int, model: str, mem: str | None, share: int | None, term: str | None,
-          wait: str | None, priority: int | None, preemptible: bool, cpus: int | None,
-          ram: str | None) -> AskClaim:
-    """For this very process. Raises ValueError with a sentence."""
+def claim_request(gpus: int, model: str, mem: str | None, share: int | None, term: str | None,
+                  wait: str | None, priority: int | None, preemptible: bool, cpus: int | None,
+                  ram: str | None) -> AskClaim:
+    """Return the request for a claim of this process. Raises ValueError with a sentence."""
     return AskClaim(
         request_id=uuid4().hex[:16], is_run=True, gpus=gpus,
         models=tuple(word.strip() for word in model.split("|") if word.strip()),
@@ -193,7 +193,7 @@ def asked(gpus: int, model: str, mem: str | None, share: int | None, term: str |
 
 
 def bind(pool: PoolConnection, lease: Leased) -> None:
-    """To this process: the lease ends with it. Raises CommandError."""
+    """Bind a lease to this process, with which it ends. Raises CommandError."""
     pidfd = os.pidfd_open(os.getpid())
     try:
         bind_process(pool, lease.lease_id, pidfd)
@@ -201,7 +201,7 @@ def bind(pool: PoolConnection, lease: Leased) -> None:
         os.close(pidfd)
 
 
-def _say(waits: ClaimWaits) -> None:
+def _print_place(waits: ClaimWaits) -> None:
     print(f"waiting for GPUs, number {waits.place}: {waits.why}", file=sys.stderr)
 
 

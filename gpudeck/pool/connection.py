@@ -1,4 +1,4 @@
-"""The way of a user's program to the pool of its node."""
+"""Connection of a user's program to the pool of its node."""
 
 import os
 import socket
@@ -35,12 +35,12 @@ UNKNOWN_FIELD = "unknown field"
 
 
 class ClaimWaitsError(CommandError):
-    """What was leased went to others, since nothing was bound to it in time; its claim waits on, in
-    its place, and is asked for again on the same connection."""
+    """Lease lost to others, since nothing was bound to it in time. Its claim keeps its place, and
+    is asked for again on the same connection."""
 
 
 class PoolConnection:
-    """To the agent of this machine. Raises CommandError."""
+    """Connection to the agent of this machine. Raises CommandError."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         path = _socket_path(env)
@@ -58,25 +58,25 @@ class PoolConnection:
         try:
             messages.send(self.socket, message, *fds)
         except PoolSocketError as error:
-            raise _gone(error) from error
+            raise _lost_agent(error) from error
 
     def close(self) -> None:
         self.socket.close()
 
     def receive(self, within_s: float | None = None) -> FromPool:
-        """`within_s`: until it begins; None: as long as the agent is there."""
+        """Receive a message. `within_s`: for it to begin; None: as long as the agent is there."""
         try:
             self.socket.settimeout(within_s)
-            found = messages.from_pool(self.socket)
+            message = messages.from_pool(self.socket)
         except (PoolSocketError, OSError) as error:
-            raise _gone(error) from error
-        if found is None:
-            raise _gone("it hung up")
-        return found
+            raise _lost_agent(error) from error
+        if message is None:
+            raise _lost_agent("it hung up")
+        return message
 
 
-def found_again(env: Mapping[str, str]) -> PoolConnection:
-    """Raises CommandError: the agent does not come back."""
+def reconnect(env: Mapping[str, str]) -> PoolConnection:
+    """Connect again to an agent that was lost. Raises CommandError if it does not come back."""
     until = time.monotonic() + BACK_WITHIN_S
     while True:
         time.sleep(AGAIN_EVERY_S)
@@ -87,29 +87,29 @@ def found_again(env: Mapping[str, str]) -> PoolConnection:
                 raise
 
 
-def _gone(why: object) -> CommandError:
+def _lost_agent(why: object) -> CommandError:
     return CommandError(f"lost the agent ({why}); try again", ExitCode.UNREACHABLE)
 
 
 def _socket_path(env: Mapping[str, str]) -> Path:
-    if named := env.get(SOCKET_ENV):
-        return Path(named)
+    if configured := env.get(SOCKET_ENV):
+        return Path(configured)
     own = own_socket(env)
     return Path(SYSTEM_SOCKET) if _is_socket(Path(SYSTEM_SOCKET)) or not _is_socket(own) else own
 
 
 def own_socket(env: Mapping[str, str]) -> Path:
-    """Where an agent that a user started for themselves listens: in a folder of theirs alone."""
+    """Return where an agent listens that a user started for themselves: in a private folder."""
     runtime = Path(env.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
     return runtime / OWN_SOCKET if runtime.is_dir() else state_folder("pool.sock", env)
 
 
 def new_socket(env: Mapping[str, str]) -> Path:
-    """Where an agent is to listen: as root for everybody, if nothing else is named. Raises
+    """Return where an agent is to listen: as root for everybody, unless a socket is named. Raises
     CommandError where another agent leases the GPUs of this machine already."""
-    named = env.get(SOCKET_ENV)
-    new = Path(named or (SYSTEM_SOCKET if os.geteuid() == ROOT else own_socket(env)))
-    for path in (new,) if named else dict.fromkeys((Path(SYSTEM_SOCKET), new)):
+    configured = env.get(SOCKET_ENV)
+    new = Path(configured or (SYSTEM_SOCKET if os.geteuid() == ROOT else own_socket(env)))
+    for path in (new,) if configured else dict.fromkeys((Path(SYSTEM_SOCKET), new)):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             if _is_socket(path) and probe.connect_ex(str(path)) == 0:
                 raise CommandError(f"the agent at {path} leases this machine's GPUs already; use "
@@ -124,7 +124,7 @@ def _is_socket(path: Path) -> bool:
         return False
 
 
-def _refused(why: str) -> CommandError:
+def _refusal(why: str) -> CommandError:
     if UNKNOWN_FIELD in why:  # an agent's decoder, of what only a newer one knows
         why = (f"the agent is older than this command and does not know what is asked for ({why}); "
                "restart it with the new version, or leave that out")
@@ -132,21 +132,22 @@ def _refused(why: str) -> CommandError:
 
 
 def wait_for(pool: PoolConnection, claim: AskClaim, tell: Callable[[ClaimWaits], None]) -> Leased:
-    """`tell`: whenever its place or the reason changes. Raises CommandError."""
+    """Wait for a lease. `tell`: called when its place or the reason changes. Raises
+    CommandError."""
     pool.send(claim)
     while True:
         match pool.receive():
             case Leased() as lease:
                 return lease
             case ClaimRefused(why):
-                raise _refused(why)
+                raise _refusal(why)
             case ClaimWaits() as waits:
                 tell(waits)
 
 
 def bind_process(pool: PoolConnection, lease_id: str, pidfd: int, within_s: float | None = None
                  ) -> None:
-    """Raises CommandError."""
+    """Bind a process to a lease. Raises CommandError."""
     pool.send(Bind(lease_id), pidfd)
     while True:
         match pool.receive(within_s):
@@ -156,12 +157,12 @@ def bind_process(pool: PoolConnection, lease_id: str, pidfd: int, within_s: floa
                 raise (ClaimWaitsError if waits else CommandError)(why, ExitCode.REFUSED)
             case LeaseEnded(why):
                 raise CommandError(why, ExitCode.REFUSED)
-            case _:  # what it was told before
+            case _:  # an earlier message
                 pass
 
 
 def use_lease(pool: PoolConnection, lease_id: str, is_run: bool) -> Leased:
-    """Raises CommandError."""
+    """Use a lease that is held already. Raises CommandError."""
     pool.send(UseLease(lease_id, is_run))
     answer = pool.receive()
     if isinstance(answer, Leased):
@@ -171,11 +172,11 @@ def use_lease(pool: PoolConnection, lease_id: str, is_run: bool) -> Leased:
 
 
 def reserve(pool: PoolConnection, claim: AskClaim) -> Reserved:
-    """Raises CommandError."""
+    """Reserve GPUs. Raises CommandError."""
     pool.send(claim)
     while True:
         match pool.receive():
             case Reserved() as reserved:
                 return reserved
             case ClaimRefused(why):
-                raise _refused(why)
+                raise _refusal(why)

@@ -1,9 +1,8 @@
-"""What a leased process finds in its environment. Pure.
+"""Environment of a leased process. Pure.
 
 The CUDA C Programming Guide has the traps of its environment variables: an invalid entry of
 CUDA_VISIBLE_DEVICES cuts the list, indices follow speed unless CUDA_DEVICE_ORDER says otherwise,
-and many programs cannot read UUIDs there.
-"""
+and many programs cannot read UUIDs there."""
 
 import re
 import shlex
@@ -17,7 +16,7 @@ from gpudeck.pool.messages import LEASE_ENV, Leased, LeasedGpu
 Ids = Literal["auto", "uuid", "index"]
 AMD = re.compile(r"\b(AMD|Instinct|Radeon)\b")
 ROCR_ID = re.compile(r"GPU-[0-9a-f]+")
-# HIP applies these on top of ROCR's, and numbers what is left anew.
+# HIP applies these on top of ROCR's, and renumbers what is left.
 HIP_NAMES = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 CONTAINER_PROGRAMS = ("docker", "podman")
 
@@ -37,35 +36,35 @@ class EnvironmentChange:
                 if name not in self.unset}
 
 
-def environment(lease: Leased, ids: Ids, seen: Sequence[str]) -> EnvironmentChange:
-    """`seen`: UUIDs of the boards that the asker sees by itself, as CUDA numbers them; empty: it
-    cannot say."""
-    found = {
+def environment(lease: Leased, ids: Ids, boards: Sequence[str]) -> EnvironmentChange:
+    """Return the variables of a lease. `boards`: UUIDs of the boards that the asker sees by itself,
+    as CUDA numbers them; empty: it cannot say."""
+    variables = {
         LEASE_ENV: lease.lease_id,
         "GPUDECK_GPU_UUIDS": ",".join(gpu.uuid for gpu in lease.gpus),
     }
     if any(AMD.search(gpu.name) for gpu in lease.gpus):
-        return EnvironmentChange(found | {"ROCR_VISIBLE_DEVICES": _rocr(lease, ids)}, HIP_NAMES)
-    found["CUDA_VISIBLE_DEVICES"] = ",".join(_ids(lease, ids, seen))
+        return EnvironmentChange(variables | {"ROCR_VISIBLE_DEVICES": _rocr(lease, ids)}, HIP_NAMES)
+    variables["CUDA_VISIBLE_DEVICES"] = ",".join(_ids(lease, ids, boards))
     if not any(gpu.is_mig for gpu in lease.gpus):
-        found["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     if lease.share_milli < WHOLE_MILLI and lease.mps_pipes:
-        found |= _mps(lease)
-    return EnvironmentChange(found)
+        variables |= _mps(lease)
+    return EnvironmentChange(variables)
 
 
-def counts_alike(lease: Leased, seen: Sequence[str]) -> bool:
-    """Both see the same boards, so both number them alike."""
-    return bool(seen) and set(seen) == set(lease.node_uuids)
+def counts_alike(lease: Leased, boards: Sequence[str]) -> bool:
+    """Return whether both see the same boards, so that both number them alike."""
+    return bool(boards) and set(boards) == set(lease.node_uuids)
 
 
-def _ids(lease: Leased, ids: Ids, seen: Sequence[str]) -> Sequence[str]:
+def _ids(lease: Leased, ids: Ids, boards: Sequence[str]) -> Sequence[str]:
     uuids = [gpu.uuid for gpu in lease.gpus]
     # A daemon of MPS may number devices otherwise than its clients do.
     if any(gpu.is_mig for gpu in lease.gpus) or ids == "uuid" or (
-            ids == "auto" and (lease.mps_pipes or not counts_alike(lease, seen))):
+            ids == "auto" and (lease.mps_pipes or not counts_alike(lease, boards))):
         return uuids
-    order = {uuid: place for place, uuid in enumerate(seen)}
+    order = {uuid: place for place, uuid in enumerate(boards)}
     return [str(order.get(gpu.uuid, gpu.index)) for gpu in sorted(lease.gpus, key=_address)]
 
 
@@ -81,27 +80,27 @@ def _address(gpu: LeasedGpu) -> tuple[str, int]:
 
 
 def _mps(lease: Leased) -> dict[str, str]:
-    """New MPS clients alone heed these."""
-    found = {"CUDA_MPS_PIPE_DIRECTORY": lease.mps_pipes,
-             "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{lease.share_milli / 10:g}"}
+    """Return the variables of MPS. New clients alone heed these."""
+    variables = {"CUDA_MPS_PIPE_DIRECTORY": lease.mps_pipes,
+                 "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{lease.share_milli / 10:g}"}
     if lease.mem_bytes is not None:
         # The daemon's parser takes whole numbers of M and G only. An entry for a device that the
         # client does not see would take all limits away.
-        found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = ",".join(
+        variables["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = ",".join(
             f"{place}={int(lease.mem_bytes) // 2**20}M" for place in range(len(lease.gpus)))
-    return found
+    return variables
 
 
 class RendezvousAddress(NamedTuple):
-    """Of the first rank."""
+    """Address of the first rank."""
 
     host: str
     port: int
 
 
 def rendezvous(lease: Leased, at: RendezvousAddress) -> dict[str, str]:
-    """For several ranks. Not WORLD_SIZE, RANK, LOCAL_RANK or NODE_RANK: a program that is not one
-    rank waits for the others for ever (Lightning#5651)."""
+    """Return the variables for several ranks. Not WORLD_SIZE, RANK, LOCAL_RANK or NODE_RANK: a
+    program that is not one rank waits for the others for ever (Lightning#5651)."""
     nodes = str(len(lease.hosts) or 1)
     rank = str(lease.hosts.index(lease.host) if lease.host in lease.hosts else 0)
     return {
@@ -113,8 +112,8 @@ def rendezvous(lease: Leased, at: RendezvousAddress) -> dict[str, str]:
 
 
 def container_words(lease: Leased, command: Sequence[str]) -> str:
-    """What `docker run` has to be told: a container inherits neither the environment nor the
-    processes of who started it. "": it starts none, or is told already."""
+    """Return the options that `docker run` needs: a container inherits neither the environment nor
+    the processes of its starter. "": it starts none, or has them already."""
     program = command[0].rpartition("/")[2] if command else ""
     if program not in CONTAINER_PROGRAMS or "run" not in command or any(
             LEASE_ENV in word for word in command):

@@ -1,7 +1,6 @@
-"""What frameworks are told of a leased GPU, by the version that is installed. Pure.
+"""Settings of frameworks for a leased GPU, by the version that is installed. Pure.
 
-PyTorch ends at a key that it does not know, so nothing is guessed (CUDAAllocatorConfig).
-"""
+PyTorch ends at a key that it does not know, so nothing is guessed (CUDAAllocatorConfig)."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ TORCH_NAMES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the second is
 
 
 class FrameworkKeys(NamedTuple):
-    """`note`: what its user has to do or know; "": nothing."""
+    """Variables for a framework. `note`: what its user has to do or know; "": nothing."""
 
     set: Mapping[str, str]
     note: str = ""
@@ -27,7 +26,8 @@ class FrameworkKeys(NamedTuple):
 
 def framework_keys(framework: Framework, version: str, lease: Leased, env: Mapping[str, str]
                    ) -> FrameworkKeys:
-    """`env`: as it would be without them. What somebody has set there stays."""
+    """Return the variables for a framework. `env`: as it would be without them. What somebody has
+    set there stays."""
     part = memory_part(lease)
     match framework:
         case "pytorch":
@@ -53,13 +53,13 @@ def _pytorch(version: str, part: float | None, env: Mapping[str, str]) -> Framew
     if number is None or (int(number[1]), int(number[2])) < TORCH_FRACTION:
         return FrameworkKeys({}, f"torch {version} reads no limit of memory from its environment; "
                                  f"in the program: {by_code}")
-    if (given := next((name for name in TORCH_NAMES if name in env), None)) is not None:
-        return FrameworkKeys({}, f"{given} is set already and stays; in the program: {by_code}")
+    if (variable := next((name for name in TORCH_NAMES if name in env), None)) is not None:
+        return FrameworkKeys({}, f"{variable} is set already and stays; in the program: {by_code}")
     return FrameworkKeys({TORCH_NAMES[0]: f"per_process_memory_fraction:{part:.4g}"})
 
 
 def memory_part(lease: Leased) -> float | None:
-    """Of the board's memory that is meant for it; None: all of it."""
+    """Return the part of the board's memory that is meant for a lease; None: all of it."""
     if lease.share_milli == WHOLE_MILLI:
         return None
     board = lease.gpus[0].mem_bytes
@@ -68,7 +68,7 @@ def memory_part(lease: Leased) -> float | None:
 
 
 def memory_mib(lease: Leased, part: float) -> int | None:
-    """None: the size of its board is not known."""
+    """Return that part in MiB; None: the size of its board is not known."""
     board = lease.gpus[0].mem_bytes
     size = lease.mem_bytes or (None if board is None else board * part)
     return None if size is None else round(size / 2**20)

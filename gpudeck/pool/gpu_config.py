@@ -21,7 +21,8 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """`setting`: the name and value of gpudeck's setting that comes of it."""
+    """Key of the file, and its meaning here. `setting`: gpudeck's setting that results, with its
+    value."""
 
     line: int
     path: str
@@ -31,11 +32,11 @@ class ConfigKey:
 
 
 class GpuConfigError(ValueError):
-    """Each argument is one sentence, with its line and key."""
+    """Faults of the file: each argument is one sentence, with its line and key."""
 
 
 def read(text: str, boards: Sequence[Board] | None) -> list[ConfigKey]:
-    """`boards` None: nobody says which there are. Raises GpuConfigError."""
+    """Read the keys of a file. `boards` None: not known. Raises GpuConfigError."""
     if len(text.encode()) > MOST_BYTES:
         raise GpuConfigError(f"it has more than {MOST_BYTES} bytes")
     try:
@@ -45,16 +46,16 @@ def read(text: str, boards: Sequence[Board] | None) -> list[ConfigKey]:
                              f"this is not YAML: {error}") from None
     if not isinstance(data, dict):
         raise GpuConfigError("it has no keys: `gpu_resource:` and the like are expected")
-    found, problems = [], []
+    keys, problems = [], []
     for path, value in _leaves(data):
         line = lines[path]
         try:
-            found.append(ConfigKey(line, ".".join(path), value, *_meaning(path, value, boards)))
+            keys.append(ConfigKey(line, ".".join(path), value, *_meaning(path, value, boards)))
         except ValueError as error:
             problems.append(f"line {line}: {'.'.join(path)}: {error}")
     if problems:
         raise GpuConfigError(*problems)
-    return _one_default(found)
+    return _one_default(keys)
 
 
 def _leaves(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -62,7 +63,7 @@ def _leaves(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
         if not isinstance(key, str):
             raise GpuConfigError(f"the key {key!r}: a word is needed")
         if key in ("gpu_resource", "gpu_memory_specs") and isinstance(value, dict):
-            yield from (((key, str(name)), each) for name, each in value.items())
+            yield from (((key, str(name)), leaf) for name, leaf in value.items())
         else:
             yield (key,), value
 
@@ -86,15 +87,15 @@ def _meaning(path: tuple[str, ...], value: Any, boards: Sequence[Board] | None
 
 
 def _resource(name: str, value: Any) -> tuple[str, tuple[str, str] | None]:
-    given = resource_name(_word(value))
-    wanted = REGISTERED.get(given, given)
-    instead = "" if wanted == given else (
-        f"; no device plugin registers {given}, so it is {wanted} here")
+    resource = resource_name(_word(value))
+    registered = REGISTERED.get(resource, resource)
+    instead = "" if registered == resource else (
+        f"; no device plugin registers {resource}, so it is {registered} here")
     if name in VENDORS:
-        return f"what `--resource {name}` asks for{instead}", (f"{name}_resource", wanted)
+        return f"what `--resource {name}` asks for{instead}", (f"{name}_resource", registered)
     if name == "gpu":
-        return f"{DEFAULT}{instead}", ("resource", wanted)
-    return f"nothing here; a job requests it with `--resource {given}`", None
+        return f"{DEFAULT}{instead}", ("resource", registered)
+    return f"nothing here; a job requests it with `--resource {resource}`", None
 
 
 def _default(value: Any) -> tuple[str, tuple[str, str]]:
@@ -103,26 +104,27 @@ def _default(value: Any) -> tuple[str, tuple[str, str]]:
 
 
 def _one_default(keys: Sequence[ConfigKey]) -> list[ConfigKey]:
-    """`default_gpu_resource_name` before `gpu_resource.gpu`."""
-    if not any(each.path == "default_gpu_resource_name" for each in keys):
+    """Prefer `default_gpu_resource_name` to `gpu_resource.gpu`."""
+    if not any(key.path == "default_gpu_resource_name" for key in keys):
         return list(keys)
-    return [each if each.path != "gpu_resource.gpu" else ConfigKey(
-        each.line, each.path, each.value, "nothing here: default_gpu_resource_name goes before it")
-        for each in keys]
+    return [key if key.path != "gpu_resource.gpu" else ConfigKey(
+        key.line, key.path, key.value, "nothing here: default_gpu_resource_name goes before it")
+        for key in keys]
 
 
 def _memory(name: str, size_gb: float, boards: Sequence[Board] | None) -> str:
-    """By the words of the name, letters and digits apart: RTX3090 is the GeForce RTX 3090."""
-    words = {each.lower() for each in re.findall(r"[A-Za-z]{2,}(?=\d{3})|.+", name)}
+    """Compare with the boards whose names have the same words, letters and digits apart: RTX3090 is
+    the GeForce RTX 3090."""
+    words = {word.lower() for word in re.findall(r"[A-Za-z]{2,}(?=\d{3})|.+", name)}
     if boards is None:
         return "nothing here: boards report how much memory they have"
     sizes = sorted({size for model, size in boards if size is not None
                     and words <= {*re.findall(r"[a-z0-9]+", model.lower())}})
     if not sizes:
         return "nothing here: boards report it themselves, and no such board is here"
-    said = " and ".join(f"{size / 2**30:.1f} GiB" for size in sizes)
+    reported = " and ".join(f"{size / 2**30:.1f} GiB" for size in sizes)
     is_right = all(LEAST_PART <= size / (size_gb * GB) <= MOST_PART for size in sizes)
-    return (f"nothing here: boards report it themselves; those here have {said}, "
+    return (f"nothing here: boards report it themselves; those here have {reported}, "
             f"{'as' if is_right else 'not what'} the table says")
 
 

@@ -20,25 +20,25 @@ NOTE = "HAMi-core holds this share; it leaves the umask of the command at 0"
 
 
 def hami_library(env: Mapping[str, str], locks: Path = LOCKS) -> str:
-    """Its path, where it is and behaves: it needs a folder for its locks, and is loaded without a
-    word."""
+    """Return the path of the library if it works here; else "". It needs a folder for its locks,
+    and must load without a message."""
     library = env.get(LIBRARY_ENV) or LIBRARY
     if not os.path.isfile(library) or not os.access(locks, os.W_OK | os.X_OK):
         return ""
     try:
         # The loader only warns of a library that it cannot load, and its limits would be none.
-        tried = subprocess.run(["/bin/sh", "-c", ":"], env={**env, "LD_PRELOAD": library},
+        probe = subprocess.run(["/bin/sh", "-c", ":"], env={**env, "LD_PRELOAD": library},
                                capture_output=True, timeout=LOADS_WITHIN_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return library if tried.returncode == 0 and not tried.stdout + tried.stderr else ""
+    return library if probe.returncode == 0 and not probe.stdout + probe.stderr else ""
 
 
 def hami_variables(lease: Leased, library: str, env: Mapping[str, str]) -> dict[str, str]:
     preload = " ".join(filter(None, (library, env.get("LD_PRELOAD"))))
     folder = env.get("XDG_RUNTIME_DIR") or "/tmp"
-    found = {"LD_PRELOAD": preload, "CUDA_DEVICE_SM_LIMIT": f"{round(lease.share_milli / 10)}",
-             CACHE: f"{folder}/gpudeck-{lease.lease_id}.cache"}
+    variables = {"LD_PRELOAD": preload, "CUDA_DEVICE_SM_LIMIT": f"{round(lease.share_milli / 10)}",
+                 CACHE: f"{folder}/gpudeck-{lease.lease_id}.cache"}
     if lease.mem_bytes is not None:
-        found["CUDA_DEVICE_MEMORY_LIMIT"] = f"{int(lease.mem_bytes) // 2**20}m"
-    return found
+        variables["CUDA_DEVICE_MEMORY_LIMIT"] = f"{int(lease.mem_bytes) // 2**20}m"
+    return variables

@@ -1,8 +1,7 @@
-"""What a node and its hub say to each other of the pool.
+"""Messages between a node and its hub about the pool.
 
-Each message is the whole state, so that one that is lost, late or said twice changes nothing: the
-node's report is the truth of what is leased, the hub's plan a proposal.
-"""
+Each message is the whole state, so that one that is lost, late or sent twice changes nothing: the
+node's report is the truth of what is leased, the hub's plan a proposal."""
 
 from typing import Annotated
 
@@ -24,8 +23,8 @@ Groups = Annotated[tuple[Word, ...], Meta(max_length=64)]  # of one user
 
 
 class OfferedGpu(Struct, frozen=True):
-    """`trouble`: why this node does not give it out now, and `reason` the same as a word of
-    gpudeck.availability; "": it does."""
+    """GPU of a node. `trouble`: why this node does not give it out now, and `reason` the same as a
+    word of gpudeck.availability; "": it does."""
 
     uuid: Word
     model: Word
@@ -39,9 +38,9 @@ class OfferedGpu(Struct, frozen=True):
 
 
 class NodeClaim(Struct, frozen=True):
-    """Asked on this node. Times are UTC. `paused`: why it gets nothing now, and keeps its place;
-    "": it would take GPUs. `limits_itself`: it holds its share without MPS; None: its agent is
-    older, and does not say."""
+    """Claim made on this node. Times are UTC. `paused`: why it gets nothing now, and keeps its
+    place; "": it would take GPUs. `limits_itself`: it holds its share without MPS; None: its agent
+    is older, and does not say."""
 
     claim: Claim
     is_run: bool
@@ -50,9 +49,10 @@ class NodeClaim(Struct, frozen=True):
 
 
 class ReportedLease(Struct, frozen=True):
-    """`task_ids`: its tasks on its GPUs; `misplaced`: other GPUs on which its processes are.
-    `is_run`: of a running command, with which alone it ends. `cores`: that are for it alone, as
-    the kernel writes them; `limits`: `cpus`, `ram`, to which its process was seen to be held."""
+    """Lease on this node. `task_ids`: its tasks on its GPUs; `misplaced`: other GPUs on which its
+    processes are. `is_run`: of a running command, with which alone it ends. `cores`: that are for
+    it alone, as the kernel writes them; `limits`: `cpus`, `ram`, to which its process was seen to
+    be held."""
 
     claim: Claim
     uuids: Annotated[tuple[Word, ...], Meta(max_length=GPUS_MOST)]
@@ -96,11 +96,11 @@ class Withdrawal(Struct, frozen=True):
 
 
 class PoolReport(Struct, frozen=True, tag="pool"):
-    """`refused`: claim to why this node did not take what the hub proposed for it. `groups`: Unix
-    groups of the owners of its claims and leases, as the system says. `managed_by`: the scheduler
-    that assigns its GPUs, so that none is ever leased; "": the pool does. `cpus`: that are online;
-    `ram_bytes`: of the machine; None: not known. `no_end`: what forbids rules to end work
-    there; "": nothing; None: its agent is older, and does not say."""
+    """Report of a node on its pool. `refused`: claim to why this node did not take what the hub
+    proposed for it. `groups`: Unix groups of the owners of its claims and leases, as the system
+    says. `managed_by`: the scheduler that assigns its GPUs, so that none is ever leased; "": the
+    pool does. `cpus`: that are online; `ram_bytes`: of the machine; None: not known. `no_end`: what
+    forbids rules to end work there; "": nothing; None: its agent is older, and does not say."""
 
     gpus: Annotated[tuple[OfferedGpu, ...], Meta(max_length=GPUS_MOST)]
     claims: Annotated[tuple[NodeClaim, ...], Meta(max_length=CLAIMS_MOST)]
@@ -117,23 +117,23 @@ class PoolReport(Struct, frozen=True, tag="pool"):
 
 
 def reported_ids(report: PoolReport | None) -> set[tuple[str, str]]:
-    """Of its claims, leases and ends, each with what it is."""
+    """Return the ids of a report's claims, leases and ends, each with what it is."""
     return set() if report is None else {
-        (what, each.claim.id) for what, those in (
+        (what, entry.claim.id) for what, entries in (
             ("claim", report.claims), ("lease", report.leases), ("end", report.ended))
-        for each in those}
+        for entry in entries}
 
 
 def report_flaw(report: PoolReport) -> str:
-    """What of its claims is out of bounds; "": nothing."""
-    claims = (*(each.claim for each in report.claims), *(each.claim for each in report.leases),
-              *(each.claim for each in report.ended))
+    """Return what of a report's claims is out of bounds; "": nothing."""
+    claims = (*(entry.claim for entry in report.claims), *(entry.claim for entry in report.leases),
+              *(entry.claim for entry in report.ended))
     return next(filter(None, map(flaw, claims)), "")
 
 
 class LeaseOffer(Struct, frozen=True):
-    """`claim`: of a claim that was not asked on this node; its owner is a user there. `hosts`: of
-    several nodes all, in the order of ranks."""
+    """Offer of a lease. `claim`: of a claim that was not asked on this node; its owner is a user
+    there. `hosts`: of several nodes all, in the order of ranks."""
 
     claim_id: Word
     uuids: Annotated[tuple[Word, ...], Meta(min_length=1, max_length=GPUS_MOST)]
@@ -142,9 +142,9 @@ class LeaseOffer(Struct, frozen=True):
 
 
 class ClaimStanding(Struct, frozen=True):
-    """`elsewhere`: other nodes that have it free. Of a reservation, once the hub has made it its
-    own, `kept`: the GPUs; or `never`: why it cannot be kept, or of others, why nothing here could
-    meet it."""
+    """Standing of a claim in the queue. `elsewhere`: other nodes that have it free. Of a
+    reservation, once the hub has made it its own, `kept`: the GPUs; or `never`: why it cannot be
+    kept, or of others, why nothing here could meet it."""
 
     claim_id: Word
     place: Number
@@ -157,7 +157,7 @@ class ClaimStanding(Struct, frozen=True):
 
 
 class NodeMaintenance(Struct, frozen=True):
-    """`until`: UTC; it ends by itself."""
+    """Maintenance of a node. `until`: UTC; it ends by itself."""
 
     why: Text
     until: Seconds
@@ -174,11 +174,12 @@ class ReservedGpus(Struct, frozen=True):
 
 
 class PoolPlan(Struct, frozen=True, tag="pool_plan"):
-    """Also says that this hub decides: the node gives out nothing by itself meanwhile. `preempt`:
-    lease to why its work is ended by commands that follow; the node tells its owner. `keep_until`:
-    leases that are not renewed past that time, since somebody else begins there. `extend`: lease
-    to when, UTC, it is to last at least. `withdrawn`: of the node's withdrawals, why not; "": it
-    is. `grace_s`: between the asking and the killing of what is pre-empted."""
+    """Plan of the hub for a node. It says also that this hub decides: the node gives out nothing by
+    itself meanwhile. `preempt`: lease to why its work is ended by commands that follow; the node
+    notifies its owner. `keep_until`: leases that are not renewed past that time, since somebody
+    else begins there. `extend`: lease to when, UTC, it is to last at least. `withdrawn`: of the
+    node's withdrawals, why not; "": it is. `grace_s`: between the asking and the killing of what is
+    pre-empted."""
 
     offers: Annotated[tuple[LeaseOffer, ...], Meta(max_length=CLAIMS_MOST)] = ()
     standings: Annotated[tuple[ClaimStanding, ...], Meta(max_length=CLAIMS_MOST)] = ()

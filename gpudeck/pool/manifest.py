@@ -40,20 +40,21 @@ IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 MACHINES = (8, 4, 2, 1)
 
 
-def named(kind: re.Pattern[str], what: str, text: str) -> str:
-    """Raises ValueError with a sentence."""
+def validated(kind: re.Pattern[str], what: str, text: str) -> str:
+    """Return a text that matches. Raises ValueError with a sentence."""
     if not kind.fullmatch(text) or len(text) > 317:
         raise ValueError(f"{text[:80]!r} is no {what}")
     return text
 
 
 def resource_name(text: str) -> str:
-    return named(RESOURCE, "name of a resource of Kubernetes, such as nvidia.com/gpu", text)
+    return validated(RESOURCE, "name of a resource of Kubernetes, such as nvidia.com/gpu", text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """`share_pct`: of one GPU, by HAMi. `node_labels`: what a node must have besides."""
+    """Job to write. `share_pct`: of one GPU, by HAMi. `node_labels`: further labels of its
+    nodes."""
 
     name: str
     namespace: str | None
@@ -70,32 +71,33 @@ class JobRequest:
     ram_bytes: int | None
 
 
-def job(asked: JobRequest) -> dict[str, Any]:
-    """Kubernetes reads `$$` in a command as `$`, and `$(NAME)` as a variable. Raises ValueError
-    with a sentence."""
+def job(request: JobRequest) -> dict[str, Any]:
+    """Return the manifest of a Job. Kubernetes reads `$$` in a command as `$`, and `$(NAME)` as a
+    variable. Raises ValueError with a sentence."""
     annotations: dict[str, str] = {}
-    selector, terms = dict(asked.node_labels), []
-    limits: dict[str, int | str] = {asked.resource: asked.gpus}
-    if asked.share_pct is not None:
-        limits |= _share(asked)
-        if asked.models:
-            annotations["nvidia.com/use-gputype"] = ",".join(asked.models)
-    elif asked.resource == NVIDIA:
-        terms = _boards(asked, selector)
+    selector, terms = dict(request.node_labels), []
+    limits: dict[str, int | str] = {request.resource: request.gpus}
+    if request.share_pct is not None:
+        limits |= _share(request)
+        if request.models:
+            annotations["nvidia.com/use-gputype"] = ",".join(request.models)
+    elif request.resource == NVIDIA:
+        terms = _boards(request, selector)
     else:
-        _other_boards(asked, selector)
-    limits |= _if(cpu=asked.cpus, memory=asked.ram_bytes and _quantity(asked.ram_bytes))
+        _other_boards(request, selector)
+    limits |= _if(cpu=request.cpus, memory=request.ram_bytes and _quantity(request.ram_bytes))
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
         "nodeSelectorTerms": [{"matchExpressions": terms}]}}}
     return {
         "apiVersion": "batch/v1", "kind": "Job",
-        "metadata": {"name": asked.name} | _if(namespace=asked.namespace),
-        "spec": {"backoffLimit": 0} | _if(activeDeadlineSeconds=asked.term_s and int(asked.term_s))
+        "metadata": {"name": request.name} | _if(namespace=request.namespace),
+        "spec": {"backoffLimit": 0}
+        | _if(activeDeadlineSeconds=request.term_s and int(request.term_s))
         | {"template": _if(metadata=_if(annotations=annotations)) | {"spec": {
             "restartPolicy": "Never",
             **_if(nodeSelector=selector, affinity=terms and affinity),
-            "containers": [{"name": "main", "image": asked.image,
-                            "command": [word.replace("$", "$$") for word in asked.command],
+            "containers": [{"name": "main", "image": request.image,
+                            "command": [word.replace("$", "$$") for word in request.command],
                             "resources": {"limits": limits}}]}}}}
 
 
@@ -104,34 +106,36 @@ def _if(**fields: Any) -> dict[str, Any]:
 
 
 def _quantity(size: int) -> str:
-    """As Kubernetes writes memory, and no less."""
+    """Write a size as Kubernetes writes memory, and no less."""
     return f"{size // 2**30}Gi" if size % 2**30 == 0 else f"{ceil(size / 2**20)}Mi"
 
 
-def _share(asked: JobRequest) -> dict[str, int]:
-    if asked.resource != NVIDIA:
+def _share(request: JobRequest) -> dict[str, int]:
+    if request.resource != NVIDIA:
         raise ValueError(f"a share is provided by HAMi, for {NVIDIA} alone; leave --resource out")
-    part = asked.share_pct or 0
+    part = request.share_pct or 0
     return {"nvidia.com/gpucores": part} | (
-        {"nvidia.com/gpumem-percentage": part} if asked.mem_bytes is None else
-        {"nvidia.com/gpumem": asked.mem_bytes // 2**20})
+        {"nvidia.com/gpumem-percentage": part} if request.mem_bytes is None else
+        {"nvidia.com/gpumem": request.mem_bytes // 2**20})
 
 
-def _boards(asked: JobRequest, selector: dict[str, str]) -> list[dict[str, Any]]:
-    """A selector takes one value; several boards that go by one name are an affinity."""
+def _boards(request: JobRequest, selector: dict[str, str]) -> list[dict[str, Any]]:
+    """Return what selects the boards: a selector takes one value, several boards that go by one
+    name are an affinity."""
     terms: list[dict[str, Any]] = []
-    models = tuple(each.replace(" ", "-") for each in asked.models)
-    products = [each for each in PRODUCTS if accepts(models, each)]
+    models = tuple(model.replace(" ", "-") for model in request.models)
+    products = [product for product in PRODUCTS if accepts(models, product)]
     if not products:
         raise ValueError(
-            f"no board that is known here is called {' or '.join(asked.models)!r}; name the label "
-            f"that your nodes have: --node-label {PRODUCT}=... (kubectl get nodes -L {PRODUCT})")
+            f"no board that is known here is called {' or '.join(request.models)!r}; name the "
+            f"label that your nodes have: --node-label {PRODUCT}=... (kubectl get nodes -L "
+            f"{PRODUCT})")
     if models and len(products) == 1:
         selector[PRODUCT] = products[0]
     elif models:
         terms.append({"key": PRODUCT, "operator": "In", "values": products})
-    if asked.mem_bytes is not None:
-        least_mib = sold_bytes(asked.mem_bytes) // 2**20
+    if request.mem_bytes is not None:
+        least_mib = sold_bytes(request.mem_bytes) // 2**20
         terms.append({"key": "nvidia.com/gpu.memory", "operator": "Gt",
                       "values": [str(least_mib - 1)]})
     if terms:
@@ -139,29 +143,29 @@ def _boards(asked: JobRequest, selector: dict[str, str]) -> list[dict[str, Any]]
     return terms
 
 
-def _other_boards(asked: JobRequest, selector: dict[str, str]) -> None:
+def _other_boards(request: JobRequest, selector: dict[str, str]) -> None:
     label = next((label for begin, label in MODEL_LABELS.items()
-                  if asked.resource.startswith(begin)), None)
-    if asked.mem_bytes is not None:
-        raise ValueError(f"no label of nodes with {asked.resource} says how much memory a board "
+                  if request.resource.startswith(begin)), None)
+    if request.mem_bytes is not None:
+        raise ValueError(f"no label of nodes with {request.resource} says how much memory a board "
                          "has; leave --mem out, or name a label with --node-label")
-    if len(asked.models) > 1 or (asked.models and label is None):
-        raise ValueError(f"name the label that nodes with {asked.resource} have: --node-label "
+    if len(request.models) > 1 or (request.models and label is None):
+        raise ValueError(f"name the label that nodes with {request.resource} have: --node-label "
                          f"{label or 'KEY'}=...")
-    if label is not None and asked.models:
-        selector[label] = named(LABEL_VALUE, f"value of the label {label}", asked.models[0])
-    elif asked.resource == ASCEND:
+    if label is not None and request.models:
+        selector[label] = validated(LABEL_VALUE, f"value of the label {label}", request.models[0])
+    elif request.resource == ASCEND:
         selector["accelerator"] = "huawei-Ascend910"
 
 
-def node_pools(asked: JobRequest) -> list[str]:
-    """Which machines fit, and how many such jobs run on one."""
-    if asked.share_pct is not None:
-        each = 100 // asked.share_pct
-        return [f"Node pool: machines with HAMi; one GPU runs {each} of these jobs at a time."]
-    sizes = [f"one with {size} runs {size // asked.gpus}" for size in MACHINES
-             if size >= asked.gpus]
-    return [f"Node pool: machines with {asked.gpus} GPU{'s' * (asked.gpus > 1)} or more" + (
+def node_pools(request: JobRequest) -> list[str]:
+    """Describe which machines fit, and how many such jobs run on one."""
+    if request.share_pct is not None:
+        count = 100 // request.share_pct
+        return [f"Node pool: machines with HAMi; one GPU runs {count} of these jobs at a time."]
+    sizes = [f"one with {size} runs {size // request.gpus}" for size in MACHINES
+             if size >= request.gpus]
+    return [f"Node pool: machines with {request.gpus} GPU{'s' * (request.gpus > 1)} or more" + (
         f"; of these jobs {', '.join(sizes)} at a time." if sizes else ".")]
 
 
@@ -173,19 +177,19 @@ def yaml_text(value: Mapping[str, Any]) -> str:
 
 
 def _mapping(value: Mapping[str, Any], indent: str) -> Iterator[str]:
-    for key, each in value.items():
+    for key, entry in value.items():
         head = f"{indent}{key if re.fullmatch(r'[A-Za-z]+', key) else quoted(key)}:"
-        if isinstance(each, Mapping):
+        if isinstance(entry, Mapping):
             yield head
-            yield from _mapping(each, indent + "  ")
-        elif isinstance(each, list) and each and isinstance(each[0], Mapping):
+            yield from _mapping(entry, indent + "  ")
+        elif isinstance(entry, list) and entry and isinstance(entry[0], Mapping):
             yield head
-            for item in each:
+            for item in entry:
                 first, *rest = _mapping(item, indent + "    ")
                 yield f"{indent}  - {first.strip()}"
                 yield from rest
         else:
-            yield f"{head} {_scalar(each)}"
+            yield f"{head} {_scalar(entry)}"
 
 
 def _scalar(value: Any) -> str:
@@ -195,8 +199,8 @@ def _scalar(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """Raises ValueError for what is no text, such as bytes of a file's name."""
-    if any("\ud800" <= each <= "\udfff" for each in text):
+    """Quote a text. Raises ValueError for what is none, such as bytes of a file's name."""
+    if any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("a word of the command is not UTF-8")
     return f'"{"".join(map(_escaped, text))}"'
 

@@ -1,8 +1,7 @@
-"""What `gpudeck run`, `claim` and `pool` say to the agent over its Unix socket, and its answers.
+"""Messages between `gpudeck run`, `claim` and `pool` and the agent, over its Unix socket.
 
 The kernel says who asks (SO_PEERCRED), never a field. A message is its length in four bytes, then
-MessagePack; file descriptors travel beside it.
-"""
+MessagePack; file descriptors travel beside it."""
 
 import array
 import socket
@@ -32,7 +31,7 @@ class PoolSocketError(Exception):
 
 
 class AskClaim(Struct, frozen=True, tag="claim", forbid_unknown_fields=True, omit_defaults=True):
-    """What is asked for alone is sent: an older agent knows no later field.
+    """Request for a claim. Only what is asked for is sent: an older agent knows no later field.
 
     `request_id`: asked again with it, the same claim is meant. `is_run`: it holds GPUs for a
     process that this connection will name. `limits_itself`: it holds its share without MPS.
@@ -59,20 +58,20 @@ class AskClaim(Struct, frozen=True, tag="claim", forbid_unknown_fields=True, omi
 
 
 class Bind(Struct, frozen=True, tag="bind", forbid_unknown_fields=True):
-    """Beside it travels a pidfd: of the process that the lease is for, which waits."""
+    """Bind a lease. A pidfd travels with it: of the process that the lease is for, which waits."""
 
     lease_id: Word
 
 
 class UseLease(Struct, frozen=True, tag="use", forbid_unknown_fields=True):
-    """A lease that the asker holds already. `is_run`: for a run, if nothing runs on it yet."""
+    """Use a lease that the asker holds already. `is_run`: for a run, if nothing runs on it yet."""
 
     lease_id: Word
     is_run: bool
 
 
 class CancelClaim(Struct, frozen=True, tag="cancel", forbid_unknown_fields=True):
-    """That waits here, or is a reservation."""
+    """Cancel a claim that waits here, or a reservation."""
 
     claim_id: Word
 
@@ -92,15 +91,15 @@ class ShowPool(Struct, frozen=True, tag="show", forbid_unknown_fields=True):
 
 
 class ClaimRefused(Struct, frozen=True, tag="refused"):
-    """`waits`: what was asked of a lease is, for its claim still waits."""
+    """Refusal of a request. `waits`: of one about a lease, for its claim still waits."""
 
     why: Text
     waits: bool = False
 
 
 class ClaimWaits(Struct, frozen=True, tag="waits"):
-    """`place` 1: the next. `wait_s`: at most, while terms are honoured; None: nobody can say.
-    `elsewhere`: nodes that have it free."""
+    """Place of a claim in the queue. `place` 1: the next. `wait_s`: at most, while terms are
+    honoured; None: nobody can say. `elsewhere`: nodes that have it free."""
 
     place: Number
     why: Text
@@ -119,10 +118,10 @@ class LeasedGpu(Struct, frozen=True):
 
 
 class Leased(Struct, frozen=True, tag="leased"):
-    """`node_uuids`: of all whole boards here that are not lost, to know whether the asker sees the
-    same. `mps_pipes`: where the daemon of MPS that holds a share is. `hosts`: of a lease on several
-    nodes all, in the order of ranks. `cpu_milli`, `ram_bytes`: of its node. `cores`: that are for
-    it alone."""
+    """Lease as granted. `node_uuids`: of all whole boards here that are not lost, to know whether
+    the asker sees the same. `mps_pipes`: where the daemon of MPS that holds a share is. `hosts`: of
+    a lease on several nodes all, in the order of ranks. `cpu_milli`, `ram_bytes`: of its node.
+    `cores`: that are for it alone."""
 
     lease_id: Word
     host: Word
@@ -144,7 +143,7 @@ class Bound(Struct, frozen=True, tag="bound"):
 
 
 class Reserved(Struct, frozen=True, tag="reserved"):
-    """Kept from now on, whether or not anybody is connected."""
+    """Reservation that is kept from now on, whether or not anybody is connected."""
 
     claim_id: Word
     starts_at: Seconds
@@ -156,22 +155,22 @@ class ClaimCancelled(Struct, frozen=True, tag="cancelled"):
 
 
 class LeaseNotice(Struct, frozen=True, tag="notice"):
-    """`end`: of a run whose GPUs are taken back, how it ends its command: `term`, `kill`, or `no`,
-    not any more. None: this is about something else."""
+    """Notice for the owner of a lease. `end`: of a run whose GPUs are taken back, how it ends its
+    command: `term`, `kill`, or `no`, not any more. None: this is about something else."""
 
     text: Text
     end: Word | None = None
 
 
 class LeaseEnded(Struct, frozen=True, tag="ended"):
-    """`state`: how; a run whose lease was `preempted` may ask again."""
+    """End of a lease. `state`: how; a run whose lease was `preempted` may ask again."""
 
     why: Text
     state: Word = "released"
 
 
 class HeldGpus(Struct, frozen=True):
-    """`host_words`: its CPUs and its memory of the node."""
+    """GPUs of a lease. `host_words`: its CPUs and its memory of the node."""
 
     lease_id: Word
     owner: Word
@@ -200,7 +199,7 @@ class UnavailableGpu(Struct, frozen=True):
 
 
 class ReservedOnNode(Struct, frozen=True):
-    """UTC."""
+    """Reservation on this node. Times are UTC."""
 
     owner: Word
     uuids: tuple[Word, ...]
@@ -210,7 +209,7 @@ class ReservedOnNode(Struct, frozen=True):
 
 
 class PoolShown(Struct, frozen=True, tag="shown"):
-    """`left_words`: CPUs and memory of the node that no lease has."""
+    """Pool of a node, as shown. `left_words`: CPUs and memory of the node that no lease has."""
 
     host: Word
     gpus: tuple[LeasedGpu, ...]
@@ -240,8 +239,8 @@ def send(sock: socket.socket, message: FromUser | FromPool, *fds: int) -> None:
     whole = frame(message)
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
     try:
-        sent = sock.sendmsg([whole], rights)
-        sock.sendall(whole[sent:])
+        sent_bytes = sock.sendmsg([whole], rights)
+        sock.sendall(whole[sent_bytes:])
     except OSError as error:
         raise PoolSocketError(str(error)) from error
 
@@ -251,13 +250,14 @@ def from_user(sock: socket.socket) -> tuple[FromUser, list[int]] | None:
 
 
 def from_pool(sock: socket.socket) -> FromPool | None:
-    found = _receive(sock, _from_pool)
-    return None if found is None else found[0]
+    received = _receive(sock, _from_pool)
+    return None if received is None else received[0]
 
 
 def _receive(sock: socket.socket, decoder: "msgspec.msgpack.Decoder[T]"
              ) -> tuple[T, list[int]] | None:
-    """None: the other side hung up between two messages."""
+    """Receive a message and its file descriptors. None: the other side hung up between two
+    messages."""
     fds: list[int] = []
     try:
         head, fds, *_ = socket.recv_fds(sock, 4, MAX_FDS)

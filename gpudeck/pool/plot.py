@@ -11,7 +11,7 @@ DASHES = ("", "6 3", "2 3", "8 3 2 3")
 
 
 def allocation_svg(lines: Mapping[str, Sequence[tuple[float, float]]], title: str) -> str:
-    """Per strategy, (asked for in % of all GPUs, given out in %)."""
+    """Plot strategies: of each, (asked for in % of all GPUs, given out in %)."""
     most = max((x for points in lines.values() for x, _ in points), default=100.0)
     least = min((y for points in lines.values() for x, y in points if x >= 80), default=0.0)
     floor = max(0.0, (least - 5) // 5 * 5)
@@ -33,8 +33,8 @@ def allocation_svg(lines: Mapping[str, Sequence[tuple[float, float]]], title: st
         parts.append(f'<text x="{x:.1f}" y="{y + 18:.1f}" text-anchor="middle">{tick} %</text>')
     for number, (name, points) in enumerate(lines.items()):
         colour, dash = COLOURS[number % len(COLOURS)], DASHES[number // 2 % len(DASHES)]
-        shown = [at(x, y) for x, y in points if x >= 60 and y >= floor]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in shown)
+        visible = [at(x, y) for x, y in points if x >= 60 and y >= floor]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in visible)
         y = TOP + 12 + number * 20
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" '
                      f'stroke-dasharray="{dash}"/>'

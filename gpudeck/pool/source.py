@@ -29,7 +29,7 @@ ABSENT = {
 
 
 def __getattr__(name: str) -> Any:
-    """Raises ImportError where the name was one of that interface, so that an import says it."""
+    """Raise ImportError for an absent name of that interface, so that an import explains it."""
     if name in ABSENT:
         raise ImportError(_absent(name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -41,8 +41,8 @@ def _absent(name: str) -> str:
 
 @dataclass(slots=True)
 class TrainingGPUConfig:
-    """`memory_gb`: of each board, at least. `gpu_memory_fraction` None: memory as it is needed.
-    `cpus`, `ram`: of the node; `ram` is a size, such as 64G."""
+    """GPUs that a training needs. `memory_gb`: of each board, at least. `gpu_memory_fraction` None:
+    memory as it is needed. `cpus`, `ram`: of the node; `ram` is a size, such as 64G."""
 
     gpu_count: int
     gpu_type: str | None
@@ -59,7 +59,7 @@ class TrainingGPUConfig:
 
     @property
     def body(self) -> dict[str, Any]:
-        """An older hub knows neither `cpus` nor `ram_bytes`."""
+        """Body of a request. An older hub knows neither `cpus` nor `ram_bytes`."""
         fields = asdict(self)
         cpus, ram = fields.pop("cpus"), fields.pop("ram")
         return fields | ({} if cpus is None else {"cpus": cpus}) | (
@@ -88,7 +88,8 @@ class AllocatedNode:
 
 @dataclass(frozen=True, slots=True)
 class GPUSetup:
-    """`success` False: go on with the CPU, for `reason`. `code`: lines for this program to run."""
+    """Setup of a framework. `success` False: go on with the CPU, for `reason`. `code`: lines for
+    this program to run."""
 
     success: bool
     environment: dict[str, str]
@@ -108,17 +109,17 @@ class GPUResourceManager:
 
     def validate_gpu_requirements(self, config: TrainingGPUConfig) -> bool:
         """Check whether they could ever be met; if not, the reason is logged."""
-        found = self._post("validate", config.body)
-        if not found["valid"]:
-            log.warning("no such GPUs: %s", found["reason"])
-        return bool(found["valid"])
+        answer = self._post("validate", config.body)
+        if not answer["valid"]:
+            log.warning("no such GPUs: %s", answer["reason"])
+        return bool(answer["valid"])
 
     def allocate_gpu_resources(self, config: TrainingGPUConfig) -> AllocatedNode | None:
-        found = self._post("allocate", config.body | {"owner": self._owner})
-        if not found["success"]:
-            log.warning("no GPU is leased, continuing on the CPU: %s", found["reason"])
+        answer = self._post("allocate", config.body | {"owner": self._owner})
+        if not answer["success"]:
+            log.warning("no GPU is leased, continuing on the CPU: %s", answer["reason"])
             return None
-        node = typed(AllocatedNode, found)
+        node = typed(AllocatedNode, answer)
         self._leases.append((config.wants, node))
         return node
 
@@ -129,26 +130,26 @@ class GPUResourceManager:
         if node is None:
             return count == 0
         name = node if isinstance(node, str) else node.node_name
-        for each in reversed(self._leases):
-            lease = each[1]
+        for entry in reversed(self._leases):
+            lease = entry[1]
             is_it = lease == node if isinstance(node, AllocatedNode) else lease.node_name == name
             if is_it and len(lease.gpu_uuids) <= count and self._post(
                     "release", {"lease_id": lease.lease_id})["success"]:
-                self._leases.remove(each)
+                self._leases.remove(entry)
                 count -= len(lease.gpu_uuids)
         return count == 0
 
     def get_available_gpu_nodes(self) -> list[GPUNode]:
-        return [typed(GPUNode, each) for each in self._hub.get("gpu/nodes")["nodes"]]
+        return [typed(GPUNode, node) for node in self._hub.get("gpu/nodes")["nodes"]]
 
     def get_gpu_monitoring_data(self) -> dict[str, Any]:
         return self._hub.get("gpu/monitoring")
 
     def set_up(self, framework: str, config: TrainingGPUConfig) -> GPUSetup:
-        """For the newest lease of such a configuration, of this program or else of its user. Sets
-        the environment of this process where its GPUs are here."""
-        lease = next((lease for wanted, lease in reversed(self._leases)
-                      if wanted == config.wants), None)
+        """Set up the newest lease of such a configuration, of this program or else of its user.
+        Sets the environment of this process where its GPUs are here."""
+        lease = next((lease for needs, lease in reversed(self._leases)
+                      if needs == config.wants), None)
         setup = typed(GPUSetup, self._post(f"setup-{framework}", config.body | (
             {"owner": self._owner} if lease is None else {"lease_id": lease.lease_id})))
         if not setup.success:

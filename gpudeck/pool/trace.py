@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TraceRows(Generic[T]):
-    """`bad`: a sentence for each row that was left out."""
+    """Rows of a trace. `bad`: a sentence for each row that was left out."""
 
     rows: list[T]
     bad: list[str]
@@ -40,7 +40,7 @@ def read_claims(lines: Iterable[str]) -> "TraceRows[TracedClaim]":
 
 def _read(lines: Iterable[str], needed: Iterable[str],
           read: Callable[[Mapping[str, str], int], T]) -> "TraceRows[T]":
-    """Raises ValueError where a column is missing."""
+    """Read the rows. Raises ValueError where a column is missing."""
     table = csv.DictReader(lines, restval="")
     if missing := [name for name in needed if name not in (table.fieldnames or ())]:
         raise ValueError(f"it has no column {' or '.join(missing)}")
@@ -88,9 +88,9 @@ def _number(row: Mapping[str, str], name: str, default: int | None, most: int = 
     if not text:
         return default
     try:
-        found = int(float(text))
+        number = int(float(text))
     except (ValueError, OverflowError):
-        found = -1
-    if not 0 <= found <= most:
+        number = -1
+    if not 0 <= number <= most:
         raise _BadCell(f"{name}: {text[:40]!r} is not a number from 0 to {most}")
-    return found
+    return number

@@ -96,7 +96,7 @@ class Held:
         self.keeper.changed()
         self.keeper.step(time.monotonic(), is_ok)
         wait_for(lambda: self.keeper.is_idle)
-        self.said += self.keeper.say()
+        self.said += self.keeper.poll()
         return self.leases
 
     @property

@@ -10,7 +10,7 @@ from agent.actions.standalone import StandaloneNode
 from agent.backends import NVML
 from agent.journal.store import ActionJournal, ActionStore
 from agent.limits.apply import LimitApplier
-from agent.limits.mig_layouts import counted, present
+from agent.limits.mig_layouts import present, profile_counts
 from agent.limits.stores import MigLayoutStore
 from agent.readings import MigBoard
 from gpudeck.actions import Reply
@@ -58,14 +58,14 @@ class MigBench(Bench):
     def there(self) -> dict[int, int]:
         board = self.driver()
         assert all(each.is_complete for each in board.instances)
-        return dict(counted(present(board)))
+        return dict(profile_counts(present(board)))
 
     def mode_and_layout(self) -> tuple[bool | None, dict[int, int] | None]:
         """None: the mode waits for a reset; not all of it is whole."""
         board = self.driver()
         is_whole = all(each.is_complete for each in board.instances)
         return (None if board.is_pending else board.is_on,
-                dict(counted(present(board))) if is_whole else None)
+                dict(profile_counts(present(board))) if is_whole else None)
 
     def kept(self) -> ManagedMigLayout | None:
         disk = ActionStore(self.data / "acts.db")

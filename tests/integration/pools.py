@@ -18,7 +18,7 @@ from agent.pool.cores import NodeCores
 from agent.pool.gpus import PoolSnapshot
 from agent.pool.leases import NodeLeases
 from agent.pool.lock import PoolGpu
-from agent.pool.mps_look import MpsLook
+from agent.pool.mps_look import MpsProbe
 from agent.pool.requests import PoolRequests
 from agent.pool.reservations import NodeReservations
 from agent.pool.server import PoolServer
@@ -69,7 +69,7 @@ class PoolUnderTest:
         reservations = NodeReservations(ActionJournal(self._store), "id", clock)
         people = QuietPeople()
         self.service = PoolService("id", "n1", self.leases, reservations, PoolPolicy(), clock,
-                                   MpsLook(lambda: MpsFacts(()), uptime_s), is_local, lambda: None,
+                                   MpsProbe(lambda: MpsFacts(()), uptime_s), is_local, lambda: None,
                                    people, lambda: self.why_no_end,
                                    lambda: self.repairs)
         self.service.snapshot = PoolSnapshot({

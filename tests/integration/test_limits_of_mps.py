@@ -224,7 +224,7 @@ def test_looking_does_not_fill_the_log_of_the_daemon(bench: Bench, mps: FakeMps)
         held.keeper.connected()
         held.keeper.step(time.monotonic(), True)
         wait_for(lambda: held.keeper.is_idle)
-        held.said += held.keeper.say()
+        held.said += held.keeper.poll()
         assert [len(daemon.clients) for daemon in held.said[-1].daemons
                 if daemon.pipes == str(mps.pipes)] == [3]
 

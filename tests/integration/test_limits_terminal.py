@@ -275,7 +275,7 @@ def test_the_doctor_mends_by_acts_like_any_other(fake: FakeMps, run: Run, tmp_pa
 ])
 def test_the_share_moves_in_small_steps(clients: int, load: float | None, now: float | None,
                                         pct: int | None) -> None:
-    assert MpsTuner().look(0.0, TuneInput(clients, load, now)).pct == pct
+    assert MpsTuner().decide(0.0, TuneInput(clients, load, now)).pct == pct
 
 
 def test_it_settles_from_anywhere() -> None:
@@ -283,7 +283,7 @@ def test_it_settles_from_anywhere() -> None:
         clients, load = random.randint(1, 48), random.uniform(0, 100)
         now, tuner = float(random.randint(1, 100)), MpsTuner()
         for at in range(6):
-            found = tuner.look(at * DOWN_AFTER_S, TuneInput(clients, load, now))
+            found = tuner.decide(at * DOWN_AFTER_S, TuneInput(clients, load, now))
             if found.pct is None:
                 break
             assert abs(found.pct - now) <= 25

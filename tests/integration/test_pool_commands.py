@@ -160,11 +160,11 @@ def test_a_reservation_without_a_hub_is_shown_and_withdrawn(pool: PoolUnderTest)
 def test_an_age_is_given_once_and_to_its_owner_alone(pool: PoolUnderTest) -> None:
     run = pool.start("run", *RUN[2:])
     child, lease_id = line(run)
-    assert pool.leases.taken(lease_id, os.getuid()) is None, "it is not taken yet"
+    assert pool.leases.pop_preempted(lease_id, os.getuid()) is None, "it is not taken yet"
     lease = take(pool, lease_id)
-    assert pool.leases.taken(lease_id, os.getuid() + 1) is None
-    assert pool.leases.taken(lease_id, os.getuid()) == lease.claim.submitted_at
-    assert pool.leases.taken(lease_id, os.getuid()) is None
+    assert pool.leases.pop_preempted(lease_id, os.getuid() + 1) is None
+    assert pool.leases.pop_preempted(lease_id, os.getuid()) == lease.claim.submitted_at
+    assert pool.leases.pop_preempted(lease_id, os.getuid()) is None
     os.kill(child, signal.SIGUSR1)
     ended(run)
 
@@ -243,7 +243,7 @@ def cut_off(tmp_path: Path) -> Iterator[PoolUnderTest]:
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     made.env |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SSH_LOG": str(tmp_path / "ssh.log")}
-    made.service.hear(PoolPlan())
+    made.service.receive(PoolPlan())
     yield made
     made.close()
 
@@ -252,7 +252,7 @@ def say_elsewhere(pool: PoolUnderTest, *hosts: str, after: str = "") -> str:
     """Of the claim that waits, another one than `after`."""
     claim_id: str
     [claim_id] = wait_for(lambda: set(pool.service.waiting.all) - {after})
-    pool.service.hear(PoolPlan(standings=(ClaimStanding(claim_id, 1, "busy", elsewhere=hosts),)))
+    pool.service.receive(PoolPlan(standings=(ClaimStanding(claim_id, 1, "busy", elsewhere=hosts),)))
     return claim_id
 
 

@@ -56,7 +56,7 @@ def said(process: "subprocess.Popen[str]") -> list[str]:
 
 
 def preempt(pool: PoolUnderTest, *lease_ids: str, grace_s: float) -> None:
-    pool.service.hear(PoolPlan(preempt=dict.fromkeys(lease_ids, TAKEN), grace_s=grace_s))
+    pool.service.receive(PoolPlan(preempt=dict.fromkeys(lease_ids, TAKEN), grace_s=grace_s))
 
 
 def its_time_is_over(pool: PoolUnderTest, lease_id: str) -> None:
@@ -95,7 +95,7 @@ def test_it_ends_with_all_that_it_started_and_nothing_else(pool: PoolUnderTest) 
     assert not is_there(daemon), "what it left behind goes with it"
     assert bystander.poll() is None
     assert lease_id not in pool.leases.all
-    assert [each.state for each in pool.leases.ended] == ["preempted"]
+    assert [each.state for each in pool.leases.ended_leases] == ["preempted"]
     assert audit(pool) == ["term", "kill"]
 
 

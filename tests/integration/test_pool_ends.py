@@ -65,7 +65,7 @@ def test_it_is_not_given_back_under_its_command(pool: PoolUnderTest, cleared: tu
     os.kill(child, signal.SIGKILL)
     assert run.wait(60) == 128 + signal.SIGKILL
     wait_for(lambda: not pool.leases.all, 30)
-    assert [each.exit_status for each in pool.leases.ended] == [128 + signal.SIGKILL]
+    assert [each.exit_status for each in pool.leases.ended_leases] == [128 + signal.SIGKILL]
 
 
 def test_what_the_command_leaves_keeps_it_without_any_environment(pool: PoolUnderTest) -> None:
@@ -262,7 +262,7 @@ def test_one_who_was_stopped_as_its_gpus_came_waits_again(
     """Nobody came for them: they go to others, and its claim back to its place."""
     monkeypatch.setattr("agent.pool.lock.BIND_WITHIN_S", 0.5)
     if is_hub:
-        pool.service.hear(PoolPlan())
+        pool.service.receive(PoolPlan())
     lends, stops = views.leased, [not is_hub]
 
     def stop_first(*told: Any) -> Leased:
@@ -279,7 +279,7 @@ def test_one_who_was_stopped_as_its_gpus_came_waits_again(
         [claim_id] = wait_for(lambda: list(pool.service.waiting.all), 30)
         run.send_signal(signal.SIGSTOP)
         wait_for(lambda: stopped(run.pid), 30)
-        pool.service.hear(PoolPlan((LeaseOffer(claim_id, ("GPU-0", "GPU-1")),)))
+        pool.service.receive(PoolPlan((LeaseOffer(claim_id, ("GPU-0", "GPU-1")),)))
         submitted_at = pool.leases.all[claim_id].claim.submitted_at
     else:
         [lease] = wait_for(lambda: list(pool.leases.all.values()), 30)
@@ -292,7 +292,7 @@ def test_one_who_was_stopped_as_its_gpus_came_waits_again(
     run.send_signal(signal.SIGCONT)
     if is_hub:
         wait_for(lambda: not pool.service.waiting.paused, 30)
-        pool.service.hear(PoolPlan((LeaseOffer(claim_id, ("GPU-0", "GPU-1")),)))
+        pool.service.receive(PoolPlan((LeaseOffer(claim_id, ("GPU-0", "GPU-1")),)))
     assert number(run)
     assert pool.leases.all[claim_id].state == "active"
 

@@ -57,11 +57,11 @@ class Kept:
             fresh = self.bench.children.fresh(1.0)
             assert fresh is not None
             tasks = TaskTable(boot_id()).describe(fresh.processes) if is_used else ()
-            self.keeper.saw(tasks, [self.bench.facts])
+            self.keeper.observe(tasks, [self.bench.facts])
         self.keeper.changed()
         self.keeper.step(time.monotonic())
         wait_for(lambda: self.keeper.is_idle)
-        self.said += self.keeper.say()
+        self.said += self.keeper.poll()
         return self.said[-1].repairs
 
 

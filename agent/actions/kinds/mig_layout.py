@@ -146,7 +146,7 @@ def _flaws(setting: MigLayout, preview: MigPreview) -> Iterator[Refusal]:
 def _changes(setting: MigLayout, preview: MigPreview) -> tuple[SettingChange, ...]:
     if preview.plan is None:
         return (SettingChange("MIG", "not known", setting.layout),)
-    mig_plan, after = preview.plan, mig_layouts.counted(preview.plan.layout)
+    mig_plan, after = preview.plan, mig_layouts.profile_counts(preview.plan.layout)
     mode = () if preview.mode is None else (
         SettingChange("MIG mode", _mode_words(preview.board), "on" if preview.mode else "off"),)
     return (SettingChange("MIG", mig_layouts.words(preview.board),
@@ -242,7 +242,7 @@ def _begin(act: ActionExecution, setting: MigLayout, preview: MigPreview
     assert preview.plan is not None
     layouts, before = act.context.limits.layouts, mig_layouts.words(preview.board)
     layout = OFF if _is_off_after(preview) else wish_words(
-        mig_layouts.counted(preview.plan.layout), preview.board.profiles)[:128]
+        mig_layouts.profile_counts(preview.plan.layout), preview.board.profiles)[:128]
     record = ManagedMigLayout(
         setting.gpu_uuid, layout, preview.plan.layout, before, act.command.asker.name,
         act.command.reason, time.time(), "applying", f"from {before}")
@@ -263,7 +263,7 @@ def _undo(act: ActionExecution, preview: MigPreview, former: ManagedMigLayout | 
     if not now.trouble:
         try:
             back = MigPreview(now, plan(now.profiles, mig_layouts.present(now),
-                                        mig_layouts.counted(before), preview.in_use),
+                                        mig_layouts.profile_counts(before), preview.in_use),
                               preview.in_use, None, _new_mode(now, preview.board.is_on))
             _carry_out(act, back)
             now = limits.applier.mig(record.gpu_uuid)

@@ -117,7 +117,7 @@ def _restart_do(act: ActionExecution, setting: MpsRestart) -> Applied:
 def _stored_defaults(store: MpsSettingStore, pipes: str) -> tuple[Default, ...]:
     """Return the defaults as gpudeck has set them: MPS itself shows whole GiB."""
     try:
-        return tuple(default for default in store.wanted() if default.pipes == pipes)
+        return tuple(default for default in store.defaults() if default.pipes == pipes)
     except JournalError:
         return ()
 

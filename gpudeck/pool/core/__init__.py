@@ -1,1 +1,1 @@
-"""What hub and agent both decide by. Pure, standard library alone."""
+"""Decisions that hub and agent share. Pure, standard library alone."""

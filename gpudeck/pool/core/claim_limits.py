@@ -1,4 +1,4 @@
-"""How much of the pool may be asked for, by role. Pure."""
+"""Limits of what may be asked of the pool, by role. Pure."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ HOUR_S, DAY_S = 3_600.0, 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimLimits:
-    """`priority`: the highest; `waiting`: claims of one owner at a time; `reserved_gpu_h`: of one
-    owner's reservations together, None: any number; `term_s`: the longest, also after extensions.
-    `extends_while_waited`: also while others wait for the GPUs."""
+    """Limits of a role. `priority`: the highest; `waiting`: claims of one owner at a time;
+    `reserved_gpu_h`: of one owner's reservations together, None: any number; `term_s`: the longest,
+    also after extensions. `extends_while_waited`: also while others wait for the GPUs."""
 
     priority: int
     waiting: int
@@ -20,24 +20,25 @@ class ClaimLimits:
     term_s: float
     extends_while_waited: bool
 
-    def refusal(self, claim: Claim, others: Collection[Claim]) -> str:
-        """`others`: of its owner, that wait or are reserved; "": none."""
+    def refusal(self, claim: Claim, owned: Collection[Claim]) -> str:
+        """Return why a claim exceeds the limits; "": it does not. `owned`: its owner's claims that
+        wait or are reserved."""
         if claim.priority > self.priority:
             return f"priority {claim.priority} is not yours to ask for: {self.priority} at most"
         if claim.term_s > self.term_s:
             return f"a term of {_span(claim.term_s)}: {_span(self.term_s)} at most"
-        if len(others) >= self.waiting:
+        if len(owned) >= self.waiting:
             return f"{self.waiting} claims of {claim.owner} wait already: withdraw one first"
         if claim.starts_at is not None and self.reserved_gpu_h is not None:
             hours = sum(map(_gpu_h, (claim, *(
-                each for each in others if each.starts_at is not None))))
+                other for other in owned if other.starts_at is not None))))
             if hours > self.reserved_gpu_h:
                 return (f"{hours:,.0f} GPU-hours would be reserved for {claim.owner}: "
                         f"{self.reserved_gpu_h:,.0f} at most")
         return ""
 
     def too_long(self, until: float, now: float) -> str:
-        """Of a lease that is extended until then."""
+        """Return why a lease must not be extended until then; "": it may."""
         return "" if until - now <= self.term_s else (
             f"it would last {_span(until - now)} from now: {_span(self.term_s)} at most")
 

@@ -56,7 +56,7 @@ class Claim:
 
     @property
     def wants(self) -> tuple[object, ...]:
-        """Of one node. Claims with the same are placed alike."""
+        """Needs on one node. Claims with the same are placed alike."""
         return (self.gpus, self.share_milli, self.mem_bytes, self.cpu_milli, self.ram_bytes,
                 self.models)
 
@@ -66,7 +66,7 @@ class Claim:
 
 
 def flaw(claim: Claim) -> str:
-    """What of a claim that somebody else wrote down is out of bounds; "": nothing."""
+    """Return what is out of bounds in a claim that somebody else wrote down; "": nothing."""
     texts = (claim.id, claim.owner, claim.shape, claim.home, *claim.models, *claim.hosts)
     times = (claim.submitted_at, claim.starts_at or 0.0, claim.give_up_at or 0.0)
     bounds = {
@@ -80,7 +80,7 @@ def flaw(claim: Claim) -> str:
         "ram_bytes": claim.ram_bytes is None or 1 <= claim.ram_bytes <= 2**53,
         "term_s": TERM_LEAST_S <= claim.term_s <= TERM_MOST_S,
         "priority": claim.priority in PRIORITIES,
-        "time": all(isfinite(each) and abs(each) < 1e12 for each in times),
+        "time": all(isfinite(time) and abs(time) < 1e12 for time in times),
     }
     return next((name for name, is_right in bounds.items() if not is_right), "")
 
@@ -127,8 +127,8 @@ def uuids_of(grants: Iterable[Grant]) -> frozenset[str]:
 
 
 def expected_end(lease: Lease, now: float) -> float:
-    """An overdue lease is taken to end a while from now, each time twice as long (Tsafrir et al.,
-    TPDS 2007); it is never ended for that."""
+    """Return when a lease is expected to end. An overdue lease is taken to end a while from now,
+    each time twice as long (Tsafrir et al., TPDS 2007); it is never ended for that."""
     if lease.until > now:
         return lease.until
     step = max(OVERDUE_LEAST_S, OVERDUE_PART * (lease.until - lease.since))

@@ -1,4 +1,4 @@
-"""When the head of the queue will begin, by how long earlier runs took. Pure."""
+"""Estimate of when the head of the queue will begin, by how long earlier runs took. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,23 +13,23 @@ from gpudeck.pool.core.wait_estimate import WaitEstimate
 def estimate(claim: Claim, nodes: Mapping[str, Node], leases: Sequence[Lease],
              bookings: Sequence[Booking], predicted: Mapping[str, RunTime], now: float
              ) -> WaitEstimate | None:
-    """`predicted`: by lease. Of the others their term counts. None: nothing is known of those that
-    it waits for."""
+    """Estimate the wait of a claim. `predicted`: by lease; of the others their term counts. None:
+    nothing is known of those that it waits for."""
     starts = []
-    known = [each for each in leases if each.id in predicted]
+    predicted_leases = [lease for lease in leases if lease.id in predicted]
     for quantile in ("p25_s", "p50_s", "p75_s"):
-        ends = [replace(each, until=max(each.since + getattr(predicted[each.id], quantile),
-                                        now + 1.0)) if each.id in predicted else each
-                for each in leases]
-        found = shadow_of(claim, nodes, ends, bookings, now)
-        if found is None:
+        ends = [replace(lease, until=max(lease.since + getattr(predicted[lease.id], quantile),
+                                         now + 1.0)) if lease.id in predicted else lease
+                for lease in leases]
+        shadow = shadow_of(claim, nodes, ends, bookings, now)
+        if shadow is None:
             return None
-        starts.append(found)
+        starts.append(shadow)
     # By one that is not predicted, it is the term that says when: no estimate.
-    gone = [each for each in known
-            if any(set(grant.uuids) & {uuid for one in starts[1].grants for uuid in one.uuids}
-                   for grant in each.grants)]
-    if not gone:
+    awaited = [lease for lease in predicted_leases
+               if any(set(grant.uuids) & {uuid for one in starts[1].grants for uuid in one.uuids}
+                      for grant in lease.grants)]
+    if not awaited:
         return None
-    low, likely, high = sorted(each.at - now for each in starts)
-    return WaitEstimate(low, likely, high, sum(predicted[each.id].runs for each in gone))
+    low, likely, high = sorted(shadow.at - now for shadow in starts)
+    return WaitEstimate(low, likely, high, sum(predicted[lease.id].runs for lease in awaited))

@@ -1,4 +1,4 @@
-"""Who has had how much lately, and whose turn it is. Pure."""
+"""Fair share: usage of the last weeks, and the order of the queue. Pure."""
 
 import heapq
 from collections import deque
@@ -17,7 +17,8 @@ _AGE, _ID = attrgetter("submitted_at"), attrgetter("id")
 
 @dataclass(frozen=True, slots=True)
 class QueueOrder:
-    """Of claims with the same priority. `key`: less comes first, then age; None: fair share."""
+    """Order of claims with the same priority. `key`: less comes first, then age; None: fair
+    share."""
 
     words: str
     key: Callable[[Claim], float] | None
@@ -37,8 +38,8 @@ QUEUE_ORDERS: Mapping[str, QueueOrder] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairSharePolicy:
-    """`shares`: of owners, and of teams as `team:NAME`, which no user can be called; who is not
-    named has 1."""
+    """Fair-share settings. `shares`: of owners, and of teams as `team:NAME`, which no user can be
+    called; all others have 1."""
 
     half_life_s: float = 7 * 86_400.0
     shares: Mapping[str, float] = field(default_factory=dict)
@@ -53,14 +54,14 @@ class FairSharePolicy:
 
 
 def decayed_s(since: float, until: float, now: float, half_life_s: float) -> float:
-    """A span of seconds as it counts now, in closed form: no counter that has to tick."""
+    """Return a span of seconds as it counts now, in closed form: no counter that has to tick."""
     scale = half_life_s / log(2)
     return scale * float(2 ** (-(now - until) / half_life_s) - 2 ** (-(now - since) / half_life_s))
 
 
 def held_gpus(claim: Claim, board_bytes: int | None = None) -> float:
-    """What counts is what is held, used or not: a share by its compute or its memory, whichever is
-    the larger part of the board."""
+    """Return how many GPUs a claim counts: what is held, used or not; a share by its compute or its
+    memory, whichever is the larger part of the board."""
     if claim.share_milli == WHOLE_MILLI:
         return float(claim.gpus * claim.nodes)
     part = claim.share_milli / WHOLE_MILLI
@@ -70,7 +71,7 @@ def held_gpus(claim: Claim, board_bytes: int | None = None) -> float:
 
 
 def lease_gpus(lease: Lease) -> float:
-    """As `held_gpus`, on its own nodes: of a run over several each has a lease."""
+    """Return `held_gpus` on the lease's own nodes: of a run over several each has a lease."""
     return held_gpus(lease.claim) * max(len(lease.grants), 1) / lease.claim.nodes
 
 
@@ -97,20 +98,21 @@ class Usage:
             self.teams[self.team_of[owner]] += gpu_s
 
     def key(self, claim: Claim) -> tuple[float, float]:
-        """Less comes first: the team before its members. An owner in no team is as one alone."""
+        """Return the sort key of a claim: the team before its members. An owner in no team counts
+        as a team."""
         shares, team = self.policy.shares, self.team_of.get(claim.owner)
         own = self.owners.get(claim.owner, 0.0) / shares.get(claim.owner, 1.0)
         return own if team is None else self.teams[team] / shares.get(TEAM + team, 1.0), own
 
 
 class EndedUsage:
-    """What leases that have ended count. All of it decays alike, so that the sums are enough,
-    however many there were."""
+    """Usage of leases that have ended. All of it decays alike, so that the sums are enough, however
+    many there were."""
 
-    def __init__(self, ended: Iterable[Lease], policy: FairSharePolicy, now: float) -> None:
+    def __init__(self, leases: Iterable[Lease], policy: FairSharePolicy, now: float) -> None:
         self._sums = Usage(policy)
         self._at = now
-        for lease in ended:
+        for lease in leases:
             self.add(lease)
 
     def add(self, lease: Lease) -> None:
@@ -127,7 +129,7 @@ class EndedUsage:
         return Usage(self._sums.policy, {**self._sums.owners}, team_of)
 
     def _decay(self, now: float) -> None:
-        """What is next to nothing is forgotten, and so are owners who left."""
+        """Decay all usage until now, and forget owners who have next to nothing left."""
         part = 2 ** (-(now - self._at) / self._sums.policy.half_life_s)
         self._at = now
         sums = self._sums.owners
@@ -137,10 +139,11 @@ class EndedUsage:
                 del sums[name]
 
 
-def usage_of(leases: Iterable[Lease], had: EndedUsage | None, now: float, policy: FairSharePolicy,
-             team_of: Mapping[str, str]) -> Usage:
-    """Of thousands of leases in each pass: `decayed_s` until now, with its constant taken out."""
-    usage = Usage(policy, {}, team_of) if had is None else had.usage(now, team_of)
+def usage_of(leases: Iterable[Lease], past_usage: EndedUsage | None, now: float,
+             policy: FairSharePolicy, team_of: Mapping[str, str]) -> Usage:
+    """Return the usage of all owners. For the thousands of leases in each pass: `decayed_s` until
+    now, with its constant taken out."""
+    usage = Usage(policy, {}, team_of) if past_usage is None else past_usage.usage(now, team_of)
     half_life_s = policy.half_life_s
     scale = half_life_s / log(2)
     charge = usage.charge
@@ -156,23 +159,23 @@ def rank(claim: Claim, is_pinned: bool) -> float:
 
 def turns(claims: Iterable[Claim], pinned: Container[str], usage: Usage, order: str
           ) -> Iterator[Claim]:
-    """Claims in their order, of QUEUE_ORDERS. `usage` may be charged while this goes on: the next
-    turn heeds it, or one owner would get ten GPUs in one pass."""
+    """Yield claims in their order, of QUEUE_ORDERS. `usage` may be charged while this goes on: the
+    next turn heeds it, or one owner would get ten GPUs in one pass."""
     by_rank: dict[float, list[Claim]] = {}
     for claim in sorted(sorted(claims, key=_ID), key=_AGE):  # twice is quicker than by pairs
         by_rank.setdefault(rank(claim, claim.id in pinned), []).append(claim)
-    for each in sorted(by_rank, reverse=True):
-        if each % 1:
-            yield from by_rank[each]
+    for level in sorted(by_rank, reverse=True):
+        if level % 1:
+            yield from by_rank[level]
         else:
-            yield from [claim for claim in by_rank[each] if claim.is_again]
-            others = [claim for claim in by_rank[each] if not claim.is_again]
+            yield from [claim for claim in by_rank[level] if claim.is_again]
+            fresh = [claim for claim in by_rank[level] if not claim.is_again]
             key = QUEUE_ORDERS[order].key
-            yield from _fair(others, usage) if key is None else sorted(others, key=key)
+            yield from _fair(fresh, usage) if key is None else sorted(fresh, key=key)
 
 
 def _fair(claims: Iterable[Claim], usage: Usage) -> Iterator[Claim]:
-    """`claims`: by age."""
+    """Yield claims in the order of fair share. `claims`: by age."""
     queues: dict[str, deque[Claim]] = {}
     for claim in claims:
         queues.setdefault(claim.owner, deque()).append(claim)
@@ -192,7 +195,7 @@ def _fair(claims: Iterable[Claim], usage: Usage) -> Iterator[Claim]:
             continue
         charged = usage.charged
         yield queue.popleft()
-        if usage.charged == charged and all(key < each[0] for each in heap[1:3]):
+        if usage.charged == charged and all(key < rival[0] for rival in heap[1:3]):
             while queue and usage.charged == charged:  # as long as its owner gets nothing
                 yield queue.popleft()
         if queue:

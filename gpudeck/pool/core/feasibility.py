@@ -1,4 +1,4 @@
-"""Whether a claim could ever be met, and what there is if not. Pure."""
+"""Reasons why a claim waits, or could never be met. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ WHYS_MOST = 2
 
 
 def suits(claim: Claim, gpu: FreeGpu) -> bool:
-    """By its model and its memory, whether it is free or not."""
+    """Return whether a GPU suits a claim by its model and its memory, whether it is free or not."""
     if gpu.is_mig and (claim.gpus > 1 or claim.is_share):
         return False
     return accepts(claim.models, gpu.model) and (
@@ -32,7 +32,7 @@ def suits(claim: Claim, gpu: FreeGpu) -> bool:
 
 
 def could(claim: Claim, empty: Iterable[Node]) -> bool:
-    """On one of the first nodes as a rule, so that it costs little."""
+    """Return whether a claim could be met. Cheap, since one of the first nodes fits as a rule."""
     fitting = (node for node in empty
                if (not claim.hosts or node.host in claim.hosts or node.id in claim.hosts)
                and next(candidates(node, claim, 0.0), None) is not None)
@@ -40,7 +40,8 @@ def could(claim: Claim, empty: Iterable[Node]) -> bool:
 
 
 def why_never(claim: Claim, empty: Sequence[Node]) -> str:
-    """`empty`: all nodes as if nothing were given out. "": it could be met."""
+    """Return why a claim could never be met; "": it could. `empty`: all nodes as if nothing were
+    given out."""
     there = [node for node in empty
              if not claim.hosts or node.host in claim.hosts or node.id in claim.hosts]
     if not there:
@@ -73,21 +74,22 @@ def why_never(claim: Claim, empty: Sequence[Node]) -> str:
 
 
 def _of_gpus(claim: Claim) -> Claim:
-    """What it asks for beside CPUs and memory of the node."""
+    """Return the claim without what it asks for of the node's CPUs and memory."""
     return replace(claim, cpu_milli=None, ram_bytes=None)
 
 
 def _largest(claim: Claim, there: Iterable[Node]) -> str:
-    of = [node.free_host for node in there]
+    hosts = [node.free_host for node in there]
     return ", ".join([
-        *([cpu_words(max((each.cpu_milli or 0 for each in of), default=0))]
+        *([cpu_words(max((host.cpu_milli or 0 for host in hosts), default=0))]
           if claim.cpu_milli else ()),
-        *([ram_words(max((each.ram_bytes or 0 for each in of), default=0))]
+        *([ram_words(max((host.ram_bytes or 0 for host in hosts), default=0))]
           if claim.ram_bytes else ())])
 
 
 def _host_lack(claim: Claim, empty: Sequence[Node], free: Sequence[Node]) -> str:
-    """Where the GPUs are there, what of their node is not: of the node that has most of it."""
+    """Return what the node with the most of it lacks in CPUs and memory, where the GPUs are free;
+    "": nothing."""
     if not asks_for_host([claim]) or any(_fits(node, claim) for node in free):
         return ""
     gpus, whole = _of_gpus(claim), {node.id: node.free_host for node in empty}
@@ -105,49 +107,49 @@ def _fits(node: Node, claim: Claim) -> bool:
 
 def why_waits(claim: Claim, empty: Sequence[Node], free: Sequence[Node],
               trouble: Mapping[str, str], reserved: Mapping[str, float], utc: float) -> str:
-    """`trouble`: by UUID, why a GPU is out of service. `reserved`: from when on, UTC, somebody else
-    has it. `utc`: now."""
+    """Return why a claim waits. `trouble`: by UUID, why a GPU is out of service. `reserved`: from
+    when on, UTC, somebody else has it. `utc`: now."""
     fitting = sum(suits(claim, gpu) for node in empty for gpu in node.gpus)
     now = sum(suits(claim, gpu) and gpu.free_milli >= claim.share_milli
               for node in free for gpu in node.gpus)
-    said = f"it asks for {words(claim)}; {now} of {fitting} matching are free"
-    taken = [reserved[uuid] for node in free
-             for uuid, gpu in zip(node.uuids, node.gpus, strict=True)
-             if reserved.get(uuid, inf) < utc + claim.term_s and suits(claim, gpu)
-             and gpu.free_milli >= claim.share_milli] if reserved else []
-    if taken:
-        since = "now" if min(taken) <= utc else f"{utc_words(min(taken))} on"
-        are = "are" if len(taken) > 1 else "is"
-        said += (f", {len(taken)} of these {are} reserved from {since}, and it asks for "
-                 f"{span_words(claim.term_s)}")
-    said += _host_lack(claim, empty, free)
+    sentence = f"it asks for {words(claim)}; {now} of {fitting} matching are free"
+    starts = [reserved[uuid] for node in free
+              for uuid, gpu in zip(node.uuids, node.gpus, strict=True)
+              if reserved.get(uuid, inf) < utc + claim.term_s and suits(claim, gpu)
+              and gpu.free_milli >= claim.share_milli] if reserved else []
+    if starts:
+        since = "now" if min(starts) <= utc else f"{utc_words(min(starts))} on"
+        are = "are" if len(starts) > 1 else "is"
+        sentence += (f", {len(starts)} of these {are} reserved from {since}, and it asks for "
+                     f"{span_words(claim.term_s)}")
+    sentence += _host_lack(claim, empty, free)
     whys = Counter(trouble[uuid] for node in empty
                    for uuid, gpu in zip(node.uuids, node.gpus, strict=True)
                    if uuid in trouble and suits(claim, gpu)) if trouble else Counter[str]()
     if not whys:
-        return said
+        return sentence
     first = "; ".join(why for why, _ in whys.most_common(WHYS_MOST))
-    others = " and others" if len(whys) > WHYS_MOST else ""
-    return f"{said}, {whys.total()} cannot be leased now ({first}{others})"
+    rest = " and others" if len(whys) > WHYS_MOST else ""
+    return f"{sentence}, {whys.total()} cannot be leased now ({first}{rest})"
 
 
 def _models(gpus: Iterable[FreeGpu]) -> str:
     count = Counter((gpu.model, gpu.board_bytes) for gpu in gpus)
     return ", ".join(
         f"{number} x {model}" + ("" if size is None else f" ({size / 2**30:.4g} GiB)")
-        for (model, size), number in sorted(count.items(), key=lambda each: each[0][0]))
+        for (model, size), number in sorted(count.items(), key=lambda entry: entry[0][0]))
 
 
 def words(claim: Claim) -> str:
-    """What it asks for, in short: `2 x h100, 40 GiB each`."""
-    said = [f"{claim.gpus} GPU{'s' * (claim.gpus != 1)}" if not claim.is_share
-            else f"{claim.share_milli / 10:g} % of a GPU"]
+    """Describe in short what a claim asks for: `2 x h100, 40 GiB each`."""
+    parts = [f"{claim.gpus} GPU{'s' * (claim.gpus != 1)}" if not claim.is_share
+             else f"{claim.share_milli / 10:g} % of a GPU"]
     if claim.models:
-        said.append("|".join(claim.models))
+        parts.append("|".join(claim.models))
     if claim.mem_bytes is not None:
-        said.append(f"{claim.mem_bytes / 2**30:.4g} GiB{' each' * (claim.gpus > 1)}")
+        parts.append(f"{claim.mem_bytes / 2**30:.4g} GiB{' each' * (claim.gpus > 1)}")
     if asks_for_host([claim]):
-        said.append(asked_words(claim))
+        parts.append(asked_words(claim))
     if claim.nodes > 1:
-        said.append(f"on each of {claim.nodes} nodes")
-    return ", ".join(said)
+        parts.append(f"on each of {claim.nodes} nodes")
+    return ", ".join(parts)

@@ -14,7 +14,7 @@ class HostShare(Protocol):
 
 
 class FreeHost(NamedTuple):
-    """Of one node. None: it is not counted there."""
+    """Free CPUs and memory of one node. None: it is not counted there."""
 
     cpu_milli: int | None = None
     ram_bytes: int | None = None
@@ -23,8 +23,8 @@ class FreeHost(NamedTuple):
         return (self.cpu_milli is None or self.cpu_milli >= (claim.cpu_milli or 0)) and (
             self.ram_bytes is None or self.ram_bytes >= (claim.ram_bytes or 0))
 
-    def given(self, claims: Iterable[Claim], sign: int = 1) -> "FreeHost":
-        """After these were given out; -1: after they came back."""
+    def after_grants(self, claims: Iterable[Claim], sign: int = 1) -> "FreeHost":
+        """Return what is free after these were granted; `sign` -1: after they came back."""
         cpu_milli, ram_bytes = self
         for claim in claims:
             if cpu_milli is not None and claim.cpu_milli:
@@ -38,61 +38,63 @@ NOT_COUNTED = FreeHost()
 
 
 def asks_for_host(claims: Iterable[Claim]) -> bool:
-    return any(each.cpu_milli or each.ram_bytes for each in claims)
+    return any(claim.cpu_milli or claim.ram_bytes for claim in claims)
 
 
 def lack_words(claim: Claim, whole: FreeHost, free: FreeHost) -> str:
-    """What of a node is too little for a claim now; "": nothing."""
-    said = []
+    """Describe which of a node's CPUs and memory are too little for a claim now; "": none."""
+    parts = []
     if not FreeHost(cpu_milli=free.cpu_milli).has(claim):
-        said.append(f"it needs {cpu_words(claim.cpu_milli)}, "
-                    f"{_count(free.cpu_milli)} of {_count(whole.cpu_milli)} are not allocated")
+        parts.append(f"it needs {cpu_words(claim.cpu_milli)}, "
+                     f"{_count(free.cpu_milli)} of {_count(whole.cpu_milli)} are not allocated")
     if not FreeHost(ram_bytes=free.ram_bytes).has(claim):
-        said.append(f"it needs {ram_words(claim.ram_bytes)}, {_gib(free.ram_bytes)} of "
-                    f"{_gib(whole.ram_bytes)} GiB are not allocated")
-    return ", ".join(said)
+        parts.append(f"it needs {ram_words(claim.ram_bytes)}, {_gib(free.ram_bytes)} of "
+                     f"{_gib(whole.ram_bytes)} GiB are not allocated")
+    return ", ".join(parts)
 
 
 def asked_words(claim: Claim) -> str:
-    """`8 CPUs, 64 GiB of memory`; "": it asks for neither."""
+    """Describe the CPUs and memory that a claim asks for: `8 CPUs, 64 GiB of memory`; "":
+    neither."""
     return ", ".join([
         *([cpu_words(claim.cpu_milli)] if claim.cpu_milli else ()),
         *([ram_words(claim.ram_bytes)] if claim.ram_bytes else ())])
 
 
 def lease_words(claim: Claim, cores: str, limits: Collection[str]) -> str:
-    """What a lease has of its node, and how. `cores`: as the kernel writes them.
-    `limits`: to which its command was seen to be held."""
-    said = []
+    """Describe the CPUs and memory of a lease, and what holds it to them. `cores`: as the kernel
+    writes them. `limits`: to which its command was seen to be held."""
+    parts = []
     if claim.cpu_milli:
-        said.append(f"{cpu_words(claim.cpu_milli)} (" + (
+        parts.append(f"{cpu_words(claim.cpu_milli)} (" + (
             f"cores {cores}" if "cpus" in limits else "only counted") + ")")
     if claim.ram_bytes:
-        said.append(f"{ram_words(claim.ram_bytes)} (" + (
+        parts.append(f"{ram_words(claim.ram_bytes)} (" + (
             "at most" if "ram" in limits else "only counted") + ")")
-    return ", ".join(said)
+    return ", ".join(parts)
 
 
 def only_counted(lease: HostShare, limits: Collection[str] = ()) -> str:
-    """What of a lease nothing holds its processes to, for its owner; "": nothing."""
-    said = []
+    """Describe, for the owner of a lease, CPUs and memory of it that nothing enforces; "": all is
+    enforced."""
+    parts = []
     if lease.cpu_milli and "cpus" not in limits:
-        said.append(cpu_words(lease.cpu_milli))
+        parts.append(cpu_words(lease.cpu_milli))
     if lease.ram_bytes and "ram" not in limits:
-        said.append(ram_words(int(lease.ram_bytes)))
-    return "" if not said else (
-        f"{' and '.join(said)}: counted, so that no other lease gets them, but nothing limits what "
-        "runs here to them")
+        parts.append(ram_words(int(lease.ram_bytes)))
+    return "" if not parts else (
+        f"{' and '.join(parts)}: counted, so that no other lease gets them, but nothing limits "
+        "what runs here to them")
 
 
 def left_words(whole: FreeHost, free: FreeHost) -> str:
-    """What of a node is not given out; "": neither is counted there."""
-    said = []
+    """Describe a node's CPUs and memory that are not given out; "": neither is counted there."""
+    parts = []
     if whole.cpu_milli is not None:
-        said.append(f"{_count(free.cpu_milli)} of {cpu_words(whole.cpu_milli)}")
+        parts.append(f"{_count(free.cpu_milli)} of {cpu_words(whole.cpu_milli)}")
     if whole.ram_bytes is not None:
-        said.append(f"{_gib(free.ram_bytes)} of {ram_words(whole.ram_bytes)}")
-    return ", ".join(said)
+        parts.append(f"{_gib(free.ram_bytes)} of {ram_words(whole.ram_bytes)}")
+    return ", ".join(parts)
 
 
 def cpu_words(cpu_milli: int | None) -> str:
@@ -106,7 +108,7 @@ def ram_words(ram_bytes: int | None) -> str:
 
 
 def cores_text(cores: Collection[int]) -> str:
-    """As the kernel writes lists of CPUs: `0-3,8`."""
+    """Write a list of CPUs as the kernel does: `0-3,8`."""
     parts: list[list[int]] = []
     for core in sorted(cores):
         if parts and parts[-1][-1] == core - 1:
@@ -117,12 +119,12 @@ def cores_text(cores: Collection[int]) -> str:
 
 
 def cores_of(text: str) -> tuple[int, ...]:
-    """Raises ValueError where it is no such list."""
-    found: list[int] = []
+    """Read a list of CPUs. Raises ValueError where it is none."""
+    cores: list[int] = []
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return tuple(found)
+        cores += range(int(first), int(last or first) + 1)
+    return tuple(cores)
 
 
 def _count(cpu_milli: int | None) -> str:

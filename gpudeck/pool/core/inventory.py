@@ -1,4 +1,4 @@
-"""What there is to give out, as placement sees it. Pure."""
+"""GPUs and nodes to give out, as placement sees them. Pure."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ _FREE = attrgetter("free_milli")
 
 
 class FreeGpu(NamedTuple):
-    """What is free of one GPU that may be given out. `clique`: GPUs that NVLink joins; None: not
+    """Free part of one GPU that may be given out. `clique`: GPUs that NVLink joins; None: not
     known. `free_until`: when a reservation begins. A tuple, for a pass compares thousands."""
 
     model: str
@@ -30,18 +30,18 @@ class FreeGpu(NamedTuple):
         return mem_bytes is None or (free is not None and free >= mem_bytes)
 
     def changed(self, milli: int, mem_bytes: int | None) -> "FreeGpu":
-        """After so much was given out; less than nothing: after it came back."""
-        left = self.free_milli - milli
-        if left == WHOLE_MILLI:
-            return self._replace(free_milli=left, free_bytes=None)
+        """Return the GPU after so much was given out; less than nothing: after it came back."""
+        free_milli = self.free_milli - milli
+        if free_milli == WHOLE_MILLI:
+            return self._replace(free_milli=free_milli, free_bytes=None)
         if mem_bytes is None or self.board_bytes is None:
-            return self._replace(free_milli=left)
+            return self._replace(free_milli=free_milli)
         free = self.board_bytes if self.free_bytes is None else self.free_bytes
-        return self._replace(free_milli=left, free_bytes=free - mem_bytes)
+        return self._replace(free_milli=free_milli, free_bytes=free - mem_bytes)
 
 
 class MeasuredLoad(NamedTuple):
-    """Of a node: utilization in the last ten minutes, and tasks now. None: not known."""
+    """Load of a node: utilization in the last ten minutes, and tasks now. None: not known."""
 
     load_pct: float | None
     tasks: int
@@ -76,18 +76,18 @@ class Node:
         return self.free_cpu_milli is None and not any(map(_FREE, self.gpus))
 
     def measured(self, load: MeasuredLoad) -> "Node":
-        """A lease counts as a task until it has any."""
+        """Return the node with its load. A lease counts as a task until it has any."""
         return replace(self, load_pct=load.load_pct, tasks=max(load.tasks, self.tasks))
 
-    def given(self, uuids: Collection[str], claim: Claim) -> "Node":
+    def after_grant(self, uuids: Collection[str], claim: Claim) -> "Node":
         return self._changed(uuids, claim, 1)
 
-    def given_all(self, held: Iterable[tuple[Claim, Collection[str]]]) -> "Node":
-        """As many times `given`, and its GPUs are put in order once."""
+    def after_grants(self, grants: Iterable[tuple[Claim, Collection[str]]]) -> "Node":
+        """Return the node after many grants, with its GPUs sorted once."""
         claims: dict[str, list[Claim]] = {}
-        given: list[Claim] = []
-        for claim, uuids in held:
-            given.append(claim)
+        granted_claims: list[Claim] = []
+        for claim, uuids in grants:
+            granted_claims.append(claim)
             for uuid in uuids:
                 claims.setdefault(uuid, []).append(claim)
 
@@ -96,10 +96,10 @@ class Node:
                 gpu = gpu.changed(claim.share_milli, claim.mem_bytes)
             return gpu
 
-        return self.with_gpus(change, self.free_host.given(given),
-                              self.tasks + len(given)) if given else self
+        return self.with_gpus(change, self.free_host.after_grants(granted_claims),
+                              self.tasks + len(granted_claims)) if granted_claims else self
 
-    def got_back(self, uuids: Collection[str], claim: Claim) -> "Node":
+    def after_return(self, uuids: Collection[str], claim: Claim) -> "Node":
         return self._changed(uuids, claim, -1)
 
     def _changed(self, uuids: Collection[str], claim: Claim, sign: int) -> "Node":
@@ -107,15 +107,17 @@ class Node:
         return self.with_gpus(
             lambda uuid, gpu: gpu.changed(sign * claim.share_milli, mem_bytes)
             if uuid in uuids else gpu,
-            self.free_host.given((claim,), sign), self.tasks + sign)
+            self.free_host.after_grants((claim,), sign), self.tasks + sign)
 
     def held_from(self, uuids: Collection[str], at: float) -> "Node":
-        """Nothing that lasts longer may take these."""
+        """Return the node with these GPUs held from then on: nothing that lasts longer may take
+        them."""
         return self.with_gpus(lambda uuid, gpu: gpu._replace(free_until=min(gpu.free_until, at))
                               if uuid in uuids else gpu, self.free_host, self.tasks)
 
     def held_until(self, times: Mapping[str, float]) -> "Node":
-        """Whatever was held before of these."""
+        """Return the node with these GPUs free until those times, whatever was held of them
+        before."""
         return self.with_gpus(lambda uuid, gpu: gpu._replace(free_until=times[uuid])
                               if uuid in times else gpu, self.free_host, self.tasks)
 
@@ -129,10 +131,10 @@ class Node:
 def node_of(node_id: str, host: str, gpus: Sequence[tuple[str, FreeGpu]],
             free_cpu_milli: int | None = None, load_pct: float | None = None,
             tasks: int = 0, free_ram_bytes: int | None = None) -> Node:
-    """Stable: GPUs alike keep the order in which they are given."""
-    ordered = sorted(gpus, key=lambda each: _order(each[1]))
-    return Node(node_id, host, tuple(uuid for uuid, _ in ordered),
-                tuple(gpu for _, gpu in ordered), free_cpu_milli, load_pct, tasks,
+    """Build a node with sorted GPUs. Stable: GPUs alike keep the order in which they are given."""
+    sorted_gpus = sorted(gpus, key=lambda pair: _order(pair[1]))
+    return Node(node_id, host, tuple(uuid for uuid, _ in sorted_gpus),
+                tuple(gpu for _, gpu in sorted_gpus), free_cpu_milli, load_pct, tasks,
                 free_ram_bytes)
 
 

@@ -1,4 +1,4 @@
-"""Where a claim goes: which GPUs of a node can take it, and which node is best. Pure."""
+"""Placement: which GPUs of a node can take a claim, and which node is best. Pure."""
 
 import heapq
 from bisect import bisect_left, insort
@@ -27,7 +27,7 @@ class Placement:
 
     @property
     def grants(self) -> tuple[Grant, ...]:
-        return tuple(Grant(each.node.id, each.uuids) for each in self.candidates)
+        return tuple(Grant(candidate.node.id, candidate.uuids) for candidate in self.candidates)
 
 
 # Score, host, node, whether it is the score or its bound, places, kind.
@@ -46,7 +46,7 @@ class _Kind:
     members: list[tuple[str, str]] = field(default_factory=list)  # host, node
 
     def may_take(self, claim: Claim) -> bool:
-        """A bound that costs little."""
+        """Return whether a node of this kind may take a claim: a bound that costs little."""
         return claim.gpus == 0 or (claim.gpus <= self.gpus and (not claim.models or any(
             accepts(claim.models, model) for model in self.models)))
 
@@ -67,13 +67,13 @@ class Placer:
 
     def __init__(self, nodes: Iterable[Node], strategy: str, context: PlacementContext,
                  after: str = "") -> None:
-        """`after`: the node whose turn was last, in an earlier pass."""
+        """Index the nodes. `after`: the node whose turn was last, in an earlier pass."""
         self._strategy = STRATEGIES[strategy]
-        ordered = sorted(nodes, key=attrgetter("host", "id"))
-        self._nodes = {each.id: each for each in ordered}
-        places = {each.id: place for place, each in enumerate(ordered)}
+        sorted_nodes = sorted(nodes, key=attrgetter("host", "id"))
+        self._nodes = {node.id: node for node in sorted_nodes}
+        places = {node.id: place for place, node in enumerate(sorted_nodes)}
         self._context = replace(context, places=places, last=places.get(after, context.last))
-        self._horizons = sorted({gpu.free_until for node in ordered for gpu in node.gpus
+        self._horizons = sorted({gpu.free_until for node in sorted_nodes for gpu in node.gpus
                                  if gpu.free_until < inf})
         self._by_signature: dict[tuple[object, ...], _Kind] = {}
         self._kinds: list[_Kind] = []
@@ -85,18 +85,18 @@ class Placer:
         self._shapes: dict[tuple[object, ...], Claim] = {}
         self._fits: dict[tuple[object, ...], dict[int, bool]] = {}  # by kind
         self._levels: list[tuple[Score, str, str]] = []  # with host and node, of those not full
-        self._ids = tuple(each.id for each in ordered)
+        self._ids = tuple(node.id for node in sorted_nodes)
         self._free: dict[object, int] = {}
-        for node in ordered:
-            self._join(node)
+        for node in sorted_nodes:
+            self._index(node)
 
     @property
     def nodes(self) -> Mapping[str, Node]:
         return self._nodes
 
     def find(self, claim: Claim, now: float, closed: Container[str] = ()) -> Placement | None:
-        """All nodes that it needs, none of those that are `closed` to it, or None. Nothing is
-        taken."""
+        """Return a placement on all nodes that a claim needs, none of those that are `closed` to
+        it, or None. Nothing is taken."""
         scored = self._scored(claim, now + claim.term_s, closed)
         if len(scored) + bool(claim.home) < claim.nodes:  # its home need not be one of its hosts
             return None
@@ -109,17 +109,18 @@ class Placer:
 
     def _with_home(self, claim: Claim, ends_at: float, closed: Container[str],
                    scored: Iterable[Scored]) -> list[Scored]:
-        """Its own node first, then the best of the others."""
+        """Return the claim's home first, then the best of the others; empty: its home cannot take
+        it."""
         kind = self._kind_of.get(claim.home)
         if kind is None or claim.home in closed or not kind.may_take(claim):
             return []
         own = self._score(kind, self._nodes[claim.home], claim, ends_at)
-        others = (each for each in scored if each[2] != claim.home)
-        return [] if own is None else [own, *heapq.nsmallest(claim.nodes - 1, others)]
+        rest = (entry for entry in scored if entry[2] != claim.home)
+        return [] if own is None else [own, *heapq.nsmallest(claim.nodes - 1, rest)]
 
     def exactly(self, claim: Claim, grants: Iterable[Grant]) -> Placement | None:
-        """These GPUs, whatever they are held for; None: not all that it asks for is free there."""
-        found = []
+        """Place a claim on these GPUs, whatever they are held for; None: it does not fit there."""
+        parts = []
         for grant in grants:
             node = self._nodes.get(grant.node)
             if node is None or not set(grant.uuids) <= set(node.uuids):
@@ -128,17 +129,17 @@ class Placer:
             if not (node.free_host.has(claim)
                     and all(_takes(node.gpus[place], claim, -inf) for place in places)):
                 return None
-            found.append(Candidate(node, places, claim))
-        return Placement(tuple(found))
+            parts.append(Candidate(node, places, claim))
+        return Placement(tuple(parts))
 
     def take(self, placement: Placement) -> None:
-        for each in placement.candidates:
-            self._put(each.after)
+        for candidate in placement.candidates:
+            self._put(candidate.after)
         last = placement.candidates[-1].node.id
         self._context = replace(self._context, last=self._context.places[last])
 
     def hold(self, grants: Iterable[Grant], at: float) -> None:
-        """For a claim that begins then: nothing that lasts longer takes these GPUs."""
+        """Hold these GPUs for a claim that begins then: nothing that lasts longer takes them."""
         for grant in grants:
             if grant.node in self._nodes:
                 self._put(self._nodes[grant.node].held_from(grant.uuids, at))
@@ -153,9 +154,9 @@ class Placer:
                                      node.id))
             self._changes.append(before.number)
         self._nodes[node.id] = node
-        self._join(node)
+        self._index(node)
 
-    def _join(self, node: Node) -> None:
+    def _index(self, node: Node) -> None:
         if node.is_full:
             return
         signature = node.gpus, node.free_cpu_milli, node.free_ram_bytes
@@ -177,9 +178,9 @@ class Placer:
         if self._strategy.turn is not None or self._strategy.level is not None:
             return self._first(claim, ends_at, closed)
         if claim.hosts or closed:
-            return [found for node_id in self.named(claim.hosts)
+            return [scored for node_id in self.ids_of(claim.hosts)
                     if (kind := self._kind_of.get(node_id)) is not None and node_id not in closed
-                    if kind.may_take(claim) and (found := self._score(
+                    if kind.may_take(claim) and (scored := self._score(
                         kind, self._nodes[node_id], claim, ends_at)) is not None]
         ranking = self._ranked(claim, ends_at)
         if claim.nodes == 1:
@@ -188,44 +189,45 @@ class Placer:
         return self._all_of(ranking, claim, ends_at)
 
     def _first(self, claim: Claim, ends_at: float, closed: Container[str]) -> list[Scored]:
-        """The nodes that come first, with what places them: as many as it asks for, and those of
-        their level."""
+        """Return the first nodes with their scores: as many as a claim asks for, and all of their
+        level."""
         fits = self._fits.setdefault((*claim.wants, self._horizon(ends_at)), {})
         if not any(kind.members and fits.get(kind.number, True) for kind in self._kinds):
             return []
-        hosts = set(self.named(claim.hosts)) if claim.hosts else self._kind_of.keys()
-        found: list[Scored] = []
+        hosts = set(self.ids_of(claim.hosts)) if claim.hosts else self._kind_of.keys()
+        results: list[Scored] = []
         groups = self._groups(claim) if not claim.hosts or len(hosts) > 1 else [hosts]
         for place, group in enumerate(groups):
-            looked: Counter[int] = Counter()  # of a kind as many as it asks for
+            tries: Counter[int] = Counter()  # of a kind as many as it asks for
             for node_id in group:
                 kind = self._kind_of.get(node_id)
                 if (kind is None or node_id not in hosts or node_id in closed
-                        or looked[kind.number] >= claim.nodes + bool(claim.home)
+                        or tries[kind.number] >= claim.nodes + bool(claim.home)
                         or not fits.setdefault(kind.number, kind.may_take(claim))):
                     continue
-                looked[kind.number] += 1
+                tries[kind.number] += 1
                 scored = self._score(kind, self._nodes[node_id], claim, ends_at)
                 fits[kind.number] = scored is not None
                 if scored is not None:
-                    found.append(((place, *scored[0]), *scored[1:]))
-            if len(found) >= claim.nodes + bool(claim.home):  # its home is not among the others
+                    results.append(((place, *scored[0]), *scored[1:]))
+            if len(results) >= claim.nodes + bool(claim.home):  # its home is not among the others
                 break
-        return found
+        return results
 
     def _groups(self, claim: Claim) -> Iterator[Iterable[str]]:
-        """Of nodes, in the order in which they are tried; those of one group are alike to it."""
+        """Return groups of nodes in the order to try; to the strategy those of a group are
+        alike."""
         if self._strategy.turn is not None:
             return ((self._ids[place],) for place in self._strategy.turn(claim, self._context))
         return ([node_id for *_, node_id in group]
-                for _, group in groupby(self._levels, key=lambda each: each[0]))
+                for _, group in groupby(self._levels, key=lambda entry: entry[0]))
 
     def has_room(self, names: Sequence[str]) -> bool:
-        """Whether anything is free on one of these nodes."""
-        return not self._kind_of.keys().isdisjoint(self.named(names))
+        """Return whether anything is free on one of these nodes."""
+        return not self._kind_of.keys().isdisjoint(self.ids_of(names))
 
-    def named(self, names: Sequence[str]) -> Iterable[str]:
-        """Ids of those with this host name or id; no names: all."""
+    def ids_of(self, names: Sequence[str]) -> Iterable[str]:
+        """Return the ids of nodes with these host names or ids; no names: all."""
         if not names:
             return self._nodes
         if not self._by_name:
@@ -234,11 +236,12 @@ class Placer:
                     self._by_name.setdefault(name, []).append(node.id)
         if len(names) == 1:
             return self._by_name.get(names[0], ())
-        return dict.fromkeys(each for name in names for each in self._by_name.get(name, ()))
+        return dict.fromkeys(node_id for name in names for node_id in self._by_name.get(name, ()))
 
     def _ranked(self, claim: Claim, ends_at: float) -> _Ranking:
-        """By bounds, where no claim that asks for the same has looked yet. By when something begins
-        next: what ends before that is alike, also after more has been held."""
+        """Return the ranking of nodes for a claim, by bounds where none that asks for the same has
+        looked yet. It is kept by when something begins next: what ends before that is alike, also
+        after more has been held."""
         ranking = self._rankings.setdefault((*claim.wants, self._horizon(ends_at)), _Ranking())
         for number in set(self._changes[ranking.upto:]):
             kind = self._kinds[number]
@@ -255,7 +258,7 @@ class Placer:
         return self._horizons[ahead] if ahead < len(self._horizons) else inf
 
     def _bound(self, kind: _Kind, node: Node, claim: Claim) -> Score | None:
-        """None: no claim of its shape fits there."""
+        """Return a bound below which no score is; None: no claim of its shape fits there."""
         bound = self._strategy.bound(kind.free_milli, node.free_cpu_milli, claim, self._context)
         if bound or not self._strategy.by_shape:
             return bound
@@ -266,8 +269,8 @@ class Placer:
                 anywhere = self._shapes[shape] = replace(
                     claim, models=(), mem_bytes=None, ram_bytes=None)
             self._bounds[key] = min(
-                (self._strategy.score(each, self._context)[:self._strategy.by_shape]
-                 for each in candidates(node, anywhere, -inf)), default=None)
+                (self._strategy.score(candidate, self._context)[:self._strategy.by_shape]
+                 for candidate in candidates(node, anywhere, -inf)), default=None)
         return self._bounds[key]
 
     def _best(self, ranking: _Ranking, claim: Claim, ends_at: float) -> Scored | None:
@@ -279,30 +282,30 @@ class Placer:
                 heapq.heappop(heap)
             elif is_score:
                 return heap[0]
-            elif (found := self._score(kind, self._nodes[node_id], claim, ends_at)) is None:
+            elif (scored := self._score(kind, self._nodes[node_id], claim, ends_at)) is None:
                 heapq.heappop(heap)
             else:
-                heapq.heapreplace(heap, found)
+                heapq.heapreplace(heap, scored)
         return None
 
     def _all_of(self, ranking: _Ranking, claim: Claim, ends_at: float) -> list[Scored]:
-        """As many nodes of each kind as it asks for."""
-        found = []
-        for number in {each[-1] for each in ranking.heap}:
+        """Return the best score with as many nodes of each kind as a claim asks for."""
+        results = []
+        for number in {entry[-1] for entry in ranking.heap}:
             kind = self._kinds[number]
             if kind.members and (best := self._score(
                     kind, self._nodes[kind.members[0][1]], claim, ends_at)) is not None:
-                found += [(best[0], *member, *best[3:]) for member in kind.members[:claim.nodes]]
-        return found
+                results += [(best[0], *member, *best[3:]) for member in kind.members[:claim.nodes]]
+        return results
 
     def _score(self, kind: _Kind, node: Node, claim: Claim, ends_at: float) -> Scored | None:
-        best = min(((self._strategy.score(each, self._context), each.places)
-                    for each in candidates(node, claim, ends_at)), default=None)
+        best = min(((self._strategy.score(candidate, self._context), candidate.places)
+                    for candidate in candidates(node, claim, ends_at)), default=None)
         return None if best is None else (best[0], node.host, node.id, True, best[1], kind.number)
 
 
 def candidates(node: Node, claim: Claim, ends_at: float) -> Iterator[Candidate]:
-    """Ways to put one node's part of a claim on this node, few enough to score them all."""
+    """Yield ways to put one node's part of a claim on this node, few enough to score them all."""
     if not node.free_host.has(claim):
         return
     if claim.gpus == 0:
@@ -316,12 +319,12 @@ def candidates(node: Node, claim: Claim, ends_at: float) -> Iterator[Candidate]:
         return
     if len(fitting) < claim.gpus:
         return
-    for places in _joined(node, fitting, claim.gpus):
+    for places in _joint_places(node, fitting, claim.gpus):
         yield Candidate(node, places, claim)
 
 
 def _fitting(node: Node, claim: Claim, ends_at: float) -> list[int]:
-    """GPUs alike stand together: one of them is looked at."""
+    """Return the places of GPUs that fit. GPUs alike stand together: one of them is looked at."""
     fitting: list[int] = []
     before, takes = None, False
     for place, gpu in enumerate(node.gpus):
@@ -341,8 +344,9 @@ def _takes(gpu: FreeGpu, claim: Claim, ends_at: float) -> bool:
     return gpu.has(claim.mem_bytes) and accepts(claim.models, gpu.model)
 
 
-def _joined(node: Node, fitting: list[int], count: int) -> Iterator[tuple[int, ...]]:
-    """GPUs of one model: in one NVLink clique if that can be, else on one NUMA node, else any."""
+def _joint_places(node: Node, fitting: list[int], count: int) -> Iterator[tuple[int, ...]]:
+    """Yield GPUs of one model: in one NVLink clique if that can be, else on one NUMA node, else
+    any."""
     for _, of_model in groupby(fitting, key=lambda place: node.gpus[place].model):
         alike = list(of_model)
         if len(alike) < count:
@@ -354,14 +358,14 @@ def _joined(node: Node, fitting: list[int], count: int) -> Iterator[tuple[int, .
 
 def _sets(places: list[int], count: int, joint: Callable[[int], int | None]
           ) -> Iterator[tuple[int, ...]]:
-    joined: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     for place in places:
         if (number := joint(place)) is not None:
-            joined.setdefault(number, []).append(place)
+            groups.setdefault(number, []).append(place)
     # The smallest that is enough: larger ones stay whole for larger claims.
-    for each in sorted(joined.values(), key=len):
-        if len(each) >= count:
-            yield tuple(each[:count])
+    for group in sorted(groups.values(), key=len):
+        if len(group) >= count:
+            yield tuple(group[:count])
             return
 
 

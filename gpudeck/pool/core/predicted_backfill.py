@@ -13,7 +13,8 @@ from gpudeck.pool.core.placement import Placement, Placer
 
 @dataclass(slots=True)
 class PredictedBackfill:
-    """`predicted_s`: of claims and leases, by id, how long they probably take in all."""
+    """Backfill in one pass. `predicted_s`: of claims and leases, by id, how long they probably take
+    in all."""
 
     predicted_s: Mapping[str, float]
     _placer_of: Callable[[Iterable[Node]], Placer]
@@ -23,26 +24,26 @@ class PredictedBackfill:
     _full: set[tuple[object, ...]] = field(init=False, default_factory=set)
 
     def ends(self, leases: Iterable[Lease]) -> list[Lease]:
-        """Never later than by their terms."""
-        return [each if each.id not in self.predicted_s else replace(each, until=min(
-            expected_end(each, self._now),
-            max(each.since + self.predicted_s[each.id], self._now + 1.0))) for each in leases]
+        """Return the leases with the ends that are predicted, never later than by their terms."""
+        return [lease if lease.id not in self.predicted_s else replace(lease, until=min(
+            expected_end(lease, self._now),
+            max(lease.since + self.predicted_s[lease.id], self._now + 1.0))) for lease in leases]
 
     def begin(self, placer: Placer, until: float) -> None:
-        """Before anything is kept in it for the head, which begins then."""
+        """Begin, before anything is kept in `placer` for the head, which begins at `until`."""
         self._placer, self._until = self._placer_of(placer.nodes.values()), until
 
     def find(self, claim: Claim, wants: tuple[object, ...], closed: Container[str]
              ) -> Placement | None:
-        """For a claim that probably ends by then."""
+        """Find GPUs for a claim that probably ends by then."""
         took_s = self.predicted_s.get(claim.id)
         if self._placer is None or took_s is None or self._now + took_s > self._until or (
                 wants in self._full):
             return None
-        found = self._placer.find(claim, self._now, closed)
-        if found is None:
+        placement = self._placer.find(claim, self._now, closed)
+        if placement is None:
             self._full.add(wants)
-        return found
+        return placement
 
     def take(self, placement: Placement) -> None:
         if self._placer is not None:
@@ -50,7 +51,7 @@ class PredictedBackfill:
 
 
 def take(placer: Placer, placement: Placement) -> None:
-    """Also one that another placer has found: each keeps other GPUs for somebody."""
-    found = placer.exactly(placement.claim, placement.grants)
-    assert found is not None, "it was free a moment ago"
-    placer.take(found)
+    """Take GPUs, also those that another placer has found: each keeps other GPUs for somebody."""
+    exact = placer.exactly(placement.claim, placement.grants)
+    assert exact is not None, "it was free a moment ago"
+    placer.take(exact)

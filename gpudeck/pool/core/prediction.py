@@ -1,4 +1,4 @@
-"""How long a run will take, from earlier runs: quantiles, or nothing. Pure."""
+"""Prediction of run times from earlier runs: quantiles, or nothing. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,34 +38,36 @@ class RunTime:
 
 def predict(runs: Sequence[FinishedRun], owner: str, team: str, shape: str, gpus: int,
             ran_s: float = 0.0) -> RunTime | None:
-    """The narrowest group with enough runs that lasted longer than this one already has."""
-    longer = [each for each in runs if each.took_s > ran_s]
+    """Predict by the narrowest group with enough runs that lasted longer than this one has so
+    far."""
+    longer = [run for run in runs if run.took_s > ran_s]
     for of, alike in (
-        ("this command on as many GPUs", [each for each in longer if (each.owner, each.shape,
-                                          each.gpus) == (owner, shape, gpus) and shape]),
-        ("this command", [each for each in longer
-                          if (each.owner, each.shape) == (owner, shape) and shape]),
-        (f"runs of {owner}", [each for each in longer if each.owner == owner]),
-        (f"runs of team {team}", [each for each in longer if team and each.team == team]),
+        ("this command on as many GPUs", [run for run in longer if (run.owner, run.shape,
+                                          run.gpus) == (owner, shape, gpus) and shape]),
+        ("this command", [run for run in longer
+                          if (run.owner, run.shape) == (owner, shape) and shape]),
+        (f"runs of {owner}", [run for run in longer if run.owner == owner]),
+        (f"runs of team {team}", [run for run in longer if team and run.team == team]),
     ):
         if len(alike) >= LEAST_RUNS:
-            found = _quantiles(alike)
-            return RunTime(*found, len(alike), of) if found[2] <= MOST_SPREAD * found[0] else None
+            quantiles = _quantiles(alike)
+            is_narrow = quantiles[2] <= MOST_SPREAD * quantiles[0]
+            return RunTime(*quantiles, len(alike), of) if is_narrow else None
     return None
 
 
 def _quantiles(runs: Sequence[FinishedRun]) -> tuple[float, float, float, float]:
-    """Weighted, of the logarithm: run times span orders of magnitude, and recent runs count more
-    (Tsafrir et al., TPDS 2007)."""
-    newest = sorted(runs, key=lambda each: each.ended_at, reverse=True)
-    weighed = sorted((log(max(each.took_s, 1e-3)), 2 ** (-age / RECENT_RUNS))
-                     for age, each in enumerate(newest))
+    """Return weighted quantiles, by logarithm: run times span orders of magnitude, and recent runs
+    count more (Tsafrir et al., TPDS 2007)."""
+    newest = sorted(runs, key=lambda run: run.ended_at, reverse=True)
+    weighed = sorted((log(max(run.took_s, 1e-3)), 2 ** (-age / RECENT_RUNS))
+                     for age, run in enumerate(newest))
     total = sum(weight for _, weight in weighed)
     # A run stands in the middle of its own weight; between runs a straight line.
-    points, passed = [], 0.0
+    points, weight_before = [], 0.0
     for value, weight in weighed:
-        points.append(((passed + weight / 2) / total, value))
-        passed += weight
+        points.append(((weight_before + weight / 2) / total, value))
+        weight_before += weight
     first, second, third, last = (exp(_between(points, quantile)) for quantile in QUANTILES)
     return first, second, third, last
 
@@ -73,16 +75,16 @@ def _quantiles(runs: Sequence[FinishedRun]) -> tuple[float, float, float, float]
 def _between(points: Sequence[tuple[float, float]], at: float) -> float:
     if at <= points[0][0]:
         return points[0][1]
-    for (left, low), (right, high) in pairwise(points):
-        if at <= right:
-            return low + (high - low) * (at - left) / (right - left)
+    for (x0, y0), (x1, y1) in pairwise(points):
+        if at <= x1:
+            return y0 + (y1 - y0) * (at - x0) / (x1 - x0)
     return points[-1][1]
 
 
 @dataclass(frozen=True, slots=True)
 class RunTimeProof:
-    """Of runs that were predicted from those before them: summed logarithms of how far off each
-    method was. `inside`: how many lay between p25 and p75."""
+    """Proof of predictions, each made from the runs before it: summed logarithms of how far off
+    each method was. `inside`: how many lay between p25 and p75."""
 
     runs: int = 0
     error: float = 0.0
@@ -94,7 +96,7 @@ class RunTimeProof:
         return self.runs >= PROOF_LEAST and self.error < min(self.naive.values())
 
     def why_not(self) -> str:
-        """For people; empty: it is proven."""
+        """Return why predictions are not used, for people; "": they are proven."""
         if self.is_proven:
             return ""
         if self.runs < PROOF_LEAST:
@@ -105,31 +107,31 @@ class RunTimeProof:
                 f"({best}) by {self.off_by(self.naive[best]):.2f}")
 
     def off_by(self, error: float) -> float:
-        """As a factor: 2 is twice as long, or half as long."""
+        """Return an error as a factor: 2 is twice as long, or half as long."""
         return exp(error / max(1, self.runs))
 
 
 def proof(runs: Sequence[FinishedRun]) -> RunTimeProof:
-    """Each run is predicted from those that had ended before: by `predict`, by its owner's last
-    run, and by a straight line through GPUs and times. Only what is better than both is said."""
-    ours, last_runs, lines, inside = [], [], [], 0
+    """Predict each run from those that had ended before: by `predict`, by its owner's last run, and
+    by a straight line through GPUs and times. Only what is better than both is used."""
+    errors, last_runs, lines, inside = [], [], [], 0
     last: dict[str, float] = {}
     line = _LeastSquares()
-    ordered = sorted(runs, key=lambda each: each.ended_at)[-PROOF_MOST:]
-    for place, each in enumerate(ordered):
-        found = predict(ordered[:place], each.owner, each.team, each.shape, each.gpus)
-        if found is not None and each.owner in last:
-            ours.append(_error(found.p50_s, each))
-            last_runs.append(_error(last[each.owner], each))
-            lines.append(_error(line.at(each.gpus), each))
-            inside += found.p25_s <= each.took_s <= found.p75_s
-        last[each.owner] = each.took_s
-        line.add(each.gpus, each.took_s)
-    return RunTimeProof(len(ours), sum(ours), {LAST: sum(last_runs), LINE: sum(lines)}, inside)
+    recent = sorted(runs, key=lambda run: run.ended_at)[-PROOF_MOST:]
+    for place, run in enumerate(recent):
+        predicted = predict(recent[:place], run.owner, run.team, run.shape, run.gpus)
+        if predicted is not None and run.owner in last:
+            errors.append(_error(predicted.p50_s, run))
+            last_runs.append(_error(last[run.owner], run))
+            lines.append(_error(line.at(run.gpus), run))
+            inside += predicted.p25_s <= run.took_s <= predicted.p75_s
+        last[run.owner] = run.took_s
+        line.add(run.gpus, run.took_s)
+    return RunTimeProof(len(errors), sum(errors), {LAST: sum(last_runs), LINE: sum(lines)}, inside)
 
 
-def _error(said_s: float, run: FinishedRun) -> float:
-    return abs(log(max(said_s, 1.0) / max(run.took_s, 1.0)))
+def _error(predicted_s: float, run: FinishedRun) -> float:
+    return abs(log(max(predicted_s, 1.0) / max(run.took_s, 1.0)))
 
 
 @dataclass(slots=True)

@@ -1,5 +1,5 @@
-"""Which leases are taken back for a claim of higher priority, or since their terms are over while a
-claim waits: all that it needs or none. Pure."""
+"""Choice of leases to take back for a claim of higher priority, or because their terms are over
+while a claim waits: all that it needs or none. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ Cost = tuple[int, int, float, str]  # victims, their priorities, how long they r
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """`grant`: what the claim gets once the victims have gone. `is_overdue`: they have to since
-    their terms are over."""
+    """Leases to take back for a claim. `grant`: what the claim gets once the victims have gone.
+    `is_overdue`: they have to since their terms are over."""
 
     claim: Claim
     victims: tuple[Lease, ...]
@@ -28,19 +28,20 @@ class Preemption:
 
 def overdue(claim: Claim, grants: Sequence[Grant], leases: Sequence[Lease], now: float
             ) -> Preemption | None:
-    """All that hold GPUs which are kept for a claim by now; None: the term of one of them is not
-    over, so that what the others gave would be of no use to it."""
+    """Return all leases that hold GPUs kept for a claim by now; None: the term of one is not over,
+    so that what the others gave would be of no use to it."""
     if len(grants) != 1:
         return None
     [grant] = grants
-    victims = tuple(each for each in leases if not uuids_of(each.grants).isdisjoint(grant.uuids))
-    is_over = all(each.until <= now and each.claim.nodes == 1 for each in victims)
+    victims = tuple(lease for lease in leases if not uuids_of(lease.grants).isdisjoint(grant.uuids))
+    is_over = all(lease.until <= now and lease.claim.nodes == 1 for lease in victims)
     return Preemption(claim, victims, grant, is_overdue=True) if victims and is_over else None
 
 
 def preemption(claim: Claim, nodes: Mapping[str, Node], leases: Sequence[Lease],
                least_run_s: float, now: float) -> Preemption | None:
-    """Fewest; of these the lowest priorities, then the youngest. None: it would not fit even so.
+    """Return the fewest victims; of these the lowest priorities, then the youngest. None: it would
+    not fit even so.
 
     Claims over several nodes and leases over several nodes are left alone: taking a part of either
     gives nobody anything."""
@@ -50,9 +51,9 @@ def preemption(claim: Claim, nodes: Mapping[str, Node], leases: Sequence[Lease],
     for lease in leases:
         if now - lease.since >= least_run_s and may_take(claim, lease):
             by_node.setdefault(lease.grants[0].node, []).append(lease)
-    found = [best for node_id, those in by_node.items() if node_id in nodes
-             and (best := _of_node(claim, nodes[node_id], those, now)) is not None]
-    return min(found, key=lambda each: each[0])[1] if found else None
+    options = [best for node_id, node_leases in by_node.items() if node_id in nodes
+               and (best := _of_node(claim, nodes[node_id], node_leases, now)) is not None]
+    return min(options, key=lambda option: option[0])[1] if options else None
 
 
 def may_take(claim: Claim, lease: Lease) -> bool:
@@ -65,23 +66,26 @@ def _of_node(claim: Claim, node: Node, leases: list[Lease], now: float
     if claim.hosts and node.host not in claim.hosts and node.id not in claim.hosts:
         return None
     # The likeliest first, should there be more than can be searched through.
-    those = sorted(leases, key=lambda each: (each.claim.priority, now - each.since, each.id))
-    for count in range(1, len(those) + 1):
-        fitting = [(_cost(each, node, now), Preemption(claim, each, Grant(node.id, place.uuids)))
-                   for each in combinations(those[:EXACT_MOST], count)
-                   if (place := _place(claim, node, each, now)) is not None]
+    by_likelihood = sorted(
+        leases, key=lambda lease: (lease.claim.priority, now - lease.since, lease.id))
+    for count in range(1, len(by_likelihood) + 1):
+        fitting = [(_cost(victims, node, now),
+                    Preemption(claim, victims, Grant(node.id, place.uuids)))
+                   for victims in combinations(by_likelihood[:EXACT_MOST], count)
+                   if (place := _place(claim, node, victims, now)) is not None]
         if fitting:
-            return min(fitting, key=lambda each: each[0])
+            return min(fitting, key=lambda option: option[0])
     return None
 
 
 def _cost(leases: Sequence[Lease], node: Node, now: float) -> Cost:
-    return (len(leases), sum(each.claim.priority for each in leases),
-            sum(now - each.since for each in leases), node.host)
+    return (len(leases), sum(lease.claim.priority for lease in leases),
+            sum(now - lease.since for lease in leases), node.host)
 
 
 def _place(claim: Claim, node: Node, leases: Sequence[Lease], now: float) -> Candidate | None:
-    """What somebody has reserved within its term is not taken."""
+    """Return where the claim fits without these leases, clear of what is reserved within its
+    term."""
     for lease in leases:
-        node = node.got_back(lease.grants[0].uuids, lease.claim)
+        node = node.after_return(lease.grants[0].uuids, lease.claim)
     return next(candidates(node, claim, now + claim.term_s), None)

@@ -1,4 +1,4 @@
-"""Which GPUs a reservation gets, and when it could begin at the earliest. Pure."""
+"""Choice of GPUs for a reservation, and when it could begin at the earliest. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from math import inf
@@ -16,7 +16,7 @@ _ANY = PlacementContext(mix=ClaimMix(()))
 
 
 class ReservationError(ValueError):
-    """The sentence is for people. `first`: when it could begin."""
+    """Refusal of a reservation; the sentence is for people. `first`: when it could begin."""
 
     def __init__(self, why: str, first: float | None = None) -> None:
         super().__init__(why)
@@ -25,39 +25,39 @@ class ReservationError(ValueError):
 
 def reserve(claim: Claim, well: Sequence[Node], leases: Collection[Lease],
             bookings: Collection[Booking], most: int, strategy: str, now: float) -> Booking:
-    """Raises ReservationError where it cannot be kept, and says when it could."""
+    """Reserve GPUs. Raises ReservationError where they cannot be kept, with when they could."""
     assert claim.starts_at is not None
     if why := _why_not(claim, claim.starts_at - now, len(bookings), most):
         raise ReservationError(why)
-    given = well, leases, bookings, strategy, _ANY, now
-    grants = book(claim, claim.starts_at, *given)
+    inputs = well, leases, bookings, strategy, _ANY, now
+    grants = book(claim, claim.starts_at, *inputs)
     if grants is None:
         raise ReservationError("not enough matching GPUs are free for all of that time",
-                               first_start(claim, claim.starts_at, *given))
+                               first_start(claim, claim.starts_at, *inputs))
     return Booking(claim, grants, claim.starts_at)
 
 
 def moved(bookings: Iterable[Booking], well: Sequence[Node], leases: Collection[Lease],
           strategy: str, now: float) -> Iterator[Booking]:
-    """Those that begin soon on GPUs that are not well, where others are free for them."""
+    """Yield bookings that begin soon on GPUs that are not well, moved to others that are free."""
     there = {uuid for node in well for uuid in node.uuids}
-    kept = {each.claim.id: each for each in bookings}
-    for each in list(kept.values()):
-        if now < each.starts_at <= now + MOVE_WITHIN_S and not each.uuids <= there:
-            others = [other for other in kept.values() if other is not each]
-            grants = book(each.claim, each.starts_at, well, leases, others, strategy, _ANY, now)
+    current = {booking.claim.id: booking for booking in bookings}
+    for booking in list(current.values()):
+        if now < booking.starts_at <= now + MOVE_WITHIN_S and not booking.uuids <= there:
+            rest = [other for other in current.values() if other is not booking]
+            grants = book(booking.claim, booking.starts_at, well, leases, rest, strategy, _ANY, now)
             if grants is not None:
-                kept[each.claim.id] = Booking(each.claim, grants, each.starts_at)
-                yield kept[each.claim.id]
+                current[booking.claim.id] = Booking(booking.claim, grants, booking.starts_at)
+                yield current[booking.claim.id]
 
 
 def reserved_from(bookings: Iterable[Booking]) -> dict[str, float]:
-    """GPUs, and from when on somebody has them."""
-    found: dict[str, float] = {}
-    for each in bookings:
-        for uuid in each.uuids:
-            found[uuid] = min(each.starts_at, found.get(uuid, inf))
-    return found
+    """Return GPUs, and from when on somebody has them."""
+    starts: dict[str, float] = {}
+    for booking in bookings:
+        for uuid in booking.uuids:
+            starts[uuid] = min(booking.starts_at, starts.get(uuid, inf))
+    return starts
 
 
 def _why_not(claim: Claim, ahead_s: float, there: int, most: int) -> str:
@@ -73,23 +73,25 @@ def _why_not(claim: Claim, ahead_s: float, there: int, most: int) -> str:
 def book(claim: Claim, starts_at: float, empty: Sequence[Node], leases: Collection[Lease],
          bookings: Collection[Booking], strategy: str, context: PlacementContext, now: float
          ) -> tuple[Grant, ...] | None:
-    """GPUs that nothing else needs from `starts_at` for its whole term. `empty`: what is well of
-    each node, as if nothing were given out."""
+    """Return GPUs that nothing else needs from `starts_at` for its whole term. `empty`: what is
+    well of each node, as if nothing were given out."""
     ends_at = starts_at + claim.term_s
     busy = uuids_of(grant for lease in leases if expected_end(lease, now) > starts_at
                     for grant in lease.grants)
-    busy |= uuids_of(grant for each in bookings
-                     if each.starts_at < ends_at and starts_at < each.ends_at
-                     for grant in each.grants)
+    busy |= uuids_of(grant for booking in bookings
+                     if booking.starts_at < ends_at and starts_at < booking.ends_at
+                     for grant in booking.grants)
     there = [node if busy.isdisjoint(node.uuids) else node.held_from(busy, -inf) for node in empty]
-    found = Placer(there, strategy, context).find(claim, starts_at)
-    return None if found is None else found.grants
+    placement = Placer(there, strategy, context).find(claim, starts_at)
+    return None if placement is None else placement.grants
 
 
 def first_start(claim: Claim, starts_at: float, empty: Sequence[Node], leases: Collection[Lease],
                 bookings: Collection[Booking], strategy: str, context: PlacementContext, now: float
                 ) -> float | None:
-    """After `starts_at`, when something ends. None: not soon enough to be found."""
-    ends = {expected_end(lease, now) for lease in leases} | {each.ends_at for each in bookings}
-    return next((at for at in sorted(each for each in ends if each > starts_at)[:TRIES]
+    """Return the first time after `starts_at` when something ends and the claim fits. None: not
+    soon enough to be found."""
+    ends = {expected_end(lease, now) for lease in leases}
+    ends |= {booking.ends_at for booking in bookings}
+    return next((at for at in sorted(end for end in ends if end > starts_at)[:TRIES]
                  if book(claim, at, empty, leases, bookings, strategy, context, now)), None)

@@ -1,4 +1,4 @@
-"""One pass over the queue: who gets what now, and what is kept for the first who cannot. Pure.
+"""Pass over the queue: who gets what now, and what is kept for the first who cannot. Pure.
 
 EASY backfill: a later claim may go first if the head of the queue can still begin when it could
 have begun without it."""
@@ -51,7 +51,7 @@ class PoolPolicy:
     pin_after_s: float = 4 * 3_600.0
     default_term_s: float = DEFAULT_TERM_S
     is_preemptive: bool = False
-    grace_s: float = DEFAULT_GRACE_S  # from when a lease's owner is told until its work is ended
+    grace_s: float = DEFAULT_GRACE_S  # from when an owner is notified until the work is ended
     # Kueue and KAI had to add one: short-lived victims thrash.
     least_run_s: float = 900.0
     weights: Mapping[str, float] = field(default_factory=dict)  # of models, for `weighted`
@@ -62,13 +62,14 @@ class PoolPolicy:
     limits: Mapping[str, ClaimLimits] = field(default_factory=lambda: BY_ROLE)
 
     def limits_at_node(self, owner: str) -> ClaimLimits:
-        """Of whom no role is known there: root is an admin, all others are users."""
+        """Return the limits of an owner whose role is not known: root is an admin, all others are
+        users."""
         return self.limits["admin" if owner == "root" else "user"]
 
 
 class OwnerLimits(Protocol):
-    """What an owner may hold; claims that are offered in a pass count from then on. `closed`: nodes
-    where an owner may have no more, though elsewhere."""
+    """Limits of what an owner may hold; claims that are offered in a pass count from then on.
+    `closed`: nodes where an owner may have no more, though elsewhere."""
 
     def why_not(self, claim: Claim) -> str: ...
     def closed(self, claim: Claim) -> Collection[str]: ...  # to be hashed
@@ -76,7 +77,7 @@ class OwnerLimits(Protocol):
 
 
 class NoOwnerLimits:
-    """Everybody may hold what is free."""
+    """Limits that forbid nothing: everybody may hold what is free."""
 
     def why_not(self, claim: Claim) -> str:
         return ""
@@ -90,15 +91,15 @@ class NoOwnerLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """`bookings`: of claims that wait for their time, or for what is being freed for them.
-    `paused`: claims that keep their place and get nothing now, by id, and why. `avoided`: claims to
-    nodes that did not take them lately.
-    `team_of`: owners who are in one; no claim says whose it is. `predicted_s`: of claims and
-    leases, by id, how long they probably take in all; none: backfill goes by terms."""
+    """Input of a pass. `bookings`: of claims that wait for their time, or for what is being freed
+    for them. `paused`: claims that keep their place and get nothing now, by id, and why. `avoided`:
+    claims to nodes that did not take them lately. `team_of`: owners who are in one; no claim says
+    whose it is. `predicted_s`: of claims and leases, by id, how long they probably take in all;
+    none: backfill goes by terms."""
 
     waiting: Sequence[Claim]
     leases: Sequence[Lease]  # that hold GPUs
-    had: EndedUsage | None = None  # None: of those that have ended nothing counts
+    past_usage: EndedUsage | None = None  # None: ended leases count nothing
     bookings: Sequence[Booking] = ()
     limits: OwnerLimits
     paused: Mapping[str, str] = field(default_factory=dict)
@@ -109,8 +110,8 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """When and where the head of the queue begins at the latest, if terms are honoured; or, where
-    it `is_predicted`, if runs take no longer than is likely."""
+    """Start of the head of the queue, at the latest, if terms are honoured; or, where it
+    `is_predicted`, if runs take no longer than is likely."""
 
     claim: Claim
     at: float
@@ -120,9 +121,9 @@ class Shadow:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """`order`: ids of those that go on waiting, first to last. `blocked`: id to why. `kept_from`:
-    GPU to when somebody else begins there, so that a lease of it is not renewed past that.
-    `pinned`: ids of those that have waited so long that they go before others."""
+    """Outcome of a pass. `order`: ids of those that go on waiting, first to last. `blocked`: id to
+    why. `kept_from`: GPU to when somebody else begins there, so that a lease of it is not renewed
+    past that. `pinned`: ids of those that have waited so long that they go before others."""
 
     offers: tuple[Placement, ...]
     order: tuple[str, ...]
@@ -134,25 +135,25 @@ class Pass:
 
     @property
     def competing(self) -> Iterator[str]:
-        """Those that go on waiting and would take what they want: no quota or time is against it.
-        """
+        """Ids of claims that wait on for want of GPUs alone: no quota or time is against them."""
         return (claim_id for claim_id in self.order
                 if self.blocked.get(claim_id, IS_DUE) == IS_DUE)
 
     def kept_until(self, uuids: Iterable[str]) -> float | None:
-        """For a lease of these GPUs; None: nobody is to begin there."""
+        """Return when somebody else begins on these GPUs: a lease of them is not renewed past that.
+        None: nobody is to begin there."""
         return min((self.kept_from[uuid] for uuid in uuids if uuid in self.kept_from),
                    default=None)
 
 
 def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: PlacementContext,
              now: float) -> Pass:
-    """`nodes`: with what is free of them now."""
+    """Run a pass at once. `nodes`: with what is free of them now."""
     return finish(pass_steps(queue, nodes, policy, context, now))
 
 
 def finish(steps: Generator[None, None, T]) -> T:
-    """All at once."""
+    """Run all steps at once."""
     try:
         while True:
             next(steps)
@@ -162,7 +163,7 @@ def finish(steps: Generator[None, None, T]) -> T:
 
 def pass_steps(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: PlacementContext,
                now: float) -> Generator[None, None, Pass]:
-    """Step by step, for whoever has other things to do meanwhile."""
+    """Run a pass step by step, for a caller with other things to do meanwhile."""
     latest = _latest(queue.leases) if STRATEGIES[policy.strategy].has_cursor else ""
 
     def placer_of(there: Iterable[Node]) -> Placer:
@@ -171,13 +172,13 @@ def pass_steps(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context:
     turn = _PassInProgress(queue, placer_of(nodes), now,
                            PredictedBackfill(queue.predicted_s, placer_of, now))
     yield
-    usage = usage_of(queue.leases, queue.had, now, policy.fair_share, queue.team_of)
+    usage = usage_of(queue.leases, queue.past_usage, now, policy.fair_share, queue.team_of)
     for claim in turn.keep(queue.bookings):
         usage.charge(claim, held_gpus(claim) * claim.term_s)
-    booked = {each.claim.id for each in queue.bookings}
-    waiting = [each for each in queue.waiting if each.id not in booked
-               and (each.starts_at is None or each.starts_at <= now)]
-    pinned = {each.id for each in waiting if now - each.submitted_at >= policy.pin_after_s}
+    booked = {booking.claim.id for booking in queue.bookings}
+    waiting = [claim for claim in queue.waiting if claim.id not in booked
+               and (claim.starts_at is None or claim.starts_at <= now)]
+    pinned = {claim.id for claim in waiting if now - claim.submitted_at >= policy.pin_after_s}
     yield
     for claim in turns(waiting, pinned, usage, policy.queue_order):
         if turn.offer(claim, claim.id in pinned):
@@ -194,7 +195,7 @@ def pass_steps(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context:
 
 
 def _latest(leases: Iterable[Lease]) -> str:
-    """The node whose turn was last."""
+    """Return the node whose turn was last."""
     latest = max(leases, key=attrgetter("since", "id"), default=None)
     return "" if latest is None else latest.grants[-1].node
 
@@ -213,24 +214,24 @@ class _PassInProgress:
     _full: set[tuple[object, ...]] = field(default_factory=set)
 
     def keep(self, bookings: Sequence[Booking]) -> Iterator[Claim]:
-        """Those whose time has come go first, on their own GPUs or on others. Yields whoever got
-        some."""
+        """Give GPUs to bookings whose time has come, before all others: their own GPUs or others.
+        Yields the claims that got some."""
         due = []
-        for each in sorted(bookings, key=lambda each: (each.starts_at, each.claim.id)):
-            if each.starts_at <= self.now:
-                due.append(each)
-                self._hold(each.grants, -inf, self.now)
+        for booking in sorted(bookings, key=lambda booking: (booking.starts_at, booking.claim.id)):
+            if booking.starts_at <= self.now:
+                due.append(booking)
+                self._hold(booking.grants, -inf, self.now)
             else:
-                self._hold(each.grants, each.starts_at, each.starts_at)
-        for each in due:
-            if why := self.queue.limits.why_not(each.claim):
-                self.wait(each.claim, why)
-            elif placement := (self.placer.exactly(each.claim, each.grants)
-                               or self.placer.find(each.claim, self.now)):
+                self._hold(booking.grants, booking.starts_at, booking.starts_at)
+        for booking in due:
+            if why := self.queue.limits.why_not(booking.claim):
+                self.wait(booking.claim, why)
+            elif placement := (self.placer.exactly(booking.claim, booking.grants)
+                               or self.placer.find(booking.claim, self.now)):
                 self._give(placement)
-                yield each.claim
+                yield booking.claim
             else:
-                self.wait(each.claim, IS_DUE)
+                self.wait(booking.claim, IS_DUE)
 
     def offer(self, claim: Claim, is_pinned: bool) -> bool:
         if why := self.queue.paused.get(claim.id) or self.queue.limits.why_not(claim):
@@ -255,13 +256,14 @@ class _PassInProgress:
         return self.wait(claim)
 
     def _cast(self, claim: Claim, is_pinned: bool, closed: Container[str]) -> None:
-        held = (*self.queue.leases, *(_lease_of(each, self.now) for each in self.offers))
-        nodes = {node_id: self.placer.nodes[node_id] for node_id in self.placer.named(claim.hosts)
+        leases = (*self.queue.leases, *(_lease_of(offer, self.now) for offer in self.offers))
+        nodes = {node_id: self.placer.nodes[node_id] for node_id in self.placer.ids_of(claim.hosts)
                  if node_id not in closed}
         # What a pinned claim waits for is given to nobody, however short they are likely to be.
         is_predicted = bool(self.queue.predicted_s) and not is_pinned
-        self.shadow = shadow_of(claim, nodes, self.predicted.ends(held) if is_predicted else held,
-                                self.queue.bookings, self.now)
+        if is_predicted:
+            leases = (*self.predicted.ends(leases),)
+        self.shadow = shadow_of(claim, nodes, leases, self.queue.bookings, self.now)
         if self.shadow is not None:
             if is_predicted:
                 self.shadow = replace(self.shadow, is_predicted=True)
@@ -299,78 +301,80 @@ def _lease_of(offer: Placement, now: float) -> Lease:
 
 def shadow_of(claim: Claim, nodes: Mapping[str, Node], leases: Sequence[Lease],
               bookings: Sequence[Booking], now: float) -> Shadow | None:
-    """Leases and bookings are taken back in the order of their ends until the claim fits. None: it
-    never would."""
-    there = {each.id: each for each in _could_ever(nodes.values(), claim)}
+    """Return when a claim fits, with leases and bookings taken back as they end. None: never."""
+    there = {node.id: node for node in _could_ever(nodes.values(), claim)}
     if len(there) < claim.nodes:
         return None
     # A cheap bound on what a node can have free; only where it is enough one looks closely.
-    free = {each.id: len([gpu for gpu in each.gpus if gpu.free_milli >= claim.share_milli])
-            for each in there.values()}
-    fits = {each.id: found for each in there.values() if free[each.id] >= claim.gpus
-            and (found := _fit(each, claim, now)) is not None}
+    free = {node.id: len([gpu for gpu in node.gpus if gpu.free_milli >= claim.share_milli])
+            for node in there.values()}
+    fits = {node.id: fit for node in there.values() if free[node.id] >= claim.gpus
+            and (fit := _fit(node, claim, now)) is not None}
     over: dict[str, list[tuple[Lease | Booking, Grant]]] = {}  # not yet taken back
-    for end, held in _ends(leases, bookings, there, now):
-        for grant in held.grants:
+    for end, holder in _ends(leases, bookings, there, now):
+        for grant in holder.grants:
             if grant.node not in there:
                 continue
-            over.setdefault(grant.node, []).append((held, grant))
-            free[grant.node] += len(grant.uuids) * isinstance(held, Lease)
+            over.setdefault(grant.node, []).append((holder, grant))
+            free[grant.node] += len(grant.uuids) * isinstance(holder, Lease)
             if free[grant.node] < claim.gpus:
                 continue
             node = there[grant.node] = _taken_back(
                 there[grant.node], over.pop(grant.node), bookings, end)
-            if grant.node not in fits and (found := _fit(node, claim, end)) is not None:
-                fits[grant.node] = found
+            if grant.node not in fits and (fit := _fit(node, claim, end)) is not None:
+                fits[grant.node] = fit
         if bookings:  # what fitted a while ago may be booked for what is left of the term
-            fits = {node_id: found for node_id in fits
-                    if (found := _fit(there[node_id], claim, end)) is not None}
+            fits = {node_id: fit for node_id in fits
+                    if (fit := _fit(there[node_id], claim, end)) is not None}
         if len(fits) >= claim.nodes and (not claim.home or claim.home in fits):
-            those = sorted(fits, key=lambda node_id: (node_id != claim.home, node_id))
+            node_ids = sorted(fits, key=lambda node_id: (node_id != claim.home, node_id))
             return Shadow(claim, end, tuple(
-                Grant(node_id, fits[node_id].uuids) for node_id in those[:claim.nodes]))
+                Grant(node_id, fits[node_id].uuids) for node_id in node_ids[:claim.nodes]))
     return None
 
 
 def _could_ever(nodes: Iterable[Node], claim: Claim) -> Iterable[Node]:
-    """Those that are large enough and of a model that it accepts."""
-    found = [each for each in nodes if len(each.gpus) >= claim.gpus
-             and (not claim.hosts or each.host in claim.hosts or each.id in claim.hosts)]
+    """Return the nodes that are large enough and of a model that the claim accepts."""
+    large = [node for node in nodes if len(node.gpus) >= claim.gpus
+             and (not claim.hosts or node.host in claim.hosts or node.id in claim.hosts)]
     if not claim.models:
-        return found
-    right = {model for model in {gpu.model for each in found for gpu in each.gpus}
+        return large
+    right = {model for model in {gpu.model for node in large for gpu in node.gpus}
              if accepts(claim.models, model)}
-    return [each for each in found
-            if len([gpu for gpu in each.gpus if gpu.model in right]) >= claim.gpus]
+    return [node for node in large
+            if len([gpu for gpu in node.gpus if gpu.model in right]) >= claim.gpus]
 
 
 def _taken_back(node: Node, over: Iterable[tuple[Lease | Booking, Grant]],
                 bookings: Sequence[Booking], end: float) -> Node:
-    for held, grant in over:
-        if isinstance(held, Lease):
-            node = node.got_back(grant.uuids, held.claim)
+    for holder, grant in over:
+        if isinstance(holder, Lease):
+            node = node.after_return(grant.uuids, holder.claim)
         else:
-            node = node.held_until({uuid: min((each.starts_at for each in bookings if (
-                each.ends_at > end and uuid in each.uuids)), default=inf) for uuid in grant.uuids})
+            node = node.held_until({
+                uuid: min((booking.starts_at for booking in bookings
+                           if booking.ends_at > end and uuid in booking.uuids), default=inf)
+                for uuid in grant.uuids})
     return node
 
 
 def _ends(leases: Iterable[Lease], bookings: Iterable[Booking], there: Container[str], now: float
           ) -> Iterator[tuple[float, Lease | Booking]]:
-    """By time, then id. A heap, for the claim fits before most of thousands have ended."""
+    """Yield leases and bookings by when they end, then id. A heap, for the claim fits before most
+    of thousands have ended."""
     ends: list[tuple[float, str, int, Lease | Booking]] = []
     for lease in leases:
         for grant in lease.grants:
             if grant.node in there:
                 ends.append((expected_end(lease, now), lease.id, len(ends), lease))
                 break
-    for each in bookings:
-        if each.ends_at > now:
-            ends.append((each.ends_at, each.claim.id, len(ends), each))
+    for booking in bookings:
+        if booking.ends_at > now:
+            ends.append((booking.ends_at, booking.claim.id, len(ends), booking))
     heapq.heapify(ends)
     while ends:
-        end, _, _, held = heapq.heappop(ends)
-        yield end, held
+        end, _, _, holder = heapq.heappop(ends)
+        yield end, holder
 
 
 def _fit(node: Node, claim: Claim, at: float) -> Candidate | None:

@@ -19,7 +19,7 @@ PLOT_PCT = tuple(float(mark) for mark in range(10, 131, 5))
 
 @dataclass(frozen=True, slots=True)
 class TracedClaim:
-    """`runs_s`: how long it ran; None: the trace does not say."""
+    """Claim of a trace. `runs_s`: how long it ran; None: the trace does not say."""
 
     claim: Claim
     runs_s: float | None
@@ -27,8 +27,8 @@ class TracedClaim:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Of all GPUs, in %: what is given out, and what of the rest the usual claims cannot use, when
-    so much was asked for."""
+    """Allocation of all GPUs, in %: what is given out, and what of the rest the usual claims cannot
+    use, when so much was asked for."""
 
     strategy: str
     seed: int
@@ -47,45 +47,45 @@ class Waiting:
 
 
 class Draw(Protocol):
-    """Of `random.Random`."""
+    """Part of `random.Random`."""
 
     def shuffle(self, x: list[Claim], /) -> None: ...
     def randrange(self, stop: int, /) -> int: ...
 
 
 def arrivals(claims: Sequence[Claim], until_milli: float, draw: Draw) -> list[Claim]:
-    """Shuffled, then drawn with replacement until so much was asked for: the protocol of the
-    authors of the openb trace."""
+    """Return claims shuffled, then drawn with replacement until so much was asked for: the protocol
+    of the authors of the openb trace."""
     shuffled = list(claims)
     draw.shuffle(shuffled)
-    found: list[Claim] = []
-    asked = 0
-    while asked < until_milli:
+    arriving: list[Claim] = []
+    asked_milli = 0
+    while asked_milli < until_milli:
         claim = shuffled[draw.randrange(len(shuffled))]
-        found.append(replace(claim, id=f"{claim.id}-{len(found)}"))
-        asked += claim.gpu_milli
-    return found
+        arriving.append(replace(claim, id=f"{claim.id}-{len(arriving)}"))
+        asked_milli += claim.gpu_milli
+    return arriving
 
 
 def allocation(nodes: Sequence[Node], claims: Sequence[Claim], strategy: str, seed: int,
                draw: Draw, context: PlacementContext, marks: Sequence[float] = MARKS_PCT
                ) -> Allocation:
-    """Claims come one by one and stay; what finds no place is dropped."""
+    """Place claims that come one by one and stay; what finds no place is dropped."""
     capacity = _milli(nodes)
     placer = Placer(nodes, strategy, replace(context, seed=seed))
-    given, asked = 0, 0
+    given_milli, asked_milli = 0, 0
     given_pct: dict[float, float] = {}
     unusable_pct: dict[float, float] = {}
-    left = sorted(marks)
-    for claim in arrivals(claims, capacity * left[-1] / 100, draw):
+    remaining = sorted(marks)
+    for claim in arrivals(claims, capacity * remaining[-1] / 100, draw):
         placement = placer.find(claim, 0.0)
         if placement is not None:
             placer.take(placement)
-            given += claim.gpu_milli
-        asked += claim.gpu_milli
-        while left and asked * 100 >= capacity * left[0]:
-            mark = left.pop(0)
-            given_pct[mark] = 100 * given / capacity
+            given_milli += claim.gpu_milli
+        asked_milli += claim.gpu_milli
+        while remaining and asked_milli * 100 >= capacity * remaining[0]:
+            mark = remaining.pop(0)
+            given_pct[mark] = 100 * given_milli / capacity
             unusable_pct[mark] = 100 * _unusable(placer, context) / capacity
     return Allocation(strategy, seed, given_pct, unusable_pct)
 
@@ -95,19 +95,19 @@ def _milli(nodes: Sequence[Node]) -> int:
 
 
 def _unusable(placer: Placer, context: PlacementContext) -> float:
-    lost = sum(context.mix.unusable(free_of(node), node.free_cpu_milli)
-               for node in placer.nodes.values())
-    return lost / max(context.mix.weight, 1)
+    unusable = sum(context.mix.unusable(free_of(node), node.free_cpu_milli)
+                   for node in placer.nodes.values())
+    return unusable / max(context.mix.weight, 1)
 
 
 def waiting(nodes: Sequence[Node], traced: Sequence[TracedClaim], strategy: str,
             context: PlacementContext, policy: PoolPolicy) -> Waiting:
-    """As the hub would have done it, with what each run took in truth and only its term known
+    """Play a trace as the hub would have, with true run times of which only the terms are known
     before."""
     free = {node.id: node for node in nodes}
-    coming = sorted(((each.claim.submitted_at, each.claim.id, each) for each in traced
-                     if each.runs_s is not None), key=lambda each: each[:2])
-    took = {each.claim.id: each.runs_s or 0.0 for *_, each in coming}
+    coming = sorted(((entry.claim.submitted_at, entry.claim.id, entry) for entry in traced
+                     if entry.runs_s is not None), key=lambda row: row[:2])
+    took = {entry.claim.id: entry.runs_s or 0.0 for *_, entry in coming}
     policy = replace(policy, strategy=strategy)
     queue: list[Claim] = []
     running: list[tuple[float, str, Lease]] = []
@@ -122,23 +122,24 @@ def waiting(nodes: Sequence[Node], traced: Sequence[TracedClaim], strategy: str,
         while running and running[0][0] <= now:
             lease = heapq.heappop(running)[2]
             for grant in lease.grants:
-                free[grant.node] = free[grant.node].got_back(grant.uuids, lease.claim)
+                free[grant.node] = free[grant.node].after_return(grant.uuids, lease.claim)
         while True:
-            made = run_pass(
-                Queue(waiting=queue, leases=[each for *_, each in running],
+            outcome = run_pass(
+                Queue(waiting=queue, leases=[lease for *_, lease in running],
                       limits=NoOwnerLimits()), list(free.values()), policy, context, now)
-            for offer in made.offers:
+            for offer in outcome.offers:
                 claim = offer.claim
                 lease = Lease(id=claim.id, claim=claim, grants=offer.grants, since=now,
                               until=now + claim.term_s)
                 heapq.heappush(running, (now + took[claim.id], claim.id, lease))
                 waits.append(now - claim.submitted_at)
                 busy_s += took[claim.id] * claim.gpu_milli / WHOLE_MILLI
-                for each in offer.candidates:
-                    free[each.node.id] = free[each.node.id].given(each.uuids, claim)
-            begun = {offer.claim.id for offer in made.offers}
-            queue = [claim for claim in queue if claim.id not in begun]
-            if not begun:
+                for candidate in offer.candidates:
+                    node_id = candidate.node.id
+                    free[node_id] = free[node_id].after_grant(candidate.uuids, claim)
+            begun_ids = {offer.claim.id for offer in outcome.offers}
+            queue = [claim for claim in queue if claim.id not in begun_ids]
+            if not begun_ids:
                 break
     makespan_s = now - began_at
     return Waiting(strategy, _quantile(waits, 0.5), _quantile(waits, 0.95), makespan_s,
@@ -146,11 +147,11 @@ def waiting(nodes: Sequence[Node], traced: Sequence[TracedClaim], strategy: str,
 
 
 def _quantile(values: Sequence[float], at: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(int(at * len(ordered)), len(ordered) - 1)] if ordered else 0.0
+    rising = sorted(values)
+    return rising[min(int(at * len(rising)), len(rising) - 1)] if rising else 0.0
 
 
-def averaged(found: Sequence[Allocation], mark: float) -> tuple[float, float]:
-    """Given out and unusable, mean over seeds."""
-    return mean(each.given_pct[mark] for each in found), mean(
-        each.unusable_pct[mark] for each in found)
+def averaged(allocations: Sequence[Allocation], mark: float) -> tuple[float, float]:
+    """Return what is given out and what is unusable, mean over seeds."""
+    return mean(allocation.given_pct[mark] for allocation in allocations), mean(
+        allocation.unusable_pct[mark] for allocation in allocations)

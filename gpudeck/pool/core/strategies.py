@@ -1,4 +1,4 @@
-"""How well a node suits a claim, strategy by strategy. Pure."""
+"""Strategies: how well a node suits a claim, by each of them. Pure."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +17,7 @@ Score = tuple[float, ...]  # less is better
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementContext:
-    """What a strategy goes by, besides claim and node."""
+    """Input of a strategy, besides claim and node."""
 
     mix: ClaimMix
     weights: Mapping[str, float] = field(default_factory=dict)  # of models
@@ -40,29 +40,30 @@ class Candidate:
 
     @property
     def after(self) -> Node:
-        return self.node.given(self.uuids, self.claim)
+        return self.node.after_grant(self.uuids, self.claim)
 
 
-def _left(free_milli: int, free_cpu_milli: int | None, claim: Claim) -> int:
-    """What stays free of the node, as the authors of the trace weigh it: 128 CPUs and 8 GPUs count
-    the same."""
+def _leftover(free_milli: int, free_cpu_milli: int | None, claim: Claim) -> int:
+    """Return what stays free of the node, weighed as by the authors of the trace: 128 CPUs and 8
+    GPUs count the same."""
     cpu = 0 if free_cpu_milli is None else free_cpu_milli - (claim.cpu_milli or 0)
     return (cpu + 16 * (free_milli - claim.gpus * claim.share_milli)) // 2_560
 
 
 def best_fit(candidate: Candidate, _: PlacementContext) -> Score:
     node = candidate.node
-    return (_left(node.free_milli, node.free_cpu_milli, candidate.claim),
+    return (_leftover(node.free_milli, node.free_cpu_milli, candidate.claim),
             sum(node.gpus[place].board_bytes or 0 for place in candidate.places),
             sum(node.gpus[place].free_milli for place in candidate.places))
 
 
 def worst_fit(candidate: Candidate, context: PlacementContext) -> Score:
-    return tuple(-each for each in best_fit(candidate, context))
+    return tuple(-number for number in best_fit(candidate, context))
 
 
 def pack(candidate: Candidate, context: PlacementContext) -> Score:
-    """Whole GPUs alone do not fragment in thousandths, and best fit waits less there."""
+    """Score by fragmentation, then best fit. Whole GPUs alone do not fragment in thousandths, and
+    best fit waits less there."""
     if not _fragments(context.mix):
         return best_fit(candidate, context)
     return (gradient(context.mix, candidate.node, candidate.places, candidate.claim),
@@ -74,13 +75,13 @@ def _fragments(mix: ClaimMix) -> bool:
 
 
 def spread(candidate: Candidate, context: PlacementContext) -> Score:
-    """Nodes with the fewest GPUs given out first."""
-    taken = sum(WHOLE_MILLI - gpu.free_milli for gpu in candidate.node.gpus)
-    return (taken / max(len(candidate.node.gpus), 1), *worst_fit(candidate, context))
+    """Score nodes with the fewest GPUs given out first."""
+    allocated_milli = sum(WHOLE_MILLI - gpu.free_milli for gpu in candidate.node.gpus)
+    return (allocated_milli / max(len(candidate.node.gpus), 1), *worst_fit(candidate, context))
 
 
 def weighted(candidate: Candidate, context: PlacementContext) -> Score:
-    """Models of less weight first: what is worth most stays free longest."""
+    """Score models of less weight first: what is worth most stays free longest."""
     worth = sum(context.weights.get(candidate.node.gpus[place].model, 1.0)
                 for place in candidate.places)
     return (worth, *best_fit(candidate, context))
@@ -102,7 +103,7 @@ def round_robin(claim: Claim, context: PlacementContext) -> Iterator[int]:
 
 
 def interval(claim: Claim, context: PlacementContext) -> Iterator[int]:
-    """Every second node, then those between."""
+    """Yield every second node, then those between."""
     count = len(context.places)
     order = [*range(0, count, INTERVAL), *range(1, count, INTERVAL)]
     begin = order.index(context.last) + 1 if context.last >= 0 else 0
@@ -111,18 +112,18 @@ def interval(claim: Claim, context: PlacementContext) -> Iterator[int]:
 
 
 def at_random(claim: Claim, context: PlacementContext) -> Iterator[int]:
-    """The same for the same seed and claim, however often it is asked: from some node on in steps
+    """Yield nodes at random, but the same for the same seed and claim: from some node on in steps
     that reach all."""
     count = len(context.places)
-    drawn = hashlib.blake2b(f"{context.seed} {claim.id}".encode(), digest_size=12).digest()
-    begin, step = int.from_bytes(drawn[:6]) % count, int.from_bytes(drawn[6:]) % count
+    digest = hashlib.blake2b(f"{context.seed} {claim.id}".encode(), digest_size=12).digest()
+    begin, step = int.from_bytes(digest[:6]) % count, int.from_bytes(digest[6:]) % count
     while gcd(step, count) != 1:
         step += 1
     return ((begin + turn * step) % count for turn in range(count))
 
 
 def in_turn(candidate: Candidate, context: PlacementContext) -> Score:
-    """The order of nodes decides alone."""
+    """Score nothing: the order of nodes alone decides."""
     return ()
 
 
@@ -136,27 +137,27 @@ def no_bound(free_milli: int, free_cpu_milli: int | None, claim: Claim, context:
 
 def best_fit_bound(free_milli: int, free_cpu_milli: int | None, claim: Claim,
                    context: PlacementContext) -> Score:
-    return (_left(free_milli, free_cpu_milli, claim),)
+    return (_leftover(free_milli, free_cpu_milli, claim),)
 
 
 def worst_fit_bound(free_milli: int, free_cpu_milli: int | None, claim: Claim,
                     context: PlacementContext) -> Score:
-    return (-_left(free_milli, free_cpu_milli, claim),)
+    return (-_leftover(free_milli, free_cpu_milli, claim),)
 
 
 def pack_bound(free_milli: int, free_cpu_milli: int | None, claim: Claim,
                context: PlacementContext) -> Score:
-    return () if _fragments(context.mix) else (_left(free_milli, free_cpu_milli, claim),)
+    return () if _fragments(context.mix) else (_leftover(free_milli, free_cpu_milli, claim),)
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """`bound`: no score on a node with so much free is less, so that few nodes are looked at
-    closely; a score begins with as many numbers. `by_shape`: where it gives none, so many numbers
-    of a score follow from the GPUs, shares and CPUs that a claim asks for, whatever models and
-    memory it wants. `turn`: places of nodes in the order in which they are tried; the first that
-    fits is taken. `level`: of a node; those of the least level come first, and the score chooses
-    among them."""
+    """Strategy of placement. `bound`: no score on a node with so much free is less, so that few
+    nodes are looked at closely; a score begins with as many numbers. `by_shape`: where it gives
+    none, so many numbers of a score follow from the GPUs, shares and CPUs that a claim asks for,
+    whatever models and memory it wants. `turn`: places of nodes in the order in which they are
+    tried; the first that fits is taken. `level`: of a node; those of the least level come first,
+    and the score chooses among them."""
 
     words: str
     score: Callable[[Candidate, PlacementContext], Score]

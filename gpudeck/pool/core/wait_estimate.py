@@ -1,6 +1,5 @@
-"""What is said of a wait. Pure. Apart from how it is estimated: each agent and `gpudeck top` loads
-this with the wire, and none of them plans.
-"""
+"""Estimate of a wait, in numbers and words. Pure. In its own module, apart from how it is
+estimated: each agent and `gpudeck top` loads this with the wire, and none of them plans."""
 
 from dataclasses import dataclass
 
@@ -11,7 +10,8 @@ BOUND_MOST_S = 7 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class WaitEstimate:
-    """Half of such waits are between `low_s` and `high_s`. `runs`: earlier ones it comes from."""
+    """Range of a wait: half of such waits are between `low_s` and `high_s`. `runs`: earlier ones it
+    comes from."""
 
     low_s: float
     likely_s: float
@@ -25,5 +25,5 @@ class WaitEstimate:
 
 
 def known_bound(wait_s: float) -> float | None:
-    """The longest wait, while terms are honoured. One of weeks says nothing that helps."""
+    """Return the longest wait, while terms are honoured. One of weeks says nothing that helps."""
     return wait_s if wait_s <= BOUND_MOST_S else None

@@ -57,26 +57,27 @@ def test_it_is_the_same_as_in_life() -> None:
     looks = list(rehearse(night(400, clients, load_pct), 30.0, begin))
     assert len(looks) == 13  # every 30 s, the first after 30 s
     for look in looks:
-        assert look.seen.now_pct == now_pct
-        assert look.seen.clients == clients
-        assert abs((look.seen.load_pct or 0.0) - load_pct) < 1e-6
-        assert look.tune == tuner.look(look.at, TuneInput(clients, look.seen.load_pct, now_pct))
+        assert look.observed.now_pct == now_pct
+        assert look.observed.clients == clients
+        assert abs((look.observed.load_pct or 0.0) - load_pct) < 1e-6
+        seen = TuneInput(clients, look.observed.load_pct, now_pct)
+        assert look.tune == tuner.decide(look.at, seen)
         now_pct = now_pct if look.tune.pct is None else float(look.tune.pct)
 
 
 def test_the_load_is_the_mean_since_the_last_look_of_the_boards_that_mps_is_on() -> None:
     watch = MpsLoadMeter()
     for load_pct in (10.0, 30.0):
-        watch.see(a_reading(0.0, (load_pct, 99.0), clients=2))
+        watch.observe(a_reading(0.0, (load_pct, 99.0), clients=2))
     assert (watch.clients, watch.take()) == (2, 20.0)
     assert watch.take() is None, "nothing was read since"
-    watch.see(a_reading(1.0, (10.0, 99.0), clients=None))
+    watch.observe(a_reading(1.0, (10.0, 99.0), clients=None))
     assert watch.take() == 10.0, "the list was not asked for, and holds"
-    watch.see(a_reading(2.0, (10.0, 99.0), clients=0))
+    watch.observe(a_reading(2.0, (10.0, 99.0), clients=0))
     assert (watch.clients, watch.take()) == (0, 99.0)
-    watch.see(a_reading(3.0, (None, None), clients=1))
+    watch.observe(a_reading(3.0, (None, None), clients=1))
     assert watch.take() is None, "not known is not idle"
-    watch.see(Reading(4.0, 1.0, (a_gpu("GPU-1", 50.0, "lost"), a_gpu("GPU-2", 40.0)), (), None))
+    watch.observe(Reading(4.0, 1.0, (a_gpu("GPU-1", 50.0, "lost"), a_gpu("GPU-2", 40.0)), (), None))
     assert watch.take() == 40.0
 
 
@@ -112,13 +113,13 @@ def test_on_a_day_of_steady_load_it_changes_six_times_at_most_and_never_back(
     """Also where the load is at the edge of a band."""
     loads = [min(100.0, max(0.0, load_pct + each)) for each in noise]
     looks = list(rehearse_minutes(day(loads, [clients]), 60.0, begin))
-    moves = [each.tune.pct - each.seen.now_pct for each in looks
-             if each.tune.pct is not None and each.seen.now_pct is not None]
+    moves = [each.tune.pct - each.observed.now_pct for each in looks
+             if each.tune.pct is not None and each.observed.now_pct is not None]
     assert len(moves) <= CHANGES_A_DAY
     turns = sum((one > 0) != (other > 0) for one, other in itertools.pairwise(moves))
     assert turns <= 1, "into the band of the load, and then it stays"
     goals = [each.tune.goal for each in looks if each.tune.goal is not None]
-    assert abs((looks[-1].tune.pct or looks[-1].seen.now_pct or 0.0) - goals[-1]) < DEAD_BAND
+    assert abs((looks[-1].tune.pct or looks[-1].observed.now_pct or 0.0) - goals[-1]) < DEAD_BAND
 
 
 @settings(max_examples=25, deadline=None)
@@ -130,7 +131,7 @@ def test_whatever_the_load_does_changes_are_few_and_apart(
     loads: list[float], clients: list[int], begin: int,
 ) -> None:
     looks = list(rehearse_minutes(day(loads, clients), 60.0, begin))
-    changes = [(each.at, each.tune.pct > (each.seen.now_pct or 0.0)) for each in looks
+    changes = [(each.at, each.tune.pct > (each.observed.now_pct or 0.0)) for each in looks
                if each.tune.pct is not None]
     for at, _ in changes:
         assert sum(at <= other < at + DAY_S for other, _ in changes) <= CHANGES_A_DAY

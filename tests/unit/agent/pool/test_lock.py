@@ -20,8 +20,8 @@ from agent.pool.lock import (
     PoolGpu,
     Review,
     free_node,
-    gpus_kept,
     refusal,
+    remaining_gpus,
     review,
 )
 from gpudeck.pool.core.claims import Claim
@@ -154,12 +154,12 @@ def test_what_a_program_left_behind_keeps_its_own_gpus_and_no_others() -> None:
     held = lease("a", "G0", "G1", "G2")
     worker, helper = (7, 1), (8, 1)
     on_one, on_two = [(worker, "G1")], [(worker, "G1"), (helper, "G2"), (worker, "G9")]
-    assert gpus_kept(held, [worker], on_one, 1e6) == held.uuids, "it was not given back"
+    assert remaining_gpus(held, [worker], on_one, 1e6) == held.uuids, "it was not given back"
     back = replace(held, given_back_at=100.0)
 
     def kept(left: list[tuple[int, int]], uses: list[tuple[tuple[int, int], str]], after_s: float
              ) -> tuple[str, ...]:
-        return gpus_kept(back, left, uses, 100.0 + after_s)
+        return remaining_gpus(back, left, uses, 100.0 + after_s)
 
     assert kept([worker], on_one, LEFT_LOOK_S - 0.1) == held.uuids
     assert kept([worker], on_one, LEFT_LOOK_S) == ("G1",)

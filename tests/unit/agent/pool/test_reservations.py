@@ -12,7 +12,7 @@ from agent.pool.cores import NodeCores
 from agent.pool.gpus import PoolSnapshot
 from agent.pool.leases import NodeLeases
 from agent.pool.lock import PoolGpu
-from agent.pool.mps_look import MpsLook
+from agent.pool.mps_look import MpsProbe
 from agent.pool.requests import PoolRequests
 from agent.pool.reservations import MOST, NodeReservations
 from agent.pool.service import NO_HUB, PoolService, read_disk
@@ -69,7 +69,7 @@ class Machine:
                                  NodeCores())
         self.service = PoolService(
             "n1", "n1", self.leases, self.reservations, PoolPolicy(), clock,
-            MpsLook(lambda: MpsFacts(()), clock.now), self.is_local, lambda: None, self.people,
+            MpsProbe(lambda: MpsFacts(()), clock.now), self.is_local, lambda: None, self.people,
             lambda: "", lambda: ())
         read_disk(self.service)
         self.set_trouble(())
@@ -88,7 +88,7 @@ class Machine:
         self.start()
 
     def hear(self, user: Asker, message: FromUser) -> None:
-        self.requests.asked(user, message, None)  # type: ignore[arg-type]
+        self.requests.handle(user, message, None)  # type: ignore[arg-type]
 
     def ask(self, user: Asker, gpus: int, in_s: float | None = None, term_s: float = HOUR_S,
             name: str = "") -> object:
@@ -134,7 +134,7 @@ def test_it_is_kept_and_begins_at_its_time(machine: Machine) -> None:
     machine.leases.end(machine.leases.all[short.lease_id], "given back")
     machine.ask(late, 1, term_s=2 * HOUR_S)
     assert not any(isinstance(each, Leased) for each in late.told), "it would last too long"
-    machine.requests.left(late)  # type: ignore[arg-type]
+    machine.requests.drop_user(late)  # type: ignore[arg-type]
     machine.pass_by(HOUR_S + 1)
     lease = machine.leases.all["r"]
     assert (lease.claim.owner, lease.uid, lease.is_run) == ("ann", 1_000, False)
@@ -208,12 +208,12 @@ def test_a_hub_that_comes_takes_it_over_or_its_owner_hears_of_it(machine: Machin
     machine.ask(Asker(), 2, in_s=HOUR_S, name="r")
     service = machine.service
     service.connected()
-    [report] = service.say()
+    [report] = service.poll()
     [claim] = report.claims
     assert (claim.claim.id, claim.claim.starts_at) == ("r", EPOCH + HOUR_S)
-    service.hear(PoolPlan(standings=(ClaimStanding("r", 1, "it is being looked at"),)))
+    service.receive(PoolPlan(standings=(ClaimStanding("r", 1, "it is being looked at"),)))
     assert len(machine.reservations) == 1, "the hub has not said that it keeps it"
-    service.hear(PoolPlan(standings=(ClaimStanding(
+    service.receive(PoolPlan(standings=(ClaimStanding(
         "r", 1, "", kept=("a", "b") if is_kept else (),
         never="" if is_kept else "not enough matching GPUs"),)))
     assert len(machine.reservations) == 0

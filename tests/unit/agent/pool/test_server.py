@@ -31,10 +31,10 @@ from gpudeck.pool.messages import (
 
 
 class Answers:
-    def asked(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None:
+    def handle(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None:
         user.send(ClaimCancelled())
 
-    def left(self, user: PoolUser) -> None:
+    def drop_user(self, user: PoolUser) -> None:
         pass
 
 
@@ -69,11 +69,11 @@ class AnswersAtLength:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def asked(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None:
+    def handle(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None:
         with self._lock:
             user.send(LeaseNotice("x" * 1_000))
 
-    def left(self, user: PoolUser) -> None:
+    def drop_user(self, user: PoolUser) -> None:
         pass
 
 

@@ -20,7 +20,7 @@ def test_nothing_is_leased_until_root_says_that_nothing_runs(tmp_path: Path, tex
     assert isinstance(refused, ClaimRefused)
     assert "are not understood" in refused.why
     assert {each.why for each in machine.shown().unavailable} == {machine.service.leases.trouble}
-    [report] = machine.service.say()
+    [report] = machine.service.poll()
     assert not any(not each.trouble for each in report.gpus)
     machine.hear(ann, GiveBack("unread"))
     assert isinstance(ann.told[-1], ClaimRefused)

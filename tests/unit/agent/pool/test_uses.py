@@ -7,7 +7,7 @@ import pytest
 
 from agent.pool.gpus import PoolSnapshot, with_reasons
 from agent.pool.lock import LeasedProcess, Marks, NodeLease
-from agent.pool.uses import lease_uses, misplaced, outside_uses, task_ids
+from agent.pool.uses import lease_uses, misplaced_gpus, outside_uses, task_ids
 from agent.tasks.seen import GpuTask
 from gpudeck.wire import Task
 from tests.unit.agent.pool.test_lock import GPUS, lease
@@ -61,14 +61,14 @@ def test_processes_on_gpus_that_are_not_of_their_lease_are_found() -> None:
     a, b = two()
     on = [task("G0", pid=10), task("G1", pid=10), task("G2", pid=11), task("G1", pid=20)]
     uses = lease_uses(on, [a, b], {"a": {(11, 1)}})
-    assert misplaced(a, uses, [a, b]) == ("G1", "G2")
-    assert misplaced(b, uses, [a, b]) == ()
+    assert misplaced_gpus(a, uses, [a, b]) == ("G1", "G2")
+    assert misplaced_gpus(b, uses, [a, b]) == ()
 
 
 def test_a_process_with_two_leases_is_at_home_on_both() -> None:
     a, b = two()
     uses = lease_uses([task("G0", pid=10), task("G1", pid=10)], [a, b], {"b": {(10, 1)}})
-    assert misplaced(a, uses, [a, b]) == misplaced(b, uses, [a, b]) == ()
+    assert misplaced_gpus(a, uses, [a, b]) == misplaced_gpus(b, uses, [a, b]) == ()
 
 
 def test_what_nobody_can_tell_of_two_shares_of_one_user_is_of_neither() -> None:

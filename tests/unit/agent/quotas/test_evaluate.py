@@ -44,7 +44,7 @@ def run(wanted: DesiredState, seconds: int, hub_now: float | None = ISSUED, hub:
     stand, done = OfflineQuotaState(), list[tuple[int, str]]()
     for now in range(seconds):
         at = None if hub_now is None else hub_now + now
-        stand = evaluate.stand(stand, wanted, scene("t", **more), hub, at, float(now))
+        stand = evaluate.advance(stand, wanted, scene("t", **more), hub, at, float(now))
         for due in stand.due:
             done.append((now, due.step.do))
             stand = evaluate.settled(stand, due.key, "done", "", float(now))
@@ -96,7 +96,7 @@ def test_no_step_is_skipped_and_none_while_one_is_being_done(
         now = at * 20.0
         if settles and open_due:
             stand = evaluate.settled(stand, open_due.pop().key, "done", "", now)
-        stand = evaluate.stand(stand, wanted, scene(*(("t",) if over else ()),
+        stand = evaluate.advance(stand, wanted, scene(*(("t",) if over else ()),
                                                   sample_age_s=0.0 if fresh else 99.0),
                              "there" if hub else "gone", ISSUED + now, now)
         for due in stand.due:
@@ -115,14 +115,15 @@ def test_no_step_is_skipped_and_none_while_one_is_being_done(
 def test_a_restart_in_the_middle_of_an_end_does_not_end_again() -> None:
     wanted, stand, now = desired(quota()), OfflineQuotaState(), 0.0
     while not any(due.step.do == "end" for due in stand.due):
-        stand = evaluate.stand(stand, wanted, scene("t"), "gone", ISSUED + now, now)
+        stand = evaluate.advance(stand, wanted, scene("t"), "gone", ISSUED + now, now)
         for due in stand.due:
             if due.step.do == "tell":
                 stand = evaluate.settled(stand, due.key, "done", "", now)
         now += 1.0
     again = evaluate.recovered(stand.climbs, now)
     for later in range(500):
-        again = evaluate.stand(again, wanted, scene("t"), "gone", ISSUED + now + later, now + later)
+        at = now + later
+        again = evaluate.advance(again, wanted, scene("t"), "gone", ISSUED + at, at)
         assert again.due == ()
 
 

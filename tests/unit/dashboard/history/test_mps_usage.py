@@ -121,9 +121,10 @@ def test_minutes_are_rehearsed_as_life_goes() -> None:
     looks = list(rehearse_minutes(minutes(*[clients] * 20, load_pct=load_pct), 60.0, begin))
     assert [look.at for look in looks] == [60.0 * at for at in range(1, 21)]
     for look in looks:
-        assert (look.seen.clients, look.seen.now_pct) == (clients, now_pct)
-        assert look.seen.load_pct == pytest.approx(load_pct), "of the board that MPS is on"
-        assert look.tune == tuner.look(look.at, TuneInput(clients, look.seen.load_pct, now_pct))
+        assert (look.observed.clients, look.observed.now_pct) == (clients, now_pct)
+        assert look.observed.load_pct == pytest.approx(load_pct), "of the board that MPS is on"
+        seen = TuneInput(clients, look.observed.load_pct, now_pct)
+        assert look.tune == tuner.decide(look.at, seen)
         now_pct = now_pct if look.tune.pct is None else float(look.tune.pct)
 
 
@@ -132,10 +133,10 @@ def test_a_look_takes_its_whole_time_and_nothing_is_said_of_what_is_not_known() 
     assert [look.at for look in looks] == [180.0, 600.0]
     assert list(rehearse_minutes(minutes(None, None), 60.0, 50)) == []
     [look] = rehearse_minutes([MpsMinute(60.0, 3)], 60.0, 50)
-    assert (look.seen.load_pct, look.tune.pct) == (None, None), "not known is not idle"
+    assert (look.observed.load_pct, look.tune.pct) == (None, None), "not known is not idle"
 
 
 def test_the_load_is_the_mean_of_the_minutes_since_the_last_look() -> None:
     told = [MpsMinute(60.0 * at, 2, {"GPU-1": load_pct}, frozenset(("GPU-1",)))
             for at, load_pct in enumerate((10.0, 30.0, 80.0, 100.0), 1)]
-    assert [look.seen.load_pct for look in rehearse_minutes(told, 120.0, 50)] == [20.0, 90.0]
+    assert [look.observed.load_pct for look in rehearse_minutes(told, 120.0, 50)] == [20.0, 90.0]

@@ -21,7 +21,7 @@ from agent.pool.cores import NodeCores
 from agent.pool.gpus import PoolSnapshot
 from agent.pool.leases import NodeLeases
 from agent.pool.lock import LeasedProcess, Marks, PoolGpu
-from agent.pool.mps_look import MpsLook
+from agent.pool.mps_look import MpsProbe
 from agent.pool.requests import PoolRequests
 from agent.pool.reservations import NodeReservations
 from agent.pool.service import PoolService as NodePoolService
@@ -108,7 +108,7 @@ class Run:
             for node in self.others:
                 leases = node.service.leases
                 assert message.lease_id in leases.all.keys() | {
-                    each.claim.id for each in leases.ended}, "a part of what it asked for"
+                    each.claim.id for each in leases.ended_leases}, "a part of what it asked for"
         if isinstance(message, Bound):
             self.is_bound = True
 
@@ -118,7 +118,7 @@ class Run:
         self.pid = next(machine.pids)
         machine.alive.add(self.pid)
         before = len(self.said)
-        self.node.requests.asked(self, Bind(self.lease.lease_id), self.pid)  # type: ignore[arg-type]
+        self.node.requests.handle(self, Bind(self.lease.lease_id), self.pid)  # type: ignore[arg-type]
         if isinstance(self.said[before], Bound):
             machine.leases[self.pid] = self.lease.lease_id
         else:
@@ -132,14 +132,14 @@ class Run:
 
     def gives_back(self) -> None:
         if self.lease is not None and self.is_open and self.node.is_up:
-            self.node.requests.asked(self, GiveBack(self.lease.lease_id, 0), None)  # type: ignore[arg-type]
+            self.node.requests.handle(self, GiveBack(self.lease.lease_id, 0), None)  # type: ignore[arg-type]
             self.leaves()
 
     def leaves(self) -> None:
         """Killed, or done: either way its connection ends."""
         if self.is_open and self.node.is_up:
             self.is_open = False
-            self.node.requests.left(self)  # type: ignore[arg-type]
+            self.node.requests.drop_user(self)  # type: ignore[arg-type]
 
 
 class Node:
@@ -163,7 +163,7 @@ class Node:
                             NodeCores())
         reservations = NodeReservations(ActionJournal(self.journal), self.id, clock)
         self.service = NodePoolService(self.id, self.id, leases, reservations, PoolPolicy(), clock,
-                                       MpsLook(lambda: MPS, clock.now), False, lambda: None,
+                                       MpsProbe(lambda: MPS, clock.now), False, lambda: None,
                                        QuietPeople(), lambda: "", tuple)
         read_disk(self.service)
         self.service.snapshot = PoolSnapshot({
@@ -292,9 +292,9 @@ class World:
             case "hub":
                 self.hub_turn(hub)
             case "plan" if node.late and node.is_up and self.draw.random() < 0.5:
-                node.service.hear(node.late.popleft())
+                node.service.receive(node.late.popleft())
             case "plan" if node.from_hub and node.is_up:
-                node.service.hear(node.from_hub.popleft())
+                node.service.receive(node.from_hub.popleft())
             case "bind":
                 ready = [each for each in runs if each.is_open and each.lease and each.pid is None]
                 if ready:
@@ -305,7 +305,7 @@ class World:
             case "kill run" if run is not None:
                 run.leaves()
             case "look" if node.is_up:
-                node.service.mps.look_if_asked()
+                node.service.mps.probe_if_requested()
                 node.service.step()
             case "late":
                 self.machine.now += self.draw.uniform(0, 1_000 if self.draw.random() < 0.1 else 40)
@@ -326,7 +326,7 @@ class World:
                 self.take_over(node)
             case "cancel" if node.is_up:
                 for claim_id in [*node.service.waiting.all, *hub.service.claims][:1]:
-                    node.requests.asked(Run(node, None, os.getuid()), CancelClaim(claim_id), None)  # type: ignore[arg-type]
+                    node.requests.handle(Run(node, None, os.getuid()), CancelClaim(claim_id), None)  # type: ignore[arg-type]
             case _:
                 self.hub_step(act, hub, node)
 
@@ -373,7 +373,7 @@ class World:
         run = Run(node, claim) if nodes == 1 else Run(node, claim, os.getuid(), getpass.getuser(),
                                                       others=self.others(node))
         node.runs.append(run)
-        node.requests.asked(run, claim, None)  # type: ignore[arg-type]
+        node.requests.handle(run, claim, None)  # type: ignore[arg-type]
 
     def others(self, node: Node) -> list[Node]:
         return [each for each in self.nodes.values() if each is not node]
@@ -384,7 +384,7 @@ class World:
         for lease_id in [*bare, *bare]:
             run = Run(node, None, os.getuid(), getpass.getuser())
             node.runs.append(run)
-            node.requests.asked(run, UseLease(lease_id, is_run=True), None)  # type: ignore[arg-type]
+            node.requests.handle(run, UseLease(lease_id, is_run=True), None)  # type: ignore[arg-type]
 
     def ask_hub(self, hub: Hub) -> None:
         """For nobody's process: on one node or two, now or later."""
@@ -397,7 +397,7 @@ class World:
 
     def report(self, node: Node) -> None:
         if node.hub is not None:
-            node.to_hub.extend(node.service.say())
+            node.to_hub.extend(node.service.poll())
             while node.to_hub:
                 node.hub.service.reported(node.id, node.to_hub.popleft())
 
@@ -437,4 +437,4 @@ class World:
             hub.service.step(self.machine.now + 1e6, self.machine.now)
             for node in self.nodes.values():
                 while node.from_hub:
-                    node.service.hear(node.from_hub.popleft())
+                    node.service.receive(node.from_hub.popleft())

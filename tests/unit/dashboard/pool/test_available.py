@@ -147,8 +147,9 @@ class SceneNode:
 
     def free(self, has_pool: bool) -> dict[str, Any]:
         """As `gpudeck free` and `gpudeck top` on it have it."""
-        shown = node_views.shown("n1", self.gpus, self.leases, WaitingClaims(), (), (), NOT_COUNTED,
-                                 0.0, lambda own: own) if has_pool else None
+        shown = node_views.pool_view(
+            "n1", self.gpus, self.leases, WaitingClaims(), (), (), NOT_COUNTED, 0.0,
+            lambda own: own) if has_pool else None
         return next(each for each in with_availability(
             gpu_items(self.reading, "n1"), self.reading, self.reading.processes or (), shown)
             if each["uuid"] == GPU)

@@ -85,7 +85,7 @@ def settle(world: World, turns: int = 3) -> None:
         node.service.step()
         world.report(node)
         while node.from_hub:
-            node.service.hear(node.from_hub.popleft())
+            node.service.receive(node.from_hub.popleft())
 
 
 @pytest.mark.parametrize("role", ["user", "operator", "admin"])
@@ -186,7 +186,7 @@ def test_at_the_socket_everybody_is_a_user_and_root_an_admin(world: World) -> No
             node.service.is_planned, node.service.is_local = is_planned, True
             run = Run(node, AskClaim(f"r{priority}{term_s}{is_planned}", is_run=True, gpus=1,
                                      priority=priority, term_s=term_s), uid, owner)
-            node.requests.asked(run, run.claim, None)  # type: ignore[arg-type]
+            node.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
             settle(world)
             assert isinstance(run.said[-1], ClaimRefused) is is_refused, (priority, is_planned)
             assert isinstance(run.said[-1], Leased) is not is_refused
@@ -197,19 +197,19 @@ def test_at_the_socket_everybody_is_a_user_and_root_an_admin(world: World) -> No
 def test_at_the_socket_none_extends_what_others_there_wait_for(world: World) -> None:
     node = world.nodes["n0"]
     run = Run(node, AskClaim("held", is_run=True, gpus=3, term_s=60.0), 7, "ann")
-    node.requests.asked(run, run.claim, None)  # type: ignore[arg-type]
+    node.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
     settle(world)
     run.bind()
     ask = Extend("held", DAY_S)
-    node.requests.asked(run, ask, None)  # type: ignore[arg-type]
+    node.requests.handle(run, ask, None)  # type: ignore[arg-type]
     assert isinstance(run.said[-1], Leased)
     for _ in range(40):
-        node.requests.asked(run, ask, None)  # type: ignore[arg-type]
+        node.requests.handle(run, ask, None)  # type: ignore[arg-type]
     assert isinstance(run.said[-1], ClaimRefused)
     assert "30 days at most" in run.said[-1].why
     until = node.service.leases.all["held"].until
     other = Run(node, AskClaim("b", is_run=True, gpus=1), 8, "bob")
-    node.requests.asked(other, other.claim, None)  # type: ignore[arg-type]
-    node.requests.asked(run, Extend("held", 60.0), None)  # type: ignore[arg-type]
+    node.requests.handle(other, other.claim, None)  # type: ignore[arg-type]
+    node.requests.handle(run, Extend("held", 60.0), None)  # type: ignore[arg-type]
     assert "others wait" in run.said[-1].why
     assert node.service.leases.all["held"].until == until

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.pool.gpus import PoolSnapshot
-from agent.pool.mps_look import MpsLook
+from agent.pool.mps_look import MpsProbe
 from agent.pool.shares import NO_DAEMON, UNKNOWN, MpsFacts
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.link import LeaseOffer, PoolPlan
@@ -58,12 +58,12 @@ def test_a_node_that_a_scheduler_manages_leases_nothing(tmp_path: Path) -> None:
     assert snapshot is not None
     node.service.snapshot = PoolSnapshot(snapshot.gpus, (), "Slurm")
     run = Run(node, AskClaim(request_id="a", is_run=True, gpus=1))
-    node.requests.asked(run, run.claim, None)  # type: ignore[arg-type]
+    node.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
     assert run.said == [ClaimRefused("Slurm assigns the GPUs of this node; ask it for them")]
     claim = Claim(id="b", owner=getpass.getuser(), gpus=1, submitted_at=0.0)
-    node.service.hear(PoolPlan((LeaseOffer("b", ("n0-0",), claim),)))
-    assert node.service.waiting.refused == {"b": "GPU 0: managed by Slurm"}
-    [report] = node.service.say()
+    node.service.receive(PoolPlan((LeaseOffer("b", ("n0-0",), claim),)))
+    assert node.service.waiting.refusals == {"b": "GPU 0: managed by Slurm"}
+    [report] = node.service.poll()
     assert [each.trouble for each in report.gpus] == ["managed by Slurm"] * GPUS_EACH
     assert report.managed_by == "Slurm"
     node.journal.close()
@@ -78,13 +78,13 @@ def test_two_that_want_the_last_gpu_get_one(tmp_path: Path) -> None:
         claim = AskClaim(request_id=f"c{next(world.asked)}", is_run=True, gpus=GPUS_EACH)
         run = Run(node, claim)
         node.runs.append(run)
-        node.requests.asked(run, claim, None)  # type: ignore[arg-type]
+        node.requests.handle(run, claim, None)  # type: ignore[arg-type]
     for _ in range(6):
         world.report(node)
         world.machine.now += 1
         world.hub.service.step(world.machine.now + 1e6, world.machine.now)
         while node.from_hub:
-            node.service.hear(node.from_hub.popleft())
+            node.service.receive(node.from_hub.popleft())
     assert sum(run.lease is not None for run in node.runs) == 1
     assert not any(isinstance(each, LeaseEnded) for run in node.runs for each in run.said)
     node.journal.close()
@@ -98,11 +98,11 @@ def test_a_hub_that_is_wrong_is_refused(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         run = Run(node, AskClaim(request_id=name, is_run=True, gpus=1))
         node.runs.append(run)
-        node.requests.asked(run, run.claim, None)  # type: ignore[arg-type]
-    node.service.hear(PoolPlan((LeaseOffer("a", ("n0-0",)), LeaseOffer("b", ("n0-0",)),
+        node.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
+    node.service.receive(PoolPlan((LeaseOffer("a", ("n0-0",)), LeaseOffer("b", ("n0-0",)),
                                 LeaseOffer("c", ("n1-0",)), LeaseOffer("a", ("n0-1",)))))
     assert {each.id: each.uuids for each in node.service.leases.all.values()} == {"a": ("n0-0",)}
-    assert node.service.waiting.refused == {
+    assert node.service.waiting.refusals == {
         "b": "GPU 0 is leased", "c": "there is no GPU n1-0 on this node"}
     node.journal.close()
     world.hub.store.close()
@@ -115,12 +115,12 @@ def test_a_share_that_nothing_holds_is_not_given_to_a_hubs_claim(tmp_path: Path)
     claim = Claim(id="a", owner="root", gpus=1, submitted_at=0.0, share_milli=300)
     offer = PoolPlan((LeaseOffer("a", ("n0-0",), claim),))
     for facts, why in ((MpsFacts(()), NO_DAEMON), (MPS, "")):
-        node.service.mps = MpsLook(lambda facts=facts: facts, lambda: 0.0)  # type: ignore[misc]
-        node.service.hear(offer)
-        assert node.service.waiting.refused["a"] == UNKNOWN, "it is asked before it is answered"
-        node.service.mps.look_if_asked()
-        node.service.hear(offer)
-        assert node.service.waiting.refused.get("a", "") == why
+        node.service.mps = MpsProbe(lambda facts=facts: facts, lambda: 0.0)  # type: ignore[misc]
+        node.service.receive(offer)
+        assert node.service.waiting.refusals["a"] == UNKNOWN, "it is asked before it is answered"
+        node.service.mps.probe_if_requested()
+        node.service.receive(offer)
+        assert node.service.waiting.refusals.get("a", "") == why
         assert bool(node.service.leases.all) != bool(why)
     node.journal.close()
     world.hub.store.close()
@@ -132,8 +132,8 @@ def test_a_lease_is_extended_once_however_often_the_plan_comes(tmp_path: Path) -
     world.link(node)
     run = Run(node, AskClaim(request_id="a", is_run=True, gpus=1, term_s=3_600.0))
     node.runs.append(run)
-    node.requests.asked(run, run.claim, None)  # type: ignore[arg-type]
-    node.service.hear(PoolPlan((LeaseOffer("a", ("n0-0",)),)))
+    node.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
+    node.service.receive(PoolPlan((LeaseOffer("a", ("n0-0",)),)))
     world.report(node)
     [held] = world.hub.service.nodes[0].report.leases
     for _ in range(2):  # asked for twice before the node has said anything
@@ -142,7 +142,7 @@ def test_a_lease_is_extended_once_however_often_the_plan_comes(tmp_path: Path) -
         world.machine.now += 1
         world.hub.service.step(world.machine.now + 1e6, world.machine.now)
         for plan in [*node.from_hub] * 2:
-            node.service.hear(plan)
+            node.service.receive(plan)
     [lease] = node.service.leases.all.values()
     assert node.service.clock.utc(lease.until) == held.until + 3_600.0
     world.report(node)
@@ -150,7 +150,7 @@ def test_a_lease_is_extended_once_however_often_the_plan_comes(tmp_path: Path) -
     world.hub.service.step(world.machine.now + 1e6, world.machine.now)
     last: Any = node.from_hub[-1]
     assert last.extend == {}, "what has been done is not asked for again"
-    node.service.hear(PoolPlan(extend={"a": held.until + 1e9, "b": held.until}))
+    node.service.receive(PoolPlan(extend={"a": held.until + 1e9, "b": held.until}))
     assert node.service.leases.all == {"a": lease}, "no lease lasts for decades"
     node.journal.close()
     world.hub.store.close()

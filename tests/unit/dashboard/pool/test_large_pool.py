@@ -36,12 +36,12 @@ def test_leases_that_ended_are_kept_one_by_one_only_for_a_while() -> None:
     assert not pool.service.store.add_ended("id0", [(an_end(0), b"")])
     assert len(ended.recent) == 4_096
     assert ended.recent[-1].id == "l4999"
-    assert ended.had is not None
-    was = ended.had.usage(NOW, {}).owners["ann"]
+    assert ended.usage is not None
+    was = ended.usage.usage(NOW, {}).owners["ann"]
     ended.add_all("id0", [an_end(4_999)], 9e9)  # said again
-    assert ended.had.usage(NOW, {}).owners["ann"] == was
+    assert ended.usage.usage(NOW, {}).owners["ann"] == was
     ended.open(pool.service.policy.fair_share, NOW)  # as after a restart
-    assert abs(ended.had.usage(NOW, {}).owners["ann"] - was) < 1e-6 * was
+    assert abs(ended.usage.usage(NOW, {}).owners["ann"] - was) < 1e-6 * was
     assert [each.id for each in ended.recent][-1] == "l4999"
     pool.close()
 
@@ -55,14 +55,14 @@ def test_what_a_node_says_has_ended_is_bounded_in_bytes() -> None:
             replace(claim, id=f"{number}-{at}", models=models, gpus=1_024),
             tuple(f"{at}{made_up:>0120}" for made_up in range(256)), 1.0, 2.0, "released",
             "x" * 1_000) for at in range(10)))
-    kept = [*service.store.ended(0.0)]
+    kept = [*service.store.ended_since(0.0)]
     assert 50 < len(kept) < 200, "16 kB each, and no more than 2 MB an hour"
     assert all(not end.uuids and not end.claim.gpus for _, end in kept)
-    assert service.ended.had is not None
-    assert not service.ended.had.usage(NOW, {}).owners.get("ann")
+    assert service.ended.usage is not None
+    assert not service.ended.usage.usage(NOW, {}).owners.get("ann")
     pool.service.reported("id1", PoolReport(tuple(
         OfferedGpu("G0-0", "H100", 0) for _ in range(1)), (), (), (an_end(2),)))
-    [end] = [end for _, end in service.store.ended(0.0) if end.claim.id == "l2"]
+    [end] = [end for _, end in service.store.ended_since(0.0) if end.claim.id == "l2"]
     assert end.uuids == ("G0-0",), "another node's budget is its own"
     pool.close()
 
@@ -152,6 +152,6 @@ def test_the_hubs_table_of_teams_orders_the_queue_and_takes_groups_that_a_node_s
         pool.says("id0", groups=groups)
         pool.turn_ms()
         assert pool.service.planned is not None
-        assert pool.service.planned.made.order == order
+        assert pool.service.planned.outcome.order == order
         assert pool.service.team_of.get("new") == ("vision" if groups else None)
         pool.close()

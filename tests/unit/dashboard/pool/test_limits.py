@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.pool.limits import Held, LeasedQuotas, QuotaLimits
+from dashboard.pool.limits import HeldGpus, LeasedQuotas, QuotaLimits
 from gpudeck.pool.core.claims import Claim, Grant, Lease
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.placement import Placement, candidates
@@ -21,7 +21,7 @@ def quota(name: str, subject: str, **given: object) -> Quota:
     return Quota(id=name, subject=subject, **{"mode": "act", **given})  # type: ignore[arg-type]
 
 
-def limits(*quotas: Quota, held: Held | None = None, hours: float | None = None) -> QuotaLimits:
+def limits(*quotas: Quota, held: HeldGpus | None = None, hours: float | None = None) -> QuotaLimits:
     return finish(QuotaLimits.build(LeasedQuotas(QuotaIndex(quotas), GROUPS, {
         (each.id, "ann"): hours for each in quotas}), SPOTS, held or {}))
 
@@ -50,7 +50,7 @@ QUOTAS = st.builds(
 def test_what_is_given_counts_as_if_it_had_been_held_all_along(
         quotas: list[Quota], given_out: list[tuple[str, int, int]]) -> None:
     """Whatever was asked and remembered before."""
-    held: Held = {"cid": {("id0", "GPU-0-9")}}
+    held: HeldGpus = {"cid": {("id0", "GPU-0-9")}}
     made = limits(*quotas, held={owner: {*gpus} for owner, gpus in held.items()})
     asked = [claim(0, owner=owner, gpus=gpus) for owner in ("ann", "bob", "cid")
              for gpus in (1, 2, 4)]

@@ -29,13 +29,13 @@ def turn(world: World) -> None:
     world.hub.service.step(world.machine.now + 1e6, world.machine.now)
     for node in world.nodes.values():
         while node.from_hub:
-            node.service.hear(node.from_hub.popleft())
+            node.service.receive(node.from_hub.popleft())
 
 
 def asks(world: World, nodes: int) -> Run:
     node = next(iter(world.nodes.values()))
     run = Run(node, AskClaim(f"r{next(world.asked)}", is_run=True, gpus=1, nodes=nodes))
-    node.requests.asked(run, run.claim, None)  # type: ignore[arg-type]
+    node.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
     world.report(node)
     turn(world)
     return run

@@ -96,7 +96,7 @@ def turn(world: World, seconds: int = 1) -> None:
         world.report(node)
         world.hub.service.step(world.machine.now + 1e6, world.machine.now)
         while node.from_hub:
-            node.service.hear(node.from_hub.popleft())
+            node.service.receive(node.from_hub.popleft())
 
 
 def asks(world: World, **more: Any) -> Run:
@@ -104,7 +104,7 @@ def asks(world: World, **more: Any) -> Run:
     said: dict[str, Any] = {"request_id": "r", "is_run": True, "gpus": 1}
     run = Run(node, AskClaim(**said | more), os.getuid(), OWNER)
     node.runs.append(run)
-    node.requests.asked(run, run.claim, None)  # type: ignore[arg-type]
+    node.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
     return run
 
 
@@ -199,7 +199,7 @@ def test_another_lease_of_its_id_leaves_a_reservation_alone(world: World, thief:
     service = thief.service
     service.claim(a_claim("res", gpus=2, starts_at=world.machine.now + 1e6 + 600,
                           hosts=("n0",), submitted_at=world.machine.now + 1e6))
-    kept = service.bookings.kept("res")
+    kept = service.bookings.kept_gpus("res")
     assert len(kept) == 2
     end = ReportedEnd(a_claim("res"), ("n1-0",), 0.0, 1.0, "released")
     lies: tuple[dict[str, Any], ...] = (
@@ -208,7 +208,7 @@ def test_another_lease_of_its_id_leaves_a_reservation_alone(world: World, thief:
     for said in lies:
         thief.says(**said)
         turn(world, 2)
-        assert service.bookings.kept("res") == kept
+        assert service.bookings.kept_gpus("res") == kept
         assert "res" in waiting(world.hub)
 
 
@@ -310,16 +310,16 @@ def test_what_it_said_is_forgotten_with_it(world: World, thief: Thief) -> None:
                       "released")
     thief.says(a_claim("a"), leases=(thief.holds("l"),), ended=(end,))
     service = thief.service
-    assert service.ended.had is not None
-    assert "ann" in service.ended.had.owners
+    assert service.ended.usage is not None
+    assert "ann" in service.ended.usage.owners
     thief.service.forget("n1")
     thief.node.hub = None
-    assert "ann" not in service.ended.had.owners
+    assert "ann" not in service.ended.usage.owners
     assert not service.ended.recent
     assert not waiting(world.hub)
     world.hub.start()
-    assert world.hub.service.ended.had is not None
-    assert not [*world.hub.service.ended.had.owners]
+    assert world.hub.service.ended.usage is not None
+    assert not [*world.hub.service.ended.usage.owners]
 
 
 def test_its_own_claims_are_met_there_and_there_alone(world: World, thief: Thief) -> None:

@@ -16,13 +16,13 @@ def passes(world: World, seconds: int) -> None:
     for _ in range(seconds):
         world.machine.now += 1
         for node in world.nodes.values():
-            node.service.mps.look_if_asked()
+            node.service.mps.probe_if_requested()
             node.service.step()
             world.report(node)
         world.hub.service.step(world.machine.now + 1e6, world.machine.now)
         for node in world.nodes.values():
             while node.from_hub:
-                node.service.hear(node.from_hub.popleft())
+                node.service.receive(node.from_hub.popleft())
 
 
 def test_what_a_node_refused_for_a_moment_is_soon_offered_again(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_what_a_node_refused_for_a_moment_is_soon_offered_again(tmp_path: Path) 
     world.hub.service.claim(Claim(id="a", owner=getpass.getuser(), gpus=1, share_milli=300,
                                   submitted_at=world.machine.now + 1e6))
     passes(world, int(ANSWER_WITHIN_S) // 3)
-    assert node.service.leases.all.keys() == {"a"}, node.service.waiting.refused
+    assert node.service.leases.all.keys() == {"a"}, node.service.waiting.refusals
     node.journal.close()
     world.hub.store.close()
 
@@ -49,7 +49,7 @@ def test_a_run_over_two_nodes_has_both_or_none_and_what_it_did_not_use_goes_with
     run = Run(here, AskClaim(request_id="a", is_run=True, gpus=2, nodes=2), os.getuid(),
               getpass.getuser(), others=[there])
     here.runs.append(run)
-    here.requests.asked(run, run.claim, None)  # type: ignore[arg-type]
+    here.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
     passes(world, 5)
     assert run.lease is not None
     assert run.lease.hosts == ("n0", "n1")

@@ -29,7 +29,7 @@ def asks(world: World, name: str) -> Run:
     node = world.nodes["n0"]
     run = Run(node, AskClaim(request_id=name, is_run=True, gpus=GPUS_EACH, term_s=TERM_S))
     node.runs.append(run)
-    node.requests.asked(run, run.claim, None)  # type: ignore[arg-type]
+    node.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
     return run
 
 
@@ -41,7 +41,7 @@ def passes(world: World, seconds: float, step_s: float = 30.0) -> None:
         world.report(node)
         world.hub.service.step(world.machine.now + 1e6, world.machine.now)
         while node.from_hub:
-            node.service.hear(node.from_hub.popleft())
+            node.service.receive(node.from_hub.popleft())
 
 
 def held(world: World) -> tuple[Run, NodeLease]:

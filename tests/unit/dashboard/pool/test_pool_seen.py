@@ -67,7 +67,7 @@ class Listener:
         self.watch.planned(PlannedPass(Pass((), names, None, {}, {}, {}), [], claims, {}, {}, {},
                                         None, NoBookings(), 0.0))
         told, self.told[:] = list(self.told), []
-        return [(each.claim.id, each.said is not None) for each in told]
+        return [(each.claim.id, each.standing is not None) for each in told]
 
 
 def test_what_was_never_used_is_idle_from_its_first_second() -> None:
@@ -160,12 +160,12 @@ def two_nodes() -> tuple[Fleet, PoolQueries, LeaseMap, list[VisibleFleet]]:
 
 def test_the_map_shows_who_holds_what_one_sees() -> None:
     _, _, leases, (all_seen, near) = two_nodes()
-    told = leases.shown(all_seen)
+    told = leases.view(all_seen)
     assert told["names"] == ["near-owner", "ann", "far-owner"]
     assert np.frombuffer(told["owner"], "<u2").tolist() == [
         SEVERAL, 1, NO_LEASE, SEVERAL, 1, NO_LEASE]
     assert np.frombuffer(told["until"], "<u4").tolist() == [2_000, 2_000, 0] * 2
-    hidden = leases.shown(near)
+    hidden = leases.view(near)
     assert hidden["names"] == ["near-owner", "ann"]
     assert np.frombuffer(hidden["owner"], "<u2").tolist() == [SEVERAL, 1, NO_LEASE]
 
@@ -181,8 +181,9 @@ def test_a_claim_is_seen_by_those_who_see_its_nodes_and_by_its_owner() -> None:
     _, queries, _, (all_seen, near) = two_nodes()
     claims = [claim("any"), claim("near", hosts=("near.host",)), claim("far", hosts=("far",)),
               claim("own", owner="ann", hosts=("far",)), claim("both", hosts=("near", "far.host"))]
-    assert queries.seen(claims, all_seen, ()) == claims
-    assert [each.id for each in queries.seen(claims, near, near.reads.own)] == ["near", "own"]
+    assert queries.visible_claims(claims, all_seen, ()) == claims
+    visible = queries.visible_claims(claims, near, near.reads.own)
+    assert [each.id for each in visible] == ["near", "own"]
     assert [node.id for node in queries.nodes(near)] == ["near"]
 
 

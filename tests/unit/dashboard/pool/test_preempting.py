@@ -33,7 +33,7 @@ class Site:
     def begin(self, mono: float = 0.0) -> None:
         full = node(0, gpus=2)
         for lease in TWO:
-            full = full.given(lease.grants[0].uuids, lease.claim)
+            full = full.after_grant(lease.grants[0].uuids, lease.claim)
         self.preemptions.begin(URGENT, {"id0": full}, TWO, 900.0, 0.0, mono)
 
 

@@ -75,8 +75,8 @@ def test_a_node_that_never_answers_is_not_asked_for_ever(world: World) -> None:
     for node in (silent, other):
         world.link(node)
     passes(world, 1)
-    silent.service.hear = lambda plan: None  # type: ignore[method-assign]
-    other.service.hear = lambda plan: None  # type: ignore[method-assign]
+    silent.service.receive = lambda plan: None  # type: ignore[method-assign]
+    other.service.receive = lambda plan: None  # type: ignore[method-assign]
     claim(world, "a")
     service = world.hub.service
     whys = set()
@@ -97,7 +97,7 @@ def test_a_run_whose_node_does_not_take_it_is_told_why(world: World) -> None:
     passes(world, 1)
     here.service.leases.grant = lambda *_, **__: "GPU 0 has not so much memory left"  # type: ignore[method-assign]
     run = Run(here, AskClaim(request_id="a", is_run=True, gpus=1), os.getuid(), getpass.getuser())
-    here.requests.asked(run, run.claim, None)  # type: ignore[arg-type]
+    here.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
     passes(world, int(4 * AVOID_S))
     assert ClaimRefused("n0: GPU 0 has not so much memory left") in run.said
     assert not here.service.waiting.all

@@ -46,13 +46,13 @@ def test_what_a_node_takes_of_it_is_given_back(world: World, another_report_come
         service.reported(node.id, service.nodes[0].report)
     for _ in range(2):
         while node.from_hub:
-            node.service.hear(node.from_hub.popleft())
+            node.service.receive(node.from_hub.popleft())
         if not node.service.leases.all:
             break
         world.report(node)
         passes(world)
         passes(world)
-    assert node.service.leases.ended, "it was never leased: nothing was tried"
+    assert node.service.leases.ended_leases, "it was never leased: nothing was tried"
     assert not node.service.leases.all
     world.report(node)
     assert service.lease("c") is None
@@ -64,7 +64,7 @@ def exchange(world: World, node: Node) -> None:
         world.report(node)
         passes(world)
         while node.from_hub:
-            node.service.hear(node.from_hub.popleft())
+            node.service.receive(node.from_hub.popleft())
 
 
 def test_who_asked_on_a_node_withdraws_there_and_nobody_else(world: World) -> None:
@@ -74,7 +74,7 @@ def test_who_asked_on_a_node_withdraws_there_and_nobody_else(world: World) -> No
 
     def cancel(node: Node, owner: str, uid: int) -> FromPool:
         run = Run(node, None, uid, owner)
-        node.requests.asked(run, CancelClaim("r"), None)  # type: ignore[arg-type]
+        node.requests.handle(run, CancelClaim("r"), None)  # type: ignore[arg-type]
         exchange(world, node)
         [said] = run.said
         return said
@@ -83,7 +83,7 @@ def test_who_asked_on_a_node_withdraws_there_and_nobody_else(world: World) -> No
         exchange(world, node)
     asks = Run(near, AskClaim("r", is_run=False, gpus=2,
                               starts_at=world.machine.now + 1e6 + 600), 7, "ann")
-    near.requests.asked(asks, asks.claim, None)  # type: ignore[arg-type]
+    near.requests.handle(asks, asks.claim, None)  # type: ignore[arg-type]
     exchange(world, near)
     assert "r" in bookings.all
     for node, owner, why in ((near, "bob", "it is of ann"), (far, "ann", "not requested on this")):

@@ -33,7 +33,7 @@ class NoBookings:
     reserved: Mapping[str, float] = {}
     reservations: Collection[Booking] = ()
 
-    def kept(self, claim_id: str) -> Collection[str]:
+    def kept_gpus(self, claim_id: str) -> Collection[str]:
         return ()
 
 

@@ -105,7 +105,7 @@ class PlainPass:
         for end, _, lease in [(self._now, "", None), *ends]:
             for grant in () if lease is None else lease.grants:
                 if lease is not None and grant.node in there:
-                    there[grant.node] = there[grant.node].got_back(grant.uuids, lease.claim)
+                    there[grant.node] = there[grant.node].after_return(grant.uuids, lease.claim)
             for node_id in there.keys() - fits.keys():
                 way = next(candidates(there[node_id], claim, end + claim.term_s), None)
                 if way is not None:

@@ -21,7 +21,7 @@ def waits(gpus: int, leases: list[Lease], predicted: dict[str, RunTime], now: fl
           ) -> tuple[float, float, float, int] | None:
     free = node(0, gpus=2)
     for each in leases:
-        free = free.given(each.grants[0].uuids, each.claim)
+        free = free.after_grant(each.grants[0].uuids, each.claim)
     found = estimate(claim(9, gpus=gpus), {"id0": free}, leases, (), predicted, now)
     return None if found is None else (found.low_s, found.likely_s, found.high_s, found.runs)
 

@@ -171,7 +171,7 @@ def test_several_nodes_or_none() -> None:
 
 def test_of_several_nodes_its_own_is_the_first_or_there_are_none() -> None:
     there = [node(number, gpus=8) for number in range(3)]
-    there[1] = there[1].given(there[1].uuids[:2], claim(9, gpus=2))
+    there[1] = there[1].after_grant(there[1].uuids[:2], claim(9, gpus=2))
     for home, expected in (("id2", ["id2", "id1"]), ("id1", ["id1", "id0"])):
         found = Placer(there, "best_fit", context()).find(
             claim(0, gpus=4, nodes=2, home=home), 0.0)

@@ -24,7 +24,7 @@ def passed(waiting: Sequence[Claim], leases: Sequence[Lease], predicted_s: Mappi
         for lease in leases:
             for grant in lease.grants:
                 if grant.node == each.id:
-                    there[at] = there[at].given(grant.uuids, lease.claim)
+                    there[at] = there[at].after_grant(grant.uuids, lease.claim)
     return run_pass(Queue(waiting=waiting, leases=leases, limits=AllMayHave(), bookings=bookings,
                           predicted_s=predicted_s), there, POLICY,
                     PlacementContext(mix=ClaimMix(waiting)), now)

@@ -24,7 +24,7 @@ def chosen(asks: int, *leases: Lease, priority: int = 3, nodes: int = 1) -> list
         each = node(number, gpus=4)
         for held in leases:
             if held.grants[0].node == each.id:
-                each = each.given(held.grants[0].uuids, held.claim)
+                each = each.after_grant(held.grants[0].uuids, held.claim)
         there[each.id] = each
     asked = claim(1, gpus=asks, priority=priority, nodes=nodes)
     found = preemption(asked, there, leases, LEAST_RUN_S, NOW)

@@ -31,7 +31,7 @@ def passed(waiting: Sequence[Claim], bookings: Sequence[Booking], there: Sequenc
         for lease in leases:
             for grant in lease.grants:
                 if grant.node == each.id:
-                    each = each.given(grant.uuids, lease.claim)
+                    each = each.after_grant(grant.uuids, lease.claim)
         free.append(each)
     return run_pass(Queue(waiting=[*waiting, *(each.claim for each in bookings)], leases=leases,
                           bookings=bookings, limits=AllMayHave()), free, PoolPolicy(), NONE, now)

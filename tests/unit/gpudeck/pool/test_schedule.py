@@ -47,9 +47,10 @@ def passed(waiting: Sequence[Claim], there: Sequence[Node], now: float = 0.0,
         for lease in leases:
             for grant in lease.grants:
                 if grant.node == each.id:
-                    each = each.given(grant.uuids, lease.claim)
+                    each = each.after_grant(grant.uuids, lease.claim)
         free.append(each)
-    queue = Queue(waiting=waiting, leases=leases, had=EndedUsage(ended, policy.fair_share, now),
+    past_usage = EndedUsage(ended, policy.fair_share, now)
+    queue = Queue(waiting=waiting, leases=leases, past_usage=past_usage,
                   limits=AllMayHave(), team_of=team_of)
     return run_pass(queue, free, policy, PlacementContext(mix=ClaimMix(waiting)), now)
 

@@ -23,7 +23,7 @@ def a_node(draw: random.Random, number: int) -> Node:
         for index in range(8)])
     for uuid in made.uuids:
         if draw.random() < 0.5:
-            made = made.given((uuid,), claim())
+            made = made.after_grant((uuid,), claim())
     return made.measured(MeasuredLoad(float(draw.randrange(100)), draw.randrange(8)))
 
 
