@@ -132,7 +132,7 @@ def obey(backend: Backend, options: str, order: LimitRequest) -> LimitResponse:
 
 
 def _execute(limits: GpuLimitControl, module: LimitsModule, order: LimitRequest
-          ) -> tuple[GpuLimits, ...]:
+             ) -> tuple[GpuLimits, ...]:
     match order.kind:
         case "power":
             limits.set_power(order.uuids[0], *order.numbers)

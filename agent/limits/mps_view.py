@@ -32,7 +32,8 @@ def daemons(mps: LocalMpsDaemons, ordinals: Iterable[int] = (), share_of: ShareO
     if not mps.is_installed():
         return ()
     views = [view(daemon, ordinals, share_of, task_ids, driver)
-            for daemon in mps.daemons(FOUND_FOR_S)[:MAX_DAEMONS] if not path_trouble(daemon.folder)]
+             for daemon in mps.daemons(FOUND_FOR_S)[:MAX_DAEMONS]
+             if not path_trouble(daemon.folder)]
     own = str(mps.own().folder)
     mps.has_answered |= any(daemon.is_alive for daemon in views if daemon.pipes == own)
     return tuple(daemon for daemon in views if daemon.is_alive or daemon.uid is not None

@@ -61,7 +61,7 @@ def lease_uses(tasks: Sequence[GpuTask], leases: Sequence[NodeLease], marks: Mar
 
 
 def misplaced_gpus(lease: NodeLease, uses: Iterable[LeaseUse], leases: Sequence[NodeLease]
-              ) -> tuple[str, ...]:
+                   ) -> tuple[str, ...]:
     """Return GPUs on which the lease's processes are, and which none of their leases has."""
     of = {other.id: other.uuids for other in leases}
     return tuple(sorted({

@@ -293,7 +293,7 @@ def scheduling(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
               predicted_s: Mapping[str, float], policy: PoolPolicy,
               loads: Mapping[str, MeasuredLoad], now: float,
               avoided: Mapping[str, frozenset[str]] = NONE_AVOIDED
-              ) -> Generator[None, None, Pass]:
+               ) -> Generator[None, None, Pass]:
     """Run a pass step by step. `ended_leases`: of late; `past_usage`: of all that ended. `loads`:
     of nodes, where the strategy goes by them. What nodes report meanwhile comes too late for it."""
     asking = {claim.id for claim in waiting}
@@ -424,7 +424,8 @@ class PlannedPass:
                       if (until := self.outcome.kept_until(lease.uuids)) is not None}
         pool_plan = PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back),
                              dict(preempt), keep_until, dict(extend), dict(withdrawn), grace_s,
-                        node.maintenance, tuple(self._reserved_on.get(node.id, ()))[:CLAIMS_MOST])
+                             node.maintenance,
+                             tuple(self._reserved_on.get(node.id, ()))[:CLAIMS_MOST])
         return pool_plan if not node.own_ids else in_own_ids(pool_plan, node.own_ids)
 
     def standing(self, claim: Claim) -> ClaimStanding:

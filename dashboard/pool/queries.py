@@ -30,11 +30,12 @@ class PoolQueries:
     def waiting(self, visible: VisibleFleet, own: Collection[str]) -> list[Claim]:
         """Return waiting claims, with those that nodes are being asked to take."""
         service = self.service
-        return self.visible_claims([*service.waiting(service.nodes),
-                          *(offer.claim for offer in service.pending.values())], visible, own)
+        return self.visible_claims(
+            [*service.waiting(service.nodes),
+             *(offer.claim for offer in service.pending.values())], visible, own)
 
     def visible_claims(self, claims: Collection[Claim], visible: VisibleFleet, own: Collection[str]
-             ) -> list[Claim]:
+                       ) -> list[Claim]:
         """Return the visible claims. One that any node could meet is visible to those who see them
         all, and to its owner."""
         nodes = self.nodes(visible)

@@ -57,8 +57,8 @@ class NodeRefusals:
         """Forget refusals. `waiting`: claims that are proposed, or may be again."""
         self._all = {claim_id: refusals for claim_id, refusals in self._all.items()
                      if claim_id in waiting}
-        self.for_good = {claim_id: claim for claim_id, claim in self.for_good.items()
-                         if now - claim.at < REFUSED_KEEP_S}
+        self.for_good = {claim_id: refusal for claim_id, refusal in self.for_good.items()
+                         if now - refusal.at < REFUSED_KEEP_S}
 
     def avoided(self, mono: float) -> dict[str, frozenset[str]]:
         """Claim to nodes that are not asked again just now."""

@@ -168,7 +168,7 @@ def live_gpus(nodes: Iterable[PoolNode], pending: Iterable[PendingOffer], live: 
             node, gpu, gpu.uuid in node.leased,
             gpu.uuid in node.available and (node.id, gpu.uuid) not in offered,
             live.util_pct(node.id, gpu.uuid), live.mem_used_bytes(node.id, gpu.uuid))
-                 for gpu in node.report.gpus]
+            for gpu in node.report.gpus]
     return gpus
 
 

@@ -1,4 +1,4 @@
-"""Fragmentation of a node: how much of its free GPUs the usual claims cannot use, by Weng et al.,
+"""Fragmentation: how much of a node's free GPUs the usual claims cannot use. After Weng et al.,
 "Beware of Fragmentation" (ATC 2023), with integer weights. Pure."""
 
 from bisect import bisect_right
