@@ -333,15 +333,15 @@ class HubLink:
         """Yield what happened since the last call, without what an abandoned connection still
         sends."""
         while self._happened:
-            connection, happening = self._happened.popleft()
+            connection, event = self._happened.popleft()
             if connection is self._connection:
-                if isinstance(happening, ConnectionClosed):
+                if isinstance(event, ConnectionClosed):
                     self._at = self._next_at
-                yield happening
+                yield event
 
-    def _queue_event(self, connection: _HubConnection, happening: LinkEvent) -> None:
-        self._happened.append((connection, happening))
-        is_ack = isinstance(happening, MessageReceived) and isinstance(happening.message, wire.Ack)
+    def _queue_event(self, connection: _HubConnection, event: LinkEvent) -> None:
+        self._happened.append((connection, event))
+        is_ack = isinstance(event, MessageReceived) and isinstance(event.message, wire.Ack)
         if self.acks_wake or not is_ack:
             self._wake()
 

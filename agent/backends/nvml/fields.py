@@ -26,8 +26,8 @@ NUMBERS: dict[int, tuple[struct.Struct, int]] = {
 }
 # nvml.h, nvmlFieldValue_t: id, scope, time, latency, type, verdict, number. Unpacked as a whole:
 # each look at an attribute of pynvml's costs 0.5 us, and there are a hundred in a reading.
-_SAID = struct.Struct("=IIqqII8s")
-if _SAID.size != ctypes.sizeof(pynvml.c_nvmlFieldValue_t):
+_FIELD_VALUE = struct.Struct("=IIqqII8s")
+if _FIELD_VALUE.size != ctypes.sizeof(pynvml.c_nvmlFieldValue_t):
     raise ImportError("pynvml's field values are not nvml.h's")
 
 
@@ -66,7 +66,7 @@ def read_fields(asker: NvmlDevice, requested: Iterable[Field]) -> NvmlFieldValue
         return NvmlFieldValues(answers | dict.fromkeys(fields, raw))
     # In the order asked. The call succeeds if any field did: each has a verdict of its own.
     for field, (_, _, _, _, kind, code, number) in zip(
-        fields, _SAID.iter_unpack(raw), strict=True
+        fields, _FIELD_VALUE.iter_unpack(raw), strict=True
     ):
         answers[field] = _verdict(asker, field, kind, code, number)
     return NvmlFieldValues(answers)
@@ -84,7 +84,7 @@ def raw_values(handle: Any, fields: tuple[Field, ...]) -> bytearray:
 
 @lru_cache(maxsize=1_024)
 def _empty_request(fields: tuple[Field, ...]) -> bytearray:
-    return bytearray().join(_SAID.pack(*field, 0, 0, 0, 0, b"") for field in fields)
+    return bytearray().join(_FIELD_VALUE.pack(*field, 0, 0, 0, 0, b"") for field in fields)
 
 
 def _verdict(
