@@ -1,7 +1,7 @@
 """Count of names and docstrings that a stranger cannot read: `python -m tests.language [PATH …]`.
 
 A name is a noun and a function's a verb, so a participle or a pronoun alone is neither. A docstring
-begins with a verb or a noun phrase. `tests/test_layout.py` holds the counts down.
+begins with a verb or a noun phrase. `tests/unit/test_language.py` holds the counts down.
 """
 
 import ast
@@ -30,7 +30,8 @@ class Offence:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.path.relative_to(ROOT)}:{self.line}: {self.kind} {self.text}"
+        path = self.path.relative_to(ROOT) if self.path.is_relative_to(ROOT) else self.path
+        return f"{path}:{self.line}: {self.kind} {self.text}"
 
 
 @dataclass
