@@ -1,7 +1,7 @@
 """Arguments of the commands that act on tasks, such as `gpudeck end`.
 
-Which tasks an action hits, and how, is said by flags and never by the environment or a file: nobody
-shall find out afterwards that a forgotten variable said yes.
+Which tasks an action hits, and how, comes from flags and never from the environment or a file:
+nobody shall find out afterwards that a forgotten variable said yes.
 """
 
 import argparse

@@ -120,7 +120,7 @@ def _clean(text: str) -> str:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    """Exit code 1 where a record was altered."""
+    """Exit code 1 where a chain is broken."""
     is_hubs = args.hub and args.data is None
     verdicts = [Client.asked(args).audit_verdict()] if is_hubs else _verdicts(args)
     if args.json:

@@ -128,7 +128,7 @@ def _hold_here(reach: ConnectionSettings, reason: str, driver: bool) -> tuple[st
 
 
 def _answer_driver(reach: ConnectionSettings, holds: Sequence[str]) -> int:
-    """Wait until no reading process is left, as the kernel says, and report what has the driver
+    """Wait for reading processes to end, as the kernel says, and report what still has the driver
     open."""
     pids = _remaining_readers(agent_pid(reach.data) if reach.names_data else None)
     users = openers(driver_modules())

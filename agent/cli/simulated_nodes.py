@@ -185,7 +185,7 @@ def _tick(sources: Sequence[SimulatedSource], stop: threading.Event) -> None:
 
 def _next(second: int, now: float) -> int:
     """Return the next second to read. After a stop of the machine or a step of its clock: go on
-    from now, make up for nothing. A machine that cannot keep up is left as long in peace as it was
+    from now, make up for nothing. A machine that cannot keep up gets a pause as long as it was
     late, for what was read has to get through, and nodes that are still to come, too."""
     late_s = now - (second + 1)
     if late_s < -2.0:

@@ -18,7 +18,7 @@ _RUN = re.compile(r"(\d{1,9})(?:\.(\d{1,6}))?", re.ASCII)
 
 
 class ProcessMark(Struct, frozen=True):
-    """Mark of a process that stays unique after its pid was used again."""
+    """Identity of a process, valid also after its pid was used again."""
 
     pid: int
     start_ticks: int

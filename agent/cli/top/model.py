@@ -87,8 +87,8 @@ class TopModel:
 
 def gpu_rows(gpus: Iterable[Item], tasks: Sequence[Item], leases: Mapping[str, str]
              ) -> tuple[GpuRow, ...]:
-    """Return the rows of GPUs. `leases`: UUID to who has leased it. A board that is split by MIG is
-    shown by its parts."""
+    """Return the rows of GPUs. `leases`: UUID to owner of the lease. A board that is split by MIG
+    is shown by its parts."""
     on: dict[str, list[tuple[Item, Item]]] = {}
     for task in tasks:
         for use in task["gpus"]:

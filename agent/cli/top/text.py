@@ -57,7 +57,7 @@ def cut_line(line: Line, width: int) -> Line:
 
 
 def bar(share: float | None, width: int, is_utf8: bool) -> str:
-    """Draw a bar. Unknown is no bar, and not an empty one either."""
+    """Draw a bar. Unknown is drawn as a mark, and not as an empty bar."""
     if share is None:
         return pad("·" if is_utf8 else "?", width)
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
