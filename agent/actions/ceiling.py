@@ -63,7 +63,7 @@ def read_ceiling(path: Path | None) -> Ceiling:
                 return _nothing(trouble)
             import tomllib  # most machines have no such file, and `gpudeck top` must be there
 
-            return _parsed(where, tomllib.load(file))
+            return _parse(where, tomllib.load(file))
     except FileNotFoundError:
         return Ceiling() if path is None else _nothing(
             f"the ceiling {where} is not there; make it, or start the agent without --ceiling")
@@ -104,7 +104,7 @@ def _untrusted(path: Path, about: os.stat_result) -> str:
     return ""
 
 
-def _parsed(path: Path, table: Mapping[str, Any]) -> Ceiling:
+def _parse(path: Path, table: Mapping[str, Any]) -> Ceiling:
     hints = get_type_hints(Ceiling, include_extras=True)
     del hints["trouble"]
     unknown = sorted(set(table) - set(hints))

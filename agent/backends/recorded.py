@@ -33,7 +33,7 @@ from ..readings import (
     with_slow,
 )
 from . import ReaderUnavailableError
-from .nvml.xids import explained
+from .nvml.xids import explain
 
 FORMAT = 1
 LOOPS = "loops"
@@ -70,10 +70,10 @@ def open_file(path: Path, mode: Literal["r", "x"]) -> IO[bytes]:
 def open_reader(options: str = "") -> "RecordedReader":
     speed, loops, name = (*options.split(" ", 2), "", "")[:3]
     if not name:
-        raise _failed("name the recording: --replay FILE")
+        raise _failure("name the recording: --replay FILE")
     path = Path(name)
     if not any(True for _ in readings(path)):
-        raise _failed(f"the recording {path} holds no reading")
+        raise _failure(f"the recording {path} holds no reading")
     return RecordedReader(path, float(speed), loops == LOOPS)
 
 
@@ -98,7 +98,7 @@ def readings(path: Path) -> Iterator[Reading]:
     except (EOFError, zlib.error):
         _say(f"{path}: cut off or damaged; playing the part before")
     except OSError as error:
-        raise _failed(f"the recording {path} cannot be read: {error.strerror or error}") from error
+        raise _failure(f"the recording {path} cannot be read: {error.strerror or error}") from error
 
 
 def beat_of(path: Path) -> float:
@@ -112,14 +112,14 @@ def _check(path: Path, line: bytes) -> None:
     try:
         head = _head.decode(line)
     except msgspec.MsgspecError as error:
-        raise _failed(f"{path} is not a recording of gpudeck; `gpudeck agent --record FILE` writes "
-                      "one") from error
+        raise _failure(f"{path} is not a recording of gpudeck; `gpudeck agent --record FILE` "
+                       "writes one") from error
     if head.gpudeck_recording != FORMAT:
-        raise _failed(f"{path} was written by another gpudeck (format {head.gpudeck_recording}, "
-                      f"this one reads {FORMAT})")
+        raise _failure(f"{path} was written by another gpudeck (format {head.gpudeck_recording}, "
+                       f"this one reads {FORMAT})")
 
 
-def _failed(detail: str) -> ReaderUnavailableError:
+def _failure(detail: str) -> ReaderUnavailableError:
     return ReaderUnavailableError("failed", detail)
 
 
@@ -152,7 +152,7 @@ class RecordedReader:
         while True:
             coming = self._peek()
             if coming is not None and self._is_due(coming):
-                latest = _after(latest, self._moved(coming))
+                latest = _after(latest, self._shift(coming))
                 self._last_at, self._next = coming.taken_at, None
             elif latest is not None:
                 self._played = latest
@@ -166,7 +166,7 @@ class RecordedReader:
 
     def fresh(self) -> OnDemandReading:
         if self._played is None:
-            raise _failed("the recording has not begun")
+            raise _failure("the recording has not begun")
         mem_used, energy = ({gpu.uuid: gpu.value(key) for gpu in self._played.gpus}
                             for key in ("mem_used_bytes", "energy_j"))
         return OnDemandReading(self._played.processes or (), mem_used, energy)
@@ -214,15 +214,15 @@ class RecordedReader:
     def _rewind(self) -> None:
         self._coming, self._began, self._tasks = readings(self._path), None, {}
         if self._peek() is None:
-            raise _failed(f"the recording {self._path} holds no reading any more")
+            raise _failure(f"the recording {self._path} holds no reading any more")
         self._sleep(1.0)
 
     def _wait(self) -> None:
         if os.getppid() != self._parent:
-            raise _failed("the agent that wanted this reading has gone")
+            raise _failure("the agent that wanted this reading has gone")
         self._sleep(LOOK_S)
 
-    def _moved(self, reading: Reading) -> Reading:
+    def _shift(self, reading: Reading) -> Reading:
         assert self._began is not None  # it was due
         here, there = self._began
         # Here the pace is the recording's to the millisecond, however late it is looked for.
@@ -231,12 +231,12 @@ class RecordedReader:
             reading, taken_at=reading.taken_at + by_s,
             interval_s=reading.interval_s / self._speed,
             # An older agent recorded events without their words.
-            happenings=tuple(explained(structs.replace(event, at=event.at + by_s), reading.facts)
+            happenings=tuple(explain(structs.replace(event, at=event.at + by_s), reading.facts)
                              for event in reading.happenings),
             processes=reading.processes and tuple(
-                self._moved_process(process, by_s) for process in reading.processes))
+                self._shift_process(process, by_s) for process in reading.processes))
 
-    def _moved_process(self, process: ProcessReading, by_s: float) -> ProcessReading:
+    def _shift_process(self, process: ProcessReading, by_s: float) -> ProcessReading:
         """Tasks keep the age that they had when they were first seen."""
         task = process.task
         if task is None:

@@ -91,13 +91,13 @@ class OutboxFile:
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
-                self._db = _opened(path)
+                self._db = _open_file(path)
             except sqlite3.Error as error:
                 if _is_no_room(error, path):
                     self._begin_without_room(error)
                 elif _is_damage(error):
                     self._put_away(error)
-                    self._db = _opened(path)
+                    self._db = _open_file(path)
                 else:
                     raise
         except (OSError, sqlite3.Error) as error:
@@ -107,9 +107,9 @@ class OutboxFile:
     def _begin_without_room(self, why: sqlite3.Error) -> None:
         """Open a file on a full disk. What is pending must be known, or its numbers would be given
         out again. Raises sqlite3.Error where it cannot be."""
-        self._failed(why)
+        self._note_failure(why)
         try:
-            self._db = _opened(self._path, shares=False)
+            self._db = _open_file(self._path, shares=False)
         except sqlite3.Error as error:
             if _low_byte(error) != FULL or _has_tables(self._path):
                 raise
@@ -129,7 +129,7 @@ class OutboxFile:
         except sqlite3.Error as error:
             with self._lock:
                 if self._db is not None:  # else it was said why
-                    self._failed(error)
+                    self._note_failure(error)
             return None
 
     def write_later(self, *statements: Statement) -> None:
@@ -157,13 +157,13 @@ class OutboxFile:
         until it could."""
         queue, self._queue = self._queue, []
         try:
-            db = self._db or self._reopened()
+            db = self._db or self._reopen()
             db.execute("BEGIN IMMEDIATE")
             for sql, values in queue:
                 db.execute(sql, values)
             db.execute("COMMIT")
         except (OSError, sqlite3.Error) as error:
-            self._failed(error)
+            self._note_failure(error)
             return False
         self.trouble = ""
         self._shrink(db)
@@ -181,7 +181,7 @@ class OutboxFile:
                 # that wants to be stepped.
                 db.executescript(f"PRAGMA incremental_vacuum({STEP_PAGES})")
 
-    def _failed(self, error: Exception) -> None:
+    def _note_failure(self, error: Exception) -> None:
         if self._db is not None and self._db.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
@@ -210,8 +210,8 @@ class OutboxFile:
         for old in sorted(self._path.parent.glob(f"{self._path.name}.damaged-*"))[:-DAMAGED_KEPT]:
             old.unlink(missing_ok=True)
 
-    def _reopened(self) -> sqlite3.Connection:
-        self._db = _opened(self._path)
+    def _reopen(self) -> sqlite3.Connection:
+        self._db = _open_file(self._path)
         return self._db
 
     def close(self) -> None:
@@ -221,7 +221,7 @@ class OutboxFile:
                 self._db.close()
 
 
-def _opened(path: Path, shares: bool = True) -> sqlite3.Connection:
+def _open_file(path: Path, shares: bool = True) -> sqlite3.Connection:
     """`shares` False: without the file that processes share a WAL by, for which there is no room;
     the agent is the only one who opens this."""
     _make_private(path)

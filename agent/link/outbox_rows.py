@@ -47,7 +47,7 @@ class OutboxRows:
     def open(self, new_stream: str) -> tuple[NodeRow, list[tuple[int, float, int]]]:
         """Open it. Return what an earlier run left, and seq, age and size of its messages, in
         order."""
-        self._node = self._registered(NodeRow(new_stream, 0, 0))
+        self._node = self._register(NodeRow(new_stream, 0, 0))
         stream, dropped, reported = self._first(
             "SELECT stream, node.dropped, coalesce(told.dropped, 0) FROM node"
             " LEFT JOIN told ON told.node = node.id WHERE id = ?") or (new_stream, 0, 0)
@@ -107,7 +107,7 @@ class OutboxRows:
 
     def save(self, last_seq: int, node: NodeRow) -> bool:
         if self._node is None:
-            self._node = self._registered(node)
+            self._node = self._register(node)
         if self._node is None:
             return False
         unsaved, inventories = list(self._unsaved), list(self._unsaved_inventories)
@@ -138,7 +138,7 @@ class OutboxRows:
     def forget_deletions(self) -> None:
         self._to_delete = SequenceRanges()
 
-    def _registered(self, node: NodeRow) -> int | None:
+    def _register(self, node: NodeRow) -> int | None:
         """Return the node's id; None: the disk refuses. It is asked again at each save. Reading
         comes first: a disk that is full can still say what is pending."""
         if rows := self._store.read("SELECT id FROM node WHERE name = ?", self._name):

@@ -62,7 +62,7 @@ class MessageBacklog(Protocol):
     def inventories_after(self, generation: int) -> list[bytes]: ...
 
 
-def _packed(bodies: list[bytes]) -> bytes:
+def _pack(bodies: list[bytes]) -> bytes:
     if len(bodies) == 1 and len(bodies[0]) > wire.MAX_MESSAGE_BYTES - ENVELOPE_BYTES:
         return bodies[0]  # as itself it fits
     return wire.encode(wire.Backfill(tuple(bodies)))
@@ -147,7 +147,7 @@ class MessageDelivery:
         self._mark_sent(entries, now)
         self._step_first, self._step_last = entries[0][0], entries[-1][0]
         self._is_step_timed = True
-        return [*self._unsent_inventories(), _packed([body for _, body in entries])]
+        return [*self._unsent_inventories(), _pack([body for _, body in entries])]
 
     def _mark_sent(self, entries: list[tuple[int, bytes]], now: float) -> None:
         if self._live_out() == self._step_out() == 0:

@@ -42,7 +42,7 @@ SILENCE_MAX_S = 600.0  # whatever the hub says of its pings
 # Types of Socket.IO's packets (protocol 5), and engine.io's (protocol 4), which are text.
 CONNECT, DISCONNECT, HAPPENED, REFUSED = 0, 1, 2, 4
 OPENED, CLOSED, PING, PONG = "0", "1", "2", "3"
-_packed = msgspec.msgpack.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
 
 
 class SocketIoPacket(msgspec.Struct):
@@ -85,9 +85,9 @@ class _ConnectionEndedError(Exception):
     """The connection has ended. The sentence is for people."""
 
 
-def enveloped(body: bytes) -> bytes:
+def envelop(body: bytes) -> bytes:
     """Wrap a message as python-socketio's own emit() does."""
-    return _packed({"type": HAPPENED, "data": [wire.EVENT, body], "nsp": wire.NAMESPACE})
+    return _pack({"type": HAPPENED, "data": [wire.EVENT, body], "nsp": wire.NAMESPACE})
 
 
 def _frame(payload: bytes, opcode: websocket.Opcode = websocket.Opcode.BINARY) -> bytes:
@@ -119,7 +119,7 @@ class _HubConnection:
         return len(self._waits)
 
     def say(self, body: bytes) -> None:
-        self._push(_frame(enveloped(body)))
+        self._push(_frame(envelop(body)))
 
     def leave(self) -> threading.Thread:
         """Start the thread that says goodbye: the other side may take a second to answer."""
@@ -130,7 +130,7 @@ class _HubConnection:
     def _leave(self) -> None:
         self._is_over = True
         if self.is_open:
-            self._push(_frame(_packed({"type": DISCONNECT, "nsp": wire.NAMESPACE})))
+            self._push(_frame(_pack({"type": DISCONNECT, "nsp": wire.NAMESPACE})))
             self._push(websocket.close_frame(websocket.CloseCode.NORMAL, "", os.urandom(4)))
             self._closed.wait(LEAVE_S)
         self._cut()
@@ -195,7 +195,7 @@ class _HubConnection:
             terms = _terms.decode(payload)
             asked_s = (terms.ping_interval + terms.ping_timeout) / 1_000
             self._silence_s = min(max(asked_s, 1.0), SILENCE_MAX_S)
-            join = _packed({"type": CONNECT, "data": {}, "nsp": wire.NAMESPACE})
+            join = _pack({"type": CONNECT, "data": {}, "nsp": wire.NAMESPACE})
             self._answer(_frame(join))
         elif kind == PING:
             self._answer(_frame((PONG + payload).encode(), websocket.Opcode.TEXT))

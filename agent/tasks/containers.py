@@ -55,12 +55,12 @@ def _from_logs(place: CgroupMembership, root: Path) -> WorkloadNames:
     name = pod = namespace = None
     if place.pod_uid is not None:
         ending = f"_{place.pod_uid}"
-        for entry in _listed(root / POD_LOGS):
+        for entry in _list_names(root / POD_LOGS):
             if entry.endswith(ending) and entry.count("_") == 2:
                 namespace, pod, _ = entry.split("_")
     if place.container is not None:
         ending = f"-{place.container}.log"
-        for entry in _listed(root / CONTAINER_LOGS):
+        for entry in _list_names(root / CONTAINER_LOGS):
             if entry.endswith(ending) and entry.count("_") == 2:
                 pod, namespace, name = entry.removesuffix(ending).split("_")
     return WorkloadNames(name, pod, namespace)
@@ -109,7 +109,7 @@ def _first(notes: dict[str, Any], keys: Iterable[str]) -> str | None:
     return next((notes[key] for key in keys if isinstance(notes.get(key), str)), None)
 
 
-def _listed(folder: Path) -> list[str]:
+def _list_names(folder: Path) -> list[str]:
     try:
         return [entry.name for entry in folder.iterdir()]
     except OSError:

@@ -81,7 +81,7 @@ def sample(
     memory, inventory = _with_facts(memory, facts, reading.links)
     if gpu_tasks is not None:
         memory = replace(memory, gpu_tasks=tuple(gpu_tasks))
-    messages = _numbered(events, next_seq)
+    messages = _number_events(events, next_seq)
     memory, tasks = _tasks(memory, facts, gpu_tasks is not None, inventory is not None, now)
     memory, slow = _slow(memory, gpus, inventory is not None, now)
     values, absent = _columns([_row(gpu) for gpu in gpus], _BOUNDS)
@@ -102,7 +102,7 @@ def reader_changed(
 ) -> SamplerStep:
     """Report the watchdog's news. When readings end, one Frame says that the last are stale now."""
     was, memory = memory.reader, replace(memory, reader=state)
-    messages = _numbered(events, next_seq)
+    messages = _number_events(events, next_seq)
     ends = state != "ok" and (was in ("ok", "starting") or state == "hung")
     if ends and memory.facts:
         messages.append(_stale_frame(memory, next_seq + len(messages), taken_at))
@@ -112,7 +112,7 @@ def reader_changed(
 
 def events_only(memory: SamplerState, events: Iterable[Event], next_seq: int) -> SamplerStep:
     """Number Events that come without a Frame."""
-    return SamplerStep(memory, None, tuple(_numbered(events, next_seq)))
+    return SamplerStep(memory, None, tuple(_number_events(events, next_seq)))
 
 
 def _stale_frame(memory: SamplerState, seq: int, taken_at: float) -> Frame:
@@ -124,7 +124,7 @@ def _stale_frame(memory: SamplerState, seq: int, taken_at: float) -> Frame:
     )
 
 
-def _numbered(events: Iterable[Event], next_seq: int) -> list[wire.Sequenced]:
+def _number_events(events: Iterable[Event], next_seq: int) -> list[wire.Sequenced]:
     return [replace(event, seq=seq) for seq, event in enumerate(events, next_seq)]
 
 
@@ -187,7 +187,7 @@ def _columns(rows: Sequence[Values], bounds: Bounds) -> tuple[bytes, bytes]:
     values: list[float] = []
     absent = bytearray()
     for row in rows:
-        numbers, why = row if _is_clean(row, bounds) else _cleaned(row, bounds)
+        numbers, why = row if _is_clean(row, bounds) else _clean(row, bounds)
         values += numbers
         absent += why
     return wire.pack(values), bytes(absent)
@@ -201,7 +201,7 @@ def _is_clean(row: Values, bounds: Bounds) -> bool:
             and not any(compress(numbers, why)))
 
 
-def _cleaned(row: Values, bounds: Bounds) -> Values:
+def _clean(row: Values, bounds: Bounds) -> Values:
     values: list[float] = []
     absent = bytearray()
     for value, why, low, high in zip(*row, *bounds, strict=True):

@@ -19,7 +19,7 @@ from agent.link.socket import (
     ConnectionOpened,
     HubLink,
     MessageReceived,
-    enveloped,
+    envelop,
 )
 from gpudeck.wire import EVENT, NAMESPACE, Ack, encode
 from tests.demos import soon
@@ -92,7 +92,7 @@ def test_the_envelope_is_the_librarys(server: Server, agent: Agent) -> None:
     for size in (0, 1, 255, 256, 65_535, 65_536):
         body = secrets.token_bytes(size)
         packet = MsgPackPacket(2, data=[EVENT, body], namespace=NAMESPACE)
-        assert enveloped(body) == packet.encode()
+        assert envelop(body) == packet.encode()
         agent.link.say(body)
     assert soon(lambda: len(server.taken) == 6)
     assert [len(body) for body in server.taken] == [0, 1, 255, 256, 65_535, 65_536]

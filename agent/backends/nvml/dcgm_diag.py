@@ -17,7 +17,7 @@ CONFIGURATION = 5
 WORDS_MOST = 600
 
 
-def judged(text: str, index: int) -> DiagnosisAnswer:
+def judge(text: str, index: int) -> DiagnosisAnswer:
     root = _root(text)
     if root is None:
         first = text.splitlines()[0][:200] if text else "it said nothing"

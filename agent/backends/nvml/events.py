@@ -57,7 +57,7 @@ class NvmlEventWatcher:
         while not self._closing.is_set():
             events = None
             try:
-                events = self._registered()
+                events = self._new_event_set()
                 while not self._closing.is_set():
                     self._wait(events)
                     pause_s = PAUSE_S[0]
@@ -72,7 +72,7 @@ class NvmlEventWatcher:
             finally:
                 _free(events)
 
-    def _registered(self) -> Any:
+    def _new_event_set(self) -> Any:
         events = pynvml.nvmlEventSetCreate()
         self._missing = {}
         for uuid, handle in self._handles.items():
@@ -81,7 +81,7 @@ class NvmlEventWatcher:
                 # "the event set should be freed" (nvml.h); the other GPUs get a fresh one
                 del self._handles[uuid]
                 _free(events)
-                return self._registered()
+                return self._new_event_set()
             if code not in (0, *NO_EVENTS):
                 self._missing[uuid] = handle
         self._register_at = time.monotonic() + REGISTER_EVERY_S

@@ -115,7 +115,7 @@ class NvmlSampleBuffers:
         answer = self._asker.ask("nvmlDeviceGetSamples", kind, since, question=("samples", kind))
         if type(answer) is Absence or answer[0] not in NUMBERS or not answer[1]:
             return None
-        fresh = [(at, value) for at, value in _unpacked(*answer) if at > since]
+        fresh = [(at, value) for at, value in _unpack(*answer) if at > since]
         if not fresh:
             return None
         newest = self._read_to[kind] = max(at for at, _ in fresh)
@@ -125,7 +125,7 @@ class NvmlSampleBuffers:
         return (sum(values) / len(values), max(values)) if values else None
 
 
-def _unpacked(kind: int, samples: list[Any]) -> Iterator[tuple[int, float]]:
+def _unpack(kind: int, samples: list[Any]) -> Iterator[tuple[int, float]]:
     """Unpack the array below pynvml's list, 16 bytes each: a time, and a number of this kind. By
     its attributes a sample costs ten times as much, and there may be a hundred a second."""
     number = NUMBERS[kind][0].format.removeprefix("=")

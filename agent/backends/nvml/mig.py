@@ -192,9 +192,9 @@ class MigInstanceSet:
         if uuid in by_uuid:
             by_uuid[uuid].handle = handle
             return by_uuid[uuid]
-        return self._opened(handle, uuid)
+        return self._open_instance(handle, uuid)
 
-    def _opened(self, handle: Any, uuid: str) -> MigInstance | None:
+    def _open_instance(self, handle: Any, uuid: str) -> MigInstance | None:
         """Open an instance. Without its ids it waits for the next look: its tasks could be taken
         for the board's."""
         device = NvmlDevice(handle, uuid)

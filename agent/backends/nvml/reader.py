@@ -27,8 +27,8 @@ from .events import NvmlEventWatcher
 from .kernel import DEVICES, KERNEL, BoardPowerStates, lost_boards
 from .links import GpuTopology
 from .mig import MigInstance
-from .session import NvmlOpenedBoard, NvmlSession, none_opened, notes, opened
-from .xids import explained
+from .session import NvmlOpenedBoard, NvmlSession, none_opened, notes, open_board
+from .xids import explain
 
 PROCESSES_EVERY_S = 2.0
 SLOW_EVERY_S = 15.0
@@ -58,7 +58,7 @@ class NvmlReader:
     def watch(self, tell: Callable[[BackendEvent], None]) -> None:
         self._events = NvmlEventWatcher(
             {board.facts.uuid: board.handle for board in self._boards if board.handle is not None},
-            lambda event: tell(explained(event, [device.facts for device in self._devices()])))
+            lambda event: tell(explain(event, [device.facts for device in self._devices()])))
 
     def read(self) -> Reading:
         now = self._clock()
@@ -149,7 +149,7 @@ def _boards(
     under no name."""
     sleepers = sleep.sleepers(count := min(count, MAX_GPUS))
     # A sleeping board is not opened: it would wake.
-    results = [opened(index) for index in range(count) if index not in sleepers]
+    results = [open_board(index) for index in range(count) if index not in sleepers]
     boards = [NvmlBoard(result.handle, GpuFacts(uuid=result.uuid, index=result.index,
                                                 name="NVIDIA GPU"))
               for result in results if not result.code]

@@ -13,7 +13,7 @@ from gpudeck.wire import GpuFacts
 
 from ...tasks.processes import PROC
 from ..repair import DiagnosisAnswer, ResetAnswer
-from .dcgm_diag import judged
+from .dcgm_diag import judge
 
 SMI, DCGMI = "nvidia-smi", "dcgmi"
 DIAGNOSIS_LEVELS = (1, 2)  # the longer ones would keep every other act on this node waiting
@@ -59,7 +59,7 @@ def diagnose(facts: GpuFacts, level: int) -> DiagnosisAnswer:
                         DIAGNOSIS_WITHIN_S[level])
     if code is None:
         return DiagnosisAnswer("not_judged", output)
-    return judged(output, facts.index)
+    return judge(output, facts.index)
 
 
 def _run(command: list[str], within_s: float) -> tuple[int | None, str]:

@@ -84,7 +84,7 @@ class NvmlSession:
             print(f"nvmlShutdown: {error}", file=sys.stderr)
 
 
-def opened(index: int) -> NvmlOpenedBoard:
+def open_board(index: int) -> NvmlOpenedBoard:
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         return NvmlOpenedBoard(index, handle, str(pynvml.nvmlDeviceGetUUID(handle)), 0)

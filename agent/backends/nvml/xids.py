@@ -14,7 +14,7 @@ ECHO = (f"Xid {TORN_DOWN}: a task's work was torn down; gpudeck has just ended a
         "this node; no action needed")
 
 
-def explained(event: BackendEvent, facts: Sequence[GpuFacts]) -> BackendEvent:
+def explain(event: BackendEvent, facts: Sequence[GpuFacts]) -> BackendEvent:
     """Add its words, and the name of the instance that it numbers. What is no Xid stays."""
     if event.kind != "xid" or event.text:
         return event

@@ -20,7 +20,7 @@ from .host import host_of
 from .jobs import SimulatedJob, jobs_at, next_change_at
 from .mps_state import client, clients_of, mps_file
 from .profiles import PROFILES
-from .stage import CUDA_VERSION, RELOAD_S, SimulatedFaults, renumbered
+from .stage import CUDA_VERSION, RELOAD_S, SimulatedFaults, renumber
 from .world import LiveJob, SimulatedNode, SimulationOptions, units_of
 
 PROCESSES_EVERY_S = 1.9  # asked every second, answered every other
@@ -118,10 +118,10 @@ class SimulatedReader:
         self._obeyed: SimulationControl | None = None
 
     def read(self) -> Reading:
-        control = self._released()
+        control = self._wait_for_release()
         at, now = self._clock(), self._steady()
         version, is_fresh_driver = self._stage.driver(control, at)
-        lives, world = self._moved_to(at, now, control)
+        lives, world = self._advance_to(at, now, control)
         if is_fresh_driver and self._kept_from < control.changed_at + RELOAD_S:
             world.reload()
             self._limits.remove()
@@ -139,7 +139,7 @@ class SimulatedReader:
         facts, happened = world.facts, self._stage.happenings(gpus, control, at)
         links = world.links
         if self._options.node in control.nodes and control.nodes[self._options.node].permute:
-            facts, gpus, links = renumbered(facts, gpus, links)
+            facts, gpus, links = renumber(facts, gpus, links)
         return Reading(at, interval_s, gpus, facts, processes, version, links, happened,
                        host=self._host(lives, at, now), cuda_version=CUDA_VERSION)
 
@@ -163,10 +163,10 @@ class SimulatedReader:
         return is_due or is_told
 
     def fresh(self) -> OnDemandReading:
-        control = self._released()
+        control = self._wait_for_release()
         at = self._clock()
         self._stage.driver(control, at)
-        lives, world = self._moved_to(at, self._steady(), control)
+        lives, world = self._advance_to(at, self._steady(), control)
         gpus = world.advance(at, lives, self._leaked(), control)
         return OnDemandReading(world.processes(lives, gpus),
                                {gpu.uuid: gpu.value("mem_used_bytes") for gpu in gpus},
@@ -183,7 +183,7 @@ class SimulatedReader:
         if self._world is not None:
             self._keep_energy(self._world, self._clock(), float("inf"))
 
-    def _released(self) -> SimulationControl:
+    def _wait_for_release(self) -> SimulationControl:
         """Simulate a hung driver: no answer until `control.json` ends it."""
         while self.hangs():
             if os.getppid() != self._parent:
@@ -192,7 +192,7 @@ class SimulatedReader:
             time.sleep(HUNG_LOOK_S)
         return self._control.now()
 
-    def _moved_to(
+    def _advance_to(
         self, at: float, now: float, control: SimulationControl
     ) -> tuple[tuple[LiveJob, ...], SimulatedNode]:
         """Return the jobs of this moment, and the node that they run on."""

@@ -11,7 +11,7 @@ from gpudeck.wire import GpuFacts, GpuLink, GpuState
 
 from ...readings import BackendEvent, GpuReading
 from .. import ReaderUnavailableError
-from ..nvml.xids import explained
+from ..nvml.xids import explain
 from .chance import between, roll, seed_of
 from .control import SimulationControl
 from .jobs import node_number
@@ -81,10 +81,10 @@ class SimulatedFaults:
 
 
 def _xid(code: int, uuid: str, at: float) -> BackendEvent:
-    return explained(BackendEvent("xid", at, uuid, numbers={"xid": float(code)}), ())
+    return explain(BackendEvent("xid", at, uuid, numbers={"xid": float(code)}), ())
 
 
-def renumbered(
+def renumber(
     facts: Sequence[GpuFacts], gpus: Sequence[GpuReading], links: Sequence[GpuLink] = ()
 ) -> tuple[tuple[GpuFacts, ...], tuple[GpuReading, ...], tuple[GpuLink, ...]]:
     """Return them as after a reload that found the boards in another order: the last is the first.

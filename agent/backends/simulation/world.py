@@ -224,12 +224,12 @@ class SimulatedNode:
                 readings.append(GpuReading(uuid, "lost", NOTHING, LOST))
                 continue
             absent, absent_slow = self._absent[uuid]
-            reading = GpuReading(uuid, state, *_controlled(values, absent, gpu_control, COLUMN))
+            reading = GpuReading(uuid, state, *_apply_control(values, absent, gpu_control, COLUMN))
             if slow:
                 slow_row = source.slow_values(
                     load, has_context, dict(zip(COLUMN, reading.values, strict=True)),
                     leaked.get(uuid, 0.0))
-                slow_row, absent = _controlled(slow_row, absent_slow, gpu_control, SLOW_COLUMN)
+                slow_row, absent = _apply_control(slow_row, absent_slow, gpu_control, SLOW_COLUMN)
                 reading = structs.replace(reading, slow=slow_row, slow_absent=absent)
             readings.append(reading)
         return tuple(readings)
@@ -312,7 +312,7 @@ def _sum(one: SimulatedLoad, other: SimulatedLoad) -> SimulatedLoad:
     )
 
 
-def _controlled(
+def _apply_control(
     values: tuple[float, ...], absent: bytes, control: SimulatedGpuControl,
     columns: Mapping[str, int],
 ) -> tuple[tuple[float, ...], bytes]:

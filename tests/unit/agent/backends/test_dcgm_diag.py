@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.backends.nvml.dcgm_diag import judged
+from agent.backends.nvml.dcgm_diag import judge
 
 PERSISTENCE = {"warning": "Persistence mode for GPU 0 is disabled.", "error_id": 29,
                "error_category": 8, "error_severity": 5}
@@ -55,13 +55,13 @@ OTHER = GPU + 1
     ('{"DCGM Diagnostic": {"test_categories": {"a": 1}}}', "not_judged"),
 ])
 def test_the_verdict(text: str, verdict: str) -> None:
-    found = judged(text, GPU)
+    found = judge(text, GPU)
     assert found.verdict == verdict
     assert found.message
 
 
 def test_what_is_wrong_is_said() -> None:
-    assert "link is x8" in judged(three({"gpu_ids": str(GPU), "status": "FAIL",
-                                         "warnings": ["link is x8", None]}), GPU).message
-    assert "Persistence mode" in judged(four(of(GPU, "Pass"), of(GPU, "Fail", PERSISTENCE)),
-                                        GPU).message
+    assert "link is x8" in judge(three({"gpu_ids": str(GPU), "status": "FAIL",
+                                        "warnings": ["link is x8", None]}), GPU).message
+    assert "Persistence mode" in judge(four(of(GPU, "Pass"), of(GPU, "Fail", PERSISTENCE)),
+                                       GPU).message

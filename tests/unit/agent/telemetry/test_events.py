@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from agent.backends.nvml.xids import explained
+from agent.backends.nvml.xids import explain
 from agent.readings import BackendEvent, GpuReading, ProcessAccounting, Reading
 from agent.tasks.seen import GpuTask
 from agent.telemetry.events import TASKS_PER_READING, NodeEventDetector
@@ -280,13 +280,13 @@ def test_gpus_that_come_and_instances_that_go(node: Node) -> None:
     assert node.kinds(a_gpu("A"), a_gpu("MIG-2", rows_pending=1.0, throttle=HEAT), a_gpu("B"),
                       facts=two) == ["gpu_back"]
     [xid] = node.read(a_gpu("A"), a_gpu("MIG-2"), a_gpu("B"), facts=two, happened=[
-        explained(BackendEvent("xid", T0, "A", numbers={"xid": 31.0, "gpu_instance": 7.0}), two)])
+        explain(BackendEvent("xid", T0, "A", numbers={"xid": 31.0, "gpu_instance": 7.0}), two)])
     assert xid.gpu_uuid == "MIG-2"
 
 
 def an_xid(code: float, gpu: str | None = "A") -> BackendEvent:
     told = BackendEvent("xid", T0 + random.uniform(0, 9), gpu, numbers={"xid": code})
-    return explained(told, ())
+    return explain(told, ())
 
 
 def test_an_xid_is_an_event_with_its_time_and_what_to_do(node: Node) -> None:
