@@ -3,7 +3,7 @@
 Its exit status is 0 even when it refuses, nothing marks which answer belongs to which line, and
 its parser turns `2.5G` into 2 MB and a UUID into "erase device 0's limit" (535 to 555). So:
 lines are built from typed arguments only, there is one per call, and only the exact words of
-success count. Even these prove nothing: whoever sets reads back.
+success count. Even these prove nothing: callers read back what they set.
 
 A signal to a client that is at work is undefined for all clients of its server; after
 `terminate_client` it is safe (C.6).
@@ -320,7 +320,7 @@ def believed(daemon: MpsDaemonHandle, pids: Iterable[int]) -> tuple[int, ...]:
     """Return the pids that a daemon is believed about. Anybody can run a program of that name and
     list others' processes: users other than root are believed only about their own."""
     owner = daemon.owner()
-    if owner in (0, None):  # None: there is no socket of that name to be asked, as in tests
+    if owner in (0, None):  # None: no socket of that name, as in tests
         return tuple(pids)
     return tuple(pid for pid in pids
                  if (process := about(pid)) is not None and process.uid == owner)

@@ -181,7 +181,7 @@ def _of_version(driver: str | None) -> Iterator[limits.MpsFinding]:
 
 
 def _of_gpus(modes: Mapping[str, int | None]) -> Iterator[limits.MpsFinding]:
-    # One that is closed to all processes was closed by somebody: that is not ours to mend.
+    # Somebody closed a GPU that is closed to all processes: that is not ours to fix.
     shared = [uuid for uuid, mode in modes.items() if mode == MODES["default"]]
     if shared:
         what = (f"GPU {shared[0]} is" if len(shared) == 1 else

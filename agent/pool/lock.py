@@ -17,7 +17,7 @@ from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
 BIND_WITHIN_S = 30.0
 NOT_CLAIMED = f"nobody claimed it within {BIND_WITHIN_S:.0f} s"
 UNUSED_TELL_S = 900.0
-UNUSED_TAKE_PART = 3  # of that time, after its owner was told
+UNUSED_TAKE_PART = 3  # of that time, after its owner was notified
 LEFT_LOOK_S = 5.0  # what a program left behind may still be on its way to other GPUs
 LEFT_KEEP_S = 60.0  # and may come to use GPUs that it is not on yet
 
@@ -60,7 +60,7 @@ class NodeLease:
     preempted: str = ""  # why it is being taken back
     kill_at: float | None = None  # None: its run was not asked to end its command
     hosts: tuple[str, ...] = ()  # of several nodes all, in the order of ranks
-    is_program: bool = False  # its process has asked for it itself, and may go on without it
+    is_program: bool = False  # its process requested it, and may go on without it
     left: tuple[ProcessKey, ...] = ()  # what was still there when its process had ended
     given_back_at: float | None = None  # by its program, which had left something behind
     cores: tuple[int, ...] = ()  # that are for it alone; none: CPUs are only counted
@@ -182,7 +182,7 @@ def review(lease: NodeLease, signs: LeaseSigns, keep_until: float | None, unused
 
 
 def _use_reviewed(lease: NodeLease, signs: LeaseSigns, unused_s: float, now: float) -> Review:
-    # A bare claim is used by whatever carries its mark, a run by what is on its GPUs alone.
+    # A bare claim is used by any process with its mark, a run only by tasks on its GPUs.
     is_used = (signs.any and signs.on_gpus is not False) if lease.is_run else (
         signs.any or signs.on_gpus is None)
     if is_used:
@@ -194,7 +194,7 @@ def _use_reviewed(lease: NodeLease, signs: LeaseSigns, unused_s: float, now: flo
     if now - lease.used_at < unused_s:
         return Review(lease)
     if lease.told_at is None:
-        # Downloads and compiles take long: what runs is told, and keeps its GPUs.
+        # Downloads and compiles take long: a run is notified, and keeps its GPUs.
         what = "it keeps them while it runs" if lease.is_run else (
             f"they are released in {_span(take_s)} unless something does")
         return Review(replace(lease, told_at=now), tell=(

@@ -35,10 +35,10 @@ class PoolUser:
 
     def __init__(self, sock: socket.socket, uid: int, peer_pid: int, owner: str) -> None:
         self._sock = sock
-        self._out = sock.dup()  # with a timeout of its own: none
+        self._out = sock.dup()  # without the timeouts of receiving
         self._lock = threading.Lock()
         self._unsent: deque[FromPool] = deque()
-        self._part = b""  # what is left of the one that is being sent
+        self._part = b""  # the rest of the message being sent
         self.uid = uid
         self.peer_pid = peer_pid
         self.owner = owner

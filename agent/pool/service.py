@@ -71,7 +71,7 @@ class PoolService:
         self._why_no_end = why_no_end
         self._no_end = why_no_end()[:1_024]
         self._preempted = PreemptedRuns(leases, clock, why_no_end)
-        self.users: dict[str, PoolUser] = {}  # lease to who holds the connection
+        self.users: dict[str, PoolUser] = {}  # by lease: its connection
         self._begins: dict[str, WaitingClaim] = {}  # leases to which nothing is bound yet
         self.lock = threading.RLock()
         self.snapshot: PoolSnapshot | None = None

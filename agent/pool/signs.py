@@ -60,7 +60,7 @@ class ProcessSigns:
         if pid is None or pid <= 0:
             return None
         row, details = row_of(pid), about(pid)
-        # Read first, then asked again: the handle still names the process that was looked at.
+        # Read, then checked again: the handle still names the process that was read.
         if row is None or details is None or details.uid != uid or pid_of(pidfd) != pid:
             return None
         return LeasedProcess(pid, row.start_ticks, os.fstat(pidfd).st_ino if has_pidfs() else None)

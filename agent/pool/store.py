@@ -12,7 +12,7 @@ from .lock import NodeLease
 
 log = logging.getLogger("gpudeck.agent.pool")
 
-UNREAD = "unread"  # stands for those in `gpudeck claim --give-back`
+UNREAD = "unread"  # the name of those leases in `gpudeck claim --give-back`
 _LONGEST = 2_000  # characters of what is not understood, in the audit
 
 

@@ -176,7 +176,7 @@ class QuotaService:
         self._desired = DesiredQuotas(self._journal, self._node.node_id, hub, self._renew)
         self._read()
 
-    # what the hub says
+    # the hub
 
     def set_hub_key(self, hub_key: bytes) -> None:
         self._desired.set_hub_key(hub_key)
@@ -197,7 +197,7 @@ class QuotaService:
         self._looked_at = float("-inf")
         self._wake()
 
-    # what is on the disk
+    # the disk
 
     def _read(self) -> None:
         """Read the disk before anything newer is accepted; retried until that works."""

@@ -25,7 +25,7 @@ class OwnClaims:
         self.all[claim.id] = claim
 
     def remove(self, claim_id: str) -> None:
-        self.all.pop(claim_id, None)  # whatever the store says: it must not be met twice
+        self.all.pop(claim_id, None)  # even if the store fails: it must not be met twice
         self._offered.pop(claim_id, None)
         self._removed.add(claim_id)
         self.remove_stored()

@@ -238,7 +238,7 @@ def waiting_claims(nodes: Collection[PoolNode], own: Collection[Claim],
     """Return the claims that wait. A claim has its GPUs where it was made, or where the hub offered
     them: on another node it goes by another id (claim_ids.py)."""
     leased_ids = set[str]().union(*(node.leased_claims for node in nodes))
-    # A reservation that the hub has made its own is asked for until its node has heard of it.
+    # A reservation taken over by the hub is reported until its node has learned of that.
     by_id = {claim.id: claim for node in nodes for claim in node.claims}
     by_id |= {claim.id: claim for claim in own}
     return [claim for claim in by_id.values()
@@ -431,7 +431,7 @@ class PlannedPass:
     def standing(self, claim: Claim) -> ClaimStanding:
         shadow = self.outcome.shadow
         is_head = shadow is not None and shadow.claim.id == claim.id
-        # When what is being taken back is free its terms do not say.
+        # Terms do not say when leases that are being taken back are free.
         wait_s = (known_bound(shadow.at - self._now) if is_head and shadow is not None
                   and not shadow.is_predicted and claim.id not in self._notes else None)
         why = self._notes.get(claim.id) or self.outcome.blocked.get(claim.id) or self._why(claim)

@@ -227,7 +227,7 @@ class PoolService:
                 self.refusals.keep(claim, sentence, self.utc())
                 self._own.remove(claim.id)
                 self.wake.set()
-            else:  # its node tells whoever asked there, and drops it
+            else:  # its node notifies the owner, and drops it
                 self.bookings.never[claim.id] = sentence[:1_024]
 
     def _unwind(self, offer: PendingOffer, why: str) -> None:
@@ -400,7 +400,7 @@ class PoolService:
         self.planned = planned
         self.watch.planned(planned)
         for node in nodes:
-            stretch.rest()  # thousands of claims wait: nobody else waits for all to be told
+            stretch.rest()  # thousands of claims may wait, and others need not wait for all of them
             give_back = self._give_back.get(node.id, {})
             back = {lease_id: why for lease_id, (why, _) in give_back.items()}
             plan = planned.plan(node, back, self.preemptions.of_node(node.id),

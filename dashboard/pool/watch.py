@@ -17,7 +17,7 @@ class PoolWatch:
     def __init__(self, events: Dispatcher) -> None:
         self._events = events
         self._waiting: Mapping[str, Claim] | None = None  # None: no pass was made yet
-        self.version = 0  # of who holds what until when
+        self.version = 0  # of the leases: holders, GPUs, ends
         self.waited = [0] * (len(WAIT_BOUNDS_S) + 1)  # leases granted, by how long they waited
         self.waited_s = 0.0
 

@@ -13,7 +13,7 @@ NAN = float("nan")
 ABOUT = ("quota", "subject", "scope", "limit")
 
 
-# With the nodes and holders of it that are seen by whoever asks.
+# With those of its nodes and holders that the reader may see.
 QuotaSeen = tuple[Quota, list[QuotaDeployment], list[QuotaBalance]]
 
 

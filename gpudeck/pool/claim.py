@@ -113,7 +113,7 @@ def _obtain(request: AskClaim) -> tuple[PoolConnection, Leased]:
         except ClaimWaitsError:
             continue
         except BaseException as error:
-            pool.close()  # who is interrupted has left the queue
+            pool.close()  # an interrupted claim leaves the queue
             if not isinstance(error, CommandError) or error.code != ExitCode.UNREACHABLE:
                 raise
         print("lost the agent; asking again when it is back", file=sys.stderr)

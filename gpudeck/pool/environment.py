@@ -119,7 +119,7 @@ def container_words(lease: Leased, command: Sequence[str]) -> str:
             LEASE_ENV in word for word in command):
         return ""
     uuids = [gpu.uuid for gpu in lease.gpus]
-    # Podman takes CDI names; a comma inside of --gpus needs quotes of its own.
+    # Podman takes CDI names; a comma inside of --gpus needs quotes.
     gpus = ([f"--device=nvidia.com/gpu={uuid}" for uuid in uuids] if program == "podman"
             else ["--gpus", f'"device={",".join(uuids)}"'])
     return shlex.join([*gpus, "--label", f"gpudeck.lease={lease.lease_id}", "-e",

@@ -42,7 +42,7 @@ class _Kind:
     gpus: int  # of which anything is free
     free_milli: int
     models: tuple[str, ...]
-    free: int  # number of what is free of it, wherever that is in the node
+    free: int  # number of its free part, wherever that is in the node
     members: list[tuple[str, str]] = field(default_factory=list)  # host, node
 
     def may_take(self, claim: Claim) -> bool:
@@ -313,7 +313,7 @@ def candidates(node: Node, claim: Claim, ends_at: float) -> Iterator[Candidate]:
         return
     fitting = _fitting(node, claim, ends_at)
     if claim.gpus == 1:
-        # Of GPUs alike the first; each different one is a way of its own.
+        # The first of equal GPUs; each different one is another way.
         for _, alike in groupby(fitting, key=lambda place: node.gpus[place]):
             yield Candidate(node, (next(alike),), claim)
         return

@@ -63,7 +63,7 @@ def _quantiles(runs: Sequence[FinishedRun]) -> tuple[float, float, float, float]
     weighed = sorted((log(max(run.took_s, 1e-3)), 2 ** (-age / RECENT_RUNS))
                      for age, run in enumerate(newest))
     total = sum(weight for _, weight in weighed)
-    # A run stands in the middle of its own weight; between runs a straight line.
+    # A run is in the middle of its weight; between runs, a straight line.
     points, weight_before = [], 0.0
     for value, weight in weighed:
         points.append(((weight_before + weight / 2) / total, value))
