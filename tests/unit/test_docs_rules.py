@@ -59,7 +59,7 @@ def test_rules_have_a_target(page: str, ready: CompiledRule, world: World) -> No
 
 
 def test_rules_are_printed_and_one_of_nobody_is_found(world: World) -> None:
-    assert {page for page, _ in PRINTED} >= {"acting", "rules"}
+    assert {page for page, _ in PRINTED} >= {"rules-that-act", "rules"}
     rule = 'rules: [{id: x, title: x, of: task, scope: "user:no*", signal: age_s, fire: "> 1"}]'
     [ready] = rules_of(rule).rules.values()
     assert targets(ready, world) == 0

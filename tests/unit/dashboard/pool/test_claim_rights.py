@@ -42,7 +42,7 @@ class Records(list[dict[str, Any]]):
     def note(self, kind: str, said: dict[str, Any]) -> None:
         self.append(said)
 
-    refused = note
+    record_refusal = note
 
 
 class Asker:
