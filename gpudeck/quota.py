@@ -240,7 +240,7 @@ def _ladder_flaws(quota: Quota, end_after_s: float) -> Iterator[tuple[str, str]]
         yield "ladder", ("only notifies, but mode act must end tasks: add a step do: end, "
                          "or use mode: warn")
     if any(rung.do == "end" and rung.after_s < end_after_s for rung in quota.ladder):
-        yield "ladder", f"end comes at least {end_after_s:.0f} s after the previous step it"
+        yield "ladder", f"end comes at least {end_after_s:.0f} s after the previous step"
 
 
 # -- in words

@@ -365,8 +365,8 @@ def _problems_of(rule: Rule, fire: RuleThreshold | None, clear: RuleThreshold | 
     if acts and steps[0][0] != "tell":
         yield RuleProblem("ladder", "tell the owner first: begins with 'do: tell'")
     if acts and any(after_s < END_AFTER_S for do, after_s in steps if do == "end"):
-        yield RuleProblem("ladder", f"'end' comes at least {END_AFTER_S}s after the previous step "
-                                    "it")
+        yield RuleProblem("ladder", f"'end' comes at least {END_AFTER_S}s after the previous "
+                                    "step")
     ranks = [DOES.index(do) for do, _ in steps]
     if ranks != sorted(ranks):
         yield RuleProblem("ladder", "must go from mild to severe: tell, limit, pause, end")
