@@ -111,7 +111,7 @@ class PoolService:
     run_times: RunTimes = field(init=False, default_factory=RunTimes)
     _estimates: WaitEstimates = field(init=False)
     _rests_until_mono: float = field(init=False, default=float("-inf"))
-    _sent: dict[str, PoolPlan] = field(init=False, default_factory=dict)
+    _last_sent: dict[str, PoolPlan] = field(init=False, default_factory=dict)
     _loads: NodeLoads = field(init=False)
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class PoolService:
 
     def joined(self, node_id: str) -> None:
         """Forget what a node was sent: it has just connected, and knows nothing of it."""
-        self._sent.pop(node_id, None)
+        self._last_sent.pop(node_id, None)
 
     def reported(self, node_id: str, raw: PoolReport) -> None:
         """Take in a report: the node's word is the truth about its GPUs, and about nothing else."""
@@ -194,7 +194,7 @@ class PoolService:
     def forget(self, node_id: str) -> None:
         """Forget a node that was revoked: nothing of what it reported counts any more."""
         self.intake.forget(node_id)
-        for of_nodes in (self._reported, self._give_back, self._extend, self._sent):
+        for of_nodes in (self._reported, self._give_back, self._extend, self._last_sent):
             of_nodes.pop(node_id, None)
         self.withdrawals.forget(node_id)
         for offer in list(self.pending.values()):
@@ -235,7 +235,7 @@ class PoolService:
         log.info("lease_refused claim=%s why=%r", offer.claim.id, why)
         del self.pending[offer.claim.id]
         for grant in offer.grants:  # if the same is decided again, it has to be said again
-            self._sent.pop(grant.node, None)
+            self._last_sent.pop(grant.node, None)
         if offer.claim.id in self.claims or offer.claim.home:
             for grant in offer.grants:
                 self.give_back(grant.node, offer.claim.id, f"not all GPUs could be leased: {why}")
@@ -406,8 +406,8 @@ class PoolService:
             plan = planned.plan(node, back, self.preemptions.of_node(node.id),
                                 self._extend.get(node.id, {}),
                                 self.withdrawals.answers(node.id), self.policy.grace_s)
-            if plan != self._sent.get(node.id) and self.send(node.id, plan):
-                self._sent[node.id] = plan
+            if plan != self._last_sent.get(node.id) and self.send(node.id, plan):
+                self._last_sent[node.id] = plan
 
 
 def _free_for(claim: Claim, nodes: Collection[PoolNode], pending: Collection[PendingOffer],

@@ -100,7 +100,7 @@ class QuotasApi:
         why = why_not(quota, limit)
         step_s, line = (0, QuotaUsageSeries([], [], [])) if why else self.queries.past(
             quota, limit, holder, span_s)
-        return views.QuotaHistoryView(quota.id, limit, holder, step_s, line.t, line.used,
+        return views.QuotaHistoryView(quota.id, limit, holder, step_s, line.t, line.usage,
                                       line.most, why)
 
     def put(self, quota_id: str) -> views.QuotaView:

@@ -30,11 +30,11 @@ class QuotaDeployer:
     connected: Collection[str]
     send: Callable[[str, FromHub], bool]
     in_force: dict[str, InForce] = field(init=False, default_factory=dict)
-    _sent: dict[str, tuple[object, float]] = field(  # node -> what, when
+    _last_sent: dict[str, tuple[object, float]] = field(  # node -> what, when
         init=False, default_factory=dict)
 
     def joined(self, node_id: str) -> None:
-        self._sent.pop(node_id, None)
+        self._last_sent.pop(node_id, None)
 
     def reported(self, node_id: str, in_force: InForce) -> None:
         self.in_force[node_id] = in_force
@@ -45,7 +45,7 @@ class QuotaDeployer:
             node = self.fleet.nodes.get(node_id)
             if node is None or not self._is_due(node_id, mono):
                 continue
-            self._sent[node_id] = self._version_for(node_id), mono
+            self._last_sent[node_id] = self._version_for(node_id), mono
             self._deploy(node_id, node, now)
             budget -= 1
             if budget == 0:
@@ -58,7 +58,7 @@ class QuotaDeployer:
         generation, reported = self.active.generation, self.in_force.get(node_id)
         if generation == 0 and (reported is None or reported.generation == 0):
             return False
-        what, sent_mono = self._sent.get(node_id, (None, -REISSUE_EVERY_S))
+        what, sent_mono = self._last_sent.get(node_id, (None, -REISSUE_EVERY_S))
         if what != self._version_for(node_id) or mono - sent_mono >= REISSUE_EVERY_S:
             return True
         has_it = reported is not None and reported.generation == generation

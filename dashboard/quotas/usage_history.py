@@ -17,7 +17,7 @@ class QuotaUsageSeries:
     """Usage per step, the mean of it; None: not known. `most` None: it gave no limit then."""
 
     t: list[int]
-    used: list[float | None]
+    usage: list[float | None]
     most: list[float | None]
 
 

@@ -23,7 +23,7 @@ def test_means_of_each_step_and_a_hole_where_nothing_is_known() -> None:
     found = line(FLEET, "gpus", (START, START + 240), 60,
                  {START: held * 60, START + 120: 30.0}, frozenset((START, START + 60, START + 120)),
                  [])
-    assert found.used == [pytest.approx(held), 0.0, 0.5, None]
+    assert found.usage == [pytest.approx(held), 0.0, 0.5, None]
     assert found.most == [None] * 4
 
 
@@ -35,7 +35,7 @@ def test_it_says_what_was_given_then_and_not_what_is_given_now() -> None:
     found = line(Quota("fleet", "*", gpus=1), "gpus", (START, START + 240), 60, {}, frozenset(),
                  gave)
     assert found.most == [None, 4, 8, None]
-    assert found.used == [None] * 4
+    assert found.usage == [None] * 4
 
 
 def test_hours_are_those_of_the_day_until_then() -> None:
@@ -43,7 +43,7 @@ def test_hours_are_those_of_the_day_until_then() -> None:
     hours = {START + at * HOUR_S: random.randrange(HOUR_S) * 1.0 for at in range(60)}
     span = (START + 30 * HOUR_S, START + 60 * HOUR_S)
     found = line(daily, "gpu_hours", span, HOUR_S, hours, frozenset(hours), [])
-    for t, used in zip(found.t, found.used, strict=True):
+    for t, used in zip(found.t, found.usage, strict=True):
         # As dashboard/quotas/service.py counts: whole hours from a day ago on, and the present one.
         assert used == pytest.approx(sum(seconds for at, seconds in hours.items()
                                          if t - 86_400 <= at <= t) / HOUR_S)
