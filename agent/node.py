@@ -292,8 +292,7 @@ class _AgentLoop:
 
     def _machine(self) -> DriverFacts:
         """Runs on the reconciler's thread: what is replaced as a whole is read once."""
-        memory = self._memory
-        facts = memory.facts or ()
+        facts = (memory := self._memory).facts or ()
         boards = sum(gpu.parent_uuid is None for gpu in facts)
         return DriverFacts(min(boards, ORDINALS), self._driver_version, {
             uuid: int(mode) for uuid in whole_boards(facts)

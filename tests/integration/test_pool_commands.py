@@ -157,6 +157,16 @@ def test_a_reservation_without_a_hub_is_shown_and_withdrawn(pool: PoolUnderTest)
     assert pool.start("run", "--no-wait", "--", "true").wait(180) == 0
 
 
+def test_nothing_is_reserved_before_tasks_are_listed(pool: PoolUnderTest) -> None:
+    """Found by chance: "not enough matching GPUs are free for all of that time", for good."""
+    assert pool.service.snapshot is not None
+    pool.service.snapshot = replace(pool.service.snapshot, tasks=None)
+    soon = pool.start("claim", "--from", "+10min", "--for", "1h")
+    _, err = soon.communicate(timeout=180)
+    assert (soon.returncode, "processes" in err, "try again" in err) == (
+        ExitCode.REFUSED, True, True), err
+
+
 def test_an_age_is_given_once_and_to_its_owner_alone(pool: PoolUnderTest) -> None:
     run = pool.start("run", *RUN[2:])
     child, lease_id = line(run)

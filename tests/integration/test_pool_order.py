@@ -147,6 +147,7 @@ def test_where_the_ceiling_forbids_it_nobody_is_told(hub: HubProcess, tmp_path: 
 
 
 def test_a_reservation_asked_on_a_node_is_kept_by_the_hub(hub: HubProcess, bed: PoolBed) -> None:
+    wait_for(lambda: "4 of 4 GPUs free on " in bed.run("pool").stdout)
     made = bed.run("claim", "--gpus", "3", "--from", "+10min", "--for", "1h")
     assert made.returncode == 0, made.stderr
     assert made.stdout.startswith("reservation ")
