@@ -81,7 +81,7 @@ def test_what_a_quota_gives_is_all_that_is_leased_and_the_queue_says_so(
 
 
 def test_a_reservation_is_kept_free_and_begins_at_its_time(hub: HubProcess, bed: PoolBed) -> None:
-    starts_at = time.time() + 8
+    starts_at = time.time() + 15
     ask(hub, "POST", "claims", {"gpus": 4, "owner": ME, "starts_at": starts_at, "term_s": 600})
     clash = hub.ask("/api/v1/claims", "POST", Content_Type="application/json", body=json.dumps(
         {"gpus": 1, "owner": ME, "starts_at": starts_at + 60, "term_s": 600}).encode())
