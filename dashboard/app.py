@@ -147,7 +147,7 @@ from .web.http_server import ServerCounters
 from .web.idempotency import add_once
 from .web.query_pool import QueryPool
 
-log = logging.getLogger("gpudeck.app")
+log = logging.getLogger("gpudeck.hub")
 
 SWITCH_S = 0.001
 DAY_S = 86_400.0

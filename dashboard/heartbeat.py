@@ -17,7 +17,7 @@ from .state import HubState
 from .web.bounded_socket import BoundedSocketIO
 from .web.http_server import ServerCounters
 
-log = logging.getLogger("gpudeck.app")
+log = logging.getLogger("gpudeck.hub")
 
 TICK_S = 1.0
 LAG_LIMIT_S = 2.0

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     ExtraGreenlets = Callable[[Hub, Path], "list[gevent.Greenlet[..., Any]]"]
 
-log = logging.getLogger("gpudeck.cli")
+log = logging.getLogger("gpudeck.hub")
 
 STOP_WITHIN_S = 2.5
 BACKLOG = 1_024

@@ -29,7 +29,7 @@ from .preview import preview
 from .replies import refused_state
 from .signals import ProcessHandles, is_same, living
 
-log = logging.getLogger("gpudeck.agent.hand")
+log = logging.getLogger("gpudeck.agent.actions")
 
 
 class SettingExecution(ActionExecution):

@@ -14,7 +14,7 @@ from ..journal.store import ActionJournal, JournalError
 from .hold_files import holds
 from .replies import ReplyOutbox
 
-log = logging.getLogger("gpudeck.agent.act")
+log = logging.getLogger("gpudeck.agent.actions")
 
 UNREAD = "earlier holds are not known: "
 

@@ -17,7 +17,7 @@ from .execute import ActionExecutor
 from .guard import Check
 from .replies import ReplyOutbox, first_reply, refused_state
 
-log = logging.getLogger("gpudeck.agent.act")
+log = logging.getLogger("gpudeck.agent.actions")
 
 WAITING_MAX = 32
 

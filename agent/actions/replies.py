@@ -13,7 +13,7 @@ from gpudeck.wire import FromAgent, Noted
 from ..journal.store import ActionJournal, JournalError
 from ..telemetry.rate_limit import RateLimiter
 
-log = logging.getLogger("gpudeck.agent.act")
+log = logging.getLogger("gpudeck.agent.actions")
 
 RESEND_EVERY_S = 5.0
 UNKNOWN_AT_ONCE, UNKNOWN_EVERY_S = 256, 15.0

@@ -42,7 +42,7 @@ from .kinds.execution import ActionTimeouts
 from .preview import preview, refused_preview
 from .replies import ReplyOutbox
 
-log = logging.getLogger("gpudeck.agent.act")
+log = logging.getLogger("gpudeck.agent.actions")
 
 PREVIEWS_MAX = 64
 RECALLS_MAX = 1_024

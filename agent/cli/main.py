@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 OK = {"state": "ok"}  # for a fleet: each node has its own state
 
-log = logging.getLogger("gpudeck.agent")
+log = logging.getLogger("gpudeck.agent.cli")
 
 
 def agent(argv: Sequence[str]) -> int:

@@ -28,7 +28,7 @@ from ..reader.inbox import ReaderInbox
 from ..readings import OnDemandReading
 from ..telemetry.rate_limit import RateLimiter
 
-log = logging.getLogger("gpudeck.agent.simulate")
+log = logging.getLogger("gpudeck.agent.cli")
 
 # So many nodes of one process connect at a time. The hub gives each 5 s to identify itself,
 # which a thousand that come at once on a busy machine all miss: then they come again.

@@ -36,7 +36,7 @@ REPAIRED = ("an earlier agent kept the pool's leases where timed limits belong, 
             "now; a power cap or clock lock that was set before those leases may be without its "
             "end: compare `gpudeck gpu show` with the limits of the boards")
 
-log = logging.getLogger("gpudeck.agent.act")
+log = logging.getLogger("gpudeck.agent.journal")
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS command (

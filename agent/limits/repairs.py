@@ -16,7 +16,7 @@ from ..runtime.worker import Worker
 from ..tasks.seen import GpuTask
 from .stores import RepairStore
 
-log = logging.getLogger("gpudeck.agent.repairs")
+log = logging.getLogger("gpudeck.agent.limits")
 
 ROUND_S = 2.0  # as often as processes are listed
 

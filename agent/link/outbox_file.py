@@ -27,7 +27,7 @@ from typing import Any
 
 from gpudeck.errors import CommandError, ExitCode
 
-log = logging.getLogger("gpudeck.agent.journal")
+log = logging.getLogger("gpudeck.agent.link")
 
 Statement = tuple[str, tuple[Any, ...]]
 

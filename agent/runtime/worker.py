@@ -5,7 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-log = logging.getLogger("gpudeck.agent.worker")
+log = logging.getLogger("gpudeck.agent.runtime")
 
 
 class Worker:

@@ -17,7 +17,7 @@ from gpudeck.settings import is_loopback
 
 from .prometheus import MetricsPage
 
-log = logging.getLogger("gpudeck.agent.metrics")
+log = logging.getLogger("gpudeck.agent.telemetry")
 
 PATIENCE_S = 2.0
 

@@ -20,7 +20,7 @@ from .protocols import AccountState, AuditLog, record_change
 from .sign_in_log import SignInLog
 from .store import ApiToken, Session, User, digest
 
-log = logging.getLogger("gpudeck.people")
+log = logging.getLogger("gpudeck.access")
 
 REFRESH_EVERY_S = 0.25
 NOTE_EVERY_S = 60.0

@@ -39,7 +39,7 @@ from .lifecycle import (
 from .signer_client import GONE, SignerClient
 from .store import CANNOT_STORE, CommandsStore
 
-log = logging.getLogger("gpudeck.commander")
+log = logging.getLogger("gpudeck.actions")
 
 BEFORE_IT_ACTS = ("requested", "queued", "sent")
 

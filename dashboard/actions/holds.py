@@ -30,7 +30,7 @@ from .events import HoldChanged
 from .standing_store import FLEET, HoldRecord, StandingStore
 from .views import HoldStateView, HoldView, NodeHoldView
 
-log = logging.getLogger("gpudeck.holds")
+log = logging.getLogger("gpudeck.actions")
 
 AGAIN_S, AGAIN_MOST_S = 5.0, 300.0
 MAX_REASON = 200

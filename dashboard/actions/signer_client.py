@@ -38,7 +38,7 @@ from .signer_process import (
 )
 from .signing_policy import SigningBudget
 
-log = logging.getLogger("gpudeck.signing")
+log = logging.getLogger("gpudeck.actions")
 
 START_WITHIN_S = 30.0
 ANSWER_WITHIN_S = 2.0

@@ -16,7 +16,7 @@ from . import brake_limits
 from .brake_limits import BrakeBlock, BrakeRequest, BrakeState, BrakeTrip, CountedAction, Name
 from .store import CANNOT_STORE, AutomationStore
 
-log = logging.getLogger("gpudeck.brakes")
+log = logging.getLogger("gpudeck.automation")
 
 MAX_REASON = 400
 

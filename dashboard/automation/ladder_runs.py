@@ -16,7 +16,7 @@ from .intents import ActionIntent, alarm, outcome_of
 from .ladder_state import Place, SavedLadderClimb, place_of, restored, saved_state
 from .store import CANNOT_STORE, AutomationStore
 
-log = logging.getLogger("gpudeck.ladders")
+log = logging.getLogger("gpudeck.automation")
 
 SAVE_EVERY_S = 30.0
 Key = tuple[str, str]  # cause and target

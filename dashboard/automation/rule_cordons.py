@@ -27,7 +27,7 @@ from .brakes import BrakeService
 from .dispatch import ActionDispatcher
 from .intents import IntentMode
 
-log = logging.getLogger("gpudeck.cordons")
+log = logging.getLogger("gpudeck.automation")
 
 EVERY_S = 2.0
 AGAIN_AFTER_S = 10.0

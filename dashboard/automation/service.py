@@ -28,7 +28,7 @@ from .ladder_runs import Key, LadderClock, LadderRun, LadderRuns
 from .ladder_state import QUOTAS, continued_climb
 from .store import AutomationStore
 
-log = logging.getLogger("gpudeck.ladders")
+log = logging.getLogger("gpudeck.automation")
 
 Outcome = tuple[OutcomeKind, str]
 NOTHING = "nothing in this alert waits for a person"

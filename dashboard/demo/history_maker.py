@@ -36,7 +36,7 @@ from .supervisor import PACKAGE_PREFIX
 if TYPE_CHECKING:
     from ..app import Hub
 
-log = logging.getLogger("gpudeck.past")
+log = logging.getLogger("gpudeck.demo")
 
 STREAM = "past"
 LENGTH = struct.Struct("<I")

@@ -25,7 +25,7 @@ from .core.qos import QosPolicy, QosRecord, QosTracker, TenantState, flaw
 
 T = TypeVar("T")
 
-log = logging.getLogger("gpudeck.insight.qos")
+log = logging.getLogger("gpudeck.insight")
 
 EVERY_S = 10.0
 KEY = "qos"

@@ -12,7 +12,7 @@ from ..audit.recorder import AuditRecorder
 from ..audit.store import AuditHead
 from ..errors import AuditWriteError
 
-log = logging.getLogger("gpudeck.anchors")
+log = logging.getLogger("gpudeck.nodes")
 
 EVERY_S = 60.0
 HEADS_PER_RECORD = 256

@@ -17,7 +17,7 @@ from ..history.protocol import History
 from ..history.rows import HistoryMessage
 from .checkpoint import carried, encode_nodes
 
-log = logging.getLogger("gpudeck.recorder")
+log = logging.getLogger("gpudeck.nodes")
 
 FLUSH_EVERY_S = 1.0
 SEGMENT_S = 300.0

@@ -24,7 +24,7 @@ from ..web.token_bucket import TokenBucket
 from .backfills import PER_LINK, BackfillQueue
 from .enrolment import EnrolmentService, KeyProofError
 
-log = logging.getLogger("gpudeck.hub")
+log = logging.getLogger("gpudeck.nodes")
 
 # The Socket.IO packet around a message: its keys, the event's name, the namespace.
 ENVELOPE_BYTES = 256

@@ -19,7 +19,7 @@ from .store import CANNOT_STORE, NotificationsStore
 from .transports import DeliveryResult, Transports
 from .words import AlertNotification, merge_notifications
 
-log = logging.getLogger("gpudeck.notices")
+log = logging.getLogger("gpudeck.notifications")
 
 MOST_WAITING = 2_000  # of one receiver
 WATCHED_WITHIN_S = 15.0

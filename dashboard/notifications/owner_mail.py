@@ -15,7 +15,7 @@ from .addresses import OwnerAddresses
 from .mail import SmtpSettings, attempt
 from .owner_words import MailMessage, OwnerActionNotification, mail_of, unreached
 
-log = logging.getLogger("gpudeck.notify")
+log = logging.getLogger("gpudeck.notifications")
 
 WAITING_MOST = 1_000
 AGAIN_AFTER_S = (5.0, 30.0, 120.0)

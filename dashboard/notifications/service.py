@@ -35,7 +35,7 @@ from .store import CANNOT_STORE, NotificationsStore
 from .transports import DeliveryResult, Transports
 from .words import build_notification
 
-log = logging.getLogger("gpudeck.notices")
+log = logging.getLogger("gpudeck.notifications")
 
 BY_DEFAULT = ("rule", "node")
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Protocol
 
-log = logging.getLogger("gpudeck.bus")
+log = logging.getLogger("gpudeck.runtime")
 
 Listener = Callable[[bytes], None]
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-log = logging.getLogger("gpudeck.events")
+log = logging.getLogger("gpudeck.runtime")
 
 E = TypeVar("E")
 

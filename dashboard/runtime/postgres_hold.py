@@ -21,7 +21,7 @@ from gpudeck.errors import ExitCode
 from .postgres_session import PostgresAddress, PostgresSession, words
 from .state_store import ActiveHub, StateUnavailableError
 
-log = logging.getLogger("gpudeck.state")
+log = logging.getLogger("gpudeck.runtime")
 
 SESSION_S = 5
 # A hub that has been silent for so long asks before it does anything else. Less than SESSION_S,

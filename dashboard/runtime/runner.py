@@ -12,7 +12,7 @@ from ..errors import ArchiveAwayError
 from .paced_log import LogPacer
 from .state_store import StateUnavailableError
 
-log = logging.getLogger("gpudeck.loops")
+log = logging.getLogger("gpudeck.runtime")
 
 Step = Callable[[float, float], None]  # UTC seconds, monotonic seconds
 

@@ -8,7 +8,7 @@ from typing import Any
 from .paced_log import LogPacer
 from .state_store import StateUnavailableError
 
-log = logging.getLogger("gpudeck.state")
+log = logging.getLogger("gpudeck.runtime")
 
 
 class StateGuard:

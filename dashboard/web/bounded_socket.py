@@ -40,7 +40,7 @@ from gpudeck.websocket import (
 from .http_server import ClientConnection, ServerCounters, cut
 from .token_bucket import TokenBucket
 
-log = logging.getLogger("gpudeck.sockets")
+log = logging.getLogger("gpudeck.web")
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]

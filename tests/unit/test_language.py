@@ -1,10 +1,11 @@
 """Names and docstrings that a stranger can read: their counts only fall (tests/language.toml)."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.language import ROOT, TABLE, count_language
+from tests.language import ROOT, TABLE, count_language, source_files
 
 LIMITS = TABLE["limits"]
 
@@ -27,3 +28,23 @@ def test_what_is_counted(tmp_path: Path) -> None:
     assert count.names == 8
     assert [offence.text for offence in count.bad_openings] == ["Of whom."]
     assert count.docstrings == 3
+
+
+def test_loggers_are_called_as_their_packages() -> None:
+    """As docs/internals/debugging.md promises."""
+    wrong = []
+    for path in source_files([ROOT / "agent", ROOT / "dashboard"]):
+        logger = re.search(r'^log = logging.getLogger\("(.*)"\)$', path.read_text(), re.M)
+        program, part, *_ = path.relative_to(ROOT).with_suffix("").parts
+        name = {"agent": "gpudeck.agent.", "dashboard": "gpudeck."}[program] + (
+            "hub" if part in ("app", "heartbeat", "serve") else part)
+        if logger and logger[1] != name:
+            wrong.append(f"{path}: {logger[1]}, not {name}")
+    assert wrong == []
+
+
+def test_the_glossary_names_files_that_are_there() -> None:
+    page = (ROOT / "docs/internals/glossary.md").read_text()
+    files = re.findall(r"`((?:agent|dashboard|gpudeck)/[^`]*)`", page)
+    assert len(files) > 30
+    assert [name for name in files if not (ROOT / name).exists()] == []

@@ -27,7 +27,7 @@ from .record import MOST_LISTED, RehearsalRecord, RehearsalVictim, alert_record
 from .source import MOST_S, CannotRehearseError, RehearsalSource, members_of
 from .tasks import TaskRehearsalSource
 
-log = logging.getLogger("gpudeck.rehearsals")
+log = logging.getLogger("gpudeck.alerts")
 
 SOURCES: dict[Of, type[RehearsalSource]] = {
     "gpu": GpuRehearsalSource, "task": TaskRehearsalSource, "job": TaskRehearsalSource,
