@@ -1,4 +1,4 @@
-"""What is known of a GPU that gives no sample: since when, and that an Xid came."""
+"""Numbers of a GPU that gives no sample: since when, and that an Xid came."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""What changes between the decision and the order: each of it counts, and nothing is left over."""
+"""Changes between the decision and the order: each of them counts, and nothing is left over."""
 
 import random
 from typing import NoReturn
@@ -23,7 +23,7 @@ def one_idle(world: World) -> Busy:
 
 
 def once(world: World, does: object) -> None:
-    """While a node is asked the next time."""
+    """Call it while a node is asked the next time."""
     def hook() -> None:
         world.while_looking = lambda: None
         does()  # type: ignore[operator]
@@ -64,7 +64,7 @@ def away(world: World, hog: Busy, seconds: float) -> None:
 def test_whoever_comes_back_long_after_the_hub_is_told_from_the_first_rung(
     world: World, away_s: float, tells: int
 ) -> None:
-    """Nobody saw what it did meanwhile."""
+    """The hub did not see what it did meanwhile."""
     hog = one_idle(world)
     world.put()
     world.until(lambda: len(world.did("notify")) == 2)
@@ -89,12 +89,13 @@ def test_an_outcome_that_is_there_before_the_person_is_answered_counts(world: Wo
     alert_id = waiting(world)
 
     def order(want: ActionIntent, step: LadderStep) -> CommandRecord:
-        sent = CommandRecord("c-1", ON_RUNG[step.do], want.node_id, want.host,
-                             CommandActor("person", "ada"), "yes", world.clock.now, world.clock.now,
-                             world.clock.now + 30.0, state="sent", task_id=want.task_ids[0])
-        world.known[sent.id] = done(sent)
-        world.ladders.runs.command_changed(world.known[sent.id])
-        return sent
+        record = CommandRecord("c-1", ON_RUNG[step.do], want.node_id, want.host,
+                               CommandActor("person", "ada"), "yes", world.clock.now,
+                               world.clock.now, world.clock.now + 30.0, state="sent",
+                               task_id=want.task_ids[0])
+        world.known[record.id] = done(record)
+        world.ladders.runs.command_changed(world.known[record.id])
+        return record
 
     assert not isinstance(world.ladders.confirm(alert_id, order), str)
     [run] = world.climbs()
@@ -134,8 +135,8 @@ def test_a_ladder_that_stands_still_opens_the_breaker(world: World) -> None:
     trip = world.brakes.state.breaker
     assert trip is not None
     assert "KeyError" in trip.sentence
-    [said] = world.recorded("brake")
-    assert said["sentence"] == trip.sentence
+    [entry] = world.recorded("brake")
+    assert entry["sentence"] == trip.sentence
 
 
 @pytest.mark.parametrize("is_reset", [False, True])

@@ -34,7 +34,7 @@ def limited(world: World) -> tuple[Any, Any, LimitReturns]:
 
 def test_it_comes_after_telling_and_goes_back_when_the_alert_has_cleared(world: World) -> None:
     hog, record, returns = limited(world)
-    assert [each.action for each in world.orders if each.node_id == hog.node_id] == [
+    assert [order.action for order in world.orders if order.node_id == hog.node_id] == [
         "notify", "limit"]
     returns.step(world.clock.now, world.clock.mono)
     assert world.did("release_limit") == [], "what it is for still goes on"
@@ -67,7 +67,7 @@ def test_what_no_ladder_has_limited_is_left_alone(world: World) -> None:
     assert is_due(record, set())
     by_ada = replace(record, id="c-ada", asker=replace(record.asker, kind="person", name="a@b"))
     cap = replace(record, id="c-cap", action="set_power_cap")
-    world.known |= {each.id: each for each in (by_ada, cap)}
+    world.known |= {entry.id: entry for entry in (by_ada, cap)}
     world.fleet.nodes[hog.node_id].limits = LimitsNow(0.0, leases=(
         replace(mine, lease_id="c-ada", by="a@b"), replace(mine, lease_id="c-cap"),
         replace(mine, lease_id="c-nobody's"), replace(mine, by="ada")))

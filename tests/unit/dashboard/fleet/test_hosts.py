@@ -33,9 +33,9 @@ def fleet_with(sample: HostSample, *on: tuple[str, int, str | None]) -> Fleet:
     fleet = Fleet(1)
     node = fleets.add_node(fleet)
     rows = [{"util_pct": 30.0, "power_w": 300.0}, {"util_pct": 90.0, "power_w": 500.0}]
-    told = fleets.frame(rows, tasks=fleets.tasks(*on))
+    message = fleets.frame(rows, tasks=fleets.tasks(*on))
     node.set_clock(NOW, MONO, NOW, MONO)
-    fleet.frame(node, structs.replace(told, host=sample), NOW, MONO)
+    fleet.frame(node, structs.replace(message, host=sample), NOW, MONO)
     return fleet
 
 
@@ -56,8 +56,8 @@ def test_what_is_there_and_why_what_is_not() -> None:
 def test_energy_per_token_is_of_the_jobs_own_boards() -> None:
     sample = sampled(1.0)
     mine = fleet_with(sample, ("a", 0, "ann"), ("a", 1, "ann"))
-    found = serving_of(mine, mine.nodes["n1"], MONO)["a"]
-    assert found.joules_per_million_tokens == pytest.approx(1e6 * 800.0 / 200.0)
+    serving = serving_of(mine, mine.nodes["n1"], MONO)["a"]
+    assert serving.joules_per_million_tokens == pytest.approx(1e6 * 800.0 / 200.0)
     shared = fleet_with(sample, ("a", 0, "ann"), ("b", 0, "bob"))
     assert serving_of(shared, shared.nodes["n1"], MONO)["a"].joules_per_million_tokens is None
     for rate in (0.0, None):
@@ -84,8 +84,8 @@ def test_rules_read_them() -> None:
     targets: Any = RuleTargetCollector(fleet, RecentEvents()).look(NOW, MONO, 0.0)
 
     def numbers(of: str, name: str) -> dict[str, float]:
-        found = targets[of].numbers(SignalTerm("last", name)).values
-        return {targets[of].name(row).key: float(found[row])
+        values = targets[of].numbers(SignalTerm("last", name)).values
+        return {targets[of].name(row).key: float(values[row])
                 for row in np.flatnonzero(targets[of].there).tolist()}
 
     assert numbers("node", "host_cpu_pct") == {"n1": 25.0}

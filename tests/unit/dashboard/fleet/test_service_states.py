@@ -17,7 +17,7 @@ def take(fleet: Fleet, node: Node, *rows: tuple[str, RepairState]) -> None:
 
 
 def free(fleet: Fleet) -> list[bool]:
-    return [bool(each) for each in available(fleet, fleet.shown(MONO), MONO)]
+    return [bool(is_free) for is_free in available(fleet, fleet.shown(MONO), MONO)]
 
 
 def test_what_is_out_of_service_is_not_free() -> None:

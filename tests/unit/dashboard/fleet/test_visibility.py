@@ -1,4 +1,4 @@
-"""Nothing outside of a scope is shown, named, counted or found."""
+"""Scopes: GPUs and tasks outside of one are not shown, named, counted or found."""
 
 import random
 from typing import Any
@@ -42,7 +42,7 @@ def two_labs() -> Fleet:
     return fleet
 
 
-def shown(fleet: Fleet, visible: VisibleFleet) -> list[dict[str, Any]]:
+def answers(fleet: Fleet, visible: VisibleFleet) -> list[dict[str, Any]]:
     return [views.layout(fleet, visible), views.owners(fleet, visible),
             views.totals(fleet, visible, NOW, MONO),
             views.cells(fleet, visible, "util_pct", parse("state:busy | user:owner-b"), NOW, MONO)]
@@ -51,10 +51,10 @@ def shown(fleet: Fleet, visible: VisibleFleet) -> list[dict[str, Any]]:
 def test_the_other_lab_is_in_nothing_that_is_sent() -> None:
     fleet = two_labs()
     visible = focus(fleet, sight("a"))
-    layout, owners, totals, cells = shown(fleet, visible)
-    sent = msgspec.json.encode([layout, owners["names"], totals])
+    layout, owners, totals, cells = answers(fleet, visible)
+    payload = msgspec.json.encode([layout, owners["names"], totals])
     for word in (b"b1", b"b3", b"b5", b"owner-b", b"model-b"):
-        assert word not in sent
+        assert word not in payload
     assert [node[1] for node in layout["nodes"]] == ["a0", "a2", "a4"]
     assert layout["node"] == [0, 0, 1, 1, 2, 2]
     assert layout["models"] == ["model-a"]
@@ -141,19 +141,19 @@ def test_a_programs_name(command: str, program: str | None) -> None:
 
 def test_a_filter_answers_no_more_than_its_asker_may_read() -> None:
     fleet = two_labs()
-    asked, denied = parse(f"task:'{SECRET}'"), parse(f"!task:'{SECRET}'")
-    assert asked is not None
-    assert denied is not None
-    assert asked.matches(fleet, MONO).sum() == 6
-    for who in (sight("*"), sight("*", role="user", own=("someone",))):
-        assert asked.matches(fleet, MONO, who.reads).sum() == 0
+    query, negation = parse(f"task:'{SECRET}'"), parse(f"!task:'{SECRET}'")
+    assert query is not None
+    assert negation is not None
+    assert query.matches(fleet, MONO).sum() == 6
+    for viewer in (sight("*"), sight("*", role="user", own=("someone",))):
+        assert query.matches(fleet, MONO, viewer.reads).sum() == 0
         # Nor the other way round: of what one may not read, neither holds.
-        assert denied.matches(fleet, MONO, who.reads).sum() == 6  # those without any task
-        found = parse("task:python")
-        assert found is not None
-        assert found.matches(fleet, MONO, who.reads).sum() == 6
+        assert negation.matches(fleet, MONO, viewer.reads).sum() == 6  # those without any task
+        program_query = parse("task:python")
+        assert program_query is not None
+        assert program_query.matches(fleet, MONO, viewer.reads).sum() == 6
     own = sight("*", own=("owner-a",))
-    assert asked.matches(fleet, MONO, own.reads).sum() == 3
+    assert query.matches(fleet, MONO, own.reads).sum() == 3
 
 
 def test_task_views_are_cut_by_reader() -> None:
