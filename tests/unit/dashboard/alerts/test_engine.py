@@ -91,7 +91,7 @@ def ready(name: str, **change: Any) -> CompiledRule:
     return check(read({"id": name, "title": "t", "scope": "*"} | RULES[name] | change))
 
 
-class Recorded:
+class RecordedHub:
     """A hub's live evaluation and its history, fed with the same Frames; now and then none."""
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -102,7 +102,7 @@ class Recorded:
         self.evaluator, self.alerts = RuleEvaluator(LIVE), FiringAlerts()
         self.evaluator.set_rules({name: ready(name) for name in RULES})
         self.live: dict[str, list[Any]] = {name: [] for name in RULES}
-        self.scenes = RuleTargetCollector(self.fleet, RecentEvents())
+        self.collector = RuleTargetCollector(self.fleet, RecentEvents())
         for at in range(NODES):
             node = fleets.add_node(self.fleet, f"n{at}", GPUS, mono=0.0)
             self.history.append([HistoryMessage(f"n{at}", "s1", 0.0, node.hello), HistoryMessage(
@@ -126,7 +126,7 @@ class Recorded:
         asks = self.evaluator.minutes_request(now)
         minute = None if asks is None else closed_minute(
             self.spans.minute(asks.start, asks.ends), self.fleet, asks)
-        scenes = self.scenes.look(now, now, 0.0)
+        scenes = self.collector.look(now, now, 0.0)
         for changes in self.evaluator.step(scenes, now, minute):
             for change in changes:
                 for alert in self.alerts.take(change, lambda of, row: scenes[of].name(row)):
@@ -194,7 +194,7 @@ class Recorded:
         mine[alert.id] = msgspec.structs.replace(alert, value=first.value)
         self.live[alert.rule_id] = list(mine.values())
 
-    def rehearsed(self, of: CompiledRule) -> tuple[RehearsalSource, RehearsalEngine]:
+    def rehearse(self, of: CompiledRule) -> tuple[RehearsalSource, RehearsalEngine]:
         past = SOURCES[of.rule.of](self.spans, self.fleet, of)
         rehearsal = RehearsalEngine(past.ready, refusal=past.refusal)
         for stretch in past.stretches(BEGIN, LAST if past.ready.is_by_minutes else END):
@@ -204,8 +204,8 @@ class Recorded:
 
 
 @pytest.fixture(name="recorded", scope="module")
-def _recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
-    recording = Recorded(tmp_path_factory.mktemp("rehearsal"), random.randrange(10**6))
+def _recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordedHub]:
+    recording = RecordedHub(tmp_path_factory.mktemp("rehearsal"), random.randrange(10**6))
     recording.run()
     yield recording
     recording.history.close()
@@ -220,23 +220,23 @@ def as_bytes(alerts: list[Any], name: Any) -> bytes:
 
 @pytest.mark.parametrize("is_in_files", [False, True])
 @pytest.mark.parametrize("rule", [name for name in RULES if name != "near"])
-def test_live_and_rehearsal_are_the_same_to_the_byte(recorded: Recorded, rule: str,
+def test_live_and_rehearsal_are_the_same_to_the_byte(recorded: RecordedHub, rule: str,
                                                      is_in_files: bool) -> None:
     if is_in_files:
         recorded.history.store.maintain(END + 10_000)
         assert recorded.history.info().open_seconds == 0
-    past, rehearsal = recorded.rehearsed(ready(rule))
+    past, rehearsal = recorded.rehearse(ready(rule))
     lived, would = recorded.live[rule], rehearsal.alerts()
     assert (len(lived) >= 1) == (rule != "never"), "a story of nothing proves nothing"
     assert as_bytes(lived, lambda alert: alert.target.key) == as_bytes(
         would, lambda alert: past.name(alert.row).key)
 
 
-def test_whom_a_ladder_would_have_reached_and_what_they_held(recorded: Recorded) -> None:
+def test_whom_a_ladder_would_have_reached_and_what_they_held(recorded: RecordedHub) -> None:
     """Bob's tasks are there from the first second, on one GPU each."""
     of = ready("task-big", fire=">= 1GiB", scope="user:bob", cooldown="0s",
                ladder=[{"do": "tell"}, {"do": "end", "after": "10m"}])
-    past, rehearsal = recorded.rehearsed(of)
+    past, rehearsal = recorded.rehearse(of)
     reached = [alert for alert in rehearsal.alerts() if alert.acted_at is not None]
     assert {past.name(alert.row).users for alert in reached} == {("bob",)}
     first = min(reached, key=lambda alert: alert.acted_at or 0.0)
@@ -246,9 +246,9 @@ def test_whom_a_ladder_would_have_reached_and_what_they_held(recorded: Recorded)
     assert len(reached) >= NODES - 1
 
 
-def test_what_is_told_seldom_comes_close(recorded: Recorded) -> None:
+def test_what_is_told_seldom_comes_close(recorded: RecordedHub) -> None:
     """History has fewer numbers within the minute of a change than a live rule saw."""
-    past, rehearsal = recorded.rehearsed(ready("near"))
+    past, rehearsal = recorded.rehearse(ready("near"))
     lived = {alert.target.key for alert in recorded.live["near"]}
     assert lived
     assert {past.name(alert.row).key for alert in rehearsal.alerts()} == lived
@@ -257,11 +257,11 @@ def test_what_is_told_seldom_comes_close(recorded: Recorded) -> None:
 def test_what_is_told_seldom_says_nothing_of_a_node_that_is_silent(tmp_path: Path) -> None:
     """A board of n1, by this seed, is near its limit when n1 falls silent. History holds such a
     number for three minutes more; a live rule has no sample by which to read it."""
-    recorded = Recorded(tmp_path, 428)
+    recorded = RecordedHub(tmp_path, 428)
     recorded.evaluator.set_rules({"near": ready("near")})
     for second in range(2_700):
         recorded.second(BEGIN + second)
-    past, rehearsal = recorded.rehearsed(ready("near"))
+    past, rehearsal = recorded.rehearse(ready("near"))
     n1s = [{key for key in keys if key.startswith("GPU-n1")} for keys in (
         {alert.target.key for alert in recorded.live["near"]},
         {past.name(alert.row).key for alert in rehearsal.alerts()
@@ -270,10 +270,10 @@ def test_what_is_told_seldom_says_nothing_of_a_node_that_is_silent(tmp_path: Pat
     assert n1s[0] == n1s[1]
 
 
-def test_a_rule_that_was_written_otherwise_is_told_from_it(recorded: Recorded) -> None:
+def test_a_rule_that_was_written_otherwise_is_told_from_it(recorded: RecordedHub) -> None:
     """The control: the comparison sees a limit that is a little off."""
-    _, right = recorded.rehearsed(ready("hot"))
-    _, wrong = recorded.rehearsed(ready("hot", fire=">= 66"))
+    _, right = recorded.rehearse(ready("hot"))
+    _, wrong = recorded.rehearse(ready("hot", fire=">= 66"))
     assert right.alerts() != wrong.alerts()
 
 
@@ -298,11 +298,11 @@ def test_what_history_does_not_keep_is_refused() -> None:
 
 def test_a_window_of_a_node_that_is_silent_clears_nothing(tmp_path: Path) -> None:
     """The increase of energy, by this seed, falls below its limit for lack of samples."""
-    recorded = Recorded(tmp_path, 924256)
+    recorded = RecordedHub(tmp_path, 924256)
     recorded.evaluator.set_rules({"used": ready("used")})
     for second in range(2_500):
         recorded.second(BEGIN + second)
-    past, rehearsal = recorded.rehearsed(ready("used"))
+    past, rehearsal = recorded.rehearse(ready("used"))
     recorded.history.close()
     ends = [{(name(alert).key, int(alert.ended_at)) for alert in alerts
              if alert.ended_at is not None and alert.ended_at < BEGIN + 2_400} for name, alerts in (
@@ -314,7 +314,7 @@ def test_a_window_of_a_node_that_is_silent_clears_nothing(tmp_path: Path) -> Non
 # -- ladders, without any history
 
 
-def played(story: list[float], **change: Any) -> list[RehearsedAlert]:
+def rehearse_story(story: list[float], **change: Any) -> list[RehearsedAlert]:
     """Rehearse one row, minute by minute, in stretches of random length."""
     of = check(read({"id": "r", "title": "t", "scope": "*", "of": "task",
                      "signal": "mem_used_bytes", "fire": ">= 10", "clear": "< 5", "for": "5m",
@@ -333,7 +333,7 @@ def played(story: list[float], **change: Any) -> list[RehearsedAlert]:
 
 
 def test_whom_the_ladder_would_have_reached() -> None:
-    [alert] = played([20.0] * 60)
+    [alert] = rehearse_story([20.0] * 60)
     assert alert.row == 1
     assert [(do, (at - alert.fired_at) / 60) for do, at in alert.acts] == [
         ("tell", 0), ("tell", 10), ("end", 20)]
@@ -355,24 +355,24 @@ def test_a_week_that_is_asked_for_is_a_week(now: float, span_s: int, step_s: int
 
 
 def test_what_was_at_rest_in_between_begins_at_the_first_step() -> None:
-    [alert] = played([20.0] * 17 + [0.0] * 2 + [20.0] * 30, keep_firing_for="5m")
+    [alert] = rehearse_story([20.0] * 17 + [0.0] * 2 + [20.0] * 30, keep_firing_for="5m")
     assert [do for do, _ in alert.acts] == ["tell", "tell", "tell", "tell", "end"]
     assert alert.comebacks == 1
-    assert [alert.acted_at for alert in played([20.0] * 15 + [0.0] * 40)] == [None]
+    assert [alert.acted_at for alert in rehearse_story([20.0] * 15 + [0.0] * 40)] == [None]
 
 
 def test_a_rest_of_its_own_holds_the_next_ladder() -> None:
-    first, second = played([20.0] * 10 + [0.0] * 2 + [20.0] * 60, cooldown="30m")
+    first, second = rehearse_story([20.0] * 10 + [0.0] * 2 + [20.0] * 60, cooldown="30m")
     assert first.acted_at is None
     assert second.acts[0][1] >= first.ended_at + 1_800  # type: ignore[operator]
 
 
-def test_a_node_is_meant_where_all_of_its_gpus_are(recorded: Recorded) -> None:
-    past, all_of_them = recorded.rehearsed(ready("node-quick"))
-    some, one = recorded.rehearsed(ready("node-quick", scope="node:n0"))
+def test_a_node_is_meant_where_all_of_its_gpus_are(recorded: RecordedHub) -> None:
+    past, all_of_them = recorded.rehearse(ready("node-quick"))
+    some, one = recorded.rehearse(ready("node-quick", scope="node:n0"))
     assert {past.name(alert.row).key for alert in all_of_them.alerts()} > {"n0"}
     assert {some.name(alert.row).key for alert in one.alerts()} == {"n0"}
-    assert recorded.rehearsed(ready("node-quick", scope="gpu:0"))[1].alerts() == []
+    assert recorded.rehearse(ready("node-quick", scope="gpu:0"))[1].alerts() == []
 
 
 def test_the_power_of_a_node_is_not_known_while_a_board_does_not_tell() -> None:

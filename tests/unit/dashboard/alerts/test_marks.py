@@ -29,7 +29,7 @@ def test_each_is_named_with_the_gpus_that_it_is_on() -> None:
     far = task(launch="torchrun n0:1", rank=1)
     world.on["n0"] = [(wide, 0, 1e9, 5.0), (wide, 1, 1e9, 5.0), (other, 1, 1e9, 5.0)]
     world.on["n1"] = [(far, 1, 1e9, 5.0)]
-    scenes = world.tell()
+    scenes = world.next_look()
     gpus_of = {of: {scenes[of].name(row).gpus for row in range(len(scenes[of].there))
                     if scenes[of].there[row]} for of in OFS}
     own = {"n0": ("GPU-n0-0", "GPU-n0-1"), "n1": ("GPU-n1-1",)}

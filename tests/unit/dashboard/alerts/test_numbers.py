@@ -85,7 +85,7 @@ class SteadyFleet:
                                 self.random.choice([self.random.randrange(80) / 2, None])))
         return Tasks(True, tuple(tasks), tuple(uses))
 
-    def lived(self) -> dict[str, Targets]:
+    def live_numbers(self) -> dict[str, Targets]:
         """The last closed minute, as a rule by the minute sees it."""
         collector = RuleTargetCollector(self.fleet, RecentEvents())
         closing = {of: RuleMinuteAggregator(RECORDED[of]) for of in KINDS}
@@ -112,7 +112,7 @@ class SteadyFleet:
                         for row, key in names.items()} for name in RECORDED[of]}
         return numbers
 
-    def rehearsed(self, of: str) -> Targets:
+    def rehearsed_numbers(self, of: str) -> Targets:
         first, *rest = RECORDED[of]
         names = {"task": [first], "job": [first, "gpus_stuck", "rank_lag_pct"]}.get(
             of, [first, *rest])
@@ -148,9 +148,9 @@ def test_each_number_is_the_same_live_and_rehearsed(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         steady = SteadyFleet(Path(folder), seed)
         try:
-            lived = steady.lived()
+            lived = steady.live_numbers()
             for of in KINDS:
-                rehearsed = steady.rehearsed(of)
+                rehearsed = steady.rehearsed_numbers(of)
                 for name in RECORDED[of]:
                     assert rehearsed[name] == pytest.approx(lived[of][name], nan_ok=True), (
                         of, name)

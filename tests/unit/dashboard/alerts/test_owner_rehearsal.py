@@ -242,7 +242,8 @@ def test_bounds_are_said() -> None:
         next(of_fleet.stretches(0, 86_400))
 
 
-def played(in_scope: Sequence[bool], came: Sequence[int] = ()) -> list[tuple[int, int | None]]:
+def firing_minutes(in_scope: Sequence[bool], came: Sequence[int] = ()
+                   ) -> list[tuple[int, int | None]]:
     """Minutes in which the rule would fire and end, for one owner who holds enough all the time."""
     of, width = ready(RULES, "gpus", clear="", scope="node:n0"), len(in_scope)
     rehearsal = RehearsalEngine(of)
@@ -256,12 +257,12 @@ def played(in_scope: Sequence[bool], came: Sequence[int] = ()) -> list[tuple[int
 
 
 def test_who_came_anew_is_another() -> None:
-    assert played([True] * 20) == [(6, None)]
-    assert played([True] * 20, came=[3, 11]) == [(9, 12), (17, None)]
+    assert firing_minutes([True] * 20) == [(6, None)]
+    assert firing_minutes([True] * 20, came=[3, 11]) == [(9, 12), (17, None)]
 
 
 def test_who_is_not_meant_any_more_is_at_rest() -> None:
-    assert played([True] * 10 + [False] * 10) == [(6, 11)]
+    assert firing_minutes([True] * 10 + [False] * 10) == [(6, 11)]
 
 
 # -- what life says

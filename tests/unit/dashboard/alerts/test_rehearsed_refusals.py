@@ -70,7 +70,7 @@ class Past:
         for node in self.fleet.nodes.values():
             node.hello = replace(node.hello, actions=actions, rules=rules)
 
-    def rehearsed(self, of: str, **more: Any) -> dict[str, RehearsedAlert]:
+    def rehearse(self, of: str, **more: Any) -> dict[str, RehearsedAlert]:
         rule = check(read({"id": "idle", "title": "t", "of": of, "scope": "*", "signal": "sm_pct",
                            "fire": "<= 1", "for": "5m", "ladder": LADDER} | more))
         past = TaskRehearsalSource(self.history.rules, self.fleet, rule)
@@ -88,7 +88,7 @@ def a_past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
     past.history.close()
 
 
-def dos(alert: RehearsedAlert) -> list[str]:
+def acts_of(alert: RehearsedAlert) -> list[str]:
     return [do for do, _ in alert.acts]
 
 
@@ -98,36 +98,36 @@ def refusals(alert: RehearsedAlert) -> list[tuple[str, str]]:
 
 def test_each_victim_for_its_own_reason(past: Past) -> None:
     past.permit()
-    alerts = past.rehearsed("task")
+    alerts = past.rehearse("task")
     for free in ("alone", "ours", "other"):
-        assert dos(alerts[free]) == ["tell", "pause", "end"], free
+        assert acts_of(alerts[free]) == ["tell", "pause", "end"], free
         assert refusals(alerts[free]) == []
     for task_id, why in (("one", "one job with task two"), ("slurm", "scancel 12"),
                          ("client", "an MPS client")):
-        assert dos(alerts[task_id]) == ["tell"], "and there it stops, as in life"
+        assert acts_of(alerts[task_id]) == ["tell"], "and there it stops, as in life"
         [(do, sentence)] = refusals(alerts[task_id])
         assert (do, why in sentence) == ("pause", True), sentence
 
 
 def test_a_job_over_two_nodes_waits_until_it_is_on_one(past: Past) -> None:
     past.permit()
-    jobs = past.rehearsed("job")
-    assert dos(jobs["n0/j2"]) == ["tell", "pause", "end"], "both tasks of the tree are meant"
+    jobs = past.rehearse("job")
+    assert acts_of(jobs["n0/j2"]) == ["tell", "pause", "end"], "both tasks of the tree are meant"
     launch = jobs["torchrun"]
     assert "runs on 1 more node" in refusals(launch)[0][1]
-    assert dos(launch) == ["tell", "pause", "end"]
+    assert acts_of(launch) == ["tell", "pause", "end"]
     [paused] = [at for do, at in launch.acts if do == "pause"]
     assert paused >= BEGIN + 1_200
 
 
 def test_what_is_refused_is_skipped_where_the_rule_says_so(past: Past) -> None:
     past.permit()
-    stopped, skipped = past.rehearsed("task"), past.rehearsed("task", when_refused="skip")
-    assert dos(stopped["client"]) == ["tell"]
-    assert dos(skipped["client"]) == ["tell", "end"]
+    stopped, skipped = past.rehearse("task"), past.rehearse("task", when_refused="skip")
+    assert acts_of(stopped["client"]) == ["tell"]
+    assert acts_of(skipped["client"]) == ["tell", "end"]
     [(_, refused_at, _)] = skipped["client"].refusals
     assert skipped["client"].acts[-1][1] - refused_at == 300, "at its time"
-    assert dos(skipped["slurm"]) == ["tell"]
+    assert acts_of(skipped["slurm"]) == ["tell"]
     assert [do for do, _ in refusals(skipped["slurm"])] == ["pause", "end"]
 
 
@@ -140,16 +140,16 @@ def test_what_no_node_permits_is_promised_for_nobody(past: Past, actions: tuple[
                                                      rules: RulesCeiling, acts: list[str], do: str
                                                      ) -> None:
     past.permit(actions, rules)
-    for alert in past.rehearsed("task", when_refused="skip" if do == "tell" else "stop").values():
-        assert dos(alert) == acts, "a warning that is refused is never skipped"
+    for alert in past.rehearse("task", when_refused="skip" if do == "tell" else "stop").values():
+        assert acts_of(alert) == acts, "a warning that is refused is never skipped"
         assert [refused_do for refused_do, _ in refusals(alert)] == [do]
 
 
 def test_for_what_a_node_never_said_nothing_is_refused(past: Past) -> None:
     for node in past.fleet.nodes.values():
         node.hello = replace(node.hello, actions=(), rules=UNSET)
-    alerts = past.rehearsed("task")
-    assert dos(alerts["alone"]) == dos(alerts["slurm"]) == ["tell", "pause", "end"]
+    alerts = past.rehearse("task")
+    assert acts_of(alerts["alone"]) == acts_of(alerts["slurm"]) == ["tell", "pause", "end"]
 
 
 def test_it_is_said_in_the_record_the_answer_and_the_terminal(past: Past, tmp_path: Path) -> None:

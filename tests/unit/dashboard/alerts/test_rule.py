@@ -144,7 +144,7 @@ def test_how_far_a_cap_is_from_what_was_set(state: LeaseState, reading: float | 
     world = World()
     node = world.fleet.nodes["n0"]
     node.limits = LimitsNow(0.0, leases=(lease(1, "power", (300.0,), state, reading),))
-    drifts = of(world.tell()["gpu"], "power_cap_drift_w")
+    drifts = of(world.next_look()["gpu"], "power_cap_drift_w")
     assert drifts["GPU-n0-0"] == 0.0, "nothing was set there, so nothing has drifted"
     assert np.isnan(drifts["GPU-n1-0"]), "its node has not said"
     assert drifts["GPU-n0-1"] == drift if drift is not None else np.isnan(drifts["GPU-n0-1"])
@@ -155,12 +155,12 @@ def test_a_lock_is_as_its_node_judges_it() -> None:
     world.fleet.nodes["n0"].limits = LimitsNow(0.0, leases=(
         lease(0, "clocks", (500.0, 900.0), "drifted", 1_900.0),
         lease(1, "clocks", (500.0, 900.0), "unknown", 210.0)))
-    scene = world.tell()["gpu"]
+    scene = world.next_look()["gpu"]
     locks = of(scene, "clock_lock_drifted")
     assert locks["GPU-n0-0"] == 1.0
     assert np.isnan(locks["GPU-n0-1"]), "at rest nothing is proved"
     world.fleet.nodes["n0"].limits = LimitsNow(0.0)
-    assert of(world.tell()["gpu"], "clock_lock_drifted")["GPU-n0-0"] == 0.0, "it was let go of"
+    assert of(world.next_look()["gpu"], "clock_lock_drifted")["GPU-n0-0"] == 0.0, "it was let go of"
 
 
 def test_what_a_silent_node_said_of_its_limits_is_old() -> None:
@@ -169,7 +169,7 @@ def test_what_a_silent_node_said_of_its_limits_is_old() -> None:
         node.limits = LimitsNow(0.0)
     names = frozenset(("power_cap_drift_w",))
     for _ in range(20):
-        scene = world.tell(silent=("n1",))["gpu"]
+        scene = world.next_look(silent=("n1",))["gpu"]
     ages = world.now - scene.sampled_at(names)
     assert ages.tolist() == [0.0, 0.0, 20.0, 20.0]
 
@@ -195,7 +195,7 @@ def test_who_is_on_a_gpu_that_nobody_gave_them(one: Task, beside: Task | None, i
         world.on["n0"].append((beside, 1, 1e9, 1.0))
     free = task("eve")
     world.on["n1"] = [(free, 0, 1e9, 1.0)]
-    foreign = of(world.tell()["task"], "is_foreign")
+    foreign = of(world.next_look()["task"], "is_foreign")
     assert foreign[one.id] == is_foreign
     assert foreign[free.id] == 0.0, "its node is not given out by anybody"
 
@@ -203,10 +203,10 @@ def test_who_is_on_a_gpu_that_nobody_gave_them(one: Task, beside: Task | None, i
 def test_between_two_jobs_a_node_is_given_out_all_the_same() -> None:
     world, stray = World(), task("ann")
     world.on["n0"] = [(stray, 0, 1e9, 1.0), (task("bob", manager=SLURM), 1, 1e9, 1.0)]
-    world.tell()
+    world.next_look()
     world.on["n0"] = [(stray, 0, 1e9, 1.0)]
     for _ in range(3):
-        assert of(world.tell()["task"], "is_foreign") == {stray.id: 1.0}
+        assert of(world.next_look()["task"], "is_foreign") == {stray.id: 1.0}
 
 
 def test_a_task_that_is_not_described_is_not_judged() -> None:
@@ -238,7 +238,7 @@ def test_who_is_outside_of_a_lease_is_as_the_node_says() -> None:
         (), (), (reported_lease("GPU-n0-0", own),), outside=(
             OutsideUse("GPU-n0-0", stray.id, 7, "bob"), OutsideUse("GPU-n0-1", free.id, 8, "cid"),
             OutsideUse("GPU-n0-0", elsewhere.id, 9, "dan"))))
-    flags = of(world.tell()["task"], "is_outside_lease")
+    flags = of(world.next_look()["task"], "is_outside_lease")
     assert {one.user: flags[one.id] for one in (own, stray, free)} == {
         "ann": 0.0, "bob": 1.0, "cid": 0.0}, "what nobody leases is anybody's"
     assert np.isnan(flags[elsewhere.id]), "a node speaks of its own tasks, and that one leases none"
@@ -253,7 +253,7 @@ def test_how_long_a_lease_is_overdue_by_the_clock_of_its_node() -> None:
     until = world.now + 1.0 - random.randint(100, 900)
     world.fleet.take_pool(node, PoolReport((), (), (reported_lease("GPU-n0-0", late, until=until),
                                                     reported_lease("GPU-n0-1", in_time))))
-    scene = world.tell()["task"]
+    scene = world.next_look()["task"]
     overdue_s = of(scene, "lease_overdue_s")
     assert (overdue_s[late.id], overdue_s[in_time.id]) == (world.now + 50.0 - until, 0.0)
 

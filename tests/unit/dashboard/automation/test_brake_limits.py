@@ -36,7 +36,7 @@ def names(blocks: list[brake_limits.BrakeBlock]) -> list[str]:
     return [block.brake for block in blocks]
 
 
-def acted(times: int, every_s: float = 2.0, source: str = "rule idle") -> BrakeState:
+def state_after(times: int, every_s: float = 2.0, source: str = "rule idle") -> BrakeState:
     state = BrakeState()
     for at in range(times):
         state = brake_limits.spend(state, source, "n1", NOW - at * every_s - 2.0)
@@ -44,11 +44,11 @@ def acted(times: int, every_s: float = 2.0, source: str = "rule idle") -> BrakeS
 
 
 def test_each_bound_holds_and_the_one_before_does_not() -> None:
-    assert brake_limits.holds(acted(4), ask(), NOW) == []
-    assert names(brake_limits.holds(acted(5), ask(), NOW)) == ["cause"]
-    assert brake_limits.holds(acted(5), ask("rule other"), NOW) == []
-    assert names(brake_limits.holds(acted(10), ask("rule other"), NOW)) == ["fleet"]
-    assert names(brake_limits.holds(acted(1), ask("rule other", nodes=8), NOW)) == ["fleet"]
+    assert brake_limits.holds(state_after(4), ask(), NOW) == []
+    assert names(brake_limits.holds(state_after(5), ask(), NOW)) == ["cause"]
+    assert brake_limits.holds(state_after(5), ask("rule other"), NOW) == []
+    assert names(brake_limits.holds(state_after(10), ask("rule other"), NOW)) == ["fleet"]
+    assert names(brake_limits.holds(state_after(1), ask("rule other", nodes=8), NOW)) == ["fleet"]
     assert names(brake_limits.holds(BrakeState(), ask(busy=frozenset({"n1"})), NOW)) == ["node"]
     assert brake_limits.holds(BrakeState(), ask(busy=frozenset({"n2"})), NOW) == []
     state = brake_limits.spend(BrakeState(), "rule other", "n2", NOW - 0.5)
@@ -116,16 +116,16 @@ RULE = Rule("idle", "Idle", "sm_pct", "<= 1", of="task", scope="*", for_="2h",
             ladder=(RuleStep("tell"), RuleStep("end", "10m")))
 
 
-def ruled(mode: Mode, **more: str) -> Rule:
+def rule_in(mode: Mode, **more: str) -> Rule:
     return Rule(**{name: getattr(RULE, name) for name in RULE.__struct_fields__} | {
         "mode": mode} | more)
 
 
 def case(was: Mode, mode: Mode, days: float = 0.0, by: str = "ada", promoter: str = "ben",
          **more: Any) -> PromotionRequest:
-    rule = ruled(was)
+    rule = rule_in(was)
     puts = [RuleRevision(rule, by, NOW - 1.0),
-            RuleRevision(ruled("dry_run"), by, NOW - days * DAY_S)]
+            RuleRevision(rule_in("dry_run"), by, NOW - days * DAY_S)]
     return PromotionRequest(rule, mode, "2026-10-31", puts, more.pop("rehearsals", ()),
                             frozenset({promoter}), more.pop("needs_second", True), NOW)
 
@@ -144,7 +144,7 @@ class Backtest:
     (case("dry_run", "auto", 1, rehearsals=[Backtest(8, None)]), "7 days"),
     (case("dry_run", "auto", 1, rehearsals=[Backtest(6, "ben")]), "7 days"),
     (case("dry_run", "auto", 1, rehearsals=[Backtest(8, "ada")]), "7 days"),
-    (case("dry_run", "auto", 1, rehearsals=[Backtest(8, "ben", ruled("auto", fire="<= 2"))]),
+    (case("dry_run", "auto", 1, rehearsals=[Backtest(8, "ben", rule_in("auto", fire="<= 2"))]),
      "7 days"),
 ])
 def test_what_is_not_proven_does_not_act(promotion: PromotionRequest, says: str) -> None:
@@ -179,22 +179,22 @@ def test_auto_has_an_end_that_is_near(expires: str) -> None:
 
 
 def test_an_edit_of_what_it_means_takes_back_what_was_proven() -> None:
-    was = ruled("auto", expires="2026-10-31")
+    was = rule_in("auto", expires="2026-10-31")
     for change in ({"fire": "<= 2"}, {"scope": "user:bob"}, {"for_": "1h"}):
-        assert as_put(was, ruled("auto", **change)).mode == "dry_run"
-    assert as_put(was, ruled("auto", title="Idle GPUs")).mode == "auto"
-    puts = [RuleRevision(ruled("dry_run", fire="<= 2"), "eve", NOW - 60),
+        assert as_put(was, rule_in("auto", **change)).mode == "dry_run"
+    assert as_put(was, rule_in("auto", title="Idle GPUs")).mode == "auto"
+    puts = [RuleRevision(rule_in("dry_run", fire="<= 2"), "eve", NOW - 60),
             RuleRevision(was, "ada", NOW - PROVEN_S)]
     assert author(puts) == "eve"
     assert dry_run_s(puts, NOW) == 60
-    observed = [RuleRevision(ruled("dry_run"), "ada", NOW - 60),
-                RuleRevision(ruled("observe"), "ada", NOW - 100),
-                RuleRevision(ruled("dry_run"), "ada", NOW - 2 * PROVEN_S)]
+    observed = [RuleRevision(rule_in("dry_run"), "ada", NOW - 60),
+                RuleRevision(rule_in("observe"), "ada", NOW - 100),
+                RuleRevision(rule_in("dry_run"), "ada", NOW - 2 * PROVEN_S)]
     assert dry_run_s(observed, NOW) == 60
 
 
 def test_on_the_day_after_its_last_it_acts_no_more() -> None:
-    assert effective(ruled("auto", expires="2026-10-31"), NOW) == "auto"
-    assert effective(ruled("auto", expires="2026-01-31"), NOW) == "dry_run"
-    assert effective(ruled("auto"), NOW) == "dry_run"
-    assert effective(ruled(random.choice(("observe", "confirm"))), NOW) in ("observe", "confirm")
+    assert effective(rule_in("auto", expires="2026-10-31"), NOW) == "auto"
+    assert effective(rule_in("auto", expires="2026-01-31"), NOW) == "dry_run"
+    assert effective(rule_in("auto"), NOW) == "dry_run"
+    assert effective(rule_in(random.choice(("observe", "confirm"))), NOW) in ("observe", "confirm")

@@ -33,7 +33,7 @@ def almost_ended(world: World) -> Busy:
 
 
 def turn(world: World, seconds: int) -> None:
-    """Go on as the hub does: its runner logs what fails, and goes on."""
+    """Pass time as in a hub, whose runner logs what fails and goes on."""
     world.is_isolated = True
     world.turn(seconds)
 

@@ -40,7 +40,7 @@ def one_idle(world: World, nodes: int = 12) -> Busy:
     return hog
 
 
-def words(world: World) -> list[str]:
+def ordered_actions(world: World) -> list[str]:
     return [record.action for record in world.orders]
 
 
@@ -60,7 +60,7 @@ def test_whoever_was_told_is_not_told_again_and_nobody_ends_sooner(world: World,
     world.restart(random.uniform(1.0, 200.0))
     began = world.clock.now
     world.until(lambda: world.ended)
-    assert words(world) == ["notify", "notify", "end"]
+    assert ordered_actions(world) == ["notify", "notify", "end"]
     [end] = world.did("end")
     assert end.requested_at - began >= 30.0 + (60.0 if times == 2 else 120.0)
     assert world.ended == [hog]
@@ -76,7 +76,7 @@ def test_restart_after_restart_tells_nobody_more_than_the_ladder_says(world: Wor
     assert len(world.did("notify")) <= 2
     assert world.did("end") == []
     world.until(lambda: world.ended)
-    assert words(world) == ["notify", "notify", "end"]
+    assert ordered_actions(world) == ["notify", "notify", "end"]
 
 
 def test_after_a_long_stop_all_begins_at_the_first_rung(world: World) -> None:
@@ -85,7 +85,7 @@ def test_after_a_long_stop_all_begins_at_the_first_rung(world: World) -> None:
     run_until_notified(world, 2)
     world.restart(GAP_MOST_S + 60.0)
     world.until(lambda: world.ended)
-    assert words(world) == ["notify", "notify", "notify", "notify", "end"]
+    assert ordered_actions(world) == ["notify", "notify", "notify", "notify", "end"]
 
 
 def test_whoever_worked_since_is_told_from_the_first_rung(world: World) -> None:
@@ -98,7 +98,7 @@ def test_whoever_worked_since_is_told_from_the_first_rung(world: World) -> None:
     world.turn(2)
     hog.sm_pct = 0.0
     world.until(lambda: world.ended)
-    assert words(world) == ["notify", "notify", "notify", "notify", "end"]
+    assert ordered_actions(world) == ["notify", "notify", "notify", "notify", "end"]
 
 
 def test_an_edit_while_a_ladder_is_under_way_and_a_restart_begin_anew(world: World) -> None:
@@ -108,7 +108,7 @@ def test_an_edit_while_a_ladder_is_under_way_and_a_restart_begin_anew(world: Wor
     world.put(fire="<= 2")
     world.restart()
     world.until(lambda: world.ended)
-    assert words(world) == ["notify"] * 4 + ["end"]
+    assert ordered_actions(world) == ["notify"] * 4 + ["end"]
 
 
 def test_an_edit_calls_back_what_is_under_way(world: World) -> None:
@@ -242,7 +242,7 @@ def test_the_ladder_of_a_quota_goes_on_where_its_job_was_over_all_along(world: W
     world.kill()
     over_quota(world, one, goes_on)
     world.until(lambda: world.ended)
-    assert words(world) == ["notify"] * (2 if goes_on else 4) + ["end"]
+    assert ordered_actions(world) == ["notify"] * (2 if goes_on else 4) + ["end"]
 
 
 def test_quotas_wait_for_what_the_fleet_bears_whoever_used_it_up(world: World) -> None:
@@ -276,7 +276,7 @@ def test_a_hub_that_ends_again_before_it_knows_forgets_nothing_of_quotas(
     world.kill()
     over_quota(world, one, True)
     world.until(lambda: world.ended)
-    assert words(world) == ["notify"] * times + ["end"]
+    assert ordered_actions(world) == ["notify"] * times + ["end"]
 
 
 @pytest.mark.parametrize(("returned_by", "goes_on"), [(NOW - 1.0, False), (NOW, True)])
@@ -408,7 +408,7 @@ def a_want(climb: LadderClimb, **more: object) -> ActionIntent:
     return ActionIntent(**(fields | more))  # type: ignore[arg-type]
 
 
-def climbed(rungs: int, is_acting: bool = False) -> LadderClimb:
+def climb_after(rungs: int, is_acting: bool = False) -> LadderClimb:
     climb, now = begin("rule idle@1", "n1 t 5", RUNGS, 0.0), 0.0
     for _ in range(rungs):
         climb, step = look(climb, SEEN, now)
@@ -423,9 +423,10 @@ def climbed(rungs: int, is_acting: bool = False) -> LadderClimb:
 
 
 @pytest.mark.parametrize(("was", "state", "rung"), [
-    (climbed(0, True), "waiting", 0), (climbed(1), "waiting", 1), (climbed(1, True), "waiting", 1),
-    (climbed(2), "waiting", 2), (climbed(2, True), "stopped", 2), (climbed(3), "finished", 3),
-    (replace(climbed(1), state="stopped", why="protected"), "stopped", 1)])
+    (climb_after(0, True), "waiting", 0), (climb_after(1), "waiting", 1),
+    (climb_after(1, True), "waiting", 1), (climb_after(2), "waiting", 2),
+    (climb_after(2, True), "stopped", 2), (climb_after(3), "finished", 3),
+    (replace(climb_after(1), state="stopped", why="protected"), "stopped", 1)])
 def test_no_rung_twice_and_none_left_out(was: LadderClimb, state: str, rung: int) -> None:
     now = random.uniform(1e3, 1e6)
     climb = resumed(was, now)
@@ -437,14 +438,14 @@ def test_no_rung_twice_and_none_left_out(was: LadderClimb, state: str, rung: int
 @pytest.mark.parametrize("change", [
     {"goes_on": False}, {"mode": "dry_run"}, {"rungs": RUNGS[:2]}])
 def test_what_is_not_the_same_story_begins_anew(change: dict[str, object]) -> None:
-    was = SavedLadderClimb("rule idle", "n1 t", "auto", climbed(2))
+    was = SavedLadderClimb("rule idle", "n1 t", "auto", climb_after(2))
     assert continued_climb(was, a_want(was.climb), None, 1e3) is not None
     assert continued_climb(was, a_want(was.climb, **change), None, 1e3) is None
     assert continued_climb(None, a_want(was.climb), None, 1e3) is None
 
 
 def test_what_is_kept_and_for_how_long() -> None:
-    advanced, fresh = climbed(1), climbed(0)
+    advanced, fresh = climb_after(1), climb_after(0)
     saved = saved_state([(advanced, a_want(advanced), None), (fresh, a_want(fresh), None)],
                  [SavedLadderClimb("quotas", "q", "auto", advanced),
                   SavedLadderClimb("rule x", "r", "auto", advanced)], 100.0)

@@ -459,7 +459,7 @@ def test_a_rule_that_stands_above_holds_and_both_stay_visible(world: World) -> N
     assert any("inhibited" in why for why in world.rules.holds_of()[run.intent.alert_id])
 
 
-def launched(world: World) -> list[Busy]:
+def start_launch(world: World) -> list[Busy]:
     """A rank on each of two nodes, and beside them somebody else's."""
     ranks = world.add(2, 1, "ann", sm_pct=80.0)
     for one in ranks:
@@ -472,7 +472,7 @@ def launched(world: World) -> list[Busy]:
 def test_what_is_wrong_at_one_rank_explains_the_job_on_all_its_nodes(
     world: World, other: Any
 ) -> None:
-    _, rank = launched(world)
+    _, rank = start_launch(world)
     quiet: Any = {"ladder": [], "mode": "observe", "expires": "", "for": "0s"}
     world.put(**quiet, id="cause", title="A part is sick", of=other,
               signal="util_pct" if other == "gpu" else "gpus_lost", fire=">= 0",
@@ -488,7 +488,7 @@ def test_what_is_wrong_at_one_rank_explains_the_job_on_all_its_nodes(
 
 
 def test_a_stuck_job_explains_its_gpus_on_all_its_nodes(world: World) -> None:
-    launched(world)
+    start_launch(world)
     quiet: Any = {"ladder": [], "mode": "observe", "expires": "", "for": "0s"}
     world.put(**quiet, id="cause", title="Job is stuck", of="job", signal="sm_pct", fire=">= 0",
               scope="user:ann")

@@ -31,7 +31,7 @@ def make() -> Fleet:
     return fleet
 
 
-def matched(text: str, fleet: Fleet | None = None) -> set[str]:
+def matching_gpus(text: str, fleet: Fleet | None = None) -> set[str]:
     fleet = fleet or make()
     picked = parse(text)
     assert picked is not None
@@ -103,7 +103,7 @@ CASES = [
 
 @pytest.mark.parametrize(("text", "gpus"), CASES)
 def test_matches(text: str, gpus: set[str]) -> None:
-    assert matched(text) == gpus
+    assert matching_gpus(text) == gpus
 
 
 def test_what_is_stale_or_offline_has_no_value() -> None:
@@ -202,7 +202,7 @@ def test_ten_thousand_gpus_take_milliseconds() -> None:
     assert min(took) < 0.05  # some 3 ms where nothing else runs
 
 
-def tasks_matched(text: str) -> set[str]:
+def matching_tasks(text: str) -> set[str]:
     fleet = make()
     picked = parse(text)
     assert picked is not None
@@ -229,7 +229,7 @@ def tasks_matched(text: str) -> set[str]:
 ])
 def test_of_tasks_a_filter_means_the_task_and_not_its_neighbours(text: str, task_ids: set[str]
                                                                  ) -> None:
-    assert tasks_matched(text) == task_ids
+    assert matching_tasks(text) == task_ids
 
 
 def test_states_are_called_the_same_everywhere() -> None:

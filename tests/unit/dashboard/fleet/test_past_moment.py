@@ -46,7 +46,7 @@ def tasks(*rows: tuple[str, str, str | None, float]) -> pd.DataFrame:
         "t", "gpu", "node", "task", "user", "kind", "mem_max_bytes", "sm_max_pct"])
 
 
-def four() -> tuple[Any, list[str], str]:
+def four_gpus() -> tuple[Any, list[str], str]:
     fleet = Fleet(1)
     node = add_node(fleet, gpus=4)
     return (ground(fleet, focus(fleet, EVERYTHING_SEEN), METRICS, MONO), list(fleet.uuids[:4]),
@@ -54,7 +54,7 @@ def four() -> tuple[Any, list[str], str]:
 
 
 def test_wasted_owned_leased_and_free_then() -> None:
-    on, (idle, young, free, cordoned), node = four()
+    on, (idle, young, free, cordoned), node = four_gpus()
     since, mem_bytes = AT - random.randrange(700, 80_000), random.randrange(5, 60) * GIB
     moment = reads([idle, young, free, cordoned], node, util_max_pct=[3.0, 0.0, 0.0, 0.0],
                    util_pct=[3.0, 0.0, 0.0, 0.0], mem_used_bytes=[mem_bytes, mem_bytes, 0.0, 0.0])

@@ -41,7 +41,7 @@ def numbers(count: int, util: float = 42.0, mono: float = MONO, **other: object
     return effects.SiteNumbers(mono, values, **columns)  # type: ignore[arg-type]
 
 
-def viewing(*names: str) -> FleetStateMachine:
+def hub_viewing(*names: str) -> FleetStateMachine:
     machine = FleetStateMachine("hub", 1, MONO)
     sites = tuple((name, f"https://{name}.example") for name in names)
     machine.handle(effects.SitesViewed("here", sites), NOW, MONO)
@@ -54,7 +54,7 @@ def receive(machine: FleetStateMachine, site: str, *uuids: str, **columns: objec
 
 
 def test_two_sites_that_claim_the_same_gpu_have_one_each() -> None:
-    machine = viewing("lyon", "oslo")
+    machine = hub_viewing("lyon", "oslo")
     receive(machine, "lyon", "GPU-1", util=10.0)
     receive(machine, "oslo", "GPU-1", util=90.0)
     fleet = machine.fleet
@@ -64,7 +64,7 @@ def test_two_sites_that_claim_the_same_gpu_have_one_each() -> None:
 
 
 def test_what_acts_and_evaluates_does_not_know_them() -> None:
-    machine = viewing("lyon")
+    machine = hub_viewing("lyon")
     receive(machine, "lyon", "GPU-1")
     fleet = machine.fleet
     assert not fleet.nodes
@@ -73,7 +73,7 @@ def test_what_acts_and_evaluates_does_not_know_them() -> None:
 
 
 def test_of_a_site_that_is_away_nothing_is_known_and_the_others_go_on() -> None:
-    machine = viewing("lyon", "oslo")
+    machine = hub_viewing("lyon", "oslo")
     receive(machine, "lyon", "GPU-1")
     receive(machine, "oslo", "GPU-2")
     machine.handle(effects.SiteAway("lyon", "cannot be reached"), NOW + 1, MONO + 1)
@@ -90,13 +90,13 @@ def test_of_a_site_that_is_away_nothing_is_known_and_the_others_go_on() -> None:
 
 def test_a_site_that_says_nothing_more_is_not_passed_off_as_live() -> None:
     """Even if nobody notices that it is away."""
-    machine = viewing("lyon")
+    machine = hub_viewing("lyon")
     receive(machine, "lyon", "GPU-1")
     assert machine.fleet.shown(MONO + 6).tolist() == [GpuStatus.STALE]
 
 
 def test_away_since_is_of_the_first_failure() -> None:
-    machine = viewing("lyon")
+    machine = hub_viewing("lyon")
     machine.handle(effects.SiteAway("lyon", "cannot be reached"), NOW, MONO)
     [changes] = [machine.handle(effects.SiteAway("lyon", why), NOW + 9, MONO + 9)
                  for why in ("it refuses the token",)]
@@ -107,7 +107,7 @@ def test_away_since_is_of_the_first_failure() -> None:
 
 
 def test_a_number_that_cannot_be_is_unknown() -> None:
-    machine = viewing("lyon")
+    machine = hub_viewing("lyon")
     receive(machine, "lyon", "GPU-1", util=1e9)
     assert machine.fleet.absent[0, UTIL] == Absence.UNKNOWN
     receive(machine, "lyon", "GPU-1", util=float("nan"))
@@ -118,7 +118,7 @@ def test_a_number_that_cannot_be_is_unknown() -> None:
     ("site:lyon", ["lyon:GPU-1"]), ("site:here", ["GPU-own-0"]), ("!site:lyon", ["GPU-own-0"]),
     ("gpu:GPU-1", ["lyon:GPU-1"]), ("node:own", ["GPU-own-0"])])
 def test_filters(text: str, uuids: list[str]) -> None:
-    machine = viewing("lyon")
+    machine = hub_viewing("lyon")
     add_node(machine.fleet, "own", gpus=1)
     receive(machine, "lyon", "GPU-1")
     picked = parse(text)
@@ -128,7 +128,7 @@ def test_filters(text: str, uuids: list[str]) -> None:
 
 
 def test_owners_and_what_is_free_are_as_the_site_says() -> None:
-    machine = viewing("lyon")
+    machine = hub_viewing("lyon")
     machine.handle(effects.SiteHeard(
         "lyon", layout("GPU-1", "GPU-2", "GPU-3"), effects.SiteOwners(
             ("alice",), np.array([0, 65_535, 65_534], np.uint16), np.zeros(3, bool)),
@@ -142,7 +142,7 @@ def test_owners_and_what_is_free_are_as_the_site_says() -> None:
 
 
 def test_who_may_not_see_the_site_sees_nothing_of_it() -> None:
-    machine = viewing("lyon")
+    machine = hub_viewing("lyon")
     add_node(machine.fleet, "own", gpus=1)
     receive(machine, "lyon", "GPU-1")
     fleet = machine.fleet
@@ -153,7 +153,7 @@ def test_who_may_not_see_the_site_sees_nothing_of_it() -> None:
 
 
 def test_a_gpu_that_left_its_site_leaves_the_map_and_its_slot_is_not_written_again() -> None:
-    machine = viewing("lyon")
+    machine = hub_viewing("lyon")
     receive(machine, "lyon", "GPU-1", "GPU-2")
     receive(machine, "lyon", "GPU-2")
     fleet = machine.fleet
@@ -172,7 +172,7 @@ def test_a_site_that_names_others_and_others_is_turned_away(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dashboard.fleet.sites.MOST_GPUS", MOST_GPUS)
-    machine = viewing("lyon", "oslo")
+    machine = hub_viewing("lyon", "oslo")
     receive(machine, "oslo", "GPU-x")
     for at in range(3):
         receive(machine, "lyon", *(f"GPU-{at}-{number}" for number in range(MOST_GPUS)))
@@ -184,7 +184,7 @@ def test_a_site_that_names_others_and_others_is_turned_away(
 
 def test_nodes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dashboard.fleet.sites.MOST_NODES", MOST_NODES)
-    machine = viewing("lyon")
+    machine = hub_viewing("lyon")
     for at in range(3):
         nodes = tuple(effects.SiteNode(f"{at}-{number}", "h", "nvml", None, "0")
                       for number in range(MOST_NODES))
@@ -195,7 +195,7 @@ def test_nodes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_repairs_count_our_own_boards_alone() -> None:
-    machine = viewing("lyon")
+    machine = hub_viewing("lyon")
     add_node(machine.fleet, "own", gpus=20)
     machine.fleet.service[0] = 1
     without = repair_brake(machine.fleet)
@@ -211,7 +211,7 @@ def test_a_host_name_means_our_own_node() -> None:
         def members(self) -> list[object]:
             return []
 
-    machine = viewing("lyon")
+    machine = hub_viewing("lyon")
     add_node(machine.fleet, "n1", gpus=1)
     receive(machine, "lyon", "GPU-1")
     names = NodeNames(machine.fleet, VisibleFleetCache(machine.fleet), Members())  # type: ignore[arg-type]

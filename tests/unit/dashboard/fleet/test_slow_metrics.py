@@ -44,7 +44,7 @@ def cells(fleet: Fleet, key: str, mono: float = MONO) -> list[int]:
     return list(views.cells(fleet, visible, key, None, NOW, mono)["cells"])
 
 
-def matched(fleet: Fleet, text: str, mono: float = MONO) -> list[int]:
+def matching_slots(fleet: Fleet, text: str, mono: float = MONO) -> list[int]:
     picked = parse(text)
     assert picked is not None
     return np.flatnonzero(picked.matches(fleet, mono)).tolist()
@@ -60,8 +60,8 @@ def test_zero_is_zero_and_unsupported_is_not() -> None:
     assert "ecc_corrected" not in without.values
     assert without.missing["ecc_corrected"] == "unsupported"
     assert without.missing["rows_pending"] == "denied"
-    assert matched(fleet, "ecc=0") == [0]
-    assert matched(fleet, "ecc!=0 | !(ecc=0)") == []
+    assert matching_slots(fleet, "ecc=0") == [0]
+    assert matching_slots(fleet, "ecc!=0 | !(ecc=0)") == []
     assert cells(fleet, "ecc_corrected") == [0, 251]
     assert cells(fleet, "rows_pending") == [0, 250]
 
@@ -90,14 +90,14 @@ def test_what_is_not_told_again_becomes_stale_while_the_gpu_lives() -> None:
     soon, late = MONO + SLOW_LASTS_S - 1, MONO + SLOW_LASTS_S + 1
     send_live_frame(fleet, soon)
     assert view_of(fleet, mono=soon).values["ecc_corrected"] == count
-    assert matched(fleet, "ecc>0", soon) == [0]
+    assert matching_slots(fleet, "ecc>0", soon) == [0]
     send_live_frame(fleet, late, seq=3)
     view = view_of(fleet, mono=late)
     assert (view.state, view.values["util_pct"]) == ("ok", 1.0)
     assert view.missing["ecc_corrected"] == "stale"
     assert view.missing["pcie_replays"] == "unsupported"
     assert view.last_values == {"ecc_corrected": count}
-    assert matched(fleet, "ecc>0", late) == []
+    assert matching_slots(fleet, "ecc>0", late) == []
     assert cells(fleet, "ecc_corrected", late) == [252]
     exact = views.cells(fleet, focus(fleet, EVERYTHING_SEEN), "ecc_corrected", None, NOW, late)
     assert np.isnan(np.frombuffer(exact["exact"], "<f4")).all()
@@ -158,8 +158,8 @@ def test_levels_of_counts_alarms_and_shares() -> None:
     assert cells(fleet, "nvlinks_up")[0] == NO_FULL
     assert cells(fleet, "tensor_active_pct")[0] == 120
     assert cells(fleet, "mem_unseen_bytes")[0] == 120
-    assert matched(fleet, "lanes<100%") == [0]
-    assert matched(fleet, "unseen>1GiB") == [0]
+    assert matching_slots(fleet, "lanes<100%") == [0]
+    assert matching_slots(fleet, "unseen>1GiB") == [0]
 
 
 @pytest.mark.parametrize(("text", "hits"), [
@@ -168,9 +168,10 @@ def test_levels_of_counts_alarms_and_shares() -> None:
     ("rowspending:no", [1]), ("ecc_on=off", [1]), ("persistence=On", [0]), ("recovery>0", [0]),
 ])
 def test_coded_metrics_are_compared_by_their_words(text: str, hits: list[int]) -> None:
-    fleet = fleet_of({"recovery_action": 2.0, "rows_pending": 1.0, "ecc_on": 1.0, "persistence": 1.0},
-                     {"recovery_action": 0.0, "rows_pending": 0.0, "ecc_on": 0.0, "persistence": 0.0})
-    assert matched(fleet, text) == hits
+    fleet = fleet_of(
+        {"recovery_action": 2.0, "rows_pending": 1.0, "ecc_on": 1.0, "persistence": 1.0},
+        {"recovery_action": 0.0, "rows_pending": 0.0, "ecc_on": 0.0, "persistence": 0.0})
+    assert matching_slots(fleet, text) == hits
 
 
 @pytest.mark.parametrize(("text", "words"), [

@@ -227,18 +227,18 @@ def test_a_node_whose_clock_steps_is_asked_and_fresh_again_at_once(step_s: float
     agent.mono += 2
     assert agent.messages(Probe, agent.tick(1)) == []  # the control
 
-    def stepped(seq: int) -> list[Effect]:
+    def send_stepped(seq: int) -> list[Effect]:
         return agent.send(frame([{"util_pct": 1.0}] * 2, seq=seq,
                                 taken_at=NOW + agent.mono - MONO + step_s))
 
     agent.mono += 1
-    effects = stepped(2)
+    effects = send_stepped(2)
     [new_probe] = agent.messages(Probe, effects)
     assert isinstance(new_probe, Probe)
     assert [record.seq for record in records(effects)] == [2]
     agent.send(Echo(new_probe.probe_id, NOW + agent.mono - MONO + step_s))
     agent.mono += 1
-    effects = stepped(3)
+    effects = send_stepped(3)
     assert agent.messages(Probe, effects) == []
     assert machine.fleet.shown(agent.mono)[0] == GpuStatus.OK
     assert machine.fleet.nodes["n1"].newest[1] == 3

@@ -53,7 +53,7 @@ from tests.unit.dashboard.fleet.test_state_machine import AgentLink, ack_message
 from tests.unit.fleets import MONO, NOW, add_node, frame, hello, tasks
 
 
-def made_up(generation: int, model: str = "NVIDIA H100") -> Inventory:
+def new_inventory(generation: int, model: str = "NVIDIA H100") -> Inventory:
     return Inventory(generation, tuple(
         GpuFacts(f"U{generation}-{at}", at, model) for at in range(MAX_GPUS)))
 
@@ -70,7 +70,7 @@ def test_gpus_that_are_made_up_end_in_a_quarantine_that_is_said() -> None:
     while end is None:
         generation += 1
         agent.mono += 1 / 19
-        effects = agent.send(made_up(generation))
+        effects = agent.send(new_inventory(generation))
         end = refusal_in(agent, effects)
         assert generation < 100
     assert len(machine.fleet) <= 4 + NEW_NAMES[0][1]
@@ -86,7 +86,7 @@ def test_gpus_that_are_made_up_end_in_a_quarantine_that_is_said() -> None:
         agent = AgentLink(machine, f"c{attempt}")
         agent.mono = MONO + (attempt + 1) * 1_800.0
         agent.send(hello("n1"))
-        agent.send(made_up(1_000 + attempt))
+        agent.send(new_inventory(1_000 + attempt))
     assert len(machine.fleet) - size <= NEW_NAMES[1][1]
 
 
@@ -99,7 +99,7 @@ def test_what_is_made_up_for_weeks_stays_within_bounds() -> None:
     for generation in range(2, 300):
         mono += HOUR_S / 4
         thief.hear(NOW, mono)
-        fleet.inventory(thief, made_up(generation, f"model {generation}"))
+        fleet.inventory(thief, new_inventory(generation, f"model {generation}"))
         sizes.append(len(fleet))
     assert sizes[-1] == sizes[40] <= 2 + 22 * MAX_GPUS
     assert len(fleet.models) <= 2 * MODELS_KEPT
@@ -111,10 +111,10 @@ def test_what_is_made_up_for_weeks_stays_within_bounds() -> None:
         assert fleet.slots_of_uuid(uuid) == [slot]
     assert thief.listing is not None
     assert [fleet.uuids[slot] for slot in thief.listing.order] == [
-        gpu.uuid for gpu in made_up(299).gpus]
+        gpu.uuid for gpu in new_inventory(299).gpus]
 
 
-def swapped(fleet: Fleet, node_id: str, after_s: float) -> Node:
+def node_with_swapped_gpus(fleet: Fleet, node_id: str, after_s: float) -> Node:
     """Return a node whose two GPUs went, and to which two others came `after_s` later; what it may
     still tell of has passed."""
     node = add_node(fleet, node_id)
@@ -129,7 +129,7 @@ def swapped(fleet: Fleet, node_id: str, after_s: float) -> Node:
 def test_a_slot_of_another_inherits_nothing_and_is_another_layout() -> None:
     fleet = Fleet(1)
     before = focus(fleet, EVERYTHING_SEEN).epoch
-    swapped(fleet, "n1", FORGOTTEN_AFTER_S + 1)
+    node_with_swapped_gpus(fleet, "n1", FORGOTTEN_AFTER_S + 1)
     assert fleet.uuids == ["A", "B", "X"]
     assert fleet.find("GPU-n1-0") is None
     column = fleet.column("util_pct", MONO)
@@ -142,7 +142,7 @@ def test_a_slot_of_another_inherits_nothing_and_is_another_layout() -> None:
 @pytest.mark.parametrize("after_s", [0.0, FORGOTTEN_AFTER_S - 1])
 def test_who_left_a_short_time_ago_keeps_its_slot(after_s: float) -> None:
     fleet = Fleet(1)
-    swapped(fleet, "n1", after_s)
+    node_with_swapped_gpus(fleet, "n1", after_s)
     assert fleet.uuids == ["GPU-n1-0", "GPU-n1-1", "X", "A", "B"]
 
 
@@ -179,7 +179,7 @@ def test_of_a_revoked_node_nothing_is_there_and_its_slots_go_on() -> None:
 def test_that_a_node_is_refused_and_why_is_told_of_it() -> None:
     machine = FleetStateMachine("hub", 1)
     agent = AgentLink(machine)
-    agent.send(made_up(2))
+    agent.send(new_inventory(2))
     assert views.node_view(machine, "n1", None, agent.mono).refused is None
     effects = machine.handle(RateExceeded("a", "messages", "20 messages a second"), NOW, agent.mono)
     refusal = views.node_view(machine, "n1", None, agent.mono + 29).refused
@@ -213,7 +213,7 @@ def test_models_and_owners_that_are_made_up_count_too() -> None:
     assert len(machine.fleet.owners) <= NEW_NAMES[0][1]
 
 
-def invented(seq: int, many: int = MAX_TASKS // 2) -> Frame:
+def frame_of_new_tasks(seq: int, many: int = MAX_TASKS // 2) -> Frame:
     return frame([{}, {}], seq, tasks=tasks(*((f"{seq}-{at}", 0, "alice") for at in range(many))))
 
 
@@ -221,7 +221,7 @@ def invented(seq: int, many: int = MAX_TASKS // 2) -> Frame:
 def test_tasks_that_are_made_up_end_in_a_quarantine(is_past: bool) -> None:
     agent, frame_count, end = AgentLink(FleetStateMachine("hub", 1)), 0, None
     for seq in range(1, 20):
-        message = invented(seq)
+        message = frame_of_new_tasks(seq)
         effects = agent.send(Backfill((encode(message),)) if is_past else message)
         if end := refusal_in(agent, effects):
             break
@@ -237,7 +237,7 @@ def test_tasks_that_are_made_up_end_in_a_quarantine(is_past: bool) -> None:
 def test_tasks_that_come_and_go_are_new_once_an_hour() -> None:
     agent = AgentLink(FleetStateMachine("hub", 1))
     for seq in range(1, 3_000, 2):  # a process that the driver lists now and then
-        for effects in (agent.send(invented(seq, 0)), agent.send(frame(
+        for effects in (agent.send(frame_of_new_tasks(seq, 0)), agent.send(frame(
                 [{}, {}], seq + 1, tasks=tasks(*((f"t{at}", 0, "alice") for at in range(100)))))):
             assert refusal_in(agent, effects) is None
 
