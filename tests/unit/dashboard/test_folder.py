@@ -1,4 +1,4 @@
-"""The hub's folder is its own: who could read it, or leads it elsewhere, is found at the start."""
+"""The hub's folder is private: others' access to it, or a link elsewhere, is found at the start."""
 
 import os
 from pathlib import Path

@@ -193,22 +193,22 @@ def test_it_moves_into_a_database_and_back(
     with closing(HubState.open(tmp_path)) as state:
         assert isinstance(state._store, PostgresStateStore)
         assert verify(state.audit.links()) is None
-        assert clean(contents(state._store)) == clean(before)
+        assert without_nul(contents(state._store)) == without_nul(before)
     assert backup_or_restore(["backup", str(tmp_path / "copy"), *where]) == 0
     with closing(SqliteStateStore(tmp_path / "copy/state.db")) as store:
-        assert clean(contents(store)) == clean(before)
+        assert without_nul(contents(store)) == without_nul(before)
     with pytest.raises(CommandError, match="already"):
         migrate_state(["migrate-state", "--to", server.database(), *where])
     assert migrate_state(["migrate-state", "--to", "folder", *where]) == 0
     with closing(SqliteStateStore(tmp_path / "state.db")) as store:
-        assert clean(contents(store)) == clean(before)
+        assert without_nul(contents(store)) == without_nul(before)
     with (closing(PostgresStateStore(url, None, is_hub=True)) as old,
           pytest.raises(CommandError, match="was moved to")):
         old.migrate(())
 
 
-def clean(rows_by_table: dict[str, list[str]]) -> dict[str, list[str]]:
-    """A NUL in a name, which PostgreSQL has no letter for."""
+def without_nul(rows_by_table: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Replace a NUL in a name, which PostgreSQL has no character for."""
     return {table: sorted(row.replace("\\x00", "\ufffd") for row in rows)
             if table == "sign_ins" else rows for table, rows in rows_by_table.items()}
 

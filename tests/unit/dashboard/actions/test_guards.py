@@ -31,7 +31,7 @@ SPEAKER = "n1.example"  # which may speak for Slurm
 ADA = Actor("person", "ada", Role.OPERATOR, Scope(("*",)), "s1", time.time() + 3_600.0)
 
 
-def silent() -> dict[str, Callable[..., Any]]:
+def guards_without_objection() -> dict[str, Callable[..., Any]]:
     """Return guards of which none objects."""
     return {name: lambda *_: None for name in NAMES}
 
@@ -92,7 +92,7 @@ class Hub:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_without_a_guard_there_is_no_service(name: str) -> None:
-    guards = silent()
+    guards = guards_without_objection()
     del guards[name]
     with pytest.raises(TypeError, match=name):
         ActionGuards(**guards)
@@ -104,7 +104,7 @@ def test_without_guards_there_is_no_service() -> None:
 
 
 def test_that_an_owner_hears_nothing_is_no_warning_for_themselves(tmp_path: Path) -> None:
-    hub = Hub(tmp_path, silent() | {"unreached": lambda _: "no mail server"})
+    hub = Hub(tmp_path, guards_without_objection() | {"unreached": lambda _: "no mail server"})
     ann = Actor("person", "annie", Role.USER, Scope(("*",), ("ann",)), "s2", time.time() + 3_600)
     for actor, warnings in ((ADA, ["no mail server"]), (ann, [])):
         preview = hub.actions.previews.preview(actor, "end", [hub.task_id], ActionParams(), False)
@@ -112,7 +112,7 @@ def test_that_an_owner_hears_nothing_is_no_warning_for_themselves(tmp_path: Path
 
 
 def test_where_nothing_speaks_against_it_it_is_ordered(tmp_path: Path) -> None:
-    hub = Hub(tmp_path, silent())
+    hub = Hub(tmp_path, guards_without_objection())
     hub.order(hub.preview().id)
     assert [(record.task_id, refusal) for record, refusal in hub.orders] == [(hub.task_id, None)]
 
@@ -120,12 +120,12 @@ def test_where_nothing_speaks_against_it_it_is_ordered(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "hold"])
 def test_a_guard_that_fails_gives_no_preview(tmp_path: Path, name: str) -> None:
     with pytest.raises(ActionRefusedError) as error:
-        Hub(tmp_path, silent() | {name: broken}).preview()
+        Hub(tmp_path, guards_without_objection() | {name: broken}).preview()
     assert (error.value.status, error.value.code) == (503, "guard")
 
 
 def test_where_a_hold_cannot_be_asked_for_the_job_is_refused(tmp_path: Path) -> None:
-    hub = Hub(tmp_path, silent() | {"hold": broken})
+    hub = Hub(tmp_path, guards_without_objection() | {"hold": broken})
     preview = hub.preview()
     assert preview.refused
     assert [refusal.code for refusal in preview.items[0].refusals] == ["hold"]
@@ -134,7 +134,7 @@ def test_where_a_hold_cannot_be_asked_for_the_job_is_refused(tmp_path: Path) -> 
 
 
 def test_where_a_hold_cannot_be_asked_for_since_the_preview_it_is_refused(tmp_path: Path) -> None:
-    hub = Hub(tmp_path, silent())
+    hub = Hub(tmp_path, guards_without_objection())
     preview = hub.preview()
     hub.guards["hold"] = broken
     hub.order(preview.id)
@@ -142,7 +142,7 @@ def test_where_a_hold_cannot_be_asked_for_since_the_preview_it_is_refused(tmp_pa
 
 
 def test_where_maintenance_cannot_be_asked_for_nothing_is_ordered(tmp_path: Path) -> None:
-    hub = Hub(tmp_path, silent())
+    hub = Hub(tmp_path, guards_without_objection())
     preview = hub.preview()
     hub.guards["maintenance"] = broken
     with pytest.raises(ActionRefusedError):
@@ -151,7 +151,7 @@ def test_where_maintenance_cannot_be_asked_for_nothing_is_ordered(tmp_path: Path
 
 
 def test_what_was_held_since_the_preview_is_refused(tmp_path: Path) -> None:
-    hub = Hub(tmp_path, silent())
+    hub = Hub(tmp_path, guards_without_objection())
     preview = hub.preview()
     hold = Refusal("hold", "ada holds all acts on this node")
     hub.guards["hold"] = lambda _: hold
@@ -164,7 +164,7 @@ ANN = Actor("person", "ann", Role.USER, Scope(("*",), ("ann",)), "s2")
 
 def a_slurm_job(folder: Path, owner: str = "ann", asked_owner: str = "ann") -> Hub:
     folder.mkdir(exist_ok=True)
-    hub = Hub(folder, silent())
+    hub = Hub(folder, guards_without_objection())
     hub.node.slurm = SlurmNow(1.0, jobs=(SlurmJob(12, "12", "RUNNING", 100.0, owner, gpus=1),))
     hub.job_owner = asked_owner
     return hub

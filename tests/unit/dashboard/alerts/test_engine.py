@@ -1,4 +1,4 @@
-"""A rule over the past comes to what it came to when it was live, to the byte."""
+"""Rules over the past come to the same as when they were live, to the byte."""
 
 import random
 from collections.abc import Iterator

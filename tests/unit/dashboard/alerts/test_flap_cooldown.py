@@ -73,7 +73,7 @@ def test_what_comes_and_goes_is_held_and_let_go_when_it_has_been_calm() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.booleans(), min_size=1, max_size=80))
 def test_flapping_by_the_plain_sum(changes: list[bool]) -> None:
-    """Beside the rule read aloud: weights from 1.2 down to 0.8 over 21 stretches."""
+    """Compare with the rule read aloud: weights from 1.2 down to 0.8 over 21 stretches."""
     flaps, was = FlapDetector(0, 1), False
     flaps.take([], 0.0)
     for at in range(len(changes)):

@@ -86,7 +86,7 @@ class SteadyFleet:
         return Tasks(True, tuple(tasks), tuple(uses))
 
     def live_numbers(self) -> dict[str, Targets]:
-        """The last closed minute, as a rule by the minute sees it."""
+        """Return the last closed minute, as a rule by the minute sees it."""
         collector = RuleTargetCollector(self.fleet, RecentEvents())
         closing = {of: RuleMinuteAggregator(RECORDED[of]) for of in KINDS}
         numbers: dict[str, Targets] = {}

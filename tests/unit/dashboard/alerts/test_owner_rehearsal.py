@@ -1,4 +1,4 @@
-"""A rule of owners, or of the fleet, over the past comes to what it came to when it was live."""
+"""Rules of owners, or of the fleet, over the past come to the same as when they were live."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -138,7 +138,7 @@ def test_an_owner_is_meant_while_all_they_use_is(story: Story) -> None:
 
 
 def test_who_was_sent_away_is_not_missed(story: Story) -> None:
-    """Nor is a node that belonged to the hub before it was heard of taken for one that did not."""
+    """A node that belonged to the hub before it was heard of is not taken for one that did not."""
     def most(members: MembershipHistory, signal: str) -> float:
         past = FleetRehearsalSource(story.spans, story.fleet, ready(RULES, "works", signal=signal,
                                                                     fire=">= 0", clear=""), members)

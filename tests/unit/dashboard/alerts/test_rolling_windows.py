@@ -1,4 +1,4 @@
-"""Spans that roll along, beside sums over everything that was ever seen."""
+"""Rolling windows, compared with sums over everything that was ever seen."""
 
 import random
 

@@ -47,7 +47,7 @@ def test_nothing_is_built_without_what_guards_it(part: type) -> None:
 
 
 class Site:
-    """Two admins, one of whom has a token; and the rules."""
+    """Site of two admins, one of whom has a token; and the rules."""
 
     def __init__(self, folder: Path) -> None:
         self.state = HubState.open(folder)

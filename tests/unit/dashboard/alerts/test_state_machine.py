@@ -1,4 +1,4 @@
-"""The life of alerts: by the table, beside a slow machine of one row, and in time."""
+"""Life of alerts: by the table, compared with a slow machine of one row, and in time."""
 
 import math
 import random

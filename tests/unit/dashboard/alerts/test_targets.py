@@ -166,7 +166,7 @@ def test_while_a_look_is_prepared_the_last_one_stands() -> None:
 
 @pytest.mark.parametrize("moves", [False, True])
 def test_what_comes_while_a_look_is_prepared_is_in_it(moves: bool) -> None:
-    """Held against a collector that sees all of it for the first time."""
+    """Compare with a collector that sees all of it for the first time."""
     world, nodes = World(nodes=40), [f"n{at}" for at in range(40)]
     for node_id in nodes:
         world.on[node_id] = [(task(), gpu, random.random() * 1e9, 0.0) for gpu in range(2)]

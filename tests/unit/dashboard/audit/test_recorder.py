@@ -38,7 +38,7 @@ from gpudeck.wire import Anchor, Beat, Hello
 
 
 class Deck:
-    """A hub's folder with what records there."""
+    """Folder of a hub, with the services that record there."""
 
     def __init__(self, folder: Path, copy: Path | None = None) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -414,7 +414,7 @@ def test_a_spoiled_record_is_shown_as_that() -> None:
 
 
 def test_what_kind_a_record_is_of_is_never_the_name_of_who_asked() -> None:
-    """Once it was, of the pool and of advice, and nobody was said to have done it."""
+    """The pool and advice once gave the name as the kind, and nobody was said to have done it."""
     calls = [(file.name, ast.unparse(call.args[0]))
              for file in Path(dashboard.__file__).parent.rglob("*.py")
              for call in ast.walk(ast.parse(file.read_text()))

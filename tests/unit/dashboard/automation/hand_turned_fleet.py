@@ -186,7 +186,7 @@ class Bench:
 
 
 @contextmanager
-def benched(folder: Path) -> Iterator[Bench]:
+def open_bench(folder: Path) -> Iterator[Bench]:
     clock = Clock()
     with pytest.MonkeyPatch.context() as patched:
         for module in PATCHED:
@@ -199,7 +199,7 @@ def benched(folder: Path) -> Iterator[Bench]:
 
 @pytest.fixture(name="bench", scope="module")
 def make_bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    with benched(tmp_path_factory.mktemp("hub")) as bench:
+    with open_bench(tmp_path_factory.mktemp("hub")) as bench:
         yield bench
 
 

@@ -1,5 +1,5 @@
-"""Brakes: what bounds automatic acts holds whatever clock, restart or order there is; and which
-mode a rule may have."""
+"""Brakes: the bounds of automatic actions hold whatever clock, restart or order there is; and
+the modes that a rule may have."""
 
 import random
 from dataclasses import replace

@@ -41,7 +41,7 @@ def test_what_is_resolving_is_not_told_as_firing_for_the_first_time() -> None:
 
 @pytest.mark.parametrize(("code", "rule"), [(95.0, "xid-of-memory"), (119.0, "xid-of-driver")])
 def test_an_xid_soon_after_a_hang_of_its_node_is_told(bench: Bench, code: float, rule: str) -> None:
-    """Found by examiners: told after 575 s instead of 42, whichever board it was of."""
+    """Found by examiners: notified after 575 s instead of 42, whichever board it was of."""
     hung, place = bench.machines[1], random.randrange(GPUS)
     hung.hung_at = bench.clock.mono
     bench.turn(45)
@@ -106,7 +106,7 @@ def test_alerts_of_the_still_dead_go_on_over_a_restart_of_the_hub(bench: Bench, 
 
 
 def test_one_clock_that_is_off_is_told_once_whichever_it_is(bench: Bench) -> None:
-    """The hub's was off, and each node was told of."""
+    """The hub's clock was off, and each node's was notified of."""
     for off, rule in ((bench.machines[2:3], "clock-skew"), (bench.machines, "hub-clock")):
         bench.notifications = []
         for offset_s in (random.choice((-30.0, 30.0)), 0.0):
@@ -119,7 +119,7 @@ def test_one_clock_that_is_off_is_told_once_whichever_it_is(bench: Bench) -> Non
 
 
 def test_a_lost_board_of_a_node_that_falls_silent_is_lost_still(bench: Bench) -> None:
-    """Found beside: `gpu-lost` ended as "not met any more" when its node was switched off."""
+    """Found on the way: `gpu-lost` ended as "not met any more" when its node was switched off."""
     bench.machines[1].states[2] = "lost"
     bench.turn(5)
     stop(1)(bench)

@@ -53,7 +53,7 @@ def test_nobody_is_told_after_the_breaker_has_opened(world: World) -> None:
     assert world.orders == []
 
 
-def away(world: World, hog: Busy, seconds: float) -> None:
+def go_away(world: World, hog: Busy, seconds: float) -> None:
     hog.ended_at = world.clock.now
     world.turn(seconds)
     hog.ended_at = None
@@ -71,13 +71,13 @@ def test_whoever_comes_back_long_after_the_hub_is_told_from_the_first_rung(
     world.turn(31)
     hog.ended_at = world.clock.now
     world.kill(5.0)
-    away(world, hog, away_s)
+    go_away(world, hog, away_s)
     world.until(lambda: world.ended)
     assert [record.action for record in world.orders] == ["notify"] * tells + ["end"]
 
 
-def waiting(world: World) -> str:
-    """The Alert that waits for a person."""
+def waiting_alert(world: World) -> str:
+    """Return the id of an Alert that waits for a person."""
     one_idle(world)
     world.put("confirm")
     world.until(lambda: any("waiting for a person" in run.climb.why for run in world.climbs()))
@@ -86,7 +86,7 @@ def waiting(world: World) -> str:
 
 
 def test_an_outcome_that_is_there_before_the_person_is_answered_counts(world: World) -> None:
-    alert_id = waiting(world)
+    alert_id = waiting_alert(world)
 
     def order(want: ActionIntent, step: LadderStep) -> CommandRecord:
         record = CommandRecord("c-1", ON_RUNG[step.do], want.node_id, want.host,
@@ -103,7 +103,7 @@ def test_an_outcome_that_is_there_before_the_person_is_answered_counts(world: Wo
 
 
 def test_a_reset_while_a_person_confirms_drops_that_too(world: World) -> None:
-    alert_id = waiting(world)
+    alert_id = waiting_alert(world)
 
     def order(want: ActionIntent, step: LadderStep) -> NoReturn:
         world.ladders.runs.drop()

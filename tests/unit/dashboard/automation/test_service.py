@@ -460,7 +460,7 @@ def test_a_rule_that_stands_above_holds_and_both_stay_visible(world: World) -> N
 
 
 def start_launch(world: World) -> list[Busy]:
-    """A rank on each of two nodes, and beside them somebody else's."""
+    """Return a rank on each of two nodes; somebody else's task is on a third."""
     ranks = world.add(2, 1, "ann", sm_pct=80.0)
     for one in ranks:
         one.task = replace(one.task, launch="torchrun 10.0.0.1:29500/run")

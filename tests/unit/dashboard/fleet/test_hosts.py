@@ -1,4 +1,4 @@
-"""A node's host in the live picture: as it was told, never an old one as live; in the API, in
+"""A node's host in the live picture: as it was reported, never an old one as live; in the API, in
 /metrics and as numbers of rules."""
 
 import random

@@ -57,7 +57,7 @@ def matches(fleet: Fleet, text: str) -> list[int]:
 
 
 def two_boards(fleet: Fleet, on: Tasks | None = None) -> tuple[Node, dict[str, float]]:
-    """A whole board; one that is split in two."""
+    """Add a whole board and one that is split in two; return the memory in use, too."""
     memory = {key: random.uniform(1, 30) * GIB for key in ("whole", "one", "other")}
     rows: list[Row] = [
         {"util_pct": 40.0, "mem_used_bytes": memory["whole"], "power_w": 300.0, "temp_c": 50.0},
@@ -83,7 +83,7 @@ def test_a_split_board_is_counted_by_its_instances() -> None:
 
 
 def test_memory_that_the_board_may_not_tell_is_that_of_its_instances_once() -> None:
-    """Two compute instances of one GPU instance tell the same memory."""
+    """Two compute instances of one GPU instance report the same memory."""
     fleet = Fleet(1)
     memory = [random.uniform(1, 30) * GIB for _ in range(2)]
     add(fleet, [facts("n1", 0), instance("n1", 0, 1), instance("n1", 0, 2, 0),

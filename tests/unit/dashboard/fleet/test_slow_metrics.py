@@ -84,7 +84,7 @@ def test_an_agent_that_never_told_any_has_none() -> None:
 
 
 def test_what_is_not_told_again_becomes_stale_while_the_gpu_lives() -> None:
-    """Pitfall 4: an age of its own, as the live numbers go on."""
+    """Pitfall 4: they have a separate age, as the live numbers go on."""
     count = float(random.randrange(1, 10**9))
     fleet = fleet_of({"ecc_corrected": count, "pcie_replays": Absence.UNSUPPORTED})
     soon, late = MONO + SLOW_LASTS_S - 1, MONO + SLOW_LASTS_S + 1

@@ -1,4 +1,4 @@
-"""The room: events in, effects out; and what it keeps over a restart."""
+"""State machine of the fleet: events in, effects out; and what it keeps over a restart."""
 
 import random
 
