@@ -54,7 +54,7 @@ class Hub:
         self.guards = guards
         self.actions = ActionService(
             fleet_state, VisibleFleetCache(fleet_state.fleet),
-            SimpleNamespace(holds=lambda _: True, behind=lambda actor: actor.name,
+            SimpleNamespace(holds=lambda _: True, person_behind=lambda actor: actor.name,
                             check=self.may),  # type: ignore[arg-type]
             SimpleNamespace(request=self.request), SimpleNamespace(order=self.note),  # type: ignore[arg-type]
             AuditRecorder(self.state.audit, None, Dispatcher()),
