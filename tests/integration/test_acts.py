@@ -217,7 +217,7 @@ def test_after_a_reconnect_and_after_a_restart_it_is_asked_and_never_sent_again(
     hub.start()
     agent.is_mute = False
     # Of the second it never heard, says the node: then it is never run.
-    del agent._said[two["id"]]
+    del agent._replies[two["id"]]
     agent.connect(hub)
     again = signed_in(hub, "ops")
     settled(again, one["id"], "done", 10)
