@@ -60,7 +60,7 @@ class ActingAgent(WireAgent):
         self.commands: list[SignedCommand] = []
         self.executed: list[str] = []
         self.inquiries: list[str] = []
-        self.noted: list[tuple[str, int]] = []
+        self.noted_replies: list[tuple[str, int]] = []
         self.refusals: tuple[Refusal, ...] = ()
         self.users: dict[str, str | None] = {}  # of a task's process; the one of the task else
         self.ticks: dict[str, int] = {}  # start ticks, where a test moves them
@@ -84,7 +84,7 @@ class ActingAgent(WireAgent):
     def epoch_seen(self, epoch: int) -> None:
         self.caller.said = msgspec.structs.replace(self.caller.said, epoch_seen=epoch)
 
-    def _heard(self, data: bytes) -> None:
+    def _on_message(self, data: bytes) -> None:
         message: FromHub = decode_from_hub(data)
         match message:
             case Challenge():
@@ -103,12 +103,12 @@ class ActingAgent(WireAgent):
                 for command_id in message.command_ids:
                     self._answer(command_id)
             case Noted():
-                self.noted.append((message.command_id, message.number))
+                self.noted_replies.append((message.command_id, message.number))
             case _:
-                super()._heard(data)
+                super()._on_message(data)
                 return
         if isinstance(message, Challenge | Welcome):
-            super()._heard(data)
+            super()._on_message(data)
 
     def preview(self, look: Look) -> Preview:
         task = self._tasks[look.task_id]

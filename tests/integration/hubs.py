@@ -335,7 +335,7 @@ class WireAgent:
         self.outbox: dict[int, bytes] = {}
         self.acked = 0
         self.welcomes: list[Welcome] = []
-        self.refused: list[Refused] = []
+        self.rejections: list[Refused] = []
         self.ignored: list[Ignored] = []
         self.connects = 0
         self.util = [0.0] * gpus
@@ -346,20 +346,20 @@ class WireAgent:
         self._client = client = socketio.Client(
             serializer="msgpack", reconnection=False,
             websocket_extra_options={"suppress_origin": True})
-        client.on(EVENT, self._heard, namespace=NAMESPACE)
+        client.on(EVENT, self._on_message, namespace=NAMESPACE)
         hub.peers.append(self)
         before = len(self.welcomes)
         client.connect(hub.url, namespaces=[NAMESPACE], transports=["websocket"])
         self._sockets.append(client.eio.ws.sock)
         self._token = hub.token()
         self.say(self.caller.call)
-        wait_for(lambda: len(self.welcomes) > before or self.refused, why="Welcome")
+        wait_for(lambda: len(self.welcomes) > before or self.rejections, why="Welcome")
 
-    def _heard(self, data: bytes) -> None:
+    def _on_message(self, data: bytes) -> None:
         with contextlib.suppress(socketio.exceptions.BadNamespaceError):  # closed meanwhile
-            self._hear(decode_from_hub(data))
+            self._receive(decode_from_hub(data))
 
-    def _hear(self, message: FromHub) -> None:
+    def _receive(self, message: FromHub) -> None:
         match message:
             case Challenge():
                 self.caller.said = msgspec.structs.replace(
@@ -376,7 +376,7 @@ class WireAgent:
             case Probe():
                 self.say(Echo(message.probe_id, time.time()))
             case Refused():
-                self.refused.append(message)
+                self.rejections.append(message)
             case Ignored():
                 self.ignored.append(message)
 

@@ -60,7 +60,7 @@ def test_a_task_is_previewed_ended_and_recorded(hub: HubProcess) -> None:
     assert found["sentence"].startswith("Ended: its processes are gone. Its memory was freed")
     assert found["by"] == {"kind": "person", "name": "ops", "approved_by": None}
     assert agent.executed == [command["id"]]
-    wait_for(lambda: (command["id"], 3) in agent.noted)
+    wait_for(lambda: (command["id"], 3) in agent.noted_replies)
     with open_state(hub) as state:
         rows = [link.body for link in state.audit.newest(AuditFilter(kind="command"), None, 50)]
     assert len(rows) == 5  # signed and sent are one

@@ -194,7 +194,7 @@ def test_a_revoked_node_is_out_within_a_second_and_stays_out(hub: HubProcess) ->
     assert post(hub, f"nodes/{agent.node_id}/revoke")["access"] == "revoked"
     wait_for(lambda: not agent.is_connected, 1.0, "closed")
     assert time.monotonic() - started < 1.0
-    assert "revoked" in agent.refused[-1].reason
+    assert "revoked" in agent.rejections[-1].reason
     assert "revoked" in refusal(greet(RawSocket(hub, "/agent"), Caller("gone"), hub.token()))
     assert hub.ask(f"/api/v1/nodes/{agent.node_id}/approve", "POST").status == 409
     agent.close()

@@ -240,9 +240,9 @@ class HearingAgent(ActingAgent):
         super().__init__(name)
         self.messages: list[bytes] = []
 
-    def _heard(self, data: bytes) -> None:
+    def _on_message(self, data: bytes) -> None:
         self.messages.append(data)
-        super()._heard(data)
+        super()._on_message(data)
 
 
 def joined_node(hub: PairedHub) -> HearingAgent:

@@ -136,7 +136,7 @@ def test_one_agent_s_key_speaks_for_no_other_node(hub: HubProcess, agent: Acting
     agent.is_mute = True
     [command] = ordered(ops, preview)["items"]
     stolen.say(Reply(command["id"], 9, "done", time.time()))
-    wait_for(lambda: (command["id"], 9) in stolen.noted)
+    wait_for(lambda: (command["id"], 9) in stolen.noted_replies)
     assert ops.get(f"/api/v1/commands/{command['id']}")["state"] == "sent"
     assert stolen.commands == []
     # And with whatever epoch it has seen, it stops orders to nobody but itself.
@@ -167,7 +167,7 @@ def test_a_recorded_stream_says_nothing_again(hub: HubProcess, agent: ActingAgen
     assert [one["code"] for one in item["refusals"]] == ["offline"]
     # The nonce inside is used up, for the signer too; the newer number of an old reply is late.
     agent.say(Reply(command["id"], 99, "not_effective", time.time()))
-    wait_for(lambda: (command["id"], 99) in agent.noted)
+    wait_for(lambda: (command["id"], 99) in agent.noted_replies)
     assert ops.get(f"/api/v1/commands/{command['id']}")["state"] == "done"
 
 
