@@ -1,4 +1,4 @@
-"""A real hub process, and what speaks to it over real sockets."""
+"""A real hub process, and clients that speak to it over real sockets."""
 
 import contextlib
 import json
@@ -155,7 +155,7 @@ class HubProcess:
         self.process.send_signal(number)
 
     def children(self, word: str) -> list[int]:
-        """Pids of its child processes with this word in their command line."""
+        """Return the pids of its child processes with this word in their command line."""
         pids = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         return [int(pid) for pid in pids.split()
                 if word in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")]

@@ -70,7 +70,7 @@ class Node:
                                             ActionParams(setting=setting)))
 
     def turn(self, action: Any) -> None:
-        """The task that runs on the last board."""
+        """Act on the task that runs on the last board."""
         pid = self.task.pid
         self._act(lambda here: here.preview(action, f"{boot_id()[:8]}-{pid}-{start_ticks(pid)}"))
 

@@ -1,4 +1,4 @@
-"""Nodes at the door of a real hub: who is let in, who is thrown out, and how fast."""
+"""Nodes that connect to a real hub: which are admitted, which are removed, and how fast."""
 
 import json
 import os
@@ -152,7 +152,7 @@ def test_waiting_nodes_are_approved_by_a_list_and_no_other(
 
 
 def test_two_agents_with_one_key(hub: HubProcess) -> None:
-    """The newer one wins by its proof, the other is told why, and the node is flagged."""
+    """The newer one wins by its proof, the other gets the reason, and the node is flagged."""
     first = raw_agent(hub, "twin")
     second = RawSocket(hub, "/agent")
     assert isinstance(greet(second, Caller("twin", stream="another")), Welcome)
@@ -286,7 +286,7 @@ def test_a_thousand_that_prove_nothing_shut_no_agent_out(hub: HubProcess) -> Non
 
 
 def _unproven(hub: HubProcess) -> socket.socket:
-    """Written by hand: 500 clients of a library would be most of what is measured."""
+    """Shake hands by hand: 500 clients of a library would be most of what is measured."""
     sock = socket.create_connection(("127.0.0.1", hub.port))
     sock.sendall(f"GET /socket.io/?EIO=4&transport=websocket HTTP/1.1\r\n"
                  f"Host: 127.0.0.1:{hub.port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -350,8 +350,8 @@ def test_an_agent_without_a_hub_says_what_to_do(hub: HubProcess, tmp_path: Path)
 
 
 def test_a_host_name_means_its_node_until_two_have_it(hub: HubProcess) -> None:
-    """Wherever a node's id is taken. With two of that name it is a conflict that names both ids;
-    when one of them is revoked, the name is the other's again."""
+    """Take a host name wherever a node's id is taken. With two of that name it is a conflict that
+    names both ids; when one of them is revoked, the name is the other's again."""
     first, second = Caller("namesake-1", host="namesake"), Caller("namesake-2", host="namesake")
     routes = ("nodes/namesake", "nodes/namesake/quotas", *(
         f"{path}?node=namesake" for path in ("gpus", "tasks", "mps", "limits", "mps/past",

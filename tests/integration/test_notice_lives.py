@@ -160,7 +160,7 @@ def test_killed_before_it_was_answered_it_is_sent_again_and_its_end_once(
 def test_a_disk_that_takes_nothing_delays_nothing_and_loses_nothing(
     live: Callable[..., Life], sink: HttpSink, tmp_path: Path
 ) -> None:
-    """Found by the fault matrix: of a full disk nobody was told, nor of anything else meanwhile."""
+    """A case of the fault matrix: nobody was notified of a full disk, nor of anything else then."""
     one, late = (alert(f"GPU-{node}", time.time(), node) for node in ("n1", "n2"))
     life = live()
     life.state._db.execute("pragma query_only = 1")
@@ -190,7 +190,7 @@ def test_a_disk_that_takes_nothing_delays_nothing_and_loses_nothing(
 def test_while_the_disk_takes_nothing_as_few_wait_as_ever(
     live: Callable[..., Life], sink: HttpSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A receiver that is away for hours, and a full disk: memory has an end, too."""
+    """A receiver that is away for hours, and a full disk: memory has a limit, too."""
     monkeypatch.setattr(outbox, "MOST_WAITING", 2)
     sink.status = 503
     life = live()

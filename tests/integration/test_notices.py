@@ -1,4 +1,4 @@
-"""A real hub tells real sinks: each group once, and at least once whatever happens between."""
+"""A real hub notifies real sinks: each group once, and at least once whatever happens between."""
 
 import json
 import secrets

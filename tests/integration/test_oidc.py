@@ -109,7 +109,7 @@ def test_a_group_that_is_left_takes_its_role_with_it(visitor: Visitor) -> None:
 
 
 def test_names_are_not_who_somebody_is(visitor: Visitor) -> None:
-    """Neither a local user nor somebody else's name is taken over."""
+    """Neither a local user nor the name of somebody else is taken over."""
     assert entered(visitor, preferred_username="root", groups=["gpu-admins"]).status == 403
     entered(visitor, preferred_username="kim", sub="first", groups=["/staff"])
     other = Visitor(visitor.hub)

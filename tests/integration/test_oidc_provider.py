@@ -1,4 +1,4 @@
-"""Sign-in at a provider that others wrote and that is certified: npm's oidc-provider, over HTTP."""
+"""Sign-in at a certified provider that others wrote: npm's oidc-provider, over HTTP."""
 
 import base64
 import json
@@ -110,7 +110,7 @@ def test_signing_out_ends_it_there_too(site: Site) -> None:
 
 
 def test_the_provider_ends_sessions_here(site: Site) -> None:
-    """Somebody who signs out at the provider, or in another application, is out here."""
+    """A user who signs out at the provider, or in another application, is signed out here."""
     ada = site.person("ada")
     ada.entered()
     end = f"{site.provider.issuer}/session/end?" + urlencode({

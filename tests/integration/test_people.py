@@ -1,4 +1,4 @@
-"""People come in, change, and go: over HTTP and sockets, against a real hub."""
+"""Users are added, changed and removed: over HTTP and sockets, against a real hub."""
 
 import json
 import subprocess
@@ -93,7 +93,7 @@ def test_no_answer_tells_who_exists(hub: HubProcess) -> None:
 
 
 def test_a_new_secret_at_each_sign_in_and_step_up(hub: HubProcess) -> None:
-    """T6: what was known before opens nothing after."""
+    """T6: a secret that was known before opens nothing after."""
     visitor = signed_in(hub, "root")
     name = visitor.cookie_name("session")
     planted = Visitor(hub)
@@ -159,7 +159,7 @@ def test_forms_are_ours_or_refused(hub: HubProcess) -> None:
 
 
 def test_every_change_needs_the_token_of_this_session(hub: HubProcess) -> None:
-    """T4: no token, an old one, another one's."""
+    """T4: no token, an old one, one of another session."""
     visitor, other = signed_in(hub, "root"), signed_in(hub, "root")
     old = visitor.csrf
     assert visitor.send("/api/v1/fresh", {"password": PASSWORD}).status == 200

@@ -136,7 +136,7 @@ def test_so_it_does_when_processes_were_looked_through_just_before_it_began(
 
 
 def test_what_its_shell_had_started_before_is_not_its(pool: PoolUnderTest) -> None:
-    """A shell that becomes `gpudeck run` has children of its own."""
+    """A shell that becomes `gpudeck run` has children from before."""
     shell = subprocess.Popen(
         ["sh", "-c", f"sleep 600 >/dev/null & echo $!; sleep 0.2; "
          f"exec {sys.executable} -m gpudeck.cli run -- true"],

@@ -34,7 +34,7 @@ def bed(hub: FakeHub, tmp_path: Path) -> Iterator[PoolBed]:
 
 
 def modes(bed: PoolBed) -> list[int]:
-    """Compute modes as the driver has them."""
+    """Return the compute modes that the driver has."""
     path = Path(f"{bed.nvml.path}.set")
     rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
     set_modes = {gpu: int(mode) for _, gpu, key, mode in rows if key == "compute_mode"}

@@ -1,4 +1,4 @@
-"""Leases and claims as REST, the live socket and Prometheus tell them, and to whom."""
+"""Leases and claims in REST, on the live socket and in Prometheus, and who may see them."""
 
 import json
 import re

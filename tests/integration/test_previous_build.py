@@ -69,7 +69,7 @@ def unpacked(commit: str, tree: Path) -> Path:
 
 @pytest.fixture(name="start")
 def _start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Tasks that pretend to compute, on a driver that is a fake, for whichever agent reads it."""
+    """Start tasks that pretend to compute, on a fake driver, for the agent under test."""
     program, busy = tmp_path / "busy.py", list[Busy]()
     program.write_text(PRETENDS)
     nvml = FakeNvml(tmp_path, gpus=GPUS)

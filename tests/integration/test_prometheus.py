@@ -309,7 +309,7 @@ EMPTY = {"Commands by state", "History on disk", "Xid errors",
 
 
 def the_boards_queries(url: str) -> None:
-    """Grafana's variables filled in; a query that Prometheus refuses raises."""
+    """Fill in Grafana's variables; a query that Prometheus refuses raises."""
     panels = json.loads(BOARD.read_text())["panels"]
     results = {}
     for panel in panels:

@@ -58,7 +58,7 @@ def nginx(folder: Path, port: int, pair: Pair, own: int) -> list[str | Path]:
 
 
 def caddy(folder: Path, port: int, pair: Pair, own: int) -> list[str | Path]:
-    """The certificate is the tests', where Caddy would get one from an authority by itself."""
+    """Use a certificate of the tests, where Caddy would get one from an authority by itself."""
     program, conf = required("caddy"), folder / "Caddyfile"
     site = CADDY.replace("deck.example.org {", f"https://127.0.0.1:{port} {{\n"
                          f"  tls {pair.cert} {pair.key}").replace(

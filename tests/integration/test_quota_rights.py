@@ -13,7 +13,7 @@ from tests.integration.hubs import HubProcess, WireAgent, one_task, wait_for
 
 
 class Site:
-    """alice on one node, bob on another in another group, each over the one quota of all."""
+    """A fleet with alice on a node and bob on one of another group, each over the quota of all."""
 
     def __init__(self, hub: HubProcess) -> None:
         self.hub = hub
@@ -147,7 +147,7 @@ def test_nothing_is_written_over_that_somebody_else_has_written(site: Site) -> N
 
 
 def test_who_limits_the_same_twice_reads_so_before_it_is_set(site: Site) -> None:
-    """Else the preview says that nobody would be over, because the other one counts."""
+    """Warn before: else the preview says that nobody is over, because the other quota counts."""
     check = site.client.check_quota({"id": "again", "subject": "*", "gpus": 0})
     [problem] = check["problems"]
     assert problem["message"].startswith("all limits the same")

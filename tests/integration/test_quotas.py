@@ -1,4 +1,4 @@
-"""Quotas on a real demo: real children are told, told again and ended; who is within is not."""
+"""Quotas on a real demo: real children are warned twice and ended; who is within is not."""
 
 import random
 import time

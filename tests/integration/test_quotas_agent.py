@@ -153,7 +153,7 @@ def test_a_ceiling_that_forbids_it_is_told(bed: Bed) -> None:
 
 @contextmanager
 def alone(bed: Bed) -> Iterator[None]:
-    """The node, while there is no hub."""
+    """Run the node without a hub."""
     identity = NodeIdentity(node_key(bed.data), fingerprint(bed.hub.key.public), None)
     journal = OutboxFile(bed.data / "journal.db")
     config = NodeConfig((bed.hub.url,), lambda _: None, identity, "host",
@@ -175,7 +175,7 @@ def alone(bed: Bed) -> Iterator[None]:
 
 def test_without_a_hub_only_what_may_goes_on_and_a_restart_does_nothing_twice(
         bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`allow` ends; `wait` and `warn` tell; and on no GPU but those of their scope."""
+    """`allow` ends; `wait` and `warn` notify; and on no GPU but those of their scope."""
     monkeypatch.setattr(node, "QuotaService", partial(QuotaService, cut_off_after_s=1.0))
     ending, waits, warned, bystander = (bed.children.start(gpu=f"GPU-{at}") for at in range(1, 5))
     quotas = (bed.quota("ended", offline="allow"),

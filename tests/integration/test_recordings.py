@@ -50,7 +50,7 @@ def episodes(alerts: list[Any], span: tuple[float, float]) -> list[tuple[float, 
 
 
 def test_rules_on_a_recording_that_loops_are_rehearsed_as_they_were_live(tmp_path: Path) -> None:
-    """Found by an examiner: each loop the energy counter falls, and a rehearsal drew 4 MW."""
+    """An examiner's finding: each loop the energy counter falls, and a rehearsal drew 4 MW."""
     record(tmp_path / "a.jsonl")
     (tmp_path / "agent").mkdir()
     with HubProcess(tmp_path / "hub") as hub:

@@ -1,4 +1,4 @@
-"""Rules that act, whole: a real hub, a real agent, real children; and the one beside trains on.
+"""Rules that act, whole: a real hub, a real agent, real children; and a neighbour trains on.
 
 The hub's holds are cut to a second, and the fleet's bound is that of a larger one; what they are
 really is held by tests/unit/dashboard/automation/test_service.py and the soak test below."""
@@ -114,7 +114,7 @@ class Bed:
                             Content_Type="application/json")
 
     def put(self, mode: str, **more: Any) -> str:
-        """A rule that has been tried out for eight days, by another admin."""
+        """Put a rule that another admin has tried out for eight days."""
         rule = {"id": f"idle-{secrets.token_hex(3)}", "title": "Idle with memory held",
                 "of": "task", "scope": "*", "signal": "sm_pct", "fire": "<= 1", "for": "1s",
                 "where": ["mem_used_bytes >= 100MiB"], "mode": "dry_run", "cooldown": "0s",
@@ -151,7 +151,7 @@ class Bed:
         return sorted(commands, key=lambda command: command["id"])
 
     def ending(self, child: Child) -> Any:
-        """The newest: on a machine that is busy one may have been put off."""
+        """Return the newest end; on a busy machine an earlier one may have been put off."""
         return next((command for command in reversed(self.commands(child))
                      if command["action"] == "end"), None)
 
@@ -343,7 +343,7 @@ def test_a_reset_has_a_reason_and_something_to_reset(bed: Bed) -> None:
 
 @contextmanager
 def full_disk(hub: HubProcess) -> Iterator[None]:
-    """RLIMIT_FSIZE stands in for it: every write beyond the first byte of a file fails."""
+    """Stand in for a full disk by RLIMIT_FSIZE: every write past the first byte of a file fails."""
     usual = resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE, (1, usual[1]))
     try:

@@ -141,7 +141,7 @@ def test_the_command_has_the_terminal_and_ctrl_c_reaches_it_once() -> None:
 
 @pytest.mark.parametrize("is_typed", [True, False])
 def test_stopped_it_stops_with_its_command_and_goes_on_with_it(is_typed: bool) -> None:
-    """A job of a shell: the shell sees that it stopped, and brings it back."""
+    """Stop a job of a shell: the shell sees that it stopped, and brings it back."""
     with at_a_terminal(SHELL, sys.executable, "-c", SAYS) as terminal:
         wait_for(terminal.shows(" on"))
         child = int(terminal.text().split()[0])

@@ -67,7 +67,7 @@ def nvml(tmp_path: Path) -> FakeNvml:
 
 
 def run(nvml: FakeNvml, *command: str, warns: str = "") -> str:
-    """Wide enough that nothing is cut, in English."""
+    """Run a command in English, and wide enough that nothing is cut."""
     env = {**nvml.env(), "COLUMNS": "200", "LINES": "100", "LC_ALL": "C.UTF-8"}
     process = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60,
                              check=False)
@@ -128,7 +128,7 @@ def gpudeck(nvml: FakeNvml, warns: str = "") -> Program:
 
 
 def agrees(printed: str, true: float | None) -> bool:
-    """A figure with its unit is right if it is off by half of its last digit at most."""
+    """Return whether a figure with its unit is off by half of its last digit at most."""
     if printed == NOTHING or true is None:
         return printed == NOTHING and true is None
     if printed == "MAX":  # nvitop's word from 100 % on
@@ -140,7 +140,7 @@ def agrees(printed: str, true: float | None) -> bool:
 
 
 def whole(value: int | None, unit: int) -> int | None:
-    """gpustat cuts to whole units."""
+    """Cut to whole units, as gpustat does."""
     return None if value is None else value // unit
 
 

@@ -36,7 +36,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BootedMachine]
 
 
 def alice_at_a_terminal(machine: BootedMachine) -> int:
-    """The pid of what runs at it."""
+    """Return the pid of what runs at her terminal."""
     machine.run("useradd --create-home alice; install -d -o alice -m 755 /opt/alice")
     machine.start("runuser", "-u", "alice", "--", "python3", "-c", TERMINAL)
     return int(wait_for(lambda: machine.try_to("pgrep -u alice -x sleep").stdout.strip()))
@@ -58,7 +58,7 @@ def a_gpu_with(machine: BootedMachine, pid: int, folder: Path) -> None:
 
 
 def made_site(machine: BootedMachine, folder: Path) -> "Site":
-    """A hub and an agent of one machine, and alice, who has a terminal and a task on GPU 0."""
+    """Install a hub and an agent on a machine, and alice, with a terminal and a task on GPU 0."""
     url = f"http://127.0.0.1:{free_port()}"
     machine.run(f"gpudeck service install hub --bind {url.removeprefix('http://')}")
     secret = json.loads(machine.run(

@@ -244,7 +244,7 @@ def test_no_mps_without_being_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_server_takes_its_own_settings_along() -> None:
-    """A copy, down to the memory of its devices."""
+    """The settings are copied, down to the memory of the devices."""
     default = SimulatedMpsSettings(50.0, {1: 2}, 1)
     server = default.copy()
     server.memory[1] = 3

@@ -1,4 +1,4 @@
-"""A site's own pages before a real hub: whose they are, what they may, and that nothing of theirs
+"""Pages of a site before a real hub: whose they are, what they may, and that nothing of theirs
 stops or slows it."""
 
 import contextlib

@@ -56,7 +56,7 @@ def copy_key(hub: HubProcess, folder: Path) -> None:
 
 @contextmanager
 def an_agent(*hubs: PairedHub, name: str = "n1") -> Iterator["subprocess.Popen[bytes]"]:
-    """A real one, that knows both."""
+    """Run a real agent that knows both hubs."""
     folder = hubs[0].folder.parent
     token = folder / "token"
     token.write_text(hubs[0].token().text + "\n")
@@ -255,7 +255,7 @@ def joined_node(hub: PairedHub) -> HearingAgent:
 
 
 def stored(hub: PairedHub) -> list[int]:
-    """Numbers of the Frames in its log, as they lie there."""
+    """Return the numbers of the Frames in its log, in the order in which they lie there."""
     return [entry.seq for _, entries in HeadLog(hub.folder / "headlog").segments()
             for entry in entries if entry.seq]
 

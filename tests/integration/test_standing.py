@@ -21,7 +21,7 @@ TASK = "boot-1-100-5"
 
 
 class Node(ActingAgent):
-    """Obeys holds as an agent does."""
+    """A node that obeys holds as an agent does."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

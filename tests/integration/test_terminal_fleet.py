@@ -65,7 +65,7 @@ def node(hub: HubProcess, boards: Boards, tmp_path: Path) -> Iterator[Path]:
 
 
 def wait_until_listed(client: Client, *children: Child) -> None:
-    """The hub lists them, the node knows the hub's time, and they are old enough."""
+    """Wait until the hub lists them, the node knows the hub's time, and they are old enough."""
     ids = {child.task_id for child in children}
     assert soon(lambda: ids <= {task["id"] for task in client.tasks()})
     born = max(Path(f"/proc/{child.process.pid}").stat().st_ctime for child in children)

@@ -34,7 +34,7 @@ def here(boards: Boards, agents_data: Path) -> list[str]:
 
 
 def grown(*children: Child) -> None:
-    """The youngest that may be acted on is 5 s old."""
+    """Wait until they are 5 s old, the least age of what may be acted on."""
     born = max(Path(f"/proc/{child.process.pid}").stat().st_ctime for child in children)
     time.sleep(max(0.0, born + OLD_ENOUGH_S - time.time()))
 

@@ -169,7 +169,7 @@ PUBLIC = "https://deck.example.org"
 
 
 class SecureVisitor(Visitor):
-    """Comes by the public name."""
+    """A visitor who comes by the public name."""
 
     def __init__(self, hub: HubProcess, authority: Authority) -> None:
         super().__init__(hub)
@@ -216,7 +216,7 @@ def test_cookies_and_origins_over_tls(authority: Authority, tmp_path: Path) -> N
 
 
 def test_the_hub_behind_a_proxy(tmp_path: Path) -> None:
-    """Plain HTTP from the proxy, which people reach by https."""
+    """Serve plain HTTP to a proxy that people reach by https."""
     with HubProcess(tmp_path / "data", free_port(), "--public-url", PUBLIC, "--trusted-proxies",
                     "127.0.0.1") as hub:
         hub.url = f"http://127.0.0.1:{hub.port}"
@@ -243,7 +243,7 @@ def test_a_bind_without_tls_is_refused(bind: str, tmp_path: Path) -> None:
 
 
 def test_without_tls_only_the_proxy_is_answered(tmp_path: Path) -> None:
-    """The hub stands on all addresses; this machine's own is none of the proxy's."""
+    """The hub listens on all addresses; this machine's own is none of the proxy's."""
     own = own_address()
     if own is None:
         pytest.skip("this machine has no address but loopback")

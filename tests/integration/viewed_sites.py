@@ -1,4 +1,4 @@
-"""Hubs that are viewed, and one that views them."""
+"""Hubs that are viewed, and a hub that views them."""
 
 import contextlib
 import threading
