@@ -62,7 +62,7 @@ class Node:
     def readings(self, gpu: int) -> list[tuple[float, Row]]:
         """Return when and what was sent of this GPU, without absent values."""
         with self._lock:
-            return [(at, rows[gpu]) for at, rows in self.teller.told]
+            return [(at, rows[gpu]) for at, rows in self.teller.sent_rows]
 
     def uuid(self, gpu: int) -> str:
         return self.teller.facts[gpu].uuid

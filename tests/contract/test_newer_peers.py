@@ -66,7 +66,7 @@ def test_a_newer_agent_keeps_its_connection_and_the_hub_says_so(
     agent.say(Backfill((old, encode(Event(agent.seq, time.time() - 60, "node_began")))))
     wait_for(lambda: agent.acked == agent.seq, why="the Backfill around it")
     assert unknown() == [FUTURE, "from_an_outage"]
-    assert (len(agent.welcomes), agent.refused) == (1, [])
+    assert (len(agent.welcomes), agent.rejections) == (1, [])
     agent.close()
     agent.connect(hub)  # as an older one
     agent.tick()
@@ -89,7 +89,7 @@ def test_types_that_are_invented_fill_nothing(hub: HubProcess, agent: WireAgent)
 def test_what_is_not_well_formed_still_ends_it(agent: WireAgent, payload: bytes) -> None:
     agent._emit(payload)
     wait_for(lambda: not agent.is_connected, why="closed")
-    assert agent.refused
+    assert agent.rejections
 
 
 def test_a_newer_hub_keeps_its_agent(tmp_path: Path) -> None:

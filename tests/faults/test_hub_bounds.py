@@ -260,12 +260,12 @@ def test_made_up_numbers_are_a_flood_too(hub: HubProcess, bystander: WireAgent) 
     honest.connect(hub)
     wait_for(lambda: honest.acked == 600, 20, "the backlog")
     assert honest.is_connected
-    assert not honest.refused
+    assert not honest.rejections
     liar = WireAgent("liar")
     liar.connect(hub)
     for _ in range(1_500):
         liar.tick()
-    wait_for(lambda: liar.refused, 15, "the quarantine")
+    wait_for(lambda: liar.rejections, 15, "the quarantine")
 
 
 def test_a_message_beyond_the_limit(hub: HubProcess, bystander: WireAgent) -> None:

@@ -50,10 +50,10 @@ class Cut(ActingAgent):
         self.is_greeting = True
         super().connect(hub)
 
-    def _heard(self, data: bytes) -> None:
+    def _on_message(self, data: bytes) -> None:
         if isinstance(decode_from_hub(data), Welcome):
             self.is_greeting = False
-        super()._heard(data)
+        super()._on_message(data)
 
     def say(self, message: FromAgent) -> None:
         if self.is_greeting and not isinstance(message, Call | Hello):

@@ -153,12 +153,12 @@ class Honest(ActingAgent):
             self.tick()
             self.beat()
 
-    def _heard(self, data: bytes) -> None:
+    def _on_message(self, data: bytes) -> None:
         message = decode_from_hub(data)
         if isinstance(message, PoolPlan):
             self.plans.append(message)
         else:
-            super()._heard(data)
+            super()._on_message(data)
 
     def gives_out_gpus(self, ops: Visitor) -> None:
         """Report one GPU as leased and preemptible, and a claim that waits for both."""

@@ -1,4 +1,4 @@
-"""What several files here stand on."""
+"""Fixtures that several files here use."""
 
 from collections.abc import Iterator
 
@@ -10,6 +10,6 @@ from tests.fakes.children import Children
 @pytest.fixture
 def children() -> Iterator[Children]:
     """Real processes that count as tasks; all of them end with the test."""
-    made = Children()
-    yield made
-    made.close()
+    children = Children()
+    yield children
+    children.close()

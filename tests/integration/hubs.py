@@ -1,4 +1,4 @@
-"""A real hub process, and what speaks to it over real sockets."""
+"""A real hub process, and clients that speak to it over real sockets."""
 
 import contextlib
 import json
@@ -63,12 +63,12 @@ from tests.patience import GIVE_UP_S
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-def wait_for(what: Callable[[], Any], within_s: float = GIVE_UP_S, why: str = "") -> Any:
+def wait_for(condition: Callable[[], Any], within_s: float = GIVE_UP_S, why: str = "") -> Any:
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
-        found = what()
-        if found:
-            return found
+        value = condition()
+        if value:
+            return value
         time.sleep(0.02)
     raise AssertionError(f"not within {within_s} s: {why}")
 
@@ -93,7 +93,7 @@ _opener = urllib.request.build_opener(_NoRedirect)
 
 
 class HubProcess:
-    """Forked from a process that has imported the hub (tests/forks.py), as long as its test does
+    """A hub forked from a process that has imported it (tests/forks.py), for every test that does
     not want `StartedHub`."""
 
     constants: Mapping[str, object] = {}
@@ -112,7 +112,7 @@ class HubProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing outlives its test: neither the process nor a socket."""
+        """End the process and close its sockets, so that nothing outlives its test."""
         for peer in self.peers:
             peer.close()
         if self.process.poll() is None:
@@ -131,9 +131,9 @@ class HubProcess:
         except BaseException:
             self.kill()
             raise
-        said = json.loads((self.folder / "hub.json").read_text())
-        self.url: str = said["url"]
-        self.sign_in_url: str = said["sign_in_url"]
+        description = json.loads((self.folder / "hub.json").read_text())
+        self.url: str = description["url"]
+        self.sign_in_url: str = description["sign_in_url"]
         self.port = urlsplit(self.url).port or self.port  # a public URL may have none
 
     def _begin(self, arguments: tuple[str, ...]) -> "ForkedProcess | subprocess.Popen[bytes]":
@@ -155,22 +155,22 @@ class HubProcess:
         self.process.send_signal(number)
 
     def children(self, word: str) -> list[int]:
-        """Pids of its child processes with this word in their command line."""
+        """Return the pids of its child processes with this word in their command line."""
         pids = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         return [int(pid) for pid in pids.split()
                 if word in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")]
 
-    def token(self, **wanted: Any) -> EnrolmentToken:
-        """A place for a node, made as `gpudeck token create agent` makes it."""
-        [token] = self.tokens(1, **wanted)
+    def token(self, **enrolment: Any) -> EnrolmentToken:
+        """Create an enrolment token as `gpudeck token create agent` does."""
+        [token] = self.tokens(1, **enrolment)
         return token
 
-    def tokens(self, nodes: int, **wanted: Any) -> list[EnrolmentToken]:
+    def tokens(self, nodes: int, **enrolment: Any) -> list[EnrolmentToken]:
         state = HubState.open(self.folder)
-        made = create(state.registry, HubKey(self.folder).fingerprint,
-                      [NewEnrolment(**wanted)] * nodes, "the tests")
+        created = create(state.registry, HubKey(self.folder).fingerprint,
+                         [NewEnrolment(**enrolment)] * nodes, "the tests")
         state.close()
-        return [token for token, _ in made]
+        return [token for token, _ in created]
 
     @property
     def api_token(self) -> str:
@@ -205,7 +205,7 @@ class HubProcess:
 
 
 class StartedHub(HubProcess):
-    """By `python -m dashboard`: for what is measured of a process, and its start itself."""
+    """A hub started by `python -m dashboard`, to measure the process or its start itself."""
 
     def _begin(self, arguments: tuple[str, ...]) -> "subprocess.Popen[bytes]":
         with self.log.open("ab") as log:
@@ -214,13 +214,13 @@ class StartedHub(HubProcess):
 
 
 def _csrf_in(cookies: str) -> str:
-    """What a page reads there and says again when it connects."""
-    found = re.search(r"gpudeck_csrf_\w+=([^;]*)", cookies)
-    return "" if found is None else found[1]
+    """Return the token that a page reads from its cookies and sends again when it connects."""
+    match = re.search(r"gpudeck_csrf_\w+=([^;]*)", cookies)
+    return "" if match is None else match[1]
 
 
 class RawSocket:
-    """engine.io and Socket.IO by hand over a plain websocket: says exactly what it is told."""
+    """engine.io and Socket.IO by hand over a plain websocket: sends exactly what it is given."""
 
     def __init__(self, hub: HubProcess, namespace: str, token: str | None = None,
                  origin: str | None = None, cookie: str | None = None, host: str | None = None,
@@ -235,22 +235,22 @@ class RawSocket:
         self.socket = self.ws.sock
         hub.peers.append(self)
         self.opened = json.loads(self.ws.recv()[1:])
-        given = csrf if csrf is not None else _csrf_in(cookie or "")
-        self.send({"type": 0, "nsp": namespace} | ({"data": {"csrf": given}} if given else {}))
+        csrf = csrf if csrf is not None else _csrf_in(cookie or "")
+        self.send({"type": 0, "nsp": namespace} | ({"data": {"csrf": csrf}} if csrf else {}))
         self.joined = self.receive()
 
     def send(self, packet: Any) -> None:
         self.ws.send_binary(msgspec.msgpack.encode(packet))
 
     def send_bytes(self, data: bytes) -> None:
-        """Past the websocket: whatever the wire carries."""
+        """Send these bytes past the websocket."""
         self.socket.sendall(data)
 
     def emit(self, event: str, *arguments: Any) -> None:
         self.send({"type": 2, "nsp": self.namespace, "data": [event, *arguments]})
 
     def receive(self, timeout_s: float = GIVE_UP_S) -> Any:
-        """The next packet, decoded; None when the connection is closed."""
+        """Return the next packet, decoded; None when the connection is closed."""
         self.ws.settimeout(timeout_s)
         while True:
             opcode, data = self.ws.recv_data(control_frame=True)
@@ -282,15 +282,15 @@ class RawSocket:
 
 
 class Caller:
-    """A node as the hub's door sees it: who it is, and how it shows that."""
+    """A node that identifies itself to the hub: its key, its Hello and its proof."""
 
-    def __init__(self, name: str, **said: Any) -> None:
+    def __init__(self, name: str, **fields: Any) -> None:
         self.key = SigningKey(derived_seed(b"tests", name))
         self.node_id = fingerprint(self.key.public)
         self.call = Call(secrets.token_bytes(32))
         self.said = Hello((1,), self.key.public, b"", self.node_id, f"host-{name}", "boot-1",
                           f"{name}-stream", 0, "0.1", "simulated")
-        self.said = msgspec.structs.replace(self.said, **said)
+        self.said = msgspec.structs.replace(self.said, **fields)
 
     def hello(self, challenge: Challenge, token: EnrolmentToken | None = None) -> Hello:
         assert is_signed(challenge.hub_key, hub_statement(self.call, challenge),
@@ -302,17 +302,17 @@ class Caller:
             enrolment=enrolment)
 
 
-def greet(raw: RawSocket, who: Caller, token: EnrolmentToken | None = None) -> FromHub:
-    """Call, Challenge, Hello; the answer."""
-    raw.emit(EVENT, encode(who.call))
+def greet(raw: RawSocket, caller: Caller, token: EnrolmentToken | None = None) -> FromHub:
+    """Identify a node by Call, Challenge and Hello; return the hub's answer."""
+    raw.emit(EVENT, encode(caller.call))
     challenge = decode_from_hub(raw.event(EVENT))
     assert isinstance(challenge, Challenge)
-    raw.emit(EVENT, encode(who.hello(challenge, token)))
+    raw.emit(EVENT, encode(caller.hello(challenge, token)))
     return decode_from_hub(raw.event(EVENT))
 
 
 def raw_agent(hub: HubProcess, name: str = "raw") -> RawSocket:
-    """Welcome, with its door open."""
+    """Return the socket of a node that the hub has welcomed."""
     raw = RawSocket(hub, NAMESPACE)
     answer = greet(raw, Caller(name), hub.token())
     assert isinstance(answer, Welcome), answer
@@ -335,7 +335,7 @@ class WireAgent:
         self.outbox: dict[int, bytes] = {}
         self.acked = 0
         self.welcomes: list[Welcome] = []
-        self.refused: list[Refused] = []
+        self.rejections: list[Refused] = []
         self.ignored: list[Ignored] = []
         self.connects = 0
         self.util = [0.0] * gpus
@@ -346,20 +346,20 @@ class WireAgent:
         self._client = client = socketio.Client(
             serializer="msgpack", reconnection=False,
             websocket_extra_options={"suppress_origin": True})
-        client.on(EVENT, self._heard, namespace=NAMESPACE)
+        client.on(EVENT, self._on_message, namespace=NAMESPACE)
         hub.peers.append(self)
         before = len(self.welcomes)
         client.connect(hub.url, namespaces=[NAMESPACE], transports=["websocket"])
         self._sockets.append(client.eio.ws.sock)
         self._token = hub.token()
         self.say(self.caller.call)
-        wait_for(lambda: len(self.welcomes) > before or self.refused, why="Welcome")
+        wait_for(lambda: len(self.welcomes) > before or self.rejections, why="Welcome")
 
-    def _heard(self, data: bytes) -> None:
+    def _on_message(self, data: bytes) -> None:
         with contextlib.suppress(socketio.exceptions.BadNamespaceError):  # closed meanwhile
-            self._hear(decode_from_hub(data))
+            self._receive(decode_from_hub(data))
 
-    def _hear(self, message: FromHub) -> None:
+    def _receive(self, message: FromHub) -> None:
         match message:
             case Challenge():
                 self.caller.said = msgspec.structs.replace(
@@ -376,13 +376,13 @@ class WireAgent:
             case Probe():
                 self.say(Echo(message.probe_id, time.time()))
             case Refused():
-                self.refused.append(message)
+                self.rejections.append(message)
             case Ignored():
                 self.ignored.append(message)
 
     def _forget(self, seq: int) -> None:
         self.acked = max(self.acked, seq)
-        for old in [each for each in list(self.outbox) if each <= seq]:  # a tick adds meanwhile
+        for old in [n for n in list(self.outbox) if n <= seq]:  # a tick adds meanwhile
             self.outbox.pop(old, None)
 
     def say(self, message: FromAgent) -> None:
@@ -393,7 +393,7 @@ class WireAgent:
         self._client.emit(EVENT, payload, namespace=NAMESPACE)
 
     def tick(self, tasks: Tasks | None = None, taken_at: float | None = None) -> int:
-        """One Frame into the outbox and, where there is a connection, onto the wire."""
+        """Put one Frame into the outbox and, where there is a connection, onto the wire."""
         self.seq += 1
         gpus = len(self.facts)
         self.util = [self.random.uniform(0, 100) for _ in range(gpus)]

@@ -14,8 +14,8 @@ Step = tuple[Any, str]  # whose, and the name of its function
 
 def killed_at_every_step(monkeypatch: pytest.MonkeyPatch, steps: list[Step],
                          act: Callable[[], Any], *, after: bool, at_least: int) -> Iterator[int]:
-    """The number of the step at which it died, each time that it did. It ends when the act does:
-    there is no step left; that there were enough is checked."""
+    """Yield the number of the step at which it died, each time that it did. It ends when the act
+    does: there is no step left; that there were enough is checked."""
     number = 0
     while True:
         number += 1
@@ -31,24 +31,24 @@ def _dies(monkeypatch: pytest.MonkeyPatch, steps: list[Step], act: Callable[[], 
     pid = os.fork()
     if pid == 0:
         os.close(reads)
-        said: Any = "it raised"
+        outcome: Any = "it raised"
         try:
             with monkeypatch.context() as patch:
                 _arm(patch, steps, number, after)
-                said = act()
+                outcome = act()
         except BaseException as error:
-            said = repr(error)
+            outcome = repr(error)
         finally:
-            os.write(writes, pickle.dumps(said))
+            os.write(writes, pickle.dumps(outcome))
             os._exit(0)
     os.close(writes)
     with os.fdopen(reads, "rb") as pipe:
-        said = pipe.read()
+        outcome = pipe.read()
     _, status = os.waitpid(pid, 0)
     if os.WIFSIGNALED(status):
         assert os.WTERMSIG(status) == signal.SIGKILL
         return True
-    assert pickle.loads(said) == "done", pickle.loads(said)
+    assert pickle.loads(outcome) == "done", pickle.loads(outcome)
     return False
 
 
@@ -58,16 +58,16 @@ def _arm(patch: pytest.MonkeyPatch, steps: list[Step], number: int, after: bool)
     def wrap(owner: Any, name: str) -> None:
         real = getattr(owner, name)
 
-        def step(*arguments: Any, **named: Any) -> Any:
+        def step(*arguments: Any, **keywords: Any) -> Any:
             nonlocal count
             count += 1
             mine = count
             if mine == number and not after:
                 os.kill(os.getpid(), signal.SIGKILL)
-            found = real(*arguments, **named)
+            value = real(*arguments, **keywords)
             if mine == number:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return found
+            return value
 
         patch.setattr(owner, name, step)
 

@@ -1,4 +1,4 @@
-"""One node with a folder of its own, whose GPUs and MPS are set at its terminal; and its keeper."""
+"""A node with its own folder, whose GPUs and MPS are set at its terminal; and its reconciler."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ HOUR_S = 3_600.0
 
 
 class Bench:
-    """One node with a folder of its own, acted on at its terminal."""
+    """A node with its own folder, acted on at its terminal."""
 
     def __init__(self, folder: Path, children: Children) -> None:
         self.folder, self.children = folder, children
@@ -55,7 +55,7 @@ class Bench:
 
     @contextmanager
     def opened(self, actions: list[str], facts: list[GpuFacts]) -> Iterator[StandaloneNode]:
-        """On the C fake, with what its readings have said."""
+        """Open a node of the C fake whose readings have had these facts."""
         with self.here("nvml", actions=actions) as local:
             local._context.tasks.recent.set_facts(facts)
             yield local
@@ -73,17 +73,17 @@ class Bench:
     @contextmanager
     def keeper(self, limiter: LimitApplier | None = None,
                holds: Callable[[], tuple[str, ...]] = lambda: ()) -> Iterator["Held"]:
-        """As the agent has one; another each time, as after its restart."""
+        """Start a reconciler as the agent does; another each time, as after its restart."""
         store = ActionStore(self.data / "acts.db")
         journal = ActionJournal(store)
         limits = open_limits(limiter or self.limiter, LocalMpsDaemons(is_alone=True), journal,
                              boot_id(), True)
-        held = Held(LimitReconciler(limits, boot_id(), holds, ActionLock(self.data), self.machine,
-                                    lambda: None))
+        run = Held(LimitReconciler(limits, boot_id(), holds, ActionLock(self.data), self.machine,
+                                   lambda: None))
         try:
-            yield held
+            yield run
         finally:
-            held.keeper.close()
+            run.keeper.close()
             store.close()
 
 
@@ -114,4 +114,4 @@ def done(here: StandaloneNode, setting: Setting, reason: str = "a test",
 
 
 def codes(here: StandaloneNode, setting: Setting) -> list[str]:
-    return [each.code for each in shown(here, setting).refusals]
+    return [refusal.code for refusal in shown(here, setting).refusals]

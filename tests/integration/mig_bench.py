@@ -37,9 +37,9 @@ class MigBench(Bench):
         self.nvml.save()
 
     def instance(self, profile: int, start: int) -> FakeGpu:
-        made = self.nvml.instance(self.board, profile, start)
+        instance = self.nvml.instance(self.board, profile, start)
         self.nvml.save()
-        return made
+        return instance
 
     def act(self, layout: str = WISH) -> Reply:
         with self.node() as here:
@@ -57,13 +57,13 @@ class MigBench(Bench):
 
     def there(self) -> dict[int, int]:
         board = self.driver()
-        assert all(each.is_complete for each in board.instances)
+        assert all(instance.is_complete for instance in board.instances)
         return dict(profile_counts(present(board)))
 
     def mode_and_layout(self) -> tuple[bool | None, dict[int, int] | None]:
-        """None: the mode waits for a reset; not all of it is whole."""
+        """Return the mode (None: it waits for a reset) and the layout (None: not all is whole)."""
         board = self.driver()
-        is_whole = all(each.is_complete for each in board.instances)
+        is_whole = all(instance.is_complete for instance in board.instances)
         return (None if board.is_pending else board.is_on,
                 dict(profile_counts(present(board))) if is_whole else None)
 
@@ -75,10 +75,10 @@ class MigBench(Bench):
             disk.close()
 
     def follow(self) -> ManagedMigLayout:
-        """As the agent does it after its start."""
-        with self.keeper(LimitApplier(NVML, "", lambda: "")) as held:
-            held.round()
-            [layout] = held.said[-1].layouts
+        """Reconcile as the agent does after its start, and return the layout that it reports."""
+        with self.keeper(LimitApplier(NVML, "", lambda: "")) as run:
+            run.round()
+            [layout] = run.said[-1].layouts
             return layout
 
 

@@ -43,7 +43,7 @@ WAITS = "import time; print('on', flush=True); time.sleep(600)"
 
 
 def connections(path: Path) -> int:
-    """How many somebody has to the agent that listens there."""
+    """Count the connections to the agent that listens there."""
     return sum(line.endswith(f" {path}") and line.split()[5] == "03"
                for line in Path("/proc/net/unix").read_text().splitlines())
 
@@ -99,7 +99,7 @@ class PoolUnderTest:
 
 
 class PoolBed:
-    """One node, whose agent can be killed and started."""
+    """A node whose agent can be killed and started."""
 
     def __init__(self, hub: FakeHub | HubProcess | None, folder: Path, *more: str) -> None:
         """`hub` None: the agent is alone."""
@@ -116,7 +116,7 @@ class PoolBed:
         self._started: list[subprocess.Popen[str]] = []
 
     def join(self, hub: FakeHub | HubProcess | None) -> None:
-        """From the agent's next start on."""
+        """Use this hub from the agent's next start on."""
         where = ["--alone", "--data", str(self._folder / "data")] if hub is None else flags(
             hub, self._folder)  # type: ignore[arg-type]
         self._flags = [*where, "--pool-socket", str(self.socket), *self._more]
@@ -140,28 +140,28 @@ class PoolBed:
         out, err = process.communicate(timeout=60)
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
-    def shown(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         return json.loads(self.run("pool", "--json").stdout or "{}")  # type: ignore[no-any-return]
 
     def free(self) -> int | None:
-        """How many GPUs are; None: the agent cannot say yet."""
-        shown = self.shown()
-        if not shown.get("gpus"):
+        """Return the number of free GPUs; None: the agent cannot say yet."""
+        status = self.status()
+        if not status.get("gpus"):
             return None
-        away = {uuid for each in shown["held"] for uuid in each["uuids"]}
-        away |= {each["uuid"] for each in shown["unavailable"]}
-        return sum(each["uuid"] not in away for each in shown["gpus"])
+        away = {uuid for lease in status["held"] for uuid in lease["uuids"]}
+        away |= {gpu["uuid"] for gpu in status["unavailable"]}
+        return sum(gpu["uuid"] not in away for gpu in status["gpus"])
 
     def gpu(self, uuid: str) -> FakeGpu:
         return next(gpu for gpu in self.nvml.gpus if gpu.uuid == uuid)
 
     def audit(self, what: str) -> list[dict[str, Any]]:
-        """What this node has recorded of its leases."""
-        return [each for each in records(self._folder / "data" / "acts.db")
-                if each.get("pool") == what]
+        """Return what this node has recorded of its leases as `what`."""
+        return [record for record in records(self._folder / "data" / "acts.db")
+                if record.get("pool") == what]
 
     def in_queue(self, count: int) -> Callable[[], bool]:
-        return lambda: len(self.shown()["waiting"]) == count
+        return lambda: len(self.status()["waiting"]) == count
 
     def close(self) -> None:
         for process in self._started:

@@ -10,14 +10,14 @@ from tests.ports import free_port
 
 
 class PairedHub(HubProcess):
-    """Started with --standby. It may be the active one or not: `is_active` is by what it says."""
+    """A hub started with --standby. It may be active or not: `is_active` asks it."""
 
     def __init__(self, folder: Path, state: str, *flags: str, port: int = 0, **more: Any) -> None:
         super().__init__(folder, port or free_port(), "--state", state, "--standby",
                          "--cluster", "pair", *flags, **more)
 
     def start(self) -> None:
-        """Until it answers, in either part."""
+        """Start it and wait until it answers, active or not."""
         self.url = f"http://127.0.0.1:{self.port}"
         self._begin_again()
         wait_for(self._answers, why="it answers")
@@ -36,7 +36,7 @@ class PairedHub(HubProcess):
         return self.ready() is not None
 
     def ready(self) -> Answer | None:
-        """None: nobody answers."""
+        """Return its answer to a readiness probe; None: it does not answer."""
         try:
             return self.ask("/readyz", token=None)
         except (TimeoutError, urllib.error.URLError, ConnectionError):

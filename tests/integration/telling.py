@@ -1,4 +1,4 @@
-"""An agent that tells all that the contract knows: slow metrics, facts, links, Events, its cost."""
+"""An agent that sends all that the contract knows: slow metrics, facts, links, Events, its cost."""
 
 import random
 import time
@@ -19,7 +19,7 @@ GONE = {"fan_pct": Absence.UNSUPPORTED, "fan_rpm": Absence.UNSUPPORTED,
 
 
 def believable(metrics: Sequence[Metric], lots: random.Random) -> dict[str, float | Absence]:
-    """Of each metric something within its range, and none of the alarms."""
+    """Return a value within its range for each metric, and none of the alarms."""
     return {metric.key: _some(metric, lots) for metric in metrics} | {
         key: absence for key, absence in GONE.items() if key in {m.key for m in metrics}}
 
@@ -39,17 +39,17 @@ def _some(metric: Metric, lots: random.Random) -> float:
 class Teller(WireAgent):
     def __init__(self, name: str, gpus: int = 2, seed: int | None = None) -> None:
         super().__init__(name, gpus, seed)
-        self.told: list[tuple[float, list[Row]]] = []
+        self.sent_rows: list[tuple[float, list[Row]]] = []
         self.host: HostSample | UnsetType = UNSET
         self.slow: list[dict[str, float | Absence]] = [believable(SLOW, self.random)
                                                        for _ in self.facts]
         self.facts = tuple(msgspec.structs.replace(
-            each, serial=f"16501{at}", vbios="96.00.74.00.1A", compute_capability="9.0",
+            facts, serial=f"16501{at}", vbios="96.00.74.00.1A", compute_capability="9.0",
             numa_node=at % 2, minor=at, pcie_gen_max=5, pcie_width_max=16,
             pci_bus_id=f"0000:{at:02X}:00.0", power_limit_min_w=200.0, power_limit_max_w=700.0,
             power_limit_default_w=700.0, temp_slowdown_c=87.0, temp_shutdown_c=92.0,
             sm_clock_max_mhz=1980.0, mem_clock_max_mhz=2619.0,
-        ) for at, each in enumerate(self.facts))
+        ) for at, facts in enumerate(self.facts))
 
     def connect(self, hub: HubProcess) -> None:
         super().connect(hub)
@@ -59,7 +59,7 @@ class Teller(WireAgent):
             for a in gpus for b in gpus if a < b)))
 
     def describe(self, at: int, **facts: object) -> GpuFacts:
-        """Before it connects."""
+        """Change the facts of a GPU before it connects."""
         listed = [*self.facts]
         listed[at] = msgspec.structs.replace(listed[at], **facts)
         self.facts = tuple(listed)
@@ -68,7 +68,7 @@ class Teller(WireAgent):
     def tell(self, tasks: Tasks | None = None, states: Sequence[str] = (),
              has_slow: bool = True) -> None:
         rows: list[Row] = [believable(COLUMNS, self.random) for _ in self.facts]
-        self.told.append((time.time(), rows))
+        self.sent_rows.append((time.time(), rows))
         self._put(msgspec.structs.replace(frame(
             rows, self._next(), time.time(), states, tasks,
             slow=self.slow if has_slow else None), host=self.host))

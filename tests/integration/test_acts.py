@@ -60,7 +60,7 @@ def test_a_task_is_previewed_ended_and_recorded(hub: HubProcess) -> None:
     assert found["sentence"].startswith("Ended: its processes are gone. Its memory was freed")
     assert found["by"] == {"kind": "person", "name": "ops", "approved_by": None}
     assert agent.executed == [command["id"]]
-    wait_for(lambda: (command["id"], 3) in agent.noted)
+    wait_for(lambda: (command["id"], 3) in agent.noted_replies)
     with open_state(hub) as state:
         rows = [link.body for link in state.audit.newest(AuditFilter(kind="command"), None, 50)]
     assert len(rows) == 5  # signed and sent are one
@@ -217,7 +217,7 @@ def test_after_a_reconnect_and_after_a_restart_it_is_asked_and_never_sent_again(
     hub.start()
     agent.is_mute = False
     # Of the second it never heard, says the node: then it is never run.
-    del agent._said[two["id"]]
+    del agent._replies[two["id"]]
     agent.connect(hub)
     again = signed_in(hub, "ops")
     settled(again, one["id"], "done", 10)

@@ -1,5 +1,5 @@
-"""All that one node keeps, beside each other: each feature is set, the agent is killed and started,
-and each is still there; then one after the other is undone, and the others stay."""
+"""Features of one node together: each is set, the agent is killed and started, and each is still
+there; then one after the other is undone, and the others stay."""
 
 import itertools
 import sqlite3
@@ -70,7 +70,7 @@ class Node:
                                             ActionParams(setting=setting)))
 
     def turn(self, action: Any) -> None:
-        """The task that runs on the last board."""
+        """Act on the task that runs on the last board."""
         pid = self.task.pid
         self._act(lambda here: here.preview(action, f"{boot_id()[:8]}-{pid}-{start_ticks(pid)}"))
 
@@ -82,21 +82,21 @@ class Node:
             reply = here.act(look, "a test", "ada")
         assert reply.state == "done", reply
 
-    def asked(self, *words: str) -> None:
-        done = self.bed.run(*words)
-        assert done.returncode == 0, done.stderr
+    def run(self, *words: str) -> None:
+        completed = self.bed.run(*words)
+        assert completed.returncode == 0, completed.stderr
 
     def leases(self) -> list[str]:
-        return [each["lease_id"] for each in self.pool["held"]]
+        return [lease["lease_id"] for lease in self.pool["held"]]
 
     def reservations(self) -> list[str]:
-        return [each["claim_id"] for each in self.pool["waiting"]]
+        return [claim["claim_id"] for claim in self.pool["waiting"]]
 
     def limits(self) -> set[str]:
-        """What of timed limits and of compute modes the agent says that it holds."""
-        told = self.hub.limits[-1]
-        assert told.unread == ""
-        return {each.what for each in told.leases} | ({"mode"} if told.modes else set())
+        """Return the kinds of timed limits that the agent reports, and `mode` for compute modes."""
+        report = self.hub.limits[-1]
+        assert report.unread == ""
+        return {lease.what for lease in report.leases} | ({"mode"} if report.modes else set())
 
     def give_quotas(self, *quotas: Quota) -> None:
         generation = next(self.generations)
@@ -107,7 +107,7 @@ class Node:
         return bool(self.hub.in_force) and bool(self.hub.in_force[-1].quotas)
 
     def forget(self) -> None:
-        """What the agent that was killed has said proves nothing of the next."""
+        """Forget what the killed agent said: it proves nothing of the next one."""
         self.hub.limits.clear()
         self.hub.in_force.clear()
 
@@ -127,13 +127,13 @@ class Feature:
 
 
 FEATURES = (
-    Feature("lease", lambda node: node.asked("claim", "--gpus", "1"),
+    Feature("lease", lambda node: node.run("claim", "--gpus", "1"),
             lambda node: bool(node.leases()),
-            lambda node: node.asked("claim", "--give-back", *node.leases())),
-    Feature("reservation", lambda node: node.asked("claim", "--gpus", "1", "--from", "+2h",
-                                                   "--for", "1h"),
+            lambda node: node.run("claim", "--give-back", *node.leases())),
+    Feature("reservation", lambda node: node.run("claim", "--gpus", "1", "--from", "+2h",
+                                                 "--for", "1h"),
             lambda node: bool(node.reservations()),
-            lambda node: node.asked("pool", "cancel", *node.reservations())),
+            lambda node: node.run("pool", "cancel", *node.reservations())),
     Feature("power cap", lambda node: node.apply(PowerCap(node.uuid, 300, HOUR_S)),
             lambda node: "power" in node.limits(),
             lambda node: node.apply(LimitRelease(node.uuid, "power"))),
@@ -150,7 +150,7 @@ FEATURES = (
                                                          mode="observe")),
             lambda node: node.has_quota(), lambda node: node.give_quotas()),
     Feature("out of service", lambda node: node.apply(Cordon(node.uuid)),
-            lambda node: node.uuid in {each["uuid"] for each in node.pool["unavailable"]},
+            lambda node: node.uuid in {gpu["uuid"] for gpu in node.pool["unavailable"]},
             lambda node: node.apply(ReturnToService(node.uuid))),
     Feature("pause", lambda node: node.turn("pause"),
             lambda node: state_of(node.task.pid) == "T", lambda node: node.turn("resume")),
@@ -165,39 +165,39 @@ def node(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def wait_for_all(node: Node, features: tuple[Feature, ...]) -> None:
-    """Those, and no other."""
+    """Wait until these features are there, and no other."""
     def are_there() -> bool:
         if not node.hub.limits:
             return False
-        node.pool = node.bed.shown()
-        return {each.name for each in FEATURES if each.is_there(node)} == names
+        node.pool = node.bed.status()
+        return {feature.name for feature in FEATURES if feature.is_there(node)} == names
 
-    names = {each.name for each in features}
+    names = {feature.name for feature in features}
     wait_for(are_there, 60)
 
 
 @pytest.mark.parametrize("features", [FEATURES, FEATURES[::-1]], ids=["one", "other"])
 def test_none_takes_another_away(node: Node, features: tuple[Feature, ...]) -> None:
-    """In this order and in the other, so that each is set and undone before and after each."""
+    """Use this order and its reverse: each is set and undone before and after every other."""
     with node.bed.agent() as agent:
-        for place, each in enumerate(features):
-            each.begin(node)
+        for place, feature in enumerate(features):
+            feature.begin(node)
             wait_for_all(node, features[:place + 1])
         agent.kill()
         agent.wait()
     node.forget()
     with node.bed.agent() as agent:
         wait_for_all(node, features)
-        for place, each in enumerate(features[:5], 1):
-            each.end(node)
+        for place, feature in enumerate(features[:5], 1):
+            feature.end(node)
             wait_for_all(node, features[place:])
         agent.kill()
         agent.wait()
     node.forget()
     with node.bed.agent():
         wait_for_all(node, features[5:])
-        for place, each in enumerate(features[5:], 6):
-            each.end(node)
+        for place, feature in enumerate(features[5:], 6):
+            feature.end(node)
             wait_for_all(node, features[place:])
 
 
@@ -211,16 +211,16 @@ def test_a_node_upgraded_with_mixed_leases_keeps_them_and_can_set_limits(node: N
     lease, _, cap, *_ = FEATURES
     with node.bed.agent() as agent:
         lease.begin(node)
-        before = [each["lease_id"] for each in node.bed.shown()["held"]]
+        before = [entry["lease_id"] for entry in node.bed.status()["held"]]
         agent.kill()
         agent.wait()
     rewrite(node, "UPDATE fact SET name = ? WHERE name = ?", Fact.TIMED_LIMITS, Fact.POOL_LEASES)
     node.forget()
     with node.bed.agent():
-        assert [each["lease_id"] for each in node.bed.shown()["held"]] == before
+        assert [entry["lease_id"] for entry in node.bed.status()["held"]] == before
         cap.begin(node)
         wait_for(lambda: cap.is_there(node), 30)
-        assert [each["lease_id"] for each in node.bed.shown()["held"]] == before
+        assert [entry["lease_id"] for entry in node.bed.status()["held"]] == before
 
 
 @pytest.mark.parametrize("text", ["}{", "{}", '["x"]'])
@@ -242,10 +242,10 @@ def test_an_agent_whose_facts_are_not_understood_monitors_and_leases_nothing(
         wait_for(more_frames(node.hub, 2), 30)
         _, beat = node.hub.beats[-1]
         assert "the epoch in the journal is not understood" in " ".join(beat.holds)
-        refused = node.bed.run("run", "--no-wait", "--", "true")
-        assert "are not understood" in refused.stderr
-        assert all("not understood" in each["why"] for each in node.bed.shown()["unavailable"])
-        node.asked("claim", "--give-back", "unread")
+        run = node.bed.run("run", "--no-wait", "--", "true")
+        assert "are not understood" in run.stderr
+        assert all("not understood" in gpu["why"] for gpu in node.bed.status()["unavailable"])
+        node.run("claim", "--give-back", "unread")
         wait_for(lambda: node.bed.free() == len(node.bed.nvml.gpus) - 1, 30)  # one has a task
         cap.begin(node)
         wait_for(lambda: node.hub.limits and node.hub.limits[-1].leases, 30)

@@ -1,4 +1,4 @@
-"""Nodes at the door of a real hub: who is let in, who is thrown out, and how fast."""
+"""Nodes that connect to a real hub: which are admitted, which are removed, and how fast."""
 
 import json
 import os
@@ -44,8 +44,8 @@ def item(hub: HubProcess, name: str) -> Any:
     return hub.get(f"/api/v1/nodes/{Caller(name).node_id}")
 
 
-def post(hub: HubProcess, path: str, said: Any = None, method: str = "POST") -> Any:
-    answer = hub.ask(f"/api/v1/{path}", method, body=json.dumps(said or {}).encode(),
+def post(hub: HubProcess, path: str, content: Any = None, method: str = "POST") -> Any:
+    answer = hub.ask(f"/api/v1/{path}", method, body=json.dumps(content or {}).encode(),
                      Content_Type="application/json")
     assert answer.status in (200, 201, 204), (answer.status, answer.body)
     return answer.json if answer.body else None
@@ -64,43 +64,43 @@ def test_an_unknown_node_is_no_part_of_the_fleet(hub: HubProcess) -> None:
 
 
 def test_a_place_by_rest_and_the_node_that_takes_it(hub: HubProcess) -> None:
-    made = post(hub, "enrolments", {"host": "host-rest", "group": "lab"})
-    assert made["command"] == f"GPUDECK_TOKEN={made['token']} gpudeck agent --hub {hub.url}"
-    assert 3_590 < made["expires_at"] - time.time() <= 3_600
-    [listed] = [one for one in hub.get("/api/v1/enrolments")["items"] if one["id"] == made["id"]]
+    entry = post(hub, "enrolments", {"host": "host-rest", "group": "lab"})
+    assert entry["command"] == f"GPUDECK_TOKEN={entry['token']} gpudeck agent --hub {hub.url}"
+    assert 3_590 < entry["expires_at"] - time.time() <= 3_600
+    [listed] = [one for one in hub.get("/api/v1/enrolments")["items"] if one["id"] == entry["id"]]
     assert "token" not in listed
     assert "command" not in listed
-    token = EnrolmentToken.read(made["token"])
+    token = EnrolmentToken.read(entry["token"])
     assert "'host-rest'" in refusal(greet(RawSocket(hub, "/agent"), Caller("else"), token))
     assert isinstance(greet(RawSocket(hub, "/agent"), Caller("rest"), token), Welcome)
     more = Caller("more", host="host-rest")
     assert "used already" in refusal(greet(RawSocket(hub, "/agent"), more, token))
-    shown = item(hub, "rest")
-    assert (shown["group"], shown["access"]) == ("lab", "approved")
-    assert shown["fingerprint"].replace(" ", "") == shown["id"]
-    assert post(hub, f"nodes/{shown['id']}", {"group": "other"}, "PATCH")["group"] == "other"
-    [listed] = [one for one in hub.get("/api/v1/enrolments")["items"] if one["id"] == made["id"]]
-    assert listed["used_by"] == shown["id"]
+    view = item(hub, "rest")
+    assert (view["group"], view["access"]) == ("lab", "approved")
+    assert view["fingerprint"].replace(" ", "") == view["id"]
+    assert post(hub, f"nodes/{view['id']}", {"group": "other"}, "PATCH")["group"] == "other"
+    [listed] = [one for one in hub.get("/api/v1/enrolments")["items"] if one["id"] == entry["id"]]
+    assert listed["used_by"] == view["id"]
 
 
 def test_a_withdrawn_place(hub: HubProcess) -> None:
-    made = post(hub, "enrolments")
-    assert post(hub, f"enrolments/{made['id']}", method="DELETE") is None
-    token = EnrolmentToken.read(made["token"])
+    entry = post(hub, "enrolments")
+    assert post(hub, f"enrolments/{entry['id']}", method="DELETE") is None
+    token = EnrolmentToken.read(entry["token"])
     assert "does not know the enrolment token" in refusal(
         greet(RawSocket(hub, "/agent"), Caller("late"), token))
-    assert hub.ask(f"/api/v1/enrolments/{made['id']}", "DELETE").status == 404
+    assert hub.ask(f"/api/v1/enrolments/{entry['id']}", "DELETE").status == 404
 
 
-@pytest.mark.parametrize(("path", "method", "said", "status"), [
+@pytest.mark.parametrize(("path", "method", "content", "status"), [
     ("enrolments", "POST", {"group": "*"}, 400), ("enrolments", "POST", {"host": ""}, 400),
     ("enrolments", "POST", {"approve": 1}, 400), ("enrolments", "POST", {"x": 1}, 400),
     ("enrolments", "POST", [], 400), ("enrolments", "POST", {"host": "a\nb"}, 400),
     ("nodes/x", "PATCH", {"group": "lab"}, 404), ("nodes/x/approve", "POST", None, 404),
     ("nodes/x/revoke", "POST", None, 404), ("nodes/x", "PATCH", {}, 400)])
-def test_what_is_wrong_is_said(hub: HubProcess, path: str, method: str, said: Any, status: int
+def test_what_is_wrong_is_said(hub: HubProcess, path: str, method: str, content: Any, status: int
                                ) -> None:
-    answer = hub.ask(f"/api/v1/{path}", method, body=json.dumps(said).encode(),
+    answer = hub.ask(f"/api/v1/{path}", method, body=json.dumps(content).encode(),
                      Content_Type="application/json")
     assert answer.status == status, answer.body
     assert answer.headers["Content-Type"] == "application/problem+json"
@@ -111,10 +111,10 @@ def test_a_node_that_waits_is_seen_with_its_fingerprint_and_nothing_of_it_enters
 ) -> None:
     token = hub.token(approve=True)
     waiting = refusal(greet(RawSocket(hub, "/agent"), Caller("wait"), token))
-    shown = item(hub, "wait")
-    assert shown["access"] == "waiting"
-    assert shown["fingerprint"] in waiting
-    assert (shown["gpus"], shown["last_heard_at"]) == (0, None)
+    view = item(hub, "wait")
+    assert view["access"] == "waiting"
+    assert view["fingerprint"] in waiting
+    assert (view["gpus"], view["last_heard_at"]) == (0, None)
     before = hub.get("/api/v1/gpus?limit=1000")["items"]
     raw = RawSocket(hub, "/agent")
     greet(raw, Caller("wait"))
@@ -122,7 +122,7 @@ def test_a_node_that_waits_is_seen_with_its_fingerprint_and_nothing_of_it_enters
         raw.emit("wire", encode(Beat("ok", 0.0, 0, 0)))
     assert hub.get("/api/v1/gpus?limit=1000")["items"] == before
     assert item(hub, "wait")["last_heard_at"] is None
-    assert post(hub, f"nodes/{shown['id']}/approve")["access"] == "approved"
+    assert post(hub, f"nodes/{view['id']}/approve")["access"] == "approved"
     assert isinstance(greet(RawSocket(hub, "/agent"), Caller("wait")), Welcome)
     assert item(hub, "wait")["state"] == "live"
 
@@ -143,22 +143,22 @@ def test_waiting_nodes_are_approved_by_a_list_and_no_other(
     # A beginning of one lets nobody in, and what is not there is said.
     part = third.replace(" ", "")[:16]
     assert node(["approve", "--hub", hub.url, part, first]) == ExitCode.FAILED
-    said = capsys.readouterr().out
-    assert "no such node has come" in said
-    assert "was approved before" in said
+    output = capsys.readouterr().out
+    assert "no such node has come" in output
+    assert "was approved before" in output
     assert item(hub, "third")["access"] == "waiting"
     assert hub.ask("/api/v1/nodes/approvals", "POST", body=b'{"fingerprints": []}',
                    Content_Type="application/json").status == 400
 
 
 def test_two_agents_with_one_key(hub: HubProcess) -> None:
-    """The newer one wins by its proof, the other is told why, and the node is flagged."""
+    """The newer one wins by its proof, the other gets the reason, and the node is flagged."""
     first = raw_agent(hub, "twin")
     second = RawSocket(hub, "/agent")
     assert isinstance(greet(second, Caller("twin", stream="another")), Welcome)
-    said = [decode_from_hub(packet["data"][1]) for packet in rest_of(first)]
-    [told] = [message for message in said if isinstance(message, Refused)]
-    assert "another agent with this node's key" in told.reason
+    messages = [decode_from_hub(packet["data"][1]) for packet in rest_of(first)]
+    [rejection] = [message for message in messages if isinstance(message, Refused)]
+    assert "another agent with this node's key" in rejection.reason
     assert first.close_reason == "another connection of this node took over"
     takeovers = item(hub, "twin")["takeovers"]
     assert takeovers["count"] == 1
@@ -194,7 +194,7 @@ def test_a_revoked_node_is_out_within_a_second_and_stays_out(hub: HubProcess) ->
     assert post(hub, f"nodes/{agent.node_id}/revoke")["access"] == "revoked"
     wait_for(lambda: not agent.is_connected, 1.0, "closed")
     assert time.monotonic() - started < 1.0
-    assert "revoked" in agent.refused[-1].reason
+    assert "revoked" in agent.rejections[-1].reason
     assert "revoked" in refusal(greet(RawSocket(hub, "/agent"), Caller("gone"), hub.token()))
     assert hub.ask(f"/api/v1/nodes/{agent.node_id}/approve", "POST").status == 409
     agent.close()
@@ -205,14 +205,14 @@ def test_revocation_under_load(hub: HubProcess) -> None:
     within a second of its revocation, and nothing it says afterwards is taken."""
     agents = [raw_agent(hub, f"load{at}") for at in range(50)]
     agents[0].socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-    stop, ended = threading.Event(), dict[int, float]()
+    stop, ended_at = threading.Event(), dict[int, float]()
     beat = encode(Beat("ok", 0.0, 0, 0))
 
     def shout(at: int) -> None:
         with suppress(OSError, websocket.WebSocketException):
             while not stop.wait(0.1):
                 agents[at].emit("wire", beat)
-        ended[at] = time.monotonic()
+        ended_at[at] = time.monotonic()
 
     threads = [threading.Thread(target=shout, args=(at,)) for at in range(50)]
     for thread in threads:
@@ -222,28 +222,28 @@ def test_revocation_under_load(hub: HubProcess) -> None:
     for at in range(50):
         post(hub, f"nodes/{Caller(f'load{at}').node_id}/revoke")
         revoked[at] = time.monotonic(), item(hub, f"load{at}")["last_heard_at"]
-    wait_for(lambda: len(ended) == 50, 3.0, "all out")
+    wait_for(lambda: len(ended_at) == 50, 3.0, "all out")
     stop.set()
     for thread in threads:
         thread.join()
-    late = [ended[at] - revoked[at][0] for at in range(50)]
+    late = [ended_at[at] - revoked[at][0] for at in range(50)]
     assert max(late) < 1.0, max(late)
     assert [item(hub, f"load{at}")["last_heard_at"] for at in range(50)] == [
-        heard for _, heard in revoked.values()]
+        heard_at for _, heard_at in revoked.values()]
 
 
 def test_before_the_proof_there_is_one_call_and_one_hello(hub: HubProcess) -> None:
     beat = encode(Beat("ok", 0.0, 0, 0))
     call = encode(Call(bytes(32)))
-    for said in ([beat], [call, beat], [call, call], [encode(Caller("x").said)]):
+    for messages in ([beat], [call, beat], [call, call], [encode(Caller("x").said)]):
         raw = RawSocket(hub, "/agent")
-        for body in said:
+        for body in messages:
             raw.emit("wire", body)
         assert raw.closed()[0] == 1007
 
 
 def test_strangers_get_little(hub: HubProcess) -> None:
-    """Neither many messages, nor a large one, nor much time."""
+    """Limits before the proof: not many messages, no large one, not much time."""
     raw = RawSocket(hub, "/agent")
     with suppress(OSError, websocket.WebSocketException):
         for _ in range(200):
@@ -286,7 +286,7 @@ def test_a_thousand_that_prove_nothing_shut_no_agent_out(hub: HubProcess) -> Non
 
 
 def _unproven(hub: HubProcess) -> socket.socket:
-    """Written by hand: 500 clients of a library would be most of what is measured."""
+    """Shake hands by hand: 500 clients of a library would be most of what is measured."""
     sock = socket.create_connection(("127.0.0.1", hub.port))
     sock.sendall(f"GET /socket.io/?EIO=4&transport=websocket HTTP/1.1\r\n"
                  f"Host: 127.0.0.1:{hub.port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -326,14 +326,14 @@ def test_a_real_agent_enrols_once_and_comes_back_by_its_key(
                                  for node in hub.get("/api/v1/nodes?limit=1000")["items"]),
                      why="a live node")
             process.terminate()
-            said = process.communicate(timeout=10)[1]
+            log = process.communicate(timeout=10)[1]
         assert process.returncode == 0
-        assert not token or token.split(".")[2] not in said
+        assert not token or token.split(".")[2] not in log
         wait_for(lambda: all(node["host"] != "real-agent" or node["state"] != "live"
                              for node in hub.get("/api/v1/nodes?limit=1000")["items"]), 5, "gone")
     [node] = [node for node in hub.get("/api/v1/nodes?limit=1000")["items"]
               if node["host"] == "real-agent"]
-    assert f"fingerprint {node['fingerprint']}" in said or token == ""
+    assert f"fingerprint {node['fingerprint']}" in log or token == ""
 
 
 def test_an_agent_without_a_hub_says_what_to_do(hub: HubProcess, tmp_path: Path) -> None:
@@ -344,39 +344,39 @@ def test_an_agent_without_a_hub_says_what_to_do(hub: HubProcess, tmp_path: Path)
         (("--hub", "http://hub.example"), "", 2, "use https"),
     ):
         with agent_process(hub, tmp_path / "new", *flags, token=token) as process:
-            told = "".join(process.communicate(timeout=20))
-        assert (process.returncode, told.count("\n")) == (code, 1), told
-        assert sentence in told
+            output = "".join(process.communicate(timeout=20))
+        assert (process.returncode, output.count("\n")) == (code, 1), output
+        assert sentence in output
 
 
 def test_a_host_name_means_its_node_until_two_have_it(hub: HubProcess) -> None:
-    """Wherever a node's id is taken. With two of that name it is a conflict that names both ids;
-    when one of them is revoked, the name is the other's again."""
+    """Take a host name wherever a node's id is taken. With two of that name it is a conflict that
+    names both ids; when one of them is revoked, the name is the other's again."""
     first, second = Caller("namesake-1", host="namesake"), Caller("namesake-2", host="namesake")
-    asked = ("nodes/namesake", "nodes/namesake/quotas", *(
+    routes = ("nodes/namesake", "nodes/namesake/quotas", *(
         f"{path}?node=namesake" for path in ("gpus", "tasks", "mps", "limits", "mps/past",
                                              "events", "commands", "audit")))
 
-    def come(who: Caller) -> None:
-        assert isinstance(greet(RawSocket(hub, "/agent"), who, hub.token()), Welcome)
+    def enrol(caller: Caller) -> None:
+        assert isinstance(greet(RawSocket(hub, "/agent"), caller, hub.token()), Welcome)
 
     def answers() -> list[int]:
-        return [hub.ask(f"/api/v1/{path}").status for path in asked]
+        return [hub.ask(f"/api/v1/{path}").status for path in routes]
 
-    come(first)
-    assert answers() == [200] * len(asked)
+    enrol(first)
+    assert answers() == [200] * len(routes)
     assert hub.get("/api/v1/nodes/namesake")["id"] == first.node_id
     audited = hub.get("/api/v1/audit?node=namesake")["items"]
     assert audited
     assert {one["node"] for one in audited} == {first.node_id}
-    come(second)
-    assert answers() == [409] * len(asked)
+    enrol(second)
+    assert answers() == [409] * len(routes)
     conflict = hub.ask("/api/v1/nodes/namesake/maintenance", "DELETE")
     assert (conflict.status, first.node_id in conflict.body.decode()) == (409, True)
     assert second.node_id in conflict.body.decode()
-    held = hub.ask("/api/v1/hold", "POST", body=b'{"node": "namesake"}',
+    hold = hub.ask("/api/v1/hold", "POST", body=b'{"node": "namesake"}',
                    Content_Type="application/json")
-    assert held.status == 409
+    assert hold.status == 409
     listed = hub.get("/api/v1/nodes?id=namesake")["items"]
     assert {one["id"] for one in listed} == {first.node_id, second.node_id}
     post(hub, f"nodes/{second.node_id}/revoke")
@@ -385,13 +385,13 @@ def test_a_host_name_means_its_node_until_two_have_it(hub: HubProcess) -> None:
 
 def test_a_node_cannot_take_anothers_id_as_its_name(hub: HubProcess) -> None:
     owner = Caller("named-owner")
-    for who in (owner, Caller("named-thief", host=owner.node_id)):
-        assert isinstance(greet(RawSocket(hub, "/agent"), who, hub.token()), Welcome)
+    for caller in (owner, Caller("named-thief", host=owner.node_id)):
+        assert isinstance(greet(RawSocket(hub, "/agent"), caller, hub.token()), Welcome)
     assert hub.get(f"/api/v1/nodes/{owner.node_id}")["id"] == owner.node_id
 
 
 def test_join_reads_the_token_from_standard_input(hub: HubProcess, tmp_path: Path) -> None:
-    """Of two URLs the first leads nowhere."""
+    """Try the second URL when the first leads nowhere."""
     token, data = hub.token(host="joiner").text, tmp_path / "agent"
     env = {**os.environ, "GPUDECK_HOST": "joiner"}
     with subprocess.Popen(

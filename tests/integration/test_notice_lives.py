@@ -1,4 +1,4 @@
-"""At least once, whatever happens between: lives of the desk that tells, over one disk."""
+"""Delivery at least once, whatever happens between: lives of the notifier, over one disk."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ LATER_S = 1_000.0  # what waits for another attempt is due by then
 
 
 class Rules:
-    """What a life of the hub knows of what fires."""
+    """The firing alerts that a life of the hub knows."""
 
     def __init__(self, *alerts: Alert) -> None:
         self.ready: dict[str, CompiledRule] = {}
@@ -44,7 +44,7 @@ class Rules:
 
 
 class Life:
-    """It ends as a kill ends it: nothing is said goodbye to."""
+    """A life of the hub that ends as a kill ends it: nothing is shut down."""
 
     def __init__(self, folder: Path, rules: Rules) -> None:
         self.state = HubState.open(folder)
@@ -102,9 +102,9 @@ def _live(tmp_path: Path, sink: HttpSink) -> Iterator[Callable[..., Life]]:
 
 
 def on_disk(folder: Path) -> list[str]:
-    """As another process would find it."""
+    """Return the ids of the waiting notices as another process would find them."""
     with closing(SqliteStateStore(folder / "state.db")) as store:
-        return [each.notice.id for each in NotificationsStore(store.connection).waiting()]
+        return [entry.notice.id for entry in NotificationsStore(store.connection).waiting()]
 
 
 def test_it_is_on_disk_before_it_leaves_and_until_it_is_taken(
@@ -129,11 +129,11 @@ def test_what_was_not_taken_another_life_sends_as_the_same(
     sink.status = 503
     first.fires(one)
     first.until(lambda: first.notifications.receivers.status["r1"].failed)
-    [tried] = sink.got
+    [attempt] = sink.got
     sink.status = 200
     second = live(one)
     second.until(lambda: len(sink.got) == 2, LATER_S)
-    assert sink.got[1]["id"] == tried["id"]
+    assert sink.got[1]["id"] == attempt["id"]
     second.rest()
     assert len(sink.got) == 2, "and once it is taken, no more"
 
@@ -149,18 +149,18 @@ def test_killed_before_it_was_answered_it_is_sent_again_and_its_end_once(
     second = live(one)
     sink.release()
     second.until(lambda: len(sink.got) == 2, LATER_S)
-    assert len({each["id"] for each in sink.got}) == 1
+    assert len({notice["id"] for notice in sink.got}) == 1
     second.rules.alerts.clear()
     second.notifications.take(over(one, time.time()))
     second.until(lambda: len(sink.got) == 3)
     second.rest()
-    assert [each["status"] for each in sink.got] == ["firing", "firing", "resolved"]
+    assert [notice["status"] for notice in sink.got] == ["firing", "firing", "resolved"]
 
 
 def test_a_disk_that_takes_nothing_delays_nothing_and_loses_nothing(
     live: Callable[..., Life], sink: HttpSink, tmp_path: Path
 ) -> None:
-    """Found by the fault matrix: of a full disk nobody was told, nor of anything else meanwhile."""
+    """A case of the fault matrix: nobody was notified of a full disk, nor of anything else then."""
     one, late = (alert(f"GPU-{node}", time.time(), node) for node in ("n1", "n2"))
     life = live()
     life.state._db.execute("pragma query_only = 1")
@@ -176,21 +176,21 @@ def test_a_disk_that_takes_nothing_delays_nothing_and_loses_nothing(
     assert on_disk(tmp_path) == [sink.got[-1]["id"]], "written when it can be"
     sink.status = 200
     life.until(lambda: on_disk(tmp_path) == [], LATER_S)
-    told = len(sink.got)
+    sent_count = len(sink.got)
     life.rest()
-    assert len(sink.got) == told
+    assert len(sink.got) == sent_count
     sink.got.clear()
-    again = live(one, late)
-    again.notifications.take(one)
-    again.notifications.take(late)
-    again.rest()
+    restarted = live(one, late)
+    restarted.notifications.take(one)
+    restarted.notifications.take(late)
+    restarted.rest()
     assert sink.got == [], "that they were told is on disk too"
 
 
 def test_while_the_disk_takes_nothing_as_few_wait_as_ever(
     live: Callable[..., Life], sink: HttpSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A receiver that is away for hours, and a full disk: memory has an end, too."""
+    """A receiver that is away for hours, and a full disk: memory has a limit, too."""
     monkeypatch.setattr(outbox, "MOST_WAITING", 2)
     sink.status = 503
     life = live()
@@ -198,8 +198,8 @@ def test_while_the_disk_takes_nothing_as_few_wait_as_ever(
     status = life.notifications.receivers.status["r1"]
     for number in range(5):
         life.fires(alert(f"GPU-{number}", time.time(), f"n{number}"))
-        wanted = number + 1
-        life.until(lambda: len(life.notifications.outbox) + status.dropped == wanted)  # noqa: B023
+        total = number + 1
+        life.until(lambda: len(life.notifications.outbox) + status.dropped == total)  # noqa: B023
     assert (len(life.notifications.outbox), status.dropped) == (2, 3)
     life.state._db.execute("pragma query_only = 0")
     life.step()

@@ -1,4 +1,4 @@
-"""A real hub tells real sinks: each group once, and at least once whatever happens between."""
+"""A real hub notifies real sinks: each group once, and at least once whatever happens between."""
 
 import json
 import secrets
@@ -54,33 +54,33 @@ def receiver(hub: HubProcess, **more: Any) -> Any:
     return answer.json
 
 
-def shown(hub: HubProcess, one: Any) -> Any:
-    return next(each for each in hub.get("/api/v1/receivers")["items"] if each["id"] == one["id"])
+def receiver_view(hub: HubProcess, one: Any) -> Any:
+    return next(row for row in hub.get("/api/v1/receivers")["items"] if row["id"] == one["id"])
 
 
-def remove(hub: HubProcess, *those: Any) -> None:
-    for one in those:
+def remove(hub: HubProcess, *receivers: Any) -> None:
+    for one in receivers:
         assert ask(hub, "DELETE", f"receivers/{one['id']}").status == 204
 
 
 def burning(hub: HubProcess, gpus: tuple[int, ...] = (0, 1)) -> tuple[Teller, str]:
-    """GPUs of a node of its own fire under a rule of its own."""
+    """Let GPUs of a new node fire under a new rule."""
     teller = come(hub)
     rule = put(hub, hot(runbook="Look at the fans.", **{"for": "0s"}))
     for gpu in gpus:
         teller.slow[gpu]["temp_margin_c"] = 1.0
-    telling(teller, lambda: len([each for each in alerts(hub, teller) if each["rule"] == rule])
+    telling(teller, lambda: len([alert for alert in alerts(hub, teller) if alert["rule"] == rule])
             == len(gpus), "all fire")
     return teller, rule
 
 
 def of(sink: HttpSink, rule: str) -> list[Any]:
-    return [each for each in sink.got if each["group"].get("rule") == rule]
+    return [notice for notice in sink.got if notice["group"].get("rule") == rule]
 
 
 def mails_about(post: MailSink, words: str) -> list[Any]:
-    found: list[Any] = [message_from_string(mail[2], policy=default) for mail in post.mails]
-    return [each for each in found if words in each.get_content()]
+    mails: list[Any] = [message_from_string(mail[2], policy=default) for mail in post.mails]
+    return [mail for mail in mails if words in mail.get_content()]
 
 
 def calm(teller: Teller) -> None:
@@ -93,33 +93,34 @@ def test_each_group_is_told_once_and_once_that_it_is_over(hub: HubProcess, sink:
     ops = receiver(hub, to=sink.url + "/hook/secret", token=f"t{secrets.token_hex(8)}")
     mails = receiver(hub, kind="mail", to="ops@example.org, night@example.org")
     teller, rule = burning(hub)
-    [told] = telling(teller, lambda: of(sink, rule), "told")
-    assert (told["status"], told["firing"], told["receiver"]) == ("firing", 2, "ops")
-    assert {each["target"] for each in told["alerts"]} == {each.uuid for each in teller.facts}
-    [first] = [each for each in told["alerts"] if each["place"] == "0"]
+    [notice] = telling(teller, lambda: of(sink, rule), "told")
+    assert (notice["status"], notice["firing"], notice["receiver"]) == ("firing", 2, "ops")
+    assert {alert["target"] for alert in notice["alerts"]} == {gpu.uuid for gpu in teller.facts}
+    [first] = [alert for alert in notice["alerts"] if alert["place"] == "0"]
     assert (first["value"], first["fire"], first["signal"]) == (1.0, "<= 5", "temp_margin_c")
     assert first["url"] == f"{hub.url}/gpu/{teller.facts[0].uuid}"
-    assert told["runbooks"] == {rule: "Look at the fans."}
-    assert "What to do" in told["text"]
-    at = sink.got.index(told)
+    assert notice["runbooks"] == {rule: "Look at the fans."}
+    assert "What to do" in notice["text"]
+    at = sink.got.index(notice)
     assert sink.paths[at] == "/hook/secret"
     assert sink.headers[at]["Authorization"].startswith("Bearer t")
-    assert sink.headers[at]["Idempotency-Key"] == told["id"]
+    assert sink.headers[at]["Idempotency-Key"] == notice["id"]
     until = time.monotonic() + 2.5
     telling(teller, lambda: time.monotonic() > until, "nothing more comes")
     assert len(of(sink, rule)) == 1
     calm(teller)
-    told = telling(teller, lambda: of(sink, rule)[1:], "over")
-    assert [(each["status"], each["firing"], each["over"]) for each in told] == [("resolved", 0, 2)]
-    written = telling(teller, lambda: mails_about(post, host_of(teller))[1:] and mails_about(
+    notices = telling(teller, lambda: of(sink, rule)[1:], "over")
+    assert [(notice["status"], notice["firing"], notice["over"]) for notice in notices
+            ] == [("resolved", 0, 2)]
+    letters = telling(teller, lambda: mails_about(post, host_of(teller))[1:] and mails_about(
         post, host_of(teller)), "mails")
-    assert len(written) == 2
-    assert written[0]["To"] == "ops@example.org, night@example.org"
-    assert written[0]["Subject"].startswith("[gpudeck] Firing [warn] Hot")
-    assert "List-Id" in written[0]
-    assert written[0]["References"] == written[1]["References"]
-    assert written[0]["Message-ID"] != written[1]["Message-ID"]
-    assert shown(hub, ops)["to"] == sink.url + "/…"
+    assert len(letters) == 2
+    assert letters[0]["To"] == "ops@example.org, night@example.org"
+    assert letters[0]["Subject"].startswith("[gpudeck] Firing [warn] Hot")
+    assert "List-Id" in letters[0]
+    assert letters[0]["References"] == letters[1]["References"]
+    assert letters[0]["Message-ID"] != letters[1]["Message-ID"]
+    assert receiver_view(hub, ops)["to"] == sink.url + "/…"
     assert "secret" not in json.dumps(hub.get("/api/v1/receivers"))
     assert hub.get("/api/v1/notices")["total"] == 0
     remove(hub, ops, mails)
@@ -128,34 +129,34 @@ def test_each_group_is_told_once_and_once_that_it_is_over(hub: HubProcess, sink:
 def test_the_silenced_is_not_told_until_the_silence_ends(hub: HubProcess, sink: HttpSink) -> None:
     teller = come(hub)
     rule = put(hub, hot(group_by=["rule", "gpu"], **{"for": "0s"}))
-    quiet, loud = (each.uuid for each in teller.facts)
+    quiet, loud = (gpu.uuid for gpu in teller.facts)
     silence = ask(hub, "POST", "silences", {"until": time.time() + 600, "because": "x",
                                             "target": quiet}).json
     ops = receiver(hub, to=sink.url, rules=[rule])
     for slow in teller.slow:
         slow["temp_margin_c"] = 1.0
     telling(teller, lambda: of(sink, rule), "it fires")
-    fired = [each["target"] for each in alerts(hub, teller) if each["rule"] == rule]
+    fired = [alert["target"] for alert in alerts(hub, teller) if alert["rule"] == rule]
     assert sorted(fired) == sorted((quiet, loud))
-    assert [each["group"]["gpu"] for each in of(sink, rule)] == [loud]
+    assert [notice["group"]["gpu"] for notice in of(sink, rule)] == [loud]
     assert ask(hub, "DELETE", f"silences/{silence['id']}").status == 204
-    told = telling(teller, lambda: of(sink, rule)[1:], "told now")
-    assert [each["group"]["gpu"] for each in told] == [quiet]
+    notices = telling(teller, lambda: of(sink, rule)[1:], "told now")
+    assert [notice["group"]["gpu"] for notice in notices] == [quiet]
     remove(hub, ops)
 
 
 def test_a_rule_that_is_not_there_is_not_listened_for(hub: HubProcess, sink: HttpSink) -> None:
     strange = f"none-{secrets.token_hex(3)}"
-    asked = {"name": "deaf", "kind": "webhook", "to": sink.url, "rules": ["temp-high", strange]}
-    told = ask(hub, "POST", "receivers", asked)
-    assert told.status == 409
-    assert f"there is no rule {strange}" in told.json["detail"]
+    settings = {"name": "deaf", "kind": "webhook", "to": sink.url, "rules": ["temp-high", strange]}
+    reply = ask(hub, "POST", "receivers", settings)
+    assert reply.status == 409
+    assert f"there is no rule {strange}" in reply.json["detail"]
     mine = put(hub, hot())
-    made = receiver(hub, to=sink.url, rules=[mine])
+    created = receiver(hub, to=sink.url, rules=[mine])
     assert ask(hub, "DELETE", f"rules/{mine}").status == 204
-    kept = ask(hub, "PUT", f"receivers/{made['id']}", asked | {"rules": [mine]})
-    assert kept.status == 200, "what it heard of once does not stand in the way of an edit"
-    remove(hub, made)
+    edit = ask(hub, "PUT", f"receivers/{created['id']}", settings | {"rules": [mine]})
+    assert edit.status == 200, "what it heard of once does not stand in the way of an edit"
+    remove(hub, created)
 
 
 def test_owners_are_written_to_at_their_address(hub: HubProcess, post: MailSink) -> None:
@@ -202,16 +203,16 @@ def test_a_receiver_is_tried_out(hub: HubProcess, sink: HttpSink, status: int, s
         sink.status, sink.location = status, elsewhere.url
         answer = ask(hub, "POST", f"receivers/{ops['id']}/test").json
         assert (answer["is_taken"], says in answer["words"]) == (status == 200, True), answer
-        assert [each["status"] for each in sink.got] == ["test"]
+        assert [notice["status"] for notice in sink.got] == ["test"]
         assert elsewhere.got == []
     remove(hub, ops)
 
 
 def test_what_is_refused(hub: HubProcess) -> None:
-    for asked, says in (({"to": "http://x/ y"}, "blanks"), ({"to": "file:///etc/passwd"}, "https"),
-                        ({"to": "http://x", "token_file": "../state.db"}, "without a path"),
-                        ({"kind": "owners", "to": "a@b"}, "empty")):
-        answer = ask(hub, "POST", "receivers", {"name": "x", "kind": "webhook"} | asked)
+    for fields, says in (({"to": "http://x/ y"}, "blanks"), ({"to": "file:///etc/passwd"}, "https"),
+                         ({"to": "http://x", "token_file": "../state.db"}, "without a path"),
+                         ({"kind": "owners", "to": "a@b"}, "empty")):
+        answer = ask(hub, "POST", "receivers", {"name": "x", "kind": "webhook"} | fields)
         assert answer.status == 409, answer.body
         assert says in answer.json["detail"]
     metadata = receiver(hub, to="http://169.254.169.254/latest")
@@ -237,7 +238,7 @@ def test_the_heartbeat_comes_by_itself(hub: HubProcess, sink: HttpSink) -> None:
     beat = receiver(hub, kind="heartbeat", to=sink.url)
     wait_for(lambda: sink.got, why="a beat")
     assert (sink.got[0]["status"], sink.got[0]["url"]) == ("alive", hub.url)
-    wait_for(lambda: shown(hub, beat)["sent"] == 1, why="its answer")
+    wait_for(lambda: receiver_view(hub, beat)["sent"] == 1, why="its answer")
     remove(hub, beat)
 
 
@@ -249,7 +250,7 @@ def killed_and_started(hub: HubProcess, teller: Teller) -> None:
 
 
 def test_killed_at_any_moment_it_is_told(tmp_path: Path) -> None:
-    """Between writing and sending: once. Between sending and forgetting: again, with its id."""
+    """Send once when killed before it was sent; again, with its id, when killed after."""
     port = free_port()
     with HubProcess(tmp_path / "data", 0, *QUICK) as hub:
         receiver(hub, to=f"http://127.0.0.1:{port}")
@@ -260,20 +261,20 @@ def test_killed_at_any_moment_it_is_told(tmp_path: Path) -> None:
         killed_and_started(hub, teller)
         with HttpSink(port) as sink:
             ask(hub, "POST", f"notices/{waiting['id']}/retry")
-            [told] = telling(teller, lambda: of(sink, rule), "told after all")
-            assert told["id"] == waiting["id"]
+            [notice] = telling(teller, lambda: of(sink, rule), "told after all")
+            assert notice["id"] == waiting["id"]
             telling(teller, lambda: hub.get("/api/v1/notices")["total"] == 0
                     and len(alerts(hub, teller)) == 2, "taken, and it fires again")
             until = time.monotonic() + 2.5
             telling(teller, lambda: time.monotonic() > until, "nothing more comes")
-            assert [each["id"] for each in of(sink, rule)] == [told["id"]]
+            assert [notice["id"] for notice in of(sink, rule)] == [notice["id"]]
             sink.hold()
             calm(teller)
             telling(teller, lambda: of(sink, rule)[1:], "its end is on its way")
             killed_and_started(hub, teller)
             sink.release()
-            told = telling(teller, lambda: of(sink, rule)[2:] and of(sink, rule)[1:], "again")
-            assert len({each["id"] for each in told}) == 1
+            notices = telling(teller, lambda: of(sink, rule)[2:] and of(sink, rule)[1:], "again")
+            assert len({notice["id"] for notice in notices}) == 1
             wait_for(lambda: hub.get("/api/v1/notices")["total"] == 0, why="taken")
 
 
@@ -282,12 +283,12 @@ def test_what_fired_when_the_hub_ended_is_known_before_it_is_said_to_be_over(tmp
     tmp_path.chmod(0o700)
     state = HubState.open(tmp_path)
     state.notifications.put_receiver(Receiver("r1", "ops", "webhook", "http://127.0.0.1:9"))
-    lost = Alert("hot/a/1", "hot", "v", "Hot", "warn", "gpu", AlertTarget("a", "n", "h"), "firing",
-                 1.0,
-                 1.0, 1.0, 3.0)
-    for were_open in ([lost], []):  # the second start finds it over
+    alert = Alert("hot/a/1", "hot", "v", "Hot", "warn", "gpu", AlertTarget("a", "n", "h"), "firing",
+                  1.0,
+                  1.0, 1.0, 3.0)
+    for were_open in ([alert], []):  # the second start finds it over
         receivers = ReceiverDirectory(state.notifications)
         recovered_groups(state.notifications, receivers, NotificationTiming(), [], were_open)
         [group] = state.notifications.groups()
-        assert [each.alert for each in group.members.values()] == [lost]
+        assert [member.alert for member in group.members.values()] == [alert]
     state.close()

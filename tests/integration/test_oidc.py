@@ -44,12 +44,12 @@ def _hub(site: SiteProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture(autouse=True)
 def _honest(site: SiteProvider) -> Iterator[None]:
     yield
-    site.spoil, site.signs_with, site.algorithm, site.says = (lambda each: each), site.key, (
+    site.spoil, site.signs_with, site.algorithm, site.says = (lambda claims: claims), site.key, (
         "RS256"), {}
 
 
 def at_provider(url: str) -> str:
-    """What its browser does there: it comes back with a code."""
+    """Return where the provider sends the browser back: with a code."""
     try:
         opener.open(url, timeout=20)
     except urllib.error.HTTPError as answer:
@@ -58,19 +58,19 @@ def at_provider(url: str) -> str:
     raise AssertionError("the provider sends nobody back")
 
 
-def begun(visitor: Visitor, path: str = "/sign-in/oidc") -> str:
+def begin(visitor: Visitor, path: str = "/sign-in/oidc") -> str:
     answer = visitor.ask(path)
     assert answer.status == 303, answer.body
     return answer.headers["Location"]
 
 
 def entered(visitor: Visitor, **person: Any) -> Answer:
-    visitor_of(visitor, **person)
-    return visitor.ask(at_provider(begun(visitor)))
+    set_person(visitor, **person)
+    return visitor.ask(at_provider(begin(visitor)))
 
 
-def visitor_of(visitor: Visitor, **person: Any) -> None:
-    """Set at the provider that the test has."""
+def set_person(visitor: Visitor, **person: Any) -> None:
+    """Set the person whom the test's provider signs in."""
     PROVIDERS[visitor.hub.url].person = {"sub": f"id-{person['preferred_username']}", **person}
 
 
@@ -103,13 +103,13 @@ def test_a_group_that_is_left_takes_its_role_with_it(visitor: Visitor) -> None:
     entered(later, **person | {"groups": ["guests"]})
     assert later.get("/api/v1/me")["role"] == "viewer"
     assert visitor.ask("/api/v1/me").status == 401  # the older session had more
-    refused = entered(Visitor(visitor.hub), **person | {"groups": ["others"]})
-    assert refused.status == 403
-    assert b"others" in refused.body
+    answer = entered(Visitor(visitor.hub), **person | {"groups": ["others"]})
+    assert answer.status == 403
+    assert b"others" in answer.body
 
 
 def test_names_are_not_who_somebody_is(visitor: Visitor) -> None:
-    """Neither a local user nor somebody else's name is taken over."""
+    """Neither a local user nor the name of somebody else is taken over."""
     assert entered(visitor, preferred_username="root", groups=["gpu-admins"]).status == 403
     entered(visitor, preferred_username="kim", sub="first", groups=["/staff"])
     other = Visitor(visitor.hub)
@@ -151,21 +151,21 @@ def test_a_forged_signature(visitor: Visitor, site: SiteProvider) -> None:
 
 
 def test_a_code_serves_once_in_the_browser_that_asked(visitor: Visitor) -> None:
-    visitor_of(visitor, preferred_username="noor", groups=["/staff"])
-    back = at_provider(begun(visitor))
+    set_person(visitor, preferred_username="noor", groups=["/staff"])
+    back = at_provider(begin(visitor))
     stolen = Visitor(visitor.hub)
-    begun(stolen)
+    begin(stolen)
     assert stolen.ask(back).status == 403
     assert visitor.ask(back).status == 403  # and it is over for both
-    back = at_provider(begun(visitor))
+    back = at_provider(begin(visitor))
     assert visitor.ask(back).status in (200, 303)
     assert Visitor(visitor.hub).ask(back).status == 403
     assert visitor.ask(back).status == 403
 
 
 def test_an_answer_of_another_provider(visitor: Visitor) -> None:
-    visitor_of(visitor, preferred_username="noor", groups=["/staff"])
-    parts = urlsplit(at_provider(begun(visitor)))
+    set_person(visitor, preferred_username="noor", groups=["/staff"])
+    parts = urlsplit(at_provider(begin(visitor)))
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}
     answer = visitor.ask(f"{parts.path}?{urlencode(query | {'iss': 'https://evil.example.org'})}")
     assert answer.status == 403
@@ -210,19 +210,19 @@ def test_who_signs_in_again_is_fresh(visitor: Visitor, site: SiteProvider) -> No
     assert visitor.get("/api/v1/me")["fresh_until"] < time.time()
     assert visitor.ask("/api/v1/fresh", "POST", quota, Content_Type="application/json"
                        ).status == 409
-    url = begun(visitor, "/sign-in/oidc?fresh")
-    asked = parse_qs(urlsplit(url).query)
-    assert (asked["prompt"], asked["max_age"]) == (["login"], ["0"])
+    url = begin(visitor, "/sign-in/oidc?fresh")
+    query = parse_qs(urlsplit(url).query)
+    assert (query["prompt"], query["max_age"]) == (["login"], ["0"])
     assert visitor.ask(at_provider(url)).status == 403  # it only says that it asked
-    visitor_of(visitor, preferred_username="uma", groups=["gpu-admins"])
-    assert visitor.ask(at_provider(begun(visitor, "/sign-in/oidc?fresh"))).status in (200, 303)
+    set_person(visitor, preferred_username="uma", groups=["gpu-admins"])
+    assert visitor.ask(at_provider(begin(visitor, "/sign-in/oidc?fresh"))).status in (200, 303)
     assert visitor.get("/api/v1/me")["fresh_until"] > time.time()
-    visitor_of(visitor, preferred_username="somebody", groups=["gpu-admins"])
-    assert visitor.ask(at_provider(begun(visitor, "/sign-in/oidc?fresh"))).status == 403
+    set_person(visitor, preferred_username="somebody", groups=["gpu-admins"])
+    assert visitor.ask(at_provider(begin(visitor, "/sign-in/oidc?fresh"))).status == 403
 
 
 def test_a_provider_that_is_another_one_now(site: SiteProvider, tmp_path: Path) -> None:
-    """Its issuer must be the setting, to the letter; what is half set does not start."""
+    """Refuse an issuer that is not the setting, to the letter."""
     site.says = {"issuer": site.issuer + "/"}
     with HubProcess(tmp_path / "data", 0, "--oidc-issuer", site.issuer, "--oidc-client-id", "deck",
                     "--oidc-roles", "a=user") as hub:

@@ -1,4 +1,4 @@
-"""Sign-in at a provider that others wrote and that is certified: npm's oidc-provider, over HTTP."""
+"""Sign-in at a certified provider that others wrote: npm's oidc-provider, over HTTP."""
 
 import base64
 import json
@@ -38,7 +38,7 @@ class Person:
     at_provider: ProviderBrowser
 
     def back(self, path: str = "/sign-in/oidc") -> str:
-        """Signed in there, with a code for the hub."""
+        """Sign in there, and return the URL that leads back to the hub, with a code."""
         answer = self.visitor.ask(path)
         assert answer.status == 303, answer.body
         return self.at_provider.until(self.visitor.hub.url, answer.headers["Location"])
@@ -110,7 +110,7 @@ def test_signing_out_ends_it_there_too(site: Site) -> None:
 
 
 def test_the_provider_ends_sessions_here(site: Site) -> None:
-    """Somebody who signs out at the provider, or in another application, is out here."""
+    """A user who signs out at the provider, or in another application, is signed out here."""
     ada = site.person("ada")
     ada.entered()
     end = f"{site.provider.issuer}/session/end?" + urlencode({
@@ -134,7 +134,7 @@ def part(raw: str, at: int) -> dict[str, Any]:
 
 
 def forged(raw: str, how: str) -> str:
-    """Its own header and claims, but admin, signed by somebody else or by nobody."""
+    """Return the token with an admin's claims: signed with another key, unsigned, or changed."""
     header, claims = part(raw, 0), part(raw, 1) | {"groups": ["gpu-admins"]}
     if how == "of another key":
         return jwt.encode(header, claims, FOREIGN, algorithms=[header["alg"]])
@@ -149,8 +149,8 @@ def forged(raw: str, how: str) -> str:
 
 @pytest.mark.parametrize("how", ["of another key", "unsigned", "changed"])
 def test_a_forged_token(site: Site, how: str) -> None:
-    site.provider.tamper = lambda path, said: (
-        said | {"id_token": forged(said["id_token"], how)} if path == "/token" else said)
+    site.provider.tamper = lambda path, body: (
+        body | {"id_token": forged(body["id_token"], how)} if path == "/token" else body)
     uma = site.person("uma")
     answer = uma.entered()
     assert (answer.status, b"signature" in answer.body) == (403, True), answer.body
@@ -167,22 +167,22 @@ def test_a_replayed_code(site: Site) -> None:
     thief = site.person("eve")
     thief.visitor.ask("/sign-in/oidc")
     assert thief.visitor.ask(back).status == 403
-    again = uma.back()
-    assert uma.visitor.ask(again).status in (200, 303)
+    newer = uma.back()
+    assert uma.visitor.ask(newer).status in (200, 303)
     assert uma.is_in()
-    for who in (uma, thief, site.person("uma")):
-        assert who.visitor.ask(again).status == 403
+    for person in (uma, thief, site.person("uma")):
+        assert person.visitor.ask(newer).status == 403
     # With a state of its own, it is the provider that refuses the used code.
     started = uma.visitor.ask("/sign-in/oidc").headers["Location"]
-    state = dict(each.split("=", 1) for each in urlsplit(started).query.split("&"))["state"]
-    code = dict(each.split("=", 1) for each in urlsplit(again).query.split("&"))["code"]
+    state = dict(pair.split("=", 1) for pair in urlsplit(started).query.split("&"))["state"]
+    code = dict(pair.split("=", 1) for pair in urlsplit(newer).query.split("&"))["code"]
     answer = uma.visitor.ask("/sign-in/oidc/callback?" + urlencode(
         {"code": code, "state": state, "iss": site.provider.issuer}))
     assert (answer.status, b"invalid_grant" in answer.body) == (403, True), answer.body
 
 
 def test_a_changed_issuer(site: Site, tmp_path: Path) -> None:
-    """Of its own description, which a hub that starts reads anew, and of a single answer."""
+    """Refuse a changed issuer in an answer, and in the description that a starting hub reads."""
     uma = site.person("uma")
     back = uma.back()
     other = back.replace(urlencode({"iss": site.provider.issuer}),
@@ -190,9 +190,9 @@ def test_a_changed_issuer(site: Site, tmp_path: Path) -> None:
     assert other != back
     answer = uma.visitor.ask(other)
     assert (answer.status, b"another provider" in answer.body) == (403, True)
-    site.provider.tamper = lambda path, said: said | (
+    site.provider.tamper = lambda path, body: body | (
         {"issuer": "https://evil.example.org"} if path.startswith("/.well-known") else {})
     with HubProcess(tmp_path / "data", 0, "--oidc-issuer", site.provider.issuer,
                     "--oidc-client-id", "deck", "--oidc-roles", "a=user") as hub:
-        refused = Visitor(hub).ask("/sign-in/oidc")
-        assert (refused.status, b"to the letter" in refused.body) == (403, True)
+        refusal = Visitor(hub).ask("/sign-in/oidc")
+        assert (refusal.status, b"to the letter" in refusal.body) == (403, True)

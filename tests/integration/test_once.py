@@ -22,8 +22,8 @@ def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
         assert "Traceback" not in hub.log.read_text()
 
 
-def add_place(hub: HubProcess, key: str, **said: object) -> Answer:
-    return hub.ask("/api/v1/enrolments", "POST", body=json.dumps(said).encode(),
+def add_place(hub: HubProcess, key: str, **content: object) -> Answer:
+    return hub.ask("/api/v1/enrolments", "POST", body=json.dumps(content).encode(),
                    Content_Type="application/json", Idempotency_Key=key)
 
 
@@ -57,14 +57,14 @@ def test_a_key_means_one_request_of_one_credential(hub: HubProcess) -> None:
     other = add_place(hub, key, group="other")
     assert other.status == 422
     assert "new one" in other.json["detail"]
-    made = hub.ask("/api/v1/tokens", "POST", Content_Type="application/json",
-                   body=json.dumps({"name": key, "role": "admin",
+    token = hub.ask("/api/v1/tokens", "POST", Content_Type="application/json",
+                    body=json.dumps({"name": key, "role": "admin",
                                      "expires_at": time.time() + 3600}).encode())
-    assert made.status == 201, made.body
-    theirs = hub.ask("/api/v1/enrolments", "POST", token=made.json["secret"], body=b"{}",
-                     Content_Type="application/json", Idempotency_Key=key)
-    assert theirs.status == 201
-    assert theirs.json != first.json
+    assert token.status == 201, token.body
+    reply = hub.ask("/api/v1/enrolments", "POST", token=token.json["secret"], body=b"{}",
+                    Content_Type="application/json", Idempotency_Key=key)
+    assert reply.status == 201
+    assert reply.json != first.json
 
 
 @pytest.mark.parametrize("key", ["", " ", "a b", "x" * 129, "schl\xfcssel"])
@@ -88,7 +88,7 @@ class Losing:
     def __init__(self, port: int, losses: int) -> None:
         self._port = port
         self.losses = losses
-        self.asked = 0
+        self.requests = 0
         self._server = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
         threading.Thread(target=self._serve, daemon=True).start()
@@ -110,13 +110,13 @@ class Losing:
                 request += more
         except TimeoutError:
             pass
-        self.asked += 1
+        self.requests += 1
         far.sendall(request.replace(self.url.removeprefix("http://").encode(),
                                     f"127.0.0.1:{self._port}".encode(), 1))
         answer = b""
         while part := far.recv(65_536):
             answer += part
-        if self.asked > self.losses:
+        if self.requests > self.losses:
             near.sendall(answer)
 
     def close(self) -> None:
@@ -127,21 +127,21 @@ class Losing:
 def test_an_answer_lost_on_the_way_is_asked_for_again(hub: HubProcess, losses: int) -> None:
     way, before = Losing(hub.port, losses), places(hub)
     try:
-        made = Client(way.url, hub.api_token).hub.ask_for("POST", "enrolments", {})
+        enrolment = Client(way.url, hub.api_token).hub.ask_for("POST", "enrolments", {})
     finally:
         way.close()
-    assert way.asked == losses + 1
+    assert way.requests == losses + 1
     assert places(hub) == before + 1
-    assert made["token"]
+    assert enrolment["token"]
 
 
 def test_lost_twice_it_is_unknown_and_done_once(hub: HubProcess) -> None:
     way, before = Losing(hub.port, 2), places(hub)
     try:
-        with pytest.raises(CommandError) as said:
+        with pytest.raises(CommandError) as error:
             Client(way.url, hub.api_token).hub.ask_for("POST", "enrolments", {})
     finally:
         way.close()
-    assert said.value.code == ExitCode.UNREACHABLE
-    assert way.asked == 2
+    assert error.value.code == ExitCode.UNREACHABLE
+    assert way.requests == 2
     assert places(hub) == before + 1

@@ -21,8 +21,8 @@ def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
         agent = WireAgent("n1", gpus=2)
         agent.connect(hub)
         agent.tick(one_task())
-        agent.say(PoolReport(tuple(OfferedGpu(each.uuid, each.name, each.index)
-                                   for each in agent.facts), (), ()))
+        agent.say(PoolReport(tuple(OfferedGpu(gpu.uuid, gpu.name, gpu.index)
+                                   for gpu in agent.facts), (), ()))
         wait_for(lambda: hub.get("/api/v1/tasks")["items"], why="the task")
         wait_for(lambda: hub.get("/api/v1/gpu/status")["total_nodes"], why="the pool")
         yield hub
@@ -40,11 +40,11 @@ def test_no_5xx_and_no_answer_that_is_not_documented(
     (tmp_path / "schemathesis.toml").write_text(
         '[checks.negative_data_rejection]\nexpected-statuses = ["4xx"]\n')
     # A schema cannot say what a filter's grammar, a cursor, a good password or a moment is.
-    done = subprocess.run(
+    run = subprocess.run(
         [*TOOL, "run", f"{hub.url}/api/v1/openapi.json", "-H",
          f"Authorization: Bearer {hub.api_token}", which, "remove_token",
          "--exclude-checks", "positive_data_acceptance", "--max-examples", str(examples),
          "--seed", os.environ["GPUDECK_TEST_SEED"],
          "--generation-database", "none", "--no-color"],
         cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
-    assert done.returncode == 0, done.stdout.partition("= FAILURES =")[2][:8_000] or done.stdout
+    assert run.returncode == 0, run.stdout.partition("= FAILURES =")[2][:8_000] or run.stdout

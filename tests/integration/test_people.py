@@ -1,4 +1,4 @@
-"""People come in, change, and go: over HTTP and sockets, against a real hub."""
+"""Users are added, changed and removed: over HTTP and sockets, against a real hub."""
 
 import json
 import subprocess
@@ -36,18 +36,18 @@ def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
 
 
 def gpudeck(hub: HubProcess, *words: str, say: str = "", code: int = 0) -> Any:
-    done = subprocess.run(
+    run = subprocess.run(
         [sys.executable, "-m", "dashboard", *words, "--data", str(hub.folder), "--json"],
         cwd=REPOSITORY, input=say, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    return json.loads(done.stdout) if code == 0 else done.stderr
+    assert run.returncode == code, run.stderr
+    return json.loads(run.stdout) if code == 0 else run.stderr
 
 
-def live(hub: HubProcess, who: Visitor | str) -> RawSocket:
-    if isinstance(who, str):
-        viewer = RawSocket(hub, "/live", who)
+def live(hub: HubProcess, visitor: Visitor | str) -> RawSocket:
+    if isinstance(visitor, str):
+        viewer = RawSocket(hub, "/live", visitor)
     else:
-        viewer = RawSocket(hub, "/live", cookie=who.cookie, origin=hub.url)
+        viewer = RawSocket(hub, "/live", cookie=visitor.cookie, origin=hub.url)
     viewer.emit("watch", {"metric": "util_pct", "filter": ""})
     viewer.event("filter")
     return viewer
@@ -93,7 +93,7 @@ def test_no_answer_tells_who_exists(hub: HubProcess) -> None:
 
 
 def test_a_new_secret_at_each_sign_in_and_step_up(hub: HubProcess) -> None:
-    """T6: what was known before opens nothing after."""
+    """T6: a secret that was known before opens nothing after."""
     visitor = signed_in(hub, "root")
     name = visitor.cookie_name("session")
     planted = Visitor(hub)
@@ -122,8 +122,8 @@ def test_links(hub: HubProcess) -> None:
     assert visitor.form("/sign-in/password", form, password=PASSWORD, again=PASSWORD).status == 303
     assert visitor.get("/api/v1/me")["name"] == "lin"
     assert Visitor(hub).ask(link).status == 410
-    again = Visitor(hub)
-    assert again.form("/sign-in/password", form, password=PASSWORD, again=PASSWORD).status == 403
+    second = Visitor(hub)
+    assert second.form("/sign-in/password", form, password=PASSWORD, again=PASSWORD).status == 403
     assert Visitor(hub).sign_in("lin").status == 303
 
 
@@ -159,7 +159,7 @@ def test_forms_are_ours_or_refused(hub: HubProcess) -> None:
 
 
 def test_every_change_needs_the_token_of_this_session(hub: HubProcess) -> None:
-    """T4: no token, an old one, another one's."""
+    """T4: no token, an old one, one of another session."""
     visitor, other = signed_in(hub, "root"), signed_in(hub, "root")
     old = visitor.csrf
     assert visitor.send("/api/v1/fresh", {"password": PASSWORD}).status == 200
@@ -181,8 +181,8 @@ def test_hubs_under_one_name_leave_each_others_cookies_alone(hub: HubProcess, tm
         there = Visitor(second)
         there.cookies = visitor.cookies
         assert there.ask(link_for(second, "root")).status == 303
-        for each in (visitor, there):
-            assert each.send("/api/v1/fresh", {"password": PASSWORD}).status == 200
+        for browser in (visitor, there):
+            assert browser.send("/api/v1/fresh", {"password": PASSWORD}).status == 200
 
 
 def test_a_csrf_cookie_that_is_lost_comes_back_with_the_page(hub: HubProcess) -> None:
@@ -221,9 +221,9 @@ def test_a_change_closes_sockets_and_sessions(hub: HubProcess, change: Any) -> N
 
 
 def test_the_command_line_reaches_a_running_hub_within_a_second(hub: HubProcess) -> None:
-    made = gpudeck(hub, "user", "add", "carl", "--role", "user", "--unix-name", "cc")
-    assert (made["role"], made["unix_names"], made["has_password"]) == ("user", ["cc"], False)
-    assert Visitor(hub).ask(made["link"]).status == 200
+    carl = gpudeck(hub, "user", "add", "carl", "--role", "user", "--unix-name", "cc")
+    assert (carl["role"], carl["unix_names"], carl["has_password"]) == ("user", ["cc"], False)
+    assert Visitor(hub).ask(carl["link"]).status == 200
     secret = hub.folder.parent / "password"
     secret.write_text(PASSWORD + "\n")
     assert gpudeck(hub, "user", "set", "carl", "--password-file", str(secret))["has_password"]
@@ -241,18 +241,18 @@ def test_the_command_line_reaches_a_running_hub_within_a_second(hub: HubProcess)
 
 
 def test_tokens_come_are_used_and_go(hub: HubProcess) -> None:
-    made = gpudeck(hub, "token", "create", "api", "nightly", "--role", "operator", "--days", "3")
-    word = made["secret"]
+    token = gpudeck(hub, "token", "create", "api", "nightly", "--role", "operator", "--days", "3")
+    word = token["secret"]
     wait_for(lambda: hub.ask("/api/v1/me", token=word).status == 200, 1.0, "the token")
     assert hub.ask("/api/v1/me", token=word).json["role"] == "operator"
-    assert 2.9 < (made["expires_at"] - time.time()) / 86_400 <= 3
-    shown = wait_for(lambda: next(item for item in hub.get("/api/v1/tokens")["items"]
-                                  if item["id"] == made["id"] and item["last_used_at"]))
-    assert "secret" not in shown
+    assert 2.9 < (token["expires_at"] - time.time()) / 86_400 <= 3
+    row = wait_for(lambda: next(item for item in hub.get("/api/v1/tokens")["items"]
+                                if item["id"] == token["id"] and item["last_used_at"]))
+    assert "secret" not in row
     wait_for(lambda: next(item for item in gpudeck(hub, "token", "list")["items"]
-                          if item["id"] == made["id"])["last_used_at"], why="written soon")
+                          if item["id"] == token["id"])["last_used_at"], why="written soon")
     closes_within_a_second(live(hub, word),
-                           lambda: gpudeck(hub, "token", "revoke", made["id"]))
+                           lambda: gpudeck(hub, "token", "revoke", token["id"]))
     assert hub.ask("/api/v1/me", token=word).status == 401
 
 
@@ -316,25 +316,25 @@ def test_ones_own_password(hub: HubProcess) -> None:
     assert Visitor(hub).sign_in("pat", "a b c d e f g h").status == 303
 
 
-@pytest.mark.parametrize("said", [
+@pytest.mark.parametrize("content", [
     {"name": "Bad Name", "role": "viewer"}, {"name": "x", "role": "king"}, {"name": "x"}, [],
     {"name": "x", "role": "viewer", "password": "short"},
     {"name": "x", "role": "viewer", "password": "aaaaaaaaaaaaaaaaaa"},
     {"name": "x", "role": "viewer", "groups": []}, {"name": "x", "role": "viewer", "more": 1},
     {"name": "x", "role": "viewer", "unix_names": ["a b"]}])
-def test_what_no_user_is(hub: HubProcess, said: Any) -> None:
-    answer = signed_in(hub, "root").send("/api/v1/users", said)
+def test_what_no_user_is(hub: HubProcess, content: Any) -> None:
+    answer = signed_in(hub, "root").send("/api/v1/users", content)
     assert (answer.status, answer.headers["Content-Type"]) == (400, "application/problem+json")
 
 
 def test_users_by_rest(hub: HubProcess) -> None:
     admin = signed_in(hub, "root")
-    made = admin.send("/api/v1/users", {"name": "rae", "role": "user", "groups": ["lab"]})
-    assert (made.status, made.json["groups"], made.json["has_password"]) == (201, ["lab"], False)
-    assert Visitor(hub).ask(made.json["link"]).status == 200
+    reply = admin.send("/api/v1/users", {"name": "rae", "role": "user", "groups": ["lab"]})
+    assert (reply.status, reply.json["groups"], reply.json["has_password"]) == (201, ["lab"], False)
+    assert Visitor(hub).ask(reply.json["link"]).status == 200
     assert admin.send("/api/v1/users", {"name": "rae", "role": "user"}).status == 409
-    shown = next(item for item in admin.get("/api/v1/users")["items"] if item["name"] == "rae")
-    assert "link" not in shown
+    user = next(item for item in admin.get("/api/v1/users")["items"] if item["name"] == "rae")
+    assert "link" not in user
 
 
 def test_attempts_are_listed(hub: HubProcess) -> None:
@@ -342,8 +342,8 @@ def test_attempts_are_listed(hub: HubProcess) -> None:
     visitor.sign_in("x" * 200, "wrong wrong wrong")
     [newest, *_] = signed_in(hub, "root").get("/api/v1/sign-ins")["items"]
     listed = hub.get("/api/v1/sign-ins")["items"]
-    refused = next(item for item in listed if item["outcome"] == "refused")
-    assert (refused["name"], refused["from"], refused["how"]) == ("x" * 64, "127.0.0.1", "password")
+    attempt = next(item for item in listed if item["outcome"] == "refused")
+    assert (attempt["name"], attempt["from"], attempt["how"]) == ("x" * 64, "127.0.0.1", "password")
     assert newest["outcome"] == "let in"
     assert 0 < len(listed) <= 200
 
@@ -359,14 +359,14 @@ def test_a_scope_is_seen_through_everywhere(tmp_path: Path) -> None:
         agent.tick(one_task(user="alice"))
         wait_for(lambda: hub.get("/api/v1/tasks")["items"], why="the task")
         word = add_program(hub, "operator", ["elsewhere"])
-        for kind, known in (("nodes", agent.node_id), ("gpus", agent.facts[0].uuid),
-                            ("tasks", "boot-1:100:5")):
-            seen = hub.ask(f"/api/v1/{kind}", token=word).json
-            assert (seen["items"], seen["next"], seen.get("total", 0)) == ([], None, 0)
-            there = hub.ask(f"/api/v1/{kind}/{known}", token=word)
-            gone = hub.ask(f"/api/v1/{kind}/no-such", token=word)
-            assert (there.status, gone.status) == (404, 404)
-            assert there.json["detail"].replace(known, "") == gone.json["detail"].replace(
+        for kind, known_id in (("nodes", agent.node_id), ("gpus", agent.facts[0].uuid),
+                               ("tasks", "boot-1:100:5")):
+            listing = hub.ask(f"/api/v1/{kind}", token=word).json
+            assert (listing["items"], listing["next"], listing.get("total", 0)) == ([], None, 0)
+            there = hub.ask(f"/api/v1/{kind}/{known_id}", token=word)
+            absent = hub.ask(f"/api/v1/{kind}/no-such", token=word)
+            assert (there.status, absent.status) == (404, 404)
+            assert there.json["detail"].replace(known_id, "") == absent.json["detail"].replace(
                 "no-such", "")
         viewer = RawSocket(hub, "/live", word)
         viewer.emit("tap", True)
@@ -388,14 +388,14 @@ def test_commands_are_cut_for_who_may_not_read_them(tmp_path: Path) -> None:
         agent.connect(hub)
         agent.tick(one_task(user="alice"))
         wait_for(lambda: hub.get("/api/v1/tasks")["items"], why="the task")
-        for role, own, expected in (
+        for role, own, command in (
                 ("viewer", [], "python"), ("user", ["bob"], "python"),
                 ("user", ["alice"], "python train.py"), ("operator", [], "python train.py")):
             word = add_program(hub, role, unix_names=own)
             [task] = hub.ask("/api/v1/tasks", token=word).json["items"]
-            assert task["command"] == expected
-            found = hub.ask("/api/v1/gpus?filter=task:train.py", token=word).json["items"]
-            assert len(found) == (1 if expected != "python" else 0)
+            assert task["command"] == command
+            gpus = hub.ask("/api/v1/gpus?filter=task:train.py", token=word).json["items"]
+            assert len(gpus) == (1 if command != "python" else 0)
 
 
 # -- the command line
@@ -412,6 +412,6 @@ def test_every_verb_is_in_the_table() -> None:
     ["token", "create", "api", "x"], ["link"]])
 def test_without_the_folder_nothing(tmp_path: Path, words: list[str]) -> None:
     commands = {"user": cli_access.user, "token": cli_access.token, "link": cli_access.link}
-    with pytest.raises(CommandError, match="there is no hub state") as refused:
+    with pytest.raises(CommandError, match="there is no hub state") as error:
         commands[words[0]]([*words[1:], "--data", str(tmp_path)])
-    assert refused.value.code == ExitCode.CANNOT_START
+    assert error.value.code == ExitCode.CANNOT_START

@@ -1,4 +1,4 @@
-"""One machine alone: no hub, no token, and its GPUs are queued for; it joins a hub later."""
+"""A machine alone: no hub, no token, and its GPUs are queued for; it joins a hub later."""
 
 import subprocess
 import sys
@@ -24,12 +24,12 @@ def bed(tmp_path: Path) -> Iterator[PoolBed]:
 
 def test_a_machine_without_a_hub_queues_its_gpus(bed: PoolBed) -> None:
     with bed.agent():
-        found = bed.run("run", "--gpus", "2", "--", sys.executable, "-c",
-                        f"{SAYS_ITS_GPUS}; raise SystemExit(7)")
-        assert (found.returncode, len(found.stdout.split(","))) == (7, 2), found.stderr
-        held = bed.start("run", "--gpus", "3", "--", sys.executable, "-c", WAITS)
-        assert held.stdout is not None
-        assert held.stdout.readline() == "on\n"
+        run = bed.run("run", "--gpus", "2", "--", sys.executable, "-c",
+                      f"{SAYS_ITS_GPUS}; raise SystemExit(7)")
+        assert (run.returncode, len(run.stdout.split(","))) == (7, 2), run.stderr
+        holder = bed.start("run", "--gpus", "3", "--", sys.executable, "-c", WAITS)
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "on\n"
         later = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", SAYS_ITS_UUID)
         wait_for(bed.in_queue(1), 30)
         top = bed.run("top", "--once")
@@ -37,31 +37,31 @@ def test_a_machine_without_a_hub_queues_its_gpus(bed: PoolBed) -> None:
         free = bed.run("free")
         assert (free.returncode, free.stdout.count(",")) == (0, 0), free.stderr
         assert bed.run("free", "--count", "2").returncode == 1
-        claimed = bed.run("claim", "--gpus", "1", "--export")
-        assert "GPUDECK_LEASE=" in claimed.stdout, claimed.stderr
-        [lease] = [each["lease_id"] for each in bed.shown()["held"] if len(each["uuids"]) == 1]
+        claim = bed.run("claim", "--gpus", "1", "--export")
+        assert "GPUDECK_LEASE=" in claim.stdout, claim.stderr
+        [lease] = [lease["lease_id"] for lease in bed.status()["held"] if len(lease["uuids"]) == 1]
         assert bed.run("claim", "--give-back", lease).returncode == 0
-        held.terminate()
+        holder.terminate()
         assert later.communicate(timeout=60)[0].count("GPU-") == 2
         wait_for(lambda: bed.free() == 4, 30)
 
 
 def test_it_joins_a_hub_later_and_loses_no_lease(bed: PoolBed, tmp_path: Path) -> None:
     with bed.agent():
-        held = bed.start("run", "--gpus", "1", "--", sys.executable, "-c", WAITS)
-        assert held.stdout is not None
-        assert held.stdout.readline() == "on\n"
-        [before] = bed.shown()["held"]
+        holder = bed.start("run", "--gpus", "1", "--", sys.executable, "-c", WAITS)
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "on\n"
+        [before] = bed.status()["held"]
     with HubProcess(tmp_path / "hub", 0, "--pool", "on") as hub:
         bed.join(hub)
         with bed.agent():
             [lease] = wait_for(lambda: hub.get("/api/v1/leases")["items"], 60)
-            [after] = bed.shown()["held"]
+            [after] = bed.status()["held"]
             assert (lease["id"], after["lease_id"]) == (before["lease_id"], before["lease_id"])
             assert after["uuids"] == before["uuids"] == lease["gpus"]
-            assert held.poll() is None
+            assert holder.poll() is None
             assert bed.run("run", "--gpus", "3", "--", "true").returncode == 0
-            held.terminate()
+            holder.terminate()
             wait_for(lambda: bed.free() == 4, 30)
 
 
@@ -100,7 +100,7 @@ def test_of_two_agents_one_leases(bed: PoolBed, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_up_with_a_pool_needs_nothing_more(bed: PoolBed, tmp_path: Path) -> None:
-    """Its hub decides, and nobody enrols anything."""
+    """The hub decides, and nobody has to enrol anything."""
     words = "import sys; from dashboard.demo.up import up; up(sys.argv[1:])"
     with subprocess.Popen([sys.executable, "-c", words, "--pool", "--port", "0", "--data",
                            str(tmp_path / "up")], cwd=ROOT, env=bed.env, text=True,
@@ -109,8 +109,8 @@ def test_up_with_a_pool_needs_nothing_more(bed: PoolBed, tmp_path: Path) -> None
         try:
             assert next(line for line in up.stdout if f"finds it at {bed.socket}" in line)
             wait_for(lambda: bed.free() == 4, 60)
-            found = bed.run("run", "--gpus", "4", "--", sys.executable, "-c", SAYS_ITS_UUID)
-            assert found.stdout.count("GPU-") == 4, found.stderr
-            assert bed.shown()["waiting"] == []
+            run = bed.run("run", "--gpus", "4", "--", sys.executable, "-c", SAYS_ITS_UUID)
+            assert run.stdout.count("GPU-") == 4, run.stderr
+            assert bed.status()["waiting"] == []
         finally:
             up.terminate()

@@ -71,7 +71,7 @@ def test_a_program_holds_gpus_for_a_block(bed: PoolBed) -> None:
 
 
 def test_a_shell_takes_what_a_claim_prints(bed: PoolBed) -> None:
-    """Its children carry the mark, and the lease stays while one of them is there."""
+    """The shell's children carry the mark, and the lease stays while one of them is there."""
     shell = subprocess.Popen(
         ["sh", "-c", f"eval \"$({sys.executable} -m gpudeck.cli claim --gpus 2 --export "
          "--distributed)\"; echo $CUDA_VISIBLE_DEVICES $GPUDECK_LEASE $PET_NPROC_PER_NODE; read _; "
@@ -105,10 +105,10 @@ def test_where_cuda_is_initialised_already_it_says_so(bed: PoolBed, tmp_path: Pa
     library = tmp_path / "libcuda.so.1"
     subprocess.run(["gcc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", str(library),
                     str(tmp_path / "cuda.c")], check=True)
-    found = subprocess.run([sys.executable, "-c", TOO_LATE, str(library)], env=bed.env, text=True,
-                           capture_output=True)
-    assert found.returncode == 1
-    assert "CUDA is initialised in this process already" in found.stderr
+    run = subprocess.run([sys.executable, "-c", TOO_LATE, str(library)], env=bed.env, text=True,
+                         capture_output=True)
+    assert run.returncode == 1
+    assert "CUDA is initialised in this process already" in run.stderr
     assert bed.free() == 4
 
 
@@ -138,23 +138,23 @@ def go_on(process: "subprocess.Popen[str]") -> str:
 
 
 def test_what_it_left_behind_keeps_its_own_gpu_and_the_program_none(bed: PoolBed) -> None:
-    held = program(bed, LEAVES, "600")
+    holder = program(bed, LEAVES, "600")
     try:
-        assert held.stdout is not None
-        left = int(held.stdout.readline())
-        [lease] = bed.shown()["held"]
+        assert holder.stdout is not None
+        left_pid = int(holder.stdout.readline())
+        [lease] = bed.status()["held"]
         gpu = bed.gpu(lease["uuids"][0])
-        gpu.process(left, 2**30, sm_pct=50)
+        gpu.process(left_pid, 2**30, sm_pct=50)
         bed.nvml.save()
-        assert go_on(held) == "after the block\n"
-        wait_for(lambda: [each["uuids"] for each in bed.shown()["held"]] == [[gpu.uuid]], 60)
-        assert held.poll() is None
-        os.kill(left, signal.SIGKILL)
-        wait_for(lambda: not bed.shown()["held"], 30)
-        assert held.poll() is None, "the program itself holds nothing"
+        assert go_on(holder) == "after the block\n"
+        wait_for(lambda: [lease["uuids"] for lease in bed.status()["held"]] == [[gpu.uuid]], 60)
+        assert holder.poll() is None
+        os.kill(left_pid, signal.SIGKILL)
+        wait_for(lambda: not bed.status()["held"], 30)
+        assert holder.poll() is None, "the program itself holds nothing"
     finally:
-        held.kill()
-        held.communicate()
+        holder.kill()
+        holder.communicate()
 
 
 def test_the_block_outlives_its_agent_and_gives_back_to_the_next_one(hub: FakeHub, tmp_path: Path
@@ -162,9 +162,9 @@ def test_the_block_outlives_its_agent_and_gives_back_to_the_next_one(hub: FakeHu
     bed = PoolBed(hub, tmp_path, "--local-claims")
     with bed.agent() as agent:
         back, away = (program(bed, LEAVES, "0") for _ in range(2))
-        for each in (back, away):
-            assert each.stdout is not None
-            assert each.stdout.readline()
+        for process in (back, away):
+            assert process.stdout is not None
+            assert process.stdout.readline()
         waits = program(bed, LEAVES, "0")  # only now, or one of the others would wait
         wait_for(bed.in_queue(1), 30)
         agent.kill()
@@ -175,9 +175,9 @@ def test_the_block_outlives_its_agent_and_gives_back_to_the_next_one(hub: FakeHu
         assert waits.stdout.readline(), "it asked again, and got what the other gave back"
         assert go_on(back) == "after the block\n"
         wait_for(lambda: bed.free() == 2, 30)
-        for each in (away, back, waits):
-            _, err = each.communicate("\n\n", timeout=60)
-            assert (each.returncode, "Traceback" in err) == (0, False), err
+        for process in (away, back, waits):
+            _, err = process.communicate("\n\n", timeout=60)
+            assert (process.returncode, "Traceback" in err) == (0, False), err
         wait_for(lambda: bed.free() == 4, 30)
     bed.close()
 
@@ -186,9 +186,9 @@ def test_a_notebook_gives_back_to_the_next_agent(hub: FakeHub, tmp_path: Path) -
     bed = PoolBed(hub, tmp_path, "--local-claims")
     with bed.agent() as agent:
         back, away = (program(bed, NOTEBOOK) for _ in range(2))
-        for each in (back, away):
-            assert each.stdout is not None
-            assert "held\n" in iter(each.stdout.readline, "")
+        for process in (back, away):
+            assert process.stdout is not None
+            assert "held\n" in iter(process.stdout.readline, "")
         agent.kill()
         agent.wait()
     assert go_on(away) == "ended False\n"
@@ -196,6 +196,6 @@ def test_a_notebook_gives_back_to_the_next_agent(hub: FakeHub, tmp_path: Path) -
         wait_for(lambda: bed.free() == 3)
         assert go_on(back) == "ended False\n"
         wait_for(lambda: bed.free() == 4)
-    for each in (away, back):
-        each.communicate("\n")
+    for process in (away, back):
+        process.communicate("\n")
     bed.close()

@@ -28,9 +28,9 @@ RUN = ("run", "--requeue", "--", sys.executable, "-c", WORKS)
 
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[PoolUnderTest]:
-    made = PoolUnderTest(tmp_path)
-    yield made
-    made.close()
+    pool = PoolUnderTest(tmp_path)
+    yield pool
+    pool.close()
 
 
 def line(run: "subprocess.Popen[str]") -> tuple[int, str]:
@@ -39,8 +39,8 @@ def line(run: "subprocess.Popen[str]") -> tuple[int, str]:
     return int(pid), lease_id
 
 
-def take(pool: PoolUnderTest, lease_id: str) -> NodeLease:
-    """As pre-emption does, once the node was told."""
+def preempt(pool: PoolUnderTest, lease_id: str) -> NodeLease:
+    """End the lease as pre-emption does once the node knows of it."""
     with pool.service.lock:
         lease, user = pool.leases.all[lease_id], pool.service.users[lease_id]
         pool.leases.put(replace(lease, preempted="taken for a claim of higher priority"), {})
@@ -49,7 +49,7 @@ def take(pool: PoolUnderTest, lease_id: str) -> NodeLease:
     return lease
 
 
-def ended(run: "subprocess.Popen[str]") -> tuple[int, str]:
+def outcome(run: "subprocess.Popen[str]") -> tuple[int, str]:
     _, err = run.communicate(timeout=60)
     return run.returncode, err
 
@@ -57,60 +57,60 @@ def ended(run: "subprocess.Popen[str]") -> tuple[int, str]:
 def test_what_was_taken_is_asked_for_again_with_its_age(pool: PoolUnderTest) -> None:
     run = pool.start(*RUN)
     child, first = line(run)
-    taken = take(pool, first)
+    former = preempt(pool, first)
     assert run.poll() is None, "it waits for its command to end"
     os.kill(child, signal.SIGUSR1)
     child, second = line(run)
-    again = pool.leases.all[second]
+    renewed = pool.leases.all[second]
     assert second != first
-    assert (again.claim.submitted_at, again.claim.is_again) == (taken.claim.submitted_at, True)
+    assert (renewed.claim.submitted_at, renewed.claim.is_again) == (former.claim.submitted_at, True)
     os.kill(child, signal.SIGUSR1)
-    assert ended(run)[0] == 3, "nobody took it this time"
+    assert outcome(run)[0] == 3, "nobody took it this time"
     assert not pool.leases.all
 
 
 def test_without_requeue_its_status_comes_back(pool: PoolUnderTest) -> None:
     run = pool.start("run", *RUN[2:])
     child, lease_id = line(run)
-    take(pool, lease_id)
+    preempt(pool, lease_id)
     os.kill(child, signal.SIGUSR1)
-    code, err = ended(run)
+    code, err = outcome(run)
     assert (code, "the lease has ended: taken for a claim of higher priority" in err) == (3, True)
 
 
 def test_who_ends_it_meanwhile_has_ended_it(pool: PoolUnderTest) -> None:
     run = pool.start(*RUN)
     _, lease_id = line(run)
-    take(pool, lease_id)
+    preempt(pool, lease_id)
     run.send_signal(signal.SIGTERM)
-    assert ended(run)[0] == 128 + signal.SIGTERM
+    assert outcome(run)[0] == 128 + signal.SIGTERM
     assert not pool.service.waiting.all
 
 
 def test_a_run_takes_over_a_lease_on_which_nothing_runs(pool: PoolUnderTest) -> None:
-    claimed = pool.start("claim", "--for", "3h")
-    ended(claimed)
-    [(lease_id, held)] = pool.leases.all.items()
+    claim = pool.start("claim", "--for", "3h")
+    outcome(claim)
+    [(lease_id, bare)] = pool.leases.all.items()
     flags = pool.start("run", "--lease", lease_id, "--gpus", "1", "--", "true")
-    assert ended(flags) == (2, "gpudeck: a lease already has its GPUs: leave --gpus out\n")
+    assert outcome(flags) == (2, "gpudeck: a lease already has its GPUs: leave --gpus out\n")
     run = pool.start("run", "--lease", lease_id, *RUN[2:], GPUDECK_LEASE=lease_id)
-    child, of = line(run)
-    assert of == lease_id
-    taken = pool.leases.all[lease_id]
-    assert (taken.is_run, taken.uuids, taken.until) == (True, held.uuids, held.until)
-    code, err = ended(pool.start("run", "--lease", lease_id, "--", "true"))
+    child, marked_lease = line(run)
+    assert marked_lease == lease_id
+    lease = pool.leases.all[lease_id]
+    assert (lease.is_run, lease.uuids, lease.until) == (True, bare.uuids, bare.until)
+    code, err = outcome(pool.start("run", "--lease", lease_id, "--", "true"))
     assert (code, f"process {child} runs on lease {lease_id} already" in err) == (10, True), err
     os.kill(child, signal.SIGUSR1)
-    assert ended(run)[0] == 3
+    assert outcome(run)[0] == 3
     wait_for(lambda: not pool.leases.all)  # `run` itself carried its mark
 
 
 def test_a_bare_lease_that_is_used_is_not_taken_over(pool: PoolUnderTest) -> None:
-    ended(pool.start("claim"))
+    outcome(pool.start("claim"))
     [lease_id] = pool.leases.all
     user = subprocess.Popen(["sleep", "60"], env=pool.env | {"GPUDECK_LEASE": lease_id})
     try:
-        code, err = ended(pool.start("run", "--lease", lease_id, "--", "true"))
+        code, err = outcome(pool.start("run", "--lease", lease_id, "--", "true"))
         assert (code, f"process {user.pid} runs on" in err) == (10, True), err
         assert not pool.leases.all[lease_id].is_run
         shell = pool.start("claim", "--lease", lease_id, "--export")
@@ -127,23 +127,23 @@ def test_a_claim_that_waits_is_withdrawn_from_another_terminal(pool: PoolUnderTe
     wait_for(lambda: pool.service.waiting.all)
     [claim_id] = pool.service.waiting.all
     assert f"({claim_id})" in pool.start("pool").communicate(timeout=60)[0]
-    code, err = ended(pool.start("pool", "cancel", lease_id))
+    code, err = outcome(pool.start("pool", "cancel", lease_id))
     assert (code, "it holds its GPUs already" in err) == (10, True), err
-    assert ended(pool.start("pool", "cancel", claim_id))[0] == 0
-    code, err = ended(waits)
+    assert outcome(pool.start("pool", "cancel", claim_id))[0] == 0
+    code, err = outcome(waits)
     assert (code, "it was cancelled by" in err) == (10, True), err
-    assert ended(pool.start("pool", "cancel", claim_id))[0] == 10
+    assert outcome(pool.start("pool", "cancel", claim_id))[0] == 10
     os.kill(child, signal.SIGUSR1)
-    assert ended(run)[0] == 3
+    assert outcome(run)[0] == 3
 
 
 def test_a_reservation_without_a_hub_is_shown_and_withdrawn(pool: PoolUnderTest) -> None:
-    made = pool.start("claim", "--gpus", "2", "--from", "+10min", "--for", "1h")
-    out, err = made.communicate(timeout=180)
-    assert (made.returncode, out.startswith("reservation ")) == (0, True), err
+    reservation = pool.start("claim", "--gpus", "2", "--from", "+10min", "--for", "1h")
+    out, err = reservation.communicate(timeout=180)
+    assert (reservation.returncode, out.startswith("reservation ")) == (0, True), err
     claim_id = out.split()[1].rstrip(":")
-    shown, _ = pool.start("pool").communicate(timeout=180)
-    assert "reserved for a later time" in shown
+    listing, _ = pool.start("pool").communicate(timeout=180)
+    assert "reserved for a later time" in listing
     late = pool.start("claim", "--from", "+30min", "--for", "1h")
     _, err = late.communicate(timeout=180)
     assert (late.returncode, "they are from" in err) == (ExitCode.REFUSED, True), err
@@ -152,8 +152,8 @@ def test_a_reservation_without_a_hub_is_shown_and_withdrawn(pool: PoolUnderTest)
     assert long.wait(180) == ExitCode.REFUSED
     short = pool.start("run", "--for", "5min", "--no-wait", "--", "true")
     assert short.wait(180) == 0
-    gone = pool.start("pool", "cancel", claim_id)
-    assert gone.communicate(timeout=180) == ("withdrawn\n", "")
+    withdrawal = pool.start("pool", "cancel", claim_id)
+    assert withdrawal.communicate(timeout=180) == ("withdrawn\n", "")
     assert pool.start("run", "--no-wait", "--", "true").wait(180) == 0
 
 
@@ -171,12 +171,12 @@ def test_an_age_is_given_once_and_to_its_owner_alone(pool: PoolUnderTest) -> Non
     run = pool.start("run", *RUN[2:])
     child, lease_id = line(run)
     assert pool.leases.pop_preempted(lease_id, os.getuid()) is None, "it is not taken yet"
-    lease = take(pool, lease_id)
+    lease = preempt(pool, lease_id)
     assert pool.leases.pop_preempted(lease_id, os.getuid() + 1) is None
     assert pool.leases.pop_preempted(lease_id, os.getuid()) == lease.claim.submitted_at
     assert pool.leases.pop_preempted(lease_id, os.getuid()) is None
     os.kill(child, signal.SIGUSR1)
-    ended(run)
+    outcome(run)
 
 
 def test_who_asks_before_the_gpus_were_read_waits_for_that(pool: PoolUnderTest) -> None:
@@ -186,34 +186,34 @@ def test_who_asks_before_the_gpus_were_read_waits_for_that(pool: PoolUnderTest) 
     with pytest.raises(subprocess.TimeoutExpired):
         run.wait(0.5)
     pool.service.snapshot = snapshot
-    assert ended(run) == (0, "")
+    assert outcome(run) == (0, "")
 
 
 @no_daemon_of_others()
 def test_where_no_mps_runs_hami_holds_a_share_if_it_is_there(pool: PoolUnderTest, tmp_path: Path
                                                            ) -> None:
-    asked = ("run", "--share", "30", "--mem", "12G", "--ids", "index", "--", "env")
-    assert "no MPS control daemon" in ended(pool.start(*asked))[1]
+    request = ("run", "--share", "30", "--mem", "12G", "--ids", "index", "--", "env")
+    assert "no MPS control daemon" in outcome(pool.start(*request))[1]
     library, cache = tmp_path / "libvgpu.so", tmp_path / "run"
     (tmp_path / "hami.c").write_text("int nothing;")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "hami.c"], check=True)
     cache.mkdir()
-    made = [LOCKS] * (not LOCKS.exists())
-    for each in made:
-        each.mkdir()
-    run = pool.start(*asked, **{LIBRARY_ENV: str(library), "XDG_RUNTIME_DIR": str(cache)})
+    new_folders = [LOCKS] * (not LOCKS.exists())
+    for folder in new_folders:
+        folder.mkdir()
+    run = pool.start(*request, **{LIBRARY_ENV: str(library), "XDG_RUNTIME_DIR": str(cache)})
     out, err = run.communicate(timeout=60)
-    found = dict(each.split("=", 1) for each in out.splitlines())
-    assert (run.returncode, found["LD_PRELOAD"]) == (0, str(library)), err
-    assert (found["CUDA_DEVICE_SM_LIMIT"], found["CUDA_DEVICE_MEMORY_LIMIT"]) == ("30", "12288m")
-    assert Path(found[CACHE]).parent == cache
+    env = dict(row.split("=", 1) for row in out.splitlines())
+    assert (run.returncode, env["LD_PRELOAD"]) == (0, str(library)), err
+    assert (env["CUDA_DEVICE_SM_LIMIT"], env["CUDA_DEVICE_MEMORY_LIMIT"]) == ("30", "12288m")
+    assert Path(env[CACHE]).parent == cache
     assert "umask" in err
-    by_uuid = pool.start(*asked[:-4], "--", "env", **{LIBRARY_ENV: str(library)})
-    code, err = ended(by_uuid)
+    by_uuid = pool.start(*request[:-4], "--", "env", **{LIBRARY_ENV: str(library)})
+    code, err = outcome(by_uuid)
     assert (code, "HAMi-core reads only GPU indices" in err) == (10, True)
     wait_for(lambda: not pool.leases.all)
-    for each in made:
-        each.rmdir()
+    for folder in new_folders:
+        folder.rmdir()
 
 
 def test_a_framework_is_told_what_the_commands_own_version_knows(pool: PoolUnderTest,
@@ -222,11 +222,11 @@ def test_a_framework_is_told_what_the_commands_own_version_knows(pool: PoolUnder
     (tmp_path / "tensorflow-2.17.0.dist-info" / "METADATA").write_text(
         "Metadata-Version: 2.1\nName: tensorflow\nVersion: 2.17.0\n")
     prints = "import os; print(os.environ.get('TF_FORCE_GPU_ALLOW_GROWTH'))"
-    asked = ("run", "--framework", "tensorflow", "--")
-    told = pool.start(*asked, sys.executable, "-c", prints, PYTHONPATH=str(tmp_path))
-    assert told.communicate(timeout=60) == ("true\n", "")
-    for unknown in (pool.start(*asked, sys.executable, "-c", prints),
-                    pool.start(*asked, "sh", "-c", "echo $TF_FORCE_GPU_ALLOW_GROWTH")):
+    request = ("run", "--framework", "tensorflow", "--")
+    run = pool.start(*request, sys.executable, "-c", prints, PYTHONPATH=str(tmp_path))
+    assert run.communicate(timeout=60) == ("true\n", "")
+    for unknown in (pool.start(*request, sys.executable, "-c", prints),
+                    pool.start(*request, "sh", "-c", "echo $TF_FORCE_GPU_ALLOW_GROWTH")):
         out, err = unknown.communicate(timeout=60)
         assert out in ("None\n", "\n")
         assert "which tensorflow the command uses is not known" in err
@@ -247,19 +247,19 @@ GPUDECK = "#!/bin/sh\necho \"there: $*\"\nexit 9\n"
 
 @pytest.fixture
 def cut_off(tmp_path: Path) -> Iterator[PoolUnderTest]:
-    """Its hub decides; with programs of these names first on the path."""
-    made = PoolUnderTest(tmp_path, is_local=False)
+    """A pool whose hub decides, with an `ssh` and a `gpudeck` of the test first on the path."""
+    pool = PoolUnderTest(tmp_path, is_local=False)
     for name, text in (("ssh", SSH), ("gpudeck", GPUDECK)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    made.env |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SSH_LOG": str(tmp_path / "ssh.log")}
-    made.service.receive(PoolPlan())
-    yield made
-    made.close()
+    pool.env |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SSH_LOG": str(tmp_path / "ssh.log")}
+    pool.service.receive(PoolPlan())
+    yield pool
+    pool.close()
 
 
 def say_elsewhere(pool: PoolUnderTest, *hosts: str, after: str = "") -> str:
-    """Of the claim that waits, another one than `after`."""
+    """Tell the claim that waits, other than `after`, that GPUs are free on these hosts."""
     claim_id: str
     [claim_id] = wait_for(lambda: set(pool.service.waiting.all) - {after})
     pool.service.receive(PoolPlan(standings=(ClaimStanding(claim_id, 1, "busy", elsewhere=hosts),)))
@@ -271,14 +271,14 @@ def test_it_says_where_it_is_free_and_what_to_run_there(cut_off: PoolUnderTest) 
     assert run.stderr is not None
     say_elsewhere(cut_off, "n2", "n3")
     assert "number 1 in the queue: busy" in run.stderr.readline()
-    said = run.stderr.readline()
-    assert said.startswith("gpudeck: GPUs are free on n2: ssh n2 ")
+    hint = run.stderr.readline()
+    assert hint.startswith("gpudeck: GPUs are free on n2: ssh n2 ")
     assert "n3" in run.stderr.readline()
     run.send_signal(signal.SIGINT)
-    ended(run)
-    shown = subprocess.run(["sh", "-c", said.partition(": ssh ")[2].join(("ssh ", ""))],
-                           env=cut_off.env, text=True, capture_output=True)
-    assert shown.stdout == "there: run --gpus 2 -- python train it.py\n", "as it is printed"
+    outcome(run)
+    printed = subprocess.run(["sh", "-c", hint.partition(": ssh ")[2].join(("ssh ", ""))],
+                             env=cut_off.env, text=True, capture_output=True)
+    assert printed.stdout == "there: run --gpus 2 -- python train it.py\n", "as it is printed"
 
 
 def test_with_ssh_it_runs_there_and_leaves_the_queue_here(cut_off: PoolUnderTest) -> None:
@@ -287,19 +287,19 @@ def test_with_ssh_it_runs_there_and_leaves_the_queue_here(cut_off: PoolUnderTest
     out, err = run.communicate(timeout=60)
     assert (run.returncode, out) == (9, "there: run --gpus 2 -- python train it.py\n"), err
     wait_for(lambda: not cut_off.service.waiting.all)
-    asked = Path(cut_off.env["SSH_LOG"]).read_text()
-    assert asked.startswith("n2 cd "), "nobody sits at a terminal"
+    ssh_log = Path(cut_off.env["SSH_LOG"]).read_text()
+    assert ssh_log.startswith("n2 cd "), "nobody sits at a terminal"
 
 
 def test_where_that_node_is_lost_it_asks_again_and_goes_elsewhere(cut_off: PoolUnderTest) -> None:
-    lost = Path(f"{cut_off.env['SSH_LOG']}.lost")
-    lost.touch()
+    connection_lost = Path(f"{cut_off.env['SSH_LOG']}.lost")
+    connection_lost.touch()
     run = cut_off.start("run", "--ssh", "--requeue", "--", "train")
     first = say_elsewhere(cut_off, "n2")
     wait_for(lambda: set(cut_off.service.waiting.all) - {first})
-    lost.unlink()
+    connection_lost.unlink()
     say_elsewhere(cut_off, "n2", "n3", after=first)
     out, err = run.communicate(timeout=60)
     assert (run.returncode, out) == (9, "there: run --requeue -- train\n"), err
-    assert [each.split()[0] for each in Path(cut_off.env["SSH_LOG"]).read_text().splitlines()
+    assert [call.split()[0] for call in Path(cut_off.env["SSH_LOG"]).read_text().splitlines()
             ] == ["n2", "n3"]

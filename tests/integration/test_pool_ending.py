@@ -45,12 +45,12 @@ TAKEN = "bob has asked for 2 GPUs with priority 4"
 
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[PoolUnderTest]:
-    made = PoolUnderTest(tmp_path)
-    yield made
-    made.close()
+    pool = PoolUnderTest(tmp_path)
+    yield pool
+    pool.close()
 
 
-def said(process: "subprocess.Popen[str]") -> list[str]:
+def next_words(process: "subprocess.Popen[str]") -> list[str]:
     assert process.stdout is not None
     return process.stdout.readline().split()
 
@@ -59,7 +59,7 @@ def preempt(pool: PoolUnderTest, *lease_ids: str, grace_s: float) -> None:
     pool.service.receive(PoolPlan(preempt=dict.fromkeys(lease_ids, TAKEN), grace_s=grace_s))
 
 
-def its_time_is_over(pool: PoolUnderTest, lease_id: str) -> None:
+def expire_grace(pool: PoolUnderTest, lease_id: str) -> None:
     with pool.service.lock:
         lease = pool.leases.all[lease_id]
         pool.leases.put(replace(lease, kill_at=pool.service.clock.now()), {})
@@ -73,20 +73,20 @@ def is_there(pid: int) -> bool:
 
 
 def audit(pool: PoolUnderTest) -> list[str]:
-    return [each["signal"] for each in pool.records() if each.get("pool") == "ending"]
+    return [record["signal"] for record in pool.records() if record.get("pool") == "ending"]
 
 
 def test_it_ends_with_all_that_it_started_and_nothing_else(pool: PoolUnderTest) -> None:
     run = pool.start("run", "--", sys.executable, "-c", STUBBORN)
-    child, daemon = map(int, said(run))
+    child, daemon = map(int, next_words(run))
     [lease_id] = pool.leases.all
     bystander = pool.start("run", "--", sys.executable, "-c", WAITS)
-    assert said(bystander) == ["on"]
+    assert next_words(bystander) == ["on"]
     preempt(pool, lease_id, grace_s=3 * 3_600.0)
-    assert said(run) == ["told"]
+    assert next_words(run) == ["told"]
     assert is_there(child), "it has its grace"
     assert audit(pool) == ["term"]
-    its_time_is_over(pool, lease_id)
+    expire_grace(pool, lease_id)
     _, err = run.communicate(timeout=60)
     assert run.returncode == 128 + signal.SIGKILL
     assert f"these GPUs are taken back: {TAKEN}" in err
@@ -95,19 +95,19 @@ def test_it_ends_with_all_that_it_started_and_nothing_else(pool: PoolUnderTest) 
     assert not is_there(daemon), "what it left behind goes with it"
     assert bystander.poll() is None
     assert lease_id not in pool.leases.all
-    assert [each.state for each in pool.leases.ended_leases] == ["preempted"]
+    assert [lease.state for lease in pool.leases.ended_leases] == ["preempted"]
     assert audit(pool) == ["term", "kill"]
 
 
 def test_what_saved_its_work_waits_again(pool: PoolUnderTest) -> None:
     run = pool.start("run", "--requeue", "--", sys.executable, "-c", SAVES)
-    [first] = said(run)
+    [first] = next_words(run)
     preempt(pool, first, grace_s=3_600.0)
     wait_for(lambda: pool.service.waiting.all)
-    [again] = pool.service.waiting.all.values()
-    assert again.claim.is_again, "the first of its priority"
+    [waiter] = pool.service.waiting.all.values()
+    assert waiter.claim.is_again, "the first of its priority"
     pool.service.disconnected()
-    [second] = said(run)
+    [second] = next_words(run)
     assert second != first
     run.terminate()
     assert run.wait(30) == 0
@@ -115,16 +115,16 @@ def test_what_saved_its_work_waits_again(pool: PoolUnderTest) -> None:
 
 def test_nothing_is_ended_on_a_node_that_is_on_hold(pool: PoolUnderTest) -> None:
     run = pool.start("run", "--", sys.executable, "-c", STUBBORN)
-    child, _ = map(int, said(run))
+    child, _ = map(int, next_words(run))
     [lease_id] = pool.leases.all
     pool.why_no_end = "on hold"
     preempt(pool, lease_id, grace_s=3_600.0)
     pool.service.step()
     assert audit(pool) == []
     pool.why_no_end = ""
-    assert said(run) == ["told"]
+    assert next_words(run) == ["told"]
     pool.why_no_end = "on hold since it was told"
-    its_time_is_over(pool, lease_id)
+    expire_grace(pool, lease_id)
     pool.service.step()
     assert audit(pool) == ["term"]
     assert is_there(child)
@@ -134,16 +134,16 @@ def test_nothing_is_ended_on_a_node_that_is_on_hold(pool: PoolUnderTest) -> None
 
 def test_it_runs_on_if_its_gpus_are_left_to_it_after_all(pool: PoolUnderTest) -> None:
     run = pool.start("run", "--", sys.executable, "-c", HEEDLESS)
-    [child] = map(int, said(run))
+    [child] = map(int, next_words(run))
     [lease_id] = pool.leases.all
     preempt(pool, lease_id, grace_s=3_600.0)
-    assert said(run) == ["told"]
+    assert next_words(run) == ["told"]
     preempt(pool, grace_s=3_600.0)
     assert pool.leases.all[lease_id].kill_at is None
     pool.service.step()
     assert is_there(child)
     run.terminate()
-    assert said(run) == ["told"], "it is forwarded as ever"
+    assert next_words(run) == ["told"], "it is forwarded as ever"
     os.kill(child, signal.SIGKILL)
     _, err = run.communicate(timeout=30)
     assert "not taken back after all" in err
@@ -151,7 +151,7 @@ def test_it_runs_on_if_its_gpus_are_left_to_it_after_all(pool: PoolUnderTest) ->
 
 def test_what_is_on_a_gpu_is_left_to_the_commands_of_the_hub(pool: PoolUnderTest) -> None:
     run = pool.start("run", "--", sys.executable, "-c", STUBBORN)
-    child, _ = map(int, said(run))
+    child, _ = map(int, next_words(run))
     [lease] = pool.leases.all.values()
     assert lease.process is not None
     there = pool.service.snapshot
@@ -172,9 +172,9 @@ def test_children_of_the_shell_that_became_the_run_live(pool: PoolUnderTest) -> 
         ["sh", "-c", f"sleep 600 & echo $!; exec {sys.executable} -m gpudeck.cli run -- "
          f"{sys.executable} -c \"{WAITS}\""], env=pool.env, cwd=ROOT, text=True,
         stdout=subprocess.PIPE)
-    [bystander] = map(int, said(shell))
+    [bystander] = map(int, next_words(shell))
     try:
-        assert said(shell) == ["on"]
+        assert next_words(shell) == ["on"]
         [lease_id] = pool.leases.all
         preempt(pool, lease_id, grace_s=0.0)
         assert shell.wait(30) == 128 + signal.SIGTERM

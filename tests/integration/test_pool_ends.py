@@ -36,9 +36,9 @@ GROUPS = Path("/sys/fs/cgroup/unified")
 
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[PoolUnderTest]:
-    made = PoolUnderTest(tmp_path)
-    yield made
-    made.close()
+    pool = PoolUnderTest(tmp_path)
+    yield pool
+    pool.close()
 
 
 def number(process: "subprocess.Popen[str]") -> int:
@@ -65,16 +65,16 @@ def test_it_is_not_given_back_under_its_command(pool: PoolUnderTest, cleared: tu
     os.kill(child, signal.SIGKILL)
     assert run.wait(60) == 128 + signal.SIGKILL
     wait_for(lambda: not pool.leases.all, 30)
-    assert [each.exit_status for each in pool.leases.ended_leases] == [128 + signal.SIGKILL]
+    assert [lease.exit_status for lease in pool.leases.ended_leases] == [128 + signal.SIGKILL]
 
 
 def test_what_the_command_leaves_keeps_it_without_any_environment(pool: PoolUnderTest) -> None:
     run = pool.start("run", "--", "sh", "-c", LEAVES + "sleep 0.1")
-    left = number(run)
+    left_pid = number(run)
     assert run.wait(60) == 0
     try:
         [lease] = pool.leases.all.values()
-        assert left in {pid for pid, _ in lease.left}, "an agent that restarts knows it, too"
+        assert left_pid in {pid for pid, _ in lease.left}, "an agent that restarts knows it, too"
         for _ in range(2):
             pool.leases.look_for_marks(is_due=True)
             pool.service.step()
@@ -82,13 +82,13 @@ def test_what_the_command_leaves_keeps_it_without_any_environment(pool: PoolUnde
         back = answer(pool, "claim", "--give-back", lease.id)
         assert (back.returncode, "are still there" in back.stderr) == (11, True), back.stderr
     finally:
-        os.kill(left, signal.SIGKILL)
+        os.kill(left_pid, signal.SIGKILL)
     wait_for(lambda: not pool.leases.all, 30)
 
 
 def test_so_it_does_when_its_run_was_killed(pool: PoolUnderTest) -> None:
     run = pool.start("run", "--", "sh", "-c", LEAVES + "sleep 600")
-    left = number(run)
+    left_pid = number(run)
     try:
         pool.leases.look_for_marks(is_due=True)  # as it does each few seconds
         [lease] = pool.leases.all.values()
@@ -101,13 +101,13 @@ def test_so_it_does_when_its_run_was_killed(pool: PoolUnderTest) -> None:
         pool.service.step()
         assert pool.leases.all.keys() == {lease.id}
     finally:
-        os.kill(left, signal.SIGKILL)
+        os.kill(left_pid, signal.SIGKILL)
     wait_for(lambda: not pool.leases.all, 30)
 
 
 def test_so_it_does_when_processes_were_looked_through_just_before_it_began(
         pool: PoolUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the lease was there then; within seconds its run and its command are killed."""
+    """Kill its run and its command seconds after a look that found nothing of the lease."""
     def process_of(pidfd: int, uid: int) -> LeasedProcess | None:
         pool.leases.look_for_marks(is_due=True)
         return ProcessSigns().process_of(pidfd, uid)
@@ -115,7 +115,7 @@ def test_so_it_does_when_processes_were_looked_through_just_before_it_began(
     monkeypatch.setattr(pool.leases.processes, "process_of", process_of)
     monkeypatch.setattr("agent.pool.leases.MARKS_EVERY_S", 1e9)  # however slow the machine is
     run = pool.start("run", "--", "sh", "-c", "setsid sleep 600 >/dev/null & echo $!; exec sleep 9")
-    left = number(run)
+    left_pid = number(run)
     try:
         [lease] = pool.leases.all.values()
         command = lease.process
@@ -128,15 +128,15 @@ def test_so_it_does_when_processes_were_looked_through_just_before_it_began(
         assert pool.leases.all.keys() == {lease.id}
         pool.leases.look_for_marks(is_due=True)
         pool.service.step()
-        assert {pid for pid, _ in pool.leases.all[lease.id].left} == {left}
+        assert {pid for pid, _ in pool.leases.all[lease.id].left} == {left_pid}
     finally:
-        os.kill(left, signal.SIGKILL)
+        os.kill(left_pid, signal.SIGKILL)
     pool.leases.look_for_marks(is_due=True)
     wait_for(lambda: not pool.leases.all, 30)
 
 
 def test_what_its_shell_had_started_before_is_not_its(pool: PoolUnderTest) -> None:
-    """A shell that becomes `gpudeck run` has children of its own."""
+    """A shell that becomes `gpudeck run` has children from before."""
     shell = subprocess.Popen(
         ["sh", "-c", f"sleep 600 >/dev/null & echo $!; sleep 0.2; "
          f"exec {sys.executable} -m gpudeck.cli run -- true"],
@@ -152,7 +152,7 @@ def test_what_its_shell_had_started_before_is_not_its(pool: PoolUnderTest) -> No
 
 @pytest.fixture
 def scopes(pool: PoolUnderTest, tmp_path: Path) -> Path:
-    """Where the user's systemd keeps its scopes."""
+    """The folder where the user's systemd keeps its scopes."""
     if not os.access(GROUPS, os.W_OK):
         pytest.skip("no group of processes can be made here")
     groups = GROUPS / f"test{os.getpid()}"
@@ -167,15 +167,15 @@ def scopes(pool: PoolUnderTest, tmp_path: Path) -> Path:
 def test_in_a_scope_nothing_is_lost_even_if_its_run_is_killed_at_once(
         pool: PoolUnderTest, scopes: Path, tmp_path: Path) -> None:
     run = pool.start("run", "--", "sh", "-c", LEAVES + "sleep 600")
-    left = number(run)
+    left_pid = number(run)
     [lease] = pool.leases.all.values()
     scope = scopes / f"gpudeck-{lease.id}.scope"
     try:
         assert lease.process is not None
-        assert {left, lease.process.pid} <= {
+        assert {left_pid, lease.process.pid} <= {
             int(pid) for pid in (scope / "cgroup.procs").read_text().split()}
-        said = (tmp_path / "busctl.log").read_text()
-        assert said.startswith("--user --quiet --timeout=2 call org.freedesktop.systemd1 ")
+        log = (tmp_path / "busctl.log").read_text()
+        assert log.startswith("--user --quiet --timeout=2 call org.freedesktop.systemd1 ")
         run.kill()
         run.wait()
         os.kill(lease.process.pid, signal.SIGKILL)
@@ -184,7 +184,7 @@ def test_in_a_scope_nothing_is_lost_even_if_its_run_is_killed_at_once(
         pool.service.step()
         assert pool.leases.all.keys() == {lease.id}
     finally:
-        os.kill(left, signal.SIGKILL)
+        os.kill(left_pid, signal.SIGKILL)
         wait_for(lambda: not (scope / "cgroup.procs").read_text(), 30)
         scope.rmdir()
         scopes.rmdir()
@@ -199,21 +199,21 @@ def test_a_program_that_is_not_there_is_said_before_anybody_waits(
     program = program.replace("./", f"{tmp_path}/")
     busy = pool.start("run", "--gpus", "2", "--", sys.executable, "-c", SLEEPS)
     number(busy)
-    found = answer(pool, "run", "--", program)
-    assert (found.returncode, f"cannot run '{program}'" in found.stderr) == (code, True)
+    run = answer(pool, "run", "--", program)
+    assert (run.returncode, f"cannot run '{program}'" in run.stderr) == (code, True)
     assert not pool.service.waiting.all
 
 
-@pytest.mark.parametrize(("words", "said"), [
+@pytest.mark.parametrize(("words", "text"), [
     (("run", "--for", "10s", "--", "true"), "--for: '10s': from 1 min to 365 d"),
     (("claim", "--for", "99999d"), "--for: '99999d': from 1 min to 365 d"),
     (("claim", "--extend", "x", "99d"), "--extend: '99d': from 1 s to 30 d"),
     (("run", "--wait", "9999d", "--", "true"), "--wait: '9999d': from 0 s to 365 d"),
 ])
-def test_a_span_out_of_bounds_names_its_flag(pool: PoolUnderTest, words: tuple[str, ...], said: str
+def test_a_span_out_of_bounds_names_its_flag(pool: PoolUnderTest, words: tuple[str, ...], text: str
                                              ) -> None:
-    found = answer(pool, *words)
-    assert (found.returncode, said in found.stderr) == (ExitCode.USAGE, True), found.stderr
+    run = answer(pool, *words)
+    assert (run.returncode, text in run.stderr) == (ExitCode.USAGE, True), run.stderr
 
 
 @pytest.mark.parametrize("flags", [("--gpus", "9"), ("--gpsu", "1"), ("--for", "1s")])
@@ -223,9 +223,9 @@ def test_a_script_whose_claim_is_refused_ends_or_sees_no_gpu(pool: PoolUnderTest
     script = f'{line}; echo "on $CUDA_VISIBLE_DEVICES $ROCR_VISIBLE_DEVICES"'
     env = pool.env | {"CUDA_VISIBLE_DEVICES": "0,1"}
     for shell, out, code in (("-ec", "", 1), ("-c", "on -1 -1\n", 0)):
-        found = subprocess.run(["bash", shell, script], cwd=ROOT, env=env, text=True,
-                               capture_output=True)
-        assert (found.stdout, found.returncode) == (out, code), found.stderr
+        run = subprocess.run(["bash", shell, script], cwd=ROOT, env=env, text=True,
+                             capture_output=True)
+        assert (run.stdout, run.returncode) == (out, code), run.stderr
     guarded = subprocess.run(["bash", "-c", script.replace(')"; ', ')" || exit; ')], cwd=ROOT,
                              env=env, text=True, capture_output=True)
     assert (guarded.stdout, guarded.returncode) == ("", 1)
@@ -259,18 +259,18 @@ def test_a_stopped_waiter_gets_nothing_and_keeps_its_place(pool: PoolUnderTest) 
 @pytest.mark.parametrize("is_hub", [False, True])
 def test_one_who_was_stopped_as_its_gpus_came_waits_again(
         pool: PoolUnderTest, monkeypatch: pytest.MonkeyPatch, is_hub: bool) -> None:
-    """Nobody came for them: they go to others, and its claim back to its place."""
+    """Give GPUs that nobody has fetched to others, and the claim its place back."""
     monkeypatch.setattr("agent.pool.lock.BIND_WITHIN_S", 0.5)
     if is_hub:
         pool.service.receive(PoolPlan())
     lends, stops = views.leased, [not is_hub]
 
-    def stop_first(*told: Any) -> Leased:
-        """So that it cannot have bound anything by then."""
+    def stop_first(*arguments: Any) -> Leased:
+        """Stop the run, so that it cannot have bound anything by then."""
         if stops.pop():
             run.send_signal(signal.SIGSTOP)
         stops.append(False)
-        return lends(*told)
+        return lends(*arguments)
 
     monkeypatch.setattr(views, "leased", stop_first)
     run = pool.start("run", "--gpus", "2", "--", sys.executable, "-c", SLEEPS)

@@ -55,23 +55,23 @@ def bed(tmp_path: Path) -> Iterator[PoolBed]:
 
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[PoolUnderTest]:
-    made = PoolUnderTest(tmp_path)
-    assert made.service.snapshot is not None
-    made.service.snapshot = replace(made.service.snapshot, host=FreeHost(8_000, 64 * GIB))
-    yield made
-    made.close()
+    pool = PoolUnderTest(tmp_path)
+    assert pool.service.snapshot is not None
+    pool.service.snapshot = replace(pool.service.snapshot, host=FreeHost(8_000, 64 * GIB))
+    yield pool
+    pool.close()
 
 
 def cores_of(run: "subprocess.Popen[str]") -> set[int]:
-    """Those of the command, and those of what it started, which are the same."""
+    """Return the cores of the command, which are also those of what it started."""
     assert run.stdout is not None
     own, of_child = run.stdout.readline(), run.stdout.readline()
     assert own == of_child
-    return {int(each) for each in re.findall(r"\d+", own)}
+    return {int(core) for core in re.findall(r"\d+", own)}
 
 
 def is_counted(bed: PoolBed) -> bool:
-    return bool(bed.shown().get("left_words"))
+    return bool(bed.status().get("left_words"))
 
 
 @needs_cores
@@ -86,31 +86,31 @@ def test_two_commands_have_cores_of_their_own_also_after_a_restart(bed: PoolBed)
     with bed.agent():
         wait_for(lambda: is_counted(bed), 30)
         second = bed.start(*words)
-        others = cores_of(second)
-        assert (cores & others, cores | others) == (set(), set(CORES))
+        other_cores = cores_of(second)
+        assert (cores & other_cores, cores | other_cores) == (set(), set(CORES))
         third = bed.run("run", "--no-wait", *words[1:])
         assert third.returncode == 10
         assert f"it needs 1 CPU, 0 of {len(CORES)} are not allocated" in third.stderr
-        held = bed.run("pool")
-        assert f"1 CPU (cores {others.pop()})" in held.stdout
-        assert f"0 of {len(CORES)} CPUs, " in held.stdout
+        listing = bed.run("pool")
+        assert f"1 CPU (cores {other_cores.pop()})" in listing.stdout
+        assert f"0 of {len(CORES)} CPUs, " in listing.stdout
         first.terminate()
-        wait_for(lambda: len(bed.shown()["held"]) == 1, 30)
+        wait_for(lambda: len(bed.status()["held"]) == 1, 30)
         assert cores_of(bed.start(*words)) <= cores
 
 
 def test_more_than_the_machine_has_is_refused_at_once(bed: PoolBed) -> None:
     with bed.agent():
         wait_for(lambda: is_counted(bed), 30)
-        refused = bed.run("run", "--ram", "900T", "--", "true")
-        assert refused.returncode == 10
+        run = bed.run("run", "--ram", "900T", "--", "true")
+        assert run.returncode == 10
         assert "no node here has such GPUs and 9.216e+05 GiB of memory; the largest has" in (
-            refused.stderr)
+            run.stderr)
 
 
 @pytest.fixture
 def scopes(pool: PoolUnderTest, tmp_path: Path) -> Iterator[Path]:
-    """Where the user's systemd makes groups whose memory is limited."""
+    """The folder where the user's systemd makes groups whose memory is limited."""
     for folder, limit in GROUPS:
         group = folder / f"gpudeck-test{os.getpid()}"
         try:
@@ -128,8 +128,8 @@ def scopes(pool: PoolUnderTest, tmp_path: Path) -> Iterator[Path]:
     pool.env |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", "XDG_RUNTIME_DIR": str(tmp_path),
                  "GROUP_OF_TEST": str(group), "LIMIT_OF_TEST": limit}
     yield group
-    for each in (*group.glob("*.scope"), group):
-        each.rmdir()
+    for path in (*group.glob("*.scope"), group):
+        path.rmdir()
 
 
 def test_in_a_scope_a_command_gets_no_more_memory_than_it_asked_for(
@@ -166,9 +166,9 @@ def test_where_nothing_limits_it_its_owner_reads_so(pool: PoolUnderTest) -> None
     assert (run.returncode, run.stderr) == (0, f"gpudeck: 1 GiB of memory: {COUNTED}\n")
     claim = answer(pool, "claim", "--cpus", "8", "--ram", "60G")
     assert f"8 CPUs and 60 GiB of memory: {COUNTED}" in claim.stderr
-    shown = answer(pool, "pool").stdout
-    assert "8 CPUs (only counted), 60 GiB of memory (only counted)" in shown
-    assert "0 of 8 CPUs, 4 of 64 GiB of memory not allocated" in shown
+    listing = answer(pool, "pool").stdout
+    assert "8 CPUs (only counted), 60 GiB of memory (only counted)" in listing
+    assert "0 of 8 CPUs, 4 of 64 GiB of memory not allocated" in listing
     assert "it needs 5 GiB of memory, 4 of 64 GiB are not allocated" in answer(
         pool, "run", "--ram", "5G", "--no-wait", "--", "true").stderr
 
@@ -183,10 +183,10 @@ OLDER_CLAIM = msgspec.defstruct("OlderClaim", [
 def test_an_older_agent_of_the_node_is_asked_once_and_its_user_reads_why(
         pool: PoolUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "_from_user", msgspec.msgpack.Decoder(OLDER_CLAIM))
-    refused = answer(pool, "run", "--ram", "1G", "--", "true")
-    assert refused.returncode == 10
-    assert "the agent is older than this command and does not know what" in refused.stderr
-    assert "`ram_bytes`" in refused.stderr
+    run = answer(pool, "run", "--ram", "1G", "--", "true")
+    assert run.returncode == 10
+    assert "the agent is older than this command and does not know what" in run.stderr
+    assert "`ram_bytes`" in run.stderr
 
 
 def test_a_program_that_holds_them_itself_reads_it_too(pool: PoolUnderTest) -> None:
@@ -201,14 +201,14 @@ def test_a_program_that_holds_them_itself_reads_it_too(pool: PoolUnderTest) -> N
 def test_an_agent_that_counts_neither_is_passed_over_and_the_claim_says_so(tmp_path: Path) -> None:
     with HubProcess(tmp_path / "hub", 0, "--pool", "on") as hub:
         bed = PoolBed(hub, tmp_path)
-        asked: dict[str, Any] = {"owner": getpass.getuser(), "ram_bytes": "1G"}
+        request: dict[str, Any] = {"owner": getpass.getuser(), "ram_bytes": "1G"}
         try:
             with bed.agent(("-c", COUNTS_NOTHING)):
                 [node] = wait_for(lambda: hub.get("/api/v1/pool/nodes")["items"], 60)
-                assert post(hub, "claims", asked).status == 201
+                assert post(hub, "claims", request).status == 201
                 why = f"memory is not counted on {node['host']}: the agent there is older than 0.2"
-                wait_for(lambda: [each for each in hub.get("/api/v1/claims")["items"]
-                                  if each["why"].startswith(why)], 60)
+                wait_for(lambda: [claim for claim in hub.get("/api/v1/claims")["items"]
+                                  if claim["why"].startswith(why)], 60)
                 valid = hub.ask("/api/v1/gpu/validate", "POST", body=b'{"cpus": 1}',
                                 Content_Type="application/json").json
                 assert (valid["valid"], valid["reason"].partition(" are")[0]) == (False, "CPUs")
@@ -216,7 +216,7 @@ def test_an_agent_that_counts_neither_is_passed_over_and_the_claim_says_so(tmp_p
                 [lease] = wait_for(lambda: hub.get("/api/v1/leases")["items"], 60)
                 assert lease["ram_bytes"] is None
             with bed.agent():  # brought up to date
-                wait_for(lambda: {each["ram_bytes"] for each in hub.get("/api/v1/leases")["items"]}
+                wait_for(lambda: {row["ram_bytes"] for row in hub.get("/api/v1/leases")["items"]}
                          == {None, 2**30}, 60)
         finally:
             bed.close()
@@ -229,17 +229,17 @@ def test_a_hub_counts_them_and_says_how_they_are_held(tmp_path: Path) -> None:
             with bed.agent():
                 wait_for(lambda: is_counted(bed), 60)
                 wait_for(lambda: hub.get("/api/v1/pool")["nodes"], 60)
-                asked: dict[str, Any] = {"ram_bytes": "1M", "cpus": 1, "owner": getpass.getuser()}
-                assert post(hub, "claims", asked).status == 201
+                request: dict[str, Any] = {"ram_bytes": "1M", "cpus": 1, "owner": getpass.getuser()}
+                assert post(hub, "claims", request).status == 201
                 [lease] = wait_for(lambda: hub.get("/api/v1/leases")["items"], 60)
                 assert (lease["cpus"], lease["ram_bytes"], lease["host_words"]) == (
                     1, 2**20, "1 CPU (only counted), 1 MiB of memory (only counted)")
                 run = bed.start("run", "--cpus", str(len(CORES)), "--", "true")
                 why = (f"it needs {len(CORES)} CPUs, {len(CORES) - 1} of {len(CORES)} are not "
                        "allocated")
-                wait_for(lambda: [each for each in hub.get("/api/v1/claims")["items"]
-                                  if why in each["why"]], 60)
-                bad = post(hub, "claims", {**asked, "ram_bytes": "900"})
+                wait_for(lambda: [claim for claim in hub.get("/api/v1/claims")["items"]
+                                  if why in claim["why"]], 60)
+                bad = post(hub, "claims", {**request, "ram_bytes": "900"})
                 assert "ram_bytes: '900' is not a size" in bad.json["detail"]
                 run.terminate()
         finally:

@@ -48,8 +48,8 @@ def test_the_queue_is_seen_and_served(hub: HubProcess, bed: PoolBed, tmp_path: P
     assert first.stdout.readline() == "on\n"
     second = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", SAYS_ITS_GPUS)
     waits = "it asks for 2 GPUs; 1 of 4 matching are free"
-    [claim] = wait_for(lambda: [each for each in hub.get("/api/v1/claims")["items"]
-                                if each["why"] == waits])
+    [claim] = wait_for(lambda: [claim for claim in hub.get("/api/v1/claims")["items"]
+                                if claim["why"] == waits])
     assert (claim["place"], claim["asks"]) == (1, "2 GPUs")
     assert 7_000 < claim["wait_s"] <= 7_200
     [lease] = hub.get("/api/v1/leases")["items"]
@@ -59,9 +59,9 @@ def test_the_queue_is_seen_and_served(hub: HubProcess, bed: PoolBed, tmp_path: P
     assert (model["gpus"], model["leased"], model["free"]) == (4, 3, 1)
     (tmp_path / "token").write_text(hub.api_token)
     reach = ("--hub", hub.url, "--token-file", str(tmp_path / "token"))
-    asked = bed.run("pool", *reach)
-    fleet = asked.stdout
-    assert not asked.stderr, asked.stderr
+    listing = bed.run("pool", *reach)
+    fleet = listing.stdout
+    assert not listing.stderr, listing.stderr
     assert f": {waits} ({claim['id']})" in fleet
     assert lease["id"] in fleet
     assert "1 of 4 GPUs free on 1 node; 1 lease, 1 in the queue" in fleet
@@ -69,8 +69,8 @@ def test_the_queue_is_seen_and_served(hub: HubProcess, bed: PoolBed, tmp_path: P
     assert row[1:4] == ["4", "1", "3"]
     of_node = bed.run("pool", *reach, "--json", "--node", lease["host"])
     assert not of_node.stderr, of_node.stderr
-    found = json.loads(of_node.stdout)
-    assert [each["id"] for each in found["leases"]] == [lease["id"]]
+    view = json.loads(of_node.stdout)
+    assert [lease["id"] for lease in view["leases"]] == [lease["id"]]
     stranger = bed.run("pool", *reach, "--node", "nowhere")
     assert (stranger.returncode, "there is no node 'nowhere'" in stranger.stderr) == (2, True)
     first.terminate()
@@ -83,14 +83,14 @@ def test_the_queue_is_seen_and_served(hub: HubProcess, bed: PoolBed, tmp_path: P
 def test_a_node_in_maintenance_leases_nothing(hub: HubProcess, bed: PoolBed) -> None:
     [node] = hub.get("/api/v1/nodes")["items"]
     path = f"/api/v1/nodes/{node['id']}/maintenance"
-    asked = json.dumps({"because": "new fans", "until": time.time() + 600}).encode()
-    assert hub.ask(path, "PUT", body=asked, Content_Type="application/json").status == 200
+    body = json.dumps({"because": "new fans", "until": time.time() + 600}).encode()
+    assert hub.ask(path, "PUT", body=body, Content_Type="application/json").status == 200
     wait_for(lambda: bed.free() == 0)
-    refused = bed.run("run", "--no-wait", "--", "true")
-    assert refused.returncode == 10
-    assert "maintenance" in refused.stderr
+    run = bed.run("run", "--no-wait", "--", "true")
+    assert run.returncode == 10
+    assert "maintenance" in run.stderr
     gpus = hub.get("/api/v1/gpus")["items"]
-    assert {(each["is_free"], each["why_not_free"]["reason"]) for each in gpus} == {
+    assert {(gpu["is_free"], gpu["why_not_free"]["reason"]) for gpu in gpus} == {
         (False, "maintenance")}
     assert hub.get("/api/v1/pool")["models"][0]["free"] == 0
     assert hub.ask(path, "DELETE").status == 204
@@ -102,13 +102,13 @@ def test_no_gpu_is_two_commands_at_a_time(bed: PoolBed) -> None:
     runs = [bed.start("run", "--gpus", str(1 + number % 3), "--", sys.executable, "-c", NOTES)
             for number in range(12)]
     spans: dict[str, list[tuple[float, float]]] = {}
-    for number, each in enumerate(runs):
-        out, err = each.communicate(timeout=120)
-        assert each.returncode == 0, err
-        uuids, began, ended = json.loads(out)
+    for number, run in enumerate(runs):
+        out, err = run.communicate(timeout=120)
+        assert run.returncode == 0, err
+        uuids, began, finished = json.loads(out)
         assert len(uuids) == 1 + number % 3
         for uuid in uuids:
-            spans.setdefault(uuid, []).append((began, ended))
+            spans.setdefault(uuid, []).append((began, finished))
     assert len(spans) == 4
     for each_gpu in spans.values():
         assert all(before[1] <= after[0] for before, after in pairwise(sorted(each_gpu)))
@@ -117,15 +117,15 @@ def test_no_gpu_is_two_commands_at_a_time(bed: PoolBed) -> None:
 
 def test_a_hub_that_is_away_ends_no_lease_and_serves_who_waited(hub: HubProcess, bed: PoolBed
                                                                 ) -> None:
-    held = bed.start("run", "--gpus", "3", "--", sys.executable, "-c", WAITS)
-    assert held.stdout is not None
-    assert held.stdout.readline() == "on\n"
+    holder = bed.start("run", "--gpus", "3", "--", sys.executable, "-c", WAITS)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "on\n"
     waits = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", SAYS_ITS_GPUS)
     wait_for(bed.in_queue(1))
     hub.kill()
     time.sleep(2.5)  # for the node to review its leases without it
     assert bed.free() == 1
-    held.terminate()
+    holder.terminate()
     wait_for(lambda: bed.free() == 4)
     assert waits.poll() is None, "nobody decides now"
     hub.start()
@@ -137,15 +137,15 @@ def test_a_claim_made_at_the_hub_is_held_on_the_node_and_given_back(hub: HubProc
                                                                     ) -> None:
     never = post(hub, "claims", {"gpus": 9, "owner": getpass.getuser()})
     assert (never.status, "the largest has 4" in never.json["detail"]) == (409, True)
-    made = post(hub, "claims", {"gpus": 2, "owner": getpass.getuser()})
-    assert made.status == 201, made.body
+    claim = post(hub, "claims", {"gpus": 2, "owner": getpass.getuser()})
+    assert claim.status == 201, claim.body
     [lease] = wait_for(lambda: hub.get("/api/v1/leases")["items"])
-    assert lease["id"] == made.json["id"]
+    assert lease["id"] == claim.json["id"]
     assert bed.free() == 2
     assert (lease["is_run"], lease["idle_since"]) == (False, lease["since"])
     assert post(hub, f"leases/{lease['id']}/extend", {"by_s": "2h"}).status == 204
     wait_for(lambda: hub.get("/api/v1/leases")["items"][0]["until"] == lease["until"] + 7_200)
-    assert bed.shown()["held"][0]["until"] == lease["until"] + 7_200
+    assert bed.status()["held"][0]["until"] == lease["until"] + 7_200
     assert post(hub, f"leases/{lease['id']}/give-back", {}).status == 204
     wait_for(lambda: bed.free() == 4)
     wait_for(lambda: hub.get("/api/v1/leases")["items"] == [])
@@ -155,10 +155,10 @@ def test_who_uses_a_leased_gpu_without_a_lease_is_told_beside_it(hub: HubProcess
                                                                   ) -> None:
     stranger = subprocess.Popen(["sleep", "600"], user=1, group=1)
     try:
-        held = bed.start("run", "--", sys.executable, "-c",
-                         f"import os; print(os.getpid(), flush=True); {SAYS_ITS_UUID}; {WAITS}")
-        assert held.stdout is not None
-        child, uuid = int(held.stdout.readline()), held.stdout.readline().strip()
+        holder = bed.start("run", "--", sys.executable, "-c",
+                           f"import os; print(os.getpid(), flush=True); {SAYS_ITS_UUID}; {WAITS}")
+        assert holder.stdout is not None
+        child, uuid = int(holder.stdout.readline()), holder.stdout.readline().strip()
         elsewhere = next(gpu for gpu in bed.nvml.gpus if gpu.uuid != uuid)
         bed.gpu(uuid).process(stranger.pid, 20 * 2**30, sm_pct=50).process(child, 2**30, sm_pct=9)
         elsewhere.process(child, 2**30, sm_pct=9)
@@ -171,7 +171,7 @@ def test_who_uses_a_leased_gpu_without_a_lease_is_told_beside_it(hub: HubProcess
         [outsider] = lease()["outsiders"]
         assert (outsider["gpu"], outsider["user"]) == (uuid, pwd.getpwuid(1).pw_name)
         assert f"-{stranger.pid}-" in outsider["task_id"]
-        assert [f"-{child}-" in each for each in lease()["task_ids"]] == [True]
+        assert [f"-{child}-" in task_id for task_id in lease()["task_ids"]] == [True]
         assert lease()["misplaced"] == [elsewhere.uuid]
         assert stranger.poll() is None
     finally:
@@ -180,10 +180,10 @@ def test_who_uses_a_leased_gpu_without_a_lease_is_told_beside_it(hub: HubProcess
 
 
 def test_who_is_no_user_of_the_node_waits_and_may_leave(hub: HubProcess, bed: PoolBed) -> None:
-    made = post(hub, "claims", {"gpus": 1, "owner": "no-such-user"})
-    assert made.status == 201
+    claim = post(hub, "claims", {"gpus": 1, "owner": "no-such-user"})
+    assert claim.status == 201
     time.sleep(1.0)
     assert bed.free() == 4
-    claim_id = made.json["id"]
+    claim_id = claim.json["id"]
     assert hub.ask(f"/api/v1/claims/{claim_id}", "DELETE").status == 204
     assert hub.ask(f"/api/v1/claims/{claim_id}", "DELETE").status == 404

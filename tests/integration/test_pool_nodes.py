@@ -56,16 +56,16 @@ def beds(hub: HubProcess, tmp_path: Path) -> Iterator[list[PoolBed]]:
 
 def test_its_ranks_have_gpus_of_their_own_nodes_and_one_meeting_point(
         hub: HubProcess, beds: list[PoolBed]) -> None:
-    found = beds[0].run("run", "--nodes", "2", "--gpus", "3", "--distributed", "--ssh", "--",
-                        *UNMARKED, SAYS)
-    assert found.returncode == 0, found.stderr
-    said = sorted((json.loads(line) for line in found.stdout.splitlines()),
-                  key=lambda each: each["GPUDECK_NODE_RANK"])
-    assert [(each["GPUDECK_NODE_RANK"], each["PET_NNODES"], each["MASTER_ADDR"]) for each in said
+    run = beds[0].run("run", "--nodes", "2", "--gpus", "3", "--distributed", "--ssh", "--",
+                      *UNMARKED, SAYS)
+    assert run.returncode == 0, run.stderr
+    ranks = sorted((json.loads(line) for line in run.stdout.splitlines()),
+                   key=lambda rank: rank["GPUDECK_NODE_RANK"])
+    assert [(rank["GPUDECK_NODE_RANK"], rank["PET_NNODES"], rank["MASTER_ADDR"]) for rank in ranks
             ] == [("0", "2", "n1"), ("1", "2", "n1")]
-    assert len({each["MASTER_PORT"] for each in said}) == 1
-    for each, bed in zip(said, beds, strict=True):
-        uuids = set(each["GPUDECK_GPU_UUIDS"].split(","))
+    assert len({rank["MASTER_PORT"] for rank in ranks}) == 1
+    for rank, bed in zip(ranks, beds, strict=True):
+        uuids = set(rank["GPUDECK_GPU_UUIDS"].split(","))
         assert len(uuids) == 3
         assert uuids <= {gpu.uuid for gpu in bed.nvml.gpus}
     wait_for(lambda: not hub.get("/api/v1/leases")["items"])
@@ -87,8 +87,8 @@ def test_it_waits_for_all_of_them_and_all_go_back_with_it(hub: HubProcess, beds:
     assert run.stdout is not None
     assert run.stderr is not None
     assert run.stdout.readline() == "on\n"
-    said = next(line for line in run.stderr if "its GPUs on n2 are leased" in line)
-    assert "gpudeck run --lease" in said
+    hint = next(line for line in run.stderr if "its GPUs on n2 are leased" in line)
+    assert "gpudeck run --lease" in hint
     assert len(hub.get("/api/v1/leases")["items"]) == 2
     run.terminate()  # before anybody has started the other rank
     wait_for(lambda: not hub.get("/api/v1/leases")["items"])

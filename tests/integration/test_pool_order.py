@@ -40,24 +40,24 @@ def bed(hub: HubProcess, tmp_path: Path) -> Iterator[PoolBed]:
 
 
 def ask(hub: HubProcess, method: str, path: str, what: dict[str, Any]) -> Any:
-    found = hub.ask(f"/api/v1/{path}", method, body=json.dumps(what).encode(),
-                    Content_Type="application/json")
-    assert found.status < 300, found.body
-    return found.json if found.body else None
+    answer = hub.ask(f"/api/v1/{path}", method, body=json.dumps(what).encode(),
+                     Content_Type="application/json")
+    assert answer.status < 300, answer.body
+    return answer.json if answer.body else None
 
 
 def claims(hub: HubProcess) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = hub.get("/api/v1/claims")["items"]
-    return found
+    items: list[dict[str, Any]] = hub.get("/api/v1/claims")["items"]
+    return items
 
 
 def test_the_order_of_the_queue_is_set_by_policy_and_kept(hub: HubProcess) -> None:
     assert hub.get("/api/v1/pool")["queue_order"] == "fair"
     assert ask(hub, "PUT", "pool/policy", {"queue_order": "fifo"})["queue_order"] == "fifo"
     assert ask(hub, "PUT", "pool/policy", {"strategy": "spread"})["queue_order"] == "fifo"
-    [used] = [each["name"] for each in hub.get("/api/v1/pool/strategies")["orders"]
-              if each["is_used"]]
-    assert used == hub.get("/api/v1/pool")["queue_order"] == "fifo"
+    [order_in_use] = [order["name"] for order in hub.get("/api/v1/pool/strategies")["orders"]
+                      if order["is_used"]]
+    assert order_in_use == hub.get("/api/v1/pool")["queue_order"] == "fifo"
     wrong = hub.ask("/api/v1/pool/policy", "PUT", body=b'{"queue_order": "lifo"}',
                     Content_Type="application/json")
     assert (wrong.status, "smallest_first" in wrong.body.decode()) == (400, True)
@@ -65,7 +65,7 @@ def test_the_order_of_the_queue_is_set_by_policy_and_kept(hub: HubProcess) -> No
 
 def test_what_a_quota_gives_is_all_that_is_leased_and_the_queue_says_so(
         hub: HubProcess, bed: PoolBed) -> None:
-    """Also of a group, of a user of whom no task was ever seen."""
+    """A quota of a group, for a user of whom no task was ever seen."""
     group = grp.getgrgid(pwd.getpwnam(ME).pw_gid).gr_name
     ask(hub, "PUT", "quotas/two", {"subject": f"group:{group}", "gpus": 2, "mode": "act"})
     first = bed.start("run", "--gpus", "2", "--", sys.executable, "-c", HOLDS)
@@ -112,7 +112,7 @@ def test_who_may_be_taken_from_makes_room_and_the_work_has_really_ended(
         runs.append(run)
         pids.append(int(pid))
     bed.nvml.save()
-    wait_for(lambda: len({each["pid"] for each in hub.get("/api/v1/tasks?limit=100")["items"]}
+    wait_for(lambda: len({task["pid"] for task in hub.get("/api/v1/tasks?limit=100")["items"]}
                          & set(pids)) == 2)
     urgent = bed.start("run", "--gpus", "1", "--priority", "4", "--", sys.executable, "-c",
                        SAYS_ITS_GPUS)
@@ -122,12 +122,12 @@ def test_who_may_be_taken_from_makes_room_and_the_work_has_really_ended(
     assert runs[1].poll() is None, "nobody may take from it"
     assert runs[0].stderr is not None
     assert "these GPUs are taken back" in runs[0].stderr.read()
-    acts = [each["action"] for each in hub.get("/api/v1/commands?limit=100")["items"]]
+    acts = [command["action"] for command in hub.get("/api/v1/commands?limit=100")["items"]]
     assert acts == ["end", "notify"]
 
 
 def test_where_the_ceiling_forbids_it_nobody_is_told(hub: HubProcess, tmp_path: Path) -> None:
-    """Of a run with nothing on its GPUs, which would end by itself."""
+    """Leave a run alone that has nothing on its GPUs, and would end by itself."""
     bed = PoolBed(hub, tmp_path, "--ceiling", str(a_ceiling(tmp_path, rules_may_act=False)))
     with bed.agent():
         wait_for(lambda: hub.get("/api/v1/pool")["nodes"], 30)
@@ -138,7 +138,7 @@ def test_where_the_ceiling_forbids_it_nobody_is_told(hub: HubProcess, tmp_path: 
         assert victim.stdout.readline()
         bed.start("run", "--gpus", "2", "--priority", "4", "--", "true")
         why = "no GPUs are taken back for it: the ceiling of this node does not let rules"
-        wait_for(lambda: [each for each in claims(hub) if why in each["why"]], 30)
+        wait_for(lambda: [claim for claim in claims(hub) if why in claim["why"]], 30)
         [lease] = hub.get("/api/v1/leases")["items"]
         assert lease["state"] == "active"
         victim.terminate()
@@ -148,27 +148,27 @@ def test_where_the_ceiling_forbids_it_nobody_is_told(hub: HubProcess, tmp_path: 
 
 def test_a_reservation_asked_on_a_node_is_kept_by_the_hub(hub: HubProcess, bed: PoolBed) -> None:
     wait_for(lambda: "4 of 4 GPUs free on " in bed.run("pool").stdout)
-    made = bed.run("claim", "--gpus", "3", "--from", "+10min", "--for", "1h")
-    assert made.returncode == 0, made.stderr
-    assert made.stdout.startswith("reservation ")
+    reservation = bed.run("claim", "--gpus", "3", "--from", "+10min", "--for", "1h")
+    assert reservation.returncode == 0, reservation.stderr
+    assert reservation.stdout.startswith("reservation ")
     [claim] = claims(hub)
     assert (claim["hosts"], claim["is_here"], len(claim["kept"])) == ([claim["hosts"][0]], True, 3)
     assert 500 < claim["starts_at"] - time.time() <= 600
-    wait_for(lambda: not bed.shown()["waiting"])
-    shown = wait_for(lambda: "reserved" in (out := bed.run("pool").stdout) and out)
-    assert shown.count(f"free; reserved by {ME} from ") == 3, shown
-    assert "4 of 4 GPUs free on " in shown
-    assert ", 3 of these reserved" in shown
+    wait_for(lambda: not bed.status()["waiting"])
+    listing = wait_for(lambda: "reserved" in (out := bed.run("pool").stdout) and out)
+    assert listing.count(f"free; reserved by {ME} from ") == 3, listing
+    assert "4 of 4 GPUs free on " in listing
+    assert ", 3 of these reserved" in listing
     waits = bed.start("run", "--gpus", "4", "--", "true")
     assert waits.stderr is not None
     assert "4 of 4 matching are free, 3 of these are reserved from " in waits.stderr.readline()
     waits.send_signal(2)
     late = bed.run("claim", "--gpus", "2", "--from", "+30min", "--for", "1h")
     assert (late.returncode, "they are from" in late.stderr) == (10, True), late.stderr
-    [again] = claims(hub)
-    assert again["id"] == claim["id"], "the node has forgotten it, and the hub has not"
-    gone = bed.run("pool", "cancel", claim["id"])
-    assert (gone.returncode, gone.stdout) == (0, "withdrawn\n"), gone.stderr
+    [unchanged] = claims(hub)
+    assert unchanged["id"] == claim["id"], "the node has forgotten it, and the hub has not"
+    withdrawal = bed.run("pool", "cancel", claim["id"])
+    assert (withdrawal.returncode, withdrawal.stdout) == (0, "withdrawn\n"), withdrawal.stderr
     assert not claims(hub)
     alone = bed.run("claim", "--from", "yesterday")
     assert (alone.returncode, "tomorrow 09:00" in alone.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""Leases and claims as REST, the live socket and Prometheus tell them, and to whom."""
+"""Leases and claims in REST, on the live socket and in Prometheus, and who may see them."""
 
 import json
 import re
@@ -23,18 +23,18 @@ GPUS = 3
 
 
 class PoolAgent(WireAgent):
-    """Says of its pool what a test wants."""
+    """An agent that reports of its pool what a test sets."""
 
     def __init__(self, hub: HubProcess) -> None:
         super().__init__(f"p{secrets.token_hex(3)}", GPUS)
         self.connect(hub)
         self.tick(one_task())
         self.report = PoolReport(tuple(
-            OfferedGpu(each.uuid, each.name, each.index, mem_bytes=each.mem_total_bytes)
-            for each in self.facts), (), ())
+            OfferedGpu(gpu.uuid, gpu.name, gpu.index, mem_bytes=gpu.mem_total_bytes)
+            for gpu in self.facts), (), ())
         self.tell()
         wait_for(lambda: self.node_id in {
-            each["node"] for each in hub.get("/api/v1/pool/nodes")["items"]})
+            row["node"] for row in hub.get("/api/v1/pool/nodes")["items"]})
 
     @property
     def host(self) -> str:
@@ -72,7 +72,7 @@ def ask(hub: HubProcess, path: str, what: Any, token: str = "api") -> Answer:
 
 
 def silent(viewer: RawSocket, *events: str) -> bool:
-    """It is told none of these for a second."""
+    """Return True once none of these events has come for a second."""
     end = time.monotonic() + 1.0
     try:
         while (left_s := end - time.monotonic()) > 0:
@@ -88,20 +88,20 @@ def test_a_viewer_hears_of_leases_and_claims_that_they_may_see(hub: HubProcess, 
     seeing, blind = (RawSocket(hub, "/live", token) for token in (hub.api_token, other))
     lease = agent.lease(1)
     agent.tell(leases=(lease,))
-    told = seeing.event("lease")
-    assert (told["id"], told["owner"], told["host"], told["gpus"], told["state"]) == (
+    item = seeing.event("lease")
+    assert (item["id"], item["owner"], item["host"], item["gpus"], item["state"]) == (
         lease.claim.id, "alice", agent.host, [agent.facts[1].uuid], "active")
     [listed] = hub.get("/api/v1/leases")["items"]
-    assert told == listed
+    assert item == listed
     waits = Claim(id=secrets.token_hex(8), owner="carol", gpus=GPUS, submitted_at=time.time())
     agent.tell(claims=(NodeClaim(waits, True),))
-    told = seeing.event("claim")
-    assert (told["id"], told["claim"]["owner"], told["claim"]["place"]) == (waits.id, "carol", 1)
-    assert told["claim"]["is_here"] is False
+    item = seeing.event("claim")
+    assert (item["id"], item["claim"]["owner"], item["claim"]["place"]) == (waits.id, "carol", 1)
+    assert item["claim"]["is_here"] is False
     end = ReportedEnd(lease.claim, lease.uuids, lease.since, time.time(), "released", "given back")
     agent.tell(leases=(), claims=(), ended=(end,))
-    told = seeing.event("lease")
-    assert (told["state"], told["why"], told["until"]) == ("released", "given back", end.ended_at)
+    item = seeing.event("lease")
+    assert (item["state"], item["why"], item["until"]) == ("released", "given back", end.ended_at)
     assert seeing.event("claim") == {"id": waits.id, "claim": None}
     assert silent(blind, "lease", "claim")
     assert hub.ask("/api/v1/leases", token=other).json["items"] == []
@@ -117,9 +117,9 @@ def test_the_map_is_sent_who_holds_what_and_again_when_it_changes(hub: HubProces
     slot = viewer.event("layout")["uuid"].index(agent.facts[2].uuid)
 
     def holder() -> str | None:
-        told = viewer.event("leases")
-        number = int.from_bytes(told["owner"][2 * slot:2 * slot + 2], "little")
-        return None if number == 65_535 else str(told["names"][number])
+        columns = viewer.event("leases")
+        number = int.from_bytes(columns["owner"][2 * slot:2 * slot + 2], "little")
+        return None if number == 65_535 else str(columns["names"][number])
 
     assert holder() == "bob"
     agent.tell(leases=())
@@ -134,16 +134,16 @@ def test_leases_come_in_pages_and_by_gpu(hub: HubProcess, agent: PoolAgent) -> N
     agent.tell(leases=leases)
     wait_for(lambda: len(hub.get("/api/v1/leases")["items"]) == GPUS)
     page = hub.get("/api/v1/leases?limit=1")
-    found = page["items"]
+    rows = page["items"]
     while page["next"] is not None:
         page = hub.get(f"/api/v1/leases?limit=1&cursor={page['next']}")
-        found += page["items"]
-    assert [each["id"] for each in found] == ["lease1", "lease2", "lease3"]
+        rows += page["items"]
+    assert [row["id"] for row in rows] == ["lease1", "lease2", "lease3"]
     [one] = hub.get(f"/api/v1/leases?gpu={agent.facts[0].uuid}")["items"]
     assert one["id"] == leases[0].claim.id
     assert hub.get("/api/v1/leases?gpu=GPU-of-nobody")["items"] == []
     [node] = hub.get("/api/v1/pool/nodes")["items"]
-    assert [each["place"] for each in node["gpus"]] == ["0", "1", "2"]
+    assert [gpu["place"] for gpu in node["gpus"]] == ["0", "1", "2"]
 
 
 def test_a_reservation_is_asked_for_in_words_and_stays_until_its_time(
@@ -151,19 +151,19 @@ def test_a_reservation_is_asked_for_in_words_and_stays_until_its_time(
     agent.tell(leases=tuple(agent.lease(at) for at in range(GPUS)))  # nothing is free now
     wait_for(lambda: len(hub.get("/api/v1/leases")["items"]) == GPUS)
     begins = round(time.time() + 86_400, 3)
-    wanted = {"gpus": 2, "owner": "carol", "term_s": "2d", "mem_bytes": "40G", "starts_at": begins,
-              "hosts": [agent.host]}
+    request = {"gpus": 2, "owner": "carol", "term_s": "2d", "mem_bytes": "40G", "starts_at": begins,
+               "hosts": [agent.host]}
     for change, why in (({"term_s": "soon"}, "term_s: 'soon' is not a span of t"),
                         ({"term_s": "2s"}, "term_s: from 1 min to 365 d"),
                         ({"mem_bytes": "40 pears"}, "mem_bytes: "),
                         ({"starts_at": time.time() - 60}, "starts_at: ")):
-        refused = ask(hub, "claims", wanted | change)
-        assert (refused.status, refused.json["detail"][:len(why)]) == (400, why)
-    made = ask(hub, "claims", wanted)
-    assert made.status == 201, made.body
+        answer = ask(hub, "claims", request | change)
+        assert (answer.status, answer.json["detail"][:len(why)]) == (400, why)
+    created = ask(hub, "claims", request)
+    assert created.status == 201, created.body
     [claim] = wait_for(lambda: hub.get("/api/v1/claims")["items"])
     assert (claim["id"], claim["gpus"], claim["term_s"], claim["starts_at"], claim["hosts"]) == (
-        made.json["id"], 2, 172_800.0, begins, [agent.host])
+        created.json["id"], 2, 172_800.0, begins, [agent.host])
     assert claim["is_here"] is True
     assert hub.get("/api/v1/pool")["waiting"] == 0, "its time has not come"
     text = hub.ask("/metrics?name[]=gpudeck_pool_waiting_gpus").body.decode()
@@ -202,7 +202,7 @@ def test_a_lease_is_extended_by_who_may(hub: HubProcess, agent: PoolAgent) -> No
     assert ask(hub, "leases/none/extend", {"by_s": "2h"}).status == 404
     assert ask(hub, path, {"by_s": "2h"}).status == 204
     records = hub.get("/api/v1/audit?limit=20")["items"]
-    [record] = [each for each in records if each["action"] == "extend_lease"]
+    [record] = [record for record in records if record["action"] == "extend_lease"]
     assert record["detail"].items() >= {
         "lease": lease.claim.id, "owner": "alice", "by_s": 7_200.0}.items()
 
@@ -213,26 +213,26 @@ def test_who_asked_the_pool_for_what_is_in_the_audit_log(hub: HubProcess, agent:
     agent.tell(leases=(lease,))
     wait_for(lambda: hub.get("/api/v1/leases")["items"])
     token = add_program(hub, "operator")
-    refused = ask(hub, "claims", {"owner": "bob", "gpus": 1_000}, token)
-    made = ask(hub, "claims", {"owner": "bob", "gpus": GPUS}, token)
-    gone = hub.ask(f"/api/v1/claims/{made.json['id']}", "DELETE", token)
+    too_many = ask(hub, "claims", {"owner": "bob", "gpus": 1_000}, token)
+    created = ask(hub, "claims", {"owner": "bob", "gpus": GPUS}, token)
+    withdrawn = hub.ask(f"/api/v1/claims/{created.json['id']}", "DELETE", token)
     back = ask(hub, f"leases/{lease.claim.id}/give-back", {}, token)
-    assert [each.status for each in (refused, made, gone, back)] == [409, 201, 204, 204]
-    records = [each for each in hub.get("/api/v1/audit?limit=50")["items"]
-               if each["actor"] == "a operator" and each["kind"] == "pool"]
-    assert [(each["action"], each["outcome"]) for each in records[::-1]] == [
+    assert [reply.status for reply in (too_many, created, withdrawn, back)] == [409, 201, 204, 204]
+    records = [record for record in hub.get("/api/v1/audit?limit=50")["items"]
+               if record["actor"] == "a operator" and record["kind"] == "pool"]
+    assert [(record["action"], record["outcome"]) for record in records[::-1]] == [
         ("claim", "refused"), ("claim", "done"), ("withdraw_claim", "done"),
         ("give_back_lease", "done")]
-    assert records[1]["detail"].items() >= {"claim": made.json["id"], "owner": "bob"}.items()
+    assert records[1]["detail"].items() >= {"claim": created.json["id"], "owner": "bob"}.items()
 
 
 def test_the_example_of_the_docs_works(hub: HubProcess, agent: PoolAgent) -> None:
-    [block] = [each for each in re.findall(r"^```sh\n(.+?)^```", PAGE.read_text(), re.M | re.S)
-               if "curl" in each]
+    [block] = [text for text in re.findall(r"^```sh\n(.+?)^```", PAGE.read_text(), re.M | re.S)
+               if "curl" in text]
     agent.tell(leases=tuple(agent.lease(at) for at in range(GPUS)))
     wait_for(lambda: len(hub.get("/api/v1/leases")["items"]) == GPUS)
-    made = json.loads(run(block, hub))
+    created = json.loads(run(block, hub))
     [claim] = wait_for(lambda: hub.get("/api/v1/claims")["items"])
-    assert (claim["id"], claim["owner"]) == (made["id"], "alice")
+    assert (claim["id"], claim["owner"]) == (created["id"], "alice")
     assert claim["starts_at"] > time.time()
     assert hub.ask(f"/api/v1/claims/{claim['id']}", "DELETE").status == 204

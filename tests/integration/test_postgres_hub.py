@@ -30,7 +30,7 @@ def _server() -> Iterator[PostgresServer]:
         yield server
 
 
-def joined(hub: HubProcess, name: str) -> ActingAgent:
+def joined_node(hub: HubProcess, name: str) -> ActingAgent:
     node = ActingAgent(name)
     node.connect(hub)
     node.show(several(2))
@@ -39,17 +39,17 @@ def joined(hub: HubProcess, name: str) -> ActingAgent:
     return node
 
 
-def end_task(hub: HubProcess, node: ActingAgent, who: Any) -> str:
-    [item] = ordered(who, previewed(who, f"{node.node_id}/{TASK}"))["items"]
+def end_task(hub: HubProcess, node: ActingAgent, user: Any) -> str:
+    [item] = ordered(user, previewed(user, f"{node.node_id}/{TASK}"))["items"]
     return str(item["state"])
 
 
 def newest(hub: HubProcess, node: ActingAgent) -> float:
-    return float(max(each["sampled_at"] for each in hub.get("/api/v1/gpus")["items"]
-                     if each["uuid"] in {fact.uuid for fact in node.facts}))
+    return float(max(gpu["sampled_at"] for gpu in hub.get("/api/v1/gpus")["items"]
+                     if gpu["uuid"] in {fact.uuid for fact in node.facts}))
 
 
-def refused(hub: HubProcess) -> Any:
+def refusal(hub: HubProcess) -> Any:
     body = json.dumps({"node": None, "reason": "x"}).encode()
     answer = hub.ask("/api/v1/hold", "POST", body=body,
                      Content_Type="application/json", Idempotency_Key=secrets.token_hex(8))
@@ -63,7 +63,7 @@ def test_while_it_is_away_the_picture_lives_and_nothing_is_done(
 ) -> None:
     with HubProcess(tmp_path / "hub", 0, "--state", server.database()) as hub:
         assert not (hub.folder / "state.db").exists()
-        node = joined(hub, "n1")
+        node = joined_node(hub, "n1")
         add_person(hub, "carol", "operator")
         carol = signed_in(hub, "carol")
         before = previewed(carol, f"{node.node_id}/{TASK}")
@@ -74,7 +74,7 @@ def test_while_it_is_away_the_picture_lives_and_nothing_is_done(
         try:
             wait_for(lambda: hub.ask("/readyz").status == 503, why="it has noticed")
             assert b"database" in hub.ask("/readyz").body
-            assert "cannot be recorded are refused" in refused(hub)
+            assert "cannot be recorded are refused" in refusal(hub)
             assert carol.send("/api/v1/commands", {
                 "preview": before["id"], "reason": "w"}).status == 503
             told_at = time.time()
@@ -101,7 +101,7 @@ def test_one_hub_at_a_time_and_its_state_is_found_by_its_folder(
     url = server.database()
     with HubProcess(tmp_path / "hub", 0, "--state", url) as hub:
         add_person(hub, "carol", "operator")  # as `gpudeck user add` does it
-        wait_for(lambda: "carol" in [each["name"] for each in
+        wait_for(lambda: "carol" in [user["name"] for user in
                                      hub.get("/api/v1/users")["items"]], why="seen by the hub")
         with pytest.raises(CommandError, match="another hub is using this database"):
             hub_command(["--data", str(tmp_path / "other"), "--state", url,
@@ -111,14 +111,14 @@ def test_one_hub_at_a_time_and_its_state_is_found_by_its_folder(
         assert hub.stop() == 0
         hub.flags = ()
         hub.start()
-        assert "carol" in [each["name"] for each in hub.get("/api/v1/users")["items"]]
+        assert "carol" in [user["name"] for user in hub.get("/api/v1/users")["items"]]
 
 
 def test_bad_locations(tmp_path: Path) -> None:
-    for given, why in (("mysql://h/d", "postgresql://"), ("postgresql://u:pw@h/d", "secret"),
-                       (f"postgresql://nobody@/d?host={tmp_path}", "cannot use the state in")):
+    for location, why in (("mysql://h/d", "postgresql://"), ("postgresql://u:pw@h/d", "secret"),
+                          (f"postgresql://nobody@/d?host={tmp_path}", "cannot use the state in")):
         with pytest.raises(CommandError, match=why):
-            hub_command(["--data", str(tmp_path / "hub"), "--state", given,
+            hub_command(["--data", str(tmp_path / "hub"), "--state", location,
                          "--bind", "127.0.0.1:0"])
     with closing(HubState.open(tmp_path)) as state:
         state.hub_id()

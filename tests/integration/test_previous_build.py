@@ -52,24 +52,24 @@ def _trees(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def unpacked(commit: str, tree: Path) -> Path:
-    """As installed: with its own commands, not those of what is installed here."""
+    """Unpack a commit as if installed: with its commands, not those of what is installed here."""
     packed = subprocess.run(["git", "archive", commit], cwd=REPOSITORY, capture_output=True)
     if packed.returncode:
         pytest.skip(f"{commit} is not in this clone; fetch its whole history")
     subprocess.run(["tar", "x", "-C", tree], input=packed.stdout, check=True)
-    said = tomllib.loads((tree / "pyproject.toml").read_text())["project"]
-    info = tree / f"gpudeck-{said['version']}.dist-info"
+    project = tomllib.loads((tree / "pyproject.toml").read_text())["project"]
+    info = tree / f"gpudeck-{project['version']}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: gpudeck\nVersion: "
-                                   f"{said['version']}\n")
+                                   f"{project['version']}\n")
     (info / "entry_points.txt").write_text("[gpudeck.commands]\n" + "\n".join(
-        f"{name} = {where}" for name, where in said["entry-points"]["gpudeck.commands"].items()))
+        f"{name} = {where}" for name, where in project["entry-points"]["gpudeck.commands"].items()))
     return tree
 
 
 @pytest.fixture(name="start")
 def _start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Tasks that pretend to compute, on a driver that is a fake, for whichever agent reads it."""
+    """Start tasks that pretend to compute, on a fake driver, for the agent under test."""
     program, busy = tmp_path / "busy.py", list[Busy]()
     program.write_text(PRETENDS)
     nvml = FakeNvml(tmp_path, gpus=GPUS)
@@ -84,8 +84,8 @@ def _start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         return busy[-1]
 
     yield pretend
-    for each in busy:
-        each.close()
+    for task in busy:
+        task.close()
 
 
 @dataclass
@@ -100,24 +100,24 @@ class Pair:
         return next((node for node in self.hub.get("/api/v1/nodes")["items"]
                      if node["state"] == "live" and node["gpus"] == GPUS), None)
 
-    def hold(self, method: str, said: Any) -> None:
-        body = None if said is None else json.dumps(said).encode()
+    def hold(self, method: str, content: Any) -> None:
+        body = None if content is None else json.dumps(content).encode()
         answer = self.hub.ask("/api/v1/hold", method, body=body, Content_Type="application/json")
         assert answer.status in (200, 201, 202, 204), (answer.status, answer.body)
 
-    def went_on(self, begin: int, end: int) -> None:
-        """Every second of every GPU is there, but for one or two on a busy machine."""
+    def check_history(self, begin: int, end: int) -> None:
+        """Check that every second of every GPU is there, but for one or two on a busy machine."""
         for gpu in self.hub.get("/api/v1/gpus")["items"]:
-            found = self.hub.get(f"/api/v1/series?gpu={gpu['uuid']}&metric=mem_used_bytes"
-                                 f"&start={begin}&end={end}&step=1")
-            there = sum(value is not None for value in found["mean"])
+            series = self.hub.get(f"/api/v1/series?gpu={gpu['uuid']}&metric=mem_used_bytes"
+                                  f"&start={begin}&end={end}&step=1")
+            there = sum(value is not None for value in series["mean"])
             assert there >= (end - begin) * 0.9, (there, end - begin)
 
 
 def token_of(hub: StartedHub) -> str:
-    made = hub.ask("/api/v1/enrolments", "POST", body=b"{}", Content_Type="application/json")
-    assert made.status == 201, made.body
-    return str(made.json["token"])
+    answer = hub.ask("/api/v1/enrolments", "POST", body=b"{}", Content_Type="application/json")
+    assert answer.status == 201, answer.body
+    return str(answer.json["token"])
 
 
 def a_full_minute(hub: StartedHub, tree: Path, tmp_path: Path, start: Start) -> None:
@@ -135,9 +135,9 @@ def a_full_minute(hub: StartedHub, tree: Path, tmp_path: Path, start: Start) -> 
     finally:
         agent.terminate()
         agent.wait(20)
-    said = log.read_text()
-    assert said.count("connected hub=") == 1, said
-    assert "Traceback" not in said + hub.log.read_text()
+    text = log.read_text()
+    assert text.count("connected hub=") == 1, text
+    assert "Traceback" not in text + hub.log.read_text()
 
 
 def acts_for_a_minute(pair: Pair, bystander: Busy, task: Busy) -> None:
@@ -153,7 +153,7 @@ def acts_for_a_minute(pair: Pair, bystander: Busy, task: Busy) -> None:
     Whole(pair.hub).act("resume", bystander.pid)
     assert is_alive(bystander.pid)
     assert pair.node()["id"] == node["id"]
-    pair.went_on(int(begin), int(time.time()) - 3)
+    pair.check_history(int(begin), int(time.time()) - 3)
 
 
 @pytest.mark.parametrize("commit", [OLDEST, PREVIOUS])
@@ -180,13 +180,13 @@ def test_an_earlier_agent_gets_no_lease_with_memory_that_it_does_not_count(
 
             def claim(**more: object) -> None:
                 body = json.dumps({"owner": me, "gpus": 1, **more}).encode()
-                made = hub.ask("/api/v1/claims", "POST", body=body,
-                               Content_Type="application/json")
-                assert made.status == 201, made.body
+                answer = hub.ask("/api/v1/claims", "POST", body=body,
+                                 Content_Type="application/json")
+                assert answer.status == 201, answer.body
 
             claim(ram_bytes="1G")
-            wait_for(lambda: [each for each in hub.get("/api/v1/claims")["items"]
-                              if each["why"].startswith("memory is not counted on peer: ")], 60)
+            wait_for(lambda: [row for row in hub.get("/api/v1/claims")["items"]
+                              if row["why"].startswith("memory is not counted on peer: ")], 60)
             claim()  # later, and it gets what the other one does not
             [lease] = wait_for(lambda: hub.get("/api/v1/leases")["items"], 60)
             assert lease["ram_bytes"] is None

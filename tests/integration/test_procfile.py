@@ -21,7 +21,7 @@ ENDS_WITHIN_S = 15.0
 
 @pytest.fixture(name="checkout")
 def _checkout(tmp_path: Path) -> Path:
-    """With an installation of its own; what it depends on comes from ours, by path only, so that
+    """An installed checkout; what it depends on comes from ours, by path only, so that
     our editable install stays out."""
     checkout = tmp_path / "checkout"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(checkout)], check=True)
@@ -36,7 +36,7 @@ def _checkout(tmp_path: Path) -> Path:
 
 
 def is_live(port: int, token: str) -> bool:
-    """The node, at the hub that runs now."""
+    """Return whether the node is live at the hub that runs now."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}/api/v1/nodes",
                                      headers={"Authorization": f"Bearer {token}"})
     try:
@@ -58,16 +58,16 @@ def test_the_procfile_comes_up_by_itself_and_ends(checkout: Path, tmp_path: Path
     env = clean | {"PORT": str(port), "XDG_STATE_HOME": str(state), "PATH":
                    f"{checkout / '.venv/bin'}:{clean['PATH']}"}
     for _ in range(2):  # the second time the agent belongs to the hub already
-        with (tmp_path / "said").open("w+") as said:
+        with (tmp_path / "said").open("w+") as output:
             honcho = subprocess.Popen([sys.executable, "-m", "honcho", "start"], cwd=checkout,
-                                      env=env, stdout=said, stderr=said)
+                                      env=env, stdout=output, stderr=output)
             try:
                 assert soon(lambda: is_live(port, token)), (tmp_path / "said").read_text()
             finally:
                 honcho.send_signal(signal.SIGTERM)
                 code = honcho.wait(ENDS_WITHIN_S)
-            said.seek(0)
-            text = said.read()
+            output.seek(0)
+            text = output.read()
         assert code == 128 + signal.SIGTERM
         for part in ("web.1", "agent.1"):
             assert f"{part} stopped (rc=0)" in text, text

@@ -46,27 +46,27 @@ def agent(hub: HubProcess) -> WireAgent:
     agent = WireAgent(f"p{random.randrange(10**6)}")
     agent.connect(hub)
     agent.tick(one_task())
-    agent.say(PoolReport(tuple(OfferedGpu(each.uuid, each.name, each.index)
-                               for each in agent.facts), (NodeClaim(Claim(
+    agent.say(PoolReport(tuple(OfferedGpu(gpu.uuid, gpu.name, gpu.index)
+                               for gpu in agent.facts), (NodeClaim(Claim(
         id="c", owner="alice", gpus=2, submitted_at=time.time()), True),), ()))
     wait_for(lambda: b"DCGM_FI_DEV_GPU_UTIL" in hub.ask("/metrics").body, why="a sample")
     return agent
 
 
 def samples(text: str, name: str) -> dict[str, float]:
-    """By the `gpu` label."""
-    found = re.findall(rf'^{name}{{gpu="(\d+)",[^\n]*}} (\S+)$', text, re.M)
-    return {gpu: float(value) for gpu, value in found}
+    """Return the samples of this metric by the `gpu` label."""
+    rows = re.findall(rf'^{name}{{gpu="(\d+)",[^\n]*}} (\S+)$', text, re.M)
+    return {gpu: float(value) for gpu, value in rows}
 
 
 def test_what_the_api_says(hub: HubProcess, agent: WireAgent) -> None:
     def same() -> bool:
         agent.tick()
         text = hub.ask("/metrics").body.decode()
-        wanted = {str(at): value for at, value in enumerate(agent.util)}
-        told = samples(text, "DCGM_FI_DEV_GPU_UTIL")
-        return told.keys() == wanted.keys() and all(
-            abs(told[gpu] - value) < 1e-9 for gpu, value in wanted.items())
+        sampled = {str(at): value for at, value in enumerate(agent.util)}
+        exported = samples(text, "DCGM_FI_DEV_GPU_UTIL")
+        return exported.keys() == sampled.keys() and all(
+            abs(exported[gpu] - value) < 1e-9 for gpu, value in sampled.items())
 
     wait_for(same, why="the newest sample")
     text = hub.ask("/metrics").body.decode()
@@ -92,9 +92,9 @@ def test_packed_for_those_who_take_it_and_closed_to_strangers(hub: HubProcess, a
 
 
 def quota_samples(text: str, name: str) -> dict[str, float]:
-    """By the rest of the labels, of the quota `held`."""
-    found = re.findall(rf'^{name}{{quota="held",([^\n]*)}} (\S+)$', text, re.M)
-    return {about: float(value) for about, value in found}
+    """Return the samples of the quota `held` by the rest of the labels."""
+    rows = re.findall(rf'^{name}{{quota="held",([^\n]*)}} (\S+)$', text, re.M)
+    return {about: float(value) for about, value in rows}
 
 
 def test_quotas_say_what_they_give_and_who_is_over(hub: HubProcess, agent: WireAgent) -> None:
@@ -110,36 +110,36 @@ def test_quotas_say_what_they_give_and_who_is_over(hub: HubProcess, agent: WireA
         return hub.ask("/metrics").body.decode()
 
     wait_for(lambda: quota_samples(text(), "gpudeck_quota_used"), why="a sum")
-    said, about = text(), 'subject="*",scope="fleet",limit="gpus"'
-    assert quota_samples(said, "gpudeck_quota_limit") == {
+    page, about = text(), 'subject="*",scope="fleet",limit="gpus"'
+    assert quota_samples(page, "gpudeck_quota_limit") == {
         f'{about},mode="observe",count="each"': gpus}
-    assert quota_samples(said, "gpudeck_quota_used") == {f'{about},holder="alice"': 1.0}
-    assert quota_samples(said, "gpudeck_quota_over") == {
+    assert quota_samples(page, "gpudeck_quota_used") == {f'{about},holder="alice"': 1.0}
+    assert quota_samples(page, "gpudeck_quota_over") == {
         f'{about},holder="alice"': float(gpus < 1)}
-    assert quota_samples(said, "gpudeck_quota_nodes")['state="wanted"'] >= 1
-    assert quota_samples(said, "gpudeck_quota_nodes")['state="in_force"'] == 0
-    theirs = hub.ask("/metrics", token=hidden).body.decode()
-    assert "alice" not in theirs
-    assert quota_samples(theirs, "gpudeck_quota_used") == {}
+    assert quota_samples(page, "gpudeck_quota_nodes")['state="wanted"'] >= 1
+    assert quota_samples(page, "gpudeck_quota_nodes")['state="in_force"'] == 0
+    hidden_page = hub.ask("/metrics", token=hidden).body.decode()
+    assert "alice" not in hidden_page
+    assert quota_samples(hidden_page, "gpudeck_quota_used") == {}
     only = hub.ask("/metrics?name[]=gpudeck_quota_used").body.decode()
     assert set(re.findall(r"^# TYPE (\w+)", only, re.M)) == {"gpudeck_quota_used"}
 
 
 def checked(text: str) -> list[str]:
-    done = subprocess.run([required("promtool"), "check", "metrics"], input=text, text=True,
-                          capture_output=True, timeout=30, check=False)
-    said = (done.stdout + done.stderr).splitlines()
+    run = subprocess.run([required("promtool"), "check", "metrics"], input=text, text=True,
+                         capture_output=True, timeout=30, check=False)
+    complaints = (run.stdout + run.stderr).splitlines()
     # 3: only names are complained of; 1: the text is broken.
-    assert done.returncode in (0, 3), said
-    return said
+    assert run.returncode in (0, 3), complaints
+    return complaints
 
 
 def test_promtool_finds_no_fault(hub: HubProcess, agent: WireAgent) -> None:
     text = hub.ask("/metrics").body.decode()
     assert "gpudeck_pool_waiting_gpus" in text
     assert "gpudeck_pool_wait_seconds_bucket" in text
-    left = [line for line in checked(text) if not DIALECT.fullmatch(line)]
-    assert not left
+    complaints = [line for line in checked(text) if not DIALECT.fullmatch(line)]
+    assert not complaints
     broken = subprocess.run([required("promtool"), "check", "metrics"], text=True, check=False,
                             input=text + 'x{a="1} 1\n', capture_output=True, timeout=30)
     assert broken.returncode == 1, "the check itself can fail"
@@ -153,16 +153,16 @@ def test_the_page_of_the_docs(tmp_path: Path) -> None:
         file.write_text(text.replace("/etc/prometheus/gpudeck.token", str(tmp_path / "token")))
         (tmp_path / "token").write_text("x")
         what = "rules" if name == "rules.yml" else "config"
-        done = subprocess.run([required("promtool"), "check", what, str(file)], capture_output=True,
-                              text=True, timeout=30, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-    named = set(re.findall(r"\b(gpudeck_[a-z_]+)", PAGE.read_text()))
-    assert len(named) > 20
+        run = subprocess.run([required("promtool"), "check", what, str(file)], capture_output=True,
+                             text=True, timeout=30, check=False)
+        assert run.returncode == 0, run.stdout + run.stderr
+    names = set(re.findall(r"\b(gpudeck_[a-z_]+)", PAGE.read_text()))
+    assert len(names) > 20
 
 
 def series(name: str, values: str, **labels: str) -> dict[str, str]:
-    said = {"Hostname": "n1", "UUID": "GPU-1", "gpu": "0", "job": "gpudeck"} | labels
-    return {"series": name + "{" + ",".join(f'{key}="{value}"' for key, value in said.items())
+    all_labels = {"Hostname": "n1", "UUID": "GPU-1", "gpu": "0", "job": "gpudeck"} | labels
+    return {"series": name + "{" + ",".join(f'{key}="{value}"' for key, value in all_labels.items())
             + "}", "values": values}
 
 
@@ -193,20 +193,20 @@ def test_the_rules_of_the_docs_are_true(tmp_path: Path, past: str) -> None:
     rules = re.search(r"```yaml\n# rules.yml\n(.*?)```", PAGE.read_text(), re.S)
     assert rules is not None
     (tmp_path / "rules.yml").write_text(rules[1])
-    given, expected = PASTS[past]
+    input_series, alerts_at = PASTS[past]
     for name in ("GpuLost", "GpuHeldIdle"):
-        for at, alerts in expected.items():
+        for at, alerts in alerts_at.items():
             labels = {"Hostname": "n1", "UUID": "GPU-1", "gpu": "0", "severity": "info"}
             if name == "GpuLost":
                 labels |= {"severity": "critical", "job": "gpudeck", "state": "lost"}
             (tmp_path / "test.yml").write_text(json.dumps({"rule_files": ["rules.yml"], "tests": [{
-                "interval": "15s", "input_series": given, "alert_rule_test": [{
+                "interval": "15s", "input_series": input_series, "alert_rule_test": [{
                     "eval_time": at, "alertname": name, "exp_alerts": [
                         {"exp_labels": labels, "exp_annotations": annotations(rules[1], name)}
                     ] * (name in alerts)}]}]}))
-            done = subprocess.run([required("promtool"), "test", "rules", "test.yml"], timeout=30,
-                                  cwd=tmp_path, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, (at, done.stdout + done.stderr)
+            run = subprocess.run([required("promtool"), "test", "rules", "test.yml"], timeout=30,
+                                 cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert run.returncode == 0, (at, run.stdout + run.stderr)
 
 
 def annotations(rules: str, name: str) -> dict[str, str]:
@@ -217,7 +217,7 @@ def annotations(rules: str, name: str) -> dict[str, str]:
 
 
 def make_token(file: Path, hub: HubProcess) -> None:
-    """By the very lines of the docs."""
+    """Make a token by the very lines of the docs."""
     lines = re.search(r"```\n(umask .*?)```", PAGE.read_text(), re.S)
     assert lines is not None
     script = lines[1].replace("gpudeck token", f"{sys.executable} -m dashboard token").replace(
@@ -228,9 +228,9 @@ def make_token(file: Path, hub: HubProcess) -> None:
 
 
 def relabelling() -> dict[str, Any]:
-    """By which NVIDIA's dashboard tells nodes apart, as the docs have it."""
-    [block] = [each for each in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.S)
-               if "metric_relabel_configs" in each]
+    """Return the relabelling of the docs, by which NVIDIA's dashboard tells nodes apart."""
+    [block] = [text for text in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.S)
+               if "metric_relabel_configs" in text]
     [job] = yaml.safe_load(block)["scrape_configs"]
     return {"metric_relabel_configs": job["metric_relabel_configs"]}
 
@@ -264,8 +264,8 @@ def ask(url: str, expression: str) -> list[dict[str, Any]]:
     query = urllib.parse.urlencode({"query": expression})
     try:
         with urllib.request.urlopen(f"{url}/api/v1/query?{query}", timeout=30) as answer:
-            found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
-            return found
+            result: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+            return result
     except OSError:
         return []
 
@@ -294,11 +294,11 @@ def test_a_real_prometheus(tmp_path: Path, hub: HubProcess, agent: WireAgent) ->
         assert ask(url, "up")[0]["value"][1] == "1"
         for expression, rows in DASHBOARD.items():
             assert len(ask(url, expression)) == rows, expression
-        told = {each["metric"]["gpu"]: each["metric"] for each in ask(url, "DCGM_FI_DEV_GPU_TEMP")}
-        assert {each["UUID"] for each in told.values()} == {gpu.uuid for gpu in agent.facts}
-        assert {each["Hostname"] for each in told.values()} == {agent.caller.said.host}
+        by_gpu = {row["metric"]["gpu"]: row["metric"] for row in ask(url, "DCGM_FI_DEV_GPU_TEMP")}
+        assert {labels["UUID"] for labels in by_gpu.values()} == {gpu.uuid for gpu in agent.facts}
+        assert {labels["Hostname"] for labels in by_gpu.values()} == {agent.caller.said.host}
         # The dashboard's only selector of nodes; the hub itself is one instance.
-        assert {each["instance"] for each in told.values()} == {agent.caller.said.host}
+        assert {labels["instance"] for labels in by_gpu.values()} == {agent.caller.said.host}
 
 
 BOARD = PAGE.parents[1] / "packaging/grafana/gpudeck.json"
@@ -309,17 +309,17 @@ EMPTY = {"Commands by state", "History on disk", "Xid errors",
 
 
 def the_boards_queries(url: str) -> None:
-    """Grafana's variables filled in; a query that Prometheus refuses raises."""
+    """Fill in Grafana's variables; a query that Prometheus refuses raises."""
     panels = json.loads(BOARD.read_text())["panels"]
-    found = {}
+    results = {}
     for panel in panels:
         for target in panel["targets"]:
             expression = target["expr"].replace("$node", ".*")
             query = urllib.parse.urlencode({"query": expression})
             with urllib.request.urlopen(f"{url}/api/v1/query?{query}", timeout=30) as answer:
-                found[panel["title"], target["refId"]] = json.load(answer)["data"]["result"]
-    assert {title for (title, _), rows in found.items() if not rows} <= EMPTY
-    assert len(found) >= len(panels) > len(EMPTY)
+                results[panel["title"], target["refId"]] = json.load(answer)["data"]["result"]
+    assert {title for (title, _), rows in results.items() if not rows} <= EMPTY
+    assert len(results) >= len(panels) > len(EMPTY)
 
 
 @pytest.mark.soak
@@ -337,10 +337,10 @@ def test_the_boards_queries(tmp_path: Path, hub: HubProcess, agent: WireAgent) -
 @pytest.mark.soak
 def test_the_board_asks_for_what_is_served(hub: HubProcess, agent: WireAgent) -> None:
     served = set(re.findall(r"^# TYPE (\w+)", hub.ask("/metrics").body.decode(), re.M))
-    asked = {name for panel in json.loads(BOARD.read_text())["panels"]
-             for target in panel["targets"] for name in re.findall(
+    queried = {name for panel in json.loads(BOARD.read_text())["panels"]
+               for target in panel["targets"] for name in re.findall(
                  r"\b((?:DCGM_FI|gpudeck|process)_\w+)", target["expr"])}
-    assert {name.removesuffix("_bucket") for name in asked} - served <= {
+    assert {name.removesuffix("_bucket") for name in queried} - served <= {
         "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_THERMAL_VIOLATION", "DCGM_FI_DEV_POWER_VIOLATION",
         "gpudeck_commands", "gpudeck_history_bytes", "gpudeck_agent_reader_up"}
 
@@ -352,10 +352,10 @@ def test_of_one_node(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{port}/metrics"
 
     def text(**headers: str) -> str:
-        asked = urllib.request.Request(url, headers=headers)
-        with urllib.request.urlopen(asked, timeout=30) as answer:
-            found: str = answer.read().decode()
-            return found
+        request = urllib.request.Request(url, headers=headers)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            body: str = answer.read().decode()
+            return body
 
     def answers() -> bool:
         try:
@@ -366,13 +366,13 @@ def test_of_one_node(tmp_path: Path) -> None:
     with an_agent("--hub", hub.url, "--data", str(tmp_path / "data"), "--metrics",
                   f"127.0.0.1:{port}", "--token-file", str(tmp_path / "token"), env=nvml.env()):
         wait_for(answers, why="a reading")
-        said = text()
-        assert set(samples(said, "DCGM_FI_DEV_GPU_TEMP")) == {"0", "1"}
-        assert set(re.findall(r'UUID="([^"]+)"', said)) == {
+        page = text()
+        assert set(samples(page, "DCGM_FI_DEV_GPU_TEMP")) == {"0", "1"}
+        assert set(re.findall(r'UUID="([^"]+)"', page)) == {
             gpu.uuid for gpu in nvml.gpus}
-        with pytest.raises(urllib.error.HTTPError) as refused:
+        with pytest.raises(urllib.error.HTTPError) as error:
             text(Host="evil.example")
-        assert refused.value.code == 421
-        refused.value.close()
-        assert not [line for line in checked(said) if not DIALECT.fullmatch(line)]
+        assert error.value.code == 421
+        error.value.close()
+        assert not [line for line in checked(page) if not DIALECT.fullmatch(line)]
     hub.close()

@@ -58,7 +58,7 @@ def nginx(folder: Path, port: int, pair: Pair, own: int) -> list[str | Path]:
 
 
 def caddy(folder: Path, port: int, pair: Pair, own: int) -> list[str | Path]:
-    """The certificate is the tests', where Caddy would get one from an authority by itself."""
+    """Use a certificate of the tests, where Caddy would get one from an authority by itself."""
     program, conf = required("caddy"), folder / "Caddyfile"
     site = CADDY.replace("deck.example.org {", f"https://127.0.0.1:{port} {{\n"
                          f"  tls {pair.cert} {pair.key}").replace(
@@ -90,25 +90,25 @@ def test_pages_and_posts_pass(deck: Deck) -> None:
     wait_for(lambda: is_up(deck), why="the proxy")
     assert deck.ask("/api/v1/nodes")["items"] == []
     rule = json.dumps({"rule": {"id": "x"}}).encode()
-    with pytest.raises(urllib.error.HTTPError) as refused:  # a body that arrives and is read
+    with pytest.raises(urllib.error.HTTPError) as error:  # a body that arrives and is read
         deck.ask("/api/v1/rules/backtests", rule, Content_Type="application/json",
                  Connection="upgrade")
-    with refused.value as answer:
+    with error.value as answer:
         assert answer.code in (400, 422)
 
 
 def test_who_a_client_says_it_is_stops_at_the_proxy(deck: Deck) -> None:
     wait_for(lambda: is_up(deck), why="the proxy")
     context = ssl.create_default_context(cafile=deck.authority.file)
-    said = {"X-Forwarded-User": "mallory", "X-Forwarded-For": "10.9.8.7"}
-    through = urllib.request.Request(f"{deck.url}/sign-in", headers=said)
+    claims = {"X-Forwarded-User": "mallory", "X-Forwarded-For": "10.9.8.7"}
+    through = urllib.request.Request(f"{deck.url}/sign-in", headers=claims)
     with urllib.request.urlopen(through, timeout=30, context=context) as answer:
         assert b"mallory" not in answer.read()
     # The control: the hub believes its proxy.
-    straight = urllib.request.Request(f"http://127.0.0.1:{deck.own}/sign-in", headers=said)
-    with pytest.raises(urllib.error.HTTPError) as refused:
+    straight = urllib.request.Request(f"http://127.0.0.1:{deck.own}/sign-in", headers=claims)
+    with pytest.raises(urllib.error.HTTPError) as error:
         urllib.request.urlopen(straight, timeout=30)
-    with refused.value as answer:
+    with error.value as answer:
         assert b"mallory" in answer.read()
 
 

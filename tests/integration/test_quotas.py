@@ -1,4 +1,4 @@
-"""Quotas on a real demo: real children are told, told again and ended; who is within is not."""
+"""Quotas on a real demo: real children are warned twice and ended; who is within is not."""
 
 import random
 import time
@@ -37,9 +37,9 @@ def _demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 @pytest.fixture(name="client")
 def _client(demo: Demo) -> Iterator[Client]:
-    """Each test leaves no quota behind, and rules may act again."""
-    told = demo.info()
-    client = Client(told["url"], told["token"])
+    """Leave no quota behind after a test, and let rules act again."""
+    info = demo.info()
+    client = Client(info["url"], info["token"])
     permit(demo, True)
     forget(client)
     yield client
@@ -47,8 +47,8 @@ def _client(demo: Demo) -> Iterator[Client]:
 
 
 def forget(client: Client) -> None:
-    for each in client.quotas():
-        client.remove_quota(each["quota"]["id"])
+    for row in client.quotas():
+        client.remove_quota(row["quota"]["id"])
 
 
 def permit(demo: Demo, rules: bool, *more: str) -> None:
@@ -59,68 +59,68 @@ def permit(demo: Demo, rules: bool, *more: str) -> None:
 
 
 def jobs(demo: Demo) -> dict[str, list[dict[str, Any]]]:
-    """Of each owner, the tasks that are real children."""
+    """Return the tasks that are real children, by owner."""
     real = {task["id"]: task["pid"] for task in demo.info()["tasks"]}
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_owner: dict[str, list[dict[str, Any]]] = {}
     for task in demo.ask("tasks?limit=1000"):
         if task["id"] in real:
-            found.setdefault(task["user"], []).append(task)
-    return found
+            by_owner.setdefault(task["user"], []).append(task)
+    return by_owner
 
 
-def pids_of(held: dict[str, list[dict[str, Any]]]) -> set[int]:
-    return {task["pid"] for tasks in held.values() for task in tasks}
+def pids_of(by_owner: dict[str, list[dict[str, Any]]]) -> set[int]:
+    return {task["pid"] for tasks in by_owner.values() for task in tasks}
 
 
 def settled(demo: Demo) -> dict[str, list[dict[str, Any]]]:
-    """What a test before has ended comes back as other processes."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    """Wait until what an earlier test has ended is back as other processes."""
+    by_owner: dict[str, list[dict[str, Any]]] = {}
 
-    def is_so() -> bool:
-        nonlocal found
-        found = jobs(demo)
-        pids = pids_of(found)
+    def is_back() -> bool:
+        nonlocal by_owner
+        by_owner = jobs(demo)
+        pids = pids_of(by_owner)
         all_there = {task["pid"] for task in demo.info()["tasks"]}
-        return len(found) >= 2 and alive(pids) == pids == all_there
+        return len(by_owner) >= 2 and alive(pids) == pids == all_there
 
-    assert soon(is_so), found
-    return found
+    assert soon(is_back), by_owner
+    return by_owner
 
 
 def one(client: Client, quota_id: str) -> dict[str, Any]:
-    found = client.quota(quota_id)
-    assert found is not None
-    return found
+    view = client.quota(quota_id)
+    assert view is not None
+    return view
 
 
 def commands(client: Client, quota_id: str) -> list[tuple[str, str]]:
-    """Oldest first."""
-    return [(each.action, each.state) for each in reversed(client.commands(limit="100"))
-            if quota_id in str(each)]
+    """Return the commands of this quota, oldest first."""
+    return [(command.action, command.state) for command in reversed(client.commands(limit="100"))
+            if quota_id in str(command)]
 
 
 def test_the_demo_begins_with_one_that_only_observes(demo: Demo) -> None:
-    told = demo.info()
-    found = one(Client(told["url"], told["token"]), "fair-share")
-    assert (found["quota"]["mode"], found["quota"]["gpus"]) == ("observe", NODES * 2 // 8)
+    info = demo.info()
+    view = one(Client(info["url"], info["token"]), "fair-share")
+    assert (view["quota"]["mode"], view["quota"]["gpus"]) == ("observe", NODES * 2 // 8)
 
 
 def test_it_is_in_force_within_seconds_and_counts_what_is_held(demo: Demo, client: Client) -> None:
-    held = jobs(demo)
+    by_owner = jobs(demo)
     quota_id = f"all-{random.randrange(10**6)}"
-    made = client.put_quota(quota_id, {"subject": "*", "scope": "group:real", "gpus": 1,
-                                       "mem_bytes": "40GiB"})
-    assert made["wanted"] == len(REAL)
+    created = client.put_quota(quota_id, {"subject": "*", "scope": "group:real", "gpus": 1,
+                                          "mem_bytes": "40GiB"})
+    assert created["wanted"] == len(REAL)
     assert soon(lambda: one(client, quota_id)["in_force"] == len(REAL))
     assert soon(lambda: one(client, quota_id)["balances"])
-    found = one(client, quota_id)
-    used = {each["holder"]: each["used"] for each in found["balances"] if each["limit"] == "gpus"}
-    assert used == {user: len({(task["node"], use["uuid"]) for task in tasks
-                               for use in task["gpus"]}) for user, tasks in held.items()}
-    assert all("seen here" in node["proof"] for node in found["nodes"])
+    view = one(client, quota_id)
+    gpus_held = {row["holder"]: row["used"] for row in view["balances"] if row["limit"] == "gpus"}
+    assert gpus_held == {user: len({(task["node"], use["uuid"]) for task in tasks
+                                    for use in task["gpus"]}) for user, tasks in by_owner.items()}
+    assert all("seen here" in node["proof"] for node in view["nodes"])
     client.put_quota(quota_id, {"subject": "*", "scope": "group:real", "gpus": 2})
     versions = client.hub.ask_for("GET", f"quotas/{quota_id}/versions")["items"]
-    assert [each["quota"]["gpus"] for each in versions] == [2, 1]
+    assert [version["quota"]["gpus"] for version in versions] == [2, 1]
     assert soon(lambda: one(client, quota_id)["applied"] == len(REAL))
 
 
@@ -134,39 +134,39 @@ def test_what_is_wrong_is_refused_and_loses_nothing(demo: Demo, client: Client) 
     assert client.quota("second") is None
     with pytest.raises(NotThere):
         client.remove_quota("second")
-    found = client.check_quota({"id": "x", "subject": "*", "scope": "group:real", "gpus": 0})
-    assert {each["holder"] for each in found["over"]} == {*jobs(demo)}
-    assert [each["field"] for each in client.check_quota({"id": "x", "subject": "me"})["problems"]
+    check = client.check_quota({"id": "x", "subject": "*", "scope": "group:real", "gpus": 0})
+    assert {row["holder"] for row in check["over"]} == {*jobs(demo)}
+    assert [row["field"] for row in client.check_quota({"id": "x", "subject": "me"})["problems"]
             ] == ["subject"]
 
 
 def test_from_the_terminal_and_a_notebook(
         demo: Demo, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = demo.info()
+    info = demo.info()
     file = tmp_path / "token"
-    file.write_text(told["token"])
+    file.write_text(info["token"])
     file.chmod(0o600)
 
     def run(*words: str) -> str:
-        assert quota([*words, "--hub", told["url"], "--token-file", str(file)]) == 0
+        assert quota([*words, "--hub", info["url"], "--token-file", str(file)]) == 0
         return capsys.readouterr().out
 
-    said = run("check", "typed", "--subject", "*", "--scope", "group:real", "--gpus", "0")
-    assert said.count("over: ") == len(jobs(demo))
+    output = run("check", "typed", "--subject", "*", "--scope", "group:real", "--gpus", "0")
+    assert output.count("over: ") == len(jobs(demo))
     assert client.quota("typed") is None
     run("set", "typed", "--subject", "*", "--scope", "group:real", "--gpus", "1", "--mem", "2TiB")
     run("set", "typed", "--mem", "none", "--because", "few are there")
-    kept = one(client, "typed")["quota"]
-    assert (kept["gpus"], kept["mem_bytes"], kept["because"]) == (1, None, "few are there")
+    stored = one(client, "typed")["quota"]
+    assert (stored["gpus"], stored["mem_bytes"], stored["because"]) == (1, None, "few are there")
     assert soon(lambda: "holds" in run("list"))
-    frame = connect(told["url"], told["token"]).quotas()
+    frame = connect(info["url"], info["token"]).quotas()
     assert {*frame["holder"]} == {*jobs(demo)}
     assert {*frame["limit"]} == {"gpus"}
     with pytest.raises(CommandError, match="not a size"):
         run("set", "typed", "--mem", "2.5X")
     run("set", "typed", "--tell-again-after", "5m")
     run("set", "typed", "--end-after", "7m")
-    assert [each["after_s"] for each in one(client, "typed")["quota"]["ladder"]] == [0, 300, 420]
+    assert [rung["after_s"] for rung in one(client, "typed")["quota"]["ladder"]] == [0, 300, 420]
     client.put_quota("typed", {"subject": "*", "ladder": [{"do": "tell"}]})
     with pytest.raises(CommandError, match="a custom ladder"):
         run("set", "typed", "--end-after", "8m")
@@ -175,23 +175,23 @@ def test_from_the_terminal_and_a_notebook(
 
 
 def test_who_is_said_to_go_goes_and_who_is_within_stays(demo: Demo, client: Client) -> None:
-    """Before the one that ends several: the fleet bears three acts, and all tests share them."""
-    held = settled(demo)
-    gpus = {(task["node"], use["uuid"]) for tasks in held.values() for task in tasks
+    """Run before the one that ends several: the fleet bears three acts, shared by all tests."""
+    by_owner = settled(demo)
+    gpus = {(task["node"], use["uuid"]) for tasks in by_owner.values() for task in tasks
             for use in task["gpus"]}
     quota = {"subject": "*", "scope": "group:real", "count": "together", "gpus": len(gpus) - 1}
     client.put_quota("sum", quota | {"mode": "observe"})
     assert soon(lambda: one(client, "sum")["over"]), one(client, "sum")
     [offender] = one(client, "sum")["balances"][0]["offenders"]
-    theirs = {task["pid"] for tasks in held.values() for task in tasks
-              if task["id"] in offender["task_ids"]}
-    others = pids_of(held) - theirs
+    their_pids = {task["pid"] for tasks in by_owner.values() for task in tasks
+                  if task["id"] in offender["task_ids"]}
+    other_pids = pids_of(by_owner) - their_pids
     client.put_quota("sum", quota | {"mode": "act", "ladder": QUICKEST})
-    assert soon(lambda: alive(theirs) != theirs), commands(client, "sum")
+    assert soon(lambda: alive(their_pids) != their_pids), commands(client, "sum")
     client.remove_quota("sum")
-    assert alive(others) == others, [
-        (each.action, each.state, each.task_id, each.reason)
-        for each in client.commands(limit="50")]
+    assert alive(other_pids) == other_pids, [
+        (command.action, command.state, command.task_id, command.reason)
+        for command in client.commands(limit="50")]
 
 
 def test_where_rules_may_not_act_it_says_so_and_ends_nothing(demo: Demo, client: Client) -> None:
@@ -203,8 +203,8 @@ def test_where_rules_may_not_act_it_says_so_and_ends_nothing(demo: Demo, client:
 
     def is_said() -> bool:
         nodes = one(client, quota_id)["nodes"]
-        return bool(nodes) and all(each["is_applied"] and not each["is_in_force"]
-                                   and "rules_may_act" in each["proof"] for each in nodes)
+        return bool(nodes) and all(node["is_applied"] and not node["is_in_force"]
+                                   and "rules_may_act" in node["proof"] for node in nodes)
 
     assert soon(is_said), one(client, quota_id)["nodes"]
     assert soon(lambda: sum(action == "notify" for action, _ in commands(client, quota_id)) >= 2
@@ -216,15 +216,15 @@ def test_where_rules_may_not_act_it_says_so_and_ends_nothing(demo: Demo, client:
 
 
 def test_star_tells_tells_again_ends_and_spares_the_protected(demo: Demo, client: Client) -> None:
-    held = settled(demo)
-    spared = random.choice(sorted(held))
+    by_owner = settled(demo)
+    spared = random.choice(sorted(by_owner))
     permit(demo, True, f'protected_users = ["{spared}"]')
-    theirs = {task["pid"] for task in held[spared]}
-    others = pids_of(held) - theirs
+    their_pids = {task["pid"] for task in by_owner[spared]}
+    other_pids = pids_of(by_owner) - their_pids
     # Theirs first: after one end a small fleet bears no other for ten minutes, and none is tried.
     client.put_quota("theirs", {"subject": f"user:{spared}", "scope": "group:real", "gpus": 0,
                                 "mode": "act", "ladder": QUICK, "because": "they are asked to go"})
-    assert soon(lambda: any("protects the tasks of" in str(each) for each in client.audit(
+    assert soon(lambda: any("protects the tasks of" in str(record) for record in client.audit(
         kind="ladder", limit="50")["items"])), "the end of the protected was tried, and refused"
     client.remove_quota("theirs")
     quota_id = f"star-{random.randrange(10**6)}"
@@ -232,21 +232,21 @@ def test_star_tells_tells_again_ends_and_spares_the_protected(demo: Demo, client
                                 "ladder": QUICK, "because": "the night is for others"})
     assert soon(lambda: ("end", "done") in commands(client, quota_id)), commands(
         client, quota_id)
-    assert alive(others) != others
-    said = [offender["ladder"] for each in one(client, quota_id)["balances"]
-            for offender in each["offenders"]]
-    assert any("notified twice" in each or "protects" in each for each in said), said
+    assert alive(other_pids) != other_pids
+    ladders = [offender["ladder"] for balance in one(client, quota_id)["balances"]
+               for offender in balance["offenders"]]
+    assert any("notified twice" in ladder or "protects" in ladder for ladder in ladders), ladders
     client.remove_quota(quota_id)
-    told = [each for each in reversed(client.commands(limit="200")) if quota_id in str(each)]
-    ended = next(each for each in told if (each.action, each.state) == ("end", "done"))
-    of_it = [each.action for each in told if each.task_id == ended.task_id]
+    acts = [act for act in reversed(client.commands(limit="200")) if quota_id in str(act)]
+    end = next(act for act in acts if (act.action, act.state) == ("end", "done"))
+    of_it = [act.action for act in acts if act.task_id == end.task_id]
     assert of_it == ["notify", "notify", "end"]
-    assert all("the night is for others" in each.reason for each in told)
-    assert alive(theirs) == theirs
+    assert all("the night is for others" in act.reason for act in acts)
+    assert alive(their_pids) == their_pids
 
 
 def killed(demo: Demo, client: Client) -> None:
-    """And back, with the quota `stays`."""
+    """Kill the hub and wait until it is back, with the quota `stays`."""
     client.put_quota("stays", {"subject": "*", "scope": "group:real", "gpus": 1})
     assert soon(lambda: one(client, "stays")["in_force"] == len(REAL))
     generation = one(client, "stays")["generation"]
@@ -254,10 +254,10 @@ def killed(demo: Demo, client: Client) -> None:
 
     def is_back() -> bool:
         try:
-            found = client.quota("stays")
+            view = client.quota("stays")
         except CommandError:
             return False
-        return found is not None and found["in_force"] == len(REAL)
+        return view is not None and view["in_force"] == len(REAL)
 
     assert soon(lambda: not is_back(), 5)
     assert soon(is_back)
@@ -270,24 +270,24 @@ def test_a_hub_that_is_killed_comes_back_with_them(demo: Demo, client: Client) -
 
 @pytest.mark.soak
 def test_after_a_hub_was_killed_nobody_is_told_again(demo: Demo, client: Client) -> None:
-    """In short: tests/unit/dashboard/automation/test_restarts.py."""
+    """A short form is tests/unit/dashboard/automation/test_restarts.py."""
     warned = random.choice(sorted(settled(demo)))
     client.put_quota("told", {"subject": f"user:{warned}", "scope": "group:real", "mode": "warn",
                               "max_age_s": 0.5, "ladder": [
                                   {"do": "tell"}, {"do": "tell", "after_s": 600}]})
 
-    def told() -> list[str]:
-        return [str(each.task_id) for each in client.commands(limit="100", state="all")
-                if each.action == "notify" and "; told gives" in each.reason]
+    def notified_tasks() -> list[str]:
+        return [str(command.task_id) for command in client.commands(limit="100", state="all")
+                if command.action == "notify" and "; told gives" in command.reason]
 
     def is_told_once() -> bool:
-        found = [each["ladder"] for balance in one(client, "told")["balances"]
-                 for each in balance["offenders"]]
-        return bool(found) and all("notified once" in each for each in found)
+        ladders = [offender["ladder"] for balance in one(client, "told")["balances"]
+                   for offender in balance["offenders"]]
+        return bool(ladders) and all("notified once" in ladder for ladder in ladders)
 
     assert soon(is_told_once)
     time.sleep(3)  # it is on the disk a second later; within that, telling is at least once
-    before = {*told()}
+    before = {*notified_tasks()}
     killed(demo, client)
     assert soon(is_told_once)
-    assert sorted(before) == sorted(each for each in told() if each in before)
+    assert sorted(before) == sorted(task_id for task_id in notified_tasks() if task_id in before)

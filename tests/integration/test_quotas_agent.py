@@ -36,8 +36,8 @@ from .test_acts_agent import a_running_node
 LADDER = (LadderRung("tell"), LadderRung("tell", 0.5), LadderRung("end", 0.5))
 
 
-class Told(Children):
-    """What it lists comes in Readings as well. `driver` None: it is not loaded."""
+class ReadChildren(Children):
+    """Children whose processes come in Readings as well. `driver` None: it is not loaded."""
 
     driver: str | None = "580.95.05"
 
@@ -51,7 +51,7 @@ class Told(Children):
 
 
 class Bed:
-    def __init__(self, hub: FakeHub, children: Told, data: Path) -> None:
+    def __init__(self, hub: FakeHub, children: ReadChildren, data: Path) -> None:
         self.hub, self.children, self.data = hub, children, data
 
     def quota(self, quota_id: str = "q", **fields: Any) -> Quota:
@@ -59,9 +59,9 @@ class Bed:
             Quota(quota_id, "*", "gpu:GPU-1", gpus=0, mode="act", ladder=LADDER), **fields)
 
     def newest(self, generation: int) -> InForce:
-        found: InForce = wait_for(lambda: next(
-            (each for each in reversed(self.hub.in_force) if each.generation == generation), None))
-        return found
+        report: InForce = wait_for(lambda: next(
+            (row for row in reversed(self.hub.in_force) if row.generation == generation), None))
+        return report
 
     def records(self) -> list[str]:
         journal = ActionJournal(ActionStore(self.data / "acts.db"))
@@ -69,8 +69,8 @@ class Bed:
         return [link.body for link in journal.audit.links()]
 
     def intents(self, action: str) -> int:
-        return sum('"intent":true' in each.replace(" ", "") and f'"{action}"' in each
-                   for each in self.records())
+        return sum('"intent":true' in record.replace(" ", "") and f'"{action}"' in record
+                   for record in self.records())
 
 
 @pytest.fixture(name="bed")
@@ -79,7 +79,7 @@ def _bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
     data.mkdir(mode=0o700)
     a_ceiling(data, rules_may_act=True)
     monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
-    hub, children = FakeHub(), Told(detail="")
+    hub, children = FakeHub(), ReadChildren(detail="")
     try:
         yield Bed(hub, children, data)
     finally:
@@ -91,24 +91,24 @@ def test_it_is_held_on_the_disk_and_said_again_after_a_restart(bed: Bed) -> None
     bed.children.start()
     with a_running_node(bed.hub, bed.children, bed.data):
         bed.hub.tell(bed.hub.desired(7, bed.quota(mode="observe")))
-        said = bed.newest(7)
-        assert [(each.quota_id, each.is_in_force) for each in said.quotas] == [("q", True)]
-        assert {each.name for each in said.mechanisms} == {
+        report = bed.newest(7)
+        assert [(quota.quota_id, quota.is_in_force) for quota in report.quotas] == [("q", True)]
+        assert {mechanism.name for mechanism in report.mechanisms} == {
             "ladder", "memory_limit", "hami", "mps", "mig"}
         bed.hub.tell(bed.hub.desired(6))  # an older word comes late
         wait_for(lambda: bed.hub.in_force[-1].trouble)
         assert bed.hub.in_force[-1].generation == 7
     bed.hub.in_force.clear()
     with a_running_node(bed.hub, bed.children, bed.data):
-        said = bed.newest(7)
-        assert [each.quota_id for each in said.quotas] == ["q"]
+        report = bed.newest(7)
+        assert [quota.quota_id for quota in report.quotas] == ["q"]
 
 
 def test_after_a_reload_of_the_driver_it_looks_at_once_and_holds_the_same(bed: Bed) -> None:
-    held = bed.children.start()
+    child = bed.children.start()
 
-    def proof(said: InForce) -> str:
-        return next(each.proof for each in said.mechanisms if each.name == "memory_limit")
+    def proof(report: InForce) -> str:
+        return next(row.proof for row in report.mechanisms if row.name == "memory_limit")
 
     with a_running_node(bed.hub, bed.children, bed.data):
         bed.hub.tell(bed.hub.desired(3, bed.quota()))
@@ -122,7 +122,7 @@ def test_after_a_reload_of_the_driver_it_looks_at_once_and_holds_the_same(bed: B
         [mark] = bed.newest(3).quotas
         assert (mark.is_in_force, "1 task of it seen here" in mark.proof) == (True, True)
         assert bed.intents("notify") == 0
-        assert held.is_alive()
+        assert child.is_alive()
 
 
 @pytest.mark.parametrize("wrong", ["another key", "another node", "nothing"])
@@ -135,9 +135,9 @@ def test_only_what_this_hub_signed_for_this_node_is_held(bed: Bed, wrong: str) -
         elif wrong == "another node":
             good = bed.hub.desired(3, bed.quota(), node_id="f" * 32)
         bed.hub.tell(good)
-        said = wait_for(lambda: bed.hub.in_force and bed.hub.in_force[-1])
-        assert said.generation == (3 if wrong == "nothing" else 0)
-        assert bool(said.trouble) == (wrong != "nothing")
+        report = wait_for(lambda: bed.hub.in_force and bed.hub.in_force[-1])
+        assert report.generation == (3 if wrong == "nothing" else 0)
+        assert bool(report.trouble) == (wrong != "nothing")
 
 
 def test_a_ceiling_that_forbids_it_is_told(bed: Bed) -> None:
@@ -145,7 +145,7 @@ def test_a_ceiling_that_forbids_it_is_told(bed: Bed) -> None:
     bed.children.start()
     with a_running_node(bed.hub, bed.children, bed.data):
         bed.hub.tell(bed.hub.desired(1, bed.quota(), bed.quota("told", mode="warn")))
-        marks = {each.quota_id: each for each in bed.newest(1).quotas}
+        marks = {mark.quota_id: mark for mark in bed.newest(1).quotas}
         assert not marks["q"].is_in_force
         assert "rules_may_act" in marks["q"].proof
         assert marks["told"].is_in_force
@@ -153,7 +153,7 @@ def test_a_ceiling_that_forbids_it_is_told(bed: Bed) -> None:
 
 @contextmanager
 def alone(bed: Bed) -> Iterator[None]:
-    """The node, while there is no hub."""
+    """Run the node without a hub."""
     identity = NodeIdentity(node_key(bed.data), fingerprint(bed.hub.key.public), None)
     journal = OutboxFile(bed.data / "journal.db")
     config = NodeConfig((bed.hub.url,), lambda _: None, identity, "host",
@@ -175,9 +175,9 @@ def alone(bed: Bed) -> Iterator[None]:
 
 def test_without_a_hub_only_what_may_goes_on_and_a_restart_does_nothing_twice(
         bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`allow` ends; `wait` and `warn` tell; and on no GPU but those of their scope."""
+    """`allow` ends; `wait` and `warn` notify; and on no GPU but those of their scope."""
     monkeypatch.setattr(node, "QuotaService", partial(QuotaService, cut_off_after_s=1.0))
-    ended, waits, warned, bystander = (bed.children.start(gpu=f"GPU-{at}") for at in range(1, 5))
+    ending, waits, warned, bystander = (bed.children.start(gpu=f"GPU-{at}") for at in range(1, 5))
     quotas = (bed.quota("ended", offline="allow"),
               bed.quota("waits", scope="gpu:GPU-2"),
               bed.quota("warned", scope="gpu:GPU-3", mode="warn", offline="allow"),
@@ -188,7 +188,7 @@ def test_without_a_hub_only_what_may_goes_on_and_a_restart_does_nothing_twice(
         time.sleep(1.5)  # with a hub, the node itself does nothing
         assert bed.intents("notify") == 0
         bed.hub.crash()
-        wait_for(lambda: not ended.is_alive())
+        wait_for(lambda: not ending.is_alive())
         wait_for(lambda: bed.intents("notify") == 6)
         wait_for(lambda: bed.intents("end") == 1, 5)
     with alone(bed):

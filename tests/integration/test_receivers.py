@@ -14,7 +14,7 @@ import pytest
 from tests.fakes.webhook import HttpSink
 from tests.integration.hubs import HubProcess, wait_for
 from tests.integration.test_alerts import ask, telling
-from tests.integration.test_notices import QUICK, burning, calm, receiver, remove, shown
+from tests.integration.test_notices import QUICK, burning, calm, receiver, receiver_view, remove
 from tests.machine import required
 from tests.ports import free_port
 
@@ -52,7 +52,7 @@ def is_ready(url: str) -> bool:
         return False
 
 
-def known(url: str) -> list[Any]:
+def alerts_at(url: str) -> list[Any]:
     with urllib.request.urlopen(f"{url}/api/v2/alerts", timeout=5) as answer:
         return list(json.load(answer))
 
@@ -64,19 +64,19 @@ def test_a_real_alertmanager_has_each_alert_until_it_is_over(
     assert ask(hub, "POST", f"receivers/{ops['id']}/test").json["is_taken"] is True
     teller, rule = burning(hub)
 
-    def ours() -> list[Any]:
-        return [each for each in known(alertmanager) if each["labels"]["alertname"] == rule]
+    def active() -> list[Any]:
+        return [alert for alert in alerts_at(alertmanager) if alert["labels"]["alertname"] == rule]
 
-    found = telling(teller, lambda: len(ours()) == 2 and ours(), "both are there")
-    assert {each["labels"]["target"] for each in found} == {each.uuid for each in teller.facts}
-    assert {each["labels"]["severity"] for each in found} == {"warning"}
-    assert found[0]["annotations"]["runbook"] == "Look at the fans."
+    firing = telling(teller, lambda: len(active()) == 2 and active(), "both are there")
+    assert {alert["labels"]["target"] for alert in firing} == {gpu.uuid for gpu in teller.facts}
+    assert {alert["labels"]["severity"] for alert in firing} == {"warning"}
+    assert firing[0]["annotations"]["runbook"] == "Look at the fans."
     with urllib.request.urlopen(f"{alertmanager}/api/v2/alerts/groups", timeout=5) as answer:
-        groups = [each for each in json.load(answer) if each["labels"] == {"alertname": rule}]
+        groups = [group for group in json.load(answer) if group["labels"] == {"alertname": rule}]
     assert [len(group["alerts"]) for group in groups] == [2], "one notification for both"
-    assert found[0]["generatorURL"].startswith(f"{hub.url}/gpu/")
+    assert firing[0]["generatorURL"].startswith(f"{hub.url}/gpu/")
     calm(teller)
-    telling(teller, lambda: not ours(), "resolved")  # ended ones are no longer among the active
+    telling(teller, lambda: not active(), "resolved")  # ended ones are no longer among the active
     remove(hub, ops)
 
 
@@ -90,15 +90,15 @@ def test_it_is_sent_and_resolved(hub: HubProcess, kind: str, path: str, token: s
         telling(teller, lambda: sink.got, "firing")
         calm(teller)
         telling(teller, lambda: len(sink.got) > 1, "resolved")
-        fired, ended = sink.got
+        fired, resolved = sink.got
         host = teller.caller.said.host
         assert "Hot" in json.dumps(fired)
         assert host in json.dumps(fired)
         match kind:
             case "pagerduty":
-                assert (fired["routing_key"], fired["event_action"], ended["event_action"]) == (
+                assert (fired["routing_key"], fired["event_action"], resolved["event_action"]) == (
                     "R0", "trigger", "resolve")
-                assert fired["dedup_key"] == ended["dedup_key"]
+                assert fired["dedup_key"] == resolved["dedup_key"]
                 assert fired["payload"]["severity"] == "warning"
             case "jsm":
                 assert sink.headers[-1]["Authorization"] == "GenieKey K"
@@ -120,12 +120,12 @@ def test_a_refusal_is_said_once_and_not_repeated(hub: HubProcess) -> None:
         teller, rule = burning(hub)
         ops = receiver(hub, to=sink.url, rules=[rule])
         telling(teller, lambda: sink.got, "sent")
-        parked = wait_for(lambda: [each for each in hub.get("/api/v1/notices")["items"]
-                                   if each["parked_at"] is not None], why="it is put aside")
+        parked = wait_for(lambda: [notice for notice in hub.get("/api/v1/notices")["items"]
+                                   if notice["parked_at"] is not None], why="it is put aside")
         assert "403" in parked[0]["error"]
         time.sleep(7)  # longer than the first pause before another attempt
         assert len(sink.got) == 1
-        assert "403" in shown(hub, ops)["error"]
+        assert "403" in receiver_view(hub, ops)["error"]
         calm(teller)
         remove(hub, ops)
 

@@ -44,13 +44,13 @@ def record(path: Path) -> None:
 
 
 def episodes(alerts: list[Any], span: tuple[float, float]) -> list[tuple[float, float]]:
-    """Those that lie in it, by when they fired and ended."""
-    return sorted((each["fired_at"], each["ended_at"]) for each in alerts
-                  if each["ended_at"] and span[0] < each["fired_at"] < each["ended_at"] < span[1])
+    """Return when the alerts in this span fired and ended, in order."""
+    return sorted((row["fired_at"], row["ended_at"]) for row in alerts
+                  if row["ended_at"] and span[0] < row["fired_at"] < row["ended_at"] < span[1])
 
 
 def test_rules_on_a_recording_that_loops_are_rehearsed_as_they_were_live(tmp_path: Path) -> None:
-    """Found by an examiner: each loop the energy counter falls, and a rehearsal drew 4 MW."""
+    """An examiner's finding: each loop the energy counter falls, and a rehearsal drew 4 MW."""
     record(tmp_path / "a.jsonl")
     (tmp_path / "agent").mkdir()
     with HubProcess(tmp_path / "hub") as hub:
@@ -78,11 +78,11 @@ def test_rules_on_a_recording_that_loops_are_rehearsed_as_they_were_live(tmp_pat
         for name, rule in rules.items():
             lived = episodes(hub.get(f"/api/v1/alerts?state=ended&rule={rule['id']}")["items"],
                              span)
-            told = ask("POST", "rules/backtests", {"rule": rule, "start": span[0], "end": span[1]})
-            while told["state"] == "running":
+            run = ask("POST", "rules/backtests", {"rule": rule, "start": span[0], "end": span[1]})
+            while run["state"] == "running":
                 time.sleep(0.2)
-                told = hub.get(f"/api/v1/rules/backtests/{told['id']}")
-            would = episodes(told["alerts"], span)
+                run = hub.get(f"/api/v1/rules/backtests/{run['id']}")
+            would = episodes(run["alerts"], span)
             assert len(lived) == (0 if name in ("rate", "increase") else pytest.approx(
                 LOOPS, abs=1)), (name, lived)
             assert len(would) == len(lived), (name, lived, would)

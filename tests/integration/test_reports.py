@@ -56,24 +56,24 @@ def of_files(hub: HubProcess, by: str) -> pd.DataFrame:
     raw["minute"] = raw["t"] - raw["t"] % MINUTE_S
     did = raw.groupby(["gpu", "minute"]).agg(top=("util_max_pct", "max"), util=("util_pct", "mean"),
                                              power=("power_w", "mean")).reset_index()
-    held = tasks.groupby(["gpu", "node", "t", "user"])["seconds"].max().reset_index()
-    held["sharing"] = held.groupby(["gpu", "t"])["user"].transform("count")
-    held = held.merge(did, left_on=["gpu", "t"], right_on=["gpu", "minute"])
-    held["idle"] = held["seconds"].where(held["top"] <= 5, 0)
-    held["joules"] = held["power"] * held["seconds"] / held["sharing"]
-    held["util_s"] = held["util"] * held["seconds"]
-    return held.groupby(by)[["seconds", "idle", "joules", "util_s"]].sum()
+    usage = tasks.groupby(["gpu", "node", "t", "user"])["seconds"].max().reset_index()
+    usage["sharing"] = usage.groupby(["gpu", "t"])["user"].transform("count")
+    usage = usage.merge(did, left_on=["gpu", "t"], right_on=["gpu", "minute"])
+    usage["idle"] = usage["seconds"].where(usage["top"] <= 5, 0)
+    usage["joules"] = usage["power"] * usage["seconds"] / usage["sharing"]
+    usage["util_s"] = usage["util"] * usage["seconds"]
+    return usage.groupby(by)[["seconds", "idle", "joules", "util_s"]].sum()
 
 
 @pytest.mark.parametrize("by", ["user", "node"])
 def test_a_report_is_the_sum_of_the_raw_files(hub: HubProcess, past: Past, by: str) -> None:
     per_hour, per_kwh = random.uniform(1, 9), random.uniform(0.1, 0.9)
-    found = hub.get(f"/api/v1/reports?by={by}&start={past.begin}&end={past.end}"
-                    f"&price_gpu_hour={per_hour:.3f}&price_kwh={per_kwh:.3f}")
-    wanted = of_files(hub, by)
-    assert {item["of"] for item in found["items"]} == set(wanted.index)
-    for item in found["items"]:
-        row = wanted.loc[item["of"]]
+    report = hub.get(f"/api/v1/reports?by={by}&start={past.begin}&end={past.end}"
+                     f"&price_gpu_hour={per_hour:.3f}&price_kwh={per_kwh:.3f}")
+    sums = of_files(hub, by)
+    assert {item["of"] for item in report["items"]} == set(sums.index)
+    for item in report["items"]:
+        row = sums.loc[item["of"]]
         assert item["gpu_hours"] == pytest.approx(row["seconds"] / HOUR_S)
         assert item["idle_hours"] == pytest.approx(row["idle"] / HOUR_S)
         assert 0 < item["idle_share"] < 1
@@ -81,11 +81,11 @@ def test_a_report_is_the_sum_of_the_raw_files(hub: HubProcess, past: Past, by: s
         assert item["energy_kwh"] == pytest.approx(row["joules"] / 3.6e6, rel=0.01)
         assert item["cost"] == pytest.approx(round(per_hour, 3) * item["gpu_hours"]
                                              + round(per_kwh, 3) * item["energy_kwh"])
-    held = [item["gpu_hours"] for item in found["items"]]
-    assert held == sorted(held, reverse=True)
-    assert found["total"]["gpu_hours"] == pytest.approx(wanted["seconds"].sum() / HOUR_S)
-    assert found["total"]["cost"] == pytest.approx(sum(item["cost"] for item in found["items"]))
-    assert found["since"] == past.begin
+    hours = [item["gpu_hours"] for item in report["items"]]
+    assert hours == sorted(hours, reverse=True)
+    assert report["total"]["gpu_hours"] == pytest.approx(sums["seconds"].sum() / HOUR_S)
+    assert report["total"]["cost"] == pytest.approx(sum(item["cost"] for item in report["items"]))
+    assert report["since"] == past.begin
 
 
 def rows_of(body: bytes) -> list[dict[str, str]]:
@@ -130,7 +130,7 @@ def test_a_file_by_node_or_gpu_names_cluster_and_host(hub: HubProcess, past: Pas
 def test_who_has_a_scope_sees_the_nodes_in_it_alone(hub: HubProcess, past: Past) -> None:
     token = add_program(hub, "viewer", ("lab",))
     span = f"start={past.begin}&end={past.end}"
-    mine, others = past.agents[1].node_id, past.agents[0]
+    mine, other = past.agents[1].node_id, past.agents[0]
     report = hub.ask(f"/api/v1/reports?by=node&{span}", token=token).json
     assert [item["of"] for item in report["items"]] == [mine]
     by_user = hub.ask(f"/api/v1/reports?{span}", token=token).json
@@ -141,14 +141,14 @@ def test_who_has_a_scope_sees_the_nodes_in_it_alone(hub: HubProcess, past: Past)
     assert texts == {kind: "" if kind == "task_ended" else TEXT for kind in texts}
     whole = hub.get(f"/api/v1/events?{span}&kind=task_ended")["items"]
     assert {event["text"] for event in whole} == {TEXT}
-    assert not hub.ask(f"/api/v1/events?{span}&node={others.node_id}", token=token).json["items"]
+    assert not hub.ask(f"/api/v1/events?{span}&node={other.node_id}", token=token).json["items"]
     fine = hub.ask(f"/api/v1/usage?of=alice&bucket=60&{span}", token=token).json["items"]
     every = hub.get(f"/api/v1/usage?of=alice&bucket=60&{span}")["items"]
     assert 0 < sum(item["gpu_s"] for item in fine) < sum(item["gpu_s"] for item in every)
-    sent = hub.ask(f"/api/v1/series?gpu={others.facts[0].uuid}&metric=util_pct&{span}"
-                   f"&beside={past.uuid(1)}&format=csv", token=token)
-    seen = {row["gpu"] for row in rows_of(sent.body) if row["util_pct_mean"] != ""}
-    assert seen == {past.uuid(1)}
+    answer = hub.ask(f"/api/v1/series?gpu={other.facts[0].uuid}&metric=util_pct&{span}"
+                     f"&beside={past.uuid(1)}&format=csv", token=token)
+    gpus = {row["gpu"] for row in rows_of(answer.body) if row["util_pct_mean"] != ""}
+    assert gpus == {past.uuid(1)}
 
 
 def test_series_of_several_gpus_are_those_of_each_also_as_files(hub: HubProcess, past: Past
@@ -156,45 +156,45 @@ def test_series_of_several_gpus_are_those_of_each_also_as_files(hub: HubProcess,
     first, other = past.uuid(0, 0), past.uuid(1, 1)
     path = (f"/api/v1/series?metric=util_pct&also=power_w&start={past.begin}&end={past.end}"
             "&step=60&gpu=")
-    both = hub.get(f"{path}{first}&beside={other}")
+    compared = hub.get(f"{path}{first}&beside={other}")
     alone = hub.get(f"{path}{other}")
-    assert both["beside"][other] == {
+    assert compared["beside"][other] == {
         "util_pct": {name: alone[name] for name in ("mean", "min", "max")}} | alone["also"]
     rows = rows_of(hub.ask(f"{path}{first}&beside={other}&format=csv").body)
-    assert [int(row["t"]) for row in rows] == both["t"] * 2
-    told = [None if row["util_pct_mean"] == "" else float(row["util_pct_mean"]) for row in rows]
-    assert told == both["mean"] + alone["mean"]
-    assert None in told  # the hole
+    assert [int(row["t"]) for row in rows] == compared["t"] * 2
+    means = [None if row["util_pct_mean"] == "" else float(row["util_pct_mean"]) for row in rows]
+    assert means == compared["mean"] + alone["mean"]
+    assert None in means  # the hole
     assert {row["cluster"] for row in rows} == {socket.gethostname()}
     assert {row["host"] for row in rows} == {agent.caller.said.host
                                              for agent in past.agents}
     frame = pd.read_parquet(io.BytesIO(hub.ask(f"{path}{first}", Accept=PARQUET).body))
     assert frame["power_w_max"].isna().sum() == sum(
-        value is None for value in both["also"]["power_w"]["max"])
+        value is None for value in compared["also"]["power_w"]["max"])
     assert hub.ask(f"{path}{first}", Accept="image/png").status == 406
     assert hub.ask(f"{path}{first}&format=xlsx").status == 400
 
 
 def test_events_of_a_span_come_from_history_page_by_page(hub: HubProcess, past: Past) -> None:
-    wanted = sorted(past.events, key=lambda event: (-event[1], event[0]))
+    newest_first = sorted(past.events, key=lambda event: (-event[1], event[0]))
     span = f"start={past.begin}&end={past.end}"
-    found: list[tuple[str, int, str]] = []
+    listed: list[tuple[str, int, str]] = []
     cursor = ""
     while True:
         page = hub.get(f"/api/v1/events?{span}&limit=3{cursor}")
-        found += [(item["node"], int(item["at"]), item["kind"]) for item in page["items"]]
+        listed += [(item["node"], int(item["at"]), item["kind"]) for item in page["items"]]
         if page["next"] is None:
             break
         cursor = f"&cursor={quote(page['next'])}"
-    assert len(found) == len(wanted)
-    assert set(found) == set(wanted)
-    assert [at for _, at, _ in found] == [at for _, at, _ in wanted]
-    kind = random.choice([kind for _, _, kind in wanted])
+    assert len(listed) == len(newest_first)
+    assert set(listed) == set(newest_first)
+    assert [at for _, at, _ in listed] == [at for _, at, _ in newest_first]
+    kind = random.choice([kind for _, _, kind in newest_first])
     some = hub.get(f"/api/v1/events?{span}&kind={kind}&node={past.agents[0].node_id}")["items"]
     assert len(some) == sum(event[2] == kind and event[0] == past.agents[0].node_id
-                            for event in wanted)
+                            for event in newest_first)
     bad = hub.get(f"/api/v1/events?{span}&severity=critical")["items"]
-    assert len(bad) == sum(kind in BAD for _, _, kind in wanted)
+    assert len(bad) == sum(kind in BAD for _, _, kind in newest_first)
     live = past.agents[0]
     assert hub.get(f"/api/v1/events?start={past.end}")["items"] == hub.get(
         "/api/v1/events")["items"], live.node_id
@@ -221,6 +221,6 @@ def test_usage_of_one_owner_by_the_minute_is_that_of_the_hour(hub: HubProcess, p
     ("series?gpu=a&metric=util_pct&beside=1,2,3,4,5,6,7,8", "at most 7"),
 ])
 def test_a_wrong_question_is_told_what_to_ask(hub: HubProcess, path: str, says: str) -> None:
-    found = hub.ask(f"/api/v1/{path}")
-    assert found.status == 400, found.body
-    assert says in found.json["detail"]
+    answer = hub.ask(f"/api/v1/{path}")
+    assert answer.status == 400, answer.body
+    assert says in answer.json["detail"]

@@ -35,7 +35,7 @@ MORE: dict[str, dict[str, Any]] = {
 
 
 class Receivers:
-    """One of each kind, and what came to it."""
+    """A receiver of each kind, and what came to it."""
 
     def __init__(self, hub: HubProcess, sinks: dict[str, HttpSink], post: MailSink) -> None:
         self._sinks, self._post = sinks, post
@@ -48,7 +48,7 @@ class Receivers:
         self._mailed_at += [time.time()] * (len(self._post.mails) - len(self._mailed_at))
 
     def came(self, kind: str) -> list[tuple[float, str]]:
-        """When, and all its words."""
+        """Return when each message came, and all its words."""
         if kind == "mail":
             read = [message_from_string(mail[2], policy=default) for mail in self._post.mails]
             return [(at, f"{mail['Subject']}\n{mail.get_content()}")
@@ -58,7 +58,7 @@ class Receivers:
             sink.times, sink.got, strict=False)]
 
     def about(self, kind: str, teller: Teller) -> list[tuple[float, str]]:
-        return [each for each in self.came(kind) if host_of(teller) in each[1]]
+        return [message for message in self.came(kind) if host_of(teller) in message[1]]
 
 
 @pytest.fixture(name="hub")
@@ -76,7 +76,7 @@ def _post() -> Iterator[MailSink]:
 
 
 def test_every_kind_of_receiver_is_in_it() -> None:
-    assert MORE.keys() == {each.kind for each in TABLE} - {"owners", "heartbeat"}
+    assert MORE.keys() == {channel.kind for channel in TABLE} - {"owners", "heartbeat"}
 
 
 def test_ten_of_ten_are_resolved_within_15_s_at_every_receiver(
@@ -84,38 +84,38 @@ def test_ten_of_ten_are_resolved_within_15_s_at_every_receiver(
 ) -> None:
     with ExitStack() as stack:
         sinks = {kind: stack.enter_context(HttpSink()) for kind in MORE if kind != "mail"}
-        told = Receivers(hub, sinks, post)
+        receivers = Receivers(hub, sinks, post)
         rule = put(hub, hot(**{"for": "0s"}))
         tellers = [come(hub, 1) for _ in range(TIMES)]
 
         def each_in_turn(margin_c: float, is_told: Callable[[], bool]) -> None:
-            begun, turn = time.monotonic(), 0
+            began, turn = time.monotonic(), 0
             while not (turn == TIMES and is_told()):
-                if turn < TIMES and time.monotonic() - begun >= turn * APART_S:
+                if turn < TIMES and time.monotonic() - began >= turn * APART_S:
                     tellers[turn].slow[0]["temp_margin_c"] = margin_c
                     turn += 1
                 for teller in tellers:
                     teller.tell()
-                told.note_mails()
-                assert time.monotonic() - begun < GIVE_UP_S, {
-                    kind: len(told.came(kind)) for kind in MORE}
+                receivers.note_mails()
+                assert time.monotonic() - began < GIVE_UP_S, {
+                    kind: len(receivers.came(kind)) for kind in MORE}
                 time.sleep(0.25)
 
         def all_came(count: int) -> Callable[[], bool]:
-            return lambda: all(len(told.about(kind, teller)) >= count
+            return lambda: all(len(receivers.about(kind, teller)) >= count
                                for kind in MORE for teller in tellers)
 
         each_in_turn(1.0, all_came(1))
         each_in_turn(30.0, all_came(2))
         late: dict[str, list[float]] = {kind: [] for kind in MORE}
         for teller in tellers:
-            [alert] = [each for each in alerts(hub, teller, "ended") if each["rule"] == rule]
+            [alert] = [row for row in alerts(hub, teller, "ended") if row["rule"] == rule]
             for kind in MORE:
-                (_, first), (at, last) = told.about(kind, teller)
+                (_, first), (at, last) = receivers.about(kind, teller)
                 assert "fires at" in first
                 assert "fires at" not in last, (kind, last)
                 assert kind == "jsm" or "fired at" in last, (kind, last)
                 late[kind].append(at - alert["ended_at"])
-    print("\n" + "\n".join(f"{kind:13} {' '.join(f'{each:5.1f}' for each in found)} s"
-                           for kind, found in late.items()))
-    assert all(each <= WITHIN_S for found in late.values() for each in found), late
+    print("\n" + "\n".join(f"{kind:13} {' '.join(f'{delay:5.1f}' for delay in delays)} s"
+                           for kind, delays in late.items()))
+    assert all(delay <= WITHIN_S for delays in late.values() for delay in delays), late

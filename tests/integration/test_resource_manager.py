@@ -90,14 +90,14 @@ def post(hub: HubProcess, path: str, what: dict[str, Any], token: str = "api") -
                    Content_Type="application/json")
 
 
-def done(hub: HubProcess, path: str, **what: Any) -> dict[str, Any]:
+def call(hub: HubProcess, path: str, **what: Any) -> dict[str, Any]:
     answer = post(hub, path, what)
     assert answer.status == 200, answer.body
     return answer.json  # type: ignore[no-any-return]
 
 
 @contextmanager
-def held(bed: PoolBed, gpus: int) -> Iterator[None]:
+def gpus_in_use(bed: PoolBed, gpus: int) -> Iterator[None]:
     run = bed.start("run", "--gpus", str(gpus), "--", sys.executable, "-c", WAITS)
     try:
         assert run.stdout is not None
@@ -112,43 +112,43 @@ def test_from_status_to_release(hub: HubProcess, bed: PoolBed) -> None:
     def status() -> Any:
         return hub.get("/api/v1/gpu/status")
 
-    found = wait_for(lambda: status()["utilization"]["gpu_utilization"] is not None and status())
-    assert set(found) == {"utilization", "available_nodes", "total_nodes", "timestamp"}
-    assert datetime.fromisoformat(found["timestamp"])
-    [node] = found["available_nodes"]
+    view = wait_for(lambda: status()["utilization"]["gpu_utilization"] is not None and status())
+    assert set(view) == {"utilization", "available_nodes", "total_nodes", "timestamp"}
+    assert datetime.fromisoformat(view["timestamp"])
+    [node] = view["available_nodes"]
     assert (node["gpu_type"], node["available_gpus"], node["memory_per_gpu"]) == (H100, 4, 80.0)
-    assert node["utilization"] == found["utilization"]["gpu_utilization"] == 0.0
-    assert 0 < found["utilization"]["gpu_memory_usage"] < 1
+    assert node["utilization"] == view["utilization"]["gpu_utilization"] == 0.0
+    assert 0 < view["utilization"]["gpu_memory_usage"] < 1
     for query, count in (("gpu_type=h100&min_memory_gb=80", 1), ("gpu_type=V100", 0),
                          ("min_memory_gb=90", 0)):
         assert len(hub.get(f"/api/v1/gpu/nodes?{query}")["nodes"]) == count
     for wrong in ("much", "", "nan", "-1"):
         assert hub.ask(f"/api/v1/gpu/nodes?min_memory_gb={wrong}").status == 400
     assert hub.get("/api/v1/gpu/health")["status"] == "healthy"
-    asked = {"gpu_count": 2, "gpu_type": "H100", "memory_gb": 80.0}
-    assert done(hub, "validate", **asked)["available_nodes"] == [node["node_name"]]
+    request = {"gpu_count": 2, "gpu_type": "H100", "memory_gb": 80.0}
+    assert call(hub, "validate", **request)["available_nodes"] == [node["node_name"]]
 
-    got = done(hub, "allocate", **asked, owner=ME, distributed_training=True)
+    got = call(hub, "allocate", **request, owner=ME, distributed_training=True)
     assert got["success"]
     assert got["node_name"] == node["node_name"]
-    assert got["gpu_config"] == asked | {"distributed_training": True}
+    assert got["gpu_config"] == request | {"distributed_training": True}
     assert got["environment"]["CUDA_VISIBLE_DEVICES"] == ",".join(got["gpu_uuids"])
-    assert datetime.fromisoformat(got["expires_at"]) > datetime.fromisoformat(found["timestamp"])
+    assert datetime.fromisoformat(got["expires_at"]) > datetime.fromisoformat(view["timestamp"])
     assert bed.free() == 2
-    [seen] = hub.get("/api/v1/gpu/monitoring")["nodes"]
-    assert (seen["available_gpus"], seen["leased_gpus"], seen["total_gpus"]) == (2, 2, 4)
+    [usage] = hub.get("/api/v1/gpu/monitoring")["nodes"]
+    assert (usage["available_gpus"], usage["leased_gpus"], usage["total_gpus"]) == (2, 2, 4)
     for framework in ("tensorflow", "pytorch"):
-        made = done(hub, f"setup-{framework}", **asked, lease_id=got["lease_id"])
-        assert made["environment"] == got["environment"]
-        assert got["gpu_uuids"][0] in "".join(made["code"])
-        assert done(hub, f"setup-{framework}", **asked, owner=ME) == made
+        setup = call(hub, f"setup-{framework}", **request, lease_id=got["lease_id"])
+        assert setup["environment"] == got["environment"]
+        assert got["gpu_uuids"][0] in "".join(setup["code"])
+        assert call(hub, f"setup-{framework}", **request, owner=ME) == setup
         for other in ({"owner": "somebody-else"}, {"gpu_count": 3, "owner": ME},
                       {"gpu_type": "V100", "owner": ME}, {"memory_gb": 90, "owner": ME}, {}):
-            first = done(hub, f"setup-{framework}", **asked | other)
+            first = call(hub, f"setup-{framework}", **request | other)
             assert (first["success"], first["code"]) == (False, []), other
             assert "gpu/allocate" in first["reason"]
 
-    assert done(hub, "release", lease_id=got["lease_id"])["success"]
+    assert call(hub, "release", lease_id=got["lease_id"])["success"]
     assert bed.free() == 4
     for path in ("release", "setup-pytorch"):
         assert post(hub, path, {"lease_id": got["lease_id"]}).status == 404
@@ -156,57 +156,57 @@ def test_from_status_to_release(hub: HubProcess, bed: PoolBed) -> None:
 
 def test_one_that_waits_keeps_nobody_else_waiting(hub: HubProcess, bed: PoolBed) -> None:
     with ThreadPoolExecutor(1) as pool:
-        with held(bed, 3):
-            asked = pool.submit(done, hub, "allocate", gpu_count=4, owner=ME)
+        with gpus_in_use(bed, 3):
+            future = pool.submit(call, hub, "allocate", gpu_count=4, owner=ME)
             wait_for(lambda: hub.get("/api/v1/claims")["items"])
-            assert not asked.done()
-        assert asked.result(60)["success"]
+            assert not future.done()
+        assert future.result(60)["success"]
 
 
 @pytest.mark.parametrize("hub", [0.2], indirect=True)
 def test_cpus_and_memory_of_the_node_are_counted_and_said(hub: HubProcess, bed: PoolBed) -> None:
     cpus = os.cpu_count() or 1
-    assert done(hub, "validate", cpus=cpus, ram_bytes="1M")["available_now"]
-    got = done(hub, "allocate", owner=ME, cpus=cpus, ram_bytes="1M")
+    assert call(hub, "validate", cpus=cpus, ram_bytes="1M")["available_now"]
+    got = call(hub, "allocate", owner=ME, cpus=cpus, ram_bytes="1M")
     assert got["success"], got
     assert got["host_words"] == (f"{cpus} CPU{'s' * (cpus > 1)} (only counted), "
                                  "1 MiB of memory (only counted)")
-    made = done(hub, "setup-pytorch", owner=ME, cpus=cpus, ram_bytes=2**20)
-    assert (made["lease_id"], made["host_words"]) == (got["lease_id"], got["host_words"])
-    lacking = done(hub, "setup-pytorch", owner=ME, ram_bytes="2M")
+    setup = call(hub, "setup-pytorch", owner=ME, cpus=cpus, ram_bytes=2**20)
+    assert (setup["lease_id"], setup["host_words"]) == (got["lease_id"], got["host_words"])
+    lacking = call(hub, "setup-pytorch", owner=ME, ram_bytes="2M")
     assert (lacking["success"], "has 1 GPU, 2 MiB of memory: POST" in lacking["reason"]) == (
         False, True)
     # Nobody waits for any now, and still they are counted.
-    later = wait_for(lambda: (found := done(hub, "validate", cpus=1))
-                     and f"0 of {cpus} are not allocated" in found["reason"] and found)
+    later = wait_for(lambda: (check := call(hub, "validate", cpus=1))
+                     and f"0 of {cpus} are not allocated" in check["reason"] and check)
     assert (later["valid"], later["available_now"]) == (True, False)
-    never = done(hub, "allocate", owner=ME, ram_bytes="900T")
+    never = call(hub, "allocate", owner=ME, ram_bytes="900T")
     assert "9.216e+05 GiB of memory; the largest has" in never["reason"]
     for wrong in ({"ram_bytes": "900"}, {"ram_bytes": 0}, {"cpus": 0}):
         assert post(hub, "validate", wrong).status == 400
-    refused = python(hub, bed, "from gpudeck.pool.source import *; import logging\n"
-                     "manager = get_gpu_resource_manager()\n"
-                     "config = TrainingGPUConfig(1, None, None, cpus=1, ram='1M')\n"
-                     "print(manager.allocate_gpu_resources(config))")
-    assert (refused.returncode, refused.stdout) == (0, "None\n"), refused.stderr
-    assert f"0 of {cpus} are not allocated" in refused.stderr
+    run = python(hub, bed, "from gpudeck.pool.source import *; import logging\n"
+                 "manager = get_gpu_resource_manager()\n"
+                 "config = TrainingGPUConfig(1, None, None, cpus=1, ram='1M')\n"
+                 "print(manager.allocate_gpu_resources(config))")
+    assert (run.returncode, run.stdout) == (0, "None\n"), run.stderr
+    assert f"0 of {cpus} are not allocated" in run.stderr
 
 
 @pytest.mark.parametrize("hub", [0.2], indirect=True)
 def test_what_cannot_be_had_says_why_and_waits_for_nothing(hub: HubProcess, bed: PoolBed) -> None:
-    with held(bed, 3):
-        later = done(hub, "validate", gpu_count=2)
+    with gpus_in_use(bed, 3):
+        later = call(hub, "validate", gpu_count=2)
         assert (later["valid"], later["available_now"], later["available_nodes"]) == (
             True, False, [])
-        for asked, why in (({"gpu_count": 2}, "1 of 4 matching are free"),
-                           ({"gpu_count": 9}, "the largest has 4"),
-                           ({"gpu_type": "V100"}, "no GPU of model V100"),
-                           ({"memory_gb": 200}, "no GPU here has this much memory")):
-            refused = done(hub, "allocate", owner=ME, **asked)
-            assert (refused["success"], refused["lease_id"]) == (False, None)
-            assert why in refused["reason"], asked
-            assert done(hub, "validate", **asked)["valid"] == (asked == {"gpu_count": 2})
-        stranger = done(hub, "allocate", owner="no-such-user")
+        for request, why in (({"gpu_count": 2}, "1 of 4 matching are free"),
+                             ({"gpu_count": 9}, "the largest has 4"),
+                             ({"gpu_type": "V100"}, "no GPU of model V100"),
+                             ({"memory_gb": 200}, "no GPU here has this much memory")):
+            answer = call(hub, "allocate", owner=ME, **request)
+            assert (answer["success"], answer["lease_id"]) == (False, None)
+            assert why in answer["reason"], request
+            assert call(hub, "validate", **request)["valid"] == (request == {"gpu_count": 2})
+        stranger = call(hub, "allocate", owner="no-such-user")
         assert "no user no-such-user" in stranger["reason"]
         assert hub.get("/api/v1/claims")["items"] == []
         assert bed.free() == 1
@@ -217,33 +217,33 @@ def test_what_cannot_be_had_says_why_and_waits_for_nothing(hub: HubProcess, bed:
 
 def test_a_lease_that_a_command_holds_is_not_said_to_be_given_back(hub: HubProcess, bed: PoolBed
                                                                   ) -> None:
-    with held(bed, 2):
+    with gpus_in_use(bed, 2):
         [lease] = wait_for(lambda: hub.get("/api/v1/leases")["items"])
-        answer = done(hub, "release", lease_id=lease["id"])
+        answer = call(hub, "release", lease_id=lease["id"])
         assert (answer["success"], "running command" in answer["reason"]) == (False, True)
         assert bed.free() == 2
 
 
 def test_a_lease_is_its_owners(hub: HubProcess, bed: PoolBed) -> None:
-    mine, others = (add_program(hub, "user", unix_names=[name]) for name in (ME, "somebody-else"))
+    mine, stranger = (add_program(hub, "user", unix_names=[name]) for name in (ME, "somebody-else"))
     got = post(hub, "allocate", {}, mine).json
     assert got["success"]
     for path in ("release", "setup-pytorch", "setup-tensorflow"):
-        assert post(hub, path, {"lease_id": got["lease_id"]}, others).status == 404
-    assert post(hub, "allocate", {"owner": ME}, others).status == 404
+        assert post(hub, path, {"lease_id": got["lease_id"]}, stranger).status == 404
+    assert post(hub, "allocate", {"owner": ME}, stranger).status == 404
     assert bed.free() == 3
     assert post(hub, "release", {"lease_id": got["lease_id"]}, mine).json["success"]
 
 
 def curls(page: str) -> str:
-    """For the boards that are here."""
+    """Return the requests of the page, for the boards that are here."""
     [printed] = re.findall(r"```sh\n(.*?)```", page, re.S)
     return str(printed).replace("V100", "H100")
 
 
 def test_every_request_runs_as_printed_with_a_token(hub: HubProcess, bed: PoolBed) -> None:
-    """As the source material has them: the owner comes from the token, and what is set up is the
-    newest lease of theirs that suits."""
+    """Send them as the source material has them: the owner comes from the token, and what is set
+    up is the newest lease of theirs that suits."""
     token = add_program(hub, "user", unix_names=[ME])
     played = subprocess.run(
         ["bash", "-ec", curls(PAGE.read_text()).replace('"\n', '"; echo\n')], text=True,
@@ -260,14 +260,14 @@ def test_every_request_runs_as_printed_with_a_token(hub: HubProcess, bed: PoolBe
     assert got["success"]
     assert got["gpu_config"] == {"gpu_count": 2, "gpu_type": "H100", "memory_gb": 32.0,
                                  "distributed_training": True}
-    for made in (tensorflow, pytorch):
-        assert (made["success"], made["lease_id"]) == (True, got["lease_id"])
-        assert made["environment"] == got["environment"]
+    for setup in (tensorflow, pytorch):
+        assert (setup["success"], setup["lease_id"]) == (True, got["lease_id"])
+        assert setup["environment"] == got["environment"]
     assert health["status"] == "healthy"
     assert monitoring["leases"] == 1
-    others = add_program(hub, "user", unix_names=["somebody-else"])
-    assert not post(hub, "setup-pytorch", {}, others).json["success"]
-    assert not post(hub, "setup-pytorch", {"owner": ME}, others).json.get("success")
+    stranger = add_program(hub, "user", unix_names=["somebody-else"])
+    assert not post(hub, "setup-pytorch", {}, stranger).json["success"]
+    assert not post(hub, "setup-pytorch", {"owner": ME}, stranger).json.get("success")
 
 
 def test_nobody_gets_gpus_of_a_node_that_they_do_not_see(hub: HubProcess) -> None:
@@ -284,8 +284,8 @@ def test_nobody_gets_gpus_of_a_node_that_they_do_not_see(hub: HubProcess) -> Non
     token = add_program(hub, "user", ["lab"], [ME])
     assert hub.ask("/api/v1/gpu/nodes", token=token).json["total_nodes"] == 1
     assert not post(hub, "validate", {"gpu_count": 2}, token).json["valid"]
-    refused = post(hub, "allocate", {"gpu_count": 2}, token).json
-    assert (refused["success"], "the largest has 1" in refused["reason"]) == (False, True)
+    answer = post(hub, "allocate", {"gpu_count": 2}, token).json
+    assert (answer["success"], "the largest has 1" in answer["reason"]) == (False, True)
 
 
 def python(hub: HubProcess, bed: PoolBed, code: str) -> "subprocess.CompletedProcess[str]":
@@ -298,17 +298,17 @@ def test_the_calls_from_python_run_as_the_page_prints_them(hub: HubProcess, bed:
     [printed] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
     on_h100 = printed.replace('"V100"', '"H100"').replace("memory_gb=32.0", "memory_gb=80.0")
     assert on_h100 != printed
-    done = python(hub, bed, on_h100 + MORE)
-    assert done.returncode == 0, done.stderr
-    first, *code, last = done.stdout.splitlines()
+    run = python(hub, bed, on_h100 + MORE)
+    assert run.returncode == 0, run.stderr
+    first, *code, last = run.stdout.splitlines()
     assert f"{H100} 4 80.0" in first
     assert "import torch" in code
     assert "gpu_utilization" in last
-    assert "the largest has 4" in done.stderr
+    assert "the largest has 4" in run.stderr
     assert bed.free() == 4
-    done = python(hub, bed, printed)  # no V100 here
-    assert (done.returncode, "training on the CPU" in done.stdout) == (0, True), done.stderr
-    assert "there is no GPU of model V100 here" in done.stderr
+    run = python(hub, bed, printed)  # no V100 here
+    assert (run.returncode, "training on the CPU" in run.stdout) == (0, True), run.stderr
+    assert "there is no GPU of model V100 here" in run.stderr
 
 
 def test_its_memory_table_is_compared_with_the_boards_that_are_here(
@@ -318,7 +318,7 @@ def test_its_memory_table_is_compared_with_the_boards_that_are_here(
     config.write_text("gpu_memory_specs: {H100: 80, V100: 32}\n")
     bed.env |= {"GPUDECK_TOKEN": hub.api_token}
     for where in ((), ("--hub", hub.url)):
-        said = bed.run("pool", "import", str(config), *where)
-        assert said.returncode == 0, said.stderr
-        assert "those here have 80.0 GiB, as the table says" in said.stdout
-        assert "no such board is here" in said.stdout
+        run = bed.run("pool", "import", str(config), *where)
+        assert run.returncode == 0, run.stderr
+        assert "those here have 80.0 GiB, as the table says" in run.stdout
+        assert "no such board is here" in run.stdout

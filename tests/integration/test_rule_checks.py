@@ -1,4 +1,4 @@
-"""Where a rule is written it is said what of its ladder could not be done, and by whom."""
+"""Checks of a rule as it is written: what of its ladder could not be done, and by whom."""
 
 import json
 import secrets
@@ -26,7 +26,7 @@ def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
         assert "Traceback" not in hub.log.read_text()
 
 
-def come(hub: HubProcess, rules: RulesCeiling, *tasks: Task) -> Teller:
+def add_node(hub: HubProcess, rules: RulesCeiling, *tasks: Task) -> Teller:
     teller = Teller(f"node-{secrets.token_hex(3)}", 1)
     teller.caller.said = replace(teller.caller.said, actions=("notify", "pause", "end"),
                                  rules=rules)
@@ -42,29 +42,29 @@ def task(user: str, **more: Any) -> Task:
 def checked(hub: HubProcess, token: str = "api", **more: Any) -> list[tuple[int, int, int, str]]:
     rule = {"id": "idle", "title": "Idle", "of": "task", "scope": "*", "signal": "sm_pct",
             "fire": "<= 1", "for": "5m", "ladder": LADDER} | more
-    told = hub.ask("/api/v1/rule-checks", "POST", token, json.dumps({"rule": rule}).encode(),
-                   Content_Type="application/json").json
-    assert told["problems"] == []
-    return [(each["step"], each["refused"], each["targets"], each["sentence"])
-            for each in told["refused"]]
+    answer = hub.ask("/api/v1/rule-checks", "POST", token, json.dumps({"rule": rule}).encode(),
+                     Content_Type="application/json").json
+    assert answer["problems"] == []
+    return [(refusal["step"], refusal["refused"], refusal["targets"], refusal["sentence"])
+            for refusal in answer["refused"]]
 
 
 def test_of_whom_a_step_would_be_refused(hub: HubProcess) -> None:
     ann, bob = f"ann{secrets.token_hex(3)}", f"bob{secrets.token_hex(3)}"
-    come(hub, RulesCeiling(True, False), task(ann), task(ann, kind="mps_client"),
-         task(bob, job_id="slurm job 7", manager="slurm job 7"))
-    come(hub, RulesCeiling(False, False), task(bob))
+    add_node(hub, RulesCeiling(True, False), task(ann), task(ann, kind="mps_client"),
+             task(bob, job_id="slurm job 7", manager="slurm job 7"))
+    add_node(hub, RulesCeiling(False, False), task(bob))
     wait_for(lambda: len(hub.get("/api/v1/tasks")["items"]) >= 4)
-    [only] = wait_for(lambda: len(found := checked(hub, scope=f"user:{ann}")) == 1 and found)
+    [only] = wait_for(lambda: len(rows := checked(hub, scope=f"user:{ann}")) == 1 and rows)
     assert only[:3] == (1, 1, 2)
     assert only[3].startswith("step 2 ('pause') would be refused now for 1 of 2 tasks: it is an "
                               "MPS client: ")
-    both = checked(hub, scope=f"user:{bob}")
-    assert [each[:3] for each in both] == [(1, 2, 2), (2, 2, 2)]
-    assert "for all 2 tasks" in both[0][3]
+    bobs = checked(hub, scope=f"user:{bob}")
+    assert [row[:3] for row in bobs] == [(1, 2, 2), (2, 2, 2)]
+    assert "for all 2 tasks" in bobs[0][3]
     # Of nobody yet: what the nodes themselves let rules do.
     nodes = checked(hub, scope="user:nobody-yet")
-    assert [each[:3] for each in nodes] == [(1, 1, 2), (2, 1, 2)]
+    assert [row[:3] for row in nodes] == [(1, 1, 2), (2, 1, 2)]
     assert "for 1 of 2 nodes: the ceiling of this node does not let rules act" in nodes[0][3]
     assert checked(hub, of="gpu", signal="temp_c", fire=">= 1", scope="*", ladder=[]) == []
     part = add_program(hub, "operator", groups=("elsewhere",))
@@ -74,7 +74,7 @@ def test_of_whom_a_step_would_be_refused(hub: HubProcess) -> None:
 def test_the_terminal_says_it_with_a_hub_and_what_it_can_without(
     hub: HubProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:
-    come(hub, RulesCeiling(False, False))
+    add_node(hub, RulesCeiling(False, False))
     file, token = tmp_path / "mine.yaml", tmp_path / "token"
     rule = {"id": "idle", "title": "Idle", "of": "task", "scope": "user:nobody-yet",
             "signal": "sm_pct", "fire": "<= 1", "for": "5m", "when_refused": "skip",
@@ -91,7 +91,7 @@ def test_the_terminal_says_it_with_a_hub_and_what_it_can_without(
     assert rules(["check", str(file), *reach]) == 0
     assert "does not let rules act" in capsys.readouterr().out
     assert rules(["check", str(file), *reach, "--json"]) == 0
-    assert {each["who"] for each in json.loads(capsys.readouterr().out)["refused"]} == {"idle"}
+    assert {row["who"] for row in json.loads(capsys.readouterr().out)["refused"]} == {"idle"}
     file.write_text(json.dumps({"rules": [rule | {"when_refused": "go on"}]}))
     assert rules(["check", str(file)]) == 1
     assert "when_refused: write stop or skip" in capsys.readouterr().out

@@ -72,18 +72,18 @@ def test_a_rule_limits_a_task_and_takes_it_back_when_its_alert_clears(
     hog = bed.hog()
     rule = bed.put("auto", ladder=[{"do": "tell"}, {"do": "limit"}])
     wait_for(lambda: power_w() == round(before * 0.7), why="it is limited")
-    done = wait_for(lambda: [each for each in bed.commands(hog) if each["action"] == "limit"
-                             and each["state"] == "done"],
-                    why="and that was read back")
-    assert done[0]["by"]["name"].startswith(rule)
-    assert done[0]["verified"]["in_force"] is True
+    limited = wait_for(lambda: [row for row in bed.commands(hog) if row["action"] == "limit"
+                                and row["state"] == "done"],
+                       why="and that was read back")
+    assert limited[0]["by"]["name"].startswith(rule)
+    assert limited[0]["verified"]["in_force"] is True
     assert hog.is_alive()
     bed.source.sm[hog.pid] = 90.0
     wait_for(lambda: power_w() == before, why="it is as before")
-    back = wait_for(lambda: [each for each in bed.hub.get("/api/v1/commands")["items"]
-                             if each["action"] == "release_limit" and each["state"] == "done"],
+    back = wait_for(lambda: [row for row in bed.hub.get("/api/v1/commands")["items"]
+                             if row["action"] == "release_limit" and row["state"] == "done"],
                     why="and that was read back")
-    assert back[0]["by"]["name"] == done[0]["by"]["name"], "by whom it was set"
-    assert not [each for each in bed.commands(hog) if each["action"] == "end"]
+    assert back[0]["by"]["name"] == limited[0]["by"]["name"], "by whom it was set"
+    assert not [row for row in bed.commands(hog) if row["action"] == "end"]
     assert hog.is_alive()
     bed.check()

@@ -55,7 +55,7 @@ while True:
 
 @dataclass(slots=True, eq=False)
 class Sampled(Children):
-    """It gives samples as well: a rule's command waits for two of them."""
+    """Children that give samples as well: a rule's command waits for two of them."""
 
     told_at: float = field(default=0.0)
 
@@ -85,9 +85,9 @@ def a_bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
 
 
 def by_a_rule(bed: Bed, child: Child) -> Reply:
-    shown = bed.preview(child, "pause")
+    preview = bed.preview(child, "pause")
     return bed.hub.reply(bed.hub.send(bed.hub.order(
-        shown, asker=CommandActor("rule", "idle@1"), condition=RuleCondition())))
+        preview, asker=CommandActor("rule", "idle@1"), condition=RuleCondition())))
 
 
 def below(pid: int) -> set[int]:
@@ -123,14 +123,14 @@ def test_whoever_is_born_meanwhile_stands_too(bed: Bed) -> None:
 def test_what_lost_a_parent_since_the_preview_is_no_tree_and_is_not_touched(bed: Bed) -> None:
     child = bed.children.start(ORPHAN)
     [worker] = child.workers
-    shown = bed.preview(child, "pause")
+    preview = bed.preview(child, "pause")
     assert child.process.stdin is not None
     assert child.process.stdout is not None
     child.process.stdin.write("x")
     child.process.stdin.flush()
     assert child.process.stdout.readline().strip() == "left"
     reply = bed.hub.reply(bed.hub.send(bed.hub.order(
-        shown, asker=CommandActor("rule", "idle@1"), condition=RuleCondition())))
+        preview, asker=CommandActor("rule", "idle@1"), condition=RuleCondition())))
     assert (reply.state, reply.refusal and reply.refusal.code) == ("refused", "multi_process")
     assert "not proven to be one process tree" in reply.step
     assert {state_of(pid) for pid in (child.pid, worker)} == {"S"}
@@ -141,19 +141,19 @@ def test_where_one_does_not_stop_the_others_go_on_again(bed: Bed) -> None:
     child = bed.children.start(STUCK)
     worker, grandchild = child.workers
     wait_for(lambda: state_of(worker) == "D")
-    seen: set[str | None] = set()
+    states: set[str | None] = set()
     is_over = threading.Event()
 
     def watch() -> None:
         while not is_over.wait(0.005):
-            seen.add(state_of(child.pid))
+            states.add(state_of(child.pid))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     reply = by_a_rule(bed, child)
     is_over.set()
     watcher.join()
-    assert "T" in seen, "the root stood first"
+    assert "T" in states, "the root stood first"
     assert reply.state == "not_effective"
     assert "run again" in reply.step
     assert reply.verified is not None

@@ -1,4 +1,4 @@
-"""Rules that act, whole: a real hub, a real agent, real children; and the one beside trains on.
+"""Rules that act, whole: a real hub, a real agent, real children; and a neighbour trains on.
 
 The hub's holds are cut to a second, and the fleet's bound is that of a larger one; what they are
 really is held by tests/unit/dashboard/automation/test_service.py and the soak test below."""
@@ -43,7 +43,7 @@ DAYS_S = 86_400.0
 
 
 class Hurried(HubProcess):
-    """Of one node, eight acts may be done in ten minutes."""
+    """A hub that hurries; on one node, eight acts may be done in ten minutes."""
 
     constants: Mapping[str, object] = {
         "dashboard.alerts.core.rule.LADDER_FOR_S": 1,
@@ -57,7 +57,7 @@ class Hurried(HubProcess):
 
 @dataclass(slots=True, eq=False)
 class Sampled(Children):
-    """It gives samples as well, four a second; `sm` by pid, and idle without."""
+    """Children that give samples as well, four a second; `sm` by pid, and idle without."""
 
     sm: dict[int, float] = field(default_factory=dict)
     is_mute: bool = False
@@ -74,8 +74,8 @@ class Sampled(Children):
         for name, value in (("mem_used_bytes", fresh.mem_used_bytes.get(self.gpu.uuid) or 0.0),
                             ("util_pct", max(self.sm.values(), default=0.0))):
             values[COLUMN[name]], absent[COLUMN[name]] = value, Absence.PRESENT
-        listed = tuple(type(each)(each.pid, each.gpu_uuid, each.mem_used_bytes,
-                                  self.sm.get(each.pid, 0.0)) for each in fresh.processes)
+        listed = tuple(type(process)(process.pid, process.gpu_uuid, process.mem_used_bytes,
+                                     self.sm.get(process.pid, 0.0)) for process in fresh.processes)
         return Reading(at, 0.25, (GpuReading(self.gpu.uuid, "ok", tuple(values), bytes(absent)),),
                        (self.gpu,), listed)
 
@@ -95,7 +95,7 @@ class Bed:
         return child
 
     def is_clear(self) -> None:
-        """No rule of another test is there any more."""
+        """Remove the rules of other tests, and kill their children."""
         for rule_id in self.rules:
             assert self.ask("DELETE", f"rules/{rule_id}").status == 204
         self.rules.clear()
@@ -105,8 +105,8 @@ class Bed:
                 child.process.wait(5)
 
     def task(self, child: Child) -> Any:
-        return next((each for each in self.hub.get("/api/v1/tasks")["items"]
-                     if each["id"] == child.task_id), None)
+        return next((task for task in self.hub.get("/api/v1/tasks")["items"]
+                     if task["id"] == child.task_id), None)
 
     def ask(self, method: str, path: str, body: Any = None) -> Answer:
         return self.hub.ask(f"/api/v1/{path}", method, "api",
@@ -114,7 +114,7 @@ class Bed:
                             Content_Type="application/json")
 
     def put(self, mode: str, **more: Any) -> str:
-        """A rule that has been tried out for eight days, by another admin."""
+        """Put a rule that another admin has tried out for eight days."""
         rule = {"id": f"idle-{secrets.token_hex(3)}", "title": "Idle with memory held",
                 "of": "task", "scope": "*", "signal": "sm_pct", "fire": "<= 1", "for": "1s",
                 "where": ["mem_used_bytes >= 100MiB"], "mode": "dry_run", "cooldown": "0s",
@@ -138,28 +138,28 @@ class Bed:
         return self.ask("POST", f"rules/{rule_id}/mode", {"mode": mode, "expires": expires})
 
     def alert(self, child: Child) -> Any:
-        return next((each for each in self.hub.get("/api/v1/alerts")["items"]
-                     if each["target"] == child.task_id), None)
+        return next((alert for alert in self.hub.get("/api/v1/alerts")["items"]
+                     if alert["target"] == child.task_id), None)
 
     def ladder(self, child: Child) -> dict[str, Any]:
         alert = self.alert(child)
-        found: dict[str, Any] = (alert or {}).get("ladder") or {}
-        return found
+        ladder: dict[str, Any] = (alert or {}).get("ladder") or {}
+        return ladder
 
     def commands(self, child: Child) -> list[Any]:
-        found = self.hub.get(f"/api/v1/commands?task={child.task_id}")["items"]
-        return sorted(found, key=lambda each: each["id"])
+        commands = self.hub.get(f"/api/v1/commands?task={child.task_id}")["items"]
+        return sorted(commands, key=lambda command: command["id"])
 
     def ending(self, child: Child) -> Any:
-        """The newest: on a machine that is busy one may have been put off."""
-        return next((each for each in reversed(self.commands(child))
-                     if each["action"] == "end"), None)
+        """Return the newest end; on a busy machine an earlier one may have been put off."""
+        return next((command for command in reversed(self.commands(child))
+                     if command["action"] == "end"), None)
 
     def node_id(self) -> str:
         return str(self.hub.get("/api/v1/nodes")["items"][0]["id"])
 
     def check(self) -> None:
-        """What every test ends with."""
+        """Check what holds at the end of every test."""
         assert self.neighbour.is_alive()
         assert self.hub.get("/api/v1/brakes")["breaker"] is None
         assert "Traceback" not in self.hub.log.read_text()
@@ -201,12 +201,12 @@ def a_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 def test_a_dry_run_says_whom_it_would_have_hit_and_touches_nobody(bed: Bed) -> None:
     hog = bed.hog()
     rule = bed.put("dry_run")
-    found = wait_for(lambda: (ladder := bed.ladder(hog)).get("state") == "finished" and ladder,
-                     why="it has come to its end")
-    assert [each["do"] for each in found["done"]] == ["tell", "tell", "end"]
-    assert all(each["sentence"].startswith("dry run") for each in found["done"])
-    records = [each for each in bed.hub.get("/api/v1/audit?kind=ladder")["items"]
-               if rule in str(each)]
+    finished = wait_for(lambda: (ladder := bed.ladder(hog)).get("state") == "finished" and ladder,
+                        why="it has come to its end")
+    assert [step["do"] for step in finished["done"]] == ["tell", "tell", "end"]
+    assert all(step["sentence"].startswith("dry run") for step in finished["done"])
+    records = [record for record in bed.hub.get("/api/v1/audit?kind=ladder")["items"]
+               if rule in str(record)]
     assert len(records) == 3
     assert bed.commands(hog) == []
     assert hog.is_alive()
@@ -216,20 +216,20 @@ def test_a_dry_run_says_whom_it_would_have_hit_and_touches_nobody(bed: Bed) -> N
 def test_the_idle_one_is_told_twice_and_ends_and_its_memory_is_back(bed: Bed) -> None:
     hog = bed.hog()
     rule = bed.put("auto")
-    ended = wait_for(lambda: (end := bed.ending(hog)) and end["state"] == "done" and end,
-                     why="it is ended")
+    command = wait_for(lambda: (end := bed.ending(hog)) and end["state"] == "done" and end,
+                       why="it is ended")
     assert hog.process.wait(1) == -signal.SIGTERM
-    assert [each["action"] for each in bed.commands(hog) if each["state"] not in (
+    assert [command["action"] for command in bed.commands(hog) if command["state"] not in (
         "refused", "expired")] == ["notify", "notify", "end"]
-    verified = ended["verified"]
+    verified = command["verified"]
     assert (verified["exited"], verified["memory_returned"], verified["bystanders_alive"]) == (
         True, True, True)
     assert verified["mem_before_bytes"] == hog.mem_used_bytes
-    assert (ended["by"]["kind"], ended["by"]["name"].startswith(rule)) == ("rule", True)
-    assert "Idle with memory held" in ended["reason"]
+    assert (command["by"]["kind"], command["by"]["name"].startswith(rule)) == ("rule", True)
+    assert "Idle with memory held" in command["reason"]
     wait_for(lambda: bed.alert(hog) is None, why="what is gone fires no more")
-    assert any(each["source"] == f"rule {rule}"
-               for each in bed.hub.get("/api/v1/brakes")["spent"])
+    assert any(entry["source"] == f"rule {rule}"
+               for entry in bed.hub.get("/api/v1/brakes")["spent"])
     bed.check()
 
 
@@ -239,16 +239,16 @@ def test_a_silence_reaches_a_command_that_is_with_the_node(bed: Bed) -> None:
     wait_for(lambda: bed.ending(hog), why="it is ordered")
     bed.source.is_mute = True  # the node waits for its own two samples
     wait_for(lambda: "two samples" in str(bed.ending(hog)) or bed.ending(hog)["state"] == "done")
-    made = bed.ask("POST", "silences", {"until": time.time() + 600, "because": "demo day",
-                                        "rule": rule}).json
+    silence = bed.ask("POST", "silences", {"until": time.time() + 600, "because": "demo day",
+                                           "rule": rule}).json
     time.sleep(2.0)  # that is what it may take: nothing is signalled after
     bed.source.is_mute = False
-    found = wait_for(lambda: (end := bed.ending(hog))["state"] == "refused" and end)
-    assert "demo day" in found["refusal"]["sentence"]
+    command = wait_for(lambda: (end := bed.ending(hog))["state"] == "refused" and end)
+    assert "demo day" in command["refusal"]["sentence"]
     assert hog.is_alive()
     assert any("silenced" in why for why in bed.alert(hog)["holds"])
     assert bed.ladder(hog)["state"] != "stopped"
-    assert bed.ask("DELETE", f"silences/{made['id']}").status == 204
+    assert bed.ask("DELETE", f"silences/{silence['id']}").status == 204
     bed.check()
 
 
@@ -257,9 +257,9 @@ def test_the_node_looks_for_itself_and_what_works_again_lives(bed: Bed) -> None:
     bed.put("auto")
     wait_for(lambda: bed.ending(hog), why="it is ordered")
     bed.source.sm[hog.pid] = float(random.randint(30, 90))
-    found = wait_for(lambda: (end := bed.ending(hog))["state"] in ("refused", "done") and end)
-    assert found["state"] == "refused", found
-    assert found["refusal"]["code"] in ("condition", "hold")
+    command = wait_for(lambda: (end := bed.ending(hog))["state"] in ("refused", "done") and end)
+    assert command["state"] == "refused", command
+    assert command["refusal"]["code"] in ("condition", "hold")
     assert hog.is_alive()
     bed.check()
 
@@ -272,21 +272,21 @@ def person(bed: Bed, name: str, role: str = "operator") -> Visitor:
 def test_confirm_is_by_a_person_with_a_preview_of_exactly_that(bed: Bed) -> None:
     hog = bed.hog()
     bed.put("confirm")
-    found = wait_for(lambda: (ladder := bed.ladder(hog)).get("confirm") and ladder, why="it waits")
-    assert (found["next"], found["task_ids"]) == ("end", [hog.task_id])
+    state = wait_for(lambda: (ladder := bed.ladder(hog)).get("confirm") and ladder, why="it waits")
+    assert (state["next"], state["task_ids"]) == ("end", [hog.task_id])
     assert bed.ending(hog) is None
     ops, path = person(bed, "ops"), f"/api/v1/alerts/{bed.alert(hog)['id']}/confirm"
-    shown = ops.send("/api/v1/previews", {"action": "end", "targets": [bed.neighbour.task_id]})
-    wrong = ops.send(path, {"preview": shown.json["id"], "reason": "why"})
+    preview = ops.send("/api/v1/previews", {"action": "end", "targets": [bed.neighbour.task_id]})
+    wrong = ops.send(path, {"preview": preview.json["id"], "reason": "why"})
     assert wrong.status == 409, wrong.body
-    shown = ops.send("/api/v1/previews", {"action": "end", "targets": [hog.task_id]}).json
-    assert person(bed, "other").send(path, {"preview": shown["id"]}).status == 409
+    preview = ops.send("/api/v1/previews", {"action": "end", "targets": [hog.task_id]}).json
+    assert person(bed, "other").send(path, {"preview": preview["id"]}).status == 409
     assert hog.is_alive()
-    answer = ops.send(path, {"preview": shown["id"], "reason": "I asked him"})
+    answer = ops.send(path, {"preview": preview["id"], "reason": "I asked him"})
     assert answer.status == 202, answer.body
     assert answer.json["by"]["name"] == "ops"
     wait_for(lambda: not hog.is_alive(), why="it ends")
-    assert ops.send(path, {"preview": shown["id"]}).status in (404, 409)
+    assert ops.send(path, {"preview": preview["id"]}).status in (404, 409)
     assert "I asked him" in bed.ending(hog)["reason"]
     bed.check()
 
@@ -300,15 +300,15 @@ def test_on_a_node_in_maintenance_nothing_acts_and_people_click_twice(bed: Bed) 
     bed.put("auto")
     wait_for(lambda: any(because in why for why in (bed.alert(hog) or {}).get("holds", ())))
     wait_for(lambda: len(bed.ladder(hog).get("done", ())) == 2, why="telling is not acting")
-    shown = ops.send("/api/v1/previews", {"action": "end", "targets": [hog.task_id]}).json
-    assert shown["needs"]["maintenance"]
-    said = {"preview": shown["id"], "reason": "it is mine"}
-    once = ops.send("/api/v1/commands", said)
+    preview = ops.send("/api/v1/previews", {"action": "end", "targets": [hog.task_id]}).json
+    assert preview["needs"]["maintenance"]
+    order = {"preview": preview["id"], "reason": "it is mine"}
+    once = ops.send("/api/v1/commands", order)
     assert (once.status, once.json["type"]) == (409, "urn:gpudeck:problem:maintenance")
     assert hog.is_alive()
-    assert ops.send("/api/v1/commands", said | {"despite_maintenance": True}).status == 202
+    assert ops.send("/api/v1/commands", order | {"despite_maintenance": True}).status == 202
     wait_for(lambda: not hog.is_alive(), why="the second click counts")
-    assert [each["because"] for each in bed.hub.get("/api/v1/maintenance")["items"]] == [because]
+    assert [entry["because"] for entry in bed.hub.get("/api/v1/maintenance")["items"]] == [because]
     assert ops.send(path, {}, "DELETE").status == 204
     assert ops.send(path, {}, "DELETE").status == 404
     bed.check()
@@ -336,14 +336,14 @@ def test_a_reset_has_a_reason_and_something_to_reset(bed: Bed) -> None:
     nothing = bed.ask("POST", "brakes", {"reason": "all is well"})
     assert (nothing.status, "nothing to reset" in nothing.body.decode()) == (409, True)
     assert bed.ask("POST", "brakes", {"reason": " "}).status == 409
-    shown = bed.hub.get("/api/v1/brakes")
-    assert [each["name"] for each in shown["brakes"]] == [
+    state = bed.hub.get("/api/v1/brakes")
+    assert [brake["name"] for brake in state["brakes"]] == [
         "breaker", "storm", "node", "cause", "fleet", "pace"]
 
 
 @contextmanager
 def full_disk(hub: HubProcess) -> Iterator[None]:
-    """RLIMIT_FSIZE stands in for it: every write beyond the first byte of a file fails."""
+    """Stand in for a full disk by RLIMIT_FSIZE: every write past the first byte of a file fails."""
     usual = resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE, (1, usual[1]))
     try:
@@ -354,22 +354,22 @@ def full_disk(hub: HubProcess) -> Iterator[None]:
 
 @pytest.mark.parametrize("is_long", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_what_cannot_be_recorded_is_not_done_and_opens_the_breaker(bed: Bed, is_long: bool) -> None:
-    """Also once there is room again, and after a restart: until an admin has looked."""
+    """Stay open once there is room again, and after a restart: until an admin has looked."""
     hog = bed.hog()
     bed.put("auto", ladder=[{"do": "tell"}, {"do": "end", "after": "4s"}])
     wait_for(lambda: bed.ladder(hog).get("next") == "end", why="it was told, and is to end")
     with full_disk(bed.hub):
         tripped = wait_for(lambda: bed.hub.get("/api/v1/brakes")["breaker"], why="it opens")
         assert "recorded" in tripped["sentence"] or "disk" in tripped["sentence"]
-        held = wait_for(lambda: [why for why in bed.alert(hog)["holds"] if "breaker" in why])
-        assert "the breaker is open" in held[0]
+        holds = wait_for(lambda: [why for why in bed.alert(hog)["holds"] if "breaker" in why])
+        assert "the breaker is open" in holds[0]
         assert bed.ask("POST", "brakes", {"reason": "never mind"}).status == 503
         time.sleep(1.0)
         assert bed.ending(hog) is None or bed.ending(hog)["state"] in ("refused", "requested")
         assert hog.is_alive()
         wait_for(lambda: firing(bed, "brakes-on") and firing(bed, "audit-failing"),
                  why="the hub's own rules say so")
-    wait_for(lambda: any(each["action"] == "trip" for each in bed.hub.get(
+    wait_for(lambda: any(record["action"] == "trip" for record in bed.hub.get(
         "/api/v1/audit?kind=brake")["items"]), why="it is recorded once there is room")
     wait_for(lambda: not firing(bed, "audit-failing"))
     if is_long:
@@ -387,12 +387,12 @@ def test_what_cannot_be_recorded_is_not_done_and_opens_the_breaker(bed: Bed, is_
 
 
 def firing(bed: Bed, rule: str) -> bool:
-    return any(each["rule"] == rule for each in bed.hub.get("/api/v1/alerts")["items"])
+    return any(alert["rule"] == rule for alert in bed.hub.get("/api/v1/alerts")["items"])
 
 
 @pytest.mark.soak
 def test_the_demos_hog_ends_in_real_time_and_the_others_go_on(tmp_path: Path) -> None:
-    """With all holds as they are: warm-up, 30 s of `for`, 60 s before an end; one node, so that
+    """Keep all holds as they are: warm-up, 30 s of `for`, 60 s before an end; one node, so that
     one act is all that there may be."""
     demo = Demo(tmp_path / "demo", "--nodes", "1", "--faults", "off")
     try:
@@ -407,18 +407,18 @@ def test_the_demos_hog_ends_in_real_time_and_the_others_go_on(tmp_path: Path) ->
         expires = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 30 * DAYS_S))
         tell(demo, "PUT", "rules/hog", rule)
         tell(demo, "POST", "rules/hog/mode", {"mode": "auto", "expires": expires})
-        before = {each["id"]: each["pid"] for each in demo.info()["tasks"]}
-        [ended] = wait_for(lambda: [each for each in demo.ask("commands")
-                                    if each["action"] == "end" and each["state"] == "done"], 300)
-        assert ended["verified"]["memory_returned"]
-        assert ended["verified"]["bystanders_alive"] is not False
-        told = [each for each in demo.ask("commands") if each["action"] == "notify"
-                and each["task_id"] == ended["task_id"]]
-        assert len(told) == 2
-        gone = {before[task_id] for task_id in ended["task_ids"]}
-        assert not any(is_alive(pid) for pid in gone)
-        assert all(is_alive(pid) for pid in set(before.values()) - gone)
-        assert len([each for each in demo.ask("commands") if each["action"] == "end"]) == 1
+        before = {task["id"]: task["pid"] for task in demo.info()["tasks"]}
+        [end] = wait_for(lambda: [row for row in demo.ask("commands")
+                                  if row["action"] == "end" and row["state"] == "done"], 300)
+        assert end["verified"]["memory_returned"]
+        assert end["verified"]["bystanders_alive"] is not False
+        notices = [command for command in demo.ask("commands") if command["action"] == "notify"
+                   and command["task_id"] == end["task_id"]]
+        assert len(notices) == 2
+        ended_pids = {before[task_id] for task_id in end["task_ids"]}
+        assert not any(is_alive(pid) for pid in ended_pids)
+        assert all(is_alive(pid) for pid in set(before.values()) - ended_pids)
+        assert len([row for row in demo.ask("commands") if row["action"] == "end"]) == 1
     finally:
         demo.end()
 

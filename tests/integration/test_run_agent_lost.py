@@ -29,29 +29,29 @@ from tests.integration.pools import ROOT
 ANSWER = "import os; print('began', flush=True); os._exit(7)"
 
 
-def leased(asked: AskClaim) -> Leased:
-    return Leased(asked.request_id, "n1", (LeasedGpu("GPU-0", "H100", 0),), 2e9, 1_000, None, 30.0)
+def leased(claim: AskClaim) -> Leased:
+    return Leased(claim.request_id, "n1", (LeasedGpu("GPU-0", "H100", 0),), 2e9, 1_000, None, 30.0)
 
 
 class ScriptedAgent:
     def __init__(self, path: Path) -> None:
-        self.asked: list[FromUser] = []
+        self.received: list[FromUser] = []
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.settimeout(60)
         self._listener.bind(str(path))
         self._listener.listen(8)
 
     def serve(self, dies_at: type[FromUser] | None, before_it: int = 0) -> None:
-        """One connection, until it ends, or such a message has come. `before_it`: places in the
+        """Serve a connection until it ends or such a message has come. `before_it`: places in the
         queue that are told first."""
         sock, _ = self._listener.accept()
         sock.settimeout(60)
         with sock:
-            while (found := messages.from_user(sock)) is not None:
-                message, fds = found
+            while (request := messages.from_user(sock)) is not None:
+                message, fds = request
                 for fd in fds:
                     os.close(fd)
-                self.asked.append(message)
+                self.received.append(message)
                 if isinstance(message, AskClaim):
                     for place in range(before_it, 0, -1):
                         messages.send(sock, ClaimWaits(place, "busy"))
@@ -88,6 +88,6 @@ def test_it_asks_for_the_same_again_and_the_command_runs_once(
     finally:
         run.kill()
         agent.close()
-    first, *_, second = [each for each in agent.asked if isinstance(each, AskClaim)]
+    first, *_, second = [message for message in agent.received if isinstance(message, AskClaim)]
     assert first.request_id == second.request_id
-    assert isinstance(agent.asked[-1], GiveBack)
+    assert isinstance(agent.received[-1], GiveBack)

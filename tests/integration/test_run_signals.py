@@ -1,4 +1,4 @@
-"""What stands between a terminal and the command of `gpudeck run`, at a real terminal."""
+"""Signals between a terminal and the command of `gpudeck run`, at a real terminal."""
 
 import os
 import pty
@@ -48,23 +48,23 @@ def test_every_signal_reaches_the_command_once() -> None:
                            text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert run.stdout is not None
     assert run.stdout.readline().endswith("on\n")
-    for each in (*FORWARDED, signal.SIGTERM):
-        run.send_signal(each)
-        assert run.stdout.readline() == f"{each.name}\n"
+    for signum in (*FORWARDED, signal.SIGTERM):
+        run.send_signal(signum)
+        assert run.stdout.readline() == f"{signum.name}\n"
     run.terminate()
     assert run.communicate(timeout=30)[0] == "SIGTERM\n"
     assert run.returncode == 7
 
 
 def test_the_command_does_not_inherit_what_python_ignores() -> None:
-    found = subprocess.run(
+    run = subprocess.run(
         [sys.executable, "-c", RUNS, "grep", "SigIgn", "/proc/self/status"], cwd=ROOT, text=True,
         capture_output=True, check=True)
-    assert int(found.stdout.split()[1], 16) & (1 << (signal.SIGPIPE - 1)) == 0
+    assert int(run.stdout.split()[1], 16) & (1 << (signal.SIGPIPE - 1)) == 0
 
 
 def test_it_hears_of_its_commands_end_whatever_its_own_parent_ignored() -> None:
-    """As a service that ignores SIGCHLD starts it."""
+    """Start it as a service that ignores SIGCHLD does."""
     run = subprocess.Popen(
         [sys.executable, "-c", "import os, signal, sys; "
          "signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])",
@@ -76,7 +76,7 @@ def test_it_hears_of_its_commands_end_whatever_its_own_parent_ignored() -> None:
 
 
 class Terminal:
-    """At which somebody has typed the command, in front of `shell`."""
+    """A terminal at which somebody has typed the command, in front of `shell`."""
 
     def __init__(self, shell: str, *command: str) -> None:
         self.pid, self._fd = pty.fork()
@@ -84,24 +84,24 @@ class Terminal:
             os.chdir(ROOT)
             os.execvp("bash", ["bash", "--norc", "-mc", shell,
                                sys.executable, "-c", RUNS, *command])
-        self._said = b""
+        self._output = b""
 
     def type(self, keys: bytes) -> None:
         os.write(self._fd, keys)
 
-    def said(self, words: str) -> Callable[[], bool]:
+    def shows(self, words: str) -> Callable[[], bool]:
         def look() -> bool:
             while select.select([self._fd], [], [], 0)[0]:
                 try:
-                    self._said += os.read(self._fd, 4_096)
+                    self._output += os.read(self._fd, 4_096)
                 except OSError:
                     break
-            return words.encode() in self._said
+            return words.encode() in self._output
         return look
 
     def text(self) -> str:
-        self.said("")()
-        return self._said.decode()
+        self.shows("")()
+        return self._output.decode()
 
     def close(self) -> None:
         os.close(self._fd)
@@ -127,34 +127,34 @@ def state(pid: int) -> str:
 
 def test_the_command_has_the_terminal_and_ctrl_c_reaches_it_once() -> None:
     with at_a_terminal('exec "$0" "$@"', sys.executable, "-c", SAYS) as terminal:
-        wait_for(terminal.said(" on"))
+        wait_for(terminal.shows(" on"))
         assert terminal.text().split()[1] == "True"
         os.kill(terminal.pid, signal.SIGSTOP)
         wait_for(lambda: state(terminal.pid) == "T")
         terminal.type(b"\x03")
-        wait_for(terminal.said("SIGINT"))
+        wait_for(terminal.shows("SIGINT"))
         # Only now `run` sees that Ctrl-C, and then the signal by which it goes on.
         os.kill(terminal.pid, signal.SIGCONT)
-        wait_for(terminal.said("SIGCONT"))
+        wait_for(terminal.shows("SIGCONT"))
         assert terminal.text().count("SIGINT") == 1
 
 
 @pytest.mark.parametrize("is_typed", [True, False])
 def test_stopped_it_stops_with_its_command_and_goes_on_with_it(is_typed: bool) -> None:
-    """A job of a shell: the shell sees that it stopped, and brings it back."""
+    """Stop a job of a shell: the shell sees that it stopped, and brings it back."""
     with at_a_terminal(SHELL, sys.executable, "-c", SAYS) as terminal:
-        wait_for(terminal.said(" on"))
+        wait_for(terminal.shows(" on"))
         child = int(terminal.text().split()[0])
         run = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1])
         if is_typed:
             terminal.type(b"\x1a")
         else:
             os.kill(run, signal.SIGTSTP)
-        wait_for(terminal.said("shell sees it stopped"))
+        wait_for(terminal.shows("shell sees it stopped"))
         wait_for(lambda: (state(run), state(child)) == ("T", "T"))
         terminal.type(b"\n")
-        wait_for(terminal.said("SIGCONT"))
+        wait_for(terminal.shows("SIGCONT"))
         os.kill(run, signal.SIGTERM)
-        wait_for(terminal.said("SIGTERM"))
+        wait_for(terminal.shows("SIGTERM"))
         os.kill(run, signal.SIGTERM)
         wait_for(terminal.said("ended with 7"))

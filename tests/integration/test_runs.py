@@ -42,24 +42,24 @@ class RunsBed(PoolBed):
         self.runs = folder / "state/gpudeck/runs"
 
     def detach(self, *words: str) -> int:
-        found = self.run("run", "--detach", *words)
-        assert found.returncode == 0, found.stderr
-        assert "when you log out" in found.stdout
-        return int(found.stdout.split()[1])
+        run = self.run("run", "--detach", *words)
+        assert run.returncode == 0, run.stderr
+        assert "when you log out" in run.stdout
+        return int(run.stdout.split()[1])
 
     def parts(self, number: int) -> list[dict[str, Any]]:
         items = json.loads(self.run("runs", "--all", "--json").stdout)["items"]
-        return next(each["parts"] for each in items if each["run"] == number)
+        return next(row["parts"] for row in items if row["run"] == number)
 
     def states(self, number: int) -> list[str]:
-        return [each["state"] for each in self.parts(number)]
+        return [part["state"] for part in self.parts(number)]
 
     def is_in(self, number: int, *states: str) -> Callable[[], bool]:
         return lambda: set(self.states(number)) <= set(states)
 
     def pid(self, number: int, file: str) -> int:
-        told = json.loads((self.runs / str(number) / file).read_text())
-        return int(told.get("process", told)["pid"])
+        record = json.loads((self.runs / str(number) / file).read_text())
+        return int(record.get("process", record)["pid"])
 
     def close(self) -> None:
         for _, request in RunFolders(self.env):
@@ -84,26 +84,26 @@ def test_fifty_runs_are_queued_four_at_once_and_end_with_their_status(bed: RunsB
     never = bed.detach("--after", str(number), "--", "true")
     wait_for(bed.is_in(number, "ended"), 240)
     parts = bed.parts(number)
-    assert {each["index"]: each["status"] for each in parts} == {
+    assert {part["index"]: part["status"] for part in parts} == {
         index: 3 if index == 13 else 0 for index in range(50)}
     spans = [tuple(map(float, line.split())) for line in (notes / "spans").read_text().splitlines()]
     assert len(spans) == 50
-    assert max(sum(began <= at < ended for began, ended in spans) for at, _ in spans) <= 4
+    assert max(sum(began <= at < end for began, end in spans) for at, _ in spans) <= 4
     assert bed.run("runs", "logs", f"{number}.42").stdout.splitlines()[-1] == "index 42"
     wait_for(bed.is_in(later, "ended"), 30)
     assert bed.run("runs", "logs", str(later)).stdout.splitlines()[-1] == f"later {later}"
     wait_for(bed.is_in(never, "skipped"), 30)
     assert bed.parts(never)[0]["why"] == f"run {number}.13 ended with status 3"
     assert "49 ended with status 0, 1 ended with status 3" in bed.run("runs").stdout
-    again = bed.run("runs", "again", str(number))
-    assert again.returncode == 0, again.stderr
+    rerun = bed.run("runs", "again", str(number))
+    assert rerun.returncode == 0, rerun.stderr
     wait_for(lambda: bed.parts(number + 3)[0]["status"] == 3, 60)
-    assert [each["index"] for each in bed.parts(number + 3)] == [13]
+    assert [part["index"] for part in bed.parts(number + 3)] == [13]
     wait_for(lambda: bed.free() == 4, 30)
 
 
 def test_more_than_a_user_may_wait_with_wait_all_the_same(bed: RunsBed) -> None:
-    """In the order in which they were queued. The node takes 32 claims of a user."""
+    """Start them in the order in which they were queued. The node takes 32 claims of a user."""
     blocks = bed.detach("--gpus", "4", "--", *SLEEPS)
     wait_for(bed.is_in(blocks, "running"), 30)
     first = bed.detach("--array", "1-40", "--", "true")
@@ -114,7 +114,7 @@ def test_more_than_a_user_may_wait_with_wait_all_the_same(bed: RunsBed) -> None:
     assert bed.run("runs", "cancel", str(blocks)).returncode == 0
     wait_for(bed.is_in(second, "ended"), 120)
     wait_for(bed.is_in(first, "ended"), 60)
-    assert {each["status"] for each in bed.parts(first)} == {0}
+    assert {part["status"] for part in bed.parts(first)} == {0}
     assert bed.run("runs", "remove", str(first)).returncode == 0
     assert bed.run("runs", "logs", str(first)).returncode == 2
 
@@ -170,7 +170,7 @@ def test_what_has_begun_outlives_its_supervisor_and_the_rest_is_run_again(bed: R
     wait_for(lambda: sorted(bed.states(number)) == ["ended", "ended", "lost", "lost"], 60)
     assert bed.run("runs", "again", str(number)).returncode == 0
     wait_for(bed.is_in(number + 1, "ended"), 60)
-    assert [each["index"] for each in bed.parts(number + 1)] == [3, 4]
+    assert [part["index"] for part in bed.parts(number + 1)] == [3, 4]
 
 
 def test_agents_come_and_go(tmp_path: Path) -> None:
@@ -182,12 +182,12 @@ def test_agents_come_and_go(tmp_path: Path) -> None:
         wait_for(bed.is_in(waits, "waiting"), 30)
         agent.kill()
         agent.wait()
-    refused = bed.run("run", "--detach", "--", "true")
-    assert (refused.returncode, "no agent answers" in refused.stderr) == (4, True)
+    run = bed.run("run", "--detach", "--", "true")
+    assert (run.returncode, "no agent answers" in run.stderr) == (4, True)
     assert bed.states(running) == ["running"]
     with bed.agent():
-        wait_for(lambda: [each["status"] for number in (running, waits)
-                          for each in bed.parts(number)] == [4, 0], 60)
+        wait_for(lambda: [part["status"] for number in (running, waits)
+                          for part in bed.parts(number)] == [4, 0], 60)
         bed.close()
 
 
@@ -204,25 +204,25 @@ REFUSED = (
 
 def test_what_cannot_be_is_said_before_anything_is_queued(bed: RunsBed) -> None:
     for words, says in REFUSED:
-        found = bed.run("run", *words)
+        run = bed.run("run", *words)
         status = 127 if "no-such-program" in words else 2  # as shells have it
-        assert (found.returncode, says in found.stderr) == (status, True), found.stderr
+        assert (run.returncode, says in run.stderr) == (status, True), run.stderr
     assert list(RunFolders(bed.env)) == []
 
 
 def test_who_was_queued_first_has_a_slot_first(tmp_path: Path) -> None:
     first, second = WaitingSlots(tmp_path, 1), WaitingSlots(tmp_path, 2)
-    taken = [first.take() for _ in range(16)]
-    assert None not in taken
+    slots = [first.take() for _ in range(16)]
+    assert None not in slots
     assert first.take() is second.take() is None
-    os.close(taken[0] or 0)
+    os.close(slots[0] or 0)
     assert second.take() is None, "the first still wants one"
     first.leave()
     last = second.take()
     assert last is not None
     second.leave()
-    for each in (*taken[1:], last):
-        os.close(each or 0)
+    for slot in (*slots[1:], last):
+        os.close(slot or 0)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it outlives us
@@ -233,7 +233,7 @@ def test_what_a_log_out_does_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lingers: bool, kills: str, says: str,
     in_scope: bool
 ) -> None:
-    """By stand-ins of systemd's programs: the scope runs the supervisor, as the real one does."""
+    """Use stand-ins of systemd's programs: the scope runs the supervisor, as the real one does."""
     programs, user = tmp_path / "bin", os.environ.get("USER", "root")
     programs.mkdir()
     for name, text in (("busctl", f'echo "{kills}"'), (

@@ -104,16 +104,16 @@ def test_every_second_is_as_it_came_though_the_store_and_the_hub_end_meanwhile(
     with pytest.raises(ArchiveAwayError, match="cannot be read now"):
         differences(history, source, start, end)
     history.close()
-    again, mover = opened(tmp_path, server, "kills")  # while it is away
-    again.append(source.greetings(), 1)
+    reopened, mover = opened(tmp_path, server, "kills")  # while it is away
+    reopened.append(source.greetings(), 1)
     young = source.span(end, end + 5)
-    again.append(young, 1)
-    assert differences(again, source, end, end + 5) == []
+    reopened.append(young, 1)
+    assert differences(reopened, source, end, end + 5) == []
     server.start()
-    assert differences(again, source, start, end) == []
-    assert again.info().quarantined == []
+    assert differences(reopened, source, start, end) == []
+    assert reopened.info().quarantined == []
     assert len(names_in(server, "kills")) == moved
-    again.close()
+    reopened.close()
 
 
 def test_the_terminal_verifies_copies_and_takes_what_is_in_the_bucket_alone(
@@ -127,8 +127,8 @@ def test_the_terminal_verifies_copies_and_takes_what_is_in_the_bucket_alone(
 
     def ask(verb: str, folder: Path, *more: str) -> dict[str, Any]:
         assert history_command([verb, *more, "--data", str(folder), "--json"]) == 0
-        told: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return told
+        answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return answer
 
     history, mover = opened(data / "history", server, "terminal")
     filled(history, Source(3), start, start + 2 * HOUR_S)
@@ -164,15 +164,15 @@ def test_credentials_that_are_wrong_are_one_sentence_and_ours_are_believed(tmp_p
         S3Bucket(at, server.keys).put_small("a", b"1", only_new=True)
         wrong = {**server.keys, "AWS_SECRET_ACCESS_KEY": "hush" * 10}
         nobody = {**server.keys, "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE"}
-        said = []
+        messages = []
         for env in (wrong, nobody, {"HOME": str(tmp_path)}):
             with pytest.raises(S3Error) as error:
                 S3Bucket(at, env).get_small("a")
-            said.append(str(error.value))
-        assert said[0] == "the secret key is not the access key's (SignatureDoesNotMatch)"
-        assert said[1] == "it does not know the access key (InvalidAccessKeyId)"
-        assert said[2].startswith("there are no credentials in AWS_ACCESS_KEY_ID")
-        assert "hush" not in "".join(said)
+            messages.append(str(error.value))
+        assert messages[0] == "the secret key is not the access key's (SignatureDoesNotMatch)"
+        assert messages[1] == "it does not know the access key (InvalidAccessKeyId)"
+        assert messages[2].startswith("there are no credentials in AWS_ACCESS_KEY_ID")
+        assert "hush" not in "".join(messages)
 
 
 @pytest.mark.parametrize(("status", "body", "announced", "wait_s", "why"), [
@@ -225,8 +225,8 @@ def test_a_hub_moves_its_history_is_killed_and_answers_from_there(
         gpu = source.all_uuids[0]
         path = f"/api/v1/series?gpu={gpu}&metric=power_w&start={start}&end={start + 60}"
         # On a machine that is busy enough, it is given up here while it is being read.
-        told = wait_for(lambda: (found := hub.ask(path)).status == 200 and found, why="from there")
-        assert gpu.encode() in told.body
+        series = wait_for(lambda: (page := hub.ask(path)).status == 200 and page, why="from there")
+        assert gpu.encode() in series.body
         wait_for(lambda: not here(), why="it is given up here again")
         server.kill()
         answer = hub.ask(path)

@@ -29,7 +29,7 @@ MAXIMUM = {"util": 100, "mem_util": 100, "enc": 100, "dec": 100, "temp": 149, "f
 
 
 class Program(NamedTuple):
-    """What one program said: by GPU index, and by (GPU index, pid)."""
+    """Output of a program: by GPU index, and by (GPU index, pid)."""
 
     gpus: dict[int, dict[str, Any]]
     processes: dict[tuple[int, int], dict[str, Any]]
@@ -67,21 +67,22 @@ def nvml(tmp_path: Path) -> FakeNvml:
 
 
 def run(nvml: FakeNvml, *command: str, warns: str = "") -> str:
-    """Wide enough that nothing is cut, in English."""
+    """Run a command in English, and wide enough that nothing is cut."""
     env = {**nvml.env(), "COLUMNS": "200", "LINES": "100", "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done
-    assert warns in done.stderr if warns else done.stderr == "", done
-    return done.stdout
+    process = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60,
+                             check=False)
+    assert process.returncode == 0, process
+    assert warns in process.stderr if warns else process.stderr == "", process
+    return process.stdout
 
 
 def gpustat(nvml: FakeNvml) -> Program:
-    said = json.loads(run(nvml, sys.executable, "-m", "gpustat", "--json"))
-    assert said["driver_version"] == nvml.driver
+    output = json.loads(run(nvml, sys.executable, "-m", "gpustat", "--json"))
+    assert output["driver_version"] == nvml.driver
     return Program(
-        {gpu["index"]: gpu for gpu in said["gpus"]},
-        {(gpu["index"], each["pid"]): each
-         for gpu in said["gpus"] for each in gpu["processes"] or ()},
+        {gpu["index"]: gpu for gpu in output["gpus"]},
+        {(gpu["index"], process["pid"]): process
+         for gpu in output["gpus"] for process in gpu["processes"] or ()},
     )
 
 
@@ -94,8 +95,8 @@ def nvitop(nvml: FakeNvml) -> Program:
     for line, following in pairwise(lines):
         if re.match(r"\| +\d+  .*\| (\S+:\S+|N/A) ", line):
             gpus.update([nvitop_gpu(line, following)])
-        elif found := re.match(r"\| +(\d+) +(\d+) ([CGX]) +\S+ +(\S+) +(\S+) ", line):
-            index, pid, kind, memory, sm_pct = found.groups()
+        elif match := re.match(r"\| +(\d+) +(\d+) ([CGX]) +\S+ +(\S+) +(\S+) ", line):
+            index, pid, kind, memory, sm_pct = match.groups()
             processes[int(index), int(pid)] = {"kind": kind, "mem": memory, "sm_pct": sm_pct}
     return Program(gpus, processes)
 
@@ -127,19 +128,19 @@ def gpudeck(nvml: FakeNvml, warns: str = "") -> Program:
 
 
 def agrees(printed: str, true: float | None) -> bool:
-    """A figure with its unit is right if it is off by half of its last digit at most."""
+    """Return whether a figure with its unit is off by half of its last digit at most."""
     if printed == NOTHING or true is None:
         return printed == NOTHING and true is None
     if printed == "MAX":  # nvitop's word from 100 % on
         return true >= 100
-    found = re.fullmatch(r"([\d.]+)(\D*)", printed)
-    assert found is not None, printed
-    step = 10.0 ** -len(found[1].partition(".")[2]) * UNITS[found[2]]
-    return abs(float(found[1]) * UNITS[found[2]] - true) <= step / 2 * (1 + 1e-9)
+    match = re.fullmatch(r"([\d.]+)(\D*)", printed)
+    assert match is not None, printed
+    step = 10.0 ** -len(match[1].partition(".")[2]) * UNITS[match[2]]
+    return abs(float(match[1]) * UNITS[match[2]] - true) <= step / 2 * (1 + 1e-9)
 
 
 def whole(value: int | None, unit: int) -> int | None:
-    """gpustat cuts to whole units."""
+    """Cut to whole units, as gpustat does."""
     return None if value is None else value // unit
 
 
@@ -154,10 +155,10 @@ def ours_of(gpu: FakeGpu) -> dict[str, float]:
 
 
 def test_every_number_of_every_board(nvml: FakeNvml) -> None:
-    theirs, table, ours = gpustat(nvml), nvitop(nvml), gpudeck(nvml)
+    stats, table, deck = gpustat(nvml), nvitop(nvml), gpudeck(nvml)
     for index, gpu in enumerate(nvml.gpus):
-        said = theirs.gpus[index]
-        assert {key: said[key] for key in said if key != "processes"} == {
+        stat = stats.gpus[index]
+        assert {key: stat[key] for key in stat if key != "processes"} == {
             "index": index, "uuid": gpu.uuid, "name": gpu["name"], "fan.speed": gpu.get("fan"),
             "temperature.gpu": gpu["temp"], "utilization.gpu": gpu["util"],
             "utilization.enc": gpu["enc"], "utilization.dec": gpu["dec"],
@@ -166,16 +167,16 @@ def test_every_number_of_every_board(nvml: FakeNvml) -> None:
             "memory.used": whole(gpu["mem_used"], MIB),
             "memory.total": whole(gpu["mem_total"], MIB),
         }
-        shown = ours.gpus[index]
-        assert (shown["uuid"], shown["name"], shown["state"]) == (gpu.uuid, gpu["name"], "ok")
+        view = deck.gpus[index]
+        assert (view["uuid"], view["name"], view["state"]) == (gpu.uuid, gpu["name"], "ok")
         present = ours_of(gpu)
-        assert {key: shown["values"][key] for key in present} == pytest.approx(present)
+        assert {key: view["values"][key] for key in present} == pytest.approx(present)
         absent = {"util_pct", "mem_used_bytes", "temp_c", "power_w", "fan_pct"} - set(present)
-        assert {key: shown["missing"].get(key) for key in absent} == dict.fromkeys(
+        assert {key: view["missing"].get(key) for key in absent} == dict.fromkeys(
             absent, "unsupported")
-        assert shown["facts"]["mem_total_bytes"] == gpu["mem_total"]
+        assert view["facts"]["mem_total_bytes"] == gpu["mem_total"]
         nvitop_agrees(table.gpus[index], gpu)
-    assert set(theirs.gpus) == set(table.gpus) == set(ours.gpus) == set(range(len(nvml.gpus)))
+    assert set(stats.gpus) == set(table.gpus) == set(deck.gpus) == set(range(len(nvml.gpus)))
 
 
 def nvitop_agrees(row: dict[str, Any], gpu: FakeGpu) -> None:
@@ -211,22 +212,22 @@ def test_every_process_on_every_board(
     ]
     for row in rows:
         nvml.gpus[row.gpu].process(row.pid, row.mem_bytes, sm_pct=row.sm_pct)
-    drawn = random.randrange(MIB, 2**30)
-    nvml.gpus[0].process(pids[5], drawn, "graphics")
+    graphics_bytes = random.randrange(MIB, 2**30)
+    nvml.gpus[0].process(pids[5], graphics_bytes, "graphics")
     nvml.gpus[2].process(pids[3], rows[4].mem_bytes, "mps")  # a client is in both lists
     nvml.save()
-    theirs, table, ours = gpustat(nvml), nvitop(nvml), gpudeck(nvml)
-    rows.append(Row(0, pids[5], drawn, 0))
-    wanted = {(row.gpu, row.pid) for row in rows}
-    assert set(theirs.processes) == set(table.processes) == set(ours.processes) == wanted
+    stats, table, deck = gpustat(nvml), nvitop(nvml), gpudeck(nvml)
+    rows.append(Row(0, pids[5], graphics_bytes, 0))
+    keys = {(row.gpu, row.pid) for row in rows}
+    assert set(stats.processes) == set(table.processes) == set(deck.processes) == keys
     for row in rows:
         key = row.gpu, row.pid
         # gpustat says null for 0 bytes as it does for unknown.
-        assert theirs.processes[key]["gpu_memory_usage"] == whole(row.mem_bytes or None, MIB)
-        shown = table.processes[key]
-        assert agrees(shown["mem"], row.mem_bytes), (row, shown)
-        assert agrees(shown["sm_pct"], row.sm_pct), (row, shown)
-        assert (ours.processes[key]["mem_used_bytes"], ours.processes[key]["sm_pct"]) == (
+        assert stats.processes[key]["gpu_memory_usage"] == whole(row.mem_bytes or None, MIB)
+        printed = table.processes[key]
+        assert agrees(printed["mem"], row.mem_bytes), (row, printed)
+        assert agrees(printed["sm_pct"], row.sm_pct), (row, printed)
+        assert (deck.processes[key]["mem_used_bytes"], deck.processes[key]["sm_pct"]) == (
             row.mem_bytes, row.sm_pct), row
     assert table.processes[0, pids[5]]["kind"] == "G"
 
@@ -234,15 +235,15 @@ def test_every_process_on_every_board(
 def test_a_process_that_exits_leaves_all_three(
     nvml: FakeNvml, children: "list[subprocess.Popen[bytes]]"
 ) -> None:
-    gone, bystander, *_ = (child.pid for child in children)
+    victim, bystander, *_ = (child.pid for child in children)
     base, share = random.randrange(2**30), random.randrange(MIB, 2**30)
     gpu = nvml.gpus[0]
     gpu.update(mem_adds=1, mem_used=base)
-    gpu.process(gone, share, sm_pct=10).process(bystander, MIB, sm_pct=20)
+    gpu.process(victim, share, sm_pct=10).process(bystander, MIB, sm_pct=20)
     nvml.save()
     assert gpudeck(nvml).gpus[0]["values"]["mem_used_bytes"] == base + share + MIB
     children[0].kill()
-    assert soon(lambda: (0, gone) not in gpustat(nvml).processes)
+    assert soon(lambda: (0, victim) not in gpustat(nvml).processes)
     for program in (gpustat, nvitop, gpudeck):
         assert set(program(nvml).processes) == {(0, bystander)}, program
     assert gpudeck(nvml).gpus[0]["values"]["mem_used_bytes"] == base + MIB
@@ -255,14 +256,14 @@ def test_a_call_that_fails_takes_one_number_from_all_three(nvml: FakeNvml) -> No
         for call in ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV"):
             nvml.gpus[index].error(call, code)
     nvml.save()
-    theirs, table, ours = gpustat(nvml), nvitop(nvml), gpudeck(nvml)
+    stats, table, deck = gpustat(nvml), nvitop(nvml), gpudeck(nvml)
     for index, (_, why) in whys.items():
-        said, shown, mine = theirs.gpus[index], table.gpus[index], ours.gpus[index]
-        assert (said["temperature.gpu"], shown["temp"]) == (None, NOTHING)
+        stat, cells, mine = stats.gpus[index], table.gpus[index], deck.gpus[index]
+        assert (stat["temperature.gpu"], cells["temp"]) == (None, NOTHING)
         assert mine["missing"]["temp_c"] == why
         util = nvml.gpus[index]["util"]
-        assert said["utilization.gpu"] == util == mine["values"]["util_pct"]
-        assert agrees(shown["util"], util)
+        assert stat["utilization.gpu"] == util == mine["values"]["util_pct"]
+        assert agrees(cells["util"], util)
 
 
 def test_one_lost_and_one_cut_in_two(
@@ -271,24 +272,24 @@ def test_one_lost_and_one_cut_in_two(
     """A lost board takes no number from the others. Ours names it where the kernel's /proc does
     (test_agent_nvml), which no fake reaches. With MIG there is no utilization; the processes of
     its devices are the board's to all."""
-    lost, cut = nvml.gpus[0], nvml.gpus[3]
+    lost_gpu, cut = nvml.gpus[0], nvml.gpus[3]
     for device in (nvml.mig(cut), nvml.mig(cut)):
         device.process(children[0].pid, MIB)
-    lost.lose()
+    lost_gpu.lose()
     nvml.save()
-    theirs, table, ours = gpustat(nvml), nvitop(nvml), gpudeck(nvml, warns="GPU 0 is lost")
-    assert theirs.gpus[0]["name"] == "((GPU is lost))"
+    stats, table, deck = gpustat(nvml), nvitop(nvml), gpudeck(nvml, warns="GPU 0 is lost")
+    assert stats.gpus[0]["name"] == "((GPU is lost))"
     assert table.gpus[0]["name"] == "ERROR: GPU is Lost"
-    assert set(ours.gpus) == {1, 2, 3, 4}
+    assert set(deck.gpus) == {1, 2, 3, 4}
     for index in (1, 2):
         gpu = nvml.gpus[index]
-        assert theirs.gpus[index]["utilization.gpu"] == gpu["util"]
-        assert ours.gpus[index]["values"]["util_pct"] == gpu["util"]
+        assert stats.gpus[index]["utilization.gpu"] == gpu["util"]
+        assert deck.gpus[index]["values"]["util_pct"] == gpu["util"]
         nvitop_agrees(table.gpus[index], gpu)
-    assert theirs.gpus[3]["utilization.gpu"] is None
+    assert stats.gpus[3]["utilization.gpu"] is None
     assert table.gpus[3]["util"] == NOTHING
-    assert ours.gpus[3]["missing"]["util_pct"] == "unsupported"
-    assert (3, children[0].pid) in theirs.processes.keys() & ours.processes.keys()
+    assert deck.gpus[3]["missing"]["util_pct"] == "unsupported"
+    assert (3, children[0].pid) in stats.processes.keys() & deck.processes.keys()
 
 
 @pytest.mark.parametrize(("printed", "true", "right"), [

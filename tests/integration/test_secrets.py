@@ -29,23 +29,23 @@ def test_secrets_are_in_no_output(tmp_path: Path) -> None:
     """A person's whole life on a hub, with everything wrong tried too; then everything that was
     said, logged, kept or visible to others is searched."""
     with StartedHub(tmp_path / "data") as hub:
-        said: list[bytes] = []
+        outputs: list[bytes] = []
 
-        def heard(answer: Answer) -> None:
-            said.append(answer.body)
-            said.append(repr({name: value for name, value in answer.headers.items()
-                              if name != "Set-Cookie"}).encode())
+        def collect(answer: Answer) -> None:
+            outputs.append(answer.body)
+            outputs.append(repr({name: value for name, value in answer.headers.items()
+                                 if name != "Set-Cookie"}).encode())
         visitor = Visitor(hub)
         first_code = hub.sign_in_url.partition("code=")[2]
         form = visitor.ask(hub.sign_in_url)
         wrong = visitor.form("/sign-in/first", form, name="root", password=PASSWORD, again="no")
         # The form that is shown again carries the code on to the next try.
-        said.append(wrong.body.replace(first_code.encode(), b"", 1))
+        outputs.append(wrong.body.replace(first_code.encode(), b"", 1))
         assert visitor.form("/sign-in/first", form, name="root", password=PASSWORD,
                             again=PASSWORD).status == 303
         session = visitor.cookies[visitor.cookie_name("session")]
-        heard(visitor.send("/api/v1/fresh", {"password": PASSWORD, "extra": PASSWORD}))
-        heard(visitor.send("/api/v1/fresh", {"password": PASSWORD}))
+        collect(visitor.send("/api/v1/fresh", {"password": PASSWORD, "extra": PASSWORD}))
+        collect(visitor.send("/api/v1/fresh", {"password": PASSWORD}))
         renewed = visitor.cookies[visitor.cookie_name("session")]
         token = add_program(hub, "admin")
         code = link_for(hub, "root").partition("code=")[2]
@@ -53,47 +53,47 @@ def test_secrets_are_in_no_output(tmp_path: Path) -> None:
         agent.connect(hub)
         agent.tick(one_task())
         wait_for(lambda: hub.get("/api/v1/tasks")["items"], why="the task")
-        made = hub.ask("/api/v1/enrolments", "POST", token, b"{}",
-                       Content_Type="application/json").json
-        places = [EnrolmentToken.read(made["token"]), hub.token()]
-        answered = greet(RawSocket(hub, "/agent"), Caller("n2"), places[0])
-        said.append(encode(answered))
-        refused = greet(RawSocket(hub, "/agent"), Caller("n3"), places[0])
-        said.append(encode(refused))
+        enrolment = hub.ask("/api/v1/enrolments", "POST", token, b"{}",
+                            Content_Type="application/json").json
+        places = [EnrolmentToken.read(enrolment["token"]), hub.token()]
+        reply = greet(RawSocket(hub, "/agent"), Caller("n2"), places[0])
+        outputs.append(encode(reply))
+        rejection = greet(RawSocket(hub, "/agent"), Caller("n3"), places[0])
+        outputs.append(encode(rejection))
         for path in ("enrolments", "me", "users", "tokens", "sessions", "sign-ins", "nodes",
                      "nothing", "gpus"):
-            heard(hub.ask(f"/api/v1/{path}", token=token))
-            heard(hub.ask(f"/api/v1/{path}?filter=({token}", token=token))
-            heard(hub.ask(f"/api/v1/{path}", token=token + "x"))
-        heard(hub.ask("/api/v1/users", "POST", token, b'{"name": "' + PASSWORD.encode(),
-                      Content_Type="application/json"))
-        heard(Visitor(hub).sign_in("root", PASSWORD + "x"))
-        heard(visitor.ask(f"/sign-in?code={code}"))
-        heard(visitor.ask(f"/sign-in?code={code}"))
+            collect(hub.ask(f"/api/v1/{path}", token=token))
+            collect(hub.ask(f"/api/v1/{path}?filter=({token}", token=token))
+            collect(hub.ask(f"/api/v1/{path}", token=token + "x"))
+        collect(hub.ask("/api/v1/users", "POST", token, b'{"name": "' + PASSWORD.encode(),
+                        Content_Type="application/json"))
+        collect(Visitor(hub).sign_in("root", PASSWORD + "x"))
+        collect(visitor.ask(f"/sign-in?code={code}"))
+        collect(visitor.ask(f"/sign-in?code={code}"))
         process = Path(f"/proc/{hub.process.pid}")
-        said += [(process / "cmdline").read_bytes(), (process / "environ").read_bytes()]
+        outputs += [(process / "cmdline").read_bytes(), (process / "environ").read_bytes()]
         assert hub.stop() == 0
-        kept = [path for path in hub.folder.rglob("*")
-                if path.is_file() and path.name != "api.token"]
-        assert any(path.name == "state.db" for path in kept)
-        said += [path.read_bytes() for path in kept]
+        files = [path for path in hub.folder.rglob("*")
+                 if path.is_file() and path.name != "api.token"]
+        assert any(path.name == "state.db" for path in files)
+        outputs += [path.read_bytes() for path in files]
         log = hub.log.read_bytes()
         # Printed at the start, for the one who starts it; it was used up, and dies anyhow.
-        said.append(log.replace(first_code.encode(), b"", 1))
+        outputs.append(log.replace(first_code.encode(), b"", 1))
         secrets = [PASSWORD, session, renewed, token, code, first_code, hub.api_token,
                    *(place.text.split(".")[2] for place in places)]
         for secret in (*map(str.encode, secrets), *(place.seed for place in places)):
-            for output in said:
+            for output in outputs:
                 assert secret not in output, (secret, output[:300])
 
 
 @pytest.mark.parametrize("value", ["1", "true"])
 def test_a_hub_with_a_debugger_does_not_start(tmp_path: Path, value: str) -> None:
-    done = subprocess.run(
+    run = subprocess.run(
         [sys.executable, "-m", "dashboard", "hub", "--bind", "127.0.0.1:0", "--data",
          str(tmp_path / "data")], cwd=REPOSITORY, env=os.environ | {"FLASK_DEBUG": value},
         capture_output=True, text=True, timeout=20, check=False)
-    assert (done.returncode, "debugger" in done.stderr) == (2, True)
+    assert (run.returncode, "debugger" in run.stderr) == (2, True)
     assert not (tmp_path / "data").exists()
 
 

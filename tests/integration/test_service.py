@@ -37,9 +37,9 @@ def there(root: Path) -> set[str]:
 
 
 def analyzed(root: Path, *words: str) -> None:
-    done = subprocess.run(["systemd-analyze", "--no-pager", *words], capture_output=True,
-                          text=True)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    run = subprocess.run(["systemd-analyze", "--no-pager", *words], capture_output=True,
+                         text=True)
+    assert (run.returncode, run.stderr) == (0, ""), run.stdout
 
 
 @pytest.mark.parametrize(("role", "grants", "most"), [
@@ -109,11 +109,11 @@ def test_an_agent_alone_gets_its_hub_later(root: Path, capsys: pytest.CaptureFix
         service(["install", "agent", "--metrics", "127.0.0.1:1", *at])
     assert service(["install", "agent", "--hub", "https://hub:8050", *at]) == 0
     assert "it has a hub now" in capsys.readouterr().out
-    joined = read(["--config", str(config)], {})
-    assert (joined.alone, joined.hub, joined.local_claims) == (
+    with_hub = read(["--config", str(config)], {})
+    assert (with_hub.alone, with_hub.hub, with_hub.local_claims) == (
         False, ("https://hub:8050",), True)
-    assert joined.metrics == ("127.0.0.1", 9400)
-    assert joined.pool_socket == alone.pool_socket
+    assert with_hub.metrics == ("127.0.0.1", 9400)
+    assert with_hub.pool_socket == alone.pool_socket
     assert {path.name for path in drop_ins.iterdir()} == {"act.conf", "terminals.conf"}
     with pytest.raises(CommandError, match="stays as it is"):
         service(["install", "agent", "--hub", "https://other:8050", *at])
@@ -149,6 +149,6 @@ def test_a_program_that_services_cannot_see_is_refused(root: Path) -> None:
 
 def test_show_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert service(["show", "agent", "--program", PROGRAM, "--grant", "none"]) == 0
-    shown = capsys.readouterr().out
-    assert f"ExecStart={PROGRAM} agent --config /etc/gpudeck/agent.toml" in shown
-    assert "CAP_" not in shown
+    unit = capsys.readouterr().out
+    assert f"ExecStart={PROGRAM} agent --config /etc/gpudeck/agent.toml" in unit
+    assert "CAP_" not in unit

@@ -25,7 +25,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @contextmanager
 def slurm(machine: BootedMachine, tracks_by: str) -> Iterator[Callable[[str], str]]:
-    """In that machine. Runs its commands."""
+    """Run Slurm in that machine; yield a function that runs its commands."""
     freezer = "/sys/fs/cgroup/freezer"
     machine.run(f"rm -f {CONF}; mkdir -p {freezer}; mountpoint -q {freezer} "
                 f"|| mount -t cgroup -o freezer cgroup {freezer}")
@@ -56,15 +56,15 @@ def test_a_job_is_refused_in_words(site: Site, tracks_by: str, grant: str) -> No
         ticks = machine.run(f"cut -d ' ' -f 22 /proc/{pid}/stat").strip()
         machine.run(f"echo 'process 0 compute {pid} {2**30} started={ticks}' >> {FAKE}/nvml.txt; "
                     f"gpudeck service install agent {GRANTS[grant]}")
-        seen = Site(machine, site.url, site.secret, pid)
+        with_job = Site(machine, site.url, site.secret, pid)
         for verb in ("pause", "end"):
-            done = machine.try_to(
+            attempt = machine.try_to(
                 f"export GPUDECK_TOKEN={site.secret}; rm -f /tmp/plan; "
-                f"gpudeck {verb} {seen.task()} --plan-out /tmp/plan --hub {site.url}")
-            said = done.stdout + done.stderr
-            assert done.returncode == ExitCode.REFUSED, said
-            assert f"it belongs to slurm job {job}" in said, said
-            assert f"use `scancel {job}`" in said, said
+                f"gpudeck {verb} {with_job.task()} --plan-out /tmp/plan --hub {site.url}")
+            output = attempt.stdout + attempt.stderr
+            assert attempt.returncode == ExitCode.REFUSED, output
+            assert f"it belongs to slurm job {job}" in output, output
+            assert f"use `scancel {job}`" in output, output
         assert machine.run(f"ps -o stat= -p {pid}").startswith("S")
         assert state() == "JobState=RUNNING"
         machine.run(f"sed -i '/compute {pid} /d' {FAKE}/nvml.txt")

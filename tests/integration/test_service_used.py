@@ -31,19 +31,19 @@ with open("/opt/alice/screen", "wb", 0) as shown:
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BootedMachine]:
-    with a_booted_machine(tmp_path_factory.mktemp("booted")) as made:
-        yield made
+    with a_booted_machine(tmp_path_factory.mktemp("booted")) as booted:
+        yield booted
 
 
 def alice_at_a_terminal(machine: BootedMachine) -> int:
-    """The pid of what runs at it."""
+    """Return the pid of what runs at her terminal."""
     machine.run("useradd --create-home alice; install -d -o alice -m 755 /opt/alice")
     machine.start("runuser", "-u", "alice", "--", "python3", "-c", TERMINAL)
     return int(wait_for(lambda: machine.try_to("pgrep -u alice -x sleep").stdout.strip()))
 
 
 def a_gpu_with(machine: BootedMachine, pid: int, folder: Path) -> None:
-    """For the agent that is installed next."""
+    """Give the machine a GPU with this process, for the agent that is installed next."""
     nvml = FakeNvml(folder, gpus=1)
     started = machine.run(f"cut -d ' ' -f 22 /proc/{pid}/stat").strip()
     nvml.gpus[0].lines.append(f"process 0 compute {pid} {2**30} started={started}")
@@ -58,7 +58,7 @@ def a_gpu_with(machine: BootedMachine, pid: int, folder: Path) -> None:
 
 
 def made_site(machine: BootedMachine, folder: Path) -> "Site":
-    """A hub and an agent of one machine, and alice, who has a terminal and a task on GPU 0."""
+    """Install a hub and an agent on a machine, and alice, with a terminal and a task on GPU 0."""
     url = f"http://127.0.0.1:{free_port()}"
     machine.run(f"gpudeck service install hub --bind {url.removeprefix('http://')}")
     secret = json.loads(machine.run(
@@ -71,7 +71,7 @@ def made_site(machine: BootedMachine, folder: Path) -> "Site":
 
 
 class Site:
-    """What is asked of a hub with this token, and of alice's task on a machine of its."""
+    """Requests to a hub with this token, about alice's task on its machine."""
 
     def __init__(self, machine: BootedMachine, url: str, secret: str, pid: int) -> None:
         self.machine, self.url, self.pid = machine, url, pid
@@ -82,29 +82,29 @@ class Site:
             f"export GPUDECK_TOKEN={self.secret}; gpudeck {words} --hub {self.url}")
 
     def task(self) -> str:
-        """Hers, once the hub has it."""
-        def found() -> Any:
+        """Return her task, once the hub has it."""
+        def task_id() -> Any:
             tasks = json.loads(self.gpudeck("tasks --json"))["items"]
-            return next((each["id"] for each in tasks if each["pid"] == self.pid), None)
-        return str(wait_for(found))
+            return next((task["id"] for task in tasks if task["pid"] == self.pid), None)
+        return str(wait_for(task_id))
 
     def act(self, verb: str, *words: str) -> str:
-        """What came of it."""
+        """Return what came of an action on her task."""
         self.machine.run("rm -f /tmp/plan")
         self.gpudeck(f"{verb} {self.task()} {' '.join(words)} --plan-out /tmp/plan")
-        done = self.machine.try_to(
+        run = self.machine.try_to(
             f"export GPUDECK_TOKEN={self.secret}; gpudeck {verb} --plan /tmp/plan --reason test "
             f"--yes --hub {self.url}")
-        return done.stdout + done.stderr
+        return run.stdout + run.stderr
 
     def notify(self, text: str) -> str:
         return self.act("notify", f"--text '{text}'")
 
     def is_live(self) -> bool:
-        done = self.machine.try_to(
+        run = self.machine.try_to(
             f"export GPUDECK_TOKEN={self.secret}; gpudeck status --json --hub {self.url}")
-        return done.returncode == 0 and {
-            each["state"] for each in json.loads(done.stdout)["nodes"]} == {"live"}
+        return run.returncode == 0 and {
+            node["state"] for node in json.loads(run.stdout)["nodes"]} == {"live"}
 
     def main_pid(self, unit: str) -> str:
         return self.machine.run(f"systemctl show --value -p MainPID {unit}").strip()
@@ -125,15 +125,15 @@ def test_an_owner_is_told_at_her_terminal(site: Site) -> None:
 
 def test_without_the_grant_it_says_that_it_may_not(site: Site) -> None:
     site.machine.run("gpudeck service install agent --grant act")
-    said = site.notify("nobody reads this")
-    assert "alice has 1 terminal open on this node, but the agent may not write there" in said
+    output = site.notify("nobody reads this")
+    assert "alice has 1 terminal open on this node, but the agent may not write there" in output
     assert "nobody reads this" not in site.screen()
     site.machine.run("gpudeck service install agent")
     assert "told alice" in site.notify("again")
 
 
 def test_the_folder_of_mps_is_seen_from_inside_the_unit(site: Site) -> None:
-    """Also such as is made while the agent runs."""
+    """A folder that is made while the agent runs is seen, too."""
     site.machine.run("rm -rf /tmp/nvidia-mps; mkdir -m 755 /tmp/nvidia-mps; "
                      "touch /tmp/nvidia-mps/control")
     pid = site.main_pid("gpudeck-agent")
@@ -141,9 +141,9 @@ def test_the_folder_of_mps_is_seen_from_inside_the_unit(site: Site) -> None:
 
 
 def test_no_code_that_makes_an_admin_is_in_the_journal(site: Site) -> None:
-    shown = site.machine.run("journalctl --no-pager -u gpudeck-hub")
-    assert "As gpudeck-hub, run: gpudeck link --data /var/lib/gpudeck-hub" in shown
-    assert "code=" not in shown
+    log = site.machine.run("journalctl --no-pager -u gpudeck-hub")
+    assert "As gpudeck-hub, run: gpudeck link --data /var/lib/gpudeck-hub" in log
+    assert "code=" not in log
     assert "/sign-in?code=" in site.machine.run(f"{AS_HUB} link {HUB_DATA}")
 
 
@@ -164,11 +164,11 @@ def test_one_that_cannot_start_is_not_called_started(machine: BootedMachine) -> 
     machine.run("mkdir -p /etc/gpudeck; echo nonsense > /etc/gpudeck/other.pem; cd /etc/gpudeck; "
                 "mv agent.toml kept.toml 2>/dev/null || true")
     try:
-        done = machine.try_to("cd /etc/gpudeck; gpudeck service install agent "
-                              "--hub https://127.0.0.1:1 --ca-file other.pem")
-        assert done.returncode == 3, done.stdout
-        assert "gpudeck-agent does not start" in done.stderr
-        assert "the CA file /etc/gpudeck/other.pem" in done.stderr, "absolute, and why"
+        install = machine.try_to("cd /etc/gpudeck; gpudeck service install agent "
+                                 "--hub https://127.0.0.1:1 --ca-file other.pem")
+        assert install.returncode == 3, install.stdout
+        assert "gpudeck-agent does not start" in install.stderr
+        assert "the CA file /etc/gpudeck/other.pem" in install.stderr, "absolute, and why"
     finally:
         machine.run("cd /etc/gpudeck; systemctl stop gpudeck-agent; rm -f other.pem agent.toml; "
                     "mv kept.toml agent.toml 2>/dev/null && systemctl start gpudeck-agent || true")
@@ -183,21 +183,21 @@ def test_files_that_the_service_cannot_read_are_refused(
 ) -> None:
     machine.run("touch /root/ca.pem; mkdir -p /etc/gpudeck; install -m 600 /dev/null "
                 "/etc/gpudeck/secret.key")
-    done = machine.try_to(f"cd /etc/gpudeck; gpudeck service install {words}")
-    assert done.returncode == 2, done.stdout
-    assert says in done.stderr
+    install = machine.try_to(f"cd /etc/gpudeck; gpudeck service install {words}")
+    assert install.returncode == 2, install.stdout
+    assert says in install.stderr
 
 
 def test_doctor_and_audit_look_at_the_service(site: Site) -> None:
     site.notify("for the record")
     report = json.loads(site.machine.try_to("gpudeck doctor --json").stdout)
-    found = {each["key"]: each for each in report["checks"]}
-    assert "/var/lib/gpudeck-agent" in found["data"]["says"]
-    assert "runs as process" in found["agent"]["says"]
-    assert found["hub"]["says"].startswith(site.url)
-    assert (found["hub_key"]["verdict"], found["data"]["verdict"]) == ("ok", "ok"), found
-    shown = site.machine.run("gpudeck audit tail --data /var/lib/gpudeck-agent")
-    assert "notify" in shown
+    checks = {check["key"]: check for check in report["checks"]}
+    assert "/var/lib/gpudeck-agent" in checks["data"]["says"]
+    assert "runs as process" in checks["agent"]["says"]
+    assert checks["hub"]["says"].startswith(site.url)
+    assert (checks["hub_key"]["verdict"], checks["data"]["verdict"]) == ("ok", "ok"), checks
+    records = site.machine.run("gpudeck audit tail --data /var/lib/gpudeck-agent")
+    assert "notify" in records
     # On this machine the hub's comes first, as documented.
     assert site.machine.run("gpudeck audit tail") == site.machine.run(
         "gpudeck audit tail --data /var/lib/gpudeck-hub")
@@ -206,13 +206,13 @@ def test_doctor_and_audit_look_at_the_service(site: Site) -> None:
 def test_doctor_of_somebody_else_does_not_call_it_missing(site: Site) -> None:
     report = json.loads(site.machine.try_to(
         "runuser -u alice -- gpudeck doctor --json").stdout)
-    found = {each["key"]: each for each in report["checks"]}
+    checks = {check["key"]: check for check in report["checks"]}
     for key in ("agent", "data", "hub_key"):
-        assert found[key]["verdict"] == "not checked", found[key]
-        assert "run this as root" in found[key]["says"]
-    done = site.machine.try_to("runuser -u alice -- gpudeck audit tail")
-    assert done.returncode == 3
-    assert "/var/lib/gpudeck-agent is closed to this user; run this as root" in done.stderr
+        assert checks[key]["verdict"] == "not checked", checks[key]
+        assert "run this as root" in checks[key]["says"]
+    tail = site.machine.try_to("runuser -u alice -- gpudeck audit tail")
+    assert tail.returncode == 3
+    assert "/var/lib/gpudeck-agent is closed to this user; run this as root" in tail.stderr
 
 
 def test_a_release_says_that_it_released(site: Site) -> None:

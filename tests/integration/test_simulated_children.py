@@ -34,7 +34,7 @@ FREE = 0.0  # the driver tells its own reserve apart
 
 
 @dataclass
-class Kept:
+class SimulatedNode:
     keeper: JobKeeper
     reader: SimulatedReader
     path: Path
@@ -46,15 +46,15 @@ class Kept:
         [job] = [job for job in self.jobs() if self.reader._uuids[gpu] in job.gpus]
         return job
 
-    def others(self, *gpus: int) -> list[SimulatedJob]:
+    def other_jobs(self, *gpus: int) -> list[SimulatedJob]:
         mine = {self.reader._uuids[gpu] for gpu in gpus}
         return [job for job in self.jobs() if mine.isdisjoint(job.gpus)]
 
-    def control(self, job: SimulatedJob, **told: object) -> None:
-        (self.path / "control.json").write_text(json.dumps({"tasks": {task_id(job): told}}))
+    def control(self, job: SimulatedJob, **settings: object) -> None:
+        (self.path / "control.json").write_text(json.dumps({"tasks": {task_id(job): settings}}))
 
     def listed(self) -> set[tuple[int, str | None]]:
-        return {(each.pid, each.state) for each in self.reader.read().processes or ()}
+        return {(process.pid, process.state) for process in self.reader.read().processes or ()}
 
     def gpu(self, index: int) -> GpuReading:
         return self.reader.read().gpus[index]
@@ -67,23 +67,23 @@ class Kept:
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedNode]:
     monkeypatch.setattr(folder, "LOOK_EVERY_S", 0.0)
     monkeypatch.setattr(keeper, "FOLLOWED_AFTER_S", (0.3, 0.4))
     seed = int.from_bytes(os.urandom(4))
-    made = JobKeeper(tmp_path, seed, [NODE], 8)
-    made.step(time.time())
+    job_keeper = JobKeeper(tmp_path, seed, [NODE], 8)
+    job_keeper.step(time.time())
     options = SimulationOptions(NODE, seed=seed, world=tmp_path)
     reader = SimulatedReader(options, SimulationControlFile(tmp_path / "control.json"))
-    yield Kept(made, reader, tmp_path)
-    made.close()
+    yield SimulatedNode(job_keeper, reader, tmp_path)
+    job_keeper.close()
 
 
-def soon(true: Callable[[], bool], seconds: float = 3.0) -> bool:
+def soon(condition: Callable[[], bool], seconds: float = 3.0) -> bool:
     deadline = time.monotonic() + seconds
-    while not (held := true()) and time.monotonic() < deadline:
+    while not (is_true := condition()) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return held
+    return is_true
 
 
 def all_run(jobs: list[SimulatedJob]) -> bool:
@@ -100,7 +100,7 @@ def running(pids: "tuple[int, ...] | list[int]") -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def parent(pid: int) -> int:
@@ -114,8 +114,8 @@ def root_of(job: SimulatedJob) -> int:
 
 def hears_sigterm(pid: int) -> bool:
     status = Path(f"/proc/{pid}/status").read_text()
-    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
-    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+    mask_line = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(mask_line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def sigterm(job: SimulatedJob) -> None:
@@ -123,167 +123,167 @@ def sigterm(job: SimulatedJob) -> None:
     os.kill(job.pid, signal.SIGTERM)
 
 
-def test_no_task_idles_for_longer_than_it_is_old(kept: Kept) -> None:
-    """Its process is seconds old, but what ran before it in the made-up past is the same job: the
+def test_no_task_idles_for_longer_than_it_is_old(node: SimulatedNode) -> None:
+    """The process is seconds old, but what ran before it in the made-up past is the same job: the
     demo had a task that was idle for 2 h at the age of 72 s."""
     now = int(time.time())
-    idle = idle_since(kept.reader._options, kept.jobs(), range(now - 7_200, now))
-    assert kept.reader._uuids[HOG] in idle
-    assert {uuid: job.started_at <= idle[uuid] for job in kept.jobs() for uuid in job.gpus
+    idle = idle_since(node.reader._options, node.jobs(), range(now - 7_200, now))
+    assert node.reader._uuids[HOG] in idle
+    assert {uuid: job.started_at <= idle[uuid] for job in node.jobs() for uuid in job.gpus
             if uuid in idle} == dict.fromkeys(idle, True)
-    os.kill(kept.job(HOG).pid, signal.SIGKILL)
+    os.kill(node.job(HOG).pid, signal.SIGKILL)
 
     def has_young_follower() -> bool:
-        kept.keeper.step(time.time())
-        return any(job.started_at > now for job in kept.jobs())
+        node.keeper.step(time.time())
+        return any(job.started_at > now for job in node.jobs())
 
     assert soon(has_young_follower, 20)
 
 
-def test_the_jobs_are_there_and_named(kept: Kept) -> None:
-    reading = kept.reader.read()
+def test_the_jobs_are_there_and_named(node: SimulatedNode) -> None:
+    reading = node.reader.read()
     assert reading.processes is not None
     listed = {process.pid for process in reading.processes}
-    assert listed == {job.pid for job in kept.jobs()}
-    told = json.loads((kept.path / "world" / "tasks.json").read_text())
-    assert {task["pid"] for task in told} == listed
+    assert listed == {job.pid for job in node.jobs()}
+    tasks = json.loads((node.path / "world" / "tasks.json").read_text())
+    assert {task["pid"] for task in tasks} == listed
     assert max(listed) <= 2**22
-    for job in kept.jobs():
+    for job in node.jobs():
         command = Path(f"/proc/{job.pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
         assert " ".join(word.decode() for word in command) == job.command
         assert os.getsid(job.pid) == root_of(job)
 
 
-def test_a_stopped_job_computes_no_more_and_keeps_its_memory(kept: Kept) -> None:
-    job, bystander = kept.job(0), kept.job(SERVER)
-    assert soon(lambda: kept.util(0) > 0)
+def test_a_stopped_job_computes_no_more_and_keeps_its_memory(node: SimulatedNode) -> None:
+    job, bystander = node.job(0), node.job(SERVER)
+    assert soon(lambda: node.util(0) > 0)
     os.kill(job.pid, signal.SIGSTOP)
-    assert soon(lambda: kept.util(0) == 0)
-    assert kept.mem(0) > FREE
+    assert soon(lambda: node.util(0) == 0)
+    assert node.mem(0) > FREE
     assert state_of(job.pid, job.start_ticks) == "paused"
-    assert soon(lambda: (job.pid, "paused") in kept.listed())
+    assert soon(lambda: (job.pid, "paused") in node.listed())
     os.kill(job.pid, signal.SIGCONT)
-    assert soon(lambda: kept.util(0) > 0)
+    assert soon(lambda: node.util(0) > 0)
     assert state_of(bystander.pid, bystander.start_ticks) == "running"
 
 
-def test_a_killed_job_gives_its_memory_back_and_another_follows(kept: Kept) -> None:
-    job, bystanders = kept.job(SERVER), kept.others(SERVER)
+def test_a_killed_job_gives_its_memory_back_and_another_follows(node: SimulatedNode) -> None:
+    job, bystanders = node.job(SERVER), node.other_jobs(SERVER)
     os.kill(job.pid, signal.SIGKILL)
-    assert soon(lambda: kept.mem(SERVER) == FREE, 1.0)
-    kept.keeper.step(time.time())
-    told = json.loads((kept.path / "world" / "tasks.json").read_text())
-    assert {task["id"] for task in told} == {task_id(each) for each in bystanders}
+    assert soon(lambda: node.mem(SERVER) == FREE, 1.0)
+    node.keeper.step(time.time())
+    tasks = json.loads((node.path / "world" / "tasks.json").read_text())
+    assert {task["id"] for task in tasks} == {task_id(bystander) for bystander in bystanders}
 
     def replaced() -> bool:
-        kept.keeper.step(time.time())
-        return any(new.gpus == job.gpus and task_id(new) != task_id(job) for new in kept.jobs())
+        node.keeper.step(time.time())
+        return any(new.gpus == job.gpus and task_id(new) != task_id(job) for new in node.jobs())
 
     assert soon(replaced)
-    assert soon(lambda: kept.mem(SERVER) > FREE)
-    for each in bystanders:
-        assert state_of(each.pid, each.start_ticks) == "running"
-        assert each in kept.jobs()
+    assert soon(lambda: node.mem(SERVER) > FREE)
+    for bystander in bystanders:
+        assert state_of(bystander.pid, bystander.start_ticks) == "running"
+        assert bystander in node.jobs()
 
 
-def test_each_rank_is_a_task_on_its_own_gpu_and_one_takes_all(kept: Kept) -> None:
-    ranks, bystanders = [kept.job(gpu) for gpu in RANKS], kept.others(*RANKS)
+def test_each_rank_is_a_task_on_its_own_gpu_and_one_takes_all(node: SimulatedNode) -> None:
+    ranks, bystanders = [node.job(gpu) for gpu in RANKS], node.other_jobs(*RANKS)
     launcher = root_of(ranks[0])
     assert {root_of(job) for job in ranks} == {parent(job.pid) for job in ranks} == {launcher}
     assert [len(job.gpus) for job in ranks] == [1, 1, 1, 1]
-    assert launcher not in {pid for pid, _ in kept.listed()}
-    told = json.loads((kept.path / "world" / "tasks.json").read_text())
-    assert sum(task["job"] == ranks[0].job_id for task in told) == len(ranks)
+    assert launcher not in {pid for pid, _ in node.listed()}
+    tasks = json.loads((node.path / "world" / "tasks.json").read_text())
+    assert sum(task["job"] == ranks[0].job_id for task in tasks) == len(ranks)
     os.kill(ranks[random.choice(RANKS)].pid, signal.SIGKILL)
     assert soon(lambda: not any(lives(job) for job in ranks))
-    assert soon(lambda: {kept.mem(gpu) for gpu in RANKS} == {FREE}, 1.0)
+    assert soon(lambda: {node.mem(gpu) for gpu in RANKS} == {FREE}, 1.0)
     assert all_run(bystanders)
 
 
-def test_a_launcher_that_is_asked_to_end_ends_its_ranks(kept: Kept) -> None:
-    ranks, bystanders = [kept.job(gpu) for gpu in RANKS], kept.others(*RANKS)
+def test_a_launcher_that_is_asked_to_end_ends_its_ranks(node: SimulatedNode) -> None:
+    ranks, bystanders = [node.job(gpu) for gpu in RANKS], node.other_jobs(*RANKS)
     assert soon(lambda: all(hears_sigterm(job.pid) for job in ranks))
     os.kill(root_of(ranks[0]), signal.SIGTERM)
     assert soon(lambda: not any(lives(job) for job in ranks))
     assert all_run(bystanders)
 
 
-def test_ranks_outlive_a_killed_launcher_until_the_next_job(kept: Kept) -> None:
-    ranks, bystanders = [kept.job(gpu) for gpu in RANKS], kept.others(*RANKS)
+def test_ranks_outlive_a_killed_launcher_until_the_next_job(node: SimulatedNode) -> None:
+    ranks, bystanders = [node.job(gpu) for gpu in RANKS], node.other_jobs(*RANKS)
     os.kill(ranks[0].pid, signal.SIGSTOP)
     os.kill(root_of(ranks[0]), signal.SIGKILL)
-    kept.keeper._posts[NODE, 0].tree.root.wait()  # type: ignore[union-attr]
-    kept.keeper.step(time.time())
+    node.keeper._posts[NODE, 0].tree.root.wait()  # type: ignore[union-attr]
+    node.keeper.step(time.time())
     assert all_run(ranks)
-    assert kept.job(0) == ranks[0]
+    assert node.job(0) == ranks[0]
 
     def followed() -> bool:
-        kept.keeper.step(time.time())
-        return kept.keeper._posts[NODE, 0].is_running
+        node.keeper.step(time.time())
+        return node.keeper._posts[NODE, 0].is_running
 
     assert soon(followed)
     assert soon(lambda: not any(lives(job) for job in ranks))
-    assert all_run([kept.job(gpu) for gpu in RANKS])
+    assert all_run([node.job(gpu) for gpu in RANKS])
     assert all_run(bystanders)
 
 
-def test_workers_outlive_a_killed_parent_and_not_one_that_was_asked(kept: Kept) -> None:
-    job, bystanders = kept.job(HOG), kept.others(HOG)
+def test_workers_outlive_a_killed_parent_and_not_one_that_was_asked(node: SimulatedNode) -> None:
+    job, bystanders = node.job(HOG), node.other_jobs(HOG)
     assert 2 <= len(job.workers) <= 4
     assert children(job.pid) == list(job.workers)
     os.kill(job.pid, signal.SIGKILL)
     assert soon(lambda: not lives(job))
-    assert soon(lambda: kept.mem(HOG) == FREE, 1.0)
+    assert soon(lambda: node.mem(HOG) == FREE, 1.0)
     assert running(job.workers) == list(job.workers)
 
     def followed() -> bool:
-        kept.keeper.step(time.time())
-        return any(new.gpus == job.gpus and task_id(new) != task_id(job) for new in kept.jobs())
+        node.keeper.step(time.time())
+        return any(new.gpus == job.gpus and task_id(new) != task_id(job) for new in node.jobs())
 
     assert soon(followed)
     assert soon(lambda: not running(job.workers))
-    after = kept.job(HOG)
+    after = node.job(HOG)
     sigterm(after)
     assert soon(lambda: not lives(after) and not running(after.workers))
     assert all_run(bystanders)
 
 
-def test_a_training_saves_before_it_ends_and_a_server_does_not(kept: Kept) -> None:
+def test_a_training_saves_before_it_ends_and_a_server_does_not(node: SimulatedNode) -> None:
     took_s = {}
-    bystanders = kept.others(HOG, SERVER)
+    bystanders = node.other_jobs(HOG, SERVER)
     for gpu in (HOG, SERVER):
-        job = kept.job(gpu)
+        job = node.job(gpu)
         sigterm(job)
         began = time.monotonic()
         if gpu == HOG:
-            assert kept.mem(gpu) > FREE
+            assert node.mem(gpu) > FREE
         assert soon(lambda job=job: not lives(job))  # type: ignore[misc]
         took_s[gpu] = time.monotonic() - began
-        assert kept.mem(gpu) == FREE
+        assert node.mem(gpu) == FREE
     assert took_s[HOG] > 0.4
     assert all_run(bystanders)
 
 
-def test_sigterm_is_ignored_by_whoever_control_json_says(kept: Kept) -> None:
-    stubborn, server = kept.job(NOTEBOOK), kept.job(SERVER)
-    told = json.loads((kept.path / "world" / "tasks.json").read_text())
-    assert [task["id"] for task in told if task["ignores_sigterm"]] == [task_id(stubborn)]
-    kept.control(server, ignore_sigterm=True)
+def test_sigterm_is_ignored_by_whoever_control_json_says(node: SimulatedNode) -> None:
+    stubborn, server = node.job(NOTEBOOK), node.job(SERVER)
+    tasks = json.loads((node.path / "world" / "tasks.json").read_text())
+    assert [task["id"] for task in tasks if task["ignores_sigterm"]] == [task_id(stubborn)]
+    node.control(server, ignore_sigterm=True)
     sigterm(stubborn)
     sigterm(server)
     # Only what comes after it tells that a signal has been heard and ignored.
     for job in (stubborn, server):
         assert not soon(lambda job=job: not lives(job), 0.7)  # type: ignore[misc]
-    kept.control(stubborn, ignore_sigterm=False)
+    node.control(stubborn, ignore_sigterm=False)
     sigterm(stubborn)
     sigterm(server)
     assert soon(lambda: not lives(stubborn) and not lives(server))
-    assert all_run(kept.others(NOTEBOOK, SERVER))
+    assert all_run(node.other_jobs(NOTEBOOK, SERVER))
 
 
-def test_one_that_forks_when_it_is_asked_to_end(kept: Kept) -> None:
-    job = kept.job(SERVER)
-    kept.control(job, fork_on_term=True, ignore_sigterm=True)
+def test_one_that_forks_when_it_is_asked_to_end(node: SimulatedNode) -> None:
+    job = node.job(SERVER)
+    node.control(job, fork_on_term=True, ignore_sigterm=True)
     assert children(job.pid) == []
     sigterm(job)
     assert soon(lambda: len(children(job.pid)) == 1)
@@ -294,26 +294,26 @@ def test_one_that_forks_when_it_is_asked_to_end(kept: Kept) -> None:
     os.kill(job.pid, signal.SIGKILL)
     assert soon(lambda: not lives(job))
     assert running([born]) == [born]
-    assert all_run(kept.others(SERVER))
+    assert all_run(node.other_jobs(SERVER))
 
 
-def test_processes_are_as_they_are_now(kept: Kept) -> None:
-    """Without a reading between: a guard looks when it must know."""
-    job, bystander = kept.job(SERVER), kept.job(HOG)
-    kept.reader.read()
-    states = {each.pid: each.state for each in kept.reader.fresh().processes}
+def test_processes_are_as_they_are_now(node: SimulatedNode) -> None:
+    """Look without a reading between: a guard looks when it must know."""
+    job, bystander = node.job(SERVER), node.job(HOG)
+    node.reader.read()
+    states = {process.pid: process.state for process in node.reader.fresh().processes}
     assert states[job.pid] == states[bystander.pid] == "running"
     os.kill(job.pid, signal.SIGSTOP)
     assert soon(lambda: state_of(job.pid, job.start_ticks) == "paused")
-    now = {each.pid: each for each in kept.reader.fresh().processes}
+    now = {process.pid: process for process in node.reader.fresh().processes}
     assert now[job.pid].state == "paused"
     assert now[job.pid].mem_used_bytes
     os.kill(job.pid, signal.SIGKILL)
     assert soon(lambda: not lives(job))
-    pids = {each.pid for each in kept.reader.fresh().processes}
+    pids = {process.pid for process in node.reader.fresh().processes}
     assert job.pid not in pids
     assert bystander.pid in pids
-    assert kept.reader.fresh().mem_used_bytes[job.gpus[0]] == FREE
+    assert node.reader.fresh().mem_used_bytes[job.gpus[0]] == FREE
 
 
 def test_a_reader_that_has_read_nothing_yet_lists_processes(tmp_path: Path) -> None:
@@ -323,22 +323,22 @@ def test_a_reader_that_has_read_nothing_yet_lists_processes(tmp_path: Path) -> N
     assert min(process.pid for process in made_up) > 2**22
 
 
-def test_a_leak_stays_until_it_is_withdrawn(kept: Kept) -> None:
-    job = kept.job(HOG)
-    control = kept.path / "control.json"
-    kept.control(job, leak_memory_on_exit=True)
-    kept.reader.read()
+def test_a_leak_stays_until_it_is_withdrawn(node: SimulatedNode) -> None:
+    job = node.job(HOG)
+    control = node.path / "control.json"
+    node.control(job, leak_memory_on_exit=True)
+    node.reader.read()
     os.kill(job.pid, signal.SIGKILL)
     assert soon(lambda: not lives(job))
-    assert kept.mem(HOG) > FREE
-    assert kept.util(HOG) == 0
-    assert job.pid not in {process.pid for process in kept.reader.fresh().processes}
+    assert node.mem(HOG) > FREE
+    assert node.util(HOG) == 0
+    assert job.pid not in {process.pid for process in node.reader.fresh().processes}
     control.unlink()
-    assert soon(lambda: kept.mem(HOG) == FREE)
+    assert soon(lambda: node.mem(HOG) == FREE)
 
 
 def test_another_process_with_its_pid_is_not_the_job(tmp_path: Path) -> None:
-    """What pid reuse looks like to the reader: the pid lives, its start ticks differ."""
+    """A reused pid as the reader sees it: the pid lives, and its start ticks differ."""
     stranger = subprocess.Popen([sys.executable, "-S", "-E", "-c", "import time; time.sleep(60)"])
     try:
         options = SimulationOptions(NODE, world=tmp_path)
@@ -363,25 +363,25 @@ def replace_job(job: SimulatedJob, start_ticks: int) -> SimulatedJob:
                         job.command, job.started_at, job.working_since)
 
 
-def test_a_hung_reader_blocks_and_is_released(kept: Kept) -> None:
-    control = kept.path / "control.json"
+def test_a_hung_reader_blocks_and_is_released(node: SimulatedNode) -> None:
+    control = node.path / "control.json"
     control.write_text(json.dumps({"nodes": {NODE: {"reader": "hang"}}}))
-    done = threading.Event()
+    has_read = threading.Event()
 
     def read() -> None:
-        kept.reader.read()
-        done.set()
+        node.reader.read()
+        has_read.set()
 
     thread = threading.Thread(target=read)
     thread.start()
-    assert not done.wait(0.6)
+    assert not has_read.wait(0.6)
     control.write_text("{}")
-    assert done.wait(2.0)
+    assert has_read.wait(2.0)
     thread.join()
 
 
 def test_jobs_end_with_their_keeper_even_if_it_is_killed(tmp_path: Path) -> None:
-    """Those that are stopped and those that are not its own children, too."""
+    """End those that are stopped and those that are not its own children, too."""
     code = (
         "import sys, time\n"
         "from pathlib import Path\n"
@@ -397,11 +397,11 @@ def test_jobs_end_with_their_keeper_even_if_it_is_killed(tmp_path: Path) -> None
     with process, process.stdout:
         assert process.stdout.readline() == b"ready\n"
         pids = sorted(descendants(process.pid))
-        told = json.loads((tmp_path / "world" / "tasks.json").read_text())
-        theirs = [pid for task in told for pid in (task["pid"], *task["workers"])]
-        assert len(pids) == len(theirs) + 1  # the launcher of the ranks
+        tasks = json.loads((tmp_path / "world" / "tasks.json").read_text())
+        job_pids = [pid for task in tasks for pid in (task["pid"], *task["workers"])]
+        assert len(pids) == len(job_pids) + 1  # the launcher of the ranks
         assert running(pids) == pids
-        for pid in theirs[::2]:
+        for pid in job_pids[::2]:
             os.kill(pid, signal.SIGSTOP)
         process.kill()
     assert soon(lambda: not running(pids))

@@ -45,11 +45,11 @@ class Room:
     reader: SimulatedReader
     mps: LocalMpsDaemons
 
-    def again(self) -> LocalMpsDaemons:
-        """As by an agent that is started anew."""
-        found = open_mps(f"node={NODE},gpus=8,seed={self.seed},mps=on,world={self.path}")
-        assert found is not None
-        return found
+    def restarted(self) -> LocalMpsDaemons:
+        """Open MPS as an agent does that has been started again."""
+        mps = open_mps(f"node={NODE},gpus=8,seed={self.seed},mps=on,world={self.path}")
+        assert mps is not None
+        return mps
 
     @property
     def daemon(self) -> MpsDaemonHandle:
@@ -71,11 +71,11 @@ class Room:
         [job] = [job for job in self.jobs() if job.kind == kind]
         return job
 
-    def tell(self, **told: object) -> None:
-        (self.path / "control.json").write_text(json.dumps({"nodes": {NODE: told}}))
+    def tell(self, **settings: object) -> None:
+        (self.path / "control.json").write_text(json.dumps({"nodes": {NODE: settings}}))
 
     def listed(self) -> dict[int, ProcessReading]:
-        return {each.pid: each for each in self.reader.fresh().processes}
+        return {process.pid: process for process in self.reader.fresh().processes}
 
     def step(self) -> bool:
         self.keeper.step(time.time())
@@ -88,14 +88,14 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Room]:
     monkeypatch.setattr(keeper, "FOLLOWED_AFTER_S", (0.3, 0.4))
     monkeypatch.setattr(keeper, "END_WITHIN_S", 0.8)  # some save for half a second
     seed = int.from_bytes(os.urandom(4))
-    made = JobKeeper(tmp_path, seed, [NODE], 8)
-    made.step(time.time())
+    job_keeper = JobKeeper(tmp_path, seed, [NODE], 8)
+    job_keeper.step(time.time())
     reader = SimulatedReader(SimulationOptions(NODE, seed=seed, world=tmp_path),
                              SimulationControlFile(tmp_path / "control.json"))
-    found = open_mps(f"node={NODE},gpus=8,seed={seed},mps=on,world={tmp_path}")
-    assert found is not None
-    yield Room(tmp_path, seed, made, reader, found)
-    made.close()
+    mps = open_mps(f"node={NODE},gpus=8,seed={seed},mps=on,world={tmp_path}")
+    assert mps is not None
+    yield Room(tmp_path, seed, job_keeper, reader, mps)
+    job_keeper.close()
 
 
 def lives(job: SimulatedJob) -> bool:
@@ -103,10 +103,10 @@ def lives(job: SimulatedJob) -> bool:
 
 
 def test_it_prints_what_the_real_one_prints(tmp_path: Path) -> None:
-    found = open_mps(f"node={NODE},seed=1,mps=on,world={tmp_path}")
-    assert found is not None
-    said = [(line, found.front.ask(None, line + "\n", 1.0)) for line, _ in TABLE]
-    assert said == list(TABLE)
+    mps = open_mps(f"node={NODE},seed=1,mps=on,world={tmp_path}")
+    assert mps is not None
+    answers = [(line, mps.front.ask(None, line + "\n", 1.0)) for line, _ in TABLE]
+    assert answers == list(TABLE)
 
 
 def test_its_clients_are_the_tasks_of_the_node(room: Room) -> None:
@@ -115,11 +115,11 @@ def test_its_clients_are_the_tasks_of_the_node(room: Room) -> None:
     assert room.clients() == pids
     assert room.server >= SYNTHETIC_PID_FROM, "nobody can signal it"
     assert room.daemon.status(room.server) == "ACTIVE"
-    assert {pid for pid, each in room.listed().items() if each.kind == "mps_client"} == pids
-    [seen] = mps_view.daemons(room.mps)
-    assert (seen.is_alive, seen.uid, seen.pipes) == (
+    assert {pid for pid, process in room.listed().items() if process.kind == "mps_client"} == pids
+    [daemon] = mps_view.daemons(room.mps)
+    assert (daemon.is_alive, daemon.uid, daemon.pipes) == (
         True, os.geteuid(), str(pipes_path(room.path, NODE)))
-    assert [server.uid for server in seen.servers] == [os.geteuid()]
+    assert [server.uid for server in daemon.servers] == [os.geteuid()]
     assert stat.S_ISSOCK((room.daemon.folder / "control").lstat().st_mode)
     assert mps_doctor.findings(room.mps) == ()
 
@@ -135,15 +135,15 @@ def test_settings_are_for_new_clients_only_and_outlive_the_agent(room: Room) -> 
     assert (room.daemon.percent(), room.daemon.percent(room.server)) == (default_pct, 100)
     book.note(str(room.daemon.folder), room.server, 100.0, room.daemon.clients(room.server))
     room.daemon.set_percent(pct, room.server)
-    gone = room.job("serve")
-    assert room.mps.terminate(gone.pid) == ""
-    wait_for(lambda: room.step() and not lives(gone))
-    wait_for(lambda: room.step() and {job.pid for job in room.jobs()} > old - {gone.pid})
-    room.mps = room.again()
+    victim = room.job("serve")
+    assert room.mps.terminate(victim.pid) == ""
+    wait_for(lambda: room.step() and not lives(victim))
+    wait_for(lambda: room.step() and {job.pid for job in room.jobs()} > old - {victim.pid})
+    room.mps = room.restarted()
     [server] = view(room, book).servers
-    given = {client.pid: client.pct for client in server.clients}
+    percents = {client.pid: client.pct for client in server.clients}
     new = room.job("serve").pid
-    assert given == {**dict.fromkeys(old - {gone.pid}, 100.0), new: pct}
+    assert percents == {**dict.fromkeys(old - {victim.pid}, 100.0), new: pct}
     assert (room.daemon.percent(), room.daemon.memory(3), room.daemon.priority()) == (
         default_pct, f"{mem_mib}M", 1)
     store.close()
@@ -155,34 +155,34 @@ def view(room: Room, book: MpsSettingStore) -> MpsDaemon:
 
 def test_one_that_is_taken_out_ends_and_nobody_else(room: Room) -> None:
     wait_for(lambda: len(room.jobs()) == 7)
-    wanted = room.job(random.choice(["serve", "hog", "notebook"]))
-    others = [job for job in room.jobs() if job != wanted]
+    victim = room.job(random.choice(["serve", "hog", "notebook"]))
+    other_jobs = [job for job in room.jobs() if job != victim]
     table = TaskTable(boot_id())
 
     def kind() -> str:
-        return next(each.task.kind for each in table.describe(tuple(room.listed().values()))
-                    if each.task.pid == wanted.pid)
+        return next(row.task.kind for row in table.describe(tuple(room.listed().values()))
+                    if row.task.pid == victim.pid)
 
     assert kind() == "mps_client"
-    assert room.mps.terminate(wanted.pid) == ""
+    assert room.mps.terminate(victim.pid) == ""
     assert kind() == "compute"
-    assert room.clients() == {job.pid for job in others}
-    assert "no MPS server lists" in room.mps.terminate(wanted.pid)
+    assert room.clients() == {job.pid for job in other_jobs}
+    assert "no MPS server lists" in room.mps.terminate(victim.pid)
     # The notebook ignores SIGTERM, and holds on for as long as its keeper waits.
-    wait_for(lambda: room.step() and not lives(wanted))
-    assert all(map(lives, others))
-    assert room.clients() >= {job.pid for job in others}
+    wait_for(lambda: room.step() and not lives(victim))
+    assert all(map(lives, other_jobs))
+    assert room.clients() >= {job.pid for job in other_jobs}
 
 
 def test_quitting_ends_its_clients_and_what_comes_next_has_a_new_server(room: Room) -> None:
     wait_for(lambda: len(room.jobs()) == 7)
     former, server = room.jobs(), room.server
     room.daemon.set_percent(30)
-    [seen] = mps_view.daemons(room.mps)
+    [daemon] = mps_view.daemons(room.mps)
     assert room.daemon.quit(0) == ""
     assert not room.daemon.is_alive()
     [quit_one] = mps_view.daemons(room.mps)
-    assert (quit_one.pipes, quit_one.is_alive) == (seen.pipes, False), "it may be started again"
+    assert (quit_one.pipes, quit_one.is_alive) == (daemon.pipes, False), "it may be started again"
     assert room.daemon.start() == ""
     assert "did not start" in room.daemon.start()
     assert room.clients() == set()
@@ -203,13 +203,13 @@ def test_killed_by_control_json_it_is_found_dead_and_started_again(room: Room) -
     [dead] = mps_doctor.findings(room.mps)
     assert (dead.code, dead.fixes) == ("dead", (MpsStart(str(room.daemon.folder)),))
     assert all(map(lives, room.jobs()))
-    room.mps = room.again()
+    room.mps = room.restarted()
     assert not room.daemon.is_alive(), "an agent that is started anew brings nobody back"
     assert room.daemon.start() == ""
     assert room.daemon.is_alive(), "it is obeyed once"
     assert room.daemon.percent() == 100
     assert room.clients() == set(), "those that run have lost it"
-    assert {each.kind for each in room.listed().values()} == {"compute"}
+    assert {process.kind for process in room.listed().values()} == {"compute"}
     room.tell()
     assert room.daemon.is_alive()
     room.tell(mps="dead")
@@ -237,14 +237,14 @@ def test_no_mps_without_being_asked_for(tmp_path: Path) -> None:
     assert open_mps(f"node={NODE},world={tmp_path}") is None
     assert open_mps(f"node={NODE},mps=on") is None
     long = tmp_path / ("x" * PIPES_MAX)
-    found = open_mps(f"node={NODE},mps=on,world={long}")
-    assert found is not None
-    assert (mps_view.why_not(found), long.exists()) == (
+    mps = open_mps(f"node={NODE},mps=on,world={long}")
+    assert mps is not None
+    assert (mps_view.why_not(mps), long.exists()) == (
         "a simulated node has no MPS", False)
 
 
 def test_a_server_takes_its_own_settings_along() -> None:
-    """A copy, down to the memory of its devices."""
+    """The settings are copied, down to the memory of the devices."""
     default = SimulatedMpsSettings(50.0, {1: 2}, 1)
     server = default.copy()
     server.memory[1] = 3

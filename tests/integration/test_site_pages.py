@@ -1,4 +1,4 @@
-"""A site's own pages before a real hub: whose they are, what they may, and that nothing of theirs
+"""Pages of a site before a real hub: whose they are, what they may, and that nothing of theirs
 stops or slows it."""
 
 import contextlib
@@ -108,8 +108,8 @@ def test_a_page_is_for_its_role_and_so_are_its_callbacks(hub: HubProcess) -> Non
     assert call(eve, "count.title", 1).status == 403
     assert call(otto, "count.title", 1, X_CSRFToken="x").status == 403
     assert "For operators" in layout(otto, "/")
-    for shown in (layout(eve, "/"), eve.ask("/").body.decode()):
-        assert "For operators" not in shown
+    for text in (layout(eve, "/"), eve.ask("/").body.decode()):
+        assert "For operators" not in text
     # Who is there all the same needs the bar around the sentence, and so the page's row.
     index = eve.ask("/site/ops").body.decode()
     assert '"site-ops"' in index
@@ -131,9 +131,9 @@ def test_a_page_that_fails_says_so_and_the_hub_stands(hub: HubProcess) -> None:
         assert f"The page {name} is left out: {words}" in log
         assert words in layout(ada, f"/site/{name}")
         assert words not in layout(otto, f"/site/{name}")
-    shown = layout(otto, "/site/raises")
-    assert "This page failed: ValueError" in shown
-    assert "secret words" not in shown
+    page = layout(otto, "/site/raises")
+    assert "This page failed: ValueError" in page
+    assert "secret words" not in page
     assert "secret words" in hub.log.read_text()
 
 
@@ -144,7 +144,7 @@ def test_no_page_loosens_what_guards_the_hub(hub: HubProcess) -> None:
     assert len(policies) == 1
     assert "eval" not in policies.pop()
     dependencies = otto.ask("/_dash-dependencies").json
-    assert {each["output"] for each in dependencies} == {"count.title", *(
+    assert {dependency["output"] for dependency in dependencies} == {"count.title", *(
         row.verb.removeprefix("callback ") for row in CALLBACKS)}
     stranger = Visitor(hub)
     assert stranger.ask("/site/ops").status == 303
@@ -155,20 +155,20 @@ def test_no_page_loosens_what_guards_the_hub(hub: HubProcess) -> None:
 
 def test_a_slow_page_makes_nobody_else_wait(hub: HubProcess) -> None:
     otto = signed_in(hub, "otto")
-    found: list[Answer] = []
-    slow = threading.Thread(target=lambda: found.append(call(otto, "count.title", 13)))
+    answers: list[Answer] = []
+    slow = threading.Thread(target=lambda: answers.append(call(otto, "count.title", 13)))
     began = time.monotonic()
     slow.start()
     took = []
     while slow.is_alive():
-        asked = time.monotonic()
+        asked_at = time.monotonic()
         assert hub.ask("/healthz").status == 200
-        took.append(time.monotonic() - asked)
+        took.append(time.monotonic() - asked_at)
     slow.join()
     assert time.monotonic() - began >= BUSY_S
     assert max(took) < BUSY_S / 2
     assert len(took) > BUSY_S
-    assert " of 13" in json.loads(found[0].body)["response"]["count"]["title"]
+    assert " of 13" in json.loads(answers[0].body)["response"]["count"]["title"]
 
 
 def test_a_page_that_never_returns_does_not_keep_the_hub_from_ending(hub: HubProcess) -> None:

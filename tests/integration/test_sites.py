@@ -19,9 +19,9 @@ from tests.integration.visitors import add_program
 @pytest.fixture(name="sites")
 def _sites(tmp_path: Path) -> Iterator[tuple[Site, Site]]:
     # The same boards at both: what each site calls its own stays its own.
-    found = Site(tmp_path, "lyon", agent="same"), Site(tmp_path, "oslo", agent="same")
-    yield found
-    for site in found:
+    sites = Site(tmp_path, "lyon", agent="same"), Site(tmp_path, "oslo", agent="same")
+    yield sites
+    for site in sites:
         site.close()
 
 
@@ -29,14 +29,14 @@ def gpus(hub: HubProcess, query: str = "") -> dict[str, dict[str, Any]]:
     return {gpu["uuid"]: gpu for gpu in hub.get(f"/api/v1/gpus?limit=1000{query}")["items"]}
 
 
-def shown(hub: HubProcess, count: int) -> dict[str, dict[str, Any]]:
+def wait_for_gpus(hub: HubProcess, count: int) -> dict[str, dict[str, Any]]:
     def live() -> dict[str, dict[str, Any]] | None:
-        found = gpus(hub)
-        return found if len(found) == count and all(
-            gpu["state"] == "ok" for gpu in found.values()) else None
+        by_uuid = gpus(hub)
+        return by_uuid if len(by_uuid) == count and all(
+            gpu["state"] == "ok" for gpu in by_uuid.values()) else None
 
-    found: dict[str, dict[str, Any]] = wait_for(live, why="all GPUs live")
-    return found
+    by_uuid: dict[str, dict[str, Any]] = wait_for(live, why="all GPUs live")
+    return by_uuid
 
 
 def test_all_sites_are_shown_and_one_that_is_away_hurts_no_other(
@@ -44,10 +44,10 @@ def test_all_sites_are_shown_and_one_that_is_away_hurts_no_other(
 ) -> None:
     lyon, oslo = sites
     with viewing(tmp_path, lyon, oslo) as hub:
-        found = shown(hub, 4)
-        assert {gpu["site"] for gpu in found.values()} == {"lyon", "oslo"}
-        assert {"lyon:GPU-same-0", "oslo:GPU-same-0"} < found.keys()
-        assert found["lyon:GPU-same-1"]["link"] == f"{lyon.hub.url}/?gpu=GPU-same-1"
+        by_uuid = wait_for_gpus(hub, 4)
+        assert {gpu["site"] for gpu in by_uuid.values()} == {"lyon", "oslo"}
+        assert {"lyon:GPU-same-0", "oslo:GPU-same-0"} < by_uuid.keys()
+        assert by_uuid["lyon:GPU-same-1"]["link"] == f"{lyon.hub.url}/?gpu=GPU-same-1"
         assert gpus(hub, "&filter=site:lyon").keys() == {"lyon:GPU-same-0", "lyon:GPU-same-1"}
         assert gpus(hub, "&filter=user:alice").keys() == {"lyon:GPU-same-1", "oslo:GPU-same-1"}
         assert gpus(hub, "&filter=state:free").keys() == {"lyon:GPU-same-0", "oslo:GPU-same-0"}
@@ -65,38 +65,38 @@ def test_all_sites_are_shown_and_one_that_is_away_hurts_no_other(
 
         lyon.hub.start()
         lyon.connect()
-        shown(hub, 4)
+        wait_for_gpus(hub, 4)
         assert {site["state"] for site in totals(hub)["sites"]} == {"live"}
 
 
 def totals(hub: HubProcess) -> Any:
     viewer = RawSocket(hub, "/live", hub.api_token)
     viewer.emit("watch", {"metric": "util_pct", "filter": ""})
-    found = viewer.event("totals")
+    message = viewer.event("totals")
     viewer.close()
-    return found
+    return message
 
 
-def ordered(hub: HubProcess, target: str, params: dict[str, Any], action: str) -> Any:
+def request_preview(hub: HubProcess, target: str, params: dict[str, Any], action: str) -> Any:
     return hub.ask("/api/v1/previews", "POST", body=json.dumps(
         {"action": action, "targets": [target], "params": params}).encode(),
         Content_Type="application/json")
 
 
 def test_nothing_acts_on_what_is_only_viewed(tmp_path: Path) -> None:
-    """By an admin of the viewing hub, by its rules, and by a token that would have the right."""
+    """Try as the viewing hub's admin, by its rules, and with a token that would have the right."""
     lyon = Site(tmp_path, "lyon")
     try:
         with viewing(tmp_path, lyon) as hub:
-            shown(hub, 2)
+            wait_for_gpus(hub, 2)
             before = len(lyon.hub.get("/api/v1/audit?limit=200")["items"])
             task = next(iter(lyon.hub.get("/api/v1/tasks")["items"]))["id"]
-            refused = ordered(hub, "lyon:GPU-lyon-0", {"setting": {
+            answer = request_preview(hub, "lyon:GPU-lyon-0", {"setting": {
                 "type": "power_cap", "gpu_uuid": "lyon:GPU-lyon-0", "watts": 300, "lease_s": 600}},
                 "set_power_cap")
-            assert (refused.status, lyon.hub.url in refused.json["detail"]) == (409, True), refused
+            assert (answer.status, lyon.hub.url in answer.json["detail"]) == (409, True), answer
             for target, action in ((task, "end_gracefully"), (f"lyon:{task}", "pause")):
-                assert ordered(hub, target, {}, action).status in (400, 404)
+                assert request_preview(hub, target, {}, action).status in (400, 404)
             assert hub.get("/api/v1/commands")["items"] == []
             assert len(lyon.hub.get("/api/v1/audit?limit=200")["items"]) == before
             assert hub.get("/api/v1/alerts")["items"] == []
@@ -117,7 +117,7 @@ def test_a_token_that_may_act_is_not_used(tmp_path: Path, role: str) -> None:
             assert "only a viewer's is used" in away[0]["why"]
             assert gpus(hub) == {}
             lyon.token_file.write_text(add_program(lyon.hub))
-            shown(hub, 2)  # the file is read again
+            wait_for_gpus(hub, 2)  # the file is read again
     finally:
         lyon.close()
 
@@ -140,7 +140,7 @@ def test_settings_of_all_sources(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text("token")
     files = [f"{name}={tmp_path / name}" for name in ("a", "b")]
-    wanted = (("a", "https://a.example"), ("b", "https://b.example:8443"))
+    pairs = (("a", "https://a.example"), ("b", "https://b.example:8443"))
     urls = ["a=https://a.example", "b=https://b.example:8443"]
     toml = tmp_path / "gpudeck.toml"
     toml.write_text(f"[hub]\nview = {json.dumps(urls)}\nview_token_file = {json.dumps(files)}\n")
@@ -149,4 +149,4 @@ def test_settings_of_all_sources(tmp_path: Path) -> None:
         ((), {"GPUDECK_VIEW": ",".join(urls), "GPUDECK_VIEW_TOKEN_FILE": ",".join(files)}),
         (("--config", str(toml)), {}),
     ):
-        assert hub_settings(argv, env).view == wanted
+        assert hub_settings(argv, env).view == pairs

@@ -39,8 +39,8 @@ EVIL = "x\nJobId=7 UserId=root(0) JobState=COMPLETED <b>\u202e"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmCluster]:
-    with a_cluster() as made:
-        yield made
+    with a_cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -57,28 +57,28 @@ def bench(slurm: SlurmCluster, tmp_path: Path) -> Iterator[Bench]:
 
 
 def job(number: int) -> SlurmJob:
-    [found] = [each for each in SlurmPrograms().jobs() if each.number == number]
-    return found
+    [match] = [row for row in SlurmPrograms().jobs() if row.number == number]
+    return match
 
 
 R = TypeVar("R", SlurmCancel, SlurmHold, SlurmRelease, SlurmRequeue, SlurmSuspend, SlurmContinue)
 
 
 def of(kind: type[R], number: int) -> R:
-    found = job(number)
-    return kind(found.id, int(found.submitted_at))
+    slurm_job = job(number)
+    return kind(slurm_job.id, int(slurm_job.submitted_at))
 
 
 def test_jobs_are_read_as_they_are(slurm: SlurmCluster) -> None:
-    held = slurm.submit("--gres=gpu:2", "-J", EVIL, uid=NOBODY)
+    running = slurm.submit("--gres=gpu:2", "-J", EVIL, uid=NOBODY)
     waiting = slurm.submit("--gpus=1", "--hold", "-a", "1-3%1", "-t", "60")
     none = slurm.submit()
-    wait_for(lambda: job(held).state == job(none).state == "RUNNING")
-    found = job(held)
-    assert (found.user, found.gpus, found.partition) == ("nobody", 2, "main")
-    assert [(each.node, each.gpus) for each in found.nodes] == [(NODE, 2)]
-    assert found.name.startswith("x JobId=7")
-    assert found.name.isprintable()
+    wait_for(lambda: job(running).state == job(none).state == "RUNNING")
+    running_job = job(running)
+    assert (running_job.user, running_job.gpus, running_job.partition) == ("nobody", 2, "main")
+    assert [(allocation.node, allocation.gpus) for allocation in running_job.nodes] == [(NODE, 2)]
+    assert running_job.name.startswith("x JobId=7")
+    assert running_job.name.isprintable()
     assert (job(waiting).id, job(waiting).gpus, job(waiting).limit_s) == (
         f"{waiting}_[1-3]", 1, 3_600)
     assert job(waiting).is_held
@@ -86,16 +86,16 @@ def test_jobs_are_read_as_they_are(slurm: SlurmCluster) -> None:
     assert job(none).gpus == 0
     [node] = SlurmPrograms().nodes()
     assert (node.name, node.gpus, node.allocated) == (NODE, 8, 2)
-    for each in (held, waiting, none):
-        slurm.run("scancel", str(each))
+    for number in (running, waiting, none):
+        slurm.run("scancel", str(number))
 
 
 def test_a_job_is_cancelled_and_read_back(slurm: SlurmCluster, bench: Bench) -> None:
     victim, bystander = (slurm.submit("--gres=gpu:1") for _ in range(2))
     wait_for(lambda: {slurm.state(victim), slurm.state(bystander)} == {"RUNNING"})
-    asked = of(SlurmCancel, victim)
+    cancel = of(SlurmCancel, victim)
     with bench.here(actions=ACTIONS) as here:
-        look = shown(here, asked)
+        look = shown(here, cancel)
         assert (look.owner, look.refusals) == ("root", ())
         assert look.changes[0].before.startswith("RUNNING")
         assert slurm.state(victim) == "RUNNING", "looking changes nothing"
@@ -103,9 +103,9 @@ def test_a_job_is_cancelled_and_read_back(slurm: SlurmCluster, bench: Bench) -> 
         assert (reply.state, reply.verified and reply.verified.in_force) == ("done", True)
         wait_for(lambda: slurm.state(victim) == "CANCELLED")
         assert slurm.state(bystander) == "RUNNING"
-        assert codes(here, asked) == ["gone"], "scancel itself would say nothing"
-        again = SlurmCancel(str(bystander), int(job(bystander).submitted_at) - 1)
-        assert codes(here, again) == ["gone"], "a number that is another job's by now"
+        assert codes(here, cancel) == ["gone"], "scancel itself would say nothing"
+        stale = SlurmCancel(str(bystander), int(job(bystander).submitted_at) - 1)
+        assert codes(here, stale) == ["gone"], "a number that is another job's by now"
     slurm.run("scancel", str(bystander))
 
 
@@ -155,31 +155,31 @@ def test_without_credentials_it_is_refused_in_words(
         slurm: SlurmCluster, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     running = slurm.submit("--gres=gpu:1")
     wait_for(lambda: slurm.state(running) == "RUNNING")
-    asked = of(SlurmCancel, running)
+    cancel = of(SlurmCancel, running)
     with bench.here() as here:
-        assert codes(here, asked) == ["type"], "no ceiling permits it that does not name it"
+        assert codes(here, cancel) == ["type"], "no ceiling permits it that does not name it"
     with bench.here(actions=ACTIONS) as here:
         # The agent as an account that Slurm gives nothing; its programs say so themselves.
         monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
-        [refusal] = shown(here, asked).refusals
+        [refusal] = shown(here, cancel).refusals
         monkeypatch.undo()
         assert refusal.code == "permission"
         assert "account nobody " in refusal.sentence
         assert "AdminLevel=Operator" in refusal.sentence
         monkeypatch.setenv("SLURM_CONF", "/nowhere/slurm.conf")
-        assert codes(here, asked) == ["unreadable"]
+        assert codes(here, cancel) == ["unreadable"]
     assert slurm.state(running) == "RUNNING"
     slurm.run("scancel", str(running))
 
 
 def pids_of(slurm: SlurmCluster, number: int) -> list[int]:
-    """As Slurm lists them: of the job's steps, without those that watch over them."""
+    """Return the pids that Slurm lists: of the job's steps, without those that watch over them."""
     lines = slurm.run("scontrol", "listpids", str(number)).splitlines()[1:]
     return [int(line.split()[0]) for line in lines]
 
 
 def manager_seen(pid: int, uid: int = 0) -> str | None:
-    """What the judge of actions holds for its manager, as an agent of this account."""
+    """Return what the judge of actions takes for its manager, as an agent of this account."""
     out, into = os.pipe()
     child = os.fork()
     if child == 0:
@@ -193,15 +193,15 @@ def manager_seen(pid: int, uid: int = 0) -> str | None:
     os.close(into)
     os.waitpid(child, 0)
     with open(out, "rb") as file:
-        seen: str | None = ast.literal_eval(file.read().decode())
-    return seen
+        manager: str | None = ast.literal_eval(file.read().decode())
+    return manager
 
 
 @pytest.mark.parametrize("tracks_by", ["linuxproc", "cgroup"])
 def test_a_job_is_not_ended_behind_slurms_back(
         tracks_by: Literal["linuxproc", "cgroup"], slurm: SlurmCluster, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
-    """With cgroups of Slurm's own and without."""
+    """Try it with cgroups of Slurm and without."""
     if tracks_by == "linuxproc":
         refused_as_slurms(slurm, tmp_path)
         return
@@ -219,16 +219,16 @@ def refused_as_slurms(slurm: SlurmCluster, folder: Path) -> None:
     nvml.save()
     here = ["--backend", "nvml", "--data", str(folder), "--ceiling", str(a_ceiling(folder))]
     task = f"{boot_id()[:8]}-{pid}-{start_ticks(pid)}"
-    done = run("end", task, "--reason", "test", *here, answers=["y"], env=nvml.env())
-    assert done.code == ExitCode.REFUSED, done
-    assert f"it belongs to slurm job {number}" in done.out
-    assert f"use `scancel {number}`" in done.out
+    end = run("end", task, "--reason", "test", *here, answers=["y"], env=nvml.env())
+    assert end.code == ExitCode.REFUSED, end
+    assert f"it belongs to slurm job {number}" in end.out
+    assert f"use `scancel {number}`" in end.out
     assert slurm.state(number) == "RUNNING"
     slurm.run("scancel", str(number))
 
 
 def test_what_belongs_to_a_job_is_seen_by_every_account(slurm: SlurmCluster) -> None:
-    """Without the right to read environments any process of the job's user may be the job's."""
+    """A process of the job's user may be the job's, without the right to read environments."""
     service, other = 54_322, 54_323
     number = slurm.submit("--gres=gpu:1", uid=NOBODY, script="env -i sleep 600")
     wait_for(lambda: slurm.state(number) == "RUNNING" and len(pids_of(slurm, number)) > 1)
@@ -238,12 +238,12 @@ def test_what_belongs_to_a_job_is_seen_by_every_account(slurm: SlurmCluster) -> 
         for uid in (0, service):
             assert manager_seen(pids_of(slurm, number)[-1], uid) == f"slurm job {number}", (
                 "it has hidden its variables, and is below Slurm's own process")
-        nobodys, others, carries = (each.pid for each in beside)
-        assert [manager_seen(pid) for pid in (nobodys, others, carries)] == [
+        nobodys, foreign, carries = (process.pid for process in beside)
+        assert [manager_seen(pid) for pid in (nobodys, foreign, carries)] == [
             None, None, "slurm job 77"], "root reads their environments"
-        assert [manager_seen(pid, service) for pid in (nobodys, others)] == [SOME_SLURM_JOB, None]
+        assert [manager_seen(pid, service) for pid in (nobodys, foreign)] == [SOME_SLURM_JOB, None]
     finally:
-        for each in beside:
-            each.kill()
-            each.wait()
+        for process in beside:
+            process.kill()
+            process.wait()
         slurm.run("scancel", str(number))

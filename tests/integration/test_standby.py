@@ -42,21 +42,21 @@ def pair(server: PostgresServer, tmp_path: Path) -> Iterator[tuple[PairedHub, Pa
         wait_for(lambda: one.is_active, why="nobody else is there")
         wait_for((tmp_path / "one" / "hub.json").exists)
         (tmp_path / "two").mkdir(mode=0o700)
-        copied(one, tmp_path / "two")
+        copy_key(one, tmp_path / "two")
         with PairedHub(tmp_path / "two", url) as two:
             assert not two.is_active
             yield one, two
 
 
-def copied(hub: HubProcess, folder: Path) -> None:
-    """As docs/scale.md says."""
+def copy_key(hub: HubProcess, folder: Path) -> None:
+    """Copy the hub's key, as docs/scale.md says."""
     (folder / "hub.key").write_bytes((hub.folder / "hub.key").read_bytes())
     (folder / "hub.key").chmod(0o600)
 
 
 @contextmanager
 def an_agent(*hubs: PairedHub, name: str = "n1") -> Iterator["subprocess.Popen[bytes]"]:
-    """A real one, that knows both."""
+    """Run a real agent that knows both hubs."""
     folder = hubs[0].folder.parent
     token = folder / "token"
     token.write_text(hubs[0].token().text + "\n")
@@ -108,16 +108,16 @@ def test_one_that_was_frozen_ends_before_it_writes_or_sends(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     with pair(server, tmp_path) as (one, two):
-        node = joined(one)
+        node = joined_node(one)
         one.signal(signal.SIGSTOP)
         for _ in range(5):  # into the buffers of the one that does not read
             node.tick()
         wait_for(lambda: two.is_active, LIVE_WITHIN_S, "it has taken over")
-        before, heard = stored(one), len(node.heard)
+        before, count = stored(one), len(node.messages)
         one.signal(signal.SIGCONT)
         assert one.process.wait(20) == 1
         assert "hold_lost" in one.log.read_text()
-        assert (stored(one), len(node.heard)) == (before, heard), "nothing written, nothing sent"
+        assert (stored(one), len(node.messages)) == (before, count), "nothing written, nothing sent"
         one._begin_again()  # as its service does
         wait_for(one._answers, why="it is back")
         assert not one.is_active
@@ -127,7 +127,7 @@ def test_one_that_was_frozen_ends_before_it_writes_or_sends(
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 def test_samples_and_commands_in_flight(server: PostgresServer, tmp_path: Path, how: str) -> None:
     with pair(server, tmp_path) as (one, two):
-        node = joined(one)
+        node = joined_node(one)
         node.is_mute = True
         add_person(one, "carol", "operator")
         carol = signed_in(one, "carol")
@@ -181,7 +181,7 @@ def test_after_a_restart_of_the_server_the_active_one_stays(
 def test_of_two_that_wait_one_takes_over(server: PostgresServer, tmp_path: Path) -> None:
     with pair(server, tmp_path) as (one, two):
         (tmp_path / "three").mkdir(mode=0o700)
-        copied(one, tmp_path / "three")
+        copy_key(one, tmp_path / "three")
         with PairedHub(tmp_path / "three", two.flags[1]) as three:
             one.kill()
             wait_for(lambda: two.is_active or three.is_active, LIVE_WITHIN_S, "one of them")
@@ -213,39 +213,39 @@ def test_a_standby_of_another_key_does_not_start(server: PostgresServer, tmp_pat
     with PairedHub(tmp_path / "one", url) as one:
         wait_for((one.folder / "hub.json").exists, why="it has said its key")
 
-        def refused(*flags: str) -> str:
+        def refusal(*flags: str) -> str:
             with pytest.raises(CommandError) as why:
                 hub_command(["--data", str(tmp_path / "two"), "--bind", "127.0.0.1:0",
                              "--standby", *flags])
             return str(why.value)
 
-        named = ("--state", url, "--cluster", "pair")
-        assert "needs its state in a database" in refused()
-        assert "hub.key is missing" in refused(*named)
+        state_flags = ("--state", url, "--cluster", "pair")
+        assert "needs its state in a database" in refusal()
+        assert "hub.key is missing" in refusal(*state_flags)
         assert not (tmp_path / "two" / "hub.key").exists()
         HubKey(tmp_path / "two")
-        ended = subprocess.run(  # without the guard it would wait, not end
+        run = subprocess.run(  # without the guard it would wait, not end
             [sys.executable, "-m", "dashboard", "hub", "--data", str(tmp_path / "two"),
-             "--bind", "127.0.0.1:0", "--standby", *named],
+             "--bind", "127.0.0.1:0", "--standby", *state_flags],
             cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-        assert "is another key than that of the hub on" in ended.stderr
-        copied(one, tmp_path / "two")
-        assert "give both the same --cluster" in refused("--state", url, "--cluster", "other")
+        assert "is another key than that of the hub on" in run.stderr
+        copy_key(one, tmp_path / "two")
+        assert "give both the same --cluster" in refusal("--state", url, "--cluster", "other")
 
 
 class HearingAgent(ActingAgent):
-    """Counts what the hub says."""
+    """An agent that keeps all messages of the hub."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.heard: list[bytes] = []
+        self.messages: list[bytes] = []
 
-    def _heard(self, data: bytes) -> None:
-        self.heard.append(data)
-        super()._heard(data)
+    def _on_message(self, data: bytes) -> None:
+        self.messages.append(data)
+        super()._on_message(data)
 
 
-def joined(hub: PairedHub) -> HearingAgent:
+def joined_node(hub: PairedHub) -> HearingAgent:
     node = HearingAgent("n1")
     node.connect(hub)
     node.show(several(2))
@@ -255,7 +255,7 @@ def joined(hub: PairedHub) -> HearingAgent:
 
 
 def stored(hub: PairedHub) -> list[int]:
-    """Numbers of the Frames in its log, as they lie there."""
+    """Return the numbers of the Frames in its log, in the order in which they lie there."""
     return [entry.seq for _, entries in HeadLog(hub.folder / "headlog").segments()
             for entry in entries if entry.seq]
 

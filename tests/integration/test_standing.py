@@ -21,22 +21,22 @@ TASK = "boot-1-100-5"
 
 
 class Node(ActingAgent):
-    """Obeys holds as an agent does."""
+    """A node that obeys holds as an agent does."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.held: tuple[str, ...] = ()
+        self.holds: tuple[str, ...] = ()
 
     def _take(self, message: Any) -> None:
         command = decode_command(message.body)
         if command.action in ("hold", "release"):
             by = f"{HELD_BY_HUB}{command.asker.name}, {command.reason}"
-            self.held = (by,) if command.action == "hold" else ()
+            self.holds = (by,) if command.action == "hold" else ()
         super()._take(message)
-        self.beat(*self.held)
+        self.beat(*self.holds)
 
     def orders(self, action: str) -> int:
-        return sum(decode_command(each.body).action == action for each in self.commands)
+        return sum(decode_command(command.body).action == action for command in self.commands)
 
 
 @pytest.fixture(name="hub")
@@ -45,7 +45,7 @@ def _hub(tmp_path: Path) -> Iterator[HubProcess]:
         yield hub
 
 
-def joined(hub: HubProcess, name: str) -> Node:
+def joined_node(hub: HubProcess, name: str) -> Node:
     node = Node(name)
     node.connect(hub)
     node.show(several(2))
@@ -54,12 +54,12 @@ def joined(hub: HubProcess, name: str) -> Node:
     return node
 
 
-def hold(who: Visitor, node: str | None, reason: str = "") -> Any:
-    return who.send("/api/v1/hold", {"node": node, "reason": reason})
+def hold(visitor: Visitor, node: str | None, reason: str = "") -> Any:
+    return visitor.send("/api/v1/hold", {"node": node, "reason": reason})
 
 
 def test_a_hold_is_in_force_at_once_and_until_it_is_released(hub: HubProcess) -> None:
-    one, other = joined(hub, "n1"), joined(hub, "n2")
+    one, other = joined_node(hub, "n1"), joined_node(hub, "n2")
     task = f"{one.node_id}/{TASK}"
     add_person(hub, "carol", "operator")
     carol = signed_in(hub, "carol")
@@ -67,27 +67,27 @@ def test_a_hold_is_in_force_at_once_and_until_it_is_released(hub: HubProcess) ->
     viewer = RawSocket(hub, "/live", hub.api_token)
     reason = f"driver update {secrets.token_hex(3)}"
     assert hold(carol, one.node_id, reason).status == 200
-    shown = viewer.event("hold")
-    assert [each["node"] for each in shown["nodes"]] == [one.node_id]
-    wait_for(lambda: one.held, why="the order")
-    assert reason in one.held[0]
-    state = wait_for(lambda: next((each for each in carol.get("/api/v1/hold")["nodes"]
-                                   if each["holds"]), None), why="the Beat")
+    event = viewer.event("hold")
+    assert [node["node"] for node in event["nodes"]] == [one.node_id]
+    wait_for(lambda: one.holds, why="the order")
+    assert reason in one.holds[0]
+    state = wait_for(lambda: next((node for node in carol.get("/api/v1/hold")["nodes"]
+                                   if node["holds"]), None), why="the Beat")
     assert (state["wanted"], state["by"], state["reason"]) == (True, "carol", reason)
-    assert carol.get(f"/api/v1/nodes/{one.node_id}")["holds"] == [*one.held]
+    assert carol.get(f"/api/v1/nodes/{one.node_id}")["holds"] == [*one.holds]
     # What was previewed before is refused too, and said so.
     [item] = ordered(carol, before)["items"]
     assert (item["state"], item["refusal"]["code"]) == ("refused", "hold")
-    [looked] = previewed(carol, task)["items"]
-    assert looked["refusals"][0]["code"] == "hold"
-    assert "carol" in looked["refusals"][0]["sentence"]
-    assert other.held == ()
+    [preview] = previewed(carol, task)["items"]
+    assert preview["refusals"][0]["code"] == "hold"
+    assert "carol" in preview["refusals"][0]["sentence"]
+    assert other.holds == ()
     assert carol.ask(f"/api/v1/hold?node={one.node_id}", "DELETE").status == 200
-    wait_for(lambda: not one.held, why="the release")
+    wait_for(lambda: not one.holds, why="the release")
     wait_for(lambda: not carol.get("/api/v1/hold")["nodes"], why="nothing held")
     [item] = ordered(carol, previewed(carol, task))["items"]
     settled(carol, item["id"])  # the control: now it is done
-    kinds = [(each["action"], each["actor"]) for each in hub.get(
+    kinds = [(record["action"], record["actor"]) for record in hub.get(
         "/api/v1/audit?kind=hold")["items"]]
     assert kinds == [("release", "carol"), ("hold", "carol")]
     assert hub.get("/api/v1/audit/verify")["broken"] is None
@@ -96,39 +96,39 @@ def test_a_hold_is_in_force_at_once_and_until_it_is_released(hub: HubProcess) ->
 def test_the_fleets_hold_outlives_the_hub_and_reaches_who_comes_later(hub: HubProcess) -> None:
     hub.ask("/api/v1/hold", "POST", body=b'{"node":null,"reason":"fire"}',
             Content_Type="application/json")
-    one = joined(hub, "n1")
-    wait_for(lambda: one.held, why="it is told when it comes")
+    one = joined_node(hub, "n1")
+    wait_for(lambda: one.holds, why="it is told when it comes")
     one.close()
-    one.held = ()  # it forgot
+    one.holds = ()  # it forgot
     hub.stop()
     hub.start()
     assert hub.get("/api/v1/hold")["fleet"]["reason"] == "fire"
     one.connect(hub)
     one.beat()
-    wait_for(lambda: one.held, why="it is told again")
+    wait_for(lambda: one.holds, why="it is told again")
     assert hub.ask("/api/v1/hold", "DELETE").status == 200
-    wait_for(lambda: not one.held, why="the release")
+    wait_for(lambda: not one.holds, why="the release")
     assert hub.ask("/api/v1/hold", "DELETE").status == 404
 
 
 def test_a_hold_of_the_nodes_own_stops_the_hub_and_is_not_the_hubs_to_release(
     hub: HubProcess
 ) -> None:
-    one = joined(hub, "n1")
+    one = joined_node(hub, "n1")
     add_person(hub, "carol", "operator")
     carol = signed_in(hub, "carol")
-    one.held = ("the file /run/gpudeck/hold says: mine",)
-    one.beat(*one.held)
+    one.holds = ("the file /run/gpudeck/hold says: mine",)
+    one.beat(*one.holds)
     wait_for(lambda: carol.get("/api/v1/hold")["nodes"], why="it is seen")
-    [looked] = previewed(carol, TASK)["items"]
-    assert looked["refusals"][0]["code"] == "hold"
+    [preview] = previewed(carol, TASK)["items"]
+    assert preview["refusals"][0]["code"] == "hold"
     assert carol.ask(f"/api/v1/hold?node={one.node_id}", "DELETE").status == 404
     assert one.orders("release") == 0
     assert carol.get("/api/v1/hold")["nodes"][0]["wanted"] is False
 
 
 def test_who_may_hold_what(hub: HubProcess) -> None:
-    one = joined(hub, "n1")
+    one = joined_node(hub, "n1")
     for name, role, group in (("vera", "viewer", "*"), ("uma", "user", "*"),
                               ("otto", "operator", "elsewhere"), ("olga", "operator", "*")):
         add_person(hub, name, role, [group])
@@ -136,27 +136,27 @@ def test_who_may_hold_what(hub: HubProcess) -> None:
         visitor = signed_in(hub, name)
         assert hold(visitor, one.node_id).status == of_node, name
         assert hold(visitor, None).status == of_all, name
-    assert one.held == ()
+    assert one.holds == ()
     assert hold(signed_in(hub, "olga"), None).status == 200
-    wait_for(lambda: one.held, why="the control")
+    wait_for(lambda: one.holds, why="the control")
 
 
 # -- keeps
 
 
 def test_the_owner_has_a_say(hub: HubProcess) -> None:
-    one = joined(hub, "n1")
+    one = joined_node(hub, "n1")
     for name, role, unix in (("alice", "user", ["alice"]), ("bob", "user", ["bob"]),
                              ("vera", "viewer", ["alice"]), ("olga", "operator", [])):
         add_person(hub, name, role, unix_names=unix)
     path, until = f"/api/v1/tasks/{TASK}/keep", time.time() + 3_600
-    wanted = {"until": until, "because": "the last epoch\nof three weeks"}
-    assert signed_in(hub, "bob").send(path, wanted, "PUT").status == 403
-    assert signed_in(hub, "vera").send(path, wanted, "PUT").status == 403
+    request = {"until": until, "because": "the last epoch\nof three weeks"}
+    assert signed_in(hub, "bob").send(path, request, "PUT").status == 403
+    assert signed_in(hub, "vera").send(path, request, "PUT").status == 403
     alice = signed_in(hub, "alice")
     assert alice.send(path, {"until": time.time() + 8 * 86_400}, "PUT").status == 409
     assert alice.send(path, {"until": time.time() - 1}, "PUT").status == 409
-    assert alice.send(path, wanted, "PUT").status == 200
+    assert alice.send(path, request, "PUT").status == 200
     keep = hub.get(f"/api/v1/tasks/{TASK}")["keep"]
     assert keep == {"until": until, "because": "the last epoch of three weeks", "by": "alice"}
     olga = signed_in(hub, "olga")
@@ -168,7 +168,7 @@ def test_the_owner_has_a_say(hub: HubProcess) -> None:
     assert alice.send(path, {"until": time.time() + 1.5, "because": ""}, "PUT").status == 200
     wait_for(lambda: hub.get(f"/api/v1/tasks/{TASK}")["keep"] is None, why="it ends by itself")
     records = hub.get(f"/api/v1/audit?task={TASK}&kind=keep")["items"]
-    assert [each["actor"] for each in records] == ["alice", "olga", "alice"]
+    assert [record["actor"] for record in records] == ["alice", "olga", "alice"]
     one.close()
 
 
@@ -192,7 +192,7 @@ def test_addresses_are_an_admins(hub: HubProcess) -> None:
 def test_what_people_do_is_recorded_and_who_may_read_it(
     hub: HubProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one = joined(hub, "n1")
+    one = joined_node(hub, "n1")
     add_person(hub, "carol", "operator")
     carol = signed_in(hub, "carol")
     assert hub.ask("/api/v1/users", "POST", body=json.dumps(
@@ -203,24 +203,24 @@ def test_what_people_do_is_recorded_and_who_may_read_it(
     settled(carol, item["id"])
 
     def kinds() -> set[tuple[str, str | None]]:
-        return {(each["kind"], each["outcome"]) for each in hub.get("/api/v1/audit")["items"]}
+        return {(record["kind"], record["outcome"]) for record in hub.get("/api/v1/audit")["items"]}
 
     wait_for(lambda: {("hub", "done"), ("node", "done"), ("user", "done"), ("sign_in", "let in"),
                       ("sign_in", "refused"), ("command", "sent"), ("command", "done"),
                       } <= kinds(), why="the records")
-    people = {each["kind"] for each in hub.get("/api/v1/audit?system=false")["items"]}
+    people = {record["kind"] for record in hub.get("/api/v1/audit?system=false")["items"]}
     assert "user" in people
     assert not people & {"hub", "heads"}
     assert hub.ask("/api/v1/audit?system=perhaps").status == 400
     acts = hub.get(f"/api/v1/audit?kind=command&node={one.node_id}")["items"]
-    assert all(each["actor"] == "carol" and each["task_id"] == TASK for each in acts)
+    assert all(record["actor"] == "carol" and record["task_id"] == TASK for record in acts)
     assert acts[0]["address"] is None or acts[0]["address"] == "127.0.0.1"
-    assert {each["kind"] for each in carol.get("/api/v1/audit")["items"]} <= {
+    assert {record["kind"] for record in carol.get("/api/v1/audit")["items"]} <= {
         "command", "node", "hold", "keep", "anchor"}
     # Pages, and the terminal through the hub.
     first = hub.get("/api/v1/audit?limit=2")
     second = hub.get(f"/api/v1/audit?limit=2&cursor={first['next']}")
-    assert [each["seq"] for each in first["items"] + second["items"]] == list(
+    assert [record["seq"] for record in first["items"] + second["items"]] == list(
         range(first["items"][0]["seq"], first["items"][0]["seq"] - 4, -1))
     assert hub.ask("/api/v1/audit?limit=x").status == 400
     token = tmp_path / "token"
@@ -235,7 +235,7 @@ def test_what_people_do_is_recorded_and_who_may_read_it(
 
 
 def test_where_the_record_cannot_be_written_nothing_is_sent(hub: HubProcess) -> None:
-    one = joined(hub, "n1")
+    one = joined_node(hub, "n1")
     add_person(hub, "carol", "operator")
     carol = signed_in(hub, "carol")
     preview = previewed(carol, TASK)
@@ -249,7 +249,7 @@ def test_where_the_record_cannot_be_written_nothing_is_sent(hub: HubProcess) -> 
         Content_Type="application/json").status == 503
     resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE, usual)
     assert one.executed == []
-    assert "dora" not in [each["name"] for each in hub.get("/api/v1/users")["items"]]
+    assert "dora" not in [user["name"] for user in hub.get("/api/v1/users")["items"]]
     [item] = ordered(carol, previewed(carol, TASK))["items"]
     settled(carol, item["id"])  # the control: with room it is sent
     assert len(one.executed) == 1

@@ -38,62 +38,63 @@ def first(hub: ActsHub) -> str:
 
 
 def test_end_shows_asks_orders_and_follows(hub: ActsHub, at: list[str]) -> None:
-    said = run("end", first(hub), "--reason", "idle since noon", "--grace", "5", *at, answers=["y"])
-    assert said.code == ExitCode.OK, said
-    [asked] = hub.posted("previews")
-    assert asked == {"action": "end", "targets": [first(hub)], "plan": False, "params": {
+    result = run("end", first(hub), "--reason", "idle since noon", "--grace", "5", *at,
+                 answers=["y"])
+    assert result.code == ExitCode.OK, result
+    [request] = hub.posted("previews")
+    assert request == {"action": "end", "targets": [first(hub)], "plan": False, "params": {
         "grace_s": 5.0, "checkpoint_signal": None, "checkpoint_wait_s": 0.0}}
     assert hub.posted("commands") == [{"preview": "p0", "reason": "idle since noon"}]
     job = hub.jobs[first(hub)]
-    shown, steps = said.out.split("queued", 1)
-    assert job["job_id"] in shown
+    preview, steps = result.out.split("queued", 1)
+    assert job["job_id"] in preview
     assert "acting" in steps
-    assert said.out.rstrip().endswith("the sentence of done")
+    assert result.out.rstrip().endswith("the sentence of done")
 
 
 @pytest.mark.parametrize("answer", ["", "n", "no", "Y E S"])
 def test_anything_but_yes_is_no(hub: ActsHub, at: list[str], answer: str) -> None:
-    said = run("end", first(hub), "--reason", "x", *at, answers=[answer])
-    assert said.code == ExitCode.FAILED, said
-    assert "nothing was done" in said.out
+    result = run("end", first(hub), "--reason", "x", *at, answers=[answer])
+    assert result.code == ExitCode.FAILED, result
+    assert "nothing was done" in result.out
     assert hub.commands == {}
 
 
 def test_a_reason_is_asked_for(hub: ActsHub, at: list[str]) -> None:
-    said = run("pause", first(hub), *at, answers=["", "maintenance", "y"])
-    assert said.code == ExitCode.OK, said
+    result = run("pause", first(hub), *at, answers=["", "maintenance", "y"])
+    assert result.code == ExitCode.OK, result
     assert [body["reason"] for body in hub.posted("commands")] == ["maintenance"]
 
 
 def test_ending_several_asks_for_a_name(hub: ActsHub, at: list[str]) -> None:
     assert run("end", *hub.jobs, "--reason", "x", *at, answers=["y"]).code == ExitCode.FAILED
     assert hub.commands == {}
-    said = run("end", *hub.jobs, "--reason", "x", *at, answers=[short(first(hub))])
-    assert said.code == ExitCode.OK, said
+    result = run("end", *hub.jobs, "--reason", "x", *at, answers=[short(first(hub))])
+    assert result.code == ExitCode.OK, result
     assert len(hub.commands) == 3
 
 
 @pytest.mark.parametrize("state", sorted(FINAL))
 def test_every_outcome_has_its_exit_code(hub: ActsHub, at: list[str], state: str) -> None:
     hub.states = ("queued", state)
-    said = run("pause", first(hub), "--reason", "x", *at, answers=["y"])
-    assert said.code == EXIT_OF[state], said  # type: ignore[index]
-    assert said.out.rstrip().endswith(f"the sentence of {state}")
+    result = run("pause", first(hub), "--reason", "x", *at, answers=["y"])
+    assert result.code == EXIT_OF[state], result  # type: ignore[index]
+    assert result.out.rstrip().endswith(f"the sentence of {state}")
 
 
 @pytest.mark.parametrize("words", [
     ["--reason", "x"], ["--reason", "x", "--yes"], ["--json", "--reason", "x"]])
 def test_without_a_terminal_nothing_happens(hub: ActsHub, at: list[str], words: list[str]) -> None:
-    said = run("end", first(hub), *words, *at)
-    assert said.code == ExitCode.USAGE, said
-    assert "--plan-out FILE" in said.err
+    result = run("end", first(hub), *words, *at)
+    assert result.code == ExitCode.USAGE, result
+    assert "--plan-out FILE" in result.err
     assert hub.requests == []
 
 
 def test_yes_in_the_environment_is_no_yes(hub: ActsHub, at: list[str]) -> None:
-    said = run("end", first(hub), *at, env={"GPUDECK_YES": "1", "GPUDECK_REASON": "x",
-                                            "GPUDECK_PLAN": "/dev/null"})
-    assert said.code == ExitCode.USAGE, said
+    result = run("end", first(hub), *at, env={"GPUDECK_YES": "1", "GPUDECK_REASON": "x",
+                                              "GPUDECK_PLAN": "/dev/null"})
+    assert result.code == ExitCode.USAGE, result
     assert hub.requests == []
 
 
@@ -108,8 +109,8 @@ def test_a_plan_is_written_and_done(hub: ActsHub, at: list[str], tmp_path: Path)
     assert hub.commands == {}
     assert path.stat().st_mode & 0o777 == 0o600
     assert planned(hub, at, path).code == ExitCode.USAGE  # it is there already
-    said = run("end", "--plan", str(path), "--yes", "--reason", "nightly", *at)
-    assert said.code == ExitCode.OK, said
+    result = run("end", "--plan", str(path), "--yes", "--reason", "nightly", *at)
+    assert result.code == ExitCode.OK, result
     assert len(hub.commands) == 3
     assert all(body["plan"] for body in hub.posted("previews"))
 
@@ -119,9 +120,9 @@ def test_a_plan_is_not_done_when_anything_changed(hub: ActsHub, at: list[str], t
     path = tmp_path / "plan.json"
     planned(hub, at, path)
     hub.jobs[first(hub)]["processes"][0]["start_ticks"] += 1
-    said = run("end", "--plan", str(path), "--yes", "--reason", "nightly", "--json", *at)
-    assert said.code == ExitCode.REFUSED, said
-    [changed] = said.of("changed")
+    result = run("end", "--plan", str(path), "--yes", "--reason", "nightly", "--json", *at)
+    assert result.code == ExitCode.REFUSED, result
+    [changed] = result.of("changed")
     assert changed["changes"] == [f"{hub.jobs[first(hub)]['node'][:12]} {first(hub)}: its "
                                   "processes changed"]
     assert hub.commands == {}
@@ -130,8 +131,8 @@ def test_a_plan_is_not_done_when_anything_changed(hub: ActsHub, at: list[str], t
 def test_a_plan_for_one_act_does_no_other(hub: ActsHub, at: list[str], tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     planned(hub, at, path)
-    said = run("pause", "--plan", str(path), "--yes", "--reason", "x", *at)
-    assert (said.code, "gpudeck end" in said.err) == (ExitCode.USAGE, True), said
+    result = run("pause", "--plan", str(path), "--yes", "--reason", "x", *at)
+    assert (result.code, "gpudeck end" in result.err) == (ExitCode.USAGE, True), result
     path.write_text(path.read_text().replace('"gpudeck_plan": 1', '"gpudeck_plan": 7'))
     broken = run("end", "--plan", str(path), "--yes", "--reason", "x", *at)
     assert (broken.code, str(path) in broken.err) == (ExitCode.USAGE, True), broken
@@ -151,9 +152,9 @@ def test_a_plan_without_yes_still_asks(hub: ActsHub, at: list[str], tmp_path: Pa
 def test_a_pid_or_a_name_is_no_target(hub: ActsHub, at: list[str]) -> None:
     task = hub.tasks()[0]
     for word in (str(task["pid"]), "alice", "train.py", first(hub)[:8]):
-        said = run("end", word, "--reason", "x", *at, answers=["y"])
-        assert said.code == ExitCode.USAGE, said
-        assert task["id"] in said.err
+        result = run("end", word, "--reason", "x", *at, answers=["y"])
+        assert result.code == ExitCode.USAGE, result
+        assert task["id"] in result.err
     assert "there is no task 'nobody'" in run("end", "nobody", *at, answers=[]).err
     assert hub.previews == {}
 
@@ -170,36 +171,37 @@ def test_a_filter_means_tasks_all_of_whose_gpus_match(hub: ActsHub, at: list[str
 def test_a_filter_does_not_choose_between_owners(hub: ActsHub, at: list[str]) -> None:
     jobs = [*hub.jobs.values()]
     jobs[0]["gpus"], jobs[0]["node"], jobs[0]["owner"] = jobs[1]["gpus"], jobs[1]["node"], "bob"
-    said = run("end", "--filter", "user:bob", "--reason", "x", *at, answers=["y"])
-    assert (said.code, "alice and bob share a GPU" in said.err) == (ExitCode.USAGE, True), said
+    result = run("end", "--filter", "user:bob", "--reason", "x", *at, answers=["y"])
+    assert (result.code, "alice and bob share a GPU" in result.err) == (
+        ExitCode.USAGE, True), result
     run("end", "--filter", "user:bob", "--user", "bob", "--reason", "x", *at, answers=["y"])
     assert [body["targets"] for body in hub.posted("previews")] == [jobs[0]["task_ids"]]
 
 
 def test_all_refused_means_nothing_is_ordered(hub: ActsHub, at: list[str]) -> None:
     hub.jobs[first(hub)]["refusals"] = [{"code": "hold", "sentence": "this node is on hold"}]
-    said = run("end", first(hub), "--reason", "x", *at, answers=["y"])
-    assert said.code == ExitCode.REFUSED, said
-    assert "this node is on hold (hold)" in said.out
+    result = run("end", first(hub), "--reason", "x", *at, answers=["y"])
+    assert result.code == ExitCode.REFUSED, result
+    assert "this node is on hold (hold)" in result.out
     assert hub.commands == {}
 
 
 def test_it_waits_for_a_second_person(hub: ActsHub, at: list[str]) -> None:
     hub.second_person = True
-    said = run("pause", *hub.jobs, "--reason", "x", *at, answers=["y"])
-    assert (said.code, "second person" in said.out) == (ExitCode.WAITING, True), said
+    result = run("pause", *hub.jobs, "--reason", "x", *at, answers=["y"])
+    assert (result.code, "second person" in result.out) == (ExitCode.WAITING, True), result
 
 
 def test_json_is_one_document_per_line(hub: ActsHub, at: list[str], tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     assert planned(hub, at, path, first(hub), "--json").of("planned") == [
         {"event": "planned", "file": str(path), "jobs": 1}]
-    said = run("end", "--plan", str(path), "--yes", "--reason", "x", "--json", *at)
-    assert [each["event"] for each in said.documents] == [
-        "preview", "command", "command", "command", "end"], said
-    assert [each["command"]["state"] for each in said.of("command")] == [*hub.states]
-    assert said.of("end") == [{"event": "end", "exit_code": 0, "states": {"c0": "done"}}]
-    assert set(said.of("preview")[0]["preview"]["items"][0]) >= {
+    result = run("end", "--plan", str(path), "--yes", "--reason", "x", "--json", *at)
+    assert [document["event"] for document in result.documents] == [
+        "preview", "command", "command", "command", "end"], result
+    assert [document["command"]["state"] for document in result.of("command")] == [*hub.states]
+    assert result.of("end") == [{"event": "end", "exit_code": 0, "states": {"c0": "done"}}]
+    assert set(result.of("preview")[0]["preview"]["items"][0]) >= {
         "task_ids", "node", "owner", "command", "age_s", "gpus", "processes", "bystanders"}
 
 
@@ -208,9 +210,9 @@ def test_an_order_without_an_answer_is_asked_for_under_its_key_and_else_unknown(
     hub: ActsHub, at: list[str], status: int
 ) -> None:
     hub.broken_with = status
-    said = run("end", first(hub), "--reason", "x", *at, answers=["y"])
-    assert said.code == ExitCode.UNKNOWN, said
-    assert "may or may not" in said.err
+    result = run("end", first(hub), "--reason", "x", *at, answers=["y"])
+    assert result.code == ExitCode.UNKNOWN, result
+    assert "may or may not" in result.err
     assert len(hub.posted("commands")) == 2
     [key] = {*hub.keys["commands"]}
     assert key, "under which a hub does it once"
@@ -219,22 +221,22 @@ def test_an_order_without_an_answer_is_asked_for_under_its_key_and_else_unknown(
 def test_leaving_takes_nothing_back_and_says_how_to_look(hub: ActsHub, at: list[str]) -> None:
     hub.states, hub.step_s = ("queued", "acting"), 0.05
     terminal = Terminal("end", first(hub), "--reason", "x", *at, answers=["y"])
-    assert soon(lambda: any(asked[1] == "commands/c0" for asked in hub.requests))
+    assert soon(lambda: any(request[1] == "commands/c0" for request in hub.requests))
     terminal.process.send_signal(signal.SIGINT)
-    said = terminal.end()
-    assert said.code == 130, said
+    result = terminal.end()
+    assert result.code == 130, result
     assert f"the action continues; nothing was undone. To see its outcome: gpudeck follow c0 " \
-           f"--hub {hub.url}" in said.out
+           f"--hub {hub.url}" in result.out
     hub.states = ("done",)
     assert run("follow", "c0", *at).code == ExitCode.OK
 
 
 def test_hold_and_release_of_a_node_and_the_fleet(hub: ActsHub, at: list[str]) -> None:
     node = hub.jobs[first(hub)]["node"]
-    held = run("hold", "--node", node, "--reason", "flaky cooling", "--json", *at)
-    assert held.code == ExitCode.OK, held
-    [shown] = json.loads(held.out)["nodes"]
-    assert (shown["node"], shown["holds"]) == (node, ["the hub: flaky cooling"])
+    hold = run("hold", "--node", node, "--reason", "flaky cooling", "--json", *at)
+    assert hold.code == ExitCode.OK, hold
+    [row] = json.loads(hold.out)["nodes"]
+    assert (row["node"], row["holds"]) == (node, ["the hub: flaky cooling"])
     assert hub.holds == {node: "flaky cooling"}
     assert run("hold", "--fleet", "--reason", "x", *at).code == ExitCode.OK
     assert len(hub.holds) == 3
@@ -247,15 +249,15 @@ def test_hold_and_release_of_a_node_and_the_fleet(hub: ActsHub, at: list[str]) -
     (["--node", "nowhere"], "there is no node 'nowhere'"),
     (["--node", "rack-3"], "3 nodes have the name 'rack-3'")])
 def test_a_hold_says_where(hub: ActsHub, at: list[str], words: list[str], sentence: str) -> None:
-    said = run("hold", *words, *at)
-    assert (said.code, sentence in said.err) == (ExitCode.USAGE, True), said
+    result = run("hold", *words, *at)
+    assert (result.code, sentence in result.err) == (ExitCode.USAGE, True), result
     assert hub.holds == {}
 
 
 def test_keep(hub: ActsHub, at: list[str]) -> None:
-    said = run("keep", first(hub), "--until", "+2h", "--because", "paper", *at)
-    assert said.code == ExitCode.OK, said
-    [(_, path, body)] = [asked for asked in hub.requests if asked[0] == "PUT"]
+    result = run("keep", first(hub), "--until", "+2h", "--because", "paper", *at)
+    assert result.code == ExitCode.OK, result
+    [(_, path, body)] = [request for request in hub.requests if request[0] == "PUT"]
     assert (path, body["because"]) == (f"tasks/{first(hub)}/keep", "paper")
     assert run("keep", first(hub), "--remove", *at).code == ExitCode.OK
     for wrong in (["--until", "soon", "--because", "x"], ["--until", "18:00"], [],
@@ -272,9 +274,9 @@ def agents_lock(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_hold_of_this_machines_agent(agents_lock: Path) -> None:
-    held = run("hold", "--data", str(agents_lock), "--reason", "flaky\ncooling", "--json")
-    assert held.code == ExitCode.OK, held
-    assert f"the file {agents_lock / 'hold'} says: flaky cooling" in json.loads(held.out)["holds"]
+    hold = run("hold", "--data", str(agents_lock), "--reason", "flaky\ncooling", "--json")
+    assert hold.code == ExitCode.OK, hold
+    assert f"the file {agents_lock / 'hold'} says: flaky cooling" in json.loads(hold.out)["holds"]
     assert holds((agents_lock / "hold",)) != ()
     released = run("release", "--data", str(agents_lock))
     assert released.code == ExitCode.OK, released
@@ -283,13 +285,13 @@ def test_a_hold_of_this_machines_agent(agents_lock: Path) -> None:
 
 def test_a_hold_that_no_agent_reads_is_refused(tmp_path: Path) -> None:
     for data in (tmp_path, tmp_path / "nothing"):
-        said = run("hold", "--data", str(data))
-        assert said.code == ExitCode.CANNOT_START, said
-        assert "nothing would be stopped" in said.err
+        result = run("hold", "--data", str(data))
+        assert result.code == ExitCode.CANNOT_START, result
+        assert "nothing would be stopped" in result.err
         assert not (data / "hold").exists()
 
 
 def test_nodes_of_a_fleet_are_named_through_a_hub(agents_lock: Path) -> None:
     for words in (["--fleet"], ["--node", "rack-3"]):
-        said = run("hold", "--data", str(agents_lock), *words)
-        assert (said.code, "go with --hub" in said.err) == (ExitCode.USAGE, True), said
+        result = run("hold", "--data", str(agents_lock), *words)
+        assert (result.code, "go with --hub" in result.err) == (ExitCode.USAGE, True), result

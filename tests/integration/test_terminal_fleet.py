@@ -64,8 +64,8 @@ def node(hub: HubProcess, boards: Boards, tmp_path: Path) -> Iterator[Path]:
         agent.wait(10)
 
 
-def shown(client: Client, *children: Child) -> None:
-    """The hub lists them, the node knows the hub's time, and they are old enough."""
+def wait_until_listed(client: Client, *children: Child) -> None:
+    """Wait until the hub lists them, the node knows the hub's time, and they are old enough."""
     ids = {child.task_id for child in children}
     assert soon(lambda: ids <= {task["id"] for task in client.tasks()})
     born = max(Path(f"/proc/{child.process.pid}").stat().st_ctime for child in children)
@@ -76,21 +76,21 @@ def test_end_by_plan_hits_the_right_child_and_no_other(
     boards: Boards, client: Client, node: Path, at: list[str], tmp_path: Path
 ) -> None:
     victim, bystander = boards.child("victim", workers=2), boards.child("bystander")
-    shown(client, victim, bystander)
+    wait_until_listed(client, victim, bystander)
     plan = str(tmp_path / "plan.json")
     planned = run("end", victim.task_id, "--grace", "5", "--plan-out", plan, *at)
     assert planned.code == ExitCode.OK, planned
     assert victim.lives
-    said = run("end", "--plan", plan, "--yes", "--reason", "nightly", "--json", *at)
-    assert said.code == ExitCode.OK, said
+    result = run("end", "--plan", plan, "--yes", "--reason", "nightly", "--json", *at)
+    assert result.code == ExitCode.OK, result
     assert victim.all_gone
     assert bystander.lives
     assert not bystander.heard_sigterm
-    last = said.of("command")[-1]["command"]
+    last = result.of("command")[-1]["command"]
     assert (last["state"], last["verified"]["exited"], last["verified"]["memory_returned"],
-            last["verified"]["bystanders_alive"]) == ("done", True, True, True), said
-    again = run("end", "--plan", plan, "--yes", "--reason", "nightly", *at)
-    assert again.code != ExitCode.OK, again
+            last["verified"]["bystanders_alive"]) == ("done", True, True, True), result
+    repeated = run("end", "--plan", plan, "--yes", "--reason", "nightly", *at)
+    assert repeated.code != ExitCode.OK, repeated
     assert bystander.lives
 
 
@@ -98,7 +98,7 @@ def test_end_at_a_terminal_shows_whom_it_hits(
     boards: Boards, client: Client, node: Path, at: list[str]
 ) -> None:
     victim, bystander = boards.child("victim"), boards.child("bystander")
-    shown(client, victim, bystander)
+    wait_until_listed(client, victim, bystander)
     no = run("end", victim.task_id, "--reason", "idle", *at, answers=["n"])
     assert (no.code, victim.lives) == (ExitCode.FAILED, True), no
     for word in (victim.task_id, str(victim.process.pid), bystander.task_id, "SIGTERM"):
@@ -113,12 +113,12 @@ def test_a_hold_on_the_node_stops_what_the_hub_has_begun(
     boards: Boards, client: Client, node: Path, at: list[str]
 ) -> None:
     victim, bystander = boards.child("victim", stubborn=True), boards.child("bystander")
-    shown(client, victim, bystander)
+    wait_until_listed(client, victim, bystander)
     terminal = Terminal("end", victim.task_id, "--reason", "x", "--grace", "8", *at, answers=["y"])
     assert soon(lambda: victim.heard_sigterm or terminal.process.poll() is not None)
     assert hold(["--data", str(node), "--reason", "stop it"]) == ExitCode.OK
-    said = terminal.end()
-    assert said.code == ExitCode.NOT_EFFECTIVE, said
+    result = terminal.end()
+    assert result.code == ExitCode.NOT_EFFECTIVE, result
     assert victim.lives
     assert bystander.lives
 
@@ -127,21 +127,21 @@ def test_hold_and_keep_through_the_hub(
     boards: Boards, client: Client, node: Path, at: list[str]
 ) -> None:
     victim = boards.child("victim")
-    shown(client, victim)
-    kept = run("keep", victim.task_id, "--until", "+2h", "--because", "the paper", *at)
-    assert kept.code == ExitCode.OK, kept
-    held = run("hold", "--fleet", "--reason", "flaky cooling", "--json", *at)
-    assert held.code == ExitCode.OK, held
-    [said] = json.loads(held.out)["nodes"]
-    assert "flaky cooling" in " ".join(said["holds"])
-    refused = run("end", victim.task_id, "--reason", "x", *at, answers=["y"])
-    assert refused.code == ExitCode.REFUSED, refused
-    assert "the paper" in refused.out
+    wait_until_listed(client, victim)
+    keep = run("keep", victim.task_id, "--until", "+2h", "--because", "the paper", *at)
+    assert keep.code == ExitCode.OK, keep
+    on_hold = run("hold", "--fleet", "--reason", "flaky cooling", "--json", *at)
+    assert on_hold.code == ExitCode.OK, on_hold
+    [row] = json.loads(on_hold.out)["nodes"]
+    assert "flaky cooling" in " ".join(row["holds"])
+    attempt = run("end", victim.task_id, "--reason", "x", *at, answers=["y"])
+    assert attempt.code == ExitCode.REFUSED, attempt
+    assert "the paper" in attempt.out
     assert victim.lives
     released = run("release", "--fleet", *at)
     assert released.code == ExitCode.OK, released
-    ended = run("end", victim.task_id, "--reason", "x", *at, answers=["y"])
-    assert ended.code == ExitCode.OK, ended
+    end = run("end", victim.task_id, "--reason", "x", *at, answers=["y"])
+    assert end.code == ExitCode.OK, end
     assert victim.all_gone
 
 
@@ -149,10 +149,10 @@ def test_top_shows_the_fleet_and_ends_what_is_selected(
     boards: Boards, client: Client, node: Path, at: list[str]
 ) -> None:
     victim, bystander = boards.child("victim", gib=9, workers=1), boards.child("bystander", gpu=1)
-    shown(client, victim, bystander)
-    [told] = client.nodes()
+    wait_until_listed(client, victim, bystander)
+    [listed] = client.nodes()
     with DrivenTerminal(*at, "--filter", "mem>8%") as top:
-        top.shows("1 node ", "9 G", f"{told['host']}/0"[:16])
+        top.shows("1 node ", "9 G", f"{listed['host']}/0"[:16])
         assert "4 G " not in top.text.partition("OWNER")[2]
         top.press("/\x15\r")
         top.shows("4 G")
@@ -174,11 +174,11 @@ def test_free_through_the_hub_names_the_node(
     capsys: pytest.CaptureFixture[str]
 ) -> None:
     boards.nvml.gpus[1]["util"] = 0  # else somebody uses it whom no list of processes shows
-    shown(client, boards.child("one", gpu=0))
-    [told] = client.nodes()
-    assert soon(lambda: free([*at, "--node", told["host"]]) == ExitCode.OK)
+    wait_until_listed(client, boards.child("one", gpu=0))
+    [listed] = client.nodes()
+    assert soon(lambda: free([*at, "--node", listed["host"]]) == ExitCode.OK)
     assert capsys.readouterr().out == "1\n"
     with pytest.raises(CommandError, match="did you mean"):
-        free([*at, "--node", f"{told['host']}x"])
+        free([*at, "--node", f"{listed['host']}x"])
     with pytest.raises(CommandError, match="--node"):
         free(at)

@@ -34,7 +34,7 @@ def here(boards: Boards, agents_data: Path) -> list[str]:
 
 
 def grown(*children: Child) -> None:
-    """The youngest that may be acted on is 5 s old."""
+    """Wait until they are 5 s old, the least age of what may be acted on."""
     born = max(Path(f"/proc/{child.process.pid}").stat().st_ctime for child in children)
     time.sleep(max(0.0, born + OLD_ENOUGH_S - time.time()))
 
@@ -47,19 +47,19 @@ def test_end_ends_the_job_and_nothing_else(boards: Boards, here: list[str]) -> N
     victim = boards.child("victim", workers=2)
     bystander, elsewhere = boards.child("bystander"), boards.child("elsewhere", gpu=1)
     grown(victim, bystander, elsewhere)
-    said = act(boards, "end", victim.task_id, "--reason", "test", "--grace", "5", *here,
-               answers=["y"])
-    assert said.code == ExitCode.OK, said
+    result = act(boards, "end", victim.task_id, "--reason", "test", "--grace", "5", *here,
+                 answers=["y"])
+    assert result.code == ExitCode.OK, result
     assert victim.heard_sigterm
     assert victim.all_gone
     assert bystander.lives
     assert elsewhere.lives
     assert not bystander.heard_sigterm
     for pid in victim.pids:
-        assert str(pid) in said.out
-    assert bystander.task_id in said.out
-    assert " on GPU 0 (" in said.out, "by its index, not by its UUID"
-    assert "Ended: its processes are gone." in said.out.splitlines()[-1]
+        assert str(pid) in result.out
+    assert bystander.task_id in result.out
+    assert " on GPU 0 (" in result.out, "by its index, not by its UUID"
+    assert "Ended: its processes are gone." in result.out.splitlines()[-1]
 
 
 def test_a_plan_is_done_on_the_same_process_only(
@@ -81,10 +81,10 @@ def test_a_plan_is_done_on_the_same_process_only(
     assert victim.lives
     assert not victim.heard_sigterm
     plan.write_text(json.dumps({**forged, "jobs": [job]}))
-    done = act(boards, *words)
-    assert done.code == ExitCode.OK, done
+    unchanged = act(boards, *words)
+    assert unchanged.code == ExitCode.OK, unchanged
     assert (victim.lives, bystander.lives) == (False, True)
-    assert done.of("end")[0]["exit_code"] == 0
+    assert unchanged.of("end")[0]["exit_code"] == 0
 
 
 def test_a_hold_stops_between_sigterm_and_sigkill(
@@ -97,18 +97,18 @@ def test_a_hold_stops_between_sigterm_and_sigkill(
     assert soon(lambda: victim.heard_sigterm or terminal.process.poll() is not None)
     # In this process: on a busy machine a new one may start after the grace is over.
     assert hold(["--data", str(agents_data), "--reason", "stop it"]) == ExitCode.OK
-    said = terminal.end()
-    assert victim.heard_sigterm, said
-    assert said.code == ExitCode.NOT_EFFECTIVE, said
+    result = terminal.end()
+    assert victim.heard_sigterm, result
+    assert result.code == ExitCode.NOT_EFFECTIVE, result
     assert victim.lives
     assert bystander.lives
-    again = act(boards, "end", victim.task_id, "--reason", "test", *here, answers=["y"])
-    assert again.code == ExitCode.REFUSED, again
-    assert "stop it" in again.out
+    on_hold = act(boards, "end", victim.task_id, "--reason", "test", *here, answers=["y"])
+    assert on_hold.code == ExitCode.REFUSED, on_hold
+    assert "stop it" in on_hold.out
     assert run("release", "--data", str(agents_data)).code == ExitCode.OK
-    ended = act(boards, "end", victim.task_id, "--reason", "test", "--grace", "1", *here,
-                answers=["y"])
-    assert ended.code == ExitCode.OK, ended
+    after_release = act(boards, "end", victim.task_id, "--reason", "test", "--grace", "1", *here,
+                        answers=["y"])
+    assert after_release.code == ExitCode.OK, after_release
     assert (victim.lives, bystander.lives) == (False, True)
 
 
@@ -133,8 +133,8 @@ def test_without_yes_or_without_a_terminal_everybody_lives(boards: Boards, here:
     victim = boards.child("victim")
     grown(victim)
     for answers, code in ((["n"], ExitCode.FAILED), (None, ExitCode.USAGE)):
-        said = act(boards, "end", victim.task_id, "--reason", "test", *here, answers=answers)
-        assert said.code == code, said
+        result = act(boards, "end", victim.task_id, "--reason", "test", *here, answers=answers)
+        assert result.code == code, result
     by_pid = act(boards, "end", str(victim.process.pid), *here, answers=["y"])
     assert (by_pid.code, victim.task_id in by_pid.err) == (ExitCode.USAGE, True), by_pid
     assert victim.lives
@@ -144,8 +144,8 @@ def test_without_yes_or_without_a_terminal_everybody_lives(boards: Boards, here:
 def test_what_the_ceiling_forbids_is_refused_and_said(boards: Boards, here: list[str]) -> None:
     victim, bystander = boards.child("victim"), boards.child("bystander")
     boards.ceiling(kills_per_hour="0")
-    said = act(boards, "end", victim.task_id, "--reason", "test", *here, answers=["y"])
-    assert said.code == ExitCode.REFUSED, said
-    assert "nothing was done" in said.out
+    result = act(boards, "end", victim.task_id, "--reason", "test", *here, answers=["y"])
+    assert result.code == ExitCode.REFUSED, result
+    assert "nothing was done" in result.out
     assert victim.lives
     assert bystander.lives

@@ -43,11 +43,11 @@ def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
 
 @pytest.fixture(name="agent")
 def _agent(hub: HubProcess) -> ActingAgent:
-    """A node of its own for each test, with the signer's budget for it."""
-    return joined(hub, f"n{os.urandom(4).hex()}")
+    """A separate node for each test, with the signer's budget for it."""
+    return joined_agent(hub, f"n{os.urandom(4).hex()}")
 
 
-def joined(hub: HubProcess, name: str, count: int = 9) -> ActingAgent:
+def joined_agent(hub: HubProcess, name: str, count: int = 9) -> ActingAgent:
     agent = ActingAgent(name)
     agent.connect(hub)
     show(agent, hub, count)
@@ -83,8 +83,8 @@ def test_a_viewer_s_session_reads_and_orders_nothing(hub: HubProcess, agent: Act
     viewer, task = thief(hub, "viewer"), tasks_of(agent)[0]
     assert viewer.get(f"/api/v1/tasks/{task}")["id"] == task
     for action in ("notify", "pause", "resume", "end"):
-        said = {"action": action, "targets": [task]}
-        assert viewer.send("/api/v1/previews", said).status == 403
+        request = {"action": action, "targets": [task]}
+        assert viewer.send("/api/v1/previews", request).status == 403
     assert viewer.send("/api/v1/commands", {"preview": "x", "reason": "y"}).status == 403
     assert (agent.looks, agent.commands) == ([], [])
 
@@ -98,8 +98,8 @@ def test_an_operator_s_session_without_the_password_stops_nobody_s_work(
         answer = stale.send("/api/v1/commands", {"preview": preview["id"], "reason": "why"})
         assert (answer.status, answer.json["type"]) == (403, "urn:gpudeck:problem:stale")
     assert agent.commands == []
-    [told] = ordered(stale, previewed(stale, task, action="notify"))["items"]
-    settled(stale, told["id"])
+    [notice] = ordered(stale, previewed(stale, task, action="notify"))["items"]
+    settled(stale, notice["id"])
     elsewhere = thief(hub, "operator", ("elsewhere",))
     assert elsewhere.send("/api/v1/previews", {"action": "end", "targets": [task]}).status == 404
 
@@ -111,21 +111,21 @@ def test_an_operator_with_the_password_has_a_budget_and_no_bulk(
     assert agent.commands == []
     states = []
     for task in tasks[:7]:
-        [found] = ordered(fresh, previewed(fresh, task))["items"]
-        states.append((found["refusal"] or {}).get("code"))
+        [item] = ordered(fresh, previewed(fresh, task))["items"]
+        states.append((item["refusal"] or {}).get("code"))
     # The default of signer_ends_per_node_hour.
     assert states == [None] * 6 + ["budget"]
     assert len(agent.executed) == 6
 
 
 def test_one_agent_s_key_speaks_for_no_other_node(hub: HubProcess, agent: ActingAgent) -> None:
-    stolen = joined(hub, f"stolen{os.urandom(4).hex()}", 1)
+    stolen = joined_agent(hub, f"stolen{os.urandom(4).hex()}", 1)
     ops, task = thief(hub, "operator"), tasks_of(agent)[0]
     # It answers what was asked of another: as itself, and in the other's name.
-    seen: list[Any] = []
-    agent.forges = lambda preview: seen.append(preview) or preview  # type: ignore[func-returns-value]
+    log: list[Any] = []
+    agent.forges = lambda preview: log.append(preview) or preview  # type: ignore[func-returns-value]
     preview = previewed(ops, task)
-    forged = stolen.sign(msgspec.structs.replace(seen[0], key=stolen.caller.key.public))
+    forged = stolen.sign(msgspec.structs.replace(log[0], key=stolen.caller.key.public))
     stolen.say(forged)
     # A preview that it makes of itself names no other node.
     stolen.forges = lambda mine: stolen.sign(
@@ -136,17 +136,17 @@ def test_one_agent_s_key_speaks_for_no_other_node(hub: HubProcess, agent: Acting
     agent.is_mute = True
     [command] = ordered(ops, preview)["items"]
     stolen.say(Reply(command["id"], 9, "done", time.time()))
-    wait_for(lambda: (command["id"], 9) in stolen.noted)
+    wait_for(lambda: (command["id"], 9) in stolen.noted_replies)
     assert ops.get(f"/api/v1/commands/{command['id']}")["state"] == "sent"
     assert stolen.commands == []
     # And with whatever epoch it has seen, it stops orders to nobody but itself.
-    third = joined(hub, f"third{os.urandom(4).hex()}", 1)
+    third = joined_agent(hub, f"third{os.urandom(4).hex()}", 1)
     stolen.close()
     stolen.epoch_seen(stolen.welcomes[-1].epoch + 5)
     stolen.forges = lambda preview: preview
     stolen.connect(hub)
-    [refused] = previewed(ops, tasks_of(stolen)[0])["items"][0]["refusals"]
-    assert refused["code"] == "fence"
+    [refusal] = previewed(ops, tasks_of(stolen)[0])["items"][0]["refusals"]
+    assert refusal["code"] == "fence"
     [fine] = ordered(ops, previewed(ops, tasks_of(third)[0]))["items"]
     settled(ops, fine["id"])
 
@@ -167,7 +167,7 @@ def test_a_recorded_stream_says_nothing_again(hub: HubProcess, agent: ActingAgen
     assert [one["code"] for one in item["refusals"]] == ["offline"]
     # The nonce inside is used up, for the signer too; the newer number of an old reply is late.
     agent.say(Reply(command["id"], 99, "not_effective", time.time()))
-    wait_for(lambda: (command["id"], 99) in agent.noted)
+    wait_for(lambda: (command["id"], 99) in agent.noted_replies)
     assert ops.get(f"/api/v1/commands/{command['id']}")["state"] == "done"
 
 
@@ -189,30 +189,30 @@ def _signer(tmp_path: Path) -> Iterator[SignerClient]:
 
 def order(signer: SignerClient, key: SigningKey = NODE_KEY, action: Action = "end",
           forge: Callable[[Preview], Preview] = lambda preview: preview) -> Command:
-    """As a hub makes it, of a preview as a node signs it."""
+    """Make a command as a hub does, of a preview as a node signs it."""
     now, nonce, node_id = time.time(), signer.nonce(), fingerprint(key.public)
     preview = None
     if action not in ("hold", "release"):
-        made = Preview("ask", nonce, node_id, "boot", now, action, ActionParams(), "t1",  # type: ignore[arg-type]
-                       None,
-                       "alice", 100.0, None, None, (VICTIM,), (), key=key.public)
-        signed = msgspec.structs.replace(made, signature=key.sign(preview_statement(made)))
+        draft = Preview("ask", nonce, node_id, "boot", now, action, ActionParams(), "t1",  # type: ignore[arg-type]
+                        None,
+                        "alice", 100.0, None, None, (VICTIM,), (), key=key.public)
+        signed = msgspec.structs.replace(draft, signature=key.sign(preview_statement(draft)))
         preview = forge(signed)
     return Command(new_id(now), node_id, signer.epoch, now, now + COMMAND_LASTS_S, nonce, action,
                    CommandActor("person", "root"), "because", preview)
 
 
-def refused(signer: SignerClient, command: Command) -> str | None:
-    found = signer.sign(command)
-    if isinstance(found, Refusal):
-        return found.code
+def refusal(signer: SignerClient, command: Command) -> str | None:
+    reply = signer.sign(command)
+    if isinstance(reply, Refusal):
+        return reply.code
     public = HubKey(signer._folder).public
-    assert is_signed(public, command_statement(found.body), found.signature)
+    assert is_signed(public, command_statement(reply.body), reply.signature)
     return None
 
 
 def test_a_stolen_web_process_gets_no_order_beyond_the_policy(signer: SignerClient) -> None:
-    assert refused(signer, order(signer)) is None  # the control: what is right is signed
+    assert refusal(signer, order(signer)) is None  # the control: what is right is signed
     changed = msgspec.structs.replace
     own = SigningKey(os.urandom(32))
     # A preview that no node has signed, or that was changed, or signed by another key.
@@ -222,34 +222,34 @@ def test_a_stolen_web_process_gets_no_order_beyond_the_policy(signer: SignerClie
                   lambda one: changed(one, key=own.public,
                                       signature=own.sign(preview_statement(one))),
                   lambda one: changed(one, refusals=(Refusal("hold", "held"),))):
-        assert refused(signer, order(signer, forge=forge)) == "signer"
+        assert refusal(signer, order(signer, forge=forge)) == "signer"
     for change in ({"preview": None}, {"action": "pause"}, {"epoch": 8}, {"epoch": 10},
                    {"node_id": fingerprint(own.public)},
                    {"expires_at": time.time() + 3_600}, {"issued_at": time.time() - 100}):
-        assert refused(signer, changed(order(signer), **change)) == "signer"
-    assert refused(signer, changed(order(signer), nonce=os.urandom(32))) == "stale_preview"
+        assert refusal(signer, changed(order(signer), **change)) == "signer"
+    assert refusal(signer, changed(order(signer), nonce=os.urandom(32))) == "stale_preview"
 
 
 def test_it_gets_each_order_once(signer: SignerClient) -> None:
     command = order(signer)
-    assert refused(signer, command) is None
-    assert refused(signer, msgspec.structs.replace(command, command_id="c2")) == "stale_preview"
+    assert refusal(signer, command) is None
+    assert refusal(signer, msgspec.structs.replace(command, command_id="c2")) == "stale_preview"
 
 
 def test_the_budget_outlives_the_signer(signer: SignerClient, tmp_path: Path) -> None:
-    assert [refused(signer, order(signer)) for _ in range(4)] == [None, None, None, "budget"]
+    assert [refusal(signer, order(signer)) for _ in range(4)] == [None, None, None, "budget"]
     signer.close()
-    again = SignerClient(tmp_path, SigningBudget(5, 3))
-    again.wait()
+    second = SignerClient(tmp_path, SigningBudget(5, 3))
+    second.wait()
     try:
-        assert again.epoch == 9
-        assert refused(again, order(again)) == "budget"
+        assert second.epoch == 9
+        assert refusal(second, order(second)) == "budget"
         other = SigningKey(os.urandom(32))
-        assert [refused(again, order(again, other)) for _ in range(3)] == [None, None, "budget"]
+        assert [refusal(second, order(second, other)) for _ in range(3)] == [None, None, "budget"]
         # To stop is never too much.
-        assert refused(again, order(again, action="hold")) is None
+        assert refusal(second, order(second, action="hold")) is None
     finally:
-        again.close()
+        second.close()
 
 
 def test_an_epoch_goes_up_alone_and_by_steps(signer: SignerClient) -> None:
@@ -282,7 +282,7 @@ def test_the_web_process_never_holds_the_key(hub: HubProcess) -> None:
 
 
 def _memory_holds(pid: int, needle: bytes) -> bool | None:
-    """None: only root may look."""
+    """Return whether the process has it in memory; None: only root may look."""
     if not os.access(f"/proc/{pid}/mem", os.R_OK):
         return None
     with open(f"/proc/{pid}/mem", "rb", 0) as memory:
@@ -305,7 +305,7 @@ def _memory_holds(pid: int, needle: bytes) -> bool | None:
 
 def test_a_restored_backup_sends_nothing_and_goes_ahead(tmp_path: Path) -> None:
     with HubProcess(tmp_path / "data") as hub:
-        agent = joined(hub, "n1", 3)
+        agent = joined_agent(hub, "n1", 3)
         agent.is_mute = True
         add_person(hub, "ops", "operator")
         ops = signed_in(hub, "ops")
@@ -319,14 +319,14 @@ def test_a_restored_backup_sends_nothing_and_goes_ahead(tmp_path: Path) -> None:
             agent.connect(hub)
             hub.kill()
             agent.close()
-        seen = agent.caller.said.epoch_seen
+        seen_epoch = agent.caller.said.epoch_seen
     # Without what the signer has written since, too.
     with HubProcess(tmp_path / "backup") as restored:
         agent.is_mute = False
-        agent._said.clear()
+        agent._replies.clear()
         agent.connect(restored)
         show(agent, restored, 3)
-        assert agent.welcomes[-1].epoch > seen
+        assert agent.welcomes[-1].epoch > seen_epoch
         ops = signed_in(restored, "ops")
         settled(ops, old["id"], "expired", 20)
         assert len(agent.commands) == 1
@@ -343,11 +343,11 @@ def test_a_backup_without_the_key_signs_nothing(hub: HubProcess) -> None:
 
 def test_of_two_hubs_with_one_key_the_older_gives_no_orders(tmp_path: Path) -> None:
     with HubProcess(tmp_path / "data") as first:
-        agent = joined(first, "n1", 3)
+        agent = joined_agent(first, "n1", 3)
         add_person(first, "ops", "operator")
         ops = signed_in(first, "ops")
-        [done] = ordered(ops, previewed(ops, tasks_of(agent)[0]))["items"]
-        settled(ops, done["id"])
+        [command] = ordered(ops, previewed(ops, tasks_of(agent)[0]))["items"]
+        settled(ops, command["id"])
         shutil.copytree(first.folder, tmp_path / "copy", ignore=shutil.ignore_patterns("lock"))
         with HubProcess(tmp_path / "copy") as second:
             agent.close()
@@ -364,6 +364,6 @@ def test_of_two_hubs_with_one_key_the_older_gives_no_orders(tmp_path: Path) -> N
         agent.close()
         agent.connect(first)
         show(agent, first, 3)
-        again = signed_in(first, "ops")
-        [new] = ordered(again, previewed(again, tasks_of(agent)[1]))["items"]
-        settled(again, new["id"])
+        fresh_ops = signed_in(first, "ops")
+        [new] = ordered(fresh_ops, previewed(fresh_ops, tasks_of(agent)[1]))["items"]
+        settled(fresh_ops, new["id"])

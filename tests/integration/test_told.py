@@ -1,4 +1,4 @@
-"""What agents tell beside the live numbers, over real sockets: slow metrics, Events, cost."""
+"""Reports of agents beside the live numbers, over real sockets: slow metrics, Events, cost."""
 
 import json
 import random
@@ -27,7 +27,7 @@ def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
         assert "Traceback" not in hub.log.read_text()
 
 
-def told(hub: HubProcess, name: str, gpus: int = 2) -> Teller:
+def new_teller(hub: HubProcess, name: str, gpus: int = 2) -> Teller:
     teller = Teller(f"{name}-{secrets.token_hex(3)}", gpus)
     teller.connect(hub)
     teller.tell(one_task())
@@ -50,25 +50,25 @@ def texts(answer: Any) -> list[str]:
 
 
 def test_slow_metrics_come_with_the_live_ones(hub: HubProcess) -> None:
-    teller = told(hub, "slow")
+    teller = new_teller(hub, "slow")
     errors = float(random.randrange(2**52))
     teller.slow[0].update(ecc_corrected=errors, rows_pending=0.0, pcie_width=8.0)
     teller.slow[1].update(ecc_corrected=Absence.UNSUPPORTED)
     teller.tell()
     wait_for(lambda: gpu(hub, teller)["values"].get("ecc_corrected") == errors, why="the count")
     first, second = gpu(hub, teller), gpu(hub, teller, 1)
-    for found in (first, second):
-        assert set(found["values"]) | set(found["missing"]) == {*COLUMN, *SLOW_COLUMN}
+    for view in (first, second):
+        assert set(view["values"]) | set(view["missing"]) == {*COLUMN, *SLOW_COLUMN}
     assert first["values"]["rows_pending"] == 0.0
     assert first["slow_age_s"] < SLOW_LASTS_S
     assert second["missing"]["ecc_corrected"] == "unsupported"
     # Unchanged, and so not told with the next Frames.
     teller.tell(has_slow=False)
     assert gpu(hub, teller)["values"]["ecc_corrected"] == errors
-    found = hub.get(f"/api/v1/gpus?filter={quote(f'lanes<100% node:{teller.node_id}')}"
+    items = hub.get(f"/api/v1/gpus?filter={quote(f'lanes<100% node:{teller.node_id}')}"
                     "&metrics=ecc_corrected,fan_pct")["items"]
-    assert [item["uuid"] for item in found] == [teller.facts[0].uuid]
-    assert (found[0]["values"], found[0]["missing"]) == (
+    assert [item["uuid"] for item in items] == [teller.facts[0].uuid]
+    assert (items[0]["values"], items[0]["missing"]) == (
         {"ecc_corrected": errors}, {"fan_pct": "unsupported"})
     wrong = hub.ask("/api/v1/gpus?metrics=ecc_corrected,made_up")
     assert (wrong.status, "made_up" in wrong.json["detail"]) == (400, True)
@@ -76,7 +76,7 @@ def test_slow_metrics_come_with_the_live_ones(hub: HubProcess) -> None:
 
 
 def test_facts_links_and_cost(hub: HubProcess) -> None:
-    teller = told(hub, "facts")
+    teller = new_teller(hub, "facts")
     facts = gpu(hub, teller)["facts"]
     assert (facts["serial"], facts["vbios"], facts["pcie_width_max"]) == (
         "165010", "96.00.74.00.1A", 16)
@@ -96,19 +96,19 @@ def test_facts_links_and_cost(hub: HubProcess) -> None:
 
 
 def test_events_are_told_newest_first_page_by_page(hub: HubProcess) -> None:
-    teller = told(hub, "events")
+    teller = new_teller(hub, "events")
     for at in range(5):
         teller.happen("throttle_began", at % 2, f"number {at}", ago_s=100 - at)
     teller.happen("xid", 1, "number 5", ago_s=1, xid=79.0)
     wait_for(lambda: len(events(hub, teller)["items"]) == 6, why="the Events")
-    wanted = [f"number {at}" for at in reversed(range(6))]
-    assert texts(events(hub, teller)) == wanted
-    found, path = [], "&limit=4"
+    newest_first = [f"number {at}" for at in reversed(range(6))]
+    assert texts(events(hub, teller)) == newest_first
+    collected, path = [], "&limit=4"
     while path:
         answer = events(hub, teller, path)
-        found += texts(answer)
+        collected += texts(answer)
         path = f"&limit=4&cursor={answer['next']}" if answer["next"] else ""
-    assert found == wanted
+    assert collected == newest_first
     assert texts(events(hub, teller, f"&gpu={teller.facts[1].uuid}")) == [
         "number 5", "number 3", "number 1"]
     assert texts(events(hub, teller, "&kind=xid")) == texts(
@@ -119,7 +119,7 @@ def test_events_are_told_newest_first_page_by_page(hub: HubProcess) -> None:
     assert "reboot the node" in xid["advice"]
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 50))
     assert texts(events(hub, teller, f"&start={moment}")) == ["number 5"]
-    assert texts(events(hub, teller, f"&end={time.time() - 50}")) == wanted[1:]
+    assert texts(events(hub, teller, f"&end={time.time() - 50}")) == newest_first[1:]
     for wrong in ("severity=loud", "start=yesterday", "filter=util>5", "cursor=%21"):
         assert hub.ask(f"/api/v1/events?{wrong}").status == 400, wrong
     teller.close()
@@ -127,17 +127,17 @@ def test_events_are_told_newest_first_page_by_page(hub: HubProcess) -> None:
 
 def test_events_at_a_terminal(hub: HubProcess, capsys: pytest.CaptureFixture[str]) -> None:
     """Text of nodes is hostile to terminals too."""
-    teller, word = told(hub, "cli"), secrets.token_hex(8)
+    teller, word = new_teller(hub, "cli"), secrets.token_hex(8)
     teller.happen("gpu_lost", 1, f"{word} \x1b[2Jrest", ago_s=9)
     teller.happen("task_began", 0, "noise")
     wait_for(lambda: len(events(hub, teller)["items"]) == 2, why="the Events")
     at = ["--hub", hub.url, "--token-file", str(hub.folder / "api.token")]
     host = teller.caller.said.host
     assert events_verb([*at, "--node", host]) == ExitCode.OK
-    newest, lost = capsys.readouterr().out.splitlines()
+    newest, lost_line = capsys.readouterr().out.splitlines()
     assert newest.endswith(f"info      {host} GPU 0  Task started: noise")
-    assert f"critical  {host} GPU 1  GPU lost: {word}" in lost
-    assert "\x1b" not in lost
+    assert f"critical  {host} GPU 1  GPU lost: {word}" in lost_line
+    assert "\x1b" not in lost_line
     assert events_verb([*at, "--node", teller.node_id, "--severity", "critical", "--json"]
                        ) == ExitCode.OK
     [item] = json.loads(capsys.readouterr().out)["items"]
@@ -150,12 +150,12 @@ def test_events_at_a_terminal(hub: HubProcess, capsys: pytest.CaptureFixture[str
 
 
 def test_a_viewer_of_another_group_hears_nothing(hub: HubProcess) -> None:
-    teller = told(hub, "scope")
+    teller = new_teller(hub, "scope")
     viewer = RawSocket(hub, "/live", add_program(hub, groups=["elsewhere"]))
     everyone = RawSocket(hub, "/live", hub.api_token)
-    for each in (viewer, everyone):
-        each.emit("watch", {"metric": "ecc_corrected", "filter": ""})
-        each.event("cells")
+    for socket in (viewer, everyone):
+        socket.emit("watch", {"metric": "ecc_corrected", "filter": ""})
+        socket.event("cells")
     word = secrets.token_hex(8)
     teller.happen("gpu_lost", 0, word)
     wait_for(lambda: word in str(everyone.event("events")), why="the Event, live")
@@ -167,7 +167,7 @@ def test_a_viewer_of_another_group_hears_nothing(hub: HubProcess) -> None:
 
 def test_a_hub_that_was_killed_knows_them_again(tmp_path: Path) -> None:
     with HubProcess(tmp_path / "data") as hub:
-        teller = told(hub, "restart")
+        teller = new_teller(hub, "restart")
         teller.happen("gpu_lost", 0, "before")
         teller.happen("gpu_back", 0, "and after")
         wait_for(lambda: teller.acked == teller.seq, why="all on disk")
@@ -181,6 +181,6 @@ def test_a_hub_that_was_killed_knows_them_again(tmp_path: Path) -> None:
             assert new.pop("at") == pytest.approx(old.pop("at"), abs=1.0)
         assert after == before
         assert texts(before) == ["and after", "before"]
-        shown = gpu(hub, teller)
-        assert shown["missing"]["ecc_corrected"] == "stale"
-        assert shown["last_values"]["ecc_corrected"] == count
+        view = gpu(hub, teller)
+        assert view["missing"]["ecc_corrected"] == "stale"
+        assert view["last_values"]["ecc_corrected"] == count

@@ -106,9 +106,9 @@ def test_ctrl_z_gives_the_terminal_back_and_takes_it_again() -> None:
         top.press("\x1a")
         top.wait(lambda: b"stopped 148" in top.raw.rpartition(LEAVE.encode())[2])
         assert top.state() == top.before
-        drawn = len(top.raw)
+        bytes_before = len(top.raw)
         top.press("\n")
-        top.wait(lambda: b"svc-inference" in top.raw[drawn:])
+        top.wait(lambda: b"svc-inference" in top.raw[bytes_before:])
         top.press("q")
         assert top.ends() == ExitCode.OK
 
@@ -123,34 +123,34 @@ def test_colours_only_where_they_are_wanted(env: dict[str, str], has_colour: boo
 
 def test_once_and_without_a_terminal_it_is_plain_text() -> None:
     for words, env in (((), {}), (("--once",), {}), (("--json",), {}), ((), {"TERM": "dumb"})):
-        said = subprocess.run([sys.executable, "-c", CODE, "top", *MADE_UP, *words], cwd=ROOT,
-                              env={**os.environ, **env}, capture_output=True, text=True, timeout=60,
-                              check=True)
-        assert "\x1b" not in said.stdout
+        run = subprocess.run([sys.executable, "-c", CODE, "top", *MADE_UP, *words], cwd=ROOT,
+                             env={**os.environ, **env}, capture_output=True, text=True, timeout=60,
+                             check=True)
+        assert "\x1b" not in run.stdout
         if words == ("--json",):
-            assert len(json.loads(said.stdout)["gpus"]) == 8
+            assert len(json.loads(run.stdout)["gpus"]) == 8
         else:
-            assert "OWNER" in said.stdout
-            assert "svc-inference" in said.stdout
+            assert "OWNER" in run.stdout
+            assert "svc-inference" in run.stdout
 
 
 def test_the_first_picture_waits_for_nothing_it_does_not_show() -> None:
     code = (f"import sys; import gpudeck.cli; import agent.cli.top.local_source; "
             f"import agent.cli.top.command; "
             f"print([name for name in {HEAVY} if name in sys.modules])")
-    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
-                          check=True)
-    assert said.stdout.strip() == "[]"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
+                         check=True)
+    assert run.stdout.strip() == "[]"
 
 
 def test_the_screen_of_a_hub_loads_nothing_that_reads_a_driver() -> None:
-    """That was a third of the time to the first picture."""
+    """Loading that was a third of the time to the first picture."""
     code = ("import sys, agent.cli.top.command, gpudeck.client; print([name for name in ("
             "'gpudeck.wire', 'agent.reader', 'agent.readings', 'agent.telemetry.status_table') "
             "if name in sys.modules])")
-    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
-                          check=True)
-    assert said.stdout.strip() == "[]"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
+                         check=True)
+    assert run.stdout.strip() == "[]"
 
 
 # -- acts
@@ -225,7 +225,7 @@ def test_an_act_is_previewed_and_asked_and_hits_what_was_selected(
 
 
 def selected(top: DrivenTerminal) -> str:
-    """What of its line was shown reversed at last."""
+    """Return the text that was shown reversed last: the selected line's."""
     return "".join(re.findall(r"\x1b\[0;7m([^\x1b]*)", top.raw.decode(errors="replace"))[-2:])
 
 
@@ -243,6 +243,6 @@ def test_free_says_what_is_free_and_fails_where_it_is_too_little(
     assert free([*MADE_UP, "--json"]) == ExitCode.OK
     assert json.loads(capsys.readouterr().out)["items"][0]["place"] == "7"
     for words in (("--count", "2"), ("--memory", "90GiB"), ("--model", "a100")):
-        with pytest.raises(CommandError, match="are free") as caught:
+        with pytest.raises(CommandError, match="are free") as error:
             free([*MADE_UP, *words])
-        assert (caught.value.code, capsys.readouterr().out) == (ExitCode.FAILED, "")
+        assert (error.value.code, capsys.readouterr().out) == (ExitCode.FAILED, "")

@@ -33,7 +33,7 @@ def _authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @contextmanager
 def agent(hub: HubProcess, data: Path, *flags: str, token: str = "", **env: str) -> Iterator[Path]:
-    """A real agent; its log."""
+    """Start a real agent; yield its log."""
     log = data.parent / f"{data.name}.log"
     with log.open("ab") as file, subprocess.Popen(
         [sys.executable, "-m", "agent", "--hub", hub.url, "--data", str(data), "--host", data.name,
@@ -102,7 +102,7 @@ CARELESS = {"PYTHONHTTPSVERIFY": "0", "CURL_CA_BUNDLE": "", "REQUESTS_CA_BUNDLE"
 def test_a_bad_certificate_is_refused_and_nothing_is_lost(
     authority: Authority, tmp_path: Path, what: str
 ) -> None:
-    """No variable of the environment switches it off."""
+    """Verification is switched off by no variable of the environment."""
     port, flags = free_port(), ("--ca-file", str(authority.file))
     with HubProcess(tmp_path / "data", port, *issued(what, authority, tmp_path).flags) as hub:
         token = hub.token().text
@@ -110,18 +110,18 @@ def test_a_bad_certificate_is_refused_and_nothing_is_lost(
             wait_for(lambda: "no_connection" in log.read_text(), why="a sentence")
             for words in ("the hub's certificate is refused", *WRONG[what]):
                 assert words in log.read_text()
-            wait_for(lambda: kept(tmp_path / "node") >= 2, why="readings in the outbox")
+            wait_for(lambda: outbox_count(tmp_path / "node") >= 2, why="readings in the outbox")
         assert "agent_connected" not in hub.log.read_text()
         with pytest.raises(CommandError, match="CERTIFICATE"):
             Client(hub.url, hub.api_token, tls=trusting(authority)).nodes()
     if what == "expired":
-        pending = kept(tmp_path / "node")
+        pending = outbox_count(tmp_path / "node")
         with HubProcess(tmp_path / "data", port, *authority.issue("good").flags) as hub, agent(
                 hub, tmp_path / "node", *flags, token=token):
             wait_for(lambda: acked(hub, authority, "node") >= pending, why="what was kept")
 
 
-def kept(data: Path) -> int:
+def outbox_count(data: Path) -> int:
     with closing(sqlite3.connect(f"file:{data / 'journal.db'}?mode=ro", uri=True)) as journal:
         [(count,)] = journal.execute("select count(*) from message").fetchall()
         return int(count)
@@ -129,12 +129,12 @@ def kept(data: Path) -> int:
 
 def test_plain_words_to_a_tls_port_and_old_protocols(authority: Authority, tmp_path: Path) -> None:
     flags = authority.issue("good").flags
-    with HubProcess(tmp_path / "data", 0, *flags) as hub, ExitStack() as held:
-        strangers = [held.enter_context(socket.create_connection(("127.0.0.1", hub.port), 8))
+    with HubProcess(tmp_path / "data", 0, *flags) as hub, ExitStack() as stack:
+        strangers = [stack.enter_context(socket.create_connection(("127.0.0.1", hub.port), 8))
                      for _ in range(4)]
-        for sock, said in zip(strangers, (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00",
-                                          b"\x00" * 100, b""), strict=True):
-            sock.sendall(said)
+        for sock, payload in zip(strangers, (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00",
+                                             b"\x00" * 100, b""), strict=True):
+            sock.sendall(payload)
         for sock in strangers:
             with suppress(ConnectionResetError):
                 assert b"HTTP/1" not in sock.recv(100)
@@ -169,7 +169,7 @@ PUBLIC = "https://deck.example.org"
 
 
 class SecureVisitor(Visitor):
-    """Comes by the public name."""
+    """A visitor who comes by the public name."""
 
     def __init__(self, hub: HubProcess, authority: Authority) -> None:
         super().__init__(hub)
@@ -191,7 +191,7 @@ class SecureVisitor(Visitor):
 
 
 def test_cookies_and_origins_over_tls(authority: Authority, tmp_path: Path) -> None:
-    """Under the public name, which differs from the address."""
+    """Use the public name, which differs from the address."""
     with HubProcess(tmp_path / "data", free_port(), *authority.issue("good").flags,
                     "--public-url", PUBLIC) as hub:
         assert hub.url == PUBLIC
@@ -216,7 +216,7 @@ def test_cookies_and_origins_over_tls(authority: Authority, tmp_path: Path) -> N
 
 
 def test_the_hub_behind_a_proxy(tmp_path: Path) -> None:
-    """Plain HTTP from the proxy, which people reach by https."""
+    """Serve plain HTTP to a proxy that people reach by https."""
     with HubProcess(tmp_path / "data", free_port(), "--public-url", PUBLIC, "--trusted-proxies",
                     "127.0.0.1") as hub:
         hub.url = f"http://127.0.0.1:{hub.port}"
@@ -232,18 +232,18 @@ def test_the_hub_behind_a_proxy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bind", ["0.0.0.0:0", "[::]:0", "10.1.2.3:0"])
 def test_a_bind_without_tls_is_refused(bind: str, tmp_path: Path) -> None:
-    ended = subprocess.run(
+    run = subprocess.run(
         [sys.executable, "-m", "dashboard", "hub", "--bind", bind, "--data",
          str(tmp_path / "data")],
         cwd=REPOSITORY, capture_output=True, text=True, timeout=20, check=False)
-    assert ended.returncode == 3
-    assert ended.stderr.startswith("gpudeck: --bind ")
-    assert ended.stderr.count("\n") == 1
+    assert run.returncode == 3
+    assert run.stderr.startswith("gpudeck: --bind ")
+    assert run.stderr.count("\n") == 1
     assert not (tmp_path / "data").exists()
 
 
 def test_without_tls_only_the_proxy_is_answered(tmp_path: Path) -> None:
-    """The hub stands on all addresses; this machine's own is none of the proxy's."""
+    """The hub listens on all addresses; this machine's own is none of the proxy's."""
     own = own_address()
     if own is None:
         pytest.skip("this machine has no address but loopback")
@@ -266,5 +266,5 @@ def own_address() -> str | None:
             probe.connect(("203.0.113.1", 9))  # sends nothing
         except OSError:
             return None
-        found: Any = probe.getsockname()[0]
-        return None if found.startswith("127.") else str(found)
+        address: Any = probe.getsockname()[0]
+        return None if address.startswith("127.") else str(address)

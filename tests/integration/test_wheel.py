@@ -27,14 +27,14 @@ USERS_OWN = {
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
-    done = subprocess.run(
+    build = subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT],
         check=True, capture_output=True, cwd=out, text=True,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""},  # setuptools warns of it
     )
-    assert "warning" not in re.sub(r"\S*warning\S*\.svg", "", done.stdout + done.stderr).lower()
-    (built,) = out.glob("gpudeck-*.whl")
-    return built
+    assert "warning" not in re.sub(r"\S*warning\S*\.svg", "", build.stdout + build.stderr).lower()
+    (path,) = out.glob("gpudeck-*.whl")
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +82,9 @@ def test_every_module_imports_beside_a_users_own_files(installed: Path, user_fol
         "import agent, dashboard, notebook\n"
         "print(len(names), gpudeck.__file__, agent.MINE, dashboard.MINE, notebook.MINE)\n"
     )
-    done = run(installed, "python", "-c", code, cwd=user_folder)
-    assert done.returncode == 0, done.stderr
-    count, where, *mine = done.stdout.split()
+    process = run(installed, "python", "-c", code, cwd=user_folder)
+    assert process.returncode == 0, process.stderr
+    count, where, *mine = process.stdout.split()
     assert int(count) > 20
     assert not Path(where).is_relative_to(ROOT)
     assert mine == ["agent", "dashboard", "notebook"]
@@ -94,9 +94,9 @@ def test_the_command_and_the_assets_are_there(installed: Path, user_folder: Path
     assert run(installed, "gpudeck", "--version", cwd=user_folder).stdout.startswith("gpudeck ")
     code = ("from importlib.resources import files\n"
             "print(len(files('gpudeck.assets').joinpath('deck.mjs').read_text()))")
-    done = run(installed, "python", "-c", code, cwd=user_folder)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 1_000
+    process = run(installed, "python", "-c", code, cwd=user_folder)
+    assert process.returncode == 0, process.stderr
+    assert int(process.stdout) > 1_000
 
 
 def test_a_demo_runs_from_the_wheel(installed: Path, user_folder: Path) -> None:
@@ -118,13 +118,13 @@ print(len(json.load(urllib.request.urlopen(ask, timeout=10))["items"]))
 demo.terminate()
 print(demo.wait(15))
 """
-    done = run(installed, "python", "-c", ask_the_demo, str(installed / "gpudeck"),
-               str(user_folder / "data"), cwd=user_folder)
-    assert done.stdout.split() == ["2", "0"], done.stderr
+    process = run(installed, "python", "-c", ask_the_demo, str(installed / "gpudeck"),
+                  str(user_folder / "data"), cwd=user_folder)
+    assert process.stdout.split() == ["2", "0"], process.stderr
 
 
 def test_a_notebook_watches_from_the_wheel(installed: Path, user_folder: Path) -> None:
-    """Its agent too is the wheel's, and no file of the user's gets in between."""
+    """The agent is the wheel's too, and no file of the user's gets in between."""
     code = """
 import time
 from gpudeck.notebook import measure, watch
@@ -136,8 +136,8 @@ print(len(shown.picture["gpus"]), shown.picture["gpus"][0]["name"].split()[-1])
 import agent, dashboard, notebook
 print(agent.MINE, dashboard.MINE, notebook.MINE)
 """
-    done = run(installed, "python", "-c", code, cwd=user_folder)
-    assert done.stdout.split() == ["3", "L40S", "agent", "dashboard", "notebook"], done.stderr
+    process = run(installed, "python", "-c", code, cwd=user_folder)
+    assert process.stdout.split() == ["3", "L40S", "agent", "dashboard", "notebook"], process.stderr
 
 
 def test_a_node_needs_nothing_of_the_hub(wheel: Path, tmp_path: Path) -> None:
@@ -148,25 +148,25 @@ def test_a_node_needs_nothing_of_the_hub(wheel: Path, tmp_path: Path) -> None:
     helped = run(binaries, "gpudeck", "agent", "--help", cwd=tmp_path)
     assert "usage: gpudeck agent" in helped.stdout
     for command in ("hub", "demo"):
-        done = run(binaries, "gpudeck", command, cwd=tmp_path)
-        assert done.returncode == 3
-        assert "pip install 'gpudeck[hub]'" in done.stderr
-        assert "Traceback" not in done.stderr
+        process = run(binaries, "gpudeck", command, cwd=tmp_path)
+        assert process.returncode == 3
+        assert "pip install 'gpudeck[hub]'" in process.stderr
+        assert "Traceback" not in process.stderr
     listed = run(binaries, "python", "-m", "pip", "list", cwd=tmp_path).stdout.lower()
     assert not {"dash", "flask", "numpy", "gevent", "pandas"} & set(listed.split())
 
 
 def lines_of_the_queue() -> dict[str, list[str]]:
-    """Of README's section for one machine: the agent, and fifty runs."""
+    """Return the commands of README's section for one machine: the agent, and fifty runs."""
     text = (ROOT / "README.md").read_text().partition("## For one machine")[2].partition("##")[0]
     words = [shlex.split(line, comments=True) for line in text.splitlines()
              if line.startswith("gpudeck ")]
-    return {("fifty" if "--array" in each else each[1]): each for each in words}
+    return {("fifty" if "--array" in command else command[1]): command for command in words}
 
 
 def test_after_the_install_one_command_is_a_queue_and_the_next_is_fifty_runs(
         installed: Path, tmp_path: Path) -> None:
-    """Of a new user, in a home that has nothing."""
+    """Follow a new user, in a home that has nothing."""
     nvml = FakeNvml(tmp_path / "nvml.txt", gpus=0)
     for _ in range(4):
         nvml.gpu(util=0, mem_used=2**29, mem_total=80 * 2**30)
@@ -177,21 +177,21 @@ def test_after_the_install_one_command_is_a_queue_and_the_next_is_fifty_runs(
         "HOME": str(tmp_path), "PATH": f"{installed}:{os.environ['PATH']}",
         "GPUDECK_POOL_SOCKET": str(tmp_path / "pool.sock")}
 
-    def done(*words: str) -> str:
+    def stdout_of(*words: str) -> str:
         return subprocess.run(words, cwd=tmp_path, env=env, text=True, check=True,
                               stdout=subprocess.PIPE).stdout
 
-    def ended() -> int:
-        [run] = json.loads(done("gpudeck", "runs", "--json"))["items"]
-        return sum(each["status"] == 0 for each in run["parts"])
+    def ended_count() -> int:
+        [run] = json.loads(stdout_of("gpudeck", "runs", "--json"))["items"]
+        return sum(part["status"] == 0 for part in run["parts"])
 
-    told = lines_of_the_queue()
-    with subprocess.Popen(told["agent"], cwd=tmp_path, env=env, stderr=subprocess.PIPE) as agent:
+    lines = lines_of_the_queue()
+    with subprocess.Popen(lines["agent"], cwd=tmp_path, env=env, stderr=subprocess.PIPE) as agent:
         try:
             assert agent.stderr is not None
             assert next(line for line in agent.stderr if b"`gpudeck run` and" in line)
-            assert "run 1 is queued" in done(*told["fifty"])
-            wait_for(lambda: ended() == 50, 2 * GIVE_UP_S)
-            assert done("gpudeck", "runs", "logs", "1.42") == "42\n"
+            assert "run 1 is queued" in stdout_of(*lines["fifty"])
+            wait_for(lambda: ended_count() == 50, 2 * GIVE_UP_S)
+            assert stdout_of("gpudeck", "runs", "logs", "1.42") == "42\n"
         finally:
             agent.terminate()

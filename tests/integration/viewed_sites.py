@@ -1,4 +1,4 @@
-"""Hubs that are viewed, and one that views them."""
+"""Hubs that are viewed, and a hub that views them."""
 
 import contextlib
 import threading
@@ -18,7 +18,7 @@ class Site:
         self.name = name
         self.hub = HubProcess(folder / name, 0, "--cluster", name)
         self.agent = WireAgent(agent or name, gpus)
-        self._talk = threading.Lock()
+        self._lock = threading.Lock()
         self.connect()
         self.token_file = folder / f"{name}.token"
         self.token_file.write_text(add_program(self.hub))
@@ -27,14 +27,14 @@ class Site:
         self._thread.start()
 
     def connect(self) -> None:
-        """Nothing is reported meanwhile: a hub that hears a Frame before the Hello hangs up."""
-        with self._talk:
+        """Connect; no report meanwhile: a hub that gets a Frame before the Hello hangs up."""
+        with self._lock:
             self.agent.connect(self.hub)
 
     def _report(self) -> None:
         is_first = True
         while not self._over.wait(0.5):
-            with self._talk, contextlib.suppress(Exception):  # its hub is killed by a test
+            with self._lock, contextlib.suppress(Exception):  # its hub is killed by a test
                 self.agent.tick(one_task(gpu=1) if is_first else None)
                 is_first = False
 

@@ -24,7 +24,7 @@ PASSWORD = "correct horse battery staple"
 
 
 class Visitor:
-    """Keeps cookies as a browser does and says its Origin where a browser would."""
+    """A browser by hand: keeps cookies, and sends its Origin where a browser would."""
 
     def __init__(self, hub: HubProcess, address: str = "127.0.0.1") -> None:
         self.hub = hub
@@ -60,15 +60,15 @@ class Visitor:
         return "; ".join(f"{name}={value}" for name, value in self.cookies.items())
 
     def cookie_name(self, what: str) -> str:
-        """`what`: session, csrf, form or device."""
+        """Return the name of this hub's cookie for `what`: session, csrf, form or device."""
         return next((name for name in self._own if f"gpudeck_{what}_" in name), "")
 
     @property
     def csrf(self) -> str:
         return self.cookies.get(self.cookie_name("csrf"), "")
 
-    def send(self, path: str, said: Any, method: str = "POST", **headers: str) -> Answer:
-        return self.ask(path, method, json.dumps(said).encode(),
+    def send(self, path: str, content: Any, method: str = "POST", **headers: str) -> Answer:
+        return self.ask(path, method, json.dumps(content).encode(),
                         **{"Content_Type": "application/json"} | headers)
 
     def get(self, path: str) -> Any:
@@ -77,9 +77,9 @@ class Visitor:
         return answer.json
 
     def form(self, path: str, page: Answer | None = None, **fields: str) -> Answer:
-        """As filled in on the page; without one, on the sign-in page."""
-        shown = (page or self.ask("/sign-in")).body.decode()
-        hidden = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', shown))
+        """Submit the form as filled in on the page; without a page, on the sign-in page."""
+        html = (page or self.ask("/sign-in")).body.decode()
+        hidden = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', html))
         return self.ask(path, "POST", urlencode(hidden | fields).encode(),
                         Content_Type="application/x-www-form-urlencoded")
 
@@ -105,7 +105,7 @@ def link_for(hub: HubProcess, name: str) -> str:
 
 
 def signed_in(hub: HubProcess, name: str) -> Visitor:
-    """By a link: no guess is spent. The hub may first have to notice that there is such a user."""
+    """Sign in by a link, so that no guess is spent. The hub may have to notice the user first."""
     visitor, link = Visitor(hub), link_for(hub, name)
     wait_for(lambda: visitor.ask(link).status == 303, why=f"{name} is let in")
     return visitor
