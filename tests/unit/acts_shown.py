@@ -29,10 +29,10 @@ def item(chance: random.Random, **other: Any) -> dict[str, Any]:
 
 def preview(chance: random.Random, action: str = "end", items: list[dict[str, Any]] | None = None,
             **other: Any) -> PreviewView:
-    made = [item(chance) for _ in range(chance.randint(1, 4))] if items is None else items
+    items_shown = [item(chance) for _ in range(chance.randint(1, 4))] if items is None else items
     return msgspec.convert({
         "id": f"{chance.getrandbits(64):x}", "action": action, "params": {"grace_s": 30.0},
-        "expires_at": 1_060.0, "items": made, **other}, PreviewView, strict=True)
+        "expires_at": 1_060.0, "items": items_shown, **other}, PreviewView, strict=True)
 
 
 def item_view(chance: random.Random, **other: Any) -> PreviewItemView:

@@ -124,7 +124,7 @@ class World:
                                        self.active_rules)
 
     def restart(self, down_s: float = 5.0) -> None:
-        """The hub is gone for that long, and all that it does not keep on its disk with it."""
+        """Stop the hub for that long; everything that it does not keep on its disk is lost."""
         self.turn(31)  # what is kept now and then is kept
         self.kill(down_s)
 
@@ -137,10 +137,10 @@ class World:
         self.begin()
 
     def begin(self) -> None:
-        """What a start of the hub makes anew."""
+        """Build the parts that every start of the hub builds from scratch."""
         self.brakes = BrakeService(self.state.brakes, self.audit, self.events)
         keeps: Any = SimpleNamespace(of_any=lambda _, task_ids: next(
-            (self.keeps[each] for each in task_ids if each in self.keeps), None))
+            (self.keeps[task_id] for task_id in task_ids if task_id in self.keeps), None))
         nothing: Any = SimpleNamespace(refusal=lambda node_id: None, why=lambda node_id: None)
         self.rules = RuleIntentSource(self.desk, self.silences, self.brakes,
                                       HubHolds(keeps, nothing, nothing))
@@ -148,8 +148,8 @@ class World:
         hands: Any = self
         self.ladders = LadderService([self._intents], self.brakes, hands, self.audit,
                                      self.state.brakes, self.events,
-                                     lambda *told: self.notices.append(told),
-                                     spawn=lambda call, *given: call(*given),
+                                     lambda *notice: self.notices.append(notice),
+                                     spawn=lambda call, *args: call(*args),
                                      mono=self.clock.monotonic)
         self.loop = Loop("ladders", self.ladders.step, 1.0)
         self.events.listen(BrakesReset, lambda _: self.desk.restart_acting_rules())
@@ -159,14 +159,14 @@ class World:
             yield from source()
 
     def step_ladders(self) -> None:
-        """As the hub does: a failure is logged, and the next second comes."""
+        """Step the ladders as the hub does: a failure is logged, and the next second comes."""
         Runner([self.loop], lambda: None).once(self.loop)
 
     # -- what is there
 
     def add(self, nodes: int, tasks_each: int, user: str = "ann", sm_pct: float = 0.0,
             gpus: int = 2) -> list[Busy]:
-        made = []
+        added = []
         for _ in range(nodes):
             node_id = f"n{len(self.fleet.nodes):04}"
             node = fleets.add_node(self.fleet, node_id, gpus, mono=self.clock.mono - 3_600.0)
@@ -174,8 +174,8 @@ class World:
             node.clock_offset_s = 0.0
             node.take_beat(Beat("ok", 0.5, 0, 0), self.clock.mono)
             node.steady_mono = self.clock.mono - 3_600.0
-            made += [self.start(node_id, at % gpus, user, sm_pct) for at in range(tasks_each)]
-        return made
+            added += [self.start(node_id, at % gpus, user, sm_pct) for at in range(tasks_each)]
+        return added
 
     def start(self, node_id: str, gpu: int = 0, user: str = "ann", sm_pct: float = 0.0) -> Busy:
         pid = random.randrange(10, 2**22)
@@ -190,7 +190,7 @@ class World:
         return [one for one in self.tasks if one.ended_at is not None]
 
     def put(self, mode: str = "auto", by: str = "ada", **more: Any) -> Rule:
-        """In force at once: how a rule gets into its mode is tested elsewhere."""
+        """Put a rule in force at once: how a rule gets into its mode is tested elsewhere."""
         rule = read({"id": "idle", "title": "Idle with memory held", "of": "task", "scope": "*",
                      "signal": "sm_pct", "fire": "<= 1", "for": "30s", "mode": mode,
                      "ladder": [{"do": "tell"}, {"do": "tell", "after": "60s"},
@@ -202,14 +202,14 @@ class World:
         return rule
 
     def put_all(self, rules: Iterable[Mapping[str, Any]]) -> None:
-        """In place of all that there are."""
+        """Replace all rules with these."""
         expires = time.strftime("%Y-%m-%d", time.gmtime(self.clock.now + 9e6))
         with together(self.state._db):
             for _, rule in self.active_rules.rules.values():
                 self.state.alerts.put_rule(rule, "ada", self.clock.now, is_there=False)
-            for each in rules:
-                made = read(dict({"title": "t", "mode": "auto", "expires": expires}, **each))
-                self.state.alerts.put_rule(made, "ada", self.clock.now)
+            for fields in rules:
+                new_rule = read(dict({"title": "t", "mode": "auto", "expires": expires}, **fields))
+                self.state.alerts.put_rule(new_rule, "ada", self.clock.now)
         self.active_rules.reload()
 
     # -- time
@@ -232,8 +232,8 @@ class World:
 
     def until(self, true: Callable[[], Any], most_s: int = 400) -> Any:
         for _ in range(most_s):
-            if found := true():
-                return found
+            if value := true():
+                return value
             self.turn()
         raise AssertionError(f"not within {most_s} s: {self.climbs()}")
 
@@ -246,11 +246,11 @@ class World:
             here = on.get(node_id, [])
             rows = [{"util_pct": 0.0, "util_max_pct": 0.0, "mem_used_bytes": 0.0} for _ in
                     (node.listing.order if node.listing else ())]
-            told = Tasks(True, tuple(one.task for one in here), tuple(
+            tasks = Tasks(True, tuple(one.task for one in here), tuple(
                 Use(one.task.id, one.gpu, one.mem_used_bytes, one.sm_pct) for one in here))
             node.hear(self.clock.now, self.clock.mono)
             states = ["lost" if node_id in self.lost else "ok"] * len(rows)
-            self.fleet.frame(node, fleets.frame(rows, self._seq, self.clock.now, states, told),
+            self.fleet.frame(node, fleets.frame(rows, self._seq, self.clock.now, states, tasks),
                              self.clock.now, self.clock.mono)
 
     # -- hands
@@ -261,32 +261,32 @@ class World:
         if task_id == NO_TASK:  # a setting
             return Preview("ask", bytes(32), node_id, "boot", self.clock.now, action, params,
                            task_id, None, None, None, None, None, (), ())
-        one = next((each for each in self.tasks if each.task.id == task_id
-                    and each.ended_at is None), None)
+        one = next((busy for busy in self.tasks if busy.task.id == task_id
+                    and busy.ended_at is None), None)
         if one is None:
             return Refusal("gone", "it is gone")
-        held = (HeldGpu(f"GPU-{node_id}-{one.gpu}", one.mem_used_bytes),)
+        gpus = (HeldGpu(f"GPU-{node_id}-{one.gpu}", one.mem_used_bytes),)
         victim = Victim(ProcessIdentity(one.task.pid, one.task.start_ticks, 1_000, None, None,
                                         None),
-                        one.task.command, one.task.user, task_id, held)
+                        one.task.command, one.task.user, task_id, gpus)
         return Preview("ask", bytes(32), node_id, "boot", self.clock.now, action, params, task_id,
                        one.task.job_id, one.task.user, 7_200.0, "compute", None, (victim,), (),
                        () if one.refusal is None or action == "notify" else (one.refusal,))
 
     def order(self, record: CommandRecord, preview: Preview, condition: RuleCondition | None,
               **fields: Any) -> CommandRecord:
-        sent = replace(record, state="sent")
-        self.orders.append(sent)
-        self.known[sent.id] = sent
-        self._open.append((self.clock.mono + self.after_s, sent))
-        return sent
+        command = replace(record, state="sent")
+        self.orders.append(command)
+        self.known[command.id] = command
+        self._open.append((self.clock.mono + self.after_s, command))
+        return command
 
     def _finish(self, record: CommandRecord) -> None:
-        done = self.known[record.id] = self.outcome(record)
-        if done.action == "end" and done.state == "done":
-            one = next(each for each in self.tasks if each.task.id == done.task_id)
+        outcome = self.known[record.id] = self.outcome(record)
+        if outcome.action == "end" and outcome.state == "done":
+            one = next(busy for busy in self.tasks if busy.task.id == outcome.task_id)
             one.ended_at = self.clock.now
-        self.ladders.runs.command_changed(done)
+        self.ladders.runs.command_changed(outcome)
 
     def recall(self, node_id: str, command_id: str, why: str) -> None:
         self.recalls.append((command_id, why))
@@ -331,13 +331,13 @@ def a_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterable[World]:
     clock = Clock()
     for module in PATCHED:
         monkeypatch.setattr(f"dashboard.{module}.time", clock)
-    made = World(tmp_path, clock, done)
-    yield made
-    made.state.close()
+    world = World(tmp_path, clock, done)
+    yield world
+    world.state.close()
 
 
 def one_idle(world: World, nodes: int = 12) -> tuple[Busy, list[Busy]]:
-    """One that idles among many that work."""
+    """Start many busy tasks with one idle among them; return that one and the others."""
     busy = world.add(nodes, 2, "bob", sm_pct=80.0)
     hog = random.choice(busy)
     hog.sm_pct = 0.0
@@ -345,8 +345,8 @@ def one_idle(world: World, nodes: int = 12) -> tuple[Busy, list[Busy]]:
 
 
 def shown(want: ActionIntent, *victims: tuple[str | None, str]) -> Preview:
-    found = tuple(Victim(ProcessIdentity(at + 10, 1, 1_000, None, None, None), None, user, task_id)
+    tasks = tuple(Victim(ProcessIdentity(at + 10, 1, 1_000, None, None, None), None, user, task_id)
                   for at, (task_id, user) in enumerate(victims))
     return Preview("a", bytes(32), want.node_id, "b", 0.0, "end", ActionParams(), want.task_ids[0],
                    None,
-                   None, 60.0, None, None, found, ())
+                   None, 60.0, None, None, tasks, ())

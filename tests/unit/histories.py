@@ -33,7 +33,7 @@ Truth = dict[tuple[str, int], dict[str, float | str]]  # (gpu, second) -> metric
 
 @dataclass
 class Source:
-    """Some Nodes; what they send, and the truth of it."""
+    """Nodes; what they send, and the truth of it."""
 
     seed: int
     nodes: int = 2
@@ -50,17 +50,17 @@ class Source:
                                    for at in range(self.gpus)] for node in range(self.nodes)}
 
     def greetings(self, stream: str = "s") -> list[HistoryMessage]:
-        found = []
+        messages = []
         for node, uuids in self.uuids.items():
-            said = Hello((1,), bytes(32), bytes(64), node, node, "boot", stream, 0, "0", "test")
+            hello = Hello((1,), bytes(32), bytes(64), node, node, "boot", stream, 0, "0", "test")
             facts = tuple(GpuFacts(uuid, at, "H100") for at, uuid in enumerate(uuids))
-            found += [HistoryMessage(node, stream, 0.0, said), HistoryMessage(node, stream, 0.0,
-                                                                              Inventory(1, facts))]
-        return found
+            messages += [HistoryMessage(node, stream, 0.0, hello),
+                         HistoryMessage(node, stream, 0.0, Inventory(1, facts))]
+        return messages
 
     def second(self, t: int, received_at: float | None = None,
                whole: bool = False) -> list[HistoryMessage]:
-        """What comes of one second; now and then a Node says nothing."""
+        """Return the messages of one second; now and then a Node says nothing."""
         return [one for node in self.uuids if whole or self.random.random() > 0.1
                 for one in self.node_second(node, t, received_at)]
 
@@ -68,12 +68,12 @@ class Source:
                     received_at: float | None = None) -> list[HistoryMessage]:
         received = t + 0.5 if received_at is None else received_at
         frame = self._frame(node, t)
-        found = [HistoryMessage(node, "s", received, frame, t)]
+        messages = [HistoryMessage(node, "s", received, frame, t)]
         if self.random.random() < 0.02:
             event = Event(self._seq(node), t + 0.25, EVENT, self.uuids[node][0])
             self.events.append((node, event.seq))
-            found.append(HistoryMessage(node, "s", received, event))
-        return found
+            messages.append(HistoryMessage(node, "s", received, event))
+        return messages
 
     def _seq(self, node: str) -> int:
         self.seqs[node] = self.seqs.get(node, 0) + 1
@@ -85,7 +85,7 @@ class Source:
             row, why = self._row()
             values += row
             absent += why
-            self.truth.setdefault((uuid, t), _said(row, why))
+            self.truth.setdefault((uuid, t), _stored(row, why))
         tasks = self._tasks(node, t)
         slow = None
         if t % 20 == 0:
@@ -127,45 +127,45 @@ class Source:
         return [uuid for uuids in self.uuids.values() for uuid in uuids]
 
 
-def _said(row: list[float], why: bytes) -> dict[str, float | str]:
-    found: dict[str, float | str] = {}
+def _stored(row: list[float], why: bytes) -> dict[str, float | str]:
+    values: dict[str, float | str] = {}
     for at, column in enumerate(STORED):
         if why[at]:
-            found[column.key] = Absence(why[at]).word
+            values[column.key] = Absence(why[at]).word
         else:
-            found[column.key] = float(np.rint(row[at] * (1 / column.step)) * column.step)
-    return found
+            values[column.key] = float(np.rint(row[at] * (1 / column.step)) * column.step)
+    return values
 
 
 assert len(KEYS) == WIDTH
 
 
 def seconds_of(history: Any, source: Source, t0: int, t1: int) -> Truth:
-    """What history says of each second, by `series`; a missing value is its null."""
+    """Return every second as history has it, by `series`; a missing value is its null."""
     frame = history.series(source.all_uuids, list(KEYS), t0, t1, 1, ("max",))
-    found: Truth = {}
+    stored: Truth = {}
     for row in frame.to_dict("records"):
-        found[row["gpu"], int(row["t"])] = {
+        stored[row["gpu"], int(row["t"])] = {
             key: row[f"{key}_max"] for key in KEYS}
-    return found
+    return stored
 
 
 def differences(history: Any, source: Source, t0: int, t1: int) -> list[str]:
-    said = seconds_of(history, source, t0, t1)
-    wanted = {key: row for key, row in source.truth.items() if t0 <= key[1] < t1}
-    wrong = [f"missing {key}" for key in wanted if key not in said]
-    wrong += [f"made up {key}" for key in said if key not in wanted]
-    for key in wanted.keys() & said.keys():
-        wrong += [f"{key} {metric}: {said[key][metric]} for {value}"
-                  for metric, value in wanted[key].items()
-                  if not _same(said[key][metric], value)]
+    stored = seconds_of(history, source, t0, t1)
+    truth = {key: row for key, row in source.truth.items() if t0 <= key[1] < t1}
+    wrong = [f"missing {key}" for key in truth if key not in stored]
+    wrong += [f"made up {key}" for key in stored if key not in truth]
+    for key in truth.keys() & stored.keys():
+        wrong += [f"{key} {metric}: {stored[key][metric]} for {value}"
+                  for metric, value in truth[key].items()
+                  if not _same(stored[key][metric], value)]
     return wrong
 
 
-def _same(said: Any, wanted: float | str) -> bool:
-    if isinstance(wanted, str):
-        return bool(np.isnan(said))
-    return bool(said == wanted)
+def _same(stored: Any, truth: float | str) -> bool:
+    if isinstance(truth, str):
+        return bool(np.isnan(stored))
+    return bool(stored == truth)
 
 
 def by_second(stored: Iterable[HistoryMessage]) -> list[HistoryMessage]:

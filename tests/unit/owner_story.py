@@ -54,7 +54,7 @@ class Story:
         self.uneven: set[tuple[str | None, int]] = set()  # minutes in which a GPU came or went
         self.on: dict[int, list[tuple[Task, list[Use]]]] = {at: [] for at in range(NODES)}
         self.level = {(at, gpu): 40.0 for at in range(NODES) for gpu in range(GPUS)}
-        self.lost: set[tuple[int, int]] = set()
+        self.lost_gpus: set[tuple[int, int]] = set()
         self.seq = 0
         for at in range(NODES):
             node = fleets.add_node(self.fleet, f"n{at}", GPUS, mono=BEGIN)
@@ -67,21 +67,21 @@ class Story:
             self.second(second)
 
     def second(self, second: int) -> None:
-        now, told = second + 0.5, []
+        now, messages = second + 0.5, []
         for at in range(NODES):
             first, last = SILENT.get(f"n{at}", (0, 0))
             self.come_and_go(at, second)
             if second - BEGIN in (first, last):
                 self.disturb(second)
             if not first < second - BEGIN < last:
-                told.append(self.frame(at, second, now))
-        self.history.append(told, 1)
+                messages.append(self.frame(at, second, now))
+        self.history.append(messages, 1)
         self.fleet.tick(now)
         scenes = self.scenes.look(now, now, 0.0)
         self.keep_utils(scenes["owner"], now)
         for moved in self.evaluator.step(scenes, now):
-            for each in moved:
-                for alert in self.alerts.take(each, lambda of, row: scenes[of].name(row)):
+            for change in moved:
+                for alert in self.alerts.take(change, lambda of, row: scenes[of].name(row)):
                     self.keep(alert)
 
     def keep_utils(self, scene: Any, now: float) -> None:
@@ -93,7 +93,7 @@ class Story:
                            for row in np.flatnonzero(closed.there)}
 
     def disturb(self, second: int, *users: str | None) -> None:
-        """It is told within two seconds."""
+        """Mark the minutes as uneven: a change is reported within two seconds."""
         self.uneven |= {(user, at // 60 * 60 + 60) for user in users or USERS
                         for at in (second, second + 2)}
 
@@ -101,10 +101,10 @@ class Story:
 
     def come_and_go(self, at: int, second: int) -> None:
         mine = self.on[at]
-        for each in [each for each in mine if second > (each[0].started_at or 0) + 130]:
+        for entry in [entry for entry in mine if second > (entry[0].started_at or 0) + 130]:
             if self.random.random() < 1 / 600:
-                mine.remove(each)
-                self.disturb(second, each[0].user)
+                mine.remove(entry)
+                self.disturb(second, entry[0].user)
         if len(mine) < 6 and self.random.random() < 1 / 120:
             self.seq += 1
             user, pid = self.random.choice(USERS), 100 + self.seq
@@ -118,7 +118,7 @@ class Story:
             if self.random.random() < 0.7:
                 self.xid(at, self.random.choice(gpus), second)
         if self.random.random() < 1 / 1_200:
-            self.lost ^= {(at, self.random.randrange(GPUS))}
+            self.lost_gpus ^= {(at, self.random.randrange(GPUS))}
             self.disturb(second)
 
     def xid(self, at: int, gpu: int, second: int) -> None:
@@ -134,7 +134,7 @@ class Story:
             if self.random.random() < 1 / 240:
                 self.level[at, gpu] = float(self.random.randrange(101))
             level = self.level[at, gpu]
-            is_lost = (at, gpu) in self.lost
+            is_lost = (at, gpu) in self.lost_gpus
             rows.append({} if is_lost else {"util_pct": level, "power_w": 4 * level})
             states.append("lost" if is_lost else "ok")
         tasks = None
@@ -149,8 +149,8 @@ class Story:
         return HistoryMessage(f"n{at}", "s1", now, frame, second)
 
     def keep(self, alert: Any) -> None:
-        """With the value by which it began to fire."""
-        mine = {each.id: each for each in self.live[alert.rule_id]}
+        """Keep an alert, with the value by which it began to fire."""
+        mine = {live.id: live for live in self.live[alert.rule_id]}
         first = mine.get(alert.id, alert)
         mine[alert.id] = msgspec.structs.replace(alert, value=first.value)
         self.live[alert.rule_id] = list(mine.values())

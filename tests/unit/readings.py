@@ -1,4 +1,4 @@
-"""What the tests of the nvml backend share: a clock they turn, how a value is looked up, and a
+"""Shared parts of the tests of the nvml backend: a clock they turn, how a value is looked up, and a
 board that says everything."""
 
 import random
@@ -26,15 +26,15 @@ def read(reader: NvmlReader, clock: Clock, after_s: float = 1.0) -> Reading:
 
 def gpu_reading(uuid: str, state: GpuState = "ok", **more: float | Absence) -> GpuReading:
     """Idle and empty, but for what is given; all else is unknown."""
-    given: dict[str, float | Absence] = {"util_pct": 0.0, "mem_used_bytes": 0.0, **more}
-    live, slow = ([given.get(metric.key, Absence.UNKNOWN) for metric in metrics]
+    values: dict[str, float | Absence] = {"util_pct": 0.0, "mem_used_bytes": 0.0, **more}
+    live, slow = ([values.get(metric.key, Absence.UNKNOWN) for metric in metrics]
                   for metrics in (COLUMNS, SLOW))
     return GpuReading(uuid, state, *_packed(live), *_packed(slow))
 
 
 def _packed(values: list[float | Absence]) -> tuple[tuple[float, ...], bytes]:
-    return (tuple(0.0 if isinstance(each, Absence) else each for each in values),
-            bytes(each if isinstance(each, Absence) else Absence.PRESENT for each in values))
+    return (tuple(0.0 if isinstance(number, Absence) else number for number in values),
+            bytes(number if isinstance(number, Absence) else Absence.PRESENT for number in values))
 
 
 def value(gpu: GpuReading, key: str) -> Any:
@@ -47,12 +47,12 @@ def value(gpu: GpuReading, key: str) -> Any:
 
 
 def fill(gpu: FakeGpu, dice: random.Random) -> None:
-    """Everything that a board could say, no two boards alike."""
+    """Set everything that a board could say, no two boards alike."""
     total = int(gpu["mem_total"])
-    used, reserved = dice.randrange(2**33), dice.randrange(2**29)
+    mem_used, reserved = dice.randrange(2**33), dice.randrange(2**29)
     gpu.update(
         serial=str(dice.getrandbits(40)), vbios="96.00.74.00.01", near_nodes=2,
-        mem_used=used, mem_reserved=reserved, bar1_used=dice.randrange(total),
+        mem_used=mem_used, mem_reserved=reserved, bar1_used=dice.randrange(total),
         temp_margin=dice.randint(-5, 60), power_enforced_mw=dice.randint(200_000, 500_000),
         power_limit_mw=dice.randint(500_001, 700_000), video_clock=dice.randint(1, 1_900),
         jpg=dice.randint(0, 100), ofa=dice.randint(0, 100), pcie_gen=dice.randint(1, 6),
@@ -81,28 +81,28 @@ def slowly(reader: NvmlReader, clock: Clock) -> tuple[GpuReading, ...]:
     return read(reader, clock, SLOW_EVERY_S).gpus
 
 
-def expected(said: FakeGpu) -> dict[str, Any]:
-    """By key, of what does not need two readings."""
+def expected(gpu: FakeGpu) -> dict[str, Any]:
+    """Return values by key, of what does not need two readings."""
     return {
-        "pstate": said["pstate"], "graphics_clock_mhz": said["graphics_clock"],
-        "video_clock_mhz": said["video_clock"], "enc_util_pct": said["enc"],
-        "dec_util_pct": said["dec"], "jpg_util_pct": said["jpg"], "ofa_util_pct": said["ofa"],
-        "mem_reserved_bytes": said["mem_reserved"], "bar1_used_bytes": said["bar1_used"],
-        "temp_margin_c": said["temp_margin"],
-        "power_limit_w": int(said["power_enforced_mw"]) / 1_000,
-        "power_limit_set_w": int(said["power_limit_mw"]) / 1_000,
-        "ecc_corrected": said["ecc_corrected_volatile"],
-        "ecc_uncorrected": said["ecc_uncorrected_volatile"],
-        "ecc_corrected_ever": said["ecc_corrected_aggregate"],
-        "ecc_uncorrected_ever": said["ecc_uncorrected_aggregate"],
-        "rows_corrected": said["rows_corrected"], "rows_uncorrected": said["rows_uncorrected"],
-        "rows_pending": said["rows_pending"], "rows_failed": said["rows_failure"],
-        "pages_corrected": said["retired_0"], "pages_uncorrected": said["retired_1"],
-        "pages_pending": said["retired_pending"], "recovery_action": said["recovery"],
-        "pcie_gen": said["pcie_gen"], "pcie_width": said["pcie_width"],
-        "pcie_replays": said["pcie_replays"],
-        "nvlinks_up": sum(int(said[f"nvlink_{link}"]) for link in range(18)),
-        "nvlink_errors": sum(int(said[f"field_{number}"]) for number in (38, 45, 52, 59)),
-        "fan_rpm": said["fan_rpm"], "compute_mode": said["compute_mode"],
-        "persistence": said["persistence"], "ecc_on": said["ecc"], "mig_on": said["mig"],
+        "pstate": gpu["pstate"], "graphics_clock_mhz": gpu["graphics_clock"],
+        "video_clock_mhz": gpu["video_clock"], "enc_util_pct": gpu["enc"],
+        "dec_util_pct": gpu["dec"], "jpg_util_pct": gpu["jpg"], "ofa_util_pct": gpu["ofa"],
+        "mem_reserved_bytes": gpu["mem_reserved"], "bar1_used_bytes": gpu["bar1_used"],
+        "temp_margin_c": gpu["temp_margin"],
+        "power_limit_w": int(gpu["power_enforced_mw"]) / 1_000,
+        "power_limit_set_w": int(gpu["power_limit_mw"]) / 1_000,
+        "ecc_corrected": gpu["ecc_corrected_volatile"],
+        "ecc_uncorrected": gpu["ecc_uncorrected_volatile"],
+        "ecc_corrected_ever": gpu["ecc_corrected_aggregate"],
+        "ecc_uncorrected_ever": gpu["ecc_uncorrected_aggregate"],
+        "rows_corrected": gpu["rows_corrected"], "rows_uncorrected": gpu["rows_uncorrected"],
+        "rows_pending": gpu["rows_pending"], "rows_failed": gpu["rows_failure"],
+        "pages_corrected": gpu["retired_0"], "pages_uncorrected": gpu["retired_1"],
+        "pages_pending": gpu["retired_pending"], "recovery_action": gpu["recovery"],
+        "pcie_gen": gpu["pcie_gen"], "pcie_width": gpu["pcie_width"],
+        "pcie_replays": gpu["pcie_replays"],
+        "nvlinks_up": sum(int(gpu[f"nvlink_{link}"]) for link in range(18)),
+        "nvlink_errors": sum(int(gpu[f"field_{number}"]) for number in (38, 45, 52, 59)),
+        "fan_rpm": gpu["fan_rpm"], "compute_mode": gpu["compute_mode"],
+        "persistence": gpu["persistence"], "ecc_on": gpu["ecc"], "mig_on": gpu["mig"],
     }

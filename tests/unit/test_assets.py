@@ -1,4 +1,4 @@
-"""What no front-end file may do, read from the source; and that vendored files are pinned."""
+"""Rules that front-end files keep, read from the source; and that vendored files are pinned."""
 
 import json
 import re
@@ -49,8 +49,8 @@ def test_what_a_module_imports_is_exported_there() -> None:
     exported = {name: set(EXPORTS.findall(text)) | {
         word.split(" as ")[-1].strip() for words in re.findall(r"^export \{([^}]*)\}", text, re.M)
         for word in words.split(",")} for name, text in sources.items()}
-    asked = [(path.name, (path.parent / source).resolve(), word.split(" as ")[0].strip())
-             for path, text in sources.items() for words, source in IMPORTS.findall(text)
-             for word in words.split(",") if word.strip() and "vendor" not in source]
-    assert len(asked) > 100
-    assert [one for one in asked if one[2] not in exported[one[1]]] == []
+    imports = [(path.name, (path.parent / source).resolve(), word.split(" as ")[0].strip())
+               for path, text in sources.items() for words, source in IMPORTS.findall(text)
+               for word in words.split(",") if word.strip() and "vendor" not in source]
+    assert len(imports) > 100
+    assert [one for one in imports if one[2] not in exported[one[1]]] == []

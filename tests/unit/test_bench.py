@@ -16,23 +16,23 @@ from bench.figure import Figure, write
 
 @pytest.mark.parametrize("name", bench.GROUPS)
 def test_each_group_runs(name: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "bench", "--quick", name], capture_output=True,
-                          text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("\n") > 1, done.stderr
+    run = subprocess.run([sys.executable, "-m", "bench", "--quick", name], capture_output=True,
+                         text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.count("\n") > 1, run.stderr
 
 
 def group(value: float | None) -> ModuleType:
-    """None: it fails after its first figure."""
-    made = ModuleType("made")
+    """Return a group of figures; with None it fails after the first."""
+    module = ModuleType("made")
 
     def figures(size: float) -> Iterator[Figure]:
         yield Figure("first", size, "s")
         assert value is not None, "nothing answers"
         yield Figure("second", value, "s", 1.0)
 
-    made.figures, made.WHOLE, made.QUICK = figures, 9.0, 2.0  # type: ignore[attr-defined]
-    return made
+    module.figures, module.WHOLE, module.QUICK = figures, 9.0, 2.0  # type: ignore[attr-defined]
+    return module
 
 
 def test_one_that_fails_says_so_and_the_others_go_on(
@@ -42,9 +42,9 @@ def test_one_that_fails_says_so_and_the_others_go_on(
     monkeypatch.setattr(bench, "GROUPS", {"broken": group(None), "whole": group(0.5)})
     monkeypatch.setattr(bench, "write", partial(write, path=results))
     assert bench.main([]) == 1
-    shown = capsys.readouterr()
-    assert "AssertionError: nothing answers" in shown.err
-    assert shown.err.endswith("failed: broken\n")
+    output = capsys.readouterr()
+    assert "AssertionError: nothing answers" in output.err
+    assert output.err.endswith("failed: broken\n")
     rows = json.loads(results.read_text())
     assert [(row["group"], row["name"], row["value"]) for row in rows] == [
         ("whole", "first", 9.0), ("whole", "second", 0.5)]

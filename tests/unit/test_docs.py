@@ -59,16 +59,16 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 def test_every_command_named_in_prose_exists() -> None:
-    named = {word for path in PROSE if path.name != "CHANGELOG.md"
+    words = {word for path in PROSE if path.name != "CHANGELOG.md"
              for word in re.findall(r"`gpudeck ([a-z]+)", path.read_text())}
-    assert named - COMMANDS == set()
+    assert words - COMMANDS == set()
 
 
 def test_every_make_target_named_in_prose_exists() -> None:
     rules = re.findall(r"^([a-z ]+):", (ROOT / "Makefile").read_text(), re.M)
     targets = {target for rule in rules for target in rule.split()}
-    named = {word for path in PROSE for word in re.findall(r"`make ([a-z]+)", path.read_text())}
-    assert named - targets == set()
+    words = {word for path in PROSE for word in re.findall(r"`make ([a-z]+)", path.read_text())}
+    assert words - targets == set()
 
 
 def test_every_page_is_in_the_menu() -> None:
@@ -82,13 +82,13 @@ def test_the_site_has_no_scripts_that_make_it() -> None:
     config = load_config(str(ROOT / "mkdocs.yml"))
     files = get_files(config)
     set_exclusions(files, config)
-    shown = {each.src_uri for each in files if each.inclusion is not InclusionLevel.EXCLUDED}
-    assert "index.md" in shown
-    assert [name for name in shown if name.endswith(".py")] == []
+    published = {file.src_uri for file in files if file.inclusion is not InclusionLevel.EXCLUDED}
+    assert "index.md" in published
+    assert [name for name in published if name.endswith(".py")] == []
 
 
 def filter_examples() -> list[tuple[str, str | None]]:
-    """Each filter that docs/filters.md shows, and the sentence it promises for a wrong one."""
+    """Return filters that docs/filters.md shows, and sentences that it promises for wrong ones."""
     text = (DOCS / "filters.md").read_text()
     table = [code.replace("\\|", "|") for line in text.splitlines()
              if line.startswith("| `") for code in re.findall(r"`([^`]+)`", line.split(" | ")[0])]
@@ -101,9 +101,9 @@ def test_filter_examples_are_true(text: str, sentence: str | None) -> None:
     if sentence is None:
         assert parse(text) is not None
         return
-    with pytest.raises(FilterError) as caught:
+    with pytest.raises(FilterError) as failure:
         parse(text)
-    assert caught.value.sentence == sentence
+    assert failure.value.sentence == sentence
 
 
 def test_there_are_filter_examples() -> None:
@@ -120,9 +120,9 @@ def test_the_control_file_example_is_obeyed_without_complaint() -> None:
 
 
 def test_the_number_of_rules_that_come_along_is_true() -> None:
-    said = set(re.findall(r"the (\d+) rules that come", (DOCS / "rules.md").read_text()))
-    said |= set(re.findall(r"(\d+) shipped rules", (ROOT / "README.md").read_text()))
-    assert said == {str(len(parse_rules(PACK.read_text()).rules))}
+    counts = set(re.findall(r"the (\d+) rules that come", (DOCS / "rules.md").read_text()))
+    counts |= set(re.findall(r"(\d+) shipped rules", (ROOT / "README.md").read_text()))
+    assert counts == {str(len(parse_rules(PACK.read_text()).rules))}
 
 
 def written_by(path: Path) -> str:
@@ -130,8 +130,8 @@ def written_by(path: Path) -> str:
     text = path.read_text()
     if path.suffix != ".py":
         return text
-    comments = [each.string for each in tokenize.generate_tokens(io.StringIO(text).readline)
-                if each.type == tokenize.COMMENT]
+    comments = [token.string for token in tokenize.generate_tokens(io.StringIO(text).readline)
+                if token.type == tokenize.COMMENT]
     kinds = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
     docstrings = [ast.get_docstring(node) or "" for node in ast.walk(ast.parse(text))
                   if isinstance(node, kinds)]
@@ -160,10 +160,10 @@ def absent(text: str, base: Path) -> list[str]:
 
 
 def test_no_comment_and_no_page_cites_a_file_that_is_not_there() -> None:
-    """Who reads them has this checkout, and no notes of those who wrote them."""
-    found = {path.relative_to(ROOT).as_posix(): names for path in SOURCES
-             if (names := absent(written_by(path), path.parent))}
-    assert found == {}
+    """A reader has this checkout, and no notes of those who wrote it."""
+    broken = {path.relative_to(ROOT).as_posix(): names for path in SOURCES
+              if (names := absent(written_by(path), path.parent))}
+    assert broken == {}
 
 
 @pytest.mark.parametrize(("text", "names"), [
@@ -181,18 +181,18 @@ IN_THE_CHECKOUT = re.compile(
 def test_no_sentence_of_a_program_sends_to_what_an_install_has_not() -> None:
     """Found by visitors: three sentences spoke of a unit in packaging/, where none was, and which
     no wheel has. Services are installed by a command."""
-    said = {f"{path.relative_to(ROOT)}: {text}" for program in ("agent", "dashboard", "gpudeck")
+    hits = {f"{path.relative_to(ROOT)}: {text}" for program in ("agent", "dashboard", "gpudeck")
             for path in (ROOT / program).rglob("*.py")
             for text in re.findall(r".*packaging/.*", path.read_text())}
-    assert said == set()
+    assert hits == set()
     assert [path for path in PROSE if re.search(r"unit in .?packaging", path.read_text())] == []
 
 
-@pytest.mark.parametrize("path", [each for each in PROSE if each.name != "CHANGELOG.md"],
+@pytest.mark.parametrize("path", [page for page in PROSE if page.name != "CHANGELOG.md"],
                          ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_files_that_prose_names_are_there(path: Path) -> None:
     text = re.sub(r"https?://\S+", "", path.read_text())
-    named = {name for code in re.findall(r"`([^`]+)`", text)
-             for name in IN_THE_CHECKOUT.findall(code)}
-    assert [name for name in sorted(named) if not any(
+    mentioned = {name for code in re.findall(r"`([^`]+)`", text)
+                 for name in IN_THE_CHECKOUT.findall(code)}
+    assert [name for name in sorted(mentioned) if not any(
         (base / name).exists() for base in (ROOT, path.parent))] == []

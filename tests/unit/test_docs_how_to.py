@@ -1,5 +1,5 @@
-"""What how-to pages tell people to type, configure and look for is so: commands are parsed by the
-commands' own parsers, configurations are run, messages are in the code."""
+"""Commands, configurations and messages of how-to pages: commands are parsed by the commands'
+own parsers, configurations are run, messages are in the code."""
 
 import argparse
 import ast
@@ -32,15 +32,15 @@ FOR_EACH = ("install", "workstation", "slurm", "jupyterhub", "moving", "uninstal
 
 def blocks(page: Path, kind: str) -> list[str]:
     """`kind` '': those that say none."""
-    found, opened = list[tuple[str, list[str]]](), False
+    sections, opened = list[tuple[str, list[str]]](), False
     for line in page.read_text().splitlines():
         if line.startswith("```"):
             opened = not opened
             if opened:
-                found.append((line[3:], []))
+                sections.append((line[3:], []))
         elif opened:
-            found[-1][1].append(line + "\n")
-    return ["".join(lines) for named, lines in found if named == kind]
+            sections[-1][1].append(line + "\n")
+    return ["".join(lines) for language, lines in sections if language == kind]
 
 
 def commands(page: Path) -> Iterator[list[str]]:
@@ -72,10 +72,10 @@ class _ParsedError(Exception):
 
 @pytest.fixture(name="parse")
 def _parse(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], None]:
-    kept = argparse.ArgumentParser.parse_args
+    original = argparse.ArgumentParser.parse_args
 
     def parsed(parser: argparse.ArgumentParser, *words: Any) -> None:
-        kept(parser, *words)
+        original(parser, *words)
         raise _ParsedError
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parsed)
@@ -87,8 +87,8 @@ def _parse(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], None]:
     return parse
 
 
-@pytest.mark.parametrize(("page", "words"), ALL, ids=lambda each: " ".join(each)[:60] if isinstance(
-    each, list) else each)
+@pytest.mark.parametrize(("page", "words"), ALL, ids=lambda word: " ".join(word)[:60] if isinstance(
+    word, list) else word)
 def test_commands_are_such(parse: Callable[[list[str]], None], page: str, words: list[str]
                            ) -> None:
     parse(words)
@@ -103,7 +103,7 @@ def test_the_check_can_fail(parse: Callable[[list[str]], None], words: list[str]
         parse(words)
 
 
-def named(page: Path) -> Iterator[list[str]]:
+def mentioned(page: Path) -> Iterator[list[str]]:
     """The words behind `gpudeck` where a sentence names a command, whole or in part."""
     prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
     for code in sorted(set(re.findall(r"`gpudeck ([a-z][^`]*)`", prose))):
@@ -114,7 +114,7 @@ MISNAMED = re.compile(r"no flag '|\bno '|unrecognized arguments")
 
 
 def misnamed(parse: Callable[[list[str]], None], words: list[str]) -> str:
-    """What of it there is not; that a part is wanting is no mistake of a sentence."""
+    """Return the part of it that there is not; that one is wanting is no mistake of a sentence."""
     try:
         parse(words)
     except CommandError as error:
@@ -123,8 +123,8 @@ def misnamed(parse: Callable[[list[str]], None], words: list[str]) -> str:
 
 
 @pytest.mark.parametrize(("page", "words"), [
-    (page.stem, words) for page in PAGES for words in named(page)],
-    ids=lambda each: " ".join(each)[:60] if isinstance(each, list) else each)
+    (page.stem, words) for page in PAGES for words in mentioned(page)],
+    ids=lambda word: " ".join(word)[:60] if isinstance(word, list) else word)
 def test_commands_that_sentences_name_are_such(parse: Callable[[list[str]], None], page: str,
                                                words: list[str]) -> None:
     assert words[0] in COMMANDS
@@ -137,41 +137,41 @@ def test_a_command_that_there_is_not_is_found(parse: Callable[[list[str]], None]
 
 
 def texts() -> str:
-    """All that programs may say, what stands in braces left out."""
-    found = []
+    """Return all that programs may say, with what stands in braces left out."""
+    parts = []
     for program in ("agent", "dashboard", "gpudeck"):
         for path in (ROOT / program).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.JoinedStr):
-                    found.append("".join(str(part.value) if isinstance(part, ast.Constant) else "…"
+                    parts.append("".join(str(part.value) if isinstance(part, ast.Constant) else "…"
                                          for part in node.values))
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    found.append(node.value)
-    return "\n".join(found)
+                    parts.append(node.value)
+    return "\n".join(parts)
 
 
 def test_messages_to_look_for_are_in_the_code() -> None:
     page = (ROOT / "docs/troubleshooting.md").read_text()
     listed = re.findall(r"^\| `([^`]+)` \|", page, re.M)
     assert len(listed) >= 10
-    said = texts()
-    assert [each for each in listed if each not in said] == []
-    assert "this hub does not know this planet" not in said
+    program_texts = texts()
+    assert [message for message in listed if message not in program_texts] == []
+    assert "this hub does not know this planet" not in program_texts
 
 
 @pytest.fixture(name="scripts")
 def _scripts(tmp_path: Path) -> dict[str, Path]:
-    """Of the page on Slurm, by their names."""
-    found = {}
+    """Write the scripts of the page on Slurm; return their paths by name."""
+    scripts = {}
     for block in blocks(ROOT / "docs/slurm.md", "bash"):
         name = re.findall(r"/etc/slurm/(\w+)\.sh", block)[0]
-        found[name] = tmp_path / name
-        found[name].write_text(block)
-        found[name].chmod(0o755)
+        scripts[name] = tmp_path / name
+        scripts[name].write_text(block)
+        scripts[name].chmod(0o755)
     command = tmp_path / "gpudeck"
     command.write_text(f"#!/bin/sh\ncd {ROOT}\nexec {sys.executable} -m gpudeck.cli \"$@\"\n")
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
-    return found
+    return scripts
 
 
 def run(script: Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -189,8 +189,8 @@ def test_slurms_prolog_refuses_a_job_on_a_node_that_is_out_of_service(
     RepairStore(ActionJournal(store)).keep(GpuRepair(
         WHOLE_NODE, "cordoned", "ops", "a fan", 1.0, 1.0, "boot"))
     store.close()
-    refused = run(scripts["prolog"], GPUDECK_DATA=str(data))
-    assert (refused.returncode, "out of service" in refused.stderr) == (1, True)
+    refusal = run(scripts["prolog"], GPUDECK_DATA=str(data))
+    assert (refusal.returncode, "out of service" in refusal.stderr) == (1, True)
     # A gpudeck that cannot answer stops no job.
     (tmp_path / "gpudeck").write_text("#!/bin/sh\nexit 3\n")
     assert run(scripts["prolog"], GPUDECK_DATA=str(data)).returncode == 0
@@ -208,8 +208,8 @@ def test_jupyterhubs_hook_gives_each_user_their_token(
     def environment(user: str) -> dict[str, str]:
         spawner = SimpleNamespace(user=SimpleNamespace(name=user), environment={})
         config.Spawner.pre_spawn_hook(spawner)
-        found: dict[str, str] = spawner.environment
-        return found
+        variables: dict[str, str] = spawner.environment
+        return variables
 
     assert environment("alice") == {"GPUDECK_HUB": "https://deck.example.org",
                                     "GPUDECK_TOKEN": "gdk-secret"}

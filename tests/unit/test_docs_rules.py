@@ -34,9 +34,9 @@ def _world() -> World:
 
 
 def rules_of(text: str) -> RulesFile:
-    found = parse(text)
-    assert not found.faults, found.faults
-    return found
+    rules = parse(text)
+    assert not rules.faults, rules.faults
+    return rules
 
 
 PRINTED = [(page.stem, ready) for page in PAGES for block in blocks(page, "yaml")
@@ -46,13 +46,13 @@ PACKED = [("pack", ready) for ready in parse(PACK.read_text()).rules.values()]
 
 
 def targets(ready: CompiledRule, world: World) -> int:
-    found, tracker = world.look()[ready.rule.of], RuleTracker(ready)
-    tracker.glance(found, world.now)
-    return int((tracker.last_values.scope & found.there).sum())
+    scene, tracker = world.look()[ready.rule.of], RuleTracker(ready)
+    tracker.glance(scene, world.now)
+    return int((tracker.last_values.scope & scene.there).sum())
 
 
 @pytest.mark.parametrize(("page", "ready"), [*PRINTED, *PACKED],
-                         ids=lambda each: each if isinstance(each, str) else each.rule.id)
+                         ids=lambda value: value if isinstance(value, str) else value.rule.id)
 def test_rules_have_a_target(page: str, ready: CompiledRule, world: World) -> None:
     """Found by examiners: the first example of a rule that acts matched nobody, in silence."""
     assert targets(ready, world) > 0
@@ -70,10 +70,10 @@ QUOTAS = [words for _, words in ALL if words[:2] in (["quota", "set"], ["quota",
 
 @pytest.mark.parametrize("words", QUOTAS, ids=" ".join)
 def test_quotas_have_a_holder(words: list[str], world: World) -> None:
-    given = _fields(_parser(words[1]).parse_args(words[2:])) | {"id": words[2]}
-    quota = read({"subject": "*", "gpus": 4} | given)
-    tasks = [each for on in world.on.values() for each, *_ in on]
-    assert any(quota.subject in subjects_of(each) for each in tasks)
+    fields = _fields(_parser(words[1]).parse_args(words[2:])) | {"id": words[2]}
+    quota = read({"subject": "*", "gpus": 4} | fields)
+    tasks = [holder for on in world.on.values() for holder, *_ in on]
+    assert any(quota.subject in subjects_of(holder) for holder in tasks)
 
 
 FILTERS = sorted({words[at + 1] for page in PAGES
@@ -84,10 +84,10 @@ FILTERS = sorted({words[at + 1] for page in PAGES
 
 @pytest.mark.parametrize("text", FILTERS)
 def test_filters_of_commands_match_something(text: str, world: World) -> None:
-    """On a node of whatever name: that is the reader's."""
-    meant = parse_filter(re.sub(r"node:[\w.-]+", "node:n1", text))
-    assert meant is not None
-    assert meant.matches(world.fleet, world.mono)[:len(world.fleet)].any()
+    """The name of a node is the reader's, so any will do."""
+    matcher = parse_filter(re.sub(r"node:[\w.-]+", "node:n1", text))
+    assert matcher is not None
+    assert matcher.matches(world.fleet, world.mono)[:len(world.fleet)].any()
 
 
 def test_there_are_some() -> None:
@@ -99,9 +99,9 @@ def test_the_table_of_faults_has_one_notification_of_each() -> None:
     """`python -m tests.faults.matrix` measures it; a rule that is renamed changes it too."""
     rows = [(row["fault"], row["on"], row["alert"], row["notifications"])
             for row in json.loads(MEASURED.read_text())]
-    wanted = {(each.name, ON[each.where], each.rule or None, int(bool(each.rule))): each.is_quick
-              for each in FAULTS}
-    assert set(rows) <= wanted.keys()
-    assert {row for row, is_quick in wanted.items() if is_quick} <= set(rows)
+    cases = {(case.name, ON[case.where], case.rule or None, int(bool(case.rule))): case.is_quick
+             for case in FAULTS}
+    assert set(rows) <= cases.keys()
+    assert {row for row, is_quick in cases.items() if is_quick} <= set(rows)
     assert len(rows) == len(set(rows)) >= 30
-    assert {each.rule for each in FAULTS} - {""} <= {rule.id for rule in shipped_rules()}
+    assert {case.rule for case in FAULTS} - {""} <= {rule.id for rule in shipped_rules()}

@@ -98,12 +98,12 @@ FIGURES: dict[str, tuple[str, tuple[Any, ...], tuple[str, ...]]] = {
 @pytest.mark.parametrize("which", FIGURES)
 def test_a_figure_is_the_files_or_not_supported(nvml: FakeNvml, which: str) -> None:
     call, arguments, keys = FIGURES[which]
-    said = {key: number() for key in keys}
-    nvml.gpus[1].update(said)
+    values = {key: number() for key in keys}
+    nvml.gpus[1].update(values)
     nvml.gpus[0].update(dict.fromkeys(keys))
     nvml.save()
     answer = getattr(pynvml, call)(handle(1), *arguments)
-    assert tuple(answer if isinstance(answer, list | tuple) else [answer]) == tuple(said.values())
+    assert tuple(answer if isinstance(answer, list | tuple) else [answer]) == tuple(values.values())
     if which != "enforced power":  # which is the limit that was set, where nobody else limits
         absent = code_of(lambda: getattr(pynvml, call)(handle(0), *arguments))
         assert absent == pynvml.NVML_ERROR_NOT_SUPPORTED
@@ -148,9 +148,9 @@ def test_fields_by_number_and_scope(nvml: FakeNvml) -> None:
     nvml.gpus[0].update(field_74=throttled, field_138_2=f"ull {link}", field_230="ui 2",
                         field_193="si -7", field_12="double 0.25")
     nvml.save()
-    asked = [74, (138, 2), (138, 3), 230, 193, 12, 82]
-    values = pynvml.nvmlDeviceGetFieldValues(handle(), asked)
-    assert [each.nvmlReturn for each in values] == [0, 0, 3, 0, 0, 0, 0]
+    fields = [74, (138, 2), (138, 3), 230, 193, 12, 82]
+    values = pynvml.nvmlDeviceGetFieldValues(handle(), fields)
+    assert [field.nvmlReturn for field in values] == [0, 0, 3, 0, 0, 0, 0]
     assert (values[0].value.ullVal, values[1].value.ullVal) == (throttled, link)
     assert (values[3].value.uiVal, values[4].value.siVal, values[5].value.dVal) == (2, -7, 0.25)
     assert values[6].value.uiVal == nvml.gpus[0]["mem_temp"]
@@ -161,14 +161,14 @@ def test_samples_of_every_kind(nvml: FakeNvml) -> None:
     nvml.gpus[0].lines = ["samples 0 enc 1 2 3"]
     nvml.save()
     kind, samples = pynvml.nvmlDeviceGetSamples(handle(), pynvml.NVML_ENC_UTILIZATION_SAMPLES, 0)
-    assert (kind, [each.sampleValue.uiVal for each in samples]) == (1, [1, 2, 3])
+    assert (kind, [sample.sampleValue.uiVal for sample in samples]) == (1, [1, 2, 3])
     assert samples[0].timeStamp < samples[2].timeStamp
     nvml.gpus[0].lines = ["samples 0 enc 100:7 200:8 300:9"]
     nvml.save()
 
     def newer(since: int) -> list[int]:
-        found = pynvml.nvmlDeviceGetSamples(handle(), pynvml.NVML_ENC_UTILIZATION_SAMPLES, since)[1]
-        return [each.sampleValue.uiVal for each in found]
+        batch = pynvml.nvmlDeviceGetSamples(handle(), pynvml.NVML_ENC_UTILIZATION_SAMPLES, since)[1]
+        return [sample.sampleValue.uiVal for sample in batch]
 
     assert (newer(0), newer(100)) == ([7, 8, 9], [8, 9])
     assert code_of(lambda: newer(300)) == pynvml.NVML_ERROR_NOT_FOUND
@@ -207,18 +207,18 @@ def test_gpm_by_number_and_on_mig(nvml: FakeNvml) -> None:
 
 def pids(kind: str = "Compute", gpu: int = 0) -> list[int]:
     listed = getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses_v3")(handle(gpu))
-    return [each.pid for each in listed]
+    return [process.pid for process in listed]
 
 
-def used(gpu: int = 0) -> int:
+def used_bytes(gpu: int = 0) -> int:
     return int(pynvml.nvmlDeviceGetMemoryInfo(handle(gpu), version=pynvml.nvmlMemory_v2).used)
 
 
-@pytest.mark.parametrize(("after_exit", "listed", "held"), [
+@pytest.mark.parametrize(("after_exit", "listed", "occupied"), [
     ("goes", False, False), ("memory_stays", False, True), ("stays_listed", True, True),
 ])
 def test_what_an_exit_leaves_behind(
-    nvml: FakeNvml, child: "subprocess.Popen[bytes]", after_exit: Any, listed: bool, held: bool
+    nvml: FakeNvml, child: "subprocess.Popen[bytes]", after_exit: Any, listed: bool, occupied: bool
 ) -> None:
     base, share, mine = number(), number(), number()
     gpu = nvml.gpus[0]
@@ -228,13 +228,13 @@ def test_what_an_exit_leaves_behind(
     nvml.save()
     assert (pids(), pids("Graphics"), pids("MPSCompute")) == (
         [child.pid], [child.pid], [os.getpid()])
-    assert used() == base + share + mine  # in two lists, and counted once
+    assert used_bytes() == base + share + mine  # in two lists, and counted once
     child.kill()  # a zombie until it is waited for, and a zombie holds no memory
     assert soon(lambda: pids("Graphics") == [], 10)
-    assert (pids() == [child.pid], used() == base + mine + share) == (listed, held)
+    assert (pids() == [child.pid], used_bytes() == base + mine + share) == (listed, occupied)
     gpu.forget(child.pid)
     nvml.save()
-    assert (pids(), used(), pids("MPSCompute")) == ([], base + mine, [os.getpid()])
+    assert (pids(), used_bytes(), pids("MPSCompute")) == ([], base + mine, [os.getpid()])
 
 
 def test_a_pid_that_another_process_has_by_now(nvml: FakeNvml) -> None:
@@ -295,17 +295,17 @@ def test_one_boards_call_hangs_and_the_other_board_answers(nvml: FakeNvml) -> No
 
 
 def test_lost_and_back(nvml: FakeNvml) -> None:
-    kept = handle(0)
+    board = handle(0)
     nvml.gpus[0].lose()
     nvml.save()
-    for call in (lambda: handle(0), lambda: pynvml.nvmlDeviceGetName(kept),
-                 lambda: pynvml.nvmlDeviceSetPersistenceMode(kept, 1)):
+    for call in (lambda: handle(0), lambda: pynvml.nvmlDeviceGetName(board),
+                 lambda: pynvml.nvmlDeviceSetPersistenceMode(board, 1)):
         assert code_of(call) == pynvml.NVML_ERROR_GPU_IS_LOST
     assert pynvml.nvmlDeviceGetCount() == 2
     assert pynvml.nvmlDeviceGetName(handle(1)) == nvml.gpus[1]["name"]
     nvml.gpus[0].heal()
     nvml.save()
-    assert pynvml.nvmlDeviceGetName(kept) == nvml.gpus[0]["name"]
+    assert pynvml.nvmlDeviceGetName(board) == nvml.gpus[0]["name"]
 
 
 def test_setters_are_recorded_and_read_back(nvml: FakeNvml) -> None:
@@ -377,15 +377,15 @@ def test_modes_and_clock_locks(nvml: FakeNvml) -> None:
 def test_memory_limits_of_a_cgroup(nvml: FakeNvml) -> None:
     soft, hard = sorted((number(), number() + 2**31))
     cgroup = f"/sys/fs/cgroup/job_{number()}".encode()
-    asked = pynvml.c_nvmlSetMemoryLimits_v1_t(nameSpace=cgroup, softLimit=soft, hardLimit=hard)
-    found = pynvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=cgroup)
-    assert code_of(lambda: pynvml.nvmlDeviceSetMemoryLimits_v1(handle(), asked)) == 3
+    limits = pynvml.c_nvmlSetMemoryLimits_v1_t(nameSpace=cgroup, softLimit=soft, hardLimit=hard)
+    read_back = pynvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=cgroup)
+    assert code_of(lambda: pynvml.nvmlDeviceSetMemoryLimits_v1(handle(), limits)) == 3
     nvml.gpus[0]["memory_limits"] = 1
     nvml.save()
-    assert code_of(lambda: pynvml.nvmlDeviceGetMemoryLimits_v1(handle(), found)) == 6
-    pynvml.nvmlDeviceSetMemoryLimits_v1(handle(), asked)
-    pynvml.nvmlDeviceGetMemoryLimits_v1(handle(), found)
-    assert (found.softLimit, found.hardLimit) == (soft, hard)
+    assert code_of(lambda: pynvml.nvmlDeviceGetMemoryLimits_v1(handle(), read_back)) == 6
+    pynvml.nvmlDeviceSetMemoryLimits_v1(handle(), limits)
+    pynvml.nvmlDeviceGetMemoryLimits_v1(handle(), read_back)
+    assert (read_back.softLimit, read_back.hardLimit) == (soft, hard)
     assert nvml.calls()[-1].arguments == (cgroup.decode(), str(soft), str(hard))
 
 
@@ -411,8 +411,8 @@ def test_mig_devices(nvml: FakeNvml, child: "subprocess.Popen[bytes]") -> None:
     assert pynvml.nvmlDeviceGetAttributes_v2(device).memorySizeMB == second["mem_total"] >> 20
     back = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device)
     assert pynvml.nvmlDeviceGetUUID(back) == parent.uuid
-    for asked in (device, board):
-        [one] = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(asked)
+    for target in (device, board):
+        [one] = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(target)
         assert (one.pid, one.gpuInstanceId, one.computeInstanceId) == (child.pid, second["gi"], 0)
     assert pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle(0)) == []
 
@@ -437,10 +437,10 @@ def test_an_xid_reaches_who_registered_before(nvml: FakeNvml) -> None:
 
 
 def test_all_that_jupyterlab_nvdashboard_asks_for(nvml: FakeNvml) -> None:
-    """As its apps/gpu.py does; what a board lacks is not supported, and no function is missing."""
+    """Calls as in its apps/gpu.py; what a board lacks is not supported; no function is missing."""
     fields = [(field, link) for link in range(pynvml.NVML_NVLINK_MAX_LINKS) for field in (
         pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX)]
-    asked: dict[str, Callable[[], Any]] = {
+    calls: dict[str, Callable[[], Any]] = {
         "link": lambda: pynvml.nvmlDeviceGetNvLinkVersion(handle(), 0),
         "fields": lambda: pynvml.nvmlDeviceGetFieldValues(handle(), fields),
         "generation": lambda: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle()),
@@ -449,7 +449,7 @@ def test_all_that_jupyterlab_nvdashboard_asks_for(nvml: FakeNvml) -> None:
         "memory": lambda: pynvml.nvmlDeviceGetMemoryInfo(handle()).used,
         "pcie": lambda: pynvml.nvmlDeviceGetPcieThroughput(
             handle(), pynvml.NVML_PCIE_UTIL_TX_BYTES)}
-    codes = {name: code_of(call) for name, call in asked.items()}
+    codes = {name: code_of(call) for name, call in calls.items()}
     assert pynvml.NVML_ERROR_FUNCTION_NOT_FOUND not in codes.values()
     assert codes["memory"] == 0
 
@@ -472,9 +472,9 @@ for call in (lambda: pynvml.nvmlDeviceGetTemperature(handle, 0), pynvml.nvmlShut
     except pynvml.NVMLError as error:
         print(error.value)
 """
-    said = subprocess.run([sys.executable, "-c", code], env=nvml.env(), capture_output=True,
-                          text=True, check=True)
-    assert said.stdout.split() == [str(nvml.gpus[0]["temp"]), "1", "1"]
+    output = subprocess.run([sys.executable, "-c", code], env=nvml.env(), capture_output=True,
+                            text=True, check=True)
+    assert output.stdout.split() == [str(nvml.gpus[0]["temp"]), "1", "1"]
 
 
 def test_saves_in_quick_succession_are_all_seen(nvml: FakeNvml) -> None:

@@ -1,4 +1,4 @@
-"""What may forbid an act has no default: a caller that forgets to ask must not permit."""
+"""Arguments that may forbid an act have no default: a caller that forgets one must not permit."""
 
 from collections.abc import Callable
 from inspect import Parameter, signature
@@ -35,10 +35,10 @@ ASKED: tuple[tuple[Callable[..., Any], tuple[str, ...] | None], ...] = (
 def test_what_guards_has_no_default(what: Callable[..., Any], names: tuple[str, ...] | None
                                     ) -> None:
     parameters = signature(what).parameters
-    given = [name for name in names or parameters
-             if parameters[name].default is not Parameter.empty]
+    defaults = [name for name in names or parameters
+                if parameters[name].default is not Parameter.empty]
     assert parameters
-    assert given == []
+    assert defaults == []
 
 
 def test_what_is_not_said_of_a_target_counts_as_harmful() -> None:

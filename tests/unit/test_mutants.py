@@ -6,11 +6,11 @@ from tests.mutants import ROOT, Mutant, fault_of, main, mutants
 
 
 def test_each_fits_the_code_and_names_a_test() -> None:
-    wrong = [f"{each.name}: {flaw}" for each in mutants() if (flaw := each.flaw())]
-    for each in mutants():
-        file, _, test = each.test.partition("::")
+    wrong = [f"{mutant.name}: {flaw}" for mutant in mutants() if (flaw := mutant.flaw())]
+    for mutant in mutants():
+        file, _, test = mutant.test.partition("::")
         if f"def {test.partition('[')[0].rpartition('::')[2]}(" not in (ROOT / file).read_text():
-            wrong.append(f"{each.name}: there is no {each.test}")
+            wrong.append(f"{mutant.name}: there is no {mutant.test}")
     assert wrong == []
 
 

@@ -1,4 +1,4 @@
-"""What is shipped to run gpudeck in a cluster: against Kubernetes' schema, and against our own
+"""Manifests that run gpudeck in a cluster: against Kubernetes' schema, and against our own
 settings; the Helm chart is the manifests."""
 
 import json
@@ -23,30 +23,30 @@ KINDS = {"apps/v1": "apps.v1", "v1": "core.v1", "networking.k8s.io/v1": "network
 
 
 def objects() -> list[dict[str, Any]]:
-    return [each for path in sorted(SOURCE.glob("*.yaml")) if path.stem != "kustomization"
-            for each in yaml.safe_load_all(path.read_text())]
+    return [item for path in sorted(SOURCE.glob("*.yaml")) if path.stem != "kustomization"
+            for item in yaml.safe_load_all(path.read_text())]
 
 
-def named(kind: str, name: str) -> Any:
-    [found] = [each for each in objects() if (each["kind"], each["metadata"]["name"]) == (kind,
+def find(kind: str, name: str) -> Any:
+    [match] = [item for item in objects() if (item["kind"], item["metadata"]["name"]) == (kind,
                                                                                          name)]
-    return found
+    return match
 
 
-def validate(each: dict[str, Any]) -> None:
-    kind = f"io.k8s.api.{KINDS[each['apiVersion']]}.{each['kind']}"
-    jsonschema.Draft202012Validator({**DEFINITIONS, "$ref": f"#/$defs/{kind}"}).validate(each)
+def validate(item: dict[str, Any]) -> None:
+    kind = f"io.k8s.api.{KINDS[item['apiVersion']]}.{item['kind']}"
+    jsonschema.Draft202012Validator({**DEFINITIONS, "$ref": f"#/$defs/{kind}"}).validate(item)
 
 
-@pytest.mark.parametrize("each", objects(),
-                         ids=lambda each: f"{each['kind']} {each['metadata']['name']}")
-def test_kubernetes_knows_every_field(each: dict[str, Any]) -> None:
-    validate(each)
-    assert each["metadata"].get("namespace", "gpudeck") == "gpudeck"
+@pytest.mark.parametrize("item", objects(),
+                         ids=lambda item: f"{item['kind']} {item['metadata']['name']}")
+def test_kubernetes_knows_every_field(item: dict[str, Any]) -> None:
+    validate(item)
+    assert item["metadata"].get("namespace", "gpudeck") == "gpudeck"
 
 
 def test_a_field_that_it_does_not_know_is_found() -> None:
-    agent = named("DaemonSet", "gpudeck-agent")
+    agent = find("DaemonSet", "gpudeck-agent")
     agent["spec"]["template"]["spec"]["hostPid"] = True
     with pytest.raises(jsonschema.ValidationError, match="hostPid"):
         validate(agent)
@@ -60,27 +60,27 @@ def test_kustomize_names_every_file() -> None:
 
 def test_a_hub_starts_with_its_settings(tmp_path: Path) -> None:
     config = tmp_path / "hub.toml"
-    config.write_text(named("ConfigMap", "gpudeck-hub")["data"]["hub.toml"])
-    [container] = named("Deployment", "gpudeck-hub")["spec"]["template"]["spec"]["containers"]
+    config.write_text(find("ConfigMap", "gpudeck-hub")["data"]["hub.toml"])
+    [container] = find("Deployment", "gpudeck-hub")["spec"]["template"]["spec"]["containers"]
     assert container["args"][:2] == ["hub", "--config"]
     settings = hub_settings(["--config", str(config)], {})
     check_bind(settings)
     [port] = container["ports"]
     assert settings.bind == ("0.0.0.0", port["containerPort"])
     # Below it: with an fsGroup the volume itself is open to the group, which a hub refuses.
-    assert str(settings.data.parent) in {each["mountPath"] for each in container["volumeMounts"]}
-    [rule] = named("Ingress", "gpudeck-hub")["spec"]["rules"]
+    assert str(settings.data.parent) in {mount["mountPath"] for mount in container["volumeMounts"]}
+    [rule] = find("Ingress", "gpudeck-hub")["spec"]["rules"]
     assert settings.public_url == f"https://{rule['host']}"
 
 
 def test_an_agent_starts_with_its_arguments() -> None:
-    spec = named("DaemonSet", "gpudeck-agent")["spec"]["template"]["spec"]
+    spec = find("DaemonSet", "gpudeck-agent")["spec"]["template"]["spec"]
     [container] = spec["containers"]
     settings = read(container["args"][1:], {"GPUDECK_HOST": "n1"})
     assert settings.hub == (f"https://{VALUES[2][0]}",)
     assert spec["hostPID"] is True
-    mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
-    [folder] = [each for each in spec["volumes"] if each["name"] == mounts[str(settings.data)]]
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    [folder] = [item for item in spec["volumes"] if item["name"] == mounts[str(settings.data)]]
     assert "hostPath" in folder  # its key must outlive the pod
     assert str(settings.token_file).startswith(next(
         path for path, name in mounts.items() if name == "enrolment"))
@@ -107,16 +107,16 @@ def test_with_its_default_values_the_chart_is_the_manifests() -> None:
     def value(match: re.Match[str]) -> str:
         if match[1] == "Release.Namespace":
             return "gpudeck"
-        found = values
+        current = values
         for part in match[1].removeprefix("Values.").split("."):
-            found = found[part]
-        return str(found)
+            current = current[part]
+        return str(current)
 
     sources = {path.name: path for path in SOURCE.rglob("*.yaml")}
     for path in (CHART / "templates").iterdir():
-        made = re.sub(r"\{\{ \.([\w.]+) \}\}", value, path.read_text())
-        guarded = re.fullmatch(r"\{\{- if \.Values\.(\w+) \}\}\n(.*)\{\{- end \}\}\n", made, re.S)
-        assert (made if guarded is None else guarded[2]) == sources[path.name].read_text()
+        text = re.sub(r"\{\{ \.([\w.]+) \}\}", value, path.read_text())
+        guarded = re.fullmatch(r"\{\{- if \.Values\.(\w+) \}\}\n(.*)\{\{- end \}\}\n", text, re.S)
+        assert (text if guarded is None else guarded[2]) == sources[path.name].read_text()
         assert guarded is None or values[guarded[1]] is False, "off unless it is asked for"
     for literal, name, template in VALUES:
         assert any(literal in path.read_text() for path in SOURCE.glob("*.yaml")), name
@@ -125,7 +125,7 @@ def test_with_its_default_values_the_chart_is_the_manifests() -> None:
 
 def test_prometheus_scrapes_the_hub_by_the_name_that_it_answers_to() -> None:
     [scrape] = yaml.safe_load_all((SOURCE / "monitoring/scrape.yaml").read_text())
-    settings = tomllib.loads(named("ConfigMap", "gpudeck-hub")["data"]["hub.toml"])["hub"]
+    settings = tomllib.loads(find("ConfigMap", "gpudeck-hub")["data"]["hub.toml"])["hub"]
     [static] = scrape["spec"]["staticConfigs"]
     assert static["targets"] == [settings["public_url"].removeprefix("https://") + ":443"]
     assert (scrape["spec"]["scheme"], scrape["spec"]["honorLabels"]) == ("HTTPS", True)

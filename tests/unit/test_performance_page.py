@@ -54,9 +54,9 @@ def test_a_part_of_the_bench_replaces_its_own_figures_only(tmp_path: Path) -> No
     assert [*first] == ["a", "b", "c"]
     write([Figure("b", 4.0, "s")], path, "two", groups)
     assert [(figure.name, figure.value) for figure in read(path)] == [("a", 1.0), ("b", 4.0)]
-    again = {row["name"]: row["at"] for row in json.loads(path.read_text())}
-    assert again["a"] == first["a"]
-    assert again["b"] > first["b"]
+    second = {row["name"]: row["at"] for row in json.loads(path.read_text())}
+    assert second["a"] == first["a"]
+    assert second["b"] > first["b"]
     write([Figure("a", 1.0, "s")], path, "one", ("one",))  # there is no such group any more
     assert [figure.name for figure in read(path)] == ["a"]
 
@@ -86,20 +86,20 @@ def test_nothing_is_missed_that_is_met_or_has_no_goal(goal: float | None) -> Non
 def test_the_page_that_is_kept() -> None:
     text = PAGE.read_text()
     assert re.search(r"^Measured on \d{4}-\d\d-\d\d, on \d+ cores of .+, Python 3\.\d+", text, re.M)
-    found = rows(text)
-    assert len(found) > 20
-    missed = [name.removeprefix("· ") for name, _, _, verdict in found if "not" in verdict]
-    for name, measured, goal, verdict in found:
+    table = rows(text)
+    assert len(table) > 20
+    missed = [name.removeprefix("· ") for name, _, _, verdict in table if "not" in verdict]
+    for name, measured, goal, verdict in table:
         assert name
         if not goal:
             assert verdict == ""
             continue
         assert verdict in ("met", "**not met**")
-        measured_number, goal_number = (float(each.split()[0]) for each in (measured, goal))
+        measured_number, goal_number = (float(cell.split()[0]) for cell in (measured, goal))
         assert measured.split()[1:] == goal.split()[1:]
         # What is on the page is rounded; the verdict is not.
         assert (measured_number <= goal_number * 1.001 if verdict == "met"
                 else measured_number >= goal_number * 0.999)
-    with_goal = sum(bool(goal) for _, _, goal, _ in found)
+    with_goal = sum(bool(goal) for _, _, goal, _ in table)
     assert f"{with_goal - len(missed)} of {with_goal} goals are met." in text
     assert "".join(f"{name}; " for name in missed)[:-2] in text

@@ -34,9 +34,9 @@ def fault_of(row: list[str]) -> str:
     if PROMISED.search(row[2]) is not None:
         return "it says what will be done, and not what is"
     for item in row[3].split("<br>"):
-        if (named := NAMED.fullmatch(item)) is None:
+        if (cited := NAMED.fullmatch(item)) is None:
             return f"{item!r} is no test"
-        if named[2] not in found_in(named[1]):
+        if cited[2] not in found_in(cited[1]):
             return f"there is no {item}"
     return ""
 

@@ -24,9 +24,9 @@ def test_a_planted_phrase_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
                                    source: str) -> None:
     (tmp_path / f"planted{suffix}").write_text(source)
     monkeypatch.setattr(user_strings, "ROOT", tmp_path)
-    found = user_strings.hits(user_strings.shown_strings((f"*{suffix}",)), PHRASES)
-    assert [each.split(":")[0] for each in found] == [f"planted{suffix}"]
-    assert "Gpus" in found[0]
+    hits = user_strings.hits(user_strings.shown_strings((f"*{suffix}",)), PHRASES)
+    assert [hit.split(":")[0] for hit in hits] == [f"planted{suffix}"]
+    assert "Gpus" in hits[0]
 
 
 def test_where_a_phrase_has_another_meaning_it_stays(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""No text outside the pages has a phrase of tests/words_text.toml. Pages have another list."""
+"""Texts outside the pages have no phrase of tests/words_text.toml. Pages have another list."""
 
 import ast
 import re
@@ -23,8 +23,8 @@ def sentences(source: str) -> Iterator[str]:
             skipped.add(id(node.value))
         elif isinstance(node, ast.JoinedStr):
             skipped.update(map(id, node.values))
-            yield "".join(str(each.value) if isinstance(each, ast.Constant) else "…"
-                          for each in node.values)
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…"
+                          for part in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and (
                 id(node) not in skipped and " " in node.value.strip()):
             yield node.value
@@ -46,31 +46,31 @@ def texts() -> Iterator[tuple[str, str]]:
 
 def pattern(phrases: list[str]) -> re.Pattern[str]:
     """Whole words in any case, over line ends; `code`, a path, a key or a flag is no phrase."""
-    words = "|".join(r"\s+".join(map(re.escape, each.split())) for each in phrases)
+    words = "|".join(r"\s+".join(map(re.escape, phrase.split())) for phrase in phrases)
     return re.compile(rf"(?<![\w`/_.-])(?:{words})(?![\w`/_=-])", re.IGNORECASE)
 
 
-def said(phrase: str, text: str) -> bool:
-    return any(not phrase.startswith("Gpu") or phrase == found
-               for found in pattern([phrase]).findall(text))
+def has_phrase(phrase: str, text: str) -> bool:
+    return any(not phrase.startswith("Gpu") or phrase == match
+               for match in pattern([phrase]).findall(text))
 
 
-ANY = pattern([each["text"] for each in PHRASES])
+ANY = pattern([row["text"] for row in PHRASES])
 
 
 def test_no_text_has_a_phrase_that_the_list_replaces() -> None:
-    found = sorted({f"{name}: {each['text']!r}; write: {each['instead']}"
-                    for name, text in texts() if ANY.search(text) for each in PHRASES
-                    if said(each["text"], text) and name not in each.get("but_in", ())})
-    assert found == [], "\n".join(found)
+    hits = sorted({f"{name}: {row['text']!r}; write: {row['instead']}"
+                   for name, text in texts() if ANY.search(text) for row in PHRASES
+                   if has_phrase(row["text"], text) and name not in row.get("but_in", ())})
+    assert hits == [], "\n".join(hits)
 
 
 def test_a_planted_phrase_is_found_and_what_only_looks_like_one_is_not() -> None:
     code = '"""Whoever."""\n' + 'raise ValueError(f"{name} is\\n  told")\nprint("Idle Gpu found")'
     texts_of_code = list(sentences(code))
-    assert any(said("is told", text) for text in texts_of_code)
-    assert any(said("Gpu", text) for text in texts_of_code)
-    assert not any(said("whoever", text) for text in texts_of_code), "a docstring"
-    assert not said("Gpu", "a GPU, free")
-    assert not said("is so", "this is some text")
-    assert not said("beside", "`beside` has at most 8 GPUs, as ?beside=")
+    assert any(has_phrase("is told", text) for text in texts_of_code)
+    assert any(has_phrase("Gpu", text) for text in texts_of_code)
+    assert not any(has_phrase("whoever", text) for text in texts_of_code), "a docstring"
+    assert not has_phrase("Gpu", "a GPU, free")
+    assert not has_phrase("is so", "this is some text")
+    assert not has_phrase("beside", "`beside` has at most 8 GPUs, as ?beside=")

@@ -24,7 +24,7 @@ from gpudeck.ladder import LadderClimb, LadderObservation, LadderRung, begin, lo
 from gpudeck.quota import Quota
 from tests.unit.climbing import Busy, World, a_world
 from tests.unit.dashboard.alerts.test_restart_state import BEGIN, Hub
-from tests.unit.dashboard.quotas.test_quotas import NOW, balance, wanted
+from tests.unit.dashboard.quotas.test_quotas import NOW, balance, intents
 
 __all__ = ["a_world"]
 
@@ -283,8 +283,8 @@ def test_a_hub_that_ends_again_before_it_knows_forgets_nothing_of_quotas(
 def test_who_was_over_at_the_first_sums_is_over_all_along(returned_by: float, goes_on: bool
                                                          ) -> None:
     over = [balance(Quota("q", "*", gpus=1, mode="act"))]
-    [want] = wanted(over, over_since({}, over, NOW), NOW + 40.0,
-                    began_at=returned_by - RETURN_WITHIN_S)
+    [want] = intents(over, over_since({}, over, NOW), NOW + 40.0,
+                     began_at=returned_by - RETURN_WITHIN_S)
     assert want.goes_on is goes_on
 
 

@@ -1,4 +1,4 @@
-"""What every Archive does."""
+"""Behaviour that every Archive shares."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,8 +28,8 @@ def put(archive: Archive, name: str, content: bytes) -> None:
 
 def test_what_was_put_is_there_whole_and_after_a_restart(open_archive: Open) -> None:
     put(open_archive(), NAME, b"abc")
-    again = open_archive()
-    assert (list(again.names()), again.path(NAME).read_bytes()) == ([NAME], b"abc")
+    reopened = open_archive()
+    assert (list(reopened.names()), reopened.path(NAME).read_bytes()) == ([NAME], b"abc")
 
 
 def test_a_draft_is_not_there_under_its_name(open_archive: Open) -> None:

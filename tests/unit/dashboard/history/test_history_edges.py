@@ -1,4 +1,4 @@
-"""What history does where it is rarely looked: a machine without descriptors, a manifest that is
+"""Rare conditions in history: a machine without descriptors, a manifest that is
 gone, what grows over months, threads that meet."""
 
 import dataclasses
@@ -55,16 +55,16 @@ def test_a_file_that_cannot_be_opened_just_now_is_not_called_damaged(
     source = Source(random.randrange(10**9))
     sealed(tmp_path, source).close()
 
-    def refused(_: Path) -> str:
+    def fail(_: Path) -> str:
         raise OSError(why, "not now")
 
-    again = opened(tmp_path, source)
-    monkeypatch.setattr(manifests, "digest", refused)
+    reopened = opened(tmp_path, source)
+    monkeypatch.setattr(manifests, "digest", fail)
     with pytest.raises(OSError, match="not now"):
-        again.series(source.all_uuids, ["power_w"], START, START + BLOCK_S, 1)
+        reopened.series(source.all_uuids, ["power_w"], START, START + BLOCK_S, 1)
     monkeypatch.undo()
-    assert again.info().quarantined == []
-    assert differences(again, source, START, START + 2 * BLOCK_S) == []
+    assert reopened.info().quarantined == []
+    assert differences(reopened, source, START, START + 2 * BLOCK_S) == []
 
 
 def spoil_manifest(folder: Path, how: str) -> None:
@@ -91,21 +91,21 @@ def test_a_manifest_whose_copies_are_both_damaged_is_rebuilt_from_the_files(
         history.store.maintain(START + 2 * 3_600)
         for path, data in parts.items():
             path.write_bytes(data)
-    known, number = dict(history.store.manifest.segments), history.store.manifest.number
+    segments, number = dict(history.store.manifest.segments), history.store.manifest.number
     history.close()
     spoil_manifest(folder, how)
     with caplog.at_level("ERROR"):
-        again = opened(tmp_path, source)
-    found = again.store.manifest
+        reopened = opened(tmp_path, source)
+    manifest = reopened.store.manifest
     assert "rebuilt from what the files say" in caplog.text
-    assert found.segments.keys() == known.keys()
-    for name, file in found.segments.items():
-        assert dataclasses.replace(file, made_at=known[name].made_at) == known[name]
-    assert found.number >= number - (how == "gone" and is_merged)
-    assert differences(again, source, START, START + 3 * BLOCK_S) == []
-    again.store.maintain(START + 3 * 3_600)
-    again.close()
-    assert opened(tmp_path, source).store.manifest.segments == found.segments
+    assert manifest.segments.keys() == segments.keys()
+    for name, file in manifest.segments.items():
+        assert dataclasses.replace(file, made_at=segments[name].made_at) == segments[name]
+    assert manifest.number >= number - (how == "gone" and is_merged)
+    assert differences(reopened, source, START, START + 3 * BLOCK_S) == []
+    reopened.store.maintain(START + 3 * 3_600)
+    reopened.close()
+    assert opened(tmp_path, source).store.manifest.segments == manifest.segments
 
 
 def test_what_cannot_be_told_of_a_lost_line_is_put_aside(tmp_path: Path) -> None:
@@ -117,11 +117,11 @@ def test_what_cannot_be_told_of_a_lost_line_is_put_aside(tmp_path: Path) -> None
     half = folder / "raw" / f"raw-{START + 2 * BLOCK_S}-{BLOCK_S}-99.parquet"
     shutil.copyfile(next(folder.glob(f"raw/raw-{START}-*.parquet")), half)
     spoil_manifest(folder, "gone")
-    again = opened(tmp_path, source)
+    reopened = opened(tmp_path, source)
     put_aside = {spoilt.name, half.name}
     assert {path.name for path in (folder / "quarantine").iterdir()} == put_aside
-    assert {Path(name).name for name in again.info().quarantined} == put_aside
-    assert differences(again, source, START, START + 2 * BLOCK_S) == []
+    assert {Path(name).name for name in reopened.info().quarantined} == put_aside
+    assert differences(reopened, source, START, START + 2 * BLOCK_S) == []
 
 
 def test_whoever_reads_a_folder_does_not_stumble_over_a_file_that_is_being_written(
@@ -132,11 +132,11 @@ def test_whoever_reads_a_folder_does_not_stumble_over_a_file_that_is_being_writt
     before, read = len(pd.read_parquet(folder)), []
     original = vars(block_writer)["raw_table"]
 
-    def looked(*given: Any) -> Any:
+    def spy_raw_table(*args: Any) -> Any:
         read.append((len(pd.read_parquet(folder)), len(list(folder.iterdir()))))
-        return original(*given)
+        return original(*args)
 
-    monkeypatch.setattr(block_writer, "raw_table", looked)
+    monkeypatch.setattr(block_writer, "raw_table", spy_raw_table)
     history.append(source.span(START + 2 * BLOCK_S, START + 3 * BLOCK_S), 1)
     history.store.maintain(START + 3 * BLOCK_S + GRACE_S)
     assert read == [(before, 3)]  # of which one is a draft
@@ -147,30 +147,30 @@ def test_slow_metrics_are_told_from_files_as_from_memory(tmp_path: Path, step: i
     source = Source(random.randrange(10**9))
     history = opened(tmp_path, source)
     history.append(source.span(START, START + BLOCK_S), 1)
-    asked = (source.all_uuids, ["ecc_corrected", "power_w", "fan_pct"], START, START + 3_600, step)
-    before = history.series(*asked)
+    query = (source.all_uuids, ["ecc_corrected", "power_w", "fan_pct"], START, START + 3_600, step)
+    before = history.series(*query)
     assert before["ecc_corrected_mean"].notna().sum() >= 4
     history.store.maintain(START + BLOCK_S + GRACE_S)
     assert history.info().open_seconds == 0
-    after = history.series(*asked)
+    after = history.series(*query)
     assert list(after["t"]) == list(before["t"])
     for name in ("ecc_corrected_min", "ecc_corrected_mean", "ecc_corrected_max"):
         np.testing.assert_allclose(after[name], before[name])
     history.unpacks_most = 0  # as of a large fleet
-    np.testing.assert_allclose(history.series(*asked)["ecc_corrected_mean"],
+    np.testing.assert_allclose(history.series(*query)["ecc_corrected_mean"],
                                before["ecc_corrected_mean"])
 
 
 @pytest.mark.parametrize("state", ["stale", "lost"])
 def test_what_is_said_of_a_gpu_that_was_not_read_is_no_sample(tmp_path: Path, state: str) -> None:
     """Live it is none either."""
-    teller, said = Teller(tmp_path), [{"util_pct": 12.0, "fan_pct": Absence.UNSUPPORTED}]
+    agent, values = FakeAgent(tmp_path), [{"util_pct": 12.0, "fan_pct": Absence.UNSUPPORTED}]
     for t in range(START, START + 20):
         is_read = t < START + 10
-        told = frame(said, t - START + 1, t + 0.2, ("ok" if is_read else state,),
-                     slow=[{"ecc_corrected": float(t - START)}])
-        teller.history.append([HistoryMessage("n", "s", t + 0.5, told, t)], 1)
-    history = teller.history
+        message = frame(values, t - START + 1, t + 0.2, ("ok" if is_read else state,),
+                        slow=[{"ecc_corrected": float(t - START)}])
+        agent.history.append([HistoryMessage("n", "s", t + 0.5, message, t)], 1)
+    history = agent.history
     for _ in range(2):
         seconds = history.series(["GPU-a"], ["util_pct", "ecc_corrected"], START, START + 20, 1)
         there = seconds[seconds["util_pct_max"].notna()]
@@ -189,32 +189,32 @@ def test_what_is_known_of_files_goes_with_them(tmp_path: Path, monkeypatch: pyte
                                                ) -> None:
     source = Source(random.randrange(10**9))
     history = sealed(tmp_path, source, 4)
-    found = history.store.manifest
+    manifest = history.store.manifest
     lines = (tmp_path / "history" / "manifest.jsonl").read_bytes().count(b"\n")
     assert lines > 3
     monkeypatch.setattr(manifests, "REWRITE_LINES", 3)
     history.store.maintain(START + 2 * 3_600)
-    assert found._verified.keys() == found.segments.keys()
+    assert manifest._verified.keys() == manifest.segments.keys()
     for name in manifests.COPIES:
         assert (tmp_path / "history" / name).read_bytes().count(b"\n") == 1
-    again = Manifest(tmp_path / "history")
-    again.load(rebuilt)
-    assert (again.segments, again.number) == (found.segments, found.number)
+    reloaded = Manifest(tmp_path / "history")
+    reloaded.load(rebuilt)
+    assert (reloaded.segments, reloaded.number) == (manifest.segments, manifest.number)
     assert differences(history, source, START, START + 4 * BLOCK_S) == []
 
 
 def test_files_are_looked_for_while_one_is_condemned(tmp_path: Path) -> None:
-    found = Manifest(tmp_path)
-    found.segments = {name: HistoryFile(name, "raw", 0, 300, 300, 1, 1, "") for name in "abc"}
+    manifest = Manifest(tmp_path)
+    manifest.segments = {name: HistoryFile(name, "raw", 0, 300, 300, 1, 1, "") for name in "abc"}
     original = HistoryFile.meets
 
     def meets(self: HistoryFile, t0: float, t1: float) -> bool:
-        found.segments.pop("b", None)
+        manifest.segments.pop("b", None)
         return original(self, t0, t1)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(HistoryFile, "meets", meets)
-        assert [one.name for one in found.find("raw", 0, 10)] == ["a", "b", "c"]
+        assert [one.name for one in manifest.find("raw", 0, 10)] == ["a", "b", "c"]
 
 
 def test_a_bound_of_size_holds_though_the_clock_is_not_believed(tmp_path: Path) -> None:
@@ -260,81 +260,81 @@ def test_a_segment_is_there_with_its_beginning_or_not_at_all(
 
     log = HeadLog(tmp_path)
     log.open()
-    said = entries(4)
-    log.append(said[:1])
+    batch = entries(4)
+    log.append(batch[:1])
     monkeypatch.setattr("dashboard.history.headlog.os.fdatasync", full)
     with pytest.raises(OSError, match="No space"):
-        log.rotate(said[1:2])
+        log.rotate(batch[1:2])
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir()] == ["head-00000001.log"]
     (tmp_path / "head-00000002.new").write_bytes(b"of one that was killed")
-    log.append(said[2:3])
-    log.rotate(said[3:])
+    log.append(batch[2:3])
+    log.rotate(batch[3:])
     log.close()
-    kept = [(number, list(found)) for number, found in HeadLog(tmp_path).segments()]
-    assert kept == [(1, [said[0], said[2]]), (2, [said[3]])]
+    segments = [(number, list(content)) for number, content in HeadLog(tmp_path).segments()]
+    assert segments == [(1, [batch[0], batch[2]]), (2, [batch[3]])]
 
 
 # -- who held what
 
 
-class Teller:
-    """One Node with one GPU, and what is said of its Tasks."""
+class FakeAgent:
+    """A Node with one GPU that sends messages about its Tasks."""
 
     def __init__(self, folder: Path) -> None:
         self.history = EmbeddedHistory(folder / "history")
         self.history.open()
         self.seq = 0
-        self.greet()
+        self.connect()
 
-    def greet(self) -> None:
-        said = Hello((1,), bytes(32), bytes(64), "n", "n", "boot", "s", 0, "0", "test")
-        self.history.append([HistoryMessage("n", "s", 0.0, said),
+    def connect(self) -> None:
+        hello_message = Hello((1,), bytes(32), bytes(64), "n", "n", "boot", "s", 0, "0", "test")
+        self.history.append([HistoryMessage("n", "s", 0.0, hello_message),
                              HistoryMessage("n", "s", 0.0, Inventory(
             1, (GpuFacts("GPU-a", 0, "H100"),)))], 1)
 
-    def say(self, t: int, pids: tuple[int, ...], is_backfill: bool = False) -> None:
+    def send(self, t: int, pids: tuple[int, ...], is_backfill: bool = False) -> None:
         self.seq += 1
         tasks = Tasks(True, tuple(Task(f"b:{pid}:1", pid, 1, 1.0, "u", "x") for pid in pids),
                       tuple(Use(f"b:{pid}:1", 0, 1e9 * pid, 10.0) for pid in pids))
-        told = frame([{"util_pct": 50.0}], self.seq, t + 0.2, tasks=tasks)
-        self.history.append([HistoryMessage("n", "s", t + 0.5, told, t, is_backfill)], 1)
+        message = frame([{"util_pct": 50.0}], self.seq, t + 0.2, tasks=tasks)
+        self.history.append([HistoryMessage("n", "s", t + 0.5, message, t, is_backfill)], 1)
 
-    def told(self) -> dict[tuple[str, int], tuple[float, float]]:
+    def minutes(self) -> dict[tuple[str, int], tuple[float, float]]:
         rows = self.history.tasks(START, START + 3_600).to_dict("records")
         return {(row["task"], row["t"]): (row["seconds"], row["mem_max_bytes"]) for row in rows}
 
 
 def test_tasks_that_come_and_go_take_no_more_places_each_time(tmp_path: Path) -> None:
-    teller = Teller(tmp_path)
+    agent = FakeAgent(tmp_path)
     for t in range(START, START + 240):
-        teller.say(t, (1,) if t % 2 else (1, 2, 3))
-    numbers = teller.history.store.feed.tally._numbers
+        agent.send(t, (1,) if t % 2 else (1, 2, 3))
+    numbers = agent.history.store.feed.tally._numbers
     assert numbers._end == 3
     for t in range(START + 240, START + 280):
-        teller.greet()
-        teller.say(t, (1, 2, 3, 4))
-        teller.say(t + 20_000, (1, 2), True)
+        agent.connect()
+        agent.send(t, (1, 2, 3, 4))
+        agent.send(t + 20_000, (1, 2), True)
     assert numbers._end <= 12
-    said = teller.told()
-    assert said["b:2:1", START] == (30, 2e9)
-    assert said["b:4:1", START + 240] == (40, 4e9)
+    minutes = agent.minutes()
+    assert minutes["b:2:1", START] == (30, 2e9)
+    assert minutes["b:4:1", START + 240] == (40, 4e9)
 
 
 def test_no_second_that_was_brought_later_is_lost_with_the_next_connection(tmp_path: Path) -> None:
-    """It still waits to be added up when the agent recurs."""
-    teller = Teller(tmp_path)
+    """A backfilled second still waits to be added up when the agent reconnects."""
+    agent = FakeAgent(tmp_path)
     for begin in (START, START + 60, START + 120):
-        teller.say(begin + 50, (1,))
-        teller.greet()
+        agent.send(begin + 50, (1,))
+        agent.connect()
         for t in range(begin, begin + 30):
-            teller.say(t, (1,), True)
-        teller.greet()
-    assert teller.told() == {("b:1:1", t): (31, 1e9) for t in (START, START + 60, START + 120)}
+            agent.send(t, (1,), True)
+        agent.connect()
+    assert agent.minutes() == {("b:1:1", t): (31, 1e9) for t in (START, START + 60, START + 120)}
 
 
 def test_inventories_of_one_node_are_kept_up_to_a_bound() -> None:
-    """A node may number as many as it likes; the newest are what Frames speak of."""
+    """A node may send as many as it likes; Frames refer to the newest."""
     feed = HistoryIngester(lambda _: None, lambda _: set(), None)
     for generation in range(3 * MOST_LISTINGS):
         feed.take([HistoryMessage("n1", "s", 0.0, Inventory(generation, (
@@ -348,7 +348,7 @@ def test_inventories_of_one_node_are_kept_up_to_a_bound() -> None:
     (50 * 365 * DAY_S, False, False), (50 * 365 * DAY_S, True, True)])
 def test_an_event_of_a_clock_that_is_wrong_by_weeks_stands_where_it_came(
         before_s: float, is_backfill: bool, then: bool) -> None:
-    """Each hour of an old past would be a file. A made-up past tells of its own times."""
+    """A file for each hour of an old past is too many. A backfilled past keeps its own times."""
     feed = HistoryIngester(lambda _: None, lambda _: set(), None)
     now = START + random.uniform(0, DAY_S)
     feed.take([HistoryMessage("n1", "s", now, Event(1, now - before_s, "xid"), 0, is_backfill)], 1)

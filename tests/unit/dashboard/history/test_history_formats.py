@@ -35,7 +35,7 @@ def _folder(tmp_path: Path) -> Path:
 
 
 def opened(folder: Path, unpacks_most: int = UNPACKS_MOST) -> EmbeddedHistory:
-    """0: what can be asked of DuckDB is."""
+    """Open a history; with `unpacks_most` 0, DuckDB answers all that it can."""
     history = EmbeddedHistory(folder)
     history.unpacks_most = unpacks_most
     history.open()
@@ -46,27 +46,27 @@ def truth() -> Truth:
     return {(gpu, t): row for gpu, t, row in json.loads((FORMAT_1 / "truth.json").read_text())}
 
 
-def told(history: EmbeddedHistory, metrics: tuple[str, ...] = KEYS) -> Truth:
+def stored_values(history: EmbeddedHistory, metrics: tuple[str, ...] = KEYS) -> Truth:
     gpus = sorted({gpu for gpu, _ in truth()})
     frame = history.series(gpus, metrics, START, START + HOUR_S, 1, ("max",))
     return {(row["gpu"], int(row["t"])): {
         key: row[f"{key}_max"] for key in metrics} for row in frame.to_dict("records")}
 
 
-def are_same(said: Truth, wanted: Truth) -> bool:
-    return said.keys() == wanted.keys() and all(
-        np.isnan(value) if isinstance(wanted[key][metric], str) else value == wanted[key][metric]
-        for key, row in said.items() for metric, value in row.items())
+def are_same(actual: Truth, correct: Truth) -> bool:
+    return actual.keys() == correct.keys() and all(
+        np.isnan(value) if isinstance(correct[key][metric], str) else value == correct[key][metric]
+        for key, row in actual.items() for metric, value in row.items())
 
 
 @pytest.mark.parametrize("unpacks_most", [UNPACKS_MOST, 0])
 def test_what_format_1_says_is_what_was_said(folder: Path, unpacks_most: int) -> None:
     history = opened(folder, unpacks_most)
-    assert are_same(told(history), truth())
+    assert are_same(stored_values(history), truth())
     t = max(t for _, t in truth())
     for row in history.instant("temp_c", t).to_dict("records"):
-        wanted = truth()[row["gpu"], int(row["t"])]["temp_c"]
-        assert (row["missing"] if isinstance(wanted, str) else row["value"]) == wanted
+        true_value = truth()[row["gpu"], int(row["t"])]["temp_c"]
+        assert (row["missing"] if isinstance(true_value, str) else row["value"]) == true_value
     assert history.tasks(START, START + HOUR_S)["user"].notna().all()
     assert len(history.usage("user", HOUR_S, START, START + HOUR_S)) == 2
     assert set(history.events(0, START * 2)["kind"]) == {"gpu_lost"}
@@ -77,7 +77,7 @@ def test_what_format_1_says_is_what_was_said(folder: Path, unpacks_most: int) ->
 
 
 def without_later(folder: Path) -> None:
-    """As a version wrote that did not know the metric yet."""
+    """Rewrite the files as a version wrote them that did not know the metric yet."""
     manifest = Manifest(folder)
     manifest.read()
     for name, one in list(manifest.segments.items()):
@@ -96,7 +96,7 @@ def test_a_metric_that_older_files_lack_is_missing_there_and_told_from_then_on(
     without_later(folder)
     lacking = {key: row | {LATER: "unknown"} for key, row in truth().items()}
     history = opened(folder, unpacks_most)
-    assert are_same(told(history), lacking)
+    assert are_same(stored_values(history), lacking)
     assert set(history.instant(LATER, START + 30)["missing"]) <= {"unknown", "unsupported", "stale",
                                                                   "denied"}
     grid = HistoryGrid(START, 1, 300)
@@ -111,17 +111,17 @@ def test_a_metric_that_older_files_lack_is_missing_there_and_told_from_then_on(
     for now in (later + 400, START + 2 * HOUR_S):  # sealed beside the old, then one with it
         history.store.maintain(now)
         assert differences(history, source, later, later + 40) == []
-        assert are_same({key: row for key, row in told(history).items()
+        assert are_same({key: row for key, row in stored_values(history).items()
                          if key[1] < later}, lacking)
         for step in (60, HOUR_S):
             gpu = source.all_uuids[0]
-            held = sum(isinstance(row[LATER], float) for key, row in source.truth.items()
-                       if key[0] == gpu)
+            samples = sum(isinstance(row[LATER], float) for key, row in source.truth.items()
+                          if key[0] == gpu)
             old = sorted({gpu for gpu, _ in truth()})[0]
             frame = history.series([gpu, old], [LATER, "temp_c"], START, START + HOUR_S, step,
                                    ("max", "n"))
             n = frame.groupby("gpu")[[f"{LATER}_n", "temp_c_n"]].sum()
-            assert (n.loc[gpu, f"{LATER}_n"], n.loc[old, f"{LATER}_n"]) == (held, 0)
+            assert (n.loc[gpu, f"{LATER}_n"], n.loc[old, f"{LATER}_n"]) == (samples, 0)
             assert n.loc[old, "temp_c_n"] > 0
 
 
@@ -139,11 +139,11 @@ def test_a_step_of_the_format_is_taken_before_anything_is_asked(
     for module in (files, parquet, reading):
         monkeypatch.setattr(module, "SCHEMA_VERSION", 3)
     monkeypatch.setitem(reading.MIGRATIONS, 2, step)
-    wanted = {key: row | ({"temp_c": row["temp_c"] + 1} if isinstance(row["temp_c"], float) else {})
+    warmer = {key: row | ({"temp_c": row["temp_c"] + 1} if isinstance(row["temp_c"], float) else {})
               for key, row in truth().items()}
     for _ in range(2):  # once is enough
         history = opened(folder)
-        assert are_same(told(history), wanted)
+        assert are_same(stored_values(history), warmer)
         assert {one.schema for one in history.store.manifest.segments.values()} == {3}
 
 

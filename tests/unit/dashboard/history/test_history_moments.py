@@ -1,4 +1,4 @@
-"""What is read straight out of files, beside the truth and beside what DuckDB says of them."""
+"""History read straight out of files, compared with the truth and with DuckDB's answer."""
 
 import random
 from typing import Any
@@ -30,11 +30,11 @@ def _past(tmp_path_factory: pytest.TempPathFactory) -> tuple[EmbeddedHistory, So
     history.append(source.greetings(), 1)
     late = []
     for t in range(START, END):
-        said = source.second(t)
+        messages = source.second(t)
         if START + 100 <= t < START + 420:
-            late += [one for one in said if one.node_id == "n1"]
-            said = [one for one in said if one.node_id != "n1"]
-        history.append(said, 1)
+            late += [one for one in messages if one.node_id == "n1"]
+            messages = [one for one in messages if one.node_id != "n1"]
+        history.append(messages, 1)
         if t % 60 == 0:
             history.store.maintain(t)
     history.append(late, 2)
@@ -45,10 +45,10 @@ def _past(tmp_path_factory: pytest.TempPathFactory) -> tuple[EmbeddedHistory, So
     return history, source
 
 
-def told(history: EmbeddedHistory, unpacks_most: int, *asked: Any) -> pd.DataFrame:
+def series(history: EmbeddedHistory, unpacks_most: int, *query: Any) -> pd.DataFrame:
     history.unpacks_most = unpacks_most
     try:
-        return history.series(*asked)
+        return history.series(*query)
     finally:
         history.unpacks_most = UNPACKS_MOST
 
@@ -58,8 +58,8 @@ def test_it_is_what_duckdb_says(past: tuple[EmbeddedHistory, Source], step: int)
     history, source = past
     for nodes in (None, frozenset({"n0", "n1"}), frozenset({"none"})):
         gpus = random.sample([*source.all_uuids, "GPU-none"], 5)
-        asked = (gpus, KEYS, START + 37, END - 11, step, ("min", "mean", "max", "n"), nodes)
-        straight, other = told(history, UNPACKS_MOST, *asked), told(history, 0, *asked)
+        query = (gpus, KEYS, START + 37, END - 11, step, ("min", "mean", "max", "n"), nodes)
+        straight, other = series(history, UNPACKS_MOST, *query), series(history, 0, *query)
         pd.testing.assert_frame_equal(straight, other, rtol=1e-9)
         assert (len(straight) > 0) == (nodes is None or "n0" in nodes)
         assert list(straight["gpu"]) == sorted(straight["gpu"])
@@ -78,7 +78,7 @@ def test_bits_are_joined_as_bits_wherever_they_lie(past: tuple[EmbeddedHistory, 
 
 def block(history: EmbeddedHistory, metric: str, start: int, nodes: frozenset[str] | None
           ) -> pd.DataFrame:
-    """As many moments in a row see it: of each second, what was said in it."""
+    """Return a block by second and GPU, as a query for many moments in a row reads it."""
     grid = HistoryGrid(start, 1, BLOCK_S)
     history.rules.past({metric: frozenset(("max",))}, grid)
     values = grid.of(metric, "max")
@@ -93,27 +93,27 @@ def test_a_block_is_every_second_of_it(past: tuple[EmbeddedHistory, Source]) -> 
     for start in range(START, END, BLOCK_S):
         for nodes in (None, frozenset({"n1"})):
             frame = block(history, "temp_c", start, nodes)
-            wanted = pd.DataFrame({gpu: [
+            truth = pd.DataFrame({gpu: [
                 value if isinstance(value := source.truth.get((gpu, t), {}).get("temp_c"), float)
                 else np.nan for t in range(start, start + BLOCK_S)]
                 for gpu in (source.all_uuids if nodes is None else source.uuids["n1"])},
                 index=range(start, start + BLOCK_S))
-            pd.testing.assert_frame_equal(frame[list(wanted)], wanted)
+            pd.testing.assert_frame_equal(frame[list(truth)], truth)
 
 
 def test_an_instant_is_the_newest_of_three_seconds(past: tuple[EmbeddedHistory, Source]) -> None:
     history, source = past
     for t in random.sample(range(START, END), 40):
         frame = history.instant("power_w", t)
-        said = {row["gpu"]: row for row in frame.to_dict("records")}
+        rows = {row["gpu"]: row for row in frame.to_dict("records")}
         newest = {gpu: second for second in range(t - 2, t + 1) for gpu in source.all_uuids
                   if (gpu, second) in source.truth}
-        assert said.keys() == newest.keys()
-        assert list(frame["gpu"]) == sorted(said)
+        assert rows.keys() == newest.keys()
+        assert list(frame["gpu"]) == sorted(rows)
         for gpu, at in newest.items():
             value = source.truth[gpu, at]["power_w"]
-            assert said[gpu]["t"] == at
-            assert (said[gpu]["missing"] if isinstance(value, str) else said[gpu]["value"]) == value
+            assert rows[gpu]["t"] == at
+            assert (rows[gpu]["missing"] if isinstance(value, str) else rows[gpu]["value"]) == value
 
 
 def test_seconds_that_are_all_kept_are_not_looked_for_among_minutes(
@@ -121,55 +121,55 @@ def test_seconds_that_are_all_kept_are_not_looked_for_among_minutes(
     """A look into an empty stretch of them took as long as all the rest."""
     history, source = past
 
-    def asked(*_: object) -> None:
+    def refuse(*_: object) -> None:
         raise AssertionError("DuckDB was asked")
 
-    monkeypatch.setattr(history._db, "ask", asked)
+    monkeypatch.setattr(history._db, "ask", refuse)
     assert len(history.series(source.all_uuids[:2], ["power_w"], START + 301, END, 1))
 
 
 def test_what_is_kept_is_bounded_and_the_newest_stays() -> None:
-    kept: SizedLruCache[int, str] = SizedLruCache(len, 10)
-    made: list[int] = []
+    cache: SizedLruCache[int, str] = SizedLruCache(len, 10)
+    made_keys: list[int] = []
 
     def get(key: int, size: int) -> str:
         def make() -> str:
-            made.append(key)
+            made_keys.append(key)
             return "x" * size
-        return kept.get(key, make)
+        return cache.get(key, make)
 
     get(1, 4), get(2, 4), get(1, 4)
-    assert made == [1, 2]
+    assert made_keys == [1, 2]
     get(3, 4)  # 2 was asked for longest ago
     get(1, 4), get(2, 4)
-    assert made == [1, 2, 3, 2]
+    assert made_keys == [1, 2, 3, 2]
     assert len(get(4, 99)) == 99
     get(4, 99)
-    assert made == [1, 2, 3, 2, 4]
+    assert made_keys == [1, 2, 3, 2, 4]
     get(1, 4)
-    assert made[-1] == 1
+    assert made_keys[-1] == 1
 
 
 @pytest.mark.parametrize("metric", ["power_w", "pcie_tx_bytes_per_s", SLOW[0].key])
 def test_many_instants_at_once_are_the_instants_one_by_one(
         past: tuple[EmbeddedHistory, Source], metric: str) -> None:
-    """Over files, late files and memory, over the edges of blocks, of all Nodes and of one."""
+    """Cover files, late files and memory, the edges of blocks, all Nodes and a single one."""
     history, _ = past
     for step, nodes in ((1, None), (7, frozenset({"n1"})), (47, None)):
         first = random.randrange(START - 20, END - 20 * step)
         moments = list(range(first, first + 20 * step, step))
-        found = history.instants(metric, moments, nodes)
-        assert found.grain_s == 1
+        instants = history.instants(metric, moments, nodes)
+        assert instants.grain_s == 1
         samples = 0
         for at, t in enumerate(moments):
             rows = history.instant(metric, t, nodes).to_dict("records")
-            told = {(row["gpu"], row["node"]): row["missing"] if np.isnan(row["value"])
-                    else row["value"] for row in rows}
-            shown = {pair: Absence(why).word if why else value for pair, value, why in zip(
-                found.pairs, found.value[at].tolist(), found.why[at].tolist(), strict=True)
+            one_by_one = {(row["gpu"], row["node"]): row["missing"] if np.isnan(row["value"])
+                          else row["value"] for row in rows}
+            at_once = {pair: Absence(why).word if why else value for pair, value, why in zip(
+                instants.pairs, instants.value[at].tolist(), instants.why[at].tolist(), strict=True)
                 if why != NO_SAMPLE}
-            assert shown == told, t
-            samples += len(told)
+            assert at_once == one_by_one, t
+            samples += len(one_by_one)
         assert samples or first + 20 * step < START + 40, first
 
 
@@ -180,10 +180,10 @@ def test_seconds_that_were_given_up_are_shown_by_their_minutes(
     with history.store.lock:
         monkeypatch.setitem(history.store.manifest.forgotten, "raw", cut)
     moments = list(range(cut - 130, cut + 131, 20))
-    found = history.instants("power_w", moments)
-    assert found.grain_s == 60
+    instants = history.instants("power_w", moments)
+    assert instants.grain_s == 60
     for at, t in enumerate(moments):
-        told = history.instant("power_w", t).set_index(["gpu", "node"])["value"]
-        for pair, value in zip(found.pairs, found.value[at].tolist(), strict=True):
-            wanted = told.get(pair, np.nan)
-            assert value == wanted or (np.isnan(value) and np.isnan(wanted)), (t, pair)
+        one_by_one = history.instant("power_w", t).set_index(["gpu", "node"])["value"]
+        for pair, value in zip(instants.pairs, instants.value[at].tolist(), strict=True):
+            watts = one_by_one.get(pair, np.nan)
+            assert value == watts or (np.isnan(value) and np.isnan(watts)), (t, pair)

@@ -31,30 +31,30 @@ def opened(folder: Path) -> EmbeddedHistory:
     return history
 
 
-def named(node: str, host: str, t: float) -> HistoryMessage:
+def hello(node: str, host: str, t: float) -> HistoryMessage:
     return HistoryMessage(node, "s", t, Hello((1,), bytes(32), bytes(64), node, host, "boot", "s",
                                               0, "0", "test"))
 
 
 def rows_of(folder: Path, kind: str) -> pd.DataFrame:
-    """As whoever knows nothing of the hub reads them."""
+    """Read the rows as a program does that knows nothing of the hub."""
     return duckdb.execute(f"select * from read_parquet('{folder}/{kind}/*.parquet', "
                           "union_by_name = true)").df()
 
 
-@pytest.fixture(name="written")
-def _written(tmp_path: Path) -> tuple[EmbeddedHistory, Source]:
+@pytest.fixture(name="renamed")
+def _renamed(tmp_path: Path) -> tuple[EmbeddedHistory, Source]:
     source, history = Source(random.randrange(10**6)), opened(tmp_path)
     history.append(source.greetings(), 1)
     history.append(source.span(START, RENAMED_AT), 1)
-    history.append([named("n1", "moved", RENAMED_AT + 0.3)], 1)
+    history.append([hello("n1", "moved", RENAMED_AT + 0.3)], 1)
     history.append(source.span(RENAMED_AT, START + 400), 1)
     return history, source
 
 
 def test_every_row_of_every_kind_names_cluster_and_host(
-        written: tuple[EmbeddedHistory, Source], tmp_path: Path) -> None:
-    history, source = written
+        renamed: tuple[EmbeddedHistory, Source], tmp_path: Path) -> None:
+    history, source = renamed
     for now in (START + 1_000, START + 2 * HOUR_S):  # of five minutes, then merged
         history.store.maintain(now)
         for kind in LAYOUTS:
@@ -67,8 +67,8 @@ def test_every_row_of_every_kind_names_cluster_and_host(
     assert differences(history, source, START, START + 400) == []
 
 
-def test_memory_names_them_as_files_will(written: tuple[EmbeddedHistory, Source]) -> None:
-    history, _ = written
+def test_memory_names_them_as_files_will(renamed: tuple[EmbeddedHistory, Source]) -> None:
+    history, _ = renamed
     tasks, events = history.tasks(START, START + 400), history.events(START, START + 400)
     for rows in (tasks, events):
         moved = rows[rows["node"] == "n1"]
@@ -88,8 +88,8 @@ def test_what_is_stored_keeps_the_host_of_its_time(tmp_path: Path) -> None:
     history.store.maintain(START + 400)
     history.close()
     history = opened(tmp_path)  # which hears of it under the new name only
-    said = [one for one in source.greetings() if not isinstance(one.message, Hello)]
-    history.append([*(named(node, "moved", START + 500) for node in source.uuids), *said], 2)
+    messages = [one for one in source.greetings() if not isinstance(one.message, Hello)]
+    history.append([*(hello(node, "moved", START + 500) for node in source.uuids), *messages], 2)
     history.append(source.span(START + 600, START + 660), 2)
     for now in (START + 1_000, START + 2 * HOUR_S):
         history.store.maintain(now)
@@ -128,14 +128,14 @@ def test_files_of_format_1_name_none_and_are_merged_with_those_that_do(tmp_path:
 
 
 def test_rows_of_one_minute_in_both_formats_become_one_that_is_named(tmp_path: Path) -> None:
-    """What came late for a minute that format 1 has."""
+    """Rows that came late for a minute which format 1 has."""
     source, history = Source(random.randrange(10**6)), opened(tmp_path)
     history.append(source.greetings(), 1)
-    said = source.span(START, START + 60)
-    history.append(said[::2], 1)
+    messages = source.span(START, START + 60)
+    history.append(messages[::2], 1)
     history.store.maintain(START + 400)
     _as_format_1(history, tmp_path)
-    history.append(said[1::2], 1)
+    history.append(messages[1::2], 1)
     for now in (START + 500, START + 600, START + 2 * HOUR_S):
         history.store.maintain(now)
     for kind in ("minutes", "hours", "tasks", "usage"):
@@ -156,9 +156,9 @@ def _as_format_1(history: EmbeddedHistory, folder: Path) -> None:
     manifest.rewrite()
 
 
-def test_the_columns_need_no_quotes_in_sql(written: tuple[EmbeddedHistory, Source],
+def test_the_columns_need_no_quotes_in_sql(renamed: tuple[EmbeddedHistory, Source],
                                            tmp_path: Path) -> None:
-    history, _ = written
+    history, _ = renamed
     history.store.maintain(START + 1_000)
     [row] = duckdb.execute(f"select cluster, host, count(*) from '{tmp_path}/raw/*.parquet' "
                            "where host = 'moved' group by cluster, host").fetchall()

@@ -26,7 +26,7 @@ END = BEGIN + 800
 SEGMENT_S = 120
 STEP = {column.key: column.step for column in STORED}
 METRICS = ("power_w", "util_pct", "mem_used_bytes", "throttle_bits", "energy_j")
-TELLERS = ("n0", "n1", "n2")
+NODES = ("n0", "n1", "n2")
 
 Row = dict[str, float | str]
 
@@ -38,7 +38,7 @@ class Fleet:
     lots: random.Random
     moves_at: int
     rows: dict[tuple[str, str, int], Row] = field(default_factory=dict)  # gpu, node, second
-    held: dict[tuple[str, str, int], int] = field(default_factory=lambda: defaultdict(int))
+    held_s: dict[tuple[str, str, int], int] = field(default_factory=lambda: defaultdict(int))
     seqs: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def listed(self, node: str, generation: int) -> list[str]:
@@ -47,17 +47,17 @@ class Fleet:
                     (node, generation), ["GPU-c", "GPU-d"])
 
     def greetings(self) -> list[HistoryMessage]:
-        found = []
-        for node in TELLERS:
-            said = Hello((1,), bytes(32), bytes(64), node, node, "boot", "s", 0, "0", "test")
-            found.append(HistoryMessage(node, "s", 0.0, said))
+        messages = []
+        for node in NODES:
+            hello = Hello((1,), bytes(32), bytes(64), node, node, "boot", "s", 0, "0", "test")
+            messages.append(HistoryMessage(node, "s", 0.0, hello))
             for generation in (1, 2):
                 facts = tuple(GpuFacts(uuid, at, "H100") for at, uuid in enumerate(
                     self.listed(node, generation)))
-                found.append(HistoryMessage(node, "s", 0.0, Inventory(generation, facts)))
-        return found
+                messages.append(HistoryMessage(node, "s", 0.0, Inventory(generation, facts)))
+        return messages
 
-    def say(self, node: str, t: int, received_at: float, is_backfill: bool) -> HistoryMessage:
+    def message(self, node: str, t: int, received_at: float, is_backfill: bool) -> HistoryMessage:
         generation = 1 if t < self.moves_at else 2
         gpus = self.listed(node, generation)
         values: list[float] = []
@@ -71,7 +71,7 @@ class Fleet:
                     np.rint(row[at] * (1 / column.step)) * column.step)
                 for at, column in enumerate(STORED)}
         user = self.user(node, t)
-        self.held[gpus[0], user, t - t % MINUTE_S] += 1
+        self.held_s[gpus[0], user, t - t % MINUTE_S] += 1
         task = Task(f"boot:{user}:1", 1, 1, 1.0, user, "python x.py")
         self.seqs[node] += 1
         frame = Frame(self.seqs[node], float(t), 1.0, generation, pack(values), bytes(absent),
@@ -80,7 +80,7 @@ class Fleet:
         return HistoryMessage(node, "s", received_at, frame, t, is_backfill)
 
     def user(self, node: str, t: int) -> str:
-        return f"u{(t // 200 + TELLERS.index(node)) % 3}"
+        return f"u{(t // 200 + NODES.index(node)) % 3}"
 
     def _numbers(self) -> tuple[list[float], bytes]:
         row, why = [], bytearray()
@@ -107,41 +107,41 @@ class Story:
         return history
 
     def restart(self) -> None:
-        """With what the log has: all that is in no file, and the last two segments."""
+        """Reopen history from the log: all that is in no file, and the last two segments."""
         newest = self.log[-1][0]
         needed = min(self.history.store.first_segment() or newest, newest - 1)
         self.history.close()
         self.history = self._opened()
-        for segment, said in self.log:
+        for segment, messages in self.log:
             if segment >= needed:
-                self.history.append(said, segment)
+                self.history.append(messages, segment)
 
-    def tell(self, t: int) -> None:
+    def play(self, t: int) -> None:
         self.now = t
-        said = self.later.pop(t, [])
-        for node in TELLERS:
+        messages = self.later.pop(t, [])
+        for node in NODES:
             lot = self.lots.random()
             if lot < 0.06:
                 continue
             if lot < 0.2 and t < END - 400:
                 at = t + self.lots.choice((1, 40, 350))
-                self.later[min(at, END - 1)].append(self.fleet.say(node, t, at + 0.5, True))
+                self.later[min(at, END - 1)].append(self.fleet.message(node, t, at + 0.5, True))
             else:
-                said.append(self.fleet.say(node, t, t + 0.5, False))
-        said += [one for one in said if self.lots.random() < 0.05]
-        self.log.append((1 + (t - BEGIN) // SEGMENT_S, said))
-        self.history.append(said, self.log[-1][0])
+                messages.append(self.fleet.message(node, t, t + 0.5, False))
+        messages += [one for one in messages if self.lots.random() < 0.05]
+        self.log.append((1 + (t - BEGIN) // SEGMENT_S, messages))
+        self.history.append(messages, self.log[-1][0])
         if t % 20 == 0:
             self.history.store.maintain(t)
 
-    def told(self) -> set[tuple[str, str, int]]:
-        """What came so far."""
-        waits = {(one.node_id, one.second) for said in self.later.values() for one in said}
+    def arrived(self) -> set[tuple[str, str, int]]:
+        """Return the keys of the rows that came so far."""
+        waits = {(one.node_id, one.second) for messages in self.later.values() for one in messages}
         return {key for key in self.fleet.rows if key[1:] not in waits}
 
     def check(self) -> None:
-        known = self.told()
-        rows = {key: row for key, row in self.fleet.rows.items() if key in known}
+        arrived = self.arrived()
+        rows = {key: row for key, row in self.fleet.rows.items() if key in arrived}
         for step in (1, 7, 60, 300, HOUR_S):
             self.history.unpacks_most = self.lots.choice((UNPACKS_MOST, 0))  # else DuckDB does it
             check_series(self, rows, step)
@@ -155,23 +155,23 @@ def check_series(story: Story, rows: dict[tuple[str, str, int], Row], step: int)
     nodes = story.lots.choice((None, frozenset({"n0"}), frozenset({"n0", "n2"})))
     t0 = story.lots.randrange(BEGIN - 100, END)
     t1 = story.lots.randrange(t0, END + 100)
-    wanted: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    buckets: dict[tuple[str, int], list[Row]] = defaultdict(list)
     first, last = t0 // step * step, -(-t1 // step) * step
     for (gpu, node, t), row in rows.items():
         if gpu in gpus and (nodes is None or node in nodes) and first <= t < last:
-            wanted[gpu, t - t % step].append(row)
+            buckets[gpu, t - t % step].append(row)
     frame = story.history.series(gpus, METRICS, t0, t1, step, ("min", "mean", "max", "n"), nodes)
-    said = {(row["gpu"], int(row["t"])): row for row in frame.to_dict("records")}
-    assert said.keys() == wanted.keys()
-    for key, parts in wanted.items():
+    answer = {(row["gpu"], int(row["t"])): row for row in frame.to_dict("records")}
+    assert answer.keys() == buckets.keys()
+    for key, parts in buckets.items():
         for metric in METRICS:
-            check_bucket(said[key], metric, [value for row in parts if isinstance(
+            check_bucket(answer[key], metric, [value for row in parts if isinstance(
                 value := row[metric], float)])
 
 
-def check_bucket(said: dict[str, Any], metric: str, values: list[float]) -> None:
-    assert said[f"{metric}_n"] == len(values)
-    low, mean, high = (said[f"{metric}_{end}"] for end in ("min", "mean", "max"))
+def check_bucket(row: dict[str, Any], metric: str, values: list[float]) -> None:
+    assert row[f"{metric}_n"] == len(values)
+    low, mean, high = (row[f"{metric}_{end}"] for end in ("min", "mean", "max"))
     if not values:
         assert np.isnan([low, mean, high]).all()
         return
@@ -194,39 +194,39 @@ def check_moments(story: Story, rows: dict[tuple[str, str, int], Row]) -> None:
     seams = [START + HOUR_S + at for at in range(-1, 3)]
     for t in (*seams, *story.lots.sample(range(BEGIN, story.now + 5), 4)):
         frame = story.history.instant("power_w", t)
-        said = {(row["gpu"], row["node"]): row for row in frame.to_dict("records")}
-        assert len(said) == len(frame)
+        answer = {(row["gpu"], row["node"]): row for row in frame.to_dict("records")}
+        assert len(answer) == len(frame)
         newest = {key[:2]: key for key in sorted(rows, key=lambda one: one[2])
                   if t - LOOK_BACK_S < key[2] <= t}
-        assert said.keys() == newest.keys()
+        assert answer.keys() == newest.keys()
         for pair, key in newest.items():
             value = rows[key]["power_w"]
-            assert said[pair]["t"] == key[2]
-            assert said[pair]["missing" if isinstance(value, str) else "value"] == value
+            assert answer[pair]["t"] == key[2]
+            assert answer[pair]["missing" if isinstance(value, str) else "value"] == value
     t = story.lots.randrange(BEGIN, END)
     start = t - t % BLOCK_S
     grid = HistoryGrid(start, 1, BLOCK_S)
     story.history.rules.past({"temp_c": frozenset(("max",))}, grid)
     wide = grid.of("temp_c", "max")
-    found = {} if wide is None else {
+    in_block = {} if wide is None else {
         (*pair, start + second): float(wide[row, second]) for pair, row in grid.rows.items()
         for second in range(BLOCK_S) if not np.isnan(wide[row, second])}
-    assert found == {key: row["temp_c"] for key, row in rows.items()
-                     if start <= key[2] < start + BLOCK_S and isinstance(row["temp_c"], float)}
+    assert in_block == {key: row["temp_c"] for key, row in rows.items()
+                        if start <= key[2] < start + BLOCK_S and isinstance(row["temp_c"], float)}
 
 
 def check_usage(story: Story) -> None:
-    held = story.fleet.held
+    held_s = story.fleet.held_s
     for hour in (START, START + HOUR_S):
         for by, at in (("gpu", 0), ("user", 1)):
-            wanted: dict[str, int] = defaultdict(int)
-            for key, seconds in held.items():
+            expected_s: dict[str, int] = defaultdict(int)
+            for key, seconds in held_s.items():
                 if key[2] - key[2] % HOUR_S == hour:
-                    wanted[str(key[at])] += seconds
+                    expected_s[str(key[at])] += seconds
             frame = story.history.usage(by, HOUR_S, hour, hour + HOUR_S)  # type: ignore[arg-type]
-            assert {row[by]: row["gpu_s"] for row in frame.to_dict("records")} == wanted
+            assert {row[by]: row["gpu_s"] for row in frame.to_dict("records")} == expected_s
             mem = float(frame["mem_byte_s"].sum())
-            assert mem == pytest.approx(1e9 * sum(wanted.values()))
+            assert mem == pytest.approx(1e9 * sum(expected_s.values()))
 
 
 def test_history_says_what_a_slow_model_says(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_history_says_what_a_slow_model_says(tmp_path: Path) -> None:
     story = Story(tmp_path, seed)
     stops = set(story.lots.sample(range(BEGIN + 100, END - 50), 2))
     for t in range(BEGIN, END):
-        story.tell(t)
+        story.play(t)
         if t in stops:
             story.check()
             story.restart()

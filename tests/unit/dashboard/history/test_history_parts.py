@@ -22,16 +22,16 @@ HOUR_S = 3_600
 @pytest.mark.parametrize("part", [0.0, 0.01, 0.5, 0.98, 0.999])
 def test_a_tick_that_trembles_at_the_edge_of_a_second_fills_each_once(part: float) -> None:
     seconds = SampleSecondAligner()
-    found = [seconds.of(1_000 + at + part + random.uniform(-0.1, 0.1)) for at in range(500)]
-    assert np.diff(found).tolist() == [1] * 499
+    filled = [seconds.of(1_000 + at + part + random.uniform(-0.1, 0.1)) for at in range(500)]
+    assert np.diff(filled).tolist() == [1] * 499
 
 
 def test_a_tick_that_drifts_loses_at_most_one_second_per_second_of_drift() -> None:
     seconds = SampleSecondAligner()
-    found = [seconds.of(at * 1.001) for at in range(10_000)]
-    assert len(set(found)) >= 10_000 - 2
+    filled = [seconds.of(at * 1.001) for at in range(10_000)]
+    assert len(set(filled)) >= 10_000 - 2
     assert all(second in (int(at * 1.001), int(at * 1.001) - 1, int(at * 1.001) + 1)
-               for at, second in enumerate(found))
+               for at, second in enumerate(filled))
 
 
 def test_what_is_out_of_range_is_missing_as_in_the_live_picture() -> None:
@@ -69,8 +69,8 @@ def test_every_step_and_bound_fits_into_its_place() -> None:
         most = max(abs(metric.low), abs(metric.high)) / column.step
         assert most <= np.iinfo(column.dtype).max, metric.key
         units = np.array([round(most), round(most / 3)], column.dtype)
-        wanted = units.astype(np.float64) * column.step
-        assert (column.values(units).astype(np.float64) == wanted).all(), metric.key
+        values = units.astype(np.float64) * column.step
+        assert (column.values(units).astype(np.float64) == values).all(), metric.key
 
 
 def rows_of(count: int, seed: int) -> SampleRows:
@@ -138,7 +138,7 @@ def test_full_files_stay_and_what_came_late_for_them_is_merged_apart() -> None:
 def test_no_file_is_in_two_merges() -> None:
     files = [file(hour * HOUR_S, HOUR_S, kind="minutes") for hour in range(24)]
     files += [file(at, 300, kind="minutes") for at in range(0, HOUR_S, 300)]
-    found = merges(files, 30 * HOUR_S)
-    names = [part.name for one in found for part in one.parts]
+    merge_list = merges(files, 30 * HOUR_S)
+    names = [part.name for one in merge_list for part in one.parts]
     assert len(names) == len(set(names))
-    assert found
+    assert merge_list

@@ -1,4 +1,4 @@
-"""What every engine of history answers: the least of it, each question once."""
+"""Answers that every engine of history gives: the least of it, each question once."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ def embedded(folder: Path) -> Open:
     return opened
 
 
-class Written:
+class FilledHistory:
     def __init__(self, opened: Open) -> None:
         self.source = Source(random.randrange(10**9), nodes=2, gpus=2)
         self.opened = opened
@@ -43,39 +43,39 @@ class Written:
             1_000_000, float(XID_AT), "xid", self.gpu, None, "", {"xid": 79.0}))], 2)
 
 
-@pytest.fixture(name="written", params=[embedded])
-def _written(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Written]:
-    written = Written(request.param(tmp_path / "history"))
-    yield written
-    written.history.close()
+@pytest.fixture(name="filled", params=[embedded])
+def _filled(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FilledHistory]:
+    filled = FilledHistory(request.param(tmp_path / "history"))
+    yield filled
+    filled.history.close()
 
 
-def in_memory(_: Written) -> None:
-    """As it came."""
+def in_memory(_: FilledHistory) -> None:
+    """Leave history as it came."""
 
 
-def settled(written: Written) -> None:
-    written.history.maintain(SETTLED, SETTLED)
+def settled(filled: FilledHistory) -> None:
+    filled.history.maintain(SETTLED, SETTLED)
 
 
-def reopened(written: Written) -> None:
-    settled(written)
-    assert written.history.first_segment() is None
-    written.history.close()
-    written.history = written.opened()
+def reopened(filled: FilledHistory) -> None:
+    settled(filled)
+    assert filled.history.first_segment() is None
+    filled.history.close()
+    filled.history = filled.opened()
 
 
 @pytest.fixture(name="past", params=[in_memory, settled, reopened])
-def _past(request: pytest.FixtureRequest, written: Written) -> Written:
-    request.param(written)
-    return written
+def _past(request: pytest.FixtureRequest, filled: FilledHistory) -> FilledHistory:
+    request.param(filled)
+    return filled
 
 
-def test_every_second_is_as_it_came(past: Written) -> None:
+def test_every_second_is_as_it_came(past: FilledHistory) -> None:
     assert differences(past.history, past.source, START, END) == []
 
 
-def test_a_moment_is_told_by_each_of_its_questions(past: Written) -> None:
+def test_a_moment_is_told_by_each_of_its_questions(past: FilledHistory) -> None:
     history, source, at = past.history, past.source, END - 1
     instant = history.instant("power_w", at).set_index("gpu")["value"].sort_index()
     matrix = history.instants("power_w", [at])
@@ -83,11 +83,11 @@ def test_a_moment_is_told_by_each_of_its_questions(past: Written) -> None:
     assert len(matrix.pairs) == len(source.all_uuids)
     of_one = [(gpu, at) for gpu in source.all_uuids if (gpu, at) in source.truth]
     for gpu, second in of_one:
-        said = source.truth[gpu, second]["power_w"]
-        assert (np.isnan(instant[gpu]) if isinstance(said, str) else instant[gpu] == said)
+        watts = source.truth[gpu, second]["power_w"]
+        assert (np.isnan(instant[gpu]) if isinstance(watts, str) else instant[gpu] == watts)
 
 
-def test_who_held_what(past: Written) -> None:
+def test_who_held_what(past: FilledHistory) -> None:
     history, seconds = past.history, sum(past.source.tasks.values())
     usage = history.usage("user", 0, START, END)
     assert usage["gpu_s"].sum() <= seconds
@@ -99,7 +99,7 @@ def test_who_held_what(past: Written) -> None:
     assert history.since() == START
 
 
-def test_events_are_there_once(past: Written) -> None:
+def test_events_are_there_once(past: FilledHistory) -> None:
     events = past.history.events(START, END)
     assert sorted(zip(events["node"], events["seq"], strict=True)) == sorted(
         [*past.source.events, (past.node, 1_000_000)])
@@ -107,22 +107,22 @@ def test_events_are_there_once(past: Written) -> None:
         (float(XID_AT), past.node, past.gpu, {"xid": 79.0})]
 
 
-def test_rules_read_minutes_of_the_past(past: Written) -> None:
+def test_rules_read_minutes_of_the_past(past: FilledHistory) -> None:
     rules = past.history.rules
     assert rules.begins(60) == START
-    grid, seen = (HistoryGrid(START, 60, MINUTES) for _ in range(2))
+    grid, presence = (HistoryGrid(START, 60, MINUTES) for _ in range(2))
     rules.past(MEAN_POWER, grid)
-    rules.seen(seen)
+    rules.seen(presence)
     assert {gpu for gpu, _ in grid.rows} == set(past.source.all_uuids) == {
-        gpu for gpu, _ in seen.rows}
+        gpu for gpu, _ in presence.rows}
 
 
-def test_a_rule_reads_the_minute_that_ended(written: Written) -> None:
-    grid = written.history.rules.minute(END - 60, MEAN_POWER)
-    assert {gpu for gpu, _ in grid.rows} == set(written.source.all_uuids)
+def test_a_rule_reads_the_minute_that_ended(filled: FilledHistory) -> None:
+    grid = filled.history.rules.minute(END - 60, MEAN_POWER)
+    assert {gpu for gpu, _ in grid.rows} == set(filled.source.all_uuids)
 
 
-def test_how_it_fares(past: Written) -> None:
+def test_how_it_fares(past: FilledHistory) -> None:
     info = past.history.info()
     assert (info.error, info.quarantined, info.counts["unreadable"]) == (None, [], 0)
     assert past.history.finest(START) == 1

@@ -18,7 +18,7 @@ from tests.unit.fleets import MONO, facts, frame, hello, tasks
 START = 1_700_000_100 - 1_700_000_100 % 3_600
 
 
-class Running:
+class LooplessHub:
     """A hub without its loop: what would wait for disk is written at once."""
 
     def __init__(self, folder: Path) -> None:
@@ -34,21 +34,21 @@ class Running:
         self.recorder.recover()
         self.seq = 0
 
-    def say(self, message: FromAgent, now: float) -> list[StreamRecord]:
+    def handle(self, message: FromAgent, now: float) -> list[StreamRecord]:
         effects = self.machine.handle(MessageReceived("a", message, encode(message)), now,
                                    MONO + now - START)
         return [effect for effect in effects if isinstance(effect, StreamRecord)]
 
-    def greet(self) -> None:
-        records = self.say(hello(), START) + self.say(
+    def connect_node(self) -> None:
+        records = self.handle(hello(), START) + self.handle(
             Inventory(1, (facts("n1", 0), facts("n1", 1))), START)
         assert self.recorder._write(records, None) is None
 
-    def second(self, t: int, util: float, used: Tasks | None = None, rotate: bool = False) -> None:
+    def second(self, t: int, util: float, work: Tasks | None = None, rotate: bool = False) -> None:
         self.seq += 1
-        said: Frame = frame([{"util_pct": util}] * 2, self.seq, t + 0.2, tasks=used)
+        message: Frame = frame([{"util_pct": util}] * 2, self.seq, t + 0.2, tasks=work)
         nodes = encode_nodes(self.machine, t + 0.3, MONO + t + 0.3 - START) if rotate else None
-        assert self.recorder._write(self.say(said, t + 0.3), nodes) is None
+        assert self.recorder._write(self.handle(message, t + 0.3), nodes) is None
 
     def close(self) -> None:
         self.recorder.close()
@@ -64,8 +64,8 @@ def segments(folder: Path) -> list[int]:
 
 
 def test_segments_are_kept_until_their_seconds_are_in_files(tmp_path: Path) -> None:
-    hub = Running(tmp_path)
-    hub.greet()
+    hub = LooplessHub(tmp_path)
+    hub.connect_node()
     truth = {}
     for t in range(START, START + 900):
         truth[t] = float(random.randint(0, 100))
@@ -77,17 +77,17 @@ def test_segments_are_kept_until_their_seconds_are_in_files(tmp_path: Path) -> N
     assert first > 5
     truth[START + 900] = 1.0
     hub.close()
-    again = Running(tmp_path)
-    assert again.values(["GPU-n1-0"], START + 1_000) == truth
+    reopened_hub = LooplessHub(tmp_path)
+    assert reopened_hub.values(["GPU-n1-0"], START + 1_000) == truth
     # Who held it was said in a segment that is gone, and carried into those that are not.
-    usage = again.history.usage("user", 3_600, START, START + 1_000)
+    usage = reopened_hub.history.usage("user", 3_600, START, START + 1_000)
     assert dict(zip(usage["user"], usage["gpu_s"].astype(int), strict=True)) == {"alice": 901}
-    again.close()
+    reopened_hub.close()
 
 
 def test_every_segment_but_the_first_begins_with_what_it_needs(tmp_path: Path) -> None:
-    hub = Running(tmp_path)
-    hub.greet()
+    hub = LooplessHub(tmp_path)
+    hub.connect_node()
     for t in range(START, START + 35):
         hub.second(t, 5.0, tasks(("t", 0, "alice")) if t == START else None, t % 10 == 9)
     hub.close()
@@ -96,7 +96,7 @@ def test_every_segment_but_the_first_begins_with_what_it_needs(tmp_path: Path) -
             assert [entry.second for entry in list(entries)[:3]] == [CARRIED] * 3
     for old in sorted((tmp_path / "headlog").iterdir())[:-1]:
         old.unlink()
-    alone = Running(tmp_path)
+    alone = LooplessHub(tmp_path)
     assert set(alone.values(["GPU-n1-0"], START + 60)) == set(range(START + 30, START + 35))
     usage = alone.history.usage("user", 3_600, START, START + 60)
     assert dict(zip(usage["user"], usage["gpu_s"].astype(int), strict=True)) == {"alice": 5}

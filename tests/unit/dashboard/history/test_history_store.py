@@ -32,7 +32,7 @@ def opened(folder: Path, source: Source, keep: HistoryRetention | None = None) -
 
 
 def settled(history: EmbeddedHistory, now: float) -> None:
-    """All that is due by then; what is late waits once more."""
+    """Do all that is due by then; what is late waits once more."""
     history.store.maintain(now)
     history.store.maintain(now + LATE_S + 1)
 
@@ -46,32 +46,32 @@ def fed(history: EmbeddedHistory, source: Source, end: int) -> None:
 
 
 def kinds(history: EmbeddedHistory) -> dict[str, int]:
-    return {kind: told["files"] for kind, told in history.info().kinds.items()}
+    return {kind: info["files"] for kind, info in history.info().kinds.items()}
 
 
 def test_every_second_is_as_it_came_after_seal_merge_and_restart(tmp_path: Path) -> None:
     source = Source(random.randrange(10**9))
     history = opened(tmp_path, source)
     end = START + HOUR_S + 400
-    said = []
+    messages = []
     for t in range(START, end):
         second = source.second(t)
-        said += [one for one in second if t >= START + HOUR_S - BLOCK_S]
+        messages += [one for one in second if t >= START + HOUR_S - BLOCK_S]
         history.append(second, 1 + (t - START) // 100)
         if t % 60 == 0:
             history.store.maintain(t)
     assert differences(history, source, START, end) == []  # across the seam
     assert kinds(history)["raw"] == 2  # a merged hour and one block after it
-    again = opened(tmp_path, source)
-    again.append(said, 1)  # as the head log has it: partly in files already
-    assert differences(again, source, START, end) == []
-    settled(again, end + BLOCK_S + GRACE_S)
-    assert again.info().open_seconds == 0
-    assert differences(again, source, START, end) == []
-    counted = again.series(source.all_uuids, ["power_w"], START, end, HOUR_S, ("n",))
-    assert int(counted["power_w_n"].sum()) == sum(
-        isinstance(said["power_w"], float) for said in source.truth.values())
-    assert events_of(again) == sorted(source.events)
+    reopened = opened(tmp_path, source)
+    reopened.append(messages, 1)  # as the head log has it: partly in files already
+    assert differences(reopened, source, START, end) == []
+    settled(reopened, end + BLOCK_S + GRACE_S)
+    assert reopened.info().open_seconds == 0
+    assert differences(reopened, source, START, end) == []
+    counts = reopened.series(source.all_uuids, ["power_w"], START, end, HOUR_S, ("n",))
+    assert int(counts["power_w_n"].sum()) == sum(
+        isinstance(row["power_w"], float) for row in source.truth.values())
+    assert events_of(reopened) == sorted(source.events)
 
 
 def events_of(history: EmbeddedHistory) -> list[tuple[str, int]]:
@@ -97,15 +97,15 @@ def test_minutes_and_hours_say_what_the_seconds_say(tmp_path: Path) -> None:
 
 def check_bucket(source: Source, row: dict[str, Any], step: int) -> None:
     for metric, slack in (("power_w", 0.2), ("util_pct", 0.1)):
-        values = [value for (gpu, t), said in source.truth.items()
+        values = [value for (gpu, t), sample in source.truth.items()
                   if gpu == row["gpu"] and t - t % step == row["t"]
-                  and isinstance(value := said[metric], float)]
+                  and isinstance(value := sample[metric], float)]
         assert row[f"{metric}_n"] == len(values)
         assert (row[f"{metric}_min"], row[f"{metric}_max"]) == (min(values), max(values))
         assert row[f"{metric}_mean"] == pytest.approx(np.mean(values), abs=slack)
-    bits = [int(value) for (gpu, t), said in source.truth.items()
+    bits = [int(value) for (gpu, t), sample in source.truth.items()
             if gpu == row["gpu"] and t - t % step == row["t"]
-            and isinstance(value := said["throttle_bits"], float)]
+            and isinstance(value := sample["throttle_bits"], float)]
     assert int(row["throttle_bits_max"]) == np.bitwise_or.reduce(bits)
 
 
@@ -132,13 +132,13 @@ def test_late_seconds_lie_beside_and_then_among_the_others(tmp_path: Path) -> No
     assert history.store.first_segment() is None
     assert differences(history, source, START, end) == []
     frame = history.series(source.all_uuids, ["power_w"], START, end, HOUR_S, ("n",))
-    held = sum(isinstance(said["power_w"], float) for said in source.truth.values())
-    assert int(frame["power_w_n"].sum()) == held
+    samples = sum(isinstance(row["power_w"], float) for row in source.truth.values())
+    assert int(frame["power_w_n"].sum()) == samples
     history.store.maintain(end + HOUR_S)
     assert kinds(history)["raw"] == kinds(history)["minutes"] == kinds(history)["hours"] == 1
     assert differences(history, source, START, end) == []
     assert int(history.series(source.all_uuids, ["power_w"], START, end, HOUR_S,
-                              ("n",))["power_w_n"].sum()) == held
+                              ("n",))["power_w_n"].sum()) == samples
 
 
 def test_no_question_sees_a_block_twice_or_not_at_all_while_it_is_sealed(tmp_path: Path) -> None:
@@ -146,13 +146,13 @@ def test_no_question_sees_a_block_twice_or_not_at_all_while_it_is_sealed(tmp_pat
     history = opened(tmp_path, source)
     for t in range(START, START + 1_500):
         history.append(source.second(t), 1)
-    found: set[int] = set()
+    row_counts: set[int] = set()
     stop = threading.Event()
 
     def ask() -> None:
         while not stop.is_set():
             frame = history.series(source.all_uuids, ["power_w"], START, START + 1_500, 1)
-            found.add(len(frame))
+            row_counts.add(len(frame))
 
     reader = threading.Thread(target=ask)
     reader.start()
@@ -161,7 +161,7 @@ def test_no_question_sees_a_block_twice_or_not_at_all_while_it_is_sealed(tmp_pat
     history.store.maintain(START + 3 * HOUR_S)
     stop.set()
     reader.join()
-    assert found == {len(source.truth)}
+    assert row_counts == {len(source.truth)}
 
 
 def test_tasks_and_usage_count_each_second_once(tmp_path: Path) -> None:
@@ -176,9 +176,9 @@ def test_tasks_and_usage_count_each_second_once(tmp_path: Path) -> None:
             history.store.maintain(t)
     for _ in range(2):
         frame = history.tasks(START, end, limit=10**6)
-        said = {(row["gpu"], int(row["t"]), row["task"]): int(row["seconds"])
-                for row in frame.to_dict("records")}
-        assert said == source.tasks
+        seconds = {(row["gpu"], int(row["t"]), row["task"]): int(row["seconds"])
+                   for row in frame.to_dict("records")}
+        assert seconds == source.tasks
         usage = history.usage("user", HOUR_S, START, end)
         assert {row["user"]: int(row["gpu_s"]) for row in usage.to_dict("records")} == {
             f"user-n{node}": sum(seconds for (uuid, _, _), seconds in source.tasks.items()
@@ -197,9 +197,9 @@ def test_an_instant_names_the_value_or_why_there_is_none(tmp_path: Path) -> None
         frame = history.instant("temp_c", t)
         assert len(frame) == 6
         for row in frame.to_dict("records"):
-            wanted = source.truth[row["gpu"], t]["temp_c"]
+            true_value = source.truth[row["gpu"], t]["temp_c"]
             assert row["t"] == t
-            assert (row["missing"] if isinstance(wanted, str) else row["value"]) == wanted
+            assert (row["missing"] if isinstance(true_value, str) else row["value"]) == true_value
     assert len(history.instant("temp_c", START + 100, frozenset({"n1"}))) == 2
     assert len(history.instant("temp_c", START - 100)) == 0
     assert set(history.instant("pstate", START + 50)["value"]) <= {0.0, 1.0}
@@ -213,26 +213,26 @@ def test_an_instant_names_the_value_or_why_there_is_none(tmp_path: Path) -> None
     st.sampled_from([0, 0, 0, 1, 30, 3_000, -20])),  # how much later it comes; the clock steps
     min_size=1, max_size=60), st.data())
 def test_whatever_order_things_come_in(tmp_path_factory: pytest.TempPathFactory,
-                                       wanted: list[tuple[int, str, int]], data: Any) -> None:
+                                       arrivals: list[tuple[int, str, int]], data: Any) -> None:
     """Late, doubled, out of order, with steps of the hub's clock both ways."""
     folder = tmp_path_factory.mktemp("order")
     source = Source(data.draw(st.integers(0, 10**6)))
     history = opened(folder, source)
-    kept: list[HistoryMessage] = []
+    messages: list[HistoryMessage] = []
     now = START
-    for second, node, delay in wanted:
+    for second, node, delay in arrivals:
         t = START + second
         now = max(now, t) + delay
-        said = source.node_second(node, t, float(now))
-        history.append(said, 1)
-        kept += said
+        second_messages = source.node_second(node, t, float(now))
+        history.append(second_messages, 1)
+        messages += second_messages
         if data.draw(st.booleans()):
-            history.append(said, 1)
+            history.append(second_messages, 1)
         if data.draw(st.integers(0, 4)) == 0:
             settled(history, now)
         if data.draw(st.integers(0, 9)) == 0:
             history = opened(folder, source)
-            history.append(kept, 1)
+            history.append(messages, 1)
     span = (START, START + 1_400)
     assert differences(history, source, *span) == []
     settled(history, now + 2 * BLOCK_S)
@@ -270,8 +270,8 @@ def test_what_is_old_goes_and_the_coarser_stays(tmp_path: Path) -> None:
     assert "minutes" not in kinds(history)
     assert [history.finest(t) for t in (START, START + HOUR_S)] == [HOUR_S, 1]
     assert len(history.series(source.all_uuids, ["power_w"], START, START + 600, HOUR_S))
-    left = list((tmp_path / "history").rglob("*.parquet"))
-    assert len(left) == sum(kinds(history).values())
+    files = list((tmp_path / "history").rglob("*.parquet"))
+    assert len(files) == sum(kinds(history).values())
 
 
 def test_a_clock_that_leaps_ahead_makes_nothing_old_for_a_day(tmp_path: Path) -> None:
@@ -345,12 +345,12 @@ def test_a_disk_that_stays_full_costs_the_oldest_minutes_and_no_more(
     assert len(history.store.feed.head.closed) == MAX_OPEN
     shed = [key for key in source.truth if key[1] < START + 3 * BLOCK_S]
     assert history.info().counts["shed_seconds"] == len(shed) > 0
-    kept = (START + 3 * BLOCK_S, START + blocks * BLOCK_S)
-    assert differences(history, source, *kept) == []  # what is left is told while nothing is taken
+    span = (START + 3 * BLOCK_S, START + blocks * BLOCK_S)
+    assert differences(history, source, *span) == []  # what is left is told while nothing is taken
     monkeypatch.undo()
     history.store.maintain(START + (blocks + 1) * BLOCK_S)
     assert history.info().error is None
-    assert differences(history, source, *kept) == []
+    assert differences(history, source, *span) == []
     assert history.info().open_seconds == 0
 
 
@@ -362,11 +362,11 @@ def test_a_file_is_checked_before_it_is_believed(tmp_path: Path) -> None:
     [one, *_] = sorted((tmp_path / "history" / "raw").glob("*.parquet"))
     data = bytearray(one.read_bytes())
     data[len(data) // 2] ^= 1
-    again = opened(tmp_path, source)
+    reopened = opened(tmp_path, source)
     one.write_bytes(data)
-    found = again.series(source.all_uuids, ["power_w"], START, START + 700, 1)
-    assert found["t"].min() >= START + BLOCK_S  # a hole, not a wrong number
-    assert again.info().quarantined == [f"raw/{one.name}"]
+    frame = reopened.series(source.all_uuids, ["power_w"], START, START + 700, 1)
+    assert frame["t"].min() >= START + BLOCK_S  # a hole, not a wrong number
+    assert reopened.info().quarantined == [f"raw/{one.name}"]
     assert (tmp_path / "history" / "quarantine" / one.name).exists()
 
 
@@ -389,10 +389,10 @@ def test_a_manifest_with_one_bad_copy_is_whole_and_with_two_puts_files_aside(
         manifest.commit([segment(name)])
     for copy, line in (("manifest.jsonl", 1), ("manifest.copy.jsonl", 0)):
         flip_line(tmp_path, (copy,), line)
-        again = Manifest(tmp_path)
-        again.load(rebuilt)
-        assert len(again.segments) == 3
-        assert again.damaged_lines == 1
+        reloaded = Manifest(tmp_path)
+        reloaded.load(rebuilt)
+        assert len(reloaded.segments) == 3
+        assert reloaded.damaged_lines == 1
     flip_line(tmp_path, ("manifest.jsonl", "manifest.copy.jsonl"), 0)
     last = Manifest(tmp_path)
     last.load(rebuilt)
@@ -418,27 +418,27 @@ def test_what_no_line_names_is_half_a_change_and_goes(tmp_path: Path) -> None:
     manifest.commit([segment("a")])
     with (tmp_path / "manifest.jsonl").open("ab") as file:
         file.write(b'{"n":2,"add":[{"na')  # a torn line is no damage of what was committed
-    again = Manifest(tmp_path)
-    again.load(rebuilt)
-    assert set(again.segments) == {segment("a").name}
+    reopened = Manifest(tmp_path)
+    reopened.load(rebuilt)
+    assert set(reopened.segments) == {segment("a").name}
     assert [path.name for path in (tmp_path / "raw").iterdir()] == [file_name("a")]
-    again.commit([segment("b")])
+    reopened.commit([segment("b")])
     assert _numbers(tmp_path) == [1, 2]
 
 
 def test_what_others_laid_into_the_folder_stays_and_does_not_keep_the_hub_from_starting(
         tmp_path: Path) -> None:
     (tmp_path / "raw" / ".ipynb_checkpoints").mkdir(parents=True)
-    theirs = [tmp_path / "notes" / "mine.parquet", tmp_path / "raw" / "copy.parquet",
-              tmp_path / "raw" / ".ipynb_checkpoints" / "look.ipynb"]
-    for path in theirs:
+    foreign_files = [tmp_path / "notes" / "mine.parquet", tmp_path / "raw" / "copy.parquet",
+                     tmp_path / "raw" / ".ipynb_checkpoints" / "look.ipynb"]
+    for path in foreign_files:
         path.parent.mkdir(exist_ok=True)
         path.write_text("theirs")
     manifest = Manifest(tmp_path)
     manifest.load(rebuilt)
     manifest.commit([])
     Manifest(tmp_path).load(rebuilt)
-    assert [path.read_text() for path in theirs] == ["theirs"] * 3
+    assert [path.read_text() for path in foreign_files] == ["theirs"] * 3
 
 
 def _numbers(folder: Path) -> list[int]:
@@ -468,13 +468,13 @@ def test_minutes_of_one_owner_add_up_to_their_hours_from_memory_and_files(tmp_pa
         for name in ("util_pct_s", "energy_j"):  # of means that files round
             assert minutes[name].sum() == pytest.approx(whole[0][name], rel=0.01), name
         settled(history, end + BLOCK_S)
-    others = history.usage("user", HOUR_S, START, end)
-    assert len(others) == 3
-    held = history.held(("user", "node", "gpu"), START, end)
-    assert dict(zip(held["user"], held["gpu_s"], strict=True)) == dict(zip(
-        others["user"], others["gpu_s"], strict=True))
-    assert set(held["node"]) == {"n0", "n1", "n2"}
-    assert set(held["gpu"]) == {uuids[0] for uuids in source.uuids.values()}
+    by_owner = history.usage("user", HOUR_S, START, end)
+    assert len(by_owner) == 3
+    usage = history.held(("user", "node", "gpu"), START, end)
+    assert dict(zip(usage["user"], usage["gpu_s"], strict=True)) == dict(zip(
+        by_owner["user"], by_owner["gpu_s"], strict=True))
+    assert set(usage["node"]) == {"n0", "n1", "n2"}
+    assert set(usage["gpu"]) == {uuids[0] for uuids in source.uuids.values()}
     with pytest.raises(UnknownMetricError, match="whole hours"):
         history.usage("user", MINUTE_S, START, end)
 
@@ -488,7 +488,7 @@ def test_events_are_found_by_gpu_and_kind_beyond_the_limit(tmp_path: Path) -> No
     for _ in range(2):
         every = history.events(START, end)
         mine = every[every["gpu"] == first]
-        found = history.events(START, end, limit=len(mine), gpus=[first], kinds=[EVENT])
-        assert found["seq"].tolist() == mine["seq"].tolist()
+        events = history.events(START, end, limit=len(mine), gpus=[first], kinds=[EVENT])
+        assert events["seq"].tolist() == mine["seq"].tolist()
         assert not len(history.events(START, end, kinds=["xid"]))
         settled(history, end + BLOCK_S)

@@ -1,4 +1,4 @@
-"""What the files will not take, for a reason that no wait mends: it is given up, told of, and all
+"""Rows that the files will not take, for a reason that no wait mends: given up, told of, and all
 else goes on."""
 
 import random
@@ -30,11 +30,11 @@ Maker = Callable[..., Table]
 def refusing(name: str, is_bad: Callable[..., bool]) -> Maker:
     original: Maker = vars(block_writer)[name]
 
-    def made(*given: Any) -> Table:
-        if is_bad(*given):
+    def make(*args: Any) -> Table:
+        if is_bad(*args):
             raise ValueError("this cannot be written")
-        return original(*given)
-    return made
+        return original(*args)
+    return make
 
 
 def is_of_bad(rows: SampleRows, _: SlotNames) -> bool:
@@ -58,11 +58,11 @@ def set_aside(folder: Path) -> Iterator[tuple[str, int, float]]:
     """GPU, second and power of what lies in quarantine as arrays."""
     power = STORED[AT["power_w"]]
     for path in sorted((folder / "history" / "quarantine").glob("*.npz")):
-        with np.load(path) as found:
-            names = found["gpus"][found["slot"]].tolist()
-            there = (found["missing"] >> (3 * AT[power.key])) & 7 == 0
+        with np.load(path) as arrays:
+            names = arrays["gpus"][arrays["slot"]].tolist()
+            there = (arrays["missing"] >> (3 * AT[power.key])) & 7 == 0
             yield from ((gpu, t, watts) for gpu, t, watts, is_there in zip(
-                names, found["t"].tolist(), found[power.key].tolist(), there.tolist(),
+                names, arrays["t"].tolist(), arrays[power.key].tolist(), there.tolist(),
                 strict=True) if is_there)
 
 
@@ -82,12 +82,12 @@ def test_seconds_that_cannot_be_written_are_set_aside_and_the_others_are_not(
     assert history.info().counts["failures"] == MOST_TRIES - 1
     assert [wrong for first, last in outside(source)
             for wrong in differences(history, source, first, last)] == []
-    wanted = {(gpu, t, said["power_w"]) for (gpu, t), said in source.truth.items()
-              if BAD <= t < BAD + BLOCK_S and isinstance(said["power_w"], float)}
-    assert set(set_aside(tmp_path)) == wanted
-    again = EmbeddedHistory(tmp_path / "history")
-    again.open()
-    assert again.info().kinds.keys() >= {"raw", "minutes", "hours", "tasks", "usage"}
+    samples = {(gpu, t, row["power_w"]) for (gpu, t), row in source.truth.items()
+               if BAD <= t < BAD + BLOCK_S and isinstance(row["power_w"], float)}
+    assert set(set_aside(tmp_path)) == samples
+    reopened = EmbeddedHistory(tmp_path / "history")
+    reopened.open()
+    assert reopened.info().kinds.keys() >= {"raw", "minutes", "hours", "tasks", "usage"}
 
 
 def test_owners_that_cannot_be_written_cost_no_seconds(
@@ -119,8 +119,8 @@ def test_late_seconds_that_cannot_be_written_do_not_stand_in_the_way(
     assert not in_ram(history)
     assert history.info().quarantined == [f"raw/raw-{START}"]  # of the hour
     assert {(gpu, t) for gpu, t, _ in set_aside(tmp_path)} == {
-        key for key, said in source.truth.items()
-        if BAD <= key[1] < BAD + 20 and isinstance(said["power_w"], float)}
+        key for key, row in source.truth.items()
+        if BAD <= key[1] < BAD + 20 and isinstance(row["power_w"], float)}
 
 
 def test_a_merge_that_fails_does_not_keep_what_is_old(
@@ -129,15 +129,15 @@ def test_a_merge_that_fails_does_not_keep_what_is_old(
     history = opened(tmp_path, source, HistoryRetention(raw_s=2 * 3_600))
     history.append(source.span(START, END), 1)
     tended(history, END + GRACE_S, 1)
-    asked: list[str] = []
+    merged_kinds: list[str] = []
 
     def fails(kind: str, *_: Any) -> Iterator[Table]:
-        asked.append(kind)
+        merged_kinds.append(kind)
         raise ValueError("these do not fit together")
 
     monkeypatch.setattr(stores, "merged", fails)
     tended(history, END + 3_700, MOST_TRIES + 3)
-    assert asked.count("raw") == asked.count("minutes") == MOST_TRIES
+    assert merged_kinds.count("raw") == merged_kinds.count("minutes") == MOST_TRIES
     assert differences(history, source, START, END) == []
     tended(history, END + 3 * 3_600, 1)
     assert "raw" not in history.info().kinds
@@ -166,7 +166,7 @@ def test_want_of_memory_waits_as_want_of_disk_does(
 
 def test_what_was_written_before_a_failure_is_no_file_of_nobody(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who reads the folder without the manifest would see its seconds twice."""
+    """A reader of the folder without the manifest would see its seconds twice."""
     source = Source(random.randrange(10**9))
     history = opened(tmp_path, source)
     history.append(source.span(START, BAD), 1)

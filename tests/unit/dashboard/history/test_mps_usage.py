@@ -1,4 +1,4 @@
-"""What MPS had to do in the past, by the minute: out of what agents told, and never made up."""
+"""Past use of MPS by the minute: from what agents reported, and never made up."""
 
 import random
 from pathlib import Path
@@ -17,8 +17,8 @@ from tests.unit.histories import START, Source
 MINUTES, SILENT, UNDESCRIBED = 12, 4, 7
 
 
-class OfMps(Source):
-    """On the first GPU of n0 a server and clients, on its second something else."""
+class MpsSource(Source):
+    """Node n0 with an MPS server and clients on its first GPU, something else on its second."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -36,60 +36,60 @@ class OfMps(Source):
             uses.append(Use("nobody knows", 1, None, None))
         return Tasks(True, tasks, tuple(uses))
 
-    def told(self, history: EmbeddedHistory) -> None:
+    def write(self, history: EmbeddedHistory) -> None:
         history.append(self.greetings(), 1)
         for t in range(START, START + MINUTES * 60):
             if (t - START) // 60 != SILENT:
                 history.append(self.second(t, whole=True), 1)
 
 
-def asked(history: EmbeddedHistory, source: Source) -> MpsUsageView:
+def usage_view(history: EmbeddedHistory, source: Source) -> MpsUsageView:
     gpus, span, one = source.uuids["n0"], (START, START + MINUTES * 60), frozenset(("n0",))
     return mps_past("n0", gpus, history.tasks(*span, nodes=one, limit=10**6, words=USES),
                     history.series(gpus, ["util_pct"], *span, 60, ("mean", "n"), one), span)
 
 
 def mean(source: Source, gpu: str, minute: int) -> float:
-    found = [row["util_pct"] for (uuid, t), row in source.truth.items() if uuid == gpu
-             and (t - START) // 60 == minute]
-    known = [value for value in found if isinstance(value, float)]
-    return sum(known) / len(known)
+    readings = [row["util_pct"] for (uuid, t), row in source.truth.items() if uuid == gpu
+                and (t - START) // 60 == minute]
+    values = [value for value in readings if isinstance(value, float)]
+    return sum(values) / len(values)
 
 
 @pytest.mark.parametrize("is_sealed", [False, True])
 def test_clients_and_loads_are_those_that_were_told(tmp_path: Path, is_sealed: bool) -> None:
-    source, history = OfMps(random.randrange(10**9)), EmbeddedHistory(tmp_path / "history")
+    source, history = MpsSource(random.randrange(10**9)), EmbeddedHistory(tmp_path / "history")
     history.open()
-    source.told(history)
+    source.write(history)
     if is_sealed:
         history.store.maintain(START + 7_200)
         assert history.info().kinds["tasks"]["files"] > 0
-    found = asked(history, source)
+    view = usage_view(history, source)
     unknown = {SILENT, UNDESCRIBED}
-    assert found.t == [START + 60 * minute for minute in range(MINUTES)]
-    assert found.clients == [None if minute in unknown else source.clients[minute]
-                             for minute in range(MINUTES)]
+    assert view.t == [START + 60 * minute for minute in range(MINUTES)]
+    assert view.clients == [None if minute in unknown else source.clients[minute]
+                            for minute in range(MINUTES)]
     for at, gpu in enumerate(source.uuids["n0"]):
-        told = found.gpus[at]
-        assert told.gpu == gpu
-        assert told.is_mps == [None if minute in unknown else at == 0 for minute in range(MINUTES)]
-        assert told.util_pct[SILENT] is None
+        usage = view.gpus[at]
+        assert usage.gpu == gpu
+        assert usage.is_mps == [None if minute in unknown else at == 0 for minute in range(MINUTES)]
+        assert usage.util_pct[SILENT] is None
         for minute in {*range(MINUTES)} - {SILENT}:
-            assert told.util_pct[minute] == pytest.approx(mean(source, gpu, minute), abs=0.5)
+            assert usage.util_pct[minute] == pytest.approx(mean(source, gpu, minute), abs=0.5)
 
 
 def test_what_older_files_do_not_say_is_not_known(tmp_path: Path) -> None:
-    """As a version wrote that kept no kind of tasks; what comes later is known beside it."""
-    source, history = OfMps(random.randrange(10**9)), EmbeddedHistory(tmp_path / "history")
+    """Files of a version that kept no kind of tasks; what comes later is known beside it."""
+    source, history = MpsSource(random.randrange(10**9)), EmbeddedHistory(tmp_path / "history")
     history.open()
-    source.told(history)
+    source.write(history)
     history.store.maintain(START + 7_200)
     history.close()
     without_kinds(tmp_path / "history")
     history = EmbeddedHistory(tmp_path / "history")
     history.open()
-    assert set(asked(history, source).clients) == {None}
-    assert asked(history, source).gpus[0].util_pct[0] is not None
+    assert set(usage_view(history, source).clients) == {None}
+    assert usage_view(history, source).gpus[0].util_pct[0] is not None
 
 
 def without_kinds(folder: Path) -> None:
@@ -99,10 +99,10 @@ def without_kinds(folder: Path) -> None:
         if one.kind == "tasks":
             table = pq.read_table(folder / name).drop_columns(["kind"])
             pq.write_table(table, folder / name)
-            told: dict[str, Any] = {"size_bytes": (folder / name).stat().st_size,
-                                    "sha256": digest(folder / name)}
+            facts: dict[str, Any] = {"size_bytes": (folder / name).stat().st_size,
+                                     "sha256": digest(folder / name)}
             manifest.segments[name] = type(one)(**{
-                **{field: getattr(one, field) for field in one.__slots__}, **told})
+                **{field: getattr(one, field) for field in one.__slots__}, **facts})
     manifest.rewrite()
 
 
@@ -123,8 +123,8 @@ def test_minutes_are_rehearsed_as_life_goes() -> None:
     for look in looks:
         assert (look.observed.clients, look.observed.now_pct) == (clients, now_pct)
         assert look.observed.load_pct == pytest.approx(load_pct), "of the board that MPS is on"
-        seen = TuneInput(clients, look.observed.load_pct, now_pct)
-        assert look.tune == tuner.decide(look.at, seen)
+        observed = TuneInput(clients, look.observed.load_pct, now_pct)
+        assert look.tune == tuner.decide(look.at, observed)
         now_pct = now_pct if look.tune.pct is None else float(look.tune.pct)
 
 
@@ -137,6 +137,6 @@ def test_a_look_takes_its_whole_time_and_nothing_is_said_of_what_is_not_known() 
 
 
 def test_the_load_is_the_mean_of_the_minutes_since_the_last_look() -> None:
-    told = [MpsMinute(60.0 * at, 2, {"GPU-1": load_pct}, frozenset(("GPU-1",)))
-            for at, load_pct in enumerate((10.0, 30.0, 80.0, 100.0), 1)]
-    assert [look.observed.load_pct for look in rehearse_minutes(told, 120.0, 50)] == [20.0, 90.0]
+    history = [MpsMinute(60.0 * at, 2, {"GPU-1": load_pct}, frozenset(("GPU-1",)))
+               for at, load_pct in enumerate((10.0, 30.0, 80.0, 100.0), 1)]
+    assert [look.observed.load_pct for look in rehearse_minutes(history, 120.0, 50)] == [20.0, 90.0]

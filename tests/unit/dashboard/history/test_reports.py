@@ -39,7 +39,7 @@ def test_idle_hours_cost_what_their_team_pays() -> None:
     rows = frame({"user": "a", **idle}, {"user": "b", **idle})
     report = report_view(rows, "user", SPAN, ReportPrices(4.0, teams={"t": 10.0}), {}, 0,
                          {"a": "t"})
-    assert {each.of: each.idle_cost for each in report.items} == {"a": 5.0, "b": 2.0}
+    assert {item.of: item.idle_cost for item in report.items} == {"a": 5.0, "b": 2.0}
     assert report.total.idle_cost == 7.0
     assert report_view(rows, "user", SPAN, ReportPrices(kwh=1.0), {}, 0).total.idle_cost is None
 
@@ -59,7 +59,7 @@ def test_shares_are_of_the_part_that_was_measured() -> None:
                                  "energy_s": 3_600.0}, {"user": "b", "gpu_s": 3_600.0}), "user",
                           SPAN, ReportPrices(1.0, teams={"t": 2.0}, co2_g_per_kwh=400.0), {}, 0,
                           {"a": "t"})
-    assert {each.of: each.co2_kg for each in of_site.items} == {"a": 0.8, "b": None}
+    assert {item.of: item.co2_kg for item in of_site.items} == {"a": 0.8, "b": None}
     assert of_site.total.co2_kg == 0.8
 
 

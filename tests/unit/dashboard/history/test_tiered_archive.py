@@ -72,7 +72,7 @@ class Hub:
         return self.mover.info().error
 
     def read(self) -> list[bytes]:
-        """Of each file, what its reader gets."""
+        """Return what a reader of each file gets."""
         manifest = self.files.manifest
         return [path.read_bytes() for path in manifest.verified([*manifest.segments.values()])]
 
@@ -82,7 +82,7 @@ class Hub:
 
 @pytest.fixture(autouse=True)
 def _no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is in use, the store is asked again at once, and this machine's disk has room."""
+    """Let nothing be in use, the store be asked again at once, and the disk have room."""
     for name in ("IN_USE_S", "AWAY_S", "WRONG_S"):
         monkeypatch.setattr(tiered_archive, name, 0.0)
     monkeypatch.setattr(tiered_archive, "ROOM_BYTES", 0)
@@ -111,16 +111,16 @@ def test_what_is_old_goes_there_whole_and_is_read_from_there(evicted: Hub) -> No
     assert evicted.bucket.requests == []  # they are kept here now
 
 
-@pytest.mark.parametrize(("kind", "made_at", "now", "expected"), [
+@pytest.mark.parametrize(("kind", "made_at", "now", "due"), [
     ("raw", 0.0, 3_600 + DAY_S - 1, False), ("raw", 0.0, 3_600 + DAY_S, True),
     ("raw", 3 * DAY_S, 3 * DAY_S + 3_600, False),  # it was written anew lately
     ("minutes", 0.0, 3_600 + DAY_S, False), ("minutes", 0.0, 2 * DAY_S, True),
     ("hours", 0.0, 30 * DAY_S, False), ("hours", 0.0, 31 * DAY_S, True),
 ])
 def test_no_file_goes_there_that_is_still_to_be_merged(kind: str, made_at: float, now: float,
-                                                       expected: bool) -> None:
+                                                       due: bool) -> None:
     file = HistoryFile(f"{kind}/x", kind, 0, 3_600, 3_600, 1, 1, "", made_at)
-    assert is_due(file, now, DAY_S, 90 * DAY_S) is expected
+    assert is_due(file, now, DAY_S, 90 * DAY_S) is due
     assert not is_due(file, now, DAY_S, DAY_S)
 
 
@@ -144,17 +144,17 @@ def test_young_files_those_in_use_and_what_fits_stay_here(
 def test_a_kill_at_any_moment_loses_and_doubles_nothing(tmp_path: Path, bucket: MemoryBucket,
                                                         at: int) -> None:
     hub = Hub.filled(tmp_path, bucket, cache_bytes=0)
-    wanted = hub.read()
+    contents = hub.read()
     bucket.kill_at = at
     with pytest.raises(KilledError):
         hub.step()
     bucket.kill_at = None
-    again = Hub(tmp_path, bucket, cache_bytes=0)
-    assert again.read() == wanted
-    assert again.step() is None
-    assert (len(bucket.keys), again.here()) == (3, [])
-    assert Hub(tmp_path, bucket).read() == wanted
-    assert again.files.manifest.quarantined == []
+    reopened = Hub(tmp_path, bucket, cache_bytes=0)
+    assert reopened.read() == contents
+    assert reopened.step() is None
+    assert (len(bucket.keys), reopened.here()) == (3, [])
+    assert Hub(tmp_path, bucket).read() == contents
+    assert reopened.files.manifest.quarantined == []
 
 
 def test_a_kill_before_a_file_is_given_up_here_leaves_it_twice_and_told_once(
@@ -162,8 +162,8 @@ def test_a_kill_before_a_file_is_given_up_here_leaves_it_twice_and_told_once(
     hub = Hub.filled(tmp_path, bucket)
     assert hub.step() is None
     assert len(hub.here()) == 3
-    again = Hub(tmp_path, bucket)
-    assert (len([*again.archive.names()]), len(again.files.manifest.segments)) == (3, 3)
+    reopened = Hub(tmp_path, bucket)
+    assert (len([*reopened.archive.names()]), len(reopened.files.manifest.segments)) == (3, 3)
 
 
 def test_what_was_removed_while_it_was_sent_is_not_there(tmp_path: Path, bucket: MemoryBucket,
@@ -171,13 +171,13 @@ def test_what_was_removed_while_it_was_sent_is_not_there(tmp_path: Path, bucket:
     hub = Hub.filled(tmp_path, bucket)
     put, name = bucket.put_file, f"raw/{hub.here()[1]}"
 
-    def meanwhile(key: str, path: Path, sha256: str) -> None:
+    def remove_while_sent(key: str, path: Path, sha256: str) -> None:
         put(key, path, sha256)
         if key.startswith("raw/"):
             hub.files.manifest.commit([], [name])
             hub.archive.remove(name)
 
-    monkeypatch.setattr(bucket, "put_file", meanwhile)
+    monkeypatch.setattr(bucket, "put_file", remove_while_sent)
     assert hub.step() is None
     assert name not in hub.archive.names()
     assert hub.step(time.time() + KEEPS_S + 1) is None
@@ -188,16 +188,16 @@ def test_a_store_that_is_away_is_never_taken_for_files_that_are_gone(evicted: Hu
     evicted.bucket.why = "it answered 500"
     with pytest.raises(ArchiveAwayError, match="cannot be read now: it answered 500"):
         evicted.read()
-    again = Hub(evicted.folder, evicted.bucket)  # a start asks it nothing
-    assert len(again.files.manifest.segments) == 3
-    young = again.add("raw/raw-720000-3600-9.parquet", NOW)
-    assert len(again.files.manifest.verified([young])) == 1
-    again.add("slow/slow-0-3600-10.parquet")
-    assert again.files.manifest.verified([again.files.manifest.segments[young.name]])
-    assert again.step() == "it answered 500"
-    assert again.files.manifest.quarantined == []
+    reopened = Hub(evicted.folder, evicted.bucket)  # a start asks it nothing
+    assert len(reopened.files.manifest.segments) == 3
+    young = reopened.add("raw/raw-720000-3600-9.parquet", NOW)
+    assert len(reopened.files.manifest.verified([young])) == 1
+    reopened.add("slow/slow-0-3600-10.parquet")
+    assert reopened.files.manifest.verified([reopened.files.manifest.segments[young.name]])
+    assert reopened.step() == "it answered 500"
+    assert reopened.files.manifest.quarantined == []
     evicted.bucket.why = None
-    assert len(again.read()) == 5
+    assert len(reopened.read()) == 5
 
 
 def test_a_store_that_is_away_is_not_asked_by_each_reader(
@@ -255,10 +255,10 @@ def test_an_object_that_somebody_deleted_is_a_hole_and_an_empty_bucket_is_anothe
 
 
 def test_a_damaged_copy_here_is_fetched_again(evicted: Hub) -> None:
-    wanted = evicted.read()
+    contents = evicted.read()
     path = next(evicted.folder.glob("raw/*.parquet"))
     path.write_bytes(bytes(len(path.read_bytes())))
-    assert evicted.read() == wanted
+    assert evicted.read() == contents
     assert evicted.files.manifest.quarantined == []
 
 
@@ -283,10 +283,10 @@ def test_what_is_given_up_stays_there_for_backups_and_is_then_deleted_whatever_e
     with pytest.raises(KilledError):
         evicted.step(now + KEEPS_S + 60)
     bucket.kill_at = None
-    again = Hub(evicted.folder, bucket)
-    assert again.step(now + KEEPS_S + 60) is None
+    reopened = Hub(evicted.folder, bucket)
+    assert reopened.step(now + KEEPS_S + 60) is None
     assert bucket.keys == []
-    assert again.archive.index.files("leaving", "there", "sending") == []
+    assert reopened.archive.index.files("leaving", "there", "sending") == []
 
 
 def test_one_prefix_is_one_hub_s(tmp_path: Path, evicted: Hub) -> None:
@@ -365,12 +365,12 @@ def test_history_says_the_same_of_what_is_there_and_what_comes_late_waits_for_no
 
 def test_a_signature_is_the_one_of_the_specification() -> None:
     """AWS's own example: GET of a part of an object."""
-    said = signed("GET", "/test.txt", {"Host": "examplebucket.s3.amazonaws.com",
-                                       "Range": "bytes=0-9"}, NOTHING,
-                  AwsCredentials("AKIAIOSFODNN7EXAMPLE",
-                                 "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
-                  "us-east-1", datetime(2013, 5, 24, tzinfo=UTC))
-    assert said["Authorization"].endswith(
+    headers = signed("GET", "/test.txt", {"Host": "examplebucket.s3.amazonaws.com",
+                                          "Range": "bytes=0-9"}, NOTHING,
+                     AwsCredentials("AKIAIOSFODNN7EXAMPLE",
+                                    "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
+                     "us-east-1", datetime(2013, 5, 24, tzinfo=UTC))
+    assert headers["Authorization"].endswith(
         "Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41")
 
 

@@ -1,4 +1,4 @@
-"""Whatever usage is by, its parts add up to the same whole, to the second: over churn, restarts of
+"""Usage by any key: its parts add up to the same whole, to the second: over churn, restarts of
 the hub, what came late, and after merging."""
 
 import math
@@ -43,16 +43,16 @@ def opened(folder: Path) -> EmbeddedHistory:
 
 
 def task_of(lots: random.Random, number: int) -> Task:
-    said: dict[str, Any] = lots.choice(({}, {"slurm_job": "7"}, {"pod": "p", "namespace": "ns"},
-                        {"container": f"c{number % 2}"}, {"unit": "u.service"},
-                        {"launch": "torchrun h:1/default"}))
+    labels: dict[str, Any] = lots.choice(({}, {"slurm_job": "7"}, {"pod": "p", "namespace": "ns"},
+                                         {"container": f"c{number % 2}"}, {"unit": "u.service"},
+                                         {"launch": "torchrun h:1/default"}))
     return Task(f"b:{number}:1", number, 1, 1.0, lots.choice(("ann", "bob", "cy", None)), "python",
-                job_id=lots.choice((None, f"b:{number}:1", "b:1:1")), **said)
+                job_id=lots.choice((None, f"b:{number}:1", "b:1:1")), **labels)
 
 
 def churn(source: Source, lots: random.Random, minutes: int) -> list[HistoryMessage]:
-    """Every tenth second of some minutes; tasks come and go within them, and share GPUs."""
-    found = []
+    """Return every tenth second of some minutes; tasks come and go, and share GPUs."""
+    messages = []
     tasks: dict[str, list[tuple[Task, int]]] = {node: [] for node in source.uuids}
     for t in range(START, START + minutes * MINUTE_S, EVERY_S):
         for at, node in enumerate(source.uuids):
@@ -60,17 +60,17 @@ def churn(source: Source, lots: random.Random, minutes: int) -> list[HistoryMess
                 tasks[node] = [one for one in tasks[node] if lots.random() < 0.6]
                 tasks[node] += [(task_of(lots, lots.randrange(1, 9)), lots.randrange(source.gpus))
                                 for _ in range(lots.randrange(3))]
-            known = {task.id: task for task, _ in tasks[node]}
+            by_id = {task.id: task for task, _ in tasks[node]}
             uses = {(task.id, gpu): Use(task.id, gpu, lots.uniform(0, 1e10), 5.0)
                     for task, gpu in tasks[node]}
             util = lots.choice((0.0, lots.uniform(0, 100)))
             rows = [{"util_pct": util, "util_max_pct": util, "power_w": lots.uniform(50, 700)}
                     for _ in range(source.gpus)]
             seq = (t - START) // EVERY_S * 2 + at + 1
-            found.append(HistoryMessage(node, "s", t + 0.5, frame(
-                rows, seq, t + 0.5, tasks=Tasks(True, tuple(known.values()),
+            messages.append(HistoryMessage(node, "s", t + 0.5, frame(
+                rows, seq, t + 0.5, tasks=Tasks(True, tuple(by_id.values()),
                                                 tuple(uses.values()))), t))
-    return found
+    return messages
 
 
 def whole_of(usage: pd.DataFrame) -> list[float]:
@@ -84,12 +84,12 @@ def test_parts_of_any_kind_are_the_same_whole(seed: int, is_late: bool, is_back:
                                               is_restarted: bool) -> None:
     """`is_back`: what is late comes as a backfill, from nodes that were away."""
     lots, source = random.Random(seed), Source(seed)
-    said = churn(source, lots, 14)
-    late = [one for one in said if is_late and lots.random() < 0.3]
+    messages = churn(source, lots, 14)
+    late = [one for one in messages if is_late and lots.random() < 0.3]
     with TemporaryDirectory() as name:
         history = opened(Path(name))
         history.append(source.greetings(), 1)
-        history.append([one for one in said if one not in late], 1)
+        history.append([one for one in messages if one not in late], 1)
         at = START + 500
         if late or is_restarted:
             history.store.maintain(at)
@@ -108,20 +108,20 @@ def test_parts_of_any_kind_are_the_same_whole(seed: int, is_late: bool, is_back:
 
 
 def _same_by_any(history: EmbeddedHistory) -> None:
-    wanted = whole_of(history.usage("gpu", 0, *SPAN))
-    assert wanted[0] > 0
+    total = whole_of(history.usage("gpu", 0, *SPAN))
+    assert total[0] > 0
     for by in BYS:
-        found = whole_of(history.usage(by, 0, *SPAN))
-        assert found == pytest.approx(wanted, rel=1e-9, abs=1e-6), by
-        assert whole_of(history.usage(by, HOUR_S, *SPAN)) == pytest.approx(wanted, abs=1e-3), by
+        parts = whole_of(history.usage(by, 0, *SPAN))
+        assert parts == pytest.approx(total, rel=1e-9, abs=1e-6), by
+        assert whole_of(history.usage(by, HOUR_S, *SPAN)) == pytest.approx(total, abs=1e-3), by
     users = history.usage("user", 0, *SPAN)
     teams = regrouped(users, "team", {"ann": "one", "bob": "one"})
-    assert whole_of(teams) == pytest.approx(wanted, abs=1e-3)
+    assert whole_of(teams) == pytest.approx(total, abs=1e-3)
     assert set(teams["team"].fillna("?")) <= {"one", "", "?"}  # cy is in none; who knows is not
     gpus = history.usage("gpu", 0, *SPAN)
     models = regrouped(gpus, "model", {uuid: f"board {at % 2}"
                                        for at, uuid in enumerate(gpus["gpu"])})
-    assert whole_of(models) == pytest.approx(wanted, abs=1e-3)
+    assert whole_of(models) == pytest.approx(total, abs=1e-3)
     assert {*BYS, "team", "model"} == {*REPORT_BYS}
 
 
@@ -237,7 +237,7 @@ def test_every_by_has_a_source() -> None:
     assert set(PARTS) < set(BYS)
 
 
-def seen(*rows: tuple[str, int, int, float, float, float]) -> pd.DataFrame:
+def coverage(*rows: tuple[str, int, int, float, float, float]) -> pd.DataFrame:
     """Hours from START on."""
     return pd.DataFrame([(gpu, START + first * HOUR_S, START + last * HOUR_S, *seconds)
                          for gpu, first, last, *seconds in rows],
@@ -247,33 +247,33 @@ def seen(*rows: tuple[str, int, int, float, float, float]) -> pd.DataFrame:
 def test_how_much_of_a_span_is_known() -> None:
     span = (START, START + 4 * HOUR_S)
     share = random.uniform(0.1, 0.9)
-    assert covered_share(seen(("a", 0, 3, 14_400, 3_600, 3_600)), *span, {"a"}) == 1.0
-    half = seen(("a", 0, 3, 14_400 * share, 3_600 * share, 3_600 * share))
+    assert covered_share(coverage(("a", 0, 3, 14_400, 3_600, 3_600)), *span, {"a"}) == 1.0
+    half = coverage(("a", 0, 3, 14_400 * share, 3_600 * share, 3_600 * share))
     assert covered_share(half, *span, {"a"}) == pytest.approx(share)
     # history begins after half of it
-    assert covered_share(seen(("a", 2, 3, 7_200, 3_600, 3_600)), *span, {"a"}) == 0.5
+    assert covered_share(coverage(("a", 2, 3, 7_200, 3_600, 3_600)), *span, {"a"}) == 0.5
     # one GPU came later and one has left: neither is a hole
-    came = seen(("a", 0, 3, 14_400, 3_600, 3_600), ("b", 2, 3, 5_000, 1_400, 3_600),
-                ("c", 0, 1, 5_000, 3_600, 1_400))
+    came = coverage(("a", 0, 3, 14_400, 3_600, 3_600), ("b", 2, 3, 5_000, 1_400, 3_600),
+                    ("c", 0, 1, 5_000, 3_600, 1_400))
     assert covered_share(came, *span, {"a", "b"}) == 1.0
     # but who is still there and says nothing is one
     assert covered_share(came, *span, {"a", "b", "c"}) == pytest.approx(24_400 / (24_400 + 9_400))
-    assert covered_share(seen(), *span, set()) is None
-    assert covered_share(seen(), *span, {"a"}) == 0.0
+    assert covered_share(coverage(), *span, set()) is None
+    assert covered_share(coverage(), *span, {"a"}) == 0.0
 
 
 def test_coverage_is_of_what_the_files_have(tmp_path: Path) -> None:
     source, history = Source(3), opened(tmp_path)
     history.append(source.greetings(), 1)
-    known: dict[str, int] = defaultdict(int)
+    seconds: dict[str, int] = defaultdict(int)
     for one in source.span(START, START + 600):
         history.append([one], 1)
     history.store.maintain(START + HOUR_S)
     frame_, until = history.hours_seen(START, START + HOUR_S)
     for gpu, t in source.truth:
-        known[gpu] += START <= t < START + 600
-    assert dict(zip(frame_["gpu"], frame_["seconds"], strict=True)) == known
+        seconds[gpu] += START <= t < START + 600
+    assert dict(zip(frame_["gpu"], frame_["seconds"], strict=True)) == seconds
     assert until == START + 600
-    share = covered_share(frame_, START, until, {*known})
-    assert share == pytest.approx(np.mean([*known.values()]) / 600)
+    share = covered_share(frame_, START, until, {*seconds})
+    assert share == pytest.approx(np.mean([*seconds.values()]) / 600)
     history.close()

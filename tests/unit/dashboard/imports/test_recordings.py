@@ -33,7 +33,7 @@ def read(path: Path, **options: Any) -> tuple[list[RecordedRow], ImportProblems]
     return list(rows), problems
 
 
-def written(tmp_path: Path, text: str | bytes, name: str = "log.csv") -> Path:
+def log_file(tmp_path: Path, text: str | bytes, name: str = "log.csv") -> Path:
     path = tmp_path / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
@@ -57,7 +57,7 @@ def test_a_log_of_nvidia_smi(tmp_path: Path, unit: bool) -> None:
     util, mem, power = random.randint(1, 99), random.randint(100, 80_000), random.uniform(60, 700)
     lines = [HEADER, smi_row("2026/05/17 10:00:00.125", 0, util, mem, power, unit),
              smi_row("2026/05/17 10:00:00.126", 1, 100 - util, mem, power, unit)]
-    rows, problems = read(written(tmp_path, "\n".join(lines)), node="n1", zone=BERLIN)
+    rows, problems = read(log_file(tmp_path, "\n".join(lines)), node="n1", zone=BERLIN)
     at = datetime(2026, 5, 17, 8, 0, 0, 125_000, UTC).timestamp()
     assert [row.at for row in rows] == pytest.approx([at, at + 0.001])
     assert rows[0].values == {
@@ -74,7 +74,7 @@ def test_what_breaks_logs(tmp_path: Path) -> None:
     """Started again in between, cut at its end, zeros of a power loss, written by PowerShell."""
     good = [smi_row(f"2026/05/17 10:00:0{at}.000", 0, 10 + at, 100, 70) for at in range(4)]
     text = "\r\n".join([HEADER, good[0], HEADER, good[1], "\0\0\0" + good[2], "", good[3][:40]])
-    rows, problems = read(written(tmp_path, text.encode("utf-16")), node="n1", zone=UTC)
+    rows, problems = read(log_file(tmp_path, text.encode("utf-16")), node="n1", zone=UTC)
     assert [row.values["util_pct"] for row in rows] == [10, 11, 12]
     assert problems.listed == [(7, "has 2 of 14 columns")]
 
@@ -82,7 +82,7 @@ def test_what_breaks_logs(tmp_path: Path) -> None:
 def test_one_bad_cell_leaves_the_rest_of_its_row(tmp_path: Path) -> None:
     text = ("t,index,util_pct,temp_c\n1780000000,0,37,1e9\n1780000001,0,spam,40\n"
             "yesterday,0,1,1\n1780000002,,1,1\n1780000003,0,5,41\n")
-    rows, problems = read(written(tmp_path, text), node="n1")
+    rows, problems = read(log_file(tmp_path, text), node="n1")
     assert [row.values for row in rows] == [
         {"util_pct": 37, "temp_c": Absence.UNKNOWN}, {"util_pct": Absence.UNKNOWN, "temp_c": 40},
         {"util_pct": 5, "temp_c": 41}]
@@ -101,30 +101,30 @@ def test_one_bad_cell_leaves_the_rest_of_its_row(tmp_path: Path) -> None:
 def test_refused_with_what_to_give(tmp_path: Path, text: str, options: dict[str, Any], why: str
                                    ) -> None:
     with pytest.raises(ImportRefusedError, match=why):
-        read(written(tmp_path, text), **{"node": "n1"} | options)
+        read(log_file(tmp_path, text), **{"node": "n1"} | options)
 
 
 def test_rows_in_order_and_rows_of_one(tmp_path: Path) -> None:
     text = "t,util_pct\n" + "".join(f"{1_780_000_000 + at // 2},{at}\n" for at in range(6))
-    rows, _ = read(written(tmp_path, text), node="n1", in_order=2)
+    rows, _ = read(log_file(tmp_path, text), node="n1", in_order=2)
     assert [(row.gpu.key, row.values["util_pct"]) for row in rows] == [
         (str(at % 2), at) for at in range(6)]
-    rows, _ = read(written(tmp_path, text), node="n1", gpu="7")
+    rows, _ = read(log_file(tmp_path, text), node="n1", gpu="7")
     assert {(row.gpu.key, row.gpu.index) for row in rows} == {("7", 7)}
-    named = "t,name,util_pct\n1780000000,A,1\n1780000000,B,1\n1780000001,B,1\n"
+    with_names = "t,name,util_pct\n1780000000,A,1\n1780000000,B,1\n1780000001,B,1\n"
     with pytest.raises(ImportRefusedError, match="same order"):
-        read(written(tmp_path, named), node="n1", in_order=2)
+        read(log_file(tmp_path, with_names), node="n1", in_order=2)
 
 
 def test_map_says_what_is_not_known(tmp_path: Path) -> None:
     text = "when;card;watts;mem;load\n2026-05-17T10:00:00+02:00;a;0.3;2;0.5\n"
-    given = parse_map(["when=time", "card=gpu", "watts=power_w:kW", "mem=mem_used_bytes:GiB",
-                       "load=util_pct:ratio"])
-    [row], problems = read(written(tmp_path, text), node="n1", mapped=given)
+    column_map = parse_map(["when=time", "card=gpu", "watts=power_w:kW", "mem=mem_used_bytes:GiB",
+                            "load=util_pct:ratio"])
+    [row], problems = read(log_file(tmp_path, text), node="n1", mapped=column_map)
     assert row.values == {"power_w": 300, "mem_used_bytes": 2 * 2**30, "util_pct": 50}
     assert row.at == datetime(2026, 5, 17, 8, tzinfo=UTC).timestamp()
     assert not problems.unknown_columns
-    rows, _ = read(written(tmp_path, "1780000000,3,42\n"), node="n1", has_header=False,
+    rows, _ = read(log_file(tmp_path, "1780000000,3,42\n"), node="n1", has_header=False,
                    mapped=parse_map(["1=time", "2=index", "3=util_pct"]))
     assert [(row.gpu.key, row.values) for row in rows] == [("3", {"util_pct": 42})]
     for wrong in ("x", "x=spam", "x=power_w:F", "=util_pct"):
@@ -133,7 +133,7 @@ def test_map_says_what_is_not_known(tmp_path: Path) -> None:
 
 
 def test_parquet_and_our_own_export(tmp_path: Path) -> None:
-    """In any order: GPU by GPU, as exports are."""
+    """Rows may come in any order: GPU by GPU, as in exports."""
     at = datetime(2026, 5, 17, 8, tzinfo=timezone(timedelta(hours=2)))
     frame = pd.DataFrame({
         "time": [at + timedelta(seconds=s) for s in (0, 1, 0, 1)], "gpu": ["a", "a", "b", "b"],
@@ -152,7 +152,7 @@ def test_parquet_and_our_own_export(tmp_path: Path) -> None:
 
 def test_a_range_of_prometheus(tmp_path: Path) -> None:
     labels = {"Hostname": "n3", "gpu": "1", "UUID": UUIDS[1], "modelName": "H100"}
-    said = {"status": "success", "warnings": ["partial"], "data": {"result": [
+    answer = {"status": "success", "warnings": ["partial"], "data": {"result": [
         {"metric": {"__name__": "DCGM_FI_DEV_GPU_UTIL", **labels},
          "values": [[1780000000.123, "37"], [1780000001.123, "NaN"], [1780000002.123, "41"]]},
         {"metric": {"__name__": "DCGM_FI_PROF_SM_ACTIVE", **labels},
@@ -164,7 +164,7 @@ def test_a_range_of_prometheus(tmp_path: Path) -> None:
         {"metric": {"__name__": "DCGM_FI_DEV_FB_FREE", **labels}, "values": [[1780000000.5, "1"]]},
         {"metric": {"__name__": "node_load1", **labels}, "values": [[1780000000.5, "1"]]}]}}
     path = tmp_path / "range.json.gz"
-    path.write_bytes(gzip.compress(json.dumps(said).encode()))
+    path.write_bytes(gzip.compress(json.dumps(answer).encode()))
     rows, problems = read(path)
     assert [(row.at, row.values) for row in rows] == [
         (1780000000.123, {"util_pct": 37}), (1780000002.123, {"util_pct": 41}),
@@ -173,8 +173,8 @@ def test_a_range_of_prometheus(tmp_path: Path) -> None:
     assert {(row.gpu.host, row.gpu.index, row.gpu.name) for row in rows} == {("n3", 1, "H100")}
     assert list(problems.unknown_columns) == ["node_load1"]
     assert problems.listed == [(0, "Prometheus warns: partial")]
-    said["data"]["result"][1]["metric"]["Hostname"] = "n4"  # type: ignore[index]
-    path.write_bytes(gzip.compress(json.dumps(said).encode()))
+    answer["data"]["result"][1]["metric"]["Hostname"] = "n4"  # type: ignore[index]
+    path.write_bytes(gzip.compress(json.dumps(answer).encode()))
     with pytest.raises(ImportRefusedError, match="several nodes"):
         read(path, node="n9")
 
@@ -185,7 +185,7 @@ def test_what_an_exporter_served(tmp_path: Path) -> None:
             'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-a",Hostname="n\\"1"} 61\n'
             'DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-a",Hostname="n\\"1"} 9223372036854775794\n'
             'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-a",GPU_I_ID="3",Hostname="x"} 3\n')
-    path = written(tmp_path, text, "metrics.txt")
+    path = log_file(tmp_path, text, "metrics.txt")
     with pytest.raises(ImportRefusedError, match="--at"):
         read(path)
     rows, problems = read(path, at=1_780_000_000.0)
@@ -212,7 +212,7 @@ def test_a_row_far_behind_is_not_taken_twice() -> None:
     one, other = gpus.get("n1", "0", "0"), gpus.get("n1", "1", "1")
     for t in range(1_000, 1_200):
         seconds.add(RecordedRow(one, t, {"util_pct": 1.0}))
-    assert [each.t for each in seconds.closed()] == list(range(1_000, 1_139))
+    assert [second.t for second in seconds.closed()] == list(range(1_000, 1_139))
     assert not seconds.add(RecordedRow(one, 1_100, {"util_pct": 2.0}))
     assert seconds.add(RecordedRow(one, 1_150, {"util_pct": 2.0}))
     assert seconds.add(RecordedRow(other, 1_000, {"util_pct": 2.0}))

@@ -17,7 +17,7 @@ SIZES = {H100: 80 * GIB, A100: 40 * GIB, T4: 15 * GIB}
 
 @dataclass(frozen=True)
 class PlayedJob:
-    """One job of an owner from hour to hour; `gpu`: where it runs. `busy`: utilization while it
+    """Job of an owner from hour to hour; `gpu`: where it runs. `busy`: utilization while it
     works; it works in `works` of its hours, and else holds its memory."""
 
     owner: str
@@ -39,7 +39,7 @@ class PlayedFleet:
     shared: frozenset[tuple[int, int]] = frozenset()  # that run on the first of the two
 
     def do(self, command: str, pair: tuple[int, ...] = ()) -> "PlayedFleet":
-        """What `gpudeck quota set|remove`, `run` and `mig apply|remove` change. `pair`: the
+        """Do what `gpudeck quota set|remove`, `run` and `mig apply|remove` change. `pair`: the
         GPUs that it is about."""
         words = shlex.split(command)
         if words[1:3] == ["quota", "set"]:
@@ -49,38 +49,38 @@ class PlayedFleet:
         if words[1:3] == ["quota", "remove"]:
             return replace(self, quotas={})
         assert words[1] in ("run", "mig")
-        both = frozenset((pair[0], other) for other in pair[1:])
-        return replace(self, shared=self.shared | both if {"--share", "apply"} & {*words}
-                       else self.shared - both)
+        pairs = frozenset((pair[0], other) for other in pair[1:])
+        return replace(self, shared=self.shared | pairs if {"--share", "apply"} & {*words}
+                       else self.shared - pairs)
 
     def place(self, gpu: int) -> int:
         return next((one for one, other in self.shared if other == gpu), gpu)
 
-    def held(self, hour: int) -> dict[str, set[int]]:
-        """GPUs by owner; of one over a quota the last to come goes without."""
-        found: dict[str, set[int]] = {}
+    def held_gpus(self, hour: int) -> dict[str, set[int]]:
+        """Return GPUs by owner; over a quota, the owner's last job gets none."""
+        by_owner: dict[str, set[int]] = {}
         for job in self.jobs:
             if job.start <= hour < job.end:
-                of = found.setdefault(job.owner, set())
+                of = by_owner.setdefault(job.owner, set())
                 if len(of) < self.quotas.get(job.owner, 10**9):
                     of.add(self.place(job.gpu))
-        return found
+        return by_owner
 
     def gpu_hours(self) -> int:
-        return sum(len(set().union(*self.held(hour).values())) for hour in range(HOURS)
-                   if self.held(hour))
+        return sum(len(set().union(*self.held_gpus(hour).values())) for hour in range(HOURS)
+                   if self.held_gpus(hour))
 
     def week(self) -> MeasuredWeek:
         size, owners = len(self.models), sorted({job.owner for job in self.jobs})
-        held, used, util, bandwidth, memory = (np.zeros((HOURS, size)) for _ in range(5))
+        held_h, used_h, util, bandwidth, memory = (np.zeros((HOURS, size)) for _ in range(5))
         owner_held, owner_used = (np.zeros((HOURS, len(owners))) for _ in range(2))
         for job in self.jobs:
             for hour in range(job.start, job.end):
-                held[hour, job.gpu] = 1.0
+                held_h[hour, job.gpu] = 1.0
                 memory[hour, job.gpu] += job.memory
                 owner_held[hour, owners.index(job.owner)] += 1
                 if hour in job.works:
-                    used[hour, job.gpu] = 1.0
+                    used_h[hour, job.gpu] = 1.0
                     util[hour, job.gpu] += job.busy
                     bandwidth[hour, job.gpu] += job.bandwidth
                     owner_used[hour, owners.index(job.owner)] += 1
@@ -88,8 +88,9 @@ class PlayedFleet:
         gpus = tuple(WeekGpu(f"GPU-{at}", node, f"host-{node}", str(at), model, SIZES[model],
                              next(iter(sole[at])) if len(sole[at]) == 1 else None)
                      for at, (model, node) in enumerate(zip(self.models, self.nodes, strict=True)))
-        return MeasuredWeek(gpus, tuple(owners), held, used, util, np.full((HOURS, size), np.nan),
-                            bandwidth, memory, owner_held, owner_used)
+        return MeasuredWeek(gpus, tuple(owners), held_h, used_h, util,
+                            np.full((HOURS, size), np.nan), bandwidth, memory, owner_held,
+                            owner_used)
 
 
 def job(owner: str, gpu: int, busy: float, memory_gib: float, share: float = 1.0, start: int = 0,

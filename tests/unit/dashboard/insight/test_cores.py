@@ -53,14 +53,14 @@ def test_what_is_not_known_is_not_0() -> None:
 
 def test_the_interval_holds_the_slope() -> None:
     noisy = np.cumsum([random.uniform(0.5, 1.0) for _ in range(6)])
-    found = grown(*noisy)
-    assert found.low_per_s[0] <= found.per_s[0] <= found.high_per_s[0]
-    assert found.low_per_s[0] < found.high_per_s[0]
+    interval = grown(*noisy)
+    assert interval.low_per_s[0] <= interval.per_s[0] <= interval.high_per_s[0]
+    assert interval.low_per_s[0] < interval.high_per_s[0]
 
 
 def test_time_until_ends() -> None:
-    found = seconds_until(np.array([900.0, 100.0, -5.0, 1e12]), np.array([2.0, 0.0, 1.0, 1e-3]))
-    assert found.tolist() == [420.0, MOST_S, 0.0, MOST_S]
+    times_s = seconds_until(np.array([900.0, 100.0, -5.0, 1e12]), np.array([2.0, 0.0, 1.0, 1e-3]))
+    assert times_s.tolist() == [420.0, MOST_S, 0.0, MOST_S]
 
 
 def progress_of(**change: float) -> float:

@@ -25,41 +25,41 @@ WEEKS_5 = 5 * 7 * DAY
 def weeks(random: np.random.Generator, days: int, reverts: float) -> demand.Floats:
     """A usual day, and what comes and goes beside it: at `reverts` 1 it stays."""
     usual = 200 + 60 * np.sin(2 * np.pi * np.arange(DAY) / DAY)
-    beside, found = 0.0, np.empty(days * DAY)
-    for hour in range(len(found)):
+    beside, hours = 0.0, np.empty(days * DAY)
+    for hour in range(len(hours)):
         beside = reverts * beside + random.normal(0, 8)
-        found[hour] = usual[hour % DAY] + beside
-    return np.asarray(np.maximum(found, 0.0))
+        hours[hour] = usual[hour % DAY] + beside
+    return np.asarray(np.maximum(hours, 0.0))
 
 
 def test_it_is_shown_where_it_is_better_with_an_interval_that_holds() -> None:
     # One past in forty is such that its own interval does not hold on it.
-    tried = [forecast(weeks(dice.generator(), 90, 0.97)[:-DAY], 0.0) for _ in range(3)]
-    found, *_ = shown = [each for each in tried if each.why == ""]
-    assert len(shown) >= 2
-    assert found.test is not None
-    assert found.test.ratio <= BETTER_BY
-    assert found.test.covered is not None
-    assert 0.7 <= found.test.covered <= 0.9
-    assert (found.p10 <= found.p50).all()
-    assert (found.p50 <= found.p90).all()
-    assert len(found.p50) == DAY
+    forecasts = [forecast(weeks(dice.generator(), 90, 0.97)[:-DAY], 0.0) for _ in range(3)]
+    first, *_ = useful = [result for result in forecasts if result.why == ""]
+    assert len(useful) >= 2
+    assert first.test is not None
+    assert first.test.ratio <= BETTER_BY
+    assert first.test.covered is not None
+    assert 0.7 <= first.test.covered <= 0.9
+    assert (first.p10 <= first.p50).all()
+    assert (first.p50 <= first.p90).all()
+    assert len(first.p50) == DAY
 
 
 def test_a_walk_that_nobody_can_foresee_is_not_shown() -> None:
     walk = np.cumsum(dice.generator().normal(0, 5, 90 * DAY)) + 5_000
-    found = forecast(walk)
-    assert found.test is not None
-    assert found.test.best_naive == "last value"
-    assert "best naive guess" in found.why
-    assert len(found.p50) == 0
+    result = forecast(walk)
+    assert result.test is not None
+    assert result.test.best_naive == "last value"
+    assert "best naive guess" in result.why
+    assert len(result.p50) == 0
 
 
 def test_where_the_naive_guess_was_never_wrong_there_is_nothing_to_beat() -> None:
     """A queue that has always been empty."""
-    found = forecast(np.zeros(90 * DAY))
-    assert len(found.p50) == 0
-    assert "never wrong" in found.why
+    result = forecast(np.zeros(90 * DAY))
+    assert len(result.p50) == 0
+    assert "never wrong" in result.why
 
 
 def test_a_public_trace_on_which_it_is_not_better_shows_nothing() -> None:
@@ -67,19 +67,19 @@ def test_a_public_trace_on_which_it_is_not_better_shows_nothing() -> None:
     hours = openb()
     assert row("openb", hours) in PAGE.read_text()
     assert len(hours) >= WEEKS_5
-    found = forecast(hours, 0.0)
-    assert found.test is not None
-    assert found.test.ratio > BETTER_BY
-    assert len(found.p50) == 0
+    result = forecast(hours, 0.0)
+    assert result.test is not None
+    assert result.test.ratio > BETTER_BY
+    assert len(result.p50) == 0
 
 
 @pytest.mark.parametrize("hours", [
     np.empty(0), np.full(50 * DAY, np.nan), np.full(LEARNS_FROM + (LEAST_FOLDS - 1) * DAY, 5.0)])
 def test_too_little_is_said(hours: demand.Floats) -> None:
-    found = forecast(hours)
-    assert found.test is None
-    assert found.why
-    assert len(found.p50) == 0
+    result = forecast(hours)
+    assert result.test is None
+    assert result.why
+    assert len(result.p50) == 0
 
 
 def test_holes_are_the_day_before_and_not_0() -> None:
@@ -94,11 +94,11 @@ def test_holes_are_the_day_before_and_not_0() -> None:
 
 def test_what_is_forecast_is_what_can_be() -> None:
     hours = weeks(dice.generator(), 90, 0.97)
-    found = forecast(hours, 150.0, 210.0)
-    if found.why:  # no better than last week: there is none
-        assert len(found.p10) == 0
+    result = forecast(hours, 150.0, 210.0)
+    if result.why:  # no better than last week: there is none
+        assert len(result.p10) == 0
     else:
-        assert 150 <= found.p10.min() <= found.p90.max() <= 210
+        assert 150 <= result.p10.min() <= result.p90.max() <= 210
 
 
 def test_the_hours_of_a_usual_day_of_utc() -> None:

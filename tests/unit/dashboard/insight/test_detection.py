@@ -33,8 +33,8 @@ def test_the_table_of_the_page_is_measured() -> None:
 def test_a_leak_is_found_within_the_hour_and_a_healthy_run_is_not_one() -> None:
     random = dice.generator()
     begins = begins_at(random, 200, 120)
-    found = minutes_until(grown(scenes.leak(random, 210, 200, begins)) >= LEAK_PER_S, begins)
-    assert found.max() <= 60
+    minutes = minutes_until(grown(scenes.leak(random, 210, 200, begins)) >= LEAK_PER_S, begins)
+    assert minutes.max() <= 60
     for make in scenes.CLEAN_MEMORY.values():
         assert episodes(grown(make(random, 600, 200)) >= LEAK_PER_S) <= 1
 
@@ -50,9 +50,9 @@ def test_a_slope_alone_would_be_wrong() -> None:
 def test_a_slower_job_is_marked_and_an_unchanged_one_hardly_ever() -> None:
     random = dice.generator()
     begins = begins_at(random, 200, 180)
-    found = minutes_until(unlike(scenes.slower(random, 260, 200, begins)) >= UNLIKE, begins)
-    assert np.quantile(found, 0.5) <= 6
-    assert np.isfinite(found).mean() > 0.95
+    minutes = minutes_until(unlike(scenes.slower(random, 260, 200, begins)) >= UNLIKE, begins)
+    assert np.quantile(minutes, 0.5) <= 6
+    assert np.isfinite(minutes).mean() > 0.95
     for make in scenes.CLEAN_POWER.values():
         assert episodes(unlike(make(random, 600, 200)) >= UNLIKE) <= 4
 

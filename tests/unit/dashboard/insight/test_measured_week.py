@@ -1,4 +1,4 @@
-"""From what history answers to hours by GPU and owner."""
+"""Hours by GPU and owner from what history answers."""
 
 import random
 from typing import Any
@@ -21,9 +21,9 @@ class SmallHistory:
     def __init__(self, hours: int, lot: random.Random) -> None:
         self.begin: int | None = END - hours * HOUR_S
         times = range(END - hours * HOUR_S, END, HOUR_S)
-        self.used = [(t, gpu, user, lot.uniform(100, 3_600), lot.random())
-                     for t in times for gpu in ("GPU-0", "GPU-1", "GPU-gone")
-                     for user in ("ana", "bob", None) if lot.random() < 0.4]
+        self.use_rows = [(t, gpu, user, lot.uniform(100, 3_600), lot.random())
+                         for t in times for gpu in ("GPU-0", "GPU-1", "GPU-gone")
+                         for user in ("ana", "bob", None) if lot.random() < 0.4]
         self.values = [(gpu, t, *(lot.uniform(0, 100) for _ in range(2 * len(METRICS))))
                        for t in times for gpu in ("GPU-0", "GPU-1") if lot.random() < 0.8]
 
@@ -33,12 +33,12 @@ class SmallHistory:
     def usage(self, by: str, bucket: int, t0: float, t1: float) -> pd.DataFrame:
         rows = pd.DataFrame([
             {"t": t, "gpu": gpu, "user": user, "gpu_s": seconds, "idle_s": seconds * idle}
-            for t, gpu, user, seconds, idle in self.used if t0 <= t < t1])
+            for t, gpu, user, seconds, idle in self.use_rows if t0 <= t < t1])
         return rows.groupby(["t", by], dropna=False)[["gpu_s", "idle_s"]].sum().reset_index()
 
     def held(self, by: Any, t0: float, t1: float) -> pd.DataFrame:
         rows = pd.DataFrame([{"gpu": gpu, "user": user, "gpu_s": seconds}
-                             for _, gpu, user, seconds, _ in self.used])
+                             for _, gpu, user, seconds, _ in self.use_rows])
         return rows.groupby(["gpu", "user"], dropna=False)["gpu_s"].sum().reset_index()
 
     def series(self, gpus: Any, metrics: Any, t0: float, t1: float, step: int, aggs: Any
@@ -55,7 +55,7 @@ def test_each_number_is_where_it_belongs() -> None:
     for gpu in range(2):
         for hour in range(30):
             t = history.begin + hour * HOUR_S
-            rows = [row for row in history.used if row[:2] == (t, f"GPU-{gpu}")]
+            rows = [row for row in history.use_rows if row[:2] == (t, f"GPU-{gpu}")]
             assert week.held[hour, gpu] == pytest.approx(
                 min(1.0, sum(row[3] for row in rows) / HOUR_S))
             there = [row for row in history.values if row[:2] == (f"GPU-{gpu}", t)]
@@ -66,12 +66,12 @@ def test_each_number_is_where_it_belongs() -> None:
     assert week.held[:, 2].sum() == 0
     ana = week.owners.index("ana")
     assert week.owner_used[:, ana].sum() == pytest.approx(sum(
-        row[3] * (1 - row[4]) for row in history.used if row[2] == "ana") / HOUR_S)
+        row[3] * (1 - row[4]) for row in history.use_rows if row[2] == "ana") / HOUR_S)
 
 
 def test_an_owner_is_who_held_it_nearly_alone() -> None:
     history: Any = SmallHistory(10, random.Random(1))
-    history.used = [(END - HOUR_S, gpu, user, seconds, 0.0) for gpu, user, seconds in (
+    history.use_rows = [(END - HOUR_S, gpu, user, seconds, 0.0) for gpu, user, seconds in (
         ("GPU-0", "ana", 960.0), ("GPU-0", None, 40.0), ("GPU-1", "ana", 900.0),
         ("GPU-1", "bob", 100.0))]
     assert [gpu.owner for gpu in measured_week(history, GPUS, NOW).gpus] == ["ana", None, None]

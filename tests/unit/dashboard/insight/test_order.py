@@ -1,4 +1,4 @@
-"""Which job of a shared GPU goes first: one of each, and never one above another."""
+"""Choice of the job of a shared GPU that goes first: one of each, and never one above another."""
 
 import random
 
@@ -14,27 +14,27 @@ uses = st.lists(st.tuples(st.integers(-1, 6), st.integers(0, 3), st.integers(0, 
 
 @given(uses)
 def test_one_of_each_gpu_at_most_and_never_one_above_another(
-    held: list[tuple[int, int, int, int | None]],
+    uses_of_gpus: list[tuple[int, int, int, int | None]],
 ) -> None:
-    job, gpu, priority, started = (np.array(each) for each in zip(*[
+    job, gpu, priority, started = (np.array(column) for column in zip(*[
         (job, gpu, float(priority), np.nan if start is None else float(start))
-        for job, gpu, priority, start in held], strict=True))
-    found = is_first_to_go(job, gpu, priority, started, 4)
-    speaks = {each: max(priority[(job == each) & ~np.isnan(started)], default=-1.0)
-              for each in {*job.tolist()}}
+        for job, gpu, priority, start in uses_of_gpus], strict=True))
+    going_first = is_first_to_go(job, gpu, priority, started, 4)
+    speaks = {job_id: max(priority[(job == job_id) & ~np.isnan(started)], default=-1.0)
+              for job_id in {*job.tolist()}}
     for here in range(4):
         mine = gpu == here
         if not mine.any():
             continue
         if (job[mine] == NONE).any() or np.isnan(started[mine]).any():
-            assert np.isnan(found[mine]).all(), "who is there is not known: nobody goes"
+            assert np.isnan(going_first[mine]).all(), "who is there is not known: nobody goes"
             continue
-        going = {*job[mine & (found == 1)].tolist()}
+        going = {*job[mine & (going_first == 1)].tolist()}
         there = {*job[mine].tolist()}
         assert len(going) == (1 if len(there) > 1 else 0)
-        for each in going:
-            assert speaks[each] == min(speaks[other] for other in there)
-            assert (found[mine & (job == each)] == 1).all(), "all of it"
+        for job_id in going:
+            assert speaks[job_id] == min(speaks[other] for other in there)
+            assert (going_first[mine & (job == job_id)] == 1).all(), "all of it"
 
 
 def test_of_equals_the_latest_goes() -> None:
@@ -48,5 +48,5 @@ def test_of_equals_the_latest_goes() -> None:
 
 def test_the_most_important_task_of_a_job_speaks_for_it() -> None:
     job, gpu = np.array([0, 0, 1]), np.array([0, 1, 0])
-    found = is_first_to_go(job, gpu, np.array([0.0, 4.0, 3.0]), np.array([5.0, 5.0, 1.0]), 2)
-    assert found.tolist() == [0, 0, 1]
+    going_first = is_first_to_go(job, gpu, np.array([0.0, 4.0, 3.0]), np.array([5.0, 5.0, 1.0]), 2)
+    assert going_first.tolist() == [0, 0, 1]

@@ -1,4 +1,4 @@
-"""Whose memory grows, until when, and how right that was: out of rows as history has them."""
+"""Growth of memory, its end, and how right the forecast was: out of rows as history has them."""
 
 from collections.abc import Iterator, Sequence
 
@@ -38,10 +38,10 @@ def test_who_grows_and_how_fast_the_fastest_first() -> None:
     rests = [10 * GIB] * MINUTES
     holed = leak(GIB)
     holed[-60:-30] = [float("nan")] * 30
-    found = growing(memory(leak(GIB), rests, leak(2 * GIB), holed))
-    assert [each.task_id for each in found] == ["t2", "t0"]
-    assert found[0].per_s * 3_600 == pytest.approx(2 * GIB)
-    soonest, likely, latest = found[1].full_in_s(80 * GIB, 75 * GIB)
+    tasks = growing(memory(leak(GIB), rests, leak(2 * GIB), holed))
+    assert [task.task_id for task in tasks] == ["t2", "t0"]
+    assert tasks[0].per_s * 3_600 == pytest.approx(2 * GIB)
+    soonest, likely, latest = tasks[1].full_in_s(80 * GIB, 75 * GIB)
     assert soonest <= likely <= latest
     assert likely == pytest.approx(3_600, rel=0.01)
 
@@ -54,9 +54,9 @@ def test_a_forecast_is_scored_by_what_came() -> None:
     assert right.error == pytest.approx(0, abs=1e6)
     assert right.stays_error == pytest.approx(GIB * AHEAD_S / 3_600)
     assert wrong.error > wrong.stays_error
-    gone = leak(GIB)
-    gone[-20:] = [float("nan")] * 20
-    assert score(memory(gone), END).forecasts == 0
+    ended_task = leak(GIB)
+    ended_task[-20:] = [float("nan")] * 20
+    assert score(memory(ended_task), END).forecasts == 0
 
 
 @pytest.mark.parametrize(("many", "error", "stays", "says"), [
@@ -90,7 +90,7 @@ def test_old_scores_are_forgotten() -> None:
 class TaskRowsOnly:
     """A history that knows who held what, in two parts: one task on two GPUs, and another."""
 
-    def held(self, t0: int, t1: int, wanted: Sequence[str] = ()) -> Iterator[TaskRows]:
+    def held(self, t0: int, t1: int, columns: Sequence[str] = ()) -> Iterator[TaskRows]:
         for first, last in ((t0, t0 + 3_000), (t0 + 3_000, t1)):
             minutes = np.arange(first, last, MINUTE_S)
             for name, task, gib in ((0, 0, 1.0), (1, 0, 2.0), (1, 1, 4.0)):
@@ -103,8 +103,8 @@ class TaskRowsOnly:
 
 
 def test_rows_of_parts_are_joined_by_task_and_gpu() -> None:
-    found = TaskMemoryHistory(TaskRowsOnly()).until(END)  # type: ignore[arg-type]
-    assert found.keys == [("a", "G0", "n1"), ("a", "G1", "n1"), ("b", "G1", "n1")]
-    assert found.users == [None, None, "ann"]
-    assert found.bytes.shape == (3, MINUTES)
-    assert np.allclose(found.bytes, np.array([1.0, 2.0, 4.0])[:, None] * GIB)
+    memory_of_tasks = TaskMemoryHistory(TaskRowsOnly()).until(END)  # type: ignore[arg-type]
+    assert memory_of_tasks.keys == [("a", "G0", "n1"), ("a", "G1", "n1"), ("b", "G1", "n1")]
+    assert memory_of_tasks.users == [None, None, "ann"]
+    assert memory_of_tasks.bytes.shape == (3, MINUTES)
+    assert np.allclose(memory_of_tasks.bytes, np.array([1.0, 2.0, 4.0])[:, None] * GIB)

@@ -33,41 +33,41 @@ def runs(draw: random.Random, mean_s: float = 3_600.0) -> list[FinishedRun]:
             for turn, (shape, mean) in enumerate((("train.py", mean_s), ("eval.py", 60.0)))]
 
 
-def seen(node: str) -> str | None:
+def host_of(node: str) -> str | None:
     return {"n1": "host1"}.get(node)
 
 
 def test_what_is_left_of_a_lease_is_as_the_pool_predicts_it() -> None:
-    known = runs(random.Random())
-    held = [lease("late", since=NOW - 600), lease("soon", since=NOW - 1_800),
-            lease("hidden", since=NOW - 900, node="n2"), lease("new", owner="bob")]
-    predicted = {each.id: took for each in held if (took := predict(
-        known, each.claim.owner, "", "train.py", 1, NOW - each.since)) is not None}
-    found = outlook(held, (), predicted)
-    said = run_time_view(found.leases, proof(known), seen, NOW)
-    assert [each.lease for each in said.items] == ["soon", "late"], "bob's are not predicted"
-    assert said.why == ""
-    of = predict(known, "ann", "", "train.py", 1, 1_800.0)
+    earlier = runs(random.Random())
+    leases = [lease("late", since=NOW - 600), lease("soon", since=NOW - 1_800),
+              lease("hidden", since=NOW - 900, node="n2"), lease("new", owner="bob")]
+    predicted = {running.id: took for running in leases if (took := predict(
+        earlier, running.claim.owner, "", "train.py", 1, NOW - running.since)) is not None}
+    result = outlook(leases, (), predicted)
+    view = run_time_view(result.leases, proof(earlier), host_of, NOW)
+    assert [item.lease for item in view.items] == ["soon", "late"], "bob's are not predicted"
+    assert view.why == ""
+    of = predict(earlier, "ann", "", "train.py", 1, 1_800.0)
     assert of is not None
-    left = said.items[0].left
-    assert (left.p50_s, left.p90_s, left.runs) == (of.p50_s - 1_800, of.p90_s - 1_800, of.runs)
-    assert left.p25_s <= left.p50_s <= left.p75_s <= left.p90_s
-    assert said.test is not None
-    assert said.test.off_by < min(said.test.naive_off_by.values())
+    rest = view.items[0].left
+    assert (rest.p50_s, rest.p90_s, rest.runs) == (of.p50_s - 1_800, of.p90_s - 1_800, of.runs)
+    assert rest.p25_s <= rest.p50_s <= rest.p75_s <= rest.p90_s
+    assert view.test is not None
+    assert view.test.off_by < min(view.test.naive_off_by.values())
 
 
 def test_without_a_proof_nothing_is_shown_but_why() -> None:
     took = predict(runs(random.Random()), "ann", "", "train.py", 1, 60.0)
     assert took is not None
-    found = outlook([lease("a", since=NOW - 60)], (), {"a": took})
-    assert len(found.leases) == 1
+    result = outlook([lease("a", since=NOW - 60)], (), {"a": took})
+    assert len(result.leases) == 1
     worse = RunTimeProof(30, 9.0, {"the last one": 3.0, "a line": 6.0}, 5)
-    said = run_time_view(found.leases, worse, seen, NOW)
-    assert said.items == []
-    assert "the best naive guess (the last one)" in said.why
-    assert said.test is not None
-    assert said.test.off_by == math.exp(0.3)
-    assert "0 of the 20" in run_time_view(found.leases, RunTimeProof(), seen, NOW).why
+    view = run_time_view(result.leases, worse, host_of, NOW)
+    assert view.items == []
+    assert "the best naive guess (the last one)" in view.why
+    assert view.test is not None
+    assert view.test.off_by == math.exp(0.3)
+    assert "0 of the 20" in run_time_view(result.leases, RunTimeProof(), host_of, NOW).why
 
 
 def test_waits_by_size_once_for_each_claim() -> None:
@@ -75,31 +75,31 @@ def test_waits_by_size_once_for_each_claim() -> None:
                     lease("a", asked_at=NOW - 50, gpus=2, nodes=2, since=NOW - 20, node="n2"),
                     lease("b", asked_at=NOW - 900, starts_at=NOW - 100, since=NOW - 40),
                     lease("c", asked_at=NOW - 5, since=NOW - 5, gpus=16)])
-    assert [(each.owner, each.took_s) for each in waits] == [
+    assert [(wait.owner, wait.took_s) for wait in waits] == [
         ("1 GPU", 60.0), ("2 to 4 GPUs", 30.0), ("9 GPUs and more", 1.0)]
 
 
 def test_waits_are_shown_where_they_are_better_than_the_last_one_and_a_line() -> None:
-    """By size they are alike, and neither rise with the size nor resemble the one before."""
+    """Waits of a size are alike, and neither rise with the size nor resemble the one before."""
     draw = random.Random()
     mean_s = {1: 60.0, 4: 3_000.0, 8: 600.0}
-    ended = [lease(f"{number}", gpus=gpus, since=NOW + 100 * number,
-                   asked_at=NOW + 100 * number - mean_s[gpus] * math.exp(draw.gauss(0, 0.5)))
-             for number in range(150) for gpus in [draw.choice([*mean_s])]]
-    found = outlook((), ended, {})
-    said = wait_view(found, is_whole=True)
-    assert said.why == ""
-    by_size = {each.size: each.wait for each in said.items}
+    finished = [lease(f"{number}", gpus=gpus, since=NOW + 100 * number,
+                      asked_at=NOW + 100 * number - mean_s[gpus] * math.exp(draw.gauss(0, 0.5)))
+                for number in range(150) for gpus in [draw.choice([*mean_s])]]
+    result = outlook((), finished, {})
+    view = wait_view(result, is_whole=True)
+    assert view.why == ""
+    by_size = {item.size: item.wait for item in view.items}
     assert by_size["9 GPUs and more"] is None
     four = by_size["2 to 4 GPUs"]
     assert four is not None
     assert 1_000 < four.p50_s < 9_000
-    hidden = wait_view(found, is_whole=False)
+    hidden = wait_view(result, is_whole=False)
     assert (hidden.items, hidden.test) == ([], None)
     assert wait_view(PoolOutlook(), is_whole=True).items == []
 
 
-class Words(dict[str, str]):
+class DictStore(dict[str, str]):
     def put(self, key: str, value: str) -> None:
         self[key] = value
 
@@ -110,23 +110,23 @@ def _hour(queue: QueueHours, hour: float, gpus: Callable[[int], int], notes: int
 
 
 def test_the_queue_is_noted_by_the_hour_and_outlives_the_hub() -> None:
-    kept, first = Words(), NOW // HOUR_S
-    queue = QueueHours(kept)
+    store, first = DictStore(), NOW // HOUR_S
+    queue = QueueHours(store)
     _hour(queue, first, lambda number: 8 * (number % 2))
     assert not queue.step(0.0)
     _hour(queue, first + 1, lambda _: 3, LEAST_NOTES - 1)
     assert queue.step(0.0)
     _hour(queue, first + 3, lambda _: 5, 1)
     assert queue.by_hour == {first: 4.0}, "of too few notes no hour is made"
-    again = QueueHours(kept)
-    assert again.by_hour == queue.by_hour
-    hours = again.hours((first + 4) * HOUR_S)
+    reopened = QueueHours(store)
+    assert reopened.by_hour == queue.by_hour
+    hours = reopened.hours((first + 4) * HOUR_S)
     assert hours[0] == 4.0
     assert [math.isnan(value) for value in hours] == [False, True, True, True]
 
 
 def test_of_the_queue_no_more_is_kept_than_a_forecast_reads() -> None:
-    queue, first = QueueHours(Words()), int(NOW // HOUR_S)
+    queue, first = QueueHours(DictStore()), int(NOW // HOUR_S)
     queue.by_hour = {first - back: 1.0 for back in range(1, 5_000)}
     _hour(queue, first, lambda _: 2)
     _hour(queue, first + 1, lambda _: 2, 1)

@@ -1,4 +1,4 @@
-"""What tenants were promised: when a violation begins, counts, ends, and what is not known."""
+"""Promises to tenants: when a violation begins, counts, ends, and what is not known."""
 
 import random
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ STEP_S = 10.0
 POLICY = QosPolicy("user:ada", gpus=4, wait_s=600.0, throttled_pct=5.0)
 
 
-class Life:
+class SteppedTracker:
     """A tracker that is stepped every ten seconds."""
 
     def __init__(self) -> None:
@@ -48,73 +48,73 @@ GOOD = TenantState(4, [], 0.0)
     (TenantState(9, [], 30.0), "throttling", None),
 ])
 def test_each_promise(state: TenantState, kind: Any, worst: float | None) -> None:
-    life = Life()
-    life.run(1_200, GOOD)
-    began = life.now
-    life.run(600, state)
-    (of, found), = life.tracker.open.items()
+    stepped = SteppedTracker()
+    stepped.run(1_200, GOOD)
+    began = stepped.now
+    stepped.run(600, state)
+    (of, violation), = stepped.tracker.open.items()
     assert of == ("user:ada", kind)
-    assert found.began_at >= began
-    assert worst is None or found.worst == worst
-    life.run(1_200, GOOD)
-    assert life.tracker.open == {}
-    done, = life.tracker.closed
-    assert done.ended_at is not None
-    assert 500 < done.ended_at - done.began_at < 1_200
+    assert violation.began_at >= began
+    assert worst is None or violation.worst == worst
+    stepped.run(1_200, GOOD)
+    assert stepped.tracker.open == {}
+    closed, = stepped.tracker.closed
+    assert closed.ended_at is not None
+    assert 500 < closed.ended_at - closed.began_at < 1_200
 
 
 def test_what_is_kept_is_no_violation() -> None:
-    life = Life()
-    life.run(900, TenantState(1, [], None))  # few, and it asks for no more
-    life.run(900, TenantState(4, [600.0], 5.0))
-    assert life.tracker.all() == []
+    stepped = SteppedTracker()
+    stepped.run(900, TenantState(1, [], None))  # few, and it asks for no more
+    stepped.run(900, TenantState(4, [600.0], 5.0))
+    assert stepped.tracker.all() == []
 
 
 def test_less_than_a_minute_does_not_count() -> None:
-    life = Life()
+    stepped = SteppedTracker()
     for _ in range(5):
-        life.run(LASTS_S - STEP_S, TenantState(1, [5.0], 0.0))
-        life.run(STEP_S, GOOD)
-    assert life.tracker.all() == []
+        stepped.run(LASTS_S - STEP_S, TenantState(1, [5.0], 0.0))
+        stepped.run(STEP_S, GOOD)
+    assert stepped.tracker.all() == []
 
 
 def test_a_short_break_is_one_violation_with_its_worst() -> None:
-    life = Life()
+    stepped = SteppedTracker()
     for gpus in (3, 1, 2):
-        life.run(120, TenantState(gpus, [5.0], 0.0))
-        life.run(LASTS_S - STEP_S, GOOD)
-    found, = life.tracker.open.values()
-    assert found.worst == 1.0
+        stepped.run(120, TenantState(gpus, [5.0], 0.0))
+        stepped.run(LASTS_S - STEP_S, GOOD)
+    violation, = stepped.tracker.open.values()
+    assert violation.worst == 1.0
 
 
 def test_while_nobody_looks_nothing_counts() -> None:
-    life = Life()
-    life.run(LASTS_S - STEP_S, TenantState(1, [5.0], 0.0))
-    life.now += 3_600
-    life.run(STEP_S, TenantState(1, [5.0], 0.0))
-    assert life.tracker.all() == []
-    life.run(120, TenantState(1, [5.0], 30.0))
-    found = life.tracker.open["user:ada", "gpus"]
-    assert life.now - found.began_at < 200
-    assert ("user:ada", "throttling") not in life.tracker.open, "ten minutes are not known yet"
+    stepped = SteppedTracker()
+    stepped.run(LASTS_S - STEP_S, TenantState(1, [5.0], 0.0))
+    stepped.now += 3_600
+    stepped.run(STEP_S, TenantState(1, [5.0], 0.0))
+    assert stepped.tracker.all() == []
+    stepped.run(120, TenantState(1, [5.0], 30.0))
+    violation = stepped.tracker.open["user:ada", "gpus"]
+    assert stepped.now - violation.began_at < 200
+    assert ("user:ada", "throttling") not in stepped.tracker.open, "ten minutes are not known yet"
 
 
 def test_a_restart_ends_what_went_on_and_forgets_the_old() -> None:
     now = random.uniform(1e9, 2e9)
-    kept = QosViolation("user:ada", "gpus", now - 500, None, 1.0, 4.0)
+    recent = QosViolation("user:ada", "gpus", now - 500, None, 1.0, 4.0)
     old = QosViolation("user:ada", "gpus", now - KEPT_S - 1, now - KEPT_S, 1.0, 4.0)
     tracker = QosTracker()
-    tracker.restore([old, kept], now)
-    assert [each.ended_at for each in tracker.closed] == [kept.began_at]
+    tracker.restore([old, recent], now)
+    assert [violation.ended_at for violation in tracker.closed] == [recent.began_at]
 
 
 def test_of_a_week_only_its_part_counts() -> None:
     now = 2e9
-    found = [QosViolation("user:ada", "gpus", now - WEEK_S - 100, now - WEEK_S + 50, 1.0, 4.0),
-             QosViolation("user:ada", "gpus", now - WEEK_S - 100, now - WEEK_S - 50, 1.0, 4.0),
-             QosViolation("user:ada", "wait", now - 300, now - 200, 1.0, 4.0),
-             QosViolation("user:ada", "gpus", now - 30, None, 1.0, 4.0)]
-    assert of_week(found, "user:ada", "gpus", now) == pytest.approx((2, 80.0))
+    violations = [QosViolation("user:ada", "gpus", now - WEEK_S - 100, now - WEEK_S + 50, 1.0, 4.0),
+                  QosViolation("user:ada", "gpus", now - WEEK_S - 100, now - WEEK_S - 50, 1.0, 4.0),
+                  QosViolation("user:ada", "wait", now - 300, now - 200, 1.0, 4.0),
+                  QosViolation("user:ada", "gpus", now - 30, None, 1.0, 4.0)]
+    assert of_week(violations, "user:ada", "gpus", now) == pytest.approx((2, 80.0))
 
 
 @pytest.mark.parametrize(("policies", "why"), [
@@ -122,11 +122,11 @@ def test_of_a_week_only_its_part_counts() -> None:
     ([QosPolicy(f"user:{at}", gpus=1) for at in range(201)], "at most 200"),
 ])
 def test_wrong_ones_are_refused(policies: list[QosPolicy], why: str | None) -> None:
-    found = flaw(policies)
-    assert found is None if why is None else why in str(found)
+    reason = flaw(policies)
+    assert reason is None if why is None else why in str(reason)
 
 
-class Words(dict[str, str]):
+class DictStore(dict[str, str]):
     def put(self, key: str, value: str) -> None:
         self[key] = value
 
@@ -155,14 +155,14 @@ def test_a_tenant_is_its_tasks_claims_and_boards() -> None:
              "slowed_brake_pct": 0.0, "slowed_power_pct": 100.0},
             {"slowed_soft_thermal_pct": 0.0, "slowed_hard_thermal_pct": 0.0,
              "slowed_brake_pct": 0.0}, {}]
-    told = fleets.frame([{"util_pct": 30.0}] * 3, slow=slow, tasks=fleets.tasks(
+    message = fleets.frame([{"util_pct": 30.0}] * 3, slow=slow, tasks=fleets.tasks(
         ("a", 0, "vera"), ("b", 1, "vic"), ("c", 1, "vera"), ("d", 2, "ann")))
     node.set_clock(NOW, MONO, NOW, MONO)
-    fleet.frame(node, told, NOW, MONO)
+    fleet.frame(node, message, NOW, MONO)
     pool = Waiting(*(Claim(id=f"c{at}", owner=owner, gpus=2, submitted_at=NOW - ago_s,
                            starts_at=starts_at) for at, (owner, ago_s, starts_at) in enumerate((
                                ("vic", 70, None), ("ann", 700, None), ("vic", 900, NOW + 60)))))
-    service = QosService(fleet, Teams(), pool, Words(), None, lambda: NOW)  # type: ignore[arg-type]
+    service = QosService(fleet, Teams(), pool, DictStore(), None, lambda: NOW)  # type: ignore[arg-type]
     service.policies = (QosPolicy("team:vision", gpus=3), QosPolicy("user:ann", gpus=3))
     service.step(NOW, MONO)
     team, ann = service.states["team:vision"], service.states["user:ann"]
@@ -172,6 +172,6 @@ def test_a_tenant_is_its_tasks_claims_and_boards() -> None:
     for turn in range(1, 8):
         service.step(NOW + 10 * turn, MONO)
     assert {*service.tracker.open} == {("team:vision", "gpus"), ("user:ann", "gpus")}
-    again = QosService(fleet, Teams(), pool, service.store, None,  # type: ignore[arg-type]
-                       lambda: NOW + 100)
-    assert len(again.tracker.closed) == 2
+    restarted = QosService(fleet, Teams(), pool, service.store, None,  # type: ignore[arg-type]
+                           lambda: NOW + 100)
+    assert len(restarted.tracker.closed) == 2

@@ -1,4 +1,4 @@
-"""Each kind of advice on a played past: its command is one that the terminal or REST takes, frees
+"""Advice of each kind on a played past: its command is one that the terminal or REST takes, frees
 as many GPU-hours as was said, and the one that undoes it leads back to where it began."""
 
 import shlex
@@ -23,8 +23,8 @@ LEASE = UnusedLease("lease-1", "ana", "host-n1", "n1", ("GPU-0", "GPU-1"), 10 * 
 
 @dataclass(frozen=True)
 class PlayedSite:
-    """What commands change. `asks`: GPUs of one node that a job on `n1` waits for at any hour;
-    `moved`: GPUs whose job runs on a smaller board; `leased`: GPUs of unused leases."""
+    """State that commands change. `asks`: GPUs of one node that a job on `n1` waits for at any
+    hour; `moved`: GPUs whose job runs on a smaller board; `leased`: GPUs of unused leases."""
 
     past: PlayedFleet
     strategy: str = "pack"
@@ -36,15 +36,15 @@ class PlayedSite:
     leases: tuple[UnusedLease, ...] = ()
 
     def advice(self, kind: Kind) -> Advice:
-        (found,) = (each for each in advise(self.past.week(), self.leases, self.free, self.strategy)
-                    if each.kind == kind)
-        return found
+        (match,) = (item for item in advise(self.past.week(), self.leases, self.free, self.strategy)
+                    if item.kind == kind)
+        return match
 
     def do(self, command: str, about: Advice) -> "PlayedSite":
         if command.startswith("PUT /api/v1/pool/policy "):
-            given = msgspec.json.decode(command.partition("policy ")[2], type=NewPolicy)
-            assert given.strategy is not None
-            return replace(self, strategy=given.strategy)
+            policy = msgspec.json.decode(command.partition("policy ")[2], type=NewPolicy)
+            assert policy.strategy is not None
+            return replace(self, strategy=policy.strategy)
         words = shlex.split(command)
         if words[1] == "claim":
             is_over = words[2:4] == ["--give-back", "lease-1"]
@@ -54,30 +54,30 @@ class PlayedSite:
             assert mig_command._parser().parse_args(words[2:]).gpu == str(about.gpus[0])
         if words[1] in ("quota", "mig") or about.kind == "share":
             return replace(self, past=self.past.do(command, about.gpus))
-        asked = run_command._parser().parse_args(words[2 : words.index("--")])
+        args = run_command._parser().parse_args(words[2 : words.index("--")])
         if about.kind == "size":
-            return replace(self, moved=about.gpus if asked.model == A100 else ())
-        return replace(self, reaches=asked.ssh)
+            return replace(self, moved=about.gpus if args.model == A100 else ())
+        return replace(self, reaches=args.ssh)
 
     def run_hours(self) -> float:
-        """Of the job that waits, hour by hour."""
-        by_node = {node: [at for at, each in enumerate(self.past.nodes) if each == node]
+        """Count the hours of the job that waits, hour by hour."""
+        by_node = {node: [at for at, name in enumerate(self.past.nodes) if name == node]
                    for node in dict.fromkeys(self.past.nodes)}
-        found = 0
+        hours = 0
         for hour in range(HOURS):
-            held = set[int]().union(*self.past.held(hour).values())
+            taken_gpus = set[int]().union(*self.past.held_gpus(hour).values())
             if self.strategy == "pack" and self.past.nodes == TWO_NODES:
-                held = set(range(len(held)))
-            free = [len(set(gpus) - held) for gpus in by_node.values()]
+                taken_gpus = set(range(len(taken_gpus)))
+            free = [len(set(gpus) - taken_gpus) for gpus in by_node.values()]
             if self.past.nodes == TWO_NODES:  # all of them on one node
-                found += self.asks * (max(free) >= self.asks)
+                hours += self.asks * (max(free) >= self.asks)
             else:
-                found += min(self.asks, sum(free) if self.reaches else free[0])
-        return float(found)
+                hours += min(self.asks, sum(free) if self.reaches else free[0])
+        return float(hours)
 
     def large_hours(self) -> float:
-        return float(sum(each.end - each.start for each in self.past.jobs
-                         if self.past.models[each.gpu] == H100 and each.gpu not in self.moved))
+        return float(sum(played.end - played.start for played in self.past.jobs
+                         if self.past.models[played.gpu] == H100 and played.gpu not in self.moved))
 
 
 SITES: dict[Kind, tuple[PlayedSite, Callable[[PlayedSite], float]]] = {

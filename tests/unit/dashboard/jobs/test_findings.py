@@ -33,8 +33,8 @@ def job(watts: Matrix, util: float | Matrix = 100.0, mem_util: float = 45.0, nod
     return JobMinutes(T0, 60, ranks, numbers)
 
 
-def kinds(found: JobMinutes, is_running: bool = True) -> dict[str, list[int]]:
-    return {one.kind: one.ranks for one in findings_of(found, is_running)}
+def kinds(minutes: JobMinutes, is_running: bool = True) -> dict[str, list[int]]:
+    return {one.kind: one.ranks for one in findings_of(minutes, is_running)}
 
 
 def noisy(level: float, many: int = 8, spread: float = 0.02) -> Matrix:
@@ -46,8 +46,8 @@ def noisy(level: float, many: int = 8, spread: float = 0.02) -> Matrix:
 def test_runs_as_they_were_recorded_raise_nothing(name: str) -> None:
     (low, high), util, mem_util = RECORDED[name]
     watts = np.linspace(low, high, 8).reshape(-1, 1) * np.ones(STEPS) * noisy(1.0)
-    found = kinds(job(watts, util, mem_util))
-    assert set(found) <= ({"unused"} if util == 0 else set())  # that one is: it is loaded and idle
+    alarms = kinds(job(watts, util, mem_util))
+    assert set(alarms) <= ({"unused"} if util == 0 else set())  # that one is: it is loaded and idle
 
 
 def test_stages_of_a_pipeline_are_no_slow_ranks() -> None:
@@ -69,10 +69,10 @@ def test_a_collective_that_hangs_is_found_after_three_minutes() -> None:
     mem_util[:, since:] = 0
     links = np.full((8, STEPS), 9e10)
     links[:, since:] = 0
-    found = findings_of(job(watts, mem_util_pct=mem_util, nvlink_tx_bytes_per_s=links), True)
-    assert [(one.kind, one.ranks, one.since) for one in found] == [
+    report = findings_of(job(watts, mem_util_pct=mem_util, nvlink_tx_bytes_per_s=links), True)
+    assert [(one.kind, one.ranks, one.since) for one in report] == [
         ("stuck", [*range(8)], float(T0 + since * 60))]
-    evidence = {one.metric: one.value for one in found[0].evidence}
+    evidence = {one.metric: one.value for one in report[0].evidence}
     assert evidence.keys() == {"util_pct", "power_w", "mem_util_pct", "nvlink_tx_bytes_per_s"}
     assert evidence["nvlink_tx_bytes_per_s"] == 0
     assert {one.metric: one.value for one in findings_of(job(
@@ -115,14 +115,14 @@ def test_a_host_that_is_slow_shows_in_utilization() -> None:
 
 
 def test_a_rank_that_crashed_while_others_hold_on() -> None:
-    held = np.full((8, STEPS), 60.0)
-    held[5, -4:] = 0
-    crashed = job(noisy(600), held_s=held)
+    held_s = np.full((8, STEPS), 60.0)
+    held_s[5, -4:] = 0
+    crashed = job(noisy(600), held_s=held_s)
     assert kinds(crashed) == {"crashed_rank": [5]}
     assert "7 GPUs" in findings_of(crashed, True)[0].sentence
     assert kinds(crashed, is_running=False) == {}
-    held[:, -4:] = 0
-    assert kinds(job(noisy(600), held_s=held)) == {}  # all have ended
+    held_s[:, -4:] = 0
+    assert kinds(job(noisy(600), held_s=held_s)) == {}  # all have ended
 
 
 def test_memory_far_larger_than_needed_and_what_is_not_used_at_all() -> None:
@@ -143,20 +143,20 @@ def test_one_value_against_the_median_of_all_is_the_same_by_hand() -> None:
     group = lots.integers(0, 6, 50) * random.choice((1, 2**33))  # jobs x minutes x nodes are many
     power, util = lots.uniform(300, 700, 50), lots.uniform(0, 100, 50)
     power[lots.random(50) < 0.2] = np.nan
-    found = signs.lag_pct(util, power, np.full(50, 700.0), group)
+    lag = signs.lag_pct(util, power, np.full(50, 700.0), group)
     for at in range(50):
         mine = group == group[at]
         if mine.sum() < signs.PEERS_LEAST:
-            assert found[at] == 0
+            assert lag[at] == 0
         elif np.isnan(power[at]):
-            assert np.isnan(found[at])
+            assert np.isnan(lag[at])
         else:
             middle = [np.nanpercentile(values[mine], 50, method="lower")
                       for values in (power, util)]
             lags = [100 * (1 - values[at] / of)
                     for values, of in zip((power, util), middle, strict=True)]
             works = middle[0] >= signs.WORKING_SHARE * 700
-            assert found[at] == pytest.approx(max(0.0, *lags) if works else 0.0, abs=1e-4)
+            assert lag[at] == pytest.approx(max(0.0, *lags) if works else 0.0, abs=1e-4)
 
 
 def test_the_pack_has_the_same_thresholds() -> None:
@@ -178,16 +178,16 @@ def test_a_starved_loader_is_found_after_four_minutes() -> None:
     util[:, -4:], pressure[:, -4:] = rng.uniform(20, 65), rng.uniform(25, 90)
     where = rng.choice(("io_pressure_pct", "cpu_pressure_pct"))
     more: Any = {where: pressure, "util_max_pct": most, "host_cpu_pct": most}
-    found = job(noisy(400), util, **more)
-    (finding,) = (one for one in findings_of(found, True) if one.kind == "starved")
+    starved = job(noisy(400), util, **more)
+    (finding,) = (one for one in findings_of(starved, True) if one.kind == "starved")
     assert finding.ranks == list(range(many))
     assert finding.since == T0 + (STEPS - 4) * 60
     assert ("disks" if where == "io_pressure_pct" else "processors") in finding.sentence
     evidence = {one.metric: one.value for one in finding.evidence}
     assert evidence[where] == pytest.approx(pressure[0, -1])
-    early = found.numbers | {"util_pct": util.copy()}
+    early = starved.numbers | {"util_pct": util.copy()}
     early["util_pct"][:, -4] = 97.0  # three minutes are not enough
-    assert "starved" not in kinds(JobMinutes(T0, 60, found.ranks, early))
+    assert "starved" not in kinds(JobMinutes(T0, 60, starved.ranks, early))
 
 
 def test_pauses_on_a_host_that_is_short_of_nothing_are_not_for_want_of_data() -> None:

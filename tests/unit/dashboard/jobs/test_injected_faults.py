@@ -91,11 +91,11 @@ class TrainingFleet:
         self.fired: dict[tuple[str, str], int] = {}  # node and rule -> the first second
 
     def _add(self, name: str) -> Node:
-        node = self.fleet.hello(said := fleets.hello(name, host=name), NOW, MONO)
+        node = self.fleet.hello(hello := fleets.hello(name, host=name), NOW, MONO)
         self.fleet.inventory(node, listed := Inventory(1, tuple(
             GpuFacts(f"GPU-{name}-{at}", at, "NVIDIA H100", mem_total_bytes=MEMORY_BYTES,
                      power_limit_w=LIMIT_W, power_limit_max_w=LIMIT_W) for at in range(GPUS))))
-        self._keep(name, said)
+        self._keep(name, hello)
         self._keep(name, listed)
         node.connected = True
         node.set_clock(NOW, MONO, NOW, MONO)
@@ -107,11 +107,11 @@ class TrainingFleet:
             fault, rows = faults.get(name, WELL), [self._row() for _ in range(GPUS)]
             fault.change(self.dice, second, rows)
             node.hear(now, mono)
-            said = structs.replace(
+            frame = structs.replace(
                 fleets.frame(rows, second + 1, now, tasks=self._tasks(name, rows, fault.ranks)),
                 host=HostSample({"io_pressure_pct": fault.pressure_pct}, {}, (), ()))
-            self.fleet.frame(node, said, now, mono)
-            self._keep(name, said, int(now))
+            self.fleet.frame(node, frame, now, mono)
+            self._keep(name, frame, int(now))
         targets: Any = self.collector.look(now, mono, NOW - 60)
         for changes in self.evaluator.step(targets, now):
             for change in changes:
@@ -120,9 +120,9 @@ class TrainingFleet:
                     for row in change.moves.rows:
                         self.fired.setdefault((targets[rule.of].name(row).host, rule.id), second)
 
-    def _keep(self, name: str, said: Hello | Inventory | Frame, second: int = 0) -> None:
+    def _keep(self, name: str, message: Hello | Inventory | Frame, second: int = 0) -> None:
         if self.history is not None:
-            self.history.append([HistoryMessage(name, "s1", second + 1.0, said, second)], 1)
+            self.history.append([HistoryMessage(name, "s1", second + 1.0, message, second)], 1)
 
     def rehearsed(self, rule: str, end: int) -> dict[str, float]:
         """Node -> the second in which it would have fired."""
@@ -131,7 +131,7 @@ class TrainingFleet:
         rehearsal = RehearsalEngine(past.ready, refusal=past.refusal)
         for stretch in past.stretches(*whole_steps(NOW, NOW + end, 0.0, MINUTE_S)):
             rehearsal.take(stretch)
-        return {past.name(each.row).node_id: each.fired_at - NOW for each in rehearsal.alerts()}
+        return {past.name(alert.row).node_id: alert.fired_at - NOW for alert in rehearsal.alerts()}
 
     def _row(self) -> Row:
         return {"util_pct": self.dice.uniform(93, 100), "util_max_pct": 100.0,
@@ -140,10 +140,10 @@ class TrainingFleet:
 
     @staticmethod
     def _tasks(name: str, rows: list[Row], ranks: int) -> Tasks:
-        told = fleets.tasks(*((f"{name}:{at}", at, "ann") for at in range(ranks)))
-        began = tuple(structs.replace(task, job_id=f"job-{name}") for task in told.began)
+        tasks = fleets.tasks(*((f"{name}:{at}", at, "ann") for at in range(ranks)))
+        began = tuple(structs.replace(task, job_id=f"job-{name}") for task in tasks.began)
         return Tasks(True, began, tuple(
-            Use(use.task_id, use.gpu, rows[use.gpu]["mem_used_bytes"], 90.0) for use in told.uses))
+            Use(use.task_id, use.gpu, rows[use.gpu]["mem_used_bytes"], 90.0) for use in tasks.uses))
 
 
 def test_each_is_found_within_five_minutes_and_no_other() -> None:
@@ -166,7 +166,7 @@ def test_a_rehearsal_finds_it_within_a_minute_of_life(rule: str, tmp_path: Path)
     end = begin + WITHIN_S + 3 * MINUTE_S
     for second in range(end):
         fleet.play(second, FAULTS if second >= begin else {})
-    found = fleet.rehearsed(rule, end)
+    fired_at = fleet.rehearsed(rule, end)
     history.close()
-    assert {*found} == {rule} == {name for name, _ in fleet.fired}
-    assert abs(found[rule] - fleet.fired[rule, rule]) <= MINUTE_S + WAIT_S
+    assert {*fired_at} == {rule} == {name for name, _ in fleet.fired}
+    assert abs(fired_at[rule] - fleet.fired[rule, rule]) <= MINUTE_S + WAIT_S

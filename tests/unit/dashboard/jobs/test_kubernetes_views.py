@@ -22,7 +22,7 @@ from tests.unit import fleets
 from tests.unit.fleets import MONO, NOW
 
 OPERATOR = Actor("person", "ada", Role.OPERATOR, Scope(("*",)))
-NAMED = ("n1.example",)
+HOSTS = ("n1.example",)
 
 
 def a_pod(name: str = "train-0", node: str | None = "n1", gpus: int | None = 2, **keys: object
@@ -31,7 +31,7 @@ def a_pod(name: str = "train-0", node: str | None = "n1", gpus: int | None = 2, 
                          **keys)  # type: ignore[arg-type]
 
 
-class PodsSeen:
+class PodSite:
     def __init__(self, *pods: KubernetesPod) -> None:
         self.fleet, self.seq = Fleet(1), 0
         self.nodes = {name: fleets.add_node(self.fleet, name, gpus=4) for name in ("n1", "n2")}
@@ -53,123 +53,123 @@ class PodsSeen:
                                                         tasks=Tasks(True, began, uses)), NOW, MONO)
         return self.nodes[name]
 
-    def cluster(self, actor: Actor = OPERATOR, named: Sequence[str] = NAMED, mono: float = MONO
+    def cluster(self, actor: Actor = OPERATOR, hosts: Sequence[str] = HOSTS, mono: float = MONO
                 ) -> KubernetesClusterView:
-        [found] = kubernetes_list(self.fleet, VisibleFleetCache(self.fleet).seen_by(actor), named,
-                                  mono).items
-        return found
+        [cluster] = kubernetes_list(self.fleet, VisibleFleetCache(self.fleet).seen_by(actor), hosts,
+                                    mono).items
+        return cluster
 
     def pod(self) -> KubernetesPodView:
-        [found] = self.cluster().pods
-        return found
+        [pod] = self.cluster().pods
+        return pod
 
 
 def test_gpus_that_a_pod_holds_without_a_process_are_counted() -> None:
-    seen = PodsSeen(a_pod(gpus=3))
-    seen.runs("n1", (0, "train-0"), (0, "train-0"), (3, "other"))
-    assert (seen.pod().used, seen.pod().without_process, seen.pod().unknown) == (1, 2, "")
-    seen.runs("n1")
-    assert (seen.pod().used, seen.pod().without_process) == (0, 3)
+    site = PodSite(a_pod(gpus=3))
+    site.runs("n1", (0, "train-0"), (0, "train-0"), (3, "other"))
+    assert (site.pod().used, site.pod().without_process, site.pod().unknown) == (1, 2, "")
+    site.runs("n1")
+    assert (site.pod().used, site.pod().without_process) == (0, 3)
 
 
 def test_those_that_hold_the_most_for_nothing_come_first_and_what_waits_last() -> None:
-    seen = PodsSeen(a_pod("a", gpus=1), a_pod("b", gpus=2), a_pod("c", None, 4))
-    seen.runs("n1", (0, "a"))
-    assert [pod.name for pod in seen.cluster().pods] == ["b", "a", "c"]
-    assert seen.cluster().pods[2].without_process is None, "it holds none yet"
+    site = PodSite(a_pod("a", gpus=1), a_pod("b", gpus=2), a_pod("c", None, 4))
+    site.runs("n1", (0, "a"))
+    assert [pod.name for pod in site.cluster().pods] == ["b", "a", "c"]
+    assert site.cluster().pods[2].without_process is None, "it holds none yet"
 
 
 def test_what_is_not_seen_is_not_counted_as_nothing() -> None:
-    assert PodsSeen(a_pod(node="n3")).pod().unknown == "no live agent on n3"
-    seen = PodsSeen(a_pod())
-    seen.runs("n1", (0, None))
-    assert (seen.pod().used, seen.pod().without_process) == (None, None)
-    assert "does not see which pod" in seen.pod().unknown
-    seen.runs("n1", (0, "train-0"), (1, "train-0"), (2, None))
-    assert seen.pod().without_process == 0, "all that it holds is seen"
-    seen.speaker.state = "silent"
-    assert seen.pod().used is None
+    assert PodSite(a_pod(node="n3")).pod().unknown == "no live agent on n3"
+    site = PodSite(a_pod())
+    site.runs("n1", (0, None))
+    assert (site.pod().used, site.pod().without_process) == (None, None)
+    assert "does not see which pod" in site.pod().unknown
+    site.runs("n1", (0, "train-0"), (1, "train-0"), (2, None))
+    assert site.pod().without_process == 0, "all that it holds is seen"
+    site.speaker.state = "silent"
+    assert site.pod().used is None
 
 
 def test_of_claims_and_of_shared_gpus_no_number_is_made_up() -> None:
-    seen = PodsSeen(a_pod(gpus=None))
-    seen.runs("n1", (0, "train-0"))
-    assert (seen.pod().without_process, seen.pod().unknown) == (None, BY_CLAIM)
-    seen = PodsSeen(a_pod(gpus=2, is_shared=True))
-    seen.runs("n1", (0, "train-0"))
-    assert (seen.pod().without_process, seen.pod().unknown) == (None, SHARED)
-    seen.runs("n1")
-    assert seen.pod().without_process == 2
+    site = PodSite(a_pod(gpus=None))
+    site.runs("n1", (0, "train-0"))
+    assert (site.pod().without_process, site.pod().unknown) == (None, BY_CLAIM)
+    site = PodSite(a_pod(gpus=2, is_shared=True))
+    site.runs("n1", (0, "train-0"))
+    assert (site.pod().without_process, site.pod().unknown) == (None, SHARED)
+    site.runs("n1")
+    assert site.pod().without_process == 2
 
 
 def test_only_a_node_that_the_settings_name_is_believed() -> None:
-    seen = PodsSeen(a_pod())
-    found = kubernetes_list(seen.fleet, VisibleFleetCache(seen.fleet).seen_by(OPERATOR), (), MONO)
-    assert (found.items, found.ignored) == ([], ["n1.example"])
+    site = PodSite(a_pod())
+    view = kubernetes_list(site.fleet, VisibleFleetCache(site.fleet).seen_by(OPERATOR), (), MONO)
+    assert (view.items, view.ignored) == ([], ["n1.example"])
 
 
 def test_who_sees_a_part_sees_its_pods_alone() -> None:
-    seen = PodsSeen(a_pod("here"), a_pod("far", "n3"), a_pod("waits", None))
+    site = PodSite(a_pod("here"), a_pod("far", "n3"), a_pod("waits", None))
     part = Actor("person", "eve", Role.VIEWER, Scope(("default",)))
-    assert {pod.name for pod in seen.cluster(part).pods} == {"here"}
-    assert [node.name for node in seen.cluster(part).nodes] == ["n1"]
+    assert {pod.name for pod in site.cluster(part).pods} == {"here"}
+    assert [node.name for node in site.cluster(part).nodes] == ["n1"]
 
 
 def test_what_is_old_is_said_to_be() -> None:
-    seen = PodsSeen()
-    assert [seen.cluster(mono=MONO + s).is_stale for s in (30.0, 300.0)] == [False, True]
+    site = PodSite()
+    assert [site.cluster(mono=MONO + s).is_stale for s in (30.0, 300.0)] == [False, True]
 
 
-def given(seen: PodsSeen, *gpus: int | str) -> None:
-    node = seen.nodes["n1"]
+def give_gpus(site: PodSite, *gpus: int | str) -> None:
+    node = site.nodes["n1"]
     assert node.listing is not None
-    uuids = tuple(node.listing.inventory.gpus[each].uuid if isinstance(each, int) else each
-                  for each in gpus)
+    uuids = tuple(node.listing.inventory.gpus[gpu].uuid if isinstance(gpu, int) else gpu
+                  for gpu in gpus)
     node.pod_gpus = PodGpusNow(NOW, pods=(PodGpus("research", "train-0", uuids),))
     node.pod_gpus_mono = MONO
 
 
 def test_which_gpus_a_pod_was_given_is_the_kubelet_s_word() -> None:
-    seen = PodsSeen(a_pod(gpus=2))
-    given(seen, 1, 3)
+    site = PodSite(a_pod(gpus=2))
+    give_gpus(site, 1, 3)
     # On GPU 0 somebody in an unknown container: nothing of this pod is there.
-    seen.runs("n1", (0, None), (1, "train-0"))
-    pod = seen.pod()
+    site.runs("n1", (0, None), (1, "train-0"))
+    pod = site.pod()
     assert pod.given is not None
-    assert [(each.index, each.has_process) for each in pod.given] == [(1, True), (3, False)]
+    assert [(gpu.index, gpu.has_process) for gpu in pod.given] == [(1, True), (3, False)]
     assert (pod.used, pod.without_process, pod.unknown) == (1, 1, "")
-    seen.runs("n1", (1, None), (3, "other"))
-    assert (seen.pod().used, seen.pod().without_process) == (None, None)
-    seen.runs("n1")
-    assert seen.pod().without_process == 2
+    site.runs("n1", (1, None), (3, "other"))
+    assert (site.pod().used, site.pod().without_process) == (None, None)
+    site.runs("n1")
+    assert site.pod().without_process == 2
 
 
 def test_slices_of_one_board_are_one_gpu() -> None:
     for is_shared in (False, True):
-        seen = PodsSeen(a_pod(gpus=2, is_shared=is_shared))
-        given(seen, 1)
-        seen.runs("n1", (1, "train-0"))
-        assert (seen.pod().used, seen.pod().without_process) == (1, 0)
+        site = PodSite(a_pod(gpus=2, is_shared=is_shared))
+        give_gpus(site, 1)
+        site.runs("n1", (1, "train-0"))
+        assert (site.pod().used, site.pod().without_process) == (1, 0)
 
 
 def test_what_no_kubelet_says_now_is_not_taken_for_its_word() -> None:
-    seen = PodsSeen(a_pod(gpus=2))
-    seen.runs("n1", (1, "train-0"))
-    assert (seen.pod().given, seen.pod().without_process) == (None, 1)
-    given(seen, 1, "0")  # a plugin that gives out indexes: no GPU of the node
-    pod = seen.pod()
-    assert [each.index for each in pod.given or ()] == [1, None]
+    site = PodSite(a_pod(gpus=2))
+    site.runs("n1", (1, "train-0"))
+    assert (site.pod().given, site.pod().without_process) == (None, 1)
+    give_gpus(site, 1, "0")  # a plugin that gives out indexes: no GPU of the node
+    pod = site.pod()
+    assert [gpu.index for gpu in pod.given or ()] == [1, None]
     assert pod.without_process == 1, "counted by processes then"
-    given(seen, 0, 1)
-    assert seen.cluster(mono=MONO + 300.0).pods[0].given is None
-    seen.nodes["n1"].pod_gpus = PodGpusNow(NOW, "no such socket")
-    assert seen.pod().given is None
+    give_gpus(site, 0, 1)
+    assert site.cluster(mono=MONO + 300.0).pods[0].given is None
+    site.nodes["n1"].pod_gpus = PodGpusNow(NOW, "no such socket")
+    assert site.pod().given is None
 
 
 def test_what_can_be_asked_fits_what_it_is() -> None:
-    assert PodsSeen(a_pod()).pod().may == ["evict", "delete"]
-    assert PodsSeen(a_pod(is_leaving=True)).pod().may == ["delete"], "with a shorter grace"
-    assert PodsSeen(a_pod(is_mirror=True)).pod().may == []
-    cluster = PodsSeen(a_pod()).cluster()
+    assert PodSite(a_pod()).pod().may == ["evict", "delete"]
+    assert PodSite(a_pod(is_leaving=True)).pod().may == ["delete"], "with a shorter grace"
+    assert PodSite(a_pod(is_mirror=True)).pod().may == []
+    cluster = PodSite(a_pod()).cluster()
     assert [node.may for node in cluster.nodes] == [["cordon"], ["cordon"]]
     assert (cluster.rights, cluster.actions) == (None, [])

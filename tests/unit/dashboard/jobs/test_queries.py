@@ -34,7 +34,7 @@ ADMIN = Actor("person", "ann", Role.ADMIN, Scope(("*",), ()))
 VIEWER = Actor("person", "vic", Role.VIEWER, Scope(("*",), ()))
 
 
-class Watched:
+class LaunchScene:
     """Two nodes of a launch, with a rank that lags on the second for the last minutes."""
 
     def __init__(self, folder: Path, db: SqliteConnection) -> None:
@@ -52,9 +52,9 @@ class Watched:
             gpus = Inventory(1, tuple(GpuFacts(
                 f"GPU-{node}-{at}", at, "NVIDIA H100", mem_total_bytes=80e9,
                 power_limit_max_w=700.0) for at in range(GPUS)))
-            said = fleets.hello(node)
-            self.fleet.inventory(self.fleet.hello(said, self.begin, 0.0), gpus)
-            self.history.append([HistoryMessage(node, "s1", 0.0, said),
+            hello = fleets.hello(node)
+            self.fleet.inventory(self.fleet.hello(hello, self.begin, 0.0), gpus)
+            self.history.append([HistoryMessage(node, "s1", 0.0, hello),
                                  HistoryMessage(node, "s1", 0.0, gpus)], 1)
 
     def live(self) -> None:
@@ -76,7 +76,7 @@ class Watched:
 
     @staticmethod
     def _links(at: int) -> list[dict[str, float | Absence]]:
-        """As agents do, once a minute where nothing changes. The second node has no NVLink."""
+        """Return links as agents report them: once a minute if unchanged. n1 has no NVLink."""
         return [{"nvlink_tx_bytes_per_s": Absence.UNSUPPORTED if at else (gpu + 1) * 1e9}
                 for gpu in range(GPUS)]
 
@@ -88,61 +88,61 @@ class Watched:
                                         for gpu, task in enumerate(tasks)))
 
 
-@pytest.fixture(name="watched", scope="module")
-def _watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+@pytest.fixture(name="scene", scope="module")
+def _scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LaunchScene]:
     with closing(sqlite3.connect(":memory:", isolation_level=None,
                                  factory=SqliteConnection)) as db:
         db.executescript(SCHEMA)
-        found = Watched(tmp_path_factory.mktemp("jobs") / "history", db)
-        found.live()
-        yield found
-        found.history.close()
+        scene = LaunchScene(tmp_path_factory.mktemp("jobs") / "history", db)
+        scene.live()
+        yield scene
+        scene.history.close()
 
 
-def test_ranks_of_a_launch_stand_side_by_side_and_the_slow_one_is_found(watched: Watched) -> None:
-    page = watched.queries.page(watched.queries.question(ADMIN, "j1", None, None))
+def test_ranks_of_a_launch_stand_side_by_side_and_the_slow_one_is_found(scene: LaunchScene) -> None:
+    page = scene.queries.page(scene.queries.question(ADMIN, "j1", None, None))
     assert (page.job.jobs, page.job.hosts, page.job.gpus) == (
         ["j0", "j1"], ["n0.example", "n1.example"], 2 * GPUS)
     assert (page.job.user, page.job.team, page.is_running) == ("bob", "vision", True)
     assert [rank.number for rank in page.ranks] == [*range(2 * GPUS)]
-    at = GPUS + watched.slow
+    at = GPUS + scene.slow
     assert page.series["power_w"][at][-2] == pytest.approx(350.0)
     assert page.series["mem_used_bytes"][0][-2] == pytest.approx(4e10)
     [one] = page.findings
     assert (one.kind, one.ranks) == ("slow_rank", [at])
-    assert {each.metric: each.against for each in one.evidence}["power_w"] == pytest.approx(600.0)
+    assert {item.metric: item.against for item in one.evidence}["power_w"] == pytest.approx(600.0)
 
 
 def test_links_of_the_ranks_stand_side_by_side_where_their_boards_have_them(
-        watched: Watched) -> None:
-    page = watched.queries.page(watched.queries.question(ADMIN, "j1", None, None))
+        scene: LaunchScene) -> None:
+    page = scene.queries.page(scene.queries.question(ADMIN, "j1", None, None))
     for at, values in enumerate(page.series["nvlink_tx_bytes_per_s"]):
-        seen = values[-MINUTES + 1 : -1]
-        wanted = None if at >= GPUS else pytest.approx((at + 1) * 1e9, rel=0.01)
-        assert seen == [wanted] * len(seen), at
+        recent = values[-MINUTES + 1 : -1]
+        rate = None if at >= GPUS else pytest.approx((at + 1) * 1e9, rel=0.01)
+        assert recent == [rate] * len(recent), at
 
 
-def test_an_owners_findings_are_those_of_the_pages(watched: Watched) -> None:
-    queries = watched.queries
-    asked, unchecked = queries.running_questions(ADMIN, "bob")
-    [said] = queries.findings(asked, unchecked).items
-    [shown] = queries.page(queries.question(ADMIN, "j1", None, None)).findings
-    assert (said.jobs, said.kind, said.sentence, said.since, unchecked) == (
-        ["j0", "j1"], "slow_rank", shown.sentence, shown.since, 0)
+def test_an_owners_findings_are_those_of_the_pages(scene: LaunchScene) -> None:
+    queries = scene.queries
+    questions, unchecked = queries.running_questions(ADMIN, "bob")
+    [finding] = queries.findings(questions, unchecked).items
+    [on_page] = queries.page(queries.question(ADMIN, "j1", None, None)).findings
+    assert (finding.jobs, finding.kind, finding.sentence, finding.since, unchecked) == (
+        ["j0", "j1"], "slow_rank", on_page.sentence, on_page.since, 0)
     assert queries.running_questions(ADMIN, "ann") == ([], 0)
     elsewhere = Actor("person", "eve", Role.OPERATOR, Scope(("elsewhere",), ()))
     assert queries.running_questions(elsewhere, "bob") == ([], 0)
 
 
-def test_what_acts_need_is_of_now_and_not_of_the_last_minute(watched: Watched) -> None:
-    now = watched.queries.page(watched.queries.question(ADMIN, "j0", None, None)).tasks_now
+def test_what_acts_need_is_of_now_and_not_of_the_last_minute(scene: LaunchScene) -> None:
+    now = scene.queries.page(scene.queries.question(ADMIN, "j0", None, None)).tasks_now
     assert now is not None
     assert now.ids == [f"b{at}:{gpu}:1" for at in range(2) for gpu in range(GPUS)]
     assert (now.act_on, now.paused) == (["b0:0:1", "b1:0:1"], 0)
-    node = watched.fleet.nodes["n0"]
+    node = scene.fleet.nodes["n0"]
     real = dict(node.tasks)
-    node.tasks |= {each: structs.replace(task, pid=5_000_000) for each, task in real.items()}
-    made_up = watched.queries.question(ADMIN, "j0", None, None).tasks_now
+    node.tasks |= {task_id: structs.replace(task, pid=5_000_000) for task_id, task in real.items()}
+    made_up = scene.queries.question(ADMIN, "j0", None, None).tasks_now
     node.tasks |= real
     assert made_up is not None
     assert made_up.act_on == ["b1:0:1"], "what a simulator made up has no process"
@@ -150,9 +150,9 @@ def test_what_acts_need_is_of_now_and_not_of_the_last_minute(watched: Watched) -
 
 def test_tokens_cost_what_the_gpus_cost_meanwhile() -> None:
     def served(tokens_per_s: float | None) -> ServingView:
-        made = dict.fromkeys(ServingView.__struct_fields__) | {
+        values = dict.fromkeys(ServingView.__struct_fields__) | {
             "generated_tokens_per_s": tokens_per_s}
-        return ServingView(**made)  # type: ignore[arg-type]
+        return ServingView(**values)  # type: ignore[arg-type]
 
     price, gpus = random.uniform(0.5, 5.0), random.randint(1, 8)
     million_takes_h = 1e6 / (500.0 + 1_500.0) / 3_600
@@ -163,33 +163,33 @@ def test_tokens_cost_what_the_gpus_cost_meanwhile() -> None:
     assert token_cost(None, gpus, [served(500.0)]) is None
 
 
-def test_what_it_held_is_the_same_as_reports_say(watched: Watched) -> None:
-    asked = watched.queries.question(ADMIN, "j0", None, None)
-    whole = watched.history.usage("launch", 0, watched.begin - 3_600, time.time())
-    held = whole[whole["launch"] == LAUNCH]["gpu_s"].sum() / 3_600
-    assert watched.queries.page(asked).totals.gpu_hours == pytest.approx(held)
-    assert held == pytest.approx(2 * GPUS * MINUTES * MINUTE_S / EVERY_S / 3_600)
+def test_what_it_held_is_the_same_as_reports_say(scene: LaunchScene) -> None:
+    question = scene.queries.question(ADMIN, "j0", None, None)
+    whole = scene.history.usage("launch", 0, scene.begin - 3_600, time.time())
+    gpu_hours = whole[whole["launch"] == LAUNCH]["gpu_s"].sum() / 3_600
+    assert scene.queries.page(question).totals.gpu_hours == pytest.approx(gpu_hours)
+    assert gpu_hours == pytest.approx(2 * GPUS * MINUTES * MINUTE_S / EVERY_S / 3_600)
 
 
-def test_a_viewer_reads_no_command_lines_and_a_stranger_sees_no_job(watched: Watched) -> None:
-    asked = watched.queries.question(VIEWER, "j0", None, None)
-    assert watched.queries.page(asked).job.command == "python"
+def test_a_viewer_reads_no_command_lines_and_a_stranger_sees_no_job(scene: LaunchScene) -> None:
+    question = scene.queries.question(VIEWER, "j0", None, None)
+    assert scene.queries.page(question).job.command == "python"
     elsewhere = Actor("person", "eve", Role.OPERATOR, Scope(("elsewhere",), ()))
     with pytest.raises(NotFoundError):
-        watched.queries.question(elsewhere, "j0", None, None)
-    assert watched.queries.all(elsewhere, None, None, 0.0) == []
+        scene.queries.question(elsewhere, "j0", None, None)
+    assert scene.queries.all(elsewhere, None, None, 0.0) == []
     with pytest.raises(NotFoundError):
-        watched.queries.question(ADMIN, "no-such", None, None)
+        scene.queries.question(ADMIN, "no-such", None, None)
 
 
-def test_a_launch_is_listed_once(watched: Watched) -> None:
-    [item] = watched.queries.all(ADMIN, "running", None, 0.0)
+def test_a_launch_is_listed_once(scene: LaunchScene) -> None:
+    [item] = scene.queries.all(ADMIN, "running", None, 0.0)
     assert (item.jobs, item.tasks, item.ended_at) == (["j0", "j1"], 2 * GPUS, None)
-    assert watched.queries.all(ADMIN, "ended", None, 0.0) == []
-    assert watched.queries.all(ADMIN, None, "ann", 0.0) == []
+    assert scene.queries.all(ADMIN, "ended", None, 0.0) == []
+    assert scene.queries.all(ADMIN, None, "ann", 0.0) == []
 
 
-def test_a_job_that_history_has_no_minute_of_has_a_page(watched: Watched) -> None:
-    early = watched.begin - 3_600.0
-    page = watched.queries.page(watched.queries.question(ADMIN, "j0", early, early + 60))
+def test_a_job_that_history_has_no_minute_of_has_a_page(scene: LaunchScene) -> None:
+    early = scene.begin - 3_600.0
+    page = scene.queries.page(scene.queries.question(ADMIN, "j0", early, early + 60))
     assert (page.ranks, page.findings, page.job.jobs) == ([], [], ["j0", "j1"])

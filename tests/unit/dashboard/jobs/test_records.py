@@ -1,4 +1,4 @@
-"""What is kept of jobs: their words, from first seen to ended; and nothing ends that is not said
+"""Records of jobs: their words, from first seen to ended; and nothing ends that is not said
 to."""
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ DAY_S = 86_400.0
 
 
 @dataclass
-class Watched:
+class JobScene:
     store: JobsStore
     fleet: Fleet = field(default_factory=lambda: Fleet(1))
     seq: int = 0
@@ -31,21 +31,21 @@ class Watched:
 
     def __post_init__(self) -> None:
         self.node = add_node(self.fleet)
-        self.service = self.began()
+        self.service = self.new_service()
 
-    def began(self) -> JobsService:
+    def new_service(self) -> JobsService:
         audit: Any = None  # teams are not changed here
         return JobsService(self.fleet, self.store, audit, dict, 30 * DAY_S)
 
-    def tell(self, *on: tuple[str, int, str], at: float = NOW) -> None:
+    def report(self, *on: tuple[str, int, str], at: float = NOW) -> None:
         """(task, GPU, job)."""
-        self.say(*on, at=at)
+        self.send(*on, at=at)
         self.service.step(at, MONO + at - NOW)
 
-    def say(self, *on: tuple[str, int, str], at: float = NOW) -> None:
-        said = self.frame(*on, at=at)
-        self.fleet.frame(self.node, said, at, MONO + at - NOW)
-        self.service.heard(self.record(said, at))
+    def send(self, *on: tuple[str, int, str], at: float = NOW) -> None:
+        message = self.frame(*on, at=at)
+        self.fleet.frame(self.node, message, at, MONO + at - NOW)
+        self.service.heard(self.record(message, at))
 
     def frame(self, *on: tuple[str, int, str], at: float, is_whole: bool = True) -> Frame:
         self.seq += 1
@@ -58,19 +58,19 @@ class Watched:
     def record(self, message: Frame | Hello, at: float, is_backfill: bool = False) -> StreamRecord:
         return StreamRecord("n1", "s1", self.seq, at, b"", is_backfill, message, int(at))
 
-    def come_back(self, *on: tuple[str, int, str], at: float) -> None:
-        """The node, to a hub that may be another; with what it runs by now."""
+    def reconnect(self, *on: tuple[str, int, str], at: float) -> None:
+        """Reconnect the node, perhaps to another hub, with the tasks that it runs by now."""
         self.had = {*self.node.tasks}
-        self.fleet.hello(said := hello(), at, MONO + at - NOW)
-        self.service.heard(self.record(said, at))
-        self.tell(*on, at=at)
+        self.fleet.hello(message := hello(), at, MONO + at - NOW)
+        self.service.heard(self.record(message, at))
+        self.report(*on, at=at)
 
-    def bring(self, *on: tuple[str, int, str], at: float) -> None:
-        """What it ran meanwhile."""
+    def backfill(self, *on: tuple[str, int, str], at: float) -> None:
+        """Send the tasks that ran while the node was away."""
         self.service.heard(self.record(self.frame(*on, at=at, is_whole=False), at, True))
         self.had |= {name for name, _, _ in on}
 
-    def written(self, job: str, at: float) -> JobRecord:
+    def stored(self, job: str, at: float) -> JobRecord:
         self.service.step(at, MONO + at - NOW)
         [one] = self.store.of_ids([job])
         return one
@@ -83,140 +83,140 @@ def _db(tmp_path: Path) -> Iterator[SqliteConnection]:
         yield store.connection
 
 
-@pytest.fixture(name="watched")
-def _watched(db: SqliteConnection) -> Watched:
-    return Watched(JobsStore(db))
+@pytest.fixture(name="scene")
+def _scene(db: SqliteConnection) -> JobScene:
+    return JobScene(JobsStore(db))
 
 
-def test_a_job_is_kept_with_all_gpus_that_it_ever_had(watched: Watched) -> None:
-    watched.tell(("a", 0, "j"), ("b", 1, "j"))
-    watched.tell(("a", 0, "j"), at=NOW + 10)
-    watched.tell(at=NOW + 20)
-    [one] = watched.store.of_ids(["j"])
+def test_a_job_is_kept_with_all_gpus_that_it_ever_had(scene: JobScene) -> None:
+    scene.report(("a", 0, "j"), ("b", 1, "j"))
+    scene.report(("a", 0, "j"), at=NOW + 10)
+    scene.report(at=NOW + 20)
+    [one] = scene.store.of_ids(["j"])
     assert (one.user, one.command, one.tasks, len(one.gpus)) == ("ann", "python a.py", 2, 2)
     assert (one.first_seen, one.ended_at, one.started_at) == (NOW, NOW + 20, NOW - 60)
-    assert [each.id for each in watched.store.of_launches(["torchrun h:1/x"])] == ["j"]
-    assert watched.service.running() == []
+    assert [record.id for record in scene.store.of_launches(["torchrun h:1/x"])] == ["j"]
+    assert scene.service.running() == []
 
 
-def test_what_a_node_that_is_away_does_not_say_has_not_ended(watched: Watched) -> None:
-    watched.tell(("a", 0, "j"))
-    watched.node.connected = False
-    watched.node.tasks, watched.node.uses = {}, ()
-    watched.service.step(NOW + 100, MONO + 100)
-    assert watched.store.of_ids(["j"])[0].ended_at is None
-    watched.node.connected = True
-    watched.service.step(NOW + 105, MONO + 105)
-    assert watched.store.of_ids(["j"])[0].ended_at == NOW + 105
+def test_what_a_node_that_is_away_does_not_say_has_not_ended(scene: JobScene) -> None:
+    scene.report(("a", 0, "j"))
+    scene.node.connected = False
+    scene.node.tasks, scene.node.uses = {}, ()
+    scene.service.step(NOW + 100, MONO + 100)
+    assert scene.store.of_ids(["j"])[0].ended_at is None
+    scene.node.connected = True
+    scene.service.step(NOW + 105, MONO + 105)
+    assert scene.store.of_ids(["j"])[0].ended_at == NOW + 105
 
 
-def test_what_ended_while_the_hub_was_away_is_closed_when_its_node_speaks(watched: Watched) -> None:
-    watched.tell(("a", 0, "j"), ("b", 1, "k"))
-    watched.service = watched.began()  # another hub
-    watched.node.are_tasks_known = False
-    watched.service.step(NOW + 50, MONO + 50)
-    assert watched.store.of_ids(["k"])[0].ended_at is None
-    watched.tell(("a", 0, "j"), at=NOW + 60)
-    assert watched.store.of_ids(["k"])[0].ended_at == NOW + 60
-    assert watched.store.of_ids(["j"])[0].first_seen == NOW
+def test_what_ended_while_the_hub_was_away_is_closed_when_its_node_speaks(scene: JobScene) -> None:
+    scene.report(("a", 0, "j"), ("b", 1, "k"))
+    scene.service = scene.new_service()  # another hub
+    scene.node.are_tasks_known = False
+    scene.service.step(NOW + 50, MONO + 50)
+    assert scene.store.of_ids(["k"])[0].ended_at is None
+    scene.report(("a", 0, "j"), at=NOW + 60)
+    assert scene.store.of_ids(["k"])[0].ended_at == NOW + 60
+    assert scene.store.of_ids(["j"])[0].first_seen == NOW
 
 
-def test_a_store_that_fails_is_tried_again(watched: Watched, db: SqliteConnection) -> None:
+def test_a_store_that_fails_is_tried_again(scene: JobScene, db: SqliteConnection) -> None:
     db.execute("alter table jobs rename to away")
-    watched.tell(("a", 0, "j"))
+    scene.report(("a", 0, "j"))
     db.execute("alter table away rename to jobs")
-    watched.service.step(NOW + 5, MONO + 5)
-    assert [one.id for one in watched.store.of_ids(["j"])] == ["j"]
+    scene.service.step(NOW + 5, MONO + 5)
+    assert [one.id for one in scene.store.of_ids(["j"])] == ["j"]
 
 
 def test_a_job_is_known_from_the_frame_that_brings_it_and_a_short_one_for_good(
-        watched: Watched) -> None:
-    """Between two looks."""
-    watched.tell(("a", 0, "j"))
-    watched.say(("a", 0, "j"), ("b", 1, "short"), at=NOW + 1)
-    assert [one.command for one in watched.service.of_ids(["short"])] == ["python b.py"]
-    assert {one.id for one in watched.service.of_launch("torchrun h:1/x")} == {"j", "short"}
-    watched.say(("a", 0, "j"), ("c", 1, "next"), at=NOW + 3)
-    [short] = watched.service.of_ids(["short"])
+        scene: JobScene) -> None:
+    """A short job begins and ends between two looks."""
+    scene.report(("a", 0, "j"))
+    scene.send(("a", 0, "j"), ("b", 1, "short"), at=NOW + 1)
+    assert [one.command for one in scene.service.of_ids(["short"])] == ["python b.py"]
+    assert {one.id for one in scene.service.of_launch("torchrun h:1/x")} == {"j", "short"}
+    scene.send(("a", 0, "j"), ("c", 1, "next"), at=NOW + 3)
+    [short] = scene.service.of_ids(["short"])
     assert (short.first_seen, short.ended_at) == (NOW + 1, NOW + 3)
-    assert "short" in [one.id for one in watched.service.ended(NOW, 10)]
-    assert watched.written("short", NOW + 5) == short
+    assert "short" in [one.id for one in scene.service.ended(NOW, 10)]
+    assert scene.stored("short", NOW + 5) == short
 
 
-def test_a_node_that_makes_up_jobs_writes_few_of_them_between_two_looks(watched: Watched) -> None:
+def test_a_node_that_makes_up_jobs_writes_few_of_them_between_two_looks(scene: JobScene) -> None:
     """A stolen key wrote a job for each of its frames, 6 MB in a minute."""
     made_up = [f"m{number}" for number in range(5 * MOST_EARLY)]
     for name in made_up:
-        watched.say((name, 0, name))
-    watched.tell(("last", 0, "last"))
-    assert len(watched.store.of_ids(made_up)) <= MOST_EARLY
-    assert watched.store.of_ids(["last"])
-    watched.service = watched.began()
-    watched.come_back(at=NOW + 3_600)
+        scene.send((name, 0, name))
+    scene.report(("last", 0, "last"))
+    assert len(scene.store.of_ids(made_up)) <= MOST_EARLY
+    assert scene.store.of_ids(["last"])
+    scene.service = scene.new_service()
+    scene.reconnect(at=NOW + 3_600)
     past = [f"p{number}" for number in range(2 * MOST_GONE)]
     for at, name in enumerate(past):
-        watched.bring((name, 0, name), at=NOW + at)
-    watched.service.step(NOW + 3_605, MONO + 3_605)
-    assert MOST_GONE <= len(watched.store.of_ids(past)) <= MOST_GONE + 1
+        scene.backfill((name, 0, name), at=NOW + at)
+    scene.service.step(NOW + 3_605, MONO + 3_605)
+    assert MOST_GONE <= len(scene.store.of_ids(past)) <= MOST_GONE + 1
     more = [f"q{number}" for number in range(3 * MOST_GONE)]
     for at, name in enumerate(more):
-        watched.bring((name, 0, name), at=NOW + 2 * MOST_GONE + at)
+        scene.backfill((name, 0, name), at=NOW + 2 * MOST_GONE + at)
         if at % MOST_GONE == 0:
-            watched.service.step(NOW + 3_700, MONO + 3_700)
-    watched.service.step(NOW + 3_705, MONO + 3_705)
-    assert len(watched.store.of_ids([*past, *more])) == MOST_NAMED
-    watched.service.step(NOW + 7_300, MONO + 7_300)  # another hour
-    watched.bring(("again", 0, "again"), at=NOW + 5 * MOST_GONE)
-    assert watched.written("again", NOW + 7_305)
+            scene.service.step(NOW + 3_700, MONO + 3_700)
+    scene.service.step(NOW + 3_705, MONO + 3_705)
+    assert len(scene.store.of_ids([*past, *more])) == MOST_NAMED
+    scene.service.step(NOW + 7_300, MONO + 7_300)  # another hour
+    scene.backfill(("again", 0, "again"), at=NOW + 5 * MOST_GONE)
+    assert scene.stored("again", NOW + 7_305)
 
 
-def test_a_job_of_a_time_without_the_hub_is_kept_as_if_it_had_been_seen(watched: Watched) -> None:
-    watched.tell(("a", 0, "before"), ("b", 1, "all along"))
-    watched.service = watched.began()  # another hub, an hour later
-    watched.come_back(("b", 1, "all along"), ("e", 0, "goes on"), at=NOW + 3_600)
-    watched.bring(("b", 1, "all along"), ("a", 0, "before"), at=NOW + 30)
-    watched.bring(("b", 1, "all along"), ("c", 0, "meanwhile"), at=NOW + 60)
+def test_a_job_of_a_time_without_the_hub_is_kept_as_if_it_had_been_seen(scene: JobScene) -> None:
+    scene.report(("a", 0, "before"), ("b", 1, "all along"))
+    scene.service = scene.new_service()  # another hub, an hour later
+    scene.reconnect(("b", 1, "all along"), ("e", 0, "goes on"), at=NOW + 3_600)
+    scene.backfill(("b", 1, "all along"), ("a", 0, "before"), at=NOW + 30)
+    scene.backfill(("b", 1, "all along"), ("c", 0, "meanwhile"), at=NOW + 60)
     # As far as it has been brought, in whatever steps it comes.
-    assert watched.written("meanwhile", NOW + 3_605).ended_at == NOW + 60
-    watched.bring(("b", 1, "all along"), ("c", 0, "meanwhile"), ("d", 1, "meanwhile"), at=NOW + 90)
-    watched.bring(("b", 0, "all along"), ("e", 0, "goes on"), at=NOW + 120)
-    one = watched.written("meanwhile", NOW + 3_610)
+    assert scene.stored("meanwhile", NOW + 3_605).ended_at == NOW + 60
+    scene.backfill(("b", 1, "all along"), ("c", 0, "meanwhile"), ("d", 1, "meanwhile"), at=NOW + 90)
+    scene.backfill(("b", 0, "all along"), ("e", 0, "goes on"), at=NOW + 120)
+    one = scene.stored("meanwhile", NOW + 3_610)
     assert (one.user, one.command, one.first_seen, one.ended_at, one.tasks, one.gpus) == (
         "ann", "python c.py", NOW + 60, NOW + 120, 2, ("GPU-n1-0", "GPU-n1-1"))
     # Not when its node spoke again, but when it was gone.
-    assert watched.written("before", NOW + 3_615).ended_at == NOW + 60
+    assert scene.stored("before", NOW + 3_615).ended_at == NOW + 60
     for job, since in (("all along", NOW), ("goes on", NOW + 120)):
-        lives = watched.written(job, NOW + 3_620)
+        lives = scene.stored(job, NOW + 3_620)
         assert (lives.first_seen, lives.ended_at) == (since, None), job
-        assert watched.service.of_ids([job]) == [lives]
-    assert watched.written("all along", NOW + 3_625).gpus == ("GPU-n1-0", "GPU-n1-1")
+        assert scene.service.of_ids([job]) == [lives]
+    assert scene.stored("all along", NOW + 3_625).gpus == ("GPU-n1-0", "GPU-n1-1")
 
 
-def test_what_a_node_brings_late_ends_no_job_that_was_seen_since(watched: Watched) -> None:
-    watched.come_back(("a", 0, "j"), at=NOW + 3_600)
-    watched.tell(at=NOW + 3_700)
-    watched.bring(("a", 0, "j"), at=NOW + 60)
-    one = watched.written("j", NOW + 3_800)
+def test_what_a_node_brings_late_ends_no_job_that_was_seen_since(scene: JobScene) -> None:
+    scene.reconnect(("a", 0, "j"), at=NOW + 3_600)
+    scene.report(at=NOW + 3_700)
+    scene.backfill(("a", 0, "j"), at=NOW + 60)
+    one = scene.stored("j", NOW + 3_800)
     assert (one.first_seen, one.ended_at) == (NOW + 60, NOW + 3_700)
 
 
 def test_jobs_of_the_past_wait_while_the_disk_takes_nothing(
-        watched: Watched, db: SqliteConnection) -> None:
-    watched.come_back(at=NOW + 3_600)
-    watched.bring(("a", 0, "j"), at=NOW + 60)
-    watched.bring(at=NOW + 90)
+        scene: JobScene, db: SqliteConnection) -> None:
+    scene.reconnect(at=NOW + 3_600)
+    scene.backfill(("a", 0, "j"), at=NOW + 60)
+    scene.backfill(at=NOW + 90)
     db.execute("alter table jobs rename to away")
-    watched.service.step(NOW + 3_605, MONO + 3_605)
+    scene.service.step(NOW + 3_605, MONO + 3_605)
     db.execute("alter table away rename to jobs")
-    assert watched.written("j", NOW + 3_610).ended_at == NOW + 90
+    assert scene.stored("j", NOW + 3_610).ended_at == NOW + 90
 
 
-def test_what_is_old_is_forgotten(watched: Watched) -> None:
-    watched.tell(("a", 0, "old"))
-    watched.tell(("b", 0, "new"), at=NOW + 10)
-    watched.service.step(NOW + 40 * DAY_S, MONO + 40 * DAY_S)
-    assert watched.store.of_ids(["old"]) == []
-    assert watched.store.of_ids(["new"]) != []  # it runs
+def test_what_is_old_is_forgotten(scene: JobScene) -> None:
+    scene.report(("a", 0, "old"))
+    scene.report(("b", 0, "new"), at=NOW + 10)
+    scene.service.step(NOW + 40 * DAY_S, MONO + 40 * DAY_S)
+    assert scene.store.of_ids(["old"]) == []
+    assert scene.store.of_ids(["new"]) != []  # it runs
 
 
 @pytest.mark.parametrize(("line", "short"), [

@@ -20,7 +20,7 @@ def a_job(number: int = 12, nodes: Sequence[str] = ("n1",), gpus: int = 2, user:
         SlurmShare(node, gpus // len(nodes)) for node in nodes), **keys)  # type: ignore[arg-type]
 
 
-class SlurmSeen:
+class SlurmSite:
     def __init__(self, *jobs: SlurmJob) -> None:
         self.fleet = Fleet(1)
         self.seq = 0
@@ -46,34 +46,34 @@ class SlurmSeen:
         self.fleet.frame(node, fleets.frame([{}] * 4, self.seq, tasks=Tasks(True, began, uses)),
                          NOW, MONO)
 
-    def list(self, actor: Actor = OPERATOR, named: Sequence[str] = ("n1.example",),
+    def list(self, actor: Actor = OPERATOR, hosts: Sequence[str] = ("n1.example",),
              mono: float = MONO) -> SlurmList:
-        return slurm_list(self.fleet, VisibleFleetCache(self.fleet).seen_by(actor), named, mono)
+        return slurm_list(self.fleet, VisibleFleetCache(self.fleet).seen_by(actor), hosts, mono)
 
     def cluster(self, actor: Actor = OPERATOR) -> SlurmClusterView:
-        [found] = self.list(actor).items
-        return found
+        [cluster] = self.list(actor).items
+        return cluster
 
     def job(self) -> SlurmJobView:
-        [found] = self.cluster().jobs
-        return found
+        [job] = self.cluster().jobs
+        return job
 
 
 def test_gpus_that_a_job_holds_without_a_process_are_counted() -> None:
-    seen = SlurmSeen(a_job(nodes=("n1", "n2"), gpus=4))
-    seen.runs("n1", (0, "12", "carol"), (0, "12", "carol"), (3, "13", "carol"))
-    seen.runs("n2", (1, "12", "carol"), (2, "12", "carol"))
-    assert (seen.job().used, seen.job().without_process) == (3, 1)
-    seen.runs("n2")
-    assert (seen.job().used, seen.job().without_process) == (1, 3)
+    site = SlurmSite(a_job(nodes=("n1", "n2"), gpus=4))
+    site.runs("n1", (0, "12", "carol"), (0, "12", "carol"), (3, "13", "carol"))
+    site.runs("n2", (1, "12", "carol"), (2, "12", "carol"))
+    assert (site.job().used, site.job().without_process) == (3, 1)
+    site.runs("n2")
+    assert (site.job().used, site.job().without_process) == (1, 3)
 
 
 def test_what_is_allocated_is_a_metric_whose_parts_are_the_whole() -> None:
-    seen = SlurmSeen(a_job(1, gpus=3), a_job(2, ("n3",), gpus=2), a_job(3, gpus=4, state="PENDING"))
-    seen.runs("n1", (0, "1", "carol"))
-    visible = VisibleFleetCache(seen.fleet).seen_by(OPERATOR)
+    site = SlurmSite(a_job(1, gpus=3), a_job(2, ("n3",), gpus=2), a_job(3, gpus=4, state="PENDING"))
+    site.runs("n1", (0, "1", "carol"))
+    visible = VisibleFleetCache(site.fleet).seen_by(OPERATOR)
     text = "".join(scheduler_families(
-        slurm_list(seen.fleet, visible, ("n1.example",), MONO), KubernetesList([], [])))
+        slurm_list(site.fleet, visible, ("n1.example",), MONO), KubernetesList([], [])))
     values = [line for line in text.splitlines() if not line.startswith("#")]
     assert values == [
         *(f'gpudeck_scheduler_gpus{{scheduler="slurm",cluster="c",state="{state}"}} {count}'
@@ -83,57 +83,57 @@ def test_what_is_allocated_is_a_metric_whose_parts_are_the_whole() -> None:
 
 
 def test_those_that_hold_the_most_for_nothing_come_first() -> None:
-    seen = SlurmSeen(a_job(1, gpus=1), a_job(2, gpus=2), a_job(3, gpus=4, state="PENDING"))
-    seen.runs("n1", (0, "1", "carol"))
-    assert [job.number for job in seen.cluster().jobs] == [2, 1, 3]
-    assert seen.cluster().jobs[2].without_process is None, "it holds none yet"
+    site = SlurmSite(a_job(1, gpus=1), a_job(2, gpus=2), a_job(3, gpus=4, state="PENDING"))
+    site.runs("n1", (0, "1", "carol"))
+    assert [job.number for job in site.cluster().jobs] == [2, 1, 3]
+    assert site.cluster().jobs[2].without_process is None, "it holds none yet"
 
 
 def test_a_part_that_is_not_seen_is_not_counted_as_nothing() -> None:
-    seen = SlurmSeen(a_job(nodes=("n1", "n3"), gpus=2))
-    seen.runs("n1", (0, "12", "carol"))
-    assert (seen.job().used, seen.job().unknown) == (None, "no live agent on n3")
-    seen = SlurmSeen(a_job(nodes=("n2",), gpus=2))
-    seen.runs("n2", (0, None, "carol"))
-    assert (seen.job().used, "grant it owners" in seen.job().unknown) == (None, True)
-    seen.runs("n2", (0, None, "bob"))
-    assert seen.job().used == 0, "another user's task is not one of this job"
-    seen.nodes["n2"].state = "silent"
-    assert seen.job().used is None
+    site = SlurmSite(a_job(nodes=("n1", "n3"), gpus=2))
+    site.runs("n1", (0, "12", "carol"))
+    assert (site.job().used, site.job().unknown) == (None, "no live agent on n3")
+    site = SlurmSite(a_job(nodes=("n2",), gpus=2))
+    site.runs("n2", (0, None, "carol"))
+    assert (site.job().used, "grant it owners" in site.job().unknown) == (None, True)
+    site.runs("n2", (0, None, "bob"))
+    assert site.job().used == 0, "another user's task is not one of this job"
+    site.nodes["n2"].state = "silent"
+    assert site.job().used is None
 
 
 def test_only_a_node_that_the_settings_name_is_believed() -> None:
-    seen = SlurmSeen(a_job())
-    assert (seen.list(named=()).items, seen.list(named=()).ignored) == ([], ["n1.example"])
-    assert seen.list(named=("n2.example",)).items == []
+    site = SlurmSite(a_job())
+    assert (site.list(hosts=()).items, site.list(hosts=()).ignored) == ([], ["n1.example"])
+    assert site.list(hosts=("n2.example",)).items == []
 
 
 def test_what_is_old_is_not_passed_off_as_live() -> None:
-    seen = SlurmSeen(a_job())
-    assert not seen.cluster().is_stale
-    assert seen.list(mono=MONO + 120).items[0].is_stale
-    seen.speaker.disconnect()
-    assert seen.cluster().is_stale
-    seen.fleet.dismiss("n1", NOW)
-    assert seen.list().items == []
+    site = SlurmSite(a_job())
+    assert not site.cluster().is_stale
+    assert site.list(mono=MONO + 120).items[0].is_stale
+    site.speaker.disconnect()
+    assert site.cluster().is_stale
+    site.fleet.dismiss("n1", NOW)
+    assert site.list().items == []
 
 
 def test_who_sees_a_part_is_told_of_that() -> None:
-    seen = SlurmSeen(a_job(1, ("n1",)), a_job(2, ("n2",)), a_job(3, ("n1", "n2")),
+    site = SlurmSite(a_job(1, ("n1",)), a_job(2, ("n2",)), a_job(3, ("n1", "n2")),
                      a_job(4, ("n2",), user="bob"), SlurmJob(
                          5, "5", "PENDING", NOW, "carol",
                          "secret", gpus=1))
-    seen.fleet.set_group("n1", "rack1")
+    site.fleet.set_group("n1", "rack1")
     viewer = Actor("person", "bob", Role.USER, Scope(("rack1",), ("bob",)))
-    found = seen.cluster(viewer)
-    assert [job.number for job in found.jobs] == [1, 4]
-    assert [job.name for job in found.jobs] == ["", "train"], "a name may tell what it is of"
-    assert [node.name for node in found.nodes] == ["n1"]
+    cluster = site.cluster(viewer)
+    assert [job.number for job in cluster.jobs] == [1, 4]
+    assert [job.name for job in cluster.jobs] == ["", "train"], "a name may tell what it is of"
+    assert [node.name for node in cluster.nodes] == ["n1"]
 
 
 def test_what_may_be_asked_fits_the_state() -> None:
     def may(**keys: object) -> list[str]:
-        return SlurmSeen(a_job(**keys)).job().may  # type: ignore[arg-type]
+        return SlurmSite(a_job(**keys)).job().may  # type: ignore[arg-type]
 
     assert may() == ["suspend", "requeue", "cancel"]
     assert may(state="SUSPENDED") == ["continue", "requeue", "cancel"]
@@ -141,5 +141,5 @@ def test_what_may_be_asked_fits_the_state() -> None:
     assert may(state="PENDING", reason="JobHeldAdmin") == ["cancel", "release"]
     assert may(state="COMPLETING") == ["cancel"]
     assert may(is_het=True) == []
-    cut = SlurmSeen(SlurmJob(3, "3_[...]", "PENDING", NOW, "carol", gpus=1))
+    cut = SlurmSite(SlurmJob(3, "3_[...]", "PENDING", NOW, "carol", gpus=1))
     assert cut.job().may == [], "Slurm's programs would not take that name"

@@ -17,13 +17,13 @@ def sampled(period_s: float, dice: np.random.Generator, duty: float = 0.7, noise
     at = np.cumsum(np.maximum(lengths, 0.1 * period_s)) - dice.uniform(0, period_s)
     fine = np.arange(SECONDS * FINE) / FINE
     step = np.searchsorted(at, fine)
-    begun = np.where(step > 0, at[step - 1], at[0] - period_s)
-    busy = (fine - begun) < duty * period_s
-    found: Floats = busy.reshape(-1, FINE).mean(axis=1) + noise * dice.standard_normal(SECONDS)
-    return found
+    begin = np.where(step > 0, at[step - 1], at[0] - period_s)
+    busy = (fine - begin) < duty * period_s
+    wave: Floats = busy.reshape(-1, FINE).mean(axis=1) + noise * dice.standard_normal(SECONDS)
+    return wave
 
 
-def found(period_s: float, dice: np.random.Generator, **how: float) -> float | None:
+def measure(period_s: float, dice: np.random.Generator, **how: float) -> float | None:
     """A board of 700 W whose memory is at work when it is."""
     share = sampled(period_s, dice, **how)
     other = share + 0.05 * dice.standard_normal(SECONDS)
@@ -33,7 +33,7 @@ def found(period_s: float, dice: np.random.Generator, **how: float) -> float | N
 def test_within_a_tenth_in_95_of_100() -> None:
     dice = generator()
     periods = np.exp(dice.uniform(np.log(5.0), np.log(119.0), 300))
-    right = [(guess := found(period, dice, jitter=0.02, duty=dice.uniform(0.3, 0.85))) is not None
+    right = [(guess := measure(period, dice, jitter=0.02, duty=dice.uniform(0.3, 0.85))) is not None
              and abs(guess - period) <= 0.1 * period for period in periods.tolist()]
     assert np.mean(right) >= 0.95
 
@@ -41,7 +41,7 @@ def test_within_a_tenth_in_95_of_100() -> None:
 def test_under_four_seconds_nothing_is_said() -> None:
     dice = generator()
     for period in dice.uniform(0.03, 3.6, 200).tolist():
-        assert found(period, dice, duty=dice.uniform(0.3, 0.85)) is None, period
+        assert measure(period, dice, duty=dice.uniform(0.3, 0.85)) is None, period
 
 
 def test_two_witnesses_or_none() -> None:

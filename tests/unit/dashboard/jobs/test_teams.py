@@ -43,8 +43,8 @@ def test_everybody_is_in_one_team_at_most(rows: list[tuple[list[str], list[str],
                   for at, (users, groups, patterns) in enumerate(rows))
     lots = random.Random(seed)
     groups = {name: {lots.choice(("x", "y", "z"))} for name in ("ann", "bob", "lab3-cy", "dee")}
-    found = TeamTable(teams).of(groups, groups)
-    assert set(found.values()) <= {team.name for team in teams}
-    for user, name in found.items():  # a name is kept whatever groups and patterns say
-        named = [team.name for team in teams if user in team.users]
-        assert not named or name in named
+    team_of = TeamTable(teams).of(groups, groups)
+    assert set(team_of.values()) <= {team.name for team in teams}
+    for user, name in team_of.items():  # a name is kept whatever groups and patterns say
+        by_name = [team.name for team in teams if user in team.users]
+        assert not by_name or name in by_name

@@ -1,44 +1,44 @@
 from dashboard.fleet.fleet import Fleet
 from dashboard.jobs.unused_allocations import unused_by_node
 from gpudeck.kubernetes import KubernetesNow
-from tests.unit.dashboard.jobs.test_kubernetes_views import PodsSeen, a_pod
-from tests.unit.dashboard.jobs.test_slurm_views import SlurmSeen, a_job
+from tests.unit.dashboard.jobs.test_kubernetes_views import PodSite, a_pod
+from tests.unit.dashboard.jobs.test_slurm_views import SlurmSite, a_job
 from tests.unit.fleets import MONO, NOW
 
-NAMED = ("n1.example",)
+HOSTS = ("n1.example",)
 
 
-def of_slurm(seen: SlurmSeen, named: tuple[str, ...] = NAMED, mono: float = MONO
+def of_slurm(site: SlurmSite, hosts: tuple[str, ...] = HOSTS, mono: float = MONO
              ) -> dict[str, float]:
-    return unused_by_node(seen.fleet, named, (), mono)
+    return unused_by_node(site.fleet, hosts, (), mono)
 
 
 def test_gpus_of_slurm_without_a_process_count_on_their_own_nodes() -> None:
-    seen = SlurmSeen(a_job(1, ("n1", "n2"), gpus=4), a_job(2, ("n2",), gpus=1),
+    site = SlurmSite(a_job(1, ("n1", "n2"), gpus=4), a_job(2, ("n2",), gpus=1),
                      a_job(3, ("n1",), gpus=4, state="PENDING"))
-    seen.runs("n1", (0, "1", "carol"))
-    seen.runs("n2", (0, "1", "carol"), (1, "1", "carol"))
-    ids = [seen.nodes[name].hello.node_id for name in ("n1", "n2")]
-    assert of_slurm(seen) == dict(zip(ids, (1.0, 1.0), strict=True))
-    seen.runs("n2", (0, "1", "carol"), (1, "1", "carol"), (2, "2", "carol"))
-    assert of_slurm(seen)[ids[1]] == 0.0
+    site.runs("n1", (0, "1", "carol"))
+    site.runs("n2", (0, "1", "carol"), (1, "1", "carol"))
+    ids = [site.nodes[name].hello.node_id for name in ("n1", "n2")]
+    assert of_slurm(site) == dict(zip(ids, (1.0, 1.0), strict=True))
+    site.runs("n2", (0, "1", "carol"), (1, "1", "carol"), (2, "2", "carol"))
+    assert of_slurm(site)[ids[1]] == 0.0
 
 
 def test_what_is_not_known_adds_nothing() -> None:
-    seen = SlurmSeen(a_job(1, ("n1",), gpus=2))
-    seen.runs("n1", (0, None, "carol"))
-    assert set(of_slurm(seen).values()) == {0.0}, "her task may be the job's"
-    seen.runs("n1")
-    assert of_slurm(seen)[seen.nodes["n1"].hello.node_id] == 2.0
-    assert of_slurm(seen, named=()) == {}, "nobody speaks for Slurm"
-    assert of_slurm(seen, mono=MONO + 300.0) == {}, "what is old says nothing of now"
+    site = SlurmSite(a_job(1, ("n1",), gpus=2))
+    site.runs("n1", (0, None, "carol"))
+    assert set(of_slurm(site).values()) == {0.0}, "her task may be the job's"
+    site.runs("n1")
+    assert of_slurm(site)[site.nodes["n1"].hello.node_id] == 2.0
+    assert of_slurm(site, hosts=()) == {}, "nobody speaks for Slurm"
+    assert of_slurm(site, mono=MONO + 300.0) == {}, "what is old says nothing of now"
 
 
 def test_pods_count_too() -> None:
-    seen = PodsSeen(a_pod(gpus=3), a_pod("waits", None, 4))
-    seen.runs("n1", (0, "train-0"))
-    node_id = seen.speaker.hello.node_id
-    assert unused_by_node(seen.fleet, (), NAMED, MONO) == {node_id: 2.0}
-    seen.speaker.kubernetes = KubernetesNow(NOW, "the API server answers 403")
-    assert unused_by_node(seen.fleet, (), NAMED, MONO) == {}
-    assert unused_by_node(Fleet(1), NAMED, NAMED, MONO) == {}
+    site = PodSite(a_pod(gpus=3), a_pod("waits", None, 4))
+    site.runs("n1", (0, "train-0"))
+    node_id = site.speaker.hello.node_id
+    assert unused_by_node(site.fleet, (), HOSTS, MONO) == {node_id: 2.0}
+    site.speaker.kubernetes = KubernetesNow(NOW, "the API server answers 403")
+    assert unused_by_node(site.fleet, (), HOSTS, MONO) == {}
+    assert unused_by_node(Fleet(1), HOSTS, HOSTS, MONO) == {}

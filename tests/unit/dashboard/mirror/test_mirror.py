@@ -61,9 +61,9 @@ class Scene:
         self.history.open()
         self.history.append(self.source.greetings(), 1)
         self.receiver = FakeReceiver()
-        self.mirror = self.begun(START)
+        self.mirror = self.new_mirror(START)
 
-    def begun(self, now: int) -> MirrorService:
+    def new_mirror(self, now: int) -> MirrorService:
         return mirror_to(self.receiver, self.history, self.folder / "mirror", now)
 
     def minutes(self, first: int, last: int) -> None:
@@ -72,7 +72,7 @@ class Scene:
             self.history.append(self.source.span(t0, t0 + 60), 1)
 
     def step(self, minutes: int) -> None:
-        """These have ended, and ten seconds are over."""
+        """Step the mirror ten seconds after this many minutes."""
         now = START + 60.0 * minutes + 10
         self.mirror.step(now, now)
 
@@ -127,7 +127,7 @@ def test_after_an_outage_all_is_there_and_nothing_twice(scene: Scene) -> None:
 def test_where_the_hub_was_it_goes_on_and_a_new_receiver_begins_now(scene: Scene) -> None:
     scene.minutes(0, 2)
     scene.step(1)
-    scene.mirror = scene.begun(START + 120)
+    scene.mirror = scene.new_mirror(START + 120)
     scene.step(2)
     assert scene.receiver.samples() == scene.truth(0, 2)
     other = mirror_to(scene.receiver, scene.history, scene.folder / "mirror", START + 130,
@@ -138,12 +138,12 @@ def test_where_the_hub_was_it_goes_on_and_a_new_receiver_begins_now(scene: Scene
 def test_a_receiver_that_began_again_gets_its_last_minute_again(scene: Scene) -> None:
     scene.minutes(0, 2)
     scene.step(1)
-    lost, scene.receiver.bodies = scene.receiver.bodies, []
+    lost_bodies, scene.receiver.bodies = scene.receiver.bodies, []
     scene.receiver.process = None  # it is on its way up
     scene.step(1)
     scene.receiver.process = 2.0
     scene.step(2)
-    assert lost
+    assert lost_bodies
     assert scene.receiver.samples() == scene.truth(0, 2)
 
 
@@ -153,8 +153,8 @@ def test_what_is_refused_is_said_once_and_not_sent_again(scene: Scene,
     scene.minutes(0, 2)
     scene.step(1)
     scene.step(2)
-    refused = scene.mirror.info().counts["refused"]
-    assert refused == scene.truth(0, 2).total()
+    refused_samples = scene.mirror.info().counts["refused"]
+    assert refused_samples == scene.truth(0, 2).total()
     assert [line.levelname for line in caplog.records] == ["WARNING"]
     scene.receiver.error = None
     scene.step(2)
@@ -195,24 +195,24 @@ def test_a_series_that_ends_is_marked_and_one_that_goes_on_is_not(scene: Scene) 
     ends = {ms for body in scene.receiver.bodies
             for _, _, ms, _ in samples_in(body, ends=True)}
     key, gpu = "util_pct", scene.source.uuids["n0"][0]
-    told = {t for (one, t), row in scene.source.truth.items()
-            if one == gpu and isinstance(row[key], float)}
+    seconds = {t for (one, t), row in scene.source.truth.items()
+               if one == gpu and isinstance(row[key], float)}
     mine = {ms for body in scene.receiver.bodies
             for metric, one, ms, _ in samples_in(body, ends=True) if (metric, one) == (key, gpu)}
-    assert mine == {(t * 1_000 + 999) for t in told if t + 1 not in told and t < START + 119}
+    assert mine == {(t * 1_000 + 999) for t in seconds if t + 1 not in seconds and t < START + 119}
     assert (START + 19) * 1_000 + 999 in ends
     assert (START + 89) * 1_000 + 999 in ends
 
 
 def test_the_loop_goes_on_while_it_sends(scene: Scene) -> None:
-    """Its work is on no thread but its own."""
+    """Sending runs on another thread."""
     scene.minutes(0, 4)
-    seen: list[int] = []
+    thread_ids: list[int] = []
     post = scene.receiver.post
-    scene.receiver.post = lambda body: seen.append(threading.get_ident()) or post(body)  # type: ignore[method-assign, func-returns-value]
+    scene.receiver.post = lambda body: thread_ids.append(threading.get_ident()) or post(body)  # type: ignore[method-assign, func-returns-value]
     began = time.thread_time()
     gevent.spawn(scene.mirror.loop.step, START + 250.0, 0.0).join()
     mine_s = time.thread_time() - began
-    assert seen
-    assert threading.get_ident() not in seen
+    assert thread_ids
+    assert threading.get_ident() not in thread_ids
     assert mine_s < 0.02

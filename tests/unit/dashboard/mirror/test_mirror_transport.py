@@ -1,4 +1,4 @@
-"""What a mirror's receiver answers, over HTTP, and what OTLP says."""
+"""Answers of a mirror's receiver over HTTP, and the content of OTLP."""
 
 import base64
 import random
@@ -65,17 +65,17 @@ def test_it_says_who_it_is_and_what_it_speaks() -> None:
     ((400, b"out of order sample", {}), True), ((401, b"", {}), False), ((404, b"", {}), False),
     ((302, b"", {"Location": "/"}), False), ((500, b"too old sample", {}), True)])
 def test_what_would_be_refused_again(answer: Answer, is_divisible: bool) -> None:
-    with answering(answer) as (url, _), pytest.raises(MirrorRefusedError) as caught:
+    with answering(answer) as (url, _), pytest.raises(MirrorRefusedError) as refusal:
         MirrorReceiver(f"remote-write+{url}", None, None).post(b"x")
-    assert caught.value.is_divisible == is_divisible
+    assert refusal.value.is_divisible == is_divisible
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_what_another_attempt_may_get_around(status: int) -> None:
     with answering((status, b"busy", {"Retry-After": "7"})) as (url, _), pytest.raises(
-            ReceiverAwayError, match=f"{status} .*busy") as caught:
+            ReceiverAwayError, match=f"{status} .*busy") as failure:
         MirrorReceiver(f"remote-write+{url}", None, None).post(b"x")
-    assert caught.value.retry_s == 7.0
+    assert failure.value.retry_s == 7.0
     with pytest.raises(ReceiverAwayError):  # nobody is there any more
         MirrorReceiver(f"remote-write+{url}", None, None).post(b"x")
 
@@ -84,11 +84,11 @@ def test_one_that_answers_a_byte_now_and_then_has_no_more_than_its_time(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "WITHIN_S", 0.3)
-    ended = threading.Event()
+    stop = threading.Event()
 
     class Dripping(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            while not ended.wait(0.05):
+            while not stop.wait(0.05):
                 try:
                     self.wfile.write(b"H")
                 except OSError:
@@ -101,7 +101,7 @@ def test_one_that_answers_a_byte_now_and_then_has_no_more_than_its_time(
         url = f"http://127.0.0.1:{server.server_port}"
         with pytest.raises(ReceiverAwayError):
             MirrorReceiver(f"remote-write+{url}", None, None).post(b"x")
-        ended.set()
+        stop.set()
         server.shutdown()
 
 
@@ -113,23 +113,23 @@ def test_otlp_says_the_same() -> None:
     places = [SeriesPlace("c", "GPU-a", "h", "n"), SeriesPlace(None, "GPU-b", None, "m")]
     body = otlp(MirrorBatch(places, rows, start, start + 60, True))
     scope = parts(parts(body, 1)[0], 2)[0]
-    found: Counter[tuple[str, str, int, float | None]] = Counter()
+    samples: Counter[tuple[str, str, int, float | None]] = Counter()
     for metric in parts(scope, 2):
         name, kind = parts(metric, 1)[0].decode(), dict(fields(metric))
         assert (7 in kind) == (name == "gpudeck_gpu_energy_j")
         data = kind[7] if 7 in kind else kind[5]
         assert isinstance(data, bytes)
         for point in parts(data, 1):
-            said = dict(fields(point))
+            point_fields = dict(fields(point))
             labels = {parts(label, 1)[0].decode(): parts(parts(label, 2)[0], 1)[0].decode()
                       for label in parts(point, 7)}
-            time_ns, value = said[3], said[4]
+            time_ns, value = point_fields[3], point_fields[4]
             assert isinstance(time_ns, bytes)
             assert isinstance(value, bytes)
-            found[name, labels["gpu"], struct.unpack("<Q", time_ns)[0] // 10**6,
-                  None if said[8] else struct.unpack("<d", value)[0]] += 1
+            samples[name, labels["gpu"], struct.unpack("<Q", time_ns)[0] // 10**6,
+                    None if point_fields[8] else struct.unpack("<d", value)[0]] += 1
     ms = start * 1_000
-    assert found == Counter([
+    assert samples == Counter([
         ("gpudeck_gpu_power_w", "GPU-a", ms, watts[0]),
         ("gpudeck_gpu_power_w", "GPU-a", ms + 1_000, watts[1]),
         ("gpudeck_gpu_power_w", "GPU-a", ms + 1_999, None),

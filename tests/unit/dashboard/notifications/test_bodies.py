@@ -1,4 +1,4 @@
-"""What receivers with a form of their own are sent: within their limits, and never with markup,
+"""Bodies for receivers with a form of their own: within their limits, and never with markup,
 mentions or links that a node made up."""
 
 import json
@@ -27,31 +27,31 @@ def line(number: int, state: str = "firing") -> NotifiedAlert:
         "30s", 1_000.0, 1_030.0, None if state == "firing" else 2_000.0, "", "https://deck/gpu/x")
 
 
-def notification(count: int, ended: int = 0) -> AlertNotification:
-    lines = [line(at) for at in range(count)] + [line(at, "ended") for at in range(ended)]
+def notification(count: int, over: int = 0) -> AlertNotification:
+    lines = [line(at) for at in range(count)] + [line(at, "ended") for at in range(over)]
     return AlertNotification("n1", "r1", "hot", "", 5_000.0, "firing" if count else "resolved",
-                             {"rule": "hot"}, count, ended, 0, tuple(lines),
+                             {"rule": "hot"}, count, over, 0, tuple(lines),
                              {"hot": "Look. " * 500}, "https://deck/alerts")
 
 
-def sent(kind: str, told: AlertNotification) -> Any:
+def request_to(kind: str, content: AlertNotification) -> Any:
     channel = channel_of(Receiver("r1", "ops", kind, "https://hook.example/x/topic", token="T",
                                   template=TEMPLATE))
     assert isinstance(channel, WebhookChannel)
-    return channel.request(told, "T")
+    return channel.request(content, "T")
 
 
 def texts(body: Any) -> list[str]:
     if isinstance(body, str):
         return [body]
     inside = body.values() if isinstance(body, dict) else body if isinstance(body, list) else ()
-    return [found for each in inside for found in texts(each)]
+    return [words for part in inside for words in texts(part)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("count", "ended"), [(1, 0), (50, 0), (0, 50), (3, 2)])
-def test_bodies_are_within_the_limits(kind: str, count: int, ended: int) -> None:
-    body = sent(kind, notification(count, ended)).body
+@pytest.mark.parametrize(("count", "over"), [(1, 0), (50, 0), (0, 50), (3, 2)])
+def test_bodies_are_within_the_limits(kind: str, count: int, over: int) -> None:
+    body = request_to(kind, notification(count, over)).body
     size = len(json.dumps(body, ensure_ascii=False).encode())
     match kind:
         case "pagerduty":
@@ -71,24 +71,24 @@ def test_bodies_are_within_the_limits(kind: str, count: int, ended: int) -> None
         case "ntfy":
             assert size <= 4_096
         case "alertmanager":
-            assert all(isinstance(value, str) and value for each in body
-                       for value in each["labels"].values())
-            assert all(each["endsAt"] >= each["startsAt"] for each in body)
+            assert all(isinstance(value, str) and value for alert in body
+                       for value in alert["labels"].values())
+            assert all(alert["endsAt"] >= alert["startsAt"] for alert in body)
 
 
 @pytest.mark.parametrize("kind", ["teams", "discord"])
 def test_what_a_node_says_is_no_markup(kind: str) -> None:
-    for words in texts(sent(kind, notification(2)).body):
+    for words in texts(request_to(kind, notification(2)).body):
         for markup in ("[click](", "**x**", "~~y~~", "`z`", "<!channel>"):
             assert markup not in words
 
 
 def test_mentions_reach_nobody_in_discord() -> None:
-    assert sent("discord", notification(1)).body["allowed_mentions"] == {"parse": []}
+    assert request_to("discord", notification(1)).body["allowed_mentions"] == {"parse": []}
 
 
 def test_a_template_is_filled_as_text_and_never_as_syntax() -> None:
-    body = sent("custom", notification(2)).body
+    body = request_to("custom", notification(2)).body
     assert (body["status"], body["body"]["n"]) == ("firing", 3)
     head, words = body["body"]["lines"]
     assert HOSTILE.split()[0] in head
@@ -117,15 +117,15 @@ def test_headers_that_cannot_be(headers: dict[str, str], says: str) -> None:
 
 
 def test_the_token_goes_where_a_header_asks_for_it() -> None:
-    def asked(**headers: str) -> Any:
+    def request(**headers: str) -> Any:
         channel = channel_of(Receiver("r", "ops", "custom", "https://h.example/x", token="T",
                                       template=TEMPLATE, headers=headers))
         assert isinstance(channel, WebhookChannel)
         return channel.request(notification(1), "T")
 
-    assert (asked(X_Key="k {{token}}").headers, asked(X_Key="k {{token}}").authorization) == (
+    assert (request(X_Key="k {{token}}").headers, request(X_Key="k {{token}}").authorization) == (
         {"X_Key": "k T"}, "")
-    assert asked().authorization == "Bearer T"
+    assert request().authorization == "Bearer T"
 
 
 # Of Slack's and Mattermost's documentation of incoming webhooks: fields with a meaning there.
@@ -138,9 +138,9 @@ CHAT: dict[str, Any] = {"type": "object", "required": ["text"], "properties": {
     "props": {"type": "object"}}}
 
 
-@pytest.mark.parametrize(("count", "ended"), [(1, 0), (50, 0), (0, 50), (3, 2)])
-def test_slack_and_mattermost_get_their_markup(count: int, ended: int) -> None:
-    body = sent("slack", notification(count, ended)).body
+@pytest.mark.parametrize(("count", "over"), [(1, 0), (50, 0), (0, 50), (3, 2)])
+def test_slack_and_mattermost_get_their_markup(count: int, over: int) -> None:
+    body = request_to("slack", notification(count, over)).body
     jsonschema.validate(body, CHAT)
     assert body.keys() == {"text"}, "nothing is said by accident"
     assert "<!channel>" not in body["text"], "nobody is called by what a node says"
@@ -148,9 +148,9 @@ def test_slack_and_mattermost_get_their_markup(count: int, ended: int) -> None:
 
 def test_a_webhook_gets_plain_text() -> None:
     """Found by examiners: whoever read it got `&gt;`, as if everybody were Slack."""
-    told = notification(1)
-    body = sent("webhook", told).body
-    assert body["text"] == text(told)
+    content = notification(1)
+    body = request_to("webhook", content).body
+    assert body["text"] == text(content)
     assert ">= 90" in body["text"]
 
 
@@ -176,5 +176,5 @@ def test_a_webhook_of_a_chat_becomes_its_kind_and_no_new_one_is_taken(
 @pytest.mark.parametrize("kind", ["slack", "teams", "discord", "ntfy"])
 def test_a_headline_stands_once(kind: str) -> None:
     """Found by examiners: Teams and Discord showed it twice."""
-    whole = " ".join(texts(sent(kind, notification(1)).body))
+    whole = " ".join(texts(request_to(kind, notification(1)).body))
     assert whole.count("Firing ") == 1

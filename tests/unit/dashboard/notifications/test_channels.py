@@ -33,10 +33,10 @@ def test_the_docs_have_its_row(channel: type[Channel]) -> None:
 
 @pytest.mark.parametrize("channel", TABLE, ids=lambda channel: channel.kind)
 def test_the_page_has_it_from_the_hub(channel: type[Channel]) -> None:
-    """So that a channel is its file and its row: no page names it."""
-    shown = msgspec.convert(channel, ChannelView, from_attributes=True)
-    assert (shown.kind, shown.title) == (channel.kind, channel.title)
-    assert (shown.destination, shown.needs_mail) == (channel.destination, channel.needs_mail)
+    """A channel is its file and its row: no page names it."""
+    view = msgspec.convert(channel, ChannelView, from_attributes=True)
+    assert (view.kind, view.title) == (channel.kind, channel.title)
+    assert (view.destination, view.needs_mail) == (channel.destination, channel.needs_mail)
     texts = {page.name: page.read_text() for page in (ROOT / "assets").glob("settings/*.mjs")}
     of_receivers = {name: text for name, text in texts.items() if "receivers" in text}
     assert "settings_notifications.mjs" in of_receivers
@@ -56,6 +56,6 @@ def test_nobody_else_asks_for_a_kind() -> None:
     """Apart from comparing two receivers, which says nothing of any channel."""
     asks = [f"{path.name}:{node.lineno}" for path in OUTSIDE
             for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Compare)
-            for each in (node.left, *node.comparators)
-            if isinstance(each, ast.Constant) and each.value in CHANNELS]
+            for operand in (node.left, *node.comparators)
+            if isinstance(operand, ast.Constant) and operand.value in CHANNELS]
     assert asks == []

@@ -25,13 +25,13 @@ def node() -> Node:
     board = facts("n1", 1)
     gpus = (facts("n1", 0), board,
             *(replace(board, uuid=f"MIG-{at}", parent_uuid=board.uuid) for at in range(2)))
-    made = fleet.hello(hello(), NOW, 1.0)
-    fleet.inventory(made, Inventory(1, gpus))
+    busy_node = fleet.hello(hello(), NOW, 1.0)
+    fleet.inventory(busy_node, Inventory(1, gpus))
     tasks = [Task(f"t{pid}", pid, 1, NOW, user, "python train.py") for pid, user in
              ((1, "ada"), (2, "ada"), (3, "bob"), (4, None))]
     uses = [Use(f"t{pid}", gpu, 1.0, None) for pid, gpu in ((1, 0), (2, 2), (3, 3), (4, 3))]
-    fleet.frame(made, frame([{}] * 4, tasks=Tasks(True, tuple(tasks), tuple(uses))), NOW, 1.0)
-    return made
+    fleet.frame(busy_node, frame([{}] * 4, tasks=Tasks(True, tuple(tasks), tuple(uses))), NOW, 1.0)
+    return busy_node
 
 
 def record(setting: ServiceSetting, *states: CommandState) -> CommandRecord:
@@ -41,15 +41,15 @@ def record(setting: ServiceSetting, *states: CommandState) -> CommandRecord:
         history=tuple(CommandStateChange(state, NOW) for state in states))
 
 
-@pytest.mark.parametrize(("uuid", "expected"), [
+@pytest.mark.parametrize(("uuid", "task_ids"), [
     ("GPU-n1-0", {"ada": "t1"}), ("GPU-n1-1", {"ada": "t2", "bob": "t3"}),
     (WHOLE_NODE, {"ada": "t1, t2", "bob": "t3"}), ("GPU-elsewhere", {})])
 def test_owners_of_what_runs_there_are_asked_once(node: Node, uuid: str,
-                                                  expected: dict[str, str]) -> None:
+                                                  task_ids: dict[str, str]) -> None:
     within_s = random.choice((3_600.0, 4 * 3_600.0))
-    told = drain_notifications(record(Drain(uuid, within_s), "acting", "done"), node)
-    assert {owner: one.task_id for owner, one in told} == expected
-    for _, one in told:
+    notifications = drain_notifications(record(Drain(uuid, within_s), "acting", "done"), node)
+    assert {owner: one.task_id for owner, one in notifications} == task_ids
+    for _, one in notifications:
         mail = mail_of("a@example.org", one, "https://deck")
         assert f"within {within_s / 3_600:.0f} h" in mail.text
         assert "fan noise" in mail.text

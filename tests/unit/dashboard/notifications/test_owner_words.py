@@ -1,4 +1,4 @@
-"""Who is told of what, and when: alerts in, notices out, and the time is an argument."""
+"""Recipients and times of notifications: alerts in, notices out, and the time is an argument."""
 
 import random
 import secrets
@@ -69,8 +69,8 @@ def nobody(_: Alert) -> bool:
 
 
 def ids(batches: list[NotificationBatch]) -> list[tuple[str, list[str], list[str]]]:
-    return [(batch.reason, sorted(each.target.key for each in batch.firing),
-             sorted(each.target.key for each in batch.over)) for batch in batches]
+    return [(batch.reason, sorted(item.target.key for item in batch.firing),
+             sorted(item.target.key for item in batch.over)) for batch in batches]
 
 
 def test_those_of_one_group_go_together_once() -> None:
@@ -79,9 +79,9 @@ def test_those_of_one_group_go_together_once() -> None:
     assert groups.due(100 + WAIT_S - 1, nobody) == []
     groups.take(alert("b", 105), OPS, BY, 105)
     groups.take(alert("c", 105, node="n2"), OPS, BY, 105)
-    found = groups.due(100 + WAIT_S, nobody)
-    assert ids(found) == [("firing", ["a", "b"], [])]
-    assert found[0].by == {"rule": "hot", "node": "n1"}
+    batches = groups.due(100 + WAIT_S, nobody)
+    assert ids(batches) == [("firing", ["a", "b"], [])]
+    assert batches[0].by == {"rule": "hot", "node": "n1"}
     assert ids(groups.due(105 + WAIT_S, nobody)) == [("firing", ["c"], [])]
     assert groups.due(120 + INTERVAL_S, nobody) == []
 
@@ -101,8 +101,8 @@ def test_what_comes_later_waits_for_the_interval_and_what_stays_is_repeated() ->
 def test_what_is_over_is_told_once() -> None:
     groups = NotificationGrouping(TIMING, owners_for)
     one, other = alert("a", 100), alert("b", 100)
-    for each in (one, other):
-        groups.take(each, OPS, BY, 100)
+    for item in (one, other):
+        groups.take(item, OPS, BY, 100)
     groups.due(110, nobody)
     groups.take(over(one, 120), OPS, BY, 120)
     assert ids(groups.due(110 + INTERVAL_S, nobody)) == [("resolved", ["b"], ["a"])]
@@ -154,14 +154,14 @@ def test_the_muted_are_told_when_they_are_not_muted_any_more() -> None:
 def test_receivers_hear_what_they_asked_for() -> None:
     groups = NotificationGrouping(TIMING, owners_for)
     bad = replace(OPS, id="r2", least="crit")
-    named = replace(OPS, id="r3", rules=("lost",))
+    by_rule = replace(OPS, id="r3", rules=("lost",))
     off = replace(OPS, id="r4", is_on=False)
-    for receiver in (OPS, bad, named, off):
+    for receiver in (OPS, bad, by_rule, off):
         groups.take(alert("a", 100), receiver, BY, 100)
         groups.take(alert("b", 100, rule="lost", severity="crit"), receiver, BY, 100)
-    told = {(batch.key[0], each.rule_id) for batch in groups.due(110, nobody)
-            for each in batch.firing}
-    assert told == {("r1", "hot"), ("r1", "lost"), ("r2", "lost"), ("r3", "lost")}
+    deliveries = {(batch.key[0], item.rule_id) for batch in groups.due(110, nobody)
+                  for item in batch.firing}
+    assert deliveries == {("r1", "hot"), ("r1", "lost"), ("r2", "lost"), ("r3", "lost")}
 
 
 def test_each_owner_hears_of_their_own() -> None:
@@ -169,8 +169,8 @@ def test_each_owner_hears_of_their_own() -> None:
     groups.take(alert("a", 100, users=("alice", "bob")), owners, BY, 100)
     groups.take(alert("b", 100, users=("bob",)), owners, BY, 100)
     groups.take(alert("c", 100), owners, BY, 100)
-    told = {batch.owner: ids([batch])[0][1] for batch in groups.due(110, nobody)}
-    assert told == {"alice": ["a"], "bob": ["a", "b"]}
+    keys_by_owner = {batch.owner: ids([batch])[0][1] for batch in groups.due(110, nobody)}
+    assert keys_by_owner == {"alice": ["a"], "bob": ["a", "b"]}
 
 
 def test_a_receiver_that_wants_less_hears_less() -> None:
@@ -190,7 +190,7 @@ def test_many_groups_at_once_are_one_notice() -> None:
 
 
 class Disk:
-    """What the caller keeps, as the store does."""
+    """State that the caller keeps, as the store does."""
 
     def __init__(self) -> None:
         self.groups: dict[Any, NotificationGroup] = {}
@@ -264,36 +264,36 @@ def test_what_was_muted_to_its_end_is_not_told() -> None:
 def test_each_is_told_and_none_twice_within_the_interval(
     moves: list[tuple[int, bool, float]], restart_at: int
 ) -> None:
-    """Whatever fires and ends when, and with a restart between: what fires in the end was told and
+    """Alerts fire and end at any time, with a restart between: what fires in the end was told and
     not taken back, what ended is not told to fire, and no group is told twice within its time."""
     groups, disk, now = NotificationGrouping(TIMING, owners_for), Disk(), 1_000.0
-    known: dict[str, Alert] = {}
-    told: dict[str, bool] = {}
-    sent: dict[Any, float] = {}
+    firing: dict[str, Alert] = {}
+    told_firing: dict[str, bool] = {}
+    sent_at: dict[Any, float] = {}
 
     def look() -> None:
         for batch in groups.due(now, nobody):
             if batch.firing:  # what is over all in all is told as soon as it waited for others
-                assert now - sent.get(batch.key, -1e9) >= INTERVAL_S - 1e-6
-            sent[batch.key] = now
-            told.update({each.target.key: True for each in batch.firing})
-            told.update({each.target.key: False for each in batch.over})
+                assert now - sent_at.get(batch.key, -1e9) >= INTERVAL_S - 1e-6
+            sent_at[batch.key] = now
+            told_firing.update({item.target.key: True for item in batch.firing})
+            told_firing.update({item.target.key: False for item in batch.over})
         disk.keep(groups.changes())
 
     for number, (target, fires, wait_s) in enumerate(moves):
         if number == restart_at:
             groups = disk.restored(now, 1e9)
         name = f"g{target}"
-        if fires and name not in known:
-            known[name] = alert(name, now, node=f"n{target % 2}")
-            groups.take(known[name], OPS, BY, now)
-        elif not fires and name in known:
-            groups.take(over(known.pop(name), now), OPS, BY, now)
+        if fires and name not in firing:
+            firing[name] = alert(name, now, node=f"n{target % 2}")
+            groups.take(firing[name], OPS, BY, now)
+        elif not fires and name in firing:
+            groups.take(over(firing.pop(name), now), OPS, BY, now)
         look()
         now += wait_s
     now += WAIT_S + INTERVAL_S
     look()
-    assert {name for name, is_on in told.items() if is_on} == set(known)
+    assert {name for name, is_on in told_firing.items() if is_on} == set(firing)
 
 
 # -- words
@@ -310,20 +310,20 @@ def notice(*alerts: Alert, find: Callable[[str], CompiledRule | None] = lambda _
 
 
 def test_a_notice_says_all_that_somebody_wakes_up_to_ask() -> None:
-    said = text(notice(alert("GPU-7", users=("alice",))))
+    message = text(notice(alert("GPU-7", users=("alice",))))
     for words in ("Firing [warn] Hot at host-n1 · GPU 0", "temp_c 91.5 °C (fires at >= 85 for 2m)",
                   "since 1970-01-01 00:01:35 UTC", "tasks of alice", "Look at the fans.",
                   "https://deck.example.org/gpu/GPU-7", "https://deck.example.org/alerts"):
-        assert words in said, words
+        assert words in message, words
 
 
 def test_a_group_of_a_node_has_the_name_that_people_know() -> None:
     """Found by examiners: a chat showed 32 digits."""
-    found = (alert("GPU-1"), alert("GPU-2"))
+    alerts = (alert("GPU-1"), alert("GPU-2"))
 
     def group(**by: str) -> dict[str, str]:
         return build_notification(
-            NotificationBatch(("r1", "[]"), "", by, "firing", found, ()), 200.0,
+            NotificationBatch(("r1", "[]"), "", by, "firing", alerts, ()), 200.0,
             "https://deck.example.org", lambda _: None).group
 
     assert group(rule="hot", node="n1") == {"rule": "hot", "node": "n1", "host": "host-n1"}
@@ -364,11 +364,11 @@ def test_one_that_never_left_is_in_the_next() -> None:
         NotificationBatch(("r1", "[]"), "", {}, "resolved", (), (over(first, 120),)), 130, "u",
         lambda _: None)
     newer = notice(alert("b", 200))
-    both = merge_notifications(older, newer)
-    assert {line.target for line in both.alerts} == {"a", "b"}
-    assert (both.firing, both.over) == (1, 1)
-    assert both.id not in (older.id, newer.id)
-    assert "(1 firing, 1 resolved)" in title(both)
+    merged = merge_notifications(older, newer)
+    assert {line.target for line in merged.alerts} == {"a", "b"}
+    assert (merged.firing, merged.over) == (1, 1)
+    assert merged.id not in (older.id, newer.id)
+    assert "(1 firing, 1 resolved)" in title(merged)
 
 
 def test_its_id_is_its_own() -> None:
@@ -431,6 +431,6 @@ def test_what_is_over_is_in_the_past_tense() -> None:
     [line] = build_notification(NotificationBatch(
         ("r1", "[]"), "", {}, "resolved", (), (over(alert("GPU-7"), 120.0),)), 200.0,
         "https://deck.example.org", lambda _: ready()).alerts
-    said = sentence(line)
-    assert said.startswith("temp_c was 91.5 °C (fired at >= 85 for 2m), from 1970-01-01 00:01:35")
-    assert "to 1970-01-01 00:02:00 UTC" in said
+    words = sentence(line)
+    assert words.startswith("temp_c was 91.5 °C (fired at >= 85 for 2m), from 1970-01-01 00:01:35")
+    assert "to 1970-01-01 00:02:00 UTC" in words

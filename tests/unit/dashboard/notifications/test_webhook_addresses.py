@@ -1,4 +1,4 @@
-"""Where a webhook may not lead, in all the ways to write it: nothing connects there."""
+"""Addresses where no webhook may lead, in all the ways to write them: nothing connects there."""
 
 import socket
 from collections.abc import Iterator
@@ -37,16 +37,16 @@ NOBODYS = (
 
 
 @pytest.fixture
-def heard() -> Iterator[socket.socket]:
+def server() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         yield server
 
 
-def sent(host: str, server: socket.socket, inside: str) -> tuple[bool, str]:
+def attempt(host: str, server: socket.socket, inside: str) -> tuple[bool, str]:
     port = server.getsockname()[1]
-    found = trial(WebRequest(f"http://{host}:{port}/hook", {}), "", networks(inside))
-    return found.is_taken, found.words
+    outcome = trial(WebRequest(f"http://{host}:{port}/hook", {}), "", networks(inside))
+    return outcome.is_taken, outcome.words
 
 
 @pytest.mark.parametrize("url", NO_URL)
@@ -56,19 +56,19 @@ def test_what_is_no_url_of_the_web_is_not_kept(url: str) -> None:
 
 @pytest.mark.parametrize("host", HERE)
 def test_who_names_networks_is_led_to_no_other_of_the_inside(host: str,
-                                                             heard: socket.socket) -> None:
-    is_taken, words = sent(host, heard, "10.0.0.0/8")
+                                                             server: socket.socket) -> None:
+    is_taken, words = attempt(host, server, "10.0.0.0/8")
     assert not is_taken
     assert "not in the setting webhook_networks" in words
     with pytest.raises(BlockingIOError):
-        heard.accept()
+        server.accept()
 
 
 @pytest.mark.parametrize("host", NOBODYS)
 @pytest.mark.parametrize("inside", ["", "0.0.0.0/0,::/0"])
 def test_to_those_of_nobody_and_of_clouds_nothing_goes_ever(host: str, inside: str,
-                                                            heard: socket.socket) -> None:
-    is_taken, words = sent(host, heard, inside)
+                                                            server: socket.socket) -> None:
+    is_taken, words = attempt(host, server, inside)
     assert not is_taken
     assert "is not an address of a receiver" in words
 

@@ -30,9 +30,9 @@ def sources(**more: str) -> dict[str, str]:
 
 def test_a_module_stands_after_those_that_it_needs_and_brings_what_it_imports_later() -> None:
     one, two, *_ = NAMES
-    found = [*closure(sources(unused="export const x = 1;"), ["deck.mjs"])]
-    assert found.index(f"{two}/b.mjs") < found.index(f"{one}/a.mjs") < found.index("deck.mjs")
-    assert {*found} == {*sources()}
+    names = [*closure(sources(unused="export const x = 1;"), ["deck.mjs"])]
+    assert names.index(f"{two}/b.mjs") < names.index(f"{one}/a.mjs") < names.index("deck.mjs")
+    assert {*names} == {*sources()}
     text = join_modules(closure(sources(), ["deck.mjs"]), "deck.mjs")
     assert f'const {{ b: c }} = use("{two}/b.mjs");' in text
     assert f'const Shown = use("{one}/a.mjs").default;' in text
@@ -44,10 +44,10 @@ def test_a_module_stands_after_those_that_it_needs_and_brings_what_it_imports_la
 
 def test_comments_stay_at_home() -> None:
     """A tenth of what a page loads. What is behind code stays, and so does another's licence."""
-    noted = sources(**{"deck.mjs": '// why\n/** Returns it.\n * Twice. */\n'
-                                   'export const a = "// no"; // here\n',
-                       "vendor/old.js": "/** Somebody's. */\n// MIT\n"})
-    text = join_modules(noted, "deck.mjs")
+    commented = sources(**{"deck.mjs": '// why\n/** Returns it.\n * Twice. */\n'
+                                       'export const a = "// no"; // here\n',
+                           "vendor/old.js": "/** Somebody's. */\n// MIT\n"})
+    text = join_modules(commented, "deck.mjs")
     assert 'const a = "// no"; // here\n' in text
     assert ("// why" in text, "Twice" in text) == (False, False)
     assert "/** Somebody's. */\n// MIT\n" in text
@@ -80,18 +80,18 @@ def test_all_that_lies_in_assets_belongs_to_a_page() -> None:
     server = Flask(__name__)
     bundles.serve(server)
     client = server.test_client()
-    held = set()
+    bundled = set()
     for name, modules in [*((page.key, (page.module,)) for page in PAGES), ("site", SITE_MODULES)]:
-        told = client.get(bundles.script(name, modules))
-        assert told.status_code == 200
-        assert told.headers["Cache-Control"] == FOR_EVER
-        lines = told.text.splitlines()
+        response = client.get(bundles.script(name, modules))
+        assert response.status_code == 200
+        assert response.headers["Cache-Control"] == FOR_EVER
+        lines = response.text.splitlines()
         assert [line for line in lines if re.match(r"(import|export)\b", line)] == [
             'export async function load(path, from = "deck.mjs") {']
-        held |= set(re.findall(r'^"([^"]+)"\(later\) \{$', told.text, re.M))
-    ours = {path.relative_to(ASSETS).as_posix() for path in ASSETS.rglob("*.mjs")
-            if "vendor" not in path.parts}
-    assert ours <= held
+        bundled |= set(re.findall(r'^"([^"]+)"\(later\) \{$', response.text, re.M))
+    own_modules = {path.relative_to(ASSETS).as_posix() for path in ASSETS.rglob("*.mjs")
+                   if "vendor" not in path.parts}
+    assert own_modules <= bundled
     style = client.get(bundles.style).text
     assert all(path.read_text().strip()[-30:] in style for path in (ASSETS / "css").glob("*.css"))
     assert client.get(bundles.style.replace("gpudeck", "else")).status_code == 404

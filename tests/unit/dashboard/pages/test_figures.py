@@ -46,10 +46,10 @@ STYLE = FigureStyle(Colours(
 
 
 def load(values: list[float | None]) -> dict[str, Any]:
-    return {"start": 6_000, "step": 60, "gpus": [None if each is None else 8 for each in values],
+    return {"start": 6_000, "step": 60, "gpus": [None if pct is None else 8 for pct in values],
             "util_mean_pct": values, "busiest": {"start": 6_060, "end": 6_120},
-            "mem_used_bytes": [None if each is None else each * GIB for each in values],
-            "power_w": [None if each is None else each * 1_000 for each in values]}
+            "mem_used_bytes": [None if pct is None else pct * GIB for pct in values],
+            "power_w": [None if pct is None else pct * 1_000 for pct in values]}
 
 
 def test_load_has_its_holes_its_units_and_its_busiest_hour() -> None:
@@ -57,7 +57,7 @@ def test_load_has_its_holes_its_units_and_its_busiest_hour() -> None:
     figure = load_figure(load(values), (6_000, 6_180), STYLE)
     util, memory, power, gpus, *areas = figure["data"]
     for line in (util, memory, power):
-        assert [each is None for each in line["y"]] == [False, False, True, False, False]
+        assert [value is None for value in line["y"]] == [False, False, True, False, False]
         assert line["y"][0] == pytest.approx(values[0])
     # The hole is one of the area too: an outline for each of the two.
     assert not any("fill" in line for line in (util, memory, power, gpus))
@@ -82,7 +82,7 @@ def test_text_of_a_figure_is_as_large_as_that_of_the_page() -> None:
     large = msgspec.structs.replace(STYLE, text_px=random.randint(12, 20))
     for style in (STYLE, large):
         layout = load_figure(load([1.0, 2.0]), (6_000, 6_180), style)["layout"]
-        sizes = [layout["font"]["size"], *(each["font"]["size"] for each in layout["annotations"])]
+        sizes = [layout["font"]["size"], *(note["font"]["size"] for note in layout["annotations"])]
         assert sizes == [style.text_px, *[style.text_px + 1] * 4]
 
 
@@ -90,7 +90,7 @@ def test_what_is_not_known_has_no_line_and_says_so() -> None:
     nothing = load([None, None]) | {"busiest": None}
     figure = load_figure(nothing, (6_000, 6_120), STYLE)
     assert figure["data"] == []
-    assert [each["text"] for each in figure["layout"]["annotations"]].count("No data") == 4
+    assert [note["text"] for note in figure["layout"]["annotations"]].count("No data") == 4
     clock = figure["layout"]["xaxis"]
     assert (clock["anchor"], clock["position"]) == ("free", 0)
     assert load_facts(nothing)["known"] is None
@@ -103,8 +103,8 @@ def item(t: int, of: str | None, gpu_s: float) -> dict[str, Any]:
 
 def test_the_bucket_of_now_counts_as_long_as_it_has_lasted() -> None:
     usage = {"bucket": 3_600, "items": [item(3_600, "ada", 7_200), item(7_200, "ada", 900)]}
-    held, util, memory, *energy = usage_figure(usage, (3_600, 10_800), 7_650.0, STYLE)["data"]
-    assert held["y"] == [2.0, 2.0]
+    gpus, util, memory, *energy = usage_figure(usage, (3_600, 10_800), 7_650.0, STYLE)["data"]
+    assert gpus["y"] == [2.0, 2.0]
     assert (util["y"], memory["y"], energy) == ([50.0] * 2, [1.0] * 2, [])
     assert usage_facts(usage) == {"step": 3_600, "hours": 2.25, "idle_hours": 0.5625, "kwh": None,
                                   "known": [3_600, 10_800]}
@@ -114,25 +114,25 @@ def test_hours_add_up_whoever_is_named() -> None:
     owners = ["<b>eve</b>", "ada", "bob", None]
     items = [item(t, of, random.uniform(1, 9_000)) for t in (0, 3_600, 7_200) for of in owners]
     usage = {"bucket": 3_600, "start": 0, "end": 10_800, "items": items}
-    shown: tuple[tuple[HoursShown, str], ...] = (("held", "gpu_s"), ("idle", "idle_s"))
-    for show, seconds in shown:
+    columns: tuple[tuple[HoursShown, str], ...] = (("held", "gpu_s"), ("idle", "idle_s"))
+    for show, seconds in columns:
         figure = hours_figure(usage, {"<b>eve</b>": "<b>eve</b>", "ada": "ada"}, show, STYLE)
-        names = [each["name"] for each in figure["data"]]
+        names = [bars["name"] for bars in figure["data"]]
         assert names == ["&lt;b&gt;eve&lt;/b&gt;", "ada", OTHERS]
-        assert sum(sum(each["y"]) for each in figure["data"]) == pytest.approx(
-            sum(each[seconds] for each in items) / 3_600)
+        assert sum(sum(bars["y"]) for bars in figure["data"]) == pytest.approx(
+            sum(row[seconds] for row in items) / 3_600)
 
 
 def test_a_rehearsal_shows_who_and_when() -> None:
     alert = {"target": "x", "node": "n", "host": "n001", "place": "3", "users": ["<i>"],
              "fired_at": 100.0, "ended_at": None}
-    found = {"severity": "crit", "start": 0, "end": 400,
-             "alerts": [alert | {"target": "y", "host": "n002"}, alert],
-             "victims": [{"target": "x", "host": "n001", "users": ["<i>"], "do": "end",
-                          "at": 200.0},
-                         {"target": "not shown", "host": "n009", "users": [], "do": "end",
-                          "at": 1.0}]}
-    firing, acts = rehearsal_figure(found, [], STYLE)["data"]
+    rehearsal = {"severity": "crit", "start": 0, "end": 400,
+                 "alerts": [alert | {"target": "y", "host": "n002"}, alert],
+                 "victims": [{"target": "x", "host": "n001", "users": ["<i>"], "do": "end",
+                              "at": 200.0},
+                             {"target": "not shown", "host": "n009", "users": [], "do": "end",
+                              "at": 1.0}]}
+    firing, acts = rehearsal_figure(rehearsal, [], STYLE)["data"]
     assert firing["y"] == ["n002 GPU 3", "n001 GPU 3"]
     assert firing["base"] == [(100 + ZONE_S) * 1_000] * 2
     assert firing["x"] == [300_000.0] * 2
@@ -141,7 +141,7 @@ def test_a_rehearsal_shows_who_and_when() -> None:
 
     fired = [alert | {"host": "n009", "target": "z", "fired_at": -50.0, "ended_at": 20.0},
              alert | {"fired_at": 101.0, "ended_at": 390.0}]
-    figure = rehearsal_figure(found, fired, STYLE)
+    figure = rehearsal_figure(rehearsal, fired, STYLE)
     would, did, _ = figure["data"]
     assert (would["name"], did["name"]) == ("would have fired", "fired")
     assert (would["y"], did["y"]) == (firing["y"], ["n009 GPU 3", "n001 GPU 3"])
@@ -155,9 +155,9 @@ def test_a_rehearsal_shows_who_and_when() -> None:
 def test_a_rehearsal_is_shown_beside_what_the_rule_did(is_kept: bool) -> None:
     alert: dict[str, Any] = {"target": "x", "host": "n001", "place": "3", "users": [],
                              "ended_at": None}
-    found = {"id": "r", "rule": {"id": "hot/x"}, "severity": "warn", "start": 0, "end": 400,
-             "grain_s": 60, "alerts": [], "victims": []}
-    asked: list[tuple[str, dict[str, str]]] = []
+    rehearsal = {"id": "r", "rule": {"id": "hot/x"}, "severity": "warn", "start": 0, "end": 400,
+                 "grain_s": 60, "alerts": [], "victims": []}
+    requests: list[tuple[str, dict[str, str]]] = []
 
     class Rules:
         def get_known(self, path: str) -> Any:
@@ -165,16 +165,16 @@ def test_a_rehearsal_is_shown_beside_what_the_rule_did(is_kept: bool) -> None:
             return {} if is_kept else None
 
         def page(self, path: str, **query: str) -> Any:
-            asked.append((path, query))
+            requests.append((path, query))
             return {"items": [alert | {"fired_at": at} for at in (100.0, 500.0)]
                     if "state" not in query else [alert | {"fired_at": 10.0, "ended_at": 20.0}]}
 
-    client: Any = SimpleNamespace(hub=Rules(), rehearsal=lambda _: found)
+    client: Any = SimpleNamespace(hub=Rules(), rehearsal=lambda _: rehearsal)
     figure, facts = rehearsal_answer(client, RehearsalRequest(1, STYLE, "r"))
     assert facts == {"step": 60, "fired": 2 if is_kept else None}
-    assert asked == [("alerts", {"state": "ended", "rule": "hot/x", "start": "0", "end": "400"}),
-                     ("alerts", {"rule": "hot/x"})] * is_kept
-    assert [each["name"] for each in figure["data"] if each["type"] == "bar"] == [
+    assert requests == [("alerts", {"state": "ended", "rule": "hot/x", "start": "0", "end": "400"}),
+                        ("alerts", {"rule": "hot/x"})] * is_kept
+    assert [trace["name"] for trace in figure["data"] if trace["type"] == "bar"] == [
         "would have fired", "fired"][:1 + is_kept]
 
 
@@ -214,21 +214,21 @@ def test_bars_are_whole_hours_and_not_too_many() -> None:
 
 class Hub:
     def __init__(self) -> None:
-        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.requests: list[tuple[str, dict[str, str]]] = []
         self.alerts: list[dict[str, Any]] = []
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
-        self.asked.append((path, query))
+        self.requests.append((path, query))
         if path == "teams":
             return {"members": {"n": ["ana", "bo"]}}
         return load([1.0]) if path == "load" else {"bucket": 3_600, "items": []}
 
     def page(self, path: str, **query: str) -> dict[str, Any]:
-        self.asked.append((path, query))
+        self.requests.append((path, query))
         return {"items": self.alerts if query.get("state") == "ended" else []}
 
     def items(self, path: str) -> list[dict[str, Any]]:
-        self.asked.append((path, {}))
+        self.requests.append((path, {}))
         return [{"rule": {"id": "hot", "signal": "mean(util_pct, 5m)"}},
                 {"rule": {"id": "full", "signal": "gpu_mem_share"}}]
 
@@ -244,7 +244,7 @@ class HubClient:
 def test_the_hub_is_asked_for_what_is_shown(by: Any, path: str, part: dict[str, str]) -> None:
     client: Any = HubClient()
     past_answer(client, PastRequest(1, STYLE, by, "n", 0, 7_200, 3_600))
-    (query,) = [query for asked, query in client.hub.asked if asked == path]
+    (query,) = [query for address, query in client.hub.requests if address == path]
     assert query == part | {"start": "0", "end": "7200"} | (
         {"step": "3600"} if path == "load" else {"bucket": "3600"})
 
@@ -262,32 +262,32 @@ def test_alerts_come_with_the_figure_and_begin_in_the_row_of_their_metric(
     """Left out: what another alert explains, and what was over before. In the lane, yet without a
     hairline: what is silenced, began before, or is about no row."""
     client: Any = HubClient()
-    shown = [_alert("hot", 50, 200), _alert("hot", 900, 950), _alert("full", 1_000, None),
-             _alert("hot", 1_100, 1_200, silenced_by=["s"]), _alert("gone", 1_150, 1_200)]
-    client.hub.alerts = [*shown[::-1], _alert("hot", 10, 90),
+    alerts = [_alert("hot", 50, 200), _alert("hot", 900, 950), _alert("full", 1_000, None),
+              _alert("hot", 1_100, 1_200, silenced_by=["s"]), _alert("gone", 1_150, 1_200)]
+    client.hub.alerts = [*alerts[::-1], _alert("hot", 10, 90),
                          _alert("hot", 500, 600, holds=["inhibited by lost"])]
     figure, facts = past_answer(client, PastRequest(1, STYLE, by, "n", 100, 7_200, 3_600))
-    assert facts["alerts"] == shown
-    lines = [each for each in figure["layout"]["shapes"] if each["type"] == "line"]
+    assert facts["alerts"] == alerts
+    lines = [shape for shape in figure["layout"]["shapes"] if shape["type"] == "line"]
     rows = {"y": 900, "y2": 1_000} if by in ("fleet", "group", "model") else {
         "y2": 900, "y3": 1_000}
-    assert {each["yref"].removesuffix(" domain"): each["x0"] for each in lines} == {
+    assert {line["yref"].removesuffix(" domain"): line["x0"] for line in lines} == {
         row: STYLE.x(at) for row, at in rows.items()}
-    assert [query for asked, query in client.hub.asked if asked == "alerts"] == [
+    assert [query for address, query in client.hub.requests if address == "alerts"] == [
         {"state": "ended", "start": "100", "end": "7200", "limit": "1000"} | part,
         {"limit": "1000"} | part]
 
 
-@pytest.mark.parametrize("refused", ["teams", "alerts"])
-def test_a_figure_comes_without_alerts_that_the_hub_does_not_give(refused: str) -> None:
+@pytest.mark.parametrize("closed", ["teams", "alerts"])
+def test_a_figure_comes_without_alerts_that_the_hub_does_not_give(closed: str) -> None:
     class Refusing(Hub):
         def get(self, path: str, **query: str) -> dict[str, Any]:
-            if path == refused:
+            if path == closed:
                 raise CommandError("for admins")
             return super().get(path, **query)
 
         def page(self, path: str, **query: str) -> dict[str, Any]:
-            return self.get(path, **query) if refused == "alerts" else super().page(path, **query)
+            return self.get(path, **query) if closed == "alerts" else super().page(path, **query)
 
     client: Any = SimpleNamespace(hub=Refusing())
     figure, facts = past_answer(client, PastRequest(1, STYLE, "team", "n", 0, 7_200, 3_600))
@@ -307,40 +307,40 @@ def test_entries_stand_in_their_local_hour_or_day_by_outcome() -> None:
                for word in random.choices([*words], k=200)]
     figure = audit_figure([*entries, {"at": None, "outcome": "done"}],
                           (end - hours * 3_600, end), STYLE)
-    expected: Counter[tuple[str, float]] = Counter()
-    for each in entries:
-        local = (each["at"] + ZONE_S) // bucket * bucket
-        expected[words[each["outcome"]], (local + bucket / 2) * 1_000] += 1
+    counts: Counter[tuple[str, float]] = Counter()
+    for entry in entries:
+        local = (entry["at"] + ZONE_S) // bucket * bucket
+        counts[words[entry["outcome"]], (local + bucket / 2) * 1_000] += 1
     assert {(bars["name"], x): y for bars in figure["data"] for x, y in zip(
-        bars["x"], bars["y"], strict=True)} == expected
+        bars["x"], bars["y"], strict=True)} == counts
     low, high = figure["layout"]["xaxis"]["range"]
-    assert all(low <= x - bucket * 500 < x + bucket * 500 <= high for _, x in expected)
+    assert all(low <= x - bucket * 500 < x + bucket * 500 <= high for _, x in counts)
 
 
 def test_no_entry_is_said_and_has_no_scale() -> None:
     figure = audit_figure([], (0, 3_600), STYLE)
     assert figure["data"] == []
-    assert [each["text"] for each in figure["layout"]["annotations"]] == ["No entry in this time"]
+    assert [note["text"] for note in figure["layout"]["annotations"]] == ["No entry in this time"]
     assert not figure["layout"]["yaxis"]["showticklabels"]
 
 
 @pytest.mark.parametrize("pages", [1, 3, 9])
 def test_the_log_is_read_as_it_is_filtered_and_not_without_end(pages: int) -> None:
-    asked: list[dict[str, str]] = []
+    queries: list[dict[str, str]] = []
 
     def page(path: str, **query: str) -> dict[str, Any]:
-        asked.append(dict(query))
-        at = 1_000_000 - 1_000 * len(asked)
+        queries.append(dict(query))
+        at = 1_000_000 - 1_000 * len(queries)
         return {"items": [{"at": at, "outcome": "done"}],
-                "next": None if len(asked) == pages else str(len(asked))}
+                "next": None if len(queries) == pages else str(len(queries))}
 
     client: Any = SimpleNamespace(hub=SimpleNamespace(page=page))
     figure, facts = audit_answer(client, AuditRequest(
         1, STYLE, 900_000, 1_000_000, {"actor": "ana", "system": "false"}))
     assert facts == {"entries": min(pages, 5), "is_all": pages <= 5}
-    assert [query.get("cursor") for query in asked] == [None, "1", "2", "3", "4"][:pages]
+    assert [query.get("cursor") for query in queries] == [None, "1", "2", "3", "4"][:pages]
     assert all(query["actor"] == "ana" and query["system"] == "false" and query["since"] == "900000"
-               and query["until"] == "1000000" for query in asked)
+               and query["until"] == "1000000" for query in queries)
     start = 900_000 if pages <= 5 else 1_000_000 - 86_400
     assert figure["layout"]["xaxis"]["range"][0] == (start + ZONE_S) // 3_600 * 3_600 * 1_000
 

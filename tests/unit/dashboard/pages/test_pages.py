@@ -38,10 +38,10 @@ def test_no_two_pages_share_an_address_or_a_key() -> None:
 
 
 def test_the_index_brings_the_table_to_the_browser() -> None:
-    found = re.search(r'id="page-table">(.*?)</script>', index().replace(
+    table = re.search(r'id="page-table">(.*?)</script>', index().replace(
         PAGE_ROWS, page_rows(PAGES)))
-    assert found is not None
-    assert json.loads(found[1]) == [page.row() for page in PAGES]
+    assert table is not None
+    assert json.loads(table[1]) == [page.row() for page in PAGES]
 
 
 def test_a_page_that_was_renamed_is_at_its_old_address_too() -> None:
@@ -51,14 +51,14 @@ def test_a_page_that_was_renamed_is_at_its_old_address_too() -> None:
 
 def test_the_docs_count_callbacks_and_components() -> None:
     text = (ASSETS.parent / "docs/internals/pages.md").read_text()
-    named = {word for row in re.findall(r"^\| components .*", text, re.M)
-             for word in re.findall(r"`(\w+)`", row)}
-    known: set[type] = set()
-    found = [BrowserComponent]
-    while found:
-        known.update(some := found.pop().__subclasses__())
-        found += some
-    assert named == {kind.__name__ for kind in known if kind.__module__.startswith(
+    documented = {word for row in re.findall(r"^\| components .*", text, re.M)
+                  for word in re.findall(r"`(\w+)`", row)}
+    classes: set[type] = set()
+    waiting = [BrowserComponent]
+    while waiting:
+        classes.update(some := waiting.pop().__subclasses__())
+        waiting += some
+    assert documented == {kind.__name__ for kind in classes if kind.__module__.startswith(
         ("gpudeck.", "dashboard."))}
     assert f"| callbacks | {1 + len(GRAPHS)}: " in text
 
@@ -71,9 +71,9 @@ def test_a_page_is_sent_alone_and_as_few_components(page: Page) -> None:
     router = PageRouter(PAGES, SitePages([], SiteThreads(), ViewersHub(lambda: None)),  # type: ignore[arg-type, return-value]
                         lambda: Actor("person", role=Role.VIEWER))
     with Flask("pages").test_request_context(headers={"Referer": f"http://hub{path}?a=b"}):
-        shown = router.layout()
-    assert sum(1 for _ in shown._traverse()) < 24
-    main: Any = next(part for part in shown.children if isinstance(part, Router))
+        layout = router.layout()
+    assert sum(1 for _ in layout._traverse()) < 24
+    main: Any = next(part for part in layout.children if isinstance(part, Router))
     assert main.pathname == path
     [frame] = main.children
     assert frame.traits["id"] == page.key
@@ -88,25 +88,25 @@ def test_a_page_is_sent_alone_and_as_few_components(page: Page) -> None:
     ("history", {"AlertLane", "AnsweredFigure"}), ("tasks", {"TaskTable"}),
     ("job", {"RankMap"}), ("pool", {"PoolWeek"})])
 def test_a_page_is_a_layout_of_live_components(key: str, components: set[str]) -> None:
-    [page] = [each for each in PAGES if each.key == key]
-    shown = framed(page.frame())
-    assert components <= {type(part).__name__ for part in shown._traverse()}
+    [page] = [candidate for candidate in PAGES if candidate.key == key]
+    layout = framed(page.frame())
+    assert components <= {type(part).__name__ for part in layout._traverse()}
 
 
 def test_what_a_page_begins_with_is_a_property_of_its_component() -> None:
-    """It is read by assets/fleet/fleet.mjs."""
-    found: Any = LiveHeatmap("map", metric="power_w", group="owner", driver="page")
-    assert found.traits["data-metric"] == "power_w"
-    assert found.traits["data-group"] == "owner"
-    assert "style" not in found.traits
+    """assets/fleet/fleet.mjs reads it."""
+    heatmap: Any = LiveHeatmap("map", metric="power_w", group="owner", driver="page")
+    assert heatmap.traits["data-metric"] == "power_w"
+    assert heatmap.traits["data-group"] == "owner"
+    assert "style" not in heatmap.traits
 
 
 def test_markup_is_what_was_made_and_its_text_is_text() -> None:
-    made = make("p#words.note.big", ["<b>&", make("img", src="/a?b=1&c=2", alt='"')],
-                aria_label="it's", hidden=True)
-    assert markup(made) == (
+    element = make("p#words.note.big", ["<b>&", make("img", src="/a?b=1&c=2", alt='"')],
+                   aria_label="it's", hidden=True)
+    assert markup(element) == (
         '<p id="words" class="note big" hidden="hidden" aria-label="it&#x27;s">&lt;b&gt;&amp;'
         '<img alt="&quot;" src="/a?b=1&amp;c=2"></p>')
-    frame: Any = Frame(made)
+    frame: Any = Frame(element)
     assert (frame.tag, frame.traits["className"]) == ("p", "note big")
-    assert f">{frame.inside}</p>" in markup(made)
+    assert f">{frame.inside}</p>" in markup(element)

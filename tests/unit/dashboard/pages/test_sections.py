@@ -1,4 +1,4 @@
-"""Where each metric stands on the Fleet page: in one place, the one where it is understood."""
+"""Place of each metric on the Fleet page: a single one, where it is understood."""
 
 from dashboard.fleet.colour_scales import has_scale
 from dashboard.pages.sections import NOT_IN_SWITCH, SECTION_OF, SECTIONS, switch
@@ -6,12 +6,12 @@ from gpudeck.metrics import COLUMNS, SLOW, metric
 
 
 def test_every_metric_is_in_one_section() -> None:
-    placed = [key for section in SECTIONS for key in section.metrics]
-    assert sorted(placed) == sorted(each.key for each in (*COLUMNS, *SLOW))
+    keys = [key for section in SECTIONS for key in section.metrics]
+    assert sorted(keys) == sorted(column.key for column in (*COLUMNS, *SLOW))
 
 
 def test_the_switch_offers_what_has_a_scale() -> None:
-    offered = {each.key for _, metrics in switch() for each in metrics}
+    offered = {column.key for _, metrics in switch() for column in metrics}
     assert offered == {key for key in SECTION_OF if has_scale(metric(key))} - NOT_IN_SWITCH
     assert {"util_pct", "ecc_corrected", "rows_pending", "pcie_width", "nvlink_errors",
             "mem_unseen_bytes", "slowed_power_pct", "tensor_active_pct"} <= offered

@@ -1,4 +1,4 @@
-"""What of a site's pages is loaded, and what is left out and why."""
+"""Pages of a site: what is loaded, and what is left out and why."""
 
 import random
 import sys
@@ -36,7 +36,7 @@ def write(folder: Path, name: str = "some", key: str = "some", role: str = "view
 
 
 def words(folder: Path) -> str:
-    """Of the one page that stands in the place of a file that could not be loaded."""
+    """Return the text of the page that stands in for a file that could not be loaded."""
     [page] = load_site_pages(folder)
     assert (page.role, page.callbacks) == ("admin", [])
     return page.about
@@ -81,10 +81,10 @@ def test_two_pages_have_two_keys_and_two_callbacks_two_outputs(folder: Path) -> 
     write(folder, "first", "first", more=more)
     write(folder, "second", "first")
     write(folder, "third", "third", more=more)
-    found = {page.key: page for page in load_site_pages(folder)}
-    assert found["first"].role == "viewer"
-    assert "there is one with this key" in found["second"].about
-    assert "a.title" in found["third"].about
+    pages = {page.key: page for page in load_site_pages(folder)}
+    assert pages["first"].role == "viewer"
+    assert "there is one with this key" in pages["second"].about
+    assert "a.title" in pages["third"].about
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602])
@@ -98,10 +98,10 @@ def test_what_others_can_write_is_not_run(folder: Path, mode: int) -> None:
 
 
 def test_hooks_of_dash_refuse_the_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = folder / "other-1.0.dist-info"
-    made.mkdir()
-    (made / "METADATA").write_text("Name: other\nVersion: 1.0\n")
-    (made / "entry_points.txt").write_text("[dash_hooks]\nother = os:getcwd\n")
+    dist_info = folder / "other-1.0.dist-info"
+    dist_info.mkdir()
+    (dist_info / "METADATA").write_text("Name: other\nVersion: 1.0\n")
+    (dist_info / "entry_points.txt").write_text("[dash_hooks]\nother = os:getcwd\n")
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     with pytest.raises(CommandError, match=r"dash_hooks.*other"):
         load_site_pages(folder)
@@ -110,7 +110,7 @@ def test_hooks_of_dash_refuse_the_start(folder: Path, monkeypatch: pytest.Monkey
 def test_hooks_that_a_page_brings_refuse_it_too(folder: Path, monkeypatch: pytest.MonkeyPatch
                                                 ) -> None:
     hooks = HooksManager.hooks
-    monkeypatch.setattr(hooks, "_ns", {name: [*those] for name, those in hooks._ns.items()})
+    monkeypatch.setattr(hooks, "_ns", {name: [*handlers] for name, handlers in hooks._ns.items()})
     write(folder, more="import dash; dash.hooks.layout()(lambda layout: layout)")
     with pytest.raises(CommandError, match="registered by a page"):
         load_site_pages(folder)
@@ -118,15 +118,15 @@ def test_hooks_that_a_page_brings_refuse_it_too(folder: Path, monkeypatch: pytes
 
 def test_a_package_has_pages_by_its_entry_points(folder: Path, monkeypatch: pytest.MonkeyPatch
                                                  ) -> None:
-    made = folder / "ours-1.0.dist-info"
-    made.mkdir()
-    (made / "METADATA").write_text("Name: ours\nVersion: 1.0\n")
-    (made / "entry_points.txt").write_text(
+    dist_info = folder / "ours-1.0.dist-info"
+    dist_info.mkdir()
+    (dist_info / "METADATA").write_text("Name: ours\nVersion: 1.0\n")
+    (dist_info / "entry_points.txt").write_text(
         "[gpudeck.pages]\nheat = ours_pages:page\nlost = no_such_module_here\n")
     (folder / "ours_pages.py").write_text(PAGE.format(key="heat", role="user", more=""))
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     monkeypatch.delitem(sys.modules, "ours_pages", raising=False)
-    heat, lost = load_site_pages(folder)
+    heat, broken = load_site_pages(folder)
     assert isinstance(heat, SitePage)
     assert (heat.key, heat.role) == ("heat", "user")
-    assert "ModuleNotFoundError" in lost.about
+    assert "ModuleNotFoundError" in broken.about

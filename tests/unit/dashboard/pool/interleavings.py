@@ -1,4 +1,4 @@
-"""One hub or two and two nodes, whose processes and messages a test orders as it likes."""
+"""Hubs, one or two, and two nodes, whose processes and messages a test orders as it likes."""
 
 import contextlib
 import getpass
@@ -60,7 +60,7 @@ MPS = MpsFacts((MpsDaemon("/tmp/mps", 0, "root", True),))
 
 
 class Machine:
-    """What is true of processes, whoever was killed."""
+    """Processes and their leases, which no kill of an agent or a hub changes."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -98,17 +98,17 @@ class Run:
     lease: Leased | None = None
     pid: int | None = None
     is_bound: bool = False
-    said: list[FromPool] = field(default_factory=list)
-    others: list["Node"] = field(default_factory=list)  # on which its other ranks are to be
+    replies: list[FromPool] = field(default_factory=list)
+    other_nodes: list["Node"] = field(default_factory=list)  # on which its other ranks are to be
 
     def send(self, message: FromPool) -> None:
-        self.said.append(message)
+        self.replies.append(message)
         if isinstance(message, Leased):
             self.lease = message
-            for node in self.others:
+            for node in self.other_nodes:
                 leases = node.service.leases
                 assert message.lease_id in leases.all.keys() | {
-                    each.claim.id for each in leases.ended_leases}, "a part of what it asked for"
+                    lease.claim.id for lease in leases.ended_leases}, "a part of what it asked for"
         if isinstance(message, Bound):
             self.is_bound = True
 
@@ -117,9 +117,9 @@ class Run:
         machine = self.node.machine
         self.pid = next(machine.pids)
         machine.alive.add(self.pid)
-        before = len(self.said)
+        before = len(self.replies)
         self.node.requests.handle(self, Bind(self.lease.lease_id), self.pid)  # type: ignore[arg-type]
-        if isinstance(self.said[before], Bound):
+        if isinstance(self.replies[before], Bound):
             machine.leases[self.pid] = self.lease.lease_id
         else:
             machine.alive.discard(self.pid)  # it waits on its pipe, and never runs
@@ -189,7 +189,7 @@ class Node:
 
 
 def nobodys_limits(nodes: object, leases: object) -> Generator[None, None, OwnerLimits]:
-    """No quota is there."""
+    """Return no limits: there is no quota."""
     yield
     return NoOwnerLimits()
 
@@ -203,7 +203,7 @@ class Hub:
         self.start()
 
     def restore(self, other: "Hub") -> None:
-        """From a backup of another one, which goes on."""
+        """Restore the state from a backup of another hub, which goes on."""
         self.store.close()
         with (contextlib.closing(sqlite3.connect(other.folder / "state.db")) as backup,
               contextlib.closing(sqlite3.connect(self.folder / "state.db")) as own):
@@ -214,14 +214,14 @@ class Hub:
     def start(self) -> None:
         self.service = PoolService(
             PoolStore(self.store.connection), HostsById(), self,  # type: ignore[arg-type]
-            self.send, nobodys_limits, lambda owners, told: {}, Willing,
+            self.send, nobodys_limits, lambda owners, groups: {}, Willing,
             True, lambda: self.machine.now, lambda: self.machine.now + 1e6,
             lambda node_id, spent_s, at: None, PoolWatch(Dispatcher()))
         self.service.open(self.machine.now)
         self.service.set_policy(PoolPolicy(
             is_preemptive=True, several_nodes=True,
             limits=dict.fromkeys(BY_ROLE, BY_ROLE["admin"])), self.machine.now)
-        self.service.preemptions.spawn = lambda check, *given: check(*given)
+        self.service.preemptions.spawn = lambda check, *args: check(*args)
 
     def __contains__(self, node_id: object) -> bool:
         return self.nodes[str(node_id)].hub is self
@@ -233,7 +233,7 @@ class Hub:
 
 
 class Willing:
-    def why_not(self, found: object) -> str:
+    def why_not(self, plan: object) -> str:
         return ""
 
     def stopped(self) -> dict[str, str]:
@@ -263,7 +263,7 @@ class World:
         self.hubs = [Hub(folder / f"hub{number}", self.nodes, self.machine)
                      for number in range(hubs)]
         self.hub = self.hubs[0]
-        self.asked = itertools.count()
+        self.numbers = itertools.count()
         self.most_held = 0
 
     def link(self, node: Node, hub: Hub | None = None) -> None:
@@ -275,7 +275,7 @@ class World:
     def step(self, while_hub_is_at_it: bool = False) -> None:
         node = self.draw.choice(list(self.nodes.values()))
         hub = self.draw.choice(self.hubs)
-        runs = [each for each in node.runs if each.is_open or each.pid in self.machine.alive]
+        runs = [run for run in node.runs if run.is_open or run.pid in self.machine.alive]
         run = self.draw.choice(runs) if runs else None
         [act] = self.draw.choices(
             ("ask", "report", "hub", "plan", "bind", "end", "kill run", "look", "late", "cut",
@@ -296,7 +296,7 @@ class World:
             case "plan" if node.from_hub and node.is_up:
                 node.service.receive(node.from_hub.popleft())
             case "bind":
-                ready = [each for each in runs if each.is_open and each.lease and each.pid is None]
+                ready = [run for run in runs if run.is_open and run.lease and run.pid is None]
                 if ready:
                     self.draw.choice(ready).bind()
             case "end" if run is not None and run.pid is not None:
@@ -359,39 +359,39 @@ class World:
                 self.hubs[1].restore(self.hubs[0])
 
     def cut_off(self, hub: Hub) -> None:
-        for each in self.nodes.values():
-            if each.hub is hub:
-                each.cut()
+        for node in self.nodes.values():
+            if node.hub is hub:
+                node.cut()
 
     def ask(self, node: Node) -> None:
         share = self.draw.choice((WHOLE_MILLI, WHOLE_MILLI, 300))
         nodes = self.draw.choice((1, 1, 2)) if share == WHOLE_MILLI else 1
         claim = AskClaim(
-            request_id=f"c{next(self.asked)}", is_run=True, nodes=nodes,
+            request_id=f"c{next(self.numbers)}", is_run=True, nodes=nodes,
             gpus=1 if share < WHOLE_MILLI else self.draw.randint(1, GPUS_EACH), share_milli=share,
             priority=self.draw.randrange(5), is_preemptible=self.draw.random() < 0.5)
         run = Run(node, claim) if nodes == 1 else Run(node, claim, os.getuid(), getpass.getuser(),
-                                                      others=self.others(node))
+                                                      other_nodes=self.other_nodes(node))
         node.runs.append(run)
         node.requests.handle(run, claim, None)  # type: ignore[arg-type]
 
-    def others(self, node: Node) -> list[Node]:
-        return [each for each in self.nodes.values() if each is not node]
+    def other_nodes(self, node: Node) -> list[Node]:
+        return [other for other in self.nodes.values() if other is not node]
 
     def take_over(self, node: Node) -> None:
         """Two runs each bare lease: both may be told that they can."""
-        bare = [each.id for each in node.service.leases.all.values() if not each.is_run]
+        bare = [lease.id for lease in node.service.leases.all.values() if not lease.is_run]
         for lease_id in [*bare, *bare]:
             run = Run(node, None, os.getuid(), getpass.getuser())
             node.runs.append(run)
             node.requests.handle(run, UseLease(lease_id, is_run=True), None)  # type: ignore[arg-type]
 
     def ask_hub(self, hub: Hub) -> None:
-        """For nobody's process: on one node or two, now or later."""
+        """Claim at the hub, for no process: on one node or two, now or later."""
         now, later = self.machine.now + 1e6, self.draw.choice((None, 30.0, 300.0))
         with contextlib.suppress(InvalidChangeError):
             hub.service.claim(Claim(
-                id=f"h{next(self.asked)}", owner=getpass.getuser(), gpus=self.draw.randint(1, 2),
+                id=f"h{next(self.numbers)}", owner=getpass.getuser(), gpus=self.draw.randint(1, 2),
                 nodes=self.draw.choice((1, 1, 2)), submitted_at=now, term_s=60.0,
                 starts_at=None if later is None else now + later))
 
@@ -403,12 +403,12 @@ class World:
 
     def check(self) -> None:
         for node in self.nodes.values():
-            held: dict[str, int] = {}
+            leased_milli: dict[str, int] = {}
             for lease in node.service.leases.all.values():
                 for uuid in lease.uuids:
-                    held[uuid] = held.get(uuid, 0) + lease.claim.share_milli
-            assert all(milli <= WHOLE_MILLI for milli in held.values()), held
-            self.most_held = max(self.most_held, len(held))
+                    leased_milli[uuid] = leased_milli.get(uuid, 0) + lease.claim.share_milli
+            assert all(milli <= WHOLE_MILLI for milli in leased_milli.values()), leased_milli
+            self.most_held = max(self.most_held, len(leased_milli))
             commands = [run.lease.lease_id for run in node.runs
                         if run.lease is not None and run.pid in self.machine.alive]
             assert len(commands) == len(set(commands)), "two commands on one lease"
@@ -418,7 +418,7 @@ class World:
                     assert run.lease.lease_id in node.service.leases.all, "a used lease is lost"
 
     def settle(self, hub: Hub) -> None:
-        """Everything ends, everybody is there, and time passes."""
+        """End every run, start and connect every node, and let time pass."""
         for node in self.nodes.values():
             for run in node.runs:
                 run.command_ends()

@@ -29,24 +29,24 @@ from tests.unit.dashboard.pool.interleavings import HostsById, Willing
 
 
 class NoTasks:
-    """As much of a fleet as is asked for what its tasks use."""
+    """Fleet, as far as it is asked for what its tasks use."""
 
     nodes: Mapping[str, Any] = {}
 
 
 class LargePool:
-    """Each claim is asked on one node, but for a part that is asked at the hub. `quotas`: what
-    each owner may hold; none: all."""
+    """Pool of the hub. A claim is asked on one node, but for a part that is asked at the hub.
+    `quotas`: what each owner may hold; none: all."""
 
     def __init__(self, there: Sequence[Node], leases: Sequence[Lease], claims: Sequence[Claim],
                  now: float, draw: random.Random, at_hub: float = 0.0, quotas: Sequence[Quota] = (),
-                 teams_of: TeamsOf = lambda owners, told: {}) -> None:
-        asked: dict[str, list[NodeClaim]] = {each.id: [] for each in there}
-        own = {each.id for each in claims if at_hub and draw.random() < at_hub}
+                 teams_of: TeamsOf = lambda owners, groups: {}) -> None:
+        claims_of: dict[str, list[NodeClaim]] = {node.id: [] for node in there}
+        own = {claim.id for claim in claims if at_hub and draw.random() < at_hub}
         for claim in claims:
             if claim.id not in own:
-                asked[draw.choice(there).id].append(NodeClaim(claim, True))
-        leased: dict[str, list[ReportedLease]] = {each.id: [] for each in there}
+                claims_of[draw.choice(there).id].append(NodeClaim(claim, True))
+        leased: dict[str, list[ReportedLease]] = {node.id: [] for node in there}
         for lease in leases:
             [grant] = lease.grants
             leased[grant.node].append(ReportedLease(
@@ -54,7 +54,7 @@ class LargePool:
         self._reports = {node.id: PoolReport(
             tuple(OfferedGpu(uuid, gpu.model, index, mem_bytes=gpu.board_bytes)
                   for index, (uuid, gpu) in enumerate(zip(node.uuids, node.gpus, strict=True))),
-            tuple(asked[node.id]), tuple(leased[node.id])) for node in there}
+            tuple(claims_of[node.id]), tuple(leased[node.id])) for node in there}
         self._now, self._turns = now, 0
         self._quotas = LeasedQuotas(QuotaIndex(quotas), {}, {})
         self._folder = tempfile.TemporaryDirectory()
@@ -66,7 +66,7 @@ class LargePool:
             teams_of, Willing, True, self._clock, lambda: now,
             lambda node_id, spent_s, at: None, PoolWatch(Dispatcher()))
         self.service.open(now)
-        self.service.claims |= {each.id: each for each in claims if each.id in own}
+        self.service.claims |= {claim.id: claim for claim in claims if claim.id in own}
         for node_id, report in self._reports.items():
             self.service.reported(node_id, report)
 
@@ -74,12 +74,12 @@ class LargePool:
                 ) -> Generator[None, None, OwnerLimits]:
         if not self._quotas.is_any:
             return NoOwnerLimits()
-        held = yield from held_gpus(leases, NoTasks())  # type: ignore[arg-type]
+        in_use = yield from held_gpus(leases, NoTasks())  # type: ignore[arg-type]
         return (yield from QuotaLimits.build(
-            self._quotas, {node.id: (node.host, None) for node in nodes}, held))
+            self._quotas, {node.id: (node.host, None) for node in nodes}, in_use))
 
     def _clock(self) -> float:
-        """Between two turns enough time passes for the hub to have rested."""
+        """Return the time; between two turns enough passes for the hub to have rested."""
         return 100.0 * self._turns + time.perf_counter()
 
     def says(self, node_id: str, **changed: Any) -> None:
@@ -87,7 +87,7 @@ class LargePool:
         self.service.reported(node_id, self._reports[node_id])
 
     def settle_garbage(self) -> None:
-        """As the hub does when it has started."""
+        """Settle garbage as the hub does when it has started."""
         settle_garbage()
 
     def turn_ms(self) -> list[float]:
@@ -97,13 +97,13 @@ class LargePool:
         self.service.reported(node_id, msgspec.structs.replace(self._reports[node_id]))
         self._turns += 1
         turn = gevent.spawn(self.service.step, self._now + self._turns, self._clock())
-        found = []
+        stretches_ms = []
         while not turn.ready():
             began = time.process_time()
             gevent.sleep(0)
-            found.append((time.process_time() - began) * 1e3)
+            stretches_ms.append((time.process_time() - began) * 1e3)
         turn.get()
-        return found
+        return stretches_ms
 
     def close(self) -> None:
         self._state.close()

@@ -1,4 +1,4 @@
-"""One pass over what nodes have said, all at once."""
+"""Scheduling pass over what nodes have said, all at once."""
 
 from typing import Any
 
@@ -6,5 +6,5 @@ from dashboard.pool.plan import scheduling
 from gpudeck.pool.core.schedule import Pass, finish
 
 
-def scheduled(*given: Any) -> Pass:
-    return finish(scheduling(*given))
+def scheduled(*args: Any) -> Pass:
+    return finish(scheduling(*args))

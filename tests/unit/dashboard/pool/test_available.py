@@ -1,5 +1,5 @@
-"""Of a GPU in each state that it can be in, everything that gives out, counts or shows free GPUs
-says the same: page, filter, REST, the pools of node and hub, its facade, Prometheus, `free`."""
+"""Availability of a GPU in each state that it can be in: all that gives out, counts or shows free
+GPUs says the same: page, filter, REST, pools of node and hub, its facade, Prometheus, `free`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -131,8 +131,8 @@ class SceneNode:
                                parent_uuid=BOARD if scene.is_part and gpu.uuid == GPU else None)
                       for gpu in gpus)
         processes = tuple(ProcessReading(
-            each.task.pid, GPU, each.mem_used_bytes, each.sm_pct, each.task.kind,
-            state=each.state) for each in scene.on or ())  # type: ignore[arg-type]
+            gpu_task.task.pid, GPU, gpu_task.mem_used_bytes, gpu_task.sm_pct, gpu_task.task.kind,
+            state=gpu_task.state) for gpu_task in scene.on or ())  # type: ignore[arg-type]
         self.reading = Reading(NOW, 1.0, gpus, facts, None if scene.on is None else processes)
         self.leases = [lease("a", GPU)] if scene.is_leased else []
         uses = lease_uses(scene.on or (), self.leases, {})
@@ -140,31 +140,31 @@ class SceneNode:
         self.gpus = with_reasons(
             PoolSnapshot(pool_gpus(facts, (), gpus, pending), scene.on, scene.managed_by),
             scene.repairs, IN_MAINTENANCE.why if scene.in_maintenance else "", uses,
-            {uuid for each in self.leases for uuid in each.uuids}, "")
+            {uuid for held_lease in self.leases for uuid in held_lease.uuids}, "")
         self.report = node_views.report(
             self.gpus.values(), WaitingClaims(), (), self.leases, uses, (), WaitingWithdrawals(),
             lambda uid: (), scene.managed_by, NOT_COUNTED, "", lambda own: own)
 
     def free(self, has_pool: bool) -> dict[str, Any]:
-        """As `gpudeck free` and `gpudeck top` on it have it."""
-        shown = node_views.pool_view(
+        """Return the GPU as `gpudeck free` and `gpudeck top` on this node have it."""
+        pool = node_views.pool_view(
             "n1", self.gpus, self.leases, WaitingClaims(), (), (), NOT_COUNTED, 0.0,
             lambda own: own) if has_pool else None
-        return next(each for each in with_availability(
-            gpu_items(self.reading, "n1"), self.reading, self.reading.processes or (), shown)
-            if each["uuid"] == GPU)
+        return next(item for item in with_availability(
+            gpu_items(self.reading, "n1"), self.reading, self.reading.processes or (), pool)
+            if item["uuid"] == GPU)
 
 
 def picture(scene: GpuScene, agent: SceneNode, has_pool: bool) -> tuple[Fleet, Node]:
-    """As the hub has it of that agent."""
+    """Return the fleet and the node of that agent as the hub has them."""
     fleet = Fleet(1)
     node = fleet.hello(hello("n1"), NOW, MONO)
     fleet.inventory(node, Inventory(1, agent.reading.facts))
     gpus = agent.reading.gpus
     on = None if scene.on is None else Tasks(
-        True, tuple(each.task for each in scene.on), tuple(
-            Use(each.task.id, len(gpus) - 1, each.mem_used_bytes, each.sm_pct, each.state)  # type: ignore[arg-type]
-            for each in scene.on))
+        True, tuple(item.task for item in scene.on), tuple(
+            Use(item.task.id, len(gpus) - 1, item.mem_used_bytes, item.sm_pct, item.state)  # type: ignore[arg-type]
+            for item in scene.on))
     fleet.frame(node, Frame(
         1, NOW, 1.0, 1, pack([value for gpu in gpus for value in gpu.values]),
         b"".join(gpu.absent for gpu in gpus),
@@ -179,19 +179,19 @@ def picture(scene: GpuScene, agent: SceneNode, has_pool: bool) -> tuple[Fleet, N
     return fleet, node
 
 
-@pytest.mark.parametrize(("scene", "wanted"), [
-    pytest.param(scene, wanted, id=name) for name, scene, wanted in SCENES])
-def test_all_say_the_same_of_a_gpu_of_the_pool(scene: GpuScene, wanted: str | None) -> None:
+@pytest.mark.parametrize(("scene", "reason"), [
+    pytest.param(scene, reason, id=name) for name, scene, reason in SCENES])
+def test_all_say_the_same_of_a_gpu_of_the_pool(scene: GpuScene, reason: str | None) -> None:
     agent = SceneNode(scene)
     fleet, _ = picture(scene, agent, has_pool=True)
-    assert (agent.gpus[GPU].reason or ("leased" if scene.is_leased else None)) == wanted
-    assert bool(agent.gpus[GPU].trouble) == (wanted not in (None, "leased"))
-    assert_agreed(fleet, agent.free(has_pool=True), wanted)
+    assert (agent.gpus[GPU].reason or ("leased" if scene.is_leased else None)) == reason
+    assert bool(agent.gpus[GPU].trouble) == (reason not in (None, "leased"))
+    assert_agreed(fleet, agent.free(has_pool=True), reason)
     plain = PoolNode("n1", "n1", agent.report)
     [pool] = in_doubt([plain], fleet, MONO) or [plain]
-    assert_pool(pool, is_free=wanted is None)
+    assert_pool(pool, is_free=reason is None)
     # What the hub knows first keeps a GPU back, even before its node says so.
-    if wanted in ("maintenance", "out_of_service", "row_remap"):
+    if reason in ("maintenance", "out_of_service", "row_remap"):
         early = SceneNode(GpuScene())
         fleet.take_pool(fleet.nodes["n1"], early.report)
         [pool] = in_doubt([PoolNode("n1", "n1", early.report)], fleet, MONO)
@@ -199,51 +199,51 @@ def test_all_say_the_same_of_a_gpu_of_the_pool(scene: GpuScene, wanted: str | No
         assert_pool(pool, is_free=False)
 
 
-@pytest.mark.parametrize(("scene", "wanted"), [
-    pytest.param(scene, wanted, id=name) for name, scene, wanted in SCENES
+@pytest.mark.parametrize(("scene", "reason"), [
+    pytest.param(scene, reason, id=name) for name, scene, reason in SCENES
     if not scene.is_leased and not scene.managed_by])
-def test_all_say_the_same_of_a_gpu_without_a_pool(scene: GpuScene, wanted: str | None) -> None:
+def test_all_say_the_same_of_a_gpu_without_a_pool(scene: GpuScene, reason: str | None) -> None:
     agent = SceneNode(scene)
     fleet, _ = picture(scene, agent, has_pool=False)
     # A terminal on the node without an agent to ask knows what the driver says.
     here = agent.free(has_pool=False)
-    known = wanted not in ("maintenance", "out_of_service") and scene.on is not None
-    assert_agreed(fleet, here if known else None, wanted)
+    is_known = reason not in ("maintenance", "out_of_service") and scene.on is not None
+    assert_agreed(fleet, here if is_known else None, reason)
 
 
-def assert_agreed(fleet: Fleet, here: dict[str, Any] | None, wanted: str | None) -> None:
+def assert_agreed(fleet: Fleet, here: dict[str, Any] | None, reason: str | None) -> None:
     [slot] = fleet.slots_of_uuid(GPU)
     show = fleet.shown(MONO)
     code = int(reasons(fleet, show, MONO)[slot])
-    assert (None if code == 0 else REASONS[code - 1]) == wanted
+    assert (None if code == 0 else REASONS[code - 1]) == reason
     visible = focus(fleet, EVERYTHING_SEEN)
     totals = views.totals(fleet, visible, NOW, MONO)
     bits = np.unpackbits(np.frombuffer(totals["free"], np.uint8), bitorder="little")
-    assert bool(bits[slot]) == (wanted is None)
-    assert totals["gpus"]["free"] == (wanted is None)
+    assert bool(bits[slot]) == (reason is None)
+    assert totals["gpus"]["free"] == (reason is None)
     picked = parse("state:free")
     assert picked is not None
-    assert bool(picked.matches(fleet, MONO)[slot]) == (wanted is None)
+    assert bool(picked.matches(fleet, MONO)[slot]) == (reason is None)
     rest = views.gpu_view(fleet, slot, GpuStatus(show[slot]), code, [], MONO)
-    assert rest.is_free == (wanted is None)
-    assert (None if rest.why_not_free is None else rest.why_not_free.reason) == wanted
+    assert rest.is_free == (reason is None)
+    assert (None if rest.why_not_free is None else rest.why_not_free.reason) == reason
     assert rest.why_not_free is None or rest.why_not_free.why
     text = "".join(pages(snapshot(fleet, visible, {}, MONO)))
-    [line] = [each for each in text.splitlines() if each.startswith("gpudeck_gpu_available{")
-              and (f'UUID="{GPU}"' in each or f'mig_uuid="{GPU}"' in each)]
-    assert float(line.rpartition(" ")[2]) == (wanted is None)
+    [line] = [line for line in text.splitlines() if line.startswith("gpudeck_gpu_available{")
+              and (f'UUID="{GPU}"' in line or f'mig_uuid="{GPU}"' in line)]
+    assert float(line.rpartition(" ")[2]) == (reason is None)
     if here is not None:
-        assert here["is_free"] == (wanted is None)
-        assert (here["why_not_free"] or {}).get("reason") == wanted
+        assert here["is_free"] == (reason is None)
+        assert (here["why_not_free"] or {}).get("reason") == reason
 
 
 def assert_pool(pool: PoolNode, is_free: bool) -> None:
-    assert sum(each.free for each in model_views([pool])) == is_free
+    assert sum(model.free for model in model_views([pool])) == is_free
     text = "".join(pool_families([pool], ()))
     assert f'gpudeck_pool_gpus{{state="free",model="H100"}} {int(is_free)}\n' in text
     facade = available_nodes(live_gpus([pool], (), LiveNumbers(
         lambda node, uuid: None, lambda node, uuid: None)))
-    assert sum(each.available_gpus for each in facade) == is_free
+    assert sum(node.available_gpus for node in facade) == is_free
     assert any(gpu.free_milli for gpu in pool.unleased.gpus) == is_free, "placement"
 
 

@@ -39,8 +39,8 @@ class Sight:
 
 
 class Records(list[dict[str, Any]]):
-    def note(self, kind: str, said: dict[str, Any]) -> None:
-        self.append(said)
+    def note(self, kind: str, body: dict[str, Any]) -> None:
+        self.append(body)
 
     record_refusal = note
 
@@ -53,11 +53,11 @@ class Asker:
                            self.records)  # type: ignore[arg-type]
         self.policy = PoolPolicyApi(service, self.records, None)  # type: ignore[arg-type]
 
-    def __call__(self, role: str, group: str, act: Callable[..., Any], *given: Any,
+    def __call__(self, role: str, group: str, act: Callable[..., Any], *args: Any,
                  name: str = OWNER) -> Any:
         actor = Actor("program", role, Role(role), Scope((group,), (name,)))
         with self._app.test_request_context(environ_base={"gpudeck.actor": actor}):
-            return act(*given)
+            return act(*args)
 
 
 @pytest.fixture
@@ -114,15 +114,15 @@ def test_nothing_is_withdrawn_or_given_back_out_of_sight(world: World, asks: Ask
     settle(world)
     service.claim(Claim(id="c-waits", owner=OWNER, gpus=3, submitted_at=0.0, hosts=("n0",)))
     service.claim(Claim(id="c-any", owner="bob", gpus=3, nodes=2, submitted_at=0.0))
-    for act, given in ((api.withdraw, ("c-waits",)), (api.withdraw, ("c-any",)),
-                       (api.give_back, ("held",)),
-                       (api.extend, (LeaseExtension(3_600.0), "held"))):
-        given_none = (*given[:-1], "c-none")
+    for act, args in ((api.withdraw, ("c-waits",)), (api.withdraw, ("c-any",)),
+                      (api.give_back, ("held",)),
+                      (api.extend, (LeaseExtension(3_600.0), "held"))):
+        given_none = (*args[:-1], "c-none")
         with pytest.raises(NotFoundError) as hidden:
-            asks("operator", "lab", act, *given, name="eve")
+            asks("operator", "lab", act, *args, name="eve")
         with pytest.raises(NotFoundError) as none:
             asks("operator", "lab", act, *given_none, name="eve")
-        assert str(hidden.value).replace(given[-1], "c-none") == str(none.value)
+        assert str(hidden.value).replace(args[-1], "c-none") == str(none.value)
     settle(world)
     assert {"c-waits", "c-any"} <= service.claims.keys()
     assert "held" in world.nodes["n0"].service.leases.all
@@ -131,7 +131,7 @@ def test_nothing_is_withdrawn_or_given_back_out_of_sight(world: World, asks: Ask
     settle(world)
     assert "c-waits" not in service.claims
     assert "held" not in world.nodes["n0"].service.leases.all
-    assert [each["action"] for each in asks.records] == ["withdraw_claim", "give_back_lease"]
+    assert [record["action"] for record in asks.records] == ["withdraw_claim", "give_back_lease"]
 
 
 @pytest.mark.parametrize(("role", "highest"), [("user", 2), ("operator", 3), ("admin", 4)])
@@ -188,8 +188,8 @@ def test_at_the_socket_everybody_is_a_user_and_root_an_admin(world: World) -> No
                                      priority=priority, term_s=term_s), uid, owner)
             node.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
             settle(world)
-            assert isinstance(run.said[-1], ClaimRefused) is is_refused, (priority, is_planned)
-            assert isinstance(run.said[-1], Leased) is not is_refused
+            assert isinstance(run.replies[-1], ClaimRefused) is is_refused, (priority, is_planned)
+            assert isinstance(run.replies[-1], Leased) is not is_refused
             run.leaves()
             settle(world)
 
@@ -202,14 +202,14 @@ def test_at_the_socket_none_extends_what_others_there_wait_for(world: World) -> 
     run.bind()
     ask = Extend("held", DAY_S)
     node.requests.handle(run, ask, None)  # type: ignore[arg-type]
-    assert isinstance(run.said[-1], Leased)
+    assert isinstance(run.replies[-1], Leased)
     for _ in range(40):
         node.requests.handle(run, ask, None)  # type: ignore[arg-type]
-    assert isinstance(run.said[-1], ClaimRefused)
-    assert "30 days at most" in run.said[-1].why
+    assert isinstance(run.replies[-1], ClaimRefused)
+    assert "30 days at most" in run.replies[-1].why
     until = node.service.leases.all["held"].until
     other = Run(node, AskClaim("b", is_run=True, gpus=1), 8, "bob")
     node.requests.handle(other, other.claim, None)  # type: ignore[arg-type]
     node.requests.handle(run, Extend("held", 60.0), None)  # type: ignore[arg-type]
-    assert "others wait" in run.said[-1].why
+    assert "others wait" in run.replies[-1].why
     assert node.service.leases.all["held"].until == until

@@ -16,15 +16,15 @@ from tests.unit.gpudeck.pool.inventories import NoBookings, claim
 GIB = 2**30
 
 
-def a_node(name: str, cpus: int | None, *held: Claim, gib: int | None = None) -> PoolNode:
-    leases = tuple(ReportedLease(each, (f"{name}-{at}",), "active", 0.0, 9e4, 0.0)
-                   for at, each in enumerate(held))
+def a_node(name: str, cpus: int | None, *running: Claim, gib: int | None = None) -> PoolNode:
+    leases = tuple(ReportedLease(holder, (f"{name}-{at}",), "active", 0.0, 9e4, 0.0)
+                   for at, holder in enumerate(running))
     return PoolNode(name, name, PoolReport(
         tuple(OfferedGpu(f"{name}-{index}", "H100", index) for index in range(4)), (), leases,
         cpus=cpus, ram_bytes=None if gib is None else gib * GIB))
 
 
-def passed(nodes: list[PoolNode], *waiting: Claim, strategy: str = "pack") -> Pass:
+def run_pass(nodes: list[PoolNode], *waiting: Claim, strategy: str = "pack") -> Pass:
     return scheduled(nodes, waiting, {}, (), None, (), NoOwnerLimits(), {}, {},
                      PoolPolicy(strategy=strategy), {}, 0.0)
 
@@ -32,52 +32,52 @@ def passed(nodes: list[PoolNode], *waiting: Claim, strategy: str = "pack") -> Pa
 BUSY = claim(9, cpu_milli=48_000, ram_bytes=200 * GIB)
 
 
-@pytest.mark.parametrize(("cpus", "asked", "at"), [
+@pytest.mark.parametrize(("cpus", "cpu_milli", "at"), [
     (64, 16_000, ["n1"]), (64, 17_000, []), (None, 17_000, ["n1"]), (64, None, ["n1"])])
 def test_a_node_gets_no_more_than_it_has_cpus_and_unknown_excludes_none(
-        cpus: int | None, asked: int | None, at: list[str]) -> None:
-    made = passed([a_node("n1", cpus, BUSY)], claim(0, cpu_milli=asked))
-    assert [each.grants[0].node for each in made.offers] == at
+        cpus: int | None, cpu_milli: int | None, at: list[str]) -> None:
+    outcome = run_pass([a_node("n1", cpus, BUSY)], claim(0, cpu_milli=cpu_milli))
+    assert [offer.grants[0].node for offer in outcome.offers] == at
 
 
-@pytest.mark.parametrize(("gib", "asked", "at"), [
+@pytest.mark.parametrize(("gib", "needed", "at"), [
     (256, 56, ["n1"]), (256, 57, []), (None, 57, ["n1"]), (256, None, ["n1"])])
-def test_nor_more_than_it_has_memory(gib: int | None, asked: int | None, at: list[str]) -> None:
-    made = passed([a_node("n1", None, BUSY, gib=gib)],
-                  claim(0, ram_bytes=None if asked is None else asked * GIB))
-    assert [each.grants[0].node for each in made.offers] == at
+def test_nor_more_than_it_has_memory(gib: int | None, needed: int | None, at: list[str]) -> None:
+    outcome = run_pass([a_node("n1", None, BUSY, gib=gib)],
+                       claim(0, ram_bytes=None if needed is None else needed * GIB))
+    assert [offer.grants[0].node for offer in outcome.offers] == at
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_counts_both(strategy: str) -> None:
-    asked = [claim(at, cpu_milli=16_000, ram_bytes=100 * GIB) for at in range(5)]
-    made = passed([a_node("n1", 64, gib=256), a_node("n2", 16, gib=256)], *asked,
-                  strategy=strategy)
-    assert sorted(each.grants[0].node for each in made.offers) == ["n1", "n1", "n2"]
+    claims = [claim(at, cpu_milli=16_000, ram_bytes=100 * GIB) for at in range(5)]
+    outcome = run_pass([a_node("n1", 64, gib=256), a_node("n2", 16, gib=256)], *claims,
+                       strategy=strategy)
+    assert sorted(offer.grants[0].node for offer in outcome.offers) == ["n1", "n1", "n2"]
 
 
 def test_two_of_one_pass_share_the_cpus() -> None:
-    made = passed([a_node("n1", 64)], *(claim(at, cpu_milli=40_000) for at in range(2)))
-    assert [each.claim.id for each in made.offers] == ["c0"]
-    assert made.shadow is not None
-    assert (made.shadow.claim.id, made.shadow.at) == ("c1", BUSY.term_s)
+    outcome = run_pass([a_node("n1", 64)], *(claim(at, cpu_milli=40_000) for at in range(2)))
+    assert [offer.claim.id for offer in outcome.offers] == ["c0"]
+    assert outcome.shadow is not None
+    assert (outcome.shadow.claim.id, outcome.shadow.at) == ("c1", BUSY.term_s)
 
 
 def test_it_says_that_it_waits_for_cpus() -> None:
-    there, asked = [a_node("n1", 64, BUSY)], claim(0, gpus=2, cpu_milli=32_000)
-    planned = PlannedPass(passed(there, asked), there, {"c0": asked}, {}, {}, {}, None,
+    there, waiting = [a_node("n1", 64, BUSY)], claim(0, gpus=2, cpu_milli=32_000)
+    planned = PlannedPass(run_pass(there, waiting), there, {"c0": waiting}, {}, {}, {}, None,
                           NoBookings(), 0.0)
-    assert planned.standing(asked).why == (
+    assert planned.standing(waiting).why == (
         "it asks for 2 GPUs, 32 CPUs; 3 of 4 matching are free, it needs 32 CPUs, 16 of 64 are not "
         "allocated")
 
 
 def test_it_says_that_it_waits_for_memory_and_on_which_of_several_nodes() -> None:
     there = [a_node("n1", None, BUSY, gib=256), a_node("n2", None, gib=32)]
-    asked = claim(0, ram_bytes=64 * GIB)
-    planned = PlannedPass(passed(there, asked), there, {"c0": asked}, {}, {}, {}, None,
+    waiting = claim(0, ram_bytes=64 * GIB)
+    planned = PlannedPass(run_pass(there, waiting), there, {"c0": waiting}, {}, {}, {}, None,
                           NoBookings(), 0.0)
-    assert planned.standing(asked).why == (
+    assert planned.standing(waiting).why == (
         "it asks for 1 GPU, 64 GiB of memory; 7 of 8 matching are free, it needs 64 GiB of memory, "
         "56 of 256 GiB are not allocated on n1")
 

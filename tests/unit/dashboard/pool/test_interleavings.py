@@ -1,4 +1,4 @@
-"""One hub or two, and two nodes, in every order: claims, messages late and lost, kills of `run`,
+"""Hubs, one or two, and two nodes in every order: claims, messages late and lost, kills of `run`,
 its command, agents and hubs. No GPU is leased twice, no lease that is used is lost, and none is
 kept that is not. Each of two hubs may assume that it decides, as in a changeover, or beside a
 restored backup: nodes go from one to the other, and hear late what the first one said."""
@@ -34,7 +34,7 @@ def test_in_whatever_order(turn: int) -> None:
         for hub in world.hubs:
             world.settle(hub)
             assert hub.service.nodes
-            assert all(not each.report.leases for each in hub.service.nodes)
+            assert all(not node.report.leases for node in hub.service.nodes)
             assert not hub.service.pending
             assert not hub.service.claims
             assert not hub.service.bookings.all
@@ -59,12 +59,12 @@ def test_a_node_that_a_scheduler_manages_leases_nothing(tmp_path: Path) -> None:
     node.service.snapshot = PoolSnapshot(snapshot.gpus, (), "Slurm")
     run = Run(node, AskClaim(request_id="a", is_run=True, gpus=1))
     node.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
-    assert run.said == [ClaimRefused("Slurm assigns the GPUs of this node; ask it for them")]
+    assert run.replies == [ClaimRefused("Slurm assigns the GPUs of this node; ask it for them")]
     claim = Claim(id="b", owner=getpass.getuser(), gpus=1, submitted_at=0.0)
     node.service.receive(PoolPlan((LeaseOffer("b", ("n0-0",), claim),)))
     assert node.service.waiting.refusals == {"b": "GPU 0: managed by Slurm"}
     [report] = node.service.poll()
-    assert [each.trouble for each in report.gpus] == ["managed by Slurm"] * GPUS_EACH
+    assert [gpu.trouble for gpu in report.gpus] == ["managed by Slurm"] * GPUS_EACH
     assert report.managed_by == "Slurm"
     node.journal.close()
     world.hub.store.close()
@@ -75,7 +75,7 @@ def test_two_that_want_the_last_gpu_get_one(tmp_path: Path) -> None:
     [node, _] = world.nodes.values()
     world.link(node)
     for _ in range(2):
-        claim = AskClaim(request_id=f"c{next(world.asked)}", is_run=True, gpus=GPUS_EACH)
+        claim = AskClaim(request_id=f"c{next(world.numbers)}", is_run=True, gpus=GPUS_EACH)
         run = Run(node, claim)
         node.runs.append(run)
         node.requests.handle(run, claim, None)  # type: ignore[arg-type]
@@ -86,13 +86,13 @@ def test_two_that_want_the_last_gpu_get_one(tmp_path: Path) -> None:
         while node.from_hub:
             node.service.receive(node.from_hub.popleft())
     assert sum(run.lease is not None for run in node.runs) == 1
-    assert not any(isinstance(each, LeaseEnded) for run in node.runs for each in run.said)
+    assert not any(isinstance(reply, LeaseEnded) for run in node.runs for reply in run.replies)
     node.journal.close()
     world.hub.store.close()
 
 
 def test_a_hub_that_is_wrong_is_refused(tmp_path: Path) -> None:
-    """Of two hubs, or one that forgot: the same GPU for two claims, and one that is not there."""
+    """A second hub, or a hub that forgot, offers a GPU to two claims, and one that is not there."""
     world = World(tmp_path, random.Random(1))
     node = world.nodes["n0"]
     for name in ("a", "b", "c"):
@@ -101,7 +101,7 @@ def test_a_hub_that_is_wrong_is_refused(tmp_path: Path) -> None:
         node.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
     node.service.receive(PoolPlan((LeaseOffer("a", ("n0-0",)), LeaseOffer("b", ("n0-0",)),
                                 LeaseOffer("c", ("n1-0",)), LeaseOffer("a", ("n0-1",)))))
-    assert {each.id: each.uuids for each in node.service.leases.all.values()} == {"a": ("n0-0",)}
+    assert {lease.id: lease.uuids for lease in node.service.leases.all.values()} == {"a": ("n0-0",)}
     assert node.service.waiting.refusals == {
         "b": "GPU 0 is leased", "c": "there is no GPU n1-0 on this node"}
     node.journal.close()
@@ -135,22 +135,22 @@ def test_a_lease_is_extended_once_however_often_the_plan_comes(tmp_path: Path) -
     node.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
     node.service.receive(PoolPlan((LeaseOffer("a", ("n0-0",)),)))
     world.report(node)
-    [held] = world.hub.service.nodes[0].report.leases
+    [old_lease] = world.hub.service.nodes[0].report.leases
     for _ in range(2):  # asked for twice before the node has said anything
-        world.hub.service.extend("n0", held, 1_800.0)
+        world.hub.service.extend("n0", old_lease, 1_800.0)
     for _ in range(3):
         world.machine.now += 1
         world.hub.service.step(world.machine.now + 1e6, world.machine.now)
         for plan in [*node.from_hub] * 2:
             node.service.receive(plan)
     [lease] = node.service.leases.all.values()
-    assert node.service.clock.utc(lease.until) == held.until + 3_600.0
+    assert node.service.clock.utc(lease.until) == old_lease.until + 3_600.0
     world.report(node)
     world.machine.now += 1
     world.hub.service.step(world.machine.now + 1e6, world.machine.now)
     last: Any = node.from_hub[-1]
     assert last.extend == {}, "what has been done is not asked for again"
-    node.service.receive(PoolPlan(extend={"a": held.until + 1e9, "b": held.until}))
+    node.service.receive(PoolPlan(extend={"a": old_lease.until + 1e9, "b": old_lease.until}))
     assert node.service.leases.all == {"a": lease}, "no lease lasts for decades"
     node.journal.close()
     world.hub.store.close()

@@ -1,4 +1,4 @@
-"""What the hub keeps of leases that have ended."""
+"""Leases that have ended: what the hub keeps of them."""
 
 import random
 from collections import Counter
@@ -30,19 +30,19 @@ def a_node(number: int) -> Node:
 
 def test_leases_that_ended_are_kept_one_by_one_only_for_a_while() -> None:
     pool = LargePool([a_node(0)], (), (), NOW, random.Random(1))
-    ended = pool.service.ended
+    history = pool.service.ended
     for number in range(5_000):
-        ended.add_all("id0", [an_end(number)], 86_400.0 * number / 4_000)
+        history.add_all("id0", [an_end(number)], 86_400.0 * number / 4_000)
     assert not pool.service.store.add_ended("id0", [(an_end(0), b"")])
-    assert len(ended.recent) == 4_096
-    assert ended.recent[-1].id == "l4999"
-    assert ended.usage is not None
-    was = ended.usage.usage(NOW, {}).owners["ann"]
-    ended.add_all("id0", [an_end(4_999)], 9e9)  # said again
-    assert ended.usage.usage(NOW, {}).owners["ann"] == was
-    ended.open(pool.service.policy.fair_share, NOW)  # as after a restart
-    assert abs(ended.usage.usage(NOW, {}).owners["ann"] - was) < 1e-6 * was
-    assert [each.id for each in ended.recent][-1] == "l4999"
+    assert len(history.recent) == 4_096
+    assert history.recent[-1].id == "l4999"
+    assert history.usage is not None
+    was = history.usage.usage(NOW, {}).owners["ann"]
+    history.add_all("id0", [an_end(4_999)], 9e9)  # said again
+    assert history.usage.usage(NOW, {}).owners["ann"] == was
+    history.open(pool.service.policy.fair_share, NOW)  # as after a restart
+    assert abs(history.usage.usage(NOW, {}).owners["ann"] - was) < 1e-6 * was
+    assert [lease.id for lease in history.recent][-1] == "l4999"
     pool.close()
 
 
@@ -55,9 +55,9 @@ def test_what_a_node_says_has_ended_is_bounded_in_bytes() -> None:
             replace(claim, id=f"{number}-{at}", models=models, gpus=1_024),
             tuple(f"{at}{made_up:>0120}" for made_up in range(256)), 1.0, 2.0, "released",
             "x" * 1_000) for at in range(10)))
-    kept = [*service.store.ended_since(0.0)]
-    assert 50 < len(kept) < 200, "16 kB each, and no more than 2 MB an hour"
-    assert all(not end.uuids and not end.claim.gpus for _, end in kept)
+    entries = [*service.store.ended_since(0.0)]
+    assert 50 < len(entries) < 200, "16 kB each, and no more than 2 MB an hour"
+    assert all(not end.uuids and not end.claim.gpus for _, end in entries)
     assert service.ended.usage is not None
     assert not service.ended.usage.usage(NOW, {}).owners.get("ann")
     pool.service.reported("id1", PoolReport(tuple(
@@ -97,13 +97,13 @@ def test_a_pass_rests_and_honours_what_comes_meanwhile(monkeypatch: pytest.Monke
         gevent.sleep(0)
     assert not turn.ready(), "claims are looked at one by one"
     pool.service.withdraw("c0")
-    taken = ReportedLease(Claim(id="own", owner="bob", gpus=8, submitted_at=0.0),
-                          tuple(f"G0-{index}" for index in range(8)), "active", 0.0, 9e4, 0.0)
-    pool.says("id0", leases=(taken,))
+    own_lease = ReportedLease(Claim(id="own", owner="bob", gpus=8, submitted_at=0.0),
+                              tuple(f"G0-{index}" for index in range(8)), "active", 0.0, 9e4, 0.0)
+    pool.says("id0", leases=(own_lease,))
     turn.get()
     assert pool.service.pending.keys() <= {"c1", "c2"}
-    assert all(grant.node != "id0" for each in pool.service.pending.values()
-               for grant in each.grants)
+    assert all(grant.node != "id0" for offer in pool.service.pending.values()
+               for grant in offer.grants)
     pool._turns += 1
     pool.service.step(NOW, pool._clock())
     assert pool.service.pending.keys() == {"c1", "c2"}
@@ -111,13 +111,13 @@ def test_a_pass_rests_and_honours_what_comes_meanwhile(monkeypatch: pytest.Monke
 
 
 def test_what_quotas_leave_is_counted_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all nodes and leases at once it would hold the hub."""
+    """Counting all nodes and leases at once would hold the hub."""
     monkeypatch.setattr(stretch, "HOLDS_S", 0.0)
     nodes = [a_node(number) for number in range(600)]
-    leases = [Lease(id=each.id, claim=Claim(id=each.id, owner=f"u{each.id}", gpus=1,
+    leases = [Lease(id=node.id, claim=Claim(id=node.id, owner=f"u{node.id}", gpus=1,
                                             submitted_at=0.0),
-                    grants=(Grant(each.id, each.uuids[:1]),), since=0.0, until=9e4)
-              for each in nodes]
+                    grants=(Grant(node.id, node.uuids[:1]),), since=0.0, until=9e4)
+              for node in nodes]
     rests = []
     for quotas in ((), (Quota(id="q", subject="*", scope="node:n1", gpus=1, mode="act"),)):
         pool = LargePool(nodes, leases, (), NOW, random.Random(1), quotas=quotas)
@@ -127,15 +127,15 @@ def test_what_quotas_leave_is_counted_in_steps(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_each_node_pays_for_what_it_adds_to_a_pass() -> None:
-    spent: Counter[str] = Counter()
+    spent_s: Counter[str] = Counter()
     claims = [Claim(id=f"c{number}", owner="ann", gpus=9, submitted_at=0.0)
               for number in range(400)]
     pool = LargePool([a_node(0)], (), claims, NOW, random.Random(1))
-    pool.service.spend = lambda node_id, seconds, at: spent.update({node_id: seconds})
+    pool.service.spend = lambda node_id, seconds, at: spent_s.update({node_id: seconds})
     pool.service.reported("id1", PoolReport((), (), ()))
     pool.turn_ms()
-    assert spent["id0"] > 10 * spent["id1"]
-    assert 0 < spent["id0"] < 5
+    assert spent_s["id0"] > 10 * spent_s["id1"]
+    assert 0 < spent_s["id0"] < 5
     pool.close()
 
 

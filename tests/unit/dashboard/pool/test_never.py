@@ -34,7 +34,7 @@ def turn(world: World) -> None:
 
 def asks(world: World, nodes: int) -> Run:
     node = next(iter(world.nodes.values()))
-    run = Run(node, AskClaim(f"r{next(world.asked)}", is_run=True, gpus=1, nodes=nodes))
+    run = Run(node, AskClaim(f"r{next(world.numbers)}", is_run=True, gpus=1, nodes=nodes))
     node.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
     world.report(node)
     turn(world)
@@ -42,28 +42,28 @@ def asks(world: World, nodes: int) -> Run:
 
 
 def manage(world: World) -> str:
-    """All but the first node. Returns one of them."""
-    _, *others = world.nodes.values()
-    for node in others:
-        report = next(each for each in world.hub.service.nodes if each.id == node.id).report
-        gpus = tuple(msgspec.structs.replace(each, trouble="managed") for each in report.gpus)
+    """Put all nodes but the first under Slurm; return the id of one of them."""
+    _, *rest = world.nodes.values()
+    for node in rest:
+        report = next(entry for entry in world.hub.service.nodes if entry.id == node.id).report
+        gpus = tuple(msgspec.structs.replace(gpu, trouble="managed") for gpu in report.gpus)
         world.hub.service.reported(node.id, msgspec.structs.replace(
             report, gpus=gpus, managed_by="Slurm"))
-    return others[0].id
+    return rest[0].id
 
 
 def test_it_says_which_scheduler_to_ask_or_what_there_is(world: World) -> None:
     count = len(world.nodes)
     world.machine.now += 120
-    assert not any(isinstance(said, ClaimRefused) for said in asks(world, count).said)
-    [refused] = asks(world, count + 1).said
-    assert isinstance(refused, ClaimRefused)
-    assert refused.why == f"{count} nodes here could take a part of it; it asks for {count + 1}"
+    assert not any(isinstance(reply, ClaimRefused) for reply in asks(world, count).replies)
+    [refusal] = asks(world, count + 1).replies
+    assert isinstance(refusal, ClaimRefused)
+    assert refusal.why == f"{count} nodes here could take a part of it; it asks for {count + 1}"
     managed = manage(world)
-    [refused] = asks(world, count).said
-    assert isinstance(refused, ClaimRefused)
-    assert refused.why.endswith("and Slurm assigns those: ask it for them")
-    assert managed in refused.why
+    [refusal] = asks(world, count).replies
+    assert isinstance(refusal, ClaimRefused)
+    assert refusal.why.endswith("and Slurm assigns those: ask it for them")
+    assert managed in refusal.why
 
 
 def test_it_waits_where_nodes_may_still_come_back(world: World) -> None:
@@ -71,7 +71,7 @@ def test_it_waits_where_nodes_may_still_come_back(world: World) -> None:
     for later, kind in ((0, ClaimWaits), (120, ClaimRefused)):
         world.machine.now += later
         run = asks(world, len(world.nodes))
-        assert [type(each) for each in run.said] == [kind]
+        assert [type(reply) for reply in run.replies] == [kind]
         run.leaves()
         world.report(run.node)
         turn(world)
@@ -84,9 +84,9 @@ def test_what_waited_before_a_node_was_managed_goes_on_waiting(world: World) -> 
     for _ in range(3):
         asks(world, 1)
     run = asks(world, len(world.nodes))
-    assert isinstance(run.said[-1], ClaimWaits)
+    assert isinstance(run.replies[-1], ClaimWaits)
     manage(world)
     world.report(run.node)
     turn(world)
-    assert isinstance(run.said[-1], ClaimWaits)
-    assert "Slurm" in run.said[-1].why
+    assert isinstance(run.replies[-1], ClaimWaits)
+    assert "Slurm" in run.replies[-1].why

@@ -44,7 +44,7 @@ class Thief:
 
     def says(self, *claims: Claim, leases: tuple[ReportedLease, ...] = (),
              ended: tuple[ReportedEnd, ...] = (), **more: Any) -> None:
-        report = PoolReport(self.gpus, tuple(NodeClaim(each, True) for each in claims), leases,
+        report = PoolReport(self.gpus, tuple(NodeClaim(claim, True) for claim in claims), leases,
                             ended, **more)
         message = decode_from_agent(encode(report))
         assert isinstance(message, PoolReport)
@@ -61,8 +61,8 @@ class Thief:
 
 
 def a_claim(name: str, **more: Any) -> Claim:
-    said: dict[str, Any] = {"owner": OWNER, "gpus": 1, "submitted_at": 0.0}
-    return Claim(id=name, **said | more)
+    fields: dict[str, Any] = {"owner": OWNER, "gpus": 1, "submitted_at": 0.0}
+    return Claim(id=name, **fields | more)
 
 
 @pytest.fixture
@@ -101,15 +101,15 @@ def turn(world: World, seconds: int = 1) -> None:
 
 def asks(world: World, **more: Any) -> Run:
     node = world.nodes["n0"]
-    said: dict[str, Any] = {"request_id": "r", "is_run": True, "gpus": 1}
-    run = Run(node, AskClaim(**said | more), os.getuid(), OWNER)
+    fields: dict[str, Any] = {"request_id": "r", "is_run": True, "gpus": 1}
+    run = Run(node, AskClaim(**fields | more), os.getuid(), OWNER)
     node.runs.append(run)
     node.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
     return run
 
 
 def waiting(hub: Hub) -> dict[str, Claim]:
-    return {each.id: each for each in hub.service.waiting(hub.service.nodes)}
+    return {claim.id: claim for claim in hub.service.waiting(hub.service.nodes)}
 
 
 @pytest.mark.parametrize("hosts", [("n0",), ("n0", "n1"), ()])
@@ -126,7 +126,7 @@ def test_it_leases_nothing_elsewhere(world: World, thief: Thief, hosts: tuple[st
 
 def test_nor_when_it_goes_and_comes_back_and_has_not_said_anything_yet(world: World, thief: Thief
                                                                         ) -> None:
-    """What was refused of its last report stays so."""
+    """A claim that was refused in its last report stays refused."""
     run = asks(world, gpus=2, is_preemptible=True)
     turn(world, 3)
     run.bind()
@@ -154,23 +154,23 @@ def test_it_ends_nothing_elsewhere(world: World, thief: Thief) -> None:
 
 
 def test_time_is_the_hubs(world: World, thief: Thief) -> None:
-    """Or 1970 would be pinned for ever, and an owner would have had GPUs since then."""
+    """Otherwise 1970 would be pinned for ever, and an owner would have had GPUs since then."""
     turn(world)
     world.machine.now += 100
-    said = world.machine.now + 1e6
+    utc = world.machine.now + 1e6
     thief.says(a_claim("a", gpus=3), leases=(thief.holds("l"),))
-    assert waiting(world.hub)["a"].submitted_at == said
-    [node] = [each for each in thief.service.nodes if each.id == "n1"]
-    assert node.leases[0].since == said
-    assert node.report.leases[0].used_at == said, "its use is told by the minute, and began with it"
+    assert waiting(world.hub)["a"].submitted_at == utc
+    [node] = [node for node in thief.service.nodes if node.id == "n1"]
+    assert node.leases[0].since == utc
+    assert node.report.leases[0].used_at == utc, "its use is told by the minute, and began with it"
     turn(world, 3)
     thief.says(a_claim("a", gpus=3, submitted_at=5e9), leases=(thief.holds("l"),))
-    assert waiting(world.hub)["a"].submitted_at == said, "since it was heard of first"
+    assert waiting(world.hub)["a"].submitted_at == utc, "since it was heard of first"
     world.hub.start()  # also by a hub that starts anew
     turn(world, 3)
     thief.says(a_claim("a", gpus=3), a_claim("b"), leases=(thief.holds("l"),))
-    assert waiting(world.hub)["a"].submitted_at == said
-    assert waiting(world.hub)["b"].submitted_at > said
+    assert waiting(world.hub)["a"].submitted_at == utc
+    assert waiting(world.hub)["b"].submitted_at > utc
 
 
 def test_what_a_claim_says_besides_comes_through(world: World, thief: Thief) -> None:
@@ -178,10 +178,10 @@ def test_what_a_claim_says_besides_comes_through(world: World, thief: Thief) -> 
     claim = a_claim("a", hosts=())
     thief.service.reported(thief.id, PoolReport(
         thief.gpus, (NodeClaim(claim, True, "it is stopped"),), ()))
-    [node] = [each for each in thief.service.nodes if each.id == thief.id]
-    [told] = node.report.claims
-    assert (told.is_run, told.paused) == (True, "it is stopped")
-    assert node.paused == {told.claim.id: "it is stopped"}
+    [node] = [node for node in thief.service.nodes if node.id == thief.id]
+    [node_claim] = node.report.claims
+    assert (node_claim.is_run, node_claim.paused) == (True, "it is stopped")
+    assert node.paused == {node_claim.claim.id: "it is stopped"}
 
 
 def test_an_honest_claim_keeps_the_time_since_it_waits(world: World, thief: Thief) -> None:
@@ -194,21 +194,21 @@ def test_an_honest_claim_keeps_the_time_since_it_waits(world: World, thief: Thie
 
 
 def test_another_lease_of_its_id_leaves_a_reservation_alone(world: World, thief: Thief) -> None:
-    """Any viewer reads that id."""
+    """Viewers can read that id."""
     turn(world)
     service = thief.service
     service.claim(a_claim("res", gpus=2, starts_at=world.machine.now + 1e6 + 600,
                           hosts=("n0",), submitted_at=world.machine.now + 1e6))
-    kept = service.bookings.kept_gpus("res")
-    assert len(kept) == 2
+    booked = service.bookings.kept_gpus("res")
+    assert len(booked) == 2
     end = ReportedEnd(a_claim("res"), ("n1-0",), 0.0, 1.0, "released")
     lies: tuple[dict[str, Any], ...] = (
         {"leases": (thief.holds("res"),)}, {}, {"ended": (end,)}, {"refused": {"res": "no"}},
         {"withdrawals": (Withdrawal("res", OWNER), Withdrawal("res", None))})
-    for said in lies:
-        thief.says(**said)
+    for lie in lies:
+        thief.says(**lie)
         turn(world, 2)
-        assert service.bookings.kept_gpus("res") == kept
+        assert service.bookings.kept_gpus("res") == booked
         assert "res" in waiting(world.hub)
 
 
@@ -220,8 +220,8 @@ def test_another_claim_or_lease_of_its_id_leaves_a_claim_alone(world: World, thi
     turn(world, 2)
     own = waiting(world.hub)["waits"]
     lies: tuple[dict[str, Any], ...] = ({"leases": (thief.holds("waits"),)}, {})
-    for said in lies:
-        thief.says(a_claim("waits", gpus=1, owner="nobody"), **said)
+    for lie in lies:
+        thief.says(a_claim("waits", gpus=1, owner="nobody"), **lie)
         turn(world, 2)
         assert waiting(world.hub)["waits"] == own
     thief.says(a_claim("waits", gpus=1, owner="nobody", hosts=("n1",)))
@@ -240,9 +240,9 @@ def test_another_lease_of_its_id_does_not_stand_before_one(world: World, thief: 
     service = thief.service
     thief.says(leases=(thief.holds("r", "nobody"),))
     turn(world, 2)
-    found = leases_called(service.nodes, "r")
-    assert {node.id for node, _ in found} >= {"n0"}
-    for node, lease in found:
+    leases = leases_called(service.nodes, "r")
+    assert {node.id for node, _ in leases} >= {"n0"}
+    for node, lease in leases:
         service.extend(node.id, lease, 3_600.0)
     before = world.nodes["n0"].service.leases.all["r"].until
     turn(world, 3)
@@ -262,7 +262,7 @@ def test_the_end_of_a_run_it_invented_gives_nothing_back_elsewhere(world: World,
 
 
 def test_what_the_hub_gave_it_goes_by_the_hubs_id(world: World, thief: Thief) -> None:
-    """Also for a hub that is killed between the lease and hearing of it: it is met once."""
+    """A hub that is killed between the lease and hearing of it meets it once, too."""
     turn(world)
     thief.says()
     service = thief.service
@@ -281,8 +281,8 @@ def test_what_the_hub_gave_it_goes_by_the_hubs_id(world: World, thief: Thief) ->
 
 
 def test_what_it_says_of_a_users_groups_does_not_rule_others() -> None:
-    said = [("n0", ("lab",)), ("n1", ("lab",)), ("thief", ("mallory",))]
-    for order in (said, said[::-1]):
+    groups_by_node = [("n0", ("lab",)), ("n1", ("lab",)), ("thief", ("mallory",))]
+    for order in (groups_by_node, groups_by_node[::-1]):
         assert groups_of((("ann", groups) for _, groups in order))["ann"] == ("lab",)
     assert groups_of([("ann", ("lab",)), ("ann", ("mallory",))])["ann"] == ("lab",), "the first"
 
@@ -293,13 +293,13 @@ def test_a_run_over_several_nodes_needs_an_admin_to_believe_nodes(world: World, 
     turn(world)
     run = asks(world, nodes=2)
     turn(world, 3)
-    assert "several_nodes" in run.said[-1].why  # type: ignore[union-attr]
+    assert "several_nodes" in run.replies[-1].why  # type: ignore[union-attr]
 
 
 def test_what_it_holds_are_its_own_gpus(world: World, thief: Thief) -> None:
     turn(world)
     thief.says(leases=(thief.holds("l", uuids=("n0-0", "n1-1", "GPU-made-up"), gpus=1_024),))
-    [node] = [each for each in thief.service.nodes if each.id == "n1"]
+    [node] = [node for node in thief.service.nodes if node.id == "n1"]
     [lease] = node.leases
     assert (lease.grants[0].uuids, lease.claim.gpus) == (("n1-1",), 1)
 

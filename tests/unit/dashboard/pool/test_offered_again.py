@@ -1,4 +1,4 @@
-"""What a node could not take yet comes to it again, though nothing else has changed there; and what
+"""Offers that a node could not take yet come again, though nothing else has changed there; and what
 is for several nodes comes to all of them and goes from all."""
 
 import getpass
@@ -26,7 +26,7 @@ def passes(world: World, seconds: int) -> None:
 
 
 def test_what_a_node_refused_for_a_moment_is_soon_offered_again(tmp_path: Path) -> None:
-    """It asks its MPS only when a part of a GPU is offered, and has no answer the first time."""
+    """The node asks its MPS only when a part of a GPU is offered, so it has no answer at first."""
     world = World(tmp_path, random.Random(1))
     [node, _] = world.nodes.values()
     world.link(node)
@@ -47,7 +47,7 @@ def test_a_run_over_two_nodes_has_both_or_none_and_what_it_did_not_use_goes_with
         world.link(node)
     passes(world, 2)
     run = Run(here, AskClaim(request_id="a", is_run=True, gpus=2, nodes=2), os.getuid(),
-              getpass.getuser(), others=[there])
+              getpass.getuser(), other_nodes=[there])
     here.runs.append(run)
     here.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
     passes(world, 5)

@@ -44,7 +44,7 @@ def passes(world: World, seconds: float, step_s: float = 30.0) -> None:
             node.service.receive(node.from_hub.popleft())
 
 
-def held(world: World) -> tuple[Run, NodeLease]:
+def outlast_term(world: World) -> tuple[Run, NodeLease]:
     """A command that outlasts its term, while somebody waits."""
     first = asks(world, "first")
     passes(world, 10, 5.0)
@@ -61,7 +61,7 @@ def lease(world: World) -> NodeLease:
 @pytest.mark.parametrize("ends", [True, False])
 def test_its_work_is_ended_only_where_the_site_says_so(world: World, ends: bool) -> None:
     world.hub.service.set_policy(PoolPolicy(pin_after_s=PIN_S, end_overdue=ends), 1e6)
-    first, was = held(world)
+    first, was = outlast_term(world)
     assert not was.preempted, "its term is not over"
     passes(world, 600)
     assert lease(world).until == was.until, "it is not renewed"
@@ -75,7 +75,7 @@ def test_its_work_is_ended_only_where_the_site_says_so(world: World, ends: bool)
 
 def test_who_extends_it_keeps_it(world: World) -> None:
     world.hub.service.set_policy(PoolPolicy(pin_after_s=PIN_S, end_overdue=True), 1e6)
-    held(world)
+    outlast_term(world)
     passes(world, 600)
     assert lease(world).preempted
     world.nodes["n0"].service.leases.extend(lease(world), world.machine.now + 1_800)

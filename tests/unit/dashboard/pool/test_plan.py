@@ -1,4 +1,4 @@
-"""What each node is told of a pass: leases that others need, and where else a claim would fit."""
+"""Plan of each node after a pass: leases that others need, and where else a claim would fit."""
 
 from dataclasses import replace
 
@@ -25,12 +25,12 @@ def claim(name: str, gpus: int = 1, at: float = 0.0, model: str = "") -> Claim:
                  models=(model,) if model else ())
 
 
-def node(name: str, gpus: int, held: int, *asked: Claim, model: str = "H100") -> PoolNode:
+def node(name: str, gpus: int, leased: int, *claims: Claim, model: str = "H100") -> PoolNode:
     leases = tuple(ReportedLease(claim(f"{name}-l{index}"), (f"{name}-{index}",), "active", 0.0,
-                                 9e4, 0.0) for index in range(held))
+                                 9e4, 0.0) for index in range(leased))
     return PoolNode(f"id-{name}", name, PoolReport(
         tuple(OfferedGpu(f"{name}-{index}", model, index) for index in range(gpus)),
-        tuple(NodeClaim(each, True) for each in asked), leases))
+        tuple(NodeClaim(claim, True) for claim in claims), leases))
 
 
 def managed(name: str, model: str = "H100") -> PoolNode:
@@ -41,17 +41,17 @@ def managed(name: str, model: str = "H100") -> PoolNode:
 
 def plans(nodes: list[PoolNode], now: float) -> dict[str, PoolPlan]:
     waiting = waiting_claims(nodes, (), {})
-    made = scheduled(nodes, waiting, {}, (), None, (), NoOwnerLimits(), {}, {}, POLICY, {}, now)
-    planned = PlannedPass(made, nodes, {each.id: each for each in waiting}, {}, {}, {}, None,
+    outcome = scheduled(nodes, waiting, {}, (), None, (), NoOwnerLimits(), {}, {}, POLICY, {}, now)
+    planned = PlannedPass(outcome, nodes, {claim.id: claim for claim in waiting}, {}, {}, {}, None,
                           NoBookings(), now)
-    return {each.host: planned.plan(each, {}, {}, {}, {}, 120.0) for each in nodes}
+    return {node.host: planned.plan(node, {}, {}, {}, {}, 120.0) for node in nodes}
 
 
 def test_who_waits_is_told_which_other_nodes_have_it_free() -> None:
     nodes = [node("n1", 2, 2, claim("a"), claim("b", 2), claim("c", 9)), node("n2", 2, 1),
              node("n3", 4, 4), node("n4", 8, 0)]
-    found = {each.claim_id: each.elsewhere for each in plans(nodes, 10.0)["n1"].standings}
-    assert found == {"a": ("n2", "n4"), "b": ("n4",), "c": ()}
+    elsewhere = {place.claim_id: place.elsewhere for place in plans(nodes, 10.0)["n1"].standings}
+    assert elsewhere == {"a": ("n2", "n4"), "b": ("n4",), "c": ()}
 
 
 def test_what_only_its_own_node_has_is_nowhere_else() -> None:
@@ -63,33 +63,33 @@ def test_what_only_its_own_node_has_is_nowhere_else() -> None:
 def test_a_node_is_told_which_of_its_leases_are_not_renewed() -> None:
     nodes = [node("n1", 2, 2, claim("a")), node("n2", 2, 2)]
     assert plans(nodes, POLICY.pin_after_s - 1.0)["n1"].keep_until == {}
-    found = plans(nodes, POLICY.pin_after_s)
-    assert [*found["n1"].keep_until.values()] == [POLICY.pin_after_s]
-    assert found["n2"].keep_until == {}
+    by_host = plans(nodes, POLICY.pin_after_s)
+    assert [*by_host["n1"].keep_until.values()] == [POLICY.pin_after_s]
+    assert by_host["n2"].keep_until == {}
 
 
 def test_models_weigh_what_the_policy_says_by_words_of_their_names() -> None:
     nodes = [node("n1", 1, 0, model="NVIDIA H100 80GB"), node("n2", 1, 0, model="Tesla T4")]
     for weights, host in (({"h100": 4.0}, "id-n2"), ({"t4": 4.0}, "id-n1")):
-        made = scheduled(nodes, [claim("a")], {}, (), None, (), NoOwnerLimits(), {}, {},
-                         PoolPolicy(strategy="weighted", weights=weights), {}, 0.0)
-        assert made.offers[0].grants[0].node == host
+        outcome = scheduled(nodes, [claim("a")], {}, (), None, (), NoOwnerLimits(), {}, {},
+                            PoolPolicy(strategy="weighted", weights=weights), {}, 0.0)
+        assert outcome.offers[0].grants[0].node == host
 
 
 def test_the_node_of_a_run_is_asked_when_all_others_have_theirs() -> None:
-    """Its command begins at once."""
+    """The command of the run begins at once."""
     nodes = [node(name, 2, 0) for name in ("n1", "n2", "n3")]
     wide = replace(claim("a"), nodes=3, home="id-n2")
-    made = scheduled(nodes, [wide], {}, (), None, (), NoOwnerLimits(), {}, {}, POLICY, {}, 0.0)
-    grants = made.offers[0].grants
+    outcome = scheduled(nodes, [wide], {}, (), None, (), NoOwnerLimits(), {}, {}, POLICY, {}, 0.0)
+    grants = outcome.offers[0].grants
     assert grants[0].node == "id-n2"
-    for taken, asked in (((), {"n1", "n3"}), (("id-n1",), {"n3"}), (("id-n1", "id-n3"), {"n2"})):
-        offer = PendingOffer(wide, grants, 0.0, frozenset(taken))
-        planned = PlannedPass(made, nodes, {}, {"a": offer}, {}, {}, None, NoBookings(), 0.0)
-        found = {each.host: planned.plan(each, {}, {}, {}, {}, 120.0).offers for each in nodes}
-        assert {host for host, offers in found.items() if offers} == asked
-        for host in asked:
-            assert found[host][0].hosts == ("n2", "n1", "n3")
+    for ids, hosts in (((), {"n1", "n3"}), (("id-n1",), {"n3"}), (("id-n1", "id-n3"), {"n2"})):
+        offer = PendingOffer(wide, grants, 0.0, frozenset(ids))
+        planned = PlannedPass(outcome, nodes, {}, {"a": offer}, {}, {}, None, NoBookings(), 0.0)
+        offers_of = {node.host: planned.plan(node, {}, {}, {}, {}, 120.0).offers for node in nodes}
+        assert {host for host, offers in offers_of.items() if offers} == hosts
+        for host in hosts:
+            assert offers_of[host][0].hosts == ("n2", "n1", "n3")
 
 
 def test_what_only_a_managed_node_could_meet_is_refused_and_says_whom_to_ask() -> None:
@@ -107,9 +107,9 @@ def test_what_only_a_managed_node_could_meet_is_refused_and_says_whom_to_ask() -
 
 
 def test_what_waits_for_a_managed_node_says_so() -> None:
-    asked = [replace(claim("a"), nodes=2, home="id-n1"), claim("b", model="T4")]
-    nodes = [node("n1", 2, 2, *asked, model="T4"), managed("n2")]
-    whys = {each.claim_id: each.why for each in plans(nodes, 10.0)["n1"].standings}
+    claims = [replace(claim("a"), nodes=2, home="id-n1"), claim("b", model="T4")]
+    nodes = [node("n1", 2, 2, *claims, model="T4"), managed("n2")]
+    whys = {standing.claim_id: standing.why for standing in plans(nodes, 10.0)["n1"].standings}
     assert whys == {
         "a": "it could be met only with GPUs of n2, and Slurm assigns those: ask it for them",
         "b": "it asks for 1 GPU, T4; 0 of 2 matching are free"}
@@ -117,7 +117,7 @@ def test_what_waits_for_a_managed_node_says_so() -> None:
 
 def test_what_is_out_of_service_is_named_as_the_reason() -> None:
     there = node("n1", 4, 1, claim("a", 4))
-    gpus = tuple(msgspec.structs.replace(each, trouble=why) for each, why in zip(
+    gpus = tuple(msgspec.structs.replace(gpu, trouble=why) for gpu, why in zip(
         there.report.gpus, ("", "", "its readings are old", "its readings are old"), strict=True))
     there = replace(there, report=msgspec.structs.replace(there.report, gpus=gpus))
     [standing] = plans([there], 10.0)["n1"].standings
@@ -131,10 +131,10 @@ def test_who_waits_is_told_how_many_of_higher_priority_are_before_it() -> None:
     nodes = [node("n1", 2, 2, claim("a", model="h100"), *high[:2], other),
              node("n2", 1, 1, high[2])]
     waiting = waiting_claims(nodes, [replace(claim("f", gpus=2), priority=3, hosts=())], {})
-    made = scheduled(nodes, waiting, {}, (), None, (), NoOwnerLimits(), {}, {}, POLICY, {}, 10.0)
-    planned = PlannedPass(made, nodes, {each.id: each for each in waiting}, {}, {}, {}, None,
+    outcome = scheduled(nodes, waiting, {}, (), None, (), NoOwnerLimits(), {}, {}, POLICY, {}, 10.0)
+    planned = PlannedPass(outcome, nodes, {claim.id: claim for claim in waiting}, {}, {}, {}, None,
                           NoBookings(), 10.0)
-    whys = {each.id: said.why for each, said in planned.waiting(made.order)}
+    whys = {claim_id.id: standing.why for claim_id, standing in planned.waiting(outcome.order)}
     assert whys["a"] == ("it asks for 1 GPU, h100; 0 of 2 matching are free, "
                          "3 claims of higher priority before it")
     assert "before it" not in whys["b"] + whys["e"]
@@ -142,14 +142,14 @@ def test_who_waits_is_told_how_many_of_higher_priority_are_before_it() -> None:
 
 def test_who_may_have_no_more_is_before_nobody() -> None:
     class Over(NoOwnerLimits):
-        def why_not(self, asked: Claim) -> str:
-            return "over its quota" if asked.id == "b" else ""
+        def why_not(self, claim: Claim) -> str:
+            return "over its quota" if claim.id == "b" else ""
 
     nodes = [node("n1", 1, 1, claim("a"), replace(claim("b"), priority=3))]
     waiting = waiting_claims(nodes, (), {})
-    made = scheduled(nodes, waiting, {}, (), None, (), Over(), {}, {}, POLICY, {}, 10.0)
-    planned = PlannedPass(made, nodes, {each.id: each for each in waiting}, {}, {}, {}, None,
+    outcome = scheduled(nodes, waiting, {}, (), None, (), Over(), {}, {}, POLICY, {}, 10.0)
+    planned = PlannedPass(outcome, nodes, {claim.id: claim for claim in waiting}, {}, {}, {}, None,
                           NoBookings(), 10.0)
-    whys = {each.id: said.why for each, said in planned.waiting(made.order)}
+    whys = {claim_id.id: standing.why for claim_id, standing in planned.waiting(outcome.order)}
     assert whys == {"b": "over its quota",
                     "a": "it asks for 1 GPU; 0 of 1 matching are free"}

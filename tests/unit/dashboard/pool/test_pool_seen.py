@@ -1,4 +1,4 @@
-"""What is told of the pool, and to whom."""
+"""Reports of the pool, and who gets them."""
 
 import random
 from collections.abc import Sequence
@@ -47,63 +47,63 @@ def lease(name: str, *uuids: str, owner: str = "bob", until: float = 9_000.0, us
 
 class Listener:
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.changes: list[Any] = []
         events = Dispatcher()
-        events.listen(LeaseChanged, self.told.append)
-        events.listen(ClaimChanged, self.told.append)
+        events.listen(LeaseChanged, self.changes.append)
+        events.listen(ClaimChanged, self.changes.append)
         self.watch = PoolWatch(events)
         self._last: PoolReport | None = None
 
-    def report(self, *leases: ReportedLease, ended: tuple[ReportedEnd, ...] = (),
+    def report(self, *leases: ReportedLease, ends: tuple[ReportedEnd, ...] = (),
                **own: Claim) -> list[Any]:
-        report = PoolReport((), (), leases, ended)
+        report = PoolReport((), (), leases, ends)
         self.watch.reported("n1", self._last, report, own)
         self._last = report
-        told, self.told[:] = list(self.told), []
-        return told
+        changes, self.changes[:] = list(self.changes), []
+        return changes
 
     def planned(self, *names: str) -> list[tuple[str, bool]]:
         claims = {name: claim(name) for name in names}
         self.watch.planned(PlannedPass(Pass((), names, None, {}, {}, {}), [], claims, {}, {}, {},
                                         None, NoBookings(), 0.0))
-        told, self.told[:] = list(self.told), []
-        return [(each.claim.id, each.standing is not None) for each in told]
+        changes, self.changes[:] = list(self.changes), []
+        return [(change.claim.id, change.standing is not None) for change in changes]
 
 
 def test_what_was_never_used_is_idle_from_its_first_second() -> None:
-    """When it was used is reported by the minute, so that this says nothing at first."""
+    """Use is reported by the minute, so that the report says nothing at first."""
     bare = lease("a", "g0", since=130.0, used_at=120.0)
-    run, on_its_gpus, used = (msgspec.structs.replace(bare, **changed) for changed in (
+    run, on_its_gpus, in_use = (msgspec.structs.replace(bare, **changed) for changed in (
         {"is_run": True}, {"task_ids": ("t1",)}, {"used_at": 180.0}))
-    assert [lease_view("n1", "n1", each, (), 190.0).idle_since
-            for each in (bare, run, on_its_gpus, used)] == [130.0, None, None, None]
-    assert lease_view("n1", "n1", used, (), 300.0).idle_since == 180.0
+    assert [lease_view("n1", "n1", lease, (), 190.0).idle_since
+            for lease in (bare, run, on_its_gpus, in_use)] == [130.0, None, None, None]
+    assert lease_view("n1", "n1", in_use, (), 300.0).idle_since == 180.0
 
 
 def test_a_lease_is_told_when_it_comes_changes_and_ends() -> None:
-    seen = Listener()
-    held = lease("a", "g0")
-    assert seen.report(held) == [], "a hub that starts hears of it, and nothing happened"
-    assert seen.watch.version == 1
-    assert seen.report(held, lease("b", "g1")) == [LeaseChanged("n1", lease("b", "g1"), True)]
-    assert seen.report(held, lease("b", "g1", used_at=60.0)) == [], "each minute of each lease"
-    assert seen.watch.version == 2
+    listener = Listener()
+    first = lease("a", "g0")
+    assert listener.report(first) == [], "a hub that starts hears of it, and nothing happened"
+    assert listener.watch.version == 1
+    assert listener.report(first, lease("b", "g1")) == [LeaseChanged("n1", lease("b", "g1"), True)]
+    assert listener.report(first, lease("b", "g1", used_at=60.0)) == [], "each minute of each lease"
+    assert listener.watch.version == 2
     longer = lease("b", "g1", until=9_999.0)
-    assert seen.report(held, longer) == [LeaseChanged("n1", longer, True)]
-    end = ReportedEnd(held.claim, ("g0",), 130.0, 900.0, "released", "given back")
-    assert seen.report(longer, ended=(end,)) == [LeaseChanged("n1", held, False, end)]
-    assert seen.report() == [LeaseChanged("n1", longer, False)]
-    assert seen.watch.version == 5
+    assert listener.report(first, longer) == [LeaseChanged("n1", longer, True)]
+    end = ReportedEnd(first.claim, ("g0",), 130.0, 900.0, "released", "given back")
+    assert listener.report(longer, ends=(end,)) == [LeaseChanged("n1", first, False, end)]
+    assert listener.report() == [LeaseChanged("n1", longer, False)]
+    assert listener.watch.version == 5
 
 
 def test_how_long_claims_waited_is_counted_once() -> None:
-    seen = Listener()
-    seen.report(lease("old", "g0"))
-    seen.report(lease("old", "g0"), lease("new", "g1", since=130.0))
-    seen.report(lease("new", "g1", since=130.0, until=9_999.0),
-                lease("here", "g2", since=1_000.0), here=claim("here", asked_at=600.0))
-    assert seen.watch.waited_s == pytest.approx(30.0 + 400.0)
-    lines = wait_family(seen.watch).splitlines()
+    listener = Listener()
+    listener.report(lease("old", "g0"))
+    listener.report(lease("old", "g0"), lease("new", "g1", since=130.0))
+    listener.report(lease("new", "g1", since=130.0, until=9_999.0),
+                    lease("here", "g2", since=1_000.0), here=claim("here", asked_at=600.0))
+    assert listener.watch.waited_s == pytest.approx(30.0 + 400.0)
+    lines = wait_family(listener.watch).splitlines()
     assert lines[1] == "# TYPE gpudeck_pool_wait_seconds histogram"
     assert [line.rpartition(" ")[2] for line in lines[2:]] == [
         "0", "0", "1", "1", "2", "2", "2", "2", "2", "2", "430", "2"]
@@ -111,27 +111,27 @@ def test_how_long_claims_waited_is_counted_once() -> None:
 
 
 def test_a_reservation_waits_from_its_time_on() -> None:
-    seen = Listener()
-    seen.report()
-    seen.report(lease("r", "g0", since=5_010.0), r=claim("r", starts_at=5_000.0))
-    assert seen.watch.waited_s == pytest.approx(10.0)
+    listener = Listener()
+    listener.report()
+    listener.report(lease("r", "g0", since=5_010.0), r=claim("r", starts_at=5_000.0))
+    assert listener.watch.waited_s == pytest.approx(10.0)
     claims = [claim("now"), claim("later", starts_at=5_000.0)]
-    assert [each.id for each in due(claims, 4_999.0)] == ["now"]
+    assert [claim.id for claim in due(claims, 4_999.0)] == ["now"]
     assert due(claims, 5_000.0) == claims
 
 
 def test_a_claim_is_told_when_it_waits_and_when_it_does_no_more() -> None:
-    seen = Listener()
-    assert seen.planned("a") == [], "it waited before this hub began"
-    assert seen.planned("a", "b") == [("b", True)]
-    assert seen.planned("b", "a") == [], "places are looked up in the list"
-    assert seen.planned("b") == [("a", False)]
+    listener = Listener()
+    assert listener.planned("a") == [], "it waited before this hub began"
+    assert listener.planned("a", "b") == [("b", True)]
+    assert listener.planned("b", "a") == [], "places are looked up in the list"
+    assert listener.planned("b") == [("a", False)]
     many = [f"c{at}" for at in range(3 * TOLD_MOST)]
-    assert len(seen.planned(*many)) == TOLD_MOST + 1
+    assert len(listener.planned(*many)) == TOLD_MOST + 1
 
 
 class _Service:
-    """As much of it as is read here."""
+    """Pool service, as far as it is read here."""
 
     def __init__(self, fleet: Fleet, nodes: Sequence[PoolNode]) -> None:
         self.fleet = fleet
@@ -160,11 +160,11 @@ def two_nodes() -> tuple[Fleet, PoolQueries, LeaseMap, list[VisibleFleet]]:
 
 def test_the_map_shows_who_holds_what_one_sees() -> None:
     _, _, leases, (all_seen, near) = two_nodes()
-    told = leases.view(all_seen)
-    assert told["names"] == ["near-owner", "ann", "far-owner"]
-    assert np.frombuffer(told["owner"], "<u2").tolist() == [
+    view = leases.view(all_seen)
+    assert view["names"] == ["near-owner", "ann", "far-owner"]
+    assert np.frombuffer(view["owner"], "<u2").tolist() == [
         SEVERAL, 1, NO_LEASE, SEVERAL, 1, NO_LEASE]
-    assert np.frombuffer(told["until"], "<u4").tolist() == [2_000, 2_000, 0] * 2
+    assert np.frombuffer(view["until"], "<u4").tolist() == [2_000, 2_000, 0] * 2
     hidden = leases.view(near)
     assert hidden["names"] == ["near-owner", "ann"]
     assert np.frombuffer(hidden["owner"], "<u2").tolist() == [SEVERAL, 1, NO_LEASE]
@@ -183,7 +183,7 @@ def test_a_claim_is_seen_by_those_who_see_its_nodes_and_by_its_owner() -> None:
               claim("own", owner="ann", hosts=("far",)), claim("both", hosts=("near", "far.host"))]
     assert queries.visible_claims(claims, all_seen, ()) == claims
     visible = queries.visible_claims(claims, near, near.reads.own)
-    assert [each.id for each in visible] == ["near", "own"]
+    assert [claim.id for claim in visible] == ["near", "own"]
     assert [node.id for node in queries.nodes(near)] == ["near"]
 
 
@@ -191,9 +191,9 @@ def test_free_is_one_number_everywhere() -> None:
     """A leased GPU that nobody uses is not free; a forgotten task that the pool gives no weight
     keeps none from anybody."""
     fleet, queries, _, (all_seen, _) = two_nodes()
-    said = [EMPTY] * 3
+    rows = [EMPTY] * 3
     for name in ("near", "far"):
-        fleet.frame(fleet.nodes[name], frame(said, tasks=tasks(("left", 2, "bob"))), NOW, MONO)
+        fleet.frame(fleet.nodes[name], frame(rows, tasks=tasks(("left", 2, "bob"))), NOW, MONO)
     far = queries.nodes(all_seen)[1]
     assert views.totals(fleet, all_seen, NOW, MONO)["gpus"]["free"] == 4, "tasks alone, as yet"
     fleet.take_pool(fleet.nodes[far.id], far.report)
@@ -203,8 +203,8 @@ def test_free_is_one_number_everywhere() -> None:
     picked = filter.matches(fleet, MONO, all_seen.reads)
     assert {fleet.uuids[slot] for slot in np.flatnonzero(picked)} == free
     assert views.totals(fleet, all_seen, NOW, MONO)["gpus"]["free"] == len(free)
-    assert sum(each.free for each in model_views([far])) == 1
-    troubled = tuple(msgspec.structs.replace(each, trouble="in use") for each in far.report.gpus)
+    assert sum(model.free for model in model_views([far])) == 1
+    troubled = tuple(msgspec.structs.replace(gpu, trouble="in use") for gpu in far.report.gpus)
     fleet.take_pool(fleet.nodes[far.id], msgspec.structs.replace(far.report, gpus=troubled))
     assert views.totals(fleet, all_seen, NOW, MONO)["gpus"]["free"] == 2
 

@@ -24,11 +24,11 @@ class Site:
         self.refusals: dict[str, str] = {}  # lease to why its work cannot be ended
         self.bookings = bookings
         self.preemptions = Preemptions(bookings, self.why_not, lambda: None,
-                                       lambda check, *given: check(*given))
+                                       lambda check, *args: check(*args))
 
-    def why_not(self, found: Preemption) -> str:
-        return next((self.refusals[each.id] for each in found.victims
-                     if each.id in self.refusals), "")
+    def why_not(self, plan: Preemption) -> str:
+        return next((self.refusals[victim.id] for victim in plan.victims
+                     if victim.id in self.refusals), "")
 
     def begin(self, mono: float = 0.0) -> None:
         full = node(0, gpus=2)
@@ -82,7 +82,7 @@ def test_it_ends_with_its_claim_or_with_a_ladder_that_stopped_or_in_time(site: S
 
 
 def test_an_overdue_lease_that_is_extended_is_kept(site: Site) -> None:
-    waits, [over, other] = claim(1, gpus=2), [replace(each, until=0.0) for each in TWO]
+    waits, [over, other] = claim(1, gpus=2), [replace(lease, until=0.0) for lease in TWO]
     grants = [Grant("id0", ("GPU-0-0", "GPU-0-1"))]
     site.preemptions.end_overdue(waits, grants, [over, other], 0.0, 0.0)
     assert site.preemptions.of_node("id0").keys() == {"l0", "l1"}

@@ -63,22 +63,22 @@ def test_of_a_full_one_no_more_is_given_out() -> None:
                     fleets.NOW, fleets.MONO)
         return under_pressure([pool_node], fleet, fleets.MONO)
 
-    def named(pool_node: PoolNode) -> PoolNode:
+    def with_uuids(pool_node: PoolNode) -> PoolNode:
         report = pool_node.report
         [lease] = report.leases
         return replace(pool_node, report=PoolReport(
             tuple(OfferedGpu(uuid, "A", number) for number, uuid in enumerate(uuids)), (),
             (ReportedLease(lease.claim, (uuids[0],), "active", 0.0, 9e9, 0.0),)))
 
-    half = named(_shared(500))
+    half = with_uuids(_shared(500))
     assert at(0.8, half) == []
     [full] = at(0.9, half)
     assert full.full == {uuids[0]}, "the other one is nobody's, and its own trouble"
     assert uuids[0] not in full.well.uuids
     assert uuids[1] in full.well.uuids
-    assert [full.trouble(each) for each in full.report.gpus] == [FULL, ""]
+    assert [full.trouble(gpu) for gpu in full.report.gpus] == [FULL, ""]
     assert at(0.8, full) == []
     [back] = at(0.7, full)
     assert back.full == frozenset()
     assert uuids[0] in back.well.uuids
-    assert at(0.99, named(_shared(1_000))) == [], "a lease has it to itself"
+    assert at(0.99, with_uuids(_shared(1_000))) == [], "a lease has it to itself"

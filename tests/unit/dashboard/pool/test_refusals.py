@@ -1,4 +1,4 @@
-"""What nodes do not take is refused after three times for one reason, and its owner reads why."""
+"""Claims that nodes refuse three times for one reason are refused for good; the owner reads why."""
 
 import errno
 import getpass
@@ -29,24 +29,24 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def claim(world: World, name: str, owner: str = "", gpus: int = 1, share: int = 1_000) -> Claim:
-    made = Claim(id=name, owner=owner or getpass.getuser(), gpus=gpus, share_milli=share,
-                 submitted_at=world.machine.now + 1e6)
-    world.hub.service.claim(made)
-    return made
+    new_claim = Claim(id=name, owner=owner or getpass.getuser(), gpus=gpus, share_milli=share,
+                      submitted_at=world.machine.now + 1e6)
+    world.hub.service.claim(new_claim)
+    return new_claim
 
 
 def test_of_a_user_whom_no_node_has_it_is_refused_and_its_owner_reads_so(world: World) -> None:
     for node in world.nodes.values():
         world.link(node)
     passes(world, 1)
-    asked = claim(world, "a", owner="nobody-is-called-so")
+    unknown_claim = claim(world, "a", owner="nobody-is-called-so")
     passes(world, 1 + int(3 * AVOID_S))
     service = world.hub.service
     assert "a" not in service.claims
     assert "a" not in service.pending
     view = refused_view(service.refusals.for_good["a"])
-    assert (view.id, view.owner, view.place) == ("a", asked.owner, 0)
-    assert view.why == f"refused: n0, n1: there is no user {asked.owner}"
+    assert (view.id, view.owner, view.place) == ("a", unknown_claim.owner, 0)
+    assert view.why == f"refused: n0, n1: there is no user {unknown_claim.owner}"
     assert not service.waiting(service.nodes)
 
 
@@ -65,8 +65,8 @@ def test_a_user_who_could_not_be_looked_up_is_not_said_to_be_absent(
         world.hub.service.refusals.notes["a"])
     monkeypatch.undo()
     passes(world, 1 + int(AVOID_S))
-    assert [each.service.leases.all.keys() for each in world.nodes.values()
-            if each.service.leases.all] == [{"a"}]
+    assert [node.service.leases.all.keys() for node in world.nodes.values()
+            if node.service.leases.all] == [{"a"}]
 
 
 def test_a_node_that_never_answers_is_not_asked_for_ever(world: World) -> None:
@@ -83,7 +83,7 @@ def test_a_node_that_never_answers_is_not_asked_for_ever(world: World) -> None:
     for _ in range(int(3 * ANSWER_WITHIN_S + 3 * AVOID_S)):
         passes(world, 1)
         assert service.planned is not None
-        whys |= {each.why for each in claim_views(service.planned, {"a"}, (), lambda _: (), {})}
+        whys |= {view.why for view in claim_views(service.planned, {"a"}, (), lambda _: (), {})}
         if "a" in service.refusals.for_good:
             break
     assert "offered to n0, no answer yet" in whys
@@ -99,18 +99,18 @@ def test_a_run_whose_node_does_not_take_it_is_told_why(world: World) -> None:
     run = Run(here, AskClaim(request_id="a", is_run=True, gpus=1), os.getuid(), getpass.getuser())
     here.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
     passes(world, int(4 * AVOID_S))
-    assert ClaimRefused("n0: GPU 0 has not so much memory left") in run.said
+    assert ClaimRefused("n0: GPU 0 has not so much memory left") in run.replies
     assert not here.service.waiting.all
     passes(world, 2)
     assert not world.hub.service.bookings.never
 
 
 def test_only_one_reason_after_another_counts_and_nodes_are_avoided_for_a_while() -> None:
-    found = NodeRefusals()
+    refusals = NodeRefusals()
     for why in ("busy", "busy", "lost", "busy", "busy"):
-        assert found.add("a", {"i1": "n1"}, why, 100.0) == ""
-    assert found.avoided(100.0 + AVOID_S - 0.1) == {"a": frozenset({"i1"})}
-    assert found.avoided(100.0 + AVOID_S) == {}
-    assert found.add("a", {"i2": "n2"}, "busy", 200.0) == "n1, n2: busy"
-    found.forget((), 0.0)
-    assert found.add("a", {"i1": "n1"}, "busy", 200.0) == ""
+        assert refusals.add("a", {"i1": "n1"}, why, 100.0) == ""
+    assert refusals.avoided(100.0 + AVOID_S - 0.1) == {"a": frozenset({"i1"})}
+    assert refusals.avoided(100.0 + AVOID_S) == {}
+    assert refusals.add("a", {"i2": "n2"}, "busy", 200.0) == "n1, n2: busy"
+    refusals.forget((), 0.0)
+    assert refusals.add("a", {"i1": "n1"}, "busy", 200.0) == ""

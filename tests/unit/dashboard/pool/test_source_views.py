@@ -27,8 +27,8 @@ GIB = 2**30
 CLAIM = Claim(id="c", owner="ann", gpus=1, submitted_at=0.0)
 
 
-def node(name: str, *gpus: OfferedGpu, held: tuple[str, ...] = ()) -> PoolNode:
-    leases = (ReportedLease(CLAIM, held, "active", 0.0, 1e9, 0.0),) if held else ()
+def node(name: str, *gpus: OfferedGpu, uuids: tuple[str, ...] = ()) -> PoolNode:
+    leases = (ReportedLease(CLAIM, uuids, "active", 0.0, 1e9, 0.0),) if uuids else ()
     return PoolNode(f"id-{name}", name, PoolReport(gpus, (), leases))
 
 
@@ -38,60 +38,60 @@ def gpu(uuid: str, model: str = "Tesla V100-SXM2-32GB", mem_bytes: float | None 
 
 
 def test_what_is_free_what_is_used_and_what_is_not_known() -> None:
-    one, two, used = (random.uniform(1, 99) for _ in range(3))
+    one, two, size = (random.uniform(1, 99) for _ in range(3))
     util = {"a": one, "b": two}
     live = LiveNumbers(lambda _, uuid: util.get(uuid),
-                       lambda _, uuid: used * GIB / 10 if uuid == "a" else None)
+                       lambda _, uuid: size * GIB / 10 if uuid == "a" else None)
     nodes = [
-        node("n1", gpu("a"), gpu("b"), gpu("c"), gpu("d", trouble="lost"), held=("a",)),
+        node("n1", gpu("a"), gpu("b"), gpu("c"), gpu("d", trouble="lost"), uuids=("a",)),
         node("n2", gpu("x", "NVIDIA T4", None)),
         node("n3", gpu("y"), gpu("z", "NVIDIA A100-SXM4-80GB", 80 * GIB)),
     ]
     offered = [PendingOffer(CLAIM, (Grant("id-n3", ("y",)),), 0.0)]
     gpus = live_gpus(nodes, offered, live)
-    assert [(each.node_name, each.gpu_type, each.available_gpus, each.memory_per_gpu,
-             each.utilization) for each in available_nodes(gpus)] == [
+    assert [(node.node_name, node.gpu_type, node.available_gpus, node.memory_per_gpu,
+             node.utilization) for node in available_nodes(gpus)] == [
         ("n1", "Tesla V100-SXM2-32GB", 2, 32.0, round((one + two) / 200, 3)),
         ("n2", "NVIDIA T4", 1, None, None),
         ("n3", "NVIDIA A100-SXM4-80GB", 1, 80.0, None)]
     whole = utilization(gpus)
     assert whole.gpu_utilization == round((one + two) / 200, 3)
-    assert whole.gpu_memory_usage == round(used / 320, 3)
+    assert whole.gpu_memory_usage == round(size / 320, 3)
     nothing = utilization(live_gpus(nodes[1:], offered, live))
     assert (nothing.gpu_utilization, nothing.gpu_memory_usage) == (None, None)
     [first, *_] = monitored_nodes(gpus)
-    assert (first.total_gpus, first.leased_gpus, first.memory_usage) == (4, 1, round(used / 320, 3))
+    assert (first.total_gpus, first.leased_gpus, first.memory_usage) == (4, 1, round(size / 320, 3))
 
 
-@pytest.mark.parametrize(("models", "least_gb", "found"), [
+@pytest.mark.parametrize(("models", "least_gb", "hosts"), [
     ((), 0.0, ["h", "t", "v"]), (("V100",), 0.0, ["v"]), (("v100", "T4"), 0.0, ["t", "v"]),
     ((), 16.0, ["h", "v"]), ((), 32.0, ["h", "v"]), ((), 80.0, ["h"]), ((), 90.0, []),
     (("V100",), 80.0, []),
 ])
 def test_types_are_words_and_memory_is_as_boards_are_sold(
-    models: tuple[str, ...], least_gb: float, found: list[str]
+    models: tuple[str, ...], least_gb: float, hosts: list[str]
 ) -> None:
     unknown = LiveNumbers(lambda *_: None, lambda *_: None)
     gpus = live_gpus([
         node("h", gpu("1", "NVIDIA H100 80GB HBM3", 81_559 * 2**20)),  # 79.6 GiB
         node("t", gpu("2", "Tesla T4", None)), node("v", gpu("3"))], (), unknown)
-    assert [each.node_name for each in available_nodes(gpus, models, least_gb)] == found
+    assert [node.node_name for node in available_nodes(gpus, models, least_gb)] == hosts
 
 
-@pytest.mark.parametrize(("has", "asked", "is_enough"), [
+@pytest.mark.parametrize(("has", "needs", "is_enough"), [
     ((16, 64), (16, 64), True), ((16, 64), (None, None), True), ((16, 64), (17, 1), False),
     ((16, 64), (1, 65), False), ((None, None), (None, 1), False), ((None, 64), (1, None), False),
 ])
 def test_a_lease_suits_that_has_the_cpus_and_the_memory(
-    has: tuple[int | None, int | None], asked: tuple[int | None, int | None], is_enough: bool
+    has: tuple[int | None, int | None], needs: tuple[int | None, int | None], is_enough: bool
 ) -> None:
     def claim(cpus: int | None, gib: int | None) -> Claim:
         return replace(CLAIM, cpu_milli=None if cpus is None else cpus * 1_000,
                        ram_bytes=None if gib is None else gib * GIB)
 
-    at = node("n", gpu("a"), held=("a",))
+    at = node("n", gpu("a"), uuids=("a",))
     lease = msgspec.structs.replace(at.report.leases[0], claim=claim(*has))
-    assert suits(at, lease, claim(*asked)) == is_enough
+    assert suits(at, lease, claim(*needs)) == is_enough
 
 
 def test_whatever_is_asked_for_is_not_kept_for_ever() -> None:
@@ -107,20 +107,20 @@ def test_lines_of_code_are_of_this_lease_whatever_a_node_says(
     code_of: type[object], is_distributed: bool, fraction: float | None
 ) -> None:
     evil = 'GPU-"); import os; os.abort()  #\n\'x'
-    at = node("n", gpu(evil), gpu("b"), held=(evil, "b"))
+    at = node("n", gpu(evil), gpu("b"), uuids=(evil, "b"))
     lease = leased(at, at.report.leases[0])
-    wanted = dict(environment(lease, "auto", ()).set)
-    lines = code_of(lease, wanted, fraction, is_distributed, True)  # type: ignore[call-arg]
+    variables = dict(environment(lease, "auto", ()).set)
+    lines = code_of(lease, variables, fraction, is_distributed, True)  # type: ignore[call-arg]
     tree = ast.parse("\n".join(lines))  # type: ignore[arg-type]
-    [update] = [each.value for each in tree.body
-                if isinstance(each, ast.Expr) and "environ.update" in ast.unparse(each)]
+    [update] = [stmt.value for stmt in tree.body
+                if isinstance(stmt, ast.Expr) and "environ.update" in ast.unparse(stmt)]
     assert isinstance(update, ast.Call)
-    assert ast.literal_eval(update.args[0]) == wanted
-    assert wanted["CUDA_VISIBLE_DEVICES"] == f"{evil},b"
+    assert ast.literal_eval(update.args[0]) == variables
+    assert variables["CUDA_VISIBLE_DEVICES"] == f"{evil},b"
     framework = next(at for at, line in enumerate(tree.body)
                      if ast.unparse(line).startswith(("import t",)))
-    assert tree.body.index(next(each for each in tree.body if isinstance(each, ast.Expr)
-                                and each.value is update)) < framework
+    assert tree.body.index(next(stmt for stmt in tree.body if isinstance(stmt, ast.Expr)
+                                and stmt.value is update)) < framework
     text = ast.unparse(tree)
     if fraction is None:
         assert "fraction" not in text
@@ -133,6 +133,6 @@ def test_lines_of_code_are_of_this_lease_whatever_a_node_says(
 
 
 def test_where_a_board_is_of_unknown_size_tensorflow_grows() -> None:
-    at = node("n", gpu("a", mem_bytes=None), held=("a",))
+    at = node("n", gpu("a", mem_bytes=None), uuids=("a",))
     lines = tensorflow_code(leased(at, at.report.leases[0]), {}, 0.8, False, False)
     assert "set_memory_growth" in "\n".join(lines)

@@ -40,7 +40,7 @@ def test_what_a_node_takes_of_it_is_given_back(world: World, another_report_come
     service.claim(Claim(id="c", owner="root", gpus=2, submitted_at=0.0))
     passes(world)
     [offer] = node.from_hub
-    assert [each.claim_id for each in offer.offers] == ["c"]
+    assert [lease_offer.claim_id for lease_offer in offer.offers] == ["c"]
     service.withdraw("c")
     if another_report_comes_first:
         service.reported(node.id, service.nodes[0].report)
@@ -76,8 +76,8 @@ def test_who_asked_on_a_node_withdraws_there_and_nobody_else(world: World) -> No
         run = Run(node, None, uid, owner)
         node.requests.handle(run, CancelClaim("r"), None)  # type: ignore[arg-type]
         exchange(world, node)
-        [said] = run.said
-        return said
+        [reply] = run.replies
+        return reply
 
     for node in (near, far):
         exchange(world, node)
@@ -87,12 +87,12 @@ def test_who_asked_on_a_node_withdraws_there_and_nobody_else(world: World) -> No
     exchange(world, near)
     assert "r" in bookings.all
     for node, owner, why in ((near, "bob", "it is of ann"), (far, "ann", "not requested on this")):
-        said = cancel(node, owner, 9)
-        assert isinstance(said, ClaimRefused)
-        assert why in said.why
+        reply = cancel(node, owner, 9)
+        assert isinstance(reply, ClaimRefused)
+        assert why in reply.why
         assert "r" in bookings.all
     assert cancel(near, "ann", 7) == ClaimCancelled()
     assert not bookings.all
-    said = cancel(near, "ann", 7)
-    assert isinstance(said, ClaimRefused)
-    assert "no claim r waits" in said.why
+    reply = cancel(near, "ann", 7)
+    assert isinstance(reply, ClaimRefused)
+    assert "no claim r waits" in reply.why

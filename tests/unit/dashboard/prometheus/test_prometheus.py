@@ -1,4 +1,4 @@
-"""What Prometheus is told: the dialect of dcgm-exporter, nothing twice, nothing made up."""
+"""Samples for Prometheus: the dialect of dcgm-exporter, nothing twice, nothing made up."""
 
 import random
 import re
@@ -31,16 +31,16 @@ Samples = dict[str, list[tuple[dict[str, str], float]]]
 
 def scraped(fleet: Fleet, xids: dict[tuple[str, str], float] | None = None, mono: float = MONO,
             sight: VisibilityScope = EVERYTHING_SEEN,
-            wanted: frozenset[str] | None = None) -> Samples:
-    text = "".join(pages(snapshot(fleet, focus(fleet, sight), xids or {}, mono), wanted))
-    found: Samples = {}
+            names: frozenset[str] | None = None) -> Samples:
+    text = "".join(pages(snapshot(fleet, focus(fleet, sight), xids or {}, mono), names))
+    samples: Samples = {}
     for line in text.splitlines():
         if not line.startswith("#"):
             sample = SAMPLE.fullmatch(line)
             assert sample is not None, line
-            found.setdefault(sample[1], []).append(
+            samples.setdefault(sample[1], []).append(
                 (dict(PAIR.findall(sample[2])), float(sample[3])))
-    return found
+    return samples
 
 
 def test_each_field_in_dcgms_unit() -> None:
@@ -53,21 +53,21 @@ def test_each_field_in_dcgms_unit() -> None:
     slow: dict[str, float | Absence] = {
         "tensor_active_pct": chance.uniform(0, 100), "mem_reserved_bytes": 512.0 * 2**20}
     fleet.frame(node, frame([live], slow=[slow]), NOW, MONO)
-    told = {name: samples[0][1] for name, samples in scraped(fleet).items()}
+    values = {name: samples[0][1] for name, samples in scraped(fleet).items()}
 
     def number(key: str) -> float:
         value = (live | slow)[key]
         assert not isinstance(value, Absence)
         return value
 
-    assert told["DCGM_FI_DEV_GPU_UTIL"] == number("util_pct")
-    assert told["DCGM_FI_DEV_FB_USED"] == number("mem_used_bytes") / 2**20
-    assert told["DCGM_FI_DEV_FB_FREE"] == (
+    assert values["DCGM_FI_DEV_GPU_UTIL"] == number("util_pct")
+    assert values["DCGM_FI_DEV_FB_USED"] == number("mem_used_bytes") / 2**20
+    assert values["DCGM_FI_DEV_FB_FREE"] == (
         80e9 - number("mem_used_bytes") - number("mem_reserved_bytes")) / 2**20
-    assert told["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"] == round(number("energy_j") * 1_000)
-    assert abs(told["DCGM_FI_DEV_POWER_USAGE"] - number("power_w")) < 1e-9
-    assert abs(told["DCGM_FI_PROF_SM_ACTIVE"] - number("sm_active_pct") / 100) < 1e-9
-    assert abs(told["DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"] - number("tensor_active_pct") / 100) < 1e-9
+    assert values["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"] == round(number("energy_j") * 1_000)
+    assert abs(values["DCGM_FI_DEV_POWER_USAGE"] - number("power_w")) < 1e-9
+    assert abs(values["DCGM_FI_PROF_SM_ACTIVE"] - number("sm_active_pct") / 100) < 1e-9
+    assert abs(values["DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"] - number("tensor_active_pct") / 100) < 1e-9
 
 
 def test_what_is_not_there_is_absent_and_zero_is_a_number() -> None:
@@ -76,15 +76,15 @@ def test_what_is_not_there_is_absent_and_zero_is_a_number() -> None:
     fleet.frame(node, frame([{"util_pct": 0.0, "fan_pct": Absence.UNSUPPORTED, "temp_c": 40.0},
                              {"util_pct": Absence.DENIED, "temp_c": 50.0}],
                             states=("ok", "lost")), NOW, MONO)
-    told = scraped(fleet)
-    assert [value for _, value in told["DCGM_FI_DEV_GPU_UTIL"]] == [0.0]
-    assert "DCGM_FI_DEV_FAN_SPEED" not in told
-    assert [each["gpu"] for each, _ in told["DCGM_FI_DEV_GPU_TEMP"]] == ["0"], "one is lost"
-    assert [each["state"] for each, _ in told["gpudeck_gpu_state"]] == ["ok", "lost"]
-    assert "gpudeck_gpu_tasks" not in told, "nobody has told of tasks"
+    samples = scraped(fleet)
+    assert [value for _, value in samples["DCGM_FI_DEV_GPU_UTIL"]] == [0.0]
+    assert "DCGM_FI_DEV_FAN_SPEED" not in samples
+    assert [row["gpu"] for row, _ in samples["DCGM_FI_DEV_GPU_TEMP"]] == ["0"], "one is lost"
+    assert [row["state"] for row, _ in samples["gpudeck_gpu_state"]] == ["ok", "lost"]
+    assert "gpudeck_gpu_tasks" not in samples, "nobody has told of tasks"
     stale = scraped(fleet, mono=MONO + 30)
     assert not [name for name in stale if name.startswith("DCGM")]
-    assert {each["state"] for each, _ in stale["gpudeck_gpu_state"]} == {"stale", "lost"}
+    assert {row["state"] for row, _ in stale["gpudeck_gpu_state"]} == {"stale", "lost"}
 
 
 def split_fleet() -> Fleet:
@@ -104,26 +104,26 @@ def split_fleet() -> Fleet:
 
 
 def test_mig_is_counted_once() -> None:
-    told = scraped(split_fleet())
-    assert sum(value for _, value in told["DCGM_FI_DEV_FB_USED"]) == 3 * 1024
-    assert sum(value for _, value in told["DCGM_FI_DEV_FB_TOTAL"]) == 80e9 / 2**20
-    assert [value for _, value in told["DCGM_FI_DEV_POWER_USAGE"]] == [300.0]
-    activity = told["DCGM_FI_PROF_SM_ACTIVE"]
-    assert [each["mig_uuid"] for each, _ in activity] == ["MIG-0", "MIG-1", "MIG-2"]
-    assert {(each["gpu"], each["UUID"], each["device"], each["modelName"], each["GPU_I_PROFILE"])
-            for each, _ in activity} == {("3", "GPU-b", "nvidia3", "NVIDIA H100", "3g.40gb")}
-    assert [each["GPU_I_ID"] for each, _ in activity] == ["1", "2", "2"]
+    samples = scraped(split_fleet())
+    assert sum(value for _, value in samples["DCGM_FI_DEV_FB_USED"]) == 3 * 1024
+    assert sum(value for _, value in samples["DCGM_FI_DEV_FB_TOTAL"]) == 80e9 / 2**20
+    assert [value for _, value in samples["DCGM_FI_DEV_POWER_USAGE"]] == [300.0]
+    activity = samples["DCGM_FI_PROF_SM_ACTIVE"]
+    assert [row["mig_uuid"] for row, _ in activity] == ["MIG-0", "MIG-1", "MIG-2"]
+    assert {(row["gpu"], row["UUID"], row["device"], row["modelName"], row["GPU_I_PROFILE"])
+            for row, _ in activity} == {("3", "GPU-b", "nvidia3", "NVIDIA H100", "3g.40gb")}
+    assert [row["GPU_I_ID"] for row, _ in activity] == ["1", "2", "2"]
 
 
 def test_the_drivers_version_is_a_label_as_in_dcgm_exporter() -> None:
     """Found by examiners: one of its default counters, and a panel by driver was empty."""
     fleet = split_fleet()
     fleet.nodes["n1"].hello = replace(fleet.nodes["n1"].hello, driver_version="580.95.05")
-    told = scraped(fleet)
+    samples = scraped(fleet)
     for name in ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_PROF_SM_ACTIVE", "gpudeck_gpu_state"):
-        assert {each["DCGM_FI_DRIVER_VERSION"] for each, _ in told[name]} == {"580.95.05"}, name
+        assert {row["DCGM_FI_DRIVER_VERSION"] for row, _ in samples[name]} == {"580.95.05"}, name
     unknown = scraped(split_fleet())["DCGM_FI_DEV_POWER_USAGE"]
-    assert ["DCGM_FI_DRIVER_VERSION" in each for each, _ in unknown] == [False]
+    assert ["DCGM_FI_DRIVER_VERSION" in row for row, _ in unknown] == [False]
 
 
 def test_text_from_nodes_makes_no_samples() -> None:
@@ -131,14 +131,14 @@ def test_text_from_nodes_makes_no_samples() -> None:
     evil = 'x"} 1\nDCGM_FI_DEV_GPU_TEMP{gpu="\\'
     node = fleet.hello(hello(host=evil), NOW, MONO)
     fleet.inventory(node, Inventory(1, (GpuFacts("GPU-1\0", 0, evil),)))
-    held = Tasks(True, (Task("t1", 1, 1, NOW, evil, "c", pod=evil, namespace="n"),),
-                 (Use("t1", 0, 1.0, None),))
-    fleet.frame(node, frame([{"temp_c": 40.0}], tasks=held), NOW, MONO)
-    told = scraped(fleet)
-    assert [value for _, value in told["DCGM_FI_DEV_GPU_TEMP"]] == [40.0]
-    each = told["DCGM_FI_DEV_GPU_TEMP"][0][0]
-    assert each["Hostname"].replace("\\n", "\n").replace('\\"', '"').replace("\\\\", "\\") == evil
-    assert "\0" not in each["UUID"]
+    report = Tasks(True, (Task("t1", 1, 1, NOW, evil, "c", pod=evil, namespace="n"),),
+                   (Use("t1", 0, 1.0, None),))
+    fleet.frame(node, frame([{"temp_c": 40.0}], tasks=report), NOW, MONO)
+    samples = scraped(fleet)
+    assert [value for _, value in samples["DCGM_FI_DEV_GPU_TEMP"]] == [40.0]
+    row = samples["DCGM_FI_DEV_GPU_TEMP"][0][0]
+    assert row["Hostname"].replace("\\n", "\n").replace('\\"', '"').replace("\\\\", "\\") == evil
+    assert "\0" not in row["UUID"]
 
 
 def test_two_nodes_that_say_the_same_cost_nobody_the_page() -> None:
@@ -158,12 +158,12 @@ def test_a_pod_where_all_tasks_are_of_one() -> None:
     uses = tuple(Use(task.id, at // 2, 1e9, 50.0) for at, task in enumerate(began))
     fleet.frame(node, frame([{"temp_c": 1.0}, {"temp_c": 2.0}],
                             tasks=Tasks(True, began, uses)), NOW, MONO)
-    told = scraped(fleet)
-    pods = [each.get("pod") for each, _ in told["DCGM_FI_DEV_GPU_TEMP"]]
+    samples = scraped(fleet)
+    pods = [row.get("pod") for row, _ in samples["DCGM_FI_DEV_GPU_TEMP"]]
     assert pods == ["p1", None], "the second GPU is shared by two pods"
-    assert told["gpudeck_owner_gpus"] == [({"user": "alice"}, 2.0)]
-    assert told["gpudeck_owner_tasks"] == [({"user": "alice"}, 4.0)]
-    assert [value for _, value in told["gpudeck_task_sm_ratio"]] == [0.5] * 4
+    assert samples["gpudeck_owner_gpus"] == [({"user": "alice"}, 2.0)]
+    assert samples["gpudeck_owner_tasks"] == [({"user": "alice"}, 4.0)]
+    assert [value for _, value in samples["gpudeck_task_sm_ratio"]] == [0.5] * 4
 
 
 def test_a_token_sees_its_groups_only() -> None:
@@ -182,10 +182,10 @@ def test_xids_of_late_and_names_that_are_wanted() -> None:
     fleet = Fleet(1)
     node = add_node(fleet, gpus=2)
     fleet.frame(node, frame([{"temp_c": 40.0}, {"temp_c": 41.0}]), NOW, MONO)
-    told = scraped(fleet, {("n1", "GPU-n1-1"): 79.0},
-                   wanted=frozenset({"DCGM_FI_DEV_XID_ERRORS", "gpudeck_agent_up"}))
-    assert set(told) == {"DCGM_FI_DEV_XID_ERRORS", "gpudeck_agent_up"}
-    assert [(each["gpu"], value) for each, value in told["DCGM_FI_DEV_XID_ERRORS"]] == [("1", 79.0)]
+    scrape = scraped(fleet, {("n1", "GPU-n1-1"): 79.0},
+                     names=frozenset({"DCGM_FI_DEV_XID_ERRORS", "gpudeck_agent_up"}))
+    assert set(scrape) == {"DCGM_FI_DEV_XID_ERRORS", "gpudeck_agent_up"}
+    assert [(row["gpu"], value) for row, value in scrape["DCGM_FI_DEV_XID_ERRORS"]] == [("1", 79.0)]
 
 
 def test_an_xid_is_told_whatever_can_be_read_since() -> None:
@@ -195,8 +195,8 @@ def test_an_xid_is_told_whatever_can_be_read_since() -> None:
                             tasks=tasks(("t", 0, "alice"), ("u", 1, "bo"))), NOW, MONO)
     xids = {("n1", "GPU-n1-1"): 79.0}
     for mono in (MONO, MONO + 30, MONO + 300):
-        told = scraped(fleet, xids, mono)
-        assert [(each["gpu"], value) for each, value in told["DCGM_FI_DEV_XID_ERRORS"]] == [
+        samples = scraped(fleet, xids, mono)
+        assert [(row["gpu"], value) for row, value in samples["DCGM_FI_DEV_XID_ERRORS"]] == [
             ("1", 79.0)]
 
 
@@ -206,35 +206,35 @@ def test_who_holds_a_gpu_that_cannot_be_asked_is_not_known(state: str) -> None:
     node = add_node(fleet, gpus=2)
     fleet.frame(node, frame([{"temp_c": 40.0}, {"temp_c": 41.0}], states=("ok", state),
                             tasks=tasks(("t", 0, "alice"))), NOW, MONO)
-    held = [(each["gpu"], value) for each, value in scraped(fleet)["gpudeck_gpu_tasks"]]
-    assert held == [("0", 1.0)], "and 0 would be a claim"
+    task_counts = [(row["gpu"], value) for row, value in scraped(fleet)["gpudeck_gpu_tasks"]]
+    assert task_counts == [("0", 1.0)], "and 0 would be a claim"
 
 
 def test_the_table_is_whole() -> None:
-    """Every metric with a name of DCGM's has its help, counters are counters, names are unique."""
-    named = {metric.key: metric for metric in COLUMNS + SLOW if metric.prometheus}
+    """Metrics with a name of DCGM's have a help, counters are counters, names are unique."""
+    by_key = {metric.key: metric for metric in COLUMNS + SLOW if metric.prometheus}
     helped = {metric.key for metric in COLUMNS + SLOW if metric.help}
-    assert helped == set(named) == {field.key for field in FIELDS}
+    assert helped == set(by_key) == {field.key for field in FIELDS}
     assert len({field.prometheus for field in FIELDS}) == len(FIELDS)
     one = ExportedGpus(['gpu="0"'], [-1], [False], [1.0], [1.0], [[1.0]] * len(VIOLATIONS))
-    told = "".join(families(one, {field.key: [1.0] for field in FIELDS}))
-    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", told, re.M))
-    assert {kinds[each.prometheus] for each in VIOLATIONS} == {"counter"}
-    assert {metric.key for metric in named.values() if kinds[metric.prometheus] == "counter"} == {
-        key for key, metric in named.items() if metric.aggregate == "counter"}
+    text = "".join(families(one, {field.key: [1.0] for field in FIELDS}))
+    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.M))
+    assert {kinds[row.prometheus] for row in VIOLATIONS} == {"counter"}
+    assert {metric.key for metric in by_key.values() if kinds[metric.prometheus] == "counter"} == {
+        key for key, metric in by_key.items() if metric.aggregate == "counter"}
     assert all(divisor(field) == 100 for field in FIELDS if field.unit == "%"
                and field.prometheus.startswith(("DCGM_FI_PROF_", "gpudeck_")))
 
 
-POWER, THERMAL = (each.prometheus for each in VIOLATIONS)
+POWER, THERMAL = (row.prometheus for row in VIOLATIONS)
 
 
 def test_throttling_counts_up_as_long_as_it_lasts() -> None:
-    """Each slow reading is of the 15 s before it; in between, the one before still holds."""
+    """A slow reading is of the 15 s before it; in between, the one before still holds."""
     fleet, share = Fleet(1), random.uniform(1, 50)
     node = add_node(fleet, gpus=2)
 
-    def told(after_s: float, row: Row) -> dict[str, list[float]]:
+    def counters(after_s: float, row: Row) -> dict[str, list[float]]:
         fleet.frame(node, frame([{}, {}], seq=int(after_s) + 1, taken_at=NOW + after_s,
                                 slow=[row, {}]),
                     NOW + after_s, MONO + after_s)
@@ -244,15 +244,15 @@ def test_throttling_counts_up_as_long_as_it_lasts() -> None:
     heat: dict[str, float | Absence] = {
         "slowed_soft_thermal_pct": share, "slowed_hard_thermal_pct": share}
     power: dict[str, float | Absence] = {"slowed_power_pct": share}
-    assert told(0, power | heat) == {POWER: [0.0], THERMAL: [0.0]}
-    found = told(15, power | heat)
-    assert found[POWER] == [pytest.approx(15e9 * share / 100)]
-    assert found[THERMAL] == [pytest.approx(15e9 * 2 * share / 100)]
+    assert counters(0, power | heat) == {POWER: [0.0], THERMAL: [0.0]}
+    counts = counters(15, power | heat)
+    assert counts[POWER] == [pytest.approx(15e9 * share / 100)]
+    assert counts[THERMAL] == [pytest.approx(15e9 * 2 * share / 100)]
     # After 45 s without news 30 s were as before, and 15 s as it is now.
-    found = told(60, {"slowed_power_pct": 0.0})
-    assert found[POWER] == [pytest.approx(45e9 * share / 100)]
-    assert found[THERMAL] == [pytest.approx(15e9 * 2 * share / 100)], "not told: not counted"
-    assert told(60 + 2 * MOST_S, {"slowed_power_pct": 100.0})[POWER] == [
+    counts = counters(60, {"slowed_power_pct": 0.0})
+    assert counts[POWER] == [pytest.approx(45e9 * share / 100)]
+    assert counts[THERMAL] == [pytest.approx(15e9 * 2 * share / 100)], "not told: not counted"
+    assert counters(60 + 2 * MOST_S, {"slowed_power_pct": 100.0})[POWER] == [
         pytest.approx(45e9 * share / 100)], "nobody knows what so long a gap was like"
 
 

@@ -19,12 +19,12 @@ FLEET = Quota("fleet", "*", gpus=4)
 
 
 def test_means_of_each_step_and_a_hole_where_nothing_is_known() -> None:
-    held = random.uniform(0.1, 9.0)
-    found = line(FLEET, "gpus", (START, START + 240), 60,
-                 {START: held * 60, START + 120: 30.0}, frozenset((START, START + 60, START + 120)),
+    gpus = random.uniform(0.1, 9.0)
+    usage = line(FLEET, "gpus", (START, START + 240), 60,
+                 {START: gpus * 60, START + 120: 30.0}, frozenset((START, START + 60, START + 120)),
                  [])
-    assert found.usage == [pytest.approx(held), 0.0, 0.5, None]
-    assert found.most == [None] * 4
+    assert usage.usage == [pytest.approx(gpus), 0.0, 0.5, None]
+    assert usage.most == [None] * 4
 
 
 def test_it_says_what_was_given_then_and_not_what_is_given_now() -> None:
@@ -32,21 +32,21 @@ def test_it_says_what_was_given_then_and_not_what_is_given_now() -> None:
             for number, quota, at, is_there in ((3, FLEET, 190, False),
                                                 (2, Quota("fleet", "*", gpus=8), 130, True),
                                                 (1, FLEET, 70, True))]
-    found = line(Quota("fleet", "*", gpus=1), "gpus", (START, START + 240), 60, {}, frozenset(),
+    usage = line(Quota("fleet", "*", gpus=1), "gpus", (START, START + 240), 60, {}, frozenset(),
                  gave)
-    assert found.most == [None, 4, 8, None]
-    assert found.usage == [None] * 4
+    assert usage.most == [None, 4, 8, None]
+    assert usage.usage == [None] * 4
 
 
 def test_hours_are_those_of_the_day_until_then() -> None:
     daily = Quota("q", "*", gpu_hours=9.0)
     hours = {START + at * HOUR_S: random.randrange(HOUR_S) * 1.0 for at in range(60)}
     span = (START + 30 * HOUR_S, START + 60 * HOUR_S)
-    found = line(daily, "gpu_hours", span, HOUR_S, hours, frozenset(hours), [])
-    for t, used in zip(found.t, found.usage, strict=True):
+    usage = line(daily, "gpu_hours", span, HOUR_S, hours, frozenset(hours), [])
+    for t, gpu_hours in zip(usage.t, usage.usage, strict=True):
         # As dashboard/quotas/service.py counts: whole hours from a day ago on, and the present one.
-        assert used == pytest.approx(sum(seconds for at, seconds in hours.items()
-                                         if t - 86_400 <= at <= t) / HOUR_S)
+        assert gpu_hours == pytest.approx(sum(seconds for at, seconds in hours.items()
+                                              if t - 86_400 <= at <= t) / HOUR_S)
 
 
 def test_steps_are_fine_where_the_span_is_short() -> None:

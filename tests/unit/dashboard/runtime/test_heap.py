@@ -1,4 +1,4 @@
-"""What a busy moment took is given back."""
+"""Memory that a busy moment took is given back."""
 
 import subprocess
 import sys
@@ -23,14 +23,14 @@ print(busiest - before, own_bytes() - before)
 
 
 def _grown(what: str) -> tuple[float, float]:
-    done = subprocess.run([sys.executable, "-c", CODE, what], capture_output=True, text=True,
-                          check=True)
-    busiest, left = map(float, done.stdout.split())
-    return busiest, left
+    child = subprocess.run([sys.executable, "-c", CODE, what], capture_output=True, text=True,
+                           check=True)
+    busiest, remaining = map(float, child.stdout.split())
+    return busiest, remaining
 
 
 def test_what_is_free_inside_the_heap_goes_back() -> None:
     for what, most, least in (("return", 0.3, 0.0), ("keep", 1.1, 0.7)):
-        busiest, left = _grown(what)
+        busiest, remaining = _grown(what)
         assert busiest > 30e6
-        assert least * busiest <= left <= most * busiest, what
+        assert least * busiest <= remaining <= most * busiest, what

@@ -25,14 +25,14 @@ def broken(*_: object) -> None:
 
 
 def test_each_hears_of_its_own_kind_though_one_fails() -> None:
-    events, heard = Dispatcher(), list[Happened]()
+    events, inbox = Dispatcher(), list[Happened]()
     events.listen(Happened, broken)
-    events.listen(Happened, heard.append)
+    events.listen(Happened, inbox.append)
     events.listen(HappenedElsewhere, broken)
     with pytest.raises(ValueError, match="own fault"):
         events.dispatch(Happened("x"))
     events.dispatch("of no interest to anybody")
-    assert heard == [Happened("x")]
+    assert inbox == [Happened("x")]
     assert events.failures == 1
 
 

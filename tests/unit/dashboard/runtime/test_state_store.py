@@ -1,4 +1,4 @@
-"""What every StateStore does, whatever engine lies under it."""
+"""Behaviour that every StateStore shares, whatever engine lies under it."""
 
 import signal
 import threading
@@ -128,7 +128,7 @@ def test_what_is_read_in_a_change_still_holds_at_its_end(open_store: Open) -> No
 
 
 def test_within_a_lost_connection_nothing_of_a_change_is_left(postgres: PostgresServer) -> None:
-    """And none of it goes over the next one, which knows nothing of its beginning."""
+    """The next connection, which knows nothing of its beginning, gets none of the change either."""
     url = postgres.database()
     store = PostgresStateStore(url, None, is_hub=True)
     store.migrate(STEPS)
@@ -193,17 +193,17 @@ def test_a_second_hub_is_turned_away_until_the_first_has_gone(
 
 
 class EndedError(Exception):
-    """In place of the end of the process."""
+    """Stand-in for the end of the process."""
 
 
-def ended(why: str) -> NoReturn:
+def raise_ended(why: str) -> NoReturn:
     raise EndedError(why)
 
 
 def test_a_hub_whose_place_was_taken_writes_nothing_and_ends(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_state, "end_process", ended)
+    monkeypatch.setattr(postgres_state, "end_process", raise_ended)
     monkeypatch.setattr(postgres_hold, "AGAIN_EVERY_S", 60.0)
     url = postgres.database()
     first = PostgresStateStore(url, None, is_hub=True)

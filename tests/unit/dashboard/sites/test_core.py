@@ -1,4 +1,4 @@
-"""What a viewed hub says: checked, bounded, and the newest of it kept."""
+"""Messages of a viewed hub: checked, bounded, and the newest kept."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from tests.unit.fleets import MONO, NOW, Row, add_node, frame, tasks
 UTIL = COLUMN["util_pct"]
 
 
-def said(event: str, content: Any, nsp: str = "/live") -> bytes:
+def encoded(event: str, content: Any, nsp: str = "/live") -> bytes:
     return msgspec.msgpack.encode({"type": 2, "nsp": nsp, "data": [event, content]})
 
 
@@ -30,63 +30,63 @@ def fleet_of_two() -> Fleet:
     return fleet
 
 
-def told(fleet: Fleet) -> dict[str, dict[str, Any]]:
-    seen = focus(fleet, EVERYTHING_SEEN)
-    return {"facts": facts(fleet, seen), "owners": owners(fleet, seen),
-            "totals": totals(fleet, seen, NOW, MONO),
-            "numbers": numbers(fleet, seen, NOW, MONO + 2)}
+def messages(fleet: Fleet) -> dict[str, dict[str, Any]]:
+    visible = focus(fleet, EVERYTHING_SEEN)
+    return {"facts": facts(fleet, visible), "owners": owners(fleet, visible),
+            "totals": totals(fleet, visible, NOW, MONO),
+            "numbers": numbers(fleet, visible, NOW, MONO + 2)}
 
 
-def hear(stream: SiteStream, event: str, content: Any) -> None:
-    kind, found = packet(said(event, content))
-    assert (kind, found is not None) == (2, True)
-    assert found is not None
-    stream.apply(found[1], MONO)
+def receive(stream: SiteStream, event: str, content: Any) -> None:
+    kind, decoded = packet(encoded(event, content))
+    assert (kind, decoded is not None) == (2, True)
+    assert decoded is not None
+    stream.apply(decoded[1], MONO)
 
 
 def test_what_a_hub_tells_is_what_it_shows() -> None:
-    stream, all_of_it = SiteStream(), told(fleet_of_two())
+    stream, all_of_it = SiteStream(), messages(fleet_of_two())
     for event in ("facts", "owners", "totals", "numbers"):
-        hear(stream, event, all_of_it[event])
-    layout, people, seen = (stream.picture.layout, stream.picture.owners, stream.picture.numbers)
+        receive(stream, event, all_of_it[event])
+    layout, people, live = (stream.picture.layout, stream.picture.owners, stream.picture.numbers)
     assert layout is not None
     assert people is not None
-    assert seen is not None
+    assert live is not None
     assert [gpu.uuid for gpu in layout.gpus] == ["GPU-n1-0", "GPU-n1-1"]
     assert layout.gpus[0].mem_total_bytes == 80e9
-    assert seen.values[0, UTIL] == 37.0
-    assert seen.absent[1, UTIL] == Absence.UNSUPPORTED
-    assert seen.age_s.tolist() == [2.0, 2.0]
-    assert seen.is_free.tolist() == [False, True]
-    assert seen.node_states == ("live",)
+    assert live.values[0, UTIL] == 37.0
+    assert live.absent[1, UTIL] == Absence.UNSUPPORTED
+    assert live.age_s.tolist() == [2.0, 2.0]
+    assert live.is_free.tolist() == [False, True]
+    assert live.node_states == ("live",)
     assert people.names == ("alice",)
 
 
 def test_numbers_of_another_layout_are_not_of_these_gpus() -> None:
-    stream, all_of_it = SiteStream(), told(fleet_of_two())
-    hear(stream, "numbers", all_of_it["numbers"])
+    stream, all_of_it = SiteStream(), messages(fleet_of_two())
+    receive(stream, "numbers", all_of_it["numbers"])
     assert stream.picture.numbers is None
-    hear(stream, "facts", all_of_it["facts"])
-    hear(stream, "numbers", all_of_it["numbers"] | {"epoch": 99})
+    receive(stream, "facts", all_of_it["facts"])
+    receive(stream, "numbers", all_of_it["numbers"] | {"epoch": 99})
     assert stream.picture.numbers is None
-    hear(stream, "numbers", all_of_it["numbers"])
+    receive(stream, "numbers", all_of_it["numbers"])
     assert stream.picture.numbers is not None
-    hear(stream, "facts", all_of_it["facts"] | {"epoch": 99})
+    receive(stream, "facts", all_of_it["facts"] | {"epoch": 99})
     assert stream.picture.numbers is None
 
 
 def test_a_metric_that_only_one_of_both_knows() -> None:
-    stream, all_of_it = SiteStream(), told(fleet_of_two())
+    stream, all_of_it = SiteStream(), messages(fleet_of_two())
     keys = [*all_of_it["facts"]["metrics"]]
     keys[UTIL] = "of_the_future"
-    hear(stream, "facts", all_of_it["facts"] | {"metrics": keys})
-    hear(stream, "numbers", all_of_it["numbers"])
+    receive(stream, "facts", all_of_it["facts"] | {"metrics": keys})
+    receive(stream, "numbers", all_of_it["numbers"])
     assert stream.picture.numbers is not None
     assert stream.picture.numbers.absent[0, UTIL] == Absence.UNKNOWN
 
 
 def wrong() -> list[tuple[str, dict[str, Any]]]:
-    of = told(fleet_of_two())
+    of = messages(fleet_of_two())
     gpu, node = of["facts"]["gpus"][0], of["facts"]["nodes"][0]
     many = [msgspec.structs.replace(gpu, uuid=f"g{at}", name=f"m{at}")
             for at in range(MODELS_MOST + 1)]
@@ -101,11 +101,11 @@ def wrong() -> list[tuple[str, dict[str, Any]]]:
 
 @pytest.mark.parametrize("case", range(len(wrong())))
 def test_what_no_hub_sends_ends_the_connection(case: int) -> None:
-    stream, all_of_it = SiteStream(), told(fleet_of_two())
-    hear(stream, "facts", all_of_it["facts"])
+    stream, all_of_it = SiteStream(), messages(fleet_of_two())
+    receive(stream, "facts", all_of_it["facts"])
     event, content = wrong()[case]
     with pytest.raises(SiteMessageError):
-        hear(stream, event, content)
+        receive(stream, event, content)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x81" * 5_000, msgspec.msgpack.encode([1])])
@@ -115,14 +115,14 @@ def test_bytes_that_are_no_packet(data: bytes) -> None:
 
 
 def test_an_age_that_cannot_be_is_none() -> None:
-    stream, all_of_it = SiteStream(), told(fleet_of_two())
-    hear(stream, "facts", all_of_it["facts"])
-    hear(stream, "numbers", all_of_it["numbers"] | {
+    stream, all_of_it = SiteStream(), messages(fleet_of_two())
+    receive(stream, "facts", all_of_it["facts"])
+    receive(stream, "numbers", all_of_it["numbers"] | {
         "age": np.array([-5.0, np.nan], "<f4").tobytes()})
     assert stream.picture.numbers is not None
     assert np.isinf(stream.picture.numbers.age_s).all()
 
 
 def test_events_that_are_not_for_us_are_passed_over() -> None:
-    assert packet(said("alert", {"any": "thing"})) == (2, None)
-    assert packet(said("numbers", {}, nsp="/agent")) == (2, None)
+    assert packet(encoded("alert", {"any": "thing"})) == (2, None)
+    assert packet(encoded("numbers", {}, nsp="/agent")) == (2, None)

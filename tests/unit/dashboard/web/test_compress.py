@@ -1,4 +1,4 @@
-"""What goes out compressed, and what must not."""
+"""Answers that go out compressed, and those that must not."""
 
 import gzip
 import json
@@ -21,9 +21,9 @@ def test_only_scripts_and_columns_of_numbers(path: str, kind: str, is_compressed
     body = json.dumps([random.random() for _ in range(200)])
     assert len(body) > LEAST_BYTES
     server.add_url_rule("/<path:_>", view_func=lambda _: Response(body, mimetype=kind))
-    asked = server.test_client()
-    got = asked.get(path, headers={"Accept-Encoding": "gzip"})
+    client = server.test_client()
+    got = client.get(path, headers={"Accept-Encoding": "gzip"})
     assert (got.headers.get("Content-Encoding") == "gzip") == is_compressed
     assert (gzip.decompress(got.data) if is_compressed else got.data).decode() == body
-    assert asked.get(path).data.decode() == body
+    assert client.get(path).data.decode() == body
     assert ("Accept-Encoding" in got.headers.get("Vary", "")) == is_compressed

@@ -21,28 +21,28 @@ STEP = st.tuples(st.sampled_from(["ask", "end", "fail"]), st.sampled_from("ab"),
 
 @given(st.lists(STEP, max_size=40))
 def test_done_once_unless_nothing_was_done(steps: list[tuple[str, str, str, bytes]]) -> None:
-    answers, known = IdempotencyCache(), dict[tuple[str, str],
-                                              tuple[bytes, IdempotentResponse | None]]()
-    for what, asker, key, asked in steps:
+    answers, stored = IdempotencyCache(), dict[tuple[str, str],
+                                               tuple[bytes, IdempotentResponse | None]]()
+    for what, asker, key, body in steps:
         name = (asker, key)
         if what == "ask":
-            found, said = answers.begin(asker, key, asked, 0.0)
-            before = known.get(name)
+            status, response = answers.begin(asker, key, body, 0.0)
+            before = stored.get(name)
             if before is None:
-                assert found is IdempotencyStatus.NEW
-                known[name] = (asked, None)
-            elif before[0] != asked:
-                assert (found, said) == (IdempotencyStatus.OTHER, None)
+                assert status is IdempotencyStatus.NEW
+                stored[name] = (body, None)
+            elif before[0] != body:
+                assert (status, response) == (IdempotencyStatus.OTHER, None)
             else:
-                assert said is before[1]
-                assert found is (IdempotencyStatus.UNDER_WAY if said is None
-                                 else IdempotencyStatus.ANSWERED)
-        elif name in known and known[name][1] is None:
+                assert response is before[1]
+                assert status is (IdempotencyStatus.UNDER_WAY if response is None
+                                  else IdempotencyStatus.ANSWERED)
+        elif name in stored and stored[name][1] is None:
             answers.end(asker, key, DONE if what == "end" else None)
             if what == "end":
-                known[name] = (known[name][0], DONE)
+                stored[name] = (stored[name][0], DONE)
             else:
-                del known[name]
+                del stored[name]
 
 
 def test_a_day_old_one_is_forgotten() -> None:

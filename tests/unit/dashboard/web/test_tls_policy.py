@@ -1,4 +1,4 @@
-"""What a hub may listen on, and under which names it answers."""
+"""Addresses that a hub may listen on, and names under which it answers."""
 
 import socket
 import ssl
@@ -33,9 +33,9 @@ def test_this_machine_needs_nothing(host: str) -> None:
     replace(PLAIN, trusted_proxies=proxies("10.0.0.5")),
     replace(PROXIED, public_url="http://deck.example.org")])
 def test_beyond_it_nothing_goes_without_tls(host: str, settings: HubSettings) -> None:
-    with pytest.raises(CommandError, match="TLS") as caught:
+    with pytest.raises(CommandError, match="TLS") as refusal:
         check_bind(replace(settings, bind=(host, 1)))
-    assert caught.value.code == ExitCode.CANNOT_START
+    assert refusal.value.code == ExitCode.CANNOT_START
     check_bind(replace(PROXIED, bind=(host, 1)))
     check_bind(replace(TLS, bind=(host, 1), public_url="https://deck.example.org"))
 
@@ -127,16 +127,16 @@ def test_what_is_no_public_url(raw: str) -> None:
 
 
 def serial_of(context: ssl.SSLContext, authority: Authority) -> int:
-    """Of the certificate that a new connection is shown."""
-    ours, theirs = socket.socketpair()
+    """Return the serial number of the certificate that a new connection gets."""
+    near, far = socket.socketpair()
     client = ssl.create_default_context(cafile=authority.file)
-    serving = threading.Thread(target=lambda: context.wrap_socket(theirs, server_side=True).close())
+    serving = threading.Thread(target=lambda: context.wrap_socket(far, server_side=True).close())
     serving.start()
-    with client.wrap_socket(ours, server_hostname="127.0.0.1") as sock:
-        shown = sock.getpeercert(True)
+    with client.wrap_socket(near, server_hostname="127.0.0.1") as sock:
+        certificate = sock.getpeercert(True)
     serving.join()
-    assert shown is not None
-    return x509.load_der_x509_certificate(shown).serial_number
+    assert certificate is not None
+    return x509.load_der_x509_certificate(certificate).serial_number
 
 
 def test_a_renewed_certificate_is_taken_over_and_half_of_one_is_not(tmp_path: Path) -> None:
