@@ -36,8 +36,8 @@ def test_a_token_in_a_pipe_can_be_read_once_and_asked_for_twice() -> None:
     os.write(into, b"from-pipe\n")
     os.close(into)
     try:
-        asked = read_show("tasks", ["--token-file", f"/dev/fd/{out}"], {})
-        assert (asked.token(), asked.token()) == ("from-pipe", "from-pipe")
+        settings = read_show("tasks", ["--token-file", f"/dev/fd/{out}"], {})
+        assert (settings.token(), settings.token()) == ("from-pipe", "from-pipe")
     finally:
         os.close(out)
 
@@ -59,10 +59,10 @@ def mistyped(text: str) -> list[str]:
 def test_a_mistyped_token_is_refused_and_not_repeated() -> None:
     text = EnrolmentToken.new("ab" * 16).text
     for wrong in mistyped(text):
-        with pytest.raises(CommandError) as caught:
+        with pytest.raises(CommandError) as error:
             enrolment_tokens(None, {"GPUDECK_TOKEN": wrong})
-        assert caught.value.code == ExitCode.USAGE
-        assert text[22:40] not in str(caught.value)
+        assert error.value.code == ExitCode.USAGE
+        assert text[22:40] not in str(error.value)
 
 
 @pytest.mark.parametrize("arguments", [
@@ -71,12 +71,12 @@ def test_a_mistyped_token_is_refused_and_not_repeated() -> None:
     ["--hub", "http://10.0.0.5:8050"], ["--hub", "http://127.0.0.1.evil.example"],
 ])
 def test_what_is_wrong_is_said(arguments: list[str]) -> None:
-    with pytest.raises(CommandError) as caught:
+    with pytest.raises(CommandError) as error:
         read(arguments, {})
-    assert caught.value.code == ExitCode.USAGE
+    assert error.value.code == ExitCode.USAGE
 
 
 def test_show_asks_this_machine_unless_told_otherwise() -> None:
     assert read_show("status", [], {}).hub is None
-    asked = read_show("tasks", ["--hub", "https://hub:1/", "--json"], {})
-    assert (asked.hub, asked.json) == ("https://hub:1", True)
+    settings = read_show("tasks", ["--hub", "https://hub:1/", "--json"], {})
+    assert (settings.hub, settings.json) == ("https://hub:1", True)

@@ -78,18 +78,18 @@ CHANGES: dict[str, Change] = {
 
 
 def as_dict(view: PreviewView) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(msgspec.json.encode(view))
-    return made
+    content: dict[str, Any] = json.loads(msgspec.json.encode(view))
+    return content
 
 
 @pytest.mark.parametrize("name", CHANGES)
 @given(seed=st.integers(0, 2**32))
 def test_a_changed_identity_never_matches(name: str, seed: int) -> None:
     chance = random.Random(seed)
-    seen = preview(chance)
-    plan = decode(encode(plan_of(seen, 1_000.0)))
-    assert changes(plan, seen) == []
-    now = as_dict(seen)
+    view = preview(chance)
+    plan = decode(encode(plan_of(view, 1_000.0)))
+    assert changes(plan, view) == []
+    now = as_dict(view)
     CHANGES[name](chance.choice(now["items"]), chance)
     assert changes(plan, msgspec.convert(now, PreviewView)) != []
 
@@ -98,8 +98,8 @@ def test_a_changed_identity_never_matches(name: str, seed: int) -> None:
 def test_what_is_no_identity_may_change(seed: int) -> None:
     """The control: memory, age, order and warnings differ in every look."""
     chance = random.Random(seed)
-    seen = preview(chance)
-    now = as_dict(seen)
+    view = preview(chance)
+    now = as_dict(view)
     now["id"] = "another"
     for job in now["items"]:
         job["age_s"] += 60.0
@@ -109,46 +109,46 @@ def test_what_is_no_identity_may_change(seed: int) -> None:
         chance.shuffle(job["gpus"])
         chance.shuffle(job["bystanders"])
     chance.shuffle(now["items"])
-    assert changes(plan_of(seen, 1.0), msgspec.convert(now, PreviewView)) == []
+    assert changes(plan_of(view, 1.0), msgspec.convert(now, PreviewView)) == []
 
 
 @given(seed=st.integers(0, 2**32))
 def test_neither_more_nor_fewer_jobs(seed: int) -> None:
     chance = random.Random(seed)
-    seen = preview(chance)
-    plan, now = plan_of(seen, 1.0), as_dict(seen)
+    view = preview(chance)
+    plan, now = plan_of(view, 1.0), as_dict(view)
     more = {**now, "items": [*now["items"], item(chance)]}
     fewer = {**now, "items": now["items"][1:]}
-    assert any("was not planned" in each
-               for each in changes(plan, msgspec.convert(more, PreviewView)))
-    assert any("no longer there" in each
-               for each in changes(plan, msgspec.convert(fewer, PreviewView)))
+    assert any("was not planned" in change
+               for change in changes(plan, msgspec.convert(more, PreviewView)))
+    assert any("no longer there" in change
+               for change in changes(plan, msgspec.convert(fewer, PreviewView)))
 
 
 def test_another_act_or_way_is_another_plan() -> None:
-    seen = preview(random.Random(random.random()))
-    plan = plan_of(seen, 1.0)
-    pause = msgspec.structs.replace(seen, action="pause")
+    view = preview(random.Random(random.random()))
+    plan = plan_of(view, 1.0)
+    pause = msgspec.structs.replace(view, action="pause")
     assert "not to pause" in changes(plan, pause)[0]
-    assert changes(plan, msgspec.structs.replace(seen, params={"grace_s": 1.0}))
+    assert changes(plan, msgspec.structs.replace(view, params={"grace_s": 1.0}))
 
 
 def test_the_round_trip() -> None:
-    seen = preview(random.Random(random.random()))
-    plan = plan_of(seen, 1_234.5)
+    view = preview(random.Random(random.random()))
+    plan = plan_of(view, 1_234.5)
     assert decode(encode(plan)) == plan
-    assert plan.targets == [task_id for job in seen.items for task_id in job.task_ids]
+    assert plan.targets == [task_id for job in view.items for task_id in job.task_ids]
     assert json.loads(encode(plan))["gpudeck_plan"] == 1
 
 
 def test_what_would_be_refused_is_not_planned() -> None:
     chance = random.Random(random.random())
-    refused = item(chance, refusals=[{"code": "hold", "sentence": "held"}])
+    refused_job = item(chance, refusals=[{"code": "hold", "sentence": "held"}])
     good = item(chance)
-    plan = plan_of(preview(chance, items=[refused, good]), 1.0)
+    plan = plan_of(preview(chance, items=[refused_job, good]), 1.0)
     assert plan.targets == good["task_ids"]
     with pytest.raises(InvalidPlanError, match="everything would be refused"):
-        plan_of(preview(chance, items=[refused]), 1.0)
+        plan_of(preview(chance, items=[refused_job]), 1.0)
 
 
 def test_a_pid_alone_is_no_identity() -> None:
@@ -174,6 +174,6 @@ def test_a_broken_plan_is_no_plan(raw: bytes) -> None:
 
 
 def test_the_plan_is_a_struct_of_its_own() -> None:
-    """Not a view of the interface: a plan must be readable after the interface has grown."""
+    """A plan is no view of the interface, and must be readable after the interface has grown."""
     assert set(ActionPlanDocument.__struct_fields__) == {"gpudeck_plan", "made_at", "action",
                                                          "params", "jobs"}

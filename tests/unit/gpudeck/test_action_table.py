@@ -42,13 +42,13 @@ def test_what_each_action_may_do() -> None:
     assert guard.SIGNALS == ("pause", "resume", "end")
     assert guard.LEAVE_MPS == ("end", "terminate_client")
     assert set(HITS) == {*guard.SIGNALS, *KILLS, "limit"}
-    assert [each for each in ACTIONS if ROWS[each].for_rules] == [
+    assert [action for action in ACTIONS if ROWS[action].for_rules] == [
         "notify", "limit", "pause", "resume", "end", "release_limit", "cordon"]
-    assert [each for each in ACTIONS if ROWS[each].only_tells] == ["notify"]
+    assert [action for action in ACTIONS if ROWS[action].only_tells] == ["notify"]
     assert IN_ROWS == ("pause", "resume", "end")
     assert ON_RUNG == {"tell": "notify", "limit": "limit", "pause": "pause", "end": "end"}
-    assert {ROWS[each].is_setting for each in SETTING_ACTIONS} == {True}
-    assert not any(ROWS[each].is_setting for each in TASK_ACTIONS)
+    assert {ROWS[action].is_setting for action in SETTING_ACTIONS} == {True}
+    assert not any(ROWS[action].is_setting for action in TASK_ACTIONS)
 
 
 @pytest.mark.parametrize("left_out", ["signals", "is_kill", "is_harmful"])
@@ -84,20 +84,20 @@ def test_a_row_has_words_for_everybody(row: ActionRow) -> None:
     assert (row.mail_subject != "") == (row.mail_text != "") == (
         row.id in (*TASK_ACTIONS, "drain"))
     assert "Gpu" not in row.mail_text
-    keys = [each.key for each in ROWS.values() if each.key]
+    keys = [other.key for other in ROWS.values() if other.key]
     assert len(keys) == len(set(keys))
 
 
 def test_parameters_are_those_of_the_wire() -> None:
-    used = {each.name: each for row in ROWS.values() for each in row.params}
-    assert {*used, "setting"} == set(ActionParams.__struct_fields__)
-    assert set(get_args(ActionParameter.__annotations__["name"])) == set(used)
-    for each in used.values():
-        given = getattr(ActionParams(), each.name)
+    parameters = {parameter.name: parameter for row in ROWS.values() for parameter in row.params}
+    assert {*parameters, "setting"} == set(ActionParams.__struct_fields__)
+    assert set(get_args(ActionParameter.__annotations__["name"])) == set(parameters)
+    for parameter in parameters.values():
+        value = getattr(ActionParams(), parameter.name)
         # What is left out is the default too, where a node of before does not know it.
-        assert each.default == (0.0 if given is msgspec.UNSET
-                                else given if isinstance(given, float) else None)
-    for signal in used["checkpoint_signal"].choices:
+        assert parameter.default == (0.0 if value is msgspec.UNSET
+                                     else value if isinstance(value, float) else None)
+    for signal in parameters["checkpoint_signal"].choices:
         msgspec.convert({"checkpoint_signal": signal}, ActionParams)
 
 

@@ -1,4 +1,4 @@
-"""What a terminal shows before, during and after an act."""
+"""Words that a terminal shows before, during and after an act."""
 
 import itertools
 import random
@@ -21,7 +21,7 @@ from gpudeck.errors import ExitCode
 from tests.unit.acts_shown import command, item, preview
 
 
-def shown(**other: object) -> str:
+def preview_text(**other: object) -> str:
     chance = random.Random(random.random())
     return "\n".join(preview_lines(preview(chance, items=[item(chance, **other)])))
 
@@ -31,77 +31,77 @@ def test_all_that_a_person_must_know_is_shown() -> None:
     job = item(chance, keep={"until": 64_800.0, "because": "paper", "by": "alice"},
                warnings=["what was not saved is lost"], manager="slurm job 42")
     text = "\n".join(preview_lines(preview(chance, items=[job])))
-    wanted = ["rack-3", "alice", "python train.py", "2 h 3 min", "2.0 GiB", job["job_id"],
-              "slurm job 42", "1970-01-01 18:00 UTC: paper (alice)", "what was not saved is lost",
-              "SIGTERM, 30 s of grace, SIGKILL",
-              *(str(process["pid"]) for process in job["processes"]),
-              *(each["task_id"] for each in job["bystanders"])]
-    assert [word for word in wanted if word not in text] == []
+    words = ["rack-3", "alice", "python train.py", "2 h 3 min", "2.0 GiB", job["job_id"],
+             "slurm job 42", "1970-01-01 18:00 UTC: paper (alice)", "what was not saved is lost",
+             "SIGTERM, 30 s of grace, SIGKILL",
+             *(str(process["pid"]) for process in job["processes"]),
+             *(bystander["task_id"] for bystander in job["bystanders"])]
+    assert [word for word in words if word not in text] == []
 
 
 def test_unknown_is_said_and_is_not_zero() -> None:
-    text = shown(owner=None, command=None, age_s=None, mem_used_bytes=None)
+    text = preview_text(owner=None, command=None, age_s=None, mem_used_bytes=None)
     assert text.count("unknown") >= 4
     assert gib(None) == "unknown" != gib(0.0)
     assert age(None) == "unknown" != age(0.0)
 
 
 def test_a_refusal_is_shown_and_left_out() -> None:
-    text = shown(refusals=[{"code": "protected", "sentence": "it is the display server"}])
+    text = preview_text(refusals=[{"code": "protected", "sentence": "it is the display server"}])
     assert "REFUSED  it is the display server (protected)" in text
     assert "1 of 1 job would be refused and is left out" in text
 
 
 def test_escape_sequences_do_not_reach_the_terminal() -> None:
     evil = "\x1b[2Jrm\r\n"
-    text = shown(owner=evil, command=evil, host=evil, manager=evil, warnings=[evil],
-                 refusals=[{"code": "gone", "sentence": evil}],
-                 bystanders=[{"task_id": evil, "user": evil, "command": evil, "gpus": []}],
-                 keep={"until": 0.0, "because": evil, "by": evil},
-                 processes=[{"pid": 1, "user": evil, "command": evil, "task_id": evil}])
-    done = command("done", sentence=evil, host=evil, step=evil)
-    for line in [*text.split("\n"), step_line(done, 0.0), end_line(done)]:
+    text = preview_text(owner=evil, command=evil, host=evil, manager=evil, warnings=[evil],
+                        refusals=[{"code": "gone", "sentence": evil}],
+                        bystanders=[{"task_id": evil, "user": evil, "command": evil, "gpus": []}],
+                        keep={"until": 0.0, "because": evil, "by": evil},
+                        processes=[{"pid": 1, "user": evil, "command": evil, "task_id": evil}])
+    finished = command("done", sentence=evil, host=evil, step=evil)
+    for line in [*text.split("\n"), step_line(finished, 0.0), end_line(finished)]:
         assert line.isprintable()
 
 
 def test_long_lists_are_cut_and_say_so() -> None:
     processes = [{"pid": pid, "user": None, "command": None, "task_id": None}
                  for pid in range(1_000, 1_100)]
-    text = shown(processes=processes)
+    text = preview_text(processes=processes)
     assert "100 processes" in text
     assert "and 88 processes more; --json lists all" in text
 
 
-@pytest.mark.parametrize(("seconds", "wanted"), [
+@pytest.mark.parametrize(("seconds", "text"), [
     (0.0, "0 s"), (59.9, "59 s"), (60.0, "1 min"), (3_600.0, "1 h 0 min"), (86_400.0, "1 d 0 h"),
     (200_000.0, "2 d 7 h")])
-def test_ages(seconds: float, wanted: str) -> None:
-    assert age(seconds) == wanted
+def test_ages(seconds: float, text: str) -> None:
+    assert age(seconds) == text
 
 
 def test_one_job_asks_for_yes_and_enter_means_no() -> None:
     chance = random.Random(random.random())
-    asked = question(preview(chance, items=[item(chance)]))
-    assert "of alice" in asked.prompt
-    assert [asked.is_yes(word) for word in ("", "n", "yes please", "y", " YES ")] == [
+    dialog = question(preview(chance, items=[item(chance)]))
+    assert "of alice" in dialog.prompt
+    assert [dialog.is_yes(word) for word in ("", "n", "yes please", "y", " YES ")] == [
         False, False, False, True, True]
 
 
 def test_ending_several_asks_for_a_name() -> None:
     chance = random.Random(random.random())
     jobs = [item(chance), item(chance)]
-    asked = question(preview(chance, items=jobs))
+    dialog = question(preview(chance, items=jobs))
     name = short(jobs[0]["task_ids"][0])
-    assert name in asked.prompt
-    assert asked.is_yes(name)
-    assert not any(asked.is_yes(word) for word in ("", "y", "yes", short(jobs[1]["task_ids"][0])))
+    assert name in dialog.prompt
+    assert dialog.is_yes(name)
+    assert not any(dialog.is_yes(word) for word in ("", "y", "yes", short(jobs[1]["task_ids"][0])))
     assert question(preview(chance, "pause", jobs)).is_yes("y")
 
 
 def test_a_refused_job_is_not_the_name() -> None:
     chance = random.Random(random.random())
-    refused = item(chance, refusals=[{"code": "hold", "sentence": "held"}])
-    jobs = [refused, item(chance), item(chance)]
+    refused_job = item(chance, refusals=[{"code": "hold", "sentence": "held"}])
+    jobs = [refused_job, item(chance), item(chance)]
     assert question(preview(chance, items=jobs)).is_yes(short(jobs[1]["task_ids"][0]))
 
 

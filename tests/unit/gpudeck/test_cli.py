@@ -1,4 +1,4 @@
-"""The one command: what it says and returns, without a traceback."""
+"""The command line: what it prints and returns, without a traceback."""
 
 import json
 import re
@@ -25,8 +25,8 @@ def test_no_arguments_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_what_is_called_again_and_again_is_what_the_metadata_says() -> None:
-    said = {entry.name: entry.value for entry in entry_points(group=cli.GROUP)}
-    assert {name: said[name] for name in cli.AT_ONCE} == cli.AT_ONCE
+    entries = {entry.name: entry.value for entry in entry_points(group=cli.GROUP)}
+    assert {name: entries[name] for name in cli.AT_ONCE} == cli.AT_ONCE
 
 
 @pytest.mark.parametrize("words", [
@@ -45,7 +45,7 @@ def test_unknown_command_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err.startswith("gpudeck: no command 'fly'; there are ")
 
 
-@pytest.mark.parametrize(("words", "said"), [
+@pytest.mark.parametrize(("words", "sentence"), [
     (["tsks"], "no command 'tsks'; did you mean tasks?"),
     (["tasks", "--jsno"], "there is no flag '--jsno' here; did you mean --json"),
     (["mps", "shwo"], "did you mean show?"), (["mps", "show", "--nod", "n1"], "--node"),
@@ -55,21 +55,21 @@ def test_unknown_command_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> 
     (["--jsno", "tasks"], "no command '--jsno'"),
 ])
 def test_what_may_have_been_meant_is_said(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(words) == ExitCode.USAGE
     err = capsys.readouterr().err
-    assert said in err
+    assert sentence in err
     assert "usage:" not in err
 
 
-@pytest.mark.parametrize(("words", "wanted"), [
+@pytest.mark.parametrize(("words", "reordered"), [
     (["--hub", "U", "mps", "show"], ["mps", "--hub", "U", "show"]),
     (["--hub=U", "--json", "run", "--", "x", "--json"],
      ["run", "--hub=U", "--json", "--", "x", "--json"]),
     (["end", "--json", "x"], ["end", "--json", "x"]), (["--json"], ["--json"]), ([], [])])
-def test_hub_and_json_may_stand_in_front(words: list[str], wanted: list[str]) -> None:
-    assert verb_first(words) == wanted
+def test_hub_and_json_may_stand_in_front(words: list[str], reordered: list[str]) -> None:
+    assert verb_first(words) == reordered
 
 
 @pytest.mark.parametrize("words", [
@@ -87,9 +87,9 @@ def test_every_value_has_a_name(name: str) -> None:
 
 def test_a_missing_extra_is_named() -> None:
     entry = EntryPoint("hub", "no_such_module_of_the_hub:hub [hub]", cli.GROUP)
-    with pytest.raises(CommandError, match=r"pip install 'gpudeck\[hub\]'") as caught:
+    with pytest.raises(CommandError, match=r"pip install 'gpudeck\[hub\]'") as error:
         cli._load(entry)
-    assert caught.value.code == ExitCode.CANNOT_START
+    assert error.value.code == ExitCode.CANNOT_START
 
 
 def test_a_bug_of_ours_is_not_called_a_missing_extra() -> None:
@@ -108,6 +108,6 @@ def test_listing_commands_imports_no_command() -> None:
 
 def test_a_closed_pipe_is_no_error() -> None:
     shell = f"{sys.executable} -m gpudeck.cli --help | true; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "0"
-    assert done.stderr == ""
+    child = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True)
+    assert child.stdout.strip() == "0"
+    assert child.stderr == ""

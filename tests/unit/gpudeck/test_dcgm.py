@@ -1,4 +1,4 @@
-"""Rules and dashboards for dcgm-exporter: what they ask for is served, or said not to be."""
+"""Rules and dashboards for dcgm-exporter: what they need is served or documented as missing."""
 
 from pathlib import Path
 
@@ -35,5 +35,5 @@ def test_what_is_asked_for_is_served_or_said_not_to_be() -> None:
     section = PAGE.partition("## What is not served")[2].partition("\n## ")[0]
     for name in (BY_DEFAULT + IN_RULES + OFF).split():
         row = NVLINK_ERRORS if name.endswith("_ERROR_COUNT_TOTAL") else name
-        said = f"`DCGM_FI_{row}`" in section
-        assert (f"DCGM_FI_{name}" in NAMES | {DRIVER}) != said, name
+        is_named = f"`DCGM_FI_{row}`" in section
+        assert (f"DCGM_FI_{name}" in NAMES | {DRIVER}) != is_named, name

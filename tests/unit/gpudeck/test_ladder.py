@@ -1,5 +1,5 @@
-"""The ladder: whatever is seen, held and answered, in whatever order, no rung is skipped, nothing
-is done that is not so, and never two steps at once."""
+"""The ladder: whatever the observations, holds and outcomes, no rung is skipped, no step is taken
+while its condition is not met, and never two at once."""
 
 import random
 import re
@@ -36,9 +36,10 @@ T0 = 1_700_000_000.0
 IDLE = (LadderRung("tell"), LadderRung("tell", 600.0), LadderRung("end", 600.0))
 
 
-def sight(so: So, age_s: float | None, holds: tuple[str, ...] = (), mutes: tuple[str, ...] = (),
-          kept_until: float | None = None, kept: str = "") -> LadderObservation:
-    return LadderObservation(so, age_s, holds, mutes, kept_until, kept)
+def sight(condition: So, age_s: float | None, holds: tuple[str, ...] = (),
+          mutes: tuple[str, ...] = (), kept_until: float | None = None,
+          keep_reason: str = "") -> LadderObservation:
+    return LadderObservation(condition, age_s, holds, mutes, kept_until, keep_reason)
 
 
 YES = sight("yes", 0.5)
@@ -109,7 +110,7 @@ def test_it_begins_anew_when_it_comes_back() -> None:
     sight("yes", float("nan")), sight("yes", -1.0),
     sight("yes", 0.5, ("the breaker is open",)),
     sight("yes", 0.5, kept_until=T0 + 1e6,
-                      kept="kept by ada until Friday: the paper is due"),
+                      keep_reason="kept by ada until Friday: the paper is due"),
 ])
 def test_nothing_is_done_without_being_sure(sight: LadderObservation) -> None:
     climb, control = walk((LadderRung("end", 60.0),)), walk((LadderRung("end", 60.0),))
@@ -135,7 +136,7 @@ def test_a_hold_is_told_in_its_own_words_and_does_not_keep_the_owner_from_being_
 def test_kept_is_respected_to_the_second() -> None:
     until = T0 + random.randint(100, 1_000)
     climb = walk((LadderRung("end"),))
-    while climb.see(sight("yes", 0.5, kept_until=until, kept="kept")) is None:
+    while climb.see(sight("yes", 0.5, kept_until=until, keep_reason="kept")) is None:
         assert climb.now < until
         assert climb.climb.why == "kept"
     assert climb.now >= until
@@ -169,7 +170,7 @@ def test_a_rung_that_is_refused_is_skipped_where_the_rule_says_so() -> None:
     climb.outcome()
     climb.until_step()
     climb.outcome("refused", "rules pause only what is one tree")
-    assert [each.outcome for each in climb.climb.done] == ["done", "refused"]
+    assert [step.outcome for step in climb.climb.done] == ["done", "refused"]
     assert climb.climb.state == "settling", "a sample from after it is waited for all the same"
     assert resumed(climb.climb, climb.now).skips_refused
     assert climb.until_step() >= 600 - 1, "at its time, and no sooner"
@@ -200,8 +201,8 @@ def test_what_is_put_off_is_tried_again_and_not_for_ever() -> None:
 def test_while_a_step_acts_nothing_but_its_outcome_counts() -> None:
     climb = walk((LadderRung("pause"), LadderRung("end")))
     climb.until_step()
-    for so in ("yes", "no", "gone", "clearing", "unknown"):
-        assert climb.see(sight(so, 0.5), 1_000.0) is None
+    for condition in ("yes", "no", "gone", "clearing", "unknown"):
+        assert climb.see(sight(condition, 0.5), 1_000.0) is None
         assert climb.climb.state == "acting"
     climb.outcome()
     climb.see(sight("gone", 0.5))
@@ -210,12 +211,12 @@ def test_while_a_step_acts_nothing_but_its_outcome_counts() -> None:
 
 def test_every_state_can_end() -> None:
     for state in LIFE:
-        seen: set[ClimbState] = set()
+        reached: set[ClimbState] = set()
         todo = [state]
         while todo:
-            seen.add(found := todo.pop())
-            todo += [after for after in LIFE[found] if after not in seen]
-        assert "over" in seen
+            reached.add(current := todo.pop())
+            todo += [after for after in LIFE[current] if after not in reached]
+        assert "over" in reached
 
 
 sights = st.builds(
@@ -245,7 +246,7 @@ class LadderMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.walk is not None)
     @rule(sight=sights, after_s=st.sampled_from((0.5, 1.0, 5.0, 60.0, 600.0)))
-    def seen(self, sight: LadderObservation, after_s: float) -> None:
+    def observe(self, sight: LadderObservation, after_s: float) -> None:
         assert self.walk is not None
         before = self.walk.climb
         step = self.walk.see(sight, after_s)
@@ -274,14 +275,14 @@ class LadderMachine(RuleBasedStateMachine):
         if step.rung and self.ended_at is not None:
             assert self.walk.now >= self.ended_at + before.rungs[step.rung].after_s
             assert self.walk.now - sight.sample_age_s > self.ended_at
-        numbers = [each.number for each in self.walk.steps]
+        numbers = [one.number for one in self.walk.steps]
         assert numbers == list(range(1, len(numbers) + 1))
         self.acting = True
 
     @precondition(lambda self: self.acting)
     @rule(kind=st.sampled_from(("done", "done", "done", "put_off", "refused", "failed")),
           after_s=st.sampled_from((0.1, 1.0, 40.0)))
-    def answered(self, kind: str, after_s: float) -> None:
+    def answer(self, kind: str, after_s: float) -> None:
         assert self.walk is not None
         self.walk.outcome(kind, "so it is", after_s)
         self.acting = False
@@ -304,9 +305,9 @@ def page() -> str:
 
 def test_the_page_draws_the_table() -> None:
     rows = re.findall(r"^\| (\w+) \|([\w, ]*)\|", page(), re.M)
-    drawn = {state: tuple(filter(None, after.strip().split(", "))) for state, after in rows
-             if state in LIFE}
-    assert drawn == LIFE
+    page_table = {state: tuple(filter(None, after.strip().split(", "))) for state, after in rows
+                  if state in LIFE}
+    assert page_table == LIFE
 
 
 def test_the_page_shows_a_rule_that_is_well_written() -> None:
@@ -315,11 +316,11 @@ def test_the_page_shows_a_rule_that_is_well_written() -> None:
 
 
 def test_the_page_names_every_brake() -> None:
-    named = set(re.findall(r"^\| (\w+) \|", page(), re.M))
-    assert {brake.name for brake in TABLE} <= named
+    brakes = set(re.findall(r"^\| (\w+) \|", page(), re.M))
+    assert {brake.name for brake in TABLE} <= brakes
 
 
 def yaml_of(text: str) -> list[CompiledRule]:
-    found = parse(text)
-    assert found.faults == ()
-    return list(found.rules.values())
+    parsed = parse(text)
+    assert parsed.faults == ()
+    return list(parsed.rules.values())

@@ -21,21 +21,21 @@ EVERY = [*all_layouts(H100)]
 
 
 def without(*ids: int) -> list[MigProfile]:
-    return [each for each in H100 if each.id not in ids]
+    return [profile for profile in H100 if profile.id not in ids]
 
 
-def counted(layout: Layout) -> Counter[int]:
+def tally(layout: Layout) -> Counter[int]:
     return Counter(profile for profile, _ in layout)
 
 
 def fits(layout: Layout) -> bool:
-    """By another way than the planner's: slice by slice."""
-    of = {each.id: each for each in H100}
-    slices = [start + at for profile, start in layout for at in range(of[profile].size)]
-    return (len({*slices}) == len(slices) and all(0 <= each < 8 for each in slices)
-            and all(start in of[profile].starts for profile, start in layout)
-            and all(count <= of[each].most for each, count in counted(layout).items())
-            and sum(of[profile].slices for profile, _ in layout) <= 7)
+    """Check a layout by another way than the planner's: slice by slice."""
+    by_id = {profile.id: profile for profile in H100}
+    slices = [start + at for profile, start in layout for at in range(by_id[profile].size)]
+    return (len({*slices}) == len(slices) and all(0 <= slot < 8 for slot in slices)
+            and all(start in by_id[profile].starts for profile, start in layout)
+            and all(count <= by_id[profile].most for profile, count in tally(layout).items())
+            and sum(by_id[profile].slices for profile, _ in layout) <= 7)
 
 
 @pytest.mark.parametrize(("profiles", "layouts", "different"), [
@@ -43,71 +43,71 @@ def fits(layout: Layout) -> bool:
     (BOARDS["a30"], 25, 9)])
 def test_there_are_as_many_layouts_as_were_counted(profiles: list[MigProfile], layouts: int,
                                                    different: int) -> None:
-    found = [each for each in all_layouts(profiles) if each]
-    assert (len(found), len({*found}), len(sets(found))) == (layouts, layouts, different)
+    listed = [layout for layout in all_layouts(profiles) if layout]
+    assert (len(listed), len({*listed}), len(sets(listed))) == (layouts, layouts, different)
 
 
 def test_every_layout_is_planned_from_any_other() -> None:
     for target in EVERY:
         start = random.choice(EVERY)
-        made = plan(H100, start, counted(target))
-        assert fits(made.layout)
-        assert counted(made.layout) == counted(target), (start, target)
-        check_steps(start, made)
+        a_plan = plan(H100, start, tally(target))
+        assert fits(a_plan.layout)
+        assert tally(a_plan.layout) == tally(target), (start, target)
+        check_steps(start, a_plan)
 
 
-def check_steps(start: Layout, made: MigPlan) -> None:
-    """What is destroyed was there, what is kept is not touched, and each step leaves a layout."""
-    assert {*made.keep} | {*made.destroy} == {*start}
-    assert not {*made.keep} & {*made.destroy}
+def check_steps(start: Layout, a_plan: MigPlan) -> None:
+    """Check that destroyed instances existed, kept ones stay, and each step leaves a layout."""
+    assert {*a_plan.keep} | {*a_plan.destroy} == {*start}
+    assert not {*a_plan.keep} & {*a_plan.destroy}
     now = {*start}
-    for each in made.destroy:
-        now.remove(each)
+    for instance in a_plan.destroy:
+        now.remove(instance)
         assert fits(tuple(now))
-    for each in made.create:
-        now.add(each)
+    for instance in a_plan.create:
+        now.add(instance)
         assert fits(tuple(now))
-    assert tuple(sorted(now)) == made.layout
+    assert tuple(sorted(now)) == a_plan.layout
 
 
 def test_what_is_there_already_is_left_alone() -> None:
     for layout in random.sample(EVERY, 200):
-        assert plan(H100, layout, counted(layout)).is_nothing
+        assert plan(H100, layout, tally(layout)).is_nothing
 
 
 @pytest.mark.parametrize("wish", [
     Counter({14: 2, 9: 1}), Counter({19: 2, 14: 1, 9: 1}), Counter({19: 4, 9: 1})])
 def test_what_largest_first_fails_at_succeeds(wish: Counter[int]) -> None:
-    assert counted(plan(H100, (), wish).layout) == wish
+    assert tally(plan(H100, (), wish).layout) == wish
     assert len(greedy(wish)) < sum(wish.values()), "else this would prove nothing"
 
 
 def greedy(wish: Counter[int]) -> list[tuple[int, int]]:
     """The control: largest first at the lowest start that is free, as a driver places."""
-    taken, placed = 0, []
+    occupied, placements = 0, []
     for profile in H100:
         for _ in range(wish[profile.id]):
             for start in profile.starts:
                 mask = ((1 << profile.size) - 1) << start
-                if not taken & mask:
-                    taken |= mask
-                    placed.append((profile.id, start))
+                if not occupied & mask:
+                    occupied |= mask
+                    placements.append((profile.id, start))
                     break
-    return placed
+    return placements
 
 
 def test_what_is_in_use_stays_where_it_is() -> None:
-    made = plan(H100, [(9, 0), (19, 4)], Counter({9: 1, 14: 1}), busy=[(9, 0)])
-    assert (9, 0) in made.keep
-    assert made.destroy == ((19, 4),) or (19, 4) not in made.keep
+    a_plan = plan(H100, [(9, 0), (19, 4)], Counter({9: 1, 14: 1}), busy=[(9, 0)])
+    assert (9, 0) in a_plan.keep
+    assert a_plan.destroy == ((19, 4),) or (19, 4) not in a_plan.keep
     for layout in random.sample(EVERY, 60):
-        busy = [each for each in layout if random.random() < 0.5]
+        busy = [instance for instance in layout if random.random() < 0.5]
         target = random.choice(EVERY)
         try:
-            made = plan(H100, layout, counted(target), busy)
+            a_plan = plan(H100, layout, tally(target), busy)
         except NoLayoutError:
             continue
-        assert {*busy} <= {*made.keep}
+        assert {*busy} <= {*a_plan.keep}
 
 
 @pytest.mark.parametrize(("wish", "busy", "why"), [
@@ -125,9 +125,9 @@ def test_what_cannot_be_is_said(wish: dict[int, int], busy: list[tuple[int, int]
     ("2 3g.40gb, 1g.10gb+me", {9: 2, 20: 1}), ("1g.10gb + 1g.10gb", {19: 2}),
     ("2x1g.20gb", {15: 2})])
 def test_a_wish_is_read(text: str, wish: dict[int, int]) -> None:
-    found = parse_wish(text, H100)
-    assert found == wish
-    assert parse_wish(wish_words(found, H100), H100) == wish
+    parsed = parse_wish(text, H100)
+    assert parsed == wish
+    assert parse_wish(wish_words(parsed, H100), H100) == wish
 
 
 @pytest.mark.parametrize("text", ["", "3g", "2x", "3g.60gb", "-1x 3g.40gb", "3g.40gb 1g.10gb", "+"])
@@ -137,7 +137,7 @@ def test_what_is_no_wish_is_refused(text: str) -> None:
 
 
 def test_mig_parted_is_read_and_written() -> None:
-    wish = counted(random.choice([each for each in EVERY if each]))
+    wish = tally(random.choice([layout for layout in EVERY if layout]))
     document = to_mig_parted("mine", 3, wish, H100)
     assert from_mig_parted(document, "mine", 3, H100) == wish
     everywhere = {"version": "v1", "mig-configs": {"all": [

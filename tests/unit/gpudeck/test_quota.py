@@ -35,22 +35,22 @@ def quota(**fields: Any) -> Quota:
 
 
 def one(quotas: list[Quota], *holdings: TaskHolding, **more: Any) -> QuotaBalance:
-    [found] = balances(QuotaIndex(quotas), holdings, NOW, more.pop("hours", {}),
-                       more.pop("spared", ()), **more)
-    return found
+    [balance] = balances(QuotaIndex(quotas), holdings, NOW, more.pop("hours", {}),
+                         more.pop("spared", ()), **more)
+    return balance
 
 
 # -- written
 
 
 def test_sizes_and_spans_are_read_and_said_again() -> None:
-    made = read({"id": "night", "subject": "group:ml", "scope": "node:n1", "mem_bytes": "40GiB",
-                 "max_age_s": "12h", "gpus": 2, "mode": "act", "because": "shared",
-                 "ladder": [{"do": "tell"}, {"do": "end", "after_s": "10m"}]})
-    assert (made.mem_bytes, made.max_age_s) == (40 * GIB, 43_200.0)
-    assert made.ladder[1].after_s == 600.0
-    assert meaning(made) == ("each member of ml may hold 2 GPUs and 40 GiB of memory and "
-                             "run a task for 12 h on n1")
+    a_quota = read({"id": "night", "subject": "group:ml", "scope": "node:n1", "mem_bytes": "40GiB",
+                    "max_age_s": "12h", "gpus": 2, "mode": "act", "because": "shared",
+                    "ladder": [{"do": "tell"}, {"do": "end", "after_s": "10m"}]})
+    assert (a_quota.mem_bytes, a_quota.max_age_s) == (40 * GIB, 43_200.0)
+    assert a_quota.ladder[1].after_s == 600.0
+    assert meaning(a_quota) == ("each member of ml may hold 2 GPUs and 40 GiB of memory and "
+                                "run a task for 12 h on n1")
     assert parse_size("1.5TiB") == 1.5 * 2**40
     assert parse_span("90s") == 90.0
 
@@ -78,30 +78,30 @@ def test_sizes_and_spans_are_read_and_said_again() -> None:
     ("kills", {"kills": 3}),
 ])
 def test_what_is_wrong_is_named(field: str, fields: dict[str, Any]) -> None:
-    with pytest.raises(InvalidQuotaError) as caught:
+    with pytest.raises(InvalidQuotaError) as error:
         read({"id": "q", "subject": "user:alice", "gpus": 1} | fields)
-    assert field in [problem.field.partition("[")[0] for problem in caught.value.problems]
-    assert all(problem.message for problem in caught.value.problems)
+    assert field in [problem.field.partition("[")[0] for problem in error.value.problems]
+    assert all(problem.message for problem in error.value.problems)
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
-    with pytest.raises(InvalidQuotaError) as caught:
+    with pytest.raises(InvalidQuotaError) as error:
         read({"id": "Q", "subject": "bob", "scope": "moon", "mem_bytes": "2.5X"})
     assert {"id", "subject", "scope", "mem_bytes"} <= {
-        problem.field for problem in caught.value.problems}
+        problem.field for problem in error.value.problems}
 
 
 @pytest.mark.parametrize("field", ["gpus", "priority", "per", "count", "mode", "offline", "ladder",
                                    "max_age_s", "gpu_hours", "mem_bytes", "id", "subject"])
 def test_of_another_kind_is_said_for_people_beside_all_that_is_wrong_too(field: str) -> None:
-    with pytest.raises(InvalidQuotaError) as caught:
+    with pytest.raises(InvalidQuotaError) as error:
         read({"id": "x", "subject": "bob", "scope": "moon", field: [random.random()]})
-    told = {each.field.partition("[")[0]: each.message for each in caught.value.problems}
-    assert {field, "scope"} <= told.keys()
-    assert not any("Expected" in message for message in told.values())
-    with pytest.raises(InvalidQuotaError) as caught:
+    texts = {problem.field.partition("[")[0]: problem.message for problem in error.value.problems}
+    assert {field, "scope"} <= texts.keys()
+    assert not any("Expected" in message for message in texts.values())
+    with pytest.raises(InvalidQuotaError) as error:
         read({})
-    assert [each.field for each in caught.value.problems] == ["id", "subject"]
+    assert [problem.field for problem in error.value.problems] == ["id", "subject"]
 
 
 # -- which one counts
@@ -110,7 +110,7 @@ MIXED = task("t1", "alice", groups=("ml",), container="c" * 64, container_name="
              namespace="vision", pod="p-0", slurm_job="12")
 
 
-@pytest.mark.parametrize(("winner", "others"), [
+@pytest.mark.parametrize(("winner", "rivals"), [
     ("container:trainer", ["slurm:12", "k8s:vision/p-0", "user:alice"]),
     (f"container:{'c' * 12}", ["k8s:vision", "*"]),
     ("slurm:12", ["k8s:vision/p-0", "user:alice"]),
@@ -119,48 +119,48 @@ MIXED = task("t1", "alice", groups=("ml",), container="c" * 64, container_name="
     ("user:alice", ["group:ml", "*"]),
     ("group:ml", ["*"]),
 ])
-def test_the_most_specific_subject_wins(winner: str, others: list[str]) -> None:
-    wanted = [Quota(f"q{at}", subject, gpus=9) for at, subject in enumerate([*others, winner])]
-    random.shuffle(wanted)
-    found = QuotaIndex(wanted).choice(holding(MIXED, ("G1", 1.0)), "G1", "gpus", "each")
-    assert found is not None
-    assert found.quota.subject == winner
-    assert {each.subject for each in found.beside} == set(others)
-    assert "more specific" in found.why
+def test_the_most_specific_subject_wins(winner: str, rivals: list[str]) -> None:
+    quotas = [Quota(f"q{at}", subject, gpus=9) for at, subject in enumerate([*rivals, winner])]
+    random.shuffle(quotas)
+    choice = QuotaIndex(quotas).choice(holding(MIXED, ("G1", 1.0)), "G1", "gpus", "each")
+    assert choice is not None
+    assert choice.quota.subject == winner
+    assert {rival.subject for rival in choice.beside} == set(rivals)
+    assert "more specific" in choice.why
 
 
-@pytest.mark.parametrize(("winner", "others"), [
+@pytest.mark.parametrize(("winner", "rivals"), [
     ("gpu:G1", ["node:host-n1", "group:a", "fleet"]), ("node:host-n1", ["group:a", "fleet"]),
     ("group:a", ["fleet"]), ("fleet", ["node:host-n2", "gpu:G2", "group:b"]),
 ])
-def test_the_narrowest_scope_wins(winner: str, others: list[str]) -> None:
-    wanted = [Quota(f"q{at}", "*", scope, gpus=1) for at, scope in enumerate([*others, winner])]
-    random.shuffle(wanted)
-    found = QuotaIndex(wanted).choice(
+def test_the_narrowest_scope_wins(winner: str, rivals: list[str]) -> None:
+    quotas = [Quota(f"q{at}", "*", scope, gpus=1) for at, scope in enumerate([*rivals, winner])]
+    random.shuffle(quotas)
+    choice = QuotaIndex(quotas).choice(
         holding(task("t"), ("G1", 1.0), group="a"), "G1", "gpus", "each")
-    assert found is not None
-    assert found.quota.scope == winner
+    assert choice is not None
+    assert choice.quota.scope == winner
 
 
 def test_a_use_counts_once_and_explains_itself() -> None:
     fleet = Quota("fleet", "user:alice", gpus=1)
     here = Quota("here", "user:alice", "node:host-n1", gpus=2)
-    found = balances(QuotaIndex([fleet, here]), [
+    totals = balances(QuotaIndex([fleet, here]), [
         holding(task("a"), ("G1", 1.0), ("G2", 1.0), node="n1"),
         holding(task("b"), ("G3", 1.0), node="n2")], NOW, {}, ())
-    assert {each.quota.id: (each.used, each.is_over) for each in found} == {
+    assert {total.quota.id: (total.used, total.is_over) for total in totals} == {
         "fleet": (1.0, False), "here": (2.0, False)}
-    [said] = explained(QuotaIndex([fleet, here]), holding(task("a"), ("G1", 1.0)))
-    assert said[0] == "gpus"
-    assert said[1].why == ("here (user:alice on node:host-n1) is more specific than fleet")
+    [explanation] = explained(QuotaIndex([fleet, here]), holding(task("a"), ("G1", 1.0)))
+    assert explanation[0] == "gpus"
+    assert explanation[1].why == ("here (user:alice on node:host-n1) is more specific than fleet")
 
 
 def test_each_and_together_both_count() -> None:
-    each, all_of = Quota("each", "*", gpus=1), Quota("all", "*", gpus=1, count="together")
-    found = balances(QuotaIndex([each, all_of]), [
+    per_holder, all_of = Quota("each", "*", gpus=1), Quota("all", "*", gpus=1, count="together")
+    totals = balances(QuotaIndex([per_holder, all_of]), [
         holding(task("a", "alice"), ("G1", 1.0)), holding(task("b", "bob"), ("G2", 1.0))],
         NOW, {}, ())
-    assert {(one.quota.id, one.holder): one.is_over for one in found} == {
+    assert {(one.quota.id, one.holder): one.is_over for one in totals} == {
         ("each", "alice"): False, ("each", "bob"): False, ("all", "everyone together"): True}
 
 
@@ -168,72 +168,72 @@ def test_each_and_together_both_count() -> None:
 
 
 def test_memory_that_is_not_known_is_not_counted_and_said() -> None:
-    found = one([quota(mem_bytes="2GiB")], holding(task("a"), ("G1", 1.0 * GIB), ("G2", None)))
-    assert (found.used, found.is_whole, found.is_over) == (GIB, False, False)
-    assert "at least" in found.sentence
+    balance = one([quota(mem_bytes="2GiB")], holding(task("a"), ("G1", 1.0 * GIB), ("G2", None)))
+    assert (balance.used, balance.is_whole, balance.is_over) == (GIB, False, False)
+    assert "at least" in balance.sentence
 
 
 def test_priority_4_goes_before_1_whatever_their_age() -> None:
-    found = one(
+    balance = one(
         [Quota("all", "*", gpus=1, count="together"), Quota("a", "user:alice", priority=1),
          Quota("b", "user:bob", priority=4)],
         holding(task("young", "alice", 1.0), ("G1", 1.0)),
         holding(task("old", "bob", 9_000.0), ("G2", 1.0)))
-    assert [each.task_ids for each in found.offenders] == [("old",)]
-    assert found.offenders[0].priority == 4
+    assert [job.task_ids for job in balance.offenders] == [("old",)]
+    assert balance.offenders[0].priority == 4
 
 
 def test_of_equals_the_youngest_goes_and_who_has_no_age_last() -> None:
-    found = one([quota(gpus=1)], holding(task("old", age_s=900.0), ("G1", 1.0)),
-                holding(task("young", age_s=10.0), ("G2", 1.0)),
-                holding(task("unknown", age_s=None), ("G3", 1.0)))
-    assert [each.task_ids for each in found.offenders] == [("young",), ("old",)]
+    balance = one([quota(gpus=1)], holding(task("old", age_s=900.0), ("G1", 1.0)),
+                  holding(task("young", age_s=10.0), ("G2", 1.0)),
+                  holding(task("unknown", age_s=None), ("G3", 1.0)))
+    assert [job.task_ids for job in balance.offenders] == [("young",), ("old",)]
 
 
 def test_who_frees_nothing_stays() -> None:
     """The youngest shares its GPU with another: without it as much would be held."""
-    found = one([quota(gpus=1)], holding(task("a", age_s=900.0), ("G1", 1.0)),
-                holding(task("b", age_s=500.0), ("G2", 1.0)),
-                holding(task("c", age_s=10.0), ("G1", 1.0)))
-    assert [each.task_ids for each in found.offenders] == [("b",)]
+    balance = one([quota(gpus=1)], holding(task("a", age_s=900.0), ("G1", 1.0)),
+                  holding(task("b", age_s=500.0), ("G2", 1.0)),
+                  holding(task("c", age_s=10.0), ("G1", 1.0)))
+    assert [job.task_ids for job in balance.offenders] == [("b",)]
 
 
 def test_the_protected_are_spared_and_the_next_goes() -> None:
-    held = [holding(task(name, age_s=age_s), (f"G-{name}", 1.0))
-            for name, age_s in (("a", 10.0), ("b", 20.0), ("c", 30.0))]
-    found = one([quota(subject="*", gpus=2)], *held, spared={"a"})
-    assert [each.task_ids for each in found.offenders] == [("b",)]
+    holdings = [holding(task(name, age_s=age_s), (f"G-{name}", 1.0))
+                for name, age_s in (("a", 10.0), ("b", 20.0), ("c", 30.0))]
+    balance = one([quota(subject="*", gpus=2)], *holdings, spared={"a"})
+    assert [job.task_ids for job in balance.offenders] == [("b",)]
 
 
 def test_tasks_of_nobody_known_count_for_no_one_and_are_never_chosen() -> None:
     assert balances(QuotaIndex([quota(subject="*", gpus=0)]),
                     [holding(task("x", None), ("G1", 1.0))], NOW, {}, ()) == []
-    found = one([quota(subject="*", gpus=0, count="together")],
-                holding(task("x", None), ("G1", 1.0)))
-    assert (found.used, found.offenders) == (1.0, ())
+    balance = one([quota(subject="*", gpus=0, count="together")],
+                  holding(task("x", None), ("G1", 1.0)))
+    assert (balance.used, balance.offenders) == (1.0, ())
 
 
 def test_a_job_with_somebody_elses_processes_is_not_chosen() -> None:
-    found = one([quota(gpus=0)], holding(task("a", job="j"), ("G1", 1.0)),
-                holding(task("b", "bob", job="j"), ("G1", 1.0)))
-    assert found.is_over
-    assert found.offenders == ()
+    balance = one([quota(gpus=0)], holding(task("a", job="j"), ("G1", 1.0)),
+                  holding(task("b", "bob", job="j"), ("G1", 1.0)))
+    assert balance.is_over
+    assert balance.offenders == ()
 
 
 def test_age_is_of_each_task_and_unknown_ages_are_not_old() -> None:
-    found = one([quota(max_age_s="1h")], holding(task("old", age_s=3_601.0), ("G1", 1.0)),
-                holding(task("new", age_s=3_599.0), ("G2", 1.0)),
-                holding(task("unknown", age_s=None), ("G3", 1.0)))
-    assert [each.task_ids for each in found.offenders] == [("old",)]
+    balance = one([quota(max_age_s="1h")], holding(task("old", age_s=3_601.0), ("G1", 1.0)),
+                  holding(task("new", age_s=3_599.0), ("G2", 1.0)),
+                  holding(task("unknown", age_s=None), ("G3", 1.0)))
+    assert [job.task_ids for job in balance.offenders] == [("old",)]
 
 
 def test_hours_are_of_the_holder_and_none_is_not_zero() -> None:
-    held = holding(task("a"), ("G1", 1.0))
-    assert balances(QuotaIndex([quota(gpu_hours=5)]), [held], NOW, {}, ()) == []
-    found = one([quota(gpu_hours=5)], held, hours={("q", "alice"): 5.5},
-                hours_by_node={("q", "alice"): {"n1": 5.5}})
-    assert (found.is_over, [each.task_ids for each in found.offenders]) == (True, [("a",)])
-    assert not one([quota(gpu_hours=5)], held, hours={("q", "alice"): 5.0}).is_over
+    a_holding = holding(task("a"), ("G1", 1.0))
+    assert balances(QuotaIndex([quota(gpu_hours=5)]), [a_holding], NOW, {}, ()) == []
+    balance = one([quota(gpu_hours=5)], a_holding, hours={("q", "alice"): 5.5},
+                  hours_by_node={("q", "alice"): {"n1": 5.5}})
+    assert (balance.is_over, [job.task_ids for job in balance.offenders]) == (True, [("a",)])
+    assert not one([quota(gpu_hours=5)], a_holding, hours={("q", "alice"): 5.0}).is_over
 
 
 # -- what one node says of another's work
@@ -241,41 +241,41 @@ def test_hours_are_of_the_holder_and_none_is_not_zero() -> None:
 
 def on(node: str, *gpus: str, since: float, user: str = "alice", mem: float = 1.0,
        age_s: float | None = 60.0) -> TaskHolding:
-    """A job of its own on each call."""
-    made = task(f"{node}-{'-'.join(gpus)}", user, age_s=age_s)
-    return replace(holding(made, *((gpu, mem) for gpu in gpus), node=node),
+    """Return the holding of a new job."""
+    a_task = task(f"{node}-{'-'.join(gpus)}", user, age_s=age_s)
+    return replace(holding(a_task, *((gpu, mem) for gpu in gpus), node=node),
                    since=dict.fromkeys(gpus, since))
 
 
-def go(found: QuotaBalance) -> set[str]:
-    return {each.node for each in found.offenders}
+def offender_nodes(balance: QuotaBalance) -> set[str]:
+    return {job.node for job in balance.offenders}
 
 
 def test_the_excess_goes_where_it_arose_whatever_ages_are_claimed() -> None:
-    """As it was tried: one node claims eight tasks of a user who holds four elsewhere."""
+    """A case that was tried: one node claims eight tasks of a user who holds four elsewhere."""
     real = [on("n1", f"A{at}", since=100.0, age_s=3_600.0) for at in range(4)]
     for age_s in (None, 9e9, 0.0):
         made_up = [on("evil", f"E{at}", since=200.0, age_s=age_s) for at in range(8)]
-        found = one([quota(gpus=6)], *real, *made_up)
-        assert (go(found), len(found.offenders)) == ({"evil"}, 6)
-        spared = {each.task.id for each in made_up}
-        found = one([quota(gpus=6)], *real, *made_up, spared=spared)
-        assert (found.offenders, found.is_contested) == ((), True)
-        assert "only one node reports" in found.sentence
+        balance = one([quota(gpus=6)], *real, *made_up)
+        assert (offender_nodes(balance), len(balance.offenders)) == ({"evil"}, 6)
+        spared = {fake.task.id for fake in made_up}
+        balance = one([quota(gpus=6)], *real, *made_up, spared=spared)
+        assert (balance.offenders, balance.is_contested) == ((), True)
+        assert "only one node reports" in balance.sentence
 
 
 def test_who_spreads_over_two_nodes_is_over_where_it_came_last() -> None:
-    found = one([quota(gpus=6)], *(on("n1", f"A{at}", since=100.0) for at in range(4)),
-                *(on("n2", f"B{at}", since=101.0 + at) for at in range(4)))
-    assert (go(found), len(found.offenders)) == ({"n2"}, 2)
-    assert {each.job_id for each in found.offenders} == {"n2-B2", "n2-B3"}
+    balance = one([quota(gpus=6)], *(on("n1", f"A{at}", since=100.0) for at in range(4)),
+                  *(on("n2", f"B{at}", since=101.0 + at) for at in range(4)))
+    assert (offender_nodes(balance), len(balance.offenders)) == ({"n2"}, 2)
+    assert {job.job_id for job in balance.offenders} == {"n2-B2", "n2-B3"}
 
 
 def test_what_any_two_nodes_say_is_enough() -> None:
-    found = one([quota(mem_bytes=10)], *(on(f"n{at}", "G", since=1.0, mem=6.0) for at in range(3)))
-    assert len(found.offenders) == 1, "whoever of them lies, it is over by the others"
-    found = one([quota(mem_bytes=10)], *(on(f"n{at}", "G", since=1.0, mem=6.0) for at in range(2)))
-    assert (found.is_over, found.offenders, found.is_contested) == (True, (), True)
+    total = one([quota(mem_bytes=10)], *(on(f"n{at}", "G", since=1.0, mem=6.0) for at in range(3)))
+    assert len(total.offenders) == 1, "whoever of them lies, it is over by the others"
+    total = one([quota(mem_bytes=10)], *(on(f"n{at}", "G", since=1.0, mem=6.0) for at in range(2)))
+    assert (total.is_over, total.offenders, total.is_contested) == (True, (), True)
 
 
 @pytest.mark.parametrize(("by_node", "goes"), [
@@ -283,15 +283,15 @@ def test_what_any_two_nodes_say_is_enough() -> None:
     ({"n1": 3.0, "n2": 6.0}, False)])
 def test_hours_that_only_another_node_says_end_nothing_here(by_node: dict[str, float], goes: bool
                                                             ) -> None:
-    found = one([quota(gpu_hours=5)], on("n1", "G", since=1.0),
+    total = one([quota(gpu_hours=5)], on("n1", "G", since=1.0),
                 hours={("q", "alice"): max(9.0, sum(by_node.values()))},
                 hours_by_node={("q", "alice"): by_node})
-    assert (found.is_over, bool(found.offenders), found.is_contested) == (True, goes, not goes)
+    assert (total.is_over, bool(total.offenders), total.is_contested) == (True, goes, not goes)
 
 
 @given(data=st.data())
 def test_no_claim_of_one_node_takes_from_others_what_the_quota_gives(data: st.DataObject) -> None:
-    """Whatever it says after they came; also of users, ages and what it spares."""
+    """The node may say anything after they came; also of users, ages and what it spares."""
     def some(nodes: list[str], begin: int) -> list[TaskHolding]:
         return [on(data.draw(st.sampled_from(nodes)), f"G{at}-{begin}", since=float(begin + at),
                    user=data.draw(st.sampled_from(["alice", "bob"])),
@@ -302,12 +302,12 @@ def test_no_claim_of_one_node_takes_from_others_what_the_quota_gives(data: st.Da
     quotas = QuotaIndex([quota(subject="*", gpus=most,
                                count=data.draw(st.sampled_from(["each", "together"])))])
     honest, made_up = some(["n1", "n2", "n3"], 0), some(["evil"], 100)
-    spared = data.draw(st.sets(st.sampled_from([each.task.id for each in made_up] or ["none"])))
-    for found in balances(quotas, [*honest, *made_up], NOW, {}, spared):
-        theirs = [each for each in honest
-                  if found.quota.count == "together" or each.task.user == found.holder]
-        gone = [each for each in found.offenders if each.node != "evil"]
-        assert len(theirs) - len(gone) >= min(most, len(theirs))
+    spared = data.draw(st.sets(st.sampled_from([fake.task.id for fake in made_up] or ["none"])))
+    for balance in balances(quotas, [*honest, *made_up], NOW, {}, spared):
+        honest_part = [row for row in honest
+                       if balance.quota.count == "together" or row.task.user == balance.holder]
+        evicted = [job for job in balance.offenders if job.node != "evil"]
+        assert len(honest_part) - len(evicted) >= min(most, len(honest_part))
 
 
 # -- whatever there is
@@ -325,12 +325,12 @@ quota_st = st.builds(
 
 @st.composite
 def holdings_st(draw: st.DrawFn) -> list[TaskHolding]:
-    found = []
+    holdings = []
     for at in range(draw(st.integers(0, 9))):
         node = draw(st.sampled_from(("n1", "n2")))
         user = draw(st.sampled_from(USERS))
         gpus = draw(st.sets(st.integers(0, 3), min_size=1, max_size=3))
-        found.append(TaskHolding(
+        holdings.append(TaskHolding(
             task(f"t{at}", user, draw(st.none() | st.floats(1, 9_000)),
                  f"j{draw(st.integers(0, 5))}",
                  groups=("ml",) if draw(st.booleans()) else (),
@@ -338,32 +338,32 @@ def holdings_st(draw: st.DrawFn) -> list[TaskHolding]:
             node, f"host-{node}", draw(st.sampled_from(("a", "b"))),
             tuple((f"{node}-G{gpu}", draw(st.none() | st.integers(0, 5).map(float)))
                   for gpu in sorted(gpus))))
-    return found
+    return holdings
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(quota_st, max_size=6, unique_by=lambda each: each.id), holdings_st(),
+@given(st.lists(quota_st, max_size=6, unique_by=lambda a_quota: a_quota.id), holdings_st(),
        st.sets(st.integers(0, 9).map("t{}".format)))
 def test_never_the_protected_never_within_and_never_more_than_must(
-        quotas: list[Quota], held: list[TaskHolding], spared: set[str]) -> None:
-    counted = QuotaIndex(quotas)
-    for found in balances(counted, held, NOW, {}, spared):
-        gone = {(each.node, each.job_id) for each in found.offenders}
-        assert not gone or found.is_over
-        assert not any(task_id in spared for each in found.offenders for task_id in each.task_ids)
-        assert all(each.user is not None for each in found.offenders)
-        if found.limit == "max_age_s":
+        quotas: list[Quota], holdings: list[TaskHolding], spared: set[str]) -> None:
+    index = QuotaIndex(quotas)
+    for balance in balances(index, holdings, NOW, {}, spared):
+        evicted = {(job.node, job.job_id) for job in balance.offenders}
+        assert not evicted or balance.is_over
+        assert not any(task_id in spared for job in balance.offenders for task_id in job.task_ids)
+        assert all(job.user is not None for job in balance.offenders)
+        if balance.limit == "max_age_s":
             continue
-        left = [each for each in held if each.job not in gone]
-        for one_more in gone:  # each of them is needed
-            stays = [*left, *(each for each in held if each.job == one_more)]
-            assert used(counted, found, stays) > found.most
-            assert used(counted, found, stays) > used(counted, found, left)
+        remaining = [row for row in holdings if row.job not in evicted]
+        for one_more in evicted:  # each of them is needed
+            stays = [*remaining, *(row for row in holdings if row.job == one_more)]
+            assert amount_used(index, balance, stays) > balance.most
+            assert amount_used(index, balance, stays) > amount_used(index, balance, remaining)
 
 
-def used(quotas: QuotaIndex, of: QuotaBalance, held: list[TaskHolding]) -> float:
-    return next((each.used for each in balances(quotas, held, NOW, {}, ())
-                 if (each.quota.id, each.limit, each.holder)
+def amount_used(quotas: QuotaIndex, of: QuotaBalance, holdings: list[TaskHolding]) -> float:
+    return next((balance.used for balance in balances(quotas, holdings, NOW, {}, ())
+                 if (balance.quota.id, balance.limit, balance.holder)
                  == (of.quota.id, of.limit, of.holder)), 0.0)
 
 
@@ -371,12 +371,12 @@ SPECIFIC = ("*", "group:", "user:", "k8s:", "slurm:", "container:")
 NARROW = ("fleet", "group:", "node:", "gpu:")
 
 
-def is_about(quota: Quota, held: TaskHolding, uuid: str) -> bool:
+def is_about(quota: Quota, a_holding: TaskHolding, uuid: str) -> bool:
     """Read off the documentation, not off the code."""
-    one = held.task
-    names = {"*", f"user:{one.user}", *(f"group:{each}" for each in one.groups),
+    one = a_holding.task
+    names = {"*", f"user:{one.user}", *(f"group:{group}" for group in one.groups),
              f"container:{one.container_name}"}
-    places = {"fleet", f"node:{held.host}", f"group:{held.group}", f"gpu:{uuid}"}
+    places = {"fleet", f"node:{a_holding.host}", f"group:{a_holding.group}", f"gpu:{uuid}"}
     return quota.subject in names and quota.scope in places
 
 
@@ -386,32 +386,32 @@ def how_specific(quota: Quota) -> tuple[int, int]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(quota_st, max_size=8, unique_by=lambda each: each.id), holdings_st())
-def test_none_that_is_more_specific_is_passed_over(quotas: list[Quota], held: list[TaskHolding]
+@given(st.lists(quota_st, max_size=8, unique_by=lambda a_quota: a_quota.id), holdings_st())
+def test_none_that_is_more_specific_is_passed_over(quotas: list[Quota], holdings: list[TaskHolding]
                                                    ) -> None:
-    counted = QuotaIndex(quotas)
-    for each in held:
-        for uuid, _ in each.uses:
+    index = QuotaIndex(quotas)
+    for a_holding in holdings:
+        for uuid, _ in a_holding.uses:
             for count in ("each", "together"):
                 rivals = [quota for quota in quotas if quota.count == count
-                          and quota.gpus is not None and is_about(quota, each, uuid)]
-                found = counted.choice(each, uuid, "gpus", count)
-                assert (found is None) == (not rivals)
-                if found is not None:
-                    assert found.quota in rivals
-                    assert how_specific(found.quota) == max(map(how_specific, rivals))
-                    assert {*found.beside} | {found.quota} == {*rivals}
+                          and quota.gpus is not None and is_about(quota, a_holding, uuid)]
+                choice = index.choice(a_holding, uuid, "gpus", count)
+                assert (choice is None) == (not rivals)
+                if choice is not None:
+                    assert choice.quota in rivals
+                    assert how_specific(choice.quota) == max(map(how_specific, rivals))
+                    assert {*choice.beside} | {choice.quota} == {*rivals}
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.lists(quota_st, max_size=6, unique_by=lambda each: each.id), holdings_st())
-def test_one_quota_per_use_and_limit(quotas: list[Quota], held: list[TaskHolding]) -> None:
+@given(st.lists(quota_st, max_size=6, unique_by=lambda a_quota: a_quota.id), holdings_st())
+def test_one_quota_per_use_and_limit(quotas: list[Quota], holdings: list[TaskHolding]) -> None:
     """Summed over all holders, no use is counted twice."""
     limited = Counter[str]()
-    for each in balances(QuotaIndex(quotas), held, NOW, {}, ()):
-        if each.limit == "gpus":
-            limited[each.quota.count] += int(each.used)
+    for balance in balances(QuotaIndex(quotas), holdings, NOW, {}, ()):
+        if balance.limit == "gpus":
+            limited[balance.quota.count] += int(balance.used)
     for count in ("each", "together"):
         there = {(one.node_id, uuid, one.task.user if count == "each" else None, at)
-                 for at, one in enumerate(held) for uuid, _ in one.uses}
+                 for at, one in enumerate(holdings) for uuid, _ in one.uses}
         assert limited[count] <= len(there)

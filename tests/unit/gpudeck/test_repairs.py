@@ -43,22 +43,22 @@ def repair(state: RepairState, uuid: str = "GPU-1", until: float | None = None) 
 def test_what_a_look_at_the_node_changes(state: RepairState, is_used: bool | None, boot: str,
                                          then: RepairState | None) -> None:
     now = random.uniform(100, 200)
-    found = observe(repair(state, until=150.0), is_used, boot, now)
-    assert (None if found is None else found.state) == then
-    if found is not None:
-        assert (found.since, found.began_at, found.by) == (now, 10.0, "ada")
-        assert found.words
+    next_repair = observe(repair(state, until=150.0), is_used, boot, now)
+    assert (None if next_repair is None else next_repair.state) == then
+    if next_repair is not None:
+        assert (next_repair.since, next_repair.began_at, next_repair.by) == (now, 10.0, "ada")
+        assert next_repair.words
 
 
 def test_every_state_has_words_and_a_way_back() -> None:
     assert LIFE.keys() == WORDS.keys() == {"in_service", *get_args(RepairState)}
     assert {state for after_ in LIFE.values() for state in after_.values()} == LIFE.keys()
     for state in LIFE:
-        reached, left = {state}, [state]
-        while left:
-            new = {*LIFE[left.pop()].values()} - reached
+        reached, todo = {state}, [state]
+        while todo:
+            new = {*LIFE[todo.pop()].values()} - reached
             reached |= new
-            left += new
+            todo += new
         assert "in_service" in reached, state
 
 

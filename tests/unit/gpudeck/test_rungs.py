@@ -1,4 +1,4 @@
-"""What can never be done to a target, and that a node says it in the same words."""
+"""Acts that can never be done to a target, and a node's refusal of them in the same words."""
 
 from dataclasses import replace
 from typing import Any
@@ -36,14 +36,14 @@ def test_what_nothing_is_against_can_be_done(action: ShownAction) -> None:
     ("terminate_client", {"actions": ("notify", "terminate_client")}, "rules"),
 ])
 def test_each_reason(action: ShownAction, changed: dict[str, Any], code: str) -> None:
-    found = refusal(action, replace(FREE, **changed))
-    assert found is not None
-    assert found.code == code
+    answer = refusal(action, replace(FREE, **changed))
+    assert answer is not None
+    assert answer.code == code
     if code != "type":
         assert refusal("notify", replace(FREE, **changed)) is None, "to be told harms nobody"
 
 
-@pytest.mark.parametrize(("ceiling", "changed", "known"), [
+@pytest.mark.parametrize(("ceiling", "changed", "facts"), [
     (Ceiling(actions=("notify", "end"), rules_may_act=True), {}, {"actions": ("notify", "end")}),
     (Ceiling(), {}, {"rules": RulesCeiling(False, False)}),
     (Ceiling(rules_may_act=True), {"manager": "slurm job 12"}, {"manager": "slurm job 12"}),
@@ -53,9 +53,9 @@ def test_each_reason(action: ShownAction, changed: dict[str, Any], code: str) ->
      {"is_one_tree": False}),
 ])
 def test_a_node_refuses_for_the_same_reason(ceiling: Ceiling, changed: dict[str, Any],
-                                            known: dict[str, Any]) -> None:
+                                            facts: dict[str, Any]) -> None:
     case = a_case(action="pause", asker="rule", ceiling=ceiling, **changed)
-    assert refusals(case) == (refusal("pause", replace(FREE, **known)),)
+    assert refusals(case) == (refusal("pause", replace(FREE, **facts)),)
 
 
 def test_rungs_that_nobody_can_come_to() -> None:

@@ -26,12 +26,12 @@ def test_does_what_a_set_does(steps: list[tuple[str, int, int]], first: int, las
         else:
             assert ranges.discard_all(one, other) == len(model & span)
             model -= span
-    assert {each for each in range(50) if each in ranges} == model
+    assert {at for at in range(50) if at in ranges} == model
     assert ranges.count == len(model)
     assert (ranges.first, ranges.last) == (min(model, default=None), max(model, default=None))
-    assert all(left[1] + 1 < right[0] for left, right in pairwise(ranges))
+    assert all(lower[1] + 1 < upper[0] for lower, upper in pairwise(ranges))
     assert all(start <= end for start, end in ranges)
-    inside = {each for start, end in ranges.within(first, last) for each in range(start, end + 1)}
+    inside = {at for start, end in ranges.within(first, last) for at in range(start, end + 1)}
     assert inside == model & set(range(first, last + 1))
     assert ranges.count_in(first, last) == len(inside)
     assert ranges.is_next_to(first) == bool({first - 1, first, first + 1} & model)

@@ -59,9 +59,9 @@ def test_a_secret_may_be_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_value_is_one_sentence(argv: list[str], sentence: str) -> None:
-    with pytest.raises(CommandError, match=sentence) as caught:
+    with pytest.raises(CommandError, match=sentence) as error:
         load("test", TABLE, argv, {})
-    assert caught.value.code == ExitCode.USAGE
+    assert error.value.code == ExitCode.USAGE
 
 
 def test_a_broken_file_is_one_sentence(tmp_path: Path) -> None:
@@ -92,9 +92,9 @@ def test_the_section_of_another_program_is_its_own_affair(tmp_path: Path) -> Non
 
 def test_a_bad_secret_is_not_repeated() -> None:
     table = (Setting("token", port, None, "a secret that is a number", secret=True),)
-    with pytest.raises(CommandError) as caught:
+    with pytest.raises(CommandError) as error:
         load("test", table, [], {"GPUDECK_TOKEN": "hunter2"})
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in str(error.value)
 
 
 def test_parsers() -> None:

@@ -1,4 +1,4 @@
-"""What shells complete by: made from the code, and what bash makes of it."""
+"""Completion in shells: made from the code, and what bash makes of it."""
 
 import subprocess
 from pathlib import Path
@@ -26,14 +26,14 @@ def test_it_is_printed(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == (FOLDER / f"gpudeck.{shell}").read_text()
 
 
-@pytest.mark.parametrize(("words", "found"), [
+@pytest.mark.parametrize(("words", "completions"), [
     ("gpudeck hist", "history"), ("gpudeck quota ", "list set remove check"),
     ("gpudeck quota set --mode ", "observe warn act"), ("gpudeck token create ", "api agent"),
     ("gpudeck status --jso", "--json"), ("gpudeck completion ", "bash zsh"),
     ("gpudeck pool --js", "--json"), ("gpudeck pool simulate --strat", "--strategy"),
 ])
-def test_bash_completes(words: str, found: str, tmp_path: Path) -> None:
-    done = subprocess.run(
+def test_bash_completes(words: str, completions: str, tmp_path: Path) -> None:
+    child = subprocess.run(
         ["bash", "-c", TRY, "try", str(FOLDER / "gpudeck.bash"), *words.split(" ")],
         capture_output=True, text=True, timeout=10, check=True, cwd=tmp_path)
-    assert (done.stdout.strip(), done.stderr) == (found, "")
+    assert (child.stdout.strip(), child.stderr) == (completions, "")

@@ -10,7 +10,7 @@ from gpudeck.times import moment_of, parse_seconds, parse_span, parse_until
 NOW = datetime(2026, 11, 21, 17, 30, 12, tzinfo=timezone(timedelta(hours=1)))
 
 
-@pytest.mark.parametrize(("word", "wanted"), [
+@pytest.mark.parametrize(("word", "moment"), [
     ("18:00", datetime(2026, 11, 21, 18, 0, tzinfo=NOW.tzinfo)),
     ("17:30", datetime(2026, 11, 22, 17, 30, tzinfo=NOW.tzinfo)),
     ("6:05", datetime(2026, 11, 22, 6, 5, tzinfo=NOW.tzinfo)),
@@ -19,8 +19,8 @@ NOW = datetime(2026, 11, 21, 17, 30, 12, tzinfo=timezone(timedelta(hours=1)))
     ("2026-11-22T18:00", datetime(2026, 11, 22, 18, 0, tzinfo=NOW.tzinfo)),
     ("2026-11-22T18:00Z", datetime(2026, 11, 22, 19, 0, tzinfo=NOW.tzinfo)),
 ])
-def test_moments(word: str, wanted: datetime) -> None:
-    assert parse_until(word, NOW) == wanted.timestamp()
+def test_moments(word: str, moment: datetime) -> None:
+    assert parse_until(word, NOW) == moment.timestamp()
 
 
 @pytest.mark.parametrize("word", ["", "soon", "24:00", "12:60", "2h", "-2h", "2026-11-21T17:00"])

@@ -24,14 +24,14 @@ from gpudeck.websocket import (
 
 def masked(payload: bytes, opcode: int = 2, final: bool = True, size: int | None = None) -> bytes:
     mask = os.urandom(4)
-    said = len(payload) if size is None else size
+    length = len(payload) if size is None else size
     head = bytes([(0x80 if final else 0) | opcode])
-    if said < 126:
-        head += bytes([0x80 | said])
-    elif said < 65_536:
-        head += bytes([0x80 | 126]) + said.to_bytes(2, "big")
+    if length < 126:
+        head += bytes([0x80 | length])
+    elif length < 65_536:
+        head += bytes([0x80 | 126]) + length.to_bytes(2, "big")
     else:
-        head += bytes([0x80 | 127]) + said.to_bytes(8, "big")
+        head += bytes([0x80 | 127]) + length.to_bytes(8, "big")
     return head + mask + unmask(payload, mask)
 
 
@@ -41,26 +41,26 @@ pieces = st.lists(st.tuples(st.sampled_from("tbp"), st.lists(st.binary(max_size=
 
 @given(pieces, st.randoms(use_true_random=False))
 def test_reads_what_wsproto_writes_however_it_is_cut(
-    said: list[tuple[str, list[bytes]]], cut: random.Random
+    messages: list[tuple[str, list[bytes]]], cut: random.Random
 ) -> None:
-    client, data, wanted = Connection(ConnectionType.CLIENT), b"", list[Message | Control]()
-    for kind, parts in said:
+    client, data, originals = Connection(ConnectionType.CLIENT), b"", list[Message | Control]()
+    for kind, parts in messages:
         if kind == "p":
             data += client.send(Ping(payload=parts[0][:100]))
-            wanted.append((Opcode.PING, parts[0][:100]))
+            originals.append((Opcode.PING, parts[0][:100]))
             continue
         texts = [part.hex() for part in parts]
         for at, part in enumerate(parts):
             last = at == len(parts) - 1
             data += client.send(TextMessage(texts[at], message_finished=last) if kind == "t"
                                 else BytesMessage(part, message_finished=last))
-        wanted.append("".join(texts) if kind == "t" else b"".join(parts))
-    reader, found = WebSocketReader(100_000), list[Message | Control]()
+        originals.append("".join(texts) if kind == "t" else b"".join(parts))
+    reader, received = WebSocketReader(100_000), list[Message | Control]()
     while data:
         size = cut.randint(1, len(data))
-        found += reader.feed(data[:size])
+        received += reader.feed(data[:size])
         data = data[size:]
-    assert found == wanted
+    assert received == originals
     assert not reader.is_inside
     assert reader.held_bytes == 0
 
@@ -76,18 +76,18 @@ def test_no_bytes_raise_anything_but_a_violation(data: bytes) -> None:
 
 
 def test_a_frame_is_refused_by_its_header() -> None:
-    with pytest.raises(WebSocketViolationError) as caught:
+    with pytest.raises(WebSocketViolationError) as error:
         WebSocketReader(1_000).feed(masked(b"", size=1_001))
-    assert caught.value.code == CloseCode.TOO_BIG
+    assert error.value.code == CloseCode.TOO_BIG
 
 
 def test_fragments_that_never_finish_are_refused_at_the_cap() -> None:
     reader = WebSocketReader(1_000)
     reader.feed(masked(bytes(600), final=False))
     reader.feed(masked(bytes(300), opcode=0, final=False))
-    with pytest.raises(WebSocketViolationError) as caught:
+    with pytest.raises(WebSocketViolationError) as error:
         reader.feed(masked(bytes(300), opcode=0, final=False))
-    assert caught.value.code == CloseCode.TOO_BIG
+    assert error.value.code == CloseCode.TOO_BIG
     assert reader.held_bytes < 1_400
 
 
@@ -112,9 +112,9 @@ def test_empty_fragments_cost_nothing() -> None:
 ], ids=["unmasked", "rsv", "opcode", "continuation", "long ping", "half ping", "not utf-8",
         "message in a message"])
 def test_what_breaks_the_protocol(data: bytes, code: CloseCode) -> None:
-    with pytest.raises(WebSocketViolationError) as caught:
+    with pytest.raises(WebSocketViolationError) as error:
         WebSocketReader(1_000).feed(data)
-    assert caught.value.code == code
+    assert error.value.code == code
 
 
 def test_the_accept_key_of_the_rfc() -> None:

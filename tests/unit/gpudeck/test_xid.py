@@ -18,13 +18,13 @@ def test_whose_fault_it_is(code: int) -> None:
 
 def test_every_number_has_a_sentence_that_says_what_to_do() -> None:
     for code in (*KNOWN, UNKNOWN_CODE, *random.sample(range(200, 100_000), 50)):
-        found = explain(code)
-        assert found.code == code
-        assert str(code) in found.sentence
-        assert found.advice
-        assert len(found.sentence) < 300
+        meaning = explain(code)
+        assert meaning.code == code
+        assert str(code) in meaning.sentence
+        assert meaning.advice
+        assert len(meaning.sentence) < 300
 
 
 def test_no_number_stands_twice() -> None:
-    codes = [found.code for found in KNOWN.values()]
+    codes = [xid.code for xid in KNOWN.values()]
     assert codes == sorted(set(codes))

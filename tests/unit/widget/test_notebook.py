@@ -46,10 +46,10 @@ def gpu(**more: object) -> dict[str, object]:
             "missing": {"power_w": "unsupported"}, "facts": {"mem_total_bytes": 80 * GIB}, **more}
 
 
-def task(pid: int, user: str | None, held: float | None, mine: bool) -> dict[str, object]:
+def task(pid: int, user: str | None, memory: float | None, mine: bool) -> dict[str, object]:
     return {"id": f"b-{pid}-1", "pid": pid, "user": user, "command": "python <b>train</b>.py",
-            "gpus": [{"uuid": "GPU-a", "mem_used_bytes": held, "sm_pct": None}], "sm_pct": None,
-            "mem_used_bytes": held, "state": "running", "started_at": 1.0, "mine": mine,
+            "gpus": [{"uuid": "GPU-a", "mem_used_bytes": memory, "sm_pct": None}], "sm_pct": None,
+            "mem_used_bytes": memory, "state": "running", "started_at": 1.0, "mine": mine,
             "kernel": pid in (KERNEL, CHILD)}
 
 
@@ -58,16 +58,16 @@ TASKS = (task(KERNEL, "ada", 7 * GIB, True), task(CHILD, "ada", 3 * GIB, True),
 
 
 def test_what_others_did_to_ones_tasks_is_shown_newest_first() -> None:
-    done = [CommandView(f"c{at}", "pause", "n", "gpu01", "done", "", reason="<b>maintenance",
-                        by=RequesterView("person", f"op{at}"), requested_at=float(at))
-            for at in range(7)]
-    refused = CommandView("r", "of-a-newer-hub", "n", "gpu01", "refused", "It is protected.",
+    commands = [CommandView(f"c{at}", "pause", "n", "gpu01", "done", "", reason="<b>maintenance",
+                            by=RequesterView("person", f"op{at}"), requested_at=float(at))
+                for at in range(7)]
+    refusal = CommandView("r", "of-a-newer-hub", "n", "gpu01", "refused", "It is protected.",
                           by=RequesterView("person", "eve"), requested_at=9.0)
-    shown = fleet_picture([], [], "https://deck", 10.0, "", 2.0, OwnWork(done=[*done, refused]))
-    assert [(each["words"], each["by"]) for each in shown["done"]] == [
+    view = fleet_picture([], [], "https://deck", 10.0, "", 2.0, OwnWork(done=[*commands, refusal]))
+    assert [(row["words"], row["by"]) for row in view["done"]] == [
         ("of-a-newer-hub: It is protected.", "eve"),
         *(("Pause: done", f"op{at}") for at in (6, 5, 4, 3))]
-    still = still_of(shown)
+    still = still_of(view)
     assert "maintenance" in still.text
     assert "<b>" not in still.html
     assert fleet_picture([], [], "https://deck", 10.0, "", 2.0, OwnWork())["done"] == []
@@ -83,32 +83,32 @@ def test_ones_leases_and_place_in_the_queue_are_shown_and_nobody_elses() -> None
                 "starts_at": None, "estimate": "in 20 min"}
 
     here = {**gpu(), "host": "gpu01", "is_free": False}
-    shown = fleet_picture([here], [], "https://deck", 10.0, "", 2.0, OwnWork(
+    view = fleet_picture([here], [], "https://deck", 10.0, "", 2.0, OwnWork(
         ["ada"], leases=[lease("ada", 9e4, share_pct=30.0, idle_since=60.0), lease("bob", 1.0),
                          lease("ada", 8e4)],
         claims=[claim("bob", 1), claim("ada", 2)]))
-    assert [(each["until"], each["gpus"]) for each in shown["leases"]] == [
+    assert [(row["until"], row["gpus"]) for row in view["leases"]] == [
         (8e4, ["0"]), (9e4, ["0"])]
-    assert [each["place"] for each in shown["claims"]] == [2]
-    still = still_of(shown)
-    for told in ("1970-01-02 01:00 UTC", "0 (30 %)", "idle since 1970-01-01 00:01 UTC",
-                 "in 20 min"):
-        assert told in still.text
+    assert [row["place"] for row in view["claims"]] == [2]
+    still = still_of(view)
+    for phrase in ("1970-01-02 01:00 UTC", "0 (30 %)", "idle since 1970-01-01 00:01 UTC",
+                   "in 20 min"):
+        assert phrase in still.text
     assert "<b>" not in still.html
     assert "<i>" not in still.html
 
 
 def test_memory_is_divided_by_owner() -> None:
-    shown = picture(PipeSnapshot(9.0, "ok", "", "h", gpus=(gpu(),)), TASKS, RecentGpuHistory(),
-                    KERNEL)
-    assert [(part["who"], part["bytes"] / GIB) for part in shown["gpus"][0]["held"]] == [
+    view = picture(PipeSnapshot(9.0, "ok", "", "h", gpus=(gpu(),)), TASKS, RecentGpuHistory(),
+                   KERNEL)
+    assert [(part["who"], part["bytes"] / GIB) for part in view["gpus"][0]["held"]] == [
         ("this kernel", 10), ("your other tasks", 5), ("bob", 20),
         ("not by a visible task", 25)]
-    assert [each["pid"] for each in shown["tasks"]] == [KERNEL, CHILD, 2]  # not others'
-    assert [(each["kernel"], each["child"]) for each in shown["tasks"]] == [
+    assert [row["pid"] for row in view["tasks"]] == [KERNEL, CHILD, 2]  # not others'
+    assert [(row["kernel"], row["child"]) for row in view["tasks"]] == [
         (True, False), (False, True), (False, False)]
-    assert shown["gpus"][0]["missing"] == {"power_w": "unsupported"}
-    assert "power_w" not in shown["gpus"][0]["values"]
+    assert view["gpus"][0]["missing"] == {"power_w": "unsupported"}
+    assert "power_w" not in view["gpus"][0]["values"]
 
 
 def test_a_second_that_was_not_seen_is_a_hole() -> None:
@@ -126,9 +126,9 @@ def test_a_second_that_was_not_seen_is_a_hole() -> None:
 
 
 def test_a_still_is_readable_and_harmless() -> None:
-    shown = picture(PipeSnapshot(9.0, "ok", "", "h", gpus=(gpu(),)), TASKS, RecentGpuHistory(),
-                    KERNEL)
-    still = still_of(shown)
+    view = picture(PipeSnapshot(9.0, "ok", "", "h", gpus=(gpu(),)), TASKS, RecentGpuHistory(),
+                   KERNEL)
+    still = still_of(view)
     assert "bob 20.0 GiB" in still.text
     assert "unsupported" in still.text
     assert "<b>train" not in still.html
@@ -137,28 +137,28 @@ def test_a_still_is_readable_and_harmless() -> None:
         PipeSnapshot(9.0, "no_library", "no library", "h"), None, RecentGpuHistory(), KERNEL)).text
 
 
-@pytest.mark.parametrize(("said", "options"), [
+@pytest.mark.parametrize(("name", "options"), [
     ("h100x2", "profile=h100,gpus=2"), ("L40S", "profile=l40s,gpus=1"),
     ("h100-mig x2".replace(" ", ""), "profile=h100-mig,gpus=2"),
     ("profile=a100,seed=3", "profile=a100,seed=3")])
-def test_simulations_have_short_names(said: str, options: str) -> None:
-    assert options_of(said) == options
+def test_simulations_have_short_names(name: str, options: str) -> None:
+    assert options_of(name) == options
 
 
 def test_all_that_a_hub_gives_is_in_its_words_and_on_its_page() -> None:
-    asked = {name for name in vars(HubFrames) if not name.startswith("_")}
+    methods = {name for name in vars(HubFrames) if not name.startswith("_")}
     hub = repr(Hub(None, "http://h", {}))  # type: ignore[arg-type]
     page = (Path(__file__).parents[3] / "docs/notebook.md").read_text()
-    assert set(re.findall(r"\.(\w+)\(\)", hub)) == asked
-    assert set(re.findall(r"^\| `hub\.(\w+)\(", page, re.M)) == asked
+    assert set(re.findall(r"\.(\w+)\(\)", hub)) == methods
+    assert set(re.findall(r"^\| `hub\.(\w+)\(", page, re.M)) == methods
 
 
 def test_a_figure_is_read_on_a_dark_page_and_says_that_there_is_nothing() -> None:
     columns = ["gpu", "seconds", "util_pct", "my_sm_pct", "my_mem_bytes"]
     empty = timeline(pd.DataFrame(columns=columns))
     some = timeline(pd.DataFrame([[0, 1.0, 50.0, 20.0, GIB]], columns=columns))
-    assert "no GPU was measured" in [each.text for each in empty.layout.annotations]
-    assert "no GPU was measured" not in [each.text for each in some.layout.annotations]
+    assert "no GPU was measured" in [note.text for note in empty.layout.annotations]
+    assert "no GPU was measured" not in [note.text for note in some.layout.annotations]
     for figure in (empty, some):
         assert {figure.layout.paper_bgcolor, figure.layout.plot_bgcolor} == {"rgba(0, 0, 0, 0)"}
 
@@ -175,13 +175,13 @@ def test_a_board_that_nobody_knows_is_refused_at_once() -> None:
 
 
 def test_the_bundle_is_one_module_that_asks_for_nothing(tmp_path: Path) -> None:
-    made = module()
-    assert not re.search(r"^\s*import\b", made, re.M)
-    assert not re.search(r"https?://", re.sub(r"//.*", "", made))
+    source = module()
+    assert not re.search(r"^\s*import\b", source, re.M)
+    assert not re.search(r"https?://", re.sub(r"//.*", "", source))
     assert "url(" not in style()
     assert ":root" not in style()
     path = tmp_path / "widget.mjs"
-    path.write_text(made)
+    path.write_text(source)
     node, _ = compute_driver_executable()  # Playwright brings one
     subprocess.run([node, "--check", path], check=True)
     with pytest.raises(ValueError, match="is not bundled"):
@@ -189,16 +189,16 @@ def test_the_bundle_is_one_module_that_asks_for_nothing(tmp_path: Path) -> None:
 
 
 def test_messages_come_whole_whatever_the_pieces() -> None:
-    sent: list[FromNotebook] = [PipeMarkRequest(7), PipePreviewRequest("a", "pause", "t"),
-                                PipeMarkRequest(DICE.randrange(10**6))]
-    data = b"".join(packed(each) for each in sent)
+    messages: list[FromNotebook] = [PipeMarkRequest(7), PipePreviewRequest("a", "pause", "t"),
+                                    PipeMarkRequest(DICE.randrange(10**6))]
+    data = b"".join(packed(message) for message in messages)
     pieces, at = PipeDecoder(), 0
-    heard: list[FromNotebook] = []
+    received: list[FromNotebook] = []
     while at < len(data):
         step = DICE.randrange(1, 9)
-        heard += pieces.from_notebook(data[at : at + step])
+        received += pieces.from_notebook(data[at : at + step])
         at += step
-    assert heard == sent
+    assert received == messages
     with pytest.raises(msgspec.MsgspecError):
         list(PipeDecoder().from_notebook((MAX_MESSAGE_BYTES + 1).to_bytes(4, "little")))
     with pytest.raises(msgspec.MsgspecError):
@@ -218,27 +218,27 @@ def test_what_began_before_the_stretch_counts_in_part() -> None:
     back = PipeMarkReply(2, 12.0, {"GPU-a": 4.0})  # the driver was loaded anew
     assert costs(points, begin, back, [gpu()], [], 1.5, {})[0].energy_j is None
     assert cost.sm_mean_pct is None  # and never 0
-    said = Cost(1.5, 0.2, (cost,), KERNEL, {})
-    assert "SM unknown" in words(said)
-    assert "<script" not in table(said, points, 10.5)
+    report = Cost(1.5, 0.2, (cost,), KERNEL, {})
+    assert "SM unknown" in words(report)
+    assert "<script" not in table(report, points, 10.5)
 
 
 def test_a_frame_has_one_row_per_gpu_and_second() -> None:
     """Found by visitors: readings of the board and looks at processes came in rows of their own, so
     that a filter by one left nothing of the other."""
     places = {"GPU-a": "0", "GPU-b": "1"}
-    held, seconds = DICE.randrange(1, 80) * GIB, DICE.randrange(2, 20)
+    mem_bytes, seconds = DICE.randrange(1, 80) * GIB, DICE.randrange(2, 20)
     begin = DICE.uniform(0, 1e6)
     points = [point for at in range(-1, seconds) for uuid in places for point in (
         GpuSample(begin + at + 0.9, uuid, None, None, None,
-                  {KERNEL: ProcessUse(held + at, 10.0 + at)}),
+                  {KERNEL: ProcessUse(mem_bytes + at, 10.0 + at)}),
         GpuSample(begin + at + 0.1, uuid, float(at), 300.0, 60 * GIB))]
-    found = rows(points, begin, places)
-    assert sorted((row["seconds"], row["gpu"]) for row in found) == [
+    frame = rows(points, begin, places)
+    assert sorted((row["seconds"], row["gpu"]) for row in frame) == [
         (at, gpu) for at in range(seconds) for gpu in ("0", "1")]
-    for row in found:
+    for row in frame:
         assert (row["util_pct"], row["my_mem_bytes"], row["my_sm_pct"]) == (
-            row["seconds"], held + row["seconds"], 10.0 + row["seconds"])
+            row["seconds"], mem_bytes + row["seconds"], 10.0 + row["seconds"])
 
 
 def board(index: int, uuid: str, name: str = "H100", **facts: object) -> dict[str, object]:
@@ -251,7 +251,7 @@ MIG = (A, board(1, "GPU-abbb"), *(board(1, f"MIG-{at}", "1g", parent_uuid="GPU-a
 MIXED = (A, board(1, "GPU-abbb", "L40S"))
 
 
-@pytest.mark.parametrize(("gpus", "asked", "visible"), [
+@pytest.mark.parametrize(("gpus", "setting", "visible"), [
     ((A, B), None, "GPU-aaaa GPU-abbb"), ((A, B), "1", "GPU-abbb"),
     ((A, B), "1, 0", "GPU-abbb GPU-aaaa"), ((A, B), "0,-1,1", "GPU-aaaa"), ((A, B), "", ""),
     ((A, B), "NoDevFiles", ""), ((A, B), "-1", ""), ((A, B), "0,7,1", "GPU-aaaa"),
@@ -259,9 +259,9 @@ MIXED = (A, board(1, "GPU-abbb", "L40S"))
     (MIG, None, "GPU-aaaa MIG-7 MIG-8"), (MIG, "MIG-8", "MIG-8"), (MIG, "1", "MIG-7 MIG-8"),
     (MIG, "MIG-GPU-abbb/7/0", "MIG-7"), (MIXED, "1", "GPU-aaaa GPU-abbb"),
     (MIXED, "GPU-ab", "GPU-abbb")])
-def test_which_gpus_cuda_gives(gpus: tuple[dict[str, object], ...], asked: str | None,
+def test_which_gpus_cuda_gives(gpus: tuple[dict[str, object], ...], setting: str | None,
                                visible: str) -> None:
-    env = {} if asked is None else {"CUDA_VISIBLE_DEVICES": asked}
+    env = {} if setting is None else {"CUDA_VISIBLE_DEVICES": setting}
     assert " ".join(visible_gpus(gpus, env)) == visible
-    if gpus is MIXED and asked == "1":
+    if gpus is MIXED and setting == "1":
         assert visible_gpus(gpus, {**env, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}) == ["GPU-abbb"]

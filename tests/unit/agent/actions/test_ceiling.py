@@ -34,8 +34,8 @@ def test_none_at_the_usual_place_means_the_defaults(
 ) -> None:
     monkeypatch.setattr(ceiling, "DEFAULT", tmp_path / "none.toml")
     assert read_ceiling(None) == Ceiling()
-    named = read_ceiling(tmp_path / "none.toml")
-    assert (named.permitted_actions, "is not there" in named.trouble) == ((), True)
+    missing = read_ceiling(tmp_path / "none.toml")
+    assert (missing.permitted_actions, "is not there" in missing.trouble) == ((), True)
 
 
 @pytest.mark.parametrize(("text", "words"), [
@@ -47,9 +47,9 @@ def test_none_at_the_usual_place_means_the_defaults(
 ])
 def test_what_is_not_understood_permits_nothing(path: Path, text: str, words: str) -> None:
     path.write_bytes(text.encode("latin-1"))
-    found = read_ceiling(path)
-    assert found.permitted_actions == ()
-    assert words in found.trouble
+    live = read_ceiling(path)
+    assert live.permitted_actions == ()
+    assert words in live.trouble
 
 
 @pytest.mark.parametrize("spoil", ["group", "world", "link", "folder", "fifo", "owner"])
@@ -69,8 +69,8 @@ def test_what_others_could_write_permits_nothing(path: Path, spoil: str) -> None
         os.chown(path, 12_345, -1)
     else:
         path.chmod(0o664 if spoil == "group" else 0o646)
-    found = read_ceiling(path)
-    assert (found.permitted_actions, bool(found.trouble)) == ((), True)
+    live = read_ceiling(path)
+    assert (live.permitted_actions, bool(live.trouble)) == ((), True)
 
 
 def test_hold_files(tmp_path: Path) -> None:
@@ -78,10 +78,10 @@ def test_hold_files(tmp_path: Path) -> None:
     mine = files[-1:]
     assert holds(mine) == ()
     mine[0].write_text("maintenance \x1b[31m until noon\nmore\n")
-    [said] = holds(mine)
-    assert str(mine[0]) in said
-    assert "maintenance" in said
-    assert "\x1b" not in said
+    [hold] = holds(mine)
+    assert str(mine[0]) in hold
+    assert "maintenance" in hold
+    assert "\x1b" not in hold
     mine[0].unlink()
     mine[0].symlink_to("/nowhere")  # somebody meant to hold
     assert len(holds(mine)) == 1
@@ -96,8 +96,8 @@ def test_an_order_to_let_go_of_the_driver_holds_acts_too(tmp_path: Path) -> None
     assert driver_order(tmp_path) == (
         "driver released by ada as root since 1970-01-01 00:00:00 UTC (new driver); "
         "`gpudeck release` on the node opens it again")
-    [said] = [said for said in holds(hold_files(tmp_path)) if str(own) in said]
-    assert driver_order(tmp_path) in said
+    [hold] = [hold for hold in holds(hold_files(tmp_path)) if str(own) in hold]
+    assert driver_order(tmp_path) in hold
     own.unlink()
     own.touch()  # by hand, without a word
     assert f"released by {pwd.getpwuid(os.getuid()).pw_name} since" in driver_order(tmp_path)

@@ -1,4 +1,4 @@
-"""The checks of an order: one list, asked in its order."""
+"""The checks of an order: one list, run from first to last."""
 
 from types import SimpleNamespace
 from typing import get_args
@@ -35,16 +35,16 @@ def test_nothing_but_the_clock_and_a_preview_is_spared_a_hold_or_a_release() -> 
 @pytest.mark.parametrize("failing", range(len(checks.ON_ARRIVAL)))
 def test_the_first_that_fails_ends_it(action: Action, failing: int,
                                       monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    checks_run: list[str] = []
 
     def row(number: int, check: Check[ArrivingOrder]) -> Check[ArrivingOrder]:
         def refusals(_order: ArrivingOrder) -> list[Refusal]:
-            asked.append(check.name)
+            checks_run.append(check.name)
             return [Refusal("schema", check.name)] if number >= failing else []
 
         return Check(check.name, check.codes, check.meaning, refusals, check.actions)
 
-    asks = [check.name for check in checks.ON_ARRIVAL if action in check.actions]
+    applicable = [check.name for check in checks.ON_ARRIVAL if action in check.actions]
     first = next((check.name for number, check in enumerate(checks.ON_ARRIVAL)
                   if number >= failing and action in check.actions), None)
     monkeypatch.setattr(checks, "ON_ARRIVAL", tuple(
@@ -52,4 +52,4 @@ def test_the_first_that_fails_ends_it(action: Action, failing: int,
     order = ArrivingOrder(None, None, SimpleNamespace(action=action))  # type: ignore[arg-type]
     failed = order.first_failure()
     assert (failed[0].name if failed else None) == first
-    assert asked == (asks if first is None else asks[:asks.index(first) + 1])
+    assert checks_run == (applicable if first is None else applicable[:applicable.index(first) + 1])

@@ -1,4 +1,4 @@
-"""What a hub says without end is counted and not written down one by one, however fast it comes."""
+"""Floods from a hub: orders and questions without end are counted, not recorded one by one."""
 
 import logging
 import secrets
@@ -26,17 +26,17 @@ def test_orders_that_are_none_are_counted(caplog: pytest.LogCaptureFixture) -> N
             judge.judge(SignedCommand(secrets.token_bytes(200), secrets.token_bytes(64)))
     assert 1 <= len(recorded) <= REFUSALS_AT_ONCE + 1
     assert len(caplog.records) == len(recorded)
-    assert judge.strays.count(1e12) + sum(one["count"] for one in recorded) == MANY + 1
+    assert judge.strays.count(1e12) + sum(entry["count"] for entry in recorded) == MANY + 1
 
 
 def test_questions_about_what_never_came_are_kept_up_to_a_bound() -> None:
-    kept: list[str] = []
+    recorded_ids: list[str] = []
 
-    def bury(reply: Any) -> Any:
-        kept.append(reply.command_id)
+    def record(reply: Any) -> Any:
+        recorded_ids.append(reply.command_id)
         return reply
 
-    journal = SimpleNamespace(find_command=lambda _: None, record_never_came=bury)
+    journal = SimpleNamespace(find_command=lambda _: None, record_never_came=record)
     replies = ReplyOutbox(journal, lambda: None)  # type: ignore[arg-type]
     replies.answer(secrets.token_hex(16) for _ in range(MANY))
-    assert 1 <= len(kept) <= UNKNOWN_AT_ONCE + 1
+    assert 1 <= len(recorded_ids) <= UNKNOWN_AT_ONCE + 1

@@ -1,4 +1,4 @@
-"""Who is protected, and why not: one table of cases."""
+"""The guard: one table of cases of who is protected, and who is not."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,31 +23,31 @@ NOBODY = ProtectedExecutables(frozenset(), frozenset())
 
 
 def a_subject(**changed: Any) -> GuardedProcess:
-    given: dict[str, Any] = {
+    spec: dict[str, Any] = {
         "pid": 500, "uid": 1_000, "executable": "8:1", "path": "/usr/bin/python3.11", "oom": 0,
         "kernel": False, "cgroup": "0::/user.slice/session-1.scope"} | changed
-    row = ProcessTableRow(given["pid"], given.get("parent", 400), 400, 7, "S", given["kernel"])
-    identity = ProcessIdentity(given["pid"], 7, given["uid"], given["executable"], None, None)
-    facts = ProcessFacts(row, identity, given["cgroup"], ("python",), given["path"], given["oom"],
+    row = ProcessTableRow(spec["pid"], spec.get("parent", 400), 400, 7, "S", spec["kernel"])
+    identity = ProcessIdentity(spec["pid"], 7, spec["uid"], spec["executable"], None, None)
+    facts = ProcessFacts(row, identity, spec["cgroup"], ("python",), spec["path"], spec["oom"],
                          0, None)
-    return GuardedProcess(facts, given.get("user", "alice"), given.get("kind"),
-                          given.get("may_signal", True), given.get("ours", False), is_frozen=False)
+    return GuardedProcess(facts, spec.get("user", "alice"), spec.get("kind"),
+                          spec.get("may_signal", True), spec.get("ours", False), is_frozen=False)
 
 
 def a_case(subject: GuardedProcess | None = None, **changed: Any) -> GuardInput:
     subject = subject or a_subject()
-    given: dict[str, Any] = {
+    spec: dict[str, Any] = {
         "action": "end", "ceiling": Ceiling(), "subjects": (subject,), "age_s": 100.0,
         "protected": NOBODY, "protected_by_ceiling": frozenset(), "holds": (), "asker": None,
         "sees_host_pids": True, "kills_last_hour": 0, "pauses_last_hour": 0,
         "manager": None, "mps": ""}
-    return GuardInput(**given | changed)
+    return GuardInput(**spec | changed)
 
 
 def codes(case: GuardInput) -> list[str]:
-    found = refusals(case)
-    assert all(len(refusal.sentence) > 20 for refusal in found)
-    return [refusal.code for refusal in found]
+    found_refusals = refusals(case)
+    assert all(len(refusal.sentence) > 20 for refusal in found_refusals)
+    return [refusal.code for refusal in found_refusals]
 
 
 def test_an_ordinary_task_may_be_ended() -> None:
@@ -107,16 +107,16 @@ def test_each_refusal(changed: dict[str, Any], code: str) -> None:
     assert codes(a_case(**changed)) == [code]
 
 
-@pytest.mark.parametrize(("others", "code"), [
+@pytest.mark.parametrize(("more_subjects", "code"), [
     (({"pid": 501, "parent": 500}, {"pid": 502, "parent": 501}), None),
     (({"pid": 501, "parent": 500}, {"pid": 502, "parent": 1}), "multi_process"),
     (({"pid": 501, "parent": 500}, {"pid": 502, "parent": 501, "uid": 1_001}), "multi_process"),
     (({"pid": 501, "parent": 502}, {"pid": 502, "parent": 501}), "multi_process"),
 ], ids=["one tree", "an orphan", "another user", "a circle"])
-def test_a_rule_pauses_what_is_proven_to_be_one_tree(others: tuple[dict[str, Any], ...],
+def test_a_rule_pauses_what_is_proven_to_be_one_tree(more_subjects: tuple[dict[str, Any], ...],
                                                      code: str | None) -> None:
     case = a_case(action="pause", asker="rule", ceiling=Ceiling(rules_may_act=True),
-                  subjects=(a_subject(), *(a_subject(**each) for each in others)))
+                  subjects=(a_subject(), *(a_subject(**fields) for fields in more_subjects)))
     assert codes(case) == ([] if code is None else [code])
     assert codes(replace(case, asker="person")) == [], "the control: a person sees whom it hits"
 
@@ -131,8 +131,7 @@ def test_a_rule_that_may_not_act_may_tell() -> None:
 @pytest.mark.parametrize("may_act", [False, True])
 def test_a_rule_does_nothing_but_tell_limit_pause_end_and_cordon(action: ShownAction, may_act: bool
                                                                ) -> None:
-    """Whatever acts there will be: taking clients out of MPS and setting limits of GPUs are
-    people's."""
+    """Actions of people alone, now and later: taking clients out of MPS, setting limits of GPUs."""
     ceiling = Ceiling(rules_may_act=may_act, actions=SHOWN_ACTIONS)
     case = a_case(a_subject(), action=action, asker="rule", ceiling=ceiling)
     is_free = action == "notify" or (may_act and action in (

@@ -1,4 +1,4 @@
-"""How old a preview says that a task is: as the pages say."""
+"""A task's age in a preview: the one that the pages show."""
 
 import random
 import time
@@ -17,7 +17,7 @@ def test_a_task_is_as_old_as_on_every_page() -> None:
     assert stat is not None
     task = Task("t", 1, stat.start_ticks, at - old_s, None, None)
     assert age_of(task, at) == pytest.approx(old_s)
-    untold = Task("t", 1, stat.start_ticks, None, None, None)
+    undated = Task("t", 1, stat.start_ticks, None, None, None)
     uptime_s = float(Path("/proc/uptime").read_text().split()[0])
-    assert 0 <= age_of(untold, at) <= uptime_s + 1
+    assert 0 <= age_of(undated, at) <= uptime_s + 1
     assert age_of(Task("t", 1, 1, at + 5, None, None), at) == 0

@@ -1,4 +1,4 @@
-"""What a node sees for itself before a rule acts there: as the hub counts, and doubt means no."""
+"""A node's own check of a rule's condition: it counts as the hub does, and doubt means no."""
 
 import random
 
@@ -13,46 +13,46 @@ AT = 1_700_000_000.0
 GIB = 2.0**30
 
 
-def seen(task_id: str = "t", gpu: str = "GPU-1", mem: float | None = 4 * GIB,
-         sm: float | None = 0.0, job: str | None = None, started_at: float | None = AT - 60.0
-         ) -> GpuTask:
+def gpu_task(task_id: str = "t", gpu: str = "GPU-1", mem: float | None = 4 * GIB,
+             sm: float | None = 0.0, job: str | None = None, started_at: float | None = AT - 60.0
+             ) -> GpuTask:
     return GpuTask(Task(task_id, 7, 1, started_at, "ann", "python", job_id=job), gpu, mem, sm,
                    "running")
 
 
-def of(*bounds: tuple[str, str, float]) -> RuleCondition:
+def condition_of(*bounds: tuple[str, str, float]) -> RuleCondition:
     return RuleCondition(tuple(MetricBound(*bound) for bound in bounds))  # type: ignore[arg-type]
 
 
-IDLE = of(("sm_pct", "<=", 1.0), ("mem_used_bytes", ">=", GIB))
-BUSY = of(("busy_pct", "<", 5.0))
+IDLE = condition_of(("sm_pct", "<=", 1.0), ("mem_used_bytes", ">=", GIB))
+BUSY = condition_of(("busy_pct", "<", 5.0))
 
 
 @pytest.mark.parametrize(("condition", "rows", "util", "says"), [
-    (IDLE, [seen()], {}, None),
-    (RuleCondition(), [seen(sm=None, mem=None)], {}, None),
-    (IDLE, [seen("other")], {}, "does not use a GPU"),
+    (IDLE, [gpu_task()], {}, None),
+    (RuleCondition(), [gpu_task(sm=None, mem=None)], {}, None),
+    (IDLE, [gpu_task("other")], {}, "does not use a GPU"),
     (RuleCondition(), [], {}, "does not use a GPU"),
-    (IDLE, [seen(sm=1.5)], {}, "sm_pct is 1.5 %"),
-    (IDLE, [seen(sm=0.6), seen(gpu="GPU-2", sm=1.8)], {}, "sm_pct is 1.2 %"),
-    (IDLE, [seen(sm=0.6), seen(gpu="GPU-2", sm=0.8)], {}, None),
-    (IDLE, [seen(sm=None)], {}, "is not known"),
-    (IDLE, [seen(), seen(gpu="GPU-2", sm=None)], {}, "is not known"),
-    (IDLE, [seen(mem=GIB / 2), seen(gpu="GPU-2", mem=GIB / 2)], {}, None),
-    (IDLE, [seen(mem=GIB / 4)], {}, "mem_used_bytes"),
-    (BUSY, [seen(sm=None)], {"GPU-1": 2.0}, None),
-    (BUSY, [seen(sm=None)], {"GPU-1": 40.0}, "busy_pct is 40 %"),
-    (BUSY, [seen(sm=None), seen("other", sm=None)], {"GPU-1": 40.0}, "is not known"),
-    (BUSY, [seen(sm=0.0), seen("other", sm=40.0)], {"GPU-1": 40.0}, None),
-    (BUSY, [seen(sm=0.0, job="j"), seen("other", sm=40.0, job="j")], {"GPU-1": 40.0},
+    (IDLE, [gpu_task(sm=1.5)], {}, "sm_pct is 1.5 %"),
+    (IDLE, [gpu_task(sm=0.6), gpu_task(gpu="GPU-2", sm=1.8)], {}, "sm_pct is 1.2 %"),
+    (IDLE, [gpu_task(sm=0.6), gpu_task(gpu="GPU-2", sm=0.8)], {}, None),
+    (IDLE, [gpu_task(sm=None)], {}, "is not known"),
+    (IDLE, [gpu_task(), gpu_task(gpu="GPU-2", sm=None)], {}, "is not known"),
+    (IDLE, [gpu_task(mem=GIB / 2), gpu_task(gpu="GPU-2", mem=GIB / 2)], {}, None),
+    (IDLE, [gpu_task(mem=GIB / 4)], {}, "mem_used_bytes"),
+    (BUSY, [gpu_task(sm=None)], {"GPU-1": 2.0}, None),
+    (BUSY, [gpu_task(sm=None)], {"GPU-1": 40.0}, "busy_pct is 40 %"),
+    (BUSY, [gpu_task(sm=None), gpu_task("other", sm=None)], {"GPU-1": 40.0}, "is not known"),
+    (BUSY, [gpu_task(sm=0.0), gpu_task("other", sm=40.0)], {"GPU-1": 40.0}, None),
+    (BUSY, [gpu_task(sm=0.0, job="j"), gpu_task("other", sm=40.0, job="j")], {"GPU-1": 40.0},
      "busy_pct is 40 %"),
-    (BUSY, [seen(sm=None)], {"GPU-1": None}, "is not known"),
-    (of(("age_s", ">", 30.0)), [seen()], {}, None),
-    (of(("age_s", ">", 90.0)), [seen()], {}, "age_s is 60 s"),
-    (of(("age_s", ">", 90.0)), [seen(started_at=None)], {}, "is not known"),
+    (BUSY, [gpu_task(sm=None)], {"GPU-1": None}, "is not known"),
+    (condition_of(("age_s", ">", 30.0)), [gpu_task()], {}, None),
+    (condition_of(("age_s", ">", 90.0)), [gpu_task()], {}, "age_s is 60 s"),
+    (condition_of(("age_s", ">", 90.0)), [gpu_task(started_at=None)], {}, "is not known"),
 ])
 def test_it_is_so_or_why_not(condition: RuleCondition, rows: list[GpuTask],
                              util: dict[str, float | None], says: str | None) -> None:
     random.shuffle(rows)
-    found = flaw(condition, "t", rows, util, AT)
-    assert found is None if says is None else says in (found or "")
+    reason = flaw(condition, "t", rows, util, AT)
+    assert reason is None if says is None else says in (reason or "")

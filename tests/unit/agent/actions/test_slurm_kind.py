@@ -23,7 +23,7 @@ NODE = SlurmNode("n1", "n1", ("IDLE",), 8, 0)
 
 def codes(setting: SlurmSetting, job: SlurmJob | None = None, node: SlurmNode | None = None,
           trouble: str = "", rights: str = "all", account: str = "slurm") -> list[str]:
-    return [each.code for each in flaws(
+    return [flaw.code for flaw in flaws(
         setting, SlurmPreview(trouble, account, rights, job, node))]  # type: ignore[arg-type]
 
 
@@ -72,8 +72,8 @@ def test_what_cannot_be_asked_is_refused() -> None:
 
 
 def test_done_is_what_reads_back() -> None:
-    gone = (None, replace(RUNNING, state="CANCELLED"), replace(RUNNING, state="COMPLETING"))
-    assert [_IS_DONE[SlurmCancel](job) for job in (*gone, RUNNING, WAITING)] == [
+    ended_jobs = (None, replace(RUNNING, state="CANCELLED"), replace(RUNNING, state="COMPLETING"))
+    assert [_IS_DONE[SlurmCancel](job) for job in (*ended_jobs, RUNNING, WAITING)] == [
         True, True, True, False, False]
     assert [_IS_DONE[SlurmHold](job) for job in (HELD, WAITING, None)] == [True, False, False]
     assert [_IS_DONE[SlurmRelease](job) for job in (HELD, WAITING, None)] == [False, True, False]
@@ -88,11 +88,11 @@ def test_done_is_what_reads_back() -> None:
 
 
 def test_what_is_lost_is_said_before() -> None:
-    shown = SlurmPreview("", "slurm", "all", RUNNING)
-    assert [*warnings(SlurmCancel("12", 100), shown)] == ["It holds 2 GPUs."]
+    preview = SlurmPreview("", "slurm", "all", RUNNING)
+    assert [*warnings(SlurmCancel("12", 100), preview)] == ["It holds 2 GPUs."]
     unknown = SlurmPreview("", "slurm", "all", replace(RUNNING, gpus=None))
     assert [*warnings(SlurmCancel("12", 100), unknown)] == [
         "How many GPUs it holds is not known."]
-    assert "stays on them" in next(iter(warnings(SlurmSuspend("12", 100), shown)))
+    assert "stays on them" in next(iter(warnings(SlurmSuspend("12", 100), preview)))
     assert "cannot release" in next(iter(warnings(
         SlurmHold("12", 100), SlurmPreview("", "slurm", "all", WAITING))))

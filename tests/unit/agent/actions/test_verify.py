@@ -11,13 +11,13 @@ from gpudeck.actions import ActionVerification
 GIB = 2.0**30
 
 
-def a_list(used: float | None, **held: float | None) -> OnDemandReading:
-    """`p7=…`: what process 7 holds of the one GPU."""
+def a_list(used_bytes: float | None, **holdings: float | None) -> OnDemandReading:
+    """Return a reading of one GPU; `p7=…` is what process 7 holds of it."""
     return OnDemandReading(tuple(ProcessReading(int(name[1:]), "G", amount, None)
-                                 for name, amount in held.items()), {"G": used})
+                                 for name, amount in holdings.items()), {"G": used_bytes})
 
 
-@pytest.mark.parametrize(("after", "returned", "left"), [
+@pytest.mark.parametrize(("after", "returned", "rest"), [
     (a_list(5 * GIB, p8=5 * GIB), True, 0.0),
     (a_list(15 * GIB, p8=5 * GIB), False, 10 * GIB),
     (a_list(6.9 * GIB, p8=5 * GIB), True, 1.9 * GIB),
@@ -28,12 +28,12 @@ def a_list(used: float | None, **held: float | None) -> OnDemandReading:
     (a_list(None, p8=5 * GIB), None, None),
     (a_list(5 * GIB, p8=None), None, None),
 ])
-def test_what_came_back(after: OnDemandReading, returned: bool | None, left: float | None) -> None:
+def test_what_came_back(after: OnDemandReading, returned: bool | None, rest: float | None) -> None:
     before = a_list(15 * GIB, p7=10 * GIB, p8=5 * GIB)
-    found = memory(before, after, frozenset((7,)))
-    assert found.returned is returned
-    assert found.before_bytes == 10 * GIB
-    assert found.after_bytes == (left if left is None else pytest.approx(left))
+    memory_check = memory(before, after, frozenset((7,)))
+    assert memory_check.returned is returned
+    assert memory_check.before_bytes == 10 * GIB
+    assert memory_check.after_bytes == (rest if rest is None else pytest.approx(rest))
 
 
 def test_what_cannot_be_known_is_not_claimed() -> None:
@@ -44,10 +44,10 @@ def test_what_cannot_be_known_is_not_claimed() -> None:
 
 
 def test_one_gpu_that_keeps_it_is_enough() -> None:
-    held = random.uniform(1, 50) * GIB
-    two = [ProcessReading(7, name, held, None) for name in ("A", "B")]
-    before = OnDemandReading(tuple(two), {"A": held, "B": held})
-    assert memory(before, OnDemandReading((), {"A": 0.0, "B": held}),
+    used_bytes = random.uniform(1, 50) * GIB
+    two = [ProcessReading(7, name, used_bytes, None) for name in ("A", "B")]
+    before = OnDemandReading(tuple(two), {"A": used_bytes, "B": used_bytes})
+    assert memory(before, OnDemandReading((), {"A": 0.0, "B": used_bytes}),
                   frozenset((7,))).returned is False
     assert memory(before, OnDemandReading((), {"A": 0.0, "B": None}),
                   frozenset((7,))).returned is None

@@ -37,15 +37,15 @@ class Bench:
         self.reader = NvmlReader(self.clock)
         self.board = nvml.gpus[0].process(child.pid, 2**30)
         self.began_at = time.time() - random.uniform(1, 1_000)
-        self.said = {"util_pct": random.randint(0, 100), "mem_util_pct": random.randint(0, 100),
-                     "mem_peak_bytes": random.randrange(2**37),
-                     "ms": int((time.time() - self.began_at) * 1_000), "started_at": self.began_at}
+        self.stats = {"util_pct": random.randint(0, 100), "mem_util_pct": random.randint(0, 100),
+                      "mem_peak_bytes": random.randrange(2**37),
+                      "ms": int((time.time() - self.began_at) * 1_000), "started_at": self.began_at}
         nvml.save()
 
     def end(self, **changed: float) -> tuple[ProcessAccounting, ...]:
-        """It is seen, ends, and is looked for again."""
+        """End the process between two readings; return the statistics that the later one brings."""
         read(self.reader, self.clock, 2.0)
-        self.board.accounted(self.child.pid, **{**self.said, **changed})  # type: ignore[arg-type]
+        self.board.accounted(self.child.pid, **{**self.stats, **changed})  # type: ignore[arg-type]
         self.nvml.save()
         assert read(self.reader, self.clock, 2.0).accounted == (), "it is still there"
         self.child.kill()
@@ -59,10 +59,10 @@ def bench(nvml: FakeNvml, child: "subprocess.Popen[bytes]") -> Bench:
 
 
 def test_what_the_driver_counted_of_an_ended_process(bench: Bench) -> None:
-    said = bench.said
+    stats = bench.stats
     assert bench.end() == (ProcessAccounting(
-        bench.child.pid, bench.board.uuid, said["mem_peak_bytes"], said["util_pct"],
-        said["mem_util_pct"], said["ms"] / 1_000),)
+        bench.child.pid, bench.board.uuid, stats["mem_peak_bytes"], stats["util_pct"],
+        stats["mem_util_pct"], stats["ms"] / 1_000),)
     assert read(bench.reader, bench.clock, 2.0).accounted == (), "once"
 
 
@@ -74,13 +74,13 @@ def test_off_is_not_asked_and_never_switched_on(bench: Bench) -> None:
     assert bench.nvml.call_count("nvmlDeviceGetAccountingStats") == before
     assert bench.nvml.calls("nvmlDeviceSetAccountingMode") == []
     facts = read(bench.reader, bench.clock).facts
-    assert [each.accounting_on for each in facts] == [False, False]
+    assert [gpu.accounting_on for gpu in facts] == [False, False]
 
 
 def test_facts_say_whether_it_is_on(bench: Bench) -> None:
     del bench.nvml.gpus[1]["accounting"]
     bench.nvml.save()
-    assert [each.accounting_on for each in read(NvmlReader(bench.clock), bench.clock).facts] == [
+    assert [gpu.accounting_on for gpu in read(NvmlReader(bench.clock), bench.clock).facts] == [
         True, None]
 
 
@@ -98,9 +98,9 @@ def test_one_that_it_says_is_running_has_no_statistics_yet(bench: Bench) -> None
 
 
 def test_sentinels_are_not_known(bench: Bench) -> None:
-    [found] = bench.end(util_pct=2**32 - 1, mem_util_pct=101, mem_peak_bytes=2**64 - 1)
-    assert (found.util_pct, found.mem_util_pct, found.mem_peak_bytes) == (None,) * 3
-    assert found.seconds == bench.said["ms"] / 1_000
+    [accounting] = bench.end(util_pct=2**32 - 1, mem_util_pct=101, mem_peak_bytes=2**64 - 1)
+    assert (accounting.util_pct, accounting.mem_util_pct, accounting.mem_peak_bytes) == (None,) * 3
+    assert accounting.seconds == bench.stats["ms"] / 1_000
 
 
 @pytest.mark.parametrize("code", [3, 4, 6, 999])

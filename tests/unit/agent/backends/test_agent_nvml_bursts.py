@@ -1,4 +1,4 @@
-"""What the driver sampled between two readings: a job that is busy in bursts never looks idle."""
+"""The driver's samples between two readings: a job that is busy in bursts never looks idle."""
 
 import random
 import time
@@ -28,13 +28,13 @@ def clock() -> Clock:
 
 
 def buffer(kind: str, samples: "dict[int, int]", gpu: int = 0) -> str:
-    return f"samples {gpu} {kind} " + " ".join(f"{at}:{said}" for at, said in samples.items())
+    return f"samples {gpu} {kind} " + " ".join(f"{at}:{number}" for at, number in samples.items())
 
 
 def spread(values: "list[int]", until_us: int) -> dict[int, int]:
-    """One every 200 ms, the last at this time."""
-    return {until_us - TICK_US * back: said
-            for back, said in zip(range(len(values) - 1, -1, -1), values, strict=True)}
+    """Return a sample every 200 ms, the last of them at `until_us`."""
+    return {until_us - TICK_US * back: number
+            for back, number in zip(range(len(values) - 1, -1, -1), values, strict=True)}
 
 
 @pytest.mark.parametrize("has_buffers", [True, False])
@@ -46,23 +46,23 @@ def test_a_job_that_is_busy_for_200_ms_in_each_second_is_seen(
     nvml.gpus[0].update(util=0, mem_util=0, power_mw=70_000)
     reader = NvmlReader(clock)
     start_us = int(time.time()) * US
-    busy, drawn = random.randint(60, 100), random.randint(400_000, 700_000)
+    busy, power_mw = random.randint(60, 100), random.randint(400_000, 700_000)
     history: dict[str, dict[int, int]] = {"util": {}, "mem_util": {}, "power": {}}
     for second in range(4):
         until_us = start_us + second * US
         history["util"] |= spread([0, 0, busy, 0, 0], until_us)
         history["mem_util"] |= spread([0, 0, 40, 0, 0], until_us)
-        history["power"] |= spread([70_000, 70_000, drawn, 70_000, 70_000], until_us)
-        nvml.lines = [buffer(kind, said) for kind, said in history.items()] if has_buffers else []
+        history["power"] |= spread([70_000, 70_000, power_mw, 70_000, 70_000], until_us)
+        nvml.lines = [buffer(kind, rows) for kind, rows in history.items()] if has_buffers else []
         nvml.save()
         gpu = read(reader, clock).gpus[0]
-        seen = [value(gpu, key) for key in (
+        values = [value(gpu, key) for key in (
             "util_pct", "util_max_pct", "mem_util_pct", "power_max_w", "power_w")]
         if has_buffers:
-            assert seen == pytest.approx([
-                busy / 5, busy, 8, drawn / 1_000, (4 * 70 + drawn / 1_000) / 5])
+            assert values == pytest.approx([
+                busy / 5, busy, 8, power_mw / 1_000, (4 * 70 + power_mw / 1_000) / 5])
         else:
-            assert seen == [0, 0, 0, 70, 70]
+            assert values == [0, 0, 0, 70, 70]
 
 
 def test_each_sample_counts_once(nvml: FakeNvml, clock: Clock) -> None:

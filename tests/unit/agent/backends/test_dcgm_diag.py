@@ -26,9 +26,9 @@ def three(*results: Any) -> str:
 
 
 def of(entity: int, status: str, *warnings: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"entity_group": "GPU", "entity_group_id": 1, "entity_id": entity,
-                             "status": status}
-    return found | ({"warnings": list(warnings)} if warnings else {})
+    row: dict[str, Any] = {"entity_group": "GPU", "entity_group_id": 1, "entity_id": entity,
+                           "status": status}
+    return row | ({"warnings": list(warnings)} if warnings else {})
 
 
 GPU = random.randrange(8)
@@ -55,9 +55,9 @@ OTHER = GPU + 1
     ('{"DCGM Diagnostic": {"test_categories": {"a": 1}}}', "not_judged"),
 ])
 def test_the_verdict(text: str, verdict: str) -> None:
-    found = judge(text, GPU)
-    assert found.verdict == verdict
-    assert found.message
+    diagnosis = judge(text, GPU)
+    assert diagnosis.verdict == verdict
+    assert diagnosis.message
 
 
 def test_what_is_wrong_is_said() -> None:

@@ -23,7 +23,7 @@ class Bench:
         self.reader = NvmlReader(self.clock)
         self.detail = ""
 
-    def says(self, **values: float) -> None:
+    def report(self, **values: float) -> None:
         self.nvml.gpus[0].update(values)
         self.nvml.save()
 
@@ -49,7 +49,7 @@ def test_silent_zeros_are_unknown_and_said(bench: Bench) -> None:
     bench.read()
     assert value(bench.read()[0], "sm_active_pct") == pytest.approx(
         bench.nvml.gpus[0]["sm_active"])
-    bench.says(**DEAD)
+    bench.report(**DEAD)
     for _ in range(DEAD_AFTER):
         assert "runs kernels" not in bench.detail
         gpu, other = bench.read()
@@ -59,14 +59,14 @@ def test_silent_zeros_are_unknown_and_said(bench: Bench) -> None:
         assert value(gpu, "util_pct") == bench.nvml.gpus[0]["util"]
     assert "GPU 0 runs kernels" in bench.detail
     assert "GPU 1" not in bench.detail
-    bench.says(util=0)
+    bench.report(util=0)
     assert value(bench.read()[0], "sm_active_pct") == 0  # nothing runs, so that is true
     assert "GPU 0 runs kernels" in bench.detail, "and no sign that they count again"
     active = random.uniform(0.01, 100)
-    bench.says(util=50, sm_active=active)
+    bench.report(util=50, sm_active=active)
     assert value(bench.read()[0], "sm_active_pct") == pytest.approx(active)
     assert bench.detail == ""
-    bench.says(util=0, sm_active=0)
+    bench.report(util=0, sm_active=0)
     assert value(bench.read()[0], "sm_active_pct") == 0
 
 
@@ -81,23 +81,23 @@ def test_several_boards_with_one_trouble_are_one_sentence(bench: Bench) -> None:
 
 
 def test_multiprocessors_that_rest_during_copies_are_no_dead_counters(bench: Bench) -> None:
-    """As in recorded runs of healthy boards: weights are loaded for seconds, and then for minutes
+    """Recorded runs of healthy boards show it: weights are loaded for seconds, and then for minutes
     nothing runs at all."""
     bench.read()
     copies = random.uniform(0.01, 100)
-    bench.says(**DEAD | {"gpm_10": copies, "gpm_20": random.uniform(1, 1_000)})
+    bench.report(**DEAD | {"gpm_10": copies, "gpm_20": random.uniform(1, 1_000)})
     for _ in range(DEAD_AFTER + 2):
         gpu = bench.read()[0]
         assert value(gpu, "sm_active_pct") == 0
         assert value(gpu, "dram_active_pct") == pytest.approx(copies)
-    bench.says(util=0, **DEAD)
+    bench.report(util=0, **DEAD)
     for _ in range(3):
         assert value(bench.read()[0], "sm_active_pct") == 0
     assert bench.detail == ""
 
 
 def test_zero_while_nothing_runs_is_a_number(bench: Bench) -> None:
-    bench.says(util=0, **DEAD)
+    bench.report(util=0, **DEAD)
     bench.read()
     bench.read()
     gpu = bench.read()[0]
@@ -108,14 +108,14 @@ def test_zero_while_nothing_runs_is_a_number(bench: Bench) -> None:
 def test_a_kernel_that_ended_at_a_reading_is_no_dead_counter(bench: Bench) -> None:
     """The driver's utilization is of a little before: one 0 is doubted, the next is believed."""
     bench.read()
-    bench.says(**DEAD)
+    bench.report(**DEAD)
     assert value(bench.read(1.0)[0], "sm_active_pct") is Absence.UNKNOWN
-    bench.says(util=0)
+    bench.report(util=0)
     assert value(bench.read(1.0)[0], "sm_active_pct") == 0
 
 
 def test_no_occupancy_of_active_multiprocessors_is_unknown(bench: Bench) -> None:
-    bench.says(gpm_3=0, gpm_5=0)
+    bench.report(gpm_3=0, gpm_5=0)
     bench.read()
     gpu = bench.read()[0]
     assert value(gpu, "sm_occupancy_pct") is Absence.UNKNOWN

@@ -100,9 +100,9 @@ def test_memory_that_no_listed_process_holds(
     nvml: FakeNvml, clock: Clock, extra_mib: int, unseen_mib: int
 ) -> None:
     """Pitfall 15."""
-    held, gpu = random.randrange(2**32), nvml.gpus[0]
-    gpu["mem_used"] = held + extra_mib * MIB
-    gpu.process(4_711, held // 2).process(4_712, held - held // 2)
+    used_bytes, gpu = random.randrange(2**32), nvml.gpus[0]
+    gpu["mem_used"] = used_bytes + extra_mib * MIB
+    gpu.process(4_711, used_bytes // 2).process(4_712, used_bytes - used_bytes // 2)
     nvml.save()
     assert value(slowly(NvmlReader(clock), clock)[0], "mem_unseen_bytes") == unseen_mib * MIB
 
@@ -135,13 +135,13 @@ def test_a_task_that_came_or_went_is_not_unseen(
     nvml.gpus[0]["mem_used"] = 0 if came else 2**33
     nvml.save()
     reader = NvmlReader(clock)
-    listed = NvmlProcessLists.read
+    original_read = NvmlProcessLists.read
 
-    def meanwhile(lists: NvmlProcessLists, now: float) -> Any:
-        found = listed(lists, now)
+    def read_during_change(lists: NvmlProcessLists, now: float) -> Any:
+        listing = original_read(lists, now)
         nvml.gpus[0]["mem_used"] = 2**33 if came else 0
         nvml.save()
-        return found
+        return listing
 
-    monkeypatch.setattr(NvmlProcessLists, "read", meanwhile)
+    monkeypatch.setattr(NvmlProcessLists, "read", read_during_change)
     assert value(slowly(reader, clock)[0], "mem_unseen_bytes") == 0

@@ -19,43 +19,43 @@ def cluster(seed: int = 1, spans: str = "1-4+7-16") -> SimulationOptions:
 
 
 def test_what_is_allocated_is_what_the_jobs_hold() -> None:
-    of = cluster(random.randint(1, 10_000))
+    options = cluster(random.randint(1, 10_000))
     at = AT + random.uniform(0, 10 * 86_400)
-    found = slurm_now(of, at)
-    assert [node.name for node in found.nodes] == list(of.cluster)
-    assert not {"n005", "n006"} & set(of.cluster), "the pool's"
-    held = {node.name: 0 for node in found.nodes}
-    for job in found.jobs:
+    slurm = slurm_now(options, at)
+    assert [node.name for node in slurm.nodes] == list(options.cluster)
+    assert not {"n005", "n006"} & set(options.cluster), "the pool's"
+    gpus_by_node = {node.name: 0 for node in slurm.nodes}
+    for job in slurm.jobs:
         assert job.gpus == sum(share.gpus or 0 for share in job.nodes) or not job.holds_gpus
         for share in job.nodes:
-            held[share.node] += share.gpus or 0
-    assert held == {node.name: node.allocated for node in found.nodes}
-    assert all(count <= 8 for count in held.values())
-    assert {job.state for job in found.jobs} == {"RUNNING", "PENDING"}
+            gpus_by_node[share.node] += share.gpus or 0
+    assert gpus_by_node == {node.name: node.allocated for node in slurm.nodes}
+    assert all(count <= 8 for count in gpus_by_node.values())
+    assert {job.state for job in slurm.jobs} == {"RUNNING", "PENDING"}
 
 
 @pytest.mark.parametrize("spans", ["1-4+7-8", "1-4+7-16"])
 def test_some_hold_gpus_on_which_nobody_runs(spans: str) -> None:
-    of = cluster(spans=spans)
-    idle = [job for job in slurm_now(of, AT).jobs if job.name == "interactive"]
+    options = cluster(spans=spans)
+    idle = [job for job in slurm_now(options, AT).jobs if job.name == "interactive"]
     assert idle
     for job in idle:
         [share] = job.nodes
-        busy = sum(len(each.gpus) for each in jobs_at(1, share.node, tuple("01234567"), AT))
+        busy = sum(len(running.gpus) for running in jobs_at(1, share.node, tuple("01234567"), AT))
         assert busy < 8
         assert share.node != "n001"
-    again = [job for job in slurm_now(of, AT + 15).jobs if job.name == "interactive"]
-    assert [job.id for job in again] == [job.id for job in idle], "it stays for hours"
+    later = [job for job in slurm_now(options, AT + 15).jobs if job.name == "interactive"]
+    assert [job.id for job in later] == [job.id for job in idle], "it stays for hours"
 
 
 def test_pods_are_those_that_the_nodes_show() -> None:
-    found = kubernetes_now(cluster(), AT)
-    held = {node.name: node.allocated for node in found.nodes}
-    for pod in found.pods:
+    kubernetes = kubernetes_now(cluster(), AT)
+    gpus_by_node = {node.name: node.allocated for node in kubernetes.nodes}
+    for pod in kubernetes.pods:
         if pod.node is not None:
-            held[pod.node] = (held[pod.node] or 0) - (pod.gpus or 0)
-    assert set(held.values()) == {0}
-    assert "made up" in found.server
+            gpus_by_node[pod.node] = (gpus_by_node[pod.node] or 0) - (pod.gpus or 0)
+    assert set(gpus_by_node.values()) == {0}
+    assert "made up" in kubernetes.server
 
 
 def test_only_who_is_told_of_a_cluster_speaks_for_it() -> None:
@@ -65,19 +65,19 @@ def test_only_who_is_told_of_a_cluster_speaks_for_it() -> None:
             print(parse_options(f"cluster={wrong}").cluster)
 
 
-def grown(found: list[object], more: Iterable[object]) -> list[object]:
-    found.extend(more)
-    return found
+def extend(messages: list[object], more: Iterable[object]) -> list[object]:
+    messages.extend(more)
+    return messages
 
 
 def test_it_is_read_like_a_real_one_and_nothing_can_be_asked_of_it() -> None:
-    of = cluster()
+    options = cluster()
     schedulers = Schedulers(made_up=MadeUpSchedulers(
-        lambda: slurm_now(of, AT), lambda: kubernetes_now(of, AT)))
+        lambda: slurm_now(options, AT), lambda: kubernetes_now(options, AT)))
     assert (schedulers.slurm, schedulers.kubernetes) == (None, None)
-    readings, found = SchedulerReadings(schedulers, lambda: None), list[object]()
+    readings, messages = SchedulerReadings(schedulers, lambda: None), list[object]()
     try:
-        wait_for(lambda: len(grown(found, readings.step(1.0, True))) == 2, 30)
+        wait_for(lambda: len(extend(messages, readings.step(1.0, True))) == 2, 30)
     finally:
         readings.close()
-    assert {type(each).__name__ for each in found} == {"SlurmNow", "KubernetesNow"}
+    assert {type(message).__name__ for message in messages} == {"SlurmNow", "KubernetesNow"}

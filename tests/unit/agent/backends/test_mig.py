@@ -94,11 +94,11 @@ def facts_of(reading: Reading, uuid: str) -> GpuFacts:
     return next(facts for facts in reading.facts if facts.uuid == uuid)
 
 
-def on(reading: Reading) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for each in reading.processes or ():
-        found.setdefault(each.gpu_uuid, []).append(each.pid)
-    return found
+def pids_by_gpu(reading: Reading) -> dict[str, list[int]]:
+    pids: dict[str, list[int]] = {}
+    for process in reading.processes or ():
+        pids.setdefault(process.gpu_uuid, []).append(process.pid)
+    return pids
 
 
 def test_instances_follow_their_parent_with_their_own_facts(bench: Bench) -> None:
@@ -172,10 +172,10 @@ def test_a_gpm_share_of_two_compute_instances_is_nobodys(bench: Bench) -> None:
 
 def test_a_gap_in_the_places_is_skipped(bench: Bench) -> None:
     first, second, third = bench.split("1g.10gb", "1g.10gb", "1g.10gb")
-    gone = second.uuid
+    gone_uuid = second.uuid
     second["uuid"] = None
     uuids = [gpu.uuid for gpu in bench.read().gpus]
-    assert gone not in uuids
+    assert gone_uuid not in uuids
     assert uuids[2:4] == [first.uuid, third.uuid]
 
 
@@ -195,20 +195,20 @@ def test_a_process_is_on_its_instance_and_counted_once(
     """pitfalls.md A.3: the board's list holds those of all its instances, and is for the
     privileged; a host of vGPUs refuses the instances' own."""
     one, other = bench.split("3g.40gb", "4g.40gb")
-    held = random.randrange(2**30)
-    other.process(child.pid, held)
+    used_bytes = random.randrange(2**30)
+    other.process(child.pid, used_bytes)
     bench.board.process(ME, 2**20)  # of no instance that we know of
     for device in {"nobody": [], "board": [bench.board], "instance": [one, other]}[denied]:
         for name in LISTS:
             device.error(name, NO_PERMISSION)
     reading = bench.read()
-    expected = {other.uuid: [child.pid], bench.board.uuid: [ME]}
+    pids = {other.uuid: [child.pid], bench.board.uuid: [ME]}
     if denied == "board":
-        del expected[bench.board.uuid]
-    assert on(reading) == expected
-    rows = {each.pid: each for each in reading.processes or ()}
-    assert (rows[child.pid].mem_used_bytes, rows[child.pid].sm_pct) == (held, None)
-    fresh = {each.pid: each for each in bench.reader.fresh().processes}
+        del pids[bench.board.uuid]
+    assert pids_by_gpu(reading) == pids
+    rows = {process.pid: process for process in reading.processes or ()}
+    assert (rows[child.pid].mem_used_bytes, rows[child.pid].sm_pct) == (used_bytes, None)
+    fresh = {process.pid: process for process in bench.reader.fresh().processes}
     assert fresh[child.pid].gpu_uuid == other.uuid
 
 
@@ -217,22 +217,22 @@ def test_a_list_that_fails_once_keeps_its_tasks_and_stops_acts(
 ) -> None:
     [device] = bench.split("3g.40gb")
     device.process(child.pid, 2**20)
-    assert on(bench.read()) == {device.uuid: [child.pid]}
+    assert pids_by_gpu(bench.read()) == {device.uuid: [child.pid]}
     device.error("nvmlDeviceGetComputeRunningProcesses_v3", UNKNOWN)
-    assert on(bench.read()) == {device.uuid: [child.pid]}
+    assert pids_by_gpu(bench.read()) == {device.uuid: [child.pid]}
     with pytest.raises(ReaderUnavailableError, match="does not list"):
         bench.reader.fresh()
 
 
 def test_instances_come_and_go_while_we_look_on(bench: Bench) -> None:
-    """Each is another list of GPUs, and so another Inventory: the sampler compares facts."""
+    """A change is another list of GPUs, and so another Inventory: the sampler compares facts."""
     first, second = bench.split("3g.40gb", "1g.10gb")
     before = bench.read().facts
-    gone = first.uuid
+    gone_uuid = first.uuid
     first["uuid"] = None
     third = bench.nvml.mig(bench.board, "2g.20gb", gi=9)
     after = bench.read()
-    assert [facts.uuid for facts in before][2:4] == [gone, second.uuid]
+    assert [facts.uuid for facts in before][2:4] == [gone_uuid, second.uuid]
     assert [gpu.uuid for gpu in after.gpus][2:4] == [second.uuid, third.uuid]
     assert [facts.uuid for facts in after.facts] == [gpu.uuid for gpu in after.gpus]
 
@@ -240,26 +240,26 @@ def test_instances_come_and_go_while_we_look_on(bench: Bench) -> None:
 def test_a_changed_board_is_another_inventory_and_uses_follow(
     bench: Bench, child: "subprocess.Popen[bytes]"
 ) -> None:
-    """As the sampler sends it: no number and no task of one GPU at the place of another."""
+    """The sampler sends no number and no task of one GPU at the place of another."""
     first, second = bench.split("3g.40gb", "4g.40gb")
     second.process(child.pid, 2**20)
     table = TaskTable(boot_id())
-    known, places = SamplerState(), []
+    state, places = SamplerState(), []
     for _ in range(2):
         reading = bench.read()
-        seen = table.describe(reading.processes or ())
-        step = sample(known, reading, seen, 1, bench.clock.now)
-        known, told = step.memory, step.messages[-1]
-        assert isinstance(told, Frame)
+        tasks = table.describe(reading.processes or ())
+        step = sample(state, reading, tasks, 1, bench.clock.now)
+        state, frame = step.memory, step.messages[-1]
+        assert isinstance(frame, Frame)
         assert step.inventory is not None
-        assert told.generation == step.inventory.generation
-        assert len(told.states) == len(step.inventory.gpus)
-        assert told.tasks is not None
-        [use] = told.tasks.uses
+        assert frame.generation == step.inventory.generation
+        assert len(frame.states) == len(step.inventory.gpus)
+        assert frame.tasks is not None
+        [use] = frame.tasks.uses
         assert step.inventory.gpus[use.gpu].uuid == second.uuid
-        used = unpack(told.values)[use.gpu * WIDTH + COLUMN["mem_used_bytes"]]
-        assert used == second["mem_used"]
-        places.append((told.generation, use.gpu))
+        used_bytes = unpack(frame.values)[use.gpu * WIDTH + COLUMN["mem_used_bytes"]]
+        assert used_bytes == second["mem_used"]
+        places.append((frame.generation, use.gpu))
         first["uuid"] = None
     assert places == [(1, 3), (2, 2)]
 
@@ -322,7 +322,7 @@ def test_trouble_with_one_answer_takes_no_instance_away(bench: Bench, call: str)
 
 
 def test_mig_switched_off_and_on(bench: Bench) -> None:
-    """What was refused before is asked again: support is another with MIG."""
+    """Refused queries are repeated: support differs with MIG."""
     [device] = bench.split("7g.80gb")
     uuid = device.uuid
     bench.read()
@@ -341,18 +341,18 @@ def test_mig_switched_off_and_on(bench: Bench) -> None:
 def test_memory_that_no_visible_process_holds_is_the_instances(
     bench: Bench, child: "subprocess.Popen[bytes]"
 ) -> None:
-    """The board does not take its instances' processes for nobody's."""
+    """Memory of its instances' processes is not the board's unseen memory."""
     one, other = bench.split("3g.40gb", "4g.40gb")
-    held, unseen = random.randrange(2**28, 2**30), random.randrange(2**28, 2**30)
+    used_bytes, unseen = random.randrange(2**28, 2**30), random.randrange(2**28, 2**30)
     for device in (one, other):
-        device.update(mem_used=held, mem_reserved=0)
-    one.process(child.pid, held)
-    other.process(child.pid, held - unseen if held > unseen else 0)
+        device.update(mem_used=used_bytes, mem_reserved=0)
+    one.process(child.pid, used_bytes)
+    other.process(child.pid, used_bytes - unseen if used_bytes > unseen else 0)
     reading = bench.read()
     assert slow_value(gpu_of(reading, bench.board.uuid), "mem_unseen_bytes") is (
         Absence.UNSUPPORTED)
     assert slow_value(gpu_of(reading, one.uuid), "mem_unseen_bytes") == 0
-    assert slow_value(gpu_of(reading, other.uuid), "mem_unseen_bytes") == min(held, unseen)
+    assert slow_value(gpu_of(reading, other.uuid), "mem_unseen_bytes") == min(used_bytes, unseen)
 
 
 def test_gr_activity_is_an_instances_own(bench: Bench) -> None:
@@ -371,26 +371,26 @@ def test_gr_activity_is_an_instances_own(bench: Bench) -> None:
 
 
 def test_memory_returned_is_judged_by_the_instance(bench: Bench) -> None:
-    """An end on an instance looks at its memory: what happens beside it on the board is no
-    matter."""
+    """An end on an instance looks at its memory: what happens elsewhere on the board
+    does not matter."""
     one, other = bench.split("3g.40gb", "4g.40gb")
-    held = random.randrange(2**28, 2**30)
+    amount = random.randrange(2**28, 2**30)
     for device in (one, other):
         device.update(mem_adds=1, mem_used=2**20)
     victim, neighbour = (subprocess.Popen(["sleep", "600"]) for _ in range(2))
     try:
-        one.process(victim.pid, held, after_exit="memory_stays")
-        other.process(neighbour.pid, held)
+        one.process(victim.pid, amount, after_exit="memory_stays")
+        other.process(neighbour.pid, amount)
         bench.read()
         before = bench.reader.fresh()
-        assert before.mem_used_bytes[one.uuid] == held + 2**20
+        assert before.mem_used_bytes[one.uuid] == amount + 2**20
         victim.kill()
         victim.wait()
         bench.read()
         stays = memory(before, bench.reader.fresh(), frozenset({victim.pid}))
-        assert (stays.returned, stays.before_bytes, stays.after_bytes) == (False, held, held)
+        assert (stays.returned, stays.before_bytes, stays.after_bytes) == (False, amount, amount)
         one.forget(victim.pid)
-        bench.board["mem_used"] = int(str(bench.board["mem_used"])) + held  # of somebody else
+        bench.board["mem_used"] = int(str(bench.board["mem_used"])) + amount  # of somebody else
         bench.read()
         back = memory(before, bench.reader.fresh(), frozenset({victim.pid}))
         assert (back.returned, back.after_bytes) == (True, 0.0)
@@ -398,6 +398,6 @@ def test_memory_returned_is_judged_by_the_instance(bench: Bench) -> None:
         rows: tuple[ProcessReading, ...] = bench.reader.fresh().processes
         assert [(row.pid, row.gpu_uuid) for row in rows] == [(neighbour.pid, other.uuid)]
     finally:
-        for each in (victim, neighbour):
-            each.kill()
-            each.wait()
+        for process in (victim, neighbour):
+            process.kill()
+            process.wait()

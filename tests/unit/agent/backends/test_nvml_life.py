@@ -1,5 +1,5 @@
-"""The life of a driver under a reader: what is open is no longer what is there. Each case says
-which, ends the process or stays, and never tells one board's numbers under another's name."""
+"""The life of a driver under a reader: what is open is no longer what is there. Each case names
+its trouble, ends the process or stays, and never gives one board's numbers under another's UUID."""
 
 import os
 import random
@@ -31,7 +31,7 @@ CALLS = ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetMemoryInfo_v2", "nvmlDev
 
 
 class Machine:
-    """A fake driver, a clock, and what the kernel says of the boards."""
+    """A fake driver, a clock, and what the kernel reports of the boards."""
 
     def __init__(self, tmp_path: Path, nvml: FakeNvml) -> None:
         self.nvml, self.now = nvml, 1_000.0
@@ -40,13 +40,13 @@ class Machine:
         for gpu in nvml.gpus:
             self.plug(gpu)
 
-    def plug(self, gpu: FakeGpu, *, named: bool = True) -> None:
+    def plug(self, gpu: FakeGpu, *, has_name: bool = True) -> None:
         folder = self.folder(gpu)
         (folder / "power").mkdir(parents=True)
         (folder / "vendor").write_text("0x10de\n")
         (folder / "class").write_text("0x030200\n")
         self.power(gpu, "active")
-        if named:
+        if has_name:
             about = self.kernel / folder.name
             about.mkdir(parents=True)
             (about / "information").write_text(
@@ -85,9 +85,9 @@ def test_every_way_to_have_nothing_says_what_to_do() -> None:
         assert len(detail) > 30
 
 
-@pytest.mark.parametrize("held", ["read", "fresh"])
+@pytest.mark.parametrize("call", ["read", "fresh"])
 def test_renumbered_under_our_handles_tells_nothing_at_all(
-    machine: Machine, nvml: FakeNvml, held: str
+    machine: Machine, nvml: FakeNvml, call: str
 ) -> None:
     """Pitfall 13, trap A.6: after a reload indices mean other boards. Not one number, nor one
     process list that an act is judged by, goes out under a wrong UUID; a fresh reader has all."""
@@ -95,15 +95,15 @@ def test_renumbered_under_our_handles_tells_nothing_at_all(
     machine.read(reader)
     order = [1, 2, 0]
     nvml.renumber(order)
-    with pytest.raises(ReaderUnavailableError, match="renumbered") as caught:
-        machine.read(reader) if held == "read" else reader.fresh()
-    assert caught.value.state == "no_driver"
-    anew = machine.read(machine.reader())
-    said = {gpu.uuid: float(gpu["temp"]) for gpu in nvml.gpus}
+    with pytest.raises(ReaderUnavailableError, match="renumbered") as error:
+        machine.read(reader) if call == "read" else reader.fresh()
+    assert error.value.state == "no_driver"
+    reading = machine.read(machine.reader())
+    temperatures = {gpu.uuid: float(gpu["temp"]) for gpu in nvml.gpus}
 
 
 
-    assert {gpu.uuid: gpu.values[COLUMN["temp_c"]] for gpu in anew.gpus} == said
+    assert {gpu.uuid: gpu.values[COLUMN["temp_c"]] for gpu in reading.gpus} == temperatures
 
 
 def test_a_handle_that_means_nothing_any_more(machine: Machine, nvml: FakeNvml) -> None:
@@ -122,18 +122,18 @@ def test_another_driver_needs_a_fresh_process(machine: Machine, nvml: FakeNvml) 
     machine.read(reader)
     nvml.driver = "575.57.08"
     nvml.save()
-    with pytest.raises(ReaderUnavailableError, match=r"550\.54\.15 is now 575\.57\.08") as caught:
+    with pytest.raises(ReaderUnavailableError, match=r"550\.54\.15 is now 575\.57\.08") as error:
         machine.read(reader)
-    assert caught.value.state == "no_driver"
+    assert error.value.state == "no_driver"
 
 
 def test_unloaded_and_loaded(machine: Machine, nvml: FakeNvml) -> None:
     reader = machine.reader()
     machine.read(reader)
     nvml.unload()
-    with pytest.raises(ReaderUnavailableError) as caught:
+    with pytest.raises(ReaderUnavailableError) as error:
         machine.read(reader)
-    assert caught.value.state == "no_driver"
+    assert error.value.state == "no_driver"
     with pytest.raises(ReaderUnavailableError, match="modprobe"):
         machine.reader()
     nvml.load()
@@ -164,18 +164,18 @@ def test_devices_taken_from_a_container_are_said_once_not_every_few_seconds(
 def test_no_board_opens_for_unknown_error_is_not_no_gpus(nvml: FakeNvml) -> None:
     nvml.lines = ["error * nvmlDeviceGetHandleByIndex_v2 999"]
     nvml.save()
-    with pytest.raises(ReaderUnavailableError, match="restart the container") as caught:
+    with pytest.raises(ReaderUnavailableError, match="restart the container") as error:
         NvmlReader()
-    assert caught.value.state == "failed"
+    assert error.value.state == "failed"
 
 
 def test_all_lost_before_we_came_is_not_no_gpus(nvml: FakeNvml, tmp_path: Path) -> None:
     for gpu in nvml.gpus:
         gpu.lose()
     nvml.save()
-    with pytest.raises(ReaderUnavailableError, match="every GPU is lost") as caught:
+    with pytest.raises(ReaderUnavailableError, match="every GPU is lost") as error:
         NvmlReader(kernel=tmp_path)
-    assert caught.value.state == "failed"
+    assert error.value.state == "failed"
 
 
 def test_a_board_that_supports_nothing_is_not_blind(machine: Machine, nvml: FakeNvml) -> None:
@@ -190,7 +190,7 @@ def test_a_board_that_supports_nothing_is_not_blind(machine: Machine, nvml: Fake
 @pytest.mark.parametrize("answers", ["", "Memory", "Gpm", "Memory|Gpm"])
 def test_a_board_that_fails_at_every_question_is_called_that(machine: Machine, nvml: FakeNvml,
                                                              answers: str) -> None:
-    """And not "ok": in a year of faults of a public trace the second most frequent one."""
+    """The second most frequent fault in a year of a public trace: it must not look "ok"."""
     failing = random.choice(nvml.gpus)
     reader = machine.reader()
     machine.read(reader)
@@ -213,28 +213,28 @@ def test_a_board_that_fails_at_every_question_is_called_that(machine: Machine, n
 
 def test_a_lost_gpu_is_named_and_the_others_go_on(machine: Machine, nvml: FakeNvml) -> None:
     """Pitfall 11, trap A.1 code 15."""
-    lost = random.choice(nvml.gpus)
+    lost_gpu = random.choice(nvml.gpus)
     reader = machine.reader()
     assert machine.read(reader).detail == ""
-    lost.lose()
+    lost_gpu.lose()
     nvml.save()
     reading = machine.read(reader)
     assert {gpu.uuid: gpu.state for gpu in reading.gpus} == {
-        gpu.uuid: "lost" if gpu is lost else "ok" for gpu in nvml.gpus}
-    assert f"GPU {lost.number} is lost" in reading.detail
-    lost.heal()
+        gpu.uuid: "lost" if gpu is lost_gpu else "ok" for gpu in nvml.gpus}
+    assert f"GPU {lost_gpu.number} is lost" in reading.detail
+    lost_gpu.heal()
     nvml.save()
     assert machine.read(reader, after_s=20).detail == ""
 
 
-@pytest.mark.parametrize(("lost", "after_s"), [(1, RENEW_SOME_LOST_S), (3, RENEW_ALL_LOST_S)])
+@pytest.mark.parametrize(("lost_count", "after_s"), [(1, RENEW_SOME_LOST_S), (3, RENEW_ALL_LOST_S)])
 def test_a_lost_gpu_may_come_back_to_a_fresh_process_only(
-    machine: Machine, nvml: FakeNvml, lost: int, after_s: float
+    machine: Machine, nvml: FakeNvml, lost_count: int, after_s: float
 ) -> None:
-    """At a bounded pace: trap A.1 code 15, "do not loop"."""
+    """The pace is bounded: trap A.1 code 15, "do not loop"."""
     reader = machine.reader()
     machine.read(reader)
-    for gpu in nvml.gpus[:lost]:
+    for gpu in nvml.gpus[:lost_count]:
         gpu.lose()
     nvml.save()
     machine.read(reader, after_s=2 * after_s)  # it counts from the loss, not from our start
@@ -326,7 +326,7 @@ def test_a_gpu_that_sleeps_at_our_start_is_listed_and_not_opened(
 def test_a_sleeper_without_a_name_is_listed_when_it_wakes(
     machine: Machine, nvml: FakeNvml
 ) -> None:
-    """The kernel module tells the UUID of a board only once it was initialised."""
+    """The kernel module has the UUID of a board only once the board was initialised."""
     sleeper = nvml.gpus[2]
     shutil.rmtree(machine.kernel / machine.folder(sleeper).name)
     machine.power(sleeper, "suspended")
@@ -343,16 +343,16 @@ def test_all_asleep_and_nameless_says_so(machine: Machine, nvml: FakeNvml) -> No
     shutil.rmtree(machine.kernel)
     for gpu in nvml.gpus:
         machine.power(gpu, "suspended")
-    with pytest.raises(ReaderUnavailableError, match="asleep") as caught:
+    with pytest.raises(ReaderUnavailableError, match="asleep") as error:
         machine.reader()
-    assert caught.value.state == "no_gpus"
+    assert error.value.state == "no_gpus"
 
 
 def test_an_index_is_not_guessed(machine: Machine, nvml: FakeNvml) -> None:
-    """Kernel and driver count differently (a board without our driver): nobody is taken for the
-    sleeper."""
+    """Kernel and driver count differently (a board without our driver): no other board is taken
+    for the sleeper."""
     stranger = FakeGpu("9", {"pci": "00000000:00:02.0", "name": "x", "uuid": "GPU-x"})
-    machine.plug(stranger, named=False)
+    machine.plug(stranger, has_name=False)
     machine.power(stranger, "suspended")
     assert [gpu.uuid for gpu in machine.read(machine.reader()).gpus] == [
         gpu.uuid for gpu in nvml.gpus]
@@ -373,14 +373,14 @@ def test_versions_of_module_and_library(tmp_path: Path, nvml: FakeNvml) -> None:
     path.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  595.45.04  Release "
                     "Build  (dvs)  Tue\nGCC version:  gcc version 12.2.0\n")
     assert driver_version(path) == "595.45.04"
-    named = tmp_path / "libnvidia-ml.so.550.54.15"
-    shutil.copy(nvml.library, named)
-    (tmp_path / "libnvidia-ml.so.1").symlink_to(named.name)
+    library = tmp_path / "libnvidia-ml.so.550.54.15"
+    shutil.copy(nvml.library, library)
+    (tmp_path / "libnvidia-ml.so.1").symlink_to(library.name)
     code = ("from agent.backends.nvml.session import library_version\n"
             "import pynvml\nassert library_version() is None\npynvml.nvmlInit()\n"
             "print(library_version())")
     env: dict[str, Any] = {**os.environ, **nvml.env(), "LD_LIBRARY_PATH": str(tmp_path)}
-    said = subprocess.run([sys.executable, "-c", code], env=env, cwd=Path(__file__).parents[4],
-                          capture_output=True, text=True, check=True)
-    assert said.stdout == "550.54.15\n"
+    child = subprocess.run([sys.executable, "-c", code], env=env, cwd=Path(__file__).parents[4],
+                           capture_output=True, text=True, check=True)
+    assert child.stdout == "550.54.15\n"
     assert library_version() is None or library_version() != "550.54.15"

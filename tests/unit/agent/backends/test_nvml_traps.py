@@ -37,20 +37,20 @@ def clock() -> Clock:
 
 
 def wrappers() -> list[ast.FunctionDef]:
-    return [each for each in ast.parse(inspect.getsource(pynvml)).body
-            if isinstance(each, ast.FunctionDef) and each.name.startswith("nvml")]
+    return [node for node in ast.parse(inspect.getsource(pynvml)).body
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("nvml")]
 
 
 def losing_their_verdict() -> set[str]:
-    """Those that call the library and never look at what it returned."""
-    return {each.name for each in wrappers() if "_nvmlGetFunctionPointer" in ast.dump(each)
-            and "_nvmlCheckReturn" not in ast.dump(each)} - {"nvmlErrorString"}
+    """Return the wrappers that call the library and never look at what it returned."""
+    return {node.name for node in wrappers() if "_nvmlGetFunctionPointer" in ast.dump(node)
+            and "_nvmlCheckReturn" not in ast.dump(node)} - {"nvmlErrorString"}
 
 
 def sharing_an_argument() -> set[str]:
-    """Those whose default is an object: one and the same in each call of each thread."""
-    return {each.name for each in wrappers()
-            if any(isinstance(default, ast.Call) for default in each.args.defaults)}
+    """Return the wrappers whose default is an object, one and the same in all calls and threads."""
+    return {node.name for node in wrappers()
+            if any(isinstance(default, ast.Call) for default in node.args.defaults)}
 
 
 def asked_for_in(text: str) -> set[str]:
@@ -62,19 +62,19 @@ def asked_for_in(text: str) -> set[str]:
         and isinstance(node.value, str) and re.fullmatch(r"nvml[A-Z]\w+", node.value)}
 
 
-@pytest.mark.parametrize(("spoilt", "known"), [
+@pytest.mark.parametrize(("find_trapped", "example"), [
     (losing_their_verdict, "nvmlDeviceSetPowerManagementLimit_v2"),
     (sharing_an_argument, "nvmlDeviceGetMinMaxFanSpeed"),
 ])
-def test_no_call_that_pynvml_spoils(spoilt: Callable[[], set[str]], known: str) -> None:
-    """trap A.1: some say success whatever happened, some share their default argument."""
-    trapped = spoilt()
-    assert known in trapped
-    used = {path.relative_to(ROOT).as_posix(): asked_for_in(path.read_text()) for path in SOURCES}
-    assert "nvmlDeviceGetClockInfo" in used["agent/backends/nvml/metrics.py"]
-    assert {name: found for name, calls in used.items() if (found := calls & trapped)} == {}
+def test_no_call_that_pynvml_spoils(find_trapped: Callable[[], set[str]], example: str) -> None:
+    """trap A.1: some always report success, some share their default argument."""
+    trapped = find_trapped()
+    assert example in trapped
+    uses = {path.relative_to(ROOT).as_posix(): asked_for_in(path.read_text()) for path in SOURCES}
+    assert "nvmlDeviceGetClockInfo" in uses["agent/backends/nvml/metrics.py"]
+    assert {name: hits for name, calls in uses.items() if (hits := calls & trapped)} == {}
     # The control arm: both ways to use it are seen.
-    for line in (f"pynvml.{known}(handle)", f"ask({known!r})"):
+    for line in (f"pynvml.{example}(handle)", f"ask({example!r})"):
         assert asked_for_in(line) & trapped
 
 
@@ -104,20 +104,20 @@ def test_what_is_no_nvml_error_is_understood_too(nvml: FakeNvml) -> None:
 
 
 def test_only_the_reading_process_has_the_driver_open() -> None:
-    """trap A.1: NVML does not survive a fork, and A.5: who has it open keeps the driver loaded.
-    The reader is a program of its own; nobody else loads pynvml."""
-    said = subprocess.run(
+    """trap A.1: NVML does not survive a fork, and A.5: a process that has it open keeps the
+    driver loaded. The reader is a separate program; no other process loads pynvml."""
+    output = subprocess.run(
         [sys.executable, "-c", "import sys, agent.cli.main, agent.node, agent.reader.watchdog\n"
          "print('pynvml' in sys.modules)\n"
          "import agent.backends.nvml.reader\nprint('pynvml' in sys.modules)"],
         cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    assert said == ["False", "True"]
+    assert output == ["False", "True"]
 
 
 @pytest.mark.parametrize("code", [4, 17])
 def test_a_board_that_is_counted_and_not_given(nvml: FakeNvml, clock: Clock, code: int) -> None:
     """trap A.1: GetCount counts boards whose handle is then refused. The others are read, under
-    their own names, and the one that is missing is told."""
+    their own names, and the missing one is reported."""
     nvml.gpus[0].error("nvmlDeviceGetHandleByIndex_v2", code)
     nvml.save()
     reading = read(NvmlReader(clock), clock)
@@ -132,8 +132,8 @@ def test_a_struct_too_new_for_the_driver(nvml: FakeNvml, clock: Clock, code: int
     """trap A.1 code 25, ArgumentVersionMismatch: the older layout is asked for."""
     nvml.lines = [f"error * nvmlDeviceGetMemoryInfo_v2 {code}"]
     nvml.save()
-    for gpu, said in zip(read(NvmlReader(clock), clock).gpus, nvml.gpus, strict=True):
-        assert value(gpu, "mem_used_bytes") == said["mem_used"]
+    for gpu, board in zip(read(NvmlReader(clock), clock).gpus, nvml.gpus, strict=True):
+        assert value(gpu, "mem_used_bytes") == board["mem_used"]
 
 
 def test_a_success_that_is_an_error(nvml: FakeNvml, clock: Clock) -> None:
@@ -151,7 +151,7 @@ def test_a_success_that_is_an_error(nvml: FakeNvml, clock: Clock) -> None:
         before = nvml.call_count("nvmlDeviceGetProcessUtilization")
         processes = read(reader, clock, after_s=2.0).processes
         assert processes is not None
-        assert [(each.pid, each.sm_pct) for each in processes] == [(1, None)]
+        assert [(process.pid, process.sm_pct) for process in processes] == [(1, None)]
         assert nvml.call_count("nvmlDeviceGetProcessUtilization") > before
 
 
@@ -210,13 +210,13 @@ ALL = (*COLUMN, *SLOW_COLUMN)
 
 
 def test_a_call_that_fails_takes_nothing_else_with_it(nvml: FakeNvml, clock: Clock) -> None:
-    """Pitfall 3; trap A.1. Each call fails on one board: what is still told there is true, and
-    the other board tells all that it told before."""
+    """Pitfall 3; trap A.1. Each call fails on one board: what that board still reports is
+    true, and the other board reports all that it did before."""
     for board in nvml.gpus:
         fill(board, random.Random(random.random()))
     nvml.save()
     before = [{key: value(gpu, key) for key in ALL} for gpu in read(NvmlReader(clock), clock).gpus]
-    assert sum(not isinstance(each, Absence) for each in before[1].values()) > 40
+    assert sum(not isinstance(number, Absence) for number in before[1].values()) > 40
     failed = 0
     for name in calls():
         code = random.choice((2, 3, 4, 7, 13, 16, 17, 25, 999))
@@ -227,8 +227,8 @@ def test_a_call_that_fails_takes_nothing_else_with_it(nvml: FakeNvml, clock: Clo
         after = [{key: value(gpu, key) for key in ALL}
                  for gpu in read(NvmlReader(clock), clock).gpus]
         assert after[1] == before[1], (name, code)
-        wrong = {key: said for key, said in after[0].items()
-                 if not isinstance(said, Absence) and said != pytest.approx(before[0][key])}
+        wrong = {key: number for key, number in after[0].items()
+                 if not isinstance(number, Absence) and number != pytest.approx(before[0][key])}
         assert wrong.keys() <= INSTEAD.get(name, set()), (name, code)
         failed += after[0] != before[0]
         nvml.gpus[0].heal()

@@ -1,5 +1,5 @@
-"""Who is on a GPU, as the nvml backend makes it of what drivers of many ages say: on the C fake,
-values random per run."""
+"""Processes on a GPU, as the nvml backend makes them of what drivers of many ages say: on the C
+fake, values random per run."""
 
 import os
 import random
@@ -56,7 +56,7 @@ def test_processes_are_the_union_by_pid(nvml: FakeNvml, clock: Clock) -> None:
     nvml.write()
     processes = read(NvmlReader(clock), clock).processes
     assert processes is not None
-    assert {(each.pid, each.gpu_uuid, each.mem_used_bytes, each.kind) for each in processes} == {
+    assert {(row.pid, row.gpu_uuid, row.mem_used_bytes, row.kind) for row in processes} == {
         (ME, nvml.gpus[0]["uuid"], amount, "compute"),
         (77, nvml.gpus[0]["uuid"], 4096, "mps_client"),
         (88, nvml.gpus[1]["uuid"], None, "graphics"),
@@ -65,8 +65,8 @@ def test_processes_are_the_union_by_pid(nvml: FakeNvml, clock: Clock) -> None:
 
 def test_processes_are_asked_every_other_second(nvml: FakeNvml, clock: Clock) -> None:
     reader = NvmlReader(clock)
-    asked = [read(reader, clock).processes is not None for _ in range(6)]
-    assert asked == [True, False, True, False, True, False]
+    has_processes = [read(reader, clock).processes is not None for _ in range(6)]
+    assert has_processes == [True, False, True, False, True, False]
 
 
 def test_a_process_list_that_fails_does_not_end_all_tasks(nvml: FakeNvml, clock: Clock) -> None:
@@ -76,14 +76,14 @@ def test_a_process_list_that_fails_does_not_end_all_tasks(nvml: FakeNvml, clock:
     read(reader, clock)
     nvml.lines.append("error 0 nvmlDeviceGetComputeRunningProcesses_v3 999")
     nvml.write()
-    kept = read(reader, clock, after_s=2.0).processes
-    assert kept is not None
-    assert [each.pid for each in kept] == [ME]
+    processes = read(reader, clock, after_s=2.0).processes
+    assert processes is not None
+    assert [row.pid for row in processes] == [ME]
     assert read(reader, clock, after_s=40.0).processes == ()
 
 
 class Busy:
-    """Two processes on GPU 0, and what the driver says of their shares."""
+    """Two processes on GPU 0, and what the driver reports of their shares."""
 
     def __init__(self, nvml: FakeNvml, clock: Clock) -> None:
         self.nvml, self.clock = nvml, clock
@@ -96,8 +96,8 @@ class Busy:
         time.sleep(0.001)
         processes = read(self.reader, self.clock, after_s).processes
         assert processes is not None
-        found = {each.pid: each.sm_pct for each in processes}
-        return found[self.one], found[self.other]
+        shares = {row.pid: row.sm_pct for row in processes}
+        return shares[self.one], shares[self.other]
 
 
 @pytest.fixture
@@ -168,8 +168,8 @@ def test_the_struct_of_32_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     amounts = {random.randrange(1, 2**22): random.randrange(2**40) for _ in range(5)}
     fake.lines = [f"process 0 compute {pid} {amount}" for pid, amount in amounts.items()]
     fake.write()
-    found = listed(NvmlReader(clock), clock)
-    assert {each.pid: each.mem_used_bytes for each in found} == amounts
+    processes = listed(NvmlReader(clock), clock)
+    assert {row.pid: row.mem_used_bytes for row in processes} == amounts
 
 
 def test_a_driver_without_v3_is_asked_by_v2(nvml: FakeNvml, clock: Clock) -> None:
@@ -188,8 +188,8 @@ def test_more_processes_than_there_was_room_for(nvml: FakeNvml, clock: Clock) ->
     pids = random.sample(range(1, 2**22), 301)
     nvml.lines = [f"process 0 compute {pid} {pid}" for pid in pids]
     nvml.write()
-    found = listed(NvmlReader(clock), clock)
-    assert {each.pid: each.mem_used_bytes for each in found} == {pid: pid for pid in pids}
+    processes = listed(NvmlReader(clock), clock)
+    assert {row.pid: row.mem_used_bytes for row in processes} == {pid: pid for pid in pids}
 
 
 def test_as_many_as_a_driver_tells_is_said(nvml: FakeNvml, clock: Clock,
@@ -206,7 +206,7 @@ def test_as_many_as_a_driver_tells_is_said(nvml: FakeNvml, clock: Clock,
 def test_no_process_has_such_a_pid(nvml: FakeNvml, clock: Clock) -> None:
     nvml.lines = [f"process 0 compute {pid} 1" for pid in (0, 2**22 + 1, ME)]
     nvml.write()
-    assert [each.pid for each in listed(NvmlReader(clock), clock)] == [ME]
+    assert [row.pid for row in listed(NvmlReader(clock), clock)] == [ME]
 
 
 def test_one_list_that_a_board_lacks_does_not_take_the_others(nvml: FakeNvml, clock: Clock) -> None:

@@ -42,26 +42,26 @@ def test_every_metric_is_what_the_board_says(nvml: FakeNvml, clock: Clock) -> No
     reading = read(reader, clock, after_s=2.0)
     assert reading.interval_s == 2.0
     assert (reading.driver_version, reading.cuda_version) == ("550.54.15", "12.4")
-    for index, (gpu, said) in enumerate(zip(reading.gpus, nvml.gpus, strict=True)):
-        assert (gpu.uuid, gpu.state, len(gpu.values)) == (said["uuid"], "ok", WIDTH)
-        expected = {
-            "util_pct": said["util"], "util_max_pct": said["util"],
-            "mem_util_pct": said["mem_util"], "sm_active_pct": said["sm_active"],
-            "mem_used_bytes": said["mem_used"], "temp_c": said["temp"],
-            "mem_temp_c": said["mem_temp"], "power_w": int(said["power_mw"]) / 1_000,
-            "power_max_w": int(said["power_mw"]) / 1_000,
-            "energy_j": int(said["energy_mj"]) / 1_000, "sm_clock_mhz": said["sm_clock"],
-            "mem_clock_mhz": said["mem_clock"], "fan_pct": Absence.UNSUPPORTED,
-            "throttle_bits": said["throttle"], "pcie_tx_bytes_per_s": 2_500.0,
+    for index, (gpu, fake) in enumerate(zip(reading.gpus, nvml.gpus, strict=True)):
+        assert (gpu.uuid, gpu.state, len(gpu.values)) == (fake["uuid"], "ok", WIDTH)
+        numbers = {
+            "util_pct": fake["util"], "util_max_pct": fake["util"],
+            "mem_util_pct": fake["mem_util"], "sm_active_pct": fake["sm_active"],
+            "mem_used_bytes": fake["mem_used"], "temp_c": fake["temp"],
+            "mem_temp_c": fake["mem_temp"], "power_w": int(fake["power_mw"]) / 1_000,
+            "power_max_w": int(fake["power_mw"]) / 1_000,
+            "energy_j": int(fake["energy_mj"]) / 1_000, "sm_clock_mhz": fake["sm_clock"],
+            "mem_clock_mhz": fake["mem_clock"], "fan_pct": Absence.UNSUPPORTED,
+            "throttle_bits": fake["throttle"], "pcie_tx_bytes_per_s": 2_500.0,
             "pcie_rx_bytes_per_s": 2**32,
         }
-        assert set(expected) == set(COLUMN)
-        assert {key: value(gpu, key) for key in expected} == pytest.approx(expected)
+        assert set(numbers) == set(COLUMN)
+        assert {key: value(gpu, key) for key in numbers} == pytest.approx(numbers)
         facts = reading.facts[index]
         assert facts.missing["fan_pct"] == "unsupported"
         assert set(facts.missing).isdisjoint(set(COLUMN) - {"fan_pct"})
-        assert (facts.index, facts.name, facts.pci_bus_id) == (index, said["name"], said["pci"])
-        assert (facts.mem_total_bytes, facts.power_limit_w) == (said["mem_total"], 700.0)
+        assert (facts.index, facts.name, facts.pci_bus_id) == (index, fake["name"], fake["pci"])
+        assert (facts.mem_total_bytes, facts.power_limit_w) == (fake["mem_total"], 700.0)
         assert (facts.temp_slowdown_c, facts.temp_shutdown_c) == (90, 95)
         assert (facts.sm_clock_max_mhz, facts.mem_clock_max_mhz) == (1_980, 2_619)
 
@@ -156,10 +156,10 @@ def test_an_old_driver_is_asked_by_the_old_names(nvml: FakeNvml, clock: Clock) -
                   "error * nvmlDeviceGetEnforcedPowerLimit 3"]
     nvml.write()
     reading = read(NvmlReader(clock), clock)
-    gpu, said = reading.gpus[1], nvml.gpus[1]
-    assert value(gpu, "temp_c") == said["temp"]
-    assert value(gpu, "mem_used_bytes") == said["mem_used"]
-    assert value(gpu, "energy_j") == pytest.approx(int(said["energy_mj"]) / 1_000)
+    gpu, board = reading.gpus[1], nvml.gpus[1]
+    assert value(gpu, "temp_c") == board["temp"]
+    assert value(gpu, "mem_used_bytes") == board["mem_used"]
+    assert value(gpu, "energy_j") == pytest.approx(int(board["energy_mj"]) / 1_000)
     assert value(gpu, "pcie_tx_bytes_per_s") is Absence.UNSUPPORTED
     assert value(gpu, "sm_active_pct") is Absence.UNSUPPORTED
     assert reading.facts[1].power_limit_w == 700.0
@@ -196,7 +196,7 @@ def test_a_lost_gpu_stays_in_the_list_and_the_other_goes_on(nvml: FakeNvml, cloc
 
 
 def kernel_knows(folder: Path, *boards: FakeGpu, excluded: str = "No") -> Path:
-    """As nv-procfs.c of the open kernel module prints it."""
+    """Write the boards as nv-procfs.c of the open kernel module prints them; return the folder."""
     for board in boards:
         place = folder / str(board["pci"])[4:].lower()
         place.mkdir(parents=True)
@@ -210,24 +210,24 @@ def test_a_gpu_lost_before_we_knew_it_is_listed_too(
     nvml: FakeNvml, clock: Clock, tmp_path: Path
 ) -> None:
     """gpustat and nvitop list it, by index; we find its UUID, so that it is the same GPU."""
-    lost, well = nvml.gpus
-    lost.process(ME, 2**20).lose()
+    sick, well = nvml.gpus
+    sick.process(ME, 2**20).lose()
     nvml.save()
-    kernel = kernel_knows(tmp_path / "gpus", lost, well)
+    kernel = kernel_knows(tmp_path / "gpus", sick, well)
     kernel_knows(kernel, nvml.gpu(), excluded="Yes")
     del nvml.gpus[2]
     reader = NvmlReader(clock, kernel)
     for _ in range(2):
         reading = read(reader, clock)
         assert [(gpu.uuid, gpu.state) for gpu in reading.gpus] == [
-            (lost.uuid, "lost"), (well.uuid, "ok")]
-        assert (reading.facts[0].name, reading.facts[0].pci_bus_id) == (lost["name"], lost["pci"])
+            (sick.uuid, "lost"), (well.uuid, "ok")]
+        assert (reading.facts[0].name, reading.facts[0].pci_bus_id) == (sick["name"], sick["pci"])
         assert value(reading.gpus[1], "temp_c") == well["temp"]
-    lost.heal()
+    sick.heal()
     nvml.save()
     back = read(reader, clock, after_s=LOST_ASKED_EVERY_S + 1)
-    assert (back.gpus[0].state, value(back.gpus[0], "temp_c")) == ("ok", lost["temp"])
-    assert [each.pid for each in read(reader, clock, 2.0).processes or ()] == [ME]
+    assert (back.gpus[0].state, value(back.gpus[0], "temp_c")) == ("ok", sick["temp"])
+    assert [process.pid for process in read(reader, clock, 2.0).processes or ()] == [ME]
 
 
 def test_a_lost_gpu_that_might_be_either_gets_no_name(
@@ -256,17 +256,17 @@ def test_why_there_is_nothing_to_read(
 ) -> None:
     nvml.lines = lines
     nvml.write()
-    with pytest.raises(ReaderUnavailableError, match=words) as caught:
+    with pytest.raises(ReaderUnavailableError, match=words) as error:
         open_reader()
-    assert caught.value.state == state
+    assert error.value.state == state
 
 
 def test_no_gpus(nvml: FakeNvml) -> None:
     nvml.gpus = []
     nvml.write()
-    with pytest.raises(ReaderUnavailableError, match="lists no GPU") as caught:
+    with pytest.raises(ReaderUnavailableError, match="lists no GPU") as error:
         open_reader()
-    assert caught.value.state == "no_gpus"
+    assert error.value.state == "no_gpus"
 
 
 @pytest.mark.parametrize("code", [1, 9, 18])
@@ -275,9 +275,9 @@ def test_driver_that_goes_away(nvml: FakeNvml, clock: Clock, code: int) -> None:
     read(reader, clock)
     nvml.lines = [f"error * nvmlDeviceGetUtilizationRates {code}"]
     nvml.write()
-    with pytest.raises(ReaderUnavailableError) as caught:
+    with pytest.raises(ReaderUnavailableError) as error:
         read(reader, clock)
-    assert caught.value.state == "no_driver"
+    assert error.value.state == "no_driver"
 
 
 def test_access_that_was_taken_away(nvml: FakeNvml, clock: Clock) -> None:
@@ -293,9 +293,9 @@ def test_access_that_was_taken_away(nvml: FakeNvml, clock: Clock) -> None:
     nvml.write()
     for _ in range(BLIND_READS_MAX - 1):
         read(reader, clock)
-    with pytest.raises(ReaderUnavailableError) as caught:
+    with pytest.raises(ReaderUnavailableError) as error:
         read(reader, clock)
-    assert caught.value.state == "failed"
+    assert error.value.state == "failed"
 
 
 @pytest.mark.parametrize(("before", "after", "bits", "rate"), [

@@ -1,4 +1,4 @@
-"""control.json: exact values, their withdrawal, and what is said of a broken file."""
+"""control.json: exact values, their withdrawal, and warnings about a broken file."""
 
 import json
 import os
@@ -31,9 +31,9 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedReader:
     return open_reader(f"node={NODE},gpus=4,seed={SEED},world={tmp_path}")
 
 
-def tell(tmp_path: Path, told: object) -> None:
+def set_control(tmp_path: Path, content: object) -> None:
     new = tmp_path / "new"
-    new.write_text(told if isinstance(told, str) else json.dumps(told))
+    new.write_text(content if isinstance(content, str) else json.dumps(content))
     os.replace(new, tmp_path / "control.json")
 
 
@@ -42,15 +42,15 @@ def test_a_value_is_exact_and_constant_until_withdrawn(
 ) -> None:
     before = reader.read()
     util, power = random.randrange(101), round(random.uniform(1, 5000), 3)
-    tell(tmp_path, {"gpus": {UUIDS[2]: {"util_pct": util, "power_w": power}}})
+    set_control(tmp_path, {"gpus": {UUIDS[2]: {"util_pct": util, "power_w": power}}})
     for _ in range(3):
         gpus = reader.read().gpus
         assert gpus[2].values[COLUMN["util_pct"]] == util
         assert gpus[2].values[COLUMN["util_max_pct"]] == util
         assert gpus[2].values[COLUMN["power_w"]] == power
         assert gpus[2].values[COLUMN["power_max_w"]] == power
-    others = [gpu.absent for gpu in gpus]
-    assert others == [gpu.absent for gpu in before.gpus]
+    absences = [gpu.absent for gpu in gpus]
+    assert absences == [gpu.absent for gpu in before.gpus]
     assert [gpu.uuid for gpu in gpus] == UUIDS
     (tmp_path / "control.json").unlink()
     after = reader.read().gpus[2]
@@ -61,16 +61,16 @@ def test_a_value_is_exact_and_constant_until_withdrawn(
 def test_lost_unsupported_and_a_value_where_the_board_has_none(
     reader: SimulatedReader, tmp_path: Path
 ) -> None:
-    tell(tmp_path, {"gpus": {
+    set_control(tmp_path, {"gpus": {
         UUIDS[0]: {"state": "lost"}, UUIDS[1]: {"unsupported": ["temp_c", "util_pct"]},
         UUIDS[3]: {"fan_pct": 61},
     }})
     reading = reader.read()
-    lost, bare, same, fan = reading.gpus
-    assert lost.state == "lost"
-    assert lost.absent == bytes([Absence.LOST]) * WIDTH
-    gone = {key for key, column in COLUMN.items() if bare.absent[column] == Absence.UNSUPPORTED}
-    assert gone == {"temp_c", "util_pct", "util_max_pct", "fan_pct"}
+    lost_gpu, bare, same, fan = reading.gpus
+    assert lost_gpu.state == "lost"
+    assert lost_gpu.absent == bytes([Absence.LOST]) * WIDTH
+    missing = {key for key, column in COLUMN.items() if bare.absent[column] == Absence.UNSUPPORTED}
+    assert missing == {"temp_c", "util_pct", "util_max_pct", "fan_pct"}
     assert bare.values[COLUMN["temp_c"]] == 0
     assert same.absent[COLUMN["temp_c"]] == Absence.PRESENT
     assert (fan.absent[COLUMN["fan_pct"]], fan.values[COLUMN["fan_pct"]]) == (0, 61)
@@ -81,26 +81,26 @@ def test_lost_unsupported_and_a_value_where_the_board_has_none(
 def test_a_broken_file_keeps_the_last_good_one_and_is_told_once(
     reader: SimulatedReader, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tell(tmp_path, {"gpus": {UUIDS[0]: {"util_pct": 93}}})
+    set_control(tmp_path, {"gpus": {UUIDS[0]: {"util_pct": 93}}})
     reader.read()
     assert capsys.readouterr().err == ""
-    tell(tmp_path, '{"gpus": {')
+    set_control(tmp_path, '{"gpus": {')
     for _ in range(3):
         assert reader.read().gpus[0].values[COLUMN["util_pct"]] == 93
-    said = capsys.readouterr().err
-    assert said.count("control.json") == 1
-    assert "stays in force" in said
+    stderr = capsys.readouterr().err
+    assert stderr.count("control.json") == 1
+    assert "stays in force" in stderr
 
 
 def test_control_beats_the_fault_schedule(tmp_path: Path) -> None:
     options = SimulationOptions(NODE, gpus=4, seed=SEED, world=tmp_path, fault_odds=1.0)
-    tell(tmp_path, {"gpus": {uuid: {"state": "ok"} for uuid in UUIDS}})
+    set_control(tmp_path, {"gpus": {uuid: {"state": "ok"} for uuid in UUIDS}})
     reader = SimulatedReader(options, SimulationControlFile(tmp_path / "control.json"))
     assert {gpu.state for gpu in reader.read().gpus} == {"ok"}
 
 
 @pytest.mark.parametrize(
-    ("told", "word"),
+    ("content", "word"),
     [
         ({"gpu": {}}, "unknown key 'gpu'"),
         ({"gpus": []}, "must be an object"),
@@ -120,10 +120,10 @@ def test_control_beats_the_fault_schedule(tmp_path: Path) -> None:
         ({"tasks": {"1-2-3": {"leak": True}}}, "unknown key 'leak'; there are leak_memory_on"),
     ],
 )
-def test_what_means_nothing_is_said(told: dict[str, Any], word: str) -> None:
-    control, said = parse(json.dumps(told))
-    assert len(said) == 1
-    assert word in said[0]
+def test_what_means_nothing_is_said(content: dict[str, Any], word: str) -> None:
+    control, warnings = parse(json.dumps(content))
+    assert len(warnings) == 1
+    assert word in warnings[0]
     assert not control.hung_nodes
     assert not control.leaking_tasks
 
@@ -140,9 +140,9 @@ def test_options(tmp_path: Path) -> None:
         "x", "h100", 2, 7, odd, 0.5)
     for bad in ("gpus=-1", "gpus=many", "gpus=300", "profile=v100", "speed=1", "gpus", "faults=2",
                 "mps=1"):
-        with pytest.raises(CommandError) as caught:
+        with pytest.raises(CommandError) as error:
             parse_options(bad)
-        assert caught.value.code == ExitCode.USAGE
+        assert error.value.code == ExitCode.USAGE
 
 
 def test_energy_goes_on_after_a_restart(tmp_path: Path) -> None:

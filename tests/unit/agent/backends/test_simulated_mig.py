@@ -1,4 +1,4 @@
-"""Simulated boards split by MIG: what their instances tell, and that nothing is notified twice."""
+"""Simulated boards split by MIG: what their instances report, and that nothing is counted twice."""
 
 import json
 import random
@@ -41,15 +41,15 @@ def instances(reading: Reading) -> list[tuple[GpuFacts, GpuReading]]:
 def test_two_of_eight_boards_are_split_and_instances_follow_their_board() -> None:
     facts = facts_of(SimulationOptions("n001", "h100-mig", GPUS,
                                         random.randrange(2**32)))
-    shown = [(each.index, each.mig_profile) for each in facts]
-    assert shown == [*((index, None) for index in range(7)), *[(6, "1g.10gb")] * 7, (7, None),
-                     (7, "4g.40gb"), (7, "3g.40gb")]
-    boards = {each.uuid: each for each in facts if each.parent_uuid is None}
-    for each in facts:
-        if each.parent_uuid is not None:
-            assert boards[each.parent_uuid].index == each.index
-            assert each.missing["util_pct"] == "unsupported"
-    assert len({each.uuid for each in facts}) == len(facts) == 17
+    layout = [(gpu.index, gpu.mig_profile) for gpu in facts]
+    assert layout == [*((index, None) for index in range(7)), *[(6, "1g.10gb")] * 7, (7, None),
+                      (7, "4g.40gb"), (7, "3g.40gb")]
+    boards = {gpu.uuid: gpu for gpu in facts if gpu.parent_uuid is None}
+    for gpu in facts:
+        if gpu.parent_uuid is not None:
+            assert boards[gpu.parent_uuid].index == gpu.index
+            assert gpu.missing["util_pct"] == "unsupported"
+    assert len({gpu.uuid for gpu in facts}) == len(facts) == 17
 
 
 def test_every_instance_fits_its_board() -> None:
@@ -57,8 +57,8 @@ def test_every_instance_fits_its_board() -> None:
     for index in range(GPUS):
         slices = slices_of(index, GPUS)
         assert sum(slice_.sevenths for slice_ in slices) in (0, 7)
-        held = sum(slice_.mem_total_bytes for slice_ in slices)
-        assert held <= board.mem_total_bytes - board.mem_reserved_bytes
+        total_bytes = sum(slice_.mem_total_bytes for slice_ in slices)
+        assert total_bytes <= board.mem_total_bytes - board.mem_reserved_bytes
 
 
 def test_utilization_is_never_told_and_heat_is_the_boards(reader: SimulatedReader) -> None:
@@ -66,8 +66,8 @@ def test_utilization_is_never_told_and_heat_is_the_boards(reader: SimulatedReade
     split = {facts.parent_uuid for facts, _ in instances(reading)}
     for facts, gpu in zip(reading.facts, reading.gpus, strict=True):
         is_instance, is_split = facts.parent_uuid is not None, facts.uuid in split
-        told = value(gpu, "util_pct") is not Absence.UNSUPPORTED
-        assert told == (not is_instance and not is_split)
+        has_util = value(gpu, "util_pct") is not Absence.UNSUPPORTED
+        assert has_util == (not is_instance and not is_split)
         assert isinstance(value(gpu, "temp_c"), float) == (not is_instance)
         assert isinstance(value(gpu, "sm_active_pct"), float) == (not is_split)
         unsupported = {key for key in COLUMN if value(gpu, key) is Absence.UNSUPPORTED}
@@ -80,9 +80,9 @@ def test_utilization_is_never_told_and_heat_is_the_boards(reader: SimulatedReade
 
 def test_links_join_boards_and_no_instances(reader: SimulatedReader) -> None:
     reading = reader.read()
-    joined = [reading.facts[at] for link in reading.links for at in (link.a, link.b)]
-    assert {facts.index for facts in joined} == set(range(GPUS))
-    assert {facts.parent_uuid for facts in joined} == {None}
+    ends = [reading.facts[at] for link in reading.links for at in (link.a, link.b)]
+    assert {facts.index for facts in ends} == set(range(GPUS))
+    assert {facts.parent_uuid for facts in ends} == {None}
 
 
 def test_jobs_of_several_gpus_never_reach_instances_and_split_boards_have_none() -> None:
@@ -91,7 +91,7 @@ def test_jobs_of_several_gpus_never_reach_instances_and_split_boards_have_none()
                                    random.randrange(2**32))
         uuids, count = units_of(setup)
         assert (len(uuids), count) == (GPUS - 2 + 9, 9)
-        split = {each.parent_uuid for each in facts_of(setup)} - {None}
+        split = {gpu.parent_uuid for gpu in facts_of(setup)} - {None}
         assert not split & set(uuids)
         for lane in lanes_of(setup.seed, setup.node, len(uuids) - count, count):
             assert lane.width == 1 or lane.first + lane.width <= len(uuids) - count
@@ -100,18 +100,18 @@ def test_jobs_of_several_gpus_never_reach_instances_and_split_boards_have_none()
 def test_the_board_holds_what_its_instances_hold(reader: SimulatedReader) -> None:
     reading = reader.read()
     boards = {facts.uuid: gpu for facts, gpu in zip(reading.facts, reading.gpus, strict=True)}
-    held: dict[str, float] = {}
+    sums: dict[str, float] = {}
     for facts, gpu in instances(reading):
         assert 0 <= value(gpu, "mem_used_bytes") <= (facts.mem_total_bytes or 0)
-        held[str(facts.parent_uuid)] = held.get(str(facts.parent_uuid), 0) + value(
+        sums[str(facts.parent_uuid)] = sums.get(str(facts.parent_uuid), 0) + value(
             gpu, "mem_used_bytes")
-    for uuid, amount in held.items():
+    for uuid, amount in sums.items():
         assert value(boards[uuid], "mem_used_bytes") == pytest.approx(amount, abs=64)
-    on = {each.gpu_uuid for each in reading.processes or ()}
-    assert not on & held.keys()
+    busy_uuids = {row.gpu_uuid for row in reading.processes or ()}
+    assert not busy_uuids & sums.keys()
     its = {gpu.uuid for _, gpu in instances(reading)}
-    assert on & its
-    assert all((each.sm_pct is None) == (each.gpu_uuid in its) for each in reading.processes or ())
+    assert busy_uuids & its
+    assert all((row.sm_pct is None) == (row.gpu_uuid in its) for row in reading.processes or ())
 
 
 def test_control_json_reaches_an_instance_and_a_lost_board_takes_its_own_with_it(
@@ -119,17 +119,17 @@ def test_control_json_reaches_an_instance_and_a_lost_board_takes_its_own_with_it
 ) -> None:
     reading = reader.read()
     facts, _ = random.choice(instances(reading))
-    board = next(each for each in reading.facts
-                 if each.mig_profile is None and each.index == 13 - facts.index)
-    active, used = random.uniform(0, 100), float(random.randrange(2**30))
-    told = {facts.uuid: {"sm_active_pct": active, "mem_used_bytes": used},
+    board = next(candidate for candidate in reading.facts
+                 if candidate.mig_profile is None and candidate.index == 13 - facts.index)
+    active, mem_bytes = random.uniform(0, 100), float(random.randrange(2**30))
+    gpus = {facts.uuid: {"sm_active_pct": active, "mem_used_bytes": mem_bytes},
             board.uuid: {"state": "lost"}}
     new = tmp_path / "new"
-    new.write_text(json.dumps({"gpus": told}))
+    new.write_text(json.dumps({"gpus": gpus}))
     new.replace(tmp_path / "control.json")
     reading = reader.read()
     [gpu] = [gpu for gpu in reading.gpus if gpu.uuid == facts.uuid]
-    assert (value(gpu, "sm_active_pct"), value(gpu, "mem_used_bytes")) == (active, used)
+    assert (value(gpu, "sm_active_pct"), value(gpu, "mem_used_bytes")) == (active, mem_bytes)
     for its, gpu in zip(reading.facts, reading.gpus, strict=True):
         is_lost = board.uuid in (its.uuid, its.parent_uuid)
         assert gpu.state == ("lost" if is_lost else "ok")

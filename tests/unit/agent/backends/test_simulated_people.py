@@ -1,4 +1,4 @@
-"""Who asks on a simulated node, and where its people are told something."""
+"""User names on a simulated node, and the file that stands for its people's terminals."""
 
 import getpass
 import os

@@ -1,4 +1,4 @@
-"""What a demo's fleet has to find: a slow rank, a job that hangs, a service with tokens, hosts; by
+"""Findings of a demo's fleet: a slow rank, a job that hangs, a service with tokens, hosts; by
 the product's own signs, over some minutes of the simulated boards."""
 
 import numpy as np
@@ -37,8 +37,8 @@ def test_one_rank_of_the_launch_over_two_nodes_is_slow() -> None:
     power = values[:, :, COLUMN["power_w"]].mean(axis=1)
     behind = 100 * (1 - power / np.median(power))
     assert (behind >= LAG_PCT).tolist() == [at == SLOW_RANK for at in range(8)]
-    _, _, others = minutes("n002")
-    power = others[:, :, COLUMN["power_w"]].mean(axis=1)
+    _, _, healthy = minutes("n002")
+    power = healthy[:, :, COLUMN["power_w"]].mean(axis=1)
     assert (100 * (1 - power / np.median(power)) < LAG_PCT).all()
 
 

@@ -27,31 +27,31 @@ def worlds(key: str) -> "tuple[SimulatedNode, list[Any]]":
     setup = SimulationOptions(NODE, key, 8, SEED)
     lives = [LiveJob(job) for job in jobs_at(SEED, NODE, UUIDS, NOON)]
     world = SimulatedNode(setup, lives, NOON)
-    seen = []
+    slow_readings = []
     for second in range(1, 600):
         readings = world.advance(NOON + second, lives, {}, SimulationControl(), second % 15 == 0)
         assert {bool(reading.slow) for reading in readings} == {second % 15 == 0}
-        seen += [reading for reading in readings if reading.slow]
-    return world, seen
+        slow_readings += [reading for reading in readings if reading.slow]
+    return world, slow_readings
 
 
 @pytest.mark.parametrize("key", [key for key in sorted(PROFILES) if not PROFILES[key].is_split])
 def test_slow_values_are_believable(key: str) -> None:
     profile = PROFILES[key]
-    world, seen = worlds(key)
-    assert len(seen) == 39 * 8
-    for reading in seen:
-        for each in SLOW:
-            said = value(reading, each.key)
-            if each.key in profile.unsupported:
-                assert said is Absence.UNSUPPORTED, each.key
+    world, slow_readings = worlds(key)
+    assert len(slow_readings) == 39 * 8
+    for reading in slow_readings:
+        for metric in SLOW:
+            number = value(reading, metric.key)
+            if metric.key in profile.unsupported:
+                assert number is Absence.UNSUPPORTED, metric.key
             else:
-                assert each.low <= said <= each.high, each.key
+                assert metric.low <= number <= metric.high, metric.key
         assert value(reading, "temp_margin_c") == profile.temp_slowdown_c - value(
             reading, "temp_c")
         assert value(reading, "mem_unseen_bytes") == 0
-        held_down = value(reading, "throttle_bits")
-        assert not (int(held_down) & 0x4 and value(reading, "slowed_power_pct") == 0)
+        bits = value(reading, "throttle_bits")
+        assert not (int(bits) & 0x4 and value(reading, "slowed_power_pct") == 0)
     assert world.facts[3].minor == 3
     assert set(world.facts[0].missing) == set(profile.unsupported)
     assert len(world.links) == 28
@@ -76,9 +76,9 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedReader:
     return open_reader(f"node={NODE},gpus=8,seed={SEED},world={tmp_path}")
 
 
-def tell(tmp_path: Path, told: object) -> None:
+def set_control(tmp_path: Path, content: object) -> None:
     new = tmp_path / "new"
-    new.write_text(json.dumps(told))
+    new.write_text(json.dumps(content))
     os.replace(new, tmp_path / "control.json")
 
 
@@ -86,7 +86,7 @@ def test_a_slow_value_that_is_set_shows_at_once(reader: SimulatedReader, tmp_pat
     reader.read()
     assert reader.read().gpus[0].slow == ()
     errors = random.randrange(1, 99)
-    tell(tmp_path, {"gpus": {UUIDS[1]: {
+    set_control(tmp_path, {"gpus": {UUIDS[1]: {
         "ecc_uncorrected": errors, "recovery_action": 1, "unsupported": ["nvlinks_up"]}}})
     gpu = reader.read().gpus[1]
     assert (value(gpu, "ecc_uncorrected"), value(gpu, "recovery_action")) == (errors, 1)
@@ -100,7 +100,7 @@ def test_a_slow_value_that_is_set_shows_at_once(reader: SimulatedReader, tmp_pat
 def test_a_slow_value_that_cannot_be_is_refused(
     reader: SimulatedReader, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tell(tmp_path, {"gpus": {UUIDS[1]: {"recovery_action": 9}}})
+    set_control(tmp_path, {"gpus": {UUIDS[1]: {"recovery_action": 9}}})
     assert value(reader.read().gpus[1], "recovery_action") == 0
     assert "recovery_action must be a number from 0 to 5" in capsys.readouterr().err
 
@@ -111,9 +111,9 @@ def test_nodes_of_a_fleet_do_not_say_it_all_in_one_second() -> None:
     for number in range(40):
         reader = open_reader(f"node=n{number:03},gpus=1,seed={SEED}")
         assert reader._wants_slow(1_000.0, SimulationControl())
-        told = reader._obeyed
-        assert told is not None
+        control = reader._obeyed
+        assert control is not None
         dues.append(next(second for second in range(1, 17)
-                         if reader._wants_slow(1_000.0 + second, told)))
+                         if reader._wants_slow(1_000.0 + second, control)))
     assert len(set(dues)) > 8
     assert max(dues) <= SLOW_EVERY_S

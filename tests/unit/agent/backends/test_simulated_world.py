@@ -90,8 +90,8 @@ def _check_step(before: GpuReading, after: GpuReading) -> None:
 
 def test_the_showcase_shows_one_of_everything() -> None:
     setup = SimulationOptions("n001", "h100", GPUS, SEED)
-    seen = [readings for _, readings in hours(setup, quiet("n001", 1800), 1800, 5.0)]
-    late = seen[len(seen) // 2 :]
+    steps = [readings for _, readings in hours(setup, quiet("n001", 1800), 1800, 5.0)]
+    late = steps[len(steps) // 2 :]
     hog = [readings[5] for readings in late]
     assert {value(reading, "util_pct") for reading in hog} == {0}
     assert all(value(r, "mem_used_bytes") > 0.5 * PROFILES["h100"].mem_total_bytes for r in hog)
@@ -102,8 +102,8 @@ def test_the_showcase_shows_one_of_everything() -> None:
 
 def test_the_badly_cooled_board_throttles_and_no_other() -> None:
     setup = SimulationOptions("n003", "h100", GPUS, SEED)
-    seen = [readings for _, readings in hours(setup, quiet("n003", 1800), 1800, 5.0)]
-    throttled = {index for readings in seen[len(seen) // 2 :] for index, reading in
+    steps = [readings for _, readings in hours(setup, quiet("n003", 1800), 1800, 5.0)]
+    throttled = {index for readings in steps[len(steps) // 2 :] for index, reading in
                  enumerate(readings) if int(value(reading, "throttle_bits")) & 0x20}
     assert throttled == {SLOW_RANK}
 
@@ -119,17 +119,17 @@ def test_training_saws_its_memory_and_stops_to_save() -> None:
 def test_gpus_of_one_job_go_in_step() -> None:
     setup = SimulationOptions("n001", "h100", GPUS, SEED)
     for _, readings in hours(setup, quiet("n001", 1200), 1200, 3.0):
-        together = [value(reading, "util_pct") for reading in readings[:4]]
-        assert max(together) - min(together) <= 4
+        loads = [value(reading, "util_pct") for reading in readings[:4]]
+        assert max(loads) - min(loads) <= 4
 
 
 def test_same_seed_same_numbers_other_seed_others() -> None:
-    def told(seed: int) -> list[tuple[float, ...]]:
+    def values(seed: int) -> list[tuple[float, ...]]:
         setup = SimulationOptions("n003", "a100", GPUS, seed)
         return [r.values for _, readings in hours(setup, NOON, 60) for r in readings]
 
-    assert told(SEED) == told(SEED)
-    assert told(SEED) != told(SEED + 1)
+    assert values(SEED) == values(SEED)
+    assert values(SEED) != values(SEED + 1)
 
 
 def test_a_restart_at_the_same_time_goes_on() -> None:
@@ -140,8 +140,8 @@ def test_a_restart_at_the_same_time_goes_on() -> None:
     names = uuids(SEED, "n001")
     lives = [LiveJob(job) for job in jobs_at(SEED, "n001", names, before.at)]
     restarted = SimulatedNode(setup, lives, before.at, (before.at - 3, before.energy_j))
-    again = restarted.advance(before.at + 1, lives, {}, SimulationControl())
-    for old, new in zip(readings, again, strict=True):
+    next_readings = restarted.advance(before.at + 1, lives, {}, SimulationControl())
+    for old, new in zip(readings, next_readings, strict=True):
         assert abs(value(old, "temp_c") - value(new, "temp_c")) <= 6
         assert value(old, "energy_j") < value(new, "energy_j")
         assert value(new, "energy_j") - value(old, "energy_j") < 6 * setup.board.power_limit_w
@@ -176,9 +176,9 @@ def test_faults_come_and_go_by_the_clock() -> None:
     windows = range(int(NOON // WINDOW_S), int(NOON // WINDOW_S) + 400)
     hits = [[lost_gpu(SEED, "n002", GPUS, window * WINDOW_S + second, 0.25)
              for second in (0, 420, 899)] for window in windows]
-    taken = [middle for _, middle, _ in hits if middle is not None]
-    assert 40 < len(taken) < 160
-    assert len(set(taken)) == GPUS
+    indices = [middle for _, middle, _ in hits if middle is not None]
+    assert 40 < len(indices) < 160
+    assert len(set(indices)) == GPUS
     assert not any(first is not None or last is not None for first, _, last in hits)
     assert lost_gpu(SEED, "n002", GPUS, NOON, 0.0) is None
 

@@ -36,26 +36,26 @@ def test_every_slow_metric_is_what_the_board_says(nvml: FakeNvml, clock: Clock) 
     reader = NvmlReader(clock)
     read(reader, clock)
     slowed = {}
-    for said in nvml.gpus:
-        said.update(ecc_uncorrected_volatile=random.getrandbits(30), recovery=random.randint(0, 5))
-        slowed[said.uuid] = [random.uniform(0, 100) for _ in range(5)]
-        add(said, nvlink_tx_kib=15 * 2**20, nvlink_rx_kib=15 * 2**21, **{
+    for board in nvml.gpus:
+        board.update(ecc_uncorrected_volatile=random.getrandbits(30), recovery=random.randint(0, 5))
+        slowed[board.uuid] = [random.uniform(0, 100) for _ in range(5)]
+        add(board, nvlink_tx_kib=15 * 2**20, nvlink_rx_kib=15 * 2**21, **{
             f"slowed_{why}_ns": share / 100 * 15 * S_NS for why, share in zip(
                 ("power", "sync", "soft_thermal", "hard_thermal", "brake"),
-                slowed[said.uuid], strict=True)})
+                slowed[board.uuid], strict=True)})
     nvml.save()
     time.sleep(0.11)  # GPM wants its two samples that far apart, by the driver's own clock
-    for gpu, said in zip(slowly(reader, clock), nvml.gpus, strict=True):
-        wanted = expected(said) | {
-            "gr_active_pct": said["gpm_1"], "sm_occupancy_pct": said["gpm_3"],
-            "tensor_active_pct": said["gpm_5"], "dram_active_pct": said["gpm_10"],
+    for gpu, board in zip(slowly(reader, clock), nvml.gpus, strict=True):
+        numbers = expected(board) | {
+            "gr_active_pct": board["gpm_1"], "sm_occupancy_pct": board["gpm_3"],
+            "tensor_active_pct": board["gpm_5"], "dram_active_pct": board["gpm_10"],
             "nvlink_tx_bytes_per_s": 2**30, "nvlink_rx_bytes_per_s": 2**31,
-            "mem_unseen_bytes": seen_as(int(said["mem_used"])),
+            "mem_unseen_bytes": seen_as(int(board["mem_used"])),
         } | {f"slowed_{why}_pct": share for why, share in zip(
             ("power", "sync", "soft_thermal", "hard_thermal", "brake"), slowed[gpu.uuid],
             strict=True)}
-        assert set(wanted) == set(SLOW_COLUMN)
-        assert {key: value(gpu, key) for key in wanted} == pytest.approx(wanted, rel=1e-6)
+        assert set(numbers) == set(SLOW_COLUMN)
+        assert {key: value(gpu, key) for key in numbers} == pytest.approx(numbers, rel=1e-6)
 
 
 def seen_as(bytes_: int) -> int:
@@ -67,8 +67,8 @@ def test_slow_metrics_are_read_every_15_s_in_the_call_of_the_fast_ones(
 ) -> None:
     reader = NvmlReader(clock)
     before = nvml.call_count("nvmlDeviceGetFieldValues")
-    asked = [bool(read(reader, clock).gpus[0].slow) for _ in range(31)]
-    assert [second for second, slow in enumerate(asked) if slow] == [0, 15, 30]
+    slow_reads = [bool(read(reader, clock).gpus[0].slow) for _ in range(31)]
+    assert [second for second, slow in enumerate(slow_reads) if slow] == [0, 15, 30]
     # Once more a GPU at first: for what the first answer said that it does not have.
     assert nvml.call_count("nvmlDeviceGetFieldValues") - before == 2 * 31
 
@@ -91,16 +91,16 @@ OF_TWO = ("slowed_", "nvlink_tx", "nvlink_rx", "gr_active", "sm_occ", "tensor", 
 def test_what_a_board_lacks_is_unsupported_and_not_asked_again(
     nvml: FakeNvml, clock: Clock
 ) -> None:
-    """Pitfalls 1 and 3. The other board says all of it, in the same reading."""
+    """Pitfalls 1 and 3. The other board reports all of it, in the same reading."""
     nvml.gpus[0].lack(*BARE)
     nvml.save()
     reader = NvmlReader(clock)
     read(reader, clock)
     time.sleep(0.11)
     first, second = slowly(reader, clock)
-    kept = {"mem_reserved_bytes", "mem_unseen_bytes"}
+    supported = {"mem_reserved_bytes", "mem_unseen_bytes"}
     for metric in SLOW:
-        assert (value(first, metric.key) is Absence.UNSUPPORTED) == (metric.key not in kept)
+        assert (value(first, metric.key) is Absence.UNSUPPORTED) == (metric.key not in supported)
         assert not isinstance(value(second, metric.key), Absence), metric.key
     before = {name: nvml.call_count(name) for name in (
         "nvmlDeviceGetPerformanceState", "nvmlDeviceGetNvLinkState", "nvmlDeviceGetRemappedRows",
@@ -111,7 +111,7 @@ def test_what_a_board_lacks_is_unsupported_and_not_asked_again(
                      "nvmlDeviceGetRemappedRows": 0, "nvmlDeviceGetMigMode": 2}
     missing = read(reader, clock).facts[0].missing
     assert missing["recovery_action"] == "unsupported"
-    assert set(missing) >= set(SLOW_COLUMN) - kept
+    assert set(missing) >= set(SLOW_COLUMN) - supported
 
 
 BY_CALL = {
@@ -134,11 +134,11 @@ def test_a_driver_without_field_values_is_asked_call_by_call(
         board.update({f"nvlink_{link}_errors_{kind}": random.getrandbits(8)
                       for link in range(18) for kind in range(4)})
     nvml.save()
-    gpu, said = slowly(NvmlReader(clock), clock)[1], nvml.gpus[1]
-    wanted = expected(said)
-    assert {key: value(gpu, key) for key in BY_CALL} == {key: wanted[key] for key in BY_CALL}
+    gpu, fake = slowly(NvmlReader(clock), clock)[1], nvml.gpus[1]
+    numbers = expected(fake)
+    assert {key: value(gpu, key) for key in BY_CALL} == {key: numbers[key] for key in BY_CALL}
     assert value(gpu, "nvlink_errors") == sum(
-        said[f"nvlink_{link}_errors_{kind}"] for link in range(18) for kind in range(4))
+        fake[f"nvlink_{link}_errors_{kind}"] for link in range(18) for kind in range(4))
     assert value(gpu, "recovery_action") is Absence.UNSUPPORTED
 
 
@@ -208,7 +208,7 @@ def test_what_mig_takes_away_comes_back_with_it(nvml: FakeNvml, clock: Clock) ->
     assert value(slowly(reader, clock)[0], "enc_util_pct") == encoder
 
 
-@pytest.mark.parametrize(("key", "said", "raw"), [
+@pytest.mark.parametrize(("key", "fake_key", "raw"), [
     ("pstate", "pstate", 32), ("recovery_action", "recovery", 77),
     ("ecc_corrected", "ecc_corrected_volatile", 9223372036854775794),
     ("pcie_gen", "pcie_gen", 2**32 - 1), ("power_limit_w", "power_enforced_mw", 2**32 - 1),
@@ -216,10 +216,10 @@ def test_what_mig_takes_away_comes_back_with_it(nvml: FakeNvml, clock: Clock) ->
     ("enc_util_pct", "enc", 101), ("compute_mode", "compute_mode", 9),
 ])
 def test_sentinels_are_unknown(
-    nvml: FakeNvml, clock: Clock, key: str, said: str, raw: int
+    nvml: FakeNvml, clock: Clock, key: str, fake_key: str, raw: int
 ) -> None:
     """Pitfall 1: 9223372036854775794 is what dcgm-exporter's README shows."""
-    nvml.gpus[0][said] = raw
+    nvml.gpus[0][fake_key] = raw
     nvml.save()
     first, second = slowly(NvmlReader(clock), clock)
     assert value(first, key) is Absence.UNKNOWN
@@ -272,22 +272,22 @@ def test_the_margin_that_memory_needs(nvml: FakeNvml, clock: Clock, margin_c: in
 
 
 def test_facts_are_what_the_board_says(nvml: FakeNvml, clock: Clock) -> None:
-    said = nvml.gpus[1]
-    said.update(near_nodes=2**3 + 2**5, power_min_mw=100_000, power_max_mw=650_000,
-                power_default_mw=600_000, mem_temp_max=random.randint(90, 110))
+    board = nvml.gpus[1]
+    board.update(near_nodes=2**3 + 2**5, power_min_mw=100_000, power_max_mw=650_000,
+                 power_default_mw=600_000, mem_temp_max=random.randint(90, 110))
     nvml.save()
     reader = NvmlReader(clock)
     facts = read(reader, clock).facts[1]
-    wanted = GpuFacts(
-        uuid=said.uuid, index=1, name=said["name"], minor=said["minor"], serial=said["serial"],
-        vbios=said["vbios"], compute_capability="9.0", numa_node=3, pcie_gen_max=5,
+    board_facts = GpuFacts(
+        uuid=board.uuid, index=1, name=board["name"], minor=board["minor"], serial=board["serial"],
+        vbios=board["vbios"], compute_capability="9.0", numa_node=3, pcie_gen_max=5,
         pcie_width_max=16, power_limit_min_w=100, power_limit_max_w=650,
-        power_limit_default_w=600, pci_bus_id=said["pci"], mem_total_bytes=said["mem_total"],
-        power_limit_w=said["power_enforced_mw"] / 1_000, sm_clock_max_mhz=1_980,
+        power_limit_default_w=600, pci_bus_id=board["pci"], mem_total_bytes=board["mem_total"],
+        power_limit_w=board["power_enforced_mw"] / 1_000, sm_clock_max_mhz=1_980,
         mem_clock_max_mhz=2_619, temp_slowdown_c=90, temp_shutdown_c=95, missing=facts.missing,
-        mem_temp_max_c=said["mem_temp_max"], accounting_on=False,
+        mem_temp_max_c=board["mem_temp_max"], accounting_on=False,
     )
-    assert facts == wanted
+    assert facts == board_facts
     # A call that fails once does not make a new Inventory.
     nvml.gpus[1].error("nvmlDeviceGetSerial", 999).error("nvmlDeviceGetTemperatureThreshold", 999)
     nvml.save()
@@ -317,8 +317,8 @@ def test_energy_that_falls_is_never_negative(nvml: FakeNvml, clock: Clock) -> No
     for board in nvml.gpus:
         board["energy_mj"] = random.randrange(5_000)
     nvml.save()
-    for gpu, said in zip(read(reader, clock).gpus, nvml.gpus, strict=True):
-        assert value(gpu, "energy_j") == pytest.approx(int(said["energy_mj"]) / 1_000)
+    for gpu, fake in zip(read(reader, clock).gpus, nvml.gpus, strict=True):
+        assert value(gpu, "energy_j") == pytest.approx(int(fake["energy_mj"]) / 1_000)
 
 
 @pytest.mark.parametrize("before", [3 * S_NS, 2**40])
@@ -349,7 +349,7 @@ def test_a_share_of_time_ends_at_the_whole(slowed_s: float, share_pct: float | A
 
 
 def test_a_gpu_that_was_reset_begins_again(nvml: FakeNvml, clock: Clock) -> None:
-    """Its counters restart, and what it refused may be granted now."""
+    """Counters restart, and what it refused may be granted now."""
     nvml.gpus[0]["field_230"] = "error 3"
     nvml.save()
     reader = NvmlReader(clock)
@@ -382,11 +382,11 @@ def test_no_call_that_waits_is_made(nvml: FakeNvml, clock: Clock) -> None:
 
 
 def test_a_driver_that_does_not_tell_its_reserve_apart(nvml: FakeNvml, clock: Clock) -> None:
-    """trap A.2 memory v2: in the first version the reserve is in use like all else, so what no
-    process holds cannot be told."""
+    """trap A.2 memory v2: in the first version the reserve is in use like all else, so memory
+    that no process holds is not known."""
     nvml.lines = ["error * nvmlDeviceGetMemoryInfo_v2 13"]
     nvml.save()
-    gpu, said = slowly(NvmlReader(clock), clock)[0], nvml.gpus[0]
-    assert value(gpu, "mem_used_bytes") == said["mem_used"] + said["mem_reserved"]
+    gpu, board = slowly(NvmlReader(clock), clock)[0], nvml.gpus[0]
+    assert value(gpu, "mem_used_bytes") == board["mem_used"] + board["mem_reserved"]
     assert value(gpu, "mem_reserved_bytes") is Absence.UNSUPPORTED
     assert value(gpu, "mem_unseen_bytes") is Absence.UNSUPPORTED

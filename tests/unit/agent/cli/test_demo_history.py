@@ -47,38 +47,38 @@ def rows(frame: Frame) -> list[dict[str, float | None]]:
 
 @pytest.mark.parametrize("profile", ["h100", "h100-mig", "4090"])
 def test_no_seam(profile: str) -> None:
-    """Beside the live simulation as it begins at that moment, with the same jobs. It begins with
+    """Compare the live simulation as it begins at that moment, with the same jobs. It begins with
     GPUs as warm as their work makes them; one whose work just changed is still on its way."""
     options = SimulationOptions("n007", profile, 8, seed=random.randrange(10**6))
     span = range(NOW - 400, NOW)
-    told = list(frames(DemoHistoryNode(options, None, span), span))
-    assert len(told) == 400
+    past = list(frames(DemoHistoryNode(options, None, span), span))
+    assert len(past) == 400
     live = SimulatedReader(options, None, clock=lambda: NOW + 0.5, steady=lambda: NOW + 0.5).read()
-    before_s = [rows(frame) for frame in told]
+    before_s = [rows(frame) for frame in past]
     for at, (was, now) in enumerate(zip(before_s[-1], live.gpus, strict=True)):
-        held = [second[at]["mem_used_bytes"] or 0.0 for second in before_s]
-        is_settled = max(held) - min(held) < 2**30
+        mem_bytes = [second[at]["mem_used_bytes"] or 0.0 for second in before_s]
+        is_settled = max(mem_bytes) - min(mem_bytes) < 2**30
         for key, most in (("temp_c", 4.0 if is_settled else 60.0), ("mem_used_bytes", 3 * 2**30)):
             before, after = was[key], now.values[COLUMN[key]]
             assert (before is None) == (now.absent[COLUMN[key]] != Absence.PRESENT)
             if before is not None:
                 assert abs(before - after) <= most, key
     described = TaskTable(boot_id_of(options.seed, options.node)).describe(live.processes or ())
-    last = next(frame.tasks for frame in reversed(told) if frame.tasks is not None)
-    assert {use.task_id for use in last.uses} == {seen.task.id for seen in described}
+    last = next(frame.tasks for frame in reversed(past) if frame.tasks is not None)
+    assert {use.task_id for use in last.uses} == {gpu_task.task.id for gpu_task in described}
 
 
-def told(out: io.BytesIO) -> Iterator[tuple[str, list[bytes]]]:
-    at, said = 0, out.getvalue()
-    while at < len(said):
-        size, = LENGTH.unpack_from(said, at)
-        yield msgspec.msgpack.decode(said[at + 4 : at + 4 + size], type=tuple[str, list[bytes]])
+def blocks(out: io.BytesIO) -> Iterator[tuple[str, list[bytes]]]:
+    at, content = 0, out.getvalue()
+    while at < len(content):
+        size, = LENGTH.unpack_from(content, at)
+        yield msgspec.msgpack.decode(content[at + 4 : at + 4 + size], type=tuple[str, list[bytes]])
         at += 4 + size
 
 
 @pytest.mark.parametrize("name", ["n001", "n002", "n005"])
 def test_counters_are_what_power_adds_up_to_and_end_where_the_live_ones_are(name: str) -> None:
-    """Over all chunks. A median of 0.7 % and 28 % of one board were between them."""
+    """Sums hold over all chunks; a median of 0.7 % and 28 % of one board were between them."""
     options = SimulationOptions(name, "h100", 8, seed=random.randrange(10**6))
     span = range(NOW - 2_500, NOW)
     uuids, _ = units_of(options)
@@ -87,14 +87,14 @@ def test_counters_are_what_power_adds_up_to_and_end_where_the_live_ones_are(name
     write_past([partial(DemoHistoryNode, options, None)], span, dict(live), out,
                lambda: opened.append(1))
     inventories = 0
-    for host, payloads in told(out):
+    for host, payloads in blocks(out):
         messages = [decode_from_agent(payload) for payload in payloads]
-        inventories += sum(isinstance(each, Inventory) for each in messages)
-        frames = [each for each in messages if isinstance(each, Frame)]
+        inventories += sum(isinstance(message, Inventory) for message in messages)
+        frames = [message for message in messages if isinstance(message, Frame)]
         assert host in (name, "")
         assert len({int(frame.taken_at) // BLOCK_S for frame in frames}) <= 1, "none is cut"
         seconds |= {int(frame.taken_at): rows(frame) for frame in frames}
-        seqs += [each.seq for each in messages if isinstance(each, Frame | Event)]
+        seqs += [message.seq for message in messages if isinstance(message, Frame | Event)]
     assert opened == [1]
     assert sorted(seconds) == list(span)
     assert next(iter(seconds)) <= span.stop - CHUNK_S, "the newest quarter of an hour comes first"
@@ -113,8 +113,8 @@ def test_who_starts_a_large_demo_waits_for_some_of_its_nodes_only() -> None:
     makers = [partial(DemoHistoryNode, SimulationOptions(f"n{number:03}", gpus=1, seed=1), None)
               for number in range(1, count + 1)]
     out, before = io.BytesIO(), list[int]()
-    write_past(makers, range(NOW - 30, NOW), {}, out, lambda: before.append(len(list(told(out)))))
-    parts = [host for host, _ in told(out)]
+    write_past(makers, range(NOW - 30, NOW), {}, out, lambda: before.append(len(list(blocks(out)))))
+    parts = [host for host, _ in blocks(out)]
     first = parts.index("")
     assert set(parts[:first]) == {f"n{number:03}" for number in range(1, OPENING_NODES + 1)}
     assert len(set(parts)) == count + 1
@@ -128,31 +128,31 @@ def test_the_processes_that_are_there_now_ran_before() -> None:
     hog = next(job for job in planned if job.kind == "hog")
     real = msgspec.structs.replace(hog, pid=random.randrange(1_000, 100_000), start_ticks=77)
     span = range(NOW - 60, NOW)
-    told = list(frames(DemoHistoryNode(options, (real,), span), span))
-    tasks = [frame.tasks for frame in told if frame.tasks is not None]
-    began = {task.id: task for each in tasks for task in each.began}
+    past = list(frames(DemoHistoryNode(options, (real,), span), span))
+    tasks = [frame.tasks for frame in past if frame.tasks is not None]
+    began = {task.id: task for delta in tasks for task in delta.began}
     mine = [task for task in began.values() if task.pid == real.pid]
     assert len(mine) == 1
     assert mine[0].user == hog.user
     assert hog.pid not in {task.pid for task in began.values()}
     then = {job.pid for at in range(NOW - 60, NOW, 5)
             for job in jobs_at(options.seed, "n001", uuids, at, instances)}
-    others = {task.pid for task in began.values()} - {real.pid}
-    assert {job.pid for job in planned} - {hog.pid} <= others | {
+    other_pids = {task.pid for task in began.values()} - {real.pid}
+    assert {job.pid for job in planned} - {hog.pid} <= other_pids | {
         job.pid for job in planned if job.pid not in then}, "all others are as planned"
-    assert others <= then, "and nobody else"
+    assert other_pids <= then, "and nobody else"
 
 
 @pytest.mark.parametrize("mps", [True, False])
 def test_where_mps_was_tasks_on_whole_boards_were_its_clients(mps: bool) -> None:
     options = SimulationOptions("n004", "h100-mig", 8, seed=random.randrange(10**6), mps=mps)
     span = range(NOW - 20, NOW)
-    told = list(frames(DemoHistoryNode(options, None, span), span))
+    past = list(frames(DemoHistoryNode(options, None, span), span))
     facts = SimulatedReader(options, None).read().facts
-    whole = {at for at, each in enumerate(facts) if each.parent_uuid is None}
-    tasks = [frame.tasks for frame in told if frame.tasks is not None]
-    began = {task.id: task for each in tasks for task in each.began}
-    for use in (use for each in tasks for use in each.uses):
+    whole = {at for at, gpu in enumerate(facts) if gpu.parent_uuid is None}
+    tasks = [frame.tasks for frame in past if frame.tasks is not None]
+    began = {task.id: task for delta in tasks for task in delta.began}
+    for use in (use for delta in tasks for use in delta.uses):
         assert (began[use.task_id].kind == "mps_client") == (mps and use.gpu in whole)
     assert began
 
@@ -163,12 +163,12 @@ def test_since_when_a_gpu_idles_is_known_before_the_past_is_made(name: str) -> N
     uuids, instances = units_of(options)
     span = range(NOW - 900, NOW)
     hogs = [job for job in jobs_at(options.seed, name, uuids, NOW, instances) if job.kind == "hog"]
-    found = idle_since(options, None, span)
-    assert set(found) == {uuid for job in hogs for uuid in job.gpus}
+    idle = idle_since(options, None, span)
+    assert set(idle) == {uuid for job in hogs for uuid in job.gpus}
     assert idle_since(options, (), span) == {}
     units = SimulatedReader(options, None).read().facts
     for at, facts in enumerate(units):
-        if facts.uuid in found:
-            told = list(frames(DemoHistoryNode(options, None, span),
-                               range(int(found[facts.uuid]) + 1, NOW, 60)))
-            assert {rows(frame)[at]["util_pct"] for frame in told} <= {0.0}
+        if facts.uuid in idle:
+            past = list(frames(DemoHistoryNode(options, None, span),
+                               range(int(idle[facts.uuid]) + 1, NOW, 60)))
+            assert {rows(frame)[at]["util_pct"] for frame in past} <= {0.0}

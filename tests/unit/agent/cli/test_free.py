@@ -1,4 +1,4 @@
-"""What counts as free, and nodes by name."""
+"""GPUs that count as free, and nodes by name."""
 
 from typing import Any
 
@@ -24,28 +24,28 @@ def is_free(gpus: list[GpuReading], *processes: ProcessReading, parts: bool = Fa
                            parent_uuid=gpus[0].uuid if parts and at else None)
                   for at, gpu in enumerate(gpus))
     reading = Reading(1.0, 1.0, tuple(gpus), facts, processes)
-    return [each["is_free"] for each in with_availability(
+    return [item["is_free"] for item in with_availability(
         gpu_items(reading, "n1"), reading, processes, None)]
 
 
-@pytest.mark.parametrize(("gpu", "wanted"), [
+@pytest.mark.parametrize(("gpu", "verdict"), [
     (gpu_reading("A"), True), (gpu_reading("A", "stale"), False), (gpu_reading("A", "lost"), False),
     (gpu_reading("A", util_pct=6.0), False), (gpu_reading("A", util_pct=NONE), False),
     (gpu_reading("A", mem_used_bytes=NONE), False), (gpu_reading("A", mem_used_bytes=GIB), False),
     (gpu_reading("A", mem_used_bytes=Absence.UNSUPPORTED), True)])
-def test_what_is_not_known_to_be_free_is_not_free(gpu: GpuReading, wanted: bool) -> None:
-    assert is_free([gpu]) == [wanted]
+def test_what_is_not_known_to_be_free_is_not_free(gpu: GpuReading, verdict: bool) -> None:
+    assert is_free([gpu]) == [verdict]
 
 
 def test_of_a_split_board_the_parts_are_free() -> None:
     gpus = [gpu_reading("B"), gpu_reading("M1", util_pct=NONE), gpu_reading(
         "M2", mem_used_bytes=NONE), gpu_reading("M3")]
-    found = is_free(gpus, ProcessReading(1, "M3", 2 * GIB, 0.0), parts=True)
-    assert found == [False, True, False, False]
+    verdicts = is_free(gpus, ProcessReading(1, "M3", 2 * GIB, 0.0), parts=True)
+    assert verdicts == [False, True, False, False]
 
 
 class _Nodes(Client):
-    """Of a hub that has these."""
+    """Client of a hub that has these nodes."""
 
     def __init__(self, *nodes: tuple[str, str]) -> None:
         self._nodes = [{"id": node_id, "host": host, "state": "live"} for node_id, host in nodes]

@@ -1,4 +1,4 @@
-"""Which way of limiting memory a machine has: the strictest that gpudeck uses, and nothing claimed
+"""Means of limiting memory on a machine: the strictest that gpudeck uses, and nothing claimed
 that was not read."""
 
 import pytest
@@ -10,7 +10,7 @@ from gpudeck.limits import MpsDaemon
 from gpudeck.wire import GpuFacts
 
 
-def found(*there: str) -> list[QuotaMechanism]:
+def means_with(*there: str) -> list[QuotaMechanism]:
     return [QuotaMechanism(name, "there" if name in (*there, "ladder") else "not_there", "proof")
             for name in ORDER]
 
@@ -20,16 +20,16 @@ def found(*there: str) -> list[QuotaMechanism]:
     (("memory_limit",), "ladder"), (("memory_limit", "hami"), "hami")])
 def test_the_strictest_that_is_used_is_the_best(there: tuple[str, ...], is_best: str) -> None:
     """The driver's own limit is seen and not used: it is never claimed."""
-    assert best(found(*there)) == is_best
+    assert best(means_with(*there)) == is_best
 
 
 def test_each_is_named_with_what_was_read() -> None:
     facts = (GpuFacts("GPU-1", 0, "H100"),)
     daemon = MpsDaemon("/run/mps", 0, "root", True, default_pct=50.0)
-    seen = {each.name: each for each in (*mechanisms("580.95.05", facts, ()), mps([daemon]))}
-    lines = [*means_lines([seen[name] for name in ORDER])]
+    by_name = {row.name: row for row in (*mechanisms("580.95.05", facts, ()), mps([daemon]))}
+    lines = [*means_lines([by_name[name] for name in ORDER])]
     assert lines[0] == "GPU memory is limited here by MPS at best:"
     assert "not there: driver 580.95.05 is older than 615" in lines[1]
     assert "50 % of the threads" in lines[3]
     assert "gpudeck sets none" in lines[-1]
-    assert {*NAMES} == {*ORDER} == {*seen}
+    assert {*NAMES} == {*ORDER} == {*by_name}

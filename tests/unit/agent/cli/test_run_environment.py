@@ -1,4 +1,4 @@
-"""What is looked up for the environment of a leased command."""
+"""Look-ups for the environment of a leased command."""
 
 import os
 import sys
@@ -21,11 +21,11 @@ def script(folder: Path, first: str) -> str:
 
 def test_the_version_is_of_the_python_that_runs_the_command(tmp_path: Path) -> None:
     env = dict(os.environ)
-    found = version("msgspec")
-    assert installed_version([sys.executable, "train.py"], env, "msgspec") == found
-    assert installed_version([script(tmp_path, f"#!{sys.executable}")], env, "msgspec") == found
+    release = version("msgspec")
+    assert installed_version([sys.executable, "train.py"], env, "msgspec") == release
+    assert installed_version([script(tmp_path, f"#!{sys.executable}")], env, "msgspec") == release
     own = {**env, "PATH": f"{Path(sys.executable).parent}:{env['PATH']}"}
-    assert installed_version([script(tmp_path, "#!/usr/bin/env python")], own, "msgspec") == found
+    assert installed_version([script(tmp_path, "#!/usr/bin/env python")], own, "msgspec") == release
     assert installed_version([sys.executable], env, "no-such-distribution") is None
 
 

@@ -1,4 +1,4 @@
-"""What is written after --array and --after, and how the parts of a run are summed up."""
+"""Arguments of --array and --after, and the summary of a run's parts."""
 
 import pytest
 

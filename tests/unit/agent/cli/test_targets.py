@@ -1,4 +1,4 @@
-"""Which tasks a terminal's words mean: never one more than was said."""
+"""Tasks that a terminal's words select: never one more than was said."""
 
 import random
 from typing import Any
@@ -16,7 +16,7 @@ TASKS = st.lists(st.tuples(st.sampled_from(["n1", "n2"]), UUIDS,
                            st.sampled_from(["alice", "bob", None])), max_size=6)
 
 
-def made(rows: list[tuple[str, set[str], str | None]]) -> list[dict[str, Any]]:
+def task_items(rows: list[tuple[str, set[str], str | None]]) -> list[dict[str, Any]]:
     return [{"id": f"t{at}", "node": node, "gpus": [{"uuid": uuid} for uuid in sorted(uuids)],
              "user": user, "pid": at, "command": f"run {at}"}
             for at, (node, uuids, user) in enumerate(rows)]
@@ -28,25 +28,25 @@ def made(rows: list[tuple[str, set[str], str | None]]) -> list[dict[str, Any]]:
 def test_a_filter_never_means_more_than_it_says(
     rows: list[tuple[str, set[str], str | None]], gpus: set[tuple[str, str]], user: str | None
 ) -> None:
-    tasks = made(rows)
+    tasks = task_items(rows)
     try:
-        chosen = set(matching(tasks, gpus, user))
+        ids = set(matching(tasks, gpus, user))
     except CommandError:
         return
-    assert chosen
-    seen: dict[tuple[str, str], str | None] = {}
+    assert ids
+    users: dict[tuple[str, str], str | None] = {}
     for task in tasks:
-        if task["id"] not in chosen:
+        if task["id"] not in ids:
             continue
         uses = {(task["node"], use["uuid"]) for use in task["gpus"]}
         assert uses
         assert uses <= gpus
         assert user in (None, task["user"])
-        assert {seen.setdefault(use, task["user"]) for use in uses} == {task["user"]}
+        assert {users.setdefault(use, task["user"]) for use in uses} == {task["user"]}
 
 
 def test_a_filter_finds_what_it_says() -> None:
-    tasks = made([("n1", {"a"}, "alice"), ("n1", {"a", "b"}, "alice"), ("n1", {"c"}, None)])
+    tasks = task_items([("n1", {"a"}, "alice"), ("n1", {"a", "b"}, "alice"), ("n1", {"c"}, None)])
     assert matching(tasks, {("n1", "a"), ("n1", "c")}, None) == ["t0", "t2"]
     with pytest.raises(CommandError, match="no task matches"):
         matching(tasks, {("n2", "a")}, None)
@@ -57,7 +57,7 @@ def test_a_filter_finds_what_it_says() -> None:
 def test_what_may_be_meant_is_listed_and_cut() -> None:
     evil = {"id": "evil", "node": "n", "gpus": [], "user": "alice", "pid": 1,
             "command": "\x1b[2J"}
-    tasks = [*made([("n1", {"a"}, "alice")] * 30), evil]
+    tasks = [*task_items([("n1", {"a"}, "alice")] * 30), evil]
     text = str(no_such_task("alice", tasks))
     assert "and 11 more" in text
     assert all(line.isprintable() for line in str(no_such_task("1", tasks)).split("\n"))
@@ -75,9 +75,9 @@ WRONG = [
 
 @pytest.mark.parametrize("words", WRONG, ids=" ".join)
 def test_words_that_do_not_fit_are_refused(words: list[str]) -> None:
-    with pytest.raises(CommandError) as caught:
+    with pytest.raises(CommandError) as error:
         read_act("end", words, {})
-    assert caught.value.code == ExitCode.USAGE
+    assert error.value.code == ExitCode.USAGE
 
 
 def test_what_hits_comes_from_the_words_alone() -> None:
@@ -86,11 +86,11 @@ def test_what_hits_comes_from_the_words_alone() -> None:
         "YES", "PLAN", "TARGETS", "FILTER", "USER", "REASON", "GRACE", "SIGNAL", "WAIT", "TEXT",
         "PLAN_OUT")}
     target = f"t{chance.random()}"
-    asked = read_act("end", [target, target], env)
-    assert asked.targets == (target,)
-    assert (asked.yes, asked.plan, asked.plan_out, asked.filter, asked.user, asked.reason) == (
+    act = read_act("end", [target, target], env)
+    assert act.targets == (target,)
+    assert (act.yes, act.plan, act.plan_out, act.filter, act.user, act.reason) == (
         False, None, None, None, None, None)
-    assert asked.params == {"grace_s": 30.0, "checkpoint_signal": None, "checkpoint_wait_s": 0.0}
+    assert act.params == {"grace_s": 30.0, "checkpoint_signal": None, "checkpoint_wait_s": 0.0}
 
 
 def test_a_notice_needs_its_text() -> None:

@@ -1,4 +1,4 @@
-"""What the collector says, beside what psutil reads of the same counters in the same second; and
+"""Numbers of the collector, beside what psutil reads of the same counters in the same second; and
 hosts as files that a test writes."""
 
 import os
@@ -37,8 +37,8 @@ def _burner(tmp_path: Path) -> Iterator[psutil.Process]:
                                stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    found = psutil.Process(process.pid)
-    yield found
+    burner = psutil.Process(process.pid)
+    yield burner
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
@@ -46,21 +46,21 @@ def _burner(tmp_path: Path) -> Iterator[psutil.Process]:
 
 def counters() -> dict[str, float]:
     cpu, disk = psutil.cpu_times(), psutil.disk_io_counters(perdisk=True)
-    whole = {name: each for name, each in disk.items() if name in os.listdir("/sys/block")
+    whole = {name: stats for name, stats in disk.items() if name in os.listdir("/sys/block")
              and not name.startswith(("loop", "ram", "zram", "dm-", "md", "sr", "nbd"))}
     total = sum(getattr(cpu, name) for name in (
         "user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"))
     return {"busy": total - cpu.idle - cpu.iowait, "total": total,
-            "disk_read_bytes_per_s": sum(each.read_bytes for each in whole.values()),
-            "disk_write_bytes_per_s": sum(each.write_bytes for each in whole.values())}
+            "disk_read_bytes_per_s": sum(stats.read_bytes for stats in whole.values()),
+            "disk_write_bytes_per_s": sum(stats.write_bytes for stats in whole.values())}
 
 
 def of_task(process: psutil.Process) -> dict[str, float]:
     tree = [process, *process.children(recursive=True)]
-    times = [each.cpu_times() for each in tree]
-    return {"cpu_pct": sum(each.user + each.system for each in times),
+    times = [member.cpu_times() for member in tree]
+    return {"cpu_pct": sum(cpu.user + cpu.system for cpu in times),
             "write_bytes_per_s": process.io_counters().write_bytes,
-            "mem_bytes": sum(each.memory_info().rss for each in tree)}
+            "mem_bytes": sum(member.memory_info().rss for member in tree)}
 
 
 def test_as_psutil_reads_it_in_the_same_second(burner: psutil.Process) -> None:
@@ -141,11 +141,11 @@ class WrittenHost:
         for name in ("net", "pressure", "self"):
             (self.proc / name).mkdir(parents=True)
         self.collector = HostCollector(self.proc, self.sys, lambda: self.at)
-        self.put(cpu=(0, 0), disk=(0, 0, 0), net=(0, 0), rdma=(0, 0), io_us=0)
+        self.write(cpu=(0, 0), disk=(0, 0, 0), net=(0, 0), rdma=(0, 0), io_us=0)
 
-    def put(self, cpu: tuple[int, int], disk: tuple[int, int, int], net: tuple[int, int],
-            rdma: tuple[int, int], io_us: int) -> None:
-        """Ticks busy and idle; sectors read and written, milliseconds; bytes; words; waited."""
+    def write(self, cpu: tuple[int, int], disk: tuple[int, int, int], net: tuple[int, int],
+              rdma: tuple[int, int], io_us: int) -> None:
+        """Write ticks busy and idle; sectors read and written, ms; bytes; words; us waited."""
         (self.proc / "stat").write_text(
             f"cpu  {cpu[0]} 0 0 {cpu[1]} 0 0 0 0 0 0\ncpu0 1 1 1 1\nprocs_blocked 3\n")
         (self.proc / "loadavg").write_text("1.50 1.0 1.0 1/2 3\n")
@@ -163,44 +163,45 @@ class WrittenHost:
         (self.proc / "pressure/io").write_text(
             f"some avg10=0 avg60=0 avg300=0 total={io_us}\nfull avg10=0 total=0\n")
 
-    def look(self, after_s: float) -> HostSample:
+    def collect(self, after_s: float) -> HostSample:
         self.at += after_s
         return self.collector.collect([])
 
 
 def test_rates_are_of_the_time_between(tmp_path: Path) -> None:
     host, seconds = WrittenHost(tmp_path), random.choice((2.0, 5.0, 7.5))
-    assert "cpu_pct" not in host.look(0).numbers  # nothing to compare with yet
+    assert "cpu_pct" not in host.collect(0).numbers  # nothing to compare with yet
     busy = random.randint(1, 99)
-    read, sent, words, waited = (random.randint(1, 10**6) for _ in range(4))
-    host.put((busy, 100 - busy), (read, 2 * read, int(seconds * 250)), (sent, 3 * sent),
-             (words, 5 * words), waited)
-    found = host.look(seconds).numbers
-    assert found["cpu_pct"] == pytest.approx(busy)
-    assert found["disk_read_bytes_per_s"] == pytest.approx(512 * read / seconds)  # sda alone
-    assert found["disk_write_bytes_per_s"] == pytest.approx(1024 * read / seconds)
-    assert found["disk_busy_pct"] == pytest.approx(25.0)
-    assert found["net_rx_bytes_per_s"] == pytest.approx(sent / seconds)  # of hardware alone
-    assert found["net_tx_bytes_per_s"] == pytest.approx(3 * sent / seconds)
-    assert found["rdma_rx_bytes_per_s"] == pytest.approx(4 * words / seconds)
-    assert found["io_pressure_pct"] == pytest.approx(min(100.0, waited / 1e4 / seconds))
-    assert found["mem_used_bytes"] == 750 * 1024
-    assert (found["rdma_link_downs"], found["threads_blocked"], found["load_1m"]) == (4, 3, 1.5)
+    read, octets, words, waited = (random.randint(1, 10**6) for _ in range(4))
+    host.write((busy, 100 - busy), (read, 2 * read, int(seconds * 250)), (octets, 3 * octets),
+               (words, 5 * words), waited)
+    numbers = host.collect(seconds).numbers
+    assert numbers["cpu_pct"] == pytest.approx(busy)
+    assert numbers["disk_read_bytes_per_s"] == pytest.approx(512 * read / seconds)  # sda alone
+    assert numbers["disk_write_bytes_per_s"] == pytest.approx(1024 * read / seconds)
+    assert numbers["disk_busy_pct"] == pytest.approx(25.0)
+    assert numbers["net_rx_bytes_per_s"] == pytest.approx(octets / seconds)  # of hardware alone
+    assert numbers["net_tx_bytes_per_s"] == pytest.approx(3 * octets / seconds)
+    assert numbers["rdma_rx_bytes_per_s"] == pytest.approx(4 * words / seconds)
+    assert numbers["io_pressure_pct"] == pytest.approx(min(100.0, waited / 1e4 / seconds))
+    assert numbers["mem_used_bytes"] == 750 * 1024
+    assert (numbers["rdma_link_downs"], numbers["threads_blocked"],
+            numbers["load_1m"]) == (4, 3, 1.5)
 
 
 def test_counters_that_began_anew_are_no_rate_of_their_own(tmp_path: Path) -> None:
     host = WrittenHost(tmp_path)
-    host.put((500, 500), (10**6, 10**6, 10**5), (10**9, 10**9), (10**9, 10**9), 10**7)
-    host.look(0)
-    host.put((10, 90), (5, 5, 5), (7, 7), (7, 7), 5)
-    found = host.look(5.0).numbers
-    assert "cpu_pct" not in found or 0 <= found["cpu_pct"] <= 100
-    assert found["disk_read_bytes_per_s"] == found["net_rx_bytes_per_s"] == 0.0
-    assert found["io_pressure_pct"] == 0.0
+    host.write((500, 500), (10**6, 10**6, 10**5), (10**9, 10**9), (10**9, 10**9), 10**7)
+    host.collect(0)
+    host.write((10, 90), (5, 5, 5), (7, 7), (7, 7), 5)
+    numbers = host.collect(5.0).numbers
+    assert "cpu_pct" not in numbers or 0 <= numbers["cpu_pct"] <= 100
+    assert numbers["disk_read_bytes_per_s"] == numbers["net_rx_bytes_per_s"] == 0.0
+    assert numbers["io_pressure_pct"] == 0.0
 
 
 def test_what_a_kernel_does_not_have_is_said(tmp_path: Path) -> None:
-    sample = WrittenHost(tmp_path).look(0)
+    sample = WrittenHost(tmp_path).collect(0)
     assert sample.missing["cpu_pressure_pct"] == "unsupported"
     assert "io_pressure_pct" not in sample.missing or sample.missing["io_pressure_pct"] == "unknown"
 

@@ -74,13 +74,13 @@ def test_an_engine_in_its_own_words(engine: str) -> None:
     assert later.prompt_tokens_per_s == pytest.approx(70 / seconds)
     assert later.first_token_s == pytest.approx(0.5)
     assert (later.running, later.waiting) == (0, 0)
-    anew, _ = sample_of("t", BY_NAME[engine], text(
+    restarted, _ = sample_of("t", BY_NAME[engine], text(
         engine, a=0, b=0, c=0, p=0, g=0, s=0.0, n=0), 20.0, before)
-    assert anew.generated_tokens_per_s is None  # it was started again: no negative rate
-    assert anew.first_token_s is None
+    assert restarted.generated_tokens_per_s is None  # it was started again: no negative rate
+    assert restarted.first_token_s is None
 
 
-@pytest.mark.parametrize(("engine", "lines", "wanted"), [
+@pytest.mark.parametrize(("engine", "lines", "numbers"), [
     ("triton", "nv_inference_pending_request_count{model=\"a\"} 3\n"
      "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"fraction\"} 0.5\n"
      "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"used\"} 900\n"
@@ -93,12 +93,12 @@ def test_an_engine_in_its_own_words(engine: str) -> None:
      "trtllm_kv_cache_utilization 0.1\ntrtllm_generation_tokens_total 8\n", (6, 7, 10, 8)),
     ("vllm", "vllm:gpu_cache_usage_perc 0.2\n", (None, None, 20, None)),  # of before 0.10
 ])
-def test_the_others(engine: str, lines: str, wanted: tuple[float | None, ...]) -> None:
-    found, _ = sample_of("t", BY_NAME[engine], lines, 1.0, None)
-    assert (found.running, found.waiting, found.cache_pct, found.generated_tokens) == wanted
+def test_the_others(engine: str, lines: str, numbers: tuple[float | None, ...]) -> None:
+    sample, _ = sample_of("t", BY_NAME[engine], lines, 1.0, None)
+    assert (sample.running, sample.waiting, sample.cache_pct, sample.generated_tokens) == numbers
 
 
-@pytest.mark.parametrize(("line", "wanted"), [
+@pytest.mark.parametrize(("line", "engine_and_port"), [
     ("/usr/bin/python3 /opt/bin/vllm serve meta/x --port 8123", ("vllm", 8123)),
     ("python -m vllm.entrypoints.openai.api_server --port=9000", ("vllm", 9000)),
     ("python -m sglang.launch_server --model-path x", ("sglang", 30_000)),
@@ -108,18 +108,18 @@ def test_the_others(engine: str, lines: str, wanted: tuple[float | None, ...]) -
     ("vllm serve x --port 99999", ("vllm", 8000)), ("python train.py --vllm-serve", None),
     ("torchrun --master-port 29500 train.py", None), ("grep vllm", None), ("", None)])
 def test_an_engine_is_known_by_its_command_line(
-        line: str, wanted: tuple[str, int] | None) -> None:
-    found = address_of(line.split())
-    assert wanted == (None if found is None else (found.engine.name, found.port))
+        line: str, engine_and_port: tuple[str, int] | None) -> None:
+    address = address_of(line.split())
+    assert engine_and_port == (None if address is None else (address.engine.name, address.port))
 
 
 def test_lies_are_no_values() -> None:
     lies = "\n".join(f"vllm:num_requests_running {value}" for value in (
         "NaN", "+Inf", "-5", "1e300", "x", "", "0x10", "1 2 3 4")) + (
         "\nvllm:kv_cache_usage_perc 40\nvllm:generation_tokens_total{a=\"" + "x" * 9_000 + "\"} 1")
-    found, _ = sample_of("t", BY_NAME["vllm"], lies, 1.0, None)
-    assert (found.running, found.cache_pct, found.generated_tokens) == (None, None, None)
-    assert found.trouble == "" or "nothing" in found.trouble
+    sample, _ = sample_of("t", BY_NAME["vllm"], lies, 1.0, None)
+    assert (sample.running, sample.cache_pct, sample.generated_tokens) == (None, None, None)
+    assert sample.trouble == "" or "nothing" in sample.trouble
 
 
 @contextmanager
@@ -165,27 +165,27 @@ def silent(connection: socket.socket) -> None:
     connection.recv(1)
 
 
-def said(body: bytes) -> Callable[[socket.socket], None]:
+def send(body: bytes) -> Callable[[socket.socket], None]:
     return lambda connection: connection.sendall(body)
 
 
 HOSTILE: dict[str, tuple[Callable[[socket.socket], None], str]] = {
     "endless": (endless, "longer than"), "drips": (dripping, "within"),
-    "says nothing": (silent, "within"), "no HTTP": (said(b"\x00" * 99), "not HTTP"),
-    "a head without an end": (said(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 9_000), "not HTTP"),
-    "redirects elsewhere": (said(b"HTTP/1.1 302 x\r\nLocation: http://10.0.0.1/admin\r\n\r\n"),
+    "says nothing": (silent, "within"), "no HTTP": (send(b"\x00" * 99), "not HTTP"),
+    "a head without an end": (send(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 9_000), "not HTTP"),
+    "redirects elsewhere": (send(b"HTTP/1.1 302 x\r\nLocation: http://10.0.0.1/admin\r\n\r\n"),
                             "redirects"),
-    "redirects in a circle": (said(b"HTTP/1.1 307 x\r\nLocation: /metrics/\r\n\r\n"), "status 307"),
-    "switched off": (said(b"HTTP/1.1 404 x\r\n\r\n"), "switched off"),
-    "claims a terabyte": (said(OK + b"Content-Length: 999999999999\r\n\r\nx"), ""),
-    "chunks": (said(OK + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"), "chunks"),
+    "redirects in a circle": (send(b"HTTP/1.1 307 x\r\nLocation: /metrics/\r\n\r\n"), "status 307"),
+    "switched off": (send(b"HTTP/1.1 404 x\r\n\r\n"), "switched off"),
+    "claims a terabyte": (send(OK + b"Content-Length: 999999999999\r\n\r\nx"), ""),
+    "chunks": (send(OK + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"), "chunks"),
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_endpoint_is_bounded_and_its_neighbour_is_read(name: str) -> None:
     answer, why = HOSTILE[name]
-    good = said(OK + b"Content-Length: 30\r\n\r\nvllm:num_requests_running 42\n\n")
+    good = send(OK + b"Content-Length: 30\r\n\r\nvllm:num_requests_running 42\n\n")
     with served(answer) as port, served(good) as neighbour:
         began = time.monotonic()
         if why:
@@ -194,16 +194,16 @@ def test_a_hostile_endpoint_is_bounded_and_its_neighbour_is_read(name: str) -> N
         else:
             assert len(fetch(port, "/metrics", 0.5)) < 10
         assert time.monotonic() - began < 2 * 0.5 + 1.5
-        found, _ = sample_of("t", BY_NAME["vllm"], fetch(neighbour, "/metrics"), 1.0, None)
-        assert found.running == 42
+        sample, _ = sample_of("t", BY_NAME["vllm"], fetch(neighbour, "/metrics"), 1.0, None)
+        assert sample.running == 42
 
 
 def test_the_longest_answer_is_parsed_in_bounds() -> None:
     line = 'vllm:num_requests_running{engine="%d"} 1\n'
     many = "".join(line % at for at in range(serving_core.MOST_LINES + 5_000))
     began = time.process_time()
-    found, _ = sample_of("t", BY_NAME["vllm"], many[:serving_fetch.MOST_BYTES], 1.0, None)
-    assert found.running == serving_core.MOST_SERIES
+    sample, _ = sample_of("t", BY_NAME["vllm"], many[:serving_fetch.MOST_BYTES], 1.0, None)
+    assert sample.running == serving_core.MOST_SERIES
     assert time.process_time() - began < 2.0
 
 
@@ -234,7 +234,7 @@ def test_a_worker_on_a_gpu_leads_to_the_server_of_its_job() -> None:
         watch = ServingWatch()
         watch._tasks = (("task", worker), ("self", os.getpid()))
         watch.step()
-        assert [(one.task_id, one.engine, one.running, one.trouble) for one in watch.samples] == [
+        assert [(row.task_id, row.engine, row.running, row.trouble) for row in watch.samples] == [
             ("task", "vllm", 7.0, "")]
     finally:
         os.killpg(process.pid, signal.SIGKILL)
@@ -243,19 +243,19 @@ def test_a_worker_on_a_gpu_leads_to_the_server_of_its_job() -> None:
 
 
 def test_a_port_that_another_process_listens_at_is_never_asked() -> None:
-    """It may be a rendezvous of somebody's collective. Its user is the only proof without
+    """The port may be a rendezvous of somebody's collective. Its user is the only proof without
     privileges; here nobody listens for the engine at all."""
-    asked = []
+    ports = []
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "vllm serve",
                                 "--port", str(free_port())])
     try:
-        watch = ServingWatch(get=lambda port, path: asked.append(port) or "")  # type: ignore[func-returns-value]
+        watch = ServingWatch(get=lambda port, path: ports.append(port) or "")  # type: ignore[func-returns-value]
         deadline = time.monotonic() + 5
         watch._tasks = (("task", process.pid),)
         while not watch.samples and time.monotonic() < deadline:
             watch.step()
         assert "does not listen" in watch.samples[0].trouble
-        assert asked == []
+        assert ports == []
     finally:
         process.kill()
         process.wait()

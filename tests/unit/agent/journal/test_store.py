@@ -1,4 +1,4 @@
-"""What is on disk before it counts."""
+"""Records that are on disk before they count."""
 
 import os
 import secrets
@@ -45,26 +45,26 @@ def test_a_command_is_taken_once_begun_once_and_settled_once(journal: ActionJour
     first = journal.record_first(command, "d", accepted(command))
     with pytest.raises(JournalError):
         journal.record_first(command, "d", accepted(command))
-    begun = journal.record_intent(command, later(first, "acting", 2))
+    acting = journal.record_intent(command, later(first, "acting", 2))
     with pytest.raises(JournalError):
         journal.record_intent(command, later(first, "acting", 3))
-    done = journal.record_result(later(begun, "done", 3), {})
+    settled = journal.record_result(later(acting, "done", 3), {})
     with pytest.raises(JournalError):
-        journal.record_result(later(begun, "refused", 4), {})
-    known = journal.find_command(command.command_id)
-    assert known is not None
-    assert known.reply == done
+        journal.record_result(later(acting, "refused", 4), {})
+    entry = journal.find_command(command.command_id)
+    assert entry is not None
+    assert entry.reply == settled
     assert [link.seq for link in journal.audit.links()] == [1, 2, 3]
     assert verify(journal.audit.links()) is None
-    assert journal.audit.head == (done.audit_seq, done.audit_head)
+    assert journal.audit.head == (settled.audit_seq, settled.audit_head)
 
 
 def test_a_refused_command_cannot_be_begun(journal: ActionJournal) -> None:
     command = a_command()
-    refused = later(accepted(command), "refused", 1)
-    journal.record_first(command, "d", refused)
+    refusal = later(accepted(command), "refused", 1)
+    journal.record_first(command, "d", refusal)
     with pytest.raises(JournalError):
-        journal.record_intent(command, later(refused, "acting", 2))
+        journal.record_intent(command, later(refusal, "acting", 2))
 
 
 def test_replies_are_kept_until_the_newest_is_noted(journal: ActionJournal) -> None:
@@ -76,8 +76,8 @@ def test_replies_are_kept_until_the_newest_is_noted(journal: ActionJournal) -> N
     assert journal.unsettled() == [acting]  # and nothing of what was asked here
     journal.note(command.command_id, 2)
     assert journal.unsettled() == []
-    done = journal.record_result(later(acting, "done", 3), {})
-    assert journal.unsettled() == [done]
+    settled = journal.record_result(later(acting, "done", 3), {})
+    assert journal.unsettled() == [settled]
     journal.note("never heard of", 9)
 
 
@@ -85,9 +85,9 @@ def test_the_budget_counts_what_was_begun_and_not_refused(journal: ActionJournal
     for action, outcome in (("end", "done"), ("end", "refused"), ("pause", "done"), ("end", None)):
         command = a_command(action=action)  # type: ignore[arg-type]
         first = journal.record_first(command, "d", accepted(command))
-        begun = journal.record_intent(command, later(first, "acting", 2))
+        acting = journal.record_intent(command, later(first, "acting", 2))
         if outcome is not None:
-            journal.record_result(later(begun, outcome, 3), {})
+            journal.record_result(later(acting, outcome, 3), {})
     journal.record_first(command := a_command(), "d", accepted(command))
     assert journal.begun_since(KILLS, 0) == 2
 
@@ -113,12 +113,12 @@ def test_what_a_dead_process_left_open(path: Path, journal: ActionJournal) -> No
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                              cwd=Path(__file__).parents[4])
     assert child.stdout is not None
-    waiting, begun = (child.stdout.readline().strip() for _ in range(2))
+    waiting_id, begun_id = (child.stdout.readline().strip() for _ in range(2))
     assert journal.recover() == []  # it is at work
     child.kill()
     child.communicate()
     outcomes = {reply.command_id: reply.state for reply in journal.recover()}
-    assert outcomes == {waiting: "expired", begun: "unknown"}
+    assert outcomes == {waiting_id: "expired", begun_id: "unknown"}
     assert journal.recover() == []
     assert verify(journal.audit.links()) is None
 

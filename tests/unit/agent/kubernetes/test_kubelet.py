@@ -40,19 +40,19 @@ Ask = Callable[..., PodGpusNow]
 
 @pytest.fixture
 def ask(tmp_path: Path) -> Ask:
-    """Of a kubelet that answers with these bytes; what it was sent is in `sent`."""
+    """Return a query of a kubelet that answers with these bytes; `received` is what it was sent."""
     path = tmp_path / "kubelet.sock"
 
-    def asked(answer: bytes, stays: bool = False, how: int = 0) -> PodGpusNow:
+    def query(answer: bytes, stays: bool = False, how: int = 0) -> PodGpusNow:
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(str(path))
             server.listen()
 
             def serve() -> None:
-                with suppress(OSError), server.accept()[0] as one:
-                    asked.sent = one.recv(65_536, how)  # type: ignore[attr-defined]
-                    one.sendall(answer)
-                    while stays and one.recv(65_536):
+                with suppress(OSError), server.accept()[0] as peer:
+                    query.received = peer.recv(65_536, how)  # type: ignore[attr-defined]
+                    peer.sendall(answer)
+                    while stays and peer.recv(65_536):
                         pass
 
             Thread(target=serve, daemon=True).start()
@@ -61,7 +61,7 @@ def ask(tmp_path: Path) -> Ask:
             finally:
                 path.unlink()
 
-    return asked
+    return query
 
 
 def frame(kind: int, flags: int, body: bytes, stream: int = 1) -> bytes:
@@ -69,11 +69,11 @@ def frame(kind: int, flags: int, body: bytes, stream: int = 1) -> bytes:
 
 
 def test_what_a_server_of_grpc_sends_is_read(ask: Ask) -> None:
-    found = ask(ANSWER, stays=True)
-    assert (found.trouble, found.pods) == ("", PODS)
-    sent = ask.sent  # type: ignore[attr-defined]
-    assert sent.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-    assert b"/v1.PodResourcesLister/List" in sent
+    reply = ask(ANSWER, stays=True)
+    assert (reply.trouble, reply.pods) == ("", PODS)
+    received = ask.received  # type: ignore[attr-defined]
+    assert received.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+    assert b"/v1.PodResourcesLister/List" in received
 
 
 def test_one_that_closes_without_reading_ends_the_connection(ask: Ask) -> None:
@@ -92,8 +92,8 @@ def test_a_refused_call_is_not_a_node_without_pods(ask: Ask) -> None:
     (frame(0, 1, b"\0\0\0\0\x09abc"), "not whole"), (frame(0, 1, b"\1\0\0\0\1a"), "not whole"),
     (frame(0, 1, b"\0\0\0\0\2\x0a\x7f"), "not understood")])
 def test_what_is_no_answer_is_said(ask: Ask, answer: bytes, words: str) -> None:
-    found = ask(answer)
-    assert (words in found.trouble, found.pods) == (True, ()), found.trouble
+    reply = ask(answer)
+    assert (words in reply.trouble, reply.pods) == (True, ()), reply.trouble
 
 
 def test_a_kubelet_that_is_slow_or_endless_is_left(ask: Ask, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""What is done about a limit of a GPU for a time, from what was read: minute by minute."""
+"""Steps for a timed limit of a GPU, from what was read: minute by minute."""
 
 import random
 
@@ -23,9 +23,9 @@ def at(seconds: float) -> NodeTime:
     return NodeTime(NOW.wall + seconds, NOW.boot_id, NOW.boottime_s + seconds)
 
 
-def step(lease: TimedLimit, found: GpuLimits | None, clock: NodeTime = NOW,
+def step(lease: TimedLimit, limits: GpuLimits | None, clock: NodeTime = NOW,
          is_fresh: bool = False) -> LimitStep:
-    return timed_limits.step(lease, found, clock, is_fresh)
+    return timed_limits.step(lease, limits, clock, is_fresh)
 
 
 # What is set, whether the driver or the agent began anew, how late it is; what is done, and how it
@@ -42,24 +42,24 @@ def step(lease: TimedLimit, found: GpuLimits | None, clock: NodeTime = NOW,
 ])
 def test_a_power_cap(watts: float | None, is_fresh: bool, after_s: float, does: str,
                      state: str) -> None:
-    found = step(CAP, GpuLimits("GPU-1", power_w=watts), at(after_s), is_fresh)
-    assert (found.do, found.limit.state) == (does, state)
+    next_step = step(CAP, GpuLimits("GPU-1", power_w=watts), at(after_s), is_fresh)
+    assert (next_step.do, next_step.limit.state) == (does, state)
 
 
 def test_a_gpu_that_is_not_there_is_not_guessed_at() -> None:
     for limits in (None, GpuLimits("GPU-1", trouble="the GPU is lost")):
         for clock in (at(1), at(61)):
-            found = step(CAP, limits, clock, True)
-            assert found.do == "keep"
-            assert found.limit.state == "unknown"
-            assert found.limit.words
+            next_step = step(CAP, limits, clock, True)
+            assert next_step.do == "keep"
+            assert next_step.limit.state == "unknown"
+            assert next_step.limit.words
 
 
 def test_what_was_begun_and_not_recorded_is_taken_back() -> None:
     """Never run again: the outcome of that act is unknown."""
     for watts in (300.0, 700.0):
-        found = step(replace(CAP, state="beginning"), GpuLimits("GPU-1", power_w=watts), at(1))
-        assert found.do == "undo"
+        next_step = step(replace(CAP, state="beginning"), GpuLimits("GPU-1", power_w=watts), at(1))
+        assert next_step.do == "undo"
 
 
 @pytest.mark.parametrize(("clock", "util", "state"), [
@@ -72,9 +72,9 @@ def test_a_clock_lock_is_seen_by_the_clock_alone(
     """NVML has nothing that reads it back; a GPU at rest proves nothing."""
     limits = GpuLimits("GPU-1", sm_clock_mhz=clock, util_pct=util)
     assert judged(LOCK, limits, NOW.wall).state == state
-    told = GpuLimits("GPU-1", locked_mhz=(210.0, 1_410.0), tells_lock=True)
-    assert judged(LOCK, told, NOW.wall).state == "in_force"
-    assert judged(LOCK, replace_locked(told, None), NOW.wall).state == "drifted"
+    read_back = GpuLimits("GPU-1", locked_mhz=(210.0, 1_410.0), tells_lock=True)
+    assert judged(LOCK, read_back, NOW.wall).state == "in_force"
+    assert judged(LOCK, replace_locked(read_back, None), NOW.wall).state == "drifted"
 
 
 @pytest.mark.parametrize(("limits", "is_fresh", "after_s", "does"), [
@@ -93,11 +93,11 @@ def test_a_driver_that_is_loaded_anew_is_told_of_a_lock_that_nobody_can_read_bac
 
 
 def test_a_limit_that_never_came_to_be_is_not_taken_back() -> None:
-    """What is there is not ours; but a lock that no driver tells may be there all the same."""
-    cap, lock = (replace(each, state="not_in_force") for each in (CAP, LOCK))
+    """The present limit is not ours; but a lock that no driver reports may be there nonetheless."""
+    cap, lock = (replace(limit, state="not_in_force") for limit in (CAP, LOCK))
     for before in (600.0, 700.0):
-        found = step(replace(cap, before=(before,)), GpuLimits("GPU-1", power_w=700.0), at(61))
-        assert found.do == "forget"
+        next_step = step(replace(cap, before=(before,)), GpuLimits("GPU-1", power_w=700.0), at(61))
+        assert next_step.do == "forget"
     other = GpuLimits("GPU-1", locked_mhz=(1.0, 2.0), tells_lock=True)
     assert step(lock, other, at(61)).do == "forget"
     above = GpuLimits("GPU-1", sm_clock_mhz=1_980.0, util_pct=80.0)
@@ -129,7 +129,7 @@ def test_a_new_lease_keeps_what_was_before_the_first() -> None:
     new = replace(CAP, lease_id="c-3", wanted=(400.0,), before=(300.0,))
     all_of_them = with_new((CAP, LOCK, other), new)
     assert {lease.lease_id for lease in all_of_them} == {"c-2", "c-3", "c-9"}
-    assert next(each for each in all_of_them if each.lease_id == "c-3").before == (700.0,)
+    assert next(lease for lease in all_of_them if lease.lease_id == "c-3").before == (700.0,)
 
 
 @given(st.lists(st.tuples(st.sampled_from([300.0, 700.0, 450.0, None]), st.booleans(),
@@ -141,10 +141,10 @@ def test_whatever_happens_only_ours_is_taken_back(
     lease, passed_s = replace(CAP, before=(random.choice([600.0, 700.0]),)), 0.0
     for watts, is_fresh, wait_s in story:
         passed_s += wait_s
-        found = step(lease, GpuLimits("GPU-1", power_w=watts), at(passed_s), is_fresh)
+        next_step = step(lease, GpuLimits("GPU-1", power_w=watts), at(passed_s), is_fresh)
         if watts not in (300.0, None):
-            assert found.do != "undo"
-            assert is_fresh or found.do != "apply"
+            assert next_step.do != "undo"
+            assert is_fresh or next_step.do != "apply"
         if watts is None:
-            assert found.do == "keep"
-        lease = found.limit
+            assert next_step.do == "keep"
+        lease = next_step.limit

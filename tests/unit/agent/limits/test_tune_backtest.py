@@ -1,4 +1,4 @@
-"""What the tuning of MPS shares would have done in the past: as in life, look by look."""
+"""Backtest of the tuning of MPS shares: as in life, look by look."""
 
 import itertools
 import random
@@ -51,7 +51,7 @@ def night(seconds: int, clients: int, load_pct: float, start: float = 0.0) -> It
 
 
 def test_it_is_the_same_as_in_life() -> None:
-    """Each look is tune() on what was seen, and its outcome is what the next begins with."""
+    """A look is tune() on what was seen, and its outcome is what the next begins with."""
     clients, load_pct, begin = random.randint(1, 20), random.uniform(0, 100), random.randint(1, 100)
     now_pct, tuner = float(begin), MpsTuner()
     looks = list(rehearse(night(400, clients, load_pct), 30.0, begin))
@@ -60,8 +60,8 @@ def test_it_is_the_same_as_in_life() -> None:
         assert look.observed.now_pct == now_pct
         assert look.observed.clients == clients
         assert abs((look.observed.load_pct or 0.0) - load_pct) < 1e-6
-        seen = TuneInput(clients, look.observed.load_pct, now_pct)
-        assert look.tune == tuner.decide(look.at, seen)
+        tune_input = TuneInput(clients, look.observed.load_pct, now_pct)
+        assert look.tune == tuner.decide(look.at, tune_input)
         now_pct = now_pct if look.tune.pct is None else float(look.tune.pct)
 
 
@@ -82,7 +82,7 @@ def test_the_load_is_the_mean_since_the_last_look_of_the_boards_that_mps_is_on()
 
 
 def test_nothing_is_known_of_a_hole() -> None:
-    """Nor is what was before it taken for what is behind it."""
+    """Readings before it are not taken for those behind it."""
     before = [*night(35, 4, 50.0)]
     after = [*night(29, 0, 99.0, start=5_000.0)]
     looks = list(rehearse([*before, *after], 30.0, 50))
@@ -110,15 +110,15 @@ def day(load_pct: list[float], clients: list[int]) -> Iterator[MpsMinute]:
 def test_on_a_day_of_steady_load_it_changes_six_times_at_most_and_never_back(
     load_pct: float, noise: list[float], clients: int, begin: int,
 ) -> None:
-    """Also where the load is at the edge of a band."""
-    loads = [min(100.0, max(0.0, load_pct + each)) for each in noise]
+    """The load may be at the edge of a band."""
+    loads = [min(100.0, max(0.0, load_pct + offset)) for offset in noise]
     looks = list(rehearse_minutes(day(loads, [clients]), 60.0, begin))
-    moves = [each.tune.pct - each.observed.now_pct for each in looks
-             if each.tune.pct is not None and each.observed.now_pct is not None]
+    moves = [look.tune.pct - look.observed.now_pct for look in looks
+             if look.tune.pct is not None and look.observed.now_pct is not None]
     assert len(moves) <= CHANGES_A_DAY
     turns = sum((one > 0) != (other > 0) for one, other in itertools.pairwise(moves))
     assert turns <= 1, "into the band of the load, and then it stays"
-    goals = [each.tune.goal for each in looks if each.tune.goal is not None]
+    goals = [look.tune.goal for look in looks if look.tune.goal is not None]
     assert abs((looks[-1].tune.pct or looks[-1].observed.now_pct or 0.0) - goals[-1]) < DEAD_BAND
 
 
@@ -131,8 +131,8 @@ def test_whatever_the_load_does_changes_are_few_and_apart(
     loads: list[float], clients: list[int], begin: int,
 ) -> None:
     looks = list(rehearse_minutes(day(loads, clients), 60.0, begin))
-    changes = [(each.at, each.tune.pct > (each.observed.now_pct or 0.0)) for each in looks
-               if each.tune.pct is not None]
+    changes = [(look.at, look.tune.pct > (look.observed.now_pct or 0.0)) for look in looks
+               if look.tune.pct is not None]
     for at, _ in changes:
         assert sum(at <= other < at + DAY_S for other, _ in changes) <= CHANGES_A_DAY
     for (before, _), (at, is_up) in itertools.pairwise(changes):

@@ -1,4 +1,4 @@
-"""What time it is at the hub: by the answer that came fastest."""
+"""The hub's time, by the answer that came fastest."""
 
 import random
 
@@ -8,7 +8,7 @@ from gpudeck.actions import CLOCK_KNOWN_FOR_S, SKEW_MAX_S
 
 def ask(clock: HubClock, now: float, trip_s: float, ahead_s: float, back_share: float = 0.5
         ) -> None:
-    """`back_share`: how much of the trip is the way back; half is what can be assumed."""
+    """Ask once; `back_share` is the way back's share of the trip (half is what can be assumed)."""
     clock_id = clock.ask(now)
     assert clock_id is not None
     clock.receive(clock_id, now + trip_s * (1 - back_share) + ahead_s, now + trip_s)

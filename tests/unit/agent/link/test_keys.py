@@ -28,9 +28,9 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> Non
     path = tmp_path / "agent.key"
     kept_seed(path)
     path.chmod(mode)
-    with pytest.raises(CommandError, match="chmod 600") as caught:
+    with pytest.raises(CommandError, match="chmod 600") as error:
         kept_seed(path)
-    assert caught.value.code == ExitCode.CANNOT_START
+    assert error.value.code == ExitCode.CANNOT_START
 
 
 @pytest.mark.parametrize("target", ["real", "nowhere"])
@@ -54,16 +54,16 @@ def test_half_a_key_is_none(tmp_path: Path, content: bytes) -> None:
 
 def test_a_signature_is_of_one_statement_by_one_key() -> None:
     key, other = SigningKey(random.randbytes(32)), SigningKey(random.randbytes(32))
-    said = random.randbytes(40)
-    signature = key.sign(said)
-    assert is_signed(key.public, said, signature)
-    assert not is_signed(other.public, said, signature)
-    assert not is_signed(key.public, said + b"x", signature)
+    statement = random.randbytes(40)
+    signature = key.sign(statement)
+    assert is_signed(key.public, statement, signature)
+    assert not is_signed(other.public, statement, signature)
+    assert not is_signed(key.public, statement + b"x", signature)
     for at in random.sample(range(64), 8):
         wrong = bytearray(signature)
         wrong[at] ^= 1 << random.randrange(8)
-        assert not is_signed(key.public, said, bytes(wrong))
-    assert not is_signed(b"no key at all", said, signature)
+        assert not is_signed(key.public, statement, bytes(wrong))
+    assert not is_signed(b"no key at all", statement, signature)
 
 
 @pytest.mark.parametrize("point", sorted(keys._SMALL_ORDER))
@@ -94,18 +94,18 @@ def test_tokens_are_read_as_they_are_written() -> None:
 
 
 def test_a_hub_is_pinned_from_the_token_and_kept(tmp_path: Path) -> None:
-    ours, another = "ab" * 16, "cd" * 16
-    with pytest.raises(CommandError, match="gpudeck token create agent") as caught:
+    hub, other = "ab" * 16, "cd" * 16
+    with pytest.raises(CommandError, match="gpudeck token create agent") as error:
         pinned_hub(tmp_path, None)
-    assert caught.value.code == ExitCode.CANNOT_START
-    assert pinned_hub(tmp_path, ours) == ours
-    assert pinned_hub(tmp_path, None) == ours
-    assert pinned_hub(tmp_path, ours) == ours
+    assert error.value.code == ExitCode.CANNOT_START
+    assert pinned_hub(tmp_path, hub) == hub
+    assert pinned_hub(tmp_path, None) == hub
+    assert pinned_hub(tmp_path, hub) == hub
     with pytest.raises(CommandError, match="--forget-hub"):
-        pinned_hub(tmp_path, another)
-    assert pinned_hub(tmp_path, None) == ours
+        pinned_hub(tmp_path, other)
+    assert pinned_hub(tmp_path, None) == hub
     forget_hub(tmp_path)
-    assert pinned_hub(tmp_path, another) == another
+    assert pinned_hub(tmp_path, other) == other
     (tmp_path / HUB_FILE).write_text("rubbish")
     with pytest.raises(CommandError, match="--forget-hub"):
         pinned_hub(tmp_path, None)

@@ -43,7 +43,7 @@ def seqs(outbox: Outbox, after: int, upto: int, limit: int) -> list[int]:
     return [seq for seq, _ in outbox.entries(after, upto, limit)]
 
 
-def sent(outbox: Outbox) -> None:
+def mark_all_sent(outbox: Outbox) -> None:
     outbox.mark_sent(1, outbox.last_seq)
 
 
@@ -52,11 +52,11 @@ def test_nobody_else_reads_it(tmp_path: Path, was_there: bool) -> None:
     """Commands of tasks are in it, also in one that an earlier version made."""
     path = tmp_path / "journal.db"
     before = OutboxFile(path) if was_there else None
-    for each in tmp_path.iterdir():
-        each.chmod(0o644)
+    for file in tmp_path.iterdir():
+        file.chmod(0o644)
     journal = OutboxFile(path)
     Outbox(journal).append(events(Outbox(journal), 1), 0.0)
-    assert {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {
+    assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {
         path.name + end: 0o600 for end in ("", "-wal", "-shm")}
     journal.close()
     if before is not None:
@@ -68,28 +68,28 @@ def test_what_is_not_acked_outlives_the_process(tmp_path: Path) -> None:
     outbox = Outbox(journal)
     outbox.append(events(outbox, 5), 0.0)
     outbox.append(events(outbox, 5), 1.0)
-    sent(outbox)
+    mark_all_sent(outbox)
     outbox.ack(3)
     outbox.append(events(outbox, 1), 2.0)
     # not closed: as after kill -9, another process opens the file
-    again = Outbox(OutboxFile(tmp_path / "j.db"))
-    assert pending(again) == [4, 5, 6, 7, 8, 9, 10, 11]
-    assert (again.last_seq, again.stream) == (11, outbox.stream)
+    reopened = Outbox(OutboxFile(tmp_path / "j.db"))
+    assert pending(reopened) == [4, 5, 6, 7, 8, 9, 10, 11]
+    assert (reopened.last_seq, reopened.stream) == (11, outbox.stream)
 
 
 def test_numbering_goes_on_when_everything_was_acked(tmp_path: Path) -> None:
     journal = OutboxFile(tmp_path / "j.db")
     outbox = Outbox(journal)
     outbox.append(events(outbox, 7), 0.0)
-    sent(outbox)
+    mark_all_sent(outbox)
     outbox.ack(7)
     outbox.append([], 1.0)
     assert (pending(outbox), outbox.pending) == ([], 0)
     journal.close()
-    again = Outbox(OutboxFile(tmp_path / "j.db"))
-    assert again.last_seq == 7
-    again.welcomed(7)
-    assert pending(again) == []
+    reopened = Outbox(OutboxFile(tmp_path / "j.db"))
+    assert reopened.last_seq == 7
+    reopened.welcomed(7)
+    assert pending(reopened) == []
 
 
 def test_a_disk_that_forgot_what_was_sent_gives_no_number_twice(tmp_path: Path) -> None:
@@ -143,22 +143,22 @@ def test_inventories_are_kept_while_a_frame_needs_them(tmp_path: Path) -> None:
         frame = Frame(outbox.last_seq + 1, 0.0, 1.0, generation, b"", b"", b"")
         outbox.append([frame], 0.0)
 
-    def kept(after: int = -1) -> list[int]:
+    def generations(after: int = -1) -> list[int]:
         return [decode_from_agent(body).generation  # type: ignore[union-attr]
                 for body in outbox.inventories_after(after)]
 
     for generation in (1, 2, 3):
         frame_of(generation)
-    assert kept() == [1, 2, 3]
-    assert kept(after=2) == [3]
-    sent(outbox)
+    assert generations() == [1, 2, 3]
+    assert generations(after=2) == [3]
+    mark_all_sent(outbox)
     outbox.ack(2)
     frame_of(4)
-    assert kept() == [3, 4]
-    again = Outbox(OutboxFile(tmp_path / "j.db"))
-    latest = again.latest_inventory
+    assert generations() == [3, 4]
+    reopened = Outbox(OutboxFile(tmp_path / "j.db"))
+    latest = reopened.latest_inventory
     assert latest is not None
-    assert (again.generation, latest.gpus[0].uuid) == (4, "GPU-4")
+    assert (reopened.generation, latest.gpus[0].uuid) == (4, "GPU-4")
 
 
 def test_nodes_in_one_file_do_not_meet(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_nodes_in_one_file_do_not_meet(tmp_path: Path) -> None:
     first, second = Outbox(journal, "n1"), Outbox(journal, "n2")
     first.append(events(first, 3), 0.0)
     second.append(events(second, 5), 0.0)
-    sent(first)
+    mark_all_sent(first)
     first.ack(3)
     first.append(events(first, 1), 0.0)
     assert (pending(first), pending(second)) == ([4], [1, 2, 3, 4, 5])
@@ -226,13 +226,13 @@ def test_a_disk_that_became_read_only(tmp_path: Path) -> None:
     journal = OutboxFile(tmp_path / "j.db")
     outbox = Outbox(journal)
     outbox.append(events(outbox, 2), 0.0)
-    sent(outbox)
+    mark_all_sent(outbox)
     outbox.ack(1)
     journal.rows("PRAGMA query_only = ON")
     outbox.append(events(outbox, 3), 1.0)
     assert "readonly" in outbox.trouble
     assert pending(outbox) == [2, 3, 4, 5]
-    sent(outbox)
+    mark_all_sent(outbox)
     outbox.ack(4)
     journal.rows("PRAGMA query_only = OFF")
     outbox.append(events(outbox, 1), 2.0)
@@ -243,9 +243,9 @@ def test_a_disk_that_became_read_only(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(CommandError, match="--data") as caught:
+    with pytest.raises(CommandError, match="--data") as error:
         OutboxFile(tmp_path / "file" / "j.db")
-    assert caught.value.code == ExitCode.CANNOT_START
+    assert error.value.code == ExitCode.CANNOT_START
 
 
 def test_a_file_that_is_no_journal_is_set_aside_and_said(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_file_that_is_no_journal_is_set_aside_and_said(tmp_path: Path) -> None
 
 
 def test_a_file_that_is_damaged_under_us(tmp_path: Path) -> None:
-    """What was only there is lost and counted, what comes goes on, under the name of a new
+    """Messages that were only there are lost and counted, new ones go on under the name of a new
     stream: no number is given out twice."""
     journal = OutboxFile(tmp_path / "j.db")
     outbox = Outbox(journal)
@@ -280,17 +280,17 @@ def test_a_file_that_is_damaged_under_us(tmp_path: Path) -> None:
     outbox.append(events(outbox, 1), 1.0)
     outbox.entries(0, 100, 50)
     assert outbox.stream != stream
-    kept = outbox.pending
-    assert outbox.dropped + kept == outbox.last_seq
+    pending_count = outbox.pending
+    assert outbox.dropped + pending_count == outbox.last_seq
     assert outbox.dropped >= 199
     assert len(outbox.inventories_after(0)) == 1
     outbox.append(events(outbox, 2), 2.0)
     assert outbox.trouble == ""
-    again = Outbox(OutboxFile(tmp_path / "j.db"))
-    assert (again.stream, again.dropped) == (outbox.stream, outbox.dropped)
-    assert pending(again) == pending(outbox)
-    assert again.last_seq == outbox.last_seq
-    assert again.latest_inventory == Inventory(1, (facts,))
+    reopened = Outbox(OutboxFile(tmp_path / "j.db"))
+    assert (reopened.stream, reopened.dropped) == (outbox.stream, outbox.dropped)
+    assert pending(reopened) == pending(outbox)
+    assert reopened.last_seq == outbox.last_seq
+    assert reopened.latest_inventory == Inventory(1, (facts,))
     event = outbox.drop_event(2.0 + QUIET_S, 0.0)
     assert event is not None
     assert event.numbers["dropped"] == outbox.dropped
@@ -308,12 +308,12 @@ def test_only_some_damaged_files_are_kept(tmp_path: Path) -> None:
 def test_what_is_acked_out_of_order_is_not_sent_again(tmp_path: Path) -> None:
     outbox = Outbox(OutboxFile(tmp_path / "j.db"))
     outbox.append(events(outbox, 30), 0.0)
-    sent(outbox)
+    mark_all_sent(outbox)
     outbox.ack(5, [Span(10, 12), Span(20, 30)])
-    left = [*range(6, 10), *range(13, 20)]
-    assert (pending(outbox), outbox.pending, outbox.first_seq) == (left, len(left), 6)
+    unacked = [*range(6, 10), *range(13, 20)]
+    assert (pending(outbox), outbox.pending, outbox.first_seq) == (unacked, len(unacked), 6)
     outbox.append(events(outbox, 1), 1.0)
-    assert pending(Outbox(OutboxFile(tmp_path / "j.db"))) == [*left, 31]
+    assert pending(Outbox(OutboxFile(tmp_path / "j.db"))) == [*unacked, 31]
 
 
 def test_an_ack_of_what_was_never_sent_deletes_nothing(tmp_path: Path) -> None:
@@ -333,20 +333,20 @@ def test_numbers_that_our_disk_forgot_are_not_given_out_twice(
     has seqs that a restarted agent gives out again. The control: a hub that has what we said."""
     outbox = Outbox(OutboxFile(tmp_path / "j.db"))
     outbox.append(events(outbox, 10), 0.0)
-    again = Outbox(OutboxFile(tmp_path / "j.db"))
-    again.append(events(again, 5), 0.0)  # 11 to 15: the hub has others of this name
-    stream = again.stream
-    again.welcomed(10 - are_pending, [Span(12, 40)])
-    assert again.stream != stream
-    assert pending(again) == [*range(11 - are_pending, 11), 11, 12, 13, 14, 15]
-    assert again.dropped == 0
-    assert Outbox(OutboxFile(tmp_path / "j.db")).stream == again.stream
-    stream = again.stream
-    sent(again)
-    again.broke()
-    again.append(events(again, 5), 1.0)
-    again.welcomed(12, [Span(14, 15)])
-    assert (again.stream, pending(again)) == (stream, [13, *range(16, 21)])
+    reopened = Outbox(OutboxFile(tmp_path / "j.db"))
+    reopened.append(events(reopened, 5), 0.0)  # 11 to 15: the hub has others of this name
+    stream = reopened.stream
+    reopened.welcomed(10 - are_pending, [Span(12, 40)])
+    assert reopened.stream != stream
+    assert pending(reopened) == [*range(11 - are_pending, 11), 11, 12, 13, 14, 15]
+    assert reopened.dropped == 0
+    assert Outbox(OutboxFile(tmp_path / "j.db")).stream == reopened.stream
+    stream = reopened.stream
+    mark_all_sent(reopened)
+    reopened.broke()
+    reopened.append(events(reopened, 5), 1.0)
+    reopened.welcomed(12, [Span(14, 15)])
+    assert (reopened.stream, pending(reopened)) == (stream, [13, *range(16, 21)])
 
 
 def test_an_episode_of_dropping_is_told_once_when_it_is_over(tmp_path: Path) -> None:
@@ -354,13 +354,13 @@ def test_an_episode_of_dropping_is_told_once_when_it_is_over(tmp_path: Path) -> 
     for at in range(30):
         outbox.append(events(outbox, 1, text="x" * 900), float(at))
         assert outbox.drop_event(float(at), 0.0) is None, "it goes on"
-    again = Outbox(OutboxFile(tmp_path / "j.db"))  # a restart does not swallow it
-    again.append([], 0.0)
-    event = again.drop_event(QUIET_S + 40.0, 0.0)
+    reopened = Outbox(OutboxFile(tmp_path / "j.db"))  # a restart does not swallow it
+    reopened.append([], 0.0)
+    event = reopened.drop_event(QUIET_S + 40.0, 0.0)
     assert event is not None
     assert event.numbers["dropped"] == outbox.dropped > 10
-    again.append([event], 41.0)
-    assert again.drop_event(100.0, 0.0) is None
+    reopened.append([event], 41.0)
+    assert reopened.drop_event(100.0, 0.0) is None
     once_more = Outbox(OutboxFile(tmp_path / "j.db"))
     assert once_more.drop_event(100.0, 0.0) is None, "nor does another tell it again"
 
@@ -389,11 +389,11 @@ def test_an_hour_of_wall_clock_makes_nothing_old(tmp_path: Path) -> None:
     boot = random.uniform(0, 1e6)
     outbox.append(events(outbox, 1), boot)
     outbox.append(events(outbox, 1), boot + DAY_S - 10)
-    again = Outbox(OutboxFile(tmp_path / "j.db"))  # after a reboot: the steady clock begins at 0
-    again.append(events(again, 1), 5.0)
-    assert again.dropped == 0
-    again.append(events(again, 1), 25.0)
-    assert (again.dropped, again.first_seq) == (1, 2)
+    reopened = Outbox(OutboxFile(tmp_path / "j.db"))  # after a reboot: the steady clock begins at 0
+    reopened.append(events(reopened, 1), 5.0)
+    assert reopened.dropped == 0
+    reopened.append(events(reopened, 1), 25.0)
+    assert (reopened.dropped, reopened.first_seq) == (1, 2)
 
 
 def on_disk(path: Path) -> int:
@@ -401,7 +401,7 @@ def on_disk(path: Path) -> int:
 
 
 def test_the_file_shrinks_after_an_outage(tmp_path: Path) -> None:
-    """In small steps, and nothing that is pending is lost by it."""
+    """Shrinking takes small steps, and nothing that is pending is lost by it."""
     path, clock = tmp_path / "j.db", [0.0]
     journal = OutboxFile(path, clock=lambda: clock[0])
     outbox = Outbox(journal)
@@ -410,11 +410,11 @@ def test_the_file_shrinks_after_an_outage(tmp_path: Path) -> None:
         outbox.append(events(outbox, 500, text=text), 0.0)
     full = on_disk(path)
     assert full > 20 * 2**20
-    sent(outbox)
+    mark_all_sent(outbox)
     outbox.ack(outbox.last_seq - 100)
     outbox.append(events(outbox, 1), 1.0)
-    before, wanted = int(journal.rows("PRAGMA page_count")[0][0]), pending(outbox)
-    assert len(wanted) == 101
+    before, backlog = int(journal.rows("PRAGMA page_count")[0][0]), pending(outbox)
+    assert len(backlog) == 101
     for _ in range(5):  # all in one second: one step
         outbox.append(events(outbox, 1), 1.0)
     assert before - int(journal.rows("PRAGMA page_count")[0][0]) <= STEP_PAGES
@@ -422,11 +422,11 @@ def test_the_file_shrinks_after_an_outage(tmp_path: Path) -> None:
         clock[0] += STEP_EVERY_S
         outbox.append(events(outbox, 1), clock[0])
         assert clock[0] < 200
-    assert pending(outbox)[:101] == wanted
+    assert pending(outbox)[:101] == backlog
     journal.rows("PRAGMA wal_checkpoint(TRUNCATE)")  # it does so by itself after each 1,000 pages
     assert path.stat().st_size < (FREE_KEPT_PAGES + 512) * 4_096 < full / 3
     journal.close()
-    assert pending(Outbox(OutboxFile(path)))[:101] == wanted
+    assert pending(Outbox(OutboxFile(path)))[:101] == backlog
 
 
 def test_a_file_of_before_is_made_one_that_can_shrink(tmp_path: Path) -> None:

@@ -46,12 +46,12 @@ def test_threads_of_one_core_stand_together(sys: Path) -> None:
     assert NodeCores(sys / "nothing").online() == ()
 
 
-@pytest.mark.parametrize(("count", "taken", "chosen"), [
+@pytest.mark.parametrize(("count", "in_use", "lease_cores"), [
     (2, (), (4, 12)), (3, (), (4, 5, 12)), (2, (4, 12), (5, 13)),
     (10, (), (0, 4, 5, 6, 7, 8, 12, 13, 14, 15)),  # far ones where near ones are too few
     (6, (4, 12, 5, 13), (0, 6, 7, 8, 14, 15)),  # far and free before near and another's
     (16, (4,), tuple(range(16))), (17, (), ()), (0, (), ())])
 def test_a_lease_gets_whole_free_cores_near_its_gpus(
-        sys: Path, count: int, taken: tuple[int, ...], chosen: tuple[int, ...]) -> None:
+        sys: Path, count: int, in_use: tuple[int, ...], lease_cores: tuple[int, ...]) -> None:
     cores = NodeCores(sys)
-    assert choose_cores(count, cores.online(), cores.near([gpu(1)]), taken) == chosen
+    assert choose_cores(count, cores.online(), cores.near([gpu(1)]), in_use) == lease_cores

@@ -1,4 +1,4 @@
-"""Leased GPUs in exclusive-process mode: set with a lease, set back after it, and nobody else's."""
+"""Leased GPUs in exclusive-process mode: set with a lease, set back after it, and no others."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -40,14 +40,14 @@ class Driver:
 
 class Node:
     def __init__(self, folder: Path) -> None:
-        self.driver, self.ordered, self.holds = Driver(), set[str](), set[str]()
+        self.driver, self.orders, self.holds = Driver(), set[str](), set[str]()
         self.store = ActionStore(folder / "acts.db", durable=False)
         self.now = 0.0
         self.restart()
 
     def restart(self) -> None:
         self.exclusive = ExclusiveGpus(ActionJournal(self.store), self.driver,
-                                       lambda: self.ordered, lambda: self.holds)
+                                       lambda: self.orders, lambda: self.holds)
 
     def step(self, *leases: NodeLease) -> dict[str, int]:
         self.now += AGAIN_AFTER_S
@@ -57,9 +57,9 @@ class Node:
 
 
 def refusals(node: Node) -> list[tuple[str, str]]:
-    bodies = [msgspec.json.decode(each) for (each,) in node.store.rows(
+    bodies = [msgspec.json.decode(body) for (body,) in node.store.rows(
         "select body from audit order by seq")]
-    return [(each["gpu"], each["why"]) for each in bodies if each["mode"] == "unchanged"]
+    return [(body["gpu"], body["why"]) for body in bodies if body["mode"] == "unchanged"]
 
 
 @pytest.fixture
@@ -77,15 +77,15 @@ def test_it_is_set_with_a_lease_and_set_back_after_it_also_over_a_restart(node: 
     assert node.step() == dict.fromkeys(GPUS, 0)
 
 
-@pytest.mark.parametrize("each", [
+@pytest.mark.parametrize("case", [
     lease("a", share=300), lease("mig"), replace(lease("a"), state="offered")])
-def test_what_several_share_and_what_has_no_mode_is_left_alone(node: Node, each: NodeLease) -> None:
-    assert node.step(each) == dict.fromkeys(GPUS, 0)
+def test_what_several_share_and_what_has_no_mode_is_left_alone(node: Node, case: NodeLease) -> None:
+    assert node.step(case) == dict.fromkeys(GPUS, 0)
 
 
 def test_a_mode_that_somebody_else_has_set_is_theirs(node: Node) -> None:
     node.driver.modes["a"] = 3
-    node.ordered.add("b")
+    node.orders.add("b")
     assert node.step(lease("a", "b")) == {"a": 3, "b": 0, "mig": 0}
     assert node.step() == {"a": 3, "b": 0, "mig": 0}
     node.driver.modes["a"] = 0

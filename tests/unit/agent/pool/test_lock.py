@@ -1,4 +1,4 @@
-"""The lock: whatever is asked in whatever order, no GPU is given twice; what keeps a lease."""
+"""The lock: whatever the requests and their order, no GPU is leased twice; what keeps a lease."""
 
 from collections import Counter
 from dataclasses import replace
@@ -50,14 +50,14 @@ def lease(name: str = "a", *uuids: str, share: int = 1_000, mem: int | None = No
 
 def test_no_cpu_and_no_memory_of_the_node_is_given_twice() -> None:
     host = FreeHost(16_000, 64 * GIB)
-    held = [replace(each, claim=replace(each.claim, cpu_milli=10_000, ram_bytes=50 * GIB))
-            for each in (lease("a", "G0"),)]
-    wanted = lease("b", "G1")
-    asks = replace(wanted.claim, cpu_milli=6_000, ram_bytes=14 * GIB)
-    assert refusal(held, replace(wanted, claim=asks), GPUS, host) == ""
-    assert refusal(held, replace(wanted, claim=replace(asks, cpu_milli=7_000)), GPUS, host) == (
+    leases = [replace(grant, claim=replace(grant.claim, cpu_milli=10_000, ram_bytes=50 * GIB))
+              for grant in (lease("a", "G0"),)]
+    other = lease("b", "G1")
+    asks = replace(other.claim, cpu_milli=6_000, ram_bytes=14 * GIB)
+    assert refusal(leases, replace(other, claim=asks), GPUS, host) == ""
+    assert refusal(leases, replace(other, claim=replace(asks, cpu_milli=7_000)), GPUS, host) == (
         "it needs 7 CPUs, 6 of 16 are not allocated")
-    assert refusal(held, replace(wanted, claim=replace(asks, ram_bytes=15 * GIB)), GPUS, host) == (
+    assert refusal(leases, replace(other, claim=replace(asks, ram_bytes=15 * GIB)), GPUS, host) == (
         "it needs 15 GiB of memory, 14 of 64 GiB are not allocated")
 
 
@@ -69,28 +69,29 @@ WISHES = st.lists(st.tuples(
 @given(WISHES, st.randoms())
 def test_no_gpu_is_given_twice(wishes: list[tuple[set[str], int, int | None]],
                                draw: object) -> None:
-    held: list[NodeLease] = []
+    leases: list[NodeLease] = []
     for number, (uuids, share, mem) in enumerate(wishes):
-        wanted = lease(str(number), *sorted(uuids), share=share, mem=mem)
-        if not refusal(held, wanted, GPUS, NOT_COUNTED):
-            held.append(wanted)
-        if held and draw.random() < 0.2:  # type: ignore[attr-defined]
-            held.pop(0)
+        request = lease(str(number), *sorted(uuids), share=share, mem=mem)
+        if not refusal(leases, request, GPUS, NOT_COUNTED):
+            leases.append(request)
+        if leases and draw.random() < 0.2:  # type: ignore[attr-defined]
+            leases.pop(0)
         milli: Counter[str] = Counter()
         memory: Counter[str] = Counter()
-        for each in held:
-            milli.update(dict.fromkeys(each.uuids, each.claim.share_milli))
-            memory.update(dict.fromkeys(each.uuids, each.claim.mem_bytes or 0))
-        assert all(given <= 1_000 for given in milli.values())
-        assert all(given <= 80 * GIB for given in memory.values())
+        for grant in leases:
+            milli.update(dict.fromkeys(grant.uuids, grant.claim.share_milli))
+            memory.update(dict.fromkeys(grant.uuids, grant.claim.mem_bytes or 0))
+        assert all(total <= 1_000 for total in milli.values())
+        assert all(total <= 80 * GIB for total in memory.values())
 
 
 def test_why_not() -> None:
-    held = [lease("a", "G1")]
+    leases = [lease("a", "G1")]
     troubled = GPUS | {"G2": replace(GPUS["G2"], trouble="the driver has lost it")}
-    assert refusal(held, lease("b", "G1"), GPUS, NOT_COUNTED) == "GPU 1 is leased"
-    assert refusal(held, lease("b", "G9"), GPUS, NOT_COUNTED) == "there is no GPU G9 on this node"
-    assert refusal(held, lease("b", "G2"), troubled, NOT_COUNTED) == "GPU 2: the driver has lost it"
+    assert refusal(leases, lease("b", "G1"), GPUS, NOT_COUNTED) == "GPU 1 is leased"
+    assert refusal(leases, lease("b", "G9"), GPUS, NOT_COUNTED) == "there is no GPU G9 on this node"
+    assert refusal(leases, lease("b", "G2"), troubled, NOT_COUNTED) == (
+        "GPU 2: the driver has lost it")
     unknown = GPUS | {"G0": replace(GPUS["G0"], mem_bytes=None)}
     assert "memory" in refusal([], lease("b", "G0", share=300, mem=GIB), unknown, NOT_COUNTED)
 
@@ -122,15 +123,15 @@ def test_what_nobody_came_for_goes_back() -> None:
 def test_a_bare_claim_that_nobody_uses_is_told_once_and_then_taken() -> None:
     bare = lease(is_run=False)
     assert reviewed(bare, NOTHING, None, UNUSED_TELL_S - 1).tell == ()
-    told = reviewed(bare, NOTHING, None, UNUSED_TELL_S)
-    assert "released in 5 min" in told.tell[0]
-    assert told.lease is not None
-    later = reviewed(told.lease, NOTHING, None, UNUSED_TELL_S + UNUSED_TAKE_S - 1)
-    assert (later.tell, later.lease) == ((), told.lease)
-    assert reviewed(told.lease, NOTHING, None, UNUSED_TELL_S + UNUSED_TAKE_S).lease is None
-    used = reviewed(told.lease, LeaseSigns(False, False, 1, False), None, UNUSED_TELL_S + 100)
-    assert used.lease is not None
-    assert used.lease.told_at is None
+    notice = reviewed(bare, NOTHING, None, UNUSED_TELL_S)
+    assert "released in 5 min" in notice.tell[0]
+    assert notice.lease is not None
+    later = reviewed(notice.lease, NOTHING, None, UNUSED_TELL_S + UNUSED_TAKE_S - 1)
+    assert (later.tell, later.lease) == ((), notice.lease)
+    assert reviewed(notice.lease, NOTHING, None, UNUSED_TELL_S + UNUSED_TAKE_S).lease is None
+    in_use = reviewed(notice.lease, LeaseSigns(False, False, 1, False), None, UNUSED_TELL_S + 100)
+    assert in_use.lease is not None
+    assert in_use.lease.told_at is None
 
 
 def test_of_whose_use_nobody_can_tell_nothing_is_taken() -> None:
@@ -140,48 +141,48 @@ def test_of_whose_use_nobody_can_tell_nothing_is_taken() -> None:
 
 def test_a_run_that_uses_no_gpu_is_told_and_keeps_them() -> None:
     alive = LeaseSigns(True, True, 1, False)
-    told = reviewed(lease(), alive, None, UNUSED_TELL_S)
-    assert told.lease is not None
-    assert "it keeps them while it runs" in told.tell[0]
-    later = reviewed(told.lease, alive, None, UNUSED_TELL_S + 10 * UNUSED_TAKE_S)
-    assert (later.tell, later.lease) == ((), told.lease)
-    busy = reviewed(told.lease, replace(alive, on_gpus=True), None, UNUSED_TELL_S + 1)
+    notice = reviewed(lease(), alive, None, UNUSED_TELL_S)
+    assert notice.lease is not None
+    assert "it keeps them while it runs" in notice.tell[0]
+    later = reviewed(notice.lease, alive, None, UNUSED_TELL_S + 10 * UNUSED_TAKE_S)
+    assert (later.tell, later.lease) == ((), notice.lease)
+    busy = reviewed(notice.lease, replace(alive, on_gpus=True), None, UNUSED_TELL_S + 1)
     assert busy.lease is not None
     assert busy.lease.told_at is None
 
 
 def test_what_a_program_left_behind_keeps_its_own_gpus_and_no_others() -> None:
-    held = lease("a", "G0", "G1", "G2")
+    initial = lease("a", "G0", "G1", "G2")
     worker, helper = (7, 1), (8, 1)
     on_one, on_two = [(worker, "G1")], [(worker, "G1"), (helper, "G2"), (worker, "G9")]
-    assert remaining_gpus(held, [worker], on_one, 1e6) == held.uuids, "it was not given back"
-    back = replace(held, given_back_at=100.0)
+    assert remaining_gpus(initial, [worker], on_one, 1e6) == initial.uuids, "it was not given back"
+    back = replace(initial, given_back_at=100.0)
 
-    def kept(left: list[tuple[int, int]], uses: list[tuple[tuple[int, int], str]], after_s: float
-             ) -> tuple[str, ...]:
-        return remaining_gpus(back, left, uses, 100.0 + after_s)
+    def rest(processes: list[tuple[int, int]], uses: list[tuple[tuple[int, int], str]],
+             after_s: float) -> tuple[str, ...]:
+        return remaining_gpus(back, processes, uses, 100.0 + after_s)
 
-    assert kept([worker], on_one, LEFT_LOOK_S - 0.1) == held.uuids
-    assert kept([worker], on_one, LEFT_LOOK_S) == ("G1",)
-    assert kept([worker, helper], on_one, LEFT_KEEP_S - 0.1) == held.uuids, "it may come to one"
-    assert kept([worker, helper], on_two, LEFT_LOOK_S) == ("G1", "G2")
-    assert kept([worker, helper], on_one, LEFT_KEEP_S) == ("G1",)
-    assert kept([helper], [], LEFT_KEEP_S) == ()
+    assert rest([worker], on_one, LEFT_LOOK_S - 0.1) == initial.uuids
+    assert rest([worker], on_one, LEFT_LOOK_S) == ("G1",)
+    assert rest([worker, helper], on_one, LEFT_KEEP_S - 0.1) == initial.uuids, "it may come to one"
+    assert rest([worker, helper], on_two, LEFT_LOOK_S) == ("G1", "G2")
+    assert rest([worker, helper], on_one, LEFT_KEEP_S) == ("G1",)
+    assert rest([helper], [], LEFT_KEEP_S) == ()
 
 
 USED = LeaseSigns(True, True, 1, True)
 
 
 def test_at_the_end_of_its_term_a_used_lease_is_renewed_while_nobody_needs_its_gpus() -> None:
-    held = lease()
-    [before, after] = [reviewed(held, USED, None, at).lease for at in (28_799.0, 28_800.0)]
+    original = lease()
+    [before, after] = [reviewed(original, USED, None, at).lease for at in (28_799.0, 28_800.0)]
     assert before is not None
     assert after is not None
-    assert (before.until, after.until) == (28_800.0, 28_800.0 + held.claim.term_s)
-    booked = reviewed(held, USED, 30_000.0, 28_800.0).lease
+    assert (before.until, after.until) == (28_800.0, 28_800.0 + original.claim.term_s)
+    booked = reviewed(original, USED, 30_000.0, 28_800.0).lease
     assert booked is not None
     assert booked.until == 30_000.0, "renewed, but not past what is booked"
-    overdue = reviewed(held, USED, 28_800.0, 28_800.0)
+    overdue = reviewed(original, USED, 28_800.0, 28_800.0)
     assert overdue.lease is not None
     assert overdue.lease.until == 28_800.0
     assert "others wait for its GPUs" in overdue.tell[0]
@@ -194,10 +195,10 @@ def test_a_split_board_is_its_instances_and_nvlink_makes_cliques() -> None:
     facts = [GpuFacts("B0", 0, "H100"), GpuFacts("M1", 0, "H100", parent_uuid="B0"),
              GpuFacts("B2", 2, "H100"), GpuFacts("B3", 3, "H100")]
     links = [GpuLink(2, 3, "one switch", 18), GpuLink(0, 2, "system", None)]
-    made = pool_gpus(facts, links, [gpu_reading("M1"), gpu_reading("B2", "lost")], ())
-    found = with_reasons(PoolSnapshot(made, ()), (), "", (), (), "")
-    assert {uuid: (gpu.trouble, gpu.clique) for uuid, gpu in found.items()} == {
-        "M1": ("", None), "B2": ("the driver has lost it", found["B3"].clique),
+    gpus = pool_gpus(facts, links, [gpu_reading("M1"), gpu_reading("B2", "lost")], ())
+    by_uuid = with_reasons(PoolSnapshot(gpus, ()), (), "", (), (), "")
+    assert {uuid: (gpu.trouble, gpu.clique) for uuid, gpu in by_uuid.items()} == {
+        "M1": ("", None), "B2": ("the driver has lost it", by_uuid["B3"].clique),
         "B3": ("the driver has lost it", 3)}
 
 
@@ -205,8 +206,8 @@ def test_what_waits_for_a_reset_is_not_given_out_nor_are_its_instances() -> None
     facts = [GpuFacts("A", 0, "H100"), GpuFacts("B", 1, "H100"),
              GpuFacts("M1", 1, "H100", parent_uuid="B"), GpuFacts("C", 2, "H100"),
              GpuFacts("D", 3, "H100")]
-    made = pool_gpus(facts, (), [gpu_reading(each.uuid, "lost" if each.uuid == "D" else "ok")
-                                 for each in facts], {"A", "B", "D"})
-    found = with_reasons(PoolSnapshot(made, ()), (), "", (), (), "")
-    assert {uuid: each.reason for uuid, each in found.items()} == {
+    gpus = pool_gpus(facts, (), [gpu_reading(board.uuid, "lost" if board.uuid == "D" else "ok")
+                                 for board in facts], {"A", "B", "D"})
+    by_uuid = with_reasons(PoolSnapshot(gpus, ()), (), "", (), (), "")
+    assert {uuid: gpu.reason for uuid, gpu in by_uuid.items()} == {
         "A": "row_remap", "M1": "row_remap", "C": "", "D": "lost"}

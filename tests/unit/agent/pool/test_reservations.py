@@ -44,10 +44,10 @@ class Asker:
 
     def __init__(self, uid: int = 1_000, owner: str = "ann") -> None:
         self.uid, self.owner, self.peer_pid = uid, owner, 1
-        self.told: list[object] = []
+        self.replies: list[object] = []
 
     def send(self, message: object) -> None:
-        self.told.append(message)
+        self.replies.append(message)
 
 
 class Machine:
@@ -82,31 +82,31 @@ class Machine:
             for index, uuid in enumerate(("a", "b", "c", "d"))}, ())
 
     def restart(self) -> None:
-        """Of the machine: its clock begins at 0."""
+        """Restart the machine: its clock begins at 0."""
         self.utc_of_boot += self.now - 1.0
         self.now, self.boot = 1.0, self.boot + "'"
         self.start()
 
-    def hear(self, user: Asker, message: FromUser) -> None:
+    def handle(self, user: Asker, message: FromUser) -> None:
         self.requests.handle(user, message, None)  # type: ignore[arg-type]
 
     def ask(self, user: Asker, gpus: int, in_s: float | None = None, term_s: float = HOUR_S,
             name: str = "") -> object:
         starts_at = None if in_s is None else self.now + self.utc_of_boot + in_s
         claim_id = name or f"c{random.getrandbits(60)}"
-        self.hear(user, AskClaim(claim_id, False, gpus, term_s=term_s, starts_at=starts_at))
-        return user.told[-1] if user.told else None
+        self.handle(user, AskClaim(claim_id, False, gpus, term_s=term_s, starts_at=starts_at))
+        return user.replies[-1] if user.replies else None
 
     def pass_by(self, seconds: float) -> None:
         self.now += seconds
         self.service.step()
 
-    def shown(self) -> PoolShown:
+    def show(self) -> PoolShown:
         user = Asker()
-        self.hear(user, ShowPool())
-        [shown] = user.told
-        assert isinstance(shown, PoolShown)
-        return shown
+        self.handle(user, ShowPool())
+        [reply] = user.replies
+        assert isinstance(reply, PoolShown)
+        return reply
 
 
 @pytest.fixture
@@ -118,10 +118,10 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 def test_it_is_kept_and_begins_at_its_time(machine: Machine) -> None:
     ann, bob = Asker(), Asker(1_001, "bob")
-    kept = machine.ask(ann, 3, in_s=HOUR_S, name="r")
-    assert isinstance(kept, Reserved)
-    assert (kept.claim_id, len(kept.gpus)) == ("r", 3)
-    [row] = machine.shown().waiting
+    reserved = machine.ask(ann, 3, in_s=HOUR_S, name="r")
+    assert isinstance(reserved, Reserved)
+    assert (reserved.claim_id, len(reserved.gpus)) == ("r", 3)
+    [row] = machine.show().waiting
     assert (row.claim_id, row.owner, row.why) == (
         "r", "ann", "reserved for a later time")
     # What ends before it may have its GPUs; what does not gets the fourth.
@@ -130,23 +130,23 @@ def test_it_is_kept_and_begins_at_its_time(machine: Machine) -> None:
     assert isinstance(machine.ask(Asker(1_001, "bob"), 1, term_s=2 * HOUR_S), Leased)
     late = Asker(1_001, "bob")
     machine.ask(late, 1, term_s=2 * HOUR_S)
-    assert not any(isinstance(each, Leased) for each in late.told)
+    assert not any(isinstance(reply, Leased) for reply in late.replies)
     machine.leases.end(machine.leases.all[short.lease_id], "given back")
     machine.ask(late, 1, term_s=2 * HOUR_S)
-    assert not any(isinstance(each, Leased) for each in late.told), "it would last too long"
+    assert not any(isinstance(reply, Leased) for reply in late.replies), "it would last too long"
     machine.requests.drop_user(late)  # type: ignore[arg-type]
     machine.pass_by(HOUR_S + 1)
     lease = machine.leases.all["r"]
     assert (lease.claim.owner, lease.uid, lease.is_run) == ("ann", 1_000, False)
-    assert set(lease.uuids) == {gpu.uuid for gpu in kept.gpus}
+    assert set(lease.uuids) == {gpu.uuid for gpu in reserved.gpus}
     assert len(machine.reservations) == 0
 
 
 def test_what_is_taken_then_says_from_when_on_it_is_not(machine: Machine) -> None:
     machine.ask(Asker(), 3, in_s=HOUR_S)
-    refused = machine.ask(Asker(), 2, in_s=1.5 * HOUR_S)
-    assert isinstance(refused, ClaimRefused)
-    assert "not enough matching GPUs are free for all of that time; they are from" in refused.why
+    refusal = machine.ask(Asker(), 2, in_s=1.5 * HOUR_S)
+    assert isinstance(refusal, ClaimRefused)
+    assert "not enough matching GPUs are free for all of that time; they are from" in refusal.why
     assert isinstance(machine.ask(Asker(), 2, in_s=2 * HOUR_S), Reserved)
     for in_s, why in ((-5.0, "in the past"), (91 * 86_400.0, "90 days")):
         answer = machine.ask(Asker(), 1, in_s=in_s)
@@ -155,50 +155,50 @@ def test_what_is_taken_then_says_from_when_on_it_is_not(machine: Machine) -> Non
 
 
 def test_it_outlives_agent_and_machine_and_a_clock_that_was_set(machine: Machine) -> None:
-    kept = machine.ask(Asker(), 2, in_s=HOUR_S, name="r")
-    assert isinstance(kept, Reserved)
+    reserved = machine.ask(Asker(), 2, in_s=HOUR_S, name="r")
+    assert isinstance(reserved, Reserved)
     machine.start()
-    assert machine.shown().waiting[0].claim_id == "r"
+    assert machine.show().waiting[0].claim_id == "r"
     machine.now += HOUR_S / 2
     machine.restart()
     machine.pass_by(HOUR_S / 2 - 60)
     assert "r" not in machine.leases.all
     machine.pass_by(61)
-    assert set(machine.leases.all["r"].uuids) == {gpu.uuid for gpu in kept.gpus}
+    assert set(machine.leases.all["r"].uuids) == {gpu.uuid for gpu in reserved.gpus}
 
 
 def test_it_is_cancelled_by_its_owner_or_root_alone(machine: Machine) -> None:
     machine.ask(Asker(), 4, in_s=HOUR_S, name="r")
     bob, root = Asker(1_001, "bob"), Asker(0, "root")
-    machine.hear(bob, CancelClaim("r"))
-    assert bob.told == [ClaimRefused("reservation r is of ann")]
-    machine.hear(root, CancelClaim("r"))
-    assert root.told == [ClaimCancelled()]
+    machine.handle(bob, CancelClaim("r"))
+    assert bob.replies == [ClaimRefused("reservation r is of ann")]
+    machine.handle(root, CancelClaim("r"))
+    assert root.replies == [ClaimCancelled()]
     machine.start()
     assert len(machine.reservations) == 0
 
 
 def test_it_moves_from_a_gpu_that_is_not_well_in_time(machine: Machine) -> None:
-    kept = machine.ask(Asker(), 2, in_s=HOUR_S, name="r")
-    assert isinstance(kept, Reserved)
-    lost = kept.gpus[0].uuid
-    machine.set_trouble((lost,))
+    reserved = machine.ask(Asker(), 2, in_s=HOUR_S, name="r")
+    assert isinstance(reserved, Reserved)
+    lost_uuid = reserved.gpus[0].uuid
+    machine.set_trouble((lost_uuid,))
     machine.pass_by(60)
     machine.pass_by(HOUR_S - 120)
     [booking] = machine.reservations.bookings()
-    assert lost not in booking.uuids
+    assert lost_uuid not in booking.uuids
     machine.pass_by(120)
-    assert lost not in machine.leases.all["r"].uuids
+    assert lost_uuid not in machine.leases.all["r"].uuids
 
 
 def test_what_never_got_its_gpus_is_over_with_its_time(machine: Machine) -> None:
     machine.ask(Asker(), 4, in_s=HOUR_S, name="r")
     machine.set_trouble(("a",))
     machine.pass_by(HOUR_S + 60)
-    [row] = machine.shown().waiting
+    [row] = machine.show().waiting
     assert row.why == "it is due; its GPUs are not free yet"
     machine.pass_by(HOUR_S)
-    assert machine.shown().waiting == ()
+    assert machine.show().waiting == ()
     assert "r" not in machine.leases.all
 
 

@@ -40,7 +40,7 @@ class Answers:
 
 @contextlib.contextmanager
 def no_file_descriptors() -> Iterator[None]:
-    """For this whole process."""
+    """Let this whole process open no more files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest = os.dup(0)
     os.close(lowest)
@@ -64,7 +64,7 @@ def test_who_connects_while_no_file_can_be_opened_is_answered_when_one_can(tmp_p
 
 
 class AnswersAtLength:
-    """One at a time, as the pool does, with as much as it may say of many GPUs."""
+    """Handler of one message at a time, as the pool is, with as much as it may say of many GPUs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -127,11 +127,11 @@ def test_who_was_stopped_for_long_reads_the_last_place_and_every_notice() -> Non
     while read[-1:] != [ClaimWaits(1, "busy")]:
         read.append(messages.from_pool(far))
         user.flush()
-    assert [each for each in read if isinstance(each, LeaseNotice)] == [
+    assert [message for message in read if isinstance(message, LeaseNotice)] == [
         LeaseNotice("notice at 7000"), LeaseNotice("notice at 3000")]
     assert len(read) < 1_000
     for _ in range(100 * UNSENT_MOST):
         user.send(LeaseNotice("nobody reads this"))
     assert not user.is_open
-    for each in (near, far, user):
-        each.close()
+    for end in (near, far, user):
+        end.close()

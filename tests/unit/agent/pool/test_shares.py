@@ -1,4 +1,4 @@
-"""Which daemon of MPS holds a share, and for whom none does."""
+"""MPS daemons that hold a share, and users for whom none does."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ ANN = 1_000
 def daemon(pipes: str = "/tmp/mps", uid: int = 0, of: int | None = None, clients: int = 1,
            is_alive: bool = True) -> MpsDaemon:
     servers = () if of is None else (MpsServer(7, of, f"user{of}", "ACTIVE", None, clients=tuple(
-        MpsClient(100 + each, of, None, None, None, None) for each in range(clients))),)
+        MpsClient(100 + number, of, None, None, None, None) for number in range(clients))),)
     return MpsDaemon(pipes, uid, None, is_alive, servers=servers)
 
 
@@ -37,9 +37,9 @@ BOBS = replace(lease("b", "G1", share=300), uid=2_000, mps_pipes="/tmp/mps",
 ])
 def test_who_holds_a_share(daemons: tuple[MpsDaemon, ...] | None, leases: tuple[NodeLease, ...],
                            pipes: str, why: str) -> None:
-    found = holder_of(ANN, MpsFacts(daemons), leases)
-    assert (found.pipes, why in found.why) == (pipes, True)
-    assert bool(found.pipes) != bool(found.why)
+    holder = holder_of(ANN, MpsFacts(daemons), leases)
+    assert (holder.pipes, why in holder.why) == (pipes, True)
+    assert bool(holder.pipes) != bool(holder.why)
 
 
 def test_a_multiuser_server_holds_shares_of_several_users() -> None:

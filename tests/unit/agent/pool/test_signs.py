@@ -1,4 +1,4 @@
-"""Whose process a handle is, whether it is still that one, and who carries a lease's mark."""
+"""The process behind a handle, whether it is still that one, and who has a lease's mark."""
 
 import os
 import random
@@ -26,14 +26,14 @@ def child() -> Iterator["subprocess.Popen[bytes]"]:
 def test_a_handle_is_of_its_process_and_user(child: "subprocess.Popen[bytes]") -> None:
     pidfd = os.pidfd_open(child.pid)
     try:
-        found = signs.process_of(pidfd, os.getuid())
-        assert found is not None
-        assert found.pid == child.pid
-        assert signs.is_alive(found)
+        process = signs.process_of(pidfd, os.getuid())
+        assert process is not None
+        assert process.pid == child.pid
+        assert signs.is_alive(process)
         assert signs.process_of(pidfd, os.getuid() + 1) is None
         child.kill()
         child.wait()
-        assert not signs.is_alive(found)
+        assert not signs.is_alive(process)
         assert signs.process_of(pidfd, os.getuid()) is None
     finally:
         os.close(pidfd)
@@ -41,12 +41,12 @@ def test_a_handle_is_of_its_process_and_user(child: "subprocess.Popen[bytes]") -
 
 def test_what_ended_and_was_not_reaped_is_not_alive(child: "subprocess.Popen[bytes]") -> None:
     pidfd = os.pidfd_open(child.pid)
-    found = signs.process_of(pidfd, os.getuid())
-    assert found is not None
+    process = signs.process_of(pidfd, os.getuid())
+    assert process is not None
     child.kill()
     os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
     os.close(pidfd)
-    assert not signs.is_alive(found)
+    assert not signs.is_alive(process)
 
 
 def test_a_mark_counts_for_the_leases_user_alone(child: "subprocess.Popen[bytes]") -> None:
@@ -90,8 +90,8 @@ def test_what_descends_from_a_root_or_a_mark_is_of_the_lease(tmp_path: Path) -> 
     process_in(tmp_path, 21, parent=20)
     process_in(tmp_path, 30)
     process_in(tmp_path, 31, parent=30)
-    found = signs.marked({"lease-1": 1_000}, {"lease-1": {(10, 77), (30, 76)}}, tmp_path)
-    assert {pid for pid, _ in found["lease-1"]} == {10, 11, 12, 20, 21}, "30 is another by now"
+    by_lease = signs.marked({"lease-1": 1_000}, {"lease-1": {(10, 77), (30, 76)}}, tmp_path)
+    assert {pid for pid, _ in by_lease["lease-1"]} == {10, 11, 12, 20, 21}, "30 is another by now"
 
 
 @pytest.mark.parametrize(("cgroup", "uid", "counts"), [
@@ -128,12 +128,12 @@ def test_a_container_is_of_who_started_it(tmp_path: Path, cgroup: str, counts: b
 def test_that_nothing_could_be_looked_at_is_no_sign_that_it_has_ended(
         child: "subprocess.Popen[bytes]") -> None:
     pidfd = os.pidfd_open(child.pid)
-    found = signs.process_of(pidfd, os.getuid())
+    process = signs.process_of(pidfd, os.getuid())
     os.close(pidfd)
-    assert found is not None
+    assert process is not None
     with no_file_descriptors():
         with pytest.raises(OSError, match="open files"):
-            signs.is_alive(found)
+            signs.is_alive(process)
         with pytest.raises(OSError, match="open files"):
             signs.marked({"lease-1": os.getuid()}, {})
-    assert signs.is_alive(found)
+    assert signs.is_alive(process)

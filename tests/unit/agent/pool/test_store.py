@@ -1,4 +1,4 @@
-"""Leases of this node on disk, beside everything else that its journal keeps."""
+"""Leases of this node on disk, next to everything else in its journal."""
 
 import json
 import sqlite3
@@ -29,7 +29,7 @@ def journal(tmp_path: Path) -> ActionJournal:
 @pytest.mark.parametrize("lease_first", [True, False])
 def test_a_lease_and_a_timed_limit_of_one_node_are_both_kept(journal: ActionJournal,
                                                              lease_first: bool) -> None:
-    """Both were stored under one name: with a lease no power cap could be set, and a cap that was
+    """Once both had one name: with a lease no power cap could be set, and a cap that was
     there took every lease away when the agent started again."""
     def lend() -> None:
         LeaseStore(journal, "boot").write([LEASE], {})
@@ -46,7 +46,7 @@ def test_a_lease_and_a_timed_limit_of_one_node_are_both_kept(journal: ActionJour
 
 
 def former(tmp_path: Path) -> ActionStore:
-    """What an agent left that kept leases under the name of the timed limits."""
+    """Return the store of an agent that kept leases under the name of the timed limits."""
     store = ActionStore(tmp_path / "acts.db")
     journal = ActionJournal(store)
     LeaseStore(journal, "boot").write([LEASE], {})
@@ -60,7 +60,7 @@ def test_a_lease_of_an_earlier_agent_is_taken_over(tmp_path: Path,
                                                    caplog: pytest.LogCaptureFixture) -> None:
     journal = ActionJournal(former(tmp_path))
     assert LeaseStore(journal, "boot").read() == ([LEASE], [])
-    [repaired] = [each for each in caplog.records if "journal_repaired" in each.message]
+    [repaired] = [record for record in caplog.records if "journal_repaired" in record.message]
     assert "gpudeck gpu show" in repaired.getMessage()
     assert "repaired" in list(journal.audit.links())[-1].body
     TimedLimitStore(journal).begin(LIMIT)
@@ -69,7 +69,7 @@ def test_a_lease_of_an_earlier_agent_is_taken_over(tmp_path: Path,
 
 def test_until_they_could_be_separated_nothing_is_known(tmp_path: Path,
                                                         monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as on a full disk: the leases would be overlooked, and their GPUs leased again."""
+    """The case is a full disk: the leases would be overlooked, and their GPUs leased again."""
     journal = ActionJournal(former(tmp_path))
     with monkeypatch.context() as full:
         full.setattr("agent.journal.store.NodeAudit.append", refuse)
@@ -97,9 +97,9 @@ def test_leases_that_are_not_understood_keep_every_gpu(journal: ActionJournal, t
     assert store.read() == ([], [])
     assert "gpudeck claim --give-back unread" in store.trouble
     store.write([LEASE], {})
-    for again in (LeaseStore(journal, "boot"), LeaseStore(journal, "boot")):
-        assert again.read() == ([LEASE], [])
-        assert again.trouble
+    for reopened in (LeaseStore(journal, "boot"), LeaseStore(journal, "boot")):
+        assert reopened.read() == ([LEASE], [])
+        assert reopened.trouble
     with pytest.raises(JournalError, match="not understood"):
         leased_gpus(journal, "boot")
     restarted = LeaseStore(journal, "another")
@@ -117,9 +117,9 @@ def test_of_several_leases_those_that_are_understood_are_kept(journal: ActionJou
     assert store.trouble
     store.forget_unread([LEASE], "root")
     assert not store.trouble
-    again = LeaseStore(journal, "boot")
-    assert again.read() == ([LEASE], [])
-    assert not again.trouble
+    reopened = LeaseStore(journal, "boot")
+    assert reopened.read() == ([LEASE], [])
+    assert not reopened.trouble
     assert leased_gpus(journal, "boot") == {"GPU-1"}
 
 
@@ -133,6 +133,6 @@ def test_limits_that_are_not_understood_stay_beside_others(journal: ActionJourna
     store.begin(LIMIT)
     assert TimedLimitStore(journal).all() == (LIMIT,)
     store.end(LIMIT, "over")
-    again = TimedLimitStore(journal)
-    assert again.all() == ()
-    assert again.unread == store.unread
+    reopened = TimedLimitStore(journal)
+    assert reopened.all() == ()
+    assert reopened.unread == store.unread

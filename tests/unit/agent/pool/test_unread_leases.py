@@ -16,17 +16,17 @@ def test_nothing_is_leased_until_root_says_that_nothing_runs(tmp_path: Path, tex
     machine.journal.keep(Fact.POOL_LEASES, text)
     machine.start()
     ann, root = Asker(), Asker(0, "root")
-    refused = machine.ask(ann, 1)
-    assert isinstance(refused, ClaimRefused)
-    assert "are not understood" in refused.why
-    assert {each.why for each in machine.shown().unavailable} == {machine.service.leases.trouble}
+    refusal = machine.ask(ann, 1)
+    assert isinstance(refusal, ClaimRefused)
+    assert "are not understood" in refusal.why
+    assert {gpu.why for gpu in machine.show().unavailable} == {machine.service.leases.trouble}
     [report] = machine.service.poll()
-    assert not any(not each.trouble for each in report.gpus)
-    machine.hear(ann, GiveBack("unread"))
-    assert isinstance(ann.told[-1], ClaimRefused)
-    machine.hear(root, GiveBack("unread"))
-    assert isinstance(root.told[-1], LeaseEnded)
-    assert not machine.shown().unavailable
+    assert not any(not gpu.trouble for gpu in report.gpus)
+    machine.handle(ann, GiveBack("unread"))
+    assert isinstance(ann.replies[-1], ClaimRefused)
+    machine.handle(root, GiveBack("unread"))
+    assert isinstance(root.replies[-1], LeaseEnded)
+    assert not machine.show().unavailable
     machine.ask(ann, 1)
     machine.pass_by(1.0)
     assert len(machine.service.leases.all) == 1

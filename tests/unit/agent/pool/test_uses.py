@@ -1,4 +1,4 @@
-"""Who uses GPUs by which lease, and who without one."""
+"""Uses of GPUs by lease, and those without one."""
 
 import random
 from dataclasses import replace
@@ -23,7 +23,7 @@ def task(gpu: str, uid: int = ANN, pid: int = 77, mem: float | None = 40.0 * GIB
                         container=container), gpu, mem, sm, None)
 
 
-@pytest.mark.parametrize(("seen", "trouble"), [
+@pytest.mark.parametrize(("gpu_task", "trouble"), [
     (task("G0", BOB), "used by bob without a lease (process 77)"),
     (task("G0", BOB, mem=None), "used by bob without a lease (process 77)"),
     (task("G0", BOB, mem=0.5 * GIB, sm=30.0), "used by bob without a lease (process 77)"),
@@ -32,24 +32,24 @@ def task(gpu: str, uid: int = ANN, pid: int = 77, mem: float | None = 40.0 * GIB
     (task("G0", BOB, kind="mps_server"), ""),
     (task("G0", 65_000), "used by an unknown user without a lease (process 77)"),
 ])
-def test_what_is_used_without_a_lease_is_not_given_out(seen: GpuTask, trouble: str) -> None:
-    uses = lease_uses([seen], [lease("a", "G0")], {})
-    found = with_reasons(PoolSnapshot(GPUS, (seen,)), (), "", uses, {"G0"}, "")["G0"]
-    assert (found.trouble, found.reason) == (trouble, "task" if trouble else "")
+def test_what_is_used_without_a_lease_is_not_given_out(gpu_task: GpuTask, trouble: str) -> None:
+    uses = lease_uses([gpu_task], [lease("a", "G0")], {})
+    gpu = with_reasons(PoolSnapshot(GPUS, (gpu_task,)), (), "", uses, {"G0"}, "")["G0"]
+    assert (gpu.trouble, gpu.reason) == (trouble, "task" if trouble else "")
     assert [(use.gpu, use.task_id) for use in outside_uses(uses)] == (
         [("G0", "t77")] if trouble else [])
 
 
 def test_a_container_is_known_by_the_mark_of_one_of_its_processes() -> None:
-    """As root in it, and with processes that have no environment."""
-    held = lease("a", "G0")
+    """Processes in it are root's, and some have no environment."""
+    mine = lease("a", "G0")
     inside = [task("G0", 0, 10, container="c1"), task("G0", 0, 11, container="c1")]
     marks: Marks = {"a": {(10, 1)}}
-    assert outside_uses(lease_uses(inside, [held], marks)) == ()
+    assert outside_uses(lease_uses(inside, [mine], marks)) == ()
     stranger = task("G0", 0, 12, container="c2")
-    [outside] = outside_uses(lease_uses([*inside, stranger], [held], marks))
+    [outside] = outside_uses(lease_uses([*inside, stranger], [mine], marks))
     assert outside.pid == 12
-    assert outside_uses(lease_uses(inside, [held], {"a": {(10, 2)}})), "another process of that pid"
+    assert outside_uses(lease_uses(inside, [mine], {"a": {(10, 2)}})), "another process of that pid"
 
 
 def two(mine: str = "G0", other: str = "G1") -> tuple[NodeLease, NodeLease]:

@@ -1,4 +1,4 @@
-"""What a machine has to hold a Quota by is looked for, and never taken on trust."""
+"""Mechanisms that hold a quota on a machine are looked for, and never taken on trust."""
 
 import os
 import random
@@ -19,7 +19,7 @@ SPLIT = (*FACTS, GpuFacts("MIG-1", 0, "1g.10gb", parent_uuid="GPU-1"))
 
 def shared_file(limits: dict[str, int], magic: int = hami.MAGIC, major: int = 1,
                 size: int = hami.SIZE) -> bytes:
-    """As HAMi-core lays it out."""
+    """Return a shared file as HAMi-core lays it out."""
     data = bytearray(size)
     struct.pack_into("<ii", data, 0, magic, major)
     struct.pack_into("<Q", data, 56, len(limits))
@@ -33,11 +33,11 @@ def test_the_limits_in_a_shared_file_are_read_and_shown(tmp_path: Path) -> None:
     limit = random.randint(1, 80) * 2**30
     path = tmp_path / "x.cache"
     path.write_bytes(shared_file({"GPU-a": limit, "GPU-b": 0}))
-    found = hami_file([str(tmp_path / "*.cache")])
-    assert found.state == "there"
-    assert f"GPU-a {limit / 2**30:.1f} GiB" in found.proof
-    assert "GPU-b" not in found.proof
-    assert "edit its own limit" in found.proof
+    mechanism = hami_file([str(tmp_path / "*.cache")])
+    assert mechanism.state == "there"
+    assert f"GPU-a {limit / 2**30:.1f} GiB" in mechanism.proof
+    assert "GPU-b" not in mechanism.proof
+    assert "edit its own limit" in mechanism.proof
 
 
 @pytest.mark.parametrize("data", [
@@ -72,7 +72,7 @@ def test_memory_limits_need_the_driver_and_cgroup_v2_and_no_mig(tmp_path: Path) 
 def test_mig_is_counted_and_the_ladder_is_always_there() -> None:
     assert mig(FACTS).state == "not_there"
     assert "1 instance" in mig(SPLIT).proof
-    assert {each.name: each.state for each in mechanisms("550.1", FACTS, ())}["ladder"] == "there"
+    assert {row.name: row.state for row in mechanisms("550.1", FACTS, ())}["ladder"] == "there"
 
 
 def test_what_mps_gives_is_said_with_what_it_cannot_hold() -> None:
@@ -80,12 +80,12 @@ def test_what_mps_gives_is_said_with_what_it_cannot_hold() -> None:
     one, other = (MpsServer(pid, 0, "root", "ACTIVE", float(pct), (MpsLimit(0, "2G"),),
                             (MpsClient(pid + 1, 0, "alice", None, None),)) for pid in (10, 20))
     daemon = MpsDaemon("/run/mps", 0, "root", True, default_pct=77.0, servers=(one, other))
-    found = mps((daemon, MpsDaemon("/run/dead", 0, "root", False)))
-    assert (found.name, found.state) == ("mps", "there")
+    mechanism = mps((daemon, MpsDaemon("/run/dead", 0, "root", False)))
+    assert (mechanism.name, mechanism.state) == ("mps", "there")
     assert f"2 clients; new ones of /run/mps: {pct} % of the threads and 2G on device 0." in (
-        found.proof)
-    assert "77" not in found.proof, "that is of the next server"
-    assert "can shed" in found.proof
+        mechanism.proof)
+    assert "77" not in mechanism.proof, "that is of the next server"
+    assert "can shed" in mechanism.proof
     assert "77 %" in mps((replace(daemon, servers=()),)).proof
     assert mps((MpsDaemon("/run/dead", 0, "root", False),)).state == "not_there"
     assert (mps(()).state, mps(None).state) == ("not_there", "unknown")

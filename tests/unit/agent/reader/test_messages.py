@@ -28,31 +28,31 @@ def pieces(data: bytes) -> list[bytes]:
 
 def test_what_lasts_is_told_when_it_changes() -> None:
     links = (GpuLink(0, 1, "board"),)
-    said = [reading(1.0), reading(2.0), reading(3.0, facts=facts(500.0)),
-            reading(4.0, facts=facts(500.0)), reading(5.0, facts=facts(500.0), links=links),
-            reading(6.0, facts=facts(500.0), links=links), reading(7.0), reading(8.0)]
-    told, heard = FactsDeltaCodec(), ReaderMessageDecoder()
+    originals = [reading(1.0), reading(2.0), reading(3.0, facts=facts(500.0)),
+                 reading(4.0, facts=facts(500.0)), reading(5.0, facts=facts(500.0), links=links),
+                 reading(6.0, facts=facts(500.0), links=links), reading(7.0), reading(8.0)]
+    encoder, decoder = FactsDeltaCodec(), ReaderMessageDecoder()
     sizes, got = [], []
-    for each in said:
-        data = pack(told.strip(ReaderMessage(each)))
+    for original in originals:
+        data = pack(encoder.strip(ReaderMessage(original)))
         sizes.append(len(data))
-        got += [answer.reading for piece in pieces(data) for answer in heard.read(piece)]
-    assert got == said
+        got += [answer.reading for piece in pieces(data) for answer in decoder.read(piece)]
+    assert got == originals
     whole, same = sizes[::2], sizes[1::2]
     assert max(same) * 5 < min(whole)
 
 
 def test_what_is_no_reading_goes_as_it_is() -> None:
-    told, heard = FactsDeltaCodec(), ReaderMessageDecoder()
+    encoder, decoder = FactsDeltaCodec(), ReaderMessageDecoder()
     answers = [ReaderMessage(reading(1.0)), ReaderMessage(None, "failed", "why"),
                ReaderMessage(reading(2.0))]
-    data = b"".join(pack(told.strip(answer)) for answer in answers)
-    assert [(answer.reading, answer.state) for answer in heard.read(data)] == [
+    data = b"".join(pack(encoder.strip(answer)) for answer in answers)
+    assert [(answer.reading, answer.state) for answer in decoder.read(data)] == [
         (answer.reading, answer.state) for answer in answers]
 
 
 def test_a_reading_that_leaves_out_what_was_never_told_is_none() -> None:
-    told = FactsDeltaCodec()
-    told.strip(ReaderMessage(reading(1.0)))
+    encoder = FactsDeltaCodec()
+    encoder.strip(ReaderMessage(reading(1.0)))
     with pytest.raises(msgspec.ValidationError, match="never told"):
-        list(ReaderMessageDecoder().read(pack(told.strip(ReaderMessage(reading(2.0))))))
+        list(ReaderMessageDecoder().read(pack(encoder.strip(ReaderMessage(reading(2.0))))))

@@ -1,4 +1,4 @@
-"""How soon a driver is looked for again; its processes: tests/integration/test_agent_process.py."""
+"""The supervisor's back-off; its processes: tests/integration/test_agent_process.py."""
 
 import math
 

@@ -34,16 +34,16 @@ def a_job(**keys: Any) -> dict[str, Any]:
 
 
 def read(**keys: Any) -> SlurmJob:
-    [found] = jobs_of(json.dumps({"jobs": [a_job(**keys)], "meta": {}}).encode())
-    return found
+    [job] = jobs_of(json.dumps({"jobs": [a_job(**keys)], "meta": {}}).encode())
+    return job
 
 
-@pytest.mark.parametrize(("said", "number"), [
+@pytest.mark.parametrize(("field", "number"), [
     (7, 7), (None, None), ({"set": True, "infinite": False, "number": 7}, 7), (True, None),
     ({"set": True, "infinite": True, "number": 0}, None), ("7", None), (-1, None),
     ({"set": False, "infinite": False, "number": 0}, None), (10**18, None)])
-def test_numbers_of_each_version(said: Any, number: int | None) -> None:
-    assert number_of(said) == number
+def test_numbers_of_each_version(field: Any, number: int | None) -> None:
+    assert number_of(field) == number
 
 
 def wrapped(number: int | None) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def test_the_same_job_as_each_version_writes_it() -> None:
                job_resources={"nodes": {"count": 2}})
     assert old == new
     assert (old.id, old.gpus, old.limit_s, old.started_at) == ("12", 3, 600.0, 101.0)
-    assert [(each.node, each.gpus) for each in old.nodes] == [("gpu01", 2), ("gpu02", 1)]
+    assert [(share.node, share.gpus) for share in old.nodes] == [("gpu01", 2), ("gpu02", 1)]
 
 
 def test_a_job_is_called_as_scancel_takes_it() -> None:
@@ -69,9 +69,9 @@ def test_a_job_is_called_as_scancel_takes_it() -> None:
 
 
 def test_what_waits_holds_nothing() -> None:
-    found = read(job_state=["PENDING"], gres_detail=[], nodes="", start_time=999,
-                 state_reason="JobHeldUser")
-    assert (found.gpus, found.nodes, found.started_at, found.is_held) == (4, (), None, True)
+    job = read(job_state=["PENDING"], gres_detail=[], nodes="", start_time=999,
+               state_reason="JobHeldUser")
+    assert (job.gpus, job.nodes, job.started_at, job.is_held) == (4, (), None, True)
     assert read(job_state="PENDING", gres_detail=[], tres_per_node="", tres_per_job="").gpus == 0
     assert read(job_state="PENDING", gres_detail=[], node_count=None).gpus is None
 
@@ -84,8 +84,8 @@ def test_what_is_not_said_is_not_known() -> None:
 
 def test_a_name_is_its_users_and_breaks_nothing() -> None:
     evil = 'x"}]\n\u202eJobId=1 JobState=COMPLETED' + "y" * 9_000
-    found = read(name=evil)
-    assert (found.state, found.name.isprintable(), len(found.name)) == ("RUNNING", True, 256)
+    job = read(name=evil)
+    assert (job.state, job.name.isprintable(), len(job.name)) == ("RUNNING", True, 256)
     text = json.dumps({"jobs": [a_job(name="@"), a_job(job_id=13)]}).encode()
     assert len(jobs_of(text.replace(b'"@"', b'"\xff\xfe"'))) == 2, "bytes that are no text"
 
@@ -140,11 +140,11 @@ def test_whose_slurm_it_is() -> None:
 def test_a_report_fits_its_message_and_says_what_it_leaves_out() -> None:
     jobs = [SlurmJob(at, str(at), "PENDING" if at % 2 else "RUNNING", float(at), "u" * 128,
                      "x" * 256, "r" * 256, "p" * 128, gpus=1) for at in range(MAX_JOBS + 500)]
-    found = report([*jobs, SlurmJob(9, "9", "RUNNING", 1.0, gpus=0)], (), NOW)
-    assert found.left_out == len(jobs) - len(found.jobs) > 0
-    assert len(encode(found)) <= REPORT_BYTES < MAX_MESSAGE_BYTES
-    assert {job.state for job in found.jobs} == {"RUNNING"}, "what holds GPUs goes first"
-    assert decode_from_agent(encode(found)) == found
+    message = report([*jobs, SlurmJob(9, "9", "RUNNING", 1.0, gpus=0)], (), NOW)
+    assert message.left_out == len(jobs) - len(message.jobs) > 0
+    assert len(encode(message)) <= REPORT_BYTES < MAX_MESSAGE_BYTES
+    assert {job.state for job in message.jobs} == {"RUNNING"}, "what holds GPUs goes first"
+    assert decode_from_agent(encode(message)) == message
 
 
 def test_what_the_hub_would_refuse_is_not_sent() -> None:

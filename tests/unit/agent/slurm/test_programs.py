@@ -21,14 +21,14 @@ def put(folder: Path, name: str, script: str) -> None:
 
 
 def children_of(word: str) -> list[str]:
-    found = []
-    for each in Path("/proc").iterdir():
+    pids = []
+    for folder in Path("/proc").iterdir():
         try:
-            if each.name.isdigit() and word in (each / "cmdline").read_text():
-                found.append(each.name)
+            if folder.name.isdigit() and word in (folder / "cmdline").read_text():
+                pids.append(folder.name)
         except OSError:
             continue
-    return found
+    return pids
 
 
 def test_one_that_hangs_is_ended_with_its_children(programs: Path) -> None:

@@ -1,4 +1,4 @@
-"""The line of a process, however often its numbers are given out anew."""
+"""The descendants of a process, however often pids are reused."""
 
 import random
 
@@ -9,7 +9,7 @@ def test_no_stranger_is_ever_in_the_line_and_no_living_child_is_missing() -> Non
     """Twelve numbers for all processes of a machine, so that each is used again at once."""
     line, mine = Lineage(), {1: True, 2: False}  # living pid -> is it below 1
     line.follow((1,))
-    followed, seen, reused = True, 0, 0
+    followed, births, reused = True, 0, 0
     for moment in range(20_000):
         parent = random.choice(list(mine))
         free = sorted(set(range(1, 13)) - mine.keys())
@@ -21,14 +21,14 @@ def test_no_stranger_is_ever_in_the_line_and_no_living_child_is_missing() -> Non
             followed &= child != 1
         elif len(mine) > 1:
             del mine[parent]
-        found = line.born()
-        assert all(mine[pid] for pid in found if pid in mine)
-        assert {pid for pid, its in mine.items() if its} <= found.keys() | {1}
-        seen += len(found)
+        descendants = line.born()
+        assert all(mine[pid] for pid in descendants if pid in mine)
+        assert {pid for pid, its in mine.items() if its} <= descendants.keys() | {1}
+        births += len(descendants)
         if len({*mine.values()}) == 1:  # all of one kind are gone: anew
             line, mine = Lineage(), {1: True, 2: False}
             line.follow((1,))
-    assert (seen > 1_000, reused > 100, followed) == (True, True, False)
+    assert (births > 1_000, reused > 100, followed) == (True, True, False)
 
 
 def test_each_is_there_with_when_it_was_born_last() -> None:

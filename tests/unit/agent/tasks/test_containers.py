@@ -1,4 +1,4 @@
-"""What containers and pods are called, from files as runtimes leave them."""
+"""Names of containers and pods, from files as runtimes leave them."""
 
 import json
 import os
@@ -53,8 +53,8 @@ def test_podman(tmp_path: Path, runs_as: str) -> None:
 ])
 def test_containerd_and_crio(tmp_path: Path, path: str, notes: dict[str, str]) -> None:
     put(tmp_path / path.format(ID), {"annotations": notes})
-    found = names_of(CgroupMembership(container=ID, pod_uid=UID), None, tmp_path)
-    assert found == WorkloadNames(NAME, "bert-0", "team")
+    names = names_of(CgroupMembership(container=ID, pod_uid=UID), None, tmp_path)
+    assert names == WorkloadNames(NAME, "bert-0", "team")
 
 
 def test_kubelets_logs_can_be_read_by_anybody(tmp_path: Path) -> None:
@@ -64,8 +64,8 @@ def test_kubelets_logs_can_be_read_by_anybody(tmp_path: Path) -> None:
                                                                                     "team")
     put(tmp_path / f"var/log/containers/bert-0_team_{NAME}-{ID}.log", "")
     put(tmp_path / f"var/log/containers/other-0_team_{NAME}-{OTHER}.log", "")
-    found = names_of(CgroupMembership(pod_uid=UID, container=ID), None, tmp_path)
-    assert found == WorkloadNames(NAME, "bert-0", "team")
+    names = names_of(CgroupMembership(pod_uid=UID, container=ID), None, tmp_path)
+    assert names == WorkloadNames(NAME, "bert-0", "team")
 
 
 @pytest.mark.parametrize("content", [
@@ -85,13 +85,13 @@ def test_a_pipe_in_somebodys_home_holds_nobody_up(tmp_path: Path) -> None:
     store = tmp_path / "var/lib/containers/storage/overlay-containers"
     store.mkdir(parents=True)
     os.mkfifo(store / "containers.json")
-    found: list[WorkloadNames] = []
+    names: list[WorkloadNames] = []
     thread = threading.Thread(
-        target=lambda: found.append(names_of(CgroupMembership(container=ID), None, tmp_path)),
+        target=lambda: names.append(names_of(CgroupMembership(container=ID), None, tmp_path)),
         daemon=True)
     thread.start()
     thread.join(10)
-    assert found == [NO_NAMES]
+    assert names == [NO_NAMES]
 
 
 class Clock:
@@ -102,23 +102,23 @@ class Clock:
 
 
 def test_what_is_not_known_yet_is_asked_again_a_few_times() -> None:
-    clock, answers, asked = Clock(), [NO_NAMES, WorkloadNames(NAME)], 0
+    clock, answers, calls = Clock(), [NO_NAMES, WorkloadNames(NAME)], 0
 
     def find(place: CgroupMembership, uid: int | None) -> WorkloadNames:
-        nonlocal asked
-        asked += 1
+        nonlocal calls
+        calls += 1
         return answers[0]
 
     names, key = WorkloadNameCache(find, clock), (CgroupMembership(container=ID), 7)
-    assert [names.names(*key), names.names(*key), asked] == [(NO_NAMES, False)] * 2 + [1]
+    assert [names.names(*key), names.names(*key), calls] == [(NO_NAMES, False)] * 2 + [1]
     clock.now += 6
     answers.pop(0)
-    assert [names.names(*key), names.names(*key), asked] == [(WorkloadNames(NAME), True)] * 2 + [2]
+    assert [names.names(*key), names.names(*key), calls] == [(WorkloadNames(NAME), True)] * 2 + [2]
     other, answers[0] = (CgroupMembership(container=OTHER), 7), NO_NAMES
     for _ in range(20):
         names.names(*other)
         clock.now += 40
-    assert asked == 2 + 3
+    assert calls == 2 + 3
     assert names.names(*other) == (NO_NAMES, True)
     names.keep({other})
     assert names.names(*key) == (NO_NAMES, False)

@@ -1,4 +1,4 @@
-"""What stands or falls together: trees of processes, drawn by hand."""
+"""Jobs stand or fall together: trees of processes, drawn by hand."""
 
 import random
 
@@ -32,9 +32,9 @@ class Tree:
         self.abouts[pid] = ProcessSummary(uid, words)
         return self
 
-    def root(self, pid: int, ours: frozenset[int] = frozenset()) -> int | None:
-        found = root_of(pid, self.rows.get, self.abouts.get, ours)
-        return None if found is None else found.pid
+    def root(self, pid: int, own: frozenset[int] = frozenset()) -> int | None:
+        row = root_of(pid, self.rows.get, self.abouts.get, own)
+        return None if row is None else row.pid
 
 
 def a_login() -> Tree:
@@ -93,7 +93,7 @@ def test_one_tree_is_proven_by_who_is_whose_parent() -> None:
     assert next(row.pid for row in one_tree(job)) == 30
     assert {row.pid for row in one_tree(job)} == {30, 40, 50, 60}
     assert one_tree(job[:0]) == ()
-    assert one_tree([each for each in job if each[0].pid != 50]) == (), "60 is nobody's then"
+    assert one_tree([member for member in job if member[0].pid != 50]) == (), "60 is nobody's then"
     assert one_tree([*job, (tree.rows[20], OTHER)]) == (), "two users"
     tree.add(50, 30, 50, start=29)
     assert one_tree([(tree.rows[pid], ME) for pid in (30, 50)]) == (), "older than its parent"

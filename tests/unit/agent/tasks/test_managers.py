@@ -109,11 +109,11 @@ REAL = {
 @pytest.mark.parametrize("name", REAL)
 def test_real_cgroups(name: str) -> None:
     text, place = REAL[name]
-    found = place_of(paths_of(text + "\n"))
-    assert replace(found, group=None) == place
+    membership = place_of(paths_of(text + "\n"))
+    assert replace(membership, group=None) == place
     is_whole = (place.manager or "").startswith(WHOLE_JOBS)
-    assert (found.group is not None) is is_whole
-    assert found.group is None or found.group in text
+    assert (membership.group is not None) is is_whole
+    assert membership.group is None or membership.group in text
 
 
 def test_the_order_of_hierarchies_does_not_matter() -> None:

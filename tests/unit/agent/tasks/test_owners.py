@@ -1,4 +1,4 @@
-"""From environments and command lines to launch, rank, notebook and job: tables."""
+"""Launch, rank, notebook and job, from environments and command lines: tables."""
 
 import random
 
@@ -148,11 +148,11 @@ def test_owners(place: CgroupMembership, env: dict[str, str], names: WorkloadNam
 def test_hostile_names_are_cut_and_cleaned() -> None:
     evil = "a\x00\x1b[31m\u202e\ud800b\n" + "x" * 10_000
     env = torch(MASTER_ADDR=evil) | {"POD_NAME": evil, "JPY_SESSION_NAME": evil}
-    found = owner_of(CgroupMembership(pod_uid=UID), ("ipykernel", "-f", "kernel-1.json"), env, HERE,
+    owner = owner_of(CgroupMembership(pod_uid=UID), ("ipykernel", "-f", "kernel-1.json"), env, HERE,
                      WorkloadNames(evil, None, evil))
-    for text, most in ((found.pod, WORD_MAX), (found.namespace, WORD_MAX),
-                       (found.container_name, WORD_MAX), (found.launch, TEXT_MAX),
-                       (found.notebook, TEXT_MAX)):
+    for text, most in ((owner.pod, WORD_MAX), (owner.namespace, WORD_MAX),
+                       (owner.container_name, WORD_MAX), (owner.launch, TEXT_MAX),
+                       (owner.notebook, TEXT_MAX)):
         assert text is not None
         assert len(text) <= most
         assert text.isprintable()
@@ -162,10 +162,10 @@ def test_hostile_names_are_cut_and_cleaned() -> None:
 
 def test_a_notebooks_name_keeps_no_secret() -> None:
     secret = f"s3cr3t{random.getrandbits(64):x}"
-    found = owner_of(CgroupMembership(), ("ipykernel", "kernel-1.json"),
+    owner = owner_of(CgroupMembership(), ("ipykernel", "kernel-1.json"),
                      {"JPY_SESSION_NAME": f"x.ipynb?token={secret}"}, HERE)
-    assert found.notebook is not None
-    assert secret not in found.notebook
+    assert owner.notebook is not None
+    assert secret not in owner.notebook
 
 
 def test_no_variable_that_holds_a_secret_is_asked_for() -> None:

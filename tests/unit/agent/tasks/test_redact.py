@@ -1,5 +1,5 @@
-"""What leaves this machine of a command line: secrets in every shape that they are given in, and
-everything else as it was."""
+"""Redaction of command lines: secrets in every shape that they are given in are hidden, and
+everything else stays as it was."""
 
 import random
 import time
@@ -98,18 +98,18 @@ def a_secret() -> str:
 @pytest.mark.parametrize("text", LINES)
 def test_secrets_do_not_leave(text: str) -> None:
     secret = a_secret()
-    for found in (redact(text.replace("<>", secret)),
-                  redact_words(text.replace("<>", secret).split(" "))):
-        assert secret not in found
-        assert HIDDEN in found
+    for redacted in (redact(text.replace("<>", secret)),
+                     redact_words(text.replace("<>", secret).split(" "))):
+        assert secret not in redacted
+        assert HIDDEN in redacted
 
 
 @pytest.mark.parametrize("words", WORDS)
 def test_secrets_with_blanks_do_not_leave_in_part(words: tuple[str, ...]) -> None:
     secret = a_secret()
-    found = redact_words([word.replace("<>", secret) for word in words])
-    assert secret not in found
-    assert HIDDEN in found
+    redacted = redact_words([word.replace("<>", secret) for word in words])
+    assert secret not in redacted
+    assert HIDDEN in redacted
 
 
 @pytest.mark.parametrize("text", PLAIN)

@@ -42,10 +42,10 @@ def test_a_real_process() -> None:
                              stdin=subprocess.PIPE)
     try:
         time.sleep(0.05)
-        [seen] = TaskTable(BOOT).describe([ProcessReading(child.pid, "GPU-1", 12.0, None)])
+        [gpu_task] = TaskTable(BOOT).describe([ProcessReading(child.pid, "GPU-1", 12.0, None)])
     finally:
         child.communicate(b"\n")
-    task = seen.task
+    task = gpu_task.task
     assert task.id == f"0b1c2d3e-{child.pid}-{task.start_ticks}"
     assert task.user == pwd.getpwuid(os.getuid()).pw_name
     assert task.command is not None
@@ -53,8 +53,8 @@ def test_a_real_process() -> None:
     assert task.started_at is not None
     assert abs(task.started_at - time.time()) < 5
     # It may have been at its disk in that moment.
-    assert seen.state in ("running", "uninterruptible")
-    assert (seen.gpu_uuid, seen.mem_used_bytes) == ("GPU-1", 12.0)
+    assert gpu_task.state in ("running", "uninterruptible")
+    assert (gpu_task.gpu_uuid, gpu_task.mem_used_bytes) == ("GPU-1", 12.0)
 
 
 def test_a_name_with_brackets_does_not_move_the_fields(tmp_path: Path) -> None:
@@ -94,24 +94,24 @@ def test_a_process_the_driver_still_lists_after_its_end_keeps_its_name(tmp_path:
     [alive] = table.describe(on_gpu)
     for file in (tmp_path / "5").iterdir():
         file.unlink()
-    [gone] = table.describe(on_gpu)
-    assert gone.task == alive.task
-    assert gone.state is None
+    [dead] = table.describe(on_gpu)
+    assert dead.task == alive.task
+    assert dead.state is None
 
 
 def test_a_process_of_another_namespace_is_listed_as_unknown(tmp_path: Path) -> None:
-    [seen] = TaskTable(BOOT, tmp_path).describe([ProcessReading(5, "GPU-1", None, None)])
-    assert (seen.task.user, seen.task.command, seen.task.started_at) == (None, None, None)
-    assert seen.mem_used_bytes is None
+    [row] = TaskTable(BOOT, tmp_path).describe([ProcessReading(5, "GPU-1", None, None)])
+    assert (row.task.user, row.task.command, row.task.started_at) == (None, None, None)
+    assert row.mem_used_bytes is None
 
 
 def test_what_the_backend_knows_is_taken_from_it(tmp_path: Path) -> None:
     a_proc(tmp_path, 5, cmdline=b"somebody else\0")
-    told = ProcessReading(5, "GPU-1", 1.0, 50.0, user="bob", command="train --password=x",
-                          started_at=12.0, start_ticks=34, state="paused")
-    [seen] = TaskTable(BOOT, tmp_path).describe([told])
-    assert (seen.task.user, seen.task.start_ticks, seen.state) == ("bob", 34, "paused")
-    assert seen.task.command == f"train --password={HIDDEN}"
+    process = ProcessReading(5, "GPU-1", 1.0, 50.0, user="bob", command="train --password=x",
+                             started_at=12.0, start_ticks=34, state="paused")
+    [gpu_task] = TaskTable(BOOT, tmp_path).describe([process])
+    assert (gpu_task.task.user, gpu_task.task.start_ticks, gpu_task.state) == ("bob", 34, "paused")
+    assert gpu_task.task.command == f"train --password={HIDDEN}"
 
 
 def test_mps_server_is_told_from_its_clients(tmp_path: Path) -> None:
@@ -161,8 +161,8 @@ def env_of(**variables: str) -> bytes:
                     for name, value in variables.items())
 
 
-def started(*words: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
-    """A real child that waits; its own environment and no more."""
+def start_child(*words: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start a real child that waits, with this environment and no more."""
     return subprocess.Popen([sys.executable, "-c", "print(flush=True); input()", *words],
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
 
@@ -172,14 +172,14 @@ def test_real_ranks_of_a_launch_and_a_real_kernel() -> None:
     rank = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "16",
             "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x", "AWS_SECRET_ACCESS_KEY": secret}
     book = f"/home/alice/{port}.ipynb"
-    children = [started(env=rank | {"RANK": "8"}), started(env=rank | {"RANK": "9"}),
-                started("ipykernel_launcher", "-f", f"/run/kernel-{port}.json",
-                        env={"JPY_SESSION_NAME": book})]
+    children = [start_child(env=rank | {"RANK": "8"}), start_child(env=rank | {"RANK": "9"}),
+                start_child("ipykernel_launcher", "-f", f"/run/kernel-{port}.json",
+                            env={"JPY_SESSION_NAME": book})]
     try:
         for child in children:
             assert child.stdout is not None
             child.stdout.readline()
-        tasks = [each.task for each in TaskTable(BOOT).describe(
+        tasks = [gpu_task.task for gpu_task in TaskTable(BOOT).describe(
             [ProcessReading(child.pid, "GPU-1", None, None) for child in children])]
     finally:
         for child in children:
@@ -196,10 +196,10 @@ def test_a_pod_by_its_cgroup_its_environment_and_its_names(tmp_path: Path) -> No
     a_proc(tmp_path, 5, cmdline=b"python\0", environ=env_of(POD_NAMESPACE="team", HOME="/root"),
            cgroup=f"0::/kubepods.slice/kubepods-pod{uid.replace('-', '_')}.slice/"
                   f"cri-containerd-{ID}.scope\n".encode())
-    known = [WorkloadNames("trainer", "bert-0")]
-    table = TaskTable(BOOT, tmp_path, WorkloadNameCache(lambda place, uid: known[0]))
-    [seen] = table.describe([ProcessReading(5, "GPU-1", None, None)])
-    task = seen.task
+    names = [WorkloadNames("trainer", "bert-0")]
+    table = TaskTable(BOOT, tmp_path, WorkloadNameCache(lambda place, uid: names[0]))
+    [gpu_task] = table.describe([ProcessReading(5, "GPU-1", None, None)])
+    task = gpu_task.task
     assert (task.pod, task.namespace, task.container, task.container_name) == (
         "bert-0", "team", ID, "trainer")
     assert task.manager == task.job_id == f"pod {uid}"
@@ -207,18 +207,18 @@ def test_a_pod_by_its_cgroup_its_environment_and_its_names(tmp_path: Path) -> No
 
 def test_names_that_come_later_are_taken_over(tmp_path: Path) -> None:
     a_proc(tmp_path, 5, cmdline=b"python\0", cgroup=f"0::/docker/{ID}\n".encode())
-    known, clock = [WorkloadNames()], [0.0]
+    names, clock = [WorkloadNames()], [0.0]
     table = TaskTable(BOOT, tmp_path,
-                      WorkloadNameCache(lambda place, uid: known[0], lambda: clock[0]))
+                      WorkloadNameCache(lambda place, uid: names[0], lambda: clock[0]))
     on_gpu = [ProcessReading(5, "GPU-1", None, None)]
     assert table.describe(on_gpu)[0].task.container_name is None
-    known[0], clock[0] = WorkloadNames("trainer"), 6.0
+    names[0], clock[0] = WorkloadNames("trainer"), 6.0
     for _ in range(2):
         assert table.describe(on_gpu)[0].task.container_name == "trainer"
 
 
 def test_one_bad_process_loses_no_other(tmp_path: Path) -> None:
-    """Whatever its files hold, or refuse to."""
+    """Files of a process may hold anything, or refuse to be read."""
     evil = [b"\xff" * 9_000, b"\0" * 9_000, b"", b"\xed\xa0\x80=\xff\0RANK=\xff\xfe\0",
             b"::::\n\xff", b"0::/docker/" + b"\xff" * 5_000, b"RANK=1" + b"9" * 2_000_000]
     for pid in range(10, 60):
@@ -232,41 +232,41 @@ def test_one_bad_process_loses_no_other(tmp_path: Path) -> None:
     good = f"python {random.random()}"
     a_proc(tmp_path, 5, cmdline=good.replace(" ", "\0").encode())
     pids = [*range(9, 64), 5]
-    seen = TaskTable(BOOT, tmp_path).describe([ProcessReading(pid, "GPU-1", 1.0, None)
-                                               for pid in pids])
-    assert [each.task.pid for each in seen] == pids
-    assert seen[-1].task.command == good
-    frame = sample(SamplerState(), Reading(1.0, 1.0, (), (), ()), seen, 1, 0.0)
+    gpu_tasks = TaskTable(BOOT, tmp_path).describe([ProcessReading(pid, "GPU-1", 1.0, None)
+                                                    for pid in pids])
+    assert [gpu_task.task.pid for gpu_task in gpu_tasks] == pids
+    assert gpu_tasks[-1].task.command == good
+    frame = sample(SamplerState(), Reading(1.0, 1.0, (), (), ()), gpu_tasks, 1, 0.0)
     for message in frame.messages:
         decode_from_agent(encode(message))
     decoder = msgspec.msgpack.Decoder(Task)
-    assert [decoder.decode(msgspec.msgpack.encode(each.task)) for each in seen] == [
-        each.task for each in seen]
+    assert [decoder.decode(msgspec.msgpack.encode(gpu_task.task)) for gpu_task in gpu_tasks] == [
+        gpu_task.task for gpu_task in gpu_tasks]
 
 
 def test_a_process_that_has_no_account(tmp_path: Path) -> None:
     uid = random.randrange(3_000_000_000, 4_000_000_000)
     a_proc(tmp_path, 5, cmdline=b"python\0", status=f"Name:\tx\nUid:\t{uid}\t0\t0\t0\n".encode())
-    [seen] = TaskTable(BOOT, tmp_path).describe([ProcessReading(5, "GPU-1", None, None)])
-    assert (seen.task.user, seen.task.uid) == (f"uid {uid}", uid)
+    [gpu_task] = TaskTable(BOOT, tmp_path).describe([ProcessReading(5, "GPU-1", None, None)])
+    assert (gpu_task.task.user, gpu_task.task.uid) == (f"uid {uid}", uid)
 
 
 def test_clients_of_mps_are_known_by_its_daemon(tmp_path: Path) -> None:
     """Pitfall 16: the driver lists the server alone, or clients as if they were none."""
-    server, listed, unlisted, other, gone = random.sample(range(1_000, 9_000), 5)
+    server, listed, unlisted, other, dead = random.sample(range(1_000, 9_000), 5)
     a_proc(tmp_path, server, cmdline=b"/usr/bin/nvidia-cuda-mps-server\0")
     for pid in (listed, unlisted, other):
         a_proc(tmp_path, pid, cmdline=b"python\0")
-    by_server = {server: (listed, unlisted, gone), 1: (other,)}
+    by_server = {server: (listed, unlisted, dead), 1: (other,)}
     table = TaskTable(BOOT, tmp_path, clients=lambda: by_server)
     on_gpu = [ProcessReading(pid, "GPU-1", 1.0, None) for pid in (server, listed, other)]
     for _ in range(2):
-        seen = {each.task.pid: each for each in table.describe(on_gpu)}
-        assert {pid: each.task.kind for pid, each in seen.items()} == {
+        by_pid = {row.task.pid: row for row in table.describe(on_gpu)}
+        assert {pid: row.task.kind for pid, row in by_pid.items()} == {
             server: "mps_server", listed: "mps_client", unlisted: "mps_client", other: "compute"}
-        assert (seen[unlisted].gpu_uuid, seen[unlisted].mem_used_bytes) == ("GPU-1", None)
+        assert (by_pid[unlisted].gpu_uuid, by_pid[unlisted].mem_used_bytes) == ("GPU-1", None)
     on_two = [*on_gpu, ProcessReading(server, "GPU-2", 1.0, None)]
-    assert unlisted not in {each.task.pid for each in table.describe(on_two)}, "on which of the two"
+    assert unlisted not in {row.task.pid for row in table.describe(on_two)}, "on which of the two"
 
 
 def test_the_daemon_is_asked_beside_the_readings() -> None:

@@ -1,4 +1,4 @@
-"""Who sits at a terminal, of processes that are really there."""
+"""People at terminals, found by processes that are really there."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ TTY, ALICE, SERVICE = 5, 54_321, 54_322
 
 @contextmanager
 def _at_a_terminal(program: str, *words: str) -> Iterator[tuple[int, Path]]:
-    """It has a terminal of its own; the number of that, and its name."""
+    """Run a program at a terminal of its own; yield the terminal's number and its name."""
     pid, keyboard = os.forkpty()
     if pid == 0:
         os.execv(program, (program, *words))
@@ -39,9 +39,9 @@ def test_a_shell_sits_there_and_what_waits_for_a_name_does_not(tmp_path: Path) -
     shutil.copy("/bin/sleep", getty)
     with _at_a_terminal("/bin/sleep", "60") as (shell, _), \
             _at_a_terminal(str(getty), "60") as (waiting, _):
-        found = terminals.with_people()
-        assert shell in found
-        assert waiting not in found
+        numbers = terminals.with_people()
+        assert shell in numbers
+        assert waiting not in numbers
     assert shell not in terminals.with_people()
 
 
@@ -49,10 +49,10 @@ def test_root_is_told_at_consoles_where_somebody_sits_alone(tmp_path: Path,
                                                            monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by examiners: "told root at 64 terminals", and nobody was signed in."""
     monkeypatch.setattr(terminals, "TERMINALS", (tmp_path,))
-    told: list[str] = []
+    names: list[str] = []
 
     def write(path: Path, *_: object) -> str:
-        told.append(path.name)
+        names.append(path.name)
         return "written"
 
     monkeypatch.setattr(terminals, "_write", write)
@@ -60,7 +60,7 @@ def test_root_is_told_at_consoles_where_somebody_sits_alone(tmp_path: Path,
         for console, there in (("tty1", "/dev/null"), ("tty2", str(name)), ("7", "/dev/null")):
             (tmp_path / console).symlink_to(there)
         assert terminals.notify(terminals.ROOT, ["x"]).terminals == 2
-        assert sorted(told) == ["7", "tty2"]
+        assert sorted(names) == ["7", "tty2"]
         assert terminals.notify(1_000, ["x"]).terminals == 3
 
 
@@ -71,17 +71,17 @@ def test_root_is_told_at_consoles_where_somebody_sits_alone(tmp_path: Path,
 def test_a_terminal_that_may_not_be_written_to_is_not_called_absent(
     mode: int, groups: tuple[int, ...], reach: terminals.TerminalReach
 ) -> None:
-    """As the service's account, which is neither root nor its user."""
+    """The service's account writes, which is neither root nor its user."""
     if os.geteuid() != 0:
         pytest.skip("only root gives a terminal to somebody")
     with _at_a_terminal("/bin/sleep", "60") as (_, name):
         os.chown(name, ALICE, TTY)
         os.chmod(name, mode)
-        assert _told_as_service(groups) == reach
+        assert _reach_as_service(groups) == reach
 
 
-def _told_as_service(groups: tuple[int, ...]) -> terminals.TerminalReach:
-    """In a fork: this interpreter is where another account could not start one."""
+def _reach_as_service(groups: tuple[int, ...]) -> terminals.TerminalReach:
+    """Notify in a fork: this interpreter is where another account could not start one."""
     out, ends = os.pipe()
     child = os.fork()
     if child == 0:

@@ -47,21 +47,21 @@ print(people.groups_of(uid), user_table.name_of(uid), user_table.user_name(nobod
 
 def test_for_want_of_a_file_descriptor_nobody_is_unknown() -> None:
     daemon = pwd.getpwnam("daemon")
-    taken = {each.pw_uid for each in pwd.getpwall()}
-    nobody = next(uid for uid in range(40_000, 50_000) if uid not in taken)
-    done = subprocess.run(
+    uids = {account.pw_uid for account in pwd.getpwall()}
+    nobody = next(uid for uid in range(40_000, 50_000) if uid not in uids)
+    child = subprocess.run(
         [sys.executable, "-c", WITHOUT_FILE_DESCRIPTORS, str(daemon.pw_uid), str(daemon.pw_gid),
          str(nobody)], cwd=ROOT, text=True, capture_output=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
+    assert child.returncode == 0, child.stderr
     groups = str(("daemon",))
-    assert done.stdout.splitlines() == [
+    assert child.stdout.splitlines() == [
         *[str(errno.EMFILE)] * 5, f"() uid {daemon.pw_uid}",
         "daemon", str(daemon.pw_uid), groups, groups, "daemon", f"{groups} daemon None"]
 
 
 @pytest.fixture
 def nobody_is_found(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Until it is called, as without a free file descriptor."""
+    """Fail look-ups, as without a free file descriptor, until the fixture is called."""
     def absent(uid: int) -> None:
         raise KeyError(uid)
 
@@ -79,8 +79,8 @@ def test_the_user_of_a_task_is_not_known_until_they_are_looked_up(
     table = TaskTable("boot")
 
     def task() -> Task:
-        [seen] = table.describe([ProcessReading(os.getpid(), "GPU-1", 1, None, "compute")])
-        return seen.task
+        [gpu_task] = table.describe([ProcessReading(os.getpid(), "GPU-1", 1, None, "compute")])
+        return gpu_task.task
 
     first = task()
     assert (first.user, first.groups, first.uid) == (None, (), os.getuid())

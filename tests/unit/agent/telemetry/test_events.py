@@ -1,5 +1,5 @@
-"""From one reading to the next: what is told, once, and what is not. Tables of second, input,
-expected; pitfalls.md A.2 Events names the traps."""
+"""Events from one reading to the next: what is reported, once, and what is not. Tables of second,
+input, expected; pitfalls.md A.2 Events names the traps."""
 
 import random
 from collections.abc import Sequence
@@ -33,8 +33,8 @@ def a_gpu(
     for key, value in slow.items():
         if value is not None:
             row[SLOW_COLUMN[key]], marks[SLOW_COLUMN[key]] = value, Absence.PRESENT
-    told = (tuple(row), bytes(marks)) if slow else ((), b"")
-    return GpuReading(uuid, state, tuple(values), bytes(absent), *told)
+    slow_row = (tuple(row), bytes(marks)) if slow else ((), b"")
+    return GpuReading(uuid, state, tuple(values), bytes(absent), *slow_row)
 
 
 def facts_of(uuid: str, index: int = 0, **more: Any) -> GpuFacts:
@@ -47,34 +47,34 @@ def a_reading(*gpus: GpuReading, at: float = T0, driver: str = "550", **more: An
 
 
 class Node:
-    """Happenings under a clock of its own, that can be ended and begun anew like an agent."""
+    """A node with a clock, whose event detector can be restarted like an agent."""
 
     def __init__(self) -> None:
         self.now = random.uniform(0.0, 1e6)
         self.agent = NodeEventDetector()
-        self.told: list[Event] = []
+        self.events: list[Event] = []
 
     def read(
-        self, *gpus: GpuReading, after_s: float = 1.0, seen: Sequence[GpuTask] | None = None,
+        self, *gpus: GpuReading, after_s: float = 1.0, tasks: Sequence[GpuTask] | None = None,
         happened: Sequence[BackendEvent] = (), own_ends: int = 0, **more: Any,
     ) -> list[Event]:
         self.now += after_s
         reading = a_reading(*gpus, at=T0 + self.now, **more)
-        return self._heard(self.agent.reading(reading, happened, seen, self.now, own_ends))
+        return self._record(self.agent.reading(reading, happened, tasks, self.now, own_ends))
 
     def kinds(self, *gpus: GpuReading, **more: Any) -> list[str]:
         return [event.kind for event in self.read(*gpus, **more)]
 
     def restart(self, away_s: float = 5.0) -> None:
-        kept = self.agent.state_to_store(self.now, is_due=True)
+        state = self.agent.state_to_store(self.now, is_due=True)
         self.now += away_s
-        self.agent = NodeEventDetector(kept)
+        self.agent = NodeEventDetector(state)
 
-    def _heard(self, events: list[Event]) -> list[Event]:
+    def _record(self, events: list[Event]) -> list[Event]:
         for event in events:
             assert event.kind in KINDS
             assert decode_from_agent(encode(structs.replace(event, seq=1)))
-        self.told += events
+        self.events += events
         return events
 
 
@@ -118,8 +118,8 @@ def test_a_storm_of_corrected_errors_is_one_event_a_minute_with_a_count(node: No
         total += random.randrange(1, 100)
         node.read(a_gpu(ecc_corrected=float(total)))
     node.read(a_gpu(ecc_corrected=float(total)), after_s=61)
-    assert minutes <= len(node.told) <= minutes + 2
-    assert sum(event.numbers["count"] for event in node.told) == total
+    assert minutes <= len(node.events) <= minutes + 2
+    assert sum(event.numbers["count"] for event in node.events) == total
 
 
 def test_an_error_told_by_the_driver_is_not_told_again_by_its_counter(node: Node) -> None:
@@ -198,16 +198,16 @@ def test_throttling_has_to_last_and_so_has_its_end(node: Node) -> None:
     assert node.kinds(a_gpu(throttle=HEAT)) == []
     assert [k for _ in range(int(CALM_FOR_S)) for k in node.kinds(a_gpu())] == []
     assert node.kinds(a_gpu()) == ["throttle_ended"]
-    assert node.told[-1].numbers["seconds"] == pytest.approx(slow_s + CALM_FOR_S + 2, abs=2)
+    assert node.events[-1].numbers["seconds"] == pytest.approx(slow_s + CALM_FOR_S + 2, abs=2)
 
 
 def test_a_worse_reason_is_told_too_and_an_unknown_one_by_its_number(node: Node) -> None:
-    told = [each for _ in range(6) for each in node.read(a_gpu(throttle=POWER_CAP))]
-    told += [each for _ in range(6) for each in node.read(a_gpu(throttle=POWER_CAP | 0x8000))]
-    assert [event.numbers["bits"] for event in told] == [POWER_CAP, 0x8000]
-    assert "software power cap" in told[0].text
-    assert "also" in told[1].text
-    assert "0x8000" in told[1].text
+    events = [event for _ in range(6) for event in node.read(a_gpu(throttle=POWER_CAP))]
+    events += [event for _ in range(6) for event in node.read(a_gpu(throttle=POWER_CAP | 0x8000))]
+    assert [event.numbers["bits"] for event in events] == [POWER_CAP, 0x8000]
+    assert "software power cap" in events[0].text
+    assert "also" in events[1].text
+    assert "0x8000" in events[1].text
 
 
 def test_throttling_goes_on_over_a_restart_of_the_agent(node: Node) -> None:
@@ -216,7 +216,7 @@ def test_throttling_goes_on_over_a_restart_of_the_agent(node: Node) -> None:
     node.restart()
     assert [k for _ in range(9) for k in node.kinds(a_gpu(throttle=HEAT))] == []
     assert [k for _ in range(12) for k in node.kinds(a_gpu())] == ["throttle_ended"]
-    assert [event.kind for event in node.told] == ["throttle_began", "throttle_ended"]
+    assert [event.kind for event in node.events] == ["throttle_began", "throttle_ended"]
 
 
 def test_an_unknown_throttle_reason_is_not_calm(node: Node) -> None:
@@ -242,8 +242,8 @@ def test_a_gpu_lost_and_back(node: Node) -> None:
     ]
     for second, (first, other, events) in enumerate(table):
         gpus = [a_gpu("A", first)] + ([a_gpu("B", other)] if other is not None else [])
-        told = node.read(*gpus)
-        assert [(each.kind, each.gpu_uuid) for each in told] == events, f"second {second}"
+        actual = node.read(*gpus)
+        assert [(event.kind, event.gpu_uuid) for event in actual] == events, f"second {second}"
     node.read(a_gpu("A", "lost"), a_gpu("B", "error"))
     node.restart()
     assert node.kinds(a_gpu("A", "lost"), a_gpu("B", "error")) == []
@@ -257,10 +257,10 @@ def test_a_loose_contact_is_told_now_and_then_and_its_end_is_told(node: Node) ->
     node.read(a_gpu())
     for second in range(600):
         node.read(a_gpu("A", ("ok", "lost")[second % 2]))
-    assert len(node.told) < 20
+    assert len(node.events) < 20
     for _ in range(400):
         node.read(a_gpu())
-    assert node.told[-1].kind == "gpu_back"
+    assert node.events[-1].kind == "gpu_back"
 
 
 def test_gpus_that_come_and_instances_that_go(node: Node) -> None:
@@ -270,12 +270,12 @@ def test_gpus_that_come_and_instances_that_go(node: Node) -> None:
 
     assert node.kinds(a_gpu("A"), a_gpu("MIG-1"), facts=(facts_of("A"), instance("MIG-1"))) == []
     two = (facts_of("A"), instance("MIG-2"), facts_of("B", 1))
-    told = node.read(a_gpu("A"), a_gpu("MIG-2"), a_gpu("B"), facts=two)
-    assert {(each.kind, each.gpu_uuid) for each in told} == {
+    events = node.read(a_gpu("A"), a_gpu("MIG-2"), a_gpu("B"), facts=two)
+    assert {(event.kind, event.gpu_uuid) for event in events} == {
         ("gpu_added", "MIG-2"), ("gpu_added", "B"), ("gpu_removed", "MIG-1")}
     # a board that is lost takes its instances with it: one Event
-    told = node.read(a_gpu("A", "lost"), a_gpu("MIG-2", "lost"), a_gpu("B"), facts=two)
-    assert [(each.kind, each.gpu_uuid) for each in told] == [("gpu_lost", "A")]
+    events = node.read(a_gpu("A", "lost"), a_gpu("MIG-2", "lost"), a_gpu("B"), facts=two)
+    assert [(event.kind, event.gpu_uuid) for event in events] == [("gpu_lost", "A")]
     # its board's health is not told for each instance; an Xid is the instance's
     assert node.kinds(a_gpu("A"), a_gpu("MIG-2", rows_pending=1.0, throttle=HEAT), a_gpu("B"),
                       facts=two) == ["gpu_back"]
@@ -285,8 +285,8 @@ def test_gpus_that_come_and_instances_that_go(node: Node) -> None:
 
 
 def an_xid(code: float, gpu: str | None = "A") -> BackendEvent:
-    told = BackendEvent("xid", T0 + random.uniform(0, 9), gpu, numbers={"xid": code})
-    return explain(told, ())
+    event = BackendEvent("xid", T0 + random.uniform(0, 9), gpu, numbers={"xid": code})
+    return explain(event, ())
 
 
 def test_an_xid_is_an_event_with_its_time_and_what_to_do(node: Node) -> None:
@@ -312,9 +312,9 @@ def test_a_storm_of_xids_is_one_event_a_minute_for_each_number_and_gpu(node: Nod
     node.restart()  # what waits to be told is not lost
     node.read(a_gpu("A"), a_gpu("B"))
     for gpu, count in counts.items():
-        told = [each for each in node.told if each.gpu_uuid == gpu]
-        assert 3 <= len(told) <= 5
-        assert sum(each.numbers["count"] for each in told) == count
+        events = [event for event in node.events if event.gpu_uuid == gpu]
+        assert 3 <= len(events) <= 5
+        assert sum(event.numbers["count"] for event in events) == count
     # another number, and another GPU, do not wait for it
     assert node.kinds(a_gpu(), a_gpu("B"), happened=[an_xid(79.0)]) == ["xid"]
 
@@ -347,18 +347,18 @@ def test_the_life_of_the_driver(node: Node) -> None:
         ("hung", ["reader_hung"]), ("released", ["driver_released"]),
         ("starting", ["driver_taken"]), ("no_driver", ["driver_gone"]), ("ok", ["driver_back"]),
     ]
-    for state, expected in table:
-        told = node.agent.reader(state, f"it is {state}", T0)
-        assert [each.kind for each in told] == expected, state
-        assert state in ("ok", "starting") or not told or f"it is {state}" in told[0].text
+    for state, kinds in table:
+        events = node.agent.reader(state, f"it is {state}", T0)
+        assert [event.kind for event in events] == kinds, state
+        assert state in ("ok", "starting") or not events or f"it is {state}" in events[0].text
     node.agent.reader("no_driver", "", T0)
     node.restart()
     assert node.agent.reader("no_driver", "", T0) == []
-    assert [each.kind for each in node.agent.reader("ok", "", T0)] == ["driver_back"]
+    assert [event.kind for event in node.agent.reader("ok", "", T0)] == ["driver_back"]
     node.agent.reader("released", "", T0)
     node.restart()
     assert node.agent.reader("released", "", T0) == []
-    assert [each.kind for each in node.agent.reader("no_driver", "", T0)] == [
+    assert [event.kind for event in node.agent.reader("no_driver", "", T0)] == [
         "driver_taken", "driver_gone"]
 
 
@@ -379,12 +379,12 @@ def test_the_agent_and_its_node_begin(node: Node) -> None:
     assert "1.2.3" in first.text
     node.agent.clock(T0, 5.0)
     node.restart()
-    [again] = node.agent.began("boot-1", "1.2.3", T0 + away_s)
-    assert again.kind == "agent_began"
-    assert again.numbers["away_s"] == pytest.approx(away_s)
+    [second] = node.agent.began("boot-1", "1.2.3", T0 + away_s)
+    assert second.kind == "agent_began"
+    assert second.numbers["away_s"] == pytest.approx(away_s)
     node.restart()
     began = node.agent.began("boot-2", "1.2.3", T0 + away_s)
-    assert [each.kind for each in began] == ["node_began", "agent_began"]
+    assert [event.kind for event in began] == ["node_began", "agent_began"]
 
 
 @pytest.mark.parametrize(("wall_s", "steady_s", "step_s"), [
@@ -395,104 +395,104 @@ def test_a_step_of_the_clock(
     node: Node, wall_s: float, steady_s: float, step_s: float | None
 ) -> None:
     assert node.agent.clock(T0, 77.0) == []
-    told = node.agent.clock(T0 + wall_s, 77.0 + steady_s)
-    assert [each.numbers["step_s"] for each in told] == (
+    events = node.agent.clock(T0 + wall_s, 77.0 + steady_s)
+    assert [event.numbers["step_s"] for event in events] == (
         [] if step_s is None else [pytest.approx(step_s)])
     assert node.agent.clock(T0 + wall_s + 1, 78.0 + steady_s) == []
 
 
-def seen(name: str, gpu: str = "A", mem: float | None = 5.0, sm: float | None = 50.0) -> GpuTask:
+def task(name: str, gpu: str = "A", mem: float | None = 5.0, sm: float | None = 50.0) -> GpuTask:
     task = Task(id=name, pid=7, start_ticks=2, started_at=T0, user="alice",
                 command="/usr/bin/python3 train.py --password hunter2")
     return GpuTask(task, gpu, mem, sm, None)
 
 
 def test_tasks_begin_and_end_with_what_they_used(node: Node) -> None:
-    node.read(a_gpu(), a_gpu("B"), seen=[])
+    node.read(a_gpu(), a_gpu("B"), tasks=[])
     uses = [(random.uniform(1, 9), random.uniform(0, 100)) for _ in range(20)]
-    told = [each for mem, sm in uses for each in node.read(
-        a_gpu(), a_gpu("B"), seen=[seen("t", "A", mem, sm), seen("t", "B", mem, 0.0)], after_s=2)]
-    assert [(each.kind, each.task_id) for each in told] == [("task_began", "t")]
-    assert "python3 of alice" in told[0].text
-    assert "hunter2" not in told[0].text
-    [ended] = node.read(a_gpu(), a_gpu("B"), seen=[], after_s=2)
-    assert (ended.kind, ended.task_id) == ("task_ended", "t")
+    events = [event for mem, sm in uses for event in node.read(
+        a_gpu(), a_gpu("B"), tasks=[task("t", "A", mem, sm), task("t", "B", mem, 0.0)], after_s=2)]
+    assert [(event.kind, event.task_id) for event in events] == [("task_began", "t")]
+    assert "python3 of alice" in events[0].text
+    assert "hunter2" not in events[0].text
+    [end] = node.read(a_gpu(), a_gpu("B"), tasks=[], after_s=2)
+    assert (end.kind, end.task_id) == ("task_ended", "t")
     mems, sms = [2 * mem for mem, _ in uses[1:]], [sm / 2 for _, sm in uses[1:]]
-    assert ended.numbers["mem_peak_bytes"] == pytest.approx(max(2 * mem for mem, _ in uses))
-    assert ended.numbers["sm_peak_pct"] == pytest.approx(max(sm / 2 for _, sm in uses))
-    assert ended.numbers["mem_mean_bytes"] == pytest.approx(sum(mems) / len(mems), rel=1e-3)
-    assert ended.numbers["sm_mean_pct"] == pytest.approx(sum(sms) / len(sms), rel=1e-3)
-    assert ended.numbers["seconds"] == pytest.approx(ended.taken_at - T0)
+    assert end.numbers["mem_peak_bytes"] == pytest.approx(max(2 * mem for mem, _ in uses))
+    assert end.numbers["sm_peak_pct"] == pytest.approx(max(sm / 2 for _, sm in uses))
+    assert end.numbers["mem_mean_bytes"] == pytest.approx(sum(mems) / len(mems), rel=1e-3)
+    assert end.numbers["sm_mean_pct"] == pytest.approx(sum(sms) / len(sms), rel=1e-3)
+    assert end.numbers["seconds"] == pytest.approx(end.taken_at - T0)
 
 
 def test_what_the_driver_counted_of_an_ended_task(node: Node) -> None:
     peak, util = random.randrange(2**37), random.randint(0, 100)
-    uses = [seen("t"), seen("t", "B")]
-    node.read(a_gpu(), a_gpu("B"), seen=[])
-    node.read(a_gpu(), a_gpu("B"), seen=uses, after_s=2)
-    [ended] = node.read(a_gpu(), a_gpu("B"), seen=[], after_s=2, accounted=(
+    uses = [task("t"), task("t", "B")]
+    node.read(a_gpu(), a_gpu("B"), tasks=[])
+    node.read(a_gpu(), a_gpu("B"), tasks=uses, after_s=2)
+    [end] = node.read(a_gpu(), a_gpu("B"), tasks=[], after_s=2, accounted=(
         ProcessAccounting(7, "A", peak, util, 5.0, 60.0),
         ProcessAccounting(7, "B", 1.0, util, None, 50.0),
         ProcessAccounting(8, "A", 9.0, 9.0, 9.0, 9.0)))
-    counted = {key: it for key, it in ended.numbers.items() if key.startswith("driver_")}
-    assert counted == {"driver_mem_peak_bytes": peak + 1, "driver_util_pct": util,
-                       "driver_seconds": 60.0}
-    assert "by the driver" in ended.text
+    driver_numbers = {key: it for key, it in end.numbers.items() if key.startswith("driver_")}
+    assert driver_numbers == {"driver_mem_peak_bytes": peak + 1, "driver_util_pct": util,
+                              "driver_seconds": 60.0}
+    assert "by the driver" in end.text
 
 
 def test_half_of_what_a_task_used_is_not_told_for_all(node: Node) -> None:
-    node.read(a_gpu(), a_gpu("B"), seen=[])
-    node.read(a_gpu(), a_gpu("B"), seen=[seen("t"), seen("t", "B")], after_s=2)
-    [ended] = node.read(a_gpu(), a_gpu("B"), seen=[], after_s=2,
-                        accounted=(ProcessAccounting(7, "A", 3.0, 4.0, 5.0, 6.0),))
-    assert not [key for key in ended.numbers if key.startswith("driver_")]
-    assert "driver" not in ended.text
+    node.read(a_gpu(), a_gpu("B"), tasks=[])
+    node.read(a_gpu(), a_gpu("B"), tasks=[task("t"), task("t", "B")], after_s=2)
+    [end] = node.read(a_gpu(), a_gpu("B"), tasks=[], after_s=2,
+                      accounted=(ProcessAccounting(7, "A", 3.0, 4.0, 5.0, 6.0),))
+    assert not [key for key in end.numbers if key.startswith("driver_")]
+    assert "driver" not in end.text
 
 
 def test_what_nobody_knows_of_a_task_is_not_zero(node: Node) -> None:
     """pitfall 2: the driver need not say what a process holds"""
-    node.read(a_gpu(), seen=[])
-    node.read(a_gpu(), seen=[seen("t", mem=None, sm=None)], after_s=2)
-    [ended] = node.read(a_gpu(), seen=[], after_s=2)
-    assert set(ended.numbers) == {"seconds", "gpus"}
+    node.read(a_gpu(), tasks=[])
+    node.read(a_gpu(), tasks=[task("t", mem=None, sm=None)], after_s=2)
+    [end] = node.read(a_gpu(), tasks=[], after_s=2)
+    assert set(end.numbers) == {"seconds", "gpus"}
 
 
 def test_tasks_that_were_there_before_us_did_not_begin(node: Node) -> None:
     assert node.kinds(a_gpu()) == []  # no list yet is not an empty one
-    assert node.kinds(a_gpu(), seen=[seen("t1"), seen("t2")]) == []
+    assert node.kinds(a_gpu(), tasks=[task("t1"), task("t2")]) == []
     assert node.kinds(a_gpu()) == []
-    assert node.kinds(a_gpu(), seen=[seen("t2"), seen("t3")]) == ["task_ended", "task_began"]
+    assert node.kinds(a_gpu(), tasks=[task("t2"), task("t3")]) == ["task_ended", "task_began"]
 
 
 def test_tasks_over_a_restart_of_the_agent(node: Node) -> None:
-    node.read(a_gpu(), seen=[seen("stays", mem=9.0), seen("goes")])
+    node.read(a_gpu(), tasks=[task("stays", mem=9.0), task("goes")])
     node.restart()
-    told = node.read(a_gpu(), seen=[seen("stays", mem=1.0), seen("comes")])
-    assert [(each.kind, each.task_id) for each in told] == [
+    events = node.read(a_gpu(), tasks=[task("stays", mem=1.0), task("comes")])
+    assert [(event.kind, event.task_id) for event in events] == [
         ("task_ended", "goes"), ("task_began", "comes")]
-    assert "while the agent was away" in told[0].text
-    [_, ended] = node.read(a_gpu(), seen=[], after_s=2)[::-1]
-    assert (ended.task_id, ended.numbers["mem_peak_bytes"]) == ("stays", 9.0)
+    assert "while the agent was away" in events[0].text
+    [_, end] = node.read(a_gpu(), tasks=[], after_s=2)[::-1]
+    assert (end.task_id, end.numbers["mem_peak_bytes"]) == ("stays", 9.0)
 
 
 def test_a_lost_gpu_ends_no_task_that_nobody_can_see(node: Node) -> None:
-    node.read(a_gpu(), a_gpu("B"), seen=[seen("t"), seen("other", "B")])
-    assert node.kinds(a_gpu("A", "lost"), a_gpu("B"), seen=[seen("other", "B")]) == ["gpu_lost"]
-    assert node.kinds(a_gpu("A", "lost"), a_gpu("B"), seen=[]) == ["task_ended"]
-    assert node.told[-1].task_id == "other"
-    assert node.kinds(a_gpu(), a_gpu("B"), seen=[seen("t")]) == ["gpu_back"]
-    assert node.kinds(a_gpu(), a_gpu("B"), seen=[]) == ["task_ended"]
+    node.read(a_gpu(), a_gpu("B"), tasks=[task("t"), task("other", "B")])
+    assert node.kinds(a_gpu("A", "lost"), a_gpu("B"), tasks=[task("other", "B")]) == ["gpu_lost"]
+    assert node.kinds(a_gpu("A", "lost"), a_gpu("B"), tasks=[]) == ["task_ended"]
+    assert node.events[-1].task_id == "other"
+    assert node.kinds(a_gpu(), a_gpu("B"), tasks=[task("t")]) == ["gpu_back"]
+    assert node.kinds(a_gpu(), a_gpu("B"), tasks=[]) == ["task_ended"]
 
 
 def test_a_burst_of_tasks_is_told_in_bounded_portions(node: Node) -> None:
-    node.read(a_gpu(), seen=[])
-    many = [seen(f"t{number}") for number in range(100)]
-    portions = [len(node.read(a_gpu(), seen=many))]
+    node.read(a_gpu(), tasks=[])
+    many = [task(f"t{number}") for number in range(100)]
+    portions = [len(node.read(a_gpu(), tasks=many))]
     portions += [len(node.read(a_gpu())) for _ in range(4)]
     assert max(portions) == TASKS_PER_READING
     assert sum(portions) == 100
 
 
 def test_what_another_version_kept_is_nothing_to_fail_about() -> None:
-    for kept in (b"", b"\x00", random.randbytes(50)):
-        assert NodeEventDetector(kept).began("boot", "1", T0)
+    for state in (b"", b"\x00", random.randbytes(50)):
+        assert NodeEventDetector(state).began("boot", "1", T0)

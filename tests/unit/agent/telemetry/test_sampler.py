@@ -49,7 +49,7 @@ def a_reading(*gpus: GpuReading, at: float = 100.0) -> Reading:
     return Reading(at, 1.0, gpus, facts, None)
 
 
-def seen(name: str, gpu: str = "A", command: str = "python", **more: Any) -> GpuTask:
+def task(name: str, gpu: str = "A", command: str = "python", **more: Any) -> GpuTask:
     task = Task(id=name, pid=1, start_ticks=2, started_at=None, user="alice", command=command)
     return GpuTask(task, gpu, more.get("mem", 5.0), more.get("sm"), more.get("state"))
 
@@ -61,8 +61,8 @@ def frame_of(step: SamplerStep) -> Frame:
 
 
 def events_of(step: SamplerStep) -> list[tuple[str, str | None, str | None]]:
-    return [(each.kind, each.gpu_uuid, each.task_id)
-            for each in step.messages if isinstance(each, Event)]
+    return [(event.kind, event.gpu_uuid, event.task_id)
+            for event in step.messages if isinstance(event, Event)]
 
 
 def test_first_reading_brings_the_inventory_and_a_frame_of_its_generation() -> None:
@@ -111,7 +111,7 @@ def test_a_row_of_the_wrong_width_is_unknown_and_the_others_stand() -> None:
 
 def test_tasks_travel_as_a_snapshot_then_as_changes() -> None:
     reading = a_reading(a_gpu("A"), a_gpu("B"))
-    one = sample(SamplerState(), reading, [seen("t1"), seen("t2", "B")], 1, 0.0)
+    one = sample(SamplerState(), reading, [task("t1"), task("t2", "B")], 1, 0.0)
     tasks = frame_of(one).tasks
     assert tasks is not None
     assert (tasks.snapshot, [task.id for task in tasks.began]) == (True, ["t1", "t2"])
@@ -120,7 +120,7 @@ def test_tasks_travel_as_a_snapshot_then_as_changes() -> None:
     unasked = sample(one.memory, reading, None, 2, 1.0)
     assert frame_of(unasked).tasks is None
 
-    two = sample(unasked.memory, reading, [seen("t2", "B"), seen("t3")], 3, 2.0)
+    two = sample(unasked.memory, reading, [task("t2", "B"), task("t3")], 3, 2.0)
     tasks = frame_of(two).tasks
     assert tasks is not None
     assert (tasks.snapshot, [task.id for task in tasks.began]) == (False, ["t3"])
@@ -129,7 +129,7 @@ def test_tasks_travel_as_a_snapshot_then_as_changes() -> None:
 
 def test_a_snapshot_after_each_welcome_after_a_minute_and_when_gpus_move() -> None:
     reading = a_reading(a_gpu("A"), a_gpu("B"))
-    memory = sample(SamplerState(), reading, [seen("t1", "B")], 1, 0.0).memory
+    memory = sample(SamplerState(), reading, [task("t1", "B")], 1, 0.0).memory
 
     def snapshot(memory: SamplerState, reading: Reading, now: float) -> tuple[bool, int] | None:
         tasks = frame_of(sample(memory, reading, None, 2, now)).tasks
@@ -150,7 +150,7 @@ def test_no_process_list_yet_is_not_an_empty_one() -> None:
 
 
 def test_unknown_memory_stays_unknown() -> None:
-    step = sample(SamplerState(), a_reading(a_gpu("A")), [seen("t", mem=None, sm=101.0)], 1, 0.0)
+    step = sample(SamplerState(), a_reading(a_gpu("A")), [task("t", mem=None, sm=101.0)], 1, 0.0)
     tasks = frame_of(step).tasks
     assert tasks is not None
     assert (tasks.uses[0].mem_used_bytes, tasks.uses[0].sm_pct) == (None, None)
@@ -159,9 +159,9 @@ def test_unknown_memory_stays_unknown() -> None:
 def test_events_stand_before_the_frame_that_they_explain() -> None:
     events = [Event(0, 90.0, "xid", gpu_uuid="A"), Event(0, 91.0, "gpu_lost", gpu_uuid="A")]
     step = sample(SamplerState(), a_reading(a_gpu("A")), None, 7, 0.0, events)
-    assert [(each.seq, type(each)) for each in step.messages] == [
+    assert [(message.seq, type(message)) for message in step.messages] == [
         (7, Event), (8, Event), (9, Frame)]
-    assert [each.seq for each in events_only(SamplerState(), events, 4).messages] == [4, 5]
+    assert [message.seq for message in events_only(SamplerState(), events, 4).messages] == [4, 5]
 
 
 def test_when_readings_end_one_frame_says_that_they_are_stale() -> None:
@@ -197,7 +197,7 @@ def test_whatever_a_backend_says_the_frame_is_in_the_contract(
 ) -> None:
     gpus = tuple(GpuReading(uuid, "ok", tuple(values), absent) for uuid, values, absent in rows)
     facts = tuple(GpuFacts(uuid=gpu.uuid, index=0, name="n") for gpu in gpus)
-    tasks = [seen(f"t{at}", gpu, mem=mem, sm=sm) for at, (gpu, mem, sm) in enumerate(uses)]
+    tasks = [task(f"t{at}", gpu, mem=mem, sm=sm) for at, (gpu, mem, sm) in enumerate(uses)]
     step = sample(SamplerState(), Reading(0.0, interval_s, gpus, facts, ()), tasks, 1, 0.0)
     for message in step.messages:
         assert decode_from_agent(encode(message)) == message
@@ -213,8 +213,8 @@ NAMES = ("user", "manager", "job_id", "container", "container_name", "pod", "nam
 
 @pytest.mark.parametrize("names", [{}, dict.fromkeys(NAMES, "x" * 128)], ids=["bare", "named"])
 def test_the_longest_command_lines_still_fit_a_message(names: dict[str, str]) -> None:
-    tasks = [seen(f"{at:0128}", gpu="7", command="\U0001f600" * 1_024) for at in range(4_096)]
-    tasks = [structs.replace(each, task=structs.replace(each.task, **names)) for each in tasks]
+    tasks = [task(f"{at:0128}", gpu="7", command="\U0001f600" * 1_024) for at in range(4_096)]
+    tasks = [structs.replace(row, task=structs.replace(row.task, **names)) for row in tasks]
     gpus = (slowly(a_gpu(str(at), util_pct=at / 3)) for at in range(MAX_GPUS))
     step = sample(SamplerState(), a_reading(*gpus), tasks, 1, 0.0)
     assert frame_of(step).slow is not None
@@ -240,23 +240,23 @@ def slow_of(frame: Frame, key: str, gpu: int = 0) -> float | Absence | None:
 
 
 def test_slow_values_travel_when_one_changed_and_every_minute() -> None:
-    said = random.randrange(1, 1_000)
-    memory, sent = SamplerState(), []
+    replays = random.randrange(1, 1_000)
+    memory, slow_values = SamplerState(), []
     for second in range(200):
         gpu = a_gpu("A")
         if second % 15 == 0:
-            gpu = slowly(gpu, pcie_replays=said + (second >= 90))
+            gpu = slowly(gpu, pcie_replays=replays + (second >= 90))
         step = sample(memory, a_reading(gpu, at=second), None, second + 1, float(second))
         memory = step.memory
         if frame_of(step).slow is not None:
-            sent.append((second, slow_of(frame_of(step), "pcie_replays")))
-    assert sent == [(0, said), (60, said), (90, said + 1), (150, said + 1)]
+            slow_values.append((second, slow_of(frame_of(step), "pcie_replays")))
+    assert slow_values == [(0, replays), (60, replays), (90, replays + 1), (150, replays + 1)]
 
 
 def test_slow_values_follow_a_new_inventory_and_a_new_hub() -> None:
     """Frames of a generation are read by its Inventory: the order of the rows is another."""
-    both = (slowly(a_gpu("A"), pstate=1), slowly(a_gpu("B"), pstate=2))
-    memory = sample(SamplerState(), a_reading(*both), None, 1, 0.0).memory
+    gpus = (slowly(a_gpu("A"), pstate=1), slowly(a_gpu("B"), pstate=2))
+    memory = sample(SamplerState(), a_reading(*gpus), None, 1, 0.0).memory
     turned = sample(memory, a_reading(a_gpu("B"), a_gpu("A")), None, 2, 1.0)
     assert (slow_of(frame_of(turned), "pstate"), slow_of(frame_of(turned), "pstate", 1)) == (2, 1)
     quiet = sample(turned.memory, a_reading(a_gpu("B"), a_gpu("A")), None, 3, 2.0)
@@ -265,19 +265,19 @@ def test_slow_values_follow_a_new_inventory_and_a_new_hub() -> None:
     renamed = structs.replace(renamed, facts=tuple(
         structs.replace(facts, name="another") for facts in renamed.facts))
     assert slow_of(frame_of(sample(quiet.memory, renamed, None, 4, 3.0)), "pstate") == 2
-    asked = sample(snapshot_wanted(quiet.memory), a_reading(a_gpu("B"), a_gpu("A")), None, 4, 3.0)
-    assert slow_of(frame_of(asked), "pstate") == 2
-    assert decode_from_agent(encode(frame_of(asked))) == frame_of(asked)
+    fresh = sample(snapshot_wanted(quiet.memory), a_reading(a_gpu("B"), a_gpu("A")), None, 4, 3.0)
+    assert slow_of(frame_of(fresh), "pstate") == 2
+    assert decode_from_agent(encode(frame_of(fresh))) == frame_of(fresh)
 
 
 def test_slow_values_of_a_lost_gpu_are_lost_and_do_not_come_back_by_themselves() -> None:
     """Pitfall 4: the last value is not passed off as live."""
     reading = a_reading(slowly(a_gpu("A")), slowly(a_gpu("B")))
     memory = sample(SamplerState(), reading, None, 1, 0.0).memory
-    lost = sample(memory, a_reading(a_gpu("A", "lost"), a_gpu("B")), None, 2, 1.0)
-    assert slow_of(frame_of(lost), "pstate") is Absence.LOST
-    assert slow_of(frame_of(lost), "pstate", 1) == 3.0
-    back = sample(lost.memory, a_reading(a_gpu("A"), a_gpu("B")), None, 3, 2.0)
+    lost_step = sample(memory, a_reading(a_gpu("A", "lost"), a_gpu("B")), None, 2, 1.0)
+    assert slow_of(frame_of(lost_step), "pstate") is Absence.LOST
+    assert slow_of(frame_of(lost_step), "pstate", 1) == 3.0
+    back = sample(lost_step.memory, a_reading(a_gpu("A"), a_gpu("B")), None, 3, 2.0)
     assert slow_of(frame_of(back), "pstate") is Absence.UNKNOWN
     read = sample(back.memory, a_reading(slowly(a_gpu("A")), a_gpu("B")), None, 4, 3.0)
     assert slow_of(frame_of(read), "pstate") == 3.0

@@ -1,4 +1,4 @@
-"""Pitfall 20: the monitor's own load is measured and told."""
+"""Pitfall 20: the monitor's own load is measured and reported."""
 
 import os
 import random
@@ -67,21 +67,21 @@ def test_memory_is_the_kernels_share_and_is_not_asked_at_each_beat(
     first = meter.take(ME | {child.pid}, None, None).memory_bytes
     whole = sum(psutil.Process(pid).memory_full_info().pss for pid in (*ME, child.pid))
     assert first == pytest.approx(whole, rel=0.2)
-    kept = bytearray(random.randbytes(2**26))  # far more than what others free meanwhile
+    ballast = bytearray(random.randbytes(2**26))  # far more than what others free meanwhile
     now = MEMORY_EVERY_S - 1
     assert meter.take(ME | {child.pid}, None, None).memory_bytes == first
     now = MEMORY_EVERY_S
     grown = meter.take(ME | {child.pid}, None, None).memory_bytes
     assert grown is not None
     assert first is not None
-    assert grown > first + len(kept) / 2
+    assert grown > first + len(ballast) / 2
 
 
 def test_what_cannot_be_read_is_not_zero(tmp_path: Path) -> None:
-    gone = 2**22 - 1
-    assert cpu_s(gone) is None
-    assert pss_bytes(gone) is None
-    cost = ProcessCostMeter(proc=tmp_path).take(frozenset((gone,)), 0.5, None)
+    free_pid = 2**22 - 1
+    assert cpu_s(free_pid) is None
+    assert pss_bytes(free_pid) is None
+    cost = ProcessCostMeter(proc=tmp_path).take(frozenset((free_pid,)), 0.5, None)
     assert (cost.cpu_pct, cost.memory_bytes, cost.outbox_bytes) == (None, None, None)
     assert cost.read_s == 0.5
 
@@ -109,6 +109,6 @@ NOT_CARRIED = {"asyncio", "email", "engineio", "http.client", "msgpack", "pynvml
 def test_the_daemon_carries_no_more_than_it_uses() -> None:
     code = "import sys; {}import agent.cli.main, agent.reader.watchdog; print(*sys.modules)"
     for first, carried in (("", set[str]()), ("import http.client; ", {"http.client", "email"})):
-        done = subprocess.run([sys.executable, "-c", code.format(first)], cwd=ROOT, text=True,
-                              capture_output=True, check=True, timeout=60)
-        assert NOT_CARRIED & set(done.stdout.split()) == carried
+        child = subprocess.run([sys.executable, "-c", code.format(first)], cwd=ROOT, text=True,
+                               capture_output=True, check=True, timeout=60)
+        assert NOT_CARRIED & set(child.stdout.split()) == carried

@@ -9,8 +9,8 @@ from agent.telemetry.write_bursts import SPREAD, CheckpointPace, TaskWrites
 LOOK_S = 5.0
 
 
-def watched(every_s: float, times: int, bytes_per_s: float = 2e9, rest_w: float | None = 110.0,
-            jitter: float = 0.0, lasts: int = 2, logs: float = 1e4) -> tuple[TaskWrites, float]:
+def training(every_s: float, times: int, bytes_per_s: float = 2e9, rest_w: float | None = 110.0,
+             jitter: float = 0.0, lasts: int = 2, logs: float = 1e4) -> tuple[TaskWrites, float]:
     """Training at 600 W that writes so often, and when it was looked at last."""
     writes, at = TaskWrites(), random.uniform(0, 1e9)
     for number in range(times):
@@ -28,9 +28,9 @@ def watched(every_s: float, times: int, bytes_per_s: float = 2e9, rest_w: float 
 
 def test_three_alike_make_a_rhythm() -> None:
     every_s = LOOK_S * random.randint(8, 200)
-    assert watched(every_s, 2)[0].pace(0.0) is None
+    assert training(every_s, 2)[0].pace(0.0) is None
     for times in (3, 9):
-        writes, at = watched(every_s, times)
+        writes, at = training(every_s, times)
         pace = writes.pace(at)
         assert isinstance(pace, CheckpointPace)
         assert pace.every_s == pytest.approx(every_s)
@@ -40,7 +40,7 @@ def test_three_alike_make_a_rhythm() -> None:
 
 
 def test_a_rhythm_ends_with_its_job() -> None:
-    writes, at = watched(300.0, 4)
+    writes, at = training(300.0, 4)
     assert writes.pace(at + 599.0 - LOOK_S) is not None
     assert writes.pace(at + 601.0) is None
 
@@ -54,7 +54,7 @@ def test_a_rhythm_ends_with_its_job() -> None:
     {"logs": 1e9},  # it writes all the time
 ])
 def test_what_is_none_is_not_called_one(how: dict[str, float]) -> None:
-    writes, at = watched(200.0, 8, **how)  # type: ignore[arg-type]
+    writes, at = training(200.0, 8, **how)  # type: ignore[arg-type]
     assert writes.pace(at) is None
 
 
@@ -70,7 +70,7 @@ def test_sizes_that_differ_are_not_one_kind() -> None:
 
 
 def test_what_was_not_seen_to_its_end_is_none() -> None:
-    writes, at = watched(200.0, 2)
+    writes, at = training(200.0, 2)
     writes.observe(at + 5, LOOK_S, 2e9, 100.0)
     writes.observe(at + 10, LOOK_S, None, 100.0)  # its writes cannot be read any more
     assert len(writes.checkpoints) == 2

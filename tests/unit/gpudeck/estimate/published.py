@@ -1,4 +1,4 @@
-"""The fixtures beside this file (README.md says where they are from)."""
+"""The fixtures in this folder (README.md names their sources)."""
 
 import csv
 import json
@@ -21,14 +21,14 @@ Row = dict[str, str]
 
 @cache
 def configs() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = json.loads((FOLDER / "configs.json").read_text())
-    return found
+    models: dict[str, dict[str, Any]] = json.loads((FOLDER / "configs.json").read_text())
+    return models
 
 
 def model_of(row: Row) -> Architecture:
-    """litgpt keeps a head of its own, whatever the config says."""
-    found = architecture(configs()[row["model"]]["config"])
-    return replace(found, is_tied=False) if row["source"] == "S3" else found
+    """Return the architecture of a row; litgpt keeps a separate head, whatever the config has."""
+    model = architecture(configs()[row["model"]]["config"])
+    return replace(model, is_tied=False) if row["source"] == "S3" else model
 
 
 def rows(name: str) -> Iterator[Row]:
@@ -50,12 +50,12 @@ def training_setting(row: Row) -> TrainingSetting:
 
 
 def inference_error(row: Row) -> float:
-    found = inference.estimate(model_of(row), inference_setting(row)).allocated
-    return found / (float(row["published"]) * UNITS[row["unit"]]) - 1
+    allocated = inference.estimate(model_of(row), inference_setting(row)).allocated
+    return allocated / (float(row["published"]) * UNITS[row["unit"]]) - 1
 
 
 def training_error(row: Row) -> float:
-    """S4 is what the driver said: its context is on top."""
-    found = training.estimate(model_of(row), training_setting(row)).allocated
-    return (found + float(row["context_gb"]) * 1e9) / (
+    """Return the relative error. S4 is what the driver reported: its context is on top."""
+    allocated = training.estimate(model_of(row), training_setting(row)).allocated
+    return (allocated + float(row["context_gb"]) * 1e9) / (
         float(row["published"]) * UNITS[row["unit"]]) - 1

@@ -35,30 +35,30 @@ FLEET = (FleetBoards(H100, 79.6 * GIB, 16, 3, 8), FleetBoards(A100, 39.5 * GIB, 
 
 
 def config(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = configs()[name]["config"]
-    return found
+    content: dict[str, Any] = configs()[name]["config"]
+    return content
 
 
-def asked(name: str, **how: Any) -> EstimateAsked:
+def question(name: str, **how: Any) -> EstimateAsked:
     kind = how.pop("kind", "inference")
-    made: Callable[..., Any] = InferenceAsked if kind == "inference" else TrainingAsked
-    return EstimateAsked(config(name), **{kind: made(**how)})
+    request_type: Callable[..., Any] = InferenceAsked if kind == "inference" else TrainingAsked
+    return EstimateAsked(config(name), **{kind: request_type(**how)})
 
 
 def test_parts_make_the_total_and_the_range_is_around_it() -> None:
-    found = answer(asked("Llama-3.1-8B", concurrency=8))
-    assert found.total is not None
-    assert found.total == pytest.approx(sum(part.bytes for part in found.parts))
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low < found.total < found.high
-    assert all(part.formula for part in found.parts)
-    assert found.inexact == []
+    view = answer(question("Llama-3.1-8B", concurrency=8))
+    assert view.total is not None
+    assert view.total == pytest.approx(sum(part.bytes for part in view.parts))
+    assert view.low is not None
+    assert view.high is not None
+    assert view.low < view.total < view.high
+    assert all(part.formula for part in view.parts)
+    assert view.inexact == []
 
 
 def test_the_fleets_gpus_that_fit_it() -> None:
-    found = {each.model: each for each in answer(asked("Qwen2.5-32B"), FLEET).fits}
-    one = found[H100]
+    fits = {fit.model: fit for fit in answer(question("Qwen2.5-32B"), FLEET).fits}
+    one = fits[H100]
     assert one.gpus == 1
     words = shlex.split(one.command)
     assert words[:2] == ["gpudeck", "run"]
@@ -68,45 +68,45 @@ def test_the_fleets_gpus_that_fit_it() -> None:
     assert accepts((words[words.index("--model") + 1],), H100)
     assert one.speed is not None
     assert one.speed.tokens_per_s[0] < one.speed.tokens_per_s[1]
-    two = found[A100]
+    two = fits[A100]
     assert (two.gpus, two.layout) == (4, "TP 4")
-    mig = found["NVIDIA H100 80GB HBM3 MIG 1g.10gb"]
+    mig = fits["NVIDIA H100 80GB HBM3 MIG 1g.10gb"]
     assert mig.gpus is None
     assert "GiB" in mig.why
-    assert found["nobody's board"].gpus is None
+    assert fits["nobody's board"].gpus is None
 
 
 def test_free_and_nodes_are_said() -> None:
-    found = {each.model: each for each in answer(
-        asked("Llama-3.1-8B", kind="training", zero=3, dp=16), FLEET).fits}
-    assert found[H100].gpus == 16
-    assert found[H100].command == ""
-    assert "more than one node" in found[H100].why
-    one = next(each for each in answer(asked("Qwen2.5-72B", concurrency=16), FLEET).fits
-               if each.model == H100)
+    fits = {fit.model: fit for fit in answer(
+        question("Llama-3.1-8B", kind="training", zero=3, dp=16), FLEET).fits}
+    assert fits[H100].gpus == 16
+    assert fits[H100].command == ""
+    assert "more than one node" in fits[H100].why
+    one = next(fit for fit in answer(question("Qwen2.5-72B", concurrency=16), FLEET).fits
+               if fit.model == H100)
     assert one.gpus == 4
     assert "3 of 16 are free" in one.why
 
 
 def test_the_command_asks_for_no_more_than_the_board_has() -> None:
-    """Of 79.6 GiB, 79.3 may be needed, and `--mem 80G` would match no board."""
-    need = answer(asked("Qwen2.5-72B", tp=2)).ask
+    """A need of 79.3 of 79.6 GiB is possible, and `--mem 80G` would match no board."""
+    need = answer(question("Qwen2.5-72B", tp=2)).ask
     assert need is not None
     board = FleetBoards(H100, need + (GIB - need % GIB) / 2, 2, 2, 2)
-    words = shlex.split(answer(asked("Qwen2.5-72B", tp=2), [board]).fits[0].command)
+    words = shlex.split(answer(question("Qwen2.5-72B", tp=2), [board]).fits[0].command)
     assert int(words[words.index("--mem") + 1].removesuffix("G")) * GIB <= (board.mem_bytes or 0)
 
 
 def test_what_is_too_large_says_what_would_help() -> None:
-    found = answer(asked("Llama-3.1-8B", kind="training"), FLEET).fits
-    assert all(each.gpus is None for each in found)
-    assert any("ZeRO" in each.why for each in found)
+    fits = answer(question("Llama-3.1-8B", kind="training"), FLEET).fits
+    assert all(fit.gpus is None for fit in fits)
+    assert any("ZeRO" in fit.why for fit in fits)
 
 
 def test_zero_divides_by_data_parallel_ranks() -> None:
     def parts(zero: int) -> dict[str, float]:
-        found = answer(asked("Llama-3.1-8B", kind="training", zero=zero, dp=8))
-        return {part.name: part.bytes for part in found.parts}
+        view = answer(question("Llama-3.1-8B", kind="training", zero=zero, dp=8))
+        return {part.name: part.bytes for part in view.parts}
 
     none, first, second, third = (parts(zero) for zero in range(4))
     assert first["optimizer"] == pytest.approx(none["optimizer"] / 8)
@@ -125,26 +125,26 @@ def test_zero_divides_by_data_parallel_ranks() -> None:
     ({"kind": "training", "varies": True}, "lengths vary"),
     ({"pp": 2}, "pipeline"), ({"tp": 8}, "1 and 2 GPUs")])
 def test_what_was_never_checked_is_a_range_that_says_why(how: dict[str, Any], what: str) -> None:
-    found = answer(asked("Llama-3.1-8B", **how))
-    assert any(what in each for each in found.inexact)
-    assert found.low is not None
-    assert found.high is not None
-    assert found.allocated is not None
-    assert found.high - found.low >= 0.39 * found.allocated
+    view = answer(question("Llama-3.1-8B", **how))
+    assert any(what in reason for reason in view.inexact)
+    assert view.low is not None
+    assert view.high is not None
+    assert view.allocated is not None
+    assert view.high - view.low >= 0.39 * view.allocated
 
 
 def test_a_number_of_parameters_alone_gives_parts_and_no_total() -> None:
-    found = answer(EstimateAsked(parameters=7 * 10**9, training=TrainingAsked()))
-    assert sum(part.bytes for part in found.parts) == 16 * 7e9
-    assert (found.total, found.ask) == (None, None)
-    assert "vocab" in found.missing
+    view = answer(EstimateAsked(parameters=7 * 10**9, training=TrainingAsked()))
+    assert sum(part.bytes for part in view.parts) == 16 * 7e9
+    assert (view.total, view.ask) == (None, None)
+    assert "vocab" in view.missing
 
 
 def test_formats_are_read_from_the_config() -> None:
     quantized = config("Qwen2.5-7B") | {"quantization_config": {
         "quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False}}
     assert answer(EstimateAsked(quantized, inference=InferenceAsked())).parts == answer(
-        asked("Qwen2.5-7B", weights="gptq-int4")).parts
+        question("Qwen2.5-7B", weights="gptq-int4")).parts
     native = config("DeepSeek-V3") | {"quantization_config": {
         "quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}}
     part = answer(EstimateAsked(native, inference=InferenceAsked(tp=8))).parts[0]
@@ -170,24 +170,24 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(wrong: EstimateAsked) -> N
 
 def test_windows_bound_the_cache_and_experts_the_speed() -> None:
     def cache(name: str, **how: Any) -> float:
-        return answer(asked(name, **how)).parts[1].bytes
+        return answer(question(name, **how)).parts[1].bytes
 
     assert cache("Mistral-7B-v0.1", prompt=60_000) == cache("Mistral-7B-v0.1", prompt=30_000)
     half = cache("gemma-2-9b", prompt=60_000) / cache("gemma-2-9b", prompt=3_000)
     assert 7 < half < 16
-    sparse = answer(msgspec.structs.replace(asked("Qwen3-30B-A3B"), board=H100)).speed
-    dense = answer(msgspec.structs.replace(asked("Qwen2.5-32B"), board=H100)).speed
+    sparse = answer(msgspec.structs.replace(question("Qwen3-30B-A3B"), board=H100)).speed
+    dense = answer(msgspec.structs.replace(question("Qwen2.5-32B"), board=H100)).speed
     assert sparse is not None
     assert dense is not None
     assert sparse.tokens_per_s[0] > 2 * dense.tokens_per_s[0]
 
 
 def test_boards_are_known_by_the_drivers_names_or_not_at_all() -> None:
-    found = board_of("NVIDIA A100 80GB PCIe")
-    assert found is not None
-    assert found.gb_per_s == 1_935
+    board = board_of("NVIDIA A100 80GB PCIe")
+    assert board is not None
+    assert board.gb_per_s == 1_935
     assert board_of("Radeon Pro") is None
-    notes = answer(msgspec.structs.replace(asked("gpt2"), board="Radeon Pro")).notes
+    notes = answer(msgspec.structs.replace(question("gpt2"), board="Radeon Pro")).notes
     assert any("Radeon" in note for note in notes)
 
 
@@ -196,9 +196,9 @@ def test_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     file.write_text(json.dumps(config("Llama-3.1-8B")))
     assert estimate(["training", "--model", str(file), "--method", "lora", "--stack", "peft",
                      "--recompute", "full", "--json"]) == 0
-    found = msgspec.json.decode(capsys.readouterr().out, type=EstimateView)
-    assert found == answer(asked("Llama-3.1-8B", kind="training", method="lora", stack="peft",
-                                 recompute="full"))
+    view = msgspec.json.decode(capsys.readouterr().out, type=EstimateView)
+    assert view == answer(question("Llama-3.1-8B", kind="training", method="lora", stack="peft",
+                                   recompute="full"))
     assert estimate(["inference", "--layers", "32", "--hidden", "4096", "--heads", "32",
                      "--kv-heads", "8", "--mlp", "14336", "--vocab", "128256"]) == 0
     out = capsys.readouterr().out

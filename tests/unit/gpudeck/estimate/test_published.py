@@ -1,4 +1,4 @@
-"""The estimator beside what others measured: parameters, inference, named stacks of training."""
+"""The estimator against what others measured: parameters, inference, named stacks of training."""
 
 import random
 from dataclasses import replace
@@ -23,7 +23,7 @@ from .published import (
     training_setting,
 )
 
-EXACT = [name for name, each in configs().items() if each["parameters"] is not None]
+EXACT = [name for name, entry in configs().items() if entry["parameters"] is not None]
 # One sequence on one GPU, and no published load of weights that AWQ had not packed yet.
 NAMED = [("S1", "Qwen2.5-0.5B", "bf16", 30720), ("S1", "Qwen2.5-1.5B", "gptq-int4", 14336),
          ("S1", "Qwen2.5-7B", "bf16", 1), ("S1", "Qwen2.5-7B", "bf16", 30720),
@@ -57,34 +57,34 @@ def test_parameters_are_exact(name: str) -> None:
     {"num_kv_shared_layers": 10}])  # Gemma 3n
 def test_a_key_that_nobody_knows_is_refused_by_its_name(key: dict[str, int]) -> None:
     config = configs()["Llama-3.1-8B"]["config"]
-    with pytest.raises(EstimateError, match=next(iter(key))) as caught:
+    with pytest.raises(EstimateError, match=next(iter(key))) as error:
         architecture(config | key)
-    assert set(caught.value.unknown) == set(key)
+    assert set(error.value.unknown) == set(key)
     assert count(architecture(config | key, tuple(key))).total == 8_030_261_248
 
 
 def test_a_key_that_is_missing_is_named() -> None:
     config = dict(configs()["Llama-3.1-8B"]["config"])
     del config["vocab_size"]
-    with pytest.raises(EstimateError, match="vocab_size") as caught:
+    with pytest.raises(EstimateError, match="vocab_size") as error:
         architecture(config)
-    assert caught.value.missing == ("vocab_size",)
+    assert error.value.missing == ("vocab_size",)
 
 
-@pytest.mark.parametrize("named", NAMED, ids=lambda each: "-".join(map(str, each)))
-def test_inference_is_within_5_percent(named: tuple[str, str, str, int]) -> None:
-    row = next(each for each in INFERENCE if names(each) == named)
+@pytest.mark.parametrize("key", NAMED, ids=lambda key: "-".join(map(str, key)))
+def test_inference_is_within_5_percent(key: tuple[str, str, str, int]) -> None:
+    row = next(row for row in INFERENCE if names(row) == key)
     assert abs(inference_error(row)) <= 0.05
 
 
 def test_so_it_is_of_rows_that_no_formula_was_fitted_to() -> None:
-    """All others of these tables: what misses are a few models of AWQ before the first long prompt,
+    """Other rows of these tables: what misses are a few models of AWQ before the first long prompt,
     and such as are spread over several GPUs."""
     held_out = [row for row in INFERENCE if names(row) not in NAMED]
     errors = [abs(inference_error(row)) for row in held_out]
     assert len(held_out) >= 180
     assert median(errors) <= 0.01
-    assert sum(each <= 0.05 for each in errors) >= 0.93 * len(errors)
+    assert sum(error <= 0.05 for error in errors) >= 0.93 * len(errors)
     missed = [row for row, error in zip(held_out, errors, strict=True) if error > 0.1]
     assert {(row["weights"], row["prompt"]) for row in missed if row["gpus"] == "1"} <= {
         ("awq", "1")}
@@ -94,19 +94,19 @@ def test_so_it_is_of_rows_that_no_formula_was_fitted_to() -> None:
                                  and (row["method"] == "lora" or row["stack"] == "litgpt")],
                          ids=lambda row: "-".join(list(row.values())[:7]))
 def test_named_stacks_are_within_10_percent(row: Row) -> None:
-    found = training.estimate(model_of(row), training_setting(row))
-    assert found.inexact == ()
+    estimate = training.estimate(model_of(row), training_setting(row))
+    assert estimate.inexact == ()
     # The smallest Qwen at middle lengths is the one kind that misses, and was always said to.
     most = 0.2 if row["model"] == "Qwen-1.8B" else 0.1
     assert abs(training_error(row)) <= most
 
 
 def test_what_was_not_met_within_10_percent_is_a_range_of_20() -> None:
-    others = [row for row in TRAINING if row["stack"] == "peft" and row["method"] == "qlora"]
-    for row in others:
+    peft_rows = [row for row in TRAINING if row["stack"] == "peft" and row["method"] == "qlora"]
+    for row in peft_rows:
         assert training.estimate(model_of(row), training_setting(row)).inexact
         assert abs(training_error(row)) <= 0.2
-    assert max(abs(training_error(row)) for row in others) > 0.1
+    assert max(abs(training_error(row)) for row in peft_rows) > 0.1
 
 
 def test_capacity_of_the_kv_cache() -> None:
@@ -126,18 +126,18 @@ def test_weights_of_a_large_model_in_fp8_depend_on_what_is_kept_in_16_bits() -> 
     """vLLM: 57.75 GiB on each of 8 GPUs."""
     model = architecture(configs()["Llama-3.1-405B"]["config"])
     how = InferenceSetting(weights="fp8", tp=8)
-    said = inference.estimate(model, replace(how, kept_16bit=("attention", "first", "last")))
-    unsaid = inference.estimate(model, how).parts[0]
-    assert said.parts[0].bytes / 2**30 == pytest.approx(57.75, rel=0.05)
-    assert unsaid.least / 2**30 == pytest.approx(47.2, rel=0.02)
-    assert unsaid.most / 2**30 == pytest.approx(57.75, rel=0.05)
+    stated = inference.estimate(model, replace(how, kept_16bit=("attention", "first", "last")))
+    unstated = inference.estimate(model, how).parts[0]
+    assert stated.parts[0].bytes / 2**30 == pytest.approx(57.75, rel=0.05)
+    assert unstated.least / 2**30 == pytest.approx(47.2, rel=0.02)
+    assert unstated.most / 2**30 == pytest.approx(57.75, rel=0.05)
 
 
 def test_two_gpus_hold_half_each() -> None:
     model = architecture(configs()["Llama-3.1-8B"]["config"])
     for tp, gib in ((1, 14.96), (2, 7.48)):
-        held = inference.estimate(model, InferenceSetting(tp=tp)).parts[0].bytes / 2**30
-        assert held == pytest.approx(gib, rel=0.001)
+        weights_gib = inference.estimate(model, InferenceSetting(tp=tp)).parts[0].bytes / 2**30
+        assert weights_gib == pytest.approx(gib, rel=0.001)
 
 
 def test_it_is_not_fitted_to_single_rows() -> None:
@@ -148,9 +148,9 @@ def test_it_is_not_fitted_to_single_rows() -> None:
         model, how = model_of(row), inference_setting(row)
         more = lot.randrange(1, 400)
         before = inference.estimate(model, how).allocated
-        each = inference.kv_bytes(model, 1, 2, 1)
+        token_bytes = inference.kv_bytes(model, 1, 2, 1)
         assert inference.estimate(model, replace(how, output=how.output + more)).allocated == (
-            pytest.approx(before + more * each, rel=1e-12))
+            pytest.approx(before + more * token_bytes, rel=1e-12))
         one = replace(model, blocks=(*model.blocks, replace(model.blocks[0], count=1)))
         layer = inference.estimate(one, how).allocated - before
         two = replace(model, blocks=(*model.blocks, replace(model.blocks[0], count=2)))

@@ -13,7 +13,7 @@ MODELS = (("NVIDIA H100 80GB HBM3", 80), ("NVIDIA A100-SXM4-40GB", 40), ("Tesla 
 
 
 class AllMayHave:
-    """No owner is limited."""
+    """Limits that hold no owner back."""
 
     def why_not(self, claim: Claim) -> str:
         return ""
@@ -26,7 +26,7 @@ class AllMayHave:
 
 
 class NoBookings:
-    """Nothing is kept for anybody."""
+    """Bookings of a fleet where nothing is reserved."""
 
     never: Mapping[str, str] = {}
 
@@ -70,9 +70,9 @@ def _claim(draw: st.DrawFn, number: int) -> Claim:
         priority=draw(st.sampled_from((1, 2, 2, 3))))
 
 
-def claim(number: int = 0, **given: object) -> Claim:
+def claim(number: int = 0, **fields: object) -> Claim:
     values: dict[str, object] = {"id": f"c{number}", "owner": "ann", "gpus": 1,
-                                 "submitted_at": 0.0, **given}
+                                 "submitted_at": 0.0, **fields}
     return Claim(**values)  # type: ignore[arg-type]
 
 

@@ -16,4 +16,4 @@ def nodes() -> list[Node]:
 
 def claims() -> list[Claim]:
     with (FOLDER / "pods.csv").open(newline="") as file:
-        return [each.claim for each in read_claims(file).rows]
+        return [row.claim for row in read_claims(file).rows]

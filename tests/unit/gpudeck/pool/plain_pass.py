@@ -14,22 +14,22 @@ Shadowed = tuple[str, float, tuple[Grant, ...]]
 
 
 class PlainPass:
-    """No bookings, no limits of owners."""
+    """Pass without bookings and without limits of owners."""
 
     def __init__(self, waiting: Sequence[Claim], leases: Sequence[Lease], nodes: Sequence[Node],
                  policy: PoolPolicy, context: PlacementContext, now: float,
                  team_of: Mapping[str, str]) -> None:
-        self.nodes = {each.id: each for each in nodes}
+        self.nodes = {node.id: node for node in nodes}
         self.leases = list(leases)
         self.offers: list[tuple[str, tuple[Grant, ...]]] = []
         self.order: list[str] = []
         self.shadow: Shadowed | None = None
         self._strategy = STRATEGIES[policy.strategy]
-        by_name = sorted(nodes, key=lambda each: (each.host, each.id))
-        places = {each.id: at for at, each in enumerate(by_name)}
-        latest = sorted(leases, key=lambda each: (each.since, each.id))[-1:]
+        by_name = sorted(nodes, key=lambda node: (node.host, node.id))
+        places = {node.id: at for at, node in enumerate(by_name)}
+        latest = sorted(leases, key=lambda lease: (lease.since, lease.id))[-1:]
         self._context = replace(context, places=places, last=next(
-            (places[each.grants[-1].node] for each in latest), -1))
+            (places[lease.grants[-1].node] for lease in latest), -1))
         self._policy, self._now = policy, now
         self._usage = Usage(policy.fair_share, team_of=team_of)
         for lease in leases:
@@ -38,12 +38,12 @@ class PlainPass:
         for claim in self._turns(list(waiting)):
             self._offer(claim)
 
-    def _turns(self, left: list[Claim]) -> Iterator[Claim]:
-        """Looks at all of them each time."""
-        while left:
-            chosen = min(left, key=self._turn)
-            left.remove(chosen)
-            yield chosen
+    def _turns(self, remaining: list[Claim]) -> Iterator[Claim]:
+        """Yield the claims in turn, looking at all of them each time."""
+        while remaining:
+            claim = min(remaining, key=self._turn)
+            remaining.remove(claim)
+            yield claim
 
     def _turn(self, claim: Claim) -> tuple[object, ...]:
         is_pinned = self._now - claim.submitted_at >= self._policy.pin_after_s
@@ -57,15 +57,15 @@ class PlainPass:
                 "shortest_first": (claim.term_s, 0.0)}[self._policy.queue_order]
 
     def _offer(self, claim: Claim) -> None:
-        found = self._find(claim) if len(self.offers) < OFFERS_MOST else None
-        if found is not None:
-            grants = tuple(Grant(each.node.id, each.uuids) for each in found)
+        ways = self._find(claim) if len(self.offers) < OFFERS_MOST else None
+        if ways is not None:
+            grants = tuple(Grant(way.node.id, way.uuids) for way in ways)
             self.offers.append((claim.id, grants))
             self.leases.append(Lease(id=claim.id, claim=claim, grants=grants, since=self._now,
                                      until=self._now + claim.term_s))
             self._usage.charge(claim, held_gpus(claim) * claim.term_s)
-            self.nodes |= {each.node.id: each.after for each in found}
-            self._context = replace(self._context, last=self._context.places[found[-1].node.id])
+            self.nodes |= {way.node.id: way.after for way in ways}
+            self._context = replace(self._context, last=self._context.places[ways[-1].node.id])
             return
         self.order.append(claim.id)
         if self.shadow is None and len(self.offers) < OFFERS_MOST:
@@ -82,26 +82,26 @@ class PlainPass:
                  node) for node in self.nodes.values()
                 if (there := list(candidates(node, claim, self._now + claim.term_s)))
                 and (not claim.hosts or node.id in claim.hosts)]
-        ways.sort(key=lambda each: (each[0], each[2].host, each[2].id))
+        ways.sort(key=lambda way: (way[0], way[2].host, way[2].id))
         if len(ways) < claim.nodes:
             return None
         return [Candidate(node, places, claim) for _, places, node in ways[:claim.nodes]]
 
     def _order(self, claim: Claim) -> Callable[[Node], Score]:
-        """What comes before the score."""
+        """Return what comes before the score."""
         if self._strategy.turn is None:
             return self._strategy.level or (lambda node: ())
-        tried = {place: float(at) for at, place in enumerate(
+        ranks = {place: float(at) for at, place in enumerate(
             self._strategy.turn(claim, self._context))}
-        assert len(tried) == len(self._context.places), "each node once"
-        return lambda node: (tried[self._context.places[node.id]],)
+        assert len(ranks) == len(self._context.places), "each node once"
+        return lambda node: (ranks[self._context.places[node.id]],)
 
     def _shadow(self, claim: Claim) -> Shadowed | None:
         there = {node_id: node for node_id, node in self.nodes.items()
                  if not claim.hosts or node_id in claim.hosts}
         fits: dict[str, tuple[str, ...]] = {}
-        ends = sorted((expected_end(each, self._now), each.id, each) for each in self.leases
-                      if any(grant.node in there for grant in each.grants))
+        ends = sorted((expected_end(lease, self._now), lease.id, lease) for lease in self.leases
+                      if any(grant.node in there for grant in lease.grants))
         for end, _, lease in [(self._now, "", None), *ends]:
             for grant in () if lease is None else lease.grants:
                 if lease is not None and grant.node in there:

@@ -12,8 +12,8 @@ from tests.unit.gpudeck.pool.inventories import claim
 MODELS = ("NVIDIA H100 80GB HBM3", "Tesla T4")
 
 
-def nodes_of(asked: Claim) -> frozenset[str]:
-    return frozenset(asked.hosts)
+def nodes_of(one: Claim) -> frozenset[str]:
+    return frozenset(one.hosts)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans(),
@@ -21,25 +21,25 @@ def nodes_of(asked: Claim) -> frozenset[str]:
                           st.sampled_from(((), ("n1",), ("n2",), ("n1", "n2"), ("n2", "n3")))),
                 max_size=12))
 def test_it_counts_what_one_by_one_would_count(
-        asked: list[tuple[int, bool, tuple[str, ...], tuple[str, ...]]]) -> None:
+        rows: list[tuple[int, bool, tuple[str, ...], tuple[str, ...]]]) -> None:
     waiting = [claim(at, priority=priority, models=models, hosts=hosts)
-               for at, (priority, _, models, hosts) in enumerate(asked)]
-    pinned = {f"c{at}" for at, (_, is_pinned, *_) in enumerate(asked) if is_pinned}
+               for at, (priority, _, models, hosts) in enumerate(rows)]
+    pinned = {f"c{at}" for at, (_, is_pinned, *_) in enumerate(rows) if is_pinned}
     ahead = ClaimsAhead(waiting, pinned, MODELS, nodes_of)
 
     def rank(one: Claim) -> float:  # a pinned claim goes ahead of those one priority above it
         return one.priority + 1.5 * (one.id in pinned)
 
-    for each in waiting:
-        assert ahead.of(each) == sum(
-            other.priority > each.priority and rank(other) > rank(each)
-            and (not other.hosts or not each.hosts or not {*other.hosts}.isdisjoint(each.hosts))
-            and any(accepts(other.models, model) and accepts(each.models, model)
+    for mine in waiting:
+        assert ahead.of(mine) == sum(
+            other.priority > mine.priority and rank(other) > rank(mine)
+            and (not other.hosts or not mine.hosts or not {*other.hosts}.isdisjoint(mine.hosts))
+            and any(accepts(other.models, model) and accepts(mine.models, model)
                     for model in MODELS) for other in waiting)
 
 
-@pytest.mark.parametrize(("ahead", "said"), [
+@pytest.mark.parametrize(("ahead", "sentence"), [
     (0, "why"), (1, "why, 1 claim of higher priority before it"),
     (3, "why, 3 claims of higher priority before it")])
-def test_none_is_not_said(ahead: int, said: str) -> None:
-    assert with_ahead("why", ahead) == said
+def test_none_is_not_said(ahead: int, sentence: str) -> None:
+    assert with_ahead("why", ahead) == sentence

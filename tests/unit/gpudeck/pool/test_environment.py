@@ -1,4 +1,4 @@
-"""What a leased command finds in its environment: which GPUs, which part of one, by whom."""
+"""Environment of a leased command: which GPUs it has, which part of one, and by whom."""
 
 import os
 import subprocess
@@ -33,7 +33,7 @@ MIG = replace(B, uuid="MIG-1", is_mig=True)
 SHARE = leased(B, share=300, mem=12.0 * GIB, pipes="/tmp/mps")
 
 
-@pytest.mark.parametrize(("lease", "ids", "seen", "devices"), [
+@pytest.mark.parametrize(("lease", "ids", "boards", "devices"), [
     (leased(C, A), "auto", ALL, "0,2"),
     (leased(C, A), "auto", ("GPU-b", "GPU-c", "GPU-a"), "2,1"),  # by the order of PCI addresses
     (leased(C, A), "auto", (), "GPU-c,GPU-a"),  # a container
@@ -46,13 +46,13 @@ SHARE = leased(B, share=300, mem=12.0 * GIB, pipes="/tmp/mps")
     (SHARE, "auto", ALL, "GPU-b"),  # a daemon of MPS may count otherwise
     (SHARE, "index", ALL, "1"),
 ])
-def test_how_it_is_told_its_gpus(lease: Leased, ids: str, seen: tuple[str, ...], devices: str
+def test_how_it_is_told_its_gpus(lease: Leased, ids: str, boards: tuple[str, ...], devices: str
                                  ) -> None:
-    found = environment(lease, ids, seen)  # type: ignore[arg-type]
-    assert found.set["CUDA_VISIBLE_DEVICES"] == devices
-    assert ("CUDA_DEVICE_ORDER" in found.set) != devices.startswith("MIG")
-    assert found.set["GPUDECK_GPU_UUIDS"] == ",".join(gpu.uuid for gpu in lease.gpus)
-    assert found.unset == ()
+    env = environment(lease, ids, boards)  # type: ignore[arg-type]
+    assert env.set["CUDA_VISIBLE_DEVICES"] == devices
+    assert ("CUDA_DEVICE_ORDER" in env.set) != devices.startswith("MIG")
+    assert env.set["GPUDECK_GPU_UUIDS"] == ",".join(gpu.uuid for gpu in lease.gpus)
+    assert env.unset == ()
 
 
 @pytest.mark.parametrize(("uuids", "ids", "devices"), [
@@ -65,23 +65,23 @@ def test_amd_boards_are_told_below_hip_alone(uuids: tuple[str, str], ids: str, d
                                              ) -> None:
     gpus = [replace(gpu, uuid=uuid, name="AMD Instinct MI300X")
             for gpu, uuid in zip((A, C), uuids, strict=True)]
-    found = environment(leased(*gpus), ids, ())  # type: ignore[arg-type]
-    assert found.set["ROCR_VISIBLE_DEVICES"] == devices
-    assert "CUDA_VISIBLE_DEVICES" not in found.set
-    left = found.applied({"HIP_VISIBLE_DEVICES": "3", "CUDA_VISIBLE_DEVICES": "3", "PATH": "/bin"})
-    assert {name for name in left if "VISIBLE" in name} == {"ROCR_VISIBLE_DEVICES"}
-    assert left["PATH"] == "/bin"
-    shell = subprocess.run(["sh", "-c", f"{found.shell()}\nenv"], text=True, check=True,
+    env = environment(leased(*gpus), ids, ())  # type: ignore[arg-type]
+    assert env.set["ROCR_VISIBLE_DEVICES"] == devices
+    assert "CUDA_VISIBLE_DEVICES" not in env.set
+    environ = env.applied({"HIP_VISIBLE_DEVICES": "3", "CUDA_VISIBLE_DEVICES": "3", "PATH": "/bin"})
+    assert {name for name in environ if "VISIBLE" in name} == {"ROCR_VISIBLE_DEVICES"}
+    assert environ["PATH"] == "/bin"
+    shell = subprocess.run(["sh", "-c", f"{env.shell()}\nenv"], text=True, check=True,
                            capture_output=True, env={"HIP_VISIBLE_DEVICES": "3"})
     assert "HIP_VISIBLE_DEVICES" not in shell.stdout
     assert f"ROCR_VISIBLE_DEVICES={devices}" in shell.stdout
 
 
 def test_a_share_is_what_mps_holds_it_to() -> None:
-    found = environment(SHARE, "auto", ALL).set
-    assert found["CUDA_MPS_PIPE_DIRECTORY"] == "/tmp/mps"
-    assert found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
-    assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=12288M"
+    variables = environment(SHARE, "auto", ALL).set
+    assert variables["CUDA_MPS_PIPE_DIRECTORY"] == "/tmp/mps"
+    assert variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
+    assert variables["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=12288M"
     assert not any("MPS" in name for name in environment(leased(B), "auto", ALL).set)
 
 
@@ -100,14 +100,14 @@ def test_boards_are_counted_as_pci_does_and_not_in_a_container(
 
 
 def test_ranks_find_each_other_and_nothing_that_waits_for_ranks_is_set() -> None:
-    found = rendezvous(leased(A, B), RendezvousAddress("127.0.0.1", 29_500))
-    assert found["PET_NPROC_PER_NODE"] == "2"
-    assert found["MASTER_PORT"] == found["PET_MASTER_PORT"] == "29500"
-    assert not {"WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK"} & found.keys()
-    assert (found["PET_NNODES"], found["PET_NODE_RANK"]) == ("1", "0")
+    env = rendezvous(leased(A, B), RendezvousAddress("127.0.0.1", 29_500))
+    assert env["PET_NPROC_PER_NODE"] == "2"
+    assert env["MASTER_PORT"] == env["PET_MASTER_PORT"] == "29500"
+    assert not {"WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK"} & env.keys()
+    assert (env["PET_NNODES"], env["PET_NODE_RANK"]) == ("1", "0")
     second = replace(leased(A), hosts=("n0", "n1"))
-    found = rendezvous(second, RendezvousAddress("n0", 29_500))
-    assert (found["PET_NNODES"], found["PET_NODE_RANK"], found["MASTER_ADDR"]) == ("2", "1", "n0")
+    env = rendezvous(second, RendezvousAddress("n0", 29_500))
+    assert (env["PET_NNODES"], env["PET_NODE_RANK"], env["MASTER_ADDR"]) == ("2", "1", "n0")
 
 
 @pytest.mark.parametrize(("command", "words"), [
@@ -141,17 +141,17 @@ def test_what_a_container_has_to_be_told(command: str, words: str) -> None:
 def test_a_framework_is_told_what_its_version_knows(
         framework: Framework, version: str, lease: Leased, env: dict[str, str],
         keys: dict[str, str], note: str) -> None:
-    found = framework_keys(framework, version, lease, env)
-    assert (found.set, note in found.note) == (keys, True)
-    assert bool(note) == bool(found.note)
+    answer = framework_keys(framework, version, lease, env)
+    assert (answer.set, note in answer.note) == (keys, True)
+    assert bool(note) == bool(answer.note)
 
 
 def library(folder: Path, code: str) -> str:
     (folder / "hami.c").write_text(code)
-    made = folder / "libvgpu.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(made), str(folder / "hami.c")],
+    path = folder / "libvgpu.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(path), str(folder / "hami.c")],
                    check=True)
-    return str(made)
+    return str(path)
 
 
 @pytest.mark.parametrize(("code", "is_taken"), [
@@ -170,8 +170,8 @@ def test_hami_is_used_where_it_behaves(tmp_path: Path, code: str, is_taken: bool
 
 
 def test_each_lease_has_its_own_limits_under_hami() -> None:
-    found = hami_variables(leased(B, share=300, mem=12.0 * GIB), "/l.so",
-                           {"XDG_RUNTIME_DIR": "/run/user/1", "LD_PRELOAD": "/x"})
-    assert found == {
+    variables = hami_variables(leased(B, share=300, mem=12.0 * GIB), "/l.so",
+                               {"XDG_RUNTIME_DIR": "/run/user/1", "LD_PRELOAD": "/x"})
+    assert variables == {
         "LD_PRELOAD": "/l.so /x", "CUDA_DEVICE_SM_LIMIT": "30",
         "CUDA_DEVICE_MEMORY_LIMIT": "12288m", CACHE: "/run/user/1/gpudeck-lease-1.cache"}

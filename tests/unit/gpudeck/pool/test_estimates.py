@@ -1,4 +1,4 @@
-"""How long the head of the queue waits: from earlier runs of those it waits for, or not said."""
+"""Wait of the head of the queue: from earlier runs of those it waits for, or unknown."""
 
 from gpudeck.pool.core.claims import Grant, Lease
 from gpudeck.pool.core.estimates import estimate
@@ -20,22 +20,22 @@ def run_time(minutes: float, runs: int = 6) -> RunTime:
 def waits(gpus: int, leases: list[Lease], predicted: dict[str, RunTime], now: float = 0.0
           ) -> tuple[float, float, float, int] | None:
     free = node(0, gpus=2)
-    for each in leases:
-        free = free.after_grant(each.grants[0].uuids, each.claim)
-    found = estimate(claim(9, gpus=gpus), {"id0": free}, leases, (), predicted, now)
-    return None if found is None else (found.low_s, found.likely_s, found.high_s, found.runs)
+    for running in leases:
+        free = free.after_grant(running.grants[0].uuids, running.claim)
+    wait = estimate(claim(9, gpus=gpus), {"id0": free}, leases, (), predicted, now)
+    return None if wait is None else (wait.low_s, wait.likely_s, wait.high_s, wait.runs)
 
 
 def test_it_waits_for_the_first_that_is_likely_to_end() -> None:
-    both = [lease("a", 0), lease("b", 1)]
-    assert waits(1, both, {"a": run_time(20), "b": run_time(10)}) == (300, 600, 1_200, 6)
-    assert waits(1, both, {"a": run_time(20)}) == (600, 1_200, 2_400, 6)
-    assert waits(1, both, {"a": run_time(20)}, now=300.0) == (300, 900, 2_100, 6)
+    leases = [lease("a", 0), lease("b", 1)]
+    assert waits(1, leases, {"a": run_time(20), "b": run_time(10)}) == (300, 600, 1_200, 6)
+    assert waits(1, leases, {"a": run_time(20)}) == (600, 1_200, 2_400, 6)
+    assert waits(1, leases, {"a": run_time(20)}, now=300.0) == (300, 900, 2_100, 6)
 
 
 def test_for_several_it_waits_for_the_last_of_them() -> None:
-    both = [lease("a", 0), lease("b", 1)]
-    assert waits(2, both, {"a": run_time(20), "b": run_time(10)}) == (600, 1_200, 2_400, 12)
+    leases = [lease("a", 0), lease("b", 1)]
+    assert waits(2, leases, {"a": run_time(20), "b": run_time(10)}) == (600, 1_200, 2_400, 12)
 
 
 def test_of_what_nothing_is_known_nothing_is_said() -> None:

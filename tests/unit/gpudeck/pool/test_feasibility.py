@@ -1,4 +1,4 @@
-"""Why a claim waits, or could never be met, as its owner reads it."""
+"""Reasons why a claim waits, or could never be met, as its owner reads them."""
 
 from dataclasses import replace
 
@@ -25,9 +25,9 @@ def claim(gpus: int = 1, term_s: float = 25 * HOUR_S, model: str = "", share: in
                  models=(model,) if model else (), share_milli=share)
 
 
-def why(asked: Claim, reserved: dict[str, float]) -> str:
+def why(waiting: Claim, reserved: dict[str, float]) -> str:
     there = [node()]
-    return why_waits(asked, there, there, {}, reserved, NOW)
+    return why_waits(waiting, there, there, {}, reserved, NOW)
 
 
 def test_a_reservation_of_somebody_else_is_in_the_reason() -> None:
@@ -40,19 +40,19 @@ def test_a_reservation_of_somebody_else_is_in_the_reason() -> None:
     assert ", 1 of these is reserved from now, and" in why(claim(), {"G2": NOW - 5})
 
 
-@pytest.mark.parametrize(("asked", "said"), [
+@pytest.mark.parametrize(("wish", "sentence"), [
     (claim(2, model="1g.10gb"), "one process sees one of them: ask for 1 GPU"),
     (claim(model="1g.10gb", share=300), "no part of one can be limited: leave the share out"),
 ])
-def test_what_one_process_cannot_see_is_no_lack_of_memory(asked: Claim, said: str) -> None:
+def test_what_one_process_cannot_see_is_no_lack_of_memory(wish: Claim, sentence: str) -> None:
     there = [node(4, "H100 1g.10gb", is_mig=True)]
-    assert why_never(asked, there) == f"only MIG instances match here, and {said}"
-    assert why_never(replace(asked, gpus=1, share_milli=1_000), there) == ""
-    too_large = replace(asked, gpus=1, share_milli=1_000, mem_bytes=20 * GIB)
+    assert why_never(wish, there) == f"only MIG instances match here, and {sentence}"
+    assert why_never(replace(wish, gpus=1, share_milli=1_000), there) == ""
+    too_large = replace(wish, gpus=1, share_milli=1_000, mem_bytes=20 * GIB)
     assert "no GPU here has this much memory" in why_never(too_large, there)
 
 
-@pytest.mark.parametrize(("waits", "said"), [
+@pytest.mark.parametrize(("waits", "sentence"), [
     (ClaimWaits(1, "busy", 2_400.0),
      "number 1 in the queue: busy; 40 min at most, if running commands end on time"),
     (ClaimWaits(1, "busy", known_bound(31_621_980.0)),
@@ -63,9 +63,9 @@ def test_what_one_process_cannot_see_is_no_lack_of_memory(asked: Claim, said: st
      "runs; 1 d at most, if running commands end on time"),
 ])
 def test_how_long_is_said_in_spans_or_not_at_all(
-        waits: ClaimWaits, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+        waits: ClaimWaits, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     say_place(waits)
-    assert capsys.readouterr().err == f"gpudeck: {said}\n"
+    assert capsys.readouterr().err == f"gpudeck: {sentence}\n"
 
 
 def test_a_bound_of_weeks_is_none() -> None:

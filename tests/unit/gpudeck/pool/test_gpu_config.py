@@ -42,24 +42,24 @@ BOARDS: list[Board] = [
 
 
 def test_each_key_says_what_it_means_here() -> None:
-    found = {each.path: each for each in read(CONFIG, BOARDS)}
+    by_path = {key.path: key for key in read(CONFIG, BOARDS)}
     lines = CONFIG.splitlines()
-    assert all(each.path.rpartition(".")[2] in lines[each.line - 1] for each in found.values())
-    assert len(found) == sum(not each.endswith(":") for each in lines)
-    assert {each.setting for each in found.values()} - {None} == {
+    assert all(key.path.rpartition(".")[2] in lines[key.line - 1] for key in by_path.values())
+    assert len(by_path) == sum(not line.endswith(":") for line in lines)
+    assert {key.setting for key in by_path.values()} - {None} == {
         ("resource", "amd.com/gpu"), ("nvidia_resource", "nvidia.com/gpu"),
         ("amd_resource", "amd.com/gpu"), ("intel_resource", "gpu.intel.com/i915"),
         ("npu_resource", "huawei.com/Ascend910")}
-    assert "no device plugin registers intel.com/gpu" in found["gpu_resource.intel"].means
-    memory = {path.partition(".")[2]: each.means for path, each in found.items() if "specs" in path}
+    assert "no device plugin registers intel.com/gpu" in by_path["gpu_resource.intel"].means
+    memory = {path.partition(".")[2]: key.means for path, key in by_path.items() if "specs" in path}
     assert memory["T4"].endswith("those here have 15.0 GiB, as the table says")
     assert memory["RTX3090"].endswith("24.0 GiB, as the table says")
     assert memory["A100"].endswith("40.0 GiB, not what the table says")
     for other in ("V100", "A40", "L4"):  # of unknown size, an A4000, an L40S
         assert memory[other].endswith("no such board is here")
     for path in ("monitor_update_interval", "resource_change_threshold", "log_level"):
-        assert found[path].means.startswith("nothing here: ")
-    assert found["colour"].means == "nothing here"
+        assert by_path[path].means.startswith("nothing here: ")
+    assert by_path["colour"].means == "nothing here"
     assert "boards report" in read("gpu_memory_specs: {T4: 16}", None)[0].means
 
 
@@ -69,7 +69,7 @@ def test_each_key_says_what_it_means_here() -> None:
     ("default_gpu_resource_name: intel.com/gpu", ("resource", "gpu.intel.com/i915")),
 ])
 def test_what_a_job_asks_for_by_default(text: str, setting: tuple[str, str]) -> None:
-    assert [each.setting for each in read(text, None)] == [setting]
+    assert [key.setting for key in read(text, None)] == [setting]
 
 
 @pytest.mark.parametrize(("text", "problems"), [
@@ -88,11 +88,11 @@ def test_what_a_job_asks_for_by_default(text: str, setting: tuple[str, str]) -> 
     ("x: " + "y" * 1_000_000, ["it has more than"]),
 ])
 def test_what_is_wrong_is_named_by_line_and_key(text: str, problems: list[str]) -> None:
-    with pytest.raises(GpuConfigError) as caught:
+    with pytest.raises(GpuConfigError) as error:
         read(text, None)
-    assert len(caught.value.args) == len(problems)
-    for said, begins in zip(caught.value.args, problems, strict=True):
-        assert said.startswith(begins)
+    assert len(error.value.args) == len(problems)
+    for problem, begins in zip(error.value.args, problems, strict=True):
+        assert problem.startswith(begins)
 
 
 def test_whatever_is_in_it_nothing_but_a_sentence_comes_of_it() -> None:
@@ -113,17 +113,17 @@ def test_what_it_prints_is_what_a_manifest_reads(
     monkeypatch.delenv("GPUDECK_HUB", raising=False)
     (tmp_path / "gpu_config.yaml").write_text(CONFIG + '"evil\\nkey": "a\\nresource = 1"\n')
     assert import_config([str(tmp_path / "gpu_config.yaml")]) == 0
-    said = capsys.readouterr()
-    assert "no agent answers" in said.err
-    assert tomllib.loads(said.out)["pool"] == {
+    output = capsys.readouterr()
+    assert "no agent answers" in output.err
+    assert tomllib.loads(output.out)["pool"] == {
         "resource": "amd.com/gpu", "nvidia_resource": "nvidia.com/gpu",
         "amd_resource": "amd.com/gpu", "intel_resource": "gpu.intel.com/i915",
         "npu_resource": "huawei.com/Ascend910"}
-    (tmp_path / "gpudeck.toml").write_text(said.out)
+    (tmp_path / "gpudeck.toml").write_text(output.out)
     assert manifest(["--config", str(tmp_path / "gpudeck.toml"), "--", "x"]) == 0
     assert '"amd.com/gpu": 1' in capsys.readouterr().out
     (tmp_path / "gpu_config.yaml").write_text("log_level: loud\ngpu_resource: 1\n")
-    with pytest.raises(CommandError) as caught:
+    with pytest.raises(CommandError) as error:
         import_config([str(tmp_path / "gpu_config.yaml")])
-    assert [line.partition(": ")[2][:8] for line in str(caught.value).splitlines()] == [
+    assert [line.partition(": ")[2][:8] for line in str(error.value).splitlines()] == [
         "line 1: ", "line 2: "]

@@ -1,4 +1,4 @@
-"""What a program that holds a lease is given of PyTorch and TensorFlow. Neither is here: stand-ins
+"""Devices and limits of PyTorch and TensorFlow under a lease. Neither is here: stand-ins
 note what is called."""
 
 import sys
@@ -27,7 +27,7 @@ class config:
 """
 
 
-def held(share_milli: int, mem_bytes: int | None, board_bytes: float | None) -> HeldLease:
+def held_lease(share_milli: int, mem_bytes: int | None, board_bytes: float | None) -> HeldLease:
     gpu = LeasedGpu("GPU-a", "H100", 0, mem_bytes=board_bytes)
     return HeldLease("l", (gpu,), {}, Leased("l", "n1", (gpu,), 0.0, share_milli, mem_bytes, 30.0))
 
@@ -42,7 +42,7 @@ def test_its_devices_and_the_limit_of_a_part(
         (tmp_path / f"{name}.py").write_text(text)
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
-    lease = held(share_milli, mem_bytes, board_bytes)
+    lease = held_lease(share_milli, mem_bytes, board_bytes)
     assert lease.torch() == ["cuda:0"]
     assert sys.modules["torch"].noted == ([] if part is None else [(part, "cuda:0")])
     assert lease.tensorflow() == ["GPU"]

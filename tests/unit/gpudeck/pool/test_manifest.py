@@ -1,4 +1,4 @@
-"""`gpudeck pool manifest`: against the schema of Kubernetes, and whatever a user writes."""
+"""`gpudeck pool manifest`: against the schema of Kubernetes, and with any user input."""
 
 import json
 from pathlib import Path
@@ -37,11 +37,11 @@ def pod_of(job: dict[str, Any]) -> tuple[dict[str, int | str], dict[str, str], l
     terms = pod.get("affinity", {}).get("nodeAffinity", {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
     return (pod["containers"][0]["resources"]["limits"], pod.get("nodeSelector", {}),
-            [(each["key"], each["operator"], each["values"])
-             for term in terms for each in term["matchExpressions"]])
+            [(match["key"], match["operator"], match["values"])
+             for term in terms for match in term["matchExpressions"]])
 
 
-V100S = [each for each in PRODUCTS if "V100" in each]
+V100S = [product for product in PRODUCTS if "V100" in product]
 
 
 @pytest.mark.parametrize(("words", "limits", "selector", "terms"), [

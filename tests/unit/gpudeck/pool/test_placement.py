@@ -1,4 +1,4 @@
-"""Where claims go: nothing twice, and what the quick way finds is what trying all finds."""
+"""Placement of claims: nothing twice, and the quick way finds what trying all finds."""
 
 from collections import Counter
 from dataclasses import replace
@@ -21,52 +21,52 @@ def context(*usual: Claim) -> PlacementContext:
 
 
 @given(nodes(), claims(), st.sampled_from(sorted(STRATEGIES)))
-def test_nothing_is_given_out_twice(there: list[Node], asked: list[Claim], strategy: str) -> None:
-    placer = Placer(there, strategy, context(*asked))
+def test_nothing_is_given_out_twice(there: list[Node], queue: list[Claim], strategy: str) -> None:
+    placer = Placer(there, strategy, context(*queue))
     milli: Counter[str] = Counter()
     memory: Counter[str] = Counter()
     cpu: Counter[str] = Counter()
-    boards = {uuid: gpu for each in there
-              for uuid, gpu in zip(each.uuids, each.gpus, strict=True)}
-    for each in asked:
-        found = placer.find(each, 0.0)
-        if found is None:
+    boards = {uuid: gpu for a_node in there
+              for uuid, gpu in zip(a_node.uuids, a_node.gpus, strict=True)}
+    for a_claim in queue:
+        placement = placer.find(a_claim, 0.0)
+        if placement is None:
             continue
-        placer.take(found)
-        for grant in found.grants:
-            assert len(set(grant.uuids)) == each.gpus
-            cpu[grant.node] += each.cpu_milli or 0
+        placer.take(placement)
+        for grant in placement.grants:
+            assert len(set(grant.uuids)) == a_claim.gpus
+            cpu[grant.node] += a_claim.cpu_milli or 0
             for uuid in grant.uuids:
-                milli[uuid] += each.share_milli
-                memory[uuid] += each.mem_bytes or 0
-                assert accepts(each.models, boards[uuid].model)
-    assert all(given <= 1_000 for given in milli.values())
-    assert all(given <= (boards[uuid].board_bytes or inf) for uuid, given in memory.items())
-    assert all(cpu[each.id] <= each.free_cpu_milli for each in there
-               if each.free_cpu_milli is not None)
+                milli[uuid] += a_claim.share_milli
+                memory[uuid] += a_claim.mem_bytes or 0
+                assert accepts(a_claim.models, boards[uuid].model)
+    assert all(total <= 1_000 for total in milli.values())
+    assert all(total <= (boards[uuid].board_bytes or inf) for uuid, total in memory.items())
+    assert all(cpu[a_node.id] <= a_node.free_cpu_milli for a_node in there
+               if a_node.free_cpu_milli is not None)
 
 
 @given(nodes(), claims(), st.sampled_from(("pack", "best_fit", "worst_fit", "spread", "weighted")),
        st.lists(st.tuples(st.integers(0, 29), st.integers(0, 4), st.integers(600, 30_000))))
-def test_it_finds_what_trying_all_finds(there: list[Node], asked: list[Claim], strategy: str,
+def test_it_finds_what_trying_all_finds(there: list[Node], queue: list[Claim], strategy: str,
                                         holds: list[tuple[int, int, int]]) -> None:
     """`holds`: before which claim, a node all of whose GPUs are for somebody else, and from when
     on."""
-    known = context(*asked)
-    placer = Placer(there, strategy, known)
-    for turn, each in enumerate(asked):
+    ctx = context(*queue)
+    placer = Placer(there, strategy, ctx)
+    for turn, a_claim in enumerate(queue):
         for _, number, at in filter(lambda hold: hold[0] == turn, holds):
             of = there[number % len(there)]
             placer.hold([Grant(of.id, of.uuids)], float(at))
-        found = placer.find(each, 0.0)
-        best = min(((STRATEGIES[strategy].score(way, known), of.host, way.places)
+        placement = placer.find(a_claim, 0.0)
+        best = min(((STRATEGIES[strategy].score(way, ctx), of.host, way.places)
                     for of in placer.nodes.values()
-                    for way in candidates(of, each, each.term_s)), default=None)
-        assert (found is None) == (best is None)
-        if found is not None and best is not None:
-            chosen = found.candidates[0]
-            assert (STRATEGIES[strategy].score(chosen, known), chosen.node.host) == best[:2]
-            placer.take(found)
+                    for way in candidates(of, a_claim, a_claim.term_s)), default=None)
+        assert (placement is None) == (best is None)
+        if placement is not None and best is not None:
+            candidate = placement.candidates[0]
+            assert (STRATEGIES[strategy].score(candidate, ctx), candidate.node.host) == best[:2]
+            placer.take(placement)
 
 
 def test_what_ends_before_something_begins_is_found_after_longer_ones_were_looked_for() -> None:
@@ -76,33 +76,33 @@ def test_what_ends_before_something_begins_is_found_after_longer_ones_were_looke
     placer.hold([Grant("id1", ("GPU-1-0",))], 900.0)
     assert placer.find(claim(0, term_s=3_600.0), 0.0) is None
     placer.hold([Grant("id1", ("GPU-1-0",))], 800.0)
-    found = placer.find(claim(1, term_s=1_000.0), 0.0)
-    assert found is not None
-    assert found.grants[0].node == "id0"
+    placement = placer.find(claim(1, term_s=1_000.0), 0.0)
+    assert placement is not None
+    assert placement.grants[0].node == "id0"
 
 
 @pytest.mark.parametrize("has_shares", [False, True])
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_no_score_is_less_than_its_bound(strategy: str, has_shares: bool) -> None:
-    """Or the best of all would not be looked at."""
+    """Otherwise the best of all would not be looked at."""
     of, two = node(0), claim(1, gpus=2)
-    known = replace(context(*(claim(0, share_milli=300),) * has_shares, two), places={of.id: 0})
-    bound = STRATEGIES[strategy].bound(of.free_milli, of.free_cpu_milli, two, known)
+    ctx = replace(context(*(claim(0, share_milli=300),) * has_shares, two), places={of.id: 0})
+    bound = STRATEGIES[strategy].bound(of.free_milli, of.free_cpu_milli, two, ctx)
     ways = list(candidates(of, two, 0.0))
     assert ways
-    assert all(STRATEGIES[strategy].score(way, known)[:len(bound)] == bound for way in ways)
+    assert all(STRATEGIES[strategy].score(way, ctx)[:len(bound)] == bound for way in ways)
 
 
-def placed(strategy: str, there: list[Node], *asked: Claim, **known: object) -> list[str]:
-    placer = Placer(there, strategy, replace(context(), **known))  # type: ignore[arg-type]
-    said = []
-    for each in asked:
-        found = placer.find(each, 0.0)
-        said.append("-" if found is None else ",".join(
-            way.node.host for way in found.candidates))
-        if found is not None:
-            placer.take(found)
-    return said
+def hosts_of(strategy: str, there: list[Node], *queue: Claim, **settings: object) -> list[str]:
+    placer = Placer(there, strategy, replace(context(), **settings))  # type: ignore[arg-type]
+    hosts = []
+    for a_claim in queue:
+        placement = placer.find(a_claim, 0.0)
+        hosts.append("-" if placement is None else ",".join(
+            way.node.host for way in placement.candidates))
+        if placement is not None:
+            placer.take(placement)
+    return hosts
 
 
 FOUR = [node(number) for number in range(4)]
@@ -117,32 +117,32 @@ FOUR = [node(number) for number in range(4)]
     ("least_tasks", ["n0", "n1", "n2", "n3", "n0"]),
 ])
 def test_each_strategy_in_order(strategy: str, hosts: list[str]) -> None:
-    assert placed(strategy, FOUR, *(claim(each) for each in range(len(hosts)))) == hosts
+    assert hosts_of(strategy, FOUR, *(claim(number) for number in range(len(hosts)))) == hosts
 
 
 def test_random_is_the_same_for_the_same_seed_and_not_always_the_same_node() -> None:
-    asked = [claim(each) for each in range(8)]
-    one, again = (placed("random", FOUR, *asked, seed=5) for _ in range(2))
-    assert one == again != placed("random", FOUR, *asked, seed=6)
+    queue = [claim(number) for number in range(8)]
+    one, repeat = (hosts_of("random", FOUR, *queue, seed=5) for _ in range(2))
+    assert one == repeat != hosts_of("random", FOUR, *queue, seed=6)
     assert len(set(one)) > 1
 
 
 def test_the_least_loaded_goes_first_and_an_unknown_load_is_neither_idle_nor_busy() -> None:
-    there = [replace(each, load_pct=load) for each, load in
+    there = [replace(a_node, load_pct=load) for a_node, load in
              zip(FOUR, (90.0, 30.0, None, 71.0), strict=True)]
-    many = [claim(each, gpus=8) for each in range(4)]
-    assert placed("least_loaded", there, *many) == ["n1", "n2", "n3", "n0"]
+    many = [claim(number, gpus=8) for number in range(4)]
+    assert hosts_of("least_loaded", there, *many) == ["n1", "n2", "n3", "n0"]
 
 
 def test_weights_keep_what_is_worth_most() -> None:
     there = [node(0), node(1, model="Tesla T4", gib=16)]
     weights = {"NVIDIA H100 80GB HBM3": 8.0, "Tesla T4": 1.0}
-    assert placed("weighted", there, claim(0), weights=weights) == ["n1"]
+    assert hosts_of("weighted", there, claim(0), weights=weights) == ["n1"]
 
 
 def test_the_smallest_board_that_is_enough() -> None:
     there = [node(0), node(1, model="Tesla T4", gib=16)]
-    assert placed("best_fit", there, claim(0), claim(1, mem_bytes=40 * GIB)) == ["n1", "n0"]
+    assert hosts_of("best_fit", there, claim(0), claim(1, mem_bytes=40 * GIB)) == ["n1", "n0"]
 
 
 def test_several_gpus_are_joined_by_nvlink_if_that_can_be() -> None:
@@ -151,36 +151,36 @@ def test_several_gpus_are_joined_by_nvlink_if_that_can_be() -> None:
         (f"GPU-{index}", FreeGpu("H100", False, index % 2, 0, 80 * GIB)) for index in range(8)])
     placer = Placer([mixed], "best_fit", context())
     for number in range(2):
-        found = placer.find(claim(number, gpus=4), 0.0)
-        assert found is not None
-        placer.take(found)
-        assert len({int(uuid[-1]) % 2 for uuid in found.grants[0].uuids}) == 1
+        placement = placer.find(claim(number, gpus=4), 0.0)
+        assert placement is not None
+        placer.take(placement)
+        assert len({int(uuid[-1]) % 2 for uuid in placement.grants[0].uuids}) == 1
 
 
 def test_one_process_sees_one_mig_instance() -> None:
     split = node_of("id0", "n0", [
         (f"MIG-{index}", FreeGpu("H100", True, None, 0, 10 * GIB)) for index in range(4)])
-    assert placed("pack", [split], claim(0, gpus=2), claim(1), claim(2, share_milli=300)) == [
+    assert hosts_of("pack", [split], claim(0, gpus=2), claim(1), claim(2, share_milli=300)) == [
         "-", "n0", "-"]
 
 
 def test_several_nodes_or_none() -> None:
-    assert placed("pack", FOUR[:2], claim(0, gpus=8, nodes=3), claim(1, gpus=8, nodes=2),
-                  claim(2)) == ["-", "n0,n1", "-"]
+    assert hosts_of("pack", FOUR[:2], claim(0, gpus=8, nodes=3), claim(1, gpus=8, nodes=2),
+                    claim(2)) == ["-", "n0,n1", "-"]
 
 
 def test_of_several_nodes_its_own_is_the_first_or_there_are_none() -> None:
     there = [node(number, gpus=8) for number in range(3)]
     there[1] = there[1].after_grant(there[1].uuids[:2], claim(9, gpus=2))
-    for home, expected in (("id2", ["id2", "id1"]), ("id1", ["id1", "id0"])):
-        found = Placer(there, "best_fit", context()).find(
+    for home, node_ids in (("id2", ["id2", "id1"]), ("id1", ["id1", "id0"])):
+        placement = Placer(there, "best_fit", context()).find(
             claim(0, gpus=4, nodes=2, home=home), 0.0)
-        assert found is not None
-        assert [each.node for each in found.grants] == expected
+        assert placement is not None
+        assert [grant.node for grant in placement.grants] == node_ids
     placer = Placer(there, "best_fit", context())
     beside = placer.find(claim(0, gpus=4, nodes=2, home="id1", hosts=("n2",)), 0.0)
     assert beside is not None
-    assert [each.node for each in beside.grants] == ["id1", "id2"]
+    assert [grant.node for grant in beside.grants] == ["id1", "id2"]
     assert placer.find(claim(0, gpus=7, nodes=2, home="id1"), 0.0) is None
     assert placer.find(claim(0, gpus=7, nodes=2, home="id9"), 0.0) is None
 
@@ -193,14 +193,15 @@ def test_what_is_reserved_is_for_what_ends_before() -> None:
 
 
 def test_hosts_are_names_or_ids() -> None:
-    found: list[Placement | None] = [
+    placements: list[Placement | None] = [
         Placer(FOUR, "pack", context()).find(claim(0, hosts=hosts), 0.0)
         for hosts in (("n2",), ("id3",), ("n9",))]
-    assert [each and each.grants[0].node for each in found] == ["id2", "id3", None]
+    assert [placement and placement.grants[0].node for placement in placements] == [
+        "id2", "id3", None]
 
 
 def test_models_are_words_of_the_name() -> None:
     name = "NVIDIA H100 80GB HBM3"
-    taken = [accepts(models, name) for models in (
+    matches = [accepts(models, name) for models in (
         ("h100",), ("A100", "H100 hbm3"), (), ("h200",), ("h100 40gb",))]
-    assert taken == [True, True, True, False, False]
+    assert matches == [True, True, True, False, False]

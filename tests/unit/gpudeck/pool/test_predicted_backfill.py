@@ -17,13 +17,13 @@ POLICY = PoolPolicy()
 GPUS = 4
 
 
-def passed(waiting: Sequence[Claim], leases: Sequence[Lease], predicted_s: Mapping[str, float],
-           now: float = 0.0, bookings: Sequence[Booking] = (), nodes: int = 1) -> Pass:
+def make_pass(waiting: Sequence[Claim], leases: Sequence[Lease], predicted_s: Mapping[str, float],
+              now: float = 0.0, bookings: Sequence[Booking] = (), nodes: int = 1) -> Pass:
     there: list[Node] = [node(number, gpus=GPUS) for number in range(nodes)]
-    for at, each in enumerate(there):
+    for at, a_node in enumerate(there):
         for lease in leases:
             for grant in lease.grants:
-                if grant.node == each.id:
+                if grant.node == a_node.id:
                     there[at] = there[at].after_grant(grant.uuids, lease.claim)
     return run_pass(Queue(waiting=waiting, leases=leases, limits=AllMayHave(), bookings=bookings,
                           predicted_s=predicted_s), there, POLICY,
@@ -39,25 +39,25 @@ HEAD = claim(0, gpus=4)
 BUSY = [running("r", ("GPU-0-0", "GPU-0-1"), 7_200.0)]
 
 
-def began(made: Pass) -> list[str]:
-    return [each.claim.id for each in made.offers]
+def began(outcome: Pass) -> list[str]:
+    return [offer.claim.id for offer in outcome.offers]
 
 
 def test_who_is_likely_to_end_by_then_may_go_first() -> None:
     long = claim(1, gpus=1, term_s=28_800.0, submitted_at=1.0)
-    assert began(passed([HEAD, long], BUSY, {})) == []
-    assert began(passed([HEAD, long], BUSY, {"c1": 7_000.0})) == ["c1"]
-    assert began(passed([HEAD, long], BUSY, {"c1": 7_300.0})) == []
+    assert began(make_pass([HEAD, long], BUSY, {})) == []
+    assert began(make_pass([HEAD, long], BUSY, {"c1": 7_000.0})) == ["c1"]
+    assert began(make_pass([HEAD, long], BUSY, {"c1": 7_300.0})) == []
 
 
 def test_the_head_is_expected_when_those_before_it_are_likely_to_end() -> None:
     short = claim(1, gpus=1, term_s=3_600.0, submitted_at=1.0)
-    assert began(passed([HEAD, short], BUSY, {})) == ["c1"]
-    made = passed([HEAD, short], BUSY, {"r": 600.0})
-    assert began(made) == []
-    assert made.shadow is not None
-    assert (made.shadow.at, made.shadow.is_predicted) == (600.0, True)
-    late = passed([HEAD, short], BUSY, {"r": 90_000.0}).shadow
+    assert began(make_pass([HEAD, short], BUSY, {})) == ["c1"]
+    outcome = make_pass([HEAD, short], BUSY, {"r": 600.0})
+    assert began(outcome) == []
+    assert outcome.shadow is not None
+    assert (outcome.shadow.at, outcome.shadow.is_predicted) == (600.0, True)
+    late = make_pass([HEAD, short], BUSY, {"r": 90_000.0}).shadow
     assert late is not None
     assert late.at == 7_200.0, "never later than by its term"
 
@@ -66,10 +66,10 @@ def test_of_what_a_pinned_claim_waits_for_nobody_gets_any_by_a_prediction() -> N
     long = claim(1, gpus=1, term_s=28_800.0, submitted_at=1.0)
     now = POLICY.pin_after_s
     busy = [running("r", ("GPU-0-0", "GPU-0-1"), now + 7_200.0)]
-    made = passed([HEAD, long], busy, {"c1": 60.0, "r": now + 600.0}, now)
-    assert began(made) == []
-    assert made.shadow is not None
-    assert not made.shadow.is_predicted
+    outcome = make_pass([HEAD, long], busy, {"c1": 60.0, "r": now + 600.0}, now)
+    assert began(outcome) == []
+    assert outcome.shadow is not None
+    assert not outcome.shadow.is_predicted
 
 
 @settings(max_examples=60)
@@ -81,62 +81,62 @@ def test_the_head_is_delayed_by_no_more_than_runs_outlive_predictions_and_no_res
     for at, uuid in enumerate(uuids):
         if data.draw(st.booleans()):
             until = data.draw(st.sampled_from((600.0, 3_600.0, 7_200.0)))
-            found = running(f"r{at}", (uuid,), until)
-            leases.append(Lease(id=found.id, claim=found.claim, since=0.0, until=found.until,
+            lease = running(f"r{at}", (uuid,), until)
+            leases.append(Lease(id=lease.id, claim=lease.claim, since=0.0, until=lease.until,
                                 grants=(Grant(f"id{at // GPUS}", (uuid,)),)))
-    kept = data.draw(st.lists(st.sampled_from(uuids), max_size=2, unique=True))
+    reserved = data.draw(st.lists(st.sampled_from(uuids), max_size=2, unique=True))
     bookings = [Booking(claim(70 + at, starts_at=9_000.0, term_s=3_600.0),
                         (Grant(f"id{uuids.index(uuid) // GPUS}", (uuid,)),), 9_000.0)
-                for at, uuid in enumerate(kept)]
+                for at, uuid in enumerate(reserved)]
     waiting = [claim(at, owner=f"u{at}", gpus=data.draw(st.sampled_from((1, 2, 4))),
                      submitted_at=float(at),
                      term_s=data.draw(st.sampled_from((600.0, 3_600.0, 28_800.0))))
                for at in range(data.draw(st.integers(1, 8)))]
-    everybody = [*waiting, *(each.claim for each in leases)]
-    predicted_s = {each.id: data.draw(st.sampled_from((60.0, 3_000.0, 20_000.0)))
-                   for each in everybody if data.draw(st.booleans())}
-    made = passed([*waiting, *(each.claim for each in bookings)], leases, predicted_s, 0.0,
-                  bookings, nodes=2)
-    for offer in made.offers:
+    everybody = [*waiting, *(lease.claim for lease in leases)]
+    predicted_s = {a_claim.id: data.draw(st.sampled_from((60.0, 3_000.0, 20_000.0)))
+                   for a_claim in everybody if data.draw(st.booleans())}
+    outcome = make_pass([*waiting, *(booking.claim for booking in bookings)], leases,
+                        predicted_s, 0.0, bookings, nodes=2)
+    for offer in outcome.offers:
         if offer.claim.term_s > 9_000.0:
-            assert uuids_of(offer.grants).isdisjoint(kept), "a reservation goes by terms"
-    held = [*((each.claim, each.grants, expected_end(each, 0.0)) for each in leases),
-            *((each.claim, each.grants, each.claim.term_s) for each in made.offers)]
-    seen: set[str] = set()
-    for _, grants, _ in held:
-        assert seen.isdisjoint(uuids_of(grants)), "given twice"
-        seen |= uuids_of(grants)
-    if made.shadow is None:
+            assert uuids_of(offer.grants).isdisjoint(reserved), "a reservation goes by terms"
+    holdings = [*((lease.claim, lease.grants, expected_end(lease, 0.0)) for lease in leases),
+                *((offer.claim, offer.grants, offer.claim.term_s) for offer in outcome.offers)]
+    given_uuids: set[str] = set()
+    for _, grants, _ in holdings:
+        assert given_uuids.isdisjoint(uuids_of(grants)), "given twice"
+        given_uuids |= uuids_of(grants)
+    if outcome.shadow is None:
         return
     # All that hold what the head gets are likely to end by then: it begins, at the latest, when the
     # last of them has outlived its prediction.
-    for asked, grants, by_term in held:
-        if not uuids_of(grants).isdisjoint(uuids_of(made.shadow.grants)):
-            assert min(by_term, predicted_s.get(asked.id, by_term)) <= made.shadow.at
+    for a_claim, grants, by_term in holdings:
+        if not uuids_of(grants).isdisjoint(uuids_of(outcome.shadow.grants)):
+            assert min(by_term, predicted_s.get(a_claim.id, by_term)) <= outcome.shadow.at
 
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from((1, 2, 4)), st.sampled_from((600.0, 1_200.0, 3_000.0)),
                           st.sampled_from((1.0, 1.5, 4.0))), min_size=2, max_size=10))
 def test_where_predictions_are_right_the_head_begins_when_it_was_said(
-        asked: list[tuple[int, float, float]]) -> None:
+        runs: list[tuple[int, float, float]]) -> None:
     waiting = [claim(at, gpus=gpus, submitted_at=float(at), term_s=took * over, owner="ann")
-               for at, (gpus, took, over) in enumerate(asked)]
-    took_s = {f"c{at}": took for at, (_, took, _) in enumerate(asked)}
+               for at, (gpus, took, over) in enumerate(runs)]
+    took_s = {f"c{at}": took for at, (_, took, _) in enumerate(runs)}
     leases: list[Lease] = []
     promised: dict[str, float] = {}
     now = 0.0
     while waiting:
-        made = passed(waiting, leases, took_s, now)
-        for offer in made.offers:
+        outcome = make_pass(waiting, leases, took_s, now)
+        for offer in outcome.offers:
             assert now <= promised.get(offer.claim.id, now), "it was delayed"
             leases.append(Lease(id=offer.claim.id, claim=offer.claim, grants=offer.grants,
                                 since=now, until=now + offer.claim.term_s))
-        gone = {each.claim.id for each in made.offers}
-        waiting = [each for each in waiting if each.id not in gone]
-        if made.shadow is not None:
-            head = made.shadow.claim.id
-            promised[head] = min(promised.get(head, made.shadow.at), made.shadow.at)
+        offered = {offer.claim.id for offer in outcome.offers}
+        waiting = [a_claim for a_claim in waiting if a_claim.id not in offered]
+        if outcome.shadow is not None:
+            head = outcome.shadow.claim.id
+            promised[head] = min(promised.get(head, outcome.shadow.at), outcome.shadow.at)
         if waiting:
-            now = min(each.since + took_s[each.id] for each in leases)
-            leases = [each for each in leases if each.since + took_s[each.id] > now]
+            now = min(lease.since + took_s[lease.id] for lease in leases)
+            leases = [lease for lease in leases if lease.since + took_s[lease.id] > now]

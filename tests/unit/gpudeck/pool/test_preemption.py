@@ -1,4 +1,4 @@
-"""Who makes room for a claim of higher priority: as few as can be, or nobody."""
+"""Leases that make room for a claim of higher priority: as few as can be, or none."""
 
 from dataclasses import replace
 
@@ -18,58 +18,58 @@ def lease(name: str, *places: int, on: int = 0, priority: int = 1, since: float 
                  since=since, until=1e9)
 
 
-def chosen(asks: int, *leases: Lease, priority: int = 3, nodes: int = 1) -> list[str]:
+def victims(asks: int, *leases: Lease, priority: int = 3, nodes: int = 1) -> list[str]:
     there = {}
     for number in range(2):
-        each = node(number, gpus=4)
-        for held in leases:
-            if held.grants[0].node == each.id:
-                each = each.after_grant(held.grants[0].uuids, held.claim)
-        there[each.id] = each
-    asked = claim(1, gpus=asks, priority=priority, nodes=nodes)
-    found = preemption(asked, there, leases, LEAST_RUN_S, NOW)
-    if found is None:
+        a_node = node(number, gpus=4)
+        for a_lease in leases:
+            if a_lease.grants[0].node == a_node.id:
+                a_node = a_node.after_grant(a_lease.grants[0].uuids, a_lease.claim)
+        there[a_node.id] = a_node
+    a_claim = claim(1, gpus=asks, priority=priority, nodes=nodes)
+    plan = preemption(a_claim, there, leases, LEAST_RUN_S, NOW)
+    if plan is None:
         return []
-    freed = {uuid for each in found.victims for uuid in each.grants[0].uuids}
-    free = {uuid for uuid, gpu in zip(there[found.grant.node].uuids, there[found.grant.node].gpus,
+    freed = {uuid for victim in plan.victims for uuid in victim.grants[0].uuids}
+    free = {uuid for uuid, gpu in zip(there[plan.grant.node].uuids, there[plan.grant.node].gpus,
                                       strict=True) if gpu.free_milli == 1_000}
-    assert set(found.grant.uuids) <= freed | free
-    assert len(found.grant.uuids) == asks
-    return [each.id for each in found.victims]
+    assert set(plan.grant.uuids) <= freed | free
+    assert len(plan.grant.uuids) == asks
+    return [victim.id for victim in plan.victims]
 
 
 FULL = lease("other", 0, 1, 2, 3, on=1, preemptible=False)
 
 
 def test_fewest_then_the_lowest_priority_then_the_youngest() -> None:
-    assert chosen(2, lease("a", 0), lease("b", 1), lease("c", 2, 3), FULL) == ["c"]
-    assert chosen(1, lease("a", 0, 1, priority=2), lease("b", 2, 3), FULL) == ["b"]
-    assert chosen(1, lease("a", 0, 1), lease("b", 2, 3, since=5.0), FULL) == ["b"]
+    assert victims(2, lease("a", 0), lease("b", 1), lease("c", 2, 3), FULL) == ["c"]
+    assert victims(1, lease("a", 0, 1, priority=2), lease("b", 2, 3), FULL) == ["b"]
+    assert victims(1, lease("a", 0, 1), lease("b", 2, 3, since=5.0), FULL) == ["b"]
 
 
 def test_what_is_free_already_counts() -> None:
-    assert chosen(2, lease("a", 0), lease("b", 1, 2), FULL) == ["a"]
+    assert victims(2, lease("a", 0), lease("b", 1, 2), FULL) == ["a"]
 
 
 def test_never_half() -> None:
-    assert chosen(4, lease("a", 0, 1), lease("b", 2, 3, preemptible=False), FULL) == []
-    assert chosen(4, lease("a", 0, 1), nodes=2) == []
+    assert victims(4, lease("a", 0, 1), lease("b", 2, 3, preemptible=False), FULL) == []
+    assert victims(4, lease("a", 0, 1), nodes=2) == []
 
 
 def test_only_what_said_so_of_lower_priority_and_not_just_begun() -> None:
-    assert chosen(1, lease("a", 0, 1, 2, 3, preemptible=False), FULL) == []
-    assert chosen(1, lease("a", 0, 1, 2, 3, priority=3), FULL) == []
-    assert chosen(1, lease("a", 0, 1, 2, 3, since=NOW - LEAST_RUN_S + 1), FULL) == []
-    assert chosen(1, lease("a", 0, 1, 2, 3, since=NOW - LEAST_RUN_S), FULL) == ["a"]
+    assert victims(1, lease("a", 0, 1, 2, 3, preemptible=False), FULL) == []
+    assert victims(1, lease("a", 0, 1, 2, 3, priority=3), FULL) == []
+    assert victims(1, lease("a", 0, 1, 2, 3, since=NOW - LEAST_RUN_S + 1), FULL) == []
+    assert victims(1, lease("a", 0, 1, 2, 3, since=NOW - LEAST_RUN_S), FULL) == ["a"]
 
 
 def test_overdue_leases_go_all_that_are_in_the_way_or_none() -> None:
-    kept = [Grant("id0", ("GPU-0-0", "GPU-0-1"))]
+    grants = [Grant("id0", ("GPU-0-0", "GPU-0-1"))]
     over, running = (replace(lease(name, place, preemptible=False), until=until)
                      for name, place, until in (("a", 0, NOW), ("b", 1, NOW + 1)))
-    found = overdue(claim(1, gpus=2), kept, [over], NOW)
-    assert found is not None
-    assert [each.id for each in found.victims] == ["a"]
-    assert overdue(claim(1, gpus=2), kept, [over, running], NOW) is None
-    assert overdue(claim(1, gpus=2), kept, [running], NOW) is None
+    plan = overdue(claim(1, gpus=2), grants, [over], NOW)
+    assert plan is not None
+    assert [victim.id for victim in plan.victims] == ["a"]
+    assert overdue(claim(1, gpus=2), grants, [over, running], NOW) is None
+    assert overdue(claim(1, gpus=2), grants, [running], NOW) is None
     assert overdue(claim(1), [Grant("id0", ("GPU-0-3",))], [over], NOW) is None

@@ -1,4 +1,4 @@
-"""One pass: whose turn it is, backfill that delays nobody, overtaking that has a bound."""
+"""A pass: whose turn it is, backfill that delays nobody, overtaking that has a bound."""
 
 import random
 from collections import Counter
@@ -39,29 +39,29 @@ POLICY = PoolPolicy()
 NO_TEAMS: Mapping[str, str] = {}
 
 
-def passed(waiting: Sequence[Claim], there: Sequence[Node], now: float = 0.0,
-           leases: Sequence[Lease] = (), ended: Sequence[Lease] = (),
-           policy: PoolPolicy = POLICY, team_of: Mapping[str, str] = NO_TEAMS) -> Pass:
+def make_pass(waiting: Sequence[Claim], there: Sequence[Node], now: float = 0.0,
+              leases: Sequence[Lease] = (), past: Sequence[Lease] = (),
+              policy: PoolPolicy = POLICY, team_of: Mapping[str, str] = NO_TEAMS) -> Pass:
     free = []
-    for each in there:
+    for a_node in there:
         for lease in leases:
             for grant in lease.grants:
-                if grant.node == each.id:
-                    each = each.after_grant(grant.uuids, lease.claim)
-        free.append(each)
-    past_usage = EndedUsage(ended, policy.fair_share, now)
+                if grant.node == a_node.id:
+                    a_node = a_node.after_grant(grant.uuids, lease.claim)
+        free.append(a_node)
+    past_usage = EndedUsage(past, policy.fair_share, now)
     queue = Queue(waiting=waiting, leases=leases, past_usage=past_usage,
                   limits=AllMayHave(), team_of=team_of)
     return run_pass(queue, free, policy, PlacementContext(mix=ClaimMix(waiting)), now)
 
 
-def leased(made: Pass, now: float) -> list[Lease]:
-    return [Lease(id=each.claim.id, claim=each.claim, grants=each.grants, since=now,
-                  until=now + each.claim.term_s) for each in made.offers]
+def leases_of(outcome: Pass, now: float) -> list[Lease]:
+    return [Lease(id=offer.claim.id, claim=offer.claim, grants=offer.grants, since=now,
+                  until=now + offer.claim.term_s) for offer in outcome.offers]
 
 
-def began(made: Pass) -> list[str]:
-    return [each.claim.id for each in made.offers]
+def began(outcome: Pass) -> list[str]:
+    return [offer.claim.id for offer in outcome.offers]
 
 
 def test_priority_then_who_had_least_then_age() -> None:
@@ -70,9 +70,9 @@ def test_priority_then_who_had_least_then_age() -> None:
     waiting = [claim(0, owner="ann", submitted_at=1.0), claim(1, owner="bob", submitted_at=2.0),
                claim(2, owner="bob", submitted_at=3.0),
                claim(3, owner="cid", priority=3, submitted_at=4.0)]
-    made = passed(waiting, [node(0, gpus=1)], 10.0, ended=[had])
-    assert began(made) == ["c3"]
-    assert made.order[0] == "c1"
+    outcome = make_pass(waiting, [node(0, gpus=1)], 10.0, past=[had])
+    assert began(outcome) == ["c3"]
+    assert outcome.order[0] == "c1"
 
 
 @pytest.mark.parametrize(("order", "ids"), [
@@ -89,11 +89,11 @@ def test_the_order_of_the_queue_is_policy_and_priority_comes_before_it(
                claim(2, owner="ann", gpus=4, submitted_at=3.0, term_s=60.0),
                claim(3, owner="cid", gpus=1, submitted_at=4.0, term_s=600.0),
                claim(4, owner="ann", gpus=3, submitted_at=5.0, priority=3, term_s=9e4)]
-    made = passed(waiting, [node(0, gpus=0)], 10.0, ended=[had],
-                  policy=PoolPolicy(queue_order=order))
-    assert list(made.order) == ["c4", *ids]
-    late = passed(waiting, [node(0, gpus=0)], 3.0 + POLICY.pin_after_s,
-                  policy=PoolPolicy(queue_order=order))
+    outcome = make_pass(waiting, [node(0, gpus=0)], 10.0, past=[had],
+                        policy=PoolPolicy(queue_order=order))
+    assert list(outcome.order) == ["c4", *ids]
+    late = make_pass(waiting, [node(0, gpus=0)], 3.0 + POLICY.pin_after_s,
+                     policy=PoolPolicy(queue_order=order))
     assert list(late.order)[:3] == ["c0", "c1", "c2"], "pinned, by age"
 
 
@@ -103,40 +103,40 @@ def test_what_was_taken_from_its_owner_is_the_first_of_its_priority() -> None:
     waiting = [claim(0, owner="bob", submitted_at=1.0), claim(1, owner="ann", submitted_at=3.0),
                claim(2, owner="ann", submitted_at=4.0, is_again=True),
                claim(3, owner="cid", priority=3, submitted_at=5.0)]
-    made = passed(waiting, [], 10.0, ended=[had])
-    assert made.order == ("c3", "c2", "c0", "c1")
+    outcome = make_pass(waiting, [], 10.0, past=[had])
+    assert outcome.order == ("c3", "c2", "c0", "c1")
 
 
 def test_leases_are_not_renewed_where_a_pinned_claim_is_to_begin() -> None:
     busy = Lease(id="r", claim=claim(90), grants=(Grant("id0", ("GPU-0-0",)),), since=0.0,
                  until=1e9)
     there = [node(0, gpus=1)]
-    assert passed([claim(0)], there, POLICY.pin_after_s - 1, [busy]).kept_from == {}
-    made = passed([claim(0)], there, POLICY.pin_after_s, [busy])
-    assert made.kept_until(("GPU-0-0", "GPU-0-1")) == POLICY.pin_after_s
-    assert made.kept_until(("GPU-0-1",)) is None
+    assert make_pass([claim(0)], there, POLICY.pin_after_s - 1, [busy]).kept_from == {}
+    outcome = make_pass([claim(0)], there, POLICY.pin_after_s, [busy])
+    assert outcome.kept_until(("GPU-0-0", "GPU-0-1")) == POLICY.pin_after_s
+    assert outcome.kept_until(("GPU-0-1",)) is None
 
 
 def test_one_owner_does_not_get_ten_gpus_in_one_pass() -> None:
-    waiting = [claim(each, owner="ann") for each in range(10)] + [
-        claim(10 + each, owner="bob", submitted_at=1.0) for each in range(10)]
-    made = passed(waiting, [node(0)])
-    assert Counter(each.claim.owner for each in made.offers) == {"ann": 4, "bob": 4}
+    waiting = [claim(number, owner="ann") for number in range(10)] + [
+        claim(10 + number, owner="bob", submitted_at=1.0) for number in range(10)]
+    outcome = make_pass(waiting, [node(0)])
+    assert Counter(offer.claim.owner for offer in outcome.offers) == {"ann": 4, "bob": 4}
 
 
 def test_a_team_comes_before_its_members() -> None:
     had = Lease(id="x", claim=claim(99, owner="ann"), grants=(Grant("id9", ("G",)),), since=-3_600,
                 until=0.0, ended_at=0.0)
     waiting = [claim(0, owner="new"), claim(1, owner="bob", submitted_at=5.0)]
-    given: dict[str, Any] = {"now": 10.0, "ended": [had]}
+    options: dict[str, Any] = {"now": 10.0, "past": [had]}
     there = [node(0, gpus=1)]
-    assert began(passed(waiting, there, **given)) == ["c0"]
+    assert began(make_pass(waiting, there, **options)) == ["c0"]
     team_of = {"ann": "vision", "new": "vision", "bob": "speech"}
-    assert began(passed(waiting, there, **given, team_of=team_of)) == ["c1"]
+    assert began(make_pass(waiting, there, **options, team_of=team_of)) == ["c1"]
     del team_of["bob"]  # as a team of one
-    assert began(passed(waiting, there, **given, team_of=team_of)) == ["c1"]
+    assert began(make_pass(waiting, there, **options, team_of=team_of)) == ["c1"]
     del team_of["ann"]  # who leaves a team takes along what they had
-    assert began(passed(waiting, there, **given, team_of=team_of)) == ["c0"]
+    assert began(make_pass(waiting, there, **options, team_of=team_of)) == ["c0"]
 
 
 def test_a_team_may_have_a_larger_share_and_no_user_can_be_called_like_it() -> None:
@@ -146,9 +146,9 @@ def test_a_team_may_have_a_larger_share_and_no_user_can_be_called_like_it() -> N
     waiting = [claim(0, owner="ann"), claim(1, owner="bob")]
     for shares, first in (({}, "c1"), ({"team:vision": 2.0}, "c0"), ({"vision": 2.0}, "c1")):
         policy = PoolPolicy(fair_share=FairSharePolicy(shares=shares))
-        made = passed(waiting, [node(0, gpus=1)], 1.0, ended=had, policy=policy,
-                      team_of={"ann": "vision", "bob": "speech"})
-        assert began(made) == [first]
+        outcome = make_pass(waiting, [node(0, gpus=1)], 1.0, past=had, policy=policy,
+                            team_of={"ann": "vision", "bob": "speech"})
+        assert began(outcome) == [first]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.floats(60, 1e5)), max_size=8),
@@ -156,9 +156,9 @@ def test_a_team_may_have_a_larger_share_and_no_user_can_be_called_like_it() -> N
        st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12))
 def test_nobody_goes_before_a_team_that_had_less(
         had: list[tuple[str, float]], team_of: dict[str, str], asking: list[str]) -> None:
-    """Nor, within a team, before a member who had less: whatever anybody is called or asks for."""
-    ended = [Lease(id=f"x{at}", claim=claim(99, owner=owner), grants=(Grant("id9", ("G",)),),
-                   since=-took, until=0.0, ended_at=0.0) for at, (owner, took) in enumerate(had)]
+    """Members of a team come by their own usage, too, whatever their names and claims."""
+    past = [Lease(id=f"x{at}", claim=claim(99, owner=owner), grants=(Grant("id9", ("G",)),),
+                  since=-took, until=0.0, ended_at=0.0) for at, (owner, took) in enumerate(had)]
     waiting = [claim(at, owner=owner, submitted_at=-float(at)) for at, owner in enumerate(asking)]
     own = {owner: sum(decayed_s(-took, 0.0, 1.0, POLICY.fair_share.half_life_s)
                       for whose, took in had if whose == owner) for owner in "abcdef"}
@@ -168,8 +168,8 @@ def test_nobody_goes_before_a_team_that_had_less(
     def use(owner: str) -> float:
         return of_team[team_of[owner]] if owner in team_of else own[owner]
 
-    owners = [next(each.owner for each in waiting if each.id == claim_id)
-              for claim_id in passed(waiting, [], 1.0, ended=ended, team_of=team_of).order]
+    owners = [next(a_claim.owner for a_claim in waiting if a_claim.id == claim_id)
+              for claim_id in make_pass(waiting, [], 1.0, past=past, team_of=team_of).order]
     for first, second in pairwise(owners):
         assert use(first) <= use(second) + 1e-6
         if team_of.get(first) == team_of.get(second) is not None:
@@ -204,28 +204,28 @@ def test_backfill_goes_ahead_only_where_it_delays_nobody() -> None:
     head = claim(0, gpus=4, submitted_at=0.0)
     fits = claim(1, gpus=1, submitted_at=1.0, term_s=3_600.0)
     late = claim(2, gpus=1, submitted_at=1.0, term_s=3_601.0)
-    made = passed([head, fits, late], there, leases=[running])
-    assert began(made) == ["c1"]
-    assert made.shadow is not None
-    assert (made.shadow.at, made.shadow.claim) == (3_600.0, head)
+    outcome = make_pass([head, fits, late], there, leases=[running])
+    assert began(outcome) == ["c1"]
+    assert outcome.shadow is not None
+    assert (outcome.shadow.at, outcome.shadow.claim) == (3_600.0, head)
 
 
 def test_the_head_waits_for_what_began_in_the_same_pass() -> None:
-    """Else it would never fit, and others would be promised what it needs."""
-    made = passed([claim(0, gpus=2, term_s=600.0), claim(1, gpus=4, submitted_at=1.0),
-                   claim(2, gpus=1, submitted_at=2.0, term_s=601.0)], [node(0, gpus=4)])
-    assert began(made) == ["c0"]
-    assert made.shadow is not None
-    assert (made.shadow.claim.id, made.shadow.at) == ("c1", 600.0)
+    """Otherwise it would never fit, and others would be promised what it needs."""
+    outcome = make_pass([claim(0, gpus=2, term_s=600.0), claim(1, gpus=4, submitted_at=1.0),
+                         claim(2, gpus=1, submitted_at=2.0, term_s=601.0)], [node(0, gpus=4)])
+    assert began(outcome) == ["c0"]
+    assert outcome.shadow is not None
+    assert (outcome.shadow.claim.id, outcome.shadow.at) == ("c1", 600.0)
 
 
 def test_who_waits_for_another_model_is_passed_freely() -> None:
     there = [node(0, gpus=1), node(1, gpus=1, model="Tesla T4", gib=16)]
     busy = Lease(id="r", claim=claim(90), grants=(Grant("id0", ("GPU-0-0",)),), since=0.0,
                  until=1e9)
-    made = passed([claim(0, models=("h100",)), claim(1, models=("t4",), submitted_at=1.0)],
-                  there, leases=[busy])
-    assert began(made) == ["c1"]
+    outcome = make_pass([claim(0, models=("h100",)), claim(1, models=("t4",), submitted_at=1.0)],
+                        there, leases=[busy])
+    assert began(outcome) == ["c1"]
 
 
 class Closed(AllMayHave):
@@ -235,7 +235,7 @@ class Closed(AllMayHave):
         return frozenset({"id0"}) if claim.owner == "ann" else ()
 
 
-class ClosedAnew(Closed):
+class DistinctlyClosed(Closed):
     """The same, but no two claims look alike."""
 
     def closed(self, claim: Claim) -> Collection[str]:
@@ -247,72 +247,72 @@ class ClosedAnew(Closed):
 def test_claims_alike_are_looked_at_once_also_where_nodes_are_closed(
         there: list[Node], waiting: list[Claim]) -> None:
     context = PlacementContext(mix=ClaimMix(waiting))
-    made, plain = (run_pass(Queue(waiting=waiting, leases=(), limits=limits), there, POLICY,
-                            context, 0.0) for limits in (Closed(), ClosedAnew()))
-    assert (made.offers, made.order, made.shadow) == (plain.offers, plain.order, plain.shadow)
+    quick, plain = (run_pass(Queue(waiting=waiting, leases=(), limits=limits), there, POLICY,
+                             context, 0.0) for limits in (Closed(), DistinctlyClosed()))
+    assert (quick.offers, quick.order, quick.shadow) == (plain.offers, plain.order, plain.shadow)
 
 
 @settings(max_examples=50)
 @given(st.data())
 def test_a_pass_finds_what_one_without_short_cuts_finds(data: st.DataObject) -> None:
     there, leases = data.draw(nodes()), []
-    for each in data.draw(claims(8)):
+    for a_claim in data.draw(claims(8)):
         at = data.draw(st.integers(0, len(there) - 1))
-        if (way := next(candidates(there[at], each, 0.0), None)) is not None:
+        if (way := next(candidates(there[at], a_claim, 0.0), None)) is not None:
             there[at] = way.after
-            leases.append(Lease(id=f"l{each.id}", claim=each, since=-each.submitted_at,
+            leases.append(Lease(id=f"l{a_claim.id}", claim=a_claim, since=-a_claim.submitted_at,
                                 until=data.draw(st.sampled_from((-900.0, 60.0, 5_000.0))),
                                 grants=(Grant(there[at].id, way.uuids),)))
-    waiting = [replace(each, submitted_at=each.submitted_at - 15_000.0,
+    waiting = [replace(a_claim, submitted_at=a_claim.submitted_at - 15_000.0,
                        nodes=data.draw(st.sampled_from((1, 1, 1, 2))),
                        is_again=data.draw(st.booleans()),
                        hosts=data.draw(st.sampled_from(((), (), (there[0].id,)))))
-               for each in data.draw(claims())]
+               for a_claim in data.draw(claims())]
     policy = PoolPolicy(strategy=data.draw(st.sampled_from(sorted(STRATEGIES))),
                         queue_order=data.draw(st.sampled_from(sorted(QUEUE_ORDERS))))
     context = PlacementContext(mix=ClaimMix(waiting * 4))
     team_of = data.draw(st.dictionaries(st.sampled_from(("ann", "bob", "cid")), st.just("x")))
-    made = run_pass(Queue(waiting=waiting, leases=leases, limits=AllMayHave(), team_of=team_of),
-                    there, policy, context, 0.0)
+    outcome = run_pass(Queue(waiting=waiting, leases=leases, limits=AllMayHave(), team_of=team_of),
+                       there, policy, context, 0.0)
     plain = PlainPass(waiting, leases, there, policy, context, 0.0, team_of)
-    assert [(each.claim.id, each.grants) for each in made.offers] == plain.offers
-    assert list(made.order) == plain.order
-    assert (None if made.shadow is None else (made.shadow.claim.id, made.shadow.at,
-                                              made.shadow.grants)) == plain.shadow
+    assert [(offer.claim.id, offer.grants) for offer in outcome.offers] == plain.offers
+    assert list(outcome.order) == plain.order
+    assert (None if outcome.shadow is None else (outcome.shadow.claim.id, outcome.shadow.at,
+                                                 outcome.shadow.grants)) == plain.shadow
 
 
 @settings(max_examples=60)
 @given(nodes(3), claims(16))
 def test_while_terms_are_honoured_the_head_never_begins_later(there: list[Node],
-                                                              asked: list[Claim]) -> None:
-    """Time goes from one end of a lease to the next; nobody new comes."""
-    waiting = [replace(each, submitted_at=0.0, priority=2, owner="ann", cpu_milli=None,
-                       id=f"c{number:02}") for number, each in enumerate(asked)]
+                                                              queue: list[Claim]) -> None:
+    """Time goes from one end of a lease to the next; no new claims come."""
+    waiting = [replace(a_claim, submitted_at=0.0, priority=2, owner="ann", cpu_milli=None,
+                       id=f"c{number:02}") for number, a_claim in enumerate(queue)]
     running: list[Lease] = []
     now = 0.0
     promised: dict[str, float] = {}
     for _ in range(2 * len(waiting) + 2):
-        made = passed(waiting, there, now, running)
-        running += leased(made, now)
-        waiting = [each for each in waiting if each.id not in began(made)]
-        for claim_id in began(made):
+        outcome = make_pass(waiting, there, now, running)
+        running += leases_of(outcome, now)
+        waiting = [a_claim for a_claim in waiting if a_claim.id not in began(outcome)]
+        for claim_id in began(outcome):
             assert now <= promised.get(claim_id, now)
-        if made.shadow is not None:
-            head = made.shadow.claim.id
-            assert made.shadow.at <= promised.get(head, made.shadow.at)
-            promised[head] = made.shadow.at
+        if outcome.shadow is not None:
+            head = outcome.shadow.claim.id
+            assert outcome.shadow.at <= promised.get(head, outcome.shadow.at)
+            promised[head] = outcome.shadow.at
         if not running:
             break
-        now = min(each.until for each in running)
-        running = [each for each in running if each.until > now]
+        now = min(lease.until for lease in running)
+        running = [lease for lease in running if lease.until > now]
     empty = PlacementContext(mix=ClaimMix(()))
-    for left in waiting:
-        assert not run_pass(Queue(waiting=[left], leases=(), limits=AllMayHave()), there, POLICY,
+    for a_claim in waiting:
+        assert not run_pass(Queue(waiting=[a_claim], leases=(), limits=AllMayHave()), there, POLICY,
                             empty, 0.0).offers, "it would have fitted"
 
 
 def test_a_pinned_claim_is_not_overtaken_by_new_ones() -> None:
-    """Under fair share alone, newcomers who had nothing yet would go first for ever."""
+    """Newcomers who had nothing yet would go first for ever under fair share alone."""
     old = claim(0, owner="ann", gpus=8)
     had = Lease(id="x", claim=claim(98, owner="ann", gpus=8), grants=(Grant("id9", ("G",)),),
                 since=-1e5, until=0.0, ended_at=0.0)
@@ -320,13 +320,13 @@ def test_a_pinned_claim_is_not_overtaken_by_new_ones() -> None:
     running: list[Lease] = []
     new, now = 1, 0.0
     while now < 86_400:
-        waiting = [old, *(claim(new + each, owner=f"new{new + each}", gpus=2, submitted_at=now,
-                                term_s=1_800.0, priority=3) for each in range(4))]
+        waiting = [old, *(claim(new + at, owner=f"new{new + at}", gpus=2, submitted_at=now,
+                                term_s=1_800.0, priority=3) for at in range(4))]
         new += 4
-        made = passed(waiting, there, now, running, ended=[had])
-        if "c0" in began(made):
+        outcome = make_pass(waiting, there, now, running, past=[had])
+        if "c0" in began(outcome):
             break
-        running = [each for each in running + leased(made, now) if each.until > now + 600]
+        running = [lease for lease in running + leases_of(outcome, now) if lease.until > now + 600]
         now += 600
     assert POLICY.pin_after_s <= now <= POLICY.pin_after_s + 1_800 + 600
 
@@ -334,7 +334,7 @@ def test_a_pinned_claim_is_not_overtaken_by_new_ones() -> None:
 def test_two_who_always_want_more_get_the_same() -> None:
     there: list[Node] = [node(0)]
     running: list[Lease] = []
-    ended: list[Lease] = []
+    past: list[Lease] = []
     number, now = 0, 0.0
     for _ in range(400):
         waiting = []
@@ -343,15 +343,15 @@ def test_two_who_always_want_more_get_the_same() -> None:
                 number += 1
                 waiting.append(claim(number, owner=owner, gpus=gpus, term_s=term,
                                      submitted_at=now))
-        made = passed(waiting, there, now, running, ended)
-        running += leased(made, now)
+        outcome = make_pass(waiting, there, now, running, past)
+        running += leases_of(outcome, now)
         now += 1_800
-        for each in [each for each in running if each.until <= now]:
-            running.remove(each)
-            ended.append(replace(each, ended_at=each.until))
+        for lease in [lease for lease in running if lease.until <= now]:
+            running.remove(lease)
+            past.append(replace(lease, ended_at=lease.until))
     hours = {"ann": 0.0, "bob": 0.0}
-    for each in ended:
-        hours[each.claim.owner] += each.claim.gpus * (each.until - each.since)
+    for lease in past:
+        hours[lease.claim.owner] += lease.claim.gpus * (lease.until - lease.since)
     assert hours["ann"] == pytest.approx(hours["bob"], rel=0.05)
 
 
@@ -364,9 +364,9 @@ def test_an_overdue_lease_is_taken_to_last_a_while_longer_each_time() -> None:
 
 def test_names_and_the_order_of_rows_change_nothing() -> None:
     there = [node(0, gpus=4), node(1, gpus=4)]
-    waiting = [claim(each, owner=owner, gpus=gpus, submitted_at=float(each))
-               for each, (owner, gpus) in enumerate([("ann", 2), ("bob", 4), ("cid", 1)] * 3)]
-    assert began(passed(waiting, there)) == began(passed(waiting[::-1], there[::-1]))
+    waiting = [claim(at, owner=owner, gpus=gpus, submitted_at=float(at))
+               for at, (owner, gpus) in enumerate([("ann", 2), ("bob", 4), ("cid", 1)] * 3)]
+    assert began(make_pass(waiting, there)) == began(make_pass(waiting[::-1], there[::-1]))
 
 
 def test_what_can_never_fit_has_no_shadow() -> None:
@@ -381,23 +381,23 @@ def test_usage_counts_what_is_held_and_not_what_is_used() -> None:
 
 def test_what_leases_that_ended_count_is_the_same_however_it_is_summed_up() -> None:
     draw, policy = random.Random(), FairSharePolicy(half_life_s=7_200.0)
-    ended = []
+    past = []
     for number in range(40):
         since = draw.uniform(0.0, 90_000.0)
         until = since + draw.uniform(1.0, 20_000.0)
-        ended.append(Lease(id=f"l{number}", grants=(), since=since, until=until, ended_at=until,
-                           claim=claim(number, gpus=draw.randrange(1, 5),
-                                       owner=draw.choice(("ann", "bob")))))
+        past.append(Lease(id=f"l{number}", grants=(), since=since, until=until, ended_at=until,
+                          claim=claim(number, gpus=draw.randrange(1, 5),
+                                      owner=draw.choice(("ann", "bob")))))
     now = 120_000.0
     had = EndedUsage((), policy, 0.0)
-    for each in sorted(ended, key=lambda each: each.until):
-        had.usage(each.until, {})  # a pass goes on between them
-        had.add(each)
+    for lease in sorted(past, key=lambda lease: lease.until):
+        had.usage(lease.until, {})  # a pass goes on between them
+        had.add(lease)
     for owner in ("ann", "bob"):
-        alone = sum(each.claim.gpus * decayed_s(each.since, each.until, now, policy.half_life_s)
-                    for each in ended if each.claim.owner == owner)
-        for made in (had, EndedUsage(ended, policy, now)):
-            assert made.usage(now, {}).owners[owner] == pytest.approx(alone, rel=1e-6)
+        alone = sum(lease.claim.gpus * decayed_s(lease.since, lease.until, now, policy.half_life_s)
+                    for lease in past if lease.claim.owner == owner)
+        for history in (had, EndedUsage(past, policy, now)):
+            assert history.usage(now, {}).owners[owner] == pytest.approx(alone, rel=1e-6)
 
 
 def test_who_has_not_been_here_for_long_is_forgotten() -> None:
@@ -411,22 +411,22 @@ def test_claims_that_want_what_nothing_can_meet_cost_one_look_at_the_fleet(
         monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
 
-    def counted(*given: Any) -> Shadow | None:
-        looks.append(given[0].id)
-        return shadow_of(*given)
+    def count_look(*args: Any) -> Shadow | None:
+        looks.append(args[0].id)
+        return shadow_of(*args)
 
-    monkeypatch.setattr(schedule, "shadow_of", counted)
-    made = passed([claim(number, gpus=9) for number in range(50)], [node(0), node(1)])
+    monkeypatch.setattr(schedule, "shadow_of", count_look)
+    outcome = make_pass([claim(number, gpus=9) for number in range(50)], [node(0), node(1)])
     assert looks == ["c0"]
-    assert len(made.order) == 50
+    assert len(outcome.order) == 50
 
 
 def test_nodes_take_turns_also_from_pass_to_pass() -> None:
     leases: list[Lease] = []
     policy = PoolPolicy(strategy="round_robin")
     for number in range(5):
-        made = passed([claim(number)], [node(each, gpus=4) for each in range(3)], float(number),
-                      leases, policy=policy)
-        leases.append(Lease(id=f"c{number}", claim=claim(number), grants=made.offers[0].grants,
+        outcome = make_pass([claim(number)], [node(at, gpus=4) for at in range(3)], float(number),
+                            leases, policy=policy)
+        leases.append(Lease(id=f"c{number}", claim=claim(number), grants=outcome.offers[0].grants,
                             since=float(number), until=1e6))
-    assert [each.grants[0].node for each in leases] == ["id0", "id1", "id2", "id0", "id1"]
+    assert [lease.grants[0].node for lease in leases] == ["id0", "id1", "id2", "id0", "id1"]

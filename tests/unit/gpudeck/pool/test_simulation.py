@@ -24,7 +24,7 @@ d,,8,,G2|T4,BE,20,
 
 def test_bad_rows_are_named_and_the_others_are_read() -> None:
     nodes, claims = read_nodes(NODES.splitlines()), read_claims(CLAIMS.splitlines())
-    assert [(each.host, len(each.gpus), each.free_cpu_milli) for each in nodes.rows] == [
+    assert [(row.host, len(row.gpus), row.free_cpu_milli) for row in nodes.rows] == [
         ("n0", 2, 96_000), ("n2", 4, None)]
     assert nodes.bad == ["line 3: gpu: 'many' is not a number from 0 to 1024"]
     first, last = claims.rows
@@ -43,9 +43,9 @@ def test_shares_given_out_are_counted_by_hand() -> None:
     """Two GPUs, claims of 600 thousandths: one fits on each, and 400 are of no use to a third."""
     usual = [claim(0, share_milli=600)]
     context = PlacementContext(mix=ClaimMix(usual * 60))
-    found = allocation([node(0, gpus=2)], usual, "pack", 1, random.Random(1), context)
-    assert found.given_pct == {100.0: 60.0, 130.0: 60.0}
-    assert found.unusable_pct == {100.0: 40.0, 130.0: 40.0}
+    shares = allocation([node(0, gpus=2)], usual, "pack", 1, random.Random(1), context)
+    assert shares.given_pct == {100.0: 60.0, 130.0: 60.0}
+    assert shares.unusable_pct == {100.0: 40.0, 130.0: 40.0}
 
 
 def test_the_gradient_is_coarse_and_rises() -> None:
@@ -55,14 +55,14 @@ def test_the_gradient_is_coarse_and_rises() -> None:
 
 
 def test_waits_by_hand() -> None:
-    """One GPU: the second waits for the first's true end, the short third goes in no hole."""
+    """A single GPU: the second waits for the first's true end, the short third goes in no hole."""
     traced = [TracedClaim(one(0, 0.0), 100.0), TracedClaim(one(1, 10.0), 50.0),
               TracedClaim(one(2, 20.0), 50.0)]
-    found = waiting([node(0, gpus=1)], traced, "best_fit", PlacementContext(mix=ClaimMix(())),
+    waits = waiting([node(0, gpus=1)], traced, "best_fit", PlacementContext(mix=ClaimMix(())),
                     PoolPolicy())
-    assert (found.wait_p50_s, found.wait_p95_s, found.makespan_s, found.never) == (
+    assert (waits.wait_p50_s, waits.wait_p95_s, waits.makespan_s, waits.never) == (
         90.0, 130.0, 200.0, 0)
-    assert found.used_pct == pytest.approx(100.0)
+    assert waits.used_pct == pytest.approx(100.0)
 
 
 def one(number: int, at: float) -> Claim:

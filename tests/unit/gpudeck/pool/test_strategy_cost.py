@@ -1,4 +1,4 @@
-"""What a pass costs by strategy, over a fleet half of which is leased."""
+"""Cost of a pass by strategy, over a fleet half of which is leased."""
 
 import random
 import time
@@ -18,13 +18,13 @@ MOST = 3.0
 
 def a_node(draw: random.Random, number: int) -> Node:
     model, gib = draw.choice(MODELS)
-    made = node_of(f"id{number}", f"n{number:04}", [
+    machine = node_of(f"id{number}", f"n{number:04}", [
         (f"G{number}-{index}", FreeGpu(model, False, 0, index // 4, gib * GIB))
         for index in range(8)])
-    for uuid in made.uuids:
+    for uuid in machine.uuids:
         if draw.random() < 0.5:
-            made = made.after_grant((uuid,), claim())
-    return made.measured(MeasuredLoad(float(draw.randrange(100)), draw.randrange(8)))
+            machine = machine.after_grant((uuid,), claim())
+    return machine.measured(MeasuredLoad(float(draw.randrange(100)), draw.randrange(8)))
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +44,9 @@ def cost_s(strategy: str) -> float:
     took = []
     for _ in range(5):
         began = time.process_time()
-        made = run_pass(queue, there, PoolPolicy(strategy=strategy), context, 0.0)
+        outcome = run_pass(queue, there, PoolPolicy(strategy=strategy), context, 0.0)
         took.append(time.process_time() - began)
-        assert made.offers
+        assert outcome.offers
     return min(took)
 
 

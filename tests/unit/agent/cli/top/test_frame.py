@@ -30,11 +30,11 @@ def gpu(at: int, util: float | None = 90.0, mem: float = 10.0, **more: Any) -> I
 
 
 def task(number: int, gpus: tuple[int, ...], mem: float | None = 10.0, **more: Any) -> Item:
-    each = None if mem is None else mem * GIB
+    share = None if mem is None else mem * GIB
     return {"id": f"t{number}", "node": f"n{gpus[0] // 8}", "pid": number, "job_id": f"j{number}",
             "started_at": NOW - 100 * number, "user": "ana", "command": f"python train{number}.py",
-            "gpus": [{"uuid": f"GPU-{at}", "mem_used_bytes": each} for at in gpus],
-            "mem_used_bytes": None if each is None else each * len(gpus), "state": "running",
+            "gpus": [{"uuid": f"GPU-{at}", "mem_used_bytes": share} for at in gpus],
+            "mem_used_bytes": None if share is None else share * len(gpus), "state": "running",
             "manager": None, "owner": {}, **more}
 
 
@@ -43,9 +43,9 @@ def model(gpus: list[Item], tasks: list[Item], **more: Any) -> TopModel:
     return TopModel("n0", more.pop("is_fleet", False), rows, job_rows(tasks, rows), at=NOW, **more)
 
 
-def text_of(shown: TopModel, view: TopView | None = None, width: int = 80, height: int = 24) -> str:
+def text_of(top: TopModel, view: TopView | None = None, width: int = 80, height: int = 24) -> str:
     return "\n".join("".join(words for words, _ in line) for line in frame(
-        shown, view or TopView(), width, height, NOW))
+        top, view or TopView(), width, height, NOW))
 
 
 @given(st.integers(1, 220), st.integers(1, 60), st.integers(0, 70), CHARS, CHARS, st.booleans(),
@@ -54,16 +54,16 @@ def test_no_line_is_wider_than_the_screen_and_nothing_steers_it(
     width: int, height: int, count: int, user: str, command: str, is_fleet: bool, mode: str
 ) -> None:
     tasks = [task(at, (at,), user=user, command=command, state=None) for at in range(count)]
-    shown = model([gpu(at, host=user or "n") for at in range(count)], tasks, is_fleet=is_fleet,
-                  trouble=command, notes=(user,), models=command)
-    key = shown.jobs[0].key if shown.jobs else None
+    top = model([gpu(at, host=user or "n") for at in range(count)], tasks, is_fleet=is_fleet,
+                trouble=command, notes=(user,), models=command)
+    key = top.jobs[0].key if top.jobs else None
     view = TopView(selected=key, opened=frozenset((key,)) if key else frozenset(), message=command,
                    has_help=mode == "help", has_details=mode == "details",
                    entry=command if mode == "entry" else None)
-    lines = frame(shown, view, width, height, NOW)
+    lines = frame(top, view, width, height, NOW)
     assert len(lines) == height
     for line in lines:
-        words = "".join(each for each, _ in line)
+        words = "".join(part for part, _ in line)
         assert width_of(words) <= width
         assert words.isprintable()
         assert not any(unicodedata.category(char) in ("Mn", "Me", "Cf") for char in words)
@@ -82,24 +82,24 @@ def test_wide_letters_take_two_cells() -> None:
 
 def test_keys_and_help_fit_eighty_columns() -> None:
     assert width_of(KEYS) <= 80
-    shown = text_of(model([gpu(0)], [task(1, (0,))]), TopView(has_help=True))
-    assert all(f"\n{key}" in shown for key in ("↑ ↓", "/", "s ", "t ", "m ", "v ", "p r e", "q "))
+    text = text_of(model([gpu(0)], [task(1, (0,))]), TopView(has_help=True))
+    assert all(f"\n{key}" in text for key in ("↑ ↓", "/", "s ", "t ", "m ", "v ", "p r e", "q "))
 
 
 def test_what_is_wasted_says_so_first() -> None:
-    shown = model([gpu(0), gpu(1, util=0.0, mem=40.0, wasted_s=900.0), gpu(2, util=0.0, mem=0.0),
-                   gpu(3, state="lost", util=None)],
-                  [task(1, (0,)), task(2, (1,), mem=40.0, user="bohdan")])
-    assert [row.mark for row in shown.gpus] == ["busy", "waste", "idle", "crit"]
-    assert [words for words, _ in news(shown)] == ["1 wasted, 40 GiB", "1 lost"]
-    assert shown_jobs(shown, TopView())[0].owner == "bohdan"
-    assert "1 wasted, 40 GiB  1 lost" in text_of(shown).splitlines()[0]
+    top = model([gpu(0), gpu(1, util=0.0, mem=40.0, wasted_s=900.0), gpu(2, util=0.0, mem=0.0),
+                 gpu(3, state="lost", util=None)],
+                [task(1, (0,)), task(2, (1,), mem=40.0, user="bohdan")])
+    assert [row.mark for row in top.gpus] == ["busy", "waste", "idle", "crit"]
+    assert [words for words, _ in news(top)] == ["1 wasted, 40 GiB", "1 lost"]
+    assert shown_jobs(top, TopView())[0].owner == "bohdan"
+    assert "1 wasted, 40 GiB  1 lost" in text_of(top).splitlines()[0]
 
 
 def test_wasted_is_the_hubs_word() -> None:
-    """One sample says nothing: a training in a dip, a notebook between two cells."""
+    """A single sample says nothing: a training in a dip, a notebook between two cells."""
     on = [task(1, (0,), mem=40.0)]
-    rows = [gpu_rows([each], on, {})[0] for each in (
+    rows = [gpu_rows([board], on, {})[0] for board in (
         gpu(0, util=0.0), gpu(0, util=0.0, wasted_s=2_160.0), gpu(0, util=None))]
     assert [(row.mark, row.words) for row in rows] == [
         ("idle", ""), ("waste", "wasted, under 5 % for 36 min"), ("soft", "")]
@@ -114,7 +114,7 @@ def test_without_a_hub_it_takes_ten_minutes_of_watching() -> None:
                 gpu(2, util=None), gpu(3, util=0.0), gpu(4, util=None, facts=part)]
         gpus[3]["values"]["util_max_pct"] = loads.get("burst", 0.0)
         gpus[4]["values"]["sm_active_pct"] = loads.get("part", 0.0)
-        return ["wasted_s" in each for each in watch.with_waste(gpus, on, now)]
+        return ["wasted_s" in row for row in watch.with_waste(gpus, on, now)]
 
     assert not any(any(wasted(now)) for now in (0.0, 300.0, 599.0))
     assert wasted(600.0, burst=40.0) == [True, False, False, False, True]
@@ -137,45 +137,45 @@ def test_a_split_board_is_shown_by_its_parts() -> None:
 
 
 def test_a_thousand_gpus_show_the_worst_nodes() -> None:
-    shown = model([gpu(at, util=0.0, wasted_s=700.0) if at == 999 else gpu(at, util=50.0)
-                   for at in range(1_000)],
-                  [task(1, (999,))], is_fleet=True)
-    seen = text_of(shown)
-    assert "n124 #######W" in seen
-    assert "more nodes" in seen
-    assert "train1.py" in seen
+    top = model([gpu(at, util=0.0, wasted_s=700.0) if at == 999 else gpu(at, util=50.0)
+                 for at in range(1_000)],
+                [task(1, (999,))], is_fleet=True)
+    text = text_of(top)
+    assert "n124 #######W" in text
+    assert "more nodes" in text
+    assert "train1.py" in text
 
 
 def test_a_large_screen_has_a_bar_and_the_owner_of_each_of_64_gpus() -> None:
-    shown = model([gpu(at, util=50.0) for at in range(64)], [task(1, (0, 63))])
-    lines = text_of(shown, width=200, height=50).splitlines()
+    top = model([gpu(at, util=50.0) for at in range(64)], [task(1, (0, 63))])
+    lines = text_of(top, width=200, height=50).splitlines()
     bars = [line for line in lines if "\N{FULL BLOCK}" in line]
     assert sum(line.count(" 50 ") for line in bars) == 64
     assert len(bars) == 32, "as few columns as leave room for jobs"
     assert "train1.py" in "\n".join(lines)
-    owner = shown.gpus[63].owners[0]
+    owner = top.gpus[63].owners[0]
     assert owner in bars[-1]
     # There is no room for that at 80x24: a character each.
-    assert "W wasted" in text_of(shown, width=80, height=24)
+    assert "W wasted" in text_of(top, width=80, height=24)
 
 
 def test_small_screens_show_jobs_and_large_ones_all() -> None:
-    shown = model([gpu(0)], [task(1, (0,))])
-    assert "train1.py" in text_of(shown, width=40, height=8)
-    assert "load %" not in text_of(shown, width=40, height=8)
-    assert "load %" in text_of(shown, width=200, height=50)
+    top = model([gpu(0)], [task(1, (0,))])
+    assert "train1.py" in text_of(top, width=40, height=8)
+    assert "load %" not in text_of(top, width=40, height=8)
+    assert "load %" in text_of(top, width=200, height=50)
 
 
 def test_a_selection_stays_with_its_job_when_lines_move() -> None:
-    shown = model([gpu(at) for at in range(4)], [task(at, (at,)) for at in range(1, 4)])
-    view, _ = apply_key(shown, TopView(), "j")
-    view, _ = apply_key(shown, view, "j")
-    chosen = view.selected
+    top = model([gpu(at) for at in range(4)], [task(at, (at,)) for at in range(1, 4)])
+    view, _ = apply_key(top, TopView(), "j")
+    view, _ = apply_key(top, view, "j")
+    key = view.selected
     for sort in SORTS:
-        _, request = apply_key(shown, replace(view, sort=sort), "e")
+        _, request = apply_key(top, replace(view, sort=sort), "e")
         assert request is not None
         assert request.job is not None
-        assert (request.do, request.action, request.job.key) == ("act", "end", chosen)
+        assert (request.do, request.action, request.job.key) == ("act", "end", key)
 
 
 def test_when_it_has_ended_its_neighbour_is_not_meant() -> None:
@@ -197,26 +197,26 @@ def test_nothing_acts_without_a_selection(key: str) -> None:
 
 
 def test_a_filter_is_typed_and_its_letters_act_on_nothing() -> None:
-    shown = model([gpu(0)], [task(1, (0,))])
+    top = model([gpu(0)], [task(1, (0,))])
     view = TopView(selected="n0 j1")
     for key in "/eqpm\x7f":
-        view, request = apply_key(shown, view, key)
+        view, request = apply_key(top, view, key)
         assert request is None
     assert view.entry == "eqp"
-    view, request = apply_key(shown, view, "\r")
+    view, request = apply_key(top, view, "\r")
     assert request is not None
     assert (request.do, view.filter, view.entry) == ("refilter", "eqp", None)
 
 
-@pytest.mark.parametrize(("command", "wanted"), [
+@pytest.mark.parametrize(("command", "short"), [
     ("/opt/conda/bin/python3.11 -u /home/ana/train.py --config a.yaml",
      "train.py --config a.yaml"),
     ("python -m torch.distributed.run x.py", "python -m torch.distributed.run x.py"),
     ("python -W ignore -X dev run.py", "run.py"), ("/usr/bin/vllm serve m", "vllm serve m"),
     ("python", "python"), ("python -c import", "python -c import"), ("/bin/", "/bin/"), ("", ""),
     ("bash -e ./go.sh 1", "go.sh 1"), (None, "command unknown")])
-def test_commands_begin_with_the_script(command: str | None, wanted: str) -> None:
-    assert short_command(command) == wanted
+def test_commands_begin_with_the_script(command: str | None, short: str) -> None:
+    assert short_command(command) == short
 
 
 def test_hosts_of_several_sites_are_told_apart() -> None:

@@ -12,8 +12,8 @@ from tests.unit.dashboard.fleet.test_filters import CASES, make
 from tests.unit.fleets import MONO
 
 
-@pytest.mark.parametrize(("text", "wanted"), [("", {"a0", "a1", "a2", "a3", "b0"}), *CASES])
-def test_it_matches_what_the_hub_matches(text: str, wanted: set[str]) -> None:
+@pytest.mark.parametrize(("text", "names"), [("", {"a0", "a1", "a2", "a3", "b0"}), *CASES])
+def test_it_matches_what_the_hub_matches(text: str, names: set[str]) -> None:
     fleet = make()
     show = fleet.shown(MONO)
     codes = reasons(fleet, show, MONO)
@@ -22,8 +22,8 @@ def test_it_matches_what_the_hub_matches(text: str, wanted: set[str]) -> None:
         for slot in range(len(fleet))]
     tasks = [msgspec.to_builtins(task) for node in fleet.nodes.values()
              for task in task_views(fleet, node)]
-    found = {uuid.removeprefix("GPU-").replace("-", "") for uuid in matching(gpus, tasks, text)[0]}
-    assert found == wanted
+    hits = {uuid.removeprefix("GPU-").replace("-", "") for uuid in matching(gpus, tasks, text)[0]}
+    assert hits == names
 
 
 @pytest.mark.parametrize("text", ["utl<5", "state:buzy", "(util<5", "x" * 1_001])
