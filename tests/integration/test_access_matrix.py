@@ -1,4 +1,4 @@
-"""Everything that can be asked of a hub, by everyone who may ask: tests/access.csv is kept by hand.
+"""Access to a hub: every request from every kind of client. tests/access.csv is kept by hand.
 
 A cell is the HTTP status of a request, or what becomes of a socket; `a|b` is a for a person and b
 for a program with the same role and scope. Where only the gate is in question, the target does not
@@ -48,7 +48,7 @@ ENDS_SESSIONS = ("POST /sign-out", "POST /api/v1/sign-out-everywhere")
 
 
 class Crowd:
-    """One of each, before one hub."""
+    """Clients of one hub, one of each kind."""
 
     def __init__(self, hub: HubProcess, agent: WireAgent) -> None:
         self.hub = hub
@@ -121,8 +121,8 @@ def request(crowd: Crowd, handler: str) -> tuple[str, str, dict[str, str], bytes
     return method, path, headers, b"{}" if headers else None
 
 
-def asked(crowd: Crowd, handler: str, column: str) -> str:
-    """As a person, as a program; one word where both get the same."""
+def status_of(crowd: Crowd, handler: str, column: str) -> str:
+    """Return the statuses for a person and for a program; one word where both get the same."""
     method, path, headers, body = request(crowd, handler)
     by_person = str(crowd.person(column).ask(path, method, body, **headers).status)
     if handler in ENDS_SESSIONS:
@@ -134,16 +134,16 @@ def asked(crowd: Crowd, handler: str, column: str) -> str:
     return by_person if by_person == by_program else f"{by_person}|{by_program}"
 
 
-def differences(handler: str, found: dict[str, str]) -> list[str]:
+def differences(handler: str, statuses: dict[str, str]) -> list[str]:
     return [f"{handler}, {column}: {ROWS[handler][column]} expected, {word} found"
-            for column, word in found.items() if ROWS[handler][column] != word]
+            for column, word in statuses.items() if ROWS[handler][column] != word]
 
 
 @pytest.mark.parametrize(
     "handler", [row.verb for row in PERMISSIONS if "/socket.io/" not in row.verb])
 def test_routes(crowd: Crowd, handler: str) -> None:
-    found = {column: asked(crowd, handler, column) for column in COLUMNS}
-    assert differences(handler, found) == []
+    statuses = {column: status_of(crowd, handler, column) for column in COLUMNS}
+    assert differences(handler, statuses) == []
 
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
@@ -153,26 +153,26 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("handler", [row.verb for row in CALLBACKS])
 def test_callbacks(crowd: Crowd, handler: str) -> None:
-    """Each by its first input; ours have one."""
+    """Call each callback by its first input; ours have one."""
     output = handler.removeprefix("callback ")
-    [known] = [each for each in crowd.person("viewer").get("/_dash-dependencies")
-               if each["output"] == output]
-    parts = [dict(zip(("id", "property"), each.rsplit(".", 1), strict=True))
-             for each in output.strip(".").split("...")]
+    [callback] = [entry for entry in crowd.person("viewer").get("/_dash-dependencies")
+                  if entry["output"] == output]
+    parts = [dict(zip(("id", "property"), name.rsplit(".", 1), strict=True))
+             for name in output.strip(".").split("...")]
     body = {"output": output, "outputs": parts if output.startswith("..") else parts[0],
-            "inputs": [each | {"value": "/"} for each in known["inputs"]], "changedPropIds": []}
-    found = {}
+            "inputs": [row | {"value": "/"} for row in callback["inputs"]], "changedPropIds": []}
+    statuses = {}
     for column in COLUMNS:
         words = [crowd.person(column).send("/_dash-update-component", body).status]
         if (token := crowd.token(column)) is not None:
             words.append(crowd.hub.ask("/_dash-update-component", "POST", token,
                                        json.dumps(body).encode(),
                                        Content_Type="application/json").status)
-        found[column] = "|".join(dict.fromkeys(map(str, words)))
-    assert differences(handler, found) == []
+        statuses[column] = "|".join(dict.fromkeys(map(str, words)))
+    assert differences(handler, statuses) == []
 
 
-def connected(crowd: Crowd, namespace: str, column: str, is_program: bool) -> RawSocket | str:
+def connect(crowd: Crowd, namespace: str, column: str, is_program: bool) -> RawSocket | str:
     """The socket within the namespace, or why there is none."""
     hub = crowd.hub
     try:
@@ -190,9 +190,9 @@ def connected(crowd: Crowd, namespace: str, column: str, is_program: bool) -> Ra
     return socket
 
 
-def on_socket(crowd: Crowd, handler: str, column: str, is_program: bool) -> str:
+def socket_outcome(crowd: Crowd, handler: str, column: str, is_program: bool) -> str:
     namespace, event = handler.split()
-    socket = connected(crowd, namespace, column, is_program)
+    socket = connect(crowd, namespace, column, is_program)
     if isinstance(socket, str) or event == "connect":
         if not isinstance(socket, str):
             socket.close()
@@ -212,17 +212,17 @@ def on_socket(crowd: Crowd, handler: str, column: str, is_program: bool) -> str:
 
 @pytest.mark.parametrize("handler", [row.verb for row in EVENTS])
 def test_events(crowd: Crowd, handler: str) -> None:
-    found = {}
+    outcomes = {}
     for column in COLUMNS:
-        words = [on_socket(crowd, handler, column, False)]
+        words = [socket_outcome(crowd, handler, column, False)]
         if crowd.token(column) is not None:
-            words.append(on_socket(crowd, handler, column, True))
-        found[column] = "|".join(dict.fromkeys(words))
-    assert differences(handler, found) == []
+            words.append(socket_outcome(crowd, handler, column, True))
+        outcomes[column] = "|".join(dict.fromkeys(words))
+    assert differences(handler, outcomes) == []
 
 
 def test_commands_ask_for_nothing_but_the_folder() -> None:
-    """Who may write there has all of it already; a credential gives nobody a way in."""
+    """Write access to the folder is access to all of it; a credential alone opens nothing."""
     for row in VERBS:
         assert row.is_local
         assert set(ROWS[row.verb].values()) == {"folder"}
@@ -233,7 +233,7 @@ def test_commands_ask_for_nothing_but_the_folder() -> None:
 
 @pytest.fixture(name="real", scope="module")
 def _real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[set[str]]:
-    """What the hub really answers, asked of the hub itself."""
+    """Handlers that the hub really has, read from the hub itself."""
     folder = tmp_path_factory.mktemp("hub")
     folder.chmod(0o700)
     state = HubState.open(folder)

@@ -27,8 +27,8 @@ HURRIED = {"gpudeck.actions.COMMAND_LASTS_S": 4.0,
            "dashboard.actions.lifecycle.ASK_EVERY_S": 1.0}
 
 
-def shown(agent: ActingAgent, hub: HubProcess, count: int = 2, user: str | None = "alice"
-          ) -> list[str]:
+def show_tasks(agent: ActingAgent, hub: HubProcess, count: int = 2, user: str | None = "alice"
+               ) -> list[str]:
     agent.connect(hub)
     tasks = several(count, user)
     agent.show(tasks)
@@ -43,7 +43,7 @@ def person(hub: HubProcess, name: str, role: str = "operator", **scope: list[str
 
 def test_a_task_is_previewed_ended_and_recorded(hub: HubProcess) -> None:
     agent = ActingAgent("n1")
-    first, other = shown(agent, hub)
+    first, other = show_tasks(agent, hub)
     ops = person(hub, "ops")
     preview = previewed(ops, first)
     [item] = preview["items"]
@@ -54,11 +54,11 @@ def test_a_task_is_previewed_ended_and_recorded(hub: HubProcess) -> None:
         {"uuid": "GPU-n1-0", "index": 0, "place": "0", "mem_used_bytes": 2e9}]
     assert preview["needs"] == {"fresh": False, "second_person": False, "maintenance": False}
     [command] = ordered(ops, preview)["items"]
-    found = settled(ops, command["id"])
-    assert [one["state"] for one in found["history"]] == [
+    outcome = settled(ops, command["id"])
+    assert [one["state"] for one in outcome["history"]] == [
         "requested", "queued", "sent", "accepted", "acting", "done"]
-    assert found["sentence"].startswith("Ended: its processes are gone. Its memory was freed")
-    assert found["by"] == {"kind": "person", "name": "ops", "approved_by": None}
+    assert outcome["sentence"].startswith("Ended: its processes are gone. Its memory was freed")
+    assert outcome["by"] == {"kind": "person", "name": "ops", "approved_by": None}
     assert agent.executed == [command["id"]]
     wait_for(lambda: (command["id"], 3) in agent.noted_replies)
     with open_state(hub) as state:
@@ -71,23 +71,23 @@ def test_a_task_is_previewed_ended_and_recorded(hub: HubProcess) -> None:
 
 def test_a_preview_serves_once_and_whom_it_was_shown(hub: HubProcess) -> None:
     agent = ActingAgent("n1")
-    first, _ = shown(agent, hub)
+    first, _ = show_tasks(agent, hub)
     ops, other = person(hub, "ops"), person(hub, "other")
     preview = previewed(ops, first)
-    said = {"preview": preview["id"], "reason": "why"}
-    assert other.send("/api/v1/commands", said).status == 409
-    assert signed_in(hub, "ops").send("/api/v1/commands", said).status == 409
-    assert ops.send("/api/v1/commands", said | {"reason": "  "}).status == 400
-    assert ops.send("/api/v1/commands", said).status == 202
-    again = ops.send("/api/v1/commands", said)
-    assert (again.status, again.json["type"]) == (409, "urn:gpudeck:problem:stale_preview")
+    order = {"preview": preview["id"], "reason": "why"}
+    assert other.send("/api/v1/commands", order).status == 409
+    assert signed_in(hub, "ops").send("/api/v1/commands", order).status == 409
+    assert ops.send("/api/v1/commands", order | {"reason": "  "}).status == 400
+    assert ops.send("/api/v1/commands", order).status == 202
+    repeat = ops.send("/api/v1/commands", order)
+    assert (repeat.status, repeat.json["type"]) == (409, "urn:gpudeck:problem:stale_preview")
     wait_for(lambda: agent.commands, why="the one command")
     assert len(agent.commands) == 1
 
 
 def test_what_the_node_refuses_is_recorded_and_never_sent(hub: HubProcess) -> None:
     agent = ActingAgent("n1")
-    first, _ = shown(agent, hub)
+    first, _ = show_tasks(agent, hub)
     agent.refusals = (Refusal("protected", "this is sshd"),)
     ops = person(hub, "ops")
     preview = previewed(ops, first)
@@ -100,7 +100,7 @@ def test_what_the_node_refuses_is_recorded_and_never_sent(hub: HubProcess) -> No
 
 def test_a_silent_node_is_said_to_be(hub: HubProcess) -> None:
     agent = ActingAgent("n1")
-    first, _ = shown(agent, hub)
+    first, _ = show_tasks(agent, hub)
     agent.close()
     ops = person(hub, "ops")
     wait_for(lambda: previewed(ops, first)["items"][0]["refusals"][0]["code"] == "offline")
@@ -108,20 +108,20 @@ def test_a_silent_node_is_said_to_be(hub: HubProcess) -> None:
 
 def test_users_act_on_their_own_tasks_and_on_no_others(hub: HubProcess) -> None:
     agent = ActingAgent("n1")
-    first, second = shown(agent, hub)
+    first, second = show_tasks(agent, hub)
     alice = person(hub, "al", "user", unix_names=["alice"])
     bob = person(hub, "bob", "user", unix_names=["bob"])
     looker = person(hub, "v", "viewer")
     elsewhere = person(hub, "else", "operator", groups=["elsewhere"])
-    said = {"action": "end", "targets": [first]}
-    assert bob.send("/api/v1/previews", said).status == 403
-    assert looker.send("/api/v1/previews", said).status == 403
-    assert elsewhere.send("/api/v1/previews", said).status == 404
+    request = {"action": "end", "targets": [first]}
+    assert bob.send("/api/v1/previews", request).status == 403
+    assert looker.send("/api/v1/previews", request).status == 403
+    assert elsewhere.send("/api/v1/previews", request).status == 404
     assert agent.looks == []
     # The task is hers, and a process of its job is not.
     agent.users[second] = "root"
-    refused = previewed(alice, second)["items"][0]["refusals"]
-    assert [one["code"] for one in refused] == ["scope"]
+    refusals = previewed(alice, second)["items"][0]["refusals"]
+    assert [one["code"] for one in refusals] == ["scope"]
     [command] = ordered(alice, previewed(alice, first))["items"]
     settled(alice, command["id"])
     assert elsewhere.ask(f"/api/v1/commands/{command['id']}").status == 404
@@ -138,7 +138,7 @@ def test_users_act_on_their_own_tasks_and_on_no_others(hub: HubProcess) -> None:
 
 def test_more_than_three_jobs_wait_for_a_second_person(hub: HubProcess) -> None:
     agent = ActingAgent("n1")
-    tasks = shown(agent, hub, 5)
+    tasks = show_tasks(agent, hub, 5)
     ops, second = person(hub, "ops"), person(hub, "second")
     preview = previewed(ops, *tasks[:4])
     assert preview["needs"]["second_person"]
@@ -156,15 +156,15 @@ def test_more_than_three_jobs_wait_for_a_second_person(hub: HubProcess) -> None:
     states = {one["task_id"]: one for one in approved.json["items"]}
     assert states[tasks[2]]["refusal"]["code"] == "changed"
     for task_id in (tasks[0], tasks[1], tasks[3]):
-        found = settled(ops, states[task_id]["id"])
-        assert found["by"] == {"kind": "person", "name": "ops", "approved_by": "second"}
+        outcome = settled(ops, states[task_id]["id"])
+        assert outcome["by"] == {"kind": "person", "name": "ops", "approved_by": "second"}
     assert second.send(path, {}).status == 409
     assert len(agent.executed) == 3
 
 
 def test_a_plan_can_be_withdrawn(hub: HubProcess) -> None:
     agent = ActingAgent("n1")
-    tasks = shown(agent, hub, 5)
+    tasks = show_tasks(agent, hub, 5)
     ops, second = person(hub, "ops"), person(hub, "second")
     plan = ordered(ops, previewed(ops, *tasks))["plan"]
     assert second.get("/api/v1/plans")["items"][0]["id"] == plan["id"]
@@ -175,7 +175,7 @@ def test_a_plan_can_be_withdrawn(hub: HubProcess) -> None:
 
 def test_more_than_ten_jobs_need_a_plan_of_the_terminal(hub: HubProcess) -> None:
     agent = ActingAgent("n1")
-    tasks = shown(agent, hub, 11)
+    tasks = show_tasks(agent, hub, 11)
     ops = person(hub, "ops")
     for plan in (False, True):
         answer = ops.send("/api/v1/previews", {"action": "end", "targets": tasks, "plan": plan})
@@ -191,13 +191,13 @@ def test_no_answer_is_unknown_and_a_late_one_settles_it(tmp_path: Path) -> None:
 
 def _settle_late(hub: HubProcess) -> None:
     agent = ActingAgent("n1")
-    first, _ = shown(agent, hub)
+    first, _ = show_tasks(agent, hub)
     agent.is_mute = True
     ops = person(hub, "ops")
     [command] = ordered(ops, previewed(ops, first))["items"]
     wait_for(lambda: len(agent.commands) == 1)
-    found = settled(ops, command["id"], "unknown", 15)
-    assert "may or may not have been done" in found["sentence"]
+    outcome = settled(ops, command["id"], "unknown", 15)
+    assert "may or may not have been done" in outcome["sentence"]
     agent.is_mute = False
     settled(ops, command["id"], "done", 10)
     assert len(agent.commands) == 1
@@ -207,7 +207,7 @@ def _settle_late(hub: HubProcess) -> None:
 def test_after_a_reconnect_and_after_a_restart_it_is_asked_and_never_sent_again(
         hub: HubProcess) -> None:
     agent = ActingAgent("n1")
-    first, second = shown(agent, hub)
+    first, second = show_tasks(agent, hub)
     agent.is_mute = True
     ops = person(hub, "ops")
     [one] = ordered(ops, previewed(ops, first))["items"]
@@ -219,16 +219,16 @@ def test_after_a_reconnect_and_after_a_restart_it_is_asked_and_never_sent_again(
     # Of the second it never heard, says the node: then it is never run.
     del agent._replies[two["id"]]
     agent.connect(hub)
-    again = signed_in(hub, "ops")
-    settled(again, one["id"], "done", 10)
-    settled(again, two["id"], "expired", 10)
+    visitor = signed_in(hub, "ops")
+    settled(visitor, one["id"], "done", 10)
+    settled(visitor, two["id"], "expired", 10)
     assert len(agent.commands) == 2
     assert set(agent.inquiries) == {one["id"], two["id"]}
 
 
 def test_a_killed_signer_refuses_and_comes_back(hub: HubProcess) -> None:
     agent = ActingAgent("n1")
-    first, _ = shown(agent, hub)
+    first, _ = show_tasks(agent, hub)
     ops = person(hub, "ops")
     preview = previewed(ops, first)
     [signer] = signers(hub)
@@ -249,23 +249,23 @@ def signers(hub: HubProcess) -> list[int]:
 
 def test_the_live_socket_tells_each_step(hub: HubProcess) -> None:
     agent = ActingAgent("n1")
-    first, _ = shown(agent, hub)
+    first, _ = show_tasks(agent, hub)
     ops = person(hub, "ops")
     socket = RawSocket(hub, "/live", cookie=ops.cookie, origin=hub.url)
     outside = person(hub, "else", "operator", groups=["elsewhere"])
     deaf = RawSocket(hub, "/live", cookie=outside.cookie, origin=hub.url)
     [command] = ordered(ops, previewed(ops, first))["items"]
-    told = socket.event("command")
-    while told["state"] != "done":
-        told = socket.event("command")
-    assert told["id"] == command["id"]
+    event = socket.event("command")
+    while event["state"] != "done":
+        event = socket.event("command")
+    assert event["id"] == command["id"]
     with pytest.raises(websocket.WebSocketTimeoutException):
         deaf.event("command", 0.5)
 
 
 def test_progress_is_shown_and_a_memory_that_stays_is_said(hub: HubProcess) -> None:
     agent = ActingAgent("n1")
-    first, _ = shown(agent, hub)
+    first, _ = show_tasks(agent, hub)
 
     def stays(command: Command) -> list[Reply]:
         return [Reply(command.command_id, 1, "acting", 1.0, "SIGTERM sent"),
@@ -274,6 +274,6 @@ def test_progress_is_shown_and_a_memory_that_stays_is_said(hub: HubProcess) -> N
     agent.does = stays
     ops = person(hub, "ops")
     [command] = ordered(ops, previewed(ops, first))["items"]
-    found = settled(ops, command["id"], "not_effective")
-    assert "memory has not been freed" in found["sentence"]
-    assert "Other tasks on its GPUs are unaffected" in found["sentence"]
+    outcome = settled(ops, command["id"], "not_effective")
+    assert "memory has not been freed" in outcome["sentence"]
+    assert "Other tasks on its GPUs are unaffected" in outcome["sentence"]

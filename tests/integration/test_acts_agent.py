@@ -56,16 +56,16 @@ class Bed:
         self.neighbour = self.children.start()
 
     def preview(self, child: Child, action: Any = "end", **params: Any) -> Preview:
-        shown = self.hub.look(child.task_id, action, **({"grace_s": 20.0} | params))
-        assert shown.refusals == ()
-        assert child.pid in [victim.process.pid for victim in shown.victims]
-        return shown
+        preview = self.hub.look(child.task_id, action, **({"grace_s": 20.0} | params))
+        assert preview.refusals == ()
+        assert child.pid in [victim.process.pid for victim in preview.victims]
+        return preview
 
     def act(self, child: Child, action: Any = "end", **params: Any) -> Reply:
         return self.hub.reply(self.hub.send(self.hub.order(self.preview(child, action, **params))))
 
     def check(self) -> None:
-        """What every test ends with: the bystander lives, and the Audit holds."""
+        """Check that the bystander lives and that the Audit verifies: every test ends with this."""
         assert self.neighbour.is_alive()
         assert state_of(self.neighbour.pid) in ("S", "R")
         assert self.hub.broken == []
@@ -86,7 +86,7 @@ def a_running_node(hub: FakeHub, children: Children, data: Path) -> Iterator[Non
                         ActionStore(data / "acts.db"), ceiling=data / "ceiling.toml",
                         timeouts=ActionTimeouts(2.0, 1.0), own_hold_files=(data / "hold",))
     stop = threading.Event()
-    greeted = len(hub.hellos)
+    hello_count = len(hub.hellos)
     bell = ThreadWakeSignal()
     children.wake = bell.ring
     source: ReadingSource = children  # mypy holds it to that, not what a thread is given
@@ -94,7 +94,7 @@ def a_running_node(hub: FakeHub, children: Children, data: Path) -> Iterator[Non
         config, source, Outbox(journal), stop, bell))
     thread.start()
     try:
-        wait_for(lambda: len(hub.hellos) > greeted and hub.beats)
+        wait_for(lambda: len(hub.hellos) > hello_count and hub.beats)
         yield
     finally:
         stop.set()
@@ -109,7 +109,7 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
     data = tmp_path / "data"
     data.mkdir(mode=0o700)
     a_ceiling(data)
-    # A test need not wait until its children are of age; that has a test of its own.
+    # A test need not wait until its children are old enough; that has a separate test.
     monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
     try:
         with a_running_node(hub, children, data):
@@ -121,10 +121,10 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
 
 def test_end_hits_the_one_and_proves_it(bed: Bed) -> None:
     child = bed.children.start()
-    shown = bed.preview(child)
-    assert [each.task_id for each in shown.bystanders] == [bed.neighbour.task_id]
-    assert shown.owner == shown.victims[0].user
-    command = bed.hub.order(shown)
+    preview = bed.preview(child)
+    assert [bystander.task_id for bystander in preview.bystanders] == [bed.neighbour.task_id]
+    assert preview.owner == preview.victims[0].user
+    command = bed.hub.order(preview)
     reply = bed.hub.reply(bed.hub.send(command))
     assert reply.state == "done"
     assert child.process.wait(1) == -signal.SIGTERM
@@ -134,8 +134,8 @@ def test_end_hits_the_one_and_proves_it(bed: Bed) -> None:
         True, True, True)
     assert verified.mem_before_bytes == child.mem_used_bytes
     assert verified.mem_after_bytes == 0
-    states = [each.state for each in sorted(set(bed.hub.replies[command.command_id]),
-                                            key=lambda each: each.number)]
+    states = [step.state for step in sorted(set(bed.hub.replies[command.command_id]),
+                                            key=lambda step: step.number)]
     assert states[:2] == ["accepted", "acting"]
     assert '"reason":"because of a test"' in "".join(bed.records())
     bed.check()
@@ -154,8 +154,8 @@ def test_one_that_ignores_sigterm_is_killed_after_its_grace(bed: Bed) -> None:
 
 def test_the_whole_tree_ends_sessions_of_their_own_included(bed: Bed) -> None:
     child = bed.children.start(TREE)
-    shown = bed.preview(child)
-    assert {victim.process.pid for victim in shown.victims} == {child.pid, *child.workers}
+    preview = bed.preview(child)
+    assert {victim.process.pid for victim in preview.victims} == {child.pid, *child.workers}
     reply = bed.act(child)
     assert reply.state == "done"
     assert not any(is_alive(pid) for pid in (child.pid, *child.workers))
@@ -165,13 +165,13 @@ def test_the_whole_tree_ends_sessions_of_their_own_included(bed: Bed) -> None:
 def test_a_worker_that_lost_its_parent_is_found_by_who_it_is(bed: Bed) -> None:
     child = bed.children.start(ORPHAN)
     [worker] = child.workers
-    shown = bed.preview(child)
+    preview = bed.preview(child)
     assert child.process.stdin is not None
     assert child.process.stdout is not None
     child.process.stdin.write("x")
     child.process.stdin.flush()
     assert child.process.stdout.readline().strip() == "left"
-    reply = bed.hub.reply(bed.hub.send(bed.hub.order(shown)))
+    reply = bed.hub.reply(bed.hub.send(bed.hub.order(preview)))
     assert reply.state == "done"
     assert not is_alive(worker)
     bed.check()
@@ -196,10 +196,10 @@ def children_of(pid: int) -> list[int]:
 
 def test_a_job_of_four_processes_is_one_job(bed: Bed) -> None:
     child = bed.children.start(TREE)
-    shown = bed.hub.look(child.task_id)
-    assert shown.job_id == child.task_id
-    assert len(shown.victims) == 4
-    assert any("4 processes" in warning for warning in shown.warnings)
+    preview = bed.hub.look(child.task_id)
+    assert preview.job_id == child.task_id
+    assert len(preview.victims) == 4
+    assert any("4 processes" in warning for warning in preview.warnings)
 
 
 def test_a_stopped_task_acts_on_its_sigterm(bed: Bed) -> None:
@@ -232,34 +232,34 @@ def test_checkpoint_signal_first_and_only_to_who_handles_it(bed: Bed, tmp_path: 
     assert saved.read_text() == "saved"
     assert child.process.wait(1) == 0
     other = bed.children.start()
-    shown = bed.preview(other, checkpoint_signal="USR1", checkpoint_wait_s=20.0)
-    assert any("handles SIGUSR1" in warning for warning in shown.warnings)
-    reply = bed.hub.reply(bed.hub.send(bed.hub.order(shown)))
+    preview = bed.preview(other, checkpoint_signal="USR1", checkpoint_wait_s=20.0)
+    assert any("handles SIGUSR1" in warning for warning in preview.warnings)
+    reply = bed.hub.reply(bed.hub.send(bed.hub.order(preview)))
     assert reply.state == "done"
     assert other.process.wait(1) == -signal.SIGTERM  # not by USR1, whose default is to end it
     bed.check()
 
 
 def test_the_owner_reads_it_at_their_terminal(bed: Bed) -> None:
-    ours, theirs = pty.openpty()
+    our_end, their_end = pty.openpty()
     uid = random.randint(20_000, 60_000) if os.geteuid() == 0 else os.geteuid()
-    os.fchown(theirs, uid, -1)
+    os.fchown(their_end, uid, -1)
     word = f"word {random.random()}"
     try:
         child = bed.children.start(OTHERS, str(uid))
         reply = bed.act(child, "notify", text=f"{word}\x1b[2J")
         assert reply.state == "done"
         assert "1 terminal" in reply.step
-        read = os.read(ours, 4_096).decode()
+        read = os.read(our_end, 4_096).decode()
         assert f"{word} [2J" in read
         assert "test (person)" in read
         assert "because of a test" in read
-        os.fchown(theirs, 0, -1)
+        os.fchown(their_end, 0, -1)
         if os.geteuid() == 0:
             assert bed.act(child, "notify", text=word).state == "not_effective"
     finally:
-        os.close(ours)
-        os.close(theirs)
+        os.close(our_end)
+        os.close(their_end)
     assert child.is_alive()
     bed.check()
 
@@ -306,13 +306,13 @@ def test_a_hold_between_sigterm_and_sigkill_stops_it(bed: Bed) -> None:
 
 def test_exec_between_preview_and_command_is_another_identity(bed: Bed) -> None:
     child = bed.children.start(EXECS)
-    shown = bed.preview(child)
+    preview = bed.preview(child)
     assert child.process.stdin is not None
     child.process.stdin.write("x")
     child.process.stdin.flush()
     wait_for(lambda: os.readlink(f"/proc/{child.pid}/exe").endswith(("sleep", "coreutils",
                                                                      "busybox")))
-    reply = bed.hub.reply(bed.hub.send(bed.hub.order(shown)))
+    reply = bed.hub.reply(bed.hub.send(bed.hub.order(preview)))
     assert (reply.state, reply.refusal and reply.refusal.code) == ("refused", "identity")
     assert child.is_alive()
     bed.check()
@@ -320,19 +320,19 @@ def test_exec_between_preview_and_command_is_another_identity(bed: Bed) -> None:
 
 def test_what_has_ended_is_gone(bed: Bed) -> None:
     child = bed.children.start()
-    shown = bed.preview(child)
+    preview = bed.preview(child)
     child.process.kill()
     child.process.wait()
-    reply = bed.hub.reply(bed.hub.send(bed.hub.order(shown)))
+    reply = bed.hub.reply(bed.hub.send(bed.hub.order(preview)))
     assert (reply.state, reply.refusal and reply.refusal.code) == ("refused", "gone")
-    assert [each.code for each in bed.hub.look(child.task_id).refusals] == ["gone"]
+    assert [refusal.code for refusal in bed.hub.look(child.task_id).refusals] == ["gone"]
     bed.check()
 
 
 def test_the_young_are_left_alone(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "YOUNGEST_S", 5.0)
     child = bed.children.start()
-    assert [each.code for each in bed.hub.look(child.task_id).refusals] == ["young"]
+    assert [refusal.code for refusal in bed.hub.look(child.task_id).refusals] == ["young"]
 
 
 def test_a_command_comes_ten_times_and_is_done_once(bed: Bed) -> None:
@@ -349,8 +349,8 @@ def test_a_command_comes_ten_times_and_is_done_once(bed: Bed) -> None:
     assert bed.hub.reply(command.command_id) == first
     assert "".join(bed.records()).count('"intent":true') == 1
     # The same preview in another command is spent.
-    again = bed.hub.order(command.preview)
-    reply = bed.hub.reply(bed.hub.send(again))
+    second_command = bed.hub.order(command.preview)
+    reply = bed.hub.reply(bed.hub.send(second_command))
     assert reply.refusal is not None
     assert reply.refusal.code == "stale_preview"
     assert other.is_alive()
@@ -362,23 +362,23 @@ def test_replies_are_said_until_they_are_noted(bed: Bed) -> None:
     child = bed.children.start()
     command_id = bed.hub.send(bed.hub.order(bed.preview(child)))
     reply = bed.hub.reply(command_id)
-    said = len(bed.hub.replies[command_id])
+    reply_count = len(bed.hub.replies[command_id])
     bed.hub.drop_all()
-    wait_for(lambda: len(bed.hub.replies[command_id]) > said)
+    wait_for(lambda: len(bed.hub.replies[command_id]) > reply_count)
     assert bed.hub.replies[command_id][-1] == reply
     bed.check()
 
 
 def test_hold_and_release_by_the_hub(bed: Bed) -> None:
     child = bed.children.start()
-    shown = bed.preview(child)
+    preview = bed.preview(child)
     assert bed.hub.reply(bed.hub.send(bed.hub.order(None))).state == "done"
     wait_for(lambda: bed.hub.beats[-1][1].holds)
     assert "because of a test" in bed.hub.beats[-1][1].holds[0]
-    reply = bed.hub.reply(bed.hub.send(bed.hub.order(shown)))
+    reply = bed.hub.reply(bed.hub.send(bed.hub.order(preview)))
     assert reply.refusal is not None
     assert reply.refusal.code == "hold"
-    assert [each.code for each in bed.hub.look(child.task_id, "notify").refusals] == ["hold"]
+    assert [refusal.code for refusal in bed.hub.look(child.task_id, "notify").refusals] == ["hold"]
     bed.hub.reply(bed.hub.send(bed.hub.order(None, action="release")))
     assert bed.act(child).state == "done"
     bed.check()

@@ -53,14 +53,14 @@ def an_agent(folder: Path, hub: FakeHub, *program: str) -> Iterator["subprocess.
     token = folder / "token"
     if not token.exists():
         token.write_text(hub.token().text)
-    seen, beats = len(hub.hellos), len(hub.beats)
+    hellos, beats = len(hub.hellos), len(hub.beats)
     agent = subprocess.Popen(
         [sys.executable, *program, "--hub", hub.url, "--token-file", str(token), "--data",
          str(folder / "data"), "--backend", "simulated", "--simulate",
          f"node=n1,gpus=1,world={folder}", "--ceiling", str(folder / "ceiling.toml")],
         cwd=ROOT, stderr=subprocess.DEVNULL, env=dict(os.environ))
     try:
-        wait_for(lambda: len(hub.hellos) > seen and [
+        wait_for(lambda: len(hub.hellos) > hellos and [
             1 for _, beat in hub.beats[beats:] if beat.reader == "ok"])
         yield agent
     finally:
@@ -74,18 +74,18 @@ def test_once_or_unknown(
     children: Children, tmp_path: Path,
 ) -> None:
     a_ceiling(tmp_path)
-    told = tmp_path / "told"
-    told.touch()
+    log = tmp_path / "told"
+    log.touch()
     # What ends by itself shows a RESULT; what counts and stays shows a second SIGTERM.
-    victim = children.start() if entry == "record_result" else children.start(COUNTS, str(told))
+    victim = children.start() if entry == "record_result" else children.start(COUNTS, str(log))
     neighbour = children.start()
     write_world(tmp_path, [victim, neighbour])
     wait_until_old(neighbour)
     with an_agent(tmp_path, hub, "-m", "tests.fakes.crashing_agent", when, entry) as agent:
-        shown = hub.look(victim.task_id, grace_s=60.0)
-        assert shown.refusals == ()
-        assert [each.task_id for each in shown.bystanders] == [neighbour.task_id]
-        command = hub.order(shown)
+        preview = hub.look(victim.task_id, grace_s=60.0)
+        assert preview.refusals == ()
+        assert [bystander.task_id for bystander in preview.bystanders] == [neighbour.task_id]
+        command = hub.order(preview)
         hub.send(command)
         assert agent.wait(20) == -9
     hub.replies.clear()
@@ -93,13 +93,13 @@ def test_once_or_unknown(
         hub.tell(Inquire((command.command_id,)))
         assert hub.reply(command.command_id).state in outcomes
         hub.send(command)  # a hub that forgot, or a network that doubles
-        again = hub.look(victim.task_id)
+        second_preview = hub.look(victim.task_id)
         assert hub.reply(command.command_id).state in outcomes
         if entry == "record_result":
             assert victim.process.wait(5) == -15
         else:
-            assert again.refusals == ()
-            assert len(told.read_text()) == signals
+            assert second_preview.refusals == ()
+            assert len(log.read_text()) == signals
             assert victim.is_alive()
     assert neighbour.is_alive()
     assert hub.broken == []

@@ -57,7 +57,7 @@ while True:
 """
 
 
-def _are_told() -> bool:
+def _births_are_reported() -> bool:
     births = watch_births()
     if births is not None:
         births.close()
@@ -65,7 +65,7 @@ def _are_told() -> bool:
 
 
 needs_births = pytest.mark.skipif(
-    "CI" not in os.environ and not _are_told(),
+    "CI" not in os.environ and not _births_are_reported(),
     reason="the kernel does not tell of births here (CAP_NET_ADMIN)")
 
 
@@ -81,30 +81,30 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Standalone
 
 
 @contextlib.contextmanager
-def fleeing(children: Children, folder: Path, how: str) -> Iterator[tuple[Child, Child, Path]]:
-    """A task that does so, another of the same program, and the file of who fled."""
+def fleeing_task(children: Children, folder: Path, how: str) -> Iterator[tuple[Child, Child, Path]]:
+    """A task whose children escape as `how` says, a neighbour, and the file of their pids."""
     file = folder / "pids"
     task, neighbour = children.start(ESCAPES, how, str(file)), children.start()
     write_world(folder, [task, neighbour])
     try:
         yield task, neighbour, file
     finally:
-        for pid in fled(file):
+        for pid in escaped_pids(file):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
 
-def fled(file: Path) -> list[int]:
+def escaped_pids(file: Path) -> list[int]:
     return [int(pid) for pid in file.read_text().split()] if file.exists() else []
 
 
-def ended(here: StandaloneNode, task: Child, grace_s: float = 2.0) -> Reply:
+def end_task(here: StandaloneNode, task: Child, grace_s: float = 2.0) -> Reply:
     until = time.monotonic() + 20
-    while (shown := here.preview("end", task.task_id,
-                                  ActionParams(grace_s=grace_s))).refusals:
-        assert time.monotonic() < until, shown.refusals
+    while (preview := here.preview("end", task.task_id,
+                                   ActionParams(grace_s=grace_s))).refusals:
+        assert time.monotonic() < until, preview.refusals
         time.sleep(0.1)
-    return here.act(shown, "", "ada")
+    return here.act(preview, "", "ada")
 
 
 @needs_births
@@ -114,11 +114,11 @@ def test_who_flees_while_the_task_is_ended_ends_with_it(
     children: Children, here: StandaloneNode, tmp_path: Path, how: str
 ) -> None:
     """Found by examiners: "done, ended on SIGTERM", and three children lived on."""
-    with fleeing(children, tmp_path, how) as (task, neighbour, file):
-        reply = ended(here, task)
+    with fleeing_task(children, tmp_path, how) as (task, neighbour, file):
+        reply = end_task(here, task)
         assert (reply.state, reply.refusal) == ("done", None), reply
-        assert len(fled(file)) == 3 or "late" in how
-        assert not [pid for pid in fled(file) if is_alive(pid)]
+        assert len(escaped_pids(file)) == 3 or "late" in how
+        assert not [pid for pid in escaped_pids(file) if is_alive(pid)]
         assert neighbour.is_alive()
         assert ("SIGKILL" in reply.step) == ("stubborn" in how)
 
@@ -128,10 +128,10 @@ def test_where_births_are_not_told_what_is_left_is_said(
 ) -> None:
     monkeypatch.setattr(born, "watch_births", lambda: None)
     monkeypatch.setattr(targets.TargetProcessSet, "adopt", lambda _: None)  # it may be in time
-    with fleeing(children, tmp_path, "late") as (task, neighbour, file):
-        reply = ended(here, task)
-        wait_for(lambda: len(fled(file)) == 3)
-        alive = [pid for pid in fled(file) if is_alive(pid)]
+    with fleeing_task(children, tmp_path, "late") as (task, neighbour, file):
+        reply = end_task(here, task)
+        wait_for(lambda: len(escaped_pids(file)) == 3)
+        alive = [pid for pid in escaped_pids(file) if is_alive(pid)]
         assert len(alive) == 3
         assert "still there, not touched" in reply.step
         assert all(str(pid) in reply.step for pid in alive)
@@ -152,10 +152,10 @@ def test_who_is_told_of() -> None:
     assert births.born() == {}
     count, began_s = random.randrange(50, 300), time.clock_gettime(time.CLOCK_BOOTTIME)
     victim.communicate(f"{count}\n")
-    found = births.born()
-    assert len(found) == count
+    born_at = births.born()
+    assert len(born_at) == count
     assert all(began_s <= at_s <= time.clock_gettime(time.CLOCK_BOOTTIME)
-               for at_s in found.values())
+               for at_s in born_at.values())
     births.close()
 
 
@@ -171,8 +171,8 @@ def test_who_is_not_surely_its_child_is_left_and_said(
         monkeypatch.setattr(targets.TargetProcessSet, "uid", property(lambda _: 54_321))
     else:
         monkeypatch.setattr(born, "BORN_WITHIN_S", -1.0)
-    with fleeing(children, tmp_path, "late") as (task, _, file):
-        reply = ended(here, task)
-        wait_for(lambda: len(fled(file)) == 3)
-        assert [pid for pid in fled(file) if is_alive(pid)] == fled(file)
+    with fleeing_task(children, tmp_path, "late") as (task, _, file):
+        reply = end_task(here, task)
+        wait_for(lambda: len(escaped_pids(file)) == 3)
+        assert [pid for pid in escaped_pids(file) if is_alive(pid)] == escaped_pids(file)
         assert "born of it are still there, not touched" in reply.step

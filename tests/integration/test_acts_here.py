@@ -35,23 +35,23 @@ def test_end_here(children: Children, tmp_path: Path) -> None:
     with StandaloneNode(data, "simulated", f"node=n1,gpus=1,world={tmp_path}", ceiling,
                         ActionTimeouts(2.0, 2.0)) as here:
         wait_until_old(third)
-        shown = here.preview("end", child.task_id)
-        assert shown.refusals == ()
-        assert {each.task_id for each in shown.bystanders} == {neighbour.task_id, third.task_id}
+        preview = here.preview("end", child.task_id)
+        assert preview.refusals == ()
+        assert {task.task_id for task in preview.bystanders} == {neighbour.task_id, third.task_id}
         steps: list[str] = []
-        shown = here.preview("end", child.task_id,
-                             type(shown.params)(grace_s=1.0))
-        reply = here.act(shown, "it is mine", "ada", lambda said: steps.append(said.state))
+        preview = here.preview("end", child.task_id,
+                               type(preview.params)(grace_s=1.0))
+        reply = here.act(preview, "it is mine", "ada", lambda step: steps.append(step.state))
         assert reply.state == "done"
         assert steps[:2] == ["accepted", "acting"]
         assert child.process.wait(1) == -signal.SIGKILL
         # A preview is for one act; a hold stops the next.
         (data / "hold").write_text("not now\n")
-        assert [each.code for each in here.preview("end", third.task_id).refusals] == ["hold"]
+        assert [refusal.code for refusal in here.preview("end", third.task_id).refusals] == ["hold"]
         (data / "hold").unlink()
-        shown = here.preview("end", third.task_id)
+        preview = here.preview("end", third.task_id)
         (data / "hold").write_text("not now\n")
-        reply = here.act(shown, "", "ada")
+        reply = here.act(preview, "", "ada")
         assert reply.refusal is not None
         assert reply.refusal.code == "hold"
         (data / "hold").unlink()
@@ -75,32 +75,32 @@ def test_one_act_at_a_time(tmp_path: Path) -> None:
 
 def test_a_grip_never_reaches_another(children: Children) -> None:
     child, neighbour = children.start(), children.start()
-    with ProcessHandles() as grips:
-        grip = grips.open(child.pid)
-        assert grip is not None
-        facts = grip.facts()
+    with ProcessHandles() as handles:
+        handle = handles.open(child.pid)
+        assert handle is not None
+        facts = handle.facts()
         assert facts is not None
         assert is_same(facts.identity, facts.identity)
-        assert grip.send(signal.SIGKILL)
+        assert handle.send(signal.SIGKILL)
         wait_for(lambda: state_of(child.pid) == "Z")
-        assert grip.facts() is None  # it has ended, reaped or not
+        assert handle.facts() is None  # it has ended, reaped or not
         child.process.wait()
-        assert grip.facts() is None
-        assert not grip.send(signal.SIGKILL)
+        assert handle.facts() is None
+        assert not handle.send(signal.SIGKILL)
     assert ProcessHandle.open(child.pid) is None
     assert neighbour.is_alive()
 
 
 def test_who_is_the_same() -> None:
-    shown = ProcessIdentity(7, 100, 1_000, "8:1", "0::/a", 55)
-    assert is_same(ProcessIdentity(7, 100, 1_000, None, None, None), shown)
+    identity = ProcessIdentity(7, 100, 1_000, "8:1", "0::/a", 55)
+    assert is_same(ProcessIdentity(7, 100, 1_000, None, None, None), identity)
     for other in (ProcessIdentity(8, 100, 1_000, "8:1", "0::/a", 55),
                   ProcessIdentity(7, 101, 1_000, "8:1", "0::/a", 55),
                   ProcessIdentity(7, 100, 0, "8:1", "0::/a", 55),
                   ProcessIdentity(7, 100, 1_000, "8:2", "0::/a", 55),
                   ProcessIdentity(7, 100, 1_000, "8:1", "0::/b", 55),
                   ProcessIdentity(7, 100, 1_000, "8:1", "0::/a", 56)):
-        assert not is_same(other, shown)
+        assert not is_same(other, identity)
 
 
 def a_control_program(folder: Path, server: int, client: int, answer: str) -> Path:
@@ -131,10 +131,10 @@ def test_only_the_exact_words_of_success_count(
     mps = LocalMpsDaemons(program, is_alone=True)  # other tests have daemons on this machine
     assert mps.trouble() == ""
     assert (mps.terminate(client) == "") is is_good
-    asked = (tmp_path / "asked").read_text().splitlines()
-    assert asked[-1] == f"terminate_client {server} {client}"
+    commands = (tmp_path / "asked").read_text().splitlines()
+    assert commands[-1] == f"terminate_client {server} {client}"
     assert "as its client" in mps.terminate(client + 1)
-    assert len((tmp_path / "asked").read_text().splitlines()) == len(asked) + 2
+    assert len((tmp_path / "asked").read_text().splitlines()) == len(commands) + 2
 
 
 def test_without_the_control_program_it_says_what_to_do(tmp_path: Path) -> None:
@@ -148,15 +148,15 @@ def test_without_the_control_program_it_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_gpus_are_known_where_somebody_else_takes_the_readings(tmp_path: Path) -> None:
-    """Each previewed act of a notebook took 30 s: its widget draws from the same source, which
-    gives each reading once."""
+    """Regression: each previewed act of a notebook took 30 s, as its widget draws from the same
+    source, which gives each reading once."""
     facts = GpuFacts(uuid="GPU-1", index=3, name="H100")
     (tmp_path / "data").mkdir()
     source = ThreadedReaderProcess("simulated", "node=n1,gpus=1", str, lambda: None)
-    taken = threading.Event()
+    stop = threading.Event()
 
     def take() -> None:
-        while not taken.wait(0.001):
+        while not stop.wait(0.001):
             source.latest()
 
     taker = threading.Thread(target=take)
@@ -168,6 +168,6 @@ def test_gpus_are_known_where_somebody_else_takes_the_readings(tmp_path: Path) -
             assert here.facts() == {"GPU-1": facts}
             assert time.monotonic() - began < READY_WITHIN_S / 10
     finally:
-        taken.set()
+        stop.set()
         taker.join()
         source.close()

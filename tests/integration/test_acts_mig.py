@@ -18,7 +18,7 @@ def test_end_on_an_instance(
     children: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after_exit: AfterExit,
     state: str,
 ) -> None:
-    """Its neighbour on the same instance is shown as a bystander, that on the other is not."""
+    """A neighbour on the same instance is shown as a bystander, one on another instance is not."""
     nvml = FakeNvml(tmp_path, gpus=1)
     monkeypatch.setenv("LD_LIBRARY_PATH", nvml.env()["LD_LIBRARY_PATH"])
     monkeypatch.setenv("FAKE_NVML", nvml.env()["FAKE_NVML"])
@@ -26,23 +26,23 @@ def test_end_on_an_instance(
     monkeypatch.setattr("agent.actions.context.in_host_namespace", lambda: True)
     one, other = nvml.mig(nvml.gpus[0], "3g.40gb"), nvml.mig(nvml.gpus[0], "4g.40gb")
     victim, beside, elsewhere = (children.start() for _ in range(3))
-    held = random.randrange(2**28, 2**30)
+    mem_bytes = random.randrange(2**28, 2**30)
     for device in (one, other):
         device.update(mem_adds=1, mem_used=2**20)
-    one.process(victim.pid, held, after_exit=after_exit)
+    one.process(victim.pid, mem_bytes, after_exit=after_exit)
     one.process(beside.pid, 2**20)
-    other.process(elsewhere.pid, held)
+    other.process(elsewhere.pid, mem_bytes)
     nvml.save()
     data = tmp_path / "data"
     data.mkdir()
     with StandaloneNode(data, "nvml", "", a_ceiling(tmp_path), ActionTimeouts(2.0, 2.0)) as here:
         wait_until_old(elsewhere)
-        shown = here.preview("end", victim.task_id)
-        assert shown.refusals == ()
-        [held_here] = [each for one_ in shown.victims for each in one_.held]
-        assert (held_here.gpu_uuid, held_here.mem_used_bytes) == (one.uuid, held)
-        assert {each.task_id for each in shown.bystanders} == {beside.task_id}
-        reply = here.act(shown, "it is mine", "ada")
+        preview = here.preview("end", victim.task_id)
+        assert preview.refusals == ()
+        [held_gpu] = [gpu for target in preview.victims for gpu in target.held]
+        assert (held_gpu.gpu_uuid, held_gpu.mem_used_bytes) == (one.uuid, mem_bytes)
+        assert {bystander.task_id for bystander in preview.bystanders} == {beside.task_id}
+        reply = here.act(preview, "it is mine", "ada")
     assert reply.state == state
     assert reply.verified is not None
     assert reply.verified.memory_returned is (state == "done")

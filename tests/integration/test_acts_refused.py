@@ -1,4 +1,4 @@
-"""What an agent refuses over a real socket, and that nothing was touched."""
+"""Commands that an agent refuses over a real socket, and proof that nothing was touched."""
 
 import os
 import random
@@ -15,7 +15,7 @@ import pytest
 from agent.actions import context as node_context
 from agent.actions.ceiling import Ceiling
 from agent.actions.guard import GuardedProcess, GuardInput, ProtectedExecutables, refusals
-from agent.actions.preview import preview
+from agent.actions.preview import preview as make_preview
 from agent.actions.signals import ProcessHandle
 from agent.journal.store import ActionJournal, ActionStore
 from agent.readings import ProcessReading
@@ -32,7 +32,7 @@ from tests.integration.test_acts_agent import Bed, a_running_node, bed
 __all__ = ["bed"]
 
 
-def refused(bed: Bed, command: Command) -> str:
+def refusal_code(bed: Bed, command: Command) -> str:
     reply = bed.hub.reply(bed.hub.send(command))
     assert reply.state in ("refused", "expired")
     assert reply.refusal is not None
@@ -40,12 +40,12 @@ def refused(bed: Bed, command: Command) -> str:
 
 
 def resigned(command: Command) -> Command:
-    """As whoever has made up a preview would: signed, but by a key of their own."""
+    """Return the command with a made-up preview: signed, but by another key."""
     assert command.preview is not None
     key = SigningKey(secrets.token_bytes(32))
-    shown = msgspec.structs.replace(command.preview, key=key.public, signature=b"",
-                                    node_id=fingerprint(key.public))
-    signed = msgspec.structs.replace(shown, signature=key.sign(preview_statement(shown)))
+    unsigned = msgspec.structs.replace(command.preview, key=key.public, signature=b"",
+                                       node_id=fingerprint(key.public))
+    signed = msgspec.structs.replace(unsigned, signature=key.sign(preview_statement(unsigned)))
     return msgspec.structs.replace(command, preview=signed)
 
 
@@ -81,8 +81,8 @@ FORGERIES: dict[str, tuple[str, Callable[[Command], Command]]] = {
 def test_a_command_that_is_not_as_it_should_be(bed: Bed, forgery: str) -> None:
     code, forge = FORGERIES[forgery]
     child = bed.children.start()
-    shown = bed.preview(child)
-    assert refused(bed, forge(bed.hub.order(shown))) == code
+    preview = bed.preview(child)
+    assert refusal_code(bed, forge(bed.hub.order(preview))) == code
     assert child.is_alive()
     # A control: the same, as it should be, is obeyed.
     reply = bed.hub.reply(bed.hub.send(bed.hub.order(bed.preview(child))))
@@ -111,34 +111,34 @@ def test_another_command_under_a_used_id(bed: Bed) -> None:
     command = bed.hub.order(bed.preview(child))
     assert bed.hub.reply(bed.hub.send(command)).state == "done"
     bed.hub.replies.clear()
-    again = bed.hub.order(bed.preview(other), command_id=command.command_id)
-    assert refused(bed, again) == "duplicate"
+    second_command = bed.hub.order(bed.preview(other), command_id=command.command_id)
+    assert refusal_code(bed, second_command) == "duplicate"
     assert other.is_alive()
     bed.check()
 
 
 def test_clocks_that_are_apart(bed: Bed) -> None:
     child = bed.children.start()
-    shown = bed.preview(child)
+    preview = bed.preview(child)
     bed.hub.ahead_s = random.choice((-1, 1)) * random.uniform(20, 4_000)
     bed.hub.drop_all()
     wait_for(lambda: len(bed.hub.hellos) > 1 and bed.hub._streams)
-    wait_for(lambda: refused(bed, bed.hub.order(shown)) == "skew")
+    wait_for(lambda: refusal_code(bed, bed.hub.order(preview)) == "skew")
     bed.hub.tells_time = False
     bed.hub.drop_all()
     wait_for(lambda: len(bed.hub.hellos) > 2 and bed.hub._streams)
-    assert refused(bed, bed.hub.order(shown)) == "skew"
+    assert refusal_code(bed, bed.hub.order(preview)) == "skew"
     assert child.is_alive()
     bed.check()
 
 
 def test_an_old_hub_is_fenced_after_our_restart_too(bed: Bed) -> None:
     child = bed.children.start()
-    shown = bed.preview(child)
+    preview = bed.preview(child)
     # One word of a newer hub is enough.
     newer = bed.hub.order(None, action="release", epoch=random.randint(2, 10**6))
     assert bed.hub.reply(bed.hub.send(newer)).state == "done"
-    assert refused(bed, bed.hub.order(shown)) == "epoch"
+    assert refusal_code(bed, bed.hub.order(preview)) == "epoch"
     with a_running_node(bed.hub, bed.children, bed.data):
         assert bed.hub.hellos[-1].epoch_seen == newer.epoch
     assert child.is_alive()
@@ -158,10 +158,10 @@ def test_the_ceiling_counts_at_once(
     if keys == {"root_tasks": False} and os.geteuid() != 0:
         pytest.skip("the tests' own tasks are root's only where the tests are")
     child = bed.children.start()
-    shown = bed.preview(child, action)
+    preview = bed.preview(child, action)
     a_ceiling(bed.data, **keys)
-    assert refused(bed, bed.hub.order(shown)) == code
-    assert code in [each.code for each in bed.hub.look(child.task_id, action).refusals]
+    assert refusal_code(bed, bed.hub.order(preview)) == code
+    assert code in [refusal.code for refusal in bed.hub.look(child.task_id, action).refusals]
     assert child.is_alive()
     bed.check()
 
@@ -172,16 +172,16 @@ def test_the_budget_is_spent_by_ends_alone(bed: Bed) -> None:
         assert bed.act(bed.children.start()).state == "done"
     child = bed.children.start()
     assert bed.act(child, "pause").state == "done"
-    assert [each.code for each in bed.hub.look(child.task_id).refusals] == ["budget"]
+    assert [refusal.code for refusal in bed.hub.look(child.task_id).refusals] == ["budget"]
     bed.check()
 
 
 def test_a_driver_that_does_not_answer(bed: Bed) -> None:
     child = bed.children.start()
-    shown = bed.preview(child)
+    preview = bed.preview(child)
     bed.children.hangs = True
-    assert refused(bed, bed.hub.order(shown)) == "unreadable"
-    assert [each.code for each in bed.hub.look(child.task_id).refusals] == ["unreadable"]
+    assert refusal_code(bed, bed.hub.order(preview)) == "unreadable"
+    assert [refusal.code for refusal in bed.hub.look(child.task_id).refusals] == ["unreadable"]
     bed.children.hangs = False
     assert child.is_alive()
     bed.check()
@@ -189,9 +189,9 @@ def test_a_driver_that_does_not_answer(bed: Bed) -> None:
 
 def test_one_that_has_left_its_gpu(bed: Bed) -> None:
     child = bed.children.start()
-    shown = bed.preview(child)
+    preview = bed.preview(child)
     child.gpu = ""
-    assert refused(bed, bed.hub.order(shown)) == "condition"
+    assert refusal_code(bed, bed.hub.order(preview)) == "condition"
     assert child.is_alive()
     bed.check()
 
@@ -208,36 +208,36 @@ def test_mps_clients(bed: Bed) -> None:
 
 def test_a_foreign_pid_namespace(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     child = bed.children.start()
-    seen = bed.hub.look(child.task_id)
-    assert seen.refusals == ()
+    first = bed.hub.look(child.task_id)
+    assert first.refusals == ()
     monkeypatch.setattr(node_context, "in_host_namespace", lambda: False)
     assert bed.hub.look(child.task_id).refusals == ()  # a simulator's pids are our own
     for own, codes in ((False, ["pidns"]), (True, [])):
         ceiling = a_ceiling(bed.data, own_pid_namespace=own)
         journal = ActionJournal(ActionStore(bed.data / "acts.db"))
         context = a_context(bed.children, journal, ceiling, has_host_pids=True)
-        shown = preview(context, Look("a", bytes(32), "end", ActionParams(),
-                                                child.task_id))
-        assert [each.code for each in shown.refusals] == codes
+        answer = make_preview(context, Look("a", bytes(32), "end", ActionParams(),
+                                            child.task_id))
+        assert [refusal.code for refusal in answer.refusals] == codes
 
 
 def test_we_and_ours_are_protected(bed: Bed) -> None:
     """A driver that lists the agent itself, as a task: the tests run inside it here."""
     child = bed.children.start()
     bed.children.pids = frozenset((child.pid,))
-    assert [each.code for each in bed.hub.look(child.task_id).refusals] == ["protected"]
+    assert [refusal.code for refusal in bed.hub.look(child.task_id).refusals] == ["protected"]
     assert os.getpid() in ourselves()
     bed.check()
 
 
 def test_no_disk_no_act(bed: Bed) -> None:
     child = bed.children.start()
-    shown = bed.preview(child)
+    preview = bed.preview(child)
     # Another holds the file for writing for longer than anybody waits.
     blocker = sqlite3.connect(bed.data / "acts.db", isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
     try:
-        command = bed.hub.order(shown)
+        command = bed.hub.order(preview)
         bed.hub.send(command)
         reply = bed.hub.reply(command.command_id, 20)
         assert reply.refusal is not None
@@ -255,9 +255,9 @@ def test_a_made_up_task_has_no_process(bed: Bed) -> None:
         pid, "GPU-1", 1.0, None, user="alice", command="train.py", started_at=time.time() - 60,
         start_ticks=5))
     task_id = f"{bed.neighbour.task_id[:8]}-{pid}-5"
-    shown = bed.hub.look(task_id)
-    assert [each.code for each in shown.refusals] == ["made_up"]
-    assert (shown.owner, shown.victims) == ("alice", ())
+    preview = bed.hub.look(task_id)
+    assert [refusal.code for refusal in preview.refusals] == ["made_up"]
+    assert (preview.owner, preview.victims) == ("alice", ())
 
 
 def test_two_acts_at_once_are_one_after_the_other(bed: Bed) -> None:
@@ -266,7 +266,7 @@ def test_two_acts_at_once_are_one_after_the_other(bed: Bed) -> None:
     bed.hub.acting(one, "SIGTERM sent")
     two = bed.hub.send(bed.hub.order(bed.preview(second)))
     wait_for(lambda: bed.hub.replies[two])
-    assert [each.state for each in bed.hub.replies[two]] == ["accepted"]
+    assert [reply.state for reply in bed.hub.replies[two]] == ["accepted"]
     assert second.is_alive()
     assert bed.hub.reply(one).state == "done"
     assert bed.hub.reply(two).state == "done"
@@ -275,7 +275,7 @@ def test_two_acts_at_once_are_one_after_the_other(bed: Bed) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody else")
 def test_another_users_task_without_the_right_to_signal() -> None:
-    """The victim is root's, who asks is nobody: they may look, and that is all."""
+    """The victim is root's and the caller is nobody, who may look and nothing more."""
     victim = subprocess.Popen(["sleep", "60"])
     try:
         nobody = os.fork()
@@ -292,13 +292,13 @@ def _as_nobody(pid: int) -> int:
     os.setgroups([])
     os.setgid(65_534)
     os.setuid(65_534)
-    grip = ProcessHandle.open(pid)
-    if grip is None or grip.may_signal():
+    handle = ProcessHandle.open(pid)
+    if handle is None or handle.may_signal():
         return 1
-    found = grip.facts()
-    if found is None:
+    facts = handle.facts()
+    if facts is None:
         return 4
-    subject = GuardedProcess(found, "root", "compute", may_signal=False, is_ours=False,
+    subject = GuardedProcess(facts, "root", "compute", may_signal=False, is_ours=False,
                              is_frozen=False)
     case = GuardInput("end", Ceiling(root_tasks=True), (subject,), age_s=60.0,
                       protected=ProtectedExecutables(frozenset(), frozenset()),
@@ -307,7 +307,7 @@ def _as_nobody(pid: int) -> int:
                       manager=None, mps="")
     codes = [refusal.code for refusal in refusals(case)]
     try:
-        grip.send(signal.SIGTERM)
+        handle.send(signal.SIGTERM)
     except PermissionError:
         return 0 if codes == ["permission"] else 2
     return 3

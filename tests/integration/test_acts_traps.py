@@ -1,4 +1,4 @@
-"""What processes do that an act must not fall for (pitfalls.md E), on real ones."""
+"""Process behaviour that an act must not fall for (pitfalls.md E), on real processes."""
 
 import os
 import signal
@@ -48,14 +48,14 @@ def test_a_process_whose_first_thread_has_left_is_alive_until_all_have() -> None
         assert process.stdout is not None
         process.stdout.readline()
         assert state_of(process.pid) == "Z"
-        grip = ProcessHandle.open(process.pid)
-        assert grip is not None
-        assert living([grip]) == [grip]
-        assert grip.facts() is not None
-        assert grip.send(signal.SIGTERM)
-        assert wait_for_end([grip], 10.0) == []
-        assert grip.facts() is None
-        grip.close()
+        handle = ProcessHandle.open(process.pid)
+        assert handle is not None
+        assert living([handle]) == [handle]
+        assert handle.facts() is not None
+        assert handle.send(signal.SIGTERM)
+        assert wait_for_end([handle], 10.0) == []
+        assert handle.facts() is None
+        handle.close()
     finally:
         process.kill()
         process.communicate()
@@ -63,18 +63,18 @@ def test_a_process_whose_first_thread_has_left_is_alive_until_all_have() -> None
 
 def test_the_number_of_a_thread_is_no_process() -> None:
     """nvml E: ENOENT, or EINVAL on older kernels."""
-    told, leave = threading.Event(), threading.Event()
+    is_ready, leave = threading.Event(), threading.Event()
     numbers: list[int] = []
 
     def stay() -> None:
         numbers.append(threading.get_native_id())
-        told.set()
+        is_ready.set()
         leave.wait()
 
     thread = threading.Thread(target=stay)
     thread.start()
     try:
-        told.wait()
+        is_ready.wait()
         assert numbers[0] != os.getpid()
         assert ProcessHandle.open(numbers[0]) is None
     finally:
@@ -84,7 +84,7 @@ def test_the_number_of_a_thread_is_no_process() -> None:
 
 @contextmanager
 def a_freezer(kind: str, pid: int) -> Iterator[None]:
-    """Of this machine, with this process in it and frozen; thawed and gone in the end."""
+    """Freeze this process in a cgroup of this machine; thaw it and remove the cgroup in the end."""
     here = Path({"v2": "/sys/fs/cgroup", "v1": "/sys/fs/cgroup/freezer"}[kind])
     if kind == "v2" and not (here / "cgroup.procs").exists():
         here = here / "unified"
@@ -107,7 +107,7 @@ def a_freezer(kind: str, pid: int) -> Iterator[None]:
 
 
 def refusals_of(here: StandaloneNode, child: Child, action: TaskAction) -> list[str]:
-    return [each.code for each in here.preview(action, child.task_id).refusals]
+    return [refusal.code for refusal in here.preview(action, child.task_id).refusals]
 
 
 @pytest.mark.parametrize("kind", ["v1", "v2"])
@@ -129,9 +129,9 @@ def test_a_frozen_task_is_left_alone_until_it_is_thawed(
             assert refusals_of(here, child, "resume") == ["condition"]
             assert refusals_of(here, child, "notify") == []
             assert refusals_of(here, neighbour, "end") == []
-        shown = here.preview("end", child.task_id)
-        assert shown.refusals == ()
-        assert here.act(shown, "", "ada").state == "done"
+        preview = here.preview("end", child.task_id)
+        assert preview.refusals == ()
+        assert here.act(preview, "", "ada").state == "done"
     assert child.process.wait(1) == -signal.SIGTERM
     assert neighbour.is_alive()
 
@@ -148,7 +148,7 @@ def test_frozen_by_v1_or_v2_wherever_they_are_mounted(
     """nvml E: the cgroup is found by /proc/PID/cgroup and the table of mounts, v2 is not
     assumed."""
     two, one, cpu = tmp_path / "two", tmp_path / "one", tmp_path / "cpu"
-    for group, file, said in (
+    for group, file, text in (
         (two, "cgroup.events", "populated 1\nfrozen 0\n"),
         (two / "a", "cgroup.events", "populated 1\nfrozen 0\n"),
         (two / "a/b", "cgroup.events", "populated 1\nfrozen 1\n"),
@@ -157,7 +157,7 @@ def test_frozen_by_v1_or_v2_wherever_they_are_mounted(
         (cpu / "docker/x", "freezer.state", "FROZEN\n"),
     ):
         group.mkdir(parents=True, exist_ok=True)
-        (group / file).write_text(said)
+        (group / file).write_text(text)
     (tmp_path / "self").mkdir()
     (tmp_path / "self/mounts").write_text(
         f"proc /proc proc rw 0 0\ncgroup {cpu} cgroup rw,relatime,cpu 0 0\n"

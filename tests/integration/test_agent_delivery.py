@@ -32,7 +32,7 @@ class CountingSource:
         self.detail = ""
         self.age_s: float | None = 0.0
         self.read_s: float | None = None
-        self.made = 0
+        self.reading_count = 0
         self._every_s = every_s
         self._unread: Reading | None = None
         self.wake = ThreadWakeSignal()
@@ -48,13 +48,13 @@ class CountingSource:
             with self._lock:
                 is_due = self._unread is None and not self._is_paused
                 if is_due:
-                    self.made += 1
-                    self._unread = a_reading(self.made % 100)
+                    self.reading_count += 1
+                    self._unread = a_reading(self.reading_count % 100)
             if is_due:
                 self.wake.ring()
 
     def pause(self) -> None:
-        """Until the node has kept the last one: it asks again only then, and finds none."""
+        """Make no more, and wait until the node has kept the last one: only then it asks again."""
         with self._lock:
             self._is_paused = True
             self._fetched.clear()
@@ -90,7 +90,7 @@ def a_reading(value: float) -> Reading:
 def a_node(
     hub: FakeHub, path: Path, token: EnrolmentToken | None = None
 ) -> Iterator[tuple[CountingSource, Outbox]]:
-    """With its data in `path`; the first time it gets a token of the hub."""
+    """Run a node with its data in `path`; the first time it gets a token of the hub."""
     if token is None and not (path / "agent.key").exists():
         token = hub.token()
     identity = NodeIdentity(node_key(path), fingerprint(hub.key.public), token)
@@ -123,26 +123,26 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.link.protocol.DENIED_S", (0.2, 0.3))
 
 
-def drained(hub: FakeHub, source: CountingSource, outbox: Outbox) -> list[Frame]:
-    """All that the hub has kept, once it has everything."""
+def drained_frames(hub: FakeHub, source: CountingSource, outbox: Outbox) -> list[Frame]:
+    """Return all frames that the hub has kept, once it has everything."""
     source.pause()
     # What is live comes first: the last one there says nothing of those before it.
     wait_for(lambda: hub.seqs(hub.stream)[-1:] == [outbox.last_seq] and outbox.pending == 0)
     assert hub.broken == []
-    kept = [hub.messages[hub.stream][seq] for seq in hub.seqs(hub.stream)]
-    return [message for message in kept if isinstance(message, Frame)]
+    messages = [hub.messages[hub.stream][seq] for seq in hub.seqs(hub.stream)]
+    return [message for message in messages if isinstance(message, Frame)]
 
 
 def assert_whole(hub: FakeHub, source: CountingSource, outbox: Outbox) -> None:
-    frames = drained(hub, source, outbox)
+    frames = drained_frames(hub, source, outbox)
     assert hub.seqs(hub.stream) == list(range(1, outbox.last_seq + 1))
-    assert len(frames) == source.made
+    assert len(frames) == source.reading_count
     assert [unpack(frame.values)[0] for frame in frames] == [
-        number % 100 for number in range(1, source.made + 1)
+        number % 100 for number in range(1, source.reading_count + 1)
     ]
 
 
-def reached(hub: FakeHub, seq: int) -> Callable[[], bool]:
+def has_reached(hub: FakeHub, seq: int) -> Callable[[], bool]:
     return lambda: bool(hub.hellos) and hub.seqs(hub.stream)[-1:] > [seq]
 
 
@@ -150,7 +150,7 @@ def test_all_arrives_in_order_and_once(hub: FakeHub, tmp_path: Path) -> None:
     with a_node(hub, tmp_path) as (source, outbox):
         wait_for(lambda: len(hub.seqs(hub.stream)) > 60 if hub.hellos else False)
         assert_whole(hub, source, outbox)
-        assert len(hub.arrived) == source.made + 1  # that the agent began
+        assert len(hub.arrived) == source.reading_count + 1  # that the agent began
         wait_for(lambda: outbox.pending == 0)
 
 
@@ -172,7 +172,7 @@ def test_hub_that_crashes_and_forgets(hub: FakeHub, tmp_path: Path) -> None:
     hub.ack_every = 7
     with a_node(hub, tmp_path) as (source, outbox):
         for round_ in range(1, 4):
-            wait_for(reached(hub, 30 * round_))
+            wait_for(has_reached(hub, 30 * round_))
             hub.crash()
             time.sleep(random.uniform(0.05, 0.4))
             hub.start()
@@ -186,13 +186,13 @@ def test_restart_of_the_agent_goes_on_where_it_was(hub: FakeHub, tmp_path: Path)
         first = hub.hellos[0]
         hub.crash()
         wait_for(lambda: outbox.pending > 20)
-        made, last = source.made, outbox.last_seq
+        count_before, last = source.reading_count, outbox.last_seq
     hub.start()
     with a_node(hub, tmp_path) as (source, outbox):
         wait_for(lambda: hub.seqs(first.stream)[-1:] > [last])
-        frames = drained(hub, source, outbox)
+        frames = drained_frames(hub, source, outbox)
     assert hub.seqs(first.stream) == list(range(1, outbox.last_seq + 1))
-    assert made <= len(frames) <= made + source.made
+    assert count_before <= len(frames) <= count_before + source.reading_count
     assert (hub.hellos[-1].stream, hub.hellos[-1].node_id) == (first.stream, first.node_id)
 
 
@@ -215,12 +215,12 @@ def test_a_node_that_the_hub_does_not_know_says_so_and_keeps_its_frames(
     hub: FakeHub, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = hub.token()
-    taken = hub.tokens.pop(token.id)
+    entry = hub.tokens.pop(token.id)
     with a_node(hub, tmp_path, token) as (source, outbox):
         wait_for(lambda: len(hub.strangers) >= 2)
         assert hub.hellos == []
         assert outbox.pending > 0
-        hub.tokens[token.id] = taken
+        hub.tokens[token.id] = entry
         wait_for(lambda: hub.hellos)
         assert_whole(hub, source, outbox)
     assert "this hub does not know this node" in caplog.text
@@ -233,9 +233,9 @@ def test_another_hub_at_the_same_address_is_told_nothing(
         wait_for(lambda: hub.hellos and len(hub.seqs(hub.stream)) > 5)
         true_key, hub.key = hub.key, SigningKey(secrets.token_bytes(32))
         hub.drop_all()
-        met, attempts = len(hub.hellos), hub.attempts
+        hello_count, attempts = len(hub.hellos), hub.attempts
         wait_for(lambda: hub.attempts >= attempts + 3)
-        assert len(hub.hellos) == met
+        assert len(hub.hellos) == hello_count
         hub.key = true_key
         assert_whole(hub, source, outbox)
     assert "agent --forget-hub" in caplog.text
@@ -244,16 +244,16 @@ def test_another_hub_at_the_same_address_is_told_nothing(
 def test_a_hub_that_shows_our_hubs_key_but_has_it_not(
     hub: FakeHub, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It replays what the true hub once said."""
+    """The impostor replays what the true hub once sent."""
     with a_node(hub, tmp_path) as (_, outbox):
         true_key = hub.key
         wait_for(lambda: hub.hellos)
         hub.key = SigningKey(secrets.token_bytes(32))
         hub.key.public = true_key.public
         hub.drop_all()
-        met, attempts = len(hub.hellos), hub.attempts
+        hello_count, attempts = len(hub.hellos), hub.attempts
         wait_for(lambda: hub.attempts >= attempts + 3)
-        assert len(hub.hellos) == met
+        assert len(hub.hellos) == hello_count
         assert outbox.pending > 0
     assert "cannot prove it" in caplog.text
 
@@ -288,5 +288,5 @@ def test_beats_go_on_while_the_reader_hangs(hub: FakeHub, tmp_path: Path) -> Non
 def test_stops_within_two_seconds(hub: FakeHub, tmp_path: Path) -> None:
     with a_node(hub, tmp_path):
         wait_for(lambda: hub.hellos)
-        asked = time.monotonic()
-    assert time.monotonic() - asked < 2
+        began = time.monotonic()
+    assert time.monotonic() - began < 2

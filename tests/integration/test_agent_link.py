@@ -32,7 +32,7 @@ class _Quiet(WSGIRequestHandler):
 
 class Server:
     def __init__(self) -> None:
-        self.taken: list[bytes] = []
+        self.bodies: list[bytes] = []
         self.sids: list[str] = []
         self.socketio = socketio.Server(
             async_mode="threading", serializer="msgpack", async_handlers=False,
@@ -47,9 +47,9 @@ class Server:
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def _received(self, sid: str, data: bytes) -> None:
-        self.taken.append(data)
+        self.bodies.append(data)
 
-    def say(self, body: bytes) -> None:
+    def send(self, body: bytes) -> None:
         self.socketio.emit(EVENT, body, to=self.sids[-1], namespace=NAMESPACE)
 
     def close(self) -> None:
@@ -59,19 +59,19 @@ class Server:
 
 
 class Agent:
-    """A Link, and what it told."""
+    """A Link and its events."""
 
     def __init__(self, url: str) -> None:
         self.wakers: set[int] = set()
-        self.told: list[Any] = []
+        self.events: list[Any] = []
         self.link = HubLink((url,), lambda _: None, lambda: self.wakers.add(threading.get_ident()))
         self.link.dial()
         assert soon(lambda: self.has(ConnectionOpened))
         self.wakers.clear()
 
     def has(self, kind: type) -> bool:
-        self.told += self.link.events()
-        return any(isinstance(each, kind) for each in self.told)
+        self.events += self.link.events()
+        return any(isinstance(event, kind) for event in self.events)
 
 
 @pytest.fixture(name="server")
@@ -94,30 +94,30 @@ def test_the_envelope_is_the_librarys(server: Server, agent: Agent) -> None:
         packet = MsgPackPacket(2, data=[EVENT, body], namespace=NAMESPACE)
         assert envelop(body) == packet.encode()
         agent.link.say(body)
-    assert soon(lambda: len(server.taken) == 6)
-    assert [len(body) for body in server.taken] == [0, 1, 255, 256, 65_535, 65_536]
+    assert soon(lambda: len(server.bodies) == 6)
+    assert [len(body) for body in server.bodies] == [0, 1, 255, 256, 65_535, 65_536]
 
 
 def test_what_fits_wakes_no_other_thread(server: Server, agent: Agent) -> None:
     threads = threading.active_count()
-    said = [secrets.token_bytes(random.randrange(4_096)) for _ in range(200)]
-    for body in said:
+    bodies = [secrets.token_bytes(random.randrange(4_096)) for _ in range(200)]
+    for body in bodies:
         agent.link.say(body)
         time.sleep(0.005)
-    assert soon(lambda: server.taken == said)
+    assert soon(lambda: server.bodies == bodies)
     assert threading.active_count() <= threads
 
 
 def test_what_comes_is_noted_by_one_thread(server: Server, agent: Agent) -> None:
     for seq in range(1, 51):
-        server.say(encode(Ack(seq)))
+        server.send(encode(Ack(seq)))
 
-    def heard() -> int:
-        agent.told += agent.link.events()
-        return sum(isinstance(each, MessageReceived) for each in agent.told)
+    def message_count() -> int:
+        agent.events += agent.link.events()
+        return sum(isinstance(event, MessageReceived) for event in agent.events)
 
-    assert soon(lambda: heard() == 50)
-    assert [each.message for each in agent.told if isinstance(each, MessageReceived)] == [
+    assert soon(lambda: message_count() == 50)
+    assert [event.message for event in agent.events if isinstance(event, MessageReceived)] == [
         Ack(seq) for seq in range(1, 51)]
     assert len(agent.wakers) == 1
 
@@ -125,5 +125,5 @@ def test_what_comes_is_noted_by_one_thread(server: Server, agent: Agent) -> None
 def test_a_hub_that_hangs_up_is_told(server: Server, agent: Agent) -> None:
     server.socketio.disconnect(server.sids[-1], namespace=NAMESPACE)
     assert soon(lambda: agent.has(ConnectionClosed))
-    assert soon(lambda: not any(each.name == "link" for each in threading.enumerate()))
+    assert soon(lambda: not any(thread.name == "link" for thread in threading.enumerate()))
     agent.link.say(b"to nobody")  # and nothing happens

@@ -61,13 +61,13 @@ def flags(hub: FakeHub, tmp_path: Path) -> list[str]:
 def frames(hub: FakeHub) -> list[Frame]:
     if not hub.hellos:
         return []
-    kept = hub.messages[hub.stream]
-    return [kept[seq] for seq in sorted(kept) if isinstance(kept[seq], Frame)]  # type: ignore[misc]
+    messages = hub.messages[hub.stream]
+    return [messages[seq] for seq in sorted(messages) if isinstance(messages[seq], Frame)]  # type: ignore[misc]
 
 
 def more_frames(hub: FakeHub, more: int) -> Callable[[], bool]:
-    wanted = len(frames(hub)) + more
-    return lambda: len(frames(hub)) >= wanted
+    count = len(frames(hub)) + more
+    return lambda: len(frames(hub)) >= count
 
 
 def test_kill_9_loses_nothing_and_gives_no_number_twice(
@@ -87,8 +87,8 @@ def test_kill_9_loses_nothing_and_gives_no_number_twice(
     assert len({hello.node_id for hello in hub.hellos}) == 1
     seqs = hub.seqs(hub.stream)
     assert seqs == list(range(1, len(seqs) + 1))
-    used = unpack(frames(hub)[-1].values)[COLUMN["mem_used_bytes"]]
-    assert used == nvml.gpus[0]["mem_used"]
+    used_bytes = unpack(frames(hub)[-1].values)[COLUMN["mem_used_bytes"]]
+    assert used_bytes == nvml.gpus[0]["mem_used"]
     tasks = next(frame.tasks for frame in frames(hub) if frame.tasks is not None)
     assert [task.pid for task in tasks.began] == [os.getpid()]
     assert tasks.uses[0].mem_used_bytes == 123456789
@@ -120,10 +120,10 @@ def test_stops_cleanly_within_seconds(
     with an_agent(*flags(hub, tmp_path), env=nvml.env()) as agent:
         wait_for(lambda: frames(hub))
         children = children_of(agent.pid)
-        asked = time.monotonic()
+        began = time.monotonic()
         agent.send_signal(signum)
         assert agent.wait(timeout=5) == 0
-        assert time.monotonic() - asked < 4
+        assert time.monotonic() - began < 4
         assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 
@@ -140,10 +140,10 @@ def test_what_cannot_start_says_so_in_one_sentence(hub: FakeHub, tmp_path: Path)
         (["--token-file", str(tmp_path / "nowhere")], 2),
         (["--backend", "cuda"], 2),
     ):
-        ended = run_agent(*arguments)
-        assert ended.returncode == code
-        assert ended.stderr.startswith("gpudeck: ")
-        assert ended.stderr.count("\n") == 1
+        process = run_agent(*arguments)
+        assert process.returncode == code
+        assert process.stderr.startswith("gpudeck: ")
+        assert process.stderr.count("\n") == 1
 
 
 def run_agent(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -239,10 +239,10 @@ def test_one_that_cannot_be_started_is_tried_again(
         source = (a_source("simulated", patience=patience) if has_thread else
                   ReaderProcess("simulated", "", lambda: "", patience=patience))
         try:
-            watched_until(source, lambda: source.state == "failed")
+            watch_until(source, lambda: source.state == "failed")
             assert "can be started (No such file" in source.detail
             without_program.undo()
-            watched_until(source, lambda: source.latest() is not None)
+            watch_until(source, lambda: source.latest() is not None)
             assert source.state == "ok"
         finally:
             source.close()
@@ -250,7 +250,7 @@ def test_one_that_cannot_be_started_is_tried_again(
 
 
 def test_a_start_that_hangs_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a disk that hangs. Whoever waits is the node, which has heartbeats to send."""
+    """The start waits for a disk that hangs; its caller is the node, with heartbeats to send."""
     disk = threading.Event()
 
     def read_from_disk(env: "os._Environ[str]") -> dict[str, str]:
@@ -266,7 +266,7 @@ def test_a_start_that_hangs_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> 
         assert time.monotonic() - began < 5
         assert (source.state, source.latest(), source.fresh(0.1)) == ("starting", None, None)
         disk.set()
-        watched_until(source, lambda: source.latest() is not None)
+        watch_until(source, lambda: source.latest() is not None)
     finally:
         disk.set()
         source.close()
@@ -309,7 +309,7 @@ def test_one_that_dies_slowly_holds_up_nobody() -> None:
 def test_a_ring_ends_a_wait_of_now_and_the_next_one() -> None:
     source = ReaderProcess("simulated", "", lambda: "")
     try:
-        watched_until(source, lambda: source.latest() is not None)
+        watch_until(source, lambda: source.latest() is not None)
         for ring_after_s in (0.0, 0.2):
             ringing = threading.Timer(ring_after_s, source.ring)
             ringing.start()
@@ -332,9 +332,9 @@ def test_a_ring_ends_a_wait_of_now_and_the_next_one() -> None:
     source.ring()  # late
 
 
-def watched_until(source: ReaderProcess, is_so: Callable[[], bool], seconds: float = 20) -> None:
+def watch_until(source: ReaderProcess, condition: Callable[[], bool], seconds: float = 20) -> None:
     until = time.monotonic() + seconds
-    while not is_so():
+    while not condition():
         assert time.monotonic() < until, (source.state, source.detail)
         if not isinstance(source, ThreadedReaderProcess):
             source.wait(0.05)
@@ -414,15 +414,15 @@ def use_fake(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
                 words = (entry / "cmdline").read_bytes()
                 if int(parent) == pid and b"agent.reader.watchdog" in words:
-                    found.append(int(entry.name))
-    return sorted(found)
+                    pids.append(int(entry.name))
+    return sorted(pids)
 
 
 def is_zombie(pid: int) -> bool:

@@ -88,15 +88,15 @@ def test_what_the_hub_says_is_said(
     hub: Hub, path: str, token: str | None, kind: str, code: ExitCode, words: str
 ) -> None:
     client = Client(hub.url + path, token or hub.token)
-    with pytest.raises(CommandError, match=words) as caught:
+    with pytest.raises(CommandError, match=words) as error:
         getattr(client, kind)()
-    assert caught.value.code == code
+    assert error.value.code == code
 
 
 def test_no_hub_there() -> None:
-    with pytest.raises(CommandError, match="no hub at") as caught:
+    with pytest.raises(CommandError, match="no hub at") as error:
         Client("http://127.0.0.1:9", "x").gpus()
-    assert caught.value.code == ExitCode.UNREACHABLE
+    assert error.value.code == ExitCode.UNREACHABLE
 
 
 def show(
@@ -131,19 +131,19 @@ def test_this_machine_once(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_the_library_says_what_to_do() -> None:
-    asked = show("status")
-    assert asked.returncode == ExitCode.FAILED
-    assert "install the NVIDIA driver" in asked.stderr
-    assert (asked.stdout, asked.stderr.count("\n")) == ("", 1)
+    status = show("status")
+    assert status.returncode == ExitCode.FAILED
+    assert "install the NVIDIA driver" in status.stderr
+    assert (status.stdout, status.stderr.count("\n")) == ("", 1)
 
 
 def test_json_without_the_library_has_the_same_form(tmp_path: Path) -> None:
-    asked = show("status", "--json", "--data", str(tmp_path))
-    told = json.loads(asked.stdout)
-    assert (asked.returncode, set(told)) == (ExitCode.FAILED, STATUS)
-    assert told["reader"]["state"] == "no_library"
-    assert "install the NVIDIA driver" in told["reader"]["detail"]
-    assert (told["items"], told["driver_version"], told["agent"]) == ([], None, None)
+    status = show("status", "--json", "--data", str(tmp_path))
+    document = json.loads(status.stdout)
+    assert (status.returncode, set(document)) == (ExitCode.FAILED, STATUS)
+    assert document["reader"]["state"] == "no_library"
+    assert "install the NVIDIA driver" in document["reader"]["detail"]
+    assert (document["items"], document["driver_version"], document["agent"]) == ([], None, None)
 
 
 def test_status_as_json_has_its_promised_form(tmp_path: Path) -> None:
@@ -152,15 +152,15 @@ def test_status_as_json_has_its_promised_form(tmp_path: Path) -> None:
     nvml.write()
     data = tmp_path / "data"
     with DataFolderLock(data):  # this very process is the agent
-        told = json.loads(show("status", "--json", "--data", str(data), env=nvml.env()).stdout)
-    assert set(told) == STATUS
-    assert (told["reader"]["state"], told["driver_version"]) == ("ok", nvml.driver)
-    assert told["reader"]["read_s"] > 0
-    assert "GPU 1 must be reset" in told["reader"]["detail"]
-    assert set(told["agent"]) == {"pid", "cpu_pct", "memory_bytes", "outbox_bytes"}
-    assert told["agent"]["pid"] == os.getpid()
-    assert told["agent"]["memory_bytes"] > 2**20
-    assert told["agent"]["cpu_pct"] >= 0
+        document = json.loads(show("status", "--json", "--data", str(data), env=nvml.env()).stdout)
+    assert set(document) == STATUS
+    assert (document["reader"]["state"], document["driver_version"]) == ("ok", nvml.driver)
+    assert document["reader"]["read_s"] > 0
+    assert "GPU 1 must be reset" in document["reader"]["detail"]
+    assert set(document["agent"]) == {"pid", "cpu_pct", "memory_bytes", "outbox_bytes"}
+    assert document["agent"]["pid"] == os.getpid()
+    assert document["agent"]["memory_bytes"] > 2**20
+    assert document["agent"]["cpu_pct"] >= 0
     assert "GPU 1 must be reset" in show("status", env=nvml.env()).stdout
     page = (ROOT / "docs" / "doctor.md").read_text()
     assert {name for name in STATUS if f"`{name}`" not in page} == set()
@@ -168,16 +168,16 @@ def test_status_as_json_has_its_promised_form(tmp_path: Path) -> None:
 
 def test_status_of_a_fleet_names_its_nodes(hub: Hub, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(hub.token)
-    asked = show("status", "--json", "--hub", hub.url, "--token-file", str(tmp_path / "token"))
-    told = json.loads(asked.stdout)
-    assert (set(told), asked.returncode) == ({"items", "next", "holds", "nodes"}, 0)
-    assert told["nodes"] == hub.items
+    status = show("status", "--json", "--hub", hub.url, "--token-file", str(tmp_path / "token"))
+    document = json.loads(status.stdout)
+    assert (set(document), status.returncode) == ({"items", "next", "holds", "nodes"}, 0)
+    assert document["nodes"] == hub.items
 
 
 def test_a_fleet_by_host_name(hub: Hub, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(hub.token)
-    asked = show("status", "--hub", hub.url, "--token-file", str(tmp_path / "token"))
-    assert [line.split()[:2] for line in asked.stdout.splitlines()[1:]] == [
+    status = show("status", "--hub", hub.url, "--token-file", str(tmp_path / "token"))
+    assert [line.split()[:2] for line in status.stdout.splitlines()[1:]] == [
         ["h0", str(n)] for n in range(5)
     ]
 
@@ -188,13 +188,13 @@ def test_what_is_held_is_said(hub: Hub, tmp_path: Path) -> None:
     free = show("status", "--data", str(data), env=nvml.env())
     data.mkdir()
     (data / "hold").write_text("flaky \x1b[31mcooling\n")
-    held = show("status", "--data", str(data), env=nvml.env())
+    stopped = show("status", "--data", str(data), env=nvml.env())
     assert "HELD" not in free.stdout
-    line = held.stdout.splitlines()[0]
+    line = stopped.stdout.splitlines()[0]
     assert line.startswith("STOPPED, no actions on ")
     assert line.endswith("says: flaky [31mcooling")
-    told = json.loads(show("status", "--json", "--data", str(data), env=nvml.env()).stdout)
-    assert list(told["holds"].values()) == [[f"the file {data / 'hold'} says: flaky [31mcooling"]]
+    view = json.loads(show("status", "--json", "--data", str(data), env=nvml.env()).stdout)
+    assert list(view["holds"].values()) == [[f"the file {data / 'hold'} says: flaky [31mcooling"]]
     hub.items[1]["holds"] = ["ops holds it"]
     (tmp_path / "token").write_text(hub.token)
     fleet = show("status", "--hub", hub.url, "--token-file", str(tmp_path / "token"))

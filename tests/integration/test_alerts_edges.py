@@ -1,4 +1,4 @@
-"""Rules and silences against whoever writes them wrong, twice, or at the same time."""
+"""Rules and silences that somebody writes wrong, twice, or at the same time as another."""
 
 import json
 import secrets
@@ -13,7 +13,7 @@ from dashboard.alerts.core.firing_alerts import Alert, AlertTarget
 from dashboard.alerts.rules_file import dump, parse
 from dashboard.cli.rules import rules
 from tests.integration.hubs import HubProcess
-from tests.integration.test_alerts import alerts, ask, come, host_of, hot, put, telling
+from tests.integration.test_alerts import alerts, ask, host_of, hot, new_teller, put, telling
 from tests.integration.visitors import add_program, open_state
 
 
@@ -26,22 +26,22 @@ def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
 
 def test_a_silence_that_is_still_to_come_can_be_taken_back(hub: HubProcess) -> None:
     now = time.time()
-    made = ask(hub, "POST", "silences", {"until": now + 600, "begins": now + 300, "because": "x",
-                                         "rule": "temp-high"})
-    assert made.status == 201, made.body
-    assert not made.json["is_on"]
-    assert ask(hub, "DELETE", f"silences/{made.json['id']}").status == 204
-    assert ask(hub, "DELETE", f"silences/{made.json['id']}").status == 404
+    answer = ask(hub, "POST", "silences", {"until": now + 600, "begins": now + 300, "because": "x",
+                                           "rule": "temp-high"})
+    assert answer.status == 201, answer.body
+    assert not answer.json["is_on"]
+    assert ask(hub, "DELETE", f"silences/{answer.json['id']}").status == 204
+    assert ask(hub, "DELETE", f"silences/{answer.json['id']}").status == 404
 
 
-@pytest.mark.parametrize(("asked", "says"), [
+@pytest.mark.parametrize(("body", "says"), [
     ({"because": "x", "node": "no-such-host"}, "there is no node 'no-such-host'"),
     ({"because": "x", "rule": "temp-hihg"}, "there is no rule 'temp-hihg'"),
     ({"because": "   ", "rule": "temp-high"}, "give a reason"),
 ])
-def test_a_silence_of_what_is_not_there_protects_nobody(hub: HubProcess, asked: Any, says: str
+def test_a_silence_of_what_is_not_there_protects_nobody(hub: HubProcess, body: Any, says: str
                                                         ) -> None:
-    answer = ask(hub, "POST", "silences", asked | {"until": time.time() + 60})
+    answer = ask(hub, "POST", "silences", body | {"until": time.time() + 60})
     assert answer.status in (404, 409)
     assert says in answer.json["detail"]
 
@@ -90,24 +90,24 @@ def test_the_record_says_which_rule_and_what_was_silenced(hub: HubProcess) -> No
                                             "rule": rule, "user": "alice"}).json
     assert ask(hub, "DELETE", f"silences/{silence['id']}").status == 204
     assert ask(hub, "DELETE", f"rules/{rule}").status == 204
-    told = [item["sentence"].partition(" ")[2] for item in hub.get("/api/v1/audit")["items"]
-            if rule in item["sentence"]]
-    assert told == [
+    sentences = [item["sentence"].partition(" ")[2] for item in hub.get("/api/v1/audit")["items"]
+                 if rule in item["sentence"]]
+    assert sentences == [
         f"removed the rule {rule}", f"ended the silence of rule {rule}, user alice",
         f"silenced rule {rule}, user alice: moving racks",
         f"moved the rule {rule} from observe to dry_run", f"saved the rule {rule}, in observe"]
 
 
-@pytest.mark.parametrize(("path", "asked", "says"), [
+@pytest.mark.parametrize(("path", "body", "says"), [
     ("receivers", {"name": "ops", "kind": "telegram"}, "one of webhook, mail, owners, heartbeat"),
     ("receivers", {"name": "ops", "kind": "mail", "least": "fatal"}, "one of info, warn, crit"),
     ("rules/temp-high/mode", {"mode": "kill"}, "one of observe, dry_run, confirm, auto"),
     ("receivers", {"name": "ops", "kind": 3}, "Expected `str`"),
 ])
 def test_a_word_that_is_none_of_a_few_is_answered_with_those(
-    hub: HubProcess, path: str, asked: Any, says: str
+    hub: HubProcess, path: str, body: Any, says: str
 ) -> None:
-    answer = ask(hub, "POST", path, asked)
+    answer = ask(hub, "POST", path, body)
     assert answer.status == 400
     assert says in answer.json["detail"]
 
@@ -119,31 +119,31 @@ def _fired(rule: str, node: str, gpu: str, at: float, number: int) -> Alert:
 
 
 def _pages(hub: HubProcess, query: str, token: str = "api") -> list[list[str]]:
-    path, found = f"alerts?{query}", []
+    path, pages = f"alerts?{query}", []
     while True:
         page = ask(hub, "GET", path, token=token).json
-        found.append([each["id"] for each in page["items"]])
+        pages.append([alert["id"] for alert in page["items"]])
         if page["next"] is None:
-            return found
+            return pages
         path = f"alerts?{query}&cursor={page['next']}"
 
 
 def test_a_noisy_rule_hides_no_other(hub: HubProcess) -> None:
     """Found by examiners: a page of the past was cut at 1,000 before rule and reach were asked."""
-    noisy, quiet = come(hub), come(hub)
+    noisy, quiet = new_teller(hub), new_teller(hub)
     loud, soft, now = noisy.node_id, quiet.node_id, time.time()
     with open_state(hub) as state:
         state.alerts.put_alerts([
-            *(_fired("loud", loud, noisy.facts[0].uuid, now - 100, each) for each in range(1_500)),
-            *(_fired("soft", soft, quiet.facts[0].uuid, now - 200 - each // 2, each)
-              for each in range(7))])
-    soft_ones = [f"soft-{each:05d}" for each in range(7)]
+            *(_fired("loud", loud, noisy.facts[0].uuid, now - 100, at) for at in range(1_500)),
+            *(_fired("soft", soft, quiet.facts[0].uuid, now - 200 - at // 2, at)
+              for at in range(7))])
+    soft_ones = [f"soft-{at:05d}" for at in range(7)]
     assert _pages(hub, "state=ended&rule=soft") == [soft_ones]
     assert _pages(hub, "state=ended&rule=soft&limit=3") == [soft_ones[:3], soft_ones[3:6],
                                                             soft_ones[6:]]
-    everything = [each for page in _pages(hub, "state=ended&limit=400") for each in page
-                  if each[:5] in ("loud-", "soft-")]
-    assert everything == [f"loud-{each:05d}" for each in range(1_500)] + soft_ones
+    everything = [alert_id for page in _pages(hub, "state=ended&limit=400") for alert_id in page
+                  if alert_id[:5] in ("loud-", "soft-")]
+    assert everything == [f"loud-{at:05d}" for at in range(1_500)] + soft_ones
     assert ask(hub, "PATCH", f"nodes/{soft}", {"group": "calm"}).status == 200
     assert _pages(hub, "state=ended&group=calm") == [soft_ones]
     assert _pages(hub, "state=ended&model=none") == [[]]
@@ -151,7 +151,7 @@ def test_a_noisy_rule_hides_no_other(hub: HubProcess) -> None:
 
 
 def test_open_alerts_come_in_pages_too(hub: HubProcess) -> None:
-    teller = come(hub, gpus=5)
+    teller = new_teller(hub, gpus=5)
     rule = put(hub, hot(**{"for": "0s"}))
     for slow in teller.slow:
         slow["temp_margin_c"] = 1.0
@@ -172,31 +172,31 @@ def test_a_cursor_of_something_else_is_refused(hub: HubProcess, state: str, curs
 
 
 def test_an_alert_of_the_past_is_silenced_if_it_was_when_it_ended(hub: HubProcess) -> None:
-    teller = come(hub)
+    teller = new_teller(hub)
     rule = put(hub, hot())
     teller.slow[0]["temp_margin_c"] = 1.0
-    telling(teller, lambda: any(each["rule"] == rule for each in alerts(hub, teller)), "it fires")
-    asked = {"until": time.time() + 600, "because": "moving racks", "rule": rule}
-    made = ask(hub, "POST", "silences", asked).json
+    telling(teller, lambda: any(alert["rule"] == rule for alert in alerts(hub, teller)), "it fires")
+    body = {"until": time.time() + 600, "because": "moving racks", "rule": rule}
+    silence = ask(hub, "POST", "silences", body).json
     teller.slow[0]["temp_margin_c"] = 25.0
-    [ended] = telling(teller, lambda: [each for each in alerts(hub, teller, "ended")
-                                       if each["rule"] == rule], "it ends")
-    assert ask(hub, "DELETE", f"silences/{made['id']}").status == 204
-    [later] = [each for each in alerts(hub, teller, "ended") if each["rule"] == rule]
-    assert ended["silenced_by"] == later["silenced_by"] == [made["id"]]
+    [first] = telling(teller, lambda: [alert for alert in alerts(hub, teller, "ended")
+                                       if alert["rule"] == rule], "it ends")
+    assert ask(hub, "DELETE", f"silences/{silence['id']}").status == 204
+    [later] = [alert for alert in alerts(hub, teller, "ended") if alert["rule"] == rule]
+    assert first["silenced_by"] == later["silenced_by"] == [silence["id"]]
     teller.slow[0]["temp_margin_c"] = 1.0
-    telling(teller, lambda: any(each["rule"] == rule for each in alerts(hub, teller)), "it fires")
+    telling(teller, lambda: any(alert["rule"] == rule for alert in alerts(hub, teller)), "it fires")
     teller.slow[0]["temp_margin_c"] = 25.0
-    telling(teller, lambda: len([each for each in alerts(hub, teller, "ended")
-                                 if each["rule"] == rule]) == 2, "it ends again")
-    ask(hub, "POST", "silences", asked)
-    assert {tuple(each["silenced_by"]) for each in alerts(hub, teller, "ended")
-            if each["rule"] == rule} == {(made["id"],), ()}, "nobody silenced it while it fired"
+    telling(teller, lambda: len([alert for alert in alerts(hub, teller, "ended")
+                                 if alert["rule"] == rule]) == 2, "it ends again")
+    ask(hub, "POST", "silences", body)
+    assert {tuple(alert["silenced_by"]) for alert in alerts(hub, teller, "ended")
+            if alert["rule"] == rule} == {(silence["id"],), ()}, "nobody silenced it while it fired"
 
 
 def test_a_rule_that_matches_nothing_now_says_so_when_it_is_written_and_checked(
         hub: HubProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    teller = come(hub)
+    teller = new_teller(hub)
     nobody, here = f"user:u{secrets.token_hex(3)}", f"node:{host_of(teller)}"
     of_tasks = {"of": "task", "signal": "age_s", "fire": "> 1", "clear": ""}
     bad, good = hot(scope=nobody, **of_tasks), hot(scope=here)

@@ -1,4 +1,4 @@
-"""What docs/api.md shows is run as it stands, by bash and curl, against a real hub."""
+"""Examples of docs/api.md, run as they stand by bash and curl against a real hub."""
 
 import json
 import os
@@ -20,9 +20,9 @@ def test_the_examples_work(tmp_path: Path) -> None:
         agent.connect(hub)
         agent.tick()
         wait_for(lambda: len(hub.get("/api/v1/gpus")["items"]) == 3, why="the GPUs")
-        listed, refused, twice = (run(block, hub) for block in blocks)
+        listed, problem, twice = (run(block, hub) for block in blocks)
         assert {"items", "next"} <= json.loads(listed).keys()
-        assert json.loads(refused)["status"] == 400
+        assert json.loads(problem)["status"] == 400
         first, second = re.findall(r"{.+?}(?={|$)", twice)
         assert first == second
         assert json.loads(first)["group"] == "lab"

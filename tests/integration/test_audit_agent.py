@@ -23,7 +23,7 @@ def _hub(tmp_path: Path) -> Iterator[HubProcess]:
 
 @pytest.fixture(name="agent")
 def _agent(hub: HubProcess, tmp_path: Path) -> Iterator[Path]:
-    """Its folder."""
+    """Data folder of a running agent."""
     token = tmp_path / "token"
     token.write_text(hub.token().text)
     with (tmp_path / "agent.log").open("wb") as log:
@@ -39,8 +39,8 @@ def _agent(hub: HubProcess, tmp_path: Path) -> Iterator[Path]:
 
 
 def only_node(hub: HubProcess) -> Any:
-    found = hub.get("/api/v1/nodes")["items"]
-    return found[0] if found and found[0]["reader"] and found[0]["state"] == "live" else None
+    nodes = hub.get("/api/v1/nodes")["items"]
+    return nodes[0] if nodes and nodes[0]["reader"] and nodes[0]["state"] == "live" else None
 
 
 def kept_anchor(agent: Path) -> int:
@@ -56,8 +56,8 @@ def test_a_hold_reaches_the_agent_and_is_let_go_again(hub: HubProcess, agent: Pa
     wait_for(lambda: hub.get(f"/api/v1/nodes/{node}")["clock_offset_s"] is not None, why="time")
     hub.ask("/api/v1/hold", "POST", body=f'{{"node":"{node}","reason":"new driver"}}'.encode(),
             Content_Type="application/json")
-    held = wait_for(lambda: only_node(hub)["holds"], why="the hold is in force")
-    assert "new driver" in held[0]
+    holds = wait_for(lambda: only_node(hub)["holds"], why="the hold is in force")
+    assert "new driver" in holds[0]
     assert hub.ask(f"/api/v1/hold?node={node}", "DELETE").status == 200
     wait_for(lambda: not only_node(hub)["holds"], why="it is let go")
     assert audit_command(["verify", "--data", str(agent)]) == 0

@@ -37,9 +37,9 @@ def test_a_restored_hub_is_known_to_its_nodes(tmp_path: Path, words: Path) -> No
         assert isinstance(greet(raw, caller, hub.token()), Welcome)
         (hub.folder / "secrets").mkdir(mode=0o700)
         (hub.folder / "secrets/pager").write_text("R0")
-        made = hub.ask("/api/v1/users", "POST", body=json.dumps(
+        answer = hub.ask("/api/v1/users", "POST", body=json.dumps(
             {"name": "ada", "role": "viewer"}).encode(), Content_Type="application/json")
-        assert made.status == 201, made.body
+        assert answer.status == 201, answer.body
         assert hub_command(["backup", str(tmp_path / "copy"), "--data", str(hub.folder),
                             "--passphrase-file", str(words)]) == 0
         hub_command(["backup", str(tmp_path / "copy"), "--data", str(hub.folder),
@@ -60,7 +60,7 @@ def test_a_restored_hub_is_known_to_its_nodes(tmp_path: Path, words: Path) -> No
 
 
 def seal_history(folder: Path) -> None:
-    """Some minutes of a node, in files."""
+    """Write some minutes of a node into files of history."""
     history, begin = EmbeddedHistory(folder), 1_700_000_000
     history.open()
     history.append([HistoryMessage("n1", "s1", 0.0, fleets.hello("n1")), HistoryMessage(
@@ -96,23 +96,23 @@ def test_what_is_wrong_is_said_and_leaves_nothing(tmp_path: Path, copy: Path, wo
     other = tmp_path / "other"
     back = ["restore", str(copy), "--data", str(other)]
 
-    def refused(arguments: list[str], says: str) -> None:
+    def assert_refused(arguments: list[str], says: str) -> None:
         with pytest.raises(CommandError, match=says):
             hub_command(arguments)
         assert not (other / "state.db").exists()
 
-    refused(back, "give --passphrase-file")
+    assert_refused(back, "give --passphrase-file")
     wrong = tmp_path / "wrong"
     wrong.write_text("another horse battery")
-    refused([*back, "--passphrase-file", str(wrong)], "passphrase is wrong")
+    assert_refused([*back, "--passphrase-file", str(wrong)], "passphrase is wrong")
     right = [*back, "--passphrase-file", str(words)]
     state = (copy / "state.db").read_bytes()
     (copy / "state.db").write_bytes(state[:-1] + bytes([state[-1] ^ 1]))
-    refused(right, "not what the backup wrote")
+    assert_refused(right, "not what the backup wrote")
     (copy / "state.db").write_bytes(state)
     mark = (copy / "backup.json").read_text()
     (copy / "backup.json").unlink()
-    refused(right, "is not a complete backup")
+    assert_refused(right, "is not a complete backup")
     (copy / "backup.json").write_text(mark)
     with pytest.raises(CommandError, match="there is a hub in"):
         hub_command(["restore", str(copy), "--data", str(tmp_path / "hub"), "--passphrase-file",
@@ -124,8 +124,8 @@ def test_what_is_wrong_is_said_and_leaves_nothing(tmp_path: Path, copy: Path, wo
         hub_command([*back, "--passphrase-file", str(wrong)])
 
 
-def in_box(copy: Path, change: Callable[[Any], Any]) -> None:
-    """As somebody makes it who knows the passphrase."""
+def change_box(copy: Path, change: Callable[[Any], Any]) -> None:
+    """Change the box as somebody could who knows the passphrase."""
     path = copy / "keys.box"
     box = json.loads(opened_box(PASSPHRASE, path.read_bytes()))
     path.write_bytes(locked_box(PASSPHRASE, json.dumps(change(box)).encode()))
@@ -136,7 +136,7 @@ def in_box(copy: Path, change: Callable[[Any], Any]) -> None:
     "secrets/deep/x", "secrets/..", ".ssh/authorized_keys"])
 def test_names_in_a_box_stay_in_the_folder(tmp_path: Path, copy: Path, words: Path, name: str
                                            ) -> None:
-    in_box(copy, lambda box: box | {"files": box["files"] | {name: ""}})
+    change_box(copy, lambda box: box | {"files": box["files"] | {name: ""}})
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(CommandError, match="no file of a hub's keys"):
         hub_command(["restore", str(copy), "--data", str(tmp_path / "other"),
@@ -145,7 +145,7 @@ def test_names_in_a_box_stay_in_the_folder(tmp_path: Path, copy: Path, words: Pa
 
 
 def change_state(copy: Path) -> None:
-    """And its hash in the open with it."""
+    """Change the state, and with it its hash, which lies in the open."""
     with closing(sqlite3.connect(copy / "state.db")) as state, state:
         state.execute("create table planted (x)")
     mark = json.loads((copy / "backup.json").read_text())
@@ -169,9 +169,9 @@ def link_page(copy: Path) -> None:
     (lambda copy: (copy / "backup.json").write_text("[1]"), "not what a backup writes"),
     (lambda copy: (copy / "backup.json").write_text("{}"), "not what a backup writes"),
     (lambda copy: (copy / "backup.json").write_bytes(b"\xff\xfe"), "not what a backup writes"),
-    (lambda copy: in_box(copy, lambda _: [1]), "does not hold what a backup writes"),
-    (lambda copy: in_box(copy, lambda box: {"files": [], "digests": {}}), "does not hold"),
-    (lambda copy: in_box(copy, lambda box: box["files"]), "does not hold"),
+    (lambda copy: change_box(copy, lambda _: [1]), "does not hold what a backup writes"),
+    (lambda copy: change_box(copy, lambda box: {"files": [], "digests": {}}), "does not hold"),
+    (lambda copy: change_box(copy, lambda box: box["files"]), "does not hold"),
 ])
 def test_what_was_changed_with_or_without_the_passphrase_is_refused(
         tmp_path: Path, copy: Path, words: Path, change: Callable[[Path], Any], says: str) -> None:
@@ -198,9 +198,9 @@ def test_a_restore_that_fails_leaves_nothing_and_may_be_tried_again(tmp_path: Pa
     hurt.write_bytes(bytes([content[0] ^ 1]) + content[1:])
     with pytest.raises(CommandError, match=hurt.name):
         hub_command(["restore", str(copy), "--data", str(other)])
-    left = {path.name for path in other.iterdir()} if is_there else set()
+    leftovers = {path.name for path in other.iterdir()} if is_there else set()
     assert other.exists() == is_there
-    assert left <= {"mine.txt", "lock"}
+    assert leftovers <= {"mine.txt", "lock"}
     hurt.write_bytes(content)
     assert hub_command(["restore", str(copy), "--data", str(other)]) == 0
     assert (other / "state.db").exists()

@@ -1,5 +1,5 @@
 """The past of the whole fleet for the time bar of the Fleet page: what a block says is what
-`instant` says, and nobody is told of what is outside of their scope."""
+`instant` says, and nobody learns anything about what is outside their scope."""
 
 import csv
 import io
@@ -50,54 +50,54 @@ def _hub(folder: Path, past: Past) -> Iterator[HubProcess]:
 def block(hub: HubProcess, start: int, count: int, token: str | None = None,
           metric: str = "util_pct") -> PastBlockView:
     path = f"/api/v1/block?metric={metric}&start={start}&step={STEP_S}&count={count}"
-    found = hub.ask(path) if token is None else hub.ask(path, token=token)
-    assert found.status == 200, found.body
-    return msgspec.convert(found.json, PastBlockView)
+    answer = hub.ask(path) if token is None else hub.ask(path, token=token)
+    assert answer.status == 200, answer.body
+    return msgspec.convert(answer.json, PastBlockView)
 
 
 def instant(hub: HubProcess, past: Past, t: int, metric: str = "util_pct") -> list[dict[str, Any]]:
-    """Of the Nodes that are there now."""
+    """Return the instant of the Nodes that are there now."""
     here = {agent.node_id for agent in past.agents[:2]}
     items = hub.get(f"/api/v1/instant?metric={metric}&at={t}")["items"]
     return [item for item in items if item["node"] in here]
 
 
-def numbers(found: PastBlockView) -> list[list[float]]:
-    assert found.exact is not None
-    flat = struct.unpack(f"<{found.n * found.count}f", found.exact)
-    return [list(flat[at * found.n:(at + 1) * found.n]) for at in range(found.count)]
+def numbers(view: PastBlockView) -> list[list[float]]:
+    assert view.exact is not None
+    flat = struct.unpack(f"<{view.n * view.count}f", view.exact)
+    return [list(flat[at * view.n:(at + 1) * view.n]) for at in range(view.count)]
 
 
 def test_a_block_is_the_instants_of_its_moments(hub: HubProcess, past: Past) -> None:
     begin, _ = past.hole
     start = begin - 100 - (begin - 100 - past.begin) % EVERY_S + random.randrange(3)
-    found = block(hub, start, 40)
-    assert (found.n, found.count, found.grain_s) == (4, 40, 1)
+    view = block(hub, start, 40)
+    assert (view.n, view.count, view.grain_s) == (4, 40, 1)
     kinds = set()
-    for at, row in enumerate(numbers(found)):
+    for at, row in enumerate(numbers(view)):
         t = start + at * STEP_S
         items = instant(hub, past, t)
-        told = sorted(round(item["value"], 3) for item in items if item["value"] is not None)
-        assert sorted(round(value, 3) for value in row if value == value) == told
-        cells = found.cells[at * found.n:(at + 1) * found.n]
-        assert found.seen[at] == sum(item["t"] is not None for item in items)
+        values = sorted(round(item["value"], 3) for item in items if item["value"] is not None)
+        assert sorted(round(value, 3) for value in row if value == value) == values
+        cells = view.cells[at * view.n:(at + 1) * view.n]
+        assert view.seen[at] == sum(item["t"] is not None for item in items)
         assert cells.count(UNKNOWN) == sum(item["missing"] == "unknown" for item in items)
-        assert found.gone[at] == (2 if told else 0)
+        assert view.gone[at] == (2 if values else 0)
         assert LOST not in cells
-        kinds.add(len(told))
+        kinds.add(len(values))
     assert kinds == {0, 4}  # before the hole, between samples, and in it
 
 
 def test_totals_are_those_of_the_samples_of_that_moment(hub: HubProcess, past: Past) -> None:
     t = past.hole[0] - 120
     t -= t % 10 - past.begin % 10  # when there is a sample
-    found = hub.get(f"/api/v1/totals?at={t}")
+    totals = hub.get(f"/api/v1/totals?at={t}")
     util, power, memory = ([item["value"] for item in instant(hub, past, t, key)]
                            for key in ("util_pct", "power_w", "mem_used_bytes"))
-    assert found["util_mean_pct"] == pytest.approx(sum(util) / 4)
-    assert found["power_w"] == pytest.approx(sum(power))
-    assert found["mem_used_bytes"] == pytest.approx(sum(memory))
-    assert (found["nodes"], found["gpus_seen"], found["gpus_ok"]) == (2, 4, 4)
+    assert totals["util_mean_pct"] == pytest.approx(sum(util) / 4)
+    assert totals["power_w"] == pytest.approx(sum(power))
+    assert totals["mem_used_bytes"] == pytest.approx(sum(memory))
+    assert (totals["nodes"], totals["gpus_seen"], totals["gpus_ok"]) == (2, 4, 4)
     empty = hub.get(f"/api/v1/totals?at={past.hole[0] + 60}")
     assert (empty["nodes"], empty["gpus_seen"]) == (0, 0)
     assert {empty[key] for key in ("util_mean_pct", "power_w", "mem_used_bytes",
@@ -107,16 +107,16 @@ def test_totals_are_those_of_the_samples_of_that_moment(hub: HubProcess, past: P
 def test_a_moment_has_the_owners_and_the_memory_of_then(hub: HubProcess, past: Past) -> None:
     t = past.hole[0] - 120
     t -= t % 10 - past.begin % 10
-    found = moment(hub, t)
-    owner = struct.unpack(f"<{found.n}H", found.owner)
-    assert (found.n, found.wasted.gpus, found.gpus_free) == (4, 0, 0)
-    assert found.queue == PastQueue(0, None, None)
+    view = moment(hub, t)
+    owner = struct.unpack(f"<{view.n}H", view.owner)
+    assert (view.n, view.wasted.gpus, view.gpus_free) == (4, 0, 0)
+    assert view.queue == PastQueue(0, None, None)
     # On the first GPU of each node two share; the other one is one owner's.
     assert owner.count(SEVERAL) == 2
-    assert {found.names[number] for number in owner if number != SEVERAL} <= {
+    assert {view.names[number] for number in owner if number != SEVERAL} <= {
         OWNERS[2], OWNERS[0]}
-    assert len(set(found.memory)) == 1
-    assert set(found.memory) != {UNKNOWN}
+    assert len(set(view.memory)) == 1
+    assert set(view.memory) != {UNKNOWN}
     empty = moment(hub, past.hole[0] + 180)
     assert set(empty.memory) == {UNKNOWN}
     assert set(struct.unpack(f"<{empty.n}H", empty.owner)) == {NO_TASK}
@@ -124,21 +124,21 @@ def test_a_moment_has_the_owners_and_the_memory_of_then(hub: HubProcess, past: P
 
 def moment(hub: HubProcess, at: int, token: str | None = None) -> PastMomentView:
     path = f"/api/v1/moment?at={at}"
-    found = hub.ask(path) if token is None else hub.ask(path, token=token)
-    assert found.status == 200, found.body
-    return msgspec.convert(found.json, PastMomentView)
+    answer = hub.ask(path) if token is None else hub.ask(path, token=token)
+    assert answer.status == 200, answer.body
+    return msgspec.convert(answer.json, PastMomentView)
 
 
 def test_who_sees_a_part_of_the_fleet_sees_that_part_of_its_past(hub: HubProcess, past: Past
                                                                  ) -> None:
     t = past.hole[0] - 100
     nobodys = add_program(hub, "viewer", ["elsewhere"])
-    found = block(hub, t, 3, nobodys)
-    assert (found.n, found.cells, found.seen, found.gone) == (0, b"", [0] * 3, [0] * 3)
-    told = hub.ask(f"/api/v1/totals?at={t}", token=nobodys).json
-    theirs = moment(hub, t, nobodys)
-    assert (theirs.n, theirs.names, theirs.lessees, theirs.queue) == (0, [], [], None)
-    assert (told["nodes"], told["power_w"]) == (0, None)
+    view = block(hub, t, 3, nobodys)
+    assert (view.n, view.cells, view.seen, view.gone) == (0, b"", [0] * 3, [0] * 3)
+    totals = hub.ask(f"/api/v1/totals?at={t}", token=nobodys).json
+    empty = moment(hub, t, nobodys)
+    assert (empty.n, empty.names, empty.lessees, empty.queue) == (0, [], [], None)
+    assert (totals["nodes"], totals["power_w"]) == (0, None)
 
 
 def test_who_sees_one_node_sees_that_nodes_past_alone(hub: HubProcess, past: Past) -> None:
@@ -149,20 +149,20 @@ def test_who_sees_one_node_sees_that_nodes_past_alone(hub: HubProcess, past: Pas
     assert moved.status == 200, moved.body
     t = past.hole[0] - 100 - (past.hole[0] - 100 - past.begin) % EVERY_S
     token = add_program(hub, "viewer", ["mine"])
-    found = block(hub, t, 1, token)
+    view = block(hub, t, 1, token)
     items = hub.ask(f"/api/v1/instant?metric=util_pct&at={t}", token=token).json["items"]
     assert {item["node"] for item in items} == {mine}
-    assert sorted(numbers(found)[0]) == pytest.approx(sorted(item["value"] for item in items))
-    assert (found.n, found.seen, found.gone) == (2, [2], [0])
+    assert sorted(numbers(view)[0]) == pytest.approx(sorted(item["value"] for item in items))
+    assert (view.n, view.seen, view.gone) == (2, [2], [0])
     assert hub.ask(f"/api/v1/totals?at={t}", token=token).json["nodes"] == 1
     assert hub.get(f"/api/v1/totals?at={t}")["nodes"] == 2
 
 
 def load(hub: HubProcess, past: Past, more: str = "", token: str | None = None) -> dict[str, Any]:
     path = f"/api/v1/load?start={past.begin}&end={past.end}&step=300{more}"
-    found = hub.ask(path) if token is None else hub.ask(path, token=token)
-    assert found.status == 200, found.body
-    return dict(found.json)
+    answer = hub.ask(path) if token is None else hub.ask(path, token=token)
+    assert answer.status == 200, answer.body
+    return dict(answer.json)
 
 
 def test_the_load_of_the_fleet_is_what_its_gpus_did_and_its_parts_make_the_whole(
@@ -196,15 +196,15 @@ def test_the_load_of_the_fleet_is_what_its_gpus_did_and_its_parts_make_the_whole
 
 def test_of_what_is_not_theirs_people_learn_no_load(hub: HubProcess, past: Past) -> None:
     nobodys = add_program(hub, "viewer", ["elsewhere"])
-    found = load(hub, past, token=nobodys)
-    assert (found["groups"], found["models"], found["busiest"]) == ([], [], None)
-    assert set(found["gpus"]) == {None}
+    empty = load(hub, past, token=nobodys)
+    assert (empty["groups"], empty["models"], empty["busiest"]) == ([], [], None)
+    assert set(empty["gpus"]) == {None}
     (group,) = {*load(hub, past)["groups"]} - {"mine"}
-    asked = f"/api/v1/load?start={past.begin}&end={past.end}&step=300&group="
-    assert hub.ask(asked + group, token=nobodys).status == 404
-    theirs = asked.replace("group=", f"gpus={past.uuid(0, 0)}")
-    assert (hub.ask(theirs).status, hub.ask(theirs, token=nobodys).status) == (200, 404)
-    assert hub.ask(asked + "nothing").json["detail"] == "there is no GPU of group 'nothing' here"
+    path = f"/api/v1/load?start={past.begin}&end={past.end}&step=300&group="
+    assert hub.ask(path + group, token=nobodys).status == 404
+    by_gpus = path.replace("group=", f"gpus={past.uuid(0, 0)}")
+    assert (hub.ask(by_gpus).status, hub.ask(by_gpus, token=nobodys).status) == (200, 404)
+    assert hub.ask(path + "nothing").json["detail"] == "there is no GPU of group 'nothing' here"
 
 
 @pytest.mark.parametrize(("path", "says"), [
@@ -220,13 +220,13 @@ def test_of_what_is_not_theirs_people_learn_no_load(hub: HubProcess, past: Past)
     ("load?start=0&end=3600&step=60&team=a", "team"),
 ])
 def test_a_wrong_question_is_told_what_to_ask(hub: HubProcess, path: str, says: str) -> None:
-    found = hub.ask(f"/api/v1/{path}")
-    assert found.status == 400, found.body
-    assert says in found.json["detail"]
+    answer = hub.ask(f"/api/v1/{path}")
+    assert answer.status == 400, answer.body
+    assert says in answer.json["detail"]
 
 
 def test_a_block_that_is_known_does_not_come_twice(hub: HubProcess, past: Past) -> None:
     path = f"/api/v1/block?metric=util_pct&start={past.begin}&step=5&count=5"
     first = hub.ask(path)
-    again = hub.ask(path, If_None_Match=first.headers["ETag"])
-    assert again.status == 304
+    second = hub.ask(path, If_None_Match=first.headers["ETag"])
+    assert second.status == 304

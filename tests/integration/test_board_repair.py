@@ -47,9 +47,9 @@ class RepairBench(Bench):
         self.nvml.save()
 
     def facts_of(self) -> list[GpuFacts]:
-        return [GpuFacts(each.uuid, index, "H100", pci_bus_id=str(each["pci"]),
-                         minor=int(str(each["minor"])))
-                for index, each in enumerate(self.nvml.gpus)]
+        return [GpuFacts(gpu.uuid, index, "H100", pci_bus_id=str(gpu["pci"]),
+                         minor=int(str(gpu["minor"])))
+                for index, gpu in enumerate(self.nvml.gpus)]
 
     def act(self, setting: object) -> Reply:
         with self.node() as here:
@@ -61,8 +61,8 @@ class RepairBench(Bench):
     def state(self) -> RepairState | None:
         with_disk = ActionStore(self.data / "acts.db")
         try:
-            found = RepairStore(ActionJournal(with_disk)).of(self.gpu)
-            return None if found is None else found.state
+            repair = RepairStore(ActionJournal(with_disk)).of(self.gpu)
+            return None if repair is None else repair.state
         finally:
             with_disk.close()
 
@@ -71,21 +71,21 @@ class RepairBench(Bench):
 def bench(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch) -> RepairBench:
     monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
     children.start(gpu="GPU-elsewhere")
-    made = RepairBench(tmp_path, children)
-    made.nvml.use(monkeypatch)
-    monkeypatch.setenv("PATH", made.tools.path)
+    new_bench = RepairBench(tmp_path, children)
+    new_bench.nvml.use(monkeypatch)
+    monkeypatch.setenv("PATH", new_bench.tools.path)
     monkeypatch.setattr(nvml_repair, "holders", lambda facts: ())  # not of this machine's /proc
     # The list of the driver has this board, with nobody on it.
     real = children.fresh
 
     def with_board(self: Children, timeout_s: float) -> object:
-        found = real(timeout_s)
-        if found is not None:
-            found.mem_used_bytes.setdefault(made.gpu, 0.0)
-        return found
+        reading = real(timeout_s)
+        if reading is not None:
+            reading.mem_used_bytes.setdefault(new_bench.gpu, 0.0)
+        return reading
 
     monkeypatch.setattr(Children, "fresh", with_board)
-    return made
+    return new_bench
 
 
 def test_a_reset_is_done_and_read_again(bench: RepairBench) -> None:
@@ -160,10 +160,10 @@ def test_without_a_list_of_processes_nothing_is_reset(bench: RepairBench, childr
         assert "setting" in codes(here, GpuReset(bench.gpu))
 
 
-@pytest.mark.parametrize("others", [("train (4711)",), None])
-def test_what_else_has_it_open_stops_it(bench: RepairBench, others: tuple[str, ...] | None,
+@pytest.mark.parametrize("holders", [("train (4711)",), None])
+def test_what_else_has_it_open_stops_it(bench: RepairBench, holders: tuple[str, ...] | None,
                                         monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml_repair, "holders", lambda facts: others)
+    monkeypatch.setattr(nvml_repair, "holders", lambda facts: holders)
     bench.act(Cordon(bench.gpu))
     reply = bench.act(GpuReset(bench.gpu))
     assert (reply.state, bench.state()) == ("not_effective", "cordoned")
@@ -286,8 +286,8 @@ def test_a_reader_that_stays_stops_the_reset(bench: RepairBench, children: Child
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_at_every_step(bench: RepairBench, children: Children, after: bool,
                               monkeypatch: pytest.MonkeyPatch) -> None:
-    """By SIGKILL. What is left is out of service and says so; nobody goes on by himself, so that a
-    task that has come since is not hit, and no reset is tried that a person has not asked for."""
+    """SIGKILL leaves the board out of service and recorded as such; no agent goes on by itself, so
+    that a task that has come since is not hit, and no reset is tried that nobody has asked for."""
     steps = [(RepairStore, "keep"), (RepairStore, "note_reset"), (nvml_repair, "holders"),
              (nvml_repair, "reset"), (LimitApplier, "read")]
     monkeypatch.setattr(board_repair, "RESETS_WITHIN_S", 0.0)  # more than two, for this
@@ -299,16 +299,16 @@ def test_killed_at_every_step(bench: RepairBench, children: Children, after: boo
         return bench.act(GpuReset(bench.gpu)).state
 
     for number in killed_at_every_step(monkeypatch, steps, act, after=after, at_least=5):
-        asked = len(bench.tools.calls)
+        call_count = len(bench.tools.calls)
         child = children.start(gpu=bench.gpu)
         bench.board.process(child.pid, 2**30)
         bench.nvml.save()
         states.add(bench.state())
         follow(bench)
         assert bench.state() in ("cordoned", "drained", "needs_inspection"), number
-        assert (len(bench.tools.calls), child.is_alive()) == (asked, True), number
+        assert (len(bench.tools.calls), child.is_alive()) == (call_count, True), number
         assert bench.act(GpuReset(bench.gpu)).state == "refused", "it is in use"
-        assert (len(bench.tools.calls), child.is_alive()) == (asked, True), number
+        assert (len(bench.tools.calls), child.is_alive()) == (call_count, True), number
         child.process.kill()
         child.process.wait()
         bench.board.forget(child.pid)
@@ -322,7 +322,7 @@ def test_killed_at_every_step(bench: RepairBench, children: Children, after: boo
 
 
 def follow(bench: RepairBench) -> None:
-    """As the agent does it after its start."""
+    """Step the keeper of repairs as the agent does after its start."""
     disk = ActionStore(bench.data / "acts.db")
     keeper = RepairKeeper(RepairStore(ActionJournal(disk)), boot_id(), ActionLock(bench.data),
                           lambda: None)

@@ -89,19 +89,19 @@ class Guarded:
         access.accounts.reload()
         self.token = word
 
-    def post(self, body: bytes, who: str | None = None, **environ: str) -> int:
-        asked: dict[str, Any] = {
+    def post(self, body: bytes, user: str | None = None, **environ: str) -> int:
+        wsgi: dict[str, Any] = {
             "REQUEST_METHOD": "POST", "PATH_INFO": "/_dash-update-component", "HTTP_HOST": HOST,
             "SERVER_NAME": "127.0.0.1", "SERVER_PORT": "8050", "wsgi.url_scheme": "http",
             "REMOTE_ADDR": "127.0.0.1", "CONTENT_LENGTH": str(len(body)), "QUERY_STRING": "",
             "CONTENT_TYPE": "application/json", "wsgi.input": io.BytesIO(body),
             "wsgi.errors": io.StringIO(), "gpudeck.connection": Trusting(), **environ}
-        if who is not None:
-            asked |= {"HTTP_COOKIE": f"gpudeck_session_8050={self.words[who]}",
-                      "HTTP_ORIGIN": f"http://{HOST}", "HTTP_X_CSRFTOKEN": csrf_of(self.words[who])}
-        told: list[str] = []
-        list(self.gate(asked, lambda status, headers, *_: told.append(status)))
-        return int(told[0].split()[0])
+        if user is not None:
+            wsgi |= {"HTTP_COOKIE": f"gpudeck_session_8050={self.words[user]}",
+                     "HTTP_ORIGIN": f"http://{HOST}", "HTTP_X_CSRFTOKEN": csrf_of(self.words[user])}
+        statuses: list[str] = []
+        list(self.gate(wsgi, lambda status, headers, *_: statuses.append(status)))
+        return int(statuses[0].split()[0])
 
 
 @pytest.fixture(name="guarded")
@@ -140,12 +140,12 @@ def test_a_role_is_asked_for_by_the_callback_itself(guarded: Guarded) -> None:
     assert guarded.ran == []
 
 
-@pytest.mark.parametrize("sent", [
+@pytest.mark.parametrize("payload", [
     {"output": "open.children"}, {"output": "open.children", "inputs": []},
     {"output": "open.children", "inputs": {"id": "asked"}}, [], None, "open.children"])
-def test_a_call_without_inputs_is_the_senders_mistake(guarded: Guarded, sent: Any) -> None:
+def test_a_call_without_inputs_is_the_senders_mistake(guarded: Guarded, payload: Any) -> None:
     """Found by examiners: 500, and a traceback in the log."""
-    assert guarded.post(json.dumps(sent).encode(), "vic") == 400
+    assert guarded.post(json.dumps(payload).encode(), "vic") == 400
     assert guarded.ran == []
 
 
@@ -157,7 +157,7 @@ PIECES: tuple[Any, ...] = (
     [{"id": "asked", "property": "pathname", "value": "/public"}], [], {}, [[[]]], "\u202e", "\x00")
 
 
-def mutated(chance: random.Random) -> bytes:
+def mutated_body(chance: random.Random) -> bytes:
     forged = body(chance.choice(("secret.children", "open.children")))
     for _ in range(chance.randrange(1, 4)):
         part = chance.choice(PARTS)
@@ -175,9 +175,9 @@ def mutated(chance: random.Random) -> bytes:
 def test_ten_thousand_mutated_bodies(guarded: Guarded) -> None:
     chance = random.Random(random.random())
     for _ in range(8_000):
-        assert guarded.post(mutated(chance)) == 401
+        assert guarded.post(mutated_body(chance)) == 401
     assert guarded.ran == []
-    statuses = {guarded.post(mutated(chance), "vic") for _ in range(2_000)}
+    statuses = {guarded.post(mutated_body(chance), "vic") for _ in range(2_000)}
     assert "secret" not in guarded.ran
     # 500: Dash breaks on what surrounds a callback that this viewer may run.
     assert statuses <= {200, 204, 400, 403, 500}

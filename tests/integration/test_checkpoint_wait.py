@@ -36,7 +36,7 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
         hub.close()
 
 
-def tell(bed: Bed, child: Child, at: float, is_burst: bool) -> None:
+def add_reading(bed: Bed, child: Child, at: float, is_burst: bool) -> None:
     power = 100.0 if is_burst else 600.0
     absent = bytearray([Absence.UNSUPPORTED]) * WIDTH
     absent[COLUMN["power_w"]] = Absence.PRESENT
@@ -55,24 +55,24 @@ def with_rhythm(bed: Bed) -> Child:
     child, now = bed.children.start(), time.time()
     looks = 3 * LOOKS + 2
     for look in range(looks):
-        tell(bed, child, now - LOOK_S * (looks - look), look % LOOKS == BURST)
-    wait_for(lambda: any(isinstance(each, Frame) and isinstance(each.host, HostSample)
-                         and each.host.checkpoints for kept in bed.hub.messages.values()
-                         for each in [*kept.values()]))
+        add_reading(bed, child, now - LOOK_S * (looks - look), look % LOOKS == BURST)
+    wait_for(lambda: any(isinstance(message, Frame) and isinstance(message.host, HostSample)
+                         and message.host.checkpoints for messages in bed.hub.messages.values()
+                         for message in [*messages.values()]))
     return child
 
 
 def test_it_is_offered_waited_for_and_proved(bed: Bed) -> None:
     child = with_rhythm(bed)
     assert any("checkpoint every 1 min" in words for words in bed.preview(child).warnings)
-    shown = bed.preview(child, checkpoint_within_s=3_600.0)
-    assert any("waited for, up to 3 min" in words for words in shown.warnings)  # two intervals
-    command = bed.hub.send(bed.hub.order(shown))
+    preview = bed.preview(child, checkpoint_within_s=3_600.0)
+    assert any("waited for, up to 3 min" in words for words in preview.warnings)  # two intervals
+    command = bed.hub.send(bed.hub.order(preview))
     bed.hub.acting(command, "waiting for its next checkpoint")
     assert child.is_alive()
     now = time.time()
-    tell(bed, child, now + LOOK_S, True)
-    tell(bed, child, now + 2 * LOOK_S, False)
+    add_reading(bed, child, now + LOOK_S, True)
+    add_reading(bed, child, now + 2 * LOOK_S, False)
     reply = bed.hub.reply(command)
     assert reply.state == "done", reply
     assert reply.verified is not None
@@ -103,5 +103,5 @@ def test_who_stops_actions_ends_the_wait(bed: Bed) -> None:
 
 
 def test_without_a_rhythm_there_is_nothing_to_wait_for(bed: Bed) -> None:
-    shown = bed.hub.look(bed.children.start().task_id, "end", checkpoint_within_s=60.0)
-    assert [each.code for each in shown.refusals] == ["condition"]
+    preview = bed.hub.look(bed.children.start().task_id, "end", checkpoint_within_s=60.0)
+    assert [refusal.code for refusal in preview.refusals] == ["condition"]

@@ -26,12 +26,12 @@ class Builder:
                        str(folder / "run"))
 
     def run(self, *words: object) -> str:
-        done = subprocess.run([self.program, *self._store, *map(str, words)], capture_output=True,
-                              text=True, cwd=ROOT, timeout=900)
-        assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
-        return done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
+        result = subprocess.run([self.program, *self._store, *map(str, words)], capture_output=True,
+                                text=True, cwd=ROOT, timeout=900)
+        assert result.returncode == 0, f"{words}\n{result.stdout}\n{result.stderr}"
+        return result.stdout.strip().splitlines()[-1] if result.stdout.strip() else ""
 
-    def mounted(self, image: str) -> Path:
+    def mount(self, image: str) -> Path:
         return Path(self.run("mount", self.run("from", "--pull-never", image)))
 
 
@@ -50,23 +50,23 @@ def _builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
             (base / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, base / path.lstrip("/"))
     subprocess.run(["make", "-s", "wheel"], cwd=ROOT, check=True, capture_output=True)
-    made = builder.run("from", "scratch")
-    builder.run("add", made, base, "/")
-    builder.run("commit", made, "localhost/base")
+    container = builder.run("from", "scratch")
+    builder.run("add", container, base, "/")
+    builder.run("commit", container, "localhost/base")
     yield builder
     builder.run("umount", "--all")
     builder.run("rm", "--all")
 
 
-def built(builder: Builder, target: str) -> Path:
+def build_image(builder: Builder, target: str) -> Path:
     builder.run("bud", "--isolation", "chroot", "--pull-never", "--build-arg",
                 "BASE=localhost/base", "--target", target, "-t", f"localhost/{target}", "-f", FILE,
                 ".")
-    return builder.mounted(f"localhost/{target}")
+    return builder.mount(f"localhost/{target}")
 
 
 def test_the_hubs_image_serves(builder: Builder) -> None:
-    root, port = built(builder, "hub"), free_port()
+    root, port = build_image(builder, "hub"), free_port()
     config = builder.run("inspect", "--type", "image", "--format",
                          "{{.OCIv1.Config.User}} {{.OCIv1.Config.Cmd}}", "localhost/hub")
     assert config == "10001 [hub --data /var/lib/gpudeck-hub/data]"
@@ -90,10 +90,10 @@ def is_healthy(port: int) -> bool:
 
 
 def test_the_agents_image_reads_gpus(builder: Builder) -> None:
-    root = built(builder, "agent")
-    done = subprocess.run(
+    root = build_image(builder, "agent")
+    process = subprocess.run(
         ["chroot", root, "/opt/gpudeck/bin/gpudeck", "status", "--backend", "simulated",
          "--simulate", "gpus=3"], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert sum("H100" in line for line in done.stdout.splitlines()) == 3, done.stdout
+    assert process.returncode == 0, process.stderr
+    assert sum("H100" in line for line in process.stdout.splitlines()) == 3, process.stdout
     assert not list(root.glob("opt/gpudeck/lib/*/site-packages/dash")), "a node carries no Dash"

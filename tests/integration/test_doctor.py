@@ -72,27 +72,27 @@ def by_key(checks: Any) -> dict[str, DoctorCheck]:
 
 def test_a_machine_that_is_well(nvml: FakeNvml, hub: FakeHub, data: Path) -> None:
     pinned_hub(data, fingerprint(hub.key.public))
-    done = run_doctor("--json", "--hub", hub.url, "--data", str(data), env=nvml.env())
-    told = json.loads(done.stdout)
-    found = {check["key"]: check for check in told["checks"]}
+    process = run_doctor("--json", "--hub", hub.url, "--data", str(data), env=nvml.env())
+    document = json.loads(process.stdout)
+    checks = {check["key"]: check for check in document["checks"]}
     for key in ("gpudeck", "library", "driver", "gpus", "metrics", "persistence", "data", "hub",
                 "clock", "hub_key", "ceiling", "holds", "pidfd"):
-        assert found[key]["verdict"] == "ok", found[key]
-    assert str(nvml.library) in found["library"]["says"]
-    assert "550.54.15, CUDA 12.4" in found["driver"]["says"]
-    assert "2 x NVIDIA H100" in found["gpus"]["says"]
-    assert "its epoch is 1" in found["hub_key"]["says"]
-    assert found["agent"]["verdict"] == "warning"
-    assert (told["verdict"], done.returncode) == ("warning", 0)
-    assert set(told) == {"verdict", "checked_at", "checks"}
-    assert {name for check in told["checks"] for name in check} == {
+        assert checks[key]["verdict"] == "ok", checks[key]
+    assert str(nvml.library) in checks["library"]["says"]
+    assert "550.54.15, CUDA 12.4" in checks["driver"]["says"]
+    assert "2 x NVIDIA H100" in checks["gpus"]["says"]
+    assert "its epoch is 1" in checks["hub_key"]["says"]
+    assert checks["agent"]["verdict"] == "warning"
+    assert (document["verdict"], process.returncode) == ("warning", 0)
+    assert set(document) == {"verdict", "checked_at", "checks"}
+    assert {name for check in document["checks"] for name in check} == {
         "key", "title", "verdict", "says", "remedy"}
     assert hub.hellos == []  # no connection of the agent's is replaced
 
 
 def test_every_check_is_documented(nvml: FakeNvml, hub: FakeHub, data: Path) -> None:
-    done = run_doctor("--json", "--hub", hub.url, "--data", str(data), env=nvml.env())
-    keys = {check["key"] for check in json.loads(done.stdout)["checks"]}
+    process = run_doctor("--json", "--hub", hub.url, "--data", str(data), env=nvml.env())
+    keys = {check["key"] for check in json.loads(process.stdout)["checks"]}
     page = (ROOT / "docs" / "doctor.md").read_text()
     assert {key for key in keys if f"| `{key}` |" not in page} == set()
 
@@ -101,22 +101,22 @@ def test_a_problem_is_exit_code_1_and_says_what_to_do(
     nvml: FakeNvml, hub: FakeHub, data: Path
 ) -> None:
     nvml.unload()
-    done = run_doctor("--hub", hub.url, "--data", str(data), env=nvml.env())
-    assert done.returncode == 1
-    assert "PROBLEM  NVIDIA driver" in done.stdout
-    assert "sudo modprobe nvidia" in done.stdout
+    process = run_doctor("--hub", hub.url, "--data", str(data), env=nvml.env())
+    assert process.returncode == 1
+    assert "PROBLEM  NVIDIA driver" in process.stdout
+    assert "sudo modprobe nvidia" in process.stdout
 
 
 def test_a_hung_driver_does_not_hang_it(nvml: FakeNvml) -> None:
-    """Pitfall 21. What was known before is told: which library it is."""
+    """Pitfall 21. The report still has what was known before: which library it is."""
     nvml.lines = ["hang nvmlDeviceGetTemperatureV"]
     nvml.save()
     began = time.monotonic()
     report = ask_driver(within_s=6.0)
     assert time.monotonic() - began < 9
-    found = by_key(driver_checks(report))
-    assert (found["driver"].verdict, found["library"].verdict) == ("problem", "ok")
-    assert "does not answer" in found["driver"].says
+    checks = by_key(driver_checks(report))
+    assert (checks["driver"].verdict, checks["library"].verdict) == ("problem", "ok")
+    assert "does not answer" in checks["driver"].says
     nvml.lines = []
     nvml.save()
 
@@ -155,9 +155,9 @@ def test_device_files(nvml: FakeNvml, tmp_path: Path) -> None:
 
 def test_another_hub_behind_the_name(hub: FakeHub, data: Path) -> None:
     pinned_hub(data, secrets.token_hex(16))
-    found = by_key(hub_checks(hub.url, None, data, {}))
-    assert found["hub_key"].verdict == "problem"
-    assert "another hub, or an interception" in found["hub_key"].says
+    checks = by_key(hub_checks(hub.url, None, data, {}))
+    assert checks["hub_key"].verdict == "problem"
+    assert "another hub, or an interception" in checks["hub_key"].says
 
 
 def test_no_hub_there(data: Path) -> None:
@@ -190,8 +190,8 @@ def test_privileges(tmp_path: Path) -> None:
     for mask, verdict, words in ((1 << 5 | 1 << 21, "ok", ""), (1 << 5, "warning", "SYS_ADMIN"),
                                  (0, "warning", "CAP_KILL")):
         status.write_text(f"Name:\tx\nCapEff:\t{mask:016x}\n")
-        found = capability_check(tmp_path)
-        assert (found.verdict, words in found.says) == (verdict, True)
+        check = capability_check(tmp_path)
+        assert (check.verdict, words in check.says) == (verdict, True)
 
 
 def test_mps(tmp_path: Path) -> None:
@@ -201,8 +201,8 @@ def test_mps(tmp_path: Path) -> None:
                                    ("exit 1", "ok", "no control daemon")):
         control.write_text(f"#!/bin/sh\n{script}\n")
         control.chmod(0o755)
-        found = mps_check(str(control))
-        assert (found.verdict, words in found.says) == (verdict, True)
+        check = mps_check(str(control))
+        assert (check.verdict, words in check.says) == (verdict, True)
 
 
 def test_data_folder(data: Path, tmp_path: Path) -> None:
@@ -221,8 +221,8 @@ def test_ceiling_and_holds(data: Path, tmp_path: Path) -> None:
     assert "at most 7 ends" in ceiling_check(ceiling).says
     assert hardware_check(ceiling).verdict == "ok"
     ceiling.write_text('actions = ["end", "reset_gpu"]\n')
-    said = hardware_check(ceiling)
-    assert (said.verdict, "reset_gpu" in said.says, "end," in said.says) == ("warning", True, False)
+    row = hardware_check(ceiling)
+    assert (row.verdict, "reset_gpu" in row.says, "end," in row.says) == ("warning", True, False)
     ceiling.chmod(0o666)
     assert "others can write" in ceiling_check(ceiling).says
     assert holds_check(data).verdict == "ok"
@@ -242,22 +242,22 @@ def test_the_agent_of_up_is_one_too(data: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     assert agent_check(data).verdict == "warning"
     with DataFolderLock(tmp_path / "state/gpudeck/up/agent"):
-        found = agent_check(data)
-    assert (found.verdict, found.says) == (
+        check = agent_check(data)
+    assert (check.verdict, check.says) == (
         "ok", f"runs as process {os.getpid()}, that of `gpudeck up`")
 
 
 def test_two_packages_that_own_one_file() -> None:
     there = {"pynvml": "11.5.3", "nvidia-ml-py": "12.560.30"}
 
-    def found(name: str) -> str:
+    def version_of(name: str) -> str:
         if name not in there:
             raise PackageNotFoundError(name)
         return there[name]
 
-    assert frameworks_check(found).verdict == "warning"
+    assert frameworks_check(version_of).verdict == "warning"
     del there["pynvml"]
-    assert frameworks_check(found).verdict == "ok"
+    assert frameworks_check(version_of).verdict == "ok"
 
 
 def test_the_worst_counts() -> None:
@@ -290,8 +290,8 @@ def test_nothing_secret_is_in_the_bundle(
            "GPUDECK_SMTP_PASSWORD_FILE": str(file), "PATH": f"{log}:{os.environ['PATH']}"}
     bundle = tmp_path / "report.zip"
     arguments = ("--hub", hub.url, "--data", str(data), "--bundle", str(bundle))
-    done = run_doctor(*arguments, env=env)
-    assert done.returncode in (0, 1), done.stderr
+    process = run_doctor(*arguments, env=env)
+    assert process.returncode in (0, 1), process.stderr
     with zipfile.ZipFile(bundle) as opened:
         texts = {name: opened.read(name).decode() for name in opened.namelist()}
     assert {"doctor.json", "environment.txt", "system.txt", "agent.log"} <= set(texts)

@@ -25,23 +25,23 @@ def nvml(tmp_path: Path) -> FakeNvml:
 
 
 def events(hub: FakeHub, kind: str) -> list[Event]:
-    kept = hub.messages[hub.stream] if hub.hellos else {}
-    return [each for _, each in sorted(kept.items())
-            if isinstance(each, Event) and each.kind == kind]
+    messages = hub.messages[hub.stream] if hub.hellos else {}
+    return [event for _, event in sorted(messages.items())
+            if isinstance(event, Event) and event.kind == kind]
 
 
 def xids(hub: FakeHub) -> list[int]:
-    return [int(each.numbers["xid"]) for each in events(hub, "xid")]
+    return [int(event.numbers["xid"]) for event in events(hub, "xid")]
 
 
 def test_an_xid_is_told_once_whatever_ends_the_agent(
     hub: FakeHub, nvml: FakeNvml, tmp_path: Path
 ) -> None:
-    told = random.sample(CODES, 2)
+    codes = random.sample(CODES, 2)
     gpu = random.choice(nvml.gpus)
     with an_agent(*flags(hub, tmp_path), "--backend", "nvml", env=nvml.env()) as agent:
         wait_for(lambda: frames(hub))
-        wait_for(lambda: _tell(nvml, gpu, told[0]) or xids(hub))
+        wait_for(lambda: _write_xid(nvml, gpu, codes[0]) or xids(hub))
         [event] = events(hub, "xid")
         assert event.gpu_uuid == gpu.uuid
         assert abs(event.taken_at - time.time()) < 10
@@ -50,36 +50,36 @@ def test_an_xid_is_told_once_whatever_ends_the_agent(
     nvml.xid(gpu, 92)  # nobody listens: what is before the registration is not told (nvml.h)
     with an_agent(*flags(hub, tmp_path), "--backend", "nvml", env=nvml.env()):
         wait_for(lambda: len(events(hub, "agent_began")) == 2)
-        wait_for(lambda: _tell(nvml, gpu, told[1]) or told[1] in xids(hub))
-        for code in {*xids(hub), *told}:
-            counted = [each.numbers["count"] for each in events(hub, "xid")
-                       if each.numbers["xid"] == code]
-            assert 0 < sum(counted) <= _sent(nvml, code), code
-        assert set(xids(hub)) == set(told)
+        wait_for(lambda: _write_xid(nvml, gpu, codes[1]) or codes[1] in xids(hub))
+        for code in {*xids(hub), *codes}:
+            counts = [event.numbers["count"] for event in events(hub, "xid")
+                      if event.numbers["xid"] == code]
+            assert 0 < sum(counts) <= _count_sent(nvml, code), code
+        assert set(xids(hub)) == set(codes)
         assert events(hub, "agent_began")[1].numbers["away_s"] < 60
         assert events(hub, "node_began") == []
 
 
-def _tell(nvml: FakeNvml, gpu: FakeGpu, code: int) -> bool:
-    """Again and again, until the agent has registered; its storm is one Event."""
+def _write_xid(nvml: FakeNvml, gpu: FakeGpu, code: int) -> bool:
+    """Write the Xid; called again until the agent has registered. Its storm is one Event."""
     nvml.xid(gpu, code)
     time.sleep(0.2)
     return False
 
 
-def _sent(nvml: FakeNvml, code: int) -> int:
+def _count_sent(nvml: FakeNvml, code: int) -> int:
     return sum(line.startswith("event") and line.endswith(f" {code}") for line in nvml.lines)
 
 
 def test_an_xid_just_before_the_driver_hangs_is_told(
     hub: FakeHub, nvml: FakeNvml, tmp_path: Path
 ) -> None:
-    """The reader hangs in the driver, and what says why is told beside it"""
+    """The reader hangs in the driver, and the Xid that says why arrives all the same."""
     with an_agent(*flags(hub, tmp_path), "--backend", "nvml", env=nvml.env()):
         wait_for(lambda: len(frames(hub)) > 2)
         nvml.gpus[0].hang("nvmlDeviceGetUtilizationRates")
         nvml.save()
-        wait_for(lambda: _tell(nvml, nvml.gpus[1], 119) or xids(hub) == [119], 5)
+        wait_for(lambda: _write_xid(nvml, nvml.gpus[1], 119) or xids(hub) == [119], 5)
         assert events(hub, "reader_hung") == []
         wait_for(lambda: events(hub, "reader_hung"))
         nvml.gpus[0].heal()
@@ -121,9 +121,9 @@ def test_a_recording_of_an_agent_is_played_by_another(tmp_path: Path) -> None:
                         for task in frame.tasks.began}
             assert replayed
             assert replayed <= tasks
-            shown = played.look(random.choice(sorted(replayed)))
-            assert ["recording" in each.sentence for each in shown.refusals] == [True]
-            assert shown.victims == ()
+            preview = played.look(random.choice(sorted(replayed)))
+            assert ["recording" in refusal.sentence for refusal in preview.refusals] == [True]
+            assert preview.victims == ()
     finally:
         recorded.close()
         played.close()

@@ -73,8 +73,8 @@ def _door(tmp_path: Path) -> Iterator[Door]:
 
 def test_ten_thousand_guesses_from_everywhere(door: Door) -> None:
     """T7: at most 20 evaluated per account in 15 minutes; a known device is not shut out."""
-    known = door.tries("alice", PASSWORD, SignInOrigin("192.0.2.1"))
-    assert known is not None
+    device = door.tries("alice", PASSWORD, SignInOrigin("192.0.2.1"))
+    assert device is not None
     door.passwords.evaluated = 0
     for at in range(10_000):
         address = f"198.51.{at % 250}.{at // 250}"
@@ -83,20 +83,20 @@ def test_ten_thousand_guesses_from_everywhere(door: Door) -> None:
     assert door.status == 429
     # From elsewhere even the right one waits now, or the guesser would know it.
     assert door.tries("alice", PASSWORD, SignInOrigin("192.0.2.1")) is None
-    assert door.tries("alice", PASSWORD, SignInOrigin("192.0.2.1", known)) is not None
+    assert door.tries("alice", PASSWORD, SignInOrigin("192.0.2.1", device)) is not None
     assert door.tries("bob", PASSWORD, SignInOrigin("192.0.2.77")) is not None
 
 
 def test_unknown_names_are_throttled_alike(door: Door) -> None:
-    """Or being throttled would tell that one exists."""
-    found = {}
+    """Otherwise being throttled would reveal that a name exists."""
+    by_name = {}
     for name in ("alice", "nobody"):
         statuses = []
         for at in range(25):
             door.tries(name, "wrong wrong wrong", SignInOrigin(f"198.51.100.{at}"))
             statuses.append(door.status)
-        found[name] = statuses
-    assert found["alice"] == found["nobody"] == [401] * 20 + [429] * 5
+        by_name[name] = statuses
+    assert by_name["alice"] == by_name["nobody"] == [401] * 20 + [429] * 5
 
 
 def test_one_address_is_stopped_whatever_names_it_tries(door: Door) -> None:
@@ -168,13 +168,13 @@ def test_hashing_leaves_the_loop_alone_and_its_queue_has_an_end() -> None:
 # -- T8
 
 
-def medians_differ(left: list[float], right: list[float], chance: random.Random) -> bool:
+def medians_differ(first: list[float], second: list[float], chance: random.Random) -> bool:
     """A permutation test on the medians: True if fewer than 1 in 1,000 shuffles differ as much."""
-    seen = abs(statistics.median(left) - statistics.median(right))
-    both, size, as_much = [*left, *right], len(left), 0
+    gap = abs(statistics.median(first) - statistics.median(second))
+    pooled, size, as_much = [*first, *second], len(first), 0
     for _ in range(1_000):
-        chance.shuffle(both)
-        as_much += abs(statistics.median(both[:size]) - statistics.median(both[size:])) >= seen
+        chance.shuffle(pooled)
+        as_much += abs(statistics.median(pooled[:size]) - statistics.median(pooled[size:])) >= gap
     return as_much == 0
 
 
@@ -184,7 +184,7 @@ def time_of(act: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def sampled(door: Door, names: tuple[str, str], count: int) -> tuple[list[float], list[float]]:
+def samples(door: Door, names: tuple[str, str], count: int) -> tuple[list[float], list[float]]:
     """Interleaved, so that whatever else the machine does falls on both alike."""
     times: dict[str, list[float]] = {name: [] for name in names}
     for at in range(count):
@@ -199,19 +199,19 @@ def sampled(door: Door, names: tuple[str, str], count: int) -> tuple[list[float]
 def test_time_does_not_tell_who_exists(door: Door) -> None:
     """1,000 each. The hash is at its cheapest here: what differs outside of it shows the more."""
     chance = random.Random(random.random())
-    sampled(door, ("alice", "nobody"), 50)
-    tells = [medians_differ(*sampled(door, ("alice", "nobody"), 1_000), chance)]
+    samples(door, ("alice", "nobody"), 50)
+    tells = [medians_differ(*samples(door, ("alice", "nobody"), 1_000), chance)]
     if tells == [True]:  # once in 1,000 by chance alone
-        tells.append(medians_differ(*sampled(door, ("alice", "nobody"), 1_000), chance))
+        tells.append(medians_differ(*samples(door, ("alice", "nobody"), 1_000), chance))
     assert tells[-1] is False
 
 
 def test_the_clock_test_can_fail(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hub that looks first whether there is such a user is found out."""
     fits = PasswordService.fits
-    monkeypatch.setattr(PasswordService, "fits", lambda self, password, hashed, known: (
-        hashed is not None and fits(self, password, hashed, known)))
-    assert medians_differ(*sampled(door, ("alice", "nobody"), 200), random.Random(random.random()))
+    monkeypatch.setattr(PasswordService, "fits", lambda self, password, hashed, is_known: (
+        hashed is not None and fits(self, password, hashed, is_known)))
+    assert medians_differ(*samples(door, ("alice", "nobody"), 200), random.Random(random.random()))
 
 
 # -- passwords
@@ -254,9 +254,9 @@ def test_over_http(tmp_path: Path) -> None:
     with HubProcess(tmp_path / "data") as hub:
         add_person(hub, "alice")
         wait_for(lambda: hub.get("/api/v1/users")["items"])
-        known = Visitor(hub)
-        assert known.sign_in("alice").status == 303
-        known.ask("/sign-out", "POST")
+        visitor = Visitor(hub)
+        assert visitor.sign_in("alice").status == 303
+        visitor.ask("/sign-out", "POST")
         guesser = Visitor(hub, "127.0.0.2")
         page = guesser.ask("/sign-in")
         statuses = [
@@ -266,4 +266,4 @@ def test_over_http(tmp_path: Path) -> None:
         answer = guesser.form("/sign-in", page, name="alice", password=PASSWORD)
         assert (answer.status, b"Too many attempts" in answer.body) == (429, True)
         assert 0 < int(answer.headers["Retry-After"]) <= 901
-        assert known.sign_in("alice").status == 303
+        assert visitor.sign_in("alice").status == 303

@@ -22,18 +22,18 @@ def test_the_examples_read_the_files_while_the_hub_writes(tmp_path: Path) -> Non
     with HubProcess(data) as hub:
         agent = WireAgent("n1")
         agent.connect(hub)
-        said = []
+        outputs = []
         for example in EXAMPLES:
             agent.tick(one_task())
-            done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True,
-                                  env=os.environ | {"HOME": str(tmp_path)}, timeout=60,
-                                  check=False)
-            assert done.returncode == 0, done.stderr
-            said.append(done.stdout)
-    assert len(said) == 3
-    assert all(uuid in said[0] for uuid in source.all_uuids)
-    assert "user-n0" in said[1]
-    assert re.search(r"\d+ files, \d+ rows", said[2])
+            result = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True,
+                                    env=os.environ | {"HOME": str(tmp_path)}, timeout=60,
+                                    check=False)
+            assert result.returncode == 0, result.stderr
+            outputs.append(result.stdout)
+    assert len(outputs) == 3
+    assert all(uuid in outputs[0] for uuid in source.all_uuids)
+    assert "user-n0" in outputs[1]
+    assert re.search(r"\d+ files, \d+ rows", outputs[2])
 
 
 def some_past(folder: Path) -> Source:

@@ -24,7 +24,7 @@ OURS = rb'<script src="/assets/theme.js"></script>|value="[^"]*"'
 
 
 class HostileAgent(WireAgent):
-    """Each of its GPUs, users and commands is called something else."""
+    """An agent whose GPUs, users and commands are named by `texts`."""
 
     def __init__(self, name: str, texts: list[str]) -> None:
         super().__init__(name, gpus=len(texts))
@@ -73,13 +73,13 @@ def test_as_a_filter_each_is_an_answer_or_one_sentence(hub: HubProcess) -> None:
     with closing(http.client.HTTPConnection("127.0.0.1", hub.port,
                                             timeout=GIVE_UP_S)) as connection:
         for text in HOSTILE:
-            for asked in (text, f"task:'{text}'"):
-                connection.request("GET", "/api/v1/gpus?limit=1&filter=" + quoted(asked),
+            for query in (text, f"task:'{text}'"):
+                connection.request("GET", "/api/v1/gpus?limit=1&filter=" + quoted(query),
                                    headers=headers)
                 answer = connection.getresponse()
-                said = json.loads(answer.read())
-                assert answer.status in (200, 400), asked
-                assert answer.status == 200 or is_plain(said["detail"]), asked
+                body = json.loads(answer.read())
+                assert answer.status in (200, 400), query
+                assert answer.status == 200 or is_plain(body["detail"]), query
 
 
 def quoted(text: str) -> str:
@@ -99,34 +99,34 @@ def test_in_a_path_each_is_not_there(hub: HubProcess) -> None:
                 connection.request("DELETE" if kind == "users" else "GET",
                                    f"/api/v1/{kind}/{quoted(text)}", headers=headers)
                 answer = connection.getresponse()
-                said = json.loads(answer.read())
+                body = json.loads(answer.read())
                 assert answer.status in (404, 405), (kind, text)
-                assert said["status"] == answer.status
+                assert body["status"] == answer.status
 
 
 def test_on_the_sign_in_page_each_is_text(hub: HubProcess) -> None:
-    """As a name typed and shown again, and as a code."""
+    """A text is typed as a name, which is shown again, and given as a code."""
     add_person(hub, "alice")  # while there is nobody, there is no form
     time.sleep(0.6)
     visitor = Visitor(hub)
     page = visitor.ask("/sign-in")
-    shown = page.body.count(b"<"), page.body.count(b'"')
-    extra = {visitor.form("/sign-in", page, name="x", password="y").body.count(b"<") - shown[0]}
+    counts = page.body.count(b"<"), page.body.count(b'"')
+    extra = {visitor.form("/sign-in", page, name="x", password="y").body.count(b"<") - counts[0]}
     for text in HOSTILE:  # sixty are looked at; the others are throttled, and shown all the same
         answers = [visitor.form("/sign-in", page, name=text, password="wrong wrong wrong"),
                    visitor.ask(f"/sign-in?code={quoted(text)}")]
         for answer in answers:
             assert answer.status in (200, 401, 410, 429)
             # One paragraph more than the bare page, whatever the text: no tag, no attribute.
-            assert {answer.body.count(b"<") - shown[0]} == extra
+            assert {answer.body.count(b"<") - counts[0]} == extra
             assert b"script" not in re.sub(OURS, b"", answer.body)
             assert "a=b" not in str(visitor.set_cookies)
 
 
 def test_no_log_line_is_made_by_a_node(hub: HubProcess) -> None:
     crowd = Crowd(hub, mixed(HOSTILE, len(HOSTILE)))
-    crowd.send(lambda _, said: Event(1, 0.0, said.command, None, None, said.detail))
-    crowd.send(lambda _, said: Beat("failed", None, 0, 0, said.detail))
+    crowd.send(lambda _, node: Event(1, 0.0, node.command, None, None, node.detail))
+    crowd.send(lambda _, node: Beat("failed", None, 0, 0, node.detail))
     wait_for(lambda: sum(node["reader"] is not None and node["reader"]["state"] == "failed"
                          for node in hub.get("/api/v1/nodes?limit=1000")["items"]) == len(HOSTILE),
              why="every beat")
@@ -150,10 +150,10 @@ def test_what_the_hub_says_of_a_name_it_does_not_take_is_plain(hub: HubProcess) 
         for more in ({"name": text}, {"groups": [text]}, {"unix_names": [text]}):
             answer = hub.ask("/api/v1/users", "POST", body=json.dumps(person | more).encode(),
                              Content_Type="application/json")
-            status, said = answer.status, answer.json
+            status, body = answer.status, answer.json
             if status == 201:
-                assert hub.ask(f"/api/v1/users/{said['name']}", "DELETE").status == 204
+                assert hub.ask(f"/api/v1/users/{body['name']}", "DELETE").status == 204
             else:
                 assert status == 400
-                assert 10 < len(said["detail"]) < 450
-                assert all(char.isprintable() for char in said["detail"]), said
+                assert 10 < len(body["detail"]) < 450
+                assert all(char.isprintable() for char in body["detail"]), body

@@ -66,11 +66,11 @@ def test_the_upgrade_itself_is_guarded(hub: HubProcess, header: dict[str, str], 
     words = [f"{name}: {value}".replace("API", hub.api_token).replace("OWN", hub.url)
              for name, value in header.items() if name not in ("Host", "Origin")]
     origin = header.get("Origin", "").replace("OWN", hub.url) or None
-    with pytest.raises(websocket.WebSocketBadStatusException) as caught:
+    with pytest.raises(websocket.WebSocketBadStatusException) as error:
         websocket.create_connection(
             f"ws://127.0.0.1:{hub.port}/socket.io/?EIO=4&transport=websocket", timeout=30,
             header=words, origin=origin, suppress_origin=origin is None, host=header.get("Host"))
-    assert caught.value.status_code == status
+    assert error.value.status_code == status
 
 
 def test_a_token_opens_its_own_namespace_only(hub: HubProcess) -> None:
@@ -98,33 +98,33 @@ def test_deflate_is_refused(hub: HubProcess) -> None:
 def test_paging_gives_each_once(hub: HubProcess, path: str) -> None:
     whole = hub.get(f"/api/v1/{path}?limit=1000")
     assert whole["next"] is None
-    found, cursor = [], ""
+    items, cursor = [], ""
     while True:
         page = hub.get(f"/api/v1/{path}?limit=2{cursor}")
         assert len(page["items"]) <= 2
-        found += page["items"]
+        items += page["items"]
         if page["next"] is None:
             break
         cursor = f"&cursor={page['next']}"
     key = "uuid" if path == "gpus" else "id"
-    assert [item[key] for item in found] == [item[key] for item in whole["items"]]
-    assert len(found) == (21 if path == "gpus" else 7)
-    one = hub.get(f"/api/v1/{path}/{found[0][key]}")
-    assert one[key] == found[0][key]
+    assert [item[key] for item in items] == [item[key] for item in whole["items"]]
+    assert len(items) == (21 if path == "gpus" else 7)
+    one = hub.get(f"/api/v1/{path}/{items[0][key]}")
+    assert one[key] == items[0][key]
 
 
 @pytest.mark.parametrize(("path", "name"), [("nodes", "id"), ("gpus", "uuid"), ("tasks", "id")])
 def test_by_name_what_is_not_there_is_not_in_the_list(hub: HubProcess, path: str, name: str
                                                       ) -> None:
     whole = hub.get(f"/api/v1/{path}?limit=1000")["items"]
-    wanted = random.sample([item[name] for item in whole], 3)
-    query = "&".join(f"{name}={one}" for one in [*wanted, "gone"])
-    found = hub.get(f"/api/v1/{path}?limit=1000&{query}")["items"]
-    assert sorted(item[name] for item in found) == sorted(wanted)
+    names = random.sample([item[name] for item in whole], 3)
+    query = "&".join(f"{name}={one}" for one in [*names, "gone"])
+    items = hub.get(f"/api/v1/{path}?limit=1000&{query}")["items"]
+    assert sorted(item[name] for item in items) == sorted(names)
     if path == "nodes":
-        assert all(item["links"] == [] for item in found)
-    single = hub.get(f"/api/v1/{path}/{wanted[0]}")
-    [listed] = [item for item in found if item[name] == wanted[0]]
+        assert all(item["links"] == [] for item in items)
+    single = hub.get(f"/api/v1/{path}/{names[0]}")
+    [listed] = [item for item in items if item[name] == names[0]]
     assert listed.keys() == single.keys()
     pages = [hub.get(f"/api/v1/{path}?limit=2&{query}")]
     pages.append(hub.get(f"/api/v1/{path}?limit=2&{query}&cursor={pages[0]['next']}"))
@@ -158,7 +158,7 @@ def test_wrong_questions_are_answered(hub: HubProcess, query: str, word: str) ->
 def test_a_node_goes_by_its_host_name_too(hub: HubProcess) -> None:
     node_id, host = Caller("n3").node_id, Caller("n3").said.host
     for query, key in (("gpus?node={}", "uuid"), ("nodes?id={}", "id"), ("tasks?node={}", "id")):
-        by_id, by_host = ([each[key] for each in hub.get(
+        by_id, by_host = ([item[key] for item in hub.get(
             f"/api/v1/{query.format(name)}")["items"]] for name in (node_id, host))
         assert by_host
         assert by_host == by_id
@@ -185,14 +185,14 @@ def test_other_methods(hub: HubProcess, method: str) -> None:
 
 
 def test_what_may_be_asked_is_of_that_address_alone(hub: HubProcess) -> None:
-    """Not of `nodes/<node_id>`, which takes it too."""
+    """The address fits `nodes/<node_id>` too, whose methods the answer does not name."""
     assert hub.ask("/api/v1/nodes/approvals", "PUT", body=b"{}").headers["Allow"] == "POST"
 
 
 def test_etags(hub: HubProcess) -> None:
     first = hub.ask("/api/v1/openapi.json")
-    again = hub.ask("/api/v1/openapi.json", If_None_Match=first.headers["ETag"])
-    assert (again.status, again.body) == (304, b"")
+    second = hub.ask("/api/v1/openapi.json", If_None_Match=first.headers["ETag"])
+    assert (second.status, second.body) == (304, b"")
     assert hub.ask("/api/v1/openapi.json", If_None_Match='"other"').status == 200
     assert hub.ask("/api/v1/gpus", Accept="text/html").status == 406
 
@@ -209,10 +209,10 @@ def test_the_document_names_every_route(hub: HubProcess) -> None:
 def test_the_document_sorts_its_operations_and_is_pointed_to(hub: HubProcess) -> None:
     """Found by examiners: all in one module of 92, and `/api/v1/` a 404 without a word."""
     document = hub.get("/api/v1/openapi.json")
-    tags = {each["name"] for each in document["tags"]}
+    tags = {tag["name"] for tag in document["tags"]}
     of = [one["tags"] for methods in document["paths"].values() for one in methods.values()]
-    assert {tag for each in of for tag in each} == tags
-    assert all(len(each) == 1 for each in of)
+    assert {tag for names in of for tag in names} == tags
+    assert all(len(names) == 1 for names in of)
     assert {"fleet", "history", "alerts"} < tags
     assert document["servers"][0]["url"] == "/"
     for path in ("/api/v1/", "/api/v1", "/api/v1/gpu5"):
@@ -220,16 +220,16 @@ def test_the_document_sorts_its_operations_and_is_pointed_to(hub: HubProcess) ->
 
 
 def test_the_document_says_what_is_needed(hub: HubProcess) -> None:
-    """And common generators of clients take its tuples."""
+    """The document marks required parameters, and common client generators take its tuples."""
     document = hub.get("/api/v1/openapi.json")
     assert '"items": false' not in json.dumps(document)
     values = {"gpu": "GPU-n0-0", "metric": "util_pct", "at": "1", "start": "1", "step": "60",
               "count": "1", "end": "61", "node": Caller("n0").node_id, "user": "alice"}
-    found = 0
+    count = 0
     for path, methods in document["paths"].items():
         parameters = methods.get("get", {}).get("parameters", ())
-        needed = [each["name"] for each in parameters
-                  if each["in"] == "query" and each["required"]]
+        needed = [parameter["name"] for parameter in parameters
+                  if parameter["in"] == "query" and parameter["required"]]
         for left_out in needed:
             query = "&".join(f"{name}={values[name]}" for name in needed if name != left_out)
             answer = hub.ask(f"{path}?{query}")
@@ -239,8 +239,8 @@ def test_the_document_says_what_is_needed(hub: HubProcess) -> None:
             assert hub.ask(f"{path}?{query}").status in (200, 404)
         elif "{" not in path and "get" in methods:
             assert hub.ask(path).status != 400, path
-        found += len(needed)
-    assert found == 14
+        count += len(needed)
+    assert count == 14
 
 
 def test_a_body_that_is_not_wanted_is_not_read(hub: HubProcess) -> None:
@@ -262,8 +262,8 @@ def test_whoever_still_sends_is_told_why_not(hub: HubProcess, path: str) -> None
     assert hub.ask("/readyz", token=None).status == 200
 
 
-def said(hub: HubProcess, request: bytes) -> bytes:
-    """All that is answered to these bytes before the hub hangs up or has been still for a while."""
+def reply_to(hub: HubProcess, request: bytes) -> bytes:
+    """Return the answer to these bytes, until the hub hangs up or has been still for a while."""
     with socket.create_connection(("127.0.0.1", hub.port), 5) as raw:
         raw.sendall(request)
         raw.settimeout(1.0)
@@ -280,7 +280,7 @@ def test_a_whole_url_in_the_request_line_is_its_path(hub: HubProcess) -> None:
 
     def get(target: str, *headers: str) -> bytes:
         lines = [f"GET {target} HTTP/1.1", f"Host: {host}", "Connection: close", *headers, "", ""]
-        return said(hub, "\r\n".join(lines).encode())
+        return reply_to(hub, "\r\n".join(lines).encode())
 
     for path, headers, status in (
             ("/api/v1/users", (), b"401"), ("/api/v1/users", (token,), b"200"),
@@ -320,12 +320,12 @@ def test_a_form_that_a_proxy_marks_for_upgrade_is_answered_at_once(hub: HubProce
     b"X-A: 1\r\n folded", b"X A: 1", b": 1", b"nothing", b"Host: elsewhere"])
 def test_what_a_proxy_could_read_otherwise_is_refused(hub: HubProcess, lines: bytes) -> None:
     host = f"Host: 127.0.0.1:{hub.port}".encode()
-    asked = b"GET /healthz HTTP/1.1\r\n" + host + b"\r\n"
-    assert said(hub, asked + b"Connection: close\r\n\r\n").startswith(b"HTTP/1.1 200")
-    answer = said(hub, asked + lines + b"\r\n\r\n" + asked + b"\r\n")
+    head = b"GET /healthz HTTP/1.1\r\n" + host + b"\r\n"
+    assert reply_to(hub, head + b"Connection: close\r\n\r\n").startswith(b"HTTP/1.1 200")
+    answer = reply_to(hub, head + lines + b"\r\n\r\n" + head + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 400")
     assert answer.count(b"HTTP/1.1") == 1, "what follows is no second request"
-    assert said(hub, asked.replace(b"\r\n", b"\n", 1) + b"\r\n").startswith(b"HTTP/1.1 400")
+    assert reply_to(hub, head.replace(b"\r\n", b"\n", 1) + b"\r\n").startswith(b"HTTP/1.1 400")
 
 
 def test_the_folder_is_private(hub: HubProcess) -> None:
@@ -342,32 +342,32 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
                           capture_output=True, text=True, timeout=15)
 
 
-def refused(code: ExitCode, *words: str) -> str:
-    done = run(*words)
-    assert done.returncode == code
-    assert done.stderr.startswith("gpudeck: ")
-    assert len(done.stderr.splitlines()) == 1
-    return done.stderr
+def failure(code: ExitCode, *words: str) -> str:
+    process = run(*words)
+    assert process.returncode == code
+    assert process.stderr.startswith("gpudeck: ")
+    assert len(process.stderr.splitlines()) == 1
+    return process.stderr
 
 
 def test_bad_starts_say_one_sentence(hub: HubProcess, tmp_path: Path) -> None:
     data = str(tmp_path / "data")
-    assert "ssh -L" in refused(ExitCode.CANNOT_START, "hub", "--bind", "0.0.0.0:0", "--data", data)
-    assert "127.0.0.1" in refused(ExitCode.USAGE, "hub", "--bind", "example.com:80", "--data", data)
-    refused(ExitCode.USAGE, "hub", "--bind", "127.0.0.1:99999", "--data", data)
-    taken = f"127.0.0.1:{hub.port}"
-    assert "in use" in refused(ExitCode.CANNOT_START, "hub", "--bind", taken, "--data", data)
-    assert "another hub" in refused(ExitCode.CANNOT_START, "hub", "--bind", "127.0.0.1:0", "--data",
+    assert "ssh -L" in failure(ExitCode.CANNOT_START, "hub", "--bind", "0.0.0.0:0", "--data", data)
+    assert "127.0.0.1" in failure(ExitCode.USAGE, "hub", "--bind", "example.com:80", "--data", data)
+    failure(ExitCode.USAGE, "hub", "--bind", "127.0.0.1:99999", "--data", data)
+    address = f"127.0.0.1:{hub.port}"
+    assert "in use" in failure(ExitCode.CANNOT_START, "hub", "--bind", address, "--data", data)
+    assert "another hub" in failure(ExitCode.CANNOT_START, "hub", "--bind", "127.0.0.1:0", "--data",
                                     str(hub.folder))
     (tmp_path / "file").write_text("")
-    assert "data folder" in refused(ExitCode.CANNOT_START, "hub", "--data",
+    assert "data folder" in failure(ExitCode.CANNOT_START, "hub", "--data",
                                     str(tmp_path / "file" / "data"))
     open_folder = tmp_path / "open"
     open_folder.mkdir()
     (open_folder / "api.token").write_text("x")
     open_folder.chmod(0o755)
-    assert "chmod 700" in refused(ExitCode.CANNOT_START, "hub", "--data", str(open_folder))
-    assert "--data" in refused(ExitCode.CANNOT_START, "link", "--data", str(tmp_path / "no"))
+    assert "chmod 700" in failure(ExitCode.CANNOT_START, "hub", "--data", str(open_folder))
+    assert "--data" in failure(ExitCode.CANNOT_START, "link", "--data", str(tmp_path / "no"))
 
 
 def test_starting_and_stopping(tmp_path: Path) -> None:
@@ -385,17 +385,17 @@ def test_starting_and_stopping(tmp_path: Path) -> None:
 
 def test_ready_is_announced_with_a_link_that_works(tmp_path: Path) -> None:
     with HubProcess(tmp_path / "data") as hub:
-        said = json.loads((hub.folder / "hub.json").read_text())
-        assert said["pid"] == hub.process.pid
+        document = json.loads((hub.folder / "hub.json").read_text())
+        assert document["pid"] == hub.process.pid
         assert os.stat(hub.folder / "hub.json").st_mode & 0o077 == 0
         visitor = Visitor(hub)
         visitor.ask(hub.sign_in_url, "HEAD")  # a link preview
         form = visitor.ask(hub.sign_in_url)
-        made = {"name": "Alice", "password": PASSWORD, "again": PASSWORD}
-        assert visitor.form("/sign-in/first", form, **made).status == 303
+        fields = {"name": "Alice", "password": PASSWORD, "again": PASSWORD}
+        assert visitor.form("/sign-in/first", form, **fields).status == 303
         assert visitor.get("/api/v1/me")["role"] == "admin"
-        again = Visitor(hub).ask(hub.sign_in_url)
-        assert (again.status, b"used already" in again.body) == (410, True)
+        second = Visitor(hub).ask(hub.sign_in_url)
+        assert (second.status, b"used already" in second.body) == (410, True)
 
 
 def test_it_listens_on_loopback_only(hub: HubProcess) -> None:

@@ -51,9 +51,9 @@ def test_a_watch_is_answered_in_order_and_then_pushed(hub: HubProcess, agent: Wi
     assert names == ["filter", "layout", "owners", "totals", "cells"]
     for _ in range(2):
         agent.tick(one_task(gpu=2))
-        wanted = [pytest.approx(util, rel=1e-6) for util in agent.util]
-        shown = [exact(viewer.event("cells")) for _ in range(2)]
-        assert wanted in shown
+        values = [pytest.approx(util, rel=1e-6) for util in agent.util]
+        rows = [exact(viewer.event("cells")) for _ in range(2)]
+        assert values in rows
     viewer.close()
 
 
@@ -72,19 +72,19 @@ def test_an_owner_who_comes_is_sent_alone(hub: HubProcess, agent: WireAgent) -> 
 def test_lines_bring_every_sample_of_what_one_may_see(hub: HubProcess, agent: WireAgent) -> None:
     viewer = program(hub)
     viewer.emit("lines", {"gpus": [agent.facts[2].uuid, "GPU-of-nobody"]})
-    got, sent = [], []
+    got, values = [], []
     viewer.event("lines")
     for _ in range(3):
         agent.tick()
-        sent.append(agent.util[2])
-        got += lined(viewer.event("lines"))
+        values.append(agent.util[2])
+        got += util_of(viewer.event("lines"))
     while len(got) < 3:
-        got += lined(viewer.event("lines"))
-    assert got[-3:] == [pytest.approx(util) for util in sent]
+        got += util_of(viewer.event("lines"))
+    assert got[-3:] == [pytest.approx(util) for util in values]
     viewer.close()
 
 
-def lined(message: Any) -> list[float]:
+def util_of(message: Any) -> list[float]:
     [gpu] = message["gpus"]
     values = struct.unpack(f"<{len(gpu['values']) // 8}d", gpu["values"])
     return list(values[COLUMN["util_pct"]::WIDTH])
@@ -101,10 +101,10 @@ def test_at_most_one_push_a_second_and_soon_after_the_sample(
         viewer.event("cells")
         came.append(time.monotonic())
         time.sleep(0.97)
-        sent = time.monotonic()
+        ticked_at = time.monotonic()
         agent.tick()
         viewer.event("cells")
-        delays.append(time.monotonic() - sent)
+        delays.append(time.monotonic() - ticked_at)
         came.append(time.monotonic())
         time.sleep(0.05)
     gaps = [later - former for former, later in zip(came[::2], came[1::2], strict=True)]
@@ -234,9 +234,9 @@ def test_viewers_are_told_when_the_hub_stops(tmp_path: Path) -> None:
 
 def test_a_cookie_without_the_pages_own_word_opens_nothing(hub: HubProcess) -> None:
     add_person(hub, "carol")
-    who = signed_in(hub, "carol")
-    cookie = "; ".join(part for part in who.cookie.split("; ") if not part.startswith("_csrf"))
-    assert browser(hub, who.cookie).joined["type"] == 0  # CONNECT
-    for csrf in ("", "wrong", who.csrf[:-1]):
-        refused = RawSocket(hub, "/live", origin=hub.url, cookie=cookie, csrf=csrf)
-        assert refused.joined is None or refused.joined["type"] == 4  # CONNECT_ERROR
+    visitor = signed_in(hub, "carol")
+    cookie = "; ".join(part for part in visitor.cookie.split("; ") if not part.startswith("_csrf"))
+    assert browser(hub, visitor.cookie).joined["type"] == 0  # CONNECT
+    for csrf in ("", "wrong", visitor.csrf[:-1]):
+        viewer = RawSocket(hub, "/live", origin=hub.url, cookie=cookie, csrf=csrf)
+        assert viewer.joined is None or viewer.joined["type"] == 4  # CONNECT_ERROR

@@ -37,21 +37,21 @@ def _hub(tmp_path: Path) -> Iterator[HubProcess]:
 
 @pytest.fixture(name="shared", scope="module")
 def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    """For tests that leave the hub as it is."""
+    """A hub for tests that leave it as it is."""
     with HubProcess(tmp_path_factory.mktemp("shared") / "data") as hub:
         yield hub
 
 
 def seqs_on_disk(hub: HubProcess) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    seqs: dict[str, list[int]] = {}
     for entry in HeadLog(hub.folder / "headlog").read():
         if entry.seq:
-            found.setdefault(entry.node_id, []).append(entry.seq)
-    return found
+            seqs.setdefault(entry.node_id, []).append(entry.seq)
+    return seqs
 
 
-def tapped(hub: HubProcess) -> RawSocket:
-    """A tap has no answer of its own: that of the watch after it says that it is in place."""
+def open_tap(hub: HubProcess) -> RawSocket:
+    """Open a tap. A tap is not answered: the answer to the watch after it shows that it is set."""
     tap = RawSocket(hub, "/live", hub.api_token)
     tap.emit("tap", True)
     tap.emit("watch", {"metric": "util_pct", "filter": ""})
@@ -64,9 +64,9 @@ def test_values_reach_the_api(hub: HubProcess) -> None:
     agent = WireAgent("n1")
     agent.connect(hub)
     agent.tick(one_task(gpu=1, user="bob"))
-    shown = wait_for(lambda: [gpu for gpu in hub.get("/api/v1/gpus")["items"]
-                              if gpu["state"] == "ok"], why="live values")
-    assert [gpu["values"]["util_pct"] for gpu in shown] == [
+    gpus = wait_for(lambda: [gpu for gpu in hub.get("/api/v1/gpus")["items"]
+                             if gpu["state"] == "ok"], why="live values")
+    assert [gpu["values"]["util_pct"] for gpu in gpus] == [
         pytest.approx(util, abs=0.001) for util in agent.util]
     [task] = hub.get("/api/v1/tasks?filter=user:bob")["items"]
     assert (task["user"], task["gpus"][0]["uuid"]) == ("bob", "GPU-n1-1")
@@ -78,13 +78,13 @@ def test_values_reach_the_api(hub: HubProcess) -> None:
 
 
 def test_each_seq_once_across_kills_of_the_hub(hub: HubProcess) -> None:
-    """What was acked is there once after kill -9, what was not is brought again and counts once;
-    on disk, in the API and in a tap."""
+    """Acked messages are there once after kill -9, the others are sent again and count once: on
+    disk, in the API and in a tap."""
     agents = [WireAgent(f"n{at}") for at in range(3)]
     for life in range(3):
         if life:
             hub.start()
-        tap = tapped(hub)
+        tap = open_tap(hub)
         for agent in agents:
             agent.connect(hub)
         for _ in range(12):
@@ -96,8 +96,8 @@ def test_each_seq_once_across_kills_of_the_hub(hub: HubProcess) -> None:
             hub.kill()
             on_disk = seqs_on_disk(hub)
             for agent in agents:
-                kept = set(on_disk[agent.node_id])
-                assert set(range(1, acked[agent.node_id] + 1)) <= kept
+                seqs = set(on_disk[agent.node_id])
+                assert set(range(1, acked[agent.node_id] + 1)) <= seqs
                 agent.close()
             tap.close()
     for agent in agents:
@@ -119,7 +119,7 @@ def test_each_seq_once_across_kills_of_the_hub(hub: HubProcess) -> None:
 def test_a_resend_is_counted_and_dropped(hub: HubProcess) -> None:
     agent = WireAgent("n1")
     agent.connect(hub)
-    tap = tapped(hub)
+    tap = open_tap(hub)
     agent.tick()
     payload = agent.outbox[1]
     assert agent._client is not None
@@ -135,18 +135,18 @@ def test_a_resend_is_counted_and_dropped(hub: HubProcess) -> None:
 
 
 def test_no_ack_before_the_disk(hub: HubProcess) -> None:
-    """Each ack is checked, as it comes, against what another process reads from the disk."""
+    """Check every ack, as it comes, against what another process reads from the disk."""
     agent = WireAgent("n1")
     agent.connect(hub)
-    seen = 0
+    last_acked = 0
     for _ in range(25):
         agent.tick()
         time.sleep(0.1)
         acked = agent.acked
-        if acked > seen:
-            seen = acked
+        if acked > last_acked:
+            last_acked = acked
             assert max(seqs_on_disk(hub)[Caller("n1").node_id]) >= acked
-    assert seen > 0
+    assert last_acked > 0
     agent.close()
 
 
@@ -196,14 +196,14 @@ def limit_file_size(hub: HubProcess, size: int) -> None:
     resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
-@pytest.mark.parametrize("said", [
+@pytest.mark.parametrize("payload", [
     b"", b"\x00", b"not msgpack at all", encode(Inventory(1, ())),  # Call must be first
     encode(Caller("n1").said), encode(Event(1, 0.0, "x"))])
-def test_what_is_no_call_is_refused_with_a_reason(shared: HubProcess, said: bytes) -> None:
+def test_what_is_no_call_is_refused_with_a_reason(shared: HubProcess, payload: bytes) -> None:
     raw = RawSocket(shared, "/agent")
-    raw.emit("wire", said)
-    refused = decode_from_hub(raw.event("wire"))
-    assert isinstance(refused, Refused)
+    raw.emit("wire", payload)
+    reply = decode_from_hub(raw.event("wire"))
+    assert isinstance(reply, Refused)
     code, reason = raw.closed()
     assert code == 1007
     assert reason
@@ -211,9 +211,9 @@ def test_what_is_no_call_is_refused_with_a_reason(shared: HubProcess, said: byte
 
 def test_an_unknown_version_is_refused(shared: HubProcess) -> None:
     raw = RawSocket(shared, "/agent")
-    refused = greet(raw, Caller("n", wire_versions=(99,)), shared.token())
-    assert isinstance(refused, Refused)
-    assert "wire version 1" in refused.reason
+    reply = greet(raw, Caller("n", wire_versions=(99,)), shared.token())
+    assert isinstance(reply, Refused)
+    assert "wire version 1" in reply.reason
     assert raw.closed()[0] == 1008
 
 
@@ -244,11 +244,11 @@ def test_the_log_holds_what_was_said(hub: HubProcess) -> None:
     agent = WireAgent("n1")
     agent.connect(hub)
     agent.tick()
-    sent = agent.outbox[1]
+    payload = agent.outbox[1]
     wait_for(lambda: agent.acked == 1, why="ack")
     agent.close()
     hub.stop()
     entries = list(HeadLog(hub.folder / "headlog").read())
     kinds = [type(decode_from_agent(entry.payload)).__name__ for entry in entries]
     assert kinds == ["Hello", "Inventory", "Frame"]
-    assert entries[2].payload == sent
+    assert entries[2].payload == payload

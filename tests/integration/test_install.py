@@ -38,31 +38,31 @@ class Machine:
 
     def run(self, script: str) -> str:
         env = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
-        done = subprocess.run(["chroot", self.root, "sh", "-euc", f"cd /tmp; {script}"],
-                              env={**env, "PATH": PATH},
-                              capture_output=True, text=True, timeout=900)
-        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        process = subprocess.run(["chroot", self.root, "sh", "-euc", f"cd /tmp; {script}"],
+                                 env={**env, "PATH": PATH},
+                                 capture_output=True, text=True, timeout=900)
+        assert process.returncode == 0, f"{script}\n{process.stdout}\n{process.stderr}"
+        return process.stdout
 
     def unit(self, name: str) -> dict[str, str]:
         lines: dict[str, str] = {}
         folders = [self.root / "etc/systemd/system", self.root / "usr/lib/systemd/system"]
-        found = next(path for folder in folders if (path := folder / f"{name}.service").exists())
-        for path in (found, *(folders[0] / f"{name}.service.d").glob("*.conf")):
+        file = next(path for folder in folders if (path := folder / f"{name}.service").exists())
+        for path in (file, *(folders[0] / f"{name}.service.d").glob("*.conf")):
             for key, value in re.findall(r"^(\w+)=(.*)$", path.read_text(), re.M):
                 lines[key] = f"{lines.get(key, '')} {value}".strip()
         return lines
 
     def start(self, name: str, *more: str, env: Mapping[str, str] | None = None) -> None:
-        """As systemd would: user, state folder, capabilities, no new privileges."""
+        """Start it as systemd would: user, state folder, capabilities, no new privileges."""
         unit = self.unit(name)
         user = unit["User"]
         self.run(f"install -d -o {user} -g {user} -m {unit['StateDirectoryMode']} "
                  f"/var/lib/{unit['StateDirectory']}")
-        held = ",".join("+" + word.removeprefix("CAP_").lower()
-                        for word in unit["AmbientCapabilities"].split())
-        caps = ["--inh-caps", held, "--ambient-caps", held] if held else []
-        bound = ",".join(filter(None, ["-all", held]))
+        ambient = ",".join("+" + word.removeprefix("CAP_").lower()
+                           for word in unit["AmbientCapabilities"].split())
+        caps = ["--inh-caps", ambient, "--ambient-caps", ambient] if ambient else []
+        bound = ",".join(filter(None, ["-all", ambient]))
         with (self.root / f"tmp/{name}.log").open("ab") as log:
             self.started.append(subprocess.Popen(
                 ["chroot", self.root, "setpriv", "--reuid", user, "--regid", user,
@@ -79,7 +79,7 @@ class Machine:
 
 
 def a_debian(root: Path) -> None:
-    """Its files, with the wheel in /tmp."""
+    """Install the files of a Debian in this folder, with the wheel in /tmp."""
     root.chmod(0o755)
     subprocess.run([required("debootstrap"), "--variant=minbase",
                     "--include=python3,python3-venv,systemd,ca-certificates,nginx-light,openssl,"
@@ -103,11 +103,11 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     root = tmp_path_factory.mktemp("root")
     a_debian(root)
     subprocess.run(["mount", "-t", "proc", "proc", root / "proc"], check=True)
-    made = Machine(root)
+    debian = Machine(root)
     try:
-        yield made
+        yield debian
     finally:
-        made.end()
+        debian.end()
         subprocess.run(["umount", root / "proc"], check=True)
 
 
@@ -145,36 +145,36 @@ def test_the_page_is_what_works(machine: Machine) -> None:
     port, tls_port = free_port(), free_port()
     where = f"https://{HOST}:{tls_port}"
 
-    def said(text: str) -> str:
+    def with_ports(text: str) -> str:
         """The page, on ports that are free here."""
         return (text.replace("8050", str(port)).replace("listen 443", f"listen {tls_port}")
                 .replace(f"https://{HOST}", where))
 
     on_hub, link, token, on_node, back_up, restore, remove = BLOCKS["sh"]
-    machine.run(said(on_hub).replace("service install hub", "service install hub --no-start"))
+    machine.run(with_ports(on_hub).replace("service install hub", "service install hub --no-start"))
     machine.start("gpudeck-hub")
     log = machine.root / "tmp/gpudeck-hub.log"
     assert soon(lambda: "said=ready" in log.read_text()), log.read_text()
-    behind_nginx(machine, said(*BLOCKS["nginx"]))
+    behind_nginx(machine, with_ports(*BLOCKS["nginx"]))
     trust = ssl.create_default_context(cafile=str(machine.root / "etc/gpudeck/deck.pem"))
 
     def get(path: str, secret: str = "") -> Any:
-        asked = urllib.request.Request(f"https://127.0.0.1:{tls_port}{path}", headers={
+        request = urllib.request.Request(f"https://127.0.0.1:{tls_port}{path}", headers={
             "Host": f"{HOST}:{tls_port}", "Authorization": f"Bearer {secret}"})
-        with urllib.request.urlopen(asked, context=trust, timeout=10) as answer:
+        with urllib.request.urlopen(request, context=trust, timeout=10) as answer:
             return json.load(answer)
 
     trust.check_hostname = False  # it is asked for by its address here
-    assert f"{where}/sign-in?code=" in machine.run(said(link))
+    assert f"{where}/sign-in?code=" in machine.run(with_ports(link))
     secret = json.loads(machine.run(
         "runuser -u gpudeck-hub -- /opt/gpudeck/bin/gpudeck token create api test --json "
         "--data /var/lib/gpudeck-hub"))["secret"]
-    machine.run(said(token))
-    made = json.loads((machine.root / "tmp/token.json").read_text())
-    (machine.root / "tmp/token").write_text(made["token"])
+    machine.run(with_ports(token))
+    document = json.loads((machine.root / "tmp/token.json").read_text())
+    (machine.root / "tmp/token").write_text(document["token"])
     (machine.root / "etc/ssl/deck-ca.pem").write_bytes(
         (machine.root / "etc/gpudeck/deck.pem").read_bytes())
-    machine.run(said(on_node).replace(
+    machine.run(with_ports(on_node).replace(
         "--token-file token", "--token-file token --ca-file /etc/ssl/deck-ca.pem --no-start"))
     for number in range(10):
         machine.start("gpudeck-agent", "--data", f"/var/lib/gpudeck-agent/{number}",
@@ -184,22 +184,22 @@ def test_the_page_is_what_works(machine: Machine) -> None:
         "tail -20 /tmp/gpudeck-agent.log")
     assert soon(lambda: len(get("/api/v1/gpus?limit=100", secret)["items"]) == 20)
     # Elsewhere, from its backup: the agents find it where the old one was.
-    restore_elsewhere(machine, said(back_up), said(restore))
+    restore_elsewhere(machine, with_ports(back_up), with_ports(restore))
     assert soon(lambda: len(live(get, secret)) == 10), log.read_text()
     machine.end()
     machine.started.clear()
     machine.run(f"rm /etc/gpudeck/deck.*\n{remove}")  # those are nginx's
     machine.run(remove.replace("agent", "hub"))
-    left = machine.run("find / -xdev -name '*gpudeck*' -not -path '/opt/*' -not -path '/tmp/*' "
-                       "-not -path '/proc/*'")
-    assert left == ""
+    paths = machine.run("find / -xdev -name '*gpudeck*' -not -path '/opt/*' -not -path '/tmp/*' "
+                        "-not -path '/proc/*'")
+    assert paths == ""
 
 
 def test_the_debian_packages(machine: Machine) -> None:
     """`make deb`: no error of lintian; installed by apt, set up, run, purged without a trace."""
     subprocess.run(["make", "-s", "deb"], cwd=ROOT, check=True, capture_output=True,
                    env={**os.environ, "GPUDECK_DEB_LEVEL": "1"})
-    debs = [max((ROOT / "dist").glob(f"{name}_*.deb"), key=lambda each: each.stat().st_mtime)
+    debs = [max((ROOT / "dist").glob(f"{name}_*.deb"), key=lambda path: path.stat().st_mtime)
             for name in ("gpudeck", "gpudeck-hub")]
     checked = subprocess.run([required("lintian"), "--allow-root", "--fail-on", "error", *debs],
                              capture_output=True, text=True)
@@ -213,11 +213,11 @@ def test_the_debian_packages(machine: Machine) -> None:
     for role in ("agent", "hub"):
         unit = f"/usr/lib/systemd/system/gpudeck-{role}.service"
         assert machine.run(f"systemd-analyze verify {unit} 2>&1") == ""
-    made = machine.run("gpudeck service install agent --hub https://deck.example.org --no-start; "
-                       "gpudeck service install hub --no-start --bind 127.0.0.1:8050; "
-                       "systemctl is-enabled gpudeck-agent; find /etc/systemd -name 'gpudeck*'")
-    assert "enabled" in made.splitlines()
-    assert "/etc/systemd/system/gpudeck-agent.service\n" not in made, "the unit is the package's"
+    output = machine.run("gpudeck service install agent --hub https://deck.example.org --no-start; "
+                         "gpudeck service install hub --no-start --bind 127.0.0.1:8050; "
+                         "systemctl is-enabled gpudeck-agent; find /etc/systemd -name 'gpudeck*'")
+    assert "enabled" in output.splitlines()
+    assert "/etc/systemd/system/gpudeck-agent.service\n" not in output, "the unit is the package's"
     port = free_port()
     (machine.root / "etc/gpudeck/hub.toml").write_text(f'[hub]\nbind = "127.0.0.1:{port}"\n')
     machine.start("gpudeck-hub")
@@ -226,8 +226,8 @@ def test_the_debian_packages(machine: Machine) -> None:
     machine.end()
     machine.started.clear()
     machine.run("DEBIAN_FRONTEND=noninteractive apt-get purge -y gpudeck gpudeck-hub")
-    left = machine.run("find / -xdev -name '*gpudeck*' -not -path '/tmp/*' -not -path '/proc/*'")
-    assert left == ""
+    paths = machine.run("find / -xdev -name '*gpudeck*' -not -path '/tmp/*' -not -path '/proc/*'")
+    assert paths == ""
     assert "gpudeck" not in machine.run("cat /etc/passwd")
 
 

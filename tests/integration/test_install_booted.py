@@ -1,6 +1,6 @@
-"""docs/install.md as a script in a Debian with a systemd of its own, and then used: the hub behind
-nginx with TLS, ten agents by one token, an owner who is told and whose task is paused and ended,
-MPS, and all of it killed, upgraded, restored elsewhere and uninstalled."""
+"""docs/install.md as a script in a Debian that runs systemd, and then used: the hub behind nginx
+with TLS, ten agents by one token, an owner who is notified and whose task is paused and ended, MPS,
+and all of it killed, upgraded, restored elsewhere and uninstalled."""
 
 import json
 import os
@@ -37,7 +37,7 @@ class Deck(Site):
         self._port, self._tls_port = free_port(), free_port()
         super().__init__(machine, f"https://{HOST}:{self._tls_port}", "", 0)
 
-    def said(self, text: str) -> str:
+    def with_ports(self, text: str) -> str:
         return (text.replace("8050", str(self._port)).replace("listen 443",
                                                               f"listen {self._tls_port}")
                 .replace(f"https://{HOST}", self.url))
@@ -45,20 +45,20 @@ class Deck(Site):
     def follow(self, block: str) -> str:
         pip = "; ".join(f"export {name}={value}" for name, value in os.environ.items()
                         if name.startswith("PIP_"))
-        return self.machine.run(f"{pip}\ncd {FOLDER}\n{self.said(block)}")
+        return self.machine.run(f"{pip}\ncd {FOLDER}\n{self.with_ports(block)}")
 
     def live(self) -> int:
-        done = self.machine.try_to(f"export GPUDECK_TOKEN={self.secret}; gpudeck status --json "
-                                   f"--hub {self.url}")
-        return 0 if done.returncode else sum(
-            each["state"] == "live" for each in json.loads(done.stdout)["nodes"])
+        process = self.machine.try_to(f"export GPUDECK_TOKEN={self.secret}; gpudeck status --json "
+                                      f"--hub {self.url}")
+        return 0 if process.returncode else sum(
+            node["state"] == "live" for node in json.loads(process.stdout)["nodes"])
 
     def all_are_live(self) -> bool:
         return self.live() == OTHERS + 1
 
     def versions(self) -> set[str]:
-        return {each["agent_version"] for each in json.loads(self.gpudeck("status --json"))["nodes"]
-                if each["host"] == self.machine.run("hostname").strip()}
+        return {row["agent_version"] for row in json.loads(self.gpudeck("status --json"))["nodes"]
+                if row["host"] == self.machine.run("hostname").strip()}
 
 
 @pytest.fixture(scope="module")
@@ -79,13 +79,13 @@ def test_the_hub_is_installed_behind_nginx(deck: Deck) -> None:
         "-keyout /etc/gpudeck/deck.key -out /etc/gpudeck/deck.pem 2>&1; "
         "cp /etc/gpudeck/deck.pem /usr/local/share/ca-certificates/deck.crt; "
         "update-ca-certificates 2>&1; rm /etc/nginx/sites-enabled/default")
-    deck.machine.path("/etc/nginx/conf.d/deck.conf").write_text(deck.said(BLOCKS["nginx"][0]))
+    deck.machine.path("/etc/nginx/conf.d/deck.conf").write_text(deck.with_ports(BLOCKS["nginx"][0]))
     deck.machine.run("nginx -t 2>&1; systemctl start nginx")
     assert f"{deck.url}/sign-in?code=" in deck.follow(LINK)
 
 
 def test_ten_agents_come_by_one_token(deck: Deck, tmp_path: Path) -> None:
-    """One as the page installs it, nine more beside it, with names of other machines."""
+    """The page installs one; nine more run beside it, with names of other machines."""
     machine = deck.machine
     deck.follow(TOKEN)
     token = json.loads(machine.path(f"{FOLDER}/token.json").read_text())["token"]
@@ -120,7 +120,7 @@ def test_alice_is_told_and_her_task_is_paused_and_ended(deck: Deck) -> None:
 
 
 def test_the_control_daemon_of_mps_is_found_from_inside_the_unit(deck: Deck) -> None:
-    """One that root started the usual way, after the agent."""
+    """Root started the daemon the usual way, after the agent."""
     machine, fakes = deck.machine, "/opt/mps/tests/fakes"
     simulation = "agent/backends/simulation"
     machine.run(f"mkdir -p {fakes} /opt/mps/{simulation}; install -d -m 777 /tmp/mps-world; "
@@ -133,9 +133,9 @@ def test_the_control_daemon_of_mps_is_found_from_inside_the_unit(deck: Deck) -> 
     program.write_text("#!/bin/sh\nFAKE_MPS=/tmp/mps-world/world exec /opt/mps/front \"$@\"\n")
     machine.run(f"chmod 755 /opt/mps/front /usr/bin/{PROGRAM}; {PROGRAM} -d")
     host = machine.run("hostname").strip()
-    shown = wait_for(lambda: "/tmp/nvidia-mps" in (
-        said := deck.gpudeck(f"mps show --node {host} --json")) and said)
-    assert json.loads(shown), shown
+    output = wait_for(lambda: "/tmp/nvidia-mps" in (
+        text := deck.gpudeck(f"mps show --node {host} --json")) and text)
+    assert json.loads(output), output
     machine.run(f"echo quit | {PROGRAM}")
 
 
@@ -148,7 +148,7 @@ def test_killed_it_comes_back(deck: Deck, unit: str) -> None:
 
 
 def test_it_is_upgraded_the_hub_first(deck: Deck) -> None:
-    """What is installed is made older; nodes of both versions are live meanwhile."""
+    """The installed version is made older; nodes of both versions are live meanwhile."""
     machine = deck.machine
     machine.run(f"cd /opt/gpudeck/lib/python3*/site-packages; "
                 f"sed -i 's/{__version__}/{OLDER}/' gpudeck/__init__.py gpudeck-*/METADATA; "

@@ -40,17 +40,17 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     children.close()
 
 
-def speaks(api: KubeApi) -> Schedulers:
+def schedulers_of(api: KubeApi) -> Schedulers:
     return Schedulers(kubernetes=ApiServer.of(api.url, None, None))
 
 
 def names(api: KubeApi) -> list[str]:
-    return [each["metadata"]["name"] for each in api.pods]
+    return [pod["metadata"]["name"] for pod in api.pods]
 
 
 def test_a_pod_is_evicted_and_gone_once_its_kubelet_has_ended_it(api: KubeApi, bench: Bench
                                                                  ) -> None:
-    with bench.here(schedulers=speaks(api), actions=ACTIONS) as here:
+    with bench.here(schedulers=schedulers_of(api), actions=ACTIONS) as here:
         look = shown(here, EVICT)
         assert look.refusals == ()
         assert look.changes[0].what == "pod research/train-0 of Job/train"
@@ -76,9 +76,9 @@ def test_accepted_is_not_called_gone(api: KubeApi, bench: Bench, monkeypatch: py
                                      ) -> None:
     monkeypatch.setattr(kubernetes, "READ_BACK_S", 0.0)
     monkeypatch.setattr(kubernetes, "GRACE_WAITED_S", 0.0)
-    asked = KubernetesDelete("research", "train-0", "uid-train-0", grace_s=3_600)
-    with bench.here(schedulers=speaks(api), actions=ACTIONS) as here:
-        reply = done(here, asked)
+    deletion = KubernetesDelete("research", "train-0", "uid-train-0", grace_s=3_600)
+    with bench.here(schedulers=schedulers_of(api), actions=ACTIONS) as here:
+        reply = done(here, deletion)
         assert reply.verified is not None
         assert (reply.verified.applied, reply.verified.in_force) == (True, None)
         assert "it has until" in reply.step
@@ -88,16 +88,16 @@ def test_accepted_is_not_called_gone(api: KubeApi, bench: Bench, monkeypatch: py
 def test_a_pod_that_outlives_its_grace_is_not_called_done(
         api: KubeApi, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubernetes, "READ_BACK_S", 4.0)
-    asked = KubernetesDelete("research", "train-0", "uid-train-0", grace_s=1)
-    with bench.here(schedulers=speaks(api), actions=ACTIONS) as here:
-        reply = done(here, asked)
+    deletion = KubernetesDelete("research", "train-0", "uid-train-0", grace_s=1)
+    with bench.here(schedulers=schedulers_of(api), actions=ACTIONS) as here:
+        reply = done(here, deletion)
     assert reply.state == "not_effective"
     assert "is the kubelet of its node up?" in reply.step
 
 
 def test_what_changes_between_look_and_act_is_refused_by_the_server(
         api: KubeApi, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    with bench.here(schedulers=speaks(api), actions=ACTIONS) as here:
+    with bench.here(schedulers=schedulers_of(api), actions=ACTIONS) as here:
         look = shown(here, EVICT)
         api.budgeted = {"train-0"}
         reply = here.act(look, "a test", "ada")
@@ -105,11 +105,11 @@ def test_what_changes_between_look_and_act_is_refused_by_the_server(
         api.budgeted = set()
         look, real = shown(here, DELETE), ApiServer.end
 
-        def replaced(self: ApiServer, asked: KubernetesDelete, is_dry: bool) -> None:
+        def replaced(self: ApiServer, request: KubernetesDelete, is_dry: bool) -> None:
             """A StatefulSet makes the next one after the last look."""
             if not is_dry:
                 api.pods[0]["metadata"]["uid"] = "uid-of-the-next"
-            real(self, asked, is_dry)
+            real(self, request, is_dry)
 
         monkeypatch.setattr(ApiServer, "end", replaced)
         reply = here.act(look, "a test", "ada")
@@ -119,7 +119,7 @@ def test_what_changes_between_look_and_act_is_refused_by_the_server(
 
 
 def test_a_node_is_cordoned_and_returns(api: KubeApi, bench: Bench) -> None:
-    with bench.here(schedulers=speaks(api), actions=ACTIONS) as here:
+    with bench.here(schedulers=schedulers_of(api), actions=ACTIONS) as here:
         assert codes(here, KubernetesUncordon("gpu01")) == ["setting"]
         assert done(here, KubernetesCordon("gpu01")).state == "done"
         assert api.nodes[0]["spec"]["unschedulable"] is True
@@ -129,12 +129,12 @@ def test_a_node_is_cordoned_and_returns(api: KubeApi, bench: Bench) -> None:
 
 
 def test_no_ceiling_permits_it_that_does_not_name_it(api: KubeApi, bench: Bench) -> None:
-    with bench.here(schedulers=speaks(api)) as here:
+    with bench.here(schedulers=schedulers_of(api)) as here:
         assert codes(here, EVICT) == codes(here, KubernetesCordon("gpu01")) == ["type"]
     with bench.here(actions=ACTIONS) as here:
         [refusal] = shown(here, EVICT).refusals
         assert "--kubernetes" in refusal.sentence
-    with bench.here(schedulers=speaks(api), actions=ACTIONS) as here:
+    with bench.here(schedulers=schedulers_of(api), actions=ACTIONS) as here:
         api.may = set()
         [refusal] = shown(here, EVICT).refusals
         assert (refusal.code, "cannot create resource" in refusal.sentence) == ("permission", True)
@@ -143,7 +143,7 @@ def test_no_ceiling_permits_it_that_does_not_name_it(api: KubeApi, bench: Bench)
 
 def test_kills_per_hour_counts_pods_too(api: KubeApi, bench: Bench) -> None:
     api.ended_at_once = True
-    with bench.here(schedulers=speaks(api), actions=ACTIONS, kills_per_hour=1) as here:
+    with bench.here(schedulers=schedulers_of(api), actions=ACTIONS, kills_per_hour=1) as here:
         assert done(here, EVICT).state == "done"
         other = KubernetesEvict("research", "other", "uid-other")
         assert codes(here, other) == ["budget"]
@@ -153,11 +153,11 @@ def test_kills_per_hour_counts_pods_too(api: KubeApi, bench: Bench) -> None:
 def test_a_server_that_dies_meanwhile_leaves_it_unknown(
         api: KubeApi, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubernetes, "READ_BACK_S", 1.0)
-    with bench.here(schedulers=speaks(api), actions=ACTIONS) as here:
+    with bench.here(schedulers=schedulers_of(api), actions=ACTIONS) as here:
         look, real = shown(here, EVICT), ApiServer.end
 
-        def dies(self: ApiServer, asked: KubernetesEvict, is_dry: bool) -> None:
-            real(self, asked, is_dry)
+        def dies(self: ApiServer, request: KubernetesEvict, is_dry: bool) -> None:
+            real(self, request, is_dry)
             if not is_dry:
                 api.raw = b"{"
 

@@ -41,7 +41,7 @@ def test_an_act_on_one_rank_stays_on_its_node(hub: HubProcess) -> None:
         add_person(hub, name, role, ["*"], [])
     ops, looker = signed_in(hub, "ops"), signed_in(hub, "looker")
 
-    [group] = [each for each in ops.get("/api/v1/tasks?group=job")["groups"] if each["tasks"] > 1]
+    [group] = [row for row in ops.get("/api/v1/tasks?group=job")["groups"] if row["tasks"] > 1]
     assert (group["key"], group["job_id"], group["tasks"], group["nodes"], group["host"]) == (
         f"alice/{launch}", launch, 5, 2, None)
     opened = ops.get(f"/api/v1/tasks?group=job&sort=pid&open={quote(group['key'])}")["items"]
@@ -52,9 +52,9 @@ def test_an_act_on_one_rank_stays_on_its_node(hub: HubProcess) -> None:
 
     rank, alone = "boot-1-100-5", "boot-1-102-5"
     preview = previewed(ops, rank)
-    said = preview["items"][0]["warnings"]
-    assert "3 ranks on 1 other node are part of the same launch and will hang or fail." in said
-    assert "1 rank more on this node is part of the same launch and will hang or fail." in said
+    warnings = preview["items"][0]["warnings"]
+    assert "3 ranks on 1 other node are part of the same launch and will hang or fail." in warnings
+    assert "1 rank more on this node is part of the same launch and will hang or fail." in warnings
     assert not [words for words in previewed(ops, alone)["items"][0]["warnings"]
                 if "launch" in words]
     [command] = ordered(ops, preview)["items"]

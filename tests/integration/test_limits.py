@@ -58,9 +58,9 @@ def test_a_cap_is_read_back_held_and_undone(bench: Bench) -> None:
         assert bench.power_w() == watts
         [lease] = bench.book().all()
         assert (lease.before, lease.by, lease.reason) == ((before,), "ada", "the room is hot")
-        with bench.keeper() as held:
-            held.round()
-            assert [each.state for each in held.leases] == ["in_force"]
+        with bench.keeper() as run:
+            run.round()
+            assert [lease.state for lease in run.leases] == ["in_force"]
         assert done(here, LimitRelease(bench.gpu, "power")).state == "done"
     assert bench.power_w() == before
     assert bench.book().all() == ()
@@ -69,7 +69,7 @@ def test_a_cap_is_read_back_held_and_undone(bench: Bench) -> None:
 
 def test_the_gpus_of_a_task_are_limited_for_a_time_and_taken_back_by_whom_they_were(
         bench: Bench) -> None:
-    """What a ladder does on its rung `limit`."""
+    """The rung `limit` of a ladder."""
     child = bench.children.start(gpu=bench.gpu)
     before = bench.power_w() or 0.0
     watts = round(max(before * 0.7, bench.facts.power_limit_min_w or 0.0))
@@ -125,7 +125,7 @@ def as_rule(here: StandaloneNode, setting: Setting, name: str) -> Reply:
 
 
 def test_a_capped_gpu_draws_less_and_a_locked_one_clocks_lower(bench: Bench) -> None:
-    """Until the driver is loaded anew."""
+    """The limits last until the driver is reloaded."""
     control = bench.folder / "control.json"
     at = [time.time()]
     reader = SimulatedReader(parse_options(f"node=n1,gpus=1,world={bench.folder}"),
@@ -149,7 +149,7 @@ def test_a_capped_gpu_draws_less_and_a_locked_one_clocks_lower(bench: Bench) -> 
 
 
 def test_expiry_drift_and_a_restart(bench: Bench) -> None:
-    """Nothing is set twice; what somebody else has set is shown, and left alone at the end."""
+    """The agent sets nothing twice; what somebody else set is shown, and left alone at the end."""
     low = int(bench.facts.power_limit_min_w or 0)
     before = bench.power_w()
     sets: list[float] = []
@@ -162,37 +162,37 @@ def test_expiry_drift_and_a_restart(bench: Bench) -> None:
     limiter = Counting(SIMULATED, bench.options, lambda: "")
     with bench.here() as here:
         assert done(here, PowerCap(bench.gpu, low, HOUR_S)).state == "done"
-    for _ in range(2):  # the agent is started anew, and all is as it was
-        with bench.keeper(limiter) as held:
-            held.round()
-            held.round()
-            assert [each.state for each in held.leases] == ["in_force"]
-            assert len(held.said) == 1, "said once"
+    for _ in range(2):  # the agent is restarted, and all is as it was
+        with bench.keeper(limiter) as run:
+            run.round()
+            run.round()
+            assert [lease.state for lease in run.leases] == ["in_force"]
+            assert len(run.said) == 1, "said once"
     assert sets == []
-    bench.limiter.set_power(bench.gpu, before or 0.0)  # the driver was loaded anew meanwhile
-    with bench.keeper(limiter) as held:
-        held.round()
+    bench.limiter.set_power(bench.gpu, before or 0.0)  # the driver was reloaded meanwhile
+    with bench.keeper(limiter) as run:
+        run.round()
         assert (sets, bench.power_w()) == ([low], low)
-        assert [each.state for each in held.leases] == ["in_force"]
+        assert [lease.state for lease in run.leases] == ["in_force"]
         bench.limiter.set_power(bench.gpu, before or 0.0)
-        held.round(is_ok=False)
-        held.round()  # as above, and the agent lived on
+        run.round(is_ok=False)
+        run.round()  # as above, and the agent lived on
         assert (sets, bench.power_w()) == ([low, low], low)
         bench.limiter.set_power(bench.gpu, low + 50.0)  # somebody's own doing
-        held.round()
-        assert [each.state for each in held.leases] == ["drifted"]
-        assert f"{low + 50} W" in held.leases[0].words
+        run.round()
+        assert [lease.state for lease in run.leases] == ["drifted"]
+        assert f"{low + 50} W" in run.leases[0].words
         assert (sets, bench.power_w()) == ([low, low], low + 50)
     with bench.here() as here:
         assert done(here, PowerCap(bench.gpu, low, 1.0)).state == "done"  # another, for a second
-        with bench.keeper(limiter) as held:
-            held.round()
-            wait_for(lambda: held.round() == ())
+        with bench.keeper(limiter) as run:
+            run.round()
+            wait_for(lambda: run.round() == ())
         assert bench.power_w() == before, "what was before the first of them"
 
 
 def test_a_gpu_that_is_slow_to_come_back_gets_its_limit_all_the_same(bench: Bench) -> None:
-    """After the driver was loaded anew, and once: what somebody sets after that is theirs."""
+    """The limit is set once after the driver was reloaded; what somebody sets later is theirs."""
     low = int(bench.facts.power_limit_min_w or 0)
     before = bench.power_w() or 0.0
     mute = {"read": 2, "set": 1}
@@ -210,39 +210,39 @@ def test_a_gpu_that_is_slow_to_come_back_gets_its_limit_all_the_same(bench: Benc
     with bench.here() as here:
         assert done(here, PowerCap(bench.gpu, low, HOUR_S)).state == "done"
     bench.limiter.set_power(bench.gpu, before)
-    with bench.keeper(Slow(SIMULATED, bench.options, lambda: "")) as held:
+    with bench.keeper(Slow(SIMULATED, bench.options, lambda: "")) as run:
         for state in ("unknown", "unknown", "not_in_force", "in_force"):
-            held.round()
-            assert [each.state for each in held.leases] == [state]
+            run.round()
+            assert [lease.state for lease in run.leases] == [state]
         assert bench.power_w() == low
         assert recorded(bench, "lease_again") == ["not_in_force", "in_force"], "each is an attempt"
         bench.limiter.set_power(bench.gpu, low + 50.0)
-        held.round()
-        assert [each.state for each in held.leases] == ["drifted"]
+        run.round()
+        assert [lease.state for lease in run.leases] == ["drifted"]
 
 
 def recorded(bench: Bench, kind: str) -> list[str]:
     """States, out of the Audit of the node."""
     journal = ActionJournal(ActionStore(bench.data / "acts.db"))
     records = [msgspec.json.decode(link.body) for link in journal.audit.links()]
-    return [str(each.get("mode", each)["state"]) for each in records if each.get("kind") == kind]
+    return [str(body.get("mode", body)["state"]) for body in records if body.get("kind") == kind]
 
 
 def test_what_waits_for_a_hold_nobody_is_said_to_have_changed(bench: Bench) -> None:
     low, before = int(bench.facts.power_limit_min_w or 0), bench.power_w() or 0.0
     with bench.here() as here:
         assert done(here, PowerCap(bench.gpu, low, HOUR_S)).state == "done"
-    bench.limiter.set_power(bench.gpu, before)  # the driver was loaded anew
+    bench.limiter.set_power(bench.gpu, before)  # the driver was reloaded
     held_back = ["a hold"]
-    with bench.keeper(holds=lambda: tuple(held_back)) as held:
+    with bench.keeper(holds=lambda: tuple(held_back)) as run:
         for _ in range(2):
-            held.round()
-            [lease] = held.leases
+            run.round()
+            [lease] = run.leases
             assert (lease.state, "somebody" in lease.words, "are stopped" in lease.words) == (
                 "not_in_force", False, True)
         held_back.clear()
-        held.round()
-        assert [each.state for each in held.leases] == ["in_force"]
+        run.round()
+        assert [lease.state for lease in run.leases] == ["in_force"]
     assert bench.power_w() == low
 
 
@@ -267,9 +267,9 @@ def test_what_an_act_left_open_is_taken_back(bench: Bench) -> None:
                                       "ada",
                                       "", time.time(), time.time() + HOUR_S, boot_id(), 1e9,
                                       "beginning"))
-        with bench.keeper() as held:
-            held.round()
-            assert held.leases == ()
+        with bench.keeper() as run:
+            run.round()
+            assert run.leases == ()
         assert bench.power_w() == before
 
 
@@ -288,7 +288,7 @@ def test_it_counts_as_an_act_and_not_as_a_kill(bench: Bench) -> None:
 
 def test_on_the_drivers_own_library(bench: Bench, tmp_path: Path,
                                     monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which says success and does nothing, or refuses."""
+    """The library reports success and does nothing, or refuses."""
     nvml = FakeNvml(tmp_path / "nvml", gpus=0)
     gpu = nvml.gpu(power_mw=250_000, power_limit_mw=700_000, power_min_mw=200_000,
                    power_max_mw=700_000, power_default_mw=700_000, util=90, sm_clock=1_900,
@@ -315,7 +315,7 @@ def test_on_the_drivers_own_library(bench: Bench, tmp_path: Path,
         reply = done(here, PowerCap(uuid, 210, HOUR_S))
         assert (reply.state, reply.refusal and reply.refusal.code) == ("refused", "permission")
         assert "CAP_SYS_ADMIN" in reply.step
-        assert [each.wanted for each in bench.book().all()] == [(200.0,)], "the one before"
+        assert [limit.wanted for limit in bench.book().all()] == [(200.0,)], "the one before"
         reply = done(here, ClockLock(uuid, 210, 1_410, HOUR_S))
         assert reply.state == "done"
         assert "cannot read a lock back" in reply.step
@@ -324,7 +324,7 @@ def test_on_the_drivers_own_library(bench: Bench, tmp_path: Path,
 
 
 def test_a_gpu_is_made_exclusive_and_opened_again(bench: Bench) -> None:
-    """Who runs goes on; it is shown who would hinder the others."""
+    """Running tasks go on; the preview names those that would hinder the others."""
     child = bench.children.start(gpu=bench.gpu)
     with bench.here(kills_per_hour=0) as here:
         look = shown(here, ComputeMode(bench.gpu, "exclusive_process"))
@@ -372,8 +372,8 @@ def test_the_mode_on_the_drivers_own_library(bench: Bench, tmp_path: Path,
 
 
 def test_a_mode_is_held_until_it_is_set_back(bench: Bench) -> None:
-    """Set once more after the driver or the agent began anew, and never otherwise; what somebody
-    else has set is left alone for good."""
+    """The agent sets it once more after the driver was reloaded or itself restarted, and never
+    otherwise; what somebody else has set is left alone for good."""
     sets: list[float] = []
 
     class Counting(LimitApplier):
@@ -384,39 +384,39 @@ def test_a_mode_is_held_until_it_is_set_back(bench: Bench) -> None:
     def mode() -> int | None:
         return bench.limiter.read([bench.gpu])[bench.gpu].compute_mode
 
-    def held_as(held: Held, is_ok: bool = True) -> list[str]:
-        held.round(is_ok)
-        return [each.state for each in held.said[-1].modes]
+    def mode_states(run: Held, is_ok: bool = True) -> list[str]:
+        run.round(is_ok)
+        return [entry.state for entry in run.said[-1].modes]
 
     limiter, reason = Counting(SIMULATED, bench.options, lambda: ""), f"MPS alone {random.random()}"
     with bench.here() as here:
         assert done(here, ComputeMode(bench.gpu, "exclusive_process"), reason).state == "done"
-        for _ in range(2):  # the agent is started anew, and all is as it was
-            with bench.keeper(limiter) as held:
-                assert held_as(held) == held_as(held) == ["in_force"]
-                [kept] = held.said[-1].modes
-                assert (kept.gpu_uuid, kept.by, kept.reason) == (bench.gpu, "ada", reason)
+        for _ in range(2):  # the agent is restarted, and all is as it was
+            with bench.keeper(limiter) as run:
+                assert mode_states(run) == mode_states(run) == ["in_force"]
+                [entry] = run.said[-1].modes
+                assert (entry.gpu_uuid, entry.by, entry.reason) == (bench.gpu, "ada", reason)
         assert (sets, recorded(bench, "mode_again")) == ([], [])
-        bench.limiter.set_mode(bench.gpu, 0)  # the driver was loaded anew meanwhile
-        with bench.keeper(limiter) as held:
-            assert (held_as(held), sets, mode()) == (["in_force"], [3], 3)
+        bench.limiter.set_mode(bench.gpu, 0)  # the driver was reloaded meanwhile
+        with bench.keeper(limiter) as run:
+            assert (mode_states(run), sets, mode()) == (["in_force"], [3], 3)
             assert recorded(bench, "mode_again") == ["in_force"]
             bench.limiter.set_mode(bench.gpu, 0)
-            held.round(is_ok=False)  # as above, and the agent lived on
-            assert (held_as(held), sets, mode()) == (["in_force"], [3, 3], 3)
+            run.round(is_ok=False)  # as above, and the agent lived on
+            assert (mode_states(run), sets, mode()) == (["in_force"], [3, 3], 3)
             bench.limiter.set_mode(bench.gpu, 2)  # somebody's own doing
-            assert held_as(held) == ["drifted"]
-            assert "prohibited" in held.said[-1].modes[0].words
+            assert mode_states(run) == ["drifted"]
+            assert "prohibited" in run.said[-1].modes[0].words
             bench.limiter.set_mode(bench.gpu, 0)
-            held.round(is_ok=False)
-            assert held_as(held) == ["drifted"]
-        with bench.keeper(limiter) as held:
-            assert (held_as(held), sets, mode()) == (["drifted"], [3, 3], 0)
+            run.round(is_ok=False)
+            assert mode_states(run) == ["drifted"]
+        with bench.keeper(limiter) as run:
+            assert (mode_states(run), sets, mode()) == (["drifted"], [3, 3], 0)
         assert done(here, ComputeMode(bench.gpu, "exclusive_process")).state == "done"
         assert done(here, ComputeMode(bench.gpu, "default")).state == "done"  # the undo
         bench.limiter.set_mode(bench.gpu, 0)
-        with bench.keeper(limiter) as held:
-            assert (held_as(held), sets, mode()) == ([], [3, 3], 0)
+        with bench.keeper(limiter) as run:
+            assert (mode_states(run), sets, mode()) == ([], [3, 3], 0)
 
 
 def test_a_mode_waits_for_a_driver_that_is_slow_and_for_a_hold(bench: Bench) -> None:
@@ -435,23 +435,23 @@ def test_a_mode_waits_for_a_driver_that_is_slow_and_for_a_hold(bench: Bench) -> 
     with bench.here() as here:
         assert done(here, ComputeMode(bench.gpu, "exclusive_process")).state == "done"
     bench.limiter.set_mode(bench.gpu, 0)
-    with bench.keeper(Slow(SIMULATED, bench.options, lambda: ""), lambda: ("held",)) as held:
+    with bench.keeper(Slow(SIMULATED, bench.options, lambda: ""), lambda: ("held",)) as run:
         for state in ("unknown", "unknown", "not_in_force", "not_in_force"):
-            held.round()
-            assert [each.state for each in held.said[-1].modes] == [state]
-        assert "are stopped" in held.said[-1].modes[0].words
+            run.round()
+            assert [entry.state for entry in run.said[-1].modes] == [state]
+        assert "are stopped" in run.said[-1].modes[0].words
     mute["read"] = 2
-    with bench.keeper(Slow(SIMULATED, bench.options, lambda: "")) as held:
+    with bench.keeper(Slow(SIMULATED, bench.options, lambda: "")) as run:
         for state in ("unknown", "unknown", "not_in_force", "in_force"):
-            held.round()
-            assert [each.state for each in held.said[-1].modes] == [state]
+            run.round()
+            assert [entry.state for entry in run.said[-1].modes] == [state]
     assert bench.limiter.read([bench.gpu])[bench.gpu].compute_mode == 3
 
 
 def test_a_mode_that_the_driver_ignores_or_refuses_is_not_in_force(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And nobody is said to have changed it. An undo that is refused leaves it kept."""
+    """The sentence blames nobody for a change. An undo that is refused leaves the mode kept."""
     nvml = FakeNvml(tmp_path / "nvml", gpus=0)
     gpu = nvml.gpu(compute_mode=0)
     nvml.save()
@@ -467,9 +467,9 @@ def test_a_mode_that_the_driver_ignores_or_refuses_is_not_in_force(
         nvml.reload_driver()
         gpu.error(setter, 4) if way == "refuses" else gpu.ignore(setter)
         nvml.save()
-        with bench.keeper(LimitApplier(NVML, "", lambda: "")) as held:
+        with bench.keeper(LimitApplier(NVML, "", lambda: "")) as run:
             for _ in range(2):
-                held.round()
-                [kept] = held.said[-1].modes
-                assert (kept.gpu_uuid, kept.state) == (uuid, "not_in_force")
-                assert ("CAP_SYS_ADMIN" in kept.words) == (way == "refuses")
+                run.round()
+                [entry] = run.said[-1].modes
+                assert (entry.gpu_uuid, entry.state) == (uuid, "not_in_force")
+                assert ("CAP_SYS_ADMIN" in entry.words) == (way == "refuses")

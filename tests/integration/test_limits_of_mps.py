@@ -40,12 +40,12 @@ from tests.integration.limits_bench import Bench, codes, done, shown
 
 @pytest.fixture
 def mps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMps]:
-    made = FakeMps(tmp_path / "mps")
-    for name, value in made.env().items():
+    control = FakeMps(tmp_path / "mps")
+    for name, value in control.env().items():
         monkeypatch.setenv(name, value)
-    made.start()
-    yield made
-    made.close()
+    control.start()
+    yield control
+    control.close()
 
 
 @pytest.fixture
@@ -55,21 +55,21 @@ def bench(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch) -
     return Bench(tmp_path, children)
 
 
-def served(bench: Bench, mps: FakeMps, clients: int = 2) -> tuple[Child, list[Child]]:
+def start_clients(bench: Bench, mps: FakeMps, clients: int = 2) -> tuple[Child, list[Child]]:
     server = bench.children.start(listed=False)
-    theirs = [bench.children.start(kind="mps_client") for _ in range(clients)]
-    mps.server(server.pid, *(child.pid for child in theirs))
-    return server, theirs
+    client_tasks = [bench.children.start(kind="mps_client") for _ in range(clients)]
+    mps.server(server.pid, *(child.pid for child in client_tasks))
+    return server, client_tasks
 
 
 def test_new_clients_only_and_which_keep_the_old_value(bench: Bench, mps: FakeMps) -> None:
-    server, clients = served(bench, mps)
+    server, clients = start_clients(bench, mps)
     pipes = str(mps.pipes)
     with bench.here() as here:
         pct = random.randint(1, 99)
         look = shown(here, MpsPercent(pipes, pct, server.pid))
         assert look.refusals == ()
-        assert {each.task_id for each in look.bystanders} == {each.task_id for each in clients}
+        assert {task.task_id for task in look.bystanders} == {task.task_id for task in clients}
         assert any("2 running clients keep the old value" in words for words in look.warnings)
         assert mps.changed() == ["-d"]
         reply = here.act(look, "", "ada")
@@ -80,10 +80,10 @@ def test_new_clients_only_and_which_keep_the_old_value(bench: Bench, mps: FakeMp
         assert mps.changed() == ["-d", f"set_active_thread_percentage {server.pid} {pct}"]
         new = bench.children.start(kind="mps_client")
         mps.server(server.pid, *(child.pid for child in (*clients, new)))
-        with bench.keeper() as held:
-            held.round()
-        [daemon] = [each for each in held.said[-1].daemons if each.pipes == pipes]
-        assert {each.pid: each.pct for each in daemon.clients} == {
+        with bench.keeper() as run:
+            run.round()
+        [daemon] = [daemon for daemon in run.said[-1].daemons if daemon.pipes == pipes]
+        assert {client.pid: client.pct for client in daemon.clients} == {
             **{child.pid: 100.0 for child in clients}, new.pid: float(pct)}
         for setting, line in (
             (MpsMemory(pipes, 3, 1_536), "set_default_device_pinned_mem_limit 3 1536M"),
@@ -100,7 +100,7 @@ def test_new_clients_only_and_which_keep_the_old_value(bench: Bench, mps: FakeMp
 
 
 def test_applied_and_not_in_force(bench: Bench, mps: FakeMps) -> None:
-    """It takes the setting without a word, and ignores it."""
+    """The daemon takes the setting without a word, and ignores it."""
     mps.save(ignores=True)
     with bench.here() as here:
         for setting in (MpsPercent(str(mps.pipes), 50), MpsMemory(str(mps.pipes), 0, 900),
@@ -115,7 +115,7 @@ def test_applied_and_not_in_force(bench: Bench, mps: FakeMps) -> None:
 @pytest.mark.parametrize("how", ["keeps", "refuses"])
 def test_a_silent_refusal_is_reported_as_refused(bench: Bench, mps: FakeMps, how: str) -> None:
     """Status 0 each time: the old value is printed, or a sentence."""
-    server, _ = served(bench, mps)
+    server, _ = start_clients(bench, mps)
     pipes = str(mps.pipes)
     mps.save(**{how: True})
     settings: list[Setting] = [MpsPercent(pipes, 50), MpsPercent(pipes, 50, server.pid),
@@ -134,9 +134,9 @@ def test_a_silent_refusal_is_reported_as_refused(bench: Bench, mps: FakeMps, how
             assert (reply.state, reply.refusal and reply.refusal.code) == ("refused", "mps")
     assert mps.ask("get_default_active_thread_percentage") == "100.0\n"
     assert server.is_alive()
-    with bench.keeper() as held:
-        held.round()
-        assert "lost" not in [each.code for each in held.said[-1].findings], "not wanted"
+    with bench.keeper() as run:
+        run.round()
+        assert "lost" not in [finding.code for finding in run.said[-1].findings], "not wanted"
 
 
 def test_a_preset_of_which_half_is_taken(bench: Bench, mps: FakeMps) -> None:
@@ -149,92 +149,92 @@ def test_a_preset_of_which_half_is_taken(bench: Bench, mps: FakeMps) -> None:
 
 
 def test_what_was_set_is_known_to_be_gone(bench: Bench, mps: FakeMps) -> None:
-    """A daemon that is started anew has forgotten it, and says nothing; the agent was too."""
+    """A restarted daemon has forgotten it, and says nothing; the agent was restarted too."""
     pipes, pct = str(mps.pipes), random.randint(1, 99)
     bench.children.start(gpu=bench.gpu)
     with bench.here() as here:
         for setting in (MpsPercent(pipes, 77), MpsPercent(pipes, pct), MpsMemory(pipes, 1, 900),
                         MpsPriority(pipes, 1)):
             assert done(here, setting).state == "done"
-        with bench.keeper() as held:
-            held.round()
-            assert [each.code for each in held.said[-1].findings] == ["exclusive"]
+        with bench.keeper() as run:
+            run.round()
+            assert [finding.code for finding in run.said[-1].findings] == ["exclusive"]
         mps.kill()
         assert mps.start() == 0
-        with bench.keeper() as held:
-            held.round()
-            lost = held.said[-1].findings[0]
-            assert (lost.code, lost.weight) == ("lost", "fault")
-            assert f"100 %, not {pct} %" in lost.cause
-            assert "no limit, not 900M" in lost.cause
-            assert lost.fixes == (MpsPercent(pipes, pct), MpsMemory(pipes, 1, 900),
-                                  MpsPriority(pipes, 1))
-            for fix in lost.fixes:
+        with bench.keeper() as run:
+            run.round()
+            finding = run.said[-1].findings[0]
+            assert (finding.code, finding.weight) == ("lost", "fault")
+            assert f"100 %, not {pct} %" in finding.cause
+            assert "no limit, not 900M" in finding.cause
+            assert finding.fixes == (MpsPercent(pipes, pct), MpsMemory(pipes, 1, 900),
+                                     MpsPriority(pipes, 1))
+            for fix in finding.fixes:
                 assert done(here, fix).state == "done"
-            held.round()
-            assert [each.code for each in held.said[-1].findings] == ["exclusive"]
-            [exclusive] = held.said[-1].findings
+            run.round()
+            assert [finding.code for finding in run.said[-1].findings] == ["exclusive"]
+            [exclusive] = run.said[-1].findings
             assert exclusive.fixes == (ComputeMode(bench.gpu, "exclusive_process"),)
             assert done(here, exclusive.fixes[0]).state == "done"
-            held.round()
-            assert held.said[-1].findings == ()
+            run.round()
+            assert run.said[-1].findings == ()
         assert any("stays in exclusive mode" in words
                    for words in shown(here, MpsStop(pipes)).warnings)
         assert done(here, MpsStop(pipes)).state == "done"
         assert mps.start() == 0
-        with bench.keeper() as held:
-            held.round()
-            assert held.said[-1].findings == (), "it was stopped by us: nothing is wanted"
+        with bench.keeper() as run:
+            run.round()
+            assert run.said[-1].findings == (), "it was stopped by us: nothing is wanted"
 
 
 def test_a_daemon_that_somebody_stopped_is_missed(bench: Bench, mps: FakeMps) -> None:
-    """Or that a restart, interrupted, has left ended: nothing else would offer to start it."""
+    """The same goes for an interrupted restart: nothing else would offer to start the daemon."""
     pipes = str(mps.pipes)
     with bench.here() as here:
         assert done(here, MpsPercent(pipes, 33)).state == "done"
         mps.ask("quit")
         wait_for(lambda: not (mps.pipes / "control").exists())
-        with bench.keeper() as held:
-            held.round()
-            assert held.said[-1].daemons == ()
-            [gone] = held.said[-1].findings
-            assert (gone.code, gone.fixes) == ("gone", (MpsStart(pipes),))
-            assert done(here, gone.fixes[0]).state == "done"
-            held.round()
-            assert held.said[-1].findings[0].code == "lost"
+        with bench.keeper() as run:
+            run.round()
+            assert run.said[-1].daemons == ()
+            [finding] = run.said[-1].findings
+            assert (finding.code, finding.fixes) == ("gone", (MpsStart(pipes),))
+            assert done(here, finding.fixes[0]).state == "done"
+            run.round()
+            assert run.said[-1].findings[0].code == "lost"
         assert done(here, MpsStop(pipes)).state == "done"
-        with bench.keeper() as held:
-            held.round()
-            assert held.said[-1].findings == (), "it was stopped by us"
+        with bench.keeper() as run:
+            run.round()
+            assert run.said[-1].findings == (), "it was stopped by us"
 
 
 def test_looking_does_not_fill_the_log_of_the_daemon(bench: Bench, mps: FakeMps) -> None:
-    """Each question is some five lines there; all is asked when who is there has changed."""
-    server, clients = served(bench, mps)
-    with bench.keeper() as held:
-        held.round()
-        asked = len(mps.commands())
+    """A question adds some five lines; all questions are asked when the clients have changed."""
+    server, clients = start_clients(bench, mps)
+    with bench.keeper() as run:
+        run.round()
+        command_count = len(mps.commands())
         for _ in range(3):
-            held.keeper.connected()
-            held.keeper.step(time.monotonic(), True)
-            wait_for(lambda: held.keeper.is_idle)
-        assert len(mps.commands()) - asked <= 3 * 2, "servers, and the clients of one"
+            run.keeper.connected()
+            run.keeper.step(time.monotonic(), True)
+            wait_for(lambda: run.keeper.is_idle)
+        assert len(mps.commands()) - command_count <= 3 * 2, "servers, and the clients of one"
         late = bench.children.start(kind="mps_client")
         mps.server(server.pid, *(child.pid for child in (*clients, late)))
-        held.keeper.connected()
-        held.keeper.step(time.monotonic(), True)
-        wait_for(lambda: held.keeper.is_idle)
-        held.said += held.keeper.poll()
-        assert [len(daemon.clients) for daemon in held.said[-1].daemons
+        run.keeper.connected()
+        run.keeper.step(time.monotonic(), True)
+        wait_for(lambda: run.keeper.is_idle)
+        run.said += run.keeper.poll()
+        assert [len(daemon.clients) for daemon in run.said[-1].daemons
                 if daemon.pipes == str(mps.pipes)] == [3]
 
 
 def test_what_mps_cannot_do_is_refused_before(bench: Bench, mps: FakeMps) -> None:
     pipes = str(mps.pipes)
     with bench.here() as here:
-        gone = 2**22 + 7
-        [refusal] = shown(here, MpsPercent(pipes, 50, gone)).refusals
-        assert str(gone) in refusal.sentence
+        absent = 2**22 + 7
+        [refusal] = shown(here, MpsPercent(pipes, 50, absent)).refusals
+        assert str(absent) in refusal.sentence
         assert codes(here, MpsStart(pipes)) == ["setting"]
         assert codes(here, MpsPercent(str(mps.folder / "none"), 50)) == ["setting"]
         assert codes(here, MpsStart("/proc/nowhere")) == ["setting"]
@@ -248,7 +248,7 @@ def test_what_mps_cannot_do_is_refused_before(bench: Bench, mps: FakeMps) -> Non
 def test_a_stop_names_its_victims_and_a_restart_keeps_the_defaults(
     bench: Bench, mps: FakeMps
 ) -> None:
-    server, [client] = served(bench, mps, 1)
+    server, [client] = start_clients(bench, mps, 1)
     pipes = str(mps.pipes)
     with bench.here() as here:
         look = shown(here, MpsStop(pipes))
@@ -276,15 +276,15 @@ def test_a_stop_names_its_victims_and_a_restart_keeps_the_defaults(
     with bench.here(kills_per_hour=0) as here:
         assert codes(here, MpsStop(pipes)) == ["budget"]
     with bench.here(protected_users=["root"]) as here:
-        served(bench, mps, 1)
+        start_clients(bench, mps, 1)
         assert "protected" in codes(here, MpsStop(pipes))
 
 
 def test_a_restart_keeps_the_defaults_without_a_list_of_processes(
     bench: Bench, mps: FakeMps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also those of others, and of devices that no driver lists; and one that is refused keeps none
-    of the others from being set."""
+    """The defaults of others are kept too, and those of devices that no driver lists; one that is
+    refused keeps none of the others from being set."""
     pipes, mib = str(mps.pipes), random.randint(1_025, 2_047)
     with bench.here() as here:
         assert done(here, MpsMemory(pipes, 1, mib)).state == "done"
@@ -311,10 +311,10 @@ def test_a_folder_has_one_name(bench: Bench, mps: FakeMps) -> None:
         assert done(here, MpsPercent(f"{mps.pipes.parent}//{mps.pipes.name}", 42)).state == "done"
     mps.kill()
     assert mps.start() == 0
-    with bench.keeper() as held:
-        held.round()
-        [lost] = [each for each in held.said[-1].findings if each.code == "lost"]
-        assert lost.fixes == (MpsPercent(str(mps.pipes), 42),)
+    with bench.keeper() as run:
+        run.round()
+        [finding] = [finding for finding in run.said[-1].findings if finding.code == "lost"]
+        assert finding.fixes == (MpsPercent(str(mps.pipes), 42),)
 
 
 def test_a_device_that_is_not_there_is_said_and_no_refusal(bench: Bench, mps: FakeMps) -> None:
@@ -328,39 +328,39 @@ def test_a_device_that_is_not_there_is_said_and_no_refusal(bench: Bench, mps: Fa
 
 
 def test_clients_are_named_as_their_tasks_are(bench: Bench, mps: FakeMps) -> None:
-    """By which they are protected too."""
-    _, [client] = served(bench, mps, 1)
+    """The names protect them too."""
+    _, [client] = start_clients(bench, mps, 1)
     name = f"user-{random.randrange(10**6)}"
     tasks = TaskLookup.find
 
     def renamed(lookup: TaskLookup) -> TaskSnapshot | None:
-        found = tasks(lookup)
-        return None if found is None else replace(found, gpu_tasks=tuple(
-            structs.replace(each, task=structs.replace(each.task, user=name))
-            for each in found.gpu_tasks))
+        snapshot = tasks(lookup)
+        return None if snapshot is None else replace(snapshot, gpu_tasks=tuple(
+            structs.replace(gpu_task, task=structs.replace(gpu_task.task, user=name))
+            for gpu_task in snapshot.gpu_tasks))
 
     with pytest.MonkeyPatch.context() as patch, bench.here(protected_users=[name]) as here:
         patch.setattr(TaskLookup, "find", renamed)
         look = shown(here, MpsStop(str(mps.pipes)))
-    assert [(each.process.pid, each.user) for each in look.victims] == [(client.pid, name)]
+    assert [(victim.process.pid, victim.user) for victim in look.victims] == [(client.pid, name)]
     assert any(f"{name} ({client.pid})" in words for words in look.warnings)
-    assert "protected" in [each.code for each in look.refusals]
+    assert "protected" in [refusal.code for refusal in look.refusals]
 
 
 def test_what_a_daemon_does_not_say_is_as_it_was_set(mps: FakeMps) -> None:
-    """And a daemon that says nothing is not asked 32 times."""
-    daemon, wanted = LocalMpsDaemons(is_alone=True).daemons()[0], (
+    """A daemon that says nothing is not asked 32 times."""
+    daemon, settings = LocalMpsDaemons(is_alone=True).daemons()[0], (
         MpsMemory("/p", 3, 1_536), MpsPercent("/p", 40), MpsMemory("/p", 4, None),
         MpsPriority("/p", 1))
     mps.kill()
-    asked = len(mps.commands())
-    found, left_out = as_it_is(daemon, "/p", wanted)
-    assert (set(found), left_out) == ({wanted[0], wanted[1], wanted[3]}, [])
-    assert len(mps.commands()) - asked == 2
+    command_count = len(mps.commands())
+    in_force, left_out = as_it_is(daemon, "/p", settings)
+    assert (set(in_force), left_out) == ({settings[0], settings[1], settings[3]}, [])
+    assert len(mps.commands()) - command_count == 2
 
 
 def test_a_client_is_taken_out_and_lives(bench: Bench, mps: FakeMps) -> None:
-    server, [client, other] = served(bench, mps)
+    server, [client, other] = start_clients(bench, mps)
     with bench.here() as here:
         look = here.preview("terminate_client", client.task_id)
         assert [victim.process.pid for victim in look.victims] == [client.pid]
@@ -374,22 +374,22 @@ def test_a_client_is_taken_out_and_lives(bench: Bench, mps: FakeMps) -> None:
         reply = here.act(here.preview("terminate_client", other.task_id), "it leaks", "ada")
         assert (reply.state, reply.verified and reply.verified.in_force) == ("not_effective", False)
         plain = bench.children.all[0]
-        assert [each.code for each in here.preview("terminate_client", plain.task_id).refusals
+        assert [refusal.code for refusal in here.preview("terminate_client", plain.task_id).refusals
                 ] == ["mps"]
     assert client.is_alive()
     assert other.is_alive()
 
 
 def test_a_daemon_that_hangs_delays_no_lease(bench: Bench, mps: FakeMps) -> None:
-    """Anybody can run one that takes each question and does not answer."""
+    """A daemon that takes each question and does not answer can be run by anybody."""
     before = bench.power_w()
     with bench.here() as here:
         assert done(here, PowerCap(bench.gpu, int(bench.facts.power_limit_min_w or 0), 1.0)
                     ).state == "done"
     mps.save(stuck=True)
-    with bench.keeper() as held:
+    with bench.keeper() as run:
         def is_taken_back() -> bool:
-            held.keeper.step(time.monotonic(), True)
+            run.keeper.step(time.monotonic(), True)
             return bench.power_w() == before
 
         wait_for(is_taken_back, CALL_S - 1.0)  # before a single answer
@@ -398,14 +398,14 @@ def test_a_daemon_that_hangs_delays_no_lease(bench: Bench, mps: FakeMps) -> None
 
 
 def test_a_folder_that_no_message_can_name_is_left_out(bench: Bench, tmp_path: Path) -> None:
-    """Any user can run a program of that name with it, and the agent must live."""
+    """A user can run a program of that name with it, and the agent must live."""
     wild = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe"))
     wild.mkdir()
     (wild / "control").write_text("")
     assert "UTF-8" in path_trouble(wild)
-    assert [each.pipes for each in daemons(LocalMpsDaemons(pipes=wild, is_alone=True))] == []
-    [told] = findings(LocalMpsDaemons(pipes=wild, is_alone=True))
-    assert encode(LimitsNow(0.0, findings=(told,)))
+    assert [daemon.pipes for daemon in daemons(LocalMpsDaemons(pipes=wild, is_alone=True))] == []
+    [finding] = findings(LocalMpsDaemons(pipes=wild, is_alone=True))
+    assert encode(LimitsNow(0.0, findings=(finding,)))
     program = tmp_path / "nvidia-cuda-mps-control"
     program.symlink_to("/bin/sleep")
     with subprocess.Popen([str(program), "30"], env={

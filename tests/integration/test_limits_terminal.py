@@ -37,11 +37,11 @@ Run = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMps]:
-    made = FakeMps(tmp_path / "mps")
-    for name, value in made.env().items():
+    control = FakeMps(tmp_path / "mps")
+    for name, value in control.env().items():
         monkeypatch.setenv(name, value)
-    yield made
-    made.close()
+    yield control
+    control.close()
 
 
 @pytest.fixture
@@ -54,14 +54,14 @@ def run(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch,
     ceiling = a_ceiling(tmp_path)
     (tmp_path / "data").mkdir()
 
-    def told(program: Callable[[list[str]], int], *words: str) -> tuple[int, str]:
+    def run_program(program: Callable[[list[str]], int], *words: str) -> tuple[int, str]:
         capsys.readouterr()
         verb, *rest = words
         code = program(["--data", str(tmp_path / "data"), "--backend", "simulated", "--simulate",
                         f"node=n1,gpus=1,world={tmp_path}", "--ceiling", str(ceiling), verb, *rest])
         return code, capsys.readouterr().out
 
-    return told
+    return run_program
 
 
 FACTS = tuple(GpuFacts(uuid, at, "H100") for at, uuid in enumerate(BOARDS))
@@ -106,14 +106,14 @@ def test_a_share_is_set_and_shown(fake: FakeMps, run: Run, children: Children) -
     fake.server(server.pid, client.pid)
     assert fake.start() == 0
     pct = random.randint(1, 99)
-    code, said = run(mps, "set", "share", str(pct), "--server", str(server.pid), *YES)
-    assert (code, "100 % -> " in said) == (ExitCode.OK, True)
-    assert "1 running client keeps the old value" in said
-    code, said = run(mps, "show", "--json")
-    assert json.loads(said)["items"][0]["daemons"][0]["servers"][0]["pct"] == pct
-    code, said = run(mps, "show")
-    assert f"server {server.pid}  root  {pct} % for new clients" in said
-    assert f"client {client.pid}  root  100 %" in said
+    code, text = run(mps, "set", "share", str(pct), "--server", str(server.pid), *YES)
+    assert (code, "100 % -> " in text) == (ExitCode.OK, True)
+    assert "1 running client keeps the old value" in text
+    code, text = run(mps, "show", "--json")
+    assert json.loads(text)["items"][0]["daemons"][0]["servers"][0]["pct"] == pct
+    code, text = run(mps, "show")
+    assert f"server {server.pid}  root  {pct} % for new clients" in text
+    assert f"client {client.pid}  root  100 %" in text
     assert run(mps, "set", "memory", "900MiB", "--device", "30", *YES)[0] == ExitCode.OK
     assert "900M on device 30" in run(mps, "show")[1], "also where no GPU has that number"
     with pytest.raises(CommandError, match="somebody's work"):
@@ -125,17 +125,17 @@ def test_a_share_is_set_and_shown(fake: FakeMps, run: Run, children: Children) -
 def test_a_cap_needs_an_agent_that_takes_it_back(run: Run, tmp_path: Path,
                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     [facts] = SimulatedReader(parse_options(f"node=n1,gpus=1,world={tmp_path}"), None).read().facts
-    code, said = run(gpu, "cap", facts.uuid, "300", "--for", "2h", *YES)
-    assert (code, "700 W -> 300 W for 2 h" in said) == (ExitCode.OK, True), said
-    code, said = run(gpu, "show")
-    assert (code, "300 W until" in said, "in force" in said) == (ExitCode.OK, True, True)
-    code, said = run(gpu, "release", facts.uuid, "power", *YES)
+    code, text = run(gpu, "cap", facts.uuid, "300", "--for", "2h", *YES)
+    assert (code, "700 W -> 300 W for 2 h" in text) == (ExitCode.OK, True), text
+    code, text = run(gpu, "show")
+    assert (code, "300 W until" in text, "in force" in text) == (ExitCode.OK, True, True)
+    code, text = run(gpu, "release", facts.uuid, "power", *YES)
     assert code == ExitCode.OK
-    said = run(gpu, "show")[1]
-    assert said.startswith("gpudeck has set no limit\nGPU memory is limited here by ")
-    assert "the driver's own limit: " in said
-    code, said = run(gpu, "cap", facts.uuid, "5", "--for", "2h", *YES)
-    assert (code, "takes 200 to 700 W" in said) == (ExitCode.REFUSED, True)
+    text = run(gpu, "show")[1]
+    assert text.startswith("gpudeck has set no limit\nGPU memory is limited here by ")
+    assert "the driver's own limit: " in text
+    code, text = run(gpu, "cap", facts.uuid, "5", "--for", "2h", *YES)
+    assert (code, "takes 200 to 700 W" in text) == (ExitCode.REFUSED, True)
     monkeypatch.setattr(cli_limits, "agent_pid", lambda data: None)
     with pytest.raises(CommandError, match="no agent runs"):
         run(gpu, "cap", facts.uuid, "300", "--for", "2h", *YES)
@@ -158,7 +158,7 @@ def test_mps_takes_whole_mebibytes(word: str) -> None:
 
 
 def codes(driver: str | None = None, modes: dict[str, int | None] | None = None) -> list[str]:
-    return [each.code for each in findings(LocalMpsDaemons(is_alone=True), driver, modes)]
+    return [finding.code for finding in findings(LocalMpsDaemons(is_alone=True), driver, modes)]
 
 
 def log_of(fake: FakeMps, age_s: float, *lines: str) -> None:
@@ -251,14 +251,14 @@ def test_the_doctor_mends_by_acts_like_any_other(fake: FakeMps, run: Run, tmp_pa
     doctor = ("doctor", "--pipes", str(fake.pipes))  # and not those of other tests
     assert fake.start() == 0
     fake.kill()
-    code, said = run(mps, *doctor)
-    assert (code, "--fix does it" in said) == (ExitCode.FAILED, True)
+    code, text = run(mps, *doctor)
+    assert (code, "--fix does it" in text) == (ExitCode.FAILED, True)
     assert fake.changed() == ["-d"], "looking mends nothing"
-    code, said = run(mps, *doctor, "--fix", *YES)
+    code, text = run(mps, *doctor, "--fix", *YES)
     assert (code, fake.changed()) == (ExitCode.OK, ["-d", "-d"])
     assert fake.ask("get_default_active_thread_percentage") == "100.0\n"
-    code, said = run(mps, *doctor)
-    assert (code, "exclusive:" in said) == (ExitCode.OK, True), "advice is no failure"
+    code, text = run(mps, *doctor)
+    assert (code, "exclusive:" in text) == (ExitCode.OK, True), "advice is no failure"
     assert run(mps, *doctor, "--fix", *YES)[0] == ExitCode.OK
     assert "exclusive:" in run(mps, *doctor)[1], "nor is it taken by --yes to all"
     assert run(gpu, "mode", board_of(tmp_path), "exclusive_process", *YES)[0] == ExitCode.OK
@@ -283,13 +283,13 @@ def test_it_settles_from_anywhere() -> None:
         clients, load = random.randint(1, 48), random.uniform(0, 100)
         now, tuner = float(random.randint(1, 100)), MpsTuner()
         for at in range(6):
-            found = tuner.decide(at * DOWN_AFTER_S, TuneInput(clients, load, now))
-            if found.pct is None:
+            decision = tuner.decide(at * DOWN_AFTER_S, TuneInput(clients, load, now))
+            if decision.pct is None:
                 break
-            assert abs(found.pct - now) <= 25
-            assert 10 <= found.pct <= 100 or now < 10
-            now = float(found.pct)
-        assert found.pct is None, (clients, load, now)
+            assert abs(decision.pct - now) <= 25
+            assert 10 <= decision.pct <= 100 or now < 10
+            now = float(decision.pct)
+        assert decision.pct is None, (clients, load, now)
 
 
 def test_a_dry_run_sets_nothing_and_the_rest_is_recorded(fake: FakeMps, run: Run,
@@ -298,12 +298,12 @@ def test_a_dry_run_sets_nothing_and_the_rest_is_recorded(fake: FakeMps, run: Run
     clients = [children.start(kind="mps_client") for _ in range(4)]
     fake.server(server.pid, *(child.pid for child in clients))
     assert fake.start() == 0
-    code, said = run(mps, "tune", "--rounds", "1", "--every", "1")
-    assert (code, said.startswith("dry run: 100 / 4 clients")) == (ExitCode.OK, True)
+    code, text = run(mps, "tune", "--rounds", "1", "--every", "1")
+    assert (code, text.startswith("dry run: 100 / 4 clients")) == (ExitCode.OK, True)
     assert fake.changed() == ["-d"]
     with pytest.raises(CommandError, match="--apply"):
         run(mps, "tune", "--rounds", "1", "--apply")
-    code, said = run(mps, "tune", "--rounds", "2", "--every", "1", "--apply", *YES)
+    code, text = run(mps, "tune", "--rounds", "2", "--every", "1", "--apply", *YES)
     assert code == ExitCode.OK
     assert fake.changed() == ["-d", f"set_active_thread_percentage {server.pid} 75"], (
         "the second look comes too soon after a change")
@@ -312,21 +312,21 @@ def test_a_dry_run_sets_nothing_and_the_rest_is_recorded(fake: FakeMps, run: Run
 
 def test_a_rehearsal_on_a_recording_sets_nothing(fake: FakeMps, run: Run, tmp_path: Path) -> None:
     """Four clients at half load: from 100 % towards 100 / 4 x 1.5, a step in two hours."""
-    path, said = tmp_path / "night.jsonl", list(night(301, 4, 50.0, start=1_763_640_000.0))
+    path, readings = tmp_path / "night.jsonl", list(night(301, 4, 50.0, start=1_763_640_000.0))
     head = RecordingHeader(FORMAT, "n1", "nvml", "0")
     path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in (head, *(
-        structs.replace(each, facts=FACTS) for each in said))))
+        structs.replace(reading, facts=FACTS) for reading in readings))))
     assert fake.start() == 0
-    code, told = run(mps, "tune", "--rehearse", str(path))
-    lines = told.splitlines()
+    code, text = run(mps, "tune", "--rehearse", str(path))
+    lines = text.splitlines()
     assert code == ExitCode.OK
     assert [line.split("  ")[1].strip() for line in lines[:-2]] == [
         "75 %"]
     assert "10 looks, 1 changes, from 100 % to 75 % (between 75 and 100 %)" in lines[-2]
     assert "nothing was changed" in lines[-1]
-    code, told = run(mps, "tune", "--rehearse", str(path), "--from", "38", "--every", "60",
+    code, text = run(mps, "tune", "--rehearse", str(path), "--from", "38", "--every", "60",
                      "--json")
-    looks = json.loads(told)["items"]
+    looks = json.loads(text)["items"]
     assert [(look["pct"], look["clients"], look["is_dry"]) for look in looks] == [
         (None, 4, True)] * 5
     assert fake.changed() == ["-d"]
@@ -357,16 +357,16 @@ def board_of(folder: Path) -> str:
 
 def test_a_mode_is_set_from_the_terminal(run: Run, tmp_path: Path,
                                          monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an agent too: it has no end that somebody must keep."""
+    """A mode can be set without an agent too: it has no end that somebody must keep."""
     monkeypatch.setattr(cli_limits, "agent_pid", lambda data: None)
     uuid = board_of(tmp_path)
-    code, said = run(gpu, "mode", uuid, "exclusive_process", *YES)
-    assert (code, "-> exclusive: one process at a time" in said) == (ExitCode.OK, True), said
-    code, said = run(gpu, "show")
-    assert (code, f"{uuid}  exclusive process  in force: the driver reports exclusive" in said) == (
+    code, text = run(gpu, "mode", uuid, "exclusive_process", *YES)
+    assert (code, "-> exclusive: one process at a time" in text) == (ExitCode.OK, True), text
+    code, text = run(gpu, "show")
+    assert (code, f"{uuid}  exclusive process  in force: the driver reports exclusive" in text) == (
         ExitCode.OK, True)
-    code, said = run(gpu, "mode", uuid, "default", *YES)
+    code, text = run(gpu, "mode", uuid, "default", *YES)
     assert run(gpu, "show")[1].startswith("gpudeck has set no limit\n")
-    assert (code, "exclusive: one process at a time -> default" in said) == (ExitCode.OK, True)
+    assert (code, "exclusive: one process at a time -> default" in text) == (ExitCode.OK, True)
     with pytest.raises(CommandError):
         run(gpu, "mode", uuid, "prohibited", *YES)

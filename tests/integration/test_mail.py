@@ -1,4 +1,4 @@
-"""Owners are told by mail, over a real connection to a mail server."""
+"""Mail to owners, over a real connection to a mail server."""
 
 import secrets
 import time
@@ -52,12 +52,12 @@ class Post:
 @pytest.fixture(name="post")
 def _post(tmp_path: Path) -> Iterator[Callable[..., tuple[Post, MailSink]]]:
     with ExitStack() as stack:
-        def made(refuses: int = 0) -> tuple[Post, MailSink]:
+        def start_post(refuses: int = 0) -> tuple[Post, MailSink]:
             sink = stack.enter_context(MailSink(refuses))
             post = Post(tmp_path, sink)
             stack.callback(post.close)
             return post, sink
-        yield made
+        yield start_post
 
 
 def soon(what: Callable[[], Any], within_s: float = GIVE_UP_S) -> None:
@@ -67,10 +67,10 @@ def soon(what: Callable[[], Any], within_s: float = GIVE_UP_S) -> None:
         gevent.sleep(0.02)
 
 
-def told(**given: Any) -> OwnerActionNotification:
+def notification(**fields: Any) -> OwnerActionNotification:
     usual = OwnerActionNotification("end", "n1", "boot-1:1:1", "python train.py", "carol", "idle",
                                     grace_s=30.0)
-    return replace(usual, **given)
+    return replace(usual, **fields)
 
 
 def parsed(mail: tuple[str, str, str]) -> Message:
@@ -82,7 +82,7 @@ def test_the_owner_hears_who_why_and_what_now(post: Any) -> None:
     reason = f"idle since {secrets.token_hex(4)}"
     one.state.standing.put_address("alice", "alice@example.org")
     assert one.notifier.unreached("alice") is None
-    assert one.notifier.send("alice", told(reason=reason))
+    assert one.notifier.send("alice", notification(reason=reason))
     soon(lambda: sink.mails and one.kinds())
     mail = parsed(sink.mails[0])
     assert "<alice@example.org>" in sink.mails[0][1]
@@ -98,14 +98,14 @@ def test_the_owner_hears_who_why_and_what_now(post: Any) -> None:
 def test_who_has_no_address_is_not_written_to_and_the_preview_says_so(post: Any) -> None:
     one, sink = post()
     one.state.standing.put_address("alice", "alice@example.org")
-    assert not one.notifier.send("bob", told())
-    assert not one.notifier.send(None, told())
+    assert not one.notifier.send("bob", notification())
+    assert not one.notifier.send(None, notification())
     assert "no address of bob" in str(one.notifier.unreached("bob"))
     assert "is unknown" in str(one.notifier.unreached(None))
     without = OwnerMailer(None, one.addresses, str, one.audit.note)
     assert "smtp_host" in str(without.unreached("alice"))
-    assert not without.send("alice", told())
-    assert one.notifier.send("alice", told())  # the control: mail does come here
+    assert not without.send("alice", notification())
+    assert one.notifier.send("alice", notification())  # the control: mail does come here
     soon(lambda: sink.mails)
     assert len(sink.mails) == 1
 
@@ -113,7 +113,7 @@ def test_who_has_no_address_is_not_written_to_and_the_preview_says_so(post: Any)
 def test_a_server_that_is_busy_is_asked_again(post: Any) -> None:
     one, sink = post(refuses=2)
     one.state.standing.put_address("alice", "alice@example.org")
-    one.notifier.send("alice", told())
+    one.notifier.send("alice", notification())
     soon(lambda: sink.mails)
     assert sink.refusals == 2
 
@@ -121,7 +121,7 @@ def test_a_server_that_is_busy_is_asked_again(post: Any) -> None:
 def test_what_cannot_be_sent_is_recorded(post: Any) -> None:
     one, sink = post(refuses=100)
     one.state.standing.put_address("alice", "alice@example.org")
-    one.notifier.send("alice", told())
+    one.notifier.send("alice", notification())
     soon(one.kinds)
     assert '"outcome":"failed"' in one.kinds()[0]
     assert sink.mails == []
@@ -130,8 +130,8 @@ def test_what_cannot_be_sent_is_recorded(post: Any) -> None:
 def test_text_from_nodes_adds_no_header_and_no_line(post: Any) -> None:
     one, sink = post()
     one.state.standing.put_address("alice", "alice@example.org")
-    one.notifier.send("alice", told(host="n1\r\nBcc: eve@example.org",
-                                    command="x\r\n.\r\nMAIL FROM:<eve@example.org>"))
+    one.notifier.send("alice", notification(host="n1\r\nBcc: eve@example.org",
+                                            command="x\r\n.\r\nMAIL FROM:<eve@example.org>"))
     soon(lambda: sink.mails)
     mail = parsed(sink.mails[0])
     assert mail["Bcc"] is None
@@ -151,12 +151,12 @@ def test_a_password_does_not_travel_in_clear(tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text("x\n")
     env = {"GPUDECK_SMTP_PASSWORD_FILE": str(secret)}
-    given = ["--smtp-host", "mail.example.org", "--smtp-from", "a@b.org", "--smtp-user", "u"]
-    settings = hub_settings([*given, "--smtp-tls", "none"], env)
+    flags = ["--smtp-host", "mail.example.org", "--smtp-from", "a@b.org", "--smtp-user", "u"]
+    settings = hub_settings([*flags, "--smtp-tls", "none"], env)
     with pytest.raises(CommandError, match="in clear"):
         SmtpSettings.of(settings)
-    found = SmtpSettings.of(hub_settings(given, env))
-    assert found is not None
-    assert (found.password, found.tls) == ("x", "starttls")
+    smtp = SmtpSettings.of(hub_settings(flags, env))
+    assert smtp is not None
+    assert (smtp.password, smtp.tls) == ("x", "starttls")
     with pytest.raises(CommandError, match="smtp_from"):
-        SmtpSettings.of(hub_settings(given[:2], env))
+        SmtpSettings.of(hub_settings(flags[:2], env))

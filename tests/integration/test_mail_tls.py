@@ -21,9 +21,9 @@ WAYS: tuple[Way, ...] = ("starttls", "tls")
 @pytest.fixture(name="authority")
 def _authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
     """Trusted, as docs/notifications.md says how."""
-    made = Authority(tmp_path)
-    monkeypatch.setenv("SSL_CERT_FILE", str(made.file))
-    return made
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    return authority
 
 
 def smtp(port: int, tls: str, user: str | None = None, password: str | None = None) -> SmtpSettings:
@@ -59,8 +59,8 @@ def test_a_wrong_certificate_is_refused_and_named(authority: Authority, way: Way
                                                   ) -> None:
     make, words = FLAWS[flaw]
     with TlsMailSink(make(authority), way, "deck", "secret") as sink:
-        left, why = attempt(smtp(sink.port, way, "deck", "secret"), letter())
-    assert left == ("ops@example.org",)
+        unsent, why = attempt(smtp(sink.port, way, "deck", "secret"), letter())
+    assert unsent == ("ops@example.org",)
     assert why is not None
     assert f"127.0.0.1:{sink.port}" in why
     assert "certificate" in why
@@ -71,8 +71,8 @@ def test_a_wrong_certificate_is_refused_and_named(authority: Authority, way: Way
 
 def test_who_takes_the_offer_of_tls_away_hears_nothing(authority: Authority) -> None:
     with MailSink() as sink:  # it knows no STARTTLS
-        left, why = attempt(smtp(sink.port, "starttls", "deck", "secret"), letter())
-    assert left
+        unsent, why = attempt(smtp(sink.port, "starttls", "deck", "secret"), letter())
+    assert unsent
     assert "offers no STARTTLS" in str(why)
     assert "smtp_tls" in str(why)
     assert sink.mails == []

@@ -28,11 +28,11 @@ def test_fresh_clone(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
     assert start_to_live_s(clone, tmp_path / "first", 300) < 300
-    said = (clone / "demo.out").read_text()
+    output = (clone / "demo.out").read_text()
     # Without how it was ended, and what pip says of the machine's own settings.
-    lines = [line for line in said.splitlines()
+    lines = [line for line in output.splitlines()
              if not line.startswith(("make", "WARNING: Location"))]
-    assert len(lines) <= 12, said
+    assert len(lines) <= 12, output
     assert not [line for line in lines if "warning" in line.lower()]
     # `make bench` asks for 6 s on a quiet machine. Nothing is installed again.
     assert start_to_live_s(clone, tmp_path / "again", 60) < 60
@@ -41,7 +41,7 @@ def test_fresh_clone(tmp_path: Path) -> None:
 
 def test_another_port() -> None:
     for port, flag in (("PORT=8061", "--port 8061"), ("PORT=", "")):
-        said = subprocess.run(["make", "--no-print-directory", "-n", "-o", ".venv/.hub", "demo",
+        text = subprocess.run(["make", "--no-print-directory", "-n", "-o", ".venv/.hub", "demo",
                                port, "DEMO=--nodes 2"], cwd=ROOT, capture_output=True, text=True,
                               check=True).stdout
-        assert " ".join(said.split()).endswith(f"gpudeck demo {flag} --nodes 2".replace("  ", " "))
+        assert " ".join(text.split()).endswith(f"gpudeck demo {flag} --nodes 2".replace("  ", " "))

@@ -35,13 +35,13 @@ class Assistant:
 
     def ask(self, method: str, **params: Any) -> Any:
         self.number += 1
-        found = self.raw(json.dumps({"jsonrpc": "2.0", "id": self.number, "method": method,
+        reply = self.raw(json.dumps({"jsonrpc": "2.0", "id": self.number, "method": method,
                                      "params": params}))
-        assert found["id"] == self.number
-        return found
+        assert reply["id"] == self.number
+        return reply
 
-    def call(self, name: str, **given: Any) -> Any:
-        return self.ask("tools/call", name=name, arguments=given)["result"]
+    def call(self, name: str, **arguments: Any) -> Any:
+        return self.ask("tools/call", name=name, arguments=arguments)["result"]
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -84,8 +84,8 @@ def test_it_greets_lists_and_refuses_as_the_protocol_says(assistant: Assistant) 
 def test_a_model_reads_numbers_and_no_hidden_text(hub: HubProcess, assistant: Assistant) -> None:
     agent = WireAgent("m1")
     agent.connect(hub)
-    said = one_task()
-    agent.tick(replace(said, began=(replace(said.began[0], command=HOSTILE[:500]),)))
+    tasks = one_task()
+    agent.tick(replace(tasks, began=(replace(tasks.began[0], command=HOSTILE[:500]),)))
     wait_for(lambda: hub.get("/api/v1/tasks")["items"], why="the task")
     summary = assistant.call("fleet_summary")["structuredContent"]
     assert (summary["nodes_live"], summary["gpus"]) == (1, len(agent.util))
@@ -106,11 +106,11 @@ def test_a_preview_shows_and_orders_nothing(hub: HubProcess, assistant: Assistan
     tasks = several(2)
     agent.show(tasks)
     wait_for(lambda: len(hub.get("/api/v1/tasks")["items"]) >= 2, why="the tasks")
-    found = assistant.call("preview", action="end", task=tasks.began[0].id)["structuredContent"]
-    [item] = found["would_hit"]["items"]
+    answer = assistant.call("preview", action="end", task=tasks.began[0].id)["structuredContent"]
+    [item] = answer["would_hit"]["items"]
     assert item["task_ids"] == [tasks.began[0].id]
-    assert "id" not in found["would_hit"]
-    assert found["a_person_decides_at"].startswith(hub.url)
+    assert "id" not in answer["would_hit"]
+    assert answer["a_person_decides_at"].startswith(hub.url)
     assert hub.get("/api/v1/commands")["items"] == []
     assert agent.executed == []
     assert assistant.call("preview", action="explode", task="x")["isError"]

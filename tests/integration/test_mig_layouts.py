@@ -34,8 +34,8 @@ SET_MODE = "nvmlDeviceSetMigMode"
 DESTROY, DESTROY_PART = "nvmlGpuInstanceDestroy", "nvmlComputeInstanceDestroy"
 
 
-def state(held: Held) -> str:
-    return held.said[-1].layouts[0].state
+def state(run: Held) -> str:
+    return run.said[-1].layouts[0].state
 
 
 @pytest.fixture
@@ -44,10 +44,10 @@ def bench(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(mig_layout, "other_manager", lambda: "")
     monkeypatch.setattr(nvml_repair, "holders", lambda facts: ())  # not of this machine's /proc
     children.start(gpu="GPU-elsewhere")
-    made = MigBench(tmp_path, children)
-    made.nvml.use(monkeypatch)
+    new_bench = MigBench(tmp_path, children)
+    new_bench.nvml.use(monkeypatch)
     in_this_process(monkeypatch)
-    return made
+    return new_bench
 
 
 def test_what_a_driver_fails_at_in_any_order_is_made(bench: MigBench) -> None:
@@ -57,9 +57,9 @@ def test_what_a_driver_fails_at_in_any_order_is_made(bench: MigBench) -> None:
     bench.cordon()
     reply = bench.act()
     assert (reply.state, bench.there()) == ("done", WISHED), reply.step
-    kept = bench.kept()
-    assert kept is not None
-    assert (kept.state, kept.layout, kept.before) == ("in_force", WISH, "none")
+    record = bench.kept()
+    assert record is not None
+    assert (record.state, record.layout, record.before) == ("in_force", WISH, "none")
     assert bench.act("none").state == "done"
     assert (bench.there(), bench.kept()) == ({}, None)
 
@@ -70,9 +70,9 @@ def test_the_real_child_process_makes_an_instance(bench: MigBench, monkeypatch: 
     bench.nvml.use(monkeypatch)
     applier = LimitApplier(NVML, "", lambda: "")
     assert applier.create_instance(bench.gpu, 9, 4) == ""
-    [made] = applier.mig(bench.gpu).instances
-    assert (made.profile, made.start, len(made.uuids)) == (9, 4, 1)
-    assert applier.destroy_instance(bench.gpu, made.id) == ""
+    [instance] = applier.mig(bench.gpu).instances
+    assert (instance.profile, instance.start, len(instance.uuids)) == (9, 4, 1)
+    assert applier.destroy_instance(bench.gpu, instance.id) == ""
     assert applier.mig(bench.gpu).instances == ()
     assert "no room" in (applier.create_instance(bench.gpu, 9, 4)
                          or applier.create_instance(bench.gpu, 5, 0)
@@ -85,9 +85,9 @@ def test_the_terminal_says_how_each_board_is_split(bench: MigBench,
     bench.cordon()
     assert bench.act().state == "done"
     assert cli_mig(words) == 0
-    said = capsys.readouterr().out
-    assert "GPU 0  now: 2x 2g.20gb + 1x 3g.40gb  kept: " in said
-    assert "in force" in said
+    output = capsys.readouterr().out
+    assert "GPU 0  now: 2x 2g.20gb + 1x 3g.40gb  kept: " in output
+    assert "in force" in output
     assert bench.act("off").state == "done"
     assert cli_mig(words) == 0
     assert "GPU 0  now: off  no layout is kept" in capsys.readouterr().out
@@ -95,19 +95,19 @@ def test_the_terminal_says_how_each_board_is_split(bench: MigBench,
 
 def test_one_in_use_stays_and_the_rest_is_made_around_it(bench: MigBench, children: Children
                                                          ) -> None:
-    used, idle = bench.instance(9, 4), bench.instance(19, 0)
-    child = on(bench, children, used)
+    busy, idle = bench.instance(9, 4), bench.instance(19, 0)
+    child = on(bench, children, busy)
     bench.cordon()
     with bench.node() as here:
         look = shown(here, MigLayout(bench.gpu, WISH))
         assert look.refusals == ()
-        assert [each.task_id for each in look.bystanders] == [child.task_id]
-        assert any("In use or leased" in each for each in look.warnings)
+        assert [bystander.task_id for bystander in look.bystanders] == [child.task_id]
+        assert any("In use or leased" in warning for warning in look.warnings)
         assert codes(here, MigLayout(bench.gpu, "none")) == ["setting"]
         assert here.act(look, "why", "ada").state == "done"
     assert bench.there() == WISHED
-    assert used.uuid in {uuid for each in bench.driver().instances for uuid in each.uuids}
-    assert idle.uuid not in {uuid for each in bench.driver().instances for uuid in each.uuids}
+    assert busy.uuid in {uuid for mig in bench.driver().instances for uuid in mig.uuids}
+    assert idle.uuid not in {uuid for mig in bench.driver().instances for uuid in mig.uuids}
     assert child.is_alive()
 
 
@@ -121,14 +121,14 @@ def on(bench: MigBench, children: Children, device: FakeGpu) -> Any:
 def test_without_that_guard_the_driver_is_asked_to_destroy_it(
     bench: MigBench, children: Children, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control arm; with the guard it is not asked, whatever it would answer."""
-    used = bench.instance(9, 0)
-    on(bench, children, used)
+    busy = bench.instance(9, 0)
+    on(bench, children, busy)
     bench.cordon()
     assert bench.act("7g.80gb").state == "refused"
     assert bench.nvml.calls(DESTROY_PART) == []
     monkeypatch.setattr(mig_layout, "_in_use", lambda *_: ())
     bench.act("7g.80gb")
-    assert [each.code for each in bench.nvml.calls(DESTROY_PART)][:1] == [IN_USE]
+    assert [call.code for call in bench.nvml.calls(DESTROY_PART)][:1] == [IN_USE]
 
 
 def test_a_leased_instance_is_in_use_without_a_task(bench: MigBench) -> None:
@@ -190,9 +190,9 @@ def test_the_mode_is_a_step_of_the_plan_where_no_reset_is_needed(bench: MigBench
     bench.cordon()
     with bench.node() as here:
         look = shown(here, MigLayout(bench.gpu, WISH))
-        assert [(each.what, each.before, each.after) for each in look.changes][:2] == [
+        assert [(change.what, change.before, change.after) for change in look.changes][:2] == [
             ("MIG", "off", WISH), ("MIG mode", "off", "on")]
-        assert any("nobody has open" in each for each in look.warnings)
+        assert any("nobody has open" in warning for warning in look.warnings)
         assert here.act(look, "why", "ada").state == "done"
     assert bench.mode_and_layout() == (True, WISHED)
     assert not (bench.data / quiet_window.QUIET_FILE).exists(), "the readers may read again"
@@ -222,10 +222,10 @@ def test_a_mode_that_is_pending_is_cleared(bench: MigBench) -> None:
     assert bench.mode_and_layout() == (False, {})
 
 
-@pytest.mark.parametrize("others", [("train (4711)",), None])
-def test_a_board_that_is_open_keeps_its_mode(bench: MigBench, others: tuple[str, ...] | None,
+@pytest.mark.parametrize("holders", [("train (4711)",), None])
+def test_a_board_that_is_open_keeps_its_mode(bench: MigBench, holders: tuple[str, ...] | None,
                                              monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml_repair, "holders", lambda facts: others)
+    monkeypatch.setattr(nvml_repair, "holders", lambda facts: holders)
     bench.board.update(mig=0, mig_pending=0)
     bench.nvml.save()
     bench.cordon()
@@ -235,7 +235,7 @@ def test_a_board_that_is_open_keeps_its_mode(bench: MigBench, others: tuple[str,
 
 def test_a_task_on_a_whole_board_keeps_its_mode(bench: MigBench, children: Children,
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the control arm: without that guard the driver is asked."""
+    """The control arm follows: without that guard the driver is asked."""
     bench.board.update(mig=0, mig_pending=0)
     child = on(bench, children, bench.board)
     bench.cordon()
@@ -280,10 +280,10 @@ def test_what_cannot_be_taken_back_says_how(bench: MigBench) -> None:
     bench.nvml.save()
     bench.cordon()
     reply = bench.act("1x 4g.40gb + 1x 3g.40gb")
-    kept = bench.kept()
-    assert kept is not None
-    assert (reply.state, kept.state) == ("not_effective", "half_made")
-    for words in (reply.step, kept.words):
+    record = bench.kept()
+    assert record is not None
+    assert (reply.state, record.state) == ("not_effective", "half_made")
+    for words in (reply.step, record.words):
         assert "`gpudeck mig apply '1x 1g.10gb'` goes back" in words
     bench.board.heal()
     bench.nvml.save()
@@ -306,7 +306,7 @@ STEPS = [(LimitApplier, name) for name in ("destroy_instance", "create_instance"
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_at_every_step(bench: MigBench, after: bool, monkeypatch: pytest.MonkeyPatch
                               ) -> None:
-    """From 1g + 1g to 4g + 3g and to 1g: what is left is the former layout, the wanted one, or one
+    """A kill on the way from 1g + 1g to 4g + 3g leaves the former layout, the wanted one, or one
     that says how to come to either; and both ways are gone."""
     bench.instance(19, 0)
     bench.instance(19, 1)
@@ -322,7 +322,7 @@ def test_killed_at_every_step(bench: MigBench, after: bool, monkeypatch: pytest.
 @pytest.mark.parametrize("target", ["1x 3g.40gb + 1x 4g.40gb", "off"])
 def test_killed_at_every_step_of_another_mode(bench: MigBench, after: bool, target: str,
                                               monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between a board that is whole and one in two parts, in either direction."""
+    """A kill on the way between a whole board and one in two parts, in either direction."""
     ways: dict[str, dict[int, int]] = {"1x 3g.40gb + 1x 4g.40gb": {5: 1, 9: 1}, "off": {}}
     [former] = {*ways} - {target}
     bench.cordon()
@@ -341,8 +341,8 @@ def killed(bench: MigBench, monkeypatch: pytest.MonkeyPatch, target: str, after:
 
 def both_ways_are_gone(bench: MigBench, ways: dict[str, dict[int, int]], former: str, number: int
                        ) -> bool:
-    """What is left is the former layout, the wanted one, or one that says how to come to either;
-    and both ways lead there. Ends where it began; whether it was half made."""
+    """Check that what is left is the former layout, the wanted one, or one that says how to come to
+    either, and go both ways. End with the former; return whether it was half made."""
     # A new agent waits until the window of the dead one is over.
     (bench.data / quiet_window.QUIET_FILE).unlink(missing_ok=True)
     is_half_made = False
@@ -366,7 +366,7 @@ def test_killed_between_the_two_halves_of_an_instance(bench: MigBench) -> None:
     bench.nvml.lines += [f"error * {CREATE_PART} {UNKNOWN}", f"error * {DESTROY} {UNKNOWN}"]
     bench.nvml.save()
     assert bench.act("7g.80gb").state == "not_effective"
-    assert [each.is_complete for each in bench.driver().instances] == [False]
+    assert [instance.is_complete for instance in bench.driver().instances] == [False]
     assert bench.follow().state == "half_made"
     bench.nvml.lines.clear()
     bench.board.heal()
@@ -395,24 +395,24 @@ def test_with_the_mode_lost_it_waits(bench: MigBench) -> None:
     bench.nvml.reload_driver()
     bench.board.update(mig=0, mig_pending=0)
     bench.nvml.save()
-    with bench.keeper(LimitApplier(NVML, "", lambda: "")) as held:
-        held.round()
-        assert state(held) == "not_in_force"
+    with bench.keeper(LimitApplier(NVML, "", lambda: "")) as run:
+        run.round()
+        assert state(run) == "not_in_force"
         bench.board.update(mig=1, mig_pending=1)
         bench.nvml.save()
-        held.round()
-        assert state(held) == "in_force"
+        run.round()
+        assert state(run) == "in_force"
     assert bench.there() == WISHED
 
 
 def test_what_somebody_took_away_while_we_looked_on_is_drift(bench: MigBench) -> None:
     bench.cordon()
     assert bench.act("7g.80gb").state == "done"
-    with bench.keeper(LimitApplier(NVML, "", lambda: "")) as held:
-        held.round()
+    with bench.keeper(LimitApplier(NVML, "", lambda: "")) as run:
+        run.round()
         bench.nvml.reload_driver()
-        held.round()
-        assert state(held) == "drifted"
+        run.round()
+        assert state(run) == "drifted"
     assert bench.there() == {}
 
 
@@ -420,9 +420,9 @@ def test_while_actions_are_stopped_nothing_is_made_again(bench: MigBench) -> Non
     bench.cordon()
     assert bench.act("7g.80gb").state == "done"
     bench.nvml.reload_driver()
-    with bench.keeper(LimitApplier(NVML, "", lambda: ""), lambda: ("ops",)) as held:
-        held.round()
-        assert state(held) == "not_in_force"
+    with bench.keeper(LimitApplier(NVML, "", lambda: ""), lambda: ("ops",)) as run:
+        run.round()
+        assert state(run) == "not_in_force"
     assert bench.there() == {}
     assert bench.follow().state == "in_force"
 

@@ -28,10 +28,10 @@ def test_a_real_receiver_that_is_killed_has_all_and_nothing_twice(kind: str, tmp
         late = source.node_second("n0", start + 7)  # it comes after its minute was sent
         for minute in range(5):
             t0 = start + 60 * minute
-            said = [one for t in range(t0, t0 + 60) for node in source.uuids
-                    if (node, t) != ("n0", start + 7) and (t + len(node) * minute) % 11
-                    for one in source.node_second(node, t)]
-            history.append(said, 1)
+            messages = [one for t in range(t0, t0 + 60) for node in source.uuids
+                        if (node, t) != ("n0", start + 7) and (t + len(node) * minute) % 11
+                        for one in source.node_second(node, t)]
+            history.append(messages, 1)
             if minute == 1:
                 history.append(late, 1)
             if minute == 3:  # just after it took a minute
@@ -46,12 +46,12 @@ def test_a_real_receiver_that_is_killed_has_all_and_nothing_twice(kind: str, tmp
         assert mirror.info().error is None
         assert mirror.info().counts["refused"] == 0
         history.close()
-        wanted = truth_of(source, start, start + 300)
-        assert len(wanted) > 10_000
+        truth = truth_of(source, start, start + 300)
+        assert len(truth) > 10_000
         # VictoriaMetrics shows what it has taken a second or two later.
-        wait_for(lambda: not wanted - server.samples(start, start + 300), why="all of it")
-        found = server.samples(start, start + 300)
-        assert (wanted - found, found - wanted) == ({}, {})
+        wait_for(lambda: not truth - server.samples(start, start + 300), why="all of it")
+        samples = server.samples(start, start + 300)
+        assert (truth - samples, samples - truth) == ({}, {})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -88,14 +88,14 @@ def test_a_hub_mirrors_what_its_agents_say_and_tells_how_far_it_is(tmp_path: Pat
         agent = WireAgent(f"m{random.randrange(10**6)}")
         agent.connect(hub)
 
-        def told() -> list[dict[str, str]]:
+        def sample_labels() -> list[dict[str, str]]:
             agent.tick()
             time.sleep(0.2)
             return [row["metric"] for row in
                     server.value("last_over_time(gpudeck_gpu_temp_c[1m])", time.time())]
 
-        assert {row["gpu"] for row in wait_for(told, why="samples at the receiver")} == {
-            each.uuid for each in agent.facts}
+        assert {row["gpu"] for row in wait_for(sample_labels, why="samples at the receiver")} == {
+            gpu.uuid for gpu in agent.facts}
         text = hub.ask("/metrics").body.decode()
         assert "gpudeck_mirror_failed 0" in text
         assert re.search(r'gpudeck_mirror_samples_total{what="sent"} [1-9]', text)

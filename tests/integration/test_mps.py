@@ -34,18 +34,18 @@ class Ask:
     env: dict[str, str]
 
     def __call__(self, lines: str) -> "subprocess.CompletedProcess[str]":
-        argv, told = (["-d"], "") if lines == "-d" else ([], lines)
-        return subprocess.run([self.program, *argv], input=told, capture_output=True, text=True,
+        argv, stdin = (["-d"], "") if lines == "-d" else ([], lines)
+        return subprocess.run([self.program, *argv], input=stdin, capture_output=True, text=True,
                               timeout=20, env=self.env, check=False)
 
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMps]:
-    made = FakeMps(tmp_path / "mps")
-    for name, value in made.env().items():
+    control = FakeMps(tmp_path / "mps")
+    for name, value in control.env().items():
         monkeypatch.setenv(name, value)
-    yield made
-    made.close()
+    yield control
+    control.close()
 
 
 @pytest.fixture
@@ -57,11 +57,11 @@ def daemon_of_ask(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> MpsDaemonHandle:
 
 @pytest.fixture(params=["fake", "real"])
 def ask(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ask]:
-    """Its program and environment, where nothing runs yet, in folders of its own."""
-    made: FakeMps | None = None
+    """A control program and its environment, with separate folders where nothing runs yet."""
+    control: FakeMps | None = None
     if request.param == "fake":
-        made = FakeMps(tmp_path / "mps")
-        program, env = str(made.program), {**os.environ, **made.env()}
+        control = FakeMps(tmp_path / "mps")
+        program, env = str(control.program), {**os.environ, **control.env()}
     else:
         program = shutil.which(PROGRAM) or ""
         if not program:
@@ -74,8 +74,8 @@ def ask(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ask]:
         yield asking
     finally:
         asking("quit -t 1\n")
-        if made is not None:
-            made.close()
+        if control is not None:
+            control.close()
 
 
 # What is asked, what is printed; in this order, each on the state that the former left.
@@ -124,14 +124,14 @@ def test_the_control_program_prints_what_is_known_of_it(ask: Ask) -> None:
     none = ask("get_server_list\n")
     assert (none.returncode, none.stdout, none.stderr) == (1, "", NO_DAEMON)
     assert ask("-d").returncode == 0
-    again = ask("-d")
-    assert again.returncode == 1
-    assert "An instance of this daemon is already running" in again.stdout + again.stderr
+    second = ask("-d")
+    assert second.returncode == 1
+    assert "An instance of this daemon is already running" in second.stdout + second.stderr
     for line, printed in TABLE:
-        done = ask(line + "\n")
-        assert (line, done.returncode, done.stdout) == (line, 0, printed)
-    both = ask("get_server_list\nget_default_active_thread_percentage")
-    assert (both.returncode, both.stdout) == (0, "0.5\n")  # nothing says which is which
+        answer = ask(line + "\n")
+        assert (line, answer.returncode, answer.stdout) == (line, 0, printed)
+    pair = ask("get_server_list\nget_default_active_thread_percentage")
+    assert (pair.returncode, pair.stdout) == (0, "0.5\n")  # nothing says which is which
     assert ask("quit\n").returncode == 0
     assert ask("ps\n").returncode == 1
 
@@ -140,8 +140,8 @@ def test_the_control_program_prints_what_is_known_of_it(ask: Ask) -> None:
 
 
 def test_our_own_lines_on_either(ask: Ask, daemon_of_ask: MpsDaemonHandle) -> None:
-    """What we send is obeyed, and read back, by NVIDIA's own program too where there is one."""
-    daemon, gone = daemon_of_ask, 2**22 + 5
+    """Our lines are obeyed and read back, by NVIDIA's own program too where there is one."""
+    daemon, absent = daemon_of_ask, 2**22 + 5
     assert not daemon.is_alive()
     with pytest.raises(MpsControlError, match="no MPS control daemon answers"):
         daemon.set_percent(50)
@@ -157,11 +157,11 @@ def test_our_own_lines_on_either(ask: Ask, daemon_of_ask: MpsDaemonHandle) -> No
     for priority in (1, 0):
         daemon.set_priority(priority)
         assert daemon.priority() == priority
-    for refused in (partial(daemon.set_percent, 50), partial(daemon.set_memory, 0, 5)):
-        with pytest.raises(MpsControlError, match=f"Server {gone} not found"):
-            refused(gone)
-    assert "did not disconnect" in daemon.terminate(gone, gone + 1)
-    assert (daemon.percent(gone), daemon.memory(0, gone), daemon.status(gone)) == (None,) * 3
+    for call in (partial(daemon.set_percent, 50), partial(daemon.set_memory, 0, 5)):
+        with pytest.raises(MpsControlError, match=f"Server {absent} not found"):
+            call(absent)
+    assert "did not disconnect" in daemon.terminate(absent, absent + 1)
+    assert (daemon.percent(absent), daemon.memory(0, absent), daemon.status(absent)) == (None,) * 3
     assert "already running" in daemon.start()
     assert daemon.quit(1) == ""
     assert not daemon.is_alive()
@@ -250,12 +250,12 @@ def test_set_and_read_back(fake: FakeMps, children: Children) -> None:
 def test_silent_refusals_are_seen(fake: FakeMps, children: Children) -> None:
     """Status 0, and the old value or a sentence instead."""
     assert fake.start() == 0
-    daemon, gone = MpsDaemonHandle(), 2**22 + 5
-    with pytest.raises(MpsControlError, match=f"Server {gone} not found"):
-        daemon.set_percent(50, gone)
+    daemon, absent = MpsDaemonHandle(), 2**22 + 5
+    with pytest.raises(MpsControlError, match=f"Server {absent} not found"):
+        daemon.set_percent(50, absent)
     with pytest.raises(MpsControlError, match="not found"):
-        daemon.set_memory(0, 5, gone)
-    assert (daemon.percent(gone), daemon.memory(0, gone), daemon.status(gone)) == (None,) * 3
+        daemon.set_memory(0, 5, absent)
+    assert (daemon.percent(absent), daemon.memory(0, absent), daemon.status(absent)) == (None,) * 3
     server, client = children.start(), children.start()
     fake.server(server.pid, client.pid)
     fake.save(refuses=True)

@@ -21,7 +21,7 @@ from tests.fakes.smtp import MailSink
 from tests.fakes.webhook import HttpSink
 from tests.integration.hubs import HubProcess, one_task, wait_for
 from tests.integration.telling import Teller
-from tests.integration.test_alerts import alerts, ask, come, host_of, hot, put, telling
+from tests.integration.test_alerts import alerts, ask, host_of, hot, new_teller, put, telling
 from tests.ports import free_port
 
 QUICK = ("--notice-wait-s", "1", "--notice-interval-s", "1")
@@ -65,7 +65,7 @@ def remove(hub: HubProcess, *receivers: Any) -> None:
 
 def burning(hub: HubProcess, gpus: tuple[int, ...] = (0, 1)) -> tuple[Teller, str]:
     """Let GPUs of a new node fire under a new rule."""
-    teller = come(hub)
+    teller = new_teller(hub)
     rule = put(hub, hot(runbook="Look at the fans.", **{"for": "0s"}))
     for gpu in gpus:
         teller.slow[gpu]["temp_margin_c"] = 1.0
@@ -127,7 +127,7 @@ def test_each_group_is_told_once_and_once_that_it_is_over(hub: HubProcess, sink:
 
 
 def test_the_silenced_is_not_told_until_the_silence_ends(hub: HubProcess, sink: HttpSink) -> None:
-    teller = come(hub)
+    teller = new_teller(hub)
     rule = put(hub, hot(group_by=["rule", "gpu"], **{"for": "0s"}))
     quiet, loud = (gpu.uuid for gpu in teller.facts)
     silence = ask(hub, "POST", "silences", {"until": time.time() + 600, "because": "x",
@@ -164,7 +164,7 @@ def test_owners_are_written_to_at_their_address(hub: HubProcess, post: MailSink)
         {"unix_name": "alice", "address": "alice@example.org"}]})
     assert addresses.status == 200, addresses.body
     owners = receiver(hub, kind="owners", name="owners")
-    teller = come(hub)
+    teller = new_teller(hub)
     put(hub, hot(**{"for": "0s"}))
     teller.slow[0]["temp_margin_c"] = teller.slow[1]["temp_margin_c"] = 1.0
     [mail] = telling(teller, lambda: mails_about(post, host_of(teller)), "mail", tasks=one_task())

@@ -18,7 +18,7 @@ from tests.fakes.smtp import MailSink
 from tests.fakes.webhook import HttpSink
 from tests.integration.hubs import HubProcess
 from tests.integration.telling import Teller
-from tests.integration.test_alerts import alerts, come, host_of, hot, put
+from tests.integration.test_alerts import alerts, host_of, hot, new_teller, put
 from tests.integration.test_notices import receiver
 from tests.patience import GIVE_UP_S
 
@@ -86,7 +86,7 @@ def test_ten_of_ten_are_resolved_within_15_s_at_every_receiver(
         sinks = {kind: stack.enter_context(HttpSink()) for kind in MORE if kind != "mail"}
         receivers = Receivers(hub, sinks, post)
         rule = put(hub, hot(**{"for": "0s"}))
-        tellers = [come(hub, 1) for _ in range(TIMES)]
+        tellers = [new_teller(hub, 1) for _ in range(TIMES)]
 
         def each_in_turn(margin_c: float, is_told: Callable[[], bool]) -> None:
             began, turn = time.monotonic(), 0

@@ -284,7 +284,7 @@ def test_who_was_over_at_the_first_sums_is_over_all_along(returned_by: float, go
                                                          ) -> None:
     over = [balance(Quota("q", "*", gpus=1, mode="act"))]
     [want] = intents(over, over_since({}, over, NOW), NOW + 40.0,
-                     began_at=returned_by - RETURN_WITHIN_S)
+                    began_at=returned_by - RETURN_WITHIN_S)
     assert want.goes_on is goes_on
 
 
