@@ -157,4 +157,4 @@ def test_stopped_it_stops_with_its_command_and_goes_on_with_it(is_typed: bool) -
         os.kill(run, signal.SIGTERM)
         wait_for(terminal.shows("SIGTERM"))
         os.kill(run, signal.SIGTERM)
-        wait_for(terminal.said("ended with 7"))
+        wait_for(terminal.shows("ended with 7"))
