@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, BrowserContext
 
 from tests.demos import Demo, soon
 
-from .tellers import GIVEN_UP, _hub, _node, _open_page  # noqa: F401  # fixtures of whole files
+from .full_agents import GIVEN_UP, _hub, _node, _open_page  # noqa: F401  # fixtures of whole files
 
 NODES, GPUS = 8, 8
 

@@ -14,8 +14,8 @@ from playwright.sync_api import Browser, Page
 
 from gpudeck.wire import Task, Tasks, Use
 from tests.demos import Demo, soon
+from tests.integration.full_agent import Teller
 from tests.integration.hubs import HubProcess
-from tests.integration.telling import Teller
 from tests.integration.visitors import add_person
 from tests.unit.fleets import Row, frame
 

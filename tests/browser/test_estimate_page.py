@@ -10,7 +10,7 @@ from gpudeck.errors import CommandError
 from tests.demos import soon
 from tests.integration.hubs import HubProcess
 
-from .tellers import Node, is_live
+from .full_agents import Node, is_live
 from .test_look import axe_source
 
 pytestmark = pytest.mark.browser

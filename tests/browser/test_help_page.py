@@ -13,7 +13,7 @@ from gpudeck.metrics import metric
 from tests.demos import soon
 from tests.integration.hubs import HubProcess
 
-from .tellers import Node, is_live
+from .full_agents import Node, is_live
 
 pytestmark = pytest.mark.browser
 

@@ -22,7 +22,7 @@ from tests.integration.hubs import HubProcess, one_task
 from tests.integration.visitors import add_person
 from tests.pasts import HOUR_S, OWNERS, Past
 
-from .tellers import is_live
+from .full_agents import is_live
 from .test_look import axe_source
 
 pytestmark = pytest.mark.browser

@@ -15,11 +15,11 @@ from gpudeck.kubernetes import KubernetesNode, KubernetesNow, KubernetesPod
 from gpudeck.serving import ServingSample
 from gpudeck.wire import Tasks, Use
 from tests.demos import soon
+from tests.integration.full_agent import Teller
 from tests.integration.hubs import HubProcess, one_task
-from tests.integration.telling import Teller
 from tests.integration.visitors import signed_in
 
-from .tellers import Node
+from .full_agents import Node
 from .test_look import axe_source
 
 pytestmark = pytest.mark.browser

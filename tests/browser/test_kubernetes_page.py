@@ -16,7 +16,7 @@ from tests.integration.hubs import HubProcess
 from tests.integration.visitors import add_person, signed_in
 
 from .acting import confirm
-from .tellers import _open_page as _open_page
+from .full_agents import _open_page as _open_page
 
 pytestmark = pytest.mark.browser
 HOST = "controller"

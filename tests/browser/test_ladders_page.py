@@ -13,7 +13,7 @@ from tests.integration.hubs import wait_for
 from tests.integration.test_rules_act import DAYS_S, Bed, a_bed  # noqa: F401  # a fixture
 from tests.integration.visitors import add_person, signed_in
 
-from .tellers import GIVEN_UP
+from .full_agents import GIVEN_UP
 from .test_look import axe_source
 
 pytestmark = pytest.mark.browser

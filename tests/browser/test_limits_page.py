@@ -18,7 +18,7 @@ from agent.cli import limits as cli
 from tests.demos import ROOT, Demo, soon
 from tests.fakes.children import Children
 from tests.fakes.mps_control import FakeMps
-from tests.integration.test_acts_crash import write_world
+from tests.integration.test_actions_crash import write_world
 
 from .acting import Somebody, add_person, send
 from .test_look import axe_source

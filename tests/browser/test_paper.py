@@ -8,8 +8,8 @@ from playwright.sync_api import Page
 from tests.demos import soon
 from tests.integration.hubs import HubProcess
 
-from .tellers import Node, is_live
-from .test_lines_page import line
+from .full_agents import Node, is_live
+from .test_charts_page import line
 
 pytestmark = pytest.mark.browser
 WIDTH = "document.querySelector('canvas')?.width ?? 0"

@@ -22,8 +22,8 @@ from tests.integration.hubs import HubProcess, one_task, wait_for
 from tests.integration.pools import PoolBed
 from tests.integration.visitors import add_person, signed_in
 
+from .full_agents import Node
 from .pool_page import field, is_refused, is_shut, reloads_at_once, request_times_ms, text
-from .tellers import Node
 from .test_look import axe_source
 from .watch import WATCH, WatchedPage
 

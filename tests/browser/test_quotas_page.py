@@ -11,7 +11,7 @@ from gpudeck.desired_state import InForce, QuotaEnforcement
 from tests.demos import soon
 from tests.integration.hubs import HubProcess
 
-from .tellers import Node
+from .full_agents import Node
 from .test_look import axe_source
 
 pytestmark = pytest.mark.browser

@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 from tests.demos import soon
 from tests.integration.hubs import HubProcess
 
-from .tellers import Node
+from .full_agents import Node
 from .test_alerts_page import NAMES, _fresh, corners, forget, put  # noqa: F401  # a fixture
 
 pytestmark = pytest.mark.browser

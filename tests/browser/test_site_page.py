@@ -12,7 +12,7 @@ from tests.demos import soon
 from tests.integration.hubs import HubProcess
 from tests.integration.visitors import add_person
 
-from .tellers import Node, is_live
+from .full_agents import Node, is_live
 
 pytestmark = pytest.mark.browser
 DOCS = Path(__file__).resolve().parents[2] / "docs"

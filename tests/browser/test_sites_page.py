@@ -9,7 +9,7 @@ from tests.integration.hubs import HubProcess
 from tests.integration.viewed_sites import Site, viewing
 from tests.integration.visitors import add_person
 
-from .tellers import _open_page as _open_page
+from .full_agents import _open_page as _open_page
 
 pytestmark = pytest.mark.browser
 

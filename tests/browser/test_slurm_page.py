@@ -17,7 +17,7 @@ from tests.integration.visitors import add_person, signed_in
 from tests.slurm_cluster import NODE, SlurmCluster, a_cluster
 
 from .acting import confirm
-from .tellers import _open_page as _open_page
+from .full_agents import _open_page as _open_page
 
 pytestmark = pytest.mark.browser
 HOST = socket.gethostname().partition(".")[0]  # as slurm.conf calls the node of the tests

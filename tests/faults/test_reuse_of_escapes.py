@@ -17,7 +17,7 @@ from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeNvml
 from tests.faults.forging import Forge
 from tests.faults.reuse import task_id
-from tests.integration.test_acts_escapes import needs_births
+from tests.integration.test_actions_escapes import needs_births
 from tests.integration.test_agent_process import an_agent, flags
 
 # At once: they get old enough together, and end while their previews are valid.

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.children import is_alive, state_of
 from tests.fakes.hub import wait_for
-from tests.integration.test_acts_agent import Bed, bed
+from tests.integration.test_actions_agent import Bed, bed
 from tests.machine import required
 
 __all__ = ["bed"]

@@ -21,7 +21,7 @@ from gpudeck.limits import LimitsNow, Setting, TimedLimit, action_of
 from gpudeck.wire import GpuFacts
 from tests.fakes.children import Children, a_ceiling
 from tests.fakes.hub import wait_for
-from tests.integration.test_acts_crash import write_world
+from tests.integration.test_actions_crash import write_world
 
 HOUR_S = 3_600.0
 

@@ -15,8 +15,8 @@ from dashboard.cli.rules import rules
 from gpudeck.errors import CommandError
 from gpudeck.metrics import Absence
 from gpudeck.wire import Task, Tasks, Use
+from tests.integration.full_agent import Teller
 from tests.integration.hubs import HubProcess, RawSocket
-from tests.integration.telling import Teller
 from tests.integration.visitors import add_program
 from tests.patience import GIVE_UP_S
 

@@ -15,7 +15,7 @@ from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import Frame, GpuFacts
 from tests.fakes.children import Child, Children, a_ceiling
 from tests.fakes.hub import FakeHub, wait_for
-from tests.integration.test_acts_agent import Bed, a_running_node
+from tests.integration.test_actions_agent import Bed, a_running_node
 
 EVERY_S, LOOK_S = 100.0, 20.0
 LOOKS = 5  # an interval

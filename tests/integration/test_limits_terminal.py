@@ -29,7 +29,7 @@ from gpudeck.limits import PIPES_MAX, ComputeMode, MpsRestart, MpsStart
 from gpudeck.wire import GpuFacts
 from tests.fakes.children import Children, a_ceiling
 from tests.fakes.mps_control import FakeMps
-from tests.integration.test_acts_crash import write_world
+from tests.integration.test_actions_crash import write_world
 from tests.unit.agent.limits.test_tune_backtest import BOARDS, night
 
 Run = Callable[..., tuple[int, str]]

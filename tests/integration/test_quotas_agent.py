@@ -31,7 +31,7 @@ from gpudeck.quota import Quota
 from tests.fakes.children import Children, a_ceiling
 from tests.fakes.hub import FakeHub, wait_for
 
-from .test_acts_agent import a_running_node
+from .test_actions_agent import a_running_node
 
 LADDER = (LadderRung("tell"), LadderRung("tell", 0.5), LadderRung("end", 0.5))
 

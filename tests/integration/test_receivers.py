@@ -14,7 +14,14 @@ import pytest
 from tests.fakes.webhook import HttpSink
 from tests.integration.hubs import HubProcess, wait_for
 from tests.integration.test_alerts import ask, telling
-from tests.integration.test_notices import QUICK, burning, calm, receiver, receiver_view, remove
+from tests.integration.test_notifications import (
+    QUICK,
+    burning,
+    calm,
+    receiver,
+    receiver_view,
+    remove,
+)
 from tests.machine import required
 from tests.ports import free_port
 

@@ -16,10 +16,10 @@ import pytest
 from dashboard.notifications.channels.table import TABLE
 from tests.fakes.smtp import MailSink
 from tests.fakes.webhook import HttpSink
+from tests.integration.full_agent import Teller
 from tests.integration.hubs import HubProcess
-from tests.integration.telling import Teller
 from tests.integration.test_alerts import alerts, host_of, hot, new_teller, put
-from tests.integration.test_notices import receiver
+from tests.integration.test_notifications import receiver
 from tests.patience import GIVE_UP_S
 
 pytestmark = pytest.mark.soak

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from dashboard.cli.rules import rules
 from gpudeck.rungs import RulesCeiling
 from gpudeck.wire import Task, Tasks, Use
+from tests.integration.full_agent import Teller
 from tests.integration.hubs import HubProcess, wait_for
-from tests.integration.telling import Teller
 from tests.integration.visitors import add_program
 
 LADDER = [{"do": "tell"}, {"do": "pause", "after": "10m"}, {"do": "end", "after": "10m"}]

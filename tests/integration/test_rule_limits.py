@@ -19,7 +19,7 @@ from agent.node import NodeConfig, ReadingSource, ThreadWakeSignal, run_node
 from agent.tasks.boot_id import boot_id
 from tests.fakes.children import a_ceiling
 from tests.integration.hubs import wait_for
-from tests.integration.test_acts_crash import write_world
+from tests.integration.test_actions_crash import write_world
 from tests.integration.test_rules_act import Bed, Hurried, Sampled
 
 

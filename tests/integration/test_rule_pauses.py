@@ -20,7 +20,7 @@ from gpudeck.metrics import WIDTH, Absence
 from gpudeck.wire import GpuFacts
 from tests.fakes.children import ORPHAN, TREE, Child, Children, a_ceiling, is_alive, state_of
 from tests.fakes.hub import FakeHub, wait_for
-from tests.integration.test_acts_agent import Bed, a_running_node
+from tests.integration.test_actions_agent import Bed, a_running_node
 
 GPU = GpuFacts("GPU-1", 0, "NVIDIA H100", mem_total_bytes=80e9)
 # Below the task a worker that waits inside the kernel (state D) for a child of its own, as after a

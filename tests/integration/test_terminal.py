@@ -14,9 +14,9 @@ from gpudeck.action_words import EXIT_OF, short
 from gpudeck.actions import FINAL
 from gpudeck.errors import ExitCode
 from tests.demos import soon
-from tests.fakes.acts_hub import ActsHub
+from tests.fakes.actions_hub import ActsHub
 from tests.terminals import Terminal, TerminalResult, run
-from tests.unit.acts_shown import item
+from tests.unit.shown_actions import item
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from gpudeck.action_plan import (
     plan_of,
 )
 from gpudeck.action_views import PreviewView
-from tests.unit.acts_shown import item, preview
+from tests.unit.shown_actions import item, preview
 
 Change = Callable[[dict[str, Any], random.Random], None]
 

@@ -18,7 +18,7 @@ from gpudeck.action_words import (
 )
 from gpudeck.actions import FINAL, LIFE
 from gpudeck.errors import ExitCode
-from tests.unit.acts_shown import command, item, preview
+from tests.unit.shown_actions import command, item, preview
 
 
 def preview_text(**other: object) -> str:

@@ -15,7 +15,7 @@ from tests.demos import soon
 from tests.integration.hubs import HubProcess
 from tests.integration.visitors import add_person, signed_in
 
-from .tellers import Node
+from .full_agents import Node
 from .test_look import axe_source
 
 pytestmark = pytest.mark.browser

@@ -19,7 +19,7 @@ from agent.tasks.cgroup_freezer import is_frozen
 from gpudeck.action_table import TaskAction
 from tests.fakes.children import Child, Children, a_ceiling, state_of
 from tests.fakes.hub import wait_for
-from tests.integration.test_acts_crash import write_world
+from tests.integration.test_actions_crash import write_world
 
 # Its first thread leaves, and another goes on: the process is a zombie by its state alone.
 HEADLESS = """

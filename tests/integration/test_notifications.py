@@ -19,8 +19,8 @@ from dashboard.notifications.service import recovered_groups
 from dashboard.state import HubState
 from tests.fakes.smtp import MailSink
 from tests.fakes.webhook import HttpSink
+from tests.integration.full_agent import Teller
 from tests.integration.hubs import HubProcess, one_task, wait_for
-from tests.integration.telling import Teller
 from tests.integration.test_alerts import alerts, ask, host_of, hot, new_teller, put, telling
 from tests.ports import free_port
 

@@ -27,7 +27,7 @@ from gpudeck.wire import Look, SignedCommand, command_statement, encode_command,
 from tests.fakes.children import STUBBORN, a_ceiling
 from tests.fakes.contexts import a_context
 from tests.fakes.hub import wait_for
-from tests.integration.test_acts_agent import Bed, a_running_node, bed
+from tests.integration.test_actions_agent import Bed, a_running_node, bed
 
 __all__ = ["bed"]
 

@@ -23,7 +23,7 @@ from gpudeck.audit_chain import verify
 from gpudeck.wire import GpuFacts
 from tests.fakes.children import STUBBORN, Children, a_ceiling, state_of, wait_until_old
 from tests.fakes.hub import wait_for
-from tests.integration.test_acts_crash import write_world
+from tests.integration.test_actions_crash import write_world
 
 
 def test_end_here(children: Children, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.demos import soon
 from tests.integration.hubs import Caller, HubProcess, RawSocket, greet
 from tests.integration.visitors import signed_in
 
-from .tellers import EVERY_S, Node
+from .full_agents import EVERY_S, Node
 from .test_every_page import LEAST_SHIFT
 from .test_look import axe_source
 

@@ -20,7 +20,7 @@ from agent.tasks.births import watch_births
 from gpudeck.actions import ActionParams, Reply
 from tests.fakes.children import Child, Children, a_ceiling, is_alive
 from tests.fakes.hub import wait_for
-from tests.integration.test_acts_crash import write_world
+from tests.integration.test_actions_crash import write_world
 
 # On SIGTERM it forks three, each as `how` says, writes down their pids and ends at once.
 ESCAPES = """

@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, Page
 from socketio.exceptions import BadNamespaceError
 
 from gpudeck.metrics import Absence
+from tests.integration.full_agent import Teller
 from tests.integration.hubs import HubProcess, one_task
-from tests.integration.telling import Teller
 from tests.integration.visitors import add_person, signed_in
 from tests.unit.fleets import Row
 
