@@ -95,12 +95,12 @@ def test_healthy_boards_raise_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
         fired |= {f"{alert.rule_id} on {alert.target.host}" for alert in bench.alerts.firing()}
     print({name: len(run) for name, run in runs.items()}, "s of 8 boards each,",
           f"{len(bench.alerts.ready)} rules, fired: {fired or 'none'}")
-    assert (bench.told, fired) == ([], set())
+    assert (bench.notifications, fired) == ([], set())
     assert COLUMN.keys() >= {key for _, key, _ in MEANS}
     machine = on["t2"]
     machine.states[3] = "lost"  # the same rules do speak
     bench.turn(60)
-    assert [rule for _, _, rule in bench.told] == ["gpu-lost"]
+    assert [rule for _, _, rule in bench.notifications] == ["gpu-lost"]
     bench.state.close()
 
 

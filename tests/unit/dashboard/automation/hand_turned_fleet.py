@@ -49,7 +49,7 @@ CALM_SLOW: fleets.Row = {
 
 @dataclass
 class Machine:
-    """One node, and what befalls it. `states` and `rows`: by the place of a GPU."""
+    """Node, and the faults that it has. `states` and `rows`: by the place of a GPU."""
 
     node: Node
     facts: tuple[GpuFacts, ...]
@@ -70,14 +70,14 @@ class Bench:
         self.state = HubState.open(folder)
         self.state._db.execute("pragma synchronous = off")
         self.groups = NotificationGrouping(NotificationTiming(), owners_for)
-        self.told: list[tuple[float, str, str]] = []  # when, why, rule
+        self.notifications: list[tuple[float, str, str]] = []  # when, why, rule
         self.changes: list[Alert] = []
         self.open()
         self.machines = [self.add(number) for number in range(NODES)]
         self.turn(700)  # until windows are full
 
     def open(self) -> None:
-        """What a hub begins with, as its disk has it."""
+        """Build the services of a hub that starts, from what its disk has."""
         clock, events = self.clock, Dispatcher()
         audit = AuditRecorder(self.state.audit, None, events)
         rules = ActiveRules(self.state.alerts, events)
@@ -135,8 +135,8 @@ class Bench:
             self.alerts.step(self.clock.now, self.clock.mono)
             for batch in fold(self.groups.due(self.clock.now, self.rules.mute())):
                 for what, of in (("firing", batch.firing), ("resolved", batch.over)):
-                    self.told += [(self.clock.now, what, rule_id)
-                                  for rule_id in sorted({each.rule_id for each in of})]
+                    self.notifications += [(self.clock.now, what, rule_id)
+                                           for rule_id in sorted({alert.rule_id for alert in of})]
 
     def _speak(self, machine: Machine) -> None:
         now, mono, node = self.clock.now, self.clock.mono, machine.node
@@ -150,9 +150,9 @@ class Bench:
         node.hear(now, mono)
         rows, slow = [], []
         for at, facts in enumerate(machine.facts):
-            told = {**WELL, **CALM_SLOW, **machine.rows.get(at, {})}
-            rows.append({key: told[key] for key in told if key in COLUMN})
-            slow.append({key: told[key] for key in told
+            numbers = {**WELL, **CALM_SLOW, **machine.rows.get(at, {})}
+            rows.append({key: numbers[key] for key in numbers if key in COLUMN})
+            slow.append({key: numbers[key] for key in numbers
                          if key in SLOW_COLUMN and facts.parent_uuid is None})
         states = [machine.states.get(at, "ok") for at in range(len(rows))]
         self.fleet.frame(node, fleets.frame(
@@ -186,21 +186,21 @@ class Bench:
 
 
 @contextmanager
-def benched(folder: Path) -> Iterator[Bench]:
+def open_bench(folder: Path) -> Iterator[Bench]:
     clock = Clock()
     with pytest.MonkeyPatch.context() as patched:
         for module in PATCHED:
             patched.setattr(f"dashboard.{module}.time", clock)
-        made = Bench(folder, clock)
-        assert made.told == [], "a healthy fleet raises nothing"
-        yield made
-        made.state.close()
+        bench = Bench(folder, clock)
+        assert bench.notifications == [], "a healthy fleet raises nothing"
+        yield bench
+        bench.state.close()
 
 
 @pytest.fixture(name="bench", scope="module")
 def make_bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    with benched(tmp_path_factory.mktemp("hub")) as made:
-        yield made
+    with open_bench(tmp_path_factory.mktemp("hub")) as bench:
+        yield bench
 
 
 def give_back(bench: Bench) -> None:
@@ -214,8 +214,8 @@ def unhang(bench: Bench) -> None:
 
 def stop(machines: int) -> Callable[[Bench], None]:
     def some(bench: Bench) -> None:
-        for each in bench.machines[1 : 1 + machines]:
-            bench.stop(each)
+        for machine in bench.machines[1 : 1 + machines]:
+            bench.stop(machine)
 
     return some
 

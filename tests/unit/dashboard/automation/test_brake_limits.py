@@ -1,5 +1,5 @@
-"""Brakes: what bounds automatic acts holds whatever clock, restart or order there is; and which
-mode a rule may have."""
+"""Brakes: the bounds of automatic actions hold whatever clock, restart or order there is; and
+the modes that a rule may have."""
 
 import random
 from dataclasses import replace
@@ -32,11 +32,11 @@ def ask(source: str = "rule idle", node: str = "n1", acts: int = 5, nodes: int =
     return BrakeRequest(source, node, acts, 600.0, nodes, busy)
 
 
-def names(found: list[brake_limits.BrakeBlock]) -> list[str]:
-    return [each.brake for each in found]
+def names(blocks: list[brake_limits.BrakeBlock]) -> list[str]:
+    return [block.brake for block in blocks]
 
 
-def acted(times: int, every_s: float = 2.0, source: str = "rule idle") -> BrakeState:
+def state_after(times: int, every_s: float = 2.0, source: str = "rule idle") -> BrakeState:
     state = BrakeState()
     for at in range(times):
         state = brake_limits.spend(state, source, "n1", NOW - at * every_s - 2.0)
@@ -44,11 +44,11 @@ def acted(times: int, every_s: float = 2.0, source: str = "rule idle") -> BrakeS
 
 
 def test_each_bound_holds_and_the_one_before_does_not() -> None:
-    assert brake_limits.holds(acted(4), ask(), NOW) == []
-    assert names(brake_limits.holds(acted(5), ask(), NOW)) == ["cause"]
-    assert brake_limits.holds(acted(5), ask("rule other"), NOW) == []
-    assert names(brake_limits.holds(acted(10), ask("rule other"), NOW)) == ["fleet"]
-    assert names(brake_limits.holds(acted(1), ask("rule other", nodes=8), NOW)) == ["fleet"]
+    assert brake_limits.holds(state_after(4), ask(), NOW) == []
+    assert names(brake_limits.holds(state_after(5), ask(), NOW)) == ["cause"]
+    assert brake_limits.holds(state_after(5), ask("rule other"), NOW) == []
+    assert names(brake_limits.holds(state_after(10), ask("rule other"), NOW)) == ["fleet"]
+    assert names(brake_limits.holds(state_after(1), ask("rule other", nodes=8), NOW)) == ["fleet"]
     assert names(brake_limits.holds(BrakeState(), ask(busy=frozenset({"n1"})), NOW)) == ["node"]
     assert brake_limits.holds(BrakeState(), ask(busy=frozenset({"n2"})), NOW) == []
     state = brake_limits.spend(BrakeState(), "rule other", "n2", NOW - 0.5)
@@ -73,8 +73,8 @@ def test_the_breaker_and_a_storm_hold_words_too() -> None:
     state = brake_limits.with_breaker(BrakeState(),
                                       BrakeTrip(NOW, "breaker", "an act ended unknown"))
     assert names(brake_limits.mutes(state, "rule idle")) == ["breaker"]
-    again = brake_limits.with_breaker(state, BrakeTrip(NOW + 1, "fleet", "later"))
-    assert again == state
+    later = brake_limits.with_breaker(state, BrakeTrip(NOW + 1, "fleet", "later"))
+    assert later == state
     state = brake_limits.with_storm(BrakeState(), "rule idle", BrakeTrip(NOW, "storm", "too many"))
     assert names(brake_limits.mutes(state, "rule idle")) == ["storm"]
     assert brake_limits.mutes(state, "rule other") == []
@@ -86,8 +86,8 @@ def test_the_breaker_and_a_storm_hold_words_too() -> None:
     ([0.0] * 4 + [61.0], 10, False), ([59.0] * 5, 10, True), ([0.0] * 1_000, 10_000, False),
     ([0.0] * 2_000, 10_000, True)])
 def test_a_storm_is_many_and_a_share(began: list[float], targets: int, is_storm: bool) -> None:
-    found = brake_limits.storm("rule idle", [NOW - ago for ago in began], targets, NOW)
-    assert (found is not None) == is_storm
+    trip = brake_limits.storm("rule idle", [NOW - ago for ago in began], targets, NOW)
+    assert (trip is not None) == is_storm
 
 
 @given(st.lists(st.tuples(st.floats(0, 3_000), st.sampled_from("abc"), st.sampled_from("xyz"),
@@ -95,39 +95,39 @@ def test_a_storm_is_many_and_a_share(began: list[float], targets: int, is_storm:
 def test_no_order_of_wishes_gets_more_than_the_bounds(
     wishes: list[tuple[float, str, str, bool]],
 ) -> None:
-    """Whatever is asked when, the clock set back in between, and a restart before each."""
-    state, done = BrakeState(), []
+    """Wishes come at any time, the clock set back in between, and a restart before each."""
+    state, acts = BrakeState(), []
     latest = NOW
     for ahead, source, node, is_back in wishes:
         now = NOW + ahead - (2_000.0 if is_back else 0.0)
         wish = ask(source, node, acts=3, nodes=100)
         if not brake_limits.holds(state, wish, now):
             state = brake_limits.spend(state, source, node, now)
-            done.append((now, source))
+            acts.append((now, source))
         latest = max(latest, now)
-    for at, _ in done:
-        within = [each for each in done if at - 600.0 < each[0] <= at]
+    for at, _ in acts:
+        within = [act for act in acts if at - 600.0 < act[0] <= at]
         assert len(within) <= 5
         for source in "abc":
-            assert sum(each[1] == source for each in within) <= 3
+            assert sum(act[1] == source for act in within) <= 3
 
 
 RULE = Rule("idle", "Idle", "sm_pct", "<= 1", of="task", scope="*", for_="2h",
             ladder=(RuleStep("tell"), RuleStep("end", "10m")))
 
 
-def ruled(mode: Mode, **more: str) -> Rule:
+def rule_in(mode: Mode, **more: str) -> Rule:
     return Rule(**{name: getattr(RULE, name) for name in RULE.__struct_fields__} | {
         "mode": mode} | more)
 
 
-def case(was: Mode, wanted: Mode, days: float = 0.0, by: str = "ada", who: str = "ben",
+def case(was: Mode, mode: Mode, days: float = 0.0, by: str = "ada", promoter: str = "ben",
          **more: Any) -> PromotionRequest:
-    rule = ruled(was)
+    rule = rule_in(was)
     puts = [RuleRevision(rule, by, NOW - 1.0),
-            RuleRevision(ruled("dry_run"), by, NOW - days * DAY_S)]
-    return PromotionRequest(rule, wanted, "2026-10-31", puts, more.pop("rehearsals", ()),
-                            frozenset({who}), more.pop("needs_second", True), NOW)
+            RuleRevision(rule_in("dry_run"), by, NOW - days * DAY_S)]
+    return PromotionRequest(rule, mode, "2026-10-31", puts, more.pop("rehearsals", ()),
+                            frozenset({promoter}), more.pop("needs_second", True), NOW)
 
 
 class Backtest:
@@ -136,28 +136,28 @@ class Backtest:
         self.start, self.end = NOW - days * DAY_S, NOW
 
 
-@pytest.mark.parametrize(("asked", "says"), [
+@pytest.mark.parametrize(("promotion", "says"), [
     (case("observe", "auto", 9), "from observe to dry_run"),
     (case("observe", "confirm", 9), "from observe to dry_run"),
     (case("dry_run", "auto", 6.9), "7 days of dry_run"),
-    (case("dry_run", "auto", 8, who="ada"), "another admin"),
+    (case("dry_run", "auto", 8, promoter="ada"), "another admin"),
     (case("dry_run", "auto", 1, rehearsals=[Backtest(8, None)]), "7 days"),
     (case("dry_run", "auto", 1, rehearsals=[Backtest(6, "ben")]), "7 days"),
     (case("dry_run", "auto", 1, rehearsals=[Backtest(8, "ada")]), "7 days"),
-    (case("dry_run", "auto", 1, rehearsals=[Backtest(8, "ben", ruled("auto", fire="<= 2"))]),
+    (case("dry_run", "auto", 1, rehearsals=[Backtest(8, "ben", rule_in("auto", fire="<= 2"))]),
      "7 days"),
 ])
-def test_what_is_not_proven_does_not_act(asked: PromotionRequest, says: str) -> None:
-    assert says in (refusal(asked) or "")
+def test_what_is_not_proven_does_not_act(promotion: PromotionRequest, says: str) -> None:
+    assert says in (refusal(promotion) or "")
 
 
-@pytest.mark.parametrize("asked", [
+@pytest.mark.parametrize("promotion", [
     case("dry_run", "auto", 7.1), case("confirm", "auto", 7.1), case("dry_run", "confirm", 0.1),
     case("dry_run", "auto", 1, rehearsals=[Backtest(7.1, "ben")]), case("auto", "observe"),
-    case("dry_run", "auto", 8, who="ada", needs_second=False), case("observe", "dry_run"),
+    case("dry_run", "auto", 8, promoter="ada", needs_second=False), case("observe", "dry_run"),
 ])
-def test_what_is_proven_may(asked: PromotionRequest) -> None:
-    assert refusal(asked) is None
+def test_what_is_proven_may(promotion: PromotionRequest) -> None:
+    assert refusal(promotion) is None
 
 
 @pytest.mark.parametrize(("hours", "days", "says"), [
@@ -166,35 +166,35 @@ def test_what_is_proven_may(asked: PromotionRequest) -> None:
     (168, 6.9, "after 7 days of dry_run (it has 6.9 days)")])
 def test_how_much_proof_it_takes_is_the_sites_choice(hours: int, days: float, says: str | None
                                                      ) -> None:
-    found = refusal(replace(case("dry_run", "auto", days), proof_s=hours * 3_600.0))
-    assert found is None if says is None else says in (found or "")
+    reason = refusal(replace(case("dry_run", "auto", days), proof_s=hours * 3_600.0))
+    assert reason is None if says is None else says in (reason or "")
 
 
 @pytest.mark.parametrize("expires", ["", "tomorrow", "2026-01-01", "2027-09-30"])
 def test_auto_has_an_end_that_is_near(expires: str) -> None:
-    asked = case("dry_run", "auto", 8)
-    found = refusal(PromotionRequest(asked.rule, "auto", expires, asked.puts, (), asked.names, True,
-                                     NOW))
-    assert "expires" in (found or "")
+    promotion = case("dry_run", "auto", 8)
+    reason = refusal(PromotionRequest(promotion.rule, "auto", expires, promotion.puts, (),
+                                      promotion.names, True, NOW))
+    assert "expires" in (reason or "")
 
 
 def test_an_edit_of_what_it_means_takes_back_what_was_proven() -> None:
-    was = ruled("auto", expires="2026-10-31")
+    was = rule_in("auto", expires="2026-10-31")
     for change in ({"fire": "<= 2"}, {"scope": "user:bob"}, {"for_": "1h"}):
-        assert as_put(was, ruled("auto", **change)).mode == "dry_run"
-    assert as_put(was, ruled("auto", title="Idle GPUs")).mode == "auto"
-    puts = [RuleRevision(ruled("dry_run", fire="<= 2"), "eve", NOW - 60),
+        assert as_put(was, rule_in("auto", **change)).mode == "dry_run"
+    assert as_put(was, rule_in("auto", title="Idle GPUs")).mode == "auto"
+    puts = [RuleRevision(rule_in("dry_run", fire="<= 2"), "eve", NOW - 60),
             RuleRevision(was, "ada", NOW - PROVEN_S)]
     assert author(puts) == "eve"
     assert dry_run_s(puts, NOW) == 60
-    observed = [RuleRevision(ruled("dry_run"), "ada", NOW - 60),
-                RuleRevision(ruled("observe"), "ada", NOW - 100),
-                RuleRevision(ruled("dry_run"), "ada", NOW - 2 * PROVEN_S)]
+    observed = [RuleRevision(rule_in("dry_run"), "ada", NOW - 60),
+                RuleRevision(rule_in("observe"), "ada", NOW - 100),
+                RuleRevision(rule_in("dry_run"), "ada", NOW - 2 * PROVEN_S)]
     assert dry_run_s(observed, NOW) == 60
 
 
 def test_on_the_day_after_its_last_it_acts_no_more() -> None:
-    assert effective(ruled("auto", expires="2026-10-31"), NOW) == "auto"
-    assert effective(ruled("auto", expires="2026-01-31"), NOW) == "dry_run"
-    assert effective(ruled("auto"), NOW) == "dry_run"
-    assert effective(ruled(random.choice(("observe", "confirm"))), NOW) in ("observe", "confirm")
+    assert effective(rule_in("auto", expires="2026-10-31"), NOW) == "auto"
+    assert effective(rule_in("auto", expires="2026-01-31"), NOW) == "dry_run"
+    assert effective(rule_in("auto"), NOW) == "dry_run"
+    assert effective(rule_in(random.choice(("observe", "confirm"))), NOW) in ("observe", "confirm")

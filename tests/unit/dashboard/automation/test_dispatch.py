@@ -1,4 +1,4 @@
-"""What is called back before it has left the hub never leaves it."""
+"""Commands that are called back before they have left the hub never leave it."""
 
 import time
 from pathlib import Path
@@ -20,19 +20,19 @@ from gpudeck.wire import FromHub, SignedCommand
 class Wire:
     def __init__(self) -> None:
         self.here: set[str] = set()
-        self.told: list[FromHub] = []
+        self.messages: list[FromHub] = []
 
     def connected(self) -> set[str]:
         return self.here
 
     def send(self, node_id: str, message: FromHub) -> bool:
         if node_id in self.here:
-            self.told.append(message)
+            self.messages.append(message)
         return node_id in self.here
 
 
-class Signs:
-    """All that it is shown."""
+class WillingSigner:
+    """Signer of all that it is shown."""
 
     epoch = 1
 
@@ -51,27 +51,27 @@ def test_what_waits_for_its_node_is_withdrawn_and_what_is_there_is_called_back(
     state, wire = HubState.open(tmp_path), Wire()
     wire.here = {"n1"} if is_here else set()
     audit = AuditRecorder(state.audit, None, Dispatcher())
-    commander = Commander(state.commands, audit, Signs(), EpochFence(1),  # type: ignore[arg-type]
+    commander = Commander(state.commands, audit, WillingSigner(), EpochFence(1),  # type: ignore[arg-type]
                           wire, Dispatcher())
-    hands = ActionDispatcher(None, None, commander, wire)  # type: ignore[arg-type]
+    dispatcher = ActionDispatcher(None, None, commander, wire)  # type: ignore[arg-type]
     now = time.time()
     record = commander.order(CommandRecord(
         new_id(now), "end", "n1", "host", CommandActor("rule", "idle@1"), "", now, now, now + 30.0),
                              None, None, None)
     assert record.state == ("sent" if is_here else "queued")
-    assert hands.busy_nodes() == {"n1"}
+    assert dispatcher.busy_nodes() == {"n1"}
     if is_recalled:
-        hands.recall("n1", record.id, "silenced by ada")
+        dispatcher.recall("n1", record.id, "silenced by ada")
     wire.here.add("n1")
     commander.node_joined("n1")
-    found = commander.find(record.id)
-    assert found is not None
-    sent = [each for each in wire.told if isinstance(each, SignedCommand)]
-    recalls = [each for each in wire.told if isinstance(each, Recall)]
-    assert len(sent) == (0 if is_recalled and not is_here else 1)
+    latest = commander.find(record.id)
+    assert latest is not None
+    commands = [message for message in wire.messages if isinstance(message, SignedCommand)]
+    recalls = [message for message in wire.messages if isinstance(message, Recall)]
+    assert len(commands) == (0 if is_recalled and not is_here else 1)
     assert len(recalls) == (1 if is_recalled and is_here else 0)
     if is_recalled and not is_here:
-        assert found.refusal is not None
-        assert (found.state, found.refusal.sentence) == ("refused", "silenced by ada")
-        assert hands.busy_nodes() == set()
+        assert latest.refusal is not None
+        assert (latest.state, latest.refusal.sentence) == ("refused", "silenced by ada")
+        assert dispatcher.busy_nodes() == set()
     state.close()

@@ -24,7 +24,7 @@ def fails(*_: object) -> NoReturn:
 
 
 def almost_ended(world: World) -> Busy:
-    """Its owner was notified twice, and the end comes next."""
+    """Return a task whose owner was notified twice, so that its end comes next."""
     hog = random.choice(world.add(12, 2, "bob", sm_pct=80.0))
     hog.sm_pct = 0.0
     world.put()
@@ -33,7 +33,7 @@ def almost_ended(world: World) -> Busy:
 
 
 def turn(world: World, seconds: int) -> None:
-    """As the hub does: its runner logs what fails, and goes on."""
+    """Pass time as in a hub, whose runner logs what fails and goes on."""
     world.is_isolated = True
     world.turn(seconds)
 
@@ -44,7 +44,7 @@ GUARDS: tuple[tuple[str, Callable[[Any], None]], ...] = (
     ("keep", lambda holds: setattr(holds.keeps, "of_any", fails)))
 
 
-@pytest.mark.parametrize("break_guard", [each for _, each in GUARDS], ids=[
+@pytest.mark.parametrize("break_guard", [break_guard for _, break_guard in GUARDS], ids=[
     name for name, _ in GUARDS])
 def test_a_guard_that_raises_lets_nothing_act(world: World, break_guard: Callable[[Any], None]
                                              ) -> None:
@@ -58,7 +58,7 @@ def test_a_guard_that_raises_lets_nothing_act(world: World, break_guard: Callabl
     assert "OSError" in trip.sentence
 
 
-@pytest.mark.parametrize("break_guard", [each for _, each in GUARDS], ids=[
+@pytest.mark.parametrize("break_guard", [break_guard for _, break_guard in GUARDS], ids=[
     name for name, _ in GUARDS])
 def test_a_guard_that_raises_while_the_node_is_asked_lets_nothing_act(
     world: World, break_guard: Callable[[Any], None]
@@ -100,12 +100,12 @@ def test_an_owner_who_could_not_be_notified_was_not(world: World) -> None:
     assert run.climb.done[0].outcome == "failed"
 
 
-@pytest.mark.parametrize("made", [
+@pytest.mark.parametrize("part", [
     RuleIntentPlanner, RuleIntentSource, QuotaIntentSource, HubHolds, LadderService,
     BrakeService, MaintenanceService, NotificationService])
-def test_no_guard_has_a_default(made: type) -> None:
-    """What may have one: clocks, threads, and what the class fills by itself."""
-    optional = {name for name, each in inspect.signature(made).parameters.items()
-                if each.default is not inspect.Parameter.empty}
+def test_no_guard_has_a_default(part: type) -> None:
+    """Parameters that may have one: clocks, threads, and what the class fills by itself."""
+    optional = {name for name, parameter in inspect.signature(part).parameters.items()
+                if parameter.default is not inspect.Parameter.empty}
     assert optional <= {"began_mono", "began_at", "spawn", "mono", "_modes", "_matters", "_gpus_of",
                         "_pending", "_templates"}

@@ -1,5 +1,5 @@
-"""What holds an alert back, and what goes on over a restart of the hub, on the fleet of hand-turned
-time."""
+"""Alerts that are held back, and alerts that go on over a restart of the hub, on the fleet of
+hand-turned time."""
 
 import random
 
@@ -36,22 +36,22 @@ def test_what_is_resolving_is_not_told_as_firing_for_the_first_time() -> None:
     assert [batch for now in range(106, 160) for batch in groups.due(now, lambda _: False)] == []
     groups.take(replace(alert, state="firing"), ops, ("rule",), 160.0)
     [batch] = [batch for now in range(160, 180) for batch in groups.due(now, lambda _: False)]
-    assert [each.state for each in batch.firing] == ["firing"]
+    assert [alert.state for alert in batch.firing] == ["firing"]
 
 
 @pytest.mark.parametrize(("code", "rule"), [(95.0, "xid-of-memory"), (119.0, "xid-of-driver")])
 def test_an_xid_soon_after_a_hang_of_its_node_is_told(bench: Bench, code: float, rule: str) -> None:
-    """Found by examiners: told after 575 s instead of 42, whichever board it was of."""
+    """Found by examiners: notified after 575 s instead of 42, whichever board it was of."""
     hung, place = bench.machines[1], random.randrange(GPUS)
     hung.hung_at = bench.clock.mono
     bench.turn(45)
     unhang(bench)
     bench.turn(30)
-    bench.told = []
+    bench.notifications = []
     bench.xid(hung, place, code)
     bench.turn(60)
-    told = [(what, rule_id) for _, what, rule_id in bench.told]
-    assert ("firing", rule) in told
+    notices = [(what, rule_id) for _, what, rule_id in bench.notifications]
+    assert ("firing", rule) in notices
     bench.turn(1_300)  # until nothing of it is left
     assert bench.standing() == set()
 
@@ -64,7 +64,7 @@ def test_an_xid_is_held_back_by_its_own_board_alone(bench: Bench, inhibitor: flo
     else:
         machine.rows[hurt] = {"ecc_uncorrected": 3.0}
     bench.turn(20)
-    bench.told = []
+    bench.notifications = []
     bench.xid(machine, hurt, inhibitor)
     bench.xid(machine, other, inhibitor)
     bench.turn(60)
@@ -106,20 +106,20 @@ def test_alerts_of_the_still_dead_go_on_over_a_restart_of_the_hub(bench: Bench, 
 
 
 def test_one_clock_that_is_off_is_told_once_whichever_it_is(bench: Bench) -> None:
-    """The hub's was off, and each node was told of."""
+    """The hub's clock was off, and each node's was notified of."""
     for off, rule in ((bench.machines[2:3], "clock-skew"), (bench.machines, "hub-clock")):
-        bench.told = []
+        bench.notifications = []
         for offset_s in (random.choice((-30.0, 30.0)), 0.0):
             for machine in off:
                 machine.node.clock_offset_s = offset_s
             bench.turn(100)
-        assert [(what, rule_id) for _, what, rule_id in bench.told] == [
+        assert [(what, rule_id) for _, what, rule_id in bench.notifications] == [
             ("firing", rule), ("resolved", rule)]
         bench.turn(600)
 
 
 def test_a_lost_board_of_a_node_that_falls_silent_is_lost_still(bench: Bench) -> None:
-    """Found beside: `gpu-lost` ended as "not met any more" when its node was switched off."""
+    """Found on the way: `gpu-lost` ended as "not met any more" when its node was switched off."""
     bench.machines[1].states[2] = "lost"
     bench.turn(5)
     stop(1)(bench)

@@ -1,4 +1,4 @@
-"""What changes between the decision and the order: each of it counts, and nothing is left over."""
+"""Changes between the decision and the order: each of them counts, and nothing is left over."""
 
 import random
 from typing import NoReturn
@@ -23,7 +23,7 @@ def one_idle(world: World) -> Busy:
 
 
 def once(world: World, does: object) -> None:
-    """While a node is asked the next time."""
+    """Call it while a node is asked the next time."""
     def hook() -> None:
         world.while_looking = lambda: None
         does()  # type: ignore[operator]
@@ -53,7 +53,7 @@ def test_nobody_is_told_after_the_breaker_has_opened(world: World) -> None:
     assert world.orders == []
 
 
-def away(world: World, hog: Busy, seconds: float) -> None:
+def go_away(world: World, hog: Busy, seconds: float) -> None:
     hog.ended_at = world.clock.now
     world.turn(seconds)
     hog.ended_at = None
@@ -64,20 +64,20 @@ def away(world: World, hog: Busy, seconds: float) -> None:
 def test_whoever_comes_back_long_after_the_hub_is_told_from_the_first_rung(
     world: World, away_s: float, tells: int
 ) -> None:
-    """Nobody saw what it did meanwhile."""
+    """The hub did not see what it did meanwhile."""
     hog = one_idle(world)
     world.put()
     world.until(lambda: len(world.did("notify")) == 2)
     world.turn(31)
     hog.ended_at = world.clock.now
     world.kill(5.0)
-    away(world, hog, away_s)
+    go_away(world, hog, away_s)
     world.until(lambda: world.ended)
     assert [record.action for record in world.orders] == ["notify"] * tells + ["end"]
 
 
-def waiting(world: World) -> str:
-    """The Alert that waits for a person."""
+def waiting_alert(world: World) -> str:
+    """Return the id of an Alert that waits for a person."""
     one_idle(world)
     world.put("confirm")
     world.until(lambda: any("waiting for a person" in run.climb.why for run in world.climbs()))
@@ -86,15 +86,16 @@ def waiting(world: World) -> str:
 
 
 def test_an_outcome_that_is_there_before_the_person_is_answered_counts(world: World) -> None:
-    alert_id = waiting(world)
+    alert_id = waiting_alert(world)
 
     def order(want: ActionIntent, step: LadderStep) -> CommandRecord:
-        sent = CommandRecord("c-1", ON_RUNG[step.do], want.node_id, want.host,
-                             CommandActor("person", "ada"), "yes", world.clock.now, world.clock.now,
-                             world.clock.now + 30.0, state="sent", task_id=want.task_ids[0])
-        world.known[sent.id] = done(sent)
-        world.ladders.runs.command_changed(world.known[sent.id])
-        return sent
+        record = CommandRecord("c-1", ON_RUNG[step.do], want.node_id, want.host,
+                               CommandActor("person", "ada"), "yes", world.clock.now,
+                               world.clock.now, world.clock.now + 30.0, state="sent",
+                               task_id=want.task_ids[0])
+        world.known[record.id] = done(record)
+        world.ladders.runs.command_changed(world.known[record.id])
+        return record
 
     assert not isinstance(world.ladders.confirm(alert_id, order), str)
     [run] = world.climbs()
@@ -102,7 +103,7 @@ def test_an_outcome_that_is_there_before_the_person_is_answered_counts(world: Wo
 
 
 def test_a_reset_while_a_person_confirms_drops_that_too(world: World) -> None:
-    alert_id = waiting(world)
+    alert_id = waiting_alert(world)
 
     def order(want: ActionIntent, step: LadderStep) -> NoReturn:
         world.ladders.runs.drop()
@@ -134,8 +135,8 @@ def test_a_ladder_that_stands_still_opens_the_breaker(world: World) -> None:
     trip = world.brakes.state.breaker
     assert trip is not None
     assert "KeyError" in trip.sentence
-    [said] = world.recorded("brake")
-    assert said["sentence"] == trip.sentence
+    [entry] = world.recorded("brake")
+    assert entry["sentence"] == trip.sentence
 
 
 @pytest.mark.parametrize("is_reset", [False, True])

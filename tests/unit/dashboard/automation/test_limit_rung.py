@@ -20,7 +20,7 @@ def limit_of(record: Any, gpu: str = "GPU-1") -> TimedLimit:
                       9e9, "boot", 9e9, "in_force")
 
 
-def limited(world: World) -> tuple[Any, Any, LimitReturns]:
+def limit_one(world: World) -> tuple[Any, Any, LimitReturns]:
     hog, _ = one_idle(world)
     world.put(ladder=LADDER)
     world.until(lambda: world.did("limit"))
@@ -33,8 +33,8 @@ def limited(world: World) -> tuple[Any, Any, LimitReturns]:
 
 
 def test_it_comes_after_telling_and_goes_back_when_the_alert_has_cleared(world: World) -> None:
-    hog, record, returns = limited(world)
-    assert [each.action for each in world.orders if each.node_id == hog.node_id] == [
+    hog, record, returns = limit_one(world)
+    assert [order.action for order in world.orders if order.node_id == hog.node_id] == [
         "notify", "limit"]
     returns.step(world.clock.now, world.clock.mono)
     assert world.did("release_limit") == [], "what it is for still goes on"
@@ -50,7 +50,7 @@ def test_it_comes_after_telling_and_goes_back_when_the_alert_has_cleared(world: 
 
 
 def test_it_goes_back_when_the_task_has_ended_or_the_rule_may_not_act(world: World) -> None:
-    hog, record, returns = limited(world)
+    hog, record, returns = limit_one(world)
     world.put("dry_run", ladder=LADDER)
     world.turn(2)
     returns.step(world.clock.now, world.clock.mono)
@@ -60,14 +60,14 @@ def test_it_goes_back_when_the_task_has_ended_or_the_rule_may_not_act(world: Wor
 
 
 def test_what_no_ladder_has_limited_is_left_alone(world: World) -> None:
-    hog, record, returns = limited(world)
+    hog, record, returns = limit_one(world)
     hog.sm_pct = 90.0
     world.turn(60)
     mine, record = limit_of(record), world.known[record.id]
     assert is_due(record, set())
     by_ada = replace(record, id="c-ada", asker=replace(record.asker, kind="person", name="a@b"))
     cap = replace(record, id="c-cap", action="set_power_cap")
-    world.known |= {each.id: each for each in (by_ada, cap)}
+    world.known |= {entry.id: entry for entry in (by_ada, cap)}
     world.fleet.nodes[hog.node_id].limits = LimitsNow(0.0, leases=(
         replace(mine, lease_id="c-ada", by="a@b"), replace(mine, lease_id="c-cap"),
         replace(mine, lease_id="c-nobody's"), replace(mine, by="ada")))
@@ -76,7 +76,7 @@ def test_what_no_ladder_has_limited_is_left_alone(world: World) -> None:
 
 
 def test_after_a_restart_it_is_waited_for_those_who_come_back(world: World) -> None:
-    hog, _, returns = limited(world)
+    hog, _, returns = limit_one(world)
     hog.sm_pct = 90.0
     world.turn(60)
     late = LimitReturns(world.fleet, world.ladders.runs, world,  # type: ignore[arg-type]

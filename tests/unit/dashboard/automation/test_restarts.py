@@ -1,5 +1,5 @@
-"""What a restart of the hub must neither lose nor repeat: how far each ladder is, that a target
-comes and goes, and how long it cools down; and what a clock does that is set."""
+"""Restarts of the hub, which must neither lose nor repeat how far each ladder is, that a target
+comes and goes, and how long it cools down; and clocks that are set."""
 
 import random
 
@@ -40,11 +40,11 @@ def one_idle(world: World, nodes: int = 12) -> Busy:
     return hog
 
 
-def words(world: World) -> list[str]:
+def ordered_actions(world: World) -> list[str]:
     return [record.action for record in world.orders]
 
 
-def told(world: World, times: int) -> None:
+def run_until_notified(world: World, times: int) -> None:
     world.until(lambda: len(world.did("notify")) == times)
     world.turn(3)  # and its outcome is known
 
@@ -56,11 +56,11 @@ def test_whoever_was_told_is_not_told_again_and_nobody_ends_sooner(world: World,
                                                                   ) -> None:
     hog = one_idle(world)
     world.put()
-    told(world, times)
+    run_until_notified(world, times)
     world.restart(random.uniform(1.0, 200.0))
     began = world.clock.now
     world.until(lambda: world.ended)
-    assert words(world) == ["notify", "notify", "end"]
+    assert ordered_actions(world) == ["notify", "notify", "end"]
     [end] = world.did("end")
     assert end.requested_at - began >= 30.0 + (60.0 if times == 2 else 120.0)
     assert world.ended == [hog]
@@ -76,45 +76,45 @@ def test_restart_after_restart_tells_nobody_more_than_the_ladder_says(world: Wor
     assert len(world.did("notify")) <= 2
     assert world.did("end") == []
     world.until(lambda: world.ended)
-    assert words(world) == ["notify", "notify", "end"]
+    assert ordered_actions(world) == ["notify", "notify", "end"]
 
 
 def test_after_a_long_stop_all_begins_at_the_first_rung(world: World) -> None:
     one_idle(world)
     world.put()
-    told(world, 2)
+    run_until_notified(world, 2)
     world.restart(GAP_MOST_S + 60.0)
     world.until(lambda: world.ended)
-    assert words(world) == ["notify", "notify", "notify", "notify", "end"]
+    assert ordered_actions(world) == ["notify", "notify", "notify", "notify", "end"]
 
 
 def test_whoever_worked_since_is_told_from_the_first_rung(world: World) -> None:
     hog = one_idle(world)
     world.put()
-    told(world, 2)
+    run_until_notified(world, 2)
     world.restart()
     world.turn(5)
     hog.sm_pct = 90.0
     world.turn(2)
     hog.sm_pct = 0.0
     world.until(lambda: world.ended)
-    assert words(world) == ["notify", "notify", "notify", "notify", "end"]
+    assert ordered_actions(world) == ["notify", "notify", "notify", "notify", "end"]
 
 
 def test_an_edit_while_a_ladder_is_under_way_and_a_restart_begin_anew(world: World) -> None:
     one_idle(world)
     world.put()
-    told(world, 2)
+    run_until_notified(world, 2)
     world.put(fire="<= 2")
     world.restart()
     world.until(lambda: world.ended)
-    assert words(world) == ["notify"] * 4 + ["end"]
+    assert ordered_actions(world) == ["notify"] * 4 + ["end"]
 
 
 def test_an_edit_calls_back_what_is_under_way(world: World) -> None:
     hog = one_idle(world)
     world.put()
-    told(world, 2)
+    run_until_notified(world, 2)
     world.after_s = 60.0
     [order] = world.until(world.did)
     world.put("dry_run", fire="<= 2")
@@ -128,10 +128,10 @@ def test_an_edit_calls_back_what_is_under_way(world: World) -> None:
 
 @pytest.mark.parametrize("became", ["expired", "not_effective"])
 def test_what_became_of_it_meanwhile_is_looked_up(world: World, became: str) -> None:
-    """What came to nothing is tried again, what failed is not."""
+    """An order that came to nothing is tried again, one that failed is not."""
     hog = one_idle(world, 40)  # what was spent stays spent
     world.put()
-    told(world, 2)
+    run_until_notified(world, 2)
     world.after_s = 1e9
     [order] = world.until(world.did)
     world.kill()
@@ -146,7 +146,7 @@ def test_what_became_of_it_meanwhile_is_looked_up(world: World, became: str) -> 
 def test_an_end_that_was_under_way_is_never_ordered_twice(world: World) -> None:
     hog = one_idle(world)
     world.put()
-    told(world, 2)
+    run_until_notified(world, 2)
     world.after_s = 1e9
     world.until(world.did)
     world.kill()
@@ -164,7 +164,7 @@ def test_one_at_a_time_on_a_node_also_over_a_restart(world: World) -> None:
     for one in world.tasks[:2]:
         one.sm_pct = 0.0
     world.put()
-    told(world, 4)
+    run_until_notified(world, 4)
     world.after_s = 250.0
     world.until(world.did)
     world.kill()
@@ -176,7 +176,7 @@ def test_one_at_a_time_on_a_node_also_over_a_restart(world: World) -> None:
 def test_after_a_reset_and_a_restart_nothing_goes_on(world: World) -> None:
     one_idle(world)
     world.put()
-    told(world, 2)
+    run_until_notified(world, 2)
     world.brakes.trip("breaker", "a test")
     world.brakes.reset(ADMIN, "it was a test")
     world.restart()
@@ -187,7 +187,7 @@ def test_after_a_reset_and_a_restart_nothing_goes_on(world: World) -> None:
 def test_a_breaker_that_the_disk_did_not_take_is_kept_once_it_does(world: World) -> None:
     one_idle(world)
     world.put()
-    told(world, 1)
+    run_until_notified(world, 1)
     world.state._db.execute("pragma query_only = on")  # as a disk that is full or read-only
     world.audit.note("test", {"action": "x", "outcome": "done"})
     assert world.brakes.state.breaker is not None
@@ -198,7 +198,7 @@ def test_a_breaker_that_the_disk_did_not_take_is_kept_once_it_does(world: World)
     assert len(world.desk.alerts.firing()) == 1, "rules go on"
     world.state._db.execute("pragma query_only = off")
     world.turn(2)
-    assert any(each["action"] == "trip" for each in world.recorded("brake"))
+    assert any(entry["action"] == "trip" for entry in world.recorded("brake"))
     assert (world.audit.trouble, world.desk._writer.unsaved) == ("", {})
     world.kill()
     assert world.brakes.state.breaker is not None
@@ -207,23 +207,23 @@ def test_a_breaker_that_the_disk_did_not_take_is_kept_once_it_does(world: World)
 
 
 def test_an_alert_of_a_full_disk_is_told_and_kept_later(world: World) -> None:
-    heard: list[str] = []
-    world.events.listen(AlertChanged, lambda event: heard.append(event.alert.state))
+    states: list[str] = []
+    world.events.listen(AlertChanged, lambda event: states.append(event.alert.state))
     world.put("observe", expires="")
     world.add(1, 1)
     world.state._db.execute("pragma query_only = on")
     world.turn(40)
-    assert heard == ["firing"]
+    assert states == ["firing"]
     assert world.state.alerts.open_alerts() == []
     world.state._db.execute("pragma query_only = off")
     world.turn(1)
-    assert [each.state for each in world.state.alerts.open_alerts()] == ["firing"]
+    assert [alert.state for alert in world.state.alerts.open_alerts()] == ["firing"]
 
 
 # -- of quotas
 
 def over_quota(world: World, one: Busy, goes_on: bool) -> None:
-    """As long as it is there; from now on."""
+    """Add a quota's intent for this task, from now on and as long as the task is there."""
     def wants() -> list[ActionIntent]:
         climb = begin("quota q v1", f"{one.node_id}/j", RUNGS, 0.0)
         return [] if one.ended_at is not None else [a_want(
@@ -238,11 +238,11 @@ def test_the_ladder_of_a_quota_goes_on_where_its_job_was_over_all_along(world: W
                                                                        ) -> None:
     [one, *_] = world.add(40, 1, sm_pct=80.0)
     over_quota(world, one, False)
-    told(world, 2)
+    run_until_notified(world, 2)
     world.kill()
     over_quota(world, one, goes_on)
     world.until(lambda: world.ended)
-    assert words(world) == ["notify"] * (2 if goes_on else 4) + ["end"]
+    assert ordered_actions(world) == ["notify"] * (2 if goes_on else 4) + ["end"]
 
 
 def test_quotas_wait_for_what_the_fleet_bears_whoever_used_it_up(world: World) -> None:
@@ -252,7 +252,7 @@ def test_quotas_wait_for_what_the_fleet_bears_whoever_used_it_up(world: World) -
     world.put()
     world.until(lambda: world.ended)
     over_quota(world, one, False)
-    told(world, 4)
+    run_until_notified(world, 4)
     world.turn(90)
     [climb] = world.ladders.runs.of("quotas").values()
     used_up = "the fleet's limit of 1 action in 10 min is used up"
@@ -267,25 +267,25 @@ def test_quotas_wait_for_what_the_fleet_bears_whoever_used_it_up(world: World) -
 def test_a_hub_that_ends_again_before_it_knows_forgets_nothing_of_quotas(
     world: World, away_s: int, times: int,
 ) -> None:
-    """Until whoever was over must have been seen again."""
+    """The memory lasts until a job that was over must have been seen again."""
     [one, *_] = world.add(40, 1, sm_pct=80.0)
     over_quota(world, one, False)
-    told(world, 2)
+    run_until_notified(world, 2)
     world.kill()
     world.turn(away_s)
     world.kill()
     over_quota(world, one, True)
     world.until(lambda: world.ended)
-    assert words(world) == ["notify"] * times + ["end"]
+    assert ordered_actions(world) == ["notify"] * times + ["end"]
 
 
 @pytest.mark.parametrize(("returned_by", "goes_on"), [(NOW - 1.0, False), (NOW, True)])
 def test_who_was_over_at_the_first_sums_is_over_all_along(returned_by: float, goes_on: bool
                                                          ) -> None:
     over = [balance(Quota("q", "*", gpus=1, mode="act"))]
-    [found] = wanted(over, over_since({}, over, NOW), NOW + 40.0,
-                     began_at=returned_by - RETURN_WITHIN_S)
-    assert found.goes_on is goes_on
+    [want] = wanted(over, over_since({}, over, NOW), NOW + 40.0,
+                    began_at=returned_by - RETURN_WITHIN_S)
+    assert want.goes_on is goes_on
 
 
 # -- a clock that is set
@@ -295,7 +295,7 @@ def test_a_clock_that_is_set_neither_freezes_nor_hurries_what_acts(world: World,
                                                                   ) -> None:
     hog = one_idle(world)
     world.put()
-    told(world, 2)
+    run_until_notified(world, 2)
     world.clock.now += by_s
     stepped_mono = world.clock.mono
     world.turn(3)
@@ -323,7 +323,7 @@ def test_a_clock_that_is_set_ends_no_alert_and_hides_none(world: World, by_s: fl
 def test_a_clock_that_is_set_ends_no_cooldown(world: World, by_s: float) -> None:
     hog = one_idle(world)
     world.put(cooldown="10m")
-    told(world, 1)
+    run_until_notified(world, 1)
     hog.sm_pct = 90.0
     world.turn(5)
     hog.sm_pct = 0.0
@@ -339,7 +339,7 @@ def test_a_clock_that_is_set_ends_no_cooldown(world: World, by_s: float) -> None
 def test_cooling_down_outlives_the_hub(world: World) -> None:
     hog = one_idle(world)
     world.put(cooldown="10m")
-    told(world, 1)
+    run_until_notified(world, 1)
     hog.sm_pct = 90.0
     world.turn(5)
     world.restart(20.0)
@@ -353,7 +353,7 @@ def test_cooling_down_outlives_the_hub(world: World) -> None:
 def test_a_reset_of_the_brakes_gives_no_cooldown_back(world: World) -> None:
     hog = one_idle(world)
     world.put(cooldown="10m")
-    told(world, 1)
+    run_until_notified(world, 1)
     hog.sm_pct = 90.0
     world.turn(5)
     world.brakes.trip("breaker", "a test")
@@ -408,7 +408,7 @@ def a_want(climb: LadderClimb, **more: object) -> ActionIntent:
     return ActionIntent(**(fields | more))  # type: ignore[arg-type]
 
 
-def climbed(rungs: int, is_acting: bool = False) -> LadderClimb:
+def climb_after(rungs: int, is_acting: bool = False) -> LadderClimb:
     climb, now = begin("rule idle@1", "n1 t 5", RUNGS, 0.0), 0.0
     for _ in range(rungs):
         climb, step = look(climb, SEEN, now)
@@ -423,35 +423,36 @@ def climbed(rungs: int, is_acting: bool = False) -> LadderClimb:
 
 
 @pytest.mark.parametrize(("was", "state", "rung"), [
-    (climbed(0, True), "waiting", 0), (climbed(1), "waiting", 1), (climbed(1, True), "waiting", 1),
-    (climbed(2), "waiting", 2), (climbed(2, True), "stopped", 2), (climbed(3), "finished", 3),
-    (replace(climbed(1), state="stopped", why="protected"), "stopped", 1)])
+    (climb_after(0, True), "waiting", 0), (climb_after(1), "waiting", 1),
+    (climb_after(1, True), "waiting", 1), (climb_after(2), "waiting", 2),
+    (climb_after(2, True), "stopped", 2), (climb_after(3), "finished", 3),
+    (replace(climb_after(1), state="stopped", why="protected"), "stopped", 1)])
 def test_no_rung_twice_and_none_left_out(was: LadderClimb, state: str, rung: int) -> None:
     now = random.uniform(1e3, 1e6)
-    found = resumed(was, now)
-    assert (found.state, found.rung, found.number) == (state, rung, was.number)
+    climb = resumed(was, now)
+    assert (climb.state, climb.rung, climb.number) == (state, rung, was.number)
     if state == "waiting":
-        assert found.due_at == now + RUNGS[rung].after_s
+        assert climb.due_at == now + RUNGS[rung].after_s
 
 
 @pytest.mark.parametrize("change", [
     {"goes_on": False}, {"mode": "dry_run"}, {"rungs": RUNGS[:2]}])
 def test_what_is_not_the_same_story_begins_anew(change: dict[str, object]) -> None:
-    was = SavedLadderClimb("rule idle", "n1 t", "auto", climbed(2))
+    was = SavedLadderClimb("rule idle", "n1 t", "auto", climb_after(2))
     assert continued_climb(was, a_want(was.climb), None, 1e3) is not None
     assert continued_climb(was, a_want(was.climb, **change), None, 1e3) is None
     assert continued_climb(None, a_want(was.climb), None, 1e3) is None
 
 
 def test_what_is_kept_and_for_how_long() -> None:
-    done, begun = climbed(1), climbed(0)
-    found = saved_state([(done, a_want(done), None), (begun, a_want(begun), None)],
-                 [SavedLadderClimb("quotas", "q", "auto", done),
-                  SavedLadderClimb("rule x", "r", "auto", done)], 100.0)
-    assert [each.place for each in found.climbs] == ["n1 t", "q"]
-    assert len(restored(found, 100.0 + GAP_MOST_S)) == 2
+    advanced, fresh = climb_after(1), climb_after(0)
+    saved = saved_state([(advanced, a_want(advanced), None), (fresh, a_want(fresh), None)],
+                 [SavedLadderClimb("quotas", "q", "auto", advanced),
+                  SavedLadderClimb("rule x", "r", "auto", advanced)], 100.0)
+    assert [climb.place for climb in saved.climbs] == ["n1 t", "q"]
+    assert len(restored(saved, 100.0 + GAP_MOST_S)) == 2
     for now in (101.0 + GAP_MOST_S, 90.0):
-        assert restored(found, now) == {}
+        assert restored(saved, now) == {}
     assert restored(None, 0.0) == {}
     assert restored(SavedLadderState(1.0), 2.0) == {}
 

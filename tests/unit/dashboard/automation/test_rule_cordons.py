@@ -18,7 +18,7 @@ RULE = {"id": "rattles", "title": "Fan stopped", "of": "gpu", "scope": "*", "sig
 
 
 class Cordons:
-    """On a fleet where one node's GPUs idle, and so the rule fires for them alone."""
+    """Cordons on a fleet where one node's GPUs idle, and so the rule fires for them alone."""
 
     def __init__(self, world: World, nodes: int = 20, gpus: int = 2, **rule: Any) -> None:
         self.world = world
@@ -36,8 +36,8 @@ class Cordons:
             self.world.turn()
             self.service.step(self.world.clock.now, self.world.clock.mono)
             self._nodes_obey()
-        return [each.params.setting.gpu_uuid for each in self.world.did("cordon")
-                if isinstance(each.params.setting, Cordon)]
+        return [record.params.setting.gpu_uuid for record in self.world.did("cordon")
+                if isinstance(record.params.setting, Cordon)]
 
     def _nodes_obey(self) -> None:
         for record in self.world.known.values():
@@ -45,36 +45,36 @@ class Cordons:
             node = self.world.fleet.nodes[record.node_id]
             if record.state == "done" and isinstance(setting, Cordon):
                 before = () if node.repairs is None else node.repairs.repairs
-                if setting.gpu_uuid not in {each.gpu_uuid for each in before}:
-                    made = GpuRepair(setting.gpu_uuid, "cordoned", record.asker.name, "", 0.0, 0.0,
-                                     "boot")
-                    self.world.fleet.take_repairs(node, RepairsNow(0.0, (*before, made)))
+                if setting.gpu_uuid not in {repair.gpu_uuid for repair in before}:
+                    repair = GpuRepair(setting.gpu_uuid, "cordoned", record.asker.name, "", 0.0,
+                                       0.0, "boot")
+                    self.world.fleet.take_repairs(node, RepairsNow(0.0, (*before, repair)))
 
-    def noted(self, action: str) -> list[dict[str, Any]]:
-        return [each for each in self.world.recorded("ladder") if each["action"] == action]
+    def entries(self, action: str) -> list[dict[str, Any]]:
+        return [entry for entry in self.world.recorded("ladder") if entry["action"] == action]
 
 
 @pytest.fixture(autouse=True)
 def fleet_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These look at the other brakes; the fleet's has a test of its own."""
+    """Lift the fleet's bound: it has a separate test, and these are about the other brakes."""
     monkeypatch.setattr("dashboard.automation.brake_limits.FLEET_SHARE", 1.0)
 
 
 def test_it_is_cordoned_once_by_its_rule_and_nothing_else_is_done(world: World) -> None:
     cordons = Cordons(world)
-    found = cordons.turn(80)
-    assert sorted(found) == sorted({*found})
-    assert len(found) == 2, "both boards of that node, each once"
-    assert {each.node_id for each in world.did("cordon")} == {"n0000"}
-    assert {each.asker.name.partition("@")[0] for each in world.did("cordon")} == {"rattles"}
-    assert {each.action for each in world.orders} <= {"cordon", "notify"}
+    uuids = cordons.turn(80)
+    assert sorted(uuids) == sorted({*uuids})
+    assert len(uuids) == 2, "both boards of that node, each once"
+    assert {record.node_id for record in world.did("cordon")} == {"n0000"}
+    assert {record.asker.name.partition("@")[0] for record in world.did("cordon")} == {"rattles"}
+    assert {record.action for record in world.orders} <= {"cordon", "notify"}
 
 
 @pytest.mark.parametrize("mode", ["observe", "dry_run", "confirm"])
 def test_only_auto_does_it(world: World, mode: str) -> None:
     cordons = Cordons(world, mode=mode)
     assert cordons.turn(80) == []
-    assert (len(cordons.noted("would cordon")) == 2) == (mode == "dry_run"), "once for each alert"
+    assert (len(cordons.entries("would cordon")) == 2) == (mode == "dry_run"), "once for each alert"
 
 
 def test_a_rule_that_does_not_say_so_does_not_cordon(world: World) -> None:
@@ -84,7 +84,7 @@ def test_a_rule_that_does_not_say_so_does_not_cordon(world: World) -> None:
 def test_its_budget_holds_for_the_hour(world: World) -> None:
     cordons = Cordons(world, gpus=4, budget={"acts": 2, "within": "1h"})
     assert len(cordons.turn(110)) == 2
-    assert "budget" in cordons.noted("not cordoned")[0]["sentence"]
+    assert "budget" in cordons.entries("not cordoned")[0]["sentence"]
 
 
 def test_not_where_a_twentieth_is_out_of_service_already(world: World) -> None:
@@ -93,7 +93,7 @@ def test_not_where_a_twentieth_is_out_of_service_already(world: World) -> None:
     world.fleet.take_repairs(node, RepairsNow(0.0, (
         GpuRepair("GPU-n0009-0", "needs_reboot", "ada", "", 0.0, 0.0, "boot"),)))
     assert cordons.turn(80) == []
-    assert "a person has to look" in cordons.noted("not cordoned")[0]["sentence"]
+    assert "a person has to look" in cordons.entries("not cordoned")[0]["sentence"]
     world.fleet.take_repairs(node, RepairsNow(0.0, ()))
     assert len(cordons.turn(80)) == 1
 
@@ -102,7 +102,7 @@ def test_what_is_under_way_counts_and_boards_of_other_sites_do_not(world: World)
     cordons = Cordons(world, nodes=10, gpus=2)  # of 20 boards one
     cordons._nodes_obey = lambda: None  # type: ignore[method-assign]
     assert len(cordons.turn(80)) == 1, "no node has said yet that it is out"
-    assert "a person has to look" in cordons.noted("not cordoned")[0]["sentence"]
+    assert "a person has to look" in cordons.entries("not cordoned")[0]["sentence"]
     node = world.fleet.nodes["n0009"]
     world.fleet.take_repairs(node, RepairsNow(0.0, (
         GpuRepair("GPU-n0009-0", "cordoned", "ada", "", 0.0, 0.0, "boot"),)))

@@ -28,26 +28,26 @@ ADMIN = Actor("person", "ada", Role.ADMIN, Scope(("*",)), "s", 1e12)
 
 
 def silence(world: World, node: str = "", target: str = "", user: str = "") -> Silence:
-    made = Silence("z" + secrets.token_hex(4), "ada", "demo day", world.clock.now,
-                   world.clock.now + 3_600.0, "idle", node, target, user)
-    world.silences.silences[made.id] = made
-    return made
+    entry = Silence("z" + secrets.token_hex(4), "ada", "demo day", world.clock.now,
+                    world.clock.now + 3_600.0, "idle", node, target, user)
+    world.silences.silences[entry.id] = entry
+    return entry
 
 
 def void(_: object) -> None:
-    """What a callback gives back is not looked at."""
+    """Make a callback of an expression whose value is not looked at."""
 
 
 def test_the_owner_is_told_twice_and_then_it_ends_and_nobody_else_does(world: World) -> None:
-    hog, others = one_idle(world)
+    hog, other_tasks = one_idle(world)
     world.put()
     world.until(lambda: world.ended)
     assert [record.action for record in world.orders] == ["notify", "notify", "end"]
     assert {record.task_id for record in world.orders} == {hog.task.id}
     assert world.ended == [hog]
-    told, again, end = (record.requested_at for record in world.orders)
-    assert again - told >= 60.0
-    assert end - again >= 60.0
+    first, second, end = (record.requested_at for record in world.orders)
+    assert second - first >= 60.0
+    assert end - second >= 60.0
     assert all(record.asker.kind == "rule" and record.asker.name.startswith("idle@")
                for record in world.orders)
     assert "gpudeck will end it" in world.orders[0].params.text
@@ -55,7 +55,7 @@ def test_the_owner_is_told_twice_and_then_it_ends_and_nobody_else_does(world: Wo
     world.turn(60)
     assert world.climbs() == []
     assert len(world.orders) == 3
-    assert not any(one.ended_at for one in others)
+    assert not any(one.ended_at for one in other_tasks)
 
 
 def test_a_dry_run_tells_the_same_story_and_touches_nobody(world: World) -> None:
@@ -63,10 +63,11 @@ def test_a_dry_run_tells_the_same_story_and_touches_nobody(world: World) -> None
     world.put("dry_run")
     world.until(lambda: world.climbs() and world.climbs()[0].climb.state == "finished")
     assert (world.orders, world.notices, world.ended) == ([], [], [])
-    assert [each.do for each in world.climbs()[0].climb.done] == ["tell", "tell", "end"]
-    told = world.recorded("ladder")
-    assert [each["action"] for each in reversed(told)] == ["would tell", "would tell", "would end"]
-    assert all(each["task_id"] == hog.task.id for each in told)
+    assert [step.do for step in world.climbs()[0].climb.done] == ["tell", "tell", "end"]
+    entries = world.recorded("ladder")
+    assert [entry["action"] for entry in reversed(entries)] == [
+        "would tell", "would tell", "would end"]
+    assert all(entry["task_id"] == hog.task.id for entry in entries)
     # What was only rehearsed was not told: from here on, from the first rung.
     world.put("auto")
     world.until(lambda: world.ended)
@@ -88,9 +89,9 @@ def test_confirm_waits_for_a_person_and_tells_meanwhile(world: World) -> None:
     assert [record.action for record in world.orders] == ["notify", "notify"]
     [run] = world.climbs()
     assert "waiting for a person" in run.climb.why
-    found = world.ladders.waiting(run.intent.alert_id)
-    assert not isinstance(found, str)
-    waiting, step, _ = found
+    confirmation = world.ladders.waiting(run.intent.alert_id)
+    assert not isinstance(confirmation, str)
+    waiting, step, _ = confirmation
     assert (step.do, waiting.intent.task_ids) == ("end", (hog.task.id,))
     silence(world)
     world.turn()
@@ -108,18 +109,18 @@ def test_all_agents_at_nothing_at_once_is_a_storm_and_nobody_dies(world: World) 
     assert "idle" in next(iter(world.brakes.state.storms))
     assert all("wrong data" in run.climb.why for run in world.climbs())
     assert len(world.climbs()) == 80
-    assert any(each["action"] == "storm" for each in world.recorded("brake"))
+    assert any(entry["action"] == "storm" for entry in world.recorded("brake"))
 
 
 def test_a_silence_holds_what_is_due_and_calls_back_what_is_under_way(world: World) -> None:
     hog, _ = one_idle(world)
     world.put()
     world.until(lambda: len(world.did("notify")) == 2)
-    made = silence(world, node=hog.node_id)
+    active = silence(world, node=hog.node_id)
     world.turn(300)
     assert world.did() == []
     assert "silenced by ada" in world.climbs()[0].climb.why
-    world.silences.silences[made.id] = replace(made, ended_at=world.clock.now)
+    world.silences.silences[active.id] = replace(active, ended_at=world.clock.now)
     world.after_s = 30.0
     [order] = world.until(world.did)
     silence(world, target=hog.task.id)
@@ -188,10 +189,10 @@ def test_a_sample_that_is_old_is_no_reason(world: World) -> None:
     hog, _ = one_idle(world)
     world.put()
     world.until(lambda: len(world.did("notify")) == 2)
-    told, world._tell = world._tell, lambda: None  # type: ignore[method-assign]
+    tell, world._tell = world._tell, lambda: None  # type: ignore[method-assign]
     world.turn(int(FRESH_S) + 90)
     assert world.did() == []
-    world._tell = told  # type: ignore[method-assign]
+    world._tell = tell  # type: ignore[method-assign]
     world.until(lambda: world.ended, 200)
     assert world.ended == [hog]
 
@@ -249,7 +250,7 @@ def test_a_reset_drops_a_backlog_of_a_thousand(world: World) -> None:
 
 
 def test_fifty_harmful_rules_stay_within_the_fleets_bound(world: World) -> None:
-    """Each is about four targets, which is no storm; together they want two hundred."""
+    """Rules about four targets each, which is no storm; together they want two hundred."""
     protected = []
     for number in range(50):
         world.add(2, 2, f"user{number}")
@@ -273,22 +274,22 @@ def test_fifty_harmful_rules_stay_within_the_fleets_bound(world: World) -> None:
 
 
 def test_a_restart_within_ten_minutes_gives_no_fresh_budget(world: World) -> None:
-    hog, others = one_idle(world, nodes=20)
+    hog, other_tasks = one_idle(world, nodes=20)
     world.put()
     world.until(lambda: world.ended)
     world.begin()
-    others[0].sm_pct = 0.0
+    other_tasks[0].sm_pct = 0.0
     world.turn(300)
     assert world.ended == [hog]
     assert world.brakes.state.breaker is not None
 
 
 def test_a_clock_that_is_set_forward_gives_no_budget(world: World) -> None:
-    hog, others = one_idle(world)
+    hog, other_tasks = one_idle(world)
     world.put()
     world.until(lambda: world.ended)
     world.clock.now += 7_200.0
-    others[0].sm_pct = 0.0
+    other_tasks[0].sm_pct = 0.0
     world.turn(200)
     assert world.ended == [hog]
     assert world.brakes.state.breaker is not None
@@ -342,13 +343,13 @@ def test_a_hub_that_was_superseded_tells_nobody(world: World) -> None:
     world.turn(120)
     assert (world.orders, world.notices) == ([], [])
     [run] = world.climbs()
-    assert {each.sentence for each in run.climb.done} == {"another hub has taken over"}
+    assert {step.sentence for step in run.climb.done} == {"another hub has taken over"}
 
 
 @dataclass
 class Tally:
     rules: int = 0
-    told: int = 0
+    notifications: int = 0
     ends: int = 0
     breakers: int = 0
     storms: int = 0
@@ -356,7 +357,7 @@ class Tally:
 
 
 def try_random_rules(world: World, tally: Tally, count: int, seconds: int) -> None:
-    """On a fleet that is there; what was ended is begun again first."""
+    """Try rules on a fleet that is there; what was ended is begun again first."""
     world.tasks = [one for one in world.tasks if one.ended_at is None]
     on = Counter(one.node_id for one in world.tasks)
     for at, node_id in enumerate(world.fleet.nodes):
@@ -371,28 +372,29 @@ def try_random_rules(world: World, tally: Tally, count: int, seconds: int) -> No
         if random.random() < 0.3:
             random.choice(world.tasks).sm_pct = random.choice((0.0, 50.0, 100.0))
         world.turn()
-        in_flight = Counter(each.node_id for _, each in world._open if each.action != "notify")
+        in_flight = Counter(record.node_id for _, record in world._open
+                            if record.action != "notify")
         assert max(in_flight.values(), default=0) <= 1
-    acts = [each for each in world.orders[first:] if each.action != "notify"]
-    moments = sorted(each.requested_at for each in acts)
+    acts = [record for record in world.orders[first:] if record.action != "notify"]
+    moments = sorted(record.requested_at for record in acts)
     assert all(later - one >= 1.0 for one, later in pairwise(moments))
     assert len(acts) <= fleet_most(world.node_count())  # all of it is within ten minutes
     budgets = {rule_id: rule.budget.acts for rule_id, (_, rule) in world.active_rules.rules.items()}
-    by_rule = Counter(each.asker.name.partition("@")[0] for each in acts)
+    by_rule = Counter(record.asker.name.partition("@")[0] for record in acts)
     assert all(many <= budgets[rule_id] for rule_id, many in by_rule.items())
-    refused = {one.task.id for one in world.tasks if one.refusal is not None}
-    assert not refused & {each.task_id for each in acts}
-    explained(world)
+    protected_ids = {one.task.id for one in world.tasks if one.refusal is not None}
+    assert not protected_ids & {record.task_id for record in acts}
+    assert_explained(world)
     tally.rules += count
-    tally.told += len(world.orders) - first - len(acts)
+    tally.notifications += len(world.orders) - first - len(acts)
     tally.ends += len(acts)
     tally.breakers += world.brakes.state.breaker is not None
     tally.storms += len(world.brakes.state.storms)
     tally.seconds += seconds
 
 
-def explained(world: World) -> None:
-    """Each ladder that could go on and does not says why."""
+def assert_explained(world: World) -> None:
+    """Assert that each ladder that could go on and does not says why."""
     now = world.ladders.clock.now()
     for run in world.climbs():
         is_due = run.climb.state == "waiting" and now > run.climb.due_at + 1.0
@@ -401,7 +403,7 @@ def explained(world: World) -> None:
 
 
 def a_small_fleet_of_many(world: World) -> None:
-    """As many tasks as can be looked at by ten thousand rules, on nodes of a fleet of forty."""
+    """Add nodes for as many tasks as ten thousand rules can look at; they count as forty."""
     world.add(8, 0)
     world.node_count = lambda: 40  # type: ignore[method-assign]
 
@@ -439,8 +441,8 @@ def test_brakes_that_cannot_be_read_are_on(world: World) -> None:
     world.state._db.execute("insert or replace into brakes values ('fleet', '{broken')")
     world.begin()
     assert world.brakes.state.breaker is not None
-    asked = BrakeRequest("rule idle", "n1", 5, 600.0, 10, frozenset())
-    assert isinstance(world.brakes.reserve(asked), str)
+    request = BrakeRequest("rule idle", "n1", 5, 600.0, 10, frozenset())
+    assert isinstance(world.brakes.reserve(request), str)
 
 
 def test_a_rule_that_stands_above_holds_and_both_stay_visible(world: World) -> None:
@@ -457,8 +459,8 @@ def test_a_rule_that_stands_above_holds_and_both_stay_visible(world: World) -> N
     assert any("inhibited" in why for why in world.rules.holds_of()[run.intent.alert_id])
 
 
-def launched(world: World) -> list[Busy]:
-    """A rank on each of two nodes, and beside them somebody else's."""
+def start_launch(world: World) -> list[Busy]:
+    """Return a rank on each of two nodes; somebody else's task is on a third."""
     ranks = world.add(2, 1, "ann", sm_pct=80.0)
     for one in ranks:
         one.task = replace(one.task, launch="torchrun 10.0.0.1:29500/run")
@@ -470,7 +472,7 @@ def launched(world: World) -> list[Busy]:
 def test_what_is_wrong_at_one_rank_explains_the_job_on_all_its_nodes(
     world: World, other: Any
 ) -> None:
-    _, rank = launched(world)
+    _, rank = start_launch(world)
     quiet: Any = {"ladder": [], "mode": "observe", "expires": "", "for": "0s"}
     world.put(**quiet, id="cause", title="A part is sick", of=other,
               signal="util_pct" if other == "gpu" else "gpus_lost", fire=">= 0",
@@ -486,7 +488,7 @@ def test_what_is_wrong_at_one_rank_explains_the_job_on_all_its_nodes(
 
 
 def test_a_stuck_job_explains_its_gpus_on_all_its_nodes(world: World) -> None:
-    launched(world)
+    start_launch(world)
     quiet: Any = {"ladder": [], "mode": "observe", "expires": "", "for": "0s"}
     world.put(**quiet, id="cause", title="Job is stuck", of="job", signal="sm_pct", fire=">= 0",
               scope="user:ann")

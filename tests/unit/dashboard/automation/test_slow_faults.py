@@ -59,18 +59,18 @@ FAULTS = (
 def test_one_fault_is_one_alert(bench: Bench, fault: Fault) -> None:
     while bench.machines[0].seq % PHASE_S:
         bench.turn(1)
-    bench.told = []
+    bench.notifications = []
     fault.begin(bench)
     bench.turn(fault.lasts_s)
     standing = bench.standing()
     fault.mend(bench)
     for _ in range(150):
         bench.turn(10)
-        if not bench.alerts.firing() and len(bench.told) == 2:
+        if not bench.alerts.firing() and len(bench.notifications) == 2:
             break
     bench.turn(60)
     assert (standing, bench.standing()) == ({fault.rule}, set())
-    assert [(what, rule) for _, what, rule in bench.told] == [
+    assert [(what, rule) for _, what, rule in bench.notifications] == [
         ("firing", fault.rule), ("resolved", fault.rule)]
 
 

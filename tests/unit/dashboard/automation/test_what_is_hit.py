@@ -1,4 +1,4 @@
-"""What an action of a rule would hit, and what it is never done to."""
+"""Targets of a rule's action: what it would hit, and what it is never done to."""
 
 import pytest
 from msgspec.structs import replace
@@ -41,7 +41,7 @@ def test_a_rung_that_is_refused_ends_the_ladder_or_is_skipped(world: World, mode
     world.put(mode, when_refused=when_refused, ladder=[
         {"do": "tell"}, {"do": "pause", "after": "60s"}, {"do": "end", "after": "90s"}])
     climb = world.until(lambda: next((run.climb for run in world.climbs() if any(
-        each.do == "pause" and each.outcome for each in run.climb.done)), None))
+        step.do == "pause" and step.outcome for step in run.climb.done)), None))
     assert climb.done[-1].outcome == "refused"
     hog.refusal = None
     world.turn(80)
@@ -53,11 +53,11 @@ def test_a_rung_that_is_refused_ends_the_ladder_or_is_skipped(world: World, mode
         assert (run.climb.state, world.did()) == ("stopped", [])
     elif mode == "dry_run":
         assert run is not None
-        assert [(each.do, each.outcome) for each in run.climb.done] == [
+        assert [(step.do, step.outcome) for step in run.climb.done] == [
             ("tell", "done"), ("pause", "refused"), ("end", "done")]
         assert world.did() == []
     else:
-        assert [each.action for each in world.did()] == ["end"]
+        assert [record.action for record in world.did()] == ["end"]
         assert hog.ended_at is not None
 
 
@@ -83,5 +83,5 @@ def test_what_the_node_would_hit_is_all_of_what_is_meant_and_nothing_else(
     want = ActionIntent("rule idle@1", "rule idle", "Idle", "n1 job", "n1", "host", ("t1", "t2"),
                         "ann", (LadderRung("end"),), "auto", "yes", 0.5, 0.0, "idle", 5, 600.0,
                         holds=(), mutes=(), keep=None, condition=None)
-    found = preview_flaw(want, "end", shown(want, *victims))
-    assert (None if found is None else found.code) == code
+    flaw = preview_flaw(want, "end", shown(want, *victims))
+    assert (None if flaw is None else flaw.code) == code
