@@ -29,7 +29,7 @@ def _world() -> World:
     world.on["n1"] = [(task("bob", job_id="b"), 0, 2e9, 90.0)]
     world.rows["n1"][0] |= {"util_pct": 0.0, "util_max_pct": 0.0, "mem_used_bytes": 60 * GIB}
     for _ in range(5):
-        world.tell()
+        world.next_look()
     return world
 
 

@@ -1,4 +1,4 @@
-"""A rule over the past comes to what it came to when it was live, to the byte."""
+"""Rules over the past come to the same as when they were live, to the byte."""
 
 import random
 from collections.abc import Iterator
@@ -91,7 +91,7 @@ def ready(name: str, **change: Any) -> CompiledRule:
     return check(read({"id": name, "title": "t", "scope": "*"} | RULES[name] | change))
 
 
-class Recorded:
+class RecordedHub:
     """A hub's live evaluation and its history, fed with the same Frames; now and then none."""
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -102,7 +102,7 @@ class Recorded:
         self.evaluator, self.alerts = RuleEvaluator(LIVE), FiringAlerts()
         self.evaluator.set_rules({name: ready(name) for name in RULES})
         self.live: dict[str, list[Any]] = {name: [] for name in RULES}
-        self.scenes = RuleTargetCollector(self.fleet, RecentEvents())
+        self.collector = RuleTargetCollector(self.fleet, RecentEvents())
         for at in range(NODES):
             node = fleets.add_node(self.fleet, f"n{at}", GPUS, mono=0.0)
             self.history.append([HistoryMessage(f"n{at}", "s1", 0.0, node.hello), HistoryMessage(
@@ -124,12 +124,12 @@ class Recorded:
                 continue  # nobody hears of it for some minutes
             self.frame(at, second, now)
         asks = self.evaluator.minutes_request(now)
-        brought = None if asks is None else closed_minute(
+        minute = None if asks is None else closed_minute(
             self.spans.minute(asks.start, asks.ends), self.fleet, asks)
-        scenes = self.scenes.look(now, now, 0.0)
-        for moved in self.evaluator.step(scenes, now, brought):
-            for each in moved:
-                for alert in self.alerts.take(each, lambda of, row: scenes[of].name(row)):
+        scenes = self.collector.look(now, now, 0.0)
+        for changes in self.evaluator.step(scenes, now, minute):
+            for change in changes:
+                for alert in self.alerts.take(change, lambda of, row: scenes[of].name(row)):
                     self.keep(alert)
 
     def frame(self, at: int, second: int, now: float) -> None:
@@ -160,9 +160,9 @@ class Recorded:
         self.history.append([HistoryMessage(f"n{at}", "s1", now, frame, second)], 1)
 
     def tasks(self, at: int, second: int) -> Tasks:
-        """One to three Tasks of one or two Jobs on each GPU; they stay for some minutes or for all
-        of it, idle or not. They come in the middle of a minute: whether one of 48 seconds or of 47
-        counts hangs on the second in which its list came."""
+        """Return one to three Tasks of one or two Jobs on each GPU, which stay for some minutes or
+        for all of it, idle or not. They come in the middle of a minute: whether one of 48 seconds
+        or of 47 counts hangs on the second in which its list came."""
         may_come = 20 <= second % 60 <= 50
         for gpu in range(GPUS):
             if (at, gpu) not in self.on or (
@@ -170,7 +170,7 @@ class Recorded:
                 self.jobs += 1
                 self.on[at, gpu] = [self.task(at, gpu) for _ in range(
                     self.random.choice([1, 2, 2, 3]))]
-        now = [(gpu, *each) for gpu in range(GPUS) for each in self.on[at, gpu]]
+        now = [(gpu, *use) for gpu in range(GPUS) for use in self.on[at, gpu]]
         if at == 0:  # one of bob's leaks, from minute to minute
             gpu, task, mem, sm = now[0]
             now[0] = gpu, task, mem + (second - BEGIN) // 60 * 24.0 * 2**20, sm
@@ -178,8 +178,8 @@ class Recorded:
             Use(task.id, gpu, mem, sm) for gpu, task, mem, sm in now))
 
     def task(self, at: int, gpu: int) -> tuple[Task, float, float]:
-        """Of the same Job as the one before it, or of the next. Bob's are one Job each, or a rule
-        about tasks could not end any."""
+        """Return a Task of the same Job as the one before it, or of the next. Bob's are one Job
+        each, or a rule about tasks could not end any."""
         self.jobs += self.random.random() < 0.3 or gpu == 0
         pid = self.random.randrange(10**6)
         task = Task(f"b{at}:{pid}:1", pid + 2, 1, float(BEGIN), f"{'ann' if gpu else 'bob'}",
@@ -188,13 +188,13 @@ class Recorded:
                 float(self.random.choice([0, 0, 30])))
 
     def keep(self, alert: Any) -> None:
-        """With the value by which it began to fire."""
-        mine = {each.id: each for each in self.live[alert.rule_id]}
+        """Keep the alert with the value by which it began to fire."""
+        mine = {entry.id: entry for entry in self.live[alert.rule_id]}
         first = mine.get(alert.id, alert)
         mine[alert.id] = msgspec.structs.replace(alert, value=first.value)
         self.live[alert.rule_id] = list(mine.values())
 
-    def rehearsed(self, of: CompiledRule) -> tuple[RehearsalSource, RehearsalEngine]:
+    def rehearse(self, of: CompiledRule) -> tuple[RehearsalSource, RehearsalEngine]:
         past = SOURCES[of.rule.of](self.spans, self.fleet, of)
         rehearsal = RehearsalEngine(past.ready, refusal=past.refusal)
         for stretch in past.stretches(BEGIN, LAST if past.ready.is_by_minutes else END):
@@ -204,75 +204,76 @@ class Recorded:
 
 
 @pytest.fixture(name="recorded", scope="module")
-def _recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
-    found = Recorded(tmp_path_factory.mktemp("rehearsal"), random.randrange(10**6))
-    found.run()
-    yield found
-    found.history.close()
+def _recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordedHub]:
+    recording = RecordedHub(tmp_path_factory.mktemp("rehearsal"), random.randrange(10**6))
+    recording.run()
+    yield recording
+    recording.history.close()
 
 
 def as_bytes(alerts: list[Any], name: Any) -> bytes:
-    """In whole seconds: life looks half a second after each was sampled."""
+    """Encode alerts in whole seconds: live rules look half a second after each was sampled."""
     return msgspec.json.encode(sorted(
-        [name(each), int(each.since), int(each.fired_at), each.value, each.comebacks,
-         None if each.ended_at is None else int(each.ended_at)] for each in alerts))
+        [name(alert), int(alert.since), int(alert.fired_at), alert.value, alert.comebacks,
+         None if alert.ended_at is None else int(alert.ended_at)] for alert in alerts))
 
 
 @pytest.mark.parametrize("is_in_files", [False, True])
 @pytest.mark.parametrize("rule", [name for name in RULES if name != "near"])
-def test_live_and_rehearsal_are_the_same_to_the_byte(recorded: Recorded, rule: str,
+def test_live_and_rehearsal_are_the_same_to_the_byte(recorded: RecordedHub, rule: str,
                                                      is_in_files: bool) -> None:
     if is_in_files:
         recorded.history.store.maintain(END + 10_000)
         assert recorded.history.info().open_seconds == 0
-    past, rehearsal = recorded.rehearsed(ready(rule))
+    past, rehearsal = recorded.rehearse(ready(rule))
     lived, would = recorded.live[rule], rehearsal.alerts()
     assert (len(lived) >= 1) == (rule != "never"), "a story of nothing proves nothing"
-    assert as_bytes(lived, lambda each: each.target.key) == as_bytes(
-        would, lambda each: past.name(each.row).key)
+    assert as_bytes(lived, lambda alert: alert.target.key) == as_bytes(
+        would, lambda alert: past.name(alert.row).key)
 
 
-def test_whom_a_ladder_would_have_reached_and_what_they_held(recorded: Recorded) -> None:
+def test_whom_a_ladder_would_have_reached_and_what_they_held(recorded: RecordedHub) -> None:
     """Bob's tasks are there from the first second, on one GPU each."""
     of = ready("task-big", fire=">= 1GiB", scope="user:bob", cooldown="0s",
                ladder=[{"do": "tell"}, {"do": "end", "after": "10m"}])
-    past, rehearsal = recorded.rehearsed(of)
-    reached = [each for each in rehearsal.alerts() if each.acted_at is not None]
-    assert {past.name(each.row).users for each in reached} == {("bob",)}
-    first = min(reached, key=lambda each: each.acted_at or 0.0)
+    past, rehearsal = recorded.rehearse(of)
+    reached = [alert for alert in rehearsal.alerts() if alert.acted_at is not None]
+    assert {past.name(alert.row).users for alert in reached} == {("bob",)}
+    first = min(reached, key=lambda alert: alert.acted_at or 0.0)
     assert first.acted_at is not None
     held_h = past.hours[first.row, first.acted_at]
     assert held_h == pytest.approx((first.acted_at - BEGIN) / 3_600, abs=0.02)
     assert len(reached) >= NODES - 1
 
 
-def test_what_is_told_seldom_comes_close(recorded: Recorded) -> None:
-    """Within the minute of a change, history has fewer numbers than a live rule saw."""
-    past, rehearsal = recorded.rehearsed(ready("near"))
-    lived = {each.target.key for each in recorded.live["near"]}
+def test_what_is_told_seldom_comes_close(recorded: RecordedHub) -> None:
+    """History has fewer numbers within the minute of a change than a live rule saw."""
+    past, rehearsal = recorded.rehearse(ready("near"))
+    lived = {alert.target.key for alert in recorded.live["near"]}
     assert lived
-    assert {past.name(each.row).key for each in rehearsal.alerts()} == lived
+    assert {past.name(alert.row).key for alert in rehearsal.alerts()} == lived
 
 
 def test_what_is_told_seldom_says_nothing_of_a_node_that_is_silent(tmp_path: Path) -> None:
-    """With this seed a board of n1 is near its limit when nobody hears of n1 any more. History
-    holds such a number for three minutes more; a live rule has no sample by which to read it."""
-    recorded = Recorded(tmp_path, 428)
+    """A board of n1, by this seed, is near its limit when n1 falls silent. History holds such a
+    number for three minutes more; a live rule has no sample by which to read it."""
+    recorded = RecordedHub(tmp_path, 428)
     recorded.evaluator.set_rules({"near": ready("near")})
     for second in range(2_700):
         recorded.second(BEGIN + second)
-    past, rehearsal = recorded.rehearsed(ready("near"))
+    past, rehearsal = recorded.rehearse(ready("near"))
     n1s = [{key for key in keys if key.startswith("GPU-n1")} for keys in (
-        {each.target.key for each in recorded.live["near"]},
-        {past.name(each.row).key for each in rehearsal.alerts() if each.fired_at < BEGIN + 2_700})]
+        {alert.target.key for alert in recorded.live["near"]},
+        {past.name(alert.row).key for alert in rehearsal.alerts()
+         if alert.fired_at < BEGIN + 2_700})]
     recorded.history.close()
     assert n1s[0] == n1s[1]
 
 
-def test_a_rule_that_was_written_otherwise_is_told_from_it(recorded: Recorded) -> None:
+def test_a_rule_that_was_written_otherwise_is_told_from_it(recorded: RecordedHub) -> None:
     """The control: the comparison sees a limit that is a little off."""
-    _, right = recorded.rehearsed(ready("hot"))
-    _, wrong = recorded.rehearsed(ready("hot", fire=">= 66"))
+    _, right = recorded.rehearse(ready("hot"))
+    _, wrong = recorded.rehearse(ready("hot", fire=">= 66"))
     assert right.alerts() != wrong.alerts()
 
 
@@ -296,25 +297,25 @@ def test_what_history_does_not_keep_is_refused() -> None:
 
 
 def test_a_window_of_a_node_that_is_silent_clears_nothing(tmp_path: Path) -> None:
-    """With this seed, what energy rose by falls below its limit for lack of samples."""
-    recorded = Recorded(tmp_path, 924256)
+    """The increase of energy, by this seed, falls below its limit for lack of samples."""
+    recorded = RecordedHub(tmp_path, 924256)
     recorded.evaluator.set_rules({"used": ready("used")})
     for second in range(2_500):
         recorded.second(BEGIN + second)
-    past, rehearsal = recorded.rehearsed(ready("used"))
+    past, rehearsal = recorded.rehearse(ready("used"))
     recorded.history.close()
-    ends = [{(name(each).key, int(each.ended_at)) for each in alerts if each.ended_at is not None
-             and each.ended_at < BEGIN + 2_400} for name, alerts in (
-        (lambda each: each.target, recorded.live["used"]),
-        (lambda each: past.name(each.row), rehearsal.alerts()))]
+    ends = [{(name(alert).key, int(alert.ended_at)) for alert in alerts
+             if alert.ended_at is not None and alert.ended_at < BEGIN + 2_400} for name, alerts in (
+        (lambda alert: alert.target, recorded.live["used"]),
+        (lambda alert: past.name(alert.row), rehearsal.alerts()))]
     assert ends[0] == ends[1] != set()
 
 
 # -- ladders, without any history
 
 
-def played(story: list[float], **change: Any) -> list[RehearsedAlert]:
-    """One row, minute by minute, in stretches of random length."""
+def rehearse_story(story: list[float], **change: Any) -> list[RehearsedAlert]:
+    """Rehearse one row, minute by minute, in stretches of random length."""
     of = check(read({"id": "r", "title": "t", "scope": "*", "of": "task",
                      "signal": "mem_used_bytes", "fire": ">= 10", "clear": "< 5", "for": "5m",
                      "cooldown": "0s", "ladder": [{"do": "tell"}, {"do": "tell", "after": "10m"},
@@ -332,18 +333,18 @@ def played(story: list[float], **change: Any) -> list[RehearsedAlert]:
 
 
 def test_whom_the_ladder_would_have_reached() -> None:
-    [found] = played([20.0] * 60)
-    assert found.row == 1
-    assert [(do, (at - found.fired_at) / 60) for do, at in found.acts] == [
+    [alert] = rehearse_story([20.0] * 60)
+    assert alert.row == 1
+    assert [(do, (at - alert.fired_at) / 60) for do, at in alert.acts] == [
         ("tell", 0), ("tell", 10), ("end", 20)]
-    assert found.acted_at == found.fired_at + 1_200
+    assert alert.acted_at == alert.fired_at + 1_200
 
 
 @given(now=st.floats(1.7e9, 1.8e9), span_s=st.sampled_from([3_600, 604_800, 2_592_000]),
        step_s=st.sampled_from([1, 60]), kept_s=st.floats(0, 5e6))
 def test_a_week_that_is_asked_for_is_a_week(now: float, span_s: int, step_s: int, kept_s: float
                                             ) -> None:
-    """Else none that the page asks for would ever be long enough to prove anything."""
+    """Spans that the page asks for would else never be long enough to prove anything."""
     begins = now - kept_s
     first, last = whole_steps(now - span_s, now, begins, step_s)
     assert first % step_s == last % step_s == 0
@@ -354,32 +355,32 @@ def test_a_week_that_is_asked_for_is_a_week(now: float, span_s: int, step_s: int
 
 
 def test_what_was_at_rest_in_between_begins_at_the_first_step() -> None:
-    [found] = played([20.0] * 17 + [0.0] * 2 + [20.0] * 30, keep_firing_for="5m")
-    assert [do for do, _ in found.acts] == ["tell", "tell", "tell", "tell", "end"]
-    assert found.comebacks == 1
-    assert [each.acted_at for each in played([20.0] * 15 + [0.0] * 40)] == [None]
+    [alert] = rehearse_story([20.0] * 17 + [0.0] * 2 + [20.0] * 30, keep_firing_for="5m")
+    assert [do for do, _ in alert.acts] == ["tell", "tell", "tell", "tell", "end"]
+    assert alert.comebacks == 1
+    assert [alert.acted_at for alert in rehearse_story([20.0] * 15 + [0.0] * 40)] == [None]
 
 
 def test_a_rest_of_its_own_holds_the_next_ladder() -> None:
-    first, second = played([20.0] * 10 + [0.0] * 2 + [20.0] * 60, cooldown="30m")
+    first, second = rehearse_story([20.0] * 10 + [0.0] * 2 + [20.0] * 60, cooldown="30m")
     assert first.acted_at is None
     assert second.acts[0][1] >= first.ended_at + 1_800  # type: ignore[operator]
 
 
-def test_a_node_is_meant_where_all_of_its_gpus_are(recorded: Recorded) -> None:
-    past, all_of_them = recorded.rehearsed(ready("node-quick"))
-    some, one = recorded.rehearsed(ready("node-quick", scope="node:n0"))
-    assert {past.name(each.row).key for each in all_of_them.alerts()} > {"n0"}
-    assert {some.name(each.row).key for each in one.alerts()} == {"n0"}
-    assert recorded.rehearsed(ready("node-quick", scope="gpu:0"))[1].alerts() == []
+def test_a_node_is_meant_where_all_of_its_gpus_are(recorded: RecordedHub) -> None:
+    past, all_of_them = recorded.rehearse(ready("node-quick"))
+    some, one = recorded.rehearse(ready("node-quick", scope="node:n0"))
+    assert {past.name(alert.row).key for alert in all_of_them.alerts()} > {"n0"}
+    assert {some.name(alert.row).key for alert in one.alerts()} == {"n0"}
+    assert recorded.rehearse(ready("node-quick", scope="gpu:0"))[1].alerts() == []
 
 
 def test_the_power_of_a_node_is_not_known_while_a_board_does_not_tell() -> None:
     nan = np.nan
     values = np.array([[10.0, nan, nan], [20.0, 30.0, nan], [7.0, nan, 5.0]])
     all_of_them = np.ones(3, bool)
-    for name, wanted in {"util_pct": [[15.0, 30.0, nan], [7.0, nan, 5.0]],
-                         "power_w": [[30.0, nan, nan], [7.0, nan, 5.0]],
-                         "temp_c": [[20.0, 30.0, nan], [7.0, nan, 5.0]]}.items():
+    for name, node_values in {"util_pct": [[15.0, 30.0, nan], [7.0, nan, 5.0]],
+                              "power_w": [[30.0, nan, nan], [7.0, nan, 5.0]],
+                              "temp_c": [[20.0, 30.0, nan], [7.0, nan, 5.0]]}.items():
         np.testing.assert_array_equal(number_of_nodes(
-            name, values, np.array([0, 0, 1]), all_of_them, all_of_them, 2), wanted)
+            name, values, np.array([0, 0, 1]), all_of_them, all_of_them, 2), node_values)

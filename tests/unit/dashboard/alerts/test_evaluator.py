@@ -60,37 +60,37 @@ def rule(**change: Any) -> dict[str, Any]:
             "clear": "< 80", "for": "10s"} | change
 
 
-def watched(given: dict[str, Any]) -> tuple[RuleEvaluator, RuleTracker]:
+def evaluator_with(definition: dict[str, Any]) -> tuple[RuleEvaluator, RuleTracker]:
     evaluator = RuleEvaluator()
-    evaluator.set_rules({given["id"]: check(read(given))})
-    return evaluator, evaluator.watches[given["id"]]
+    evaluator.set_rules({definition["id"]: check(read(definition))})
+    return evaluator, evaluator.watches[definition["id"]]
 
 
 def run(evaluator: RuleEvaluator, seconds: range, **says: Callable[[float, int], float]
         ) -> list[tuple[float, int, AlertPhase, str]]:
-    told = []
+    changes = []
     for second in seconds:
         stage = Stage(float(second), says)
-        for moved in chain.from_iterable(evaluator.step({"gpu": stage}, float(second))):
-            told += [(moved.at, int(row), moved.moves.after, moved.moves.reason)
-                     for row in moved.moves.rows]
-    return told
+        for change in chain.from_iterable(evaluator.step({"gpu": stage}, float(second))):
+            changes += [(change.at, int(row), change.moves.after, change.moves.reason)
+                        for row in change.moves.rows]
+    return changes
 
 
 def test_only_who_is_hot_for_long_enough_fires() -> None:
     rng = np.random.default_rng(random.getrandbits(32))
     begin = int(rng.integers(10_000, 20_000))
     hot = int(rng.integers(ROWS))
-    evaluator, watch = watched(rule())
-    told = run(evaluator, range(begin, begin + 30), temp_c=lambda second, row: (
+    evaluator, watch = evaluator_with(rule())
+    changes = run(evaluator, range(begin, begin + 30), temp_c=lambda second, row: (
         90.0 if row == hot and second >= begin + 5 else 60.0))
-    assert told == [(begin + 5, hot, AlertPhase.PENDING, "breach"),
-                    (begin + 15, hot, AlertPhase.FIRING, "held")]
+    assert changes == [(begin + 5, hot, AlertPhase.PENDING, "breach"),
+                       (begin + 15, hot, AlertPhase.FIRING, "held")]
     assert watch.machine.phase.tolist() == [2 if row == hot else 0 for row in range(ROWS)]
 
 
 def test_who_leaves_the_scope_is_at_rest() -> None:
-    evaluator, watch = watched(rule(scope="node:a"))
+    evaluator, watch = evaluator_with(rule(scope="node:a"))
     for second in range(40):
         stage = Stage(float(second), {"temp_c": lambda *_: 90.0})
         stage.scoped = {1, 2} if second < 20 else {2}
@@ -101,15 +101,15 @@ def test_who_leaves_the_scope_is_at_rest() -> None:
 
 
 def test_what_stands_beside_must_be_so_too() -> None:
-    evaluator, watch = watched(rule(signal="util_pct", fire="<= 1", clear="> 6",
-                                    where=["mem_used_bytes >= 1GiB"]))
+    evaluator, watch = evaluator_with(rule(signal="util_pct", fire="<= 1", clear="> 6",
+                                           where=["mem_used_bytes >= 1GiB"]))
     run(evaluator, range(20), util_pct=lambda *_: 0.0,
         mem_used_bytes=lambda _, row: row * 2.0**29)
     assert watch.machine.phase.tolist() == [0, 0, 2, 2]
 
 
 def test_what_is_not_supported_cannot_be_evaluated_and_is_said() -> None:
-    evaluator, watch = watched(rule(signal="mem_temp_c"))
+    evaluator, watch = evaluator_with(rule(signal="mem_temp_c"))
     for second in range(20):
         stage = Stage(float(second), {})
         stage.cannot = {"mem_temp_c"}
@@ -119,7 +119,7 @@ def test_what_is_not_supported_cannot_be_evaluated_and_is_said() -> None:
 
 
 def test_a_row_that_is_anothers_inherits_nothing() -> None:
-    evaluator, watch = watched(rule(signal="max(temp_c, 5s)"))
+    evaluator, watch = evaluator_with(rule(signal="max(temp_c, 5s)"))
     run(evaluator, range(20), temp_c=lambda *_: 99.0)
     assert watch.machine.phase.tolist() == [2] * ROWS
     stage = Stage(20.0, {"temp_c": lambda *_: 20.0}, fresh=np.array([1]))
@@ -130,7 +130,7 @@ def test_a_row_that_is_anothers_inherits_nothing() -> None:
 
 
 def test_an_edit_of_its_words_lets_it_go_on_and_one_of_its_meaning_does_not() -> None:
-    evaluator, _ = watched(rule())
+    evaluator, _ = evaluator_with(rule())
     run(evaluator, range(20), temp_c=lambda *_: 90.0)
     assert evaluator.set_rules({"hot": check(read(rule(title="Very hot")))}) == []
     assert evaluator.watches["hot"].machine.phase.tolist() == [2] * ROWS
@@ -146,19 +146,19 @@ IDLE = rule(id="idle", signal="max(util_pct, 10m)", fire="<= 5", clear="> 10", *
 
 def test_a_long_hold_looks_at_closed_minutes_and_misses_no_burst() -> None:
     """Row 1 works for one second every quarter of an hour."""
-    evaluator, watch = watched(IDLE)
+    evaluator, watch = evaluator_with(IDLE)
     assert watch.ready.is_by_minutes
-    told = run(evaluator, range(3_600), util_pct=lambda second, row: (
+    changes = run(evaluator, range(3_600), util_pct=lambda second, row: (
         90.0 if row == 1 and second % 900 == 7 else 2.0))
-    fired = {row for _, row, after, _ in told if after is AlertPhase.FIRING}
+    fired = {row for _, row, after, _ in changes if after is AlertPhase.FIRING}
     assert fired == {0, 2, 3}
-    assert all(at % 60 == 0 for at, *_ in told)
-    first = min(at for at, _, after, _ in told if after is AlertPhase.FIRING)
+    assert all(at % 60 == 0 for at, *_ in changes)
+    first = min(at for at, _, after, _ in changes if after is AlertPhase.FIRING)
     assert first == 60 * (8 + 30)  # eight of its ten minutes must be there
 
 
 def test_minutes_with_holes_are_no_minutes() -> None:
-    evaluator, watch = watched(IDLE)
+    evaluator, watch = evaluator_with(IDLE)
     for second in range(3_600):
         stage = Stage(float(second), {"util_pct": lambda *_: 0.0})
         stage.late = {row for row in (0, 1) if second % 60 < (row + 1) * 10}
@@ -167,7 +167,7 @@ def test_minutes_with_holes_are_no_minutes() -> None:
 
 
 def test_a_hub_that_stood_still_makes_no_minutes_up() -> None:
-    evaluator, watch = watched(IDLE)
+    evaluator, watch = evaluator_with(IDLE)
     run(evaluator, range(1_500), util_pct=lambda *_: 0.0)
     run(evaluator, range(5_000, 6_000), util_pct=lambda *_: 0.0)
     assert watch.machine.phase.tolist() == [1] * ROWS
@@ -196,12 +196,12 @@ def test_ten_thousand_gpus_and_thirty_rules_are_a_tenth_of_a_core_at_most() -> N
         def sampled_at(self, names: frozenset[str]) -> Floats:
             return np.full(self.rows, self.now)
 
-    spent = 0.0
+    cpu_s = 0.0
     for second in range(seconds):
         stage = Big(float(second), {}, rows=size)
         stage.data = {name: rng.random(size) for name in names}
         before = time.process_time()
         list(evaluator.step({"gpu": stage}, float(second)))
-        spent += time.process_time() - before
-    print(f"{spent / seconds * 1_000:.1f} ms a second")
-    assert spent / seconds < 0.1
+        cpu_s += time.process_time() - before
+    print(f"{cpu_s / seconds * 1_000:.1f} ms a second")
+    assert cpu_s / seconds < 0.1

@@ -1,4 +1,4 @@
-"""What holds acts though a rule fires: flapping, cooling down, warming up, clocks, old samples."""
+"""Holds on actions while a rule fires: flapping, cooling down, warming up, clocks, old samples."""
 
 import random
 from typing import Any
@@ -56,13 +56,13 @@ def test_what_fires_steadily_is_held_by_nothing() -> None:
 def test_what_comes_and_goes_is_held_and_let_go_when_it_has_been_calm() -> None:
     story = Story(cooldown="0s")
     rounds = 0
-    while not (held := story.go(40, 20.0)):
+    while not (holds := story.go(40, 20.0)):
         story.go(20, 0.0)
         rounds += 1
         assert rounds < 12
     assert rounds >= 3, "two or three times are no flapping"
     assert story.phase is AlertPhase.FIRING
-    assert "flapping" in held[0]
+    assert "flapping" in holds[0]
     calm_s = 0
     while story.go(60, 20.0):
         calm_s += 60
@@ -73,7 +73,7 @@ def test_what_comes_and_goes_is_held_and_let_go_when_it_has_been_calm() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.booleans(), min_size=1, max_size=80))
 def test_flapping_by_the_plain_sum(changes: list[bool]) -> None:
-    """Beside the rule read aloud: weights from 1.2 down to 0.8 over 21 stretches."""
+    """Compare with the rule read aloud: weights from 1.2 down to 0.8 over 21 stretches."""
     flaps, was = FlapDetector(0, 1), False
     flaps.take([], 0.0)
     for at in range(len(changes)):
@@ -105,9 +105,9 @@ def test_after_an_episode_it_cools_down_and_only_rules_that_act_do() -> None:
         story = Story(ladder=ladder)
         story.go(60, 20.0)
         story.go(5, 0.0)
-        held = story.go(60, 20.0)
+        holds = story.go(60, 20.0)
         assert story.phase is AlertPhase.FIRING
-        assert any("cooling down" in each for each in held) is is_held
+        assert any("cooling down" in hold for hold in holds) is is_held
 
 
 @pytest.mark.parametrize(("steady_s", "skew_s", "says"), [
@@ -115,8 +115,8 @@ def test_after_an_episode_it_cools_down_and_only_rules_that_act_do() -> None:
     (1_000.0, np.nan, ""), (np.nan, 0.0, "warming up")])
 def test_where_it_is(steady_s: float, skew_s: float, says: str) -> None:
     stands = TargetStability(np.array([steady_s]), np.array([skew_s]))
-    held = Story().go(60, 20.0, stands)
-    assert [says in each for each in held] == ([True] if says else [])
+    holds = Story().go(60, 20.0, stands)
+    assert [says in hold for hold in holds] == ([True] if says else [])
 
 
 def test_what_is_told_late_never_counts_for_a_rule_that_acts() -> None:
@@ -134,8 +134,8 @@ def test_an_old_sample_holds_and_so_does_silence() -> None:
     story.go(60, 20.0)
     assert story.watch.holds(0, story.now + 2) == []
     assert "4 s old" in story.watch.holds(0, story.now + 4)[0]
-    held = story.go(5, float("nan"))
-    assert "no data" in held[0]
+    holds = story.go(5, float("nan"))
+    assert "no data" in holds[0]
 
 
 def test_a_rule_that_fails_says_so_and_the_others_go_on() -> None:

@@ -31,18 +31,18 @@ def spells(rows: list[Row]) -> TargetIntervals:
     return TargetIntervals(*table.reshape(-1, 3).T)
 
 
-def by_second(found: TargetIntervals, seconds: int = SECONDS) -> np.ndarray:
+def by_second(intervals: TargetIntervals, seconds: int = SECONDS) -> np.ndarray:
     counts = np.zeros((SIZE, seconds), int)
-    for of, start, end in zip(found.of, found.start, found.end, strict=True):
+    for of, start, end in zip(intervals.of, intervals.start, intervals.end, strict=True):
         counts[of, start:end] += 1
     return counts
 
 
 @given(ROWS)
 def test_joined_is_what_any_of_them_covers(rows: list[Row]) -> None:
-    found = by_second(spells(rows), SECONDS + 200)
+    counts = by_second(spells(rows), SECONDS + 200)
     for touching in (True, False):
-        assert (by_second(merge(spells(rows), touching), SECONDS + 200) == (found > 0)).all()
+        assert (by_second(merge(spells(rows), touching), SECONDS + 200) == (counts > 0)).all()
     apart = merge(spells(rows))
     assert (apart.end > apart.start).all()
     assert all(apart.start[at + 1] > apart.end[at] for at in range(len(apart) - 1)
@@ -60,26 +60,26 @@ def test_who_begins_as_the_other_ends_did_not_carry_it_over() -> None:
 @given(ROWS, ROWS)
 def test_common_is_what_both_cover(one: list[Row], other: list[Row]) -> None:
     mine, its = merge(spells(one)), merge(spells(other))
-    found = by_second(intersect(mine, mine.of, its))
-    assert (found == by_second(mine) * by_second(its)).all()
+    counts = by_second(intersect(mine, mine.of, its))
+    assert (counts == by_second(mine) * by_second(its)).all()
 
 
 @given(ROWS, st.integers(-30, 120))
 def test_counted_is_what_is_there_in_each_second(rows: list[Row], later_s: int) -> None:
     whole = by_second(spells(rows), 2 * SECONDS)
-    found = count_by_second(spells(rows).later(later_s), SIZE, SECONDS)
-    wanted = np.zeros((SIZE, SECONDS), int)
-    wanted[:, max(0, -later_s):] = whole[:, max(0, later_s): SECONDS + later_s]
-    assert (found == wanted).all()
+    counts = count_by_second(spells(rows).later(later_s), SIZE, SECONDS)
+    shifted_counts = np.zeros((SIZE, SECONDS), int)
+    shifted_counts[:, max(0, -later_s):] = whole[:, max(0, later_s): SECONDS + later_s]
+    assert (counts == shifted_counts).all()
 
 
 @given(ROWS, st.integers(0, 59))
 def test_a_minute_is_closed_as_if_each_second_was_looked_at(rows: list[Row], from_s: int) -> None:
-    found, whole = spells(rows), by_second(spells(rows)).reshape(SIZE, MINUTES, 60)
+    intervals, whole = spells(rows), by_second(spells(rows)).reshape(SIZE, MINUTES, 60)
     begins = np.zeros((SIZE, MINUTES), np.intp)
     changes = (np.diff(whole, axis=2) != 0).any(axis=2)
     begins[changes] = from_s  # who comes, changes something
-    closed = closed_minutes(count_by_second(found, SIZE, SECONDS), begins)
+    closed = closed_minutes(count_by_second(intervals, SIZE, SECONDS), begins)
     for of in range(SIZE):
         for minute in range(MINUTES):
             seconds = whole[of, minute, begins[of, minute]:]
@@ -91,31 +91,32 @@ def test_a_minute_is_closed_as_if_each_second_was_looked_at(rows: list[Row], fro
 
 @given(ROWS, st.randoms(use_true_random=False))
 def test_a_mean_of_those_that_are_there(rows: list[Row], random: Random) -> None:
-    found = spells(rows).take(spells(rows).end > spells(rows).start)
+    intervals = spells(rows).take(spells(rows).end > spells(rows).start)
     values = np.array([[random.choice([1.0, 5.0, np.nan]) for _ in range(MINUTES)]
-                       for _ in range(len(found))]).reshape(-1, MINUTES)
-    wanted = np.full((SIZE, SECONDS), np.nan)
+                       for _ in range(len(intervals))]).reshape(-1, MINUTES)
+    means = np.full((SIZE, SECONDS), np.nan)
     for of in range(SIZE):
         for second in range(SECONDS):
-            here = [values[at, second // 60] for at in range(len(found)) if found.of[at] == of
-                    and found.start[at] <= second < found.end[at]]
-            wanted[of, second] = np.mean(here) if here else np.nan
-    each_second = mean_by_second(found, np.arange(len(found)), values, SIZE)
-    assert each_second == pytest.approx(wanted, nan_ok=True)
+            here = [values[at, second // 60] for at in range(len(intervals))
+                    if intervals.of[at] == of
+                    and intervals.start[at] <= second < intervals.end[at]]
+            means[of, second] = np.mean(here) if here else np.nan
+    each_second = mean_by_second(intervals, np.arange(len(intervals)), values, SIZE)
+    assert each_second == pytest.approx(means, nan_ok=True)
     closed = closed_minutes(each_second, np.zeros((SIZE, MINUTES), np.intp))
     for of in range(SIZE):
         for minute in range(MINUTES):
-            seconds = wanted[of, minute * 60 : minute * 60 + 60]
-            known = seconds[~np.isnan(seconds)]
-            assert closed.n[of, minute] == len(known)
-            if len(known):
-                assert closed.mean[of, minute] == pytest.approx(known.mean())
+            seconds = means[of, minute * 60 : minute * 60 + 60]
+            numbers = seconds[~np.isnan(seconds)]
+            assert closed.n[of, minute] == len(numbers)
+            if len(numbers):
+                assert closed.mean[of, minute] == pytest.approx(numbers.mean())
 
 
 def test_what_is_not_known_of_one_is_not_known_of_all_while_it_is_there() -> None:
-    found = spells([(0, 0, 240), (0, 70, 20)])
+    intervals = spells([(0, 0, 240), (0, 70, 20)])
     values = np.array([[30.0] * 4, [np.nan] * 4])
-    closed = closed_minutes(mean_by_second(found, np.arange(2), values, SIZE),
+    closed = closed_minutes(mean_by_second(intervals, np.arange(2), values, SIZE),
                             np.zeros((SIZE, MINUTES), np.intp))
     assert (closed.mean[0].tolist(), closed.n[0].tolist()) == ([30.0] * 4, [60.0, 40.0, 60.0, 60.0])
 
@@ -123,10 +124,10 @@ def test_what_is_not_known_of_one_is_not_known_of_all_while_it_is_there() -> Non
 def test_who_came_since_the_last_look_is_new() -> None:
     """Looks are five seconds after each minute: at 65, 125, 185."""
     runs = merge(spells([(0, 0, 300), (1, 62, 100), (2, 0, 70), (2, 70, 200)]), touching=False)
-    seen = TargetPresence(runs, SIZE, 3, 5)
-    assert seen.there.tolist() == [[True] * 3, [True, True, False], [True] * 3]
-    assert seen.came.tolist() == [[False] * 3, [True, False, False], [False, True, False]]
-    assert seen.from_s.tolist() == [[0, 0, 0], [60, 2, 0], [0, 10, 0]]
+    presence = TargetPresence(runs, SIZE, 3, 5)
+    assert presence.there.tolist() == [[True] * 3, [True, True, False], [True] * 3]
+    assert presence.came.tolist() == [[False] * 3, [True, False, False], [False, True, False]]
+    assert presence.from_s.tolist() == [[0, 0, 0], [60, 2, 0], [0, 10, 0]]
     assert covers(runs, SIZE, np.array([62, 161, 162]))[1].tolist() == [True, True, False]
 
 
@@ -140,17 +141,17 @@ def run(first: int, last: int, first_s: int, last_s: int) -> TaskMinuteRuns:
 
 
 def held_by(runs: list[TaskMinuteRuns], seen_s: list[int]) -> list[tuple[int, int]]:
-    found = chain_runs(merge_runs(runs), np.array([seen_s], np.int32)).spells
-    return list(zip(found.start.tolist(), found.end.tolist(), strict=True))
+    intervals = chain_runs(merge_runs(runs), np.array([seen_s], np.int32)).spells
+    return list(zip(intervals.start.tolist(), intervals.end.tolist(), strict=True))
 
 
-def held(listed: dict[int, int], seen_s: list[int]) -> list[tuple[int, int]]:
-    """Of one Task on one GPU; minute BEFORE: it held it when the piece before ended."""
+def spans_held(listed: dict[int, int], seen_s: list[int]) -> list[tuple[int, int]]:
+    """Spans of one Task on one GPU; minute BEFORE: it held it when the previous piece ended."""
     return held_by([run(minute, minute, listed_s, listed_s)
                     for minute, listed_s in listed.items()], seen_s)
 
 
-@pytest.mark.parametrize(("listed", "seen_s", "wanted"), [
+@pytest.mark.parametrize(("listed", "seen_s", "spans"), [
     ({0: 60, 1: 60}, [60, 60, 60], [(0, 120)]),
     ({0: 60, 1: 25}, [60, 60, 60], [(0, 85)]),
     ({0: 25, 1: 60}, [60, 60, 60], [(35, 120)]),
@@ -169,16 +170,16 @@ def held(listed: dict[int, int], seen_s: list[int]) -> list[tuple[int, int]]:
     ({0: 60}, [60, 20], [(0, 60)]),
 ], ids=str)
 def test_when_a_task_held_its_gpu(listed: dict[int, int], seen_s: list[int],
-                                  wanted: list[tuple[int, int]]) -> None:
-    assert held(listed, seen_s) == wanted
+                                  spans: list[tuple[int, int]]) -> None:
+    assert spans_held(listed, seen_s) == spans
 
 
-@pytest.mark.parametrize(("runs", "wanted"), [
+@pytest.mark.parametrize(("runs", "spans"), [
     ([run(0, 2, 60, 20), run(2, 2, 40, 40)], [(0, 180)]),
     ([run(0, 4, 60, 30), run(2, 2, 20, 20)], [(0, 270)]),  # of a minute in the middle
     ([run(1, 3, 10, 60), run(1, 1, 15, 15)], [(95, 240)]),
     ([run(0, 1, 60, 60), run(1, 3, 60, 60)], [(0, 240)]),  # never more than a minute
 ], ids=["the last", "the middle", "the first", "twice"])
 def test_seconds_that_came_late_are_more_of_the_same(runs: list[TaskMinuteRuns],
-                                                    wanted: list[tuple[int, int]]) -> None:
-    assert held_by(runs, [60] * 5) == wanted
+                                                    spans: list[tuple[int, int]]) -> None:
+    assert held_by(runs, [60] * 5) == spans

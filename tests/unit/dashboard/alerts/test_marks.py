@@ -1,4 +1,4 @@
-"""Where an Alert is marked: at the GPUs that it is about, now and later on."""
+"""Marks of an Alert: at the GPUs that it is about, now and later on."""
 
 import random
 import sqlite3
@@ -29,15 +29,15 @@ def test_each_is_named_with_the_gpus_that_it_is_on() -> None:
     far = task(launch="torchrun n0:1", rank=1)
     world.on["n0"] = [(wide, 0, 1e9, 5.0), (wide, 1, 1e9, 5.0), (other, 1, 1e9, 5.0)]
     world.on["n1"] = [(far, 1, 1e9, 5.0)]
-    scenes = world.tell()
-    found = {of: {scenes[of].name(row).gpus for row in range(len(scenes[of].there))
-                  if scenes[of].there[row]} for of in OFS}
+    scenes = world.next_look()
+    gpus_of = {of: {scenes[of].name(row).gpus for row in range(len(scenes[of].there))
+                    if scenes[of].there[row]} for of in OFS}
     own = {"n0": ("GPU-n0-0", "GPU-n0-1"), "n1": ("GPU-n1-1",)}
-    assert found["task"] == {own["n0"], ("GPU-n0-1",), own["n1"]}
-    assert found["job"] == {own["n0"] + own["n1"], ("GPU-n0-1",)}
-    assert found["owner"] == found["job"]
-    assert found["gpu"] == {(uuid,) for uuid in world.fleet.uuids}
-    assert found["node"] == found["fleet"] == {()}
+    assert gpus_of["task"] == {own["n0"], ("GPU-n0-1",), own["n1"]}
+    assert gpus_of["job"] == {own["n0"] + own["n1"], ("GPU-n0-1",)}
+    assert gpus_of["owner"] == gpus_of["job"]
+    assert gpus_of["gpu"] == {(uuid,) for uuid in world.fleet.uuids}
+    assert gpus_of["node"] == gpus_of["fleet"] == {()}
 
 
 def test_who_moves_on_takes_the_alert_along() -> None:
@@ -47,9 +47,9 @@ def test_who_moves_on_takes_the_alert_along() -> None:
     now: dict[Of, tuple[str, ...]] = {"task": own, "job": ("GPU-1", "GPU-2"), "owner": (),
                                       "gpu": ("GPU-9",)}
     changed = alerts.follow(lambda of, row: now.get(of, ()) if OFS[row] == of else ())
-    assert [(each.of, each.target.gpus) for each in changed] == [
+    assert [(change.of, change.target.gpus) for change in changed] == [
         ("job", ("GPU-1", "GPU-2"))], "who is on none now is where they were"
-    assert {each.of: each.target.gpus for each in alerts.firing()}["job"] == ("GPU-1", "GPU-2")
+    assert {entry.of: entry.target.gpus for entry in alerts.firing()}["job"] == ("GPU-1", "GPU-2")
     assert alerts.follow(lambda of, row: now.get(of, ())) == []
 
 
@@ -65,46 +65,46 @@ def test_a_nodes_is_marked_at_its_gpus_and_nobody_elses() -> None:
 def test_the_store_finds_what_matches(tmp_path: Path, seed: int) -> None:
     lots, state = random.Random(seed), HubState.open(tmp_path)
     gpus, nodes = [f"GPU-{at}" for at in range(6)], ["n0", "n1"]
-    made = []
+    entries = []
     for at in range(120):
         of = lots.choice(OFS)
         on = tuple(lots.sample(gpus, lots.randint(1, 3)))
         key = {"gpu": on[0], "node": lots.choice(nodes)}.get(of, f"{of}{at}")
-        made.append(alert(of, key, {"gpu": on[:1], "node": ()}.get(of, on), float(at), at + 5.0))
-    made.append(alert("gpu", gpus[0], (), 200.0, 205.0))  # kept before GPUs were
-    state.alerts.put_alerts(made)
-    left = frozenset(lots.sample([each.id for each in made if each.of == "owner"], 5))
-    state.alerts.put_alerts([replace(each, target=replace(each.target, gpus=("GPU-7",)))
-                             for each in made if each.id in left])
+        entries.append(alert(of, key, {"gpu": on[:1], "node": ()}.get(of, on), float(at), at + 5.0))
+    entries.append(alert("gpu", gpus[0], (), 200.0, 205.0))  # kept before GPUs were
+    state.alerts.put_alerts(entries)
+    moved_ids = frozenset(lots.sample([entry.id for entry in entries if entry.of == "owner"], 5))
+    state.alerts.put_alerts([replace(entry, target=replace(entry.target, gpus=("GPU-7",)))
+                             for entry in entries if entry.id in moved_ids])
     for _ in range(40):
         some = frozenset(lots.sample(gpus, lots.randint(0, 3)))
         about = lots.choice([AlertQuery(), AlertQuery(gpus=some), AlertQuery(
             gpus=some, nodes=frozenset(lots.sample(nodes, 1))), AlertQuery(targets=some)])
         start, end = sorted((lots.uniform(0, 210), lots.uniform(0, 210)))
-        found = state.alerts.ended_alerts(start, end, about)
-        assert {each.id for each in found} == {
-            each.id for each in made if about.matches(each) and each.ended_at is not None
-            and each.ended_at >= start and each.fired_at < end}, "also where it was before"
+        matching = state.alerts.ended_alerts(start, end, about)
+        assert {entry.id for entry in matching} == {
+            entry.id for entry in entries if about.matches(entry) and entry.ended_at is not None
+            and entry.ended_at >= start and entry.fired_at < end}, "also where it was before"
     moved = state.alerts.ended_alerts(0, 300, AlertQuery(gpus=frozenset(("GPU-7",))))
-    assert {each.id for each in moved} == left
+    assert {entry.id for entry in moved} == moved_ids
     state.alerts.forget(1e9)
     assert state._db.execute("select count(*) from alert_marks").fetchone() == (0,)
     state.close()
 
 
 def test_from_a_hub_that_kept_no_marks(tmp_path: Path) -> None:
-    """Its alerts of GPUs and Nodes are found; what tasks were on it had not written down."""
+    """Alerts of its GPUs and Nodes are found; what tasks were on it had not written down."""
     tmp_path.chmod(0o700)
     db = sqlite3.connect(tmp_path / "state.db")
-    known = STEPS.index(store.MARKS_SCHEMA)
-    for step in STEPS[:known]:
+    step_count = STEPS.index(store.MARKS_SCHEMA)
+    for step in STEPS[:step_count]:
         db.executescript(step)
-    db.execute(f"pragma user_version = {known}")
+    db.execute(f"pragma user_version = {step_count}")
     db.execute("insert into alerts values ('a', 'hot', 'n0', 'GPU-1', 1, 2, ?)",
                (msgspec.json.encode(alert("gpu", "GPU-1", (), 1.0, 2.0)),))
     db.commit()
     db.close()
     state = HubState.open(tmp_path)
-    [found] = state.alerts.ended_alerts(0, 9, AlertQuery(gpus=frozenset(("GPU-1", "GPU-2"))))
-    assert found.target.key == "GPU-1"
+    [old_alert] = state.alerts.ended_alerts(0, 9, AlertQuery(gpus=frozenset(("GPU-1", "GPU-2"))))
+    assert old_alert.target.key == "GPU-1"
     state.close()

@@ -39,9 +39,9 @@ Targets = dict[str, dict[str, float]]  # by name of the number, by target
 
 
 class SteadyFleet:
-    """Nothing changes for some minutes: then no mean hides a difference. On each node a board, one
-    that is split by MIG, and its instance; tasks and jobs on any of them, and launches over both
-    nodes."""
+    """Fleet in which nothing changes for some minutes: then no mean hides a difference. On each
+    node a board, one that is split by MIG, and its instance; tasks and jobs on any of them, and
+    launches over both nodes."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.random = random.Random(seed)
@@ -85,11 +85,11 @@ class SteadyFleet:
                                 self.random.choice([self.random.randrange(80) / 2, None])))
         return Tasks(True, tuple(tasks), tuple(uses))
 
-    def lived(self) -> dict[str, Targets]:
-        """The last closed minute, as a rule by the minute sees it."""
+    def live_numbers(self) -> dict[str, Targets]:
+        """Return the last closed minute, as a rule by the minute sees it."""
         collector = RuleTargetCollector(self.fleet, RecentEvents())
         closing = {of: RuleMinuteAggregator(RECORDED[of]) for of in KINDS}
-        found: dict[str, Targets] = {}
+        numbers: dict[str, Targets] = {}
         for second in range(BEGIN, END):
             now = second + 0.5
             for at in range(NODES):
@@ -107,14 +107,15 @@ class SteadyFleet:
                 if closed is not None and closed.ends_at == BEGIN + 180:
                     names = {row: targets[of].name(row).key.partition(" with ")[0]
                              for row in np.flatnonzero(closed.there).tolist()}
-                    found[of] = {name: {who: float(closed.numbers(SignalTerm("last", name)).values[
-                        row]) for row, who in names.items()} for name in RECORDED[of]}
-        return found
+                    numbers[of] = {name: {
+                        key: float(closed.numbers(SignalTerm("last", name)).values[row])
+                        for row, key in names.items()} for name in RECORDED[of]}
+        return numbers
 
-    def rehearsed(self, of: str) -> Targets:
-        first, *others = RECORDED[of]
+    def rehearsed_numbers(self, of: str) -> Targets:
+        first, *rest = RECORDED[of]
         names = {"task": [first], "job": [first, "gpus_stuck", "rank_lag_pct"]}.get(
-            of, [first, *others])
+            of, [first, *rest])
         rule = check(read({"id": "r", "title": "r", "scope": "*", "of": of, "signal": names[0],
                            "fire": "> 0", "clear": "", "for": "5m",
                            "where": [f"{name} > 0" for name in names[1:]]}))
@@ -127,7 +128,7 @@ class SteadyFleet:
 
 
 def test_history_keeps_what_it_says() -> None:
-    """What the test below compares; a number that is added is added here."""
+    """Numbers that the test below compares; a number that is added is added here."""
     assert {of: sorted(RECORDED[of]) for of in KINDS} == {
         "task": sorted(["mem_used_bytes", "sm_pct", "util_pct", "util_max_pct", "busy_pct",
                         "mem_share", "gpu_mem_share", "gpu_jobs", "gpus", "power_w",
@@ -147,9 +148,9 @@ def test_each_number_is_the_same_live_and_rehearsed(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         steady = SteadyFleet(Path(folder), seed)
         try:
-            lived = steady.lived()
+            lived = steady.live_numbers()
             for of in KINDS:
-                rehearsed = steady.rehearsed(of)
+                rehearsed = steady.rehearsed_numbers(of)
                 for name in RECORDED[of]:
                     assert rehearsed[name] == pytest.approx(lived[of][name], nan_ok=True), (
                         of, name)
@@ -162,12 +163,12 @@ BOUND = ("sm_pct", "mem_used_bytes", "busy_pct", "age_s")  # what a node looks a
 
 @given(seed=st.integers(0, 10**9))
 def test_a_node_reads_what_the_hub_reads(seed: int) -> None:
-    """Before it acts for a rule, in its own process list. A doubt of the hub is one of the node."""
+    """A node reads its own process list before it acts; a doubt of the hub is one of the node."""
     chance, at, gpus = random.Random(seed), fleets.NOW, range(3)
     fleet = Fleet(1)
     node = fleets.add_node(fleet, "n1", len(gpus))
     util = [chance.choice([chance.randrange(100) / 2, None]) for _ in gpus]
-    tasks, uses, seen = [], [], []
+    tasks, uses, process_list = [], [], []
     for pid in range(chance.randrange(1, 6)):
         task = Task(f"b:{pid}:1", pid + 2, 1, chance.choice([at - pid, None]), "ann", "python",
                     job_id=chance.choice([None, "j1", "j2"]),
@@ -176,19 +177,19 @@ def test_a_node_reads_what_the_hub_reads(seed: int) -> None:
         for gpu in chance.sample(gpus, chance.choice([1, 1, 2])):
             mem, sm = (chance.choice([float(chance.randrange(50)), None]) for _ in range(2))
             uses.append(Use(task.id, gpu, mem, sm))
-            seen.append(GpuTask(task, f"GPU-n1-{gpu}", mem, sm, "running"))
+            process_list.append(GpuTask(task, f"GPU-n1-{gpu}", mem, sm, "running"))
     node.hear(at, fleets.MONO)
-    fleet.frame(node, fleets.frame([{} if each is None else {"util_pct": each} for each in util],
+    fleet.frame(node, fleets.frame([{} if pct is None else {"util_pct": pct} for pct in util],
                                    tasks=Tasks(True, tuple(tasks), tuple(uses))), at, fleets.MONO)
     targets = RuleTargetCollector(fleet, RecentEvents()).look(at, fleets.MONO, 0.0)["task"]
-    by_gpu = {f"GPU-n1-{gpu}": each for gpu, each in enumerate(util)}
+    by_gpu = {f"GPU-n1-{gpu}": pct for gpu, pct in enumerate(util)}
     for name in BOUND:
         values = targets.numbers(SignalTerm("last", name)).values
         for row in np.flatnonzero(targets.there).tolist():
             bound = MetricBound(name, "=", float(values[row]))  # type: ignore[arg-type]
-            found = flaw(RuleCondition((bound,)), targets.name(row).key, seen, by_gpu,
-                         at)
+            refusal = flaw(RuleCondition((bound,)), targets.name(row).key, process_list, by_gpu,
+                           at)
             if np.isnan(values[row]):
-                assert "is not known" in (found or ""), name
+                assert "is not known" in (refusal or ""), name
             else:
-                assert found is None, name
+                assert refusal is None, name

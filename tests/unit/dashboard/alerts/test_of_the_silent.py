@@ -1,4 +1,4 @@
-"""What is known of a GPU that gives no sample: since when, and that an Xid came."""
+"""Numbers of a GPU that gives no sample: since when, and that an Xid came."""
 
 import random
 
@@ -27,10 +27,10 @@ def test_an_xid_counts_while_nothing_can_be_read() -> None:
     world = World(nodes=1)
     tracker = RuleTracker(parse(PACK.read_text()).rules["xid-of-driver"])
     for _ in range(70):
-        tracker.step(world.tell()["gpu"], world.now)
+        tracker.step(world.next_look()["gpu"], world.now)
     event = Event(1, world.now, "xid", "GPU-n0-1", numbers={"xid": 119.0, "count": 1.0})
     world.events.add(FleetEvent("n0", "s1", world.now, None, event))
     for _ in range(60):
-        tracker.step(world.tell(silent=("n0",))["gpu"], world.now)
+        tracker.step(world.next_look(silent=("n0",))["gpu"], world.now)
     assert tracker.machine.phase[1] == AlertPhase.FIRING
     assert tracker.machine.phase[0] != AlertPhase.FIRING

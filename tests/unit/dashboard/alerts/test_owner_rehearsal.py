@@ -1,4 +1,4 @@
-"""A rule of owners, or of the fleet, over the past comes to what it came to when it was live."""
+"""Rules of owners, or of the fleet, over the past come to the same as when they were live."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -59,17 +59,17 @@ def _story(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
            ) -> Iterator[Story]:
     seed = random.randrange(10**6) if request.param is None else request.param
     print("seed", seed)
-    found = Story(tmp_path_factory.mktemp("owners"), seed, RULES)
-    found.run()
-    yield found
-    found.history.close()
+    story = Story(tmp_path_factory.mktemp("owners"), seed, RULES)
+    story.run()
+    yield story
+    story.history.close()
 
 
 def as_bytes(alerts: list[Any], name: Any) -> bytes:
-    """In whole seconds: life looks half a second after each was sampled."""
+    """Encode alerts in whole seconds: live rules look half a second after each was sampled."""
     return msgspec.json.encode(sorted(
-        [name(each), int(each.since), int(each.fired_at), each.value, each.comebacks,
-         None if each.ended_at is None else int(each.ended_at)] for each in alerts))
+        [name(alert), int(alert.since), int(alert.fired_at), alert.value, alert.comebacks,
+         None if alert.ended_at is None else int(alert.ended_at)] for alert in alerts))
 
 
 @pytest.mark.parametrize("is_in_files", [False, True])
@@ -82,13 +82,13 @@ def test_live_and_rehearsal_are_the_same_to_the_byte(story: Story, is_in_files: 
         past, rehearsal = story.rehearsed(ready(RULES, rule))
         lived, would = story.live[rule], rehearsal.alerts()
         total += len(lived)
-        assert as_bytes(lived, lambda each: each.target.key) == as_bytes(
-            would, lambda each, past=past: past.name(each.row).key), rule
+        assert as_bytes(lived, lambda alert: alert.target.key) == as_bytes(
+            would, lambda alert, past=past: past.name(alert.row).key), rule
     assert total >= len(RULES), "a story in which nothing happens proves nothing"
 
 
 def test_a_span_may_begin_and_end_at_any_second(story: Story) -> None:
-    """Of a rule that reads every second."""
+    """Stretches of a rule that reads every second."""
     of, first, last = ready(RULES, "quick", fire=">= 1", clear=""), BEGIN + 707, END - 301
     parts = [OwnerRehearsalSource(story.spans, story.fleet, of).stretches(*span)
              for span in ((BEGIN, END), (first, last))]
@@ -117,12 +117,12 @@ def test_a_mean_of_an_owners_gpus_is_that_of_life_where_they_stay(story: Story) 
     for stretch in past.stretches(BEGIN, LAST):
         values = stretch.values(SignalTerm("last", "util_pct"), slice(None))
         for row in range(stretch.size):
-            who = past.name(row).key
+            owner = past.name(row).key
             for column in np.flatnonzero(stretch.there[row]):  # type: ignore[index]
                 ends_at = int(stretch.ends_at(int(column)))
-                if (who, ends_at) not in story.uneven:
+                if (owner, ends_at) not in story.uneven:
                     assert values[row, column] == pytest.approx(
-                        story.utils[who, ends_at], abs=1 / 16, nan_ok=True), (who, ends_at)
+                        story.utils[owner, ends_at], abs=1 / 16, nan_ok=True), (owner, ends_at)
                     compared += 1
                     unknown += bool(np.isnan(values[row, column]))
     assert compared > 20
@@ -130,7 +130,7 @@ def test_a_mean_of_an_owners_gpus_is_that_of_life_where_they_stay(story: Story) 
 
 
 def test_an_owner_is_meant_while_all_they_use_is(story: Story) -> None:
-    """That they are no longer, is seen in "near" above."""
+    """The rule "near" above shows an owner who is meant no longer."""
     for scope, targets in (("user:nobody", 0), ("user:ann", 1)):
         _, rehearsal = story.rehearsed(ready(RULES, "quick", fire=">= 1", clear="", scope=scope))
         assert rehearsal.targets == targets
@@ -138,7 +138,7 @@ def test_an_owner_is_meant_while_all_they_use_is(story: Story) -> None:
 
 
 def test_who_was_sent_away_is_not_missed(story: Story) -> None:
-    """Nor is a node that belonged to the hub before it was heard of taken for one that did not."""
+    """A node that belonged to the hub before it was heard of is not taken for one that did not."""
     def most(members: MembershipHistory, signal: str) -> float:
         past = FleetRehearsalSource(story.spans, story.fleet, ready(RULES, "works", signal=signal,
                                                                     fire=">= 0", clear=""), members)
@@ -155,14 +155,14 @@ def test_who_was_sent_away_is_not_missed(story: Story) -> None:
 
 
 def short_story(folder: Path, tasks: Tasks, *parts: tuple[Sequence[int], bool]) -> EmbeddedHistory:
-    """Of one node: which seconds it told, one after the other, and whether late."""
+    """Write a history of one node: which seconds it sent, part by part, and whether late."""
     history, facts = EmbeddedHistory(folder / "history"), [fleets.facts("n1", at)
                                                            for at in range(2)]
     history.open()
-    told = [HistoryMessage("n1", "s1", 0.0, each) for each in (
+    greetings = [HistoryMessage("n1", "s1", 0.0, message) for message in (
         fleets.hello("n1"), Inventory(1, tuple(facts)))]
     for seconds, is_late in parts:
-        history.append([*told, *(HistoryMessage("n1", "s1", at + 0.5, fleets.frame(
+        history.append([*greetings, *(HistoryMessage("n1", "s1", at + 0.5, fleets.frame(
             [{"util_pct": 50.0}] * 2, at - BEGIN + 1, at + 0.2, tasks=tasks), at, is_late)
             for at in seconds)], 1)
         history.store.maintain(BEGIN + 1_000.0)
@@ -170,14 +170,14 @@ def short_story(folder: Path, tasks: Tasks, *parts: tuple[Sequence[int], bool]) 
 
 
 def test_what_came_late_is_as_if_it_had_come_in_time(tmp_path: Path) -> None:
-    """What a node brings after an outage lies in files of its own at first."""
+    """Messages that a node brings after an outage lie in separate files at first."""
     late = range(BEGIN + 290, BEGIN + 490)  # from within a minute to within one
     history = short_story(
         tmp_path, fleets.tasks(("t", 0, "ann")),
         ([at for at in range(BEGIN, BEGIN + 900) if at not in late], False), (late, True))
     past = OwnerRehearsalSource(history.rules, Fleet(1), ready(RULES, "held"))
-    [found] = past.stretches(BEGIN, BEGIN + 840)
-    values = found.values(SignalTerm("last", "mem_used_bytes"), slice(None))
+    [stretch] = past.stretches(BEGIN, BEGIN + 840)
+    values = stretch.values(SignalTerm("last", "mem_used_bytes"), slice(None))
     assert values.tolist() == [[1e9] * 14]
     history.close()
 
@@ -186,8 +186,8 @@ def test_whose_task_nobody_knows_is_in_nobodys_row(tmp_path: Path) -> None:
     history = short_story(tmp_path, fleets.tasks(("a", 0, "ann"), ("b", 1, None)),
                           (range(BEGIN, BEGIN + 900), False))
     past = OwnerRehearsalSource(history.rules, Fleet(1), ready(RULES, "gpus"))
-    [found] = past.stretches(BEGIN, BEGIN + 840)
-    assert found.values(SignalTerm("last", "gpus"), slice(None)).tolist() == [[1.0] * 14]
+    [stretch] = past.stretches(BEGIN, BEGIN + 840)
+    assert stretch.values(SignalTerm("last", "gpus"), slice(None)).tolist() == [[1.0] * 14]
     assert past.name(0).users == ("ann",)
     history.close()
 
@@ -242,24 +242,27 @@ def test_bounds_are_said() -> None:
         next(of_fleet.stretches(0, 86_400))
 
 
-def played(meant: Sequence[bool], came: Sequence[int] = ()) -> list[tuple[int, int | None]]:
-    """One owner who holds enough all the time: in which minute it would have fired, until when."""
-    of, width = ready(RULES, "gpus", clear="", scope="node:n0"), len(meant)
+def firing_minutes(in_scope: Sequence[bool], came: Sequence[int] = ()
+                   ) -> list[tuple[int, int | None]]:
+    """Minutes in which the rule would fire and end, for one owner who holds enough all the time."""
+    of, width = ready(RULES, "gpus", clear="", scope="node:n0"), len(in_scope)
     rehearsal = RehearsalEngine(of)
     rehearsal.take(RehearsalChunk(
         0, 60, width, 1, lambda term, rows: np.full((1, width), 8.0)[rows], np.ones(1, bool),
-        scope_at=np.array([meant]), fresh=np.array([[column in came for column in range(width)]])))
-    return [(int(each.fired_at) // 60, None if each.ended_at is None else int(each.ended_at) // 60)
-            for each in rehearsal.alerts()]
+        scope_at=np.array([in_scope]),
+        fresh=np.array([[column in came for column in range(width)]])))
+    return [(int(alert.fired_at) // 60,
+             None if alert.ended_at is None else int(alert.ended_at) // 60)
+            for alert in rehearsal.alerts()]
 
 
 def test_who_came_anew_is_another() -> None:
-    assert played([True] * 20) == [(6, None)]
-    assert played([True] * 20, came=[3, 11]) == [(9, 12), (17, None)]
+    assert firing_minutes([True] * 20) == [(6, None)]
+    assert firing_minutes([True] * 20, came=[3, 11]) == [(9, 12), (17, None)]
 
 
 def test_who_is_not_meant_any_more_is_at_rest() -> None:
-    assert played([True] * 10 + [False] * 10) == [(6, 11)]
+    assert firing_minutes([True] * 10 + [False] * 10) == [(6, 11)]
 
 
 # -- what life says
@@ -273,11 +276,11 @@ def test_what_a_silent_gpu_did_is_not_what_it_does() -> None:
             (f"{node_id}:t", 0, "ann"))), fleets.NOW, fleets.MONO)
     scenes = RuleTargetCollector(fleet, RecentEvents())
 
-    def told(of: str, name: str, later_s: float) -> float:
+    def number(of: str, name: str, later_s: float) -> float:
         moment = scenes.look(fleets.NOW + later_s, fleets.MONO + later_s, 0.0)
         return float(moment[of].numbers(SignalTerm("last", name)).values[0])  # type: ignore[index]
 
     for later_s, util, power, gpus in ((1.0, 40.0, 600.0, 2.0), (6.0, np.nan, np.nan, 2.0)):
-        assert told("owner", "util_pct", later_s) == pytest.approx(util, nan_ok=True)
-        assert told("fleet", "power_w", later_s) == pytest.approx(power, nan_ok=True)
-        assert told("owner", "gpus", later_s) == gpus
+        assert number("owner", "util_pct", later_s) == pytest.approx(util, nan_ok=True)
+        assert number("fleet", "power_w", later_s) == pytest.approx(power, nan_ok=True)
+        assert number("owner", "gpus", later_s) == gpus

@@ -58,11 +58,11 @@ class Past:
                 node_id, "s1", 0.0, Inventory(1, (fleets.facts(node_id, 0),)))], 1)
         for second in range(BEGIN, BEGIN + MINUTES * 60):
             for node_id, tasks in TASKS.items():
-                here = [each for each in tasks if each.id != "rank1" or second < BEGIN + 1_200]
+                here = [one for one in tasks if one.id != "rank1" or second < BEGIN + 1_200]
                 frame = fleets.frame(
                     [{"util_pct": 0.0, "util_max_pct": 0.0, "mem_used_bytes": 1e9}],
                     second - BEGIN + 1, second + 0.2, tasks=Tasks(True, tuple(here), tuple(
-                        Use(each.id, 0, 1e9, 0.0) for each in here)))
+                        Use(one.id, 0, 1e9, 0.0) for one in here)))
                 self.history.append([HistoryMessage(node_id, "s1", second + 0.5, frame, second)], 1)
 
     def permit(self, actions: tuple[str, ...] = ("notify", "pause", "end"),
@@ -70,7 +70,7 @@ class Past:
         for node in self.fleet.nodes.values():
             node.hello = replace(node.hello, actions=actions, rules=rules)
 
-    def rehearsed(self, of: str, **more: Any) -> dict[str, RehearsedAlert]:
+    def rehearse(self, of: str, **more: Any) -> dict[str, RehearsedAlert]:
         rule = check(read({"id": "idle", "title": "t", "of": of, "scope": "*", "signal": "sm_pct",
                            "fire": "<= 1", "for": "5m", "ladder": LADDER} | more))
         past = TaskRehearsalSource(self.history.rules, self.fleet, rule)
@@ -78,57 +78,57 @@ class Past:
         for stretch in past.stretches(BEGIN, BEGIN + MINUTES * 60 - 60):
             rehearsal.take(stretch)
             past.settle(rehearsal.alerts())
-        return {past.name(each.row).key.partition(" ")[0]: each for each in rehearsal.alerts()}
+        return {past.name(alert.row).key.partition(" ")[0]: alert for alert in rehearsal.alerts()}
 
 
 @pytest.fixture(name="past", scope="module")
 def a_past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
-    made = Past(tmp_path_factory.mktemp("past"))
-    yield made
-    made.history.close()
+    past = Past(tmp_path_factory.mktemp("past"))
+    yield past
+    past.history.close()
 
 
-def dos(alert: RehearsedAlert) -> list[str]:
+def acts_of(alert: RehearsedAlert) -> list[str]:
     return [do for do, _ in alert.acts]
 
 
-def refused(alert: RehearsedAlert) -> list[tuple[str, str]]:
+def refusals(alert: RehearsedAlert) -> list[tuple[str, str]]:
     return [(do, why) for do, _, why in alert.refusals]
 
 
 def test_each_victim_for_its_own_reason(past: Past) -> None:
     past.permit()
-    found = past.rehearsed("task")
+    alerts = past.rehearse("task")
     for free in ("alone", "ours", "other"):
-        assert dos(found[free]) == ["tell", "pause", "end"], free
-        assert refused(found[free]) == []
+        assert acts_of(alerts[free]) == ["tell", "pause", "end"], free
+        assert refusals(alerts[free]) == []
     for task_id, why in (("one", "one job with task two"), ("slurm", "scancel 12"),
                          ("client", "an MPS client")):
-        assert dos(found[task_id]) == ["tell"], "and there it stops, as in life"
-        [(do, said)] = refused(found[task_id])
-        assert (do, why in said) == ("pause", True), said
+        assert acts_of(alerts[task_id]) == ["tell"], "and there it stops, as in life"
+        [(do, sentence)] = refusals(alerts[task_id])
+        assert (do, why in sentence) == ("pause", True), sentence
 
 
 def test_a_job_over_two_nodes_waits_until_it_is_on_one(past: Past) -> None:
     past.permit()
-    jobs = past.rehearsed("job")
-    assert dos(jobs["n0/j2"]) == ["tell", "pause", "end"], "both tasks of the tree are meant"
+    jobs = past.rehearse("job")
+    assert acts_of(jobs["n0/j2"]) == ["tell", "pause", "end"], "both tasks of the tree are meant"
     launch = jobs["torchrun"]
-    assert "runs on 1 more node" in refused(launch)[0][1]
-    assert dos(launch) == ["tell", "pause", "end"]
+    assert "runs on 1 more node" in refusals(launch)[0][1]
+    assert acts_of(launch) == ["tell", "pause", "end"]
     [paused] = [at for do, at in launch.acts if do == "pause"]
     assert paused >= BEGIN + 1_200
 
 
 def test_what_is_refused_is_skipped_where_the_rule_says_so(past: Past) -> None:
     past.permit()
-    stopped, skipped = past.rehearsed("task"), past.rehearsed("task", when_refused="skip")
-    assert dos(stopped["client"]) == ["tell"]
-    assert dos(skipped["client"]) == ["tell", "end"]
+    stopped, skipped = past.rehearse("task"), past.rehearse("task", when_refused="skip")
+    assert acts_of(stopped["client"]) == ["tell"]
+    assert acts_of(skipped["client"]) == ["tell", "end"]
     [(_, refused_at, _)] = skipped["client"].refusals
     assert skipped["client"].acts[-1][1] - refused_at == 300, "at its time"
-    assert dos(skipped["slurm"]) == ["tell"]
-    assert [do for do, _ in refused(skipped["slurm"])] == ["pause", "end"]
+    assert acts_of(skipped["slurm"]) == ["tell"]
+    assert [do for do, _ in refusals(skipped["slurm"])] == ["pause", "end"]
 
 
 @pytest.mark.parametrize(("actions", "rules", "acts", "do"), [
@@ -140,16 +140,16 @@ def test_what_no_node_permits_is_promised_for_nobody(past: Past, actions: tuple[
                                                      rules: RulesCeiling, acts: list[str], do: str
                                                      ) -> None:
     past.permit(actions, rules)
-    for found in past.rehearsed("task", when_refused="skip" if do == "tell" else "stop").values():
-        assert dos(found) == acts, "a warning that is refused is never skipped"
-        assert [each for each, _ in refused(found)] == [do]
+    for alert in past.rehearse("task", when_refused="skip" if do == "tell" else "stop").values():
+        assert acts_of(alert) == acts, "a warning that is refused is never skipped"
+        assert [refused_do for refused_do, _ in refusals(alert)] == [do]
 
 
 def test_for_what_a_node_never_said_nothing_is_refused(past: Past) -> None:
     for node in past.fleet.nodes.values():
         node.hello = replace(node.hello, actions=(), rules=UNSET)
-    found = past.rehearsed("task")
-    assert dos(found["alone"]) == dos(found["slurm"]) == ["tell", "pause", "end"]
+    alerts = past.rehearse("task")
+    assert acts_of(alerts["alone"]) == acts_of(alerts["slurm"]) == ["tell", "pause", "end"]
 
 
 def test_it_is_said_in_the_record_the_answer_and_the_terminal(past: Past, tmp_path: Path) -> None:
@@ -161,23 +161,23 @@ def test_it_is_said_in_the_record_the_answer_and_the_terminal(past: Past, tmp_pa
     admin = Actor("person", "ada", Role.ADMIN, Scope(("*",)), "s", 1e12)
     rule = read({"id": "idle", "title": "t", "of": "task", "scope": "*", "signal": "sm_pct",
                  "fire": "<= 1", "for": "5m", "ladder": LADDER})
-    asked = service.begin(admin, rule, BEGIN, BEGIN + MINUTES * 60 - 60)
-    while service.get(asked.id).state == "running":
+    rehearsal = service.begin(admin, rule, BEGIN, BEGIN + MINUTES * 60 - 60)
+    while service.get(rehearsal.id).state == "running":
         gevent.sleep(0.01)
-    shown = backtest_view(service.get(asked.id))
-    assert shown.state == "done", shown.why
+    view = backtest_view(service.get(rehearsal.id))
+    assert view.state == "done", view.why
     # `rank0` and `rank1` are tasks of their own here.
-    assert sorted(each.target for each in shown.victims) == [
+    assert sorted(victim.target for victim in view.victims) == [
         "alone", "other", "ours", "rank0", "rank1"]
-    assert {(each.target, each.do) for each in shown.refused} == {
-        (each, "pause") for each in ("one", "two", "slurm", "client")}
-    assert (shown.victims_count, shown.refused_count) == (5, 4)
-    assert shown.gpu_hours == pytest.approx(sum(each.gpu_hours or 0.0 for each in shown.victims))
+    assert {(refusal.target, refusal.do) for refusal in view.refused} == {
+        (task_id, "pause") for task_id in ("one", "two", "slurm", "client")}
+    assert (view.victims_count, view.refused_count) == (5, 4)
+    assert view.gpu_hours == pytest.approx(sum(victim.gpu_hours or 0.0 for victim in view.victims))
     host = past.fleet.nodes["n0"].hello.host
-    said = "\n".join(_lines(to_builtins(shown)))
-    assert f"would end {host} alone of ann, 0." in said
-    assert f"pause {host} client of ann would be refused: it is an MPS client: " in said
-    short = backtest_view(service.get(asked.id), is_short=True)
+    text = "\n".join(_lines(to_builtins(view)))
+    assert f"would end {host} alone of ann, 0." in text
+    assert f"pause {host} client of ann would be refused: it is an MPS client: " in text
+    short = backtest_view(service.get(rehearsal.id), is_short=True)
     assert (short.refused, short.refused_count) == ([], 4)
     state.close()
 

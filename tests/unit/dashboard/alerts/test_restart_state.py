@@ -1,4 +1,4 @@
-"""What is remembered over a restart of the hub: of rules that only tell, the wait and the alert."""
+"""Memory over a restart of the hub: of rules that only tell, the wait and the alert."""
 
 import random
 from typing import Any
@@ -18,7 +18,7 @@ BEGIN = 60_000.0
 
 
 class Hub:
-    """One life of a hub that watches one target by one rule."""
+    """Hub between two starts, which watches one target by one rule."""
 
     def __init__(self, disk: dict[str, Any], now: float, **change: Any) -> None:
         self.disk, self.now = disk, now
@@ -31,30 +31,30 @@ class Hub:
         self.restart = RuleStateRestore(None if memory is None
                                         else msgspec.json.decode(memory, type=SavedRuleStates),
                                         disk.get("open", {}).values(), self.evaluator.watches, now)
-        self.ended = list(self.restart.ended_alerts)
+        self.ended_alerts = list(self.restart.ended_alerts)
 
     def go(self, seconds: int, value: float, row: int = 0) -> None:
         for _ in range(seconds):
             self.now += 1
             stage = Stage(self.now, {"age_s": lambda *_: value}, rows=row + 1)
             stage.there[:row] = False
-            self.ended += self.restart.restore(
+            self.ended_alerts += self.restart.restore(
                 self.evaluator.watches, lambda _: {"t": row}, self.alerts, self.now)
-            for moved in self.evaluator.step({"task": stage}, self.now):
-                for each in moved:
-                    for alert in self.alerts.take(each, lambda of,
+            for changes in self.evaluator.step({"task": stage}, self.now):
+                for change in changes:
+                    for alert in self.alerts.take(change, lambda of,
                                                    _: AlertTarget("t", "n", "host")):
                         self.keep(alert)
         self.disk["memory"] = msgspec.json.encode(remember(
             self.evaluator.watches, lambda of, _: "t", self.now, self.restart))
 
     def keep(self, alert: Alert) -> None:
-        kept = self.disk.setdefault("open", {})
-        kept.pop(alert.id, None)
+        open_alerts = self.disk.setdefault("open", {})
+        open_alerts.pop(alert.id, None)
         if alert.ended_at is None:
-            kept[alert.id] = alert
+            open_alerts[alert.id] = alert
         else:
-            self.ended.append(alert)
+            self.ended_alerts.append(alert)
 
     def phase(self) -> AlertPhase:
         return AlertPhase(self.watch.machine.phase.max())
@@ -93,9 +93,9 @@ def test_what_fired_is_the_same_alert_if_it_is_still_so() -> None:
     after.go(5, 9.0, row=2)
     assert after.alerts.firing() == [alert]
     after.go(31, 0.0, row=2)
-    [ended] = after.ended
-    assert (ended.id, ended.why, ended.fired_at) == (alert.id, "the condition is not met any more",
-                                                   alert.fired_at)
+    [closed] = after.ended_alerts
+    assert (closed.id, closed.why, closed.fired_at) == (
+        alert.id, "the condition is not met any more", alert.fired_at)
 
 
 def test_what_fired_by_a_rule_that_acts_has_ended() -> None:
@@ -103,7 +103,7 @@ def test_what_fired_by_a_rule_that_acts_has_ended() -> None:
     before = Hub(disk, BEGIN, ladder=[{"do": "tell"}])
     before.go(70, 9.0)
     after = Hub(disk, before.now + 10, ladder=[{"do": "tell"}])
-    assert [each.why for each in after.ended] == ["the hub was restarted"]
+    assert [alert.why for alert in after.ended_alerts] == ["the hub was restarted"]
     after.go(5, 9.0)
     assert after.phase() is AlertPhase.PENDING
 
@@ -119,9 +119,9 @@ def test_whose_target_never_comes_back_has_ended_after_an_hour() -> None:
 
     assert not after.restart.restore(after.evaluator.watches, nobody, after.alerts, after.now)
     assert not after.restart.is_over
-    [ended] = after.restart.restore(after.evaluator.watches, nobody, after.alerts,
-                                    after.now + 3_601)
-    assert ended.why == "the hub was restarted"
+    [closed] = after.restart.restore(after.evaluator.watches, nobody, after.alerts,
+                                     after.now + 3_601)
+    assert closed.why == "the hub was restarted"
     assert after.restart.is_over
 
 
@@ -133,7 +133,7 @@ def test_who_was_not_heard_of_since_is_given_up() -> None:
     after.go(1, float("nan"))
     assert len(after.alerts.firing()) == 1
     after.go(700, float("nan"))
-    assert [each.why for each in after.ended] == ["there was no data for too long"]
+    assert [alert.why for alert in after.ended_alerts] == ["there was no data for too long"]
     assert not np.isin(after.watch.machine.phase, (AlertPhase.FIRING, AlertPhase.RESOLVING)).any()
 
 
@@ -143,6 +143,6 @@ def test_what_is_remembered_after_all_began_anew() -> None:
     hub.go(90, 9.0)
     assert hub.phase() == AlertPhase.FIRING
     hub.evaluator.restart(["r"])
-    kept = remember(hub.evaluator.watches, lambda of, _: "t", hub.now, hub.restart)
-    [held] = kept.held.values()
-    assert not held["t"].is_firing
+    saved = remember(hub.evaluator.watches, lambda of, _: "t", hub.now, hub.restart)
+    [states] = saved.held.values()
+    assert not states["t"].is_firing

@@ -1,4 +1,4 @@
-"""Spans that roll along, beside sums over everything that was ever seen."""
+"""Rolling windows, compared with sums over everything that was ever seen."""
 
 import random
 
@@ -13,13 +13,14 @@ from dashboard.alerts.core.rule_signal import How, SignalTerm
 HOWS: tuple[How, ...] = ("avg", "min", "max", "rate", "increase")
 
 
-def slowly(how: How, seen: list[tuple[int, float]], since: int) -> float:
-    """Of one row, from all its samples."""
-    inside = [value for second, value in seen if second >= since]
+def value_from_all(how: How, samples: list[tuple[int, float]], since: int) -> float:
+    """Compute the value of one row from all its samples."""
+    inside = [value for second, value in samples if second >= since]
     if how in ("rate", "increase"):
-        grown = [0.0 if at == 0 else (value if value < seen[at - 1][1] else value - seen[at - 1][1])
-                 / (second - seen[at - 1][0] if how == "rate" else 1)
-                 for at, (second, value) in enumerate(seen) if second >= since]
+        grown = [0.0 if at == 0 else (
+                     value if value < samples[at - 1][1] else value - samples[at - 1][1])
+                 / (second - samples[at - 1][0] if how == "rate" else 1)
+                 for at, (second, value) in enumerate(samples) if second >= since]
         return sum(grown) / (len(grown) if how == "rate" else 1)
     return {"avg": lambda: sum(inside) / len(inside), "min": lambda: min(inside),
             "max": lambda: max(inside)}[how]()
@@ -34,20 +35,20 @@ def test_a_window_is_what_all_of_it_says(how: How, span: int, steps: list[tuple[
     window = RollingWindow(SignalTerm(how, "x", span), 1, 0.05, 1)
     length = max(1, -(-span // MOST_BUCKETS))
     buckets = -(-span // length)
-    seen: list[tuple[int, float]] = []
+    samples: list[tuple[int, float]] = []
     second = 1_000
     for gap, value in steps:
         second += gap
         window.add(second, np.array([np.nan if value is None else float(value)]))
         if value is not None:
-            seen.append((second, float(value)))
+            samples.append((second, float(value)))
         since = (second // length - buckets) * length
-        inside = [each for each in seen if each[0] >= since]
+        inside = [sample for sample in samples if sample[0] >= since]
         got = window.values()[0]
         if len(inside) < max(1.0, 0.05 * span):
             assert np.isnan(got)
         else:
-            assert got == pytest.approx(slowly(how, seen, since))
+            assert got == pytest.approx(value_from_all(how, samples, since))
 
 
 def test_a_rate_is_what_the_board_drew_whatever_the_recording_does() -> None:
@@ -75,7 +76,7 @@ def test_a_counter_that_begins_at_nothing_again_counts_from_there() -> None:
 
 
 def test_the_time_of_a_look_does_not_change_a_rate() -> None:
-    """One comes late, the next early: two samples in one second, none in another."""
+    """Looks come late and early: two samples in one second, none in another."""
     watts = random.uniform(50, 700)
     window = RollingWindow(SignalTerm("rate", "energy_j", 30), 1, 0.5, 1)
     for tick in range(100):
@@ -108,7 +109,7 @@ def test_a_row_that_is_somebody_elses_begins_anew() -> None:
 
 
 class PlainRing:
-    """All buckets looked at anew each time."""
+    """Ring whose buckets are all read again each time."""
 
     def __init__(self, how: How, span: int) -> None:
         self.how, self.buckets = how, span
@@ -127,8 +128,8 @@ class PlainRing:
                     self.ring[number % self.buckets] = self.pick(self.open)
             self.closed, self.open, self.at = [*self.ring.values()], [], second
         self.open += [] if value is None else [value]
-        known = [*self.closed, *self.open]
-        return self.pick(known) if known else None
+        values = [*self.closed, *self.open]
+        return self.pick(values) if values else None
 
     def pick(self, values: list[float]) -> float:
         return max(values) if self.how == "max" else min(values)
@@ -144,5 +145,5 @@ def test_a_clock_that_goes_back_loses_nothing_of_a_window() -> None:
             second += chance.choice((1, 1, 1, 0, 2, 9, 40, -1, -4, -20))
             value = chance.choice((None, float(chance.randint(0, 100))))
             window.add(second, np.array([np.nan if value is None else value]))
-            wanted, got = plain.take(second, value), window.values()[0]
-            assert np.isnan(got) if wanted is None else got == wanted, seed
+            reference, got = plain.take(second, value), window.values()[0]
+            assert np.isnan(got) if reference is None else got == reference, seed

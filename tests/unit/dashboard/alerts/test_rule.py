@@ -39,10 +39,10 @@ def test_a_rule_that_fails_is_an_alert_while_the_others_go_on(
     assert firing(world) == {}
     usual = RuleTracker.look
 
-    def look(self: RuleTracker, *given: object) -> object:
+    def look(self: RuleTracker, *args: object) -> object:
         if self.ready.rule.id == "bad":
             raise ZeroDivisionError("no such thing")
-        return usual(self, *given)  # type: ignore[arg-type]
+        return usual(self, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(RuleTracker, "look", look)
     world.turn(3)
@@ -56,7 +56,7 @@ def test_a_rule_that_fails_is_an_alert_while_the_others_go_on(
 
 
 def test_a_rule_that_is_not_well_written_any_more_is_an_alert(world: Acting) -> None:
-    """As one is that an older version wrote."""
+    """A rule may be left from an older version, whose words are not valid now."""
     of_hub(world, "meta", "rules_failing", ">= 1")
     world.put("observe", id="old", ladder=[], expires="")
     world.state._db.execute(
@@ -108,7 +108,7 @@ def test_an_audit_that_takes_nothing_is_an_alert(world: Acting) -> None:
     assert firing(world) == {}
 
 
-class Broken:
+class BrokenHistory:
     """A history that cannot be read."""
 
     def minute(self, *_: object) -> object:
@@ -116,7 +116,7 @@ class Broken:
 
 
 def test_a_rule_whose_minute_history_does_not_give_is_an_alert(world: Acting) -> None:
-    world.history = Broken()
+    world.history = BrokenHistory()
     world.kill()
     of_hub(world, "meta", "rules_failing", ">= 1")
     world.put("observe", id="idle-gpu", of="gpu", signal="util_pct", fire="<= 1", ladder=[],
@@ -129,25 +129,25 @@ def test_a_rule_whose_minute_history_does_not_give_is_an_alert(world: Acting) ->
 
 # -- limits of GPUs
 
-def lease(gpu: int, what: str, wanted: tuple[float, ...], state: LeaseState,
-          seen: float | None = None) -> TimedLimit:
-    return TimedLimit("c", f"GPU-n0-{gpu}", what, wanted, (), "ada", "", 0.0, 1e12, "boot",  # type: ignore[arg-type]
+def lease(gpu: int, what: str, values: tuple[float, ...], state: LeaseState,
+          reading: float | None = None) -> TimedLimit:
+    return TimedLimit("c", f"GPU-n0-{gpu}", what, values, (), "ada", "", 0.0, 1e12, "boot",  # type: ignore[arg-type]
                       1e12,
-                      state, seen)
+                      state, reading)
 
 
-@pytest.mark.parametrize(("state", "seen", "drift"), [
+@pytest.mark.parametrize(("state", "reading", "drift"), [
     ("in_force", 300.0, 0.0), ("drifted", 700.0, 400.0), ("not_in_force", 700.0, 400.0),
     ("drifted", None, None), ("unknown", 700.0, None), ("beginning", None, None)])
-def test_how_far_a_cap_is_from_what_was_set(state: LeaseState, seen: float | None,
+def test_how_far_a_cap_is_from_what_was_set(state: LeaseState, reading: float | None,
                                             drift: float | None) -> None:
     world = World()
     node = world.fleet.nodes["n0"]
-    node.limits = LimitsNow(0.0, leases=(lease(1, "power", (300.0,), state, seen),))
-    found = of(world.tell()["gpu"], "power_cap_drift_w")
-    assert found["GPU-n0-0"] == 0.0, "nothing was set there, so nothing has drifted"
-    assert np.isnan(found["GPU-n1-0"]), "its node has not said"
-    assert found["GPU-n0-1"] == drift if drift is not None else np.isnan(found["GPU-n0-1"])
+    node.limits = LimitsNow(0.0, leases=(lease(1, "power", (300.0,), state, reading),))
+    drifts = of(world.next_look()["gpu"], "power_cap_drift_w")
+    assert drifts["GPU-n0-0"] == 0.0, "nothing was set there, so nothing has drifted"
+    assert np.isnan(drifts["GPU-n1-0"]), "its node has not said"
+    assert drifts["GPU-n0-1"] == drift if drift is not None else np.isnan(drifts["GPU-n0-1"])
 
 
 def test_a_lock_is_as_its_node_judges_it() -> None:
@@ -155,12 +155,12 @@ def test_a_lock_is_as_its_node_judges_it() -> None:
     world.fleet.nodes["n0"].limits = LimitsNow(0.0, leases=(
         lease(0, "clocks", (500.0, 900.0), "drifted", 1_900.0),
         lease(1, "clocks", (500.0, 900.0), "unknown", 210.0)))
-    scene = world.tell()["gpu"]
-    found = of(scene, "clock_lock_drifted")
-    assert found["GPU-n0-0"] == 1.0
-    assert np.isnan(found["GPU-n0-1"]), "at rest nothing is proved"
+    scene = world.next_look()["gpu"]
+    locks = of(scene, "clock_lock_drifted")
+    assert locks["GPU-n0-0"] == 1.0
+    assert np.isnan(locks["GPU-n0-1"]), "at rest nothing is proved"
     world.fleet.nodes["n0"].limits = LimitsNow(0.0)
-    assert of(world.tell()["gpu"], "clock_lock_drifted")["GPU-n0-0"] == 0.0, "it was let go of"
+    assert of(world.next_look()["gpu"], "clock_lock_drifted")["GPU-n0-0"] == 0.0, "it was let go of"
 
 
 def test_what_a_silent_node_said_of_its_limits_is_old() -> None:
@@ -169,7 +169,7 @@ def test_what_a_silent_node_said_of_its_limits_is_old() -> None:
         node.limits = LimitsNow(0.0)
     names = frozenset(("power_cap_drift_w",))
     for _ in range(20):
-        scene = world.tell(silent=("n1",))["gpu"]
+        scene = world.next_look(silent=("n1",))["gpu"]
     ages = world.now - scene.sampled_at(names)
     assert ages.tolist() == [0.0, 0.0, 20.0, 20.0]
 
@@ -195,18 +195,18 @@ def test_who_is_on_a_gpu_that_nobody_gave_them(one: Task, beside: Task | None, i
         world.on["n0"].append((beside, 1, 1e9, 1.0))
     free = task("eve")
     world.on["n1"] = [(free, 0, 1e9, 1.0)]
-    found = of(world.tell()["task"], "is_foreign")
-    assert found[one.id] == is_foreign
-    assert found[free.id] == 0.0, "its node is not given out by anybody"
+    foreign = of(world.next_look()["task"], "is_foreign")
+    assert foreign[one.id] == is_foreign
+    assert foreign[free.id] == 0.0, "its node is not given out by anybody"
 
 
 def test_between_two_jobs_a_node_is_given_out_all_the_same() -> None:
     world, stray = World(), task("ann")
     world.on["n0"] = [(stray, 0, 1e9, 1.0), (task("bob", manager=SLURM), 1, 1e9, 1.0)]
-    world.tell()
+    world.next_look()
     world.on["n0"] = [(stray, 0, 1e9, 1.0)]
     for _ in range(3):
-        assert of(world.tell()["task"], "is_foreign") == {stray.id: 1.0}
+        assert of(world.next_look()["task"], "is_foreign") == {stray.id: 1.0}
 
 
 def test_a_task_that_is_not_described_is_not_judged() -> None:
@@ -222,10 +222,10 @@ def test_a_task_that_is_not_described_is_not_judged() -> None:
 # -- leases
 
 
-def held(gpu: str, *tasks: Task, until: float = 1e12) -> ReportedLease:
+def reported_lease(gpu: str, *tasks: Task, until: float = 1e12) -> ReportedLease:
     claim = Claim(id=f"l{gpu}", owner="ann", gpus=1, submitted_at=0.0)
     return ReportedLease(claim, (gpu,), "active", 0.0, until, 0.0,
-                         tuple(each.id for each in tasks))
+                         tuple(one.id for one in tasks))
 
 
 def test_who_is_outside_of_a_lease_is_as_the_node_says() -> None:
@@ -235,13 +235,13 @@ def test_who_is_outside_of_a_lease_is_as_the_node_says() -> None:
                       (free, 1, 1e9, 1.0)]
     world.on["n1"] = [(elsewhere, 0, 1e9, 1.0)]
     world.fleet.take_pool(world.fleet.nodes["n0"], PoolReport(
-        (), (), (held("GPU-n0-0", own),), outside=(
+        (), (), (reported_lease("GPU-n0-0", own),), outside=(
             OutsideUse("GPU-n0-0", stray.id, 7, "bob"), OutsideUse("GPU-n0-1", free.id, 8, "cid"),
             OutsideUse("GPU-n0-0", elsewhere.id, 9, "dan"))))
-    found = of(world.tell()["task"], "is_outside_lease")
-    assert {each.user: found[each.id] for each in (own, stray, free)} == {
+    flags = of(world.next_look()["task"], "is_outside_lease")
+    assert {one.user: flags[one.id] for one in (own, stray, free)} == {
         "ann": 0.0, "bob": 1.0, "cid": 0.0}, "what nobody leases is anybody's"
-    assert np.isnan(found[elsewhere.id]), "a node speaks of its own tasks, and that one leases none"
+    assert np.isnan(flags[elsewhere.id]), "a node speaks of its own tasks, and that one leases none"
 
 
 def test_how_long_a_lease_is_overdue_by_the_clock_of_its_node() -> None:
@@ -251,11 +251,11 @@ def test_how_long_a_lease_is_overdue_by_the_clock_of_its_node() -> None:
     node = world.fleet.nodes["n0"]
     node.clock_offset_s = 50.0
     until = world.now + 1.0 - random.randint(100, 900)
-    world.fleet.take_pool(node, PoolReport((), (), (held("GPU-n0-0", late, until=until),
-                                                    held("GPU-n0-1", in_time))))
-    scene = world.tell()["task"]
-    found = of(scene, "lease_overdue_s")
-    assert (found[late.id], found[in_time.id]) == (world.now + 50.0 - until, 0.0)
+    world.fleet.take_pool(node, PoolReport((), (), (reported_lease("GPU-n0-0", late, until=until),
+                                                    reported_lease("GPU-n0-1", in_time))))
+    scene = world.next_look()["task"]
+    overdue_s = of(scene, "lease_overdue_s")
+    assert (overdue_s[late.id], overdue_s[in_time.id]) == (world.now + 50.0 - until, 0.0)
 
 
 def test_an_agent_that_comes_back_without_a_pool_says_nothing_of_leases() -> None:

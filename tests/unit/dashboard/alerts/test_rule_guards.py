@@ -1,4 +1,4 @@
-"""Who may let a rule act: the guards are there from the start, and a token is its owner."""
+"""Guards of rules that act: they are there from the start, and a token is its owner."""
 
 import inspect
 import time
@@ -39,14 +39,15 @@ PROOF_S = 3_600.0
     RehearsalService, ActiveQuotas, QuotaService, QuotaDeployer, QuotaQueries],
     ids=lambda part: part.__name__)
 def test_nothing_is_built_without_what_guards_it(part: type) -> None:
-    given = inspect.signature(part).parameters.values()
-    assert [each.name for each in given if each.default is not each.empty] == []
+    parameters = inspect.signature(part).parameters.values()
+    assert [parameter.name for parameter in parameters
+            if parameter.default is not parameter.empty] == []
     with pytest.raises(TypeError):
         part()
 
 
 class Site:
-    """Two admins, one of whom has a token; and the rules."""
+    """Site of two admins, one of whom has a token; and the rules."""
 
     def __init__(self, folder: Path) -> None:
         self.state = HubState.open(folder)
@@ -70,7 +71,7 @@ class Site:
                                self.rehearsals.of_rule, True, PROOF_S)
 
     def approve(self, rule: Rule, by: Actor) -> None:
-        """Of a rehearsal over a long enough span."""
+        """Approve a rehearsal over a long enough span."""
         now = time.time()
         self.state.alerts.put_backtest(RehearsalRecord(
             f"b-{by.name}", rule, rule.id, version_of(rule), now - PROOF_S - 60, now - 60, "eve",
@@ -81,9 +82,9 @@ class Site:
 @pytest.fixture(name="site")
 def a_site(tmp_path: Path) -> Iterable[Site]:
     tmp_path.chmod(0o700)
-    made = Site(tmp_path)
-    yield made
-    made.state.close()
+    site = Site(tmp_path)
+    yield site
+    site.state.close()
 
 
 def a_rule(**more: object) -> Rule:
@@ -103,13 +104,13 @@ def test_what_a_token_puts_its_owner_has_put(site: Site) -> None:
 
 @pytest.mark.parametrize("is_token_first", [True, False])
 def test_nobody_approves_their_own_rule_by_a_token(site: Site, is_token_first: bool) -> None:
-    first, again = (site.token, site.ada) if is_token_first else (site.ada, site.token)
+    first, second = (site.token, site.ada) if is_token_first else (site.ada, site.token)
     site.admin.put(first, a_rule())
     site.admin.set_mode(first, "idle", "confirm", None)
-    site.approve(a_rule(), again)
-    for each, why in ((first, "its author"), (again, "its author"), (site.bob, "its author")):
+    site.approve(a_rule(), second)
+    for actor, why in ((first, "its author"), (second, "its author"), (site.bob, "its author")):
         with pytest.raises(InvalidChangeError, match=f"another admin than .*{why}"):
-            site.admin.set_mode(each, "idle", "auto", None)
+            site.admin.set_mode(actor, "idle", "auto", None)
     site.approve(a_rule(), site.bob)
     site.admin.set_mode(site.bob, "idle", "auto", None)
     assert site.rules.rules["idle"][1].mode == "auto"

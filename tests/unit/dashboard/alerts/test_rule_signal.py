@@ -1,4 +1,4 @@
-"""What a Rule may say, and what is said of what it may not."""
+"""Signals and limits that a Rule may have, and the errors about others."""
 
 import random
 
@@ -38,8 +38,8 @@ def test_it_computes_what_it_says() -> None:
             with pytest.raises(RuleSyntaxError, match="cannot be combined"):
                 parse(text, NAMES)
             continue
-        wanted = eval(plain, {}, at)
-        assert parse(text, NAMES).values(look)[0] == pytest.approx(wanted), text
+        python_value = eval(plain, {}, at)
+        assert parse(text, NAMES).values(look)[0] == pytest.approx(python_value), text
 
 
 def test_what_is_not_there_makes_all_of_it_not_there() -> None:
@@ -75,9 +75,9 @@ def test_a_limit_is_in_the_unit_of_what_it_limits(text: str, unit: str | None, n
     ("util_pct > 5", "what is '>'"), (")", "is expected"),
 ])
 def test_what_it_may_not_say_is_named(text: str, says: str) -> None:
-    with pytest.raises(RuleSyntaxError, match=says.replace("(", r"\(")) as caught:
+    with pytest.raises(RuleSyntaxError, match=says.replace("(", r"\(")) as error:
         parse(text, NAMES)
-    assert 0 <= caught.value.at <= len(text)
+    assert 0 <= error.value.at <= len(text)
 
 
 @pytest.mark.parametrize(("text", "unit"), [
@@ -139,16 +139,16 @@ def test_a_good_rule_is_ready() -> None:
     ({"severity": "bad"}, "severity", "info, warn or crit"),
 ])
 def test_a_bad_rule_names_the_field(change: dict[str, object], field: str, says: str) -> None:
-    with pytest.raises(InvalidRuleError) as caught:
+    with pytest.raises(InvalidRuleError) as error:
         check(read(GOOD | change))
     assert any(problem.field == field and says in problem.message
-               for problem in caught.value.problems), str(caught.value)
+               for problem in error.value.problems), str(error.value)
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
-    with pytest.raises(InvalidRuleError) as caught:
+    with pytest.raises(InvalidRuleError) as error:
         check(read(GOOD | {"scope": "", "for": "x", "signal": "nothing"}))
-    assert {problem.field for problem in caught.value.problems} >= {"scope", "for", "signal"}
+    assert {problem.field for problem in error.value.problems} >= {"scope", "for", "signal"}
 
 
 def test_a_version_is_of_what_a_rule_means() -> None:
@@ -167,7 +167,7 @@ def test_a_field_that_came_later_makes_no_rule_another_one() -> None:
         "ce6405f4e8c73572")
 
 
-@pytest.mark.parametrize(("signal", "where", "shown", "basis"), [
+@pytest.mark.parametrize(("signal", "where", "text", "basis"), [
     ("temp_c", "mem_used_bytes >= 1GiB", "temp_c", "now"),
     ("max(busy_pct, 30m)", "mem_used_bytes >= 1GiB", "busy_pct", "newest"),
     ("AVG( util_pct,5m ) / 2 + min(temp_c, 1h)", "temp_c > 0", "util_pct / 2 + temp_c", "newest"),
@@ -175,10 +175,10 @@ def test_a_field_that_came_later_makes_no_rule_another_one() -> None:
     ("rate(ecc_corrected, 1h)", "temp_c > 0", "rate(ecc_corrected, 1h)", "grows"),
     ("temp_c", "increase(ecc_corrected, 1h) > 1", "temp_c", "grows"),
 ])
-def test_one_moment_of_a_rule_that_looks_back(signal: str, where: str, shown: str, basis: str
+def test_one_moment_of_a_rule_that_looks_back(signal: str, where: str, text: str, basis: str
                                               ) -> None:
     rule = read({"id": "r", "title": "t", "scope": "*", "signal": signal, "fire": "> 5",
                  "where": [where], "for": "2h"})
-    found, by = momentary(rule)
-    assert (found.signal, by) == (shown, basis)
-    assert ("avg" in found.where[0]) == (basis == "grows" and "avg" in where)
+    momentary_rule, by = momentary(rule)
+    assert (momentary_rule.signal, by) == (text, basis)
+    assert ("avg" in momentary_rule.where[0]) == (basis == "grows" and "avg" in where)

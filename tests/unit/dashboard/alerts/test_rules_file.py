@@ -43,7 +43,7 @@ def test_each_rule_that_comes_along_is_tested_and_passes(
 
 
 def test_each_test_of_the_pack_can_fail() -> None:
-    """With the limit beyond reach none of them says firing."""
+    """A limit beyond reach lets none of them say firing."""
     pack = parse(PACK.read_text())
     for test in pack.unit_tests:
         ready = pack.rules[test.rule]
@@ -63,8 +63,8 @@ def test_a_file_that_says_the_wrong_moment_fails(tmp_path: Path,
     assert rules(["test", str(file)]) == 0
     file.write_text(GOOD.replace("at: 15s", "at: 13s"))
     assert rules(["test", str(file), "--json"]) == 1
-    told = json.loads(capsys.readouterr().out.partition("pass\n")[2])
-    assert told[0]["differences"] == ["at 13s a is pending, and should be firing"]
+    results = json.loads(capsys.readouterr().out.partition("pass\n")[2])
+    assert results[0]["differences"] == ["at 13s a is pending, and should be firing"]
 
 
 @pytest.mark.parametrize(("old", "new", "says"), [
@@ -95,17 +95,17 @@ def test_what_is_wrong_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_words_stay_words() -> None:
     """YAML 1.1 makes a boolean of `no` and a number of 12:30."""
-    found = parse(GOOD.replace("title: Hot", "title: no").replace("id: hot", "id: on", 1)
-                  .replace("rule: hot", "rule: on"))
-    assert found.faults == ()
-    assert found.rules["on"].rule.title == "no"
+    pack = parse(GOOD.replace("title: Hot", "title: no").replace("id: hot", "id: on", 1)
+                 .replace("rule: hot", "rule: on"))
+    assert pack.faults == ()
+    assert pack.rules["on"].rule.title == "no"
 
 
 def test_a_rule_written_out_is_the_same_rule() -> None:
     pack = parse(PACK.read_text())
-    again = parse(dump([ready.rule for ready in pack.rules.values()]))
-    assert again.faults == ()
-    assert [ready.rule for ready in again.rules.values()] == [
+    copy = parse(dump([ready.rule for ready in pack.rules.values()]))
+    assert copy.faults == ()
+    assert [ready.rule for ready in copy.rules.values()] == [
         ready.rule for ready in pack.rules.values()]
 
 
@@ -133,34 +133,34 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     ("inhibited_by: [hot]", "a rule cannot be suppressed by itself"),
 ])
 def test_no_text_stops_the_one_who_reads_it(line: str, says: str) -> None:
-    """What YAML makes an exception of is a mistake like any other, and has a line."""
+    """Text on which the YAML parser raises is a mistake like any other, and has a line."""
     text = GOOD.replace("    for: 10s\n", f"    for: 10s\n    {line}\n")
-    found = [str(fault) for fault in parse(text).faults]
-    assert any(says in fault for fault in found), found
+    faults = [str(fault) for fault in parse(text).faults]
+    assert any(says in fault for fault in faults), faults
     with pytest.raises(InvalidRuleError):
         check(read(one_rule(text[:text.index("tests:")])))
 
 
 def test_what_only_looks_like_a_number_or_a_date_is_a_word() -> None:
-    found = parse(GOOD.replace("title: Hot", "title: 2027-13-45").replace(
+    pack = parse(GOOD.replace("title: Hot", "title: 2027-13-45").replace(
         "    for: 10s\n", "    for: 10s\n    owner: 0b_\n    runbook: 12:30\n"))
-    assert found.faults == ()
-    rule = found.rules["hot"].rule
+    assert pack.faults == ()
+    rule = pack.rules["hot"].rule
     assert (rule.title, rule.owner, rule.runbook) == ("2027-13-45", "0b_", "12:30")
 
 
 def test_all_that_cannot_be_read_is_named_at_once() -> None:
-    with pytest.raises(InvalidRuleError) as caught:
+    with pytest.raises(InvalidRuleError) as error:
         read({"id": "A b", "signal": 3, "of": "gpus", "ladder": [{"do": "kill"}], "foo": 1,
               "title": "t"})
-    assert sorted(problem.field for problem in caught.value.problems) == [
+    assert sorted(problem.field for problem in error.value.problems) == [
         "fire", "foo", "id", "ladder[0].do", "of", "signal"]
 
 
 def test_the_whole_ladder_of_the_docs_is_a_rule_that_may_be_written() -> None:
     """Warn, limit, pause, end, as docs/rules-that-act.md has it under "Graded isolation"."""
     text = (ROOT / "docs" / "rules-that-act.md").read_text().split("### Graded isolation")[1]
-    written = text.split("```yaml\n")[1].split("```")[0]
-    (made,) = parse(written).rules.values()
-    assert [each.do for each in made.rule.ladder] == [*DOES]
-    assert made.rule.mode == "dry_run", "it acts only when somebody raises it"
+    example = text.split("```yaml\n")[1].split("```")[0]
+    (ready,) = parse(example).rules.values()
+    assert [step.do for step in ready.rule.ladder] == [*DOES]
+    assert ready.rule.mode == "dry_run", "it acts only when somebody raises it"

@@ -1,4 +1,4 @@
-"""The life of alerts: by the table, beside a slow machine of one row, and in time."""
+"""Life of alerts: by the table, compared with a slow machine of one row, and in time."""
 
 import math
 import random
@@ -23,7 +23,7 @@ NONE, P, F, R = AlertPhase.INACTIVE, AlertPhase.PENDING, AlertPhase.FIRING, Aler
 
 def look_of(rows: list[tuple[str, float]]) -> ConditionResult:
     """(what, when it was sampled): b breach, c clear, d between the two, u not known, x gone."""
-    what = np.array([each for each, _ in rows])
+    what = np.array([letter for letter, _ in rows])
     return ConditionResult(what != "x", np.array([at for _, at in rows]),
                            ~np.isin(what, ("u", "x", "n")),
                            what == "b", what == "c", what == "n")
@@ -31,14 +31,14 @@ def look_of(rows: list[tuple[str, float]]) -> ConditionResult:
 
 def play(timing: AlertTiming, story: str,
          start: float = 1_000.0) -> list[tuple[int, AlertPhase, str]]:
-    """One letter a second; `_`: no sample came."""
-    machine, told, at = AlertStateMachine(timing, 1), [], start
+    """Play a story of one letter a second; `_`: no sample came."""
+    machine, changes, at = AlertStateMachine(timing, 1), [], start
     for second, letter in enumerate(story):
         if letter != "_":
             at = start + second
         moves = machine.step(look_of([(letter if letter != "_" else "u", at)]), start + second)
-        told += [(second, move.after, move.reason) for move in moves]
-    return told
+        changes += [(second, move.after, move.reason) for move in moves]
+    return changes
 
 
 NOTICE = AlertTiming(5, 3, 3, 1, 0.8, has_ladder=False)
@@ -46,7 +46,7 @@ ACTS = AlertTiming(5, 3, 3, 1, 0.8, has_ladder=True)
 AT_ONCE = AlertTiming(0, 0, 3, 1, 0.8, has_ladder=False)
 
 
-@pytest.mark.parametrize(("timing", "story", "told"), [
+@pytest.mark.parametrize(("timing", "story", "changes"), [
     (NOTICE, "cccc", []),
     (NOTICE, "bbbbb", [(0, P, "breach")]),
     (NOTICE, "bbbbbb", [(0, P, "breach"), (5, F, "held")]),
@@ -72,51 +72,51 @@ AT_ONCE = AlertTiming(0, 0, 3, 1, 0.8, has_ladder=False)
     (AT_ONCE, "uuub", [(3, F, "held")]),
 ])
 def test_the_table_of_seconds(timing: AlertTiming, story: str,
-                              told: list[tuple[int, AlertPhase, str]]
+                              changes: list[tuple[int, AlertPhase, str]]
                               ) -> None:
-    assert play(timing, story) == told
+    assert play(timing, story) == changes
 
 
 @dataclass
-class One:
-    """The same for one row, as plainly as it can be said: the specification, read aloud."""
+class PlainMachine:
+    """State machine of one row, as plainly as it can be said: the specification, read aloud."""
 
     timing: AlertTiming
     phase: AlertPhase = NONE
-    seen: float | None = None
+    sampled_at: float | None = None
     since: float = 0.0
     samples: float = 0.0
-    looked: float | None = None
+    looked_at: float | None = None
     credit: float = 1.0
-    told: list[tuple[AlertPhase, AlertPhase, str]] = field(default_factory=list)
+    changes: list[tuple[AlertPhase, AlertPhase, str]] = field(default_factory=list)
 
     def go(self, after: AlertPhase, reason: str) -> None:
-        self.told.append((self.phase, after, reason))
+        self.changes.append((self.phase, after, reason))
         self.phase = after
 
     def step(self, what: str, at: float, now: float) -> None:
-        is_strict = self.looked is None or self.timing.has_ladder
-        self.credit = 1.0 if is_strict else min(3.0, max(1.0, now - (self.looked or 0.0)))
-        self.looked = now
+        is_strict = self.looked_at is None or self.timing.has_ladder
+        self.credit = 1.0 if is_strict else min(3.0, max(1.0, now - (self.looked_at or 0.0)))
+        self.looked_at = now
         if what == "x":
             if self.phase is not NONE:
                 self.go(NONE, "gone")
-            self.seen = None
+            self.sampled_at = None
             return
-        if what in "bcd" and (self.seen is None or at > self.seen):
+        if what in "bcd" and (self.sampled_at is None or at > self.sampled_at):
             self.sample(what, at)
-        if self.phase is not NONE and (self.seen is None
-                                    or now - self.seen > max(self.timing.for_s, 600)):
+        if self.phase is not NONE and (self.sampled_at is None
+                                    or now - self.sampled_at > max(self.timing.for_s, 600)):
             self.go(NONE, "no data")
 
     def sample(self, what: str, at: float) -> None:
-        gap = 0 if self.seen is None else at - self.seen
+        gap = 0 if self.sampled_at is None else at - self.sampled_at
         if gap > self.timing.gap_s and self.phase is P:
             if self.timing.has_ladder:
                 self.go(NONE, "gap")
             else:
                 self.since += gap - self.timing.period_s
-        self.seen = at
+        self.sampled_at = at
         match self.phase, what:
             case AlertPhase.INACTIVE, "b":
                 self.since, self.samples = at, 1
@@ -124,9 +124,9 @@ class One:
                           else (P, "breach")))
             case AlertPhase.PENDING, "b":
                 self.samples += self.credit
-                held = at - self.since
-                if held >= self.timing.for_s and self.samples * self.timing.period_s >= (
-                        self.timing.min_coverage * (held + self.timing.period_s)):
+                held_s = at - self.since
+                if held_s >= self.timing.for_s and self.samples * self.timing.period_s >= (
+                        self.timing.min_coverage * (held_s + self.timing.period_s)):
                     self.go(F, "held")
             case AlertPhase.PENDING, _:
                 self.go(NONE, "not so any more")
@@ -154,8 +154,8 @@ STEPS = st.lists(st.tuples(st.lists(st.sampled_from("bbbbccdu_nx"), min_size=3, 
 def test_all_rows_at_once_are_each_as_one_alone(timing: AlertTiming,
                                                 steps: list[tuple[list[str], int]]
                                                ) -> None:
-    machine, ones, now = AlertStateMachine(timing, 3), [One(timing) for _ in range(3)], 0.0
-    told: list[list[tuple[AlertPhase, AlertPhase, str]]] = [[], [], []]
+    machine, ones, now = AlertStateMachine(timing, 3), [PlainMachine(timing) for _ in range(3)], 0.0
+    changes: list[list[tuple[AlertPhase, AlertPhase, str]]] = [[], [], []]
     at = [0.0, 0.0, 0.0]
     for letters, seconds in steps:
         now += seconds
@@ -164,17 +164,17 @@ def test_all_rows_at_once_are_each_as_one_alone(timing: AlertTiming,
                 for letter, when in zip(letters, at, strict=True)]
         for move in machine.step(look_of(rows), now):
             for row in move.rows:
-                told[row].append((move.before, move.after, move.reason))
+                changes[row].append((move.before, move.after, move.reason))
         for one, (letter, when) in zip(ones, rows, strict=True):
             one.step(letter, when, now)
-        assert told == [one.told for one in ones]
-    assert_invariants(told)
+        assert changes == [one.changes for one in ones]
+    assert_invariants(changes)
 
 
-def assert_invariants(told: list[list[tuple[AlertPhase, AlertPhase, str]]]) -> None:
-    for one in told:
+def assert_invariants(changes: list[list[tuple[AlertPhase, AlertPhase, str]]]) -> None:
+    for row_changes in changes:
         phase = NONE
-        for before, after, reason in one:
+        for before, after, reason in row_changes:
             assert before is phase
             assert TABLE[before][reason] is after
             phase = after
@@ -188,9 +188,9 @@ def test_never_firing_without_having_held(timing: AlertTiming, story: str) -> No
     for second, after, reason in play(timing, story):
         if after is F and reason == "held":
             run = story[: second + 1].replace("u", "_")
-            held = run[max(run.rfind("c"), run.rfind("d")) + 1 :]
-            assert held.count("b") >= math.floor(timing.min_coverage * (timing.for_s + 1))
-            assert len(held) > timing.for_s
+            unbroken = run[max(run.rfind("c"), run.rfind("d")) + 1 :]
+            assert unbroken.count("b") >= math.floor(timing.min_coverage * (timing.for_s + 1))
+            assert len(unbroken) > timing.for_s
 
 
 @pytest.mark.parametrize(("timing", "every_s", "fires"), [
@@ -198,7 +198,7 @@ def test_never_firing_without_having_held(timing: AlertTiming, story: str) -> No
 def test_a_hub_that_looks_too_seldom_still_tells_and_does_not_act(timing: AlertTiming,
                                                                   every_s: float,
                                                                  fires: bool) -> None:
-    """Its agents told each second, and it saw every other."""
+    """Agents report each second, and the hub sees every other."""
     machine, now = AlertStateMachine(timing, 1), 1_000.0
     for _ in range(40):
         now += every_s

@@ -1,4 +1,4 @@
-"""What rules can be about: Tasks, Jobs, Owners, Nodes and the fleet, and whose row is whose."""
+"""Targets of rules: Tasks, Jobs, Owners, Nodes and the fleet, and whose row is whose."""
 
 import random
 import secrets
@@ -31,12 +31,12 @@ GIB = 2**30
 
 
 class World:
-    """A fleet that tells once a second."""
+    """A fleet that reports once a second."""
 
     def __init__(self, nodes: int = 2, gpus: int = 2) -> None:
         self.fleet = Fleet(1)
         self.events = RecentEvents()
-        self.scenes = RuleTargetCollector(self.fleet, self.events)
+        self.collector = RuleTargetCollector(self.fleet, self.events)
         self.now, self.mono, self.seq = fleets.NOW, fleets.MONO, 0
         self.gpus = gpus
         self.rows: dict[str, list[dict[str, float]]] = {}
@@ -46,11 +46,11 @@ class World:
             self.rows[f"n{at}"] = [{} for _ in range(gpus)]
             self.on[f"n{at}"] = []
 
-    def tell(self, silent: tuple[str, ...] = ()) -> Mapping[Of, NamedRuleTargets]:
-        self.say(silent)
+    def next_look(self, silent: tuple[str, ...] = ()) -> Mapping[Of, NamedRuleTargets]:
+        self.report(silent)
         return self.look()
 
-    def say(self, silent: tuple[str, ...] = ()) -> None:
+    def report(self, silent: tuple[str, ...] = ()) -> None:
         self.now, self.mono, self.seq = self.now + 1, self.mono + 1, self.seq + 1
         for node_id, node in self.fleet.nodes.items():
             if node_id in silent:
@@ -66,7 +66,7 @@ class World:
                 self.now, self.mono)
 
     def look(self) -> Mapping[Of, NamedRuleTargets]:
-        return self.scenes.look(self.now, self.mono, 0.0)
+        return self.collector.look(self.now, self.mono, 0.0)
 
 
 def task(user: str | None = "ann", started_at: float = fleets.NOW, **more: Any) -> Task:
@@ -76,21 +76,21 @@ def task(user: str | None = "ann", started_at: float = fleets.NOW, **more: Any) 
 
 
 def of(scene: NamedRuleTargets, name: str) -> dict[str, float]:
-    """By the key of each that is there."""
+    """Return the numbers of the targets that are there, by key."""
     values = scene.numbers(SignalTerm("last", name)).values
     return {scene.name(row).key: float(values[row])
             for row in map(int, np.flatnonzero(scene.there))}
 
 
 def test_a_slot_of_another_gpu_is_another_target() -> None:
-    """Whoever had it left no window, no phase and no cooldown to who has it now."""
+    """The former GPU leaves no window, no phase and no cooldown to the one that has it now."""
     world = World(nodes=1)
     rule = read({"id": "hot", "title": "Hot", "scope": "*", "signal": "max(temp_c, 2h)",
                  "fire": "> 90", "for": "0s", "severity": "warn", "min_coverage": 0.0001})
     tracker = RuleTracker(check(rule))
     world.rows["n0"][0] = {"temp_c": 95.0}
     for _ in range(3):
-        tracker.step(world.tell()["gpu"], world.now)
+        tracker.step(world.next_look()["gpu"], world.now)
     assert tracker.machine.phase[0] == AlertPhase.FIRING
     [node] = world.fleet.nodes.values()
     for generation in range(2, MAX_INVENTORIES + 2):
@@ -116,7 +116,7 @@ def test_a_slot_of_another_gpu_is_another_target() -> None:
 def test_every_name_of_the_contract_has_numbers() -> None:
     world = World()
     world.on["n0"] = [(task(), 0, 1e9, 5.0)]
-    scenes = world.tell()
+    scenes = world.next_look()
     assert scenes.keys() == NAMES.keys()
     for what, scene in scenes.items():
         for name in NAMES[what]:
@@ -139,7 +139,7 @@ def test_while_a_look_is_prepared_the_last_one_stands() -> None:
     for at in range(40):
         world.on[f"n{at}"] = [(task(job_id="b"), 1, 1e9, 0.0)]
     world.on["n0"] = [(first, 0, 1e9, 0.0), (second, 1, 1e9, 0.0)]
-    before = world.tell()
+    before = world.next_look()
     row = next(row for row in range(len(before["job"].there))
                if len(before["job"].matters_to(row)) == 2)
     memory = before["job"].numbers(SignalTerm("last", "mem_used_bytes")).values[row]
@@ -147,11 +147,11 @@ def test_while_a_look_is_prepared_the_last_one_stands() -> None:
     world.on["n0"] = [(first, 0, 2e9, 0.0)]
     for at in range(20, 40):
         world.on[f"n{at}"] = [(came if at == 30 else task(job_id="d"), 0, 3e9, 0.0)]
-    world.say()
+    world.report()
     parts = 0
-    for _ in world.scenes.prepare():
+    for _ in world.collector.prepare():
         parts += 1
-        assert {each for _, each in before["job"].matters_to(row)} == {first.id, second.id}
+        assert {task_id for _, task_id in before["job"].matters_to(row)} == {first.id, second.id}
         for of_kind in (before["task"], before["job"], before["owner"]):
             values = of_kind.numbers(SignalTerm("last", "tasks" if of_kind is not before["task"]
                                                 else "mem_share")).values
@@ -166,48 +166,48 @@ def test_while_a_look_is_prepared_the_last_one_stands() -> None:
 
 @pytest.mark.parametrize("moves", [False, True])
 def test_what_comes_while_a_look_is_prepared_is_in_it(moves: bool) -> None:
-    """Held against a collector that sees all of it for the first time."""
+    """Compare with a collector that sees all of it for the first time."""
     world, nodes = World(nodes=40), [f"n{at}" for at in range(40)]
     for node_id in nodes:
         world.on[node_id] = [(task(), gpu, random.random() * 1e9, 0.0) for gpu in range(2)]
-    world.tell()
+    world.next_look()
     for _ in range(3):  # the last node is given more uses: the others keep their places, or not
-        before = world.scenes._uses.mem.tolist()
+        before = world.collector._uses.mem.tolist()
         for node_id in nodes:
-            world.on[node_id] = [(each, gpu, random.random() * 1e9, 0.0)
-                                 for each, gpu, *_ in world.on[node_id]]
+            world.on[node_id] = [(one, gpu, random.random() * 1e9, 0.0)
+                                 for one, gpu, *_ in world.on[node_id]]
         if moves:
             world.on["n39"].append((task(), 0, random.random() * 1e9, 0.0))
-        world.say()
-        for _ in world.scenes.prepare():
-            assert world.scenes._uses.mem.tolist() == before
+        world.report()
+        for _ in world.collector.prepare():
+            assert world.collector._uses.mem.tolist() == before
         for node_id in nodes[20:]:
-            world.on[node_id] = [(each, gpu, random.random() * 1e9, 0.0)
-                                 for each, gpu, *_ in world.on[node_id]]
-        world.say()
-        found = of(world.look()["task"], "mem_used_bytes")
-        anew = RuleTargetCollector(world.fleet, world.events).look(world.now, world.mono, 0.0)
-        assert found == of(anew["task"], "mem_used_bytes")
-        assert set(found.values()) == {mem for on in world.on.values() for *_, mem, _ in on}
+            world.on[node_id] = [(one, gpu, random.random() * 1e9, 0.0)
+                                 for one, gpu, *_ in world.on[node_id]]
+        world.report()
+        memory = of(world.look()["task"], "mem_used_bytes")
+        fresh = RuleTargetCollector(world.fleet, world.events).look(world.now, world.mono, 0.0)
+        assert memory == of(fresh["task"], "mem_used_bytes")
+        assert set(memory.values()) == {mem for on in world.on.values() for *_, mem, _ in on}
 
 
 def test_nodes_that_join_while_rules_are_evaluated_are_of_the_next_look() -> None:
     """Their turn comes between two numbers, of which each is made of others."""
     world = World()
     world.on["n0"] = [(task(), 0, 1e9, 5.0)]
-    before = world.tell()
+    before = world.next_look()
     sizes = {what: len(targets.there) for what, targets in before.items()}
-    joined = 0
+    join_count = 0
     for what in before:
         for name in random.sample(sorted(NAMES[what]), len(NAMES[what])):
             numbers = before[what].numbers(SignalTerm("last", name)).values
             assert len(numbers) == len(before[what].sampled_at(frozenset((name,)))) == sizes[what]
-            joined += 1
-            fleets.add_node(world.fleet, f"joined{joined}", 1, mono=world.mono)
+            join_count += 1
+            fleets.add_node(world.fleet, f"joined{join_count}", 1, mono=world.mono)
     scope = parse_filter("node:n0")
     assert scope is not None
-    assert all(len(each.in_scope(scope)) == sizes[what] for what, each in before.items())
-    assert len(world.look()["node"].there) == sizes["node"] + joined
+    assert all(len(scene.in_scope(scope)) == sizes[what] for what, scene in before.items())
+    assert len(world.look()["node"].there) == sizes["node"] + join_count
 
 
 def test_a_task_on_several_gpus_is_one() -> None:
@@ -216,22 +216,22 @@ def test_a_task_on_several_gpus_is_one() -> None:
     world.rows["n0"] = [{"util_pct": 40.0, "mem_used_bytes": mem}, {"util_pct": 60.0,
                                                                     "mem_used_bytes": 2e9}]
     world.on["n0"] = [(big, 0, mem, 10.0), (big, 1, 1e9, 20.0), (small, 1, 1e9, 0.0)]
-    scene = world.tell()["task"]
+    scene = world.next_look()["task"]
     assert of(scene, "mem_used_bytes") == {big.id: mem + 1e9, small.id: 1e9}
     assert of(scene, "sm_pct") == {big.id: 15.0, small.id: 0.0}
     assert of(scene, "util_pct") == {big.id: 50.0, small.id: 60.0}
     assert of(scene, "gpus") == {big.id: 2, small.id: 1}
     assert of(scene, "gpu_jobs") == {big.id: 2, small.id: 2}
     assert of(scene, "gpu_mem_share")[big.id] == pytest.approx(mem / 80e9)
-    named = scene.name(0)
-    assert (named.node_id, named.users, named.place) == ("n0", ("ann",), "0, 1")
+    target = scene.name(0)
+    assert (target.node_id, target.users, target.place) == ("n0", ("ann",), "0, 1")
 
 
 def test_a_gpu_counts_once_however_many_of_a_jobs_tasks_are_on_it() -> None:
     world, ranks = World(1), [task(job_id="j") for _ in range(3)]
     world.rows["n0"] = [{"util_pct": 30.0}, {"util_pct": 60.0}]
     world.on["n0"] = [(one, gpu, 1e9, 5.0) for one, gpu in zip(ranks, (0, 0, 1), strict=True)]
-    scenes = world.tell()
+    scenes = world.next_look()
     assert list(of(scenes["job"], "util_pct").values()) == [45.0]
     assert list(of(scenes["job"], "sm_pct").values()) == [7.5], "5 + 5 on one GPU, 5 on the other"
     assert list(of(scenes["job"], "gpus").values()) == [2]
@@ -241,7 +241,7 @@ def test_a_gpu_counts_once_however_many_of_a_jobs_tasks_are_on_it() -> None:
 def test_what_is_not_known_of_a_part_is_not_known_of_the_whole() -> None:
     world, one, other = World(), task(), task()
     world.on["n0"] = [(one, 0, None, 3.0), (one, 1, 1e9, 3.0), (other, 0, 0.0, None)]
-    scene = world.tell()["task"]
+    scene = world.next_look()["task"]
     assert np.isnan(of(scene, "mem_used_bytes")[one.id])
     assert of(scene, "mem_used_bytes")[other.id] == 0.0, "nothing is a number"
     assert np.isnan(of(scene, "sm_pct")[other.id])
@@ -252,9 +252,9 @@ def test_busy_is_what_any_witness_says() -> None:
     world, alone, beside, hidden = World(), task(), task("bob"), task("eve")
     world.rows["n0"] = [{"util_max_pct": 80.0}, {"util_max_pct": 90.0}]
     world.on["n0"] = [(alone, 0, 1e9, 0.0), (beside, 1, 1e9, 4.0), (hidden, 1, 1e9, None)]
-    found = of(world.tell()["task"], "busy_pct")
-    assert (found[alone.id], found[beside.id]) == (80.0, 4.0)
-    assert np.isnan(found[hidden.id])
+    busy = of(world.next_look()["task"], "busy_pct")
+    assert (busy[alone.id], busy[beside.id]) == (80.0, 4.0)
+    assert np.isnan(busy[hidden.id])
 
 
 def test_a_new_process_of_the_same_number_inherits_nothing() -> None:
@@ -263,41 +263,41 @@ def test_a_new_process_of_the_same_number_inherits_nothing() -> None:
         "id": "big", "title": "t", "scope": "*", "of": "task", "signal": "mem_used_bytes",
         "fire": "> 1GiB", "for": "5s"}))})
     watch, first = evaluator.watches["big"], task()
-    again = replace(first, id=first.id + "0", start_ticks=2)
+    successor = replace(first, id=first.id + "0", start_ticks=2)
 
     def run(one: Task, seconds: int) -> list[tuple[str, AlertPhase]]:
         world.on["n0"] = [(one, 0, 2.0 * GIB, 1.0)]
-        told = []
+        moves = []
         for _ in range(seconds):
-            scenes = world.tell()
-            for moved in evaluator.step(scenes, world.now):
-                told += [(each.moves.reason, each.moves.after) for each in moved]
-        return told
+            scenes = world.next_look()
+            for changes in evaluator.step(scenes, world.now):
+                moves += [(change.moves.reason, change.moves.after) for change in changes]
+        return moves
 
     assert run(first, 6) == [("breach", AlertPhase.PENDING), ("held", AlertPhase.FIRING)]
-    assert run(again, 5) == [("gone", AlertPhase.INACTIVE), ("breach", AlertPhase.PENDING)]
-    assert run(again, 1) == [("held", AlertPhase.FIRING)]
+    assert run(successor, 5) == [("gone", AlertPhase.INACTIVE), ("breach", AlertPhase.PENDING)]
+    assert run(successor, 1) == [("held", AlertPhase.FIRING)]
     assert watch.machine.phase.tolist().count(AlertPhase.FIRING) == 1
 
 
 def test_a_row_that_changes_hands_between_two_looks_says_that_who_was_there_is_gone() -> None:
-    """As a Rule by the minute sees it: it does not look in between."""
+    """A Rule by the minute sees it so: it does not look in between."""
     world, evaluator = World(1), RuleEvaluator()
     evaluator.set_rules({"idle": check(read({
         "id": "idle", "title": "t", "scope": "*", "of": "task", "signal": "mem_used_bytes",
         "fire": "> 1GiB", "for": "5m"}))})
     world.now -= world.now % 60
-    one, told, fired = task(), [], 0.0
+    one, moves, fired = task(), [], 0.0
     for _ in range(800):
         if fired and world.now - fired in (10, 20, 30):
             one = task()  # three after each other within a minute: rows come back
         world.on["n0"] = [(one, 0, 2.0 * GIB, 1.0)]
-        for moved in evaluator.step(world.tell(), world.now):
-            for each in moved:
-                told.append((each.moves.reason, each.moves.rows.tolist()))
-                fired = fired or (world.now if each.moves.after is AlertPhase.FIRING else 0.0)
-    assert fired, told
-    reasons = [reason for reason, _ in told]
+        for changes in evaluator.step(world.next_look(), world.now):
+            for change in changes:
+                moves.append((change.moves.reason, change.moves.rows.tolist()))
+                fired = fired or (world.now if change.moves.after is AlertPhase.FIRING else 0.0)
+    assert fired, moves
+    reasons = [reason for reason, _ in moves]
     assert reasons.index("gone") > reasons.index("held")
     assert reasons.count("held") == 2, "the last of them holds for itself"
 
@@ -307,42 +307,43 @@ def test_a_job_that_begins_again_under_its_name_is_another() -> None:
     first = [task(launch="torchrun n0:29500", rank=at) for at in range(2)]
     for node_id, one in zip(world.on, first, strict=True):
         world.on[node_id] = [(one, 0, 1e9, 5.0)]
-    scene = world.tell()["job"]
+    scene = world.next_look()["job"]
     assert of(scene, "nodes") == {scene.name(0).key: 2}
     assert sorted(scene.matters_to(0)) == sorted(
         (node_id, one.id) for node_id, one in zip(world.on, first, strict=True))
     before = scene.name(0).key
     world.on = {node_id: [(replace(on[0][0], id=on[0][0].id + "b"), *on[0][1:])]
                 for node_id, on in world.on.items()}
-    scene = world.tell()["job"]
+    scene = world.next_look()["job"]
     [key] = of(scene, "nodes")
     assert key != before
 
 
 def test_who_is_meant_is_meant_with_all_it_uses() -> None:
     """An act on it would reach its other GPU too."""
-    world, both, one = World(1), task(), task("bob")
-    world.on["n0"] = [(both, 0, 1e9, 5.0), (both, 1, 1e9, 5.0), (one, 1, 1e9, 5.0)]
-    scene = world.tell()["task"]
+    world, wide, small = World(1), task(), task("bob")
+    world.on["n0"] = [(wide, 0, 1e9, 5.0), (wide, 1, 1e9, 5.0), (small, 1, 1e9, 5.0)]
+    scene = world.next_look()["task"]
     second, users = parse_filter("gpu:1"), parse_filter("user:ann")
     assert second is not None
     assert users is not None
-    assert {scene.name(int(row)).key for row in np.flatnonzero(scene.in_scope(second))} == {one.id}
-    assert {scene.name(int(row)).key for row in np.flatnonzero(scene.in_scope(users))} == {both.id}
+    assert {scene.name(int(row)).key
+            for row in np.flatnonzero(scene.in_scope(second))} == {small.id}
+    assert {scene.name(int(row)).key for row in np.flatnonzero(scene.in_scope(users))} == {wide.id}
 
 
 def test_the_youngest_of_those_who_share() -> None:
     world = World(1)
     old, new, alone = task(started_at=1.0), task("bob", started_at=9.0), task("eve", 20.0)
     world.on["n0"] = [(old, 0, 1e9, 5.0), (new, 0, 1e9, 5.0), (alone, 1, 1e9, 5.0)]
-    assert of(world.tell()["task"], "is_youngest") == {old.id: 0, new.id: 1, alone.id: 0}
+    assert of(world.next_look()["task"], "is_youngest") == {old.id: 0, new.id: 1, alone.id: 0}
 
 
 def test_owners_and_their_faulty_gpus() -> None:
     world = World(2)
     world.look()
     world.on["n0"] = [(task(), 0, 1e9, 5.0), (task(), 1, 1e9, 5.0), (task("bob"), 1, 1e9, 5.0)]
-    world.tell()
+    world.next_look()
 
     def xid(code: int, gpu: str, seq: int, ago_s: float = 0.0) -> None:
         at = world.now - ago_s
@@ -353,16 +354,16 @@ def test_owners_and_their_faulty_gpus() -> None:
     xid(79, "GPU-n0-1", 2)
     xid(45, "GPU-n0-1", 3)
     xid(79, "GPU-n0-0", 4, ago_s=4_000.0)
-    scenes = world.tell()
+    scenes = world.next_look()
     assert of(scenes["owner"], "gpus") == {"ann": 2, "bob": 1}
     assert of(scenes["owner"], "gpus_faulty") == {"ann": 1, "bob": 0}
     assert of(scenes["gpu"], "xids_of_tasks")["GPU-n0-0"] == 2
     assert of(scenes["gpu"], "xids_of_boards")["GPU-n0-1"] == 2
     assert of(scenes["gpu"], "xids_of_boards")["GPU-n0-0"] == 0, "brought late, it is history"
     assert of(scenes["gpu"], "xids_of_tasks")["GPU-n0-1"] == 0, "45 comes with every end"
-    anew = RuleTargetCollector(world.fleet, world.events).look(world.now, world.mono, 0.0)
-    assert of(anew["owner"], "gpus_faulty") == {"ann": 1, "bob": 0}, "before the hub was started"
-    assert set(of(anew["gpu"], "xids_of_tasks").values()) == {0}, "it was told"
+    fresh = RuleTargetCollector(world.fleet, world.events).look(world.now, world.mono, 0.0)
+    assert of(fresh["owner"], "gpus_faulty") == {"ann": 1, "bob": 0}, "before the hub was started"
+    assert set(of(fresh["gpu"], "xids_of_tasks").values()) == {0}, "it was told"
     world.now += 700
     assert of(world.look()["owner"], "gpus_faulty") == {"ann": 0, "bob": 0}
 
@@ -387,7 +388,7 @@ def test_nodes_and_the_fleet() -> None:
     world.fleet.nodes["n0"].take_beat(Beat("ok", 0.5, 7, 1, cost=Cost(1.0, 1.0, 1.0, 99.0)),
                      world.mono)
     for _ in range(70):
-        scenes = world.tell(silent=("n1",))
+        scenes = world.next_look(silent=("n1",))
     node = scenes["node"]
     assert of(node, "silent_s") == {"n0": 0, "n1": 70}
     assert (of(node, "power_w")["n0"], of(node, "temp_c")["n0"]) == (watts + 50, 70)
@@ -396,9 +397,9 @@ def test_nodes_and_the_fleet() -> None:
     assert np.isnan(of(node, "power_w")["n1"])
     world.fleet.tick(world.mono)
     assert of(world.look()["fleet"], "nodes_silent") == {"fleet": 1}
-    left = world.scenes.look(world.now, world.mono, 0.0, ["n1"])
-    assert of(left["fleet"], "nodes") == {"fleet": 1}
-    assert set(of(left["node"], "gpus")) == {"n0"}, "who was sent away is not silent"
+    rest = world.collector.look(world.now, world.mono, 0.0, ["n1"])
+    assert of(rest["fleet"], "nodes") == {"fleet": 1}
+    assert set(of(rest["node"], "gpus")) == {"n0"}, "who was sent away is not silent"
 
 
 def test_a_summary_of_the_same_moment_is_no_cause_of_its_own() -> None:
@@ -409,8 +410,8 @@ def test_a_summary_of_the_same_moment_is_no_cause_of_its_own() -> None:
             (node_id, code) for node_id in world.on for code in (154, 95)):
         world.events.add(FleetEvent(node_id, "s1", world.now, None, Event(
             seq + 1, world.now, "xid", f"GPU-{node_id}-0", numbers={"xid": float(code)})))
-    counted = of(world.tell()["gpu"], "xids_of_boards")
-    assert [counted[f"GPU-{node_id}-0"] for node_id in world.on] == [1] * 8
+    counts = of(world.next_look()["gpu"], "xids_of_boards")
+    assert [counts[f"GPU-{node_id}-0"] for node_id in world.on] == [1] * 8
 
 
 def test_an_outbox_in_memory_is_told_by_agents_that_say_so() -> None:
@@ -418,9 +419,9 @@ def test_an_outbox_in_memory_is_told_by_agents_that_say_so() -> None:
     for node_id, beat in (("n0", Beat("ok", 0.5, 0, 0, is_in_memory=is_in_memory)),
                           ("n1", Beat("ok", 0.5, 0, 0))):
         world.fleet.nodes[node_id].take_beat(beat, world.mono)
-    found = of(world.tell()["node"], "outbox_in_memory")
-    assert found["n0"] == is_in_memory
-    assert np.isnan([found["n1"], found["n2"]]).all()
+    outbox = of(world.next_look()["node"], "outbox_in_memory")
+    assert outbox["n0"] == is_in_memory
+    assert np.isnan([outbox["n1"], outbox["n2"]]).all()
 
 
 def test_where_most_clocks_are_off_the_hub_is() -> None:
@@ -429,7 +430,7 @@ def test_where_most_clocks_are_off_the_hub_is() -> None:
     def skew_s(*offsets: float | None) -> float:
         for node, offset_s in zip(world.fleet.nodes.values(), offsets, strict=True):
             node.clock_offset_s = offset_s
-        return of(world.tell()["fleet"], "hub_clock_skew_s")["fleet"]
+        return of(world.next_look()["fleet"], "hub_clock_skew_s")["fleet"]
 
     assert skew_s(off_s, -off_s, 0.1, 0.1, 0.1) == pytest.approx(0.1)
     assert skew_s(*[-off_s] * 3, 0.0, 0.0) == pytest.approx(off_s)
@@ -463,11 +464,11 @@ def test_twenty_thousand_tasks_are_a_part_of_a_tenth_of_a_core() -> None:
         for at, (what, name) in enumerate(
             [("task", name) for name in names] + [("job", name) for name in names]
             + [("owner", name) for name in NAMES["owner"]])})
-    world.tell()
+    world.next_look()
     for node in world.fleet.nodes.values():
         node.take_host(host_sample(node), world.mono)
     list(evaluator.step(world.look(), world.now))
-    spent, hosts, seconds = 0.0, 1.0, 4
+    cpu_s, hosts, seconds = 0.0, 1.0, 4
     for second in range(seconds):
         world.now, world.mono = world.now + 1, world.mono + 1
         for at, node in enumerate(world.fleet.nodes.values()):
@@ -478,16 +479,16 @@ def test_twenty_thousand_tasks_are_a_part_of_a_tenth_of_a_core() -> None:
         world.fleet.sampled_at[: len(world.fleet)] = world.now
         before = time.process_time()
         list(evaluator.step(world.look(), world.now))
-        spent += time.process_time() - before
+        cpu_s += time.process_time() - before
         before = time.thread_time()
         world.look()["task"].numbers(SignalTerm("last", "host_cpu_pct"))
         hosts = min(hosts, time.thread_time() - before)
-    print(f"{spent / seconds * 1_000:.1f} ms a second for {len(evaluator.watches)} rules")
-    assert spent / seconds < 0.2
+    print(f"{cpu_s / seconds * 1_000:.1f} ms a second for {len(evaluator.watches)} rules")
+    assert cpu_s / seconds < 0.2
     assert hosts < 0.012, "what hosts say of tasks is not walked at every look"
 
 
 def test_a_server_speaks_for_its_job_and_one_of_no_job_for_itself() -> None:
     values = np.array([7.0, np.nan, 9.0, np.nan, np.nan])
-    said = of_whole_jobs(values, np.array([0, 0, NONE, NONE, 1]))
-    assert np.array_equal(said, [7.0, 7.0, 9.0, np.nan, np.nan], equal_nan=True)
+    whole_jobs = of_whole_jobs(values, np.array([0, 0, NONE, NONE, 1]))
+    assert np.array_equal(whole_jobs, [7.0, 7.0, 9.0, np.nan, np.nan], equal_nan=True)
