@@ -1,4 +1,4 @@
-"""What may speak against an action: it must be there, and one that fails refuses the action."""
+"""Guards of actions: each must be there, and one that fails refuses the action."""
 
 import random
 import time
@@ -31,8 +31,8 @@ SPEAKER = "n1.example"  # which may speak for Slurm
 ADA = Actor("person", "ada", Role.OPERATOR, Scope(("*",)), "s1", time.time() + 3_600.0)
 
 
-def silent() -> dict[str, Callable[..., Any]]:
-    """Nothing speaks against it."""
+def guards_without_objection() -> dict[str, Callable[..., Any]]:
+    """Return guards of which none objects."""
     return {name: lambda *_: None for name in NAMES}
 
 
@@ -41,11 +41,11 @@ def broken(_: Any) -> None:
 
 
 class Hub:
-    """One node with one task; what is ordered there is noted, and no more."""
+    """Hub of one node with one task; an order is noted, and no more."""
 
     def __init__(self, folder: Path, guards: dict[str, Callable[..., Any]]) -> None:
         self.state = HubState.open(folder)
-        self.ordered: list[tuple[CommandRecord, Refusal | None]] = []
+        self.orders: list[tuple[CommandRecord, Refusal | None]] = []
         fleet_state = FleetStateMachine("hub", 1, time.monotonic())
         self.node = node = fleets.add_node(fleet_state.fleet, "n1", 1)
         self.job_owner: str | None = None  # as the node says when it is asked
@@ -54,18 +54,18 @@ class Hub:
         self.guards = guards
         self.actions = ActionService(
             fleet_state, VisibleFleetCache(fleet_state.fleet),
-            SimpleNamespace(holds=lambda _: True, behind=lambda actor: actor.name,
+            SimpleNamespace(holds=lambda _: True, person_behind=lambda actor: actor.name,
                             check=self.may),  # type: ignore[arg-type]
             SimpleNamespace(request=self.request), SimpleNamespace(order=self.note),  # type: ignore[arg-type]
             AuditRecorder(self.state.audit, None, Dispatcher()),
-            ActionGuards(*(self._asked(name) for name in NAMES)), False, frozenset({SPEAKER}))
+            ActionGuards(*(self._guard(name) for name in NAMES)), False, frozenset({SPEAKER}))
 
     def may(self, actor: Actor, verb: str, target: AccessTarget) -> None:
         denial = may(actor, verb, target, time.time())
         if denial is not None:
             raise RefusedError(denial)
 
-    def _asked(self, name: str) -> Callable[..., Any]:
+    def _guard(self, name: str) -> Callable[..., Any]:
         return lambda *about: self.guards[name](*about)
 
     def request(self, node_id: str, task_id: str, action: Any, params: ActionParams,
@@ -80,7 +80,7 @@ class Hub:
 
     def note(self, record: CommandRecord, preview: Preview | None, refusal: Refusal | None,
              _condition: None, **_: Any) -> CommandRecord:
-        self.ordered.append((record, refusal))
+        self.orders.append((record, refusal))
         return record
 
     def preview(self) -> Any:
@@ -92,7 +92,7 @@ class Hub:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_without_a_guard_there_is_no_service(name: str) -> None:
-    guards = silent()
+    guards = guards_without_objection()
     del guards[name]
     with pytest.raises(TypeError, match=name):
         ActionGuards(**guards)
@@ -104,59 +104,59 @@ def test_without_guards_there_is_no_service() -> None:
 
 
 def test_that_an_owner_hears_nothing_is_no_warning_for_themselves(tmp_path: Path) -> None:
-    hub = Hub(tmp_path, silent() | {"unreached": lambda _: "no mail server"})
+    hub = Hub(tmp_path, guards_without_objection() | {"unreached": lambda _: "no mail server"})
     ann = Actor("person", "annie", Role.USER, Scope(("*",), ("ann",)), "s2", time.time() + 3_600)
     for actor, warnings in ((ADA, ["no mail server"]), (ann, [])):
-        shown = hub.actions.previews.preview(actor, "end", [hub.task_id], ActionParams(), False)
-        assert [[*item.warnings] for item in shown.items] == [warnings]
+        preview = hub.actions.previews.preview(actor, "end", [hub.task_id], ActionParams(), False)
+        assert [[*item.warnings] for item in preview.items] == [warnings]
 
 
 def test_where_nothing_speaks_against_it_it_is_ordered(tmp_path: Path) -> None:
-    hub = Hub(tmp_path, silent())
+    hub = Hub(tmp_path, guards_without_objection())
     hub.order(hub.preview().id)
-    assert [(record.task_id, refusal) for record, refusal in hub.ordered] == [(hub.task_id, None)]
+    assert [(record.task_id, refusal) for record, refusal in hub.orders] == [(hub.task_id, None)]
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "hold"])
 def test_a_guard_that_fails_gives_no_preview(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ActionRefusedError) as refused:
-        Hub(tmp_path, silent() | {name: broken}).preview()
-    assert (refused.value.status, refused.value.code) == (503, "guard")
+    with pytest.raises(ActionRefusedError) as error:
+        Hub(tmp_path, guards_without_objection() | {name: broken}).preview()
+    assert (error.value.status, error.value.code) == (503, "guard")
 
 
 def test_where_a_hold_cannot_be_asked_for_the_job_is_refused(tmp_path: Path) -> None:
-    hub = Hub(tmp_path, silent() | {"hold": broken})
-    shown = hub.preview()
-    assert shown.refused
-    assert [each.code for each in shown.items[0].refusals] == ["hold"]
-    hub.order(shown.id)
-    assert [refusal and refusal.code for _, refusal in hub.ordered] == ["hold"]
+    hub = Hub(tmp_path, guards_without_objection() | {"hold": broken})
+    preview = hub.preview()
+    assert preview.refused
+    assert [refusal.code for refusal in preview.items[0].refusals] == ["hold"]
+    hub.order(preview.id)
+    assert [refusal and refusal.code for _, refusal in hub.orders] == ["hold"]
 
 
 def test_where_a_hold_cannot_be_asked_for_since_the_preview_it_is_refused(tmp_path: Path) -> None:
-    hub = Hub(tmp_path, silent())
-    shown = hub.preview()
+    hub = Hub(tmp_path, guards_without_objection())
+    preview = hub.preview()
     hub.guards["hold"] = broken
-    hub.order(shown.id)
-    assert [refusal and refusal.code for _, refusal in hub.ordered] == ["hold"]
+    hub.order(preview.id)
+    assert [refusal and refusal.code for _, refusal in hub.orders] == ["hold"]
 
 
 def test_where_maintenance_cannot_be_asked_for_nothing_is_ordered(tmp_path: Path) -> None:
-    hub = Hub(tmp_path, silent())
-    shown = hub.preview()
+    hub = Hub(tmp_path, guards_without_objection())
+    preview = hub.preview()
     hub.guards["maintenance"] = broken
     with pytest.raises(ActionRefusedError):
-        hub.order(shown.id)
-    assert hub.ordered == []
+        hub.order(preview.id)
+    assert hub.orders == []
 
 
 def test_what_was_held_since_the_preview_is_refused(tmp_path: Path) -> None:
-    hub = Hub(tmp_path, silent())
-    shown = hub.preview()
-    held = Refusal("hold", "ada holds all acts on this node")
-    hub.guards["hold"] = lambda _: held
-    hub.order(shown.id)
-    assert [refusal for _, refusal in hub.ordered] == [held]
+    hub = Hub(tmp_path, guards_without_objection())
+    preview = hub.preview()
+    hold = Refusal("hold", "ada holds all acts on this node")
+    hub.guards["hold"] = lambda _: hold
+    hub.order(preview.id)
+    assert [refusal for _, refusal in hub.orders] == [hold]
 
 
 ANN = Actor("person", "ann", Role.USER, Scope(("*",), ("ann",)), "s2")
@@ -164,23 +164,23 @@ ANN = Actor("person", "ann", Role.USER, Scope(("*",), ("ann",)), "s2")
 
 def a_slurm_job(folder: Path, owner: str = "ann", asked_owner: str = "ann") -> Hub:
     folder.mkdir(exist_ok=True)
-    hub = Hub(folder, silent())
+    hub = Hub(folder, guards_without_objection())
     hub.node.slurm = SlurmNow(1.0, jobs=(SlurmJob(12, "12", "RUNNING", 100.0, owner, gpus=1),))
     hub.job_owner = asked_owner
     return hub
 
 
-def cancelled_by(actor: Actor, hub: Hub, number: str = "12", submitted_at: int = 100) -> None:
+def cancel_job(actor: Actor, hub: Hub, number: str = "12", submitted_at: int = 100) -> None:
     params = ActionParams(setting=SlurmCancel(number, submitted_at))
-    shown = hub.actions.previews.preview(actor, "slurm_cancel", ["n1"], params, False)
-    assert not shown.items[0].refusals, "a refused one is not ordered"
-    hub.actions.order(actor, shown.id, "a wrong one")
+    preview = hub.actions.previews.preview(actor, "slurm_cancel", ["n1"], params, False)
+    assert not preview.items[0].refusals, "a refused one is not ordered"
+    hub.actions.order(actor, preview.id, "a wrong one")
 
 
 def test_a_user_cancels_their_own_job_of_slurm(tmp_path: Path) -> None:
     hub = a_slurm_job(tmp_path)
-    cancelled_by(ANN, hub)
-    assert [(record.action, record.owner) for record, _ in hub.ordered] == [("slurm_cancel", "ann")]
+    cancel_job(ANN, hub)
+    assert [(record.action, record.owner) for record, _ in hub.orders] == [("slurm_cancel", "ann")]
     requeue = ActionParams(setting=SlurmRequeue("12", 100))
     assert hub.actions.previews.preview(ANN, "slurm_requeue", ["n1"], requeue, False).items
 
@@ -188,12 +188,12 @@ def test_a_user_cancels_their_own_job_of_slurm(tmp_path: Path) -> None:
 def test_no_job_of_another_one_and_none_that_the_node_knows_otherwise(tmp_path: Path) -> None:
     for owner, number, submitted_at in (("bob", "12", 100), ("ann", "13", 100), ("ann", "12", 101)):
         with pytest.raises(RefusedError):
-            cancelled_by(ANN, a_slurm_job(tmp_path / f"{owner}{number}{submitted_at}", owner),
-                         number, submitted_at)
+            cancel_job(ANN, a_slurm_job(tmp_path / f"{owner}{number}{submitted_at}", owner),
+                       number, submitted_at)
     hub = a_slurm_job(tmp_path / "changed", asked_owner="bob")
     with pytest.raises(AssertionError, match="is not ordered"):
-        cancelled_by(ANN, hub)
-    assert hub.ordered == []
+        cancel_job(ANN, hub)
+    assert hub.orders == []
 
 
 def test_what_an_administrator_of_slurm_holds_is_no_owners_to_release(tmp_path: Path) -> None:
@@ -206,4 +206,4 @@ def test_a_node_that_may_not_speak_for_slurm_gives_nobody_a_job(tmp_path: Path) 
     hub = a_slurm_job(tmp_path)
     hub.node.hello = structs.replace(hub.node.hello, host="elsewhere")
     with pytest.raises(RefusedError):
-        cancelled_by(ANN, hub)
+        cancel_job(ANN, hub)

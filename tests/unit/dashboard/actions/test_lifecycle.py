@@ -48,39 +48,39 @@ def signed(command_id: str) -> SignedCommand:
 
 @dataclass
 class Node:
-    """What an agent promises: each command once, the newest Reply until it is noted, and what it
-    never heard of is never run once it was asked for it."""
+    """Agent that keeps the promises: it runs each command once, repeats its newest Reply until that
+    is noted, and never runs a command that it was asked about before it had it."""
 
     executed: dict[str, int] = field(default_factory=dict)
     replies: dict[str, Reply] = field(default_factory=dict)
-    noted: dict[str, int] = field(default_factory=dict)
+    noted_numbers: dict[str, int] = field(default_factory=dict)
     history: dict[str, list[str]] = field(default_factory=dict)
 
-    def hear(self, message: FromHub, now: float, expires_at: float) -> list[Reply]:
+    def receive(self, message: FromHub, now: float, expires_at: float) -> list[Reply]:
         match message:
             case SignedCommand():
                 command_id = message.body.decode()
                 if command_id in self.replies:
                     return [self.replies[command_id]]
                 if now > expires_at:
-                    return [self._say(command_id, "expired", now)]
+                    return [self._reply(command_id, "expired", now)]
                 self.executed[command_id] = self.executed.get(command_id, 0) + 1
-                return [self._say(command_id, "accepted", now)]
+                return [self._reply(command_id, "accepted", now)]
             case Inquire():
-                return [self.replies.get(each) or self._say(each, "expired", now)
-                        for each in message.command_ids]
+                return [self.replies.get(command_id) or self._reply(command_id, "expired", now)
+                        for command_id in message.command_ids]
             case Noted():
-                self.noted[message.command_id] = max(
-                    message.number, self.noted.get(message.command_id, 0))
+                self.noted_numbers[message.command_id] = max(
+                    message.number, self.noted_numbers.get(message.command_id, 0))
         return []
 
     def go_on(self, command_id: str, outcome: CommandState, now: float) -> Reply | None:
         last = self.replies[command_id]
         if last.state == "accepted":
-            return self._say(command_id, "acting", now)
-        return self._say(command_id, outcome, now) if last.state == "acting" else None
+            return self._reply(command_id, "acting", now)
+        return self._reply(command_id, outcome, now) if last.state == "acting" else None
 
-    def _say(self, command_id: str, state: CommandState, now: float) -> Reply:
+    def _reply(self, command_id: str, state: CommandState, now: float) -> Reply:
         before = self.replies.get(command_id)
         reply = Reply(command_id, 1 if before is None else before.number + 1, state, now)
         self.replies[command_id] = reply
@@ -99,8 +99,8 @@ class Life(RuleBasedStateMachine):
         self.is_disk_full = False
         self.to_node: list[FromHub] = []
         self.to_hub: list[Reply] = []
-        self.sent: dict[str, int] = {}
-        self.made = 0
+        self.send_counts: dict[str, int] = {}
+        self.command_count = 0
 
     # -- the edge, as dashboard/actions/commander.py is
 
@@ -116,7 +116,7 @@ class Life(RuleBasedStateMachine):
                     if isinstance(effect.message, SignedCommand):
                         command_id = effect.message.body.decode()
                         assert self.disk[command_id].state == "sent", "recorded before it is sent"
-                        self.sent[command_id] = self.sent.get(command_id, 0) + 1
+                        self.send_counts[command_id] = self.send_counts.get(command_id, 0) + 1
                     if self.is_connected:
                         self.to_node.append(effect.message)
 
@@ -124,14 +124,14 @@ class Life(RuleBasedStateMachine):
     def seed(self, seed: int) -> None:
         self.random = random.Random(seed)
 
-    @rule(refused=st.booleans())
-    def order(self, refused: bool) -> None:
-        self.made += 1
-        command_id = f"c{self.made}"
+    @rule(is_refused=st.booleans())
+    def order(self, is_refused: bool) -> None:
+        self.command_count += 1
+        command_id = f"c{self.command_count}"
         self.run(self.hub.request(record(command_id, self.now)))
         if command_id not in self.hub.records:
             return
-        if refused:
+        if is_refused:
             self.run(self.hub.refuse(command_id, Refusal("signer", "no"), self.now))
         else:
             self.run(self.hub.signed(command_id, signed(command_id), self.is_connected, self.now))
@@ -149,7 +149,7 @@ class Life(RuleBasedStateMachine):
             expires_at = T0
             if isinstance(message, SignedCommand):
                 expires_at = self.disk[message.body.decode()].expires_at
-            self.to_hub += self.node.hear(message, self.now, expires_at)
+            self.to_hub += self.node.receive(message, self.now, expires_at)
 
     @precondition(lambda self: self.to_hub)
     @rule(twice=st.booleans())
@@ -160,8 +160,8 @@ class Life(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def lose(self, share: float) -> None:
-        self.to_node = [one for one in self.to_node if self.random.random() > share]
-        self.to_hub = [one for one in self.to_hub if self.random.random() > share]
+        self.to_node = [message for message in self.to_node if self.random.random() > share]
+        self.to_hub = [reply for reply in self.to_hub if self.random.random() > share]
 
     @precondition(lambda self: self.node.executed)
     @rule(outcome=st.sampled_from(OUTCOMES))
@@ -172,11 +172,11 @@ class Life(RuleBasedStateMachine):
             self.to_hub.append(reply)
 
     @rule()
-    def say_again(self) -> None:
-        """What was not noted."""
+    def repeat_replies(self) -> None:
+        """Repeat the replies that the hub has not noted."""
         if self.is_connected:
             self.to_hub += [reply for command_id, reply in self.node.replies.items()
-                            if self.node.noted.get(command_id, 0) < reply.number]
+                            if self.node.noted_numbers.get(command_id, 0) < reply.number]
 
     @rule()
     def break_off(self) -> None:
@@ -199,29 +199,29 @@ class Life(RuleBasedStateMachine):
         self.break_off()
         self.hub = CommandLifecycle()
         self.run(self.hub.recovered(
-            [one for one in self.disk.values() if one.is_pending(self.now)], self.now))
+            [saved for saved in self.disk.values() if saved.is_pending(self.now)], self.now))
 
     @invariant()
     def at_most_once(self) -> None:
-        assert all(count == 1 for count in self.sent.values()), "notified twice"
+        assert all(count == 1 for count in self.send_counts.values()), "notified twice"
         assert all(count == 1 for count in self.node.executed.values()), "done twice"
 
     @invariant()
     def nothing_is_made_up(self) -> None:
-        for one in self.disk.values():
-            told = self.node.history.get(one.id, [])
-            if one.state in ("done", "not_effective", "unkillable", "accepted", "acting"):
-                assert one.state in told, "nobody said so"
-            if one.state in ("refused", "expired") and one.id in self.node.executed:
-                assert one.state in told, "it ran, and was said not to have"
-            states = [moment.state for moment in one.history]
+        for saved in self.disk.values():
+            reported_states = self.node.history.get(saved.id, [])
+            if saved.state in ("done", "not_effective", "unkillable", "accepted", "acting"):
+                assert saved.state in reported_states, "nobody said so"
+            if saved.state in ("refused", "expired") and saved.id in self.node.executed:
+                assert saved.state in reported_states, "it ran, and was said not to have"
+            states = [moment.state for moment in saved.history]
             assert states[0] == "requested"
             for before, after in pairwise(states):
                 assert after in REACHABLE[before]
 
     @invariant()
     def what_is_noted_is_on_the_disk(self) -> None:
-        for command_id, number in self.node.noted.items():
+        for command_id, number in self.node.noted_numbers.items():
             assert self.disk[command_id].number >= number
 
     def teardown(self) -> None:
@@ -233,7 +233,7 @@ class Life(RuleBasedStateMachine):
             for command_id in self.node.executed:
                 reply = self.node.go_on(command_id, "done", self.now)
                 self.to_hub += [] if reply is None else [reply]
-            self.say_again()
+            self.repeat_replies()
             while self.to_node or self.to_hub:
                 if self.to_node:
                     self.deliver_to_node(False)
@@ -241,10 +241,10 @@ class Life(RuleBasedStateMachine):
                     self.deliver_to_hub(False)
         self.at_most_once()
         self.nothing_is_made_up()
-        for one in self.disk.values():
-            assert one.state in FINAL
-            if one.id in self.node.executed:
-                assert one.state == self.node.replies[one.id].state, one
+        for saved in self.disk.values():
+            assert saved.state in FINAL
+            if saved.id in self.node.executed:
+                assert saved.state == self.node.replies[saved.id].state, saved
 
 
 TestLife = Life.TestCase
@@ -261,17 +261,17 @@ def test_outcomes_are_the_contract_s() -> None:
 
 class Edge:
     def __init__(self) -> None:
-        self.hub, self.told = CommandLifecycle(), list[FromHub]()
+        self.hub, self.messages = CommandLifecycle(), list[FromHub]()
 
     def run(self, effects: list[Effect], now: float) -> None:
         for effect in effects:
             if isinstance(effect, SaveCommandRecord):
                 self.hub.record_saved(effect.record, now)
             else:
-                self.told.append(effect.message)
+                self.messages.append(effect.message)
 
 
-def sent_one() -> Edge:
+def edge_with_sent_command() -> Edge:
     edge = Edge()
     edge.run(edge.hub.request(record("c1", T0)), T0)
     edge.run(edge.hub.signed("c1", signed("c1"), True, T0), T0)
@@ -280,7 +280,7 @@ def sent_one() -> Edge:
 
 @pytest.mark.parametrize("state", [state for state in LIFE if state not in ("requested",)])
 def test_another_node_s_word_changes_nothing(state: CommandState) -> None:
-    edge = sent_one()
+    edge = edge_with_sent_command()
     before = edge.hub.records["c1"]
     effects = edge.hub.replied("another", Reply("c1", 9, state, T0), T0)
     assert not [effect for effect in effects if isinstance(effect, SaveCommandRecord)]
@@ -288,33 +288,33 @@ def test_another_node_s_word_changes_nothing(state: CommandState) -> None:
 
 
 def test_an_older_reply_counts_for_nothing() -> None:
-    edge = sent_one()
+    edge = edge_with_sent_command()
     edge.run(edge.hub.replied(NODE, Reply("c1", 2, "acting", T0), T0), T0)
     effects = edge.hub.replied(NODE, Reply("c1", 1, "accepted", T0), T0)
     assert effects == [SendCommandMessage(NODE, Noted("c1", 1))]
 
 
 def test_what_was_seen_is_kept_also_when_the_outcome_is_known() -> None:
-    edge = sent_one()
-    found = ActionVerification(True, True, None)
-    [kept, _] = edge.hub.replied(NODE, Reply("c1", 3, "done", T0, verified=found), T0)
-    assert isinstance(kept, SaveCommandRecord)
-    assert (kept.record.state, kept.record.verified) == ("done", found)
+    edge = edge_with_sent_command()
+    verification = ActionVerification(True, True, None)
+    [save, _] = edge.hub.replied(NODE, Reply("c1", 3, "done", T0, verified=verification), T0)
+    assert isinstance(save, SaveCommandRecord)
+    assert (save.record.state, save.record.verified) == ("done", verification)
 
 
 def test_who_was_away_when_it_was_signed_gets_it_once_and_in_time() -> None:
     edge = Edge()
     edge.run(edge.hub.request(record("c1", T0)), T0)
     edge.run(edge.hub.signed("c1", signed("c1"), False, T0), T0)
-    assert edge.told == []
+    assert edge.messages == []
     edge.run(edge.hub.node_joined(NODE, T0 + 5), T0 + 5)
-    assert edge.told == [signed("c1")]
+    assert edge.messages == [signed("c1")]
     edge.run(edge.hub.node_joined(NODE, T0 + 6), T0 + 6)
-    assert edge.told[1:] == [Inquire(("c1",))]
+    assert edge.messages[1:] == [Inquire(("c1",))]
 
 
 def test_it_is_not_asked_for_ever() -> None:
-    edge = sent_one()
+    edge = edge_with_sent_command()
     late = T0 + COMMAND_LASTS_S + 10
     edge.run(edge.hub.tick(late, ()), late)
     assert edge.hub.records["c1"].state == "unknown"

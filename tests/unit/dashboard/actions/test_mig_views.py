@@ -1,4 +1,4 @@
-"""How MIG splits boards, as it is listed: what is there, what is wanted, and what is not known."""
+"""MIG layouts as they are listed: the present one, the wanted one, and one that is not known."""
 
 from dashboard.actions.mig_views import MigBoardView, MigInstanceView, mig_list
 from dashboard.fleet.fleet import Fleet, Node
@@ -28,7 +28,7 @@ def node_of(fleet: Fleet, gpus: list[GpuFacts], modes: list[float | Absence]) ->
     return node
 
 
-def listed(fleet: Fleet, mono: float = MONO) -> list[MigBoardView]:
+def board_views(fleet: Fleet, mono: float = MONO) -> list[MigBoardView]:
     return mig_list(fleet, focus(fleet, EVERYTHING_SEEN), None, mono).items
 
 
@@ -38,35 +38,35 @@ def test_each_board_that_can_be_split_says_how_it_is() -> None:
              instance(0, 2, "1c.3g.40gb", 1)]
     node_of(fleet, [*(facts("n1", at) for at in range(5)), *parts],
             [1.0, 1.0, 0.0, Absence.UNSUPPORTED, Absence.DENIED])
-    assert [(each.index, each.is_on, each.now) for each in listed(fleet)] == [
+    assert [(board.index, board.is_on, board.now) for board in board_views(fleet)] == [
         (0, True, "1x 3g.40gb + 1x 4g.40gb"), (1, True, "none"), (2, False, "off"),
         (4, None, None)]
-    assert listed(fleet)[0].instances[0] == MigInstanceView("MIG-0-1-0", "0/1", "4g.40gb")
+    assert board_views(fleet)[0].instances[0] == MigInstanceView("MIG-0-1-0", "0/1", "4g.40gb")
 
 
 def test_what_is_wanted_and_out_of_service_stands_beside_it() -> None:
     fleet = Fleet(1)
     node = node_of(fleet, [facts("n1", 0), facts("n1", 1)], [1.0, 1.0])
-    wanted = ManagedMigLayout("GPU-n1-1", "2x 3g.40gb", ((9, 0), (9, 4)), "none", "ada", "why",
+    layout = ManagedMigLayout("GPU-n1-1", "2x 3g.40gb", ((9, 0), (9, 4)), "none", "ada", "why",
                               NOW, "half_made", "how to go on")
-    node.limits = LimitsNow(NOW, layouts=(wanted,))
+    node.limits = LimitsNow(NOW, layouts=(layout,))
     fleet.take_repairs(node, RepairsNow(NOW, (
         GpuRepair("GPU-n1-1", "cordoned", "ada", "", NOW, NOW, "boot"),)))
-    assert [(each.wanted, each.service) for each in listed(fleet)] == [
-        (None, "in_service"), (wanted, "cordoned")]
+    assert [(board.wanted, board.service) for board in board_views(fleet)] == [
+        (None, "in_service"), (layout, "cordoned")]
 
 
 def test_an_old_value_is_no_present_one() -> None:
     fleet = Fleet(1)
     node_of(fleet, [facts("n1", 0)], [0.0])
-    [board] = listed(fleet, MONO + 3_600)
+    [board] = board_views(fleet, MONO + 3_600)
     assert (board.is_on, board.now) == (None, None)
 
 
 def test_an_instance_without_a_name_leaves_the_layout_unknown() -> None:
     fleet = Fleet(1)
     node_of(fleet, [facts("n1", 0), instance(0, 1, None)], [1.0])
-    assert listed(fleet)[0].now is None
+    assert board_views(fleet)[0].now is None
 
 
 def test_who_does_not_see_the_node_is_told_nothing() -> None:

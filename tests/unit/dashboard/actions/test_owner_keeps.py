@@ -1,4 +1,4 @@
-"""What an owner asks to be kept, where several nodes claim the task."""
+"""Tasks that an owner asks to keep, where several nodes claim the task."""
 
 import time
 from pathlib import Path
@@ -9,14 +9,14 @@ from dashboard.audit.recorder import AuditRecorder
 from dashboard.fleet.visibility import VisibleFleetCache
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import HubState
-from tests.unit.dashboard.fleet.test_stolen_key import claimed
+from tests.unit.dashboard.fleet.test_stolen_key import fleet_of_claimants
 
 TASK = "deadbeef-42-7"
 
 
 def test_a_copy_that_another_node_claims_protects_nothing_but_itself(tmp_path: Path) -> None:
     """Found by attackers: who lists another node's task as their own kept people from ending it."""
-    fleet = claimed(("liar", "deadbeef-9999"), ("n1", "deadbeef-1234"))
+    fleet = fleet_of_claimants(("liar", "deadbeef-9999"), ("n1", "deadbeef-1234"))
     state = HubState.open(tmp_path)
     keeps = OwnerKeepService(state.standing, AuditRecorder(state.audit, None, Dispatcher()), fleet,
                              VisibleFleetCache(fleet))
@@ -28,7 +28,7 @@ def test_a_copy_that_another_node_claims_protects_nothing_but_itself(tmp_path: P
     assert keeps.of_any("n1", [TASK]) is None
     keeps.set(owner("n1"), f"n1/{TASK}", time.time() + 90, "really mine")
     for node_id, because in (("n1", "really mine"), ("liar", "mine")):
-        kept = keeps.of_any(node_id, [TASK])
-        assert kept is not None
-        assert kept.because == because
+        keep = keeps.of_any(node_id, [TASK])
+        assert keep is not None
+        assert keep.because == because
     state.close()

@@ -1,4 +1,4 @@
-"""One declaration for the hub and its clients: they may miss a field, the hub never leaves one."""
+"""Action views, declared once: clients may miss a field, the hub never leaves one out."""
 
 import msgspec
 

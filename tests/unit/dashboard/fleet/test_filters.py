@@ -31,7 +31,7 @@ def make() -> Fleet:
     return fleet
 
 
-def matched(text: str, fleet: Fleet | None = None) -> set[str]:
+def matching_gpus(text: str, fleet: Fleet | None = None) -> set[str]:
     fleet = fleet or make()
     picked = parse(text)
     assert picked is not None
@@ -101,9 +101,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "wanted"), CASES)
-def test_matches(text: str, wanted: set[str]) -> None:
-    assert matched(text) == wanted
+@pytest.mark.parametrize(("text", "gpus"), CASES)
+def test_matches(text: str, gpus: set[str]) -> None:
+    assert matching_gpus(text) == gpus
 
 
 def test_what_is_stale_or_offline_has_no_value() -> None:
@@ -143,10 +143,10 @@ ERRORS = [
 
 @pytest.mark.parametrize(("text", "at", "sentence"), ERRORS[:-1])
 def test_errors_say_where_and_what(text: str, at: int, sentence: str) -> None:
-    with pytest.raises(FilterError) as caught:
+    with pytest.raises(FilterError) as error:
         parse(text)
-    assert sentence.lower() in caught.value.sentence.lower()
-    assert caught.value.at == at
+    assert sentence.lower() in error.value.sentence.lower()
+    assert error.value.at == at
 
 
 @pytest.mark.parametrize("text", [
@@ -202,18 +202,18 @@ def test_ten_thousand_gpus_take_milliseconds() -> None:
     assert min(took) < 0.05  # some 3 ms where nothing else runs
 
 
-def tasks_matched(text: str) -> set[str]:
+def matching_tasks(text: str) -> set[str]:
     fleet = make()
     picked = parse(text)
     assert picked is not None
-    found = [(node, use) for node in fleet.nodes.values() for use in node.uses]
-    slots = np.array([node.listing.order[use.gpu] for node, use in found if node.listing])
-    uses = TaskGpuPairs(slots, [node.tasks[use.task_id] for node, use in found])
+    pairs = [(node, use) for node in fleet.nodes.values() for use in node.uses]
+    slots = np.array([node.listing.order[use.gpu] for node, use in pairs if node.listing])
+    uses = TaskGpuPairs(slots, [node.tasks[use.task_id] for node, use in pairs])
     mask = picked.matches_uses(fleet, MONO, uses)
     return {uses.tasks[at].id for at in mask.nonzero()[0]}
 
 
-@pytest.mark.parametrize(("text", "wanted"), [
+@pytest.mark.parametrize(("text", "task_ids"), [
     ("user:alice", {"t1", "t5"}),  # and not bob, who is on the same GPU as t5
     ("user:bob", {"t4"}),
     ("!user:alice", {"t4"}),  # t3's owner is not known: perhaps alice
@@ -227,9 +227,9 @@ def tasks_matched(text: str) -> set[str]:
     ("l40s bob", {"t4"}),
     ("state:ok", {"t1", "t3", "t4", "t5"}),
 ])
-def test_of_tasks_a_filter_means_the_task_and_not_its_neighbours(text: str, wanted: set[str]
+def test_of_tasks_a_filter_means_the_task_and_not_its_neighbours(text: str, task_ids: set[str]
                                                                  ) -> None:
-    assert tasks_matched(text) == wanted
+    assert matching_tasks(text) == task_ids
 
 
 def test_states_are_called_the_same_everywhere() -> None:

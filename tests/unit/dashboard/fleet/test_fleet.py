@@ -14,23 +14,23 @@ from tests.unit.fleets import MONO, NOW, add_node, facts, frame, hello, tasks
 UTIL = COLUMN["util_pct"]
 
 
-def shown(fleet: Fleet, mono: float = MONO) -> list[GpuStatus]:
+def statuses(fleet: Fleet, mono: float = MONO) -> list[GpuStatus]:
     return [GpuStatus(code) for code in fleet.shown(mono)]
 
 
 def test_a_frame_lands_on_the_slots_of_its_own_node() -> None:
-    fleet, told = Fleet(1), {}
+    fleet, utils = Fleet(1), {}
     nodes = [add_node(fleet, f"n{at}", gpus=random.randint(1, 4)) for at in range(20)]
     random.shuffle(nodes)
     for node in nodes:
         assert node.listing is not None
         numbers = [random.uniform(0, 100) for _ in node.listing.order]
-        told[node.hello.node_id] = numbers
+        utils[node.hello.node_id] = numbers
         assert fleet.frame(node, frame([{"util_pct": u} for u in numbers]), NOW, MONO) is (
             FrameOutcome.APPLIED)
     for slot, uuid in enumerate(fleet.uuids):
         _, node_id, index = uuid.split("-")
-        assert fleet.values[slot, UTIL] == told[node_id][int(index)]
+        assert fleet.values[slot, UTIL] == utils[node_id][int(index)]
 
 
 @pytest.mark.parametrize(("age_s", "show"), [
@@ -39,7 +39,7 @@ def test_a_sample_ages_by_when_it_was_taken_not_when_it_came(age_s: float, show:
     fleet = Fleet(1)
     node = add_node(fleet)
     fleet.frame(node, frame([{}, {}], taken_at=NOW - age_s), NOW, MONO)
-    assert shown(fleet) == [show, show]
+    assert statuses(fleet) == [show, show]
 
 
 def test_a_wrong_agent_clock_is_corrected_by_the_probe() -> None:
@@ -47,7 +47,7 @@ def test_a_wrong_agent_clock_is_corrected_by_the_probe() -> None:
     node = add_node(fleet)
     node.set_clock(NOW + 7_200 + 0.1, MONO - 0.2, NOW, MONO)
     fleet.frame(node, frame([{}, {}], taken_at=NOW + 7_199), NOW, MONO)
-    assert shown(fleet) == [GpuStatus.OK, GpuStatus.OK]
+    assert statuses(fleet) == [GpuStatus.OK, GpuStatus.OK]
     assert node.clock_offset_s == pytest.approx(7_200.2)
     assert fleet.sampled_at[0] == pytest.approx(NOW - 1.2)
 
@@ -56,7 +56,7 @@ def test_before_the_probe_a_clock_ahead_does_not_keep_a_sample_fresh() -> None:
     fleet = Fleet(1)
     node = add_node(fleet)
     fleet.frame(node, frame([{}, {}], taken_at=NOW + 3_600), NOW, MONO)
-    assert shown(fleet, MONO + 5.1) == [GpuStatus.STALE, GpuStatus.STALE]
+    assert statuses(fleet, MONO + 5.1) == [GpuStatus.STALE, GpuStatus.STALE]
 
 
 def test_the_future_is_refused() -> None:
@@ -94,7 +94,7 @@ def test_the_last_value_is_kept_beside_the_present_one() -> None:
     fleet.frame(node, frame([{"util_pct": Absence.LOST}], seq=2, states=["lost"]), NOW, MONO)
     assert fleet.values[0, UTIL] == 33.0
     assert fleet.absent[0, UTIL] == Absence.LOST
-    assert shown(fleet) == [GpuStatus.LOST]
+    assert statuses(fleet) == [GpuStatus.LOST]
 
 
 def test_slots_keep_their_gpu() -> None:
@@ -107,8 +107,8 @@ def test_slots_keep_their_gpu() -> None:
     fleet.frame(node, frame([{"util_pct": float(at)} for at in range(3)], generation=2), NOW, MONO)
     fleet.frame(other, frame([{}, {}]), NOW, MONO)
     assert fleet.values[[2, 0, 5], UTIL].tolist() == [0.0, 1.0, 2.0]
-    assert shown(fleet) == [GpuStatus.OK, GpuStatus.RETIRED, GpuStatus.OK, GpuStatus.OK,
-                            GpuStatus.OK, GpuStatus.OK]
+    assert statuses(fleet) == [GpuStatus.OK, GpuStatus.RETIRED, GpuStatus.OK, GpuStatus.OK,
+                               GpuStatus.OK, GpuStatus.OK]
 
 
 def test_a_frame_is_read_by_its_own_generation() -> None:
@@ -163,7 +163,7 @@ def test_a_node_falls_silent_by_the_monotonic_clock(
     fleet.tick(MONO + unheard_s)
     assert node.state == state
     offline = state == "silent"
-    assert (shown(fleet, MONO + unheard_s)[0] is GpuStatus.OFFLINE) == offline
+    assert (statuses(fleet, MONO + unheard_s)[0] is GpuStatus.OFFLINE) == offline
 
 
 def test_a_pause_of_our_own_is_given_back() -> None:
@@ -205,7 +205,7 @@ def test_what_comes_from_disk_is_stale_at_once() -> None:
     node = add_node(fleet)
     fleet.frame(node, frame([{"util_pct": 5.0}, {}], taken_at=NOW - 1), NOW, 0.0)
     fleet.recovered(NOW + 2, MONO)
-    assert shown(fleet) == [GpuStatus.STALE, GpuStatus.STALE]
+    assert statuses(fleet) == [GpuStatus.STALE, GpuStatus.STALE]
     assert fleet.values[0, UTIL] == 5.0
     assert node.state == "suspect"
     assert fleet.tick(MONO + SILENT_AFTER_S) == [("n1", "silent")]

@@ -1,4 +1,4 @@
-"""A node's host in the live picture: as it was told, never an old one as live; in the API, in
+"""A node's host in the live picture: as it was reported, never an old one as live; in the API, in
 /metrics and as numbers of rules."""
 
 import random
@@ -21,7 +21,7 @@ from tests.unit import fleets
 from tests.unit.fleets import MONO, NOW
 
 
-def sampled(cpu_pct: float, rate: float | None = 200.0) -> HostSample:
+def host_sample(cpu_pct: float, rate: float | None = 200.0) -> HostSample:
     return HostSample(
         {"cpu_pct": cpu_pct, "io_pressure_pct": 40.0, "load_1m": -3.0, "of_the_future": 1.0},
         {"rdma_rx_bytes_per_s": "unsupported"},
@@ -33,15 +33,15 @@ def fleet_with(sample: HostSample, *on: tuple[str, int, str | None]) -> Fleet:
     fleet = Fleet(1)
     node = fleets.add_node(fleet)
     rows = [{"util_pct": 30.0, "power_w": 300.0}, {"util_pct": 90.0, "power_w": 500.0}]
-    told = fleets.frame(rows, tasks=fleets.tasks(*on))
+    message = fleets.frame(rows, tasks=fleets.tasks(*on))
     node.set_clock(NOW, MONO, NOW, MONO)
-    fleet.frame(node, structs.replace(told, host=sample), NOW, MONO)
+    fleet.frame(node, structs.replace(message, host=sample), NOW, MONO)
     return fleet
 
 
 def test_what_is_there_and_why_what_is_not() -> None:
     cpu_pct = random.uniform(0, 100)
-    node = fleet_with(sampled(cpu_pct), ("a", 0, "ann")).nodes["n1"]
+    node = fleet_with(host_sample(cpu_pct), ("a", 0, "ann")).nodes["n1"]
     load = host_load(node, MONO + 3)
     assert load is not None
     assert load.numbers == {"cpu_pct": cpu_pct, "io_pressure_pct": 40.0}
@@ -54,19 +54,19 @@ def test_what_is_there_and_why_what_is_not() -> None:
 
 
 def test_energy_per_token_is_of_the_jobs_own_boards() -> None:
-    sample = sampled(1.0)
+    sample = host_sample(1.0)
     mine = fleet_with(sample, ("a", 0, "ann"), ("a", 1, "ann"))
-    found = serving_of(mine, mine.nodes["n1"], MONO)["a"]
-    assert found.joules_per_million_tokens == pytest.approx(1e6 * 800.0 / 200.0)
+    serving = serving_of(mine, mine.nodes["n1"], MONO)["a"]
+    assert serving.joules_per_million_tokens == pytest.approx(1e6 * 800.0 / 200.0)
     shared = fleet_with(sample, ("a", 0, "ann"), ("b", 0, "bob"))
     assert serving_of(shared, shared.nodes["n1"], MONO)["a"].joules_per_million_tokens is None
     for rate in (0.0, None):
-        idle = fleet_with(sampled(1.0, rate), ("a", 0, "ann"))
+        idle = fleet_with(host_sample(1.0, rate), ("a", 0, "ann"))
         assert serving_of(idle, idle.nodes["n1"], MONO)["a"].joules_per_million_tokens is None
 
 
 def test_prometheus_has_hosts_while_they_are_told() -> None:
-    fleet = fleet_with(sampled(25.0), ("a", 0, "ann"))
+    fleet = fleet_with(host_sample(25.0), ("a", 0, "ann"))
     visible = focus(fleet, EVERYTHING_SEEN)
     text = "".join(pages(snapshot(fleet, visible, {}, MONO)))
     assert 'gpudeck_host_cpu_ratio{Hostname="n1.example",node="n1"} 0.25' in text
@@ -80,12 +80,12 @@ def test_prometheus_has_hosts_while_they_are_told() -> None:
 
 
 def test_rules_read_them() -> None:
-    fleet = fleet_with(sampled(25.0), ("a", 0, "ann"), ("b", 1, "bob"))
+    fleet = fleet_with(host_sample(25.0), ("a", 0, "ann"), ("b", 1, "bob"))
     targets: Any = RuleTargetCollector(fleet, RecentEvents()).look(NOW, MONO, 0.0)
 
     def numbers(of: str, name: str) -> dict[str, float]:
-        found = targets[of].numbers(SignalTerm("last", name)).values
-        return {targets[of].name(row).key: float(found[row])
+        values = targets[of].numbers(SignalTerm("last", name)).values
+        return {targets[of].name(row).key: float(values[row])
                 for row in np.flatnonzero(targets[of].there).tolist()}
 
     assert numbers("node", "host_cpu_pct") == {"n1": 25.0}

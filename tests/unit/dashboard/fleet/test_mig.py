@@ -57,42 +57,42 @@ def matches(fleet: Fleet, text: str) -> list[int]:
 
 
 def two_boards(fleet: Fleet, on: Tasks | None = None) -> tuple[Node, dict[str, float]]:
-    """A whole board; one that is split in two."""
-    used = {key: random.uniform(1, 30) * GIB for key in ("whole", "one", "other")}
+    """Add a whole board and one that is split in two; return the memory in use, too."""
+    memory = {key: random.uniform(1, 30) * GIB for key in ("whole", "one", "other")}
     rows: list[Row] = [
-        {"util_pct": 40.0, "mem_used_bytes": used["whole"], "power_w": 300.0, "temp_c": 50.0},
-        {"util_pct": UNSUPPORTED, "mem_used_bytes": used["one"] + used["other"] + GIB,
+        {"util_pct": 40.0, "mem_used_bytes": memory["whole"], "power_w": 300.0, "temp_c": 50.0},
+        {"util_pct": UNSUPPORTED, "mem_used_bytes": memory["one"] + memory["other"] + GIB,
          "power_w": 200.0, "temp_c": 90.0},
-        {"mem_used_bytes": used["one"], "power_w": UNSUPPORTED},
-        {"mem_used_bytes": used["other"], "power_w": UNSUPPORTED},
+        {"mem_used_bytes": memory["one"], "power_w": UNSUPPORTED},
+        {"mem_used_bytes": memory["other"], "power_w": UNSUPPORTED},
     ]
     gpus = [facts("n1", 0), facts("n1", 1), instance("n1", 1, 1), instance("n1", 1, 2)]
-    return add(fleet, gpus, rows, on), used
+    return add(fleet, gpus, rows, on), memory
 
 
 def test_a_split_board_is_counted_by_its_instances() -> None:
     fleet = Fleet(1)
-    _, used = two_boards(fleet, tasks(("t1", 2, "alice")))
-    said = totals(fleet)
-    assert said["gpus"] == {"total": 3, "ok": 3, "stale": 0, "lost": 0, "error": 0,
+    _, memory = two_boards(fleet, tasks(("t1", 2, "alice")))
+    sums = totals(fleet)
+    assert sums["gpus"] == {"total": 3, "ok": 3, "stale": 0, "lost": 0, "error": 0,
                             "offline": 0, "free": 0}, "memory that nobody claims"
-    assert (said["power_w"], said["hot"], said["util_mean_pct"]) == (500.0, 1, 40.0)
-    assert said["mem_used_bytes"] == pytest.approx(sum(used.values()) + GIB)
-    assert said["mem_total_bytes"] == 2 * 80e9
-    assert said["tasks"] == 1
+    assert (sums["power_w"], sums["hot"], sums["util_mean_pct"]) == (500.0, 1, 40.0)
+    assert sums["mem_used_bytes"] == pytest.approx(sum(memory.values()) + GIB)
+    assert sums["mem_total_bytes"] == 2 * 80e9
+    assert sums["tasks"] == 1
 
 
 def test_memory_that_the_board_may_not_tell_is_that_of_its_instances_once() -> None:
-    """Two compute instances of one GPU instance tell the same memory."""
+    """Two compute instances of one GPU instance report the same memory."""
     fleet = Fleet(1)
-    used = [random.uniform(1, 30) * GIB for _ in range(2)]
+    memory = [random.uniform(1, 30) * GIB for _ in range(2)]
     add(fleet, [facts("n1", 0), instance("n1", 0, 1), instance("n1", 0, 2, 0),
                 instance("n1", 0, 2, 1)],
-        [{"mem_used_bytes": Absence.DENIED}, {"mem_used_bytes": used[0]},
-         {"mem_used_bytes": used[1]}, {"mem_used_bytes": used[1]}])
-    said = totals(fleet)
-    assert said["mem_used_bytes"] == pytest.approx(sum(used))
-    assert said["mem_total_bytes"] == 80 * GIB
+        [{"mem_used_bytes": Absence.DENIED}, {"mem_used_bytes": memory[0]},
+         {"mem_used_bytes": memory[1]}, {"mem_used_bytes": memory[1]}])
+    sums = totals(fleet)
+    assert sums["mem_used_bytes"] == pytest.approx(sum(memory))
+    assert sums["mem_total_bytes"] == 80 * GIB
 
 
 def test_a_split_board_is_neither_free_nor_busy() -> None:
@@ -123,9 +123,9 @@ def test_the_layout_names_each_instance_its_board_and_place() -> None:
     fleet = Fleet(1)
     add(fleet, [facts("n0", 0), instance("n0", 0, 5)], [{}, {}], node_id="n0")
     two_boards(fleet)
-    made = views.layout(fleet, whole(fleet))
-    assert made["instances"] == [[1, 0, "0/5", "3g.40gb"], [4, 3, "1/1", "3g.40gb"],
-                                 [5, 3, "1/2", "3g.40gb"]]
+    layout = views.layout(fleet, whole(fleet))
+    assert layout["instances"] == [[1, 0, "0/5", "3g.40gb"], [4, 3, "1/1", "3g.40gb"],
+                                   [5, 3, "1/2", "3g.40gb"]]
     assert views.layout(fleet, whole(fleet), slot=5)["instances"] == [[5, 3, "1/2", "3g.40gb"]]
     fleet.set_group("n1", "east")
     narrow = focus(fleet, VisibilityScope(("east",), CommandLineVisibility(True)))

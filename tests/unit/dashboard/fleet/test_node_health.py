@@ -31,26 +31,26 @@ def test_what_its_agent_says_of_the_driver(reader: ReaderState, age_s: float | N
                                            ) -> None:
     fleet = Fleet(1)
     take(fleet, add_node(fleet), reader, age_s)
-    assert_said(fleet, word)
+    assert_shown(fleet, word)
 
 
 def test_silent_refused_and_in_maintenance() -> None:
     fleet = Fleet(1)
     node = add_node(fleet)
-    assert_said(fleet, "healthy")
+    assert_shown(fleet, "healthy")
     fleet.maintenance["n1"] = NodeMaintenance("new fans", NOW + 60), MONO + 60
-    assert_said(fleet, "maintenance")
+    assert_shown(fleet, "maintenance")
     take(fleet, node, "hung", 77.0)
-    assert_said(fleet, "driver_hung")
+    assert_shown(fleet, "driver_hung")
     assert health(fleet, node, MONO).why == (
         "The driver has not answered for 1 min; values are old")
     node.refusal = NodeRefusal(NOW + 60, MONO + 60, "it floods")
-    assert_said(fleet, "refused")
+    assert_shown(fleet, "refused")
     node.state = "silent"
-    assert_said(fleet, "silent")
+    assert_shown(fleet, "silent")
 
 
-def assert_said(fleet: Fleet, word: str) -> None:
+def assert_shown(fleet: Fleet, word: str) -> None:
     node, visible = fleet.nodes["n1"], focus(fleet, EVERYTHING_SEEN)
     assert health(fleet, node, MONO).word == word
     assert views.totals(fleet, visible, NOW, MONO)["healthy"] == (word == "healthy")

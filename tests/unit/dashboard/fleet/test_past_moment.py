@@ -1,4 +1,4 @@
-"""Whose the fleet was at a moment that is over, what was wasted then, leased and free."""
+"""Past moments of the fleet: whose it was then, what was wasted, leased and free."""
 
 import random
 import struct
@@ -46,7 +46,7 @@ def tasks(*rows: tuple[str, str, str | None, float]) -> pd.DataFrame:
         "t", "gpu", "node", "task", "user", "kind", "mem_max_bytes", "sm_max_pct"])
 
 
-def four() -> tuple[Any, list[str], str]:
+def four_gpus() -> tuple[Any, list[str], str]:
     fleet = Fleet(1)
     node = add_node(fleet, gpus=4)
     return (ground(fleet, focus(fleet, EVERYTHING_SEEN), METRICS, MONO), list(fleet.uuids[:4]),
@@ -54,28 +54,28 @@ def four() -> tuple[Any, list[str], str]:
 
 
 def test_wasted_owned_leased_and_free_then() -> None:
-    on, (idle, young, free, cordoned), node = four()
-    since, held = AT - random.randrange(700, 80_000), random.randrange(5, 60) * GIB
-    found = reads([idle, young, free, cordoned], node, util_max_pct=[3.0, 0.0, 0.0, 0.0],
-                  util_pct=[3.0, 0.0, 0.0, 0.0], mem_used_bytes=[held, held, 0.0, 0.0])
-    found.tasks = tasks((idle, node, "kavya", held), (young, node, "alice", held),
-                        (young, node, "bob", held))
-    assert found.held_idle() == sorted([(idle, node), (young, node)])
+    on, (idle, young, free, cordoned), node = four_gpus()
+    since, mem_bytes = AT - random.randrange(700, 80_000), random.randrange(5, 60) * GIB
+    moment = reads([idle, young, free, cordoned], node, util_max_pct=[3.0, 0.0, 0.0, 0.0],
+                   util_pct=[3.0, 0.0, 0.0, 0.0], mem_used_bytes=[mem_bytes, mem_bytes, 0.0, 0.0])
+    moment.tasks = tasks((idle, node, "kavya", mem_bytes), (young, node, "alice", mem_bytes),
+                         (young, node, "bob", mem_bytes))
+    assert moment.held_idle() == sorted([(idle, node), (young, node)])
     pool = PastPool([PastLease(node, "alice", (young,), 1)], [PastLease("", "dilara", (), 3)])
-    shown = moment_view(found, {idle: float(since), young: AT - 599.0}, pool, {(cordoned, node)},
-                        on, AT, is_whole=True)
-    owner = struct.unpack("<4H", shown.owner)
-    assert shown.names[owner[0]] == "kavya"
+    view = moment_view(moment, {idle: float(since), young: AT - 599.0}, pool, {(cordoned, node)},
+                       on, AT, is_whole=True)
+    owner = struct.unpack("<4H", view.owner)
+    assert view.names[owner[0]] == "kavya"
     assert owner[2:] == (NO_TASK, NO_TASK)
-    assert (shown.wasted.gpus, shown.wasted.mem_bytes) == (1, held)
-    assert struct.unpack("<I", shown.wasted.slots) == (0,)
-    assert struct.unpack("<I", shown.wasted.since) == (since,)
-    lessee = struct.unpack("<4H", shown.lessee)
+    assert (view.wasted.gpus, view.wasted.mem_bytes) == (1, mem_bytes)
+    assert struct.unpack("<I", view.wasted.slots) == (0,)
+    assert struct.unpack("<I", view.wasted.since) == (since,)
+    lessee = struct.unpack("<4H", view.lessee)
     assert [number != NO_TASK for number in lessee] == [False, True, False, False]
-    assert shown.lessees == ["alice"]
-    assert (shown.gpus_free, shown.free) == (1, bytes([0b0100]))
-    assert shown.queue == PastQueue(1, "dilara", 3)
-    assert moment_view(found, {}, pool, (), on, AT, is_whole=False).queue is None
+    assert view.lessees == ["alice"]
+    assert (view.gpus_free, view.free) == (1, bytes([0b0100]))
+    assert view.queue == PastQueue(1, "dilara", 3)
+    assert moment_view(moment, {}, pool, (), on, AT, is_whole=False).queue is None
 
 
 def test_a_minute_that_no_task_is_told_of_yet_is_as_the_one_before() -> None:

@@ -1,4 +1,4 @@
-"""What a timeline grows by: every Sample of a watched GPU once, in order, and nothing of others."""
+"""Growth of a timeline: every Sample of a watched GPU once, in order, and nothing of others."""
 
 import random
 import struct
@@ -10,8 +10,8 @@ from gpudeck.metrics import COLUMN, WIDTH, Absence
 from tests.unit.fleets import MONO, NOW, add_node, frame
 
 
-class Told:
-    """What a viewer has put together."""
+class TimelineViewer:
+    """Viewer that puts together what it gets."""
 
     def __init__(self, lines: TimelineBuffer, slots: list[int]) -> None:
         self.lines, self.slots, self.number = lines, slots, -1
@@ -39,8 +39,8 @@ def a_fleet() -> Fleet:
 
 
 def tick(fleet: Fleet, lines: TimelineBuffer, node: str, seq: int, *utils: float | None) -> None:
-    given = [{"util_pct": Absence.DENIED if util is None else util} for util in utils]
-    fleet.frame(fleet.nodes[node], frame(given, seq, NOW + seq), NOW + seq, MONO + seq)
+    samples = [{"util_pct": Absence.DENIED if util is None else util} for util in utils]
+    fleet.frame(fleet.nodes[node], frame(samples, seq, NOW + seq), NOW + seq, MONO + seq)
     lines.note(node)
 
 
@@ -48,17 +48,17 @@ def test_each_sample_once_however_often_one_asks() -> None:
     fleet = a_fleet()
     lines = TimelineBuffer(fleet)
     lines.watch(["n1"])
-    told, sent = Told(lines, [1]), []
+    viewer, samples = TimelineViewer(lines, [1]), []
     for seq in range(1, 60):
         util = random.choice([None, random.uniform(0, 100), 0.0])
         tick(fleet, lines, "n1", seq, 1.0, util)
         tick(fleet, lines, "n2", seq, 2.0, 3.0)
         lines.note("n1")  # an Event, or the same Frame: no Sample
-        sent.append((NOW + seq, util))
+        samples.append((NOW + seq, util))
         if random.random() < 0.4:
-            told.pull()
-    told.pull()
-    assert told.rows == {"GPU-n1-1": sent}
+            viewer.pull()
+    viewer.pull()
+    assert viewer.rows == {"GPU-n1-1": samples}
 
 
 def test_what_is_known_when_one_begins_to_look_is_the_first() -> None:
@@ -66,21 +66,21 @@ def test_what_is_known_when_one_begins_to_look_is_the_first() -> None:
     lines = TimelineBuffer(fleet)
     tick(fleet, lines, "n1", 1, 7.0, 8.0)
     lines.watch(["n1"])
-    told = Told(lines, [0, 1, 2])
-    told.pull()
-    assert told.rows == {"GPU-n1-0": [(NOW + 1, 7.0)], "GPU-n1-1": [(NOW + 1, 8.0)],
-                         "GPU-n2-0": []}
+    viewer = TimelineViewer(lines, [0, 1, 2])
+    viewer.pull()
+    assert viewer.rows == {"GPU-n1-0": [(NOW + 1, 7.0)], "GPU-n1-1": [(NOW + 1, 8.0)],
+                           "GPU-n2-0": []}
 
 
 def test_who_does_not_read_costs_a_minute_and_no_more() -> None:
     fleet = a_fleet()
     lines = TimelineBuffer(fleet)
     lines.watch(["n1"])
-    told = Told(lines, [0])
+    viewer = TimelineViewer(lines, [0])
     for seq in range(1, 3 * KEPT):
         tick(fleet, lines, "n1", seq, float(seq % 100), None)
-    told.pull()
-    assert [time for time, _ in told.rows["GPU-n1-0"]] == [
+    viewer.pull()
+    assert [time for time, _ in viewer.rows["GPU-n1-0"]] == [
         NOW + seq for seq in range(2 * KEPT, 3 * KEPT)]
 
 
@@ -90,5 +90,5 @@ def test_nobody_looks_nothing_is_kept() -> None:
     lines.watch(["n1", "n2"])
     lines.watch(["n2"])
     tick(fleet, lines, "n1", 1, 1.0, 2.0)
-    assert Told(lines, [0]).rows == {}
+    assert TimelineViewer(lines, [0]).rows == {}
     assert lines.since([0], -1)[0]["at"] == b""

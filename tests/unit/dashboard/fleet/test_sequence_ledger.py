@@ -40,7 +40,7 @@ def test_forgets_exactly_what_it_is_told_to(steps: list[int]) -> None:
         assert ledger.count == len(model)
         ranges = ledger.ranges
         assert all(start <= end for start, end in ranges)
-        assert all(left[1] + 1 < right[0] for left, right in pairwise(ranges))
+        assert all(lower[1] + 1 < upper[0] for lower, upper in pairwise(ranges))
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=60, unique=True))
@@ -67,18 +67,18 @@ def test_what_the_agent_has_no_more_is_not_waited_for(
     for upto in settles:
         ledger.settle(upto)
     floor = max([*settles, 1])
-    lost = set(range(1, floor + 1)) - model
+    lost_seqs = set(range(1, floor + 1)) - model
     for seq in after:  # what is below the floor does not come any more
         assert ledger.note(seq) == (seq > floor and seq not in model)
-        model |= {seq} - lost
+        model |= {seq} - lost_seqs
     assert ledger.settled >= floor
-    assert ledger.lost == len(lost)
+    assert ledger.lost == len(lost_seqs)
     assert ledger.count == len(model)
-    assert ledger.missing == max(model | lost) - len(model)
-    again = SequenceLedger(ledger.ranges, ledger.settled, ledger.lost)
-    assert [(each.ranges, each.settled, each.lost, each.count, each.missing)
-            for each in (again,)] == [(ledger.ranges, ledger.settled, ledger.lost, ledger.count,
-                                       ledger.missing)]
+    assert ledger.missing == max(model | lost_seqs) - len(model)
+    copy = SequenceLedger(ledger.ranges, ledger.settled, ledger.lost)
+    assert [(one.ranges, one.settled, one.lost, one.count, one.missing)
+            for one in (copy,)] == [(ledger.ranges, ledger.settled, ledger.lost, ledger.count,
+                                     ledger.missing)]
 
 
 def test_what_another_hub_had_is_not_lost() -> None:
@@ -115,7 +115,7 @@ def test_the_newest_spans_are_told(most: int) -> None:
 
 
 def test_gaps_do_not_grow_it_without_bound_and_nothing_is_lost_by_that() -> None:
-    """What would be one gap too many is not taken, so never acked: it recurs."""
+    """A seq that makes one gap too many is not taken, so never acked: it recurs."""
     ledger = SequenceLedger()
     for seq in range(2, 8 * MAX_RANGES, 2):
         assert ledger.note(seq) == (seq <= 2 * MAX_RANGES)

@@ -11,36 +11,36 @@ from gpudeck.wire import Inventory
 from tests.unit.fleets import EMPTY, MONO, add_node, facts, frame, tasks
 
 
-def take(fleet: Fleet, node: Node, *rows: tuple[str, RepairState]) -> None:
+def report_states(fleet: Fleet, node: Node, *rows: tuple[str, RepairState]) -> None:
     fleet.take_repairs(node, RepairsNow(0.0, tuple(
         GpuRepair(uuid, state, "ada", "", 0.0, 0.0, "boot") for uuid, state in rows)))
 
 
-def free(fleet: Fleet) -> list[bool]:
-    return [bool(each) for each in available(fleet, fleet.shown(MONO), MONO)]
+def free_gpus(fleet: Fleet) -> list[bool]:
+    return [bool(is_free) for is_free in available(fleet, fleet.shown(MONO), MONO)]
 
 
 def test_what_is_out_of_service_is_not_free() -> None:
     fleet = Fleet(1)
     node = add_node(fleet, "n1", 3)
     fleet.frame(node, frame([EMPTY] * 3, tasks=tasks()), 1_000_000.0, 500.0)
-    assert free(fleet) == [True] * 3
-    take(fleet, node, ("GPU-n1-1", "cordoned"))
-    assert free(fleet) == [True, False, True]
+    assert free_gpus(fleet) == [True] * 3
+    report_states(fleet, node, ("GPU-n1-1", "cordoned"))
+    assert free_gpus(fleet) == [True, False, True]
     # Also where its pool has not said so yet.
     fleet.take_pool(node, PoolReport(tuple(
         OfferedGpu(f"GPU-n1-{index}", "H100", index) for index in range(3)), (), ()))
-    assert free(fleet) == [True, False, True]
-    take(fleet, node, (WHOLE_NODE, "draining"))
-    assert free(fleet) == [False] * 3
-    take(fleet, node)
-    assert free(fleet) == [True] * 3
+    assert free_gpus(fleet) == [True, False, True]
+    report_states(fleet, node, (WHOLE_NODE, "draining"))
+    assert free_gpus(fleet) == [False] * 3
+    report_states(fleet, node)
+    assert free_gpus(fleet) == [True] * 3
 
 
 def test_a_gpu_that_comes_later_is_out_of_service_with_its_node() -> None:
     fleet = Fleet(1)
     node = add_node(fleet, "n1", 1)
-    take(fleet, node, (WHOLE_NODE, "cordoned"))
+    report_states(fleet, node, (WHOLE_NODE, "cordoned"))
     fleet.inventory(node, Inventory(2, (facts("n1", 0), facts("n1", 1))))
     assert fleet.service[:2].tolist() == [1, 1]
 
@@ -52,7 +52,7 @@ def test_one_in_twenty_at_most_is_repaired_at_a_time() -> None:
     states: tuple[RepairState, ...] = ("resetting", "diagnosing")
     for at in range(most):
         assert repair_brake(fleet) == "", at
-        take(fleet, nodes[at], (f"GPU-n{at}-0", random.choice(states)))
+        report_states(fleet, nodes[at], (f"GPU-n{at}-0", random.choice(states)))
     assert f"at most {most}" in repair_brake(fleet)
-    take(fleet, nodes[0], ("GPU-n0-0", "drained"))
+    report_states(fleet, nodes[0], ("GPU-n0-0", "drained"))
     assert repair_brake(fleet) == "", "what only waits disturbs nobody"

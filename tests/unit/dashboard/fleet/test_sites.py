@@ -35,28 +35,28 @@ def layout(*uuids: str, node: str = "n1") -> effects.SiteLayout:
 def numbers(count: int, util: float = 42.0, mono: float = MONO, **other: object
             ) -> effects.SiteNumbers:
     values = np.full((count, WIDTH), util)
-    said = {"absent": np.zeros((count, WIDTH), np.uint8), "states": np.zeros(count, np.uint8),
-            "age_s": np.zeros(count), "is_free": np.zeros(count, bool),
-            "node_states": ("live",), "tasks": 0} | other
-    return effects.SiteNumbers(mono, values, **said)  # type: ignore[arg-type]
+    columns = {"absent": np.zeros((count, WIDTH), np.uint8), "states": np.zeros(count, np.uint8),
+               "age_s": np.zeros(count), "is_free": np.zeros(count, bool),
+               "node_states": ("live",), "tasks": 0} | other
+    return effects.SiteNumbers(mono, values, **columns)  # type: ignore[arg-type]
 
 
-def viewing(*names: str) -> FleetStateMachine:
+def hub_viewing(*names: str) -> FleetStateMachine:
     machine = FleetStateMachine("hub", 1, MONO)
     sites = tuple((name, f"https://{name}.example") for name in names)
     machine.handle(effects.SitesViewed("here", sites), NOW, MONO)
     return machine
 
 
-def hear(machine: FleetStateMachine, site: str, *uuids: str, **said: object) -> None:
+def receive(machine: FleetStateMachine, site: str, *uuids: str, **columns: object) -> None:
     machine.handle(effects.SiteHeard(site, layout(*uuids), None, numbers(
-        len(uuids), **said)), NOW, MONO)  # type: ignore[arg-type]
+        len(uuids), **columns)), NOW, MONO)  # type: ignore[arg-type]
 
 
 def test_two_sites_that_claim_the_same_gpu_have_one_each() -> None:
-    machine = viewing("lyon", "oslo")
-    hear(machine, "lyon", "GPU-1", util=10.0)
-    hear(machine, "oslo", "GPU-1", util=90.0)
+    machine = hub_viewing("lyon", "oslo")
+    receive(machine, "lyon", "GPU-1", util=10.0)
+    receive(machine, "oslo", "GPU-1", util=90.0)
     fleet = machine.fleet
     assert fleet.uuids == ["lyon:GPU-1", "oslo:GPU-1"]
     assert fleet.values[:2, UTIL].tolist() == [10.0, 90.0]
@@ -64,8 +64,8 @@ def test_two_sites_that_claim_the_same_gpu_have_one_each() -> None:
 
 
 def test_what_acts_and_evaluates_does_not_know_them() -> None:
-    machine = viewing("lyon")
-    hear(machine, "lyon", "GPU-1")
+    machine = hub_viewing("lyon")
+    receive(machine, "lyon", "GPU-1")
     fleet = machine.fleet
     assert not fleet.nodes
     assert fleet.viewed[: len(fleet)].all()
@@ -73,16 +73,16 @@ def test_what_acts_and_evaluates_does_not_know_them() -> None:
 
 
 def test_of_a_site_that_is_away_nothing_is_known_and_the_others_go_on() -> None:
-    machine = viewing("lyon", "oslo")
-    hear(machine, "lyon", "GPU-1")
-    hear(machine, "oslo", "GPU-2")
+    machine = hub_viewing("lyon", "oslo")
+    receive(machine, "lyon", "GPU-1")
+    receive(machine, "oslo", "GPU-2")
     machine.handle(effects.SiteAway("lyon", "cannot be reached"), NOW + 1, MONO + 1)
     fleet = machine.fleet
     assert fleet.shown(MONO + 1).tolist() == [GpuStatus.OFFLINE, GpuStatus.OK]
-    found = views.totals(fleet, focus(fleet, EVERYTHING_SEEN), NOW + 1, MONO + 1)
-    assert [(site["state"], site["since"], site["gpus"]) for site in found["sites"]] == [
+    totals = views.totals(fleet, focus(fleet, EVERYTHING_SEEN), NOW + 1, MONO + 1)
+    assert [(site["state"], site["since"], site["gpus"]) for site in totals["sites"]] == [
         ("away", NOW + 1, 1), ("live", NOW, 1)]
-    assert found["util_mean_pct"] == 42.0
+    assert totals["util_mean_pct"] == 42.0
     gpu = views.gpu_view(fleet, 0, GpuStatus.OFFLINE, 0, [], MONO + 1)
     assert (gpu.values, gpu.site) == ({}, "lyon")
     assert gpu.link == "https://lyon.example/?gpu=GPU-1"
@@ -90,81 +90,81 @@ def test_of_a_site_that_is_away_nothing_is_known_and_the_others_go_on() -> None:
 
 def test_a_site_that_says_nothing_more_is_not_passed_off_as_live() -> None:
     """Even if nobody notices that it is away."""
-    machine = viewing("lyon")
-    hear(machine, "lyon", "GPU-1")
+    machine = hub_viewing("lyon")
+    receive(machine, "lyon", "GPU-1")
     assert machine.fleet.shown(MONO + 6).tolist() == [GpuStatus.STALE]
 
 
 def test_away_since_is_of_the_first_failure() -> None:
-    machine = viewing("lyon")
+    machine = hub_viewing("lyon")
     machine.handle(effects.SiteAway("lyon", "cannot be reached"), NOW, MONO)
-    [told] = [machine.handle(effects.SiteAway("lyon", why), NOW + 9, MONO + 9)
-              for why in ("it refuses the token",)]
+    [changes] = [machine.handle(effects.SiteAway("lyon", why), NOW + 9, MONO + 9)
+                 for why in ("it refuses the token",)]
     assert machine.fleet.sites["lyon"].since == NOW
     assert machine.fleet.sites["lyon"].why == "it refuses the token"
-    assert len(told) == 1
+    assert len(changes) == 1
     assert machine.handle(effects.SiteAway("lyon", "it refuses the token"), NOW, MONO) == []
 
 
 def test_a_number_that_cannot_be_is_unknown() -> None:
-    machine = viewing("lyon")
-    hear(machine, "lyon", "GPU-1", util=1e9)
+    machine = hub_viewing("lyon")
+    receive(machine, "lyon", "GPU-1", util=1e9)
     assert machine.fleet.absent[0, UTIL] == Absence.UNKNOWN
-    hear(machine, "lyon", "GPU-1", util=float("nan"))
+    receive(machine, "lyon", "GPU-1", util=float("nan"))
     assert machine.fleet.absent[0, UTIL] == Absence.UNKNOWN
 
 
-@pytest.mark.parametrize(("text", "found"), [
+@pytest.mark.parametrize(("text", "uuids"), [
     ("site:lyon", ["lyon:GPU-1"]), ("site:here", ["GPU-own-0"]), ("!site:lyon", ["GPU-own-0"]),
     ("gpu:GPU-1", ["lyon:GPU-1"]), ("node:own", ["GPU-own-0"])])
-def test_filters(text: str, found: list[str]) -> None:
-    machine = viewing("lyon")
+def test_filters(text: str, uuids: list[str]) -> None:
+    machine = hub_viewing("lyon")
     add_node(machine.fleet, "own", gpus=1)
-    hear(machine, "lyon", "GPU-1")
+    receive(machine, "lyon", "GPU-1")
     picked = parse(text)
     assert picked is not None
     hits = picked.matches(machine.fleet, MONO)
-    assert [machine.fleet.uuids[slot] for slot in np.flatnonzero(hits)] == found
+    assert [machine.fleet.uuids[slot] for slot in np.flatnonzero(hits)] == uuids
 
 
 def test_owners_and_what_is_free_are_as_the_site_says() -> None:
-    machine = viewing("lyon")
+    machine = hub_viewing("lyon")
     machine.handle(effects.SiteHeard(
         "lyon", layout("GPU-1", "GPU-2", "GPU-3"), effects.SiteOwners(
             ("alice",), np.array([0, 65_535, 65_534], np.uint16), np.zeros(3, bool)),
         numbers(3, is_free=np.array([False, True, False]))), NOW, MONO)
     fleet = machine.fleet
-    for text, wanted in (("user:alice", [0]), ("state:free", [1]), ("state:busy", [0, 2]),
-                         ("task:x | !task:x", [])):
+    for text, slots in (("user:alice", [0]), ("state:free", [1]), ("state:busy", [0, 2]),
+                        ("task:x | !task:x", [])):
         picked = parse(text)
         assert picked is not None
-        assert np.flatnonzero(picked.matches(fleet, MONO)).tolist() == wanted, text
+        assert np.flatnonzero(picked.matches(fleet, MONO)).tolist() == slots, text
 
 
 def test_who_may_not_see_the_site_sees_nothing_of_it() -> None:
-    machine = viewing("lyon")
+    machine = hub_viewing("lyon")
     add_node(machine.fleet, "own", gpus=1)
-    hear(machine, "lyon", "GPU-1")
+    receive(machine, "lyon", "GPU-1")
     fleet = machine.fleet
-    seen = focus(fleet, VisibilityScope(("default",), ALL_READ))
-    assert seen.node_ids == ["own"]
-    assert "sites" not in views.totals(fleet, seen, NOW, MONO)
+    visible = focus(fleet, VisibilityScope(("default",), ALL_READ))
+    assert visible.node_ids == ["own"]
+    assert "sites" not in views.totals(fleet, visible, NOW, MONO)
     assert focus(fleet, VisibilityScope(("site-lyon",), ALL_READ)).node_ids == ["lyon:n1"]
 
 
 def test_a_gpu_that_left_its_site_leaves_the_map_and_its_slot_is_not_written_again() -> None:
-    machine = viewing("lyon")
-    hear(machine, "lyon", "GPU-1", "GPU-2")
-    hear(machine, "lyon", "GPU-2")
+    machine = hub_viewing("lyon")
+    receive(machine, "lyon", "GPU-1", "GPU-2")
+    receive(machine, "lyon", "GPU-2")
     fleet = machine.fleet
     assert fleet.shown(MONO).tolist() == [GpuStatus.RETIRED, GpuStatus.OK]
     # Retired at its site, but still listed there: its slot must not become another GPU's.
-    hear(machine, "lyon", "GPU-2", "GPU-3", states=np.array([GpuStatus.RETIRED, GpuStatus.OK]))
+    receive(machine, "lyon", "GPU-2", "GPU-3", states=np.array([GpuStatus.RETIRED, GpuStatus.OK]))
     assert fleet.uuids[1] == "lyon:GPU-2"
     assert 1 not in forgettable(fleet, MONO + 1e6)
     assert 0 in forgettable(fleet, MONO + 1e6)
-    hear(machine, "lyon", "GPU-3")
-    hear(machine, "lyon", "GPU-2", "GPU-3", states=np.array([GpuStatus.RETIRED, GpuStatus.OK]))
+    receive(machine, "lyon", "GPU-3")
+    receive(machine, "lyon", "GPU-2", "GPU-3", states=np.array([GpuStatus.RETIRED, GpuStatus.OK]))
     assert 1 not in forgettable(fleet, MONO + 1e6), "it left, and is listed again"
 
 
@@ -172,10 +172,10 @@ def test_a_site_that_names_others_and_others_is_turned_away(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dashboard.fleet.sites.MOST_GPUS", MOST_GPUS)
-    machine = viewing("lyon", "oslo")
-    hear(machine, "oslo", "GPU-x")
+    machine = hub_viewing("lyon", "oslo")
+    receive(machine, "oslo", "GPU-x")
     for at in range(3):
-        hear(machine, "lyon", *(f"GPU-{at}-{number}" for number in range(MOST_GPUS)))
+        receive(machine, "lyon", *(f"GPU-{at}-{number}" for number in range(MOST_GPUS)))
     site = machine.fleet.sites["lyon"]
     assert (site.state, "GPUs within an hour" in site.why) == ("away", True)
     assert len(machine.fleet) == 2 * MOST_GPUS + 1
@@ -184,7 +184,7 @@ def test_a_site_that_names_others_and_others_is_turned_away(
 
 def test_nodes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dashboard.fleet.sites.MOST_NODES", MOST_NODES)
-    machine = viewing("lyon")
+    machine = hub_viewing("lyon")
     for at in range(3):
         nodes = tuple(effects.SiteNode(f"{at}-{number}", "h", "nvml", None, "0")
                       for number in range(MOST_NODES))
@@ -195,11 +195,11 @@ def test_nodes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_repairs_count_our_own_boards_alone() -> None:
-    machine = viewing("lyon")
+    machine = hub_viewing("lyon")
     add_node(machine.fleet, "own", gpus=20)
     machine.fleet.service[0] = 1
     without = repair_brake(machine.fleet)
-    hear(machine, "lyon", *(f"GPU-{at}" for at in range(200)))
+    receive(machine, "lyon", *(f"GPU-{at}" for at in range(200)))
     assert repair_brake(machine.fleet) == without
 
 
@@ -211,9 +211,9 @@ def test_a_host_name_means_our_own_node() -> None:
         def members(self) -> list[object]:
             return []
 
-    machine = viewing("lyon")
+    machine = hub_viewing("lyon")
     add_node(machine.fleet, "n1", gpus=1)
-    hear(machine, "lyon", "GPU-1")
+    receive(machine, "lyon", "GPU-1")
     names = NodeNames(machine.fleet, VisibleFleetCache(machine.fleet), Members())  # type: ignore[arg-type]
     from dashboard.access.policy import Actor, Role, Scope
 

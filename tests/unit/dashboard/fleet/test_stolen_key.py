@@ -1,4 +1,4 @@
-"""What one node's key may make the hub keep, and that it speaks for its own node alone."""
+"""Limits on what one node's key may make the hub keep; and it speaks for its own node alone."""
 
 import random
 
@@ -49,49 +49,49 @@ from gpudeck.wire import (
     Refused,
     encode,
 )
-from tests.unit.dashboard.fleet.test_state_machine import Talk, told_acks
+from tests.unit.dashboard.fleet.test_state_machine import AgentLink, ack_messages
 from tests.unit.fleets import MONO, NOW, add_node, frame, hello, tasks
 
 
-def made_up(generation: int, model: str = "NVIDIA H100") -> Inventory:
+def new_inventory(generation: int, model: str = "NVIDIA H100") -> Inventory:
     return Inventory(generation, tuple(
         GpuFacts(f"U{generation}-{at}", at, model) for at in range(MAX_GPUS)))
 
 
-def refused(talk: Talk, effects: list[Effect]) -> Refused | None:
-    found = talk.told(Refused, effects)
-    return found[0] if found else None  # type: ignore[return-value]
+def refusal_in(agent: AgentLink, effects: list[Effect]) -> Refused | None:
+    refusals = agent.messages(Refused, effects)
+    return refusals[0] if refusals else None  # type: ignore[return-value]
 
 
 def test_gpus_that_are_made_up_end_in_a_quarantine_that_is_said() -> None:
     machine = FleetStateMachine("hub", 1)
-    talk, honest = Talk(machine), Talk(machine, "b", "n2")
+    agent, honest = AgentLink(machine), AgentLink(machine, "b", "n2")
     generation, end = 1, None
     while end is None:
         generation += 1
-        talk.mono += 1 / 19
-        effects = talk.say(made_up(generation))
-        end = refused(talk, effects)
+        agent.mono += 1 / 19
+        effects = agent.send(new_inventory(generation))
+        end = refusal_in(agent, effects)
         assert generation < 100
     assert len(machine.fleet) <= 4 + NEW_NAMES[0][1]
     assert "new GPUs" in end.reason
     assert end.retry_after_s > 0
-    assert any(isinstance(each, LogMessage) and each.what == "agent quarantined"
-               for each in effects)
-    assert not any(isinstance(each, StreamRecord) and isinstance(each.message, Inventory)
-                   for each in effects), "nor is it kept on disk"
+    assert any(isinstance(effect, LogMessage) and effect.what == "agent quarantined"
+               for effect in effects)
+    assert not any(isinstance(effect, StreamRecord) and isinstance(effect.message, Inventory)
+                   for effect in effects), "nor is it kept on disk"
     assert honest.tick(1), "nobody else notices"
     size = len(machine.fleet)
-    for again in range(30):  # whatever it does next within the day
-        talk = Talk(machine, f"c{again}")
-        talk.mono = MONO + (again + 1) * 1_800.0
-        talk.say(hello("n1"))
-        talk.say(made_up(1_000 + again))
+    for attempt in range(30):  # whatever it does next within the day
+        agent = AgentLink(machine, f"c{attempt}")
+        agent.mono = MONO + (attempt + 1) * 1_800.0
+        agent.send(hello("n1"))
+        agent.send(new_inventory(1_000 + attempt))
     assert len(machine.fleet) - size <= NEW_NAMES[1][1]
 
 
 def test_what_is_made_up_for_weeks_stays_within_bounds() -> None:
-    """Each day's GPUs have the slots of those before; what honest nodes have keeps its own."""
+    """GPUs of each day have the slots of those before; what honest nodes have keeps its own."""
     fleet = FleetStateMachine("hub", 1).fleet
     honest, thief = add_node(fleet, "n0"), add_node(fleet)
     fleet.frame(honest, frame([{"util_pct": 41.0}, {}], tasks=tasks(("t", 0, "alice"))), NOW, MONO)
@@ -99,7 +99,7 @@ def test_what_is_made_up_for_weeks_stays_within_bounds() -> None:
     for generation in range(2, 300):
         mono += HOUR_S / 4
         thief.hear(NOW, mono)
-        fleet.inventory(thief, made_up(generation, f"model {generation}"))
+        fleet.inventory(thief, new_inventory(generation, f"model {generation}"))
         sizes.append(len(fleet))
     assert sizes[-1] == sizes[40] <= 2 + 22 * MAX_GPUS
     assert len(fleet.models) <= 2 * MODELS_KEPT
@@ -111,11 +111,12 @@ def test_what_is_made_up_for_weeks_stays_within_bounds() -> None:
         assert fleet.slots_of_uuid(uuid) == [slot]
     assert thief.listing is not None
     assert [fleet.uuids[slot] for slot in thief.listing.order] == [
-        each.uuid for each in made_up(299).gpus]
+        gpu.uuid for gpu in new_inventory(299).gpus]
 
 
-def swapped(fleet: Fleet, node_id: str, after_s: float) -> Node:
-    """Its two GPUs go; a time later two others come, and what it may still tell of has passed."""
+def node_with_swapped_gpus(fleet: Fleet, node_id: str, after_s: float) -> Node:
+    """Return a node whose two GPUs went, and to which two others came `after_s` later; what it may
+    still tell of has passed."""
     node = add_node(fleet, node_id)
     fleet.frame(node, frame([{"util_pct": 99.0}, {}], tasks=tasks(("t", 0, "alice"))), NOW, MONO)
     for generation in range(2, MAX_INVENTORIES + 2):
@@ -128,7 +129,7 @@ def swapped(fleet: Fleet, node_id: str, after_s: float) -> Node:
 def test_a_slot_of_another_inherits_nothing_and_is_another_layout() -> None:
     fleet = Fleet(1)
     before = focus(fleet, EVERYTHING_SEEN).epoch
-    swapped(fleet, "n1", FORGOTTEN_AFTER_S + 1)
+    node_with_swapped_gpus(fleet, "n1", FORGOTTEN_AFTER_S + 1)
     assert fleet.uuids == ["A", "B", "X"]
     assert fleet.find("GPU-n1-0") is None
     column = fleet.column("util_pct", MONO)
@@ -141,7 +142,7 @@ def test_a_slot_of_another_inherits_nothing_and_is_another_layout() -> None:
 @pytest.mark.parametrize("after_s", [0.0, FORGOTTEN_AFTER_S - 1])
 def test_who_left_a_short_time_ago_keeps_its_slot(after_s: float) -> None:
     fleet = Fleet(1)
-    swapped(fleet, "n1", after_s)
+    node_with_swapped_gpus(fleet, "n1", after_s)
     assert fleet.uuids == ["GPU-n1-0", "GPU-n1-1", "X", "A", "B"]
 
 
@@ -158,15 +159,16 @@ def test_what_a_late_frame_may_tell_of_keeps_its_slot() -> None:
 
 def test_of_a_revoked_node_nothing_is_there_and_its_slots_go_on() -> None:
     machine = FleetStateMachine("hub", 1)
-    talk = Talk(machine)
-    talk.tick(1)
+    agent = AgentLink(machine)
+    agent.tick(1)
     machine.handle(RevokeNode("n1"), NOW, MONO)
     machine.handle(RevokeNode("never there"), NOW, MONO)
     fleet = machine.fleet
     assert fleet.shown(MONO).tolist() == [GpuStatus.RETIRED] * 2
     assert fleet.nodes["n1"].tasks == {}
-    seen = focus(fleet, EVERYTHING_SEEN)
-    assert views.totals(fleet, seen, NOW, MONO)["nodes"] == {"live": 0, "suspect": 0, "silent": 0}
+    visible = focus(fleet, EVERYTHING_SEEN)
+    assert views.totals(fleet, visible, NOW, MONO)["nodes"] == {
+        "live": 0, "suspect": 0, "silent": 0}
     other = fleet.hello(hello("n2"), NOW, MONO + FORGOTTEN_AFTER_S + 1)
     fleet.inventory(other, Inventory(1, (GpuFacts("A", 0, "H100"), GpuFacts("B", 1, "H100"))))
     assert fleet.uuids == ["A", "B"]
@@ -176,91 +178,91 @@ def test_of_a_revoked_node_nothing_is_there_and_its_slots_go_on() -> None:
 
 def test_that_a_node_is_refused_and_why_is_told_of_it() -> None:
     machine = FleetStateMachine("hub", 1)
-    talk = Talk(machine)
-    talk.say(made_up(2))
-    assert views.node_view(machine, "n1", None, talk.mono).refused is None
-    effects = machine.handle(RateExceeded("a", "messages", "20 messages a second"), NOW, talk.mono)
-    shown = views.node_view(machine, "n1", None, talk.mono + 29).refused
-    assert shown == NodeRefusalView(NOW + 30, "it sent more than 20 messages a second")
-    assert views.node_view(machine, "n1", None, talk.mono + 30).refused is None
+    agent = AgentLink(machine)
+    agent.send(new_inventory(2))
+    assert views.node_view(machine, "n1", None, agent.mono).refused is None
+    effects = machine.handle(RateExceeded("a", "messages", "20 messages a second"), NOW, agent.mono)
+    refusal = views.node_view(machine, "n1", None, agent.mono + 29).refused
+    assert refusal == NodeRefusalView(NOW + 30, "it sent more than 20 messages a second")
+    assert views.node_view(machine, "n1", None, agent.mono + 30).refused is None
     # In the node's log, on disk, and there again after a restart.
     [event] = machine.events
     assert (event.event.kind, event.severity) == ("node_refused", "warning")
     assert event.event.text == "refused for 30 s: it sent more than 20 messages a second"
-    [record] = [each for each in effects if isinstance(each, StreamRecord)]
-    again = FleetStateMachine("hub", 2)
-    again.fleet.hello(hello("n1"), NOW, MONO)
-    again.recover(record)
-    assert [kept.id for kept in again.events] == [event.id]
+    [record] = [effect for effect in effects if isinstance(effect, StreamRecord)]
+    restarted = FleetStateMachine("hub", 2)
+    restarted.fleet.hello(hello("n1"), NOW, MONO)
+    restarted.recover(record)
+    assert [stored.id for stored in restarted.events] == [event.id]
 
 
 def test_models_and_owners_that_are_made_up_count_too() -> None:
     machine = FleetStateMachine("hub", 1)
-    talk = Talk(machine)
+    agent = AgentLink(machine)
     for generation in range(2, 3_000):
-        effects = talk.say(Inventory(generation, (GpuFacts("GPU", 0, f"model {generation}"),)))
-        if refused(talk, effects):
+        effects = agent.send(Inventory(generation, (GpuFacts("GPU", 0, f"model {generation}"),)))
+        if refusal_in(agent, effects):
             break
     assert len(machine.fleet.models) <= NEW_NAMES[0][1] + 2
-    talk = Talk(machine, "b", "n2")
+    agent = AgentLink(machine, "b", "n2")
     for seq in range(1, 100):
-        named = tasks(*((f"t{seq}-{at}", 0, f"u{seq}-{at}") for at in range(200)))
-        effects = talk.say(frame([{}, {}], seq, tasks=named))
-        if refused(talk, effects):
+        named_tasks = tasks(*((f"t{seq}-{at}", 0, f"u{seq}-{at}") for at in range(200)))
+        effects = agent.send(frame([{}, {}], seq, tasks=named_tasks))
+        if refusal_in(agent, effects):
             break
     assert len(machine.fleet.owners) <= NEW_NAMES[0][1]
 
 
-def invented(seq: int, many: int = MAX_TASKS // 2) -> Frame:
+def frame_of_new_tasks(seq: int, many: int = MAX_TASKS // 2) -> Frame:
     return frame([{}, {}], seq, tasks=tasks(*((f"{seq}-{at}", 0, "alice") for at in range(many))))
 
 
 @pytest.mark.parametrize("is_past", [False, True])
 def test_tasks_that_are_made_up_end_in_a_quarantine(is_past: bool) -> None:
-    talk, taken, end = Talk(FleetStateMachine("hub", 1)), 0, None
+    agent, frame_count, end = AgentLink(FleetStateMachine("hub", 1)), 0, None
     for seq in range(1, 20):
-        made = invented(seq)
-        effects = talk.say(Backfill((encode(made),)) if is_past else made)
-        if end := refused(talk, effects):
+        message = frame_of_new_tasks(seq)
+        effects = agent.send(Backfill((encode(message),)) if is_past else message)
+        if end := refusal_in(agent, effects):
             break
-        taken += 1
+        frame_count += 1
     assert end is not None
     assert "new tasks" in end.reason
-    told = views.node_view(talk.machine, "n1", None, talk.mono).refused
-    assert told is not None
-    assert told.why == "it sent more than 16,384 new tasks on GPUs an hour, or 65,536 a day"
-    assert taken == 2 * NEW_USES[0][1] // MAX_TASKS
+    refusal = views.node_view(agent.machine, "n1", None, agent.mono).refused
+    assert refusal is not None
+    assert refusal.why == "it sent more than 16,384 new tasks on GPUs an hour, or 65,536 a day"
+    assert frame_count == 2 * NEW_USES[0][1] // MAX_TASKS
 
 
 def test_tasks_that_come_and_go_are_new_once_an_hour() -> None:
-    talk = Talk(FleetStateMachine("hub", 1))
+    agent = AgentLink(FleetStateMachine("hub", 1))
     for seq in range(1, 3_000, 2):  # a process that the driver lists now and then
-        for effects in (talk.say(invented(seq, 0)), talk.say(frame(
+        for effects in (agent.send(frame_of_new_tasks(seq, 0)), agent.send(frame(
                 [{}, {}], seq + 1, tasks=tasks(*((f"t{at}", 0, "alice") for at in range(100)))))):
-            assert refused(talk, effects) is None
+            assert refusal_in(agent, effects) is None
 
 
 def test_a_past_without_end_ends_in_a_quarantine() -> None:
     machine = FleetStateMachine("hub", 1)
-    talk, seq, end = Talk(machine), 0, None
+    agent, seq, end = AgentLink(machine), 0, None
     while end is None and seq < 2 * PAST[0][1]:
         old = encode(frame([{}, {}], 1, taken_at=NOW - BACKFILL_MOST_S - 60))
         seq += MAX_BACKFILL
-        end = refused(talk, talk.say(Backfill((old,) * MAX_BACKFILL)))
+        end = refusal_in(agent, agent.send(Backfill((old,) * MAX_BACKFILL)))
     assert end is not None
     assert seq - MAX_BACKFILL <= PAST[0][1] < seq
-    told = views.node_view(machine, "n1", None, talk.mono).refused
-    assert told is not None
-    assert told.why == "it sent more than 200,000 messages about the past a day"
+    refusal = views.node_view(machine, "n1", None, agent.mono).refused
+    assert refusal is not None
+    assert refusal.why == "it sent more than 200,000 messages about the past a day"
 
 
 def test_who_connects_again_and_again_is_refused_and_may_knock_unheard() -> None:
     machine, mono, lines = FleetStateMachine("hub", 1), MONO, 0
     for at in range(HELLOS[0][1] + 200):
         mono += 0.1
-        talk = Talk(machine, f"c{at}", mono=mono)
-        lines += sum(isinstance(each, LogMessage) for each in talk.effects)
-    assert talk.told(Refused)
+        agent = AgentLink(machine, f"c{at}", mono=mono)
+        lines += sum(isinstance(effect, LogMessage) for effect in agent.effects)
+    assert agent.messages(Refused)
     assert machine.counts["refused"] == 199
     assert lines <= 3 * HELLOS[0][1] + 2
 
@@ -279,12 +281,12 @@ def test_a_budget_comes_back_with_time() -> None:
 def test_a_board_that_is_split_anew_now_and_then_is_no_offence() -> None:
     """Instances of eight boards, seven each, twelve times an hour."""
     machine = FleetStateMachine("hub", 1)
-    talk = Talk(machine)
-    for again in range(2, 14):
-        talk.mono += 300
-        effects = talk.say(Inventory(again, tuple(
-            GpuFacts(f"MIG-{again}-{at}", at, "NVIDIA H100") for at in range(56))))
-        assert refused(talk, effects) is None
+    agent = AgentLink(machine)
+    for generation in range(2, 14):
+        agent.mono += 300
+        effects = agent.send(Inventory(generation, tuple(
+            GpuFacts(f"MIG-{generation}-{at}", at, "NVIDIA H100") for at in range(56))))
+        assert refusal_in(agent, effects) is None
 
 
 def test_owners_who_are_on_no_gpu_are_neither_sent_nor_kept() -> None:
@@ -292,10 +294,11 @@ def test_owners_who_are_on_no_gpu_are_neither_sent_nor_kept() -> None:
     node, other = add_node(fleet), add_node(fleet, "n2")
     fleet.frame(other, frame([{}, {}], tasks=tasks(("t", 1, "alice"))), NOW, MONO)
     for seq in range(1, OWNERS_KEPT // 50 + 3):
-        named = tasks(*((f"t{seq}-{at}", 0, f"u{seq}-{at}") for at in range(50)), ("t", 1, "bob"))
-        fleet.frame(node, frame([{}, {}], seq, tasks=named), NOW, MONO)
-        told = views.owners(fleet, focus(fleet, EVERYTHING_SEEN))
-        names, owner = told["names"], np.frombuffer(told["owner"], "<u2").tolist()
+        named_tasks = tasks(*((f"t{seq}-{at}", 0, f"u{seq}-{at}") for at in range(50)),
+                            ("t", 1, "bob"))
+        fleet.frame(node, frame([{}, {}], seq, tasks=named_tasks), NOW, MONO)
+        owners = views.owners(fleet, focus(fleet, EVERYTHING_SEEN))
+        names, owner = owners["names"], np.frombuffer(owners["owner"], "<u2").tolist()
         assert [names[number] if number < len(names) else None for number in owner] == [
             None, "bob", None, "alice"]
         assert len(names) == 2
@@ -305,33 +308,33 @@ def test_owners_who_are_on_no_gpu_are_neither_sent_nor_kept() -> None:
 
 def test_what_is_brought_of_years_ago_is_taken_and_not_kept() -> None:
     machine = FleetStateMachine("hub", 1)
-    talk = Talk(machine)
+    agent = AgentLink(machine)
     old = frame([{}, {}], 1, taken_at=NOW - BACKFILL_MOST_S - 60)
     late = frame([{}, {}], 2, taken_at=NOW - DAY_S)
-    effects = talk.say(Backfill((encode(old), encode(late))))
-    assert [each.seq for each in effects if isinstance(each, StreamRecord)] == [2]
-    assert told_acks(effects) == [Ack(1, ())], "its agent may forget it"
+    effects = agent.send(Backfill((encode(old), encode(late))))
+    assert [effect.seq for effect in effects if isinstance(effect, StreamRecord)] == [2]
+    assert ack_messages(effects) == [Ack(1, ())], "its agent may forget it"
     assert machine.counts["too_old"] == 1
 
 
 def test_what_is_live_and_of_years_ago_is_shown_as_old_and_not_kept() -> None:
     """Found by attackers: each old day of a node was another file of history."""
     machine = FleetStateMachine("hub", 1)
-    talk = Talk(machine)
-    talk.mono += 2.0
+    agent = AgentLink(machine)
+    agent.mono += 2.0
     old = frame([{"util_pct": 7.0}, {}], 1, taken_at=NOW - random.uniform(16, 20_000) * DAY_S)
-    effects = talk.say(old)
-    assert not [each for each in effects if isinstance(each, StreamRecord)]
-    assert told_acks(effects) == [Ack(1, ())], "its agent may forget it"
+    effects = agent.send(old)
+    assert not [effect for effect in effects if isinstance(effect, StreamRecord)]
+    assert ack_messages(effects) == [Ack(1, ())], "its agent may forget it"
     assert machine.counts["too_old"] == 1
-    assert talk.told(Probe, effects), "its clock may have stepped"
-    assert [each.seq for each in talk.tick(2) if isinstance(each, StreamRecord)] == [2]
+    assert agent.messages(Probe, effects), "its clock may have stepped"
+    assert [effect.seq for effect in agent.tick(2) if isinstance(effect, StreamRecord)] == [2]
 
 
 # -- whose task is meant
 
 
-def claimed(*boots: tuple[str, str]) -> Fleet:
+def fleet_of_claimants(*boots: tuple[str, str]) -> Fleet:
     fleet = Fleet(1)
     for node_id, boot_id in boots:
         node = fleet.hello(hello(node_id, boot_id=boot_id), NOW, MONO)
@@ -343,18 +346,18 @@ def claimed(*boots: tuple[str, str]) -> Fleet:
 @pytest.mark.parametrize("liar_first", [True, False])
 def test_who_did_not_boot_so_claims_it_in_vain(liar_first: bool) -> None:
     boots = [("n1", "deadbeef-1234"), ("liar", "cafe0000-1234")]
-    fleet = claimed(*(reversed(boots) if liar_first else boots))
+    fleet = fleet_of_claimants(*(reversed(boots) if liar_first else boots))
     node, task = task_on_node(fleet.nodes.values(), "deadbeef-42-7")
     assert (node.hello.node_id, task.user) == ("n1", "n1")
 
 
 def test_where_nothing_tells_them_apart_the_node_is_asked_for() -> None:
-    fleet = claimed(("liar", "deadbeef-1234"), ("n1", "deadbeef-1234"))
+    fleet = fleet_of_claimants(("liar", "deadbeef-1234"), ("n1", "deadbeef-1234"))
     nodes = list(fleet.nodes.values())
     with pytest.raises(AmbiguousTaskError, match=r"liar.* and n1.* both claim"):
         task_on_node(nodes, "deadbeef-42-7")
-    for named in ("n1", "n1.example"):
-        node, _ = task_on_node(nodes, f"{named}/deadbeef-42-7")
+    for name in ("n1", "n1.example"):
+        node, _ = task_on_node(nodes, f"{name}/deadbeef-42-7")
         assert node.hello.node_id == "n1"
     for unknown in ("n3/deadbeef-42-7", "deadbeef-42-8", "n1/"):
         with pytest.raises(NotFoundError):
@@ -369,55 +372,57 @@ def a_pool(number: int, claims: int, shape: str = "") -> PoolReport:
 
 def test_claims_that_are_made_up_end_in_a_quarantine() -> None:
     machine = FleetStateMachine("hub", 1)
-    talk, honest = Talk(machine), Talk(machine, "b", "n2")
+    agent, honest = AgentLink(machine), AgentLink(machine, "b", "n2")
     for _ in range(100):
-        assert refused(talk, talk.say(a_pool(0, 1_024))) is None, "the same are not new"
+        assert refusal_in(agent, agent.send(a_pool(0, 1_024))) is None, "the same are not new"
     for number in range(1, POOL_ENTRIES[0][1] // 1_024):
-        assert refused(talk, talk.say(a_pool(number, 1_024))) is None
-    end = refused(talk, talk.say(a_pool(99, 1_024)))
+        assert refusal_in(agent, agent.send(a_pool(number, 1_024))) is None
+    end = refusal_in(agent, agent.send(a_pool(99, 1_024)))
     assert end is not None
     assert "new claims and leases" in end.reason
     assert machine.fleet.nodes["n1"].refusal is not None
     assert "8,192 new claims and leases an hour" in machine.fleet.nodes["n1"].refusal.why
-    assert refused(honest, honest.say(a_pool(0, 1_024))) is None
+    assert refusal_in(honest, honest.send(a_pool(0, 1_024))) is None
 
 
 def test_the_hubs_time_and_bytes_are_bounded_too() -> None:
     for spend, what in ((True, "240 s of the hub's time"), (False, "bytes about its pool")):
         machine = FleetStateMachine("hub", 1)
-        talk = Talk(machine)
-        end, said = None, 0
+        agent = AgentLink(machine)
+        end, reports = None, 0
         while end is None:
-            said += 1
-            assert said < 2_000
+            reports += 1
+            assert reports < 2_000
             if spend:
-                machine.allowances.spend_pool("n1", 1.0, talk.mono)
-            end = refused(talk, talk.say(a_pool(0, 1_024, "x" * 256)))
-        found = machine.fleet.nodes["n1"].refusal
-        assert found is not None
-        assert what in found.why
-        assert (said > 200) if spend else (said > POOL_BYTES[0][1] // 1_000_000)
+                machine.allowances.spend_pool("n1", 1.0, agent.mono)
+            end = refusal_in(agent, agent.send(a_pool(0, 1_024, "x" * 256)))
+        refusal = machine.fleet.nodes["n1"].refusal
+        assert refusal is not None
+        assert what in refusal.why
+        assert (reports > 200) if spend else (reports > POOL_BYTES[0][1] // 1_000_000)
 
 
 def test_only_the_node_that_has_a_gpu_tells_its_events() -> None:
     """Found by examiners: any node's key wrote critical events into the pages of others' GPUs."""
     machine = FleetStateMachine("hub", 1)
-    owner, liar = Talk(machine, "a", "n1"), Talk(machine, "b", "n2")
-    theirs = f"GPU-n1-{random.randint(0, 1)}"
+    owner, liar = AgentLink(machine, "a", "n1"), AgentLink(machine, "b", "n2")
+    owners_gpu = f"GPU-n1-{random.randint(0, 1)}"
     code = random.randint(1, 160)
 
     def xid(seq: int, uuid: str | None) -> Event:
         return Event(seq, NOW, "xid", uuid, numbers={"xid": code})
 
-    lie = liar.say(xid(10, theirs))
-    assert not any(isinstance(each, StreamRecord) for each in lie), "nor does history hear of it"
-    assert told_acks(lie), "it is not sent again"
-    late = liar.say(Backfill((encode(xid(11, theirs)),)))
-    assert not any(isinstance(each, StreamRecord) for each in late)
+    lie = liar.send(xid(10, owners_gpu))
+    assert not any(isinstance(effect, StreamRecord)
+                   for effect in lie), "nor does history hear of it"
+    assert ack_messages(lie), "it is not sent again"
+    late = liar.send(Backfill((encode(xid(11, owners_gpu)),)))
+    assert not any(isinstance(effect, StreamRecord) for effect in late)
     assert machine.counts["of_others"] == 2
-    for talk, uuid in ((owner, theirs), (liar, None), (liar, "GPU-that-nobody-has-listed-yet")):
-        talk.say(xid(20 + len([*machine.events]), uuid))
-    kept = [(each.node_id, each.event.gpu_uuid) for each in machine.events
-            if each.event.kind == "xid"]
-    assert sorted(kept, key=str) == sorted(
-        [("n1", theirs), ("n2", None), ("n2", "GPU-that-nobody-has-listed-yet")], key=str)
+    for agent, uuid in ((owner, owners_gpu), (liar, None),
+                        (liar, "GPU-that-nobody-has-listed-yet")):
+        agent.send(xid(20 + len([*machine.events]), uuid))
+    xids = [(event.node_id, event.event.gpu_uuid) for event in machine.events
+            if event.event.kind == "xid"]
+    assert sorted(xids, key=str) == sorted(
+        [("n1", owners_gpu), ("n2", None), ("n2", "GPU-that-nobody-has-listed-yet")], key=str)

@@ -28,17 +28,18 @@ def test_what_is_not_known_comes_last_whichever_way() -> None:
     tasks = [task(f"t{at}", mem=float(mem)) for at, mem in enumerate(amounts)]
     tasks.insert(random.randrange(20), task("unknown", mem=None))
     for order, is_reversed in (("asc", False), ("desc", True)):
-        found = sort_tasks(tasks, "mem_used_bytes", order)  # type: ignore[arg-type]
-        assert [one.mem_used_bytes for one in found[:-1]] == sorted(amounts, reverse=is_reversed)
-        assert found[-1].id == "unknown"
+        sorted_tasks = sort_tasks(tasks, "mem_used_bytes", order)  # type: ignore[arg-type]
+        assert [one.mem_used_bytes for one in sorted_tasks[:-1]] == sorted(
+            amounts, reverse=is_reversed)
+        assert sorted_tasks[-1].id == "unknown"
 
 
 def test_equals_keep_their_order() -> None:
     tasks = [task(f"t{at}", user=random.choice("ab")) for at in range(50)]
     for order in ("asc", "desc"):
-        found = sort_tasks(tasks, "user", order)
+        sorted_tasks = sort_tasks(tasks, "user", order)
         for user in "ab":
-            assert [one.id for one in found if one.user == user] == [
+            assert [one.id for one in sorted_tasks if one.user == user] == [
                 one.id for one in tasks if one.user == user]
 
 
@@ -58,7 +59,7 @@ def test_sums_of_owners_and_jobs() -> None:
 
 
 def test_the_share_of_a_job_is_the_average_over_its_gpus() -> None:
-    """Of eight ranks that each have a GPU to themselves never 592 %; two on one GPU share it."""
+    """Eight ranks with a GPU each never make 592 %; two ranks on one GPU share it."""
     alone = [task(f"t{at}", job="alone") for at in range(8)]
     shared = [task(f"s{at}", job="shared") for at in range(2)]
     for rank in alone:
@@ -75,8 +76,8 @@ def test_the_share_of_a_job_is_the_average_over_its_gpus() -> None:
 
 def test_a_job_has_the_state_of_its_tasks_and_what_manages_it() -> None:
     tasks = [task("t1", job="j"), task("t2", job="j", started_at=5.0), task("t3")]
-    for each in tasks:
-        each.state, each.owner = "running", OwnerView(slurm_job="7")
+    for view in tasks:
+        view.state, view.owner = "running", OwnerView(slurm_job="7")
     tasks[1].manager, tasks[1].owner = "slurm job 7", OwnerView(slurm_job="8")
     ranks, alone = grouped(tasks, "job")
     assert (ranks.state, ranks.manager, ranks.owner.slurm_job) == ("running", "slurm job 7", "8")
@@ -91,9 +92,9 @@ def test_ranks_of_one_launch_are_one_job_on_all_their_nodes() -> None:
     launch = "torchrun 10.0.0.1:29500/x"
 
     def rank(ident: str, node: str, user: str = "alice") -> TaskView:
-        made = task(ident, node=node, job=f"j-{ident}", user=user)
-        made.owner = OwnerView(launch=launch)
-        return made
+        view = task(ident, node=node, job=f"j-{ident}", user=user)
+        view.owner = OwnerView(launch=launch)
+        return view
 
     tasks = [rank("t1", "n1"), rank("t2", "n2"), rank("t3", "n2", "bob"), task("t4", node="n1")]
     alice, bob, alone = grouped(tasks, "job")
@@ -103,7 +104,7 @@ def test_ranks_of_one_launch_are_one_job_on_all_their_nodes() -> None:
     assert job_key(tasks[0]) == "n1/j-t1", "an act takes its node's part alone"
 
 
-@pytest.mark.parametrize(("action", "elsewhere", "nodes", "here", "said"), [
+@pytest.mark.parametrize(("action", "elsewhere", "nodes", "here", "sentences"), [
     ("end", 8, 1, 0,
      ["8 ranks on 1 other node are part of the same launch and will hang or fail."]),
     ("end", 1, 1, 0, ["1 rank on 1 other node is part of the same launch and will hang or fail."]),
@@ -114,9 +115,9 @@ def test_ranks_of_one_launch_are_one_job_on_all_their_nodes() -> None:
     ("end", 0, 0, 0, []), ("resume", 8, 1, 1, []), ("notify", 8, 1, 1, []),
 ])
 def test_what_becomes_of_the_other_ranks(
-    action: Any, elsewhere: int, nodes: int, here: int, said: list[str]
+    action: Any, elsewhere: int, nodes: int, here: int, sentences: list[str]
 ) -> None:
-    assert ranks_left(action, elsewhere, nodes, here) == said
+    assert ranks_left(action, elsewhere, nodes, here) == sentences
 
 
 def test_ranks_are_counted_beside_what_is_hit() -> None:
@@ -144,5 +145,5 @@ def test_a_job_that_is_made_up_is_not_offered_to_act_on() -> None:
     made_up, real = task("t1", job="a"), task("t2", job="b")
     made_up.pid = PID_MAX + random.randrange(1, 1_000)
     real.pid = PID_MAX
-    found = {one.key: one.act_on for one in grouped([made_up, real], "job")}
-    assert found == {"n1/a": [], "n1/b": ["t2"]}
+    tasks_by_job = {one.key: one.act_on for one in grouped([made_up, real], "job")}
+    assert tasks_by_job == {"n1/a": [], "n1/b": ["t2"]}

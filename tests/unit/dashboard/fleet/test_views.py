@@ -1,4 +1,4 @@
-"""What pages and programs are shown."""
+"""Views that pages and programs get."""
 
 import random
 
@@ -56,14 +56,14 @@ def test_a_value_without_its_full_value_has_no_level() -> None:
 def test_exact_is_the_displayed_number() -> None:
     fleet = Fleet(1)
     node = add_node(fleet, gpus=2)
-    used = random.uniform(0, 80e9)
-    fleet.frame(node, frame([{"mem_used_bytes": used, "power_w": 321.5}, {}]), NOW, MONO)
+    used_bytes = random.uniform(0, 80e9)
+    fleet.frame(node, frame([{"mem_used_bytes": used_bytes, "power_w": 321.5}, {}]), NOW, MONO)
     def exact(key: str) -> list[float]:
         data = views.cells(fleet, whole(fleet), key, None, NOW, MONO)["exact"]
-        found: list[float] = np.frombuffer(data, "<f4").tolist()
-        return found
+        numbers: list[float] = np.frombuffer(data, "<f4").tolist()
+        return numbers
 
-    assert exact("mem_used_bytes")[0] == pytest.approx(used / 80e9 * 100)
+    assert exact("mem_used_bytes")[0] == pytest.approx(used_bytes / 80e9 * 100)
     assert exact("power_w")[0] == 321.5
     assert np.isnan(exact("power_w")[1])
 
@@ -73,11 +73,11 @@ def test_the_mask_is_the_filter() -> None:
     node = add_node(fleet, gpus=13)
     utils = [random.choice([1.0, 50.0]) for _ in range(13)]
     fleet.frame(node, frame([{"util_pct": util} for util in utils]), NOW, MONO)
-    shown = views.cells(fleet, whole(fleet), "util_pct", parse("util<5"), NOW, MONO)
-    bits = [bool(shown["mask"][slot // 8] >> slot % 8 & 1) for slot in range(13)]
+    answer = views.cells(fleet, whole(fleet), "util_pct", parse("util<5"), NOW, MONO)
+    bits = [bool(answer["mask"][slot // 8] >> slot % 8 & 1) for slot in range(13)]
     assert bits == [util < 5 for util in utils]
-    assert shown["matched"] == sum(bits)
-    assert len(shown["mask"]) == 2
+    assert answer["matched"] == sum(bits)
+    assert len(answer["mask"]) == 2
 
 
 def test_layout_extends() -> None:

@@ -1,4 +1,4 @@
-"""Nothing outside of a scope is shown, named, counted or found."""
+"""Scopes: GPUs and tasks outside of one are not shown, named, counted or found."""
 
 import random
 from typing import Any
@@ -24,7 +24,7 @@ from tests.unit.fleets import MONO, NOW, add_node, frame
 SECRET = "--token=hunter2"
 
 
-def sight(*groups: str, role: str = "viewer", own: tuple[str, ...] = ()) -> VisibilityScope:
+def scope_of(*groups: str, role: str = "viewer", own: tuple[str, ...] = ()) -> VisibilityScope:
     return VisibilityScope.of(Actor("person", "x", Role(role), Scope(groups, own)))
 
 
@@ -42,7 +42,7 @@ def two_labs() -> Fleet:
     return fleet
 
 
-def shown(fleet: Fleet, visible: VisibleFleet) -> list[dict[str, Any]]:
+def answers(fleet: Fleet, visible: VisibleFleet) -> list[dict[str, Any]]:
     return [views.layout(fleet, visible), views.owners(fleet, visible),
             views.totals(fleet, visible, NOW, MONO),
             views.cells(fleet, visible, "util_pct", parse("state:busy | user:owner-b"), NOW, MONO)]
@@ -50,11 +50,11 @@ def shown(fleet: Fleet, visible: VisibleFleet) -> list[dict[str, Any]]:
 
 def test_the_other_lab_is_in_nothing_that_is_sent() -> None:
     fleet = two_labs()
-    visible = focus(fleet, sight("a"))
-    layout, owners, totals, cells = shown(fleet, visible)
-    sent = msgspec.json.encode([layout, owners["names"], totals])
+    visible = focus(fleet, scope_of("a"))
+    layout, owners, totals, cells = answers(fleet, visible)
+    payload = msgspec.json.encode([layout, owners["names"], totals])
     for word in (b"b1", b"b3", b"b5", b"owner-b", b"model-b"):
-        assert word not in sent
+        assert word not in payload
     assert [node[1] for node in layout["nodes"]] == ["a0", "a2", "a4"]
     assert layout["node"] == [0, 0, 1, 1, 2, 2]
     assert layout["models"] == ["model-a"]
@@ -70,18 +70,18 @@ def test_numbers_tell_nothing_of_the_rest() -> None:
         add_node(small, f"a{at}", gpus=2, name="model-a")
         small.set_group(f"a{at}", "a")
     large = two_labs()
-    alone, among = (views.layout(fleet, focus(fleet, sight("a"))) for fleet in (small, large))
+    alone, among = (views.layout(fleet, focus(fleet, scope_of("a"))) for fleet in (small, large))
     for key in ("nodes", "models", "uuid", "node", "index", "model", "from"):
         assert alone[key] == among[key]
 
 
 def test_all_together_is_everything_and_scopes_do_not_overlap() -> None:
     fleet = two_labs()
-    whole, a, b = (focus(fleet, sight(*groups)) for groups in (("*",), ("a",), ("b",)))
+    whole, a, b = (focus(fleet, scope_of(*groups)) for groups in (("*",), ("a",), ("b",)))
     assert sorted([*a.slots, *b.slots]) == list(whole.slots) == list(range(len(fleet)))
     assert whole.epoch not in (a.epoch, b.epoch)
-    assert len(focus(fleet, sight())) == len(focus(fleet, sight("default"))) == 0
-    assert focus(fleet, sight("a", "b")).node_ids == whole.node_ids
+    assert len(focus(fleet, scope_of())) == len(focus(fleet, scope_of("default"))) == 0
+    assert focus(fleet, scope_of("a", "b")).node_ids == whole.node_ids
 
 
 def test_slots_only_grow_within_an_epoch() -> None:
@@ -92,7 +92,7 @@ def test_slots_only_grow_within_an_epoch() -> None:
         if chance.random() < 0.5:
             fleet.set_group(f"n{chance.randrange(at + 1)}", chance.choice("abc"))
         for group in "abc":
-            visible = focus(fleet, sight(group))
+            visible = focus(fleet, scope_of(group))
             former = visible_fleets.get(group)
             if former is not None and former.epoch == visible.epoch:
                 assert list(visible.slots[: len(former)]) == list(former.slots)
@@ -102,17 +102,17 @@ def test_slots_only_grow_within_an_epoch() -> None:
 def test_a_lens_is_made_once_and_anew_when_the_fleet_changes() -> None:
     fleet = two_labs()
     visible_fleets = VisibleFleetCache(fleet)
-    first = visible_fleets.of(sight("a"))
-    assert visible_fleets.of(sight("a")) is first
+    first = visible_fleets.of(scope_of("a"))
+    assert visible_fleets.of(scope_of("a")) is first
     fleet.set_group("a0", "b")
-    second = visible_fleets.of(sight("a"))
+    second = visible_fleets.of(scope_of("a"))
     assert second.node_ids == ["a2", "a4"]
     assert second.epoch != first.epoch
     add_node(fleet, "a9", gpus=1)
     fleet.set_group("a9", "a")
-    assert visible_fleets.of(sight("a")).sees_node("a9")
+    assert visible_fleets.of(scope_of("a")).sees_node("a9")
     for at in range(600):
-        visible_fleets.of(sight(f"g{at}"))
+        visible_fleets.of(scope_of(f"g{at}"))
     assert len(visible_fleets._cache) <= VisibleFleetCache.MOST
 
 
@@ -123,7 +123,7 @@ def test_a_lens_is_made_once_and_anew_when_the_fleet_changes() -> None:
     ("viewer", (), False), ("user", (), False), ("operator", (), True), ("admin", (), True),
     ("viewer", ("al",), True), ("user", ("bo",), False), ("user", ("AL",), False)])
 def test_who_reads_a_command_whole(role: str, own: tuple[str, ...], whole: bool) -> None:
-    reads = sight("*", role=role, own=own).reads
+    reads = scope_of("*", role=role, own=own).reads
     task = Task("t", 1, 1, None, "al", f"python train.py {SECRET}")
     assert reads.line(task.user, task.command) == (task.command if whole else "python")
     unowned = msgspec.structs.replace(task, user=None)
@@ -141,19 +141,19 @@ def test_a_programs_name(command: str, program: str | None) -> None:
 
 def test_a_filter_answers_no_more_than_its_asker_may_read() -> None:
     fleet = two_labs()
-    asked, denied = parse(f"task:'{SECRET}'"), parse(f"!task:'{SECRET}'")
-    assert asked is not None
-    assert denied is not None
-    assert asked.matches(fleet, MONO).sum() == 6
-    for who in (sight("*"), sight("*", role="user", own=("someone",))):
-        assert asked.matches(fleet, MONO, who.reads).sum() == 0
+    query, negation = parse(f"task:'{SECRET}'"), parse(f"!task:'{SECRET}'")
+    assert query is not None
+    assert negation is not None
+    assert query.matches(fleet, MONO).sum() == 6
+    for viewer in (scope_of("*"), scope_of("*", role="user", own=("someone",))):
+        assert query.matches(fleet, MONO, viewer.reads).sum() == 0
         # Nor the other way round: of what one may not read, neither holds.
-        assert denied.matches(fleet, MONO, who.reads).sum() == 6  # those without any task
-        found = parse("task:python")
-        assert found is not None
-        assert found.matches(fleet, MONO, who.reads).sum() == 6
-    own = sight("*", own=("owner-a",))
-    assert asked.matches(fleet, MONO, own.reads).sum() == 3
+        assert negation.matches(fleet, MONO, viewer.reads).sum() == 6  # those without any task
+        program_query = parse("task:python")
+        assert program_query is not None
+        assert program_query.matches(fleet, MONO, viewer.reads).sum() == 6
+    own = scope_of("*", own=("owner-a",))
+    assert query.matches(fleet, MONO, own.reads).sum() == 3
 
 
 def test_task_views_are_cut_by_reader() -> None:

@@ -1,4 +1,4 @@
-"""Which GPUs are wasted, and since when."""
+"""Wasted GPUs, and since when they are."""
 
 import random
 from collections.abc import Sequence
@@ -29,29 +29,29 @@ from tests.unit.fleets import EMPTY, MONO, NOW, Row, add_node, facts, frame, hel
 HELD = {"util_pct": 0.0, "util_max_pct": 0.0, "mem_used_bytes": 40e9}
 
 
-def told(fleet: Fleet, rows: Sequence[Row], seq: int, after_s: float, state: str = "ok",
-         uses: str = "running") -> None:
+def report(fleet: Fleet, rows: Sequence[Row], seq: int, after_s: float, state: str = "ok",
+           uses: str = "running") -> None:
     node = next(iter(fleet.nodes.values()))
-    said = tasks(*((f"t{at}", at, "bohdan") for at in range(len(rows) - 1)))
-    said = type(said)(True, said.began, tuple(
-        Use(use.task_id, use.gpu, 40e9, 0.0, uses) for use in said.uses))  # type: ignore[arg-type]
+    task_list = tasks(*((f"t{at}", at, "bohdan") for at in range(len(rows) - 1)))
+    task_list = type(task_list)(True, task_list.began, tuple(
+        Use(use.task_id, use.gpu, 40e9, 0.0, uses) for use in task_list.uses))  # type: ignore[arg-type]
     node.heard_mono = MONO + after_s
-    fleet.frame(node, frame(rows, seq, NOW + after_s, [state] * len(rows), said), NOW + after_s,
-                MONO + after_s)
+    fleet.frame(node, frame(rows, seq, NOW + after_s, [state] * len(rows), task_list),
+                NOW + after_s, MONO + after_s)
     note_idle(fleet, MONO + after_s)
 
 
 def matching(fleet: Fleet, state: str, mono: float) -> list[bool]:
     picked = parse(f"state:{state}")
     assert picked is not None
-    found: list[bool] = picked.matches(fleet, mono).tolist()
-    return found
+    hits: list[bool] = picked.matches(fleet, mono).tolist()
+    return hits
 
 
 def totals(fleet: Fleet, after_s: float) -> dict[str, object]:
-    found: dict[str, object] = views.totals(
+    figures: dict[str, object] = views.totals(
         fleet, focus(fleet, EVERYTHING_SEEN), NOW + after_s, MONO + after_s)["wasted"]
-    return found
+    return figures
 
 
 @pytest.mark.parametrize(("row", "is_wasted"), [
@@ -67,13 +67,13 @@ def test_what_is_wasted(row: Row, is_wasted: bool) -> None:
     add_node(fleet, gpus=2)
     # The last GPU has no task.
     for seq, after_s in enumerate((0.0, WASTED_AFTER_S - 1, WASTED_AFTER_S), start=1):
-        told(fleet, [row, HELD], seq, after_s)
-        found = totals(fleet, after_s)
-        assert found["gpus"] == (is_wasted and after_s == WASTED_AFTER_S)
+        report(fleet, [row, HELD], seq, after_s)
+        figures = totals(fleet, after_s)
+        assert figures["gpus"] == (is_wasted and after_s == WASTED_AFTER_S)
     if is_wasted:
-        assert found["mem_bytes"] == 40e9
-        assert found["slots"] == np.array([0], "<u4").tobytes()
-        assert found["since"] == np.array([NOW], "<u4").tobytes()
+        assert figures["mem_bytes"] == 40e9
+        assert figures["slots"] == np.array([0], "<u4").tobytes()
+        assert figures["since"] == np.array([NOW], "<u4").tobytes()
         assert matching(fleet, "wasted", MONO + WASTED_AFTER_S) == [True, False]
 
 
@@ -81,13 +81,13 @@ def test_work_ends_it_and_what_is_not_read_does_not() -> None:
     fleet = Fleet(1)
     add_node(fleet, gpus=2)
     late = WASTED_AFTER_S
-    told(fleet, [HELD, HELD], 1, 0.0)
-    told(fleet, [HELD, HELD], 2, late, state="stale")
+    report(fleet, [HELD, HELD], 1, 0.0)
+    report(fleet, [HELD, HELD], 2, late, state="stale")
     assert totals(fleet, late)["gpus"] == 0  # nobody knows now
-    told(fleet, [HELD, HELD], 3, late + 1)
+    report(fleet, [HELD, HELD], 3, late + 1)
     assert totals(fleet, late + 1)["gpus"] == 1
-    told(fleet, [HELD | {"util_max_pct": 50.0}, HELD], 4, late + 2)
-    told(fleet, [HELD, HELD], 5, late + 3)
+    report(fleet, [HELD | {"util_max_pct": 50.0}, HELD], 4, late + 2)
+    report(fleet, [HELD, HELD], 5, late + 3)
     assert totals(fleet, late + 3)["gpus"] == 0
 
 
@@ -95,7 +95,7 @@ def test_a_paused_gpu_is_not_wasted_and_says_so() -> None:
     fleet = Fleet(1)
     add_node(fleet, gpus=2)
     for seq, after_s in enumerate((0.0, WASTED_AFTER_S), start=1):
-        told(fleet, [HELD, HELD], seq, after_s, uses="paused")
+        report(fleet, [HELD, HELD], seq, after_s, uses="paused")
     assert totals(fleet, WASTED_AFTER_S)["gpus"] == 0
     assert views.owners(fleet, focus(fleet, EVERYTHING_SEEN))["paused"] == b"\x01"
 
@@ -103,14 +103,14 @@ def test_a_paused_gpu_is_not_wasted_and_says_so() -> None:
 def test_a_leased_gpu_is_not_free() -> None:
     fleet = Fleet(1)
     node = add_node(fleet, gpus=3)
-    told(fleet, [EMPTY, EMPTY, EMPTY], 1, 0.0)
+    report(fleet, [EMPTY, EMPTY, EMPTY], 1, 0.0)
     visible = focus(fleet, EVERYTHING_SEEN)
     assert views.totals(fleet, visible, NOW, MONO)["free"] == b"\x04"
     claim = Claim(id="c1", owner="li", gpus=1, submitted_at=NOW)
     fleet.take_pool(node, PoolReport((), (), (
         ReportedLease(claim, ("GPU-n1-2",), "active", NOW, NOW + 60, NOW),)))
-    found = views.totals(fleet, visible, NOW, MONO)
-    assert (found["free"], found["gpus"]["free"]) == (b"\x00", 0)
+    sums = views.totals(fleet, visible, NOW, MONO)
+    assert (sums["free"], sums["gpus"]["free"]) == (b"\x00", 0)
     assert not any(matching(fleet, "free", MONO))
     fleet.take_pool(node, None)
     assert matching(fleet, "free", MONO) == [False, False, True]
@@ -123,7 +123,7 @@ def test_how_long_the_last_minutes_were_idle() -> None:
 
 
 def test_history_says_since_when_before_the_hub_looked(tmp_path: Path) -> None:
-    """One GPU idle for all of the past, one that worked three minutes ago, one with a hole."""
+    """Three GPUs: idle for all of the past, at work three minutes ago, and one with a hole."""
     fleet, now = Fleet(1), NOW - NOW % 60 + 20.0
     node = add_node(fleet, gpus=4)
     history = EmbeddedHistory(tmp_path)
@@ -136,7 +136,7 @@ def test_history_says_since_when_before_the_hub_looked(tmp_path: Path) -> None:
         hole: Row = {} if now - 400 <= t < now - 200 else HELD
         history.append([HistoryMessage("n1", "s1", t, frame(
             [HELD, busy, hole, {}], seq, t), t)], 1)
-    told(fleet, [HELD, HELD, HELD, {}], 1, 0.0)
+    report(fleet, [HELD, HELD, HELD, {}], 1, 0.0)
     idle = IdleHistory(fleet, history)
     idle.step(now, MONO)
     long, short, holed, none = (MONO - fleet.idle_mono[:4]).tolist()
@@ -153,7 +153,7 @@ def test_history_says_since_when_before_the_hub_looked(tmp_path: Path) -> None:
 def test_what_is_told_of_a_past_that_is_being_made_does_not_grow_with_it() -> None:
     fleet = Fleet(1)
     add_node(fleet, gpus=3)
-    told(fleet, [HELD, HELD | {"util_max_pct": 50.0}, HELD], 1, 0.0)
+    report(fleet, [HELD, HELD | {"util_max_pct": 50.0}, HELD], 1, 0.0)
     nobody: Any = SimpleNamespace(
         series=pytest.fail, usage=lambda *_: pd.DataFrame({"gpu": [], "idle_s": []}))
     idle = IdleHistory(fleet, nobody)
@@ -184,7 +184,7 @@ def test_an_idle_instance_is_wasted_by_its_sm_activity() -> None:
 
 
 class SecondsHistory:
-    """What a history answers of these seconds, of which minutes close when they are over."""
+    """History that answers from these seconds, of which minutes close when they are over."""
 
     def __init__(self, busy: "np.ndarray[Any, Any]") -> None:
         self._busy, self.now = busy, 0
@@ -208,8 +208,8 @@ class SecondsHistory:
 
 @pytest.mark.parametrize("hours", [2, 24])
 def test_bursty_notebooks_waste_what_their_seconds_say(hours: int) -> None:
-    """Over restarts of the hub: no GPU-minute is wrongly called wasted, hardly one is missed. Looks
-    at each second in which something changes, and every ten: between these nothing does."""
+    """Restarts of the hub included, no GPU-minute is wrongly called wasted, hardly one is missed.
+    Looks at each second in which something changes, and every ten: between these nothing does."""
     dice, count, seconds = random.Random(random.randrange(10**6)), 8, hours * 3_600
     busy = np.zeros((count, seconds), bool)
     for at in range(1, count):  # the first one idles all the time
