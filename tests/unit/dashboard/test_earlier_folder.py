@@ -33,15 +33,16 @@ def _state(folder: Path) -> Iterator[HubState]:
 
 def version(path: Path) -> int:
     with closing(sqlite3.connect(path)) as db:
-        found: int = db.execute("pragma user_version").fetchone()[0]
-        return found
+        number: int = db.execute("pragma user_version").fetchone()[0]
+        return number
 
 
 def test_its_content_is_there(state: HubState) -> None:
     assert state.hub_id() == "0123456789abcdef"
     assert [user.name for user in state.accounts.users()] == ["ann"]
     assert [session.user for session in state.sessions.all(NOW)] == ["ann"]
-    assert [(each.name, each.outcome) for each in state.sessions.sign_ins()] == [("ann", "ok")]
+    assert [(sign_in.name, sign_in.outcome)
+            for sign_in in state.sessions.sign_ins()] == [("ann", "ok")]
     assert state.quotas.groups() == {"ann": frozenset({"research"})}
     assert [version.by for version in state.quotas.versions("fair-share")] == ["ann"]
     assert state.nodes() == [b"\x01\x02"]
@@ -68,8 +69,8 @@ def test_its_history_is_read(folder: Path) -> None:
     history.open()
     source = Source(1, nodes=1, gpus=2)
     try:
-        found = history.series(source.all_uuids, ["power_w"], START, START + 300, 1)
-        assert set(found["gpu"]) == set(source.all_uuids)
+        power = history.series(source.all_uuids, ["power_w"], START, START + 300, 1)
+        assert set(power["gpu"]) == set(source.all_uuids)
         assert len(history.tasks(START, START + 300)) > 0
         assert history.info().quarantined == []
     finally:

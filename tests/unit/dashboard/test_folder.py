@@ -1,4 +1,4 @@
-"""The hub's folder is its own: who could read it, or leads it elsewhere, is found at the start."""
+"""The hub's folder is private: others' access to it, or a link elsewhere, is found at the start."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ from gpudeck.errors import CommandError, ExitCode
 
 @pytest.fixture(name="folder")
 def _folder(tmp_path: Path) -> Path:
-    """As a hub left it."""
+    """Return a folder as a hub left it."""
     folder = tmp_path / "data"
     open_folder(folder)
     lock_folder(folder).close()
@@ -36,9 +36,9 @@ def test_a_link_in_the_folder_is_refused(folder: Path, name: str, target: str) -
     outside.write_text("not yours")
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(folder.parent / target)
-    with pytest.raises(CommandError, match="is a link") as caught:
+    with pytest.raises(CommandError, match="is a link") as error:
         open_folder(folder)
-    assert caught.value.code == ExitCode.CANNOT_START
+    assert error.value.code == ExitCode.CANNOT_START
     assert outside.read_text() == "not yours"
     assert not (folder.parent / "nowhere").exists()
 

@@ -28,7 +28,7 @@ def _state(tmp_path: Path) -> HubState:
 
 
 def test_from_schema_1(tmp_path: Path) -> None:
-    """What its hub knew of nodes stays; its sessions were nobody's and end."""
+    """Nodes that its hub knew stay; its sessions were nobody's and end."""
     db = sqlite3.connect(tmp_path / "state.db")
     db.executescript(f"begin; {SCHEMA} pragma user_version = 1; commit;")
     db.execute("insert into meta values ('hub_id', 'abc')")
@@ -119,12 +119,12 @@ def test_a_change_ends_sessions_and_links(state: HubState) -> None:
     accounts, now = state.accounts, time.time()
     accounts.add_user(user("a"))
     accounts.add_user(user("b"))
-    kept = new_session("b", "link", "", now)[1]
-    for session in (new_session("a", "link", "", now)[1], kept):
+    remaining = new_session("b", "link", "", now)[1]
+    for session in (new_session("a", "link", "", now)[1], remaining):
         state.sessions.add(session)
     code = accounts.add_code("a", now)
     accounts.change_user("a", password="x")
-    assert state.sessions.all(now) == [kept]
+    assert state.sessions.all(now) == [remaining]
     assert accounts.code(code, now) is None
 
 
@@ -146,5 +146,5 @@ def test_what_is_not_there_and_what_is_already(state: HubState) -> None:
 def test_only_the_newest_sign_ins_are_kept(state: HubState) -> None:
     state.note([SignInRecord(float(at), f"n{at}", "", "password", "no") for at in range(500)], {},
                {})
-    kept = state.sessions.sign_ins()
-    assert (len(kept), kept[0].name, kept[-1].name) == (200, "n499", "n300")
+    sign_ins = state.sessions.sign_ins()
+    assert (len(sign_ins), sign_ins[0].name, sign_ins[-1].name) == (200, "n499", "n300")

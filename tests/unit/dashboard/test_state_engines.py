@@ -1,4 +1,4 @@
-"""Every store over each engine: the same is written, the same is read, and it moves over whole."""
+"""Stores over each engine: the same is written, the same is read, and it moves over whole."""
 
 import random
 import secrets
@@ -46,14 +46,14 @@ def _seed() -> int:
     return random.randrange(10**9)
 
 
-def lived(state: HubState, seed: int) -> list[Any]:
-    """A bit of everything; what was answered."""
+def fill(state: HubState, seed: int) -> list[Any]:
+    """Write a bit of everything and return what was answered."""
     lots = random.Random(seed)
-    told = [access(state, lots), nodes(state, lots), audit(state), standing(state, lots),
-            alerts(state, lots), quotas(state), commands(state, lots), jobs(state)]
+    answers = [access(state, lots), nodes(state, lots), audit(state), standing(state, lots),
+               alerts(state, lots), quotas(state), commands(state, lots), jobs(state)]
     state.put("epoch", "1")
     state.put("epoch", "7")
-    return [*told, state.next_epoch(), state.get("nothing")]
+    return [*answers, state.next_epoch(), state.get("nothing")]
 
 
 def access(state: HubState, lots: random.Random) -> list[Any]:
@@ -68,20 +68,21 @@ def access(state: HubState, lots: random.Random) -> list[Any]:
     code = state.accounts.add_code(names[0], 10.0)
     tries = [SignInRecord(1.0, f"try {at}", "::1", "password", "wrong") for at in range(3)]
     state.note([*tries, SignInRecord(1.0, NUL, "", "", "")], {session.id: 1763863260.125}, {})
-    return [state.accounts.users(), [each.used_at for each in state.sessions.all(1763863261.0)],
-            [each.role for each in state.accounts.tokens()],
-            [each.name.replace("\0", "\ufffd") for each in state.sessions.sign_ins()],
+    return [state.accounts.users(),
+            [session.used_at for session in state.sessions.all(1763863261.0)],
+            [token.role for token in state.accounts.tokens()],
+            [entry.name.replace("\0", "\ufffd") for entry in state.sessions.sign_ins()],
             state.accounts.use_code(code, 11.0), state.accounts.use_code(code, 11.0)]
 
 
 def nodes(state: HubState, lots: random.Random) -> list[Any]:
-    made = [Enrolment(f"e{at}", lots.randbytes(32), None, bool(at % 2), "default", at / 7, "ada",
-                      1e9, uses=2) for at in range(4)]
-    assert state.registry.add(made, 1.0)
+    enrolments = [Enrolment(f"e{at}", lots.randbytes(32), None, bool(at % 2), "default", at / 7,
+                            "ada", 1e9, uses=2) for at in range(4)]
+    assert state.registry.add(enrolments, 1.0)
     member = EnrolledNode("n1", lots.randbytes(32), "host", "default", "approved", 2.5, "e1")
-    used = [state.registry.use("e1", member) for _ in range(3)]
+    uses = [state.registry.use("e1", member) for _ in range(3)]
     state.save_nodes([("n1", lots.randbytes(9)), ("n2", b"\0\xff"), ("n1", b"last")])
-    return [used, state.registry.enrolments(), state.registry.members(), sorted(state.nodes())]
+    return [uses, state.registry.enrolments(), state.registry.members(), sorted(state.nodes())]
 
 
 def audit(state: HubState) -> list[Any]:
@@ -96,13 +97,13 @@ def audit(state: HubState) -> list[Any]:
     store.put_node_heads({"n1": AuditHead(3, "h", 2.0, "why")})
     with store.snapshot():
         assert verify(store.links()) is None
-    found = [store.newest(AuditFilter(**wanted), before, 3) for wanted, before in (
+    newest = [store.newest(AuditFilter(**conditions), before, 3) for conditions, before in (
         ({"kind": "command"}, None), ({"node": "n1", "since": 1e9 + 0.5}, 9),
         ({"actor": "nobody"}, None), ({}, None), ({"has_system": False}, None))]
-    assert found[0]
-    assert [link.seq for link in found[3]] == [9, 8, 7]
-    assert [link.seq for link in found[4]] == [8, 7, 6], "the hub's own are left out"
-    return [found, [*store.links(4, 3)], store.head()[0], store.vouched(), store.node_heads()]
+    assert newest[0]
+    assert [link.seq for link in newest[3]] == [9, 8, 7]
+    assert [link.seq for link in newest[4]] == [8, 7, 6], "the hub's own are left out"
+    return [newest, [*store.links(4, 3)], store.head()[0], store.vouched(), store.node_heads()]
 
 
 def standing(state: HubState, lots: random.Random) -> list[Any]:
@@ -116,18 +117,19 @@ def standing(state: HubState, lots: random.Random) -> list[Any]:
 
 def alerts(state: HubState, lots: random.Random) -> list[Any]:
     store = state.alerts
-    made = [alert("gpu", f"GPU-{at % 3}", (f"GPU-{at % 3}",), float(at), at + lots.random())
-            for at in range(20)]
-    store.put_alerts(made)
-    store.put_alerts(made[:3])
+    entries = [alert("gpu", f"GPU-{at % 3}", (f"GPU-{at % 3}",), float(at), at + lots.random())
+               for at in range(20)]
+    store.put_alerts(entries)
+    store.put_alerts(entries[:3])
     rule = a_rule()
     numbers = [store.put_rule(rule, "ada", 1.0), store.put_rule(rule, "ada", 2.0, False)]
     for at in range(203):
         store.put_backtest(RehearsalRecord(f"b{at}", rule, rule.id, "v", 0.0, 1.0, "ada",
                                            float(at), 60, approved_by="bob" if at == 1 else None))
-    kept = [each.id for each in store.backtests()]
-    assert len(kept) == 201
-    return [numbers, kept, len(store.backtests("other")), store.rules(), store.has_any_rule(),
+    backtest_ids = [backtest.id for backtest in store.backtests()]
+    assert len(backtest_ids) == 201
+    return [numbers, backtest_ids, len(store.backtests("other")), store.rules(),
+            store.has_any_rule(),
             [store.ended_alerts(3, 12, about, after=after) for about in (
                 AlertQuery(), AlertQuery(gpus=frozenset(("GPU-1",))), AlertQuery(gpus=frozenset()))
              for after in (None, (7.0, "gpu/GPU-1/7.0"))]]
@@ -143,26 +145,26 @@ def quotas(state: HubState) -> list[Any]:
 
 
 def commands(state: HubState, lots: random.Random) -> list[Any]:
-    made = [record(f"c{at}", at // 3) for at in range(450)]
-    for each in lots.sample(made, len(made)):
-        state.commands.put(each)
-    found = [each.id for each in state.commands.newest()]
-    assert len(found) == 450
-    return [found, [each.id for each in state.commands.newest(
+    records = [record(f"c{at}", at // 3) for at in range(450)]
+    for command in lots.sample(records, len(records)):
+        state.commands.put(command)
+    ids = [command.id for command in state.commands.newest()]
+    assert len(ids) == 450
+    return [ids, [command.id for command in state.commands.newest(
         (100.0, "c301"), True)], state.commands.counts()]
 
 
 def jobs(state: HubState) -> list[Any]:
-    made = [JobRecord(f"j{at}", "n1", "host", "ada", "train.py", None, at / 2, 1, (), at / 2,
-                      at / 2, None if at % 2 else "torchrun") for at in range(7)]
-    state.jobs.put(made)
+    records = [JobRecord(f"j{at}", "n1", "host", "ada", "train.py", None, at / 2, 1, (), at / 2,
+                         at / 2, None if at % 2 else "torchrun") for at in range(7)]
+    state.jobs.put(records)
     state.jobs.forget(0.75, 3)
     return [state.jobs.ended(0.0, 9), state.jobs.of_ids(["j5", "j6", "j0"]),
             state.jobs.of_launches(["torchrun"]), state.jobs.open()]
 
 
 def contents(store: StateStore) -> dict[str, list[str]]:
-    """Of each table, in an order of its own."""
+    """Return the rows of each table, sorted."""
     with together(store.connection):
         return {table: sorted(map(repr, store.rows(table, columns)))
                 for table, columns in store.tables().items()}
@@ -172,7 +174,7 @@ def test_each_answers_as_the_other(server: PostgresServer, tmp_path: Path, seed:
     mine = PostgresStateStore(server.database(), None, is_hub=True)
     with (closing(HubState(SqliteStateStore(tmp_path / "state.db"))) as one,
           closing(HubState(mine)) as other):
-        assert lived(other, seed) == lived(one, seed)
+        assert fill(other, seed) == fill(one, seed)
 
 
 def test_it_moves_into_a_database_and_back(
@@ -180,7 +182,7 @@ def test_it_moves_into_a_database_and_back(
 ) -> None:
     tmp_path.chmod(0o700)
     with closing(HubState.open(tmp_path)) as state:
-        lived(state, seed)
+        fill(state, seed)
     with closing(SqliteStateStore(tmp_path / "state.db")) as store:
         before = contents(store)
     url, where = server.database(), ["--data", str(tmp_path)]
@@ -191,34 +193,34 @@ def test_it_moves_into_a_database_and_back(
     with closing(HubState.open(tmp_path)) as state:
         assert isinstance(state._store, PostgresStateStore)
         assert verify(state.audit.links()) is None
-        assert clean(contents(state._store)) == clean(before)
+        assert without_nul(contents(state._store)) == without_nul(before)
     assert backup_or_restore(["backup", str(tmp_path / "copy"), *where]) == 0
     with closing(SqliteStateStore(tmp_path / "copy/state.db")) as store:
-        assert clean(contents(store)) == clean(before)
+        assert without_nul(contents(store)) == without_nul(before)
     with pytest.raises(CommandError, match="already"):
         migrate_state(["migrate-state", "--to", server.database(), *where])
     assert migrate_state(["migrate-state", "--to", "folder", *where]) == 0
     with closing(SqliteStateStore(tmp_path / "state.db")) as store:
-        assert clean(contents(store)) == clean(before)
+        assert without_nul(contents(store)) == without_nul(before)
     with (closing(PostgresStateStore(url, None, is_hub=True)) as old,
           pytest.raises(CommandError, match="was moved to")):
         old.migrate(())
 
 
-def clean(found: dict[str, list[str]]) -> dict[str, list[str]]:
-    """A NUL in a name, which PostgreSQL has no letter for."""
+def without_nul(rows_by_table: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Replace a NUL in a name, which PostgreSQL has no character for."""
     return {table: sorted(row.replace("\\x00", "\ufffd") for row in rows)
-            if table == "sign_ins" else rows for table, rows in found.items()}
+            if table == "sign_ins" else rows for table, rows in rows_by_table.items()}
 
 
 def test_a_database_that_is_in_use_or_not_there(server: PostgresServer, tmp_path: Path) -> None:
     with closing(HubState.open(tmp_path)) as state:
         state.put("a", secrets.token_hex(4))
-    used = server.database()
-    with closing(HubState(PostgresStateStore(used, None, is_hub=False))) as other:
+    used_url = server.database()
+    with closing(HubState(PostgresStateStore(used_url, None, is_hub=False))) as other:
         other.hub_id()
-    for url, why in ((used, "has a hub's state"), (server.database() + "&dbname=nobody",
-                                                   "does not exist")):
+    for url, why in ((used_url, "has a hub's state"), (server.database() + "&dbname=nobody",
+                                                       "does not exist")):
         with pytest.raises(CommandError, match=why):
             migrate_state(["migrate-state", "--to", url, "--data", str(tmp_path)])
     assert (tmp_path / "state.db").exists()

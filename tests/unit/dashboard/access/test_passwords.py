@@ -1,4 +1,4 @@
-"""What is checked where there is no user."""
+"""The hash that is checked where there is no user."""
 
 from argon2 import PasswordHasher, Type
 

@@ -1,4 +1,4 @@
-"""Who may do what, as a function of who asks."""
+"""Permissions, as a function of the actor who asks."""
 
 import itertools
 import random
@@ -60,9 +60,9 @@ def test_what_has_no_row_is_for_nobody() -> None:
 def test_a_password_goes_stale() -> None:
     actor = person("admin")
     assert actor.fresh_until is not None
-    for now, expected in ((actor.fresh_until - 0.1, None), (actor.fresh_until, DenialReason.STALE)):
+    for now, reason in ((actor.fresh_until - 0.1, None), (actor.fresh_until, DenialReason.STALE)):
         refusal = may(actor, "POST /api/v1/users", None, now)
-        assert (refusal and refusal.why) == expected
+        assert (refusal and refusal.why) == reason
     assert why(person("admin", fresh=False), "POST /api/v1/tokens") is DenialReason.STALE
     assert why(person("admin", fresh=False), "DELETE /api/v1/tokens/<token_id>") is None
     assert why(Actor("program", "ci", Role.ADMIN, EVERYWHERE), "POST /api/v1/users") is None
@@ -72,7 +72,7 @@ def test_a_password_goes_stale() -> None:
 OWN = "PATCH /api/v1/users/<name>"
 
 
-@pytest.mark.parametrize(("actor", "target", "expected"), [
+@pytest.mark.parametrize(("actor", "target", "reason"), [
     (person("viewer"), AccessTarget("me"), None),
     (person("viewer"), AccessTarget("you"), DenialReason.FORBIDDEN),
     (person("operator"), AccessTarget("me", Role.ADMIN), DenialReason.FORBIDDEN),
@@ -82,19 +82,19 @@ OWN = "PATCH /api/v1/users/<name>"
     (Actor("program", "me", Role.VIEWER, EVERYWHERE), AccessTarget("me"), DenialReason.FORBIDDEN),
 ])
 def test_ones_own_password_and_no_more(actor: Actor, target: AccessTarget,
-                                       expected: DenialReason | None) -> None:
-    assert why(actor, OWN, target) == expected
+                                       reason: DenialReason | None) -> None:
+    assert why(actor, OWN, target) == reason
 
 
 def test_nobody_gives_more_than_they_have() -> None:
     lab = person("admin", Scope(("lab",), ("al",)))
-    for scope, expected in ((Scope(("lab",)), None), (Scope(("lab",), ("al",)), None),
-                            (Scope(("*",)), DenialReason.FORBIDDEN),
-                            (Scope(("lab", "x")), DenialReason.FORBIDDEN),
-                            (Scope(("lab",), ("root",)), DenialReason.FORBIDDEN)):
+    for scope, reason in ((Scope(("lab",)), None), (Scope(("lab",), ("al",)), None),
+                          (Scope(("*",)), DenialReason.FORBIDDEN),
+                          (Scope(("lab", "x")), DenialReason.FORBIDDEN),
+                          (Scope(("lab",), ("root",)), DenialReason.FORBIDDEN)):
         for verb in ("POST /api/v1/users", "POST /api/v1/tokens"):
             assert TABLE[verb].reach is PermissionReach.GRANT
-            assert why(lab, verb, AccessTarget(role=Role.ADMIN, scope=scope)) == expected
+            assert why(lab, verb, AccessTarget(role=Role.ADMIN, scope=scope)) == reason
 
 
 def test_scopes() -> None:
@@ -110,9 +110,9 @@ def test_scopes() -> None:
 def test_more_role_never_may_less() -> None:
     kinds: tuple[Kind, ...] = ("person", "program")
     for verb, kind in itertools.product(TABLE, kinds):
-        allowed = [why(Actor(kind, "x", role, EVERYWHERE, "s", NOW + 9), verb) is None
-                   for role in Role]
-        assert allowed == sorted(allowed), verb
+        permissions = [why(Actor(kind, "x", role, EVERYWHERE, "s", NOW + 9), verb) is None
+                       for role in Role]
+        assert permissions == sorted(permissions), verb
 
 
 @pytest.mark.parametrize("name", ["a", "alice", "a.b_c-d@e.example", "0", "x" * 64])
@@ -126,7 +126,7 @@ def test_what_is_no_name(name: str) -> None:
 
 
 def test_scopes_hold_no_white_space() -> None:
-    """They are kept in one line with a space between them."""
+    """Scopes are stored in one line with a space between them."""
     spaces = [chr(at) for at in range(0x3001) if chr(at).isspace()]
     for space in spaces:
         assert scope_flaw(Scope(("*",), (f"a{space}b",))) is not None

@@ -9,7 +9,7 @@ ADDRESS: Key = ("address", 9)
 DEVICE: Key = ("device", 7)
 
 
-def taken(throttle: SignInThrottle, keys: list[Key], times: list[float]) -> int:
+def accepted_guesses(throttle: SignInThrottle, keys: list[Key], times: list[float]) -> int:
     return sum(throttle.take(keys, mono) == 0 for mono in times)
 
 
@@ -27,7 +27,7 @@ def test_no_more_than_twenty_per_account_in_any_quarter_hour() -> None:
 
 def test_the_wait_that_is_said_is_the_wait_that_is_needed() -> None:
     throttle = SignInThrottle()
-    assert taken(throttle, [ACCOUNT], [0.0] * 30) == 20
+    assert accepted_guesses(throttle, [ACCOUNT], [0.0] * 30) == 20
     wait_s = throttle.take([ACCOUNT], 100.0)
     assert wait_s == 800.0
     assert throttle.take([ACCOUNT], 100.0 + wait_s - 0.1) > 0
@@ -36,22 +36,22 @@ def test_the_wait_that_is_said_is_the_wait_that_is_needed() -> None:
 
 def test_one_address_cannot_try_account_after_account() -> None:
     throttle = SignInThrottle()
-    tried = sum(throttle.take([("account", at), ADDRESS], 0.0) == 0 for at in range(1_000))
-    assert tried == GUESSES["address"]
+    accepted = sum(throttle.take([("account", at), ADDRESS], 0.0) == 0 for at in range(1_000))
+    assert accepted == GUESSES["address"]
 
 
 def test_a_guess_that_is_not_taken_counts_nowhere() -> None:
     throttle = SignInThrottle()
-    taken(throttle, [ADDRESS], [0.0] * 60)
+    accepted_guesses(throttle, [ADDRESS], [0.0] * 60)
     assert throttle.take([ACCOUNT, ADDRESS], 0.0) > 0
-    assert taken(throttle, [ACCOUNT], [0.0] * 30) == 20
+    assert accepted_guesses(throttle, [ACCOUNT], [0.0] * 30) == 20
 
 
 def test_a_known_device_has_its_own_share() -> None:
     throttle = SignInThrottle()
-    taken(throttle, [ACCOUNT, ADDRESS], [0.0] * 10_000)
+    accepted_guesses(throttle, [ACCOUNT, ADDRESS], [0.0] * 10_000)
     assert throttle.take([DEVICE], 1.0) == 0
-    assert taken(throttle, [DEVICE], [1.0] * 100) == GUESSES["device"] - 1
+    assert accepted_guesses(throttle, [DEVICE], [1.0] * 100) == GUESSES["device"] - 1
 
 
 def test_the_right_password_costs_nothing() -> None:
@@ -64,6 +64,6 @@ def test_the_right_password_costs_nothing() -> None:
 def test_what_is_held_has_an_end() -> None:
     throttle = SignInThrottle()
     for mono in (0.0, 1_000.0):
-        taken(throttle, [ACCOUNT], [mono] * 50)
+        accepted_guesses(throttle, [ACCOUNT], [mono] * 50)
         assert sum(map(len, throttle._guesses.values())) <= 20
     assert throttle.take([ACCOUNT], 5_000.0) == 0

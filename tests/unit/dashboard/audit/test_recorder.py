@@ -38,7 +38,7 @@ from gpudeck.wire import Anchor, Beat, Hello
 
 
 class Deck:
-    """A hub's folder with what records there."""
+    """Folder of a hub, with the services that record there."""
 
     def __init__(self, folder: Path, copy: Path | None = None) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -47,8 +47,8 @@ class Deck:
         self.copy = copy
         self.audit = AuditRecorder(self.state.audit, None if copy is None else AuditCopy(
             copy, self.state.audit), Dispatcher())
-        self.told: list[Anchor] = []
-        self.anchors = AuditHeadExchange(self.audit, self.told.append)
+        self.sent_anchors: list[Anchor] = []
+        self.anchors = AuditHeadExchange(self.audit, self.sent_anchors.append)
 
     def fill(self, count: int) -> None:
         for _ in range(count):
@@ -91,8 +91,8 @@ def test_a_change_and_its_record_are_one(deck: Deck) -> None:
         deck.state.accounts.add_user(user("alice"))
     with pytest.raises(ZeroDivisionError), deck.audit.change("user", {"action": "add"}):
         deck.state.accounts.add_user(user(f"bob{1 / 0}"))
-    assert [each.name for each in deck.state.accounts.users()] == ["alice"]
-    views = [record_view(each) for each in deck.state.audit.links()]
+    assert [account.name for account in deck.state.accounts.users()] == ["alice"]
+    views = [record_view(entry) for entry in deck.state.audit.links()]
     assert [view.outcome for view in views] == ["done", "refused"]
     assert "already" in views[1].sentence
 
@@ -139,7 +139,7 @@ def test_the_copy_holds_what_the_chain_holds(tmp_path: Path) -> None:
             other.append({"kind": "cli"})
         deck.audit.copy()
         assert [json.loads(line)["hash"] for line in copy.read_text().splitlines()] == [
-            each.hash for each in deck.state.audit.links()]
+            entry.hash for entry in deck.state.audit.links()]
     with copy.open("ab") as file:
         file.write(b'{"seq":7,"bo')  # a crash in the middle of a line
     with closing(Deck(tmp_path / "hub", copy)) as deck:
@@ -152,7 +152,7 @@ def test_where_the_copy_is_full_nothing_is_done(tmp_path: Path) -> None:
     with closing(Deck(tmp_path / "hub", tmp_path / "copy")) as deck:
         deck.fill(1)
         file = deck.audit._copy._file  # type: ignore[union-attr]
-        kept, full = os.dup(file), os.open("/dev/full", os.O_WRONLY)
+        duplicate, full = os.dup(file), os.open("/dev/full", os.O_WRONLY)
         os.dup2(full, file)
         with pytest.raises(AuditWriteError, match="No space left"):
             deck.audit.record("command", {"action": "end"})
@@ -160,7 +160,7 @@ def test_where_the_copy_is_full_nothing_is_done(tmp_path: Path) -> None:
             deck.state.accounts.add_user(user("alice"))
         with deck.audit.change("token", {"action": "remove"}, takes_away=True):
             pass  # what takes a right away does not wait for a copy
-        os.dup2(kept, file)
+        os.dup2(duplicate, file)
         assert deck.state.accounts.users() == []
         deck.fill(1)
         assert deck.verdict().broken is None
@@ -209,10 +209,10 @@ def one_gone(rng: random.Random, db: sqlite3.Connection, count: int) -> int:
 
 
 def one_more(rng: random.Random, db: sqlite3.Connection, count: int) -> int:
-    made = link(count + 1, f"{rng.getrandbits(256):064x}", {"kind": "planted"})
+    planted = link(count + 1, f"{rng.getrandbits(256):064x}", {"kind": "planted"})
     db.execute("insert into audit (seq, body, hash) values (?, ?, ?)",
-               (made.seq, made.body, made.hash))
-    return made.seq
+               (planted.seq, planted.body, planted.hash))
+    return planted.seq
 
 
 @pytest.mark.parametrize("change", [one_byte, one_hash, one_gone, one_more])
@@ -246,7 +246,7 @@ def test_a_node_that_keeps_our_head_finds_a_cut_and_a_rewriting(
     with closing(Deck(tmp_path / "hub")) as deck:
         deck.fill(9)
         deck.anchors.step(0.0, 0.0)
-        [anchor] = deck.told
+        [anchor] = deck.sent_anchors
         deck.anchors.joined(hello("n1", anchor))
         deck.anchors.step(0.0, 1.0)
         assert deck.verdict().broken is None
@@ -266,7 +266,7 @@ def test_a_node_that_keeps_our_head_finds_a_cut_and_a_rewriting(
         assert broken.seq == (min(first + 1, 9) if cut else 9)
         assert "1 of the 1 nodes" in broken.sentence
         assert "n1" in broken.sentence
-        alarm = [record_view(each) for each in deck.state.audit.links()][first - 1 if cut else -1]
+        alarm = [record_view(entry) for entry in deck.state.audit.links()][first - 1 if cut else -1]
         assert (alarm.kind, alarm.node) == ("anchor", "n1")
         deck.anchors.joined(hello("n1", Anchor(1, str(deck.state.audit.hash_at(1)))))
         deck.anchors.step(0.0, 2.0)
@@ -287,13 +287,13 @@ def test_a_nodes_own_tail_does_not_go_unnoticed(deck: Deck) -> None:
     deck.anchors.beaten("n1", beat(4, "c"))
     deck.anchors.beaten("n2", beat(5, "y"))
     deck.anchors.step(0.0, 61.0)
-    cut, anew = deck.verdict().nodes
+    cut, rewritten = deck.verdict().nodes
     assert "had 7 records and has 4" in cut.broken
     assert (cut.audit_seq, cut.audit_head) == (7, "b")
-    assert "rewritten" in anew.broken
-    kept = [record_view(each) for each in deck.state.audit.links()]
-    assert [view.kind for view in kept] == ["heads", "heads"]
-    assert kept[0].detail["heads"] == {"n1": [7, "b"], "n2": [5, "x"]}
+    assert "rewritten" in rewritten.broken
+    views = [record_view(entry) for entry in deck.state.audit.links()]
+    assert [view.kind for view in views] == ["heads", "heads"]
+    assert views[0].detail["heads"] == {"n1": [7, "b"], "n2": [5, "x"]}
 
 
 def test_heads_are_exchanged_once_a_minute_at_most(deck: Deck) -> None:
@@ -301,7 +301,7 @@ def test_heads_are_exchanged_once_a_minute_at_most(deck: Deck) -> None:
         deck.anchors.beaten("n1", Beat("ok", 0.5, 0, 0, audit_seq=second + 1, audit_head="h"))
         deck.anchors.step(0.0, float(second))
     assert deck.verdict().records == 4
-    assert len(deck.told) == 4
+    assert len(deck.sent_anchors) == 4
 
 
 # -- sign-ins
@@ -328,10 +328,10 @@ def test_verify_is_fast_enough_for_a_million_in_30_s_and_keeps_no_list(deck: Dec
         seq, head = deck.state.audit.head()
         rows = []
         for at in range(count):
-            made = link(seq + at + 1, head, {"kind": "command", "at": 1e9 + at, "actor": "carol",
-                                             "node": "6f" * 16, "why": "w" * 400})
-            head = made.hash
-            rows.append((made.seq, made.body, made.hash))
+            entry = link(seq + at + 1, head, {"kind": "command", "at": 1e9 + at, "actor": "carol",
+                                              "node": "6f" * 16, "why": "w" * 400})
+            head = entry.hash
+            rows.append((entry.seq, entry.body, entry.hash))
         with closing(sqlite3.connect(deck.folder / "state.db")) as db:
             db.executemany("insert into audit (seq, body, hash) values (?, ?, ?)", rows)
             db.commit()
@@ -352,18 +352,18 @@ def test_verify_is_fast_enough_for_a_million_in_30_s_and_keeps_no_list(deck: Dec
 def test_an_agents_chains_are_read_alike(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As agent/journal/store.py keeps them: many nodes may have theirs in one file."""
+    """Chains as agent/journal/store.py keeps them: many nodes may have theirs in one file."""
     with closing(sqlite3.connect(tmp_path / "acts.db")) as db:
         db.execute("create table audit (node text not null, seq integer not null, body text not "
                    "null, hash text not null, primary key (node, seq)) without rowid")
         for node in ("n1", "n2"):
             head = "0" * 64
             for seq in range(1, 6):
-                made = link(seq, head, {"action": "end", "state": "done", "at": 1.0, "step": "",
-                                        "asker": {"kind": "person", "name": "carol"}})
-                head = made.hash
+                entry = link(seq, head, {"action": "end", "state": "done", "at": 1.0, "step": "",
+                                         "asker": {"kind": "person", "name": "carol"}})
+                head = entry.hash
                 db.execute("insert into audit values (?, ?, ?, ?)",
-                           (node, made.seq, made.body, made.hash))
+                           (node, entry.seq, entry.body, entry.hash))
         db.commit()
         assert audit_command(["verify", "--data", str(tmp_path)]) == 0
         assert "n2: 5 records hold" in capsys.readouterr().out
@@ -389,10 +389,10 @@ def test_by_hand_as_the_docs_say(deck: Deck, tmp_path: Path) -> None:
                                        else lines.replace(b"dave", b"dove", 1), 1),
                           (b"".join(lines.splitlines(True)[1:]), 1)):
         (tmp_path / "export").write_bytes(content)
-        done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "export")],
-                              capture_output=True, text=True, check=False)
-        assert done.returncode == code, done.stderr
-        assert code or str(deck.state.audit.head()[1]) in done.stdout
+        process = subprocess.run([sys.executable, "-c", script, str(tmp_path / "export")],
+                                 capture_output=True, text=True, check=False)
+        assert process.returncode == code, process.stderr
+        assert code or str(deck.state.audit.head()[1]) in process.stdout
 
 
 def test_a_folder_without_an_audit_says_so(tmp_path: Path) -> None:
@@ -414,12 +414,12 @@ def test_a_spoiled_record_is_shown_as_that() -> None:
 
 
 def test_what_kind_a_record_is_of_is_never_the_name_of_who_asked() -> None:
-    """Once it was, of the pool and of advice, and nobody was said to have done it."""
-    given = [(file.name, ast.unparse(call.args[0]))
+    """The pool and advice once gave the name as the kind, and nobody was said to have done it."""
+    calls = [(file.name, ast.unparse(call.args[0]))
              for file in Path(dashboard.__file__).parent.rglob("*.py")
              for call in ast.walk(ast.parse(file.read_text()))
              if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
              and call.func.attr in ("note", "record", "refused", "change")
              and "audit" in ast.unparse(call.func.value).lower()]
-    assert len(given) > 20
-    assert [each for each in given if each[1] != "kind" and not each[1].startswith("'")] == []
+    assert len(calls) > 20
+    assert [call for call in calls if call[1] != "kind" and not call[1].startswith("'")] == []

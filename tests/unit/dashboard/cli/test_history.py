@@ -29,28 +29,28 @@ def _hub(tmp_path: Path) -> tuple[Path, Source]:
     return folder, source
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: Any) -> dict[str, Any]:
+def run_json(capsys: pytest.CaptureFixture[str], *words: Any) -> dict[str, Any]:
     capsys.readouterr()
     assert run([*map(str, words), "--json"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    reply: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return reply
 
 
 def test_a_backup_comes_back_as_it_was(hub: tuple[Path, Source], tmp_path: Path,
                                        capsys: pytest.CaptureFixture[str]) -> None:
     folder, source = hub
-    info = told(capsys, "info", "--data", folder)
+    info = run_json(capsys, "info", "--data", folder)
     assert info["kinds"]["raw"]["files"] == 2
-    assert told(capsys, "verify", "--data", folder)["whole"]
+    assert run_json(capsys, "verify", "--data", folder)["whole"]
     copy, new = tmp_path / "copy", tmp_path / "new"
-    assert told(capsys, "backup", copy, "--data", folder)["files"] == sum(
+    assert run_json(capsys, "backup", copy, "--data", folder)["files"] == sum(
         kind["files"] for kind in info["kinds"].values())
-    told(capsys, "backup", copy, "--data", folder)  # once more into the same
-    told(capsys, "restore", copy, "--data", new)
-    assert told(capsys, "info", "--data", new)["kinds"] == info["kinds"]
-    again = EmbeddedHistory(new / "history")
-    again.open()
-    assert differences(again, source, START, START + 600) == []
+    run_json(capsys, "backup", copy, "--data", folder)  # once more into the same
+    run_json(capsys, "restore", copy, "--data", new)
+    assert run_json(capsys, "info", "--data", new)["kinds"] == info["kinds"]
+    restored = EmbeddedHistory(new / "history")
+    restored.open()
+    assert differences(restored, source, START, START + 600) == []
     run(["info", "--data", str(new)])
     assert "raw" in capsys.readouterr().out
 

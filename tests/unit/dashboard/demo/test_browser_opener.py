@@ -15,17 +15,17 @@ CODE = f"{random.randrange(10**12)}&amp"
 
 def test_the_code_of_the_link_is_in_no_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                                                     ) -> None:
-    told = tmp_path / "told"
+    record = tmp_path / "told"
     script = tmp_path / "browser"
-    script.write_text(f'#!/bin/sh\nprintf %s "$*" > {told}.new && mv {told}.new {told}\n')
+    script.write_text(f'#!/bin/sh\nprintf %s "$*" > {record}.new && mv {record}.new {record}\n')
     script.chmod(0o700)
     monkeypatch.setenv("BROWSER", f"{script} %s")
     url = f"http://127.0.0.1:1/sign-in?code={CODE}"
     assert BrowserOpener(tmp_path, {"BROWSER": str(script)}).open(url) == ""
-    assert soon(told.exists, 10.0)
-    given = told.read_text()
-    assert CODE not in given
-    file = Path(given.removeprefix("file://"))
+    assert soon(record.exists, 10.0)
+    argument = record.read_text()
+    assert CODE not in argument
+    file = Path(argument.removeprefix("file://"))
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert url.replace("&", "&amp;") in file.read_text()
 

@@ -1,4 +1,4 @@
-"""What a demo takes, as it tells it."""
+"""Cost of a demo, as it reports it."""
 
 import os
 import re
@@ -23,23 +23,23 @@ def test_what_is_told_is_what_was_taken_with_all_children() -> None:
                              start_new_session=True)
     bill = DemoCostMeter(lambda: {"idle": [idle.pid], "busy": [outer.pid], "nobody": []},
                          over_s=1.0)
-    told: list[str] = []
+    lines: list[str] = []
 
     def is_told() -> bool:
         line = bill.line()
-        told.extend([] if line is None else [line])
-        return bool(told)
+        lines.extend([] if line is None else [line])
+        return bool(lines)
 
     try:
         assert soon(is_told, 10)
-        found = {name: (float(cpu), float(memory)) for name, cpu, memory in re.findall(
-            r"(\w+) ([\d.]+) %, (\d+) MB", told[0])}
-        assert set(found) == {"idle", "busy"}
-        assert found["busy"][0] > 15 > found["idle"][0]
-        assert found["busy"][1] > found["idle"][1] > 1
+        costs = {name: (float(cpu), float(memory)) for name, cpu, memory in re.findall(
+            r"(\w+) ([\d.]+) %, (\d+) MB", lines[0])}
+        assert set(costs) == {"idle", "busy"}
+        assert costs["busy"][0] > 15 > costs["idle"][0]
+        assert costs["busy"][1] > costs["idle"][1] > 1
         assert bill.line() is None, "once"
     finally:
         os.killpg(outer.pid, signal.SIGKILL)
         idle.kill()
-        for each in (idle, outer):
-            each.communicate()
+        for process in (idle, outer):
+            process.communicate()

@@ -1,5 +1,5 @@
-"""What a visitor is alerted of in a demo: few things, each once, and the wasted GPU among them; by
-the product's own rules, over the simulated fleet's first ten minutes."""
+"""Alerts that a visitor of a demo sees: few, each once, and the wasted GPU among them; by the
+product's own rules, over the simulated fleet's first ten minutes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -47,11 +47,11 @@ class HealthyDemo:
         self.evaluator, self.alerts = RuleEvaluator(), FiringAlerts()
         self.evaluator.set_rules(self.ready)
         self.collector = RuleTargetCollector(self.fleet, self.events)
-        used = [number for number in range(1, self.nodes + 1)
-                if number not in pool_numbers(self.nodes)]
-        self.told = [(self._add(node_name(number)), DemoHistoryNode(
+        numbers = [number for number in range(1, self.nodes + 1)
+                   if number not in pool_numbers(self.nodes)]
+        self.simulated_nodes = [(self._add(node_name(number)), DemoHistoryNode(
             SimulationOptions(node_name(number), seed=SEED), None, range(AT, AT + SECONDS)))
-            for number in used]
+            for number in numbers]
 
     def _add(self, name: str) -> Node:
         node = self.fleet.hello(fleets.hello(name, host=name), AT, AT)
@@ -62,10 +62,10 @@ class HealthyDemo:
         return self.targets[of].matters_to(row)
 
     def seconds(self) -> Iterator[set[tuple[str, str, str]]]:
-        """Of each second, rule, host and place of what fires and is not explained."""
+        """Yield, for each second, rule, host and place of what fires and is not explained."""
         frames: dict[str, Frame] = {}
         for at in range(AT, AT + SECONDS):
-            for node, simulated in self.told:
+            for node, simulated in self.simulated_nodes:
                 if (at - AT) % READ_EVERY_S == 0:
                     frames[node.hello.node_id] = self._read(node, simulated.second(at))
                 last = frames[node.hello.node_id]
@@ -76,7 +76,7 @@ class HealthyDemo:
             yield self._look(at)
 
     def _read(self, node: Node, messages: Iterator[Any]) -> Frame:
-        found: list[Frame] = []
+        frames: list[Frame] = []
         for message in messages:
             if isinstance(message, Inventory):
                 self.fleet.inventory(node, message)
@@ -84,21 +84,22 @@ class HealthyDemo:
                 self.events.add(FleetEvent(node.hello.node_id, "s", message.taken_at, None,
                                            message))
             else:
-                found.append(message)
-        return found[-1]
+                frames.append(message)
+        return frames[-1]
 
     def _look(self, at: int) -> set[tuple[str, str, str]]:
         self.targets = dict(self.collector.look(at, at, AT - 60))
-        for moved in self.evaluator.step(self.targets, at):
-            for each in moved:
-                list(self.alerts.take(each, lambda of, row: self.targets[of].name(row)))
+        for changes in self.evaluator.step(self.targets, at):
+            for change in changes:
+                list(self.alerts.take(change, lambda of, row: self.targets[of].name(row)))
         service: Any = self
         nothing: Any = None
         planner = RuleIntentPlanner(service, at, at, self.alerts.open(),
                                     self.alerts.recently_ended(at), (), nothing, at)
         self.slow_ranks += [tuple(
-            planner.is_muted(row, each) for each in (alert, structs.replace(alert, severity="crit"),
-                                                     structs.replace(alert, fired_at=at - 301.0)))
+            planner.is_muted(row, variant) for variant in (
+                alert, structs.replace(alert, severity="crit"),
+                structs.replace(alert, fired_at=at - 301.0)))
             for row, alert in self.alerts.open() if alert.rule_id == "rank-lagging"]
         return {(alert.rule_id, alert.target.host, alert.target.place)
                 for row, alert in self.alerts.open() if not planner.is_muted(row, alert)}
@@ -108,16 +109,16 @@ def test_a_healthy_demo_has_at_most_three_alerts_and_the_wasted_gpu_is_one() -> 
     """The slow rank follows from the heat of its board, and is not said beside it, nor in the
     minutes before the heat has lasted for long enough to be an alert."""
     demo = HealthyDemo(8)
-    shown: set[tuple[str, str, str]] = set()
+    visible: set[tuple[str, str, str]] = set()
     ever: set[tuple[str, str, str]] = set()
-    for shown in demo.seconds():
-        assert len(shown) <= MOST, shown
-        ever |= shown
-    assert {rule for rule, _, _ in shown} == {"idle-held", "slowed-by-heat", "job-stuck"}
-    assert {("idle-held", "n001", "5"), ("slowed-by-heat", "n003", str(SLOW_RANK))} <= shown
-    assert {host for rule, host, _ in shown if rule == "job-stuck"} == {f"n{STUCK_NODE:03}"}
+    for visible in demo.seconds():
+        assert len(visible) <= MOST, visible
+        ever |= visible
+    assert {rule for rule, _, _ in visible} == {"idle-held", "slowed-by-heat", "job-stuck"}
+    assert {("idle-held", "n001", "5"), ("slowed-by-heat", "n003", str(SLOW_RANK))} <= visible
+    assert {host for rule, host, _ in visible if rule == "job-stuck"} == {f"n{STUCK_NODE:03}"}
     assert "rank-lagging" in {alert.rule_id for alert in demo.alerts.firing()}
-    assert {rule for rule, _, _ in ever} == {rule for rule, _, _ in shown}
+    assert {rule for rule, _, _ in ever} == {rule for rule, _, _ in visible}
     assert demo.slow_ranks[0] == (True, False, False), "it waits for the heat, and for no longer"
     assert demo.slow_ranks[-1] == (True, True, True), "the heat explains it"
 
@@ -145,11 +146,12 @@ def test_a_thousand_gpus_have_no_more_of_them() -> None:
 @pytest.mark.parametrize("nodes", [8, 125])
 def test_gpus_are_lost_one_after_the_other(nodes: int) -> None:
     odds = min(NODE_ODDS_MAX, LOST_PER_QUARTER_HOUR / nodes)
-    lost = [_lost(nodes, odds, AT + second) for second in range(0, int(12 * WINDOW_S), 60)]
-    assert max(map(len, lost)) == 1
-    assert len({name for names in lost for name in names}) > 3
+    nodes_by_minute = [_nodes_with_lost_gpu(nodes, odds, AT + second)
+                       for second in range(0, int(12 * WINDOW_S), 60)]
+    assert max(map(len, nodes_by_minute)) == 1
+    assert len({name for names in nodes_by_minute for name in names}) > 3
 
 
-def _lost(nodes: int, odds: float, at: float) -> Sequence[str]:
+def _nodes_with_lost_gpu(nodes: int, odds: float, at: float) -> Sequence[str]:
     return [name for name in map(node_name, range(1, nodes + 1))
             if lost_gpu(SEED, name, 8, at, odds) is not None]

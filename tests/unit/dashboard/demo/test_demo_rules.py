@@ -1,4 +1,4 @@
-"""What the demo's rules say is so of the demo."""
+"""Rules of the demo, whose words are true of the demo."""
 
 import re
 
@@ -16,7 +16,7 @@ WORDS = {"5m": "five minutes", "10m": "ten minutes"}
 
 @pytest.mark.parametrize("rule", SHORTER, ids=lambda rule: rule.id)
 def test_a_rule_with_another_span_names_its_own_first(rule: Rule) -> None:
-    """It said that nothing had happened for two hours of what had worked 22 minutes before."""
+    """A rule said that nothing had happened for two hours of what had worked 22 minutes before."""
     spans = [match[0] for match in SPAN.finditer(f"{rule.title}. {rule.runbook}")]
     assert spans[:1] in ([], [WORDS[rule.for_]])
     if spans[1:]:

@@ -1,4 +1,4 @@
-"""What of a demo's made-up past is there at once."""
+"""Made-up past of a demo: the part that is there at once."""
 
 import os
 from types import SimpleNamespace
@@ -11,10 +11,10 @@ from dashboard.demo.history_maker import LENGTH, DemoHistoryMaker
 
 
 def test_since_when_a_gpu_idles_waits_for_nothing_else() -> None:
-    """It waited for the 399 messages after it: on a busy machine for minutes, in which the demo
-    said that nothing is wasted."""
-    told: list[dict[str, float]] = []
-    history: Any = SimpleNamespace(told=lambda since, now, mono: told.append(since))
+    """The answer waited for the 399 messages after it: on a busy machine for minutes, in which
+    the demo said that nothing is wasted."""
+    received: list[dict[str, float]] = []
+    history: Any = SimpleNamespace(told=lambda since, now, mono: received.append(since))
     hub: Any = SimpleNamespace(idle_history=history)
     nothing: Any = None
     source, sink = os.pipe()
@@ -24,9 +24,9 @@ def test_since_when_a_gpu_idles_waits_for_nothing_else() -> None:
     with os.fdopen(source, "rb") as messages:
         taking = gevent.spawn(DemoHistoryMaker(hub, nothing, nothing)._store_history, messages)
         with gevent.Timeout(20):
-            while not told:
+            while not received:
                 gevent.sleep(0.005)
         assert not taking.ready()  # more may come
         os.close(sink)
         taking.join(20)
-    assert told == [since]
+    assert received == [since]

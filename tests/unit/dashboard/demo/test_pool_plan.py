@@ -9,11 +9,11 @@ from dashboard.demo.pool_plan import FORGETFUL, RESERVES, boards_of, reservation
 
 @pytest.mark.parametrize("nodes", range(1, 12))
 def test_a_demo_of_any_size_has_a_pool(nodes: int) -> None:
-    found = pool_numbers(nodes)
-    assert found
-    assert set(found) <= set(range(1, nodes + 1))
-    others = set(range(1, min(nodes, REAL_AGENTS) + 1)) - set(found)
-    assert others or nodes == 1, "somewhere there are tasks without a lease"
+    numbers = pool_numbers(nodes)
+    assert numbers
+    assert set(numbers) <= set(range(1, nodes + 1))
+    outside = set(range(1, min(nodes, REAL_AGENTS) + 1)) - set(numbers)
+    assert outside or nodes == 1, "somewhere there are tasks without a lease"
 
 
 def test_no_nodes_no_pool() -> None:
@@ -26,16 +26,16 @@ def test_people_hold_and_wait_for_what_there_is(boards: int, nodes: tuple[str, .
     there = dict.fromkeys(nodes, boards)
     planned = list(runs(there))
     for node in nodes:
-        holding = sum(each.gpus for each in planned if each.node == node and not each.waits)
+        holding = sum(run.gpus for run in planned if run.node == node and not run.waits)
         assert 1 <= holding <= boards
-        assert any(each.waits and 1 <= each.gpus <= boards for each in planned
-                   if each.node == node)
+        assert any(run.waits and 1 <= run.gpus <= boards for run in planned
+                   if run.node == node)
     node, gpus = reservation(there)
     assert node == nodes[0]
-    assert 0 <= gpus <= boards - sum(each.gpus for each in planned
-                                     if each.node == node and not each.waits)
-    assert {each.user for each in planned} | {FORGETFUL, RESERVES} <= set(USERS)
-    assert len({each.script for each in planned}) == len(planned)
+    assert 0 <= gpus <= boards - sum(run.gpus for run in planned
+                                     if run.node == node and not run.waits)
+    assert {run.user for run in planned} | {FORGETFUL, RESERVES} <= set(USERS)
+    assert len({run.script for run in planned}) == len(planned)
 
 
 def test_boards_that_others_use_and_parts_of_one_are_not_planned_with() -> None:
