@@ -16,20 +16,22 @@ COLLECTED = pytest.StashKey[Counter[str]]()  # how many of each in this run, and
 # What drives a browser, a notebook or a card, breaks processes, or starts several of them per test.
 CHECK_FOLDERS = ("tests/browser/", "tests/faults/", "tests/gpu/", "tests/notebook/")
 CHECK_FILES = tuple(f"tests/integration/test_{name}.py" for name in (
-    "acts_crash", "acts_escapes", "acts_mig", "agent_process", "audit_agent", "backup", "demo",
+    "actions_crash", "actions_escapes", "actions_mig", "agent_process", "agent_reports",
+    "audit_agent", "backup", "demo",
     "demo_past", "events", "history_docs", "hostile_text", "imports", "kubernetes", "limits",
-    "limits_of_mps", "limits_terminal", "make_demo", "mcp", "mig_layouts", "mirror", "notices",
-    "oidc", "oidc_provider", "once", "openapi", "pool_alone", "pool_claim",
+    "limits_of_mps", "limits_terminal", "make_demo", "mcp", "mig_layouts", "mirror",
+    "notifications",
+    "oidc", "oidc_provider", "idempotency_keys", "openapi", "pool_alone", "pool_claim",
     "pool_commands", "pool_ending", "pool_ends", "pool_host_resources", "pool_hub",
     "pool_nodes", "pool_order",
-    "pool_run", "pool_told",
+    "pool_run", "pool_views",
     "postgres_hub", "procfile", "proxies", "quotas", "quotas_agent", "receivers",
     "recordings",
     "resource_manager", "rule_checks", "rule_limits", "rule_pauses", "rules_act",
     "run_agent_lost", "run_signals", "runs", "s3_archive", "same_numbers", "secrets",
     "service_on_slurm", "service_used", "simulated_children", "site_pages", "sites", "slurm",
-    "standby", "standing",
-    "terminal", "terminal_fleet", "terminal_here", "told", "top", "transport", "wheel",
+    "standby", "holds_and_keeps",
+    "terminal", "terminal_fleet", "terminal_here", "top", "transport", "wheel",
 ))
 # Over three seconds on a quiet machine, or further seeds and sizes of what `test` has once.
 CHECK_TESTS = (

@@ -25,8 +25,6 @@ __all__ = ["a_world"]
 ADMIN = Actor("person", "ada", Role.ADMIN, Scope(("*",)), "s", 1e12)
 
 
-
-
 def silence(world: World, node: str = "", target: str = "", user: str = "") -> Silence:
     entry = Silence("z" + secrets.token_hex(4), "ada", "demo day", world.clock.now,
                     world.clock.now + 3_600.0, "idle", node, target, user)
