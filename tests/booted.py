@@ -122,7 +122,9 @@ class BootedMachine:
 
     def run(self, script: str) -> str:
         result = self.try_to(script)
-        assert result.returncode == 0, f"{script}\n{result.stdout}\n{result.stderr}"
+        assert result.returncode == 0, (
+            f"{script}\n{result.stdout}\n{result.stderr}\n"
+            f"{self.try_to('journalctl --no-pager -n 60').stdout}")
         return result.stdout
 
     def start(self, *words: str) -> None:

@@ -174,9 +174,10 @@ def test_what_has_begun_outlives_its_supervisor_and_the_rest_is_run_again(bed: R
 
 
 def test_agents_come_and_go(tmp_path: Path) -> None:
-    bed = RunsBed(tmp_path)
+    bed, goes_on = RunsBed(tmp_path), tmp_path / "go-on"
     with bed.agent() as agent:
-        running = bed.detach("--gpus", "4", "--", "sh", "-c", "sleep 6; exit 4")
+        running = bed.detach("--gpus", "4", "--", "sh", "-c",
+                             f"until [ -e {goes_on} ]; do sleep 0.2; done; exit 4")
         wait_for(bed.is_in(running, "running"), 30)
         waits = bed.detach("--", "true")
         wait_for(bed.is_in(waits, "waiting"), 30)
@@ -185,6 +186,7 @@ def test_agents_come_and_go(tmp_path: Path) -> None:
     run = bed.run("run", "--detach", "--", "true")
     assert (run.returncode, "no agent answers" in run.stderr) == (4, True)
     assert bed.states(running) == ["running"]
+    goes_on.touch()
     with bed.agent():
         wait_for(lambda: [part["status"] for number in (running, waits)
                           for part in bed.parts(number)] == [4, 0], 60)
