@@ -35,7 +35,7 @@ class MadeUpSchedulers:
 
 @dataclass(frozen=True, slots=True)
 class Schedulers:
-    """Schedulers that this agent reports on; the kubelet is that of its own node."""
+    """Schedulers that this agent reports on; the kubelet is its node's."""
 
     slurm: SlurmPrograms | None = None
     kubernetes: "ApiServer | None" = None

@@ -1,4 +1,4 @@
-"""Running of one hub in this process until it is told to stop. Dash is imported late, so that the
+"""Running of one hub in this process until it is stopped. Dash is imported late, so that the
 message about a wrong flag does not wait for it."""
 
 import json
@@ -46,7 +46,7 @@ JOURNALED = 1  # file descriptor of stdout
 
 
 def serve(settings: HubSettings, start_extra: "ExtraGreenlets | None" = None) -> int:
-    """Run the hub until it is told to stop. `start_extra` starts what else runs in this process,
+    """Run the hub until it is stopped. `start_extra` starts what else runs in this process,
     for example the demo's history maker."""
     if os.environ.get("FLASK_DEBUG", "0").lower() not in ("", "0", "false", "no"):
         raise CommandError("FLASK_DEBUG is set, and a hub never runs with a debugger; unset it",

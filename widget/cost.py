@@ -171,7 +171,7 @@ def _energy(uuid: str, begin: PipeMarkReply, end: PipeMarkReply, wall_s: float) 
 
 def rows(points: Sequence[GpuSample], begin_at: float, places: dict[str, str]) -> list[Item]:
     """Return table rows: one per GPU and second, with the last known values in it. Readings and
-    process lists come at moments of their own."""
+    process lists come at other moments."""
     by_second: dict[tuple[int, str], Item] = {}
     for point in sorted(points, key=lambda point: point.at):
         second = math.floor(point.at - begin_at)

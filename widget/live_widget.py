@@ -1,4 +1,4 @@
-"""The live widget. Its content comes on a thread of its own, and leaves through the kernel's thread
+"""The live widget. Its content comes on a separate thread, and leaves through the kernel's thread
 for output: a running cell holds up neither."""
 
 import os

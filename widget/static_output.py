@@ -1,4 +1,4 @@
-"""The still picture under a widget: an output of its own, because a front end that finds no kernel
+"""The still picture under a widget: a separate output, because a front end that finds no kernel
 shows an error in the place of a widget and nothing else."""
 
 import threading

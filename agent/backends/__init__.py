@@ -66,7 +66,7 @@ class DriverModule(DriverFiles, Protocol):
 
 
 class PeopleModule(Protocol):
-    """People behind the tasks of a machine that has no users of its own."""
+    """People behind the tasks of a machine without users."""
 
     def open_people(self, options: str) -> NodePeople: ...
 

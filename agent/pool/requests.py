@@ -286,7 +286,7 @@ class PoolRequests:
 
     def _give_back(self, user: PoolUser, lease: NodeLease, exit_status: int | None) -> FromPool:
         """End a lease, or leave it draining. A run's lease ends with its command and all that this
-        has started, whoever gives it back and whenever; a program may go on without its lease."""
+        has started, no matter who gives it back and when; a program may go on without its lease."""
         service, process = self._service, lease.process
         is_own = process is not None and lease.is_program and process.pid == user.peer_pid
         if process is not None and not is_own and service.leases.processes.is_alive(process):

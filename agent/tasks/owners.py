@@ -154,6 +154,6 @@ def owner_of(
 
 
 def _job(env: Mapping[str, str]) -> str | None:
-    """Return the job by its variable, for a Slurm that makes no groups of its own."""
+    """Return the job by its variable, for a Slurm that makes no cgroups."""
     job = env.get("SLURM_JOB_ID", "")
     return job if job.isascii() and job.isdigit() and len(job) < 19 else None

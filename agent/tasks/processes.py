@@ -169,7 +169,7 @@ def began_s(start_ticks: int) -> float:
 
 @cache
 def has_pidfs() -> bool:
-    """Return whether a pidfd has an inode of its own, never used again before a reboot: from kernel
+    """Return whether each pidfd has a unique inode, never used again before a reboot: from kernel
     6.9 on. Older kernels give every anonymous file the same."""
     pidfd, other = os.pidfd_open(os.getpid()), os.eventfd(0)
     try:

@@ -17,7 +17,7 @@ class GiveUpCounter:
 
     def run(self, key: Hashable, do: Callable[[bool], None]) -> bool:
         """Try `do`; False: it failed for the last time, not for want of disk or memory. What waits
-        behind it goes on either way. `do` is told whether this is the last try."""
+        behind it goes on either way. `do` receives whether this is the last try."""
         tries = self._failed.pop(key, 0) + 1
         try:
             do(tries >= MOST_TRIES)

@@ -15,7 +15,7 @@ MOST_NAMED = 20_000
 
 @dataclass(frozen=True, slots=True)
 class JobUsageNames:
-    """Source of names. `another_store`: over a connection of its own, for a native thread."""
+    """Source of names. `another_store`: over a separate connection, for a native thread."""
 
     service: JobsService
     another_store: Callable[[], AbstractContextManager[JobsStore]]

@@ -214,7 +214,7 @@ def prove(challenge: Challenge, hello: Hello) -> None:
 
 def create(registry: NodeStore, hub_fingerprint: str, requests: list[NewEnrolment], by: str
            ) -> list[tuple[EnrolmentToken, Enrolment]]:
-    """Create enrolments without asking for rights: whoever can write the hub's folder may."""
+    """Create enrolments without asking for rights: anybody who can write the hub's folder may."""
     now = time.time()
     created = []
     for new in requests:

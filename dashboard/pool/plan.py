@@ -350,7 +350,7 @@ class PlannedPass:
                  pending: Mapping[str, PendingOffer], notes: Mapping[str, str],
                  excluded: Mapping[str, ExcludedNodes], estimate: WaitEstimate | None,
                  bookings: BookedClaims, now: float) -> None:
-        """Index a pass. `notes`: claim to what else its owner is told. `excluded`: claim to the
+        """Index a pass. `notes`: claim to further sentences for its owner. `excluded`: claim to the
         nodes that are not asked to take it. `estimate`: for the head of the queue."""
         self.outcome = outcome
         self._estimate = estimate

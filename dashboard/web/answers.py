@@ -45,7 +45,7 @@ Key = tuple[str, ...]
 
 
 class ApiError(Exception):
-    """The request cannot be answered; the client is told why."""
+    """The request cannot be answered; the answer says why."""
 
     def __init__(self, status: int, detail: str, type: str = "about:blank") -> None:
         super().__init__(detail)

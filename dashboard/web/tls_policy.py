@@ -92,7 +92,7 @@ class CertificateReloader:
 
 def takes(settings: HubSettings) -> Callable[[str], bool]:
     """Return a test for addresses from which connections are accepted. Beyond this machine and
-    without TLS of our own, only proxies that have it pass."""
+    without TLS here, only proxies that have it pass."""
     if settings.tls_cert is not None or is_loopback(settings.bind[0]):
         return lambda address: True
     proxies = settings.trusted_proxies

@@ -109,7 +109,7 @@ def node_number(node: str) -> int:
 
 
 def twin_of(node: str) -> int | None:
-    """Return which part of the launch over two nodes it runs; None: it has jobs of its own."""
+    """Return which part of the launch over two nodes it runs; None: its jobs are not part of it."""
     return {2: 0, 3: 1}.get(node_number(node))
 
 

@@ -291,7 +291,7 @@ def _absent(facts: GpuFacts, keys: Iterable[str]) -> bytes:
 
 
 def _own(load: SimulatedLoad, job: SimulatedJob, number: int, at: float) -> SimulatedLoad:
-    """Return its own share of a job's load: GPUs run in step, each with a little of its own."""
+    """Return its share of a job's load: GPUs run in step, each a little off it."""
     if number == 0 or load.busy == 0:
         return load
     jitter = 0.97 + 0.03 * roll(job.seed + number, int(at))

@@ -93,7 +93,7 @@ class GrowthWindow(_BlockWindow):
 
 
 class AnomalyWindow(_BlockWindow):
-    """Evidence that a row has left the range of its own past, in accumulated standard deviations.
+    """Evidence that a row has left the range of its past, in accumulated standard deviations.
     The newest closed block does not count as past yet: what has just begun is in it."""
 
     def __init__(self, term: SignalTerm, period_s: int, min_coverage: float) -> None:

@@ -75,7 +75,7 @@ class XidCounter:
         return _by_slot(fleet, self._counts[name])
 
     def recent(self, fleet: Fleet, now: float) -> Floats:
-        """Return 1 where a task failed by an Xid of its own making within the last ten minutes."""
+        """Return 1 where a task failed by an Xid that it caused within the last ten minutes."""
         return _by_slot(fleet, {gpu: 1 for gpu, at in self._last_of_task.items()
                                 if now - at <= RECENT_S})
 

@@ -1,4 +1,4 @@
-"""Rehearsals of rules: one at a time, in a thread of their own, and their records."""
+"""Rehearsals of rules: one at a time, in a separate thread, and their records."""
 
 import logging
 import secrets

@@ -93,12 +93,9 @@ def test_holes_are_the_day_before_and_not_0() -> None:
 
 
 def test_what_is_forecast_is_what_can_be() -> None:
-    hours = weeks(dice.generator(), 90, 0.97)
-    result = forecast(hours, 150.0, 210.0)
-    if result.why:  # no better than last week: there is none
-        assert len(result.p10) == 0
-    else:
-        assert 150 <= result.p10.min() <= result.p90.max() <= 210
+    drawn = (forecast(weeks(dice.generator(), 90, 0.97), 150.0, 210.0) for _ in range(5))
+    result = next(result for result in drawn if not result.why)  # few are no better than last week
+    assert 150 <= result.p10.min() <= result.p90.max() <= 210
 
 
 def test_the_hours_of_a_usual_day_of_utc() -> None:
