@@ -21,14 +21,17 @@ from gevent.ssl import SSLContext
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.service.notify import ServiceNotifier, is_journal
 
+from .access.store import AccountsStore
 from .actions.signer_client import SignerClient, start_signer
+from .composition import Core, HubGreenlets
 from .runtime.data_folder import lock_folder, open_folder, write_private
 from .runtime.heap import TRIM_EVERY_S, return_free_memory
 from .runtime.runner import Loop, Runner
 from .runtime.state_location import StateLocation, errors_explained, keep_location
 from .settings import HubSettings
 from .state import HubState
-from .web.http_server import HttpServer
+from .web.bounded_socket import BoundedSocketIO
+from .web.http_server import HttpServer, ServerCounters
 from .web.tls_policy import CertificateReloader, check_bind, server_context, takes
 
 if TYPE_CHECKING:
@@ -101,11 +104,11 @@ def sign_in_link(url: str, state: HubState, data: Path, is_public: bool) -> tupl
     """Return the link to show at the start, and a sentence with it. `is_public`: others can read
     the output, so it must not have a link that makes an admin."""
     link = f"{url}/sign-in"
-    if state.accounts.users():
+    if state.store(AccountsStore).users():
         return link, f"Sign in: {link}"
     if is_public:
         return link, f"There is no admin yet. As {getuser()}, run: gpudeck link --data {data}"
-    link += f"?code={state.accounts.add_code(None, time.time())}"
+    link += f"?code={state.store(AccountsStore).add_code(None, time.time())}"
     return link, f"Become the first admin, within ten minutes: {link}"
 
 
@@ -131,21 +134,22 @@ def _serve(settings: HubSettings, state: HubState, listener: Any, tls: SSLContex
     from .app import Hub
 
     port: int = listener.getsockname()[1]
-    running = Hub(settings, state, port, signer)
-    server = HttpServer(listener, running.wsgi, running.tally, tls, takes(settings))
+    hub = Hub(settings, state, port, signer)
+    server = HttpServer(listener, hub.wsgi, hub.core.get(ServerCounters), tls, takes(settings))
     stopping = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         gevent.signal_handler(number, stopping.set)
-    greenlets = running.start()
+    running = hub.start()
+    greenlets = [*running.writers, *running.others]
     for greenlet in greenlets:
         # None of them ends normally: a hub without its clock or its disk must not look alive.
         greenlet.link_exception(lambda _: stopping.set())
     extra = Runner([Loop("heap", return_free_memory, TRIM_EVERY_S)], state.confirm).start()
-    extra += [] if start_extra is None else start_extra(running, settings.data)
+    extra += [] if start_extra is None else start_extra(hub, settings.data)
     if tls is not None:
         extra.append(gevent.spawn(_watch_certificate, CertificateReloader(settings, tls)))
     server.start()
-    _announce(settings, state, running.site.url, signer.fingerprint)
+    _announce(settings, state, hub.core.site.url, signer.fingerprint)
     service.beat(time.monotonic())
     extra += Runner([Loop("systemd", lambda _, mono: service.beat(mono), ALIVE_EVERY_S)],
                     state.confirm).start()
@@ -153,7 +157,7 @@ def _serve(settings: HubSettings, state: HubState, listener: Any, tls: SSLContex
     log.info("stopping")
     failed = any(greenlet.exception for greenlet in greenlets)
     gevent.killall(extra, block=False)
-    stop(running, server, greenlets)
+    stop(hub.core, server, running)
     (settings.data / "hub.json").unlink(missing_ok=True)
     state.close()
     return ExitCode.FAILED if failed else ExitCode.OK
@@ -169,25 +173,18 @@ def _announce(settings: HubSettings, state: HubState, url: str, hub_key: str) ->
     log.info("ready url=%s epoch=%s pid=%d", url, state.get("epoch"), os.getpid())
 
 
-def stop(running: "Hub", server: HttpServer, greenlets: "list[gevent.Greenlet[..., Any]]") -> None:
+def stop(core: Core, server: HttpServer, running: HubGreenlets) -> None:
     """Stop within three seconds: refuse new connections, notify viewers, write what has arrived to
     disk."""
     server.stop_accepting()
-    running.live.viewers.end_all("the hub is shutting down")
-    running.recorder.stop()
-    running.sites.close()
-    recorder, *others = greenlets
-    gevent.killall(others, block=False)
+    core.stop()
+    gevent.killall(running.others, block=False)
     gevent.sleep(0.1)
-    recorder.join(timeout=STOP_WITHIN_S)
-    for peer in list(running.socketio.engine.sockets.values()):
+    gevent.joinall(running.writers, timeout=STOP_WITHIN_S)
+    for peer in list(core.get(BoundedSocketIO).engine.sockets.values()):
         peer.abort()
     server.stop(timeout=0.2)
-    running.recorder.close()
-    running.history.close()
-    running.signer.close()
-    running.access.sign_ins.write_rest()
-    running.audit.close()
+    core.close()
 
 
 def _raise_file_limit() -> None:

@@ -33,6 +33,10 @@ def family(name: str, kind: Kind, help: str, of: Sequence[str], values: Iterable
     return f"# HELP {name} {_help(help)}\n# TYPE {name} {kind}\n{''.join(lines)}" if lines else ""
 
 
+def family_by(name: str, kind: Kind, help: str, label: str, rows: Mapping[str, float]) -> str:
+    return family(name, kind, help, [labels({label: key}) for key in rows], rows.values())
+
+
 def single(name: str, kind: Kind, help: str, value: float | None) -> str:
     if value is None:
         return ""

@@ -13,6 +13,7 @@ from websocket import WebSocketException
 from dashboard.actions.hub_key import HubKey
 from dashboard.fleet.members import NewEnrolment
 from dashboard.nodes.enrolment import create
+from dashboard.nodes.store import NodeStore
 from dashboard.state import HubState
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import (
@@ -82,7 +83,7 @@ class Crowd:
         self.nodes = nodes
         self.seq = 0
         with contextlib.closing(HubState.open(hub.folder)) as state:
-            enrolments = create(state.registry, HubKey(hub.folder).fingerprint,
+            enrolments = create(state.store(NodeStore), HubKey(hub.folder).fingerprint,
                                 [NewEnrolment(group=node.group) for node in nodes], "the tests")
         self.sockets = []
         for at, (node, (token, _)) in enumerate(zip(nodes, enrolments, strict=True)):

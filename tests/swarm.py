@@ -31,6 +31,7 @@ from dashboard.actions.hub_key import HubKey
 from dashboard.fleet.members import NewEnrolment
 from dashboard.history.columns import AT
 from dashboard.nodes.enrolment import create
+from dashboard.nodes.store import NodeStore
 from dashboard.state import HubState
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import (
@@ -243,7 +244,7 @@ def at_hub(folder: Path, port: int) -> Callable[[Hive, int, int], list[Member]]:
     def connect(hive: Hive, first: int, end: int) -> list[Member]:
         names = [f"n{number + 1:04}" for number in range(first, end)]
         with contextlib.closing(HubState.open(folder)) as state:
-            tokens = create(state.registry, HubKey(folder).fingerprint,
+            tokens = create(state.store(NodeStore), HubKey(folder).fingerprint,
                             [NewEnrolment() for _ in names], "the tests")
         with ThreadPoolExecutor(8) as together:
             return list(together.map(

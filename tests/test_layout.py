@@ -25,10 +25,10 @@ FLOORS = {
     "agent": ("readings", "runtime", "tasks link", "journal hosts slurm kubernetes", "schedulers",
               "backends", "settings limits", "reader telemetry", "actions", "quotas",
               "pool doctor", "node", "cli", "__main__"),
-    "dashboard": ("errors trusted_networks public_url", "settings", "runtime", "web", "access",
-                  "audit", "history", "fleet mirror", "nodes sites", "imports actions", "quotas",
-                  "pool", "jobs", "insight", "alerts", "automation", "notifications", "live",
-                  "pages prometheus", "openapi", "state", "announcements heartbeat storage", "app",
+    "dashboard": ("errors trusted_networks public_url capabilities", "settings", "runtime", "state",
+                  "composition", "web", "access", "audit", "history", "fleet mirror", "nodes sites",
+                  "imports actions", "quotas", "pool", "jobs", "insight", "alerts", "automation",
+                  "notifications", "live", "heartbeat", "openapi", "prometheus pages", "app",
                   "standby", "serve", "demo", "cli", "__main__"),
 }
 FLOOR = {(program, package): number for program, floors in FLOORS.items()
@@ -48,7 +48,7 @@ HOME = {
     # A node carries neither of these, nor what they bring.
     "socketio": ("dashboard/web/bounded_socket.py", "bench/ingest.py"),
     "engineio": ("dashboard/web/bounded_socket.py",),
-    "dash": ("dashboard/pages", "dashboard/app.py", "gpudeck/components.py", "gpudeck/markup.py"),
+    "dash": ("dashboard/pages", "gpudeck/components.py", "gpudeck/markup.py"),
     "plotly": ("dashboard/pages", "widget/plot.py"),
     "duckdb": ("dashboard/history/database.py",),
     "pyarrow": ("dashboard/history/parquet.py", "dashboard/history/row_index.py",

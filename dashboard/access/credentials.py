@@ -10,14 +10,15 @@ from http import HTTPStatus
 from typing import Any
 
 from ..errors import InvalidChangeError
+from ..state import HubState
 from ..trusted_networks import neighbourhood
 from .passwords import MOST_LENGTH, PasswordQueueFullError, PasswordService, flaw
 from .policy import EVERYTHING, FRESH_S, Actor, Role, Scope, name_flaw
-from .protocols import AccountState, AuditLog
+from .protocols import AuditLog
 from .service import AccountService
 from .sessions import SessionService
 from .sign_in_log import SignInLog
-from .store import Session, SignInRecord, User
+from .store import AccountsStore, Session, SignInRecord, User
 from .throttle import KEYS, Key, SignInThrottle
 
 DEVICE_LASTS_S = 400 * 86_400.0
@@ -54,9 +55,9 @@ class SignInOrigin:
 
 
 class CredentialService:
-    def __init__(self, state: AccountState, accounts: AccountService, sessions: SessionService,
+    def __init__(self, state: HubState, accounts: AccountService, sessions: SessionService,
                  sign_ins: SignInLog, passwords: PasswordService, audit: AuditLog) -> None:
-        self._store = state.accounts
+        self._store = state.store(AccountsStore)
         self._accounts = accounts
         self._sessions = sessions
         self._sign_ins = sign_ins

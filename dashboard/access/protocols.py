@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from .policy import Actor, actor_fields
-from .store import AccountsStore, SessionStore, SignInRecord
+from .store import SignInRecord
 
 
 class AuditLog(Protocol):
@@ -15,21 +15,12 @@ class AuditLog(Protocol):
                ) -> AbstractContextManager[None]: ...
 
 
-class AccountState(Protocol):
-    """The part of the hub's state that holds accounts."""
+class SignInNotes(Protocol):
+    """Writes sign-in attempts, when sessions and tokens were last used, and records of the audit;
+    in a native thread."""
 
-    @property
-    def accounts(self) -> AccountsStore: ...
-
-    @property
-    def sessions(self) -> SessionStore: ...
-
-    def secret(self, name: str) -> bytes: ...
-
-    def writes_elsewhere(self) -> int: ...
-
-    def note(self, attempts: list[SignInRecord], sessions: dict[str, float],
-             tokens: dict[str, float], records: Iterable[dict[str, Any]] = ()) -> None: ...
+    def __call__(self, attempts: list[SignInRecord], sessions: dict[str, float],
+                 tokens: dict[str, float], records: Iterable[dict[str, Any]] = ()) -> None: ...
 
 
 def record_change(audit: AuditLog, actor: Actor, kind: str, action: str, detail: dict[str, Any],

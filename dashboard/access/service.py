@@ -14,11 +14,12 @@ import gevent
 
 from ..runtime.dispatcher import Dispatcher
 from ..runtime.paced_log import LogPacer
+from ..state import HubState
 from .events import CredentialEnded
 from .policy import AccessDenial, AccessTarget, Actor, DenialReason, RefusedError, may
-from .protocols import AccountState, AuditLog, record_change
+from .protocols import AuditLog, record_change
 from .sign_in_log import SignInLog
-from .store import ApiToken, Session, User, digest
+from .store import AccountsStore, ApiToken, Session, SessionStore, User, digest
 
 log = logging.getLogger("gpudeck.access")
 
@@ -29,10 +30,11 @@ T = TypeVar("T")
 
 
 class AccountService:
-    def __init__(self, state: AccountState, sign_ins: SignInLog, events: Dispatcher,
+    def __init__(self, state: HubState, sign_ins: SignInLog, events: Dispatcher,
                  audit: AuditLog) -> None:
         self._audit = audit
         self._state = state
+        self._store = state.store(AccountsStore)
         self._sign_ins = sign_ins
         self._events = events
         self.users: dict[str, User] = {}
@@ -49,9 +51,9 @@ class AccountService:
         before = self._credentials()
         now = time.time()
         last_used = {session.id: session.used_at for session in self._sessions.values()}
-        self.users = {user.name: user for user in self._state.accounts.users()}
-        self._tokens = {token.hash: token for token in self._state.accounts.tokens()}
-        sessions = (session for session in self._state.sessions.all(now)
+        self.users = {user.name: user for user in self._store.users()}
+        self._tokens = {token.hash: token for token in self._store.tokens()}
+        sessions = (session for session in self._state.store(SessionStore).all(now)
                     if session.user in self.users)
         self._sessions = {
             session.hash: replace(

@@ -4,14 +4,15 @@ because password guessing must not drive disk writes."""
 import time
 from collections.abc import Callable
 
-from .protocols import AccountState
+from .protocols import SignInNotes
 from .sign_in_attempts import SignInAttempts
-from .store import SIGN_INS_KEPT, SignInRecord
+from .store import SIGN_INS_KEPT, SessionStore, SignInRecord
 
 
 class SignInLog:
-    def __init__(self, state: AccountState) -> None:
-        self._state = state
+    def __init__(self, store: SessionStore, note: SignInNotes) -> None:
+        self._store = store
+        self._note = note
         self._new: list[SignInRecord] = []
         self._being_written: list[SignInRecord] = []
         self._summaries = SignInAttempts(time.monotonic())
@@ -31,7 +32,7 @@ class SignInLog:
 
     def newest(self) -> list[SignInRecord]:
         new = [*self._being_written, *self._new]
-        return [*reversed(new), *self._state.sessions.sign_ins()][:SIGN_INS_KEPT]
+        return [*reversed(new), *self._store.sign_ins()][:SIGN_INS_KEPT]
 
     def write(self, run: Callable[..., None]) -> None:
         """Write what is new. `run` calls a function with its arguments, for example in a thread."""
@@ -42,7 +43,7 @@ class SignInLog:
             return
         self._being_written = notes[0]
         try:
-            run(self._state.note, notes)
+            run(self._note, notes)
         except Exception:
             self._summaries.put_back(summaries)
             raise

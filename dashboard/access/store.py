@@ -47,6 +47,8 @@ create table oidc_sessions (
   id_token text not null
 ) without rowid;
 """
+# By the version of the state that each leads to. A step is never edited later.
+MIGRATIONS = {2: SCHEMA, 19: OIDC_SCHEMA}
 CODE_LASTS_S = 600.0
 SESSION_LASTS_S = 7 * 86_400.0
 IDLE_S = 86_400.0
@@ -251,11 +253,11 @@ class AccountsStore(SqlStore):
         return None if row is None else OneTimeCode(row[0])
 
 
-class OidcStore:
+class OidcStore(SqlStore):
     """Users of the site's provider, each identified by issuer and subject, never by name."""
 
     def __init__(self, db: SqlConnection) -> None:
-        self._db = db
+        super().__init__(db)
         self._accounts = AccountsStore(db)
 
     def user_of(self, issuer: str, subject: str) -> str | None:

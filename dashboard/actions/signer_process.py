@@ -20,7 +20,7 @@ import msgspec
 
 from gpudeck.actions import Command, Preview, Refusal
 from gpudeck.desired_state import DesiredState, SignedDesired, desired_statement, encode_desired
-from gpudeck.errors import CommandError, ExitCode
+from gpudeck.errors import CommandError
 from gpudeck.keys import fingerprint, is_signed
 from gpudeck.wire import (
     MAX_MESSAGE_BYTES,
@@ -32,10 +32,10 @@ from gpudeck.wire import (
     preview_statement,
 )
 
+from ..runtime.data_folder import SIGNING_FILE, signing_log
 from .hub_key import HubKey
 from .signing_policy import RecentSignings, SigningBudget, SigningPolicy
 
-SPENT_FILE = "signer.json"
 PR_SET_DUMPABLE = 4
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 MOST_BYTES = 2 * MAX_MESSAGE_BYTES
@@ -120,22 +120,15 @@ class SigningLedger:
     """What was signed in the last hour, and for which epoch: outlives this process."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / SPENT_FILE
+        self._folder = folder
+        self._path = folder / SIGNING_FILE
 
     def read(self) -> tuple[int, RecentSignings]:
-        try:
-            saved = json.loads(self._path.read_bytes())
-            return int(saved["epoch"]), RecentSignings(deque(
-                (float(at), str(node)) for at, node in saved["spent"]))
-        except FileNotFoundError:
-            return 0, RecentSignings()
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CommandError(f"the signer cannot read {self._path}, its log of signatures: "
-                               "move it away if no other hub took over here",
-                               ExitCode.CANNOT_START) from error
+        epoch, spent = signing_log(self._folder)
+        return epoch, RecentSignings(deque((float(at), str(node)) for at, node in spent))
 
     def write(self, signing: SigningPolicy) -> None:
-        draft = self._path.with_name(SPENT_FILE + ".new")
+        draft = self._path.with_name(SIGNING_FILE + ".new")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w") as file:
             json.dump({"epoch": signing.epoch, "spent": list(signing.signings.at)}, file)

@@ -8,6 +8,7 @@ import msgspec
 from ..runtime.sql_transaction import put
 from ..runtime.state_store import SqlStore, StateUnavailableError
 from .lifecycle import CommandRecord
+from .standing_store import SCHEMA as STANDING
 
 SCHEMA = """
 create table commands (
@@ -18,6 +19,8 @@ create index commands_by_time on commands (requested_at, command_id);
 create index commands_pending on commands (state)
   where state in ('requested', 'queued', 'sent', 'accepted', 'acting', 'unknown');
 """
+# By the version of the state that each leads to. A step is never edited later.
+MIGRATIONS = {5: SCHEMA, 6: STANDING}
 
 OPEN = "'requested', 'queued', 'sent', 'accepted', 'acting'"
 AT_ONCE = 200

@@ -46,6 +46,8 @@ create table backtests (
 ) without rowid;
 create index backtests_by_time on backtests (asked_at);
 """
+# By the version of the state that each leads to. A step is never edited later.
+MIGRATIONS = {7: SCHEMA, 8: MEMORY_SCHEMA, 9: BACKTEST_SCHEMA, 14: MARKS_SCHEMA}
 MOST_BACKTESTS = 200
 KEPT_S = 90 * 86_400
 MOST_LISTED = 1_000

@@ -40,6 +40,8 @@ create table node_heads (
   broken text
 ) without rowid;
 """
+# By the version of the state that each leads to. A step is never edited later.
+MIGRATIONS = {4: SCHEMA}
 AT_ONCE = 500
 # Kinds of records that the hub writes about the chain and about itself, at nobody's request.
 SYSTEM_KINDS = ("heads", "hub")

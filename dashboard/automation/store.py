@@ -15,6 +15,8 @@ SCHEMA = """
 create table brakes (name text primary key, body blob not null) without rowid;
 create table maintenance (node_id text primary key, body blob not null) without rowid;
 """
+# By the version of the state that each leads to. A step is never edited later.
+MIGRATIONS = {10: SCHEMA}
 NAME, CLIMBS = "fleet", "climbs"
 CANNOT_STORE = (sqlite3.Error, StateUnavailableError)
 

@@ -25,12 +25,13 @@ from gpudeck.times import parse_span
 
 from ..access.passwords import flaw, hash_password
 from ..access.policy import DEFAULT_GROUP, EVERYTHING, Role, Scope, name_flaw, scope_flaw
-from ..access.store import ApiToken, User, new_token
+from ..access.store import AccountsStore, ApiToken, User, new_token
 from ..access.views import token_view, user_view
 from ..actions.hub_key import HubKey
 from ..errors import AuditWriteError, InvalidChangeError
 from ..fleet.members import LASTS_MOST_S, LASTS_S, MAX_USES, NewEnrolment
 from ..nodes.enrolment import about, command, create
+from ..nodes.store import NodeStore
 from ..runtime.data_folder import open_folder
 from ..runtime.state_location import is_there
 from ..runtime.state_store import StateUnavailableError
@@ -45,10 +46,10 @@ def link(argv: Sequence[str]) -> int:
     """Print a sign-in link for the first admin; once there are users, refuse and name the other
     command."""
     with open_state(link_folder(argv, os.environ)) as state:
-        if state.accounts.users():
+        if state.store(AccountsStore).users():
             raise CommandError("this hub has its first admin; for a sign-in link for one user, "
                                "run: gpudeck user link NAME")
-        print(code_url(state, state.accounts.add_code(None, time.time())))
+        print(code_url(state, state.store(AccountsStore).add_code(None, time.time())))
     return ExitCode.OK
 
 
@@ -103,23 +104,24 @@ def _add(state: HubState, args: argparse.Namespace) -> Item:
     detail = {"person": args.name, "role": args.role, "groups": [*scope.groups],
               "unix_names": [*scope.unix_names]}
     with record_change(state, "user", "add", detail):
-        state.accounts.add_user(User(args.name, Role(args.role), scope, hashed, time.time()))
+        state.store(AccountsStore).add_user(
+            User(args.name, Role(args.role), scope, hashed, time.time()))
     return _user_item(state, args.name) | _link_to_set(state, args.name, hashed)
 
 
 def _link_to_set(state: HubState, name: str, hashed: str | None) -> Item:
     if hashed is not None:
         return {}
-    return {"link": code_url(state, state.accounts.add_code(name, time.time()))}
+    return {"link": code_url(state, state.store(AccountsStore).add_code(name, time.time()))}
 
 
 def _list(state: HubState, args: argparse.Namespace) -> Item:
-    return {"items": [_user_item(state, user.name) for user in state.accounts.users()],
+    return {"items": [_user_item(state, user.name) for user in state.store(AccountsStore).users()],
             "next": None}
 
 
 def _set(state: HubState, args: argparse.Namespace) -> Item:
-    existing = state.accounts.user(args.name)
+    existing = state.store(AccountsStore).user(args.name)
     scope = None
     if args.groups is not None or args.unix_names is not None:
         scope = _scope(existing.scope.groups if args.groups is None else args.groups,
@@ -128,13 +130,13 @@ def _set(state: HubState, args: argparse.Namespace) -> Item:
     detail = {"person": args.name, "role": args.role, "groups": args.groups,
               "unix_names": args.unix_names, "password": None if hashed is None else "new"}
     with record_change(state, "user", "change", detail):
-        state.accounts.change_user(args.name, role, scope, hashed)
+        state.store(AccountsStore).change_user(args.name, role, scope, hashed)
     return _user_item(state, args.name)
 
 
 def _remove(state: HubState, args: argparse.Namespace) -> Item:
     with record_change(state, "user", "remove", {"person": args.name}):
-        state.accounts.remove_user(args.name)
+        state.store(AccountsStore).remove_user(args.name)
     return {"removed": args.name}
 
 
@@ -142,8 +144,8 @@ def _link(state: HubState, args: argparse.Namespace) -> Item:
     with record_change(state, "user", "reset_password" if args.reset else "link",
                        {"person": args.name}):
         if args.reset:
-            state.accounts.change_user(args.name, is_password_gone=True)
-        code = state.accounts.add_code(args.name, time.time())
+            state.store(AccountsStore).change_user(args.name, is_password_gone=True)
+        code = state.store(AccountsStore).add_code(args.name, time.time())
     return {"name": args.name, "link": code_url(state, code)}
 
 
@@ -152,7 +154,7 @@ USER_VERBS: dict[str, Verb] = {
 
 
 def _user_item(state: HubState, name: str) -> Item:
-    return Item(msgspec.to_builtins(user_view(state.accounts.user(name))))
+    return Item(msgspec.to_builtins(user_view(state.store(AccountsStore).user(name))))
 
 
 def _password(args: argparse.Namespace, name: str) -> str | None:
@@ -196,7 +198,8 @@ def _create_agent(state: HubState, args: argparse.Namespace) -> Item:
     request = NewEnrolment(args.host, args.approve, args.group, args.uses, args.networks,
                            args.lasts_s)
     with record_change(state, "enrolment", "add", about(request)):
-        [(enrolment_token, enrolment)] = create(state.registry, hub, [request], "this folder")
+        [(enrolment_token, enrolment)] = create(state.store(NodeStore), hub, [request],
+                                                "this folder")
     if not args.json:
         print(f"Paste this on {'the node' if enrolment.uses == 1 else 'each node'}. It works "
               f"{'once' if enrolment.uses == 1 else f'for {enrolment.uses} nodes'}, until "
@@ -214,17 +217,18 @@ def _create_api(state: HubState, args: argparse.Namespace) -> Item:
     with record_change(state, "token", "add", {
             "token": api_token.id, "name": args.name, "role": args.role, "groups": [*scope.groups],
             "unix_names": [*scope.unix_names], "expires_at": api_token.expires_at}):
-        state.accounts.add_token(api_token)
+        state.store(AccountsStore).add_token(api_token)
     return _token_item(api_token) | {"secret": word}
 
 
 def _tokens(state: HubState, args: argparse.Namespace) -> Item:
-    return {"items": [_token_item(token) for token in state.accounts.tokens()], "next": None}
+    tokens = state.store(AccountsStore).tokens()
+    return {"items": [_token_item(token) for token in tokens], "next": None}
 
 
 def _revoke(state: HubState, args: argparse.Namespace) -> Item:
     with record_change(state, "token", "remove", {"token": args.id[:64]}):
-        state.accounts.remove_token(args.id)
+        state.store(AccountsStore).remove_token(args.id)
     return {"revoked": args.id}
 
 

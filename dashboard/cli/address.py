@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from gpudeck.errors import CommandError, ExitCode
 
+from ..actions.standing_store import StandingStore
 from ..errors import NotFoundError
 from ..notifications.addresses import address_flaw
 from ..state import HubState
@@ -17,8 +18,9 @@ def address(argv: Sequence[str]) -> int:
 
 
 def _list(state: HubState, args: argparse.Namespace) -> Item:
+    addresses = state.store(StandingStore).addresses()
     return {"items": [{"unix_name": name, "address": address}
-                      for name, address in state.standing.addresses().items()], "next": None}
+                      for name, address in addresses.items()], "next": None}
 
 
 def _set(state: HubState, args: argparse.Namespace) -> Item:
@@ -27,13 +29,13 @@ def _set(state: HubState, args: argparse.Namespace) -> Item:
         raise CommandError(problem, ExitCode.USAGE)
     entry = {"unix_name": args.unix_name, "address": args.address}
     with record_change(state, "address", "set", entry):
-        state.standing.put_address(args.unix_name, args.address)
+        state.store(StandingStore).put_address(args.unix_name, args.address)
     return entry
 
 
 def _remove(state: HubState, args: argparse.Namespace) -> Item:
     with record_change(state, "address", "remove", {"unix_name": args.unix_name[:128]}):
-        if not state.standing.drop_address(args.unix_name):
+        if not state.store(StandingStore).drop_address(args.unix_name):
             raise NotFoundError(f"there is no address of {args.unix_name!r}")
     return {"removed": args.unix_name}
 

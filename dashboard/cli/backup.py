@@ -20,17 +20,16 @@ from gpudeck.keys import locked_box, opened_box
 from gpudeck.settings import read_secret
 
 from ..actions.hub_key import KEY_FILE
-from ..actions.signer_process import SPENT_FILE
 from ..history.folder import HistoryDamagedError, copied
 from ..notifications.transports import SECRETS
-from ..runtime.data_folder import LOCK, PAGES, lock_folder, open_folder, write_private
+from ..runtime.data_folder import LOCK, PAGES, SIGNING_FILE, lock_folder, open_folder, write_private
 from ..runtime.sqlite_state import copy_database
 from ..runtime.state_location import is_there, location
 from .migrate_state import copy_state
 from .parts import make_parser, make_verb
 
 STATE, HISTORY, KEYS, MARK = "state.db", "history", "keys.box", "backup.json"
-KEY_FILES = (KEY_FILE, SPENT_FILE, "api.token")
+KEY_FILES = (KEY_FILE, SIGNING_FILE, "api.token")
 DRAFT = ".restoring"
 
 

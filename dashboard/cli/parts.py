@@ -11,6 +11,7 @@ from gpudeck.command_parser import CommandParser
 from gpudeck.settings import folder, state_folder
 
 from ..audit.recorder import AuditRecorder
+from ..audit.store import AuditStore
 from ..runtime.dispatcher import Dispatcher
 from ..state import HubState
 
@@ -24,7 +25,7 @@ def record_change(state: HubState, kind: str, action: str,
                   detail: Item) -> AbstractContextManager[None]:
     """Return a context that records a change made in the folder, in the name of the Unix user."""
     changes = {name: value for name, value in detail.items() if value is not None}
-    return AuditRecorder(state.audit, None, Dispatcher()).change(kind, {
+    return AuditRecorder(state.store(AuditStore), None, Dispatcher()).change(kind, {
         "actor": getpass.getuser(), "actor_kind": "terminal", "action": action, "detail": changes})
 
 

@@ -9,6 +9,7 @@ from gpudeck.errors import CommandError, ExitCode
 
 from ..errors import NotFoundError
 from ..jobs.core.teams import Team, teams_flaw
+from ..jobs.store import JobsStore
 from ..state import HubState
 from .access import run_verb
 from .parts import Item, Verb, make_parser, make_verb, record_change
@@ -19,7 +20,7 @@ def team(argv: Sequence[str]) -> int:
 
 
 def _list(state: HubState, args: argparse.Namespace) -> Item:
-    return {"items": msgspec.to_builtins(state.jobs.teams()), "next": None}
+    return {"items": msgspec.to_builtins(state.store(JobsStore).teams()), "next": None}
 
 
 def _set(state: HubState, args: argparse.Namespace) -> Item:
@@ -29,25 +30,25 @@ def _set(state: HubState, args: argparse.Namespace) -> Item:
         new_team = msgspec.convert(fields, Team)
     except msgspec.ValidationError as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
-    old_teams = state.jobs.teams()
+    old_teams = state.store(JobsStore).teams()
     teams = tuple(new_team if entry.name == new_team.name else entry for entry in old_teams)
     teams = teams if new_team in teams else (*old_teams, new_team)
     problem = teams_flaw(teams)
     if problem is not None:
         raise CommandError(problem, ExitCode.USAGE)
     with record_change(state, "team", "set", {"name": new_team.name}):
-        state.jobs.put_teams(teams)
+        state.store(JobsStore).put_teams(teams)
     item: Item = msgspec.to_builtins(new_team)
     return item
 
 
 def _remove(state: HubState, args: argparse.Namespace) -> Item:
     with record_change(state, "team", "remove", {"name": args.name[:128]}):
-        teams = state.jobs.teams()
+        teams = state.store(JobsStore).teams()
         remaining = [entry for entry in teams if entry.name != args.name]
         if len(remaining) == len(teams):
             raise NotFoundError(f"there is no team {args.name!r}")
-        state.jobs.put_teams(remaining)
+        state.store(JobsStore).put_teams(remaining)
     return {"removed": args.name}
 
 

@@ -14,6 +14,7 @@ from gpudeck.child_processes import importable
 from ..actions.hub_key import HubKey
 from ..fleet.members import NewEnrolment
 from ..nodes.enrolment import create
+from ..nodes.store import NodeStore
 from ..runtime.data_folder import open_folder, write_private
 from ..state import HubState
 from .supervisor import PACKAGE_PREFIX
@@ -25,7 +26,7 @@ def run_local_agent(hub: Path, agent: Path) -> NoReturn:
     while (url := _url(hub)) is None:
         time.sleep(POLL_EVERY_S)
     with contextlib.closing(HubState.open(hub)) as state:
-        [(token, _)] = create(state.registry, HubKey(hub).fingerprint, [NewEnrolment()],
+        [(token, _)] = create(state.store(NodeStore), HubKey(hub).fingerprint, [NewEnrolment()],
                               "gpudeck up")
     open_folder(agent)
     token_file = agent / "agent.enrolment"

@@ -23,10 +23,16 @@ from gpudeck.errors import run_as_program
 from gpudeck.metrics import Absence
 from gpudeck.wire import Event, Frame, Inventory, decode_from_agent
 
+from ..alerts.service import AlertService
+from ..composition import Core
 from ..fleet.events import FleetEvent
+from ..fleet.idle_history import IdleHistory
+from ..fleet.state_machine import FleetStateMachine
+from ..history.embedded import EmbeddedHistory
 from ..history.memory import BLOCK_S
 from ..history.rows import HistoryMessage
 from ..history.sealing import GRACE_S
+from ..nodes.recorder import MessageRecorder
 from ..serve import serve
 from ..settings import hub_settings
 from .history_plan import DemoHistoryPlan, read, save
@@ -48,8 +54,12 @@ SETTLED_S = 2 * BLOCK_S  # by then all of it is in files
 
 
 class DemoHistoryMaker:
-    def __init__(self, hub: "Hub", folder: Path, past: DemoHistoryPlan) -> None:
-        self._hub = hub
+    def __init__(self, core: Core, folder: Path, past: DemoHistoryPlan) -> None:
+        self._machine = core.get(FleetStateMachine)
+        self._idle_history = core.get(IdleHistory)
+        self._alerts = core.get(AlertService)
+        self._history = core.get(EmbeddedHistory)
+        self._recorder = core.get(MessageRecorder)
         self._folder = folder
         self._past = past
         self._idle: dict[str, float] = {}  # since when, by GPU
@@ -77,7 +87,7 @@ class DemoHistoryMaker:
             self._open()
             return
         past.made, past.is_ready = past.end - past.begin, True
-        self._hub.idle_history.look_again()
+        self._idle_history.look_again()
         save(self._folder, past)
         log.info("the past is there seconds=%d took_s=%.1f", past.made, time.monotonic() - began)
         gevent.sleep(SETTLED_S + GRACE_S)
@@ -86,7 +96,7 @@ class DemoHistoryMaker:
 
     def _counters(self) -> dict[str, float]:
         """Return the energy counters that the boards report now, in joules, by UUID."""
-        fleet = self._hub.machine.fleet
+        fleet = self._machine.fleet
         column = fleet.column("energy_j", time.monotonic())
         return {uuid: float(column.values[slot]) for slot, uuid in enumerate(fleet.uuids)
                 if column.absent[slot] == Absence.PRESENT}
@@ -100,7 +110,7 @@ class DemoHistoryMaker:
         """Wait until all nodes report live, so that there is no gap after the history; at most
         WAIT_S."""
         deadline = time.monotonic() + WAIT_S
-        fleet = self._hub.machine.fleet
+        fleet = self._machine.fleet
         while time.monotonic() < deadline:
             live = [node for node in fleet.nodes.values() if node.frame is not None]
             if len(live) >= self._past.nodes:
@@ -119,14 +129,14 @@ class DemoHistoryMaker:
                 continue
             if host not in node_of:
                 node_of |= {node.hello.host: node_id
-                            for node_id, node in self._hub.machine.fleet.nodes.items()}
+                            for node_id, node in self._machine.fleet.nodes.items()}
             if (node_id := node_of.get(host)) is None:
                 continue
             messages, events = pool.apply(_messages_and_events, (node_id, payloads))
             # Not in the log's segments: a hub that is killed makes the history again.
-            pool.apply(self._hub.history.append, (messages, self._hub.recorder.segment))
+            pool.apply(self._history.append, (messages, self._recorder.segment))
             for event in events:
-                self._hub.machine.events.add(event)
+                self._machine.events.add(event)
             seconds += sum(isinstance(message.message, Frame) for message in messages)
             self._report(seconds // self._past.nodes)
             gevent.sleep(PAUSE_S)
@@ -136,7 +146,7 @@ class DemoHistoryMaker:
         of the history is complete."""
         for payload in payloads:
             self._idle = msgspec.msgpack.decode(payload, type=dict[str, float])
-        self._hub.idle_history.told(self._idle, time.time(), time.monotonic())
+        self._idle_history.told(self._idle, time.time(), time.monotonic())
         if not payloads:
             self._open()
 
@@ -146,8 +156,8 @@ class DemoHistoryMaker:
         if past.is_open:
             return
         try:
-            self._hub.alerts.go_on(gevent.get_hub().threadpool.apply(
-                opening_alerts, (self._hub, past.end - OPENING_S, past.end)))
+            self._alerts.go_on(gevent.get_hub().threadpool.apply(
+                opening_alerts, (self._alerts, self._history, past.end - OPENING_S, past.end)))
         except Exception:  # better a demo without alerts than none
             log.exception("opening_alerts_failed")
         past.is_open = True
@@ -188,7 +198,7 @@ def _history_maker(hub: "Hub", folder: Path) -> "list[gevent.Greenlet[..., objec
     past = read(folder)
     if past is None or past.is_kept:
         return []
-    return [gevent.spawn(DemoHistoryMaker(hub, folder, past).run)]
+    return [gevent.spawn(DemoHistoryMaker(hub.core, folder, past).run)]
 
 
 if __name__ == "__main__":

@@ -19,11 +19,14 @@ from gpudeck.quota import Quota
 
 from ..access.passwords import hash_password
 from ..access.policy import EVERYTHING, Role, Scope
-from ..access.store import User
+from ..access.store import AccountsStore, User
 from ..actions.hub_key import HubKey
 from ..alerts.core.rule import Rule
+from ..alerts.store import AlertsStore
 from ..fleet.members import NewEnrolment
 from ..nodes.enrolment import create
+from ..nodes.store import NodeStore
+from ..quotas.store import QuotasStore
 from ..runtime.data_folder import open_folder, secret, write_private
 from ..state import HubState
 from .supervisor import SupervisedProcess
@@ -69,7 +72,7 @@ class SupervisedHub:
         line. Called before the hub runs, so that nobody has to wait for it."""
         open_folder(self.data)
         with contextlib.closing(HubState.open(self.data)) as state:
-            enrolments = create(state.registry, HubKey(self.data).fingerprint,
+            enrolments = create(state.store(NodeStore), HubKey(self.data).fingerprint,
                                 [NewEnrolment(host) for hosts in places.values() for host in hosts],
                                 f"gpudeck {self._program}")
         tokens = iter(token.text for token, _ in enrolments)
@@ -92,7 +95,7 @@ class SupervisedHub:
         pid = hub_info["pid"]
         if pid not in self._links:
             with contextlib.closing(HubState.open(self.data)) as state:
-                code = state.accounts.add_code(self._admin, time.time())
+                code = state.store(AccountsStore).add_code(self._admin, time.time())
             self._links = {pid: f"{hub_info['url']}/sign-in?code={code}"}
         return self._links[pid]
 
@@ -104,10 +107,10 @@ class SupervisedHub:
         with contextlib.closing(HubState.open(self.data)) as state:
             password = secrets.token_urlsafe(12)
             hashed = hash_password(password)
-            if any(user.name == self._admin for user in state.accounts.users()):
-                state.accounts.change_user(self._admin, password=hashed)
+            if any(user.name == self._admin for user in state.store(AccountsStore).users()):
+                state.store(AccountsStore).change_user(self._admin, password=hashed)
             else:
-                state.accounts.add_user(User(
+                state.store(AccountsStore).add_user(User(
                     self._admin, Role.ADMIN, Scope((EVERYTHING,), (unix_name,)), hashed,
                     time.time()))
         return password
@@ -116,11 +119,11 @@ class SupervisedHub:
         """Store the quota and the rules if the hub never had any. Called before the hub runs."""
         open_folder(self.data)
         with contextlib.closing(HubState.open(self.data)) as state:
-            if state.quotas.generation() == 0:
-                state.quotas.put(quota, f"gpudeck {self._program}", time.time())
-            if not state.alerts.has_any_rule():
+            if state.store(QuotasStore).generation() == 0:
+                state.store(QuotasStore).put(quota, f"gpudeck {self._program}", time.time())
+            if not state.store(AlertsStore).has_any_rule():
                 for rule in rules:
-                    state.alerts.put_rule(rule, f"gpudeck {self._program}", time.time())
+                    state.store(AlertsStore).put_rule(rule, f"gpudeck {self._program}", time.time())
 
     def nodes(self) -> list[Item] | None:
         """Return the nodes; None: the hub cannot be reached."""

@@ -19,6 +19,8 @@ create index jobs_last_seen on jobs (last_seen);
 create index jobs_launch on jobs (launch) where launch is not null;
 create table teams (place integer primary key, body blob not null);
 """
+# By the version of the state that each leads to. A step is never edited later.
+MIGRATIONS = {18: SCHEMA}
 AT_ONCE = 500
 ALL = 2**62
 CANNOT_STORE = (sqlite3.Error, StateUnavailableError)

@@ -26,8 +26,6 @@ from .enrolment import EnrolmentService, KeyProofError
 
 log = logging.getLogger("gpudeck.nodes")
 
-# The Socket.IO packet around a message: its keys, the event's name, the namespace.
-ENVELOPE_BYTES = 256
 BURST_S = 10
 PACE_PER_S = 200.0
 BAD_MESSAGE_RETRY_S = 30.0
@@ -216,6 +214,3 @@ class AgentEndpoint:
 
 def _unknown_event(event: str, *_arguments: Any) -> None:
     raise WebSocketViolationError(CloseCode.POLICY, f"no event {event[:40]!r} here")
-
-
-AGENT_BYTES = wire.MAX_MESSAGE_BYTES + ENVELOPE_BYTES

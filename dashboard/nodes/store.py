@@ -28,6 +28,8 @@ alter table enrolments add column used integer not null default 0;
 alter table enrolments add column networks text not null default '';
 update enrolments set used = 1 where used_by is not null;
 """
+# By the version of the state that each leads to. A step is never edited later.
+MIGRATIONS = {3: SCHEMA, 17: USES_SCHEMA}
 MAX_ENROLMENTS = 10_000
 # Expired ones are kept for a day, so that a late use gets a clear answer.
 KEPT_S = 86_400.0
@@ -79,3 +81,14 @@ class NodeStore(SqlStore):
 def _enrolment(row: tuple[object, ...]) -> Enrolment:
     id_, key, host, approve, *rest = row
     return Enrolment(id_, key, host, bool(approve), *rest)  # type: ignore[arg-type]
+
+
+class CheckpointStore(SqlStore):
+    """Checkpoints of the nodes, in bytes, by node id."""
+
+    def all(self) -> list[bytes]:
+        return [row[0] for row in self._db.execute("select checkpoint from nodes")]
+
+    def put(self, checkpoints: Iterable[tuple[str, bytes]]) -> None:
+        with together(self._db, reads=False):
+            put(self._db, "nodes", checkpoints)

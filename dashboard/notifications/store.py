@@ -29,6 +29,8 @@ create table notices (
 ) without rowid;
 create index notices_by_receiver on notices (receiver_id, next_at);
 """
+# By the version of the state that each leads to. A step is never edited later.
+MIGRATIONS = {11: SCHEMA}
 MOST_LISTED = 200
 # The disk is full or fails. A hub whose state another one has taken over sends nothing.
 CANNOT_STORE = sqlite3.Error

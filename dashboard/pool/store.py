@@ -30,6 +30,8 @@ create table pool_times (
 ) without rowid;
 create table pool_offered (id text, node_id text, primary key (id, node_id)) without rowid;
 """
+# By the version of the state that each leads to. A step is never edited later.
+MIGRATIONS = {16: SCHEMA, 20: TIMES_SCHEMA}
 
 _encode = msgspec.json.Encoder().encode
 _claim = msgspec.json.Decoder(Claim).decode

@@ -229,10 +229,6 @@ def _agents(all_nodes: list[Node], words: list[str]) -> Iterator[str]:
                               else node.clock_offset_s for node in nodes])
 
 
-def family_by(name: str, kind: Kind, help: str, label: str, rows: Mapping[str, float]) -> str:
-    return family(name, kind, help, [labels({label: key}) for key in rows], rows.values())
-
-
 def _hosts(fleet: FleetMetricsSnapshot) -> Iterator[str]:
     there = [(node, sample) for node, sample in zip(fleet.nodes, fleet.hosts, strict=True)
              if sample is not None and node.state == "live"]

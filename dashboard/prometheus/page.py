@@ -9,7 +9,7 @@ import resource
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -17,21 +17,15 @@ from flask import Flask, Response, request
 from gevent.lock import BoundedSemaphore
 
 from gpudeck.dcgm import NAMES
-from gpudeck.prometheus_text import CONTENT_TYPE, single
+from gpudeck.prometheus_text import CONTENT_TYPE, family_by, single
 
 from ..access.requests import asker
 from ..actions.store import CommandsStore
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
-from ..history.archive_mover import ArchiveMover
-from ..history.protocol import History
-from ..mirror.service import MirrorService
-from ..pool.prometheus import pool_families, wait_family
-from ..pool.queries import PoolQueries, due
-from ..quotas.prometheus import QuotaSeen, quota_families
 from ..runtime.native_threads import in_thread
 from ..web.answers import bad
-from .families import XID_FOR_S, family_by, only, pages, snapshot
+from .families import XID_FOR_S, only, pages, snapshot
 
 FRESH_S = 1.0
 MOST_KEPT = 8
@@ -45,25 +39,22 @@ Numbers = Callable[[], Iterator[str]]
 
 @dataclass(eq=False, slots=True)
 class PrometheusPage:
-    """`quotas`: as the viewer of this VisibleFleet may see them; `counts`, `lag_s`, `began_at`: of
-    the hub itself."""
+    """`metrics`: families of the capabilities, as the viewer of this VisibleFleet may see them;
+    `hub_metrics`: those on the hub itself. Both are called on the hub's loop, and their texts made
+    in a thread. `counts`, `lag_s`, `began_at`: of the hub itself."""
 
     machine: FleetStateMachine
     visible_fleets: VisibleFleetCache
-    history: History
     commands: CommandsStore
     counts: Callable[[], dict[str, int]]
     lag_s: Callable[[], float]
     began_at: float
-    quotas: Callable[[VisibleFleet], list[QuotaSeen]]
-    pool: PoolQueries
-    archive: ArchiveMover | None
-    mirror: MirrorService | None
-    schedulers: Callable[[VisibleFleet], Iterator[str]]
+    metrics: Sequence[Callable[[VisibleFleet], Iterable[str]]]
+    hub_metrics: Sequence[Callable[[], Iterable[str]]]
     _cache: OrderedDict[Key, tuple[float, bytes]] = field(default_factory=OrderedDict)
     _turn: BoundedSemaphore = field(default_factory=BoundedSemaphore)
 
-    def metrics(self) -> Response:
+    def answer(self) -> Response:
         names = _requested_names()
         is_packed = request.accept_encodings["gzip"] > 0
         key = VisibilityScope.of(asker()), names, is_packed
@@ -90,14 +81,12 @@ class PrometheusPage:
     def _make(self, sight: VisibilityScope, names: frozenset[str] | None,
               is_packed: bool) -> bytes:
         visible, mono = self.visible_fleets.of(sight), time.monotonic()
-        quotas = self.quotas(visible)
-        waiting = due(self.pool.waiting(visible, visible.reads.own), time.time())
-        pool = [*pool_families(self.pool.nodes(visible), waiting), *self.schedulers(visible)]
+        more = [metrics(visible) for metrics in self.metrics]
         fleet = snapshot(self.machine.fleet, visible, self._xids(time.time()), mono)
         hub_families = self._of_hub(names) if visible.is_whole else None
 
         def make() -> bytes:
-            texts = chain(pages(fleet, names), only((*quota_families(quotas), *pool), names))
+            texts = chain(pages(fleet, names), only(chain.from_iterable(more), names))
             return packed(texts, hub_families) if is_packed else b"".join(_all(texts, hub_families))
 
         return in_thread(make)
@@ -131,12 +120,12 @@ class PrometheusPage:
                       {what: float(count) for what, count in sorted(self.counts().items())}),
             family_by("gpudeck_commands", "gauge", "Commands in the hub's store, by state.",
                       "state", self.commands.counts()),
-            wait_family(self.pool.service.watch),
         ]
+        more = [metrics() for metrics in self.hub_metrics]
 
         def hub_families() -> Iterator[str]:
-            yield from only((*texts, *_of_process(self.began_at), *_of_history(self.history),
-                             *_of_archive(self.archive), *_of_mirror(self.mirror)), names)
+            yield from only(chain(texts, _of_process(self.began_at), chain.from_iterable(more)),
+                            names)
         return hub_families
 
 
@@ -150,61 +139,6 @@ def _of_process(began_at: float) -> Iterator[str]:
     yield single("process_resident_memory_bytes", "gauge", "Memory of the hub.",
                  float(pages_used * os.sysconf("SC_PAGE_SIZE")))
     yield single("process_start_time_seconds", "gauge", "Start time of the hub, UTC.", began_at)
-
-
-def _of_history(history: History) -> Iterator[str]:
-    info = history.info()
-    for name, help, of in (
-        ("gpudeck_history_bytes", "Size of history on disk, by kind.", "bytes"),
-        ("gpudeck_history_files", "Files of history, by kind.", "files"),
-        ("gpudeck_history_rows", "Rows of history in files, by kind.", "rows"),
-        ("gpudeck_history_oldest_timestamp_seconds", "Start of history.", "oldest"),
-    ):
-        yield family_by(name, "gauge", help, "kind", {
-            kind: float(numbers[of]) for kind, numbers in info.kinds.items()
-            if numbers.get(of) is not None})
-    yield single("gpudeck_history_open_rows", "gauge", "GPU-seconds not yet in a file.",
-                 float(info.open_seconds))
-    yield single("gpudeck_history_quarantined_files", "gauge", "Damaged files that were set aside.",
-                 float(len(info.quarantined)))
-    yield single("gpudeck_history_failed", "gauge", "1: history cannot be written.",
-                 float(info.error is not None))
-
-
-def _of_archive(archive: ArchiveMover | None) -> Iterator[str]:
-    if archive is None:
-        return
-    info = archive.info()
-    yield single("gpudeck_archive_bytes", "gauge", "Size of history in the archive.",
-                 float(info.bytes))
-    yield single("gpudeck_archive_files", "gauge", "Files of history in the archive.",
-                 float(info.files))
-    yield single("gpudeck_archive_waiting_files", "gauge",
-                 "Files of history that are old enough for the archive and not there yet.",
-                 float(info.waiting_files))
-    yield single("gpudeck_archive_failed", "gauge", "1: nothing is archived; the log says why.",
-                 float(info.error is not None))
-    yield single("gpudeck_archive_failures_total", "counter",
-                 "Attempts that failed since the hub started.", float(info.failures))
-
-
-def _of_mirror(mirror: MirrorService | None) -> Iterator[str]:
-    if mirror is None:
-        return
-    info = mirror.info()
-    yield single("gpudeck_mirror_behind_seconds", "gauge",
-                 "Age of the oldest second that the mirror's receiver has not taken.",
-                 info.behind_s)
-    yield family_by("gpudeck_mirror_samples_total", "counter",
-                    "Samples sent to the mirror's receiver, refused by it, or dropped because too "
-                    "many came late.", "what",
-                    {what: float(info.counts[what])
-                     for what in ("sent", "refused", "late_dropped")})
-    yield single("gpudeck_mirror_lost_seconds_total", "counter",
-                 "Seconds that history gave up before the mirror's receiver took them.",
-                 float(info.counts["lost_seconds"]))
-    yield single("gpudeck_mirror_failed", "gauge", "1: the mirror's receiver takes nothing.",
-                 float(info.error is not None))
 
 
 def _requested_names() -> frozenset[str] | None:
@@ -236,5 +170,5 @@ def packed(texts: Iterator[str], hub_families: Numbers | None) -> bytes:
 
 
 def add_metrics_page(server: Flask, page: PrometheusPage) -> None:
-    server.add_url_rule("/metrics", view_func=page.metrics, methods=["GET"],
+    server.add_url_rule("/metrics", view_func=page.answer, methods=["GET"],
                         provide_automatic_options=False)

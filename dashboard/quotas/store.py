@@ -23,6 +23,8 @@ insert into quota_generation values (1, 0);
 GROUPS_SCHEMA = """
 create table quota_groups (user text primary key, groups text not null) without rowid;
 """
+# By the version of the state that each leads to. A step is never edited later.
+MIGRATIONS = {12: SCHEMA, 13: GROUPS_SCHEMA}
 VERSIONS_MOST = 100
 CANNOT_STORE = (sqlite3.Error, StateUnavailableError)
 

@@ -1,17 +1,19 @@
 """The hub's data folder: private and locked, with files that are written whole."""
 
 import fcntl
+import json
 import os
 import secrets
 import stat
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from gpudeck.errors import CommandError, ExitCode
 
 LOCK = "lock"
+SIGNING_FILE = "signer.json"  # what was signed, and for which epoch
 PAGES = "pages"  # of the site's own
-OURS = (LOCK, "state.db", "state.json", "hub.key", "signer.json", "api.token", "hub.json",
+OURS = (LOCK, "state.db", "state.json", "hub.key", SIGNING_FILE, "api.token", "hub.json",
         "headlog", "history")
 
 
@@ -79,3 +81,17 @@ def secret(path: Path) -> str:
 
 def token_in(path: Path) -> str | None:
     return path.read_text().strip() if path.exists() else None
+
+
+def signing_log(folder: Path) -> tuple[int, list[Any]]:
+    """Return the epoch for which was signed last, and the signatures of the last hour; 0 and
+    nothing before the first."""
+    path = folder / SIGNING_FILE
+    try:
+        saved = json.loads(path.read_bytes())
+        return int(saved["epoch"]), list(saved["spent"])
+    except FileNotFoundError:
+        return 0, []
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CommandError(f"the signer cannot read {path}, its log of signatures: move it away if "
+                           "no other hub took over here", ExitCode.CANNOT_START) from error

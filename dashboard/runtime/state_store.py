@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 
 class StateUnavailableError(Exception):
@@ -50,11 +50,18 @@ class SqlConnection(Protocol):
         """Insert rows, each in place of the one with its key; all columns, in the table's order."""
 
 
+S = TypeVar("S", bound="SqlStore")
+
+
 class SqlStore:
     """The rows of one capability."""
 
     def __init__(self, db: SqlConnection) -> None:
         self._db = db
+
+    def beside(self, kind: type[S]) -> S:
+        """Return another store over the same connection: changes in both are one transaction."""
+        return kind(self._db)
 
 
 class StateStore(Protocol):

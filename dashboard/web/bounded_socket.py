@@ -36,6 +36,7 @@ from gpudeck.websocket import (
     close_frame,
     frame,
 )
+from gpudeck.wire import MAX_MESSAGE_BYTES
 
 from .http_server import ClientConnection, ServerCounters, cut
 from .token_bucket import TokenBucket
@@ -56,6 +57,9 @@ UNADMITTED_BYTES = 16_384
 UNADMITTED_PER_S = 4.0
 UNADMITTED_BURST = 16.0
 RESERVED_EVENTS = ("connect", "disconnect")
+# The Socket.IO packet around a message: its keys, the event's name, the namespace.
+ENVELOPE_BYTES = 256
+AGENT_BYTES = MAX_MESSAGE_BYTES + ENVELOPE_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, BrowserContext
 
-from dashboard.access.store import SignInRecord
+from dashboard.access.store import SessionStore, SignInRecord
 from dashboard.fleet.filters import FilterError, parse
 from dashboard.fleet.members import NewEnrolment
 from tests.browser.watch import WATCH, WatchedPage
@@ -368,7 +368,7 @@ def test_names_as_typed_at_the_door(hub: HubProcess, watch: WatchedPage) -> None
     watch.goto("/settings#sign-ins", "#section-sign-ins tbody tr")
     for part in (HOSTILE[start : start + 190] for start in range(0, len(HOSTILE), 190)):
         with open_state(hub) as state:
-            state.sessions.note([
+            state.store(SessionStore).note([
                 SignInRecord(time.time() + at * 1e-6, text, "127.0.0.1", "password", "refused")
                 for at, text in enumerate(part)], {}, {})
         names = watch.run("""

@@ -18,6 +18,7 @@ from agent.link.protocol import BACK_OFF_MAX_S
 from dashboard.actions.hub_key import HubKey
 from dashboard.fleet.members import NewEnrolment
 from dashboard.nodes.enrolment import create
+from dashboard.nodes.store import NodeStore
 from dashboard.state import HubState
 from tests.integration.hubs import REPOSITORY, HubProcess, wait_for
 
@@ -26,7 +27,7 @@ ANSWER_WITHIN_S = 5.0  # HubProcess.ask gives up then
 
 def many_tokens(hub: HubProcess, count: int) -> str:
     state = HubState.open(hub.folder)
-    tokens = create(state.registry, HubKey(hub.folder).fingerprint,
+    tokens = create(state.store(NodeStore), HubKey(hub.folder).fingerprint,
                     [NewEnrolment() for _ in range(count)], "the tests")
     state.close()
     return "".join(f"{token.text}\n" for token, _ in tokens)

@@ -25,6 +25,7 @@ import websocket
 from dashboard.actions.hub_key import HubKey
 from dashboard.fleet.members import NewEnrolment
 from dashboard.nodes.enrolment import create
+from dashboard.nodes.store import NodeStore
 from dashboard.runtime.data_folder import secret
 from dashboard.state import HubState
 from gpudeck.keys import EnrolmentToken, SigningKey, derived_seed, fingerprint, is_signed
@@ -167,7 +168,7 @@ class HubProcess:
 
     def tokens(self, nodes: int, **enrolment: Any) -> list[EnrolmentToken]:
         state = HubState.open(self.folder)
-        created = create(state.registry, HubKey(self.folder).fingerprint,
+        created = create(state.store(NodeStore), HubKey(self.folder).fingerprint,
                          [NewEnrolment(**enrolment)] * nodes, "the tests")
         state.close()
         return [token for token, _ in created]

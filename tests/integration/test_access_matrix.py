@@ -14,14 +14,16 @@ from typing import Any
 
 import pytest
 import websocket
+from flask import Flask
 
 from dashboard.access.coverage import verbs
 from dashboard.access.policy import CALLBACKS, EVENTS, TABLE, VERBS, Role
-from dashboard.access.store import new_session
+from dashboard.access.store import SessionStore, new_session
 from dashboard.app import Hub
 from dashboard.openapi.routes import PERMISSIONS
 from dashboard.settings import HubSettings
 from dashboard.state import HubState
+from dashboard.web.bounded_socket import BoundedSocketIO
 from tests.integration.hubs import HubProcess, RawSocket, WireAgent, one_task, wait_for
 from tests.integration.visitors import Visitor, add_person, add_program, open_state, signed_in
 
@@ -67,7 +69,7 @@ class Crowd:
         name = self.session_name = visitor.cookie_name("session")
         with open_state(self.hub) as state:
             word, session = new_session("admin", "link", "", 0.0)
-            state.sessions.add(session)
+            state.store(SessionStore).add(session)
         visitor.cookies[name] = word
         return visitor
 
@@ -89,9 +91,9 @@ class Crowd:
 
     def _grow_stale(self) -> None:
         with open_state(self.hub) as state:
-            for session in state.sessions.all(0.0):
+            for session in state.store(SessionStore).all(0.0):
                 if session.user == "stale-admin":
-                    state.sessions.renew(replace(session, fresh_until=0.0))
+                    state.store(SessionStore).renew(replace(session, fresh_until=0.0))
         wait_for(lambda: self._visitors["stale admin"].get("/api/v1/me")["fresh_until"] == 0.0)
 
     def forget(self, column: str) -> None:
@@ -238,9 +240,8 @@ def _real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[set[str]]:
     folder.chmod(0o700)
     state = HubState.open(folder)
     hub = Hub(HubSettings(("127.0.0.1", 8050), folder), state, 8050)
-    yield verbs(hub.server, hub.socketio.server.handlers)
-    hub.recorder.close()
-    hub.signer.close()
+    yield verbs(hub.core.get(Flask), hub.core.get(BoundedSocketIO).server.handlers)
+    hub.core.close()
     state.close()
 
 

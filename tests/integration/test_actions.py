@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import websocket
 
-from dashboard.audit.store import AuditFilter
+from dashboard.audit.store import AuditFilter, AuditStore
 from gpudeck.actions import ActionVerification, Command, Refusal, Reply
 from tests.integration.acting import ActingAgent, ordered, previewed, settled, several
 from tests.integration.hubs import HubProcess, RawSocket, wait_for
@@ -62,7 +62,8 @@ def test_a_task_is_previewed_ended_and_recorded(hub: HubProcess) -> None:
     assert agent.executed == [command["id"]]
     wait_for(lambda: (command["id"], 3) in agent.noted_replies)
     with open_state(hub) as state:
-        rows = [link.body for link in state.audit.newest(AuditFilter(kind="command"), None, 50)]
+        rows = [link.body for link in state.store(AuditStore).newest(
+            AuditFilter(kind="command"), None, 50)]
     assert len(rows) == 5  # signed and sent are one
     assert all(command["id"] in row and "it hangs" in row for row in rows)
     # The record of what was asked holds what was shown.

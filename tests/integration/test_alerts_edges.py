@@ -11,6 +11,7 @@ import pytest
 
 from dashboard.alerts.core.firing_alerts import Alert, AlertTarget
 from dashboard.alerts.rules_file import dump, parse
+from dashboard.alerts.store import AlertsStore
 from dashboard.cli.rules import rules
 from tests.integration.hubs import HubProcess
 from tests.integration.test_alerts import alerts, ask, host_of, hot, new_teller, put, telling
@@ -133,7 +134,7 @@ def test_a_noisy_rule_hides_no_other(hub: HubProcess) -> None:
     noisy, quiet = new_teller(hub), new_teller(hub)
     loud, soft, now = noisy.node_id, quiet.node_id, time.time()
     with open_state(hub) as state:
-        state.alerts.put_alerts([
+        state.store(AlertsStore).put_alerts([
             *(_fired("loud", loud, noisy.facts[0].uuid, now - 100, at) for at in range(1_500)),
             *(_fired("soft", soft, quiet.facts[0].uuid, now - 200 - at // 2, at)
               for at in range(7))])

@@ -25,8 +25,10 @@ from dashboard.access.gate import (
 from dashboard.access.passwords import PasswordService
 from dashboard.access.policy import Permission, Role, Scope
 from dashboard.access.services import AccessServices
-from dashboard.access.store import User, new_token
+from dashboard.access.store import AccountsStore, User, new_token
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.audit.sign_in_notes import SignInWriter
+from dashboard.audit.store import AuditStore
 from dashboard.public_url import PublicOrigins
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import HubState
@@ -76,16 +78,16 @@ class Guarded:
     def _admit(self, folder: Path) -> None:
         self.state = HubState.open(folder)
         for name, role in (("root", Role.ADMIN), ("vic", Role.VIEWER)):
-            self.state.accounts.add_user(User(name, role, EVERYWHERE, None, 0.0))
+            self.state.store(AccountsStore).add_user(User(name, role, EVERYWHERE, None, 0.0))
         events = Dispatcher()
-        access = AccessServices(self.state, PasswordService(QUICK),
-                                AuditRecorder(self.state.audit, None, events), events)
+        access = AccessServices(self.state, SignInWriter(self.state), PasswordService(QUICK),
+                                AuditRecorder(self.state.store(AuditStore), None, events), events)
         auth = RequestAuthenticator(access.accounts, CookieNames.of("8050", False))
         self.gate = AccessGate(self.server.wsgi_app, auth, self.server.url_map,
                                lambda: PublicOrigins.at("127.0.0.1", 8050), lambda: "")
         self.words = {name: access.sessions.begin(name, "link", "")[0] for name in ("root", "vic")}
         word, token = new_token("ci", Role.ADMIN, EVERYWHERE, "", time.time(), time.time() + 60)
-        self.state.accounts.add_token(replace(token, used_at=time.time()))
+        self.state.store(AccountsStore).add_token(replace(token, used_at=time.time()))
         access.accounts.reload()
         self.token = word
 

@@ -20,8 +20,10 @@ from dashboard.access.passwords import (
 )
 from dashboard.access.policy import Role, Scope
 from dashboard.access.services import AccessServices
-from dashboard.access.store import User, digest
+from dashboard.access.store import AccountsStore, User, digest
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.audit.sign_in_notes import SignInWriter
+from dashboard.audit.store import AuditStore
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import HubState
 from tests.integration.hubs import HubProcess, wait_for
@@ -47,12 +49,12 @@ class Door:
     def __init__(self, folder: Path) -> None:
         self.state = HubState.open(folder)
         for name in ("alice", "bob"):
-            self.state.accounts.add_user(
+            self.state.store(AccountsStore).add_user(
                 User(name, Role.ADMIN, EVERYWHERE, hash_password(PASSWORD, QUICK), 0.0))
         self.passwords = Counting()
         events = Dispatcher()
-        access = AccessServices(self.state, self.passwords,
-                                AuditRecorder(self.state.audit, None, events), events)
+        access = AccessServices(self.state, SignInWriter(self.state), self.passwords,
+                                AuditRecorder(self.state.store(AuditStore), None, events), events)
         self.entry = access.credentials
 
     def tries(self, name: str, password: str, asks: SignInOrigin) -> str | None:

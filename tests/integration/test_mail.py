@@ -13,7 +13,9 @@ from typing import Any
 import gevent
 import pytest
 
+from dashboard.actions.standing_store import StandingStore
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.audit.store import AuditStore
 from dashboard.notifications.addresses import OwnerAddresses, address_flaw
 from dashboard.notifications.mail import SmtpSettings
 from dashboard.notifications.owner_mail import OwnerMailer
@@ -33,8 +35,8 @@ class Post:
     def __init__(self, folder: Path, sink: MailSink, **smtp: Any) -> None:
         folder.chmod(0o700)
         self.state = HubState.open(folder)
-        self.audit = AuditRecorder(self.state.audit, None, Dispatcher())
-        self.addresses = OwnerAddresses(self.state.standing, self.audit)
+        self.audit = AuditRecorder(self.state.store(AuditStore), None, Dispatcher())
+        self.addresses = OwnerAddresses(self.state.store(StandingStore), self.audit)
         self.notifier = OwnerMailer(
             SmtpSettings("127.0.0.1", sink.port, "gpudeck@example.org", "none", None, None),
             self.addresses, lambda: "https://deck.example.org", self.audit.note, (0.05, 0.05))
@@ -42,7 +44,8 @@ class Post:
         [self._running] = Runner([loop], lambda: None).start()
 
     def kinds(self) -> list[str]:
-        return [link.body for link in self.state.audit.links() if '"notice"' in link.body]
+        return [link.body for link in self.state.store(AuditStore).links()
+                if '"notice"' in link.body]
 
     def close(self) -> None:
         self._running.kill()
@@ -80,7 +83,7 @@ def parsed(mail: tuple[str, str, str]) -> Message:
 def test_the_owner_hears_who_why_and_what_now(post: Any) -> None:
     one, sink = post()
     reason = f"idle since {secrets.token_hex(4)}"
-    one.state.standing.put_address("alice", "alice@example.org")
+    one.state.store(StandingStore).put_address("alice", "alice@example.org")
     assert one.notifier.unreached("alice") is None
     assert one.notifier.send("alice", notification(reason=reason))
     soon(lambda: sink.mails and one.kinds())
@@ -97,7 +100,7 @@ def test_the_owner_hears_who_why_and_what_now(post: Any) -> None:
 
 def test_who_has_no_address_is_not_written_to_and_the_preview_says_so(post: Any) -> None:
     one, sink = post()
-    one.state.standing.put_address("alice", "alice@example.org")
+    one.state.store(StandingStore).put_address("alice", "alice@example.org")
     assert not one.notifier.send("bob", notification())
     assert not one.notifier.send(None, notification())
     assert "no address of bob" in str(one.notifier.unreached("bob"))
@@ -112,7 +115,7 @@ def test_who_has_no_address_is_not_written_to_and_the_preview_says_so(post: Any)
 
 def test_a_server_that_is_busy_is_asked_again(post: Any) -> None:
     one, sink = post(refuses=2)
-    one.state.standing.put_address("alice", "alice@example.org")
+    one.state.store(StandingStore).put_address("alice", "alice@example.org")
     one.notifier.send("alice", notification())
     soon(lambda: sink.mails)
     assert sink.refusals == 2
@@ -120,7 +123,7 @@ def test_a_server_that_is_busy_is_asked_again(post: Any) -> None:
 
 def test_what_cannot_be_sent_is_recorded(post: Any) -> None:
     one, sink = post(refuses=100)
-    one.state.standing.put_address("alice", "alice@example.org")
+    one.state.store(StandingStore).put_address("alice", "alice@example.org")
     one.notifier.send("alice", notification())
     soon(one.kinds)
     assert '"outcome":"failed"' in one.kinds()[0]
@@ -129,7 +132,7 @@ def test_what_cannot_be_sent_is_recorded(post: Any) -> None:
 
 def test_text_from_nodes_adds_no_header_and_no_line(post: Any) -> None:
     one, sink = post()
-    one.state.standing.put_address("alice", "alice@example.org")
+    one.state.store(StandingStore).put_address("alice", "alice@example.org")
     one.notifier.send("alice", notification(host="n1\r\nBcc: eve@example.org",
                                             command="x\r\n.\r\nMAIL FROM:<eve@example.org>"))
     soon(lambda: sink.mails)

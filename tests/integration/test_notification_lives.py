@@ -9,9 +9,11 @@ from typing import Any
 import gevent
 import pytest
 
+from dashboard.actions.standing_store import StandingStore
 from dashboard.alerts.core.firing_alerts import Alert
 from dashboard.alerts.core.rule import CompiledRule
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.audit.store import AuditStore
 from dashboard.notifications import outbox
 from dashboard.notifications.addresses import OwnerAddresses
 from dashboard.notifications.grouping import NotificationTiming
@@ -48,12 +50,12 @@ class Life:
 
     def __init__(self, folder: Path, rules: Rules) -> None:
         self.state = HubState.open(folder)
-        auditor = AuditRecorder(self.state.audit, None, Dispatcher())
-        receivers = ReceiverDirectory(self.state.notifications)
-        groups = recovered_groups(self.state.notifications, receivers, PACE, [], [])
+        auditor = AuditRecorder(self.state.store(AuditStore), None, Dispatcher())
+        receivers = ReceiverDirectory(self.state.store(NotificationsStore))
+        groups = recovered_groups(self.state.store(NotificationsStore), receivers, PACE, [], [])
         self.notifications = NotificationService(
-            self.state.notifications, auditor, receivers, groups, Transports(
-                None, OwnerAddresses(self.state.standing, auditor), folder, str, NONE),
+            self.state.store(NotificationsStore), auditor, receivers, groups, Transports(
+                None, OwnerAddresses(self.state.store(StandingStore), auditor), folder, str, NONE),
             rules, lambda: lambda _: False)  # type: ignore[arg-type]
         self.rules = rules
 
@@ -87,7 +89,7 @@ def _sink() -> Iterator[HttpSink]:
 def _live(tmp_path: Path, sink: HttpSink) -> Iterator[Callable[..., Life]]:
     tmp_path.chmod(0o700)
     state = HubState.open(tmp_path)
-    state.notifications.put_receiver(Receiver("r1", "ops", "webhook", sink.url))
+    state.store(NotificationsStore).put_receiver(Receiver("r1", "ops", "webhook", sink.url))
     state.close()
     lives: list[Life] = []
 

@@ -16,6 +16,7 @@ from dashboard.notifications.grouping import NotificationTiming
 from dashboard.notifications.receiver_directory import ReceiverDirectory
 from dashboard.notifications.receivers import Receiver
 from dashboard.notifications.service import recovered_groups
+from dashboard.notifications.store import NotificationsStore
 from dashboard.state import HubState
 from tests.fakes.smtp import MailSink
 from tests.fakes.webhook import HttpSink
@@ -282,13 +283,13 @@ def test_what_fired_when_the_hub_ended_is_known_before_it_is_said_to_be_over(tmp
                                                                             ) -> None:
     tmp_path.chmod(0o700)
     state = HubState.open(tmp_path)
-    state.notifications.put_receiver(Receiver("r1", "ops", "webhook", "http://127.0.0.1:9"))
+    state.store(NotificationsStore).put_receiver(Receiver("r1", "ops", "webhook", "http://127.0.0.1:9"))
     alert = Alert("hot/a/1", "hot", "v", "Hot", "warn", "gpu", AlertTarget("a", "n", "h"), "firing",
                   1.0,
                   1.0, 1.0, 3.0)
     for were_open in ([alert], []):  # the second start finds it over
-        receivers = ReceiverDirectory(state.notifications)
-        recovered_groups(state.notifications, receivers, NotificationTiming(), [], were_open)
-        [group] = state.notifications.groups()
+        store = state.store(NotificationsStore)
+        recovered_groups(store, ReceiverDirectory(store), NotificationTiming(), [], were_open)
+        [group] = store.groups()
         assert [member.alert for member in group.members.values()] == [alert]
     state.close()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dashboard.audit.store import AuditStore
 from dashboard.cli.hub import hub as hub_command
 from dashboard.state import HubState
 from gpudeck.audit_chain import verify
@@ -91,7 +92,7 @@ def test_while_it_is_away_the_picture_lives_and_nothing_is_done(
         assert end_task(hub, node, carol) in ("sent", "accepted", "acting", "done")
         wait_for(lambda: len(node.commands) == 1, why="once")
         with closing(HubState.open(hub.folder)) as state:
-            assert verify(state.audit.links()) is None
+            assert verify(state.store(AuditStore).links()) is None
         assert hub.process.poll() is None
 
 

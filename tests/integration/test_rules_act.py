@@ -29,6 +29,7 @@ from agent.node import NodeConfig, ReadingSource, ThreadWakeSignal, run_node
 from agent.readings import GpuReading, Reading
 from agent.tasks.boot_id import boot_id
 from dashboard.alerts.core.rule import read
+from dashboard.alerts.store import AlertsStore
 from dashboard.state import HubState
 from gpudeck.audit_chain import verify
 from gpudeck.metrics import COLUMN, WIDTH, Absence
@@ -123,7 +124,7 @@ class Bed:
         import dashboard.alerts.core.rule as grammar
         assert grammar.LADDER_FOR_S == 30, "it is the hub that hurries, not we"
         with open_state(self.hub) as state:
-            state.alerts.put_rule(read(rule), "ada", time.time() - 8 * DAYS_S)
+            state.store(AlertsStore).put_rule(read(rule), "ada", time.time() - 8 * DAYS_S)
         answer = self.ask("PUT", f"rules/{rule['id']}", rule)
         assert answer.status == 200, answer.body
         self.rules.append(str(rule["id"]))
@@ -402,7 +403,7 @@ def test_the_demos_hog_ends_in_real_time_and_the_others_go_on(tmp_path: Path) ->
                 "ladder": [{"do": "tell"}, {"do": "tell", "after": "5s"},
                            {"do": "end", "after": "60s"}]}
         state = HubState.open(demo.data / "hub")
-        state.alerts.put_rule(read(rule), "ada", time.time() - 8 * DAYS_S)
+        state.store(AlertsStore).put_rule(read(rule), "ada", time.time() - 8 * DAYS_S)
         state.close()
         expires = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 30 * DAYS_S))
         tell(demo, "PUT", "rules/hog", rule)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.actions.hub_key import HubKey
+from dashboard.audit.store import AuditStore
 from dashboard.cli.hub import hub as hub_command
 from dashboard.history.headlog import HeadLog
 from dashboard.state import HubState
@@ -262,4 +263,4 @@ def stored(hub: PairedHub) -> list[int]:
 
 def verified(hub: PairedHub) -> object:
     with closing(HubState.open(hub.folder)) as state:
-        return verify(state.audit.links())
+        return verify(state.store(AuditStore).links())

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from dashboard.access.store import SessionStore
 from dashboard.actions.commander import new_id
 from dashboard.actions.hub_key import HubKey
 from dashboard.actions.signer_client import SignerClient
@@ -72,9 +73,9 @@ def thief(hub: HubProcess, role: str, groups: tuple[str, ...] = ("*",), fresh: b
     visitor = signed_in(hub, name)
     if not fresh:
         with open_state(hub) as state:
-            for session in state.sessions.all(0.0):
+            for session in state.store(SessionStore).all(0.0):
                 if session.user == name:
-                    state.sessions.renew(replace(session, fresh_until=0.0))
+                    state.store(SessionStore).renew(replace(session, fresh_until=0.0))
         wait_for(lambda: visitor.get("/api/v1/me")["fresh_until"] == 0.0)
     return visitor
 

@@ -14,7 +14,7 @@ from argon2 import PasswordHasher
 
 from dashboard.access.passwords import hash_password
 from dashboard.access.policy import Role, Scope
-from dashboard.access.store import User, new_token
+from dashboard.access.store import AccountsStore, User, new_token
 from dashboard.state import HubState
 from tests.integration.hubs import Answer, HubProcess, wait_for
 
@@ -96,12 +96,12 @@ def add_person(hub: HubProcess, name: str, role: str = "viewer", groups: Sequenc
     hashed = None if password is None else hash_password(password, QUICK)
     scope = Scope(tuple(groups), tuple(unix_names))
     with open_state(hub) as state:
-        state.accounts.add_user(User(name, Role(role), scope, hashed, time.time()))
+        state.store(AccountsStore).add_user(User(name, Role(role), scope, hashed, time.time()))
 
 
 def link_for(hub: HubProcess, name: str) -> str:
     with open_state(hub) as state:
-        return f"/sign-in?code={state.accounts.add_code(name, time.time())}"
+        return f"/sign-in?code={state.store(AccountsStore).add_code(name, time.time())}"
 
 
 def signed_in(hub: HubProcess, name: str) -> Visitor:
@@ -117,7 +117,7 @@ def add_program(hub: HubProcess, role: str = "viewer", groups: Sequence[str] = (
     word, token = new_token(f"a {role}", Role(role), Scope(tuple(groups), tuple(unix_names)),
                             "the tests", now, now + 600)
     with open_state(hub) as state:
-        state.accounts.add_token(replace(token, expires_at=now + lasts_s))
+        state.store(AccountsStore).add_token(replace(token, expires_at=now + lasts_s))
     if lasts_s > 0:
         wait_for(lambda: hub.ask("/api/v1/me", token=word).status == 200, why="the token holds")
     return word

@@ -17,14 +17,16 @@ from dashboard.alerts.active_rules import ActiveRules
 from dashboard.alerts.core.rule import Rule, read
 from dashboard.alerts.service import AlertService, AlertSources
 from dashboard.alerts.silences import SilenceService
+from dashboard.alerts.store import AlertsStore
 from dashboard.audit.recorder import AuditRecorder
-from dashboard.audit.store import AuditFilter
+from dashboard.audit.store import AuditFilter, AuditStore
 from dashboard.automation.brakes import BrakeService, BrakesReset
 from dashboard.automation.holds import HubHolds
 from dashboard.automation.intents import ActionIntent, Source
 from dashboard.automation.ladder_runs import LadderRun
 from dashboard.automation.rule_source import RuleIntentSource
 from dashboard.automation.service import LadderService
+from dashboard.automation.store import AutomationStore
 from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
 from dashboard.runtime.dispatcher import Dispatcher
@@ -106,21 +108,21 @@ class World:
         self.state = HubState.open(self.folder)
         self.state._db.execute("pragma synchronous = off")
         self.events = Dispatcher()
-        self.audit = AuditRecorder(self.state.audit, None, self.events)
+        self.audit = AuditRecorder(self.state.store(AuditStore), None, self.events)
         self._watch()
         with together(self.state._db):
             for _rule_id, (_, rule) in self.active_rules.rules.items():
-                self.state.alerts.put_rule(rule, "test", 0.0, is_there=False)
+                self.state.store(AlertsStore).put_rule(rule, "test", 0.0, is_there=False)
         self.active_rules.reload()
         self.begin()
 
     def _watch(self) -> None:
-        self.active_rules = ActiveRules(self.state.alerts, self.events)
+        self.active_rules = ActiveRules(self.state.store(AlertsStore), self.events)
         self.desk = AlertService(AlertSources(
             self.fleet, RecentEvents(), lambda: (), lambda: self.brakes.hub_metrics(), dict,
             self.history),
-            self.active_rules, self.state.alerts, self.events)
-        self.silences = SilenceService(self.state.alerts, self.audit, self.fleet,
+            self.active_rules, self.state.store(AlertsStore), self.events)
+        self.silences = SilenceService(self.state.store(AlertsStore), self.audit, self.fleet,
                                        self.active_rules)
 
     def restart(self, down_s: float = 5.0) -> None:
@@ -132,13 +134,13 @@ class World:
         self.clock.now += down_s
         self.clock.mono += down_s
         self.events = Dispatcher()
-        self.audit = AuditRecorder(self.state.audit, None, self.events)
+        self.audit = AuditRecorder(self.state.store(AuditStore), None, self.events)
         self._watch()
         self.begin()
 
     def begin(self) -> None:
         """Build the parts that every start of the hub builds from scratch."""
-        self.brakes = BrakeService(self.state.brakes, self.audit, self.events)
+        self.brakes = BrakeService(self.state.store(AutomationStore), self.audit, self.events)
         keeps: Any = SimpleNamespace(of_any=lambda _, task_ids: next(
             (self.keeps[task_id] for task_id in task_ids if task_id in self.keeps), None))
         nothing: Any = SimpleNamespace(refusal=lambda node_id: None, why=lambda node_id: None)
@@ -147,7 +149,7 @@ class World:
         self.sources: list[Source] = [self.rules]
         hands: Any = self
         self.ladders = LadderService([self._intents], self.brakes, hands, self.audit,
-                                     self.state.brakes, self.events,
+                                     self.state.store(AutomationStore), self.events,
                                      lambda *notice: self.notices.append(notice),
                                      spawn=lambda call, *args: call(*args),
                                      mono=self.clock.monotonic)
@@ -197,7 +199,7 @@ class World:
                                 {"do": "end", "after": "60s"}],
                      "expires": time.strftime("%Y-%m-%d", time.gmtime(self.clock.now + 9e6))}
                     | more)
-        self.state.alerts.put_rule(rule, by, self.clock.now)
+        self.state.store(AlertsStore).put_rule(rule, by, self.clock.now)
         self.active_rules.reload()
         return rule
 
@@ -206,10 +208,10 @@ class World:
         expires = time.strftime("%Y-%m-%d", time.gmtime(self.clock.now + 9e6))
         with together(self.state._db):
             for _, rule in self.active_rules.rules.values():
-                self.state.alerts.put_rule(rule, "ada", self.clock.now, is_there=False)
+                self.state.store(AlertsStore).put_rule(rule, "ada", self.clock.now, is_there=False)
             for fields in rules:
                 new_rule = read(dict({"title": "t", "mode": "auto", "expires": expires}, **fields))
-                self.state.alerts.put_rule(new_rule, "ada", self.clock.now)
+                self.state.store(AlertsStore).put_rule(new_rule, "ada", self.clock.now)
         self.active_rules.reload()
 
     # -- time
@@ -317,7 +319,7 @@ class World:
         return [*self.ladders.runs]
 
     def recorded(self, kind: str) -> list[dict[str, Any]]:
-        return [msgspec.json.decode(link.body) for link in self.state.audit.newest(
+        return [msgspec.json.decode(link.body) for link in self.state.store(AuditStore).newest(
             AuditFilter(kind=kind), None, 1_000)]
 
 

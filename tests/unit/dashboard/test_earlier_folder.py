@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.access.store import AccountsStore, SessionStore
+from dashboard.audit.store import AuditStore
 from dashboard.history.embedded import EmbeddedHistory
+from dashboard.nodes.store import CheckpointStore
+from dashboard.quotas.store import QuotasStore
 from dashboard.state import SCHEMA_VERSION, HubState
 from tests.unit.histories import START, Source
 
@@ -39,14 +43,14 @@ def version(path: Path) -> int:
 
 def test_its_content_is_there(state: HubState) -> None:
     assert state.hub_id() == "0123456789abcdef"
-    assert [user.name for user in state.accounts.users()] == ["ann"]
-    assert [session.user for session in state.sessions.all(NOW)] == ["ann"]
+    assert [user.name for user in state.store(AccountsStore).users()] == ["ann"]
+    assert [session.user for session in state.store(SessionStore).all(NOW)] == ["ann"]
     assert [(sign_in.name, sign_in.outcome)
-            for sign_in in state.sessions.sign_ins()] == [("ann", "ok")]
-    assert state.quotas.groups() == {"ann": frozenset({"research"})}
-    assert [version.by for version in state.quotas.versions("fair-share")] == ["ann"]
-    assert state.nodes() == [b"\x01\x02"]
-    assert state.audit.head()[0] == 1
+            for sign_in in state.store(SessionStore).sign_ins()] == [("ann", "ok")]
+    assert state.store(QuotasStore).groups() == {"ann": frozenset({"research"})}
+    assert [version.by for version in state.store(QuotasStore).versions("fair-share")] == ["ann"]
+    assert state.store(CheckpointStore).all() == [b"\x01\x02"]
+    assert state.store(AuditStore).head()[0] == 1
 
 
 def test_it_is_copied_before_it_is_changed(folder: Path, state: HubState) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from dashboard.access.policy import Role, Scope
-from dashboard.access.store import SignInRecord, User, new_session
+from dashboard.access.store import AccountsStore, SessionStore, SignInRecord, User, new_session
+from dashboard.audit.sign_in_notes import SignInWriter
 from dashboard.errors import AlreadyExistsError, InvalidChangeError, NotFoundError
+from dashboard.nodes.store import CheckpointStore
 from dashboard.state import SCHEMA, SCHEMA_VERSION, STEPS, HubState
 from gpudeck.errors import CommandError
 
@@ -38,9 +40,9 @@ def test_from_schema_1(tmp_path: Path) -> None:
     db.commit()
     db.close()
     state = HubState.open(tmp_path)
-    assert (state.hub_id(), state.nodes()) == ("abc", [b"\x01"])
-    assert state.sessions.all(0.0) == []
-    assert state.accounts.users() == []
+    assert (state.hub_id(), state.store(CheckpointStore).all()) == ("abc", [b"\x01"])
+    assert state.store(SessionStore).all(0.0) == []
+    assert state.store(AccountsStore).users() == []
     state.close()
     assert HubState.open(tmp_path).hub_id() == "abc"
 
@@ -76,9 +78,10 @@ def test_a_step_that_fails_leaves_all_as_it_was(tmp_path: Path) -> None:
 OTHER = """
 import sys, time
 from pathlib import Path
+from dashboard.access.store import AccountsStore
 from dashboard.state import HubState
 state = HubState.open(Path(sys.argv[1]))
-print(state.accounts.add_code("alice", time.time()))
+print(state.store(AccountsStore).add_code("alice", time.time()))
 state.close()
 """
 
@@ -88,20 +91,21 @@ def test_what_another_process_writes_is_seen_however_often_it_comes_and_goes(
 ) -> None:
     """Once, a thread of ours that closed a file of its own took SQLite's locks with it; the next
     process to leave then deleted the log under the hub, which went on in the deleted one."""
-    state.accounts.add_user(user("alice"))
+    state.store(AccountsStore).add_user(user("alice"))
     for round_number in range(3):
         before = state.writes_elsewhere()
         code = subprocess.run([sys.executable, "-c", OTHER, str(tmp_path)], cwd=REPOSITORY,
                               capture_output=True, text=True, check=True).stdout.strip()
         assert state.writes_elsewhere() != before
-        assert state.accounts.use_code(code, time.time()) is not None, round_number
-        state.note([SignInRecord(float(round_number), "alice", "x", "link", "let in")], {}, {})
-        state.save_nodes([("n1", b"1")])
-    assert len(HubState.open(tmp_path).sessions.sign_ins()) == 3
+        assert state.store(AccountsStore).use_code(code, time.time()) is not None, round_number
+        sign_in = SignInRecord(float(round_number), "alice", "x", "link", "let in")
+        SignInWriter(state)([sign_in], {}, {})
+        state.store(CheckpointStore).put([("n1", b"1")])
+    assert len(HubState.open(tmp_path).store(SessionStore).sign_ins()) == 3
 
 
 def test_the_last_admin_stays(state: HubState) -> None:
-    accounts = state.accounts
+    accounts = state.store(AccountsStore)
     accounts.add_user(user("a"))
     accounts.add_user(user("b", Role.OPERATOR))
     for change in (lambda: accounts.remove_user("a"),
@@ -116,20 +120,20 @@ def test_the_last_admin_stays(state: HubState) -> None:
 
 
 def test_a_change_ends_sessions_and_links(state: HubState) -> None:
-    accounts, now = state.accounts, time.time()
+    accounts, now = state.store(AccountsStore), time.time()
     accounts.add_user(user("a"))
     accounts.add_user(user("b"))
     remaining = new_session("b", "link", "", now)[1]
     for session in (new_session("a", "link", "", now)[1], remaining):
-        state.sessions.add(session)
+        state.store(SessionStore).add(session)
     code = accounts.add_code("a", now)
     accounts.change_user("a", password="x")
-    assert state.sessions.all(now) == [remaining]
+    assert state.store(SessionStore).all(now) == [remaining]
     assert accounts.code(code, now) is None
 
 
 def test_what_is_not_there_and_what_is_already(state: HubState) -> None:
-    accounts = state.accounts
+    accounts = state.store(AccountsStore)
     accounts.add_user(user("a"))
     with pytest.raises(AlreadyExistsError):
         accounts.add_user(user("a"))
@@ -137,14 +141,14 @@ def test_what_is_not_there_and_what_is_already(state: HubState) -> None:
         accounts.add_user(user("b"), is_first=True)
     for change in (lambda: accounts.remove_user("x"), lambda: accounts.change_user("x"),
                    lambda: accounts.add_code("x", 0.0), lambda: accounts.remove_token("x"),
-                   lambda: state.sessions.add(new_session("x", "", "", 0.0)[1]),
-                   lambda: state.sessions.renew(new_session("a", "", "", 0.0)[1])):
+                   lambda: state.store(SessionStore).add(new_session("x", "", "", 0.0)[1]),
+                   lambda: state.store(SessionStore).renew(new_session("a", "", "", 0.0)[1])):
         with pytest.raises(NotFoundError):
             change()
 
 
 def test_only_the_newest_sign_ins_are_kept(state: HubState) -> None:
-    state.note([SignInRecord(float(at), f"n{at}", "", "password", "no") for at in range(500)], {},
-               {})
-    sign_ins = state.sessions.sign_ins()
+    attempts = [SignInRecord(float(at), f"n{at}", "", "password", "no") for at in range(500)]
+    SignInWriter(state)(attempts, {}, {})
+    sign_ins = state.store(SessionStore).sign_ins()
     assert (len(sign_ins), sign_ins[0].name, sign_ins[-1].name) == (200, "n499", "n300")

@@ -10,15 +10,28 @@ from typing import Any
 import pytest
 
 from dashboard.access.policy import Role, Scope
-from dashboard.access.store import SignInRecord, User, new_session, new_token
-from dashboard.actions.standing_store import HoldRecord, OwnerKeep
+from dashboard.access.store import (
+    AccountsStore,
+    SessionStore,
+    SignInRecord,
+    User,
+    new_session,
+    new_token,
+)
+from dashboard.actions.standing_store import HoldRecord, OwnerKeep, StandingStore
+from dashboard.actions.store import CommandsStore
 from dashboard.alerts.core.query import AlertQuery
 from dashboard.alerts.rehearsal.record import RehearsalRecord
-from dashboard.audit.store import AuditFilter, AuditHead
+from dashboard.alerts.store import AlertsStore
+from dashboard.audit.sign_in_notes import SignInWriter
+from dashboard.audit.store import AuditFilter, AuditHead, AuditStore
 from dashboard.cli.backup import backup_or_restore
 from dashboard.cli.migrate_state import migrate_state
 from dashboard.fleet.members import EnrolledNode, Enrolment
 from dashboard.jobs.core.records import JobRecord
+from dashboard.jobs.store import JobsStore
+from dashboard.nodes.store import CheckpointStore, NodeStore
+from dashboard.quotas.store import QuotasStore
 from dashboard.runtime.postgres_state import PostgresStateStore
 from dashboard.runtime.sql_transaction import together
 from dashboard.runtime.sqlite_state import SqliteStateStore
@@ -57,36 +70,41 @@ def fill(state: HubState, seed: int) -> list[Any]:
 
 
 def access(state: HubState, lots: random.Random) -> list[Any]:
+    accounts = state.store(AccountsStore)
+    sessions = state.store(SessionStore)
     names = lots.sample(["ada", "Bob", "Ärger", "_x", "a-b", "zoe"], 6)
     for at, name in enumerate(names):
-        state.accounts.add_user(User(name, lots.choice([*Role]), Scope(("*",)), None, at / 3))
-    state.accounts.change_user(names[0], role=Role.ADMIN)
+        accounts.add_user(User(name, lots.choice([*Role]), Scope(("*",)), None, at / 3))
+    accounts.change_user(names[0], role=Role.ADMIN)
     _, session = new_session(names[0], "password", "10.0.0.1", 1763863200.25)
-    state.sessions.add(session)
+    sessions.add(session)
     _, token = new_token("ci", Role.VIEWER, Scope(("*",)), names[0], 5.5, 1e9)
-    state.accounts.add_token(token)
-    code = state.accounts.add_code(names[0], 10.0)
+    accounts.add_token(token)
+    code = accounts.add_code(names[0], 10.0)
     tries = [SignInRecord(1.0, f"try {at}", "::1", "password", "wrong") for at in range(3)]
-    state.note([*tries, SignInRecord(1.0, NUL, "", "", "")], {session.id: 1763863260.125}, {})
-    return [state.accounts.users(),
-            [session.used_at for session in state.sessions.all(1763863261.0)],
-            [token.role for token in state.accounts.tokens()],
-            [entry.name.replace("\0", "\ufffd") for entry in state.sessions.sign_ins()],
-            state.accounts.use_code(code, 11.0), state.accounts.use_code(code, 11.0)]
+    SignInWriter(state)([*tries, SignInRecord(1.0, NUL, "", "", "")],
+                        {session.id: 1763863260.125}, {})
+    return [accounts.users(),
+            [session.used_at for session in sessions.all(1763863261.0)],
+            [token.role for token in accounts.tokens()],
+            [entry.name.replace("\0", "\ufffd") for entry in sessions.sign_ins()],
+            accounts.use_code(code, 11.0), accounts.use_code(code, 11.0)]
 
 
 def nodes(state: HubState, lots: random.Random) -> list[Any]:
+    registry = state.store(NodeStore)
+    checkpoints = state.store(CheckpointStore)
     enrolments = [Enrolment(f"e{at}", lots.randbytes(32), None, bool(at % 2), "default", at / 7,
                             "ada", 1e9, uses=2) for at in range(4)]
-    assert state.registry.add(enrolments, 1.0)
+    assert registry.add(enrolments, 1.0)
     member = EnrolledNode("n1", lots.randbytes(32), "host", "default", "approved", 2.5, "e1")
-    uses = [state.registry.use("e1", member) for _ in range(3)]
-    state.save_nodes([("n1", lots.randbytes(9)), ("n2", b"\0\xff"), ("n1", b"last")])
-    return [uses, state.registry.enrolments(), state.registry.members(), sorted(state.nodes())]
+    uses = [registry.use("e1", member) for _ in range(3)]
+    checkpoints.put([("n1", lots.randbytes(9)), ("n2", b"\0\xff"), ("n1", b"last")])
+    return [uses, registry.enrolments(), registry.members(), sorted(checkpoints.all())]
 
 
 def audit(state: HubState) -> list[Any]:
-    store = state.audit
+    store = state.store(AuditStore)
     for at in range(9):
         with store.together():
             store.append({"at": 1e9 + at / 8, "kind": "heads" if at == 8 else
@@ -107,7 +125,7 @@ def audit(state: HubState) -> list[Any]:
 
 
 def standing(state: HubState, lots: random.Random) -> list[Any]:
-    store = state.standing
+    store = state.store(StandingStore)
     store.put_hold(HoldRecord("", "ada", NUL.replace("\0", ""), 1.25))
     store.put_keep(OwnerKeep("n1", "t", lots.random(), "because", "bob", 0.5))
     store.put_address("bob", "b@example.org")
@@ -116,7 +134,7 @@ def standing(state: HubState, lots: random.Random) -> list[Any]:
 
 
 def alerts(state: HubState, lots: random.Random) -> list[Any]:
-    store = state.alerts
+    store = state.store(AlertsStore)
     entries = [alert("gpu", f"GPU-{at % 3}", (f"GPU-{at % 3}",), float(at), at + lots.random())
                for at in range(20)]
     store.put_alerts(entries)
@@ -136,31 +154,34 @@ def alerts(state: HubState, lots: random.Random) -> list[Any]:
 
 
 def quotas(state: HubState) -> list[Any]:
+    quotas = state.store(QuotasStore)
     for _ in range(2):
-        with state.audit.together():
-            state.quotas.put(Quota("q", "user:ada", "fleet", gpus=1), "ada", 1.5)
-    state.quotas.put_groups({"ada": ["x", "b"]})
-    return [state.quotas.quotas(), state.quotas.generation(), state.quotas.groups(),
-            state.quotas.versions("q")]
+        with state.store(AuditStore).together():
+            quotas.put(Quota("q", "user:ada", "fleet", gpus=1), "ada", 1.5)
+    quotas.put_groups({"ada": ["x", "b"]})
+    return [quotas.quotas(), quotas.generation(), quotas.groups(),
+            quotas.versions("q")]
 
 
 def commands(state: HubState, lots: random.Random) -> list[Any]:
+    commands = state.store(CommandsStore)
     records = [record(f"c{at}", at // 3) for at in range(450)]
     for command in lots.sample(records, len(records)):
-        state.commands.put(command)
-    ids = [command.id for command in state.commands.newest()]
+        commands.put(command)
+    ids = [command.id for command in commands.newest()]
     assert len(ids) == 450
-    return [ids, [command.id for command in state.commands.newest(
-        (100.0, "c301"), True)], state.commands.counts()]
+    return [ids, [command.id for command in commands.newest(
+        (100.0, "c301"), True)], commands.counts()]
 
 
 def jobs(state: HubState) -> list[Any]:
+    jobs = state.store(JobsStore)
     records = [JobRecord(f"j{at}", "n1", "host", "ada", "train.py", None, at / 2, 1, (), at / 2,
                          at / 2, None if at % 2 else "torchrun") for at in range(7)]
-    state.jobs.put(records)
-    state.jobs.forget(0.75, 3)
-    return [state.jobs.ended(0.0, 9), state.jobs.of_ids(["j5", "j6", "j0"]),
-            state.jobs.of_launches(["torchrun"]), state.jobs.open()]
+    jobs.put(records)
+    jobs.forget(0.75, 3)
+    return [jobs.ended(0.0, 9), jobs.of_ids(["j5", "j6", "j0"]),
+            jobs.of_launches(["torchrun"]), jobs.open()]
 
 
 def contents(store: StateStore) -> dict[str, list[str]]:
@@ -192,7 +213,7 @@ def test_it_moves_into_a_database_and_back(
     assert (tmp_path / "state.json").stat().st_mode & 0o077 == 0
     with closing(HubState.open(tmp_path)) as state:
         assert isinstance(state._store, PostgresStateStore)
-        assert verify(state.audit.links()) is None
+        assert verify(state.store(AuditStore).links()) is None
         assert without_nul(contents(state._store)) == without_nul(before)
     assert backup_or_restore(["backup", str(tmp_path / "copy"), *where]) == 0
     with closing(SqliteStateStore(tmp_path / "copy/state.db")) as store:

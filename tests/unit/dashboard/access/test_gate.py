@@ -16,8 +16,10 @@ from dashboard.access.gate import AccessGate, CookieNames, RequestAuthenticator,
 from dashboard.access.passwords import PasswordService
 from dashboard.access.policy import Role, Scope
 from dashboard.access.services import AccessServices
-from dashboard.access.store import User, new_token
+from dashboard.access.store import AccountsStore, User, new_token
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.audit.sign_in_notes import SignInWriter
+from dashboard.audit.store import AuditStore
 from dashboard.openapi.routes import PERMISSIONS
 from dashboard.public_url import PublicOrigins
 from dashboard.runtime.dispatcher import Dispatcher
@@ -44,8 +46,8 @@ def every_route() -> Flask:
 
 def access_to(state: HubState, events: Dispatcher | None = None) -> AccessServices:
     events = events or Dispatcher()
-    return AccessServices(state, PasswordService(QUICK), AuditRecorder(state.audit, None, events),
-                          events)
+    audit = AuditRecorder(state.store(AuditStore), None, events)
+    return AccessServices(state, SignInWriter(state), PasswordService(QUICK), audit, events)
 
 
 class GateClient:
@@ -55,7 +57,7 @@ class GateClient:
                  user_header: str | None = None) -> None:
         folder.chmod(0o700)
         self.state = HubState.open(folder)
-        self.state.accounts.add_user(User("alice", Role.ADMIN, EVERYWHERE, None, 0.0))
+        self.state.store(AccountsStore).add_user(User("alice", Role.ADMIN, EVERYWHERE, None, 0.0))
         self.events = Dispatcher()
         self.access = access_to(self.state, self.events)
         self.accounts, self.sessions = self.access.accounts, self.access.sessions
@@ -154,7 +156,7 @@ def test_an_agents_socket_is_one_without_origin_and_cookie(client: GateClient) -
 
 def test_an_expired_token_opens_nothing(client: GateClient) -> None:
     word, token = new_token("old", Role.ADMIN, EVERYWHERE, "x", 0.0, time.time() - 1)
-    client.state.accounts.add_token(replace(token, expires_at=time.time() - 1))
+    client.state.store(AccountsStore).add_token(replace(token, expires_at=time.time() - 1))
     client.accounts.reload()
     assert client("/api/v1/gpus", HTTP_AUTHORIZATION=f"Bearer {word}") == 401
 
@@ -243,14 +245,14 @@ def test_an_ended_session_is_none(client: GateClient) -> None:
 def test_sessions_outlive_a_restart_and_secrets_are_not_kept(client: GateClient,
                                                              tmp_path: Path) -> None:
     assert access_to(client.state).accounts.holds(client.session.id)
-    code = client.state.accounts.add_code("alice", 2e9)
+    code = client.state.store(AccountsStore).add_code("alice", 2e9)
     stored = b"".join(path.read_bytes() for path in tmp_path.glob("state.db*"))
     for word in (client.word, client.csrf, client.token, code):
         assert word.encode() not in stored
 
 
 def test_a_code_works_once_and_for_ten_minutes(client: GateClient) -> None:
-    accounts = client.state.accounts
+    accounts = client.state.store(AccountsStore)
     code = accounts.add_code(None, 1_000.0)
     assert accounts.use_code("x" + code, 1_001.0) is None
     assert accounts.use_code(code, 1_599.0) is not None

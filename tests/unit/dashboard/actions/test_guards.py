@@ -17,6 +17,7 @@ from dashboard.actions.guards import ActionGuards
 from dashboard.actions.lifecycle import CommandRecord
 from dashboard.actions.service import ActionService
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.audit.store import AuditStore
 from dashboard.fleet.state_machine import FleetStateMachine
 from dashboard.fleet.visibility import VisibleFleetCache
 from dashboard.runtime.dispatcher import Dispatcher
@@ -57,7 +58,7 @@ class Hub:
             SimpleNamespace(holds=lambda _: True, person_behind=lambda actor: actor.name,
                             check=self.may),  # type: ignore[arg-type]
             SimpleNamespace(request=self.request), SimpleNamespace(order=self.note),  # type: ignore[arg-type]
-            AuditRecorder(self.state.audit, None, Dispatcher()),
+            AuditRecorder(self.state.store(AuditStore), None, Dispatcher()),
             ActionGuards(*(self._guard(name) for name in NAMES)), False, frozenset({SPEAKER}))
 
     def may(self, actor: Actor, verb: str, target: AccessTarget) -> None:

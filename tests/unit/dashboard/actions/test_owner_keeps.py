@@ -5,7 +5,9 @@ from pathlib import Path
 
 from dashboard.access.policy import Actor, Role, Scope
 from dashboard.actions.owner_keeps import OwnerKeepService
+from dashboard.actions.standing_store import StandingStore
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.audit.store import AuditStore
 from dashboard.fleet.visibility import VisibleFleetCache
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import HubState
@@ -18,8 +20,8 @@ def test_a_copy_that_another_node_claims_protects_nothing_but_itself(tmp_path: P
     """Found by attackers: who lists another node's task as their own kept people from ending it."""
     fleet = fleet_of_claimants(("liar", "deadbeef-9999"), ("n1", "deadbeef-1234"))
     state = HubState.open(tmp_path)
-    keeps = OwnerKeepService(state.standing, AuditRecorder(state.audit, None, Dispatcher()), fleet,
-                             VisibleFleetCache(fleet))
+    audit = AuditRecorder(state.store(AuditStore), None, Dispatcher())
+    keeps = OwnerKeepService(state.store(StandingStore), audit, fleet, VisibleFleetCache(fleet))
 
     def owner(name: str) -> Actor:
         return Actor("person", name, Role.USER, Scope(("*",), (name,)), "s", time.time() + 60)

@@ -12,6 +12,7 @@ from dashboard.alerts import store
 from dashboard.alerts.core.firing_alerts import Alert, AlertTarget, FiringAlerts
 from dashboard.alerts.core.query import AlertQuery
 from dashboard.alerts.core.rule import Of
+from dashboard.alerts.store import AlertsStore
 from dashboard.state import STEPS, HubState
 from tests.unit.dashboard.alerts.test_targets import World, task
 
@@ -72,22 +73,23 @@ def test_the_store_finds_what_matches(tmp_path: Path, seed: int) -> None:
         key = {"gpu": on[0], "node": lots.choice(nodes)}.get(of, f"{of}{at}")
         entries.append(alert(of, key, {"gpu": on[:1], "node": ()}.get(of, on), float(at), at + 5.0))
     entries.append(alert("gpu", gpus[0], (), 200.0, 205.0))  # kept before GPUs were
-    state.alerts.put_alerts(entries)
+    state.store(AlertsStore).put_alerts(entries)
     moved_ids = frozenset(lots.sample([entry.id for entry in entries if entry.of == "owner"], 5))
-    state.alerts.put_alerts([replace(entry, target=replace(entry.target, gpus=("GPU-7",)))
-                             for entry in entries if entry.id in moved_ids])
+    state.store(AlertsStore).put_alerts([
+        replace(entry, target=replace(entry.target, gpus=("GPU-7",)))
+        for entry in entries if entry.id in moved_ids])
     for _ in range(40):
         some = frozenset(lots.sample(gpus, lots.randint(0, 3)))
         about = lots.choice([AlertQuery(), AlertQuery(gpus=some), AlertQuery(
             gpus=some, nodes=frozenset(lots.sample(nodes, 1))), AlertQuery(targets=some)])
         start, end = sorted((lots.uniform(0, 210), lots.uniform(0, 210)))
-        matching = state.alerts.ended_alerts(start, end, about)
+        matching = state.store(AlertsStore).ended_alerts(start, end, about)
         assert {entry.id for entry in matching} == {
             entry.id for entry in entries if about.matches(entry) and entry.ended_at is not None
             and entry.ended_at >= start and entry.fired_at < end}, "also where it was before"
-    moved = state.alerts.ended_alerts(0, 300, AlertQuery(gpus=frozenset(("GPU-7",))))
+    moved = state.store(AlertsStore).ended_alerts(0, 300, AlertQuery(gpus=frozenset(("GPU-7",))))
     assert {entry.id for entry in moved} == moved_ids
-    state.alerts.forget(1e9)
+    state.store(AlertsStore).forget(1e9)
     assert state._db.execute("select count(*) from alert_marks").fetchone() == (0,)
     state.close()
 
@@ -105,6 +107,7 @@ def test_from_a_hub_that_kept_no_marks(tmp_path: Path) -> None:
     db.commit()
     db.close()
     state = HubState.open(tmp_path)
-    [old_alert] = state.alerts.ended_alerts(0, 9, AlertQuery(gpus=frozenset(("GPU-1", "GPU-2"))))
+    [old_alert] = state.store(AlertsStore).ended_alerts(
+        0, 9, AlertQuery(gpus=frozenset(("GPU-1", "GPU-2"))))
     assert old_alert.target.key == "GPU-1"
     state.close()

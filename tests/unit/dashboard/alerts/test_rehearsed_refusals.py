@@ -16,7 +16,9 @@ from dashboard.alerts.rehearsal.engine import RehearsalEngine, RehearsedAlert
 from dashboard.alerts.rehearsal.service import RehearsalService
 from dashboard.alerts.rehearsal.tasks import TaskRehearsalSource
 from dashboard.alerts.rehearsal.views import backtest_view
+from dashboard.alerts.store import AlertsStore
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.audit.store import AuditStore
 from dashboard.cli.rules_hub import _lines
 from dashboard.fleet.fleet import Fleet
 from dashboard.history.embedded import EmbeddedHistory
@@ -156,8 +158,8 @@ def test_it_is_said_in_the_record_the_answer_and_the_terminal(past: Past, tmp_pa
     past.permit()
     state = HubState.open(tmp_path)
     service = RehearsalService(
-        state.alerts, AuditRecorder(state.audit, None, Dispatcher()), past.fleet,
-        past.history.rules, lambda: (), lambda actor: actor.name)
+        state.store(AlertsStore), AuditRecorder(state.store(AuditStore), None, Dispatcher()),
+        past.fleet, past.history.rules, lambda: (), lambda actor: actor.name)
     admin = Actor("person", "ada", Role.ADMIN, Scope(("*",)), "s", 1e12)
     rule = read({"id": "idle", "title": "t", "of": "task", "scope": "*", "signal": "sm_pct",
                  "fire": "<= 1", "for": "5m", "ladder": LADDER})

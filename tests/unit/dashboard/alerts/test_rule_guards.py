@@ -11,7 +11,7 @@ import pytest
 from dashboard.access.passwords import PasswordService
 from dashboard.access.policy import Actor, Role, Scope
 from dashboard.access.services import AccessServices
-from dashboard.access.store import User
+from dashboard.access.store import AccountsStore, User
 from dashboard.alerts.active_rules import ActiveRules
 from dashboard.alerts.admin import RuleAdmin
 from dashboard.alerts.core.rule import Rule, read
@@ -20,7 +20,10 @@ from dashboard.alerts.rehearsal.record import RehearsalRecord
 from dashboard.alerts.rehearsal.service import RehearsalService
 from dashboard.alerts.service import AlertService, AlertSources
 from dashboard.alerts.silences import SilenceService
+from dashboard.alerts.store import AlertsStore
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.audit.sign_in_notes import SignInWriter
+from dashboard.audit.store import AuditStore
 from dashboard.errors import InvalidChangeError
 from dashboard.fleet.fleet import Fleet
 from dashboard.quotas.active_quotas import ActiveQuotas
@@ -51,10 +54,11 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.state = HubState.open(folder)
-        self.state.accounts.add_user(User("ada", Role.ADMIN, EVERYTHING, None, 0.0))
-        events, store = Dispatcher(), self.state.alerts
-        audit = AuditRecorder(self.state.audit, None, events)
-        access = AccessServices(self.state, PasswordService(), audit, events)
+        self.state.store(AccountsStore).add_user(User("ada", Role.ADMIN, EVERYTHING, None, 0.0))
+        events, store = Dispatcher(), self.state.store(AlertsStore)
+        audit = AuditRecorder(self.state.store(AuditStore), None, events)
+        access = AccessServices(self.state, SignInWriter(self.state), PasswordService(), audit,
+                                events)
         people = access.accounts
         _, session = access.sessions.begin("ada", "link", "127.0.0.1")
         self.ada = people.person(session)
@@ -73,7 +77,7 @@ class Site:
     def approve(self, rule: Rule, by: Actor) -> None:
         """Approve a rehearsal over a long enough span."""
         now = time.time()
-        self.state.alerts.put_backtest(RehearsalRecord(
+        self.state.store(AlertsStore).put_backtest(RehearsalRecord(
             f"b-{by.name}", rule, rule.id, version_of(rule), now - PROOF_S - 60, now - 60, "eve",
             now, 60, "done"))
         self.rehearsals.approve(by, f"b-{by.name}")
@@ -96,10 +100,10 @@ def a_rule(**more: object) -> Rule:
 
 def test_what_a_token_puts_its_owner_has_put(site: Site) -> None:
     site.admin.put(site.token, a_rule())
-    [(_, author, *_)] = site.state.alerts.versions("idle")
+    [(_, author, *_)] = site.state.store(AlertsStore).versions("idle")
     assert author == "ada"
     site.admin.set_mode(site.token, "idle", "confirm", None)
-    assert {by for _, by, *_ in site.state.alerts.versions("idle")} == {"ada"}
+    assert {by for _, by, *_ in site.state.store(AlertsStore).versions("idle")} == {"ada"}
 
 
 @pytest.mark.parametrize("is_token_first", [True, False])

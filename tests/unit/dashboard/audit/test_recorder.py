@@ -22,9 +22,10 @@ import dashboard
 from agent.cli.audit import audit as audit_command
 from dashboard.access.policy import Role, Scope
 from dashboard.access.sign_in_attempts import FAILED_AT_ONCE, SUMMED_EVERY_S, SignInAttempts
-from dashboard.access.store import User
+from dashboard.access.store import AccountsStore, User
 from dashboard.audit.file_copy import AuditCopy, line_of
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.audit.store import AuditStore
 from dashboard.audit.verify import AuditVerifier
 from dashboard.audit.views import record_view
 from dashboard.errors import AlreadyExistsError, AuditWriteError
@@ -45,8 +46,9 @@ class Deck:
         self.folder = folder
         self.state = HubState.open(folder)
         self.copy = copy
-        self.audit = AuditRecorder(self.state.audit, None if copy is None else AuditCopy(
-            copy, self.state.audit), Dispatcher())
+        store = self.state.store(AuditStore)
+        self.audit = AuditRecorder(store, None if copy is None else AuditCopy(copy, store),
+                                   Dispatcher())
         self.sent_anchors: list[Anchor] = []
         self.anchors = AuditHeadExchange(self.audit, self.sent_anchors.append)
 
@@ -56,7 +58,7 @@ class Deck:
                                           "why": f"é{random.random()}", "action": "end"})
 
     def verdict(self) -> Any:
-        return AuditVerifier(self.state.another_audit, self.copy).verdict()
+        return AuditVerifier(lambda: self.state.another(AuditStore), self.copy).verdict()
 
     def close(self) -> None:
         self.audit.close()
@@ -85,14 +87,14 @@ def tamper(deck: Deck, sql: str, *values: Any) -> None:
 
 def test_a_change_and_its_record_are_one(deck: Deck) -> None:
     with deck.audit.change("user", {"actor": "carol", "action": "add"}):
-        deck.state.accounts.add_user(user("alice"))
+        deck.state.store(AccountsStore).add_user(user("alice"))
     with pytest.raises(AlreadyExistsError), deck.audit.change("user",
                                                               {"actor": "carol", "action": "add"}):
-        deck.state.accounts.add_user(user("alice"))
+        deck.state.store(AccountsStore).add_user(user("alice"))
     with pytest.raises(ZeroDivisionError), deck.audit.change("user", {"action": "add"}):
-        deck.state.accounts.add_user(user(f"bob{1 / 0}"))
-    assert [account.name for account in deck.state.accounts.users()] == ["alice"]
-    views = [record_view(entry) for entry in deck.state.audit.links()]
+        deck.state.store(AccountsStore).add_user(user(f"bob{1 / 0}"))
+    assert [account.name for account in deck.state.store(AccountsStore).users()] == ["alice"]
+    views = [record_view(entry) for entry in deck.state.store(AuditStore).links()]
     assert [view.outcome for view in views] == ["done", "refused"]
     assert "already" in views[1].sentence
 
@@ -107,19 +109,19 @@ def test_on_a_full_disk_nothing_is_done_and_nothing_is_lost(deck: Deck) -> None:
         with pytest.raises(AuditWriteError, match="are refused"):
             deck.audit.record("command", {"why": "x" * 100_000})
         with pytest.raises(AuditWriteError), deck.audit.change("user", {"action": "add"}):
-            deck.state.accounts.add_user(user("alice"))
+            deck.state.store(AccountsStore).add_user(user("alice"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert deck.state.accounts.users() == []
+    assert deck.state.store(AccountsStore).users() == []
     with deck.audit.change("user", {"action": "add"}):
-        deck.state.accounts.add_user(user("alice"))
-    assert len(deck.state.accounts.users()) == 1  # the control: with room it is done
+        deck.state.store(AccountsStore).add_user(user("alice"))
+    assert len(deck.state.store(AccountsStore).users()) == 1  # the control: with room it is done
     verdict = deck.verdict()
     assert (verdict.broken, verdict.records >= 4) == (None, True)
 
 
 def test_two_connections_never_fork_the_chain(deck: Deck) -> None:
-    with deck.state.another_audit() as other:
+    with deck.state.another(AuditStore) as other:
         for at in range(20):
             with other.together():
                 other.append({"kind": "cli", "n": at})
@@ -135,11 +137,11 @@ def test_the_copy_holds_what_the_chain_holds(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     with closing(Deck(tmp_path / "hub", copy)) as deck:
         deck.fill(5)
-        with deck.state.another_audit() as other, other.together():
+        with deck.state.another(AuditStore) as other, other.together():
             other.append({"kind": "cli"})
         deck.audit.copy()
         assert [json.loads(line)["hash"] for line in copy.read_text().splitlines()] == [
-            entry.hash for entry in deck.state.audit.links()]
+            entry.hash for entry in deck.state.store(AuditStore).links()]
     with copy.open("ab") as file:
         file.write(b'{"seq":7,"bo')  # a crash in the middle of a line
     with closing(Deck(tmp_path / "hub", copy)) as deck:
@@ -157,11 +159,11 @@ def test_where_the_copy_is_full_nothing_is_done(tmp_path: Path) -> None:
         with pytest.raises(AuditWriteError, match="No space left"):
             deck.audit.record("command", {"action": "end"})
         with pytest.raises(AuditWriteError), deck.audit.change("user", {"action": "add"}):
-            deck.state.accounts.add_user(user("alice"))
+            deck.state.store(AccountsStore).add_user(user("alice"))
         with deck.audit.change("token", {"action": "remove"}, takes_away=True):
             pass  # what takes a right away does not wait for a copy
         os.dup2(duplicate, file)
-        assert deck.state.accounts.users() == []
+        assert deck.state.store(AccountsStore).users() == []
         deck.fill(1)
         assert deck.verdict().broken is None
 
@@ -266,9 +268,10 @@ def test_a_node_that_keeps_our_head_finds_a_cut_and_a_rewriting(
         assert broken.seq == (min(first + 1, 9) if cut else 9)
         assert "1 of the 1 nodes" in broken.sentence
         assert "n1" in broken.sentence
-        alarm = [record_view(entry) for entry in deck.state.audit.links()][first - 1 if cut else -1]
+        records = [record_view(entry) for entry in deck.state.store(AuditStore).links()]
+        alarm = records[first - 1 if cut else -1]
         assert (alarm.kind, alarm.node) == ("anchor", "n1")
-        deck.anchors.joined(hello("n1", Anchor(1, str(deck.state.audit.hash_at(1)))))
+        deck.anchors.joined(hello("n1", Anchor(1, str(deck.state.store(AuditStore).hash_at(1)))))
         deck.anchors.step(0.0, 2.0)
         assert deck.verdict().broken is not None  # a later Anchor does not make it forgotten
         assert audit_command(["verify", "--data", str(deck.folder)]) == 1
@@ -291,7 +294,7 @@ def test_a_nodes_own_tail_does_not_go_unnoticed(deck: Deck) -> None:
     assert "had 7 records and has 4" in cut.broken
     assert (cut.audit_seq, cut.audit_head) == (7, "b")
     assert "rewritten" in rewritten.broken
-    views = [record_view(entry) for entry in deck.state.audit.links()]
+    views = [record_view(entry) for entry in deck.state.store(AuditStore).links()]
     assert [view.kind for view in views] == ["heads", "heads"]
     assert views[0].detail["heads"] == {"n1": [7, "b"], "n2": [5, "x"]}
 
@@ -325,7 +328,7 @@ def test_who_guesses_cannot_fill_the_disk_nor_push_a_success_out() -> None:
 
 def test_verify_is_fast_enough_for_a_million_in_30_s_and_keeps_no_list(deck: Deck) -> None:
     def fill(count: int) -> None:
-        seq, head = deck.state.audit.head()
+        seq, head = deck.state.store(AuditStore).head()
         rows = []
         for at in range(count):
             entry = link(seq + at + 1, head, {"kind": "command", "at": 1e9 + at, "actor": "carol",
@@ -384,7 +387,7 @@ def test_by_hand_as_the_docs_say(deck: Deck, tmp_path: Path) -> None:
     page = (Path(__file__).parents[4] / "docs/audit.md").read_text()
     [script] = re.findall(r"```python\n(.*?)```", page, re.S)
     deck.fill(7)
-    lines = b"".join(map(line_of, deck.state.audit.links()))
+    lines = b"".join(map(line_of, deck.state.store(AuditStore).links()))
     for content, code in ((lines, 0), (lines.replace(b"carol", b"davie", 1) if b"carol" in lines
                                        else lines.replace(b"dave", b"dove", 1), 1),
                           (b"".join(lines.splitlines(True)[1:]), 1)):
@@ -392,7 +395,7 @@ def test_by_hand_as_the_docs_say(deck: Deck, tmp_path: Path) -> None:
         process = subprocess.run([sys.executable, "-c", script, str(tmp_path / "export")],
                                  capture_output=True, text=True, check=False)
         assert process.returncode == code, process.stderr
-        assert code or str(deck.state.audit.head()[1]) in process.stdout
+        assert code or str(deck.state.store(AuditStore).head()[1]) in process.stdout
 
 
 def test_a_folder_without_an_audit_says_so(tmp_path: Path) -> None:

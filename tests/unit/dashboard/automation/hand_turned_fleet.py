@@ -17,10 +17,13 @@ from dashboard.alerts.core.gpu_targets import CALM
 from dashboard.alerts.events import AlertChanged
 from dashboard.alerts.service import AlertService, AlertSources
 from dashboard.alerts.silences import SilenceService
+from dashboard.alerts.store import AlertsStore
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.audit.store import AuditStore
 from dashboard.automation.brakes import BrakeService
 from dashboard.automation.holds import HubHolds
 from dashboard.automation.rule_source import RuleIntentSource
+from dashboard.automation.store import AutomationStore
 from dashboard.fleet.events import FleetEvent, RecentEvents
 from dashboard.fleet.fleet import Fleet, Node
 from dashboard.fleet.quarantine import NodeRefusal
@@ -79,15 +82,15 @@ class Bench:
     def open(self) -> None:
         """Build the services of a hub that starts, from what its disk has."""
         clock, events = self.clock, Dispatcher()
-        audit = AuditRecorder(self.state.audit, None, events)
-        rules = ActiveRules(self.state.alerts, events)
-        brakes = BrakeService(self.state.brakes, audit, events)
+        audit = AuditRecorder(self.state.store(AuditStore), None, events)
+        rules = ActiveRules(self.state.store(AlertsStore), events)
+        brakes = BrakeService(self.state.store(AutomationStore), audit, events)
         self.alerts = AlertService(
             AlertSources(self.fleet, self.recent, lambda: (), lambda: CALM, dict, None), rules,
-            self.state.alerts, events)
+            self.state.store(AlertsStore), events)
         nothing: Any = SimpleNamespace(of_any=lambda *_: None, refusal=lambda _: None,
                                        why=lambda _: None)
-        silences = SilenceService(self.state.alerts, audit, self.fleet, rules)
+        silences = SilenceService(self.state.store(AlertsStore), audit, self.fleet, rules)
         self.rules = RuleIntentSource(self.alerts, silences, brakes,
                                       HubHolds(nothing, nothing, nothing))
         ops = Receiver("r", "ops", "webhook", "http://ops.example/", "info")

@@ -8,7 +8,9 @@ import pytest
 
 from dashboard.actions.commander import Commander, new_id
 from dashboard.actions.lifecycle import CommandRecord
+from dashboard.actions.store import CommandsStore
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.audit.store import AuditStore
 from dashboard.automation.dispatch import ActionDispatcher
 from dashboard.fleet.epoch_fence import EpochFence
 from dashboard.runtime.dispatcher import Dispatcher
@@ -50,8 +52,8 @@ def test_what_waits_for_its_node_is_withdrawn_and_what_is_there_is_called_back(
 ) -> None:
     state, wire = HubState.open(tmp_path), Wire()
     wire.here = {"n1"} if is_here else set()
-    audit = AuditRecorder(state.audit, None, Dispatcher())
-    commander = Commander(state.commands, audit, WillingSigner(), EpochFence(1),  # type: ignore[arg-type]
+    audit = AuditRecorder(state.store(AuditStore), None, Dispatcher())
+    commander = Commander(state.store(CommandsStore), audit, WillingSigner(), EpochFence(1),  # type: ignore[arg-type]
                           wire, Dispatcher())
     dispatcher = ActionDispatcher(None, None, commander, wire)  # type: ignore[arg-type]
     now = time.time()

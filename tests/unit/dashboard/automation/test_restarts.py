@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from dashboard.access.policy import Actor, Role, Scope
 from dashboard.alerts.events import AlertChanged
+from dashboard.alerts.store import AlertsStore
 from dashboard.automation.intents import ActionIntent
 from dashboard.automation.ladder_state import (
     GAP_MOST_S,
@@ -214,10 +215,10 @@ def test_an_alert_of_a_full_disk_is_told_and_kept_later(world: World) -> None:
     world.state._db.execute("pragma query_only = on")
     world.turn(40)
     assert states == ["firing"]
-    assert world.state.alerts.open_alerts() == []
+    assert world.state.store(AlertsStore).open_alerts() == []
     world.state._db.execute("pragma query_only = off")
     world.turn(1)
-    assert [alert.state for alert in world.state.alerts.open_alerts()] == ["firing"]
+    assert [alert.state for alert in world.state.store(AlertsStore).open_alerts()] == ["firing"]
 
 
 # -- of quotas

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from dashboard.alerts.core.query import AlertQuery
+from dashboard.alerts.store import AlertsStore
 from dashboard.fleet.node_budget import HOUR_S, NodeBudget
 from tests.unit.dashboard.automation.hand_turned_fleet import (
     INSTANCES,
@@ -78,7 +79,7 @@ def test_a_node_that_makes_alerts_up_is_bounded_and_others_are_not(
         bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench.alerts.alerts, "_budget", NodeBudget(((HOUR_S, 5),)))
     liar, honest = bench.machines[2], bench.machines[3]
-    before = len(bench.state.alerts.ended_alerts(0, 1e12, AlertQuery()))
+    before = len(bench.state.store(AlertsStore).ended_alerts(0, 1e12, AlertQuery()))
     for _ in range(20):
         liar.states = {} if liar.states else {0: "lost"}
         bench.turn(2)
@@ -89,4 +90,4 @@ def test_a_node_that_makes_alerts_up_is_bounded_and_others_are_not(
     liar.states.clear()
     bench.turn(60)
     assert bench.alerts.alerts.left_out >= 5
-    assert len(bench.state.alerts.ended_alerts(0, 1e12, AlertQuery())) - before == 6
+    assert len(bench.state.store(AlertsStore).ended_alerts(0, 1e12, AlertQuery())) - before == 6

@@ -11,6 +11,7 @@ from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.headlog import CARRIED, HeadLog
 from dashboard.nodes.checkpoint import encode_nodes, restore
 from dashboard.nodes.recorder import MessageRecorder
+from dashboard.nodes.store import CheckpointStore
 from dashboard.state import HubState
 from gpudeck.wire import Frame, FromAgent, Inventory, Tasks, encode
 from tests.unit.fleets import MONO, facts, frame, hello, tasks
@@ -27,9 +28,10 @@ class LooplessHub:
         self.machine = FleetStateMachine("hub", 1, MONO)
         self.history = EmbeddedHistory(folder / "history")
         self.history.open()
-        self.recorder = MessageRecorder(folder, self.state.save_nodes, self.machine, lambda _: None,
+        checkpoints = self.state.store(CheckpointStore)
+        self.recorder = MessageRecorder(folder, checkpoints.put, self.machine, lambda _: None,
                                         self.history, self.state.confirm)
-        for checkpoint in self.state.nodes():
+        for checkpoint in checkpoints.all():
             restore(self.machine, checkpoint)
         self.recorder.recover()
         self.seq = 0

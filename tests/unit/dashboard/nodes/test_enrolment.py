@@ -13,12 +13,14 @@ from dashboard.access import policy
 from dashboard.access.policy import Actor, Role, Scope
 from dashboard.actions.hub_key import HubKey
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.audit.store import AuditStore
 from dashboard.errors import InvalidChangeError, NotFoundError
 from dashboard.fleet.fleet import Fleet, GpuStatus
 from dashboard.fleet.host_lists import host_names
 from dashboard.fleet.members import NewEnrolment
 from dashboard.nodes.enrolment import USED, EnrolmentService, KeyProofError
 from dashboard.nodes.events import GroupChanged, NodeRevoked
+from dashboard.nodes.store import NodeStore
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import HubState
 from gpudeck.keys import EnrolmentToken, fingerprint, spaced
@@ -42,8 +44,9 @@ class AdmittingHub:
     def reopen(self) -> None:
         """Build the service again, as a restart of the hub does."""
         events = Dispatcher()
-        self.nodes = EnrolmentService(self.state.registry, self.key.fingerprint,
-                                      AuditRecorder(self.state.audit, None, events), events)
+        audit = AuditRecorder(self.state.store(AuditStore), None, events)
+        self.nodes = EnrolmentService(self.state.store(NodeStore), self.key.fingerprint, audit,
+                                      events)
         self.revoked: list[str] = []
         self.groups: dict[str, str] = {}
         events.listen(NodeRevoked, lambda event: self.revoked.append(event.node_id))

@@ -12,6 +12,7 @@ from dashboard.notifications.channels.table import channel_of, flaw
 from dashboard.notifications.channels.webhook import WebhookChannel
 from dashboard.notifications.receiver_directory import ReceiverDirectory
 from dashboard.notifications.receivers import Receiver
+from dashboard.notifications.store import NotificationsStore
 from dashboard.notifications.words import AlertNotification, NotifiedAlert, text
 from dashboard.state import HubState
 
@@ -167,8 +168,8 @@ def test_a_webhook_of_a_chat_becomes_its_kind_and_no_new_one_is_taken(
     tmp_path.chmod(0o700)
     state = HubState.open(tmp_path)
     old = Receiver("r1", "ops", "webhook", url)
-    state.notifications.put_receiver(old)
-    assert ReceiverDirectory(state.notifications).get("r1").kind == kind
+    state.store(NotificationsStore).put_receiver(old)
+    assert ReceiverDirectory(state.store(NotificationsStore)).get("r1").kind == kind
     assert ("kind slack" in (flaw(old) or "")) == (kind == "slack")
     state.close()
 

@@ -10,6 +10,7 @@ from dashboard.notifications.channels.channel import Channel
 from dashboard.notifications.channels.table import CHANNELS, TABLE
 from dashboard.notifications.receiver_directory import ReceiverDirectory
 from dashboard.notifications.receivers import Receiver
+from dashboard.notifications.store import NotificationsStore
 from dashboard.notifications.views import ChannelView, NewReceiver
 from dashboard.state import HubState
 
@@ -46,9 +47,9 @@ def test_the_page_has_it_from_the_hub(channel: type[Channel]) -> None:
 def test_a_receiver_of_an_unknown_kind_is_found_at_the_start(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     state = HubState.open(tmp_path)
-    state.notifications.put_receiver(Receiver("r1", "x", "pigeon"))
+    state.store(NotificationsStore).put_receiver(Receiver("r1", "x", "pigeon"))
     with pytest.raises(KeyError):
-        ReceiverDirectory(state.notifications)
+        ReceiverDirectory(state.store(NotificationsStore))
     state.close()
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dashboard.actions.signing_policy import RecentSignings, SigningBudget, SigningPolicy
 from dashboard.audit.recorder import AuditRecorder
+from dashboard.audit.store import AuditStore
 from dashboard.automation.intents import ActionIntent, RequestedKeep
 from dashboard.automation.quota_source import QuotaIntentSource, progress
 from dashboard.fleet.fleet import Fleet
@@ -26,6 +27,7 @@ from dashboard.quotas.gpu_hours import QuotaGpuHours, UserGpuSeconds, grain, hou
 from dashboard.quotas.prometheus import quota_families
 from dashboard.quotas.queries import QuotaQueries
 from dashboard.quotas.service import HOURS_EVERY_S, QuotaService
+from dashboard.quotas.store import QuotasStore
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import HubState
 from gpudeck import ladder
@@ -102,7 +104,8 @@ def test_wanted_applied_and_in_force_are_three_things(fleet: Fleet) -> None:
 
 
 def active_of(state: HubState, events: Dispatcher) -> ActiveQuotas:
-    return ActiveQuotas(state.quotas, AuditRecorder(state.audit, None, events), events)
+    audit = AuditRecorder(state.store(AuditStore), None, events)
+    return ActiveQuotas(state.store(QuotasStore), audit, events)
 
 
 class Signer:
@@ -122,7 +125,7 @@ def test_a_node_is_sent_what_it_lacks_and_again_until_it_has_it(tmp_path: Path, 
             (node_id, desired.generation, len(desired.quotas)))))  # type: ignore[union-attr, func-returns-value]
     deployer.step(NOW, 0.0)
     assert messages == [], "there never was a quota"
-    state.quotas.put(Quota("q", "*", "group:default", gpus=1), "ada", NOW)
+    state.store(QuotasStore).put(Quota("q", "*", "group:default", gpus=1), "ada", NOW)
     active.reload()
     for mono in (1.0, 2.0, 15.9):
         deployer.step(NOW, mono)
@@ -166,8 +169,8 @@ def test_who_is_in_which_group_is_known_after_a_restart(tmp_path: Path) -> None:
 
     name = f"u{random.randrange(10**6)}"
     state = store()
-    state.quotas.put_groups({name: ("ml", "ops"), "bob": ()})
-    state.quotas.put_groups({name: ("ops",)})
+    state.store(QuotasStore).put_groups({name: ("ml", "ops"), "bob": ()})
+    state.store(QuotasStore).put_groups({name: ("ops",)})
     state.close()
     reopened = store()
     assert reopened.quotas.groups() == {name: frozenset(("ops",)), "bob": frozenset()}
@@ -178,8 +181,8 @@ def summed(state: HubState, fleet: Fleet, history: Any) -> tuple[QuotaService, Q
     events = Dispatcher()
     active = active_of(state, events)
     deployer = QuotaDeployer(active, fleet, SimpleNamespace(epoch=1), (), lambda *_: True)  # type: ignore[arg-type]
-    service = QuotaService(active, state.quotas, fleet, history, 30.0, events)
-    return service, QuotaQueries(service, deployer, state.quotas, fleet, history)
+    service = QuotaService(active, state.store(QuotasStore), fleet, history, 30.0, events)
+    return service, QuotaQueries(service, deployer, state.store(QuotasStore), fleet, history)
 
 
 def test_hours_of_a_while_ago_are_nobodys_hours_now(tmp_path: Path, fleet: Fleet) -> None:
@@ -192,7 +195,7 @@ def test_hours_of_a_while_ago_are_nobodys_hours_now(tmp_path: Path, fleet: Fleet
             raise OSError(failure)
         return answers.pop()
 
-    state.quotas.put(Quota("q", "*", gpu_hours=1.0), "ada", NOW)
+    state.store(QuotasStore).put(Quota("q", "*", gpu_hours=1.0), "ada", NOW)
     quotas, queries = summed(state, fleet, SimpleNamespace(held=held_hours))
     visible = VisibleFleetCache(fleet).of(EVERYTHING_SEEN)
 

@@ -1,39 +1,31 @@
-"""Announcements of changed commands, alerts and leases to browsers and to the owners of tasks."""
+"""Announcements of changed commands, alerts, leases and claims to browsers."""
 
 import time
 
-from .actions.events import CommandChanged
-from .actions.views import command_view
-from .alerts.events import AlertChanged
-from .alerts.queries import AlertQueries
-from .alerts.silences import SilenceService
-from .alerts.views import alert_view
-from .automation.rule_source import AlertDetails
-from .fleet.state_machine import FleetStateMachine
-from .fleet.visibility import VisibleFleet
-from .live.socket import LiveEndpoint
-from .notifications.drain_mail import drain_notifications
-from .notifications.owner_mail import OwnerMailer
-from .notifications.owner_words import OwnerActionNotification, is_first_effect
-from .pool.events import ClaimChanged, LeaseChanged
-from .pool.queries import PoolQueries
-from .pool.views import ClaimChangeView, LeaseView, claim_view, ended_view, lease_view
-from .runtime.dispatcher import Dispatcher
+from ..actions.events import CommandChanged
+from ..actions.views import command_view
+from ..alerts.events import AlertChanged
+from ..alerts.queries import AlertQueries
+from ..alerts.silences import SilenceService
+from ..alerts.views import alert_view
+from ..automation.rule_source import AlertDetails
+from ..fleet.visibility import VisibleFleet
+from ..pool.events import ClaimChanged, LeaseChanged
+from ..pool.queries import PoolQueries
+from ..pool.views import ClaimChangeView, LeaseView, claim_view, ended_view, lease_view
+from ..runtime.dispatcher import Dispatcher
+from .socket import LiveEndpoint
 
 
 class Announcements:
-    def __init__(self, events: Dispatcher, live: LiveEndpoint, mailer: OwnerMailer,
-                 alerts: AlertQueries, silences: SilenceService, details: AlertDetails,
-                 pool: PoolQueries, machine: FleetStateMachine) -> None:
+    def __init__(self, events: Dispatcher, live: LiveEndpoint, alerts: AlertQueries,
+                 silences: SilenceService, details: AlertDetails, pool: PoolQueries) -> None:
         self._live = live
-        self._mailer = mailer
         self._alerts = alerts
         self._silences = silences
         self._details = details
         self._pool = pool
-        self._machine = machine
         events.listen(CommandChanged, self._command)
-        events.listen(CommandChanged, self._owner)
         events.listen(AlertChanged, self._alert)
         events.listen(LeaseChanged, self._lease)
         events.listen(ClaimChanged, self._claim)
@@ -42,17 +34,6 @@ class Announcements:
         record = event.record
         self._live.announce("command", record.node_id, record.id,
                             lambda visible: command_view(record, visible.reads))
-
-    def _owner(self, event: CommandChanged) -> None:
-        """Notify the owner once the node has accepted the command, and not if it has no effect."""
-        record = event.record
-        if is_first_effect(record):
-            self._mailer.send(record.owner, OwnerActionNotification(
-                record.action, record.host, record.task_id or "", record.command,
-                record.asker.name, record.reason, record.params.text, record.params.grace_s))
-        node = self._machine.fleet.nodes.get(record.node_id)
-        for owner, notification in drain_notifications(record, node):
-            self._mailer.send(owner, notification)
 
     def _alert(self, event: AlertChanged) -> None:
         alert = event.alert

@@ -6,16 +6,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .actions.commander import Commander
-from .alerts.service import AlertService
-from .fleet.effects import HubEvent, Tick
-from .fleet.state_machine import FleetStateMachine
-from .fleet.wasted_gpus import note_idle
-from .runtime.runner import Loop
-from .runtime.state_store import StateUnavailableError
-from .state import HubState
-from .web.bounded_socket import BoundedSocketIO
-from .web.http_server import ServerCounters
+from ..actions.commander import Commander
+from ..alerts.service import AlertService
+from ..fleet.effect_handlers import fields
+from ..fleet.effects import HubEvent, Tick
+from ..fleet.state_machine import FleetStateMachine
+from ..fleet.wasted_gpus import note_idle
+from ..runtime.runner import Loop
+from ..runtime.state_store import StateUnavailableError
+from ..state import HubState
+from ..web.bounded_socket import BoundedSocketIO
+from ..web.http_server import ServerCounters
 
 log = logging.getLogger("gpudeck.hub")
 
@@ -107,13 +108,3 @@ class Heartbeat:
             log.warning("superseded=%s another hub with this key %s", self._is_superseded,
                         "has taken over; restart this one to take over again"
                         if self._is_superseded else "is no longer seen by most nodes")
-
-
-def fields(values: dict[str, Any]) -> str:
-    return " ".join(f"{name}={_printable(value)}" for name, value in values.items())
-
-
-def _printable(value: Any) -> str:
-    """Format a value so that no newline or control character reaches the log: text from nodes may
-    be hostile."""
-    return repr(value) if isinstance(value, str) else str(value)

@@ -1,0 +1,1 @@
+"""The tick of one second, and whether the hub keeps up."""

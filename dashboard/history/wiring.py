@@ -1,0 +1,69 @@
+"""Parts of history: the files, their archive and their maintenance."""
+
+import os
+from itertools import chain
+from pathlib import Path
+
+from ..access.policy import Actor
+from ..composition import Capability, Core, Seam
+from ..settings import HubSettings
+from ..web.query_pool import QueryPool
+from .api import ROUTES as ROUTES
+from .api import HistoryApi
+from .archive import Archive, FolderArchive
+from .archive_index import ArchiveIndex
+from .archive_mover import ArchiveMover
+from .embedded import EmbeddedHistory
+from .inventory import VisibleInventory
+from .maintenance_loop import maintenance_of
+from .prometheus import archive_families, history_families
+from .protocol import History
+from .s3 import S3Bucket
+from .store import HistoryRetention
+from .tiered_archive import TieredArchive
+from .usage_names import UsageNames
+
+INVENTORY: Seam[[Actor], VisibleInventory] = Seam("the GPUs and tasks that an actor sees")
+
+
+def build(core: Core) -> Capability:
+    settings = core.settings
+    history = core.add(_open(settings), History)
+    mover = _mover(settings, history)
+    inventory, names = core.call(INVENTORY), core.later(UsageNames)
+    return Capability(
+        loops=(maintenance_of(history), *(() if mover is None else (mover.loop,))),
+        hub_metrics=lambda: chain(history_families(history),
+                                  () if mover is None else archive_families(mover)),
+        apis=lambda: (HistoryApi(history, core.get(QueryPool), inventory, settings.cluster,
+                                 names()),),
+        close=history.close)
+
+
+def _open(settings: HubSettings) -> EmbeddedHistory:
+    folder = settings.data / "history"
+    keep = HistoryRetention(settings.history_raw_hours * 3_600,
+                            settings.history_minute_days * 86_400,
+                            settings.history_hour_days * 86_400,
+                            settings.history_max_gb * 1_000_000_000)
+    history = EmbeddedHistory(folder, keep, _archive(settings, folder), settings.cluster)
+    history.open()
+    return history
+
+
+def _archive(settings: HubSettings, folder: Path) -> Archive:
+    """Return the archive. Once there is one, its index says where it is, even if the setting has
+    been removed."""
+    index = (ArchiveIndex.open_existing(folder) if settings.archive is None
+             else ArchiveIndex(folder, settings.archive))
+    if index is None:
+        return FolderArchive(folder)
+    return TieredArchive(folder, index, S3Bucket(index.url, os.environ), settings.cluster)
+
+
+def _mover(settings: HubSettings, history: EmbeddedHistory) -> ArchiveMover | None:
+    files, keep = history.store.files, history.store.keep
+    if not isinstance(files.archive, TieredArchive):
+        return None
+    return ArchiveMover(files.archive, files, keep, settings.archive_after_hours * 3_600,
+                        settings.archive_cache_gb * 1_000_000_000)
