@@ -26,6 +26,9 @@ pytest_plugins = ("tests.quarantine",)
 SEED = os.environ.setdefault("GPUDECK_TEST_SEED", str(secrets.randbits(32)))
 random.seed(int(SEED))  # for what is drawn when a file is imported
 
+UMASK = os.umask(0o022)
+os.umask(UMASK)
+
 # How long an example takes says more of the machine, and of who else is on it, than of the code.
 settings.register_profile("gpudeck", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gpudeck")
@@ -44,6 +47,13 @@ LONGEST = (
     "integration/test_demo.py", "integration/test_history.py", "integration/test_terminal_fleet.py",
     "unit/dashboard/automation/", "unit/dashboard/history/",
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def umask() -> None:
+    """Give each file's tests the umask of before: a hub that ran in this process has left its own,
+    and a machine whose folders are made with that does not boot for anybody but root."""
+    os.umask(UMASK)
 
 
 @pytest.fixture

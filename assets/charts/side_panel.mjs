@@ -92,7 +92,7 @@ export class MachineSide {
     const { node, holds } = this.page;
     this.state = byId("lines-state");
     this.service = new ServicePanel(node.id, null, () => this.taskIds ?? []);
-    Object.assign(this, { limits: new Facts(), health: new Facts(), facts: new Facts(), host: new Facts(), topology: make("div", {}) });
+    Object.assign(this, { limits: new Facts(), health: new Facts(), facts: new Facts(), host: new Facts({ isStacked: true }), topology: make("div", {}) });
     this.mps = new NodeMps(node.id, (uuid) => this.page.gpus.find((gpu) => gpu.uuid === uuid)?.index);
     this.quotas = new QuotaPanel("node");
     const parts = [["Limits in force", this.limits.root], ["MPS", this.mps.root], ["Quotas", this.quotas.root], ["Health", this.health.root], ["Host", this.host.root], ["Links between GPUs", this.topology], ["Agent", this.facts.root]];

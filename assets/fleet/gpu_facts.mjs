@@ -36,16 +36,22 @@ function watts(value) { return `${Math.round(value)} W`; }
 function megahertz(value) { return `${Math.round(value)} MHz`; }
 function degrees(value) { return `${Math.round(value)} °C`; }
 
-/** A list of [label, words], drawn anew only when it has changed. */
+/**
+ * A list of [label, words], drawn anew only when it has changed. Stacked: each part of the words has a
+ * line of its own, so that numbers that grow longer do not wrap, which would move all that is below.
+ */
 export class Facts {
-  constructor() {
+  constructor({ isStacked = false } = {}) {
     this.root = make("dl", { class: "facts" });
+    this.isStacked = isStacked;
   }
 
   draw(pairs) {
-    redraw(this.root, pairs, () => factLines(pairs));
+    redraw(this.root, pairs, () => factLines(this.isStacked ? pairs.map(([label, words]) => [label, ...stacked(words)]) : pairs));
   }
 }
+
+const stacked = (words) => words.split(", ").map((part) => make("span", { class: "fact-part" }, part));
 
 export function boardFacts(gpu) {
   // What was set since is read beside the facts.

@@ -2,6 +2,8 @@
 
 import time
 
+from gpudeck.action_views import KeepView
+
 from ..audit.wiring import HOST_OF, SEES_NODE
 from ..composition import Capability, Core, Seam
 from ..history.protocol import History
@@ -21,7 +23,6 @@ from .past_api import ROUTES as PAST_ROUTES
 from .past_api import FleetPastApi
 from .past_moment import PastPool
 from .state_machine import FleetStateMachine
-from .views import KeepView
 from .visibility import VisibleFleetCache
 
 ROUTES = (*OWN_ROUTES, *EVENTS_ROUTES, *PAST_ROUTES)

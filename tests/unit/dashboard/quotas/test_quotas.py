@@ -173,7 +173,7 @@ def test_who_is_in_which_group_is_known_after_a_restart(tmp_path: Path) -> None:
     state.store(QuotasStore).put_groups({name: ("ops",)})
     state.close()
     reopened = store()
-    assert reopened.quotas.groups() == {name: frozenset(("ops",)), "bob": frozenset()}
+    assert reopened.store(QuotasStore).groups() == {name: frozenset(("ops",)), "bob": frozenset()}
     reopened.close()
 
 
