@@ -1,7 +1,7 @@
-"""Data that a backend returns: vendor-neutral, units in names."""
+"""Data that a backend returns, and what hands it out: vendor-neutral, units in names."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from msgspec import Struct, structs
 
@@ -9,7 +9,7 @@ from gpudeck.availability import GpuConditions
 from gpudeck.hosts import HostSample
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 from gpudeck.mig.boards import MigProfile
-from gpudeck.wire import GpuFacts, GpuLink, GpuState, Task
+from gpudeck.wire import GpuFacts, GpuLink, GpuState, ReaderState, Task
 
 
 class Owner(Struct, frozen=True, omit_defaults=True):
@@ -150,6 +150,41 @@ class OnDemandReading(Struct, frozen=True):
     processes: tuple[ProcessReading, ...]
     mem_used_bytes: dict[str, float | None]  # by GPU
     energy_j: dict[str, float | None] = {}  # by GPU that has such a counter
+
+
+class ProcessListSource(Protocol):
+    """The part of a source of Readings that actions use."""
+
+    def fresh(self, timeout_s: float) -> OnDemandReading | None:
+        """Return a process list read after this call began; None: the driver does not answer.
+        Blocks."""
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """PIDs of the processes that read for us."""
+
+    @property
+    def detail(self) -> str: ...
+
+
+class ReadingSource(ProcessListSource, Protocol):
+    """Source of Readings: ReaderProcess, or the simulator's in-process one."""
+
+    @property
+    def state(self) -> ReaderState: ...
+    @property
+    def age_s(self) -> float | None: ...
+    @property
+    def read_s(self) -> float | None:
+        """Seconds that the last read of the driver took."""
+
+    def latest(self) -> Reading | None:
+        """Return the newest Reading not handed out yet, or None; never blocks."""
+
+    def take_events(self) -> tuple[BackendEvent, ...]:
+        """Return events not handed out yet, also of Readings never fetched; never blocks."""
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,6 +224,12 @@ def settle(climb: LadderClimb, kind: OutcomeKind, sentence: str, now: float) -> 
             return _to(climb, "stopped", sentence)
 
 
+def is_mild_to_severe(dos: Sequence[Do]) -> bool:
+    """Return whether no rung is milder than one before it."""
+    ranks = [DOES.index(do) for do in dos]
+    return ranks == sorted(ranks)
+
+
 def goes_past(dos: Sequence[Do], rung: int) -> bool:
     """Return whether a refused rung may be skipped: nothing harsher follows a warning that nobody
     got."""

@@ -22,9 +22,9 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 # A package imports only from floors below its own. What stands on one floor are siblings.
 FLOORS = {
-    "agent": ("readings", "runtime", "tasks link", "journal hosts slurm kubernetes", "schedulers",
-              "backends", "settings limits", "reader telemetry", "actions", "quotas",
-              "pool doctor", "node", "cli", "__main__"),
+    "agent": ("readings", "runtime", "tasks link", "journal slurm kubernetes", "backends",
+              "capability", "schedulers hosts settings limits", "reader telemetry", "actions",
+              "quotas", "pool doctor conversation", "node_config", "node", "cli", "__main__"),
     "dashboard": ("errors trusted_networks public_url capabilities", "settings", "runtime", "state",
                   "composition", "web", "access", "audit", "history", "fleet mirror", "nodes sites",
                   "imports actions", "quotas", "pool", "jobs", "insight", "alerts", "automation",

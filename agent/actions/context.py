@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Protocol
 
 from gpudeck.action_table import KILLS, ShownAction
 from gpudeck.actions import HeldGpu
@@ -18,7 +17,7 @@ from ..journal.store import ActionJournal
 from ..limits.apply import LimitApplier
 from ..limits.mps import LocalMpsDaemons
 from ..limits.stores import LimitStores, open_limits
-from ..readings import OnDemandReading
+from ..readings import OnDemandReading, ProcessListSource
 from ..runtime.data_lock import agent_pid
 from ..schedulers import Schedulers
 from ..tasks.cgroup_freezer import is_frozen
@@ -42,21 +41,6 @@ from .hold_files import driver_order
 
 FRESH_WITHIN_S = 5.0
 HOUR_S = 3_600.0
-
-
-class ProcessListSource(Protocol):
-    """The part of a process source that actions use."""
-
-    def fresh(self, timeout_s: float) -> OnDemandReading | None:
-        """Return a process list read after this call began; None: the driver does not answer.
-        Blocks."""
-
-    @property
-    def pids(self) -> frozenset[int]:
-        """PIDs of the processes that read for us."""
-
-    @property
-    def detail(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

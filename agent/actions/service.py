@@ -15,7 +15,6 @@ from gpudeck.wire import (
     Anchor,
     Clock,
     FromAgent,
-    FromHub,
     Inquire,
     Look,
     Noted,
@@ -79,26 +78,39 @@ class CommandService:
                         self._hub.epoch)
         self._judging.put(lambda: self._hub.observe_epoch(epoch))
 
-    def hear(self, message: FromHub, now: float) -> None:
-        match message:
-            case Time():
-                self._clock.receive(message.clock_id, message.hub_at, now)
-            case Look():
-                if not self._previews.put(lambda: self._preview(message)):
-                    self._log_dropped(message)
-            case SignedCommand():
-                self._judging.put(lambda: self._judge.judge(message))
-            case Recall():
-                self._recall(message)
-            case Inquire():
-                self._clerk.put(lambda: self._replies.answer(message.command_ids))
-            case Noted():
-                self._replies.acknowledge(message)
-                self._clerk.put(lambda: self._replies.store_noted(message))
-            case Anchor() if self._keeps_anchors:
-                self._clerk.put(lambda: self._hub.store_anchor(message))
-            case _:
-                pass
+    # messages of the hub
+
+    def set_time(self, message: Time, now: float) -> None:
+        self._clock.receive(message.clock_id, message.hub_at, now)
+
+    def look(self, message: Look) -> None:
+        if not self._previews.put(lambda: self._preview(message)):
+            self._log_dropped(message)
+
+    def judge(self, message: SignedCommand) -> None:
+        self._judging.put(lambda: self._judge.judge(message))
+
+    def recall(self, message: Recall) -> None:
+        """Record it. It counts from the moment it arrives, before any disk is asked: it can only
+        stop."""
+        while len(self._recalled) >= RECALLS_MAX:
+            del self._recalled[next(iter(self._recalled))]
+        self._recalled[message.command_id] = message.why
+        if self._log_pace.may("recalled", time.monotonic()):
+            log.info("recalled command=%s why=%r", message.command_id, message.why)
+
+    def inquire(self, message: Inquire) -> None:
+        self._clerk.put(lambda: self._replies.answer(message.command_ids))
+
+    def acknowledge(self, message: Noted) -> None:
+        self._replies.acknowledge(message)
+        self._clerk.put(lambda: self._replies.store_noted(message))
+
+    def store_anchor(self, message: Anchor) -> None:
+        if self._keeps_anchors:
+            self._clerk.put(lambda: self._hub.store_anchor(message))
+
+    # messages to the hub
 
     def say(self, now: float) -> list[FromAgent]:
         """Return what is to be sent over a live connection."""
@@ -131,15 +143,6 @@ class CommandService:
     def _log_dropped(self, look: Look) -> None:
         if self._log_pace.may("dropped", time.monotonic()):
             log.warning("look_dropped ask=%s; too many at once", look.ask_id)
-
-    def _recall(self, message: Recall) -> None:
-        """Record it. It counts from the moment it arrives, before any disk is asked: it can only
-        stop."""
-        while len(self._recalled) >= RECALLS_MAX:
-            del self._recalled[next(iter(self._recalled))]
-        self._recalled[message.command_id] = message.why
-        if self._log_pace.may("recalled", time.monotonic()):
-            log.info("recalled command=%s why=%r", message.command_id, message.why)
 
     def _preview(self, look: Look) -> None:
         try:

@@ -34,7 +34,8 @@ from ..link.identity import NodeIdentity, belongs_to_a_hub, forget_hub, node_key
 from ..link.outbox import Outbox
 from ..link.outbox_file import OutboxFile
 from ..link.socket import TlsOf
-from ..node import NodeConfig, run_node
+from ..node import run_node
+from ..node_config import NodeConfig
 from ..reader.recording import RecordingWriter
 from ..reader.watchdog import ReaderProcess, phase_of
 from ..runtime.data_lock import DataFolderLock

@@ -23,9 +23,11 @@ from ..link.admission import ConnectLimiter
 from ..link.identity import NodeIdentity, node_key, pinned_hub
 from ..link.outbox import Outbox
 from ..link.outbox_file import OutboxFile
-from ..node import NodeConfig, ThreadWakeSignal, run_node
+from ..node import run_node
+from ..node_config import NodeConfig
 from ..reader.inbox import ReaderInbox
 from ..readings import OnDemandReading
+from ..runtime.wake import ThreadWakeSignal
 from ..telemetry.rate_limit import RateLimiter
 
 log = logging.getLogger("gpudeck.agent.cli")

@@ -269,8 +269,12 @@ class LinkStateMachine:
             self._quick_until = now + QUICK_S
         self._rest(now, why, self._uniform(*DENIED_S) if denied else self._next_back_off(now))
 
-    def receive(self, message: wire.FromHub, now: float, wall: float) -> None:
+    def note_message(self, now: float) -> None:
+        """Note that the hub is there, whatever it has sent."""
         self._delivery.silent_since = now
+
+    def receive(self, message: wire.FromHub, now: float, wall: float) -> None:
+        self.note_message(now)
         match message:
             case wire.Challenge() if self.phase == "calling" and self._call is not None:
                 self._on_challenge(self._call, message, now)

@@ -68,14 +68,16 @@ class NodePool:
     def receive(self, plan: PoolPlan) -> None:
         self._service.receive(plan)
 
-    def poll(self, now: float, is_live: bool) -> tuple[PoolReport, ...]:
+    def step(self, now: float, is_live: bool) -> None:
         self._set_modes(now)
         if is_live:
             self._live_at = now
-            return self._service.poll()
-        if now - self._live_at >= CUT_OFF_AFTER_S:
+        elif now - self._live_at >= CUT_OFF_AFTER_S:
             self._service.disconnected()
-        return ()
+
+    def poll(self) -> tuple[PoolReport, ...]:
+        """Return what is to be sent over a live connection."""
+        return self._service.poll()
 
     def _set_modes(self, now: float) -> None:
         exclusive, leases = self._exclusive, list(self._service.leases.all.values())

@@ -8,7 +8,6 @@ from agent.actions.context import (
     BoardRepairs,
     NodeContext,
     NodeFacts,
-    ProcessListSource,
     TaskLookup,
 )
 from agent.backends import RECORDED
@@ -16,6 +15,7 @@ from agent.journal.store import ActionJournal
 from agent.limits.apply import LimitApplier
 from agent.limits.mps import LocalMpsDaemons
 from agent.limits.stores import open_limits
+from agent.readings import ProcessListSource
 from agent.schedulers import Schedulers
 from agent.tasks.boot_id import boot_id
 from agent.tasks.people import SystemPeople

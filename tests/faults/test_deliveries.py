@@ -21,6 +21,7 @@ from agent.actions.kinds.execution import ActionTimeouts
 from agent.actions.preview import preview
 from agent.actions.replies import ReplyOutbox
 from agent.actions.service import CommandService
+from agent.actions.wiring import command_handlers
 from agent.journal.store import ActionJournal, ActionStore
 from agent.runtime.action_lock import ActionLock
 from agent.tasks.people import SystemPeople
@@ -72,6 +73,7 @@ class Node:
         self.commands = CommandService(
             self.key, ActionLock(self.folder), self.context, self.journal, hub, replies,
             keeps_anchors=True, timeouts=ActionTimeouts(5.0, 1.0))
+        self.handlers = command_handlers(self.commands)
         hub.accept_key(self.hub.public)
         self.commands.connected(1, time.monotonic())
         wait_for(self.knows_the_time)
@@ -86,10 +88,10 @@ class Node:
             if isinstance(message, Reply):
                 self.replies.setdefault(message.command_id, []).append(message)
             elif isinstance(message, Clock):
-                self.commands.hear(Time(message.clock_id, time.time()), now)
+                self.handlers[Time](Time(message.clock_id, time.time()), now)
 
     def receive(self, message: SignedCommand) -> None:
-        self.commands.hear(message, time.monotonic())
+        self.handlers[SignedCommand](message, time.monotonic())
 
     def rest(self) -> None:
         """Wait until no command is judged or carried out any more."""

@@ -21,7 +21,8 @@ from agent.journal.store import ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox import Outbox
 from agent.link.outbox_file import OutboxFile
-from agent.node import NodeConfig, run_node
+from agent.node import run_node
+from agent.node_config import NodeConfig
 from agent.reader.supervisor import ReaderTimeouts
 from agent.reader.watchdog import ReaderProcess
 from gpudeck.keys import fingerprint

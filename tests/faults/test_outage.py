@@ -15,7 +15,8 @@ from agent.journal.store import ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox import Outbox
 from agent.link.outbox_file import OutboxFile
-from agent.node import NodeConfig, run_node
+from agent.node import run_node
+from agent.node_config import NodeConfig
 from dashboard.actions.hub_key import HubKey
 from dashboard.history.headlog import HeadLog
 from gpudeck.wire import Event, decode_from_agent

@@ -16,8 +16,10 @@ from agent.journal.store import ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox import Outbox
 from agent.link.outbox_file import OutboxFile
-from agent.node import NodeConfig, ThreadWakeSignal, run_node
+from agent.node import run_node
+from agent.node_config import NodeConfig
 from agent.readings import BackendEvent, GpuReading, OnDemandReading, Reading
+from agent.runtime.wake import ThreadWakeSignal
 from gpudeck.keys import EnrolmentToken, SigningKey, fingerprint
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import Frame, GpuFacts, ReaderState, Refused, unpack

@@ -19,9 +19,11 @@ from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox import Outbox
 from agent.link.outbox_file import OutboxFile
-from agent.node import NodeConfig, ReadingSource, ThreadWakeSignal, run_node
+from agent.node import run_node
+from agent.node_config import NodeConfig
 from agent.quotas.service import QuotaService
-from agent.readings import Reading
+from agent.readings import Reading, ReadingSource
+from agent.runtime.wake import ThreadWakeSignal
 from agent.tasks.boot_id import boot_id
 from gpudeck.audit_chain import verify
 from gpudeck.desired_state import RECONCILE_EVERY_S, InForce

@@ -15,7 +15,10 @@ from agent.limits.apply import LimitApplier
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox import Outbox
 from agent.link.outbox_file import OutboxFile
-from agent.node import NodeConfig, ReadingSource, ThreadWakeSignal, run_node
+from agent.node import run_node
+from agent.node_config import NodeConfig
+from agent.readings import ReadingSource
+from agent.runtime.wake import ThreadWakeSignal
 from agent.tasks.boot_id import boot_id
 from tests.fakes.children import a_ceiling
 from tests.integration.hubs import wait_for

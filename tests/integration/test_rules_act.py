@@ -25,8 +25,10 @@ from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import NodeIdentity, node_key
 from agent.link.outbox import Outbox
 from agent.link.outbox_file import OutboxFile
-from agent.node import NodeConfig, ReadingSource, ThreadWakeSignal, run_node
-from agent.readings import GpuReading, Reading
+from agent.node import run_node
+from agent.node_config import NodeConfig
+from agent.readings import GpuReading, Reading, ReadingSource
+from agent.runtime.wake import ThreadWakeSignal
 from agent.tasks.boot_id import boot_id
 from dashboard.alerts.core.rule import read
 from dashboard.alerts.store import AlertsStore

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 from gpudeck.kubernetes import KubernetesNow, PodGpusNow
 from gpudeck.slurm import SlurmNow
 
-from .kubernetes.kubelet import KubeletSocket
-from .kubernetes.reading import KubernetesReading, read_kubelet
-from .runtime.slow_reading import SlowReading
-from .slurm.programs import SlurmPrograms
-from .slurm.reading import SlurmReading
+from ..kubernetes.kubelet import KubeletSocket
+from ..kubernetes.reading import KubernetesReading, read_kubelet
+from ..runtime.slow_reading import SlowReading
+from ..slurm.programs import SlurmPrograms
+from ..slurm.reading import SlurmReading
 
 if TYPE_CHECKING:
-    from .kubernetes.api_server import ApiServer
+    from ..kubernetes.api_server import ApiServer
 
 log = logging.getLogger("gpudeck.agent.schedulers")
 
