@@ -210,12 +210,15 @@ import each other.
 
 A capability is a package, and every capability of the hub has the same rooms: `core` (pure: time,
 randomness and data are arguments), `store.py` (its only SQL), `service.py` (state and what it
-does), `views.py` (pure: state to exactly what is shown) and `api.py` (routes). Other files say
-what they do in the field's words: `preview.py`, `execute.py`, `verify.py`.
+does), `views.py` (pure: state to exactly what is shown), `api.py` (routes) and `wiring.py`: its
+`build(core)` makes the parts and says what the hub does with them. Other files say what they do
+in the field's words: `preview.py`, `execute.py`, `verify.py`.
 
 A package imports only from packages on floors below its own. What it needs from above comes as a
-protocol in a constructor, or as a typed event through `dashboard/runtime/dispatcher.py`. Only
-`dashboard/app.py` and `agent/node.py` know all parts. `tests/test_layout.py` holds these rules.
+protocol in a constructor, as a function across a `Seam`, or as a typed event through
+`dashboard/runtime/dispatcher.py`. The capabilities of the hub are the rows of
+`dashboard/capabilities.py`, in the order of building; those of a node the lines of `build_node` in
+`agent/node.py`. `tests/test_layout.py` and `tests/test_wiring.py` hold these rules.
 """
 
 

@@ -241,7 +241,8 @@ def test_there_is_something_to_read() -> None:
 
 
 # Some composers of one program and of each test are what sets things.
-COMPOSERS = tuple(ROOT / name for name in ("dashboard/app.py", "agent/node.py"))
+COMPOSERS = (ROOT / "dashboard/app.py", ROOT / "agent/node.py",
+             *(path for path in SOURCES if path.name == "wiring.py"))
 
 
 @pytest.mark.parametrize(("check", "paths"), [

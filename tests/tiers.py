@@ -17,7 +17,7 @@ COLLECTED = pytest.StashKey[Counter[str]]()  # how many of each in this run, and
 CHECK_FOLDERS = ("tests/browser/", "tests/faults/", "tests/gpu/", "tests/notebook/")
 CHECK_FILES = tuple(f"tests/integration/test_{name}.py" for name in (
     "actions_crash", "actions_escapes", "actions_mig", "agent_process", "agent_reports",
-    "audit_agent", "backup", "demo",
+    "audit_agent", "backup", "capabilities", "demo",
     "demo_past", "events", "history_docs", "hostile_text", "imports", "kubernetes", "limits",
     "limits_of_mps", "limits_terminal", "make_demo", "mcp", "mig_layouts", "mirror",
     "notifications",

@@ -5,7 +5,7 @@ from gpudeck.wire import Beat
 
 from ..access.service import AccountService
 from ..audit.recorder import AuditRecorder
-from ..composition import Capability, Core, Seam
+from ..composition import TICK_S, Capability, Core, Seam
 from ..fleet.effect_handlers import EffectHandlers
 from ..fleet.effects import NodeJoined
 from ..fleet.node_names import NodeNames
@@ -26,7 +26,6 @@ from .signer_client import CHECK_EVERY_S, SignerClient
 from .standing_store import StandingStore
 from .store import CommandsStore
 
-TICK_S = 1.0
 UNREACHED: Seam[[str | None], str | None] = Seam("why an owner cannot be reached")
 MAINTENANCE: Seam[[str], str | None] = Seam("why a node is in maintenance")
 

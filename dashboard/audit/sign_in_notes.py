@@ -18,6 +18,7 @@ class SignInWriter:
     def __call__(self, attempts: list[SignInRecord], sessions: dict[str, float],
                  tokens: dict[str, float], records: Iterable[dict[str, Any]] = ()) -> None:
         with self.state.another(AuditStore) as audit, audit.together():
-            audit.beside(SessionStore).note(attempts, sessions, tokens)
+            store = audit.beside(SessionStore)
+            store.note(attempts, sessions, tokens)
             for record in records:
                 audit.append(record)

@@ -4,7 +4,7 @@ from functools import partial
 
 from ..access.policy import Actor
 from ..access.protocols import AuditLog, SignInNotes
-from ..composition import Capability, Core, Seam
+from ..composition import TICK_S, Capability, Core, Seam
 from ..runtime.runner import Loop
 from .api import ROUTES as ROUTES
 from .api import AuditApi
@@ -14,7 +14,6 @@ from .sign_in_notes import SignInWriter
 from .store import AuditStore
 from .verify import AuditVerifier
 
-COPY_EVERY_S = 1.0
 SEES_NODE: Seam[[Actor, str], bool] = Seam("whether an actor sees a node")
 HOST_OF: Seam[[str], str | None] = Seam("the host name of a node")
 
@@ -29,7 +28,7 @@ def build(core: Core) -> Capability:
     sees_node, host_of = core.call(SEES_NODE), core.call(HOST_OF)
     return Capability(
         # Records of `gpudeck user` and other commands go into the copy, too.
-        loops=(Loop("audit copy", lambda _now, _mono: audit.copy_or_log(), COPY_EVERY_S,
+        loops=(Loop("audit copy", lambda _now, _mono: audit.copy_or_log(), TICK_S,
                     is_vital=True),),
         apis=lambda: (AuditApi(audit, verifier, sees_node, host_of),),
         close=audit.close)

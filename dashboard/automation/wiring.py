@@ -14,7 +14,7 @@ from ..alerts.service import AlertService
 from ..alerts.silences import SilenceService
 from ..alerts.wiring import HUB_METRICS
 from ..audit.recorder import AuditRecorder
-from ..composition import Capability, Core, Seam
+from ..composition import TICK_S, Capability, Core, Seam
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibleFleetCache
 from ..nodes.connections import NodeLinks
@@ -36,7 +36,6 @@ from .rule_source import AlertDetails, RuleIntentSource
 from .service import LadderService
 from .store import AutomationStore
 
-TICK_S = 1.0
 NOTIFY_OWNER: Seam[[ActionIntent, str], None] = Seam("a notification of an owner by a ladder")
 
 

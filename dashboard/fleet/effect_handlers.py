@@ -11,7 +11,7 @@ from ..runtime.state_guard import StateGuard
 from .effects import HubEvent, LogMessage, NodeReport
 from .state_machine import FleetStateMachine
 
-log = logging.getLogger("gpudeck.hub")
+log = logging.getLogger("gpudeck.fleet")
 
 E = TypeVar("E")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..actions.commander import Commander
 from ..alerts.service import AlertService
+from ..composition import TICK_S
 from ..fleet.effect_handlers import fields
 from ..fleet.effects import HubEvent, Tick
 from ..fleet.state_machine import FleetStateMachine
@@ -18,9 +19,8 @@ from ..state import HubState
 from ..web.bounded_socket import BoundedSocketIO
 from ..web.http_server import ServerCounters
 
-log = logging.getLogger("gpudeck.hub")
+log = logging.getLogger("gpudeck.heartbeat")
 
-TICK_S = 1.0
 LAG_LIMIT_S = 2.0
 COUNTS_EVERY_S = 60.0
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from gpudeck.wire import Beat
 
 from ..audit.recorder import AuditRecorder
-from ..composition import Capability, Core
+from ..composition import TICK_S, Capability, Core
 from ..fleet.effect_handlers import EffectHandlers
 from ..fleet.effects import CloseLink, NodeJoined, RevokeNode, SendMessage, StreamRecord
 from ..fleet.fleet import Fleet
@@ -27,8 +27,6 @@ from .events import GroupChanged, NodeRevoked
 from .recorder import MessageRecorder
 from .socket import AgentEndpoint
 from .store import CheckpointStore, NodeStore
-
-TICK_S = 1.0
 
 
 def build(core: Core) -> Capability:

@@ -10,7 +10,7 @@ from ..alerts.wiring import LastRun
 from ..audit.recorder import AuditRecorder
 from ..automation.rule_source import RuleIntentSource
 from ..automation.wiring import NOTIFY_OWNER
-from ..composition import Capability, Core
+from ..composition import TICK_S, Capability, Core
 from ..fleet.fleet import Fleet, Node
 from ..runtime.runner import Loop
 from .addresses import OwnerAddresses
@@ -24,8 +24,6 @@ from .receiver_directory import ReceiverDirectory
 from .service import NotificationService, recovered_groups, timing_of
 from .store import NotificationsStore
 from .transports import Transports
-
-TICK_S = 1.0
 
 
 def build(core: Core) -> Capability:

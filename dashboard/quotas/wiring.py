@@ -5,7 +5,7 @@ from gpudeck.desired_state import InForce
 
 from ..actions.signer_client import SignerClient
 from ..audit.recorder import AuditRecorder
-from ..composition import Capability, Core, Seam
+from ..composition import TICK_S, Capability, Core, Seam
 from ..fleet.effect_handlers import EffectHandlers
 from ..fleet.effects import NodeJoined
 from ..fleet.state_machine import FleetStateMachine
@@ -23,7 +23,6 @@ from .service import HOLD_S, QuotaService
 from .store import QuotasStore
 from .views import Ladder
 
-TICK_S = 1.0
 LADDER: Seam[[], Ladder] = Seam("how far the ladder of each job over a quota is")
 
 

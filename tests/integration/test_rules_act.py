@@ -51,7 +51,8 @@ class Hurried(HubProcess):
     constants: Mapping[str, object] = {
         "dashboard.alerts.core.rule.LADDER_FOR_S": 1,
         "dashboard.alerts.core.rule.END_AFTER_S": 0,
-        "dashboard.app.TICK_S": 0.2,
+        "dashboard.automation.wiring.TICK_S": 0.2,
+        "dashboard.notifications.wiring.TICK_S": 0.2,
         "gpudeck.ladder.AGAIN_AFTER_S": 1.0,
         "dashboard.alerts.core.rule_tracker.WARM_AT_LEAST_S": 0.5,
         "dashboard.automation.brake_limits.FLEET_SHARE": 8.0,

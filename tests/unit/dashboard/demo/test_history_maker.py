@@ -15,14 +15,14 @@ def test_since_when_a_gpu_idles_waits_for_nothing_else() -> None:
     the demo said that nothing is wasted."""
     received: list[dict[str, float]] = []
     history: Any = SimpleNamespace(told=lambda since, now, mono: received.append(since))
-    hub: Any = SimpleNamespace(idle_history=history)
+    core: Any = SimpleNamespace(get=lambda _: history)
     nothing: Any = None
     source, sink = os.pipe()
     since = {"GPU-1": 5.0}
     body = msgspec.msgpack.encode(("", [msgspec.msgpack.encode(since)]))
     os.write(sink, LENGTH.pack(len(body)) + body)
     with os.fdopen(source, "rb") as messages:
-        taking = gevent.spawn(DemoHistoryMaker(hub, nothing, nothing)._store_history, messages)
+        taking = gevent.spawn(DemoHistoryMaker(core, nothing, nothing)._store_history, messages)
         with gevent.Timeout(20):
             while not received:
                 gevent.sleep(0.005)

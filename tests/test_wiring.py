@@ -1,5 +1,5 @@
-"""Rules of the agent's composition, checked by reading `agent/node.py` and the `wiring.py` of each
-capability."""
+"""Rules of composition, of the agent and of the hub, checked by reading `agent/node.py`,
+`dashboard/app.py` and the `wiring.py` of each capability."""
 
 import ast
 from collections import Counter
@@ -9,12 +9,16 @@ from typing import get_args
 
 import pytest
 
+from dashboard.capabilities import CAPABILITIES
 from gpudeck import wire
-from tests.test_layout import ROOT, classes, name_of, tree_of
+from tests.test_layout import ROOT, classes, imported, name_of, tree_of
 
-NODE = ROOT / "agent/node.py"
-WIRINGS = sorted((ROOT / "agent").rglob("wiring.py"))
-MAX_NODE_LINES = 200
+NODE, HUB = ROOT / "agent/node.py", ROOT / "dashboard/app.py"
+NODE_WIRINGS = sorted((ROOT / "agent").rglob("wiring.py"))
+HUB_WIRINGS = sorted((ROOT / "dashboard").rglob("wiring.py"))
+LONGEST = {NODE: 200, HUB: 150}
+# The hub's parts are looked up where it is composed and where it is started, nowhere else.
+COMPOSED_IN = ("app", "serve", "demo")
 TO_NODES = {message.__name__ for message in get_args(wire.FromHub)}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -88,27 +92,44 @@ def handled_types(path: Path) -> set[str]:
     return names & TO_NODES
 
 
-def test_the_node_is_a_list_and_a_loop() -> None:
-    assert len(NODE.read_text().splitlines()) <= MAX_NODE_LINES
+@pytest.mark.parametrize("path", LONGEST, ids=name_of)
+def test_a_program_is_a_list_and_a_loop(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= LONGEST[path]
 
 
 @pytest.mark.parametrize("check", [empty_attributes, late_attributes, late_names])
 def test_nothing_is_set_after_it_is_used(check: Callable[[Path], list[str]]) -> None:
-    assert [wrong for path in (NODE, *WIRINGS) for wrong in check(path)] == []
+    paths = (NODE, HUB, *NODE_WIRINGS, *HUB_WIRINGS)
+    assert [wrong for path in paths for wrong in check(path)] == []
 
 
 def test_each_message_to_a_node_has_one_handler() -> None:
-    count = Counter(name for path in WIRINGS for name in handled_types(path))
+    count = Counter(name for path in NODE_WIRINGS for name in handled_types(path))
     assert count == Counter(TO_NODES)
 
 
-def test_each_capability_is_built_by_its_wiring() -> None:
-    packages = {path.parent.name for path in WIRINGS}
+def test_each_capability_of_the_node_is_built_by_its_wiring() -> None:
+    packages = {path.parent.name for path in NODE_WIRINGS}
     composed = {node.module for node in ast.walk(tree_of(NODE)) if isinstance(node, ast.ImportFrom)
                 and any(alias.name == "wiring" for alias in node.names)}
     assert composed == packages
     assert all("build" in {node.name for node in tree_of(path).body
-                           if isinstance(node, ast.FunctionDef)} for path in WIRINGS)
+                           if isinstance(node, ast.FunctionDef)} for path in NODE_WIRINGS)
+
+
+def test_each_capability_of_the_hub_is_in_the_list() -> None:
+    assert sorted(path.parent.name for path in HUB_WIRINGS) == sorted(CAPABILITIES)
+    migrated = sorted(path.parent.name for path in (ROOT / "dashboard").rglob("store.py")
+                      if "MIGRATIONS" in path.read_text())
+    assert migrated == sorted(name for name, store in CAPABILITIES.items() if store)
+
+
+def test_parts_of_the_hub_are_looked_up_where_it_is_composed() -> None:
+    users = {name_of(path) for path in (ROOT / "dashboard").rglob("*.py")
+             if path.name != "wiring.py" and path.relative_to(ROOT).parts[1].removesuffix(".py")
+             not in COMPOSED_IN
+             if any("composition" in target for _, target in imported(path))}
+    assert users == set()
 
 
 @pytest.mark.parametrize(("source", "check"), [
