@@ -28,7 +28,8 @@ def wire_parts(page: Page, parts: Parts) -> dict[str, Any]:
     ids = {attributes(traits_of(part)[1]).get("id") for part in page.frame()._traverse()
            if hasattr(part, "to_plotly_json")}
     assert {key for key in parts if not key.startswith("@")} <= ids
-    return json.loads(json.dumps(parts_on_wire(parts)))
+    nodes: dict[str, Any] = json.loads(json.dumps(parts_on_wire(parts)))
+    return nodes
 
 
 def forms(nodes: Any) -> list[dict[str, Any]]:

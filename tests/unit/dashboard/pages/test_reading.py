@@ -3,6 +3,7 @@ is a sentence."""
 
 import json
 import random
+import re
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
@@ -10,7 +11,9 @@ from typing import Any, ClassVar, Literal
 import pytest
 
 from dashboard.access.policy import Role
+from dashboard.pages import ASSETS
 from dashboard.pages.element_tree import trees
+from dashboard.pages.parts import READ_PAGE, Page
 from dashboard.pages.reading import (
     FAILED,
     PageAnswer,
@@ -25,6 +28,8 @@ from gpudeck.components import Stat
 from gpudeck.errors import CommandError
 from gpudeck.markup import make, markup
 from tests.hostile import strings
+
+from .read_parts import wire_parts, words
 
 NOW = 1_795_000_000.0
 LINKS = ["javascript:alert(1)", "JavaScript:alert(1)", " javascript:alert(1)",
@@ -108,7 +113,8 @@ GARBAGE: tuple[Any, ...] = (
 
 
 def test_a_field_that_is_not_valid_has_its_default() -> None:
-    for request in (None, [], "by=team", 7):
+    requests: tuple[Any, ...] = (None, [], "by=team", 7)
+    for request in requests:
         assert view_from(ShownView, request) == ShownView()
     for _ in range(2_000):
         view = view_from(ShownView, {name: random.choice(GARBAGE) for name in (
@@ -175,7 +181,8 @@ def test_an_error_is_a_sentence(caplog: pytest.LogCaptureFixture) -> None:
     assert answer_to(refuse, question) == {"number": 1, "problem": "the hub refuses"}
     assert answer_to(fail, question) == {"number": 1, "problem": FAILED}
     assert "the page shown failed" in caplog.text
-    for wrong in (None, [], "x", {}, {"page": []}, {"page": "other"}, {"page": {"a": 1}}):
+    unknown: tuple[Any, ...] = (None, [], "x", {}, {"page": []}, {"page": "other"}, {"page": {}})
+    for wrong in unknown:
         assert "problem" in answer_to(fail, wrong)
 
 
@@ -185,3 +192,29 @@ def test_what_a_page_offers_follows_from_who_views_it() -> None:
     assert [person.may_change(owner) for owner in ("ana", "ben", None)] == [True, False, False]
     assert Viewer(Role.OPERATOR).may_change(None)
     assert not Viewer(Role.VIEWER, ["ana"]).may_change("ana")
+
+
+def test_a_page_of_our_own_takes_few_lines() -> None:
+    """The example of the docs is a page: it is drawn from what the hub answers."""
+    text = (ASSETS.parent / "docs/internals/pages.md").read_text()
+    [code] = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    lines = [line for line in code.splitlines() if line.strip()]
+    assert len(lines) < 40
+    module: dict[str, Any] = {"__name__": "dashboard.pages.wasters",
+                              "__package__": "dashboard.pages"}
+    exec(compile(code, "wasters.py", "exec", dont_inherit=True), module)
+    page: Page = module["PAGE"]
+    assert page.reading is not None
+    query_sent: dict[str, str] = {}
+    client: Any = SimpleNamespace(hub=SimpleNamespace(get=lambda path, **query: (
+        query_sent.update(query, path=path) or {"items": [
+            {"of": "<b>", "name": "<b>", "idle_hours": 3.21},
+            {"of": "ben", "name": "ben", "idle_hours": None}]})))
+    view = view_from(page.reading.view, {"by": "team"})
+    parts = wire_parts(page, page.reading.answer(client, view, NOW))
+    assert query_sent == {"path": "reports", "by": "team", "start": str(int(NOW) - 7 * 86_400)}
+    assert parts == {"wasters-none": None, "wasters-place": [
+        ["li", {"data-key": "<b>"}, ["<b>: 3.2 idle GPU-hours"]]]}
+    assert words(wire_parts(page, module["parts"]([]))["wasters-none"]) == (
+        "Nobody held a GPU idle.")
+    assert page.module == READ_PAGE
