@@ -11,8 +11,8 @@ from dashboard.access.policy import Actor, Role
 from dashboard.pages import ASSETS, PAGES
 from dashboard.pages.frame import Frame, Router, framed
 from dashboard.pages.graphs import GRAPHS
-from dashboard.pages.parts import Page
-from dashboard.pages.router import PageRouter
+from dashboard.pages.parts import READ_PAGE, Page
+from dashboard.pages.router import GRAPH, PageRouter
 from dashboard.pages.shell import PAGE_ROWS, index, page_rows
 from dashboard.pages.site import SitePages
 from dashboard.pages.site_hub import SiteThreads, ViewersHub
@@ -60,7 +60,7 @@ def test_the_docs_count_callbacks_and_components() -> None:
         waiting += some
     assert documented == {kind.__name__ for kind in classes if kind.__module__.startswith(
         ("gpudeck.", "dashboard."))}
-    assert f"| callbacks | {1 + len(GRAPHS)}: " in text
+    assert f"| callbacks | {2 + len(GRAPHS)}: " in text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.key)
@@ -75,11 +75,18 @@ def test_a_page_is_sent_alone_and_as_few_components(page: Page) -> None:
     assert sum(1 for _ in layout._traverse()) < 24
     main: Any = next(part for part in layout.children if isinstance(part, Router))
     assert main.pathname == path
-    [frame] = main.children
+    frame, *_ = main.children
     assert frame.traits["id"] == page.key
     with Flask("pages").test_request_context():
         main = next(part for part in router.layout().children if isinstance(part, Router))
     assert main.children == []
+
+
+def test_only_a_page_with_a_figure_loads_what_draws_it() -> None:
+    router = PageRouter(PAGES, SitePages([], SiteThreads(), ViewersHub(lambda: None)),  # type: ignore[arg-type, return-value]
+                        lambda: Actor("person", role=Role.VIEWER))
+    assert router.modules("/reports")[1][1:] == (GRAPH,)
+    assert router.modules("/qos") == ("qos", (READ_PAGE,))
 
 
 @pytest.mark.parametrize(("key", "components"), [
