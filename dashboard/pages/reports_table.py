@@ -10,10 +10,9 @@ from dash.development.base_component import Component
 
 from gpudeck.markup import make
 
-from .words import amount, bytes_words, plural
+from .time_ranges import DAY_S, HOUR_S
+from .words import NONE, amount, bytes_words, moment, plural
 
-NONE = "–"
-HOUR_S, DAY_S = 3_600, 86_400
 FIRST_ROWS = 200  # of a thousand rows a browser lays out each at every change
 TOP = 8
 SMALL = 9.995  # below this, two digits: ten minutes are not nothing
@@ -38,7 +37,7 @@ _PAST_OF: dict[str, tuple[str, str]] = {  # parameter of History, and what prece
 
 @dataclass(frozen=True, slots=True)
 class ReportPart:
-    """Report as `GET reports` answers, and how the page shows it. `now`: UTC seconds."""
+    """Report as `GET reports` answers, and how the page shows it."""
 
     report: Item
     by: By
@@ -46,7 +45,7 @@ class ReportPart:
     order: Order
     currency: str
     is_whole: bool  # all rows
-    now: float
+    zone: str
 
     @property
     def total(self) -> Item:
@@ -150,7 +149,7 @@ def table(part: ReportPart) -> list[Component]:
         return [whole]
     return [whole, make("p.report-more", [
         f"The first {amount(len(shown))} of {amount(len(rows))} rows; the total is of all. ",
-        make("button.as-link", "Show all", data_set='{"rows": "all"}')])]
+        make("button.as-link", "Show all", data_set={"rows": "all"})])]
 
 
 def _head(part: ReportPart, key: SortKey, words: str, meaning: str | None) -> Component:
@@ -160,7 +159,7 @@ def _head(part: ReportPart, key: SortKey, words: str, meaning: str | None) -> Co
         "asc" if key == "name" else "desc")
     return make("th" if key == "name" else "th.number",
                 make("button.as-link", words, title=meaning, data_sort=key), scope="col",
-                data_key=key, data_set=f'{{"sort": "{key}", "order": "{order}"}}',
+                data_key=key, data_set={"sort": key, "order": order},
                 aria_sort={"asc": "ascending", "desc": "descending"}[part.order]
                 if is_sorted else None)
 
@@ -251,25 +250,20 @@ def _top_row(part: ReportPart, item: Item, hue: int, is_held: bool, most: float)
         make("span.top-hours", fine(item["gpu_hours"] if is_held else idle_hours))])
 
 
-def cards(part: ReportPart, meanings: Mapping[str, tuple[str, str]]) -> list[Component]:
-    """Cards of what was wasted. `meanings`: label and meaning of each."""
+def cards(part: ReportPart) -> dict[str, tuple[bool, str, str]]:
+    """Return of each card of what was wasted: if it is a waste, its figure, and its detail."""
     total, price = part.total, part.report["price_gpu_hour"]
     idle, cost = total["idle_hours"], total["idle_cost"]
     has_idle = idle is not None and idle > 0
     most = most_idle(part.items) if has_idle else None
     of = f"of {fine(total['gpu_hours'])} GPU-hours" if part.items else ""
-    figures = {
+    return {
         "idle": (has_idle, NONE if idle is None else fine(idle) if has_idle else "none",
                  f"{of}, {share_words(total['idle_share'])}" if has_idle and of else of),
         "cost": (has_idle and cost is not None, NONE if cost is None else part.money(cost),
                  "Enter a price per GPU-hour above" if price is None and cost is None
                  else "" if total["cost"] is None else f"of {part.money(total['cost'])}"),
         "most": (has_idle, *(("none", "") if most is None else _most_words(part, most)))}
-    return [make(f"div#reports-{key}.card", [
-        make("span.card-label", meanings[key][0]), make("span.card-figure", figure),
-        make("span.card-detail", detail)], title=meanings[key][1],
-        data_tone="waste" if is_waste else "")
-        for key, (is_waste, figure, detail) in figures.items()]
 
 
 def _most_words(part: ReportPart, most: Item) -> tuple[str, str]:
@@ -299,9 +293,9 @@ def coverage_words(report: Item, now: float) -> str | None:
     return f"History covers {known} ({share_words(coverage)}) of {span}."
 
 
-def notes(part: ReportPart, since: str | None) -> list[str]:
-    """Return what explains the numbers. `since`: the moment at which data starts, if within."""
-    by, lines = part.by, [
+def notes(part: ReportPart) -> list[str]:
+    """Return sentences that explain the numbers."""
+    by, since, lines = part.by, part.report["since"], [
         "A GPU-hour is an hour in which a task was on a GPU. Owners sharing a GPU each count it in "
         "full; its energy is divided among them."]
     if by in ("node", "gpu", "model"):
@@ -314,6 +308,6 @@ def notes(part: ReportPart, since: str | None) -> list[str]:
                      "a price is billed at it.")
     if any(item["energy_kwh"] is not None and item["energy_share"] < 0.995 for item in part.items):
         lines.append("≥: power readings are incomplete; energy and cost are minimums.")
-    if since is not None:
-        lines.append(f"Data starts on {since}.")
+    if since is not None and since > part.report["start"] + HOUR_S:
+        lines.append(f"Data starts on {moment(since, part.zone)}.")
     return lines
