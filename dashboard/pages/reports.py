@@ -1,7 +1,7 @@
 """The Reports page: idle GPU-hours and their cost first, then a table of what was held."""
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 from dash.development.base_component import Component
 
@@ -74,7 +74,7 @@ class ReportView(View):
     show: Measure = "idle"
     start: str = ""
     end: str = ""
-    rows: str = ""  # `all`, or the first
+    rows: Literal["first", "all"] = "first"
 
     def __post_init__(self) -> None:
         self.currency = self.currency[:CURRENCY_LENGTH]

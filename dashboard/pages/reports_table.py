@@ -13,7 +13,7 @@ from gpudeck.markup import make
 from .time_ranges import DAY_S, HOUR_S
 from .words import NONE, amount, bytes_words, moment, plural
 
-FIRST_ROWS = 200  # of a thousand rows a browser lays out each at every change
+FIRST_ROWS, MOST_ROWS = 200, 1_000  # a thousand take the hub a third of a second to write
 TOP = 8
 SMALL = 9.995  # below this, two digits: ten minutes are not nothing
 Item = Mapping[str, Any]
@@ -44,7 +44,7 @@ class ReportPart:
     sort: SortKey
     order: Order
     currency: str
-    is_whole: bool  # all rows
+    is_whole: bool  # more than the first rows
     zone: str
 
     @property
@@ -137,7 +137,7 @@ def table(part: ReportPart) -> list[Component]:
                      role="status")]
     columns = shown_columns(part)
     rows = ordered(part.items, part.sort, part.order)
-    shown = rows if part.is_whole else rows[:FIRST_ROWS]
+    shown = rows[:MOST_ROWS if part.is_whole else FIRST_ROWS]
     heads = [_head(part, "name", HEADS[part.by], None),
              *(_head(part, column.key, column.head, column.meaning) for column in columns)]
     body = [make("tr", [make("th", _named(part, item), scope="row"), *_cells(part, columns, item)],
@@ -145,11 +145,17 @@ def table(part: ReportPart) -> list[Component]:
     foot = make("tr", [make("th", "Total", scope="row"), *_cells(part, columns, part.total)])
     whole = make("table.report", [make("thead", make("tr", heads)), make("tbody", body),
                                   make("tfoot", foot)])
-    if len(shown) == len(rows):
-        return [whole]
-    return [whole, make("p.report-more", [
-        f"The first {amount(len(shown))} of {amount(len(rows))} rows; the total is of all. ",
-        make("button.as-link", "Show all", data_set={"rows": "all"})])]
+    return [whole, *_more(len(shown), len(rows))]
+
+
+def _more(shown: int, count: int) -> list[Component]:
+    """Line below a table with only the first rows."""
+    if shown == count:
+        return []
+    words = f"The first {amount(shown)} of {amount(count)} rows; the total is of all. "
+    label = "Show all" if count <= MOST_ROWS else f"Show {amount(MOST_ROWS)}"
+    return [make("p.report-more", [words, "CSV and Parquet have all rows." if shown == MOST_ROWS
+                                   else make("button.as-link", label, data_set={"rows": "all"})])]
 
 
 def _head(part: ReportPart, key: SortKey, words: str, meaning: str | None) -> Component:
@@ -193,10 +199,10 @@ def ordered(items: Sequence[Item], sort: SortKey, order: Order) -> list[Item]:
             *(item for item in items if item[sort] is None)]
 
 
-def natural(name: str) -> list[tuple[int, str]]:
-    """Return a key for a natural sort: n2 before N10."""
-    return [(int(part), "") if part.isdecimal() else (-1, part.casefold())
-            for part in re.split(r"([0-9]+)", name) if part]
+def natural(name: str) -> list[tuple[bool, int, str]]:
+    """Return a key for a natural sort: 3 before n2, before N10."""
+    return [(False, int(part), "") if part.isascii() and part.isdecimal() else
+            (True, 0, part.casefold()) for part in re.split(r"([0-9]+)", name) if part]
 
 
 def most_idle(items: Sequence[Item]) -> Item | None:
