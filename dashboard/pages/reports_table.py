@@ -136,25 +136,25 @@ def table(part: ReportPart) -> list[Component]:
                      if part.report["since"] is None else "No GPU was held in this time.",
                      role="status")]
     columns = shown_columns(part)
-    rows = ordered(part.items, part.sort, part.order)
-    shown = rows[:MOST_ROWS if part.is_whole else FIRST_ROWS]
+    rows = sort_items(part.items, part.sort, part.order)
+    first = rows[:MOST_ROWS if part.is_whole else FIRST_ROWS]
     heads = [_head(part, "name", HEADS[part.by], None),
              *(_head(part, column.key, column.head, column.meaning) for column in columns)]
-    body = [make("tr", [make("th", _named(part, item), scope="row"), *_cells(part, columns, item)],
-                 data_key="unknown" if item["of"] is None else f"={item['of']}") for item in shown]
-    foot = make("tr", [make("th", "Total", scope="row"), *_cells(part, columns, part.total)])
+    body = [make("tr", _row(part, columns, item, _row_name(part, item)),
+                 data_key="unknown" if item["of"] is None else f"={item['of']}") for item in first]
+    foot = make("tr", _row(part, columns, part.total, "Total"))
     whole = make("table.report", [make("thead", make("tr", heads)), make("tbody", body),
                                   make("tfoot", foot)])
-    return [whole, *_more(len(shown), len(rows))]
+    return [whole, *_more(len(first), len(rows))]
 
 
-def _more(shown: int, count: int) -> list[Component]:
+def _more(first: int, count: int) -> list[Component]:
     """Line below a table with only the first rows."""
-    if shown == count:
+    if first == count:
         return []
-    words = f"The first {amount(shown)} of {amount(count)} rows; the total is of all. "
+    words = f"The first {amount(first)} of {amount(count)} rows; the total is of all. "
     label = "Show all" if count <= MOST_ROWS else f"Show {amount(MOST_ROWS)}"
-    return [make("p.report-more", [words, "CSV and Parquet have all rows." if shown == MOST_ROWS
+    return [make("p.report-more", [words, "CSV and Parquet have all rows." if first == MOST_ROWS
                                    else make("button.as-link", label, data_set={"rows": "all"})])]
 
 
@@ -170,12 +170,14 @@ def _head(part: ReportPart, key: SortKey, words: str, meaning: str | None) -> Co
                 if is_sorted else None)
 
 
-def _cells(part: ReportPart, columns: Sequence[Column], item: Item) -> list[Component]:
-    return [make("td.number", NONE if item[column.key] is None else column.words(part, item),
-                 data_head=column.head) for column in columns]
+def _row(part: ReportPart, columns: Sequence[Column], item: Item, name: Component | str
+         ) -> list[Component]:
+    return [make("th", name, scope="row"), *(
+        make("td.number", NONE if item[column.key] is None else column.words(part, item),
+             data_head=column.head) for column in columns)]
 
 
-def _named(part: ReportPart, item: Item) -> Component | str:
+def _row_name(part: ReportPart, item: Item) -> Component | str:
     """Return the name, with a link to the job or to the past of what it names."""
     of, by, name = item["of"], part.by, part.name(item)
     if of is None:
@@ -190,12 +192,12 @@ def _named(part: ReportPart, item: Item) -> Component | str:
                 title="Over time")
 
 
-def ordered(items: Sequence[Item], sort: SortKey, order: Order) -> list[Item]:
+def sort_items(items: Sequence[Item], sort: SortKey, order: Order) -> list[Item]:
     """Sort; what is not known comes last, either way."""
-    known = [item for item in items if item[sort] is not None]
+    measured = [item for item in items if item[sort] is not None]
     key: Callable[[Item], Any] = (lambda item: natural(item[sort])) if sort == "name" else (
         lambda item: item[sort])
-    return [*sorted(known, key=key, reverse=order == "desc"),
+    return [*sorted(measured, key=key, reverse=order == "desc"),
             *(item for item in items if item[sort] is None)]
 
 
@@ -206,12 +208,12 @@ def natural(name: str) -> list[tuple[bool, int, str]]:
 
 
 def most_idle(items: Sequence[Item]) -> Item | None:
-    return next(iter(ordered(items, "idle_hours", "desc")), None)
+    return next(iter(sort_items(items, "idle_hours", "desc")), None)
 
 
 def largest_of(items: Sequence[Item], key: SortKey, count: int) -> list[Item]:
     """Return the largest `count`; the one with the most idle hours is always among them."""
-    waster, largest = most_idle(items), ordered(items, key, "desc")[:count]
+    waster, largest = most_idle(items), sort_items(items, key, "desc")[:count]
     if waster is None or any(item is waster for item in largest):
         return largest
     return [*largest[:count - 1], waster]
@@ -291,12 +293,12 @@ def coverage_words(report: Item, now: float) -> str | None:
     whole_s = min(report["end"], now) - report["start"]
     unit, words, digits = ((60, "min", 0) if whole_s < 3 * HOUR_S else
                            (HOUR_S, "h", 1) if whole_s < 3 * DAY_S else (DAY_S, "days", 1))
-    known = (f"{amount(coverage * whole_s / unit, digits)} of {amount(whole_s / unit, digits)} "
+    covered = (f"{amount(coverage * whole_s / unit, digits)} of {amount(whole_s / unit, digits)} "
              f"{words}")
     if backfilling > 0:
-        return f"This span is being filled: {known}; backfill under way."
+        return f"This span is being filled: {covered}; backfill under way."
     span = "this span until now" if report["end"] > now else "this span"
-    return f"History covers {known} ({share_words(coverage)}) of {span}."
+    return f"History covers {covered} ({share_words(coverage)}) of {span}."
 
 
 def notes(part: ReportPart) -> list[str]:
