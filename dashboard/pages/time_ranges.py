@@ -32,7 +32,7 @@ def period_bounds(period: Period, now: float, zone: str) -> Bounds:
     """Return the bounds of a period of the calendar, until now. Those of `custom` are a week, until
     they are chosen."""
     today = datetime.fromtimestamp(now, ZoneInfo(zone)).replace(
-        hour=0, minute=0, second=0, microsecond=0)
+        hour=0, minute=0, second=0, microsecond=0, fold=0)
     month = today.replace(day=1)
     match period:
         case "today":

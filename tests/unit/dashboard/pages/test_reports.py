@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Iterator
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -11,12 +10,12 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from dashboard.history.usage_names import REPORT_BYS
-from dashboard.pages.element_tree import trees
 from dashboard.pages.figures import Colours, FigureStyle, hours_figure
-from dashboard.pages.reading import parts_on_wire, view_from
+from dashboard.pages.reading import view_from
 from dashboard.pages.reports import (
     BYS,
     NO_SPAN,
+    PAGE,
     PERIODS,
     ReportView,
     answer,
@@ -37,11 +36,13 @@ from dashboard.pages.reports_table import (
 )
 from dashboard.pages.time_ranges import DAY_S, HOUR_S, Period
 
+from .read_parts import elements, wire_parts, words
+
 START, END = 1_764_000_000 // HOUR_S * HOUR_S, 1_764_000_000 // HOUR_S * HOUR_S + 7 * DAY_S
 NOW = END + 60.0
 HOSTILE = ["<img src=x onerror=alert(1)>", "a&b=c/../?d#e", "' onmouseover='x", "javascript:x"]
 NONE = "\N{EN DASH}"
-Tree = list[Any]
+Tree = tuple[str, dict[str, str], list[Any]]
 Sent = dict[str, Any]
 
 
@@ -71,23 +72,12 @@ def page_of(answered: dict[str, Any], now: float = NOW, **fields: Any) -> Sent:
     view = ReportView(**fields)
     bounds = settle_bounds(view, now)
     assert bounds is not None
-    return {**parts_on_wire(report_parts(answered, view, query_of(view, bounds), now))}
-
-
-def elements(part: Any) -> Iterator[Tree]:
-    for node in part or ():
-        if isinstance(node, list):
-            yield node
-            yield from elements(node[2])
-
-
-def text_of(part: Any) -> str:
-    return "".join(node if isinstance(node, str) else text_of(node[2]) for node in part or ())
+    return wire_parts(PAGE, report_parts(answered, view, query_of(view, bounds), now))
 
 
 def rows_of(parts: Sent) -> list[list[str]]:
     body = next(node for node in elements(parts["reports-place"]) if node[0] == "tbody")
-    return [[text_of([cell]) for cell in row[2]] for row in body[2]]
+    return [[words([cell]) for cell in row[2]] for row in body[2]]
 
 
 def heads_of(parts: Sent) -> dict[str, Tree]:
@@ -171,7 +161,7 @@ def test_from_to_begins_with_what_is_shown_and_a_period_drops_it() -> None:
 def test_a_span_that_ends_before_it_starts_asks_the_hub_nothing() -> None:
     view = view_from(ReportView, {"start": str(END), "end": str(START)})
     nobody: Any = None
-    parts: Sent = {**parts_on_wire(answer(nobody, view, NOW))}
+    parts = wire_parts(PAGE, answer(nobody, view, NOW))
     assert parts["reports-problem"] == [NO_SPAN]
     assert [node[1]["aria-invalid"] for node in elements(parts["reports-custom"])
             if node[0] == "input"] == ["true", "true"]
@@ -196,23 +186,23 @@ def test_the_hub_is_asked_once_and_its_files_are_of_the_same_question() -> None:
 
     view = view_from(ReportView, {"by": "pod", "price_kwh": "0.3", "zone": "Asia/Kolkata"})
     client: Any = SimpleNamespace(hub=SimpleNamespace(get=get))
-    sent: Sent = {**parts_on_wire(answer(client, view, NOW))}
+    sent = wire_parts(PAGE, answer(client, view, NOW))
     [query] = queries
     for form in ("csv", "parquet"):
         [[tag, traits, _]] = sent[f"reports-{form}"]
         assert (tag, traits["href"]) == ("a", "/api/v1/reports?" + "&".join(
             f"{name}={value}" for name, value in (query | {"format": form}).items()))
-    assert "Asia/Kolkata, UTC+5:30" in text_of(sent["reports-words"])
+    assert "Asia/Kolkata, UTC+5:30" in words(sent["reports-words"])
 
 
 def test_empty_history_and_an_empty_span_say_so() -> None:
     nothing = page_of(report(since=None, coverage=None))
-    assert text_of(nothing["reports-place"]) == (
+    assert words(nothing["reports-place"]) == (
         "No history yet: it starts with the first task on a GPU.")
     assert nothing["reports-figures"] is False
     assert "data-request" not in nothing["reports-time-title"][0][1]
     assert nothing["reports-coverage"] is None
-    assert text_of(page_of(report())["reports-place"]) == "No GPU was held in this time."
+    assert words(page_of(report())["reports-place"]) == "No GPU was held in this time."
 
 
 def test_what_was_all_idle_is_a_waste_everywhere() -> None:
@@ -222,12 +212,12 @@ def test_what_was_all_idle_is_a_waste_everywhere() -> None:
     parts = page_of(report(*items, price_gpu_hour=2.0), currency="EUR")
     cards = {node[1]["id"]: node for node in elements(parts["reports-lead"]) if "id" in node[1]}
     assert [card[1]["data-tone"] for card in cards.values()] == ["waste"] * 3
-    assert f"{sum(hours):,.1f}"[:-2] in text_of([cards["reports-idle"]])
-    assert "100 %" in text_of([cards["reports-idle"]])
-    assert f"{sum(hours) * 2:,.2f} EUR" in text_of([cards["reports-cost"]])
+    assert f"{sum(hours):,.1f}"[:-2] in words([cards["reports-idle"]])
+    assert "100 %" in words([cards["reports-idle"]])
+    assert f"{sum(hours) * 2:,.2f} EUR" in words([cards["reports-cost"]])
     waster = max(items, key=lambda one: one["idle_hours"])["name"]
-    assert waster in text_of([cards["reports-most"]])
-    assert text_of(parts["reports-time-title"]) == "Idle GPU-hours over time"
+    assert waster in words([cards["reports-most"]])
+    assert words(parts["reports-time-title"]) == "Idle GPU-hours over time"
     widths = [node[1]["style"] for node in elements(parts["reports-top"])
               if "top-used" in node[1].get("class", "")]
     assert widths == ["width: 0.00%"] * 3
@@ -237,9 +227,9 @@ def test_no_idle_hour_is_no_waste_and_all_hours_are_shown() -> None:
     parts = page_of(report(item("ada", 12.0), item("bob", 3.0)))
     cards = [node for node in elements(parts["reports-lead"]) if "id" in node[1]]
     assert [card[1]["data-tone"] for card in cards] == [""] * 3
-    assert "none" in text_of([cards[0]])
-    assert "Enter a price per GPU-hour above" in text_of([cards[1]])
-    assert text_of(parts["reports-time-title"]) == "GPU-hours over time"
+    assert "none" in words([cards[0]])
+    assert "Enter a price per GPU-hour above" in words([cards[1]])
+    assert words(parts["reports-time-title"]) == "GPU-hours over time"
     pressed = {node[1]["data-show"]: node[1]["aria-pressed"]
                for node in elements(parts["reports-show"])}
     assert pressed == {"idle": "false", "held": "true"}
@@ -254,17 +244,17 @@ def test_what_is_not_known_is_written_so_and_comes_last_either_way() -> None:
                                    "unknown owner"]
         assert rows_of(parts)[2][1:] == [NONE, NONE, "5.00", NONE, NONE, NONE, NONE]
     alone = page_of(report(unknown))
-    assert NONE in text_of(alone["reports-lead"])
+    assert NONE in words(alone["reports-lead"])
     assert "data-request" in alone["reports-time-title"][0][1]
     assert json.loads(alone["reports-time-title"][0][1]["data-request"])["names"] == {}
 
 
 @pytest.mark.parametrize("by", REPORT_BYS)
 def test_each_kind_has_its_head_its_words_and_its_links(by: str) -> None:
-    thing, words = f"x/{random.randint(1, 99)}?", f"name {random.randint(1, 99)}"
-    named = {"name": words} if by in ("job", "node", "gpu", "launch") else {}
+    thing, title = f"x/{random.randint(1, 99)}?", f"name {random.randint(1, 99)}"
+    named = {"name": title} if by in ("job", "node", "gpu", "launch") else {}
     parts = page_of(report(item(thing, 9.0, 1.0, **named), item(None, 1.0), by=by), by=by)
-    assert text_of([heads_of(parts)["name"]]) == HEADS[by]  # type: ignore[index]
+    assert words([heads_of(parts)["name"]]) == HEADS[by]  # type: ignore[index]
     assert names_of(parts) == [named.get("name", thing), "unknown owner" if by in (
         "user", "team") else f"{HEADS[by]} not known"]  # type: ignore[index]
     links = [node[1]["href"] for node in elements(parts["reports-place"]) if node[0] == "a"]
@@ -273,7 +263,7 @@ def test_each_kind_has_its_head_its_words_and_its_links(by: str) -> None:
         "job": [f"/job/{key}"], "user": [f"/history?owner=user%3A{key}&{span}"],
         "team": [f"/history?team={key}&{span}"], "node": [f"/history?node={key}&{span}"],
         "gpu": [f"/history?gpu={key}&{span}"]}.get(by, [])
-    notes = text_of(parts["reports-notes"])
+    notes = words(parts["reports-notes"])
     assert ("divided among them by their time" in notes) is (by in (
         "job", "launch", "slurm_job", "container", "pod", "namespace", "unit"))
     assert (f"GPU-hours of a {HEADS[by]}" in notes) is (by in ("node", "gpu", "model"))  # type: ignore[index]
@@ -333,7 +323,7 @@ def test_costs_are_in_the_currency_and_minimums_say_so() -> None:
     assert rows_of(priced)[0][-1] == f"≥ {2_000 * price:,.2f} EUR"
     assert rows_of(priced)[0][-2] == NONE
     assert rows_of(priced)[1][-2:] == ["3.00 kg", f"{price:,.2f} EUR"]
-    assert "energy and cost are minimums" in text_of(priced["reports-notes"])
+    assert "energy and cost are minimums" in words(priced["reports-notes"])
     free = heads_of(page_of(report(item("a", 1.0))))
     assert {"cost", "idle_cost", "co2_kg"}.isdisjoint(free)
 
@@ -342,17 +332,16 @@ def test_of_a_thousand_rows_the_first_are_shown_and_all_on_request() -> None:
     items = [item(f"gpu {at}", 1.0 + at, 0.5) for at in range(1_000)]
     parts = page_of(report(*items, by="gpu"), by="gpu", sort="gpu_hours")
     assert names_of(parts) == [f"gpu {at}" for at in range(999, 999 - FIRST_ROWS, -1)]
-    words = text_of(parts["reports-place"])
-    assert "The first 200 of 1,000 rows" in words
+    assert "The first 200 of 1,000 rows" in words(parts["reports-place"])
     [more] = [node for node in elements(parts["reports-place"])
               if node[0] == "button" and "data-sort" not in node[1]]
     whole = page_of(report(*items, by="gpu"), by="gpu", **json.loads(more[1]["data-set"]))
     assert len(rows_of(whole)) == 1_000
-    assert "The first" not in text_of(whole["reports-place"])
+    assert "The first" not in words(whole["reports-place"])
     several = [item(f"gpu {at}", 1.0) for at in range(1_234)]
     most = page_of(report(*several, by="gpu"), by="gpu", rows="all")
     assert len(rows_of(most)) == MOST_ROWS
-    assert "The first 1,000 of 1,234 rows; the total is of all. CSV and Parquet" in text_of(
+    assert "The first 1,000 of 1,234 rows; the total is of all. CSV and Parquet" in words(
         most["reports-place"])
 
 
@@ -377,7 +366,7 @@ def test_the_list_has_the_colours_of_the_figure(show: str) -> None:
     drawn = {one["name"]: one["marker"]["color"] for one in bars if one["name"] in request["names"]}
     names = [node for node in elements(parts["reports-top"])
              if node[1].get("class") == "top-name"]
-    listed = {text_of([node]): node[2][0][1]["style"].removeprefix("background: ")
+    listed = {words([node]): node[2][0][1]["style"].removeprefix("background: ")
               for node in names}
     assert listed.pop("unknown owner") == "transparent"
     assert listed == drawn
@@ -396,12 +385,3 @@ def test_how_much_of_the_span_is_known_stands_above_the_numbers() -> None:
     assert coverage_words(span | {"coverage": None}, DAY_S) is None
     assert coverage_words(span | {"coverage": 1.0, "backfilling": 1}, DAY_S) == (
         "Backfill under way: 1 node still sends what was measured while the hub was away.")
-
-
-def test_an_answer_has_no_live_component() -> None:
-    """Only plain elements travel."""
-    view = ReportView()
-    bounds = settle_bounds(view, NOW)
-    assert bounds is not None
-    for part in report_parts(report(item("a", 1.0)), view, query_of(view, bounds), NOW).values():
-        assert isinstance(part, bool) or trees(part) is not None
