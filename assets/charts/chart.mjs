@@ -8,11 +8,8 @@ const AXIS_EMS = 6;
 const NARROW = 400;
 export const KINDS = { info: "info", warn: "warning", crit: "critical" };
 const SYNC = uPlot.sync("lines");
-// Told apart by lightness and dash as well as by hue (Okabe and Ito's, turned for both grounds).
-const HUES = {
-  dark: ["#56b4e9", "#f0b429", "#4fd1a5", "#ff8f6b", "#d69ae8", "#f5f07a", "#8fb0ff", "#c4cedb"],
-  light: ["#0072b2", "#a86400", "#00795a", "#c2410c", "#8a3ea8", "#6b6200", "#2747b8", "#3d4a59"],
-};
+const HUES = 8; // of css/tokens.css
+let hues = null; // of both themes
 // Of GPUs that have a legend of their own and are looked at together: no line calls for a look.
 const CALM = {
   dark: ["#6f93a8", "#7fb0a6", "#8f9bc4", "#a9a27c"],
@@ -24,7 +21,7 @@ const DASHES = [[], [7, 3], [2, 3], [10, 3, 2, 3]];
 
 const strokeIn = (hues, at) => ({ stroke: hues[at % hues.length], dash: DASHES[Math.floor(at / hues.length) % DASHES.length] });
 
-export const strokeOf = (theme, at) => strokeIn(HUES[theme], at);
+export const strokeOf = (theme, at) => strokeIn((hues ??= huesOf())[theme], at);
 
 /** Of a GPU among others: amber or red where something is wrong, else calm, and grey where its tile names it. `tone`: one
  * of gpu_trouble.mjs or undefined. */
@@ -34,6 +31,12 @@ export function strokeAmong(theme, at, tone, colours, isQuiet) {
 }
 
 const styleOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** A custom property is read as it is written: light-dark() with the colour of either theme. */
+function huesOf() {
+  const pairs = Array.from({ length: HUES }, (_, at) => styleOf(`--hue-${at + 1}`).match(/#\w+/g));
+  return { light: pairs.map(([light]) => light), dark: pairs.map(([, dark]) => dark) };
+}
 
 /** Of the page, as they are now: for what is drawn by hand. */
 export function pageColours() {

@@ -175,7 +175,7 @@ CALLBACKS = (
     *(Permission(f"callback ..{figure}.children...{figure}.facts..", PEOPLE,
                  reach=PermissionReach.VISIBLE)
       for figure in ("past-graph", "reports-graph", "rehearsal-graph", "forecasts-graph",
-                     "audit-graph")),
+                     "audit-graph", "quota-graph")),
 )
 
 EVENTS = (

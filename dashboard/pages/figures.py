@@ -111,7 +111,7 @@ class _Rows:
             "height": inner + EDGES_PX, "margin": {"l": 62, "r": 14, "t": 30, "b": 40, "pad": 0},
             "hovermode": "x unified", "dragmode": "pan" if style.is_pan else "zoom",
             # Below all rows. Anchored to the lowest, it rises to the first where that is empty.
-            "xaxis": _time_axis(style, self.bounds) | {"anchor": "free", "position": 0}}
+            "xaxis": time_axis(style, self.bounds) | {"anchor": "free", "position": 0}}
         for at, chart in enumerate(self.rows):
             top = 1 - at * (row + GAP_PX) / inner
             layout[_axis(at, "yaxis")] = self._axis_of(chart, (max(0.0, top - row / inner), top))
@@ -251,7 +251,7 @@ def hours_figure(usage: Item, names: Mapping[str, str], show: HoursShown, style:
     layout = base_layout(style) | {
         "height": style.height, "margin": {"l": 46, "r": 10, "t": 8, "b": 34}, "barmode": "stack",
         "bargap": 0.12, "hovermode": "x unified", "dragmode": False,
-        "xaxis": _time_axis(style, (usage["start"], usage["end"])) | {"fixedrange": True},
+        "xaxis": time_axis(style, (usage["start"], usage["end"])) | {"fixedrange": True},
         "yaxis": {"gridcolor": style.colours.line, "zeroline": False, "rangemode": "tozero",
                   "nticks": 5, "fixedrange": True, "tickfont": {"color": style.colours.soft}}}
     return {"layout": layout, "data": [
@@ -279,7 +279,7 @@ def audit_figure(entries: Sequence[Item], bounds: tuple[float, float], style: Fi
         "showlegend": True, "legend": {"orientation": "h", "y": 1, "yanchor": "bottom"},
         "height": style.height, "margin": {"l": 46, "r": 10, "t": 26, "b": 34},
         "barmode": "stack", "bargap": 0.12, "hovermode": "x unified", "dragmode": False,
-        "xaxis": _time_axis(style, (whole[0], whole[1])) | {"fixedrange": True},
+        "xaxis": time_axis(style, (whole[0], whole[1])) | {"fixedrange": True},
         "yaxis": {"gridcolor": style.colours.line, "zeroline": False, "rangemode": "tozero",
                   "nticks": 4, "fixedrange": True, "tickformat": ",d",
                   "tickfont": {"color": style.colours.soft}}}
@@ -351,7 +351,7 @@ def rehearsal_figure(rehearsal: Item, fired: Sequence[Item], style: FigureStyle)
         "showlegend": bool(fired), "legend": {"orientation": "h", "y": 1, "yanchor": "bottom"},
         "height": EDGES_PX + SHORT_ROW_PX * max(2, len(rows)), "barmode": "overlay",
         "margin": margin, "dragmode": "zoom", "hovermode": "closest",
-        "xaxis": _time_axis(style, (rehearsal["start"], rehearsal["end"])),
+        "xaxis": time_axis(style, (rehearsal["start"], rehearsal["end"])),
         "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": rows[::-1],
                   "automargin": True, "fixedrange": True, "gridcolor": style.colours.line,
                   "tickfont": {"color": style.colours.soft}}}
@@ -417,7 +417,7 @@ def _target(alert: Item) -> str:
                  or ", ".join(alert["users"]) or alert["target"])
 
 
-def _time_axis(style: FigureStyle, bounds: tuple[float, float]) -> Figure:
+def time_axis(style: FigureStyle, bounds: tuple[float, float]) -> Figure:
     return {"type": "date", "range": [style.x(bound) for bound in bounds], "zeroline": False,
             "gridcolor": style.colours.line, "linecolor": style.colours.line,
             "hoverformat": "%a %e %b %Y, %H:%M:%S", "tickfont": {"color": style.colours.soft}}

@@ -1,5 +1,5 @@
-"""History, reports, rehearsals, forecasts and the audit log as Dash figures: the page's module
-requests a figure, a callback queries the hub as the person who views the page, and answers with a
+"""Figures of History, reports, rehearsals, forecasts, the audit log and quotas: the page's module
+requests one, a callback queries the hub as the person who views the page, and answers with a
 `dcc.Graph`."""
 
 import time
@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 from gpudeck.client import Client
 from gpudeck.components import BrowserComponent
 from gpudeck.errors import CommandError
+from gpudeck.quota import Limit
 
 from .figures import (
     FORECASTS,
@@ -34,10 +35,12 @@ from .figures import (
     usage_figure,
 )
 from .past_alerts import alerts_of, begins_of
+from .quota_past import past_words, quota_past_figure
 from .site_hub import SiteThreads, ViewersHub
 
 PAST, REPORT = "past-graph", "reports-graph"
 REHEARSAL, FORECAST, AUDIT = "rehearsal-graph", "forecasts-graph", "audit-graph"
+QUOTA_PAST = "quota-graph"
 ENTRIES_OF_A_PAGE, MOST_PAGES = 1_000, 5
 SHORTEST_S = 86_400  # shortest span of the figure if it starts at the oldest entry
 CONFIG: Any = {"displayModeBar": False, "doubleClick": False, "scrollZoom": False,
@@ -103,6 +106,18 @@ class AuditRequest(Struct):
     filters: Annotated[dict[str, Word], Meta(max_length=5)]
 
 
+class QuotaPastRequest(Struct):
+    """Request for a holder's past of a quota. `most`: what the quota gives now."""
+
+    number: int
+    style: FigureStyle
+    quota: Word
+    holder: Annotated[str, Meta(max_length=256)]
+    limit: Limit
+    last: Literal["3h", "24h", "7d"]
+    most: Annotated[float, Meta(ge=0)]
+
+
 def past_answer(client: Client, request: PastRequest) -> Answer:
     bounds = request.start, request.end
     alerts = alerts_of(client, request.by, request.name, bounds)
@@ -162,6 +177,17 @@ def audit_answer(client: Client, request: AuditRequest) -> Answer:
             {"entries": len(entries), "is_all": page["next"] is None})
 
 
+def quota_past_answer(client: Client, request: QuotaPastRequest) -> Answer:
+    past = client.hub.get(f"quotas/{quote(request.quota, safe='')}/past", holder=request.holder,
+                          limit=request.limit, last=request.last)
+    if past["why"]:
+        raise CommandError(past["why"])
+    if not any(value is not None for value in past["used"]):
+        raise CommandError("no data for this time")
+    return (quota_past_figure(past, request.most, request.style),
+            {"words": past_words(past, request.most, request.style.zone_s)})
+
+
 def fired_alerts(client: Client, rehearsal: Item) -> list[Item] | None:
     """Return the rule's real alerts in the rehearsed span; None: the hub has no such rule."""
     rule, start, end = rehearsal["rule"]["id"], rehearsal["start"], rehearsal["end"]
@@ -199,7 +225,7 @@ def bucket_for(seconds: int) -> int:
 GRAPHS: dict[str, tuple[type[Struct], Callable[[Client, Any], Answer]]] = {
     PAST: (PastRequest, past_answer), REPORT: (ReportRequest, report_answer),
     REHEARSAL: (RehearsalRequest, rehearsal_answer), FORECAST: (ForecastRequest, forecast_answer),
-    AUDIT: (AuditRequest, audit_answer)}
+    AUDIT: (AuditRequest, audit_answer), QUOTA_PAST: (QuotaPastRequest, quota_past_answer)}
 
 
 class FigureCallbacks:

@@ -4,6 +4,7 @@ from dash.development.base_component import Component
 
 from gpudeck.markup import make
 
+from .graphs import QUOTA_PAST, AnsweredFigure
 from .parts import Page, problem
 
 
@@ -15,6 +16,8 @@ def frame() -> Component:
         problem("quotas"),
         make("p#quotas-none.none", "Loading …", role="status"),
         make("ul#quotas-place.quotas-place"),
+        # A dialog takes it while it is open.
+        make("div#quota-figure", AnsweredFigure(QUOTA_PAST), hidden=True),
         make("details#quotas-means.quotas-means", [
             make("summary", "How nodes enforce quotas"),
             make("ul#quotas-means-list")], hidden=True)], hidden=True, data_unsettled="")
