@@ -1,4 +1,4 @@
-"""What the Forecasts page says: sentences and tables from the hub's forecasts. Pure."""
+"""Sentences and tables of the Forecasts page, from the hub's forecasts. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class DemandUnit:
-    """How a demand is shown: `per` of the API's units make one `name`."""
+    """Unit of a demand on the page: `per` of the API's units make one `name`."""
 
     name: str
     per: float
@@ -119,11 +119,11 @@ def demand_test_words(demand: DemandForecastView | None) -> str:
 def _test_words(test: DemandTestView, unit: DemandUnit) -> str:
     inside = "" if test.covered_pct is None else (
         f" {amount(test.covered_pct)} % of the hours were within p10 and p90.")
-    ours, naive = (amount(test.errors[name] / unit.per, 1)
+    error, naive_error = (amount(test.errors[name] / unit.per, 1)
                    for name in (test.method, test.best_naive))
     return (f"Test: {plural(test.days, 'day')} of the past, forecast from what was known before "
-            f"them: off by {ours} {unit.name} on average, the best naive guess "
-            f"({test.best_naive}) by {naive}, which makes {amount(100 * test.ratio)} % of its "
+            f"them: off by {error} {unit.name} on average, the best naive guess "
+            f"({test.best_naive}) by {naive_error}, which makes {amount(100 * test.ratio)} % of its "
             f"error.{inside}")
 
 

@@ -92,10 +92,10 @@ def _pod(cluster: KubernetesClusterView, pod: KubernetesPodView, person: Viewer,
         actions_cell(KUBERNETES, cluster, target, person)], data_pod=name, data_key=pod.uid)
 
 
-def gpu_names(given: list[PodGpuView] | None) -> str:
+def gpu_names(pod_gpus: list[PodGpuView] | None) -> str:
     """Name the GPUs that its kubelet says it was given, as the node's page numbers them."""
-    return "" if not given else "GPU " + ", ".join(
-        gpu.uuid if gpu.index is None else str(gpu.index) for gpu in given)
+    return "" if not pod_gpus else "GPU " + ", ".join(
+        gpu.uuid if gpu.index is None else str(gpu.index) for gpu in pod_gpus)
 
 
 def _node(cluster: KubernetesClusterView, node: KubernetesNodeView, person: Viewer

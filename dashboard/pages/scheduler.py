@@ -1,5 +1,5 @@
-"""What the pages of Slurm and Kubernetes share: the words above the tables, the tables, and the
-buttons for what a scheduler can be asked. Pure."""
+"""The page of a scheduler, Slurm or Kubernetes: the words above its tables, the tables, and the
+buttons for what it can be asked. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ Allocation = SlurmJobView | KubernetesPodView
 
 @dataclass(frozen=True, slots=True)
 class ActionForm:
-    """What is asked before an action: fields of a dialog, and where their values stand in its
+    """Questions before an action: fields of a dialog, and where their values stand in its
     setting."""
 
     fields: Sequence[Mapping[str, Any]]
@@ -88,11 +88,11 @@ def page_parts(scheduler: Scheduler, sections: Sequence[ClusterSection], ignored
     key = scheduler.key
     allocations = [one for section in sections for one in section.allocations]
     idle = sum(one.without_process or 0 for one in allocations)
-    left = (f"Ignored: {', '.join(ignored)}, since the hub's setting {key}_nodes does not name it."
+    note = (f"Ignored: {', '.join(ignored)}, since the hub's setting {key}_nodes does not name it."
             if ignored else "")
     words = (f"{plural(len(allocations), scheduler.thing)} with GPUs or waiting for some; "
              f"{plural(idle, 'GPU')} allocated without a process.")
-    return {f"{key}-none": (left if sections else f"{scheduler.none} {left}".strip()) or None,
+    return {f"{key}-none": (note if sections else f"{scheduler.none} {note}".strip()) or None,
             f"{key}-words": words if sections else "",
             f"{key}-place": [_section(scheduler, section, zone) for section in sections]}
 
