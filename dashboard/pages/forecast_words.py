@@ -123,8 +123,8 @@ def _test_words(test: DemandTestView, unit: DemandUnit) -> str:
                    for name in (test.method, test.best_naive))
     return (f"Test: {plural(test.days, 'day')} of the past, forecast from what was known before "
             f"them: off by {error} {unit.name} on average, the best naive guess "
-            f"({test.best_naive}) by {naive_error}, which makes {amount(100 * test.ratio)} % of its "
-            f"error.{inside}")
+            f"({test.best_naive}) by {naive_error}, which makes {amount(100 * test.ratio)} % of "
+            f"its error.{inside}")
 
 
 def run_words(runs: RunTimeList) -> str:
