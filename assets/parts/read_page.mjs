@@ -4,7 +4,7 @@
 import { begin, pressed } from "../actions/actions.mjs";
 import { form } from "../actions/limit_forms.mjs";
 import { DashAnswers } from "./dash_answers.mjs";
-import { afterPause, byId, copyText, isShortcut, onTheme, say, sayOrHide, settle } from "./dom.mjs";
+import { afterPause, byId, copyText, isShortcut, make, onTheme, say, sayOrHide, settle } from "./dom.mjs";
 import { sentence } from "./dialog.mjs";
 import { Looker } from "./looker.mjs";
 import { carryOut, fieldOf, filled, valuesOf } from "./orders.mjs";
@@ -13,6 +13,7 @@ import { nameTab } from "./tab.mjs";
 import { TYPED, fieldsOf, showView, textOf, useShortcut } from "./view_controls.mjs";
 
 const TYPED_MS = 400;
+const FILE_MOST = 2 ** 20; // bytes
 const ANSWER = "page-answer";
 const GRAPH = "../charts/graph.mjs"; // only a page with a figure has it (dashboard/pages/router.py)
 
@@ -38,11 +39,11 @@ export default class ReadPage extends Looker {
     onTheme(() => { for (const figure of this.figures.values()) figure.request = null; this.drawFigures(); });
   }
 
-  /** The view as the address has it. */
+  /** The view as the address has it; what does not stand there stays. */
   readView() {
     const query = new URLSearchParams(location.search);
     return Object.fromEntries(Object.entries(this.usual).map(([name, value]) => [name,
-      !query.has(name) || this.unaddressed.includes(name) ? value : Array.isArray(value) ? query.getAll(name) : query.get(name)]));
+      this.unaddressed.includes(name) ? this.view?.[name] ?? value : !query.has(name) ? value : Array.isArray(value) ? query.getAll(name) : query.get(name)]));
   }
 
   /** Fields of the view are others now. `isStep`: the way back leads to what they were. */
@@ -109,14 +110,26 @@ export default class ReadPage extends Looker {
   }
 
   onClick({ target }) {
-    const button = target.closest("[data-set]:not(option), [data-form], [data-copy], [data-print], button[data-view]");
+    const button = target.closest("[data-set]:not(option), [data-form], [data-copy], [data-file], [data-print], button[data-view]");
     if (button === null || !this.root.contains(button)) return;
-    const { set, step, form: order, copy, view, value } = button.dataset;
+    const { set, step, form: order, copy, file, accept, view, value } = button.dataset;
     if (set !== undefined) this.choose(JSON.parse(set), step !== "false");
     else if (order !== undefined) this.carryOut(JSON.parse(order));
     else if (copy !== undefined) copyFrom(button, copy);
+    else if (file !== undefined) this.openFile(file, accept);
     else if (view !== undefined) this.choose({ [view]: value });
     else print();
+  }
+
+  /** The text of a file becomes a field of the view. */
+  openFile(field, accept) {
+    const input = make("input", { type: "file", accept });
+    input.addEventListener("change", async () => {
+      const [file] = input.files;
+      if (file.size > FILE_MOST) this.complain(`${file.name} is larger than 1 MiB.`);
+      else this.choose({ [field]: await file.text() }, false);
+    });
+    input.click();
   }
 
   async carryOut(order) {

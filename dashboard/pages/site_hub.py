@@ -2,6 +2,7 @@
 the page, in threads outside the hub's loop, so that it delays nobody else."""
 
 import io
+import json
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -22,7 +23,11 @@ AT_ONCE = 4
 WAIT_S = 10.0
 ANSWERS_WITHIN_S = 30.0
 COPIED = ("HTTP_HOST", "HTTP_COOKIE", "REMOTE_ADDR", "HTTP_X_FORWARDED_FOR", "SERVER_NAME",
-          "SERVER_PORT", "SERVER_PROTOCOL", "wsgi.url_scheme", "gpudeck.connection")
+          "SERVER_PORT", "SERVER_PROTOCOL", "wsgi.url_scheme", "gpudeck.connection",
+          "HTTP_X_CSRFTOKEN", "HTTP_ORIGIN", "HTTP_SEC_FETCH_SITE")
+# Queries too long for an address. They change nothing; the gate demands their CSRF token, which is
+# that of the page's own request.
+LONG_QUERIES = frozenset((("POST", "estimates"),))
 
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -83,12 +88,15 @@ class _OwnConnection(HubConnection):
     @contextmanager
     def opened(self, method: str, path: str, body: Any = None, timeout_s: float | None = None,
                accept: str = "application/json", key: str | None = None) -> Iterator[Any]:
-        if method != "GET":
+        if method != "GET" and (method, path) not in LONG_QUERIES:
             raise CommandError("pages of the site are read-only", ExitCode.DENIED)
+        content = b"" if body is None else json.dumps(body).encode()
         target = urlsplit(f"/api/v1/{path}")
         environ = self._identity | {
-            "REQUEST_METHOD": "GET", "SCRIPT_NAME": "", "PATH_INFO": target.path,
-            "QUERY_STRING": target.query, "HTTP_ACCEPT": accept, "wsgi.input": io.BytesIO(),
+            "REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": target.path,
+            "QUERY_STRING": target.query, "HTTP_ACCEPT": accept,
+            "CONTENT_TYPE": "application/json", "CONTENT_LENGTH": str(len(content)),
+            "wsgi.input": io.BytesIO(content),
             "wsgi.errors": io.StringIO(), "wsgi.version": (1, 0), "wsgi.multithread": False,
             "wsgi.multiprocess": False, "wsgi.run_once": False}
         future: Future[tuple[int, bytes]] = Future()

@@ -11,6 +11,7 @@ from http.client import HTTPException
 import pytest
 
 from dashboard.access.policy import CALLBACKS
+from dashboard.pages.site_hub import LONG_QUERIES
 from tests.integration.hubs import Answer, HubProcess, WireAgent, one_task, wait_for
 from tests.integration.visitors import Visitor, add_person, signed_in
 
@@ -88,7 +89,7 @@ def layout(person: Visitor, page: str) -> str:
 
 def call(person: Visitor, output: str, value: object, **how: str) -> Answer:
     ident, _, prop = output.partition(".")
-    entry = "pathname" if ident == "main" else "n_clicks"
+    entry = {"main": "pathname", "page-answer": "asked"}.get(ident, "n_clicks")
     return person.send("/_dash-update-component", {
         "output": output, "outputs": {"id": ident, "property": prop}, "changedPropIds": [],
         "inputs": [{"id": ident, "property": entry, "value": value}]}, **how)
@@ -151,6 +152,16 @@ def test_no_page_loosens_what_guards_the_hub(hub: HubProcess) -> None:
     assert call(stranger, "count.title", 1).status == 401
     assert call(otto, "count.title", 14).status == 500, "a page reads only"
     assert hub.get("/api/v1/hold")["fleet"] is None
+
+
+def test_a_query_too_long_for_an_address_is_the_only_one_that_is_posted(hub: HubProcess) -> None:
+    """With the CSRF token of the page's own request, so the gate asks for it as ever."""
+    answer = call(signed_in(hub, "eve"), "page-answer.answer",
+                  {"page": "estimate", "number": 1, "view": {"kind": "training"}})
+    parts = json.loads(answer.body)["response"]["page-answer"]["answer"]["parts"]
+    assert parts["estimate-problem"] is None
+    assert " on one GPU" in json.dumps(parts["estimate-sum"])
+    assert {("POST", "estimates")} == LONG_QUERIES
 
 
 def test_a_slow_page_makes_nobody_else_wait(hub: HubProcess) -> None:
