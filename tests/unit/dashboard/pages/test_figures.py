@@ -250,8 +250,8 @@ def test_the_hub_is_asked_for_what_is_shown(by: Any, path: str, part: dict[str, 
 
 
 def _alert(rule: str, since: float, ended_at: float | None, **more: Any) -> dict[str, Any]:
-    return {"rule": rule, "severity": "crit", "since": since, "ended_at": ended_at, "holds": [],
-            "silenced_by": []} | more
+    return {"rule": rule, "severity": "crit", "since": since, "ended_at": ended_at,
+            "inhibited_by": [], "silenced_by": []} | more
 
 
 @pytest.mark.parametrize(("by", "part"), [
@@ -265,7 +265,7 @@ def test_alerts_come_with_the_figure_and_begin_in_the_row_of_their_metric(
     alerts = [_alert("hot", 50, 200), _alert("hot", 900, 950), _alert("full", 1_000, None),
               _alert("hot", 1_100, 1_200, silenced_by=["s"]), _alert("gone", 1_150, 1_200)]
     client.hub.alerts = [*alerts[::-1], _alert("hot", 10, 90),
-                         _alert("hot", 500, 600, holds=["inhibited by lost"])]
+                         _alert("hot", 500, 600, inhibited_by=["lost"])]
     figure, facts = past_answer(client, PastRequest(1, STYLE, by, "n", 100, 7_200, 3_600))
     assert facts["alerts"] == alerts
     lines = [shape for shape in figure["layout"]["shapes"] if shape["type"] == "line"]
