@@ -5,7 +5,7 @@ import { begin, pressed } from "../actions/actions.mjs";
 import { form } from "../actions/limit_forms.mjs";
 import { Graph } from "../charts/graph.mjs";
 import { DashAnswers } from "./dash_answers.mjs";
-import { afterPause, byId, copyText, onTheme, say, sayOrHide, settle } from "./dom.mjs";
+import { afterPause, byId, copyText, isShortcut, onTheme, say, sayOrHide, settle } from "./dom.mjs";
 import { sentence } from "./dialog.mjs";
 import { Looker } from "./looker.mjs";
 import { carryOut, fieldOf, filled, valuesOf } from "./orders.mjs";
@@ -32,6 +32,7 @@ export default class ReadPage extends Looker {
     root.addEventListener("click", (event) => this.onClick(event));
     root.addEventListener("change", ({ target }) => { if (target.matches("[data-view]")) this.chooseIn(target, !target.matches(TYPED)); });
     root.addEventListener("input", afterPause(TYPED_MS, ({ target }) => { if (target.matches(`:is(${TYPED})[data-view]`)) this.chooseIn(target, false); }));
+    document.addEventListener("keydown", (event) => this.onKey(event));
     pressed(root, ({ target }) => this.act(target.closest("[data-act][data-target]")));
     addEventListener("popstate", () => { this.view = this.readView(); this.look(); });
     store.addEventListener("change", ({ detail }) => { if (detail?.state === "done") this.look(); });
@@ -119,11 +120,18 @@ export default class ReadPage extends Looker {
     if (value !== textOf(this.view[control.dataset.view])) this.choose({ [control.dataset.view]: value }, isStep);
   }
 
+  onKey(event) {
+    const control = isShortcut(event) ? this.root.querySelector(`[data-focus="${CSS.escape(event.key)}"]`) : null;
+    if (control === null) return;
+    event.preventDefault();
+    control.focus();
+  }
+
   onClick({ target }) {
     const button = target.closest("[data-set], [data-form], [data-copy], [data-print], button[data-view]");
     if (button === null || !this.root.contains(button)) return;
-    const { set, form: order, copy, view, value } = button.dataset;
-    if (set !== undefined) this.choose(JSON.parse(set));
+    const { set, step, form: order, copy, view, value } = button.dataset;
+    if (set !== undefined) this.choose(JSON.parse(set), step !== "false");
     else if (order !== undefined) this.carryOut(JSON.parse(order));
     else if (copy !== undefined) copyFrom(button, copy);
     else if (view !== undefined) this.choose({ [view]: value });

@@ -36,7 +36,7 @@ class View(msgspec.Struct):
     them stand in the address. A page may change the view that it was asked for, such as the name of
     a GPU that it found: the address then follows. `zone`: of the viewer's clock."""
 
-    UNADDRESSED: ClassVar[frozenset[str]] = frozenset()  # fields too long for an address
+    UNADDRESSED: ClassVar[frozenset[str]] = frozenset()  # fields that stand in no address
     zone: str = UTC
 
 
@@ -65,8 +65,7 @@ class PageAnswer(BrowserComponent):
 
     def __init__(self, reading: Reading) -> None:
         usual = addressed(reading.view())
-        hidden = {name: value for name, value in msgspec.to_builtins(reading.view()).items()
-                  if name in reading.view.UNADDRESSED}
+        hidden = unaddressed(reading.view())
         super().__init__(id=ANSWER, reading=json.dumps({
             "everyS": reading.every_s, "what": reading.what, "usual": usual | hidden,
             "unaddressed": sorted(hidden)}))
@@ -114,6 +113,12 @@ def addressed(view: View) -> dict[str, Any]:
             if name != "zone" and name not in view.UNADDRESSED}
 
 
+def unaddressed(view: View) -> dict[str, Any]:
+    """Return the other fields, which only the page has. Pure."""
+    return {name: value for name, value in msgspec.to_builtins(view).items()
+            if name in view.UNADDRESSED}
+
+
 def parts_on_wire(parts: Parts) -> dict[str, list[Tree | str] | bool | None]:
     """Return the parts as they are sent. Pure."""
     return {ident: part if part is None or isinstance(part, bool) else trees(part)
@@ -143,10 +148,15 @@ class PageCallbacks:
         if reading is None:
             return {"number": number, "problem": UNKNOWN_PAGE}
         view = view_from(reading.view, asked.get("view"))
+        hidden = unaddressed(view)
         try:
             parts = self._threads.run(reading.answer, self._hub.frames().client, view,
                                       self._clock())
-            return {"number": number, "view": addressed(view), "parts": parts_on_wire(parts)}
+            # They may be long: only those that the page has changed go back.
+            changed = {name: value for name, value in unaddressed(view).items()
+                       if value != hidden[name]}
+            return {"number": number, "view": addressed(view) | changed,
+                    "parts": parts_on_wire(parts)}
         except CommandError as error:
             return {"number": number, "problem": str(error)}
         except Exception:
