@@ -1,4 +1,4 @@
-"""What the Audit log page shows of entries, and what it asks the hub for."""
+"""Show entries of the Audit log as people read them, and ask the hub for them."""
 
 import json
 import random

@@ -156,7 +156,9 @@ def test_a_rehearsal_is_shown_beside_what_the_rule_did(is_kept: bool) -> None:
     alert: dict[str, Any] = {"target": "x", "host": "n001", "place": "3", "users": [],
                              "ended_at": None}
     rehearsal = {"id": "r", "rule": {"id": "hot/x"}, "severity": "warn", "start": 0, "end": 400,
-                 "grain_s": 60, "alerts": [], "victims": []}
+                 "grain_s": 60, "alerts": [], "victims": [], "state": "done", "alerts_count": 0,
+                 "of": "gpu", "targets": 8, "victims_count": 0, "gpu_hours": None, "refused": [],
+                 "refused_count": 0, "off_by_s": 0}
     requests: list[tuple[str, dict[str, str]]] = []
 
     class Rules:
@@ -171,7 +173,9 @@ def test_a_rehearsal_is_shown_beside_what_the_rule_did(is_kept: bool) -> None:
 
     client: Any = SimpleNamespace(hub=Rules(), rehearsal=lambda _: rehearsal)
     figure, facts = rehearsal_answer(client, RehearsalRequest(1, STYLE, "r"))
-    assert facts == {"step": 60, "fired": 2 if is_kept else None}
+    assert facts == {"is_drawn": is_kept, "parts": {"rehearsal-list": [], "rehearsal-words": [
+        "It would not have fired (8 GPUs evaluated)."
+        + " In that time it did fire 2 times." * is_kept]}}
     assert requests == [("alerts", {"state": "ended", "rule": "hot/x", "start": "0", "end": "400"}),
                         ("alerts", {"rule": "hot/x"})] * is_kept
     assert [trace["name"] for trace in figure["data"] if trace["type"] == "bar"] == [
