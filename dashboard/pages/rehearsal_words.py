@@ -37,16 +37,16 @@ def _times(count: int) -> str:
 
 
 def _actions(rehearsal: Item) -> str:
-    count, hours, refused = (rehearsal[name] for name in (
+    count, hours, refusals = (rehearsal[name] for name in (
         "victims_count", "gpu_hours", "refused_count"))
     words = ""
     if count:
         users = dict.fromkeys(user for victim in rehearsal["victims"] for user in victim["users"])
         owners = f", on {', '.join([*users][:MOST_USERS])}" if users else ""
-        lost = "" if hours is None else f": {hours_words(hours)}"
-        words = f" Its actions would have run {plural(count, 'time')}{owners}{lost}."
-    if refused:
-        words += f" {plural(refused, 'action')} would be refused, as the nodes are now."
+        cost = "" if hours is None else f": {hours_words(hours)}"
+        words = f" Its actions would have run {plural(count, 'time')}{owners}{cost}."
+    if refusals:
+        words += f" {plural(refusals, 'action')} would be refused, as the nodes are now."
     return words
 
 
@@ -59,12 +59,12 @@ def _fired(fired: int | None) -> str:
 
 def rehearsal_lines(rehearsal: Item, zone: str) -> list[Component]:
     """Return a line for each of the first alerts, and for each action that would be refused."""
-    of, alerts, refused = rehearsal["of"], rehearsal["alerts"], rehearsal["refused"]
+    of, alerts, refusals = rehearsal["of"], rehearsal["alerts"], rehearsal["refused"]
     lines = [_alert_line(of, alert, zone) for alert in alerts[:MOST_LINES]]
     rest = rehearsal["alerts_count"] - len(lines)
     if rest > 0:
         lines.append(make("li", f"and {amount(rest)} more"))
-    return [*lines, *_refusals(of, refused[:MOST_LINES], zone)]
+    return [*lines, *_refusals(of, refusals[:MOST_LINES], zone)]
 
 
 def _alert_line(of: str, alert: Item, zone: str) -> Component:
@@ -73,8 +73,8 @@ def _alert_line(of: str, alert: Item, zone: str) -> Component:
         place_words({"of": of, **alert}), moment(alert["fired_at"], zone), *users]))
 
 
-def _refusals(of: str, refused: Iterable[Any], zone: str) -> Iterable[Component]:
-    for refusal in refused:
+def _refusals(of: str, refusals: Iterable[Any], zone: str) -> Iterable[Component]:
+    for refusal in refusals:
         place = place_words({"of": of, "place": "", **refusal})
         yield make("li", f"{place}, {moment(refusal['at'], zone)}: '{refusal['do']}' would be "
                    f"refused: {refusal['why']}", data_refused="")
