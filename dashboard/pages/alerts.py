@@ -4,7 +4,7 @@ resolved ones are read; assets/alerts/alerts.mjs watches the others."""
 from typing import Annotated, ClassVar
 
 from dash.development.base_component import Component
-from msgspec import Meta, field
+from msgspec import Meta
 
 from gpudeck.client import Client
 from gpudeck.markup import make
@@ -25,6 +25,7 @@ VIEWS = (
 EVERY_S = 10.0
 ALERTS = 100  # resolved ones at first; each "Show older" doubles them
 MOST_ALERTS = 800
+RuleName = Annotated[str, Meta(max_length=200)]
 MAINTAIN = make("button#alerts-maintain.button.small", "Maintenance …", hidden=True)
 SECTIONS = (
     ("silences", "Silences", "A silence suppresses notifications and actions of matching "
@@ -39,8 +40,7 @@ class PastAlertsView(View):
     """Resolved alerts to show: how many, and the rules whose alerts are shown one by one. They are
     a part of the page, so its address says nothing of them."""
 
-    opened: Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(max_length=100)] = field(
-        default_factory=list)
+    opened: Annotated[tuple[RuleName, ...], Meta(max_length=100)] = ()
     limit: Annotated[int, Meta(ge=1, le=MOST_ALERTS)] = ALERTS
 
     UNADDRESSED: ClassVar[frozenset[str]] = frozenset(("opened", "limit"))

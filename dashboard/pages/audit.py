@@ -3,7 +3,7 @@
 from typing import Annotated, Any, ClassVar, Literal
 
 from dash.development.base_component import Component
-from msgspec import Meta, field
+from msgspec import Meta
 
 from gpudeck.client import PAGE as MOST_PER_REQUEST
 from gpudeck.client import Client
@@ -54,7 +54,7 @@ class AuditView(View):
     task: Word = ""
     before: Annotated[int, Meta(ge=0, lt=10**15)] = 0
     shown: Annotated[int, Meta(ge=1, le=MOST_SHOWN)] = ENTRIES
-    open: Annotated[list[int], Meta(max_length=50)] = field(default_factory=list)
+    open: Annotated[tuple[int, ...], Meta(max_length=50)] = ()
     verify: bool = False
 
     UNADDRESSED: ClassVar[frozenset[str]] = frozenset(("verify",))
@@ -72,7 +72,7 @@ def frame() -> Component:
                 make("a#audit-export.button", "Export", hidden=True, href="/api/v1/audit/export",
                      download="gpudeck-audit.jsonl")])]),
         make("div.tools.audit-tools", [
-            _entry("actor", "Who", "any name", data_focus="/"),
+            _entry("actor", "Who", "any name", data_shortcut="/"),
             _entry("node", "Node", "any node", list="audit-hosts"),
             choice("audit-kind", "What", [("", "anything")], data_view="kind"),
             choice("audit-outcome", "Outcome", [("", "any")], data_view="outcome"),

@@ -3,7 +3,7 @@
 import json
 import random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -26,6 +26,7 @@ from dashboard.pages.reading import PageCallbacks, Reading
 from dashboard.pages.words import NONE
 from gpudeck.audit_words import SENTENCES
 from gpudeck.errors import CommandError
+from tests.unit.dashboard.pages import read_parts
 
 NOW = 1_700_000_000.0
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a\u202eb", "{0}", "%s",
@@ -91,13 +92,7 @@ def words_in(part: Any) -> str:
 
 def elements(part: Any, tag: str) -> list[Any]:
     """Return the elements of a part that have this tag."""
-    nodes, matches = [*trees(part)], []
-    while nodes:
-        node = nodes.pop(0)
-        if isinstance(node, list):
-            matches += [node] if node[0] == tag else []
-            nodes = [*node[2], *nodes]
-    return matches
+    return [element for element in read_parts.elements(trees(part)) if element[0] == tag]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -213,7 +208,9 @@ def test_the_browser_hears_that_it_is_verified() -> None:
     PageCallbacks(here, viewers, [("audit", Reading(AuditView, answer))]).register(app)
     asked = {"page": "audit", "number": 4, "view": {"verify": True, "open": ["2"]}}
     first = callbacks[0](asked)
-    assert (first["view"]["verify"], first["view"]["open"]) == (False, [2])
+    assert read_parts.wire_parts(audit.PAGE, answer(cast(Any, hub), AuditView(), NOW)).keys() <= (
+        first["parts"].keys()), "each has its place"
+    assert (first["view"]["verify"], first["view"]["open"]) == (False, (2,))
     later = callbacks[0](asked | {"view": {}})
     assert "verify" not in later["view"]
     assert hub.verified == 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.pages.alerts import MOST_ALERTS, PastAlertsView, answer, past_parts
+from dashboard.pages.alerts import MOST_ALERTS, PAGE, PastAlertsView, answer, past_parts
 from dashboard.pages.past_alert_table import (
     NONE_RESOLVED,
     group_words,
@@ -14,6 +14,7 @@ from dashboard.pages.past_alert_table import (
     place_address,
 )
 from dashboard.pages.words import NONE
+from tests.unit.dashboard.pages.read_parts import wire_parts
 from tests.unit.dashboard.pages.test_audit_page import HOSTILE, elements, text_of, words_in
 
 NOW = 1_700_000_000.0
@@ -111,6 +112,7 @@ def test_older_ones_come_on_demand_up_to_a_limit() -> None:
     view = PastAlertsView()
     for _ in range(9):
         parts = answer(client, view, NOW)
+        assert wire_parts(PAGE, parts).keys() == {"alerts-ended"}
         assert len(elements(parts["alerts-ended"], "tr")) == view.limit + 1
         [older] = [node for node in elements(parts["alerts-ended"], "button")
                    if node[1].get("id") == "alerts-older"]
