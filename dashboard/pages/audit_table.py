@@ -1,4 +1,5 @@
-"""The Audit log page: entries as rows, their details, and the words about all of them. Pure."""
+"""The Audit log page: entries as rows, their details, and the words about all of them, from data
+alone."""
 
 from collections.abc import Iterable, Sequence, Set
 from typing import Any

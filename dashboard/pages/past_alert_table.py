@@ -1,5 +1,5 @@
 """The list of resolved alerts on the Alerts page: those of one rule are one line that opens, since
-what fails is one thing, however many targets it hits. Pure."""
+what fails is one thing, however many targets it hits. From data alone."""
 
 from collections.abc import Mapping, Sequence, Set
 from typing import Any

@@ -1,4 +1,5 @@
-"""The Quotas page: what each quota gives, its usage, and whether it is in force. Pure."""
+"""The Quotas page: what each quota gives, its usage, and whether it is in force, from data
+alone."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

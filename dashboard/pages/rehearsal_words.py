@@ -1,5 +1,5 @@
 """A rehearsal in words: how often a rule would have fired, for whom, and what its actions would
-have done. Pure."""
+have done, from data alone."""
 
 from collections.abc import Iterable
 from typing import Any
