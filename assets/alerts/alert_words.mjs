@@ -86,7 +86,7 @@ export function drawHolds(cell, { holds, state }) {
 }
 
 /** It follows from another alert, which stands for both. */
-export const isExplained = ({ holds }) => holds.some((words) => words.startsWith("inhibited by "));
+export const isExplained = ({ inhibited_by: inhibitedBy }) => inhibitedBy.length > 0;
 
 /** Somebody knows of it: it is shown as silenced, and counted and marked nowhere. */
 export const isSilenced = ({ silenced_by: silencedBy }) => silencedBy.length > 0;

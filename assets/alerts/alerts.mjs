@@ -10,6 +10,7 @@ import { Brakes, LASTS, drawLadder } from "./brakes.mjs";
 import { choiceField, open, sentence, textField } from "../parts/dialog.mjs";
 import { byId, isShortcut, make, say, sayOrHide, show } from "../parts/dom.mjs";
 import { RANKS, listed } from "./firing.mjs";
+import { PastAlerts } from "./past_alerts.mjs";
 import { age, amount, plural } from "../parts/format.mjs";
 import { Looker } from "../parts/looker.mjs";
 import { change } from "../parts/password_prompt.mjs";
@@ -22,8 +23,9 @@ import { toast } from "../parts/toast.mjs";
 
 const EVERY_MS = 5_000;
 const SOON_MS = 250;
-const MOST_OVER = 200;
-const VIEWS = ["firing", "pending", "held", "silenced", "ended"];
+const MOST_TARGETS = 20; // that the hub is asked about at once
+const WATCHED = ["firing", "pending", "held", "silenced"];
+const VIEWS = [...WATCHED, "ended"];
 const SILENCES = [...LASTS, ["2592000", "30 days"]];
 const MODES = [["observe", "observe: no actions"], ["dry_run", "dry run: actions are only logged"], ["confirm", "confirm: a person approves each action"], ["auto", "auto: runs on its own, within the brakes"]];
 const EMPTY = {
@@ -31,20 +33,20 @@ const EMPTY = {
   pending: "No alert is pending.",
   held: "No alert is blocked.",
   silenced: "No firing alert is silenced.",
-  ended: "No alert was resolved in the last seven days.",
 };
 
 /** Critical for the GPU itself: repair starts with a drain. */
 const isOfBoard = ({ of, severity, state }) => of === "gpu" && severity === "crit" && state === "firing";
 
 export default class AlertsPage extends Looker {
-  constructor(root, live) {
+  constructor(root, live, holds, store) {
     super(live, EVERY_MS, { problem: byId("alerts-problem") });
     Object.assign(this, { root, rules: [], lists: {}, opened: new Set() });
-    this.tables = Object.fromEntries([...VIEWS.map((name) => [name, this.alertRows(name)]), ["silences", this.silenceRows()], ["rules", this.ruleRows()]]);
+    this.tables = Object.fromEntries([...WATCHED.map((name) => [name, this.alertRows(name)]), ["silences", this.silenceRows()], ["rules", this.ruleRows()]]);
     for (const [name, rows] of Object.entries(this.tables)) byId(`alerts-${name}`).append(rows.root);
     this.brakes = new Brakes(this);
     this.siteAlerts = new SiteAlerts();
+    this.past = new PastAlerts(byId("alerts-view-ended"), live, holds, store);
     this.listen(live);
     this.choose(VIEWS.find((name) => location.hash === `#${name}`) ?? "firing", false);
     this.begin();
@@ -89,8 +91,8 @@ export default class AlertsPage extends Looker {
   }
 
   async ask() {
-    const [found] = await Promise.all([Promise.all(["alerts", "alerts?state=pending", "alerts?state=ended", "rules", "silences"].map(look)), this.brakes.look(), this.siteAlerts.look()]);
-    return found;
+    const [found] = await Promise.all([Promise.all(["alerts", "alerts?state=pending", "rules", "silences"].map(look)), this.brakes.look(), this.siteAlerts.look()]);
+    return [...found, await silencedBefore(...found)];
   }
 
   fail(error) {
@@ -100,22 +102,22 @@ export default class AlertsPage extends Looker {
   }
 
   take(found) {
-    const [open, pending, ended, rules, silences] = found.map(({ items }) => items);
-    this.proofH = found[3].proof_h;
+    const [open, pending, rules, silences, ended] = found.map(({ items }) => items);
+    this.proofH = found[2].proof_h;
     this.rules = rules;
     this.root.classList.add("ready");
     const lists = this.lists = {
       firing: listed(open).filter((one) => !isSilenced(one)).sort((one, other) => waitsFor(other) - waitsFor(one) || RANKS[other.severity] - RANKS[one.severity]), pending, held: open.filter((one) => (one.holds.length > 0 || isExplained(one)) && !isSilenced(one)),
-      silenced: open.filter(isSilenced), ended: ended.slice(0, MOST_OVER),
+      silenced: open.filter(isSilenced),
     };
     this.names = { titles: new Map(rules.map(({ rule }) => [rule.id, rule.title])), places: new Map([...ended, ...pending, ...open].map((one) => [one.target, placeOf(one)])) };
     this.drawLists();
     for (const button of byId("alerts-views").children) {
-      const count = lists[button.dataset.view].length;
-      say(button.querySelector(".alerts-count"), count === 0 || button.dataset.view === "ended" ? "" : amount(count));
+      const count = lists[button.dataset.view]?.length ?? 0;
+      say(button.querySelector(".alerts-count"), count === 0 ? "" : amount(count));
     }
     this.tables.rules.update([...rules].sort(byUse));
-    this.tables.silences.update(silences.filter(({ ended_at: endedAt, until }) => endedAt === null && until > Date.now() / 1000));
+    this.tables.silences.update(silences.filter(isInForce));
     const count = lists.firing.length;
     const asked = lists.firing.filter(waitsFor).length;
     const words = [count === 0 ? "No alert is firing" : `${amount(count)} firing`, asked > 0 ? `${amount(asked)} waiting for approval` : "", pending.length > 0 ? `${amount(pending.length)} pending` : "", lists.silenced.length > 0 ? `${amount(lists.silenced.length)} silenced` : ""];
@@ -124,7 +126,7 @@ export default class AlertsPage extends Looker {
   }
 
   drawLists() {
-    for (const name of VIEWS) this.tables[name].update(linesOf(this.lists[name] ?? [], this.opened));
+    for (const name of WATCHED) this.tables[name].update(linesOf(this.lists[name] ?? [], this.opened));
   }
 
   toggle(rule) {
@@ -138,7 +140,7 @@ export default class AlertsPage extends Looker {
     const columns = [{ head: "Alert", draw: head }, { head: "Where", draw: (cell, alert) => (alert.members ? drawHosts : drawTarget)(cell, alert) }, value, ...columnsOf(name)];
     const maySilence = name === "firing" || name === "pending" || name === "held";
     return new Rows({
-      label: `Alerts: ${{ held: "blocked", ended: "resolved" }[name] ?? name}`, key: ({ id }) => id, empty: EMPTY[name], columns, isSteady: true,
+      label: `Alerts: ${name === "held" ? "blocked" : name}`, key: ({ id }) => id, empty: EMPTY[name], columns, isSteady: true,
       actions: (alert) => (alert.members ? this.groupActs(alert, maySilence) : [...(alert.ladder?.confirm && this.person?.role !== "viewer" ? [[`Approve: ${alert.ladder.next}`, (it) => this.confirm(it), { "aria-label": `Approve: ${alert.ladder.next} at ${placeOf(alert)}` }]] : []), ...(isOfBoard(alert) && this.may("operator") ? [["Drain GPU", (it) => begin("drain", [it.target], null, drainForm(it.target)), { "aria-label": `Drain ${placeOf(alert)}` }]] : []), ...(maySilence && this.may("operator") ? [["Silence", (it) => this.silenceOne(it), { "aria-label": `Silence ${alert.title} at ${placeOf(alert)}` }]] : [])]),
     });
   }
@@ -251,9 +253,17 @@ export default class AlertsPage extends Looker {
   }
 }
 
+/** Alerts that are over, at targets that are silenced: they know what these are called. */
+async function silencedBefore(open, pending, _rules, { items }) {
+  const known = new Set([...open.items, ...pending.items].map(({ target }) => target));
+  const targets = [...new Set(items.filter(isInForce).map(({ target }) => target))].filter((target) => target !== "" && !known.has(target));
+  return targets.length === 0 ? { items: [] } : look(`alerts?state=ended&targets=${targets.slice(0, MOST_TARGETS).map(encodeURIComponent).join(",")}`);
+}
+
+const isInForce = ({ ended_at: endedAt, until }) => endedAt === null && until > Date.now() / 1000;
+
 function columnsOf(name) {
   if (name === "pending") return [{ head: "Since", draw: timeCell(({ since }) => since) }, { head: "Fires", draw: drawDue }];
-  if (name === "ended") return [{ head: "Fired", draw: timeCell(({ fired_at: at }) => at) }, { head: "Resolved", draw: timeCell(({ ended_at: at }) => at) }, { head: "Why", text: ({ why }) => why }];
   return [{ head: "Since", draw: timeCell(({ since }) => since) }, { head: "Next", draw: drawLadder }, { head: "Blocked by", draw: drawHolds }];
 }
 

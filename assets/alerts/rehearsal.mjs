@@ -1,17 +1,18 @@
-// A rule over the past: when it would have fired, of whom, and what its ladder would have done.
+// A rule over the past: the hub says when it would have fired, of whom, and what its ladder would have done
+// (dashboard/pages/rehearsal_words.py).
 
 import { Graph } from "../charts/graph.mjs";
 import { isAdmin, me } from "../parts/account.mjs";
-import { ofWords, placeOf } from "./alert_words.mjs";
 import { look, send } from "../parts/api.mjs";
 import { sentence } from "../parts/dialog.mjs";
 import { button, make, options, say, show } from "../parts/dom.mjs";
-import { age, amount, moment, plural, when } from "../parts/format.mjs";
+import { age, amount, plural, when } from "../parts/format.mjs";
 import { change } from "../parts/password_prompt.mjs";
+import { put } from "../parts/patch.mjs";
 
 const SPANS = [["3600", "the last hour"], ["86400", "the last day"], ["604800", "the last week"], ["2592000", "the last 30 days"]];
 const AGAIN_MS = 700;
-const NAMED = 12;
+const timeZone = () => Intl.DateTimeFormat().resolvedOptions().timeZone ?? "UTC";
 let graph = null; // one for all forms: it is Dash's, and goes from one to the next
 
 /** `draft()`: the rule as it is being written, or why there is none as an Error. */
@@ -39,7 +40,7 @@ export class Rehearsal {
         await new Promise((done) => setTimeout(done, AGAIN_MS));
         found = await look(`rules/backtests/${encodeURIComponent(found.id)}`);
       }
-      this.draw(found);
+      if (found.state !== "running") await this.draw(found);
     } catch (error) {
       say(this.words, sentence(error.message));
     } finally {
@@ -47,39 +48,15 @@ export class Rehearsal {
     }
   }
 
-  /** When it would have fired, for whom, and when it did: below it the same in words. */
-  async drawGraph(found) {
+  /** The figure, and below it the same in words: the hub writes both. */
+  async draw({ id, end }) {
     show(graph.place, false);
-    if (found.state !== "done") return;
-    try {
-      const { fired } = await graph.ask({ id: found.id }, { height: 0, at: found.end });
-      show(graph.place, found.alerts.length > 0 || fired > 0);
-      if (fired !== null) say(this.words, `${this.words.textContent} ${firedWords(fired)}`);
-    } catch (error) {
-      say(this.words, `${this.words.textContent} ${sentence(error.message)}`);
-    }
-  }
-
-  draw(found) {
-    say(this.words, found.state === "running" ? "" : wordsOf(found));
-    this.drawGraph(found);
-    this.list.replaceChildren(...found.alerts.slice(0, NAMED).map((alert) => make("li", {}, `${placeOf({ of: found.of, ...alert })}, ${moment(alert.fired_at)}${found.of !== "owner" && alert.users.length > 0 ? `, ${alert.users.slice(0, 3).join(", ")}` : ""}`)),
-      ...(found.alerts_count > NAMED ? [make("li", {}, `and ${amount(found.alerts_count - Math.min(NAMED, found.alerts.length))} more`)] : []),
-      ...found.refused.slice(0, NAMED).map((one) => make("li", { "data-refused": "" }, `${placeOf({ of: found.of, place: "", ...one })}, ${moment(one.at)}: '${one.do}' would be refused: ${one.why}`)));
+    const { is_drawn: isDrawn, parts } = await graph.ask({ id, zone: timeZone() }, { height: 0, at: end });
+    put(this.words, parts["rehearsal-words"]);
+    put(this.list, parts["rehearsal-list"]);
+    show(graph.place, isDrawn);
   }
 }
-
-function wordsOf({ state, why, alerts_count: alerts, targets, of, victims_count: victims, victims: named, gpu_hours: hours, refused_count: refused, off_by_s: off }) {
-  if (state !== "done") return sentence(why === "" ? `The rehearsal is ${state}` : why);
-  const whose = [...new Set(named.flatMap(({ users }) => users))].slice(0, 5).join(", ");
-  const done = victims === 0 ? "" : ` Its actions would have run ${plural(victims, "time")}${whose === "" ? "" : `, on ${whose}`}${hours === null ? "" : `: ${amount(hours, 1)} GPU-hours`}.`;
-  const not = refused === 0 ? "" : ` ${plural(refused, "action")} would be refused, as the nodes are now.`;
-  const exact = { 0: "", 1: " Based on seconds where they are kept; live evaluation may differ by one sample." }[off] ?? " Based on minutes; live evaluation looks at every second, and may differ by a minute.";
-  const times = alerts === 0 ? "not have fired" : alerts === 1 ? "have fired once" : `have fired ${plural(alerts, "time")}`;
-  return `It would ${times} (${ofWords(of, targets)} evaluated).${done}${not}${exact}`;
-}
-
-const firedWords = (fired) => (fired === 0 ? "It did not fire in that time." : `In that time it did fire ${plural(fired, "time")}.`);
 
 /** Those of a rule that are kept, for whoever decides what it may do. */
 export async function rehearsalsOf(rule, version) {

@@ -39,6 +39,9 @@ export default class ReadPage extends Looker {
     onTheme(() => { for (const figure of this.figures.values()) figure.request = null; this.drawFigures(); });
   }
 
+  /** Of the page, also where only a part of it is read. */
+  get key() { return this.root.id; }
+
   /** The view as the address has it; what does not stand there stays. */
   readView() {
     const query = new URLSearchParams(location.search);
@@ -66,7 +69,7 @@ export default class ReadPage extends Looker {
   ask() {
     this.root.setAttribute("aria-busy", "true");
     const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
-    return this.answers.ask({ page: this.root.id, view: { ...this.view, zone: timeZone ?? "UTC" } });
+    return this.answers.ask({ page: this.key, view: { ...this.view, zone: timeZone ?? "UTC" } });
   }
 
   take({ parts, view }) {

@@ -38,6 +38,7 @@ from .rules_file import dump_one, one_rule
 from .silences import SilenceService
 from .store import MOST_LISTED, AlertPlace
 from .views import (
+    NO_DETAIL,
     AlertDetail,
     AlertList,
     NewSilence,
@@ -110,7 +111,7 @@ class AlertsApi:
         return AlertList([
             alert_view(alert, self.queries.gpus_seen(alert.target, visible_fleet),
                        self.silencing.matching(alert, alert.ended_at or now),
-                       *details.get(alert.id, ([], None)))
+                       details.get(alert.id, NO_DETAIL))
             for alert in visible_alerts],
                          None if more is None else cursor_of((repr(more[0]), more[1])))
 

@@ -111,7 +111,7 @@ class AlertQueries:
 
     def unseen(self) -> dict[str, AlertDetail]:
         """Return, by alert id, why nothing is done about alerts from before a restart."""
-        return {alert.id: ([UNSEEN], None) for alert in self.alerts.restart.waiting()}
+        return {alert.id: AlertDetail([UNSEEN]) for alert in self.alerts.restart.waiting()}
 
     def pending(self) -> list[Alert]:
         """Return alerts whose condition is met but not for long enough yet; the next to fire

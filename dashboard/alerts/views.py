@@ -49,12 +49,21 @@ class LadderView(Struct):
     done: list[CompletedStepView]
 
 
-AlertDetail = tuple[list[str], LadderView | None]  # why its actions are on hold; its ladder
+class AlertDetail(Struct, frozen=True):
+    """Reasons why nothing is done about an alert now, ids of its inhibitors, and its ladder."""
+
+    holds: list[str]
+    inhibited_by: list[str] = []
+    ladder: LadderView | None = None
+
+
+NO_DETAIL = AlertDetail([])
 
 
 class AlertView(Struct):
     """`gpus`: GPUs on which the alert is marked, without those hidden from the caller; empty for a
-    Node and for the fleet, as the alert is about all of theirs."""
+    Node and for the fleet, as the alert is about all of theirs. `inhibited_by`: ids of the alerts
+    that inhibit it now; empty unless it is firing."""
 
     id: str
     rule: str
@@ -77,6 +86,7 @@ class AlertView(Struct):
     why: str
     holds: list[str]
     silenced_by: list[str]
+    inhibited_by: list[str]
     ladder: LadderView | None = None
 
 
@@ -187,14 +197,14 @@ class SilenceList(Struct):
     items: list[SilenceView]
 
 
-def alert_view(alert: Alert, gpus: list[str], silenced_by: list[str], holds: list[str],
-               ladder: LadderView | None = None) -> AlertView:
+def alert_view(alert: Alert, gpus: list[str], silenced_by: list[str], detail: AlertDetail
+               ) -> AlertView:
     target = alert.target
     return AlertView(
         alert.id, alert.rule_id, alert.title, alert.severity, alert.of, target.key, target.node_id,
         target.host, target.place, [*target.users], gpus, alert.state, alert.since, alert.fired_at,
-        alert.changed_at, alert.ended_at, alert.value, alert.comebacks, alert.why, holds,
-        silenced_by, ladder)
+        alert.changed_at, alert.ended_at, alert.value, alert.comebacks, alert.why, detail.holds,
+        silenced_by, detail.inhibited_by, detail.ladder)
 
 
 def rule_view(rule: Rule, number: int, version: str, watch: RuleTracker | None, why_not: str

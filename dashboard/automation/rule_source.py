@@ -26,7 +26,7 @@ from ..alerts.core.silence import Mute, Silence
 from ..alerts.core.state_machine import EvaluationHealth
 from ..alerts.service import AlertService
 from ..alerts.silences import SilenceService
-from ..alerts.views import AlertDetail
+from ..alerts.views import NO_DETAIL, AlertDetail
 from ..fleet.fleet import Node
 from ..fleet.mig import NO_PARENT
 from .brakes import BrakeService
@@ -87,8 +87,8 @@ class RuleIntentPlanner:
                 f"rule {rule.id}", key_of(alert)[0].partition(" ")[2], alert.target.node_id,
                 alert.target.host, self.alerts.fleet.uuids[slot if parent == NO_PARENT else parent],
                 alert.id, condition(ready).text, mode,
-                (*self.holds(row, alert), *self.mutes(alert)), rule.budget.acts,
-                float(ready.budget_s))
+                (*self.holds(row, alert, self.inhibitors(row, alert)), *self.mutes(alert)),
+                rule.budget.acts, float(ready.budget_s))
 
     def mode(self, rule_id: str) -> IntentMode | None:
         """Return the mode of a rule; None: it only observes, or has nothing to do."""
@@ -113,7 +113,8 @@ class RuleIntentPlanner:
             condition_met=self._condition_met(row, alert),
             sample_age_s=self._age_s(alert, task_ids), since=alert.fired_at,
             sentence=rule_condition.text, acts=rule.budget.acts,
-            within_s=float(ready.budget_s), holds=tuple(self.holds(row, alert)),
+            within_s=float(ready.budget_s),
+            holds=tuple(self.holds(row, alert, self.inhibitors(row, alert))),
             mutes=tuple(self.mutes(alert)),
             keep=self.hub_holds.keep_of(target.node_id, task_ids) if task_ids else None,
             alert_id=alert.id, condition=rule_condition, place=place_of(alert),
@@ -172,11 +173,12 @@ class RuleIntentPlanner:
 
     # -- reasons not to act
 
-    def holds(self, row: int, alert: Alert) -> Iterator[str]:
+    def holds(self, row: int, alert: Alert, inhibitors: Iterable[Alert]) -> Iterator[str]:
         for silence in self._silences_of(alert):
             if silence.holds_acts:
                 yield _silence_text(silence)
-        yield from self._inhibitions(row, alert)
+        for other in inhibitors:
+            yield f"inhibited by {other.title!r} on {other.target.host or 'the fleet'}"
         if self.mode(alert.rule_id) is None:
             return  # nothing would be done anyway
         yield from self._unreliable(row, alert)
@@ -196,7 +198,7 @@ class RuleIntentPlanner:
     def is_muted(self, row: int | None, alert: Alert) -> bool:
         """Return whether no notification is sent for it now; row None: it has been resolved."""
         return any(True for _ in self.mutes(alert)) or (row is not None and (
-            any(True for _ in self._inhibitions(row, alert)) or self._awaits_cause(row, alert)))
+            any(True for _ in self.inhibitors(row, alert)) or self._awaits_cause(row, alert)))
 
     def _awaits_cause(self, row: int, alert: Alert) -> bool:
         """Return whether its cause may fire soon: what would explain it is pending. A slow rank is
@@ -218,7 +220,7 @@ class RuleIntentPlanner:
         return (silence for silence in self.silences
                 if silence.is_on(self.now) and silence.matches(alert))
 
-    def _inhibitions(self, row: int, alert: Alert) -> Iterator[str]:
+    def inhibitors(self, row: int, alert: Alert) -> Iterator[Alert]:
         """Yield the alerts that inhibit this one. One that has ended explains what began before its
         end, for as long as this rule may still show it; the alert stays visible."""
         ready = self.alerts.ready.get(alert.rule_id)
@@ -229,7 +231,7 @@ class RuleIntentPlanner:
         for other_row, other in chain(self.open, past):
             if (other.rule_id in ready.rule.inhibited_by
                     and self._stands_above(other_row, other, row, alert)):
-                yield f"inhibited by {other.title!r} on {other.target.host or 'the fleet'}"
+                yield other
 
     def _stands_above(self, other_row: int | None, other: Alert, row: int, alert: Alert) -> bool:
         """Return whether an alert is above another in the fleet; `other_row` None: it has ended."""
@@ -381,12 +383,17 @@ class RuleIntentSource:
 
         return is_muted
 
-    def holds_of(self, alert: Alert | None = None) -> dict[str, list[str]]:
-        """Return the holds of each firing alert, also of rules that only observe; or of this
-        one."""
+    def details_of(self, alert: Alert | None = None) -> dict[str, AlertDetail]:
+        """Return the holds and the inhibitors of each firing alert, also of rules that only
+        observe; or of this one."""
         planner = self._planner()
-        return {firing.id: list(planner.holds(row, firing)) for row, firing in planner.open
-                if alert is None or firing.id == alert.id}
+        details = {}
+        for row, firing in planner.open:
+            if alert is None or firing.id == alert.id:
+                inhibitors = [*planner.inhibitors(row, firing)]
+                details[firing.id] = AlertDetail([*planner.holds(row, firing, inhibitors)],
+                                                 [other.id for other in inhibitors])
+        return details
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,19 +405,19 @@ class AlertDetails:
 
     def all(self) -> dict[str, AlertDetail]:
         runs = {run.intent.alert_id: run for run in self.ladders.runs}
-        return {alert_id: self._of(holds, runs.get(alert_id))
-                for alert_id, holds in self.source.holds_of().items()}
+        return {alert_id: self._of(detail, runs.get(alert_id))
+                for alert_id, detail in self.source.details_of().items()}
 
     def of(self, alert: Alert) -> AlertDetail:
-        return self._of(self.source.holds_of(alert).get(alert.id, []),
+        return self._of(self.source.details_of(alert).get(alert.id, NO_DETAIL),
                         self.ladders.runs.find(key_of(alert)))
 
-    def _of(self, holds: list[str], run: LadderRun | None) -> AlertDetail:
+    def _of(self, detail: AlertDetail, run: LadderRun | None) -> AlertDetail:
         if run is None:
-            return holds, None
+            return detail
         why = self.ladders.guards.holds_of(run)
-        return distinct_holds((*holds, *why)), ladder_view(run.climb, run.intent, why,
-                                                           self.ladders.clock.utc)
+        return AlertDetail(distinct_holds((*detail.holds, *why)), detail.inhibited_by,
+                           ladder_view(run.climb, run.intent, why, self.ladders.clock.utc))
 
 
 def distinct_holds(holds: Iterable[str]) -> list[str]:

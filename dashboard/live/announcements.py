@@ -41,7 +41,7 @@ class Announcements:
                             lambda visible: alert_view(
                                 alert, self._alerts.gpus_seen(alert.target, visible),
                                 self._silences.matching(alert, time.time()),
-                                *self._details.of(alert)))
+                                self._details.of(alert)))
 
     def _lease(self, event: LeaseChanged) -> None:
         host = self._pool.service.fleet.host_of(event.node_id) or event.node_id

@@ -1,11 +1,18 @@
-"""The Alerts page: firing, pending, blocked, silenced and resolved alerts, and the rules."""
+"""The Alerts page: firing, pending, blocked, silenced and resolved alerts, and the rules. The
+resolved ones are read; assets/alerts/alerts.mjs watches the others."""
+
+from typing import Annotated, ClassVar
 
 from dash.development.base_component import Component
+from msgspec import Meta
 
+from gpudeck.client import Client
 from gpudeck.markup import make
 
 from .graphs import REHEARSAL, AnsweredFigure
 from .parts import Page, problem
+from .past_alert_table import NONE_RESOLVED, Item, past_alert_table
+from .reading import Parts, Reading, View
 
 VIEWS = (
     ("firing", "Firing", "Condition met for the required time."),
@@ -15,6 +22,10 @@ VIEWS = (
      "Firing; no notifications or actions while the silence lasts."),
     ("ended", "Resolved", "Alerts resolved in the last seven days."),
 )
+EVERY_S = 10.0
+ALERTS = 100  # resolved ones at first; each "Show older" doubles them
+MOST_ALERTS = 800
+RuleName = Annotated[str, Meta(max_length=200)]
 MAINTAIN = make("button#alerts-maintain.button.small", "Maintenance …", hidden=True)
 SECTIONS = (
     ("silences", "Silences", "A silence suppresses notifications and actions of matching "
@@ -23,6 +34,16 @@ SECTIONS = (
     ("brakes", "Brakes", "Limits on automatic actions."),
     ("maintenance", "Maintenance", "No automatic actions on these nodes.", MAINTAIN),
 )
+
+
+class PastAlertsView(View):
+    """Resolved alerts to show: how many, and the rules whose alerts are shown one by one. They are
+    a part of the page, so its address says nothing of them."""
+
+    opened: Annotated[tuple[RuleName, ...], Meta(max_length=100)] = ()
+    limit: Annotated[int, Meta(ge=1, le=MOST_ALERTS)] = ALERTS
+
+    UNADDRESSED: ClassVar[frozenset[str]] = frozenset(("opened", "limit"))
 
 
 def frame() -> Component:
@@ -53,8 +74,10 @@ def _choice(key: str, title: str, lead: str) -> Component:
 
 
 def _view(key: str, title: str, lead: str) -> Component:
-    return make(f"section#alerts-view-{key}.alerts-view",
-                [make(f"h2#alerts-{key}-title.unseen", title), *_body(key, lead)],
+    body = [make(f"h2#alerts-{key}-title.unseen", title), *_body(key, lead)]
+    if key == "ended":
+        body.append(problem(f"alerts-view-{key}"))
+    return make(f"section#alerts-view-{key}.alerts-view", body,
                 hidden=key != "firing", aria_labelledby=f"alerts-{key}-title")
 
 
@@ -68,10 +91,28 @@ def _body(key: str, lead: str) -> list[Component]:
     return [make("p.alerts-lead", lead), make(f"div#alerts-{key}.alerts-place")]
 
 
+def answer(client: Client, view: PastAlertsView, now: float) -> Parts:
+    page = client.hub.page("alerts", state="ended", limit=str(view.limit))
+    signals = {rule["rule"]["id"]: rule["rule"]["signal"] for rule in client.hub.items("rules")}
+    return past_parts(page["items"], page["next"] is not None, signals, view, now)
+
+
+def past_parts(alerts: list[Item], has_more: bool, signals: dict[str, str], view: PastAlertsView,
+               now: float) -> Parts:
+    """Return the list of resolved alerts. Pure."""
+    table = past_alert_table(alerts, signals, {*view.opened}, now, view.zone) if alerts else (
+        make("p.none", NONE_RESOLVED))
+    older = make("button#alerts-older.button.small", "Show older", data_step="false",
+                 data_set={"limit": min(2 * view.limit, MOST_ALERTS)},
+                 hidden=not has_more or view.limit >= MOST_ALERTS)
+    return {"alerts-ended": make("div.rows-place", [table, older])}
+
+
 PAGE = Page(
     "alerts", "Alerts", "alerts/alerts.mjs", frame,
     "An alert fires when a rule's condition has been met for the required time. A silence "
     "suppresses notifications and actions of matching alerts until it ends.", (
         ("1 to 5", "firing, pending, blocked, silenced, resolved"),
         ("n", "new rule"),
-        ("s", "new silence")), "/alerts", ("a", "the alerts"))
+        ("s", "new silence")), "/alerts", ("a", "the alerts"),
+    reading=Reading(PastAlertsView, answer, EVERY_S, "list"))

@@ -271,7 +271,7 @@ def audit_figure(entries: Sequence[Item], bounds: tuple[float, float], style: Fi
     for entry in entries:
         if entry["at"] is not None:
             local = (entry["at"] + style.zone_s) // bucket * bucket
-            counts[_outcome(entry["outcome"])][local] += 1
+            counts[outcome_group(entry["outcome"])][local] += 1
     whole = [(start + style.zone_s) // bucket * bucket - style.zone_s,
              -(-(end + style.zone_s) // bucket) * bucket - style.zone_s]
     colours = (style.colours.lines[0], style.colours.soft, style.colours.warn, style.colours.bad)
@@ -295,7 +295,8 @@ def audit_figure(entries: Sequence[Item], bounds: tuple[float, float], style: Fi
         for (name, tally), colour in zip(counts.items(), colours, strict=True) if tally]}
 
 
-def _outcome(word: str | None) -> str:
+def outcome_group(word: str | None) -> str:
+    """Return the name in OUTCOMES of an outcome."""
     return next((name for name, words in OUTCOMES.items() if word in words), "done")
 
 

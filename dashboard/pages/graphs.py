@@ -36,6 +36,8 @@ from .figures import (
 )
 from .past_alerts import alerts_of, begins_of
 from .quota_past import past_words, quota_past_figure
+from .reading import UTC, known_zone, parts_on_wire
+from .rehearsal_words import rehearsal_lines, rehearsal_words
 from .site_hub import SiteThreads, ViewersHub
 
 PAST, REPORT = "past-graph", "reports-graph"
@@ -85,9 +87,12 @@ class ReportRequest(Struct):
 
 
 class RehearsalRequest(Struct):
+    """Request for a rehearsal's figure and words. `zone`: of the viewer's clock."""
+
     number: int
     style: FigureStyle
     id: Word
+    zone: Word = UTC
 
 
 class ForecastRequest(Struct):
@@ -142,10 +147,15 @@ def report_answer(client: Client, request: ReportRequest) -> Answer:
 
 
 def rehearsal_answer(client: Client, request: RehearsalRequest) -> Answer:
+    """Figure of a rehearsal that is over, and the same in words; without alerts the words say
+    it."""
     rehearsal = client.rehearsal(request.id)
-    fired = fired_alerts(client, rehearsal)
+    fired = fired_alerts(client, rehearsal) if rehearsal["state"] == "done" else None
+    words = rehearsal_words(rehearsal, None if fired is None else len(fired))
     return rehearsal_figure(rehearsal, fired or [], request.style), {
-        "step": rehearsal["grain_s"], "fired": None if fired is None else len(fired)}
+        "is_drawn": bool(rehearsal["alerts"] or fired), "parts": parts_on_wire({
+            "rehearsal-words": words,
+            "rehearsal-list": rehearsal_lines(rehearsal, known_zone(request.zone))})}
 
 
 def forecast_answer(client: Client, request: ForecastRequest) -> Answer:

@@ -14,7 +14,6 @@ Alert = Mapping[str, Any]
 MOST = 1_000  # limit of firing alerts, and of resolved ones
 MOST_USERS = 200
 MOST_BEGINS = 200
-INHIBITED = "inhibited by "  # hold of an alert that another alert explains
 # Metrics that rules read but no figure draws, and the drawn metric that shows their effect.
 SEEN_IN = {
     "busy_pct": "util_pct", "util_max_pct": "util_pct", "sm_active_pct": "util_pct",
@@ -54,7 +53,7 @@ def listed(alerts: Iterable[Alert], span: tuple[float, float]) -> list[Alert]:
     """Return the alerts of this span by start, without those that another alert explains. Pure."""
     return sorted((alert for alert in alerts if alert["since"] < span[1]
                    and (alert["ended_at"] is None or alert["ended_at"] > span[0])
-                   and not any(hold.startswith(INHIBITED) for hold in alert["holds"])),
+                   and not alert["inhibited_by"]),
                   key=lambda alert: alert["since"])
 
 

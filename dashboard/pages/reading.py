@@ -104,7 +104,7 @@ def view_from(kind: type[V], request: object) -> V:
         if not isinstance(value, float) or math.isfinite(value):
             fields[field.name] = value
     view = kind(**fields)
-    view.zone = _zone(view.zone)
+    view.zone = known_zone(view.zone)
     return view
 
 
@@ -164,7 +164,8 @@ class PageCallbacks:
         return {"view": changed(view, before), "parts": parts_on_wire(parts)}
 
 
-def _zone(name: str) -> str:
+def known_zone(name: str) -> str:
+    """Return the name of a time zone, or UTC if there is no such zone. Pure."""
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):

@@ -272,26 +272,6 @@ def test_what_of_a_ladder_cannot_be_done_is_said_below_the_form(
                 "task is gone." in check.inner_text())
 
 
-REHEARSED = """async () => {
-    const { Rehearsal } = await import("/assets/alerts/rehearsal.mjs");
-    const one = new Rehearsal(() => null), who = { target: "t1", node: "n", users: ["ann"] };
-    one.draw({ state: "done", id: "none", why: "", alerts: [], alerts_count: 1, targets: 2,
-               of: "task", start: 0, end: 9, victims: [], victims_count: 0, gpu_hours: 0,
-               grain_s: 60, refused_count: 1,
-               refused: [{ ...who, host: "n7", do: "pause", at: 5,
-                           why: "it is a client of MPS" }] });
-    return one.root.textContent;
-}"""
-
-
-def test_a_rehearsal_says_what_would_be_refused(open_page: Callable[..., Page]) -> None:
-    words = open_page("/alerts").evaluate(REHEARSED)
-    assert "1 action would be refused, as the nodes are now." in words
-    assert "'pause' would be refused: it is a client of MPS" in words
-    assert "n7" in words
-    assert "actions would have run" not in words
-
-
 def test_brakes_modes_and_maintenance(hub: HubProcess, node: Node, open_page: Callable[..., Page]
                                       ) -> None:
     rule = put(hub, node, ladder=[{"do": "tell", "after": "0s"}], **{"for": "31s"})

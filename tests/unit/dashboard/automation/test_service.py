@@ -12,11 +12,9 @@ from msgspec.structs import replace
 
 from dashboard.access.policy import Actor, Role, Scope
 from dashboard.alerts.core.silence import Silence
+from dashboard.alerts.views import NO_DETAIL
 from dashboard.automation.brake_limits import BrakeRequest, BrakeState, fleet_most
-from gpudeck.actions import (
-    ActionVerification,
-    Refusal,
-)
+from gpudeck.actions import ActionVerification, Refusal
 from gpudeck.ladder import FRESH_S
 from tests.unit.climbing import Busy, World, a_world, one_idle
 
@@ -454,7 +452,10 @@ def test_a_rule_that_stands_above_holds_and_both_stay_visible(world: World) -> N
     [run] = world.climbs()
     assert "inhibited by 'Node is sick'" in run.climb.why
     assert len(world.desk.alerts.firing()) == 2
-    assert any("inhibited" in why for why in world.rules.holds_of()[run.intent.alert_id])
+    detail = world.rules.details_of()[run.intent.alert_id]
+    assert any("inhibited" in why for why in detail.holds)
+    assert detail.inhibited_by == [
+        alert.id for alert in world.desk.alerts.firing() if alert.rule_id == "node-hot"]
 
 
 def start_launch(world: World) -> list[Busy]:
@@ -478,10 +479,10 @@ def test_what_is_wrong_at_one_rank_explains_the_job_on_all_its_nodes(
     world.put(**quiet, id="jobs", title="Job is slow", of="job", signal="sm_pct", fire=">= 0",
               inhibited_by=["cause"])
     world.turn(3)
-    holds = {alert.target.users: world.rules.holds_of(alert)[alert.id]
-             for alert in world.desk.alerts.firing() if alert.rule_id == "jobs"}
-    assert holds[("bob",)] == []
-    [why] = holds[("ann",)]
+    details = {alert.target.users: world.rules.details_of(alert)[alert.id]
+               for alert in world.desk.alerts.firing() if alert.rule_id == "jobs"}
+    assert details[("bob",)] == NO_DETAIL
+    [why] = details[("ann",)].holds
     assert why.startswith("inhibited by 'A part is sick'")
 
 
@@ -493,7 +494,7 @@ def test_a_stuck_job_explains_its_gpus_on_all_its_nodes(world: World) -> None:
     world.put(**quiet, id="gpus", title="No progress", of="gpu", signal="util_pct", fire=">= 0",
               inhibited_by=["cause"])
     world.turn(3)
-    explained = {alert.target.host: bool(world.rules.holds_of(alert)[alert.id])
+    explained = {alert.target.host: bool(world.rules.details_of(alert)[alert.id].inhibited_by)
                  for alert in world.desk.alerts.firing()
                  if alert.rule_id == "gpus" and alert.target.key.endswith("-0")}
     assert explained == {"n0000.example": True, "n0001.example": True, "n0002.example": False}

@@ -156,7 +156,9 @@ def test_a_rehearsal_is_shown_beside_what_the_rule_did(is_kept: bool) -> None:
     alert: dict[str, Any] = {"target": "x", "host": "n001", "place": "3", "users": [],
                              "ended_at": None}
     rehearsal = {"id": "r", "rule": {"id": "hot/x"}, "severity": "warn", "start": 0, "end": 400,
-                 "grain_s": 60, "alerts": [], "victims": []}
+                 "grain_s": 60, "alerts": [], "victims": [], "state": "done", "alerts_count": 0,
+                 "of": "gpu", "targets": 8, "victims_count": 0, "gpu_hours": None, "refused": [],
+                 "refused_count": 0, "off_by_s": 0}
     requests: list[tuple[str, dict[str, str]]] = []
 
     class Rules:
@@ -171,7 +173,9 @@ def test_a_rehearsal_is_shown_beside_what_the_rule_did(is_kept: bool) -> None:
 
     client: Any = SimpleNamespace(hub=Rules(), rehearsal=lambda _: rehearsal)
     figure, facts = rehearsal_answer(client, RehearsalRequest(1, STYLE, "r"))
-    assert facts == {"step": 60, "fired": 2 if is_kept else None}
+    assert facts == {"is_drawn": is_kept, "parts": {"rehearsal-list": [], "rehearsal-words": [
+        "It would not have fired (8 GPUs evaluated)."
+        + " In that time it did fire 2 times." * is_kept]}}
     assert requests == [("alerts", {"state": "ended", "rule": "hot/x", "start": "0", "end": "400"}),
                         ("alerts", {"rule": "hot/x"})] * is_kept
     assert [trace["name"] for trace in figure["data"] if trace["type"] == "bar"] == [
@@ -250,8 +254,8 @@ def test_the_hub_is_asked_for_what_is_shown(by: Any, path: str, part: dict[str, 
 
 
 def _alert(rule: str, since: float, ended_at: float | None, **more: Any) -> dict[str, Any]:
-    return {"rule": rule, "severity": "crit", "since": since, "ended_at": ended_at, "holds": [],
-            "silenced_by": []} | more
+    return {"rule": rule, "severity": "crit", "since": since, "ended_at": ended_at,
+            "inhibited_by": [], "silenced_by": []} | more
 
 
 @pytest.mark.parametrize(("by", "part"), [
@@ -265,7 +269,7 @@ def test_alerts_come_with_the_figure_and_begin_in_the_row_of_their_metric(
     alerts = [_alert("hot", 50, 200), _alert("hot", 900, 950), _alert("full", 1_000, None),
               _alert("hot", 1_100, 1_200, silenced_by=["s"]), _alert("gone", 1_150, 1_200)]
     client.hub.alerts = [*alerts[::-1], _alert("hot", 10, 90),
-                         _alert("hot", 500, 600, holds=["inhibited by lost"])]
+                         _alert("hot", 500, 600, inhibited_by=["lost"])]
     figure, facts = past_answer(client, PastRequest(1, STYLE, by, "n", 100, 7_200, 3_600))
     assert facts["alerts"] == alerts
     lines = [shape for shape in figure["layout"]["shapes"] if shape["type"] == "line"]

@@ -1,0 +1,80 @@
+"""A rehearsal in words: how often a rule would have fired, for whom, and what its actions would
+have done, from data alone."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from dash.development.base_component import Component
+
+from gpudeck.markup import make
+
+from .alert_words import Item, hours_words, place_words, targets_words
+from .words import amount, moment, plural, sentence
+
+MOST_LINES = 12
+MOST_USERS = 5
+USERS_OF_ALERT = 3
+EXACTNESS = {
+    0: "", 1: " Based on seconds where they are kept; live evaluation may differ by one sample."}
+BY_MINUTES = (" Based on minutes; live evaluation looks at every second, and may differ by a "
+              "minute.")
+
+
+def rehearsal_words(rehearsal: Item, fired: int | None) -> str:
+    """Return the summary. `fired`: how often the rule did fire in that time; None: it is not one of
+    the hub's."""
+    if rehearsal["state"] != "done":
+        return sentence(rehearsal["why"] or f"The rehearsal is {rehearsal['state']}")
+    count, targets = rehearsal["alerts_count"], rehearsal["targets"]
+    times = "not have fired" if count == 0 else f"have fired {_times(count)}"
+    words = f"It would {times} ({targets_words(rehearsal['of'], targets)} evaluated)."
+    return (words + _actions(rehearsal) + EXACTNESS.get(rehearsal["off_by_s"], BY_MINUTES)
+            + _fired(fired))
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else plural(count, "time")
+
+
+def _actions(rehearsal: Item) -> str:
+    count, hours, refusals = (rehearsal[name] for name in (
+        "victims_count", "gpu_hours", "refused_count"))
+    words = ""
+    if count:
+        users = dict.fromkeys(user for victim in rehearsal["victims"] for user in victim["users"])
+        owners = f", on {', '.join([*users][:MOST_USERS])}" if users else ""
+        cost = "" if hours is None else f": {hours_words(hours)}"
+        words = f" Its actions would have run {plural(count, 'time')}{owners}{cost}."
+    if refusals:
+        words += f" {plural(refusals, 'action')} would be refused, as the nodes are now."
+    return words
+
+
+def _fired(fired: int | None) -> str:
+    if fired is None:
+        return ""
+    return f" In that time it did fire {plural(fired, 'time')}." if fired else (
+        " It did not fire in that time.")
+
+
+def rehearsal_lines(rehearsal: Item, zone: str) -> list[Component]:
+    """Return a line for each of the first alerts, and for each action that would be refused."""
+    of, alerts, refusals = rehearsal["of"], rehearsal["alerts"], rehearsal["refused"]
+    lines = [_alert_line(of, alert, zone) for alert in alerts[:MOST_LINES]]
+    rest = rehearsal["alerts_count"] - len(lines)
+    if rest > 0:
+        lines.append(make("li", f"and {amount(rest)} more"))
+    return [*lines, *_refusals(of, refusals[:MOST_LINES], zone)]
+
+
+def _alert_line(of: str, alert: Item, zone: str) -> Component:
+    users = alert["users"][:USERS_OF_ALERT] if of != "owner" else []
+    return make("li", ", ".join([
+        place_words({"of": of, **alert}), moment(alert["fired_at"], zone), *users]))
+
+
+def _refusals(of: str, refusals: Iterable[Any], zone: str) -> Iterable[Component]:
+    for refusal in refusals:
+        place = place_words({"of": of, "place": "", **refusal})
+        yield make("li", f"{place}, {moment(refusal['at'], zone)}: '{refusal['do']}' would be "
+                   f"refused: {refusal['why']}", data_refused="")

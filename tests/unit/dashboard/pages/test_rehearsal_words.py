@@ -1,0 +1,105 @@
+"""Say in words what a rehearsal found, and where, for whom and how much an alert is."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dashboard.pages.alert_words import place_words, targets_words, users_words, value_words
+from dashboard.pages.element_tree import trees
+from dashboard.pages.graphs import RehearsalRequest, rehearsal_answer
+from dashboard.pages.rehearsal_words import rehearsal_lines, rehearsal_words
+from dashboard.pages.words import NONE
+from tests.unit.dashboard.pages.test_figures import STYLE
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def rehearsal(**fields: Any) -> Any:
+    return {"id": "r", "rule": {"id": "hot"}, "severity": "warn", "start": 0, "end": 9,
+            "grain_s": 60, "off_by_s": 0, "state": "done", "why": "", "of": "gpu", "targets": 2,
+            "alerts": [], "alerts_count": 0, "victims": [], "victims_count": 0, "gpu_hours": None,
+            "refused": [], "refused_count": 0} | fields
+
+
+def victim(*users: str, **fields: Any) -> dict[str, Any]:
+    return {"target": "t1", "node": "n", "host": "n7", "users": [*users], "do": "pause", "at": 5.0,
+            "gpu_hours": 1.0, "why": ""} | fields
+
+
+@pytest.mark.parametrize(("fields", "fired", "words"), [
+    ({}, None, "It would not have fired (2 GPUs evaluated)."),
+    ({}, 0, "It would not have fired (2 GPUs evaluated). It did not fire in that time."),
+    ({"alerts_count": 1, "of": "task", "targets": 1}, 1,
+     "It would have fired once (1 task evaluated). In that time it did fire 1 time."),
+    ({"alerts_count": 1_200}, None, "It would have fired 1,200 times (2 GPUs evaluated)."),
+    ({"off_by_s": 1}, None, "It would not have fired (2 GPUs evaluated). Based on seconds where "
+     "they are kept; live evaluation may differ by one sample."),
+    ({"off_by_s": 60}, None, "It would not have fired (2 GPUs evaluated). Based on minutes; live "
+     "evaluation looks at every second, and may differ by a minute."),
+    ({"alerts_count": 2, "victims": [victim("ann", "bo"), victim("ann")], "victims_count": 2,
+      "gpu_hours": 3.04}, None, "It would have fired 2 times (2 GPUs evaluated). Its actions would "
+     "have run 2 times, on ann, bo: 3.0 GPU-hours."),
+    ({"victims_count": 1}, None, "It would not have fired (2 GPUs evaluated). Its actions would "
+     "have run 1 time."),
+    ({"refused_count": 1}, None, "It would not have fired (2 GPUs evaluated). 1 action would be "
+     "refused, as the nodes are now."),
+    ({"state": "failed", "why": "no history of that time"}, None, "No history of that time."),
+    ({"state": "cancelled"}, None, "The rehearsal is cancelled."),
+])
+def test_a_rehearsal_in_words(fields: dict[str, Any], fired: int | None, words: str) -> None:
+    assert rehearsal_words(rehearsal(**fields), fired) == words
+
+
+def test_its_alerts_and_refusals_are_lines_and_hostile_text_stays_text() -> None:
+    alert = {"target": "x", "node": "n", "host": HOSTILE, "place": "3", "fired_at": 1_700_000_000.0,
+             "users": [HOSTILE, "b", "c", "d"]}
+    lines = trees(rehearsal_lines(rehearsal(
+        alerts=[alert] * 13, alerts_count=40, refused_count=1,
+        refused=[victim("ann", why="it is a client of MPS")]), "Europe/Berlin"))
+    assert len(lines) == 14
+    assert lines[0] == ["li", {}, [f"{HOSTILE} · GPU 3, 14 Nov 2023, 23:13, {HOSTILE}, b, c"]]
+    assert lines[12] == ["li", {}, ["and 28 more"]]
+    assert lines[13] == ["li", {"data-refused": ""}, [
+        "n7, 1 Jan 1970, 01:00: 'pause' would be refused: it is a client of MPS"]]
+
+
+def test_alerts_of_an_owner_name_the_owner_once() -> None:
+    alert = {"target": "ann", "node": "", "host": "", "place": "", "fired_at": 0.0,
+             "users": ["ann"]}
+    assert trees(rehearsal_lines(rehearsal(of="owner", alerts=[alert], alerts_count=1), "UTC")) == [
+        ["li", {}, ["ann, 1 Jan 1970, 00:00"]]]
+
+
+def test_a_rehearsal_that_failed_says_why_and_draws_nothing() -> None:
+    client: Any = SimpleNamespace(rehearsal=lambda _: rehearsal(state="failed", why="too long"))
+    _, facts = rehearsal_answer(client, RehearsalRequest(1, STYLE, "r", "no/zone"))
+    assert facts == {"is_drawn": False, "parts": {
+        "rehearsal-words": ["Too long."], "rehearsal-list": []}}
+
+
+@pytest.mark.parametrize(("fields", "words"), [
+    ({"of": "fleet"}, "the whole fleet"), ({"of": "owner", "users": ["ann"]}, "ann"),
+    ({"of": "owner"}, "t"), ({"of": "gpu", "host": "n1", "place": "3"}, "n1 · GPU 3"),
+    ({"of": "node", "host": "n1"}, "n1"), ({"of": "gpu", "place": "0"}, "GPU 0"),
+    ({"of": "job"}, "t")])
+def test_where_an_alert_is(fields: dict[str, Any], words: str) -> None:
+    assert place_words({"host": "", "place": "", "users": [], "target": "t"} | fields) == words
+
+
+@pytest.mark.parametrize(("value", "signal", "words"), [
+    (None, "util_pct", NONE), (3.0, "temp_c", "3 °C"), (3.0, "temp_margin_c", "3 °C"),
+    (2**30, "mem_used_bytes", "1.0 GiB"), (0.25, "mem_used_bytes / mem_total_bytes", "0.25"),
+    (7_200.0, "age_s", "2 h"), (99.95, "avg(util_pct, 5m)", "99.95 %"), (0.0, "tasks", "0"),
+    (1_234_567.0, "clock", "1.23e+06"), (123_456.0, "clock", "123500"), (0.00012, "x", "0.00012"),
+    (-3.5, "x", "-3.5"), (1e9, "rate(pcie_bytes)", "1.00e+09")])
+def test_a_value_has_the_unit_of_what_is_watched(value: float | None, signal: str, words: str
+                                                 ) -> None:
+    assert value_words(value, signal) == words
+
+
+def test_many_users_and_targets() -> None:
+    assert users_words(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+    assert users_words([]) == ""
+    assert targets_words("job", 1) == "1 job"
+    assert targets_words("brand new", 2) == "2 targets"
