@@ -9,11 +9,21 @@
   // Around one of our components.
   const Part = ({ tag, traits, children }) => createElement(tag, traits, children);
 
+  /** The element of a component that tells our modules of each answer of a callback. */
+  function useAnswers(answer) {
+    const place = useRef(null);
+    useEffect(() => { if (answer) place.current.dispatchEvent(new CustomEvent("answered", { detail: answer })); }, [answer]);
+    return place;
+  }
+
   /** A figure that a callback makes: the page's module asks for it (assets/charts/graph.mjs) and hears the facts beside it. */
   function AnsweredFigure({ id, facts, children }) {
-    const place = useRef(null);
-    useEffect(() => { if (facts) place.current.dispatchEvent(new CustomEvent("answered", { detail: facts })); }, [facts]);
-    return createElement("div", { id, className: "answered-figure", ref: place }, children);
+    return createElement("div", { id, className: "answered-figure", ref: useAnswers(facts) }, children);
+  }
+
+  /** What a page that is read asks for (assets/parts/read_page.mjs), and what it is answered. */
+  function PageAnswer({ id, reading, answer }) {
+    return createElement("div", { id, hidden: true, "data-reading": reading, ref: useAnswers(answer) });
   }
 
   const Deck = ({ children }) => createElement("div", { className: "deck" }, children);
@@ -48,7 +58,7 @@
   const live = (file) => (props) => createElement(props.driver === "page" ? Frame : Own, { ...props, file });
 
   window.gpudeck_components = Object.assign(window.gpudeck_components || {}, {
-    AnsweredFigure, Deck, Frame, Part, Router,
+    AnsweredFigure, Deck, Frame, PageAnswer, Part, Router,
     AlertLane: live("alert_lane"), AttentionStrip: live("attention_strip"), LiveHeatmap: live("live_heatmap"), LiveTable: live("live_table"),
     LiveTimeline: live("live_timeline"), Stat: live("stat"), TimeBar: live("time_bar"),
     PoolWeek: Frame, RankMap: Frame, TaskTable: Frame,

@@ -1,6 +1,7 @@
 """Elements of a page as Dash has them, named as a style sheet names them, and as HTML."""
 
 import html
+import json
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -11,7 +12,21 @@ from dash.development.base_component import Component
 Options = Iterable[tuple[str, str]]  # value and words
 _SELECTOR = re.compile(r"(\w+)(?:#([\w-]+))?((?:\.[\w-]+)*)")
 _NAMES = {"className": "class", "htmlFor": "for"}
-_WITHOUT_END = frozenset(("img", "br", "hr"))
+_WITHOUT_END = frozenset(("img", "br", "hr", "input"))
+_LINKS = frozenset(("href", "src"))
+# Nothing else may be a link: a browser would run `javascript:`, with spaces in it as well.
+_SAFE_LINK = re.compile(r"(?:/(?![/\\])|#|\?|https?://|mailto:)", re.I)
+_SAFE_STYLE = re.compile(r"[\w .,%#()+-]*")
+
+
+class Input(Component):
+    """A plain input element, which Dash's own elements lack. It only ever becomes markup."""
+
+    def __init__(self, inside: None = None, **traits: Any) -> None:
+        self._namespace, self._type = "dash_html_components", "Input"
+        self._prop_names, self._valid_wildcard_attributes = ["children", *traits], []
+        self._children_props, self._base_nodes = [], ["children"]
+        super().__init__(**traits)  # type: ignore[no-untyped-call]
 
 
 def make(what: str, inside: Any = None, **traits: Any) -> Component:
@@ -24,7 +39,8 @@ def make(what: str, inside: Any = None, **traits: Any) -> Component:
         traits["type"] = "button"
     traits |= {"id": ident, "className": classes.replace(".", " ").strip() or None,
                "hidden": "hidden" if traits.get("hidden") else None}
-    element: Component = getattr(elements, tag.capitalize())(inside, **{
+    kind = Input if tag == "input" else getattr(elements, tag.capitalize())
+    element: Component = kind(inside, **{
         re.sub("^(aria|data)_", r"\1-", name): value
         for name, value in traits.items() if value is not None})
     return element
@@ -45,10 +61,10 @@ def labelled(ident: str, label: str, control: Component, classes: str = ".choice
     return make(f"div{classes}", [make(name, label, htmlFor=ident), control])
 
 
-def choice(ident: str, label: str, options: Options, *looks: str) -> Component:
+def choice(ident: str, label: str, options: Options, *looks: str, **traits: Any) -> Component:
     return labelled(ident, label, make(
-        f"select#{ident}", [make("option", words, value=value) for value, words in options]),
-        *looks)
+        f"select#{ident}", [make("option", words, value=value) for value, words in options],
+        **traits), *looks)
 
 
 def traits_of(part: Component) -> tuple[str, dict[str, Any], Any]:
@@ -67,7 +83,37 @@ def markup(part: Any) -> str:
     if not isinstance(part, Component):
         return html.escape(str(part))
     tag, props, inside = traits_of(part)
-    traits = "".join(f' {_NAMES.get(name, name).lower()}="{html.escape(str(value))}"'
-                     for name, value in props.items())
+    traits = "".join(f' {name}="{html.escape(value)}"' for name, value in attributes(props).items())
     end = "" if tag in _WITHOUT_END else f"{markup(inside)}</{tag}>"
     return f"<{tag}{traits}>{end}"
+
+
+def attributes(traits: dict[str, Any]) -> dict[str, str]:
+    """Return an element's attributes as HTML names and writes them. A table becomes JSON, a flag is
+    there or not, and a link that could run a script is left out."""
+    named = {_NAMES.get(name, name).lower(): value for name, value in traits.items()}
+    if scripts := [name for name in named if name.startswith("on")]:
+        raise ValueError(f"an element has no scripts: {', '.join(scripts)}")
+    return {name: _attribute(name, value) for name, value in named.items()
+            if value is not None and (value is not False or name.startswith("aria-"))
+            and (name not in _LINKS or _SAFE_LINK.match(str(value)))}
+
+
+def _attribute(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower() if name.startswith(("aria-", "data-")) else ""
+    if name == "style":
+        return "; ".join(f"{_dashed(trait)}: {_style(amount)}" for trait, amount in value.items())
+    is_table = isinstance(value, dict | list)
+    return json.dumps(value, separators=(",", ":")) if is_table else str(value)
+
+
+def _dashed(trait: str) -> str:
+    return re.sub("[A-Z]", lambda match: f"-{match[0].lower()}", trait)
+
+
+def _style(amount: Any) -> str:
+    text = str(amount)
+    if not _SAFE_STYLE.fullmatch(text):
+        raise ValueError(f"not a value of a style: {text[:40]!r}")
+    return text

@@ -36,11 +36,13 @@ export function begin(action, ids, from = null, form = null, order = undefined, 
   return new ActDialog(store, action, [...ids], from, form, order, lead);
 }
 
-/** A button of its own, that acts on what it was pressed on and not on what lies there at release. */
+/** A button, or a place with several, that acts on what it was pressed on and not on what lies there at release. `act(event)`
+ * gives what is done at release; null: nothing was pressed. */
 export function pressed(button, act) {
   button.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
-    const armed = { x: event.clientX, y: event.clientY, do: act() };
+    const armed = { x: event.clientX, y: event.clientY, do: act(event) };
+    if (armed.do === null) return;
     const release = (up) => {
       removeEventListener("pointerup", release, true);
       removeEventListener("pointercancel", cancel, true);
@@ -51,5 +53,5 @@ export function pressed(button, act) {
     addEventListener("pointercancel", cancel, true);
   });
   // By key there is no pointer, and no way for the target to move away.
-  button.addEventListener("click", (event) => { if (event.detail === 0) act()(event); });
+  button.addEventListener("click", (event) => { if (event.detail === 0) act(event)?.(event); });
 }

@@ -3,32 +3,26 @@
 
 import { pageColours, strokeOf } from "./chart.mjs";
 import { plotly } from "./plotly.mjs";
+import { DashAnswers } from "../parts/dash_answers.mjs";
 import { byId, make } from "../parts/dom.mjs";
 import { zoneOffset } from "../parts/time_ranges.mjs";
 
-const WAIT_MS = 40_000;
 const DRAWN_WITHIN_MS = 10_000;
 const NOT_LOADED = "Charts could not be loaded from the hub. Reload the page.";
 let coming = null;
 
 export class Graph {
   constructor(id) {
-    Object.assign(this, { id, place: byId(id), number: 0 });
-    // The last to be asked counts: the others end as they began, unanswered.
-    this.place.addEventListener("answered", ({ detail }) => { if (detail.number === this.number) this.waiting?.(detail); });
+    Object.assign(this, { place: byId(id), answers: new DashAnswers(id) });
   }
+
+  /** Of the newest request. */
+  get number() { return this.answers.number; }
 
   /** The facts shown next to the figure; throws if there is no figure. */
   async ask(view, { height, isPan = false, at }) {
-    const number = (this.number += 1);
     await scripts();
-    const facts = await new Promise((resolve, reject) => {
-      this.waiting = resolve;
-      setTimeout(() => reject(new Error("The hub did not answer.")), WAIT_MS);
-      globalThis.dash_clientside.set_props(this.id, { asked: { ...view, number, style: styleNow(height, isPan, at) } });
-    });
-    if (facts.problem !== undefined) throw new Error(facts.problem);
-    return facts;
+    return this.answers.ask({ ...view, style: styleNow(height, isPan, at) });
   }
 
   /** Plotly's element. It comes a moment after the answer. */

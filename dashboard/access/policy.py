@@ -171,6 +171,7 @@ ROUTES = (
 # Dash callbacks, by their output; the wrapper around each calls `may`.
 CALLBACKS = (
     Permission("callback main.children", PEOPLE),
+    Permission("callback page-answer.answer", PEOPLE, reach=PermissionReach.VISIBLE),
     *(Permission(f"callback ..{figure}.children...{figure}.facts..", PEOPLE,
                  reach=PermissionReach.VISIBLE)
       for figure in ("past-graph", "reports-graph", "rehearsal-graph", "forecasts-graph",

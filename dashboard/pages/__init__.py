@@ -35,6 +35,7 @@ from . import (
 )
 from .bundle import Bundles
 from .graphs import FigureCallbacks
+from .reading import PageCallbacks
 from .router import MAIN, PageRouter
 from .shell import PAGE_ROWS, WAITING, index, page_rows, table_tag
 from .site import SitePages
@@ -107,5 +108,7 @@ def build_pages(server: Flask, csrf_cookie: str, site_pages: list[SitePage],
     app.callback(Output(MAIN, "children"), Input(MAIN, "pathname"), prevent_initial_call=True)(
         app.router.content)
     FigureCallbacks(SiteThreads(), viewers_hub).register(app)
+    PageCallbacks(SiteThreads(), viewers_hub, [
+        (page.key, page.reading) for page in PAGES if page.reading is not None]).register(app)
     sites.register(app)
     return app

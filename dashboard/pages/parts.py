@@ -8,6 +8,9 @@ from dash.development.base_component import Component
 
 from gpudeck.markup import Options, icon_button, make
 
+from .reading import Reading
+
+READ_PAGE = "parts/read_page.mjs"
 KEY = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")  # a page's key
 
 Keys = tuple[tuple[str, str], ...]  # keys that are listed together, and what they do
@@ -17,7 +20,8 @@ Keys = tuple[tuple[str, str], ...]  # keys that are listed together, and what th
 class Page:
     """A page and its help. `key`: the id of its element; `module`: the file in `assets/` with the
     class that fills it; `go`: the key after `g` that leads there, and the page's name in the help.
-    A page without an `address` is reached from another one, at paths that `addresses` matches."""
+    A page without an `address` is reached from another one, at paths that `addresses` matches.
+    A page with a `reading` is read: its module is READ_PAGE, or a class that extends it."""
 
     key: str
     name: str
@@ -30,6 +34,7 @@ class Page:
     addresses: str | None = None
     under: str | None = None  # address of the page in the bar that it belongs to
     is_live: bool = False  # it shows the numbers that arrive each second
+    reading: Reading | None = None
 
     def row(self) -> dict[str, object]:
         """Return the facts about the page that `assets/` needs."""
@@ -49,9 +54,9 @@ def problem(page: str) -> Component:
 
 
 def switch(ident: str, label: str, name: str, options: Options) -> Component:
-    """Return a row of buttons, each with its value in `data-NAME`."""
-    buttons = [make("button", words, aria_pressed="false", **{f"data_{name}": value})
-               for value, words in options]
+    """Return a row of buttons, each with its value in `data-NAME`, for the view's field `name`."""
+    buttons = [make("button", words, aria_pressed="false", data_view=name, data_value=value,
+                    **{f"data_{name}": value}) for value, words in options]
     return make(f"div#{ident}.switch", buttons, role="group", aria_label=label)
 
 
@@ -89,3 +94,10 @@ def drawer(prefix: str, thing: str, *more: Component, ident: str) -> Component:
         icon_button(f"{prefix}-close", "close", "Close (Esc)")])
     return make(f"aside#{ident}.drawer", [head, *more], hidden=True, tabIndex="-1",
                 aria_labelledby=f"{prefix}-title")
+
+
+def copyable(text: str, what: str) -> Component:
+    """Return a line that can be copied to be used elsewhere."""
+    return make("div.command", [make("code", text, tabIndex="0"), make(
+        "button.button", "Copy", aria_label=f"Copy {what}", data_copy=text)])
+

@@ -13,6 +13,7 @@ from ..access.policy import Actor
 from .frame import Deck, Frame, Router, framed
 from .help import help_dialog
 from .parts import Page
+from .reading import PageAnswer
 from .shell import parts_above, parts_below
 from .site import SITE_MODULES, SitePages
 
@@ -60,7 +61,9 @@ class PageRouter:
             return []
         if self._sites.is_at(pathname):
             return [self._sites.content(pathname, self._asker())]
-        return [framed(self._at(pathname).frame())]
+        page = self._at(pathname)
+        frame = framed(page.frame())
+        return [frame] if page.reading is None else [frame, PageAnswer(page.reading)]
 
     def is_missing(self, pathname: str) -> bool:
         return not self._sites.is_at(pathname) and self._at(pathname) is self._pages[-1]

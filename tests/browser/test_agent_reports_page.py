@@ -29,10 +29,10 @@ def value(page: Page, label: str) -> str:
 
 # Pure words of the pages, over stand-ins for what they describe.
 SAYINGS = """async () => {
-    const [{describeSlot}, {chartsOf}, {fitting}, {fixOf}, {Metrics}, {nothingWords},
+    const [{describeSlot}, {chartsOf}, {fitting}, {fixOf}, {Metrics},
         {strokeAmong}, {readMetricCatalogue}, {IdleLine}, {drawActs}] = await Promise.all(
             ["fleet/gpu_words", "charts/chart_plan", "actions/actions", "actions/limit_forms",
-             "fleet/gpu_metrics", "insight/advice", "charts/chart",
+             "fleet/gpu_metrics", "charts/chart",
              "parts/metric_catalogue", "charts/idle_gpus", "tasks/act_buttons"
             ].map(name => import(`/assets/${name}.mjs`)));
     const book = readMetricCatalogue();
@@ -61,15 +61,15 @@ SAYINGS = """async () => {
     return {strokes, buttons,
         acts: [2 ** 22, 2 ** 22 + 1].map(pid => fitting({pid, state: "running"}).length),
         fix: fixOf({type: "compute_mode", gpu_uuid: "GPU-e7537bd6-1"}, () => 3).words,
-        words: [described("node").name, described("owner").name, nothingWords(1), nothingWords(30),
+        words: [described("node").name, described("owner").name,
             ...charts.flatMap(({title, meaning}) => [title, meaning]),
             ...metrics.elements.map(({textContent}) => textContent)].join("\\n")};
 }"""
 
 
 def check_sayings(page: Page) -> None:
-    """Found by visitors: buttons for what a simulator made up, a GPU named by its UUID, an advice
-    that spoke of no time, and a busy GPU coloured as waste."""
+    """Found by visitors: buttons for what a simulator made up, a GPU named by its UUID, and a busy
+    GPU coloured as waste."""
     sayings = page.evaluate(SAYINGS)
     # Beside tiles no other line has a hue that looks like waste.
     assert [(one[5], one.count("amber"), len(set(one)) > 1) for one in sayings["strokes"]] == [
@@ -78,8 +78,6 @@ def check_sayings(page: Page) -> None:
     # Of the idle one: notify and end; in the list of tasks: all three.
     assert sayings["buttons"] == [[2, 3], [0, 0]]
     assert sayings["fix"] == "Make GPU 3 exclusive"
-    assert "In the last hour, as far as measured" in sayings["words"]
-    assert "In the last 30 hours, as far as measured" in sayings["words"]
     assert "Gpu" not in sayings["words"]
 
 

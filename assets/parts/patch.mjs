@@ -1,0 +1,98 @@
+// Elements as the hub wrote them (dashboard/pages/element_tree.py): [tag, traits, children], and a text is a string.
+// What is there stays and only changes, so that focus, selection, scroll and an open `details` survive an answer.
+
+import { show } from "./dom.mjs";
+
+const NEVER = new Set(["script", "style", "iframe", "object", "embed", "base", "meta", "link", "svg", "math"]);
+// gpudeck/markup.py has the same: a browser would run `javascript:`.
+const SAFE_LINK = /^(?:\/(?![/\\])|#|\?|https?:\/\/|mailto:)/i;
+const NOTHING = ["", {}, []];
+const shown = new WeakMap(); // what the hub wrote for an element; what others set on it is theirs
+
+/** Nodes for a place; true or false shows or hides what is in it, null empties it. One element with the place's own id is the place. */
+export function put(place, nodes) {
+  if (typeof nodes === "boolean") return void show(place, nodes);
+  const [only] = nodes ?? [];
+  if (nodes?.length === 1 && only[1]?.id === place.id && place.id !== "") {
+    update(place, only);
+    return void show(place, only[1].hidden === undefined);
+  }
+  fill(place, nodes ?? []);
+  show(place, nodes !== null);
+}
+
+export function fill(place, nodes) {
+  const byKey = new Map([...place.children].map((child) => [nameOf(child.localName, child.id, child.dataset.key), child]).filter(([name]) => name !== null));
+  let at = place.firstChild;
+  for (const node of nodes) {
+    const existing = find(at, node, byKey);
+    if (existing === null) { place.insertBefore(build(node), at); continue; }
+    bring(existing, at);
+    update(existing, node);
+    at = existing.nextSibling;
+  }
+  while (at !== null) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
+const isText = (node) => typeof node === "string";
+
+const nameOf = (tag, id = "", key = "") => ((id || key) === "" ? null : `${tag} ${id || key}`);
+
+/** The element or text that is to show it: the one with its id or key, otherwise the next one like it. */
+function find(at, node, byKey) {
+  const name = isText(node) ? null : nameOf(node[0], node[1].id, node[1]["data-key"]);
+  if (name !== null) {
+    const existing = byKey.get(name) ?? null;
+    byKey.delete(name);
+    return existing;
+  }
+  const isLike = isText(node) ? (one) => one instanceof Text : (one) => one.localName === node[0] && nameOf(one.localName, one.id, one.dataset.key) === null;
+  let one = at;
+  while (one !== null && !isLike(one)) one = one.nextSibling;
+  return one;
+}
+
+/** What holds the focus would lose it by moving: the others move. */
+function bring(existing, at) {
+  const place = existing.parentNode;
+  if (!existing.contains(document.activeElement)) { if (existing !== at) place.insertBefore(existing, at); return; }
+  let one = at;
+  while (one !== existing) {
+    const next = one.nextSibling;
+    place.append(one);
+    one = next;
+  }
+}
+
+function build(node) {
+  if (isText(node) || NEVER.has(node[0])) return document.createTextNode(isText(node) ? node : "");
+  const element = document.createElement(node[0]);
+  update(element, node);
+  return element;
+}
+
+function update(element, node) {
+  if (isText(node)) { if (element.data !== node) element.data = node; return; }
+  const [, before, had] = shown.get(element) ?? NOTHING;
+  const [, traits, children] = node;
+  for (const name of Object.keys({ ...before, ...traits })) if (before[name] !== traits[name]) write(element, name, traits[name] ?? null);
+  if (!shown.has(element) || !isSame(had, children)) fill(element, children);
+  shown.set(element, node);
+}
+
+function write(element, name, value) {
+  if (/^on/i.test(name) || name === "srcdoc") return;
+  const isRefused = (name === "href" || name === "src") && value !== null && !SAFE_LINK.test(value);
+  if (value === null || isRefused) element.removeAttribute(name);
+  else element.setAttribute(name, value);
+  // Once somebody has chosen or typed, the attribute alone changes nothing; and what is being typed stays.
+  if (name === "checked" || name === "selected") element[name] = value !== null;
+  else if (name === "value" && "defaultValue" in element && element !== document.activeElement) element.value = value ?? "";
+}
+
+const isSame = (one, other) => one === other || (typeof one === "object" && typeof other === "object"
+  && Object.keys(one).length === Object.keys(other).length && Object.keys(one).every((key) => isSame(one[key], other[key])));

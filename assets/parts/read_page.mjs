@@ -1,0 +1,181 @@
+// A page that is read: the hub writes what stands on it (dashboard/pages/reading.py), this asks for it, puts it in
+// place, and turns what somebody chooses into an address. It knows no page.
+
+import { begin, pressed } from "../actions/actions.mjs";
+import { form } from "../actions/limit_forms.mjs";
+import { Graph } from "../charts/graph.mjs";
+import { DashAnswers } from "./dash_answers.mjs";
+import { afterPause, byId, copyText, onTheme, say, sayOrHide, settle } from "./dom.mjs";
+import { sentence } from "./dialog.mjs";
+import { Looker } from "./looker.mjs";
+import { carryOut, fieldOf, filled, valuesOf } from "./orders.mjs";
+import { put } from "./patch.mjs";
+import { nameTab } from "./tab.mjs";
+
+const TYPED_MS = 400;
+const ANSWER = "page-answer";
+const TYPED = "input:not([type=checkbox], [type=radio]), textarea";
+const textOf = (value) => (value === null || value === undefined ? "" : String(value));
+
+export default class ReadPage extends Looker {
+  constructor(root, live, _holds, store) {
+    const { everyS, what, usual, unaddressed } = JSON.parse(byId(ANSWER).dataset.reading);
+    super(live, everyS * 1000, { problem: byId(`${root.id}-problem`), what });
+    Object.assign(this, { root, usual, unaddressed, figures: new Map(), answers: new DashAnswers(ANSWER) });
+    this.view = this.readView();
+    this.listen(store);
+    this.look();
+  }
+
+  listen(store) {
+    const { root } = this;
+    root.addEventListener("click", (event) => this.onClick(event));
+    root.addEventListener("change", ({ target }) => { if (target.matches("[data-view]")) this.chooseIn(target, !target.matches(TYPED)); });
+    root.addEventListener("input", afterPause(TYPED_MS, ({ target }) => { if (target.matches(`:is(${TYPED})[data-view]`)) this.chooseIn(target, false); }));
+    pressed(root, ({ target }) => this.act(target.closest("[data-act][data-target]")));
+    addEventListener("popstate", () => { this.view = this.readView(); this.look(); });
+    store.addEventListener("change", ({ detail }) => { if (detail?.state === "done") this.look(); });
+    onTheme(() => { for (const figure of this.figures.values()) figure.request = null; this.drawFigures(); });
+  }
+
+  /** The view as the address has it. */
+  readView() {
+    const query = new URLSearchParams(location.search);
+    return Object.fromEntries(Object.entries(this.usual).map(([name, value]) => [name,
+      !query.has(name) || this.unaddressed.includes(name) ? value : Array.isArray(value) ? query.getAll(name) : query.get(name)]));
+  }
+
+  /** Fields of the view are others now. `isStep`: the way back leads to what they were. */
+  choose(fields, isStep = true) {
+    Object.assign(this.view, fields);
+    this.writeAddress(isStep);
+    this.look();
+  }
+
+  writeAddress(isStep) {
+    const isUnusual = (name) => String(this.view[name]) !== String(this.usual[name]);
+    const names = Object.keys(this.usual).filter((name) => !this.unaddressed.includes(name) && isUnusual(name));
+    const query = new URLSearchParams(names.flatMap((name) => [this.view[name]].flat().map((value) => [name, textOf(value)]))).toString();
+    const address = `${location.pathname}${query === "" ? "" : `?${query}`}${location.hash}`;
+    if (address === location.pathname + location.search + location.hash) return;
+    history[isStep ? "pushState" : "replaceState"](isStep ? null : history.state, "", address);
+  }
+
+  ask() {
+    this.root.setAttribute("aria-busy", "true");
+    const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
+    return this.answers.ask({ page: this.root.id, view: { ...this.view, zone: timeZone ?? "UTC" } });
+  }
+
+  take({ parts, view }) {
+    Object.assign(this.view, view);
+    this.writeAddress(false);
+    this.putParts(parts);
+    this.hasOwnProblem = (parts[this.problem?.id] ?? null) !== null;
+    this.stand();
+  }
+
+  putParts(parts) {
+    const { "@tab": tab, ...places } = parts;
+    if (tab) nameTab(tab[0]);
+    for (const [id, nodes] of Object.entries(places)) {
+      const place = byId(id);
+      if (place !== null) put(place, nodes);
+    }
+    this.drawControls();
+    this.drawFigures();
+  }
+
+  fail(error) {
+    this.hasOwnProblem = false;
+    super.fail(error);
+    this.stand();
+  }
+
+  /** A page may say itself what is wrong. */
+  complain(words) {
+    if (words !== "" || !this.hasOwnProblem) super.complain(words);
+  }
+
+  stand() {
+    this.root.removeAttribute("aria-busy");
+    settle(this.root);
+  }
+
+  /** Controls show the view; what is being typed stays. */
+  drawControls() {
+    for (const control of this.root.querySelectorAll("[data-view]")) {
+      const value = textOf(this.view[control.dataset.view]);
+      if (control.matches("button")) control.setAttribute("aria-pressed", String(control.dataset.value === value));
+      else if (control.type === "checkbox") control.checked = value === "true";
+      else if (control.type === "radio") control.checked = control.value === value;
+      else if ((control !== document.activeElement || control.matches("select")) && control.value !== value) control.value = value;
+    }
+  }
+
+  chooseIn(control, isStep) {
+    if (!control.validity.valid) return;
+    const value = control.type === "checkbox" ? String(control.checked) : control.value.trim();
+    if (value !== textOf(this.view[control.dataset.view])) this.choose({ [control.dataset.view]: value }, isStep);
+  }
+
+  onClick({ target }) {
+    const button = target.closest("[data-set], [data-form], [data-copy], [data-print], button[data-view]");
+    if (button === null || !this.root.contains(button)) return;
+    const { set, form: order, copy, view, value } = button.dataset;
+    if (set !== undefined) this.choose(JSON.parse(set));
+    else if (order !== undefined) this.carryOut(JSON.parse(order));
+    else if (copy !== undefined) copyFrom(button, copy);
+    else if (view !== undefined) this.choose({ [view]: value });
+    else print();
+  }
+
+  async carryOut(order) {
+    if ((await carryOut(order)) === null) return;
+    if (order.then !== undefined) location.assign(order.then);
+    else await this.look();
+  }
+
+  /** A command with its preview, of the button that was pressed. */
+  act(button) {
+    if (button === null) return null;
+    const { act, target, setting, title, fields = "[]" } = button.dataset;
+    const asked = JSON.parse(fields);
+    return ({ clientX: x, clientY: y, detail }) => begin(act, target.split(" "), detail === 0 ? null : { x, y },
+      setting === undefined ? null : form(title, asked.flatMap(fieldOf), (root) => settingOf(JSON.parse(setting), asked, root)));
+  }
+
+  /** Figures whose request is another are asked for; the element that asks names the place for what is wrong. */
+  drawFigures() {
+    for (const element of this.root.querySelectorAll("[data-figure]")) this.drawFigure(element.dataset, element);
+  }
+
+  async drawFigure({ figure: id, request, height, at, problem }, element) {
+    if (!this.figures.has(id)) this.figures.set(id, { graph: new Graph(id), request: null });
+    const figure = this.figures.get(id);
+    if (figure.request === request) return;
+    figure.request = request;
+    const place = problem === undefined ? element : byId(problem);
+    try {
+      const facts = await figure.graph.ask(JSON.parse(request), { height: Number(height) || figure.graph.place.parentElement.clientHeight, at: Number(at) || Date.now() / 1000 });
+      sayOrHide(place, "");
+      if (facts.parts !== undefined) this.putParts(facts.parts);
+    } catch (error) {
+      figure.request = null;
+      sayOrHide(place, sentence(error.message));
+    }
+  }
+}
+
+/** null: something is missing. */
+function settingOf(setting, fields, root) {
+  const values = valuesOf(fields, new FormData(root));
+  const isMissing = fields.some(({ name, traits }) => traits?.required !== undefined && values[name] === null);
+  return isMissing || !root.checkValidity() ? null : filled(setting, values);
+}
+
+async function copyFrom(button, text) {
+  const isCopied = await copyText(text);
+  say(button, isCopied ? "Copied" : "Press Ctrl+C");
+  if (!isCopied && button.previousElementSibling !== null) getSelection().selectAllChildren(button.previousElementSibling);
+}
