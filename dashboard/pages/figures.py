@@ -23,7 +23,7 @@ EDGES_PX = 70
 SHORT_ROW_PX = 18
 MOST_NAMED = 8
 MOST_ROWS = 24
-LONGEST = 60
+LONGEST, LONGEST_NOTE = 60, 160
 OTHERS = "all others"
 HoursShown = Literal["idle", "held"]
 SHOWN_HOURS: dict[HoursShown, tuple[str, str]] = {
@@ -388,6 +388,16 @@ def _alert_bars(name: str, alerts: Sequence[Item], rows: Sequence[str],
             "x": [max(1.0, end - at) * 1_000 for at, end in zip(starts, ends, strict=True)],
             "text": [", ".join(map(plain, alert["users"][:3])) for alert in bars],
             "textposition": "none", "hovertemplate": f"%{{y}}  %{{text}}<extra>{name}</extra>"}
+
+
+def blank_figure(words: str, style: FigureStyle) -> Figure:
+    """Figure of nothing, with words in its middle."""
+    return {"data": [], "layout": base_layout(style) | {
+        "height": max(ROW_PX[0], style.height), "dragmode": False, "xaxis": {"visible": False},
+        "yaxis": {"visible": False}, "annotations": [{
+            "text": plain(words, LONGEST_NOTE), "xref": "paper", "yref": "paper", "x": 0.5,
+            "y": 0.5, "showarrow": False, "font": {
+                "color": style.colours.soft, "size": style.text_px + 1}}]}}
 
 
 def base_layout(style: FigureStyle) -> Figure:

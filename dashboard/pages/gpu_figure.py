@@ -13,6 +13,7 @@ from gpudeck.metrics import Metric
 from .figures import (
     GIB,
     JOULES_PER_KWH,
+    LONGEST_NOTE,
     AlertBegin,
     Figure,
     FigureStyle,
@@ -38,7 +39,6 @@ MARKS = {"critical": ("diamond", 11), "warning": ("triangle-up", 10), "info": ("
 COLOUR_KEYS = {"critical": "crit", "warning": "warn", "info": "info"}
 MARKS_AT = 0.03  # share of the lowest chart's height
 LONE_PX = 3
-LONGEST_EVENT = 160
 
 Numbers = Sequence[float | None]
 
@@ -199,7 +199,7 @@ def _event_marks(events: Sequence[Item], axis: str, style: FigureStyle) -> Figur
             "x": [style.x(event["at"]) for event in events], "y": [MARKS_AT] * len(events),
             "marker": {"symbol": [symbol for symbol, _ in marks], "size": [px for _, px in marks],
                        "color": colours, "line": {"width": 1, "color": style.colours.ground}},
-            "text": [plain(_event_words(event), LONGEST_EVENT) for event in events],
+            "text": [plain(_event_words(event), LONGEST_NOTE) for event in events],
             "hovertemplate": "%{text}<extra></extra>"}
 
 
