@@ -17,11 +17,12 @@ export default class History extends ReadPage {
     const [what, place] = [byId("past-what"), byId("past-place")];
     this.moments = new Moments(this.root, "past", (start, end) => this.choose({ start: start.toFixed(0), end: end.toFixed(0), whole: "" }));
     this.zoomed = afterPause(SETTLE_MS, (start, end) => this.choose({ start: start.toFixed(0), end: end.toFixed(0), whole: this.facts.whole }));
-    what.addEventListener("focus", () => { what.select(); this.offer(); });
+    what.addEventListener("focus", () => what.select());
+    what.addEventListener("focus", () => this.choose({ choices: "listed" }, false), { once: true });
     what.addEventListener("change", () => this.choose({ what: what.value.trim() }));
     byId(GRAPH).addEventListener("answered", ({ detail }) => { if (detail.span !== undefined) this.attend(detail); });
     byId("past-png").addEventListener("click", () => this.savePicture());
-    document.addEventListener("keydown", (event) => this.onKey(event));
+    document.addEventListener("keydown", (event) => this.move(event));
     // What somebody drags is not drawn anew under their hand.
     place.addEventListener("pointerdown", () => { this.isHeld = true; }, true);
     addEventListener("pointerup", () => { if (this.isHeld) { this.isHeld = false; this.look(); } });
@@ -36,15 +37,6 @@ export default class History extends ReadPage {
     for (let at = 0; at < 8; at++) this.root.style.setProperty(`--line-${at}`, strokeOf(theme(), at).stroke);
   }
 
-  /** What one may choose from is listed once it is wanted. */
-  async offer() {
-    if (this.isOffered) return;
-    this.isOffered = true;
-    this.view.choices = "listed";
-    await this.look();
-    this.view.choices = "";
-  }
-
   /** Plotly's element comes a moment after its facts. */
   async attend(facts) {
     this.facts = facts;
@@ -57,7 +49,7 @@ export default class History extends ReadPage {
       const [from, to] = [change["xaxis.range[0]"], change["xaxis.range[1]"]].map((shown) => this.seconds(shown));
       if (from < to) this.zoomTo(from, to);
     });
-    plot.on("plotly_doubleclick", () => this.press("Escape"));
+    plot.on("plotly_doubleclick", () => byId("past-back").click());
   }
 
   /** Plotly knows no time zones: it has the clock on the wall, as if it were UTC. */
@@ -73,21 +65,13 @@ export default class History extends ReadPage {
     this.zoomed(...this.facts.span);
   }
 
-  /** Whether there is a button of this key. */
-  press(key) {
-    const button = [...this.root.querySelectorAll("[data-shortcut]")].find((one) => one.dataset.shortcut === key && !one.hidden);
-    button?.click();
-    return button !== undefined;
-  }
-
-  onKey(event) {
-    if (!isShortcut(event) || (event.key.startsWith("Arrow") && event.target.closest("a, button") !== null)) return;
-    if (Object.hasOwn(MOVES, event.key) && this.facts !== undefined) {
-      const [start, end] = this.facts.span;
-      const [from, to] = MOVES[event.key].map((quarters) => (quarters * (end - start)) / 4);
-      event.preventDefault();
-      this.zoomTo(start + from, end + to);
-    } else if (this.press(event.key)) event.preventDefault();
+  move(event) {
+    const isTaken = event.key.startsWith("Arrow") && event.target.closest("a, button") !== null;
+    if (this.facts === undefined || isTaken || !Object.hasOwn(MOVES, event.key) || !isShortcut(event)) return;
+    const [start, end] = this.facts.span;
+    const [from, to] = MOVES[event.key].map((quarters) => (quarters * (end - start)) / 4);
+    event.preventDefault();
+    this.zoomTo(start + from, end + to);
   }
 
   async savePicture() {

@@ -62,13 +62,13 @@ class GpuSeries:
     step: int
     bands: Mapping[str, Mapping[str, Item]]
 
-    def known_span(self) -> tuple[int, int] | None:
+    def data_span(self) -> tuple[int, int] | None:
         """Return the span from the first to the last step with data."""
-        known = [at for metrics in self.bands.values() for band in metrics.values()
-                 for at, value in enumerate(band["mean"]) if value is not None]
-        if not known:
+        places = [at for metrics in self.bands.values() for band in metrics.values()
+                  for at, value in enumerate(band["mean"]) if value is not None]
+        if not places:
             return None
-        return self.start + min(known) * self.step, self.start + (max(known) + 1) * self.step
+        return self.start + min(places) * self.step, self.start + (max(places) + 1) * self.step
 
 
 def series_of(answer: Item) -> GpuSeries:

@@ -24,7 +24,7 @@ from .past_parts import (
     what_parts,
 )
 from .past_span import LASTS, PastSpan, moments_of, span_of, step_for
-from .past_subject import PastView, Subject, choices_of, metrics_of_view, resolved, subject_of
+from .past_subject import PastView, Subject, choices_of, metrics_of_view, resolve, subject_of
 from .reading import Parts, Reading
 
 SCRIPT = "package_data/plotly.min.js"
@@ -82,10 +82,8 @@ def answer(client: Client, view: PastView, now: float) -> Parts:
     """Read what is shown. A subject that was typed, and a span in other words, stand in the address
     as all others do from then on."""
     choices = choices_of(client, now) if view.choices else None
-    shown = resolved(client, view)
-    if shown is not None:
-        for name in view.__struct_fields__:
-            setattr(view, name, getattr(shown, name))
+    view.choices = ""
+    resolve(client, view)
     subject = subject_of(client, view)
     if subject is None:
         return what_parts(view, "", choices) | nobody_parts()
@@ -114,7 +112,7 @@ def _request(view: PastView, subject: Subject, span: PastSpan, step: int, keys: 
     """Return a PastRequest without what the browser adds."""
     return {"by": subject.kind, "name": subject.name, "start": span.start, "end": span.end,
             "step": step, "is_usual": span.is_usual, "title": subject.title,
-            "view": msgspec.to_builtins(msgspec.structs.replace(view, what="", choices="")),
+            "view": msgspec.to_builtins(msgspec.structs.replace(view, what="")),
             **({"metrics": keys, "gpus": msgspec.to_builtins(subject.gpus)}
                if subject.has_lines else {})}
 

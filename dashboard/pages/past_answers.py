@@ -63,12 +63,12 @@ class PastRequest(Struct):
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a figure of History is drawn from. `data`: the hub's answer; `facts`: about it; `known`:
-    the span from the first to the last step with data."""
+    """Data of a figure of History, as the hub answers, and facts about it. `data_span`: from the
+    first to the last step with data."""
 
     data: Item
     facts: dict[str, Any]
-    known: tuple[int, int] | None
+    data_span: tuple[int, int] | None
 
 
 def past_answer(client: Client, request: PastRequest) -> Answer:
@@ -77,9 +77,9 @@ def past_answer(client: Client, request: PastRequest) -> Answer:
     except NotThere as error:
         return (blank_figure(sentence(str(error)), request.style),
                 {"parts": parts_on_wire({"past-words": ELSE, "past-lane": None})})
-    if request.is_usual and is_short(past.known, request.start, request.end):
-        assert past.known is not None
-        request = _since(request, past.known[0])
+    if request.is_usual and is_short(past.data_span, request.start, request.end):
+        assert past.data_span is not None
+        request = _since(request, past.data_span[0])
         past = past_of(client, request)
     now, zone = time.time(), zone_of(request.view.zone)
     request.view.zone = str(zone)
@@ -88,16 +88,17 @@ def past_answer(client: Client, request: PastRequest) -> Answer:
     names = ",".join(gpu.uuid for gpu in request.gpus) or request.name
     alerts = alerts_of(client, request.by, names, bounds)
     begins = begins_of(client, alerts or (), request.start)
-    is_part = is_short(past.known, *bounds)
+    is_part = is_short(past.data_span, *bounds)
     parts: Parts = {
         "past-lane": None if alerts is None else alert_strips(alerts, bounds, zone, now),
-        **jump_parts(request.view, past.known if is_part else None, past.facts.get("busiest"))}
+        **jump_parts(request.view, past.data_span if is_part else None, past.facts.get("busiest"))}
     if request.by == "gpus":
         events, is_all = events_of(client, request)
         figure = gpu_figure(
             series_of(past.data), request.gpus, [DRAWN[key] for key in keys_of(request)], bounds,
             style, has_band=request.view.band == "shown", events=events, begins=begins)
-        words = gpu_words(past.facts["step"], past.known, len(alerts or ()), len(events), is_all)
+        words = gpu_words(past.facts["step"], past.data_span, len(alerts or ()), len(events),
+                          is_all)
     else:
         figure = _sum_figure(request, past, now, style, begins)
         words = (usage_words(past.facts) if request.by in ("user", "team")
@@ -139,8 +140,8 @@ def past_of(client: Client, request: PastRequest) -> Past:
     if request.by == "gpus":
         series = client.series(step=str(request.step), **span,
                                **series_query(request.gpus, keys_of(request)))
-        known = series_of(series).known_span()
-        return Past(series, {"step": series["step"], "known": known}, known)
+        data_span = series_of(series).data_span()
+        return Past(series, {"step": series["step"], "known": data_span}, data_span)
     if request.by in ("user", "team"):
         data = client.hub.get("usage", by=request.by, of=request.name, bucket=str(request.step),
                               **span)
@@ -149,8 +150,8 @@ def past_of(client: Client, request: PastRequest) -> Past:
         part = {} if request.by == "fleet" else {request.by: request.name}
         data = client.hub.get("load", step=str(request.step), **part, **span)
         facts = load_facts(data)
-    known = facts["known"]
-    return Past(data, facts, None if known is None else (known[0], known[1]))
+    data_span = facts["known"]
+    return Past(data, facts, None if data_span is None else (data_span[0], data_span[1]))
 
 
 def keys_of(request: PastRequest) -> list[str]:

@@ -1,5 +1,5 @@
-"""What stands on the History page: its controls, which follow from the view, and the words, links
-and alerts that come with the figure. Pure."""
+"""Parts of the History page: controls, which follow from the view, and the words and links that
+come with the figure. Pure."""
 
 from collections.abc import Mapping, Sequence
 from datetime import tzinfo
@@ -86,7 +86,8 @@ def control_parts(view: PastView, subject: Subject) -> Parts:
             aria_pressed=str(last == pressed).lower()) for last, (_, words) in LASTS.items()],
         "past-back": make(
             "button#past-back.button.small", "Whole span", hidden=view.whole == "",
-            data_set=fields_of_whole(view.whole), data_shortcut="Escape"),
+            data_set=fields_of_whole(view.whole) if view.whole else None,
+            data_shortcut="Escape"),
         "past-busiest": subject.kind in LOADS,
         "past-pan": make(
             "button#past-pan.button.small", "Pan", aria_pressed=str(is_pan).lower(),
@@ -144,12 +145,12 @@ def closer(view: PastView, start: float, end: float) -> Fields:
     return {"start": str(int(start)), "end": str(int(end)), "whole": whole_of(view)}
 
 
-def jump_parts(view: PastView, known: Sequence[int] | None, busiest: Item | None) -> Parts:
-    """Return the buttons that lead to a part of the span. `known`: None if it has no data, or is
-    all of it."""
+def jump_parts(view: PastView, data: Sequence[int] | None, busiest: Item | None) -> Parts:
+    """Return the buttons that lead to a part of the span. `data`: the part with data; None if there
+    is none, or it is all of it."""
     parts: Parts = {"past-fit": make(
-        "button#past-fit.button.small", "Fit to data", hidden=known is None, data_shortcut="f",
-        data_set=None if known is None else closer(view, *known))}
+        "button#past-fit.button.small", "Fit to data", hidden=data is None, data_shortcut="f",
+        data_set=None if data is None else closer(view, *data))}
     if busiest is not None:
         parts["past-busiest"] = make(
             "button#past-busiest.button.small", "Busiest hour", data_shortcut="u",
@@ -157,12 +158,12 @@ def jump_parts(view: PastView, known: Sequence[int] | None, busiest: Item | None
     return parts
 
 
-def _metric_chips(chosen: Sequence[str]) -> list[Component]:
+def _metric_chips(keys: Sequence[str]) -> list[Component]:
     chips = []
     for key, metric in DRAWN.items():
-        is_chosen = key in chosen
-        rest = [one for one in DRAWN if (one in chosen) != (one == key)]
-        is_full = not is_chosen and len(chosen) == MOST_METRICS
+        is_chosen = key in keys
+        rest = [one for one in DRAWN if (one in keys) != (one == key)]
+        is_full = not is_chosen and len(keys) == MOST_METRICS
         fields = {"metric": [] if tuple(rest) == STANDARD else rest}
         chips.append(make(
             "button.chip", metric.label, data_key=key, aria_pressed=str(is_chosen).lower(),
@@ -173,13 +174,13 @@ def _metric_chips(chosen: Sequence[str]) -> list[Component]:
 
 
 def _gpu_chips(subject: Subject, view: PastView) -> list[Component]:
-    shown = [gpu.uuid for gpu in subject.gpus]
+    uuids = [gpu.uuid for gpu in subject.gpus]
     chips = []
     for gpu in subject.candidates:
-        is_shown = gpu.uuid in shown
-        is_full = not is_shown and len(shown) == MOST_GPUS
-        is_last = is_shown and len(shown) == 1
-        colour = {"style": {"border-top": f"3px solid var(--line-{shown.index(gpu.uuid)})"}
+        is_shown = gpu.uuid in uuids
+        is_full = not is_shown and len(uuids) == MOST_GPUS
+        is_last = is_shown and len(uuids) == 1
+        colour = {"style": {"border-top": f"3px solid var(--line-{uuids.index(gpu.uuid)})"}
                   } if is_shown else {}
         chips.append(make(
             "button.chip", [make("span.swatch", **colour), gpu.label], data_key=gpu.uuid,
@@ -191,18 +192,18 @@ def _gpu_chips(subject: Subject, view: PastView) -> list[Component]:
 
 def _toggled(subject: Subject, view: PastView, uuid: str) -> Fields:
     """Return the fields of the view with this GPU drawn, if it was not, and otherwise without."""
-    shown = [gpu.uuid for gpu in subject.gpus]
+    uuids = [gpu.uuid for gpu in subject.gpus]
     rest = [gpu.uuid for gpu in subject.candidates
-            if (gpu.uuid in shown) != (gpu.uuid == uuid)]
+            if (gpu.uuid in uuids) != (gpu.uuid == uuid)]
     if subject.node is None:
         return {"hide": [gpu.uuid for gpu in subject.candidates if gpu.uuid not in rest]}
     usual = [gpu.uuid for gpu in subject.candidates[:MOST_GPUS]]
     return {"gpu": [] if rest == usual else rest}
 
 
-def gpu_words(step: int, known: Sequence[int] | None, alerts: int, events: int, is_all: bool
+def gpu_words(step: int, data: Sequence[int] | None, alerts: int, events: int, is_all: bool
               ) -> str:
-    words = ["No data in this time." if known is None else words_of_step(step)]
+    words = ["No data in this time." if data is None else words_of_step(step)]
     if alerts:
         words.append(plural(alerts, "alert"))
     if events:

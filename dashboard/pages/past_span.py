@@ -110,9 +110,9 @@ def _step(seconds: float, points: int) -> int:
                 math.ceil(seconds / points / DAY_S) * DAY_S)
 
 
-def is_short(known: tuple[float, float] | None, start: float, end: float) -> bool:
+def is_short(data: tuple[float, float] | None, start: float, end: float) -> bool:
     """Return whether the data of a span takes so little of it that a closer one shows more."""
-    return known is not None and known[1] - known[0] < MUCH * (end - start)
+    return data is not None and data[1] - data[0] < MUCH * (end - start)
 
 
 def step_words(step: int) -> str:

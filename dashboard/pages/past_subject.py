@@ -4,10 +4,8 @@ address or a person names them."""
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import quote, urlencode
-
-import msgspec
 
 from gpudeck.client import Client
 from gpudeck.errors import CommandError
@@ -30,6 +28,8 @@ OWNERS_S = 30 * DAY_S  # users and teams of this time are offered
 FLEET = "fleet"
 SHORT_UUID = 16
 LONGEST_LABEL = 256
+NO_SUBJECT: dict[str, Any] = {"node": "", "gpu": (), "hide": (), "owner": "", "team": "",
+                              "group": "", "model": "", "what": ""}
 
 
 class PastView(View):
@@ -37,6 +37,7 @@ class PastView(View):
     drawn. `whole`: the span to return to from a closer one. `choices`: the subjects to choose from
     are listed."""
 
+    UNADDRESSED: ClassVar[frozenset[str]] = frozenset(("choices",))
     node: str = ""
     gpu: tuple[str, ...] = ()
     hide: tuple[str, ...] = ()
@@ -69,7 +70,7 @@ class Subject:
 
     @property
     def has_lines(self) -> bool:
-        """Whether it is drawn as a line per GPU, of metrics to choose; else as sums."""
+        """Tell a line per GPU, of metrics to choose, from sums."""
         return self.kind == "gpus"
 
     @property
@@ -148,20 +149,20 @@ def subject_of(client: Client, view: PastView) -> Subject | None:
 def subject_of_node(node: Item, gpus: Sequence[Item], uuids: Sequence[str]) -> Subject:
     """Return a node's GPUs, of these `uuids` if it has any of them. Pure."""
     candidates = [_past_gpu(gpu, f"GPU {gpu['place']}") for gpu in gpus]
-    chosen = [gpu for gpu in candidates if gpu.uuid in uuids] or candidates
-    return Subject("gpus", node=node, candidates=candidates, gpus=chosen[:MOST_GPUS],
+    drawn_gpus = [gpu for gpu in candidates if gpu.uuid in uuids] or candidates
+    return Subject("gpus", node=node, candidates=candidates, gpus=drawn_gpus[:MOST_GPUS],
                    model=str(gpus[0]["name"]) if len(gpus) == 1 else "")
 
 
 def subject_of_gpus(uuids: Sequence[str], gpus: Sequence[Item], hide: Sequence[str]) -> Subject:
     """Return these GPUs in their order. A GPU that no node reports any more still has a past.
     Pure."""
-    known = {gpu["uuid"]: gpu for gpu in gpus}
-    candidates = [_past_gpu(known[uuid], f"{known[uuid]['host']}:{known[uuid]['place']}")
-                  if uuid in known else PastGpu(uuid[:128], _shortened(uuid)) for uuid in uuids]
-    shown = [gpu for gpu in candidates if gpu.uuid not in hide] or candidates
-    name = str(known[uuids[0]]["name"]) if len(uuids) == 1 and uuids[0] in known else ""
-    return Subject("gpus", candidates=candidates, gpus=shown[:MOST_GPUS], model=name)
+    present = {gpu["uuid"]: gpu for gpu in gpus}
+    candidates = [_past_gpu(present[uuid], f"{present[uuid]['host']}:{present[uuid]['place']}")
+                  if uuid in present else PastGpu(uuid[:128], _shortened(uuid)) for uuid in uuids]
+    drawn_gpus = [gpu for gpu in candidates if gpu.uuid not in hide] or candidates
+    name = str(present[uuids[0]]["name"]) if len(uuids) == 1 and uuids[0] in present else ""
+    return Subject("gpus", candidates=candidates, gpus=drawn_gpus[:MOST_GPUS], model=name)
 
 
 def _past_gpu(gpu: Item, label: str) -> PastGpu:
@@ -172,13 +173,13 @@ def _shortened(uuid: str) -> str:
     return f"{uuid[:SHORT_UUID]}…" if len(uuid) > SHORT_UUID else uuid
 
 
-def resolved(client: Client, view: PastView) -> PastView | None:
-    """Return the view with the typed subject in its own fields. None: there is no such subject."""
+def resolve(client: Client, view: PastView) -> None:
+    """Put the typed subject into its own fields of the view; `what` stays if there is none such."""
     words = view.what.strip()
-    if not words:
-        return view
-    fields = _typed_fields(client, words)
-    return None if fields is None else _with_subject(view, fields)
+    fields = _typed_fields(client, words) if words else None
+    if fields is not None:
+        for name, value in (NO_SUBJECT | fields).items():
+            setattr(view, name, value)
 
 
 def _typed_fields(client: Client, words: str) -> dict[str, Any] | None:
@@ -198,12 +199,6 @@ def _typed_fields(client: Client, words: str) -> dict[str, Any] | None:
 
 def _node_named(client: Client, host: str) -> Item | None:
     return next((node for node in client.hub.items("nodes", id=host) if node["host"] == host), None)
-
-
-def _with_subject(view: PastView, fields: dict[str, Any]) -> PastView:
-    usual = {"node": "", "gpu": (), "hide": (), "owner": "", "team": "", "group": "", "model": "",
-             "what": ""}
-    return msgspec.structs.replace(view, **(usual | fields))
 
 
 def choices_of(client: Client, now: float) -> list[str]:

@@ -109,8 +109,8 @@ def test_a_gpu_that_is_gone_has_its_past_and_another_none() -> None:
     line = drawn(figure, "gone", "mem_used_bytes")
     assert line["y"] == [1.0, 2.0]
     assert {trace["legendgroup"] for trace in figure["data"]} == {"gone"}
-    assert series.known_span() == (START, START + 120)
-    assert series_of(answer(60, {"g": {"util_pct": [None]}})).known_span() is None
+    assert series.data_span() == (START, START + 120)
+    assert series_of(answer(60, {"g": {"util_pct": [None]}})).data_span() is None
 
 
 def test_names_are_text() -> None:
