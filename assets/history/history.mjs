@@ -20,7 +20,7 @@ export default class History extends ReadPage {
     what.addEventListener("focus", () => what.select());
     what.addEventListener("focus", () => this.choose({ choices: "listed" }, false), { once: true });
     what.addEventListener("change", () => this.choose({ what: what.value.trim() }));
-    byId(GRAPH).addEventListener("answered", ({ detail }) => { if (detail.span !== undefined) this.attend(detail); });
+    byId(GRAPH).addEventListener("answered", ({ detail }) => { if (detail.span !== undefined && detail.number === this.graph.number) this.attend(detail); });
     byId("past-png").addEventListener("click", () => this.savePicture());
     document.addEventListener("keydown", (event) => this.move(event));
     // What somebody drags is not drawn anew under their hand.
@@ -30,6 +30,8 @@ export default class History extends ReadPage {
     this.colour();
   }
 
+  get graph() { return this.figures.get(GRAPH).graph; }
+
   get isSeen() { return super.isSeen && this.isHeld !== true; }
 
   /** The lines' colours, for the chips of their GPUs. */
@@ -37,12 +39,20 @@ export default class History extends ReadPage {
     for (let at = 0; at < 8; at++) this.root.style.setProperty(`--line-${at}`, strokeOf(theme(), at).stroke);
   }
 
+  async drawFigure(dataset, element) {
+    const { request } = dataset;
+    if (request === this.figures.get(GRAPH)?.request) return;
+    byId("past-place").setAttribute("aria-busy", "true");
+    await super.drawFigure(dataset, element);
+    if ([null, request].includes(this.figures.get(GRAPH).request)) byId("past-place").removeAttribute("aria-busy");
+  }
+
   /** Plotly's element comes a moment after its facts. */
   async attend(facts) {
     this.facts = facts;
     this.everyMs = facts.every_s * 1000;
     this.moments.show(...facts.span);
-    const plot = await this.figures.get(GRAPH).graph.plot().catch(() => null);
+    const plot = await this.graph.plot().catch(() => null);
     if (plot === null || plot === this.plot) return;
     this.plot = plot;
     plot.on("plotly_relayout", (change) => {
