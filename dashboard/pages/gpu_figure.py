@@ -24,7 +24,6 @@ from .figures import (
     axis_name,
     hairlines,
     plain,
-    scaled,
     severity_colour,
     translucent,
 )
@@ -39,6 +38,7 @@ MARKS = {"critical": ("diamond", 11), "warning": ("triangle-up", 10), "info": ("
 COLOUR_KEYS = {"critical": "crit", "warning": "warn", "info": "info"}
 MARKS_AT = 0.03  # share of the lowest chart's height
 LONE_PX = 3
+DIGITS = 3
 
 Numbers = Sequence[float | None]
 
@@ -136,22 +136,22 @@ class _GpuTrace:
 
     def line(self) -> Figure:
         """Trace of the means, a point in the middle of each step; a gap is a gap."""
-        start, step, (_, by, form) = self.series.start, self.series.step, _unit(self.metric)
+        step, (_, by, form) = self.series.step, _unit(self.metric)
         template = f"%{{y:{form}}}"
         trace = self.base | {
-            "mode": "lines", "connectgaps": False, "x0": self.style.x(start + step / 2),
-            "dx": step * 1_000, "y": scaled(self.band["mean"], by),
+            "mode": "lines", "connectgaps": False, "x0": self._x(0.5),
+            "dx": step * 1_000, "y": _numbers(self.band["mean"], by),
             "line": {"color": self.colour, "width": 1.5}, "hovertemplate": template}
         if step == 1:
             return trace
-        pairs = zip(scaled(self.band["min"], by), scaled(self.band["max"], by), strict=True)
+        pairs = zip(_numbers(self.band["min"], by), _numbers(self.band["max"], by), strict=True)
         return trace | {"customdata": [*pairs], "hovertemplate": (
             f"{template}  (%{{customdata[0]:{form}}} to %{{customdata[1]:{form}}})")}
 
     def lone_steps(self) -> list[Figure]:
         """Traces of steps between two gaps, from start to end: no line goes through one point. The
         marks show them where a step is thinner than a pixel."""
-        values, x, y = scaled(self.band["mean"], _unit(self.metric)[1]), [], []
+        values, x, y = _numbers(self.band["mean"], _unit(self.metric)[1]), [], []
         for run in runs_of(values):
             if len(run) == 1:
                 x += [self._x(run[0]), self._x(run[0] + 1), None]
@@ -164,7 +164,7 @@ class _GpuTrace:
     def outline(self) -> Figure:
         """Area from minimum to maximum, an outline for each run without a gap."""
         by = _unit(self.metric)[1]
-        low, high = scaled(self.band["min"], by), scaled(self.band["max"], by)
+        low, high = _numbers(self.band["min"], by), _numbers(self.band["max"], by)
         x: list[float | None] = []
         y: list[float | None] = []
         for run in runs_of(low):
@@ -177,8 +177,13 @@ class _GpuTrace:
             "fillcolor": translucent(self.colour), "line": {"width": 0}, "hoverinfo": "skip",
             "showlegend": False}
 
-    def _x(self, steps: float) -> float:
-        return self.style.x(self.series.start + steps * self.series.step)
+    def _x(self, steps: float) -> int:
+        return int(self.style.x(self.series.start + steps * self.series.step))
+
+
+def _numbers(values: Numbers, by: float) -> list[float | None]:
+    """Return values in the unit of the figure. Digits that nobody sees would double its size."""
+    return [None if value is None else round(value * by, DIGITS) for value in values]
 
 
 def runs_of(values: Numbers) -> Iterator[list[int]]:

@@ -106,7 +106,8 @@ def past_answer(client: Client, request: PastRequest) -> Answer:
     return figure, past.facts | {
         "span": bounds, "least_s": least_of(request.by),
         "whole": whole_of(request.view), "picture": picture_of(figure, request),
-        "every_s": LONGEST_S if request.view.end else refresh_s(past.facts["step"]),
+        "every_s": LONGEST_S if request.view.end else refresh_s(past.facts["step"],
+                                                                lines_of(request)),
         "parts": parts_on_wire(parts | {"past-words": words})}
 
 
@@ -129,9 +130,12 @@ def picture_of(figure: Figure, request: PastRequest) -> dict[str, Any]:
 def _since(request: PastRequest, first: int) -> PastRequest:
     """Return the request for the same figure from the first data on."""
     start, end = widened(request.by, first, request.end)
-    lines = len(request.gpus) * len(request.metrics)
-    return msgspec.structs.replace(request, start=start, end=end,
-                                   step=step_for(request.by, lines, end - start))
+    step = step_for(request.by, lines_of(request), end - start)
+    return msgspec.structs.replace(request, start=start, end=end, step=step)
+
+
+def lines_of(request: PastRequest) -> int:
+    return len(request.gpus) * len(request.metrics)
 
 
 def past_of(client: Client, request: PastRequest) -> Past:

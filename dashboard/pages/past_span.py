@@ -18,7 +18,8 @@ STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, HOUR_S, 7_200, 14_4
 GPU_POINTS, SUM_POINTS = 900, 720
 MANY_LINES = 8  # more of them have half the points each
 LEAST_S, LEAST_SUMMED_S = 10, 120  # sums are of whole minutes: a shorter span may have none
-REFRESH_S = (5, 60)  # a span that ends now moves on by its step, at least and at most
+# A span that ends now moves on by its step, within these; a large figure not so often.
+REFRESH_S, MANY_LINES_REFRESH_S = (5, 60), 30
 MUCH = 0.7  # data in less than this share of the span: a closer span is offered
 
 Kind = Literal["fleet", "group", "model", "user", "team", "gpus"]
@@ -40,10 +41,10 @@ def span_of(kind: Kind, last: str, start: str, end: str, now: float, lines: int 
     if (moments := moments_of(start, end, now)) is not None:
         begin, until = moments
         if until is None:
-            until = _latest(step_for(kind, lines, now - begin), now)
+            until = _latest(step_for(kind, lines, now - begin), lines, now)
         return PastSpan(*widened(kind, begin, until))
     seconds, _ = LASTS[last if last in LASTS else usual_last(kind)]
-    until = _latest(step_for(kind, lines, seconds), now)
+    until = _latest(step_for(kind, lines, seconds), lines, now)
     return PastSpan(*widened(kind, until - seconds, until), is_usual=last not in LASTS)
 
 
@@ -51,15 +52,15 @@ def usual_last(kind: Kind) -> str:
     return "24h" if kind in LOADS else "1h"
 
 
-def _latest(step: int, now: float) -> float:
-    grid = refresh_s(step)
+def _latest(step: int, lines: int, now: float) -> float:
+    grid = refresh_s(step, lines)
     return now // grid * grid
 
 
-def refresh_s(step: int) -> int:
+def refresh_s(step: int, lines: int) -> int:
     """Return the seconds after which a span that ends now has moved on."""
     shortest, longest = REFRESH_S
-    return min(longest, max(shortest, step))
+    return min(longest, max(MANY_LINES_REFRESH_S if lines > MANY_LINES else shortest, step))
 
 
 def widened(kind: Kind, start: float, end: float) -> tuple[int, int]:

@@ -81,7 +81,7 @@ def line(page: Page, uuid: str, key: str) -> Band:
         return y.map((mean, at) => [Math.round(start + (at * dx) / 1000), mean,
                                     ...(customdata[at] ?? [mean, mean])]);
     }}""", [uuid, key])
-    return band
+    return [(t, mean, low, high) for t, mean, low, high in band]
 
 
 def opened(page: Page) -> Page:
@@ -92,8 +92,9 @@ def opened(page: Page) -> Page:
 def hub_band(hub: HubProcess, uuid: str, key: str, band: Band, step: int) -> Band:
     series = hub.get(f"/api/v1/series?gpu={uuid}&metric={key}&start={band[0][0]}"
                      f"&end={band[-1][0] + step}&step={step}")
-    return [list(row) for row in zip(series["t"], series["mean"], series["min"],  # type: ignore[misc]
-                                     series["max"], strict=True)]
+    rows = zip(series["t"], series["mean"], series["min"], series["max"], strict=True)
+    return [(t, *(None if value is None else round(value, 3) for value in values))  # type: ignore[misc]
+            for t, *values in rows]
 
 
 def test_what_is_drawn_is_what_the_hub_says_and_goes_on_without_a_seam(
