@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from gpudeck.client import Client, NotThere
+from gpudeck.errors import CommandError
 
 from .alert_strips import alert_strips
 from .figures import (
@@ -142,6 +143,8 @@ def past_of(client: Client, request: PastRequest) -> Past:
     """Read what the figure is drawn from."""
     span = {"start": str(request.start), "end": str(request.end)}
     if request.by == "gpus":
+        if not request.gpus:
+            raise CommandError("name at least one GPU")
         series = client.series(step=str(request.step), **span,
                                **series_query(request.gpus, keys_of(request)))
         data_span = series_of(series).data_span()

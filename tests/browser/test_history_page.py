@@ -93,7 +93,7 @@ def hub_band(hub: HubProcess, uuid: str, key: str, band: Band, step: int) -> Ban
     series = hub.get(f"/api/v1/series?gpu={uuid}&metric={key}&start={band[0][0]}"
                      f"&end={band[-1][0] + step}&step={step}")
     rows = zip(series["t"], series["mean"], series["min"], series["max"], strict=True)
-    return [(t, *(None if value is None else round(value, 3) for value in values))  # type: ignore[misc]
+    return [(t, *(None if value is None else round(value, 3) for value in values))
             for t, *values in rows]
 
 
