@@ -5,8 +5,6 @@ import { make } from "./dom.mjs";
 export const HOUR_S = 3600;
 export const DAY_S = 86_400;
 export const LASTS = { "15m": 900, "1h": HOUR_S, "6h": 6 * HOUR_S, "24h": DAY_S, "7d": 7 * DAY_S, "30d": 30 * DAY_S, "90d": 90 * DAY_S };
-// The hub's own (dashboard/history/api.py): a bucket of any of these lies within one of the next tier.
-const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, DAY_S];
 
 export const nowS = () => Date.now() / 1000;
 
@@ -15,11 +13,6 @@ export function readSpan(query, standard) {
   const [start, end] = [secondsOf(query.get("start")), secondsOf(query.get("end"))];
   if (start !== null && (end ?? nowS()) > start) return { start, end: end ?? nowS() };
   return { last: Object.hasOwn(LASTS, query.get("last") ?? "") ? query.get("last") : standard };
-}
-
-export function writeSpan(query, span) {
-  if (span.last !== undefined) query.set("last", span.last);
-  else if (span.end !== undefined) { query.set("start", span.start.toFixed(0)); query.set("end", span.end.toFixed(0)); }
 }
 
 export function boundsOf(span) {
@@ -31,10 +24,6 @@ export function secondsOf(text) {
   if (text === null || text === "") return null;
   const found = /^\d+(\.\d+)?$/.test(text) ? Number(text) : Date.parse(text) / 1000;
   return Number.isFinite(found) ? found : null;
-}
-
-export function stepOf(seconds, points) {
-  return STEPS.find((step) => seconds / step <= points) ?? Math.ceil(seconds / points / DAY_S) * DAY_S;
 }
 
 /** Of that moment, in seconds east of UTC: where the clock is changed within a span, one for all of it. */
@@ -86,11 +75,4 @@ export class Moments {
 export function localText(seconds) {
   const shifted = new Date((Math.round(seconds) + zoneOffset(seconds)) * 1000);
   return shifted.toISOString().slice(0, 19);
-}
-
-const STEP_WORDS = [[DAY_S, "d"], [HOUR_S, "h"], [60, "min"], [1, "s"]];
-
-export function stepWords(step) {
-  const [size, unit] = STEP_WORDS.find(([seconds]) => step % seconds === 0);
-  return `${step / size} ${unit}`;
 }

@@ -23,7 +23,7 @@ EDGES_PX = 70
 SHORT_ROW_PX = 18
 MOST_NAMED = 8
 MOST_ROWS = 24
-LONGEST = 60
+LONGEST, LONGEST_NOTE = 60, 160
 OTHERS = "all others"
 HoursShown = Literal["idle", "held"]
 SHOWN_HOURS: dict[HoursShown, tuple[str, str]] = {
@@ -80,6 +80,8 @@ class Row:
     values: Sequence[float | None]
     highest: float | None = None
     metric: str = ""  # rules about it have their alerts marked in this chart
+    is_from_zero: bool = True
+    empty: str = ""  # words for a row without any value, if not those of the whole figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class AlertBegin:
 
 
 @dataclass(slots=True)
-class _Rows:
+class Rows:
     """Rows of one height, one below the other, on one time axis."""
 
     style: FigureStyle
@@ -114,7 +116,8 @@ class _Rows:
             "xaxis": time_axis(style, self.bounds) | {"anchor": "free", "position": 0}}
         for at, chart in enumerate(self.rows):
             top = 1 - at * (row + GAP_PX) / inner
-            layout[_axis(at, "yaxis")] = self._axis_of(chart, (max(0.0, top - row / inner), top))
+            domain = (max(0.0, top - row / inner), top)
+            layout[axis_name(at, "yaxis")] = self._axis_of(chart, domain)
         return layout | {"annotations": [*self.titles, *self.notes]}
 
     def _axis_of(self, row: Row, domain: tuple[float, float]) -> Figure:
@@ -125,12 +128,12 @@ class _Rows:
             "xanchor": "left", "y": domain[1], "yanchor": "bottom", "yshift": 4,
             "showarrow": False, "font": {"color": colours.ink, "size": self.style.text_px + 1}})
         axis: Figure = {"domain": domain, "gridcolor": colours.line, "zeroline": False,
-                        "fixedrange": True, "rangemode": "tozero", "nticks": 5,
-                        "tickfont": {"color": colours.soft}}
-        if not _has_any(row):
+                        "fixedrange": True, "nticks": 5, "tickfont": {"color": colours.soft},
+                        "rangemode": "tozero" if row.is_from_zero else "normal"}
+        if not has_any(row):
             # In the middle of the chart, without numbers on its axis.
             self.notes.append({
-                "text": plain(self.empty), "xref": "paper", "yref": "paper", "x": 0.5,
+                "text": plain(row.empty or self.empty), "xref": "paper", "yref": "paper", "x": 0.5,
                 "y": sum(domain) / 2, "showarrow": False,
                 "font": {"color": colours.soft, "size": self.style.text_px + 1}})
             return axis | {"range": [0, 1], "showticklabels": False, "showgrid": False}
@@ -140,13 +143,13 @@ class _Rows:
 def hairlines(rows: Sequence[Row], begins: Iterable[AlertBegin], style: FigureStyle
               ) -> list[Figure]:
     """A line at the start of each alert, in the chart of the metric that its rule reads."""
-    return [{"type": "line", "xref": "x", "yref": f"{_axis(at, 'y')} domain", "x0": style.x(
+    return [{"type": "line", "xref": "x", "yref": f"{axis_name(at, 'y')} domain", "x0": style.x(
                  begin.at), "x1": style.x(begin.at), "y0": 0, "y1": 1, "opacity": 0.7,
-             "line": {"width": 1, "color": _colour_of(begin.severity, style.colours)}}
+             "line": {"width": 1, "color": severity_colour(begin.severity, style.colours)}}
             for at, row in enumerate(rows) for begin in begins if row.metric in begin.metrics]
 
 
-def _colour_of(severity: str, colours: Colours) -> str:
+def severity_colour(severity: str, colours: Colours) -> str:
     return {"crit": colours.bad, "warn": colours.warn}.get(severity, colours.soft)
 
 
@@ -156,11 +159,11 @@ def load_figure(load: Item, bounds: tuple[float, float], style: FigureStyle,
     rows = [Row(title, unit, *_steps(load, values, style), highest, metric)
             for title, unit, values, highest, metric in (
                 ("Average utilization", "%", load["util_mean_pct"], 101, "util_pct"),
-                ("Memory used", "GiB", _scaled(load["mem_used_bytes"], 1 / GIB), None,
+                ("Memory used", "GiB", scaled(load["mem_used_bytes"], 1 / GIB), None,
                  "mem_used_bytes"),
-                ("Power", "kW", _scaled(load["power_w"], 1e-3), None, "power_w"),
+                ("Power", "kW", scaled(load["power_w"], 1e-3), None, "power_w"),
                 ("GPUs that reported", "", load["gpus"], None, ""))]
-    layout = _Rows(style, rows, bounds, "No data").layout()
+    layout = Rows(style, rows, bounds, "No data").layout()
     layout["shapes"] = hairlines(rows, begins, style)
     if load["busiest"] is not None:
         layout["shapes"] += [{
@@ -168,13 +171,13 @@ def load_figure(load: Item, bounds: tuple[float, float], style: FigureStyle,
             "x1": style.x(load["busiest"]["end"]), "y0": 0, "y1": 1, "layer": "below",
             "line": {"width": 0}, "fillcolor": style.colours.ink, "opacity": 0.08}]
     return {"layout": layout, "data": [
-        {"type": "scatter", "mode": "lines", "xaxis": "x", "yaxis": _axis(at, "y"), "x": row.x,
+        {"type": "scatter", "mode": "lines", "xaxis": "x", "yaxis": axis_name(at, "y"), "x": row.x,
          "y": row.values, "name": row.title, "connectgaps": False, "hovertemplate": "%{y:.1f}",
          "line": {"color": style.colours.lines[at], "width": 1.5}}
-        for at, row in enumerate(rows) if _has_any(row)] + [
-        {"type": "scatter", "mode": "lines", "xaxis": "x", "yaxis": _axis(at, "y"), "x": x, "y": y,
-         "fill": "toself", "fillcolor": translucent(style.colours.lines[at]), "line": {"width": 0},
-         "hoverinfo": "skip"}
+        for at, row in enumerate(rows) if has_any(row)] + [
+        {"type": "scatter", "mode": "lines", "xaxis": "x", "yaxis": axis_name(at, "y"),
+         "x": x, "y": y, "fill": "toself", "line": {"width": 0}, "hoverinfo": "skip",
+         "fillcolor": translucent(style.colours.lines[at])}
         for at, row in enumerate(rows) for x, y in [_area(row)] if x]}
 
 
@@ -212,7 +215,7 @@ def usage_figure(usage: Item, bounds: tuple[float, float], now: float, style: Fi
                  begins: Sequence[AlertBegin] = ()) -> Figure:
     """Figure of an owner's or team's usage: GPUs, utilization, memory, energy."""
     items, step = usage["items"], usage["bucket"]
-    kwh = _scaled([item["energy_j"] for item in items], 1 / JOULES_PER_KWH)
+    kwh = scaled([item["energy_j"] for item in items], 1 / JOULES_PER_KWH)
     is_little = max((amount for amount in kwh if amount is not None), default=0.0) < SMALL_KWH
     x = [style.x(item["t"] + step / 2) for item in items]
     # The last bucket may not be over yet: only its elapsed part counts.
@@ -221,16 +224,16 @@ def usage_figure(usage: Item, bounds: tuple[float, float], now: float, style: Fi
             Row("Average utilization", "%", x, [item["util_pct"] for item in items], 101,
                 "util_pct"),
             Row("Memory held per GPU", "GiB", x,
-                _scaled([item["mem_used_bytes"] for item in items], 1 / GIB),
+                scaled([item["mem_used_bytes"] for item in items], 1 / GIB),
                 metric="mem_used_bytes"),
             Row("Energy per step", "Wh" if is_little else "kWh", x,
-                _scaled(kwh, 1_000 if is_little else 1), metric="power_w")]
-    return {"layout": _Rows(style, rows, bounds, "No GPU held, or no data").layout()
+                scaled(kwh, 1_000 if is_little else 1), metric="power_w")]
+    return {"layout": Rows(style, rows, bounds, "No GPU held, or no data").layout()
             | {"bargap": 0.1, "shapes": hairlines(rows, begins, style)}, "data": [
-        {"type": "bar", "xaxis": "x", "yaxis": _axis(at, "y"), "x": row.x, "y": row.values,
+        {"type": "bar", "xaxis": "x", "yaxis": axis_name(at, "y"), "x": row.x, "y": row.values,
          "width": step * 1_000 * 0.92, "name": row.title, "hovertemplate": "%{y:.1f}",
          "marker": {"color": style.colours.lines[at], "line": {"width": 0}}}
-        for at, row in enumerate(rows) if _has_any(row)]}
+        for at, row in enumerate(rows) if has_any(row)]}
 
 
 def hours_figure(usage: Item, names: Mapping[str, str], show: HoursShown, style: FigureStyle
@@ -310,10 +313,10 @@ def forecast_figure(demand: Sequence[Item], style: FigureStyle) -> Figure:
         title, unit, by = FORECASTS[forecast["name"]]
         begin, next_day = forecast["recent_from"], forecast["starts_at"]
         rows.append(Row(title, unit, _hours(style, begin, len(forecast["recent"])),
-                        _scaled(forecast["recent"], by)))
-        low, middle, high = (_scaled(forecast[name], by) for name in ("p10", "p50", "p90"))
+                        scaled(forecast["recent"], by)))
+        low, middle, high = (scaled(forecast[name], by) for name in ("p10", "p50", "p90"))
         ahead = _hours(style, next_day, len(middle))
-        line = {"type": "scatter", "mode": "lines", "xaxis": "x", "yaxis": _axis(at, "y")}
+        line = {"type": "scatter", "mode": "lines", "xaxis": "x", "yaxis": axis_name(at, "y")}
         traces += [
             line | {"x": rows[-1].x, "y": rows[-1].values, "name": title, "connectgaps": False,
                     "hovertemplate": "%{y:.1f}", "line": {"color": colour, "width": 1.5}},
@@ -326,7 +329,7 @@ def forecast_figure(demand: Sequence[Item], style: FigureStyle) -> Figure:
     first = min(forecast["recent_from"] for forecast in demand)
     now = max(forecast["starts_at"] for forecast in demand)
     last = max(forecast["starts_at"] + HOUR_S * len(forecast["p50"]) for forecast in demand)
-    layout = _Rows(style, rows, (first, last), "No data").layout()
+    layout = Rows(style, rows, (first, last), "No data").layout()
     layout["shapes"] = [{"type": "line", "xref": "x", "yref": "paper", "x0": style.x(now),
                          "x1": style.x(now), "y0": 0, "y1": 1, "layer": "below",
                          "line": {"color": style.colours.soft, "width": 1, "dash": "dot"}}]
@@ -388,6 +391,16 @@ def _alert_bars(name: str, alerts: Sequence[Item], rows: Sequence[str],
             "textposition": "none", "hovertemplate": f"%{{y}}  %{{text}}<extra>{name}</extra>"}
 
 
+def blank_figure(words: str, style: FigureStyle) -> Figure:
+    """Figure of nothing, with words in its middle."""
+    return {"data": [], "layout": base_layout(style) | {
+        "height": max(ROW_PX[0], style.height), "dragmode": False, "xaxis": {"visible": False},
+        "yaxis": {"visible": False}, "annotations": [{
+            "text": plain(words, LONGEST_NOTE), "xref": "paper", "yref": "paper", "x": 0.5,
+            "y": 0.5, "showarrow": False, "font": {
+                "color": style.colours.soft, "size": style.text_px + 1}}]}}
+
+
 def base_layout(style: FigureStyle) -> Figure:
     colours = style.colours
     return {"autosize": True, "showlegend": False, "paper_bgcolor": colours.ground,
@@ -398,9 +411,9 @@ def base_layout(style: FigureStyle) -> Figure:
                            "namelength": 40}}
 
 
-def plain(text: object) -> str:
+def plain(text: object, longest: int = LONGEST) -> str:
     """Escape and shorten a text: Plotly interprets markup in names, and names come from nodes."""
-    return html.escape(str(text)[:LONGEST], quote=False)
+    return html.escape(str(text)[:longest], quote=False)
 
 
 def translucent(colour: str) -> str:
@@ -424,13 +437,13 @@ def time_axis(style: FigureStyle, bounds: tuple[float, float]) -> Figure:
             "hoverformat": "%a %e %b %Y, %H:%M:%S", "tickfont": {"color": style.colours.soft}}
 
 
-def _axis(at: int, kind: str) -> str:
+def axis_name(at: int, kind: str) -> str:
     return kind if at == 0 else f"{kind}{at + 1}"
 
 
-def _has_any(row: Row) -> bool:
+def has_any(row: Row) -> bool:
     return any(value is not None for value in row.values)
 
 
-def _scaled(values: Iterable[float | None], by: float) -> list[float | None]:
+def scaled(values: Iterable[float | None], by: float) -> list[float | None]:
     return [None if value is None else value * by for value in values]

@@ -2,9 +2,8 @@
 requests one, a callback queries the hub as the person who views the page, and answers with a
 `dcc.Graph`."""
 
-import time
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import dash
@@ -20,7 +19,6 @@ from gpudeck.quota import Limit
 from .figures import (
     FORECASTS,
     HOUR_S,
-    JOULES_PER_KWH,
     MOST_NAMED,
     Figure,
     FigureStyle,
@@ -30,19 +28,16 @@ from .figures import (
     audit_figure,
     forecast_figure,
     hours_figure,
-    load_figure,
     rehearsal_figure,
-    usage_figure,
 )
-from .past_alerts import alerts_of, begins_of
+from .past_answers import PAST, PastRequest, past_answer
 from .quota_past import past_words, quota_past_figure
 from .reading import UTC, known_zone, parts_on_wire
 from .rehearsal_words import rehearsal_lines, rehearsal_words
 from .site_hub import SiteThreads, ViewersHub
 
-PAST, REPORT = "past-graph", "reports-graph"
-REHEARSAL, FORECAST, AUDIT = "rehearsal-graph", "forecasts-graph", "audit-graph"
-QUOTA_PAST = "quota-graph"
+REPORT, REHEARSAL = "reports-graph", "rehearsal-graph"
+FORECAST, AUDIT, QUOTA_PAST = "forecasts-graph", "audit-graph", "quota-graph"
 ENTRIES_OF_A_PAGE, MOST_PAGES = 1_000, 5
 SHORTEST_S = 86_400  # shortest span of the figure if it starts at the oldest entry
 CONFIG: Any = {"displayModeBar": False, "doubleClick": False, "scrollZoom": False,
@@ -59,18 +54,6 @@ class AnsweredFigure(BrowserComponent):
 
     def __init__(self, id: str) -> None:
         super().__init__(id=id)
-
-
-class PastRequest(Struct):
-    """Request for a figure of History. `by`: kind of the thing called `name`; "" for the fleet."""
-
-    number: int
-    style: FigureStyle
-    by: Literal["fleet", "group", "model", "user", "team"]
-    name: Annotated[str, Meta(max_length=256)]
-    start: Second
-    end: Second
-    step: Annotated[int, Meta(ge=1, le=10**8)]
 
 
 class ReportRequest(Struct):
@@ -121,21 +104,6 @@ class QuotaPastRequest(Struct):
     limit: Limit
     last: Literal["3h", "24h", "7d"]
     most: Annotated[float, Meta(ge=0)]
-
-
-def past_answer(client: Client, request: PastRequest) -> Answer:
-    bounds = request.start, request.end
-    alerts = alerts_of(client, request.by, request.name, bounds)
-    begins, about = begins_of(client, alerts or (), request.start), {"alerts": alerts}
-    span = {"start": str(request.start), "end": str(request.end)}
-    if request.by in ("user", "team"):
-        usage = client.hub.get("usage", by=request.by, of=request.name,
-                               bucket=str(request.step), **span)
-        return (usage_figure(usage, bounds, time.time(), request.style, begins),
-                usage_facts(usage) | about)
-    part = {} if request.by == "fleet" else {request.by: request.name}
-    load = client.hub.get("load", step=str(request.step), **part, **span)
-    return load_figure(load, bounds, request.style, begins), load_facts(load) | about
 
 
 def report_answer(client: Client, request: ReportRequest) -> Answer:
@@ -206,24 +174,6 @@ def fired_alerts(client: Client, rehearsal: Item) -> list[Item] | None:
     resolved = client.hub.page("alerts", state="ended", rule=rule, start=str(start), end=str(end))
     firing = client.hub.page("alerts", rule=rule)
     return [*resolved["items"], *(alert for alert in firing["items"] if alert["fired_at"] < end)]
-
-
-def load_facts(load: Item) -> dict[str, Any]:
-    """Return the facts about a load. `known`: from the first to the last step with data. Pure."""
-    step, start = load["step"], load["start"]
-    times = [start + at * step for at, gpus in enumerate(load["gpus"]) if gpus is not None]
-    return {"step": step, "busiest": load["busiest"],
-            "known": [times[0], times[-1] + step] if times else None}
-
-
-def usage_facts(usage: Item) -> dict[str, Any]:
-    """Return the facts about a usage, in the units that the page shows. Pure."""
-    items, step = usage["items"], usage["bucket"]
-    energy = [item["energy_j"] for item in items if item["energy_j"] is not None]
-    return {"step": step, "hours": sum(item["gpu_s"] for item in items) / HOUR_S,
-            "idle_hours": sum(item["idle_s"] for item in items) / HOUR_S,
-            "kwh": sum(energy) / JOULES_PER_KWH if energy else None,
-            "known": [items[0]["t"], items[-1]["t"] + step] if items else None}
 
 
 def bucket_for(seconds: int) -> int:

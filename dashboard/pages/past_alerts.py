@@ -1,5 +1,5 @@
-"""Alerts of the fleet, a part of it, an owner or a team in a past span, and their starts as marks
-in the figure of History."""
+"""Alerts of the fleet, a part of it, GPUs, an owner or a team in a past span, and their starts as
+marks in the figure of History."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,12 +14,14 @@ Alert = Mapping[str, Any]
 MOST = 1_000  # limit of firing alerts, and of resolved ones
 MOST_USERS = 200
 MOST_BEGINS = 200
-# Metrics that rules read but no figure draws, and the drawn metric that shows their effect.
+# Metrics that rules read but not every figure draws, and the drawn metric that shows their effect.
 SEEN_IN = {
     "busy_pct": "util_pct", "util_max_pct": "util_pct", "sm_active_pct": "util_pct",
     "gpu_mem_share": "mem_used_bytes", "mem_share": "mem_used_bytes",
     "mem_unseen_bytes": "mem_used_bytes", "slowed_power_pct": "power_w",
-    "slowed_brake_pct": "power_w", "power_max_w": "power_w", "energy_j": "power_w"}
+    "slowed_brake_pct": "power_w", "power_max_w": "power_w", "energy_j": "power_w",
+    "temp_margin_c": "temp_c", "slowed_soft_thermal_pct": "temp_c",
+    "slowed_hard_thermal_pct": "temp_c"}
 
 
 def alerts_of(client: Client, by: str, name: str, span: tuple[int, int]) -> list[Alert] | None:
@@ -70,4 +72,5 @@ def begins_of(client: Client, alerts: Iterable[Alert], start: float) -> list[Ale
 
 def metrics_of(signal: str) -> frozenset[str]:
     """Return the metrics of a rule's signal, as figures draw them. Pure."""
-    return frozenset(SEEN_IN.get(word, word) for word in re.findall(r"\b[a-z]\w*", signal))
+    words = re.findall(r"\b[a-z]\w*", signal)
+    return frozenset((*words, *(SEEN_IN[word] for word in words if word in SEEN_IN)))

@@ -101,9 +101,9 @@ def _open_page(hub: HubProcess, browser: Browser) -> Iterator[Callable[..., Page
                for name, value in signed_in(hub, "root").cookies.items()]
 
     def open_page(path: str, theme: Any = "dark", width: int = 1440, height: int = 900,
-                  has_touch: bool = False) -> Page:
+                  has_touch: bool = False, zone: str | None = None) -> Page:
         context = browser.new_context(viewport={"width": width, "height": height},
-                                      color_scheme=theme, has_touch=has_touch)
+                                      color_scheme=theme, has_touch=has_touch, timezone_id=zone)
         opened.append(context)
         context.add_cookies(cookies)  # type: ignore[arg-type]
         context.add_init_script("""globalThis.shifts = [];

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.sync_api import Page
@@ -73,9 +74,15 @@ def _hub(folder: Path, past: Past) -> Iterator[HubProcess]:
 
 
 def line(page: Page, uuid: str, key: str) -> Band:
-    band: Band = page.evaluate("([uuid, key]) => globalThis.gpudeck?.line(uuid, key) ?? []",
-                               [uuid, key])
-    return band
+    """Return what is drawn of a metric, from Plotly's trace: second, mean, minimum, maximum."""
+    band: Band = page.evaluate(f"""([uuid, key]) => {{
+        const {{ x0, dx, y = [], customdata = [] }} = ({SHOWN})?.data.find(({{ meta }}) =>
+            meta?.gpu === uuid && meta.metric === key) ?? {{}};
+        const start = (x0 - dx / 2) / 1000 + 60 * new Date(x0).getTimezoneOffset();
+        return y.map((mean, at) => [Math.round(start + (at * dx) / 1000), mean,
+                                    ...(customdata[at] ?? [mean, mean])]);
+    }}""", [uuid, key])
+    return [(t, mean, low, high) for t, mean, low, high in band]
 
 
 def opened(page: Page) -> Page:
@@ -86,8 +93,9 @@ def opened(page: Page) -> Page:
 def hub_band(hub: HubProcess, uuid: str, key: str, band: Band, step: int) -> Band:
     series = hub.get(f"/api/v1/series?gpu={uuid}&metric={key}&start={band[0][0]}"
                      f"&end={band[-1][0] + step}&step={step}")
-    return [list(row) for row in zip(series["t"], series["mean"], series["min"],  # type: ignore[misc]
-                                     series["max"], strict=True)]
+    rows = zip(series["t"], series["mean"], series["min"], series["max"], strict=True)
+    return [(t, *(None if value is None else round(value, 3) for value in values))
+            for t, *values in rows]
 
 
 def test_what_is_drawn_is_what_the_hub_says_and_goes_on_without_a_seam(
@@ -121,11 +129,7 @@ def test_who_looks_closer_gets_finer_steps_and_comes_back(
     marks: Any = page.evaluate(f"({SHOWN}).data.at(-1).text")
     assert marks
     assert all("&lt;b&gt;" in text and "<b>" not in text for text in marks)
-    box: Any = page.locator("#past-lines .nsewdrag").first.bounding_box()
-    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 40)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.55, box["y"] + 45, steps=5)
-    page.mouse.up()
+    drag(page, 0.4, 0.55)
     assert soon(lambda: (finer := line(page, uuid, "util_pct"))[1][0] - finer[0][0] == 1)
     finer = line(page, uuid, "util_pct")
     span = 5_400 * 0.15
@@ -137,6 +141,32 @@ def test_who_looks_closer_gets_finer_steps_and_comes_back(
     page.locator("#past-back").click()
     assert soon(lambda: line(page, uuid, "util_pct") == whole)
     assert not page.locator("#past-back").is_visible()
+
+
+def drag(page: Page, start: float, end: float) -> None:
+    """Drag in the figure between two shares of its width."""
+    box: Any = page.locator("#past-graph .nsewdrag").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * start, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * end, box["y"] + 45, steps=5)
+    page.mouse.up()
+
+
+def test_a_drag_is_of_the_viewers_zone(past: Past, open_page: Callable[..., Page]) -> None:
+    end = past.end - past.end % 60
+    page = opened(open_page(f"/history?gpu={past.uuid(0, 0)}&start={end - 3_600}&end={end}",
+                            zone="Asia/Kathmandu"))
+    assert "UTC+5:45" in page.inner_text("#past-zone")
+    assert page.input_value("#past-to") == datetime.fromtimestamp(
+        end, ZoneInfo("Asia/Kathmandu")).strftime("%Y-%m-%d %H:%M:%S")
+    drag(page, 0.25, 0.75)
+    assert soon(lambda: "whole=" in page.url)
+    query = dict(parse_qsl(urlsplit(page.url).query))
+    assert int(query["start"]) == pytest.approx(end - 2_700, abs=60)
+    assert int(query["end"]) == pytest.approx(end - 900, abs=60)
+    page.go_back()
+    assert soon(lambda: "whole=" not in page.url)
+    assert soon(lambda: not page.locator("#past-back").is_visible())
 
 
 def local(t: int) -> datetime:
@@ -230,7 +260,7 @@ def test_the_busiest_hour_of_the_fleet_is_two_clicks_away(
         page.keyboard.press("+")
     assert soon(lambda: length_of(page) == 120)
     page.wait_for_selector("#history:not([aria-busy])")
-    assert page.locator("#past-problem").is_hidden()
+    assert page.locator("#history-problem").is_hidden()
     (model,) = day["models"]
     page.fill("#past-what", f"model:{model}")
     page.press("#past-what", "Enter")

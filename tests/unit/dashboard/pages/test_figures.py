@@ -24,17 +24,19 @@ from dashboard.pages.figures import (
 )
 from dashboard.pages.graphs import (
     GRAPHS,
-    PAST,
     AuditRequest,
     ForecastRequest,
-    PastRequest,
     RehearsalRequest,
     audit_answer,
     bucket_for,
     forecast_answer,
+    rehearsal_answer,
+)
+from dashboard.pages.past_answers import (
+    PAST,
+    PastRequest,
     load_facts,
     past_answer,
-    rehearsal_answer,
     usage_facts,
 )
 from gpudeck.errors import CommandError
@@ -47,7 +49,8 @@ STYLE = FigureStyle(Colours(
 
 def load(values: list[float | None]) -> dict[str, Any]:
     return {"start": 6_000, "step": 60, "gpus": [None if pct is None else 8 for pct in values],
-            "util_mean_pct": values, "busiest": {"start": 6_060, "end": 6_120},
+            "util_mean_pct": values,
+            "busiest": {"start": 6_060, "end": 6_120, "util_mean_pct": 50.0},
             "mem_used_bytes": [None if pct is None else pct * GIB for pct in values],
             "power_w": [None if pct is None else pct * 1_000 for pct in values]}
 
@@ -75,7 +78,8 @@ def test_load_has_its_holes_its_units_and_its_busiest_hour() -> None:
     (busiest,) = figure["layout"]["shapes"]
     assert (busiest["x0"], busiest["x1"]) == tuple((t + ZONE_S) * 1_000 for t in (6_060, 6_120))
     assert load_facts(load(values)) == {
-        "step": 60, "busiest": {"start": 6_060, "end": 6_120}, "known": [6_000, 6_180]}
+        "step": 60, "known": [6_000, 6_180],
+        "busiest": {"start": 6_060, "end": 6_120, "util_mean_pct": 50.0}}
 
 
 def test_text_of_a_figure_is_as_large_as_that_of_the_page() -> None:
@@ -254,8 +258,9 @@ def test_the_hub_is_asked_for_what_is_shown(by: Any, path: str, part: dict[str, 
 
 
 def _alert(rule: str, since: float, ended_at: float | None, **more: Any) -> dict[str, Any]:
-    return {"rule": rule, "severity": "crit", "since": since, "ended_at": ended_at,
-            "inhibited_by": [], "silenced_by": []} | more
+    return {"id": f"{rule} {since}", "rule": rule, "severity": "crit", "since": since,
+            "ended_at": ended_at, "inhibited_by": [], "silenced_by": [], "title": rule, "of": "gpu",
+            "place": "0", "host": "n1", "users": [], "target": "g"} | more
 
 
 @pytest.mark.parametrize(("by", "part"), [
@@ -271,7 +276,9 @@ def test_alerts_come_with_the_figure_and_begin_in_the_row_of_their_metric(
     client.hub.alerts = [*alerts[::-1], _alert("hot", 10, 90),
                          _alert("hot", 500, 600, inhibited_by=["lost"])]
     figure, facts = past_answer(client, PastRequest(1, STYLE, by, "n", 100, 7_200, 3_600))
-    assert facts["alerts"] == alerts
+    _, (_, _, strips) = facts["parts"]["past-lane"]
+    assert [(traits["data-rule"], len(track[2])) for _, traits, (_, track) in strips] == [
+        ("hot", 3), ("full", 1), ("gone", 1)]
     lines = [shape for shape in figure["layout"]["shapes"] if shape["type"] == "line"]
     rows = {"y": 900, "y2": 1_000} if by in ("fleet", "group", "model") else {
         "y2": 900, "y3": 1_000}
@@ -295,7 +302,7 @@ def test_a_figure_comes_without_alerts_that_the_hub_does_not_give(closed: str) -
 
     client: Any = SimpleNamespace(hub=Refusing())
     figure, facts = past_answer(client, PastRequest(1, STYLE, "team", "n", 0, 7_200, 3_600))
-    assert facts["alerts"] is None
+    assert facts["parts"]["past-lane"] is None
     assert figure["data"] == []
 
 
