@@ -91,10 +91,10 @@ def markup(part: Any) -> str:
 def attributes(traits: dict[str, Any]) -> dict[str, str]:
     """Return an element's attributes as HTML names and writes them. A table becomes JSON, a flag is
     there or not, and a link that could run a script is left out."""
-    named = {_NAMES.get(name, name).lower(): value for name, value in traits.items()}
-    if scripts := [name for name in named if name.startswith("on")]:
+    in_html = {_NAMES.get(name, name).lower(): value for name, value in traits.items()}
+    if scripts := [name for name in in_html if name.startswith("on")]:
         raise ValueError(f"an element has no scripts: {', '.join(scripts)}")
-    return {name: _attribute(name, value) for name, value in named.items()
+    return {name: _attribute(name, value) for name, value in in_html.items()
             if value is not None and (value is not False or name.startswith("aria-"))
             and (name not in _LINKS or _SAFE_LINK.match(str(value)))}
 

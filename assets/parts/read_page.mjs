@@ -5,17 +5,16 @@ import { begin, pressed } from "../actions/actions.mjs";
 import { form } from "../actions/limit_forms.mjs";
 import { Graph } from "../charts/graph.mjs";
 import { DashAnswers } from "./dash_answers.mjs";
-import { afterPause, byId, copyText, onTheme, say, sayOrHide, settle } from "./dom.mjs";
+import { afterPause, byId, copyText, isShortcut, onTheme, say, sayOrHide, settle } from "./dom.mjs";
 import { sentence } from "./dialog.mjs";
 import { Looker } from "./looker.mjs";
 import { carryOut, fieldOf, filled, valuesOf } from "./orders.mjs";
 import { put } from "./patch.mjs";
 import { nameTab } from "./tab.mjs";
+import { TYPED, fieldsOf, showView, textOf, useShortcut } from "./view_controls.mjs";
 
 const TYPED_MS = 400;
 const ANSWER = "page-answer";
-const TYPED = "input:not([type=checkbox], [type=radio]), textarea";
-const textOf = (value) => (value === null || value === undefined ? "" : String(value));
 
 export default class ReadPage extends Looker {
   constructor(root, live, _holds, store) {
@@ -31,7 +30,8 @@ export default class ReadPage extends Looker {
     const { root } = this;
     root.addEventListener("click", (event) => this.onClick(event));
     root.addEventListener("change", ({ target }) => { if (target.matches("[data-view]")) this.chooseIn(target, !target.matches(TYPED)); });
-    root.addEventListener("input", afterPause(TYPED_MS, ({ target }) => { if (target.matches(`:is(${TYPED})[data-view]`)) this.chooseIn(target, false); }));
+    root.addEventListener("input", afterPause(TYPED_MS, ({ target }) => { if (target.matches(`${TYPED}:not([data-as])`)) this.chooseIn(target, false); }));
+    document.addEventListener("keydown", (event) => { if (isShortcut(event) && useShortcut(root, event.key)) event.preventDefault(); });
     pressed(root, ({ target }) => this.act(target.closest("[data-act][data-target]")));
     addEventListener("popstate", () => { this.view = this.readView(); this.look(); });
     store.addEventListener("change", ({ detail }) => { if (detail?.state === "done") this.look(); });
@@ -47,13 +47,14 @@ export default class ReadPage extends Looker {
 
   /** Fields of the view are others now. `isStep`: the way back leads to what they were. */
   choose(fields, isStep = true) {
+    if (Object.entries(fields).every(([name, value]) => textOf(value) === textOf(this.view[name]))) return;
     Object.assign(this.view, fields);
     this.writeAddress(isStep);
     this.look();
   }
 
   writeAddress(isStep) {
-    const isUnusual = (name) => String(this.view[name]) !== String(this.usual[name]);
+    const isUnusual = (name) => textOf(this.view[name]) !== textOf(this.usual[name]);
     const names = Object.keys(this.usual).filter((name) => !this.unaddressed.includes(name) && isUnusual(name));
     const query = new URLSearchParams(names.flatMap((name) => [this.view[name]].flat().map((value) => [name, textOf(value)]))).toString();
     const address = `${location.pathname}${query === "" ? "" : `?${query}`}${location.hash}`;
@@ -83,7 +84,7 @@ export default class ReadPage extends Looker {
       const place = byId(id);
       if (place !== null) put(place, nodes);
     }
-    this.drawControls();
+    showView(this.root, this.view);
     this.drawFigures();
   }
 
@@ -103,28 +104,16 @@ export default class ReadPage extends Looker {
     settle(this.root);
   }
 
-  /** Controls show the view; what is being typed stays. */
-  drawControls() {
-    for (const control of this.root.querySelectorAll("[data-view]")) {
-      const value = textOf(this.view[control.dataset.view]);
-      if (control.matches("button")) control.setAttribute("aria-pressed", String(control.dataset.value === value));
-      else if (control.type === "checkbox") control.checked = value === "true";
-      else if (control.type === "radio") control.checked = control.value === value;
-      else if ((control !== document.activeElement || control.matches("select")) && control.value !== value) control.value = value;
-    }
-  }
-
   chooseIn(control, isStep) {
-    if (!control.validity.valid) return;
-    const value = control.type === "checkbox" ? String(control.checked) : control.value.trim();
-    if (value !== textOf(this.view[control.dataset.view])) this.choose({ [control.dataset.view]: value }, isStep);
+    const fields = fieldsOf(control);
+    if (fields !== null) this.choose(fields, isStep);
   }
 
   onClick({ target }) {
-    const button = target.closest("[data-set], [data-form], [data-copy], [data-print], button[data-view]");
+    const button = target.closest("[data-set]:not(option), [data-form], [data-copy], [data-print], button[data-view]");
     if (button === null || !this.root.contains(button)) return;
-    const { set, form: order, copy, view, value } = button.dataset;
-    if (set !== undefined) this.choose(JSON.parse(set));
+    const { set, step, form: order, copy, view, value } = button.dataset;
+    if (set !== undefined) this.choose(JSON.parse(set), step !== "false");
     else if (order !== undefined) this.carryOut(JSON.parse(order));
     else if (copy !== undefined) copyFrom(button, copy);
     else if (view !== undefined) this.choose({ [view]: value });
@@ -159,9 +148,11 @@ export default class ReadPage extends Looker {
     const place = problem === undefined ? element : byId(problem);
     try {
       const facts = await figure.graph.ask(JSON.parse(request), { height: Number(height) || figure.graph.place.parentElement.clientHeight, at: Number(at) || Date.now() / 1000 });
+      if (figure.request !== request) return;
       sayOrHide(place, "");
       if (facts.parts !== undefined) this.putParts(facts.parts);
     } catch (error) {
+      if (figure.request !== request) return;
       figure.request = null;
       sayOrHide(place, sentence(error.message));
     }

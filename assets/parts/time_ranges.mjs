@@ -50,7 +50,8 @@ export function zoneWords(seconds) {
 
 // Not `datetime-local`: that shows 12-hour times to some, next to axes of 24 hours.
 const WRITTEN = /^\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?$/;
-const secondsIn = (text) => (WRITTEN.test(text) ? Date.parse(text.replace(" ", "T")) / 1000 : NaN);
+/** Of a moment in the viewer's zone; NaN: it is none. */
+export const secondsIn = (text) => (WRITTEN.test(text) ? Date.parse(text.replace(" ", "T")) / 1000 : NaN);
 
 /** Two fields in their places; `changed(start, end)` when both say something that makes sense. */
 export class Moments {

@@ -2,15 +2,29 @@
 
 import time
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta, Struct
 
 from ..access.policy import PermissionReach, Role
 from ..access.requests import asker
 from ..access.routes import Route, change, see
 from ..fleet.visibility import VisibleFleetCache
-from .core.qos import KINDS, MOST, QosKind, QosPolicy, QosViolation, of_week
+from ..web.answers import ApiError
+from .core.qos import (
+    KINDS,
+    MOST,
+    PromisedGpus,
+    PromisedThrottling,
+    PromisedWait,
+    QosKind,
+    QosPolicy,
+    QosViolation,
+    Tenant,
+    of_week,
+)
 from .qos_service import QosService
 
 SHOWN = 200
@@ -43,6 +57,12 @@ class QosReport(Struct):
 
     items: list[QosTenantView]
     violations: list[QosViolation]
+
+
+class NewQosPromise(Struct, forbid_unknown_fields=True):
+    gpus: PromisedGpus | None = None
+    wait_s: PromisedWait | None = None
+    throttled_pct: PromisedThrottling | None = None
 
 
 class NewQosPolicies(Struct, forbid_unknown_fields=True):
@@ -80,12 +100,33 @@ class QosApi:
         self.service.set_policies(asker(), request.items)
         return self.report()
 
+    def put(self, request: NewQosPromise, tenant: str) -> None:
+        policy = QosPolicy(_tenant(tenant), request.gpus, request.wait_s, request.throttled_pct)
+        self.service.put(asker(), policy)
+
+    def remove(self, tenant: str) -> None:
+        self.service.remove(asker(), tenant)
+
+
+def _tenant(text: str) -> str:
+    try:
+        return msgspec.convert(text, Tenant)
+    except msgspec.ValidationError as error:
+        raise ApiError(HTTPStatus.BAD_REQUEST, "a tenant is user:NAME or team:NAME") from error
+
+
+CHANGE = change(Role.ADMIN, PermissionReach.NONE, is_fresh=False)
 
 ROUTES = (
     Route("GET qos", QosApi.report, "list_qos", see(Role.OPERATOR),
           "What each tenant was promised (GPUs, longest wait, most throttling) and gets, and how "
           "often it was not kept in the last seven days."),
-    Route("PUT qos", QosApi.replace, "put_qos", change(Role.ADMIN, PermissionReach.NONE,
-                                                       is_fresh=False),
+    Route("PUT qos", QosApi.replace, "put_qos", CHANGE,
           "Replace all promises. Violations of before are kept for 91 days.", errors=(409,)),
+    Route("PUT qos/<path:tenant>", QosApi.put, "put_qos_promise", CHANGE,
+          "Promise this to one tenant, `user:NAME` or `team:NAME`, in place of what it was "
+          "promised before.", status=204, errors=(409,)),
+    Route("DELETE qos/<path:tenant>", QosApi.remove, "remove_qos_promise", CHANGE,
+          "Promise nothing to this tenant any longer; its violations are kept for 91 days.",
+          status=204, errors=(404,)),
 )

@@ -15,7 +15,7 @@ from gpudeck.pool.core.claims import Claim
 from ..access.policy import Actor, actor_fields
 from ..access.rights import require
 from ..audit.recorder import AuditRecorder
-from ..errors import InvalidChangeError
+from ..errors import InvalidChangeError, NotFoundError
 from ..fleet.fleet import Fleet
 from ..fleet.mig import NO_PARENT
 from ..pool.plan import PoolNode
@@ -75,6 +75,22 @@ class QosService:
 
     def set_policies(self, actor: Actor, policies: tuple[QosPolicy, ...]) -> None:
         require(actor, "PUT /api/v1/qos")
+        self._replace(actor, policies)
+
+    def put(self, actor: Actor, policy: QosPolicy) -> None:
+        """Promise this to its tenant, in place of what it was promised before."""
+        require(actor, "PUT /api/v1/qos/<path:tenant>")
+        by_tenant = {known.tenant: known for known in self.policies} | {policy.tenant: policy}
+        self._replace(actor, tuple(by_tenant.values()))
+
+    def remove(self, actor: Actor, tenant: str) -> None:
+        require(actor, "DELETE /api/v1/qos/<path:tenant>")
+        remaining = tuple(policy for policy in self.policies if policy.tenant != tenant)
+        if len(remaining) == len(self.policies):
+            raise NotFoundError(f"nothing is promised to {tenant!r}")
+        self._replace(actor, remaining)
+
+    def _replace(self, actor: Actor, policies: tuple[QosPolicy, ...]) -> None:
         if (why := flaw(policies)) is not None:
             raise InvalidChangeError(why)
         had = {policy.tenant: policy for policy in self.policies}

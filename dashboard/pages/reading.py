@@ -32,9 +32,9 @@ UNKNOWN_PAGE = "there is no such page"
 
 
 class View(msgspec.Struct):
-    """What a page shows. Each page has its own, whose fields have defaults: fields that differ from
-    them stand in the address. A page may change the view that it was asked for, such as the name of
-    a GPU that it found: the address then follows. `zone`: of the viewer's clock."""
+    """Choice of what a page shows. Each page has its own, whose fields have defaults: fields that
+    differ from them stand in the address. A page may change the view while it answers, such as the
+    name of a GPU that it looked up: the address then follows. `zone`: of the viewer's clock."""
 
     UNADDRESSED: ClassVar[frozenset[str]] = frozenset()  # fields too long for an address
     zone: str = UTC
@@ -60,7 +60,7 @@ class Reading:
 
 
 class PageAnswer(BrowserComponent):
-    """What the page's module asks for and is answered. One for the page that is shown."""
+    """Question and answer of the module of the page that is shown."""
 
     PROPS = "id reading asked answer"
 
@@ -90,10 +90,10 @@ def viewer(client: Client) -> Viewer:
     return msgspec.convert(client.hub.get("me"), Viewer)
 
 
-def view_from(kind: type[V], given: object) -> V:
+def view_from(kind: type[V], request: object) -> V:
     """Return the view that a browser asks for: a field that is missing or not valid has its
     default. Pure."""
-    texts: Mapping[Any, Any] = given if isinstance(given, dict) else {}
+    texts: Mapping[Any, Any] = request if isinstance(request, dict) else {}
     fields: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
         if field.name not in texts:
@@ -113,6 +113,13 @@ def addressed(view: View) -> dict[str, Any]:
     """Return the fields that stand in the address. Pure."""
     return {name: value for name, value in msgspec.to_builtins(view).items()
             if name != "zone" and name not in view.UNADDRESSED}
+
+
+def changed(view: View, before: dict[str, Any]) -> dict[str, Any]:
+    """Return what the browser must know of the view that was answered: long fields only if they are
+    not as before. Pure."""
+    return addressed(view) | {name: value for name, value in msgspec.to_builtins(view).items()
+                              if name in view.UNADDRESSED and value != before[name]}
 
 
 def parts_on_wire(parts: Parts) -> dict[str, list[Tree | str] | bool | None]:
@@ -138,21 +145,24 @@ class PageCallbacks:
                      prevent_initial_call=True)(self._answer)
 
     def _answer(self, request: object) -> dict[str, Any]:
-        asked = request if isinstance(request, dict) else {}
-        number, key = asked.get("number"), asked.get("page")
+        question = request if isinstance(request, dict) else {}
+        number, key = question.get("number"), question.get("page")
         reading = self._readings.get(key) if isinstance(key, str) else None
         if reading is None:
             return {"number": number, "problem": UNKNOWN_PAGE}
-        view = view_from(reading.view, asked.get("view"))
         try:
-            parts = self._threads.run(reading.answer, self._hub.frames().client, view,
-                                      self._clock())
-            return {"number": number, "view": addressed(view), "parts": parts_on_wire(parts)}
+            return {"number": number, **self._page(reading, question.get("view"))}
         except CommandError as error:
             return {"number": number, "problem": str(error)}
         except Exception:
             log.exception("the page %s failed", key)
             return {"number": number, "problem": FAILED}
+
+    def _page(self, reading: Reading, request: object) -> dict[str, Any]:
+        view = view_from(reading.view, request)
+        before = msgspec.to_builtins(view)
+        parts = self._threads.run(reading.answer, self._hub.frames().client, view, self._clock())
+        return {"view": changed(view, before), "parts": parts_on_wire(parts)}
 
 
 def _zone(name: str) -> str:

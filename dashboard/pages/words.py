@@ -4,7 +4,7 @@ pages that Python writes. Pure."""
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-NONE = "–"
+NONE = "\N{EN DASH}"
 
 
 def amount(value: float, digits: int = 0) -> str:
@@ -70,8 +70,8 @@ def zone_words(at: float, zone: str) -> str:
     assert offset is not None
     minutes = round(offset.total_seconds() / 60)
     hours, rest = divmod(abs(minutes), 60)
-    words = "UTC" if minutes == 0 else (
-        f"UTC{'−' if minutes < 0 else '+'}{hours}{f':{rest:02}' if rest else ''}")
+    sign = "\N{MINUS SIGN}" if minutes < 0 else "+"
+    words = "UTC" if minutes == 0 else f"UTC{sign}{hours}{f':{rest:02}' if rest else ''}"
     return words if zone == "UTC" else f"{zone.replace('_', ' ')}, {words}"
 
 

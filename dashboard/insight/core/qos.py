@@ -21,6 +21,11 @@ KEPT_S = 91 * 86_400.0
 MOST = 200
 VIOLATIONS_MOST = 2_000
 
+Tenant = Annotated[str, Meta(pattern="^(user|team):.", max_length=140)]
+PromisedGpus = Annotated[int, Meta(ge=1, le=1_000_000)]
+PromisedWait = Annotated[float, Meta(ge=60, le=30 * 86_400)]
+PromisedThrottling = Annotated[float, Meta(ge=0, le=100)]
+
 
 class QosPolicy(Struct, frozen=True, forbid_unknown_fields=True):
     """Promises to `tenant`, which is `user:NAME` or `team:NAME`. `gpus`: that it gets while it asks
@@ -28,10 +33,10 @@ class QosPolicy(Struct, frozen=True, forbid_unknown_fields=True):
     in which its GPUs are throttled by heat or the power brake, over ten minutes. Null: not
     promised."""
 
-    tenant: Annotated[str, Meta(pattern="^(user|team):.", max_length=140)]
-    gpus: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
-    wait_s: Annotated[float, Meta(ge=60, le=30 * 86_400)] | None = None
-    throttled_pct: Annotated[float, Meta(ge=0, le=100)] | None = None
+    tenant: Tenant
+    gpus: PromisedGpus | None = None
+    wait_s: PromisedWait | None = None
+    throttled_pct: PromisedThrottling | None = None
 
 
 class QosViolation(Struct, frozen=True):

@@ -1,0 +1,48 @@
+// Controls of a page's view: `data-view` is the field of the view that a select, an input or a button with
+// `data-value` shows and changes. With `data-as="moment"` the field is UTC seconds, written in the viewer's zone.
+
+import { localText, secondsIn } from "./time_ranges.mjs";
+
+export const TYPED = ":is(input:not([type=checkbox], [type=radio]), textarea)[data-view]";
+
+export const textOf = (value) => (value === null || value === undefined ? "" : String(value));
+
+/** What is being typed stays. */
+export function showView(root, view) {
+  for (const control of root.querySelectorAll("[data-view]")) showField(control, textOf(view[control.dataset.view]));
+}
+
+function showField(control, value) {
+  const text = control.dataset.as === "moment" && value !== "" ? localText(Number(value)).replace("T", " ") : value;
+  if (control.matches("button")) control.setAttribute("aria-pressed", String(control.dataset.value === value));
+  else if (control.type === "checkbox") control.checked = value === "true";
+  else if (control.type === "radio") control.checked = control.value === value;
+  else if (control.value !== text && (control !== document.activeElement || control.matches("select"))) control.value = text;
+}
+
+/** The fields that a control sets now; null: what is in it is not valid. An option may set others by its `data-set`. */
+export function fieldsOf(control) {
+  const set = control.selectedOptions?.[0]?.dataset.set;
+  if (set !== undefined) return JSON.parse(set);
+  if (!control.validity.valid) return null;
+  const value = valueOf(control);
+  return value === null ? null : { [control.dataset.view]: value };
+}
+
+function valueOf(control) {
+  if (control.type === "checkbox") return String(control.checked);
+  const text = control.value.trim();
+  if (control.dataset.as !== "moment" || text === "") return text;
+  const seconds = secondsIn(text);
+  control.setAttribute("aria-invalid", String(Number.isNaN(seconds)));
+  return Number.isNaN(seconds) ? null : String(seconds);
+}
+
+/** The control or button of a key: `data-shortcut="/"`. */
+export function useShortcut(root, key) {
+  const control = root.querySelector(`[data-shortcut="${CSS.escape(key)}"]`);
+  if (control === null || !control.checkVisibility()) return false;
+  if (control.matches("button, a")) control.click();
+  else control.focus();
+  return true;
+}
