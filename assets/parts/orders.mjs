@@ -1,6 +1,6 @@
 // Orders that the hub wrote on a button (`data-form`): what is asked in a dialog, and what is then sent where.
 //
-// {title, lead, verb, tone, fields, method, path, body, done, undo, shows}. Without a title it is sent at once. `sends`
+// {title, lead, verb, tone, fields, method, path, body, doing, done, undo, shows}. Without a title it is sent at once. `sends`
 // has several of {method, path, body}, for one after the other. In `path` and `body`, "$name" is what the field `name`
 // has; what a field has that is not there is left out; a body's own text that begins with $ has one more. In the texts
 // of `done` and `shows`, {name} is a fact of the answer. A field is {name, label, type, value, hint, options, traits};
@@ -54,6 +54,7 @@ function question({ title, lead = [], verb, tone, fields = [], ...order }, inste
 }
 
 async function sendAtOnce(order) {
+  if (order.doing !== undefined) toast(order.doing);
   try {
     return (await sendAll(order, {})) ?? true;
   } catch (error) {

@@ -48,7 +48,8 @@ def _actions(one: Item, receivers: Item, rules: Sequence[str]) -> list[Component
     name, at = one["name"], ("receivers", one["id"])
     form: Form = {"title": name, "verb": "Save", "fields": _fields(one, receivers, rules)}
     return [
-        row_button("Test", order("POST", *at, "test"), f"Test {name}"),
+        row_button("Test", order("POST", *at, "test", doing="Sending a test …",
+                                 done="Test: {words}."), f"Test {name}"),
         row_button("Edit", form | order("PUT", *at, body=_body(one["kind"])), f"Edit {name}"),
         row_button("Remove", sure(f"Remove {name}", "Remove", _loss(one["waiting"] + one["parked"]),
                                   order("DELETE", *at)), f"Remove {name}")]
