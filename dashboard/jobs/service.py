@@ -226,10 +226,10 @@ class JobsService:
         self.set_teams(actor, tuple(teams.values()))
 
     def remove_team(self, actor: Actor, name: str) -> None:
-        others = tuple(team for team in self.teams if team.name != name)
-        if len(others) == len(self.teams):
+        remaining = tuple(team for team in self.teams if team.name != name)
+        if len(remaining) == len(self.teams):
             raise NotFoundError("there is no such team")
-        self.set_teams(actor, others)
+        self.set_teams(actor, remaining)
 
     def owners(self) -> list[str]:
         """Return the owners whose tasks were seen."""

@@ -48,7 +48,7 @@ class OwnerAddresses:
         self.replace(actor, self.all() | {unix_name: address})
 
     def remove(self, actor: Actor, unix_name: str) -> None:
-        others = self.all()
-        if others.pop(unix_name, None) is None:
+        remaining = self.all()
+        if remaining.pop(unix_name, None) is None:
             raise NotFoundError("this owner has no address")
-        self.replace(actor, others)
+        self.replace(actor, remaining)

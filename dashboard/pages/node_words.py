@@ -33,11 +33,11 @@ def reader_trouble(node: Node) -> str | None:
 
 def refused_words(node: Node, zone: str) -> str | None:
     """Return until when the hub refuses the node's messages, and why; None: it takes them."""
-    refused = node["refused"]
-    if refused is None:
+    refusal = node["refused"]
+    if refusal is None:
         return None
-    until = datetime.fromtimestamp(refused["until"], ZoneInfo(zone))
-    return f"Refused until {until:%H:%M:%S}: {refused['why']}"
+    until = datetime.fromtimestamp(refusal["until"], ZoneInfo(zone))
+    return f"Refused until {until:%H:%M:%S}: {refusal['why']}"
 
 
 def agent_words(node: Node) -> str:

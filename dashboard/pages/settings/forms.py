@@ -53,8 +53,8 @@ def row_button(words: str, form: Form, label: str) -> Component:
 def text(name: str, label: str, value: str = "", hint: str | None = None, **more: Any) -> Field:
     """Return a field. `as_`: how its text becomes a value; `empty`: its value without a text, or
     null; `more`: attributes of its input."""
-    rules = {key: more.pop(given) for key, given in (
-        ("as", "as_"), ("empty", "empty"), ("type", "type")) if given in more}
+    rules = {key: more.pop(parameter) for key, parameter in (
+        ("as", "as_"), ("empty", "empty"), ("type", "type")) if parameter in more}
     return {"name": name, "label": label, "type": "text", "value": value, **rules,
             **({} if hint is None else {"hint": hint}), "traits": more}
 

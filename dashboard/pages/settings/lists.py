@@ -60,7 +60,7 @@ class ItemList:
                     role="row", data_key=self.key(item))
 
 
-def named(name: str, pill: str | None = None, tone: str = "") -> list[Component]:
+def name_cell(name: str, pill: str | None = None, tone: str = "") -> list[Component]:
     """Return a name in bold, and a word about it."""
     return [make("strong.name", name), *([] if pill is None else [make(f"span.pill{tone}", pill)])]
 

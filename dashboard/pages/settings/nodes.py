@@ -34,8 +34,8 @@ def nodes_lists(nodes: Sequence[Item], enrolments: Sequence[Item], hold: Item, f
     actions are stopped, as `GET hold` says it."""
     own = sorted((node for node in nodes if node["link"] is None), key=_rank)
     matching = [node for node in own if find.strip().lower() in _searched(node)]
-    held = {one["node"]: bool(one["wanted"]) for one in hold["nodes"]
-            if one["wanted"] or one["holds"]}
+    holds = {one["node"]: bool(one["wanted"]) for one in hold["nodes"]
+             if one["wanted"] or one["holds"]}
     may_hold = hold["fleet"] is None
     groups = ", ".join([*dict.fromkeys(node["group"] for node in own)][:MOST_GROUPS])
     rows = ItemList(
@@ -43,13 +43,13 @@ def nodes_lists(nodes: Sequence[Item], enrolments: Sequence[Item], hold: Item, f
             ("Node", lambda node: [make("strong.name", node["host"]), make(
                 "code.fingerprint", node["fingerprint"],
                 title="The fingerprint of the node's key")]),
-            ("State", lambda node: _state(node, node["id"] in held, context.zone)),
+            ("State", lambda node: _state(node, node["id"] in holds, context.zone)),
             ("Group", lambda node: node["group"]),
             ("GPUs", lambda node: str(node["gpus"]) if node["access"] == "approved" else NONE),
             ("Agent", _agent), ("Last seen", lambda node: context.ago(node["last_heard_at"]))),
         lambda node: str(node["id"]),
         "No nodes yet. “Connect a node” creates a command to run on one.",
-        lambda node: _actions(node, held, may_hold, groups))
+        lambda node: _actions(node, holds, may_hold, groups))
     return [*([_find_line(own, matching)] if own else []),
             rows.draw(matching[:MOST_ROWS]), *_pending(enrolments, context)]
 
@@ -90,9 +90,9 @@ def _find_line(nodes: Sequence[Item], matching: Sequence[Item]) -> Component:
 
 
 def _state(node: Item, is_held: bool, zone: str) -> list[Component]:
-    state, refused = _state_of(node), refused_words(node, zone)
+    state, refusal = _state_of(node), refused_words(node, zone)
     return [make(f"span.pill{PILLS.get(state, '')}", state, title=MEANINGS.get(state)),
-            *([] if refused is None else [make("span.agent-note.trouble", refused)]),
+            *([] if refusal is None else [make("span.agent-note.trouble", refusal)]),
             *([make("span.pill.stale", "held", title="No actions on this node")]
               if is_held else [])]
 
@@ -107,7 +107,7 @@ def _agent(node: Item) -> list[Component]:
             *([] if driver is None else [make("span.agent-note", f"driver {driver}")])]
 
 
-def _actions(node: Item, held: Holds, may_hold: bool, groups: str) -> list[Component]:
+def _actions(node: Item, holds: Holds, may_hold: bool, groups: str) -> list[Component]:
     host = node["host"]
     approve = [form_button(".button.small.first", "Approve", {
         "title": f"Approve {host}?", "verb": "Approve", "lead": [
@@ -115,7 +115,7 @@ def _actions(node: Item, held: Holds, may_hold: bool, groups: str) -> list[Compo
             *trees(make("p.command", make("code", node["fingerprint"])))],
         } | order("POST", "nodes", node["id"], "approve"), f"Approve {host}")]
     return [*(approve if node["access"] == "waiting" else []),
-            *(_hold(node, held) if node["access"] == "approved" and may_hold else []),
+            *(_hold(node, holds) if node["access"] == "approved" and may_hold else []),
             row_button("Group", _group(node, groups), f"Change the group of {host}"),
             row_button("Revoke", sure(
                 f"Revoke {host}?", "Revoke", "Its connection is closed within a second and its key "
@@ -124,11 +124,11 @@ def _actions(node: Item, held: Holds, may_hold: bool, groups: str) -> list[Compo
                 order("POST", "nodes", node["id"], "revoke")), f"Revoke {host}")]
 
 
-def _hold(node: Item, held: Holds) -> list[Component]:
+def _hold(node: Item, holds: Holds) -> list[Component]:
     """Return the button that stops or resumes actions. What a file on the node holds is resumed
     only there."""
     host = node["host"]
-    if node["id"] not in held:
+    if node["id"] not in holds:
         title = f"Stop actions on {host}"
         return [row_button("Stop actions", {
             "title": f"{title}?", "verb": title, "lead": "Nothing is paused, ended or set there "
@@ -136,7 +136,7 @@ def _hold(node: Item, held: Holds) -> list[Component]:
             "fields": [text("reason", "Reason (optional)", hint="Shown to everyone, on every page.",
                             empty="stopped from the web pages", maxlength="500")],
             } | order("POST", "hold", body={"node": node["id"], "reason": "$reason"}), title)]
-    if not held[node["id"]]:
+    if not holds[node["id"]]:
         return []
     form = {"title": f"Resume actions on {host}?", "verb": "Resume actions",
             "lead": f"People and rules can act on {host} again."}

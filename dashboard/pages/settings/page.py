@@ -68,10 +68,10 @@ def read_teams(client: Client, context: ViewContext, view: SettingsView) -> Cont
 
 
 def read_receivers(client: Client, context: ViewContext, view: SettingsView) -> Content:
-    known, waiting = client.hub.page("receivers"), client.hub.page("notices")
+    listed, waiting = client.hub.page("receivers"), client.hub.page("notices")
     rules = [rule["rule"]["id"] for rule in client.rules()]
-    return Content(receivers.add_button(known, rules),
-                   receivers.receivers_list(known, waiting, rules, context))
+    return Content(receivers.add_button(listed, rules),
+                   receivers.receivers_list(listed, waiting, rules, context))
 
 
 def read_sign_ins(client: Client, context: ViewContext, view: SettingsView) -> Content:
@@ -85,10 +85,10 @@ def read_you(client: Client, context: ViewContext, view: SettingsView) -> Conten
 
 
 def read_nodes(client: Client, context: ViewContext, view: SettingsView) -> Content:
-    known = client.nodes()
+    listed = client.nodes()
     return Content(nodes.connect_button(), nodes.nodes_lists(
-        known, client.hub.all("enrolments"), client.hub.get("hold"), view.find, context),
-        SLOW_S if len(known) > nodes.MOST_ROWS else NODES_S)
+        listed, client.hub.all("enrolments"), client.hub.get("hold"), view.find, context),
+        SLOW_S if len(listed) > nodes.MOST_ROWS else NODES_S)
 
 
 SECTIONS = (
@@ -123,18 +123,19 @@ def frame() -> Component:
 
 def answer(client: Client, view: SettingsView, now: float) -> Parts:
     context = ViewContext(client.me(), now, view.zone)
-    section = chosen(view.section, context.person)
+    section = section_named(view.section, context.person)
     is_open = section.open_for(context.person)
-    return shown(section, section.read(client, context, view) if is_open else None, context.person)
+    content = section.read(client, context, view) if is_open else None
+    return page_parts(section, content, context.person)
 
 
-def chosen(name: str, person: Item) -> Section:
+def section_named(name: str, person: Item) -> Section:
     """Return the section of this name, or the first one that the person may open. Pure."""
     first = next(section for section in SECTIONS if section.open_for(person))
     return next((section for section in SECTIONS if section.key == name), first)
 
 
-def shown(section: Section, content: Content | None, person: Item) -> Parts:
+def page_parts(section: Section, content: Content | None, person: Item) -> Parts:
     """Return what is on the page while a section is chosen; its content is None where the person
     may not open it. Pure."""
     parts: Parts = {f"section-{other.key}": None for other in SECTIONS}
@@ -143,7 +144,7 @@ def shown(section: Section, content: Content | None, person: Item) -> Parts:
         f"This section is for admins. You are signed in as {person['name']}, whose role is "
         f"{person['role']}.")
     if content is not None:
-        parts[f"section-{section.key}"] = drawn(section, content)
+        parts[f"section-{section.key}"] = section_inside(section, content)
         parts["@every"] = content.every_s
     return parts
 
@@ -154,7 +155,7 @@ def links(section: Section, person: Item) -> list[Component]:
             for other in SECTIONS if other.open_for(person)]
 
 
-def drawn(section: Section, content: Content) -> list[Component]:
+def section_inside(section: Section, content: Content) -> list[Component]:
     title = f"section-{section.key}-title"
     return [make("header", [make("div", [make(f"h2#{title}", section.name),
                                          make("p", section.about)]), content.button]),

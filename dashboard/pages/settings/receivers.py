@@ -73,32 +73,38 @@ def _fields(one: Item | None, receivers: Item, rules: Sequence[str]) -> list[Fie
     kinds = receivers["kinds"] if one is None else [
         kind for kind in receivers["kinds"] if kind["kind"] == one["kind"]]
 
-    def those(*fields: Field, **wanted: Any) -> list[Field]:
+    def for_kinds(*fields: Field, **traits: Any) -> list[Field]:
         fit = [kind["kind"] for kind in kinds
-               if all(kind[key] == value for key, value in wanted.items())]
+               if all(kind[key] == value for key, value in traits.items())]
         only = {} if len(fit) == len(kinds) else {"only": {"kind": fit}}
         return [field | only for field in fields] if fit else []
 
-    kept = None if one is None else KEPT
-    required = {"required": ""} if one is None else {}
     return [
         text("name", "Name", old["name"], required="", maxlength="100", placeholder="ops chat"),
         *([choice("kind", "Kind", [(kind["kind"], kind["title"]) for kind in kinds],
                   kinds[0]["kind"])] if one is None else []),
-        *those(text("to", "URL", "", kept or "https:// or http://. The path is not shown again.",
-                    type="url", empty="", maxlength="2000",
-                    placeholder="https://hooks.example.org/…" if one is None else old["to"],
-                    **required), destination="url"),
-        *those(text("to", "Addresses", old["to"], "Up to 20, separated by commas.", required="",
-                    maxlength="2000", placeholder="ops@example.org"), destination="addresses"),
-        *those(choice("least", "Severity", LEASTS, old["least"]), _rules_field(old, rules),
-               wants_words=""),
-        *those(*_token_fields(old), destination="url"),
-        *those(*_template_fields(old), has_template=True),
+        *for_kinds(_url_field(one), destination="url"),
+        *for_kinds(text("to", "Addresses", old["to"], "Up to 20, separated by commas.",
+                        required="", maxlength="2000", placeholder="ops@example.org"),
+                   destination="addresses"),
+        *for_kinds(choice("least", "Severity", LEASTS, old["least"]), _rules_field(old, rules),
+                   wants_words=""),
+        *for_kinds(*_token_fields(old), destination="url"),
+        *for_kinds(*_template_fields(old), has_template=True),
         check("is_on", "On", old["is_on"], "Off: nothing is sent; waiting notifications stay "
               "queued."),
-        *([] if receivers["has_mail"] else those({"type": "problem", "label": NO_MAIL},
-                                                 needs_mail=True))]
+        *([] if receivers["has_mail"] else for_kinds({"type": "problem", "label": NO_MAIL},
+                                                     needs_mail=True))]
+
+
+def _url_field(one: Item | None) -> Field:
+    """Return the field of a URL, whose path is a secret that the hub keeps."""
+    if one is None:
+        return text("to", "URL", "", "https:// or http://. The path is not shown again.",
+                    type="url", maxlength="2000", required="",
+                    placeholder="https://hooks.example.org/…")
+    return text("to", "URL", "", KEPT, type="url", empty="", maxlength="2000",
+                placeholder=one["to"])
 
 
 def _rules_field(old: Item, rules: Sequence[str]) -> Field:

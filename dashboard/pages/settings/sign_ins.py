@@ -18,10 +18,10 @@ TONES = {"signed in": ".ok", "refused": ".lost", "throttled": ".stale"}
 def sessions_list(sessions: Sequence[Item], attempts: Sequence[Item] | None, context: ViewContext
                   ) -> list[Component]:
     """Return the list of sessions, and that of attempts. None: they are for admins."""
-    who: tuple[Any, ...] = (("Who", lambda one: make("strong.name", one["user"])),)
+    column: tuple[Any, ...] = (("Who", lambda one: make("strong.name", one["user"])),)
     own = ItemList(
         "Where you are signed in", (
-            *(who if attempts is not None else ()), ("From", _origin),
+            *(column if attempts is not None else ()), ("From", _origin),
             ("By", lambda one: HOW.get(one["how"], one["how"])),
             ("Since", lambda one: context.ago(one["created_at"])),
             ("Last used", lambda one: context.ago(one["last_used_at"]))),

@@ -15,7 +15,7 @@ from .forms import (
     sure,
     text,
 )
-from .lists import Item, ItemList, ViewContext, group_words, named
+from .lists import Item, ItemList, ViewContext, group_words, name_cell
 
 VALID_FOR = (("1", "1 day"), ("7", "7 days"), ("30", "30 days"), ("90", "90 days"),
              ("365", "1 year"))
@@ -29,7 +29,7 @@ SECRET = {
 def tokens_list(tokens: Sequence[Item], context: ViewContext) -> list[Component]:
     return [ItemList(
         "API tokens", (
-            ("Name", lambda token: named(
+            ("Name", lambda token: name_cell(
                 token["name"], "expired" if token["expires_at"] < context.now else None, ".lost")),
             ("Role", lambda token: token["role"]),
             ("Sees", lambda token: group_words(token["groups"])),

@@ -21,7 +21,7 @@ from .forms import (
     sure,
     text,
 )
-from .lists import Item, ItemList, ViewContext, group_words, named
+from .lists import Item, ItemList, ViewContext, group_words, name_cell
 
 LINK = {
     "title": "A link for {name}", "copy": "link", "what": "the link",
@@ -36,7 +36,7 @@ def users_list(users: Sequence[Item], sessions: Mapping[str, Sequence[str]], con
     own = context.person["name"]
     return [ItemList(
         "Users", (
-            ("Name", lambda user: named(user["name"], "you" if user["name"] == own else None)),
+            ("Name", lambda user: name_cell(user["name"], "you" if user["name"] == own else None)),
             ("Role", lambda user: user["role"]),
             ("Sees", lambda user: group_words(user["groups"])),
             ("Unix names", lambda user: ", ".join(user["unix_names"]) or NONE),

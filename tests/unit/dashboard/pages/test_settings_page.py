@@ -20,7 +20,7 @@ from dashboard.pages.settings import (
     you,
 )
 from dashboard.pages.settings.lists import ViewContext
-from dashboard.pages.settings.page import SECTIONS, Content, chosen, shown
+from dashboard.pages.settings.page import SECTIONS, Content, page_parts, section_named
 from gpudeck.markup import make
 
 NOW = 1_796_000_000.0
@@ -82,8 +82,8 @@ FREE: dict[str, Any] = {"fleet": None, "nodes": []}
 def test_who_is_no_admin_sees_two_sections_and_no_list_of_another() -> None:
     for role in ("viewer", "user", "operator"):
         person = context_of(role, "ann").person
-        section = chosen("users", person)
-        parts = shown(section, None, person)
+        section = section_named("users", person)
+        parts = page_parts(section, None, person)
         links = [text_of(element) for element in elements(parts["settings-links"])
                  if element[0] == "a"]
         assert links == ["Sign-ins", "You"]
@@ -94,14 +94,15 @@ def test_who_is_no_admin_sees_two_sections_and_no_list_of_another() -> None:
 
 def test_without_a_name_the_first_section_is_shown_that_the_person_may_open() -> None:
     for name in ("", "nothing", "main"):
-        assert chosen(name, context_of("viewer").person).key == "sign-ins"
-        assert chosen(name, context_of().person).key == "users"
+        assert section_named(name, context_of("viewer").person).key == "sign-ins"
+        assert section_named(name, context_of().person).key == "users"
 
 
 def test_one_section_is_shown_and_marked() -> None:
     person = context_of().person
     for section in SECTIONS:
-        parts = shown(chosen(section.key, person), Content(make("button"), []), person)
+        parts = page_parts(section_named(section.key, person), Content(make("button"), []),
+                           person)
         assert [key for key, part in parts.items() if key.startswith("section-") and part] == [
             f"section-{section.key}"]
         links = [element[1] for element in elements(parts["settings-links"])
