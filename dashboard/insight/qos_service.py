@@ -80,7 +80,7 @@ class QosService:
     def put(self, actor: Actor, policy: QosPolicy) -> None:
         """Promise this to its tenant, in place of what it was promised before."""
         require(actor, "PUT /api/v1/qos/<path:tenant>")
-        by_tenant = {known.tenant: known for known in self.policies} | {policy.tenant: policy}
+        by_tenant = {old.tenant: old for old in self.policies} | {policy.tenant: policy}
         self._replace(actor, tuple(by_tenant.values()))
 
     def remove(self, actor: Actor, tenant: str) -> None:
