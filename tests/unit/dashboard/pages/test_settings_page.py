@@ -1,13 +1,17 @@
 """The Settings page: what each section shows, to whom, and what its buttons send."""
 
+import io
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from dashboard.pages import ASSETS
 from dashboard.pages.element_tree import trees
+from dashboard.pages.reading import Parts
 from dashboard.pages.settings import (
     addresses,
     forms,
@@ -20,8 +24,20 @@ from dashboard.pages.settings import (
     you,
 )
 from dashboard.pages.settings.lists import ViewContext
-from dashboard.pages.settings.page import SECTIONS, Content, page_parts, section_named
+from dashboard.pages.settings.page import (
+    PAGE,
+    SECTIONS,
+    Content,
+    Section,
+    SettingsView,
+    answer,
+    page_parts,
+    section_named,
+)
+from gpudeck.client import Client, HubConnection
 from gpudeck.markup import make
+
+from .read_parts import elements, wire_parts, words
 
 NOW = 1_796_000_000.0
 HOSTILE = '<img src=x onerror="document.title=1">&<b>x'
@@ -32,32 +48,22 @@ def context_of(role: str = "admin", name: str = "root", **facts: Any) -> ViewCon
     return ViewContext(person, NOW, "UTC")
 
 
-def elements(part: Any) -> list[list[Any]]:
-    """Return all elements of a part, as they are sent."""
-    found: list[list[Any]] = []
-    waiting = trees(part)
-    while waiting:
-        node = waiting.pop(0)
-        if isinstance(node, list):
-            found.append(node)
-            waiting = [*node[2], *waiting]
-    return found
-
-
-def text_of(node: Any) -> str:
-    return node if isinstance(node, str) else "".join(map(text_of, node[2]))
-
-
 def rows(part: Any) -> list[list[str]]:
     """Return the texts of the cells of each row."""
-    return [[text_of(cell) for cell in element[2]] for element in elements(part)
-            if element[0] == "tr" and "data-key" in element[1]]
+    return [[words([cell]) for cell in inside] for tag, traits, inside in elements(trees(part))
+            if tag == "tr" and "data-key" in traits]
 
 
 def orders(part: Any) -> dict[str, Any]:
     """Return the orders of the buttons, by label."""
-    return {element[1].get("aria-label", text_of(element)): json.loads(element[1]["data-form"])
-            for element in elements(part) if "data-form" in element[1]}
+    return {traits.get("aria-label", words(inside)): json.loads(traits["data-form"])
+            for _, traits, inside in elements(trees(part)) if "data-form" in traits}
+
+
+def links(parts: Parts) -> list[tuple[str, str]]:
+    """Return the names of the sections that are offered, and whether each is the current one."""
+    return [(words(inside), traits["aria-current"]) for tag, traits, inside
+            in elements(wire_parts(PAGE, parts)["settings-links"]) if tag == "a"]
 
 
 def user(name: str, role: str = "user", **facts: Any) -> dict[str, Any]:
@@ -84,9 +90,7 @@ def test_who_is_no_admin_sees_two_sections_and_no_list_of_another() -> None:
         person = context_of(role, "ann").person
         section = section_named("users", person)
         parts = page_parts(section, None, person)
-        links = [text_of(element) for element in elements(parts["settings-links"])
-                 if element[0] == "a"]
-        assert links == ["Sign-ins", "You"]
+        assert links(parts) == [("Sign-ins", "false"), ("You", "false")]
         assert parts["settings-refused"] == (
             f"This section is for admins. You are signed in as ann, whose role is {role}.")
         assert [key for key, part in parts.items() if key.startswith("section-") and part] == []
@@ -105,11 +109,48 @@ def test_one_section_is_shown_and_marked() -> None:
                            person)
         assert [key for key, part in parts.items() if key.startswith("section-") and part] == [
             f"section-{section.key}"]
-        links = [element[1] for element in elements(parts["settings-links"])
-                 if element[0] == "a"]
-        assert [link["data-section"] for link in links if link["aria-current"] == "true"] == [
-            section.key]
-        assert len(links) == len(SECTIONS)
+        assert links(parts) == [(other.name, str(other is section).lower())
+                                for other in SECTIONS]
+
+
+class EmptyHub(HubConnection):
+    """A hub without anything, for a person of a role. `paths`: what was asked of it."""
+
+    def __init__(self, role: str) -> None:
+        self.paths: list[str] = []
+        self._role = role
+
+    @contextmanager
+    def opened(self, method: str, path: str, body: Any = None, timeout_s: float | None = None,
+               accept: str = "application/json", key: str | None = None) -> Iterator[Any]:
+        self.paths.append(path.partition("?")[0])
+        yield io.BytesIO(json.dumps({
+            "items": [], "next": None, "total": 0, "muted": 0, "has_mail": False, "kinds": KINDS,
+            "fleet": None, "nodes": [], **context_of(self._role).person}).encode())
+
+
+ASKED = {
+    "users": ["sessions", "users"], "tokens": ["tokens"], "nodes": ["nodes", "enrolments", "hold"],
+    "addresses": ["addresses"], "teams": ["teams"], "notices": ["receivers", "notices", "rules"],
+    "sign-ins": ["sign-ins", "sessions"], "you": []}
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.key)
+def test_of_a_hub_without_anything_each_section_says_so(section: Section) -> None:
+    hub = EmptyHub("admin")
+    parts = answer(Client.over(hub), SettingsView(section=section.key), NOW)
+    assert hub.paths == ["me", *ASKED[section.key]]
+    nodes_on_wire = wire_parts(PAGE, parts)[f"section-{section.key}"]
+    assert words(nodes_on_wire).startswith(section.name + section.about)
+    assert rows(parts[f"section-{section.key}"]) == []
+
+
+@pytest.mark.parametrize("role", ["viewer", "user", "operator"])
+def test_for_who_is_no_admin_no_list_of_admins_is_even_read(role: str) -> None:
+    for section in SECTIONS:
+        hub = EmptyHub(role)
+        answer(Client.over(hub), SettingsView(section=section.key), NOW)
+        assert {*hub.paths} <= {"me", "sessions"}
 
 
 # -- users
@@ -118,7 +159,7 @@ def test_one_section_is_shown_and_marked() -> None:
 def test_no_users() -> None:
     part = users.users_list([], {}, context_of())
     assert rows(part) == []
-    assert "No users yet" in text_of(trees(part)[0])
+    assert "No users yet" in words(trees(part))
 
 
 def test_nobody_is_offered_to_remove_or_lock_out_themselves() -> None:
@@ -175,9 +216,9 @@ def test_names_stay_texts_and_paths_stay_whole() -> None:
         "teams": teams.teams_list([{"name": HOSTILE, "users": [HOSTILE]}]),
         "addresses": addresses.addresses_list([{"unix_name": HOSTILE, "address": HOSTILE}])}
     for name, part in lists.items():
-        tags = {element[0] for element in elements(part)}
+        tags = {tag for tag, *_ in elements(trees(part))}
         assert not tags & {"img", "b"}, name
-        assert HOSTILE in "".join(map(text_of, trees(part))), name
+        assert HOSTILE in words(trees(part)), name
         for order in orders(part).values():
             assert re.fullmatch(r"[\w%./-]+(\?[\w=%+]+)?", order.get("path", "x")), order
     assert orders(lists["tokens"])[f"Revoke {HOSTILE}"]["path"] == "tokens/..%2Fusers"
@@ -321,7 +362,7 @@ def test_a_receiver_that_is_changed_has_only_its_own_fields() -> None:
     assert "required" not in url["traits"]
 
 
-@pytest.mark.parametrize(("facts", "words"), [
+@pytest.mark.parametrize(("facts", "state"), [
     ({}, "idlenothing delivered yet"),
     ({"is_on": False}, "offnothing delivered yet"),
     ({"told_at": NOW - 180, "waiting": 2}, "welllast delivered 3 min ago, 2 waiting"),
@@ -331,10 +372,10 @@ def test_a_receiver_that_is_changed_has_only_its_own_fields() -> None:
      "idlenothing delivered yetTest delivered: it answered 200 OK, just now"),
     ({"test": {"is_taken": False, "words": "it answered 503"}, "tested_at": NOW},
      "idlenothing delivered yetTest not delivered: it answered 503, just now")])
-def test_a_receiver_says_how_it_has_been_doing(facts: dict[str, Any], words: str) -> None:
+def test_a_receiver_says_how_it_has_been_doing(facts: dict[str, Any], state: str) -> None:
     part = receivers.receivers_list(LISTED | {"items": [receiver(**facts)]}, NONE_WAITING, [],
                                     context_of())
-    assert rows(part)[0][2] == words
+    assert rows(part)[0][2] == state
 
 
 def test_what_waits_names_its_receiver_and_what_is_not_listed_is_counted() -> None:
