@@ -1,4 +1,4 @@
-// What is said of a node's agent: in the drawer and in Settings.
+// What is said of a node's agent in the drawer; dashboard/pages/node_words.py says the same in Settings.
 
 import { amount, clock, plural } from "../parts/format.mjs";
 
@@ -13,8 +13,6 @@ export function readerWords({ reader }) {
   const words = READER[reader.state] ?? reader.state;
   return reader.detail === "" ? words : `${words}: ${reader.detail}`;
 }
-
-export const isReaderWell = ({ reader }) => reader === null || reader === undefined || reader.state === "ok";
 
 /** Until when the hub takes nothing from it, and why; null where it may come. */
 export function refusedWords({ refused }) {

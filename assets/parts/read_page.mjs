@@ -81,8 +81,9 @@ export default class ReadPage extends Looker {
   }
 
   putParts(parts) {
-    const { "@tab": tab, ...places } = parts;
+    const { "@tab": tab, "@every": every, ...places } = parts;
     if (tab) nameTab(tab[0]);
+    if (every) this.everyMs = Number(every[0]) * 1000;
     for (const [id, nodes] of Object.entries(places)) {
       const place = byId(id);
       if (place !== null) put(place, nodes);
@@ -136,7 +137,7 @@ export default class ReadPage extends Looker {
   }
 
   async carryOut(order) {
-    if ((await carryOut(order)) === null) return;
+    if ((await carryOut(order, () => this.look())) === null) return;
     if (order.then !== undefined) location.assign(order.then);
     else await this.look();
   }

@@ -1,56 +1,49 @@
-// The Settings page: which section is shown, and to whom.
+// The Settings page: the hub writes its sections. Which one is chosen stands after the # of the address. Here is
+// what belongs to this browser, and dialogs that show what comes of them.
 
-import { isAdmin, me } from "../parts/account.mjs";
-import { byId, say, settle, show } from "../parts/dom.mjs";
-import { Addresses } from "./settings_addresses.mjs";
-import { Nodes } from "./settings_nodes.mjs";
-import { Notices } from "./settings_notifications.mjs";
-import { SignIns } from "./settings_sign_ins.mjs";
-import { Teams } from "./settings_teams.mjs";
-import { Tokens } from "./settings_tokens.mjs";
-import { Users } from "./settings_users.mjs";
-import { You } from "./settings_you.mjs";
+import { isOn, turn, whyNone } from "../alerts/desktop_alerts.mjs";
+import { byId, say } from "../parts/dom.mjs";
+import ReadPage from "../parts/read_page.mjs";
+import { connectNode } from "./connect_node.mjs";
+import { approveList } from "./settings_nodes.mjs";
 
-const SECTIONS = { users: Users, tokens: Tokens, nodes: Nodes, addresses: Addresses, teams: Teams, notices: Notices, "sign-ins": SignIns, you: You };
-const FOR_ADMINS = ["users", "tokens", "nodes", "addresses", "teams", "notices"];
+const CONNECT = "#nodes/connect";
 
-export default class Settings {
-  constructor(root, live, holds) {
-    Object.assign(this, { root, live, holds, made: new Map(), person: null, chosen: null });
-    addEventListener("hashchange", () => this.choose());
-    me().then((person) => this.begin(person), (error) => { say(byId("settings-refused"), error.message); settle(root); });
+export default class Settings extends ReadPage {
+  listen(store) {
+    super.listen(store);
+    this.root.addEventListener("change", ({ target }) => { if (target.id === "desktop-alerts") turn(target.checked).then(drawDesktop); });
+    this.root.addEventListener("click", ({ target }) => {
+      if (target.id === "connect-node") this.connect();
+      else if (target.id === "approve-nodes") approveList().then(() => this.look());
+    });
   }
 
-  begin(person) {
-    this.person = person;
-    for (const link of this.links()) show(link, this.mayOpen(link.dataset.section));
-    this.choose();
-    settle(this.root);
+  /** Of old addresses, too. What else is after the #, such as the way past the bar, chooses nothing. */
+  readView() {
+    const [name] = location.hash.slice(1).split("/");
+    const section = byId(`section-${name}`)?.matches(".section") ? name : this.view?.section ?? this.usual.section;
+    return { ...super.readView(), section };
   }
 
-  links() {
-    return [...this.root.querySelectorAll("[data-section]")];
+  putParts(parts) {
+    super.putParts(parts);
+    drawDesktop();
+    if (location.hash === CONNECT && !this.isAsked && byId("connect-node") !== null) this.connect();
   }
 
-  mayOpen(name) {
-    return isAdmin(this.person) || !FOR_ADMINS.includes(name);
+  async connect() {
+    this.isAsked = true; // by an address, once
+    await connectNode(() => this.look());
+    await this.look();
   }
+}
 
-  choose() {
-    if (this.person === null) return;
-    const named = location.hash.slice(1).split("/")[0];
-    const first = Object.keys(SECTIONS).find((name) => this.mayOpen(name));
-    this.chosen = named in SECTIONS ? named : this.chosen ?? first;
-    const isOpen = this.mayOpen(this.chosen);
-    for (const link of this.links()) link.setAttribute("aria-current", String(link.dataset.section === this.chosen));
-    for (const name of Object.keys(SECTIONS)) show(byId(`section-${name}`), isOpen && name === this.chosen);
-    show(byId("settings-refused"), !isOpen);
-    if (isOpen) this.section(this.chosen).look();
-    else say(byId("settings-refused"), `This section is for admins. You are signed in as ${this.person.name}, whose role is ${this.person.role}.`);
-  }
-
-  section(name) {
-    if (!this.made.has(name)) this.made.set(name, new SECTIONS[name](byId(`section-${name}`), this));
-    return this.made.get(name);
-  }
+/** Of this browser, not of the account: it may be somebody's phone. */
+function drawDesktop() {
+  const box = byId("desktop-alerts");
+  if (box === null) return;
+  const why = whyNone();
+  Object.assign(box, { checked: isOn(), disabled: why !== "" });
+  say(byId("desktop-alerts-words"), why || "In this browser, while a page of gpudeck is open in it.");
 }

@@ -17,6 +17,7 @@ from ..web.moments import moment
 from ..web.openapi_parts import TIME, needed
 from ..web.query_pool import QueryPool
 from . import views
+from .core.teams import Team
 from .kubernetes_views import KubernetesList
 from .queries import JobQueries
 from .schedulers import SchedulerQueries
@@ -80,6 +81,13 @@ class JobsApi:
         self.service.set_teams(asker(), new_teams.items)
         return self.teams()
 
+    def put_team(self, team: Team) -> views.TeamList:
+        self.service.put_team(asker(), team)
+        return self.teams()
+
+    def remove_team(self, name: str) -> None:
+        self.service.remove_team(asker(), name)
+
 
 ROUTES = (
     Route("GET jobs", JobsApi.jobs, "list_jobs", see(Role.VIEWER),
@@ -105,4 +113,8 @@ ROUTES = (
           "Teams, and which owners are in each."),
     Route("PUT teams", JobsApi.set_teams, "put_teams", change(Role.ADMIN, is_fresh=False),
           "Replace the whole table.", errors=(409,)),
+    Route("POST teams", JobsApi.put_team, "put_team", change(Role.ADMIN, is_fresh=False),
+          "Add a team, or replace the team of this name.", errors=(409,)),
+    Route("DELETE teams/<path:name>", JobsApi.remove_team, "remove_team",
+          change(Role.ADMIN, is_fresh=False), "Remove a team.", errors=(404, 409)),
 )

@@ -7,7 +7,7 @@ from ..access.policy import UNIX_NAME, Actor, actor_fields
 from ..access.rights import require
 from ..actions.standing_store import StandingStore
 from ..audit.recorder import AuditRecorder
-from ..errors import InvalidChangeError
+from ..errors import InvalidChangeError, NotFoundError
 from .receivers import MAIL
 
 MOST = 10_000
@@ -43,3 +43,12 @@ class OwnerAddresses:
         with self.auditor.change("address", actor_fields(actor) | {"action": "replace", "detail": {
                 "count": len(replacement), "changed": changed[:100]}}):
             self.standing.replace_addresses(replacement.items())
+
+    def put(self, actor: Actor, unix_name: str, address: str) -> None:
+        self.replace(actor, self.all() | {unix_name: address})
+
+    def remove(self, actor: Actor, unix_name: str) -> None:
+        remaining = self.all()
+        if remaining.pop(unix_name, None) is None:
+            raise NotFoundError("this owner has no address")
+        self.replace(actor, remaining)

@@ -44,8 +44,7 @@ class NotificationsApi:
         self.service.remove(asker(), receiver_id)
 
     def test_receiver(self, receiver_id: str) -> views.ReceiverTestView:
-        result = self.service.test(asker(), receiver_id)
-        return views.ReceiverTestView(result.is_taken, result.words)
+        return views.test_view(self.service.test(asker(), receiver_id))
 
     def notices(self) -> views.WaitingNotificationList:
         waiting = sorted(self.service.outbox,
@@ -69,6 +68,13 @@ class NotificationsApi:
         self.addresses.replace(asker(), addresses)
         return views.address_list(addresses)
 
+    def put_address(self, address: views.AddressView) -> views.AddressList:
+        self.addresses.put(asker(), address.unix_name, address.address)
+        return self.owner_addresses()
+
+    def remove_address(self, unix_name: str) -> None:
+        self.addresses.remove(asker(), unix_name)
+
 
 ROUTES = (
     Route("GET addresses", NotificationsApi.owner_addresses, "list_addresses",
@@ -77,6 +83,11 @@ ROUTES = (
     Route("PUT addresses", NotificationsApi.replace_addresses, "put_addresses",
           change(Role.ADMIN, is_fresh=False),
           "Replace the whole table.", errors=(409,)),
+    Route("POST addresses", NotificationsApi.put_address, "put_address",
+          change(Role.ADMIN, is_fresh=False),
+          "Add an owner's address, or replace it.", errors=(409,)),
+    Route("DELETE addresses/<unix_name>", NotificationsApi.remove_address, "remove_address",
+          change(Role.ADMIN, is_fresh=False), "Remove an owner's address.", errors=(404, 409)),
     # For admins only, because what is sent there leaves the hub.
     Route("GET receivers", NotificationsApi.receivers, "list_receivers",
           see(Role.ADMIN, PermissionReach.NONE),

@@ -24,6 +24,8 @@ class ReceiverStatus:
     told_at: float | None = None
     error: str = ""
     error_at: float | None = None
+    test: DeliveryResult | None = None  # the last one since the hub started
+    tested_at: float | None = None
 
     def note(self, result: DeliveryResult, now: float) -> None:
         if result.is_taken:

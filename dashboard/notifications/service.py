@@ -204,6 +204,8 @@ class NotificationService:
         require(actor, "POST /api/v1/receivers/<receiver_id>/test")
         receiver = self.receivers.get(receiver_id)
         result = channel_of(receiver).test(actor, self.transports, len(self.outbox))
+        status = self.receivers.status[receiver.id]
+        status.test, status.tested_at = result, time.time()
         self._auditor.note("receiver", actor_fields(actor) | {
             "action": "test", "outcome": "done" if result.is_taken else "failed",
             "detail": {"receiver": receiver.id}, "sentence": result.words})

@@ -11,6 +11,7 @@ from .channels.table import Kind, channel_of
 from .receiver_directory import ReceiverStatus
 from .receivers import Receiver
 from .retry import QueuedNotification
+from .transports import DeliveryResult
 from .words import title
 
 UnixName = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -30,6 +31,11 @@ class NewReceiver(Struct, forbid_unknown_fields=True):
     is_on: bool = True
     template: Annotated[str, Meta(max_length=10_000)] = ""
     headers: Annotated[dict[str, str], Meta(max_length=20)] = {}
+
+
+class ReceiverTestView(Struct):
+    is_taken: bool
+    words: str
 
 
 class ReceiverView(Struct):
@@ -55,6 +61,8 @@ class ReceiverView(Struct):
     told_at: float | None
     error: str
     error_at: float | None
+    test: ReceiverTestView | None  # the last one since the hub started
+    tested_at: float | None
 
 
 class ChannelView(Struct):
@@ -78,11 +86,6 @@ class ReceiverList(Struct):
     has_mail: bool
     muted: int
     kinds: list[ChannelView]
-
-
-class ReceiverTestView(Struct):
-    is_taken: bool
-    words: str
 
 
 class WaitingNotificationView(Struct):
@@ -121,7 +124,11 @@ def receiver_view(receiver: Receiver, status: ReceiverStatus, queued: list[Queue
         [*receiver.rules], bool(receiver.token), receiver.token_file, receiver.is_on,
         receiver.template, receiver.headers, len(queued) - parked, parked, status.sent,
         status.failed, status.unreached, status.dropped, status.told_at, status.error,
-        status.error_at)
+        status.error_at, None if status.test is None else test_view(status.test), status.tested_at)
+
+
+def test_view(result: DeliveryResult) -> ReceiverTestView:
+    return ReceiverTestView(result.is_taken, result.words)
 
 
 def waiting_view(entry: QueuedNotification) -> WaitingNotificationView:

@@ -29,7 +29,6 @@ from . import (
     qos,
     quotas,
     reports,
-    settings,
     slurm,
     tasks,
 )
@@ -37,6 +36,7 @@ from .bundle import Bundles
 from .graphs import FigureCallbacks
 from .reading import PageCallbacks
 from .router import MAIN, PageRouter
+from .settings import page as settings
 from .shell import PAGE_ROWS, WAITING, index, page_rows, table_tag
 from .site import SitePages
 from .site_hub import SiteThreads, ViewersHub, Wsgi

@@ -43,6 +43,7 @@ class View(msgspec.Struct):
 # What stands in a page's frame, by the id of the element there: a text, an element or a list of
 # them is its inside, or the element itself if it has that id; None: nothing, and it is hidden; True
 # or False: its inside stays, and is shown or hidden. "@tab": the words of the browser's tab.
+# "@every": seconds until the page asks again.
 Parts = dict[str, Any]
 V = TypeVar("V", bound=View)
 

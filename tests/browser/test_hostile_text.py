@@ -307,16 +307,18 @@ def test_a_toast_and_a_question_hold_each_as_text(watch: WatchedPage) -> None:
 def test_the_nodes_in_settings_are_named(nodes: list[CrowdNode], watch: WatchedPage) -> None:
     watch.goto("/settings#nodes", "#section-nodes tbody tr")
     rows: list[Any] = []
-    for group in dict.fromkeys(node.group for node in nodes):
+    for group, count in Counter(node.group for node in nodes).items():
         rows += watch.run("""
             const find = document.querySelector("#section-nodes .find");
-            find.value = given;
-            find.dispatchEvent(new Event("input"));
-            const rows = [...document.querySelectorAll("#section-nodes tbody tr")]
-                .filter(row => row.children[2].textContent === given);
-            return rows.map(row => [row.querySelector(".name").children.length,
+            find.value = given.group;
+            find.dispatchEvent(new Event("change", {bubbles: true}));
+            const rows = () => [...document.querySelectorAll("#section-nodes tbody tr")]
+                .filter(row => row.children[2].textContent === given.group);
+            await until(() => rows().length === given.count, "the rows");
+            return rows().map(row => [row.querySelector(".name").children.length,
                 row.querySelector(".name").textContent, row.children[2].textContent,
-                [...row.querySelectorAll("button")].map(button => button.ariaLabel)]);""", group)
+                [...row.querySelectorAll("button")].map(button => button.ariaLabel)]);""",
+                          {"group": group, "count": count})
     assert sorted(rows) == sorted(
         [0, node.host, node.group, [f"Stop actions on {node.host}",
                                     f"Change the group of {node.host}", f"Revoke {node.host}"]]
@@ -330,9 +332,11 @@ def moved(watch: WatchedPage, node: CrowdNode) -> list[str]:
     """The whole way: button, dialog, toast, Undo."""
     texts: list[str] = watch.run("""
         const find = document.querySelector("#section-nodes .find");
-        find.value = given.group; find.dispatchEvent(new Event("input"));
-        [...document.querySelectorAll("#section-nodes button")].find(
-            ({ariaLabel}) => ariaLabel === `Change the group of ${given.host}`).click();
+        find.value = given.group; find.dispatchEvent(new Event("change", {bubbles: true}));
+        const change = () => [...document.querySelectorAll("#section-nodes button")].find(
+            ({ariaLabel}) => ariaLabel === `Change the group of ${given.host}`);
+        await until(() => change() !== undefined, "the button");
+        change().click();
         const dialog = document.querySelector("dialog[open]");
         const title = dialog.querySelector("h2").textContent;
         dialog.querySelector("[name=group]").value = "moved";

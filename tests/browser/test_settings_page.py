@@ -248,8 +248,8 @@ def test_one_who_is_added_comes_in_by_the_link_and_sees_less(
     assert other.page.locator("[data-section]:visible").all_inner_texts() == ["Sign-ins", "You"]
     other.page.goto(f"{admin.hub.url}/settings#users")
     refusal = other.page.locator("#settings-refused")
-    assert refusal.inner_text() == (
-        f"This section is for admins. You are signed in as {name}, whose role is viewer.")
+    assert soon(lambda: refusal.inner_text() == (
+        f"This section is for admins. You are signed in as {name}, whose role is viewer."))
     assert not other.page.locator("#section-users").is_visible()
     assert (other.api("/api/v1/me"), other.api("/api/v1/users")) == (200, 403)
     assert other.settings("sign-ins").locator("h3").count() == 0

@@ -38,7 +38,8 @@ COLUMNS = (*STRANGERS, *BAD, *KNOWN)
 
 FILLED = {
     "<path:filename>": "css/tokens.css", "<file>": "none.mjs", "<path:path>": "nothing/here",
-    "<name>": "nobody-at-all",
+    "<name>": "nobody-at-all", "<path:name>": "nobody-at-all",
+    "<unix_name>": "nobody-at-all",
     "<token_id>": "t00", "<enrolment_id>": "e00", "<node_id>": "n00", "<session_id>": "s00",
     "<rule_id>": "r00", "<backtest_id>": "b00", "<quota_id>": "q00", "<silence_id>": "z00",
     "<receiver_id>": "r00", "<notice_id>": "n00", "<command_id>": "c00", "<plan_id>": "p00",

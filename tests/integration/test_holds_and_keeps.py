@@ -186,6 +186,32 @@ def test_addresses_are_an_admins(hub: HubProcess) -> None:
     assert hub.ask("/api/v1/addresses", token=word).status == 403
 
 
+def test_addresses_and_teams_change_one_by_one_and_others_stay(hub: HubProcess) -> None:
+    def post(path: str, row: dict[str, Any]) -> int:
+        return hub.ask(f"/api/v1/{path}", "POST", body=json.dumps(row).encode(),
+                       Content_Type="application/json").status
+
+    for unix_name in ("carl", "dora"):
+        assert post("addresses", {"unix_name": unix_name, "address": "x@example.org"}) == 200
+    assert post("addresses", {"unix_name": "carl", "address": "no"}) in (400, 409)
+    assert post("addresses", {"unix_name": "carl", "address": "carl@example.org"}) == 200
+    assert hub.ask("/api/v1/addresses/dora", "DELETE").status == 204
+    assert hub.ask("/api/v1/addresses/dora", "DELETE").status == 404
+    addresses = {row["unix_name"]: row["address"]
+                 for row in hub.get("/api/v1/addresses")["items"]}
+    assert "dora" not in addresses
+    assert addresses["carl"] == "carl@example.org"
+
+    for name in ("a/b", "c", "d"):
+        assert post("teams", {"name": name, "users": [f"u-{name}"]}) == 200
+    assert post("teams", {"name": "c", "users": ["u-d"]}) == 409, "in two teams"
+    assert post("teams", {"name": "c", "users": ["u-e"]}) == 200
+    assert hub.ask("/api/v1/teams/a%2Fb", "DELETE").status == 204
+    assert hub.ask("/api/v1/teams/a%2Fb", "DELETE").status == 404
+    assert [(team["name"], team["users"]) for team in hub.get("/api/v1/teams")["items"]] == [
+        ("c", ["u-e"]), ("d", ["u-d"])]
+
+
 # -- the audit
 
 

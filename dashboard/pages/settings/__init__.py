@@ -1,0 +1,1 @@
+"""The Settings page: what admins manage, and everybody's sessions and account."""

@@ -1,0 +1,86 @@
+"""Questions of Settings: what a dialog asks, and what is then sent. The browser opens and sends
+them (assets/parts/read_page.mjs); no password and no secret comes here. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from dash.development.base_component import Component
+
+from gpudeck.markup import make
+
+Form = dict[str, Any]
+Field = dict[str, Any]
+Choices = Sequence[tuple[str, str]]  # value and words
+
+ROLES: Choices = (
+    ("viewer", "viewer: read-only"),
+    ("user", "user: can act on their own tasks"),
+    ("operator", "operator: can act on everyone's tasks"),
+    ("admin", "admin: also manages users, tokens and nodes"),
+)
+SCOPE_BODY = {"groups": "$groups", "unix_names": "$unix_names"}
+
+
+def order(method: str, *path: str, body: Any = None, query: Mapping[str, str] | None = None,
+          **more: Any) -> Form:
+    """Return what is sent: a method, a path whose parts may be any text, and a body, in which
+    `$NAME` is the value of a field."""
+    address = "/".join(quote(part, safe="") for part in path)
+    form = {"method": method, "path": f"{address}?{urlencode(query)}" if query else address, **more}
+    return form if body is None else form | {"body": body}
+
+
+def literal(text: str) -> str:
+    """Return a text as a body has it, where `$NAME` would be the value of a field."""
+    return f"${text}" if text.startswith("$") else text
+
+
+def sure(title: str, verb: str, lead: str, what: Form) -> Form:
+    """Return a question for a yes, of what is hard to undo."""
+    return {"title": title, "verb": verb, "lead": lead, "tone": "bad"} | what
+
+
+def form_button(selector: str, words: str, form: Form, label: str | None = None) -> Component:
+    return make(f"button{selector}", words, data_form=form, aria_label=label)
+
+
+def row_button(words: str, form: Form, label: str) -> Component:
+    """Return a button of a row; `label` says which thing it is about."""
+    return form_button(".button.small", words, form, label)
+
+
+def text(name: str, label: str, value: str = "", hint: str | None = None, **more: Any) -> Field:
+    """Return a field. `as_`: how its text becomes a value; `empty`: its value without a text, or
+    null; `more`: attributes of its input."""
+    rules = {key: more.pop(parameter) for key, parameter in (
+        ("as", "as_"), ("empty", "empty"), ("type", "type")) if parameter in more}
+    return {"name": name, "label": label, "type": "text", "value": value, **rules,
+            **({} if hint is None else {"hint": hint}), "traits": more}
+
+
+def choice(name: str, label: str, options: Choices, value: str) -> Field:
+    return {"name": name, "label": label, "type": "choice", "value": value,
+            "options": [[*option] for option in options]}
+
+
+def check(name: str, label: str, value: bool = False, hint: str | None = None) -> Field:
+    return {"name": name, "label": label, "type": "check", "value": value,
+            **({} if hint is None else {"hint": hint})}
+
+
+def role_field(role: str) -> Field:
+    return choice("role", "Role", ROLES, role)
+
+
+def scope_fields(groups: Sequence[str] = ("*",), unix_names: Sequence[str] = ()) -> list[Field]:
+    return [
+        text("groups", "Node groups", ", ".join(groups), "Separated by commas; * means all. Other "
+             "nodes are not visible.", as_="commas", required=""),
+        text("unix_names", "Unix names", ", ".join(unix_names), "Tasks of these Unix users count "
+             "as their own; separated by commas. Often none or one.", as_="commas")]
+
+
+def new_password(user: str) -> Field:
+    """Return two fields for one new password, with the name for password managers."""
+    return {"type": "new_password", "name": "password", "user": user}

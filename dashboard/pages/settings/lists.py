@@ -1,0 +1,74 @@
+"""Lists of Settings: a row for each thing, with buttons. Pure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dash.development.base_component import Component
+
+from gpudeck.markup import make
+
+from ..words import moment, when
+
+Item = dict[str, Any]
+Cell = Callable[[Item], Any]  # what stands there: a text, an element, or a list of them
+
+
+@dataclass(frozen=True, slots=True)
+class ViewContext:
+    """The person who views the page, as `GET me` says it, at which moment and in which zone."""
+
+    person: Item
+    now: float
+    zone: str
+
+    @property
+    def is_admin(self) -> bool:
+        return bool(self.person["role"] == "admin")
+
+    def ago(self, at: float | None, never: str = "never") -> Component:
+        """Return how long ago or ahead it is; the moment itself is its tooltip."""
+        title = None if at is None else moment(at, self.zone)
+        return make("span", when(at, self.now, never), title=title)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemList:
+    """A table as assets/parts/rows.mjs lays it out. `key`: the item's identity; `empty`: what is
+    said without items; `actions`: buttons of a row."""
+
+    label: str
+    columns: Sequence[tuple[str, Cell]]
+    key: Callable[[Item], str]
+    empty: str
+    actions: Callable[[Item], list[Component]] = lambda item: []
+
+    def draw(self, items: Sequence[Item]) -> Component:
+        if not items:
+            return make("div.rows-place", [make("p.none", self.empty)])
+        # On a phone each row is a card, and a table laid out so must say what it still is.
+        heads = [make("th", head, role="columnheader", scope="col")
+                 for head in (*(head for head, _ in self.columns), make("span.unseen", "Actions"))]
+        return make("div.rows-place", [make("table.rows", [
+            make("thead", [make("tr", heads, role="row")], role="rowgroup"),
+            make("tbody", [self._row(item) for item in items], role="rowgroup")],
+            role="table", aria_label=self.label)])
+
+    def _row(self, item: Item) -> Component:
+        cells = [make("td", cell(item), role="cell", data_head=head) for head, cell in self.columns]
+        return make("tr", [*cells, make("td.row-actions", self.actions(item), role="cell")],
+                    role="row", data_key=self.key(item))
+
+
+def name_cell(name: str, pill: str | None = None, tone: str = "") -> list[Component]:
+    """Return a name in bold, and a word about it."""
+    return [make("strong.name", name), *([] if pill is None else [make(f"span.pill{tone}", pill)])]
+
+
+def stacked(*parts: Component | None) -> Component:
+    """Return parts one below the other, beside the column's name on a phone."""
+    return make("div.stacked", [part for part in parts if part is not None])
+
+
+def group_words(groups: Sequence[str]) -> str:
+    return "all nodes" if "*" in groups else ", ".join(groups)
