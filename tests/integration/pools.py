@@ -37,6 +37,7 @@ from gpudeck.repairs import GpuRepair
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeGpu, FakeNvml
 from tests.fakes.people import QuietPeople
+from tests.forks import ForkedProcess, commands
 from tests.integration.hubs import HubProcess
 from tests.integration.test_agent_process import an_agent, flags
 
@@ -126,11 +127,27 @@ class PoolBed:
         self._flags = [*where, "--pool-socket", str(self.socket), *self._more]
 
     @contextmanager
-    def agent(self, program: Sequence[str] = ("-m", "agent")
-              ) -> Iterator["subprocess.Popen[str]"]:
-        with an_agent(*self._flags, env=self.env, program=program) as process:
+    def agent(self, program: Sequence[str] = ()
+              ) -> "Iterator[ForkedProcess | subprocess.Popen[str]]":
+        """Run the agent until the end of the block. `program`: another Python program than
+        `gpudeck agent`."""
+        with (an_agent(*self._flags, env=self.env, program=program) if program
+              else self._forked_agent()) as process:
             wait_for(lambda: self.free() is not None)
             yield process
+
+    @contextmanager
+    def _forked_agent(self) -> Iterator[ForkedProcess]:
+        process = ForkedProcess(commands(), ["agent", *self._flags], self._folder / "agent.log",
+                                {}, self.env)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+            process.kill()
+            process.wait()
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
