@@ -366,11 +366,9 @@ class FakeHub:
 
 def wait_for(condition: Callable[[], Any], timeout_s: float = GIVE_UP_S) -> Any:
     """Return the first true answer; fail the test if there is none in time."""
-    began = time.monotonic()
-    deadline = began + timeout_s
+    began = now = time.monotonic()
     while not (answer := condition()):
-        looked = time.monotonic()
-        assert looked < deadline, "waited in vain"
-        time.sleep(random.uniform(0.5, 1.0) * pause_s(looked - began))
-        began = time.monotonic()
+        assert now < began + timeout_s, "waited in vain"
+        time.sleep(random.uniform(0.5, 1.0) * pause_s(now - began, time.monotonic() - now))
+        now = time.monotonic()
     return answer

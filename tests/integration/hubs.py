@@ -64,12 +64,12 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def wait_for(condition: Callable[[], Any], within_s: float = GIVE_UP_S, why: str = "") -> Any:
-    deadline = time.monotonic() + within_s
-    while (began := time.monotonic()) < deadline:
+    began = time.monotonic()
+    while (now := time.monotonic()) < began + within_s:
         value = condition()
         if value:
             return value
-        time.sleep(pause_s(time.monotonic() - began))
+        time.sleep(pause_s(now - began, time.monotonic() - now))
     raise AssertionError(f"not within {within_s} s: {why}")
 
 
