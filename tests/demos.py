@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.patience import GIVE_UP_S
+from tests.patience import GIVE_UP_S, pause_s
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE = """
@@ -38,9 +38,10 @@ def start(program: str, *arguments: str, **more: Any) -> "subprocess.Popen[str]"
 
 
 def soon(condition: Callable[[], object], seconds: float = GIVE_UP_S) -> bool:
-    deadline = time.monotonic() + seconds
-    while not (outcome := condition()) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    began = now = time.monotonic()
+    while not (outcome := condition()) and now < began + seconds:
+        time.sleep(pause_s(now - began, time.monotonic() - now))
+        now = time.monotonic()
     return bool(outcome)
 
 

@@ -8,6 +8,7 @@ process alone, by their full name: the product has no switch for it that somebod
 
 import atexit
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -90,23 +91,27 @@ class ForkedProcess:
 def hubs() -> ForkServer:
     """Fork server for the hubs of this worker."""
     server = ForkServer("dashboard.__main__", "dashboard.cli.hub", "dashboard.app",
-                        "dashboard.alerts.active_rules:shipped_rules")
+                        "dashboard.alerts.active_rules:shipped_rules",
+                        # by Dash and Socket.IO in each hub that starts
+                        "dash.backends._flask", "plotly.offline", "engineio.async_drivers.gevent")
     atexit.register(server.close)
     return server
 
 
 @cache
 def commands() -> ForkServer:
-    """Fork server for `gpudeck run` and `claim` of this worker. What they import late is named here
-    too: another user may not be able to read it."""
+    """Fork server for `gpudeck run`, `claim` and `agent` of this worker. What they import late is
+    named here too: another user may not be able to read it."""
     server = ForkServer("gpudeck.cli", "gpudeck.agent.cli.run", "gpudeck.agent.cli.pool",
-                        "importlib.metadata:entry_points")
+                        "gpudeck.agent.cli.main", "importlib.metadata:entry_points")
     atexit.register(server.close)
     return server
 
 
 def serve(program: str, answers: IO[str]) -> None:
     main = import_module(program).main
+    gc.collect()
+    gc.freeze()  # else each process that starts would look through all of it, and copy its pages
     answers_fd = answers.fileno()
     for line in sys.stdin:
         request = json.loads(line)

@@ -13,6 +13,9 @@ from tests import tiers
 from tests.quarantine import TWICE, UnsteadyTest, today, unsteady_tests
 
 ROOT = Path(__file__).resolve().parents[1]
+# For runs of pytest in a run of pytest: of the plugins that are installed, those that they need.
+FEW_PLUGINS = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+               "PYTEST_PLUGINS": "xdist.plugin,_hypothesis_pytestplugin"}
 
 
 def stands(row: str) -> bool:
@@ -90,7 +93,7 @@ def test_only_who_is_in_quarantine_is_run_again(tmp_path: Path, listed: bool, ag
         [sys.executable, "-m", "pytest", "-q", "-p", "tests.quarantine", "-p", "no:cacheprovider",
          "--rootdir", str(tmp_path), "-c", os.devnull, str(tmp_path)],
         cwd=tmp_path, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "GPUDECK_QUARANTINE": str(table)})
+        env={**os.environ, **FEW_PLUGINS, "GPUDECK_QUARANTINE": str(table)})
     assert run.returncode == code, run.stdout + run.stderr
     assert ("RUN TWICE" in run.stdout) == (code == 0)
     assert TWICE not in run.stdout
@@ -104,7 +107,7 @@ def run_check(folder: Path, body: str) -> "subprocess.CompletedProcess[str]":
     program = ("import pathlib, sys\nfrom tests.check import main\n"
                f"sys.exit(main([], {options!r}, pathlib.Path('r.json')))")
     return subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True,
-                          text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
+                          text=True, check=False, env={**os.environ, **FEW_PLUGINS})
 
 
 @pytest.mark.parametrize(("last_line", "code", "line"), [

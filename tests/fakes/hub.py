@@ -59,7 +59,7 @@ from gpudeck.wire import (
     node_statement,
     preview_statement,
 )
-from tests.patience import GIVE_UP_S
+from tests.patience import GIVE_UP_S, pause_s
 
 
 class _Quiet(WSGIRequestHandler):
@@ -366,8 +366,9 @@ class FakeHub:
 
 def wait_for(condition: Callable[[], Any], timeout_s: float = GIVE_UP_S) -> Any:
     """Return the first true answer; fail the test if there is none in time."""
-    deadline = time.monotonic() + timeout_s
+    began = now = time.monotonic()
     while not (answer := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01 + random.random() * 0.01)
+        assert now < began + timeout_s, "waited in vain"
+        time.sleep(random.uniform(0.5, 1.0) * pause_s(now - began, time.monotonic() - now))
+        now = time.monotonic()
     return answer

@@ -115,21 +115,24 @@ class Node:
                                  "FAKE_CUDA_BOARDS": ",".join(self.uuids)}
         where = ["--alone", "--data", str(folder / "data")] if hub is None else flags(
             hub, folder)  # type: ignore[arg-type]
-        self._words = [*(("-m", "agent") if has_lock else ("-c", WITHOUT_LOCK)), *where,
-                       "--host", folder.name, "--pool-socket", str(folder / "pool.sock"),
+        self._words = [*where, "--host", folder.name, "--pool-socket", str(folder / "pool.sock"),
                        "--pool-unused-s", f"{UNUSED_S:.0f}"]
-        self.start()
+        self._has_lock = has_lock
+        self.agent = self.start()
 
-    def start(self) -> None:
-        with open(self._folder / "agent.log", "ab") as log:
-            self.agent = subprocess.Popen([sys.executable, *self._words], cwd=ROOT, env=self.env,
-                                          stderr=log)
+    def start(self) -> "ForkedProcess | subprocess.Popen[bytes]":
+        path = self._folder / "agent.log"
+        if self._has_lock:
+            return ForkedProcess(commands(), ("agent", *self._words), path, {}, self.env)
+        with path.open("ab") as log:
+            return subprocess.Popen([sys.executable, "-c", WITHOUT_LOCK, *self._words], cwd=ROOT,
+                                    env=self.env, stderr=log)
 
     def restart(self, number: signal.Signals) -> None:
         self.agent.send_signal(number)
         self.agent.send_signal(signal.SIGCONT)
         self.agent.wait(GIVE_UP_S)
-        self.start()
+        self.agent = self.start()
 
     def close(self) -> None:
         self.agent.terminate()

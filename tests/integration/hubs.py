@@ -59,18 +59,18 @@ from gpudeck.wire import (
     pack,
 )
 from tests.forks import ForkedProcess, hubs
-from tests.patience import GIVE_UP_S
+from tests.patience import GIVE_UP_S, pause_s
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def wait_for(condition: Callable[[], Any], within_s: float = GIVE_UP_S, why: str = "") -> Any:
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
+    began = time.monotonic()
+    while (now := time.monotonic()) < began + within_s:
         value = condition()
         if value:
             return value
-        time.sleep(0.02)
+        time.sleep(pause_s(now - began, time.monotonic() - now))
     raise AssertionError(f"not within {within_s} s: {why}")
 
 

@@ -170,7 +170,7 @@ def wait_for_all(node: Node, features: tuple[Feature, ...]) -> None:
         if not node.hub.limits:
             return False
         node.pool = node.bed.status()
-        return {feature.name for feature in FEATURES if feature.is_there(node)} == names
+        return all(feature.is_there(node) == (feature.name in names) for feature in FEATURES)
 
     names = {feature.name for feature in features}
     wait_for(are_there, 60)

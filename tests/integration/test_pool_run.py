@@ -51,6 +51,7 @@ def test_a_command_gets_its_gpus_and_its_status_comes_through(bed: PoolBed) -> N
         assert len(set(visible)) == 2
         assert set(visible) <= uuids
         assert bed.free() == 4
+        assert json.loads(bed.run("pool", "--json").stdout) == bed.status()
         killed = bed.run("run", "--", sys.executable, "-c",
                          "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
         assert killed.returncode == 128 + signal.SIGKILL

@@ -171,7 +171,10 @@ def test_nodes_in_one_file_do_not_meet(tmp_path: Path) -> None:
     first.append(events(first, 1), 0.0)
     assert (pending(first), pending(second)) == ([4], [1, 2, 3, 4, 5])
     assert first.stream != second.stream
-    assert first.stream != second.stream
+    file = OutboxFile(tmp_path / "j.db")  # of the next process
+    assert [(pending(outbox), outbox.stream)
+            for outbox in (Outbox(file, "n1"), Outbox(file, "n2"))] == [
+        ([4], first.stream), ([1, 2, 3, 4, 5], second.stream)]
 
 
 def test_many_nodes_share_their_commits(tmp_path: Path) -> None:
