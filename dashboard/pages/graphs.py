@@ -3,7 +3,7 @@ requests one, a callback queries the hub as the person who views the page, and a
 `dcc.Graph`."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import dash
