@@ -45,10 +45,11 @@ def site_of(fleet: Fleet, node_id: str) -> str | None:
     return fleet.cluster if site is None else site.name
 
 
-def open_sites(fleet: Fleet, event: effects.SitesViewed, now: float) -> None:
+def open_sites(fleet: Fleet, event: effects.SitesViewed, now: float) -> list[effects.Effect]:
     fleet.cluster = event.own
     for name, url in event.sites:
         fleet.sites[name] = Site(name, url, since=now)
+    return []
 
 
 def apply_news(fleet: Fleet, event: effects.SiteHeard, now: float, mono: float

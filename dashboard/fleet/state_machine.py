@@ -5,7 +5,8 @@ done. Time comes in with the event: `now` UTC seconds, `mono` monotonic seconds.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from gpudeck import wire
 from gpudeck.actions import Preview, Reply
@@ -19,7 +20,21 @@ from gpudeck.slurm import SlurmNow
 from ..history.headlog import HeadLogEntry
 from ..history.rows import BACKFILL_MOST_S
 from . import effects, imported, sites
-from .agent_streams import AgentStream, AgentStreams
+from .agent_messages import (
+    AgentLinkState,
+    Effects,
+    MessageHandler,
+    answer_clock,
+    pass_on,
+    refuse,
+    take_beat,
+    take_echo,
+    take_kubernetes,
+    take_limits,
+    take_pod_gpus,
+    take_slurm,
+)
+from .agent_streams import AgentStreams
 from .epoch_fence import EpochFence
 from .events import FleetEvent, RecentEvents
 from .fleet import FUTURE_S, Fleet, FrameOutcome, Node
@@ -37,50 +52,7 @@ TAKEN_RETRY_S = 30.0
 OWN_PAUSE_S = 5.0
 OWN_STREAM = "hub"  # of Events that the hub itself tells of a node
 
-Effects = list[effects.Effect]
-
-
-@dataclass(slots=True)
-class AgentLinkState:
-    """An agent's connection, which is known as `at`."""
-
-    at: str
-    node: Node
-    stream: str
-    received: AgentStream
-    probe_id: int = 0
-    probed_mono: float = -1e9
-    is_probing: bool = False
-
-    @property
-    def node_id(self) -> str:
-        return self.node.hello.node_id
-
-    def probe(self, now: float, mono: float) -> effects.SendMessage:
-        self.probe_id += 1
-        self.probed_mono = mono
-        self.is_probing = True
-        return effects.SendMessage(self.at, wire.Probe(self.probe_id, now))
-
-    def is_answer(self, echo: wire.Echo) -> bool:
-        """Return whether this is the first answer to the newest Probe."""
-        is_first = self.is_probing and echo.probe_id == self.probe_id
-        self.is_probing = self.is_probing and not is_first
-        return is_first
-
-    def take_unknown(self, message: wire.UnknownMessage) -> Effects:
-        """Note a message of a newer agent: no reason to do without all else that it says."""
-        answer: Effects = []
-        if message.seq is not None:  # else it would be brought again for ever
-            self.received.settle_one(message.seq)
-            answer.append(effects.SendMessage(self.at, self.received.ack()))
-        types = self.node.unknown_types
-        if message.type not in types and len(types) < wire.MAX_UNKNOWN_TYPES:
-            types.append(message.type)
-            answer += [effects.SendMessage(self.at, wire.Ignored(message.type)),
-                       effects.LogMessage("agent newer than this hub",
-                                          {"node": self.node_id, "type": message.type})]
-        return answer
+EventHandler = Callable[[Any, float, float], Effects]
 
 
 class FleetStateMachine:
@@ -98,97 +70,84 @@ class FleetStateMachine:
         self.allowances = NodeAllowances()
         self._seconds: dict[tuple[str, bool], SampleSecondAligner] = {}
         self._ticked_mono: float | None = None
+        self._events = self._event_table()
+        self._messages = self._message_table()
 
     def handle(self, event: effects.HubEvent, now: float, mono: float) -> Effects:
-        match event:
-            case effects.MessageReceived():
-                return self._receive(event, now, mono)
-            case effects.Tick():
-                return self._tick(mono)
-            case effects.LinkClosed():
-                return self._link_closed(event.link)
-            case effects.RevokeNode():
-                at = self.link_of.get(event.node_id)
-                self.fleet.dismiss(event.node_id, now)
-                self.allowances.forget(event.node_id)
-                return [] if at is None else self._turn_out(
-                    at, wire.Refused(REVOKED, REVOKED_RETRY_S))
-            case effects.RateExceeded():
-                return self._over_rate(event, now, mono)
-            case effects.RecordsStored():
-                return self._stored(event.records)
-            case effects.StorageFailed():
-                return self._not_stored(event)
-            case effects.RecordingImported():
-                return imported.import_recording(self.fleet, self.streams, event, now, mono)
-            case effects.SitesViewed():
-                sites.open_sites(self.fleet, event, now)
-                return []
-            case effects.SiteHeard():
-                return sites.apply_news(self.fleet, event, now, mono)
-            case effects.SiteAway():
-                return sites.away(self.fleet, event, now)
+        return self._events[type(event)](event, now, mono)
+
+    def _event_table(self) -> Mapping[type, EventHandler]:
+        return {
+            effects.MessageReceived: self._receive,
+            effects.Tick: lambda event, now, mono: self._tick(mono),
+            effects.LinkClosed: lambda event, now, mono: self._link_closed(event.link),
+            effects.RevokeNode: lambda event, now, mono: self._revoke(event.node_id, now),
+            effects.RateExceeded: self._over_rate,
+            effects.RecordsStored: lambda event, now, mono: self._stored(event.records),
+            effects.StorageFailed: lambda event, now, mono: self._not_stored(event),
+            effects.RecordingImported: lambda event, now, mono: imported.import_recording(
+                self.fleet, self.streams, event, now, mono),
+            effects.SitesViewed: lambda event, now, mono: sites.open_sites(self.fleet, event, now),
+            effects.SiteHeard: lambda event, now, mono: sites.apply_news(
+                self.fleet, event, now, mono),
+            effects.SiteAway: lambda event, now, mono: sites.away(self.fleet, event, now),
+        }
+
+    def _revoke(self, node_id: str, now: float) -> Effects:
+        at = self.link_of.get(node_id)
+        self.fleet.dismiss(node_id, now)
+        self.allowances.forget(node_id)
+        return [] if at is None else self._turn_out(at, wire.Refused(REVOKED, REVOKED_RETRY_S))
 
     # -- agents
 
     def _receive(self, event: effects.MessageReceived, now: float, mono: float) -> Effects:
-        link = self.links.get(event.link)
+        link, message = self.links.get(event.link), event.message
         if link is None:
-            if not isinstance(event.message, wire.Hello):
+            if not isinstance(message, wire.Hello):
                 raise wire.WireError("the first message must be Hello")
-            return self._hello(event.link, event.message, event.payload, now, mono)
-        node = link.node
-        node.hear(now, mono)
-        match event.message:
-            case wire.Frame() | wire.Event():
-                return self._sequenced(link, event.message, event.payload, now, mono)
-            case wire.Backfill():
-                return self._backfill(link, event.message, now, mono)
-            case wire.Beat():
-                node.take_beat(event.message, mono)
-                link.received.settle(event.message.first_seq - 1)
-                return [effects.NodeReport(link.node_id, event.message)]
-            case wire.Echo():
-                if link.is_answer(event.message):
-                    node.set_clock(event.message.agent_at, link.probed_mono, now, mono)
-                return []
-            case wire.Inventory():
-                new = self.fleet.new_names(link.node_id, event.message.gpus)
-                if excess := self.allowances.names(link.node_id, "GPUs", new, mono):
-                    return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
-                self.fleet.inventory(node, event.message)
-                return [effects.StreamRecord(link.node_id, link.stream, 0, now, event.payload,
-                                             message=event.message)]
-            case wire.Clock():
-                return [effects.SendMessage(event.link, wire.Time(event.message.clock_id, now))]
-            case LimitsNow():
-                node.limits = event.message
-                return []
-            case RepairsNow():
-                self.fleet.take_repairs(node, event.message)
-                return []
-            case SlurmNow():
-                node.slurm, node.slurm_mono = event.message, mono
-                return []
-            case KubernetesNow():
-                node.kubernetes, node.kubernetes_mono = event.message, mono
-                return []
-            case PodGpusNow():
-                node.pod_gpus, node.pod_gpus_mono = event.message, mono
-                return []
-            case PoolReport():
-                new = len(reported_ids(event.message) - reported_ids(node.pool))
-                if excess := self.allowances.pool(link.node_id, len(event.payload), new, mono):
-                    return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
-                self.fleet.take_pool(node, event.message)
-                return [effects.NodeReport(link.node_id, event.message)]
-            case Preview() | Reply() | InForce():
-                return [effects.NodeReport(link.node_id, event.message)]
-            case wire.UnknownMessage():
-                self.counts["unknown"] += 1
-                return link.take_unknown(event.message)
-            case wire.Call() | wire.Hello():
-                raise wire.WireError("Call and Hello are said once")
+            return self._hello(event.link, message, event.payload, now, mono)
+        link.node.hear(now, mono)
+        return self._messages[type(message)](link, message, event.payload, now, mono)
+
+    def _message_table(self) -> Mapping[type, MessageHandler]:
+        return {
+            wire.Frame: self._sequenced, wire.Event: self._sequenced,
+            wire.Backfill: self._backfill, wire.Inventory: self._inventory,
+            wire.UnknownMessage: self._unknown,
+            wire.Beat: take_beat, wire.Echo: take_echo, wire.Clock: answer_clock,
+            wire.Call: refuse, wire.Hello: refuse,
+            LimitsNow: take_limits, RepairsNow: self._repairs, SlurmNow: take_slurm,
+            KubernetesNow: take_kubernetes, PodGpusNow: take_pod_gpus,
+            PoolReport: self._pool_report,
+            Preview: pass_on, Reply: pass_on, InForce: pass_on,
+        }
+
+    def _inventory(self, link: AgentLinkState, message: wire.Inventory, payload: bytes, now: float,
+                   mono: float) -> Effects:
+        new = self.fleet.new_names(link.node_id, message.gpus)
+        if excess := self.allowances.names(link.node_id, "GPUs", new, mono):
+            return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
+        self.fleet.inventory(link.node, message)
+        return [effects.StreamRecord(link.node_id, link.stream, 0, now, payload, message=message)]
+
+    def _repairs(self, link: AgentLinkState, message: RepairsNow, _: bytes, now: float, mono: float
+                 ) -> Effects:
+        self.fleet.take_repairs(link.node, message)
+        return []
+
+    def _pool_report(self, link: AgentLinkState, message: PoolReport, payload: bytes, now: float,
+                     mono: float) -> Effects:
+        new = len(reported_ids(message) - reported_ids(link.node.pool))
+        if excess := self.allowances.pool(link.node_id, len(payload), new, mono):
+            return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
+        self.fleet.take_pool(link.node, message)
+        return [effects.NodeReport(link.node_id, message)]
+
+    def _unknown(self, link: AgentLinkState, message: wire.UnknownMessage, _: bytes, now: float,
+                 mono: float) -> Effects:
+        self.counts["unknown"] += 1
+        return link.take_unknown(message)
 
     def _hello(self, at: str, hello: wire.Hello, payload: bytes, now: float, mono: float
                ) -> Effects:
@@ -281,7 +240,7 @@ class FleetStateMachine:
             answer.append(link.probe(now, mono))
         return answer
 
-    def _backfill(self, link: AgentLinkState, backfill: wire.Backfill, now: float,
+    def _backfill(self, link: AgentLinkState, backfill: wire.Backfill, _: bytes, now: float,
                   mono: float) -> Effects:
         """Take messages of a time without us to disk, past the picture."""
         answer: Effects = []
