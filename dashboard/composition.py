@@ -14,8 +14,6 @@ from .runtime.state_guard import StateGuard
 from .settings import HubSettings
 from .state import HubState
 
-TICK_S = 1.0  # of loops whose work is due every second
-
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from gpudeck.wire import Beat
 
 from ..access.service import AccountService
 from ..audit.recorder import AuditRecorder
-from ..composition import TICK_S, Capability, Core, Seam
+from ..composition import Capability, Core, Seam
 from ..fleet.effect_handlers import EffectHandlers
 from ..fleet.effects import NodeJoined
 from ..fleet.node_names import NodeNames
@@ -13,7 +13,7 @@ from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibleFleetCache
 from ..fleet.wiring import KEEP_OF
 from ..nodes.connections import NodeLinks
-from ..runtime.runner import Loop
+from ..runtime.runner import TICK_S, Loop
 from .api import ROUTES as ROUTES
 from .api import ActionsApi
 from .commander import Commander

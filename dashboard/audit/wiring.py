@@ -4,8 +4,8 @@ from functools import partial
 
 from ..access.policy import Actor
 from ..access.protocols import AuditLog, SignInNotes
-from ..composition import TICK_S, Capability, Core, Seam
-from ..runtime.runner import Loop
+from ..composition import Capability, Core, Seam
+from ..runtime.runner import TICK_S, Loop
 from .api import ROUTES as ROUTES
 from .api import AuditApi
 from .file_copy import AuditCopy

@@ -14,14 +14,14 @@ from ..alerts.service import AlertService
 from ..alerts.silences import SilenceService
 from ..alerts.wiring import HUB_METRICS
 from ..audit.recorder import AuditRecorder
-from ..composition import TICK_S, Capability, Core, Seam
+from ..composition import Capability, Core, Seam
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibleFleetCache
 from ..nodes.connections import NodeLinks
 from ..pool.service import LeaseEnds, PoolService
 from ..quotas.service import QuotaService
 from ..quotas.wiring import LADDER
-from ..runtime.runner import Loop
+from ..runtime.runner import TICK_S, Loop
 from .api import ROUTES as ROUTES
 from .api import AutomationApi
 from .brakes import BrakeService, BrakesReset

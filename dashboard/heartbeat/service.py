@@ -8,12 +8,11 @@ from typing import Any
 
 from ..actions.commander import Commander
 from ..alerts.service import AlertService
-from ..composition import TICK_S
 from ..fleet.effect_handlers import fields
 from ..fleet.effects import HubEvent, Tick
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.wasted_gpus import note_idle
-from ..runtime.runner import Loop
+from ..runtime.runner import TICK_S, Loop
 from ..runtime.state_store import StateUnavailableError
 from ..state import HubState
 from ..web.bounded_socket import BoundedSocketIO

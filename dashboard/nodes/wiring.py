@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from gpudeck.wire import Beat
 
 from ..audit.recorder import AuditRecorder
-from ..composition import TICK_S, Capability, Core
+from ..composition import Capability, Core
 from ..fleet.effect_handlers import EffectHandlers
 from ..fleet.effects import CloseLink, NodeJoined, RevokeNode, SendMessage, StreamRecord
 from ..fleet.fleet import Fleet
@@ -14,7 +14,7 @@ from ..fleet.node_names import NodeNames
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibleFleetCache
 from ..history.protocol import History
-from ..runtime.runner import Loop
+from ..runtime.runner import TICK_S, Loop
 from ..state import HubState
 from ..web.bounded_socket import BoundedSocketIO
 from .api import ROUTES as ROUTES

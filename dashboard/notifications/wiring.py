@@ -10,9 +10,9 @@ from ..alerts.wiring import LastRun
 from ..audit.recorder import AuditRecorder
 from ..automation.rule_source import RuleIntentSource
 from ..automation.wiring import NOTIFY_OWNER
-from ..composition import TICK_S, Capability, Core
+from ..composition import Capability, Core
 from ..fleet.fleet import Fleet, Node
-from ..runtime.runner import Loop
+from ..runtime.runner import TICK_S, Loop
 from .addresses import OwnerAddresses
 from .api import ROUTES as ROUTES
 from .api import NotificationsApi

@@ -5,14 +5,14 @@ from gpudeck.desired_state import InForce
 
 from ..actions.signer_client import SignerClient
 from ..audit.recorder import AuditRecorder
-from ..composition import TICK_S, Capability, Core, Seam
+from ..composition import Capability, Core, Seam
 from ..fleet.effect_handlers import EffectHandlers
 from ..fleet.effects import NodeJoined
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibleFleetCache
 from ..history.protocol import History
 from ..nodes.connections import NodeLinks
-from ..runtime.runner import Loop
+from ..runtime.runner import TICK_S, Loop
 from .active_quotas import ActiveQuotas
 from .api import ROUTES as ROUTES
 from .api import QuotasApi

@@ -14,6 +14,7 @@ from .state_store import StateUnavailableError
 
 log = logging.getLogger("gpudeck.runtime")
 
+TICK_S = 1.0  # of loops whose work is due every second
 Step = Callable[[float, float], None]  # UTC seconds, monotonic seconds
 
 
