@@ -22,6 +22,7 @@ from ..pool.service import LeaseEnds, PoolService
 from ..quotas.service import QuotaService
 from ..quotas.wiring import LADDER
 from ..runtime.runner import TICK_S, Loop
+from .alert_details import AlertDetails
 from .api import ROUTES as ROUTES
 from .api import AutomationApi
 from .brakes import BrakeService, BrakesReset
@@ -32,7 +33,7 @@ from .limit_returns import LimitReturns
 from .preemption_source import PreemptionIntentSource
 from .quota_source import QuotaIntentSource
 from .rule_cordons import RuleCordons
-from .rule_source import AlertDetails, RuleIntentSource
+from .rule_source import RuleIntentSource
 from .service import LadderService
 from .store import AutomationStore
 

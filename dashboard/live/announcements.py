@@ -8,7 +8,7 @@ from ..alerts.events import AlertChanged
 from ..alerts.queries import AlertQueries
 from ..alerts.silences import SilenceService
 from ..alerts.views import alert_view
-from ..automation.rule_source import AlertDetails
+from ..automation.alert_details import AlertDetails
 from ..fleet.visibility import VisibleFleet
 from ..pool.events import ClaimChanged, LeaseChanged
 from ..pool.queries import PoolQueries

@@ -9,7 +9,7 @@ from ..actions.events import HoldChanged
 from ..actions.holds import HoldService
 from ..alerts.queries import AlertQueries
 from ..alerts.silences import SilenceService
-from ..automation.rule_source import AlertDetails
+from ..automation.alert_details import AlertDetails
 from ..composition import Capability, Core
 from ..fleet.effect_handlers import EffectHandlers
 from ..fleet.effects import StreamRecord

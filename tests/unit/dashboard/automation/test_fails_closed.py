@@ -8,10 +8,13 @@ from typing import Any, NoReturn
 
 import pytest
 
+from dashboard.automation.alert_mutes import AlertMutes
+from dashboard.automation.alert_targets import AlertTargets
 from dashboard.automation.brakes import BrakeService
 from dashboard.automation.holds import HubHolds, MaintenanceService
 from dashboard.automation.quota_source import QuotaIntentSource
-from dashboard.automation.rule_source import RuleIntentPlanner, RuleIntentSource
+from dashboard.automation.rule_planner import RuleIntentPlanner
+from dashboard.automation.rule_source import RuleIntentSource
 from dashboard.automation.service import LadderService
 from dashboard.notifications.service import NotificationService
 from tests.unit.climbing import Busy, World, a_world
@@ -101,8 +104,8 @@ def test_an_owner_who_could_not_be_notified_was_not(world: World) -> None:
 
 
 @pytest.mark.parametrize("part", [
-    RuleIntentPlanner, RuleIntentSource, QuotaIntentSource, HubHolds, LadderService,
-    BrakeService, MaintenanceService, NotificationService])
+    AlertTargets, AlertMutes, RuleIntentPlanner, RuleIntentSource, QuotaIntentSource, HubHolds,
+    LadderService, BrakeService, MaintenanceService, NotificationService])
 def test_no_guard_has_a_default(part: type) -> None:
     """Parameters that may have one: clocks, threads, and what the class fills by itself."""
     optional = {name for name, parameter in inspect.signature(part).parameters.items()

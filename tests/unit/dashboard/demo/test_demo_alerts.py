@@ -18,7 +18,8 @@ from dashboard.alerts.core.evaluator import RuleEvaluator
 from dashboard.alerts.core.firing_alerts import FiringAlerts
 from dashboard.alerts.core.rule import check
 from dashboard.alerts.core.target_collector import NamedRuleTargets, RuleTargetCollector
-from dashboard.automation.rule_source import RuleIntentPlanner
+from dashboard.automation.alert_mutes import AlertMutes
+from dashboard.automation.alert_targets import AlertTargets
 from dashboard.demo.fleet import LOST_PER_QUARTER_HOUR, NODE_ODDS_MAX, node_name, pool_numbers
 from dashboard.demo.rules import demo_rules
 from dashboard.fleet.events import FleetEvent, RecentEvents
@@ -93,16 +94,15 @@ class HealthyDemo:
             for change in changes:
                 list(self.alerts.take(change, lambda of, row: self.targets[of].name(row)))
         service: Any = self
-        nothing: Any = None
-        planner = RuleIntentPlanner(service, at, at, self.alerts.open(),
-                                    self.alerts.recently_ended(at), (), nothing, at)
+        targets = AlertTargets(service, at, self.alerts.open())
+        mutes = AlertMutes(service, targets, at, self.alerts.recently_ended(at), ())
         self.slow_ranks += [tuple(
-            planner.is_muted(row, variant) for variant in (
+            mutes.is_muted(row, variant) for variant in (
                 alert, structs.replace(alert, severity="crit"),
                 structs.replace(alert, fired_at=at - 301.0)))
             for row, alert in self.alerts.open() if alert.rule_id == "rank-lagging"]
         return {(alert.rule_id, alert.target.host, alert.target.place)
-                for row, alert in self.alerts.open() if not planner.is_muted(row, alert)}
+                for row, alert in self.alerts.open() if not mutes.is_muted(row, alert)}
 
 
 def test_a_healthy_demo_has_at_most_three_alerts_and_the_wasted_gpu_is_one() -> None:
