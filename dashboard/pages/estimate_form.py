@@ -1,4 +1,4 @@
-"""The fields of the Estimate page, and the question that they make. Pure."""
+"""The fields of the Estimate page, and the question that they make."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Sentences and tables of the Forecasts page, from the hub's forecasts. Pure."""
+"""Sentences and tables of the Forecasts page, from the hub's forecasts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
 """The page of a scheduler, Slurm or Kubernetes: the words above its tables, the tables, and the
-buttons for what it can be asked. Pure."""
+buttons for what it can be asked."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

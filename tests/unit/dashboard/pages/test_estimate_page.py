@@ -6,13 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from dashboard.pages.estimate import answer, frame, parts_of, refusal
+from dashboard.pages.estimate import PAGE, answer, parts_of, refusal
 from dashboard.pages.estimate_form import CHOICES, FIELDS, EstimateForm, fields, question_of
 from gpudeck.errors import CommandError
 from gpudeck.estimate import request
 from gpudeck.estimate.fit import FleetBoards
 from gpudeck.estimate.request import EstimateAsked, EstimateView
 from gpudeck.markup import markup
+
+from .read_parts import wire_parts
 
 EVIL = "<img src=x onerror=alert(1)>"
 H100 = FleetBoards("NVIDIA H100 80GB HBM3", 80.0 * 2**30, 16, 3, 8, False)
@@ -124,8 +126,9 @@ def test_fields_are_those_of_the_kind_and_each_has_its_label() -> None:
 
 
 def test_all_parts_have_a_place_in_the_frame() -> None:
-    places = {part.id for part in frame()._traverse() if hasattr(part, "id")}
-    assert {*refusal(EstimateForm(), "")} <= places
+    form = EstimateForm()
+    for parts in (refusal(form, "no"), parts_of(form, estimate(form, H100))):
+        assert wire_parts(PAGE, parts)["estimate-fields"]
 
 
 def test_the_example_is_a_config() -> None:

@@ -15,9 +15,12 @@ from dashboard.jobs.kubernetes_views import (
 )
 from dashboard.jobs.slurm_views import SlurmClusterView, SlurmJobView, SlurmList, SlurmNodeView
 from dashboard.pages import kubernetes, slurm
+from dashboard.pages.parts import Page
 from dashboard.pages.reading import Parts, Viewer
-from dashboard.pages.scheduler import SHOWN, frame
+from dashboard.pages.scheduler import SHOWN
 from gpudeck.markup import markup
+
+from .read_parts import wire_parts
 
 NOW = 1_764_417_600.0
 EVIL = "<img src=x onerror=alert(1)>"
@@ -201,9 +204,8 @@ def test_names_of_others_are_text() -> None:
     assert 'href="/node/%3Cimg' in texts[1]
 
 
-@pytest.mark.parametrize("scheduler", [slurm.SLURM, kubernetes.KUBERNETES])
-def test_all_parts_have_a_place_in_the_frame(scheduler: Any) -> None:
-    places = {part.id for part in frame(scheduler)._traverse() if hasattr(part, "id")}
-    parts = (slurm_parts(SlurmList([], [])) if scheduler is slurm.SLURM
-             else kubernetes_parts(KubernetesList([], [])))
-    assert {*parts} <= places
+@pytest.mark.parametrize(("page", "parts"), [
+    (slurm.PAGE, slurm_parts(slurm_list(a_job()))),
+    (kubernetes.PAGE, kubernetes_parts(kubernetes_list(a_pod())))], ids=["slurm", "kubernetes"])
+def test_all_parts_have_a_place_in_the_frame(page: Page, parts: Parts) -> None:
+    assert wire_parts(page, parts)[f"{page.key}-place"]
