@@ -15,7 +15,6 @@ import { age, amount, plural } from "../parts/format.mjs";
 import { Looker } from "../parts/looker.mjs";
 import { change } from "../parts/password_prompt.mjs";
 import { Rows, timeCell } from "../parts/rows.mjs";
-import { rehearsalsOf } from "./rehearsal.mjs";
 import { SiteAlerts } from "./site_alerts.mjs";
 import { editRule } from "./rule_form.mjs";
 import { nameTab } from "../parts/tab.mjs";
@@ -185,14 +184,15 @@ export default class AlertsPage extends Looker {
     this.look();
   }
 
-  async setMode({ rule, version }) {
-    const rehearsals = await rehearsalsOf(rule, version);
-    await this.asked({
+  async setMode({ rule }) {
+    const asking = this.asked({
       title: `Mode of “${rule.title}”`, verb: "Save",
       lead: `Lowering the mode takes effect immediately. Only admins can raise it; auto also requires ${age(this.proofH * 3_600)} of dry run, or an approved rehearsal over as long a time, and an end date.`,
-      fields: [choiceField("mode", "Mode", MODES, rule.mode), textField("expires", "Until", { maxlength: "10", value: rule.expires, placeholder: "2027-01-31" }, "The last day of auto, within 180 days."), make("div", { class: "field" }, make("span", { class: "label" }, "Rehearsals"), rehearsals)],
+      fields: [choiceField("mode", "Mode", MODES, rule.mode), textField("expires", "Until", { maxlength: "10", value: rule.expires, placeholder: "2027-01-31" }, "The last day of auto, within 180 days."), make("div", { class: "field" }, make("span", { class: "label" }, "Rehearsals"), this.past.rehearsalsOf(rule.id))],
       submit: (given) => change("POST", `rules/${encodeURIComponent(rule.id)}/mode`, { mode: given.get("mode"), ...(given.get("expires").trim() === rule.expires ? {} : { expires: given.get("expires").trim() }) }),
     });
+    this.past.choose({ rehearsed: rule.id }, false);
+    await asking;
   }
 
   /** As any act: looked at first, and ordered with what was seen. */

@@ -1,5 +1,9 @@
-// The resolved alerts, a part of the Alerts page that is read (dashboard/pages/alerts.py): the others are watched.
+// What is read on the Alerts page (dashboard/pages/alerts.py), where the rest is watched: the resolved alerts, and the
+// rehearsals of a rule.
 
+import { sentence } from "../parts/dialog.mjs";
+import { make, sayOrHide } from "../parts/dom.mjs";
+import { change } from "../parts/password_prompt.mjs";
 import ReadPage from "../parts/read_page.mjs";
 
 const SOON_MS = 250;
@@ -14,5 +18,24 @@ export class PastAlerts extends ReadPage {
       clearTimeout(this.timer);
       this.timer = setTimeout(() => this.look(), SOON_MS);
     });
+  }
+
+  /** A place for the rehearsals of a rule, for whoever decides what it may do: the hub fills it with its next answer. */
+  rehearsalsOf(rule) {
+    const problem = make("p", { class: "problem", role: "alert", hidden: "" });
+    const list = make("div", { id: "rule-rehearsals", onclick: ({ target }) => { const button = target.closest("[data-approve]"); if (button !== null) this.approve(button, rule, problem); } }, make("p", {}, "Loading …"));
+    return make("div", {}, list, problem);
+  }
+
+  async approve(button, rule, problem) {
+    button.disabled = true;
+    try {
+      await change("POST", `rules/backtests/${encodeURIComponent(button.dataset.approve)}/approve`);
+      sayOrHide(problem, "");
+      this.choose({ rehearsed: rule }, false);
+    } catch (error) {
+      sayOrHide(problem, sentence(error.message));
+      button.disabled = false;
+    }
   }
 }

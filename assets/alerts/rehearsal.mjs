@@ -2,12 +2,10 @@
 // (dashboard/pages/rehearsal_words.py).
 
 import { Graph } from "../charts/graph.mjs";
-import { isAdmin, me } from "../parts/account.mjs";
 import { look, send } from "../parts/api.mjs";
 import { sentence } from "../parts/dialog.mjs";
 import { button, make, options, say, show } from "../parts/dom.mjs";
-import { age, amount, plural, when } from "../parts/format.mjs";
-import { change } from "../parts/password_prompt.mjs";
+import { amount } from "../parts/format.mjs";
 import { put } from "../parts/patch.mjs";
 
 const SPANS = [["3600", "the last hour"], ["86400", "the last day"], ["604800", "the last week"], ["2592000", "the last 30 days"]];
@@ -56,32 +54,4 @@ export class Rehearsal {
     put(this.list, parts["rehearsal-list"]);
     show(graph.place, isDrawn);
   }
-}
-
-/** Those of a rule that are kept, for whoever decides what it may do. */
-export async function rehearsalsOf(rule, version) {
-  const [found, person] = await Promise.all([look(`rules/backtests?rule=${encodeURIComponent(rule.id)}`), me()]).catch((error) => [error, null]);
-  if (found.items === undefined) return make("p", {}, sentence(found.message));
-  const done = found.items.filter(({ state }) => state === "done").slice(0, 5);
-  if (done.length === 0) return make("p", {}, "Not rehearsed yet. Open “Edit”, then “Rehearsal”.");
-  return make("ul", { class: "rehearsal-list" }, ...done.map((one) => {
-    const words = make("span", {}, rehearsalWords(one, version));
-    const isOther = one.by !== person?.name || !person.second_person;
-    const mayApprove = person !== null && isAdmin(person) && one.approved_by === null && isOther && one.rule_version === version;
-    const approve = button("Approve", async () => {
-      approve.disabled = true;
-      try {
-        say(words, rehearsalWords(await change("POST", `rules/backtests/${encodeURIComponent(one.id)}/approve`), version));
-        approve.remove();
-      } catch (error) {
-        say(words, `${rehearsalWords(one, version)}. ${sentence(error.message)}`);
-        approve.disabled = false;
-      }
-    });
-    return make("li", {}, words, mayApprove ? approve : null);
-  }));
-}
-
-function rehearsalWords({ by, asked_at: at, start, end, alerts_count: alerts, victims_count: victims, refused_count: refused, approved_by: approved, rule_version: of }, version) {
-  return `${of === version ? "" : "Earlier version: "}${age(end - start)}, ${plural(alerts, "alert")}, ${plural(victims, "action")}${refused > 0 ? `, ${amount(refused)} refused` : ""}; by ${by}, ${when(at)}${approved === null ? "" : `; approved by ${approved}`}`;
 }

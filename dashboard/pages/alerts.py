@@ -2,17 +2,21 @@
 resolved ones are read; assets/alerts/alerts.mjs watches the others."""
 
 from typing import Annotated, ClassVar
+from urllib.parse import quote
 
 from dash.development.base_component import Component
 from msgspec import Meta
 
 from gpudeck.client import Client
+from gpudeck.errors import CommandError
 from gpudeck.markup import make
 
 from .graphs import REHEARSAL, AnsweredFigure
 from .parts import Page, problem
 from .past_alert_table import NONE_RESOLVED, Item, past_alert_table
 from .reading import Parts, Reading, View
+from .rehearsal_words import rehearsals
+from .words import sentence
 
 VIEWS = (
     ("firing", "Firing", "Condition met for the required time."),
@@ -37,13 +41,15 @@ SECTIONS = (
 
 
 class PastAlertsView(View):
-    """Resolved alerts to show: how many, and the rules whose alerts are shown one by one. They are
-    a part of the page, so its address says nothing of them."""
+    """Resolved alerts to show: how many, and the rules whose alerts are shown one by one; and the
+    rule whose rehearsals a dialog shows, once. They are parts of the page, so its address says
+    nothing of them."""
 
     opened: Annotated[tuple[RuleName, ...], Meta(max_length=100)] = ()
     limit: Annotated[int, Meta(ge=1, le=MOST_ALERTS)] = ALERTS
+    rehearsed: RuleName = ""
 
-    UNADDRESSED: ClassVar[frozenset[str]] = frozenset(("opened", "limit"))
+    UNADDRESSED: ClassVar[frozenset[str]] = frozenset(("opened", "limit", "rehearsed"))
 
 
 def frame() -> Component:
@@ -94,7 +100,20 @@ def _body(key: str, lead: str) -> list[Component]:
 def answer(client: Client, view: PastAlertsView, now: float) -> Parts:
     page = client.hub.page("alerts", state="ended", limit=str(view.limit))
     signals = {rule["rule"]["id"]: rule["rule"]["signal"] for rule in client.hub.items("rules")}
-    return past_parts(page["items"], page["next"] is not None, signals, view, now)
+    parts = past_parts(page["items"], page["next"] is not None, signals, view, now)
+    if view.rehearsed:
+        parts["rule-rehearsals"] = _rehearsals(client, view.rehearsed, now)
+        view.rehearsed = ""
+    return parts
+
+
+def _rehearsals(client: Client, rule: str, now: float) -> Component:
+    try:
+        version = client.hub.get(f"rules/{quote(rule, safe='')}")["version"]
+        items = client.hub.items("rules/backtests", rule=rule)
+        return rehearsals(items, version, client.me(), now)
+    except CommandError as error:
+        return make("p", sentence(str(error)))
 
 
 def past_parts(alerts: list[Item], has_more: bool, signals: dict[str, str], view: PastAlertsView,

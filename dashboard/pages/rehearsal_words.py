@@ -8,12 +8,14 @@ from dash.development.base_component import Component
 
 from gpudeck.markup import make
 
+from ..access.policy import Role
 from .alert_words import Item, hours_words, place_words, targets_words
-from .words import amount, moment, plural, sentence
+from .words import age, amount, moment, plural, sentence, when
 
 MOST_LINES = 12
 MOST_USERS = 5
 USERS_OF_ALERT = 3
+MOST_REHEARSALS = 5
 EXACTNESS = {
     0: "", 1: " Based on seconds where they are kept; live evaluation may differ by one sample."}
 BY_MINUTES = (" Based on minutes; live evaluation looks at every second, and may differ by a "
@@ -78,3 +80,36 @@ def _refusals(of: str, refusals: Iterable[Any], zone: str) -> Iterable[Component
         place = place_words({"of": of, "place": "", **refusal})
         yield make("li", f"{place}, {moment(refusal['at'], zone)}: '{refusal['do']}' would be "
                    f"refused: {refusal['why']}", data_refused="")
+
+
+def rehearsals(items: Iterable[Item], version: str, person: Item, now: float) -> Component:
+    """Return the newest rehearsals of a rule, each with a button for a person who may approve it,
+    for whoever decides what the rule may do. `version`: of the rule now."""
+    newest = [item for item in items if item["state"] == "done"][:MOST_REHEARSALS]
+    if not newest:
+        return make("p", "Not rehearsed yet. Open “Edit”, then “Rehearsal”.")
+    return make("ul.rehearsal-list", [make("li", [
+        make("span", short_words(item, version, now)),
+        *([_approval(item)] if _may_approve(item, version, person) else [])],
+        data_key=item["id"]) for item in newest])
+
+
+def short_words(item: Item, version: str, now: float) -> str:
+    earlier = "" if item["rule_version"] == version else "Earlier version: "
+    refusals, approver = item["refused_count"], item["approved_by"]
+    return (f"{earlier}{age(item['end'] - item['start'])}, "
+            f"{plural(item['alerts_count'], 'alert')}, {plural(item['victims_count'], 'action')}"
+            f"{f', {amount(refusals)} refused' if refusals else ''}; by {item['by']}, "
+            f"{when(item['asked_at'], now)}"
+            f"{'' if approver is None else f'; approved by {approver}'}")
+
+
+def _may_approve(item: Item, version: str, person: Item) -> bool:
+    """Return whether to offer it; the hub decides."""
+    is_other = item["by"] != person["name"] or not person["second_person"]
+    return (Role(person["role"]).covers(Role.ADMIN) and is_other and item["approved_by"] is None
+            and item["rule_version"] == version)
+
+
+def _approval(item: Item) -> Component:
+    return make("button.button.small", "Approve", data_approve=item["id"])

@@ -8,8 +8,10 @@ import pytest
 from dashboard.pages.alert_words import place_words, targets_words, users_words, value_words
 from dashboard.pages.element_tree import trees
 from dashboard.pages.graphs import RehearsalRequest, rehearsal_answer
-from dashboard.pages.rehearsal_words import rehearsal_lines, rehearsal_words
+from dashboard.pages.rehearsal_words import rehearsal_lines, rehearsal_words, rehearsals
 from dashboard.pages.words import NONE
+from tests.unit.dashboard.pages.read_parts import elements
+from tests.unit.dashboard.pages.read_parts import words as words_of
 from tests.unit.dashboard.pages.test_figures import STYLE
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -76,6 +78,39 @@ def test_a_rehearsal_that_failed_says_why_and_draws_nothing() -> None:
     _, facts = rehearsal_answer(client, RehearsalRequest(1, STYLE, "r", "no/zone"))
     assert facts == {"is_drawn": False, "parts": {
         "rehearsal-words": ["Too long."], "rehearsal-list": []}}
+
+
+def past_rehearsal(**fields: Any) -> Any:
+    return rehearsal(by="ann", asked_at=0.0, end=86_400, rule_version="v2", approved_by=None,
+                     alerts_count=5, victims_count=1) | fields
+
+
+@pytest.mark.parametrize(("fields", "words"), [
+    ({}, "24 h, 5 alerts, 1 action; by ann, 2 h ago"),
+    ({"refused_count": 2}, "24 h, 5 alerts, 1 action, 2 refused; by ann, 2 h ago"),
+    ({"rule_version": "v1", "approved_by": "bo"},
+     "Earlier version: 24 h, 5 alerts, 1 action; by ann, 2 h ago; approved by bo")])
+def test_a_past_rehearsal_in_short(fields: dict[str, Any], words: str) -> None:
+    person = {"name": "viv", "role": "viewer", "second_person": False}
+    assert trees(rehearsals([past_rehearsal(**fields)], "v2", person, 7_200.0)) == [
+        ["ul", {"class": "rehearsal-list"}, [["li", {"data-key": "r"}, [["span", {}, [words]]]]]]]
+
+
+@pytest.mark.parametrize(("person", "fields", "is_offered"), [
+    ({}, {}, True), ({"role": "operator"}, {}, False), ({"name": "ann"}, {}, False),
+    ({"name": "ann", "second_person": False}, {}, True), ({}, {"approved_by": "bo"}, False),
+    ({}, {"rule_version": "v1"}, False)])
+def test_another_admin_is_offered_to_approve_what_the_rule_is_now(
+        person: dict[str, Any], fields: dict[str, Any], is_offered: bool) -> None:
+    admin = {"name": "bo", "role": "admin", "second_person": True} | person
+    part = trees(rehearsals([past_rehearsal(**fields)], "v2", admin, 0.0))
+    buttons = [traits for tag, traits, _ in elements(part) if tag == "button"]
+    assert [button["data-approve"] for button in buttons] == ["r"] * is_offered
+
+
+def test_without_a_rehearsal_the_way_to_one_is_said() -> None:
+    part = trees(rehearsals([past_rehearsal(state="failed")], "v2", {}, 0.0))
+    assert words_of(part) == "Not rehearsed yet. Open “Edit”, then “Rehearsal”."
 
 
 @pytest.mark.parametrize(("fields", "words"), [
