@@ -405,17 +405,23 @@ class _NoRedirectHandler(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def refused(url: str, status: int, body: bytes) -> CommandError:
+def refused(url: str | None, status: int, body: bytes) -> CommandError:
+    """Return the error that an answer is. `url` None: for a page of that very hub, which needs no
+    more than its sentence."""
     detail = _problem(body)
-    if status in (401, 403):
-        return CommandError(f"the hub at {url} refuses ({detail or status}); it needs a "
-                            "valid token with permission for this", ExitCode.DENIED)
+    is_denied = status in (401, 403)
+    if url is None:
+        sentence = detail or f"the hub answers {status}"
+    elif is_denied:
+        sentence = (f"the hub at {url} refuses ({detail or status}); it needs a valid token with "
+                    "permission for this")
+    else:
+        sentence = f"the hub at {url} answers {status}" + (f": {detail}" if detail else "")
     if status == HTTPStatus.NOT_FOUND:
-        return NotThere(f"the hub at {url} answers 404" + (f": {detail}" if detail else ""))
+        return NotThere(sentence)
     # From a proxy, which does not know what the hub behind it has done.
     code = ExitCode.UNREACHABLE if status in (502, 504) else ExitCode.FAILED
-    return CommandError(
-        f"the hub at {url} answers {status}" + (f": {detail}" if detail else ""), code)
+    return CommandError(sentence, ExitCode.DENIED if is_denied else code)
 
 
 def _problem(body: bytes) -> str:

@@ -3,7 +3,6 @@
 
 import { begin, pressed } from "../actions/actions.mjs";
 import { form } from "../actions/limit_forms.mjs";
-import { Graph } from "../charts/graph.mjs";
 import { DashAnswers } from "./dash_answers.mjs";
 import { afterPause, byId, copyText, isShortcut, onTheme, say, sayOrHide, settle } from "./dom.mjs";
 import { sentence } from "./dialog.mjs";
@@ -15,6 +14,7 @@ import { TYPED, fieldsOf, showView, textOf, useShortcut } from "./view_controls.
 
 const TYPED_MS = 400;
 const ANSWER = "page-answer";
+const GRAPH = "../charts/graph.mjs"; // only a page with a figure has it (dashboard/pages/router.py)
 
 export default class ReadPage extends Looker {
   constructor(root, live, _holds, store) {
@@ -141,11 +141,14 @@ export default class ReadPage extends Looker {
   }
 
   async drawFigure({ figure: id, request, height, at, problem }, element) {
-    if (!this.figures.has(id)) this.figures.set(id, { graph: new Graph(id), request: null });
+    if (!this.figures.has(id)) this.figures.set(id, { graph: null, request: null });
     const figure = this.figures.get(id);
     if (figure.request === request) return;
     figure.request = request;
     const place = problem === undefined ? element : byId(problem);
+    const { Graph } = await import(GRAPH);
+    figure.graph ??= new Graph(id);
+    if (figure.request !== request) return;
     try {
       const facts = await figure.graph.ask(JSON.parse(request), { height: Number(height) || figure.graph.place.parentElement.clientHeight, at: Number(at) || Date.now() / 1000 });
       if (figure.request !== request) return;

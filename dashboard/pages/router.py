@@ -11,6 +11,7 @@ from flask import has_request_context, request
 
 from ..access.policy import Actor
 from .frame import Deck, Frame, Router, framed
+from .graphs import AnsweredFigure
 from .help import help_dialog
 from .parts import Page
 from .reading import PageAnswer
@@ -18,6 +19,7 @@ from .shell import parts_above, parts_below
 from .site import SITE_MODULES, SitePages
 
 MAIN = "main"
+GRAPH = "charts/graph.mjs"  # only pages with a figure load it
 
 
 class PageRouter:
@@ -53,7 +55,8 @@ class PageRouter:
         if self.is_site(pathname):
             return "site", SITE_MODULES
         page = self._at(pathname)
-        return page.key, (page.module,)
+        has_figure = any(isinstance(part, AnsweredFigure) for part in page.frame()._traverse())
+        return page.key, (page.module, *((GRAPH,) if has_figure else ()))
 
     def content(self, pathname: object) -> list[Component]:
         """Return the page at an address. `pathname` comes from the browser and may be anything."""

@@ -95,7 +95,7 @@ class _OwnConnection(HubConnection):
         self._loop.run_callback_threadsafe(gevent.spawn, _serve, self._hub, environ, future)
         status, answer = future.result(timeout_s or ANSWERS_WITHIN_S)
         if status >= 400:
-            raise refused(self._url, status, answer)
+            raise refused(None, status, answer)
         yield io.BytesIO(answer)
 
 

@@ -11,8 +11,8 @@ from dashboard.access.policy import Actor, Role
 from dashboard.pages import ASSETS, PAGES
 from dashboard.pages.frame import Frame, Router, framed
 from dashboard.pages.graphs import GRAPHS
-from dashboard.pages.parts import Page
-from dashboard.pages.router import PageRouter
+from dashboard.pages.parts import READ_PAGE, Page
+from dashboard.pages.router import GRAPH, PageRouter
 from dashboard.pages.shell import PAGE_ROWS, index, page_rows
 from dashboard.pages.site import SitePages
 from dashboard.pages.site_hub import SiteThreads, ViewersHub
@@ -80,6 +80,13 @@ def test_a_page_is_sent_alone_and_as_few_components(page: Page) -> None:
     with Flask("pages").test_request_context():
         main = next(part for part in router.layout().children if isinstance(part, Router))
     assert main.children == []
+
+
+def test_only_a_page_with_a_figure_loads_what_draws_it() -> None:
+    router = PageRouter(PAGES, SitePages([], SiteThreads(), ViewersHub(lambda: None)),  # type: ignore[arg-type, return-value]
+                        lambda: Actor("person", role=Role.VIEWER))
+    assert router.modules("/reports")[1][1:] == (GRAPH,)
+    assert router.modules("/qos") == ("qos", (READ_PAGE,))
 
 
 @pytest.mark.parametrize(("key", "components"), [

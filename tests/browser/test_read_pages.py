@@ -1,0 +1,153 @@
+"""Pages that are read, in a real browser: what somebody does on one survives the next answer, the
+address is the view, and a dialog keeps what the hub refuses. QoS is the page; for what no single
+page has, answers are made up in place of Dash's."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from gpudeck.client import Client
+from tests.demos import soon
+from tests.integration.hubs import HubProcess
+from tests.integration.visitors import signed_in
+
+from .full_agents import Node, is_live
+
+pytestmark = pytest.mark.browser
+HOSTILE = '<img src=x onerror="document.title=1">&<b>x'
+
+# A page `#made` of its own, whose answers are `answerTo(view)`; `asks` has the views.
+MADE_UP = """async usual => {
+    const {default: ReadPage} = await import("/assets/parts/read_page.mjs");
+    const made = document.createElement("div");
+    made.id = "made";
+    made.innerHTML = `<p id="made-problem" hidden></p><select data-view="by">
+        <option value="user">u</option><option value="team">t</option></select>
+        <div id="made-list"></div><div id="made-gone">there</div>`;
+    document.querySelector("main").append(made);
+    const place = Object.assign(document.createElement("div"), {id: "page-answer"});
+    made.append(place);
+    place.dataset.reading = JSON.stringify({everyS: 3600, what: "list", usual,
+                                            unaddressed: ["secret"]});
+    globalThis.asks = [];
+    globalThis.dash_clientside.set_props = (id, {asked: {number, view}}) => {
+        asks.push(view);
+        const answer = {number, view: {by: ["user", "team"].includes(view.by) ? view.by : "user"},
+            parts: globalThis.partsOf(view)};
+        setTimeout(() => place.dispatchEvent(new CustomEvent("answered", {detail: answer})), 20);
+    };
+    const live = Object.assign(new EventTarget(), {opened: async () => {}});
+    globalThis.made = new ReadPage(made, live, null, new EventTarget());
+}"""
+PARTS = """hostile => { globalThis.partsOf = view => ({
+    "made-gone": null,
+    "made-list": [
+        ["p", {id: "made-by"}, ["by ", view.by]],
+        ["details", {"data-key": "d"}, [["summary", {}, ["More"]], hostile]],
+        ...(view.by === "team" ? ["c", "b", "a"] : ["a", "b", "c", "d"]).map(name =>
+            ["button", {type: "button", "data-key": name, title: view.by}, [name]]),
+        ["a", {href: "javascript:document.title=2", onclick: "document.title=3"}, [hostile]],
+        ["script", {}, ["document.title=4"]]]}); }"""
+
+
+@pytest.fixture(name="read_page")
+def _read_page(hub: HubProcess, node: Node, open_page: Callable[..., Page]) -> Iterator[Page]:
+    page = open_page("/pool")  # it is watched: it has no answer of its own
+    page.wait_for_selector("#pool:not([data-unsettled])")
+    page.evaluate(PARTS, HOSTILE)
+    page.evaluate(MADE_UP, {"by": "user", "secret": ""})
+    expect(page.locator("#made-by")).to_have_text("by user")
+    yield page
+    assert soon(lambda: is_live(page))
+
+
+def test_what_is_open_and_focused_survives_an_answer(read_page: Page) -> None:
+    read_page.locator("#made summary").click()
+    read_page.locator("#made [data-key=c]").focus()
+    read_page.evaluate("globalThis.old = document.activeElement")
+    read_page.locator("#made select").select_option("team", timeout=5_000)
+    read_page.locator("#made [data-key=c]").focus()
+    expect(read_page.locator("#made-by")).to_have_text("by team")
+    # The rows came in another order, one is gone, and what has the focus is what had it.
+    assert read_page.evaluate("""[document.activeElement === old, old.title,
+        [...document.querySelectorAll("#made-list button")].map(one => one.textContent).join("")]
+        """) == [True, "team", "cba"]
+    assert read_page.locator("#made details").evaluate("one => one.open")
+    assert read_page.locator("#made-gone").is_hidden()
+
+
+def test_hostile_text_and_traits_run_nothing(read_page: Page) -> None:
+    assert read_page.locator("#made-list a").inner_text() == HOSTILE
+    assert read_page.locator("#made-list a").evaluate("one => one.getAttributeNames()") == []
+    assert read_page.locator("#made-list").locator("script, img, b").count() == 0
+    assert read_page.title().startswith("Pool")
+
+
+def test_the_address_is_the_view_and_the_way_back_is_a_view(read_page: Page) -> None:
+    choice = read_page.locator("#made select")
+    choice.select_option("team")
+    expect(read_page.locator("#made-by")).to_have_text("by team")
+    assert read_page.url.endswith("/pool?by=team")
+    read_page.go_back()
+    expect(read_page.locator("#made-by")).to_have_text("by user")
+    expect(choice).to_have_value("user")
+    assert read_page.url.endswith("/pool")
+    read_page.go_forward()
+    expect(read_page.locator("#made-by")).to_have_text("by team")
+    expect(choice).to_have_value("team")
+    # What the hub does not know as a view leaves the address; what has no place there never comes.
+    read_page.evaluate("""made.choose({by: "nobody", secret: "long"})""")
+    expect(read_page.locator("#made-by")).to_have_text("by nobody")
+    assert soon(lambda: read_page.url.endswith("/pool"))
+    assert read_page.evaluate("[asks.at(-1).secret, asks.at(-1).by]") == ["long", "nobody"]
+    before = read_page.evaluate("asks.length")
+    read_page.evaluate("""made.choose({by: "user"})""")
+    assert read_page.evaluate("asks.length") == before  # nothing is another
+
+
+@pytest.fixture(name="qos_page")
+def _qos_page(hub: HubProcess, browser: Browser) -> Iterator[Page]:
+    """The page in a window of its own: a browser logs what the hub refuses."""
+    context = browser.new_context()
+    context.add_cookies([{"name": name, "value": value, "domain": "127.0.0.1", "path": "/"}
+                         for name, value in signed_in(hub, "root").cookies.items()])
+    page = context.new_page()
+    page.goto(f"{hub.url}/qos")
+    yield page
+    context.close()
+
+
+def test_what_the_hub_refuses_stays_in_the_dialog(hub: HubProcess, node: Node, qos_page: Page
+                                                  ) -> None:
+    page, client = qos_page, Client(hub.url, hub.api_token)
+    page.get_by_role("button", name="Promise …").click()
+    dialog = page.locator("dialog[open]")
+    dialog.get_by_label("Tenant").fill("user:ada/x")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog.locator(".problem")).to_contain_text("is promised nothing")
+    expect(dialog.get_by_label("Tenant")).to_have_value("user:ada/x")
+    dialog.get_by_label("GPUs").fill("3")
+    dialog.get_by_label("Longest wait").fill("1.5")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog).to_have_count(0)
+    line = page.locator("#qos-place > li")
+    expect(line).to_contain_text("at least 3 GPUs while it asks for more")
+    [item] = client.hub.get("qos")["items"]
+    assert item["policy"] == {"tenant": "user:ada/x", "gpus": 3, "wait_s": 90.0,
+                              "throttled_pct": None}
+    line.get_by_role("button", name="Change …").click()
+    expect(dialog.get_by_label("Longest wait")).to_have_value("1.5")
+    dialog.get_by_label("GPUs").fill("4")
+    dialog.get_by_role("button", name="Save").click()
+    expect(line).to_contain_text("at least 4 GPUs")
+    # What the focus was on has it after the next answers.
+    line.get_by_role("button", name="Change …").focus()
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait_for_function("document.querySelector('#qos').getAttribute('aria-busy') === null")
+    assert page.evaluate("document.activeElement.textContent") == "Change …"
+    line.get_by_role("button", name="Remove …").click()
+    expect(dialog).to_contain_text("user ada/x")
+    dialog.get_by_role("button", name="Remove").click()
+    expect(page.locator("#qos-none")).to_contain_text("Nothing is promised")
+    assert client.hub.get("qos")["items"] == []
