@@ -58,6 +58,7 @@ def main(argv: list[str]) -> int:
 
 
 def measure(name: str, is_quick: bool) -> None:
+    print(f"-- {name}", flush=True)
     load, measured = os.getloadavg()[0], list[Figure]()
     group = GROUPS[name]
     for figure in group.figures(group.QUICK if is_quick else group.WHOLE):

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from tests.demos import Demo
 
@@ -12,6 +10,9 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "notebook.ipynb"
 
 
 def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nbformat  # a second or more, and each worker imports this file
+    from nbclient import NotebookClient
+
     with Demo(tmp_path / "demo", "--nodes", "1", "--gpus", "2") as demo:
         monkeypatch.setenv("GPUDECK_HUB", demo.url)
         monkeypatch.setenv("GPUDECK_TOKEN", demo.info()["token"])

@@ -218,8 +218,8 @@ def as_bytes(alerts: list[Any], name: Any) -> bytes:
          None if alert.ended_at is None else int(alert.ended_at)] for alert in alerts))
 
 
-@pytest.mark.parametrize("is_in_files", [False, True])
-@pytest.mark.parametrize("rule", [name for name in RULES if name != "near"])
+@pytest.mark.parametrize(("rule", "is_in_files"), [  # all of memory before it goes into files
+    (name, is_in_files) for is_in_files in (False, True) for name in RULES if name != "near"])
 def test_live_and_rehearsal_are_the_same_to_the_byte(recorded: RecordedHub, rule: str,
                                                      is_in_files: bool) -> None:
     if is_in_files:

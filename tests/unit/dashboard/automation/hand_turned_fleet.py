@@ -206,15 +206,6 @@ def make_bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         yield bench
 
 
-def give_back(bench: Bench) -> None:
-    bench.machines[0].states.clear()
-    bench.machines[0].rows.clear()
-
-
-def unhang(bench: Bench) -> None:
-    bench.machines[1].hung_at, bench.machines[1].trouble = None, "hung"
-
-
 def stop(machines: int) -> Callable[[Bench], None]:
     def some(bench: Bench) -> None:
         for machine in bench.machines[1 : 1 + machines]:

@@ -1,10 +1,10 @@
 """`gpudeck pool manifest`: against the schema of Kubernetes, and with any user input."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 from hypothesis import given
@@ -14,14 +14,20 @@ from agent.cli.pool_manifest import manifest
 from gpudeck.errors import CommandError
 from gpudeck.pool.manifest import PRODUCTS, yaml_text
 
-SCHEMA = jsonschema.Draft202012Validator(json.loads(
-    (Path(__file__).parents[3] / "captures/kubernetes/job.json").read_text()))
+SCHEMA = Path(__file__).parents[3] / "captures/kubernetes/job.json"
+
+
+@cache
+def schema() -> Any:
+    import jsonschema  # a second or more, and each worker imports this file
+
+    return jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     assert manifest([*words, *([] if "--" in words else ["--", "python", "train.py"])]) == 0
     job: dict[str, Any] = yaml.safe_load(capsys.readouterr().out)
-    SCHEMA.validate(job)
+    schema().validate(job)
     pod = job["spec"]["template"]["spec"]
     assert pod["restartPolicy"] == "Never"  # the schema takes any word, and none
     [container] = pod["containers"]
@@ -141,4 +147,4 @@ def test_the_schema_can_fail(capsys: pytest.CaptureFixture[str]) -> None:
         for step in path:
             at = at[step]
         at[key] = value
-        assert not SCHEMA.is_valid(wrong), key
+        assert not schema().is_valid(wrong), key
