@@ -40,6 +40,9 @@ IMPURE_MODULES = frozenset((
     "gevent", "psutil", "pynvml", "requests",
 ))
 
+# Values without any effect, from modules that are otherwise not pure.
+PURE_MODULES = frozenset(("urllib.parse", "dash.development.base_component"))
+
 # One outside technology, one file. A folder stands for all files in it; `store.py` for the one of
 # each capability.
 HOME = {
@@ -165,7 +168,8 @@ def impurities(path: Path) -> list[str]:
     return [
         f"{name_of(path)}:{line} imports {module}"
         for line, level, module, _ in imports(path)
-        if level == 0 and module.partition(".")[0] in IMPURE_MODULES
+        if level == 0 and module.partition(".")[0] in IMPURE_MODULES and (
+            module not in PURE_MODULES)
     ]
 
 

@@ -9,42 +9,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpudeck import wire
-from gpudeck.actions import Preview, Reply
-from gpudeck.desired_state import InForce
-from gpudeck.kubernetes import KubernetesNow, PodGpusNow
-from gpudeck.limits import LimitsNow
-from gpudeck.pool.link import PoolReport, reported_ids
-from gpudeck.repairs import RepairsNow
-from gpudeck.slurm import SlurmNow
 
 from ..history.headlog import HeadLogEntry
-from ..history.rows import BACKFILL_MOST_S
 from . import effects, imported, sites
-from .agent_messages import (
-    AgentLinkState,
-    Effects,
-    MessageHandler,
-    answer_clock,
-    pass_on,
-    refuse,
-    take_beat,
-    take_echo,
-    take_kubernetes,
-    take_limits,
-    take_pod_gpus,
-    take_slurm,
-)
+from .agent_inbox import AgentInbox, excess_of_tasks
+from .agent_messages import AgentLinkState, Effects
 from .agent_streams import AgentStreams
 from .epoch_fence import EpochFence
 from .events import FleetEvent, RecentEvents
-from .fleet import FUTURE_S, Fleet, FrameOutcome, Node
+from .fleet import Fleet, Node
 from .members import REVOKED, REVOKED_RETRY_S, TakeoversView
-from .node_budget import Excess, NodeAllowances
+from .node_budget import NodeAllowances
 from .quarantine import QUARANTINE_MOST_S, NodeQuarantines, NodeRefusal
-from .sample_seconds import SampleSecondAligner
 
 PROBE_EVERY_S = 10.0
-PROBE_SOON_S = 1.0
 MAX_NODES = 5_000
 FULL_RETRY_S = 300.0
 VERSION_RETRY_S = 3_600.0
@@ -68,10 +46,11 @@ class FleetStateMachine:
         self.events = RecentEvents()
         self._quarantines = NodeQuarantines()
         self.allowances = NodeAllowances()
-        self._seconds: dict[tuple[str, bool], SampleSecondAligner] = {}
+        self._inbox = AgentInbox(self.fleet, self.allowances, self.events, self.counts,
+                                 self._over_rate)
         self._ticked_mono: float | None = None
         self._events = self._event_table()
-        self._messages = self._message_table()
+        self._messages = self._inbox.handlers
 
     def handle(self, event: effects.HubEvent, now: float, mono: float) -> Effects:
         return self._events[type(event)](event, now, mono)
@@ -109,45 +88,6 @@ class FleetStateMachine:
             return self._hello(event.link, message, event.payload, now, mono)
         link.node.hear(now, mono)
         return self._messages[type(message)](link, message, event.payload, now, mono)
-
-    def _message_table(self) -> Mapping[type, MessageHandler]:
-        return {
-            wire.Frame: self._sequenced, wire.Event: self._sequenced,
-            wire.Backfill: self._backfill, wire.Inventory: self._inventory,
-            wire.UnknownMessage: self._unknown,
-            wire.Beat: take_beat, wire.Echo: take_echo, wire.Clock: answer_clock,
-            wire.Call: refuse, wire.Hello: refuse,
-            LimitsNow: take_limits, RepairsNow: self._repairs, SlurmNow: take_slurm,
-            KubernetesNow: take_kubernetes, PodGpusNow: take_pod_gpus,
-            PoolReport: self._pool_report,
-            Preview: pass_on, Reply: pass_on, InForce: pass_on,
-        }
-
-    def _inventory(self, link: AgentLinkState, message: wire.Inventory, payload: bytes, now: float,
-                   mono: float) -> Effects:
-        new = self.fleet.new_names(link.node_id, message.gpus)
-        if excess := self.allowances.names(link.node_id, "GPUs", new, mono):
-            return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
-        self.fleet.inventory(link.node, message)
-        return [effects.StreamRecord(link.node_id, link.stream, 0, now, payload, message=message)]
-
-    def _repairs(self, link: AgentLinkState, message: RepairsNow, _: bytes, now: float, mono: float
-                 ) -> Effects:
-        self.fleet.take_repairs(link.node, message)
-        return []
-
-    def _pool_report(self, link: AgentLinkState, message: PoolReport, payload: bytes, now: float,
-                     mono: float) -> Effects:
-        new = len(reported_ids(message) - reported_ids(link.node.pool))
-        if excess := self.allowances.pool(link.node_id, len(payload), new, mono):
-            return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
-        self.fleet.take_pool(link.node, message)
-        return [effects.NodeReport(link.node_id, message)]
-
-    def _unknown(self, link: AgentLinkState, message: wire.UnknownMessage, _: bytes, now: float,
-                 mono: float) -> Effects:
-        self.counts["unknown"] += 1
-        return link.take_unknown(message)
 
     def _hello(self, at: str, hello: wire.Hello, payload: bytes, now: float, mono: float
                ) -> Effects:
@@ -211,95 +151,6 @@ class FleetStateMachine:
             return wire.Refused(f"this hub has the maximum of {MAX_NODES} nodes", FULL_RETRY_S)
         return None
 
-    def _sequenced(self, link: AgentLinkState, message: wire.Sequenced, payload: bytes, now: float,
-                   mono: float) -> Effects:
-        if excess := _excess_of_tasks(self.allowances, self.fleet, link.node, message, mono):
-            return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
-        node = link.node
-        if _is_of_others(self.fleet, node, message):
-            self.counts["of_others"] += 1
-            link.received.settle_one(message.seq)
-            return [effects.SendMessage(link.at, link.received.ack())]
-        age_s = node.age_s(message.taken_at, now, mono)
-        is_kept = isinstance(message, wire.Event) or age_s <= BACKFILL_MOST_S
-        record = self._record(link, message, payload, now, mono) if is_kept else None
-        if is_kept and record is None:
-            return []
-        if record is None:
-            self.counts["too_old"] += 1
-            link.received.settle_one(message.seq)
-        answer: Effects = [record or effects.SendMessage(link.at, link.received.ack())]
-        if isinstance(message, wire.Event):
-            return answer
-        outcome = self.fleet.frame(node, message, now, mono)
-        if outcome is FrameOutcome.APPLIED and record is not None:
-            link.received.applied += 1
-            node.frame_at = float(record.second)  # as history knows it, so that past and live join
-        # What is live is fresh: where it seems not to be, the node's clock has stepped.
-        if abs(age_s) > FUTURE_S and mono - link.probed_mono > PROBE_SOON_S:
-            answer.append(link.probe(now, mono))
-        return answer
-
-    def _backfill(self, link: AgentLinkState, backfill: wire.Backfill, _: bytes, now: float,
-                  mono: float) -> Effects:
-        """Take messages of a time without us to disk, past the picture."""
-        answer: Effects = []
-        is_ack_due = False
-        if excess := self.allowances.past(link.node_id, len(backfill.messages), mono):
-            return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
-        for payload in backfill.messages:
-            message = wire.decode_from_agent(payload)
-            if isinstance(message, wire.UnknownMessage):
-                self.counts["unknown"] += 1
-                answer += link.take_unknown(message)
-                continue
-            if not isinstance(message, wire.Frame | wire.Event):
-                raise wire.WireError("a Backfill holds Frames and Events")
-            is_old = now - message.taken_at > BACKFILL_MOST_S
-            if is_old or _is_of_others(self.fleet, link.node, message):
-                self.counts["too_old" if is_old else "of_others"] += 1
-                link.received.settle_one(message.seq)
-                is_ack_due = True
-                continue
-            if excess := _excess_of_tasks(self.allowances, self.fleet, link.node, message, mono):
-                return [*answer, *self._over_rate(
-                    effects.RateExceeded(link.at, *excess), now, mono)]
-            record = self._record(link, message, payload, now, mono, is_backfill=True)
-            if record is None:
-                is_ack_due = True
-                continue
-            answer.append(record)
-        if is_ack_due:  # no store of it will follow that an ack could
-            answer.append(effects.SendMessage(link.at, link.received.ack()))
-        return answer
-
-    def _record(self, link: AgentLinkState, message: wire.Sequenced, payload: bytes, now: float,
-                mono: float, is_backfill: bool = False) -> effects.StreamRecord | None:
-        """Record a message; None: it was there already."""
-        if not link.received.ledger.note(message.seq):
-            return None
-        second = self._second(link.node, message, now, mono, is_backfill)
-        if isinstance(message, wire.Event):
-            self._keep(link.node, link.stream, message, now, mono)
-        return effects.StreamRecord(link.node_id, link.stream, message.seq, now, payload,
-                                    is_backfill, message, second)
-
-    def _keep(self, node: Node, stream: str, event: wire.Event, now: float, mono: float) -> None:
-        """Keep an event. An agent whose clock is ahead does not stay on top of the list."""
-        at = now - max(0.0, node.age_s(event.taken_at, now, mono))
-        task = None if event.task_id is None else node.tasks.get(event.task_id)
-        self.events.add(FleetEvent(node.hello.node_id, stream, at,
-                                   None if task is None else task.user, event))
-
-    def _second(self, node: Node, message: wire.Sequenced, now: float, mono: float,
-                is_backfill: bool) -> int:
-        """Return the second of a Frame by our clock, never ahead of it."""
-        if isinstance(message, wire.Event):
-            return 0  # it comes at any moment, and would unsettle where seconds are cut
-        age_s = max(0.0, node.age_s(message.taken_at, now, mono))
-        seconds = self._seconds.setdefault((node.hello.node_id, is_backfill), SampleSecondAligner())
-        return max(1, min(int(now), seconds.of(now - age_s)))
-
     def _link_closed(self, at: str) -> Effects:
         link = self.links.pop(at, None)
         if link is None:
@@ -322,7 +173,7 @@ class FleetStateMachine:
         # Numbered by our clock: no number comes twice, also over a restart.
         note = wire.Event(int(now * 1_000), now, "node_refused", numbers={"seconds": wait_s},
                           text=f"refused for {wait_s:.0f} s: {why}")
-        self._keep(node, OWN_STREAM, note, now, mono)
+        self._inbox.keep(node, OWN_STREAM, note, now, mono)
         return [effects.StreamRecord(node_id, OWN_STREAM, note.seq, now, wire.encode(note),
                                      False, note),
                 *self._turn_out(link.at, refusal, effects.LogMessage(
@@ -394,10 +245,10 @@ class FleetStateMachine:
                 return message
             node.heard_at = record.received_at
             if is_news:
-                _excess_of_tasks(self.allowances, self.fleet, node, message, record.received_at)
+                excess_of_tasks(self.allowances, self.fleet, node, message, record.received_at)
                 self.allowances.past(record.node_id, int(record.is_backfill), record.received_at)
             if isinstance(message, wire.Event):
-                self._keep(node, record.stream, message, record.received_at, 0.0)
+                self._inbox.keep(node, record.stream, message, record.received_at, 0.0)
             elif node.hello.stream == record.stream and not record.is_backfill:
                 self.fleet.frame(node, message, record.received_at, 0.0)
         return message
@@ -423,22 +274,3 @@ def _refused_before(entry: FleetEvent, quarantines: NodeQuarantines, node: Node 
     quarantines.restore(entry.node_id, mono + left_s)
     if left_s > 0 and node is not None and node.refused_s(mono) < left_s:
         node.refusal = NodeRefusal(now + left_s, mono + left_s, event.text.partition(": ")[2])
-
-
-def _is_of_others(fleet: Fleet, node: Node, message: wire.Sequenced) -> bool:
-    """Return whether it is an Event about a GPU that other nodes have and this one never had: it
-    may say nothing of that."""
-    if not isinstance(message, wire.Event) or message.gpu_uuid is None:
-        return False
-    return (fleet.slot_on(node.hello.node_id, message.gpu_uuid) is None
-            and bool(fleet.slots_of_uuid(message.gpu_uuid)))
-
-
-def _excess_of_tasks(allowances: NodeAllowances, fleet: Fleet, node: Node, message: wire.Sequenced,
-                     mono: float) -> Excess | None:
-    if not isinstance(message, wire.Frame) or message.tasks is None:
-        return None
-    node_id, tasks = node.hello.node_id, message.tasks
-    new = {(use.task_id, use.gpu) for use in tasks.uses} - node.used_since.keys()
-    return (allowances.names(node_id, "owners", fleet.new_owners(tasks.began), mono)
-            or allowances.uses(node_id, new, mono))

@@ -82,11 +82,11 @@ class JobsApi:
         return self.teams()
 
     def put_team(self, team: Team) -> views.TeamList:
-        self.service.put_team(asker(), team)
+        self.service.set_team(asker(), team.name, team)
         return self.teams()
 
     def remove_team(self, name: str) -> None:
-        self.service.remove_team(asker(), name)
+        self.service.set_team(asker(), name, None)
 
 
 ROUTES = (

@@ -220,16 +220,15 @@ class JobsService:
             self.store.put_teams(teams)
         self._table = TeamTable(teams)
 
-    def put_team(self, actor: Actor, team: Team) -> None:
-        """Add a team, or replace the one of this name at its place in the order."""
-        teams = {other.name: other for other in self.teams} | {team.name: team}
-        self.set_teams(actor, tuple(teams.values()))
-
-    def remove_team(self, actor: Actor, name: str) -> None:
-        remaining = tuple(team for team in self.teams if team.name != name)
-        if len(remaining) == len(self.teams):
+    def set_team(self, actor: Actor, name: str, team: Team | None) -> None:
+        """Add a team, or replace the one of this name at its place in the order; None: remove it.
+        Raises NotFoundError."""
+        teams = {other.name: other for other in self.teams}
+        if team is not None:
+            teams[name] = team
+        elif teams.pop(name, None) is None:
             raise NotFoundError("there is no such team")
-        self.set_teams(actor, remaining)
+        self.set_teams(actor, tuple(teams.values()))
 
     def owners(self) -> list[str]:
         """Return the owners whose tasks were seen."""

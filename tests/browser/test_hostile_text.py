@@ -310,8 +310,7 @@ def test_the_nodes_in_settings_are_named(nodes: list[CrowdNode], watch: WatchedP
     for group, count in Counter(node.group for node in nodes).items():
         rows += watch.run("""
             const find = document.querySelector("#section-nodes .find");
-            find.value = given.group;
-            find.dispatchEvent(new Event("change", {bubbles: true}));
+            find.value = given.group; find.dispatchEvent(new Event("change", {bubbles: true}));
             const rows = () => [...document.querySelectorAll("#section-nodes tbody tr")]
                 .filter(row => row.children[2].textContent === given.group);
             await until(() => rows().length === given.count, "the rows");
@@ -335,8 +334,7 @@ def moved(watch: WatchedPage, node: CrowdNode) -> list[str]:
         find.value = given.group; find.dispatchEvent(new Event("change", {bubbles: true}));
         const change = () => [...document.querySelectorAll("#section-nodes button")].find(
             ({ariaLabel}) => ariaLabel === `Change the group of ${given.host}`);
-        await until(() => change() !== undefined, "the button");
-        change().click();
+        await until(() => change(), "the button"); change().click();
         const dialog = document.querySelector("dialog[open]");
         const title = dialog.querySelector("h2").textContent;
         dialog.querySelector("[name=group]").value = "moved";
@@ -405,8 +403,7 @@ def test_what_a_user_cannot_be_called_is_refused_in_words(
               for text in random.sample(HOSTILE, 12)]
     results = watch.goto("/settings#users", "#section-users tbody tr").run("""
         const dialog = () => document.querySelector("dialog[open]");
-        const found = [];
-        let form = null;
+        const found = []; let form = null;
         for (const [text, field] of given) {
             if (form === null) {
                 document.querySelector("#add-user").click();
@@ -415,8 +412,7 @@ def test_what_a_user_cannot_be_called_is_refused_in_words(
             }
             const of = name => form.querySelector(`[name=${name}]`);
             of("name").value = `u${found.length}`;
-            of("groups").value = "*";
-            of("unix_names").value = "";
+            of("groups").value = "*"; of("unix_names").value = "";
             of(field).value = text;
             const typed = of(field).value, yes = form.querySelector("[type=submit]");
             form.requestSubmit();

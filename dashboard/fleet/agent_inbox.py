@@ -1,0 +1,198 @@
+"""Inbox of connected agents: what each of their messages means for the fleet and for history,
+within what a node may cause."""
+
+from collections.abc import Callable, Mapping, MutableMapping
+
+from gpudeck import wire
+from gpudeck.actions import Preview, Reply
+from gpudeck.desired_state import InForce
+from gpudeck.kubernetes import KubernetesNow, PodGpusNow
+from gpudeck.limits import LimitsNow
+from gpudeck.pool.link import PoolReport, reported_ids
+from gpudeck.repairs import RepairsNow
+from gpudeck.slurm import SlurmNow
+
+from ..history.rows import BACKFILL_MOST_S
+from . import effects
+from .agent_messages import (
+    AgentLinkState,
+    Effects,
+    MessageHandler,
+    answer_clock,
+    pass_on,
+    refuse,
+    take_beat,
+    take_echo,
+    take_kubernetes,
+    take_limits,
+    take_pod_gpus,
+    take_slurm,
+)
+from .events import FleetEvent, RecentEvents
+from .fleet import FUTURE_S, Fleet, FrameOutcome, Node
+from .node_budget import Excess, NodeAllowances
+from .sample_seconds import SampleSecondAligner
+
+PROBE_SOON_S = 1.0
+
+
+class AgentInbox:
+    """`over_rate`: what follows where a node causes more than it may."""
+
+    def __init__(self, fleet: Fleet, allowances: NodeAllowances, events: RecentEvents,
+                 counts: MutableMapping[str, int],
+                 over_rate: Callable[[effects.RateExceeded, float, float], Effects]) -> None:
+        self._fleet = fleet
+        self._allowances = allowances
+        self._events = events
+        self._counts = counts
+        self._over_rate = over_rate
+        self._seconds: dict[tuple[str, bool], SampleSecondAligner] = {}
+
+    @property
+    def handlers(self) -> Mapping[type, MessageHandler]:
+        return {
+            wire.Frame: self._sequenced, wire.Event: self._sequenced,
+            wire.Backfill: self._backfill, wire.Inventory: self._inventory,
+            wire.UnknownMessage: self._unknown,
+            wire.Beat: take_beat, wire.Echo: take_echo, wire.Clock: answer_clock,
+            wire.Call: refuse, wire.Hello: refuse,
+            LimitsNow: take_limits, RepairsNow: self._repairs, SlurmNow: take_slurm,
+            KubernetesNow: take_kubernetes, PodGpusNow: take_pod_gpus,
+            PoolReport: self._pool_report,
+            Preview: pass_on, Reply: pass_on, InForce: pass_on,
+        }
+
+    def _inventory(self, link: AgentLinkState, message: wire.Inventory, payload: bytes, now: float,
+                   mono: float) -> Effects:
+        new = self._fleet.new_names(link.node_id, message.gpus)
+        if excess := self._allowances.names(link.node_id, "GPUs", new, mono):
+            return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
+        self._fleet.inventory(link.node, message)
+        return [effects.StreamRecord(link.node_id, link.stream, 0, now, payload, message=message)]
+
+    def _repairs(self, link: AgentLinkState, message: RepairsNow, _: bytes, now: float, mono: float
+                 ) -> Effects:
+        self._fleet.take_repairs(link.node, message)
+        return []
+
+    def _pool_report(self, link: AgentLinkState, message: PoolReport, payload: bytes, now: float,
+                     mono: float) -> Effects:
+        new = len(reported_ids(message) - reported_ids(link.node.pool))
+        if excess := self._allowances.pool(link.node_id, len(payload), new, mono):
+            return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
+        self._fleet.take_pool(link.node, message)
+        return [effects.NodeReport(link.node_id, message)]
+
+    def _unknown(self, link: AgentLinkState, message: wire.UnknownMessage, _: bytes, now: float,
+                 mono: float) -> Effects:
+        self._counts["unknown"] += 1
+        return link.take_unknown(message)
+
+    def _sequenced(self, link: AgentLinkState, message: wire.Sequenced, payload: bytes, now: float,
+                   mono: float) -> Effects:
+        if excess := excess_of_tasks(self._allowances, self._fleet, link.node, message, mono):
+            return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
+        node = link.node
+        if is_of_others(self._fleet, node, message):
+            self._counts["of_others"] += 1
+            link.received.settle_one(message.seq)
+            return [effects.SendMessage(link.at, link.received.ack())]
+        age_s = node.age_s(message.taken_at, now, mono)
+        is_kept = isinstance(message, wire.Event) or age_s <= BACKFILL_MOST_S
+        record = self._record(link, message, payload, now, mono) if is_kept else None
+        if is_kept and record is None:
+            return []
+        if record is None:
+            self._counts["too_old"] += 1
+            link.received.settle_one(message.seq)
+        answer: Effects = [record or effects.SendMessage(link.at, link.received.ack())]
+        if isinstance(message, wire.Event):
+            return answer
+        outcome = self._fleet.frame(node, message, now, mono)
+        if outcome is FrameOutcome.APPLIED and record is not None:
+            link.received.applied += 1
+            node.frame_at = float(record.second)  # as history knows it, so that past and live join
+        # What is live is fresh: where it seems not to be, the node's clock has stepped.
+        if abs(age_s) > FUTURE_S and mono - link.probed_mono > PROBE_SOON_S:
+            answer.append(link.probe(now, mono))
+        return answer
+
+    def _backfill(self, link: AgentLinkState, backfill: wire.Backfill, _: bytes, now: float,
+                  mono: float) -> Effects:
+        """Take messages of a time without us to disk, past the picture."""
+        answer: Effects = []
+        is_ack_due = False
+        if excess := self._allowances.past(link.node_id, len(backfill.messages), mono):
+            return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
+        for payload in backfill.messages:
+            message = wire.decode_from_agent(payload)
+            if isinstance(message, wire.UnknownMessage):
+                self._counts["unknown"] += 1
+                answer += link.take_unknown(message)
+                continue
+            if not isinstance(message, wire.Frame | wire.Event):
+                raise wire.WireError("a Backfill holds Frames and Events")
+            is_old = now - message.taken_at > BACKFILL_MOST_S
+            if is_old or is_of_others(self._fleet, link.node, message):
+                self._counts["too_old" if is_old else "of_others"] += 1
+                link.received.settle_one(message.seq)
+                is_ack_due = True
+                continue
+            if excess := excess_of_tasks(self._allowances, self._fleet, link.node, message, mono):
+                return [*answer, *self._over_rate(
+                    effects.RateExceeded(link.at, *excess), now, mono)]
+            record = self._record(link, message, payload, now, mono, is_backfill=True)
+            if record is None:
+                is_ack_due = True
+                continue
+            answer.append(record)
+        if is_ack_due:  # no store of it will follow that an ack could
+            answer.append(effects.SendMessage(link.at, link.received.ack()))
+        return answer
+
+    def _record(self, link: AgentLinkState, message: wire.Sequenced, payload: bytes, now: float,
+                mono: float, is_backfill: bool = False) -> effects.StreamRecord | None:
+        """Record a message; None: it was there already."""
+        if not link.received.ledger.note(message.seq):
+            return None
+        second = self._second(link.node, message, now, mono, is_backfill)
+        if isinstance(message, wire.Event):
+            self.keep(link.node, link.stream, message, now, mono)
+        return effects.StreamRecord(link.node_id, link.stream, message.seq, now, payload,
+                                    is_backfill, message, second)
+
+    def keep(self, node: Node, stream: str, event: wire.Event, now: float, mono: float) -> None:
+        """Keep an event. An agent whose clock is ahead does not stay on top of the list."""
+        at = now - max(0.0, node.age_s(event.taken_at, now, mono))
+        task = None if event.task_id is None else node.tasks.get(event.task_id)
+        self._events.add(FleetEvent(node.hello.node_id, stream, at,
+                                   None if task is None else task.user, event))
+
+    def _second(self, node: Node, message: wire.Sequenced, now: float, mono: float,
+                is_backfill: bool) -> int:
+        """Return the second of a Frame by our clock, never ahead of it."""
+        if isinstance(message, wire.Event):
+            return 0  # it comes at any moment, and would unsettle where seconds are cut
+        age_s = max(0.0, node.age_s(message.taken_at, now, mono))
+        seconds = self._seconds.setdefault((node.hello.node_id, is_backfill), SampleSecondAligner())
+        return max(1, min(int(now), seconds.of(now - age_s)))
+
+
+def is_of_others(fleet: Fleet, node: Node, message: wire.Sequenced) -> bool:
+    """Return whether it is an Event about a GPU that other nodes have and this one never had: it
+    may say nothing of that."""
+    if not isinstance(message, wire.Event) or message.gpu_uuid is None:
+        return False
+    return (fleet.slot_on(node.hello.node_id, message.gpu_uuid) is None
+            and bool(fleet.slots_of_uuid(message.gpu_uuid)))
+
+
+def excess_of_tasks(allowances: NodeAllowances, fleet: Fleet, node: Node, message: wire.Sequenced,
+                     mono: float) -> Excess | None:
+    if not isinstance(message, wire.Frame) or message.tasks is None:
+        return None
+    node_id, tasks = node.hello.node_id, message.tasks
+    new = {(use.task_id, use.gpu) for use in tasks.uses} - node.used_since.keys()
+    return (allowances.names(node_id, "owners", fleet.new_owners(tasks.began), mono)
+            or allowances.uses(node_id, new, mono))
