@@ -31,9 +31,9 @@ from .reading import Parts, Reading, View, viewer
 SPANS = (("", "any time"), ("3600", "the last hour"), ("86400", "the last day"),
          ("604800", "the last week"))
 AUTHORS = (("", "people and rules"), ("all", "the system, too"))
-EVERY_S = 5.0
+EVERY_S = 10.0
 ENTRIES = 100  # shown at first; each "Load older" doubles them
-MOST_SHOWN = 1_600  # older ones than these are a page further on
+MOST_SHOWN = 800  # older ones than these are a page further on
 MOST_REQUESTS = 5
 OVERVIEW_PX = 150
 OVERVIEW_STEP_S = 300  # the overview is drawn again when its end has moved on by this

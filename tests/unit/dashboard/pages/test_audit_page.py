@@ -253,7 +253,7 @@ def test_the_hub_is_asked_for_what_is_chosen() -> None:
 
 
 def test_older_entries_come_by_cursor_and_none_is_missed_or_doubled() -> None:
-    count = random.randint(1_750, 2_100)
+    count = random.randint(901, 1_100)
     hub: Any = Hub(newest_first(count))
     view, numbers = AuditView(), set[int]()
     for _ in range(40):
