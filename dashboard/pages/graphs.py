@@ -160,7 +160,7 @@ def quota_past_answer(client: Client, request: QuotaPastRequest) -> Answer:
                           limit=request.limit, last=request.last)
     if past["why"]:
         raise CommandError(past["why"])
-    if not any(value is not None for value in past["used"]):
+    if not past["t"]:
         raise CommandError("no data for this time")
     return (quota_past_figure(past, request.most, request.style),
             {"words": past_words(past, request.most, request.style.zone_s)})

@@ -1,4 +1,4 @@
-"""Tables, lists and sentences of a report, for people. Pure."""
+"""Tables, lists and sentences of a report, for people: elements from values, without a clock."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -72,7 +72,7 @@ def test_each_limit_has_a_name() -> None:
 def test_where_there_is_no_past_the_page_learns_why() -> None:
     paths: list[str] = []
     answers = [past([1.0], [None]), past([], []) | {"why": "there is no past of this"},
-               past([None], [2.0])]
+               past([], []), past([None], [2.0])]
 
     def get(path: str, **query: str) -> dict[str, Any]:
         paths.append(path)
@@ -87,6 +87,9 @@ def test_where_there_is_no_past_the_page_learns_why() -> None:
     for reason in ("there is no past of this", "no data for this time"):
         with pytest.raises(CommandError, match=reason):
             quota_past_answer(client, request)
+    figure, facts = quota_past_answer(client, request)
+    assert facts == {"words": "No data for this time."}
+    assert (figure["data"][0]["y"], figure["data"][1]["y"]) == ([None], [None])
     assert set(paths) == {"quotas/q%2F1/past"}
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(msgspec.to_builtins(request) | {"most": -1.0}, QuotaPastRequest)
