@@ -12,7 +12,7 @@ from gpudeck.wire import Frame, Hello
 from ..access.policy import Actor, actor_fields
 from ..access.rights import require
 from ..audit.recorder import AuditRecorder
-from ..errors import InvalidChangeError, NotFoundError
+from ..errors import InvalidChangeError
 from ..fleet.effects import StreamRecord
 from ..fleet.fleet import Fleet, Node
 from ..runtime.runner import Loop
@@ -219,17 +219,6 @@ class JobsService:
                 "count": len(teams), "changed": changed[:100]}}):
             self.store.put_teams(teams)
         self._table = TeamTable(teams)
-
-    def put_team(self, actor: Actor, team: Team) -> None:
-        """Add a team, or replace the one of this name at its place in the order."""
-        teams = {other.name: other for other in self.teams} | {team.name: team}
-        self.set_teams(actor, tuple(teams.values()))
-
-    def remove_team(self, actor: Actor, name: str) -> None:
-        remaining = tuple(team for team in self.teams if team.name != name)
-        if len(remaining) == len(self.teams):
-            raise NotFoundError("there is no such team")
-        self.set_teams(actor, remaining)
 
     def owners(self) -> list[str]:
         """Return the owners whose tasks were seen."""

@@ -1,4 +1,4 @@
-"""Nodes in Settings: which machines belong to the fleet, and who waits for approval. Pure."""
+"""Nodes in Settings: which machines belong to the fleet, and who waits for approval."""
 
 import re
 from collections.abc import Mapping, Sequence

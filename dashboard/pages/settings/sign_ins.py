@@ -1,4 +1,4 @@
-"""Sessions of a person in Settings and, for admins, attempts to sign in. Pure."""
+"""Sessions of a person in Settings and, for admins, attempts to sign in."""
 
 from collections.abc import Sequence
 from typing import Any
