@@ -20,6 +20,7 @@ NOT_FOR_ALL = "Promises name tenants and what they hold, so they are visible to 
 NOBODY = ("Nothing is promised to anybody. An admin promises a user or a team GPUs, a longest wait "
           "of its claims, or how much its GPUs may be throttled.")
 NOT_KNOWN = "not known"
+NOT_CHECKED = "Not all promises have been checked yet; the hub checks them every ten seconds."
 
 
 def frame() -> Component:
@@ -59,9 +60,11 @@ def broken_words(items: list[Item]) -> str:
     broken = sum(bool(item["unkept"]) for item in items)
     if not items:
         return ""
-    return "All promises are kept now." if broken == 0 else (
-        f"{plural(broken, 'tenant')} {'does' if broken == 1 else 'do'} not get what was promised "
-        "now.")
+    if broken > 0:
+        verb = "does" if broken == 1 else "do"
+        return f"{plural(broken, 'tenant')} {verb} not get what was promised now."
+    return NOT_CHECKED if any(item["waiting"] is None for item in items) else (
+        "All promises are kept now.")
 
 
 def amount_words(kind: str, value: float) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dashboard.access.policy import Role
-from dashboard.pages.qos import NOBODY, NOT_FOR_ALL, PAGE, answer, qos_parts
+from dashboard.pages.qos import NOBODY, NOT_CHECKED, NOT_FOR_ALL, PAGE, answer, qos_parts
 from dashboard.pages.reading import View
 
 from .read_parts import elements, forms, wire_parts, words
@@ -53,6 +53,7 @@ def test_a_tenant_has_what_was_promised_and_what_it_gets() -> None:
 
 def test_what_is_not_known_is_said_so_and_what_was_not_promised_is_left_out() -> None:
     unknown = tenant(gpus=None, waiting=None, longest_wait_s=None, throttled_pct=None)
+    assert words(page(tenant(), unknown)["qos-words"]) == NOT_CHECKED
     assert [line.partition(". ")[0].rpartition("; ")[2] for line in lines(page(unknown))] == [
         "not known"] * 3
     idle = tenant(gpus=0, waiting=0, longest_wait_s=None,
