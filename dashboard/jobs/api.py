@@ -9,6 +9,7 @@ from msgspec import Raw
 from ..access.policy import Role
 from ..access.requests import asker
 from ..access.routes import Route, change, see
+from ..errors import NotFoundError
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleetCache
 from ..history.protocol import History
@@ -17,7 +18,7 @@ from ..web.moments import moment
 from ..web.openapi_parts import TIME, needed
 from ..web.query_pool import QueryPool
 from . import views
-from .core.teams import Team
+from .core.teams import Team, with_team
 from .kubernetes_views import KubernetesList
 from .queries import JobQueries
 from .schedulers import SchedulerQueries
@@ -82,11 +83,14 @@ class JobsApi:
         return self.teams()
 
     def put_team(self, team: Team) -> views.TeamList:
-        self.service.set_team(asker(), team.name, team)
+        self.service.set_teams(asker(), with_team(self.service.teams, team))
         return self.teams()
 
     def remove_team(self, name: str) -> None:
-        self.service.set_team(asker(), name, None)
+        remaining = [team for team in self.service.teams if team.name != name]
+        if len(remaining) == len(self.service.teams):
+            raise NotFoundError("there is no such team")
+        self.service.set_teams(asker(), remaining)
 
 
 ROUTES = (

@@ -12,7 +12,7 @@ from gpudeck.wire import Frame, Hello
 from ..access.policy import Actor, actor_fields
 from ..access.rights import require
 from ..audit.recorder import AuditRecorder
-from ..errors import InvalidChangeError, NotFoundError
+from ..errors import InvalidChangeError
 from ..fleet.effects import StreamRecord
 from ..fleet.fleet import Fleet, Node
 from ..runtime.runner import Loop
@@ -219,16 +219,6 @@ class JobsService:
                 "count": len(teams), "changed": changed[:100]}}):
             self.store.put_teams(teams)
         self._table = TeamTable(teams)
-
-    def set_team(self, actor: Actor, name: str, team: Team | None) -> None:
-        """Add a team, or replace the one of this name at its place in the order; None: remove it.
-        Raises NotFoundError."""
-        teams = {other.name: other for other in self.teams}
-        if team is not None:
-            teams[name] = team
-        elif teams.pop(name, None) is None:
-            raise NotFoundError("there is no such team")
-        self.set_teams(actor, tuple(teams.values()))
 
     def owners(self) -> list[str]:
         """Return the owners whose tasks were seen."""

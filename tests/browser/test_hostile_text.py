@@ -309,14 +309,14 @@ def test_the_nodes_in_settings_are_named(nodes: list[CrowdNode], watch: WatchedP
     rows: list[Any] = []
     for group, count in Counter(node.group for node in nodes).items():
         rows += watch.run("""
-            const find = document.querySelector("#section-nodes .find");
-            find.value = given.group; find.dispatchEvent(new Event("change", {bubbles: true}));
+            const find = document.querySelector("#section-nodes .find"); find.value = given.group;
+            find.dispatchEvent(new Event("change", {bubbles: true}));
             const rows = () => [...document.querySelectorAll("#section-nodes tbody tr")]
                 .filter(row => row.children[2].textContent === given.group);
             await until(() => rows().length === given.count, "the rows");
             return rows().map(row => [row.querySelector(".name").children.length,
                 row.querySelector(".name").textContent, row.children[2].textContent,
-                [...row.querySelectorAll("button")].map(button => button.ariaLabel)]);""",
+                [...row.querySelectorAll("button")].map(one => one.ariaLabel)]);""",
                           {"group": group, "count": count})
     assert sorted(rows) == sorted(
         [0, node.host, node.group, [f"Stop actions on {node.host}",
@@ -329,23 +329,21 @@ def test_the_nodes_in_settings_are_named(nodes: list[CrowdNode], watch: WatchedP
 
 def moved(watch: WatchedPage, node: CrowdNode) -> list[str]:
     """The whole way: button, dialog, toast, Undo."""
-    texts: list[str] = watch.run("""
+    return [*watch.run("""
         const find = document.querySelector("#section-nodes .find");
         find.value = given.group; find.dispatchEvent(new Event("change", {bubbles: true}));
         const change = () => [...document.querySelectorAll("#section-nodes button")].find(
             ({ariaLabel}) => ariaLabel === `Change the group of ${given.host}`);
-        await until(() => change(), "the button"); change().click();
+        await until(() => change() !== undefined, "the button"); change().click();
         const dialog = document.querySelector("dialog[open]");
-        const title = dialog.querySelector("h2").textContent;
         dialog.querySelector("[name=group]").value = "moved";
         dialog.querySelector("form").requestSubmit();
         const toast = () => document.querySelector(".toast span")?.textContent ?? "";
         await until(() => toast().endsWith("is now in the group moved."), "the toast");
-        const told = toast();
+        const texts = [dialog.querySelector("h2").textContent, toast()];
         document.querySelector(".toast button").click();
         await until(() => toast() === "Undone.", "the undo");
-        return [title, told, toast()];""", {"host": node.host, "group": node.group})
-    return texts
+        return [...texts, toast()];""", {"host": node.host, "group": node.group})]
 
 
 def test_tokens_bear_each_name(hub: HubProcess, watch: WatchedPage) -> None:

@@ -46,6 +46,11 @@ def _twice(names: Iterable[str]) -> str | None:
     return None
 
 
+def with_team(teams: Iterable[Team], team: Team) -> tuple[Team, ...]:
+    """Return the teams with one more, or with it at the place of the team of its name."""
+    return tuple(({other.name: other for other in teams} | {team.name: team}).values())
+
+
 class TeamTable:
     """Teams, indexed for thousands of owners each second."""
 

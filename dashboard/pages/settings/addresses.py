@@ -1,4 +1,4 @@
-"""E-mail addresses of task owners in Settings. Pure."""
+"""E-mail addresses of task owners in Settings."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Lists of Settings: a row for each thing, with buttons. Pure."""
+"""Lists of Settings: a row for each thing, with buttons."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

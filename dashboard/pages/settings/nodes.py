@@ -1,4 +1,4 @@
-"""Nodes in Settings: which machines belong to the fleet, and who waits for approval. Pure."""
+"""Nodes in Settings: which machines belong to the fleet, and who waits for approval."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -23,6 +23,8 @@ MEANINGS = {
     "revoked": "Its key is no longer accepted", "suspect": "No data for 15 s",
     "silent": "No data for 60 s"}
 RANKS = {"waiting": 0, "approved": 1, "revoked": 2}
+NO_NODES = "No nodes yet. “Connect a node” creates a command to run on one."
+NOTHING_FOUND = "No node has this in its name, group, state, id or fingerprint."
 GROUP = {"required": "", "maxlength": "64", "pattern": r"[A-Za-z0-9][A-Za-z0-9._\-]*"}
 
 Holds = Mapping[str, bool]  # by node: whether this hub stopped actions there, and so may resume
@@ -47,8 +49,7 @@ def nodes_lists(nodes: Sequence[Item], enrolments: Sequence[Item], hold: Item, f
             ("Group", lambda node: node["group"]),
             ("GPUs", lambda node: str(node["gpus"]) if node["access"] == "approved" else NONE),
             ("Agent", _agent), ("Last seen", lambda node: context.ago(node["last_heard_at"]))),
-        lambda node: str(node["id"]),
-        "No nodes yet. “Connect a node” creates a command to run on one.",
+        lambda node: str(node["id"]), NOTHING_FOUND if own else NO_NODES,
         lambda node: _actions(node, holds, may_hold, groups))
     return [*([_find_line(own, matching)] if own else []),
             rows.draw(matching[:MOST_ROWS]), *_pending(enrolments, context)]

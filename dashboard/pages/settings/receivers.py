@@ -1,5 +1,5 @@
 """Receivers of notifications in Settings: where alerts go, how each has been doing, and what still
-waits. Pure."""
+waits."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Sessions of a person in Settings and, for admins, attempts to sign in. Pure."""
+"""Sessions of a person in Settings and, for admins, attempts to sign in."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,12 +7,14 @@ from dash.development.base_component import Component
 
 from gpudeck.markup import make
 
+from ...access.sign_in_attempts import LET_IN
 from .forms import form_button, order, row_button, sure
 from .lists import Item, ItemList, ViewContext
 
 HOW = {"password": "password", "link": "one-time link", "proxy": "the proxy",
        "again": "password confirmed"}
-TONES = {"signed in": ".ok", "refused": ".lost", "throttled": ".stale"}
+OUTCOMES = {LET_IN: ("signed in", ".ok"), "refused": ("refused", ".lost"),
+            "throttled": ("throttled", ".stale")}
 
 
 def sessions_list(sessions: Sequence[Item], attempts: Sequence[Item] | None, context: ViewContext
@@ -55,7 +57,11 @@ def _attempts(attempts: Sequence[Item], context: ViewContext) -> list[Component]
             ("Name as typed", lambda one: make("span.name", one["name"])),
             ("From", lambda one: one["from"]),
             ("By", lambda one: HOW.get(one["how"], one["how"])),
-            ("Outcome", lambda one: make(f"span.pill{TONES.get(one['outcome'], '')}",
-                                         one["outcome"]))),
+            ("Outcome", lambda one: _outcome(one["outcome"]))),
         lambda one: f"{one['at']} {one['name']} {one['from']}", "No sign-in attempts yet.",
     ).draw(attempts)]
+
+
+def _outcome(outcome: str) -> Component:
+    words, tone = OUTCOMES.get(outcome, (outcome, ""))
+    return make(f"span.pill{tone}", words)

@@ -1,4 +1,4 @@
-"""Teams in Settings, whose owners share a bill in reports. Pure."""
+"""Teams in Settings, whose owners share a bill in reports."""
 
 from collections.abc import Sequence
 

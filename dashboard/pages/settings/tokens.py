@@ -1,4 +1,4 @@
-"""API tokens in Settings: what programs show to come in. Pure."""
+"""API tokens in Settings: what programs show to come in."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Users in Settings: who may sign in. Pure."""
+"""Users in Settings: who may sign in."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The viewer's account in Settings. Pure."""
+"""The viewer's account in Settings."""
 
 from dash.development.base_component import Component
 

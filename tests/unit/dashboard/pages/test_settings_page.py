@@ -257,6 +257,16 @@ def test_attempts_are_for_admins_and_this_session_is_not_ended_here() -> None:
     assert "No sign-in attempts yet." in json.dumps(trees(everybody))
 
 
+@pytest.mark.parametrize(("outcome", "word", "tone"), [
+    ("let in", "signed in", "pill ok"), ("refused", "refused", "pill lost"),
+    ("throttled", "throttled", "pill stale"), ("new", "new", "pill")])
+def test_an_attempt_says_what_became_of_it(outcome: str, word: str, tone: str) -> None:
+    attempt = {"at": NOW, "name": "ann", "from": "::1", "how": "link", "outcome": outcome}
+    part = sign_ins.sessions_list([], [attempt], context_of())
+    assert [(words(inside), traits["class"]) for _, traits, inside in elements(trees(part))
+            if traits.get("class", "").startswith("pill")] == [(word, tone)]
+
+
 def test_an_account_without_a_unix_name_says_what_to_do() -> None:
     assert "an admin can add one" in json.dumps(trees(you.account(context_of("user"))))
     part = you.account(context_of("user", unix_names=["a1", "a2"]))
