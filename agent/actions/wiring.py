@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudeck import wire
+from gpudeck.actions import Recall
 
 from ..capability import Capability, Handlers, NodeCore
 from ..limits.mps import LocalMpsDaemons
@@ -60,7 +61,7 @@ def command_handlers(commands: CommandService) -> Handlers:
         wire.Time: commands.set_time,
         wire.Look: lambda message, now: commands.look(message),
         wire.SignedCommand: lambda message, now: commands.judge(message),
-        wire.Recall: lambda message, now: commands.recall(message),
+        Recall: lambda message, now: commands.recall(message),
         wire.Inquire: lambda message, now: commands.inquire(message),
         wire.Noted: lambda message, now: commands.acknowledge(message),
         wire.Anchor: lambda message, now: commands.store_anchor(message),
