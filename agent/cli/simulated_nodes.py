@@ -105,7 +105,7 @@ def host(
 ) -> None:
     """`tokens`: none, or one for each name."""
     _raise_file_limit()
-    logging.getLogger("gpudeck.agent.node").addFilter(OncePerMinuteFilter())
+    logging.getLogger("gpudeck.agent.conversation").addFilter(OncePerMinuteFilter())
     journal = OutboxFile(data / "journal.db", GROUP_COMMIT_S)
     acts = ActionStore(data / "acts.db", durable=False)
     tls = tls_context(hub, None)

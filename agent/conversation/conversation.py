@@ -14,7 +14,7 @@ from ..link.protocol import CloseConnection, LinkStateMachine, OpenConnection, S
 from ..link.socket import ConnectionClosed, ConnectionOpened, HubLink, MessageReceived
 from ..telemetry.latest_sample import LatestSample
 
-log = logging.getLogger("gpudeck.agent.node")
+log = logging.getLogger("gpudeck.agent.conversation")
 
 WARN_EVERY_S = 60.0
 # A Hello names the driver's version, so a first reading is awaited this long.
