@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent import node
 from agent.actions import guard
 from agent.backends import SIMULATED
 from agent.journal.store import ActionJournal, ActionStore
@@ -21,6 +20,7 @@ from agent.link.outbox import Outbox
 from agent.link.outbox_file import OutboxFile
 from agent.node import run_node
 from agent.node_config import NodeConfig
+from agent.quotas import wiring as quota_wiring
 from agent.quotas.service import QuotaService
 from agent.readings import Reading, ReadingSource
 from agent.runtime.wake import ThreadWakeSignal
@@ -178,7 +178,7 @@ def alone(bed: Bed) -> Iterator[None]:
 def test_without_a_hub_only_what_may_goes_on_and_a_restart_does_nothing_twice(
         bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """`allow` ends; `wait` and `warn` notify; and on no GPU but those of their scope."""
-    monkeypatch.setattr(node, "QuotaService", partial(QuotaService, cut_off_after_s=1.0))
+    monkeypatch.setattr(quota_wiring, "QuotaService", partial(QuotaService, cut_off_after_s=1.0))
     ending, waits, warned, bystander = (bed.children.start(gpu=f"GPU-{at}") for at in range(1, 5))
     quotas = (bed.quota("ended", offline="allow"),
               bed.quota("waits", scope="gpu:GPU-2"),
