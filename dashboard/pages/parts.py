@@ -1,8 +1,9 @@
 """Small parts of pages."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dash.development.base_component import Component
 
@@ -101,3 +102,12 @@ def copyable(text: str, what: str) -> Component:
     return make("div.command", [make("code", text, tabIndex="0"), make(
         "button.button", "Copy", aria_label=f"Copy {what}", data_copy=text)])
 
+
+def literal(value: Any) -> Any:
+    """Return a value as it stands in the body of a `data_form`, where a text such as `$NAME` would
+    be the value of a field."""
+    if isinstance(value, str):
+        return f"${value}" if value.startswith("$") else value
+    if isinstance(value, Mapping):
+        return {name: literal(part) for name, part in value.items()}
+    return [literal(part) for part in value] if isinstance(value, list | tuple) else value

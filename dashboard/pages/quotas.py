@@ -12,7 +12,7 @@ from gpudeck.markup import make
 
 from ..access.policy import Role
 from .graphs import QUOTA_PAST, AnsweredFigure
-from .parts import Page, problem
+from .parts import Page, literal, problem
 from .quota_cards import (
     NONE_OF_ADMIN,
     NONE_YET,
@@ -98,7 +98,7 @@ def removal(quota: Item) -> Item:
     before = {name: value for name, value in quota.items() if name != "id"}
     return {"title": f"Remove {quota_id}?", "lead": [REMOVED], "verb": "Remove", "tone": "bad",
             "method": "DELETE", "path": path, "done": f"{quota_id} removed.",
-            "undo": {"method": "PUT", "path": path, "body": before, "only_of": None}}
+            "undo": {"method": "PUT", "path": path, "body": literal(before), "only_of": None}}
 
 
 PAGE = Page(

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from dash.development.base_component import Component
 
-from .forms import Field, form_button, literal, order, row_button, sure, text
+from ..parts import literal
+from .forms import Field, form_button, order, row_button, sure, text
 from .lists import Item, ItemList
 
 BODY = {"address": "$address"}

@@ -31,11 +31,6 @@ def order(method: str, *path: str, body: Any = None, query: Mapping[str, str] | 
     return form if body is None else form | {"body": body}
 
 
-def literal(text: str) -> str:
-    """Return a text as a body has it, where `$NAME` would be the value of a field."""
-    return f"${text}" if text.startswith("$") else text
-
-
 def sure(title: str, verb: str, lead: str, what: Form) -> Form:
     """Return a question for a yes, of what is hard to undo."""
     return {"title": title, "verb": verb, "lead": lead, "tone": "bad"} | what

@@ -10,6 +10,7 @@ from gpudeck.markup import make
 
 from ..element_tree import trees
 from ..node_words import agent_words, reader_trouble, refused_words
+from ..parts import literal
 from ..words import NONE, plural
 from .forms import form_button, order, row_button, sure, text
 from .lists import Item, ItemList, ViewContext
@@ -153,7 +154,7 @@ def _group(node: Item, groups: str) -> dict[str, Any]:
                 "group lose this node immediately.",
         "fields": [text("group", "Group", node["group"], f"In use: {groups}.", **GROUP)],
         "done": "{host} is now in the group {group}.",
-        "undo": change | {"body": {"group": node["group"]}}} | change
+        "undo": change | {"body": {"group": literal(node["group"])}}} | change
 
 
 def _pending(enrolments: Sequence[Item], context: ViewContext) -> list[Component]:

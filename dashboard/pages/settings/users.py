@@ -8,6 +8,7 @@ from dash.development.base_component import Component
 from gpudeck.markup import make
 
 from ..element_tree import trees
+from ..parts import literal
 from ..words import NONE
 from .forms import (
     SCOPE_BODY,
@@ -80,7 +81,7 @@ def _edit(user: Item) -> Form:
         "lead": "They are signed out; the change applies at the next sign-in.",
         "fields": [role_field(user["role"]), *scope_fields(user["groups"], user["unix_names"])],
         "done": "{name} is now {role}.",
-        "undo": order("PATCH", "users", user["name"], body=before)} | order(
+        "undo": order("PATCH", "users", user["name"], body=literal(before))} | order(
             "PATCH", "users", user["name"], body={"role": "$role", **SCOPE_BODY})
 
 

@@ -13,7 +13,7 @@ import pytest
 from dashboard.access.policy import Role
 from dashboard.pages import ASSETS
 from dashboard.pages.element_tree import trees
-from dashboard.pages.parts import READ_PAGE, Page
+from dashboard.pages.parts import READ_PAGE, Page, literal
 from dashboard.pages.reading import (
     FAILED,
     PageAnswer,
@@ -218,3 +218,11 @@ def test_a_page_of_our_own_takes_few_lines() -> None:
     assert words(wire_parts(page, module["parts"]([]))["wasters-none"]) == (
         "Nobody held a GPU idle.")
     assert page.module == READ_PAGE
+
+
+def test_a_text_that_looks_like_a_field_is_sent_as_it_is() -> None:
+    """assets/parts/orders.mjs puts the value of the field `reason` for `$reason`, and `$` for `$$`:
+    an undo once sent null for a group that is called `$lab`."""
+    body = {"group": "$lab", "names": ("$a", "b"), "$gpus": 2, "inner": {"reason": "costs $5"}}
+    assert literal(body) == {"group": "$$lab", "names": ["$$a", "b"], "$gpus": 2,
+                             "inner": {"reason": "costs $5"}}
