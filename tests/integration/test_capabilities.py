@@ -46,14 +46,15 @@ def rest(folder: Path, name: str) -> dict[str, str]:
     shutil.rmtree(folder / "dashboard" / name)
     table = folder / "dashboard/capabilities.py"
     rows = table.read_text().splitlines(keepends=True)
-    left = [row for row in rows if not row.startswith(f'    "{name}":')]
-    assert len(left) == len(rows) - 1
-    table.write_text("".join(left))
+    rows_left = [row for row in rows if not row.startswith(f'    "{name}":')]
+    assert len(rows_left) == len(rows) - 1
+    table.write_text("".join(rows_left))
     return os.environ | {"PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1"}
 
 
-@pytest.mark.parametrize(("name", "route", "others"), TAKEN_OUT, ids=[row[0] for row in TAKEN_OUT])
-def test_the_rest_starts_and_passes_its_own_tests(name: str, route: str | None, others: str,
+@pytest.mark.parametrize(("name", "route", "other_tests"), TAKEN_OUT,
+                         ids=[row[0] for row in TAKEN_OUT])
+def test_the_rest_starts_and_passes_its_own_tests(name: str, route: str | None, other_tests: str,
                                                   tmp_path: Path) -> None:
     environment = rest(tmp_path, name)
     result = subprocess.run([sys.executable, "-c", START, str(tmp_path / "data"), name],
@@ -65,7 +66,7 @@ def test_the_rest_starts_and_passes_its_own_tests(name: str, route: str | None, 
     assert "/api/v1/gpus" in rules
     assert not is_there
     assert health == 200
-    passed = subprocess.run([sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider",
-                             "-m", "test", others], cwd=tmp_path, env=environment,
+    outcome = subprocess.run([sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider",
+                             "-m", "test", other_tests], cwd=tmp_path, env=environment,
                             capture_output=True, text=True, check=False)
-    assert passed.returncode == 0, passed.stdout[-3_000:]
+    assert outcome.returncode == 0, outcome.stdout[-3_000:]

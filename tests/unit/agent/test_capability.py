@@ -22,9 +22,9 @@ def test_each_message_goes_to_the_capability_that_registered_for_it() -> None:
 
 
 def test_a_second_handler_of_a_message_fails_to_start() -> None:
-    both = [Capability(name=name, handlers={wire.Ack: ignore}) for name in ("link", "pool")]
+    pair = [Capability(name=name, handlers={wire.Ack: ignore}) for name in ("link", "pool")]
     with pytest.raises(ValueError, match="Ack has a second handler, in pool"):
-        handler_table(both, [])
+        handler_table(pair, [])
 
 
 def test_a_message_without_a_handler_fails_to_start() -> None:

@@ -54,10 +54,10 @@ def test_an_xid_soon_after_a_hang_of_its_node_is_told(bench: Bench) -> None:
 
 
 def test_an_xid_is_held_back_by_its_own_board_alone(bench: Bench) -> None:
-    lost, wrong = bench.machines[3], bench.machines[4]
-    boards = {79.0: (lost, random.sample(range(GPUS), 2)),
+    lost_board, wrong = bench.machines[3], bench.machines[4]
+    boards = {79.0: (lost_board, random.sample(range(GPUS), 2)),
               48.0: (wrong, random.sample(range(GPUS), 2))}
-    lost.states[boards[79.0][1][0]] = "lost"
+    lost_board.states[boards[79.0][1][0]] = "lost"
     wrong.rows[boards[48.0][1][0]] = {"ecc_uncorrected": 3.0}
     bench.turn(20)
     bench.notifications = []
@@ -71,7 +71,7 @@ def test_an_xid_is_held_back_by_its_own_board_alone(bench: Bench) -> None:
     for code, (machine, (hurt, other)) in boards.items():
         assert (of_xids[machine.facts[hurt].uuid], of_xids[machine.facts[other].uuid]) == (
             True, False), code
-    lost.states.clear()
+    lost_board.states.clear()
     wrong.rows.clear()
     bench.turn(1_300)
     assert bench.standing() == set()

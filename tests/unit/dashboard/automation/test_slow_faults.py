@@ -67,7 +67,7 @@ FAULTS = (
 
 
 def test_each_fault_is_one_alert(bench: Bench) -> None:
-    """All begin at once, since an hour of this fleet is long: none hides or adds to another's."""
+    """They begin at once, since an hour of this fleet is long: none hides or adds to another's."""
     while bench.machines[0].seq % PHASE_S:
         bench.turn(1)
     bench.notifications = []

@@ -169,7 +169,7 @@ def test_details_show_what_was_recorded() -> None:
     assert "empty" not in words
 
 
-@pytest.mark.parametrize(("answered", "look", "words"), [
+@pytest.mark.parametrize(("reply", "look", "words"), [
     ({"broken": None, "records": 1, "head": "f" * 64, "nodes": []}, "good", "All 1 entry are"),
     ({"broken": None, "records": 1_234, "head": "f" * 64,
       "nodes": [{"node": "k", "host": "n1", "broken": None}]}, "good",
@@ -182,8 +182,8 @@ def test_details_show_what_was_recorded() -> None:
         {"node": "l", "host": "n2", "broken": None}]}, "bad",
      "that of 1 node is not: k (it is <short>)."),
 ])
-def test_a_verdict_says_what_is_broken(answered: dict[str, Any], look: str, words: str) -> None:
-    [[_, traits, [text]]] = elements(verdict(answered), "div")
+def test_a_verdict_says_what_is_broken(reply: dict[str, Any], look: str, words: str) -> None:
+    [[_, traits, [text]]] = elements(verdict(reply), "div")
     assert (traits["id"], traits["class"]) == ("audit-verdict", f"verdict {look}")
     assert words in text
 
@@ -206,12 +206,12 @@ def test_the_browser_hears_that_it_is_verified() -> None:
     hub = Hub(newest_first(3), verdict={"broken": None, "records": 3, "head": "f", "nodes": []})
     viewers: Any = SimpleNamespace(frames=lambda: SimpleNamespace(client=hub))
     PageCallbacks(here, viewers, [("audit", Reading(AuditView, answer))]).register(app)
-    asked = {"page": "audit", "number": 4, "view": {"verify": True, "open": ["2"]}}
-    first = callbacks[0](asked)
+    request = {"page": "audit", "number": 4, "view": {"verify": True, "open": ["2"]}}
+    first = callbacks[0](request)
     assert read_parts.wire_parts(audit.PAGE, answer(cast(Any, hub), AuditView(), NOW)).keys() <= (
         first["parts"].keys()), "each has its place"
     assert (first["view"]["verify"], first["view"]["open"]) == (False, (2,))
-    later = callbacks[0](asked | {"view": {}})
+    later = callbacks[0](request | {"view": {}})
     assert "verify" not in later["view"]
     assert hub.verified == 1
 

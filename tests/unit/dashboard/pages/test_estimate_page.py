@@ -43,8 +43,8 @@ def test_every_choice_makes_a_question_that_the_hub_takes(kind: Any) -> None:
     for field in FIELDS[kind]:
         for value in CHOICES.get(field.name, ("3",)):
             form = msgspec.structs.replace(EstimateForm(kind=kind), **{field.name: value})
-            asked = msgspec.convert(question_of(form), EstimateAsked)
-            assert (asked.training is None) == (kind == "inference")
+            order = msgspec.convert(question_of(form), EstimateAsked)
+            assert (order.training is None) == (kind == "inference")
 
 
 def test_each_field_has_a_place_in_the_view_and_none_is_forgotten() -> None:
@@ -96,24 +96,24 @@ def test_where_it_fits_and_where_not_with_the_command_to_copy() -> None:
     form = EstimateForm()
     small = FleetBoards(EVIL, 4.0 * 2**30, 2, 2, 2, False)
     unknown = FleetBoards("Odd", None, 1, 0, 1, False)
-    found = estimate(form, H100, small, unknown)
-    text = markup(parts_of(form, found)["estimate-fits"])
+    result = estimate(form, H100, small, unknown)
+    text = markup(parts_of(form, result)["estimate-fits"])
     assert "of 16 (" in text
     assert "3 free now." in text
     assert 'class="fit-yes"' in text
     assert "does not fit" in text
     assert "memory unknown" in text
     assert "<img" not in text
-    command = next(fit.command for fit in found.fits if fit.command)
+    command = next(fit.command for fit in result.fits if fit.command)
     assert f'data-copy="{command}"' in text.replace("&#x27;", "'")
 
 
 def test_a_bar_is_no_longer_than_the_whole() -> None:
     form = EstimateForm(kind="training")
-    found = estimate(form)
-    widths = [part.style["width"] for part in parts_of(form, found)["estimate-parts"]._traverse()
+    result = estimate(form)
+    widths = [part.style["width"] for part in parts_of(form, result)["estimate-parts"]._traverse()
               if type(part).__name__ == "I"]
-    assert len(widths) == len(found.parts)
+    assert len(widths) == len(result.parts)
     assert all(0 <= float(width.removesuffix("%")) <= 100 for width in widths)
 
 

@@ -1,4 +1,4 @@
-"""What the Forecasts page says, from the hub's forecasts alone."""
+"""Words of the Forecasts page, from the hub's forecasts alone."""
 
 import re
 from typing import Any
@@ -53,21 +53,21 @@ def forecasts(*demands: DemandForecastView, growing: tuple[GrowingMemoryView, ..
         runs or RunTimeList([], None, ""), waits or WaitList([], None, ""))
 
 
-def parts(shown: ForecastList, zone: str = "UTC") -> dict[str, str]:
+def parts(page: ForecastList, zone: str = "UTC") -> dict[str, str]:
     """Return the parts as markup; those that are not texts or elements stay out."""
-    return {name: markup(part) for name, part in parts_of(shown, zone, NOON).items()
+    return {name: markup(part) for name, part in parts_of(page, zone, NOON).items()
             if part is None or isinstance(part, str | Component)}
 
 
 def test_a_hub_that_has_read_no_history_says_that() -> None:
-    shown = parts_of(forecasts(at=None), "UTC", NOON)
-    assert shown["forecasts-words"] == "History is being read."
-    assert "once history has been read" in shown["forecasts-demand-words"]
-    assert shown["forecasts-hours"] is False
-    assert shown["forecasts-hours-asked"] is None
-    assert shown["forecasts-memory"] is shown["forecasts-runs"] is shown["forecasts-waits"] is None
-    assert shown["forecasts-memory-words"] == "No task's memory grew in all of the last 48 minutes."
-    assert shown["forecasts-memory-test"] == shown["forecasts-demand-test"] == ""
+    page = parts_of(forecasts(at=None), "UTC", NOON)
+    assert page["forecasts-words"] == "History is being read."
+    assert "once history has been read" in page["forecasts-demand-words"]
+    assert page["forecasts-hours"] is False
+    assert page["forecasts-hours-asked"] is None
+    assert page["forecasts-memory"] is page["forecasts-runs"] is page["forecasts-waits"] is None
+    assert page["forecasts-memory-words"] == "No task's memory grew in all of the last 48 minutes."
+    assert page["forecasts-memory-test"] == page["forecasts-demand-test"] == ""
 
 
 @pytest.mark.parametrize(("recent", "is_drawn"), [
@@ -76,11 +76,11 @@ def test_a_young_hub_has_no_figure_before_two_hours_of_its_past(
         recent: list[float | None], is_drawn: bool) -> None:
     young = a_demand(recent=recent, p10=[], p50=[], p90=[], usual_day=[], test=None,
                      why="14 days are needed")
-    shown = parts_of(forecasts(young), "UTC", NOON)
-    assert shown["forecasts-hours"] is is_drawn
-    assert (shown["forecasts-hours-asked"] is not None) is is_drawn
-    assert shown["forecasts-demand-words"] == "Not known: 14 days are needed."
-    assert shown["forecasts-demand-test"] == ""
+    page = parts_of(forecasts(young), "UTC", NOON)
+    assert page["forecasts-hours"] is is_drawn
+    assert (page["forecasts-hours-asked"] is not None) is is_drawn
+    assert page["forecasts-demand-words"] == "Not known: 14 days are needed."
+    assert page["forecasts-demand-test"] == ""
 
 
 def test_the_figure_is_another_one_when_an_hour_is_over() -> None:
@@ -91,15 +91,15 @@ def test_the_figure_is_another_one_when_an_hour_is_over() -> None:
 
 
 def test_a_peak_is_told_in_the_viewers_time_and_the_units_of_the_page() -> None:
-    shown = parts(forecasts(a_demand(), a_demand("gpus_waited_for"), a_demand(
+    page = parts(forecasts(a_demand(), a_demand("gpus_waited_for"), a_demand(
         "power_w", **{of: [value * 1_000 for value in getattr(a_demand(), of)]
                       for of in ("p10", "p50", "p90", "usual_day")})), "Asia/Kolkata")
-    held = shown["forecasts-demand-words"]
-    assert "20:30" in held  # 15:00 UTC
-    assert "about 60 of 64 GPUs held (50 to 80 in 8 of 10 cases), 4 free (0 to 14)." in held
-    assert "Busiest on a usual day of the last two weeks: 15:00 to 18:00, with 40 GPUs." in held
-    assert "claims for about 60 GPUs wait (50 to 80" in shown["forecasts-queue-words"]
-    power = shown["forecasts-power-words"]
+    demand = page["forecasts-demand-words"]
+    assert "20:30" in demand  # 15:00 UTC
+    assert "about 60 of 64 GPUs held (50 to 80 in 8 of 10 cases), 4 free (0 to 14)." in demand
+    assert "Busiest on a usual day of the last two weeks: 15:00 to 18:00, with 40 GPUs." in demand
+    assert "claims for about 60 GPUs wait (50 to 80" in page["forecasts-queue-words"]
+    power = page["forecasts-power-words"]
     assert "about 60.0 kW (50.0 to 80.0" in power
     assert "with 40.0 kW." in power
 
@@ -111,14 +111,14 @@ def test_hours_that_hardly_differ_are_not_called_busy() -> None:
 
 def test_each_number_comes_with_its_test() -> None:
     spans = RunTimeTestView(300, 1.5, {"the median": 2.25}, 48.0)
-    shown = parts(forecasts(
+    page = parts(forecasts(
         a_demand(), runs=RunTimeList([], spans, ""), waits=WaitList([], spans, ""), checked=1))
     assert ("off by 2.0 GPUs on average, the best naive guess (yesterday) by 4.0, which makes 50 % "
-            "of its error. 81 % of the hours") in shown["forecasts-demand-test"]
-    assert "300 runs of the past" in shown["forecasts-runs-test"]
-    assert "by a factor of 1.50 on average; the median by 2.25. 48 %" in shown[
+            "of its error. 81 % of the hours") in page["forecasts-demand-test"]
+    assert "300 runs of the past" in page["forecasts-runs-test"]
+    assert "by a factor of 1.50 on average; the median by 2.25. 48 %" in page[
         "forecasts-waits-test"]
-    assert shown["forecasts-memory-test"].startswith("Test: 1 forecast of 64 minutes")
+    assert page["forecasts-memory-test"].startswith("Test: 1 forecast of 64 minutes")
 
 
 def test_what_is_not_known_is_said_and_no_number() -> None:
@@ -126,13 +126,13 @@ def test_what_is_not_known_is_said_and_no_number() -> None:
     waits = WaitList([WaitView("8 GPUs", 2, None)], None, "")
     full = GrowingMemoryView("t", "n1", "gpu01", "GPU-1", "0", None, IntervalView(GIB, GIB, GIB),
                              None, "its GPU is silent")
-    shown = parts(forecasts(a_demand(test=None), growing=(full,), runs=leases, waits=waits))
-    assert shown["forecasts-runs-words"] == "Not known: fewer than 20 runs are known."
-    assert "not known" in shown["forecasts-waits"]
-    assert "2 waits" in shown["forecasts-waits"]
-    assert "unknown owner" in shown["forecasts-memory"]
-    assert 'title="its GPU is silent"' in shown["forecasts-memory"]
-    assert shown["forecasts-demand-test"] == ""
+    page = parts(forecasts(a_demand(test=None), growing=(full,), runs=leases, waits=waits))
+    assert page["forecasts-runs-words"] == "Not known: fewer than 20 runs are known."
+    assert "not known" in page["forecasts-waits"]
+    assert "2 waits" in page["forecasts-waits"]
+    assert "unknown owner" in page["forecasts-memory"]
+    assert 'title="its GPU is silent"' in page["forecasts-memory"]
+    assert page["forecasts-demand-test"] == ""
 
 
 def test_what_lies_far_ahead_is_no_number_either() -> None:
@@ -150,11 +150,11 @@ def test_names_of_others_are_text() -> None:
     growing = GrowingMemoryView("t", "n1", EVIL, "GPU-1", "0/1", EVIL, IntervalView(1, 2, 3), None,
                                 EVIL)
     lease = LeaseRunTimeView("l1", EVIL, "n1", EVIL, 2, NOON, SPAN)
-    shown = parts(forecasts(growing=(growing,), runs=RunTimeList([lease], None, "")))
+    page = parts(forecasts(growing=(growing,), runs=RunTimeList([lease], None, "")))
     for name in ("forecasts-memory", "forecasts-runs"):
-        assert "<img" not in shown[name]
-        assert "&lt;img" in shown[name]
-    assert "/gpu/%3Cimg%20src%3Dx%20onerror%3Dalert%281%29%3E/0%2F1" in shown["forecasts-memory"]
+        assert "<img" not in page[name]
+        assert "&lt;img" in page[name]
+    assert "/gpu/%3Cimg%20src%3Dx%20onerror%3Dalert%281%29%3E/0%2F1" in page["forecasts-memory"]
 
 
 def test_all_parts_have_a_place_in_the_frame() -> None:

@@ -36,7 +36,7 @@ def answer(step: int, means: dict[str, dict[str, list[float | None]]]) -> dict[s
             "beside": dict(rest)}
 
 
-def drawn(figure: dict[str, Any], uuid: str, key: str) -> Any:
+def line_of(figure: dict[str, Any], uuid: str, key: str) -> Any:
     return next(trace for trace in figure["data"]
                 if trace.get("meta") == {"gpu": uuid, "metric": key})
 
@@ -54,7 +54,7 @@ def x_of(steps: float, step: int) -> float:
 def test_a_gap_is_one_of_the_line_and_of_its_band() -> None:
     values: list[float | None] = [10.0, 20.0, None, None, 30.0, 40.0]
     figure = figure_of(60, values)
-    line = drawn(figure, "g", "util_pct")
+    line = line_of(figure, "g", "util_pct")
     assert (line["y"], line["connectgaps"]) == (values, False)
     assert (line["x0"], line["dx"]) == (x_of(0.5, 60), 60_000)
     assert line["customdata"][:3] == [(9, 12), (19, 22), (None, None)]
@@ -98,7 +98,7 @@ def test_no_data_has_no_line_no_scale_and_a_reason(missing: list[dict[str, str]]
     assert figure["layout"]["yaxis"]["showticklabels"] is False
     assert figure["layout"]["yaxis2"]["rangemode"] == "normal", "of degrees 0 is no floor"
     assert {trace["yaxis"] for trace in figure["data"]} == {"y2"}
-    assert drawn(figure, "a", "temp_c")["y"] == [20.0, 0.0, 30.0]
+    assert line_of(figure, "a", "temp_c")["y"] == [20.0, 0.0, 30.0]
 
 
 def test_a_gpu_that_is_gone_has_its_past_and_another_none() -> None:
@@ -106,7 +106,7 @@ def test_a_gpu_that_is_gone_has_its_past_and_another_none() -> None:
     series = series_of(answer(60, {"gone": {"mem_used_bytes": [GIB, 2 * GIB]}}))
     gpus = [PastGpu("gone", "gone"), PastGpu("never", "never")]
     figure = gpu_figure(series, gpus, metrics("mem_used_bytes"), (START, START + 120), STYLE)
-    line = drawn(figure, "gone", "mem_used_bytes")
+    line = line_of(figure, "gone", "mem_used_bytes")
     assert line["y"] == [1.0, 2.0]
     assert {trace["legendgroup"] for trace in figure["data"]} == {"gone"}
     assert series.data_span() == (START, START + 120)

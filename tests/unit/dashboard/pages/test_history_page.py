@@ -70,8 +70,8 @@ class Hub:
         if kind in self.refuses:
             raise CommandError("for admins")
         if kind == "gpus":
-            wanted = parse_qs(more)["uuid"]
-            return [one for one in self.listed if one["uuid"] in wanted]
+            uuids = parse_qs(more)["uuid"]
+            return [one for one in self.listed if one["uuid"] in uuids]
         if kind == "reports":
             return [{"of": query["by"]}, {"of": None}, {"of": HOSTILE}]
         return [node for node in self.nodes() if query["id"] in node.values()]
@@ -81,15 +81,15 @@ class Hub:
         return {"groups": ["lab"], "models": ["H200"]}
 
 
-def shown(hub: Hub, address: str, **more: Any) -> tuple[PastView, dict[str, Any]]:
+def page_at(hub: Hub, address: str, **more: Any) -> tuple[PastView, dict[str, Any]]:
     """Return the view of an address once it is answered, and what stands on the page."""
     query: dict[str, Any] = {}
     for name, value in parse_qsl(urlsplit(address).query):
         query.setdefault(name, []).append(value)
     usual = addressed(PastView())
-    given = {name: values if isinstance(usual.get(name), (list, tuple)) else values[0]
+    field_values = {name: values if isinstance(usual.get(name), (list, tuple)) else values[0]
              for name, values in query.items()}
-    view = view_from(PastView, given | more)
+    view = view_from(PastView, field_values | more)
     client: Any = hub
     return view, answer(client, view, NOW)
 
@@ -109,26 +109,26 @@ def unusual(view: PastView) -> dict[str, Any]:
 
 def test_an_old_address_opens_the_same_view() -> None:
     hub = Hub(*(gpu("n1", str(at)) for at in range(10)), gpu("n2", "0"))
-    _, parts = shown(hub, "/history")
+    _, parts = page_at(hub, "/history")
     assert (request_in(parts)["by"], request_in(parts)["is_usual"]) == ("fleet", True)
     assert parts["past-choices"] is False
     for kind, name in (("group", "lab"), ("model", "H 200"), ("team", "t")):
-        _, parts = shown(hub, f"/history?{kind}={name}&last=7d")
-        asked = request_in(parts)
-        assert (asked["by"], asked["name"], asked["is_usual"]) == (kind, name, False)
-        assert asked["end"] - asked["start"] == 7 * DAY_S
-    _, parts = shown(hub, "/history?owner=user%3Aann%3D1&last=6h")
+        _, parts = page_at(hub, f"/history?{kind}={name}&last=7d")
+        request = request_in(parts)
+        assert (request["by"], request["name"], request["is_usual"]) == (kind, name, False)
+        assert request["end"] - request["start"] == 7 * DAY_S
+    _, parts = page_at(hub, "/history?owner=user%3Aann%3D1&last=6h")
     assert (request_in(parts)["by"], request_in(parts)["name"]) == ("user", "ann=1")
-    _, parts = shown(hub, "/history?node=id-n1&last=15m")
+    _, parts = page_at(hub, "/history?node=id-n1&last=15m")
     assert [one["label"] for one in request_in(parts)["gpus"]] == [
         f"GPU {at}" for at in range(MOST_GPUS)]
     assert parts["past-subtitle"] == "max. 8 of 10 GPUs"
     assert request_in(parts)["metrics"] == [*STANDARD]
-    view, parts = shown(hub, "/history?gpu=GPU-n2-0&gpu=GPU-n1-3&metric=fan_pct&metric=energy_j"
+    view, parts = page_at(hub, "/history?gpu=GPU-n2-0&gpu=GPU-n1-3&metric=fan_pct&metric=energy_j"
                         "&start=2025-11-29T12:00:00Z&end=1764421200")
-    asked = request_in(parts)
-    assert [one["label"] for one in asked["gpus"]] == ["n2:0", "n1:3"]
-    assert (asked["metrics"], asked["start"], asked["end"]) == (
+    request = request_in(parts)
+    assert [one["label"] for one in request["gpus"]] == ["n2:0", "n1:3"]
+    assert (request["metrics"], request["start"], request["end"]) == (
         ["fan_pct"], 1_764_417_600, 1_764_421_200)
     assert (view.start, view.end) == ("1764417600", "1764421200")
     assert parts["past-title"] == "2 GPUs"
@@ -136,21 +136,21 @@ def test_an_old_address_opens_the_same_view() -> None:
 
 def test_a_gpu_that_is_gone_is_asked_for_all_the_same() -> None:
     uuid = "GPU-0123456789abcdef-gone"
-    _, parts = shown(Hub(), f"/history?gpu={uuid}")
-    (asked,) = request_in(parts)["gpus"]
-    assert (asked["uuid"], asked["label"], asked["node"]) == (uuid, "GPU-0123456789ab…", None)
+    _, parts = page_at(Hub(), f"/history?gpu={uuid}")
+    (request,) = request_in(parts)["gpus"]
+    assert (request["uuid"], request["label"], request["node"]) == (uuid, "GPU-0123456789ab…", None)
     assert f"gpu={uuid}" in text_of(parts["past-csv"])
     assert text_of(parts["past-live"]).count(f"/gpu/{uuid}") == 1
 
 
 def test_a_node_that_is_not_there_says_so_and_asks_for_no_figure() -> None:
-    _, parts = shown(Hub(), "/history?node=gone")
+    _, parts = page_at(Hub(), "/history?node=gone")
     assert "does not exist" in parts["past-none"]
     assert parts["past-request"] is None
     assert parts["past-place"] is False
     hub = Hub()
     hub.nodes = lambda: [{"id": "id-n1", "host": "n1"}]  # type: ignore[method-assign]
-    _, parts = shown(hub, "/history?node=id-n1")
+    _, parts = page_at(hub, "/history?node=id-n1")
     assert parts["past-none"] == "This node has reported no GPU."
     assert parts["past-request"] is None
 
@@ -162,7 +162,7 @@ def test_a_node_that_is_not_there_says_so_and_asks_for_no_figure() -> None:
     ("user:", None), (HOSTILE, None)])
 def test_what_is_typed_becomes_the_subject(typed: str, fields: dict[str, Any] | None) -> None:
     hub = Hub(gpu("n1", "0"), gpu("n1", "3/9"))
-    view, parts = shown(hub, "/history?gpu=GPU-n1-0&last=6h", what=typed)
+    view, parts = page_at(hub, "/history?gpu=GPU-n1-0&last=6h", what=typed)
     if fields is None:
         assert (view.what, view.gpu) == (typed, ("GPU-n1-0",))
         assert parts["past-what-label"] == "Show (not found)"
@@ -175,13 +175,13 @@ def test_what_is_typed_becomes_the_subject(typed: str, fields: dict[str, Any] | 
 
 def test_subjects_are_listed_once_they_are_wanted_and_as_text() -> None:
     hub = Hub(gpu("n1", "0"))
-    assert "past-whats" not in shown(hub, "/history")[1]
-    _, parts = shown(hub, "/history", choices="listed")
+    assert "past-whats" not in page_at(hub, "/history")[1]
+    _, parts = page_at(hub, "/history", choices="listed")
     listed = text_of(parts["past-whats"])
     for typed in ("fleet", "group:lab", "model:H200", "n1", "user:user", "team:team"):
         assert f'value="{typed}"' in listed
     assert "<img" not in listed
-    assert shown(Hub(refuses=("reports",)), "/history", choices="listed")[1]["past-whats"] == []
+    assert page_at(Hub(refuses=("reports",)), "/history", choices="listed")[1]["past-whats"] == []
 
 
 def chip_sets(parts: dict[str, Any], place: str) -> dict[str, Any]:
@@ -191,18 +191,18 @@ def chip_sets(parts: dict[str, Any], place: str) -> dict[str, Any]:
 
 def test_chips_add_and_take_away() -> None:
     hub = Hub(gpu("n1", "0"), gpu("n1", "1"), gpu("n2", "0"))
-    _, parts = shown(hub, "/history?node=id-n1")
+    _, parts = page_at(hub, "/history?node=id-n1")
     sets = chip_sets(parts, "past-gpus")
     assert sets["GPU-n1-0"] == {"gpu": ["GPU-n1-1"]}
-    _, parts = shown(hub, "/history?node=id-n1&gpu=GPU-n1-1")
+    _, parts = page_at(hub, "/history?node=id-n1&gpu=GPU-n1-1")
     sets = chip_sets(parts, "past-gpus")
     assert sets == {"GPU-n1-0": {"gpu": []}, "GPU-n1-1": None}, "the last one stays"
-    _, parts = shown(hub, "/history?gpu=GPU-n2-0&gpu=GPU-n1-1&hide=GPU-n1-1")
+    _, parts = page_at(hub, "/history?gpu=GPU-n2-0&gpu=GPU-n1-1&hide=GPU-n1-1")
     assert [one["uuid"] for one in request_in(parts)["gpus"]] == ["GPU-n2-0"]
     assert chip_sets(parts, "past-gpus")["GPU-n1-1"] == {"hide": []}
     metrics = chip_sets(parts, "past-metrics")
     assert set(metrics["temp_c"]["metric"]) == {*STANDARD} - {"temp_c"}
-    _, parts = shown(hub, "/history?metric=temp_c&gpu=GPU-n2-0")
+    _, parts = page_at(hub, "/history?metric=temp_c&gpu=GPU-n2-0")
     assert chip_sets(parts, "past-metrics")["temp_c"] is None
     assert "energy_j" not in chip_sets(parts, "past-metrics")
 
@@ -211,7 +211,7 @@ def test_every_part_goes_over_the_wire() -> None:
     hub = Hub(gpu(HOSTILE, "0", name=HOSTILE), gpu(HOSTILE, "1"))
     for address in ("/history", f"/history?group={HOSTILE}", f"/history?node=id-{HOSTILE}",
                     "/history?node=gone", f"/history?owner={HOSTILE}"):
-        _, parts = shown(hub, address)
+        _, parts = page_at(hub, address)
         assert parts_on_wire(parts)
         assert "<img" not in "".join(text_of(part) for name, part in parts.items()
                                      if name not in ("@tab", "past-title", "past-subtitle"))
@@ -331,6 +331,6 @@ def test_alerts_are_strips_of_their_rules() -> None:
 
 
 def test_a_hub_without_anything_has_a_page() -> None:
-    view, parts = shown(Hub(), "/history")
+    view, parts = page_at(Hub(), "/history")
     assert unusual(view) == {}
     assert parts["past-title"] == "Fleet"

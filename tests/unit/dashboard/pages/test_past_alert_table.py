@@ -54,8 +54,8 @@ def test_alerts_of_one_rule_are_a_line_that_opens() -> None:
     opened = rows(alerts, "hot")
     assert [row[1]["data-key"] for row in opened] == [
         "rule hot", *(f"a{at}" for at in range(count)), "b"]
-    for shown, rules in ((closed, []), (opened, ["hot"])):
-        [button] = [node for node in shown[0][2][0][2][0][2] if node[0] == "button"]
+    for table_parts, rules in ((closed, []), (opened, ["hot"])):
+        [button] = [node for node in table_parts[0][2][0][2][0][2] if node[0] == "button"]
         assert button[1]["aria-expanded"] == str(bool(rules)).lower()
         assert json.loads(button[1]["data-set"]) == {"opened": [] if rules else ["hot"]}
 

@@ -67,12 +67,12 @@ def report(*items: dict[str, Any], by: str = "user", **more: Any) -> dict[str, A
             "co2_g_per_kwh": None, "backfilling": 0} | more
 
 
-def page_of(answered: dict[str, Any], now: float = NOW, **fields: Any) -> Sent:
+def page_of(usage_answer: dict[str, Any], now: float = NOW, **fields: Any) -> Sent:
     """Parts of the page, as they are sent."""
     view = ReportView(**fields)
     bounds = settle_bounds(view, now)
     assert bounds is not None
-    return wire_parts(PAGE, report_parts(answered, view, query_of(view, bounds), now))
+    return wire_parts(PAGE, report_parts(usage_answer, view, query_of(view, bounds), now))
 
 
 def rows_of(parts: Sent) -> list[list[str]]:
@@ -149,8 +149,8 @@ def test_from_to_begins_with_what_is_shown_and_a_period_drops_it() -> None:
     parts = page_of(report(item("a", 1.0)), period="30d")
     sets = {node[1]["value"]: json.loads(node[1]["data-set"])
             for node in elements(parts["reports-period"])}
-    chosen = view_from(ReportView, sets["custom"])
-    assert settle_bounds(chosen, NOW) == (int(NOW - 30 * DAY_S), int(NOW))
+    selection = view_from(ReportView, sets["custom"])
+    assert settle_bounds(selection, NOW) == (int(NOW - 30 * DAY_S), int(NOW))
     assert parts["reports-custom"] is None
     assert view_from(ReportView, sets["today"]) == ReportView(period="today")
     custom = page_of(report(item("a", 1.0)), start=str(START), end=str(END))
@@ -186,13 +186,13 @@ def test_the_hub_is_asked_once_and_its_files_are_of_the_same_question() -> None:
 
     view = view_from(ReportView, {"by": "pod", "price_kwh": "0.3", "zone": "Asia/Kolkata"})
     client: Any = SimpleNamespace(hub=SimpleNamespace(get=get))
-    sent = wire_parts(PAGE, answer(client, view, NOW))
+    tree = wire_parts(PAGE, answer(client, view, NOW))
     [query] = queries
     for form in ("csv", "parquet"):
-        [[tag, traits, _]] = sent[f"reports-{form}"]
+        [[tag, traits, _]] = tree[f"reports-{form}"]
         assert (tag, traits["href"]) == ("a", "/api/v1/reports?" + "&".join(
             f"{name}={value}" for name, value in (query | {"format": form}).items()))
-    assert "Asia/Kolkata, UTC+5:30" in words(sent["reports-words"])
+    assert "Asia/Kolkata, UTC+5:30" in words(tree["reports-words"])
 
 
 def test_empty_history_and_an_empty_span_say_so() -> None:
@@ -252,10 +252,10 @@ def test_what_is_not_known_is_written_so_and_comes_last_either_way() -> None:
 @pytest.mark.parametrize("by", REPORT_BYS)
 def test_each_kind_has_its_head_its_words_and_its_links(by: str) -> None:
     thing, title = f"x/{random.randint(1, 99)}?", f"name {random.randint(1, 99)}"
-    named = {"name": title} if by in ("job", "node", "gpu", "launch") else {}
-    parts = page_of(report(item(thing, 9.0, 1.0, **named), item(None, 1.0), by=by), by=by)
+    name_fields = {"name": title} if by in ("job", "node", "gpu", "launch") else {}
+    parts = page_of(report(item(thing, 9.0, 1.0, **name_fields), item(None, 1.0), by=by), by=by)
     assert words([heads_of(parts)["name"]]) == HEADS[by]  # type: ignore[index]
-    assert names_of(parts) == [named.get("name", thing), "unknown owner" if by in (
+    assert names_of(parts) == [name_fields.get("name", thing), "unknown owner" if by in (
         "user", "team") else f"{HEADS[by]} not known"]  # type: ignore[index]
     links = [node[1]["href"] for node in elements(parts["reports-place"]) if node[0] == "a"]
     span, key = f"start={START}&end={END}", thing.replace("/", "%2F").replace("?", "%3F")
@@ -289,19 +289,19 @@ def test_a_click_on_a_head_sorts_and_the_next_turns_it(column: Any) -> None:
     priced = {"idle_cost": 1.0, "cost": 1.0, "co2_kg": 1.0}
     items = [item(f"u{at}", 10.0, 1.0) | priced | {column.key: value}
              for at, value in enumerate(random.sample(range(1, 90), 4))]
-    answered = report(*items, price_gpu_hour=1.0, co2_g_per_kwh=1.0)
-    first = heads_of(page_of(answered, sort="name", order="asc"))[column.key]
+    usage_answer = report(*items, price_gpu_hour=1.0, co2_g_per_kwh=1.0)
+    first = heads_of(page_of(usage_answer, sort="name", order="asc"))[column.key]
     assert "aria-sort" not in first[1]
     once = json.loads(first[1]["data-set"])
     assert once == {"sort": column.key, "order": "desc"}
-    parts = page_of(answered, **once)
+    parts = page_of(usage_answer, **once)
     by_value = [one["name"] for one in sorted(items, key=lambda one: -one[column.key])]
     assert names_of(parts) == by_value
     head = heads_of(parts)[column.key]
     assert head[1]["aria-sort"] == "descending"
     [[tag, traits, _]] = head[2]
     assert (tag, traits["title"], traits["data-sort"]) == ("button", column.meaning, column.key)
-    turned = page_of(answered, **json.loads(head[1]["data-set"]))
+    turned = page_of(usage_answer, **json.loads(head[1]["data-set"]))
     assert names_of(turned) == by_value[::-1]
 
 
@@ -347,8 +347,8 @@ def test_of_a_thousand_rows_the_first_are_shown_and_all_on_request() -> None:
 
 def test_the_one_with_the_most_idle_hours_is_always_among_the_largest() -> None:
     busy = [item(f"a{at}", 90.0 - at, None if at == 3 else 1.0) for at in range(9)]
-    chosen = largest_of([*busy, item("idle", 5.0, 5.0)], "gpu_hours", 8)
-    assert [one["of"] for one in chosen] == ["a0", "a1", "a2", "a3", "a4", "a5", "a6", "idle"]
+    selection = largest_of([*busy, item("idle", 5.0, 5.0)], "gpu_hours", 8)
+    assert [one["of"] for one in selection] == ["a0", "a1", "a2", "a3", "a4", "a5", "a6", "idle"]
 
 
 @pytest.mark.parametrize("show", ["idle", "held"])
@@ -363,13 +363,14 @@ def test_the_list_has_the_colours_of_the_figure(show: str) -> None:
     usage = {"bucket": HOUR_S, "start": START, "end": START + HOUR_S, "items": [
         {"t": START, "of": one["of"], "gpu_s": 60.0, "idle_s": 60.0} for one in items]}
     bars = hours_figure(usage, request["names"], request["show"], style)["data"]
-    drawn = {one["name"]: one["marker"]["color"] for one in bars if one["name"] in request["names"]}
+    by_name = {one["name"]: one["marker"]["color"] for one in bars
+               if one["name"] in request["names"]}
     names = [node for node in elements(parts["reports-top"])
              if node[1].get("class") == "top-name"]
     listed = {words([node]): node[2][0][1]["style"].removeprefix("background: ")
               for node in names}
     assert listed.pop("unknown owner") == "transparent"
-    assert listed == drawn
+    assert listed == by_name
 
 
 def test_how_much_of_the_span_is_known_stands_above_the_numbers() -> None:

@@ -1,4 +1,4 @@
-"""What the pages of Slurm and Kubernetes show, from the hub's answers alone."""
+"""Pages of Slurm and Kubernetes, from the hub's answers alone."""
 
 from typing import Any
 
@@ -91,9 +91,9 @@ def test_without_an_agent_that_speaks_the_page_says_what_to_start() -> None:
     assert parts["slurm-none"].endswith(
         "Ignored: other, since the hub's setting slurm_nodes does not name it.")
     assert (parts["slurm-words"], parts["slurm-place"]) == ("", [])
-    shown = slurm_parts(slurm_list())
-    assert shown["slurm-none"] is None
-    assert "Jobs: none." in markup(shown["slurm-place"])
+    slurm_page = slurm_parts(slurm_list())
+    assert slurm_page["slurm-none"] is None
+    assert "Jobs: none." in markup(slurm_page["slurm-place"])
 
 
 def test_gpus_without_a_process_are_summed_and_unknown_ones_are_not_counted_as_none() -> None:
@@ -131,15 +131,15 @@ def test_a_list_is_cut_and_says_so() -> None:
     assert f"The first {SHOWN} of {SHOWN + 2} jobs." in text
 
 
-@pytest.mark.parametrize(("person", "expected"), [
+@pytest.mark.parametrize(("person", "names"), [
     (viewer(), ["Requeue job 12", "Cancel job 12", "Hold job 12", "Drain node n1"]),
     (viewer(Role.ADMIN), ["Requeue job 12", "Cancel job 12", "Hold job 12", "Drain node n1"]),
     (viewer(Role.USER, "carol"), ["Requeue job 12", "Cancel job 12"]),
     (viewer(Role.USER, "dave"), []), (viewer(Role.USER), []), (viewer(Role.VIEWER, "carol"), [])])
-def test_buttons_are_those_that_the_viewer_may_use(person: Viewer, expected: list[str]
+def test_buttons_are_those_that_the_viewer_may_use(person: Viewer, names: list[str]
                                                    ) -> None:
     job = a_job(may=["requeue", "cancel", "hold", "suspend"])
-    assert labels(slurm_parts(slurm_list(job), person), "slurm") == expected
+    assert labels(slurm_parts(slurm_list(job), person), "slurm") == names
 
 
 def test_a_job_of_nobody_is_nobodys_own() -> None:

@@ -163,7 +163,7 @@ def test_no_users() -> None:
 
 
 def test_nobody_is_offered_to_remove_or_lock_out_themselves() -> None:
-    """So the last admin, who sees only themselves as one, has no such button."""
+    """The last admin, who sees only themselves as one, has no such button."""
     part = users.users_list([user("root", "admin"), user("ann")], {}, context_of())
     assert [[cell[-1] for cell in rows(part)][at] for at in (0, 1)] == [
         "Edit", "EditPasswordSign outRemove"]
