@@ -1,5 +1,5 @@
 """Parts of the History page: controls, which follow from the view, and the words and links that
-come with the figure. Pure."""
+come with the figure."""
 
 from collections.abc import Mapping, Sequence
 from datetime import tzinfo

@@ -92,7 +92,7 @@ def test_only_a_page_with_a_figure_loads_what_draws_it() -> None:
 @pytest.mark.parametrize(("key", "components"), [
     ("fleet", {"AttentionStrip", "LiveHeatmap", "TimeBar"}),
     ("lines", {"AlertLane", "LiveTimeline", "TimeBar"}),
-    ("history", {"AlertLane", "AnsweredFigure"}), ("tasks", {"TaskTable"}),
+    ("history", {"AnsweredFigure"}), ("tasks", {"TaskTable"}),
     ("job", {"RankMap"}), ("pool", {"PoolWeek"})])
 def test_a_page_is_a_layout_of_live_components(key: str, components: set[str]) -> None:
     [page] = [candidate for candidate in PAGES if candidate.key == key]
