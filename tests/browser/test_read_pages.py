@@ -144,7 +144,7 @@ def test_what_the_hub_refuses_stays_in_the_dialog(hub: HubProcess, node: Node, q
     # What the focus was on has it after the next answers.
     line.get_by_role("button", name="Change …").focus()
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-    page.wait_for_function("document.querySelector('#qos').getAttribute('aria-busy') === null")
+    assert soon(lambda: page.locator("#qos").get_attribute("aria-busy") is None)
     assert page.evaluate("document.activeElement.textContent") == "Change …"
     line.get_by_role("button", name="Remove …").click()
     expect(dialog).to_contain_text("user ada/x")
