@@ -78,7 +78,7 @@ def line(page: Page, uuid: str, key: str) -> Band:
     band: Band = page.evaluate(f"""([uuid, key]) => {{
         const {{ x0, dx, y = [], customdata = [] }} = ({SHOWN})?.data.find(({{ meta }}) =>
             meta?.gpu === uuid && meta.metric === key) ?? {{}};
-        const start = (x0 - dx / 2) / 1000 + 60 * new Date(x0).getTimezoneOffset();
+        const start = (x0 - dx / 2) / 1000;
         return y.map((mean, at) => [Math.round(start + (at * dx) / 1000), mean,
                                     ...(customdata[at] ?? [mean, mean])]);
     }}""", [uuid, key])
@@ -87,6 +87,7 @@ def line(page: Page, uuid: str, key: str) -> Band:
 
 def opened(page: Page) -> Page:
     page.wait_for_selector("#past-place .main-svg >> visible=true")
+    page.wait_for_selector("#past-place:not([aria-busy])")
     return page
 
 
