@@ -19,11 +19,11 @@ export default class History extends ReadPage {
     super.listen(store);
     const [what, place] = [byId("past-what"), byId("past-place")];
     this.moments = new Moments(this.root, "past", (start, end) => this.choose({ start: start.toFixed(0), end: end.toFixed(0), whole: "" }));
-    this.zoomed = afterPause(SETTLE_MS, (start, end) => this.choose({ start: start.toFixed(0), end: end.toFixed(0), whole: this.facts.whole }));
+    this.zoomed = afterPause(SETTLE_MS, () => { this.writeAddress(true); this.look(); });
     what.addEventListener("focus", () => what.select());
     what.addEventListener("focus", () => this.choose({ choices: "listed" }, false), { once: true });
     what.addEventListener("change", () => this.choose({ what: what.value.trim() }));
-    byId(GRAPH).addEventListener("answered", ({ detail }) => { if (detail.span !== undefined && detail.number === this.graph.number) this.attending = this.attend(detail); });
+    byId(GRAPH).addEventListener("answered", ({ detail }) => { if (detail.start === this.view.start && detail.end === this.view.end) this.attending = this.attend(detail); });
     byId("past-png").addEventListener("click", () => this.savePicture());
     document.addEventListener("keydown", (event) => this.move(event));
     // What somebody drags is not drawn anew under their hand.
@@ -69,9 +69,13 @@ export default class History extends ReadPage {
   zoomTo(start, end) {
     const length = Math.max(this.facts.least_s, end - start);
     const until = Math.min(end, Math.max(nowS(), start + length));
-    this.facts.span = [Math.max(0, until - length), until];
-    this.moments.show(...this.facts.span);
-    this.zoomed(...this.facts.span);
+    const span = [Math.max(0, until - length), until];
+    const [from, to] = span.map((t) => t.toFixed(0));
+    this.facts.span = span;
+    this.number += 1; // what comes of the span before is of no use any more
+    Object.assign(this.view, { start: from, end: to, whole: this.view.whole || this.facts.whole });
+    this.moments.show(...span);
+    this.zoomed();
   }
 
   move(event) {

@@ -104,8 +104,9 @@ def past_answer(client: Client, request: PastRequest) -> Answer:
         words = (usage_words(past.facts) if request.by in ("user", "team")
                  else load_words(past.facts, zone))
     return figure, past.facts | {
-        "span": bounds, "least_s": least_of(request.by),
-        "whole": whole_of(request.view), "picture": picture_of(figure, request),
+        "span": bounds, "start": request.view.start, "end": request.view.end,
+        "least_s": least_of(request.by), "whole": whole_of(request.view),
+        "picture": picture_of(figure, request),
         "every_s": LONGEST_S if request.view.end else refresh_s(past.facts["step"],
                                                                 lines_of(request)),
         "parts": parts_on_wire(parts | {"past-words": words})}
