@@ -22,7 +22,10 @@ export class Graph {
   /** The facts shown next to the figure; throws if there is no figure. */
   async ask(view, { height, isPan = false, at }) {
     await scripts();
-    return this.answers.ask({ ...view, style: styleNow(height, isPan, at) });
+    const is_drawn = this.place.querySelector(".js-plotly-plot") !== null;
+    const { figure, ...facts } = await this.answers.ask({ ...view, is_drawn, style: styleNow(height, isPan, at) });
+    if (figure !== undefined) globalThis.dash_clientside.set_props(`${this.place.id}-figure`, { figure });
+    return facts;
   }
 
   /** Plotly's element. It comes a moment after the answer. */

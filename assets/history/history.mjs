@@ -5,22 +5,25 @@ import { strokeOf } from "../charts/chart.mjs";
 import { plotly } from "../charts/plotly.mjs";
 import { afterPause, byId, isShortcut, make, onTheme, theme } from "../parts/dom.mjs";
 import ReadPage from "../parts/read_page.mjs";
-import { Moments, nowS, zoneOffset } from "../parts/time_ranges.mjs";
+import { Moments, nowS } from "../parts/time_ranges.mjs";
 
 const SETTLE_MS = 250;
 const GRAPH = "past-graph";
 const MOVES = { "ArrowLeft": [-1, -1], "ArrowRight": [1, 1], "+": [1, -1], "-": [-2, 2] }; // quarters of the span
+
+/** Plotly shows moments in the browser's zone, and names them so. */
+const secondsOf = (shown) => (typeof shown === "number" ? shown : Date.parse(String(shown).replace(" ", "T"))) / 1000;
 
 export default class History extends ReadPage {
   listen(store) {
     super.listen(store);
     const [what, place] = [byId("past-what"), byId("past-place")];
     this.moments = new Moments(this.root, "past", (start, end) => this.choose({ start: start.toFixed(0), end: end.toFixed(0), whole: "" }));
-    this.zoomed = afterPause(SETTLE_MS, (start, end) => this.choose({ start: start.toFixed(0), end: end.toFixed(0), whole: this.facts.whole }));
+    this.zoomed = afterPause(SETTLE_MS, () => { this.writeAddress(true); this.look(); });
     what.addEventListener("focus", () => what.select());
     what.addEventListener("focus", () => this.choose({ choices: "listed" }, false), { once: true });
     what.addEventListener("change", () => this.choose({ what: what.value.trim() }));
-    byId(GRAPH).addEventListener("answered", ({ detail }) => { if (detail.span !== undefined && detail.number === this.graph.number) this.attend(detail); });
+    byId(GRAPH).addEventListener("answered", ({ detail }) => { if (detail.start === this.view.start && detail.end === this.view.end) this.attending = this.attend(detail); });
     byId("past-png").addEventListener("click", () => this.savePicture());
     document.addEventListener("keydown", (event) => this.move(event));
     // What somebody drags is not drawn anew under their hand.
@@ -44,6 +47,7 @@ export default class History extends ReadPage {
     if (request === this.figures.get(GRAPH)?.request) return;
     byId("past-place").setAttribute("aria-busy", "true");
     await super.drawFigure(dataset, element);
+    await this.attending;
     if ([null, request].includes(this.figures.get(GRAPH).request)) byId("past-place").removeAttribute("aria-busy");
   }
 
@@ -56,23 +60,22 @@ export default class History extends ReadPage {
     if (plot === null || plot === this.plot) return;
     this.plot = plot;
     plot.on("plotly_relayout", (change) => {
-      const [from, to] = [change["xaxis.range[0]"], change["xaxis.range[1]"]].map((shown) => this.seconds(shown));
+      const [from, to] = [0, 1].map((at) => secondsOf(change[`xaxis.range[${at}]`]));
       if (from < to) this.zoomTo(from, to);
     });
     plot.on("plotly_doubleclick", () => byId("past-back").click());
   }
 
-  /** Plotly knows no time zones: it has the clock on the wall, as if it were UTC. */
-  seconds(shown) {
-    return (typeof shown === "number" ? shown : Date.parse(`${String(shown).replace(" ", "T")}Z`)) / 1000 - zoneOffset(this.facts.span[1]);
-  }
-
   zoomTo(start, end) {
     const length = Math.max(this.facts.least_s, end - start);
     const until = Math.min(end, Math.max(nowS(), start + length));
-    this.facts.span = [Math.max(0, until - length), until];
-    this.moments.show(...this.facts.span);
-    this.zoomed(...this.facts.span);
+    const span = [Math.max(0, until - length), until];
+    const [from, to] = span.map((t) => t.toFixed(0));
+    this.facts.span = span;
+    this.number += 1; // what comes of the span before is of no use any more
+    Object.assign(this.view, { start: from, end: to, whole: this.view.whole || this.facts.whole });
+    this.moments.show(...span);
+    this.zoomed();
   }
 
   move(event) {

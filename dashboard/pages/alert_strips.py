@@ -1,4 +1,4 @@
-"""Lane of alerts over a figure: a strip for each rule, with what and where in its tip. Pure."""
+"""Lane of alerts over a figure: a strip for each rule, with what and where in its tip."""
 
 from collections.abc import Mapping, Sequence
 from datetime import tzinfo

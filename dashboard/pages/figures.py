@@ -57,8 +57,7 @@ class Colours(Struct):
 
 
 class FigureStyle(Struct):
-    """Look of a figure. `zone_s`: seconds east of UTC. Plotly has no time zones: it gets local time
-    as if it were UTC."""
+    """Look of a figure. `zone_s`: seconds east of UTC where it is viewed."""
 
     colours: Colours
     zone_s: Annotated[int, Meta(ge=-86_400, le=86_400)]
@@ -67,7 +66,8 @@ class FigureStyle(Struct):
     text_px: Annotated[float, Meta(ge=6, le=40)] = 11
 
     def x(self, t: float) -> float:
-        return (t + self.zone_s) * 1_000
+        """Return a moment in milliseconds, which Plotly shows in the browser's zone."""
+        return t * 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +292,8 @@ def audit_figure(entries: Sequence[Item], bounds: tuple[float, float], style: Fi
             "showarrow": False, "font": {"color": style.colours.soft, "size": style.text_px + 1}}]}
         layout["yaxis"] |= {"range": [0, 1], "showticklabels": False, "showgrid": False}
     return {"layout": layout, "data": [
-        {"type": "bar", "name": name, "x": [(at + bucket / 2) * 1_000 for at in sorted(tally)],
+        {"type": "bar", "name": name,
+         "x": [style.x(at + bucket / 2 - style.zone_s) for at in sorted(tally)],
          "y": [tally[at] for at in sorted(tally)], "width": bucket * 1_000 * 0.88,
          "hovertemplate": f"%{{y}} per {per}", "marker": {"color": colour, "line": {"width": 0}}}
         for (name, tally), colour in zip(counts.items(), colours, strict=True) if tally]}

@@ -209,6 +209,9 @@ class FigureCallbacks:
                     answer, self._hub.frames().client, msgspec.convert(request, kind))
             except (CommandError, msgspec.ValidationError) as error:
                 return no_update, {"number": number, "problem": str(error)}
-            return (dcc.Graph(id=f"{key}-figure", figure=figure, config=CONFIG),
-                    {"number": number, **facts})
+            facts = {"number": number, **facts}
+            if isinstance(request, dict) and request.get("is_drawn") is True:
+                # The graph in the page takes it and stays: a new one would lose the pointer.
+                return no_update, facts | {"figure": figure}
+            return dcc.Graph(id=f"{key}-figure", figure=figure, config=CONFIG), facts
         return answers

@@ -89,10 +89,9 @@ def past_answer(client: Client, request: PastRequest) -> Answer:
     names = ",".join(gpu.uuid for gpu in request.gpus) or request.name
     alerts = alerts_of(client, request.by, names, bounds)
     begins = begins_of(client, alerts or (), request.start)
-    is_part = is_short(past.data_span, *bounds)
     parts: Parts = {
         "past-lane": None if alerts is None else alert_strips(alerts, bounds, zone, now),
-        **jump_parts(request.view, past.data_span if is_part else None, past.facts.get("busiest"))}
+        **jump_parts(request.view, past.data_span, bounds, past.facts.get("busiest"))}
     if request.by == "gpus":
         events, is_all = events_of(client, request)
         figure = gpu_figure(
@@ -105,8 +104,9 @@ def past_answer(client: Client, request: PastRequest) -> Answer:
         words = (usage_words(past.facts) if request.by in ("user", "team")
                  else load_words(past.facts, zone))
     return figure, past.facts | {
-        "span": bounds, "least_s": least_of(request.by),
-        "whole": whole_of(request.view), "picture": picture_of(figure, request),
+        "span": bounds, "start": request.view.start, "end": request.view.end,
+        "least_s": least_of(request.by), "whole": whole_of(request.view),
+        "picture": picture_of(figure, request),
         "every_s": LONGEST_S if request.view.end else refresh_s(past.facts["step"],
                                                                 lines_of(request)),
         "parts": parts_on_wire(parts | {"past-words": words})}

@@ -1,5 +1,5 @@
 """Parts of the History page: controls, which follow from the view, and the words and links that
-come with the figure. Pure."""
+come with the figure."""
 
 from collections.abc import Mapping, Sequence
 from datetime import tzinfo
@@ -12,7 +12,7 @@ from gpudeck.markup import make
 
 from .figures import HOUR_S, Item
 from .gpu_figure import PastGpu
-from .past_span import LASTS, LOADS, PastSpan, minute_of, step_words, usual_last
+from .past_span import LASTS, LOADS, PastSpan, is_short, minute_of, step_words, usual_last
 from .past_subject import (
     DRAWN,
     MOST_GPUS,
@@ -145,11 +145,13 @@ def closer(view: PastView, start: float, end: float) -> Fields:
     return {"start": str(int(start)), "end": str(int(end)), "whole": whole_of(view)}
 
 
-def jump_parts(view: PastView, data: Sequence[int] | None, busiest: Item | None) -> Parts:
-    """Return the buttons that lead to a part of the span. `data`: the part with data; None if there
-    is none, or it is all of it."""
+def jump_parts(view: PastView, data: tuple[int, int] | None, span: tuple[int, int],
+               busiest: Item | None) -> Parts:
+    """Return the buttons that lead to a part of the span. `data`: the part with data. Its key works
+    even if that is nearly all of the span."""
     parts: Parts = {"past-fit": make(
-        "button#past-fit.button.small", "Fit to data", hidden=data is None, data_shortcut="f",
+        "button#past-fit.button.small", "Fit to data", hidden=not is_short(data, *span),
+        data_shortcut="f",
         data_set=None if data is None else closer(view, *data))}
     if busiest is not None:
         parts["past-busiest"] = make(

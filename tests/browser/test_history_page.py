@@ -78,7 +78,7 @@ def line(page: Page, uuid: str, key: str) -> Band:
     band: Band = page.evaluate(f"""([uuid, key]) => {{
         const {{ x0, dx, y = [], customdata = [] }} = ({SHOWN})?.data.find(({{ meta }}) =>
             meta?.gpu === uuid && meta.metric === key) ?? {{}};
-        const start = (x0 - dx / 2) / 1000 + 60 * new Date(x0).getTimezoneOffset();
+        const start = (x0 - dx / 2) / 1000;
         return y.map((mean, at) => [Math.round(start + (at * dx) / 1000), mean,
                                     ...(customdata[at] ?? [mean, mean])]);
     }}""", [uuid, key])
@@ -87,6 +87,7 @@ def line(page: Page, uuid: str, key: str) -> Band:
 
 def opened(page: Page) -> Page:
     page.wait_for_selector("#past-place .main-svg >> visible=true")
+    page.wait_for_selector("#past-place:not([aria-busy])")
     return page
 
 
@@ -159,8 +160,10 @@ def test_a_drag_is_of_the_viewers_zone(past: Past, open_page: Callable[..., Page
     assert "UTC+5:45" in page.inner_text("#past-zone")
     assert page.input_value("#past-to") == datetime.fromtimestamp(
         end, ZoneInfo("Asia/Kathmandu")).strftime("%Y-%m-%d %H:%M:%S")
-    drag(page, 0.25, 0.75)
-    assert soon(lambda: "whole=" in page.url)
+    for _ in range(3):  # Plotly forgets a drag if the figure takes its size meanwhile
+        drag(page, 0.25, 0.75)
+        if soon(lambda: "whole=" in page.url, 5.0):
+            break
     query = dict(parse_qsl(urlsplit(page.url).query))
     assert int(query["start"]) == pytest.approx(end - 2_700, abs=60)
     assert int(query["end"]) == pytest.approx(end - 900, abs=60)

@@ -48,7 +48,7 @@ def figure_of(step: int, values: list[float | None], **more: Any) -> dict[str, A
 
 
 def x_of(steps: float, step: int) -> float:
-    return (START + steps * step + ZONE_S) * 1_000
+    return (START + steps * step) * 1_000
 
 
 def test_a_gap_is_one_of_the_line_and_of_its_band() -> None:
@@ -132,7 +132,7 @@ def test_events_are_by_time_and_severity() -> None:
                    (9.0, "info", None, None), (3.0, "critical", 0, "0/9"), (5.0, "odd", 2, None))]
     figure = figure_of(1, [1.0, 2.0], events=events)
     marks = figure["data"][-1]
-    assert marks["x"] == [(START + at + ZONE_S) * 1_000 for at in (3.0, 5.0, 9.0)]
+    assert marks["x"] == [(START + at) * 1_000 for at in (3.0, 5.0, 9.0)]
     assert marks["text"] == ["Xid · n1:0/9", "Xid · n1:2", "Xid · n1"]
     assert marks["marker"]["symbol"] == ["diamond", "circle", "circle"]
     assert marks["marker"]["color"][0] == STYLE.colours.bad
@@ -146,7 +146,7 @@ def test_an_alert_begins_in_the_chart_of_its_metric() -> None:
     figure = gpu_figure(series_of(answer(60, means)), [PastGpu("g", "g")],
                         metrics("util_pct", "temp_c"), (START, START + 120), STYLE, begins=[begin])
     (line,) = figure["layout"]["shapes"]
-    assert (line["yref"], line["x0"]) == ("y2 domain", (START + 30 + ZONE_S) * 1_000)
+    assert (line["yref"], line["x0"]) == ("y2 domain", (START + 30) * 1_000)
 
 
 def test_runs_have_every_value_once_and_no_gap() -> None:
