@@ -16,12 +16,12 @@
     return place;
   }
 
-  /** A figure that a callback makes: the page's module asks for it (assets/charts/graph.mjs) and hears the facts beside it. */
+  /** A figure that a callback makes: the page's module asks for it (assets/figures/graph.mjs) and hears the facts beside it. */
   function AnsweredFigure({ id, facts, children }) {
     return createElement("div", { id, className: "answered-figure", ref: useAnswers(facts) }, children);
   }
 
-  /** What a page that is read asks for (assets/parts/read_page.mjs), and what it is answered. */
+  /** What a page that is read asks for (assets/reading/read_page.mjs), and what it is answered. */
   function PageAnswer({ id, reading, answer }) {
     return createElement("div", { id, hidden: true, "data-reading": reading, ref: useAnswers(answer) });
   }

@@ -34,6 +34,13 @@ FLOORS = {
 FLOOR = {(program, package): number for program, floors in FLOORS.items()
          for number, packages in enumerate(floors) for package in packages.split()}
 
+# The same for folders of modules; those of `assets` itself stand above all.
+ASSET_FLOORS = ("parts vendor", "actions figures live pool", "reading tasks",
+                "alerts history quotas", "fleet jobs settings", "charts", "components")
+ASSET_FLOOR = {folder: number for number, folders in enumerate(ASSET_FLOORS)
+               for folder in folders.split()}
+MODULES = sorted(path for path in (ROOT / "assets").rglob("*.mjs") if "vendor" not in path.parts)
+
 IMPURE_MODULES = frozenset((
     "time", "random", "os", "socket", "threading", "sqlite3", "logging", "subprocess", "secrets",
     "asyncio", "select", "signal", "urllib", "flask", "dash", "socketio", "flask_socketio",
@@ -157,6 +164,24 @@ def climbing(path: Path) -> list[str]:
     return wrong
 
 
+def climbing_modules(path: Path) -> list[str]:
+    """Imports of JavaScript from a folder that is not below, or of a file that is not there."""
+    assets, wrong = ROOT / "assets", []
+
+    def floor(module: Path) -> int:
+        parts = module.relative_to(assets).parts
+        return ASSET_FLOOR[parts[0]] if len(parts) > 1 else len(ASSET_FLOORS)
+
+    for target in re.findall(r"""(?:from|import)\s*\(?\s*["'](\.{1,2}/[^"']+)["']""",
+                             path.read_text()):
+        module = (path.parent / target).resolve()
+        if not module.is_file():
+            wrong.append(f"{name_of(path)} imports {target}, which is not there")
+        elif module.parent != path.parent and floor(module) >= floor(path):
+            wrong.append(f"{name_of(path)} imports {target}, which is not below it")
+    return wrong
+
+
 def is_pure(path: Path) -> bool:
     text = ast.get_docstring(tree_of(path)) or ""
     return "core" in path.relative_to(ROOT).parts[:-1] or re.search(r"\bPure\.", text) is not None
@@ -253,6 +278,7 @@ COMPOSERS = (ROOT / "dashboard/app.py", ROOT / "agent/node.py",
     (crossing, SOURCES), (climbing, SOURCES), (impurities, SOURCES), (strays, SOURCES),
     (foreign_stores, SOURCES), (dialect, SOURCES), (large_classes, SOURCES),
     (long_functions, [*SOURCES, *TESTS]), (set_from_outside, COMPOSERS),
+    (climbing_modules, MODULES),
 ], ids=lambda parameter: getattr(parameter, "__name__", "files"))
 def test_the_house(check: Callable[[Path], list[str]], paths: list[Path]) -> None:
     assert [wrong for path in paths for wrong in check(path)] == []
@@ -326,6 +352,7 @@ def test_tests_of_pages_give_up_by_one_setting() -> None:
          set_from_outside),
         ("agent/planted.py", "def f():\n" + "    x = 1\n" * 60, long_functions),
         ("agent/planted.py", "class Desk:\n    pass", dialect),
+        ("assets/parts/planted.mjs", 'import { Nothing } from "./nothing.mjs";', climbing_modules),
         ("agent/planted.py", "class Big:\n" + "".join(f"    def f{n}(self): ...\n"
                                                       for n in range(21)), large_classes),
     ],

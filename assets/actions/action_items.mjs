@@ -4,7 +4,7 @@ import { memory, targetWords } from "./action_words.mjs";
 import { factLines, make } from "../parts/dom.mjs";
 import { age, bytesWords, moment, plural } from "../parts/format.mjs";
 import { grouped } from "../parts/grouped.mjs";
-import { shortCommand, wholeCommand } from "../tasks/commands.mjs";
+import { shortCommand, wholeCommand } from "../parts/commands.mjs";
 
 const MOST_LINES = 12;
 

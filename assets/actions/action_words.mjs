@@ -2,7 +2,7 @@
 
 import { ROWS } from "./action_table.mjs";
 import { age, clock, gibibytes, plural } from "../parts/format.mjs";
-import { shortCommand } from "../tasks/commands.mjs";
+import { shortCommand } from "../parts/commands.mjs";
 
 /** What can be done to a task wherever it is shown, each by its key. */
 export const ACTS = [...ROWS.values()].filter(({ key }) => key !== "");

@@ -2,8 +2,8 @@
 
 import { ActDialog } from "./action_dialog.mjs";
 import { ACTS, isFit, isOpen } from "./action_words.mjs";
+import { isAtLeast } from "../parts/account.mjs";
 
-const RANKS = ["viewer", "user", "operator", "admin"];
 let store = null;
 let settled = -Infinity;
 
@@ -14,8 +14,6 @@ export function mountActions(actsStore) {
 
 /** When an act was last seen to have come to its end: what it changed is told soon after. */
 export const settledAt = () => settled;
-
-export const isAtLeast = (person, role) => RANKS.indexOf(person?.role) >= RANKS.indexOf(role);
 
 /** May this person act on this task, as far as a page can know? The hub decides. */
 export function mayAct(person, task) {

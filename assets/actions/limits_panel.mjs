@@ -1,12 +1,12 @@
 // MPS of a node, and the limits that gpudeck holds on a GPU: what is wanted, and what is in force.
 
-import { me } from "../parts/account.mjs";
-import { begin, isAtLeast, settledAt } from "./actions.mjs";
+import { isAtLeast, me } from "../parts/account.mjs";
+import { begin, settledAt } from "./actions.mjs";
 import { sentence } from "../parts/dialog.mjs";
 import { button, make } from "../parts/dom.mjs";
 import { moment, plural } from "../parts/format.mjs";
 import { Panel, note } from "../parts/panel.mjs";
-import { shortCommand, wholeCommand } from "../tasks/commands.mjs";
+import { shortCommand, wholeCommand } from "../parts/commands.mjs";
 import { capForm, fixOf, lockForm, memoryForm, modeForm, openForm, plainForm, presetForm, shareForm, undoForm } from "./limit_forms.mjs";
 
 const SOON_MS = 700;

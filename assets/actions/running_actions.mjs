@@ -1,11 +1,11 @@
 // The acts that run, and the plans that wait for somebody else, from every page.
 
-import { me } from "../parts/account.mjs";
+import { isAtLeast, me } from "../parts/account.mjs";
 import { send } from "../parts/api.mjs";
 import { approveDialog } from "./action_dialog.mjs";
 import { isOpen, undoOf } from "./action_words.mjs";
 import { Progress } from "./action_progress.mjs";
-import { begin, isAtLeast } from "./actions.mjs";
+import { begin } from "./actions.mjs";
 import { sentence } from "../parts/dialog.mjs";
 import { Lines, button, byId, isShortcut, make, redraw, say, show } from "../parts/dom.mjs";
 import { amount, plural, when } from "../parts/format.mjs";

@@ -4,7 +4,7 @@
 import { sentence } from "../parts/dialog.mjs";
 import { make, sayOrHide } from "../parts/dom.mjs";
 import { change } from "../parts/password_prompt.mjs";
-import ReadPage from "../parts/read_page.mjs";
+import ReadPage from "../reading/read_page.mjs";
 
 const SOON_MS = 250;
 

@@ -1,12 +1,12 @@
 // A rule over the past: the hub says when it would have fired, of whom, and what its ladder would have done
 // (dashboard/pages/rehearsal_words.py).
 
-import { Graph } from "../charts/graph.mjs";
+import { Graph } from "../figures/graph.mjs";
 import { look, send } from "../parts/api.mjs";
 import { sentence } from "../parts/dialog.mjs";
 import { button, make, options, say, show } from "../parts/dom.mjs";
 import { amount } from "../parts/format.mjs";
-import { put } from "../parts/patch.mjs";
+import { put } from "../reading/patch.mjs";
 
 const SPANS = [["3600", "the last hour"], ["86400", "the last day"], ["604800", "the last week"], ["2592000", "the last 30 days"]];
 const AGAIN_MS = 700;

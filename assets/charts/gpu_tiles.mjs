@@ -1,6 +1,6 @@
 // The GPUs of a node or of a comparison in a row: the legend of all charts below, how each stands, whose it is, the way to it.
 
-import { strokeAmong } from "./chart.mjs";
+import { strokeAmong } from "../parts/page_colours.mjs";
 import { Lines, make, say, show, theme } from "../parts/dom.mjs";
 import { oneWord, plural } from "../parts/format.mjs";
 import { shareOf, stateWords, valueWords } from "../fleet/gpu_words.mjs";

@@ -4,7 +4,7 @@ import { Lines, make, say, show } from "../parts/dom.mjs";
 import { age, amount, plural } from "../parts/format.mjs";
 import { grouped } from "../parts/grouped.mjs";
 import { TaskLines } from "../tasks/task_lines.mjs";
-import { shortCommand, wholeCommand } from "../tasks/commands.mjs";
+import { shortCommand, wholeCommand } from "../parts/commands.mjs";
 import { launchOf } from "../tasks/tasks_model.mjs";
 import { explain } from "../parts/tips.mjs";
 

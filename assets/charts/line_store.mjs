@@ -1,7 +1,7 @@
 // The Samples of some GPUs over time, as the timelines draw them. A hole stays a hole: where nothing
 // was read for longer than two ticks, a point without a value parts the line.
 
-import { bytesOf, numbersOf } from "../fleet/fleet_state.mjs";
+import { bytesOf, numbersOf } from "../live/fleet_state.mjs";
 
 const GAP_S = 2.5;
 const KEEP_S = 3_700;

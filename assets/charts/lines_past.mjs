@@ -8,7 +8,7 @@ import { nowS } from "../parts/time_ranges.mjs";
 import { FleetLoad } from "../fleet/fleet_load.mjs";
 import { momentIn, TimeBar } from "../fleet/time_bar.mjs";
 import { LineStore } from "./line_store.mjs";
-import { pastOf } from "./past_series.mjs";
+import { pastOf } from "../fleet/past_series.mjs";
 
 const SETTLED_MS = 400;
 const LOAD_EVERY_MS = 60_000;

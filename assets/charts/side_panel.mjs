@@ -6,7 +6,7 @@ import { get, getEvents, look } from "../parts/api.mjs";
 import { me } from "../parts/account.mjs";
 import { byId, make, say, show } from "../parts/dom.mjs";
 import { metricsOf } from "./chart_plan.mjs";
-import { idleOf, IdleLine } from "./idle_gpus.mjs";
+import { idleOf, IdleLine } from "../fleet/idle_gpus.mjs";
 import { JobsHere } from "./jobs_here.mjs";
 import { healthLines, limitLines } from "../fleet/board_words.mjs";
 import { Facts, nodeFacts } from "../fleet/gpu_facts.mjs";

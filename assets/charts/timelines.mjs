@@ -2,7 +2,8 @@
 
 import { readMetricCatalogue } from "../parts/metric_catalogue.mjs";
 import { AlertLane } from "./alert_lane.mjs";
-import { Chart, joined, pageColours } from "./chart.mjs";
+import { Chart, joined } from "./chart.mjs";
+import { pageColours } from "../parts/page_colours.mjs";
 import { bandsOf, chartsOf, neverOf, togetherOf, wordsOf } from "./chart_plan.mjs";
 import { byId, isShortcut, make, onTheme, redraw, say, sayOrHide, settle, show } from "../parts/dom.mjs";
 import { sentence } from "../parts/dialog.mjs";
@@ -11,7 +12,7 @@ import { grouped } from "../parts/grouped.mjs";
 import { LineStore } from "./line_store.mjs";
 import { LinesPast } from "./lines_past.mjs";
 import { findMachines, idOf, properAddress, readPlace } from "./machine_address.mjs";
-import { pastOf } from "./past_series.mjs";
+import { pastOf } from "../fleet/past_series.mjs";
 import { nodeAddress } from "../parts/missing.mjs";
 import { nameMetrics } from "../fleet/gpu_metrics.mjs";
 import { GpuTiles } from "./gpu_tiles.mjs";

@@ -1,9 +1,10 @@
 // LiveTimeline: a metric of some GPUs, or each of theirs, over the last minutes.
 
-import { Chart, joined, pageColours } from "../charts/chart.mjs";
+import { Chart, joined } from "../charts/chart.mjs";
+import { pageColours } from "../parts/page_colours.mjs";
 import { chartsOf, wordsOf } from "../charts/chart_plan.mjs";
 import { LineStore } from "../charts/line_store.mjs";
-import { pastOf } from "../charts/past_series.mjs";
+import { pastOf } from "../fleet/past_series.mjs";
 import { lines } from "../live/feeds.mjs";
 import { several } from "../parts/api.mjs";
 import { make, onTheme, sayOrHide } from "../parts/dom.mjs";

@@ -15,7 +15,7 @@ import { cellText, describeSlot } from "./gpu_words.mjs";
 import { SitesLine } from "./sites.mjs";
 import { Heatmap, partsOf } from "./heatmap.mjs";
 import { Hover } from "./hover.mjs";
-import { FleetState } from "./fleet_state.mjs";
+import { FleetState } from "../live/fleet_state.mjs";
 import { TableView } from "./gpu_table.mjs";
 import { tabTotals } from "../parts/tab.mjs";
 import { explain } from "../parts/tips.mjs";

@@ -1,7 +1,7 @@
 // One GPU at a moment that is over: its numbers, for the card beside the pointer and the drawer.
 
 import { get } from "../parts/api.mjs";
-import { pastOf } from "../charts/past_series.mjs";
+import { pastOf } from "./past_series.mjs";
 import { factLines, make } from "../parts/dom.mjs";
 import { oneWord } from "../parts/format.mjs";
 import { stateWords, valueWords } from "./gpu_words.mjs";

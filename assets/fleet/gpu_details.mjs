@@ -1,7 +1,7 @@
 // Everything known of one GPU now, in the drawer and beside its timelines. Refreshed in place, never
 // rebuilt under a reader.
 
-import { idleOf, IdleLine } from "../charts/idle_gpus.mjs";
+import { idleOf, IdleLine } from "./idle_gpus.mjs";
 import { AlertLines } from "../alerts/alert_lines.mjs";
 import { listed } from "../alerts/firing.mjs";
 import { ApiError, get, getEvents, single } from "../parts/api.mjs";

@@ -1,10 +1,10 @@
 // The History page where a pointer or a key moves the span: what is dragged in the figure becomes fields of the view.
 // All else of the page is dashboard/pages/history.py.
 
-import { strokeOf } from "../charts/chart.mjs";
-import { plotly } from "../charts/plotly.mjs";
+import { strokeOf } from "../parts/page_colours.mjs";
+import { plotly } from "../figures/plotly.mjs";
 import { afterPause, byId, isShortcut, make, onTheme, theme } from "../parts/dom.mjs";
-import ReadPage from "../parts/read_page.mjs";
+import ReadPage from "../reading/read_page.mjs";
 import { Moments, nowS } from "../parts/time_ranges.mjs";
 
 const SETTLE_MS = 250;

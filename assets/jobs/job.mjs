@@ -6,7 +6,7 @@ import { byId, factLines, isTyping, make, redraw, say, settle, show } from "../p
 import { age, amount, bytesWords, moment, plural, secondsSince } from "../parts/format.mjs";
 import { Looker } from "../parts/looker.mjs";
 import { leaseRows } from "../pool/pool_tables.mjs";
-import { shortCommand } from "../tasks/commands.mjs";
+import { shortCommand } from "../parts/commands.mjs";
 import { SIGNS } from "./job_signs.mjs";
 import { JobMap, METRICS, nameOf } from "./job_map.mjs";
 

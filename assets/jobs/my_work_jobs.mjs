@@ -3,7 +3,7 @@
 import { make, redraw } from "../parts/dom.mjs";
 import { age, amount, bytesWords, plural, secondsSince } from "../parts/format.mjs";
 import { Rows, parts, stacked } from "../parts/rows.mjs";
-import { shortCommand, wholeCommand } from "../tasks/commands.mjs";
+import { shortCommand, wholeCommand } from "../parts/commands.mjs";
 import { SIGNS } from "./job_signs.mjs";
 
 const IDLE_FROM_S = 60;

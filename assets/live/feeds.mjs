@@ -1,6 +1,6 @@
 // The sockets of live components: one for each metric and filter, however many draw from it.
 
-import { FleetState } from "../fleet/fleet_state.mjs";
+import { FleetState } from "./fleet_state.mjs";
 import { Live } from "./live.mjs";
 import { Teller } from "../parts/dom.mjs";
 

@@ -3,6 +3,7 @@
 import { csrfToken, look, send } from "./api.mjs";
 import { byId, make, say, show } from "./dom.mjs";
 
+const ROLES = ["viewer", "user", "operator", "admin"];
 let asked = null;
 
 /** {kind, name, role, groups, unix_names, fresh_until} */
@@ -10,6 +11,8 @@ export function me() {
   asked ??= look("me").catch((error) => { asked = null; throw error; });
   return asked;
 }
+
+export const isAtLeast = (person, role) => ROLES.indexOf(person?.role) >= ROLES.indexOf(role);
 
 export const isAdmin = ({ role }) => role === "admin";
 

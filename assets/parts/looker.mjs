@@ -1,8 +1,7 @@
 // What asks the hub again and again while somebody looks at it, and says how old it is if the hub
 // does not answer.
 
-import { isAtLeast } from "../actions/actions.mjs";
-import { me } from "./account.mjs";
+import { isAtLeast, me } from "./account.mjs";
 import { ask, sentence } from "./dialog.mjs";
 import { Teller, sayOrHide } from "./dom.mjs";
 

@@ -1,7 +1,7 @@
 // What a holder had of a quota over the last day or week, beside what it gave then: a dialog around the hub's figure
 // (dashboard/pages/quota_past.py).
 
-import { Graph } from "../charts/graph.mjs";
+import { Graph } from "../figures/graph.mjs";
 import { sentence, tell } from "../parts/dialog.mjs";
 import { byId, make, say, show } from "../parts/dom.mjs";
 import { nowS } from "../parts/time_ranges.mjs";

@@ -7,7 +7,7 @@ import { byId, make } from "../parts/dom.mjs";
 import { DraftCheck } from "../parts/draft_check.mjs";
 import { amount, plural } from "../parts/format.mjs";
 import { change, onlyOf } from "../parts/password_prompt.mjs";
-import ReadPage from "../parts/read_page.mjs";
+import ReadPage from "../reading/read_page.mjs";
 import { openPast } from "./quota_past.mjs";
 
 const TYPED_MS = 400;

@@ -3,7 +3,7 @@
 
 import { isOn, turn, whyNone } from "../alerts/desktop_alerts.mjs";
 import { byId, say } from "../parts/dom.mjs";
-import ReadPage from "../parts/read_page.mjs";
+import ReadPage from "../reading/read_page.mjs";
 import { connectNode } from "./connect_node.mjs";
 import { approveList } from "./settings_nodes.mjs";
 

@@ -9,7 +9,7 @@ import { ask, sentence, textField } from "../parts/dialog.mjs";
 import { Teller, button, byId, copyText, factLines, make, redraw, say, show } from "../parts/dom.mjs";
 import { age, capital, moment, plural, secondsSince, when } from "../parts/format.mjs";
 import { holdLine } from "../actions/holds.mjs";
-import { shortCommand, wholeCommand } from "./commands.mjs";
+import { shortCommand, wholeCommand } from "../parts/commands.mjs";
 import { jobOf, launchOf } from "./tasks_model.mjs";
 import { localText } from "../parts/time_ranges.mjs";
 import { toast } from "../parts/toast.mjs";

@@ -5,7 +5,7 @@ import { get, several } from "../parts/api.mjs";
 import { Lines, make, say, show } from "../parts/dom.mjs";
 import { age, bytesWords, secondsSince } from "../parts/format.mjs";
 import { drawActs } from "./act_buttons.mjs";
-import { shortCommand, wholeCommand } from "./commands.mjs";
+import { shortCommand, wholeCommand } from "../parts/commands.mjs";
 import { managerWords } from "./tasks_model.mjs";
 import { explain } from "../parts/tips.mjs";
 

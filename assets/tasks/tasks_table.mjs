@@ -1,11 +1,12 @@
 // The rows of the Tasks page. Only those in sight are in the document, and a row is one task's for
 // as long as it is there: no element is ever given to another task.
 
-import { begin, fitting, isAtLeast, mayAct, pressed } from "../actions/actions.mjs";
+import { isAtLeast } from "../parts/account.mjs";
+import { begin, fitting, mayAct, pressed } from "../actions/actions.mjs";
 import { Teller, make, say, show } from "../parts/dom.mjs";
 import { age, amount, bytesWords, moment, plural, secondsSince } from "../parts/format.mjs";
 import { drawActs } from "./act_buttons.mjs";
-import { shortCommand, wholeCommand } from "./commands.mjs";
+import { shortCommand, wholeCommand } from "../parts/commands.mjs";
 import { COLUMNS, managerWords } from "./tasks_model.mjs";
 import { explain } from "../parts/tips.mjs";
 

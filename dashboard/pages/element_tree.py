@@ -1,5 +1,5 @@
 """Elements of a page as they travel in an answer: `[tag, {attributes}, [children]]`, and a text is
-a string. assets/parts/patch.mjs builds them with calls of the DOM: all text stays text."""
+a string. assets/reading/patch.mjs builds them with calls of the DOM: all text stays text."""
 
 from typing import Any
 

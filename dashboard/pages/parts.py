@@ -11,7 +11,7 @@ from gpudeck.markup import Options, icon_button, make
 
 from .reading import Reading
 
-READ_PAGE = "parts/read_page.mjs"
+READ_PAGE = "reading/read_page.mjs"
 KEY = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")  # a page's key
 
 Keys = tuple[tuple[str, str], ...]  # keys that are listed together, and what they do

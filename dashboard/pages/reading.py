@@ -1,5 +1,5 @@
 """Pages that people read rather than watch: a view, which stands in the page's address, and a
-function that answers what stands on the page. assets/parts/read_page.mjs asks for it, by one Dash
+function that answers what stands on the page. assets/reading/read_page.mjs asks for it, by one Dash
 callback for all of these pages, and puts it in place."""
 
 import json

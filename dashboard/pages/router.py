@@ -19,7 +19,7 @@ from .shell import parts_above, parts_below
 from .site import SITE_MODULES, SitePages
 
 MAIN = "main"
-GRAPH = "charts/graph.mjs"  # only pages with a figure load it
+GRAPH = "figures/graph.mjs"  # only pages with a figure load it
 
 
 class PageRouter:

@@ -324,7 +324,7 @@ def test_ten_thousand_gpus_are_scrubbed_without_long_tasks(fleet: Fleet) -> None
     fleet.page.wait_for_selector(SLIDER)
     worst: dict[str, float] = fleet.page.evaluate("""async () => {
         const {Blocks} = await import('/assets/fleet/past_blocks.mjs');
-        const {FleetState} = await import('/assets/fleet/fleet_state.mjs');
+        const {FleetState} = await import('/assets/live/fleet_state.mjs');
         const [n, count, step] = [10_000, 20, 5];
         const start = Math.floor(Date.now() / 300_000 - 4) * 300;
         const raw = Uint8Array.from({length: n * count}, (_, at) => (at * 7) % 240);

@@ -19,7 +19,7 @@ HOSTILE = '<img src=x onerror="document.title=1">&<b>x'
 
 # A page `#made` of its own, whose answers are `answerTo(view)`; `asks` has the views.
 MADE_UP = """async usual => {
-    const {default: ReadPage} = await import("/assets/parts/read_page.mjs");
+    const {default: ReadPage} = await import("/assets/reading/read_page.mjs");
     const made = document.createElement("div");
     made.id = "made";
     made.innerHTML = `<p id="made-problem" hidden></p><select data-view="by">

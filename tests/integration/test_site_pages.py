@@ -155,7 +155,7 @@ def test_no_page_loosens_what_guards_the_hub(hub: HubProcess) -> None:
 
 
 def test_a_query_too_long_for_an_address_is_the_only_one_that_is_posted(hub: HubProcess) -> None:
-    """The callback sends the CSRF token of the page's own request, so the gate asks for it as ever."""
+    """The callback sends the CSRF token of the page's own request: the gate asks for it as ever."""
     answer = call(signed_in(hub, "eve"), "page-answer.answer",
                   {"page": "estimate", "number": 1, "view": {"kind": "training"}})
     parts = json.loads(answer.body)["response"]["page-answer"]["answer"]["parts"]

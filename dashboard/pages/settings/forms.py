@@ -1,5 +1,5 @@
 """Questions of Settings: what a dialog asks, and what is then sent. The browser opens and sends
-them (assets/parts/read_page.mjs); no password and no secret comes here."""
+them (assets/reading/read_page.mjs); no password and no secret comes here."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -19,7 +19,7 @@ def owners_message(owners: list[str | None]) -> dict[str, Any]:
 
 
 class Page:
-    """Page that reads owners as `takeOwners` in assets/fleet/fleet_state.mjs does."""
+    """Page that reads owners as `takeOwners` in assets/live/fleet_state.mjs does."""
 
     def __init__(self) -> None:
         self.names: list[str] = []

@@ -221,8 +221,8 @@ def test_a_page_of_our_own_takes_few_lines() -> None:
 
 
 def test_a_text_that_looks_like_a_field_is_sent_as_it_is() -> None:
-    """assets/parts/orders.mjs puts the value of the field `reason` for `$reason`, and `$` for `$$`:
-    an undo once sent null for a group that is called `$lab`."""
+    """assets/reading/orders.mjs puts the value of the field `reason` for `$reason`, and `$` for
+    `$$`: an undo once sent null for a group that is called `$lab`."""
     body = {"group": "$lab", "names": ("$a", "b"), "$gpus": 2, "inner": {"reason": "costs $5"}}
     assert literal(body) == {"group": "$$lab", "names": ["$$a", "b"], "$gpus": 2,
                              "inner": {"reason": "costs $5"}}

@@ -402,7 +402,7 @@ def test_what_waits_names_its_receiver_and_what_is_not_listed_is_counted() -> No
 
 
 def test_the_browser_reads_each_kind_of_field() -> None:
-    text = (ASSETS / "parts/orders.mjs").read_text()
+    text = (ASSETS / "reading/orders.mjs").read_text()
     every = [users.add_button(), tokens.add_button(), teams.add_button(), addresses.add_button(),
              receivers.add_button(LISTED, [])]
     fields = [field for part in every for order in orders(part).values()

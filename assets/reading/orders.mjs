@@ -7,12 +7,12 @@
 // `as`: how its text becomes a value, `empty`: its value without a text, `suggest`: texts to choose from, `only`:
 // {other: values}, where it is there only while another field has one of these values.
 
-import { areaField, ask, checkField, choiceField, copyable, newPassword, newPasswordFields, sentence, tell, textField } from "./dialog.mjs";
-import { make, show } from "./dom.mjs";
-import { moment } from "./format.mjs";
-import { change, onlyOf } from "./password_prompt.mjs";
+import { areaField, ask, checkField, choiceField, copyable, newPassword, newPasswordFields, sentence, tell, textField } from "../parts/dialog.mjs";
+import { make, show } from "../parts/dom.mjs";
+import { moment } from "../parts/format.mjs";
+import { change, onlyOf } from "../parts/password_prompt.mjs";
 import { fill } from "./patch.mjs";
-import { toast } from "./toast.mjs";
+import { toast } from "../parts/toast.mjs";
 
 const DAY_S = 86_400;
 const SECONDS_OF = { minutes: 60, hours: 3600, days: DAY_S };

@@ -5,7 +5,7 @@ import { ACTS } from "../actions/action_words.mjs";
 import { me } from "../parts/account.mjs";
 import { make, redraw, show } from "../parts/dom.mjs";
 import { age, bytesWords, untilWords } from "../parts/format.mjs";
-import { shortCommand } from "../tasks/commands.mjs";
+import { shortCommand } from "../parts/commands.mjs";
 
 const OFFERED = ["notify", "end"];
 

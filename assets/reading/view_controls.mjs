@@ -1,7 +1,7 @@
 // Controls of a page's view: `data-view` is the field of the view that a select, an input or a button with
 // `data-value` shows and changes. With `data-as="moment"` the field is UTC seconds, written in the viewer's zone.
 
-import { localText, secondsIn } from "./time_ranges.mjs";
+import { localText, secondsIn } from "../parts/time_ranges.mjs";
 
 export const TYPED = ":is(input:not([type=checkbox], [type=radio]), textarea)[data-view]";
 

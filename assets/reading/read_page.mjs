@@ -3,13 +3,13 @@
 
 import { begin, pressed } from "../actions/actions.mjs";
 import { form } from "../actions/limit_forms.mjs";
-import { DashAnswers } from "./dash_answers.mjs";
-import { afterPause, byId, copyText, isShortcut, make, onTheme, say, sayOrHide, settle } from "./dom.mjs";
-import { sentence } from "./dialog.mjs";
-import { Looker } from "./looker.mjs";
+import { DashAnswers } from "../parts/dash_answers.mjs";
+import { afterPause, byId, copyText, isShortcut, make, onTheme, say, sayOrHide, settle } from "../parts/dom.mjs";
+import { sentence } from "../parts/dialog.mjs";
+import { Looker } from "../parts/looker.mjs";
 import { carryOut, fieldOf, filled, valuesOf } from "./orders.mjs";
 import { put } from "./patch.mjs";
-import { nameTab } from "./tab.mjs";
+import { nameTab } from "../parts/tab.mjs";
 import { TYPED, fieldsOf, showView, textOf, useShortcut } from "./view_controls.mjs";
 
 const TYPED_MS = 400;

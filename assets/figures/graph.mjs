@@ -1,7 +1,7 @@
 // A figure that the hub makes: what a page wants to see goes to a Dash callback (dashboard/pages/graphs.py), which
 // answers with a dcc.Graph. Dash's scripts for it, and Plotly, come when the first is asked for.
 
-import { pageColours, strokeOf } from "./chart.mjs";
+import { pageColours, strokeOf } from "../parts/page_colours.mjs";
 import { plotly } from "./plotly.mjs";
 import { DashAnswers } from "../parts/dash_answers.mjs";
 import { byId, make } from "../parts/dom.mjs";

@@ -1,7 +1,7 @@
 // Elements as the hub wrote them (dashboard/pages/element_tree.py): [tag, traits, children], and a text is a string.
 // What is there stays and only changes, so that focus, selection, scroll and an open `details` survive an answer.
 
-import { show } from "./dom.mjs";
+import { show } from "../parts/dom.mjs";
 
 const NEVER = new Set(["script", "style", "iframe", "object", "embed", "base", "meta", "link", "svg", "math"]);
 // gpudeck/markup.py has the same: a browser would run `javascript:`.
