@@ -261,7 +261,7 @@ def test_the_busiest_hour_of_the_fleet_is_two_clicks_away(
     # However close one looks: of less than whole minutes there are no sums to be asked for.
     for _ in range(12):
         page.keyboard.press("+")
-    assert soon(lambda: length_of(page) == 120)
+    assert soon(lambda: length_of(page) == 120), page.url
     page.wait_for_selector("#history:not([aria-busy])")
     assert page.locator("#history-problem").is_hidden()
     (model,) = day["models"]
