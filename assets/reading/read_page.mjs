@@ -15,7 +15,7 @@ import { TYPED, fieldsOf, showView, textOf, useShortcut } from "./view_controls.
 const TYPED_MS = 400;
 const FILE_MOST = 2 ** 20; // bytes
 const ANSWER = "page-answer";
-const GRAPH = "../charts/graph.mjs"; // only a page with a figure has it (dashboard/pages/router.py)
+const GRAPH = "../figures/graph.mjs"; // only a page with a figure has it (dashboard/pages/router.py)
 
 export default class ReadPage extends Looker {
   constructor(root, live, _holds, store) {
