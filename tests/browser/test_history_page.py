@@ -162,13 +162,13 @@ def test_a_drag_is_of_the_viewers_zone(past: Past, open_page: Callable[..., Page
         end, ZoneInfo("Asia/Kathmandu")).strftime("%Y-%m-%d %H:%M:%S")
     for _ in range(3):  # Plotly forgets a drag if the figure takes its size meanwhile
         drag(page, 0.25, 0.75)
-        if soon(lambda: "whole=" in page.url, 5.0):
+        if soon(lambda: "whole=" in address(page), 5.0):
             break
-    query = dict(parse_qsl(urlsplit(page.url).query))
+    query = dict(parse_qsl(urlsplit(address(page)).query))
     assert int(query["start"]) == pytest.approx(end - 2_700, abs=60)
     assert int(query["end"]) == pytest.approx(end - 900, abs=60)
     page.go_back()
-    assert soon(lambda: "whole=" not in page.url)
+    assert soon(lambda: "whole=" not in address(page))
     assert soon(lambda: not page.locator("#past-back").is_visible())
 
 
@@ -204,7 +204,7 @@ def test_it_is_taken_away_as_csv_and_as_a_picture(
     assert page.get_attribute("#past-from", "aria-invalid") == "true"
     page.fill("#past-from", local(end - 1_800).strftime("%Y-%m-%d %H:%M"))
     page.press("#past-from", "Enter")
-    assert soon(lambda: f"start={end - 1_800}" in page.url)
+    assert soon(lambda: f"start={end - 1_800}" in address(page))
 
 
 def test_an_owner_has_a_past_and_the_look_holds(
@@ -224,8 +224,13 @@ def test_an_owner_has_a_past_and_the_look_holds(
     assert violations == []
 
 
+def address(page: Page) -> str:
+    """Return the address as it is now: `page.url` hears of it only while Playwright is called."""
+    return str(page.evaluate("location.href"))
+
+
 def length_of(page: Page) -> int:
-    query = dict(parse_qsl(urlsplit(page.url).query))
+    query = dict(parse_qsl(urlsplit(address(page)).query))
     return int(query.get("end", 0)) - int(query.get("start", 0))
 
 
@@ -241,7 +246,7 @@ def test_the_busiest_hour_of_the_fleet_is_two_clicks_away(
     page.get_by_role("button", name="Busiest hour").click()
     page.wait_for_url("**/history?start=*")
     assert soon(lambda: "steps of 1 min" in page.inner_text("#past-words"))
-    query = dict(parse_qsl(urlsplit(page.url).query))
+    query = dict(parse_qsl(urlsplit(address(page)).query))
     start, end = (int(query[name]) for name in ("start", "end"))
     assert end - start == HOUR_S
     now = int(time.time())
@@ -255,13 +260,13 @@ def test_the_busiest_hour_of_the_fleet_is_two_clicks_away(
     drawn_loads_js = f"({SHOWN}).data[0].y.filter(Number)"
     assert soon(lambda: page.evaluate(drawn_loads_js)[5:50] == loads[5:50])
     page.keyboard.press("Escape")
-    assert soon(lambda: "start=" not in page.url)
+    assert soon(lambda: "start=" not in address(page))
     page.keyboard.press("f")
-    assert soon(lambda: "start=" in page.url)
+    assert soon(lambda: "start=" in address(page))
     # However close one looks: of less than whole minutes there are no sums to be asked for.
     for _ in range(12):
         page.keyboard.press("+")
-    assert soon(lambda: length_of(page) == 120), page.url
+    assert soon(lambda: length_of(page) == 120), address(page)
     page.wait_for_selector("#history:not([aria-busy])")
     assert page.locator("#history-problem").is_hidden()
     (model,) = day["models"]
@@ -348,7 +353,7 @@ def test_a_report_is_sorted_priced_and_sent_by_its_address(
     cell = page.locator("th:has([data-sort=gpu_hours])")
     cell.click(position={"x": 4, "y": 4})  # its words stand at the right: the rest sorts as well
     assert soon(lambda: cell.get_attribute("aria-sort") == "descending")
-    assert soon(lambda: "sort=gpu_hours" in page.url)
+    assert soon(lambda: "sort=gpu_hours" in address(page))
     page.go_back()
     assert soon(lambda: page.locator(".report tbody th").all_inner_texts() == sorted(
         owners, key=str.lower))
