@@ -46,6 +46,7 @@ export const secondsIn = (text) => (WRITTEN.test(text) ? Date.parse(text.replace
 export class Moments {
   constructor(root, name, changed) {
     this.zone = root.querySelector(`#${name}-zone`);
+    this.zone.textContent = zoneWords(nowS()); // what stands left of it would move when it came later
     this.fields = ["from", "to"].map((which) => {
       const field = make("input", { id: `${name}-${which}`, type: "text", maxlength: "19", required: "", autocomplete: "off", spellcheck: "false", placeholder: "2026-01-31 14:00:00", title: "Date and time of 24 hours, such as 2026-01-31 14:00" });
       root.querySelector(`[data-moment="${name}-${which}"]`).append(field);
