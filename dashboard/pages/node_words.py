@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 from .words import amount, plural
 
 READER = {
-    "starting": "starting", "ok": "reads", "hung": "the driver is not responding",
+    "starting": "starting", "ok": "reads", "hung": "the driver does not answer",
     "failed": "read error", "no_library": "no NVIDIA library", "no_driver": "no driver",
     "no_gpus": "no GPU"}
 MOST_PENDING = 20  # so many messages wait in any agent's outbox

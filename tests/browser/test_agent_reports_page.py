@@ -32,8 +32,8 @@ SAYINGS = """async () => {
     const [{describeSlot}, {chartsOf}, {fitting}, {fixOf}, {Metrics},
         {strokeAmong}, {readMetricCatalogue}, {IdleLine}, {drawActs}] = await Promise.all(
             ["fleet/gpu_words", "charts/chart_plan", "actions/actions", "actions/limit_forms",
-             "fleet/gpu_metrics", "charts/chart",
-             "parts/metric_catalogue", "charts/idle_gpus", "tasks/act_buttons"
+             "fleet/gpu_metrics", "parts/page_colours",
+             "parts/metric_catalogue", "fleet/idle_gpus", "tasks/act_buttons"
             ].map(name => import(`/assets/${name}.mjs`)));
     const book = readMetricCatalogue();
     const picture = {host: () => "n1", placeName: () => "0", partsOf: () => [], isThen: false,

@@ -185,7 +185,7 @@ def test_on_a_wide_screen_charts_and_their_text_grow(
 
 TROUBLE = """async () => {
     const {troubleOf} = await import('/assets/charts/gpu_trouble.mjs');
-    const {strokeAmong} = await import('/assets/charts/chart.mjs');
+    const {strokeAmong} = await import('/assets/parts/page_colours.mjs');
     const gpu = (uuid, state = 'ok', more = {}) => ({uuid, state, ...more});
     const alert = (severity, from, to, uuids, isSilenced = false) =>
         ({title: 'T', severity, from, to, uuids, isSilenced});

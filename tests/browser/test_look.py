@@ -170,7 +170,8 @@ def test_no_words_of_a_cell_lie_on_others_or_say_what_its_group_is_named(
 
 TICKS = """async () => {
     const {chartsOf} = await import('/assets/charts/chart_plan.mjs');
-    const {Chart, pageColours} = await import('/assets/charts/chart.mjs');
+    const {Chart} = await import('/assets/charts/chart.mjs');
+    const {pageColours} = await import('/assets/parts/page_colours.mjs');
     const {readMetricCatalogue} = await import('/assets/parts/metric_catalogue.mjs');
     const low = {energy_j: 672.9e6, temp_c: 36, power_w: 70, mem_used_bytes: 40e9};
     const [found, axes] = [{}, {}];
