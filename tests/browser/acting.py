@@ -1,6 +1,7 @@
 """People who act on real tasks of a demo, each in a browser of their own; and what /proc says."""
 
 import json
+import os
 import random
 import secrets
 import time
@@ -66,6 +67,17 @@ def busy_seed(nodes: int, gpus: int, least: int) -> int:
         change_at = min(next_change_at(seed, name, gpus, now) for name in names)
         if jobs >= least and change_at > now + STEADY_S:
             return seed
+
+
+def age_s(pid: int) -> float:
+    """Return the age of a process, 0 of one that has ended; what a demo says of its tasks is made
+    up."""
+    try:
+        start_ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return 0.0
+    now_s = float(Path("/proc/uptime").read_text().split()[0])
+    return now_s - start_ticks / os.sysconf("SC_CLK_TCK")
 
 
 def jobs(demo: Demo) -> list[list[dict[str, Any]]]:
@@ -142,7 +154,10 @@ class Somebody:
     def end_quickly(self) -> None:
         """Choose a short grace period, for tasks that heed no SIGTERM."""
         self.dialog.locator(".act-item").first.wait_for()
-        self.dialog.locator(".act-how summary").click()
+        options = self.dialog.locator(".act-how summary")
+        # What comes may be a refusal, and then there is nothing to choose.
+        assert soon(options.is_visible), self.dialog.inner_text()
+        options.click()
         self.dialog.locator("[name=grace_s]").fill("2")
         assert soon(lambda: "2 s grace period" in self.dialog.inner_text())
 

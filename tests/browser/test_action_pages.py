@@ -16,6 +16,7 @@ from tests.demos import Demo, soon
 from .acting import (
     Somebody,
     add_person,
+    age_s,
     busy_seed,
     is_alive,
     jobs,
@@ -47,7 +48,7 @@ def alone(demo: Demo) -> list[dict[str, Any]]:
     """Tasks that are their whole job, old enough that nobody refuses to act on them."""
     def lone_tasks() -> list[dict[str, Any]]:
         return [job[0] for job in jobs(demo) if len(job) == 1
-                and time.time() - job[0]["started_at"] > OLD_ENOUGH_S]
+                and age_s(job[0]["pid"]) > OLD_ENOUGH_S]
 
     assert soon(lambda: len(lone_tasks()) >= 4), jobs(demo)
     return lone_tasks()
@@ -220,7 +221,7 @@ def test_a_dialog_says_each_thing_once(demo: Demo, new_person: NewPerson) -> Non
     """Check the one amber line: a job's processes, what they hold, and that no way leads back."""
     def several() -> list[list[dict[str, Any]]]:
         return [job for job in jobs(demo) if len(job) > 1
-                and time.time() - max(task["started_at"] for task in job) > OLD_ENOUGH_S]
+                and min(age_s(task["pid"]) for task in job) > OLD_ENOUGH_S]
 
     assert soon(several), jobs(demo)
     target = random.choice(several())[0]
