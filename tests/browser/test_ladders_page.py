@@ -135,6 +135,10 @@ def mode_of(page: Page, rule_id: str) -> str:
     return rule_row(page, rule_id).locator("td").nth(3).inner_text()
 
 
+def problem_in(dialog: Locator) -> Locator:
+    return dialog.locator(".problem:not([hidden])")
+
+
 def test_modes_go_up_through_gates_and_down_at_once(bed: Bed, person: Open) -> None:
     bed.is_clear()
     rule = bed.put("dry_run")  # another admin's, for eight days
@@ -144,7 +148,7 @@ def test_modes_go_up_through_gates_and_down_at_once(bed: Bed, person: Open) -> N
               for mode in ("dry run", "confirm", "auto", "observe")}
     rule_row(admin, rule).get_by_role("button", name="Mode of").click()
     mode_dialog = set_mode(admin, "auto")
-    assert soon(lambda: "must expire" in mode_dialog.locator(".problem").inner_text())
+    assert soon(lambda: "must expire" in problem_in(mode_dialog).inner_text())
     set_mode(admin, "auto", until)
     assert soon(is_now["auto"])
     assert bed.hub.get(f"/api/v1/rules/{rule}")["rule"]["expires"] == until
@@ -153,7 +157,7 @@ def test_modes_go_up_through_gates_and_down_at_once(bed: Bed, person: Open) -> N
     assert soon(is_now["confirm"]), "down is an operator's too"
     rule_row(ops, rule).get_by_role("button", name="Mode of").click()
     mode_dialog = set_mode(ops, "auto")
-    assert soon(lambda: mode_dialog.locator(".problem").is_visible()), "up is not"
+    assert soon(lambda: problem_in(mode_dialog).is_visible()), "up is not"
     ops.keyboard.press("Escape")
     rule_row(admin, rule).get_by_role("button", name="Edit").click()
     dialog(admin).locator("[name=fire]").fill("<= 2")
@@ -161,12 +165,12 @@ def test_modes_go_up_through_gates_and_down_at_once(bed: Bed, person: Open) -> N
     assert soon(is_now["dry run"]), "an edit takes it back"
     rule_row(admin, rule).get_by_role("button", name="Mode of").click()
     mode_dialog = set_mode(admin, "auto", until)
-    assert soon(lambda: "nother admin" in mode_dialog.locator(".problem").inner_text())
+    assert soon(lambda: "nother admin" in problem_in(mode_dialog).inner_text())
     admin.keyboard.press("Escape")
     rule_row(ops, rule).get_by_role("button", name="Mode of").click()
     set_mode(ops, "observe")
     assert soon(is_now["observe"])
     rule_row(admin, rule).get_by_role("button", name="Mode of").click()
     mode_dialog = set_mode(admin, "confirm")
-    assert soon(lambda: "from observe to dry_run" in mode_dialog.locator(".problem").inner_text())
+    assert soon(lambda: "from observe to dry_run" in problem_in(mode_dialog).inner_text())
     bed.check()
