@@ -16,6 +16,8 @@ from .settings import HubSettings
 from .state import HubState
 
 SWITCH_S = 0.001
+# Imported with this module, so that a standby that becomes active need not wait for it.
+BUILDERS = tuple(wiring_of(name).build for name in CAPABILITIES)
 
 
 class Hub:
@@ -29,7 +31,7 @@ class Hub:
                                 settings.public_url)
         self.core = Core(settings, state, site, _epoch(state, signer))
         self.core.add(signer, HubIdentity)
-        self.core.build(wiring_of(name).build for name in CAPABILITIES)
+        self.core.build(BUILDERS)
         self.wsgi = self.core.get(AccessGate)
 
     def start(self) -> HubGreenlets:

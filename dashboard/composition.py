@@ -1,6 +1,7 @@
 """Composition of the hub: each capability makes its parts, in the order of capabilities.py, finds
 those of the capabilities before it by their type, and says what the hub does with it."""
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -13,6 +14,8 @@ from .runtime.runner import Loop, Runner
 from .runtime.state_guard import StateGuard
 from .settings import HubSettings
 from .state import HubState
+
+log = logging.getLogger("gpudeck.hub")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,7 +36,7 @@ class Capability:
 
     `metrics`: families for Prometheus, as the viewer of a VisibleFleet may see them; `hub_metrics`:
     those on the hub itself. `apis`: makes the objects that serve its `ROUTES`, once all
-    capabilities are built. `tasks`: each runs in a greenlet of its own and never ends. `writer`
+    capabilities are built. `tasks`: each runs in a separate greenlet and never ends. `writer`
     runs until `stop`, then writes what it still has, and ends. `close` is called when everything
     has ended. The last capability is stopped and closed first.
     """
@@ -136,17 +139,24 @@ class Core:
              *(gevent.spawn(task) for capability in self.built for task in capability.tasks)])
 
     def stop(self) -> None:
-        for capability in reversed(self.built):
-            capability.stop()
+        _call_each(capability.stop for capability in reversed(self.built))
 
     def close(self) -> None:
-        for capability in reversed(self.built):
-            capability.close()
+        _call_each(capability.close for capability in reversed(self.built))
 
     def _put(self, key: Any, part: Any) -> None:
         if key in self._parts:
             raise RuntimeError(f"two capabilities have a {_name(key)}")
         self._parts[key] = part
+
+
+def _call_each(ends: Iterable[Callable[[], None]]) -> None:
+    """Call them all: one that fails does not keep the others from writing what they have."""
+    for end in ends:
+        try:
+            end()
+        except Exception:
+            log.exception("part_not_ended")
 
 
 def _name(key: Any) -> str:

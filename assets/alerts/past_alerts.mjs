@@ -20,7 +20,7 @@ export class PastAlerts extends ReadPage {
     });
   }
 
-  /** A place for the rehearsals of a rule, for whoever decides what it may do: the hub fills it with its next answer. */
+  /** A place for the rehearsals of a rule, shown to those who may change its mode; the next answer of the hub fills it. */
   rehearsalsOf(rule) {
     const problem = make("p", { class: "problem", role: "alert", hidden: "" });
     const list = make("div", { id: "rule-rehearsals", onclick: ({ target }) => { const button = target.closest("[data-approve]"); if (button !== null) this.approve(button, rule, problem); } }, make("p", {}, "Loading …"));

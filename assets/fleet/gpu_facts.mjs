@@ -37,8 +37,8 @@ function megahertz(value) { return `${Math.round(value)} MHz`; }
 function degrees(value) { return `${Math.round(value)} °C`; }
 
 /**
- * A list of [label, words], drawn anew only when it has changed. Stacked: each part of the words has a
- * line of its own, so that numbers that grow longer do not wrap, which would move all that is below.
+ * A list of [label, words], redrawn only when it has changed. Stacked: one line for each part of the words; a
+ * number that grows longer then does not wrap and move everything below.
  */
 export class Facts {
   constructor({ isStacked = false } = {}) {

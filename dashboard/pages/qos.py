@@ -101,13 +101,14 @@ def week_words(week: Item) -> str:
 
 def _tenant(item: Item, is_admin: bool) -> Component:
     tenant = item["policy"]["tenant"]
+    count = sum(week["violations"] for week in item["week"])
     weeks = {week["kind"]: week for week in item["week"]}
     pills = [part for kind in item["unkept"] for part in (" ", make("span.pill.lost",
                                                                   LABELS[kind]))]
     return make("li.advice-one", [
         make("div.advice-hours", [
-            make("strong", str(sum(week["violations"] for week in item["week"]))),
-            make("span", "violations in 7 days")]),
+            make("strong", str(count)),
+            make("span", "violation in 7 days" if count == 1 else "violations in 7 days")]),
         make("div", [
             make("h2", [tenant_words(tenant), *pills]),
             make("dl", [make("div", [make("dt", name),

@@ -84,7 +84,7 @@ def _refusals(of: str, refusals: Iterable[Any], zone: str) -> Iterable[Component
 
 def rehearsals(items: Iterable[Item], version: str, person: Item, now: float) -> Component:
     """Return the newest rehearsals of a rule, each with a button for a person who may approve it,
-    for whoever decides what the rule may do. `version`: of the rule now."""
+    for those who may change the rule's mode. `version`: of the rule now."""
     newest = [item for item in items if item["state"] == "done"][:MOST_REHEARSALS]
     if not newest:
         return make("p", "Not rehearsed yet. Open “Edit”, then “Rehearsal”.")

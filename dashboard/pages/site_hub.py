@@ -42,7 +42,7 @@ class SiteThreads:
     def run(self, answer: Callable[..., Any] | None, *arguments: Any) -> Any:
         assert answer is not None
         if not self._turns.acquire(timeout=WAIT_S):
-            raise CommandError("the site's pages are busy; try again in a moment",
+            raise CommandError("too many pages are being read at this moment; try again",
                                ExitCode.FAILED)
         try:
             future: Future[Any] = self._pool.apply(

@@ -21,7 +21,7 @@ WATCH = """
         + `:not([src^='${suites}'])`;
     const look = (element) => {
         const isOfFigure = element.closest(".js-plotly-plot, #js-plotly-tester") !== null
-            || (!element.isConnected && element.matches("svg"));
+            || (!element.isConnected && element.matches("svg.main-svg, svg.js-plotly-tester"));
         if (element.matches(TAGS) && !isOfFigure)
             wrong.push(`added: ${element.outerHTML.slice(0, 100)}`);
         for (const {name} of element.attributes)

@@ -37,7 +37,7 @@ def test_loggers_are_called_as_their_packages() -> None:
         logger = re.search(r'^log = logging.getLogger\("(.*)"\)$', path.read_text(), re.M)
         program, part, *_ = path.relative_to(ROOT).with_suffix("").parts
         name = {"agent": "gpudeck.agent.", "dashboard": "gpudeck."}[program] + (
-            "hub" if part in ("app", "serve") else part)
+            "hub" if part in ("app", "composition", "serve") else part)
         if logger and logger[1] != name:
             wrong.append(f"{path}: {logger[1]}, not {name}")
     assert wrong == []
