@@ -20,8 +20,8 @@ export class Holds extends Looker {
     this.button = byId("hold");
     this.button.addEventListener("click", () => this.hold(null));
     live.addEventListener("hold", () => this.look());
-    this.meet().then(() => this.draw());
-    this.look();
+    /** Until it is known what one may do, and what is stopped. */
+    this.ready = this.meet().then(() => { this.draw(); return this.look(); });
   }
 
   get mayHold() {

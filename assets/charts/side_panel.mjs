@@ -127,8 +127,7 @@ export class MachineSide {
 
   /** Shown once it is known what one may do: nothing there moves. */
   async drawActs(node) {
-    await me().catch(() => null);
-    await this.service.refresh(node.id);
+    await Promise.all([me().catch(() => null), this.service.refresh(node.id), this.page.holds.ready]);
     byId("lines-acts").removeAttribute("aria-busy");
   }
 

@@ -117,22 +117,26 @@ def test_a_link_that_comes_late_moves_nothing(demo: Demo, browser: Browser, sign
 
 
 @pytest.mark.parametrize("width", [1440, 390])
-def test_a_node_whose_side_comes_late_moves_nothing(demo: Demo, browser: Browser, signed_in: Any,
-                                                    width: int) -> None:
+@pytest.mark.parametrize(("late", "part"), [
+    (("nodes/*/quotas*", "tasks?*"), "#lines-side:not([data-unsettled])"),
+    (("hold",), "#lines-acts:not([aria-busy])")])
+def test_a_part_of_a_node_that_comes_late_moves_nothing(
+        demo: Demo, browser: Browser, signed_in: Any, width: int, late: tuple[str, ...],
+        part: str) -> None:
     """Later than a page waits for what is missing (SETTLE_MS in assets/deck.mjs)."""
     context = browser.new_context(storage_state=signed_in,
                                   viewport={"width": width, "height": 900})
     context.add_init_script(SHIFTS)
     page = context.new_page()
     waiting: list[Route] = []
-    for late in ("**/api/v1/nodes/*/quotas*", "**/api/v1/tasks?*"):
-        page.route(late, lambda route: waiting.append(route))
+    for name in late:
+        page.route(f"**/api/v1/{name}", lambda route: waiting.append(route))
     page.goto(demo.url + "/node/{host}".format(**places(demo)))
     page.wait_for_selector("#lines:not([data-unsettled])")
     page.wait_for_timeout(500)
     assert waiting
     page.unroute_all()  # lets them go
-    page.wait_for_selector("#lines-side:not([data-unsettled])")
+    page.wait_for_selector(part)
     page.wait_for_timeout(500)
     shifts = page.evaluate("shifts")
     context.close()

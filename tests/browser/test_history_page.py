@@ -393,13 +393,14 @@ def test_what_is_not_there_is_said_where_it_would_be(past: Past, open_page: Call
     opened(page)
     assert page.evaluate(notes)[4:] == ["No GPU held, or no data"] * 4
     # The clock is below all titles, though Plotly draws no row that is empty.
-    assert page.evaluate("""() => {
+    # It may still take its size.
+    assert soon(lambda: page.evaluate("""() => {
         const edges = (at) => [...document.querySelectorAll(at)].filter(({offsetParent,
             ownerSVGElement}) => ownerSVGElement.parentNode.offsetParent !== null).map(
             one => one.getBoundingClientRect());
         return Math.min(...edges('.xtick text').map(({top}) => top))
             > Math.max(...edges('.annotation').map(({bottom}) => bottom));
-    }""")
+    }"""))
     page.fill("#past-what", "user:" + OWNERS[0])
     page.press("#past-what", "Enter")
     assert soon(lambda: len(page.evaluate(notes)) == 4)
