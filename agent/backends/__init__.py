@@ -142,6 +142,10 @@ class Backend:
 NVML = Backend(
     "nvml", Capabilities("host", "child process", "", simulates_mps=False, plays_file=False),
     ".nvml.reader", ".nvml.limits", ".nvml.driver", ".nvml.doctor", ".nvml.repair")
+# Never chosen by itself before it was tried on hardware (docs/hardware.md).
+AMD = Backend(
+    "amd", Capabilities("host", "none", "", simulates_mps=False, plays_file=False),
+    ".amd.reader", doctor=".amd.doctor")
 SIMULATED = Backend(
     "simulated", Capabilities("own", "in process", "world=", simulates_mps=True, plays_file=False),
     ".simulation.reader", ".simulation.limits", repair=".simulation.repair",
@@ -149,7 +153,7 @@ SIMULATED = Backend(
 RECORDED = Backend(
     "recorded", Capabilities("recorded", "none", "", simulates_mps=False, plays_file=True),
     ".recorded")
-BACKENDS = {backend.name: backend for backend in (NVML, SIMULATED, RECORDED)}
+BACKENDS = {backend.name: backend for backend in (NVML, AMD, SIMULATED, RECORDED)}
 
 
 def backend_named(name: str) -> Backend:
