@@ -127,9 +127,6 @@ class CommandService:
     def next_at(self) -> float:
         return min(self._clock.due_at(), self._replies.resend_at())
 
-    def hub_time(self, now: float) -> float | None:
-        return self._clock.at(now)
-
     @property
     def is_idle(self) -> bool:
         """True while nothing is judged or done."""
