@@ -94,7 +94,7 @@ CHECK_TESTS = (
     "tests/unit/dashboard/history/test_history_hosts.py::test_minutes_say_what_was_told",
     "tests/unit/agent/telemetry/test_self_cost.py::test_the_daemon_carries_no_more_than_it_uses",
     "tests/unit/dashboard/alerts/test_engine.py",
-    "tests/unit/dashboard/alerts/test_owner_rehearsal.py",
+    "tests/unit/dashboard/alerts/test_fleet_rehearsal.py",
     "tests/unit/dashboard/alerts/test_rules_file.py::test_each_rule_that_comes_along_is_tested_and_passes",
     "tests/unit/dashboard/alerts/test_rules_file.py::test_each_test_of_the_pack_can_fail",
     "tests/unit/dashboard/alerts/test_targets.py::test_twenty_thousand_tasks_are_a_part_of_a_tenth_of_a_core",
