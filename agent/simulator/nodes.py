@@ -30,7 +30,7 @@ from ..readings import OnDemandReading
 from ..runtime.wake import ThreadWakeSignal
 from ..telemetry.rate_limit import RateLimiter
 
-log = logging.getLogger("gpudeck.agent.cli")
+log = logging.getLogger("gpudeck.agent.simulator")
 
 # So many nodes of one process connect at a time. The hub gives each 5 s to identify itself,
 # which a thousand that come at once on a busy machine all miss: then they come again.
