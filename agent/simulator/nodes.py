@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpudeck.keys import EnrolmentToken
+from gpudeck.rate import RateLimiter
 from gpudeck.tls import tls_context
 
 from ..backends import SIMULATED, ReaderUnavailableError
@@ -28,7 +29,6 @@ from ..node_config import NodeConfig
 from ..reader.inbox import ReaderInbox
 from ..readings import OnDemandReading
 from ..runtime.wake import ThreadWakeSignal
-from ..telemetry.rate_limit import RateLimiter
 
 log = logging.getLogger("gpudeck.agent.simulator")
 

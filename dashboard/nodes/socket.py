@@ -10,17 +10,16 @@ from typing import Any
 import gevent
 
 from gpudeck import wire
+from gpudeck.rate import RateLimiter, TokenBucket
 from gpudeck.websocket import CloseCode, WebSocketViolationError
 
 from ..access.policy import may
 from ..errors import SignerUnavailableError
 from ..fleet.effects import HubEvent, LinkClosed, MessageReceived, RateExceeded
-from ..runtime.paced_log import LogPacer
 from ..runtime.state_store import StateUnavailableError
 from ..settings import HubSettings
 from ..web.bounded_socket import BoundedServer, BoundedSocket, event_frame
 from ..web.http_server import ClientConnection
-from ..web.token_bucket import TokenBucket
 from .backfills import PER_LINK, BackfillQueue
 from .enrolment import EnrolmentService, KeyProofError
 
@@ -60,7 +59,7 @@ class AgentEndpoint:
         self._challenge = challenge
         self._submit = submit
         self._links: dict[str, AgentLink] = {}
-        self._refusals = LogPacer()
+        self._refusals = RateLimiter()
         # On the server itself: Flask-SocketIO's decorator makes a request context per event and
         # costs 3 to 4 times as much.
         server.on("connect", self._connect, namespace=wire.NAMESPACE)
