@@ -33,8 +33,7 @@ from .site_views import gpu_link, node_link, sites_now, sites_seen
 from .sites import site_of
 from .state_machine import FleetStateMachine
 from .visibility import ALL_READ, CommandLineVisibility, VisibleFleet
-from .wasted_gpus import wasted_s
-from .wasted_now import wasted_now
+from .wasted_gpus import wasted_now, wasted_s
 
 MAX_EXACT = 1_024
 HOT_C = 85.0

@@ -1,6 +1,7 @@
 """GPUs that are wasted: gpudeck.waste over a fleet, second by second. Pure."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from .fleet import Fleet, GpuStatus
 from .gpu_table import FleetMetricColumn
 from .metric_table import Codes, Floats, Mask
 from .mig import NO_PARENT
+from .visibility import VisibleFleet
 
 
 def note_idle(fleet: Fleet, mono: float) -> None:
@@ -66,3 +68,17 @@ def seconds_idle(is_idle: Mask) -> int:
     """Return for how long the last of these minutes, oldest first, have been idle in a row."""
     busy = np.flatnonzero(~is_idle)
     return 60 * (len(is_idle) - (int(busy[-1]) + 1 if len(busy) else 0))
+
+
+def wasted_now(fleet: Fleet, visible: VisibleFleet, now: float, mono: float) -> dict[str, Any]:
+    """Return the GPUs wasted now, and the idle GPU-hours of this day as reports count them."""
+    slots = visible.slots
+    places = np.flatnonzero(wasted(fleet, fleet.shown(mono), mono)[slots])
+    at = slots[places]
+    memory, today_s = fleet.column("mem_used_bytes", mono).values[at], fleet.idle_today_s[slots]
+    known_s = today_s[~np.isnan(today_s)]
+    return {"gpus": len(places), "mem_bytes": float(memory.sum()),
+            "gpu_hours_today": float(known_s.sum()) / 3_600 if len(known_s) else None,
+            "slots": places.astype("<u4").tobytes(),
+            "since": (now - mono + fleet.idle_mono[at]).astype("<u4").tobytes(),
+            "mem": memory.astype("<f4").tobytes()}
