@@ -133,7 +133,7 @@ class FleetApi:
         mono, fleet, node_id = time.monotonic(), self.machine.fleet, request.args.get("node")
         if node_id is not None:
             self._require_node(node_id, visible)
-        show, matches = fleet.shown(mono), self._matches(query, visible, mono)
+        show, matches = fleet.statuses(mono), self._matches(query, visible, mono)
         # By place among what is seen, in fixed width: text then sorts as the number does. A
         # place means a GPU only within its epoch.
         epoch = str(visible.epoch)
@@ -145,7 +145,7 @@ class FleetApi:
                  and node_id in (None, fleet.node_ids[fleet.node_at[slot]]))
         page_slots, more = page(slots, query.limit, query.cursor)
         on = {slot: ids for at in {int(fleet.node_at[slot]) for slot in page_slots}
-              for slot, ids in views.tasks_on(fleet.known[fleet.node_ids[at]]).items()}
+              for slot, ids in views.tasks_on(fleet.all_nodes[fleet.node_ids[at]]).items()}
         codes = reasons(fleet, show, mono)
         return GpuList(
             [views.gpu_view(fleet, slot, GpuStatus(show[slot]), int(codes[slot]),
@@ -162,7 +162,7 @@ class FleetApi:
     def gpu(self, uuid: str) -> GpuView:
         fleet, mono, visible = self.machine.fleet, time.monotonic(), self._visible()
         slot = fleet.find(uuid, visible.place_of)
-        statuses = fleet.shown(mono)
+        statuses = fleet.statuses(mono)
         show = None if slot is None else GpuStatus(statuses[slot])
         if slot is not None and fleet.node_of(slot).is_imported:
             statuses[slot] = show = GpuStatus.OFFLINE  # it has a past to look at

@@ -19,7 +19,7 @@ def note_idle(fleet: Fleet, mono: float) -> None:
     """Update, once a second, since when GPUs are idle. One that is not read now stays as it was."""
     size = len(fleet)
     peak, mem = highest_load(fleet, mono), _values_or_nan(fleet.column("mem_used_bytes", mono))
-    is_read = (fleet.shown(mono) == GpuStatus.OK) & ~np.isnan(peak) & ~np.isnan(mem)
+    is_read = (fleet.statuses(mono) == GpuStatus.OK) & ~np.isnan(peak) & ~np.isnan(mem)
     idle: Mask = is_idle(peak, mem) & (fleet.task_count[:size] > 0) & ~fleet.is_paused[:size]
     since = fleet.idle_mono[:size]
     since[is_read & ~idle] = np.nan
@@ -73,7 +73,7 @@ def seconds_idle(is_idle: Mask) -> int:
 def wasted_now(fleet: Fleet, visible: VisibleFleet, now: float, mono: float) -> dict[str, Any]:
     """Return the GPUs wasted now, and the idle GPU-hours of this day as reports count them."""
     slots = visible.slots
-    places = np.flatnonzero(wasted(fleet, fleet.shown(mono), mono)[slots])
+    places = np.flatnonzero(wasted(fleet, fleet.statuses(mono), mono)[slots])
     at = slots[places]
     memory, today_s = fleet.column("mem_used_bytes", mono).values[at], fleet.idle_today_s[slots]
     known_s = today_s[~np.isnan(today_s)]

@@ -102,7 +102,7 @@ class AgentEndpoint:
             else:
                 self._handshake(sid, link, message, payload)
         except wire.WireError as error:
-            self.tell(sid, wire.Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
+            self.send(sid, wire.Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
             raise WebSocketViolationError(CloseCode.INVALID_DATA, str(error)) from error
 
     def _queue_backfill(self, sid: str, message: wire.Backfill, size: int) -> None:
@@ -123,7 +123,7 @@ class AgentEndpoint:
             self._refuse(sid, str(error), BAD_MESSAGE_RETRY_S)
 
     def _refuse(self, sid: str, why: str, retry_s: float) -> None:
-        self.tell(sid, wire.Refused(why[:1024], retry_s))
+        self.send(sid, wire.Refused(why[:1024], retry_s))
         self.close(sid, why[:120])
 
     def _handshake(self, sid: str, link: AgentLink, message: wire.FromAgent, payload: bytes
@@ -137,7 +137,7 @@ class AgentEndpoint:
                     raise WebSocketViolationError(CloseCode.TRY_AGAIN,
                                                   "the hub cannot prove itself now"
                                                   ) from error
-                self.tell(sid, link.challenge)
+                self.send(sid, link.challenge)
             case wire.Hello() if link.challenge is not None:
                 self._prove(sid, link, link.challenge, message)
                 if link.is_proven:
@@ -159,7 +159,7 @@ class AgentEndpoint:
             if left_out is not None:
                 log.info("agent_refused node=%s host=%r why=%r left_out=%d", hello.node_id,
                          hello.host, refusal.reason, left_out)
-            self.tell(sid, refusal)
+            self.send(sid, refusal)
             self.close(sid, refusal.reason)
             return
         link.is_proven = True
@@ -195,7 +195,7 @@ class AgentEndpoint:
 
     # -- effects
 
-    def tell(self, sid: str, message: wire.FromHub) -> None:
+    def send(self, sid: str, message: wire.FromHub) -> None:
         link = self._links.get(sid)
         if link is not None:
             link.peer.push(event_frame(wire.EVENT, wire.encode(message), wire.NAMESPACE))

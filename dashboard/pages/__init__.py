@@ -16,13 +16,13 @@ from . import (
     advice,
     alerts,
     audit,
+    charts,
     estimate,
     fleet,
     forecasts,
     history,
     job,
     kubernetes,
-    lines,
     missing,
     my_work,
     pool,
@@ -43,7 +43,7 @@ from .site_hub import SiteThreads, ViewersHub, Wsgi
 
 # In the order of the bar. assets/deck.mjs and the keys after `g` use it too: it is sent with the
 # index. The last is for addresses that belong to no page.
-PAGES = (fleet.PAGE, lines.PAGE, my_work.PAGE, tasks.PAGE, job.PAGE, slurm.PAGE,
+PAGES = (fleet.PAGE, charts.PAGE, my_work.PAGE, tasks.PAGE, job.PAGE, slurm.PAGE,
          kubernetes.PAGE, pool.PAGE, alerts.PAGE, quotas.PAGE, history.PAGE, reports.PAGE,
          forecasts.PAGE, advice.PAGE, qos.PAGE, estimate.PAGE, audit.PAGE, settings.PAGE,
          missing.PAGE)

@@ -214,7 +214,7 @@ class ResourceManagerApi:
 
     def _live(self, key: str, mono: float) -> views.Number:
         column = self.fleet.column(key, mono)
-        is_known = (self.fleet.shown(mono) == GpuStatus.OK) & (column.absent == Absence.PRESENT)
+        is_known = (self.fleet.statuses(mono) == GpuStatus.OK) & (column.absent == Absence.PRESENT)
         values: list[float] = np.where(is_known, column.values, np.nan).tolist()
 
         def number(node_id: str, uuid: str) -> float | None:
