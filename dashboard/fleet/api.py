@@ -11,7 +11,7 @@ from gpudeck.action_views import KeepView
 from gpudeck.metrics import COLUMN, SLOW_COLUMN
 
 from ..access.policy import Role, may
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Query, Route, see
 from ..errors import NotFoundError
 from ..web.answers import bad, check_names, one_of, page, read_cursor, read_limit
@@ -83,13 +83,13 @@ class FleetApi:
     keep_of: KeepOf
 
     def _visible(self) -> VisibleFleet:
-        return self.visible_fleets.seen_by(asker())
+        return self.visible_fleets.seen_by(caller())
 
     def nodes(self) -> NodeList:
         query, mono, visible = list_query(OF_NODES), time.monotonic(), self._visible()
         fleet, ids = self.machine.fleet, requested("id")
         if ids is not None:
-            ids = ids.union(*(self.names.ids_named(asker(), name) for name in ids))
+            ids = ids.union(*(self.names.ids_named(caller(), name) for name in ids))
         matches = self._matches(query, visible, mono)
         matched = None if matches is None else {
             fleet.node_ids[at] for at in fleet.node_at[: len(fleet)][matches].tolist()}
@@ -117,7 +117,7 @@ class FleetApi:
 
     def _outside(self) -> set[str]:
         """Return nodes that are no part of the fleet, for those who may let them in."""
-        if may(asker(), "POST /api/v1/nodes/<node_id>/approve", None, time.time()) is not None:
+        if may(caller(), "POST /api/v1/nodes/<node_id>/approve", None, time.time()) is not None:
             return set()
         return {member.node_id for member in self.names.membership.members()
                 if member.node_id not in self.machine.fleet.nodes}

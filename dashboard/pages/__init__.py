@@ -11,7 +11,7 @@ from flask import Flask, request
 
 from gpudeck.pages import SitePage
 
-from ..access.requests import asker
+from ..access.requests import caller
 from . import (
     advice,
     alerts,
@@ -101,7 +101,7 @@ def build_pages(server: Flask, csrf_cookie: str, site_pages: list[SitePage],
     )
     viewers_hub = ViewersHub(hub)
     sites = SitePages(site_pages, SiteThreads(), viewers_hub)
-    app.router = PageRouter(PAGES, sites, asker)
+    app.router = PageRouter(PAGES, sites, caller)
     app.bundles = Bundles(ASSETS)
     app.bundles.serve(server)
     app.layout = app.router.layout
