@@ -93,6 +93,7 @@ CHECK_TESTS = (
     "tests/unit/agent/hosts/test_serving.py::test_a_hostile_endpoint_is_bounded_and_its_neighbour_is_read",
     "tests/unit/dashboard/history/test_history_hosts.py::test_minutes_say_what_was_told",
     "tests/unit/agent/telemetry/test_self_cost.py::test_the_daemon_carries_no_more_than_it_uses",
+    "tests/unit/gpudeck/test_commands_shown.py::test_pages_show_the_same",
     "tests/unit/dashboard/alerts/test_engine.py",
     "tests/unit/dashboard/alerts/test_fleet_rehearsal.py",
     "tests/unit/dashboard/alerts/test_rules_file.py::test_each_rule_that_comes_along_is_tested_and_passes",
