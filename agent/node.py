@@ -75,7 +75,7 @@ def build_node(config: NodeConfig, source: ReadingSource, outbox: Outbox,
     actions = actions_wiring.build(core, config.action_options, mps, recent, latest.driver)
     limits = limits_wiring.build(core, actions.context.limits, actions.hub.holds,
                                  latest.driver_facts)
-    quotas = quotas_wiring.build(core, actions.context, latest, actions.hub_time, limits.daemons)
+    quotas = quotas_wiring.build(core, actions.context, latest, limits.daemons)
     pool = pool_wiring.build(core, config.pool_options, actions.context, mps, actions.hub.holds)
     hosts = hosts_wiring.build(core, config.asks_serving)
     schedulers = schedulers_wiring.build(core, config.schedulers)

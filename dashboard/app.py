@@ -11,7 +11,7 @@ from .capabilities import CAPABILITIES, wiring_of
 from .composition import Core, HubGreenlets
 from .nodes.connections import HubIdentity
 from .public_url import PublicOrigins
-from .runtime.garbage import settle_garbage
+from .runtime.heap import settle_garbage
 from .settings import HubSettings
 from .state import HubState
 

@@ -17,12 +17,12 @@ from gevent.event import Event
 from gevent.ssl import SSLContext
 
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.rate import RateLimiter
 from gpudeck.service.notify import ServiceNotifier
 
 from .actions.hub_key import KEY_FILE
 from .actions.signer_client import start_signer
 from .app import Hub  # noqa: F401  so that it is loaded when it is needed
-from .runtime.paced_log import LogPacer
 from .runtime.state_location import location, waiting_hold
 from .runtime.state_store import ActiveHub, StateUnavailableError
 from .settings import HubSettings
@@ -101,7 +101,7 @@ class Standby:
         # A copy of the socket: connections that come while the hub starts wait in its backlog.
         self._server = HttpServer(listener.dup(), self._page, ServerCounters(), tls,
                                   takes(settings))
-        self._pacer = LogPacer()
+        self._pacer = RateLimiter()
         # Without a key file the signer would create a key.
         self.signer = start_signer(settings) if (settings.data / KEY_FILE).exists() else None
 

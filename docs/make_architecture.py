@@ -50,7 +50,7 @@ ORDER = (
     WayStep("dashboard/actions/service.py", "ActionService", "checks rights, holds, keeps"),
     WayStep("dashboard/actions/commander.py", "Commander", "records it"),
     WayStep("dashboard/actions/signer_process.py", "SignerService", "signs what has a preview"),
-    WayStep("dashboard/nodes/socket.py", "AgentEndpoint.tell", "sends it to the node"),
+    WayStep("dashboard/nodes/socket.py", "AgentEndpoint.send", "sends it to the node"),
     WayStep("agent/actions/service.py", "CommandService", "judges it, check by check"),
     WayStep("agent/journal/store.py", "ActionJournal", "writes the intent to disk"),
     WayStep("agent/actions/targets.py", "open_targets", "takes hold of the processes"),

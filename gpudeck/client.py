@@ -343,7 +343,7 @@ class Client(FleetRequests, ActionRequests, QuotaRequests, RuleRequests, AuditRe
     """Client for all requests of the REST interface."""
 
     @classmethod
-    def asked(cls, flags: argparse.Namespace) -> "Client":
+    def from_flags(cls, flags: argparse.Namespace) -> "Client":
         """Build a client from the flags of `add_hub_flags`."""
         token = os.environ.get("GPUDECK_TOKEN", "") if flags.token_file is None else (
             read_secret(flags.token_file))

@@ -1,7 +1,6 @@
 """The state that a node is to hold until it gets a newer one, signed; and what of it is in force.
 
-Unlike a Command it does not expire: it lies on the node's disk, and holds without the hub. Only
-what ends work while the hub cannot be asked must be young (OFFLINE_FOR_S).
+Unlike a Command it does not expire: it lies on the node's disk, and holds without the hub.
 """
 
 from typing import Annotated, Literal
@@ -14,8 +13,6 @@ from gpudeck.quota import MAX_QUOTAS, Quota
 
 DESIRED_MAX_BYTES = 512_000
 RECONCILE_EVERY_S = 10.0
-REISSUE_EVERY_S = 6 * 3_600.0
-OFFLINE_FOR_S = 24 * 3_600.0
 
 
 class DesiredState(Struct, frozen=True):

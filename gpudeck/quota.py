@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from gpudeck.ladder import MAX_RUNGS, LadderRung, is_mild_to_severe
+from gpudeck.ladder import MAX_RUNGS, LadderRung, order_flaw
 from gpudeck.message_limits import Amount, Text, Word
 from gpudeck.sizes import parse_size
 from gpudeck.times import parse_span, short_number, span_words
@@ -45,7 +45,7 @@ HOW = {
     "mem_bytes": "a size, such as 40GiB, and 8 PiB at most; nothing limits none",
     "gpu_hours": "a number, 0 or more; nothing limits none",
     "max_age_s": "a span of time, such as 12h; nothing limits none", "per": "day or week",
-    "count": "each or together", "mode": "observe, warn or act", "offline": "wait or allow",
+    "count": "each or together", "mode": "observe, warn or act", "offline": "wait",
     "ladder": f"1 to {MAX_RUNGS} steps, each with do (tell, pause or end) and after_s",
 }
 
@@ -71,7 +71,7 @@ class Quota(Struct, frozen=True):
     mode: QuotaMode = "observe"
     ladder: Annotated[tuple[LadderRung, ...],
                       Meta(min_length=1, max_length=MAX_RUNGS)] = DEFAULT_LADDER
-    offline: Offline = "wait"
+    offline: Offline = "wait"  # `allow` is of before: no node ends anything by itself now
     because: Text = ""
 
     @property
@@ -184,8 +184,13 @@ def _numbers(fields: dict[str, Any]) -> Iterator[QuotaProblem]:
 def flaws(quota: Quota, end_after_s: float = END_AFTER_S) -> list[QuotaProblem]:
     of_id = () if QUOTA_ID.fullmatch(quota.id) else (("id", HOW["id"]),)
     return [QuotaProblem(field, message) for field, message in (
-        *of_id, *_subject_flaws(quota), *_scope_flaws(quota), *_limit_flaws(quota),
-        *_ladder_flaws(quota, end_after_s))]
+        *of_id, *_offline_flaws(quota), *_subject_flaws(quota), *_scope_flaws(quota),
+        *_limit_flaws(quota), *_ladder_flaws(quota, end_after_s))]
+
+
+def _offline_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
+    if quota.offline != "wait":
+        yield "offline", "a node without its hub notifies owners and ends nothing; leave this out"
 
 
 def _subject_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
@@ -231,8 +236,8 @@ def _ladder_flaws(quota: Quota, end_after_s: float) -> Iterator[tuple[str, str]]
     does = [rung.do for rung in quota.ladder]
     if does[0] != "tell":
         yield "ladder", "must begin with do: tell, to notify the owner first"
-    if not is_mild_to_severe(does):
-        yield "ladder", "must go from mild to severe: tell, then pause, then end"
+    if flaw := order_flaw(does, ("tell", "pause", "end")):
+        yield "ladder", flaw
     if "limit" in does:
         yield "ladder", "limit is a step of rules; a quota notifies, pauses and ends"
     if quota.mode == "act" and {*does} == {"tell"}:

@@ -22,7 +22,7 @@ from dashboard.insight.core.week import MeasuredWeek, WeekGpu
 from dashboard.insight.demand_history import HOUR_S, HOURS_KEPT
 from dashboard.insight.measured_week import SPAN_H
 from dashboard.insight.qos_service import EVERY_S, QosService
-from dashboard.runtime.garbage import settle_garbage
+from dashboard.runtime.heap import settle_garbage
 from gpudeck.hosts import HostSample, HostTask
 from gpudeck.pool.core.claims import Claim
 from gpudeck.wire import Task, Tasks, Use

@@ -12,7 +12,7 @@ from dashboard.alerts.core.rule import CompiledRule
 from dashboard.alerts.core.target_collector import RuleTargetCollector
 from dashboard.alerts.rehearsal.engine import RehearsalEngine
 from dashboard.alerts.rehearsal.gpus import GpuRehearsalSource
-from dashboard.alerts.rehearsal.owners import OwnerRehearsalSource
+from dashboard.alerts.rehearsal.tasks import TaskRehearsalSource
 from dashboard.alerts.rules_file import PACK, parse
 from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
@@ -171,7 +171,7 @@ def _rollup(many: int, rng: np.random.Generator) -> Rollup:
 def _rehearsal_s(store: HistoryStore, rule: CompiledRule, gpus: int) -> float:
     gc.collect()
     before = time.process_time()
-    kind = OwnerRehearsalSource if rule.rule.of == "owner" else GpuRehearsalSource
+    kind = TaskRehearsalSource if rule.rule.of == "owner" else GpuRehearsalSource
     past, rehearsal = kind(RuleHistoryReader(store), Fleet(1), rule), RehearsalEngine(rule)
     for stretch in past.stretches(BEGIN, BEGIN + DAY_S):
         rehearsal.take(stretch)

@@ -24,7 +24,8 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 FLOORS = {
     "agent": ("readings", "runtime", "tasks link", "journal slurm kubernetes", "backends",
               "capability", "schedulers hosts settings limits", "reader telemetry", "actions",
-              "quotas", "pool doctor conversation", "node_config", "node", "cli", "__main__"),
+              "quotas", "pool doctor conversation", "node_config", "node", "cli", "simulator",
+              "__main__"),
     "dashboard": ("errors trusted_networks public_url capabilities", "settings", "runtime", "state",
                   "composition", "web", "access", "audit", "history", "fleet mirror", "nodes sites",
                   "imports actions", "quotas", "pool", "jobs", "insight", "alerts", "automation",

@@ -6,12 +6,12 @@ import time
 from dataclasses import dataclass, field
 
 from gpudeck.actions import HELD_BY_HUB, Command, Refusal, Reply
+from gpudeck.rate import REFUSALS_AT_ONCE, REFUSALS_EVERY_S, RateLimiter
 from gpudeck.wire import SignedCommand
 
 from ..journal.store import JournalError
 from ..runtime.action_lock import ActionLock
 from ..runtime.worker import Worker
-from ..telemetry.rate_limit import RefusalCounter
 from .checks import ArrivingOrder, OrderContext
 from .execute import ActionExecutor
 from .guard import Check
@@ -32,7 +32,8 @@ class CommandJudge:
     executor: ActionExecutor
     lock: ActionLock
     acting: Worker = field(default_factory=lambda: Worker("hand", WAITING_MAX))
-    strays: RefusalCounter = field(default_factory=RefusalCounter)
+    strays: RateLimiter = field(
+        default_factory=lambda: RateLimiter(REFUSALS_AT_ONCE, REFUSALS_EVERY_S))
 
     def judge(self, message: SignedCommand) -> None:
         self.node.hub.begin()
@@ -58,9 +59,10 @@ class CommandJudge:
                 self._refuse(order.command, order.digest, refusal)
 
     def _reject_stray(self, command: Command | None, refusal: Refusal) -> None:
-        count = self.strays.count(time.monotonic())
-        if count:
-            self._record_stray("" if command is None else command.command_id, refusal, count)
+        left_out = self.strays.due("stray", time.monotonic())
+        if left_out is not None:
+            self._record_stray("" if command is None else command.command_id, refusal,
+                               left_out + 1)
         if command is not None:
             self._send_refused(command, refusal)
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from gpudeck.actions import Command, CommandState, Refusal, Reply
+from gpudeck.rate import RateLimiter
 from gpudeck.wire import FromAgent, Noted
 
 from ..journal.store import ActionJournal, JournalError
-from ..telemetry.rate_limit import RateLimiter
 
 log = logging.getLogger("gpudeck.agent.actions")
 

@@ -11,6 +11,7 @@ import msgspec
 
 from gpudeck.actions import Recall
 from gpudeck.keys import SigningKey
+from gpudeck.rate import RateLimiter
 from gpudeck.wire import (
     Anchor,
     Clock,
@@ -30,7 +31,6 @@ from ..journal.store import ActionJournal
 from ..link.hub_clock import HubClock
 from ..runtime.action_lock import ActionLock
 from ..runtime.worker import Worker
-from ..telemetry.rate_limit import RateLimiter
 from . import guard
 from .checks import OrderContext
 from .context import NodeContext
@@ -126,9 +126,6 @@ class CommandService:
 
     def next_at(self) -> float:
         return min(self._clock.due_at(), self._replies.resend_at())
-
-    def hub_time(self, now: float) -> float | None:
-        return self._clock.at(now)
 
     @property
     def is_idle(self) -> bool:

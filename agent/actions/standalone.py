@@ -1,5 +1,5 @@
 """Actions that no hub has ordered, by the same preview, guard, journal and executor: from the
-node's own terminal, and from its quotas while it has no hub.
+node's own terminal, and notifications of its quotas while it has no hub.
 
 They carry epoch 0, which no hub has, and are recorded in this node's own Audit. A terminal may run
 beside the agent, on the same data folder: the lock lets one act at a time, and both write one
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from gpudeck.action_table import ON_RUNG, ShownAction
+from gpudeck.action_table import ShownAction
 from gpudeck.actions import (
     COMMAND_LASTS_S,
     PREVIEW_LASTS_S,
@@ -27,7 +27,7 @@ from gpudeck.actions import (
     Reply,
 )
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.ladder import Do, OutcomeKind
+from gpudeck.ladder import OutcomeKind
 from gpudeck.limits import GpuDiagnosis, GpuReset, MigLayout
 from gpudeck.wire import GpuFacts, Look, Task
 
@@ -189,16 +189,15 @@ def _refusal(previewed: Preview) -> Refusal | None:
 
 
 @dataclass(frozen=True, slots=True)
-class OfflineExecutor:
-    """Blocks until there is an outcome; runs on its own thread."""
+class OfflineNotifier:
+    """Notifier of a task's owner. Blocks until there is an outcome; runs on its own thread."""
 
     context: NodeContext
     journal: ActionJournal
     lock: ActionLock
 
-    def do(self, do: Do, task_id: str, asker: str, reason: str) -> tuple[OutcomeKind, str]:
-        params = ActionParams(text=reason) if do == "tell" else ActionParams()
-        previewed = preview(self.context, own_look(ON_RUNG[do], params, task_id))
+    def notify(self, task_id: str, asker: str, reason: str) -> tuple[OutcomeKind, str]:
+        previewed = preview(self.context, own_look("notify", ActionParams(text=reason), task_id))
         if previewed.refusals:
             return _kind(previewed.refusals[0]), previewed.refusals[0].sentence
         command = own_command(self.context.node.node_id, previewed,
@@ -213,16 +212,16 @@ class OfflineExecutor:
                 accepted.command_id, accepted.number + 1, "expired", time.time(),
                 "another action was in progress on this node; nothing was touched"), {})
             return "put_off", "another action was in progress on this node"
-        return _outcome(do, _carry_out(self.context, self.journal, self.lock, command, accepted,
-                                       lambda reply: None, ActionTimeouts()))
+        return _outcome(_carry_out(self.context, self.journal, self.lock, command, accepted,
+                                   lambda reply: None, ActionTimeouts()))
 
 
 def _kind(refusal: Refusal) -> OutcomeKind:
     return "put_off" if refusal.code in TRANSIENT else "refused"
 
 
-def _outcome(do: Do, reply: Reply) -> tuple[OutcomeKind, str]:
-    if reply.state == "done" or (do == "tell" and reply.state == "not_effective"):
+def _outcome(reply: Reply) -> tuple[OutcomeKind, str]:
+    if reply.state in ("done", "not_effective"):
         return "done", reply.step
     if reply.refusal is not None and reply.state == "refused":
         return _kind(reply.refusal), reply.refusal.sentence

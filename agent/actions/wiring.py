@@ -31,7 +31,6 @@ class ActionOptions:
 class ActionCapability(Capability):
     hub: HubRecord
     context: NodeContext
-    hub_time: Callable[[float], float | None]  # the hub's clock at a moment of ours; None: unknown
 
 
 def build(core: NodeCore, options: ActionOptions, mps: LocalMpsDaemons, recent: RecentTasks,
@@ -53,7 +52,7 @@ def build(core: NodeCore, options: ActionOptions, mps: LocalMpsDaemons, recent: 
         connected=lambda welcome, now: commands.connected(welcome.epoch, now),
         accept_hub_key=hub.accept_key, poll=commands.say, due_at=commands.next_at,
         trouble=lambda: hub.trouble, close=commands.close,
-        hub=hub, context=context, hub_time=commands.hub_time)
+        hub=hub, context=context)
 
 
 def command_handlers(commands: CommandService) -> Handlers:

@@ -87,7 +87,7 @@ def item_of(link: AuditChainLink) -> Item:
 
 def _through_hub(args: argparse.Namespace, last: int | None) -> list[Item]:
     """Return the records to show. Pages begin with the newest."""
-    client = Client.asked(args)
+    client = Client.from_flags(args)
     query = {("task" if name == "task_id" else name): value
              for name, value in _filters(args).items()}
     items: list[Item] = []
@@ -122,7 +122,7 @@ def _clean(text: str) -> str:
 def _verify(args: argparse.Namespace) -> int:
     """Exit code 1 where a chain is broken."""
     is_hubs = args.hub and args.data is None
-    verdicts = [Client.asked(args).audit_verdict()] if is_hubs else _verdicts(args)
+    verdicts = [Client.from_flags(args).audit_verdict()] if is_hubs else _verdicts(args)
     if args.json:
         print(json.dumps(verdicts[0] if len(verdicts) == 1 else {"items": verdicts}))
     else:
@@ -138,7 +138,7 @@ def _verdicts(args: argparse.Namespace) -> list[Item]:
     them."""
     hub_heads = {} if not args.hub else {
         node["node"]: {node["audit_seq"]: node["audit_head"]}
-        for node in Client.asked(args).audit_verdict()["nodes"]}
+        for node in Client.from_flags(args).audit_verdict()["nodes"]}
     verdicts: list[Item] = []
     with _open_file(args) as file:
         for node in file.nodes:
@@ -164,7 +164,7 @@ def _words(verdict: Item) -> str:
 def _export(args: argparse.Namespace) -> int:
     out = sys.stdout.buffer
     if args.hub:
-        for line in Client.asked(args).audit_lines():
+        for line in Client.from_flags(args).audit_lines():
             out.write(line)
     else:
         with _open_file(args) as file:

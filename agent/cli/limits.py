@@ -39,7 +39,7 @@ from . import limit_means
 from .action_settings import TABLE
 from .actions import answer
 from .setting_actions import do, node_id, pipes_of, validate
-from .tune import FROM_HUB, tune_share
+from .tune import tune_share
 
 # Advice is a choice, such as who else may use a board: nobody makes it by --yes to all.
 _MENDS = {"fault": "gpudeck mps doctor --fix", "advice": "gpudeck mps doctor --fix, without --yes,"}
@@ -114,19 +114,17 @@ def _mps_parser() -> argparse.ArgumentParser:
     auto = _act(verbs, "tune", "keep the share of new clients near 100 / clients; a dry run "
                 "unless --apply is given")
     auto.add_argument("--apply", action="store_true", help="set it, with --yes --reason TEXT")
-    auto.add_argument("--rehearse", metavar="FILE", nargs="?", type=Path, const=FROM_HUB,
-                      default=None, help="what it would have done with a recording of `gpudeck "
-                                         "agent "
-                      "--record`; without FILE, with the hub's history of --node")
+    auto.add_argument("--rehearse", action="store_true",
+                      help="what it would have done with the hub's history of --node")
     auto.add_argument("--start", metavar="TIME", default="24h",
-                      help=f"with --rehearse --hub: {TIMES}; default 24h")
+                      help=f"with --rehearse: {TIMES}; default 24h")
     auto.add_argument("--end", metavar="TIME", default="now", help="default now")
     auto.add_argument("--from", dest="begin_pct", metavar="PCT", type=_whole(1, 100), default=100,
                       help="with --rehearse: the share to start with; default 100")
     auto.add_argument("--every", metavar="SPAN", type=parsed(parse_seconds),
                       default=None,
-                      help="seconds between two checks, at least 1; default 30, and 60 with a "
-                           "hub's history")
+                      help="seconds between two checks, at least 1; default 30, and 60 with "
+                           "--rehearse")
     auto.add_argument("--rounds", metavar="N", type=_whole(0, 10**6), default=10,
                       help="how many checks; 0: until stopped; default 10")
     return flags

@@ -54,7 +54,7 @@ def _boards(args: Namespace) -> "list[Board] | None":
     answers."""
     if args.hub:
         return [(gpu["name"], gpu["facts"].get("mem_total_bytes"))
-                for gpu in Client.asked(args).gpus(metrics="util_pct")]
+                for gpu in Client.from_flags(args).gpus(metrics="util_pct")]
     try:
         pool = PoolConnection(os.environ)
         with pool.socket:

@@ -23,7 +23,7 @@ DOES = {"list": "List quotas, their usage, and on how many nodes they are in for
         "remove": "Remove a quota.",
         "check": "List owners that would exceed it now; changes nothing."}
 FIELDS = ("subject", "scope", "gpus", "mem_bytes", "gpu_hours", "per", "max_age_s", "count",
-          "priority", "mode", "offline", "because")
+          "priority", "mode", "because")
 NONE = "none"
 
 
@@ -81,8 +81,6 @@ def _parser(verb: str) -> argparse.ArgumentParser:
                        help="per owner, or all of them together")
     flags.add_argument("--mode", choices=QUOTA_MODES,
                        help="observe only shows it, warn notifies the owner, act also ends tasks")
-    flags.add_argument("--offline", choices=("wait", "allow"),
-                       help="whether a node may end tasks while the hub is unreachable")
     return flags
 
 
@@ -91,8 +89,7 @@ def _fields(args: argparse.Namespace) -> dict[str, Any]:
         "subject": args.subject, "scope": args.scope, "gpus": _number("gpus", args.gpus),
         "mem_bytes": args.mem, "gpu_hours": _number("gpu-hours", args.gpu_hours, float),
         "max_age_s": args.max_age, "priority": _number("priority", args.priority),
-        "because": args.because, "per": args.per, "count": args.count, "mode": args.mode,
-        "offline": args.offline}
+        "because": args.because, "per": args.per, "count": args.count, "mode": args.mode}
     return {name: None if value == NONE else value for name, value in fields.items()
             if value is not None}
 

@@ -1,5 +1,5 @@
-"""`gpudeck mps tune`: what share of the threads new clients of MPS should get: live, in a
-recording, or in a hub's history."""
+"""`gpudeck mps tune`: what share of the threads new clients of MPS should get: live, or in a hub's
+history."""
 
 import argparse
 import json
@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,8 +18,6 @@ from gpudeck.limits import MpsDaemon, MpsPercent, action_of
 from gpudeck.times import moment_of
 
 from ..actions.standalone import StandaloneNode
-from ..backends import ReaderUnavailableError
-from ..backends.recorded import readings
 from ..limits import autotune, mps_view
 from ..limits.mps import LocalMpsDaemons
 from ..settings import ConnectionSettings
@@ -28,7 +25,6 @@ from .setting_actions import do, node_id, pipes_of, validate
 
 FIRST_CHECK_S = 5.0
 EVERY_S = 30.0
-FROM_HUB = Path()  # `--rehearse` without a file
 
 Load = Callable[[float], float | None]
 POLL_EVERY_S = 2.0
@@ -36,7 +32,7 @@ POLL_EVERY_S = 2.0
 
 def tune_share(reach: ConnectionSettings, args: argparse.Namespace) -> int:
     _check(args)
-    if args.rehearse is not None:
+    if args.rehearse:
         return _rehearse(reach, args)
     pipes = pipes_of(args, reach)
     if reach.hub is not None:
@@ -53,7 +49,7 @@ def _check(args: argparse.Namespace) -> None:
     if args.apply and not (args.yes and args.reason):
         raise CommandError("to apply it, use --apply --yes --reason TEXT; without --apply "
                            "this is a dry run", ExitCode.USAGE)
-    if args.apply and args.rehearse is not None:
+    if args.apply and args.rehearse:
         raise CommandError("a rehearsal changes nothing: leave out --apply or --rehearse",
                            ExitCode.USAGE)
     if not 1 <= _every_s(args, EVERY_S) <= 3_600:
@@ -114,29 +110,9 @@ def _step_item(step: autotune.TuneBacktestStep, is_dry: bool) -> dict[str, Any]:
 
 
 def _rehearse(reach: ConnectionSettings, args: argparse.Namespace) -> int:
-    if args.rehearse == FROM_HUB:
-        return _rehearse_hub(reach, args)
-    try:
-        steps = list(autotune.rehearse(readings(args.rehearse), _every_s(args, EVERY_S),
-                                       args.begin_pct))
-    except ReaderUnavailableError as why:
-        raise CommandError(why.detail, ExitCode.USAGE) from why
-    _print_rehearsal(reach, steps, args.begin_pct, {}, _of_recording(steps))
-    return ExitCode.OK
-
-
-def _of_recording(steps: list[autotune.TuneBacktestStep]) -> Iterator[str]:
-    if not steps:
-        yield ("the recording is too short for one check: it needs --every seconds, and a list of "
-               "processes")
-    elif not any(step.observed.clients for step in steps):
-        yield "this recording has no MPS client"
-
-
-def _rehearse_hub(reach: ConnectionSettings, args: argparse.Namespace) -> int:
     if reach.hub is None:
-        raise CommandError("use --rehearse FILE for a recording, or --rehearse --hub URL --node "
-                           "NODE for a hub's history", ExitCode.USAGE)
+        raise CommandError("a rehearsal reads a hub's history: --rehearse --hub URL --node NODE",
+                           ExitCode.USAGE)
     every_s = _every_s(args, autotune.MINUTE_S)
     if every_s % autotune.MINUTE_S:
         raise CommandError("a hub's history has whole minutes: --every is 60, 120, 180 … seconds "
@@ -151,13 +127,17 @@ def _rehearse_hub(reach: ConnectionSettings, args: argparse.Namespace) -> int:
     minutes = list(_minutes(client.mps_past(node, start, end)))
     steps = list(autotune.rehearse_minutes(minutes, every_s, args.begin_pct))
     unknown = sum(minute.clients is None for minute in minutes)
-    _print_rehearsal(reach, steps, args.begin_pct,
-                     {"minutes": len(minutes), "unknown_minutes": unknown},
-                     _of_hub(steps, len(minutes), unknown))
+    if reach.json:
+        print(json.dumps({"items": [_step_item(step, True) for step in steps],
+                          "minutes": len(minutes), "unknown_minutes": unknown}))
+    else:
+        print("\n".join([*_lines(steps, args.begin_pct), *_notes(steps, len(minutes), unknown),
+                         *(["nothing was changed; the load is recorded and does not react to "
+                            "the shares"] if steps else [])]))
     return ExitCode.OK
 
 
-def _of_hub(steps: list[autotune.TuneBacktestStep], minutes: int, unknown: int) -> Iterator[str]:
+def _notes(steps: list[autotune.TuneBacktestStep], minutes: int, unknown: int) -> Iterator[str]:
     if unknown:
         yield (f"of {minutes} minutes {unknown} are unknown: the node was not reporting, "
                "or history does not have its MPS clients yet. They are left out")
@@ -166,17 +146,6 @@ def _of_hub(steps: list[autotune.TuneBacktestStep], minutes: int, unknown: int) 
     elif not any(step.observed.clients for step in steps):
         yield "there was no MPS client at that time"
     yield "history does not keep the shares of that time: starting with --from"
-
-
-def _print_rehearsal(reach: ConnectionSettings, steps: list[autotune.TuneBacktestStep],
-                     begin_pct: int, more: dict[str, Any], notes: Iterator[str]) -> None:
-    if reach.json:
-        print(json.dumps({"items": [_step_item(step, True) for step in steps],
-                          **more}))
-    else:
-        print("\n".join([*_lines(steps, begin_pct), *notes,
-                         *(["nothing was changed; the load is recorded and does not react to "
-                            "the shares"] if steps else [])]))
 
 
 def _lines(steps: list[autotune.TuneBacktestStep], begin_pct: int) -> Iterator[str]:

@@ -9,8 +9,7 @@ class Fact(StrEnum):
     EPOCH = "epoch"  # these three once for each hub
     ANCHOR = "anchor"
     QUOTAS = "desired"
-    QUOTA_CLIMBS = "quota climbs"
-    HUB_CLOCK = "hub clock"
+    QUOTA_WARNINGS = "quota warnings"
     TIMED_LIMITS = "leases"  # what they were called before there was a pool
     COMPUTE_MODES = "modes"
     MIG_LAYOUTS = "mig_layouts"

@@ -1,6 +1,6 @@
 """Tuning of the share of threads that new clients of MPS get: near 100 / clients, more where the
 GPU is idle, less where it is full, and never by much at once; and what that would have done in the
-readings of a recording, or in the minutes that a hub keeps. Pure."""
+minutes that a hub keeps. Pure."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,8 +21,6 @@ UP_AFTER_S, DOWN_AFTER_S = 1_800.0, 7_200.0  # since the change before
 DAY_S, CHANGES_A_DAY = 86_400.0, 6
 UTIL = COLUMN["util_pct"]
 OF_MPS = ("mps_server", "mps_client")
-# Readings come each second: after a hole nothing is known of the time in it.
-GAP_S = 30.0
 MINUTE_S = 60.0
 
 
@@ -160,32 +158,16 @@ class MpsMinute:
     boards: frozenset[str] = frozenset()
 
 
-def rehearse(readings: Iterable[Reading], every_s: float,
-             begin_pct: int) -> Iterator[TuneBacktestStep]:
-    """Backtest the tuner on readings, as live, except that the past does not react to the share."""
-    return _looks(_due_readings(readings, every_s), begin_pct)
-
-
 def rehearse_minutes(minutes: Iterable[MpsMinute], every_s: float,
                      begin_pct: int) -> Iterator[TuneBacktestStep]:
-    """Backtest the tuner on minutes that a hub has kept. After one that is not known, the next look
-    is `every_s` later."""
-    return _looks(_due_minutes(minutes, every_s), begin_pct)
-
-
-def _due_readings(readings: Iterable[Reading], every_s: float
-                  ) -> Iterator[tuple[float, int, float | None]]:
-    """Yield when to look, and how many clients and what load there are then."""
-    watch, last_at, due_at = MpsLoadMeter(), float("-inf"), float("-inf")
-    for reading in readings:
-        at = reading.taken_at
-        if not 0 <= at - last_at <= GAP_S:
-            watch, due_at = MpsLoadMeter(), at + every_s
-        last_at = at
-        watch.observe(reading)
-        if at >= due_at and watch.clients is not None:
-            due_at = at + every_s
-            yield at, watch.clients, watch.take()
+    """Backtest the tuner on minutes that a hub has kept, as live, except that the past does not
+    react to the share. After one that is not known, the next look is `every_s` later."""
+    now_pct, tuner = float(begin_pct), MpsTuner()
+    for at, clients, load_pct in _due_minutes(minutes, every_s):
+        observed = TuneInput(clients, load_pct, now_pct)
+        decision = tuner.decide(at, observed)
+        now_pct = now_pct if decision.pct is None else float(decision.pct)
+        yield TuneBacktestStep(at, observed, decision)
 
 
 def _due_minutes(minutes: Iterable[MpsMinute], every_s: float
@@ -202,13 +184,3 @@ def _due_minutes(minutes: Iterable[MpsMinute], every_s: float
         if minute.ends_at >= due_at:
             due_at = minute.ends_at + every_s
             yield minute.ends_at, minute.clients, watch.take()
-
-
-def _looks(due: Iterable[tuple[float, int, float | None]], begin_pct: int
-           ) -> Iterator[TuneBacktestStep]:
-    now_pct, tuner = float(begin_pct), MpsTuner()
-    for at, clients, load_pct in due:
-        observed = TuneInput(clients, load_pct, now_pct)
-        decision = tuner.decide(at, observed)
-        now_pct = now_pct if decision.pct is None else float(decision.pct)
-        yield TuneBacktestStep(at, observed, decision)

@@ -25,9 +25,11 @@ import msgspec
 
 from gpudeck import websocket, wire
 from gpudeck.dial import HttpStatusError, opened
+from gpudeck.rate import TokenBucket
 
-from .allowance import HubAllowance
-
+# A hub has little to send: an Ack a second, now and then a question or an order.
+MESSAGES_PER_S, MESSAGES_AT_ONCE = 100.0, 3_000.0
+BYTES_PER_S, BYTES_AT_ONCE = 500_000.0, 8_000_000.0
 CONNECT_S = 5.0
 CONNECT_ONE_OF_S = 2.0  # where there is another URL
 # The name of a hub that waits to take another's place.
@@ -110,7 +112,9 @@ class _HubConnection:
         self._closed = threading.Event()
         self._silence_s = CONNECT_S
         self._connect_s = connect_s
-        self._allowance = HubAllowance(time.monotonic())
+        now = time.monotonic()
+        self._messages = TokenBucket(MESSAGES_PER_S, MESSAGES_AT_ONCE, now)
+        self._bytes = TokenBucket(BYTES_PER_S, BYTES_AT_ONCE, now)
         threading.Thread(target=self._live, name="link", daemon=True).start()
 
     @property
@@ -175,7 +179,8 @@ class _HubConnection:
 
     def _take(self, message: websocket.Message | websocket.Control) -> None:
         # A hub that was taken over must not fill this node's memory, disk and log.
-        if not self._allowance.take(_size(message), time.monotonic()):
+        now = time.monotonic()
+        if not (self._messages.take(1.0, now) and self._bytes.take(_size(message), now)):
             raise _ConnectionEndedError("the hub sends more than a hub should")
         match message:
             case bytes():

@@ -11,9 +11,9 @@ from gpudeck.pool.core.claims import Claim, Lease
 from gpudeck.pool.core.fair_share import EndedUsage, FairSharePolicy
 from gpudeck.pool.core.host_resources import FreeHost
 from gpudeck.pool.link import ENDED_MOST, ReportedEnd
+from gpudeck.rate import REFUSALS_AT_ONCE, REFUSALS_EVERY_S, RateLimiter
 
 from ..journal.store import JournalError
-from ..telemetry.rate_limit import RefusalCounter
 from . import lock
 from .clock import PoolClock
 from .cores import NodeCores, cores_for
@@ -45,7 +45,7 @@ class NodeLeases:
         self.processes = processes
         self._cores = cores
         self._marks: Marks = {}
-        self._refusals = RefusalCounter()
+        self._refusals = RateLimiter(REFUSALS_AT_ONCE, REFUSALS_EVERY_S)
         self._preempted: dict[tuple[str, int], float] = {}
         self._marked_at = -MARKS_EVERY_S
         self.ended_leases: deque[ReportedEnd] = deque(maxlen=ENDED_MOST)
@@ -106,10 +106,11 @@ class NodeLeases:
 
     def record_refusal(self, owner: str, why: str) -> None:
         """Record a refused claim, if that can be recorded: a refusal changes nothing."""
-        if count := self._refusals.count(self._clock.now()):
+        left_out = self._refusals.due("refused", self._clock.now())
+        if left_out is not None:
             with suppress(JournalError):
                 self._store.record({"pool": "refused", "owner": owner, "why": why[:500],
-                                    "count": count})
+                                    "count": left_out + 1})
 
     def extend(self, lease: NodeLease, until: float) -> NodeLease:
         after = replace(lease, until=until)

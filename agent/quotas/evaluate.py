@@ -1,18 +1,18 @@
-"""Quotas on this node: what of them is in force, and what is done while there is no hub. Pure.
+"""Quotas on this node: what of them is in force, and whom it notifies while there is no hub. Pure.
 
-With a hub, it sums up the fleet and its ladder acts, by Commands. Without one, this node goes on by
-itself with what it can tell alone: Quotas on it, or on a GPU of it. It tells owners as before; what
-stops work waits for the hub, unless the signed Quota says `offline: allow` and is young.
+With a hub, it sums up the fleet and its ladder acts, by Commands. Without one, this node goes on
+notifying owners over what it can tell alone: Quotas on it, or on a GPU of it. What stops work waits
+for the hub, which has the one ladder and its clock.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from gpudeck import ladder
-from gpudeck.actions import SKEW_MAX_S
-from gpudeck.desired_state import OFFLINE_FOR_S, DesiredState, QuotaEnforcement
-from gpudeck.ladder import LadderClimb, LadderStep
+from msgspec import Struct
+
+from gpudeck.desired_state import DesiredState, QuotaEnforcement
+from gpudeck.ladder import AGAIN_AFTER_S
 from gpudeck.quota import Quota
 from gpudeck.quota_usage import QuotaBalance, QuotaIndex, QuotaOffender, TaskHolding, balances
 
@@ -52,23 +52,22 @@ class QuotaSnapshot:
         return self.sample_age_s is not None and self.sample_age_s <= FRESH_S
 
 
-@dataclass(frozen=True, slots=True)
-class DueQuotaStep:
-    """Step of a ladder, to be done here."""
+class QuotaWarning(Struct, frozen=True):
+    """Warnings to the owner of a job over a Quota, in the time without a hub. `due_at`: when the
+    next one comes, if there is one."""
 
+    count: int
+    due_at: float
+
+
+QuotaWarnings = Mapping[Key, QuotaWarning]
+
+
+@dataclass(frozen=True, slots=True)
+class DueWarning:
     key: Key
-    step: LadderStep
-    quota: Quota
-    offender: QuotaOffender
+    task_ids: tuple[str, ...]
     sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class OfflineQuotaState:
-    """Climbs of the time without a hub."""
-
-    climbs: Mapping[Key, LadderClimb] = field(default_factory=dict)
-    due: tuple[DueQuotaStep, ...] = ()
 
 
 def holdings_of(gpu_tasks: Iterable[GpuTask], node_id: str, host: str, group: str
@@ -145,85 +144,42 @@ def _proof(quota: Quota, quota_balances: Sequence[QuotaBalance]) -> str:
 # -- without a hub
 
 
-def advance(before: OfflineQuotaState, desired: DesiredState | None, snapshot: QuotaSnapshot,
-            hub: Hub, hub_now: float | None, now: float) -> OfflineQuotaState:
-    """Advance the climbs by one look. `hub_now`: the hub's clock, as far as it is known here;
-    `now`: one that never steps. Climbs with a step in progress stay until its outcome is known."""
-    if hub == "quiet":
-        return OfflineQuotaState(before.climbs)
-    if desired is None or hub == "there":
-        return OfflineQuotaState({key: climb for key, climb in before.climbs.items()
-                                  if climb.state == "acting"})
-    offences = _offences(desired, snapshot)
-    climbs: dict[Key, LadderClimb] = {}
-    due: list[DueQuotaStep] = []
-    for key in sorted({*before.climbs, *offences}):
-        climb = before.climbs.get(key)
-        quota, offender, sentence = offences.get(key, (None, None, ""))
-        if quota is not None and climb is None:
-            climb = ladder.begin(_cause(desired, quota), key[1], quota.rungs, now)
-        assert climb is not None
-        condition = _condition(quota is not None, key[1], snapshot)
-        climb, step = ladder.look(climb, ladder.LadderObservation(
-            condition, snapshot.sample_age_s, _holds(quota, desired, snapshot, hub_now),
-            _mutes(snapshot), None, ""), now)  # an owner's wish is the hub's to know
-        if climb.state != "over":
-            climbs[key] = climb
-        if step is not None and quota is not None and offender is not None:
-            due.append(DueQuotaStep(key, step, quota, offender, sentence))
-    return OfflineQuotaState(climbs, tuple(due))
+def due_warnings(before: QuotaWarnings, desired: DesiredState, snapshot: QuotaSnapshot, hub: Hub,
+                 now: float) -> tuple[QuotaWarnings, tuple[DueWarning, ...]]:
+    """Return which owners are to be notified now: at the times of those steps of a ladder that
+    notify. `now` is of a clock that never steps. Each is counted before it is sent, so that a
+    restart repeats none. Nothing here ends or pauses: that waits for the hub."""
+    if hub == "there":
+        return {}, ()
+    if hub == "quiet" or not snapshot.is_fresh:
+        return before, ()
+    warnings: dict[Key, QuotaWarning] = {}
+    due: list[DueWarning] = []
+    for key, (balance, offender) in _offences(desired, snapshot).items():
+        waits = [rung.after_s for rung in balance.quota.ladder if rung.do == "tell"]
+        if not waits:
+            continue
+        warning = before.get(key) or QuotaWarning(0, now + waits[0])
+        if warning.count < len(waits) and now >= warning.due_at and not snapshot.rights.tell:
+            count = warning.count + 1
+            warning = QuotaWarning(count, now + (waits[count] if count < len(waits) else 0.0))
+            due.append(DueWarning(key, offender.task_ids, balance.sentence))
+        warnings[key] = warning
+    return warnings, tuple(due)
 
 
-def settled(before: OfflineQuotaState, key: Key, kind: ladder.OutcomeKind, sentence: str,
-            now: float) -> OfflineQuotaState:
-    climb = before.climbs.get(key)
-    if climb is None or climb.state != "acting":
-        return before
-    return OfflineQuotaState({**before.climbs, key: ladder.settle(climb, kind, sentence, now)})
-
-
-def recovered(climbs: Mapping[Key, LadderClimb], now: float) -> OfflineQuotaState:
-    """Recover climbs after a restart: the outcome of a step in progress is unknown, so it is not
-    repeated. A notification is harmless."""
-    return OfflineQuotaState({key: climb if climb.state != "acting" else ladder.settle(
-        climb, "done" if climb.done[-1].do == "tell" else "failed",
-        "the agent stopped while this was in progress; it is not repeated", now)
-                    for key, climb in climbs.items()})
+def put_off(warnings: QuotaWarnings, key: Key, now: float) -> QuotaWarnings:
+    """Let a warning that could not be given come again a little later."""
+    warning = warnings.get(key)
+    if warning is None:
+        return warnings
+    return {**warnings, key: QuotaWarning(max(warning.count - 1, 0), now + AGAIN_AFTER_S)}
 
 
 def _offences(desired: DesiredState, snapshot: QuotaSnapshot
-              ) -> dict[Key, tuple[Quota, QuotaOffender, str]]:
-    if not snapshot.is_fresh:
-        return {}
-    return {(balance.quota.id, offender.job_id): (balance.quota, offender, balance.sentence)
+              ) -> dict[Key, tuple[QuotaBalance, QuotaOffender]]:
+    return {(balance.quota.id, offender.job_id): (balance, offender)
             for balance in _balances(desired, snapshot)
             if balance.is_over and balance.quota.mode != "observe"
             and balance.quota.scope_kind in HERE
             for offender in balance.offenders}
-
-
-def _cause(desired: DesiredState, quota: Quota) -> str:
-    return f"quota {quota.id} generation {desired.generation}"
-
-
-def _condition(is_wanted: bool, job_id: str, snapshot: QuotaSnapshot) -> ladder.So:
-    if not snapshot.is_fresh:
-        return "unknown"
-    if is_wanted:
-        return "yes"
-    return "no" if any(holding.job[1] == job_id for holding in snapshot.holdings) else "gone"
-
-
-def _holds(quota: Quota | None, desired: DesiredState, snapshot: QuotaSnapshot,
-           hub_now: float | None) -> tuple[str, ...]:
-    why = [snapshot.rights.end] if snapshot.rights.end else []
-    if quota is None or quota.offline != "allow":
-        why.append("the hub is unreachable, and the quota waits for it (offline: wait)")
-    elif hub_now is None or not -SKEW_MAX_S <= hub_now - desired.issued_at < OFFLINE_FOR_S:
-        why.append("the hub is unreachable, and its last answer is not from the last "
-                   f"{OFFLINE_FOR_S / 3_600:.0f} h")
-    return tuple(why)
-
-
-def _mutes(snapshot: QuotaSnapshot) -> tuple[str, ...]:
-    return (snapshot.rights.tell,) if snapshot.rights.tell else ()

@@ -1,4 +1,4 @@
-"""Quotas on this node: says what of them is in force, and goes on by itself while there is no hub.
+"""Quotas on this node: says what of them is in force, and notifies owners while there is no hub.
 
 Called from the node's own thread, which never waits for it: disk, probes and acts have threads.
 """
@@ -21,18 +21,17 @@ from gpudeck.desired_state import (
     desired_statement,
 )
 from gpudeck.keys import fingerprint, is_signed
-from gpudeck.ladder import LadderClimb, OutcomeKind
 from gpudeck.limits import MpsDaemon
 from gpudeck.wire import FromAgent, GpuFacts
 
 from ..actions.context import held_words
-from ..actions.standalone import OfflineExecutor
+from ..actions.standalone import OfflineNotifier
 from ..journal.facts import Fact
 from ..journal.store import ActionJournal, JournalError
 from ..runtime.worker import Worker
 from ..tasks.seen import GpuTask
 from . import evaluate
-from .evaluate import DueQuotaStep, OfflineQuotaState, QuotaRefusals, QuotaSnapshot
+from .evaluate import DueWarning, Key, QuotaRefusals, QuotaSnapshot, QuotaWarning, QuotaWarnings
 from .mechanisms import HAMI_FILES, mechanisms, mps
 
 log = logging.getLogger("gpudeck.agent.quotas")
@@ -146,24 +145,22 @@ class QuotaService:
     """Service of the quotas on this node. `hub`: the fingerprint of its key. `is_made_up`: one of a
     simulator's many nodes. `cut_off_after_s`: a test may be less patient."""
 
-    def __init__(self, acts: OfflineExecutor, hub: str, host: str, is_made_up: bool,
-                 wake: Callable[[], None], hub_time: Callable[[float], float | None],
+    def __init__(self, notifier: OfflineNotifier, hub: str, host: str, is_made_up: bool,
+                 wake: Callable[[], None],
                  cut_off_after_s: float = evaluate.CUT_OFF_AFTER_S) -> None:
-        self._node = acts.context.node
+        self._node = notifier.context.node
         self._host = host
         self._is_made_up = is_made_up
-        self._acts = acts
-        self._journal: ActionJournal = acts.journal
+        self._notifier = notifier
+        self._journal: ActionJournal = notifier.journal
         self._wake = wake
-        self._hub_time = hub_time
         self._cut_off_after_s = cut_off_after_s
         self._writer = Worker("quotas")
         self._actor = Worker("quota hand")
-        self._state = OfflineQuotaState()
+        self._warnings: QuotaWarnings = {}
         self._is_read = False
         self._looked_at = self._reported_at = float("-inf")
         self._read_at = time.monotonic()
-        self._hub_ahead_s: float | None = None  # its clock minus ours that never steps
         self._live_at = time.monotonic()
         self._out: list[FromAgent] = []
         self._last_report: InForce | None = None
@@ -172,7 +169,7 @@ class QuotaService:
         self._probed_at = float("-inf")
         self._daemons: Sequence[MpsDaemon] | None = None
         self._spared: frozenset[str] = frozenset()
-        self._settled: deque[tuple[DueQuotaStep, OutcomeKind, str]] = deque()
+        self._put_off: deque[Key] = deque()
         self._desired = DesiredQuotas(self._journal, self._node.node_id, hub, self._renew)
         self._read()
 
@@ -204,18 +201,14 @@ class QuotaService:
         if self._is_read:
             return
         try:
-            climbs = self._journal.fact(Fact.QUOTA_CLIMBS)
-            clock = self._journal.fact(Fact.HUB_CLOCK)
+            warnings = self._journal.fact(Fact.QUOTA_WARNINGS)
             self._desired.read()
         except JournalError as why:
             self._desired.unreadable(str(why))
             return
         self._is_read = True
-        if clock is not None:
-            self._hub_ahead_s = _ahead_s(clock, self._node.boot_id)
-        if climbs is not None:
-            self._state = evaluate.recovered(_climbs(climbs, self._node.boot_id),
-                                             time.monotonic())
+        if warnings is not None:
+            self._warnings = _warnings(warnings, self._node.boot_id)
 
     # time
 
@@ -226,7 +219,6 @@ class QuotaService:
         self._daemons = daemons
         if is_live:
             self._live_at = now
-            self._note_hub_time(now)
         if not self._is_read and now - self._read_at >= READ_AGAIN_S:
             self._read_at = now
             self._writer.put(self._read_and_wake)
@@ -234,9 +226,8 @@ class QuotaService:
             if self._desired.trouble and now - self._reported_at >= SAY_EVERY_S:
                 self._put_report(InForce(0, 0.0, time.time(), trouble=self._desired.trouble), now)
             return
-        while self._settled:
-            due, kind, sentence = self._settled.popleft()
-            self._keep(evaluate.settled(self._state, due.key, kind, sentence, now))
+        while self._put_off:
+            self._keep(evaluate.put_off(self._warnings, self._put_off.popleft(), now))
         hub: evaluate.Hub = "there" if is_live else (
             "gone" if now - self._live_at >= self._cut_off_after_s else "quiet")
         every_s = LOOK_EVERY_S if hub == "gone" else RECONCILE_EVERY_S
@@ -251,23 +242,6 @@ class QuotaService:
     def _read_and_wake(self) -> None:
         self._read()
         self._wake()
-
-    def _note_hub_time(self, now: float) -> None:
-        at = self._hub_time(now)
-        if at is None:
-            return
-        ahead_s, before_s = at - now, self._hub_ahead_s
-        self._hub_ahead_s = ahead_s
-        if self._desired.current is not None and (
-                before_s is None or abs(before_s - ahead_s) > 1.0):
-            self._writer.put(lambda: self._store_hub_time(ahead_s))
-
-    def _store_hub_time(self, ahead_s: float) -> None:
-        try:
-            self._journal.keep(Fact.HUB_CLOCK,
-                               _text(_StoredClock(self._node.boot_id, ahead_s)))
-        except JournalError as why:
-            log.error("hub_clock_not_kept why=%r", str(why))
 
     def _probe(self, driver_version: str | None, facts: Sequence[GpuFacts], now: float) -> None:
         """Look for mechanisms now and then. A simulated machine has no files for it."""
@@ -286,7 +260,7 @@ class QuotaService:
             self._spared)
 
     def _rights(self) -> QuotaRefusals:
-        guards = self._acts.context.guards
+        guards = self._notifier.context.guards
         ceiling, hold = guards.ceiling(), held_words(guards.holds())
         tell = ceiling.trouble
         if not tell and "notify" not in ceiling.actions:
@@ -301,32 +275,35 @@ class QuotaService:
                          self._desired.trouble)
         if _is_news(report, self._last_report) or now - self._reported_at >= SAY_EVERY_S:
             self._put_report(report, now)
-        hub_now = None if self._hub_ahead_s is None else now + self._hub_ahead_s
-        after = evaluate.advance(self._state, desired, snapshot, hub, hub_now, now)
-        self._keep(after)
-        for due in after.due:
-            self._actor.put(lambda due=due: self._do(due))  # type: ignore[misc]
+        warnings, warnings_due = evaluate.due_warnings(
+            self._warnings, desired, snapshot, hub, now)
+        if self._keep(warnings):
+            for due in warnings_due:
+                self._actor.put(lambda due=due: self._notify(due))  # type: ignore[misc]
 
-    def _keep(self, after: OfflineQuotaState) -> None:
-        """Store climbs before anything of them is done, so that a restart does nothing twice."""
-        if after.climbs != self._state.climbs:
-            stored = _StoredClimbs(self._node.boot_id, [
-                (*key, msgspec.msgpack.encode(climb)) for key, climb in after.climbs.items()])
+    def _keep(self, warnings: QuotaWarnings) -> bool:
+        """Store that owners are being notified before it is done, so that a restart notifies nobody
+        twice. False: the disk refuses, and nothing may be done."""
+        if warnings != self._warnings:
+            stored = _StoredWarnings(self._node.boot_id, [
+                (*key, warning) for key, warning in warnings.items()])
             try:
-                self._journal.keep(Fact.QUOTA_CLIMBS, _text(stored))
+                self._journal.keep(Fact.QUOTA_WARNINGS, msgspec.json.encode(stored).decode())
             except JournalError as why:
-                log.error("climbs_not_kept why=%r", str(why))
-                after = OfflineQuotaState(self._state.climbs)
-        self._state = after
+                log.error("quota_warnings_not_kept why=%r", str(why))
+                return False
+        self._warnings = warnings
+        return True
 
-    def _do(self, due: DueQuotaStep) -> None:
-        kind, sentence = self._acts.do(due.step.do, due.offender.task_ids[0],
-                                       f"quota {due.quota.id}", due.sentence)
-        log.info("quota_step quota=%s do=%s task=%s outcome=%s why=%r", due.quota.id,
-                 due.step.do, due.offender.task_ids[0], kind, sentence)
+    def _notify(self, due: DueWarning) -> None:
+        quota_id, task_id = due.key[0], due.task_ids[0]
+        kind, sentence = self._notifier.notify(task_id, f"quota {quota_id}", due.sentence)
+        log.info("quota_warning quota=%s task=%s outcome=%s why=%r", quota_id, task_id, kind,
+                 sentence)
         if kind == "refused":
-            self._spared |= {*due.offender.task_ids}
-        self._settled.append((due, kind, sentence))
+            self._spared |= {*due.task_ids}
+        elif kind == "put_off":
+            self._put_off.append(due.key)
         self._wake()
 
     def _put_report(self, report: InForce, now: float) -> None:
@@ -347,38 +324,17 @@ def _is_news(report: InForce, before: InForce | None) -> bool:
     return before is None or msgspec.structs.replace(report, looked_at=before.looked_at) != before
 
 
-class _StoredClock(msgspec.Struct):
-    """Lead of the hub's clock over ours, which never steps and outlasts the agent, but no
-    reboot."""
+class _StoredWarnings(msgspec.Struct):
+    """Warnings on disk. Their times are of this boot's clock."""
 
     boot: str
-    ahead_s: float
+    warnings: list[tuple[str, str, QuotaWarning]]  # quota, job
 
 
-class _StoredClimbs(msgspec.Struct):
-    """Climbs on disk. Their times are of this boot's clock."""
-
-    boot: str
-    climbs: list[tuple[str, str, bytes]]  # quota, job, LadderClimb
-
-
-def _text(stored: _StoredClock | _StoredClimbs) -> str:
-    return msgspec.json.encode(stored).decode()
-
-
-def _ahead_s(text: str, boot_id: str) -> float | None:
+def _warnings(text: str, boot_id: str) -> QuotaWarnings:
     try:
-        stored = msgspec.json.decode(text, type=_StoredClock)
-    except msgspec.MsgspecError:
-        return None
-    return stored.ahead_s if stored.boot == boot_id else None
-
-
-def _climbs(text: str, boot_id: str) -> dict[evaluate.Key, LadderClimb]:
-    try:
-        stored = msgspec.json.decode(text, type=_StoredClimbs)
-        return {} if stored.boot != boot_id else {
-            (quota_id, job_id): msgspec.msgpack.decode(climb, type=LadderClimb)
-            for quota_id, job_id, climb in stored.climbs}
+        stored = msgspec.json.decode(text, type=_StoredWarnings)
     except msgspec.MsgspecError:
         return {}
+    return {} if stored.boot != boot_id else {
+        (quota_id, job_id): warning for quota_id, job_id, warning in stored.warnings}

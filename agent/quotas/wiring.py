@@ -6,7 +6,7 @@ from gpudeck.desired_state import SignedDesired
 from gpudeck.limits import MpsDaemon
 
 from ..actions.context import NodeContext
-from ..actions.standalone import OfflineExecutor
+from ..actions.standalone import OfflineNotifier
 from ..capability import Capability, NodeCore
 from ..runtime.action_lock import ActionLock
 from ..telemetry.latest_sample import LatestSample
@@ -14,12 +14,11 @@ from .service import QuotaSample, QuotaService
 
 
 def build(core: NodeCore, context: NodeContext, latest: LatestSample,
-          hub_time: Callable[[float], float | None],
           daemons: Callable[[], tuple[MpsDaemon, ...] | None]) -> Capability:
     """`daemons`: of MPS, as seen last; None: not looked at yet."""
     quotas = QuotaService(
-        OfflineExecutor(context, core.journal, ActionLock(core.data)), core.identity.hub,
-        core.host, core.is_made_up, core.wake, hub_time)
+        OfflineNotifier(context, core.journal, ActionLock(core.data)), core.identity.hub,
+        core.host, core.is_made_up, core.wake)
 
     def step(now: float, is_live: bool) -> None:
         sample = None if latest.gpu_tasks is None else QuotaSample(

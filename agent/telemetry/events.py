@@ -11,13 +11,13 @@ import msgspec
 from msgspec import Struct, field
 
 from gpudeck import xid
+from gpudeck.rate import RateLimiter
 from gpudeck.wire import Event, GpuFacts, ReaderState
 
 from ..readings import BackendEvent, Reading
 from ..tasks.seen import GpuTask
 from .event_text import TEXT_MAX, duration, event_of
 from .gpu_events import GpuEventDetector, GpuEventState
-from .rate_limit import RateLimiter
 from .task_totals import TaskTotals, began_event, ended_event, totals_of
 
 CLOCK_STEP_S = 2.0

@@ -10,11 +10,11 @@ from msgspec import Struct, field
 
 from gpudeck.events import kind_of
 from gpudeck.metrics import COLUMN, SLOW, SLOW_WIDTH, Absence, metric, throttle_words
+from gpudeck.rate import RateLimiter
 from gpudeck.wire import Event, GpuFacts
 
 from ..readings import GpuReading
 from .event_text import duration, event_of
-from .rate_limit import RateLimiter
 
 THROTTLE = COLUMN["throttle_bits"]
 # Chosen or harmless: idle, application clocks, sync boost, display clocks.

@@ -1,6 +1,8 @@
 // How a command line is shown: from its script on. Pure; the whole line is for the hover.
+// gpudeck/commands_shown.py does the same for terminals; one table tests both.
 
-const INTERPRETER = /^(?:python[\d.]*|pypy[\d.]*|node|ruby|perl|Rscript|julia|(?:ba|da|z)?sh)$/;
+const INTERPRETER = /^(?:python|pypy|ruby|perl|bash|dash|zsh|sh|node|Rscript|julia)[\d.]*$/;
+const NO_FILE = new Set(["-m", "-c", "-"]); // what is run is no file
 const WITH_VALUE = new Set(["-W", "-X"]);
 
 const base = (word) => word.replace(/^[\w.~@+-]*\/(?:[\w.~@+-]+\/)*(?=[^/]+$)/, "");
@@ -9,8 +11,9 @@ const base = (word) => word.replace(/^[\w.~@+-]*\/(?:[\w.~@+-]+\/)*(?=[^/]+$)/, 
 export function shortCommand(command) {
   if (command === null || command === undefined) return "command unknown";
   const [program, ...rest] = command.split(" ");
-  const at = INTERPRETER.test(base(program)) ? scriptAt(rest) : -1;
-  return at === -1 ? [base(program), ...rest].join(" ") : [base(rest[at]), ...rest.slice(at + 1)].join(" ");
+  const at = INTERPRETER.test(base(program)) ? afterOptions(rest) : rest.length;
+  if (at >= rest.length) return [base(program), ...rest].join(" ");
+  return (NO_FILE.has(rest[at]) ? [base(program), ...rest.slice(at)] : [base(rest[at]), ...rest.slice(at + 1)]).join(" ");
 }
 
 /** For the hover: what runs, uncut, then how it was started. */
@@ -20,12 +23,9 @@ export function wholeCommand(command) {
   return short === command ? command : `${short}\n\nStarted as: ${command}`;
 }
 
-/** -1: it runs no file, such as with `-c`. */
-function scriptAt(words) {
+/** Where an interpreter's own options end. */
+function afterOptions(words) {
   let at = 0;
-  while (words[at]?.startsWith("-")) {
-    if (words[at] === "-c") return -1;
-    at += WITH_VALUE.has(words[at]) ? 2 : 1;
-  }
-  return at < words.length ? at : -1;
+  while (words[at]?.startsWith("-") && !NO_FILE.has(words[at])) at += WITH_VALUE.has(words[at]) ? 2 : 1;
+  return at;
 }

@@ -14,7 +14,6 @@ const TYPED_MS = 400;
 const MODES = [["observe", "observe: only show who is over"], ["warn", "warn: also notify the owner"], ["act", "act: notify, then end a task"]];
 const COUNTS = [["each", "separately for each owner"], ["together", "as one total"]];
 const PERS = [["day", "per day"], ["week", "per week"]];
-const OFFLINES = [["wait", "wait for the hub"], ["allow", "may end tasks for 24 h"]];
 const PRIORITIES = [["0", "0: ended last"], ["1", "1"], ["2", "2"], ["3", "3"], ["4", "4: ended first"]];
 
 export default class QuotasPage extends ReadPage {
@@ -83,7 +82,6 @@ function fieldsOf(quota) {
       text("end", "End the task after another", "Only in mode act.", { required: "" }, inUnits(quota?.ladder[2].after_s ?? 600, SPANS)),
     ] : []),
     choiceField("priority", "Priority", PRIORITIES, String(quota?.priority ?? 2), "Decides whose tasks are ended first when several owners share one total."),
-    choiceField("offline", "When the hub is unreachable", OFFLINES, quota?.offline ?? "wait"),
     text("because", "Reason", "Shown to the owners it applies to.", { maxlength: "400" }),
   ];
 }
@@ -106,7 +104,7 @@ function quotaOf(given, quota) {
   return {
     id: quota?.id ?? text("id"), subject: text("subject"), count: text("count"), scope: text("scope"), gpus: number("gpus"),
     mem_bytes: text("mem_bytes") || null, gpu_hours: number("gpu_hours"), per: text("per"), max_age_s: text("max_age_s") || null,
-    mode: text("mode"), priority: Number(text("priority")), offline: text("offline"), because: text("because"),
+    mode: text("mode"), priority: Number(text("priority")), because: text("because"),
     ladder: isUsual(quota) ? [{ do: "tell" }, { do: "tell", after_s: text("again") }, { do: "end", after_s: text("end") }] : quota.ladder,
   };
 }

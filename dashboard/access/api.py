@@ -13,7 +13,7 @@ from .credentials import SignInOrigin
 from .gate import RequestAuthenticator
 from .passwords import flaw
 from .policy import PEOPLE, PermissionReach, Role, Scope, name_flaw, scope_flaw
-from .requests import asker
+from .requests import caller
 from .routes import Route, change, see
 from .services import AccessServices
 from .sign_in import set_cookies
@@ -46,7 +46,7 @@ class AccountsApi:
     second_person: bool
 
     def me(self) -> CurrentActorView:
-        actor = asker()
+        actor = caller()
         assert actor.role is not None, "agents may not use this"
         session = self.auth.session(request.environ)
         return CurrentActorView(
@@ -63,7 +63,7 @@ class AccountsApi:
     def add_user(self, new_user: NewUser) -> UserView:
         scope = _scope(new_user.groups, new_user.unix_names)
         _check(name_flaw(new_user.name) or flaw(new_user.password, new_user.name))
-        user, code = self.access.admin.add_user(asker(), new_user.name, Role(new_user.role), scope,
+        user, code = self.access.admin.add_user(caller(), new_user.name, Role(new_user.role), scope,
                                            new_user.password)
         view = user_view(user)
         view.link = None if code is None else self._link(code)
@@ -75,10 +75,10 @@ class AccountsApi:
             None if patch.role is None else Role(patch.role),
             None if patch.groups is None else tuple(patch.groups),
             None if patch.unix_names is None else tuple(patch.unix_names), patch.password)
-        return user_view(self.access.admin.change_user(asker(), name, change))
+        return user_view(self.access.admin.change_user(caller(), name, change))
 
     def reset_password(self, name: str) -> UserView:
-        code = self.access.admin.reset_password(asker(), name)
+        code = self.access.admin.reset_password(caller(), name)
         view = user_view(self.access.accounts.users[name])
         view.link = self._link(code)
         return view
@@ -87,7 +87,7 @@ class AccountsApi:
         return f"{self.url()}/sign-in?code={code}"
 
     def remove_user(self, name: str) -> None:
-        self.access.admin.remove_user(asker(), name)
+        self.access.admin.remove_user(caller(), name)
 
     # -- tokens
 
@@ -99,30 +99,30 @@ class AccountsApi:
         if not now < new_token.expires_at <= now + TOKEN_LASTS_MOST_S:
             raise bad("expires_at is in UTC seconds, after now and within a year")
         word, token = self.access.admin.add_token(
-            asker(), new_token.name, Role(new_token.role),
+            caller(), new_token.name, Role(new_token.role),
             _scope(new_token.groups, new_token.unix_names), new_token.expires_at)
         view = token_view(token)
         view.secret = word
         return view
 
     def remove_token(self, token_id: str) -> None:
-        self.access.admin.remove_token(asker(), token_id)
+        self.access.admin.remove_token(caller(), token_id)
 
     # -- sessions
 
     def sessions(self) -> SessionList:
-        actor = asker()
+        actor = caller()
         return SessionList([session_view(session, session.id == actor.credential)
                             for session in self.access.sessions.list(actor)])
 
     def end_session(self, session_id: str) -> None:
-        self.access.sessions.end(asker(), session_id)
+        self.access.sessions.end(caller(), session_id)
 
     def sign_out_everywhere(self) -> None:
-        self.access.sessions.sign_out_everywhere(asker())
+        self.access.sessions.sign_out_everywhere(caller())
 
     def fresh(self, confirmation: PasswordConfirmation) -> Response:
-        sign_in = self.access.credentials.step_up(asker(), confirmation.password,
+        sign_in = self.access.credentials.step_up(caller(), confirmation.password,
                                       SignInOrigin(request.environ["gpudeck.address"]))
         response = answer(ReauthenticationView(sign_in.session.fresh_until))
         set_cookies(response, self.auth, sign_in)
@@ -131,7 +131,7 @@ class AccountsApi:
     def sign_ins(self) -> SignInList:
         return SignInList([
             SignInView(record.at, record.name, record.address, record.how, record.outcome)
-            for record in self.access.admin.sign_ins(asker())])
+            for record in self.access.admin.sign_ins(caller())])
 
 
 def _check(problem: str | None) -> None:

@@ -13,7 +13,7 @@ from .policy import Actor
 T = TypeVar("T")
 
 
-def asker() -> Actor:
+def caller() -> Actor:
     actor: Actor = request.environ["gpudeck.actor"]
     return actor
 

@@ -20,7 +20,7 @@ from .policy import (
     PermissionReach,
     Role,
 )
-from .requests import asker, body
+from .requests import body, caller
 
 Query = tuple[tuple[str, dict[str, Any]], ...]
 
@@ -107,10 +107,10 @@ def _view(route: Route, api: object, node_named: NodeNamed) -> Callable[..., Res
     def view(**names: str) -> Response:
         # Handlers get ids only, in the path and in the query.
         if "node_id" in names:
-            names["node_id"] = node_named(asker(), names["node_id"])
+            names["node_id"] = node_named(caller(), names["node_id"])
         if "node" in request.args:
             request.args = ImmutableMultiDict(
-                (name, node_named(asker(), value) if name == "node" else value)
+                (name, node_named(caller(), value) if name == "node" else value)
                 for name, value in request.args.items(multi=True))
         reply = handler(**names) if kind is None else handler(body(kind), **names)
         if isinstance(reply, Response):

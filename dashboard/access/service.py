@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 import gevent
 
+from gpudeck.rate import RateLimiter
+
 from ..runtime.dispatcher import Dispatcher
-from ..runtime.paced_log import LogPacer
 from ..state import HubState
 from .events import CredentialEnded
 from .policy import AccessDenial, AccessTarget, Actor, DenialReason, RefusedError, may
@@ -42,7 +43,7 @@ class AccountService:
         self._sessions: dict[bytes, Session] = {}
         self._session_hashes: dict[str, bytes] = {}
         self._writes_elsewhere = state.writes_elsewhere()
-        self._log_pacer = LogPacer()
+        self._log_pacer = RateLimiter()
         self.reload()
 
     # -- accounts in memory

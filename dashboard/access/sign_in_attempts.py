@@ -3,7 +3,7 @@ Guessing must not be able to fill the disk, nor to push a success out."""
 
 from typing import Any
 
-from ..web.token_bucket import TokenBucket
+from gpudeck.rate import TokenBucket
 
 FAILED_PER_S = 1.0
 FAILED_AT_ONCE = 60.0

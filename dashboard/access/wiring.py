@@ -12,7 +12,7 @@ from .gate import CookieNames, RequestAuthenticator, add_second_check
 from .oidc.setup import add_sign_ins
 from .passwords import PasswordService
 from .protocols import AuditLog, SignInNotes
-from .requests import asker
+from .requests import caller
 from .service import REFRESH_EVERY_S
 from .services import AccessServices
 from .store import OidcStore
@@ -29,7 +29,7 @@ def build(core: Core) -> Capability:
         settings.trusted_proxies, settings.proxy_user_header))
     server = core.get(Flask)
     add_second_check(server)
-    add_once(server, lambda: asker().credential)
+    add_once(server, lambda: caller().credential)
     add_sign_ins(server, auth, access, settings, state.store(OidcStore), audit,
                  lambda: core.site.url)
     return Capability(

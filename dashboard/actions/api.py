@@ -10,7 +10,7 @@ from flask import request
 from gpudeck.action_views import ActionPlanView, CommandView, KeepView, OrderResultView, PreviewView
 
 from ..access.policy import PEOPLE, Actor, PermissionReach, Role
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Query, Route, change, see
 from ..errors import NotFoundError
 from ..fleet.fleet import Fleet
@@ -56,14 +56,14 @@ class ActionsApi:
     names: NodeNames
 
     def _visible(self) -> VisibleFleet:
-        return self.actions.visible(asker())
+        return self.actions.visible(caller())
 
     def preview(self, draft: NewPreview) -> PreviewView:
-        return self.actions.previews.preview(asker(), draft.action, draft.targets, draft.params,
+        return self.actions.previews.preview(caller(), draft.action, draft.targets, draft.params,
                                              draft.plan)
 
     def order(self, draft: NewCommands) -> OrderResultView:
-        actor = asker()
+        actor = caller()
         records, plan = self.actions.order(actor, draft.preview, draft.reason,
                                            draft.despite_maintenance)
         plan_view = None if plan is None else self.actions.plan_view(actor, plan)
@@ -99,15 +99,15 @@ class ActionsApi:
         return command_view(record, visible.reads)
 
     def plans(self) -> ActionPlanList:
-        return ActionPlanList(self.actions.plan_views(asker()))
+        return ActionPlanList(self.actions.plan_views(caller()))
 
     def approve(self, plan_id: str) -> OrderResultView:
-        actor = asker()
+        actor = caller()
         records, plan = self.actions.approve_plan(actor, plan_id)
         return self._order_result(actor, records, self.actions.plan_view(actor, plan))
 
     def withdraw(self, plan_id: str) -> None:
-        self.actions.withdraw_plan(asker(), plan_id)
+        self.actions.withdraw_plan(caller(), plan_id)
 
     # -- hold and keep
 
@@ -115,20 +115,20 @@ class ActionsApi:
         return self.holds.state(self._visible())
 
     def hold(self, draft: NewHold) -> HoldStateView:
-        actor, node_id = asker(), draft.node
+        actor, node_id = caller(), draft.node
         self.holds.hold(actor, node_id and self.names.id_of(actor, node_id), draft.reason)
         return self.hold_state()
 
     def release(self) -> HoldStateView:
-        self.holds.release(asker(), _node("; without it actions of the whole fleet are resumed"))
+        self.holds.release(caller(), _node("; without it actions of the whole fleet are resumed"))
         return self.hold_state()
 
     def keep(self, draft: NewKeep, task_id: str) -> KeepView:
-        keep = self.keeps.set(asker(), task_id, draft.until, draft.because)
+        keep = self.keeps.set(caller(), task_id, draft.until, draft.because)
         return KeepView(keep.until, keep.because, keep.by)
 
     def remove_keep(self, task_id: str) -> None:
-        self.keeps.remove(asker(), task_id)
+        self.keeps.remove(caller(), task_id)
 
     # -- MPS and limits, present state
 

@@ -21,13 +21,13 @@ from gpudeck.actions import (
     RuleCondition,
 )
 from gpudeck.command_sentences import sentence
+from gpudeck.rate import RateLimiter
 from gpudeck.wire import FromHub, SignedCommand
 
 from ..audit.recorder import AuditRecorder
 from ..errors import AuditWriteError, SignerUnavailableError
 from ..fleet.epoch_fence import EpochFence
 from ..runtime.dispatcher import Dispatcher
-from ..runtime.paced_log import LogPacer
 from .events import CommandChanged
 from .lifecycle import (
     CommandLifecycle,
@@ -61,7 +61,7 @@ class Commander:
     wire: NodeConnections
     events: Dispatcher
     _commands: CommandLifecycle = field(default_factory=CommandLifecycle, init=False)
-    _strays: LogPacer = field(default_factory=LogPacer, init=False)
+    _strays: RateLimiter = field(default_factory=RateLimiter, init=False)
 
     def recover(self) -> None:
         """Recover commands that were open when the hub stopped. The hub does not start if the disk

@@ -229,7 +229,7 @@ def _needs_fresh(actor: Actor, action: ShownAction, ready: Iterable[JobPreview])
 def _refuse_of_site(fleet: Fleet, visible: VisibleFleet, target: str) -> None:
     """Refuse a GPU or a node of another site: this hub may not act on it, for anyone."""
     slot = fleet.find(target, visible.place_of)
-    node = fleet.known.get(target) if slot is None else fleet.node_of(slot)
+    node = fleet.all_nodes.get(target) if slot is None else fleet.node_of(slot)
     if node is not None and node.site is not None and visible.sees_node(node.hello.node_id):
         raise ActionRefusedError(409, "other_site",
                                  f"it is of the site {node.site.name}, and this hub only views "

@@ -12,7 +12,7 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from ..access.policy import PermissionReach, Role
-from ..access.requests import asker, body
+from ..access.requests import body, caller
 from ..access.routes import Route, change, see
 from ..errors import NotFoundError, RecoveringError
 from ..fleet.visibility import VisibleFleet, VisibleFleetCache
@@ -80,7 +80,7 @@ class AlertsApi:
     proof_h: int
 
     def _visible(self) -> VisibleFleet:
-        return self.visible_fleets.seen_by(asker())
+        return self.visible_fleets.seen_by(caller())
 
     # -- alerts
 
@@ -139,11 +139,11 @@ class AlertsApi:
         rule = read({"id": rule_id} | body(dict))
         if rule.id != rule_id:
             raise bad("the rule's id must match the one in the URL")
-        self.admin.put(asker(), rule)
+        self.admin.put(caller(), rule)
         return replace(self.rule(rule_id), warning=self.queries.warning(rule))
 
     def remove_rule(self, rule_id: str) -> None:
-        self.admin.remove(asker(), rule_id)
+        self.admin.remove(caller(), rule_id)
 
     def check_rule(self, draft: RuleDraft) -> RuleCheck:
         """Return the problems of a draft, or the targets that meet its condition now."""
@@ -181,13 +181,13 @@ class AlertsApi:
 
     def silence(self, draft: NewSilence) -> SilenceView:
         begins = time.time() if draft.begins is None else draft.begins
-        silence = self.silencing.create(asker(), Silence(
+        silence = self.silencing.create(caller(), Silence(
             "", "", draft.because, begins, draft.until, draft.rule, draft.node, draft.target,
             draft.user))
         return self._silence(silence, time.time())
 
     def end_silence(self, silence_id: str) -> None:
-        self.silencing.end(asker(), silence_id)
+        self.silencing.end(caller(), silence_id)
 
 
 def _several(name: str, most: int = MOST_TARGETS) -> frozenset[str] | None:

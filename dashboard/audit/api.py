@@ -13,7 +13,7 @@ from gevent.lock import BoundedSemaphore
 from gpudeck.audit_chain import AuditChainLink
 
 from ..access.policy import EVERYTHING, Actor, PermissionReach, Role, actor_fields
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Query, Route, see
 from ..web.answers import DEFAULT_LIMIT, MAX_LIMIT, ApiError, bad
 from ..web.openapi_parts import MAX_WORD
@@ -41,7 +41,7 @@ class AuditApi:
 
     def records(self) -> AuditRecordList:
         limit, before, filters = _parse_query()
-        links, following = self._page(asker(), filters, before, limit)
+        links, following = self._page(caller(), filters, before, limit)
         return AuditRecordList([record_view(link) for link in links],
                                None if following is None else str(following))
 
@@ -91,8 +91,8 @@ class AuditApi:
 
     def export(self) -> Response:
         _no_parameters()
-        self.auditor.record("audit", actor_fields(asker()) | {
-            "action": "export", "outcome": "done", "sentence": f"{asker().name} took the whole "
+        self.auditor.record("audit", actor_fields(caller()) | {
+            "action": "export", "outcome": "done", "sentence": f"{caller().name} took the whole "
             "audit away"})
         return Response(self._lines(), mimetype="application/jsonl", headers={
             "Content-Disposition": 'attachment; filename="gpudeck-audit.jsonl"'})

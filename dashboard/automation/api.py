@@ -9,7 +9,7 @@ from gpudeck.actions import Preview, Refusal
 from gpudeck.ladder import LadderStep
 
 from ..access.policy import PermissionReach, Role
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Route, change, see
 from ..actions.errors import ActionRefusedError
 from ..actions.lifecycle import CommandRecord
@@ -39,7 +39,7 @@ class AutomationApi:
     rule_view: Callable[[str], RuleView]
 
     def _visible(self) -> VisibleFleet:
-        return self.visible_fleets.seen_by(asker())
+        return self.visible_fleets.seen_by(caller())
 
     # -- brakes
 
@@ -49,19 +49,19 @@ class AutomationApi:
             self._visible().sees_node, self.brakes.now())
 
     def reset(self, breaker_reset: views.BreakerReset) -> views.BrakesView:
-        self.brakes.reset(asker(), breaker_reset.reason)
+        self.brakes.reset(caller(), breaker_reset.reason)
         return self.show()
 
     # -- modes
 
     def set_mode(self, mode_change: views.RuleModeChange, rule_id: str) -> RuleView:
-        self.rules.set_mode(asker(), rule_id, mode_change.mode, mode_change.expires)
+        self.rules.set_mode(caller(), rule_id, mode_change.mode, mode_change.expires)
         return self.rule_view(rule_id)
 
     # -- a person confirms a step
 
     def confirm(self, confirmation: views.LadderConfirmation, alert_id: str) -> CommandView:
-        actor, visible = asker(), self._visible()
+        actor, visible = caller(), self._visible()
         alert = next((firing for firing in self.alerts.alerts.firing()
                       if firing.id == alert_id), None)
         if alert is None or not self.alerts.is_seen(alert.target, visible):
@@ -91,11 +91,11 @@ class AutomationApi:
     def begin_maintenance(self, new_maintenance: views.NewMaintenance, node_id: str
                           ) -> views.MaintenanceView:
         window = self.maintenance.put(
-            asker(), node_id, new_maintenance.because, new_maintenance.until)
+            caller(), node_id, new_maintenance.because, new_maintenance.until)
         return views.maintenance_view(window, self.alerts.host_of(node_id))
 
     def end_maintenance(self, node_id: str) -> None:
-        self.maintenance.end(asker(), node_id)
+        self.maintenance.end(caller(), node_id)
 
 
 ROUTES = (

@@ -92,7 +92,7 @@ def _lines(rehearsal: Item) -> Iterator[str]:
 def findings_of_hub(args: argparse.Namespace) -> Callable[[CompiledRule], tuple[list[str], str]]:
     """Return a check of rules by the hub's current view: the refused steps of a rule's ladder, and
     a warning if the rule would never fire."""
-    client = Client.asked(args)
+    client = Client.from_flags(args)
 
     def check(ready: CompiledRule) -> tuple[list[str], str]:
         findings = client.check_rule(msgspec.to_builtins(ready.rule))
@@ -147,7 +147,7 @@ def client_of(args: argparse.Namespace) -> Client:
         with access.open_state(data) as state:
             url = access.hub_url(state)
         return Client(url, read_secret(data / "api.token"), tls=tls_context(url, args.ca_file))
-    return Client.asked(args)
+    return Client.from_flags(args)
 
 
 def _clock(at: float) -> str:

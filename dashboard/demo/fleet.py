@@ -138,7 +138,7 @@ class DemoFleet:
         if not self.agents:
             return []
         # It logs to our stderr, because it also reports mistakes in control.json.
-        return [SupervisedProcess("keeper of the tasks", "agent.cli.simulate", [
+        return [SupervisedProcess("keeper of the tasks", "agent.simulator.command", [
             "--children", "--nodes", str(len(self._real)), "--simulate", self._simulate(),
         ], None)]
 
@@ -147,7 +147,7 @@ class DemoFleet:
         groups = [numbers[at : at + NODES_PER_PROCESS]
                   for at in range(0, len(numbers), NODES_PER_PROCESS)]
         return [
-            SupervisedProcess(f"simulator of {len(group)} nodes", "agent.cli.simulate", [
+            SupervisedProcess(f"simulator of {len(group)} nodes", "agent.simulator.command", [
                 *self._hub_options(*map(node_name, group)), "--first", str(group[0]),
                 "--nodes", str(len(group)), "--simulate", self._simulate(),
                 "--data", str(self._data / f"simulated-{at}"),

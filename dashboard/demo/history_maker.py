@@ -103,7 +103,7 @@ class DemoHistoryMaker:
 
     def _command(self) -> list[str]:
         past = self._past
-        return [sys.executable, "-P", "-m", PACKAGE_PREFIX + "agent.cli.demo_history",
+        return [sys.executable, "-P", "-m", PACKAGE_PREFIX + "agent.simulator.past",
                 str(past.nodes), str(past.real), past.simulate]
 
     def _wait_for_nodes(self) -> None:

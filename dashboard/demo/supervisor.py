@@ -27,7 +27,7 @@ PACKAGE_PREFIX = (__package__ or "").rpartition("dashboard")[0]
 @dataclass(slots=True, eq=False)
 class SupervisedProcess:
     name: str
-    module: str  # "agent", "dashboard", "agent.cli.simulate"
+    module: str  # "agent", "dashboard", "agent.simulator.command"
     arguments: Sequence[str]
     log: Path | None  # None: our own stderr
     process: "subprocess.Popen[bytes] | None" = None

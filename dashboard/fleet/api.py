@@ -11,7 +11,7 @@ from gpudeck.action_views import KeepView
 from gpudeck.metrics import COLUMN, SLOW_COLUMN
 
 from ..access.policy import Role, may
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Query, Route, see
 from ..errors import NotFoundError
 from ..web.answers import bad, check_names, one_of, page, read_cursor, read_limit
@@ -83,13 +83,13 @@ class FleetApi:
     keep_of: KeepOf
 
     def _visible(self) -> VisibleFleet:
-        return self.visible_fleets.seen_by(asker())
+        return self.visible_fleets.seen_by(caller())
 
     def nodes(self) -> NodeList:
         query, mono, visible = list_query(OF_NODES), time.monotonic(), self._visible()
         fleet, ids = self.machine.fleet, requested("id")
         if ids is not None:
-            ids = ids.union(*(self.names.ids_named(asker(), name) for name in ids))
+            ids = ids.union(*(self.names.ids_named(caller(), name) for name in ids))
         matches = self._matches(query, visible, mono)
         matched = None if matches is None else {
             fleet.node_ids[at] for at in fleet.node_at[: len(fleet)][matches].tolist()}
@@ -117,7 +117,7 @@ class FleetApi:
 
     def _outside(self) -> set[str]:
         """Return nodes that are no part of the fleet, for those who may let them in."""
-        if may(asker(), "POST /api/v1/nodes/<node_id>/approve", None, time.time()) is not None:
+        if may(caller(), "POST /api/v1/nodes/<node_id>/approve", None, time.time()) is not None:
             return set()
         return {member.node_id for member in self.names.membership.members()
                 if member.node_id not in self.machine.fleet.nodes}
@@ -133,7 +133,7 @@ class FleetApi:
         mono, fleet, node_id = time.monotonic(), self.machine.fleet, request.args.get("node")
         if node_id is not None:
             self._require_node(node_id, visible)
-        show, matches = fleet.shown(mono), self._matches(query, visible, mono)
+        show, matches = fleet.statuses(mono), self._matches(query, visible, mono)
         # By place among what is seen, in fixed width: text then sorts as the number does. A
         # place means a GPU only within its epoch.
         epoch = str(visible.epoch)
@@ -145,7 +145,7 @@ class FleetApi:
                  and node_id in (None, fleet.node_ids[fleet.node_at[slot]]))
         page_slots, more = page(slots, query.limit, query.cursor)
         on = {slot: ids for at in {int(fleet.node_at[slot]) for slot in page_slots}
-              for slot, ids in views.tasks_on(fleet.known[fleet.node_ids[at]]).items()}
+              for slot, ids in views.tasks_on(fleet.all_nodes[fleet.node_ids[at]]).items()}
         codes = reasons(fleet, show, mono)
         return GpuList(
             [views.gpu_view(fleet, slot, GpuStatus(show[slot]), int(codes[slot]),
@@ -162,7 +162,7 @@ class FleetApi:
     def gpu(self, uuid: str) -> GpuView:
         fleet, mono, visible = self.machine.fleet, time.monotonic(), self._visible()
         slot = fleet.find(uuid, visible.place_of)
-        statuses = fleet.shown(mono)
+        statuses = fleet.statuses(mono)
         show = None if slot is None else GpuStatus(statuses[slot])
         if slot is not None and fleet.node_of(slot).is_imported:
             statuses[slot] = show = GpuStatus.OFFLINE  # it has a past to look at

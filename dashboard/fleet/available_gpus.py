@@ -71,8 +71,8 @@ def _is_reported(column: FleetMetricColumn) -> Mask:
 
 
 def _in_maintenance(fleet: Fleet, mono: float) -> Mask:
-    nodes = [fleet.known[node_id].at for node_id in fleet.maintenance
-             if node_id in fleet.known and maintenance_of(fleet, node_id, mono) is not None]
+    nodes = [fleet.all_nodes[node_id].at for node_id in fleet.maintenance
+             if node_id in fleet.all_nodes and maintenance_of(fleet, node_id, mono) is not None]
     mask: Mask = np.isin(fleet.node_at[:len(fleet)], nodes) if nodes else (
         np.zeros(len(fleet), bool))
     return mask

@@ -11,7 +11,7 @@ from flask import request
 from gpudeck.events import KINDS, SEVERITIES
 
 from ..access.policy import Role
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Query, Route, see
 from ..history.protocol import History
 from ..web.answers import Key, bad, check_names, one_of, page, read_cursor, read_limit
@@ -41,7 +41,7 @@ class EventsApi:
 
     def events(self) -> EventList:
         check_names(NAMES)
-        args, visible = request.args, self.visible_fleets.seen_by(asker())
+        args, visible = request.args, self.visible_fleets.seen_by(caller())
         limit, cursor = read_limit(args.get("limit")), read_cursor(args.get("cursor"))
         for name in ("node", "gpu", "kind"):
             if len(args.get(name, "")) > MAX_WORD:

@@ -27,13 +27,13 @@ class Filter:
 
     def matches(self, fleet: Fleet, mono: float, reads: CommandLineVisibility = ALL_READ) -> Mask:
         """Test the whole fleet. A filter must not answer more than its asker may read."""
-        return self.test(FilterInput(fleet, fleet.shown(mono), mono, reads)).yes
+        return self.test(FilterInput(fleet, fleet.statuses(mono), mono, reads)).yes
 
     def matches_uses(self, fleet: Fleet, mono: float, uses: TaskGpuPairs,
                      reads: CommandLineVisibility = ALL_READ) -> Mask:
         """Test Tasks: `user:` and `task:` mean the Task itself and not its neighbours on the GPU,
         so that selecting all of alice's includes nobody else's. The rest is about its GPU."""
-        return self.test(FilterInput(fleet, fleet.shown(mono), mono, reads, uses)).yes
+        return self.test(FilterInput(fleet, fleet.statuses(mono), mono, reads, uses)).yes
 
 
 def parse(text: str) -> Filter | None:
@@ -86,7 +86,7 @@ def _certain(yes: Mask) -> ThreeValuedMask:
 
 
 def _by_node(data: FilterInput, word: str) -> ThreeValuedMask:
-    nodes = data.fleet.known
+    nodes = data.fleet.all_nodes
     hits = _mask(contains(node_id.lower(), word)
                  or contains(nodes[node_id].hello.host.lower(), word)
                  for node_id in data.fleet.node_ids)
@@ -95,7 +95,7 @@ def _by_node(data: FilterInput, word: str) -> ThreeValuedMask:
 
 def _by_site(data: FilterInput, word: str) -> ThreeValuedMask:
     fleet = data.fleet
-    hits = _mask(equals((fleet.cluster if (site := fleet.known[node_id].site) is None
+    hits = _mask(equals((fleet.cluster if (site := fleet.all_nodes[node_id].site) is None
                          else site.name).lower(), word) for node_id in fleet.node_ids)
     return _certain(hits[fleet.node_at[: len(fleet)]])
 

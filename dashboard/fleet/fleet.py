@@ -205,7 +205,7 @@ class Fleet(GpuTable):
         self.cluster = ""  # as our own nodes' site is called beside others
         self.sites: dict[str, Site] = {}
         self.nodes: dict[str, Node] = {}  # ours: what acts, evaluates and records knows these alone
-        self.known: dict[str, Node] = {}  # with those of other sites: what is shown
+        self.all_nodes: dict[str, Node] = {}  # with those of other sites: what is shown
         self.node_ids: list[str] = []
         # By node, also of one that has not come yet; and until when, monotonic.
         self.maintenance: dict[str, tuple[NodeMaintenance, float]] = {}
@@ -231,7 +231,7 @@ class Fleet(GpuTable):
         node = self.nodes.get(hello.node_id)
         if node is None:
             node = Node(len(self.node_ids), hello, now, mono)
-            self.nodes[hello.node_id] = self.known[hello.node_id] = node
+            self.nodes[hello.node_id] = self.all_nodes[hello.node_id] = node
             self.node_ids.append(hello.node_id)
         if hello.boot_id != node.hello.boot_id:
             # Task ids carry the boot id: none of the old ones can still run.
@@ -387,7 +387,7 @@ class Fleet(GpuTable):
 
     # -- what there is to see
 
-    def shown(self, mono: float) -> npt.NDArray[np.uint8]:
+    def statuses(self, mono: float) -> npt.NDArray[np.uint8]:
         """Return the GpuStatus of each slot."""
         size = len(self)
         show = np.full(size, GpuStatus.OK, np.uint8)
@@ -395,7 +395,7 @@ class Fleet(GpuTable):
             GpuStatus.STALE)
         for status, state in REPORTED.items():
             show[self.reported[:size] == state] = status
-        silent = np.array([self.known[node_id].state == "silent" for node_id in self.node_ids],
+        silent = np.array([self.all_nodes[node_id].state == "silent" for node_id in self.node_ids],
                           bool)
         if silent.any():
             show[silent[self.node_at[:size]]] = GpuStatus.OFFLINE
@@ -410,11 +410,11 @@ class Fleet(GpuTable):
         return max(slots, key=lambda slot: float(self.sampled_mono[slot]), default=None)
 
     def host_of(self, node_id: str) -> str | None:
-        node = self.known.get(node_id)
+        node = self.all_nodes.get(node_id)
         return None if node is None else node.hello.host
 
     def node_of(self, slot: int) -> Node:
-        return self.known[self.node_ids[self.node_at[slot]]]
+        return self.all_nodes[self.node_ids[self.node_at[slot]]]
 
     def snapshot(self, node: Node) -> Frame | None:
         """Return the last Frame, complete in itself: with all tasks and what changes seldom."""
@@ -432,7 +432,7 @@ def forgettable(fleet: Fleet, mono: float) -> list[int]:
     size = len(fleet)
     old = np.flatnonzero(fleet.retired[:size]
                          & (mono - fleet.retired_mono[:size] > FORGOTTEN_AFTER_S))
-    listed = {at: {slot for listing in fleet.known[fleet.node_ids[at]].listings.values()
+    listed = {at: {slot for listing in fleet.all_nodes[fleet.node_ids[at]].listings.values()
                    for slot in listing.order} for at in np.unique(fleet.node_at[old]).tolist()}
     # A site that still lists a GPU which left its node may say something of its slot.
     viewed = {slot for site in fleet.sites.values() if site.slots is not None

@@ -16,7 +16,7 @@ METRICS = [metric.key for metric in COLUMNS]
 def facts(fleet: Fleet, visible: VisibleFleet) -> dict[str, Any]:
     """Return what does not change every second: nodes and GPUs, in the order of the numbers."""
     places = np.full(len(fleet.node_ids), -1, np.int32)
-    places[[fleet.known[node_id].at for node_id in visible.node_ids]] = np.arange(
+    places[[fleet.all_nodes[node_id].at for node_id in visible.node_ids]] = np.arange(
         len(visible.node_ids))
     slots = visible.slots
     return {"epoch": visible.epoch, "metrics": METRICS,
@@ -39,5 +39,5 @@ def numbers(fleet: Fleet, visible: VisibleFleet, now: float, mono: float) -> dic
     return {"epoch": visible.epoch, "at": now, "n": len(slots),
             "values": fleet.numbers(slots).astype("<f4").tobytes(),
             "absent": fleet.absent[slots].tobytes(),
-            "states": fleet.shown(mono)[slots].tobytes(),
+            "states": fleet.statuses(mono)[slots].tobytes(),
             "age": ages.astype("<f4").tobytes(), "nodes": bytes(states)}

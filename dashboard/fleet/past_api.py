@@ -13,7 +13,7 @@ from gpudeck.metrics import COLUMN, COLUMNS, SLOW
 from gpudeck.repairs import of_gpu
 
 from ..access.policy import Role
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Route, see
 from ..errors import NotFoundError
 from ..history.file_responses import body_of, requested_form, respond_as
@@ -108,7 +108,7 @@ class FleetPastApi:
         if step % MINUTE_S or not 0 < (end - start) // step <= MAX_LOAD_STEPS:
             raise bad(f"step is whole minutes, and start to end 1 to {MAX_LOAD_STEPS} of them")
         start, end = start // step * step, -(-end // step) * step
-        visible = self.visible_fleets.seen_by(asker())
+        visible = self.visible_fleets.seen_by(caller())
         parts = self._parts(visible)
         gpus = _of(parts, request.args.get("group"), request.args.get("model"), _comma_list("gpus"))
         now, nodes = time.time(), visible.only
@@ -133,7 +133,7 @@ class FleetPastApi:
                 for slot in visible.slots.tolist() if not fleet.retired[slot] and not split[slot]}
 
     def _ground(self, *metrics: str) -> tuple[past_views.LayoutSnapshot, Nodes]:
-        visible = self.visible_fleets.seen_by(asker())
+        visible = self.visible_fleets.seen_by(caller())
         return past_views.ground(self.fleet, visible, metrics, time.monotonic()), visible.only
 
 

@@ -1,8 +1,8 @@
 """GPUs of other sites, as their hubs report them: shown, and nothing else. Pure.
 
-They are in `Fleet.known` and never in `Fleet.nodes`: what evaluates, acts and records goes over the
-latter, so that it cannot meet them. An id is that of the site with the site's name before it: two
-sites that claim the same GPU have two.
+They are in `Fleet.all_nodes` and never in `Fleet.nodes`: what evaluates, acts and records goes over
+the latter, so that it cannot meet them. An id is that of the site with the site's name before it:
+two sites that claim the same GPU have two.
 """
 
 import msgspec
@@ -41,7 +41,7 @@ def site_of(fleet: Fleet, node_id: str) -> str | None:
     """Return the site of a node; None: this hub views no other, so that there is only one."""
     if not fleet.sites:
         return None
-    site = fleet.known[node_id].site
+    site = fleet.all_nodes[node_id].site
     return fleet.cluster if site is None else site.name
 
 
@@ -78,8 +78,8 @@ def apply_news(fleet: Fleet, event: effects.SiteHeard, now: float, mono: float
 def _excess(fleet: Fleet, site: Site, layout: effects.SiteLayout) -> str:
     """Return why a layout is not taken, or "". A slot is another GPU's an hour after it was left,
     and a node's place never: a site must not fill them by naming more and more."""
-    node_places = [node.at for node in fleet.known.values() if node.site is site]
-    new_nodes = sum(id_at(site.name, node.id) not in fleet.known for node in layout.nodes)
+    node_places = [node.at for node in fleet.all_nodes.values() if node.site is site]
+    new_nodes = sum(id_at(site.name, node.id) not in fleet.all_nodes for node in layout.nodes)
     if len(node_places) + new_nodes > 2 * MOST_NODES:
         return f"it has named more than {2 * MOST_NODES:,} nodes since this hub began"
     slots_held = int(np.isin(fleet.node_at[: len(fleet)], node_places).sum()) if node_places else 0
@@ -128,7 +128,7 @@ def _slot(fleet: Fleet, node_id: str, facts: GpuFacts) -> int:
     slot = fleet.slot_on(node_id, facts.uuid)
     if slot is not None and fleet.facts[slot] == facts:
         return slot
-    return fleet.slot(node_id, fleet.known[node_id].at, facts)
+    return fleet.slot(node_id, fleet.all_nodes[node_id].at, facts)
 
 
 def _facts_at(site: str, facts: GpuFacts) -> GpuFacts:
@@ -143,10 +143,10 @@ def _node(fleet: Fleet, site: Site, from_site: effects.SiteNode, now: float, mon
     # Of nobody: it has no key here and proves nothing.
     hello = Hello((1,), bytes(32), bytes(64), node_id, from_site.host, "", "site", 0,
                   from_site.agent, from_site.backend, driver_version=from_site.driver)
-    node = fleet.known.get(node_id)
+    node = fleet.all_nodes.get(node_id)
     if node is None:
-        node = fleet.known[node_id] = Node(len(fleet.node_ids), hello, now, mono, connected=False,
-                                           state="silent", site=site)
+        node = fleet.all_nodes[node_id] = Node(
+            len(fleet.node_ids), hello, now, mono, connected=False, state="silent", site=site)
         fleet.node_ids.append(node_id)
         fleet.set_group(node_id, group_at(site.name))
     node.hello = hello

@@ -33,8 +33,7 @@ from .site_views import gpu_link, node_link, sites_now, sites_seen
 from .sites import site_of
 from .state_machine import FleetStateMachine
 from .visibility import ALL_READ, CommandLineVisibility, VisibleFleet
-from .wasted_gpus import wasted_s
-from .wasted_now import wasted_now
+from .wasted_gpus import wasted_now, wasted_s
 
 MAX_EXACT = 1_024
 HOT_C = 85.0
@@ -46,7 +45,7 @@ def layout(fleet: Fleet, visible: VisibleFleet, slot: int = 0, node: int = 0) ->
     slots = visible.slots
     model, models = _renumbered(fleet.model_at[slots], fleet.models, visible)
     places = np.array([visible.place_of.get(node_id, -1) for node_id in fleet.node_ids], np.int64)
-    nodes = [[at, node_id, fleet.known[node_id].hello.host,
+    nodes = [[at, node_id, fleet.all_nodes[node_id].hello.host,
               *(() if (site := site_of(fleet, node_id)) is None else (site,))]
              for at, node_id in enumerate(visible.node_ids) if at >= node]
     new = slots[slot:]
@@ -80,7 +79,7 @@ def _renumbered(numbers: npt.NDArray[Any], names: list[str], visible: VisibleFle
 
 def cells(fleet: Fleet, visible: VisibleFleet, key: str, picked: Filter | None, now: float,
           mono: float) -> dict[str, Any]:
-    size, column, show = len(visible), fleet.column(key, mono), fleet.shown(mono)
+    size, column, show = len(visible), fleet.column(key, mono), fleet.statuses(mono)
     mask = None if picked is None else picked.matches(fleet, mono, visible.reads)[visible.slots]
     return {"epoch": visible.epoch, "metric": key, "at": now, "n": size,
             "cells": levels(column, show)[visible.slots].tobytes(),
@@ -108,7 +107,7 @@ INVENTED = frozenset(("simulated", "recorded"))
 def totals(fleet: Fleet, visible: VisibleFleet, now: float, mono: float) -> dict[str, Any]:
     size = len(fleet)
     show = np.full(size, GpuStatus.RETIRED, np.uint8)
-    show[visible.slots] = fleet.shown(mono)[visible.slots]
+    show[visible.slots] = fleet.statuses(mono)[visible.slots]
     # A board that is split is not one to give out: its instances are counted in its place.
     unit = np.where(fleet.is_split(), GpuStatus.RETIRED, show)
     is_free = available(fleet, show, mono)
@@ -302,7 +301,7 @@ class GpuList(msgspec.Struct):
 def node_view(machine: FleetStateMachine, node_id: str, member: EnrolledNode | None,
               mono: float) -> NodeView:
     node = machine.fleet.nodes.get(node_id)
-    if node is None and (viewed := machine.fleet.known.get(node_id)) is not None:
+    if node is None and (viewed := machine.fleet.all_nodes.get(node_id)) is not None:
         return _viewed(machine.fleet, viewed, mono)
     if node is None:
         assert member is not None, "it is known as one or the other"

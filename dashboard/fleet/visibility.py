@@ -98,7 +98,7 @@ class VisibleFleet:
             self.slots[~fleet.viewed[self.slots]], self.is_whole)
 
     def nodes(self, fleet: Fleet) -> list[Node]:
-        return [fleet.known[node_id] for node_id in self.node_ids]
+        return [fleet.all_nodes[node_id] for node_id in self.node_ids]
 
 
 def focus(fleet: Fleet, sight: VisibilityScope) -> VisibleFleet:

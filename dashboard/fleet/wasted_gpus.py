@@ -1,6 +1,7 @@
 """GPUs that are wasted: gpudeck.waste over a fleet, second by second. Pure."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -11,13 +12,14 @@ from .fleet import Fleet, GpuStatus
 from .gpu_table import FleetMetricColumn
 from .metric_table import Codes, Floats, Mask
 from .mig import NO_PARENT
+from .visibility import VisibleFleet
 
 
 def note_idle(fleet: Fleet, mono: float) -> None:
     """Update, once a second, since when GPUs are idle. One that is not read now stays as it was."""
     size = len(fleet)
     peak, mem = highest_load(fleet, mono), _values_or_nan(fleet.column("mem_used_bytes", mono))
-    is_read = (fleet.shown(mono) == GpuStatus.OK) & ~np.isnan(peak) & ~np.isnan(mem)
+    is_read = (fleet.statuses(mono) == GpuStatus.OK) & ~np.isnan(peak) & ~np.isnan(mem)
     idle: Mask = is_idle(peak, mem) & (fleet.task_count[:size] > 0) & ~fleet.is_paused[:size]
     since = fleet.idle_mono[:size]
     since[is_read & ~idle] = np.nan
@@ -66,3 +68,17 @@ def seconds_idle(is_idle: Mask) -> int:
     """Return for how long the last of these minutes, oldest first, have been idle in a row."""
     busy = np.flatnonzero(~is_idle)
     return 60 * (len(is_idle) - (int(busy[-1]) + 1 if len(busy) else 0))
+
+
+def wasted_now(fleet: Fleet, visible: VisibleFleet, now: float, mono: float) -> dict[str, Any]:
+    """Return the GPUs wasted now, and the idle GPU-hours of this day as reports count them."""
+    slots = visible.slots
+    places = np.flatnonzero(wasted(fleet, fleet.statuses(mono), mono)[slots])
+    at = slots[places]
+    memory, today_s = fleet.column("mem_used_bytes", mono).values[at], fleet.idle_today_s[slots]
+    known_s = today_s[~np.isnan(today_s)]
+    return {"gpus": len(places), "mem_bytes": float(memory.sum()),
+            "gpu_hours_today": float(known_s.sum()) / 3_600 if len(known_s) else None,
+            "slots": places.astype("<u4").tobytes(),
+            "since": (now - mono + fleet.idle_mono[at]).astype("<u4").tobytes(),
+            "mem": memory.astype("<f4").tobytes()}

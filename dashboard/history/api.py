@@ -13,7 +13,7 @@ from msgspec import Raw
 from gpudeck.metrics import COLUMNS, SLOW
 
 from ..access.policy import Actor, Role
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Route, see
 from ..errors import NotFoundError, ResultTooLargeError
 from ..web.answers import bad, check_names, one_of
@@ -200,7 +200,7 @@ class HistoryApi:
             gpu: hosts[node] for gpu, node in inventory.gpus()} if by == "gpu" else {})
 
     def _inventory(self) -> VisibleInventory:
-        return self.inventory(asker())
+        return self.inventory(caller())
 
 
 def _arguments(*names: str) -> dict[str, str]:

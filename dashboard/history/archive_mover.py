@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from gevent.threadpool import ThreadPool
 
-from ..runtime.paced_log import LogPacer
+from gpudeck.rate import RateLimiter
+
 from ..runtime.runner import Loop
 from .archive_index import ArchivedFile
 from .files import HistoryFiles
@@ -56,7 +57,7 @@ class ArchiveMover:
         self._after_s = after_s
         self._cache_bytes = cache_bytes
         self._pool = ThreadPool(1)
-        self._pacer = LogPacer()
+        self._pacer = RateLimiter()
         self._failed = 0
         self._failures = 0
         self._retry_mono = 0.0

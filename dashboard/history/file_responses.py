@@ -9,7 +9,6 @@ import msgspec
 from flask import Response, request
 
 from ..web.answers import ApiError, answer, one_of
-from ..web.csv_safe import defuse
 from .parquet import csv_of, parquet_of
 
 Form = Literal["json", "csv", "parquet"]
@@ -18,6 +17,16 @@ TYPES: dict[Form, str] = {"json": "application/json", "csv": "text/csv",
                           "parquet": "application/vnd.apache.parquet"}
 VARY = "Authorization, Cookie, Accept"
 Columns = Mapping[str, Sequence[Any]]
+# Names and command lines are hostile: a cell that begins like a formula is run when the file is
+# opened (OWASP, CSV injection). Full-width signs are taken for the plain ones by spreadsheets in
+# East Asian settings.
+STARTS = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001
+
+
+def defuse(text: str) -> str:
+    """Put a quote before a formula, which spreadsheets take for `this is text`. A cell that begins
+    with a quote gets one more, so that removing the first one always restores the original."""
+    return f"'{text}" if text.startswith((*STARTS, "'")) else text
 
 
 def requested_form() -> Form:

@@ -1,4 +1,4 @@
-"""The part of the live picture that history's routes need, cut to what the asker may see."""
+"""The part of the live picture that history's routes need, cut to what the caller may see."""
 
 from typing import Protocol
 

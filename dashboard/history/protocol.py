@@ -45,7 +45,7 @@ class RuleHistory(Protocol):
         """Fill the grid: whole minutes, or seconds as long as those are kept."""
 
     def seen(self, grid: HistoryGrid) -> None:
-        """Fill the grid with SEEN: how many seconds of each step have a sample of the GPU."""
+        """Fill a grid of seconds with SEEN: where there is a sample of the GPU, and its state."""
 
     def held(self, t0: int, t1: int, columns: Sequence[str] = ...) -> Iterator[TaskRows]:
         """Read who held what, by the minute; `columns`: only these."""

@@ -220,18 +220,13 @@ def wide_part(kind: str, metrics: Wanted, table: Table) -> GpuMetricRows:
     return part
 
 
-def seen_part(kind: str, table: Table) -> GpuMetricRows:
-    """Return for how many seconds of a minute, or in what state in a second, a GPU was heard of."""
+def seen_part(table: Table) -> GpuMetricRows:
+    """Return in what state a GPU was in each second in which it was heard of."""
     names, at = pairs_in(table)
-    part = GpuMetricRows(names, at, numbers(table.column("t")), {}, {})
-    if kind in ROLLUPS:
-        part.n[SEEN] = numbers(table.column("seconds")).astype(np.uint16)
-    else:
-        state, words = encoded(table.column("state"))
-        codes = np.array([GPU_STATES.index(word) for word in words], np.float32)
-        part.values[SEEN, "mean"] = codes[state]
-        part.n[SEEN] = np.ones(len(at), np.uint16)
-    return part
+    state, words = encoded(table.column("state"))
+    codes = np.array([GPU_STATES.index(word) for word in words], np.float32)
+    return GpuMetricRows(names, at, numbers(table.column("t")),
+                         {SEEN: np.ones(len(at), np.uint16)}, {(SEEN, "mean"): codes[state]})
 
 
 def held_part(table: Table, columns: Sequence[str]) -> TaskRows:

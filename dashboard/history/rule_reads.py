@@ -55,10 +55,9 @@ class RuleHistoryReader:
             grid.carry(key, SELDOM_HOLDS_S)
 
     def seen(self, grid: HistoryGrid) -> None:
-        """Fill the grid with SEEN: that a GPU was heard of says nothing of what it reported."""
-        kind = _kind(grid.step_s)
-        self._fill(grid, kind, (*PLACE, "seconds" if kind == "minutes" else "state"), [],
-                   partial(seen_part, kind))
+        """Fill a grid of seconds with SEEN: that a GPU was heard of says nothing of what it
+        reported."""
+        self._fill(grid, "raw", (*PLACE, "state"), [], seen_part)
 
     def _fill(self, grid: HistoryGrid, kind: str, columns: Sequence[str], metrics: Sequence[str],
               part: Callable[[Table], GpuMetricRows]) -> None:

@@ -4,8 +4,11 @@ import os
 from itertools import chain
 from pathlib import Path
 
+import gevent
+
 from ..access.policy import Actor
 from ..composition import Capability, Core, Seam
+from ..runtime.runner import Loop
 from ..settings import HubSettings
 from ..web.query_pool import QueryPool
 from .api import ROUTES as ROUTES
@@ -15,7 +18,6 @@ from .archive_index import ArchiveIndex
 from .archive_mover import ArchiveMover
 from .embedded import EmbeddedHistory
 from .inventory import VisibleInventory
-from .maintenance_loop import maintenance_of
 from .prometheus import archive_families, history_families
 from .protocol import History
 from .s3 import S3Bucket
@@ -24,6 +26,7 @@ from .tiered_archive import TieredArchive
 from .usage_names import UsageNames
 
 INVENTORY: Seam[[Actor], VisibleInventory] = Seam("the GPUs and tasks that an actor sees")
+MAINTAIN_EVERY_S = 5.0
 
 
 def build(core: Core) -> Capability:
@@ -38,6 +41,14 @@ def build(core: Core) -> Capability:
         apis=lambda: (HistoryApi(history, core.get(QueryPool), inventory, settings.cluster,
                                  names()),),
         close=history.close)
+
+
+def maintenance_of(history: History) -> Loop:
+    """Return the loop that maintains history in a native thread, beside the event loop."""
+    def maintain(now: float, mono: float) -> None:
+        gevent.get_hub().threadpool.apply(history.maintain, (now, mono))
+
+    return Loop("history", maintain, MAINTAIN_EVERY_S)
 
 
 def _open(settings: HubSettings) -> EmbeddedHistory:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ..access.policy import Role
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Route, change
 from .service import ImportService
 from .views import ImportBatch, ImportView
@@ -14,7 +14,7 @@ class ImportsApi:
     service: ImportService
 
     def import_recording(self, batch: ImportBatch) -> ImportView:
-        return self.service.store(asker(), batch)
+        return self.service.store(caller(), batch)
 
 
 ROUTES = (

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from ..access.policy import PermissionReach, Role
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Route, change, see
 from ..fleet.visibility import VisibleFleetCache
 from .advice_service import AdviceDismissal, AdviceService
@@ -52,7 +52,7 @@ class AdviceApi:
     visible_fleets: VisibleFleetCache
 
     def advice(self) -> AdviceList:
-        report = self.service.seen_by(self.visible_fleets.seen_by(asker()))
+        report = self.service.seen_by(self.visible_fleets.seen_by(caller()))
         items = [AdviceView(
             advice.id, advice.kind, LABELS[advice.kind], advice.title, advice.reason,
             advice.gpu_hours, advice.risk, advice.past, advice.command, advice.undo, advice.owner,
@@ -62,10 +62,10 @@ class AdviceApi:
         return AdviceList(report.hours, self.service.least_h, items)
 
     def dismiss(self, request: DismissalReason, advice_id: str) -> None:
-        self.service.dismiss(advice_id, request.reason, asker(), time.time())
+        self.service.dismiss(advice_id, request.reason, caller(), time.time())
 
     def recall(self, advice_id: str) -> None:
-        self.service.recall(advice_id, asker())
+        self.service.recall(advice_id, caller())
 
 
 ROUTES = (

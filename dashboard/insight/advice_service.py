@@ -98,7 +98,7 @@ class AdviceService:
         return self._last_report
 
     def _gpus(self, mono: float) -> list[WeekGpu]:
-        fleet, status, is_split = self.fleet, self.fleet.shown(mono), self.fleet.is_split()
+        fleet, status, is_split = self.fleet, self.fleet.statuses(mono), self.fleet.is_split()
         return [WeekGpu(facts.uuid, node_id, fleet.host_of(node_id) or node_id, facts.place,
                         facts.name, facts.mem_total_bytes, None, facts.parent_uuid is not None)
                 for slot, facts in enumerate(fleet.facts[:len(fleet)])
@@ -106,7 +106,7 @@ class AdviceService:
                 for node_id in (fleet.node_ids[fleet.node_at[slot]],)]
 
     def _free(self, mono: float) -> Counter[str]:
-        free = available(self.fleet, self.fleet.shown(mono), mono)
+        free = available(self.fleet, self.fleet.statuses(mono), mono)
         return Counter(facts.name for slot, facts in enumerate(self.fleet.facts[:len(self.fleet)])
                        if free[slot] and not self.fleet.viewed[slot])
 

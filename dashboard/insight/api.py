@@ -9,7 +9,7 @@ import numpy as np
 from gpudeck.metrics import Absence
 
 from ..access.policy import Role
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Route, see
 from ..fleet.fleet import Fleet
 from ..fleet.mig import NO_PARENT
@@ -38,7 +38,7 @@ class InsightApi:
 
     def forecasts(self) -> ForecastList:
         fleet, service = self.fleet, self.service
-        visible = self.visible_fleets.seen_by(asker())
+        visible = self.visible_fleets.seen_by(caller())
         memory_used = fleet.column("mem_used_bytes", self.mono())
 
         def place(node_id: str, gpu: str) -> tuple[str, str] | None:

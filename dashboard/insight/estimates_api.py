@@ -7,7 +7,7 @@ from gpudeck.estimate.config import EstimateError
 from gpudeck.estimate.request import EstimateAsked, EstimateView, answer
 
 from ..access.policy import PermissionReach, Role
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Route, change
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleetCache
@@ -21,7 +21,7 @@ class EstimatesApi:
     visible_fleets: VisibleFleetCache
 
     def estimate(self, query: EstimateAsked) -> EstimateView:
-        boards = fleet_boards(self.fleet, self.visible_fleets.seen_by(asker()), time.monotonic())
+        boards = fleet_boards(self.fleet, self.visible_fleets.seen_by(caller()), time.monotonic())
         try:
             return answer(query, boards)
         except EstimateError as error:

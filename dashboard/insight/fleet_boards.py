@@ -14,7 +14,7 @@ WORKING = (GpuStatus.OK, GpuStatus.STALE)
 
 def fleet_boards(fleet: Fleet, visible: VisibleFleet, mono: float) -> list[FleetBoards]:
     """Count GPUs that work and are visible. Of a board that MIG splits the instances count."""
-    status, is_split = fleet.shown(mono), fleet.is_split()
+    status, is_split = fleet.statuses(mono), fleet.is_split()
     free = available(fleet, status, mono)
     there: Counter[tuple[str, float | None, bool]] = Counter()
     unused: Counter[tuple[str, float | None, bool]] = Counter()

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ..access.policy import PermissionReach, Role
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Route, change, see
 from ..fleet.visibility import VisibleFleetCache
 from ..web.answers import ApiError
@@ -77,7 +77,7 @@ class QosApi:
     def report(self) -> QosReport:
         """Return the report. Tenants have GPUs on all nodes: a user who sees a part of the fleet
         gets none of them."""
-        if not self.visible_fleets.seen_by(asker()).is_whole:
+        if not self.visible_fleets.seen_by(caller()).is_whole:
             return QosReport([], [])
         service, now = self.service, time.time()
         violations = service.tracker.all()
@@ -97,15 +97,15 @@ class QosApi:
                              max(state.waiting_s, default=None), state.throttled_pct, unkept, week)
 
     def replace(self, request: NewQosPolicies) -> QosReport:
-        self.service.set_policies(asker(), request.items)
+        self.service.set_policies(caller(), request.items)
         return self.report()
 
     def put(self, request: NewQosPromise, tenant: str) -> None:
         policy = QosPolicy(_tenant(tenant), request.gpus, request.wait_s, request.throttled_pct)
-        self.service.put(asker(), policy)
+        self.service.put(caller(), policy)
 
     def remove(self, tenant: str) -> None:
-        self.service.remove(asker(), tenant)
+        self.service.remove(caller(), tenant)
 
 
 def _tenant(text: str) -> str:

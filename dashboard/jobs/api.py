@@ -7,7 +7,7 @@ from flask import request
 from msgspec import Raw
 
 from ..access.policy import Role
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Route, change, see
 from ..errors import NotFoundError
 from ..fleet.fleet import Fleet
@@ -46,7 +46,7 @@ class JobsApi:
         state = one_of("state", request.args.get("state"), ("running", "ended"))
         since = moment("since")
         items = self.queries.all(
-            asker(), state, request.args.get("user"),
+            caller(), state, request.args.get("user"),
             time.time() - WEEK_S if since is None else since)
         return views.JobList(items[: read_limit(request.args.get("limit"))], len(items))
 
@@ -56,7 +56,7 @@ class JobsApi:
         if start is not None and end is not None and start >= end:
             raise bad("start must be before end")
         queries = self.queries
-        query = queries.question(asker(), job_id, start, end)
+        query = queries.question(caller(), job_id, start, end)
         return self.questions.encoded(lambda: queries.page(query))
 
     def findings(self) -> Raw:
@@ -65,32 +65,32 @@ class JobsApi:
         if not user:
             raise bad("user is needed")
         queries = self.queries
-        running, unchecked = queries.running_questions(asker(), user)
+        running, unchecked = queries.running_questions(caller(), user)
         return self.questions.encoded(lambda: queries.findings(running, unchecked))
 
     def slurm(self) -> SlurmList:
-        return self.schedulers.slurm(self.visible_fleets.seen_by(asker()))
+        return self.schedulers.slurm(self.visible_fleets.seen_by(caller()))
 
     def kubernetes(self) -> KubernetesList:
-        return self.schedulers.kubernetes(self.visible_fleets.seen_by(asker()))
+        return self.schedulers.kubernetes(self.visible_fleets.seen_by(caller()))
 
     def teams(self) -> views.TeamList:
         owners = self.service.owners()
         return views.team_list(self.service.teams, self.service.teams_of(owners), owners)
 
     def set_teams(self, new_teams: views.NewTeams) -> views.TeamList:
-        self.service.set_teams(asker(), new_teams.items)
+        self.service.set_teams(caller(), new_teams.items)
         return self.teams()
 
     def put_team(self, team: Team) -> views.TeamList:
-        self.service.set_teams(asker(), with_team(self.service.teams, team))
+        self.service.set_teams(caller(), with_team(self.service.teams, team))
         return self.teams()
 
     def remove_team(self, name: str) -> None:
         remaining = [team for team in self.service.teams if team.name != name]
         if len(remaining) == len(self.service.teams):
             raise NotFoundError("there is no such team")
-        self.service.set_teams(asker(), remaining)
+        self.service.set_teams(caller(), remaining)
 
 
 ROUTES = (

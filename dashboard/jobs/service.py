@@ -67,7 +67,7 @@ class JobsService:
 
     # -- records
 
-    def heard(self, record: StreamRecord) -> None:
+    def receive(self, record: StreamRecord) -> None:
         """Record the jobs of a frame: a job has its page from the frame on that brings it. At the
         next look a short one would be gone, and a job that ran while the hub was away is in no
         look."""

@@ -31,7 +31,7 @@ def build(core: Core) -> Capability:
     schedulers = SchedulerQueries(fleet, settings.slurm_nodes, settings.kubernetes_nodes)
     core.add(JobUsageNames(jobs, partial(state.another, JobsStore)), UsageNames)
     core.join(TEAMS_OF, jobs.teams_of)
-    core.get(EffectHandlers).add(StreamRecord, jobs.heard)
+    core.get(EffectHandlers).add(StreamRecord, jobs.receive)
     return Capability(
         loops=(jobs.loop,), metrics=schedulers.texts,
         apis=lambda: (JobsApi(jobs, fleet, core.get(VisibleFleetCache), core.get(History),

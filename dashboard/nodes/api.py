@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ..access.policy import PermissionReach, Role
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Route, change, see
 from ..fleet import views
 from ..fleet.members import EnrolledNode, Enrolment, NewEnrolment
@@ -31,31 +31,31 @@ class NodesApi:
     url: Callable[[], str]
 
     def enrolments(self) -> EnrolmentList:
-        return EnrolmentList([_view(enrolment) for enrolment in self.service.enrolments(asker())])
+        return EnrolmentList([_view(enrolment) for enrolment in self.service.enrolments(caller())])
 
     def create(self, request: NewEnrolment) -> EnrolmentView:
         wrong = request.flaw()
         if wrong is not None:
             raise bad(wrong)
-        token, enrolment = self.service.create(asker(), request)
+        token, enrolment = self.service.create(caller(), request)
         view = _view(enrolment)
         view.token, view.command = token.text, command(self.url(), token)
         return view
 
     def withdraw(self, enrolment_id: str) -> None:
-        self.service.withdraw(asker(), enrolment_id)
+        self.service.withdraw(caller(), enrolment_id)
 
     def change(self, request: NodeChange, node_id: str) -> NodeView:
-        return self._node_view(self.service.put_in_group(asker(), node_id, request.group))
+        return self._node_view(self.service.put_in_group(caller(), node_id, request.group))
 
     def approve(self, node_id: str) -> NodeView:
-        return self._node_view(self.service.approve(asker(), node_id))
+        return self._node_view(self.service.approve(caller(), node_id))
 
     def approve_all(self, request: ApprovalRequest) -> ApprovalViewList:
-        return ApprovalViewList(self.service.approve_all(asker(), request.fingerprints))
+        return ApprovalViewList(self.service.approve_all(caller(), request.fingerprints))
 
     def revoke(self, node_id: str) -> NodeView:
-        return self._node_view(self.service.revoke(asker(), node_id))
+        return self._node_view(self.service.revoke(caller(), node_id))
 
     def _node_view(self, member: EnrolledNode) -> NodeView:
         return views.node_view(self.machine, member.node_id, member, time.monotonic())

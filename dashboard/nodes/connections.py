@@ -36,10 +36,10 @@ class NodeLinks:
         self.confirm()
         link = self.machine.link_of.get(node_id)
         if link is not None:
-            self.agents.tell(link, message)
+            self.agents.send(link, message)
         return link is not None
 
     def send_to_all(self, message: FromHub) -> None:
         self.confirm()
         for link in self.machine.link_of.values():
-            self.agents.tell(link, message)
+            self.agents.send(link, message)

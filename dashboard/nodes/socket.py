@@ -10,17 +10,16 @@ from typing import Any
 import gevent
 
 from gpudeck import wire
+from gpudeck.rate import RateLimiter, TokenBucket
 from gpudeck.websocket import CloseCode, WebSocketViolationError
 
 from ..access.policy import may
 from ..errors import SignerUnavailableError
 from ..fleet.effects import HubEvent, LinkClosed, MessageReceived, RateExceeded
-from ..runtime.paced_log import LogPacer
 from ..runtime.state_store import StateUnavailableError
 from ..settings import HubSettings
 from ..web.bounded_socket import BoundedServer, BoundedSocket, event_frame
 from ..web.http_server import ClientConnection
-from ..web.token_bucket import TokenBucket
 from .backfills import PER_LINK, BackfillQueue
 from .enrolment import EnrolmentService, KeyProofError
 
@@ -60,7 +59,7 @@ class AgentEndpoint:
         self._challenge = challenge
         self._submit = submit
         self._links: dict[str, AgentLink] = {}
-        self._refusals = LogPacer()
+        self._refusals = RateLimiter()
         # On the server itself: Flask-SocketIO's decorator makes a request context per event and
         # costs 3 to 4 times as much.
         server.on("connect", self._connect, namespace=wire.NAMESPACE)
@@ -103,7 +102,7 @@ class AgentEndpoint:
             else:
                 self._handshake(sid, link, message, payload)
         except wire.WireError as error:
-            self.tell(sid, wire.Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
+            self.send(sid, wire.Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
             raise WebSocketViolationError(CloseCode.INVALID_DATA, str(error)) from error
 
     def _queue_backfill(self, sid: str, message: wire.Backfill, size: int) -> None:
@@ -124,7 +123,7 @@ class AgentEndpoint:
             self._refuse(sid, str(error), BAD_MESSAGE_RETRY_S)
 
     def _refuse(self, sid: str, why: str, retry_s: float) -> None:
-        self.tell(sid, wire.Refused(why[:1024], retry_s))
+        self.send(sid, wire.Refused(why[:1024], retry_s))
         self.close(sid, why[:120])
 
     def _handshake(self, sid: str, link: AgentLink, message: wire.FromAgent, payload: bytes
@@ -138,7 +137,7 @@ class AgentEndpoint:
                     raise WebSocketViolationError(CloseCode.TRY_AGAIN,
                                                   "the hub cannot prove itself now"
                                                   ) from error
-                self.tell(sid, link.challenge)
+                self.send(sid, link.challenge)
             case wire.Hello() if link.challenge is not None:
                 self._prove(sid, link, link.challenge, message)
                 if link.is_proven:
@@ -160,7 +159,7 @@ class AgentEndpoint:
             if left_out is not None:
                 log.info("agent_refused node=%s host=%r why=%r left_out=%d", hello.node_id,
                          hello.host, refusal.reason, left_out)
-            self.tell(sid, refusal)
+            self.send(sid, refusal)
             self.close(sid, refusal.reason)
             return
         link.is_proven = True
@@ -196,7 +195,7 @@ class AgentEndpoint:
 
     # -- effects
 
-    def tell(self, sid: str, message: wire.FromHub) -> None:
+    def send(self, sid: str, message: wire.FromHub) -> None:
         link = self._links.get(sid)
         if link is not None:
             link.peer.push(event_frame(wire.EVENT, wire.encode(message), wire.NAMESPACE))

@@ -46,7 +46,7 @@ def build(core: Core) -> Capability:
     links = core.add(NodeLinks(machine, agents, core.state.confirm))
     anchors = AuditHeadExchange(audit, links.send_to_all)
     effects.add(StreamRecord, recorder.put)
-    effects.add(SendMessage, lambda effect: agents.tell(effect.link, effect.message))
+    effects.add(SendMessage, lambda effect: agents.send(effect.link, effect.message))
     effects.add(CloseLink, lambda effect: agents.close(effect.link, effect.reason))
     effects.add(NodeJoined, lambda effect: core.guard.call(
         anchors.joined, fleet.nodes[effect.node_id].hello))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from msgspec import convert
 
 from ..access.policy import PermissionReach, Role
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Route, change, see
 from ..web.answers import bad
 from . import views
@@ -35,16 +35,16 @@ class NotificationsApi:
         return views.receiver_view(receiver, self.service.receivers.status[receiver.id], queued)
 
     def add_receiver(self, draft: views.NewReceiver) -> views.ReceiverView:
-        return self._view(self.service.add(asker(), views.receiver_of(draft)))
+        return self._view(self.service.add(caller(), views.receiver_of(draft)))
 
     def change_receiver(self, draft: views.NewReceiver, receiver_id: str) -> views.ReceiverView:
-        return self._view(self.service.change(asker(), receiver_id, views.receiver_of(draft)))
+        return self._view(self.service.change(caller(), receiver_id, views.receiver_of(draft)))
 
     def remove_receiver(self, receiver_id: str) -> None:
-        self.service.remove(asker(), receiver_id)
+        self.service.remove(caller(), receiver_id)
 
     def test_receiver(self, receiver_id: str) -> views.ReceiverTestView:
-        return views.test_view(self.service.test(asker(), receiver_id))
+        return views.test_view(self.service.test(caller(), receiver_id))
 
     def notices(self) -> views.WaitingNotificationList:
         waiting = sorted(self.service.outbox,
@@ -53,10 +53,10 @@ class NotificationsApi:
             [views.waiting_view(entry) for entry in waiting[:MOST_LISTED]], len(waiting))
 
     def retry_notice(self, notice_id: str) -> None:
-        self.service.retry(asker(), notice_id)
+        self.service.retry(caller(), notice_id)
 
     def drop_notice(self, notice_id: str) -> None:
-        self.service.drop(asker(), notice_id)
+        self.service.drop(caller(), notice_id)
 
     def owner_addresses(self) -> views.AddressList:
         return views.address_list(self.addresses.all())
@@ -65,15 +65,15 @@ class NotificationsApi:
         addresses = {row.unix_name: row.address for row in address_list.items}
         if len(addresses) != len(address_list.items):
             raise bad("a Unix name is listed twice")
-        self.addresses.replace(asker(), addresses)
+        self.addresses.replace(caller(), addresses)
         return views.address_list(addresses)
 
     def put_address(self, address: views.AddressView) -> views.AddressList:
-        self.addresses.put(asker(), address.unix_name, address.address)
+        self.addresses.put(caller(), address.unix_name, address.address)
         return self.owner_addresses()
 
     def remove_address(self, unix_name: str) -> None:
-        self.addresses.remove(asker(), unix_name)
+        self.addresses.remove(caller(), unix_name)
 
 
 ROUTES = (

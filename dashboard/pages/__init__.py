@@ -11,18 +11,18 @@ from flask import Flask, request
 
 from gpudeck.pages import SitePage
 
-from ..access.requests import asker
+from ..access.requests import caller
 from . import (
     advice,
     alerts,
     audit,
+    charts,
     estimate,
     fleet,
     forecasts,
     history,
     job,
     kubernetes,
-    lines,
     missing,
     my_work,
     pool,
@@ -43,7 +43,7 @@ from .site_hub import SiteThreads, ViewersHub, Wsgi
 
 # In the order of the bar. assets/deck.mjs and the keys after `g` use it too: it is sent with the
 # index. The last is for addresses that belong to no page.
-PAGES = (fleet.PAGE, lines.PAGE, my_work.PAGE, tasks.PAGE, job.PAGE, slurm.PAGE,
+PAGES = (fleet.PAGE, charts.PAGE, my_work.PAGE, tasks.PAGE, job.PAGE, slurm.PAGE,
          kubernetes.PAGE, pool.PAGE, alerts.PAGE, quotas.PAGE, history.PAGE, reports.PAGE,
          forecasts.PAGE, advice.PAGE, qos.PAGE, estimate.PAGE, audit.PAGE, settings.PAGE,
          missing.PAGE)
@@ -101,7 +101,7 @@ def build_pages(server: Flask, csrf_cookie: str, site_pages: list[SitePage],
     )
     viewers_hub = ViewersHub(hub)
     sites = SitePages(site_pages, SiteThreads(), viewers_hub)
-    app.router = PageRouter(PAGES, sites, asker)
+    app.router = PageRouter(PAGES, sites, caller)
     app.bundles = Bundles(ASSETS)
     app.bundles.serve(server)
     app.layout = app.router.layout

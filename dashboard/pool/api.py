@@ -29,7 +29,7 @@ from gpudeck.sizes import parse_size
 from gpudeck.times import parse_span, span_words
 
 from ..access.policy import Actor, PermissionReach, Role, actor_fields
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Route, change, see
 from ..audit.recorder import AuditRecorder
 from ..errors import InvalidChangeError, NotFoundError
@@ -80,15 +80,15 @@ class PoolApi:
     audit: AuditRecorder
 
     def seen_nodes(self) -> list[PoolNode]:
-        return self.queries.nodes(self.visible_fleets.seen_by(asker()))
+        return self.queries.nodes(self.visible_fleets.seen_by(caller()))
 
     def seen_claims(self) -> list[Claim]:
-        actor = asker()
+        actor = caller()
         return self.queries.waiting(self.visible_fleets.seen_by(actor), actor.scope.unix_names)
 
     def refused_claims(self) -> list[Claim]:
         """Return the claims that were made at the hub, and refused by nodes for good."""
-        actor = asker()
+        actor = caller()
         return self.queries.visible_claims(
             [refusal.claim for refusal in self.service.refusals.for_good.values()],
             self.visible_fleets.seen_by(actor), actor.scope.unix_names)
@@ -132,7 +132,7 @@ class PoolApi:
             read_limit(request.args.get("limit")), read_cursor(request.args.get("cursor"))))
 
     def claim(self, body: NewClaim) -> views.NewClaimView:
-        actor = asker()
+        actor = caller()
         owner = body.owner or next(iter(actor.scope.unix_names), None)
         if owner is None:
             raise bad("owner is needed: no user of the nodes is yours; `gpudeck token create "
@@ -178,7 +178,7 @@ class PoolApi:
         return tuple(dict.fromkeys(_id_of(name, visible) for name in names))
 
     def withdraw(self, claim_id: str) -> None:
-        claim, actor = self.service.claims.get(claim_id), asker()
+        claim, actor = self.service.claims.get(claim_id), caller()
         if claim is None or not _reaches(actor, claim.owner) or not self.queries.visible_claims(
                 [claim], self.visible_fleets.seen_by(actor), actor.scope.unix_names):
             raise NotFoundError(f"no claim {claim_id[:80]!r} of yours that was made here waits")
@@ -188,7 +188,7 @@ class PoolApi:
     def give_back(self, lease_id: str) -> None:
         leases = self._leases(lease_id)
         for node, lease in leases:
-            self.service.give_back(node.id, lease.claim.id, f"given back by {asker().name}")
+            self.service.give_back(node.id, lease.claim.id, f"given back by {caller().name}")
         self._note("give_back_lease", {"lease": lease_id, "owner": leases[0][1].claim.owner})
 
     def extend(self, body: LeaseExtension, lease_id: str) -> None:
@@ -205,7 +205,7 @@ class PoolApi:
                                     "by_s": by_s})
 
     def _limits(self) -> ClaimLimits:
-        role = asker().role
+        role = caller().role
         return self.service.policy.limits["user" if role is None else role.value]
 
     def _asked_by(self, owner: str) -> list[Claim]:
@@ -220,7 +220,7 @@ class PoolApi:
                 "is used, as far as nobody else begins there")
 
     def _note(self, action: str, detail: dict[str, Any]) -> None:
-        self.audit.note("pool", actor_fields(asker()) | {"action": action, "outcome": "done",
+        self.audit.note("pool", actor_fields(caller()) | {"action": action, "outcome": "done",
                                                "detail": detail})
 
     def lease(self, lease_id: str) -> tuple[PoolNode, ReportedLease]:
@@ -228,7 +228,7 @@ class PoolApi:
 
     def _leases(self, lease_id: str) -> list[tuple[PoolNode, ReportedLease]]:
         """Return the leases of this id: one's own, or, as an operator, anybody's."""
-        actor = asker()
+        actor = caller()
         visible = self.visible_fleets.seen_by(actor)
         matches = [match for match in leases_called(self.service.nodes, lease_id)
                    if visible.sees_node(match[0].id) and _reaches(actor, match[1].claim.owner)]

@@ -25,7 +25,7 @@ def in_doubt(nodes: Iterable[PoolNode], fleet: Fleet, mono: float) -> list[PoolN
 
 def _doubts(fleet: Fleet, mono: float) -> dict[str, dict[str, str]]:
     """Return why GPUs are in doubt, by node and GPU."""
-    size, codes = len(fleet), reasons(fleet, fleet.shown(mono), mono)
+    size, codes = len(fleet), reasons(fleet, fleet.statuses(mono), mono)
     is_doubtful = fleet.in_pool[:size] & (fleet.pool_reason[:size] == AVAILABLE) & ~np.isin(
         codes, (AVAILABLE, REASON_CODE["leased"]))
     by_node: dict[str, dict[str, str]] = {}

@@ -49,7 +49,7 @@ class NodeLoads:
     def _utilization(self, mono: float) -> Mapping[str, float]:
         """Return the mean of each node's GPUs now."""
         column = self.fleet.column("util_pct", mono)
-        slots = np.flatnonzero((self.fleet.shown(mono) == GpuStatus.OK)
+        slots = np.flatnonzero((self.fleet.statuses(mono) == GpuStatus.OK)
                                & (column.absent == Absence.PRESENT)
                                & ~self.fleet.viewed[: len(self.fleet)])
         at, count = self.fleet.node_at[slots], len(self.fleet.node_ids)

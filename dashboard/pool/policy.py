@@ -16,7 +16,7 @@ from gpudeck.pool.core.simulation import TracedClaim, waiting
 from gpudeck.pool.core.strategies import STRATEGIES, PlacementContext
 
 from ..access.policy import PermissionReach, Role, actor_fields
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Route, change, see
 from ..audit.recorder import AuditRecorder
 from ..web.answers import bad
@@ -88,7 +88,7 @@ class PoolPolicyApi:
              for name, queue_order in QUEUE_ORDERS.items()])
 
     def policy(self) -> views.PolicyView:
-        view, role = views.policy_view(self.service.policy), asker().role
+        view, role = views.policy_view(self.service.policy), caller().role
         if role is None or not role.covers(Role.OPERATOR):
             view.shares = {}  # of others, by name
         return view
@@ -125,8 +125,9 @@ class PoolPolicyApi:
         changed = {name: value for name in PoolPolicy.__slots__
                    if (value := getattr(policy, name)) != getattr(was, name)}
         self.service.set_policy(policy, time.time())
-        self.audit.note("pool", actor_fields(asker()) | {"action": "pool policy", "outcome": "done",
-                        "detail": {name: str(value)[:256] for name, value in changed.items()}})
+        self.audit.note("pool", actor_fields(caller()) | {
+            "action": "pool policy", "outcome": "done",
+            "detail": {name: str(value)[:256] for name, value in changed.items()}})
         return views.policy_view(policy)
 
     def simulate(self, request: SimulationRequest) -> views.SimulationView:

@@ -354,7 +354,7 @@ class PoolService:
         stretch.pause()
         limits = stretch.all(self.limits(nodes, leases))
         avoided = self.refusals.avoided(mono)
-        for claim_id, closed in excluded_nodes(waiting, nodes, self.fleet.known).items():
+        for claim_id, closed in excluded_nodes(waiting, nodes, self.fleet.all_nodes).items():
             avoided[claim_id] = avoided.get(claim_id, closed.nodes) | closed.nodes
         stretch.pause()
         return stretch.all(scheduling(
@@ -393,8 +393,8 @@ class PoolService:
             stretch.pause()
         notes = self.refusals.notes | self.preemptions.notes
         planned = PlannedPass(outcome, nodes, asking, self.pending, notes,
-                              excluded_nodes(asking.values(), nodes, self.fleet.known), estimate,
-                              self.bookings, now)
+                              excluded_nodes(asking.values(), nodes, self.fleet.all_nodes),
+                              estimate, self.bookings, now)
         for _ in planned.steps():
             stretch.pause()
         self.planned = planned

@@ -23,7 +23,7 @@ from gpudeck.pool.messages import Leased
 from gpudeck.sizes import GB
 
 from ..access.policy import PermissionReach, Role
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Route, change, see
 from ..errors import InvalidChangeError, NotFoundError
 from ..fleet.fleet import Fleet, GpuStatus
@@ -199,7 +199,7 @@ class ResourceManagerApi:
     def _newest_lease(self, body: GpuRequest) -> str | None:
         """Return the caller's or `owner`'s newest lease with at least such GPUs, CPUs and
         memory."""
-        names = asker().scope.unix_names if body.owner is None else (body.owner,)
+        names = caller().scope.unix_names if body.owner is None else (body.owner,)
         claim = body.claim
         leases = [(lease.since, lease.claim.id) for node in self.pool.seen_nodes()
                   for lease in node.report.leases if lease.claim.owner in names
@@ -214,7 +214,7 @@ class ResourceManagerApi:
 
     def _live(self, key: str, mono: float) -> views.Number:
         column = self.fleet.column(key, mono)
-        is_known = (self.fleet.shown(mono) == GpuStatus.OK) & (column.absent == Absence.PRESENT)
+        is_known = (self.fleet.statuses(mono) == GpuStatus.OK) & (column.absent == Absence.PRESENT)
         values: list[float] = np.where(is_known, column.values, np.nan).tolist()
 
         def number(node_id: str, uuid: str) -> float | None:

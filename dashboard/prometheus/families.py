@@ -79,7 +79,7 @@ def snapshot(fleet: Fleet, visible: VisibleFleet, xids: Mapping[tuple[str, str],
              mono: float) -> FleetMetricsSnapshot:
     """Copy what may change. `xids`: the latest of those that had one lately, by node and GPU."""
     size, visible = len(fleet), visible.ours(fleet)  # others export their own
-    show = fleet.shown(mono)
+    show = fleet.statuses(mono)
     slots = visible.slots[show[visible.slots] != GpuStatus.RETIRED]
     is_reported = show[slots] == GpuStatus.OK
     place = np.full(size + 1, NO_GPU)

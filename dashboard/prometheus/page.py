@@ -19,7 +19,7 @@ from gevent.lock import BoundedSemaphore
 from gpudeck.dcgm import NAMES
 from gpudeck.prometheus_text import CONTENT_TYPE, family_by, single
 
-from ..access.requests import asker
+from ..access.requests import caller
 from ..actions.store import CommandsStore
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
@@ -57,7 +57,7 @@ class PrometheusPage:
     def answer(self) -> Response:
         names = _requested_names()
         is_packed = request.accept_encodings["gzip"] > 0
-        key = VisibilityScope.of(asker()), names, is_packed
+        key = VisibilityScope.of(caller()), names, is_packed
         with self._turn:
             cached = self._cache.get(key)
             if cached is None or time.monotonic() - cached[0] >= FRESH_S:

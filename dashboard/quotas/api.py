@@ -9,7 +9,7 @@ from flask import request
 from gpudeck.quota import LIMITS, InvalidQuotaError, Limit, Quota, QuotaProblem, meaning, read
 
 from ..access.policy import PermissionReach, Role
-from ..access.requests import asker, body
+from ..access.requests import body, caller
 from ..access.routes import Route, change, see
 from ..errors import NotFoundError
 from ..fleet.fleet import Fleet
@@ -38,7 +38,7 @@ class QuotasApi:
     end_after_s: float
 
     def _visible(self) -> VisibleFleet:
-        return self.visible_fleets.seen_by(asker())
+        return self.visible_fleets.seen_by(caller())
 
     def quotas(self) -> views.QuotaList:
         visible, ladder = self._visible(), self.ladder()
@@ -117,11 +117,11 @@ class QuotasApi:
             problems += error.problems
         if problems:
             raise bad("; ".join(map(str, problems)))
-        self.active.put(asker(), quota)
+        self.active.put(caller(), quota)
         return self.quota(quota_id)
 
     def remove(self, quota_id: str) -> None:
-        self.active.remove(asker(), quota_id)
+        self.active.remove(caller(), quota_id)
 
     def check(self, draft: views.QuotaDraft) -> views.QuotaCheck:
         """Return what is wrong with a draft, or who would exceed it now."""

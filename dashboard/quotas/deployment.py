@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from gpudeck.actions import Refusal
-from gpudeck.desired_state import REISSUE_EVERY_S, DesiredState, InForce
+from gpudeck.desired_state import DesiredState, InForce
 from gpudeck.wire import FromHub
 
 from ..actions.signer_client import SignerClient
@@ -58,8 +58,8 @@ class QuotaDeployer:
         generation, reported = self.active.generation, self.in_force.get(node_id)
         if generation == 0 and (reported is None or reported.generation == 0):
             return False
-        what, sent_mono = self._last_sent.get(node_id, (None, -REISSUE_EVERY_S))
-        if what != self._version_for(node_id) or mono - sent_mono >= REISSUE_EVERY_S:
+        what, sent_mono = self._last_sent.get(node_id, (None, 0.0))
+        if what != self._version_for(node_id):
             return True
         has_it = reported is not None and reported.generation == generation
         return not has_it and mono - sent_mono >= RESEND_AFTER_S

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import gevent
 from gevent.event import Event
 
+from gpudeck.rate import RateLimiter
+
 from ..errors import ArchiveAwayError
-from .paced_log import LogPacer
 from .state_store import StateUnavailableError
 
 log = logging.getLogger("gpudeck.runtime")
@@ -36,7 +37,7 @@ class Runner:
         self._loops = tuple(loops)
         self._confirm = confirm
         self.failures: dict[str, int] = {}
-        self._away = LogPacer()
+        self._away = RateLimiter()
 
     def start(self) -> "list[gevent.Greenlet[..., None]]":
         return [gevent.spawn(self._run, loop) for loop in self._loops]

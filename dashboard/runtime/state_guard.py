@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .paced_log import LogPacer
+from gpudeck.rate import RateLimiter
+
 from .state_store import StateUnavailableError
 
 log = logging.getLogger("gpudeck.runtime")
@@ -16,7 +17,7 @@ class StateGuard:
     and its connection must not end for that."""
 
     def __init__(self) -> None:
-        self._pacer = LogPacer()
+        self._pacer = RateLimiter()
 
     def call(self, handler: Callable[..., object], *arguments: Any) -> None:
         try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ..access.policy import Role
-from ..access.requests import asker
+from ..access.requests import caller
 from ..access.routes import Route, see
 from ..fleet.fleet import Fleet, Site
 from ..fleet.site_views import sites_seen
@@ -42,7 +42,7 @@ class SitesApi:
         return SiteAlertList(views, unknown)
 
     def _visible_sites(self) -> list[Site]:
-        return sites_seen(self.fleet, self.visible_fleets.seen_by(asker()))
+        return sites_seen(self.fleet, self.visible_fleets.seen_by(caller()))
 
 
 ROUTES = (

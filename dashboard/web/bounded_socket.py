@@ -26,6 +26,7 @@ from flask_socketio import SocketIO
 from gevent.event import Event
 from socketio.msgpack_packet import MsgPackPacket
 
+from gpudeck.rate import TokenBucket
 from gpudeck.websocket import (
     CloseCode,
     Message,
@@ -39,7 +40,6 @@ from gpudeck.websocket import (
 from gpudeck.wire import MAX_MESSAGE_BYTES
 
 from .http_server import ClientConnection, ServerCounters, cut
-from .token_bucket import TokenBucket
 
 log = logging.getLogger("gpudeck.web")
 

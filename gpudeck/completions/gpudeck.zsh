@@ -1095,11 +1095,11 @@ _shtab_gpudeck_mps_tune_options=(
   "--grace[for stop and restart\: seconds for clients to finish]:SPAN:"
   "--yes[do not ask for confirmation\; only where nobody\'s work is ended]"
   "--apply[set it, with --yes --reason TEXT]"
-  "--rehearse[what it would have done with a recording of \`gpudeck agent --record\`\; without FILE, with the hub\'s history of --node]:FILE:_files"
-  "--start[with --rehearse --hub\: 24h or 7d (that long ago), now, UTC seconds, or such as 2026-01-31T12\:00\:00Z\; default 24h]:TIME:"
+  "--rehearse[what it would have done with the hub\'s history of --node]"
+  "--start[with --rehearse\: 24h or 7d (that long ago), now, UTC seconds, or such as 2026-01-31T12\:00\:00Z\; default 24h]:TIME:"
   "--end[default now]:TIME:"
   "--from[with --rehearse\: the share to start with\; default 100]:PCT:"
-  "--every[seconds between two checks, at least 1\; default 30, and 60 with a hub\'s history]:SPAN:"
+  "--every[seconds between two checks, at least 1\; default 30, and 60 with --rehearse]:SPAN:"
   "--rounds[how many checks\; 0\: until stopped\; default 10]:N:"
 )
 
@@ -1334,7 +1334,6 @@ _shtab_gpudeck_quota_check_options=(
   "--per[per]:per:(day week)"
   "--count[per owner, or all of them together]:count:(each together)"
   "--mode[observe only shows it, warn notifies the owner, act also ends tasks]:mode:(observe warn act)"
-  "--offline[whether a node may end tasks while the hub is unreachable]:offline:(wait allow)"
   ":of the quota\: small letters, digits and dashes:"
 )
 
@@ -1386,7 +1385,6 @@ _shtab_gpudeck_quota_set_options=(
   "--per[per]:per:(day week)"
   "--count[per owner, or all of them together]:count:(each together)"
   "--mode[observe only shows it, warn notifies the owner, act also ends tasks]:mode:(observe warn act)"
-  "--offline[whether a node may end tasks while the hub is unreachable]:offline:(wait allow)"
   ":of the quota\: small letters, digits and dashes:"
 )
 

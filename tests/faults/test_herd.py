@@ -40,7 +40,7 @@ def agents(folder: Path, hub: HubProcess, count: int) -> Iterator["subprocess.Po
     tokens.write_text(many_tokens(hub, count))
     with (folder / "agents.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "agent.cli.simulate", "--hub", hub.url, "--token-file",
+            [sys.executable, "-m", "agent.simulator.command", "--hub", hub.url, "--token-file",
              str(tokens), "--nodes", str(count), "--simulate", "gpus=1,faults=0",
              "--data", str(folder / "agents")], cwd=REPOSITORY, stdout=log, stderr=log)
     try:

@@ -18,7 +18,7 @@ from gpudeck.actions import YOUNGEST_S, Reply
 from tests.faults.reuse import Bed, Identity, a_bed, task_id
 
 BATCH = 30  # an agent lets 32 commands wait
-RECONNECT_EVERY = 20  # batches: one connection has an allowance (agent/link/allowance.py)
+RECONNECT_EVERY = 20  # batches: one connection has an allowance (agent/link/socket.py)
 TRIALS = int(os.environ.get("GPUDECK_REUSES") or ("2000" if os.environ.get("CI") else "1000"))
 SOAK_TRIALS = int(os.environ.get("GPUDECK_SOAK_REUSES", "1000000"))
 DOCUMENTED = {"identity", "gone", "young", "condition"}

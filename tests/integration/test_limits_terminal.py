@@ -11,12 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
-from msgspec import structs
 
 from agent.actions import guard
-from agent.backends.recorded import FORMAT, RecordingHeader
 from agent.backends.simulation.reader import SimulatedReader, parse_options
 from agent.cli import limits as cli_limits
 from agent.cli.limits import gpu, mebibytes, mps
@@ -26,11 +23,9 @@ from agent.limits.mps_doctor import findings
 from agent.limits.mps_view import view
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.limits import PIPES_MAX, ComputeMode, MpsRestart, MpsStart
-from gpudeck.wire import GpuFacts
 from tests.fakes.children import Children, a_ceiling
 from tests.fakes.mps_control import FakeMps
 from tests.integration.test_actions_crash import write_world
-from tests.unit.agent.limits.test_tune_backtest import BOARDS, night
 
 Run = Callable[..., tuple[int, str]]
 
@@ -64,7 +59,6 @@ def run(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch,
     return run_program
 
 
-FACTS = tuple(GpuFacts(uuid, at, "H100") for at, uuid in enumerate(BOARDS))
 YES = ("--yes", "--reason", "a test")
 
 
@@ -310,36 +304,15 @@ def test_a_dry_run_sets_nothing_and_the_rest_is_recorded(fake: FakeMps, run: Run
     assert all(child.is_alive() for child in children.all)
 
 
-def test_a_rehearsal_on_a_recording_sets_nothing(fake: FakeMps, run: Run, tmp_path: Path) -> None:
-    """Four clients at half load: from 100 % towards 100 / 4 x 1.5, a step in two hours."""
-    path, readings = tmp_path / "night.jsonl", list(night(301, 4, 50.0, start=1_763_640_000.0))
-    head = RecordingHeader(FORMAT, "n1", "nvml", "0")
-    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in (head, *(
-        structs.replace(reading, facts=FACTS) for reading in readings))))
+@pytest.mark.parametrize("words", [
+    ("--rehearse",), ("--rehearse", "--apply", *YES), ("--every", "0"), ("--every", "nan"),
+    ("--from", "0"), ("--from", "1_0"), ("--rounds", "-1")])
+def test_a_tuning_that_cannot_be_is_told_in_words(fake: FakeMps, run: Run,
+                                                  words: tuple[str, ...]) -> None:
     assert fake.start() == 0
-    code, text = run(mps, "tune", "--rehearse", str(path))
-    lines = text.splitlines()
-    assert code == ExitCode.OK
-    assert [line.split("  ")[1].strip() for line in lines[:-2]] == [
-        "75 %"]
-    assert "10 looks, 1 changes, from 100 % to 75 % (between 75 and 100 %)" in lines[-2]
-    assert "nothing was changed" in lines[-1]
-    code, text = run(mps, "tune", "--rehearse", str(path), "--from", "38", "--every", "60",
-                     "--json")
-    looks = json.loads(text)["items"]
-    assert [(look["pct"], look["clients"], look["is_dry"]) for look in looks] == [
-        (None, 4, True)] * 5
+    with pytest.raises(CommandError):
+        run(mps, "tune", *words)
     assert fake.changed() == ["-d"]
-    for words in (("--rehearse", str(path), "--apply", *YES), ("--rehearse", str(tmp_path / "no")),
-                  ("--every", "0"), ("--every", "nan"), ("--rehearse",)):
-        with pytest.raises(CommandError):
-            run(mps, "tune", *words)
-    for words in (("--from", "0"), ("--from", "1_0"), ("--rounds", "-1")):
-        with pytest.raises(CommandError):
-            run(mps, "tune", *words)
-    path.write_text("no recording\n")
-    with pytest.raises(CommandError, match="not a recording of gpudeck"):
-        run(mps, "tune", "--rehearse", str(path))
 
 
 def test_a_journal_that_cannot_be_read_is_told_in_words(run: Run, tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from agent.backends.simulation.jobs import SimulatedJob
 from agent.backends.simulation.keeper import JobKeeper
 from agent.backends.simulation.reader import SimulatedReader
 from agent.backends.simulation.world import SimulationOptions
-from agent.cli.demo_history import idle_since
 from agent.readings import GpuReading
+from agent.simulator.past import idle_since
 from agent.tasks.processes import read_stat
 from gpudeck.metrics import COLUMN
 from tests.demos import descendants

@@ -85,7 +85,7 @@ class EvaluationContext:
         return value
 
     def nodes(self) -> list[Node]:
-        return [self.fleet.known[node_id] for node_id in self.fleet.node_ids[: self.node_count]]
+        return [self.fleet.all_nodes[node_id] for node_id in self.fleet.node_ids[: self.node_count]]
 
     def standing(self) -> TargetStability:
         """Return the stability of each node."""
@@ -175,7 +175,7 @@ class EvaluationContext:
         return np.asarray(self.own_gpus() & (fleet.parent[:size] == NO_PARENT))
 
     def is_in(self, state: GpuStatus) -> Mask:
-        statuses = self.fleet.shown(self.mono)[: self.gpu_count]
+        statuses = self.fleet.statuses(self.mono)[: self.gpu_count]
         return np.asarray(self.own_gpus() & (statuses == state))
 
     def drift(self, what: str) -> Floats:

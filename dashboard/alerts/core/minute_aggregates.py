@@ -53,15 +53,12 @@ class ClosedRuleMinute:
         return np.where(self.n >= ENOUGH * MINUTE_S, of, np.nan)
 
 
-def closed_minutes(seconds: Floats, from_s: Rows | None = None) -> ClosedRuleMinute:
-    """Turn targets x seconds into targets x minutes, added up in order as a live rule does.
-    `from_s`: the second of each minute from which it counts."""
+def closed_minutes(seconds: Floats) -> ClosedRuleMinute:
+    """Turn targets x seconds into targets x minutes, added up in order as a live rule does."""
     shape = len(seconds), seconds.shape[1] // MINUTE_S
     minutes = OpenRuleMinute(seconds.size // MINUTE_S)
-    begins = np.zeros(shape, np.intp) if from_s is None else from_s
-    for second, values in enumerate(np.ascontiguousarray(seconds.reshape(-1, MINUTE_S).T)):
-        counts = second >= begins.reshape(-1)
-        minutes.add(counts & ~np.isnan(values), values)
+    for values in np.ascontiguousarray(seconds.reshape(-1, MINUTE_S).T):
+        minutes.add(~np.isnan(values), values)
     minute = minutes.closed()
     return ClosedRuleMinute(*(column.reshape(shape) for column in (
         minute.n, minute.low, minute.mean, minute.high)))

@@ -58,7 +58,7 @@ class NodeTargets(FixedRowTargets):
 
     def name(self, row: int) -> AlertTarget:
         node_id = self.fleet.node_ids[row]
-        return AlertTarget(node_id, node_id, self.fleet.known[node_id].hello.host)
+        return AlertTarget(node_id, node_id, self.fleet.all_nodes[node_id].hello.host)
 
     def identity(self, row: int) -> str:
         return self.fleet.node_ids[row]
@@ -186,7 +186,7 @@ class FleetTarget(FixedRowTargets):
 
 def _free(moment: EvaluationContext) -> float:
     """Return the number of free GPUs, counted as the filter `state:free` does."""
-    show = moment.fleet.shown(moment.mono)
+    show = moment.fleet.statuses(moment.mono)
     free = available(moment.fleet, show, moment.mono)[: moment.gpu_count]
     return float((moment.is_in(GpuStatus.OK) & free).sum())
 

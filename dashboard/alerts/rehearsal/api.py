@@ -6,7 +6,7 @@ from http import HTTPStatus
 from flask import request
 
 from ...access.policy import PermissionReach, Role
-from ...access.requests import asker
+from ...access.requests import caller
 from ...access.routes import Route, change, see
 from ...fleet.visibility import VisibleFleetCache
 from ...web.answers import ApiError, bad, check_names
@@ -22,14 +22,14 @@ class RehearsalsApi:
     visible_fleets: VisibleFleetCache
 
     def _check_scope(self) -> None:
-        if not self.visible_fleets.seen_by(asker()).is_whole:
+        if not self.visible_fleets.seen_by(caller()).is_whole:
             raise ApiError(HTTPStatus.FORBIDDEN,
                            "a rehearsal covers the whole fleet, and your scope is a part of it")
 
     def begin(self, new_backtest: NewBacktest) -> BacktestView:
         self._check_scope()
         return backtest_view(self.rehearsals.begin(
-            asker(), read(new_backtest.rule), new_backtest.start, new_backtest.end))
+            caller(), read(new_backtest.rule), new_backtest.start, new_backtest.end))
 
     def list_all(self) -> BacktestList:
         check_names(("rule",))
@@ -46,7 +46,7 @@ class RehearsalsApi:
 
     def approve(self, backtest_id: str) -> BacktestView:
         self._check_scope()
-        return backtest_view(self.rehearsals.approve(asker(), backtest_id))
+        return backtest_view(self.rehearsals.approve(caller(), backtest_id))
 
 
 ROUTES = (

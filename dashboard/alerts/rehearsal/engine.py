@@ -40,11 +40,8 @@ class RehearsalChunk:
     width: int
     size: int
     values: Callable[[SignalTerm, Rows | slice], AnyFloats]
-    scope: Mask  # of each row: whether it is in scope at any time of the chunk
-    # Rows x columns.
-    there: Mask | None = None  # None: all are present at any time
-    scope_at: Mask | None = None  # where it changes; else as `scope`
-    fresh: Mask | None = None  # rows that arrived in a column, again or for the first time
+    scope: Mask  # of each row: whether it is in scope
+    there: Mask | None = None  # rows x columns; None: all are present at any time
 
     def ends_at(self, column: int) -> float:
         """Return the time of a column: of a second, the sample's own time; of a minute, its end."""
@@ -100,8 +97,7 @@ class _RehearsedTargets:
 
     @property
     def fresh(self) -> Rows:
-        arrivals = self.chunk.fresh
-        return NO_ROWS if arrivals is None else np.flatnonzero(arrivals[self.rows, self.column])
+        return NO_ROWS
 
     def sampled_at(self, names: frozenset[str]) -> Floats:
         at = self.chunk.ends_at(self.column)
@@ -124,8 +120,7 @@ class _RehearsedTargets:
         return TargetValues(self._next[term][1][self.column - first])
 
     def in_scope(self, scope: Filter) -> Mask:
-        scope_at = self.chunk.scope_at
-        return self._scope if scope_at is None else scope_at[self.rows, self.column]
+        return self._scope
 
     def standing(self) -> TargetStability | None:
         return None

@@ -22,7 +22,6 @@ from .engine import ACTS, RehearsalEngine, RehearsedAlert
 from .fleet import FleetRehearsalSource
 from .gpus import GpuRehearsalSource
 from .nodes import NodeRehearsalSource
-from .owners import OwnerRehearsalSource
 from .record import MOST_LISTED, RehearsalRecord, RehearsalVictim, alert_record
 from .source import MOST_S, CannotRehearseError, RehearsalSource, members_of
 from .tasks import TaskRehearsalSource
@@ -31,7 +30,7 @@ log = logging.getLogger("gpudeck.alerts")
 
 SOURCES: dict[Of, type[RehearsalSource]] = {
     "gpu": GpuRehearsalSource, "task": TaskRehearsalSource, "job": TaskRehearsalSource,
-    "node": NodeRehearsalSource, "owner": OwnerRehearsalSource, "fleet": FleetRehearsalSource}
+    "node": NodeRehearsalSource, "owner": TaskRehearsalSource, "fleet": FleetRehearsalSource}
 MOST_WAITING = 4
 DUTY = 0.6  # the share of time for which it works
 

@@ -13,7 +13,6 @@ from ...fleet.mig import NO_PARENT
 from ...history.grid import Name
 from ...history.protocol import RuleHistory
 from ..core.firing_alerts import AlertTarget
-from ..core.minute_aggregates import MINUTE_S
 from ..core.numbers import unrecorded
 from ..core.rule import CompiledRule
 from .engine import RehearsalChunk, RehearsedAlert, pieces
@@ -59,8 +58,7 @@ class RehearsalSource(ABC):
         self._gpus: dict[Name, int] = {}
         self._nodes: dict[str, int] = {}
         self.step_s = self.ready.period_s
-        self.reads_s = {"node": 1, "fleet": 1, "owner": MINUTE_S}.get(self.ready.rule.of,
-                                                                      self.step_s)
+        self.reads_s = {"node": 1, "fleet": 1}.get(self.ready.rule.of, self.step_s)
         self.hours: dict[tuple[int, float], float] = {}
         self._refuse()
 

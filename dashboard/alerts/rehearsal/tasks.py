@@ -1,7 +1,7 @@
-"""Rehearsal data for rules of tasks or jobs: what each held in each minute, and what their GPUs did
-in it."""
+"""Rehearsal data for rules of tasks, jobs or owners: what each held in each minute, and what their
+GPUs did in it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -9,18 +9,20 @@ import numpy as np
 from gpudeck.actions import Refusal
 from gpudeck.ladder import Do
 from gpudeck.wire import Task
+from gpudeck.xid import UNKNOWN_CODE, explain
 
 from ...history.grid import HistoryGrid, TaskRows
 from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import ENOUGH, MINUTE_S, WAIT_S
-from ..core.numbers import distinct_on_gpus, number_of_uses
+from ..core.numbers import NONE, distinct_on_gpus, number_of_uses
 from ..core.rule import CLOSED_FROM_S
 from ..core.rule_signal import End, Floats, SignalTerm, end_of
 from ..core.state_machine import Mask, Rows
 from ..core.workload_targets import KnownUses, slot_rows
+from ..core.xid_counts import RECENT_S, is_of_task
 from .engine import ACTS, AnyFloats, RehearsalChunk, RehearsedAlert, pieces
 from .source import CannotRehearseError, RehearsalSource
-from .task_keys import WORDS, Key, KeyNumbering, past_task, uses_in
+from .task_keys import WORDS, Key, KeyNumbering, UseKey, past_task, uses_in
 from .task_refusals import TaskPresence
 
 AT_ONCE_S = 7_200
@@ -32,6 +34,9 @@ OF_GPUS = ("util_pct", "util_max_pct", "mem_used_bytes", "power_w")
 # Metrics that few rules need are not read for all of them.
 OF_SOME = {"gpus_stuck": ("mem_util_pct",)}
 FACTS = ("mem_total_bytes", "power_limit_max_w")
+# An owner has many tasks and few numbers.
+SUMS_OF_OWNERS = ("seconds", "mem_byte_s", "mem_s", "mem_max_bytes")
+OF_GPUS_OF_OWNERS = ("util_pct",)
 
 
 @dataclass(slots=True)
@@ -49,6 +54,7 @@ class TaskMinuteUses:
     grid: HistoryGrid
     facts: dict[str, Floats]  # of each pair's board
     nodes: Rows  # of each pair, the number of its node
+    faulty: Mask  # of each pair and minute: whether a task had failed by its own fault lately
     is_max: bool = False
     cache: dict[str, Floats] = field(init=False, default_factory=dict)
 
@@ -73,6 +79,8 @@ class TaskMinuteUses:
         pair = self.gpu // self.width
         if what == "node":
             return np.asarray(self.nodes[pair])
+        if what == "faulty_gpu":
+            return np.where(self.faulty.reshape(-1)[self.gpu], pair, NONE)
         return {"task": self.task, "job": self.job}.get(what, pair)
 
     def of_uses(self, name: str) -> Floats:
@@ -116,6 +124,9 @@ class TaskRehearsalSource(RehearsalSource):
         if self._is_short:  # its first minute already counts as met
             self.ready = replace(self.ready, for_s=self.ready.for_s - MINUTE_S, closed_from_s=0)
         super().__post_init__()
+        is_owner = self.ready.rule.of == "owner"
+        self._sums: Sequence[str] = SUMS_OF_OWNERS if is_owner else SUMS
+        self._of_gpus: Sequence[str] = OF_GPUS_OF_OWNERS if is_owner else OF_GPUS
         self._rows = KeyNumbering()
         self._descriptions: dict[Key, tuple[str, set[str], set[str]]] = {}  # node, users, places
         self._excluded: set[Key] = set()
@@ -132,8 +143,8 @@ class TaskRehearsalSource(RehearsalSource):
         if not self.ready.is_by_minutes:
             least = f"and acts, less than {CLOSED_FROM_S // MINUTE_S}m" if (
                 self.ready.has_ladder) else "less than 1m"
-            raise CannotRehearseError("history keeps tasks by the minute: a rule that holds "
-                                      f"{least} can only be watched live")
+            raise CannotRehearseError(f"history keeps {self.ready.rule.of}s by the minute: a rule "
+                                      f"that holds {least} can only be watched live")
 
     @property
     def off_by_s(self) -> int:
@@ -150,32 +161,49 @@ class TaskRehearsalSource(RehearsalSource):
         grid = HistoryGrid(first, MINUTE_S, (last - first) // MINUTE_S)
         more = {metric for name, metrics in OF_SOME.items() if name in self._names
                 for metric in metrics}
-        self.spans.past(dict.fromkeys((*OF_GPUS, *sorted(more)), BOTH_ENDS), grid)
-        columns = (*WORDS[: None if self._acts else 4], *SUMS)
+        self.spans.past(dict.fromkeys((*self._of_gpus, *sorted(more)), BOTH_ENDS), grid)
+        columns = (*WORDS[: None if self._acts else 4], *self._sums)
         parts = [part for part in self.spans.held(first, last, columns) if len(part.t)]
         targets, tasks, jobs = KeyNumbering(), KeyNumbering(), KeyNumbering()
         self._past_tasks.clear()
         tables = [self._numbered(part, grid, (targets, tasks, jobs)) for part in parts]
-        minute, target, pair, task, job = np.concatenate([np.zeros((0, 5), np.intp), *tables]).T
+        table = np.concatenate([np.zeros((0, 5), np.intp), *tables])
+        is_known = table[:, 1] != NONE
+        minute, target, pair, task, job = table[is_known].T
         if self._acts:
             self._presence = TaskPresence(first, minute, target, task,
                                           [self._past_tasks[key] for key in tasks.keys])
             self._targets = {key: at for at, key in enumerate(targets.keys)}
-        numbers = {name: np.concatenate([np.zeros(0), *(part.numbers[name] for part in parts)])
-                   for name in SUMS}
+        numbers = {name: np.concatenate([
+            np.zeros(0), *(part.numbers[name] for part in parts)])[is_known]
+                   for name in self._sums}
         slots = self._slots(grid.rows)
         facts = {name: np.array([None if slot is None else getattr(self.fleet.facts[slot], name)
                                  for slot in slots], float) for name in FACTS}
         node_of = KeyNumbering()
         nodes = np.array([node_of.of((node,)) for _, node in grid.rows], np.intp)
         uses = TaskMinuteUses(grid.width, targets.keys, target * grid.width + minute,
-                              pair * grid.width + minute, task, job, numbers, grid, facts, nodes)
+                              pair * grid.width + minute, task, job, numbers, grid, facts, nodes,
+                              self._faulty(grid))
         self._exclude(uses, slots, tasks.keys)
         return uses
 
+    def _faulty(self, grid: HistoryGrid) -> Mask:
+        """Return the minutes of each pair, to the nearest, in which a failed task counts."""
+        faulty = np.zeros((len(grid.rows), grid.width), bool)
+        if "gpus_faulty" in self._names:
+            for at, node, gpu, numbers in self.spans.xids(grid.t0 - RECENT_S, grid.ends_at):
+                pair = grid.rows.get((gpu, node))
+                if pair is not None and is_of_task(explain(int(numbers.get("xid", UNKNOWN_CODE)))):
+                    begin, end = (max(0, round((moment - grid.t0) / MINUTE_S))
+                                  for moment in (at, at + RECENT_S))
+                    faulty[pair, begin:end] = True
+        return faulty
+
     def _numbered(self, part: TaskRows, grid: HistoryGrid, numbering: tuple[KeyNumbering, ...]
                   ) -> Rows:
-        """Return the minute, target, pair, task and job of each row."""
+        """Return the minute, target, pair, task and job of each row. A task whose owner is unknown
+        is nobody's."""
         targets, tasks, jobs = numbering
         uses, which = uses_in(part, np.arange(len(part.t)))
         rows = []
@@ -183,15 +211,25 @@ class TaskRehearsalSource(RehearsalSource):
             task = (use.node, use.task_id)
             if use.task is not None:
                 self._past_tasks[task] = use.node, use.task
-            key = task if self.ready.rule.of == "task" else use.job
+            key = self._key(use, task)
             slot = self.fleet.slot_on(use.node, use.gpu)
-            _, users, places = self._descriptions.setdefault(key, (use.node, set(), set()))
-            users |= set() if use.user is None else {use.user}
-            places |= set() if slot is None else {self.fleet.facts[slot].place}
-            rows.append((targets.of(key), grid.rows.setdefault((use.gpu, use.node), len(grid.rows)),
+            if key is not None:
+                _, users, places = self._descriptions.setdefault(key, (use.node, set(), set()))
+                users |= set() if use.user is None else {use.user}
+                places |= set() if slot is None else {self.fleet.facts[slot].place}
+            rows.append((NONE if key is None else targets.of(key),
+                         grid.rows.setdefault((use.gpu, use.node), len(grid.rows)),
                          tasks.of(task), jobs.of(use.job)))
         minute = ((part.t - grid.t0) // MINUTE_S).astype(np.intp)
         return np.column_stack([minute, np.array(rows, np.intp).reshape(-1, 4)[which]])
+
+    def _key(self, use: UseKey, task: Key) -> Key | None:
+        match self.ready.rule.of:
+            case "task":
+                return task
+            case "owner":
+                return None if use.user is None else (use.user,)
+        return use.job
 
     def _exclude(self, uses: TaskMinuteUses, slots: list[int | None], tasks: list[Key]) -> None:
         """Exclude targets with any use out of scope; they still count for others, as on shared
@@ -269,6 +307,8 @@ class TaskRehearsalSource(RehearsalSource):
     def name(self, row: int) -> AlertTarget:
         key = self._rows.keys[row]
         node_id, users, places = self._descriptions[key]
+        if self.ready.rule.of == "owner":
+            return AlertTarget(f"{key[0]}", "", "", "", tuple(users))
         word = f"{key[1]}" if self.ready.rule.of == "task" else (
             f"{key[0]}/{key[1]}" if len(key) > 2 else f"{key[1]} of {key[0] or ''}")
         return AlertTarget(word, node_id, self._host(node_id), ", ".join(sorted(places)[:8]),

@@ -14,7 +14,7 @@ from typing import Any
 from agent.backends.simulation.folder import write_jobs
 from agent.backends.simulation.jobs import SimulatedJob
 from agent.backends.simulation.world import uuid_of
-from agent.cli.simulate import node_name
+from agent.simulator.command import node_name
 from tests.fakes.clock import SteppedClock
 from tests.fakes.nvml import FakeGpu, FakeNvml
 from tests.faults.test_agent_disk import fill
@@ -85,8 +85,9 @@ class SimulatedNodes:
         tokens.chmod(0o600)
         self._folder = folder
         self.program = Program(
-            folder / "log", "agent.cli.simulate", "--hub", hub.url, "--token-file", str(tokens),
-            "--first", str(first), "--nodes", str(nodes), "--data", str(folder / "data"),
+            folder / "log", "agent.simulator.command", "--hub", hub.url,
+            "--token-file", str(tokens), "--first", str(first), "--nodes", str(nodes),
+            "--data", str(folder / "data"),
             "--simulate", f"profile=h100,gpus={GPUS},seed={SEED},faults=0,world={folder}",
             env=environment())
 

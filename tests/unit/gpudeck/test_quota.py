@@ -84,6 +84,12 @@ def test_what_is_wrong_is_named(field: str, fields: dict[str, Any]) -> None:
     assert all(problem.message for problem in error.value.problems)
 
 
+def test_a_node_that_may_end_tasks_by_itself_is_refused() -> None:
+    assert quota(gpus=1, offline="wait").offline == "wait"
+    with pytest.raises(InvalidQuotaError, match=r"offline: .*ends nothing"):
+        quota(gpus=1, offline="allow")
+
+
 def test_all_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(InvalidQuotaError) as error:
         read({"id": "Q", "subject": "bob", "scope": "moon", "mem_bytes": "2.5X"})

@@ -1,7 +1,6 @@
 """Backtest of the tuning of MPS shares: as in life, look by look."""
 
 import itertools
-import random
 from collections.abc import Iterator
 
 from hypothesis import example, given, settings
@@ -16,9 +15,6 @@ from agent.limits.autotune import (
     UTIL,
     MpsLoadMeter,
     MpsMinute,
-    MpsTuner,
-    TuneInput,
-    rehearse,
     rehearse_minutes,
 )
 from agent.readings import GpuReading, ProcessReading, Reading
@@ -45,26 +41,6 @@ def a_reading(at: float, loads: tuple[float | None, ...], clients: int | None = 
                    None if clients is None else (*mps, alone))
 
 
-def night(seconds: int, clients: int, load_pct: float, start: float = 0.0) -> Iterator[Reading]:
-    for at in range(seconds):
-        yield a_reading(start + at, (load_pct, 3.0), None if at % 2 else clients)
-
-
-def test_it_is_the_same_as_in_life() -> None:
-    """A look is tune() on what was seen, and its outcome is what the next begins with."""
-    clients, load_pct, begin = random.randint(1, 20), random.uniform(0, 100), random.randint(1, 100)
-    now_pct, tuner = float(begin), MpsTuner()
-    looks = list(rehearse(night(400, clients, load_pct), 30.0, begin))
-    assert len(looks) == 13  # every 30 s, the first after 30 s
-    for look in looks:
-        assert look.observed.now_pct == now_pct
-        assert look.observed.clients == clients
-        assert abs((look.observed.load_pct or 0.0) - load_pct) < 1e-6
-        tune_input = TuneInput(clients, look.observed.load_pct, now_pct)
-        assert look.tune == tuner.decide(look.at, tune_input)
-        now_pct = now_pct if look.tune.pct is None else float(look.tune.pct)
-
-
 def test_the_load_is_the_mean_since_the_last_look_of_the_boards_that_mps_is_on() -> None:
     watch = MpsLoadMeter()
     for load_pct in (10.0, 30.0):
@@ -79,21 +55,6 @@ def test_the_load_is_the_mean_since_the_last_look_of_the_boards_that_mps_is_on()
     assert watch.take() is None, "not known is not idle"
     watch.observe(Reading(4.0, 1.0, (a_gpu("GPU-1", 50.0, "lost"), a_gpu("GPU-2", 40.0)), (), None))
     assert watch.take() == 40.0
-
-
-def test_nothing_is_known_of_a_hole() -> None:
-    """Readings before it are not taken for those behind it."""
-    before = [*night(35, 4, 50.0)]
-    after = [*night(29, 0, 99.0, start=5_000.0)]
-    looks = list(rehearse([*before, *after], 30.0, 50))
-    assert [look.at for look in looks] == [30.0]
-    back = [*night(35, 4, 50.0, start=5_000.0), *night(35, 4, 50.0, start=100.0)]
-    assert [look.at for look in rehearse(back, 30.0, 50)] == [5_030.0, 130.0]
-
-
-def test_without_a_list_of_processes_nothing_is_said() -> None:
-    readings = [a_reading(float(at), (50.0, 50.0), clients=None) for at in range(100)]
-    assert list(rehearse(readings, 30.0, 50)) == []
 
 
 def day(load_pct: list[float], clients: list[int]) -> Iterator[MpsMinute]:

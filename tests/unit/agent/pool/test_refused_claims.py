@@ -4,8 +4,8 @@ import json
 import random
 from pathlib import Path
 
-from agent.telemetry.rate_limit import REFUSALS_AT_ONCE
 from gpudeck.pool.messages import ClaimRefused
+from gpudeck.rate import REFUSALS_AT_ONCE
 
 from .test_reservations import Asker, Machine
 

@@ -1,6 +1,5 @@
-"""Quotas on a node: what is in force, and the ladder without a hub. Time is an argument."""
+"""Quotas on a node: what is in force, and whom it notifies without a hub. Time is an argument."""
 
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -9,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.quotas import evaluate
-from agent.quotas.evaluate import DueQuotaStep, OfflineQuotaState, QuotaRefusals, QuotaSnapshot
-from gpudeck.desired_state import OFFLINE_FOR_S, DesiredState
+from agent.quotas.evaluate import QuotaRefusals, QuotaSnapshot, QuotaWarnings
+from gpudeck.desired_state import DesiredState
 from gpudeck.ladder import LadderRung
 from gpudeck.quota import Quota
 from gpudeck.quota_usage import TaskHolding
@@ -26,8 +25,8 @@ def desired(*quotas: Quota, **more: Any) -> DesiredState:
 
 
 def quota(**more: Any) -> Quota:
-    return msgspec.structs.replace(Quota("q", "*", "node:host", gpus=0, mode="act", ladder=LADDER,
-                                         offline="allow"), **more)
+    return msgspec.structs.replace(Quota("q", "*", "node:host", gpus=0, mode="act", ladder=LADDER),
+                                   **more)
 
 
 def scene(*names: str, **more: Any) -> QuotaSnapshot:
@@ -38,37 +37,22 @@ def scene(*names: str, **more: Any) -> QuotaSnapshot:
                          **more)
 
 
-def run(target: DesiredState, seconds: int, hub_now: float | None = ISSUED, hub: Any = "gone",
-        **more: Any) -> list[tuple[int, str]]:
-    """Return the second and the name of each step, if each succeeds at once."""
-    stand, steps = OfflineQuotaState(), list[tuple[int, str]]()
+def run(target: DesiredState, seconds: int, hub: Any = "gone", **more: Any) -> list[int]:
+    """Return the seconds of notifications."""
+    warnings: QuotaWarnings = {}
+    times = list[int]()
     for now in range(seconds):
-        at = None if hub_now is None else hub_now + now
-        stand = evaluate.advance(stand, target, scene("t", **more), hub, at, float(now))
-        for due in stand.due:
-            steps.append((now, due.step.do))
-            stand = evaluate.settled(stand, due.key, "done", "", float(now))
-    return steps
+        warnings, due = evaluate.due_warnings(warnings, target, scene("t", **more), hub,
+                                              float(now))
+        times += [now for _ in due]
+    return times
 
 
-def test_told_told_again_and_ended_in_their_time() -> None:
-    [first, second, third] = run(desired(quota()), 200)
-    assert [first[1], second[1], third[1]] == ["tell", "tell", "end"]
-    assert second[0] - first[0] >= 60
-    assert third[0] - second[0] >= 60
-
-
-@pytest.mark.parametrize(("why", "limit", "more"), [
-    ("it says wait", quota(offline="wait"), {}),
-    ("it warns", quota(mode="warn"), {}),
-    ("it is a day old", quota(), {"hub_now": ISSUED + OFFLINE_FOR_S}),
-    ("it is from the future", quota(), {"hub_now": ISSUED - 3_600}),
-    ("the hub's time is not known", quota(), {"hub_now": None}),
-    ("the ceiling forbids it", quota(), {"rights": QuotaRefusals("", "the ceiling forbids it")}),
-])
-def test_without_a_hub_it_tells_and_never_ends(why: str, limit: Quota, more: dict[str, Any]
-                                               ) -> None:
-    assert [do for _, do in run(desired(limit), 400, **more)] == ["tell", "tell"], why
+@pytest.mark.parametrize("mode", ["warn", "act"])
+def test_owners_are_notified_at_the_times_of_the_ladder_and_nothing_else_comes(mode: Any) -> None:
+    assert run(desired(quota(mode=mode)), 400) == [0, 60]
+    later = (LadderRung("tell", 7.0), LadderRung("tell", 30.0), LadderRung("pause", 1.0))
+    assert run(desired(quota(mode=mode, ladder=later)), 400) == [7, 37]
 
 
 @pytest.mark.parametrize(("why", "limit", "more"), [
@@ -80,51 +64,50 @@ def test_without_a_hub_it_tells_and_never_ends(why: str, limit: Quota, more: dic
     ("nothing was seen", quota(), {"sample_age_s": None}),
     ("it is protected", quota(), {"spared": frozenset(("t",))}),
     ("it is within", quota(gpus=1), {}),
+    ("the ceiling forbids it", quota(), {"rights": QuotaRefusals("forbidden", "forbidden")}),
+    ("nothing in its ladder notifies", quota(ladder=(LadderRung("end"),)), {}),
 ])
 def test_nothing_at_all_is_done(why: str, limit: Quota, more: dict[str, Any]) -> None:
     assert run(desired(limit), 300, **more) == [], why
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans()),
-                max_size=120))
-def test_no_step_is_skipped_and_none_while_one_is_being_done(
-        seconds: list[tuple[bool, bool, bool, bool]]) -> None:
-    """Seconds with any `over`, `fresh`, `settles` and `hub`, in any order."""
-    target, stand, steps, open_due = desired(quota()), OfflineQuotaState(), [], []  # type: ignore[var-annotated]
-    for at, (over, fresh, settles, hub) in enumerate(seconds):
+@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), max_size=120))
+def test_nobody_is_notified_before_the_time_without_sight_or_with_a_hub(
+        seconds: list[tuple[bool, bool, bool]]) -> None:
+    """Seconds with any `over`, `fresh` and `hub`, in any order."""
+    target, count, began_at = desired(quota()), 0, 0.0
+    warnings: QuotaWarnings = {}
+    for at, (over, fresh, hub) in enumerate(seconds):
         now = at * 20.0
-        if settles and open_due:
-            stand = evaluate.settled(stand, open_due.pop().key, "done", "", now)
-        stand = evaluate.advance(stand, target, scene(*(("t",) if over else ()),
-                                                  sample_age_s=0.0 if fresh else 99.0),
-                             "there" if hub else "gone", ISSUED + now, now)
-        for due in stand.due:
-            assert isinstance(due, DueQuotaStep)
-            assert open_due == []
+        sight = scene(*(("t",) if over else ()), sample_age_s=0.0 if fresh else 99.0)
+        warnings, due = evaluate.due_warnings(
+            warnings, target, sight, "there" if hub else "gone", now)
+        if hub or (fresh and not over):
+            count = 0
+        for _ in due:
             assert over
             assert fresh
             assert not hub
-            open_due.append(due)
-            steps.append((due.step.rung, due.step.do))
-    for (before, _), (rung, _) in pairwise(steps):
-        assert rung in (0, before + 1)
-    assert all(rung == 2 for rung, do in steps if do == "end")
+            assert count == 0 or now >= began_at + 60.0
+            began_at, count = now, count + 1
+            assert count <= 2
 
 
-def test_a_restart_in_the_middle_of_an_end_does_not_end_again() -> None:
-    target, stand, now = desired(quota()), OfflineQuotaState(), 0.0
-    while not any(due.step.do == "end" for due in stand.due):
-        stand = evaluate.advance(stand, target, scene("t"), "gone", ISSUED + now, now)
-        for due in stand.due:
-            if due.step.do == "tell":
-                stand = evaluate.settled(stand, due.key, "done", "", now)
-        now += 1.0
-    restarted = evaluate.recovered(stand.climbs, now)
-    for later in range(500):
-        at = now + later
-        restarted = evaluate.advance(restarted, target, scene("t"), "gone", ISSUED + at, at)
-        assert restarted.due == ()
+def test_a_restart_notifies_nobody_twice() -> None:
+    """What is stored when a warning is due says already that it was given."""
+    warnings, due = evaluate.due_warnings({}, desired(quota()), scene("t"), "gone", 5.0)
+    assert len(due) == 1
+    assert evaluate.due_warnings(warnings, desired(quota()), scene("t"), "gone", 6.0)[1] == ()
+
+
+def test_a_warning_that_was_put_off_comes_again_after_a_minute() -> None:
+    target = desired(quota())
+    warnings, [due] = evaluate.due_warnings({}, target, scene("t"), "gone", 5.0)
+    warnings = evaluate.put_off(warnings, due.key, 6.0)
+    assert evaluate.due_warnings(warnings, target, scene("t"), "gone", 65.0)[1] == ()
+    assert len(evaluate.due_warnings(warnings, target, scene("t"), "gone", 66.0)[1]) == 1
+    assert evaluate.put_off({}, due.key, 6.0) == {}
 
 
 def test_an_older_word_takes_nothing_back() -> None:

@@ -20,7 +20,6 @@ from dashboard.alerts.core.rule_signal import SignalTerm
 from dashboard.alerts.core.target_collector import RuleTargetCollector
 from dashboard.alerts.rehearsal.fleet import FleetRehearsalSource
 from dashboard.alerts.rehearsal.nodes import NodeRehearsalSource
-from dashboard.alerts.rehearsal.owners import OwnerRehearsalSource
 from dashboard.alerts.rehearsal.tasks import TaskRehearsalSource
 from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
@@ -119,8 +118,7 @@ class SteadyFleet:
         rule = check(read({"id": "r", "title": "r", "scope": "*", "of": of, "signal": names[0],
                            "fire": "> 0", "clear": "", "for": "5m",
                            "where": [f"{name} > 0" for name in names[1:]]}))
-        sources: dict[str, Any] = {"owner": OwnerRehearsalSource, "node": NodeRehearsalSource,
-                                   "fleet": FleetRehearsalSource}
+        sources: dict[str, Any] = {"node": NodeRehearsalSource, "fleet": FleetRehearsalSource}
         past = sources.get(of, TaskRehearsalSource)(self.spans, self.fleet, rule)
         [chunk] = past.stretches(BEGIN, BEGIN + 180)
         return {name: {past.name(row).key: float(value) for row, value in enumerate(

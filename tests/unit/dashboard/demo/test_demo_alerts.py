@@ -13,7 +13,7 @@ from agent.backends.simulation.jobs import jobs_at
 from agent.backends.simulation.scenes import SLOW_RANK, STUCK_NODE
 from agent.backends.simulation.stage import WINDOW_S, lost_gpu
 from agent.backends.simulation.world import SimulationOptions, units_of
-from agent.cli.demo_history import DemoHistoryNode
+from agent.simulator.past import DemoHistoryNode
 from dashboard.alerts.core.evaluator import RuleEvaluator
 from dashboard.alerts.core.firing_alerts import FiringAlerts
 from dashboard.alerts.core.rule import check

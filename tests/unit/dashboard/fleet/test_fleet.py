@@ -15,7 +15,7 @@ UTIL = COLUMN["util_pct"]
 
 
 def statuses(fleet: Fleet, mono: float = MONO) -> list[GpuStatus]:
-    return [GpuStatus(code) for code in fleet.shown(mono)]
+    return [GpuStatus(code) for code in fleet.statuses(mono)]
 
 
 def test_a_frame_lands_on_the_slots_of_its_own_node() -> None:

@@ -115,7 +115,7 @@ def test_a_board_that_is_whole_again_is_given_out_again() -> None:
     assert not fleet.is_split().any()
     assert matches(fleet, "state:free") == [0, 1]
     assert totals(fleet)["gpus"]["total"] == 2
-    assert fleet.shown(MONO).tolist() == [GpuStatus.OK, GpuStatus.OK, GpuStatus.RETIRED,
+    assert fleet.statuses(MONO).tolist() == [GpuStatus.OK, GpuStatus.OK, GpuStatus.RETIRED,
                                           GpuStatus.RETIRED]
 
 

@@ -17,7 +17,7 @@ def report_states(fleet: Fleet, node: Node, *rows: tuple[str, RepairState]) -> N
 
 
 def free_gpus(fleet: Fleet) -> list[bool]:
-    return [bool(is_free) for is_free in available(fleet, fleet.shown(MONO), MONO)]
+    return [bool(is_free) for is_free in available(fleet, fleet.statuses(MONO), MONO)]
 
 
 def test_what_is_out_of_service_is_not_free() -> None:

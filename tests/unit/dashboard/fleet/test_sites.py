@@ -78,7 +78,7 @@ def test_of_a_site_that_is_away_nothing_is_known_and_the_others_go_on() -> None:
     receive(machine, "oslo", "GPU-2")
     machine.handle(effects.SiteAway("lyon", "cannot be reached"), NOW + 1, MONO + 1)
     fleet = machine.fleet
-    assert fleet.shown(MONO + 1).tolist() == [GpuStatus.OFFLINE, GpuStatus.OK]
+    assert fleet.statuses(MONO + 1).tolist() == [GpuStatus.OFFLINE, GpuStatus.OK]
     totals = views.totals(fleet, focus(fleet, EVERYTHING_SEEN), NOW + 1, MONO + 1)
     assert [(site["state"], site["since"], site["gpus"]) for site in totals["sites"]] == [
         ("away", NOW + 1, 1), ("live", NOW, 1)]
@@ -92,7 +92,7 @@ def test_a_site_that_says_nothing_more_is_not_passed_off_as_live() -> None:
     """Even if nobody notices that it is away."""
     machine = hub_viewing("lyon")
     receive(machine, "lyon", "GPU-1")
-    assert machine.fleet.shown(MONO + 6).tolist() == [GpuStatus.STALE]
+    assert machine.fleet.statuses(MONO + 6).tolist() == [GpuStatus.STALE]
 
 
 def test_away_since_is_of_the_first_failure() -> None:
@@ -157,7 +157,7 @@ def test_a_gpu_that_left_its_site_leaves_the_map_and_its_slot_is_not_written_aga
     receive(machine, "lyon", "GPU-1", "GPU-2")
     receive(machine, "lyon", "GPU-2")
     fleet = machine.fleet
-    assert fleet.shown(MONO).tolist() == [GpuStatus.RETIRED, GpuStatus.OK]
+    assert fleet.statuses(MONO).tolist() == [GpuStatus.RETIRED, GpuStatus.OK]
     # Retired at its site, but still listed there: its slot must not become another GPU's.
     receive(machine, "lyon", "GPU-2", "GPU-3", states=np.array([GpuStatus.RETIRED, GpuStatus.OK]))
     assert fleet.uuids[1] == "lyon:GPU-2"

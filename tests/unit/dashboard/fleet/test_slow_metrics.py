@@ -36,7 +36,7 @@ def send_live_frame(fleet: Fleet, mono: float, seq: int = 2) -> None:
 
 
 def view_of(fleet: Fleet, slot: int = 0, mono: float = MONO) -> views.GpuView:
-    return views.gpu_view(fleet, slot, GpuStatus(fleet.shown(mono)[slot]), 0, [], mono)
+    return views.gpu_view(fleet, slot, GpuStatus(fleet.statuses(mono)[slot]), 0, [], mono)
 
 
 def cells(fleet: Fleet, key: str, mono: float = MONO) -> list[int]:

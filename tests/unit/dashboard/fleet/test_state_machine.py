@@ -240,7 +240,7 @@ def test_a_node_whose_clock_steps_is_asked_and_fresh_again_at_once(step_s: float
     agent.mono += 1
     effects = send_stepped(3)
     assert agent.messages(Probe, effects) == []
-    assert machine.fleet.shown(agent.mono)[0] == GpuStatus.OK
+    assert machine.fleet.statuses(agent.mono)[0] == GpuStatus.OK
     assert machine.fleet.nodes["n1"].newest[1] == 3
 
 
@@ -314,7 +314,7 @@ def test_a_restart_shows_the_last_values_as_stale_and_doubles_nothing(
     restarted.recovered(NOW + 1, MONO)
     node = restarted.fleet.nodes["n1"]
     assert restarted.streams.of("n1")["s1"].ledger.ranges == [(1, 2), (5, 6)]
-    show = restarted.fleet.shown(MONO)
+    show = restarted.fleet.statuses(MONO)
     view = views.gpu_view(restarted.fleet, 0, GpuStatus(show[0]), 0, [], MONO)
     assert view.state == "stale"
     assert view.last_values is not None

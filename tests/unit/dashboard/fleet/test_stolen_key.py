@@ -164,7 +164,7 @@ def test_of_a_revoked_node_nothing_is_there_and_its_slots_go_on() -> None:
     machine.handle(RevokeNode("n1"), NOW, MONO)
     machine.handle(RevokeNode("never there"), NOW, MONO)
     fleet = machine.fleet
-    assert fleet.shown(MONO).tolist() == [GpuStatus.RETIRED] * 2
+    assert fleet.statuses(MONO).tolist() == [GpuStatus.RETIRED] * 2
     assert fleet.nodes["n1"].tasks == {}
     visible = focus(fleet, EVERYTHING_SEEN)
     assert views.totals(fleet, visible, NOW, MONO)["nodes"] == {

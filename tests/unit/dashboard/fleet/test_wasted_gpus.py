@@ -237,7 +237,7 @@ def test_bursty_notebooks_waste_what_their_seconds_say(hours: int) -> None:
         if second % 10 == 0 or second in restarts:
             past.now = second
             idle.step(second, mono)
-        for at in np.flatnonzero(wasted(fleet, fleet.shown(mono), mono)).tolist():
+        for at in np.flatnonzero(wasted(fleet, fleet.statuses(mono), mono)).tolist():
             found_s[at] += until - second
             assert not busy[at, max(0, second - int(WASTED_AFTER_S) + 2):second + 1].any()
             since = second - round(mono - float(fleet.idle_mono[at]))

@@ -45,7 +45,7 @@ class JobScene:
     def send(self, *on: tuple[str, int, str], at: float = NOW) -> None:
         message = self.frame(*on, at=at)
         self.fleet.frame(self.node, message, at, MONO + at - NOW)
-        self.service.heard(self.record(message, at))
+        self.service.receive(self.record(message, at))
 
     def frame(self, *on: tuple[str, int, str], at: float, is_whole: bool = True) -> Frame:
         self.seq += 1
@@ -62,12 +62,12 @@ class JobScene:
         """Reconnect the node, perhaps to another hub, with the tasks that it runs by now."""
         self.had = {*self.node.tasks}
         self.fleet.hello(message := hello(), at, MONO + at - NOW)
-        self.service.heard(self.record(message, at))
+        self.service.receive(self.record(message, at))
         self.report(*on, at=at)
 
     def backfill(self, *on: tuple[str, int, str], at: float) -> None:
         """Send the tasks that ran while the node was away."""
-        self.service.heard(self.record(self.frame(*on, at=at, is_whole=False), at, True))
+        self.service.receive(self.record(self.frame(*on, at=at, is_whole=False), at, True))
         self.had |= {name for name, _, _ in on}
 
     def stored(self, job: str, at: float) -> JobRecord:

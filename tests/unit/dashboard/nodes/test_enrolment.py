@@ -309,5 +309,5 @@ def test_who_was_revoked_before_a_restart_is_not_there_after_it(hub: AdmittingHu
     hub.nodes.apply_to(fleet, NOW)
     assert {node_id: node.is_dismissed for node_id, node in fleet.nodes.items()} == {
         revoked.node_id: True, there.node_id: False}
-    assert fleet.shown(MONO).tolist().count(GpuStatus.RETIRED) == 2
+    assert fleet.statuses(MONO).tolist().count(GpuStatus.RETIRED) == 2
     assert {fleet.group_of(caller.node_id) for caller in (revoked, there)} == {"lab"}

@@ -248,7 +248,7 @@ class HostsById(Fleet):
         self.put_limits(LimitsNow(0.0, tuple(MPS.daemons or ())))
 
     def put_limits(self, limits: LimitsNow | None) -> None:
-        self.known |= {name: SimpleNamespace(limits=limits)  # type: ignore[misc]
+        self.all_nodes |= {name: SimpleNamespace(limits=limits)  # type: ignore[misc]
                        for name in NODES}
 
     def host_of(self, node_id: str) -> str:

@@ -17,7 +17,7 @@ from dashboard.pool.store import SCHEMA, TIMES_SCHEMA, PoolStore
 from dashboard.pool.teams import TeamsOf
 from dashboard.pool.watch import PoolWatch
 from dashboard.runtime.dispatcher import Dispatcher
-from dashboard.runtime.garbage import settle_garbage
+from dashboard.runtime.heap import settle_garbage
 from dashboard.runtime.sqlite_state import SqliteStateStore
 from gpudeck.pool.core.claims import Claim, Lease
 from gpudeck.pool.core.inventory import Node

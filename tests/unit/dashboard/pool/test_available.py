@@ -213,7 +213,7 @@ def test_all_say_the_same_of_a_gpu_without_a_pool(scene: GpuScene, reason: str |
 
 def assert_agreed(fleet: Fleet, here: dict[str, Any] | None, reason: str | None) -> None:
     [slot] = fleet.slots_of_uuid(GPU)
-    show = fleet.shown(MONO)
+    show = fleet.statuses(MONO)
     code = int(reasons(fleet, show, MONO)[slot])
     assert (None if code == 0 else REASONS[code - 1]) == reason
     visible = focus(fleet, EVERYTHING_SEEN)
@@ -251,7 +251,7 @@ def test_a_split_board_is_not_given_out_itself() -> None:
     scene = GpuScene(is_part=True)
     fleet, _ = picture(scene, SceneNode(scene), has_pool=False)
     [slot] = fleet.slots_of_uuid(BOARD)
-    assert REASONS[reasons(fleet, fleet.shown(MONO), MONO)[slot] - 1] == "split"
+    assert REASONS[reasons(fleet, fleet.statuses(MONO), MONO)[slot] - 1] == "split"
 
 
 @pytest.mark.parametrize("has_pool", [False, True])
@@ -268,14 +268,14 @@ def test_a_gpu_that_no_frame_has_told_of_yet_has_no_old_readings(has_pool: bool)
     assert_agreed(fleet, None, "no_reading")
     fleet, _ = picture(GpuScene(), agent, has_pool)
     later = MONO + 60
-    assert REASONS[reasons(fleet, fleet.shown(later), later)[0] - 1] == "stale"
+    assert REASONS[reasons(fleet, fleet.statuses(later), later)[0] - 1] == "stale"
 
 
 def test_maintenance_ends_by_itself() -> None:
     scene = GpuScene(in_maintenance=True)
     fleet, _ = picture(scene, SceneNode(scene), has_pool=False)
     fleet.maintenance["n1"] = IN_MAINTENANCE, MONO + 2
-    codes = [int(reasons(fleet, fleet.shown(at), at)[0]) for at in (MONO + 1, MONO + 2)]
+    codes = [int(reasons(fleet, fleet.statuses(at), at)[0]) for at in (MONO + 1, MONO + 2)]
     assert [code == 0 for code in codes] == [False, True]
 
 

@@ -13,7 +13,6 @@ from agent.cli.top.idle_watch import IdleWatch
 from agent.cli.top.keys import apply_key
 from agent.cli.top.model import SORTS, Item, TopModel, gpu_rows, job_rows, news
 from agent.cli.top.text import cut, pad, width_of
-from gpudeck.commands_shown import short_command
 
 GIB = 2**30
 NOW = 1_800_000_000.0
@@ -206,17 +205,6 @@ def test_a_filter_is_typed_and_its_letters_act_on_nothing() -> None:
     view, request = apply_key(top, view, "\r")
     assert request is not None
     assert (request.do, view.filter, view.entry) == ("refilter", "eqp", None)
-
-
-@pytest.mark.parametrize(("command", "short"), [
-    ("/opt/conda/bin/python3.11 -u /home/ana/train.py --config a.yaml",
-     "train.py --config a.yaml"),
-    ("python -m torch.distributed.run x.py", "python -m torch.distributed.run x.py"),
-    ("python -W ignore -X dev run.py", "run.py"), ("/usr/bin/vllm serve m", "vllm serve m"),
-    ("python", "python"), ("python -c import", "python -c import"), ("/bin/", "/bin/"), ("", ""),
-    ("bash -e ./go.sh 1", "go.sh 1"), (None, "command unknown")])
-def test_commands_begin_with_the_script(command: str | None, short: str) -> None:
-    assert short_command(command) == short
 
 
 def test_hosts_of_several_sites_are_told_apart() -> None:

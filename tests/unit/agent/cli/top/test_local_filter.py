@@ -15,7 +15,7 @@ from tests.unit.fleets import MONO
 @pytest.mark.parametrize(("text", "names"), [("", {"a0", "a1", "a2", "a3", "b0"}), *CASES])
 def test_it_matches_what_the_hub_matches(text: str, names: set[str]) -> None:
     fleet = make()
-    show = fleet.shown(MONO)
+    show = fleet.statuses(MONO)
     codes = reasons(fleet, show, MONO)
     gpus = [msgspec.to_builtins(
         gpu_view(fleet, slot, GpuStatus(show[slot]), int(codes[slot]), [], MONO))

@@ -37,8 +37,8 @@ from ..tasks.boot_id import boot_id
 from ..tasks.task_table import TaskTable
 from ..telemetry import sampler
 from ..telemetry.events import NodeEventDetector
-from .simulate import node_name
-from .simulated_nodes import boot_id_of
+from .command import node_name
+from .nodes import boot_id_of
 
 ENERGY = COLUMN["energy_j"]
 LENGTH = struct.Struct("<I")

@@ -12,7 +12,8 @@ import pytest
 from agent.backends.simulation.jobs import jobs_at, next_change_at
 from agent.backends.simulation.reader import SimulatedReader
 from agent.backends.simulation.world import SimulationOptions, units_of
-from agent.cli.demo_history import (
+from agent.simulator.nodes import boot_id_of
+from agent.simulator.past import (
     BLOCK_S,
     CHUNK_S,
     LENGTH,
@@ -22,7 +23,6 @@ from agent.cli.demo_history import (
     idle_since,
     write_past,
 )
-from agent.cli.simulated_nodes import boot_id_of
 from agent.tasks.task_table import TaskTable
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import Event, Frame, Inventory, decode_from_agent, unpack

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpudeck.keys import EnrolmentToken
+from gpudeck.rate import RateLimiter
 from gpudeck.tls import tls_context
 
 from ..backends import SIMULATED, ReaderUnavailableError
@@ -28,9 +29,8 @@ from ..node_config import NodeConfig
 from ..reader.inbox import ReaderInbox
 from ..readings import OnDemandReading
 from ..runtime.wake import ThreadWakeSignal
-from ..telemetry.rate_limit import RateLimiter
 
-log = logging.getLogger("gpudeck.agent.cli")
+log = logging.getLogger("gpudeck.agent.simulator")
 
 # So many nodes of one process connect at a time. The hub gives each 5 s to identify itself,
 # which a thousand that come at once on a busy machine all miss: then they come again.

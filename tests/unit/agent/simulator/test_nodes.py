@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from agent.cli.simulated_nodes import LATE_MAX_S, _next
 from agent.link.admission import ConnectLimiter
+from agent.simulator.nodes import LATE_MAX_S, _next
 
 
 def test_so_many_are_inside_and_who_leaves_makes_room() -> None:

@@ -73,9 +73,9 @@ def host_nodes(
         ) from error
     # Before the nodes' own modules bind threads, sockets and locks.
     monkey.patch_all()
+    from ..cli.main import log_to_stderr
     from ..runtime.data_lock import DataFolderLock
-    from .main import log_to_stderr
-    from .simulated_nodes import host
+    from .nodes import host
 
     if values["data"] is None:
         raise CommandError("--data is needed: the folder for the nodes' journal", ExitCode.USAGE)
