@@ -41,12 +41,11 @@ WHY = (
      "Of the CPU of VictoriaMetrics; the same reason."),
     ("q1:",
      "An hour of raw seconds of 500 GPUs and more lies in twelve files. To read the GPU's seconds "
-     "out of one takes 0.3 ms, and 0.9 ms once to find where it and its neighbours lie in it; "
-     "one row group is unpacked for it, of 128 GPUs. Fewer GPUs in each would, for more bytes."),
+     "out of one takes 0.3 ms the first time; one row group is unpacked for it, of 128 GPUs. Fewer "
+     "GPUs in each would, for more bytes."),
     ("q2:",
      "10 of 16 ms of CPU unpack one metric of 10,000 GPUs for five minutes, to take one second of "
-     "it. Of five minutes of which nobody has asked before, 80 ms go to find whose seconds lie "
-     "where; to write that down when they are sealed would save those."),
+     "it, the first time."),
     ("an owner's util_pct",
      "Suspected, not measured: who held which GPU in each minute is read and joined with the "
      "numbers of those GPUs, and all put together by owner."),

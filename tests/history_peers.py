@@ -41,6 +41,7 @@ BATCH_S = 60
 ROUNDS = 7
 HOT_C, HOT_S = 79.0, 60
 IDLE_S, IDLE_PCT = 1_800, 5.0
+MOST_TIMES = {"q1": 1.5, "q2": 1.0, "q3": 1.5, "q4": 1.0, "q5": 1.5}  # as long as theirs
 
 Floats = npt.NDArray[np.float64]
 
@@ -197,6 +198,8 @@ def _questions(fleet: Fleet, history: EmbeddedHistory, peer: Peer, end: int) -> 
             p50_ms = [_p50_ms(ask) for ask in (ask_engine, ask_peer)]
             yield (f"  {name}, p50, ours", p50_ms[0], "ms", None)
             yield ("    theirs", p50_ms[1], "ms", None)
+            query = name[:2]
+            yield (f"    {query} beside theirs", p50_ms[0] / p50_ms[1], "x", MOST_TIMES[query])
     finally:
         stop.set()
         more.join()
@@ -264,26 +267,33 @@ def _series_of_node(fleet: Fleet, history: EmbeddedHistory, gpu: int, end: int) 
 def hot(history: EmbeddedHistory, first: int, end: int) -> list[tuple[str, int]]:
     """GPUs, each with the second at which it had been hot for HOT_S."""
     pairs: list[tuple[str, int]] = []
-    lasts: dict[str, int] = {}
+    row_of: dict[str, int] = {}  # of the five minutes before, and their last minute
+    last_minute = np.zeros((0, HOT_S), bool)
     for start in range(first - first % BLOCK_S, end, BLOCK_S):
         grid = HistoryGrid(start, 1, BLOCK_S)
         history.rules.past({"temp_c": frozenset(("max",))}, grid)
         values = grid.of("temp_c", "max")
         assert values is not None
-        names, is_hot = [gpu for gpu, _ in grid.rows], values.T >= HOT_C
-        runs = _runs(is_hot, np.array([lasts.get(name, 0) for name in names]))
-        for second, gpu in np.argwhere(runs == HOT_S).tolist():
+        names = [gpu for gpu, _ in grid.rows]
+        before = np.append(last_minute, np.zeros((1, HOT_S), bool), axis=0)[
+            [row_of.get(name, -1) for name in names]]
+        is_hot = np.concatenate([before, values >= HOT_C], axis=1)
+        for gpu, second in np.argwhere(_begins(is_hot)).tolist():
             pairs.append((names[gpu], start + second))
-        lasts = dict(zip(names, runs[-1].tolist(), strict=True))
+        row_of = {name: row for row, name in enumerate(names)}
+        last_minute = is_hot[:, -HOT_S:]
     return pairs
 
 
-def _runs(mask: npt.NDArray[np.bool_], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Seconds for which the mask has been set without a break, down the columns."""
-    count = np.arange(1, len(mask) + 1)[:, None]
-    broke = np.maximum.accumulate(np.where(mask, 0, count), axis=0)
-    lengths: npt.NDArray[np.int64] = np.where(mask, count - broke + (broke == 0) * before, 0)
-    return lengths
+def _begins(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return where the mask has been set for HOT_S columns and not for one more; of all but the
+    first HOT_S columns."""
+    lasts, width = mask, 1  # whether this many columns are all set, the last of them here
+    while width < HOT_S:
+        more = min(width, HOT_S - width)
+        lasts, width = lasts[:, more:] & lasts[:, :-more], width + more
+    begins: npt.NDArray[np.bool_] = lasts[:, 1:] & ~lasts[:, :-1]
+    return begins
 
 
 def idle(history: EmbeddedHistory, gpus: list[str], first: int, end: int) -> list[str]:

@@ -28,7 +28,6 @@ from .parquet import (
     slow_table,
     tasks_table,
     usage_table,
-    write,
 )
 from .rollup import Rollup, coarser, roll_up
 from .rows import slow_rows
@@ -48,11 +47,10 @@ class BlockWriter:
               stretch: tuple[int, int, int], now: float, is_last: bool) -> list[HistoryFile]:
         """`is_last`: what cannot be written is set aside, so that the rest is."""
         segments: list[HistoryFile] = []
-        stamp = self.files.manifest.number + 1, now
         try:
             for kind, tables in self._tables(chunks, aside):
                 try:
-                    segment = write(self.files.archive, kind, stretch, stamp, tables())
+                    segment = self.files.write(kind, stretch, now, tables())
                 except Exception as error:
                     if not is_last or isinstance(error, MENDS_ITSELF):
                         raise

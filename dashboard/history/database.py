@@ -11,7 +11,6 @@ import numpy as np
 from gpudeck.metrics import IDLE_AT_MOST_PCT
 from gpudeck.waste import LOADS
 
-from .columns import MASKS
 from .files import HistoryFilesSnapshot
 from .parquet import LAYOUTS, schema, with_words
 from .protocol import Nodes
@@ -92,14 +91,10 @@ def on(nodes: Nodes) -> str:
     return "" if nodes is None else f" and node in ({texts(sorted(nodes))})"
 
 
-def sums_of(metric: str, kind: str) -> str:
-    low, high = ("bit_and", "bit_or") if metric in MASKS else ("min", "max")
-    if kind in ("raw", "slow"):
-        return (f"{low}({metric}) as {metric}_min, {high}({metric}) as {metric}_max, "
-                f"sum({metric}) as {metric}_sum, count({metric}) as {metric}_n")
-    return (f"{low}({metric}_min) as {metric}_min, {high}({metric}_max) as {metric}_max, "
-            f"sum({metric}_mean::double * {metric}_n) as {metric}_sum, "
-            f"sum({metric}_n) as {metric}_n")
+def sums_of(metric: str) -> str:
+    """`metric`: a slow one."""
+    return (f"min({metric}) as {metric}_min, max({metric}) as {metric}_max, "
+            f"sum({metric}) as {metric}_sum, count({metric}) as {metric}_n")
 
 
 def held_sql(minutes: str, where: str, user: str) -> str:

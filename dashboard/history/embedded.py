@@ -1,4 +1,5 @@
-"""The embedded engine: DuckDB over the files, and the newest seconds from memory.
+"""The embedded engine: numbers of GPUs straight out of files, lists and sums by owner by DuckDB
+over them, and the newest seconds from memory.
 
 Every tier covers all that is in files, and memory the rest, each second once: so the parts of an
 answer are disjoint and only need adding up. Runs in native threads, never on the event loop.
@@ -35,7 +36,7 @@ from .instants import InstantMatrix, MomentSamples, instant_frame, instant_matri
 from .memory import BLOCK_S
 from .memory_reads import LAST, MemoryReader
 from .parquet import HOUR_S, MINUTE_S, plain_frame
-from .point_reads import HistoryPointReader, columns_of
+from .point_reads import HistoryPointReader
 from .protocol import AGGS, BYS, Agg, By, HistoryInfo, Nodes
 from .rollup import Rollup
 from .rule_reads import RuleHistoryReader
@@ -49,7 +50,6 @@ log = logging.getLogger("gpudeck.history")
 
 MAX_ROWS = 500_000
 MAX_ROWS_TOGETHER = 2_000_000  # of which one row a step remains
-UNPACKS_MOST = 8_000_000  # numbers out of files for one series; from there on DuckDB wins
 LOOK_BACK_S = 3  # an instant shows the newest sample, if it is no older
 SLOW_LOOK_BACK_S = 90
 
@@ -61,14 +61,13 @@ class EmbeddedHistory:
         name it."""
         self.store = HistoryStore(folder, keep, archive, cluster)
         self.rules = RuleHistoryReader(self.store)
-        self.unpacks_most = UNPACKS_MOST
         # What only the store does is asked of it directly.
         self.open, self.append = self.store.open, self.store.append
         self.first_segment = self.store.first_segment
         self._db = HistoryDatabase()
         self.close = self._db.close
         self._memory = MemoryReader(self.store.feed)
-        self._points = HistoryPointReader()
+        self._points = HistoryPointReader(self.store.files.cache)
         self._failures = 0
 
     def maintain(self, now: float, mono: float) -> None:
@@ -110,13 +109,11 @@ class EmbeddedHistory:
         slow = [metric for metric in metrics if metric not in AT]
         for kind, (first, last) in [*(_tiers(files, span, step) if live else ()),
                                     *([("slow", span)] if slow else ())]:
-            paths = files.find(kind, first, last) if first < last else []
-            width = len(columns_of(kind, live))
-            if kind != "slow" and self.unpacks_most >= self._points.unpacked(
-                    paths, gpus, width, (first, last)):
-                yield from self._points.some(kind, paths, gpus, metrics, (first, last), nodes)
+            if kind != "slow":
+                paths = files.find(kind, first, last) if first < last else []
+                yield from self._points.some(kind, paths, gpus, metrics, (first, last), step, nodes)
                 continue
-            sums = ", ".join(sums_of(metric, kind) for metric in (slow if kind == "slow" else live))
+            sums = ", ".join(map(sums_of, slow))
             frame = self._db.ask(files, kind, first, last,
                                  f"select gpu, t - t % {step} as t, {sums} from {{files}} "
                                  f"where gpu in ({texts([*gpus])}){on(nodes)} and t >= {first} "
@@ -135,46 +132,48 @@ class EmbeddedHistory:
 
     def _moment_samples(self, metric: str, moments: Sequence[int], nodes: Nodes, begin: int
               ) -> list[MomentSamples]:
-        """Read five minutes at a time; one by one what is kept by the minute, which is the same in
-        all its seconds, and what changes seldom."""
+        """Read five minutes at a time, or a minute, which is the same in all its seconds; what
+        changes seldom, one moment at a time."""
         _check_metrics([metric])
-        blocks: dict[int, list[int]] = {}  # by their beginning, the numbers of moments
-        singles: dict[tuple[str, int], list[int]] = {}
+        stretches: dict[tuple[str, int], list[int]] = {}  # of a kind, the numbers of moments
         for at, t in enumerate(moments):
             if metric not in AT:
-                singles.setdefault(("slow", t), []).append(at)
+                keys = {("slow", t)}
             elif t < begin:
-                singles.setdefault(("minutes", t - t % MINUTE_S), []).append(at)
+                keys = {("minutes", t - t % MINUTE_S)}
             else:
                 before = t - LOOK_BACK_S + 1  # may lie in the five minutes before
-                for start in {t - t % BLOCK_S, before - before % BLOCK_S}:
-                    blocks.setdefault(start, []).append(at)
+                keys = {("raw", second - second % BLOCK_S) for second in (before, t)}
+            for key in keys:
+                stretches.setdefault(key, []).append(at)
         parts = []
-        for start, ats in blocks.items():
-            ts = [moments[at] for at in ats]
-            memory = partial(self._memory.samples_at, metric, ts, LOOK_BACK_S, nodes)
+        for (kind, start), ats in stretches.items():
+            if kind == "slow":
+                parts += [part.at([at]) for part in self._last_report(metric, start, nodes)
+                          for at in ats]
+                continue
+            ts, length_s, back_s = (
+                ([moments[at] for at in ats], BLOCK_S, LOOK_BACK_S) if kind == "raw" else
+                ([start] * len(ats), 1, MINUTE_S))
+            memory = partial(self._memory.samples_at, metric, ts, back_s, nodes)
             with self.store.reading(memory) as (files, in_memory):
-                for path in files.find("raw", start, start + BLOCK_S):
-                    part = self._points.samples_at(path, metric, start, ts, LOOK_BACK_S, nodes)
+                span = start, start + length_s
+                for path in files.find(kind, *span):
+                    part = self._points.samples_at(kind, path, metric, span, ts, back_s, nodes)
                     parts.append(part.at(ats))
             parts.append(in_memory.at(ats))
-        for (kind, t), ats in singles.items():
-            last = self._last_of(kind, metric, t, nodes)
-            parts += [part.at([at]) for at in ats for part in last]
         return parts
 
-    def _last_of(self, kind: str, metric: str, t: int, nodes: Nodes) -> list[MomentSamples]:
-        back_s, value, words = ((SLOW_LOOK_BACK_S, metric, "missing") if kind == "slow" else
-                                (MINUTE_S, f"{metric}_mean", "null"))
-        first = t - back_s + 1
-        with self.store.reading(lambda: self._memory.samples_at(metric, [t], back_s, nodes)) as (
-                files, memory):
+    def _last_report(self, metric: str, t: int, nodes: Nodes) -> list[MomentSamples]:
+        first = t - SLOW_LOOK_BACK_S + 1
+        memory = partial(self._memory.samples_at, metric, [t], SLOW_LOOK_BACK_S, nodes)
+        with self.store.reading(memory) as (files, in_memory):
             frame = self._db.ask(
-                files, kind, first, t + 1,
-                f"select gpu, node, max(t) as t, arg_max_null({value}, t) as value, "
-                f"arg_max(coalesce({words}, ''), t) as missing from {{files}} "
+                files, "slow", first, t + 1,
+                f"select gpu, node, max(t) as t, arg_max_null({metric}, t) as value, "
+                f"arg_max(coalesce(missing, ''), t) as missing from {{files}} "
                 f"where t >= {first} and t <= {t}{on(nodes)} group by gpu, node")
-        return [memory] if frame is None else [seen_in(frame, metric), memory]
+        return [in_memory] if frame is None else [seen_in(frame, metric), in_memory]
 
     def usage(self, by: By, bucket: int, t0: float, t1: float, nodes: Nodes = None,
               of: str | None = None) -> "pd.DataFrame":
@@ -287,7 +286,8 @@ class EmbeddedHistory:
             counts = {"frames": feed.counts.frames, "unreadable": feed.counts.unreadable,
                       "doubled": feed.head.doubled, "shed_seconds": feed.counts.shed_seconds,
                       "failures": self.store.failures + self._failures, "late_waiting": late,
-                      "damaged_lines": manifest.damaged_lines}
+                      "damaged_lines": manifest.damaged_lines,
+                      **self.store.files.cache.counts()}
             return HistoryInfo(kinds, sum(kind["bytes"] for kind in kinds.values()),
                                sum(block.row_count for block in blocks) + late,
                                list(manifest.quarantined), counts, self.store.error)

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from .archive import Archive
+from .arrow_columns import Table
+from .file_cache import FileCache
 from .manifest import SCHEMA_VERSION, HistoryFile, Manifest
 from .parquet import HOUR_S, write
 from .reading import MIGRATIONS, merged
 from .rebuild import rebuilt
+from .row_index import SampleRuns, runs_in
 
 log = logging.getLogger("gpudeck.history")
 
@@ -27,6 +30,7 @@ class HistoryFiles:
     def __init__(self, folder: Path, archive: Archive | None = None) -> None:
         self.manifest = Manifest(folder, archive)
         self.archive = self.manifest.archive
+        self.cache = FileCache()
         self.lock = threading.RLock()
         self._readers: dict[object, int] = {}  # token -> the manifest's number when it began
         self._retired: list[tuple[int, str]] = []
@@ -41,14 +45,32 @@ class HistoryFiles:
                if any(version in MIGRATIONS for version in range(file.schema, SCHEMA_VERSION))]
         for file in old:
             paths = self.manifest.verified([file])
-            rewritten = write(self.archive, file.kind, (file.start, file.end, file.span_s),
-                              (self.manifest.number + 1, file.made_at),
-                              merged(file.kind, paths, file.start, file.end)) if paths else None
+            rewritten = self.write(file.kind, (file.start, file.end, file.span_s), file.made_at,
+                                   merged(file.kind, paths, file.start, file.end)
+                                   ) if paths else None
             if rewritten is not None:
                 self.commit([rewritten], [file.name])
         self.delete_retired()
         if old:
             log.info("history files were brought to version %d files=%d", SCHEMA_VERSION, len(old))
+
+    def write(self, kind: str, stretch: tuple[int, int, int], made_at: float,
+              tables: Iterator[Table]) -> HistoryFile | None:
+        """Write a file that no line names yet; None: nothing to write. Where the rows of each GPU
+        lie is found out while they are here: to read that back takes ten times as long as what is
+        asked for then."""
+        places: list[SampleRuns] = []
+
+        def noted() -> Iterator[Table]:
+            for table in tables:
+                if kind == "raw" and table.num_rows:
+                    places.append(runs_in(table, 1))
+                yield table
+
+        file = write(self.archive, kind, stretch, (self.manifest.number + 1, made_at), noted())
+        if file is not None:
+            self.cache.put_places(file.name, places)
+        return file
 
     def commit(self, add: list[HistoryFile], drop: Sequence[str] = (),
                forgot: dict[str, int] | None = None) -> None:

@@ -72,7 +72,9 @@ class HistoryGrid:
         row_of = np.array([self.rows.setdefault(name, len(self.rows)) for name in part.names],
                           np.intp)
         self._make(part)
-        at = row_of[part.name_at] * self.width + (part.t - self.t0) // self.step_s
+        column = part.t - self.t0
+        at = row_of[part.name_at] * self.width + (
+            column if self.step_s == 1 else column // self.step_s)
         for key, n in part.n.items():
             counts = self.n[key].reshape(-1)
             was = counts[at]

@@ -45,10 +45,11 @@ class SampleRows:
         return np.where(self.why(key) != 0, np.nan, values)
 
 
-def together(parts: Iterable[SampleRows]) -> SampleRows:
+def together(parts: Iterable[SampleRows], only: Collection[str] = KEYS) -> SampleRows:
+    """Join parts; `only`: of none, the metrics."""
     return concat_rows([*parts] or [SampleRows(
         np.zeros(0, np.intp), np.zeros(0, np.int64), np.zeros(0, np.uint8), np.zeros(0, np.int64),
-        {column.key: np.zeros(0, column.dtype) for column in STORED})])
+        {key: np.zeros(0, STORED[AT[key]].dtype) for key in only})])
 
 
 def in_order(parts: Iterable[SampleRows]) -> SampleRows:
@@ -337,11 +338,12 @@ class HistoryMemory:
             if block.start < t1 and t0 < block.start + BLOCK_S:
                 yield block.rows(slots, t0, t1, only)
         for past in list(self.pasts.values()):
-            for late in list(past.late):
-                in_range = late.slot < len(is_wanted)
-                hit = np.zeros(len(late), bool)
-                hit[in_range] = is_wanted[late.slot[in_range]]
-                hit &= (late.t >= t0) & (late.t < t1)
+            for late in list(past.late) if past.start < t1 and t0 < past.start + BLOCK_S else ():
+                hit = (late.t >= t0) & (late.t < t1)
+                if hit.any():  # few are of the time that is asked for, in a block that has many
+                    in_range = late.slot < len(is_wanted)
+                    hit[~in_range] = False
+                    hit[in_range] &= is_wanted[late.slot[in_range]]
                 if hit.any():
                     units = {key: late.units[key] for key in only}
                     yield take_rows(replace(late, units=units), hit)

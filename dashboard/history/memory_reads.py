@@ -66,7 +66,7 @@ class MemoryReader:
             return lambda: hosts_table(host_columns(hosts, names))
         rows = list(feed.head.rows(slots, first, last, metrics))
         if kind == "raw":
-            return lambda: raw_table(together(rows), names)
+            return lambda: raw_table(together(rows, metrics), names)
 
         def rolled() -> Table:
             rollup = roll_up(in_order(rows), MINUTE_S, metrics)
@@ -86,8 +86,9 @@ class MemoryReader:
         number = np.zeros(len(names.gpus), np.intp)
         number[slots] = [gpus[names.gpus[slot]] for slot in slots.tolist()]
         live = [metric for metric in metrics if metric in AT]
-        parts: list[SampleRows | SlowMetricRows] = [
-            together(head.rows(slots, *span, live)), self._slow(slots, *span)]
+        parts: list[SampleRows | SlowMetricRows] = [together(head.rows(slots, *span, live), live)]
+        if len(live) < len(metrics):
+            parts.append(self._slow(slots, *span))
         return [rollup_of("raw", Rollup(number[part.slot], part.t, np.ones(len(part.t), np.int64)),
                           {metric: part.values(metric) for metric in metrics
                            if (metric in AT) == isinstance(part, SampleRows)}, metrics)
@@ -98,7 +99,7 @@ class MemoryReader:
         head, names, slots = self._feed.head, self._feed.names, self._feed.slots_of(None, nodes)
         span = moments[0] - back_s + 1, moments[-1] + 1
         rows: SampleRows | SlowMetricRows = (
-            together(head.rows(slots, *span, (metric,))) if metric in AT
+            together(head.rows(slots, *span, (metric,)), (metric,)) if metric in AT
             else self._slow(slots, *span))
         return seen_in_memory(rows, metric, moments, back_s, names.gpus, names.nodes)
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 RAW_GROUP_GPUS = 128
 GROUP_GPUS = 512
 GROUP_ROWS = 16_384  # of fewer, most of a row group is what is said about it
+MOST_ROWS = 98_304  # of more, a query about one node unpacks much of what it does not need
 LEVEL = 3
 # What is kept for a day is to cost little time, what is kept for months few bytes.
 LEVELS = {"raw": 1, "minutes": 4, "hours": 4}

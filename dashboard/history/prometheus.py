@@ -23,6 +23,13 @@ def history_families(history: History) -> Iterator[str]:
                  float(info.open_seconds))
     yield single("gpudeck_history_quarantined_files", "gauge", "Damaged files that were set aside.",
                  float(len(info.quarantined)))
+    yield single("gpudeck_history_cache_bytes", "gauge",
+                 "Columns of history's files that are kept unpacked in memory.",
+                 float(info.counts["cache_bytes"]))
+    yield family_by("gpudeck_history_cache_reads_total", "counter",
+                    "Columns of row groups that were read, by whether they were in memory.",
+                    "cached", {"yes": float(info.counts["cache_hits"]),
+                               "no": float(info.counts["cache_misses"])})
     yield single("gpudeck_history_failed", "gauge", "1: history cannot be written.",
                  float(info.error is not None))
 

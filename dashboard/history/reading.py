@@ -1,12 +1,13 @@
 """Parquet files of history as arrays and, several at a time, as one: what merging, late seconds and
-moments of the fleet need. Queries of long stretches go through DuckDB instead."""
+rules need."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gpudeck.wire import GPU_STATES
 
@@ -22,6 +23,7 @@ from .parquet import (
     HOUR_S,
     LAYOUTS,
     MINUTE_S,
+    MOST_ROWS,
     NAMES,
     RAW_GROUP_GPUS,
     TASK_WORDS,
@@ -121,7 +123,8 @@ def _pieces(kind: str, span_s: int) -> tuple[int, int]:
     """Return how many GPUs, and how many seconds, make a row group."""
     if kind == "raw":
         return RAW_GROUP_GPUS, BLOCK_S
-    return max(GROUP_GPUS, GROUP_ROWS * GRAINS.get(kind, MINUTE_S) // span_s), span_s
+    rows = max(1, span_s // GRAINS.get(kind, MINUTE_S))  # of each GPU
+    return max(GROUP_ROWS // rows, min(GROUP_GPUS, MOST_ROWS // rows)), span_s
 
 
 def combined(kind: str, table: Table) -> Table:
@@ -200,24 +203,32 @@ def within(table: Table, span: tuple[float, float]) -> Table:
 def wide_columns(kind: str, metrics: Wanted) -> list[str]:
     """`kind`: minutes or raw."""
     if kind not in ROLLUPS:
-        return [*PLACE, *metrics]
-    return [*PLACE, *(f"{key}_{part}" for key, ends in metrics.items() for part in (*ends, "n"))]
+        return [*metrics]
+    return [f"{key}_{part}" for key, ends in metrics.items() for part in (*ends, "n")]
 
 
 def wide_part(kind: str, metrics: Wanted, table: Table) -> GpuMetricRows:
     names, at = pairs_in(table)
     part = GpuMetricRows(names, at, numbers(table.column("t")), {}, {})
+    fill_wide(kind, metrics, part, {
+        name: numbers(table.column(name), np.nan)
+        for name in wide_columns(kind, metrics) if name in table.column_names})
+    return part
+
+
+def fill_wide(kind: str, metrics: Wanted, part: GpuMetricRows,
+              columns: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Fill rows with what columns of such a file have of these metrics."""
     for key, ends in metrics.items():
         for end in ends:
             name = f"{key}_{end}" if kind in ROLLUPS else key
-            if name in table.column_names:
-                values = numbers(table.column(name), np.nan)
+            if name in columns:
+                values = columns[name]
                 part.values[key, end] = (
                     values if values.dtype == np.float32 else values.astype(float))
                 part.n[key] = part.n[key] if key in part.n else (
-                    numbers(table.column(f"{key}_n")) if kind in ROLLUPS
+                    columns[f"{key}_n"] if kind in ROLLUPS
                     else ~np.isnan(part.values[key, end])).astype(np.uint16)
-    return part
 
 
 def seen_part(table: Table) -> GpuMetricRows:

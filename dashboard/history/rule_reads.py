@@ -4,14 +4,18 @@ closed; in a rehearsal, all of a span. Runs in native threads, never on the even
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+import numpy as np
+
 from .arrays import take_rows
 from .arrow_columns import Table
 from .columns import AT
 from .grid import GpuMetricRows, HistoryGrid, TaskRows, Wanted, XidRow, seldom_part
 from .memory_reads import MemoryReader
 from .parquet import MINUTE_S, TASK_WORDS
+from .point_reads import STEP_S, HistoryPointReader
 from .reading import (
     PLACE,
+    fill_wide,
     held_part,
     seen_part,
     tables_in,
@@ -31,6 +35,7 @@ class RuleHistoryReader:
     def __init__(self, store: HistoryStore) -> None:
         self._store = store
         self._memory = MemoryReader(store.feed)
+        self._points = HistoryPointReader(store.files.cache)
 
     def minute(self, start: int, metrics: Wanted) -> HistoryGrid:
         """Read a minute that ended just now, which no file has yet."""
@@ -46,13 +51,28 @@ class RuleHistoryReader:
         seldom: Wanted = {key: frozenset(("mean",)) for key in metrics if key not in AT}
         kind = _kind(grid.step_s)
         if live:
-            self._fill(grid, kind, wide_columns(kind, live), [*live],
-                       partial(wide_part, kind, live))
+            self._fill_live(grid, kind, live)
         if seldom:
-            self._fill(grid, "slow", wide_columns("slow", seldom), [],
+            self._fill(grid, "slow", (*PLACE, *wide_columns("slow", seldom)), [],
                        partial(wide_part, "slow", seldom))
         for key in seldom:
             grid.carry(key, SELDOM_HOLDS_S)
+
+    def _fill_live(self, grid: HistoryGrid, kind: str, metrics: Wanted) -> None:
+        span = grid.t0, grid.ends_at
+        with self._store.reading(lambda: self._memory.table(kind, span, [*metrics])) as (
+                files, in_memory):
+            grid.make_room(files.rows(kind, *span) // max(1, grid.width))
+            in_head = _inside(grid, wide_part(kind, metrics, in_memory()))
+            if len(in_head.t):
+                grid.add(in_head)
+            for runs, columns in self._points.rows(kind, files.find(kind, *span),
+                                                   wide_columns(kind, metrics), span):
+                part = GpuMetricRows(
+                    list(zip(runs.gpus.tolist(), runs.nodes.tolist(), strict=True)),
+                    np.repeat(runs.pair, runs.length), runs.times(STEP_S[kind]), {}, {})
+                fill_wide(kind, metrics, part, columns)
+                grid.add(part)
 
     def seen(self, grid: HistoryGrid) -> None:
         """Fill a grid of seconds with SEEN: that a GPU was heard of says nothing of what it
@@ -62,10 +82,8 @@ class RuleHistoryReader:
     def _fill(self, grid: HistoryGrid, kind: str, columns: Sequence[str], metrics: Sequence[str],
               part: Callable[[Table], GpuMetricRows]) -> None:
         for table in self._tables(kind, columns, (grid.t0, grid.ends_at), metrics, grid):
-            rows = part(table)
-            inside = (rows.t >= grid.t0) & (rows.t < grid.ends_at)
-            if inside.any():
-                rows = rows if inside.all() else take_rows(rows, inside)
+            rows = _inside(grid, part(table))
+            if len(rows.t):
                 grid.add(seldom_part(rows, grid.step_s) if kind == "slow" else rows)
 
     def _tables(self, kind: str, columns: Sequence[str], span: tuple[float, float],
@@ -96,6 +114,11 @@ class RuleHistoryReader:
             starts = [segment.start for segment in self._store.manifest.of_kind(_kind(step_s))]
             head = self._store.feed.head
             return min([*starts, *head.open, *head.late()], default=None)
+
+
+def _inside(grid: HistoryGrid, rows: GpuMetricRows) -> GpuMetricRows:
+    inside = (rows.t >= grid.t0) & (rows.t < grid.ends_at)
+    return rows if inside.all() else take_rows(rows, inside)
 
 
 def _kind(step_s: int) -> str:

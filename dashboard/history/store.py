@@ -23,7 +23,6 @@ from .ingest import EventKey, HistoryIngester
 from .manifest import HistoryFile
 from .memory import BLOCK_S
 from .merge import FileMerge, merges
-from .parquet import write
 from .reading import PLACE, event_keys, merged, pairs_in, tables_in, within
 from .rows import HistoryMessage
 from .sealing import BlockSealer
@@ -174,9 +173,9 @@ class HistoryStore:
             self.files.delete_retired()
 
     def _merge_into(self, merge: FileMerge, paths: list[Path], now: float, is_last: bool) -> None:
-        merged_file = write(self.files.archive, merge.kind, (merge.start, merge.end, merge.span_s),
-                            (self.manifest.number + 1, now),
-                            merged(merge.kind, paths, merge.start, merge.end))
+        merged_file = self.files.write(
+            merge.kind, (merge.start, merge.end, merge.span_s), now,
+            merged(merge.kind, paths, merge.start, merge.end))
         with self.lock:
             self.files.commit([] if merged_file is None else [merged_file],
                               [part.name for part in merge.parts])

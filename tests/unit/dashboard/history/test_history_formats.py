@@ -18,7 +18,7 @@ import pytest
 
 from dashboard.history import block_writer, files, parquet, reading, sealing
 from dashboard.history.columns import KEYS
-from dashboard.history.embedded import UNPACKS_MOST, EmbeddedHistory
+from dashboard.history.embedded import EmbeddedHistory
 from dashboard.history.grid import HistoryGrid
 from dashboard.history.manifest import Manifest, digest
 from tests.unit.histories import START, Source, Truth, differences
@@ -34,10 +34,8 @@ def _folder(tmp_path: Path) -> Path:
     return tmp_path / "history"
 
 
-def opened(folder: Path, unpacks_most: int = UNPACKS_MOST) -> EmbeddedHistory:
-    """Open a history; with `unpacks_most` 0, DuckDB answers all that it can."""
+def opened(folder: Path) -> EmbeddedHistory:
     history = EmbeddedHistory(folder)
-    history.unpacks_most = unpacks_most
     history.open()
     return history
 
@@ -59,9 +57,8 @@ def are_same(actual: Truth, correct: Truth) -> bool:
         for key, row in actual.items() for metric, value in row.items())
 
 
-@pytest.mark.parametrize("unpacks_most", [UNPACKS_MOST, 0])
-def test_what_format_1_says_is_what_was_said(folder: Path, unpacks_most: int) -> None:
-    history = opened(folder, unpacks_most)
+def test_what_format_1_says_is_what_was_said(folder: Path) -> None:
+    history = opened(folder)
     assert are_same(stored_values(history), truth())
     t = max(t for _, t in truth())
     for row in history.instant("temp_c", t).to_dict("records"):
@@ -90,12 +87,11 @@ def without_later(folder: Path) -> None:
     manifest.rewrite()
 
 
-@pytest.mark.parametrize("unpacks_most", [UNPACKS_MOST, 0])
 def test_a_metric_that_older_files_lack_is_missing_there_and_told_from_then_on(
-        folder: Path, unpacks_most: int) -> None:
+        folder: Path) -> None:
     without_later(folder)
     lacking = {key: row | {LATER: "unknown"} for key, row in truth().items()}
-    history = opened(folder, unpacks_most)
+    history = opened(folder)
     assert are_same(stored_values(history), lacking)
     assert set(history.instant(LATER, START + 30)["missing"]) <= {"unknown", "unsupported", "stale",
                                                                   "denied"}

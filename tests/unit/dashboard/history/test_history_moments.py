@@ -1,20 +1,23 @@
 """History read straight out of files, compared with the truth and with DuckDB's answer."""
 
 import random
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from dashboard.history import point_reads
 from dashboard.history.columns import KEYS
-from dashboard.history.embedded import UNPACKS_MOST, EmbeddedHistory
+from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.file_cache import SizedLruCache
 from dashboard.history.grid import HistoryGrid
 from dashboard.history.instants import NO_SAMPLE
 from dashboard.history.memory import BLOCK_S
-from dashboard.history.row_index import SizedLruCache
+from dashboard.history.protocol import Agg
 from dashboard.history.sealing import LATE_S
 from gpudeck.metrics import SLOW, Absence
+from tests.unit.dashboard.history import by_sql
 from tests.unit.histories import START, Source
 
 SPAN_S = 1_000
@@ -45,21 +48,17 @@ def _past(tmp_path_factory: pytest.TempPathFactory) -> tuple[EmbeddedHistory, So
     return history, source
 
 
-def series(history: EmbeddedHistory, unpacks_most: int, *query: Any) -> pd.DataFrame:
-    history.unpacks_most = unpacks_most
-    try:
-        return history.series(*query)
-    finally:
-        history.unpacks_most = UNPACKS_MOST
-
-
+@pytest.mark.parametrize("portion", [point_reads.PORTION, 1_000])
 @pytest.mark.parametrize("step", [1, 7, 60, 3_600])
-def test_it_is_what_duckdb_says(past: tuple[EmbeddedHistory, Source], step: int) -> None:
+def test_it_is_what_duckdb_says(past: tuple[EmbeddedHistory, Source], step: int, portion: int,
+                                monkeypatch: pytest.MonkeyPatch) -> None:
     history, source = past
+    monkeypatch.setattr(point_reads, "PORTION", portion)
     for nodes in (None, frozenset({"n0", "n1"}), frozenset({"none"})):
         gpus = random.sample([*source.all_uuids, "GPU-none"], 5)
-        query = (gpus, KEYS, START + 37, END - 11, step, ("min", "mean", "max", "n"), nodes)
-        straight, other = series(history, UNPACKS_MOST, *query), series(history, 0, *query)
+        aggs: tuple[Agg, ...] = ("min", "mean", "max", "n")
+        straight, other = (ask(gpus, KEYS, START + 37, END - 11, step, aggs, nodes)
+                           for ask in (history.series, partial(by_sql.series, history)))
         pd.testing.assert_frame_equal(straight, other, rtol=1e-9)
         assert (len(straight) > 0) == (nodes is None or "n0" in nodes)
         assert list(straight["gpu"]) == sorted(straight["gpu"])
@@ -183,6 +182,10 @@ def test_seconds_that_were_given_up_are_shown_by_their_minutes(
     instants = history.instants("power_w", moments)
     assert instants.grain_s == 60
     for at, t in enumerate(moments):
+        if t < cut:
+            pd.testing.assert_frame_equal(history.instant("power_w", t).drop(columns="t"),
+                                          by_sql.minute(history, "power_w", t).drop(columns="t"),
+                                          check_dtype=False)
         one_by_one = history.instant("power_w", t).set_index(["gpu", "node"])["value"]
         for pair, value in zip(instants.pairs, instants.value[at].tolist(), strict=True):
             watts = one_by_one.get(pair, np.nan)

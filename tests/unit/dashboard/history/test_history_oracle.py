@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dashboard.history.columns import KEYS, MASKS, MIB, NO_MEAN, STORED
-from dashboard.history.embedded import LOOK_BACK_S, UNPACKS_MOST, EmbeddedHistory
+from dashboard.history.embedded import LOOK_BACK_S, EmbeddedHistory
 from dashboard.history.grid import HistoryGrid
 from dashboard.history.memory import BLOCK_S
 from dashboard.history.rows import HistoryMessage
@@ -143,7 +143,6 @@ class Story:
         arrived = self.arrived()
         rows = {key: row for key, row in self.fleet.rows.items() if key in arrived}
         for step in (1, 7, 60, 300, HOUR_S):
-            self.history.unpacks_most = self.lots.choice((UNPACKS_MOST, 0))  # else DuckDB does it
             check_series(self, rows, step)
         check_moments(self, rows)
         if not self.later:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dashboard.history import block_writer
+from dashboard.history import block_writer, files
 from dashboard.history import store as stores
 from dashboard.history.arrow_columns import Table
 from dashboard.history.columns import AT, STORED
@@ -170,14 +170,14 @@ def test_what_was_written_before_a_failure_is_no_file_of_nobody(
     source = Source(random.randrange(10**9))
     history = opened(tmp_path, source)
     history.append(source.span(START, BAD), 1)
-    original = vars(block_writer)["write"]
+    original = vars(files)["write"]
 
     def full(folder: Path, kind: str, *more: Any) -> Any:
         if kind == "hours":
             raise OSError(28, "No space left on device")
         return original(folder, kind, *more)
 
-    monkeypatch.setattr(block_writer, "write", full)
+    monkeypatch.setattr(files, "write", full)
     tended(history, END, 1)
     assert list((tmp_path / "history").glob("*/*.parquet")) == []
 
