@@ -57,6 +57,8 @@ CHECKS: Mapping[Reason, Callable[[GpuConditions], Any]] = {
     "unknown": lambda gpu: gpu.is_unread,
 }
 REASONS: tuple[Reason, ...] = tuple(CHECKS)
+# These say nothing against the GPU: the next reading may tell that it is available.
+UNREAD: frozenset[Reason] = frozenset(("stale", "no_reading", "unknown"))
 SENTENCES: Mapping[Reason, str] = {
     "split": "MIG has split it; its instances are counted",
     "lost": "the driver has lost it",

@@ -111,7 +111,8 @@ def _future_time(text: str) -> float:
 
 def _reserve(pool: PoolConnection, args: argparse.Namespace) -> int:
     """Reserve GPUs; the hub keeps the reservation, or this node where there is no hub."""
-    reservation = reserve(pool, claim_of(args, is_run=False, starts_at=args.start))
+    reservation = reserve(pool, claim_of(args, is_run=False, starts_at=args.start),
+                          lambda waits: say(waits.why))
     gpus = ", ".join(str(gpu.index) for gpu in reservation.gpus)
     start = time.strftime("%a %d %b %H:%M", time.localtime(reservation.starts_at))
     print(f"reservation {reservation.claim_id}: GPU {gpus} from {start}; from then on they are "

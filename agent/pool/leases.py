@@ -18,14 +18,14 @@ from . import lock
 from .clock import PoolClock
 from .cores import NodeCores, cores_for
 from .gpus import PoolSnapshot
-from .lock import LeaseSigns, Marks, NodeLease, PoolGpu, Review
+from .lock import LeaseSigns, NodeLease, PoolGpu, Review
+from .marks import LeaseMarks
 from .signs import ProcessSigns
 from .store import LeaseStore
 from .uses import LeaseUse, lease_uses, misplaced_gpus, processes_on
 
 log = logging.getLogger("gpudeck.agent.pool")
 
-MARKS_EVERY_S = 5.0  # to look through every process is not cheap
 GIVEN_BACK = "given back"
 LEFT_MOST = 256  # of one lease, on disk
 
@@ -44,12 +44,11 @@ class NodeLeases:
         self._clock = clock
         self.processes = processes
         self._cores = cores
-        self._marks: Marks = {}
         self._refusals = RateLimiter(REFUSALS_AT_ONCE, REFUSALS_EVERY_S)
         self._preempted: dict[tuple[str, int], float] = {}
-        self._marked_at = -MARKS_EVERY_S
         self.ended_leases: deque[ReportedEnd] = deque(maxlen=ENDED_MOST)
         self.all: Mapping[str, NodeLease] = {}
+        self.marks = LeaseMarks(processes, lambda: self.all, clock.now)
         self._is_read = False
 
     @property
@@ -100,9 +99,7 @@ class NodeLeases:
         self._store.write(list(after.values()), record)
         self.all = after
         if lease.process is not None and (before is None or before.process != lease.process):
-            # Marks that were seen before say nothing of the new process.
-            self._marks = {lease_id: processes for lease_id, processes in self._marks.items()
-                           if lease_id != lease.id}
+            self.marks.forget(lease.id)
 
     def record_refusal(self, owner: str, why: str) -> None:
         """Record a refused claim, if that can be recorded: a refusal changes nothing."""
@@ -146,27 +143,11 @@ class NodeLeases:
         none."""
         return self._preempted.pop((lease_id, uid), None)
 
-    def look_for_marks(self, is_due: bool = False) -> None:
-        now = self._clock.now()
-        if is_due or now - self._marked_at >= MARKS_EVERY_S:
-            self._marked_at = now
-            self._marks = self.processes.marked(
-                {lease.id: lease.uid for lease in self.all.values()},
-                {lease.id: {*lease.roots, *self._marks.get(lease.id, ())}
-                 for lease in self.all.values()})
-
-    def mark_orphans(self, lease: NodeLease, run_pid: int) -> None:
-        """Mark what the command left behind: it became a child of its run, which is about to
-        end."""
-        if lease.process is not None:
-            started = self.processes.started_by(run_pid, lease.process.start_ticks)
-            self._marks = {**self._marks, lease.id: {*self._marks.get(lease.id, ()), *started}}
-
     def uses(self, snapshot: PoolSnapshot | None) -> tuple[LeaseUse, ...] | None:
         """Return the uses of GPUs by tasks; None: tasks have not been listed yet."""
         if snapshot is None or snapshot.tasks is None:
             return None
-        uses = lease_uses(snapshot.tasks, list(self.all.values()), self._marks)
+        uses = lease_uses(snapshot.tasks, list(self.all.values()), self.marks.all)
         # It may be of a lease that is not understood: nobody is accused for that.
         return tuple(use for use in uses if not use.is_outside) if self.trouble else uses
 
@@ -181,7 +162,7 @@ class NodeLeases:
             self.keep_left(lease)
         reviewed = replace(review.lease, left=self.all[lease.id].left)
         if uses is not None and (remaining := lock.remaining_gpus(
-                lease, self._marks.get(lease.id, ()), processes_on(lease, uses),
+                lease, self.marks.of(lease.id), processes_on(lease, uses),
                 self._clock.now())) != lease.uuids:
             if not remaining:
                 self.end(lease, GIVEN_BACK)
@@ -205,18 +186,18 @@ class NodeLeases:
     def is_left_behind(self, lease: NodeLease) -> bool:
         """Return whether processes are there that the lease stays with, its own process apart."""
         own = None if lease.process is None else lease.process.key
-        return any(key != own for key in self._marks.get(lease.id, ()))
+        return any(key != own for key in self.marks.of(lease.id))
 
     def give_back(self, lease: NodeLease) -> None:
         """Give back a lease whose program goes on: it now belongs to what that has left behind."""
-        left_behind = tuple(sorted(self._marks.get(lease.id, ())))[:LEFT_MOST]
+        left_behind = tuple(sorted(self.marks.of(lease.id)))[:LEFT_MOST]
         self.put(replace(lease, process=None, left=left_behind, given_back_at=self._clock.now()), {
             "pool": "draining", "lease": lease.id, "pids": [pid for pid, _ in left_behind]})
 
     def keep_left(self, lease: NodeLease) -> None:
         """Store what is still there when the lease's process has ended: it has to be known after a
         restart of the agent, too, whatever its environment says."""
-        there = self._marks.get(lease.id, ())
+        there = self.marks.of(lease.id)
         if lease.process is not None and there and set(lease.left).isdisjoint(there):
             left_behind = tuple(sorted(there))[:LEFT_MOST]
             self.put(replace(lease, left=left_behind), {
@@ -225,8 +206,7 @@ class NodeLeases:
     def user_of(self, lease: NodeLease, snapshot: PoolSnapshot | None, besides: int) -> str:
         """Return what runs on a lease, for people; "": nothing. `besides`: a pid that does not
         count, such as that of the requesting program."""
-        self.look_for_marks(is_due=True)
-        pids = {pid for pid, _ in self._marks.get(lease.id, ())}
+        pids = {pid for pid, _ in self.marks.of(lease.id)}
         if lease.process is not None and self.processes.is_alive(lease.process):
             pids.add(lease.process.pid)
         pids |= {use.gpu_task.task.pid for use in self.uses(snapshot) or () if use.may_be_of(lease)}
@@ -235,11 +215,8 @@ class NodeLeases:
     def signs(self, lease: NodeLease, uses: Sequence[LeaseUse] | None, is_connected: bool
               ) -> LeaseSigns:
         on_gpus = None if uses is None else any(use.may_be_of(lease) for use in uses)
-        marked = self._marks.get(lease.id)
         is_alive = lease.process is not None and self.processes.is_alive(lease.process)
-        # Until all processes were looked through, the bound one counts as one with the mark.
-        return LeaseSigns(is_connected, is_alive, len(marked) if marked is not None else (
-            1 if lease.process is not None else 0), on_gpus)
+        return LeaseSigns(is_connected, is_alive, self.marks.count(lease), on_gpus)
 
 
 def leases_on(node_id: str, leases: NodeLeases) -> list[Lease]:

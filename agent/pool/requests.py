@@ -3,11 +3,12 @@
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import replace
 
 from gpudeck.pool.core.claims import DEFAULT_PRIORITY, WHOLE_MILLI, Claim
 from gpudeck.pool.core.feasibility import why_never
-from gpudeck.pool.core.reservations import ReservationError
+from gpudeck.pool.core.reservations import ReservationError, UnreadGpusError
 from gpudeck.pool.link import ReservedGpus
 from gpudeck.pool.messages import (
     AskClaim,
@@ -28,9 +29,10 @@ from gpudeck.pool.process_limits import limits_of
 
 from ..journal.store import JournalError
 from . import views
-from .gpus import host_resources
+from .gpus import PoolSnapshot, host_resources
 from .leases import GIVEN_BACK
-from .lock import NOT_CLAIMED, NodeLease
+from .lock import NOT_CLAIMED, NodeLease, ProcessKey
+from .marks import MarkScan
 from .queue import ROOT, WaitingClaim
 from .server import PoolUser
 from .service import NO_HUB, PoolService
@@ -59,10 +61,12 @@ class PoolRequests:
             self._prepare(message)
         try:
             # One request of each user waits for the pool, however many connections they have.
-            with self._turns[user.uid], self._service.lock:
-                answer = self._answer(user, message, pidfd)
-                if answer is not None:
-                    user.send(answer)
+            with self._turns[user.uid]:
+                scan = self._scan(user, message)
+                with self._service.lock:
+                    answer = self._answer(user, message, pidfd, scan)
+                    if answer is not None:
+                        user.send(answer)
         except (JournalError, _RefusedError, OSError) as why:
             if isinstance(message, AskClaim):
                 self._service.leases.record_refusal(user.owner, str(why))
@@ -72,7 +76,7 @@ class PoolRequests:
         """Do the slow part without the lock. Waiting runs ask an agent that has just started, and
         must not be refused for that."""
         until = time.monotonic() + READ_WITHIN_S
-        while self._service.snapshot is None and time.monotonic() < until:
+        while _lacks_reading(self._service.snapshot, request) and time.monotonic() < until:
             time.sleep(READ_EVERY_S)
         if request.share_milli < WHOLE_MILLI:
             self._service.mps.probe()
@@ -89,21 +93,49 @@ class PoolRequests:
                 if lease is not None and lease.state == "offered":
                     service.leases.end(lease, "its `gpudeck run` ended before it began")
 
-    def _answer(self, user: PoolUser, message: FromUser, pidfd: int | None) -> FromPool | None:
+    def _scan(self, user: PoolUser, message: FromUser) -> MarkScan | None:
+        """Look through all processes for a request that goes by them. None: this one does not, or
+        not yet."""
+        if not isinstance(message, GiveBack | UseLease):
+            return None
+        leases, orphans = self._service.leases, dict[str, Collection[ProcessKey]]()
+        lease = leases.all.get(message.lease_id)
+        if lease is None or user.uid not in (lease.uid, ROOT):
+            return None
+        process = lease.process
+        if process is not None and isinstance(message, GiveBack) and (
+                not _is_own(lease, user) and leases.processes.is_alive(process)):
+            return None  # it may still leave something behind
+        if process is not None and not lease.is_program and (
+                self._service.users.get(lease.id) is user):
+            # What the command left behind became a child of its run, which is about to end.
+            orphans[lease.id] = leases.processes.started_by(user.peer_pid, process.start_ticks)
+        return leases.marks.scan(orphans)
+
+    def _take(self, scan: MarkScan | None, user: PoolUser, message: GiveBack | UseLease,
+              lease: NodeLease) -> None:
+        """Take over a scan; if the lease has changed since, a new one, which seldom happens."""
+        marks = self._service.leases.marks
+        if scan is None or not scan.is_of(lease, marks.all):
+            scan = self._scan(user, message)
+        if scan is not None:
+            marks.take(scan)
+
+    def _answer(self, user: PoolUser, message: FromUser, pidfd: int | None,
+                scan: MarkScan | None) -> FromPool | None:
         match message:
             case AskClaim():
                 return self._ask(user, message)
             case Bind():
                 return self._bind(user, self._own(user, message.lease_id), pidfd)
             case UseLease():
-                return self._use(user, message)
+                return self._use(user, message, scan)
             case CancelClaim():
                 return self._cancel(user, message.claim_id)
             case GiveBack(lease_id=id) if id == UNREAD:
                 return self._forget_unread(user)
             case GiveBack():
-                return self._give_back(user, self._own(user, message.lease_id),
-                                       message.exit_status)
+                return self._give_back(user, message, scan)
             case Extend():
                 return self._extend(user, self._own(user, message.lease_id), message.by_s)
             case ShowPool():
@@ -146,6 +178,8 @@ class PoolRequests:
         service = self._service
         try:
             reservation = service.reserve(claim, uid)
+        except UnreadGpusError as why:
+            raise _RefusedError(f"{why}; try again in some seconds") from why
         except ReservationError as why:
             raise _RefusedError(str(why) + ("" if why.first is None else (
                 "; they are from " + time.strftime("%a %d %b %H:%M", time.localtime(
@@ -212,7 +246,7 @@ class PoolRequests:
             raise _RefusedError(f"lease {lease_id} is of {lease.claim.owner}")
         return lease
 
-    def _use(self, user: PoolUser, request: UseLease) -> FromPool:
+    def _use(self, user: PoolUser, request: UseLease, scan: MarkScan | None) -> FromPool:
         """Return a lease for use. Whether a run gets it is decided when its command is bound: of
         two that ask at once one is too late."""
         lease = self._own(user, request.lease_id)
@@ -223,6 +257,7 @@ class PoolRequests:
                                 "running on it")
         if request.is_run and (lease.preempted or lease.state != "active"):
             raise _RefusedError(lease.preempted or "it has not begun")
+        self._take(scan, user, request, lease)
         if request.is_run and (user_of := self._service.leases.user_of(
                 lease, self._service.snapshot, user.peer_pid)):
             raise _RefusedError(f"{user_of} runs on lease {lease.id} already")
@@ -284,18 +319,16 @@ class PoolRequests:
         self._service.schedule()
         return LeaseEnded(GIVEN_BACK, "released")
 
-    def _give_back(self, user: PoolUser, lease: NodeLease, exit_status: int | None) -> FromPool:
+    def _give_back(self, user: PoolUser, request: GiveBack, scan: MarkScan | None) -> FromPool:
         """End a lease, or leave it draining. A run's lease ends with its command and all that this
         has started, no matter who gives it back and when; a program may go on without its lease."""
-        service, process = self._service, lease.process
-        is_own = process is not None and lease.is_program and process.pid == user.peer_pid
+        service, lease = self._service, self._own(user, request.lease_id)
+        process, is_own = lease.process, _is_own(lease, user)
         if process is not None and not is_own and service.leases.processes.is_alive(process):
             return LeaseEnded(f"process {process.pid} still runs on it; it ends with that",
                               "draining")
-        if service.users.get(lease.id) is user and not lease.is_program:
-            service.leases.mark_orphans(lease, user.peer_pid)
+        self._take(scan, user, request, lease)
         service.users.pop(lease.id, None)
-        service.leases.look_for_marks(is_due=True)
         if lease.is_run and service.leases.is_left_behind(lease):
             if is_own:
                 service.leases.give_back(lease)
@@ -303,7 +336,7 @@ class PoolRequests:
                 service.leases.keep_left(lease)
             return LeaseEnded("processes that it started are still there; it ends with them",
                               "draining")
-        service.leases.end(lease, lease.preempted or GIVEN_BACK, exit_status)
+        service.leases.end(lease, lease.preempted or GIVEN_BACK, request.exit_status)
         service.schedule()
         return LeaseEnded(lease.preempted or GIVEN_BACK, lease.end_state)
 
@@ -323,3 +356,14 @@ class PoolRequests:
     def _leased(self, lease: NodeLease) -> FromPool:
         service = self._service
         return views.leased(lease, service.host, service.gpus(), service.clock.utc)
+
+
+def _lacks_reading(snapshot: PoolSnapshot | None, request: AskClaim) -> bool:
+    """Return whether a first reading that the request needs has not come yet."""
+    return snapshot is None or (request.starts_at is not None and snapshot.tasks is None)
+
+
+def _is_own(lease: NodeLease, user: PoolUser) -> bool:
+    """Return whether the program that has this lease asks itself."""
+    return (lease.is_program and lease.process is not None
+            and lease.process.pid == user.peer_pid)

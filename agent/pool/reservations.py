@@ -1,7 +1,7 @@
 """Reservations that this node keeps, while no hub decides about its GPUs."""
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -71,10 +71,12 @@ class NodeReservations:
         return [Booking(reservation.claim, (Grant(self._node_id, reservation.uuids),),
                         reservation.claim.starts_at or 0.0) for reservation in self._all.values()]
 
-    def reserve(self, claim: Claim, uid: int, well: Sequence[Node], leases: Collection[Lease],
-                strategy: str) -> StoredReservation:
-        """Reserve GPUs for a claim. Raises ReservationError where they cannot be kept."""
-        booking = reserve(claim, well, leases, self.bookings(), MOST, strategy, self._clock.now())
+    def reserve(self, claim: Claim, uid: int, well: Node, unread: Callable[[], Node],
+                leases: Collection[Lease], strategy: str) -> StoredReservation:
+        """Reserve GPUs for a claim. `unread`: the node with what is well and what has not been
+        read. Raises ReservationError where they cannot be kept, or not yet."""
+        booking = reserve(claim, [well], lambda: [unread()], leases, self.bookings(), MOST,
+                          strategy, self._clock.now())
         reservation = StoredReservation(claim, tuple(sorted(booking.uuids)), uid,
                                         self._clock.utc(booking.starts_at))
         self._put(reservation, "reserved")

@@ -5,9 +5,10 @@ Any thread may call it. Work that waits for a disk is done on the thread that as
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
+from gpudeck.availability import UNREAD
 from gpudeck.pool.core.ahead import ClaimsAhead, with_ahead
 from gpudeck.pool.core.claims import TERM_MOST_S, Claim
 from gpudeck.pool.core.feasibility import why_waits
@@ -276,7 +277,8 @@ class PoolService:
     def reserve(self, claim: Claim, uid: int) -> StoredReservation:
         """Reserve GPUs. Raises ReservationError."""
         return self.reservations.reserve(
-            claim, uid, [_well(self)], leases_on(self.node_id, self.leases), self.policy.strategy)
+            claim, uid, _well(self), lambda: _well(self, UNREAD),
+            leases_on(self.node_id, self.leases), self.policy.strategy)
 
     def _begin(self, claim_id: str, uuids: tuple[str, ...], now: float) -> None:
         """Begin a reservation whose time has come; drop it only when the lease is on disk."""
@@ -344,8 +346,12 @@ class PoolService:
     def step(self) -> None:
         if self.leases.trouble == NOT_READ:
             read_disk(self)
+        marks = self.leases.marks
         try:
+            scan = marks.scan() if marks.is_due else None
             with self.lock:
+                if scan is not None:
+                    marks.take(scan)
                 self._review()
                 self._no_end = self._why_no_end()[:1_024]
                 self.waiting.update_paused(self.leases.processes.is_stopped)
@@ -364,7 +370,6 @@ class PoolService:
         self._begins = {lease_id: begins for lease_id, begins in self._begins.items()
                         if lease_id in self.leases.all
                         and self.leases.all[lease_id].state == "offered"}
-        self.leases.look_for_marks()
         uses = self.leases.uses(self.snapshot)
         self._preempted.step(self.users, uses)
         for lease in list(self.leases.all.values()):
@@ -418,7 +423,10 @@ def _refuse(leases: NodeLeases, waiting: WaitingClaim, why: str) -> None:
     waiting.user.send(ClaimRefused(why))
 
 
-def _well(service: PoolService) -> Node:
-    """Return this node with its healthy GPUs, as if nothing were given out."""
-    return lock.free_node(service.node_id, service.host, service.gpus().values(), (),
+def _well(service: PoolService, besides: Collection[str] = ()) -> Node:
+    """Return this node with its healthy GPUs, as if nothing were given out. `besides`: reasons for
+    which a GPU is not available, and counts all the same."""
+    gpus = [replace(gpu, trouble="") if gpu.reason in besides else gpu
+            for gpu in service.gpus().values()]
+    return lock.free_node(service.node_id, service.host, gpus, (),
                           host_resources(service.snapshot))

@@ -290,7 +290,8 @@ ROUTES = (
     Route("POST claims", PoolApi.claim, "make_claim",
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),
           "Request GPUs, now or from a given time. They are leased once granted, and "
-          "released if unused.", status=201, errors=(404, 409)),
+          "released if unused. From a given time, of GPUs that have not been read yet: 503, with "
+          "`Retry-After`.", status=201, errors=(404, 409)),
     Route("DELETE claims/<claim_id>", PoolApi.withdraw, "withdraw_claim",
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),
           "Leave the queue.", errors=(404,)),

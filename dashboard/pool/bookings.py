@@ -2,21 +2,29 @@
 room."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpudeck.pool.core.claims import Booking, Claim, Lease
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.preemption import Preemption
-from gpudeck.pool.core.reservations import ReservationError, moved, reserve, reserved_from
+from gpudeck.pool.core.reservations import (
+    ReservationError,
+    UnreadGpusError,
+    moved,
+    reserve,
+    reserved_from,
+)
 from gpudeck.times import utc_words
 
-from ..errors import InvalidChangeError
+from ..errors import InvalidChangeError, RecoveringError
+from .plan import PoolNode
 from .store import PoolStore
 
 log = logging.getLogger("gpudeck.pool")
 
 BOOKINGS_MOST = 1_024
+READ_WITHIN_S = 5.0  # as a rule, after an agent has connected
 
 
 @dataclass(slots=True)
@@ -24,31 +32,47 @@ class PoolBookings:
     store: PoolStore
     all: dict[str, Booking] = field(init=False, default_factory=dict)  # by claim
     never: dict[str, str] = field(init=False, default_factory=dict)  # claim to why
+    # Claim to why nobody knows yet whether it can be kept.
+    unread: dict[str, str] = field(init=False, default_factory=dict)
 
     def open(self) -> None:
         self.all = {booking.claim.id: booking for booking in self.store.bookings()}
 
-    def reserve(self, claim: Claim, well: Sequence[Node], leases: Collection[Lease], strategy: str,
-                now: float) -> None:
-        """Reserve GPUs. Raises InvalidChangeError where they cannot be kept, with when they
-        could."""
+    def reserve(self, claim: Claim, nodes: Collection[PoolNode], leases: Collection[Lease],
+                strategy: str, now: float) -> None:
+        """Reserve GPUs. Raises InvalidChangeError where they cannot be kept, with when they could,
+        and RecoveringError where that is not known yet."""
         try:
-            self._put(reserve(claim, well, leases, self.all.values(), BOOKINGS_MOST, strategy, now))
+            self._reserve(claim, nodes, leases, strategy, now)
+        except UnreadGpusError as why:
+            raise RecoveringError(f"{why}; try again in some seconds", READ_WITHIN_S) from why
         except ReservationError as why:
-            raise InvalidChangeError(str(why) + (
-                "" if why.first is None else f"; they are from {utc_words(why.first)}")) from why
+            raise InvalidChangeError(_words(why)) from why
 
-    def try_reserve(self, claim: Claim, well: Sequence[Node], leases: Collection[Lease],
-                    strategy: str, now: float) -> bool:
-        """Reserve GPUs, once: if that fails, the claim's node notifies its owner and drops it."""
-        if claim.id in self.never:
-            return False
-        try:
-            self.reserve(claim, well, leases, strategy, now)
-        except InvalidChangeError as why:
-            self.never[claim.id] = str(why)
-            return False
-        return True
+    def reserve_all(self, claims: Iterable[Claim], nodes: Collection[PoolNode],
+                    leases: Collection[Lease], strategy: str, now: float) -> Iterator[Claim]:
+        """Reserve GPUs for each of these claims and yield those that have some. Once it is known
+        that one cannot be kept, its node notifies its owner and drops it; until then it waits."""
+        self.unread = {}
+        for claim in claims:
+            if claim.id in self.never:
+                continue
+            try:
+                self._reserve(claim, nodes, leases, strategy, now)
+            except UnreadGpusError as why:
+                self.unread[claim.id] = str(why)
+            except ReservationError as why:
+                self.never[claim.id] = _words(why)
+            else:
+                yield claim
+
+    def _reserve(self, claim: Claim, nodes: Collection[PoolNode], leases: Collection[Lease],
+                 strategy: str, now: float) -> None:
+        there = [node for node in nodes if not claim.hosts
+                 or node.id in claim.hosts or node.host in claim.hosts]
+        self._put(reserve(
+            claim, [node.well for node in there], lambda: [node.unread for node in there], leases,
+            self.all.values(), BOOKINGS_MOST, strategy, now))
 
     def make_room(self, preemption: Preemption, now: float) -> None:
         """Keep what a preemption frees; not over a restart, after which victims are chosen
@@ -98,3 +122,7 @@ class PoolBookings:
     def _put(self, booking: Booking) -> None:
         self.store.put_booking(booking)
         self.all[booking.claim.id] = booking
+
+
+def _words(why: ReservationError) -> str:
+    return str(why) if why.first is None else f"{why}; they are from {utc_words(why.first)}"

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from gpudeck.availability import Reason
+
 from ..fleet.available_gpus import maintenance_of, reasons, why_not
 from ..fleet.fleet import Fleet
 from ..fleet.gpu_table import AVAILABLE, REASON_CODE
@@ -23,15 +25,15 @@ def in_doubt(nodes: Iterable[PoolNode], fleet: Fleet, mono: float) -> list[PoolN
     return changed
 
 
-def _doubts(fleet: Fleet, mono: float) -> dict[str, dict[str, str]]:
-    """Return why GPUs are in doubt, by node and GPU."""
+def _doubts(fleet: Fleet, mono: float) -> dict[str, dict[str, tuple[Reason, str]]]:
+    """Return why GPUs are in doubt, by node and GPU: the reason, and a sentence for people."""
     size, codes = len(fleet), reasons(fleet, fleet.statuses(mono), mono)
     is_doubtful = fleet.in_pool[:size] & (fleet.pool_reason[:size] == AVAILABLE) & ~np.isin(
         codes, (AVAILABLE, REASON_CODE["leased"]))
-    by_node: dict[str, dict[str, str]] = {}
+    by_node: dict[str, dict[str, tuple[Reason, str]]] = {}
     for slot in np.flatnonzero(is_doubtful).tolist():
         why = why_not(fleet, slot, int(codes[slot]), mono)
         if why is not None:
             node_id = fleet.node_ids[fleet.node_at[slot]]
-            by_node.setdefault(node_id, {})[fleet.uuids[slot]] = why[1]
+            by_node.setdefault(node_id, {})[fleet.uuids[slot]] = why
     return by_node

@@ -15,6 +15,7 @@ from itertools import islice
 from math import inf
 from typing import Protocol
 
+from gpudeck.availability import UNREAD, Reason
 from gpudeck.pool.core.ahead import ClaimsAhead, with_ahead
 from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI, Booking, Claim, Grant, Lease, uuids_of
 from gpudeck.pool.core.fair_share import EndedUsage
@@ -71,8 +72,8 @@ class PoolNode:
     report: PoolReport
     full: frozenset[str] = frozenset()  # shared, and without room for more (pressure.py)
     own_ids: Mapping[str, str] = field(default_factory=dict)  # by the hub's, where it is another
-    # By UUID, why its hub calls a GPU not available that the node itself would lease.
-    doubts: Mapping[str, str] = field(default_factory=dict)
+    # By UUID, why its hub calls a GPU not available that the node itself would lease, in words.
+    doubts: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
     maintenance: NodeMaintenance | None = None
 
     @cached_property
@@ -86,6 +87,13 @@ class PoolNode:
         return self._with({gpu.uuid for gpu in self.report.gpus if not self.trouble(gpu)})
 
     @cached_property
+    def unread(self) -> Node:
+        """Node with what is well now, and with what may be, for no reading of it has come yet."""
+        uuids = {gpu.uuid for gpu in self.report.gpus if (
+            gpu.reason if gpu.trouble else self._doubt(gpu)[0]) in UNREAD}
+        return self._with({*self.well.uuids, *uuids}) if uuids else self.well
+
+    @cached_property
     def shared(self) -> frozenset[str]:
         """GPUs that leases share. One leased whole is not given out anyway, and comes back with all
         its memory."""
@@ -94,8 +102,10 @@ class PoolNode:
 
     def trouble(self, gpu: OfferedGpu) -> str:
         """Return why no more of a GPU is given out; "": it is."""
-        return gpu.trouble or self.doubts.get(gpu.uuid, "") or (
-            FULL if gpu.uuid in self.full else "")
+        return gpu.trouble or self._doubt(gpu)[1] or (FULL if gpu.uuid in self.full else "")
+
+    def _doubt(self, gpu: OfferedGpu) -> tuple[str, str]:
+        return self.doubts.get(gpu.uuid, ("", ""))
 
     @cached_property
     def leased(self) -> frozenset[str]:

@@ -252,13 +252,13 @@ class PoolService:
         return waiting_claims(nodes, self.claims.values(), self.pending)
 
     def claim(self, claim: Claim) -> None:
-        """Add a claim made at the hub. Raises InvalidChangeError where it could never be met."""
+        """Add a claim made at the hub. Raises InvalidChangeError where it could never be met, and
+        RecoveringError where it is not known yet whether it can be reserved."""
         nodes, now = self.nodes, claim.submitted_at
         if why := never(claim, nodes):
             raise InvalidChangeError(why)
         if claim.starts_at is not None:
-            self.bookings.reserve(claim, [node.well for node in nodes],
-                                  leases_of(nodes, self.pending.values(), now),
+            self.bookings.reserve(claim, nodes, leases_of(nodes, self.pending.values(), now),
                                   self.policy.strategy, now)
         self._own.put(claim)
         self.wake.set()
@@ -365,18 +365,18 @@ class PoolService:
         nodes = self.nodes
         leases = leases_of(nodes, self.pending.values(), now)
         asking = self.waiting(nodes)
-        well = [node.well for node in nodes]
-        for claim in asking:  # on a node: from now on it is ours to keep
-            if claim.starts_at is not None and claim.id not in self.claims and (
-                    self.bookings.try_reserve(claim, well, leases, self.policy.strategy, now)):
-                self._own.put(claim)
+        on_nodes = [claim for claim in asking
+                    if claim.starts_at is not None and claim.id not in self.claims]
+        for claim in self.bookings.reserve_all(on_nodes, nodes, leases, self.policy.strategy, now):
+            self._own.put(claim)  # from now on it is ours to keep
         waiting = {claim.id for claim in asking} | self.pending.keys()
         if self.bookings.never:  # seldom, and thousands of claims wait
             self.bookings.forget_refused(waiting.union(
                 claim.id for node in self._reported.values() for claim in node.claims))
         self.preemptions.renew(waiting, leases, self.ends().stopped(), now, mono)
         for claim in self.bookings.renew(waiting, self.preemptions.all,
-                                         well, leases, self.policy.strategy, now):
+                                         [node.well for node in nodes], leases,
+                                         self.policy.strategy, now):
             log.warning("reservation_over claim=%s owner=%s", claim.id, claim.owner)
             self.withdraw(claim.id)
 
@@ -391,7 +391,7 @@ class PoolService:
                 leases_of(nodes, self.pending.values(), now), self.bookings.all.values(),
                 now, mono)
             stretch.pause()
-        notes = self.refusals.notes | self.preemptions.notes
+        notes = self.refusals.notes | self.preemptions.notes | self.bookings.unread
         planned = PlannedPass(outcome, nodes, asking, self.pending, notes,
                               excluded_nodes(asking.values(), nodes, self.fleet.all_nodes),
                               estimate, self.bookings, now)

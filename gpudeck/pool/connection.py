@@ -171,8 +171,9 @@ def use_lease(pool: PoolConnection, lease_id: str, is_run: bool) -> Leased:
                        ExitCode.REFUSED)
 
 
-def reserve(pool: PoolConnection, claim: AskClaim) -> Reserved:
-    """Reserve GPUs. Raises CommandError."""
+def reserve(pool: PoolConnection, claim: AskClaim, tell: Callable[[ClaimWaits], None]
+            ) -> Reserved:
+    """Reserve GPUs. `tell`: called where that is not decided at once. Raises CommandError."""
     pool.send(claim)
     while True:
         match pool.receive():
@@ -180,3 +181,5 @@ def reserve(pool: PoolConnection, claim: AskClaim) -> Reserved:
                 return reserved
             case ClaimRefused(why):
                 raise _refusal(why)
+            case ClaimWaits() as waits:
+                tell(waits)

@@ -2,6 +2,7 @@
 their commands, the agents and the hub, and the witnesses: a lock for each GPU that its command
 takes, a journal of all commands, and the audit logs of the nodes."""
 
+import contextlib
 import os
 import pwd
 import random
@@ -9,9 +10,10 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -81,6 +83,28 @@ run_as_program(agent)
 """
 
 
+class StoppedProcess:
+    """Process that is stopped and goes on by itself after a while, whatever the thread that stopped
+    it waits for by then, such as a hub that starts. Takes over the pidfd."""
+
+    def __init__(self, pidfd: int, for_s: float) -> None:
+        self._pidfd = pidfd
+        self._lock = threading.Lock()
+        signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
+        timer = threading.Timer(for_s, self.wake)
+        timer.daemon = True
+        timer.start()
+
+    def wake(self) -> None:
+        with self._lock:
+            if self._pidfd < 0:
+                return
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGCONT)
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+
 class TwoHandsError(Exception):
     """A GPU that a command got was in use."""
 
@@ -104,6 +128,7 @@ class Node:
 
     def __init__(self, hub: HubProcess | None, folder: Path, has_lock: bool = True) -> None:
         folder.mkdir(mode=0o755)
+        self.name = folder.name
         self._folder = folder
         nvml = FakeNvml(folder / "nvml.txt", gpus=0)
         for _ in range(GPUS):
@@ -205,7 +230,8 @@ class Crowd:
             path.touch()
             path.chmod(0o666)
         self._read_to = 0
-        self._wakes: list[tuple[float, Callable[[], object]]] = []
+        self._stopped: list[StoppedProcess] = []
+        self._faults: list[tuple[float, str]] = []  # when, and what was done to what
 
     def start(self) -> None:
         number = self.count["started"]
@@ -255,7 +281,6 @@ class Crowd:
                 assert status in right, (run.number, status, right)
                 self.count["statuses"] += 1
         self._read()
-        self.wake(time.monotonic())
 
     def _use_claim(self, run: Started) -> None:
         assert run.claims is not None
@@ -283,75 +308,84 @@ class Crowd:
     def fault(self) -> None:
         what = random.choice(("run", "run", "run", "command", "command", "command", "agent", "hub"))
         how = random.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP))
-        was_done = getattr(self, f"_fault_of_{what}")(how)
-        self.count[f"{what} {how.name}"] += bool(was_done)
+        at = time.time()
+        victim = getattr(self, f"_fault_of_{what}")(how)
+        if victim:
+            self.count[f"{what} {how.name}"] += 1
+            self._faults.append((at, f"{how.name} to {victim}, done after "
+                                     f"{time.time() - at:.1f} s"))
 
-    def _fault_of_run(self, how: signal.Signals) -> bool:
+    def _fault_of_run(self, how: signal.Signals) -> str:
         runs = [run for run in self.runs if run.claims is None]
         if not runs:
-            return False
+            return ""
         run = random.choice(runs)
         if how == signal.SIGSTOP:
-            self._wake_later(lambda: run.process.send_signal(signal.SIGCONT))
-        else:
-            run.faults |= {-how, 128 + how}
+            return f"run {run.number}" if self._stop(run.process) else ""
+        run.faults |= {-how, 128 + how}
         if how == signal.SIGTERM:  # it forwards it
             self.killed.setdefault(run.number, time.time())
         run.process.send_signal(how)
-        return True
+        return f"run {run.number}"
 
-    def _fault_of_command(self, how: signal.Signals) -> bool:
+    def _fault_of_command(self, how: signal.Signals) -> str:
         alive = self._alive()
         if not alive:
-            return False
+            return ""
         note = random.choice(alive).note
         at = time.time()  # before: on a busy machine its GPUs may be somebody's by the next line
-        if not signal_command(note.pid, note.lease, how):
-            return False
+        pidfd = open_command(note.pid, note.lease)
+        if pidfd is None:
+            return ""
         if how == signal.SIGSTOP:
-            self._wake_later(lambda: signal_command(note.pid, note.lease, signal.SIGCONT))
-            return True
+            return f"command {note.number}" if self._stop_pidfd(pidfd) else ""
+        with closing_fd(pidfd):
+            signal.pidfd_send_signal(pidfd, how)
         self.killed[note.number] = at
         for run in self.runs:
             if run.number == note.number:
                 run.faults.add(128 + how)
-        return True
+        return f"command {note.number}"
 
-    def _fault_of_agent(self, how: signal.Signals) -> bool:
+    def _fault_of_agent(self, how: signal.Signals) -> str:
         node = random.choice(self.nodes)
-        if how == signal.SIGSTOP:
-            stopped = node.agent
-            self._wake_later(lambda: stopped.send_signal(signal.SIGCONT))
-            stopped.send_signal(how)
-        else:
+        if how != signal.SIGSTOP:
             node.restart(how)
-        return True
+        elif not self._stop(node.agent):
+            return ""
+        return f"agent of {node.name}"
 
-    def _fault_of_hub(self, how: signal.Signals) -> bool:
+    def _fault_of_hub(self, how: signal.Signals) -> str:
         if self.hub is None:
-            return False
+            return ""
         if how == signal.SIGSTOP:
-            stopped = self.hub.process
-            self._wake_later(lambda: stopped.send_signal(signal.SIGCONT))
-            stopped.send_signal(how)
-            return True
+            return "hub" if self._stop(self.hub.process) else ""
         self.hub.kill()
         deadline = time.monotonic() + GIVE_UP_S
         while True:
             try:
                 self.hub.start()
-                return True
+                return "hub"
             except AssertionError:  # beside many others on a busy machine it may need a second try
                 if time.monotonic() >= deadline:
                     raise
 
-    def _wake_later(self, wake: Callable[[], object]) -> None:
-        self._wakes.append((time.monotonic() + random.uniform(0.5, STOPPED_S), wake))
+    def _stop(self, process: "ForkedProcess | subprocess.Popen[bytes]") -> bool:
+        """Stop a process for a while. The fork server alone reaps it, when it is asked."""
+        return process.poll() is None and self._stop_pidfd(os.pidfd_open(process.pid))
 
-    def wake(self, now: float) -> None:
-        for due in [due for due in self._wakes if due[0] <= now]:
-            self._wakes.remove(due)
-            due[1]()
+    def _stop_pidfd(self, pidfd: int) -> bool:
+        try:
+            self._stopped.append(StoppedProcess(pidfd, random.uniform(0.5, STOPPED_S)))
+        except ProcessLookupError:
+            os.close(pidfd)
+            return False
+        return True
+
+    def wake_all(self) -> None:
+        for stopped in self._stopped:
+            stopped.wake()
+        self._stopped.clear()
 
     def is_over(self) -> bool:
         """Return whether no lease is left, by the nodes' audit logs and by the hub."""
@@ -363,18 +397,26 @@ class Crowd:
         return self.hub.get("/api/v1/leases")["items"] == [] and bool(
             free == len(self.nodes) * GPUS)
 
-    def release_delays_s(self) -> list[float]:
-        """Seconds for which each lease was there after its work had ended."""
+    def release_delays_s(self) -> dict[int, float]:
+        """Run to the seconds for which its lease was there after its work had ended."""
         ends: dict[str, Any] = {}
         for node in self.nodes:
             ends |= node.ends()
-        delays_s = []
+        delays_s = {}
         for number, work in self.works.items():
             how, at = ends[work.note.lease]
             assert how == "released", work
-            delays_s.append(at - self.end_of(number))
-            assert delays_s[-1] >= 0, f"the lease ended {-delays_s[-1]} s before its work: {work}"
+            delays_s[number] = at - self.end_of(number)
+            assert delays_s[number] >= 0, (
+                f"the lease ended {-delays_s[number]} s before its work: {work}")
         return delays_s
+
+    def faults_after(self, number: int, seconds: float) -> list[str]:
+        """Return what was done in these seconds after the work of a run had ended, and a little
+        before, to say why its lease was there for as long."""
+        end = self.end_of(number)
+        return [f"{at - end:+.1f} s {words}" for at, words in self._faults
+                if -2 * STOPPED_S <= at - end <= seconds]
 
     def end_of(self, number: int) -> float:
         """Return when the work of this run had ended, at the earliest; infinite: it has not."""
@@ -385,29 +427,36 @@ class Crowd:
 
     def close(self) -> None:
         """Kill what a failed test has left."""
-        self.wake(float("inf"))
+        self.wake_all()
         for run in self.runs:
             run.process.kill()
             run.process.wait()
         for work in self.works.values():
             for pid in (work.note.pid, work.note.left):
-                if pid:
-                    signal_command(pid, work.note.lease, signal.SIGKILL)
+                if pid and (pidfd := open_command(pid, work.note.lease)) is not None:
+                    with closing_fd(pidfd):
+                        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
-def signal_command(pid: int, lease: str, number: signal.Signals) -> bool:
-    """Signal a command by its pidfd, and only if it is of this lease: pids are used again."""
+@contextlib.contextmanager
+def closing_fd(fd: int) -> Iterator[None]:
+    """Close a pidfd after a signal to it, which comes too late where its process has ended."""
+    try:
+        with contextlib.suppress(ProcessLookupError):
+            yield
+    finally:
+        os.close(fd)
+
+
+def open_command(pid: int, lease: str) -> int | None:
+    """Return a pidfd of a command, and only if it is of this lease: pids are used again."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
-        return False
-    try:
-        mark = f"{LEASE_ENV}={lease}".encode()
-        if mark not in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            return False
-        signal.pidfd_send_signal(pidfd, number)
-    except OSError:
-        return False
-    finally:
-        os.close(pidfd)
-    return True
+        return None
+    with contextlib.suppress(OSError):
+        if f"{LEASE_ENV}={lease}".encode() in Path(
+                f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            return pidfd
+    os.close(pidfd)
+    return None

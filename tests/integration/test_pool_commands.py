@@ -157,10 +157,21 @@ def test_a_reservation_without_a_hub_is_shown_and_withdrawn(pool: PoolUnderTest)
     assert pool.start("run", "--no-wait", "--", "true").wait(180) == 0
 
 
-def test_nothing_is_reserved_before_tasks_are_listed(pool: PoolUnderTest) -> None:
+def test_who_reserves_before_tasks_are_listed_waits_for_that(
+        pool: PoolUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by chance: "not enough matching GPUs are free for all of that time", for good."""
     assert pool.service.snapshot is not None
-    pool.service.snapshot = replace(pool.service.snapshot, tasks=None)
+    snapshot, pool.service.snapshot = pool.service.snapshot, replace(
+        pool.service.snapshot, tasks=None)
+    soon = pool.start("claim", "--from", "+10min", "--for", "1h")
+    wait_for(lambda: connections(pool.socket))
+    with pytest.raises(subprocess.TimeoutExpired):
+        soon.wait(0.5)
+    pool.service.snapshot = snapshot
+    _, err = soon.communicate(timeout=180)
+    assert (soon.returncode, err) == (0, "")
+    monkeypatch.setattr("agent.pool.requests.READ_WITHIN_S", 0.1)
+    pool.service.snapshot = replace(snapshot, tasks=None)
     soon = pool.start("claim", "--from", "+10min", "--for", "1h")
     _, err = soon.communicate(timeout=180)
     assert (soon.returncode, "processes" in err, "try again" in err) == (

@@ -46,6 +46,13 @@ def number(process: "subprocess.Popen[str]") -> int:
     return int(process.stdout.readline())
 
 
+def look_through_processes(pool: PoolUnderTest) -> None:
+    """Look through all processes now, as the pool does each few seconds."""
+    scan = pool.leases.marks.scan()
+    with pool.service.lock:
+        pool.leases.marks.take(scan)
+
+
 def answer(pool: PoolUnderTest, *words: str) -> "subprocess.CompletedProcess[str]":
     process = pool.start(*words)
     out, err = process.communicate(timeout=60)
@@ -76,7 +83,7 @@ def test_what_the_command_leaves_keeps_it_without_any_environment(pool: PoolUnde
         [lease] = pool.leases.all.values()
         assert left_pid in {pid for pid, _ in lease.left}, "an agent that restarts knows it, too"
         for _ in range(2):
-            pool.leases.look_for_marks(is_due=True)
+            look_through_processes(pool)
             pool.service.step()
         assert pool.leases.all.keys() == {lease.id}
         back = answer(pool, "claim", "--give-back", lease.id)
@@ -90,14 +97,14 @@ def test_so_it_does_when_its_run_was_killed(pool: PoolUnderTest) -> None:
     run = pool.start("run", "--", "sh", "-c", LEAVES + "sleep 600")
     left_pid = number(run)
     try:
-        pool.leases.look_for_marks(is_due=True)  # as it does each few seconds
+        look_through_processes(pool)  # as it does each few seconds
         [lease] = pool.leases.all.values()
         assert lease.process is not None
         run.kill()
         run.wait()
         os.kill(lease.process.pid, signal.SIGKILL)
         wait_for(lambda: pool.leases.all[lease.id].left, 30)
-        pool.leases.look_for_marks(is_due=True)
+        look_through_processes(pool)
         pool.service.step()
         assert pool.leases.all.keys() == {lease.id}
     finally:
@@ -109,11 +116,11 @@ def test_so_it_does_when_processes_were_looked_through_just_before_it_began(
         pool: PoolUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill its run and its command seconds after a look that found nothing of the lease."""
     def process_of(pidfd: int, uid: int) -> LeasedProcess | None:
-        pool.leases.look_for_marks(is_due=True)
+        look_through_processes(pool)
         return ProcessSigns().process_of(pidfd, uid)
 
     monkeypatch.setattr(pool.leases.processes, "process_of", process_of)
-    monkeypatch.setattr("agent.pool.leases.MARKS_EVERY_S", 1e9)  # however slow the machine is
+    monkeypatch.setattr("agent.pool.marks.SCAN_EVERY_S", 1e9)  # however slow the machine is
     run = pool.start("run", "--", "sh", "-c", "setsid sleep 600 >/dev/null & echo $!; exec sleep 9")
     left_pid = number(run)
     try:
@@ -126,12 +133,12 @@ def test_so_it_does_when_processes_were_looked_through_just_before_it_began(
         wait_for(lambda: not pool.leases.processes.is_alive(command))
         pool.service.step()
         assert pool.leases.all.keys() == {lease.id}
-        pool.leases.look_for_marks(is_due=True)
+        look_through_processes(pool)
         pool.service.step()
         assert {pid for pid, _ in pool.leases.all[lease.id].left} == {left_pid}
     finally:
         os.kill(left_pid, signal.SIGKILL)
-    pool.leases.look_for_marks(is_due=True)
+    look_through_processes(pool)
     wait_for(lambda: not pool.leases.all, 30)
 
 
@@ -180,7 +187,7 @@ def test_in_a_scope_nothing_is_lost_even_if_its_run_is_killed_at_once(
         run.wait()
         os.kill(lease.process.pid, signal.SIGKILL)
         time.sleep(0.1)
-        pool.leases.look_for_marks(is_due=True)
+        look_through_processes(pool)
         pool.service.step()
         assert pool.leases.all.keys() == {lease.id}
     finally:

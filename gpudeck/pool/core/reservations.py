@@ -1,6 +1,6 @@
 """Choice of GPUs for a reservation, and when it could begin at the earliest. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from math import inf
 
 from gpudeck.pool.core.claims import Booking, Claim, Grant, Lease, expected_end, uuids_of
@@ -23,18 +23,28 @@ class ReservationError(ValueError):
         self.first = first
 
 
-def reserve(claim: Claim, well: Sequence[Node], leases: Collection[Lease],
-            bookings: Collection[Booking], most: int, strategy: str, now: float) -> Booking:
-    """Reserve GPUs. Raises ReservationError where they cannot be kept, with when they could."""
+class UnreadGpusError(ReservationError):
+    """Refusal for now alone: GPUs that the claim needs have not been read yet."""
+
+
+def reserve(claim: Claim, well: Sequence[Node], unread: Callable[[], Sequence[Node]],
+            leases: Collection[Lease], bookings: Collection[Booking], most: int, strategy: str,
+            now: float) -> Booking:
+    """Reserve GPUs. `unread`: the nodes with what is well and what has not been read. Raises
+    ReservationError where they cannot be kept, with when they could, and UnreadGpusError where that
+    is not known yet."""
     assert claim.starts_at is not None
     if why := _why_not(claim, claim.starts_at - now, len(bookings), most):
         raise ReservationError(why)
-    inputs = well, leases, bookings, strategy, _ANY, now
-    grants = book(claim, claim.starts_at, *inputs)
-    if grants is None:
-        raise ReservationError("not enough matching GPUs are free for all of that time",
-                               first_start(claim, claim.starts_at, *inputs))
-    return Booking(claim, grants, claim.starts_at)
+    rest = leases, bookings, strategy, _ANY, now
+    grants = book(claim, claim.starts_at, well, *rest)
+    if grants is not None:
+        return Booking(claim, grants, claim.starts_at)
+    if book(claim, claim.starts_at, unread(), *rest) is not None:
+        raise UnreadGpusError("some matching GPUs have not been read yet, so whether enough are "
+                              "free for all of that time is not known")
+    raise ReservationError("not enough matching GPUs are free for all of that time",
+                           first_start(claim, claim.starts_at, well, *rest))
 
 
 def moved(bookings: Iterable[Booking], well: Sequence[Node], leases: Collection[Lease],

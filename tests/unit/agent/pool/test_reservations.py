@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from agent.pool.service import NO_HUB, PoolService, read_disk
 from agent.pool.shares import MpsFacts
 from agent.pool.signs import ProcessSigns
 from agent.pool.store import LeaseStore
+from gpudeck.availability import GpuConditions
 from gpudeck.pool.core.claim_limits import USER
 from gpudeck.pool.core.schedule import PoolPolicy
 from gpudeck.pool.link import ClaimStanding, PoolPlan
@@ -219,6 +221,23 @@ def test_a_hub_that_comes_takes_it_over_or_its_owner_hears_of_it(machine: Machin
     assert len(machine.reservations) == 0
     assert [*machine.people.at_terminals] == ([] if is_kept else [
         "your reservation r is off: not enough matching GPUs"])
+
+
+@pytest.mark.parametrize(("conditions", "words"), [
+    (GpuConditions(is_unread=True), "have not been read yet"),
+    (GpuConditions(is_stale=True), "try again in some seconds"),
+    (GpuConditions(is_lost=True), "not enough matching GPUs are free")])
+def test_for_what_has_not_been_read_it_is_too_early(
+        machine: Machine, conditions: GpuConditions, words: str) -> None:
+    snapshot = machine.service.snapshot
+    assert snapshot is not None
+    machine.service.snapshot = replace(snapshot, gpus={
+        uuid: replace(gpu, read=conditions if uuid in "ab" else gpu.read)
+        for uuid, gpu in snapshot.gpus.items()})
+    refusal = machine.ask(Asker(), 3, in_s=HOUR_S)
+    assert isinstance(refusal, ClaimRefused)
+    assert words in refusal.why
+    assert isinstance(machine.ask(Asker(), 2, in_s=HOUR_S), Reserved), "of those that were read"
 
 
 def test_whose_agent_leases_nothing_by_itself_reserves_nothing(tmp_path: Path) -> None:

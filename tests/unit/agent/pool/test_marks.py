@@ -1,0 +1,174 @@
+"""All processes are looked through without the pool's lock, and what becomes of a lease meanwhile
+counts more than what was seen."""
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.pool.lock import LeasedProcess, Marks, NodeLease, ProcessKey
+from agent.pool.marks import SCAN_EVERY_S, LeaseMarks
+from agent.pool.signs import ProcessSigns
+from gpudeck.pool.messages import ClaimRefused, GiveBack, Leased, LeaseEnded, UseLease
+
+from .test_lock import lease
+from .test_reservations import Asker, Machine
+
+COMMAND = LeasedProcess(10, 77, None)
+ORPHAN = 20, 78
+
+
+class Scanned(ProcessSigns):
+    """`meanwhile`: what happens while all processes are looked through; none has a mark."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self.meanwhile = meanwhile
+
+    def marked(self, uids: Mapping[str, int], roots: Mapping[str, Collection[ProcessKey]],
+               proc: Path = Path()) -> Marks:
+        marks = {lease_id: {*roots.get(lease_id, ())} for lease_id in uids}
+        self.meanwhile()
+        return marks
+
+
+class Leases:
+    """Leases of a node, and their marks."""
+
+    def __init__(self) -> None:
+        self.all: dict[str, NodeLease] = {
+            name: lease(name, uuid, is_run=False) for name, uuid in (("a", "G0"), ("b", "G1"))}
+        self.now = 0.0
+        self.signs = Scanned(lambda: None)
+        self.marks = LeaseMarks(self.signs, lambda: self.all, lambda: self.now)
+
+    def bind(self) -> None:
+        self.all = {**self.all, "a": replace(self.all["a"], process=COMMAND)}
+        self.marks.forget("a")
+
+    def look(self, **orphans: Collection[ProcessKey]) -> None:
+        self.marks.take(self.marks.scan(orphans))
+
+
+@pytest.fixture
+def leases() -> Leases:
+    return Leases()
+
+
+def test_a_process_that_is_bound_meanwhile_counts_until_the_next_scan(leases: Leases) -> None:
+    leases.signs.meanwhile = leases.bind
+    leases.look()
+    assert [leases.marks.count(leases.all[name]) for name in "ab"] == [1, 0]
+    assert leases.marks.of("a") == ()
+    leases.signs.meanwhile = lambda: None
+    leases.look()
+    assert leases.marks.of("a") == {COMMAND.key}
+
+
+def test_what_another_scan_has_found_meanwhile_stays(leases: Leases) -> None:
+    leases.bind()
+
+    def give_back() -> None:
+        leases.signs.meanwhile = lambda: None
+        leases.look(a=[ORPHAN])
+
+    leases.signs.meanwhile = give_back
+    leases.look()
+    assert leases.marks.of("a") == {COMMAND.key, ORPHAN}
+
+
+def test_of_leases_that_come_and_go_meanwhile_nothing_is_known(leases: Leases) -> None:
+    leases.look()
+
+    def change() -> None:
+        leases.all = {"b": leases.all["b"], "c": lease("c", "G2")}
+
+    leases.signs.meanwhile = change
+    leases.look()
+    assert leases.marks.all.keys() == {"b"}
+    assert leases.marks.count(leases.all["c"]) == 1
+
+
+def test_it_is_due_each_few_seconds(leases: Leases) -> None:
+    assert leases.marks.is_due
+    leases.look()
+    leases.now += SCAN_EVERY_S - 0.1
+    assert not leases.marks.is_due
+    leases.now += 0.2
+    assert leases.marks.is_due
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path)
+    yield machine
+    machine.store.close()
+
+
+def test_nobody_waits_while_all_processes_are_looked_through(machine: Machine) -> None:
+    is_free: list[bool] = []
+
+    def ask_elsewhere() -> None:
+        def ask() -> None:
+            is_free.append(machine.service.lock.acquire(timeout=0.1))
+            if is_free[-1]:
+                machine.service.lock.release()
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+
+    ann = Asker()
+    granted = machine.ask(ann, 1)
+    assert isinstance(granted, Leased)
+    machine.leases.marks = LeaseMarks(
+        Scanned(ask_elsewhere), lambda: machine.leases.all, lambda: machine.now)
+    machine.pass_by(SCAN_EVERY_S)
+    machine.handle(ann, UseLease(granted.lease_id, is_run=True))
+    machine.handle(ann, GiveBack(granted.lease_id))
+    assert [type(reply) for reply in ann.replies] == [Leased, Leased, LeaseEnded]
+    assert is_free == [True] * 3
+
+
+def test_whose_lease_it_is_not_looks_through_nothing(machine: Machine) -> None:
+    granted = machine.ask(Asker(), 1)
+    assert isinstance(granted, Leased)
+    scans: list[None] = []
+    machine.leases.marks = LeaseMarks(
+        Scanned(lambda: scans.append(None)), lambda: machine.leases.all, lambda: machine.now)
+    bob = Asker(1_001, "bob")
+    machine.handle(bob, GiveBack(granted.lease_id))
+    machine.handle(bob, GiveBack("no-such-lease"))
+    assert [type(reply) for reply in bob.replies] == [ClaimRefused] * 2
+    assert not scans
+
+
+class Ending(Scanned):
+    """A command that ends right after it was asked for the first time, and leaves an orphan."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: None)
+        self.answers = [False, True]
+
+    def is_alive(self, process: LeasedProcess) -> bool:
+        return self.answers.pop() if self.answers else False
+
+    def marked(self, uids: Mapping[str, int], roots: Mapping[str, Collection[ProcessKey]],
+               proc: Path = Path()) -> Marks:
+        return {lease_id: {ORPHAN if not self.answers else COMMAND.key} for lease_id in uids}
+
+
+def test_what_a_command_leaves_while_its_lease_is_given_back_keeps_it(machine: Machine) -> None:
+    ann = Asker()
+    granted = machine.ask(ann, 1)
+    assert isinstance(granted, Leased)
+    leases = machine.leases
+    leases.put(replace(leases.all[granted.lease_id], process=COMMAND, is_run=True), {})
+    leases.processes = signs = Ending()
+    leases.marks = LeaseMarks(signs, lambda: leases.all, lambda: machine.now)
+    machine.handle(ann, GiveBack(granted.lease_id))
+    answer = ann.replies[-1]
+    assert isinstance(answer, LeaseEnded)
+    assert answer.state == "draining"
+    assert leases.all[granted.lease_id].left == (ORPHAN,)
