@@ -224,10 +224,11 @@ def settle(climb: LadderClimb, kind: OutcomeKind, sentence: str, now: float) -> 
             return _to(climb, "stopped", sentence)
 
 
-def is_mild_to_severe(dos: Sequence[Do]) -> bool:
-    """Return whether no rung is milder than one before it."""
+def order_flaw(dos: Sequence[Do], known: Sequence[Do] = DOES) -> str:
+    """Return what is wrong where a rung is milder than one before it; empty: none is. `known`: the
+    rungs of such ladders."""
     ranks = [DOES.index(do) for do in dos]
-    return ranks == sorted(ranks)
+    return "" if ranks == sorted(ranks) else f"must go from mild to severe: {', '.join(known)}"
 
 
 def goes_past(dos: Sequence[Do], rung: int) -> bool:

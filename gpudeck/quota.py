@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from gpudeck.ladder import MAX_RUNGS, LadderRung, is_mild_to_severe
+from gpudeck.ladder import DOES, MAX_RUNGS, LadderRung, order_flaw
 from gpudeck.message_limits import Amount, Text, Word
 from gpudeck.sizes import parse_size
 from gpudeck.times import parse_span, short_number, span_words
@@ -231,8 +231,8 @@ def _ladder_flaws(quota: Quota, end_after_s: float) -> Iterator[tuple[str, str]]
     does = [rung.do for rung in quota.ladder]
     if does[0] != "tell":
         yield "ladder", "must begin with do: tell, to notify the owner first"
-    if not is_mild_to_severe(does):
-        yield "ladder", "must go from mild to severe: tell, then pause, then end"
+    if flaw := order_flaw(does, [do for do in DOES if do != "limit"]):
+        yield "ladder", flaw
     if "limit" in does:
         yield "ladder", "limit is a step of rules; a quota notifies, pauses and ends"
     if quota.mode == "act" and {*does} == {"tell"}:

@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from gpudeck.filter_language import FilterError
-from gpudeck.ladder import Do, is_mild_to_severe
+from gpudeck.ladder import Do, order_flaw
 
 from ...fleet.filters import Filter
 from ...fleet.filters import parse as parse_filter
@@ -367,8 +367,8 @@ def _problems_of(rule: Rule, fire: RuleThreshold | None, clear: RuleThreshold | 
     if acts and any(after_s < END_AFTER_S for do, after_s in steps if do == "end"):
         yield RuleProblem("ladder", f"'end' comes at least {END_AFTER_S}s after the previous "
                                     "step")
-    if not is_mild_to_severe([do for do, _ in steps]):
-        yield RuleProblem("ladder", "must go from mild to severe: tell, limit, pause, end")
+    if flaw := order_flaw([do for do, _ in steps]):
+        yield RuleProblem("ladder", flaw)
     if rule.mode == "auto" and acts and not rule.expires:
         yield RuleProblem("expires", "a rule that acts automatically must expire within 180 days, "
                                      "such as 2027-01-31")
