@@ -9,6 +9,11 @@ from gpudeck.client import Client
 Moment = float | str | datetime
 Item = dict[str, Any]
 
+LEASE_COLUMNS = ("owner", "host", "gpus", "share_pct", "state", "since", "until", "idle_since",
+                 "command", "id", "node")
+CLAIM_COLUMNS = ("place", "owner", "gpus", "asks", "why", "wait_s", "priority", "asked_at",
+                 "starts_at", "term_s", "kept", "team", "id")
+
 
 class HubFrames:
     """Requests to the hub that return pandas DataFrames. Filters are those of the Fleet page; times
@@ -69,10 +74,24 @@ class HubFrames:
         return _frame(rows, ("quota", "holder", "limit", "used", "most", "is_over", "mode",
                              "in_force", "wanted", "tasks", "sentence"), [])
 
+    def leases(self) -> Any:
+        """Return a row per lease of the pool: whose it is, where, and until when."""
+        return _frame(_rows(self.client.leases(), LEASE_COLUMNS), LEASE_COLUMNS,
+                      ["since", "until", "idle_since"])
+
+    def claims(self) -> Any:
+        """Return the queue of the pool in order, and what is reserved."""
+        return _frame(_rows(self.client.claims(), CLAIM_COLUMNS), CLAIM_COLUMNS,
+                      ["asked_at", "starts_at"])
+
     def events(self, **query: str) -> Any:
         """Return the newest events first; parameters are those of `GET /api/v1/events`."""
         return _frame(self.client.events(**query), ("at", "host", "kind", "severity", "text"),
                       ["at"])
+
+
+def _rows(items: Iterable[Item], columns: tuple[str, ...]) -> list[Item]:
+    return [{name: item[name] for name in columns} for item in items]
 
 
 def _times(start: Moment | None, end: Moment | None) -> dict[str, str]:

@@ -20,4 +20,4 @@ class Hub(HubFrames):
 
     def __repr__(self) -> str:
         return (f"<gpudeck hub at {self.url}, as {self.me.get('name')} ({self.me.get('role')}): "
-                ".gpus() .tasks() .series() .usage() .quotas() .events()>")
+                ".gpus() .tasks() .series() .usage() .quotas() .leases() .claims() .events()>")

@@ -1,5 +1,5 @@
 """Quiet window: this node's readers release the driver for a short time, since a board that anybody
-has open cannot be reset, and a reader has all of them open (hardware.md 2.1).
+has open cannot be reset, and a reader has all of them open (github.com/NVIDIA/NVSentinel, 1691).
 
 The window ends by itself, whatever becomes of the process that opened it: its file says until
 when, on the clock of one boot that nobody sets.

@@ -38,6 +38,9 @@ class Marked extends Teller {
 }
 
 export class Firing extends Marked {
+  /** Whether the hub has answered; until then nobody may say that nothing fires. */
+  isKnown = false;
+
   constructor(live) {
     super();
     this.alerts = new Map();
@@ -52,6 +55,7 @@ export class Firing extends Marked {
     if (document.hidden) return;
     const found = await itemsOf("alerts"); // the banner says how we stand with the hub
     if (found !== null) {
+      this.isKnown = true;
       this.alerts = new Map(found.map((alert) => [alert.id, alert]));
       this.mark([...this.alerts.values()]);
     }

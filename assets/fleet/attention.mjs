@@ -111,6 +111,7 @@ export class Attention extends Teller {
   }
 
   alertWords() {
+    if (!this.isThen && !this.firing.isKnown) return { figure: "–", detail: "…" };
     const alerts = this.alerts();
     if (alerts.length === 0) return { figure: "none", detail: "no alert is firing" };
     const critical = alerts.filter(({ severity }) => severity === "crit").length;

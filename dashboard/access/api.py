@@ -102,7 +102,7 @@ class AccountsApi:
             caller(), new_token.name, Role(new_token.role),
             _scope(new_token.groups, new_token.unix_names), new_token.expires_at)
         view = token_view(token)
-        view.secret = word
+        view.token = word
         return view
 
     def remove_token(self, token_id: str) -> None:
@@ -166,7 +166,7 @@ ROUTES = (
           "All API tokens, without their secrets."),
     Route("POST tokens", AccountsApi.add_token, "add_token",
           change(Role.ADMIN, PermissionReach.GRANT),
-          "Create an API token; `secret` is shown only once.", status=201),
+          "Create an API token; `token` is shown only once.", status=201),
     # Taking away must never have to wait for a password.
     Route("DELETE tokens/<token_id>", AccountsApi.remove_token, "remove_token",
           change(Role.ADMIN, is_fresh=False),

@@ -72,7 +72,7 @@ class TokenView(Struct, omit_defaults=True):
     created_by: str
     expires_at: float
     last_used_at: float | None
-    secret: str | None = None  # shown once
+    token: str | None = None  # shown once
 
 
 class TokenList(Struct):

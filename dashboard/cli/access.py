@@ -218,7 +218,7 @@ def _create_api(state: HubState, args: argparse.Namespace) -> Item:
             "token": api_token.id, "name": args.name, "role": args.role, "groups": [*scope.groups],
             "unix_names": [*scope.unix_names], "expires_at": api_token.expires_at}):
         state.store(AccountsStore).add_token(api_token)
-    return _token_item(api_token) | {"secret": word}
+    return _token_item(api_token) | {"token": word}
 
 
 def _tokens(state: HubState, args: argparse.Namespace) -> Item:

@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -126,29 +126,33 @@ class SupervisedHub:
                     state.store(AlertsStore).put_rule(rule, f"gpudeck {self._program}", time.time())
 
     def nodes(self) -> list[Item] | None:
-        """Return the nodes; None: the hub cannot be reached."""
-        if self.running() is None:
-            return None
-        try:
-            return self._client().nodes()
-        except CommandError as error:
-            if error.code != ExitCode.UNREACHABLE:
-                raise
-            return None
+        """Return the nodes; None: the hub does not answer now."""
+        return None if self.running() is None else self._ask(Client.nodes)
 
     def has_values(self, host: str) -> bool:
         """Tell whether the node's GPUs have current values: a node that has just connected may send
         its backlog before its first live Frame."""
-        states = {gpu["state"] for gpu in self._client().gpus(f"node:{host}")}
+        states = {gpu["state"] for gpu in self._gpus(host)}
         return bool(states) and "stale" not in states
 
     def first_gpu(self) -> str | None:
-        """Return the UUID of a GPU for an example that can be pasted."""
-        gpus = self._client().gpus("node:n001")
+        """Return the UUID of a GPU for an example that can be pasted; None: there is none, or the
+        hub does not answer now."""
+        gpus = self._gpus("n001")
         return str(gpus[0]["uuid"]) if gpus else None
 
-    def _client(self) -> Client:
-        return Client(self.url, self.api_token, ASK_WITHIN_S)
+    def _gpus(self, host: str) -> list[Item]:
+        return self._ask(lambda client: client.gpus(f"node:{host}")) or []
+
+    def _ask(self, question: Callable[[Client], list[Item]]) -> list[Item] | None:
+        """Return the hub's answer; None: there is none in time. On a busy machine a hub may need
+        longer, and it comes to an end only when its process does."""
+        try:
+            return question(Client(self.url, self.api_token, ASK_WITHIN_S))
+        except CommandError as error:
+            if error.code != ExitCode.UNREACHABLE:
+                raise
+            return None
 
 
 def open_hub(program: str, data: Path, port: int, admin: str | None = None,

@@ -39,6 +39,7 @@ MAX_STRETCHES = 13
 MAX_STEP_S = 86_400
 MINUTE_S, HOUR_S = 60, 3_600
 MAX_USES = 200_000
+LATEST_AGO_S = 5.0  # younger seconds are still on their way from some nodes
 MAX_LOAD_STEPS = 750
 METRICS = tuple(metric.key for metric in (*COLUMNS, *SLOW))
 
@@ -64,7 +65,8 @@ class FleetPastApi:
 
     def totals(self) -> Raw:
         check_names(("at",))
-        at = _second("at")
+        given = moment("at")
+        at = int(time.time() - LATEST_AGO_S if given is None else given)
         on, nodes = self._ground(*TOTALLED)
         return self.questions.encoded(lambda: past_views.totals_view(
             {key: self.history.instants(key, (at,), nodes) for key in TOTALLED}, on, at))
@@ -185,8 +187,8 @@ ROUTES = (
                  needed("step", {"type": "integer", "minimum": 1, "maximum": 86_400}),
                  needed("count", {"type": "integer", "minimum": 1, "maximum": 60}))),
     Route("GET totals", FleetPastApi.totals, "get_totals", see(Role.VIEWER),
-          "The totals of the fleet at one past moment, as far as history knows them.",
-          answer=PastTotalsView, errors=(503,), query=(needed("at", TIME),)),
+          "The totals of the fleet at one past moment, as far as history knows them; without `at`, "
+          "5 s ago.", answer=PastTotalsView, errors=(503,), query=(("at", TIME),)),
     Route("GET moment", FleetPastApi.moment, "get_moment", see(Role.VIEWER),
           "Owners, memory, waste, leases and free GPUs of the fleet at one past moment.",
           answer=past_moment.PastMomentView, errors=(503,), query=(needed("at", TIME),)),

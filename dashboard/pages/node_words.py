@@ -1,10 +1,8 @@
 """Words about a node's agent, as assets/fleet/node_words.mjs says them in the drawer. Pure."""
 
-from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
-from .words import amount, plural
+from .words import amount, clock, plural
 
 READER = {
     "starting": "starting", "ok": "reads", "hung": "the driver does not answer",
@@ -31,13 +29,12 @@ def reader_trouble(node: Node) -> str | None:
     return None if is_well else reader_words(node)
 
 
-def refused_words(node: Node, zone: str) -> str | None:
+def refused_words(node: Node, now: float, zone: str) -> str | None:
     """Return until when the hub refuses the node's messages, and why; None: it takes them."""
     refusal = node["refused"]
     if refusal is None:
         return None
-    until = datetime.fromtimestamp(refusal["until"], ZoneInfo(zone))
-    return f"Refused until {until:%H:%M:%S}: {refusal['why']}"
+    return f"Refused until {clock(refusal['until'], now, zone)}: {refusal['why']}"
 
 
 def agent_words(node: Node) -> str:

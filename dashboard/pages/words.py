@@ -57,6 +57,13 @@ def moment(at: float, zone: str) -> str:
     return f"{local.day} {local:%b %Y, %H:%M}"
 
 
+def clock(at: float, now: float, zone: str) -> str:
+    """Format a moment as `14:05:00`, or `Thu 26 Nov 14:05:00` on another day."""
+    local, today = (datetime.fromtimestamp(second, ZoneInfo(zone)) for second in (at, now))
+    day = "" if local.date() == today.date() else f"{local:%a} {local.day} {local:%b} "
+    return f"{day}{local:%H:%M:%S}"
+
+
 def until_words(at: float, now: float, zone: str) -> str:
     """Format a moment as `14:00`, or `Thu 26 Nov, 14:00` on another day."""
     local, today = (datetime.fromtimestamp(second, ZoneInfo(zone)) for second in (at, now))

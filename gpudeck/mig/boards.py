@@ -1,7 +1,7 @@
 """Profiles of MIG by board: ids, sizes and where each may start. Pure.
 
-Placements count memory slices: eight on most boards, four on an A30 (hardware.md 1.3, from NVIDIA's
-MIG guide). Names are labels and differ between drivers; slices and memory identify a profile.
+Placements count memory slices: eight on most boards, four on an A30 (NVIDIA's MIG User Guide).
+Names are labels and differ between drivers; slices and memory identify a profile.
 """
 
 import re

@@ -129,6 +129,25 @@ def test_rows_that_move_under_the_pointer_change_no_target(
     expect(person.page.locator("#audit-verdict")).to_have_class("verdict good")
 
 
+@pytest.mark.parametrize("width", [1440, 900])
+def test_actions_that_run_hide_neither_the_time_bar_nor_the_drawer(new_person: NewPerson, width: int
+                                                                   ) -> None:
+    page = new_person().open("/").page
+    page.set_viewport_size({"width": width, "height": 900})
+    boxes: dict[str, dict[str, float]] = page.evaluate("""() => {
+        const [tray, drawer] = ["tray", "drawer"].map((id) => document.getElementById(id));
+        tray.hidden = drawer.hidden = false;
+        const box = (one) => one.getBoundingClientRect().toJSON();
+        const bar = document.querySelector(".time-bar");
+        const boxes = { tray: box(tray), drawer: box(drawer), bar: box(bar) };
+        drawer.hidden = true;
+        return boxes;
+    }""")
+    assert boxes["tray"]["width"] > 20
+    assert boxes["tray"]["bottom"] <= boxes["bar"]["top"]
+    assert boxes["tray"]["right"] <= boxes["drawer"]["left"]
+
+
 def test_four_jobs_need_a_second_person(demo: Demo, new_person: NewPerson) -> None:
     person = new_person().open("/tasks?group=none")
     victims = alone(demo)[:4]

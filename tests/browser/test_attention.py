@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, Route
 
 from gpudeck.wire import Task, Tasks, Use
 from tests.demos import Demo, soon
@@ -125,6 +125,19 @@ def test_a_stranger_learns_from_the_first_screen_who_wastes_what(
     assert soon(lambda: "1 of 64 match" in page.locator("#filter-words").inner_text())
     del node.idle[at]
     assert soon(lambda: "Wasted\nnone" in first_screen(page))
+
+
+def test_nothing_is_said_of_alerts_before_the_hub_has_said_it(
+        hub: HubProcess, fleet: list[BusyNode], open_page: Callable[..., Page]) -> None:
+    page, routes = open_page("/tasks"), list[Route]()
+    page.route("**/api/v1/alerts*", lambda route: routes.append(route))
+    page.goto(hub.url)
+    card = page.locator("#card-attention")
+    assert soon(lambda: "of 64" in page.locator("#card-free").inner_text() and routes)
+    assert "none" not in card.inner_text()
+    for route in routes:
+        route.continue_()
+    assert soon(lambda: "none" in card.inner_text())
 
 
 LONG = re.compile(r"Wasted\s+(\d+) GPUs?\s+(\S+) on (\S+) GPU (\d+), idle ([\d.]+) (min|h)\b")

@@ -1,5 +1,5 @@
-"""Recordings of real boards at work, under all rules that come with gpudeck: nothing is wrong with
-them, and no alert may fire.
+"""Recordings of real boards at work, each as one job over its eight, under all rules that come with
+gpudeck: nothing is wrong with them, and no alert may fire.
 
 They are not ours to give on (their repository names no licence), so they are not here: fetch
 github.com/atharvanihalani/gpu-telemetry-exploration at the commit below, and say where its `data`
@@ -15,8 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from gpudeck.metrics import COLUMN
+from gpudeck.wire import Tasks, Use
 from tests.unit import fleets
 from tests.unit.climbing import PATCHED, Clock
 from tests.unit.dashboard.automation.hand_turned_fleet import Bench
@@ -75,6 +77,14 @@ def _second(rows: list[dict[str, str]]) -> fleets.Row:
                   "throttle_bits": float(bits[-1] if bits else 0)}
 
 
+def job_on(name: str, rows: dict[int, fleets.Row]) -> Tasks:
+    """Return the tasks of one job with a rank on each of these boards."""
+    listed = fleets.tasks(*((f"{name}:{at}", at, "ann") for at in rows))
+    return Tasks(True, tuple(structs.replace(task, job_id=f"job-{name}") for task in listed.began),
+                 tuple(Use(use.task_id, use.gpu, rows[use.gpu]["mem_used_bytes"], None)
+                       for use in listed.uses))
+
+
 @pytest.mark.soak
 @pytest.mark.skipif(not FOLDER, reason="GPUDECK_RECORDINGS is not set")
 def test_healthy_boards_raise_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,16 +101,21 @@ def test_healthy_boards_raise_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     for second in range(max(map(len, runs.values()))):
         for name, machine in on.items():
             machine.rows = dict(enumerate(runs[name][min(second, len(runs[name]) - 1)]))
+            machine.tasks = job_on(name, machine.rows)
         bench.turn(1)
         fired |= {f"{alert.rule_id} on {alert.target.host}" for alert in bench.alerts.firing()}
     print({name: len(run) for name, run in runs.items()}, "s of 8 boards each,",
           f"{len(bench.alerts.ready)} rules, fired: {fired or 'none'}")
     assert (bench.notifications, fired) == ([], set())
     assert COLUMN.keys() >= {key for _, key, _ in MEANS}
-    machine = on["t2"]
-    machine.states[3] = "lost"  # the same rules do speak
+    machine = on["t2"]  # the same rules do speak
+    machine.rows = dict(enumerate(runs["t2"][len(runs["t2"]) // 2]))
+    machine.rows[3] = {**machine.rows[3], "power_w": 0.6 * machine.rows[3]["power_w"]}
+    bench.turn(360)
+    assert [rule for _, _, rule in bench.notifications] == ["rank-lagging"]
+    machine.states[3] = "lost"
     bench.turn(60)
-    assert [rule for _, _, rule in bench.notifications] == ["gpu-lost"]
+    assert [rule for _, _, rule in bench.notifications] == ["rank-lagging", "gpu-lost"]
     bench.state.close()
 
 

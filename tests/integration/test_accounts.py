@@ -242,7 +242,7 @@ def test_the_command_line_reaches_a_running_hub_within_a_second(hub: HubProcess)
 
 def test_tokens_come_are_used_and_go(hub: HubProcess) -> None:
     token = gpudeck(hub, "token", "create", "api", "nightly", "--role", "operator", "--days", "3")
-    word = token["secret"]
+    word = token["token"]
     wait_for(lambda: hub.ask("/api/v1/me", token=word).status == 200, 1.0, "the token")
     assert hub.ask("/api/v1/me", token=word).json["role"] == "operator"
     assert 2.9 < (token["expires_at"] - time.time()) / 86_400 <= 3

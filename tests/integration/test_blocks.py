@@ -102,6 +102,10 @@ def test_totals_are_those_of_the_samples_of_that_moment(hub: HubProcess, past: P
     assert (empty["nodes"], empty["gpus_seen"]) == (0, 0)
     assert {empty[key] for key in ("util_mean_pct", "power_w", "mem_used_bytes",
                                    "mem_total_bytes", "throttled")} == {None}
+    asked_at = time.time()
+    newest = hub.get("/api/v1/totals")
+    assert asked_at - 7 <= newest["at"] <= time.time() - 5
+    assert newest["at"] != totals["at"] == t
 
 
 def test_a_moment_has_the_owners_and_the_memory_of_then(hub: HubProcess, past: Past) -> None:
@@ -215,7 +219,8 @@ def test_of_what_is_not_theirs_people_learn_no_load(hub: HubProcess, past: Past)
     ("block?metric=util_pct&start=0&step=300&count=14", "stretches"),
     ("block?metric=rows_pending&start=0&step=1&count=14", "rarely changing"),
     ("block?metric=util_pct&start=soon&step=1&count=1", "UTC seconds"),
-    ("totals", "at is needed"),
+    ("totals?at=soon", "UTC seconds"),
+    ("moment", "at is needed"),
     ("load?start=0&end=3600&step=90", "whole minutes"),
     ("load?start=0&end=3600&step=60&team=a", "team"),
 ])

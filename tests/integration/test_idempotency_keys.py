@@ -61,7 +61,7 @@ def test_a_key_means_one_request_of_one_credential(hub: HubProcess) -> None:
                     body=json.dumps({"name": key, "role": "admin",
                                      "expires_at": time.time() + 3600}).encode())
     assert token.status == 201, token.body
-    reply = hub.ask("/api/v1/enrolments", "POST", token=token.json["secret"], body=b"{}",
+    reply = hub.ask("/api/v1/enrolments", "POST", token=token.json["token"], body=b"{}",
                     Content_Type="application/json", Idempotency_Key=key)
     assert reply.status == 201
     assert reply.json != first.json

@@ -168,7 +168,7 @@ def test_the_page_is_what_works(machine: Machine) -> None:
     assert f"{where}/sign-in?code=" in machine.run(with_ports(link))
     secret = json.loads(machine.run(
         "runuser -u gpudeck-hub -- /opt/gpudeck/bin/gpudeck token create api test --json "
-        "--data /var/lib/gpudeck-hub"))["secret"]
+        "--data /var/lib/gpudeck-hub"))["token"]
     machine.run(with_ports(token))
     document = json.loads((machine.root / "tmp/token.json").read_text())
     (machine.root / "tmp/token").write_text(document["token"])

@@ -101,7 +101,7 @@ def test_ten_agents_come_by_one_token(deck: Deck, tmp_path: Path) -> None:
             f"--host gpu{number:02} --backend simulated")
     deck.secret = json.loads(machine.run(
         "runuser -u gpudeck-hub -- gpudeck token create api test --role operator --json "
-        "--data /var/lib/gpudeck-hub"))["secret"]
+        "--data /var/lib/gpudeck-hub"))["token"]
     wait_for(deck.all_are_live)
 
 

@@ -103,7 +103,7 @@ def test_quotas_say_what_they_give_and_who_is_over(hub: HubProcess, agent: WireA
     client.put_quota("held", {"subject": "*", "gpus": gpus})
     hidden = client.hub.ask_for("POST", "tokens", {
         "name": "hidden", "role": "viewer", "groups": ["elsewhere"],
-        "expires_at": time.time() + 600})["secret"]
+        "expires_at": time.time() + 600})["token"]
 
     def text() -> str:
         agent.tick()

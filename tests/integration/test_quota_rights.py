@@ -36,7 +36,7 @@ class Site:
         token = self.client.hub.ask_for("POST", "tokens", {
             "name": "-".join(("t", *names)), "role": role, "groups": groups,
             "unix_names": [*names], "expires_at": time.time() + 600})
-        return Client(self.hub.url, token["secret"])
+        return Client(self.hub.url, token["token"])
 
 
 @pytest.fixture(name="site", scope="module")

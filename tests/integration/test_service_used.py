@@ -62,7 +62,7 @@ def made_site(machine: BootedMachine, folder: Path) -> "Site":
     url = f"http://127.0.0.1:{free_port()}"
     machine.run(f"gpudeck service install hub --bind {url.removeprefix('http://')}")
     secret = json.loads(machine.run(
-        f"{AS_HUB} token create api test --role operator --json {HUB_DATA}"))["secret"]
+        f"{AS_HUB} token create api test --role operator --json {HUB_DATA}"))["token"]
     pid = alice_at_a_terminal(machine)
     a_gpu_with(machine, pid, folder)
     token = json.loads(machine.run(f"{AS_HUB} token create agent --json {HUB_DATA}"))["token"]

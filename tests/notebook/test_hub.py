@@ -102,7 +102,7 @@ def test_my_quota_is_shown_with_what_i_hold_of_it_and_nobody_elses(
         created = client.hub.ask_for("POST", "tokens", {
             "name": name, "role": "user", "unix_names": [name],
             "expires_at": datetime.now(UTC).timestamp() + 600})
-        return str(created["secret"])
+        return str(created["token"])
 
     def holders(quota_id: str) -> set[str]:
         quota = client.quota(quota_id)
@@ -138,7 +138,7 @@ def test_my_leases_and_my_place_in_the_queue_are_shown(demo: Demo, hub: Hub) -> 
     created = client.hub.ask_for("POST", "tokens", {
         "name": f"pool of {owner}", "role": "user", "unix_names": [owner],
         "expires_at": datetime.now(UTC).timestamp() + 600})
-    widget = watch(demo.url, str(created["secret"]))
+    widget = watch(demo.url, str(created["token"]))
     try:
         def ends(leases: list[dict[str, Any]]) -> list[tuple[str, float]]:
             return sorted((lease["host"], lease["until"]) for lease in leases)
@@ -152,6 +152,10 @@ def test_my_leases_and_my_place_in_the_queue_are_shown(demo: Demo, hub: Hub) -> 
         client.hub.ask_for("POST", "claims", {"owner": owner, "gpus": 4, "term_s": "1h"})
         assert soon(lambda: [claim["asks"] for claim in widget.picture["claims"]]), widget.picture
         assert "place in the queue" in repr(widget)
+        frame, queue = hub.leases(), hub.claims()
+        assert owner in set(frame["owner"])
+        assert str(frame["until"].dt.tz) == "UTC"
+        assert owner in set(queue["owner"])
     finally:
         widget.close()
 

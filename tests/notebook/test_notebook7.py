@@ -82,7 +82,7 @@ def token_of(demo: Demo, unix_name: str) -> str:
         [sys.executable, "-m", "gpudeck.cli", "token", "create", "api", "a notebook", "--role",
          "user", "--unix-name", unix_name, "--data", str(demo.data / "hub"), "--json"],
         capture_output=True, text=True, check=True)
-    return str(json.loads(result.stdout)["secret"])
+    return str(json.loads(result.stdout)["token"])
 
 
 def test_a_fleet_and_what_is_mine_in_it(book: Book, browser: Browser, demo: Demo) -> None:

@@ -147,16 +147,27 @@ PAGE_NAMES = {path.name for path in SOURCES if path.suffix == ".md"} | {
     path.name for path in ROOT.glob("*.md")}
 OF_OTHERS = {"speed_benchmark.md", "resource-tables.md"}  # of repositories that are named with them
 CITED = re.compile(r"(?<![\w*/-])[\w-]+\.md\b")
+SECTIONS = re.compile(r"\b([\w-]+\.md),? ([A-Z]\.\d+|\d+(?:\.\d+)*)\b")
 FILES = re.compile(rf"(?<![\w/.:-])(?:{'|'.join(FOLDERS[:2] + FOLDERS[3:])}|facts|design|findings)/"
                    r"[\w./-]*\.(?:py|mjs|js|md|css|toml|yaml|json|c|h|sh|csv)(?![\w{*])")
 
 
 def absent(text: str, base: Path) -> list[str]:
-    """Pages and files that a text cites and that are not in the checkout."""
+    """Pages, their numbered sections, and files that a text cites and that are not in the
+    checkout."""
     pages = {name for name in CITED.findall(text) if name not in PAGE_NAMES | OF_OTHERS}
     files = {name for name in FILES.findall(text)
              if not (ROOT / name).exists() and not (base / name).exists()}
-    return sorted(pages | {name for name in files if Path(name).name not in OF_OTHERS})
+    sections = {f"{page} {number}" for page, number in SECTIONS.findall(text)
+                if page in PAGE_NAMES and not has_section(page, number)}
+    return sorted(pages | sections | {
+        name for name in files if Path(name).name not in OF_OTHERS})
+
+
+def has_section(page: str, number: str) -> bool:
+    """Return whether a heading or the row of a table of that page begins with the number."""
+    begin = re.compile(rf"^(?:#+|\|) {re.escape(number)}\b", re.M)
+    return any(begin.search(path.read_text()) for path in SOURCES if path.name == page)
 
 
 def test_no_comment_and_no_page_cites_a_file_that_is_not_there() -> None:
@@ -168,7 +179,8 @@ def test_no_comment_and_no_page_cites_a_file_that_is_not_there() -> None:
 
 @pytest.mark.parametrize(("text", "names"), [
     ("# As nvml-notes.md A.1 says", ["nvml-notes.md"]), ("see docs/pool.md and pool.md", []),
-    ("facts/pool.md 5", ["facts/pool.md"]), ("`agent/gone.py`", ["agent/gone.py"]),
+    ("facts/pool.md 5", ["facts/pool.md", "pool.md 5"]), ("`agent/gone.py`", ["agent/gone.py"]),
+    ("pitfalls.md A.1, pitfalls.md 20", []), ("hardware.md 1.2", ["hardware.md 1.2"]),
     ("agent/node.py, dashboard/app.py", [])])
 def test_a_file_that_is_not_there_is_seen(text: str, names: list[str]) -> None:
     assert absent(text, ROOT) == names

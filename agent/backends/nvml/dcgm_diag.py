@@ -1,5 +1,5 @@
-"""Results of `dcgmi diag -j` for one board, in the JSON of DCGM 3 and of DCGM 4 (hardware.md 2.3).
-Pure.
+"""Results of `dcgmi diag -j` for one board, in the JSON of DCGM 3, as its source writes it, and of
+DCGM 4, as captured in github.com/baldwinSPC/glimmer-burnin (runners/dcgm-diag/testdata). Pure.
 
 Persistence mode that is off is a "Fail" there, of severity 5: a configuration, which condemns no
 board. A failure without a severity counts as real. Text may stand before the JSON, and lists may

@@ -1,7 +1,7 @@
 """Layout of MIG on a board, and one instance of it created or destroyed, through NVML.
 
 A placement goes in by reference: by value pynvml takes the struct for a pointer, and the process
-dies (hardware.md 1.1). Unverified on hardware.
+dies, as it does on the fake of the tests. Unverified on hardware.
 """
 
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def set_mode(uuid: str, is_on: bool) -> None:
 def _is_resetless(handle: Any) -> bool:
     """Return whether the mode changes without a reset: field 184, from Hopper on. Elsewhere the
     mode needs a reset, and in a virtual machine whose host blocks that the board is lost until its
-    host is mended (hardware.md 1.2)."""
+    host is mended (github.com/kubernetes-sigs/dra-driver-nvidia-gpu, 883)."""
     try:
         [answer] = pynvml.nvmlDeviceGetFieldValues(
             handle, [pynvml.NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED])

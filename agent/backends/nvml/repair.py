@@ -1,7 +1,7 @@
 """Reset by `nvidia-smi --gpu-reset`, since NVML has no such call, and diagnosis by `dcgmi diag`.
 
-Unverified on hardware: built from NVIDIA's manuals and from what others have reported
-(hardware.md 2.1, 2.3).
+Unverified on hardware: built from the manuals of nvidia-smi and DCGM and from what others have
+reported (github.com/NVIDIA/NVSentinel, 1690 and 1691; github.com/NVIDIA/gpu-operator, 118).
 """
 
 import os

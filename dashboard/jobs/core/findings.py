@@ -17,6 +17,7 @@ IDLE_UTIL_PCT = 5.0
 UNUSED_FOR_S = 1_800
 CRASHED_FOR_S = 180
 MEMORY_SHARE = 0.05
+MEMORY_CLEAR_SHARE = 0.1
 MEMORY_FOR_S = 240
 LINKS = "nvlink_tx_bytes_per_s"  # where the boards have them
 
@@ -55,6 +56,30 @@ def _lasting(mask: Mask, seconds: float, step: int) -> npt.NDArray[np.intp]:
     return np.where(steps * step >= seconds, steps, 0)
 
 
+def _kept(is_met: Mask, stays: Mask, is_held: Mask, seconds: float, step: int
+          ) -> npt.NDArray[np.intp]:
+    """Return, for each row, for how many steps up to the last its rule fires; 0 where it does not.
+    It begins where `is_met` has held for `seconds`, and is over when `stays` has not held for
+    signs.KEPT_S, or the rank has gone: a job that pauses to write a checkpoint does not end it."""
+    many, steps = is_met.shape
+    began = np.full(many, steps, np.intp)  # the step it began with; `steps`: none
+    met, at_rest = np.zeros((2, many), np.intp)  # steps in a row
+    for at in range(steps):
+        met = np.where(is_met[:, at], met + 1, 0)
+        at_rest = np.where(stays[:, at], 0, at_rest + 1)
+        began = np.where((began == steps) & (met * step >= seconds), at + 1 - met, began)
+        began[(at_rest * step > signs.KEPT_S) | ~is_held[:, at]] = steps
+    lasting: npt.NDArray[np.intp] = steps - began
+    return lasting
+
+
+def _at_rest(job: JobMinutes, is_met: Mask, rows: Sequence[int]) -> str:
+    """Say for how long none of these rows has met the condition; empty: one does."""
+    steps = int(is_met[list(rows), ::-1].any(axis=0).argmax())
+    minutes = steps * job.step // 60
+    return f" Not in the last {minutes} min; after 10 it counts as over." if steps else ""
+
+
 def _rows(lasting: npt.NDArray[np.intp]) -> tuple[list[int], int]:
     """Return the rows that last, and for how many steps all of them do."""
     rows = np.flatnonzero(lasting).tolist()
@@ -72,6 +97,14 @@ def _since(job: JobMinutes, steps: int) -> float:
 def _mean(matrix: Matrix, rows: Sequence[int], steps: int) -> float | None:
     part = matrix[list(rows), -steps:]
     return float(np.nanmean(part)) if part.size and not np.isnan(part).all() else None
+
+
+def _means(job: JobMinutes, is_met: Mask, rows: Sequence[int], steps: int
+           ) -> Callable[[Matrix, Sequence[int]], float | None]:
+    """Return a function that takes the mean of other rows over the last steps, of those in which
+    one of these rows met the condition."""
+    columns = np.flatnonzero(is_met[list(rows), -steps:].any(axis=0)) + job.steps - steps
+    return lambda matrix, of: _mean(matrix[:, columns], of, len(columns))
 
 
 def _names(job: JobMinutes, rows: Sequence[int]) -> str:
@@ -140,19 +173,20 @@ def lags(job: JobMinutes) -> Matrix:
 def _slow(job: JobMinutes) -> JobFinding | None:
     behind = lags(job)
     with np.errstate(invalid="ignore"):
-        lasting = _lasting(behind >= signs.LAG_PCT, signs.LAG_FOR_S, job.step)
-    rows, steps = _rows(lasting)
+        is_met, stays = behind >= signs.LAG_PCT, behind >= signs.LAG_CLEAR_PCT
+    rows, steps = _rows(_kept(is_met, stays, job.is_held, signs.LAG_FOR_S, job.step))
     if not rows or 2 * len(rows) > len(job.ranks):
         return None
+    mean = _means(job, is_met, rows, steps)
     node = job.ranks[rows[0]].node
     peers = [at for at, rank in enumerate(job.ranks) if rank.node == node and at not in rows]
     verb = "lag" if len(rows) > 1 else "lags"
     return JobFinding(
         "slow_rank", f"{_capital(_names(job, rows))} {verb} the other ranks of its node by "
-        f"{_mean(behind, rows, steps):.0f} %. A job over several GPUs is as slow as its slowest "
-        "rank.", _since(job, steps), rows, [
-            FindingEvidence(name, _mean(job.numbers[name], rows, steps),
-                            _mean(job.numbers[name], peers, steps), "its peers")
+        f"{mean(behind, rows):.0f} %. A job over several GPUs is as slow as its slowest rank."
+        f"{_at_rest(job, is_met, rows)}", _since(job, steps), rows, [
+            FindingEvidence(name, mean(job.numbers[name], rows), mean(job.numbers[name], peers),
+                            "its peers")
             for name in ("util_pct", "power_w", "sm_clock_mhz", "temp_c", LINKS)])
 
 
@@ -186,26 +220,28 @@ def _starved(job: JobMinutes) -> JobFinding | None:
     numbers = job.numbers
     pressure = np.fmax(numbers["io_pressure_pct"], numbers["cpu_pressure_pct"])
     busiest = np.fmax(numbers["util_max_pct"], numbers["util_pct"])
+    idle_pct = signs.starved_pct(numbers["util_pct"], pressure)
     with np.errstate(invalid="ignore"):
-        mask = (signs.starved_pct(numbers["util_pct"], pressure) >= signs.STARVED_PCT) & (
-            busiest >= signs.HOST_WORK_PCT) & job.is_held
-    lasting = _lasting(mask, signs.STARVED_FOR_S, job.step)
-    rows, steps = _rows(lasting)
+        works = busiest >= signs.HOST_WORK_PCT
+        is_met = works & (idle_pct >= signs.STARVED_PCT)
+        stays = works & (idle_pct >= signs.STARVED_CLEAR_PCT)
+    rows, steps = _rows(_kept(is_met, stays, job.is_held, signs.STARVED_FOR_S, job.step))
     if not rows:
         return None
-    disks = _mean(numbers["io_pressure_pct"], rows, steps)
-    processors = _mean(numbers["cpu_pressure_pct"], rows, steps)
+    mean = _means(job, is_met, rows, steps)
+    disks, processors = (mean(numbers[name], rows) for name in (
+        "io_pressure_pct", "cpu_pressure_pct"))
     short_of = "disks" if (disks or 0.0) >= (processors or 0.0) else "processors"
     which = _which(job, rows, "Its GPUs")
     return JobFinding(
-        "starved", f"{which} wait for data: they pause while the host is short of {short_of}.",
-        _since(job, steps), rows, [
-            FindingEvidence("util_pct", _mean(numbers["util_pct"], rows, steps),
+        "starved", f"{which} wait for data: they pause while the host is short of {short_of}."
+        f"{_at_rest(job, is_met, rows)}", _since(job, steps), rows, [
+            FindingEvidence("util_pct", mean(numbers["util_pct"], rows),
                             100.0 - signs.STARVED_PCT, "at most"),
             FindingEvidence("io_pressure_pct", disks, signs.STARVED_PRESSURE_PCT, "much from"),
             FindingEvidence("cpu_pressure_pct", processors, signs.STARVED_PRESSURE_PCT,
                             "much from"),
-            FindingEvidence("host_cpu_pct", _mean(numbers["host_cpu_pct"], rows, steps), None,
+            FindingEvidence("host_cpu_pct", mean(numbers["host_cpu_pct"], rows), None,
                             "of one processor, with its child processes")])
 
 
@@ -228,9 +264,10 @@ def _memory(job: JobMinutes) -> JobFinding | None:
     """Find boards with far too much memory, if they work: `unused` reports those that do not."""
     share = job.numbers["mem_used_bytes"] / job.of_ranks("mem_total_bytes")
     with np.errstate(invalid="ignore"):
-        small = (share < MEMORY_SHARE) & (job.numbers["util_pct"] > IDLE_UTIL_PCT) & job.is_held
-    lasting = _lasting(small, MEMORY_FOR_S, job.step)
-    if not lasting.all() or not job.is_held[:, -1].all():
+        works = job.numbers["util_pct"] > IDLE_UTIL_PCT
+        is_met, stays = works & (share < MEMORY_SHARE), works & (share < MEMORY_CLEAR_SHARE)
+    lasting = _kept(is_met, stays, job.is_held, MEMORY_FOR_S, job.step)
+    if not lasting.all():
         return None
     rows = list(range(len(job.ranks)))
     steps = int(lasting.min())

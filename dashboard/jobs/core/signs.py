@@ -21,15 +21,18 @@ REST_UTIL_PCT = 1.0  # of the one rank that the others wait for
 # Behind its peers, the GPUs of the same job on the same node. On recorded runs, two stages of
 # a pipeline on one node differ by 14 % of power, and ranks that do the same by 9 %.
 LAG_PCT = 20.0
+LAG_CLEAR_PCT = 10.0
 LAG_FOR_S = 240
 PEERS_LEAST = 3
 WORKING_SHARE = 0.3  # of the largest limit: below, boards differ by their power at rest
-
+# A job that writes a checkpoint pauses, and shows none of its other signs meanwhile.
+KEPT_S = 600
 
 # A job whose GPUs pause while its host is short of processors or disks waits for data. Pressure is
 # the kernel's own measure of waiting: a fifth of the time is much.
 STARVED_PRESSURE_PCT = 20.0
 STARVED_PCT = 30.0
+STARVED_CLEAR_PCT = 15.0
 STARVED_FOR_S = 240
 # A process that takes a fifth of a processor does something: an idle notebook or a debugger takes
 # less than a hundredth.

@@ -46,7 +46,7 @@ def nodes_lists(nodes: Sequence[Item], enrolments: Sequence[Item], hold: Item, f
             ("Node", lambda node: [make("strong.name", node["host"]), make(
                 "code.fingerprint", node["fingerprint"],
                 title="The fingerprint of the node's key")]),
-            ("State", lambda node: _state(node, node["id"] in holds, context.zone)),
+            ("State", lambda node: _state(node, node["id"] in holds, context)),
             ("Group", lambda node: node["group"]),
             ("GPUs", lambda node: str(node["gpus"]) if node["access"] == "approved" else NONE),
             ("Agent", _agent), ("Last seen", lambda node: context.ago(node["last_heard_at"]))),
@@ -91,8 +91,8 @@ def _find_line(nodes: Sequence[Item], matching: Sequence[Item]) -> Component:
         make("button#approve-nodes.button", "Approve a list …", hidden=waiting < 2)])
 
 
-def _state(node: Item, is_held: bool, zone: str) -> list[Component]:
-    state, refusal = _state_of(node), refused_words(node, zone)
+def _state(node: Item, is_held: bool, context: ViewContext) -> list[Component]:
+    state, refusal = _state_of(node), refused_words(node, context.now, context.zone)
     return [make(f"span.pill{PILLS.get(state, '')}", state, title=MEANINGS.get(state)),
             *([] if refusal is None else [make("span.agent-note.trouble", refusal)]),
             *([make("span.pill.stale", "held", title="No actions on this node")]

@@ -20,7 +20,7 @@ from .lists import Item, ItemList, ViewContext, group_words, name_cell
 VALID_FOR = (("1", "1 day"), ("7", "7 days"), ("30", "30 days"), ("90", "90 days"),
              ("365", "1 year"))
 SECRET = {
-    "title": "Token “{name}”", "copy": "secret", "what": "the token",
+    "title": "Token “{name}”", "copy": "token", "what": "the token",
     "lead": ["Shown only once: the hub stores only its hash. Valid until {expires_at:moment}."],
     "after": ["Store it in a file that only your program can read. To try it:"],
     "code": 'curl -H "Authorization: Bearer $TOKEN" {origin}/api/v1/gpus'}

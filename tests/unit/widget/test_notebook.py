@@ -4,6 +4,7 @@ import random
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pandas as pd
@@ -11,6 +12,7 @@ import pytest
 from playwright._impl._driver import compute_driver_executable
 
 from agent.backends.simulation.profiles import PROFILES
+from dashboard.pool.views import ClaimView, LeaseView
 from gpudeck.action_views import CommandView, RequesterView
 from gpudeck.hub_frames import HubFrames
 from gpudeck.notebook_pipe import (
@@ -151,6 +153,40 @@ def test_all_that_a_hub_gives_is_in_its_words_and_on_its_page() -> None:
     page = (Path(__file__).parents[3] / "docs/notebook.md").read_text()
     assert set(re.findall(r"\.(\w+)\(\)", hub)) == methods
     assert set(re.findall(r"^\| `hub\.(\w+)\(", page, re.M)) == methods
+
+
+class EmptyPool:
+    """A hub's client where nobody leases or waits."""
+
+    def leases(self) -> list[Any]:
+        return []
+
+    def claims(self) -> list[Any]:
+        return []
+
+
+class UsedPool(EmptyPool):
+    def leases(self) -> list[Any]:
+        return [msgspec.to_builtins(LeaseView(
+            "l1", "ann", "n", "h", ["GPU-1"], 100.0, "held", 10.0, 70.0, None, "train", True, [],
+            [], []))]
+
+    def claims(self) -> list[Any]:
+        return [msgspec.to_builtins(ClaimView(
+            "c1", "bob", "2 GPUs", 2, 2, 10.0, 1, "5 of 8 matching are free", None, [], 3_600.0,
+            None, True, "", [], None))]
+
+
+def test_leases_and_the_queue_are_frames_also_where_there_are_none() -> None:
+    empty: Any = EmptyPool()
+    used: Any = UsedPool()
+    for name, key in (("leases", "until"), ("claims", "asked_at")):
+        none, some = (getattr(HubFrames(client), name)() for client in (empty, used))
+        assert [*none.columns] == [*some.columns]
+        assert (len(none), len(some)) == (0, 1)
+        assert str(none[key].dt.tz) == str(some[key].dt.tz) == "UTC"
+    assert HubFrames(used).leases()["until"][0].timestamp() == 70.0
+    assert pd.isna(HubFrames(used).leases()["idle_since"][0])
 
 
 def test_a_figure_is_read_on_a_dark_page_and_says_that_there_is_nothing() -> None:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from dashboard.alerts.active_rules import ActiveRules
 from dashboard.alerts.core.firing_alerts import Alert
@@ -33,7 +34,7 @@ from dashboard.notifications.receivers import Receiver
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import HubState
 from gpudeck.metrics import COLUMN, SLOW_COLUMN
-from gpudeck.wire import Beat, Event, GpuFacts, Inventory, ReaderState
+from gpudeck.wire import Beat, Event, GpuFacts, Inventory, ReaderState, Tasks
 from tests.unit import fleets
 from tests.unit.climbing import PATCHED, Clock
 
@@ -61,6 +62,7 @@ class Machine:
     trouble: ReaderState = "hung"  # of a reader that gives no reading
     states: dict[int, str] = field(default_factory=dict)
     rows: dict[int, fleets.Row] = field(default_factory=dict)
+    tasks: Tasks | None = None
     seq: int = 0
 
 
@@ -115,7 +117,8 @@ class Bench:
     def add(self, number: int) -> Machine:
         """The first has a board that is split."""
         node_id = f"n{number}"
-        boards = tuple(fleets.facts(node_id, at) for at in range(GPUS))
+        boards = tuple(structs.replace(fleets.facts(node_id, at), power_limit_max_w=700.0)
+                       for at in range(GPUS))
         parts = () if number else tuple(
             GpuFacts(f"MIG-{at}", 0, "H100 1g", parent_uuid=boards[0].uuid, gpu_instance=at,
                      mem_total_bytes=10e9) for at in range(INSTANCES))
@@ -159,7 +162,7 @@ class Bench:
                          if key in SLOW_COLUMN and facts.parent_uuid is None})
         states = [machine.states.get(at, "ok") for at in range(len(rows))]
         self.fleet.frame(node, fleets.frame(
-            rows, machine.seq, now, states,
+            rows, machine.seq, now, states, tasks=machine.tasks,
             slow=slow if machine.seq % SLOW_EVERY_S == 1 else None), now, mono)
 
     # -- what befalls it

@@ -108,6 +108,70 @@ def test_a_slow_rank_is_named_after_four_minutes_on_its_own_node() -> None:
     assert kinds(job(watts, nodes=2)) == {}
 
 
+def add_pauses(watts: Matrix, util: Matrix, every: int) -> None:
+    """Let all ranks rest while they write a checkpoint: for half of a minute and the whole next
+    one."""
+    for at in range(every - 1, STEPS, every):
+        watts[:, at] = (watts[:, at] + 120) / 2
+        util[:, at] /= 2
+        watts[:, at + 1:at + 2], util[:, at + 1:at + 2] = 120, 0
+
+
+def findings_by_minute(watts: Matrix, util: Matrix, **more: Matrix) -> list[dict[str, list[int]]]:
+    """Return the findings minute by minute, each time of what has been until then."""
+    minutes = []
+    for end in range(1, STEPS + 1):
+        until: Any = {name: values[:, :end] for name, values in more.items()}
+        minutes.append(kinds(job(watts[:, :end], util[:, :end], **until)))
+    return minutes
+
+
+@pytest.mark.parametrize("every", [7, 12])
+def test_a_slow_rank_is_found_once_in_a_job_that_writes_checkpoints(every: int) -> None:
+    slow, watts, util = random.randrange(8), noisy(600, spread=0.01), np.full((8, STEPS), 99.0)
+    watts[slow] *= 0.72
+    add_pauses(watts, util, every)
+    assert findings_by_minute(watts, util) == [{}] * 3 + [{"slow_rank": [slow]}] * (STEPS - 3)
+
+
+def test_a_slow_rank_that_is_mended_is_over_after_ten_minutes_and_says_so_until_then() -> None:
+    slow, watts, util = random.randrange(8), noisy(600), np.full((8, STEPS), 99.0)
+    watts[slow, :20] *= 0.6
+    over = 20 + signs.KEPT_S // 60
+    assert findings_by_minute(watts, util) == (
+        [{}] * 3 + [{"slow_rank": [slow]}] * (over - 3) + [{}] * (STEPS - over))
+    for minutes in (0, 1, 10):
+        [one] = findings_of(job(watts[:, :20 + minutes], util[:, :20 + minutes]), True)
+        assert one.since == T0
+        assert f"Not in the last {minutes} min" in one.sentence or minutes == 0
+        assert ("Not in the last" in one.sentence) is (minutes > 0)
+        by = {evidence.metric: evidence for evidence in one.evidence}["power_w"]
+        assert by.value == pytest.approx(watts[slow, :20].mean())  # of the minutes in which it was
+
+
+def test_a_slow_rank_that_has_left_is_slow_no_more() -> None:
+    slow, watts, util = random.randrange(8), noisy(600), np.full((8, STEPS), 99.0)
+    held_s = np.full((8, STEPS), 60.0)
+    watts[slow] *= 0.7
+    held_s[slow, -1] = 0
+    assert findings_by_minute(watts, util, held_s=held_s)[-2:] == [{"slow_rank": [slow]}, {}]
+
+
+def test_a_job_that_waits_for_data_or_needs_little_memory_is_found_once_between_checkpoints(
+        ) -> None:
+    watts, util, most = noisy(400), np.full((8, STEPS), 45.0), np.full((8, STEPS), 100.0)
+    add_pauses(watts, util, 7)
+    most[util == 0] = 0
+    pressure = np.where(util == 0, 2.0, 40.0)
+    kind = {"starved": [*range(8)]}
+    assert findings_by_minute(watts, util, util_max_pct=most, io_pressure_pct=pressure) == (
+        [{}] * 3 + [kind] * (STEPS - 3))
+    kind = {"memory_unused": [*range(8)]}
+    small = np.full((8, STEPS), 0.02 * 80e9)
+    assert findings_by_minute(watts, util, util_max_pct=most, mem_used_bytes=small) == (
+        [{}] * 3 + [kind] * (STEPS - 3))
+
+
 def test_a_host_that_is_slow_shows_in_utilization() -> None:
     util = np.full((8, STEPS), 100.0)
     util[3, -6:] = 55
@@ -169,6 +233,11 @@ def test_the_pack_has_the_same_thresholds() -> None:
         rule = pack[name]
         assert rule.fire.number == pytest.approx(fire), name
         assert rule.for_s == seconds, name
+    for name, clear in (("rank-lagging", signs.LAG_CLEAR_PCT),
+                        ("job-starved", signs.STARVED_CLEAR_PCT),
+                        ("memory-unneeded", findings.MEMORY_CLEAR_SHARE)):
+        assert pack[name].clear.number == pytest.approx(clear), name
+        assert pack[name].keep_s == signs.KEPT_S, name
 
 
 def test_a_starved_loader_is_found_after_four_minutes() -> None:

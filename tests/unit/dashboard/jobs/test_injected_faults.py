@@ -2,8 +2,9 @@
 find each within five minutes, and nothing in a job that is well; a rehearsal finds the same."""
 
 import random
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from msgspec import structs
 
 from dashboard.alerts.core.evaluator import RuleEvaluator
 from dashboard.alerts.core.minute_aggregates import MINUTE_S, WAIT_S
-from dashboard.alerts.core.state_machine import FIRING
+from dashboard.alerts.core.state_machine import FIRING, RESOLVING
 from dashboard.alerts.core.target_collector import RuleTargetCollector
 from dashboard.alerts.rehearsal.engine import RehearsalEngine
 from dashboard.alerts.rehearsal.service import whole_steps
@@ -33,6 +34,8 @@ WITHIN_S = 300
 HEALTHY_S = 150  # before the fault
 BEGIN_LEAST_S = 660  # of a rehearsal, for rules that look back ten minutes
 GPUS, LIMIT_W, MEMORY_BYTES = 8, 700.0, 80e9
+SAVES_EVERY_S = 600
+PAUSE_S = 80  # longer than the minute that rules look back
 
 Row = dict[str, float]
 
@@ -72,6 +75,16 @@ def _small(_dice: random.Random, _second: int, rows: list[Row]) -> None:
         row.update(mem_used_bytes=0.02 * MEMORY_BYTES)
 
 
+def _saving(fault: InjectedFault) -> InjectedFault:
+    """Let the job pause every ten minutes while it writes a checkpoint."""
+    def change(dice: random.Random, second: int, rows: list[Row]) -> None:
+        fault.change(dice, second, rows)
+        if second % SAVES_EVERY_S >= SAVES_EVERY_S - PAUSE_S:
+            for row in rows:
+                row.update(util_pct=0.0, util_max_pct=0.0, mem_util_pct=0.0, power_w=120.0)
+    return replace(fault, change=change)
+
+
 WELL = InjectedFault(_unchanged)
 FAULTS = {"job-stuck": InjectedFault(_stuck), "rank-lagging": InjectedFault(_slow),
           "job-starved": InjectedFault(_starved, pressure_pct=40.0),
@@ -89,6 +102,7 @@ class TrainingFleet:
         self.collector = RuleTargetCollector(self.fleet, RecentEvents())
         self.nodes = {name: self._add(name) for name in names}
         self.fired: dict[tuple[str, str], int] = {}  # node and rule -> the first second
+        self.episodes: Counter[str] = Counter()  # by rule
 
     def _add(self, name: str) -> Node:
         node = self.fleet.hello(hello := fleets.hello(name, host=name), NOW, MONO)
@@ -117,6 +131,8 @@ class TrainingFleet:
             for change in changes:
                 if change.moves.after == FIRING:
                     rule = change.watch.ready.rule
+                    if change.moves.before != RESOLVING:
+                        self.episodes[rule.id] += len(change.moves.rows)
                     for row in change.moves.rows:
                         self.fired.setdefault((targets[rule.of].name(row).host, rule.id), second)
 
@@ -154,6 +170,16 @@ def test_each_is_found_within_five_minutes_and_no_other() -> None:
     for second in range(HEALTHY_S, HEALTHY_S + WITHIN_S + 1):
         fleet.play(second, FAULTS)
     assert {*fleet.fired} == {(rule, rule) for rule in FAULTS}
+
+
+def test_each_is_one_alert_in_a_job_that_writes_checkpoints() -> None:
+    faults = {rule: _saving(FAULTS[rule]) for rule in (
+        "rank-lagging", "job-starved", "memory-unneeded")}
+    fleet = TrainingFleet(("well", *faults))
+    for second in range(3 * SAVES_EVERY_S):
+        fleet.play(second, faults | {"well": _saving(WELL)})
+    assert fleet.episodes == dict.fromkeys(faults, 1)
+    assert {*fleet.fired} == {(rule, rule) for rule in faults}
 
 
 @pytest.mark.parametrize("rule", ["job-stuck", "rank-lagging", "rank-gone", "memory-unneeded"])
