@@ -187,7 +187,7 @@ class ActionRequests(HubRequests):
                 raise
             raise CommandError(
                 f"{error}; it was asked already, and may or may not be done: look at the "
-                "Record page before you try again", ExitCode.UNKNOWN) from error
+                "audit log before you try again", ExitCode.UNKNOWN) from error
 
     def command(self, command_id: str) -> CommandView:
         return typed(CommandView, self.hub.get(f"commands/{_quoted(command_id)}"))

@@ -15,16 +15,17 @@ from gpudeck.throttled_time import VIOLATIONS
 from gpudeck.wire import GpuFacts, Task, Use
 
 NAN = float("nan")
-MIB = 2.0**20
-
+KIB, MIB = 2.0**10, 2.0**20
 
 FIELDS: tuple[Metric, ...] = tuple(metric for metric in COLUMNS + SLOW if metric.prometheus)
+SENT, RECEIVED = "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"
 OF_MEMORY = ("mem_used_bytes", "mem_reserved_bytes")
 TOTAL = "DCGM_FI_DEV_FB_TOTAL"
 FREE = "DCGM_FI_DEV_FB_FREE"
+NVLINK = "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
 XID = "DCGM_FI_DEV_XID_ERRORS"
 DRIVER = "DCGM_FI_DRIVER_VERSION"  # a label of all other metrics, there and here
-NAMES = frozenset({field.prometheus for field in FIELDS} | {TOTAL, FREE, XID}
+NAMES = frozenset({field.prometheus for field in FIELDS} | {TOTAL, FREE, NVLINK, XID}
                   | {violation.prometheus for violation in VIOLATIONS})
 
 Values = Sequence[float]  # one of each GPU, in our units; NaN: it is not there
@@ -122,6 +123,8 @@ def families(gpus: ExportedGpus, columns: Mapping[str, Any], names: frozenset[st
     if is_wanted(TOTAL):
         total = [value / MIB for value in once(gpus, "mem_used_bytes", gpus.mem_total_bytes)]
         texts.append(family(TOTAL, "gauge", "Framebuffer memory (in MiB).", gpus.labels, total))
+    if is_wanted(NVLINK) and columns.keys() >= {SENT, RECEIVED}:
+        texts.append(_nvlink(gpus, columns))
     if is_wanted(XID):
         texts.append(family(XID, "gauge", "Value of the last XID error encountered, for ten "
                             "minutes.", gpus.labels, gpus.xid))
@@ -164,6 +167,15 @@ def _free(gpus: ExportedGpus, columns: Mapping[str, Any]) -> str:
                 gpus.mem_total_bytes, memory_used, reserved, strict=True)]
     return family(FREE, "gauge", "Framebuffer memory free (in MiB).", gpus.labels,
                   once(gpus, "mem_used_bytes", free))
+
+
+def _nvlink(gpus: ExportedGpus, columns: Mapping[str, Any]) -> str:
+    """DCGM makes this field of the same counters of NVML: the KiB per second of both directions,
+    divided by 1,000. dcgm-exporter calls it a counter, which it is not (its issue 417)."""
+    both = [(sent + received) / KIB / 1_000 for sent, received in zip(
+        _plain(columns[SENT]), _plain(columns[RECEIVED]), strict=True)]
+    return family(NVLINK, "gauge", "Rate of data over all NVLinks, both directions together (in "
+                  "1,000 KiB/s).", gpus.labels, once(gpus, SENT, both))
 
 
 # -- gpudeck's own, of hub and agent alike

@@ -1,12 +1,13 @@
 """A machine with its own systemd, in its own namespaces. Its files are this machine's under a layer
 that is thrown away, with the code of this checkout as /opt/gpudeck; or those of a root folder that
-the caller passes. Needs root."""
+the caller passes. Its control groups are of version 1, or of version 2 alone. Needs root."""
 
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,10 @@ from tests.machine import required
 ROOT = Path(__file__).resolve().parents[1]
 PATH = "/opt/gpudeck/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SYSTEMD = "/lib/systemd/systemd"
+# Where version 2 is: alone, or beside version 1.
+HIERARCHIES = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))
+# A namespace of groups begins where the process is that makes it.
+IN_GROUP = 'echo $$ > "$0/cgroup.procs"; exec "$@"'
 # A layer over / cannot have its upper folder below it, so that is on a file system of its own.
 BOOT = r"""
 set -eu
@@ -55,9 +60,13 @@ mkdir "$root/dev/pts" "$root/dev/shm"
 mount -t devpts -o newinstance,ptmxmode=0666,mode=620,gid=5 devpts "$root/dev/pts"
 ln -s pts/ptmx "$root/dev/ptmx"
 mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+if [ -n "$7" ]; then
+mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
+else
 mount -t tmpfs tmpfs "$root/sys/fs/cgroup"
 mkdir "$root/sys/fs/cgroup/systemd"
 mount -t cgroup -o none,name=systemd cgroup "$root/sys/fs/cgroup/systemd"
+fi
 printf '[Unit]\nDefaultDependencies=no\nWants=dbus.socket\n' \
   > "$root/etc/systemd/system/boot.target"
 hostname booted
@@ -70,19 +79,22 @@ exec env -i container=test PATH=/usr/sbin:/usr/bin /lib/systemd/systemd --unit=b
 
 
 class BootedMachine:
-    def __init__(self, folder: Path, root: Path | None = None) -> None:
+    def __init__(self, folder: Path, root: Path | None = None, is_unified: bool = False) -> None:
         if os.geteuid() != 0:
             pytest.skip("only root boots a machine")
         required("systemd-analyze")
+        self.group = _new_group() if is_unified else None
         self._started: list[subprocess.Popen[bytes]] = []
         (folder / "boot.sh").write_text(BOOT)
         (folder / "machine").mkdir()
         self._log = (folder / "boot.log").open("w+")
+        in_group: list[str | Path] = [] if self.group is None else [
+            "sh", "-c", IN_GROUP, self.group]
         self._process = subprocess.Popen(
-            [required("unshare"), "--mount", "--pid", "--uts", "--ipc", "--cgroup", "--fork",
-             "--kill-child", "sh", folder / "boot.sh", folder / "machine", sys.prefix,
+            [*in_group, required("unshare"), "--mount", "--pid", "--uts", "--ipc", "--cgroup",
+             "--fork", "--kill-child", "sh", folder / "boot.sh", folder / "machine", sys.prefix,
              sys.base_prefix, ROOT, f"python3.{sys.version_info.minor}",
-             root or ""],
+             root or "", self.group or ""],
             stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True)
         try:
             wait_for(self._is_up)
@@ -146,12 +158,36 @@ class BootedMachine:
         for process in (self._process, *self._started):
             process.wait()
         self._log.close()
+        if (group := self.group) is not None:
+            wait_for(lambda: _is_removed(group))
+
+
+def _new_group() -> Path:
+    """Make a group in this machine's hierarchy of version 2, which is the root of the other's."""
+    hierarchy = next((path for path in HIERARCHIES if (path / "cgroup.controllers").exists()), None)
+    if hierarchy is None:
+        pytest.skip("this machine has no control groups of version 2")
+    group = Path(tempfile.mkdtemp(prefix="booted-", dir=hierarchy))
+    group.chmod(0o755)  # services read in it
+    return group
+
+
+def _is_removed(group: Path) -> bool:
+    """Remove a group and those in it, as soon as their last processes are gone."""
+    try:
+        for folder, _, _ in os.walk(group, topdown=False):
+            os.rmdir(folder)
+    except OSError:
+        return False
+    return not group.exists()
 
 
 @contextmanager
-def a_booted_machine(folder: Path, root: Path | None = None) -> Iterator[BootedMachine]:
-    """`root`: the root folder of a whole Debian, which stays."""
-    machine = BootedMachine(folder, root)
+def a_booted_machine(folder: Path, root: Path | None = None, is_unified: bool = False
+                     ) -> Iterator[BootedMachine]:
+    """`root`: the root folder of a whole Debian, which stays. `is_unified`: its control groups are
+    of version 2."""
+    machine = BootedMachine(folder, root, is_unified)
     try:
         yield machine
     finally:

@@ -15,8 +15,8 @@ PACKAGES = {"chromium-headless-shell": "chromium-headless-shell", "gcc": "gcc",
             "systemd-analyze": "systemd", "debootstrap": "debootstrap", "nginx": "nginx-light",
             "prometheus-alertmanager": "prometheus-alertmanager", "postgres": "postgresql",
             "node": "nodejs", "lintian": "lintian", "caddy": "caddy",
-            "buildah": "buildah", "munged": "munge", "slurmctld": "slurmctld",
-            "slurmd": "slurmd", "squeue": "slurm-client",
+            "kubectl": "kubernetes-client", "buildah": "buildah", "munged": "munge",
+            "slurmctld": "slurmctld", "slurmd": "slurmd", "squeue": "slurm-client",
             "victoria-metrics": "victoria-metrics"}
 
 # Debian keeps them out of the way, the second by version.

@@ -29,7 +29,8 @@ CHECK_FILES = tuple(f"tests/integration/test_{name}.py" for name in (
     "recordings",
     "resource_manager", "rule_checks", "rule_limits", "rule_pauses", "rules_act",
     "run_agent_lost", "run_signals", "runs", "s3_archive", "same_numbers", "secrets",
-    "service_on_slurm", "service_used", "simulated_children", "site_pages", "sites", "slurm",
+    "service_on_cgroup2", "service_on_slurm", "service_used", "simulated_children", "site_pages",
+    "sites", "slurm",
     "standby", "holds_and_keeps",
     "terminal", "terminal_fleet", "terminal_here", "top", "transport", "wheel",
 ))
@@ -132,6 +133,7 @@ CHECK_TESTS = (
     "tests/unit/gpudeck/test_audit_chain.py::test_each_of_10_000_changes_is_found_and_named",
     "tests/unit/gpudeck/test_quota.py::test_none_that_is_more_specific_is_passed_over",
     "tests/unit/test_bench.py::test_each_group_runs",
+    "tests/unit/test_packaging.py::test_kustomize_itself_makes_what_was_checked",
     "tests/unit/test_mutants.py::test_a_mutant_that_removes_no_guard_is_missed",
     "tests/unit/test_mutants.py::test_some_by_lot_are_caught",
 )

@@ -48,6 +48,10 @@ def a_gpu_with(machine: BootedMachine, pid: int, folder: Path) -> None:
     started = machine.run(f"cut -d ' ' -f 22 /proc/{pid}/stat").strip()
     nvml.gpus[0].lines.append(f"process 0 compute {pid} {2**30} started={started}")
     nvml.save()
+    install_gpus(machine, nvml)
+
+
+def install_gpus(machine: BootedMachine, nvml: FakeNvml) -> None:
     machine.run(f"mkdir -p {FAKE} /etc/gpudeck; "
                 "echo 'own_pid_namespace = true' > /etc/gpudeck/ceiling.toml")
     shutil.copy(nvml.library, machine.path(FAKE))

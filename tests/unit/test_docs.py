@@ -17,6 +17,7 @@ from dashboard.alerts.rules_file import parse as parse_rules
 from dashboard.fleet.filters import FilterError, parse
 from docs.make_architecture import ORDER, SAMPLE, missing, stale
 from docs.make_reference import PAGES
+from docs.redirects import MOVED, on_post_build
 from gpudeck.cli import SUMMARY
 from gpudeck.errors import ExitCode
 
@@ -85,6 +86,20 @@ def test_the_site_has_no_scripts_that_make_it() -> None:
     published = {file.src_uri for file in files if file.inclusion is not InclusionLevel.EXCLUDED}
     assert "index.md" in published
     assert [name for name in published if name.endswith(".py")] == []
+
+
+def test_pages_that_moved_lead_to_where_they_are(tmp_path: Path) -> None:
+    config = load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path))
+    assert "docs/redirects.py" in config["hooks"]
+    on_post_build(config)
+    pages = {path.parent.relative_to(tmp_path).as_posix(): path.read_text()
+             for path in tmp_path.rglob("index.html")}
+    assert pages.keys() == MOVED.keys()
+    for old, text in pages.items():
+        assert not (DOCS / f"{old}.md").exists(), "a page that is there must not be covered"
+        [to] = set(re.findall(r'(?:url=|href=")([^"]+)"', text))
+        target = (tmp_path / old / to).resolve().relative_to(tmp_path.resolve())
+        assert (DOCS / target).with_suffix(".md").is_file()
 
 
 def filter_examples() -> list[tuple[str, str | None]]:

@@ -26,8 +26,8 @@ from gpudeck.repairs import WHOLE_NODE, GpuRepair
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 COMMANDS = entry_points()
-FOR_EACH = ("install", "workstation", "slurm", "jupyterhub", "moving", "uninstall",
-            "troubleshooting")
+FOR_EACH = ("install", "workstation", "slurm", "jupyterhub", "containers", "moving", "upgrade",
+            "uninstall", "troubleshooting")
 
 
 def blocks(page: Path, kind: str) -> list[str]:

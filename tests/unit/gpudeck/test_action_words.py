@@ -39,6 +39,15 @@ def test_all_that_a_person_must_know_is_shown() -> None:
     assert [word for word in words if word not in text] == []
 
 
+def test_a_gpu_is_named_by_its_index() -> None:
+    """Found by an examiner: a preview said "on GPU GPU-a6a3a450"."""
+    gpu = {"uuid": "GPU-a6a3a450-1c2d", "index": 7, "mem_used_bytes": 2.0**30}
+    text = preview_text(gpus=[gpu], bystanders=[])
+    assert "on GPU 7 (1.0 GiB)" in text
+    assert "GPU-" not in text
+    assert "on GPU GPU-a6a3a450 (1.0 GiB)" in preview_text(gpus=[{**gpu, "index": None}])
+
+
 def test_unknown_is_said_and_is_not_zero() -> None:
     text = preview_text(owner=None, command=None, age_s=None, mem_used_bytes=None)
     assert text.count("unknown") >= 4

@@ -1,8 +1,13 @@
 """Rules and dashboards for dcgm-exporter: what they need is served or documented as missing."""
 
+import random
+import re
 from pathlib import Path
 
-from gpudeck.dcgm import DRIVER, NAMES
+import pytest
+
+from gpudeck.dcgm import DRIVER, NAMES, NAN, NVLINK, RECEIVED, SENT, ExportedGpus, families
+from gpudeck.throttled_time import VIOLATIONS
 
 PAGE = (Path(__file__).parents[3] / "docs/prometheus.md").read_text()
 # On by default in its etc/default-counters.csv, of 2023 and of today.
@@ -29,11 +34,41 @@ PROF_PIPE_FP16_ACTIVE PROF_PIPE_FP32_ACTIVE PROF_PIPE_FP64_ACTIVE
 NVLINK_ERRORS = "DEV_NVLINK_…_ERROR_COUNT_TOTAL"  # as the page names these four
 
 
+SECTION = PAGE.partition("## What is not served")[2].partition("\n## ")[0]
+
+
+def row_of(name: str) -> str:
+    """Return the name under which the page lists a metric of dcgm-exporter."""
+    return NVLINK_ERRORS if name.endswith("_ERROR_COUNT_TOTAL") else name
+
+
 def test_what_is_asked_for_is_served_or_said_not_to_be() -> None:
     """Found by examiners: of seven shared rules three were over metrics that are not there, and
     such a rule is silent for good."""
-    section = PAGE.partition("## What is not served")[2].partition("\n## ")[0]
     for name in (BY_DEFAULT + IN_RULES + OFF).split():
-        row = NVLINK_ERRORS if name.endswith("_ERROR_COUNT_TOTAL") else name
-        is_named = f"`DCGM_FI_{row}`" in section
+        is_named = f"`DCGM_FI_{row_of(name)}`" in SECTION
         assert (f"DCGM_FI_{name}" in NAMES | {DRIVER}) != is_named, name
+
+
+def test_the_page_lists_exactly_what_is_not_served() -> None:
+    first_cells = [line.split(" | ")[0] for line in SECTION.splitlines() if line.startswith("| `")]
+    listed = {name for cell in first_cells for name in re.findall(r"`(\w+_…?\w*)`", cell)}
+    absent = {f"DCGM_FI_{row_of(name)}" for name in (BY_DEFAULT + IN_RULES + OFF).split()
+              if f"DCGM_FI_{name}" not in NAMES | {DRIVER}}
+    assert listed == absent | {"DCGM_EXP_…"}
+    missing = [name for name in BY_DEFAULT.split() if f"DCGM_FI_{name}" in absent]
+    assert missing == ["DEV_VGPU_LICENSE_STATUS"], "as the page says, one that is on by default"
+
+
+def test_nvlink_is_the_rate_that_dcgm_gives() -> None:
+    """DCGM's ReadAndCacheNvLinkBandwidth: KiB of both directions, by second, divided by 1,000."""
+    sent, received = random.uniform(1, 1e12), random.uniform(1, 1e12)
+    gpus = ExportedGpus(['gpu="0"', 'gpu="1"'], [-1, -1], [False, False], [NAN, NAN], [NAN, NAN],
+                        [[NAN, NAN]] * len(VIOLATIONS))
+    columns = {SENT: [sent, sent], RECEIVED: [received, NAN]}
+    [text] = families(gpus, columns, frozenset({NVLINK}))
+    assert f"# TYPE {NVLINK} gauge\n" in text
+    [(gpu, value)] = re.findall(r'gpu="(\d)"} (\S+)', text)
+    assert gpu == "0", "half of a sum is none"
+    assert float(value) == pytest.approx((sent + received) / 1_024_000)
+    assert families(gpus, {SENT: [sent, sent]}, frozenset({NVLINK})) == []

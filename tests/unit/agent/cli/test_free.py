@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from agent.cli.available_here import with_availability
+from agent.cli.free import free
 from agent.cli.nodes import node_id_of
 from agent.readings import GpuReading, ProcessReading, Reading
 from agent.telemetry.status_table import gpu_items
 from gpudeck.client import Client
-from gpudeck.errors import CommandError
+from gpudeck.errors import CommandError, ExitCode
 from gpudeck.metrics import Absence
 from gpudeck.wire import GpuFacts
 from tests.unit.readings import gpu_reading
@@ -62,3 +63,17 @@ def test_a_node_goes_by_its_id_or_by_a_name_that_it_alone_has() -> None:
         node_id_of(client, "n002")
     with pytest.raises(CommandError, match="did you mean n002"):
         node_id_of(client, "n022")
+
+
+@pytest.mark.parametrize("more", [[], ["--uuid"]])
+def test_of_a_fleet_the_node_must_be_named_whatever_is_printed(
+    monkeypatch: pytest.MonkeyPatch, more: list[str]
+) -> None:
+    """Found by an examiner: "indices are of one node" was the reason also where UUIDs are asked
+    for. Port 9 has no hub: none is needed for this answer."""
+    monkeypatch.setenv("GPUDECK_TOKEN", "t")
+    with pytest.raises(CommandError, match="with --node: a job runs on the GPUs of one node"
+                       ) as refusal:
+        free(["--hub", "http://127.0.0.1:9", *more])
+    assert refusal.value.code == ExitCode.USAGE
+    assert "indices" not in str(refusal.value)

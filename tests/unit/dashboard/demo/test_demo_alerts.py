@@ -14,6 +14,7 @@ from agent.backends.simulation.scenes import SLOW_RANK, STUCK_NODE
 from agent.backends.simulation.stage import WINDOW_S, lost_gpu
 from agent.backends.simulation.world import SimulationOptions, units_of
 from agent.simulator.past import DemoHistoryNode
+from dashboard.alerts.active_rules import shipped_rules
 from dashboard.alerts.core.evaluator import RuleEvaluator
 from dashboard.alerts.core.firing_alerts import FiringAlerts
 from dashboard.alerts.core.rule import check
@@ -155,3 +156,18 @@ def test_gpus_are_lost_one_after_the_other(nodes: int) -> None:
 def _nodes_with_lost_gpu(nodes: int, odds: float, at: float) -> Sequence[str]:
     return [name for name in map(node_name, range(1, nodes + 1))
             if lost_gpu(SEED, name, 8, at, odds) is not None]
+
+
+def test_what_a_demos_rule_says_of_its_time_is_its_own_time() -> None:
+    """Found by an examiner: an alert after five minutes spoke of two hours."""
+    words = {"5m": "five minutes", "30m": "half an hour", "2h": "two hours"}
+    shipped = {rule.id: rule for rule in shipped_rules()}
+    changed = [rule for rule in demo_rules() if rule.for_ != shipped[rule.id].for_]
+    assert "idle-held" in {rule.id for rule in changed}
+    for rule in changed:
+        formerly = words.get(shipped[rule.id].for_)
+        if formerly is None or formerly not in shipped[rule.id].runbook:
+            continue
+        here, _, elsewhere = rule.runbook.partition("Elsewhere")
+        assert (words[rule.for_] in here, formerly in here) == (True, False), rule.id
+        assert formerly in elsewhere
