@@ -23,6 +23,11 @@ const READ_AS = {
   words: (text) => [...new Set(text.split(/[\s,]+/).filter(Boolean))],
   commas: (text) => text.split(",").map((word) => word.trim()).filter(Boolean),
   headers: headersOf,
+  // A list of it, or of nothing.
+  one: (text) => (text === "" ? [] : [text]),
+  // What is left out has the hub's own default.
+  percent_in_milli: (text) => (text === "" ? undefined : 10 * Number(text)),
+  local_time: (text) => Date.parse(text) / 1000,
   days_from_now: (text) => Math.floor(Date.now() / 1000) + Number(text) * DAY_S,
 };
 
