@@ -4,6 +4,7 @@ import html
 import json
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from dash import html as elements
@@ -32,18 +33,24 @@ class Input(Component):
 def make(what: str, inside: Any = None, **traits: Any) -> Component:
     """Make an element, named as a style sheet names it: `make("p#words.note", "…", role="status")`.
     `hidden=True` hides it, and `aria_label` is `aria-label`."""
-    selector = _SELECTOR.fullmatch(what)
-    assert selector is not None, what
-    tag, ident, classes = selector.groups()
+    tag, ident, classes = _selector(what)
     if tag == "button":
         traits["type"] = "button"
     traits |= {"id": ident, "className": classes.replace(".", " ").strip() or None,
                "hidden": "hidden" if traits.get("hidden") else None}
     kind = Input if tag == "input" else getattr(elements, tag.capitalize())
     element: Component = kind(inside, **{
-        re.sub("^(aria|data)_", r"\1-", name): value
+        f"{name[:4]}-{name[5:]}" if name.startswith(("aria_", "data_")) else name: value
         for name, value in traits.items() if value is not None})
     return element
+
+
+@lru_cache(maxsize=4_096)
+def _selector(what: str) -> tuple[str, str | None, str]:
+    selector = _SELECTOR.fullmatch(what)
+    assert selector is not None, what
+    tag, ident, classes = selector.groups()
+    return tag, ident, classes
 
 
 def icon_button(ident: str, icon: str, label: str, **traits: str) -> Component:
@@ -109,7 +116,8 @@ def _attribute(name: str, value: Any) -> str:
 
 
 def _dashed(trait: str) -> str:
-    return re.sub("[A-Z]", lambda match: f"-{match[0].lower()}", trait)
+    return trait if trait.islower() else re.sub(
+        "[A-Z]", lambda match: f"-{match[0].lower()}", trait)
 
 
 def _style(amount: Any) -> str:

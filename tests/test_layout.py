@@ -36,8 +36,8 @@ FLOOR = {(program, package): number for program, floors in FLOORS.items()
          for number, packages in enumerate(floors) for package in packages.split()}
 
 # The same for folders of modules; those of `assets` itself stand above all.
-ASSET_FLOORS = ("parts vendor", "actions figures live pool", "reading tasks",
-                "alerts history quotas", "fleet jobs settings", "charts", "components")
+ASSET_FLOORS = ("parts vendor", "actions figures live", "reading tasks",
+                "alerts history pool quotas", "fleet jobs settings", "charts", "components")
 ASSET_FLOOR = {folder: number for number, folders in enumerate(ASSET_FLOORS)
                for folder in folders.split()}
 MODULES = sorted(path for path in (ROOT / "assets").rglob("*.mjs") if "vendor" not in path.parts)

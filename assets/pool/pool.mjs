@@ -1,120 +1,138 @@
-// The Pool page: what is free, who waits, who holds what until when, and the week ahead.
+// What a hand does over the Pool's week: a drag over free hours reserves them, with a finger after it has rested a
+// moment; so does a node's name. All else of the page is dashboard/pages/pool.py.
 
-import { look, lookAtAll } from "../parts/api.mjs";
-import { copyable } from "../parts/dialog.mjs";
-import { byId, isShortcut, make, redraw, say, settle, show } from "../parts/dom.mjs";
-import { amount, plural } from "../parts/format.mjs";
-import { Looker } from "../parts/looker.mjs";
-import { nowS } from "../parts/time_ranges.mjs";
-import { askForGpus, waitsWords } from "./lease_acts.mjs";
-import { gpusOf, isReserved } from "./pool_model.mjs";
-import { PoolTables } from "./pool_tables.mjs";
-import { Strategy } from "./strategy.mjs";
-import { Week } from "./week.mjs";
+import { byId, make, say } from "../parts/dom.mjs";
+import { age } from "../parts/format.mjs";
+import { HOUR_S, localText, nowS } from "../parts/time_ranges.mjs";
+import ReadPage from "../reading/read_page.mjs";
 
-const EVERY_MS = 5_000;
-const NODES_EVERY_MS = 30_000;
-// Of what comes by the socket much may come at once.
-const SOON_MS = 1_000;
+const USUAL_HOURS = 8;
+const TIME = new Intl.DateTimeFormat("en-GB", { weekday: "short", hour: "2-digit", minute: "2-digit" });
+// A finger that moves sooner scrolls.
+const REST_MS = 350, REST_PX = 8;
+const ROWS = "pool-calendar";
 
-export default class PoolPage extends Looker {
-  constructor(root, live) {
-    super(live, EVERY_MS, { problem: byId("pool-problem") });
-    Object.assign(this, { root, nodes: [], gpus: new Map(), leases: [], claims: [], nodesAt: -Infinity, lookedAt: -Infinity, soon: null });
-    for (const name of ["lease", "claim"]) live.addEventListener(name, () => this.lookSoon());
-    byId("pool-ask").addEventListener("click", () => askForGpus(this));
-    document.addEventListener("keydown", (event) => this.onKey(event));
-    this.begin();
+export default class PoolPage extends ReadPage {
+  listen(store) {
+    super.listen(store);
+    const rows = byId(ROWS);
+    this.drag = null;
+    rows.addEventListener("pointerdown", (event) => this.press(event));
+    rows.addEventListener("click", (event) => this.tap(event));
+    rows.addEventListener("contextmenu", (event) => { if (this.drag !== null) event.preventDefault(); });
+    // Without this the browser takes a finger that drags for one that scrolls.
+    rows.addEventListener("touchmove", (event) => { if (this.drag !== null && event.cancelable) event.preventDefault(); }, { passive: false });
+    rows.addEventListener("keydown", (event) => moveFocus(event));
+    rows.addEventListener("focusout", ({ target }) => { if (target.matches(".calendar-bar:not(:first-child)")) target.tabIndex = -1; });
   }
 
-  async begin() {
-    await this.meet();
-    this.tables = new PoolTables(this);
-    this.week = new Week(this);
-    this.strategy = new Strategy(this);
-    this.look();
+  /** What somebody drags over is not drawn anew under their hand. */
+  get isSeen() { return super.isSeen && (this.drag ?? null) === null; }
+
+  get week() { return byId(ROWS).firstElementChild.dataset; }
+
+  get mayReserve() { return this.week.reserve !== undefined; }
+
+  onClick(event) {
+    const name = event.target.closest(".calendar-name button");
+    if (name === null) super.onClick(event);
+    else this.reserve(name.dataset.host, (Math.floor(nowS() / HOUR_S) + 1) * HOUR_S, USUAL_HOURS);
   }
 
-  lookSoon() {
-    this.soon ??= setTimeout(() => { this.soon = null; this.look(); }, Math.max(0, this.lookedAt + SOON_MS - performance.now()));
+  /** The track and the moment under a pointer, where nothing is yet. */
+  freeAt({ target, clientX }) {
+    const track = target.closest(".calendar-track");
+    return track === null || target.closest(".calendar-bar") !== null || !this.mayReserve ? null : { track, at: this.momentAt(track, clientX) };
   }
 
-  async ask() {
-    this.lookedAt = performance.now();
-    const isDue = this.lookedAt - this.nodesAt >= NODES_EVERY_MS;
-    const [pool, leases, claims, nodes] = await Promise.all([look("pool"), lookAtAll("leases"), lookAtAll("claims"), isDue ? lookAtAll("pool/nodes") : this.nodes]);
-    if (isDue) this.nodesAt = this.lookedAt;
-    return { pool, leases, claims, nodes };
+  momentAt(track, x) {
+    const { left, width } = track.getBoundingClientRect();
+    const [start, end] = [Number(this.week.start), Number(this.week.end)];
+    return Math.min(end, Math.max(start, start + ((x - left) / width) * (end - start)));
   }
 
-  take({ pool, leases, claims, nodes }) {
-    // A node that came since is asked for at the next look.
-    if (pool.nodes !== nodes.length) this.nodesAt = -Infinity;
-    if (nodes !== this.nodes) this.gpus = gpusOf(nodes);
-    Object.assign(this, { pool, leases, claims, nodes });
-    this.draw();
-    settle(this.root);
+  press(event) {
+    const free = event.button === 0 ? this.freeAt(event) : null;
+    if (free === null) return;
+    if (event.pointerType === "touch") this.rest(free, event);
+    else { event.preventDefault(); this.dragFrom(free); }
   }
 
-  draw() {
-    const { pool } = this;
-    if (pool === undefined) return;
-    const isThere = pool.nodes > 0;
-    show(byId("pool-there"), isThere);
-    drawOff(pool);
-    const free = pool.models.reduce((sum, one) => sum + one.free, 0);
-    const all = pool.models.reduce((sum, one) => sum + one.gpus, 0);
-    const reserved = this.claims.filter((claim) => isReserved(claim, nowS())).length;
-    say(byId("pool-words"), !isThere ? "" : [`${amount(free)} of ${plural(all, "GPU")} free`, waitsWords(pool),
-      reserved === 0 ? "" : plural(reserved, "reservation")].filter(Boolean).join(" · "));
-    show(byId("pool-ask"), this.may("user") && pool.is_on && isThere);
-    drawFree(pool);
-    drawUnavailable(this.nodes);
-    this.tables.draw(this);
-    this.week.draw();
-    this.strategy.draw(pool);
+  /** A finger that stays where it is for a moment begins a drag; one that moves or leaves does not. */
+  rest(free, { clientX, clientY }) {
+    const move = (event) => { if (Math.hypot(event.clientX - clientX, event.clientY - clientY) > REST_PX) leave(); };
+    const leave = listenAll({ pointermove: move, pointerup: () => leave(), pointercancel: () => leave() }, () => clearTimeout(timer));
+    const timer = setTimeout(() => { leave(); this.dragFrom(free); }, REST_MS);
   }
 
-  onKey(event) {
-    if (!isShortcut(event)) return;
-    if (event.key === "n" && !byId("pool-ask").hidden) { event.preventDefault(); askForGpus(this); }
-    if (event.key === "/") { event.preventDefault(); this.tables?.find.focus(); }
-    if (event.key === "[") this.week?.turn(-1);
-    if (event.key === "]") this.week?.turn(1);
+  dragFrom({ track, at: began }) {
+    this.drag = track;
+    this.number += 1; // what was asked before would be drawn under the hand
+    const mark = track.appendChild(make("div", { class: "calendar-drag" }));
+    let span = null;
+    const moveTo = (at) => {
+      span = hours(began, at);
+      const [start, end] = [Number(this.week.start), Number(this.week.end)];
+      const share = (one) => (100 * Math.min(1, Math.max(0, (one - start) / (end - start))));
+      mark.style.cssText = `left: ${share(span.from)}%; width: ${share(span.to) - share(span.from)}%`;
+      say(mark, `${TIME.format(span.from * 1000)}, ${age(span.to - span.from)}`);
+    };
+    const end = (isTaken) => {
+      leave();
+      mark.remove();
+      // The click that follows is of the same press.
+      setTimeout(() => { this.drag = null; this.look(); });
+      // A press without a drag is of one hour, which is seldom meant.
+      if (isTaken && span.to > nowS()) this.reserve(hostOf(track), span.from, Math.round((span.to - Math.max(span.from, nowS())) / HOUR_S) || 1);
+    };
+    const leave = listenAll({ pointermove: ({ clientX }) => moveTo(this.momentAt(track, clientX)), pointerup: () => end(true), pointercancel: () => end(false), keydown: ({ key }) => { if (key === "Escape") end(false); } });
+    moveTo(began);
+  }
+
+  /** A finger scrolls; a tap means the hour under it. */
+  tap(event) {
+    const free = this.drag === null && event.pointerType === "touch" ? this.freeAt(event) : null;
+    if (free === null) return;
+    const { from } = hours(free.at, free.at);
+    if (from + HOUR_S > nowS()) this.reserve(hostOf(free.track), from, USUAL_HOURS);
+  }
+
+  /** The page's own form, with what was chosen here. */
+  reserve(host, from, hoursLong) {
+    const order = JSON.parse(byId("pool-ask").dataset.form);
+    const isAhead = from > nowS();
+    const chosen = { host, term_s: hoursLong % 24 === 0 ? `${hoursLong / 24}d` : `${hoursLong}h`, ...(isAhead ? { when: "at", at: localText(from).slice(0, 16) } : {}) };
+    const fields = order.fields.map((field) => ({ ...field, value: chosen[field.name] ?? field.value }));
+    this.carryOut({ ...order, ...(isAhead ? JSON.parse(this.week.reserve) : {}), fields });
   }
 }
 
-/** Why there is nothing to be had, and what to do about it. */
-function drawOff({ is_on: isOn, nodes }) {
-  const place = byId("pool-off");
-  show(place, !isOn || nodes === 0);
-  redraw(place, [isOn, nodes === 0], () => (isOn ? [
-    make("h2", {}, "No node is in the pool yet"),
-    make("p", {}, "A node joins the pool when its agent has a socket for “gpudeck run”:"),
-    copyable("gpudeck agent --pool-socket /run/gpudeck/pool.sock …", "the line"),
-  ] : [
-    make("h2", {}, "The pool is off"),
-    make("p", {}, "The pool assigns GPUs before a task runs, for sites without a scheduler. Nothing changes until it is switched on, on the hub and on each node that joins:"),
-    copyable("gpudeck hub --pool on …", "the line for the hub"), copyable("gpudeck agent --pool-socket /run/gpudeck/pool.sock …", "the line for a node"),
-    make("p", {}, "Or by environment variables: GPUDECK_POOL=on, GPUDECK_POOL_SOCKET=/run/gpudeck/pool.sock."),
-  ]));
+const hostOf = (track) => track.parentNode.dataset.host;
+
+/** Whole hours that a drag from one moment to another means. */
+function hours(one, other) {
+  const [from, to] = [Math.min(one, other), Math.max(one, other)];
+  return { from: Math.floor(from / HOUR_S) * HOUR_S, to: Math.max(Math.ceil(to / HOUR_S), Math.floor(from / HOUR_S) + 1) * HOUR_S };
 }
 
-function drawFree({ models }) {
-  redraw(byId("pool-free"), models, () => models.map(({ model, gpus, free, leased, unavailable }) => {
-    const part = (count, name) => (count === 0 ? null : make("i", { class: name, style: `flex-grow: ${count}` }));
-    return make("li", {}, make("h3", { title: model }, model),
-      make("p", { class: free === 0 ? "pool-figure none-free" : "pool-figure" }, make("strong", {}, amount(free)), ` of ${amount(gpus)} free`),
-      make("div", { class: "pool-bar", "aria-hidden": "true" }, part(free, "is-free"), part(leased, "is-leased"), part(unavailable, "is-unavailable")),
-      make("p", { class: "pool-rest" }, [`${amount(leased)} leased`, unavailable === 0 ? "" : `${amount(unavailable)} not in the pool`].filter(Boolean).join(" · ")));
-  }));
+/** Of the whole window, until what is returned is called. */
+function listenAll(listeners, left = () => {}) {
+  for (const [name, does] of Object.entries(listeners)) addEventListener(name, does, true);
+  return () => {
+    left();
+    for (const [name, does] of Object.entries(listeners)) removeEventListener(name, does, true);
+  };
 }
 
-function drawUnavailable(nodes) {
-  const place = byId("pool-unavailable");
-  const found = nodes.flatMap(({ host, gpus }) => gpus.filter(({ trouble }) => trouble !== "").map(({ place: number, trouble }) => [`${host} · GPU ${number}`, trouble]));
-  show(place, found.length > 0);
-  redraw(place, found, () => [
-    make("summary", {}, `${plural(found.length, "GPU")} not in the pool`),
-    make("ul", {}, ...found.slice(0, 100).map(([name, why]) => make("li", {}, make("strong", {}, name), `: ${why}`)))]);
+/** To the next lease of the node, in the order of time. */
+function moveFocus(event) {
+  const bar = event.target.closest(".calendar-bar");
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (bar === null || step === undefined) return;
+  event.preventDefault();
+  const bars = [...bar.parentNode.children].sort((a, b) => a.offsetLeft - b.offsetLeft || a.offsetTop - b.offsetTop);
+  const next = bars[bars.indexOf(bar) + step];
+  if (next === undefined) return;
+  next.tabIndex = 0;
+  next.focus();
 }

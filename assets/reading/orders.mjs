@@ -2,8 +2,9 @@
 //
 // {title, lead, verb, tone, fields, method, path, body, doing, done, undo, shows}. Without a title it is sent at once. `sends`
 // has several of {method, path, body}, for one after the other. In `path` and `body`, "$name" is what the field `name`
-// has; what a field has that is not there is left out; a body's own text that begins with $ has one more. In the texts
-// of `done` and `shows`, {name} is a fact of the answer. A field is {name, label, type, value, hint, options, traits};
+// has; what a field has that is not there is left out; a body's own text that begins with $ has one more. In `undo`,
+// "$name" is a fact of the answer, as {name} is in the texts of `done` and `shows`. `is_paired`: the fields stand two in
+// a line where there is room. A field is {name, label, type, value, hint, options, traits};
 // `as`: how its text becomes a value, `empty`: its value without a text, `suggest`: texts to choose from, `only`:
 // {other: values}, where it is there only while another field has one of these values.
 
@@ -22,6 +23,11 @@ const READ_AS = {
   words: (text) => [...new Set(text.split(/[\s,]+/).filter(Boolean))],
   commas: (text) => text.split(",").map((word) => word.trim()).filter(Boolean),
   headers: headersOf,
+  // A list of it, or of nothing.
+  one: (text) => (text === "" ? [] : [text]),
+  // What is left out has the hub's own default.
+  percent_in_milli: (text) => (text === "" ? undefined : 10 * Number(text)),
+  local_time: (text) => Date.parse(text) / 1000,
   days_from_now: (text) => Math.floor(Date.now() / 1000) + Number(text) * DAY_S,
 };
 
@@ -35,11 +41,12 @@ export async function carryOut(order, again = () => {}) {
 }
 
 /** `instead` is given an order that a button in the dialog has. */
-function question({ title, lead = [], verb, tone, fields = [], ...order }, instead) {
+function question({ title, lead = [], verb, tone, fields = [], is_paired: isPaired = false, ...order }, instead) {
   const places = fields.map((field) => [field, fieldOf(field)]);
+  const elements = places.flatMap(([, of]) => of);
   return ask({
-    title, verb, tone, lead: [lead].flat().map(built), fields: places.flatMap(([, elements]) => elements),
-    submit: (given) => sendAll(order, valuesOf(fields, given)),
+    title, verb, tone, lead: [lead].flat().map(built), fields: isPaired ? [make("div", { class: "paired-fields" }, ...elements)] : elements,
+    submit: (given) => sendAll(order, valuesOf(fields, given)).catch((error) => { throw namedAsAsked(error, fields, order); }),
     opened: (form) => {
       form.addEventListener("change", () => follow(form, places));
       follow(form, places);
@@ -51,6 +58,13 @@ function question({ title, lead = [], verb, tone, fields = [], ...order }, inste
       });
     },
   });
+}
+
+/** What is wrong with a value that was sent says its field's label, not its name in the body. */
+function namedAsAsked(error, fields, { body }) {
+  const [, name, words] = /^(\w+): (.*)$/s.exec(error.message) ?? [];
+  const field = fields.find((one) => name !== undefined && body?.[name] === `$${one.name}`);
+  return field === undefined ? error : new Error(`${field.label}: ${words}`);
 }
 
 async function sendAtOnce(order) {
@@ -76,7 +90,20 @@ function sendFilled({ method, path, body, only_of: number }, values) {
 
 function conclude({ done, undo, shows }, answer, again) {
   if ((answer[shows?.copy] ?? null) !== null) showSecret(shows, answer);
-  else if (done !== undefined) toast(worded(done, answer), undo === undefined ? null : async () => { await sendFilled(undo, {}); again(); });
+  else if (done !== undefined) toast(worded(done, answer), undo === undefined ? null : async () => { await sendFilled(undo, answer === true ? {} : answer); again(); });
+}
+
+/** A dialog that the hub wrote: its title and what stands in it. `follow` is given the order of a button there. */
+export function tellWritten([title, ...content], follow) {
+  const place = make("div");
+  fill(place, content);
+  const dialog = tell(title, ...place.childNodes);
+  dialog.addEventListener("click", ({ target }) => {
+    const button = target.closest("[data-form]");
+    if (button === null) return;
+    dialog.close();
+    follow(JSON.parse(button.dataset.form));
+  });
 }
 
 /** What the answer has once, to be copied: it is kept nowhere else. */

@@ -24,7 +24,7 @@ export function put(place, nodes) {
 export function fill(place, nodes) {
   const byKey = new Map([...place.children].map((child) => [nameOf(child.localName, child.id, child.dataset.key), child]).filter(([name]) => name !== null));
   let at = place.firstChild;
-  for (const node of nodes) {
+  for (const node of inOrder(place, nodes, byKey)) {
     const existing = find(at, node, byKey);
     if (existing === null) { place.insertBefore(build(node), at); continue; }
     bring(existing, at);
@@ -36,6 +36,14 @@ export function fill(place, nodes) {
     at.remove();
     at = next;
   }
+}
+
+/** Of a place with `data-steady`: under a pointer, or where somebody is by keyboard, what is there stays, and what comes goes to the end. */
+function inOrder(place, nodes, byKey) {
+  if (place.dataset.steady === undefined || !place.matches(":hover, :focus-within")) return nodes;
+  const places = new Map([...place.children].map((child, at) => [child, at]));
+  const placeOf = ([tag, traits]) => places.get(byKey.get(nameOf(tag, traits.id, traits["data-key"]))) ?? Infinity;
+  return nodes.map((node) => [placeOf(node), node]).sort(([one], [other]) => (one === other ? 0 : one - other)).map(([, node]) => node);
 }
 
 const isText = (node) => typeof node === "string";

@@ -7,23 +7,28 @@ import { DashAnswers } from "../parts/dash_answers.mjs";
 import { afterPause, byId, copyText, isShortcut, make, onTheme, say, sayOrHide, settle } from "../parts/dom.mjs";
 import { sentence } from "../parts/dialog.mjs";
 import { Looker } from "../parts/looker.mjs";
-import { carryOut, fieldOf, filled, valuesOf } from "./orders.mjs";
+import { carryOut, fieldOf, filled, tellWritten, valuesOf } from "./orders.mjs";
 import { put } from "./patch.mjs";
 import { nameTab } from "../parts/tab.mjs";
 import { TYPED, fieldsOf, showView, textOf, useShortcut } from "./view_controls.mjs";
 
 const TYPED_MS = 400;
+// Of what comes by the socket much may come at once; and an answer that costs the hub a second is not asked for each second.
+const SOON_MS = 1_000;
+const PAUSES = 10; // times as long as the last answer took
+const AGAIN_MS = 200;
 const FILE_MOST = 2 ** 20; // bytes
 const ANSWER = "page-answer";
 const GRAPH = "../figures/graph.mjs"; // only a page with a figure has it (dashboard/pages/router.py)
 
 export default class ReadPage extends Looker {
   constructor(root, live, _holds, store) {
-    const { everyS, what, usual, unaddressed } = JSON.parse(byId(ANSWER).dataset.reading);
+    const { everyS, what, usual, unaddressed, path, on } = JSON.parse(byId(ANSWER).dataset.reading);
     super(live, everyS * 1000, { problem: byId(`${root.id}-problem`), what });
-    Object.assign(this, { root, usual, unaddressed, figures: new Map(), answers: new DashAnswers(ANSWER) });
+    Object.assign(this, { root, usual, unaddressed, path, soon: null, askedAt: -Infinity, tookMs: 0, figures: new Map(), answers: new DashAnswers(ANSWER) });
     this.view = this.readView();
     this.listen(store);
+    for (const name of on) live.addEventListener(name, () => this.lookSoon());
     this.look();
   }
 
@@ -45,7 +50,7 @@ export default class ReadPage extends Looker {
   /** The view as the address has it; what does not stand there stays. */
   readView() {
     const query = new URLSearchParams(location.search);
-    return Object.fromEntries(Object.entries(this.usual).map(([name, value]) => [name,
+    return Object.fromEntries(Object.entries(this.usual).map(([name, value]) => [name, name === this.path ? lastOfPath() :
       this.unaddressed.includes(name) ? this.view?.[name] ?? value : !query.has(name) ? value : Array.isArray(value) ? query.getAll(name) : query.get(name)]));
   }
 
@@ -66,13 +71,25 @@ export default class ReadPage extends Looker {
     history[isStep ? "pushState" : "replaceState"](isStep ? null : history.state, "", address);
   }
 
+  /** Something has happened that the page may show. No answer that is under way is given up for it. */
+  lookSoon() {
+    const isAsking = this.root.hasAttribute("aria-busy");
+    this.soon ??= setTimeout(() => {
+      this.soon = null;
+      if (this.root.hasAttribute("aria-busy")) this.lookSoon();
+      else this.look();
+    }, Math.max(isAsking ? AGAIN_MS : 0, this.askedAt + Math.max(SOON_MS, PAUSES * this.tookMs) - performance.now()));
+  }
+
   ask() {
+    this.askedAt = performance.now();
     this.root.setAttribute("aria-busy", "true");
     const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
     return this.answers.ask({ page: this.key, view: { ...this.view, zone: timeZone ?? "UTC" } });
   }
 
   take({ parts, view }) {
+    this.tookMs = performance.now() - this.askedAt;
     Object.assign(this.view, view);
     this.writeAddress(false);
     this.putParts(parts);
@@ -81,7 +98,7 @@ export default class ReadPage extends Looker {
   }
 
   putParts(parts) {
-    const { "@tab": tab, "@every": every, ...places } = parts;
+    const { "@tab": tab, "@every": every, "@dialog": dialog, ...places } = parts;
     if (tab) nameTab(tab[0]);
     if (every) this.everyMs = Number(every[0]) * 1000;
     for (const [id, nodes] of Object.entries(places)) {
@@ -89,6 +106,7 @@ export default class ReadPage extends Looker {
       if (place !== null) put(place, nodes);
     }
     showView(this.root, this.view);
+    if (dialog && document.querySelector("dialog[open]") === null) tellWritten(dialog, (order) => this.carryOut(order));
     this.drawFigures();
   }
 
@@ -175,6 +193,16 @@ export default class ReadPage extends Looker {
       figure.request = null;
       sayOrHide(place, sentence(error.message));
     }
+  }
+}
+
+/** What an address such as /job/ID names. */
+function lastOfPath() {
+  const text = location.pathname.replace(/^\/[^/]*\//, "");
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
   }
 }
 

@@ -38,9 +38,9 @@ function valueOf(control) {
   return Number.isNaN(seconds) ? null : String(seconds);
 }
 
-/** The control or button of a key: `data-shortcut="/"`. */
+/** The control or button of a key: `data-shortcut="/"`; of several, with spaces between. */
 export function useShortcut(root, key) {
-  const control = root.querySelector(`[data-shortcut="${CSS.escape(key)}"]`);
+  const control = root.querySelector(`[data-shortcut~="${CSS.escape(key)}"]`);
   if (control === null || !control.checkVisibility()) return false;
   if (control.matches("button, a")) control.click();
   else control.focus();

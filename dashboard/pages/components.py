@@ -14,13 +14,16 @@ class TaskTable(LiveComponent):
 class RankMap(LiveComponent):
     """The ranks of a job over time: a row for each, in the colours of a metric."""
 
-    def __init__(self, id: str, metric: str = "util_pct") -> None:
-        super().__init__(make("div.job-map", data_metric=metric), "page", id=id)
+    def __init__(self, id: str) -> None:
+        super().__init__(make("div.job-map", [
+            make("ul#job-names.job-names"),
+            make("div.job-canvas", make("canvas#job-canvas", role="img", tabIndex="0",
+                                        aria_label="Ranks over time"))]), "page", id=id)
 
 
 class PoolWeek(LiveComponent):
-    """The week's leases and reservations; dragging reserves. `rows`: one for each node or gpu."""
+    """The week's leases and reservations; dragging reserves."""
 
-    def __init__(self, id: str, rows: str = "node") -> None:
-        super().__init__(region("div.calendar", "Leases and reservations of the week",
-                                data_rows=rows), "page", id=id)
+    def __init__(self, id: str) -> None:
+        super().__init__(region("div.calendar", "Leases and reservations of the week"), "page",
+                         id=id)

@@ -1,10 +1,76 @@
-"""The My work page: its frame; assets/jobs/my_work.mjs fills it."""
+"""The My work page: one's own jobs, what was done to them, one's leases and place in the queue."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+import msgspec
 from dash.development.base_component import Component
 
+from gpudeck.action_table import ROWS
+from gpudeck.action_views import CommandView
+from gpudeck.client import Client, typed
+from gpudeck.errors import CommandError
 from gpudeck.markup import make
 
-from .parts import Page, problem
+from ..access.policy import Role
+from ..fleet.task_list import TaskGroup, TaskList
+from ..history.views import UsageItem
+from ..jobs.views import FindingList, FindingView
+from ..pool.views import ClaimView, LeaseView, PoolNodeView, PoolView
+from .my_work_jobs import IDLE_FROM_S, job_table
+from .parts import READ_PAGE, Page, copyable, problem
+from .pool_orders import offers_request, request
+from .pool_tables import PoolTables
+from .pool_words import free_of, gpus_of
+from .quota_cards import Item, use_bar, use_words
+from .reading import Parts, Reading, View, Viewer
+from .reports_table import natural
+from .words import NONE, age, amount, plural, when
+
+EVERY_S = 5.0
+MINUTE_S = 60.0
+DAY_S = 86_400.0
+MOST_DONE = 5
+
+
+class Minute(msgspec.Struct):
+    """What changes by the minute, or is dear to ask: the usage of seven days, and findings."""
+
+    at: float
+    held_s: float
+    idle_s: float
+    findings: list[FindingView]
+    unchecked: int
+
+
+class MyWorkView(View):
+    """View of My work. `minute`: what was asked within the last minute, as JSON, so that it is not
+    asked each time; the browser gives it back."""
+
+    minute: str = ""
+
+    UNADDRESSED: ClassVar[frozenset[str]] = frozenset(("minute",))
+
+
+class Person(Viewer):
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkNow:
+    """The work of one person as the hub answered it. `commands`: what others did to it, the newest
+    first; `quotas`: balances."""
+
+    person: Person
+    jobs: Sequence[TaskGroup]
+    pool: PoolView
+    nodes: Sequence[PoolNodeView]
+    leases: Sequence[LeaseView]
+    claims: Sequence[ClaimView]
+    commands: Sequence[CommandView]
+    quotas: Sequence[Item]
 
 
 def frame() -> Component:
@@ -31,8 +97,163 @@ def _section(key: str, title: str) -> Component:
         aria_labelledby=f"my-work-{key}-title")
 
 
+def answer(client: Client, view: MyWorkView, now: float) -> Parts:
+    person = typed(Person, client.hub.get("me"))
+    if not person.unix_names:  # everybody's jobs would come as their own
+        return {"my-work-none": _unbound(person.name), "my-work-there": False,
+                "my-work-ask": False, "my-work-words": ""}
+    minute = minute_of(view.minute, now) or _minute(client, person.unix_names, now)
+    view.minute = msgspec.json.encode(minute).decode()
+    return parts_of(_work(client, person, now), minute, view.zone, now)
+
+
+def minute_of(text: str, now: float) -> Minute | None:
+    """Return what the browser has from before, unless it is older than a minute. Pure."""
+    try:
+        minute = msgspec.json.decode(text, type=Minute)
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
+    return minute if 0 <= now - minute.at < MINUTE_S else None
+
+
+def _minute(client: Client, names: Sequence[str], now: float) -> Minute:
+    start = str(int(now - 7 * DAY_S))
+    usage = [item for name in names for item in typed(list[UsageItem], client.usage(
+        by="user", of=name, bucket="3600", start=start))]
+    lists = [typed(FindingList, client.hub.get("findings", user=name)) for name in names]
+    return Minute(now, sum(item.gpu_s for item in usage), sum(item.idle_s for item in usage),
+                  [finding for one in lists for finding in one.items],
+                  sum(one.unchecked for one in lists))
+
+
+def _work(client: Client, person: Person, now: float) -> WorkNow:
+    hub, names = client.hub, person.unix_names
+    mine = " | ".join(f'user:"{name}"' for name in names)
+    tasks = typed(TaskList, hub.get("tasks", limit="1", group="job", sort="idle_s", order="desc",
+                                    filter=mine))
+    pool = typed(PoolView, hub.get("pool"))
+    leases = [lease for lease in typed(list[LeaseView], client.leases()) if lease.owner in names]
+    claims = [claim for claim in typed(list[ClaimView], client.claims()) if claim.owner in names]
+    nodes = typed(list[PoolNodeView], hub.all("pool/nodes")) if leases or pool.nodes else []
+    return WorkNow(
+        person, tasks.groups or [], pool, nodes, leases, claims, _commands(client, person, now),
+        [balance for name in names
+         for balance in hub.get(f"owners/{quote(name, safe='')}/quotas")["items"]])
+
+
+def _commands(client: Client, person: Person, now: float) -> list[CommandView]:
+    since = str(int(now - 3 * DAY_S))
+    try:
+        commands = [command for name in person.unix_names
+                    for command in client.commands(limit="50", owner=name, since=since)]
+    except CommandError:  # a list that is missing hides nothing else
+        return []
+    by_others = [command for command in commands if command.by.name != person.name]
+    return sorted(by_others, key=lambda command: command.requested_at, reverse=True)[:MOST_DONE]
+
+
+def parts_of(work: WorkNow, minute: Minute, zone: str, now: float) -> Parts:
+    """Return what stands on the page. Pure."""
+    person, is_there = work.person, work.pool.is_on and work.pool.nodes > 0
+    tables = PoolTables(person, gpus_of(work.nodes), now, zone)
+    hosts = sorted((node.host for node in work.nodes), key=natural)
+    ask = make("button#my-work-ask.button.first", "Request GPUs …", data_shortcut="n",
+               data_form=request(work.pool.models, hosts, person, zone, now))
+    return {
+        "my-work-none": None, "my-work-there": True,
+        "my-work-ask": ask if offers_request(person, is_there) else False,
+        "my-work-words": summary(work.jobs, minute, now),
+        "my-work-done": _done(work, now) or None,
+        "my-work-figures": _figures(work, minute, is_there),
+        "my-work-jobs": job_table(work.jobs, minute.findings, person.may(Role.USER), now),
+        "my-work-quotas-section": bool(work.quotas), "my-work-quotas": _quotas(work.quotas),
+        "my-work-leases-section": is_there or bool(work.leases),
+        "my-work-leases": tables.leases(work.leases, "Your leases", "You hold no lease."),
+        "my-work-claims-section": is_there or bool(work.claims),
+        "my-work-claims": tables.waiting(work.claims, "Your claims in the queue",
+                                         "You are not waiting for GPUs.")}
+
+
+def _unbound(name: str) -> list[Component]:
+    return [
+        make("h2", "Your account has no Unix name"),
+        make("p", "A task belongs to the Unix user that it runs as. gpudeck shows yours here as "
+             "soon as an admin has given your account that name, in Settings under Users, or on "
+             "the hub's machine:"),
+        copyable(f"gpudeck user set {name} --unix-name NAME", "the line"),
+        make("p", "Who signs in by the site's provider has the name that the provider gives, and "
+             "needs none of this.")]
+
+
+def summary(jobs: Sequence[TaskGroup], minute: Minute, now: float) -> str:
+    """Return how many jobs there are, and what is wrong with them."""
+    idle = sum((job.idle_s or 0.0) >= IDLE_FROM_S for job in jobs)
+    oldest = min((job.started_at for job in jobs if job.started_at is not None), default=None)
+    gpus = plural(sum(job.gpus for job in jobs), "GPU")
+    return " · ".join(filter(None, (
+        f"{plural(len(jobs), 'job')} on {gpus}" if jobs else "No job of yours runs",
+        "" if oldest is None else f"the oldest for {age(now - oldest)}",
+        f"{amount(idle)} idle" if idle else "",
+        plural(len(minute.findings), "finding") if minute.findings else "",
+        f"{plural(minute.unchecked, 'job')} not checked for findings" if minute.unchecked else "")))
+
+
+def _figures(work: WorkNow, minute: Minute, is_there: bool) -> list[Component]:
+    idle = f"{amount(100 * minute.idle_s / minute.held_s)} %" if minute.held_s else NONE
+    figures = [
+        (*_gpus(sum(job.gpus for job in work.jobs), "in use by you"), None),
+        (amount(minute.held_s / 3_600, 1), "GPU-hours in 7 days",
+         "Time in which a task of yours was on a GPU, as reports count it."),
+        (idle, "of them idle", "Minutes in which the GPU's utilization stayed at 5 % or less."),
+        *([(*_gpus(free_of(work.pool.models), "free in the pool"), None)] if is_there else [])]
+    return [make("li", [make("strong", value), f" {words}"], title=title)
+            for value, words, title in figures]
+
+
+def _gpus(count: int, words: str) -> tuple[str, str]:
+    return amount(count), f"{'GPU' if count == 1 else 'GPUs'} {words}"
+
+
+def _done(work: WorkNow, now: float) -> list[Component]:
+    """Return what others did to this person's work; for what is still paused, the way on."""
+    lines = []
+    for command in work.commands:
+        result = "done" if command.state == "done" else command.sentence or command.state
+        reason = f": “{command.reason}”" if command.reason else ""
+        lines.append(make("li", [
+            make("strong", f"{verb_of(command.action)}: {result}"),
+            f" by {command.by.name or 'somebody'} on {command.host}, "
+            f"{when(command.requested_at, now)}{reason}",
+            *_resume(work, command)], data_key=command.id))
+    return lines
+
+
+def _resume(work: WorkNow, command: CommandView) -> list[Component]:
+    tasks = {*command.task_ids, command.task_id}
+    job = next((job for job in work.jobs if job.paused and not tasks.isdisjoint(job.act_on)), None)
+    if (job is None or (command.action, command.state) != ("pause", "done")
+            or not work.person.may(Role.USER)):
+        return []
+    return [make("button.button.small", "Resume …", data_act="resume",
+                 data_target=" ".join(job.act_on))]
+
+
+def verb_of(action: str) -> str:
+    rows: dict[Any, Any] = {**ROWS}
+    return str(rows[action].label) if action in rows else action
+
+
+def _quotas(balances: Sequence[Item]) -> Component:
+    return make("ul.my-work-quotas", [make("li", [
+        make("a", balance["quota"], href=f"/quotas#{quote(balance['quota'], safe='')}"),
+        make("span.numbers", use_words(balance)), use_bar(balance)],
+        data_key=f"{balance['quota']} {balance['limit']} {balance['holder']}")
+        for balance in balances])
+
+
 PAGE = Page(
-    "my-work", "My work", "jobs/my_work.mjs", frame,
+    "my-work", "My work", READ_PAGE, frame,
     "Your jobs with what they use now and what is wrong with them, the idle ones first; what was "
     "done to them by others; your leases, your place in the queue, your quotas, and the GPU-hours "
-    "of your last seven days.", (("n", "request GPUs"),), "/work", ("m", "my work"))
+    "of your last seven days.", (("n", "request GPUs"),), "/work", ("m", "my work"),
+    reading=Reading(MyWorkView, answer, EVERY_S, on=("lease", "claim")))

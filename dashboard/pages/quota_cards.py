@@ -126,21 +126,26 @@ def _state(node: Item, mode: str) -> str:
 
 
 def _use(balance: Item) -> Component:
-    name, words = LIMITS[balance["limit"]]
-    usage = (f"{'' if balance['is_whole'] else '≥ '}{words(balance['used'])} of "
-             f"{words(balance['most'])} {name}")
+    usage = use_words(balance)
     over = make("span.pill.lost.over", "over")
     return make("li", [
         make("button.as-link.holder", balance["holder"],
              title="Usage over the last hours, day or week",
              data_past={field: balance[field] for field in PAST_FIELDS}),
-        _bar(balance, name),
+        use_bar(balance),
         make("span.numbers", [usage, over] if balance["is_over"] else usage),
         *([make("span.next", _next(balance["offenders"]))] if balance["is_over"] else [])],
         data_key=f"{balance['limit']} {balance['holder']}")
 
 
-def _bar(balance: Item, name: str) -> Component:
+def use_words(balance: Item) -> str:
+    name, words = LIMITS[balance["limit"]]
+    return (f"{'' if balance['is_whole'] else '≥ '}{words(balance['used'])} of "
+            f"{words(balance['most'])} {name}")
+
+
+def use_bar(balance: Item) -> Component:
+    name, _ = LIMITS[balance["limit"]]
     used, most, is_over = balance["used"], balance["most"], balance["is_over"]
     top = max(used, most) or 1
     style = {"--used": f"{min(used, most) / top * 100:.6g}%",

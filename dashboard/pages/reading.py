@@ -43,7 +43,8 @@ class View(msgspec.Struct):
 # What stands in a page's frame, by the id of the element there: a text, an element or a list of
 # them is its inside, or the element itself if it has that id; None: nothing, and it is hidden; True
 # or False: its inside stays, and is shown or hidden. "@tab": the words of the browser's tab.
-# "@every": seconds until the page asks again.
+# "@every": seconds until the page asks again. "@dialog": the title of a dialog that opens with
+# this answer, and what stands in it; `data_form` of a button there carries an order out.
 Parts = dict[str, Any]
 V = TypeVar("V", bound=View)
 
@@ -51,12 +52,16 @@ V = TypeVar("V", bound=View)
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A page that is read. `answer` gets the hub as the viewer may use it, the view and the time.
-    `what`: the page's name in "This … is not up to date"."""
+    `what`: the page's name in "This … is not up to date". `path`: the field of the view that the
+    page's address ends with, as in /job/ID. `on`: events of the live socket, after which the page
+    asks within a second."""
 
     view: type[View]
     answer: Callable[[Client, Any, float], Parts]
     every_s: float = 60.0
     what: str = "page"
+    path: str = ""
+    on: tuple[str, ...] = ()
 
 
 class PageAnswer(BrowserComponent):
@@ -70,7 +75,7 @@ class PageAnswer(BrowserComponent):
                   if name in reading.view.UNADDRESSED}
         super().__init__(id=ANSWER, reading=json.dumps({
             "everyS": reading.every_s, "what": reading.what, "usual": usual | hidden,
-            "unaddressed": sorted(hidden)}))
+            "unaddressed": sorted(hidden), "path": reading.path, "on": reading.on}))
 
 
 class Viewer(msgspec.Struct):

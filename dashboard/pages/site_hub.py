@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import gevent
 from flask import request
@@ -27,7 +27,7 @@ COPIED = ("HTTP_HOST", "HTTP_COOKIE", "REMOTE_ADDR", "HTTP_X_FORWARDED_FOR", "SE
           "HTTP_X_CSRFTOKEN", "HTTP_ORIGIN", "HTTP_SEC_FETCH_SITE")
 # Queries too long for an address. They change nothing; the gate demands their CSRF token, which is
 # that of the page's own request.
-LONG_QUERIES = frozenset((("POST", "estimates"),))
+LONG_QUERIES = frozenset((("POST", "estimates"), ("POST", "pool/simulations")))
 
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -93,7 +93,8 @@ class _OwnConnection(HubConnection):
         content = b"" if body is None else json.dumps(body).encode()
         target = urlsplit(f"/api/v1/{path}")
         environ = self._identity | {
-            "REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": target.path,
+            "REQUEST_METHOD": method, "SCRIPT_NAME": "",
+            "PATH_INFO": unquote(target.path, "latin-1"),  # as servers of WSGI write it
             "QUERY_STRING": target.query, "HTTP_ACCEPT": accept,
             "CONTENT_TYPE": "application/json", "CONTENT_LENGTH": str(len(content)),
             "wsgi.input": io.BytesIO(content),

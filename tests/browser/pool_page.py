@@ -26,10 +26,10 @@ def is_shut(page: Page) -> bool:
 
 
 def request_times_ms(page: Page) -> list[float]:
-    """Return when the page asked, in ms."""
+    """Return when the page asked for its next answer, in ms."""
     times_ms: list[float] = page.evaluate(
-        "performance.getEntriesByType('resource').filter(one => one.name.endsWith('/api/v1/pool'))"
-        ".map(one => one.startTime)")
+        "performance.getEntriesByType('resource').filter(one => "
+        "one.name.includes('/_dash-update-component')).map(one => one.startTime)")
     return times_ms
 
 

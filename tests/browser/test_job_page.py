@@ -89,18 +89,6 @@ def test_a_row_of_tasks_says_how_its_job_does_and_leads_to_it(
         page.wait_for_url(f"**/job/{quote(job, safe='')}")
 
 
-def test_events_of_a_launch_name_the_node(node: Node, open_page: Callable[..., Page]) -> None:
-    """GPU 5 of each of its nodes: two boards."""
-    gpu_texts = open_page("/tasks").evaluate("""async () => {
-        const {together} = await import("/assets/jobs/job.mjs");
-        const event = (gpu) => ({t: 60, kind: "throttle", gpu, text: "GPU 5: hot"});
-        const ranks = [{gpu: "a", host: "n1"}, {gpu: "b", host: "n2"}];
-        return [["n1"], ["n1", "n2"]].map((hosts) => together(
-            {events: [event("a"), event("b")], ranks, job: {hosts}}).map(({gpus}) => gpus));
-    }""")
-    assert gpu_texts == [[["5"]], [["n1:5", "n2:5"]]]
-
-
 def test_hours_of_before_the_hub_first_heard_of_a_job_are_not_made_up(
         hub: HubProcess, node: Node, open_page: Callable[..., Page]) -> None:
     """A job that began under this hub has all of its hours, and no remark stands there."""
@@ -154,7 +142,7 @@ def test_a_job_has_its_page_from_its_first_frame_on(
     expect(tasks_page.locator("#job-scale")).to_contain_text("A new job")
     assert tasks_page.evaluate("window.titles") == ["…", "first.py"], "no flash of something else"
     for _ in range(2):  # it asks again, so that it fills by itself
-        with tasks_page.expect_request("**/api/v1/jobs/**"):
+        with tasks_page.expect_request("**/_dash-update-component*"):
             pass
     teller.close()
 

@@ -24,20 +24,23 @@ MADE_UP = """async usual => {
     made.id = "made";
     made.innerHTML = `<p id="made-problem" hidden></p><select data-view="by">
         <option value="user">u</option><option value="team">t</option></select>
-        <div id="made-list"></div><div id="made-gone">there</div>`;
+        <div id="made-list"></div><div id="made-gone">there</div>
+        <div id="made-steady" data-steady></div>`;
     document.querySelector("main").append(made);
+    document.getElementById("page-answer").removeAttribute("id");
     const place = Object.assign(document.createElement("div"), {id: "page-answer"});
     made.append(place);
-    place.dataset.reading = JSON.stringify({everyS: 3600, what: "list", usual,
-                                            unaddressed: ["secret"]});
+    place.dataset.reading = JSON.stringify({everyS: 3600, what: "list", usual, path: "",
+                                            unaddressed: ["secret"], on: ["lease"]});
     globalThis.asks = [];
-    globalThis.dash_clientside.set_props = (id, {asked: {number, view}}) => {
+    globalThis.dash_clientside.set_props = (id, {asked: {number, page, view}}) => {
+        if (page !== "made") return;
         asks.push(view);
         const answer = {number, view: {by: ["user", "team"].includes(view.by) ? view.by : "user"},
             parts: globalThis.partsOf(view)};
         setTimeout(() => place.dispatchEvent(new CustomEvent("answered", {detail: answer})), 20);
     };
-    const live = Object.assign(new EventTarget(), {opened: async () => {}});
+    globalThis.live = Object.assign(new EventTarget(), {opened: async () => {}});
     globalThis.made = new ReadPage(made, live, null, new EventTarget());
 }"""
 PARTS = """hostile => { globalThis.partsOf = view => ({
@@ -48,12 +51,17 @@ PARTS = """hostile => { globalThis.partsOf = view => ({
         ...(view.by === "team" ? ["c", "b", "a"] : ["a", "b", "c", "d"]).map(name =>
             ["button", {type: "button", "data-key": name, title: view.by}, [name]]),
         ["a", {href: "javascript:document.title=2", onclick: "document.title=3"}, [hostile]],
-        ["script", {}, ["document.title=4"]]]}); }"""
+        ["script", {}, ["document.title=4"]]],
+    "made-steady": ["c", ...(view.by === "team" ? ["b", "new", "a"] : ["a", "b"])].map(name =>
+        ["button", {type: "button", "data-key": name, "data-set": '{"secret":"key"}',
+                    "data-shortcut": name === "b" ? "x y" : "", "data-step": "false"}, [name]]),
+    ...(view.secret === "key" ? {"@dialog": ["Told", ["p", {}, [hostile]], ["button", {
+        type: "button", "data-form": '{"title":"Sure?","verb":"Yes"}'}, ["Go on"]]]} : {})}); }"""
 
 
 @pytest.fixture(name="read_page")
 def _read_page(hub: HubProcess, node: Node, open_page: Callable[..., Page]) -> Iterator[Page]:
-    page = open_page("/pool")  # it is watched: it has no answer of its own
+    page = open_page("/pool")  # its own answers end here
     page.wait_for_selector("#pool:not([data-unsettled])")
     page.evaluate(PARTS, HOSTILE)
     page.evaluate(MADE_UP, {"by": "user", "secret": ""})
@@ -64,10 +72,10 @@ def _read_page(hub: HubProcess, node: Node, open_page: Callable[..., Page]) -> I
 
 def test_what_is_open_and_focused_survives_an_answer(read_page: Page) -> None:
     read_page.locator("#made summary").click()
-    read_page.locator("#made [data-key=c]").focus()
+    read_page.locator("#made-list [data-key=c]").focus()
     read_page.evaluate("globalThis.old = document.activeElement")
     read_page.locator("#made select").select_option("team", timeout=5_000)
-    read_page.locator("#made [data-key=c]").focus()
+    read_page.locator("#made-list [data-key=c]").focus()
     expect(read_page.locator("#made-by")).to_have_text("by team")
     # The rows came in another order, one is gone, and what has the focus is what had it.
     assert read_page.evaluate("""[document.activeElement === old, old.title,
@@ -104,6 +112,48 @@ def test_the_address_is_the_view_and_the_way_back_is_a_view(read_page: Page) -> 
     before = read_page.evaluate("asks.length")
     read_page.evaluate("""made.choose({by: "user"})""")
     assert read_page.evaluate("asks.length") == before  # nothing is another
+
+
+def steady(page: Page) -> str:
+    return "".join(page.locator("#made-steady button").all_inner_texts())
+
+
+def test_rows_do_not_move_under_a_hand(read_page: Page) -> None:
+    assert steady(read_page) == "cab"
+    read_page.locator("#made-steady [data-key=a]").focus()
+    read_page.evaluate("""made.choose({by: "team"})""")
+    expect(read_page.locator("#made-by")).to_have_text("by team")
+    assert steady(read_page) == "cabnew", "what comes goes to the end"
+    read_page.evaluate("document.activeElement.blur(); made.look()")
+    assert soon(lambda: steady(read_page) == "cbnewa")
+
+
+def test_a_key_of_several_presses_a_button_and_an_answer_opens_a_dialog(read_page: Page) -> None:
+    for key in ("x", "y"):
+        read_page.keyboard.press(key)
+        dialog = read_page.locator("dialog[open]")
+        expect(dialog.locator("h2")).to_have_text("Told")
+        expect(dialog.locator("p")).to_have_text(HOSTILE)
+        assert dialog.locator("img, b").count() == 0
+        dialog.get_by_role("button", name="Go on").click()
+        expect(dialog.locator("h2")).to_have_text("Sure?")
+        read_page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+        read_page.evaluate("""made.choose({secret: ""})""")
+        assert soon(lambda: read_page.evaluate("asks.at(-1).secret") == "")
+
+
+def test_what_comes_by_the_socket_is_asked_for_once_a_second(read_page: Page) -> None:
+    asks = read_page.evaluate("""async () => {
+        const before = asks.length;
+        for (let at = 0; at < 30; at++) {
+            live.dispatchEvent(new Event("lease"));
+            await new Promise((resolve) => setTimeout(resolve, 50));
+        }
+        await new Promise((resolve) => setTimeout(resolve, 1200));
+        return asks.length - before;
+    }""")
+    assert 1 <= asks <= 4, "thirty events in one and a half seconds"
 
 
 @pytest.fixture(name="qos_page")

@@ -161,7 +161,7 @@ def test_a_query_too_long_for_an_address_is_the_only_one_that_is_posted(hub: Hub
     parts = json.loads(answer.body)["response"]["page-answer"]["answer"]["parts"]
     assert parts["estimate-problem"] is None
     assert " on one GPU" in json.dumps(parts["estimate-sum"])
-    assert {("POST", "estimates")} == LONG_QUERIES
+    assert {("POST", "estimates"), ("POST", "pool/simulations")} == LONG_QUERIES
 
 
 def test_a_slow_page_makes_nobody_else_wait(hub: HubProcess) -> None:

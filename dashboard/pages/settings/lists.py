@@ -1,7 +1,7 @@
 """Lists of Settings: a row for each thing, with buttons."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from dash.development.base_component import Component
@@ -11,7 +11,7 @@ from gpudeck.markup import make
 from ..words import moment, when
 
 Item = dict[str, Any]
-Cell = Callable[[Item], Any]  # what stands there: a text, an element, or a list of them
+Cell = Callable[[Any], Any]  # of an item: a text, an element, or a list of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +35,31 @@ class ViewContext:
 @dataclass(frozen=True, slots=True)
 class ItemList:
     """A table as assets/parts/rows.mjs lays it out. `key`: the item's identity; `empty`: what is
-    said without items; `actions`: buttons of a row."""
+    said without items; `actions`: buttons of a row; `is_steady`: rows do not move under a pointer;
+    `meanings`: of heads that do not say all."""
 
     label: str
     columns: Sequence[tuple[str, Cell]]
-    key: Callable[[Item], str]
+    key: Callable[[Any], str]
     empty: str
-    actions: Callable[[Item], list[Component]] = lambda item: []
+    actions: Callable[[Any], list[Component]] = lambda item: []
+    is_steady: bool = False
+    meanings: Mapping[str, str] = field(default_factory=dict)
 
-    def draw(self, items: Sequence[Item]) -> Component:
+    def draw(self, items: Sequence[Any]) -> Component:
         if not items:
             return make("div.rows-place", [make("p.none", self.empty)])
         # On a phone each row is a card, and a table laid out so must say what it still is.
-        heads = [make("th", head, role="columnheader", scope="col")
-                 for head in (*(head for head, _ in self.columns), make("span.unseen", "Actions"))]
+        heads = [*(make("th", head, role="columnheader", scope="col",
+                        title=self.meanings.get(head)) for head, _ in self.columns),
+                 make("th", make("span.unseen", "Actions"), role="columnheader", scope="col")]
+        steady = {"data_steady": ""} if self.is_steady else {}
         return make("div.rows-place", [make("table.rows", [
             make("thead", [make("tr", heads, role="row")], role="rowgroup"),
-            make("tbody", [self._row(item) for item in items], role="rowgroup")],
+            make("tbody", [self._row(item) for item in items], role="rowgroup", **steady)],
             role="table", aria_label=self.label)])
 
-    def _row(self, item: Item) -> Component:
+    def _row(self, item: Any) -> Component:
         cells = [make("td", cell(item), role="cell", data_head=head) for head, cell in self.columns]
         return make("tr", [*cells, make("td.row-actions", self.actions(item), role="cell")],
                     role="row", data_key=self.key(item))

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from dashboard.access.policy import Role
 from dashboard.pages import ASSETS
 from dashboard.pages.element_tree import trees
 from dashboard.pages.parts import literal
-from dashboard.pages.reading import Parts
+from dashboard.pages.pool_orders import request
+from dashboard.pages.reading import Parts, Viewer
 from dashboard.pages.settings import (
     addresses,
     nodes,
@@ -407,7 +409,8 @@ def test_the_browser_reads_each_kind_of_field() -> None:
              receivers.add_button(LISTED, [])]
     fields = [field for part in every for order in orders(part).values()
               for field in order["fields"]]
+    fields += request([], [], Viewer(Role.OPERATOR), "UTC", NOW)["fields"]
     assert {field["as"] for field in fields if "as" in field} == set(
         re.findall(r"^  (\w+)(?:: \(text\)|: headersOf)", text, re.M))
     for field in fields:
-        assert field["type"] in ("text", "url") or f'"{field["type"]}"' in text
+        assert field["type"] in ("text", "url", "datetime-local") or f'"{field["type"]}"' in text

@@ -1,0 +1,152 @@
+"""The My work page: one's own jobs, what was done to them, leases, queue and quotas."""
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from dashboard.access.policy import Role
+from dashboard.fleet.task_list import TaskGroup
+from dashboard.jobs.views import FindingView
+from dashboard.pages.my_work import (
+    PAGE,
+    Minute,
+    MyWorkView,
+    Person,
+    WorkNow,
+    answer,
+    minute_of,
+    parts_of,
+    summary,
+)
+from dashboard.pages.my_work_jobs import whole_command
+from gpudeck.action_views import CommandView, RequesterView
+
+from .read_parts import elements, wire_parts, words
+from .test_pool_page import claim, lease, node, pool
+
+NOW = 1_795_000_000.0
+ANN = Person(Role.USER, ["ann"], "ann")
+
+
+def job(**fields: Any) -> TaskGroup:
+    facts: dict[str, Any] = {
+        "key": "j1", "user": "ann", "host": "n1", "command": "/usr/bin/python3 -u train.py",
+        "job_id": None, "tasks": 2, "nodes": 1, "gpus": 2, "mem_used_bytes": 2.0**31,
+        "sm_pct": None, "started_at": NOW - 7_200, "first_job": "boot:1/a", "util_pct": 87.0,
+        "mem_total_bytes": 2.0**32, "act_on": ["t1", "t2"]}
+    return TaskGroup(**facts | fields)
+
+
+def minute(**fields: Any) -> Minute:
+    facts: dict[str, Any] = {"at": NOW, "held_s": 7_200.0, "idle_s": 1_800.0, "findings": [],
+                             "unchecked": 0}
+    return Minute(**facts | fields)
+
+
+def command(**fields: Any) -> CommandView:
+    facts: dict[str, Any] = {
+        "id": "x", "action": "pause", "node": "id-n1", "host": "n1",
+        "state": "done", "sentence": "", "task_ids": ("t2",),
+        "by": RequesterView(name="olga"), "requested_at": NOW - 600}
+    return CommandView(**facts | fields)
+
+
+def work(person: Person = ANN, **fields: Any) -> WorkNow:
+    facts: dict[str, Any] = {"jobs": [job()], "pool": pool(), "nodes": [node()], "leases": [],
+                             "claims": [], "commands": [], "quotas": []}
+    return WorkNow(person, **facts | fields)
+
+
+def page_of(there: WorkNow, of: Minute | None = None) -> dict[str, Any]:
+    return wire_parts(PAGE, parts_of(there, of or minute(), "UTC", NOW))
+
+
+def test_a_job_has_what_it_uses_what_is_wrong_with_it_and_its_actions() -> None:
+    finding = FindingView(["boot:1/a"], "stuck", "both ranks look stuck.", None)
+    other = FindingView(["elsewhere"], "starved", "not of this job.", None)
+    parts = page_of(work(), minute(findings=[finding, other], unchecked=3))
+    text = words(parts["my-work-jobs"])
+    assert "train.py" in text
+    assert "87 %" in text
+    assert "Stuck. both ranks look stuck." in text
+    assert "not of this job" not in text
+    assert words(parts["my-work-words"]) == (
+        "1 job on 2 GPUs · the oldest for 2 h · 2 findings · 3 jobs not checked for findings")
+    table = [*elements(parts["my-work-jobs"])]
+    assert [traits["href"] for tag, traits, _ in table if tag == "a"] == ["/job/boot%3A1%2Fa"]
+    assert [(traits["data-act"], traits["data-target"]) for tag, traits, _ in table
+            if tag == "button"] == [("pause", "t1 t2"), ("end", "t1 t2")]
+    assert [traits["style"] for _, traits, _ in table if traits.get("class") == "t-bar"] == [
+        "--share: 87%", "--share: 50%"]
+    assert "25 %" in words(parts["my-work-figures"])
+    assert "2.0 GPU-hours" in words(parts["my-work-figures"])
+
+
+def test_a_viewer_acts_on_nothing() -> None:
+    parts = page_of(work(Person(Role.VIEWER, ["ann"], "ann"), leases=[lease()], claims=[claim()]))
+    assert parts["my-work-ask"] is False
+    assert not any(tag == "button" for part in parts.values() if isinstance(part, list)
+                   for tag, _, _ in elements(part))
+
+
+def test_what_others_did_is_listed_and_what_is_still_paused_can_go_on() -> None:
+    paused, ended = command(), command(id="y", action="end", task_ids=("gone",), reason="night")
+    parts = page_of(work(jobs=[job(paused=1)], commands=[paused, ended]))
+    text = words(parts["my-work-done"])
+    assert "Pause: done by olga on n1, 10 min ago" in text
+    assert "“night”" in text
+    assert [(traits["data-act"], traits["data-target"])
+            for tag, traits, _ in elements(parts["my-work-done"]) if tag == "button"] == [
+        ("resume", "t1 t2")]
+    assert "1 of 2 paused" in words(parts["my-work-jobs"])
+    assert page_of(work())["my-work-done"] is None
+
+
+def test_leases_and_claims_have_their_place_only_where_there_is_a_pool() -> None:
+    off = pool(0, is_on=False)
+    parts = page_of(work(pool=off, nodes=[]))
+    assert (parts["my-work-leases-section"], parts["my-work-ask"]) == (False, False)
+    parts = page_of(work(pool=off, leases=[lease()]))
+    assert parts["my-work-leases-section"] is True
+    assert "You are not waiting for GPUs." in words(page_of(work())["my-work-claims"])
+
+
+def test_nothing_is_made_up_of_what_is_not_known() -> None:
+    parts = page_of(work(jobs=[job(util_pct=None, mem_used_bytes=None, started_at=None,
+                                   idle_s=None, host=None, command=None)]), minute(held_s=0.0))
+    assert words(parts["my-work-jobs"]).count("not known") == 2
+    assert "\N{EN DASH} of them idle" in words(parts["my-work-figures"])
+    assert summary([], minute(), NOW) == "No job of yours runs"
+
+
+def test_what_was_asked_within_a_minute_is_not_asked_again() -> None:
+    of = minute(at=NOW - random.uniform(0, 59))
+    assert minute_of(msgspec.json.encode(of).decode(), NOW) == of
+    for text in ("", "{}", "null", "\ud800", msgspec.json.encode(minute(at=NOW - 61)).decode(),
+                 msgspec.json.encode(minute(at=NOW + 9)).decode()):
+        assert minute_of(text, NOW) is None, text
+
+
+def test_of_who_has_no_name_nothing_is_asked() -> None:
+    """A filter for no name would be everybody's jobs."""
+    asks: list[str] = []
+
+    def get(path: str, **_: str) -> Any:
+        asks.append(path)
+        return {"role": "user", "unix_names": [], "name": "new<b>"}
+
+    client: Any = SimpleNamespace(hub=SimpleNamespace(get=get))
+    parts = wire_parts(PAGE, answer(client, MyWorkView(), NOW))
+    assert asks == ["me"]
+    assert parts["my-work-there"] is False
+    assert "gpudeck user set new<b> --unix-name NAME" in words(parts["my-work-none"])
+
+
+@pytest.mark.parametrize(("line", "text"), [
+    (None, None), ("./run", "run\n\nStarted as: ./run"), ("run", "run"),
+    ("/usr/bin/python3 a.py", "a.py\n\nStarted as: /usr/bin/python3 a.py")])
+def test_a_command_says_how_it_was_started(line: str | None, text: str | None) -> None:
+    assert whole_command(line) == text
