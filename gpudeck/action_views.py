@@ -9,10 +9,18 @@ what there is. A field that this version does not know is ignored.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
+from msgspec.structs import asdict
 
 from gpudeck.action_table import ShownAction
-from gpudeck.actions import CommandState, HeldGpu, Preview, Victim, total
+from gpudeck.actions import (
+    ActionVerification,
+    CommandState,
+    HeldGpu,
+    Preview,
+    Victim,
+    total,
+)
 from gpudeck.limits import SettingChange
 
 PlanState = Literal["waiting", "approved", "withdrawn", "expired"]
@@ -117,6 +125,16 @@ class VerificationView(Struct, frozen=True):
     survivors: tuple[int, ...] = ()
     applied: bool | None = None  # of a setting: accepted without an error
     in_force: bool | None = None  # of a setting: read back as wanted
+    checkpoint_at: float | None = None  # end of the checkpoint that was waited for
+
+
+def verification_view(verified: ActionVerification | None) -> VerificationView | None:
+    """Return what was observed. What a node leaves out is None."""
+    if verified is None:
+        return None
+    fields: dict[str, Any] = {name: None if value is UNSET else value
+                              for name, value in asdict(verified).items()}
+    return VerificationView(**fields)
 
 
 class CommandTransitionView(Struct, frozen=True):

@@ -121,8 +121,7 @@ def _with_reply(command: views.CommandView, reply: Reply, bystanders: int) -> vi
         command, state=reply.state, step=reply.step, sentence=sentence(summary),
         updated_at=reply.at,
         refusal=msgspec.convert(reply.refusal, views.RefusalView | None, from_attributes=True),
-        verified=msgspec.convert(reply.verified, views.VerificationView | None,
-                                 from_attributes=True))
+        verified=views.verification_view(reply.verified))
 
 
 class _ReplySummary:

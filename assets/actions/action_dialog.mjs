@@ -1,14 +1,15 @@
 // From the look at what an act would hit to its end. Bound to the ids it was opened with; what is
 // confirmed is the preview that is shown, for as long as it holds.
 
-import { send } from "../parts/api.mjs";
-import { ROWS } from "./action_table.mjs";
-import { buttonWords, countWords, isOpen, isPossible, lastWords, phrase, undoOf, verb } from "./action_words.mjs";
+/** @import { CommandStore } from "./commands_store.mjs" */
+
+import { ApiError, send } from "../parts/api.mjs";
+import { buttonWords, countWords, idsOf, isOpen, isPossible, lastWords, phrase, rowOf, undoOf, verb } from "./action_words.mjs";
 import { itemCard } from "./action_items.mjs";
 import { paramForm } from "./action_params.mjs";
 import { Progress } from "./action_progress.mjs";
 import { open, sentence, textField } from "../parts/dialog.mjs";
-import { make, say, show } from "../parts/dom.mjs";
+import { make, messageOf, say, show, within } from "../parts/dom.mjs";
 import { plural } from "../parts/format.mjs";
 
 const STALE = "urn:gpudeck:problem:stale";
@@ -16,20 +17,42 @@ const SETTLE_MS = 500;
 // Nobody has read anything in less; a second click of a double click falls here.
 const READ_MS = 350;
 
-export class ActDialog {
-  /** `form`: of a setting; limit_forms.mjs makes it. `order(asked)`: how what was looked at is ordered, if not as a person's own; `lead`: who asks for it, then. */
-  constructor(store, action, ids, from, form = null, order = (asked) => send("POST", "commands", asked), lead = null) {
-    Object.assign(this, { store, action, ids, from, form: form ?? paramForm(action), isSetting: form !== null, order, lead, preview: null, isBusy: false, lookNumber: 0, progress: new Map() });
-    this.build();
-    this.dialog = open(this.form.title ?? `${verb(action)}${action === "terminate_client" ? ": " : " "}${ids.length === 1 ? "a task" : plural(ids.length, "task")}`, this.root, () => this.closed());
-    this.dialog.classList.add("act-dialog");
-    this.dialog.dataset.targets = ids.join(" ");
-    (ROWS.get(this.action).only_tells ? this.root.elements.text : this.isSetting ? this.asked.querySelector("input, select") : this.root.elements.reason).focus();
-    this.timer = setInterval(() => this.tick(), 250);
-    this.look();
-  }
+/** @type {(field: HTMLElement) => HTMLInputElement} */
+const inputIn = (field) => within(field, "input");
 
-  build() {
+export class ActDialog {
+  /** @type {Hub.PreviewView | null} */
+  preview = null;
+  /** @type {Map<string, Progress>} */
+  progress = new Map();
+  /** @type {number | undefined} */
+  settling;
+  /** @type {((event: CustomEvent<Hub.CommandView | null>) => void) | undefined} */
+  onChange;
+
+  /**
+   * `form`: of a setting; limit_forms.mjs makes it. `order(asked)`: how what was looked at is
+   * ordered, if not as a person's own; `lead`: who asks for it, then.
+   * @param {CommandStore} store
+   * @param {string} action
+   * @param {string[]} ids
+   * @param {Spot | null} from
+   * @param {ActionForm | null} form
+   * @param {SendOrder} order
+   * @param {string | null} lead
+   */
+  constructor(store, action, ids, from, form = null, order = (asked) => send("POST", "commands", asked), lead = null) {
+    this.store = store;
+    this.action = action;
+    this.ids = ids;
+    this.from = from;
+    this.form = form ?? paramForm(action);
+    this.isSetting = form !== null;
+    this.order = order;
+    this.lead = lead;
+    this.isBusy = false;
+    this.lookNumber = 0;
+    this.shownAt = -Infinity;
     this.place = make("div", { class: "act-place", tabindex: "0", role: "region", "aria-label": "Affected tasks" }, make("p", { class: "act-waiting", role: "status" }, "Checking on the node …"));
     this.reason = textField("reason", this.isReasonNeeded() ? "Reason" : "Reason (optional)", { maxlength: "500", "aria-required": String(this.isReasonNeeded()) }, "Saved in the audit log and shown to the owner.");
     this.password = textField("password", "Your password", { type: "password", autocomplete: "current-password" }, "This affects someone else's job. Your password stays confirmed for five minutes.");
@@ -41,23 +64,30 @@ export class ActDialog {
     this.again = make("button", { type: "button", class: "button", onclick: () => this.look() }, "Refresh");
     this.cancel = make("button", { type: "button", class: "button", onclick: () => this.dialog.close() }, "Cancel");
     // No submit button: Enter in a field must not end a task.
-    this.yes = make("button", { type: "button", class: `button ${ROWS.get(this.action).is_kill ? "danger" : "first"}`, disabled: "", "aria-describedby": "act-why", onclick: () => this.confirm() }, verb(this.action));
+    this.yes = make("button", { type: "button", class: `button ${rowOf(this.action).is_kill ? "danger" : "first"}`, disabled: "", "aria-describedby": "act-why", onclick: () => this.confirm() }, verb(this.action));
     this.foot = make("div", { class: "dialog-foot act-foot" }, this.clock, this.why, this.again, this.cancel, this.yes);
     this.asked = make("div", { class: "act-asked" }, ...this.form.fields(() => this.changed()), this.reason, this.typed, this.despite, this.password);
-    this.root = make("form", { class: "act-body", onsubmit: (event) => event.preventDefault() }, ...(this.lead === null ? [] : [make("p", { class: "act-lead" }, this.lead)]), this.place, this.asked, this.problem, this.foot);
+    this.root = /** @type {NamedForm} */ (make("form", { class: "act-body", onsubmit: (event) => event.preventDefault() }, ...(this.lead === null ? [] : [make("p", { class: "act-lead" }, this.lead)]), this.place, this.asked, this.problem, this.foot));
     show(this.typed, false);
     show(this.despite, false);
     show(this.password, false);
     show(this.again, false);
     for (const name of ["input", "change"]) this.root.addEventListener(name, () => this.drawYes());
+    this.dialog = open(this.form.title ?? `${verb(action)}${action === "terminate_client" ? ": " : " "}${ids.length === 1 ? "a task" : plural(ids.length, "task")}`, this.root, () => this.closed());
+    this.dialog.classList.add("act-dialog");
+    this.dialog.dataset.targets = ids.join(" ");
+    (rowOf(this.action).only_tells ? this.root.elements.text : this.isSetting ? within(this.asked, "input, select") : this.root.elements.reason).focus();
+    this.timer = setInterval(() => this.tick(), 250);
+    this.look();
   }
 
   isReasonNeeded() {
-    return ROWS.get(this.action).is_harmful;
+    return rowOf(this.action).is_harmful;
   }
 
+  /** @type {(field: HTMLElement) => string} */
   value(field) {
-    return field.querySelector("input").value.trim();
+    return inputIn(field).value.trim();
   }
 
   changed() {
@@ -84,19 +114,22 @@ export class ActDialog {
     }
   }
 
+  /** @type {(error: unknown) => void} */
   failLook(error) {
     show(this.asked, true);
-    this.fail(error.message);
+    this.fail(messageOf(error));
     show(this.again, true);
     say(this.clock, "");
     this.place.querySelector(".act-waiting")?.remove();
   }
 
+  /** @type {(words: string | null) => void} */
   fail(words) {
     show(this.problem, words !== null);
     if (words !== null) say(this.problem, sentence(words));
   }
 
+  /** @type {(preview: Hub.PreviewView) => void} */
   show(preview) {
     this.preview = preview;
     this.shownAt = performance.now();
@@ -110,9 +143,9 @@ export class ActDialog {
     if (preview.needs?.second_person) this.place.append(make("p", { class: "act-second" }, "More than three jobs: another operator has to review and approve this within ten minutes."));
     const wanted = this.wanted();
     show(this.typed, wanted !== null);
-    if (wanted !== null) say(this.typed.querySelector("label"), `Type “${wanted}”`);
+    if (wanted !== null) say(within(this.typed, "label"), `Type “${wanted}”`);
     show(this.despite, Boolean(preview.needs?.maintenance));
-    this.despite.querySelector("input").checked = false;
+    inputIn(this.despite).checked = false;
     show(this.password, Boolean(preview.needs?.fresh));
     show(this.asked, this.count() > 0 || this.isSetting);
     show(this.yes, this.count() > 0 || this.isSetting);
@@ -154,14 +187,17 @@ export class ActDialog {
     }
   }
 
-  /** What somebody still has to do before the button works. */
+  /**
+   * What somebody still has to do before the button works.
+   * @type {() => string | null}
+   */
   missing() {
     if (this.preview === null || this.count() === 0 || this.progress.size > 0) return null;
     if (this.secondsLeft() <= 0) return "Refresh the preview first";
     if (!this.form.isFilled(this.root)) return "Enter a value";
     if (this.isReasonNeeded() && this.value(this.reason) === "") return "Add a reason";
     if (!this.typed.hidden && this.value(this.typed).toLowerCase() !== this.wanted()) return `Type “${this.wanted()}”`;
-    if (!this.despite.hidden && !this.despite.querySelector("input").checked) return "Tick “Proceed anyway”";
+    if (!this.despite.hidden && !inputIn(this.despite).checked) return "Tick “Proceed anyway”";
     return !this.password.hidden && this.value(this.password) === "" ? "Enter your password" : null;
   }
 
@@ -180,19 +216,21 @@ export class ActDialog {
     this.drawYes();
     this.fail(null);
     try {
-      if (!this.password.hidden) await send("POST", "fresh", { password: this.password.querySelector("input").value });
+      if (!this.password.hidden) await send("POST", "fresh", { password: inputIn(this.password).value });
       this.follow(await this.order({ preview: preview.id, reason: this.value(this.reason), ...(this.despite.hidden ? {} : { despite_maintenance: true }) }));
     } catch (error) {
-      if (error.type === STALE) { show(this.password, true); this.password.querySelector("input").focus(); }
-      this.fail(error.message);
+      const { type, status } = error instanceof ApiError ? error : { type: "", status: 0 };
+      if (type === STALE) { show(this.password, true); inputIn(this.password).focus(); }
+      this.fail(messageOf(error));
       // A preview is good for one attempt; a password that was wrong has not used it up.
-      if ([404, 409, 410].includes(error.status)) { this.preview = null; show(this.again, true); say(this.clock, ""); }
+      if ([404, 409, 410].includes(status)) { this.preview = null; show(this.again, true); say(this.clock, ""); }
     } finally {
       this.isBusy = false;
       this.drawYes();
     }
   }
 
+  /** @type {(result: Hub.OrderResultView) => void} */
   follow({ items, plan }) {
     clearInterval(this.timer);
     this.store.begin(items);
@@ -218,8 +256,9 @@ export class ActDialog {
     this.store.addEventListener("change", this.onChange);
   }
 
+  /** @type {(command: Hub.CommandView) => CommandAct[]} */
   more(command) {
-    return undoOf(command).map(([action, word]) => [word, (one) => { this.dialog.close(); setTimeout(() => new ActDialog(this.store, action, [one.task_id], null)); }]);
+    return undoOf(command).map(([action, word]) => [word, (one) => { this.dialog.close(); setTimeout(() => new ActDialog(this.store, action, idsOf(one), null)); }]);
   }
 
   closed() {
@@ -230,14 +269,17 @@ export class ActDialog {
   }
 }
 
-/** The plan of somebody else, looked at before it is approved. */
+/**
+ * The plan of somebody else, looked at before it is approved.
+ * @type {(store: CommandStore, plan: Hub.ActionPlanView) => HTMLDialogElement}
+ */
 export function approveDialog(store, plan) {
   const problem = make("p", { class: "problem", role: "alert", hidden: "" });
   const password = textField("password", "Your password", { type: "password", autocomplete: "current-password" }, "The hub checks again and skips tasks that have changed.");
   const list = make("div", { class: "act-place", tabindex: "0", role: "region", "aria-label": "Affected tasks" },
-    make("p", { class: "act-second" }, `${plan.by?.name ?? plan.by} asks to ${plan.action} ${plural(plan.items.length, "job")}: “${plan.reason}”`),
+    make("p", { class: "act-second" }, `${plan.by.name} asks to ${plan.action} ${plural(plan.items.length, "job")}: “${plan.reason}”`),
     ...plan.items.map((item) => itemCard(item, [])), make("p", { class: "act-last-words" }, lastWords(plan.action, plan.params ?? {})));
-  const yes = make("button", { type: "button", class: `button ${ROWS.get(plan.action).is_kill ? "danger" : "first"}`, onclick: () => approve() }, `Approve: ${plan.action} ${plural(plan.items.length, "job")}`);
+  const yes = make("button", { type: "button", class: `button ${rowOf(plan.action).is_kill ? "danger" : "first"}`, onclick: () => approve() }, `Approve: ${plan.action} ${plural(plan.items.length, "job")}`);
   const root = make("form", { class: "act-body", onsubmit: (event) => event.preventDefault() }, list, make("div", { class: "act-asked" }, password), problem,
     make("div", { class: "dialog-foot act-foot" }, make("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Cancel"), yes));
   const dialog = open("A second person is needed", root);
@@ -247,14 +289,14 @@ export function approveDialog(store, plan) {
     yes.disabled = true;
     show(problem, false);
     try {
-      const given = password.querySelector("input").value;
+      const given = inputIn(password).value;
       if (given !== "") await send("POST", "fresh", { password: given });
       const answer = await send("POST", `plans/${encodeURIComponent(plan.id)}/approve`);
       store.begin(answer?.items ?? []);
       store.lookAtPlans();
       dialog.close();
     } catch (error) {
-      say(problem, sentence(error.message));
+      say(problem, sentence(messageOf(error)));
       show(problem, true);
       yes.disabled = false;
     }

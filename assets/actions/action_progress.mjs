@@ -3,10 +3,15 @@
 import { STEPS, checks, isOpen, stateWords, targetWords, tone, verb } from "./action_words.mjs";
 import { button, make, redraw, say, show } from "../parts/dom.mjs";
 
+/** @type {Record<string, string>} */
 const SHORT = { requested: "Requested", queued: "Queued", sent: "Sent", accepted: "Accepted", acting: "Acting", done: "Verified" };
 
 export class Progress {
-  /** `more(command)` gives [[word, does]] for what may follow, such as taking a pause back. */
+  /**
+   * `more(command)` gives [[word, does]] for what may follow, such as taking a pause back.
+   * @param {Hub.CommandView} command
+   * @param {(command: Hub.CommandView) => CommandAct[]} more
+   */
   constructor(command, more = () => []) {
     this.more = more;
     this.what = make("strong", {});
@@ -20,6 +25,7 @@ export class Progress {
     this.draw(command);
   }
 
+  /** @type {(command: Hub.CommandView) => void} */
   draw(command) {
     this.root.dataset.command = command.id;
     this.root.dataset.state = command.state;
@@ -34,6 +40,7 @@ export class Progress {
     this.drawMore(command);
   }
 
+  /** @type {(command: Hub.CommandView) => void} */
   drawSteps({ state, history = [] }) {
     const passed = new Set([...history.map((one) => one.state), state]);
     const reached = Math.max(...STEPS.map((step, at) => (passed.has(step) ? at : -1)));
@@ -43,6 +50,7 @@ export class Progress {
     }
   }
 
+  /** @type {(command: Hub.CommandView) => void} */
   drawChecks(command) {
     const rows = checks(command);
     show(this.checks, rows.length > 0);
@@ -51,6 +59,7 @@ export class Progress {
       make("strong", {}, label), make("span", {}, held === null ? "not reported" : words))));
   }
 
+  /** @type {(command: Hub.CommandView) => void} */
   drawMore(command) {
     const more = this.more(command);
     show(this.foot, more.length > 0);
@@ -58,6 +67,7 @@ export class Progress {
   }
 }
 
+/** @type {(command: Hub.CommandView) => string} */
 function sentenceOf({ sentence, step, refusal, state }) {
   if (sentence) return sentence;
   return refusal?.sentence ?? (step || stateWords(state));

@@ -6,42 +6,66 @@ import { shortCommand } from "../parts/commands.mjs";
 
 /** What can be done to a task wherever it is shown, each by its key. */
 export const ACTS = [...ROWS.values()].filter(({ key }) => key !== "");
+/** @type {(action: string) => string} */
 export const verb = (action) => ROWS.get(action)?.label ?? action;
-/** Nobody resumes what runs. */
+/**
+ * Nobody resumes what runs.
+ * @type {(row: Hub.ActionRow, task: Pick<Hub.TaskView, "state">) => boolean}
+ */
 export const isFit = ({ fits }, task) => fits === "" || (fits === "paused") === (task.state === "paused");
-const isSetting = (action) => ROWS.get(action)?.is_setting;
+/** @type {(action: string) => Hub.ActionRow} */
+export function rowOf(action) {
+  const row = ROWS.get(action);
+  if (row === undefined) throw new Error(`there is no action ${action}`);
+  return row;
+}
+
+/** @type {(action: string | undefined) => boolean} */
+const isSetting = (action) => ROWS.get(action ?? "")?.is_setting ?? false;
 
 /** In the order in which they are passed; what is reached lies in a command's history. */
 export const STEPS = ["requested", "queued", "sent", "accepted", "acting", "done"];
 const OPEN = new Set(STEPS.slice(0, -1));
+/** @type {(command: { state: string }) => boolean} */
 export const isOpen = ({ state }) => OPEN.has(state);
 
+/** @type {Record<string, string>} */
 const STATES = {
   requested: "requested", queued: "queued", sent: "sent to the node", accepted: "accepted by the node",
   acting: "in progress", done: "done", refused: "refused", not_effective: "not effective", unkillable: "unkillable",
   expired: "expired", unknown: "unknown",
 };
+/** @type {(state: string) => string} */
 export const stateWords = (state) => STATES[state] ?? state;
 
+/** @type {Record<string, string>} */
 const TONES = { done: "ok", refused: "stale", expired: "stale", unknown: "stale", not_effective: "lost", unkillable: "lost" };
+/** @type {(state: string) => string} */
 export const tone = (state) => TONES[state] ?? "";
 
+/** @type {(bytes: number | null | undefined) => string} */
 export function memory(bytes) {
   if (bytes === null || bytes === undefined) return "memory unknown";
   const { text, unit } = gibibytes(bytes);
   return `${text} ${unit}`;
 }
 
-/** Of a done or failed act, each apart: [label, true | false | null, what it means]. What there was
- * none of is left out. */
+/**
+ * Of a done or failed act, each apart: [label, true | false | null, what it means]. What there was
+ * none of is left out.
+ * @type {(command: Hub.CommandView) => [string, boolean | null, string][]}
+ */
 export function checks({ action, verified }) {
   if (verified === null || verified === undefined) return [];
   const { exited, memory_returned: returned, bystanders_alive: alive, mem_before_bytes: before, mem_after_bytes: after } = verified;
-  const left = after > 0 ? `${memory(after)} of ${memory(before)} was not returned` : `${memory(before)} returned`;
+  const left = after !== null && after > 0 ? `${memory(after)} of ${memory(before)} was not returned` : `${memory(before)} returned`;
   const vanished = verified.vanished?.length > 0 ? `${plural(verified.vanished.length, "process", "processes")} vanished` : "";
   const survivors = verified.survivors?.length > 0 ? `still running: pid ${verified.survivors.join(", ")}` : "all processes have exited";
   const read = verified.in_force === null ? "cannot be read back" : verified.in_force ? "verified by reading it back" : "the value read back differs from the one set";
-  const saved = verified.checkpoint_at === undefined ? [] : [["Checkpoint written", true, `at ${clock(verified.checkpoint_at)}, before anything was touched`]];
+  const writtenAt = verified.checkpoint_at ?? null;
+  /** @type {[string, boolean | null, string][]} */
+  const saved = writtenAt === null ? [] : [["Checkpoint written", true, `at ${clock(writtenAt)}, before anything was touched`]];
+  /** @type {[string, boolean | null, string][]} */
   const others = alive === null || alive === undefined ? [] : [["Other processes unaffected", alive, vanished]];
   const proof = ROWS.get(action)?.proof;
   if (proof === "read_back") return [["Applied", verified.applied, "accepted"], ["In force", verified.in_force, read], ...others];
@@ -49,24 +73,35 @@ export function checks({ action, verified }) {
   return [...saved, ["Exited", exited, survivors], ["Memory returned", returned, before === null || before === undefined ? "" : left], ...others];
 }
 
-/** What somebody must know before, and cannot take back after. */
+/**
+ * What somebody must know before, and cannot take back after.
+ * @type {(action: string, params: Partial<Hub.ActionParams>) => string}
+ */
 export function lastWords(action, params) {
   const after = params.checkpoint_within_s ? `First its next checkpoint is waited for, up to ${age(params.checkpoint_within_s)}. ` : "";
   const first = params.checkpoint_signal ? `SIG${params.checkpoint_signal} first, then up to ${age(params.checkpoint_wait_s ?? 0)} for a checkpoint, then ` : "";
-  return after + ROWS.get(action).last_words.replace("{first}", first).replace("{grace}", age(params.grace_s ?? 30));
+  return after + rowOf(action).last_words.replace("{first}", first).replace("{grace}", age(params.grace_s ?? 30));
 }
 
-/** Typed before several jobs are ended: no hand does that by accident. */
-export const phrase = (action, count) => (ROWS.get(action).is_typed && count > 1 ? `${action} ${count} jobs` : null);
+/**
+ * Typed before several jobs are ended: no hand does that by accident.
+ * @type {(action: string, count: number) => string | null}
+ */
+export const phrase = (action, count) => (rowOf(action).is_typed && count > 1 ? `${action} ${count} jobs` : null);
 
-/** What takes it back, as [[action, word]]. */
+/**
+ * What takes it back, as [[action, word]].
+ * @type {(command: Hub.CommandView) => [string, string][]}
+ */
 export function undoOf({ action, state }) {
   const undo = ROWS.get(action)?.undo ?? null;
   return undo === null || state !== "done" ? [] : [[undo, verb(undo)]];
 }
 
+/** @type {(item: Hub.PreviewItemView) => boolean} */
 export const isPossible = (item) => item.refusals.length === 0;
 
+/** @type {(preview: Hub.PreviewView) => string} */
 export function buttonWords({ action, items, needs }) {
   const count = items.filter(isPossible).length;
   if (count === 0) return verb(action);
@@ -75,13 +110,21 @@ export function buttonWords({ action, items, needs }) {
   return needs?.second_person ? `Ask a second person to ${action} ${what}` : `${verb(action)} ${what}`;
 }
 
+/** @type {(target: Target) => string} */
 export function targetWords({ owner, command, host, action, task_ids: ids }) {
   if (isSetting(action) || (ids?.length === 0 && command === null)) return host;
   return `${owner ?? "owner unknown"} · ${host} · ${shortCommand(command)}`;
 }
 
+/** @type {(items: Hub.PreviewItemView[]) => string} */
 export function countWords(items) {
   const refused = items.filter((item) => !isPossible(item)).length;
   if (refused === 0) return "";
   return refused === items.length ? "" : `${plural(refused, "job")} of ${items.length} would be refused and ${refused === 1 ? "is" : "are"} left out.`;
 }
+
+/**
+ * The task of a command, as what another act is aimed at.
+ * @type {(command: Hub.CommandView) => string[]}
+ */
+export const idsOf = ({ task_id: id }) => (id === null ? [] : [id]);

@@ -2,16 +2,31 @@
 
 import { itemsOf, look } from "../parts/api.mjs";
 import { isOpen } from "./action_words.mjs";
+import { Teller } from "../parts/dom.mjs";
 
 const ASK_AFTER_MS = 1_500;
 const PLANS_EVERY_MS = 5_000;
 const KEPT_MS = 600_000;
 
-/** Events: `change` (a CommandView as detail), `plans`. */
-export class CommandStore extends EventTarget {
+/**
+ * Acts by their ids. A change without a command: one was forgotten.
+ * @extends {Teller<{ change: Hub.CommandView | null, plans: object }>}
+ */
+export class CommandStore extends Teller {
+  /** @type {Map<string, Hub.CommandView>} */
+  commands = new Map();
+  /** @type {Map<string, number>} */
+  heardAt = new Map();
+  /** @type {Hub.ActionPlanView[]} */
+  plans = [];
+  /** @type {Set<string>} */
+  begun = new Set();
+  plansText = "";
+
+  /** @param {LiveLink} live */
   constructor(live) {
     super();
-    Object.assign(this, { commands: new Map(), heardAt: new Map(), plans: [], begun: new Set() });
+
     live.addEventListener("command", ({ detail }) => this.take(detail));
     live.addEventListener("back", () => this.lookAround());
     setInterval(() => { if (!document.hidden) this.askAgain(); }, 500);
@@ -32,20 +47,24 @@ export class CommandStore extends EventTarget {
     if (plans === null || text === this.plansText) return;
     this.plansText = text;
     this.plans = plans.filter(({ state }) => state === "waiting" || state === undefined);
-    this.dispatchEvent(new CustomEvent("plans"));
+    this.tell("plans");
   }
 
   // An answer to a question may be older than what the socket told meanwhile.
+  /** @type {(command: Hub.CommandView) => void} */
   take(command) {
     const known = this.commands.get(command.id);
     if (known !== undefined && (known.updated_at > command.updated_at || (!isOpen(known) && isOpen(command)))) return;
     this.heardAt.set(command.id, performance.now());
     if (known !== undefined && JSON.stringify(known) === JSON.stringify(command)) return;
     this.commands.set(command.id, command);
-    this.dispatchEvent(new CustomEvent("change", { detail: command }));
+    this.tell("change", command);
   }
 
-  /** Those that somebody at this page asked for stay to be read. */
+  /**
+   * Those that somebody at this page asked for stay to be read.
+   * @type {(commands: Hub.CommandView[]) => void}
+   */
   begin(commands) {
     commands.forEach((command) => { this.begun.add(command.id); this.take(command); });
   }
@@ -53,7 +72,7 @@ export class CommandStore extends EventTarget {
   askAgain() {
     const now = performance.now();
     for (const [id, command] of this.commands) {
-      const silentMs = now - this.heardAt.get(id);
+      const silentMs = now - (this.heardAt.get(id) ?? -Infinity);
       if (!isOpen(command)) { if (silentMs > KEPT_MS) this.forget(id); continue; }
       if (silentMs < ASK_AFTER_MS) continue;
       this.heardAt.set(id, now);
@@ -61,11 +80,12 @@ export class CommandStore extends EventTarget {
     }
   }
 
+  /** @type {(id: string) => void} */
   forget(id) {
     this.commands.delete(id);
     this.heardAt.delete(id);
     this.begun.delete(id);
-    this.dispatchEvent(new CustomEvent("change", { detail: null }));
+    this.tell("change", null);
   }
 
   /** Newest first; what others began is shown while it runs. */

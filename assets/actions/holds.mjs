@@ -1,21 +1,28 @@
 // One button that stops every action, and the line that says so wherever somebody looks.
 
 import { look, send } from "../parts/api.mjs";
-import { sentence, textField } from "../parts/dialog.mjs";
+import { textField } from "../parts/dialog.mjs";
 import { button, byId, make, redraw, say, show } from "../parts/dom.mjs";
-import { moment, plural, when } from "../parts/format.mjs";
+import { moment, when } from "../parts/format.mjs";
 import { Looker } from "../parts/looker.mjs";
 import { change } from "../parts/password_prompt.mjs";
-import { toast } from "../parts/toast.mjs";
 
 const EVERY_MS = 5_000;
 const MOST_NAMED = 3;
 
-/** Events: `change`. */
+/** @extends {Looker<Hub.HoldStateView, { change: object }>} */
 export class Holds extends Looker {
+  /** @type {Hub.HoldView | null} */
+  fleet = null;
+  /** @type {Hub.NodeHoldView[]} */
+  nodes = [];
+  text = "";
+
+  /** @param {LiveLink} live */
   constructor(live) {
     super(live, EVERY_MS);
-    Object.assign(this, { fleet: null, nodes: [], isKnown: false });
+
+    this.isKnown = false;
     this.strip = byId("held");
     this.button = byId("hold");
     this.button.addEventListener("click", () => this.hold(null));
@@ -32,6 +39,7 @@ export class Holds extends Looker {
     return look("hold");
   }
 
+  /** @type {(answer: Hub.HoldStateView) => void} */
   take(answer) {
     const text = JSON.stringify(answer);
     if (text !== this.text) {
@@ -44,20 +52,25 @@ export class Holds extends Looker {
     this.draw();
   }
 
+  /** @type {(node: string) => Hub.NodeHoldView | null} */
   of(node) {
     return this.nodes.find((one) => one.node === node) ?? null;
   }
 
-  /** `name`: of a node; else it is the whole fleet. */
+  /**
+   * `name`: of a node; else it is the whole fleet.
+   * @type {(node: string | null, name?: string | null) => Promise<any>}
+   */
   hold(node, name = null) {
     const [title, where] = name === null ? ["Stop all actions", "on any node"] : [`Stop actions on ${name}`, "there"];
     return this.asked({
       title: `${title}?`, verb: title, lead: `Nothing is paused, ended or set ${where} until someone resumes actions. Running jobs continue.`,
       fields: [textField("reason", "Reason (optional)", { maxlength: "500" }, "Shown to everyone, on every page.")],
-      submit: (given) => send("POST", "hold", { node, reason: given.get("reason").trim() || "stopped from the web pages" }),
+      submit: (given) => send("POST", "hold", { node, reason: String(given.get("reason")).trim() || "stopped from the web pages" }),
     });
   }
 
+  /** @type {(node: string | null, name?: string | null) => Promise<any>} */
   release(node, name = null) {
     const query = node === null ? "" : `?node=${encodeURIComponent(node)}`;
     const where = name === null ? "" : ` on ${name}`;
@@ -67,6 +80,7 @@ export class Holds extends Looker {
     });
   }
 
+  /** @type {(node: string | null) => Promise<any>} */
   explain(node) {
     return this.asked({
       title: "Why are actions stopped?", verb: "Save", fields: [textField("reason", "Reason", { required: "", maxlength: "500" }, "Shown to everyone, on every page.")],
@@ -78,12 +92,13 @@ export class Holds extends Looker {
     show(this.button, this.mayHold && this.isKnown && this.fleet === null);
     const isHeld = this.fleet !== null || this.nodes.length > 0;
     show(this.strip, isHeld);
-    const words = !isHeld ? null : this.fleet === null ? this.nodeWords() : this.fleetWords();
-    redraw(this.strip, [words, this.mayHold], () => (isHeld ? [make("strong", {}, words[0]), make("span", {}, words[1]), ...this.buttons()] : []));
+    const words = !isHeld ? null : this.fleet === null ? this.nodeWords() : this.fleetWords(this.fleet);
+    redraw(this.strip, [words, this.mayHold], () => (words !== null ? [make("strong", {}, words[0]), make("span", {}, words[1]), ...this.buttons()] : []));
   }
 
-  fleetWords() {
-    return ["All actions are stopped.", sayWho(this.fleet)];
+  /** @type {(hold: Hub.HoldView) => [string, string]} */
+  fleetWords(hold) {
+    return ["All actions are stopped.", sayWho(hold)];
   }
 
   nodeWords() {
@@ -104,12 +119,16 @@ export class Holds extends Looker {
   }
 }
 
+/** @type {(hold: Pick<Hub.NodeHoldView, "by" | "reason" | "since">) => string} */
 function sayWho({ by, reason, since }) {
   const at = since === null || since === undefined ? "" : `, since ${moment(since)}`;
-  return `${by?.name ?? by ?? "Someone"}${at}${reason ? `: “${reason}”` : ""}`;
+  return `${by ?? "Someone"}${at}${reason ? `: “${reason}”` : ""}`;
 }
 
-/** A line about one node's hold, with its button; drawn anew when something changes. */
+/**
+ * A line about one node's hold, with its button; drawn anew when something changes.
+ * @type {(holds: Holds, node: string, host: string) => HTMLElement}
+ */
 export function holdLine(holds, node, host) {
   const words = make("span", {});
   const act = button("", null);

@@ -5,14 +5,20 @@ import { choiceField, textField } from "../parts/dialog.mjs";
 import { HOUR_S } from "../parts/time_ranges.mjs";
 
 const TIMES = [["3600", "1 h"], ["14400", "4 h"], ["28800", "8 h"], ["86400", "1 day"], ["604800", "7 days"]];
+/** @type {Record<string, number>} */
 const MIB_OF = { MiB: 1, GiB: 1_024 };
 
+/** @type {(input: HTMLInputElement, low: number, high: number) => number | null} */
 const whole = (input, low, high) => {
   const value = Number(input.value.trim());
   return input.value.trim() !== "" && Number.isInteger(value) && value >= low && value <= high ? value : null;
 };
 const leaseField = () => choiceField("lease_s", "For how long", TIMES, String(HOUR_S), "Afterwards the previous value is restored.");
 
+/**
+ * @type {(title: string, fields: HTMLElement[], read: (root: NamedForm) => object | null) =>
+ *   ActionForm}
+ */
 export function form(title, fields, read) {
   return {
     title, isFilled: () => true,
@@ -25,6 +31,7 @@ export function form(title, fields, read) {
   };
 }
 
+/** @type {(gpu: Hub.GpuView) => ActionForm} */
 export function capForm(gpu) {
   const [low, high] = [gpu.facts.power_limit_min_w, gpu.facts.power_limit_max_w].map((watts) => (watts === null || watts === undefined ? null : Math.round(watts)));
   const hint = low === null || high === null ? null : `This GPU accepts ${low} to ${high} W.`;
@@ -35,6 +42,7 @@ export function capForm(gpu) {
   });
 }
 
+/** @type {(gpu: Hub.GpuView) => ActionForm} */
 export function lockForm(gpu) {
   const top = gpu.facts.sm_clock_max_mhz === null || gpu.facts.sm_clock_max_mhz === undefined ? "" : ` The maximum of this GPU is ${Math.round(gpu.facts.sm_clock_max_mhz)} MHz.`;
   const low = textField("min_mhz", "From, in MHz", { type: "number", min: "1", step: "1", value: "210" });
@@ -45,30 +53,39 @@ export function lockForm(gpu) {
   });
 }
 
+/** @type {(lease: Hub.TimedLimit) => ActionForm} */
 export const undoForm = (lease) => form("Remove a limit", [], () => ({ type: "limit_off", gpu_uuid: lease.gpu_uuid, what: lease.what }));
 
+/** @type {(gpu: Hub.GpuView) => ActionForm} */
 export function modeForm(gpu) {
   const mode = choiceField("mode", "Compute mode", [["exclusive_process", "One process at a time (with MPS: its server)"], ["default", "Several processes at a time"]], "exclusive_process", "Applies to processes started from now on.");
   return form("Set the compute mode of a GPU", [mode], ({ elements }) => ({ type: "compute_mode", gpu_uuid: gpu.uuid, mode: elements.mode.value }));
 }
 
+/** @type {(mode: Hub.ManagedComputeMode) => ActionForm} */
 export const openForm = ({ gpu_uuid: uuid }) => form("Allow several processes on a GPU again", [], () => ({ type: "compute_mode", gpu_uuid: uuid, mode: "default" }));
 
 const WITHIN = [["600", "10 min"], ["3600", "1 h"], ["14400", "4 h"], ["86400", "1 day"], ["604800", "7 days"]];
 
-/** `uuid` null: the whole node. */
+/**
+ * `uuid` null: the whole node.
+ * @type {(uuid: string | null) => ActionForm}
+ */
 export function drainForm(uuid) {
   const within = choiceField("within_s", "Time for the owners to finish", WITHIN, "14400", "Nothing is ended automatically when this time has passed.");
   return form("Drain: no new work, and its tasks may finish", [within], ({ elements }) => ({ type: "drain", gpu_uuid: uuid ?? "*", within_s: Number(elements.within_s.value) }));
 }
 
+/** @type {(uuid: string | null) => ActionForm} */
 export function diagnoseForm(uuid) {
   const level = choiceField("level", "Level", [["1", "1: seconds"], ["2", "2: a few minutes"]], "1", "Passing does not prove that it is healthy.");
   return form("Diagnose an empty GPU", [level], ({ elements }) => ({ type: "gpu_diagnosis", gpu_uuid: uuid, level: Number(elements.level.value) }));
 }
 
+/** @type {(title: string, type: string, uuid: string | null) => ActionForm} */
 export const serviceForm = (title, type, uuid) => form(title, [], () => ({ type, gpu_uuid: uuid ?? "*" }));
 
+/** @type {(gpu: Hub.GpuView) => ActionForm} */
 export function splitForm(gpu) {
   const layout = textField("layout", "Layout", { type: "text", maxlength: "128", placeholder: "2x 3g.40gb + 1x 1g.10gb" }, "none: no instance; off: MIG off too. Only a GPU that is cordoned or drained can be split.");
   return form("Split a GPU by MIG", [layout], ({ elements }) => {
@@ -77,13 +94,17 @@ export function splitForm(gpu) {
   });
 }
 
+/** @type {(layout: Hub.ManagedMigLayout) => ActionForm} */
 export const wholeForm = ({ gpu_uuid: uuid }) => form("Destroy all MIG instances of a GPU", [], () => ({ type: "mig_layout", gpu_uuid: uuid, layout: "none" }));
 
+/** @type {(daemon: Daemon) => HTMLElement} */
 const serverField = (daemon) => choiceField("server", "Applies to", [
   ...daemon.servers.map(({ pid, user }) => [String(pid), `new clients of server ${pid}${user === null ? "" : ` (${user})`}`]),
   ["", "the next server, as the default"]], daemon.servers.length > 0 ? String(daemon.servers[0].pid) : "", "Running clients keep their current value.");
+/** @type {(elements: NamedForm["elements"]) => number | null} */
 const serverOf = ({ server }) => (server.value === "" ? null : Number(server.value));
 
+/** @type {(daemon: Daemon) => ActionForm} */
 export function shareForm(daemon) {
   const pct = textField("pct", "Share of the GPU's threads, in whole %", { type: "number", min: "1", max: "100", step: "1" }, "A maximum for each client, not a reservation.");
   return form("Set the share of MPS clients", [serverField(daemon), pct], ({ elements }) => {
@@ -92,6 +113,7 @@ export function shareForm(daemon) {
   });
 }
 
+/** @type {(daemon: Daemon) => ActionForm} */
 export function memoryForm(daemon) {
   const ordinal = textField("ordinal", "Device number, as MPS counts", { type: "number", min: "0", max: "31", step: "1", value: "0" });
   const size = textField("size", "Memory per client (empty: no limit)", { type: "number", min: "1", step: "1" }, "Whole numbers only: MPS misreads fractions.");
@@ -101,10 +123,12 @@ export function memoryForm(daemon) {
     const isFree = elements.size.value.trim() === "" && !elements.size.validity.badInput;
     const given = isFree ? null : whole(elements.size, 1, 16_777_216 / MIB_OF[elements.unit.value]);
     if (number === null || (!isFree && given === null)) return null;
-    return { type: "mps_memory", pipes: daemon.pipes, ordinal: number, mem_mib: isFree ? null : given * MIB_OF[elements.unit.value], server: serverOf(elements) };
+    const mib = given === null ? null : given * MIB_OF[elements.unit.value];
+    return { type: "mps_memory", pipes: daemon.pipes, ordinal: number, mem_mib: mib, server: serverOf(elements) };
   });
 }
 
+/** @type {(daemon: Daemon) => ActionForm} */
 export function presetForm(daemon) {
   const name = choiceField("name", "Preset", [["high", "High: 60 %, normal priority"], ["normal", "Normal: 30 %, normal priority"], ["low", "Low: 10 %, below normal"]], "normal", "Applies to new clients.");
   return form("Use a preset for MPS clients", [serverField(daemon), name], ({ elements }) => (
@@ -112,6 +136,7 @@ export function presetForm(daemon) {
 }
 
 // What the doctor names to mend something: an act on a Node, or on a GPU.
+/** @type {Record<string, [string, (setting: any, indexOf: IndexOf) => string] | undefined>} */
 const FIXES = {
   mps_start: ["start_mps", () => "Start MPS"],
   mps_restart: ["restart_mps", () => "Restart MPS"],
@@ -121,12 +146,18 @@ const FIXES = {
   compute_mode: ["set_compute_mode", ({ gpu_uuid: uuid }, indexOf) => `Make GPU ${indexOf(uuid) ?? uuid.slice(4, 12)} exclusive`],
 };
 
-/** `target` null: the node. */
+/**
+ * `target` null: the node.
+ * @type {(setting: Setting, indexOf: IndexOf) => SettingFix | null}
+ */
 export function fixOf(setting, indexOf) {
-  const [action, words] = FIXES[setting.type] ?? [null, null];
-  if (action === null) return null;
+  const fix = FIXES[setting.type];
+  if (fix === undefined) return null;
+  const [action, words] = fix;
   const name = words(setting, indexOf);
-  return { action, words: name, target: setting.gpu_uuid ?? null, form: form(name, [], () => setting) };
+  const target = "gpu_uuid" in setting ? setting.gpu_uuid : null;
+  return { action, words: name, target, form: form(name, [], () => setting) };
 }
 
+/** @type {(title: string, type: string, pipes: string) => ActionForm} */
 export const plainForm = (title, type, pipes) => form(title, [], () => ({ type, pipes }));

@@ -11,49 +11,71 @@ import { capForm, fixOf, lockForm, memoryForm, modeForm, openForm, plainForm, pr
 
 const SOON_MS = 700;
 const SOON_FOR_MS = 3_000;
+/** @type {Record<string, [string, string]>} */
 const STATES = { beginning: ["being set", "stale"], applying: ["being set", "stale"], half_made: ["half made", "lost"], in_force: ["in force", "ok"], not_in_force: ["not in force", "lost"], drifted: ["changed externally", "lost"], unknown: ["unknown", "stale"] };
 const WHAT = { power: ["Power", "W"], clocks: ["SM clock", "MHz"] };
 
+/**
+ * @template I
+ * @extends {Panel<I>}
+ */
 export class SettingsPanel extends Panel {
+  path = "";
+
   constructor(name = "limits") {
     super(name);
     this.isOperator = false;
     me().then((who) => { this.isOperator = isAtLeast(who, "operator"); this.askedAt = -Infinity; }, () => {});
   }
 
-  /** What was just set is told soon. */
+  /**
+   * What was just set is told soon.
+   * @type {(node: string) => Promise<void>}
+   */
   refresh(node) {
     const isSoon = performance.now() - settledAt() < SOON_FOR_MS;
     return this.ask(`${this.path}?node=${encodeURIComponent(node)}`, isSoon ? SOON_MS : undefined);
   }
 
+  /**
+   * @type {(words: string, does: string, action: string, target: string, makeForm: () =>
+   *   ActionForm | null) => HTMLElement}
+   */
   button(words, does, action, target, makeForm) {
     return button(words, (event) => this.start(action, target, makeForm(), event), { "data-does": does });
   }
 
+  /** @type {(...buttons: HTMLElement[]) => HTMLElement | null} */
   acts(...buttons) {
     return buttons.length === 0 || !this.isOperator ? null : make("p", { class: "limits-acts" }, ...buttons);
   }
 
+  /**
+   * @type {(action: string, target: string, form: ActionForm | null, event: MouseEvent) => void}
+   */
   start(action, target, form, event) {
     const from = event.detail === 0 ? null : { x: event.clientX, y: event.clientY };
     begin(action, [target], from, form);
   }
 }
 
+/** @extends {SettingsPanel<Hub.NodeLimitsView>} */
 export class GpuLimits extends SettingsPanel {
+  /** @param {Hub.GpuView} gpu */
   constructor(gpu) {
     super();
-    Object.assign(this, { gpu, path: "limits" });
+    this.gpu = gpu;
+    this.path = "limits";
   }
 
+  /** @type {(items: Hub.NodeLimitsView[]) => void} */
   draw([node = null]) {
     const { gpu } = this;
     const leases = (node?.leases ?? []).filter((lease) => lease.gpu_uuid === gpu.uuid);
     const modes = (node?.modes ?? []).filter((mode) => mode.gpu_uuid === gpu.uuid);
     const trouble = node === null ? "The node has not reported whether limits can be set." : node.trouble;
     const unread = node?.unread ?? "";
-    const key = [leases.map(({ seen, seen_at: at, ...rest }) => rest), modes, trouble, unread];
+    const key = [leases.map((lease) => ({ ...lease, seen: null, seen_at: null })), modes, trouble, unread];
     this.put([key, this.isOperator], () => [
       ...(unread === "" ? [] : [make("p", { class: "act-warning" }, sentenceOf(unread))]),
       ...leases.map((lease) => this.lease(lease)),
@@ -66,18 +88,25 @@ export class GpuLimits extends SettingsPanel {
     ]);
   }
 
+  /** @type {(lease: Hub.TimedLimit) => HTMLElement} */
   lease(lease) {
     const [name, unit] = WHAT[lease.what];
     return held(lease, `${name} ${lease.wanted.map((value) => Math.round(value)).join(" to ")} ${unit}`, moment(lease.ends_at),
       this.acts(this.button("Undo", `undo ${lease.what}`, "release_limit", lease.gpu_uuid, () => undoForm(lease))));
   }
 
+  /** @type {(mode: Hub.ManagedComputeMode) => HTMLElement} */
   mode(mode) {
     return held(mode, "One process at a time", "removed", this.acts(this.button("Undo", "undo mode", "set_compute_mode", mode.gpu_uuid, () => openForm(mode))));
   }
 }
 
-/** Something that gpudeck keeps in force: until when, by whom, and the proof or what is wrong. */
+/**
+ * Something that gpudeck keeps in force: until when, by whom, and the proof or what is wrong.
+ * @type {(kept: Pick<Hub.ManagedMigLayout | Hub.TimedLimit | Hub.ManagedComputeMode, "state" |
+ *   "by" | "reason" | "words">, what: string, until: string, acts: HTMLElement | null) =>
+ *   HTMLElement}
+ */
 export function held({ state, by, reason, words }, what, until, acts) {
   const [stateWords, tone] = STATES[state] ?? [state, "stale"];
   return make("div", { class: "limit", "data-state": state },
@@ -85,13 +114,21 @@ export function held({ state, by, reason, words }, what, until, acts) {
     note(`Until ${until}, by ${by}${reason ? `: “${reason}”` : ""}. ${sentenceOf(words)}`), acts);
 }
 
+/** @extends {SettingsPanel<Hub.NodeMpsView>} */
 export class NodeMps extends SettingsPanel {
-  /** `indexOf`: of a GPU's UUID, as everything else on the page names it. */
+  /**
+   * `indexOf`: of a GPU's UUID, as everything else on the page names it.
+   * @param {string} node
+   * @param {IndexOf} indexOf
+   */
   constructor(node, indexOf) {
     super();
-    Object.assign(this, { node, indexOf, path: "mps" });
+    this.node = node;
+    this.indexOf = indexOf;
+    this.path = "mps";
   }
 
+  /** @type {(items: Hub.NodeMpsView[]) => void} */
   draw([found = null]) {
     const daemons = found?.daemons ?? [];
     const trouble = found === null ? "The node has not reported whether MPS is running." : found.trouble;
@@ -102,6 +139,7 @@ export class NodeMps extends SettingsPanel {
     });
   }
 
+  /** @type {(findings: Hub.MpsFinding[]) => HTMLElement} */
   doctor(findings) {
     const isWrong = findings.some(({ weight }) => weight === "fault");
     return make("div", { class: "limit mps-doctor", role: "group", "aria-label": "MPS doctor" },
@@ -110,6 +148,7 @@ export class NodeMps extends SettingsPanel {
         : make("ul", { class: "mps-findings" }, ...findings.map((finding) => this.finding(finding))));
   }
 
+  /** @type {(finding: Hub.MpsFinding) => HTMLElement} */
   finding({ code, weight, cause, remedy, fixes }) {
     const mending = fixes.map((fix) => fixOf(fix, this.indexOf)).filter((fix) => fix !== null);
     return make("li", { "data-code": code },
@@ -118,6 +157,7 @@ export class NodeMps extends SettingsPanel {
       this.acts(...mending.map((fix, at) => this.button(fix.words, `fix ${code} ${at}`, fix.action, fix.target ?? this.node, () => fix.form))));
   }
 
+  /** @type {(daemon: Hub.MpsDaemon) => HTMLElement} */
   daemon(daemon) {
     const { pipes, is_alive: isAlive } = daemon;
     const acts = isAlive ? [
@@ -136,6 +176,7 @@ export class NodeMps extends SettingsPanel {
       this.acts(...acts));
   }
 
+  /** @type {(server: Hub.MpsServer) => HTMLElement} */
   server(server) {
     const rows = server.clients.map((client) => make("li", { "data-pid": client.pid },
       make("span", { class: "act-pid" }, String(client.pid)), make("span", {}, client.user ?? "owner unknown"),
@@ -148,7 +189,11 @@ export class NodeMps extends SettingsPanel {
   }
 }
 
+/** @type {(pct: number | null) => string} */
 const share = (pct) => (pct === null ? "an unknown share" : `${pct} %`);
-const priority = (value) => ({ 0: "normal priority", 1: "below normal priority" })[value] ?? "priority unknown";
+/** @type {(value: number | null) => string} */
+const priority = (value) => ["normal priority", "below normal priority"][value ?? -1] ?? "priority unknown";
+/** @type {(limits: [number, string][]) => string} */
 const memoryWords = (limits) => limits.map(([ordinal, limit]) => `, ${limit} on device ${ordinal}`).join("");
+/** @type {(text: string) => string} */
 export const sentenceOf = (text) => (text === "" ? "" : sentence(text));

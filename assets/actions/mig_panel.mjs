@@ -5,20 +5,29 @@ import { SettingsPanel, held } from "./limits_panel.mjs";
 import { make } from "../parts/dom.mjs";
 import { note } from "../parts/panel.mjs";
 
+/** @type {Record<string, string>} */
 const NOW = { none: "MIG is on, and there is no instance: nobody can run here", off: "Not split: MIG is off" };
 
+/** @extends {SettingsPanel<Hub.MigBoardView>} */
 export class MigPanel extends SettingsPanel {
-  /** Its title is hidden with it, where there is nothing to split. */
+  /**
+   * Its title is hidden with it, where there is nothing to split.
+   * @param {Hub.GpuView} gpu
+   */
   constructor(gpu) {
     super("mig");
-    Object.assign(this, { gpu, path: "mig", title: make("h3", {}, "MIG") });
+    this.gpu = gpu;
+    this.path = "mig";
+    this.title = make("h3", {}, "MIG");
     this.show(false);
   }
 
+  /** @type {(isThere: boolean) => void} */
   show(isThere) {
     this.title.hidden = this.root.hidden = !isThere;
   }
 
+  /** @type {(items: Hub.MigBoardView[]) => void} */
   draw(items) {
     const board = items.find(({ gpu }) => gpu === this.gpu.uuid) ?? null;
     this.show(board !== null);

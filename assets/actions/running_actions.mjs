@@ -1,23 +1,32 @@
 // The acts that run, and the plans that wait for somebody else, from every page.
 
+/** @import { CommandStore } from "./commands_store.mjs" */
+
 import { isAtLeast, me } from "../parts/account.mjs";
 import { send } from "../parts/api.mjs";
 import { approveDialog } from "./action_dialog.mjs";
-import { isOpen, undoOf } from "./action_words.mjs";
+import { idsOf, isOpen, undoOf } from "./action_words.mjs";
 import { Progress } from "./action_progress.mjs";
 import { begin } from "./actions.mjs";
 import { sentence } from "../parts/dialog.mjs";
-import { Lines, button, byId, isShortcut, make, redraw, say, show } from "../parts/dom.mjs";
+import { Lines, button, byId, isShortcut, make, messageOf, redraw, say, show } from "../parts/dom.mjs";
 import { amount, plural, when } from "../parts/format.mjs";
 import { toast } from "../parts/toast.mjs";
 
 export class RunningActions {
+  /** @type {Person | null} */
+  person = null;
+
+  /** @param {CommandStore} store */
   constructor(store) {
-    Object.assign(this, { store, isWide: false, person: null });
+    this.store = store;
+    this.isWide = false;
+
     this.root = byId("tray");
     this.button = make("button", { type: "button", class: "tray-button", "aria-expanded": "false", "aria-controls": "tray-list", onclick: () => this.toggle() });
     this.plans = make("ul", { class: "plans" });
     const list = make("ul", { class: "acts" });
+    /** @type {Lines<Hub.CommandView, Progress>} */
     this.lines = new Lines(list, ({ id }) => id, (command) => new Progress(command, (one) => this.more(one)));
     this.panel = make("div", { id: "tray-list", class: "tray-panel", tabindex: "0", role: "region", "aria-label": "Running and waiting actions", hidden: "" }, this.plans, list);
     this.root.append(this.panel, this.button);
@@ -27,6 +36,7 @@ export class RunningActions {
     me().then((person) => { this.person = person; this.draw(); }, () => {});
   }
 
+  /** @type {(event: KeyboardEvent) => void} */
   onKey(event) {
     if (event.key === "Escape" && this.isWide && document.querySelector("dialog[open]") === null) {
       event.stopImmediatePropagation();
@@ -63,14 +73,17 @@ export class RunningActions {
     redraw(this.plans, [plans, this.person?.name], () => plans.map((plan) => this.planLine(plan)));
   }
 
+  /** @type {(command: Hub.CommandView) => CommandAct[]} */
   more(command) {
-    const more = undoOf(command).map(([action, word]) => [word, () => begin(action, [command.task_id])]);
+    /** @type {CommandAct[]} */
+    const more = undoOf(command).map(([action, word]) => [word, () => begin(action, idsOf(command))]);
     if (!isOpen(command)) more.push(["Dismiss", () => this.store.forget(command.id)]);
     return more;
   }
 
+  /** @type {(plan: Hub.ActionPlanView) => HTMLElement} */
   planLine(plan) {
-    const by = plan.by?.name ?? plan.by;
+    const by = plan.by.name;
     const isOwn = by === this.person?.name;
     const mayApprove = !isOwn && isAtLeast(this.person, "operator");
     return make("li", { class: "plan", "data-plan": plan.id },
@@ -81,12 +94,13 @@ export class RunningActions {
         ...(isOwn || mayApprove ? [button(isOwn ? "Withdraw" : "Decline", () => this.withdraw(plan))] : [])));
   }
 
+  /** @type {(plan: Hub.ActionPlanView) => Promise<void>} */
   async withdraw(plan) {
     try {
       await send("DELETE", `plans/${encodeURIComponent(plan.id)}`);
       toast("Withdrawn; nothing was done.");
     } catch (error) {
-      toast(sentence(error.message));
+      toast(sentence(messageOf(error)));
     }
     this.store.lookAtPlans();
   }

@@ -2,7 +2,7 @@
 // can be done next.
 
 import { begin } from "./actions.mjs";
-import { ROWS } from "./action_table.mjs";
+import { verb } from "./action_words.mjs";
 import { diagnoseForm, drainForm, serviceForm } from "./limit_forms.mjs";
 import { SettingsPanel, sentenceOf } from "./limits_panel.mjs";
 import { button, make } from "../parts/dom.mjs";
@@ -11,7 +11,9 @@ import { note } from "../parts/panel.mjs";
 
 const OF_ONE_GPU = new Set(["reset", "diagnose"]);
 const IN_SERVICE = ["cordon", "drain"];
+/** @type {Record<string, string>} */
 const TONE = { cordoned: "stale", draining: "stale", drained: "ok", resetting: "stale", diagnosing: "stale", needs_reboot: "lost", needs_inspection: "lost" };
+/** @type {Record<string, [string, (uuid: string | null) => ActionForm]>} */
 const ACTS = {
   cordon: ["cordon", (uuid) => serviceForm("Cordon: assign nothing new here", "cordon", uuid)],
   drain: ["drain", drainForm],
@@ -20,14 +22,26 @@ const ACTS = {
   return: ["return_to_service", (uuid) => serviceForm("Return it to service", "return", uuid)],
 };
 
+/** @extends {SettingsPanel<Hub.RepairView>} */
 export class ServicePanel extends SettingsPanel {
-  /** `uuid` null: the whole node. `tasks()`: ids of those that are there now; `advice()`: what the
-   * driver advises, "": nothing. */
+  /**
+   * `uuid` null: the whole node. `tasks()`: ids of those that are there now; `advice()`: what the
+   * driver advises, "": nothing.
+   * @param {string} node
+   * @param {string | null} uuid
+   * @param {() => string[]} tasks
+   * @param {() => string} advice
+   */
   constructor(node, uuid, tasks, advice = () => "") {
     super("service");
-    Object.assign(this, { node, uuid, tasks, advice, path: "repairs" });
+    this.node = node;
+    this.uuid = uuid;
+    this.tasks = tasks;
+    this.advice = advice;
+    this.path = "repairs";
   }
 
+  /** @type {(items: Hub.RepairView[]) => void} */
   draw(items) {
     const own = items.find(({ gpu }) => gpu === this.uuid) ?? null;
     const ofNode = this.uuid === null ? null : items.find(({ gpu }) => gpu === null) ?? null;
@@ -42,6 +56,7 @@ export class ServicePanel extends SettingsPanel {
     ].filter((part) => part !== null));
   }
 
+  /** @type {(repair: Hub.RepairView, whose: string, may: string[]) => HTMLElement} */
   repair(repair, whose, may) {
     const why = repair.reason === "" ? "" : `: “${repair.reason}”`;
     const until = repair.until === null ? "" : repair.is_overdue ? ` The time ended at ${moment(repair.until)}.` : ` Owners have until ${moment(repair.until)}.`;
@@ -51,10 +66,11 @@ export class ServicePanel extends SettingsPanel {
       this.buttons(may, repair));
   }
 
+  /** @type {(may: string[], repair?: Hub.RepairView | null) => HTMLElement | null} */
   buttons(may, repair = null) {
     const made = may.filter((event) => event in ACTS && (this.uuid !== null || !OF_ONE_GPU.has(event))).map((event) => {
       const [action, makeForm] = ACTS[event];
-      return this.button(ROWS.get(action).label, event, action, this.uuid ?? this.node, () => makeForm(this.uuid));
+      return this.button(verb(action), event, action, this.uuid ?? this.node, () => makeForm(this.uuid));
     });
     const left = repair?.is_overdue ? this.tasks() : [];
     // What a drain leaves is ended as anything is: previewed, by a person.

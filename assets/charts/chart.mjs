@@ -16,7 +16,21 @@ export class Chart {
   constructor({ title, meaning, unit, lines, limits, range, increments, onZoom, colours, format, together = null, isQuiet = false }) {
     // Of many lines each value stands without the unit, which the title has: one row of them.
     const briefUnit = unit && lines.length > 4 ? ` ${unit}` : "";
-    Object.assign(this, { lines, range, increments, onZoom, format, briefUnit, bands: [], marks: [], alerts: [], data: [[]], swatches: [], tones: new Map(), together, isQuiet, lit: null });
+    this.lines = lines;
+    this.range = range;
+    this.increments = increments;
+    this.onZoom = onZoom;
+    this.format = format;
+    this.briefUnit = briefUnit;
+    this.bands = [];
+    this.marks = [];
+    this.alerts = [];
+    this.data = [[]];
+    this.swatches = [];
+    this.tones = new Map();
+    this.together = together;
+    this.isQuiet = isQuiet;
+    this.lit = null;
     this.place = make("div", { class: "chart-place" });
     this.values = lines.map(() => make("b", {}, "…"));
     this.legend = make("ul", { class: "chart-legend" }, ...lines.map((line, at) => this.entry(line, at)));

@@ -14,7 +14,13 @@ export class GpuTiles {
   /** `isQuiet`: lines without trouble are all grey, and tiles show no colour of theirs. `pointed(uuid)`: at whose tile
    * somebody points or stands with the keyboard; null: at none. */
   constructor(place, book, isQuiet, pointed) {
-    Object.assign(this, { place, book, isQuiet, pointed, labels: new Map(), trouble: new Map(), owners: new Map() });
+    this.place = place;
+    this.book = book;
+    this.isQuiet = isQuiet;
+    this.pointed = pointed;
+    this.labels = new Map();
+    this.trouble = new Map();
+    this.owners = new Map();
     this.lines = new Lines(place, ({ uuid }) => uuid, (gpu) => this.tile(gpu), false);
   }
 

@@ -30,7 +30,15 @@ const NODE_WORDS = { live: "Live", suspect: "No data for a moment", silent: "Sil
 
 export class MachineSide {
   constructor(page, root) {
-    Object.assign(this, { page, root, marks: [], alerts: [], seldomAt: -Infinity, alertsAt: -Infinity, found: [], lines: null, metricsBy: new Map() });
+    this.page = page;
+    this.root = root;
+    this.marks = [];
+    this.alerts = [];
+    this.seldomAt = -Infinity;
+    this.alertsAt = -Infinity;
+    this.found = [];
+    this.lines = null;
+    this.metricsBy = new Map();
     this.idleLine = new IdleLine();
     byId("lines-idle").append(this.idleLine.root);
   }

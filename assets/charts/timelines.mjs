@@ -32,7 +32,15 @@ const SPANS = [["300", "5 min"], ["900", "15 min"], ["3600", "1 h"]];
 
 export default class Timelines {
   constructor(root, live, holds) {
-    Object.assign(this, { root, live, holds, gpus: [], charts: [], zoom: null, past: null, dirty: new Set(), owners: new Map() });
+    this.root = root;
+    this.live = live;
+    this.holds = holds;
+    this.gpus = [];
+    this.charts = [];
+    this.zoom = null;
+    this.past = null;
+    this.dirty = new Set();
+    this.owners = new Map();
     this.book = readMetricCatalogue();
     this.place = readPlace(location);
     this.store = new LineStore(this.book.columns);

@@ -6,7 +6,11 @@ import { feedOf, release } from "../live/feeds.mjs";
 /** Of a subclass: `redraw()` draws the feed's picture. */
 export class LiveComponent {
   constructor(place, tell) {
-    Object.assign(this, { place, tell, feed: null, clicks: 0, over: new AbortController() });
+    this.place = place;
+    this.tell = tell;
+    this.feed = null;
+    this.clicks = 0;
+    this.over = new AbortController();
     this.said = make("p", { class: "site-said", role: "status", hidden: "" });
     onTheme(() => this.over.signal.aborted || this.redraw());
   }

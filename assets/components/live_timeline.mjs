@@ -14,7 +14,11 @@ const MOST = 16;
 
 export default class LiveTimeline {
   constructor(place) {
-    Object.assign(this, { place, book: readMetricCatalogue(), key: "", charts: [], over: new AbortController() });
+    this.place = place;
+    this.book = readMetricCatalogue();
+    this.key = "";
+    this.charts = [];
+    this.over = new AbortController();
     this.store = new LineStore(this.book.columns);
     this.said = make("p", { class: "site-said", role: "status", hidden: "" });
     this.holder = make("div", {});

@@ -23,7 +23,7 @@ export default class TimeBar {
 
   end() {
     clearInterval(this.timer);
-    this.bar.end();
+    this.bar.close();
     this.over.abort();
     release(this.feed);
   }

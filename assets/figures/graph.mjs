@@ -9,17 +9,23 @@ import { zoneOffset } from "../parts/time_ranges.mjs";
 
 const DRAWN_WITHIN_MS = 10_000;
 const NOT_LOADED = "Charts could not be loaded from the hub. Reload the page.";
+/** @type {Promise<void> | null} */
 let coming = null;
 
 export class Graph {
+  /** @param {string} id */
   constructor(id) {
-    Object.assign(this, { place: byId(id), answers: new DashAnswers(id) });
+    this.place = byId(id);
+    this.answers = new DashAnswers(id);
   }
 
   /** Of the newest request. */
   get number() { return this.answers.number; }
 
-  /** The facts shown next to the figure; throws if there is no figure. */
+  /**
+   * The facts shown next to the figure; throws if there is no figure.
+   * @type {(view: object, how: { height: number, isPan?: boolean, at: number }) => Promise<any>}
+   */
   async ask(view, { height, isPan = false, at }) {
     await scripts();
     const is_drawn = this.place.querySelector(".js-plotly-plot") !== null;
@@ -28,10 +34,14 @@ export class Graph {
     return facts;
   }
 
-  /** Plotly's element. It comes a moment after the answer. */
+  /**
+   * Plotly's element. It comes a moment after the answer.
+   * @type {() => Promise<PlotElement>}
+   */
   async plot() {
     const until = performance.now() + DRAWN_WITHIN_MS;
     for (;;) {
+      /** @type {PlotElement | null} */
       const plot = this.place.querySelector(".js-plotly-plot");
       if (plot?.on !== undefined) return plot;
       if (performance.now() > until) throw new Error("The figure was not drawn.");
@@ -40,6 +50,11 @@ export class Graph {
   }
 }
 
+/**
+ * @param {number} height
+ * @param {boolean} is_pan
+ * @param {number} at
+ */
 function styleNow(height, is_pan, at) {
   const { ground, raised, line, ink, soft, font, textPx, marks, theme } = pageColours();
   const lines = Array.from({ length: 8 }, (_, of) => strokeOf(theme, of).stroke);

@@ -2,6 +2,7 @@
 
 import { byId, make } from "../parts/dom.mjs";
 
+/** @type {Promise<any> | null} */
 let coming = null;
 
 export function plotly() {

@@ -1,6 +1,10 @@
 // What needs a person, and what one may use: four numbers over the map, each with its list.
 
-import { Teller, byId, say } from "../parts/dom.mjs";
+/** @import { FleetState } from "../live/fleet_state.mjs" */
+/** @import { Live } from "../live/live.mjs" */
+/** @import { Firing, FiringThen } from "../alerts/firing.mjs" */
+
+import { Teller, allWithin, byId, say, within } from "../parts/dom.mjs";
 import { itemsOf } from "../parts/api.mjs";
 import { age, amount, bytesWords, oneWord, plural, watts } from "../parts/format.mjs";
 import { grouped } from "../parts/grouped.mjs";
@@ -11,42 +15,71 @@ import { placesWords } from "../pool/pool_model.mjs";
 
 const QUEUE_EVERY_MS = 30_000;
 const LOUD = ["crit", "warn"];
+/** @type {(alert: Hub.AlertView) => boolean} */
+const isHeard = (alert) => !isSilenced(alert);
+const CARDS = /** @type {const} */ (["wasted", "free", "attention", "queue"]);
 
-/** Tells `open` {uuid} and `seek` {filter}. */
+/** @extends {Teller<{ open: { uuid: string }, seek: { filter: string } }>} */
 export class Attention extends Teller {
+  /** @type {Hub.Totals | null} */
+  totals = null;
+  /** @type {Hub.ClaimView[] | null} */
+  queue = null;
+  /** @type {FiredAlerts | null} */
+  firingThen = null; // of a moment that is over, while one is shown
+  /** @type {ShownMoment | null} */
+  moment = null;
+  /** @type {number | undefined} */
+  timer;
+
+  /**
+   * @param {FleetState} picture
+   * @param {Live} live
+   * @param {Firing} firing
+   */
   constructor(picture, live, firing) {
     super();
-    // `firingThen`, `moment`: of a moment that is over, while one is shown.
-    Object.assign(this, { picture, live, firing, totals: null, queue: null, firingThen: null, moment: null });
+
+    this.picture = picture;
+    this.live = live;
+    this.firing = firing;
+
     this.redraw = () => this.draw();
     this.lists = new AttentionLists(this);
     firing.addEventListener("change", () => this.draw());
-    for (const name of ["claim", "back"]) live.addEventListener(name, () => this.askQueue());
+    live.addEventListener("claim", () => this.askQueue());
+    live.addEventListener("back", () => this.askQueue());
     live.opened().then(() => this.askQueue());
   }
 
   async askQueue() {
     clearTimeout(this.timer);
-    if (!document.hidden) this.queue = await itemsOf("claims", this.queue);
+    if (!document.hidden) this.queue = (await itemsOf("claims")) ?? this.queue;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.askQueue(), QUEUE_EVERY_MS);
     this.draw();
   }
 
+  /** @type {(totals: Hub.Totals) => void} */
   take(totals) {
     this.totals = totals;
     this.draw();
   }
 
-  /** What fired at moments that are over; null: live again. */
+  /**
+   * What fired at moments that are over; null: live again.
+   * @type {(firingThen: FiringThen | null) => void}
+   */
   showThen(firingThen) {
     this.firingThen?.removeEventListener("change", this.redraw);
-    Object.assign(this, { firingThen, moment: null });
+    this.firingThen = firingThen;
+    this.moment = null;
     firingThen?.addEventListener("change", this.redraw);
     this.lists.close(false);
     this.draw();
   }
 
+  /** @type {(moment: ShownMoment) => void} */
   takeThen(moment) {
     this.moment = moment;
     this.draw();
@@ -56,21 +89,29 @@ export class Attention extends Teller {
     return this.firingThen !== null;
   }
 
-  /** Of the moment that is shown; null: it is not loaded. */
+  /**
+   * Of the moment that is shown; null: it is not loaded.
+   * @type {Hub.Totals | TotalsThen | null}
+   */
   get shown() {
     if (!this.isThen) return this.totals;
-    return this.picture.isKnownThen && this.moment?.at === this.picture.at ? this.moment.totals : null;
+    return this.picture.isKnownThen && this.moment?.at === this.picture.at ? this.moment?.totals ?? null : null;
   }
 
-  /** Those that count; the silenced ones are named at the end of their list. */
-  alerts(isCounted = (one) => !isSilenced(one)) {
-    return (this.firingThen ?? this.firing).listed.filter(isCounted).filter((one) => LOUD.includes(one.severity))
+  /**
+   * Those that count; the silenced ones are named at the end of their list.
+   * @type {(isCounted?: (alert: Hub.AlertView) => boolean) => Hub.AlertView[]}
+   */
+  alerts(isCounted = isHeard) {
+    /** @type {FiredAlerts} */
+    const firing = this.firingThen ?? this.firing;
+    return firing.listed.filter(isCounted).filter(({ severity }) => LOUD.includes(severity))
       .sort((one, other) => LOUD.indexOf(one.severity) - LOUD.indexOf(other.severity) || one.since - other.since);
   }
 
   /** The worst first: memory times time. */
   wasted() {
-    const now = this.shown.at;
+    const now = this.shown?.at ?? NaN;
     return [...this.picture.wasted.values()].sort((one, other) => (now - other.since) * other.bytes - (now - one.since) * one.bytes);
   }
 
@@ -79,15 +120,15 @@ export class Attention extends Teller {
   }
 
   draw() {
-    if (this.totals === null || this.picture.epoch !== this.totals.epoch) return;
-    const isLoaded = this.shown !== null;
-    const words = { wasted: () => this.wastedWords(), free: () => this.freeWords(), attention: () => this.alertWords(), queue: () => this.queueWords() };
-    for (const [key, of] of Object.entries(words)) put(key, isLoaded ? of() : { figure: "–", detail: "…" });
+    const { totals, shown } = this;
+    if (totals === null || this.picture.epoch !== totals.epoch) return;
+    const cards = shown === null ? null : { wasted: this.wastedWords(shown), free: this.freeWords(shown, totals), attention: this.alertWords(), queue: this.queueWords() };
+    for (const key of CARDS) put(key, cards === null ? { figure: "–", detail: "…" } : cards[key]);
     this.lists.refresh();
   }
 
-  wastedWords() {
-    const { wasted: { gpus, mem_bytes: bytes, gpu_hours_today: hours }, at } = this.shown;
+  /** @type {(shown: Hub.Totals | TotalsThen) => CardWords} */
+  wastedWords({ wasted: { gpus, mem_bytes: bytes, gpu_hours_today: hours }, at }) {
     const today = hours === null ? "" : `${amount(hours, 1)} idle GPU-hours today`;
     if (gpus === 0) return { figure: "none", detail: today };
     const rows = this.wasted();
@@ -96,36 +137,43 @@ export class Attention extends Teller {
     return { tone: "waste", figure: plural(gpus, "GPU"), detail: [`${this.nameOf(rows[0].slot)} ${this.gpusWords(worst)}, idle ${age(at - rows[0].since)}`, more, `${bytesWords(bytes)} held`, today].filter(Boolean).join(" · ") };
   }
 
+  /** @type {(slot: number) => string} */
   nameOf(slot) {
     return `${this.picture.ownerName(slot)} on ${this.picture.host(slot)}`;
   }
 
+  /** @type {(rows: WastedGpu[]) => string} */
   gpusWords(rows) {
     return `GPU ${placesWords(rows.map(({ slot }) => this.picture.placeName(slot)))}`;
   }
 
-  freeWords() {
-    const gpus = { total: this.totals.gpus.total, ...this.shown.gpus };
+  /** @type {(shown: Hub.Totals | TotalsThen, totals: Hub.Totals) => CardWords} */
+  freeWords(shown, totals) {
+    const gpus = { total: totals.gpus.total, ...shown.gpus };
     const models = [...grouped(this.picture.freeSlots(), (slot) => this.picture.modelName(slot))].sort(([, one], [, other]) => other.length - one.length);
     return { figure: gpus.free === 0 ? "none" : amount(gpus.free), detail: [this.isThen ? "" : `of ${amount(gpus.total)}`, ...models.map(([model, slots]) => `${slots.length} × ${shortModel(model)}`)].filter(Boolean).join(" · ") };
   }
 
+  /** @type {() => CardWords} */
   alertWords() {
     if (!this.isThen && !this.firing.isKnown) return { figure: "–", detail: "…" };
     const alerts = this.alerts();
     if (alerts.length === 0) return { figure: "none", detail: "no alert is firing" };
     const critical = alerts.filter(({ severity }) => severity === "crit").length;
-    const kinds = [[critical, "critical"], [alerts.length - critical, alerts.length - critical === 1 ? "warning" : "warnings"]];
-    return { tone: critical > 0 ? "critical" : "waste", figure: amount(alerts.length), detail: `${kinds.filter(([count]) => count > 0).map(([count, word]) => `${count} ${word}`).join(", ")} · ${withWhat(alerts[0])}: ${placeOf(alerts[0])}` };
+    const warnings = alerts.length - critical;
+    const kinds = [critical > 0 ? `${critical} critical` : "", warnings > 0 ? plural(warnings, "warning") : ""];
+    return { tone: critical > 0 ? "critical" : "waste", figure: amount(alerts.length), detail: `${kinds.filter(Boolean).join(", ")} · ${withWhat(alerts[0])}: ${placeOf(alerts[0])}` };
   }
 
+  /** @type {() => CardWords} */
   queueThen() {
-    const { queue } = this.moment;
+    const queue = this.moment?.queue ?? null;
     if (queue === null) return { figure: "–", detail: "not known" };
     if (queue.waiting === 0) return { figure: "none", detail: "no one waiting" };
-    return { figure: `${amount(queue.waiting)} waiting`, detail: `next: ${queue.owner}, ${plural(queue.gpus, "GPU")}` };
+    return { figure: `${amount(queue.waiting)} waiting`, detail: `next: ${queue.owner}, ${plural(queue.gpus ?? 0, "GPU")}` };
   }
 
+  /** @type {() => CardWords} */
   queueWords() {
     if (this.isThen) return this.queueThen();
     const waiting = this.waiting();
@@ -137,6 +185,7 @@ export class Attention extends Teller {
 }
 
 // One text in each: were the unit an element of its own, it would jump with every digit more.
+/** @type {(key: string, words: CardWords) => void} */
 function put(key, { figure, detail, tone = "calm" }) {
   const card = byId(`card-${key}`);
   const [, first, second] = card.children;
@@ -145,7 +194,10 @@ function put(key, { figure, detail, tone = "calm" }) {
   say(second, detail);
 }
 
-/** What is well, in one quiet line. */
+/**
+ * What is well, in one quiet line.
+ * @type {(totals: Hub.Totals) => void}
+ */
 export function drawSummary({ simulated, healthy, nodes, gpus, util_mean_pct: util, power_w: power, mem_used_bytes: used, mem_total_bytes: total, tasks }) {
   const all = nodes.live + nodes.suspect + nodes.silent;
   const share = used === null || !total ? "" : ` (${amount((100 * used) / total)} %)`;
@@ -153,25 +205,43 @@ export function drawSummary({ simulated, healthy, nodes, gpus, util_mean_pct: ut
   say(byId("summary"), [...invented, `${amount(healthy)} of ${plural(all, "node")} healthy`, `${amount(gpus.ok)} of ${plural(gpus.total, "GPU")}`, ...figures(util, power, used === null ? null : `${bytesWords(used)}${share} in use`), plural(tasks, "task")].join(" · "));
 }
 
-/** Of a moment that is over; null: not known yet. */
+/**
+ * Of a moment that is over; null: not known yet.
+ * @type {(totals: Hub.PastTotalsView | null) => void}
+ */
 export function drawSummaryThen(totals) {
-  const { nodes, gpus_ok: ok, gpus_seen: seen, util_mean_pct: util, power_w: power, mem_used_bytes: used } = totals ?? {};
-  say(byId("summary"), totals === null ? "…" : [plural(nodes, "node"), `${amount(ok)} of ${plural(seen, "GPU")}`, ...figures(util, power, used === null ? null : `${bytesWords(used)} in use`)].join(" · "));
+  if (totals === null) { say(byId("summary"), "…"); return; }
+  const { nodes, gpus_ok: ok, gpus_seen: seen, util_mean_pct: util, power_w: power, mem_used_bytes: used } = totals;
+  say(byId("summary"), [plural(nodes, "node"), `${amount(ok)} of ${plural(seen, "GPU")}`, ...figures(util, power, used === null ? null : `${bytesWords(used)} in use`)].join(" · "));
 }
 
+/** @type {(util: number | null, power: number | null, memory: string | null) => string[]} */
 const figures = (util, power, memory) => [
   util === null ? null : `average utilization ${amount(util)} %`, power === null ? null : oneWord(watts(power)), memory].filter((words) => words !== null);
 
-/** How many each ready filter finds, as far as it is known of that moment, and which is pressed. */
+/**
+ * What ready filters find, as far as it is known.
+ * @type {(totals: Hub.Totals | TotalsThen | null) => Record<string, number | null>}
+ */
+function countsOf(totals) {
+  if (totals === null) return {};
+  const { gpus, wasted } = totals;
+  const counts = { wasted: wasted.gpus, free: gpus.free };
+  return "throttled" in totals ? { ...counts, throttled: totals.throttled, failed: totals.gpus.lost + totals.gpus.error } : counts;
+}
+
+/**
+ * How many each ready filter finds, as far as it is known of that moment, and which is pressed.
+ * @type {(totals: Attention["shown"], filter: string, person: Person | null) => void}
+ */
 export function drawChips(totals, filter, person) {
   const mine = (person?.unix_names ?? []).map((name) => `user:${name}`).join(" | ");
   Object.assign(byId("chip-mine"), { disabled: mine === "", title: mine === "" ? "Your account has no Unix name. An admin can add one in Settings" : "" });
   byId("chip-mine").dataset.seek = mine;
-  const { gpus, wasted, throttled } = totals ?? { gpus: null };
-  const counts = gpus === null ? {} : { wasted: wasted.gpus, free: gpus.free, throttled, failed: gpus.lost + gpus.error };
-  for (const chip of byId("chips").children) {
-    const count = counts[chip.id.slice("chip-".length)];
-    if (chip.id !== "chip-mine") say(chip.lastElementChild, count > 0 ? amount(count) : "");
+  const counts = countsOf(totals);
+  for (const chip of allWithin(byId("chips"), ":scope > *")) {
+    const count = counts[chip.id.slice("chip-".length)] ?? 0;
+    if (chip.id !== "chip-mine") say(within(chip, ":scope > :last-child"), count > 0 ? amount(count) : "");
     chip.setAttribute("aria-pressed", String(filter !== "" && filter === chip.dataset.seek));
   }
 }

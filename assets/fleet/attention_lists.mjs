@@ -1,7 +1,9 @@
 // The lists behind the numbers over the map: each row with what may be done about it.
 
+/** @import { Attention } from "./attention.mjs" */
+
 import { lookAtAll } from "../parts/api.mjs";
-import { Lines, byId, make, redraw, say, show } from "../parts/dom.mjs";
+import { Lines, allWithin, byId, make, redraw, say, show, targetOf } from "../parts/dom.mjs";
 import { age, bytesWords, plural } from "../parts/format.mjs";
 import { grouped } from "../parts/grouped.mjs";
 import { me } from "../parts/account.mjs";
@@ -13,22 +15,43 @@ import { shortModel } from "./gpu_words.mjs";
 const MOST_ROWS = 100;
 const [MARGIN, NARROW] = [16, 760];
 const TASKS_EVERY_MS = 5_000;
+/** @type {Record<string, string>} */
 const TITLES = { wasted: "Wasted GPUs, worst first", free: "Free GPUs", attention: "Needs attention, worst first", queue: "Waiting claims, next first" };
+/** @type {Record<string, [string, string] | null>} */
 const MORE = { wasted: null, free: ["/pool", "Pool"], attention: ["/alerts", "All alerts"], queue: ["/pool", "Pool"] };
+/** @type {Record<string, string>} */
 const NONE = { wasted: "No GPU is wasted.", free: "No GPU is free.", attention: "No critical alert or warning is firing.", queue: "The queue is empty." };
 
+/** @type {Record<string, (lists: AttentionLists) => AttentionRow[]>} */
 const ROWS = { wasted: (lists) => lists.wasted(), free: (lists) => lists.free(), attention: (lists) => lists.alerts(), queue: (lists) => lists.queue() };
 
 export class AttentionLists {
+  /** @type {string | null} */
+  open = null;
+  /** @type {Person | null} */
+  person = null;
+  /** @type {Map<string, { uuid: string, task: Hub.TaskView }[]>} */
+  tasks = new Map();
+
+  /** @param {Attention} attention */
   constructor(attention) {
-    Object.assign(this, { attention, open: null, person: null, tasks: new Map(), tasksAt: -Infinity, panel: byId("attention-panel"), none: make("p", { class: "events-none" }) });
+    this.attention = attention;
+
+    this.tasksAt = -Infinity;
+    this.panel = byId("attention-panel");
+    this.none = make("p", { class: "events-none" });
     this.list = make("ul", { class: "events attention-rows" });
-    this.lines = new Lines(this.list, ({ key }) => key, (item) => this.line(item));
+    /** @type {Lines<AttentionRow>} */
+    this.lines = new Lines(this.list, ({ key }) => key, () => this.line());
     byId("attention-list").append(this.list, this.none);
-    byId("strip").addEventListener("click", ({ target }) => this.toggle(target.closest("[data-card]")?.dataset.card));
+    byId("strip").addEventListener("click", (event) => {
+      /** @type {HTMLElement | null} */
+      const card = targetOf(event).closest("[data-card]");
+      this.toggle(card?.dataset.card);
+    });
     byId("attention-close").addEventListener("click", () => this.close());
-    document.addEventListener("pointerdown", ({ target }) => {
-      if (this.isOpen && target.closest("#attention-panel, #strip, dialog") === null) this.close(false);
+    document.addEventListener("pointerdown", (event) => {
+      if (this.isOpen && targetOf(event).closest("#attention-panel, #strip, dialog") === null) this.close(false);
     });
     me().then((person) => { this.person = person; this.refresh(); }, () => {});
   }
@@ -37,6 +60,7 @@ export class AttentionLists {
     return this.open !== null;
   }
 
+  /** @type {(key: string | undefined) => void} */
   toggle(key) {
     if (key === undefined || this.attention.shown === null || (this.attention.isThen && key === "queue")) return;
     if (this.open === key) { this.close(); return; }
@@ -44,16 +68,17 @@ export class AttentionLists {
     say(byId("attention-title"), TITLES[key]);
     const [href, words] = MORE[key] ?? ["", ""];
     show(byId("attention-more"), href !== "");
-    byId("attention-more").href = href;
+    byId("attention-more").setAttribute("href", href);
     say(byId("attention-more"), words);
     show(this.panel, true);
     // Below its own number, as far as the window lets it.
-    const left = Math.min(byId(`card-${key}`).offsetLeft, this.panel.offsetParent.clientWidth - this.panel.offsetWidth - MARGIN);
+    const left = Math.min(byId(`card-${key}`).offsetLeft, (this.panel.offsetParent?.clientWidth ?? innerWidth) - this.panel.offsetWidth - MARGIN);
     this.panel.style.left = innerWidth > NARROW ? `${Math.max(MARGIN, left)}px` : "";
     this.panel.focus({ preventScroll: true });
     this.refresh();
   }
 
+  /** @type {(isFocused?: boolean) => void} */
   close(isFocused = true) {
     const key = this.open;
     this.mark(null);
@@ -61,18 +86,20 @@ export class AttentionLists {
     if (isFocused && key !== null) byId(`card-${key}`).focus({ preventScroll: true });
   }
 
+  /** @type {(key: string | null) => void} */
   mark(key) {
     this.open = key;
-    for (const card of byId("strip").children) card.setAttribute("aria-expanded", String(card.dataset.card === key));
+    for (const card of allWithin(byId("strip"), ":scope > *")) card.setAttribute("aria-expanded", String(card.dataset.card === key));
   }
 
   refresh() {
-    if (!this.isOpen || this.attention.shown === null) return;
-    const rows = ROWS[this.open](this);
+    const { open } = this;
+    if (open === null || this.attention.shown === null) return;
+    const rows = ROWS[open](this);
     this.lines.draw(rows.slice(0, MOST_ROWS));
     show(this.none, rows.length === 0);
-    say(this.none, NONE[this.open]);
-    if (this.open === "wasted") this.askTasks();
+    say(this.none, NONE[open]);
+    if (open === "wasted") this.askTasks();
   }
 
   async askTasks() {
@@ -84,25 +111,28 @@ export class AttentionLists {
     this.refresh();
   }
 
+  /** @type {() => DrawnLine<AttentionRow>} */
   line() {
     const [what, detail, place, acts] = [make("strong", {}), make("span", { class: "event-text" }), make("div", { class: "attention-place" }), make("div", { class: "task-acts" })];
     const root = make("li", { class: "event attention-row" }, make("div", { class: "attention-words" }, what, detail), place, acts);
+    /** @type {(item: AttentionRow) => void} */
     const draw = (item) => {
       root.classList.toggle("critical", item.isCritical ?? false);
       say(what, item.what);
       say(detail, item.detail);
       redraw(place, item.places.map(({ words }) => words), () => item.places.map(({ words, uuid, href, filter }) => this.way(words, { uuid, href, filter })));
       const task = item.task ?? null;
-      drawActs(acts, task, this.person, ({ id, label }) => ({ class: `row-act ${id}`, "aria-label": `${label} task ${task.pid}` }));
+      drawActs(acts, task, this.person, (/** @type {Hub.ActionRow} */ { id, label }) => ({ class: `row-act ${id}`, "aria-label": `${label} task ${task?.pid}` }));
     };
     return { root, draw };
   }
 
+  /** @type {(words: string, way: Omit<Way, "words">) => HTMLElement} */
   way(words, { uuid, href, filter }) {
     if (href !== undefined) return make("a", { class: "row-act", href }, words);
     const go = () => {
       this.close(false);
-      if (uuid === undefined) this.attention.tell("seek", { filter });
+      if (uuid === undefined) this.attention.tell("seek", { filter: filter ?? "" });
       else this.attention.tell("open", { uuid });
     };
     return make("button", { type: "button", class: "row-act", onclick: go }, words);
@@ -110,15 +140,17 @@ export class AttentionLists {
 
   // -- rows: {key, what, detail, places: ways to it, task}
 
+  /** @type {() => AttentionRow[]} */
   wasted() {
     const { picture, shown: totals } = this.attention;
     return this.attention.wasted().map(({ slot, since, bytes }) => {
       const uuid = picture.uuids[slot];
       const place = `${picture.host(slot)} · GPU ${picture.placeName(slot)}`;
-      return { key: uuid, what: picture.ownerName(slot), detail: `idle ${age(totals.at - since)}, ${bytesWords(bytes)} held`, places: [{ words: place, uuid }], task: this.tasks.get(uuid)?.[0].task };
+      return { key: uuid, what: picture.ownerName(slot), detail: `idle ${age((totals?.at ?? NaN) - since)}, ${bytesWords(bytes)} held`, places: [{ words: place, uuid }], task: this.tasks.get(uuid)?.[0].task };
     });
   }
 
+  /** @type {() => AttentionRow[]} */
   free() {
     const { picture } = this.attention;
     const byModel = [...grouped(picture.freeSlots(), (slot) => picture.modelName(slot))].sort(([, one], [, other]) => other.length - one.length);
@@ -126,15 +158,19 @@ export class AttentionLists {
       .map(([host, those]) => ({ key: `${model} ${host}`, what: plural(those.length, "GPU"), detail: `${shortModel(model)}, GPU ${placesWords(those.map((slot) => picture.placeName(slot)))}`, places: [{ words: host, filter: `state:free & node:${host}` }] })));
   }
 
-  /** One fault of many GPUs is one row; what is silenced is the last one. */
+  /**
+   * One fault of many GPUs is one row; what is silenced is the last one.
+   * @type {() => AttentionRow[]}
+   */
   alerts() {
     const silenced = this.attention.alerts(isSilenced);
     const last = { key: "silenced", what: "Silenced", detail: silenced.map((one) => `${one.title}: ${placeOf(one)}`).join("; "), places: [{ words: "Show", href: "/alerts#silenced" }] };
     return [...this.counted(), ...(silenced.length === 0 ? [] : [last])];
   }
 
+  /** @type {() => AttentionRow[]} */
   counted() {
-    const now = this.attention.isThen ? this.attention.shown.at : Date.now() / 1000;
+    const now = this.attention.isThen ? this.attention.shown?.at ?? NaN : Date.now() / 1000;
     return [...grouped(this.attention.alerts(), ({ rule }) => rule)].map(([rule, those]) => {
       const hosts = new Set(those.map(({ host }) => host));
       const [first] = those;
@@ -147,6 +183,7 @@ export class AttentionLists {
     });
   }
 
+  /** @type {() => AttentionRow[]} */
   queue() {
     return this.attention.waiting().map(({ id, owner, gpus, asks, why, estimate, asked_at: at }) => ({
       key: id, what: owner, detail: [plural(gpus, "GPU"), asks, `waits ${age(Date.now() / 1000 - at)}`, estimate, why].filter(Boolean).join(" · "), places: [] }));

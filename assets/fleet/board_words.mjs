@@ -3,7 +3,10 @@
 import { amount } from "../parts/format.mjs";
 import { grouped } from "../parts/grouped.mjs";
 
-/** [[label, words]]: one value where all have it, else who differs from most. */
+/**
+ * [[label, words]]: one value where all have it, else who differs from most.
+ * @type {(gpus: Hub.GpuView[]) => LabelledWords[]}
+ */
 export function limitLines(gpus) {
   return [["Power limit", agreed(gpus, ({ values, facts }) => {
     const watts = values.power_limit_w ?? facts.power_limit_w;
@@ -12,6 +15,7 @@ export function limitLines(gpus) {
   })]];
 }
 
+/** @type {(gpus: Hub.GpuView[]) => LabelledWords[]} */
 export function healthLines(gpus) {
   const uncorrected = sumOf(gpus, "ecc_uncorrected");
   return [
@@ -20,7 +24,10 @@ export function healthLines(gpus) {
   ];
 }
 
-/** null: none of them says. */
+/**
+ * null: none of them says.
+ * @type {(gpus: Hub.GpuView[], wordsOf: (gpu: Hub.GpuView) => string | null) => string | null}
+ */
 function agreed(gpus, wordsOf) {
   const by = grouped(gpus, wordsOf);
   by.delete(null);
@@ -29,9 +36,11 @@ function agreed(gpus, wordsOf) {
   return [...others.map(([words, those]) => `GPU ${those.map(({ place }) => place).join(", ")}: ${words}`), others.length === 0 ? most[0] : `the others ${most[0]}`].join("; ");
 }
 
+/** @type {(gpus: Hub.GpuView[], key: string) => number | null} */
 function sumOf(gpus, key) {
   const known = gpus.map(({ values }) => values[key]).filter((value) => value !== undefined && value !== null);
   return known.length === 0 ? null : known.reduce((sum, value) => sum + value, 0);
 }
 
+/** @type {(gpus: Hub.GpuView[], key: string) => string} */
 const whyNot = (gpus, key) => gpus.map(({ missing }) => missing[key]).find(Boolean) ?? "unknown";

@@ -1,13 +1,26 @@
 // The drawer of the Fleet page: one GPU's details, beside the heatmap.
 
+/** @import { FleetState } from "../live/fleet_state.mjs" */
+/** @import { Holds } from "../actions/holds.mjs" */
+
 import { Teller, byId, copyText, say, show } from "../parts/dom.mjs";
 import { GpuDetails } from "./gpu_details.mjs";
 import { waysThere } from "./sites.mjs";
 
+/** @extends {Teller<{ closed: object, said: string }>} */
 export class Drawer extends Teller {
+  /** @type {((slot: number, body: HTMLElement) => void) | undefined} */
+  then;
+
+  /**
+   * @param {FleetState} picture
+   * @param {MetricBook} book
+   * @param {Holds} holds
+   */
   constructor(picture, book, holds) {
     super();
-    Object.assign(this, { root: byId("drawer"), picture });
+    this.root = byId("drawer");
+    this.picture = picture;
     this.details = new GpuDetails(byId("drawer-body"), book, holds, around(picture));
     this.details.addEventListener("named", ({ detail }) => name(detail));
     byId("drawer-close").addEventListener("click", () => this.close());
@@ -22,16 +35,18 @@ export class Drawer extends Teller {
     return this.uuid !== null;
   }
 
+  /** @type {(uuid: string) => void} */
   open(uuid) {
     if (uuid !== this.uuid) this.start(uuid);
     show(this.root, true);
     this.refresh();
   }
 
+  /** @type {(uuid: string) => void} */
   start(uuid) {
     say(byId("drawer-title"), "…");
     say(byId("drawer-subtitle"), uuid);
-    byId("drawer-lines").href = `/gpu/${encodeURIComponent(uuid)}`;
+    lead("drawer-lines", `/gpu/${encodeURIComponent(uuid)}`);
     this.details.start(uuid);
   }
 
@@ -63,22 +78,31 @@ export class Drawer extends Teller {
   }
 }
 
+/** @type {(id: string, href: string) => void} */
+function lead(id, href) {
+  byId(id).setAttribute("href", href);
+}
+
+/** @type {(gpu: NamedGpu | null) => void} */
 function name(gpu) {
   say(byId("drawer-title"), gpu === null ? "Unknown GPU" : `${gpu.host} · GPU ${gpu.place}`);
   if (gpu === null) return;
   say(byId("drawer-subtitle"), gpu.name);
-  byId("drawer-node").href = `/node/${encodeURIComponent(gpu.node)}`;
-  if (gpu.link === undefined) return;
-  const ways = waysThere(gpu);
-  byId("drawer-node").href = ways.node;
-  byId("drawer-lines").href = ways.gpu;
+  const { link, uuid, node } = gpu;
+  lead("drawer-node", `/node/${encodeURIComponent(node ?? "")}`);
+  if (!link || uuid === undefined || node === null) return;
+  const ways = waysThere({ link, uuid, node });
+  lead("drawer-node", ways.node);
+  lead("drawer-lines", ways.gpu);
 }
 
+/** @type {(picture: FleetState) => Around} */
 function around(picture) {
+  /** @type {(uuid: string) => number | undefined} */
   const slotOf = (uuid) => picture.slotOf.get(uuid);
   return {
-    nameOf: (uuid) => (slotOf(uuid) === undefined ? null : `GPU ${picture.placeName(slotOf(uuid))}`),
-    partsOf: (uuid) => picture.partsOf(slotOf(uuid)).length,
-    isOffline: (uuid) => slotOf(uuid) !== undefined && picture.state(slotOf(uuid)) === "offline",
+    nameOf: (uuid) => (slotOf(uuid) === undefined ? null : `GPU ${picture.placeName(slotOf(uuid) ?? -1)}`),
+    partsOf: (uuid) => picture.partsOf(slotOf(uuid) ?? -1).length,
+    isOffline: (uuid) => slotOf(uuid) !== undefined && picture.state(slotOf(uuid) ?? -1) === "offline",
   };
 }

@@ -6,13 +6,17 @@ import { copyable } from "../parts/dialog.mjs";
 import { make, redraw } from "../parts/dom.mjs";
 import { plural } from "../parts/format.mjs";
 
+/** @type {Record<string, string>} */
 const READER_WORDS = {
   starting: "first read in progress", hung: "the driver does not answer", failed: "read error",
   no_library: "no NVIDIA library", no_driver: "no NVIDIA driver", no_gpus: "no GPU",
   released: "driver released on request",
 };
 
-/** Called with every picture; builds only when there is something new to say. */
+/**
+ * Called with every picture; builds only when there is something new to say.
+ * @type {(place: HTMLElement, nodeCount: number) => Promise<void>}
+ */
 export async function drawEmpty(place, nodeCount) {
   const nodes = nodeCount === 0 ? [] : await get("nodes?limit=100").then((answer) => answer.items, () => []);
   const person = await me().catch(() => null);
@@ -20,6 +24,7 @@ export async function drawEmpty(place, nodeCount) {
   redraw(place, told, () => (nodes.length === 0 ? noNode(person) : noGpu(nodes)));
 }
 
+/** @type {(person: Person | null) => HTMLElement[]} */
 function noNode(person) {
   const isEverything = person === null || person.groups.includes("*");
   return [
@@ -44,6 +49,7 @@ function forOthers() {
   ];
 }
 
+/** @type {(nodes: Hub.NodeView[]) => HTMLElement[]} */
 function noGpu(nodes) {
   const rows = nodes.map(({ host, reader }) => make("li", {}, make("strong", {}, host), make("span", {}, nodeWords(reader))));
   return [
@@ -53,6 +59,7 @@ function noGpu(nodes) {
   ];
 }
 
+/** @type {(reader: Hub.ReaderView | null) => string} */
 function nodeWords(reader) {
   if (reader === null || reader === undefined) return "no data from its reader yet";
   return reader.detail === "" ? (READER_WORDS[reader.state] ?? reader.state) : reader.detail;

@@ -1,8 +1,12 @@
 // The Fleet page: the picture on one side, the controls on the other, and what joins them.
 
+/** @import { Holds } from "../actions/holds.mjs" */
+/** @import { Live } from "../live/live.mjs" */
+/** @import { Past } from "./fleet_past.mjs" */
+
 import { keepFleetAddress, readView, writeView } from "../parts/address.mjs";
-import { byId, isTyping, onTheme, say, show } from "../parts/dom.mjs";
-import { readMetricCatalogue } from "../parts/metric_catalogue.mjs";
+import { byId, isTyping, onTheme, say, show, targetOf } from "../parts/dom.mjs";
+import { metricOf, readMetricCatalogue } from "../parts/metric_catalogue.mjs";
 import { FilterBox } from "../parts/filter_box.mjs";
 import { drawEmpty } from "./empty_state.mjs";
 import { Attention, drawChips, drawSummary } from "./attention.mjs";
@@ -27,15 +31,42 @@ const ALLOWED = { group: ["node", "none", "model", "owner", "state", "site"], so
 const FILTER_WAIT_MS = 120;
 const WORDS_EVERY_S = 0.95; // cells come several times a second; nobody reads that fast
 const MOST_COMPARED = 16;
+const CHOICES = /** @type {const} */ (["metric", "group", "sort"]);
+
+/** @type {(id: string) => HTMLSelectElement} */
+const choiceOf = (id) => byId(id);
 
 export default class Fleet {
+  goodFilter = "";
+  wordsAt = 0;
+  siteStates = "";
+  /** @type {{ error: string | null, at: number | null } | null} */
+  filterError = null;
+  /** @type {Past | null} */
+  past = null;
+  isComing = false; // the past is
+  /** @type {Hub.Cells | null} */
+  lastCells = null; // what is live, while a moment of the past is shown
+  /** @type {Hub.Totals | undefined} */
+  lastTotals;
+  /** @type {Person | null} */
+  person = null;
+
+  /**
+   * @param {HTMLElement} root
+   * @param {Live} live
+   * @param {Holds} holds
+   */
   constructor(root, live, holds) {
-    // `lastCells`: what is live, while a moment of the past is shown.
-    Object.assign(this, { root, live, picture: new FleetState(), goodFilter: "", filterError: null, wordsAt: 0, past: null, lastCells: null });
+    this.root = root;
+    this.live = live;
+    this.picture = new FleetState();
+
     this.book = readMetricCatalogue();
-    const { metric, group } = byId("heatmap").dataset;
+    const { metric = "", group = "" } = byId("heatmap").dataset;
+    /** @type {FleetView} */
     this.usual = { ...USUAL, metric, group };
-    this.view = readView(this.usual, { ...ALLOWED, metric: [...byId("metric").options].map(({ value }) => value) });
+    this.view = readView(this.usual, { ...ALLOWED, metric: [...choiceOf("metric").options].map(({ value }) => value) });
     this.firing = new Firing(live);
     this.heatmap = new Heatmap(this.picture, this.view, (slot) => this.describe(slot), this.firing, partsOf(byId("heatmap")));
     this.hover = new Hover(this.picture, this.book, this.firing);
@@ -44,7 +75,6 @@ export default class Fleet {
     this.sites = new SitesLine();
     this.attention = new Attention(this.picture, live, this.firing);
     followOwnPaused();
-    this.person = null;
     this.table = new TableView(byId("table-view"), this.picture, (slot) => this.describe(slot), (slot) => this.open(slot));
     this.isThen = this.view.at !== "";
     this.hover.then = (slot) => this.gpuThen(slot);
@@ -57,21 +87,26 @@ export default class Fleet {
     addEventListener("pagehide", keepFleetAddress);
   }
 
+  /** @type {(slot: number) => SlotWords} */
   describe(slot) {
     return describeSlot(this.picture, slot, { group: this.view.group, metric: this.metric(), reasons: this.book.reasons, alerts: this.alertsOf(slot) });
   }
 
+  /** @type {(slot: number) => Hub.AlertView[]} */
   alertsOf(slot) {
     return (this.heatmap?.firing ?? this.firing).of(this.picture.uuids[slot], this.picture.nodeId(slot));
   }
 
-  /** The metric that is drawn; the chosen one may still be on its way. */
+  /**
+   * The metric that is drawn; the chosen one may still be on its way.
+   * @type {() => Metric}
+   */
   metric() {
-    return this.book.metrics.get(this.picture.metric ?? this.view.metric);
+    return metricOf(this.book, this.picture.metric ?? this.view.metric);
   }
 
   listen() {
-    for (const name of ["metric", "group", "sort"]) byId(name).addEventListener("change", (event) => this.choose({ [name]: event.target.value }));
+    for (const name of CHOICES) choiceOf(name).addEventListener("change", () => this.choose({ [name]: choiceOf(name).value }));
     byId("view-map").addEventListener("click", () => this.choose({ view: "map" }));
     byId("view-table").addEventListener("click", () => this.choose({ view: "table" }));
     this.root.addEventListener("click", (event) => this.onClick(event));
@@ -79,10 +114,12 @@ export default class Fleet {
     this.heatmap.addEventListener("open", ({ detail }) => this.open(detail.slot));
     this.heatmap.addEventListener("hover", ({ detail }) => this.hover.move(detail));
     this.heatmap.addEventListener("selection", () => this.drawSelection());
-    for (const panel of [this.events, this.attention]) {
-      panel.addEventListener("open", ({ detail }) => this.openUuid(detail.uuid));
-      panel.addEventListener("seek", ({ detail }) => this.filter.put(detail.filter));
-    }
+    const open = (/** @type {CustomEvent<{ uuid: string }>} */ { detail }) => this.openUuid(detail.uuid);
+    const seek = (/** @type {CustomEvent<{ filter: string }>} */ { detail }) => this.filter.put(detail.filter);
+    this.events.addEventListener("open", open);
+    this.events.addEventListener("seek", seek);
+    this.attention.addEventListener("open", open);
+    this.attention.addEventListener("seek", seek);
     this.drawer.addEventListener("closed", () => this.onDrawerClosed());
     this.drawer.addEventListener("said", ({ detail }) => say(this.heatmap.spoken, detail));
     addEventListener("gpudeck-print", ({ detail }) => { this.drawTheme(); this.heatmap.print(detail); });
@@ -102,7 +139,7 @@ export default class Fleet {
 
   restore() {
     const { view } = this;
-    for (const name of ["metric", "group", "sort"]) byId(name).value = view[name];
+    for (const name of CHOICES) choiceOf(name).value = view[name];
     this.filter.field.value = view.filter;
     this.drawTheme();
     this.drawView();
@@ -112,37 +149,42 @@ export default class Fleet {
 
   /** The time bar: not needed for the first paint. */
   async bringPast() {
-    if (this.past !== null) return;
-    this.past = "coming";
+    if (this.past !== null || this.isComing) return;
+    this.isComing = true;
     const module = await import("./fleet_past.mjs").catch(() => null); // then the next layout tries again
+    this.isComing = false;
     this.past = module === null ? null : new module.Past(this);
   }
 
+  /** @type {(firing: FiredAlerts) => void} */
   setFiring(firing) {
     this.heatmap.firing = this.hover.firing = firing;
   }
 
+  /** @type {(change: Partial<FleetView>) => void} */
   choose(change) {
     Object.assign(this.view, change);
     writeView(this.view, this.usual);
     // With a mistaken filter the hub keeps the whole former watch: a new metric goes with the last good one.
     if ("filter" in change) this.live.watch(this.view.metric, this.view.filter);
     else if ("metric" in change) this.live.watch(this.view.metric, this.filterError ? this.goodFilter : this.view.filter);
-    if ("metric" in change) this.past?.redo?.(false);
+    if ("metric" in change) this.past?.redo(false);
     if ("filter" in change) this.drawChips();
     if ("group" in change || "sort" in change) this.heatmap.rearrange();
     if ("view" in change) this.drawView();
   }
 
+  /** @type {(message: Hub.Layout) => void} */
   onLayout(message) {
     const { epoch } = this.picture;
     if (this.picture.takeLayout(message)) this.heatmap.rearrange();
-    if (this.isThen && this.picture.epoch !== epoch) this.past?.redo?.(true);
+    if (this.isThen && this.picture.epoch !== epoch) this.past?.redo(true);
     if (this.isThen) this.bringPast();
     this.drawNotice();
     this.repin();
   }
 
+  /** @type {(totals: Hub.Totals) => void} */
   onTotals(totals) {
     tabTotals(totals);
     this.lastTotals = totals;
@@ -154,13 +196,16 @@ export default class Fleet {
     if (this.picture.metric !== null) this.heatmap.refresh();
   }
 
-  /** Only a hub that views others has them to group by; a heading says who is away. */
+  /**
+   * Only a hub that views others has them to group by; a heading says who is away.
+   * @type {(sites: Hub.SiteCounts[]) => void}
+   */
   takeSites(sites) {
     this.sites.draw(sites);
     const states = sites.map(({ name, state, since }) => `${name} ${state} ${since}`).join();
-    if (states === (this.siteStates ?? "")) return;
+    if (states === this.siteStates) return;
     this.siteStates = states;
-    const group = byId("group");
+    const group = choiceOf("group");
     if (!group.querySelector("[value=site]")) group.append(new Option("site", "site"));
     group.value = this.view.group;
     if (this.view.group === "site") this.heatmap.plan = null;
@@ -170,7 +215,10 @@ export default class Fleet {
     drawChips(this.attention.shown, this.view.filter, this.person);
   }
 
-  /** Instead of what is live. */
+  /**
+   * Instead of what is live.
+   * @type {(moment: PastCells) => void}
+   */
   showThen(moment) {
     const { metric, retired } = this.picture;
     this.picture.takeThen(moment);
@@ -204,23 +252,29 @@ export default class Fleet {
     this.drawMatches();
   }
 
+  /** @type {(slot: number) => Promise<GpuOfThen | null>} */
   gpuThen(slot) {
     const { picture, past } = this;
+    if (past === null || picture.at === null) return Promise.resolve(null);
     return past.gpus.at(picture.uuids[slot], picture.at, { state: picture.state(slot), grainS: picture.grainS });
   }
 
+  /** @type {(slot: number, body: HTMLElement) => Promise<void>} */
   async drawThen(slot, body) {
     const { at, uuids } = this.picture;
     const whose = this.whoseThen(slot);
     const key = `${uuids[slot]} ${at} ${whose}`;
     if (body.dataset.drawn === key) return;
     const gpu = await this.gpuThen(slot).catch(() => null);
-    if (gpu === null || this.picture.at !== at || !this.picture.isThen || this.drawer.uuid !== gpu.uuid) return;
+    if (gpu === null || at === null || this.past === null || this.picture.at !== at || !this.picture.isThen || this.drawer.uuid !== gpu.uuid) return;
     body.dataset.drawn = key;
     this.past.gpus.draw(body, gpu, clock(at), whose);
   }
 
-  /** "Owner: kavya · idle with memory held since 14:16 · leased to kavya" */
+  /**
+   * "Owner: kavya · idle with memory held since 14:16 · leased to kavya"
+   * @type {(slot: number) => string}
+   */
   whoseThen(slot) {
     const { picture } = this;
     if (!picture.isKnownThen) return "";
@@ -228,7 +282,10 @@ export default class Fleet {
     return [picture.hasTask(slot) ? `Owner: ${picture.ownerName(slot)}` : "No task", wasted === undefined ? "" : `idle with memory held since ${clock(wasted.since)}`, picture.leaseWords(slot)].filter(Boolean).join(" · ");
   }
 
-  /** Owners, leases and waste of the moment that is shown. */
+  /**
+   * Owners, leases and waste of the moment that is shown.
+   * @type {(moment: ShownMoment) => void}
+   */
   showMoment(moment) {
     if (!this.picture.takeMoment(moment)) return;
     this.attention.takeThen(moment);
@@ -238,6 +295,7 @@ export default class Fleet {
     requestAnimationFrame(() => this.drawWords(performance.now() / 1000)); // the legend, of what is drawn then
   }
 
+  /** @type {(message: Hub.Cells) => void} */
   onCells(message) {
     this.lastCells = message;
     if (this.isThen) return;
@@ -255,6 +313,7 @@ export default class Fleet {
     if (isFirst) (globalThis.requestIdleCallback ?? setTimeout)(() => this.bringPast());
   }
 
+  /** @type {(at: number) => void} */
   drawWords(at) {
     this.wordsAt = at;
     if (this.heatmap.drawnFlags !== undefined) drawLegend(this.picture.cells, this.heatmap.drawnFlags);
@@ -264,6 +323,7 @@ export default class Fleet {
     this.drawTable();
   }
 
+  /** @type {(reply: Hub.FilterReply) => void} */
   onFilter({ text, ok, error, at }) {
     if (ok) this.goodFilter = text;
     this.wordsAt = 0; // what matches now is to be seen at once
@@ -296,7 +356,7 @@ export default class Fleet {
     const { selected } = this.heatmap;
     const compared = [...selected].slice(0, MOST_COMPARED);
     show(byId("compare"), selected.size > 1);
-    byId("compare").href = `/compare?${new URLSearchParams(compared.map((slot) => ["gpu", this.picture.uuids[slot]]))}`;
+    byId("compare").setAttribute("href", `/compare?${new URLSearchParams(compared.map((slot) => ["gpu", this.picture.uuids[slot]]))}`);
     say(byId("compare"), selected.size > MOST_COMPARED ? `Compare the first ${MOST_COMPARED}` : "Compare");
     if (selected.size === 0) { say(byId("selection"), ""); return; }
     const values = [...selected].filter((slot) => this.picture.code(slot) < 249).map((slot) => this.picture.exact?.[slot] ?? (this.picture.code(slot) / 239) * 100);
@@ -345,11 +405,13 @@ export default class Fleet {
     if (isEmpty) drawEmpty(byId("notice"), nodes.size);
   }
 
+  /** @type {(slot: number) => void} */
   open(slot) {
     this.hover.move({ slot: null });
     this.openUuid(this.picture.uuids[slot]);
   }
 
+  /** @type {(uuid: string) => void} */
   openUuid(uuid) {
     this.drawer.open(uuid);
     this.choose({ gpu: uuid });
@@ -367,11 +429,15 @@ export default class Fleet {
     if (this.view.view === "map") this.heatmap.place.focus({ preventScroll: true });
   }
 
-  onClick({ target }) {
-    const wanted = target.closest("[data-seek]")?.dataset.seek;
+  /** @type {(event: MouseEvent) => void} */
+  onClick(event) {
+    /** @type {HTMLElement | null} */
+    const chip = targetOf(event).closest("[data-seek]");
+    const wanted = chip?.dataset.seek;
     if (wanted !== undefined) this.filter.put(this.view.filter === wanted ? "" : wanted);
   }
 
+  /** @type {(event: KeyboardEvent) => void} */
   onKey(event) {
     if (event.key === "Escape") { this.escape(event); return; }
     if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -382,6 +448,7 @@ export default class Fleet {
     if (event.key === "v") this.choose({ view: this.view.view === "map" ? "table" : "map" });
   }
 
+  /** @type {(event: KeyboardEvent) => void} */
   escape(event) {
     if (document.querySelector("dialog[open]") !== null) return; // it closes itself, and nothing behind it
     const isInFilter = event.target === this.filter.field;
@@ -394,7 +461,10 @@ export default class Fleet {
     else this.filter.put("");
   }
 
-  /** What is drawn for a GPU, for tests and for the curious. */
+  /**
+   * What is drawn for a GPU, for tests and for the curious.
+   * @type {(uuid: string) => object | null}
+   */
   cell(uuid) {
     const slot = this.picture.slotOf.get(uuid);
     if (slot === undefined) return null;
@@ -411,12 +481,14 @@ export default class Fleet {
   }
 }
 
+/** @type {(mistake: { error: string | null, at: number | null }, text: string) => string} */
 function errorWords({ error, at }, text) {
-  if (at === null || at === undefined) return error;
+  if (at === null) return error ?? "";
   const near = text.slice(at, at + 12);
   return near === "" ? `${error} (at the end)` : `${error} (at ${at + 1}: “${near}”)`;
 }
 
+/** @type {(metric: Metric) => { low: string, high: string }} */
 function scaleWords(metric) {
   if (metric.key === "throttle_bits") return { low: "none", high: "thermal or hardware" };
   if (metric.scale === "alarm") return { low: "well", high: "needs attention" };

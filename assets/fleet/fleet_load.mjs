@@ -1,7 +1,7 @@
 // The ground of the time bar: the utilization of the fleet, or of some GPUs, over its span.
 
 import { look } from "../parts/api.mjs";
-import { byId, onTheme, say, show, theme } from "../parts/dom.mjs";
+import { byId, contextOf, onTheme, say, show, theme } from "../parts/dom.mjs";
 import { amount, clock } from "../parts/format.mjs";
 import { FULL, palette } from "../parts/gauges.mjs";
 
@@ -9,11 +9,20 @@ const STEPS = 120;
 const MINUTE_S = 60;
 
 export class FleetLoad {
-  /** `uuidsOf`: of which GPUs; null: of all. */
+  /**
+   * `uuidsOf`: of which GPUs; null: of all.
+   * @param {TimeSpan} bar
+   * @param {(() => string[]) | null} uuidsOf
+   */
   constructor(bar, uuidsOf = null) {
-    Object.assign(this, { bar, uuidsOf, canvas: byId("time-load"), load: null });
+    this.bar = bar;
+    this.uuidsOf = uuidsOf;
+    /** @type {HTMLCanvasElement} */
+    this.canvas = byId("time-load");
+    /** @type {Hub.FleetLoadView | null} */
+    this.load = null;
     this.hover = byId("time-hover");
-    const track = this.canvas.parentElement;
+    const track = this.canvas.parentElement ?? this.canvas;
     track.addEventListener("pointermove", ({ clientX }) => this.point(track.getBoundingClientRect(), clientX));
     for (const kind of ["pointerleave", "pointercancel"]) track.addEventListener(kind, () => show(this.hover, false));
     new ResizeObserver(() => this.draw()).observe(this.canvas);
@@ -23,14 +32,17 @@ export class FleetLoad {
   async look() {
     if (this.uuidsOf?.().length === 0) return;
     const step = Math.max(MINUTE_S, Math.ceil(this.bar.rangeS / STEPS / MINUTE_S) * MINUTE_S);
-    const query = new URLSearchParams({ start: Math.floor(this.bar.start), end: Math.ceil(this.bar.end), step });
+    const query = new URLSearchParams({ start: String(Math.floor(this.bar.start)), end: String(Math.ceil(this.bar.end)), step: String(step) });
     if (this.uuidsOf !== null) query.set("gpus", this.uuidsOf().join());
     const found = await look(`load?${query}`).catch(() => null);
     if (found !== null) this.load = found;
     this.draw();
   }
 
-  /** Says which time is pointed at, and what the load was then. */
+  /**
+   * Says which time is pointed at, and what the load was then.
+   * @type {(track: DOMRect, clientX: number) => void}
+   */
   point({ left, width }, clientX) {
     const share = Math.min(1, Math.max(0, (clientX - left) / width));
     const at = this.bar.start + share * (this.bar.end - this.bar.start);
@@ -47,17 +59,20 @@ export class FleetLoad {
     const [width, height] = [canvas.clientWidth, canvas.clientHeight];
     if (width === 0 || load === null) return;
     Object.assign(canvas, { width: width * ratio, height: height * ratio });
-    const context = canvas.getContext("2d");
+    const context = contextOf(canvas);
     context.scale(ratio, ratio);
     const look = palette(theme()).live;
+    /** @type {(at: number) => number} */
     const x = (at) => (width * (at - bar.start)) / (bar.end - bar.start);
+    /** @type {(pct: number) => number} */
     const y = (pct) => height - 1 - (pct / 100) * (height - 7);
     for (const run of runs(load)) {
-      const [from, to] = [x(run[0].at), x(run.at(-1).at + load.step)];
+      const last = run[run.length - 1];
+      const [from, to] = [x(run[0].at), x(last.at + load.step)];
       const line = new Path2D();
       line.moveTo(from, y(run[0].pct));
       for (const { at, pct } of run) line.lineTo(x(at + load.step / 2), y(pct));
-      line.lineTo(to, y(run.at(-1).pct));
+      line.lineTo(to, y(last.pct));
       const area = new Path2D(line);
       area.lineTo(to, height);
       area.lineTo(from, height);
@@ -70,14 +85,19 @@ export class FleetLoad {
   }
 }
 
-/** Steps that follow each other without a hole. */
+/**
+ * Steps that follow each other without a hole.
+ * @type {(load: Hub.FleetLoadView) => { at: number, pct: number }[][]}
+ */
 function runs({ start, step, util_mean_pct: values }) {
-  const found = [];
-  values.forEach((pct, at) => {
+  /** @type {{ at: number, pct: number }[][]} */
+  const lines = [];
+  values.forEach((pct, place) => {
     if (pct === null) return;
-    const last = found.at(-1)?.at(-1);
-    if (last === undefined || last.at !== start + (at - 1) * step) found.push([]);
-    found.at(-1).push({ at: start + at * step, pct });
+    const at = start + place * step;
+    const line = lines.at(-1);
+    if (line === undefined || line[line.length - 1].at !== at - step) lines.push([{ at, pct }]);
+    else line.push({ at, pct });
   });
-  return found;
+  return lines;
 }

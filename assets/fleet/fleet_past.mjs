@@ -1,9 +1,11 @@
 // The Fleet page at a moment that is over: brings what the time bar asks for into the picture.
 
+/** @typedef {import("./fleet.mjs").default} Fleet */
+
 import { placeOf, withWhat } from "../alerts/alert_words.mjs";
 import { itemsOf, look } from "../parts/api.mjs";
 import { Blocks } from "./past_blocks.mjs";
-import { byId, say } from "../parts/dom.mjs";
+import { byId, messageOf, say, targetOf } from "../parts/dom.mjs";
 import { amount, clock, plural } from "../parts/format.mjs";
 import { FiringThen } from "../alerts/firing.mjs";
 import { FleetLoad } from "./fleet_load.mjs";
@@ -21,6 +23,21 @@ const MARKS_EVERY_MS = 60_000;
 const MOST_COMMANDS = 500;
 
 export class Past {
+  isIn = false; // a moment of the past
+  isComing = false;
+  isWaiting = false;
+  /** @type {number | null} */
+  shown = null; // the one that is drawn
+  /** @type {number | null} */
+  marked = null; // the start of the span whose marks are there
+  /** @type {number | undefined} */
+  settling;
+  /** @type {number | undefined} */
+  totalling;
+  /** @type {number | undefined} */
+  again;
+
+  /** @param {Fleet} fleet */
   constructor(fleet) {
     this.fleet = fleet;
     this.blocks = new Blocks();
@@ -28,8 +45,7 @@ export class Past {
     this.gpus = new GpuThen(fleet.book);
     this.firing = new FiringThen(fleet.firing);
     this.load = new FleetLoad(this.bar);
-    this.isIn = false; // a moment of the past
-    this.shown = null; // the one that is drawn
+
     this.bar.isDrawn = () => this.shown === this.bar.at;
     this.listen();
     this.come(false);
@@ -45,7 +61,7 @@ export class Past {
     this.fleet.live.addEventListener("state", link);
     link();
     addEventListener("popstate", () => this.come(true));
-    byId("drawer-then").addEventListener("click", ({ target }) => target.closest(".go-live") && this.bar.goLive());
+    byId("drawer-then").addEventListener("click", (event) => { if (targetOf(event).closest(".go-live") !== null) this.bar.goLive(); });
   }
 
   get at() {
@@ -57,7 +73,10 @@ export class Past {
     this.settleSoon();
   }
 
-  /** To the moment that the address names. */
+  /**
+   * To the moment that the address names.
+   * @type {(isBack: boolean) => void}
+   */
   come(isBack) {
     const text = new URLSearchParams(location.search).get("at") ?? "";
     const at = momentIn(text);
@@ -68,6 +87,7 @@ export class Past {
     if (text !== "" && at === null) say(this.fleet.heatmap.spoken, "The link has no valid time; showing live data.");
   }
 
+  /** @type {(at: number | null) => void} */
   move(at) {
     if (at === null) {
       if (this.fleet.isThen) this.leave();
@@ -118,15 +138,19 @@ export class Past {
     this.fleet.choose({ at: String(this.at) });
     this.fleet.settleThen();
     if (this.marked !== this.bar.start) this.loadMarks(); // the bar is over another time
-    say(byId("time-spoken"), `Past: ${clock(this.at)}. ${this.bar.note ?? ""}`);
+    say(byId("time-spoken"), `Past: ${clock(this.at)}. ${this.bar.note}`);
   }
 
-  wish() {
+  /** @type {(at: number) => BlockWish} */
+  wish(at) {
     const metric = this.fleet.view.metric;
-    return { metric, at: this.at, step: this.bar.step, size: this.fleet.picture.size, isSeldom: !this.fleet.book.columns.includes(metric) };
+    return { metric, at, step: this.bar.step, size: this.fleet.picture.size, isSeldom: !this.fleet.book.columns.includes(metric) };
   }
 
-  /** Something else than the moment has changed: the metric, or the layout. */
+  /**
+   * Something else than the moment has changed: the metric, or the layout.
+   * @type {(isNewLayout: boolean) => void}
+   */
   redo(isNewLayout) {
     if (this.at === null) return;
     if (isNewLayout) this.blocks.forget();
@@ -136,14 +160,15 @@ export class Past {
 
   /** The newest wish; those that it overtook are not drawn. */
   async draw() {
-    const ready = this.blocks.ready(this.wish());
+    if (this.at === null) return;
+    const ready = this.blocks.ready(this.wish(this.at));
     if (ready !== undefined) { this.put(ready); return; }
     this.shown = null;
     const slow = setTimeout(() => this.isWaiting && this.wait(), SLOW_MS);
     if (this.isWaiting) return;
     this.isWaiting = true;
     try {
-      while (this.at !== null && this.shown !== this.at) await this.bring();
+      while (this.at !== null && this.shown !== this.at) await this.bring(this.wish(this.at));
     } finally {
       this.isWaiting = false;
       clearTimeout(slow);
@@ -151,12 +176,11 @@ export class Past {
     }
   }
 
-  async bring() {
-    const wish = this.wish();
-    const moment = await this.blocks.fetch(wish).catch((error) => ({ error }));
-    if (this.at !== wish.at || this.fleet.view.metric !== wish.metric) return;
-    if (moment.error !== undefined) this.fail(moment.error, wish);
-    else this.put(moment);
+  /** @type {(wish: BlockWish) => Promise<void>} */
+  async bring(wish) {
+    const isWanted = () => this.at === wish.at && this.fleet.view.metric === wish.metric;
+    await this.blocks.fetch(wish).then((moment) => { if (isWanted()) this.put(moment); },
+      (error) => { if (isWanted()) this.fail(error, wish); });
   }
 
   wait() {
@@ -164,15 +188,16 @@ export class Past {
     this.bar.say("loading …");
   }
 
+  /** @type {(moment: BlockMoment) => void} */
   put(moment) {
     const { fleet } = this;
-    if (moment.epoch !== fleet.picture.epoch) { this.misfit(moment); return; }
+    if (moment.epoch !== fleet.picture.epoch) { this.misfit(); return; }
     this.shown = this.at;
     this.firing.goTo(this.at);
     fleet.root.classList.remove("waiting");
     fleet.showThen(moment);
     this.bar.say(noteOf(moment));
-    if (this.bar.isPlaying) this.blocks.prefetch(this.wish());
+    if (this.bar.isPlaying && this.at !== null) this.blocks.prefetch(this.wish(this.at));
   }
 
   /** The hub has another layout than the page, or the page none yet: the socket will bring it. */
@@ -184,12 +209,15 @@ export class Past {
     this.again = setTimeout(() => this.redo(true), SETTLED_MS);
   }
 
-  /** Nothing is known: no number of another moment may stand there. */
+  /**
+   * Nothing is known: no number of another moment may stand there.
+   * @type {(error: unknown, wish: BlockWish) => void}
+   */
   fail(error, { metric, at }) {
     this.shown = at;
     this.bar.pause();
     this.fleet.showThen({ at, metric, cells: new Uint8Array(this.fleet.picture.size).fill(255), exact: null });
-    this.bar.say(`not loaded: ${error.message}`);
+    this.bar.say(`not loaded: ${messageOf(error)}`);
     clearTimeout(this.again);
     this.again = setTimeout(() => this.redo(false), AGAIN_MS);
   }
@@ -201,7 +229,7 @@ export class Past {
     const totals = await look(`totals?at=${at}`).catch(() => null);
     this.totalling = undefined;
     if (this.at === null) return;
-    moment?.then((found) => found !== null && this.at === at && this.fleet.showMoment(found));
+    moment?.then((found) => { if (found !== null && this.at === at) this.fleet.showMoment(found); });
     if (this.at === at || this.bar.isPlaying) drawSummaryThen(totals);
     if (this.at !== at) this.settleSoon();
   }
@@ -212,21 +240,23 @@ export class Past {
     this.load.look();
     const [start, end] = [this.bar.start, Math.max(this.bar.end, Date.now() / 1000)];
     const span = `start=${start}&end=${end.toFixed(0)}`;
-    const [ended, commands] = await Promise.all([`alerts?state=ended&${span}`, `commands?limit=${MOST_COMMANDS}`].map((path) => itemsOf(path, [])));
+    const [ended, commands] = await Promise.all([itemsOf(`alerts?state=ended&${span}`), itemsOf(`commands?limit=${MOST_COMMANDS}`)]);
     if (this.marked !== start) return;
-    this.firing.ended = ended;
+    this.firing.ended = /** @type {any} */ (ended ?? []);
     const { alerts } = this.firing;
     this.firing.goTo(this.at);
-    this.bar.mark([
-      ...alerts.filter(({ severity }) => severity !== "info").map((alert) => ({ at: alert.fired_at, kind: "alert", severity: alert.severity, words: `${withWhat(alert)} · ${placeOf(alert)}` })),
-      ...commands.filter(({ requested_at: at }) => at >= start).map(({ action, host, requested_at: at, by }) => ({ at, kind: "command", words: `${action} on ${host}, by ${by.name ?? by.kind}` })),
-    ]);
+    /** @type {TimeMark[]} */
+    const fired = alerts.filter(({ severity }) => severity !== "info").map((alert) => ({ at: alert.fired_at, kind: "alert", severity: alert.severity, words: `${withWhat(alert)} · ${placeOf(alert)}` }));
+    /** @type {TimeMark[]} */
+    const ordered = (commands ?? []).filter(({ requested_at: at }) => at >= start).map(({ action, host, requested_at: at, by }) => ({ at, kind: "command", words: `${action} on ${host}, by ${by.name}` }));
+    this.bar.mark([...fired, ...ordered]);
   }
 }
 
+/** @type {(moment: BlockMoment) => string} */
 function noteOf({ seen, count, gone, grainS }) {
   const parts = [seen === 0 ? "no samples at that time" : `${amount(seen)} of ${plural(count, "GPU")} reported`];
   if (gone > 0) parts.push(`${amount(gone)} more not on this map`);
-  if (grainS > 1) parts.push("minute averages");
+  if ((grainS ?? 1) > 1) parts.push("minute averages");
   return parts.join(" · ");
 }

@@ -1,5 +1,6 @@
 // One GPU at a moment that is over: its numbers, for the card beside the pointer and the drawer.
 
+import { metricOf } from "../parts/metric_catalogue.mjs";
 import { get } from "../parts/api.mjs";
 import { pastOf } from "./past_series.mjs";
 import { factLines, make } from "../parts/dom.mjs";
@@ -10,16 +11,22 @@ const LOOK_BACK_S = 3; // as the cells of the map
 const MINUTE_S = 60;
 
 export class GpuThen {
+  /** @param {MetricBook} book */
   constructor(book) {
     this.book = book;
   }
 
-  /** Shaped as the API shapes a GPU. `state`: of its cell; a number that nobody kept has no reason. */
+  /**
+   * Shaped as the API shapes a GPU. `state`: of its cell; a number that nobody kept has no reason.
+   * @type {(uuid: string, at: number, cell: { state: string, grainS: number }) =>
+   *   Promise<GpuOfThen>}
+   */
   async at(uuid, at, { state, grainS }) {
     const step = grainS > 1 ? MINUTE_S : 1;
     const start = grainS > 1 ? at - (at % MINUTE_S) : at - LOOK_BACK_S + 1;
     const keys = this.book.columns;
     const { t, columns } = await pastOf(uuid, keys, start, grainS > 1 ? start + MINUTE_S : at + 1, step, get);
+    /** @type {GpuOfThen} */
     const gpu = { uuid, at, state, values: {}, missing: {}, tasks: null, isThen: true };
     // What was sampled last decides, as in a cell: an older number does not stand in for a missing one.
     const last = t.findLastIndex((_, row) => keys.some((key) => columns[key][row] !== null));
@@ -31,9 +38,12 @@ export class GpuThen {
     return gpu;
   }
 
-  /** In the drawer, in the place of all that is live there. */
+  /**
+   * In the drawer, in the place of all that is live there.
+   * @type {(body: HTMLElement, gpu: GpuOfThen, words: string, whose: string) => void}
+   */
   draw(body, gpu, words, whose) {
-    const rows = this.book.columns.map((key) => this.book.metrics.get(key)).map((metric) => {
+    const rows = this.book.columns.map((key) => metricOf(this.book, key)).map((metric) => {
       const { text, unit, isMissing } = valueWords(gpu, metric, this.book);
       return [metric.label, make("span", { class: isMissing ? "value words missing" : "value words" }, oneWord({ text, unit }))];
     });
@@ -42,7 +52,7 @@ export class GpuThen {
       ...(whose === "" ? [] : [make("p", { class: "drawer-whose" }, whose)]),
       make("p", { class: "not-here" }, "Tasks and limits need live data. Go live to act."),
       make("p", {}, make("button", { type: "button", class: "button go-live" }, "Go live"), " ",
-        make("a", { class: "button", href: `/history?${new URLSearchParams({ gpu: gpu.uuid, start: gpu.at - 900, end: gpu.at + 900 })}` }, "History around this time")),
+        make("a", { class: "button", href: `/history?${new URLSearchParams({ gpu: gpu.uuid, start: String(gpu.at - 900), end: String(gpu.at + 900) })}` }, "History around this time")),
       make("dl", { class: "metrics" }, factLines(rows)));
   }
 }

@@ -6,6 +6,7 @@ import { agentWords, readerWords } from "./node_words.mjs";
 
 const MOST_PEERS = 15;
 
+/** @type {[string, string, (value: any) => string][]} */
 const FACTS = [
   ["uuid", "UUID", (value) => value],
   ["mig_profile", "MIG profile", (value) => value],
@@ -32,8 +33,11 @@ const FACTS = [
   ["accounting_on", "Accounting of finished tasks", (value) => (value ? "on" : "off")],
 ];
 
+/** @type {(value: number) => string} */
 function watts(value) { return `${Math.round(value)} W`; }
+/** @type {(value: number) => string} */
 function megahertz(value) { return `${Math.round(value)} MHz`; }
+/** @type {(value: number) => string} */
 function degrees(value) { return `${Math.round(value)} °C`; }
 
 /**
@@ -41,26 +45,36 @@ function degrees(value) { return `${Math.round(value)} °C`; }
  * number that grows longer then does not wrap and move everything below.
  */
 export class Facts {
+  /** @param {{ isStacked?: boolean }} traits */
   constructor({ isStacked = false } = {}) {
     this.root = make("dl", { class: "facts" });
     this.isStacked = isStacked;
   }
 
+  /** @type {(pairs: LabelledWords[]) => void} */
   draw(pairs) {
-    redraw(this.root, pairs, () => factLines(this.isStacked ? pairs.map(([label, words]) => [label, ...stacked(words)]) : pairs));
+    redraw(this.root, pairs, () => factLines(this.isStacked ? pairs.map(([label, words]) => [label, ...stacked(words ?? "")]) : pairs));
   }
 }
 
+/** @type {(words: string) => HTMLElement[]} */
 const stacked = (words) => words.split(", ").map((part) => make("span", { class: "fact-part" }, part));
 
+/** @type {(gpu: Hub.GpuView) => LabelledWords[]} */
 export function boardFacts(gpu) {
   // What was set since is read beside the facts.
+  /** @type {Record<string, any>} */
   const facts = { uuid: gpu.uuid, ...gpu.facts, power_limit_w: gpu.values.power_limit_w ?? gpu.facts.power_limit_w };
   return FACTS.filter(([key]) => facts[key] !== null && facts[key] !== undefined).map(([key, label, words]) => [label, words(facts[key])]);
 }
 
-/** How this GPU reaches the others of its node. */
+/**
+ * How this GPU reaches the others of its node.
+ * @type {(uuid: string, links: Hub.GpuLinkView[] | null, nameOf: (uuid: string) => string) =>
+ *   LabelledWords[]}
+ */
 export function peerFacts(uuid, links, nameOf) {
+  /** @type {[string, string][]} */
   const peers = (links ?? []).filter(({ a, b }) => a === uuid || b === uuid).map(({ a, b, path, nvlinks }) => [
     nameOf(a === uuid ? b : a),
     nvlinks === null || nvlinks === undefined || nvlinks === 0 ? path : `${path}, ${plural(nvlinks, "NVLink")}`,
@@ -69,8 +83,12 @@ export function peerFacts(uuid, links, nameOf) {
   return peers.length > MOST_PEERS ? [...peers.slice(0, MOST_PEERS), ["And", `${peers.length - MOST_PEERS} more`]] : peers;
 }
 
-/** Its agent: what it can do now, and what it costs. */
+/**
+ * Its agent: what it can do now, and what it costs.
+ * @type {(node: Hub.NodeView) => LabelledWords[]}
+ */
 export function nodeFacts(node) {
+  /** @type {LabelledWords[]} */
   const pairs = [
     ["Driver", node.driver_version], ["Reader", readerWords(node)], ["Agent", agentWords(node)],
     ["System", node.platform], ["Actions stopped", node.holds.join("; ")],

@@ -1,5 +1,7 @@
 // The same numbers as text: for those who cannot see a heatmap, and for those who want to read.
 
+/** @import { FleetState } from "../live/fleet_state.mjs" */
+
 import { Lines, make, say, sayOrHide } from "../parts/dom.mjs";
 import { oneWord } from "../parts/format.mjs";
 import { leaseAfter, stateWords } from "./gpu_words.mjs";
@@ -8,15 +10,26 @@ import { explain } from "../parts/tips.mjs";
 const MOST_ROWS = 200;
 
 export class TableView {
+  /**
+   * @param {HTMLElement} root
+   * @param {FleetState} picture
+   * @param {DescribeSlot} describe
+   * @param {(slot: number) => void} onOpen
+   */
   constructor(root, picture, describe, onOpen) {
-    Object.assign(this, { picture, describe, onOpen, count: make("p", { class: "table-count" }) });
+    this.picture = picture;
+    this.describe = describe;
+    this.onOpen = onOpen;
+    this.count = make("p", { class: "table-count" });
     const body = make("tbody", {});
+    /** @type {Lines<number>} */
     this.lines = new Lines(body, (slot) => slot, (slot) => this.line(slot));
     this.head = make("th", { scope: "col", class: "number", tabindex: "0" });
     const heads = ["Node", "GPU", "Model", "Owner", "State"].map((name) => make("th", { scope: "col" }, name));
     root.append(this.count, make("table", {}, make("thead", {}, make("tr", {}, ...heads, this.head)), body));
   }
 
+  /** @type {(metric: Metric, order: number[]) => void} */
   draw(metric, order) {
     const { picture } = this;
     const lit = order.filter((slot) => picture.isLit(slot));
@@ -27,12 +40,14 @@ export class TableView {
     this.lines.draw(shown);
   }
 
+  /** @type {(slot: number) => DrawnLine<number>} */
   line(slot) {
     const open = make("button", { type: "button", class: "as-link", onclick: () => this.onOpen(slot) });
     const cells = Array.from({ length: 5 }, (_, at) => make("td", { class: at === 4 ? "number" : null }));
     return { root: make("tr", {}, make("th", { scope: "row" }, open), cells), draw: () => this.drawLine(slot, open, cells) };
   }
 
+  /** @type {(slot: number, open: HTMLElement, cells: HTMLElement[]) => void} */
   drawLine(slot, open, cells) {
     const { picture } = this;
     const state = picture.hasValue(slot) ? "ok" : stateWords(picture.state(slot));

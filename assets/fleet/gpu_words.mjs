@@ -1,20 +1,30 @@
 // What is said of one GPU: in its cell, aloud, in the hover card and in the drawer.
 
+/** @import { FleetState } from "../live/fleet_state.mjs" */
+
 import { withWhat } from "../alerts/alert_words.mjs";
 import { FULL } from "../parts/gauges.mjs";
 import { age, cellOf, valueOf } from "../parts/format.mjs";
 
+/** @type {Record<string, string>} */
 const STATE_WORDS = { unsupported: "not supported", unscaled: "no scale" };
 
 // Of an alarm, and of a count, the colour alone in a fleet too large for exact numbers.
+/** @type {[number, string][]} */
 const COUNT_STEPS = [[0, "none"], [80, "few"], [160, "many"], [Infinity, "very many"]];
 const THROTTLE_STEPS = ["none", "power-limited", "thermal or hardware"];
 
+/** @type {(state: string) => string} */
 export const stateWords = (state) => STATE_WORDS[state] ?? state;
 
+/** @type {(model: string) => string} */
 export const shortModel = (model) => model.replace(/^NVIDIA (GeForce )?/, "");
 
-/** {text, unit, name, place, note, past, spoken}: `text` is the number or why there is none. */
+/**
+ * {text, unit, name, place, note, past, spoken}: `text` is the number or why there is none.
+ * @type {(picture: FleetState, slot: number, how: { group: string, metric: Metric,
+ *   reasons: ThrottleReasons, alerts: Hub.AlertView[] }) => SlotWords}
+ */
 export function describeSlot(picture, slot, { group, metric, reasons, alerts }) {
   const host = picture.host(slot);
   const isByNode = group === "node";
@@ -32,6 +42,7 @@ export function describeSlot(picture, slot, { group, metric, reasons, alerts }) 
   };
 }
 
+/** @type {(picture: FleetState, slot: number, group: string) => string} */
 function noteOf(picture, slot, group) {
   const parts = picture.partsOf(slot).length;
   if (picture.isThen && !picture.isKnownThen) return "";
@@ -41,17 +52,25 @@ function noteOf(picture, slot, group) {
   return `${group === "owner" ? "" : picture.ownerName(slot)}${wastedAfter(picture, slot)}`.replace(/^, /, "");
 }
 
+/** @type {(picture: FleetState, slot: number) => string} */
 const serviceAfter = (picture, slot) => (picture.serviceWords(slot) === "" ? "" : `, ${picture.serviceWords(slot)}`);
 
-/** ", idle 2 h" of one that is wasted, ", paused". */
+/**
+ * ", idle 2 h" of one that is wasted, ", paused".
+ * @type {(picture: FleetState, slot: number) => string}
+ */
 function wastedAfter(picture, slot) {
   if (picture.isPaused(slot)) return ", paused";
   const wasted = picture.wasted.get(slot);
-  return wasted === undefined ? "" : `, idle ${age((picture.isThen ? picture.at : Date.now() / 1000) - wasted.since)}`;
+  return wasted === undefined ? "" : `, idle ${age((picture.isThen ? picture.at ?? NaN : Date.now() / 1000) - wasted.since)}`;
 }
 
+/** @type {(picture: FleetState, slot: number) => string} */
 export const leaseAfter = (picture, slot) => (picture.leaseWords(slot) === "" ? "" : `, ${picture.leaseWords(slot)}`);
 
+/**
+ * @type {(picture: FleetState, slot: number, metric: Metric, reasons: ThrottleReasons) => Quantity}
+ */
 export function cellText(picture, slot, metric, reasons) {
   const state = picture.state(slot);
   if (!picture.hasValue(slot)) return { text: stateWords(state), unit: "" };
@@ -59,12 +78,16 @@ export function cellText(picture, slot, metric, reasons) {
   if (exact !== undefined && !Number.isNaN(exact)) return cellOf(metric, exact, reasons);
   if (metric.key === "throttle_bits") return { text: THROTTLE_STEPS[Math.round((2 * picture.code(slot)) / FULL)], unit: "" };
   if (metric.scale === "alarm") return { text: picture.code(slot) === 0 ? "well" : "look", unit: "" };
-  if (metric.scale === "count") return { text: COUNT_STEPS.find(([most]) => picture.code(slot) <= most)[1], unit: "" };
+  if (metric.scale === "count") return { text: COUNT_STEPS.find(([most]) => picture.code(slot) <= most)?.[1] ?? "", unit: "" };
   if (state === "unscaled") return { text: "", unit: "" };
   return { text: String(Math.round((100 * picture.code(slot)) / FULL)), unit: "% of maximum" };
 }
 
-/** A metric of an API answer: {text, unit} or {text: why not, isMissing: true, meaning}. */
+/**
+ * A metric of an API answer: {text, unit} or {text: why not, isMissing: true, meaning}.
+ * @type {(gpu: ShownGpu, metric: Metric, book: Pick<MetricBook, "reasons" | "absence">) =>
+ *   ValueWords}
+ */
 export function valueWords(gpu, metric, { reasons, absence }) {
   const value = gpu.values[metric.key];
   if (value !== undefined && value !== null) return { ...valueOf(metric, value, reasons), isMissing: false };
@@ -72,11 +95,15 @@ export function valueWords(gpu, metric, { reasons, absence }) {
   return { text: stateWords(why), unit: "", isMissing: true, meaning: absence[why] ?? "" };
 }
 
-/** The share of full, for a bar; null where full is not known. */
+/**
+ * The share of full, for a bar; null where full is not known.
+ * @type {(gpu: ShownGpu, metric: Metric) => number | null}
+ */
 export function shareOf(gpu, metric) {
   const value = gpu.values[metric.key];
   if (metric.scale !== "share" || metric.words || metric.key === "throttle_bits") return null;
-  const full = metric.full ?? gpu.facts?.[metric.fullFact];
+  const facts = /** @type {Record<string, any> | undefined} */ (gpu.facts);
+  const full = metric.full ?? facts?.[metric.fullFact ?? ""];
   if (value === undefined || value === null || full === undefined || full === null) return null;
   return Math.min(1, Math.max(0, value / full));
 }

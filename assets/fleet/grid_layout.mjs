@@ -1,5 +1,7 @@
 // Which GPU lies where. Pure: a picture, a view and a room in; rows of cells out.
 
+/** @import { FleetState } from "../live/fleet_state.mjs" */
+
 import { grouped } from "../parts/grouped.mjs";
 import { awayWords } from "./sites.mjs";
 
@@ -15,21 +17,28 @@ const HEADING = 24;
 export const MARK_ROOM = 12;
 const collator = new Intl.Collator("en", { numeric: true });
 
-/** {width, height, cellW, cellH, hasText, rows: [{y, slots, x}], words: [{text, x, y, room, isHeading}], listed}.
- * `listed`: all slots as a list has them, group by group; groups lie side by side, so rows mix them. */
+/**
+ * {width, height, cellW, cellH, hasText, rows: [{y, slots, x}], words: [{text, x, y, room,
+ * isHeading}], listed}. `listed`: all slots as a list has them, group by group; groups lie side by
+ * side, so rows mix them.
+ * @type {(picture: FleetState, view: FleetView, room: Room, measure: Measure) => MapPlan}
+ */
 export function arrange(picture, view, room, measure) {
-  const groups = view.group === "node" ? nodesOf(picture, view.sort) : sectionsOf(picture, view);
-  const fitted = view.group === "node" ? fitNodes(groups, room, measure) : fitSections(groups, room, measure);
+  const nodes = view.group === "node" ? nodesOf(picture, view.sort) : null;
+  const groups = nodes ?? sectionsOf(picture, view);
+  const fitted = nodes !== null ? fitNodes(nodes, room, measure) : fitSections(groups, room, measure);
   return { ...fitted, hasText: fitted.cellW >= 20 && fitted.cellH >= 14 && picture.count <= MOST_TEXTS, group: view.group, listed: groups.flatMap(({ slots }) => slots) };
 }
 
 // A cell without a number has no rank: it follows all that have one, whichever way is asked.
+/** @type {(picture: FleetState, slot: number, sort: string) => number} */
 function rank(picture, slot, sort) {
   const code = picture.code(slot);
   if (code >= 249) return -1;
   return sort === "low" ? 240 - code : code;
 }
 
+/** @type {(picture: FleetState, sort: string) => NodeBlock[]} */
 function nodesOf(picture, sort) {
   const byNode = grouped(picture.present(), (slot) => picture.node[slot]);
   const nodes = [...byNode.values()].map((slots) => nodeBlock(picture, slots, sort));
@@ -38,12 +47,14 @@ function nodesOf(picture, sort) {
   return nodes;
 }
 
+/** @type {(picture: FleetState, slots: number[], sort: string) => NodeBlock} */
 function nodeBlock(picture, slots, sort) {
   slots.sort((a, b) => picture.rankOnNode(a) - picture.rankOnNode(b));
   const best = sort === "name" ? 0 : Math.max(...slots.map((slot) => rank(picture, slot, sort)));
   return { title: picture.nodeTitle(slots[0]), slots, rank: best };
 }
 
+/** @type {Record<string, (picture: FleetState, slot: number) => string>} */
 const GROUP_KEYS = {
   none: () => "",
   model: (picture, slot) => picture.modelName(slot),
@@ -51,6 +62,7 @@ const GROUP_KEYS = {
   site: siteTitle,
   state: (picture, slot) => (picture.hasValue(slot) ? "ok" : picture.state(slot).replace("unsupported", "not supported")),
 };
+/** @type {(picture: FleetState, slot: number) => string} */
 function siteTitle(picture, slot) {
   const name = picture.siteName(slot) ?? "this hub";
   const away = awayWords(picture.sites.get(name));
@@ -59,18 +71,23 @@ function siteTitle(picture, slot) {
 
 const STATE_ORDER = ["lost", "error", "offline", "stale", "unknown", "denied", "not supported", "ok"];
 
+/** @type {(picture: FleetState, view: FleetView) => Section[]} */
 function sectionsOf(picture, { group, sort }) {
   const byKey = grouped(picture.present(), (slot) => GROUP_KEYS[group](picture, slot));
   const names = picture.ranks();
+  /** @type {(a: number, b: number) => number} */
   const byName = (a, b) => names[a] - names[b];
+  /** @type {(a: number, b: number) => number} */
   const order = sort === "name" ? byName
     : (a, b) => rank(picture, b, sort) - rank(picture, a, sort) || byName(a, b);
   const sections = [...byKey].map(([title, slots]) => ({ title, slots: slots.sort(order) }));
+  /** @type {(section: Section) => number} */
   const place = group === "state" ? (section) => STATE_ORDER.indexOf(section.title) : () => 0;
   return sections.sort((a, b) => place(a) - place(b) || b.slots.length - a.slots.length
     || collator.compare(a.title, b.title));
 }
 
+/** @type {(h: number) => Gaps} */
 function gaps(h) {
   if (h >= 72) return { cell: 6, block: 18, row: 14 };
   if (h >= 60) return { cell: 6, block: 18, row: 6 };
@@ -79,6 +96,7 @@ function gaps(h) {
   return { cell: 1, block: h >= 11 ? 10 : 5, row: h >= 9 ? 3 : 2 };
 }
 
+/** @type {(h: number) => [number, number]} */
 function widths(h) {
   if (h >= 116) return [h * 0.95, h * 2.3]; // on a wide screen there is height to fill
   if (h >= 72) return [h * 1.25, h * 2.3];
@@ -89,16 +107,21 @@ function widths(h) {
 
 // A node's GPUs lie in one row, so that the same index stands in one column all the way down;
 // only where there are next to no nodes, or next to no width, is the row broken.
+/** @type {(nodes: NodeBlock[], room: Room, measure: Measure) => FittedPlan} */
 function fitNodes(nodes, room, measure) {
   const longest = Math.max(0, ...nodes.map((node) => measure(node.title)));
   const most = Math.max(1, ...nodes.map((node) => node.slots.length));
   const [whole, ...broken] = acrossOptions(most).map((across) => tallest(nodes, room, longest, across));
+  /** @type {(shape: NodeShape | null, best: NodeShape | null) => boolean} */
   const isBetter = (shape, best) => shape !== null && (best === null || shape.h > best.h * (nodes.length > 2 ? 1.8 : 1));
   const best = broken.reduce((kept, shape) => (isBetter(shape, kept) ? shape : kept), whole);
   if (best === null) return { width: room.width, height: 0, cellW: 0, cellH: 0, rows: [], words: [] };
   return placeNodes(nodes, narrowed(nodes, room, longest, best), room);
 }
 
+/**
+ * @type {(nodes: NodeBlock[], room: Room, longest: number, across: number) => NodeShape | null}
+ */
 function tallest(nodes, room, longest, across) {
   const smallest = room.isTouch ? 9 : 6;
   for (const h of HEIGHTS.filter((height) => height >= smallest)) {
@@ -108,12 +131,17 @@ function tallest(nodes, room, longest, across) {
   return null;
 }
 
+/** @type {(most: number) => number[]} */
 function acrossOptions(most) {
   const whole = Math.min(most, 8);
   return [...new Set([whole, Math.ceil(whole / 2), Math.ceil(whole / 4)])];
 }
 
 // How many blocks lie side by side at this height, and how tall that becomes. Null: none fits.
+/**
+ * @type {(nodes: NodeBlock[], room: Room, longest: number, h: number, across: number,
+ *   blocksWanted?: number) => NodeShape | null}
+ */
 function nodeShape(nodes, room, longest, h, across, blocksWanted = Infinity) {
   const gap = gaps(h);
   const label = labelPlace(h, room, longest);
@@ -125,12 +153,14 @@ function nodeShape(nodes, room, longest, h, across, blocksWanted = Infinity) {
   return { h, across, gap, label, left, top, blocks, height: stackHeight(nodes, { h, across, gap, top, blocks }) };
 }
 
+/** @type {(h: number, room: Room, longest: number) => NodeShape["label"]} */
 function labelPlace(h, room, longest) {
   if (h < LABEL_FROM) return "none";
   return h >= 72 || room.width < 560 || longest > room.width / 4 ? "top" : "left";
 }
 
 // Called for each size that is tried: no arrays made here.
+/** @type {(nodes: NodeBlock[], shape: StackShape) => number} */
 function stackHeight(nodes, { h, across, gap, top, blocks }) {
   let total = -gap.row;
   for (let at = 0; at < nodes.length; at += blocks) {
@@ -139,10 +169,12 @@ function stackHeight(nodes, { h, across, gap, top, blocks }) {
   return total;
 }
 
+/** @type {(nodes: NodeBlock[], from: number, shape: StackShape) => number} */
 function lineHeight(nodes, from, { h, across, gap, top, blocks }) {
   return top + depth(nodes, from, blocks, across) * (h + gap.cell) - gap.cell;
 }
 
+/** @type {(nodes: NodeBlock[], from: number, blocks: number, across: number) => number} */
 function depth(nodes, from, blocks, across) {
   let most = 1;
   for (let at = from; at < Math.min(from + blocks, nodes.length); at++) most = Math.max(most, nodes[at].slots.length);
@@ -150,6 +182,7 @@ function depth(nodes, from, blocks, across) {
 }
 
 // Fewer blocks side by side while it still fits: wider cells, and names that line up.
+/** @type {(nodes: NodeBlock[], room: Room, longest: number, shape: NodeShape) => NodeShape} */
 function narrowed(nodes, room, longest, shape) {
   let best = shape;
   for (let blocks = shape.blocks - 1; blocks >= 1; blocks--) {
@@ -160,12 +193,14 @@ function narrowed(nodes, room, longest, shape) {
   return best;
 }
 
+/** @type {(room: Room, shape: NodeShape) => number} */
 function cellWidth(room, { h, across, gap, left, blocks }) {
   const share = (room.width + gap.block) / blocks - gap.block - left;
   const widest = (share + gap.cell) / across - gap.cell;
   return Math.floor(Math.min(widths(h)[1], Math.max(widths(h)[0], widest)));
 }
 
+/** @type {(nodes: NodeBlock[], shape: NodeShape, room: Room) => FittedPlan} */
 function placeNodes(nodes, shape, room) {
   const { h, across, left, blocks } = shape;
   const cellW = cellWidth(room, shape);
@@ -186,13 +221,17 @@ function placeNodes(nodes, shape, room) {
 }
 
 // What rounding cells down has left over goes between the blocks.
+/** @type {(rest: number, blocks: number, least: number) => number} */
 function spread(rest, blocks, least) {
   return blocks < 2 ? least : Math.max(least, Math.min(3 * least, Math.floor(rest / (blocks - 1))));
 }
 
+/** @type {(line: NodeBlock[], shape: LineShape, y: number) => CellRow[]} */
 function lineRows(line, { h, across, gap, left, top, cellW, blockW }, y) {
   return Array.from({ length: depth(line, 0, line.length, across) }, (_, deep) => {
+    /** @type {number[]} */
     const slots = [];
+    /** @type {number[]} */
     const x = [];
     line.forEach((node, block) => {
       node.slots.slice(deep * across, (deep + 1) * across).forEach((slot, k) => {
@@ -204,11 +243,15 @@ function lineRows(line, { h, across, gap, left, top, cellW, blockW }, y) {
   });
 }
 
+/**
+ * @type {(node: NodeBlock, x: number, y: number, shape: NodeShape & { blockW: number }) => MapWord}
+ */
 function nodeWord(node, x, y, { h, label, left, top, blockW }) {
   if (label === "left") return { text: node.title, x, y: y + h / 2, room: left - 10, isHeading: false, node };
   return { text: node.title, x, y: y + top / 2 - 2, room: blockW, isHeading: h >= 72, node };
 }
 
+/** @type {(sections: Section[], room: Room, measure: Measure) => FittedPlan} */
 function fitSections(sections, room, measure) {
   const smallest = room.isTouch ? 9 : 6;
   for (const h of HEIGHTS.filter((height) => height >= smallest && height <= 150)) {
@@ -221,6 +264,9 @@ function fitSections(sections, room, measure) {
 }
 
 // Sections stand side by side while there is room, like words in a line. Null: no cell fits.
+/**
+ * @type {(sections: Section[], room: Room, h: number, measure: Measure) => PackedSections | null}
+ */
 function packSections(sections, room, h, measure) {
   const gap = gaps(h);
   const most = Math.max(1, ...sections.map((section) => section.slots.length));
@@ -234,8 +280,13 @@ function packSections(sections, room, h, measure) {
   return { spots, h, gap, across, cellW, height: pen.y + pen.deepest };
 }
 
+/** @type {(section: Section, across: number) => number} */
 const blockOf = ({ slots }, across) => Math.min(across, Math.max(8, Math.ceil(Math.sqrt(slots.length * 4))));
 
+/**
+ * @type {(section: Section, pen: Pen, shape: { room: Room, h: number, gap: Gaps, across: number,
+ *   cellW: number, measure: Measure }) => SectionSpot}
+ */
 function spotFor(section, pen, { room, h, gap, across, cellW, measure }) {
   const { length } = section.slots;
   const top = section.title === "" ? 0 : HEADING;
@@ -250,33 +301,43 @@ function spotFor(section, pen, { room, h, gap, across, cellW, measure }) {
   return spot;
 }
 
+/** @type {(section: Section) => string} */
 const headingOf = ({ title, slots }) => `${title} · ${slots.length}`;
 
 // Rows of cells on one line of sections are one row, so that an arrow key crosses from one to the next.
+/** @type {(packed: PackedSections) => Pick<FittedPlan, "rows" | "words" | "cellW">} */
 function drawnSections({ spots, h, gap, cellW }) {
+  /** @type {Map<number, { y: number, slots: number[], x: number[] }>} */
   const byY = new Map();
   const words = [];
   for (const { section, x, y, top, width, across } of spots) {
     if (top > 0) words.push({ text: headingOf(section), x, y: y + top / 2 - 2, room: width + 12, isHeading: true });
     section.slots.forEach((slot, at) => {
       const rowY = y + top + Math.floor(at / across) * (h + gap.cell);
-      if (!byY.has(rowY)) byY.set(rowY, { y: rowY, slots: [], x: [] });
-      byY.get(rowY).slots.push(slot);
-      byY.get(rowY).x.push(x + (at % across) * (cellW + gap.cell));
+      const row = byY.get(rowY) ?? { y: rowY, slots: [], x: [] };
+      byY.set(rowY, row);
+      row.slots.push(slot);
+      row.x.push(x + (at % across) * (cellW + gap.cell));
     });
   }
   const rows = [...byY.values()].sort((a, b) => a.y - b.y);
   return { rows: rows.map((row) => ({ ...row, slots: Int32Array.from(row.slots) })), words, cellW };
 }
 
-/** Where each slot lies: {row, at} by slot, for the keyboard and the marks. */
+/**
+ * Where each slot lies: {row, at} by slot, for the keyboard and the marks.
+ * @type {(plan: MapPlan) => Map<number, MapPlace>}
+ */
 export function placesOf(plan) {
   const places = new Map();
   plan.rows.forEach((row, at) => row.slots.forEach((slot, k) => places.set(slot, { row: at, at: k })));
   return places;
 }
 
-/** The slot under a point, or null; a gap belongs to the nearest cell within 3 px. */
+/**
+ * The slot under a point, or null; a gap belongs to the nearest cell within 3 px.
+ * @type {(plan: MapPlan, x: number, y: number) => number | null}
+ */
 export function slotAt(plan, x, y) {
   const row = plan.rows.find(({ y: top }) => y >= top - 3 && y < top + plan.cellH + 3);
   if (row === undefined) return null;
@@ -284,23 +345,29 @@ export function slotAt(plan, x, y) {
   return at < 0 ? null : row.slots[at];
 }
 
-/** The slot that an arrow key leads to; at an edge it stays. */
+/**
+ * The slot that an arrow key leads to; at an edge it stays.
+ * @type {(plan: MapPlan, places: Map<number, MapPlace>, slot: number | null, key: string) =>
+ *   number | null}
+ */
 export function neighbour(plan, places, slot, key) {
-  const place = places.get(slot);
-  if (place === undefined) return plan.rows[0]?.slots[0] ?? null;
+  const place = slot === null ? undefined : places.get(slot);
+  if (slot === null || place === undefined) return plan.rows[0]?.slots[0] ?? null;
   if (key === "Home") return plan.rows[0].slots[0];
-  if (key === "End") return plan.rows.at(-1).slots.at(-1);
+  if (key === "End") return plan.rows.at(-1)?.slots.at(-1) ?? null;
   if (key === "ArrowLeft") return sideways(plan, place, -1) ?? slot;
   if (key === "ArrowRight") return sideways(plan, place, 1) ?? slot;
   return upDown(plan, place, key === "ArrowUp" ? -1 : 1) ?? slot;
 }
 
+/** @type {(plan: MapPlan, place: MapPlace, step: number) => number | undefined} */
 function sideways(plan, { row, at }, step) {
   const inRow = plan.rows[row].slots[at + step];
   if (inRow !== undefined) return inRow;
   return step < 0 ? plan.rows[row - 1]?.slots.at(-1) : plan.rows[row + 1]?.slots[0];
 }
 
+/** @type {(plan: MapPlan, place: MapPlace, step: number) => number | undefined} */
 function upDown(plan, { row, at }, step) {
   const next = plan.rows[row + step];
   if (next === undefined) return undefined;

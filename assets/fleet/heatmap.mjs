@@ -1,7 +1,9 @@
 // The heatmap on its canvas: arranging, redrawing, pointer and keyboard.
 
+/** @import { FleetState } from "../live/fleet_state.mjs" */
+
 import { MARK_ROOM, arrange, neighbour, placesOf, slotAt } from "./grid_layout.mjs";
-import { Teller, say, show, theme } from "../parts/dom.mjs";
+import { Teller, contextOf, say, show, theme, within } from "../parts/dom.mjs";
 import { isSilenced } from "../alerts/alert_words.mjs";
 import { CRITICAL, WARNING, alertCorner, paintCells, paintPixels, rasterise } from "../parts/cells.mjs";
 import { FONT, fit, palette } from "../parts/gauges.mjs";
@@ -15,18 +17,63 @@ const PAPER_RATIO = 2;
 const REST_TIMES = 20;
 const REST_MOST_MS = 900;
 const NAME_MARK = 8;
+/** @type {Record<string, number>} */
 const FLAG_OF = { crit: CRITICAL, warn: WARNING };
+/** @type {(alert: Hub.AlertView) => boolean} */
 const isMarked = (alert) => alert.severity in FLAG_OF && !isSilenced(alert);
 const ARROWS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"];
 
-/** `describe(slot)` -> {text, unit, name, note, past, spoken}; `firing`: what fires on which GPU; events: open, hover, selection. */
+/**
+ * `firing`: what fires on which GPU.
+ * @extends {Teller<{
+ *   open: { slot: number }, hover: { slot: number | null, x?: number, y?: number }, selection: object,
+ * }>}
+ */
 export class Heatmap extends Teller {
+  /** @type {MapPlan | null} */
+  plan = null;
+  /** @type {Map<number, MapPlace>} */
+  places = new Map();
+  /** @type {Raster | null} */
+  raster = null;
+  /** @type {number | null} */
+  focus = null;
+  /** @type {number | null} */
+  anchor = null;
+  /** @type {number | null} */
+  pending = null;
+  /** @type {Set<number>} */
+  selected = new Set();
+  /** @type {Uint8Array | undefined} */
+  drawnFlags;
+  /** @type {Record<"redraw_ms" | "arrange_ms", number | null> & Record<"slowest_redraw_ms" | "frames", number>} */
+  stats = { redraw_ms: null, slowest_redraw_ms: 0, frames: 0, arrange_ms: null };
+
+  /**
+   * @param {FleetState} picture
+   * @param {FleetView} view
+   * @param {DescribeSlot} describe
+   * @param {FiredAlerts} firing
+   * @param {HeatmapParts} parts
+   */
   constructor(picture, view, describe, firing, parts) {
     super();
-    Object.assign(this, { picture, view, describe, firing, plan: null, focus: null, anchor: null, paintedAt: -Infinity, selected: new Set(), isFrozen: false });
-    this.stats = { redraw_ms: null, slowest_redraw_ms: 0, frames: 0, arrange_ms: null };
-    Object.assign(this, parts);
-    this.context = this.canvas.getContext("2d", { alpha: false });
+    this.picture = picture;
+    this.view = view;
+    this.describe = describe;
+    this.firing = firing;
+    this.paintedAt = -Infinity;
+    this.arrangedAt = 0;
+    this.isFrozen = false;
+    this.isPinned = false;
+    this.isOnPaper = false;
+    this.root = parts.root;
+    this.place = parts.place;
+    this.stage = parts.stage;
+    this.canvas = parts.canvas;
+    this.mark = parts.mark;
+    this.spoken = parts.spoken;
+    this.context = contextOf(this.canvas, { alpha: false });
     this.listen();
   }
 
@@ -55,17 +102,23 @@ export class Heatmap extends Teller {
     });
   }
 
-  /** At once: no frame comes before the paper is printed. */
+  /**
+   * At once: no frame comes before the paper is printed.
+   * @type {(isOn: boolean) => void}
+   */
   print(isOn) {
     this.isOnPaper = isOn;
     this.plan = null;
     this.draw();
   }
 
-  /** New cells have come; a sorted map may be due for sorting. `isAsked`: somebody waits for them. */
+  /**
+   * New cells have come; a sorted map may be due for sorting. `isAsked`: somebody waits for them.
+   * @type {(isAsked?: boolean) => void}
+   */
   refresh(isAsked = false) {
-    if (!isAsked && performance.now() - this.paintedAt < Math.min(REST_MOST_MS, REST_TIMES * this.stats.redraw_ms)) return;
-    const isDue = performance.now() - (this.arrangedAt ?? 0) > RESORT_MS;
+    if (!isAsked && performance.now() - this.paintedAt < Math.min(REST_MOST_MS, REST_TIMES * (this.stats.redraw_ms ?? 0))) return;
+    const isDue = performance.now() - this.arrangedAt > RESORT_MS;
     const isInUse = this.place.matches(":hover, :focus");
     const isSorted = this.view.sort !== "name" || this.view.group === "state" || this.view.group === "owner";
     if (isSorted && isDue && !isInUse) this.plan = null;
@@ -74,9 +127,9 @@ export class Heatmap extends Teller {
 
   draw() {
     if (this.picture.count === 0 || this.stage.clientWidth === 0 || this.root.hidden) return;
-    this.planned();
+    const plan = this.planned();
     const began = performance.now();
-    this.paint();
+    this.paint(plan, this.raster ?? this.fitCanvas(plan));
     this.paintedAt = performance.now();
     const took = this.paintedAt - began;
     this.stats.redraw_ms = took;
@@ -87,13 +140,16 @@ export class Heatmap extends Teller {
 
   makePlan() {
     const began = performance.now();
-    this.plan = arrange(this.picture, this.view, this.room(), (text) => this.measure(text));
-    this.places = placesOf(this.plan);
+    const plan = arrange(this.picture, this.view, this.room(), (text) => this.measure(text));
+    this.plan = plan;
+    this.places = placesOf(plan);
     this.arrangedAt = performance.now();
-    this.fitCanvas();
+    this.fitCanvas(plan);
     this.stats.arrange_ms = performance.now() - began;
+    return plan;
   }
 
+  /** @type {() => Room} */
   room() {
     if (this.isOnPaper) return { width: PAPER_WIDTH, height: PAPER_WIDTH, isTouch: false };
     const isTouch = matchMedia("(max-width: 760px)").matches;
@@ -103,25 +159,30 @@ export class Heatmap extends Teller {
     return { width: Math.floor(width), height: Math.floor(height), isTouch };
   }
 
+  /** @type {(text: string) => number} */
   measure(text) {
     this.context.font = `500 11px ${FONT}`;
     return this.context.measureText(text).width;
   }
 
-  fitCanvas() {
+  /** @type {(plan: MapPlan) => Raster} */
+  fitCanvas(plan) {
     const ratio = this.isOnPaper ? PAPER_RATIO : devicePixelRatio || 1;
-    this.raster = rasterise(this.plan, ratio);
-    const { width, height } = this.raster;
+    const raster = rasterise(plan, ratio);
+    this.raster = raster;
+    const { width, height } = raster;
     if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
     this.canvas.style.width = `${width / ratio}px`;
     this.canvas.style.height = `${height / ratio}px`;
+    return raster;
   }
 
-  paint() {
-    const { context, plan, raster, picture } = this;
+  /** @type {(plan: MapPlan, raster: Raster) => void} */
+  paint(plan, raster) {
+    const { context, picture } = this;
     const look = palette(theme())[this.isFrozen ? "frozen" : "live"];
     const cells = picture.cells.length >= picture.size ? picture.cells : padded(picture);
-    const shown = { cells, mask: picture.mask, flags: this.drawnFlags = this.flags(), memory: picture.memory };
+    const shown = { cells, mask: picture.mask, flags: this.drawnFlags = this.flags(plan), memory: picture.memory };
     context.setTransform(1, 0, 0, 1, 0, 0);
     if (plan.hasText) {
       context.fillStyle = look.marks.ground;
@@ -132,37 +193,38 @@ export class Heatmap extends Teller {
       paintPixels(context, raster, shown, look);
       context.setTransform(raster.ratio, 0, 0, raster.ratio, 0, 0);
     }
-    this.paintWords(look.marks);
-    this.paintSelection(look.marks);
+    for (const word of plan.words) this.paintWord(word, look.marks);
+    this.paintSelection(plan, look.marks);
   }
 
-  /** With the alerts. A node's stands at its name, where that stands on the map; what is only worth
-   * knowing has no mark. */
-  flags() {
-    const { plan, picture, firing } = this;
+  /**
+   * With the alerts. A node's stands at its name, where that stands on the map; what is only worth
+   * knowing has no mark.
+   * @type {(plan: MapPlan) => Uint8Array}
+   */
+  flags(plan) {
+    const { picture, firing } = this;
     if (picture.flags.length < picture.size) picture.flag();
     if (firing.isCalm) return picture.flags;
     const flags = picture.flags.slice();
-    const mark = (slot, [worst]) => { if (slot !== undefined && isMarked(worst)) flags[slot] |= FLAG_OF[worst.severity]; };
+    /** @type {(slot: number | undefined, alerts: Hub.AlertView[] | undefined) => void} */
+    const mark = (slot, [worst] = []) => { if (slot !== undefined && worst !== undefined && isMarked(worst)) flags[slot] |= FLAG_OF[worst.severity]; };
     for (const [uuid, alerts] of firing.byGpu) mark(picture.slotOf.get(uuid), alerts);
     const hasNames = firing.byNode.size === 0 || plan.words.some(({ node }) => node !== undefined);
-    if (!hasNames) for (const slot of picture.present()) if (firing.byNode.has(picture.nodeId(slot))) mark(slot, firing.byNode.get(picture.nodeId(slot)));
+    if (!hasNames) for (const slot of picture.present()) mark(slot, firing.byNode.get(picture.nodeId(slot) ?? ""));
     return flags;
   }
 
-  paintWords(marks) {
-    this.context.textAlign = "left";
-    this.context.textBaseline = "middle";
-    for (const word of this.plan.words) this.paintWord(word, marks);
-  }
-
   // A silent node's name stands on dots, as its cells stand in dotted outlines.
+  /** @type {(word: MapWord, marks: Marks) => void} */
   paintWord({ text, x, y, room, isHeading, node }, marks) {
     const { context } = this;
+    context.textAlign = "left";
+    context.textBaseline = "middle";
     const isOffline = node !== undefined && node.slots.every((slot) => this.picture.code(slot) === 254);
     context.font = isHeading ? `600 13px ${FONT}` : `500 11px ${FONT}`;
     context.fillStyle = isOffline ? marks.offlineInk : isHeading ? marks.heading : marks.label;
-    const [worst] = node === undefined ? [] : (this.firing.byNode.get(this.picture.nodeId(node.slots[0])) ?? []).filter(isMarked);
+    const [worst] = node === undefined ? [] : (this.firing.byNode.get(this.picture.nodeId(node.slots[0]) ?? "") ?? []).filter(isMarked);
     const shown = fit(context, text, worst === undefined ? room : room - MARK_ROOM, 3);
     context.fillText(shown, x, y);
     if (worst !== undefined) alertCorner(context, Math.round(x + context.measureText(shown).width + MARK_ROOM), Math.round(y - NAME_MARK / 2), NAME_MARK, worst.severity === "crit", marks);
@@ -177,9 +239,10 @@ export class Heatmap extends Teller {
     context.setLineDash([]);
   }
 
-  paintSelection(marks) {
+  /** @type {(plan: MapPlan, marks: Marks) => void} */
+  paintSelection(plan, marks) {
     if (this.selected.size === 0) return;
-    const { context, plan } = this;
+    const { context } = this;
     context.strokeStyle = marks.ring;
     context.lineWidth = plan.cellH >= 14 ? 2 : 1;
     context.beginPath();
@@ -190,6 +253,7 @@ export class Heatmap extends Teller {
     context.stroke();
   }
 
+  /** @type {(slot: number) => Spot | null} */
   spotOf(slot) {
     if (this.picture.count === 0) return null;
     const { rows } = this.planned();
@@ -199,12 +263,14 @@ export class Heatmap extends Teller {
     return { x: row.x[place.at], y: row.y };
   }
 
+  /** @type {(event: MouseEvent) => number | null} */
   slotOf(event) {
     if (this.plan === null) return null;
     const at = this.canvas.getBoundingClientRect();
     return slotAt(this.plan, event.clientX - at.left, event.clientY - at.top);
   }
 
+  /** @type {(event: PointerEvent) => void} */
   onMove(event) {
     if (event.pointerType === "touch") return;
     const slot = this.slotOf(event);
@@ -212,6 +278,7 @@ export class Heatmap extends Teller {
     this.tell("hover", { slot, x: event.clientX, y: event.clientY });
   }
 
+  /** @type {(event: MouseEvent) => void} */
   onClick(event) {
     const slot = this.slotOf(event);
     if (slot === null) return;
@@ -221,6 +288,7 @@ export class Heatmap extends Teller {
     else { this.anchor = slot; this.tell("open", { slot }); }
   }
 
+  /** @type {(event: KeyboardEvent) => void} */
   onKey(event) {
     if (event.altKey || event.metaKey) return;
     if (ARROWS.includes(event.key)) {
@@ -238,42 +306,52 @@ export class Heatmap extends Teller {
     this.markFocus();
   }
 
+  /** @type {(slot: number, isSpoken: boolean) => void} */
   setFocus(slot, isSpoken) {
     this.focus = slot;
     this.markFocus(true);
     if (isSpoken) say(this.spoken, this.describe(slot).spoken);
   }
 
+  /** @type {(isScrolled?: boolean) => void} */
   markFocus(isScrolled = false) {
     const spot = this.focus === null ? null : this.spotOf(this.focus);
     const isShown = spot !== null && (this.place.matches(":focus-visible") || this.isPinned);
     show(this.mark, isShown);
     if (!isShown) return;
     this.mark.style.transform = `translate(${spot.x}px, ${spot.y}px)`;
-    this.mark.style.width = `${this.plan.cellW}px`;
-    this.mark.style.height = `${this.plan.cellH}px`;
+    const { cellW, cellH } = this.planned();
+    this.mark.style.width = `${cellW}px`;
+    this.mark.style.height = `${cellH}px`;
     if (isScrolled) this.mark.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
-  /** The GPU in the drawer keeps its mark while the drawer is open. */
+  /**
+   * The GPU in the drawer keeps its mark while the drawer is open.
+   * @type {(slot: number | null) => void}
+   */
   pin(slot) {
     this.isPinned = slot !== null;
     if (slot !== null) this.focus = slot;
     this.markFocus();
   }
 
+  /** @type {(slot: number) => void} */
   toggle(slot) {
     if (!this.selected.delete(slot)) this.selected.add(slot);
     this.anchor = slot;
     this.changed();
   }
 
-  /** The plan in force; between a change and the next paint there is none yet. */
+  /**
+   * The plan in force; between a change and the next paint there is none yet.
+   * @type {() => MapPlan}
+   */
   planned() {
-    if (this.plan === null) this.makePlan();
-    return this.plan;
+    return this.plan ?? this.makePlan();
   }
 
+  /** @type {(slot: number) => void} */
   selectRange(slot) {
     const order = this.planned().rows.flatMap((row) => Array.from(row.slots));
     const [from, to] = [order.indexOf(this.anchor ?? slot), order.indexOf(slot)].sort((a, b) => a - b);
@@ -293,10 +371,20 @@ export class Heatmap extends Teller {
   }
 }
 
-/** Of a `LiveHeatmap`; what scrolls is the page's own stage where it stands in one. */
-export const partsOf = (root) => ({ root, place: root.querySelector(".heatmap"), stage: root.closest(".stage") ?? root.querySelector(".live-stage"), canvas: root.querySelector("canvas"), mark: root.querySelector(".mark"), spoken: root.querySelector(".live-spoken") });
+/**
+ * Of a `LiveHeatmap`; what scrolls is the page's own stage where it stands in one.
+ * @type {(root: HTMLElement) => HeatmapParts}
+ */
+export const partsOf = (root) => ({
+  root, place: within(root, ".heatmap"), stage: stageOf(root), canvas: within(root, "canvas"), mark: within(root, ".mark"),
+  spoken: within(root, ".live-spoken"),
+});
+
+/** @type {(root: HTMLElement) => HTMLElement} */
+const stageOf = (root) => root.closest(".stage") ?? within(root, ".live-stage");
 
 // The layout may run a moment ahead of the cells: what is not told yet is unknown.
+/** @type {(picture: FleetState) => Uint8Array} */
 function padded(picture) {
   const cells = new Uint8Array(picture.size).fill(255);
   cells.set(picture.cells);

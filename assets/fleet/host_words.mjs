@@ -1,14 +1,20 @@
 // What a node's host does now, in lines of label and words.
 
-import { amount, bytesWords, oneWord, plural, valueOf } from "../parts/format.mjs";
+import { amount, bytesWords, oneWord, perSecond, plural } from "../parts/format.mjs";
 
+/** @type {(value: number, digits?: number) => string} */
 const percent = (value, digits = 0) => `${amount(value, digits)} %`;
-const rate = (value) => oneWord(valueOf({ unit: "B/s" }, value));
+/** @type {(value: number) => string} */
+const rate = (value) => oneWord(perSecond(value));
 
-/** `load`: of the API; null: the agent does not say. */
+/**
+ * `load`: of the API; null: the agent does not say.
+ * @type {(load: Hub.HostLoadView | null) => LabelledWords[]}
+ */
 export function hostFacts(load) {
   if (load === null) return [["Load", "not reported by this agent, or too long ago"]];
   const { numbers: of, missing } = load;
+  /** @type {(label: string, keys: string[], words: () => string) => LabelledWords} */
   const line = (label, keys, words) => [label, keys.every((key) => key in of) ? words() : keys.map((key) => missing[key]).find(Boolean) ?? "unknown"];
   return [
     line("CPU", ["cpu_pct", "cpus", "load_1m"], () => `${percent(of.cpu_pct)} of ${plural(of.cpus, "processor")}, load ${amount(of.load_1m, 1)}`),

@@ -1,5 +1,8 @@
 // The card beside the pointer: what the map knows at once, the exact numbers a moment later.
 
+/** @import { FleetState } from "../live/fleet_state.mjs" */
+
+import { metricOf } from "../parts/metric_catalogue.mjs";
 import { isSilenced, withWhat } from "../alerts/alert_words.mjs";
 import { get, single } from "../parts/api.mjs";
 import { byId, make, show } from "../parts/dom.mjs";
@@ -12,24 +15,47 @@ const MOST_ALERTS = 3;
 const ROWS = ["util_pct", "sm_active_pct", "mem_used_bytes", "temp_c", "power_w", "sm_clock_mhz"];
 
 export class Hover {
+  /** @type {number | null} */
+  slot = null;
+  /** @type {ShownGpu | null} */
+  gpu = null;
+  /** @type {number | undefined} */
+  timer;
+  /**
+   * What is known of a GPU at the moment that is shown.
+   * @type {(slot: number) => Promise<ShownGpu | null>}
+   */
+  then = async () => null;
+
+  /**
+   * @param {FleetState} picture
+   * @param {MetricBook} book
+   * @param {FiredAlerts} firing
+   */
   constructor(picture, book, firing) {
-    Object.assign(this, { picture, book, firing, slot: null, gpu: null });
+    this.picture = picture;
+    this.book = book;
+    this.firing = firing;
     this.card = byId("hover");
   }
 
-  /** slot null: the pointer is over no GPU. */
-  move({ slot, x, y }) {
+  /**
+   * slot null: the pointer is over no GPU.
+   * @type {(spot: { slot: number | null, x?: number, y?: number }) => void}
+   */
+  move({ slot, x = 0, y = 0 }) {
     if (slot !== this.slot) this.enter(slot);
     if (slot !== null) this.place(x, y);
   }
 
+  /** @type {(slot: number | null) => void} */
   enter(slot) {
     this.slot = slot;
     this.gpu = null;
     clearTimeout(this.timer);
     show(this.card, slot !== null);
     if (slot === null) return;
-    this.draw();
+    this.draw(slot);
     this.timer = setTimeout(() => this.load(slot), REST_MS);
   }
 
@@ -38,19 +64,22 @@ export class Hover {
     if (this.slot !== null && this.gpu !== null) this.load(this.slot);
   }
 
+  /** @type {(slot: number) => Promise<void>} */
   async load(slot) {
     const gpu = await this.ask(slot).catch(() => null);
     if (slot !== this.slot) return;
     this.gpu = gpu;
-    this.draw();
+    this.draw(slot);
   }
 
+  /** @type {(slot: number) => Promise<ShownGpu | null>} */
   ask(slot) {
     return this.picture.isThen ? this.then(slot) : single("gpus", this.picture.uuids[slot], get);
   }
 
-  draw() {
-    const { picture, slot, gpu } = this;
+  /** @type {(slot: number) => void} */
+  draw(slot) {
+    const { picture, gpu } = this;
     const state = gpu?.state ?? picture.state(slot);
     this.card.replaceChildren(
       make("header", {},
@@ -60,24 +89,27 @@ export class Hover {
       ...lease(siteWords(picture, slot)),
       ...lease(picture.serviceWords(slot)),
       ...lease(picture.leaseWords(slot)),
-      ...this.alerts(),
+      ...this.alerts(slot),
       make("dl", {}, ...this.rows()),
       make("footer", {}, make("span", {}, ownerLine(picture, slot, gpu)), make("span", {}, gpu ? ageWords(gpu) : "")),
     );
   }
 
-  alerts() {
-    const alerts = this.firing.of(this.picture.uuids[this.slot], this.picture.nodeId(this.slot));
-    const lines = alerts.slice(0, MOST_ALERTS).map((alert) => make("p", { class: `hover-alert ${isSilenced(alert) ? "info" : alert.severity}` }, withWhat(alert), make("small", {}, `for ${age(secondsSince(alert.since, this.picture.isThen ? this.picture.at : undefined))}`)));
+  /** @type {(slot: number) => HTMLElement[]} */
+  alerts(slot) {
+    /** @type {Hub.AlertView[]} */
+    const alerts = this.firing.of(this.picture.uuids[slot], this.picture.nodeId(slot));
+    const lines = alerts.slice(0, MOST_ALERTS).map((alert) => make("p", { class: `hover-alert ${isSilenced(alert) ? "info" : alert.severity}` }, withWhat(alert), make("small", {}, `for ${age(secondsSince(alert.since, this.picture.isThen ? this.picture.at ?? undefined : undefined))}`)));
     return alerts.length > MOST_ALERTS ? [...lines, make("p", { class: "hover-more" }, `and ${plural(alerts.length - MOST_ALERTS, "alert")} more`)] : lines;
   }
 
   rows() {
     const chosen = this.picture.metric;
-    const keys = [chosen, ...ROWS.filter((key) => key !== chosen)].slice(0, ROWS.length + 1);
-    return keys.filter((key) => this.book.metrics.has(key)).map((key) => this.row(this.book.metrics.get(key), key === chosen));
+    const keys = [chosen ?? "", ...ROWS.filter((key) => key !== chosen)].slice(0, ROWS.length + 1);
+    return keys.filter((key) => this.book.metrics.has(key)).map((key) => this.row(metricOf(this.book, key), key === chosen));
   }
 
+  /** @type {(metric: Metric, isChosen: boolean) => HTMLElement} */
   row(metric, isChosen) {
     const words = this.gpu === null ? { text: "", unit: "", isMissing: false } : valueWords(this.gpu, metric, this.book);
     return make("div", { class: isChosen ? "chosen" : null },
@@ -85,6 +117,7 @@ export class Hover {
       make("dd", { class: words.isMissing ? "missing" : null }, words.text, make("small", {}, words.unit)));
   }
 
+  /** @type {(x: number, y: number) => void} */
   place(x, y) {
     const { offsetWidth: w, offsetHeight: h } = this.card;
     const left = x + 18 + w > innerWidth ? x - 18 - w : x + 18;
@@ -93,6 +126,7 @@ export class Hover {
   }
 }
 
+/** @type {(picture: FleetState, slot: number) => string} */
 function siteWords(picture, slot) {
   const name = picture.siteName(slot);
   if (name === null) return "";
@@ -100,10 +134,13 @@ function siteWords(picture, slot) {
   return `site ${name}${away === "" ? "" : `, ${away}`}`;
 }
 
+/** @type {(words: string) => HTMLElement[]} */
 const lease = (words) => (words === "" ? [] : [make("p", { class: "hover-lease" }, capital(words))]);
 
+/** @type {(gpu: ShownGpu) => string} */
 const ageWords = (gpu) => (gpu.isThen ? `Past: ${clock(gpu.at)}` : `${age(gpu.age_s)} old`);
 
+/** @type {(picture: FleetState, slot: number, gpu: ShownGpu | null) => string} */
 function ownerLine(picture, slot, gpu) {
   if (picture.isThen) return picture.isKnownThen ? picture.ownerName(slot) : "";
   const count = gpu?.tasks?.length ?? 0;

@@ -9,18 +9,30 @@ import { shortCommand } from "../parts/commands.mjs";
 
 const OFFERED = ["notify", "end"];
 
-/** [{gpu, forS}] of those that the hub calls wasted. */
-export const idleOf = (gpus) => gpus.filter(({ wasted_s }) => wasted_s !== undefined).map((gpu) => ({ gpu, forS: gpu.wasted_s }));
+/**
+ * [{gpu, forS}] of those that the hub calls wasted.
+ * @type {(gpus: Hub.GpuView[]) => IdleGpu[]}
+ */
+export const idleOf = (gpus) => gpus.flatMap((gpu) => {
+  const forS = gpu.wasted_s ?? null;
+  return forS === null ? [] : [{ gpu, forS }];
+});
 
 /** "Under 5 % busy since 14:16 (2 h), holds 49.1 GiB, bohdan, train.py", and what may be done about it. */
 export class IdleLine {
+  /** @type {Person | null} */
+  person = null;
+
   constructor() {
     this.root = make("div", { class: "idle-line", role: "status", hidden: "" });
-    this.person = null;
+
     me().then((person) => { this.person = person; }, () => {});
   }
 
-  /** `isNamed`: other GPUs are there, too. */
+  /**
+   * `isNamed`: other GPUs are there, too.
+   * @type {(idle: IdleGpu[], tasks: Hub.TaskView[], isNamed?: boolean) => void}
+   */
   draw(idle, tasks, isNamed = false) {
     const uuids = new Set(idle.map(({ gpu }) => gpu.uuid));
     const there = tasks.filter(({ gpus }) => gpus.some(({ uuid }) => uuids.has(uuid)));
@@ -32,13 +44,17 @@ export class IdleLine {
   }
 }
 
+/** @type {(row: Hub.ActionRow, tasks: Hub.TaskView[]) => HTMLElement} */
 function actButton({ id, label }, tasks) {
   const found = make("button", { type: "button", class: "button small", "data-act": id }, label);
   pressed(found, () => (event) => begin(id, tasks.map((task) => task.id), { x: event.clientX, y: event.clientY }));
   return found;
 }
 
-/** [what is said loud, the rest]; of several GPUs also which they are. */
+/**
+ * [what is said loud, the rest]; of several GPUs also which they are.
+ * @type {(idle: IdleGpu[], tasks: Hub.TaskView[], isNamed: boolean) => [string, string]}
+ */
 function idleWords(idle, tasks, isNamed) {
   if (idle.length === 0) return ["", ""];
   const bytes = bytesWords(idle.reduce((sum, { gpu }) => sum + gpu.values.mem_used_bytes, 0));

@@ -1,22 +1,27 @@
 // The legend under the map: of what can be on it, that which is.
 
-import { byId, show, theme } from "../parts/dom.mjs";
+import { allWithin, byId, contextOf, show, theme } from "../parts/dom.mjs";
 import { CLOSED, CRITICAL, LEASED, OTHERS, PAUSED, WARNING, WASTED, drawCell } from "../parts/cells.mjs";
 import { FULL, STATES, palette, stateOf } from "../parts/gauges.mjs";
 
+/** @type {Record<string, number>} */
 const FLAGS = { wasted: WASTED, critical: CRITICAL, warning: WARNING, paused: PAUSED, leased: LEASED | OTHERS, closed: CLOSED };
+/** @type {Map<string | undefined, number>} */
 const CODES = new Map([...STATES].map(([code, state]) => [state, code]));
 const GAP = 16;
 const [WIDE, HIGH] = [22, 14];
 
-/** `flags`: as they are drawn, alerts and all. */
+/**
+ * `flags`: as they are drawn, alerts and all.
+ * @type {(cells: Uint8Array, flags: Uint8Array) => void}
+ */
 export function drawLegend(cells, flags) {
   const codes = new Set(cells);
   let all = 0;
   for (const flag of flags) all |= flag;
   const states = new Set([...codes].map(stateOf));
   let x = 0;
-  for (const item of byId("legend-states").children) {
+  for (const item of allWithin(byId("legend-states"), ":scope > *")) {
     const state = item.id.slice("legend-".length);
     const isThere = state in FLAGS ? (all & FLAGS[state]) > 0 : states.has(state);
     show(item, isThere);
@@ -31,9 +36,9 @@ export function drawSwatches() {
   const look = palette(theme()).live;
   const ratio = devicePixelRatio || 1;
   for (const canvas of byId("legend-states").querySelectorAll("canvas")) {
-    const { state } = canvas.dataset;
+    const { state = "" } = canvas.dataset;
     Object.assign(canvas, { width: WIDE * ratio, height: HIGH * ratio });
-    const context = canvas.getContext("2d");
+    const context = contextOf(canvas);
     context.scale(ratio, ratio);
     const isIdle = state === "wasted" || state === "paused" || state === "leased";
     drawCell({ context, x: 0, y: 0, w: WIDE, h: HIGH, marks: look.marks, css: look.css }, { code: CODES.get(state) ?? (isIdle ? 0 : FULL / 2 | 0), flags: state === "leased" ? LEASED : FLAGS[state] ?? 0, memory: isIdle && state !== "leased" ? FULL * 0.6 : 0 });

@@ -2,32 +2,44 @@
 
 import { amount, clock, plural } from "../parts/format.mjs";
 
+/** @type {Record<string, string>} */
 const READER = {
   starting: "starting", ok: "reads", hung: "the driver does not answer", failed: "read error",
   no_library: "no NVIDIA library", no_driver: "no driver", no_gpus: "no GPU",
 };
 
-/** "reads", or what is wrong and what to do; null where it has not said. */
+/**
+ * "reads", or what is wrong and what to do; null where it has not said.
+ * @type {(node: Pick<Hub.NodeView, "reader">) => string | null}
+ */
 export function readerWords({ reader }) {
   if (reader === null || reader === undefined) return null;
   const words = READER[reader.state] ?? reader.state;
   return reader.detail === "" ? words : `${words}: ${reader.detail}`;
 }
 
-/** Until when the hub takes nothing from it, and why; null where it may come. */
+/**
+ * Until when the hub takes nothing from it, and why; null where it may come.
+ * @type {(node: Pick<Hub.NodeView, "refused">) => string | null}
+ */
 export function refusedWords({ refused }) {
   return refused === null || refused === undefined ? null : `Refused until ${clock(refused.until)}: ${refused.why}`;
 }
 
-/** Its version and cost, what waits in it, and what of it this hub does not understand. */
+/**
+ * Its version and cost, what waits in it, and what of it this hub does not understand.
+ * @type {(node: Hub.NodeView) => string}
+ */
 export function agentWords(node) {
   return [node.agent_version, newerWords(node), ...costWords(node.cost), ...outboxWords(node)].filter((word) => word !== "").join(" · ");
 }
 
+/** @type {(node: Hub.NodeView) => string} */
 function newerWords({ unknown_types: types = [] }) {
   return types.length === 0 ? "" : `newer than this hub, which does not support ${types.join(", ")}: upgrade the hub first`;
 }
 
+/** @type {(cost: Hub.AgentCostView | null) => string[]} */
 function costWords(cost) {
   if (cost === null || cost === undefined) return [];
   const { cpu_pct: cpu, memory_bytes: memory, read_s: read } = cost;
@@ -37,12 +49,14 @@ function costWords(cost) {
   ].filter((word) => word !== "");
 }
 
+/** @type {(node: Hub.NodeView) => string[]} */
 function outboxWords({ pending, dropped, cost }) {
-  const bytes = known(cost?.outbox_bytes) && pending > 0 ? ` (${amount(cost.outbox_bytes / 2 ** 20, 1)} MiB)` : "";
+  const bytes = cost !== null && known(cost.outbox_bytes) && (pending ?? 0) > 0 ? ` (${amount(cost.outbox_bytes / 2 ** 20, 1)} MiB)` : "";
   return [
     known(pending) && pending > 20 ? `${plural(pending, "message")} queued for the hub${bytes}` : "",
     known(dropped) && dropped > 0 ? `${plural(dropped, "message")} lost` : "",
   ].filter((word) => word !== "");
 }
 
-const known = (value) => value !== null && value !== undefined;
+/** @type {<T>(value: T | null | undefined) => value is T} */
+function known(value) { return value !== null && value !== undefined; }

@@ -16,9 +16,11 @@ export async function followOwnPaused() {
   setTimeout(followOwnPaused, EVERY_MS);
 }
 
+/** @type {(filter: string) => Promise<void>} */
 async function look(filter) {
   const tasks = await itemsOf(`tasks?limit=${MOST}&filter=${encodeURIComponent(filter)}`, []);
   const paused = tasks.filter(({ state }) => state === "paused");
+  /** @type {HTMLAnchorElement} */
   const line = byId("own-paused");
   show(line, paused.length > 0);
   if (paused.length === 0) return;

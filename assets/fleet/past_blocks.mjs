@@ -15,33 +15,46 @@ const FEWER = new Map([[5, 20], [30, 20], [120, 10], [900, 4]]);
 const LARGE = 2_048;
 
 export class Blocks {
-  constructor() {
-    this.kept = new Map();
-    this.coming = new Map();
-  }
+  /** @type {Map<string, PastBlock>} */
+  kept = new Map();
+  /** @type {Map<string, Promise<PastBlock>>} */
+  coming = new Map();
 
-  /** What is here already; undefined: it has to be fetched. */
+  /**
+   * What is here already; undefined: it has to be fetched.
+   * @type {(wish: BlockWish) => BlockMoment | undefined}
+   */
   ready(wish) {
     const block = this.kept.get(pathOf(wish));
     return block === undefined || block.until < performance.now() ? undefined : momentOf(block, wish.at);
   }
 
+  /** @type {(wish: BlockWish) => Promise<BlockMoment>} */
   async fetch(wish) {
     return this.ready(wish) ?? momentOf(await this.load(pathOf(wish)), wish.at);
   }
 
+  /** @type {(path: string) => Promise<PastBlock>} */
   load(path) {
-    if (!this.coming.has(path)) this.coming.set(path, look(path).then((answer) => this.keep(path, blockOf(answer))).finally(() => this.coming.delete(path)));
-    return this.coming.get(path);
+    const before = this.coming.get(path);
+    if (before !== undefined) return before;
+    const asked = /** @type {Promise<any>} */ (look(path));
+    const block = asked.then((answer) => this.keep(path, blockOf(answer))).finally(() => this.coming.delete(path));
+    this.coming.set(path, block);
+    return block;
   }
 
-  /** The block after this moment, for who plays. */
+  /**
+   * The block after this moment, for who plays.
+   * @type {(wish: BlockWish) => void}
+   */
   prefetch(wish) {
     const { step, count } = gridOf(wish);
     const next = { ...wish, at: wish.at + step * count };
     if (next.at < Date.now() / 1000 && this.ready(next) === undefined) this.load(pathOf(next)).catch(() => {}); // who arrives there asks again
   }
 
+  /** @type {(path: string, block: PastBlock) => PastBlock} */
   keep(path, block) {
     this.kept.delete(path);
     this.kept.set(path, block);
@@ -60,18 +73,23 @@ export class Blocks {
   }
 }
 
-/** Who comes by an address may stand between two steps: that moment comes alone. */
+/**
+ * Who comes by an address may stand between two steps: that moment comes alone.
+ * @type {(wish: BlockWish) => { start: number, step: number, count: number }}
+ */
 function gridOf({ at, step, isSeldom, size }) {
   if (at % step !== 0) return { start: at, step, count: 1 };
-  const count = isSeldom ? MOST_SELDOM : (size > LARGE ? FEWER : COUNTS).get(step);
+  const count = isSeldom ? MOST_SELDOM : (size > LARGE ? FEWER : COUNTS).get(step) ?? 1;
   return { start: at - (at % (step * count)), step, count };
 }
 
+/** @type {(wish: BlockWish) => string} */
 function pathOf(wish) {
   const { start, step, count } = gridOf(wish);
-  return `block?${new URLSearchParams({ metric: wish.metric, start, step, count })}`;
+  return `block?${new URLSearchParams(Object.entries({ metric: wish.metric, start, step, count }).map(([name, value]) => [name, String(value)]))}`;
 }
 
+/** @type {(answer: Hub.PastBlockView) => PastBlock} */
 function blockOf(answer) {
   const cells = bytesOfText(answer.cells);
   const exact = answer.exact === null ? null : new Float32Array(bytesOfText(answer.exact).buffer);
@@ -79,6 +97,7 @@ function blockOf(answer) {
   return { ...answer, cells, exact, size: cells.length + (exact?.byteLength ?? 0), until: performance.now() + (isYoung ? YOUNG_KEEP_MS : KEEP_MS) };
 }
 
+/** @type {(block: PastBlock, at: number) => BlockMoment} */
 function momentOf(block, at) {
   const place = (at - block.start) / block.step;
   const [from, to] = [place * block.n, (place + 1) * block.n];
@@ -88,8 +107,10 @@ function momentOf(block, at) {
   };
 }
 
+/** @type {(text: string) => Uint8Array<ArrayBuffer>} */
 export function bytesOfText(text) {
-  if (Uint8Array.fromBase64 !== undefined) return Uint8Array.fromBase64(text);
+  const { fromBase64 } = /** @type {{ fromBase64?: (text: string) => Uint8Array<ArrayBuffer> }} */ (Uint8Array);
+  if (fromBase64 !== undefined) return fromBase64.call(Uint8Array, text);
   const raw = atob(text);
   const bytes = new Uint8Array(raw.length);
   for (let at = 0; at < raw.length; at++) bytes[at] = raw.charCodeAt(at);

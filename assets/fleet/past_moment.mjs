@@ -2,8 +2,12 @@
 
 import { bytesOfText } from "./past_blocks.mjs";
 
-/** As FleetState keeps what is live; and what the cards over the map need. */
+/**
+ * As FleetState keeps what is live; and what the cards over the map need.
+ * @type {(answer: Hub.PastMomentView) => ShownMoment}
+ */
 export function momentOf({ at, epoch, names, owner, lessees, lessee, memory, free, gpus_free: gpusFree, wasted, queue }) {
+  /** @type {<N>(text: string, Numbers: NumbersClass<N>) => N} */
   const numbers = (text, Numbers) => new Numbers(bytesOfText(text).buffer);
   const [slots, since, bytes] = [numbers(wasted.slots, Uint32Array), numbers(wasted.since, Uint32Array), numbers(wasted.mem, Float32Array)];
   return {

@@ -3,12 +3,20 @@
 import { Lines, byId, make, say, show } from "../parts/dom.mjs";
 import { clock, plural } from "../parts/format.mjs";
 
-/** "away since 14:03"; "" where it is heard. */
-export const awayWords = (site) => (site?.state === "away" ? `away since ${clock(site.since)}` : "");
+/**
+ * "away since 14:03"; "" where it is heard.
+ * @type {(site: Pick<Hub.SiteCounts, "state" | "since"> | undefined) => string}
+ */
+export const awayWords = (site) => (site?.state === "away" ? `away since ${clock(site.since ?? NaN)}` : "");
 
-/** Where the site itself shows this GPU and its node: what it is called here has the site's name before it. */
+/**
+ * Where the site itself shows this GPU and its node: what it is called here has the site's name
+ * before it.
+ * @type {(thing: { link: string, uuid: string, node: string }) => { gpu: string, node: string }}
+ */
 export function waysThere({ link, uuid, node }) {
   const { origin } = new URL(link);
+  /** @type {(id: string) => string} */
   const own = (id) => encodeURIComponent(id.slice(id.indexOf(":") + 1));
   return { gpu: `${origin}/gpu/${own(uuid)}`, node: `${origin}/node/${own(node)}` };
 }
@@ -16,19 +24,23 @@ export function waysThere({ link, uuid, node }) {
 export class SitesLine {
   constructor() {
     this.place = byId("sites");
+    /** @type {Lines<Hub.SiteCounts>} */
     this.lines = new Lines(this.place, ({ name }) => name, () => line());
   }
 
+  /** @type {(sites: Hub.SiteCounts[]) => void} */
   draw(sites) {
     show(this.place, sites.length > 0);
     this.lines.draw(sites);
   }
 }
 
+/** @type {() => DrawnLine<Hub.SiteCounts>} */
 function line() {
   const name = make("button", { type: "button", class: "chip" });
   const words = make("span", {});
   const way = make("a", { class: "site-way" });
+  /** @type {(site: Hub.SiteCounts) => void} */
   const draw = (site) => {
     say(name, site.name);
     name.dataset.seek = `site:${site.name}`;
@@ -42,6 +54,7 @@ function line() {
   return { root, draw };
 }
 
+/** @type {(site: Hub.SiteCounts) => string} */
 function wordsOf(site) {
   if (site.state === "away") return `${awayWords(site)}: ${site.why}`;
   if (site.state === "connecting") return "connecting …";

@@ -1,6 +1,6 @@
 // The time bar: which moment is shown. What the page shows of it is not its concern; `say` gets a sentence.
 
-import { Teller, byId, make, options, redraw, say } from "../parts/dom.mjs";
+import { Teller, byId, make, options, redraw, say, targetOf, within } from "../parts/dom.mjs";
 import { grouped } from "../parts/grouped.mjs";
 import { clock, plural, when } from "../parts/format.mjs";
 import { nowS } from "../parts/time_ranges.mjs";
@@ -11,12 +11,29 @@ const SPEEDS = new Map([[5, [1, 10, 60]], [30, [10, 60, 360]], [120, [60, 360, 1
 const FAR = 10;
 const TRACK_MARKS = 120;
 
-/** Tells `move` {at}: null is live; `range`; `play`. `at` is in whole seconds. */
+/**
+ * The moment that is shown, in whole seconds; null is live.
+ * @extends {Teller<{ move: { at: number | null }, range: object, play: object }>}
+ */
 export class TimeBar extends Teller {
+  /** @type {number | null} */
+  at = null;
+  /** @type {TimeMark[]} */
+  marks = [];
+  /** @type {number | undefined} */
+  timer;
+  /** @type {(() => boolean) | undefined} */
+  isDrawn;
+  note = "";
+
   constructor() {
     super();
-    Object.assign(this, { at: null, end: nowS(), isPlaying: false, isLinked: true, marks: [] });
+    this.end = nowS();
+    this.isPlaying = false;
+    this.isLinked = true;
+    /** @type {HTMLSelectElement} */
     this.range = byId("time-range");
+    /** @type {HTMLSelectElement} */
     this.speed = byId("time-speed");
     this.slider = make("input", { id: "time-slider", type: "range", min: "0", step: "1", "aria-label": "Moment" });
     byId("time-slider-place").append(this.slider);
@@ -32,11 +49,11 @@ export class TimeBar extends Teller {
     this.speed.addEventListener("change", () => this.play(this.isPlaying));
     byId("time-live").addEventListener("click", () => this.goLive());
     byId("time-play").addEventListener("click", () => this.play(!this.isPlaying));
-    byId("time-marks").addEventListener("click", ({ target }) => this.onMark(target));
+    byId("time-marks").addEventListener("click", (event) => this.onMark(targetOf(event)));
     document.addEventListener("visibilitychange", () => document.hidden && this.pause());
   }
 
-  end() {
+  close() {
     clearInterval(this.ticks);
     this.pause();
   }
@@ -46,7 +63,7 @@ export class TimeBar extends Teller {
   }
 
   get step() {
-    return STEP_OF.get(this.rangeS);
+    return STEP_OF.get(this.rangeS) ?? 5;
   }
 
   get start() {
@@ -59,8 +76,8 @@ export class TimeBar extends Teller {
 
   /** To another range: the moment stays in it. */
   fit() {
-    const speeds = SPEEDS.get(this.step);
-    this.speed.replaceChildren(...options(speeds.map((times) => [times, `${times.toLocaleString("en")}x`])));
+    const speeds = SPEEDS.get(this.step) ?? [];
+    this.speed.replaceChildren(...options(speeds.map((times) => [String(times), `${times.toLocaleString("en")}x`])));
     this.speed.value = String(speeds.at(-1));
     this.settle();
     this.tell("range");
@@ -77,6 +94,7 @@ export class TimeBar extends Teller {
     this.drawMarks();
   }
 
+  /** @type {(place: number) => void} */
   goToPlace(place) {
     const at = this.start + place * this.step;
     // The last place is now; nothing is known of the second that is just being read.
@@ -84,6 +102,7 @@ export class TimeBar extends Teller {
     else this.goTo(Math.max(this.start, at));
   }
 
+  /** @type {(at: number) => void} */
   goTo(at) {
     if (at > nowS() - 2) { this.goLive(); return; }
     // A window wide enough, before it is a window somewhere else.
@@ -106,6 +125,7 @@ export class TimeBar extends Teller {
     this.tell("move", { at: null });
   }
 
+  /** @type {(event: KeyboardEvent) => void} */
   onKey(event) {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     const far = event.shiftKey ? FAR : 1;
@@ -124,13 +144,16 @@ export class TimeBar extends Teller {
     act();
   }
 
+  /** @type {(way: number) => void} */
   toMark(way) {
     const from = this.at ?? this.end;
     const found = this.marks.map(({ at }) => Math.ceil(at)).filter((at) => (way < 0 ? at < from : at > from)).sort((a, b) => way * (a - b))[0];
     if (found !== undefined) this.goTo(found);
   }
 
+  /** @type {(target: HTMLElement) => void} */
   onMark(target) {
+    /** @type {HTMLElement | null} */
     const mark = target.closest("[data-at]");
     if (mark === null) return;
     this.pause();
@@ -142,6 +165,7 @@ export class TimeBar extends Teller {
     if (this.isPlaying) this.play(false);
   }
 
+  /** @type {(isPlaying: boolean) => void} */
   play(isPlaying) {
     clearTimeout(this.timer);
     this.isPlaying = isPlaying;
@@ -159,7 +183,8 @@ export class TimeBar extends Teller {
   /** One step on, once what is looked at now is drawn. */
   advance() {
     if (this.isDrawn?.() ?? true) {
-      const next = this.at - (this.at % this.step) + this.step;
+      const at = this.at ?? nowS();
+      const next = at - (at % this.step) + this.step;
       if (next > nowS() - 2) { this.goLive(); return; }
       this.goTo(next);
     }
@@ -172,33 +197,43 @@ export class TimeBar extends Teller {
     this.drawWords();
   }
 
-  /** Of a hub that does not answer nothing is live. */
+  /**
+   * Of a hub that does not answer nothing is live.
+   * @type {(isLinked: boolean) => void}
+   */
   link(isLinked) {
     this.isLinked = isLinked;
     byId("time-bar").classList.toggle("unlinked", !isLinked);
     this.drawWords();
   }
 
-  /** What is said beside the moment: how many GPUs, or why there is nothing. */
+  /**
+   * What is said beside the moment: how many GPUs, or why there is nothing.
+   * @type {(note: string) => void}
+   */
   say(note) {
     this.note = note;
     this.drawWords();
   }
 
   drawWords() {
-    const isLive = this.at === null;
+    const { at } = this;
+    const isLive = at === null;
     byId("time-live").setAttribute("aria-pressed", String(isLive));
-    const moment = !isLive ? `${clock(this.at)}, ${when(this.at)}` : this.isLinked ? "Live" : "Not connected";
+    const moment = at !== null ? `${clock(at)}, ${when(at)}` : this.isLinked ? "Live" : "Not connected";
     this.slider.setAttribute("aria-valuetext", moment);
     const words = byId("time-words");
     if (words.childElementCount === 0) words.append(make("strong", { class: "time-past" }, "Past"), make("span", { class: "time-moment" }), make("small", {}));
-    words.firstElementChild.hidden = isLive;
+    within(words, ".time-past").hidden = isLive;
     say(words.children[1], !isLive ? moment : this.isLinked ? `Now ${clock(this.end)}` : "Not connected");
-    say(words.children[2], isLive ? "" : this.note ?? "");
-    words.title = isLive ? "" : `${moment}. ${this.note ?? ""}`;
+    say(words.children[2], isLive ? "" : this.note);
+    words.title = isLive ? "" : `${moment}. ${this.note}`;
   }
 
-  /** [{at, kind: alert | command, words}], and where on the track. */
+  /**
+   * [{at, kind: alert | command, words}], and where on the track.
+   * @type {(marks: TimeMark[]) => void}
+   */
   mark(marks) {
     this.marks = marks;
     this.drawMarks();
@@ -212,6 +247,7 @@ export class TimeBar extends Teller {
       () => [...spots.values()].map((those) => this.markOf(those)));
   }
 
+  /** @type {(those: TimeMark[]) => HTMLElement} */
   markOf(those) {
     const [first] = those;
     const words = those.length > 3 ? [`${plural(those.length, first.kind)}`] : those.map(({ at, words: text }) => `${clock(at)} ${text}`);
@@ -221,7 +257,10 @@ export class TimeBar extends Teller {
   }
 }
 
-/** UTC seconds, or RFC 3339; null: neither. */
+/**
+ * UTC seconds, or RFC 3339; null: neither.
+ * @type {(text: string) => number | null}
+ */
 export function momentIn(text) {
   const at = /^\d{1,10}(\.\d+)?$/.test(text) ? Number(text) : /^\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)$/i.test(text) ? Date.parse(text) / 1000 : NaN;
   return Number.isFinite(at) ? Math.floor(at) : null;

@@ -3,24 +3,34 @@
 import { Lines, make, say, show } from "../parts/dom.mjs";
 import { moment, when } from "../parts/format.mjs";
 
+/** @type {Record<string, string>} */
 const MARKS = { info: "●", warning: "▲", critical: "✕" };
 
+/** @type {(event: Hub.EventView) => boolean} */
 export const isLoud = ({ severity }) => severity !== "info";
 
-/** Newest first; of one moment, in one order. */
+/**
+ * Newest first; of one moment, in one order.
+ * @type {(a: Hub.EventView, b: Hub.EventView) => number}
+ */
 export const byTime = (a, b) => b.at - a.at || (a.id < b.id ? 1 : -1);
 
+/** @type {(event: Hub.EventView) => string} */
 function whereOf({ host, gpu, place }) {
   if (gpu === null) return host;
   return place === null ? `${host} · ${gpu}` : `${host} · GPU ${place}`;
 }
 
+/** @type {(event: Hub.EventView) => string} */
 export function wordsOf({ label, text, advice }) {
   if (text !== "") return text.toLowerCase().startsWith(label.toLowerCase()) ? text : `${label}: ${text}`;
   return advice === "" ? label : `${label}: ${advice}`;
 }
 
-/** With `onPress` the line is a button. */
+/**
+ * With `onPress` the line is a button.
+ * @type {(item: Hub.EventView, onPress: EventPress | null) => EventLine}
+ */
 function eventLine(item, onPress) {
   const old = make("time", { class: "event-age", title: moment(item.at) });
   const parts = [
@@ -29,18 +39,25 @@ function eventLine(item, onPress) {
     make("span", { class: "event-text", title: item.advice || null }, wordsOf(item)),
   ];
   const inside = onPress === null ? parts : make("button", { type: "button", class: "event-button", onclick: () => onPress(item) }, parts);
-  return { root: make("li", { class: `event ${item.severity}` }, inside), draw: () => say(old, when(item.at)) };
+  const tick = () => say(old, when(item.at));
+  return { root: make("li", { class: `event ${item.severity}` }, inside), draw: tick, tick };
 }
 
 /** A list whose lines stay while others come and go. */
 export class EventList {
+  /**
+   * @param {string} empty
+   * @param {EventPress | null} onPress
+   */
   constructor(empty, onPress = null) {
     const list = make("ul", { class: "events" });
+    /** @type {Lines<Hub.EventView, EventLine>} */
     this.lines = new Lines(list, ({ id }) => id, (item) => eventLine(item, onPress));
     this.empty = make("p", { class: "events-none" }, empty);
     this.root = make("div", {}, this.empty, list);
   }
 
+  /** @type {(items: Hub.EventView[]) => void} */
   draw(items) {
     show(this.empty, items.length === 0);
     this.lines.draw(items);
@@ -48,6 +65,6 @@ export class EventList {
 
   /** Says all ages anew. */
   tick() {
-    for (const line of this.lines.byKey.values()) line.draw();
+    for (const line of this.lines.byKey.values()) line.tick();
   }
 }

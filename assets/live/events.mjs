@@ -1,7 +1,10 @@
 // Recent events: how many matter, on the bar; all of them in a panel over the map, which it never moves.
 
+/** @import { FleetState } from "./fleet_state.mjs" */
+/** @import { Live } from "./live.mjs" */
+
 import { getEvents } from "../parts/api.mjs";
-import { Teller, byId, say, show } from "../parts/dom.mjs";
+import { Teller, byId, say, show, targetOf } from "../parts/dom.mjs";
 import { EventList, byTime, isLoud } from "./event_lines.mjs";
 import { HOUR_S, nowS } from "../parts/time_ranges.mjs";
 
@@ -11,13 +14,26 @@ const TICK_MS = 5_000;
 // As many as the hub sends at once: if none of them is known, some were missed.
 const PUSHED = 20;
 
-/** Events: open {uuid}, seek {filter}. */
+/** @extends {Teller<{ open: { uuid: string }, seek: { filter: string } }>} */
 export class EventsPanel extends Teller {
+  /** @type {Map<string, Hub.EventView>} */
+  known = new Map();
+  /** @type {Set<string>} */
+  shown = new Set();
+  /** @type {number | null} */
+  epoch = null;
+
+  /**
+   * @param {FleetState} picture
+   * @param {Live} live
+   */
   constructor(picture, live) {
     super();
-    Object.assign(this, { picture, known: new Map(), since: Infinity, shown: new Set(), epoch: null });
+    this.picture = picture;
+    this.since = Infinity;
     this.button = byId("events-button");
     this.panel = byId("events-panel");
+    /** @type {HTMLSelectElement} */
     this.severity = byId("events-severity");
     this.list = new EventList("No events yet. Events of GPUs, drivers and nodes appear here.", (item) => this.follow(item));
     byId("events-list").append(this.list.root);
@@ -30,6 +46,7 @@ export class EventsPanel extends Teller {
     return !this.panel.hidden;
   }
 
+  /** @type {(live: Live) => void} */
   listen(live) {
     this.button.addEventListener("click", () => (this.isOpen ? this.close() : this.open()));
     byId("events-close").addEventListener("click", () => this.close());
@@ -38,7 +55,7 @@ export class EventsPanel extends Teller {
     live.addEventListener("events", ({ detail }) => this.onPush(detail.newest));
     live.addEventListener("layout", ({ detail }) => this.onEpoch(detail.epoch));
     document.addEventListener("pointerdown", (event) => {
-      if (this.isOpen && event.target.closest("#events-panel, #events-button") === null) this.close(false);
+      if (this.isOpen && targetOf(event).closest("#events-panel, #events-button") === null) this.close(false);
     });
   }
 
@@ -58,23 +75,27 @@ export class EventsPanel extends Teller {
   async loadAll() {
     const items = await this.load(this.severity.value === "" ? {} : { severity: this.severity.value });
     if (items === null) return;
-    this.since = items.length < LISTED ? -Infinity : items.at(-1).at;
+    this.since = items.length < LISTED ? -Infinity : items[items.length - 1].at;
     this.draw();
   }
 
-  /** Null: the hub does not answer; what is known stays. */
+  /**
+   * Null: the hub does not answer; what is known stays.
+   * @type {(query: Record<string, string>) => Promise<Hub.EventView[] | null>}
+   */
   async load(query) {
-    const answer = await getEvents({ ...query, limit: LISTED }).catch(() => null);
+    const answer = await getEvents({ ...query, limit: String(LISTED) }).catch(() => null);
     if (answer !== null) this.take(answer.items);
     return answer?.items ?? null;
   }
 
   /** Those that the button counts. */
   loadLoud() {
-    return this.load({ severity: "warning", start: Math.floor(nowS() - HOUR_S) });
+    return this.load({ severity: "warning", start: String(Math.floor(nowS() - HOUR_S)) });
   }
 
   // In another epoch nodes may have left this viewer's scope: what was known is asked for anew.
+  /** @type {(epoch: number) => void} */
   onEpoch(epoch) {
     const isNew = this.epoch !== null && epoch !== this.epoch;
     this.epoch = epoch;
@@ -84,6 +105,7 @@ export class EventsPanel extends Teller {
     if (this.isOpen) this.loadAll();
   }
 
+  /** @type {(newest: Hub.EventView[]) => void} */
   onPush(newest) {
     const isGap = newest.length >= PUSHED && this.known.size > 0 && newest.every(({ id }) => !this.known.has(id));
     this.take(newest);
@@ -92,6 +114,7 @@ export class EventsPanel extends Teller {
     else if (this.isOpen) this.offer();
   }
 
+  /** @type {(items: Hub.EventView[]) => void} */
   take(items) {
     for (const item of items) this.known.set(item.id, item);
     if (this.known.size > MOST_KNOWN) {
@@ -103,6 +126,7 @@ export class EventsPanel extends Teller {
 
   wanted() {
     const least = this.severity.value;
+    /** @type {(item: Hub.EventView) => boolean} */
     const isWanted = (item) => item.at >= this.since && (least === "" || (least === "critical" ? item.severity === "critical" : isLoud(item)));
     return [...this.known.values()].filter(isWanted).sort(byTime).slice(0, LISTED);
   }
@@ -137,6 +161,7 @@ export class EventsPanel extends Teller {
     if (this.isOpen) this.list.tick();
   }
 
+  /** @type {(item: Hub.EventView) => void} */
   follow(item) {
     this.close(false);
     if (item.gpu !== null && this.picture.slotOf.has(item.gpu)) this.tell("open", { uuid: item.gpu });

@@ -6,9 +6,13 @@ import { Teller } from "../parts/dom.mjs";
 
 const MOST_LINES = 64; // as many the hub tells one viewer
 
+/** @type {Live | null} */
 let spare = null;
 
-/** The page's own socket, where the page itself asks nothing of it. */
+/**
+ * The page's own socket, where the page itself asks nothing of it.
+ * @type {(live: Live) => void}
+ */
 export function lend(live) {
   spare = live;
 }
@@ -20,29 +24,47 @@ function socket() {
   return live;
 }
 
-/** The fleet by one metric and filter. Tells `layout`, `cells`, `totals` and `filter` after the picture has changed. */
+/**
+ * The fleet by one metric and filter. Tells of events after the picture has changed.
+ * @extends {Teller<Record<"layout" | "cells" | "totals" | "filter", object>>}
+ */
 class FleetFeed extends Teller {
+  /** @type {string | null} */
+  key = null;
+  /** @type {Hub.Totals | null} */
+  totals = null;
+  /** @type {string | null} */
+  error = null;
+
   constructor() {
     super();
-    Object.assign(this, { live: socket(), picture: new FleetState(), uses: 0, key: null, totals: null, error: null });
-    const takes = { layout: "takeLayout", cells: "takeCells", owners: "takeOwners", leases: "takeLeases" };
-    for (const [name, take] of Object.entries(takes)) {
-      this.live.addEventListener(name, ({ detail }) => { this.picture[take](detail); this.tell(name === "layout" ? "layout" : "cells"); });
-    }
+    this.live = socket();
+    this.picture = new FleetState();
+    this.uses = 0;
+    const { live, picture } = this;
+    live.addEventListener("layout", ({ detail }) => { picture.takeLayout(detail); this.tell("layout"); });
+    live.addEventListener("cells", ({ detail }) => { picture.takeCells(detail); this.tell("cells"); });
+    live.addEventListener("owners", ({ detail }) => { picture.takeOwners(detail); this.tell("cells"); });
+    live.addEventListener("leases", ({ detail }) => { picture.takeLeases(detail); this.tell("cells"); });
     this.live.addEventListener("totals", ({ detail }) => { this.totals = detail; this.tell("totals"); });
     this.live.addEventListener("filter", ({ detail }) => { this.error = detail.ok ? null : detail.error; this.tell("filter"); });
     this.live.addEventListener("state", () => this.tell("cells"));
   }
 
+  /** @type {(metric: string, filter: string) => void} */
   watch(metric, filter) {
     this.error = null;
     this.live.watch(metric, filter);
   }
 }
 
+/** @type {FleetFeed[]} */
 const feeds = [];
 
-/** `had`: that which is used so far; null: none. */
+/**
+ * `had`: that which is used so far; null: none.
+ * @type {(metric: string, filter: string, had?: FleetFeed | null) => FleetFeed}
+ */
 export function feedOf(metric, filter, had = null) {
   const key = JSON.stringify([metric, filter]);
   if (had?.key === key) return had;
@@ -57,14 +79,22 @@ export function feedOf(metric, filter, had = null) {
 /** Of any filter: for what is of the whole fleet. */
 export const anyFeed = () => { const [feed] = feeds; if (feed === undefined) return feedOf("util_pct", ""); feed.uses += 1; return feed; };
 
+/** @type {(feed: FleetFeed | null) => void} */
 export function release(feed) {
   if (feed !== null) feed.uses -= 1;
 }
 
-/** Every second of the GPUs that somebody draws a line of. */
+/**
+ * Every second of the GPUs that somebody draws a line of.
+ * @extends {Teller<{ lines: Hub.Lines }>}
+ */
 class LineFeed extends Teller {
+  /** @type {Live | undefined} */
+  live;
+  /** @type {Map<unknown, string[]>} */
   wanted = new Map();
 
+  /** @type {(who: unknown, uuids: string[]) => void} */
   want(who, uuids) {
     if (uuids.length > 0) this.wanted.set(who, uuids);
     else this.wanted.delete(who);

@@ -21,19 +21,83 @@ const PAST_GPUS = 128;
 const collator = new Intl.Collator("en", { numeric: true });
 
 export class FleetState {
-  constructor() {
-    Object.assign(this, { isThen: false, grainS: 1 });
-    this.forget();
+  isThen = false;
+  grainS = 1;
+  isKnown = false;
+  matched = 0;
+  retired = 0;
+  own = nothing();
+  then = nothing();
+  /** @type {Uint8Array} */
+  cells = new Uint8Array(0);
+  flags = new Uint8Array(0);
+  /** @type {number | null} */
+  epoch = null;
+  /** @type {string[]} */
+  uuids = [];
+  /** @type {number[]} */
+  node = [];
+  /** @type {number[]} */
+  index = [];
+  /** @type {number[]} */
+  model = [];
+  /** @type {string[]} */
+  models = [];
+  /** @type {Map<number, NodeName>} */
+  nodes = new Map();
+  /** @type {Map<string, number>} */
+  slotOf = new Map();
+  /** @type {Uint8Array | null} */
+  mask = null;
+  /** @type {Float32Array | null} */
+  exact = null;
+  /** @type {string | null} */
+  metric = null;
+  /** @type {number | null} */
+  at = null;
+  /** @type {Float32Array[] | null} */
+  past = null;
+  /** @type {number | null} */
+  pastAt = null;
+  /** @type {Uint8Array | null} */
+  leased = null;
+  /** @type {Float64Array | null} */
+  nameRank = null;
+  /** @type {Map<number, Instance>} */
+  instances = new Map();
+  /** @type {Map<number, number[]>} */
+  instancesOf = new Map();
+  /** @type {Map<string, Hub.SiteCounts>} */
+  sites = new Map();
+
+  /** Nothing is known but which moment is shown. */
+  forget() {
+    const { isThen, grainS, pastAt } = this;
+    Object.assign(this, new FleetState(), { isThen, grainS, pastAt });
   }
 
-  forget() {
-    Object.assign(this, {
-      epoch: null, uuids: [], node: [], index: [], model: [], models: [], nodes: new Map(),
-      slotOf: new Map(), cells: new Uint8Array(0), mask: null, exact: null, metric: null,
-      at: null, matched: 0, retired: 0, past: null, isKnown: false, own: nothing(), then: nothing(),
-      leased: null, flags: new Uint8Array(0), nameRank: null, instances: new Map(), instancesOf: new Map(), sites: new Map(),
-    });
-  }
+  // What is shown of a slot beside its cell: what is live, or of the moment that is over.
+  get facts() { return this.isThen ? this.then : this.own; }
+
+  get owners() { return this.facts.owners; }
+
+  get owner() { return this.facts.owner; }
+
+  get paused() { return this.facts.paused; }
+
+  get lessees() { return this.facts.lessees; }
+
+  get lessee() { return this.facts.lessee; }
+
+  get leaseEnds() { return this.facts.leaseEnds; }
+
+  get memory() { return this.facts.memory; }
+
+  get wasted() { return this.facts.wasted; }
+
+  get service() { return this.facts.service; }
+
+  get free() { return this.facts.free; }
 
   get size() {
     return this.uuids.length;
@@ -43,7 +107,10 @@ export class FleetState {
     return this.size - this.retired;
   }
 
-  /** True when the arrangement must be made anew. */
+  /**
+   * True when the arrangement must be made anew.
+   * @type {(message: Hub.Layout) => boolean}
+   */
   takeLayout(message) {
     if (message.epoch !== this.epoch) this.forget();
     this.epoch = message.epoch;
@@ -59,6 +126,7 @@ export class FleetState {
     return true;
   }
 
+  /** @type {(slot: number, message: Hub.Layout, at: number) => void} */
   setSlot(slot, message, at) {
     this.uuids[slot] = message.uuid[at];
     this.node[slot] = message.node[at];
@@ -67,12 +135,15 @@ export class FleetState {
     this.slotOf.set(message.uuid[at], slot);
   }
 
+  /** @type {(slot: number, board: number, place: string, profile: string) => void} */
   setInstance(slot, board, place, profile) {
     this.instances.set(slot, { board, place, profile });
-    if (!this.instancesOf.has(board)) this.instancesOf.set(board, []);
-    this.instancesOf.get(board).push(slot);
+    const parts = this.instancesOf.get(board);
+    if (parts === undefined) this.instancesOf.set(board, [slot]);
+    else parts.push(slot);
   }
 
+  /** @type {(message: Hub.Cells) => boolean} */
   takeCells(message) {
     if (message.epoch !== this.epoch) return false;
     if (message.metric !== this.metric) this.past = null;
@@ -89,7 +160,10 @@ export class FleetState {
     return true;
   }
 
-  /** A moment that is over: no mask, no line of the last minute; owners and such come later. */
+  /**
+   * A moment that is over: no mask, no line of the last minute; owners and such come later.
+   * @type {(cells: PastCells) => void}
+   */
   takeThen({ at, metric, cells, exact, grainS = 1 }) {
     Object.assign(this, { at, metric, cells, exact, grainS, mask: null, past: null, pastAt: null, isThen: true });
     if (this.then.at !== at) this.then = nothing();
@@ -104,7 +178,10 @@ export class FleetState {
     this.markLeases();
   }
 
-  /** Whose all is at a moment that is over; true where that is the one shown. */
+  /**
+   * Whose all is at a moment that is over; true where that is the one shown.
+   * @type {(moment: PastMoment) => boolean}
+   */
   takeMoment(moment) {
     if (moment.epoch !== this.epoch) return false;
     this.then = { ...nothing(), ...moment };
@@ -118,6 +195,7 @@ export class FleetState {
     return this.isThen && this.then.at === this.at;
   }
 
+  /** @type {(message: Hub.Owners) => void} */
   takeOwners(message) {
     if (message.epoch !== this.epoch) return;
     const { own } = this;
@@ -132,7 +210,10 @@ export class FleetState {
     this.markLeases();
   }
 
-  /** What needs all slots, once a second: memory, and who wastes it. */
+  /**
+   * What needs all slots, once a second: memory, and who wastes it.
+   * @type {(totals: Hub.Totals) => void}
+   */
   takeTotals({ epoch, memory, free, wasted, service, sites = [] }) {
     if (epoch !== this.epoch) return;
     this.sites = new Map(sites.map((site) => [site.name, site]));
@@ -146,6 +227,7 @@ export class FleetState {
     this.flag();
   }
 
+  /** @type {(message: Hub.Leases) => void} */
   takeLeases(message) {
     if (message.epoch !== this.epoch) return;
     Object.assign(this.own, { lessees: message.names, lessee: numbersOf(message.owner, Uint16Array), leaseEnds: numbersOf(message.until, Uint32Array) });
@@ -155,6 +237,7 @@ export class FleetState {
   /** Null: nothing is leased, or that is not known of a moment that is over. */
   markLeases() {
     const isAny = this.lessee.some((number) => number !== NO_LEASE);
+    /** @type {(number: number, slot: number) => number} */
     const isLeased = (number, slot) => (this.isOthers(slot) ? OTHERS : LEASED);
     this.leased = isAny ? Uint8Array.from(this.lessee, (number, slot) => (number === NO_LEASE ? 0 : isLeased(number, slot))) : null;
     this.flag();
@@ -164,41 +247,56 @@ export class FleetState {
   flag() {
     this.flags = new Uint8Array(this.size);
     this.leased?.forEach((held, slot) => { this.flags[slot] = held; });
-    if (this.paused !== null) for (let slot = 0; slot < this.size; slot++) if (isMatch(this.paused, slot)) this.flags[slot] |= PAUSED;
+    const { paused } = this;
+    if (paused !== null) for (let slot = 0; slot < this.size; slot++) if (isMatch(paused, slot)) this.flags[slot] |= PAUSED;
     for (const slot of this.wasted.keys()) this.flags[slot] |= WASTED;
     for (const slot of this.service.keys()) this.flags[slot] |= CLOSED;
   }
 
+  /** @type {(slot: number) => boolean} */
   isPaused(slot) {
     return (this.flags[slot] & PAUSED) > 0;
   }
 
   freeSlots() {
-    return this.free === null ? [] : this.present().filter((slot) => isMatch(this.free, slot));
+    const { free } = this;
+    return free === null ? [] : this.present().filter((slot) => isMatch(free, slot));
   }
 
-  /** Somebody is on it who does not hold it. */
+  /**
+   * Somebody is on it who does not hold it.
+   * @type {(slot: number) => boolean}
+   */
   isOthers(slot) {
     const at = this.owner[slot] ?? NO_TASK;
     return !NOBODY.has(at) && this.lessees[this.lessee[slot]] !== undefined && this.owners[at] !== this.lessees[this.lessee[slot]];
   }
 
-  /** "cordoned"; "" where it is in service. */
+  /**
+   * "cordoned"; "" where it is in service.
+   * @type {(slot: number) => string}
+   */
   serviceWords(slot) {
     return this.service.get(slot) ?? "";
   }
 
-  /** "leased to alice"; "" where it is not. */
+  /**
+   * "leased to alice"; "" where it is not.
+   * @type {(slot: number) => string}
+   */
   lesseeWords(slot) {
     if ((this.leased?.[slot] ?? 0) === 0) return "";
     return `leased to ${this.lessees[this.lessee[slot]] ?? "several owners"}`;
   }
 
-  /** "leased to alice until 14:00" */
+  /**
+   * "leased to alice until 14:00"
+   * @type {(slot: number) => string}
+   */
   leaseWords(slot) {
     const whose = this.lesseeWords(slot);
     if (whose === "" || this.isThen) return whose;
-    if (this.leased[slot] === OTHERS) return `${whose}, used by ${this.ownerName(slot)}`;
+    if (this.leased?.[slot] === OTHERS) return `${whose}, used by ${this.ownerName(slot)}`;
     const until = this.leaseEnds[slot];
     return until * 1000 > Date.now() ? `${whose} until ${untilWords(until)}` : `${whose}, overdue since ${untilWords(until)}`;
   }
@@ -206,11 +304,11 @@ export class FleetState {
   remember() {
     const count = this.cells.length;
     if (count > PAST_GPUS) { this.past = null; return; }
-    if (this.past?.length !== count) {
-      this.past = Array.from({ length: count }, () => new Float32Array(PAST_LENGTH).fill(NaN));
-    }
+    const lines = this.past?.length === count ? this.past
+      : Array.from({ length: count }, () => new Float32Array(PAST_LENGTH).fill(NaN));
+    this.past = lines;
     for (let slot = 0; slot < count; slot++) {
-      const line = this.past[slot];
+      const line = lines[slot];
       line.copyWithin(0, 1);
       line[PAST_LENGTH - 1] = this.cells[slot] <= FULL ? this.cells[slot] / FULL : NaN;
     }
@@ -219,25 +317,34 @@ export class FleetState {
   /** Each slot's place by node name and index; a live sort must not compare 10,000 names again. */
   ranks() {
     if (this.nameRank === null) {
-      const nodes = [...this.nodes.keys()].sort((a, b) => collator.compare(this.nodes.get(a).site ?? "", this.nodes.get(b).site ?? "") || collator.compare(this.nodes.get(a).host, this.nodes.get(b).host));
-      const nodeRank = new Map(nodes.map((node, rank) => [node, rank]));
-      this.nameRank = Float64Array.from(this.uuids, (_, slot) => nodeRank.get(this.node[slot]) * 65_536 + this.rankOnNode(slot));
+      const nodes = [...this.nodes].sort(([, one], [, other]) => collator.compare(one.site ?? "", other.site ?? "") || collator.compare(one.host, other.host));
+      const nodeRank = new Map(nodes.map(([node], rank) => [node, rank]));
+      this.nameRank = Float64Array.from(this.uuids, (_, slot) => (nodeRank.get(this.node[slot]) ?? NaN) * 65_536 + this.rankOnNode(slot));
     }
     return this.nameRank;
   }
 
-  /** By index; a MIG instance right after its board, by its number there. */
+  /**
+   * By index; a MIG instance right after its board, by its number there.
+   * @type {(slot: number) => number}
+   */
   rankOnNode(slot) {
     const [, gpuInstance = 0, computeInstance = 0] = this.instances.get(slot)?.place.split("/").map(Number) ?? [];
     return this.index[slot] + (this.instances.has(slot) ? (1 + 8 * gpuInstance + computeInstance) / 1_024 : 0);
   }
 
-  /** "3"; of a MIG instance "3/9". */
+  /**
+   * "3"; of a MIG instance "3/9".
+   * @type {(slot: number) => string}
+   */
   placeName(slot) {
     return this.instances.get(slot)?.place ?? String(this.index[slot]);
   }
 
-  /** The MIG instances that a board is split into now; on the board itself nobody can run. */
+  /**
+   * The MIG instances that a board is split into now; on the board itself nobody can run.
+   * @type {(slot: number) => number[]}
+   */
   partsOf(slot) {
     return (this.instancesOf.get(slot) ?? []).filter((part) => this.code(part) !== RETIRED);
   }
@@ -247,67 +354,84 @@ export class FleetState {
     return this.uuids.map((_, slot) => slot).filter((slot) => this.code(slot) !== RETIRED);
   }
 
+  /** @type {(slot: number) => number} */
   code(slot) {
     return slot < this.cells.length ? this.cells[slot] : 255;
   }
 
+  /** @type {(slot: number) => string} */
   state(slot) {
     return stateOf(this.code(slot)) ?? "ok";
   }
 
+  /** @type {(slot: number) => boolean} */
   hasValue(slot) {
     return this.code(slot) <= FULL || this.code(slot) === UNSCALED;
   }
 
+  /** @type {(slot: number) => boolean} */
   isLit(slot) {
     return isMatch(this.mask, slot);
   }
 
+  /** @type {(slot: number) => string | null} */
   nodeId(slot) {
     return this.nodes.get(this.node[slot])?.id ?? null;
   }
 
+  /** @type {(slot: number) => string} */
   host(slot) {
     return this.nodes.get(this.node[slot])?.host ?? "unknown node";
   }
 
-  /** Whose it is, where this hub views others; else null. */
+  /**
+   * Whose it is, where this hub views others; else null.
+   * @type {(slot: number) => string | null}
+   */
   siteName(slot) {
     return this.nodes.get(this.node[slot])?.site ?? null;
   }
 
-  /** "lyon/n1" where this hub views others: two sites may have nodes of one name. */
+  /**
+   * "lyon/n1" where this hub views others: two sites may have nodes of one name.
+   * @type {(slot: number) => string}
+   */
   nodeTitle(slot) {
     const site = this.siteName(slot);
     return site === null ? this.host(slot) : `${site}/${this.host(slot)}`;
   }
 
+  /** @type {(slot: number) => string} */
   modelName(slot) {
     return this.models[this.model[slot]] ?? "unknown model";
   }
 
+  /** @type {(slot: number) => string} */
   ownerName(slot) {
     if (this.isThen && !this.isKnownThen) return "owner not loaded";
     const at = slot < this.owner.length ? this.owner[slot] : NO_TASK;
     return OWNER_WORDS.get(at) ?? this.owners[at] ?? "owner unknown";
   }
 
+  /** @type {(slot: number) => boolean} */
   hasTask(slot) {
     return slot < this.owner.length && this.owner[slot] !== NO_TASK;
   }
 }
 
-// What is shown of a slot beside its cell: what is live, or of the moment that is over.
+/** @type {() => SlotFacts} */
 const nothing = () => ({ owners: [], owner: new Uint16Array(0), paused: null, lessees: [], lessee: new Uint16Array(0), leaseEnds: new Uint32Array(0), memory: null, wasted: new Map(), service: new Map(), free: null });
-for (const name of Object.keys(nothing())) Object.defineProperty(FleetState.prototype, name, { get() { return (this.isThen ? this.then : this.own)[name]; } });
 
-const countOf = (cells, wanted) => cells.reduce((count, code) => count + (code === wanted), 0);
+/** @type {(cells: Uint8Array, wanted: number) => number} */
+const countOf = (cells, wanted) => cells.reduce((count, code) => count + Number(code === wanted), 0);
 
 // The MessagePack parser hands out an ArrayBuffer or a view of a larger one.
+/** @type {(data: Uint8Array | ArrayBuffer) => Uint8Array} */
 export function bytesOf(data) {
   if (data instanceof ArrayBuffer) return new Uint8Array(data);
   return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 }
 
 // A view of the wire may not begin where numbers may.
+/** @type {<N>(data: Uint8Array | ArrayBuffer, Numbers: NumbersClass<N>) => N} */
 export const numbersOf = (data, Numbers) => new Numbers(bytesOf(data).slice().buffer);

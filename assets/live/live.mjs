@@ -1,6 +1,7 @@
 // The live socket: the only place that speaks docs/internals/live.md.
 
 import { csrfToken } from "../parts/api.mjs";
+import { Teller } from "../parts/dom.mjs";
 import "../vendor/socket.io-client/socket.io.msgpack.min.js";
 
 const FIRST_WAIT_MS = 1_000;
@@ -12,31 +13,60 @@ const ANSWER_MS = 4_000;
 // So long what a page asks first waits for the socket: asked once, and no change is missed between.
 const OPENING_MS = 2_000;
 
-/** Full jitter: a hub that comes back must not meet all its viewers in one second. */
+/**
+ * Full jitter: a hub that comes back must not meet all its viewers in one second.
+ * @param {number} attempt
+ * @param {number} random
+ */
 function waitBefore(attempt, random = Math.random()) {
   return random * Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** attempt);
 }
 
-/** Events: layout cells lines owners leases totals filter bye command hold events lease claim (as received) and `state`; `back`: what was asked before may be old. */
-export class Live extends EventTarget {
-  /** A page that shows nothing live holds the socket to know how it stands. */
+/**
+ * Messages as received, and `state`; `back`: what was asked before may be old.
+ * @extends {Teller<LiveEvents>}
+ */
+export class Live extends Teller {
+  /** @type {LinkState} */
+  state = "connecting";
+  /** @type {Promise<void> | null} */
+  opening = null;
+  /** @type {number | null} */
+  heardAt = null;
+  /** @type {number | null} */
+  retryAt = null;
+  /** @type {{ metric: string, filter: string } | null} */
+  watched = null;
+  /** @type {string[]} */
+  lined = [];
+  /** @type {number | undefined} */
+  timer;
+  /** @type {string | undefined} */
+  byeReason;
+
+  /**
+   * A page that shows nothing live holds the socket to know how it stands.
+   * @param {{ is_live: boolean }} page
+   */
   constructor({ is_live: isLive }) {
     super();
-    // state: connecting | live | silent | lost | signed_out
-    Object.assign(this, { isIdle: !isLive, isFirst: true, opening: null, state: "connecting", heardAt: null, retryAt: null, attempt: 0, isTrying: false, watched: null, lined: [] });
+    this.isIdle = !isLive;
+    this.isFirst = true;
+    this.attempt = 0;
+    this.isTrying = false;
     this.socket = this.makeSocket();
     setInterval(() => this.checkSilence(), 1_000);
     document.addEventListener("visibilitychange", () => this.onVisibility());
     addEventListener("online", () => this.connectNow());
     // A page kept for going back holds a socket that the browser has closed.
-    addEventListener("pageshow", (event) => event.persisted && this.connectNow());
+    addEventListener("pageshow", (event) => { if (event.persisted) this.connectNow(); });
     this.connectNow();
   }
 
   makeSocket() {
     const socket = globalThis.io("/live", {
       transports: ["websocket"], reconnection: false, autoConnect: false, timeout: ANSWER_MS,
-      auth: (give) => give({ csrf: csrfToken() }),
+      auth: (/** @type {(word: object) => void} */ give) => give({ csrf: csrfToken() }),
     });
     socket.on("connect", () => this.onConnect());
     socket.on("connect_error", () => this.onLost());
@@ -47,12 +77,16 @@ export class Live extends EventTarget {
     return socket;
   }
 
+  /** @type {(metric: string, filter: string) => void} */
   watch(metric, filter) {
     this.watched = { metric, filter };
     if (this.socket.connected) this.socket.emit("watch", this.watched);
   }
 
-  /** Every Sample of these GPUs, from now on. */
+  /**
+   * Every Sample of these GPUs, from now on.
+   * @type {(uuids: string[]) => void}
+   */
   lines(uuids) {
     const isAsked = uuids.length > 0 || this.lined.length > 0;
     this.lined = uuids;
@@ -76,6 +110,7 @@ export class Live extends EventTarget {
     if (this.lined.length > 0) this.socket.emit("lines", { gpus: this.lined });
   }
 
+  /** @type {(name: string, message: object) => void} */
   onMessage(name, message) {
     if (name === "cells" || name === "totals" || name === "lines") {
       this.heardAt = performance.now();
@@ -115,7 +150,7 @@ export class Live extends EventTarget {
   }
 
   checkSilence() {
-    if (this.state === "live" && !this.isIdle && !document.hidden && this.ageMs() > SILENCE_MS) this.enter("silent");
+    if (this.state === "live" && !this.isIdle && !document.hidden && (this.ageMs() ?? 0) > SILENCE_MS) this.enter("silent");
   }
 
   onVisibility() {
@@ -131,6 +166,7 @@ export class Live extends EventTarget {
     return this.heardAt === null ? null : performance.now() - this.heardAt;
   }
 
+  /** @type {(state: LinkState) => void} */
   enter(state) {
     if (state === this.state) return;
     this.state = state;
@@ -140,11 +176,14 @@ export class Live extends EventTarget {
     this.isFirst = false;
   }
 
-  /** When the socket is open, or after a moment in which it is not. */
+  /**
+   * When the socket is open, or after a moment in which it is not.
+   * @type {() => Promise<void>}
+   */
   opened() {
     this.opening ??= new Promise((done) => {
       if (this.state !== "connecting") { done(); return; }
-      this.addEventListener("state", done, { once: true });
+      this.addEventListener("state", () => done(), { once: true });
       setTimeout(() => { if (this.state === "connecting") this.isFirst = false; done(); }, OPENING_MS);
     });
     return this.opening;

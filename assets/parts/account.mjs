@@ -1,28 +1,36 @@
 // Who is signed in, and the menu in the bar that says so.
 
 import { csrfToken, look, send } from "./api.mjs";
-import { byId, make, say, show } from "./dom.mjs";
+import { byId, make, messageOf, say, show, targetOf } from "./dom.mjs";
 
+/** @type {readonly string[]} */
 const ROLES = ["viewer", "user", "operator", "admin"];
+/** @type {Promise<Person> | null} */
 let asked = null;
 
-/** {kind, name, role, groups, unix_names, fresh_until} */
+/**
+ * {kind, name, role, groups, unix_names, fresh_until}
+ * @type {() => Promise<Person>}
+ */
 export function me() {
   asked ??= look("me").catch((error) => { asked = null; throw error; });
   return asked;
 }
 
-export const isAtLeast = (person, role) => ROLES.indexOf(person?.role) >= ROLES.indexOf(role);
+/** @type {(person: Person | null, role: string) => boolean} */
+export const isAtLeast = (person, role) => ROLES.indexOf(person?.role ?? "") >= ROLES.indexOf(role);
 
+/** @type {(person: Person) => boolean} */
 export const isAdmin = ({ role }) => role === "admin";
 
 export function mountAccount() {
   const button = byId("account");
   const menu = byId("account-menu");
+  /** @type {(isOpen: boolean) => void} */
   const toggle = (isOpen) => { show(menu, isOpen); button.setAttribute("aria-expanded", String(isOpen)); };
-  button.addEventListener("click", () => toggle(menu.hidden));
-  document.addEventListener("click", (event) => { if (event.target.closest("#account, #account-menu") === null) toggle(false); });
-  menu.addEventListener("click", (event) => { if (event.target.closest("a") !== null) toggle(false); });
+  button.addEventListener("click", () => toggle(menu.hidden === true));
+  document.addEventListener("click", (event) => { if (targetOf(event).closest("#account, #account-menu") === null) toggle(false); });
+  menu.addEventListener("click", (event) => { if (targetOf(event).closest("a") !== null) toggle(false); });
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || menu.hidden) return;
     event.stopImmediatePropagation();
@@ -30,10 +38,11 @@ export function mountAccount() {
     button.focus();
   }, true);
   byId("sign-out").addEventListener("click", signOut);
-  byId("sign-out-everywhere").addEventListener("click", () => signOutEverywhere().catch((error) => say(byId("account-role"), error.message)));
+  byId("sign-out-everywhere").addEventListener("click", () => signOutEverywhere().catch((error) => say(byId("account-role"), messageOf(error))));
   me().then(draw, () => {});
 }
 
+/** @type {(person: Person) => void} */
 function draw({ name, role }) {
   say(byId("account-name"), name);
   say(byId("account-role"), role);

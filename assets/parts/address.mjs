@@ -1,18 +1,33 @@
 // What is looked at lives in the address, so that it can be sent to somebody.
 
-/** `usual`: {name: value} of all that is chosen; `allowed`: {name: [value]} where not everything is. */
+/**
+ * `usual`: {name: value} of all that is chosen; `allowed`: {name: [value]} where not everything is.
+ * @type {<V extends Record<string, string>>(usual: V, allowed?: Record<string,
+ *   readonly string[]>) => V}
+ */
 export function readView(usual, allowed = {}) {
   const given = new URLSearchParams(location.search);
-  const isRight = (name) => given.has(name) && (allowed[name]?.includes(given.get(name)) ?? true);
-  return Object.fromEntries(Object.entries(usual).map(([name, value]) => [name, isRight(name) ? given.get(name) : value]));
+  /** @type {(name: string, value: string) => string} */
+  const valueOf = (name, value) => {
+    const one = given.get(name);
+    return one !== null && (allowed[name]?.includes(one) ?? true) ? one : value;
+  };
+  const pairs = Object.entries(usual).map(([name, value]) => [name, valueOf(name, value)]);
+  return Object.fromEntries(pairs);
 }
 
-/** What is not as usual, and `more` after it: [[name, value]]. */
+/**
+ * What is not as usual, and `more` after it: [[name, value]].
+ * @param {Record<string, string>} view
+ * @param {Record<string, string>} usual
+ * @param {string[][]} more
+ */
 export function writeView(view, usual, more = []) {
   const unusual = Object.keys(usual).filter((name) => view[name] !== usual[name]).map((name) => [name, view[name]]);
   writeQuery(new URLSearchParams([...unusual, ...more]));
 }
 
+/** @type {(query: URLSearchParams) => void} */
 export function writeQuery(query) {
   const text = query.toString();
   history.replaceState(history.state, "", text === "" ? location.pathname : `${location.pathname}?${text}`);

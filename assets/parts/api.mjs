@@ -4,9 +4,14 @@
 const KEEP_MS = 1_000;
 const MOST_PAGES = 20;
 const AGAIN_AFTER_MS = 500;
+/** @type {Map<string, { at: number, answer: Promise<any> }>} */
 const kept = new Map();
 
 export class ApiError extends Error {
+  /**
+   * @param {number} status
+   * @param {Partial<Hub.ProblemDetails>} problem
+   */
   constructor(status, { detail, title, type } = {}) {
     super(detail ?? title ?? (status === 0 ? "The hub is not responding." : `The hub answered ${status}.`));
     this.status = status;
@@ -16,46 +21,70 @@ export class ApiError extends Error {
 
 const NAMES = { gpus: ["uuid", "GPU"], nodes: ["id", "node"], tasks: ["id", "task"] };
 
-/** Those of them that there are, in their order. Asked for as a list: what has ended since is then not
- * in it. The path of one that is gone would answer 404, and the browser log each as a fault of the page. */
+/**
+ * Those of them that there are, in their order. Asked for as a list: what has ended since is then
+ * not in it. The path of one that is gone would answer 404, and the browser log each as a fault of
+ * the page.
+ * @type {<K extends keyof Listed>(kind: K, ids: string[], ask?: (path: string) => Promise<any>) =>
+ *   Promise<Listed[K][]>}
+ */
 export async function several(kind, ids, ask = look) {
   if (ids.length === 0) return [];
   const [name] = NAMES[kind];
   const { items } = await ask(`${kind}?${new URLSearchParams([...ids.map((id) => [name, id]), ["limit", "100"]])}`);
   // A node goes by its host name, too.
-  return ids.map((id) => items.find((item) => item[name] === id) ?? items.find(({ host }) => kind === "nodes" && host === id)).filter((item) => item !== undefined);
+  /** @type {(is: (item: any) => boolean) => any} */
+  const first = (is) => items.find(is);
+  const isHost = kind === "nodes";
+  return ids.map((id) => first((item) => item[name] === id) ?? first(({ host }) => isHost && host === id))
+    .filter((item) => item !== undefined);
 }
 
+/**
+ * @type {<K extends keyof Listed>(kind: K, id: string, ask?: (path: string) => Promise<any>) =>
+ *   Promise<Listed[K]>}
+ */
 export async function single(kind, id, ask = look) {
   const [item] = await several(kind, [id], ask);
   if (item === undefined) throw new ApiError(404, { detail: `there is no such ${NAMES[kind][1]} here` });
   return item;
 }
 
+/** @type {(query: Record<string, string>) => Promise<Hub.EventList>} */
 export const getEvents = (query) => get(`events?${new URLSearchParams(query)}`);
 
+/** @type {<P extends string>(path: P) => Promise<Hub.Answer<`GET ${P}`>>} */
 export function get(path) {
   const now = performance.now();
   for (const [key, { at }] of kept) if (now - at > KEEP_MS) kept.delete(key);
-  if (!kept.has(path)) {
-    const answer = look(path);
-    answer.catch(() => kept.delete(path));
-    kept.set(path, { at: now, answer });
-  }
-  return kept.get(path).answer;
+  const last = kept.get(path);
+  if (last !== undefined) return last.answer;
+  const answer = /** @type {Promise<any>} */ (look(path));
+  answer.catch(() => kept.delete(path));
+  kept.set(path, { at: now, answer });
+  return answer;
 }
 
+/** @type {<P extends string>(path: P) => Promise<Hub.Answer<`GET ${P}`>>} */
 export const look = (path) => ask("GET", path);
 
-/** What a list has on its first page; `otherwise`: where the hub does not answer. */
-export const itemsOf = (path, otherwise = null) => look(path).then(({ items }) => items, () => otherwise);
+/**
+ * What a list has on its first page; `otherwise`: where the hub does not answer.
+ * @type {<P extends string, O = null>(path: P, otherwise?: O) => Promise<ItemsOf<P> | O>}
+ */
+export const itemsOf = (path, otherwise = /** @type {any} */ (null)) =>
+  ask("GET", path).then(({ items }) => items, () => otherwise);
 
-/** All items of a list, page after page. */
+/**
+ * All items of a list, page after page.
+ * @type {<P extends string>(path: P, more?: string) => Promise<ItemsOf<P>>}
+ */
 export async function lookAtAll(path, more = "") {
+  /** @type {any} */
   const items = [];
   let cursor = "";
   for (let page = 0; page < MOST_PAGES; page++) {
-    const answer = await look(`${path}?limit=1000${more}${cursor}`);
+    const answer = await ask("GET", `${path}?limit=1000${more}${cursor}`);
     items.push(...answer.items);
     if ((answer.next ?? null) === null) break;
     cursor = `&cursor=${encodeURIComponent(answer.next)}`;
@@ -63,16 +92,22 @@ export async function lookAtAll(path, more = "") {
   return items;
 }
 
-/** What changes something. The hub wants to see that the page could read its own cookie. A POST
- * whose answer was lost is asked once more, under a key by which the hub does it once. */
+/**
+ * What changes something. The hub wants to see that the page could read its own cookie. A POST
+ * whose answer was lost is asked once more, under a key by which the hub does it once.
+ * @type {<M extends Method, P extends string>(method: M, path: P, body?: unknown,
+ *   more?: HeadersOf) => Promise<Hub.Answer<`${M} ${P}`>>}
+ */
 export async function send(method, path, body, more = {}) {
-  const headers = { "X-CSRFToken": csrfToken(), ...more, ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
+  /** @type {HeadersOf} */
+  const headers = { "X-CSRFToken": csrfToken(), ...more };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
   if (method !== "POST") return ask(method, path, body, headers);
   headers["Idempotency-Key"] = newKey();
   try {
     return await ask(method, path, body, headers);
   } catch (lost) {
-    if (lost.status !== 0) throw lost;
+    if (!(lost instanceof ApiError) || lost.status !== 0) throw lost;
     await new Promise((done) => setTimeout(done, AGAIN_AFTER_MS));
     // What the second is refused for, such as a preview that served, says nothing of the first.
     return ask(method, path, body, headers).catch(() => { throw lost; });
@@ -84,12 +119,16 @@ function newKey() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
+/** @type {() => string} */
 export function csrfToken() {
-  const { csrf_token_name: name } = JSON.parse(document.getElementById("_dash-config").textContent);
+  const config = document.getElementById("_dash-config")?.textContent ?? "{}";
+  const { csrf_token_name: name } = JSON.parse(config);
   return document.cookie.split("; ").find((cookie) => cookie.startsWith(`${name}=`))?.slice(name.length + 1) ?? "";
 }
 
+/** @type {(method: string, path: string, body?: unknown, headers?: HeadersOf) => Promise<any>} */
 async function ask(method, path, body, headers = {}) {
+  /** @type {RequestInit} */
   const options = { method, credentials: "same-origin", cache: "no-cache", headers: { Accept: "application/json", ...headers } };
   if (body !== undefined) options.body = JSON.stringify(body);
   const response = await fetch(`/api/v1/${path}`, options).catch(() => { throw new ApiError(0); });

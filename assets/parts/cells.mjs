@@ -14,18 +14,27 @@ const HELD = LEASED | OTHERS;
 
 // Lower than SMALL an outline is too thin to be seen first, and the whole cell is of its state; lower than TINY there is no number.
 const [SMALL, TINY] = [24, 14];
-const [FAULTS, VALUE_FROM] = [new Set(["lost", "error"]), 249];
+const FAULTS = new Set(["lost", "error"]);
+const VALUE_FROM = 249;
 
-export const isMatch = (mask, slot) => mask === null || (mask[slot >> 3] & (1 << (slot & 7))) !== 0;
+/** @type {(mask: Uint8Array | null | undefined, slot: number) => boolean} */
+export const isMatch = (mask, slot) => mask === null || mask === undefined || (mask[slot >> 3] & (1 << (slot & 7))) !== 0;
 
+/** @type {(h: number) => number} */
 const barHeight = (h) => (h >= 44 ? 4 : h >= SMALL ? 3 : h >= TINY ? 2 : h >= 9 ? 1 : 0);
 
-const at = (numbers, slot) => (numbers === null ? 0 : numbers[slot] ?? 0);
+/** @type {(numbers: Levels | null | undefined, slot: number) => number} */
+const at = (numbers, slot) => numbers?.[slot] ?? 0;
 
 /**
- * Cells with room for text. `shown`, by slot: `cells` as the socket has them, `mask` in bits, `flags`
- * and `memory` (levels); each of these three may be null. `say(slot)` gives {text, unit, name, place,
- * note, past}; what is drawn of it depends on the room.
+ * * Cells with room for text. `shown`, by slot: `cells` as the socket has them, `mask` in bits,
+ * `flags` and `memory` (levels); each of these three may be null. `say(slot)` gives {text, unit,
+ * name, place, note, past}; what is drawn of it depends on the room.
+ * @param {Canvas} context
+ * @param {CellPlan} plan
+ * @param {ShownCells} shown
+ * @param {CellLook} look
+ * @param {(slot: number) => CellWords} say
  */
 export function paintCells(context, plan, shown, look, say) {
   for (const row of plan.rows) {
@@ -38,22 +47,28 @@ export function paintCells(context, plan, shown, look, say) {
   }
 }
 
-/** `say` null: without words. */
+/**
+ * `say` null: without words.
+ * @param {PlainCell} cell
+ * @param {{ code: number, flags: number, memory: number }} shown
+ * @param {(() => CellWords) | null} say
+ */
 export function drawCell(cell, { code, flags, memory }, say = null) {
   const state = stateOf(code);
   const hasValue = code <= FULL || code === VALUE_FROM;
   const now = { ...cell, code, flags, isWasted: hasValue && (flags & WASTED) > 0, isPaused: hasValue && (flags & PAUSED) > 0 };
   if (hasValue) fillCell(now, baseOf(now));
-  else drawState(cell.context, state, cell.x, cell.y, cell.w, cell.h, cell.marks);
+  else if (state !== null) drawState(cell.context, state, cell.x, cell.y, cell.w, cell.h, cell.marks);
   if (hasValue) drawMemory(now, memory);
   if (flags & HELD) drawLease(now);
   if (now.isPaused) drawBars(now);
   if (flags & CLOSED) drawClosed(now);
-  drawOutline(now, FAULTS.has(state));
+  drawOutline(now, state !== null && FAULTS.has(state));
   drawCorner(now);
   if (say !== null) writeCell(now, say(), hasValue ? null : state);
 }
 
+/** @type {(cell: MarkedCell) => string} */
 function baseOf({ h, code, flags, isWasted, isPaused, marks, css }) {
   if (isWasted) return h < SMALL ? marks.wasteFill : marks.wasteBase;
   if (isPaused) return h < TINY ? marks.paused : marks.pausedBase;
@@ -61,6 +76,7 @@ function baseOf({ h, code, flags, isWasted, isPaused, marks, css }) {
   return code > FULL ? marks.plain : css[code];
 }
 
+/** @type {(cell: MarkedCell, memory: number) => void} */
 function drawMemory({ context, x, y, w, h, marks, isWasted, isPaused }, memory) {
   const bar = barHeight(h);
   if (bar === 0 || memory === 0 || memory > FULL) return;
@@ -78,6 +94,7 @@ function drawMemory({ context, x, y, w, h, marks, isWasted, isPaused }, memory) 
 }
 
 // A notch at the upper left; along all of that edge where somebody else uses it.
+/** @type {(cell: FlaggedCell) => void} */
 function drawLease({ context, x, y, h, flags, marks }) {
   const isOthers = (flags & OTHERS) > 0;
   context.fillStyle = isOthers ? marks.warning : marks.lease;
@@ -91,6 +108,7 @@ function drawLease({ context, x, y, h, flags, marks }) {
 }
 
 // Dashes all around: nobody new comes in.
+/** @type {(cell: PlainCell) => void} */
 function drawClosed({ context, x, y, w, h, marks }) {
   const line = h >= SMALL ? 2 : 1;
   context.strokeStyle = marks.label;
@@ -100,6 +118,7 @@ function drawClosed({ context, x, y, w, h, marks }) {
   context.setLineDash([]);
 }
 
+/** @type {(cell: Pick<PlainCell, "context" | "x" | "y" | "w" | "h" | "marks">) => void} */
 function drawBars({ context, x, y, w, h, marks }) {
   if (h < 9) return;
   const size = Math.min(14, h * 0.34);
@@ -109,10 +128,13 @@ function drawBars({ context, x, y, w, h, marks }) {
 }
 
 // The line of ground inside is what those see who see no red.
+/** @type {(cell: MarkedCell, isFaulty: boolean) => void} */
 function drawOutline({ context, x, y, w, h, flags, isWasted, marks }, isFaulty) {
   const colour = flags & CRITICAL && !isFaulty ? marks.critical : isWasted && h >= SMALL ? marks.waste : null;
   if (colour === null || h < TINY) return;
-  for (const [line, width, inset] of [[colour, 2, 1], [marks.ground, 1, 2.5]]) {
+  /** @type {[string, number, number][]} */
+  const lines = [[colour, 2, 1], [marks.ground, 1, 2.5]];
+  for (const [line, width, inset] of lines) {
     context.strokeStyle = line;
     context.lineWidth = width;
     context.beginPath();
@@ -121,12 +143,24 @@ function drawOutline({ context, x, y, w, h, flags, isWasted, marks }, isFaulty) 
   }
 }
 
-/** An alert: a corner at the upper right, whole where it is critical and hollow where it is a warning. */
+/**
+ * An alert: a corner at the upper right, whole where it is critical and hollow where it is a
+ * warning.
+ * @type {(cell: FlaggedCell) => void}
+ */
 function drawCorner({ context, x, y, w, h, flags, marks }) {
   if (h < TINY || (flags & (CRITICAL | WARNING)) === 0) return;
   alertCorner(context, x + w, y, Math.max(6, Math.min(13, h * 0.3)), (flags & CRITICAL) > 0, marks);
 }
 
+/**
+ * @param {Canvas} context
+ * @param {number} right
+ * @param {number} y
+ * @param {number} size
+ * @param {boolean} isCritical
+ * @param {Marks} marks
+ */
 export function alertCorner(context, right, y, size, isCritical, marks) {
   corner(context, right, y, -(size + 1), size + 1);
   context.fillStyle = isCritical ? marks.critical : marks.ground;
@@ -138,6 +172,13 @@ export function alertCorner(context, right, y, size, isCritical, marks) {
   context.stroke();
 }
 
+/**
+ * @param {Canvas} context
+ * @param {number} x
+ * @param {number} y
+ * @param {number} across
+ * @param {number} down
+ */
 function corner(context, x, y, across, down = across) {
   context.beginPath();
   context.moveTo(x, y);
@@ -146,12 +187,14 @@ function corner(context, x, y, across, down = across) {
   context.closePath();
 }
 
+/** @type {(cell: MarkedCell, state: string | null) => string} */
 function inkOf({ h, code, isWasted, isPaused, marks }, state) {
   if (isWasted) return h < SMALL ? marks.wasteOn : marks.wasteInk;
   if (state === null) return code > FULL ? marks.plainInk : inkAt(isPaused ? 0 : code, marks);
   return { stale: marks.staleInk, lost: marks.lostInk, error: marks.lostInk, offline: marks.label }[state] ?? marks.quietInk;
 }
 
+/** @type {(cell: MarkedCell, said: CellWords, state: string | null) => void} */
 function writeCell(cell, said, state) {
   const { context, w, h } = cell;
   const ink = context.fillStyle = inkOf(cell, state);
@@ -161,6 +204,7 @@ function writeCell(cell, said, state) {
   else if (state === null && !cell.isPaused) writeSmall(cell, said.text);
 }
 
+/** @type {(cell: PlainCell, text: string, y: number) => void} */
 function centre({ context, x, w }, text, y) {
   // The limit makes fillText slow, and numbers do not need it.
   if (text.length > 3) context.fillText(text, x + w / 2, y, w - 4);
@@ -168,12 +212,14 @@ function centre({ context, x, w }, text, y) {
 }
 
 // At 1,000 cells bold digits are a wall of text.
+/** @type {(cell: FlaggedCell, text: string) => void} */
 function writeSmall(cell, text) {
   const { context, y, h, flags } = cell;
   setType(context, h >= SMALL || flags ? 600 : 450, h >= SMALL ? 13 : 10.5, "center", "middle");
   centre(cell, text, y + h / 2 - (h >= SMALL ? 2 : 0));
 }
 
+/** @type {(cell: FlaggedCell, said: CellWords, isState: boolean) => void} */
 function writeMiddle(cell, said, isState) {
   const { context, x, y, w, h, flags } = cell;
   const left = x + 8 + (flags & HELD ? 6 : 0);
@@ -185,6 +231,7 @@ function writeMiddle(cell, said, isState) {
   centre(cell, said.text, h >= 60 ? y + h * 0.44 : y + h / 2 + 1);
 }
 
+/** @type {(cell: PlainCell, ink: string, said: CellWords, isState: boolean) => void} */
 function writeLarge({ context, x, y, w, h }, ink, said, isState) {
   const pad = Math.min(14, w * 0.08);
   setType(context, 500, 12, "left", "alphabetic");
@@ -205,10 +252,12 @@ function writeLarge({ context, x, y, w, h }, ink, said, isState) {
 // -- cells without text, straight into pixels
 
 /**
- * Where every cell lies, in device pixels, made once per arrangement.
- * plan: {width, height, cellW, cellH, rows: [{y, slots, x}]} in CSS pixels.
+ * * Where every cell lies, in device pixels, made once per arrangement. plan: {width, height,
+ * cellW, cellH, rows: [{y, slots, x}]} in CSS pixels.
+ * @type {(plan: CellPlan, ratio: number) => Raster}
  */
 export function rasterise(plan, ratio) {
+  /** @type {(value: number) => number} */
   const px = (value) => Math.round(value * ratio);
   return {
     width: Math.max(1, px(plan.width)), height: Math.max(1, px(plan.height)),
@@ -221,11 +270,18 @@ export function rasterise(plan, ratio) {
 const UNDRAWN = 0xffffffff;
 const OUT = 0x1fffffff;
 
-/** 10,000 of them in a few milliseconds, and only those that look other than before. */
+/**
+ * 10,000 of them in a few milliseconds, and only those that look other than before.
+ * @param {Canvas} context
+ * @param {Raster} raster
+ * @param {ShownCells} shown
+ * @param {CellLook} look
+ */
 export function paintPixels(context, raster, { cells, mask = null, flags = null, memory = null }, look) {
   const { width, height, rows, w } = raster;
   raster.image ??= new ImageData(width, height);
   raster.pixels ??= new Uint32Array(raster.image.data.buffer);
+  const painted = /** @type {PaintedRaster} */ (raster);
   let [first, last] = [height, 0];
   if (raster.look !== look) {
     raster.look = look;
@@ -245,13 +301,14 @@ export function paintPixels(context, raster, { cells, mask = null, flags = null,
       if (drawn[k] === wanted) continue;
       drawn[k] = wanted;
       isChanged = true;
-      putCell(raster, top * width + left[k], wanted, bar, look);
+      putCell(painted, top * width + left[k], wanted, bar, look);
     }
     if (isChanged) [first, last] = [Math.min(first, top), Math.max(last, top + raster.h)];
   }
   if (last > first) context.putImageData(raster.image, 0, 0, 0, first, width, last - first);
 }
 
+/** @type {(raster: PaintedRaster, from: number, wanted: number, bar: number, look: CellLook) => void} */
 function putCell(raster, from, wanted, bar, look) {
   const { pixels, width, w, h, cellH, ratio } = raster;
   const { markPixels } = look;
@@ -274,6 +331,7 @@ function putCell(raster, from, wanted, bar, look) {
   if (flags & CLOSED) closed(raster, from, markPixels.label);
 }
 
+/** @type {(code: number, flags: number, isCritical: boolean, look: CellLook) => number} */
 function wholeOf(code, flags, isCritical, { pixels, markPixels }) {
   if (isCritical) return markPixels.critical;
   if (flags & WASTED) return markPixels.wasteFill;
@@ -281,20 +339,26 @@ function wholeOf(code, flags, isCritical, { pixels, markPixels }) {
   return code > FULL ? markPixels.plain : pixels[code];
 }
 
-/** Opaque, between the middle of the scale and the memory's own colour: pixels have no transparency. */
+/**
+ * Opaque, between the middle of the scale and the memory's own colour: pixels have no transparency.
+ * @type {(look: CellLook) => number}
+ */
 function barColour(look) {
   look.bar ??= mixed(look.pixels[FULL], look.markPixels.memory);
   return look.bar;
 }
 
+/** @type {(one: number, other: number) => number} */
 const mixed = (one, other) => (((one & 0xfefefefe) >>> 1) + ((other & 0xfefefefe) >>> 1)) >>> 0;
 
+/** @type {(raster: RasterParts, from: number, colour: number) => void} */
 function dot({ pixels, width, w, h }, from, colour) {
   const size = Math.max(2, Math.round(h / 3.5));
   block(pixels, width, from + Math.floor((h - size) / 2) * width + Math.floor((w - size) / 2), size, size, colour);
 }
 
 // Its four corners, as far as dashes have room.
+/** @type {(raster: RasterParts, from: number, colour: number) => void} */
 function closed({ pixels, width, w, h }, from, colour) {
   const [across, down] = [Math.max(1, Math.round(w / 3)), Math.max(1, Math.round(h / 3))];
   for (const top of [from, from + (h - 1) * width]) for (const left of [0, w - across]) block(pixels, width, top + left, across, 1, colour);
@@ -302,6 +366,14 @@ function closed({ pixels, width, w, h }, from, colour) {
 }
 
 // By hand: of so few pixels a call of `fill` or `set` takes longer than they do.
+/**
+ * @param {Uint32Array} pixels
+ * @param {number} width
+ * @param {number} from
+ * @param {number} w
+ * @param {number} h
+ * @param {number} colour
+ */
 function block(pixels, width, from, w, h, colour) {
   for (let y = 0, start = from; y < h; y++, start += width) {
     const end = start + w;
@@ -309,20 +381,34 @@ function block(pixels, width, from, w, h, colour) {
   }
 }
 
+/**
+ * @param {Uint32Array} pixels
+ * @param {number} width
+ * @param {number} from
+ * @param {Uint32Array} source
+ * @param {number} w
+ * @param {number} h
+ */
 function stamp(pixels, width, from, source, w, h) {
   for (let y = 0, start = from, k = 0; y < h; y++, start += width) {
     for (let to = start; to < start + w; to++, k++) pixels[to] = source[k];
   }
 }
 
+/** @type {(raster: Raster, code: number, isPaused: boolean, look: CellLook) => Uint32Array} */
 function tile(raster, code, isPaused, look) {
   const key = isPaused ? "paused" : code;
-  if (!raster.tiles.has(key)) raster.tiles.set(key, makeTile(raster, code, isPaused, look.marks));
-  return raster.tiles.get(key);
+  const last = raster.tiles.get(key);
+  if (last !== undefined) return last;
+  const made = makeTile(raster, code, isPaused, look.marks);
+  raster.tiles.set(key, made);
+  return made;
 }
 
+/** @type {(raster: Raster, code: number, isPaused: boolean, marks: Marks) => Uint32Array} */
 function makeTile({ w, h, cellH }, code, isPaused, marks) {
   const context = new OffscreenCanvas(w, h).getContext("2d", { willReadFrequently: true });
+  if (context === null) throw new Error("this browser draws on no canvas");
   context.fillStyle = marks.ground;
   context.fillRect(0, 0, w, h);
   const state = stateOf(code);
@@ -330,9 +416,9 @@ function makeTile({ w, h, cellH }, code, isPaused, marks) {
     context.fillStyle = marks.paused;
     box(context, 0, 0, w, h);
     drawBars({ context, x: 0, y: 0, w, h: cellH < TINY ? h : Math.min(h, 13), marks });
-  } else if (FAULTS.has(state) && cellH < 9) {
+  } else if (state !== null && FAULTS.has(state) && cellH < 9) {
     context.fillStyle = marks.critical;
     context.fillRect(0, 0, w, h);
-  } else drawState(context, state, 0, 0, w, h, FAULTS.has(state) ? { ...marks, lostBase: marks.critical, lostInk: marks.criticalInk } : marks);
+  } else if (state !== null) drawState(context, state, 0, 0, w, h, FAULTS.has(state) ? { ...marks, lostBase: marks.critical, lostInk: marks.criticalInk } : marks);
   return new Uint32Array(context.getImageData(0, 0, w, h).data.buffer);
 }

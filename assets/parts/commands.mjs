@@ -5,9 +5,13 @@ const INTERPRETER = /^(?:python|pypy|ruby|perl|bash|dash|zsh|sh|node|Rscript|jul
 const NO_FILE = new Set(["-m", "-c", "-"]); // what is run is no file
 const WITH_VALUE = new Set(["-W", "-X"]);
 
+/** @type {(word: string) => string} */
 const base = (word) => word.replace(/^[\w.~@+-]*\/(?:[\w.~@+-]+\/)*(?=[^/]+$)/, "");
 
-/** "/opt/py/bin/python3 -u /home/a/train.py --lr 3" is "train.py --lr 3". */
+/**
+ * "/opt/py/bin/python3 -u /home/a/train.py --lr 3" is "train.py --lr 3".
+ * @type {(command: string | null | undefined) => string}
+ */
 export function shortCommand(command) {
   if (command === null || command === undefined) return "command unknown";
   const [program, ...rest] = command.split(" ");
@@ -16,14 +20,20 @@ export function shortCommand(command) {
   return (NO_FILE.has(rest[at]) ? [base(program), ...rest.slice(at)] : [base(rest[at]), ...rest.slice(at + 1)]).join(" ");
 }
 
-/** For the hover: what runs, uncut, then how it was started. */
+/**
+ * For the hover: what runs, uncut, then how it was started.
+ * @type {(command: string | null | undefined) => string}
+ */
 export function wholeCommand(command) {
   if (command === null || command === undefined) return "";
   const short = shortCommand(command);
   return short === command ? command : `${short}\n\nStarted as: ${command}`;
 }
 
-/** Where an interpreter's own options end. */
+/**
+ * Where an interpreter's own options end.
+ * @type {(words: string[]) => number}
+ */
 function afterOptions(words) {
   let at = 0;
   while (words[at]?.startsWith("-") && !NO_FILE.has(words[at])) at += WITH_VALUE.has(words[at]) ? 2 : 1;

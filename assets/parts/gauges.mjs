@@ -7,7 +7,10 @@ export const STATES = new Map([
   [253, "lost"], [254, "offline"], [255, "unknown"],
 ]);
 
-/** Null: the code is a level. A code that a newer hub may send and we do not know is unknown. */
+/**
+ * Null: the code is a level. A code that a newer hub may send and we do not know is unknown.
+ * @type {(code: number) => string | null}
+ */
 export const stateOf = (code) => (code <= FULL ? null : STATES.get(code) ?? "unknown");
 
 // One family of blue, so that amber, red and violet stay apart from it for every kind of colour
@@ -39,45 +42,66 @@ const MARKS = {
   },
 };
 
+/** @type {Map<string, Palette>} */
 const palettes = new Map();
 
-/** `live`, and `frozen`, the same in grey: {css, pixels} by level, and `marks`. */
+/**
+ * `live`, and `frozen`, the same in grey: {css, pixels} by level, and `marks`.
+ * @type {(theme: Theme) => Palette}
+ */
 export function palette(theme) {
-  if (!palettes.has(theme)) palettes.set(theme, makePalette(theme));
-  return palettes.get(theme);
+  const last = palettes.get(theme);
+  if (last !== undefined) return last;
+  const made = makePalette(theme);
+  palettes.set(theme, made);
+  return made;
 }
 
+/** @type {(theme: Theme) => Palette} */
 function makePalette(theme) {
   const live = lookOf(MARKS[theme], SCALES[theme]);
   return { theme, marks: live.marks, css: live.css, live, frozen: lookOf(mapped(MARKS[theme], inGrey), SCALES[theme].map(inGrey)) };
 }
 
+/** @type {(marks: Marks, scale: string[]) => CellLook} */
 function lookOf(marks, scale) {
   const stops = scale.map(parseHex);
   const colours = Array.from({ length: FULL + 1 }, (_, level) => scaleAt(stops, level / FULL));
   return { marks, css: colours.map(toCss), pixels: Uint32Array.from(colours, toPixel), markPixels: mapped(marks, pixelOf) };
 }
 
-const mapped = (values, of) => Object.fromEntries(Object.entries(values).map(([name, value]) => [name, of(value)]));
+/**
+ * @type {<K extends string, V>(values: Record<K, string>, of: (value: string) => V) => Record<K,
+ *   V>}
+ */
+const mapped = (values, of) => /** @type {any} */ (Object.fromEntries(
+  Object.entries(values).map(([name, value]) => [name, of(/** @type {string} */ (value))])));
 
+/** @type {(stops: number[][], share: number) => number[]} */
 function scaleAt(stops, share) {
   const at = share * (stops.length - 1);
   const from = Math.min(Math.floor(at), stops.length - 2);
   return stops[from].map((value, part) => Math.round(value + (stops[from + 1][part] - value) * (at - from)));
 }
 
+/** @type {(hex: string) => number[]} */
 const parseHex = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+/** @type {(parts: number[]) => string} */
 const toCss = ([r, g, b]) => `rgb(${r},${g},${b})`;
 // Canvas pixels are RGBA bytes; every machine a browser runs on is little-endian.
+/** @type {(parts: number[]) => number} */
 const toPixel = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
+/** @type {(hex: string) => number} */
 export const pixelOf = (hex) => toPixel(parseHex(hex));
 
+/** @type {(hex: string) => string} */
 function inGrey(hex) {
   const [r, g, b] = parseHex(hex);
   const even = Math.round(0.3 * r + 0.59 * g + 0.11 * b).toString(16).padStart(2, "0");
   return `#${even}${even}${even}`;
 }
 
+/** @type {(colour: number[]) => number} */
 function luminance(colour) {
   const [r, g, b] = colour.map((part) => {
     const share = part / 255;
@@ -86,28 +110,44 @@ function luminance(colour) {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
 
+/** @type {(one: number[], other: number[]) => number} */
 function contrast(one, other) {
   const [high, low] = [luminance(one), luminance(other)].sort((a, b) => b - a);
   return (high + 0.05) / (low + 0.05);
 }
 
+/** @type {(level: number, marks: Marks) => string} */
 export const inkAt = (level, marks) => (level === 0 ? marks.digitIdle : marks.digit);
 
-/** The lowest contrast of any number with its cell: a test holds it above 4.5. */
+/**
+ * The lowest contrast of any number with its cell: a test holds it above 4.5.
+ * @type {(theme: Theme) => number}
+ */
 export function worstInkContrast(theme) {
   const { marks } = palette(theme);
   const stops = SCALES[theme].map(parseHex);
+  /** @type {[keyof Marks, keyof Marks][]} */
   const inks = [["wasteInk", "wasteBase"], ["wasteOn", "wasteFill"], ["digitIdle", "pausedBase"], ["digitIdle", "leaseBase"]];
   return Math.min(
     ...Array.from({ length: FULL + 1 }, (_, level) => contrast(parseHex(inkAt(level, marks)), scaleAt(stops, level / FULL))),
     ...inks.map(([ink, base]) => contrast(parseHex(marks[ink]), parseHex(marks[base]))));
 }
 
-/** One state as a pattern and a mark, never as colour alone. */
+/**
+ * One state as a pattern and a mark, never as colour alone.
+ * @param {Canvas} context
+ * @param {string} state
+ * @param {number} x
+ * @param {number} y
+ * @param {number} w
+ * @param {number} h
+ * @param {Marks} marks
+ */
 export function drawState(context, state, x, y, w, h, marks) {
   STATE_DRAWINGS[state]({ context, x, y, w, h, marks, stroke: Math.max(1, Math.min(w, h) / 9) });
 }
 
+/** @type {Record<string, (cell: StrokedCell) => void>} */
 const STATE_DRAWINGS = {
   retired: () => undefined,
   unscaled: (cell) => fillCell(cell, cell.marks.plain),
@@ -137,11 +177,19 @@ const STATE_DRAWINGS = {
   },
 };
 
+/** @type {(cell: CellRoom, colour: string) => void} */
 export function fillCell({ context, x, y, w, h }, colour) {
   context.fillStyle = colour;
   box(context, x, y, w, h);
 }
 
+/**
+ * @param {Canvas} context
+ * @param {number} x
+ * @param {number} y
+ * @param {number} w
+ * @param {number} h
+ */
 export function box(context, x, y, w, h) {
   if (h < 18) return context.fillRect(x, y, w, h);
   context.beginPath();
@@ -149,7 +197,15 @@ export function box(context, x, y, w, h) {
   return context.fill();
 }
 
-/** Lines around the middle, in parts of `size`; with a circle where it has one and there is room. */
+/**
+ * Lines around the middle, in parts of `size`; with a circle where it has one and there is room.
+ * @param {StrokedCell} cell
+ * @param {string} ground
+ * @param {string} ink
+ * @param {number} size
+ * @param {number[][]} lines
+ * @param {boolean} hasCircle
+ */
 function drawSign(cell, ground, ink, size, lines, hasCircle = false) {
   const { context, stroke } = cell;
   const [midX, midY] = [cell.x + cell.w / 2, cell.y + cell.h / 2];
@@ -166,6 +222,7 @@ function drawSign(cell, ground, ink, size, lines, hasCircle = false) {
   context.stroke();
 }
 
+/** @type {(cell: CellRoom, colour: string) => void} */
 function hatch({ context, x, y, w, h }, colour) {
   const step = Math.max(4, Math.min(10, Math.min(w, h) / 3));
   context.save();
@@ -183,12 +240,20 @@ function hatch({ context, x, y, w, h }, colour) {
   context.restore();
 }
 
+/** @type {(cell: StrokedCell, text: string, size: number) => void} */
 function word({ context, x, y, w, h, marks }, text, size) {
   context.fillStyle = marks.quietInk;
   setType(context, 600, size, "center", "middle");
   context.fillText(text, x + w / 2, y + h / 2 + size * 0.06);
 }
 
+/**
+ * @param {Canvas} context
+ * @param {number} weight
+ * @param {number} size
+ * @param {CanvasTextAlign} align
+ * @param {CanvasTextBaseline} baseline
+ */
 export function setType(context, weight, size, align, baseline) {
   context.font = `${weight} ${size}px ${FONT}`;
   context.textAlign = align;
@@ -197,7 +262,10 @@ export function setType(context, weight, size, align, baseline) {
 
 export const FONT = '"Inter Variable", system-ui, sans-serif';
 
-/** Cut to the room, down to `least` letters. */
+/**
+ * Cut to the room, down to `least` letters.
+ * @type {(context: Canvas, text: string, room: number, least?: number) => string}
+ */
 export function fit(context, text, room, least = 1) {
   if (context.measureText(text).width <= room) return text;
   let kept = text;
@@ -205,7 +273,16 @@ export function fit(context, text, room, least = 1) {
   return `${kept}…`;
 }
 
-/** A line of shares 0..1 against time; NaN is a hole, and stays one. */
+/**
+ * A line of shares 0..1 against time; NaN is a hole, and stays one.
+ * @param {Canvas} context
+ * @param {ArrayLike<number> | null | undefined} past
+ * @param {number} x
+ * @param {number} y
+ * @param {number} w
+ * @param {number} h
+ * @param {string} ink
+ */
 export function trace(context, past, x, y, w, h, ink) {
   if (!past || h < 10) return;
   context.save();

@@ -1,11 +1,13 @@
 // Items by a key of theirs, in the order in which they come; `Map.groupBy` is not in all browsers yet.
 
+/** @type {<I, K>(items: Iterable<I>, keyOf: (item: I) => K) => Map<K, I[]>} */
 export function grouped(items, keyOf) {
-  const found = new Map();
+  const groups = new Map();
   for (const item of items) {
     const key = keyOf(item);
-    if (!found.has(key)) found.set(key, []);
-    found.get(key).push(item);
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, [item]);
+    else group.push(item);
   }
-  return found;
+  return groups;
 }

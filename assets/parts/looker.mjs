@@ -5,12 +5,32 @@ import { isAtLeast, me } from "./account.mjs";
 import { ask, sentence } from "./dialog.mjs";
 import { Teller, sayOrHide } from "./dom.mjs";
 
-/** Of a subclass: `ask(...how)` gives what `take(answer, ...how)` draws. */
+/**
+ * What a subclass asks for is an `A`, which it takes.
+ * @template A
+ * @template {object} [M={}]
+ * @extends {Teller<M>}
+ */
 export class Looker extends Teller {
-  /** `what` is old where the hub does not answer, which `problem` says. */
+  /** @type {Person | null} */
+  person = null;
+  /** @type {number | undefined} */
+  timer;
+
+  /**
+   * `what` is old where the hub does not answer, which `problem` says.
+   * @param {LiveLink} live
+   * @param {number} everyMs
+   * @param {{ problem?: HTMLElement | null, what?: string }} traits
+   */
   constructor(live, everyMs, { problem = null, what = "page" } = {}) {
     super();
-    Object.assign(this, { live, everyMs, problem, what, number: 0, person: null, isOld: false });
+    this.live = live;
+    this.everyMs = everyMs;
+    this.problem = problem;
+    this.what = what;
+    this.number = 0;
+    this.isOld = false;
     live.addEventListener("back", () => { if (this.isDue) this.look(); });
     document.addEventListener("visibilitychange", () => this.look());
   }
@@ -25,20 +45,38 @@ export class Looker extends Teller {
     this.person = await me().catch(() => null);
   }
 
+  /** @type {(...how: any[]) => Promise<A>} */
+  async ask(...how) {
+    throw new Error(`nothing asks for ${how}`);
+  }
+
+  /** @type {(answer: A, ...how: any[]) => void} */
+  take(answer) {
+    throw new Error(`nothing takes ${answer}`);
+  }
+
+  /** @type {(role: string) => boolean} */
   may(role) {
     return isAtLeast(this.person, role);
   }
 
+  /** @type {(owner: string) => boolean} */
   isMine(owner) {
     return this.person?.unix_names.includes(owner) ?? false;
   }
 
-  /** As far as a page can know; the hub decides. */
+  /**
+   * As far as a page can know; the hub decides.
+   * @type {(owner: string) => boolean}
+   */
   mayChange(owner) {
     return this.may("operator") || (this.may("user") && this.isMine(owner));
   }
 
-  /** Now, and again in a while. Of several at once, the answer to the newest counts. */
+  /**
+   * Now, and again in a while. Of several at once, the answer to the newest counts.
+   * @type {(...how: any[]) => Promise<void>}
+   */
   async look(...how) {
     clearTimeout(this.timer);
     if (!this.isSeen) return;
@@ -53,28 +91,39 @@ export class Looker extends Teller {
     } catch (error) {
       if (number !== this.number) return;
       this.isOld = true;
-      if (this.fail(error) === false) return;
+      if (this.fail(/** @type {Error} */ (error)) === false) return;
     }
     this.timer = setTimeout(() => this.look(), this.everyMs);
   }
 
-  /** False: it is of no use to ask again. */
+  /**
+   * False: it is of no use to ask again.
+   * @type {(error: Error) => boolean | void}
+   */
   fail(error) {
     this.complain(`This ${this.what} is not up to date: ${sentence(error.message)}`);
   }
 
+  /** @type {(words: string) => void} */
   complain(words) {
     if (this.problem !== null) sayOrHide(this.problem, words);
   }
 
-  /** Asks somebody, and looks at what has become of it. Null: it was put aside. */
+  /**
+   * Asks somebody, and looks at what has become of it. Null: it was put aside.
+   * @type {(question: Question<any>) => Promise<any>}
+   */
   async asked(question) {
     const answer = await ask(question);
     await this.look();
     return answer;
   }
 
-  /** What wants no more than a yes, and is hard to take back. */
+  /**
+   * What wants no more than a yes, and is hard to take back.
+   * @type {(title: string, verb: string, lead: Question<any>["lead"],
+   *   submit: Question<any>["submit"]) => Promise<any>}
+   */
   sure(title, verb, lead, submit) {
     return this.asked({ title, verb, lead, submit, tone: "bad" });
   }

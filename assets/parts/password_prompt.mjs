@@ -1,23 +1,36 @@
 // Changes, and the password, or the sign-in at the site's provider, that some of them want once more.
 
-import { look, send } from "./api.mjs";
+import { ApiError, look, send } from "./api.mjs";
 import { ask, textField } from "./dialog.mjs";
 import { make } from "./dom.mjs";
 
 const STALE = "urn:gpudeck:problem:stale";
 
-/** As `send`; where the hub wants a fresh password, it is asked for and the change is sent again. */
+/**
+ * As `send`; where the hub wants a fresh password, it is asked for and the change is sent again.
+ * @type {<M extends Method, P extends string>(method: M, path: P, body?: unknown,
+ *   headers?: HeadersOf) => Promise<Hub.Answer<`${M} ${P}`>>}
+ */
 export async function change(method, path, body, headers) {
+  // The type of an answer that depends on both is too deep to be compared with itself.
+  const again = () => /** @type {Promise<any>} */ (send(method, path, body, headers));
   try {
-    return await send(method, path, body, headers);
+    return await again();
   } catch (error) {
-    if (error.type !== STALE || !(await isAsked())) throw error;
-    return send(method, path, body, headers);
+    if (!(error instanceof ApiError) || error.type !== STALE || !(await isAsked())) throw error;
+    return again();
   }
 }
 
-/** What is changed is what was looked at: nothing is written over that somebody else has written. */
-export const onlyOf = (number) => (number === null ? { "If-None-Match": "*" } : { "If-Match": `"${number}"` });
+/**
+ * What is changed is what was looked at: nothing is written over that somebody else has written.
+ * @param {number | null} number
+ * @returns {HeadersOf}
+ */
+export const onlyOf = (number) => {
+  if (number === null) return { "If-None-Match": "*" };
+  return { "If-Match": `"${number}"` };
+};
 
 async function isAsked() {
   return (await look("me")).confirms === "provider" ? isConfirmedThere() : isTyped();

@@ -1,18 +1,20 @@
 // What surrounds every page: theme, keys, help, sign out, and how we stand with the hub.
 
 import { mountAccount } from "./account.mjs";
-import { byId, isShortcut, make, say, show, theme } from "./dom.mjs";
+import { allWithin, byId, isShortcut, make, say, show, theme, within } from "./dom.mjs";
 import { age, plural } from "./format.mjs";
 import { PAGES } from "./pages.mjs";
 import { mountPrinting } from "./printing.mjs";
 import { mountTips } from "./tips.mjs";
 
+/** @type {Record<LinkState, string>} */
 const WORDS = { connecting: "Connecting", live: "Live", silent: "Silent", lost: "Not connected", signed_out: "Signed out" };
 
+/** @type {(live: LiveLink) => void} */
 export function mountShell(live) {
   byId("theme").addEventListener("click", toggleTheme);
   byId("help").addEventListener("click", openHelp);
-  byId("help-close").addEventListener("click", () => byId("help-dialog").close());
+  byId("help-close").addEventListener("click", () => helpDialog().close());
   mountAccount();
   mountTips();
   mountPrinting(live);
@@ -23,6 +25,9 @@ export function mountShell(live) {
   drawLink(live);
 }
 
+/** @type {() => HTMLDialogElement} */
+const helpDialog = () => byId("help-dialog");
+
 function toggleTheme() {
   const next = theme() === "dark" ? "light" : "dark";
   document.documentElement.dataset.theme = next;
@@ -32,10 +37,10 @@ function toggleTheme() {
 
 /** Of the keys, those that do something on this page. */
 function openHelp() {
-  const dialog = byId("help-dialog");
+  const dialog = helpDialog();
   if (dialog.open) return;
   const page = document.querySelector("main > :not([hidden])")?.id;
-  for (const part of dialog.querySelectorAll("[data-page]")) show(part, part.dataset.page === page);
+  for (const part of allWithin(dialog, "[data-page]")) show(part, part.dataset.page === page);
   sayCost();
   dialog.showModal();
 }
@@ -43,15 +48,17 @@ function openHelp() {
 /** What this page takes from its browser: of pages that draw a map. */
 function sayCost() {
   const { redraw_ms: redraw, slowest_redraw_ms: slowest, long_tasks: long } = globalThis.gpudeck.stats;
-  const isDrawn = redraw !== undefined && redraw !== null;
+  const isDrawn = typeof redraw === "number" && typeof slowest === "number";
   show(byId("help-cost"), isDrawn);
   if (isDrawn) say(byId("help-cost"), `This page: map drawn in ${redraw.toFixed(1)} ms, at most ${slowest.toFixed(1)} ms; ${plural(long, "task")} over 50 ms since it was opened.`);
 }
 
 // After g.
-const PLACES = Object.fromEntries(PAGES.filter(({ go }) => go !== null).map(({ go, address }) => [go, address]));
+/** @type {Record<string, string>} */
+const PLACES = Object.fromEntries(PAGES.flatMap(({ go, address }) => (go === null || address === null ? [] : [[go, address]])));
 let lastG = -Infinity;
 
+/** @type {(event: KeyboardEvent) => void} */
 function onKey(event) {
   if (!isShortcut(event)) return;
   if (event.key in PLACES && performance.now() - lastG < 1_000) location.assign(PLACES[event.key]);
@@ -61,6 +68,7 @@ function onKey(event) {
   lastG = -Infinity;
 }
 
+/** @type {(live: LiveLink) => void} */
 function drawLink(live) {
   const link = byId("link");
   if (link === null) return;
@@ -71,6 +79,7 @@ function drawLink(live) {
   drawBanner(live);
 }
 
+/** @type {(live: LiveLink) => void} */
 function drawBanner(live) {
   const banner = byId("banner");
   const isAway = ["silent", "lost", "signed_out"].includes(live.state);
@@ -79,12 +88,13 @@ function drawBanner(live) {
   if (!isAway) { banner.replaceChildren(); return; }
   if (banner.childElementCount === 0) fillBanner(banner, live);
   const [what, when] = bannerWords(live);
-  say(banner.querySelector(".banner-what"), what);
-  say(banner.querySelector(".banner-when"), when);
-  show(banner.querySelector(".banner-retry"), live.state === "lost");
-  show(banner.querySelector(".banner-sign-in"), live.state === "signed_out");
+  say(within(banner, ".banner-what"), what);
+  say(within(banner, ".banner-when"), when);
+  show(within(banner, ".banner-retry"), live.state === "lost");
+  show(within(banner, ".banner-sign-in"), live.state === "signed_out");
 }
 
+/** @type {(banner: HTMLElement, live: LiveLink) => void} */
 function fillBanner(banner, live) {
   banner.append(
     make("strong", { class: "banner-what" }),
@@ -95,8 +105,10 @@ function fillBanner(banner, live) {
   );
 }
 
+/** @type {(live: LiveLink) => [string, string]} */
 function bannerWords(live) {
-  const old = live.isIdle ? "The data shown may be old." : live.ageMs() === null ? "No data yet." : `The data shown is ${age(live.ageMs() / 1000)} old.`;
+  const ageMs = live.ageMs();
+  const old = live.isIdle ? "The data shown may be old." : ageMs === null ? "No data yet." : `The data shown is ${age(ageMs / 1000)} old.`;
   if (live.state === "signed_out") return ["You are signed out.", old];
   if (live.state === "silent") return ["Connected, but the hub sends no data.", old];
   const wait = live.retryAt === null ? "Connecting …" : `Retrying in ${Math.ceil((live.retryAt - performance.now()) / 1000)} s.`;

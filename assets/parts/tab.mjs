@@ -6,16 +6,23 @@ const MARKS = { well: "favicon.svg", warning: "favicon-warning.svg", critical: "
 
 let name = "gpudeck";
 let note = "";
+/** @type {keyof typeof MARKS} */
 let mark = "well";
 let isAway = false;
 
-/** The page's own name, "Fleet" or "node-7 · GPU 3". */
+/**
+ * The page's own name, "Fleet" or "node-7 · GPU 3".
+ * @type {(words: string) => void}
+ */
 export function nameTab(words) {
   name = `${words} · gpudeck`;
   draw();
 }
 
-/** Of the fleet's totals: what is lost, fails or is silent is said first. */
+/**
+ * Of the fleet's totals: what is lost, fails or is silent is said first.
+ * @type {(totals: Hub.Totals) => void}
+ */
 export function tabTotals({ gpus, nodes }) {
   const bad = gpus.lost + gpus.error;
   const worrying = gpus.stale + gpus.offline + nodes.suspect + nodes.silent;
@@ -24,6 +31,7 @@ export function tabTotals({ gpus, nodes }) {
   draw();
 }
 
+/** @type {(state: LinkState) => void} */
 export function tabLink(state) {
   isAway = ["silent", "lost", "signed_out"].includes(state);
   draw();

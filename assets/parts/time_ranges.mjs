@@ -1,34 +1,48 @@
 // Spans of time: how an address says them, fields for them, and what zone is meant.
 
-import { make } from "./dom.mjs";
+import { make, within } from "./dom.mjs";
 
 export const HOUR_S = 3600;
 export const DAY_S = 86_400;
+/** @type {Record<string, number>} */
 export const LASTS = { "15m": 900, "1h": HOUR_S, "6h": 6 * HOUR_S, "24h": DAY_S, "7d": 7 * DAY_S, "30d": 30 * DAY_S, "90d": 90 * DAY_S };
 
+/** @type {() => number} */
 export const nowS = () => Date.now() / 1000;
 
-/** {last} or {start, end}, of UTC seconds or RFC 3339; a page may also show {since}. */
+/**
+ * {last} or {start, end}, of UTC seconds or RFC 3339; a page may also show {since}.
+ * @type {(query: URLSearchParams, standard: string) => Span}
+ */
 export function readSpan(query, standard) {
   const [start, end] = [secondsOf(query.get("start")), secondsOf(query.get("end"))];
   if (start !== null && (end ?? nowS()) > start) return { start, end: end ?? nowS() };
-  return { last: Object.hasOwn(LASTS, query.get("last") ?? "") ? query.get("last") : standard };
+  const last = query.get("last") ?? "";
+  return { last: Object.hasOwn(LASTS, last) ? last : standard };
 }
 
+/** @type {(span: Span) => [number, number]} */
 export function boundsOf(span) {
   if (span.since !== undefined) return [span.since, nowS()];
-  return span.last === undefined ? [span.start, span.end] : [nowS() - LASTS[span.last], nowS()];
+  if (span.last !== undefined) return [nowS() - LASTS[span.last], nowS()];
+  return [span.start ?? NaN, span.end ?? NaN];
 }
 
+/** @type {(text: string | null) => number | null} */
 export function secondsOf(text) {
   if (text === null || text === "") return null;
   const found = /^\d+(\.\d+)?$/.test(text) ? Number(text) : Date.parse(text) / 1000;
   return Number.isFinite(found) ? found : null;
 }
 
-/** Of that moment, in seconds east of UTC: where the clock is changed within a span, one for all of it. */
+/**
+ * Of that moment, in seconds east of UTC: where the clock is changed within a span, one for all of
+ * it.
+ * @type {(seconds: number) => number}
+ */
 export const zoneOffset = (seconds) => -60 * new Date(seconds * 1000).getTimezoneOffset();
 
+/** @type {(seconds: number) => string} */
 export function zoneWords(seconds) {
   const minutes = zoneOffset(seconds) / 60;
   const [sign, whole] = [minutes < 0 ? "−" : "+", Math.abs(minutes)];
@@ -39,17 +53,25 @@ export function zoneWords(seconds) {
 
 // Not `datetime-local`: that shows 12-hour times to some, next to axes of 24 hours.
 const WRITTEN = /^\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?$/;
-/** Of a moment in the viewer's zone; NaN: it is none. */
+/**
+ * Of a moment in the viewer's zone; NaN: it is none.
+ * @type {(text: string) => number}
+ */
 export const secondsIn = (text) => (WRITTEN.test(text) ? Date.parse(text.replace(" ", "T")) / 1000 : NaN);
 
 /** Two fields in their places; `changed(start, end)` when both say something that makes sense. */
 export class Moments {
+  /**
+   * @param {HTMLElement} root
+   * @param {string} name
+   * @param {(start: number, end: number) => void} changed
+   */
   constructor(root, name, changed) {
-    this.zone = root.querySelector(`#${name}-zone`);
+    this.zone = within(root, `#${name}-zone`);
     this.zone.textContent = zoneWords(nowS()); // what stands left of it would move when it came later
     this.fields = ["from", "to"].map((which) => {
       const field = make("input", { id: `${name}-${which}`, type: "text", maxlength: "19", required: "", autocomplete: "off", spellcheck: "false", placeholder: "2026-01-31 14:00:00", title: "Date and time of 24 hours, such as 2026-01-31 14:00" });
-      root.querySelector(`[data-moment="${name}-${which}"]`).append(field);
+      within(root, `[data-moment="${name}-${which}"]`).append(field);
       field.addEventListener("change", () => {
         const both = this.fields.map(({ value }) => secondsIn(value.trim()));
         const [start, end] = both;
@@ -60,7 +82,10 @@ export class Moments {
     });
   }
 
-  /** What somebody is typing into stays theirs. */
+  /**
+   * What somebody is typing into stays theirs.
+   * @type {(start: number, end: number) => void}
+   */
   show(start, end) {
     [start, end].forEach((seconds, at) => {
       const field = this.fields[at];
@@ -72,7 +97,10 @@ export class Moments {
   }
 }
 
-/** As a field for a moment has it, to the second. */
+/**
+ * As a field for a moment has it, to the second.
+ * @type {(seconds: number) => string}
+ */
 export function localText(seconds) {
   const shifted = new Date((Math.round(seconds) + zoneOffset(seconds)) * 1000);
   return shifted.toISOString().slice(0, 19);

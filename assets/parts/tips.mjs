@@ -1,28 +1,40 @@
 // What a name means, beside it: under a pointer that rests, at the keyboard's focus, at a touch. One
 // card for the whole page, above everything and never under the pointer.
 
-import { make, say, show } from "./dom.mjs";
+import { allWithin, make, say, show, targetOf } from "./dom.mjs";
 
 const REST_MS = 250;
 const GAP = 6;
 
-let card = null;
+/** @type {HTMLElement} */
+let card;
+/** @type {HTMLElement | null} */
 let owner = null;
-let resting = null;
+/** @type {number | undefined} */
+let resting;
 
-/** `text` is shown wherever `element` is asked about. */
+/**
+ * `text` is shown wherever `element` is asked about.
+ * @type {(element: HTMLElement, text: string) => void}
+ */
 export function explain(element, text) {
   if (element.dataset.tip === text) return;
   element.dataset.tip = text;
   if (owner === element) open(element);
 }
 
-/** Within `root` the Tab key stops once; the arrows go from one explained name to the next. */
+/**
+ * Within `root` the Tab key stops once; the arrows go from one explained name to the next.
+ * @type {(root: HTMLElement) => void}
+ */
 export function explainedList(root) {
   root.dataset.tips = "";
 }
 
-/** The first that is in sight is where the Tab key stops, unless one is already. */
+/**
+ * The first that is in sight is where the Tab key stops, unless one is already.
+ * @type {(root: HTMLElement) => void}
+ */
 export function settleList(root) {
   const rows = stops(root);
   if (!rows.some((row) => row.tabIndex === 0)) choose(rows, rows[0]);
@@ -38,8 +50,10 @@ export function mountTips() {
   addEventListener("scroll", onScroll, { capture: true, passive: true });
 }
 
+/** @type {(target: EventTarget | null) => HTMLElement | null} */
 const explained = (target) => (target instanceof Element ? target.closest("[data-tip]") : null);
 
+/** @type {(event: PointerEvent) => void} */
 function onOver({ target, pointerType }) {
   if (pointerType === "touch") return;
   clearTimeout(resting);
@@ -50,6 +64,7 @@ function onOver({ target, pointerType }) {
 }
 
 // A list that opens under the finger would lie under the card.
+/** @type {(event: PointerEvent) => void} */
 function onTouch({ target, pointerType }) {
   if (pointerType !== "touch") return;
   const element = explained(target);
@@ -57,22 +72,26 @@ function onTouch({ target, pointerType }) {
   else open(element);
 }
 
-function onFocus({ target }) {
+/** @type {(event: FocusEvent) => void} */
+function onFocus(event) {
+  const target = targetOf(event);
   const list = target.closest("[data-tips]");
   if (list !== null && "tip" in target.dataset) choose(stops(list), target);
   if ("tip" in target.dataset && target.matches(":focus-visible")) open(target);
 }
 
+/** @type {(event: KeyboardEvent) => void} */
 function onKey(event) {
   if (event.key === "Escape" && owner !== null) {
     // At the focus it is what Esc closes first; a card under the pointer just goes as well.
     if (owner === document.activeElement) event.stopPropagation();
     close();
   }
-  const list = event.target.closest?.("[data-tips]");
-  if (list === null || list === undefined || !("tip" in event.target.dataset)) return;
+  const target = targetOf(event);
+  const list = target.closest?.("[data-tips]");
+  if (list === null || list === undefined || !("tip" in target.dataset)) return;
   const rows = stops(list);
-  const at = rows.indexOf(event.target);
+  const at = rows.indexOf(target);
   const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: rows.length - 1 }[event.key];
   if (at < 0 || to === undefined) return;
   event.preventDefault();
@@ -88,12 +107,15 @@ function onScroll() {
   else close();
 }
 
-const stops = (root) => [...root.querySelectorAll("[data-tip][tabindex]")].filter((row) => row.checkVisibility());
+/** @type {(root: Element) => HTMLElement[]} */
+const stops = (root) => allWithin(root, "[data-tip][tabindex]").filter((row) => row.checkVisibility());
 
+/** @type {(rows: HTMLElement[], chosen: HTMLElement | undefined) => void} */
 function choose(rows, chosen) {
   for (const row of rows) row.tabIndex = row === chosen ? 0 : -1;
 }
 
+/** @type {(element: HTMLElement) => void} */
 function open(element) {
   if (owner !== null && owner !== element) close();
   owner = element;
@@ -101,11 +123,12 @@ function open(element) {
   const home = element.closest("dialog") ?? document.querySelector("main") ?? document.body;
   if (card.parentElement !== home) home.append(card);
   element.setAttribute("aria-describedby", card.id);
-  say(card, element.dataset.tip);
+  say(card, element.dataset.tip ?? "");
   show(card, true);
   place(element.getBoundingClientRect());
 }
 
+/** @type {(at: DOMRect) => void} */
 function place(at) {
   const { offsetWidth: width, offsetHeight: height } = card;
   const isBelow = at.bottom + GAP + height <= innerHeight;

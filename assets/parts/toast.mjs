@@ -1,10 +1,12 @@
 // What was just done, said once, and how to take it back.
 
-import { make } from "./dom.mjs";
+import { make, messageOf } from "./dom.mjs";
 
 const SHOWN_MS = 10_000;
+/** @type {HTMLElement | null} */
 let place = null;
 
+/** @type {(text: string, undo?: (() => unknown) | null) => void} */
 export function toast(text, undo = null) {
   place ??= document.body.appendChild(make("div", { class: "toasts", role: "status" }));
   const one = make("p", { class: "toast" }, make("span", {}, text));
@@ -13,11 +15,12 @@ export function toast(text, undo = null) {
   setTimeout(() => one.remove(), SHOWN_MS);
 }
 
+/** @type {(undo: () => unknown) => Promise<void>} */
 async function takeBack(undo) {
   try {
     await undo();
     toast("Undone.");
   } catch (error) {
-    toast(`Undo failed: ${error.message}`);
+    toast(`Undo failed: ${messageOf(error)}`);
   }
 }

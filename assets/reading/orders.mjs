@@ -9,16 +9,19 @@
 // {other: values}, where it is there only while another field has one of these values.
 
 import { areaField, ask, checkField, choiceField, copyable, newPassword, newPasswordFields, sentence, tell, textField } from "../parts/dialog.mjs";
-import { make, show } from "../parts/dom.mjs";
+import { allWithin, make, messageOf, show, targetOf, within } from "../parts/dom.mjs";
 import { moment } from "../parts/format.mjs";
 import { change, onlyOf } from "../parts/password_prompt.mjs";
 import { fill } from "./patch.mjs";
 import { toast } from "../parts/toast.mjs";
 
 const DAY_S = 86_400;
+/** @type {Record<string, number>} */
 const SECONDS_OF = { minutes: 60, hours: 3600, days: DAY_S };
+/** @type {(type: string) => boolean} */
 const isNumber = (type) => type === "number" || type in SECONDS_OF;
 
+/** @type {Record<string, (text: string) => unknown>} */
 const READ_AS = {
   words: (text) => [...new Set(text.split(/[\s,]+/).filter(Boolean))],
   commas: (text) => text.split(",").map((word) => word.trim()).filter(Boolean),
@@ -31,7 +34,10 @@ const READ_AS = {
   days_from_now: (text) => Math.floor(Date.now() / 1000) + Number(text) * DAY_S,
 };
 
-/** Resolves with the hub's answer; null: it was put aside. `again` is called when it was taken back. */
+/**
+ * Resolves with the hub's answer; null: it was put aside. `again` is called when it was taken back.
+ * @type {(order: Order, again?: () => unknown) => Promise<any>}
+ */
 export async function carryOut(order, again = () => {}) {
   let other = null;
   const answer = order.title === undefined ? await sendAtOnce(order) : await question(order, (one) => { other = one; });
@@ -40,60 +46,75 @@ export async function carryOut(order, again = () => {}) {
   return answer;
 }
 
-/** `instead` is given an order that a button in the dialog has. */
-function question({ title, lead = [], verb, tone, fields = [], is_paired: isPaired = false, ...order }, instead) {
+/**
+ * `instead` is given an order that a button in the dialog has.
+ * @type {(order: Order, instead: (order: Order) => void) => Promise<any>}
+ */
+function question({ title = "", lead = [], verb, tone, fields = [], is_paired: isPaired = false, ...order }, instead) {
+  /** @type {[OrderField, HTMLElement[]][]} */
   const places = fields.map((field) => [field, fieldOf(field)]);
   const elements = places.flatMap(([, of]) => of);
   return ask({
-    title, verb, tone, lead: [lead].flat().map(built), fields: isPaired ? [make("div", { class: "paired-fields" }, ...elements)] : elements,
+    title, verb, tone, lead: leadOf(lead).map(built), fields: isPaired ? [make("div", { class: "paired-fields" }, ...elements)] : elements,
     submit: (given) => sendAll(order, valuesOf(fields, given)).catch((error) => { throw namedAsAsked(error, fields, order); }),
     opened: (form) => {
       form.addEventListener("change", () => follow(form, places));
       follow(form, places);
-      form.addEventListener("click", ({ target }) => {
-        const button = target.closest("[data-form]");
+      form.addEventListener("click", (event) => {
+        /** @type {HTMLElement | null} */
+        const button = targetOf(event).closest("[data-form]");
         if (button === null) return;
-        instead(JSON.parse(button.dataset.form));
-        form.closest("dialog").close();
+        instead(JSON.parse(button.dataset.form ?? ""));
+        form.closest("dialog")?.close();
       });
     },
   });
 }
 
-/** What is wrong with a value that was sent says its field's label, not its name in the body. */
+/**
+ * What is wrong with a value that was sent says its field's label, not its name in the body.
+ * @type {(error: Error, fields: OrderField[], order: Order) => Error}
+ */
 function namedAsAsked(error, fields, { body }) {
   const [, name, words] = /^(\w+): (.*)$/s.exec(error.message) ?? [];
   const field = fields.find((one) => name !== undefined && body?.[name] === `$${one.name}`);
   return field === undefined ? error : new Error(`${field.label}: ${words}`);
 }
 
+/** @type {(order: Order) => Promise<any>} */
 async function sendAtOnce(order) {
   if (order.doing !== undefined) toast(order.doing);
   try {
     return (await sendAll(order, {})) ?? true;
   } catch (error) {
-    toast(sentence(error.message));
+    toast(sentence(messageOf(error)));
     return null;
   }
 }
 
+/** @type {(order: Omit<Order, "verb">, values: Values) => Promise<any>} */
 async function sendAll({ sends, ...order }, values) {
   let answer = null;
   for (const one of sends ?? [order]) answer = await sendFilled(one, values);
   return answer;
 }
 
+/** @type {(request: OrderRequest, values: Values) => Promise<any>} */
 function sendFilled({ method, path, body, only_of: number }, values) {
   const address = path.replace(/\$(\w+)/g, (_, name) => encodeURIComponent(values[name] ?? ""));
   return change(method, address, body === undefined ? undefined : filled(body, values), number === undefined ? {} : onlyOf(number));
 }
 
+/** @type {(order: Order, answer: any, again: () => unknown) => void} */
 function conclude({ done, undo, shows }, answer, again) {
-  if ((answer[shows?.copy] ?? null) !== null) showSecret(shows, answer);
+  if (shows !== undefined && (answer[shows.copy] ?? null) !== null) showSecret(shows, answer);
   else if (done !== undefined) toast(worded(done, answer), undo === undefined ? null : async () => { await sendFilled(undo, answer === true ? {} : answer); again(); });
 }
 
-/** A dialog that the hub wrote: its title and what stands in it. `follow` is given the order of a button there. */
+/**
+ * A dialog that the hub wrote: its title and what stands in it. `follow` is given the order of a button there.
+ * @type {(written: Written[], follow: (order: Order) => void) => void}
+ */
 export function tellWritten([title, ...content], follow) {
   const place = make("div");
   fill(place, content);
@@ -106,20 +127,31 @@ export function tellWritten([title, ...content], follow) {
   });
 }
 
-/** What the answer has once, to be copied: it is kept nowhere else. */
+/**
+ * What the answer has once, to be copied: it is kept nowhere else.
+ * @type {(secret: Secret, answer: any) => void}
+ */
 function showSecret({ title, lead = [], copy, what, after = [], code }, answer) {
+  /** @type {(words: string) => HTMLElement} */
   const text = (words) => make("p", {}, worded(words, answer));
   const example = code === undefined ? null : make("div", { class: "command" }, make("code", {}, worded(code, answer)));
   tell(worded(title, answer), ...lead.map(text), copyable(answer[copy], what), ...after.map(text), example);
 }
 
-/** In one go, so that what a fact says is never a place for another. */
+/**
+ * In one go, so that what a fact says is never a place for another.
+ * @type {(text: string, facts: Values) => string}
+ */
 function worded(text, facts) {
+  /** @type {Values} */
   const all = { ...facts, origin: location.origin };
   return text.replace(/\{(\w+)(:moment)?\}/g, (place, name, isMoment) => (!Object.hasOwn(all, name) ? place : isMoment ? moment(all[name]) : String(all[name])));
 }
 
-/** A template with the fields' values. */
+/**
+ * A template with the fields' values.
+ * @type {(template: any, values: Values) => any}
+ */
 export function filled(template, values) {
   if (typeof template === "string") return /^\$\w+$/.test(template) ? values[template.slice(1)] : template.replace(/^\$\$/, "$");
   if (Array.isArray(template)) return template.map((one) => filled(one, values));
@@ -127,7 +159,10 @@ export function filled(template, values) {
   return Object.fromEntries(Object.entries(template).map(([name, part]) => [name, filled(part, values)]).filter(([, value]) => value !== undefined));
 }
 
-/** The elements of a field. */
+/**
+ * The elements of a field.
+ * @type {(field: OrderField) => HTMLElement[]}
+ */
 export function fieldOf({ name, label, type = "text", value = null, hint = null, options = [], traits = {}, user = "", suggest = null }) {
   const usual = value === null ? {} : { value: String(value) };
   if (type === "problem") return [make("p", { class: "problem" }, label)];
@@ -140,39 +175,59 @@ export function fieldOf({ name, label, type = "text", value = null, hint = null,
   return suggest === null ? [field] : [field, make("datalist", { id: list.list }, suggest.map((one) => make("option", { value: one })))];
 }
 
+/**
+ * @type {(name: string, label: string, hint: string | null, isChecked: boolean) => HTMLElement}
+ */
 function checkedField(name, label, hint, isChecked) {
   const field = checkField(name, label, hint);
-  field.querySelector("input").checked = isChecked;
+  /** @type {HTMLInputElement} */
+  const input = within(field, "input");
+  input.checked = isChecked;
   return field;
 }
 
-/** Only the fields are there, and sent, that go with what the others have. */
+/**
+ * Only the fields are there, and sent, that go with what the others have.
+ * @type {(form: HTMLFormElement, places: [OrderField, HTMLElement[]][]) => void}
+ */
 function follow(form, places) {
   for (const [{ only = {} }, elements] of places) {
-    const isThere = Object.entries(only).every(([name, values]) => values.includes(form.elements[name]?.value));
+    const { elements: controls } = /** @type {NamedForm} */ (form);
+    const isThere = Object.entries(only).every(([name, values]) => values.includes(controls[name]?.value));
     for (const element of elements) {
       show(element, isThere);
-      for (const control of element.querySelectorAll("input, select, textarea")) control.disabled = !isThere;
+      /** @type {Field[]} */
+      const inside = allWithin(element, "input, select, textarea");
+      for (const control of inside) control.disabled = !isThere;
     }
   }
 }
 
-/** What was given, by the names of the fields that are there. A field that is left empty is null. */
+/**
+ * What was given, by the names of the fields that are there. A field that is left empty is null.
+ * @type {(fields: OrderField[], given: FormData) => Values}
+ */
 export function valuesOf(fields, given) {
   const present = fields.filter(({ name, type }) => type === "check" || given.has(name));
   return Object.fromEntries(present.map((field) => [field.name, valueOf(field, given)]));
 }
 
+/** @type {(field: OrderField, given: FormData) => unknown} */
 function valueOf({ name, type = "text", as, empty = null }, given) {
   if (type === "check") return given.has(name);
   if (type === "new_password") return newPassword(given);
-  const text = type === "password" ? given.get(name) : given.get(name).trim();
+  const whole = String(given.get(name));
+  const text = type === "password" ? whole : whole.trim();
   if (as !== undefined) return READ_AS[as](text);
   if (text === "") return empty;
   return isNumber(type) ? Number(text) * (SECONDS_OF[type] ?? 1) : text;
 }
 
-/** "Name: value" on each line. One without a colon becomes a name without a value, which the hub refuses in words. */
+/**
+ * "Name: value" on each line. One without a colon becomes a name without a value, which the hub
+ * refuses in words.
+ * @type {(lines: string) => Record<string, string>}
+ */
 function headersOf(lines) {
   return Object.fromEntries(lines.split("\n").filter((line) => line.trim() !== "").map((line) => {
     const at = line.indexOf(":");
@@ -180,10 +235,19 @@ function headersOf(lines) {
   }));
 }
 
-/** A text, or an element as the hub wrote it. */
+/**
+ * Texts and elements; one element is a list, too.
+ * @type {(lead: Written | Written[]) => Written[]}
+ */
+const leadOf = (lead) => /** @type {Written[]} */ ([lead].flat());
+
+/**
+ * A text, or an element as the hub wrote it.
+ * @type {(node: Written) => string | Node}
+ */
 function built(node) {
   if (typeof node === "string") return node;
   const place = make("div");
   fill(place, [node]);
-  return place.firstElementChild;
+  return place.firstElementChild ?? "";
 }

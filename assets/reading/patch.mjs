@@ -1,28 +1,44 @@
 // Elements as the hub wrote them (dashboard/pages/element_tree.py): [tag, traits, children], and a text is a string.
 // What is there stays and only changes, so that focus, selection, scroll and an open `details` survive an answer.
 
-import { show } from "../parts/dom.mjs";
+import { allWithin, show } from "../parts/dom.mjs";
 
 const NEVER = new Set(["script", "style", "iframe", "object", "embed", "base", "meta", "link", "svg", "math"]);
 // gpudeck/markup.py has the same: a browser would run `javascript:`.
 const SAFE_LINK = /^(?:\/(?![/\\])|#|\?|https?:\/\/|mailto:)/i;
+/** @type {[string, Attributes, Written[]]} */
 const NOTHING = ["", {}, []];
+/** @type {WeakMap<Node, WrittenElement>} */
 const shown = new WeakMap(); // what the hub wrote for an element; what others set on it is theirs
 
-/** Nodes for a place; true or false shows or hides what is in it, null empties it. One element with the place's own id is the place. */
+/**
+ * Nodes for a place; true or false shows or hides what is in it, null empties it. One element with
+ * the place's own id is the place.
+ * @type {(place: HTMLElement, nodes: WrittenNodes) => void}
+ */
 export function put(place, nodes) {
-  if (typeof nodes === "boolean") return void show(place, nodes);
+  if (typeof nodes === "boolean") {
+    show(place, nodes);
+    return;
+  }
   const [only] = nodes ?? [];
-  if (nodes?.length === 1 && only[1]?.id === place.id && place.id !== "") {
+  if (nodes?.length === 1 && !isText(only) && only[1].id === place.id && place.id !== "") {
     update(place, only);
-    return void show(place, only[1].hidden === undefined);
+    show(place, only[1].hidden === undefined);
+    return;
   }
   fill(place, nodes ?? []);
   show(place, nodes !== null);
 }
 
+/** @type {(place: Element, nodes: Written[]) => void} */
 export function fill(place, nodes) {
-  const byKey = new Map([...place.children].map((child) => [nameOf(child.localName, child.id, child.dataset.key), child]).filter(([name]) => name !== null));
+  /** @type {Map<string, Element>} */
+  const byKey = new Map();
+  for (const child of allWithin(place, ":scope > *")) {
+    const name = nameOf(child.localName, child.id, child.dataset.key);
+    if (name !== null) byKey.set(name, child);
+  }
   let at = place.firstChild;
   for (const node of inOrder(place, nodes, byKey)) {
     const existing = find(at, node, byKey);
@@ -38,7 +54,10 @@ export function fill(place, nodes) {
   }
 }
 
-/** Of a place with `data-steady`: under a pointer, or where somebody is by keyboard, what is there stays, and what comes goes to the end. */
+/**
+ * Of a place with `data-steady`: under a pointer, or where somebody is by keyboard, what is there stays, and what comes goes to the end.
+ * @type {(place: Element, nodes: Written[], byKey: Map<string, Element>) => Written[]}
+ */
 function inOrder(place, nodes, byKey) {
   if (place.dataset.steady === undefined || !place.matches(":hover, :focus-within")) return nodes;
   const places = new Map([...place.children].map((child, at) => [child, at]));
@@ -46,11 +65,17 @@ function inOrder(place, nodes, byKey) {
   return nodes.map((node) => [placeOf(node), node]).sort(([one], [other]) => (one === other ? 0 : one - other)).map(([, node]) => node);
 }
 
+/** @type {(node: Written) => node is string} */
 const isText = (node) => typeof node === "string";
 
+/** @type {(tag: string, id?: string, key?: string) => string | null} */
 const nameOf = (tag, id = "", key = "") => ((id || key) === "" ? null : `${tag} ${id || key}`);
 
-/** The element or text that is to show it: the one with its id or key, otherwise the next one like it. */
+/**
+ * The element or text that is to show it: the one with its id or key, otherwise the next one like
+ * it.
+ * @type {(at: ChildNode | null, node: Written, byKey: Map<string, Element>) => ChildNode | null}
+ */
 function find(at, node, byKey) {
   const name = isText(node) ? null : nameOf(node[0], node[1].id, node[1]["data-key"]);
   if (name !== null) {
@@ -58,24 +83,33 @@ function find(at, node, byKey) {
     byKey.delete(name);
     return existing;
   }
-  const isLike = isText(node) ? (one) => one instanceof Text : (one) => one.localName === node[0] && nameOf(one.localName, one.id, one.dataset.key) === null;
+  /** @type {(one: ChildNode) => boolean} */
+  const isLike = (one) => {
+    if (isText(node)) return one instanceof Text;
+    return one instanceof HTMLElement && one.localName === node[0] && nameOf(one.localName, one.id, one.dataset.key) === null;
+  };
   let one = at;
   while (one !== null && !isLike(one)) one = one.nextSibling;
   return one;
 }
 
-/** What holds the focus would lose it by moving: the others move. */
+/**
+ * What holds the focus would lose it by moving: the others move.
+ * @type {(existing: ChildNode, at: ChildNode | null) => void}
+ */
 function bring(existing, at) {
-  const place = existing.parentNode;
+  const place = existing.parentElement;
+  if (place === null) return;
   if (!existing.contains(document.activeElement)) { if (existing !== at) place.insertBefore(existing, at); return; }
   let one = at;
-  while (one !== existing) {
+  while (one !== null && one !== existing) {
     const next = one.nextSibling;
     place.append(one);
     one = next;
   }
 }
 
+/** @type {(node: Written) => Node} */
 function build(node) {
   if (isText(node) || NEVER.has(node[0])) return document.createTextNode(isText(node) ? node : "");
   const element = document.createElement(node[0]);
@@ -83,8 +117,10 @@ function build(node) {
   return element;
 }
 
+/** @type {(element: ChildNode, node: Written) => void} */
 function update(element, node) {
-  if (isText(node)) { if (element.data !== node) element.data = node; return; }
+  if (isText(node)) { if (element.nodeValue !== node) element.nodeValue = node; return; }
+  if (!(element instanceof HTMLElement)) return;
   const [, before, had] = shown.get(element) ?? NOTHING;
   const [, traits, children] = node;
   for (const name of Object.keys({ ...before, ...traits })) if (before[name] !== traits[name]) write(element, name, traits[name] ?? null);
@@ -92,15 +128,17 @@ function update(element, node) {
   shown.set(element, node);
 }
 
+/** @type {(element: HTMLElement, name: string, value: string | null) => void} */
 function write(element, name, value) {
   if (/^on/i.test(name) || name === "srcdoc") return;
   const isRefused = (name === "href" || name === "src") && value !== null && !SAFE_LINK.test(value);
   if (value === null || isRefused) element.removeAttribute(name);
   else element.setAttribute(name, value);
   // Once somebody has chosen or typed, the attribute alone changes nothing; and what is being typed stays.
-  if (name === "checked" || name === "selected") element[name] = value !== null;
-  else if (name === "value" && "defaultValue" in element && element !== document.activeElement) element.value = value ?? "";
+  if (name === "checked" || name === "selected") Object.assign(element, { [name]: value !== null });
+  else if (name === "value" && "defaultValue" in element && element !== document.activeElement) Object.assign(element, { value: value ?? "" });
 }
 
+/** @type {(one: any, other: any) => boolean} */
 const isSame = (one, other) => one === other || (typeof one === "object" && typeof other === "object"
   && Object.keys(one).length === Object.keys(other).length && Object.keys(one).every((key) => isSame(one[key], other[key])));

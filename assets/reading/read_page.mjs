@@ -1,10 +1,14 @@
 // A page that is read: the hub writes what stands on it (dashboard/pages/reading.py), this asks for it, puts it in
 // place, and turns what somebody chooses into an address. It knows no page.
 
+/** @import { CommandStore } from "../actions/commands_store.mjs" */
+/** @import { Graph } from "../figures/graph.mjs" */
+/** @import { Live } from "../live/live.mjs" */
+
 import { begin, pressed } from "../actions/actions.mjs";
 import { form } from "../actions/limit_forms.mjs";
 import { DashAnswers } from "../parts/dash_answers.mjs";
-import { afterPause, byId, copyText, isShortcut, make, onTheme, say, sayOrHide, settle } from "../parts/dom.mjs";
+import { afterPause, allWithin, byId, copyText, isShortcut, make, messageOf, onTheme, say, sayOrHide, settle, targetOf } from "../parts/dom.mjs";
 import { sentence } from "../parts/dialog.mjs";
 import { Looker } from "../parts/looker.mjs";
 import { carryOut, fieldOf, filled, tellWritten, valuesOf } from "./orders.mjs";
@@ -21,24 +25,56 @@ const FILE_MOST = 2 ** 20; // bytes
 const ANSWER = "page-answer";
 const GRAPH = "../figures/graph.mjs"; // only a page with a figure has it (dashboard/pages/router.py)
 
+/** @type {(event: Event) => Control} */
+const controlOf = (event) => /** @type {any} */ (event.target);
+
+/**
+ * The page of a reading.
+ * @extends {Looker<ReadAnswer>}
+ */
 export default class ReadPage extends Looker {
+  hasOwnProblem = false;
+  /** @type {ReturnType<typeof setTimeout> | null} */
+  soon = null;
+  askedAt = -Infinity;
+  tookMs = 0;
+  /** @type {Map<string, { graph: Graph | null, request: string | null | undefined }>} */
+  figures = new Map();
+
+  /**
+   * @param {HTMLElement} root
+   * @param {Live} live
+   * @param {unknown} _holds
+   * @param {CommandStore} store
+   */
   constructor(root, live, _holds, store) {
-    const { everyS, what, usual, unaddressed, path, on } = JSON.parse(byId(ANSWER).dataset.reading);
+    const { everyS, what, usual, unaddressed, path, on } = JSON.parse(byId(ANSWER).dataset.reading ?? "");
     super(live, everyS * 1000, { problem: byId(`${root.id}-problem`), what });
-    Object.assign(this, { root, usual, unaddressed, path, soon: null, askedAt: -Infinity, tookMs: 0, figures: new Map(), answers: new DashAnswers(ANSWER) });
+    this.root = root;
+    this.usual = usual;
+    this.unaddressed = unaddressed;
+    this.path = path;
+    this.answers = new DashAnswers(ANSWER);
     this.view = this.readView();
     this.listen(store);
     for (const name of on) live.addEventListener(name, () => this.lookSoon());
     this.look();
   }
 
+  /** @type {(store: CommandStore) => void} */
   listen(store) {
     const { root } = this;
     root.addEventListener("click", (event) => this.onClick(event));
-    root.addEventListener("change", ({ target }) => { if (target.matches("[data-view]")) this.chooseIn(target, !target.matches(TYPED)); });
-    root.addEventListener("input", afterPause(TYPED_MS, ({ target }) => { if (target.matches(`${TYPED}:not([data-as])`)) this.chooseIn(target, false); }));
+    root.addEventListener("change", (event) => {
+      const target = controlOf(event);
+      if (target.matches("[data-view]")) this.chooseIn(target, !target.matches(TYPED));
+    });
+    root.addEventListener("input", afterPause(TYPED_MS, (event) => {
+      const target = controlOf(event);
+      if (target.matches(`${TYPED}:not([data-as])`)) this.chooseIn(target, false);
+    }));
     document.addEventListener("keydown", (event) => { if (isShortcut(event) && useShortcut(root, event.key)) event.preventDefault(); });
-    pressed(root, ({ target }) => this.act(target.closest("[data-act][data-target]")));
+    pressed(root, (event) => this.act(targetOf(event).closest("[data-act][data-target]")));
     addEventListener("popstate", () => { this.view = this.readView(); this.look(); });
     store.addEventListener("change", ({ detail }) => { if (detail?.state === "done") this.look(); });
     onTheme(() => { for (const figure of this.figures.values()) figure.request = null; this.drawFigures(); });
@@ -47,14 +83,20 @@ export default class ReadPage extends Looker {
   /** Of the page, also where only a part of it is read. */
   get key() { return this.root.id; }
 
-  /** The view as the address has it; what does not stand there stays. */
+  /**
+   * The view as the address has it; what does not stand there stays.
+   * @type {() => Values}
+   */
   readView() {
     const query = new URLSearchParams(location.search);
     return Object.fromEntries(Object.entries(this.usual).map(([name, value]) => [name, name === this.path ? lastOfPath() :
       this.unaddressed.includes(name) ? this.view?.[name] ?? value : !query.has(name) ? value : Array.isArray(value) ? query.getAll(name) : query.get(name)]));
   }
 
-  /** Fields of the view are others now. `isStep`: the way back leads to what they were. */
+  /**
+   * Fields of the view are others now. `isStep`: the way back leads to what they were.
+   * @type {(fields: Values, isStep?: boolean) => void}
+   */
   choose(fields, isStep = true) {
     if (Object.entries(fields).every(([name, value]) => textOf(value) === textOf(this.view[name]))) return;
     Object.assign(this.view, fields);
@@ -62,7 +104,9 @@ export default class ReadPage extends Looker {
     this.look();
   }
 
+  /** @type {(isStep: boolean) => void} */
   writeAddress(isStep) {
+    /** @type {(name: string) => boolean} */
     const isUnusual = (name) => textOf(this.view[name]) !== textOf(this.usual[name]);
     const names = Object.keys(this.usual).filter((name) => !this.unaddressed.includes(name) && isUnusual(name));
     const query = new URLSearchParams(names.flatMap((name) => [this.view[name]].flat().map((value) => [name, textOf(value)]))).toString();
@@ -88,19 +132,21 @@ export default class ReadPage extends Looker {
     return this.answers.ask({ page: this.key, view: { ...this.view, zone: timeZone ?? "UTC" } });
   }
 
+  /** @type {(answer: ReadAnswer) => void} */
   take({ parts, view }) {
     this.tookMs = performance.now() - this.askedAt;
     Object.assign(this.view, view);
     this.writeAddress(false);
     this.putParts(parts);
-    this.hasOwnProblem = (parts[this.problem?.id] ?? null) !== null;
+    this.hasOwnProblem = (parts[this.problem?.id ?? ""] ?? null) !== null;
     this.stand();
   }
 
+  /** @type {(parts: Record<string, WrittenNodes>) => void} */
   putParts(parts) {
     const { "@tab": tab, "@every": every, "@dialog": dialog, ...places } = parts;
-    if (tab) nameTab(tab[0]);
-    if (every) this.everyMs = Number(every[0]) * 1000;
+    if (Array.isArray(tab)) nameTab(String(tab[0]));
+    if (Array.isArray(every)) this.everyMs = Number(every[0]) * 1000;
     for (const [id, nodes] of Object.entries(places)) {
       const place = byId(id);
       if (place !== null) put(place, nodes);
@@ -110,13 +156,17 @@ export default class ReadPage extends Looker {
     this.drawFigures();
   }
 
+  /** @type {(error: Error) => void} */
   fail(error) {
     this.hasOwnProblem = false;
     super.fail(error);
     this.stand();
   }
 
-  /** A page may say itself what is wrong. */
+  /**
+   * A page may say itself what is wrong.
+   * @type {(words: string) => void}
+   */
   complain(words) {
     if (words !== "" || !this.hasOwnProblem) super.complain(words);
   }
@@ -126,44 +176,56 @@ export default class ReadPage extends Looker {
     settle(this.root);
   }
 
+  /** @type {(control: Control, isStep: boolean) => void} */
   chooseIn(control, isStep) {
     const fields = fieldsOf(control);
     if (fields !== null) this.choose(fields, isStep);
   }
 
-  onClick({ target }) {
-    const button = target.closest("[data-set]:not(option), [data-form], [data-copy], [data-file], [data-print], button[data-view]");
+  /** @type {(event: MouseEvent) => void} */
+  onClick(event) {
+    /** @type {HTMLElement | null} */
+    const button = targetOf(event).closest("[data-set]:not(option), [data-form], [data-copy], [data-file], [data-print], button[data-view]");
     if (button === null || !this.root.contains(button)) return;
     const { set, step, form: order, copy, file, accept, view, value } = button.dataset;
     if (set !== undefined) this.choose(JSON.parse(set), step !== "false");
     else if (order !== undefined) this.carryOut(JSON.parse(order));
     else if (copy !== undefined) copyFrom(button, copy);
-    else if (file !== undefined) this.openFile(file, accept);
+    else if (file !== undefined) this.openFile(file, accept ?? "");
     else if (view !== undefined) this.choose({ [view]: value });
     else print();
   }
 
-  /** The text of a file becomes a field of the view. */
+  /**
+   * The text of a file becomes a field of the view.
+   * @type {(field: string, accept: string) => void}
+   */
   openFile(field, accept) {
     const input = make("input", { type: "file", accept });
     input.addEventListener("change", async () => {
-      const [file] = input.files;
+      const file = input.files?.[0];
+      if (file === undefined) return;
       if (file.size > FILE_MOST) this.complain(`${file.name} is larger than 1 MiB.`);
       else this.choose({ [field]: await file.text() }, false);
     });
     input.click();
   }
 
+  /** @type {(order: Order) => Promise<void>} */
   async carryOut(order) {
     if ((await carryOut(order, () => this.look())) === null) return;
     if (order.then !== undefined) location.assign(order.then);
     else await this.look();
   }
 
-  /** A command with its preview, of the button that was pressed. */
+  /**
+   * A command with its preview, of the button that was pressed.
+   * @type {(button: HTMLElement | null) => ((event: MouseEvent) => unknown) | null}
+   */
   act(button) {
     if (button === null) return null;
-    const { act, target, setting, title, fields = "[]" } = button.dataset;
+    const { act = "", target = "", setting, title = "", fields = "[]" } = button.dataset;
+    /** @type {OrderField[]} */
     const asked = JSON.parse(fields);
     return ({ clientX: x, clientY: y, detail }) => begin(act, target.split(" "), detail === 0 ? null : { x, y },
       setting === undefined ? null : form(title, asked.flatMap(fieldOf), (root) => settingOf(JSON.parse(setting), asked, root)));
@@ -171,27 +233,32 @@ export default class ReadPage extends Looker {
 
   /** Figures whose request is another are asked for; the element that asks names the place for what is wrong. */
   drawFigures() {
-    for (const element of this.root.querySelectorAll("[data-figure]")) this.drawFigure(element.dataset, element);
+    for (const element of allWithin(this.root, "[data-figure]")) this.drawFigure(element.dataset, element);
   }
 
+  /** @type {(traits: DOMStringMap, element: HTMLElement) => Promise<void>} */
   async drawFigure({ figure: id, request, height, at, problem }, element) {
-    if (!this.figures.has(id)) this.figures.set(id, { graph: null, request: null });
-    const figure = this.figures.get(id);
+    if (id === undefined || request === undefined) return;
+    const figure = this.figures.get(id) ?? { graph: null, request: null };
+    this.figures.set(id, figure);
     if (figure.request === request) return;
     figure.request = request;
     const place = problem === undefined ? element : byId(problem);
     const { Graph } = await import(GRAPH);
-    figure.graph ??= new Graph(id);
+    /** @type {Graph} */
+    const graph = figure.graph ?? new Graph(id);
+    figure.graph = graph;
     if (figure.request !== request) return;
     try {
-      const facts = await figure.graph.ask(JSON.parse(request), { height: Number(height) || figure.graph.place.parentElement.clientHeight, at: Number(at) || Date.now() / 1000 });
+      const room = graph.place.parentElement?.clientHeight ?? 0;
+      const facts = await graph.ask(JSON.parse(request), { height: Number(height) || room, at: Number(at) || Date.now() / 1000 });
       if (figure.request !== request) return;
       sayOrHide(place, "");
       if (facts.parts !== undefined) this.putParts(facts.parts);
     } catch (error) {
       if (figure.request !== request) return;
       figure.request = null;
-      sayOrHide(place, sentence(error.message));
+      sayOrHide(place, sentence(messageOf(error)));
     }
   }
 }
@@ -206,15 +273,19 @@ function lastOfPath() {
   }
 }
 
-/** null: something is missing. */
+/**
+ * null: something is missing.
+ * @type {(setting: object, fields: OrderField[], root: HTMLFormElement) => object | null}
+ */
 function settingOf(setting, fields, root) {
   const values = valuesOf(fields, new FormData(root));
   const isMissing = fields.some(({ name, traits }) => traits?.required !== undefined && values[name] === null);
   return isMissing || !root.checkValidity() ? null : filled(setting, values);
 }
 
+/** @type {(button: HTMLElement, text: string) => Promise<void>} */
 async function copyFrom(button, text) {
   const isCopied = await copyText(text);
   say(button, isCopied ? "Copied" : "Press Ctrl+C");
-  if (!isCopied && button.previousElementSibling !== null) getSelection().selectAllChildren(button.previousElementSibling);
+  if (!isCopied && button.previousElementSibling !== null) getSelection()?.selectAllChildren(button.previousElementSibling);
 }

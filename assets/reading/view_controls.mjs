@@ -1,17 +1,25 @@
 // Controls of a page's view: `data-view` is the field of the view that a select, an input or a button with
 // `data-value` shows and changes. With `data-as="moment"` the field is UTC seconds, written in the viewer's zone.
 
+import { allWithin, within } from "../parts/dom.mjs";
 import { localText, secondsIn } from "../parts/time_ranges.mjs";
 
 export const TYPED = ":is(input:not([type=checkbox], [type=radio]), textarea)[data-view]";
 
+/** @type {(value: unknown) => string} */
 export const textOf = (value) => (value === null || value === undefined ? "" : String(value));
 
-/** What is being typed stays. */
+/**
+ * What is being typed stays.
+ * @type {(root: HTMLElement, view: Values) => void}
+ */
 export function showView(root, view) {
-  for (const control of root.querySelectorAll("[data-view]")) showField(control, textOf(view[control.dataset.view]));
+  /** @type {Control[]} */
+  const controls = allWithin(root, "[data-view]");
+  for (const control of controls) showField(control, textOf(view[control.dataset.view ?? ""]));
 }
 
+/** @type {(control: Control, value: string) => void} */
 function showField(control, value) {
   const text = control.dataset.as === "moment" && value !== "" ? localText(Number(value)).replace("T", " ") : value;
   if (control.matches("button")) control.setAttribute("aria-pressed", String(control.dataset.value === value));
@@ -20,15 +28,20 @@ function showField(control, value) {
   else if (control.value !== text && (control !== document.activeElement || control.matches("select"))) control.value = text;
 }
 
-/** The fields that a control sets now; null: what is in it is not valid. An option may set others by its `data-set`. */
+/**
+ * The fields that a control sets now; null: what is in it is not valid. An option may set others by
+ * its `data-set`.
+ * @type {(control: Control) => Values | null}
+ */
 export function fieldsOf(control) {
   const set = control.selectedOptions?.[0]?.dataset.set;
   if (set !== undefined) return JSON.parse(set);
   if (!control.validity.valid) return null;
   const value = valueOf(control);
-  return value === null ? null : { [control.dataset.view]: value };
+  return value === null ? null : { [control.dataset.view ?? ""]: value };
 }
 
+/** @type {(control: Control) => string | null} */
 function valueOf(control) {
   if (control.type === "checkbox") return String(control.checked);
   const text = control.value.trim();
@@ -38,9 +51,12 @@ function valueOf(control) {
   return Number.isNaN(seconds) ? null : String(seconds);
 }
 
-/** The control or button of a key: `data-shortcut="/"`; of several, with spaces between. */
+/**
+ * The control or button of a key: `data-shortcut="/"`; of several, with spaces between.
+ * @type {(root: HTMLElement, key: string) => boolean}
+ */
 export function useShortcut(root, key) {
-  const control = root.querySelector(`[data-shortcut~="${CSS.escape(key)}"]`);
+  const control = within(root, `[data-shortcut~="${CSS.escape(key)}"]`);
   if (control === null || !control.checkVisibility()) return false;
   if (control.matches("button, a")) control.click();
   else control.focus();

@@ -17,8 +17,8 @@ from gpudeck.action_views import (
     PreviewItemView,
     RefusalView,
     RequesterView,
-    VerificationView,
     preview_item,
+    verification_view,
 )
 from gpudeck.actions import (
     NO_TASK,
@@ -224,7 +224,7 @@ def command_view(record: CommandRecord, reads: CommandLineVisibility) -> Command
         task_id=record.task_id, job_id=record.job_id, owner=record.owner,
         command=reads.line(record.owner, record.command), step=record.step,
         refusal=convert(record.refusal, RefusalView | None, from_attributes=True),
-        verified=convert(record.verified, VerificationView | None, from_attributes=True),
+        verified=verification_view(record.verified),
         reason=record.reason, updated_at=record.updated_at, task_ids=record.task_ids,
         mem_used_bytes=record.mem_used_bytes,
         by=convert(record.asker, RequesterView, from_attributes=True),

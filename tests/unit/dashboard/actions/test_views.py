@@ -1,10 +1,13 @@
 """Action views, declared once: clients may miss a field, the hub never leaves one out."""
 
+import random
+
 import msgspec
 
 from dashboard.openapi.document import document
 from gpudeck import action_views
-from gpudeck.action_views import CommandView, PreviewView
+from gpudeck.action_views import CommandView, PreviewView, verification_view
+from gpudeck.actions import ActionVerification
 
 
 def test_the_hub_promises_every_field_of_its_answers_about_actions() -> None:
@@ -28,3 +31,14 @@ def test_an_answer_of_an_older_hub_can_be_read() -> None:
                                "items": []}, PreviewView)
     assert not preview.refused
     assert not preview.needs.maintenance
+
+
+def test_the_checkpoint_that_was_waited_for_is_part_of_what_was_observed() -> None:
+    at = random.uniform(1e9, 2e9)
+    written = verification_view(ActionVerification(exited=True, checkpoint_at=at))
+    assert written is not None
+    assert (written.exited, written.checkpoint_at) == (True, at)
+    of_an_older_node = verification_view(ActionVerification(exited=False))
+    assert of_an_older_node is not None
+    assert (of_an_older_node.exited, of_an_older_node.checkpoint_at) == (False, None)
+    assert verification_view(None) is None

@@ -45,10 +45,12 @@ def test_a_module_stands_after_those_that_it_needs_and_brings_what_it_imports_la
 def test_comments_stay_at_home() -> None:
     """A tenth of what a page loads. What is behind code stays, and so does another's licence."""
     commented = sources(**{"deck.mjs": '// why\n/** Returns it.\n * Twice. */\n'
-                                       'export const a = "// no"; // here\n',
+                                       'export const a = "// no"; // here\n'
+                                       'export const c = [\n/** @type {D} */ (1),\n];\n/** d */\n',
                            "vendor/old.js": "/** Somebody's. */\n// MIT\n"})
     text = join_modules(commented, "deck.mjs")
     assert 'const a = "// no"; // here\n' in text
+    assert "const c = [\n/** @type {D} */ (1),\n];\n" in text
     assert ("// why" in text, "Twice" in text) == (False, False)
     assert "/** Somebody's. */\n// MIT\n" in text
 

@@ -1,0 +1,72 @@
+"""The pages' JavaScript: pure modules under node, and the types by which `make lint` checks it."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from docs.make_types import FILE, declarations
+from tests.javascript import ASSETS, LEFT, ROOT, TOOLS, counted, run
+from tests.machine import required_node_modules
+
+CONFIG = json.loads((ROOT / "tsconfig.json").read_text())
+MODULES = [path for path in ASSETS.rglob("*.mjs") if "vendor" not in path.parts]
+
+
+def test_pure_modules() -> None:
+    files = sorted((ROOT / "tests/js").glob("*.test.mjs"))
+    result = run("--test", "--test-isolation=none", "--test-reporter=tap", *files)
+    assert result.returncode == 0, result.stdout
+    assert int(re.search(r"^# pass (\d+)$", result.stdout, re.M)[1]) >= 10  # type: ignore[index]
+
+
+def test_types_are_those_that_the_hub_sends() -> None:
+    assert FILE.read_text() == declarations(), "make docs"
+
+
+def test_all_is_checked_but_what_is_left() -> None:
+    assert CONFIG["include"] == ["types", "assets"]
+    assert CONFIG["compilerOptions"]["strict"]
+    assert CONFIG["compilerOptions"]["checkJs"]
+    assert {path.parent.name for path in MODULES if path.parent != ASSETS} >= LEFT
+
+
+def test_a_finding_counts_where_a_folder_is_checked() -> None:
+    output = ("assets/parts/a.mjs(1,2): error TS1: one\n  why\n"
+              "assets/tasks/b.mjs(1,2): error TS1: two\n  why\n"
+              "assets/deck.mjs(1,2): error TS1: three\n"
+              "types/hub.d.ts(1,2): error TS1: four\nerror TS5: five\n")
+    assert "tasks" in LEFT
+    assert counted(output).splitlines() == [
+        "assets/parts/a.mjs(1,2): error TS1: one", "  why",
+        "types/hub.d.ts(1,2): error TS1: four", "error TS5: five"]
+
+
+@pytest.mark.parametrize(("source", "problem"), [
+    ('const { items } = await look("nodes?limit=1"); items[0].host;', None),
+    ('const { items } = await look("nodes?limit=1"); items[0].hots;', "'hots' does not exist"),
+    ("const { stat } = await look(`gpus/${name}`); stat;", "'stat' does not exist"),
+    ('const { id } = await send("DELETE", "hold"); id;', "'id' does not exist"),
+    ('live.addEventListener("totals", ({ detail }) => detail.gpus.sum);', "'sum' does not exist"),
+])
+def test_a_typo_in_a_field_of_an_answer_is_found(source: str, problem: str | None, tmp_path: Path
+                                                 ) -> None:
+    required_node_modules(ROOT)
+    (tmp_path / "planted.mjs").write_text(
+        f'import {{ look, send }} from "{ROOT}/assets/parts/api.mjs";\n'
+        "/** @type {(name: string, live: LiveLink) => Promise<void>} */\n"
+        f"export async function plant(name, live) {{ {source} }}\n")
+    (tmp_path / "tsconfig.json").write_text(json.dumps({
+        "extends": str(ROOT / "tsconfig.json"), "compilerOptions": {"types": []},
+        "include": [str(ROOT / "types"), str(tmp_path)]}))
+    lines = run(TOOLS["tsc"], "-p", tmp_path).stdout.splitlines()
+    assert not any(line.startswith("error") for line in lines), lines  # of the settings
+    findings = [line for line in lines if "planted.mjs" in line]
+    assert len(findings) == (0 if problem is None else 1), findings
+    assert problem is None or problem in findings[0]
+
+
+def test_no_finding_is_silenced() -> None:
+    words = re.compile(r"@ts-(?:ignore|expect-error|nocheck)|eslint-disable")
+    assert [path.name for path in MODULES if words.search(path.read_text())] == []
