@@ -54,6 +54,7 @@ interface Order extends OrderRequest {
   verb: string;
   tone?: string;
   fields?: OrderField[];
+  is_paired?: boolean;
   sends?: OrderRequest[];
   doing?: string;
   done?: string;

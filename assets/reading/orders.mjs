@@ -73,7 +73,7 @@ function question({ title = "", lead = [], verb, tone, fields = [], is_paired: i
 
 /**
  * What is wrong with a value that was sent says its field's label, not its name in the body.
- * @type {(error: Error, fields: OrderField[], order: Order) => Error}
+ * @type {(error: Error, fields: OrderField[], order: OrderRequest) => Error}
  */
 function namedAsAsked(error, fields, { body }) {
   const [, name, words] = /^(\w+): (.*)$/s.exec(error.message) ?? [];
@@ -118,12 +118,13 @@ function conclude({ done, undo, shows }, answer, again) {
 export function tellWritten([title, ...content], follow) {
   const place = make("div");
   fill(place, content);
-  const dialog = tell(title, ...place.childNodes);
-  dialog.addEventListener("click", ({ target }) => {
-    const button = target.closest("[data-form]");
+  const dialog = tell(String(title), ...place.childNodes);
+  dialog.addEventListener("click", (event) => {
+    /** @type {HTMLElement | null} */
+    const button = targetOf(event).closest("[data-form]");
     if (button === null) return;
     dialog.close();
-    follow(JSON.parse(button.dataset.form));
+    follow(JSON.parse(button.dataset.form ?? ""));
   });
 }
 

@@ -59,10 +59,15 @@ export function fill(place, nodes) {
  * @type {(place: Element, nodes: Written[], byKey: Map<string, Element>) => Written[]}
  */
 function inOrder(place, nodes, byKey) {
-  if (place.dataset.steady === undefined || !place.matches(":hover, :focus-within")) return nodes;
+  if (!(place instanceof HTMLElement) || place.dataset.steady === undefined || !place.matches(":hover, :focus-within")) return nodes;
   const places = new Map([...place.children].map((child, at) => [child, at]));
-  const placeOf = ([tag, traits]) => places.get(byKey.get(nameOf(tag, traits.id, traits["data-key"]))) ?? Infinity;
-  return nodes.map((node) => [placeOf(node), node]).sort(([one], [other]) => (one === other ? 0 : one - other)).map(([, node]) => node);
+  /** @type {(node: Written) => number} */
+  const placeOf = (node) => {
+    const name = isText(node) ? null : nameOf(node[0], node[1].id, node[1]["data-key"]);
+    const child = name === null ? undefined : byKey.get(name);
+    return (child && places.get(child)) ?? Infinity;
+  };
+  return nodes.map((node) => ({ at: placeOf(node), node })).sort((one, other) => (one.at === other.at ? 0 : one.at - other.at)).map(({ node }) => node);
 }
 
 /** @type {(node: Written) => node is string} */

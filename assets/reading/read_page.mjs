@@ -152,7 +152,7 @@ export default class ReadPage extends Looker {
       if (place !== null) put(place, nodes);
     }
     showView(this.root, this.view);
-    if (dialog && document.querySelector("dialog[open]") === null) tellWritten(dialog, (order) => this.carryOut(order));
+    if (Array.isArray(dialog) && document.querySelector("dialog[open]") === null) tellWritten(dialog, (order) => this.carryOut(order));
     this.drawFigures();
   }
 

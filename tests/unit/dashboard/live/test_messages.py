@@ -62,7 +62,7 @@ def test_sites_fit() -> None:
     fleet = a_fleet()
     fleet.sites["lyon"] = Site("lyon", "https://lyon.example", since=NOW)
     visible = focus(fleet, EVERYTHING_SEEN)
-    sites = sites_now(fleet, visible, fleet.shown(MONO))["sites"]
+    sites = sites_now(fleet, visible, fleet.statuses(MONO))["sites"]
     assert [set(site) for site in sites] == [set(SiteCounts.__annotations__)]
     msgspec.convert(sites, list[SiteCounts])
 
