@@ -36,7 +36,7 @@ def make(what: str, inside: Any = None, **traits: Any) -> Component:
     assert selector is not None, what
     tag, ident, classes = selector.groups()
     if tag == "button":
-        traits["type"] = "button"
+        traits.setdefault("type", "button")
     traits |= {"id": ident, "className": classes.replace(".", " ").strip() or None,
                "hidden": "hidden" if traits.get("hidden") else None}
     kind = Input if tag == "input" else getattr(elements, tag.capitalize())

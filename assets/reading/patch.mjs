@@ -7,6 +7,7 @@ const NEVER = new Set(["script", "style", "iframe", "object", "embed", "base", "
 // gpudeck/markup.py has the same: a browser would run `javascript:`.
 const SAFE_LINK = /^(?:\/(?![/\\])|#|\?|https?:\/\/|mailto:)/i;
 const NOTHING = ["", {}, []];
+const HELD = "held";
 const shown = new WeakMap(); // what the hub wrote for an element; what others set on it is theirs
 
 /** Nodes for a place; true or false shows or hides what is in it, null empties it. One element with the place's own id is the place. */
@@ -24,7 +25,7 @@ export function put(place, nodes) {
 export function fill(place, nodes) {
   const byKey = new Map([...place.children].map((child) => [nameOf(child.localName, child.id, child.dataset.key), child]).filter(([name]) => name !== null));
   let at = place.firstChild;
-  for (const node of nodes) {
+  for (const node of inOrder(place, nodes, byKey)) {
     const existing = find(at, node, byKey);
     if (existing === null) { place.insertBefore(build(node), at); continue; }
     bring(existing, at);
@@ -37,6 +38,20 @@ export function fill(place, nodes) {
     at = next;
   }
 }
+
+/** Where rows do not move under a hand (`data-steady`), those that are there stay in their places, and new ones come last. */
+function inOrder(place, nodes, byKey) {
+  if (place.dataset.steady === undefined) return nodes;
+  const isHeld = place.matches(":hover, :focus-within");
+  place.dataset.steady = isHeld ? HELD : "";
+  if (!isHeld) return nodes;
+  const places = new Map([...byKey.keys()].map((name, at) => [name, at]));
+  const placeOf = ([tag, { "data-key": key }]) => places.get(nameOf(tag, "", key)) ?? places.size;
+  return [...nodes].sort((one, other) => placeOf(one) - placeOf(other));
+}
+
+/** Once nobody's hand is in it, its rows are put in order. */
+const isHeldUp = (element) => element.dataset.steady === HELD || element.querySelector(`[data-steady=${HELD}]`) !== null;
 
 const isText = (node) => typeof node === "string";
 
@@ -80,7 +95,7 @@ function update(element, node) {
   const [, before, had] = shown.get(element) ?? NOTHING;
   const [, traits, children] = node;
   for (const name of Object.keys({ ...before, ...traits })) if (before[name] !== traits[name]) write(element, name, traits[name] ?? null);
-  if (!shown.has(element) || !isSame(had, children)) fill(element, children);
+  if (!shown.has(element) || !isSame(had, children) || isHeldUp(element)) fill(element, children);
   shown.set(element, node);
 }
 

@@ -4,26 +4,31 @@
 import { begin, pressed } from "../actions/actions.mjs";
 import { form } from "../actions/limit_forms.mjs";
 import { DashAnswers } from "../parts/dash_answers.mjs";
-import { afterPause, byId, copyText, isShortcut, make, onTheme, say, sayOrHide, settle } from "../parts/dom.mjs";
+import { afterPause, byId, copyText, isShortcut, make, onTheme, say, sayOrHide, settle, show } from "../parts/dom.mjs";
 import { sentence } from "../parts/dialog.mjs";
+import { send } from "../parts/api.mjs";
 import { Looker } from "../parts/looker.mjs";
+import { Dialogs } from "./dialogs.mjs";
 import { carryOut, fieldOf, filled, valuesOf } from "./orders.mjs";
 import { put } from "./patch.mjs";
 import { nameTab } from "../parts/tab.mjs";
 import { TYPED, fieldsOf, showView, textOf, useShortcut } from "./view_controls.mjs";
 
 const TYPED_MS = 400;
+const SOON_MS = 250;
 const FILE_MOST = 2 ** 20; // bytes
 const ANSWER = "page-answer";
 const GRAPH = "../figures/graph.mjs"; // only a page with a figure has it (dashboard/pages/router.py)
 
 export default class ReadPage extends Looker {
   constructor(root, live, _holds, store) {
-    const { everyS, what, usual, unaddressed } = JSON.parse(byId(ANSWER).dataset.reading);
+    const { everyS, what, usual, unaddressed, events = [], anchors = {} } = JSON.parse(byId(ANSWER).dataset.reading);
     super(live, everyS * 1000, { problem: byId(`${root.id}-problem`), what });
-    Object.assign(this, { root, usual, unaddressed, figures: new Map(), answers: new DashAnswers(ANSWER) });
+    Object.assign(this, { root, usual, unaddressed, anchors, figures: new Map(), answers: new DashAnswers(ANSWER), coming: null });
     this.view = this.readView();
+    this.dialogs = new Dialogs(this);
     this.listen(store);
+    for (const event of events) live.addEventListener(event, () => this.lookSoon());
     this.look();
   }
 
@@ -42,11 +47,20 @@ export default class ReadPage extends Looker {
   /** Of the page, also where only a part of it is read. */
   get key() { return this.root.id; }
 
+  /** Upon something that happened: of what happens at once, the last is in the answer too. */
+  lookSoon() {
+    this.coming ??= setTimeout(() => { this.coming = null; this.look(); }, SOON_MS);
+  }
+
   /** The view as the address has it; what does not stand there stays. */
   readView() {
     const query = new URLSearchParams(location.search);
-    return Object.fromEntries(Object.entries(this.usual).map(([name, value]) => [name,
+    const fields = Object.fromEntries(Object.entries(this.usual).map(([name, value]) => [name,
       this.unaddressed.includes(name) ? this.view?.[name] ?? value : !query.has(name) ? value : Array.isArray(value) ? query.getAll(name) : query.get(name)]));
+    // What else stands after the #, such as the way past the bar, chooses nothing.
+    const [anchor] = location.hash.slice(1).split("/");
+    for (const [name, values] of Object.entries(this.anchors)) if (values.includes(anchor) || location.hash === "") fields[name] = anchor || this.usual[name];
+    return fields;
   }
 
   /** Fields of the view are others now. `isStep`: the way back leads to what they were. */
@@ -54,6 +68,7 @@ export default class ReadPage extends Looker {
     if (Object.entries(fields).every(([name, value]) => textOf(value) === textOf(this.view[name]))) return;
     Object.assign(this.view, fields);
     this.writeAddress(isStep);
+    showView(this.root, this.view);
     this.look();
   }
 
@@ -61,9 +76,15 @@ export default class ReadPage extends Looker {
     const isUnusual = (name) => textOf(this.view[name]) !== textOf(this.usual[name]);
     const names = Object.keys(this.usual).filter((name) => !this.unaddressed.includes(name) && isUnusual(name));
     const query = new URLSearchParams(names.flatMap((name) => [this.view[name]].flat().map((value) => [name, textOf(value)]))).toString();
-    const address = `${location.pathname}${query === "" ? "" : `?${query}`}${location.hash}`;
+    const address = `${location.pathname}${query === "" ? "" : `?${query}`}${this.hash}`;
     if (address === location.pathname + location.search + location.hash) return;
     history[isStep ? "pushState" : "replaceState"](isStep ? null : history.state, "", address);
+  }
+
+  get hash() {
+    const [name] = Object.keys(this.anchors);
+    if (name === undefined || location.hash.slice(1).split("/")[0] === this.view[name]) return location.hash;
+    return this.view[name] === this.usual[name] ? "" : `#${this.view[name]}`;
   }
 
   ask() {
@@ -76,12 +97,14 @@ export default class ReadPage extends Looker {
     Object.assign(this.view, view);
     this.writeAddress(false);
     this.putParts(parts);
+    if (!this.hasArrived) this.root.querySelector(`[data-anchor="${CSS.escape(location.hash.slice(1))}"]`)?.scrollIntoView({ block: "start" });
+    this.hasArrived = true;
     this.hasOwnProblem = (parts[this.problem?.id] ?? null) !== null;
     this.stand();
   }
 
   putParts(parts) {
-    const { "@tab": tab, "@every": every, ...places } = parts;
+    const { "@tab": tab, "@every": every, "@order": order, ...places } = parts;
     if (tab) nameTab(tab[0]);
     if (every) this.everyMs = Number(every[0]) * 1000;
     for (const [id, nodes] of Object.entries(places)) {
@@ -89,6 +112,7 @@ export default class ReadPage extends Looker {
       if (place !== null) put(place, nodes);
     }
     showView(this.root, this.view);
+    this.dialogs.draw(order === undefined ? null : JSON.parse(order[0]));
     this.drawFigures();
   }
 
@@ -114,7 +138,7 @@ export default class ReadPage extends Looker {
   }
 
   onClick({ target }) {
-    const button = target.closest("[data-set]:not(option), [data-form], [data-copy], [data-file], [data-print], button[data-view]");
+    const button = target.closest("[data-set]:not(option), [data-form]:not(form), [data-copy], [data-file], [data-print], button[data-view]");
     if (button === null || !this.root.contains(button)) return;
     const { set, step, form: order, copy, file, accept, view, value } = button.dataset;
     if (set !== undefined) this.choose(JSON.parse(set), step !== "false");
@@ -145,10 +169,10 @@ export default class ReadPage extends Looker {
   /** A command with its preview, of the button that was pressed. */
   act(button) {
     if (button === null) return null;
-    const { act, target, setting, title, fields = "[]" } = button.dataset;
+    const { act, target, setting, title, fields = "[]", confirm: way } = button.dataset;
     const asked = JSON.parse(fields);
     return ({ clientX: x, clientY: y, detail }) => begin(act, target.split(" "), detail === 0 ? null : { x, y },
-      setting === undefined ? null : form(title, asked.flatMap(fieldOf), (root) => settingOf(JSON.parse(setting), asked, root)));
+      setting === undefined ? null : form(title, asked.flatMap(fieldOf), (root) => settingOf(JSON.parse(setting), asked, root)), ...(way === undefined ? [] : confirmed(JSON.parse(way))));
   }
 
   /** Figures whose request is another are asked for; the element that asks names the place for what is wrong. */
@@ -156,7 +180,7 @@ export default class ReadPage extends Looker {
     for (const element of this.root.querySelectorAll("[data-figure]")) this.drawFigure(element.dataset, element);
   }
 
-  async drawFigure({ figure: id, request, height, at, problem }, element) {
+  async drawFigure({ figure: id, request, height, at, problem, hides }, element) {
     if (!this.figures.has(id)) this.figures.set(id, { graph: null, request: null });
     const figure = this.figures.get(id);
     if (figure.request === request) return;
@@ -173,10 +197,14 @@ export default class ReadPage extends Looker {
     } catch (error) {
       if (figure.request !== request) return;
       figure.request = null;
+      if (hides !== undefined) show(byId(hides), false);
       sayOrHide(place, sentence(error.message));
     }
   }
 }
+
+/** What somebody else asked for: how it is ordered once it was looked at, and the words on who asked. */
+const confirmed = ({ path, lead }) => [async ({ preview, reason }) => ({ items: [await send("POST", path, { preview, reason })] }), lead];
 
 /** null: something is missing. */
 function settingOf(setting, fields, root) {

@@ -1,6 +1,7 @@
 // Controls of a page's view: `data-view` is the field of the view that a select, an input or a button with
-// `data-value` shows and changes. With `data-as="moment"` the field is UTC seconds, written in the viewer's zone.
+// `data-value` shows and changes; what has `data-while` is shown while the view has these values. With `data-as="moment"` the field is UTC seconds, written in the viewer's zone.
 
+import { show } from "../parts/dom.mjs";
 import { localText, secondsIn } from "../parts/time_ranges.mjs";
 
 export const TYPED = ":is(input:not([type=checkbox], [type=radio]), textarea)[data-view]";
@@ -10,6 +11,7 @@ export const textOf = (value) => (value === null || value === undefined ? "" : S
 /** What is being typed stays. */
 export function showView(root, view) {
   for (const control of root.querySelectorAll("[data-view]")) showField(control, textOf(view[control.dataset.view]));
+  for (const part of root.querySelectorAll("[data-while]")) show(part, Object.entries(JSON.parse(part.dataset.while)).every(([name, value]) => textOf(view[name]) === value));
 }
 
 function showField(control, value) {

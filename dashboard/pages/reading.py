@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 from zoneinfo import ZoneInfo
 
 import dash
@@ -43,7 +43,8 @@ class View(msgspec.Struct):
 # What stands in a page's frame, by the id of the element there: a text, an element or a list of
 # them is its inside, or the element itself if it has that id; None: nothing, and it is hidden; True
 # or False: its inside stays, and is shown or hidden. "@tab": the words of the browser's tab.
-# "@every": seconds until the page asks again.
+# "@every": seconds until the page asks again. "@order": JSON of an order that the form in the open
+# dialog now sends.
 Parts = dict[str, Any]
 V = TypeVar("V", bound=View)
 
@@ -51,12 +52,16 @@ V = TypeVar("V", bound=View)
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A page that is read. `answer` gets the hub as the viewer may use it, the view and the time.
-    `what`: the page's name in "This … is not up to date"."""
+    `what`: the page's name in "This … is not up to date"; `events`: messages of the live socket
+    upon which the page asks again at once; `anchor`: the view's field that is after the `#` of the
+    address, a Literal."""
 
     view: type[View]
     answer: Callable[[Client, Any, float], Parts]
     every_s: float = 60.0
     what: str = "page"
+    events: tuple[str, ...] = ()
+    anchor: str = ""
 
 
 class PageAnswer(BrowserComponent):
@@ -68,9 +73,11 @@ class PageAnswer(BrowserComponent):
         usual = addressed(reading.view())
         hidden = {name: value for name, value in msgspec.to_builtins(reading.view()).items()
                   if name in reading.view.UNADDRESSED}
+        anchors = {field.name: get_args(field.type) for field in msgspec.structs.fields(
+            reading.view) if field.name == reading.anchor}
         super().__init__(id=ANSWER, reading=json.dumps({
             "everyS": reading.every_s, "what": reading.what, "usual": usual | hidden,
-            "unaddressed": sorted(hidden)}))
+            "unaddressed": sorted(hidden), "events": reading.events, "anchors": anchors}))
 
 
 class Viewer(msgspec.Struct):
@@ -78,6 +85,7 @@ class Viewer(msgspec.Struct):
 
     role: Role
     unix_names: list[str] = []
+    name: str = ""
 
     def may(self, role: Role) -> bool:
         return self.role.covers(role)

@@ -11,6 +11,7 @@ import pytest
 
 from dashboard.pages import ASSETS
 from dashboard.pages.element_tree import trees
+from dashboard.pages.item_lists import ViewContext
 from dashboard.pages.parts import literal
 from dashboard.pages.reading import Parts
 from dashboard.pages.settings import (
@@ -23,7 +24,6 @@ from dashboard.pages.settings import (
     users,
     you,
 )
-from dashboard.pages.settings.lists import ViewContext
 from dashboard.pages.settings.page import (
     PAGE,
     SECTIONS,
@@ -34,6 +34,7 @@ from dashboard.pages.settings.page import (
     page_parts,
     section_named,
 )
+from dashboard.pages.silence_table import lasts_field
 from gpudeck.client import Client, HubConnection
 from gpudeck.markup import make
 
@@ -407,7 +408,7 @@ def test_the_browser_reads_each_kind_of_field() -> None:
              receivers.add_button(LISTED, [])]
     fields = [field for part in every for order in orders(part).values()
               for field in order["fields"]]
-    assert {field["as"] for field in fields if "as" in field} == set(
+    assert {field["as"] for field in [*fields, lasts_field()] if "as" in field} == set(
         re.findall(r"^  (\w+)(?:: \(text\)|: headersOf)", text, re.M))
     for field in fields:
         assert field["type"] in ("text", "url") or f'"{field["type"]}"' in text
