@@ -35,7 +35,7 @@ def make(what: str, inside: Any = None, **traits: Any) -> Component:
     `hidden=True` hides it, and `aria_label` is `aria-label`."""
     tag, ident, classes = _selector(what)
     if tag == "button":
-        traits["type"] = "button"
+        traits.setdefault("type", "button")
     traits |= {"id": ident, "className": classes.replace(".", " ").strip() or None,
                "hidden": "hidden" if traits.get("hidden") else None}
     kind = Input if tag == "input" else getattr(elements, tag.capitalize())

@@ -45,6 +45,7 @@ interface OrderField {
   as?: string;
   empty?: unknown;
   only?: Record<string, string[]>;
+  order?: Order | null;
 }
 
 /** An order on a button: what is asked, and what is then sent where. */
@@ -61,6 +62,8 @@ interface Order extends OrderRequest {
   undo?: OrderRequest;
   shows?: Secret;
   then?: string;
+  /** Fields of the view that facts of the answer become. */
+  sets?: Record<string, string>;
 }
 
 /** The answer of a page that is read: its parts by their places, and its view. */

@@ -6,7 +6,8 @@
 // "$name" is a fact of the answer, as {name} is in the texts of `done` and `shows`. `is_paired`: the fields stand two in
 // a line where there is room. A field is {name, label, type, value, hint, options, traits};
 // `as`: how its text becomes a value, `empty`: its value without a text, `suggest`: texts to choose from, `only`:
-// {other: values}, where it is there only while another field has one of these values.
+// {other: values}, where it is there only while another field has one of these values. `ways`: a button for each option, which
+// sends the form; `order`: a button for another order instead. "$name.part" is a part of a field's value.
 
 import { areaField, ask, checkField, choiceField, copyable, newPassword, newPasswordFields, sentence, tell, textField } from "../parts/dialog.mjs";
 import { allWithin, make, messageOf, show, targetOf, within } from "../parts/dom.mjs";
@@ -26,6 +27,9 @@ const READ_AS = {
   words: (text) => [...new Set(text.split(/[\s,]+/).filter(Boolean))],
   commas: (text) => text.split(",").map((word) => word.trim()).filter(Boolean),
   headers: headersOf,
+  json: JSON.parse,
+  number: Number,
+  seconds_from_now: (text) => Date.now() / 1000 + Number(text),
   // A list of it, or of nothing.
   one: (text) => (text === "" ? [] : [text]),
   // What is left out has the hub's own default.
@@ -60,6 +64,11 @@ function question({ title = "", lead = [], verb, tone, fields = [], is_paired: i
     opened: (form) => {
       form.addEventListener("change", () => follow(form, places));
       follow(form, places);
+      /** @type {HTMLButtonElement[]} */
+      const ways = allWithin(form, ".ways button");
+      for (const way of ways) way.addEventListener("click", () => { /** @type {HTMLInputElement} */ (within(form, `input[name="${way.name}"]`)).value = way.value; form.requestSubmit(); });
+      if (ways.length > 0) show(within(form, "[type=submit]"), false);
+      ways[0]?.focus();
       form.addEventListener("click", (event) => {
         /** @type {HTMLElement | null} */
         const button = targetOf(event).closest("[data-form]");
@@ -92,8 +101,11 @@ async function sendAtOnce(order) {
   }
 }
 
-/** @type {(order: Omit<Order, "verb">, values: Values) => Promise<any>} */
-async function sendAll({ sends, ...order }, values) {
+/**
+ * Throws what the hub refuses.
+ * @type {(order: Omit<Order, "verb">, values: Values) => Promise<any>}
+ */
+export async function sendAll({ sends, ...order }, values) {
   let answer = null;
   for (const one of sends ?? [order]) answer = await sendFilled(one, values);
   return answer;
@@ -106,7 +118,7 @@ function sendFilled({ method, path, body, only_of: number }, values) {
 }
 
 /** @type {(order: Order, answer: any, again: () => unknown) => void} */
-function conclude({ done, undo, shows }, answer, again) {
+export function conclude({ done, undo, shows }, answer, again) {
   if (shows !== undefined && (answer[shows.copy] ?? null) !== null) showSecret(shows, answer);
   else if (done !== undefined) toast(worded(done, answer), undo === undefined ? null : async () => { await sendFilled(undo, answer === true ? {} : answer); again(); });
 }
@@ -154,7 +166,7 @@ function worded(text, facts) {
  * @type {(template: any, values: Values) => any}
  */
 export function filled(template, values) {
-  if (typeof template === "string") return /^\$\w+$/.test(template) ? values[template.slice(1)] : template.replace(/^\$\$/, "$");
+  if (typeof template === "string") return /^\$[\w.]+$/.test(template) ? template.slice(1).split(".").reduce((value, name) => value?.[name], values) : template.replace(/^\$\$/, "$");
   if (Array.isArray(template)) return template.map((one) => filled(one, values));
   if (template === null || typeof template !== "object") return template;
   return Object.fromEntries(Object.entries(template).map(([name, part]) => [name, filled(part, values)]).filter(([, value]) => value !== undefined));
@@ -164,16 +176,27 @@ export function filled(template, values) {
  * The elements of a field.
  * @type {(field: OrderField) => HTMLElement[]}
  */
-export function fieldOf({ name, label, type = "text", value = null, hint = null, options = [], traits = {}, user = "", suggest = null }) {
+export function fieldOf({ name, label, type = "text", value = null, hint = null, options = [], traits = {}, user = "", suggest = null, order = null }) {
   const usual = value === null ? {} : { value: String(value) };
   if (type === "problem") return [make("p", { class: "problem" }, label)];
   if (type === "area") return [areaField(name, label, value ?? "", traits, hint)];
   if (type === "choice") return [choiceField(name, label, options, String(value ?? options[0]?.[0] ?? ""), hint)];
+  if (type === "ways") return waysOf(name, label, options);
+  if (type === "order") return [make("button", { type: "button", class: "button", "data-form": JSON.stringify(order) }, label)];
   if (type === "new_password") return newPasswordFields(user);
   if (type === "check") return [checkedField(name, label, hint, value === true)];
   const list = suggest === null ? {} : { list: `suggest-${name}` };
   const field = textField(name, label, { ...(isNumber(type) ? { type: "number", step: "any" } : { type }), ...traits, ...usual, ...list }, hint);
   return suggest === null ? [field] : [field, make("datalist", { id: list.list }, suggest.map((one) => make("option", { value: one })))];
+}
+
+/**
+ * The first is also what Enter does.
+ * @type {(name: string, label: string, options: [string, string][]) => HTMLElement[]}
+ */
+function waysOf(name, label, options) {
+  const buttons = options.map(([value, words]) => make("button", { type: "button", class: "button first", name, value }, words));
+  return [make("input", { type: "hidden", name, value: options[0][0] }), make("div", { class: "ways", role: "group", "aria-label": label }, buttons)];
 }
 
 /**

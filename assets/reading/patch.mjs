@@ -8,6 +8,7 @@ const NEVER = new Set(["script", "style", "iframe", "object", "embed", "base", "
 const SAFE_LINK = /^(?:\/(?![/\\])|#|\?|https?:\/\/|mailto:)/i;
 /** @type {[string, Attributes, Written[]]} */
 const NOTHING = ["", {}, []];
+const HELD = "held";
 /** @type {WeakMap<Node, WrittenElement>} */
 const shown = new WeakMap(); // what the hub wrote for an element; what others set on it is theirs
 
@@ -55,20 +56,28 @@ export function fill(place, nodes) {
 }
 
 /**
- * Of a place with `data-steady`: under a pointer, or where somebody is by keyboard, what is there stays, and what comes goes to the end.
+ * Where rows do not move under a hand (`data-steady`), those that are there stay in their places, and new ones come last.
  * @type {(place: Element, nodes: Written[], byKey: Map<string, Element>) => Written[]}
  */
 function inOrder(place, nodes, byKey) {
-  if (!(place instanceof HTMLElement) || place.dataset.steady === undefined || !place.matches(":hover, :focus-within")) return nodes;
-  const places = new Map([...place.children].map((child, at) => [child, at]));
+  if (!(place instanceof HTMLElement) || place.dataset.steady === undefined) return nodes;
+  const isHeld = place.matches(":hover, :focus-within");
+  place.dataset.steady = isHeld ? HELD : "";
+  if (!isHeld) return nodes;
+  const places = new Map([...byKey.keys()].map((name, at) => [name, at]));
   /** @type {(node: Written) => number} */
   const placeOf = (node) => {
     const name = isText(node) ? null : nameOf(node[0], node[1].id, node[1]["data-key"]);
-    const child = name === null ? undefined : byKey.get(name);
-    return (child && places.get(child)) ?? Infinity;
+    return places.get(name ?? "") ?? places.size;
   };
-  return nodes.map((node) => ({ at: placeOf(node), node })).sort((one, other) => (one.at === other.at ? 0 : one.at - other.at)).map(({ node }) => node);
+  return [...nodes].sort((one, other) => placeOf(one) - placeOf(other));
 }
+
+/**
+ * Once nobody's hand is in it, its rows are put in order.
+ * @type {(element: HTMLElement) => boolean}
+ */
+const isHeldUp = (element) => element.dataset.steady === HELD || element.querySelector(`[data-steady=${HELD}]`) !== null;
 
 /** @type {(node: Written) => node is string} */
 const isText = (node) => typeof node === "string";
@@ -129,7 +138,7 @@ function update(element, node) {
   const [, before, had] = shown.get(element) ?? NOTHING;
   const [, traits, children] = node;
   for (const name of Object.keys({ ...before, ...traits })) if (before[name] !== traits[name]) write(element, name, traits[name] ?? null);
-  if (!shown.has(element) || !isSame(had, children)) fill(element, children);
+  if (!shown.has(element) || !isSame(had, children) || isHeldUp(element)) fill(element, children);
   shown.set(element, node);
 }
 

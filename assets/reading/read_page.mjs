@@ -8,9 +8,11 @@
 import { begin, pressed } from "../actions/actions.mjs";
 import { form } from "../actions/limit_forms.mjs";
 import { DashAnswers } from "../parts/dash_answers.mjs";
-import { afterPause, allWithin, byId, copyText, isShortcut, make, messageOf, onTheme, say, sayOrHide, settle, targetOf } from "../parts/dom.mjs";
+import { afterPause, allWithin, byId, copyText, isShortcut, make, messageOf, onTheme, say, sayOrHide, settle, show, targetOf } from "../parts/dom.mjs";
 import { sentence } from "../parts/dialog.mjs";
+import { send } from "../parts/api.mjs";
 import { Looker } from "../parts/looker.mjs";
+import { Dialogs } from "./dialogs.mjs";
 import { carryOut, fieldOf, filled, tellWritten, valuesOf } from "./orders.mjs";
 import { put } from "./patch.mjs";
 import { nameTab } from "../parts/tab.mjs";
@@ -18,9 +20,9 @@ import { TYPED, fieldsOf, showView, textOf, useShortcut } from "./view_controls.
 
 const TYPED_MS = 400;
 // Of what comes by the socket much may come at once; and an answer that costs the hub a second is not asked for each second.
+const TOGETHER_MS = 250; // of what happens at once, the last is in the answer too
 const SOON_MS = 1_000;
 const PAUSES = 10; // times as long as the last answer took
-const AGAIN_MS = 200;
 const FILE_MOST = 2 ** 20; // bytes
 const ANSWER = "page-answer";
 const GRAPH = "../figures/graph.mjs"; // only a page with a figure has it (dashboard/pages/router.py)
@@ -34,6 +36,7 @@ const controlOf = (event) => /** @type {any} */ (event.target);
  */
 export default class ReadPage extends Looker {
   hasOwnProblem = false;
+  hasArrived = false;
   /** @type {ReturnType<typeof setTimeout> | null} */
   soon = null;
   askedAt = -Infinity;
@@ -48,16 +51,19 @@ export default class ReadPage extends Looker {
    * @param {CommandStore} store
    */
   constructor(root, live, _holds, store) {
-    const { everyS, what, usual, unaddressed, path, on } = JSON.parse(byId(ANSWER).dataset.reading ?? "");
+    const { everyS, what, usual, unaddressed, path, events, anchors } = JSON.parse(byId(ANSWER).dataset.reading ?? "");
     super(live, everyS * 1000, { problem: byId(`${root.id}-problem`), what });
     this.root = root;
     this.usual = usual;
     this.unaddressed = unaddressed;
     this.path = path;
+    /** @type {Record<string, string[]>} */
+    this.anchors = anchors;
     this.answers = new DashAnswers(ANSWER);
     this.view = this.readView();
+    this.dialogs = new Dialogs(this);
     this.listen(store);
-    for (const name of on) live.addEventListener(name, () => this.lookSoon());
+    for (const event of events) live.addEventListener(event, () => this.lookSoon());
     this.look();
   }
 
@@ -89,8 +95,12 @@ export default class ReadPage extends Looker {
    */
   readView() {
     const query = new URLSearchParams(location.search);
-    return Object.fromEntries(Object.entries(this.usual).map(([name, value]) => [name, name === this.path ? lastOfPath() :
+    const fields = Object.fromEntries(Object.entries(this.usual).map(([name, value]) => [name, name === this.path ? lastOfPath() :
       this.unaddressed.includes(name) ? this.view?.[name] ?? value : !query.has(name) ? value : Array.isArray(value) ? query.getAll(name) : query.get(name)]));
+    // What else stands after the #, such as the way past the bar, chooses nothing.
+    const [anchor] = location.hash.slice(1).split("/");
+    for (const [name, values] of Object.entries(this.anchors)) if (values.includes(anchor) || location.hash === "") fields[name] = anchor || this.usual[name];
+    return fields;
   }
 
   /**
@@ -101,6 +111,7 @@ export default class ReadPage extends Looker {
     if (Object.entries(fields).every(([name, value]) => textOf(value) === textOf(this.view[name]))) return;
     Object.assign(this.view, fields);
     this.writeAddress(isStep);
+    showView(this.root, this.view);
     this.look();
   }
 
@@ -110,19 +121,24 @@ export default class ReadPage extends Looker {
     const isUnusual = (name) => textOf(this.view[name]) !== textOf(this.usual[name]);
     const names = Object.keys(this.usual).filter((name) => !this.unaddressed.includes(name) && isUnusual(name));
     const query = new URLSearchParams(names.flatMap((name) => [this.view[name]].flat().map((value) => [name, textOf(value)]))).toString();
-    const address = `${location.pathname}${query === "" ? "" : `?${query}`}${location.hash}`;
+    const address = `${location.pathname}${query === "" ? "" : `?${query}`}${this.hash}`;
     if (address === location.pathname + location.search + location.hash) return;
     history[isStep ? "pushState" : "replaceState"](isStep ? null : history.state, "", address);
   }
 
   /** Something has happened that the page may show. No answer that is under way is given up for it. */
   lookSoon() {
-    const isAsking = this.root.hasAttribute("aria-busy");
     this.soon ??= setTimeout(() => {
       this.soon = null;
       if (this.root.hasAttribute("aria-busy")) this.lookSoon();
       else this.look();
-    }, Math.max(isAsking ? AGAIN_MS : 0, this.askedAt + Math.max(SOON_MS, PAUSES * this.tookMs) - performance.now()));
+    }, Math.max(TOGETHER_MS, this.askedAt + Math.max(SOON_MS, PAUSES * this.tookMs) - performance.now()));
+  }
+
+  get hash() {
+    const [name] = Object.keys(this.anchors);
+    if (name === undefined || location.hash.slice(1).split("/")[0] === this.view[name]) return location.hash;
+    return this.view[name] === this.usual[name] ? "" : `#${this.view[name]}`;
   }
 
   ask() {
@@ -138,13 +154,15 @@ export default class ReadPage extends Looker {
     Object.assign(this.view, view);
     this.writeAddress(false);
     this.putParts(parts);
+    if (!this.hasArrived) this.root.querySelector(`[data-anchor="${CSS.escape(location.hash.slice(1))}"]`)?.scrollIntoView({ block: "start" });
+    this.hasArrived = true;
     this.hasOwnProblem = (parts[this.problem?.id ?? ""] ?? null) !== null;
     this.stand();
   }
 
   /** @type {(parts: Record<string, WrittenNodes>) => void} */
   putParts(parts) {
-    const { "@tab": tab, "@every": every, "@dialog": dialog, ...places } = parts;
+    const { "@tab": tab, "@every": every, "@dialog": dialog, "@order": order, ...places } = parts;
     if (Array.isArray(tab)) nameTab(String(tab[0]));
     if (Array.isArray(every)) this.everyMs = Number(every[0]) * 1000;
     for (const [id, nodes] of Object.entries(places)) {
@@ -153,6 +171,7 @@ export default class ReadPage extends Looker {
     }
     showView(this.root, this.view);
     if (Array.isArray(dialog) && document.querySelector("dialog[open]") === null) tellWritten(dialog, (order) => this.carryOut(order));
+    this.dialogs.draw(Array.isArray(order) ? JSON.parse(String(order[0])) : null);
     this.drawFigures();
   }
 
@@ -185,7 +204,7 @@ export default class ReadPage extends Looker {
   /** @type {(event: MouseEvent) => void} */
   onClick(event) {
     /** @type {HTMLElement | null} */
-    const button = targetOf(event).closest("[data-set]:not(option), [data-form], [data-copy], [data-file], [data-print], button[data-view]");
+    const button = targetOf(event).closest("[data-set]:not(option), [data-form]:not(form), [data-copy], [data-file], [data-print], button[data-view]");
     if (button === null || !this.root.contains(button)) return;
     const { set, step, form: order, copy, file, accept, view, value } = button.dataset;
     if (set !== undefined) this.choose(JSON.parse(set), step !== "false");
@@ -224,11 +243,11 @@ export default class ReadPage extends Looker {
    */
   act(button) {
     if (button === null) return null;
-    const { act = "", target = "", setting, title = "", fields = "[]" } = button.dataset;
+    const { act = "", target = "", setting, title = "", fields = "[]", confirm: way } = button.dataset;
     /** @type {OrderField[]} */
     const asked = JSON.parse(fields);
     return ({ clientX: x, clientY: y, detail }) => begin(act, target.split(" "), detail === 0 ? null : { x, y },
-      setting === undefined ? null : form(title, asked.flatMap(fieldOf), (root) => settingOf(JSON.parse(setting), asked, root)));
+      setting === undefined ? null : form(title, asked.flatMap(fieldOf), (root) => settingOf(JSON.parse(setting), asked, root)), ...(way === undefined ? [] : confirmed(JSON.parse(way))));
   }
 
   /** Figures whose request is another are asked for; the element that asks names the place for what is wrong. */
@@ -237,7 +256,7 @@ export default class ReadPage extends Looker {
   }
 
   /** @type {(traits: DOMStringMap, element: HTMLElement) => Promise<void>} */
-  async drawFigure({ figure: id, request, height, at, problem }, element) {
+  async drawFigure({ figure: id, request, height, at, problem, hides }, element) {
     if (id === undefined || request === undefined) return;
     const figure = this.figures.get(id) ?? { graph: null, request: null };
     this.figures.set(id, figure);
@@ -258,6 +277,7 @@ export default class ReadPage extends Looker {
     } catch (error) {
       if (figure.request !== request) return;
       figure.request = null;
+      if (hides !== undefined) show(byId(hides), false);
       sayOrHide(place, sentence(messageOf(error)));
     }
   }
@@ -272,6 +292,12 @@ function lastOfPath() {
     return text;
   }
 }
+
+/**
+ * What somebody else asked for: how it is ordered once it was looked at, and the words on who asked.
+ * @type {(way: { path: string, lead: string }) => any[]}
+ */
+const confirmed = ({ path, lead }) => [async (/** @type {any} */ { preview, reason }) => ({ items: [await send("POST", path, { preview, reason })] }), lead];
 
 /**
  * null: something is missing.

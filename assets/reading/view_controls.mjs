@@ -1,7 +1,7 @@
 // Controls of a page's view: `data-view` is the field of the view that a select, an input or a button with
-// `data-value` shows and changes. With `data-as="moment"` the field is UTC seconds, written in the viewer's zone.
+// `data-value` shows and changes; what has `data-while` is shown while the view has these values. With `data-as="moment"` the field is UTC seconds, written in the viewer's zone.
 
-import { allWithin, within } from "../parts/dom.mjs";
+import { allWithin, show, within } from "../parts/dom.mjs";
 import { localText, secondsIn } from "../parts/time_ranges.mjs";
 
 export const TYPED = ":is(input:not([type=checkbox], [type=radio]), textarea)[data-view]";
@@ -17,6 +17,9 @@ export function showView(root, view) {
   /** @type {Control[]} */
   const controls = allWithin(root, "[data-view]");
   for (const control of controls) showField(control, textOf(view[control.dataset.view ?? ""]));
+  /** @type {HTMLElement[]} */
+  const parts = allWithin(root, "[data-while]");
+  for (const part of parts) show(part, Object.entries(JSON.parse(part.dataset.while ?? "")).every(([name, value]) => textOf(view[name]) === value));
 }
 
 /** @type {(control: Control, value: string) => void} */

@@ -121,8 +121,8 @@ def rehearsal_answer(client: Client, request: RehearsalRequest) -> Answer:
     fired = fired_alerts(client, rehearsal) if rehearsal["state"] == "done" else None
     words = rehearsal_words(rehearsal, None if fired is None else len(fired))
     return rehearsal_figure(rehearsal, fired or [], request.style), {
-        "is_drawn": bool(rehearsal["alerts"] or fired), "parts": parts_on_wire({
-            "rehearsal-words": words,
+        "parts": parts_on_wire({
+            "rehearsal-words": words, "rehearsal-place": bool(rehearsal["alerts"] or fired),
             "rehearsal-list": rehearsal_lines(rehearsal, known_zone(request.zone))})}
 
 
@@ -163,7 +163,9 @@ def quota_past_answer(client: Client, request: QuotaPastRequest) -> Answer:
     if not past["t"]:
         raise CommandError("no data for this time")
     return (quota_past_figure(past, request.most, request.style),
-            {"words": past_words(past, request.most, request.style.zone_s)})
+            {"parts": parts_on_wire({
+                "quota-past-words": past_words(past, request.most, request.style.zone_s),
+                "quota-past-figure": True})})
 
 
 def fired_alerts(client: Client, rehearsal: Item) -> list[Item] | None:

@@ -256,4 +256,4 @@ PAGE = Page(
     "Your jobs with what they use now and what is wrong with them, the idle ones first; what was "
     "done to them by others; your leases, your place in the queue, your quotas, and the GPU-hours "
     "of your last seven days.", (("n", "request GPUs"),), "/work", ("m", "my work"),
-    reading=Reading(MyWorkView, answer, EVERY_S, on=("lease", "claim")))
+    reading=Reading(MyWorkView, answer, EVERY_S, events=("lease", "claim")))

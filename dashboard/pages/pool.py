@@ -254,4 +254,4 @@ PAGE = Page(
         ("/", "find an owner, a node or a command"),
         ("[  ]", "previous week, next week"),
         ("←  →", "in the week: previous or next lease of a node")), "/pool", ("l", "the pool"),
-    reading=Reading(PoolPageView, answer, EVERY_S, on=("lease", "claim")))
+    reading=Reading(PoolPageView, answer, EVERY_S, events=("lease", "claim")))

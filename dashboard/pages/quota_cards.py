@@ -1,17 +1,16 @@
 """The Quotas page: what each quota gives, its usage, and whether it is in force, from data
 alone."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
 from dash.development.base_component import Component
 
 from gpudeck.markup import make
 
+from .item_lists import Item
 from .words import amount, bytes_words, moment, plural, sentence, when
 
-Item = Mapping[str, Any]
 Offers = Callable[[Item], list[Component]]  # buttons for a quota
 TONES = {"observe": "", "warn": ".stale", "act": ".lost"}
 MEANS = {"ladder": "Ladder (in use)", "memory_limit": "Memory limits of the driver (not used yet)",
@@ -21,7 +20,6 @@ IN_FORCE = {
     "observe": "usage is counted, no notifications",
     "warn": "owners are notified, no tasks are ended",
     "act": "owners are notified, then tasks are ended; allocations are not prevented"}
-PAST_FIELDS = ("quota", "limit", "holder", "used", "most", "users", "sentence")
 NONE_YET = "No quotas yet. An admin can add one."
 NONE_OF_ADMIN = (
     "No quotas yet. A quota limits how many GPUs, how much memory or how many GPU-hours an owner "
@@ -81,7 +79,7 @@ def _card(item: Item, offers: list[Component], now: float) -> Component:
                 aria_label=f"Use of {quota_id}", hidden=not balances)
     unused = make("p.quota-none", "No usage at the moment.",
                   hidden=bool(balances) or not limits_of(quota))
-    meaning = _meaning(quota["subject"], item["meaning"])
+    meaning = meaning_words(quota["subject"], item["meaning"])
     return make("li.quota", [
         make("div.quota-head", [
             make("h2", quota_id), make(f"span.pill{TONES[mode]}", mode),
@@ -89,10 +87,15 @@ def _card(item: Item, offers: list[Component], now: float) -> Component:
         make("p.quota-meaning", f"{meaning} {sentence(reason)}" if reason else meaning),
         make("details.quota-force", [
             make("summary", _force(item)), make("ul", _nodes(item, now))]),
-        uses, unused], id=f"quota-{quota_id}")
+        uses, unused], id=f"quota-{quota_id}", data_anchor=quota_id)
 
 
-def _meaning(subject: str, meaning: str) -> str:
+def past_key(balance: Item) -> str:
+    """Return which holder's past of which limit a dialog shows."""
+    return f"{balance['limit']} {balance['quota']} {balance['holder']}"
+
+
+def meaning_words(subject: str, meaning: str) -> str:
     """Format a quota's meaning as a sentence; a user's name stays as it is written."""
     return f"{meaning}." if subject.strip().startswith("user:") else sentence(meaning)
 
@@ -131,7 +134,7 @@ def _use(balance: Item) -> Component:
     return make("li", [
         make("button.as-link.holder", balance["holder"],
              title="Usage over the last hours, day or week",
-             data_past={field: balance[field] for field in PAST_FIELDS}),
+             data_set={"past": past_key(balance)}, data_step="false"),
         use_bar(balance),
         make("span.numbers", [usage, over] if balance["is_over"] else usage),
         *([make("span.next", _next(balance["offenders"]))] if balance["is_over"] else [])],

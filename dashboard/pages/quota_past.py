@@ -1,26 +1,11 @@
 """Figure and summary of a holder's past usage of a quota, next to what it gave then. Pure."""
 
-from collections.abc import Callable
-
-from gpudeck.quota import Limit
-
 from .figures import Figure, FigureStyle, Item, base_layout, time_axis
-from .words import amount, bytes_words, moment
+from .quota_cards import LIMITS, short
+from .words import moment
 
-LIMITS: dict[Limit, tuple[str, Callable[[float], str]]] = {
-    "gpus": ("GPUs", lambda value: short(value)),
-    "mem_bytes": ("memory", lambda value: bytes_words(value)),
-    "gpu_hours": ("GPU-hours", lambda value: short(value)),
-    "max_age_s": ("age", lambda value: f"{short(value / 3_600)} h" if value >= 7_200
-                  else f"{short(round(value / 60))} min")}
 PALE = 0.45
 HEADROOM = 1.12  # above the highest bar, for the words of the line
-
-
-def short(number: float) -> str:
-    if 0 < number < 1:
-        return f"{number:.2g}"
-    return amount(number, 0 if number == int(number) else 1)
 
 
 def quota_past_figure(past: Item, now_most: float, style: FigureStyle) -> Figure:

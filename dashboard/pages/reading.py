@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 from zoneinfo import ZoneInfo
 
 import dash
@@ -45,6 +45,7 @@ class View(msgspec.Struct):
 # or False: its inside stays, and is shown or hidden. "@tab": the words of the browser's tab.
 # "@every": seconds until the page asks again. "@dialog": the title of a dialog that opens with
 # this answer, and what stands in it; `data_form` of a button there carries an order out.
+# "@order": JSON of an order that the form in the open dialog now sends.
 Parts = dict[str, Any]
 V = TypeVar("V", bound=View)
 
@@ -52,16 +53,18 @@ V = TypeVar("V", bound=View)
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A page that is read. `answer` gets the hub as the viewer may use it, the view and the time.
-    `what`: the page's name in "This … is not up to date". `path`: the field of the view that the
-    page's address ends with, as in /job/ID. `on`: events of the live socket, after which the page
-    asks within a second."""
+    `what`: the page's name in "This … is not up to date"; `path`: the field of the view that the
+    page's address ends with, as in /job/ID; `anchor`: the one after the `#` of the address, a
+    Literal; `events`: messages of the live socket upon which the page asks again within a
+    second."""
 
     view: type[View]
     answer: Callable[[Client, Any, float], Parts]
     every_s: float = 60.0
     what: str = "page"
     path: str = ""
-    on: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
+    anchor: str = ""
 
 
 class PageAnswer(BrowserComponent):
@@ -73,9 +76,12 @@ class PageAnswer(BrowserComponent):
         usual = addressed(reading.view())
         hidden = {name: value for name, value in msgspec.to_builtins(reading.view()).items()
                   if name in reading.view.UNADDRESSED}
+        anchors = {field.name: get_args(field.type) for field in msgspec.structs.fields(
+            reading.view) if field.name == reading.anchor}
         super().__init__(id=ANSWER, reading=json.dumps({
             "everyS": reading.every_s, "what": reading.what, "usual": usual | hidden,
-            "unaddressed": sorted(hidden), "path": reading.path, "on": reading.on}))
+            "unaddressed": sorted(hidden), "path": reading.path, "events": reading.events,
+            "anchors": anchors}))
 
 
 class Viewer(msgspec.Struct):
@@ -83,6 +89,7 @@ class Viewer(msgspec.Struct):
 
     role: Role
     unix_names: list[str] = []
+    name: str = ""
 
     def may(self, role: Role) -> bool:
         return self.role.covers(role)

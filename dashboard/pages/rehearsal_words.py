@@ -10,6 +10,7 @@ from gpudeck.markup import make
 
 from ..access.policy import Role
 from .alert_words import Item, hours_words, place_words, targets_words
+from .forms import form_button, order
 from .words import age, amount, moment, plural, sentence, when
 
 MOST_LINES = 12
@@ -112,4 +113,5 @@ def _may_approve(item: Item, version: str, person: Item) -> bool:
 
 
 def _approval(item: Item) -> Component:
-    return make("button.button.small", "Approve", data_approve=item["id"])
+    return form_button(".button.small", "Approve", order(
+        "POST", "rules", "backtests", item["id"], "approve"))

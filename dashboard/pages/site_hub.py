@@ -27,7 +27,8 @@ COPIED = ("HTTP_HOST", "HTTP_COOKIE", "REMOTE_ADDR", "HTTP_X_FORWARDED_FOR", "SE
           "HTTP_X_CSRFTOKEN", "HTTP_ORIGIN", "HTTP_SEC_FETCH_SITE")
 # Queries too long for an address. They change nothing; the gate demands their CSRF token, which is
 # that of the page's own request.
-LONG_QUERIES = frozenset((("POST", "estimates"), ("POST", "pool/simulations")))
+LONG_QUERIES = frozenset(("POST", path) for path in (
+    "estimates", "pool/simulations", "rule-checks", "quota-checks"))
 
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 

@@ -44,7 +44,7 @@ def rows(page: Page, section: str, title: str) -> list[str]:
 
 
 def choose(page: Page, view: str) -> None:
-    page.locator(f"#alerts-views [data-view={view}]").click()
+    page.locator(f"#alerts-views [data-value={view}]").click()
 
 
 def test_it_fires_is_silenced_in_two_clicks_and_ends(hub: HubProcess, node: Node,
@@ -206,7 +206,7 @@ def test_a_rule_is_written_with_a_look_at_whom_it_means(
              ("id", "title", "signal", "fire", "for", "scope", "runbook", "yaml")}
     name = f"mine-{secrets.token_hex(3)}"
     field["title"].fill(name.replace("-", " ").title())
-    assert field["id"].input_value() == name
+    assert soon(lambda: field["id"].input_value() == name)
     field["signal"].fill("temp_margn_c")
     field["fire"].fill("<= -5")
     field["scope"].fill(f"node:{host}")

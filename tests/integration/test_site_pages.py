@@ -154,14 +154,15 @@ def test_no_page_loosens_what_guards_the_hub(hub: HubProcess) -> None:
     assert hub.get("/api/v1/hold")["fleet"] is None
 
 
-def test_a_query_too_long_for_an_address_is_the_only_one_that_is_posted(hub: HubProcess) -> None:
+def test_queries_too_long_for_an_address_are_the_only_ones_that_are_posted(hub: HubProcess) -> None:
     """The callback sends the CSRF token of the page's own request: the gate asks for it as ever."""
     answer = call(signed_in(hub, "eve"), "page-answer.answer",
                   {"page": "estimate", "number": 1, "view": {"kind": "training"}})
     parts = json.loads(answer.body)["response"]["page-answer"]["answer"]["parts"]
     assert parts["estimate-problem"] is None
     assert " on one GPU" in json.dumps(parts["estimate-sum"])
-    assert {("POST", "estimates"), ("POST", "pool/simulations")} == LONG_QUERIES
+    assert {("POST", name) for name in (
+        "estimates", "pool/simulations", "quota-checks", "rule-checks")} == LONG_QUERIES
 
 
 def test_a_slow_page_makes_nobody_else_wait(hub: HubProcess) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from dash.development.base_component import Component
 
+from ..forms import Field, form_button, order, row_button, sure, text
+from ..item_lists import Item, ItemList
 from ..parts import literal
-from .forms import Field, form_button, order, row_button, sure, text
-from .lists import Item, ItemList
 
 BODY = {"address": "$address"}
 

@@ -9,11 +9,11 @@ from dash.development.base_component import Component
 from gpudeck.markup import make
 
 from ..element_tree import trees
+from ..forms import form_button, order, row_button, sure, text
+from ..item_lists import Item, ItemList, ViewContext
 from ..node_words import agent_words, reader_trouble, refused_words
 from ..parts import literal
 from ..words import NONE, plural
-from .forms import form_button, order, row_button, sure, text
-from .lists import Item, ItemList, ViewContext
 
 MOST_ROWS = 300
 MOST_GROUPS = 8  # in the hint of a form

@@ -9,10 +9,10 @@ from dash.development.base_component import Component
 from gpudeck.client import Client
 from gpudeck.markup import make
 
+from ..item_lists import Item, ViewContext
 from ..parts import Page, problem
 from ..reading import Parts, Reading, View
 from . import addresses, nodes, receivers, sign_ins, teams, tokens, users, you
-from .lists import Item, ViewContext
 
 EVERY_S, NODES_S = 5.0, 2.0
 SLOW_S = 15.0  # thousands of nodes are many bytes

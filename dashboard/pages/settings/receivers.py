@@ -8,9 +8,9 @@ from dash.development.base_component import Component
 
 from gpudeck.markup import make
 
+from ..forms import Field, Form, check, choice, form_button, order, row_button, sure, text
+from ..item_lists import Item, ItemList, ViewContext, stacked
 from ..words import amount, plural, when
-from .forms import Field, Form, check, choice, form_button, order, row_button, sure, text
-from .lists import Item, ItemList, ViewContext, stacked
 
 LEASTS = (("info", "all"), ("warn", "warning and critical"), ("crit", "critical only"))
 NO_MAIL = "Mail is not set up: start the hub with --smtp-host and --smtp-from."

@@ -8,8 +8,8 @@ from dash.development.base_component import Component
 from gpudeck.markup import make
 
 from ...access.sign_in_attempts import LET_IN
-from .forms import form_button, order, row_button, sure
-from .lists import Item, ItemList, ViewContext
+from ..forms import form_button, order, row_button, sure
+from ..item_lists import Item, ItemList, ViewContext
 
 HOW = {"password": "password", "link": "one-time link", "proxy": "the proxy",
        "again": "password confirmed"}

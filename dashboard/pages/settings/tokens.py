@@ -4,18 +4,9 @@ from collections.abc import Sequence
 
 from dash.development.base_component import Component
 
-from .forms import (
-    SCOPE_BODY,
-    choice,
-    form_button,
-    order,
-    role_field,
-    row_button,
-    scope_fields,
-    sure,
-    text,
-)
-from .lists import Item, ItemList, ViewContext, group_words, name_cell
+from ..forms import choice, form_button, order, row_button, sure, text
+from ..item_lists import Item, ItemList, ViewContext, group_words, name_cell
+from .roles import SCOPE_BODY, role_field, scope_fields
 
 VALID_FOR = (("1", "1 day"), ("7", "7 days"), ("30", "30 days"), ("90", "90 days"),
              ("365", "1 year"))

@@ -8,21 +8,11 @@ from dash.development.base_component import Component
 from gpudeck.markup import make
 
 from ..element_tree import trees
+from ..forms import Form, form_button, new_password, order, row_button, sure, text
+from ..item_lists import Item, ItemList, ViewContext, group_words, name_cell
 from ..parts import literal
 from ..words import NONE
-from .forms import (
-    SCOPE_BODY,
-    Form,
-    form_button,
-    new_password,
-    order,
-    role_field,
-    row_button,
-    scope_fields,
-    sure,
-    text,
-)
-from .lists import Item, ItemList, ViewContext, group_words, name_cell
+from .roles import SCOPE_BODY, role_field, scope_fields
 
 LINK = {
     "title": "A link for {name}", "copy": "link", "what": "the link",

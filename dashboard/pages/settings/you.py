@@ -4,8 +4,9 @@ from dash.development.base_component import Component
 
 from gpudeck.markup import make
 
-from .forms import ROLES, form_button, new_password, order
-from .lists import ViewContext, group_words
+from ..forms import form_button, new_password, order
+from ..item_lists import ViewContext, group_words
+from .roles import ROLES
 
 
 def account(context: ViewContext) -> list[Component]:

@@ -10,6 +10,7 @@ from flask import Flask
 
 from dashboard.pages import ASSETS, PAGES
 from dashboard.pages.bundle import FOR_EVER, Bundles, closure, join_modules
+from dashboard.pages.router import GRAPH
 from dashboard.pages.site import SITE_MODULES
 
 NAMES = ["".join(random.sample(string.ascii_lowercase, 6)) for _ in range(4)]
@@ -83,7 +84,8 @@ def test_all_that_lies_in_assets_belongs_to_a_page() -> None:
     bundles.serve(server)
     client = server.test_client()
     bundled = set()
-    for name, modules in [*((page.key, (page.module,)) for page in PAGES), ("site", SITE_MODULES)]:
+    for name, modules in [*((page.key, (page.module,)) for page in PAGES), ("site", SITE_MODULES),
+                          ("graph", (GRAPH,))]:
         response = client.get(bundles.script(name, modules))
         assert response.status_code == 200
         assert response.headers["Cache-Control"] == FOR_EVER

@@ -177,7 +177,8 @@ def test_a_rehearsal_is_shown_beside_what_the_rule_did(is_kept: bool) -> None:
 
     client: Any = SimpleNamespace(hub=Rules(), rehearsal=lambda _: rehearsal)
     figure, facts = rehearsal_answer(client, RehearsalRequest(1, STYLE, "r"))
-    assert facts == {"is_drawn": is_kept, "parts": {"rehearsal-list": [], "rehearsal-words": [
+    assert facts == {"parts": {
+        "rehearsal-place": is_kept, "rehearsal-list": [], "rehearsal-words": [
         "It would not have fired (8 GPUs evaluated)."
         + " In that time it did fire 2 times." * is_kept]}}
     assert requests == [("alerts", {"state": "ended", "rule": "hot/x", "start": "0", "end": "400"}),

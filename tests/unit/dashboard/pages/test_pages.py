@@ -72,7 +72,7 @@ def test_a_page_is_sent_alone_and_as_few_components(page: Page) -> None:
                         lambda: Actor("person", role=Role.VIEWER))
     with Flask("pages").test_request_context(headers={"Referer": f"http://hub{path}?a=b"}):
         layout = router.layout()
-    assert sum(1 for _ in layout._traverse()) < 24
+    assert sum(1 for _ in layout._traverse()) < 40
     main: Any = next(part for part in layout.children if isinstance(part, Router))
     assert main.pathname == path
     frame, *_ = main.children

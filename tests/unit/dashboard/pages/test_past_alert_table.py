@@ -6,16 +6,10 @@ from typing import Any
 
 import pytest
 
-from dashboard.pages.alerts import MOST_ALERTS, PAGE, PastAlertsView, answer, past_parts
-from dashboard.pages.past_alert_table import (
-    NONE_RESOLVED,
-    group_words,
-    past_alert_table,
-    place_address,
-)
+from dashboard.pages.alert_cells import group_words, place_address
+from dashboard.pages.past_alert_table import past_alert_table
 from dashboard.pages.words import NONE
-from tests.unit.dashboard.pages.read_parts import wire_parts
-from tests.unit.dashboard.pages.test_audit_page import HOSTILE, elements, text_of, words_in
+from tests.unit.dashboard.pages.test_audit_page import HOSTILE, elements, text_of
 
 NOW = 1_700_000_000.0
 
@@ -89,34 +83,3 @@ def test_an_address_is_of_the_gpu_or_its_node_or_of_nothing() -> None:
 def test_an_unknown_rule_and_an_unknown_value_are_shown_all_the_same() -> None:
     [row, other] = rows([alert("a", "gone", value=3.0), alert("b", value=None)], signals={"x": ""})
     assert [text_of(row[2][2]), text_of(other[2][2])] == ["3", NONE]
-
-
-def test_without_alerts_the_page_says_so() -> None:
-    parts = past_parts([], False, {}, PastAlertsView(), NOW)
-    assert NONE_RESOLVED in words_in(parts["alerts-ended"])
-    assert elements(parts["alerts-ended"], "table") == []
-
-
-def test_older_ones_come_on_demand_up_to_a_limit() -> None:
-    class Hub:
-        def page(self, path: str, **query: str) -> Any:
-            assert (path, query["state"]) == ("alerts", "ended")
-            limit = int(query["limit"])
-            return {"items": [alert(f"a{at}", f"r{at}") for at in range(limit)], "next": "more"}
-
-        def items(self, path: str) -> Any:
-            assert path == "rules"
-            return [{"rule": {"id": "hot", "signal": "temp_c"}}]
-
-    client: Any = type("Client", (), {"hub": Hub()})
-    view = PastAlertsView()
-    for _ in range(9):
-        parts = answer(client, view, NOW)
-        assert wire_parts(PAGE, parts).keys() == {"alerts-ended"}
-        assert len(elements(parts["alerts-ended"], "tr")) == view.limit + 1
-        [older] = [node for node in elements(parts["alerts-ended"], "button")
-                   if node[1].get("id") == "alerts-older"]
-        if "hidden" in older[1]:
-            break
-        view.limit = json.loads(older[1]["data-set"])["limit"]
-    assert view.limit == MOST_ALERTS

@@ -8,7 +8,7 @@ import pytest
 
 from dashboard.access.policy import Role
 from dashboard.pages.element_tree import trees
-from dashboard.pages.quota_cards import LIMITS, cards, means, summary, versions
+from dashboard.pages.quota_cards import LIMITS, cards, means, past_key, summary, versions
 from dashboard.pages.quotas import PAGE, QuotasView, answer, parts_of
 from dashboard.pages.reading import Viewer
 from gpudeck.errors import CommandError
@@ -86,9 +86,7 @@ def test_usage_is_a_bar_with_its_words_and_who_is_over_says_who_goes() -> None:
     assert "First to be ended: ? on n1, priority 3; 1 more would follow. Told once." in words
     assert "None of its tasks may be ended." in card(item(balance(is_over=True)))
     holder = elements(part, "button")[0]
-    assert json.loads(holder[1]["data-past"]) == {
-        "quota": "q", "limit": "gpus", "holder": "ann", "used": 1.0, "most": 2.0,
-        "users": ["ann"], "sentence": "ann has 1 of 2 GPUs"}
+    assert json.loads(holder[1]["data-set"]) == {"past": past_key(balance("ann"))}
 
 
 def test_a_limit_of_nothing_is_no_division() -> None:
@@ -129,7 +127,7 @@ def test_hostile_text_stays_text(text: str) -> None:
     assert {node[0] for tag in ("script", "img") for node in elements(part, tag)} == set()
     assert text_of(elements(part, "strong")[0]) == text
     assert text in words_in(means([{"name": text, "there": [], "not_there": {text: 2}}]))
-    assert json.loads(elements(part, "button")[0][1]["data-past"])["holder"] == text
+    assert json.loads(elements(part, "button")[0][1]["data-set"])["past"].endswith(text)
 
 
 def test_means_say_where_they_are_and_why_not_elsewhere() -> None:
@@ -170,7 +168,7 @@ def test_without_quotas_the_page_says_what_they_are_for() -> None:
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_versions_come_once(is_there: bool) -> None:
+def test_versions_come_while_their_dialog_is_open(is_there: bool) -> None:
     class Hub:
         def get(self, path: str) -> Any:
             return {"role": "admin"} if path == "me" else {"items": [], "mechanisms": []}
@@ -184,10 +182,10 @@ def test_versions_come_once(is_there: bool) -> None:
 
     client: Any = SimpleNamespace(hub=Hub())
     view = QuotasView(versions="q")
-    words = text_of(trees(answer(client, view, NOW)["quota-versions"]))
-    assert words == ("2 GPUs (observe) ada, 1 Jan 1970, 00:00 · generation 4 · shared"
-                     if is_there else "There is no quota 'q'.")
-    assert "quota-versions" not in answer(client, view, NOW)
+    words = text_of(trees(answer(client, view, NOW)["versions-dialog-body"]))
+    assert words == ("2 GPUs (observe) ada, 1 Jan 1970, 00:00 · generation 4 · shared Done"
+                     if is_there else "There is no quota 'q'. Done")
+    assert "versions-dialog-body" not in answer(client, QuotasView(), NOW)
     assert text_of(trees(versions([{
         "quota": quota(because="x"), "meaning": "", "generation": 5, "by": "bo", "set_at": 0.0,
         "is_there": False}], "UTC"))) == "removed bo, 1 Jan 1970, 00:00 · generation 5"

@@ -9,7 +9,8 @@ import pytest
 
 from dashboard.pages.figures import Colours, FigureStyle
 from dashboard.pages.graphs import QuotaPastRequest, quota_past_answer
-from dashboard.pages.quota_past import LIMITS, past_words, quota_past_figure
+from dashboard.pages.quota_cards import LIMITS
+from dashboard.pages.quota_past import past_words, quota_past_figure
 from gpudeck.errors import CommandError
 from gpudeck.quota import LIMITS as QUOTA_LIMITS
 
@@ -83,12 +84,13 @@ def test_where_there_is_no_past_the_page_learns_why() -> None:
     request = QuotaPastRequest(1, STYLE, "q/1", "a/b", "gpus", "24h", 2.0)
     figure, facts = quota_past_answer(client, request)
     assert len(figure["data"]) == 3
-    assert "Most: 1 GPUs" in facts["words"]
+    assert "Most: 1 GPUs" in facts["parts"]["quota-past-words"][0]
     for reason in ("there is no past of this", "no data for this time"):
         with pytest.raises(CommandError, match=reason):
             quota_past_answer(client, request)
     figure, facts = quota_past_answer(client, request)
-    assert facts == {"words": "No data for this time."}
+    assert facts == {"parts": {"quota-past-words": ["No data for this time."],
+                               "quota-past-figure": True}}
     assert (figure["data"][0]["y"], figure["data"][1]["y"]) == ([None], [None])
     assert set(paths) == {"quotas/q%2F1/past"}
     with pytest.raises(msgspec.ValidationError):

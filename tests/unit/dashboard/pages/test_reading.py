@@ -133,7 +133,10 @@ def test_a_browser_gets_the_defaults_and_what_the_page_changed() -> None:
     assert facts == {"everyS": 10.0, "what": "report", "path": "", "on": [],
                      "unaddressed": ["config"], "usual": {
         "by": "user", "gpu": [], "opened": [], "most": 8, "price": None, "is_all": False,
-        "config": ""}}
+        "config": ""}, "events": [], "anchors": {}}
+    watched: Any = PageAnswer(Reading(ShownView, lambda *_: {}, events=("alert",), anchor="by"))
+    facts = json.loads(watched.reading)
+    assert (facts["events"], facts["anchors"]) == (["alert"], {"by": ["user", "team"]})
     before = {"config": "{}"}
     assert "config" not in changed(ShownView(config="{}"), before)
     assert changed(ShownView(config=""), before)["config"] == ""

@@ -1,5 +1,6 @@
 """Say in words what a rehearsal found, and where, for whom and how much an alert is."""
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,8 +77,8 @@ def test_alerts_of_an_owner_name_the_owner_once() -> None:
 def test_a_rehearsal_that_failed_says_why_and_draws_nothing() -> None:
     client: Any = SimpleNamespace(rehearsal=lambda _: rehearsal(state="failed", why="too long"))
     _, facts = rehearsal_answer(client, RehearsalRequest(1, STYLE, "r", "no/zone"))
-    assert facts == {"is_drawn": False, "parts": {
-        "rehearsal-words": ["Too long."], "rehearsal-list": []}}
+    assert facts == {"parts": {"rehearsal-place": False, "rehearsal-words": ["Too long."],
+                               "rehearsal-list": []}}
 
 
 def past_rehearsal(**fields: Any) -> Any:
@@ -105,7 +106,8 @@ def test_another_admin_is_offered_to_approve_what_the_rule_is_now(
     admin = {"name": "bo", "role": "admin", "second_person": True} | person
     part = trees(rehearsals([past_rehearsal(**fields)], "v2", admin, 0.0))
     buttons = [traits for tag, traits, _ in elements(part) if tag == "button"]
-    assert [button["data-approve"] for button in buttons] == ["r"] * is_offered
+    assert [json.loads(button["data-form"])["path"] for button in buttons] == (
+        ["rules/backtests/r/approve"] * is_offered)
 
 
 def test_without_a_rehearsal_the_way_to_one_is_said() -> None:

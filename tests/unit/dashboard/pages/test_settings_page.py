@@ -12,6 +12,7 @@ import pytest
 from dashboard.access.policy import Role
 from dashboard.pages import ASSETS
 from dashboard.pages.element_tree import trees
+from dashboard.pages.item_lists import ViewContext
 from dashboard.pages.parts import literal
 from dashboard.pages.pool_orders import request
 from dashboard.pages.reading import Parts, Viewer
@@ -25,7 +26,6 @@ from dashboard.pages.settings import (
     users,
     you,
 )
-from dashboard.pages.settings.lists import ViewContext
 from dashboard.pages.settings.page import (
     PAGE,
     SECTIONS,
@@ -36,6 +36,7 @@ from dashboard.pages.settings.page import (
     page_parts,
     section_named,
 )
+from dashboard.pages.silence_table import lasts_field
 from gpudeck.client import Client, HubConnection
 from gpudeck.markup import make
 
@@ -409,7 +410,7 @@ def test_the_browser_reads_each_kind_of_field() -> None:
              receivers.add_button(LISTED, [])]
     fields = [field for part in every for order in orders(part).values()
               for field in order["fields"]]
-    fields += request([], [], Viewer(Role.OPERATOR), "UTC", NOW)["fields"]
+    fields += [*request([], [], Viewer(Role.OPERATOR), "UTC", NOW)["fields"], lasts_field()]
     assert {field["as"] for field in fields if "as" in field} == set(
         re.findall(r"^  (\w+)(?:: \(text\)|: headersOf)", text, re.M))
     for field in fields:

@@ -1,4 +1,4 @@
-"""Questions of Settings: what a dialog asks, and what is then sent. The browser opens and sends
+"""Questions of pages: what a dialog asks, and what is then sent. The browser opens and sends
 them (assets/reading/read_page.mjs); no password and no secret comes here."""
 
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,6 @@ from gpudeck.markup import make
 Form = dict[str, Any]
 Field = dict[str, Any]
 Choices = Sequence[tuple[str, str]]  # value and words
-
-ROLES: Choices = (
-    ("viewer", "viewer: read-only"),
-    ("user", "user: can act on their own tasks"),
-    ("operator", "operator: can act on everyone's tasks"),
-    ("admin", "admin: also manages users, tokens and nodes"),
-)
-SCOPE_BODY = {"groups": "$groups", "unix_names": "$unix_names"}
 
 
 def order(method: str, *path: str, body: Any = None, query: Mapping[str, str] | None = None,
@@ -59,21 +51,14 @@ def choice(name: str, label: str, options: Choices, value: str) -> Field:
             "options": [[*option] for option in options]}
 
 
+def area(name: str, label: str, value: str = "", hint: str | None = None, **more: Any) -> Field:
+    """Return a field of several lines."""
+    return text(name, label, value, hint, **more) | {"type": "area"}
+
+
 def check(name: str, label: str, value: bool = False, hint: str | None = None) -> Field:
     return {"name": name, "label": label, "type": "check", "value": value,
             **({} if hint is None else {"hint": hint})}
-
-
-def role_field(role: str) -> Field:
-    return choice("role", "Role", ROLES, role)
-
-
-def scope_fields(groups: Sequence[str] = ("*",), unix_names: Sequence[str] = ()) -> list[Field]:
-    return [
-        text("groups", "Node groups", ", ".join(groups), "Separated by commas; * means all. Other "
-             "nodes are not visible.", as_="commas", required=""),
-        text("unix_names", "Unix names", ", ".join(unix_names), "Tasks of these Unix users count "
-             "as their own; separated by commas. Often none or one.", as_="commas")]
 
 
 def new_password(user: str) -> Field:

@@ -1,4 +1,4 @@
-"""Lists of Settings: a row for each thing, with buttons."""
+"""Lists of things: a row for each, with buttons."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from dash.development.base_component import Component
 
 from gpudeck.markup import make
 
-from ..words import moment, when
+from .words import moment, when
 
 Item = dict[str, Any]
 Cell = Callable[[Any], Any]  # of an item: a text, an element, or a list of them
@@ -27,16 +27,15 @@ class ViewContext:
         return bool(self.person["role"] == "admin")
 
     def ago(self, at: float | None, never: str = "never") -> Component:
-        """Return how long ago or ahead it is; the moment itself is its tooltip."""
-        title = None if at is None else moment(at, self.zone)
-        return make("span", when(at, self.now, never), title=title)
+        return ago(at, self.now, self.zone, never)
 
 
 @dataclass(frozen=True, slots=True)
 class ItemList:
     """A table as assets/parts/rows.mjs lays it out. `key`: the item's identity; `empty`: what is
-    said without items; `actions`: buttons of a row; `is_steady`: rows do not move under a pointer;
-    `meanings`: of heads that do not say all."""
+    said without items; `actions`: buttons of a row; `is_steady`: new rows go to the end while the
+    pointer or the focus is in it, so that no row moves under a hand; `meanings`: of heads that do
+    not say all."""
 
     label: str
     columns: Sequence[tuple[str, Cell]]
@@ -53,16 +52,21 @@ class ItemList:
         heads = [*(make("th", head, role="columnheader", scope="col",
                         title=self.meanings.get(head)) for head, _ in self.columns),
                  make("th", make("span.unseen", "Actions"), role="columnheader", scope="col")]
-        steady = {"data_steady": ""} if self.is_steady else {}
         return make("div.rows-place", [make("table.rows", [
             make("thead", [make("tr", heads, role="row")], role="rowgroup"),
-            make("tbody", [self._row(item) for item in items], role="rowgroup", **steady)],
+            make("tbody", [self._row(item) for item in items], role="rowgroup",
+                 data_steady="" if self.is_steady else None)],
             role="table", aria_label=self.label)])
 
     def _row(self, item: Any) -> Component:
         cells = [make("td", cell(item), role="cell", data_head=head) for head, cell in self.columns]
         return make("tr", [*cells, make("td.row-actions", self.actions(item), role="cell")],
                     role="row", data_key=self.key(item))
+
+
+def ago(at: float | None, now: float, zone: str, never: str = "never") -> Component:
+    """Return how long ago or ahead it is; the moment itself is its tooltip."""
+    return make("span", when(at, now, never), title=None if at is None else moment(at, zone))
 
 
 def name_cell(name: str, pill: str | None = None, tone: str = "") -> list[Component]:

@@ -1,0 +1,64 @@
+"""Drafts: what is in a form that the hub checks while somebody writes it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+NEW = "+"  # instead of the name of what is edited
+D = TypeVar("D", bound="FormDraft")
+
+
+class FormDraft(Struct):
+    """A draft, as assets/reading/dialogs.mjs sends it. `of`: what is edited, or NEW; `values`: what
+    is in the form, by the names of its controls; `touched`: names of those that somebody came to;
+    `is_tried`: whether it was to be saved already; `do`: what a button asks for."""
+
+    of: str = ""
+    values: dict[str, list[str]] = {}
+    touched: list[str] = []
+    is_tried: bool = False
+    do: str = ""
+
+    @property
+    def is_new(self) -> bool:
+        return self.of == NEW
+
+    def text(self, name: str) -> str:
+        return self.values.get(name, [""])[0].strip()
+
+    def wrong(self, problems: Mapping[str, str], parts: Mapping[str, Iterable[str]] = {}
+              ) -> dict[str, str]:
+        """Return what is wrong, by field. A field that nobody has come to yet is not called wrong.
+        `parts`: names of controls by the field that they make up."""
+        is_shown = not self.is_new or self.is_tried
+        return {field: message for field, message in problems.items()
+                if is_shown or not {field, *parts.get(field, ())}.isdisjoint(self.touched)}
+
+
+def read_draft(kind: type[D], text: str, begin: D) -> D:
+    """Return the draft that the browser sends, if it is of the same thing as `begin`."""
+    if text == "":
+        return begin
+    draft = msgspec.json.decode(text, type=kind)
+    return draft if draft.of == begin.of else begin
+
+
+def encode_draft(draft: FormDraft) -> str:
+    return msgspec.json.encode(draft).decode()
+
+
+def number(words: str) -> float | int | str:
+    """Return the number; a text that is none is for the hub to refuse."""
+    try:
+        value = float(words)
+    except ValueError:
+        return words
+    return int(value) if value.is_integer() else value
+
+
+def messages_by_field(problems: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the messages of problems by their fields, without the numbers of parts: `where[1]` is
+    of `where`."""
+    return {problem["field"].partition("[")[0]: problem["message"] for problem in problems}
