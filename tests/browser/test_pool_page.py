@@ -182,6 +182,28 @@ def test_the_queue_says_why_and_one_leaves_it(
     assert claim not in {item["id"] for item in hub.get("/api/v1/claims")["items"]}
 
 
+def test_a_request_is_taken_back_and_a_search_stands_in_the_address(
+        hub: HubProcess, bed: PoolBed, nothing_held: None, open_page: Callable[..., Page]) -> None:
+    hold_all(hub)
+    page = open_page("/pool")
+    assert soon(lambda: "0 of 4 GPUs free" in text(page, "#pool-words"))
+    page.keyboard.press("n")
+    page.keyboard.press("Enter")
+    assert soon(lambda: len(hub.get("/api/v1/claims")["items"]) == 1)
+    page.get_by_role("button", name="Undo").click()
+    assert soon(lambda: hub.get("/api/v1/claims")["items"] == [])
+    assert soon(lambda: "The queue is empty." in text(page, "#pool-waiting"))
+    page.keyboard.press("/")
+    page.keyboard.type("nobody")
+    assert soon(lambda: "No lease matches." in text(page, "#pool-held"))
+    assert page.url.endswith("/pool?find=nobody")
+    assert page.locator(".calendar-row").count() == 0
+    page.reload()
+    assert soon(lambda: "No lease matches." in text(page, "#pool-held"))
+    page.locator("#pool-find input").fill(ME)
+    assert soon(lambda: ME in text(page, "#pool-held tbody"))
+
+
 def test_hours_of_a_node_are_reserved_by_a_drag_and_by_key(
         hub: HubProcess, bed: PoolBed, nothing_held: None, open_page: Callable[..., Page]) -> None:
     hold_all(hub)  # else a reservation would begin at once where nothing reserves yet
