@@ -29,7 +29,7 @@ from gpudeck.pool.process_limits import limits_of
 
 from ..journal.store import JournalError
 from . import views
-from .gpus import PoolSnapshot, host_resources
+from .gpus import host_resources
 from .leases import GIVEN_BACK
 from .lock import NOT_CLAIMED, NodeLease, ProcessKey
 from .marks import MarkScan
@@ -76,7 +76,7 @@ class PoolRequests:
         """Do the slow part without the lock. Waiting runs ask an agent that has just started, and
         must not be refused for that."""
         until = time.monotonic() + READ_WITHIN_S
-        while _lacks_reading(self._service.snapshot, request) and time.monotonic() < until:
+        while _is_early(self._service, request) and time.monotonic() < until:
             time.sleep(READ_EVERY_S)
         if request.share_milli < WHOLE_MILLI:
             self._service.mps.probe()
@@ -358,9 +358,12 @@ class PoolRequests:
         return views.leased(lease, service.host, service.gpus(), service.clock.utc)
 
 
-def _lacks_reading(snapshot: PoolSnapshot | None, request: AskClaim) -> bool:
-    """Return whether a first reading that the request needs has not come yet."""
-    return snapshot is None or (request.starts_at is not None and snapshot.tasks is None)
+def _is_early(service: PoolService, request: AskClaim) -> bool:
+    """Return whether something that the request needs has not come since the start: a reading, and
+    for a reservation the list of tasks, and the first plan of the hub that decides."""
+    snapshot = service.snapshot
+    return snapshot is None or (request.starts_at is not None and (
+        snapshot.tasks is None or not (service.is_planned or service.is_local)))
 
 
 def _is_own(lease: NodeLease, user: PoolUser) -> bool:

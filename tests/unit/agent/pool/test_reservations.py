@@ -240,9 +240,21 @@ def test_for_what_has_not_been_read_it_is_too_early(
     assert isinstance(machine.ask(Asker(), 2, in_s=HOUR_S), Reserved), "of those that were read"
 
 
-def test_whose_agent_leases_nothing_by_itself_reserves_nothing(tmp_path: Path) -> None:
+def test_whose_agent_leases_nothing_by_itself_reserves_nothing(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.pool.requests.READ_WITHIN_S", 0.0)
     machine = Machine(tmp_path, is_local=False)
     assert machine.ask(Asker(), 1, in_s=HOUR_S) == ClaimRefused(NO_HUB)
+    machine.store.close()
+
+
+def test_right_after_its_start_it_waits_for_the_hub_to_decide(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, ann = Machine(tmp_path, is_local=False), Asker()
+    monkeypatch.setattr("time.sleep", lambda seconds: machine.service.receive(PoolPlan()))
+    machine.ask(ann, 1, in_s=HOUR_S, name="r")
+    assert machine.service.waiting.all.keys() == {"r"}
+    assert not ann.replies
     machine.store.close()
 
 
