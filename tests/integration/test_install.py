@@ -88,12 +88,17 @@ def a_debian(root: Path) -> None:
     subprocess.run(["make", "-s", "wheel"], cwd=ROOT, check=True, capture_output=True)
     for wheel in (ROOT / "dist").glob("gpudeck-*.whl"):
         shutil.copy(wheel, root / "tmp")
+    let_reach_registries(root)
+    with (root / "etc/hosts").open("a") as hosts:
+        hosts.write(f"\n127.0.0.1 {HOST}\n")
+
+
+def let_reach_registries(root: Path) -> None:
+    """Copy what this machine reaches its registries by."""
     for path in ("/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf", os.environ.get("PIP_CERT", "")):
         if path and Path(path).is_file():
             (root / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, root / path.lstrip("/"))
-    with (root / "etc/hosts").open("a") as hosts:
-        hosts.write(f"\n127.0.0.1 {HOST}\n")
 
 
 @pytest.fixture(scope="module")

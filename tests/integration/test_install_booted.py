@@ -1,10 +1,12 @@
 """docs/install.md as a script in a Debian that runs systemd, and then used: the hub behind nginx
 with TLS, ten agents by one token, an owner who is notified and whose task is paused and ended, MPS,
-and all of it killed, upgraded, restored elsewhere and uninstalled."""
+and all of it killed, upgraded, restored elsewhere and uninstalled. Then the other pages about
+installing, each from nothing."""
 
 import json
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,15 +20,30 @@ from tests.booted import BootedMachine, a_booted_machine
 from tests.demos import ROOT
 from tests.fakes.hub import wait_for
 from tests.fakes.mps_control import FRONT, NO_DAEMON
-from tests.integration.test_install import BLOCKS, HOST, a_debian
-from tests.integration.test_service_used import Site, a_gpu_with, alice_at_a_terminal
+from tests.fakes.nvml import FakeNvml
+from tests.integration.test_install import BLOCKS, HOST, a_debian, let_reach_registries
+from tests.integration.test_service_used import (
+    FAKE,
+    Site,
+    a_gpu_with,
+    alice_at_a_terminal,
+    install_gpus,
+)
 from tests.ports import free_port
 
 pytestmark = pytest.mark.soak
 OTHERS = 9
 OLDER = "0.1.9"
+GPUS = f"export LD_LIBRARY_PATH={FAKE} FAKE_NVML={FAKE}/nvml.txt"
 FOLDER = "/srv"  # where the page is followed; of /tmp a machine that boots keeps nothing
-UNINSTALL = re.findall(r"^```sh\n(.*?)^```$", (ROOT / "docs/uninstall.md").read_text(), re.M | re.S)
+TRAIN = "import os, time; print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True); time.sleep(1)"
+
+
+def sh_blocks(page: str) -> list[str]:
+    return re.findall(r"^```sh\n(.*?)^```$", (ROOT / f"docs/{page}.md").read_text(), re.M | re.S)
+
+
+REMOVE_AGENT, REMOVE_HUB = sh_blocks("uninstall")
 ON_HUB, LINK, TOKEN, ON_NODE, BACK_UP, RESTORE, REMOVE = BLOCKS["sh"]
 
 
@@ -34,18 +51,32 @@ class Deck(Site):
     """The page's own lines, on ports that are free here."""
 
     def __init__(self, machine: BootedMachine) -> None:
-        self._port, self._tls_port = free_port(), free_port()
+        self.port, self._tls_port = free_port(), free_port()
         super().__init__(machine, f"https://{HOST}:{self._tls_port}", "", 0)
 
     def with_ports(self, text: str) -> str:
-        return (text.replace("8050", str(self._port)).replace("listen 443",
-                                                              f"listen {self._tls_port}")
+        return (text.replace("8050", str(self.port))
+                .replace("listen 443", f"listen {self._tls_port}")
                 .replace(f"https://{HOST}", self.url))
 
     def follow(self, block: str) -> str:
         pip = "; ".join(f"export {name}={value}" for name, value in os.environ.items()
                         if name.startswith("PIP_"))
-        return self.machine.run(f"{pip}\ncd {FOLDER}\n{self.with_ports(block)}")
+        return self.machine.run(f"{pip}\n{GPUS}\ncd {FOLDER}\n{self.with_ports(block)}")
+
+    def as_alice(self, block: str) -> str:
+        script = f"export HOME=/home/alice; {GPUS}\ncd\n{self.with_ports(block)}"
+        return self.machine.run(f"runuser -u alice -- sh -euc {shlex.quote(script)}")
+
+    def new_token(self) -> None:
+        """Read the token out of what the page's command wrote."""
+        document = json.loads(self.machine.path(f"{FOLDER}/token.json").read_text())
+        self.machine.path(f"{FOLDER}/token").write_text(document["token"])
+
+    def new_secret(self) -> str:
+        return str(json.loads(self.machine.run(
+            "runuser -u gpudeck-hub -- gpudeck token create api test --role operator --json "
+            "--data /var/lib/gpudeck-hub"))["secret"])
 
     def live(self) -> int:
         process = self.machine.try_to(f"export GPUDECK_TOKEN={self.secret}; gpudeck status --json "
@@ -88,8 +119,7 @@ def test_ten_agents_come_by_one_token(deck: Deck, tmp_path: Path) -> None:
     """The page installs one; nine more run beside it, with names of other machines."""
     machine = deck.machine
     deck.follow(TOKEN)
-    token = json.loads(machine.path(f"{FOLDER}/token.json").read_text())["token"]
-    machine.path(f"{FOLDER}/token").write_text(token)
+    deck.new_token()
     deck.pid = alice_at_a_terminal(machine)
     a_gpu_with(machine, deck.pid, tmp_path)
     deck.follow(ON_NODE)
@@ -99,9 +129,7 @@ def test_ten_agents_come_by_one_token(deck: Deck, tmp_path: Path) -> None:
             f"-E GPUDECK_SIMULATE=gpus=2 /opt/gpudeck/bin/gpudeck agent --config "
             f"/etc/gpudeck/agent.toml --data /var/lib/gpudeck-agent/{number} "
             f"--host gpu{number:02} --backend simulated")
-    deck.secret = json.loads(machine.run(
-        "runuser -u gpudeck-hub -- gpudeck token create api test --role operator --json "
-        "--data /var/lib/gpudeck-hub"))["token"]
+    deck.secret = deck.new_secret()
     wait_for(deck.all_are_live)
 
 
@@ -154,12 +182,13 @@ def test_it_is_upgraded_the_hub_first(deck: Deck) -> None:
                 f"sed -i 's/{__version__}/{OLDER}/' gpudeck/__init__.py gpudeck-*/METADATA; "
                 "rm -rf gpudeck/__pycache__; systemctl restart gpudeck-hub gpudeck-agent")
     wait_for(lambda: deck.all_are_live() and deck.versions() == {OLDER})
-    deck.machine.run("systemctl stop gpudeck-hub")
-    deck.follow('/opt/gpudeck/bin/pip install "$(ls ./gpudeck-*.whl)[hub]"')
-    deck.machine.run("systemctl start gpudeck-hub")
+    hub, agent, versions = sh_blocks("upgrade")
+    deck.follow(hub)
     wait_for(lambda: deck.all_are_live() and deck.versions() == {OLDER})
-    deck.machine.run("systemctl restart gpudeck-agent")
+    deck.follow(agent)
     wait_for(lambda: deck.all_are_live() and deck.versions() == {__version__})
+    nodes = json.loads(deck.follow(f"export GPUDECK_TOKEN={deck.secret}\n{versions}"))["nodes"]
+    assert __version__ in {node["agent_version"] for node in nodes}
 
 
 def test_it_is_restored_elsewhere(deck: Deck) -> None:
@@ -178,11 +207,141 @@ def test_uninstalled_nothing_is_left(deck: Deck) -> None:
     machine = deck.machine
     machine.run("systemctl stop 'other-*' nginx; rm -r /etc/gpudeck/deck.* "
                 "/etc/gpudeck/ceiling.toml /etc/systemd/system/gpudeck-agent.service.d/fake.conf")
-    on_node, on_hub = UNINSTALL[:2]
-    assert on_node.splitlines()[0] == REMOVE.strip()
+    assert REMOVE_AGENT.splitlines()[0] == REMOVE.strip()
     machine.run(REMOVE)
-    machine.run(on_hub)
+    machine.run(REMOVE_HUB)
+    assert_nothing_is_left(machine)
+
+
+def assert_nothing_is_left(machine: BootedMachine) -> None:
     assert machine.run("systemctl list-units --all --plain --no-legend 'gpudeck*'") == ""
-    assert machine.run("find / -xdev -name '*gpudeck*' -not -path '/srv/*'") == ""
+    assert machine.run("find / -xdev -name '*gpudeck*' -not -path '/srv/*' "
+                       "-not -path '/home/alice/*'") == ""
     assert machine.run("find /run -name '*gpudeck*'") == ""
     assert "gpudeck" not in machine.run("cat /etc/passwd /etc/group")
+
+
+@pytest.fixture(scope="module")
+def workstation(deck: Deck, tmp_path_factory: pytest.TempPathFactory) -> Deck:
+    """The same machine with nothing of ours, two idle GPUs, and another port to be a hub's."""
+    nvml = FakeNvml(tmp_path_factory.mktemp("idle"), gpus=2)
+    for gpu in nvml.gpus:
+        gpu.update(util=0, mem_used=0)
+    nvml.save()
+    install_gpus(deck.machine, nvml)
+    deck.url = f"http://127.0.0.1:{deck.port}"
+    let_reach_registries(deck.machine.path("/"))  # its list of authorities was made again
+    program = deck.machine.path("/home/alice/train.py")
+    program.write_text(TRAIN)
+    program.chmod(0o644)
+    return deck
+
+
+def test_a_workstation_has_a_queue_without_a_hub(workstation: Deck) -> None:
+    look, alone, queue, background, *_ = sh_blocks("workstation")
+    workstation.follow(alone)
+    wait_for(lambda: workstation.as_alice("gpudeck pool").count("free") > 1)
+    assert "GPU" in workstation.follow(look)
+    output = workstation.as_alice(queue)
+    assert re.search(r"^(\d|GPU-\S+)$", output, re.M), "her program has seen its GPU"
+    assert held_by(workstation, "alice")
+    assert "train.py" in workstation.as_alice(background)
+    [run] = json.loads(workstation.as_alice("gpudeck runs --json"))["items"]
+    assert len(run["parts"]) == 50
+    wait_for(lambda: '"ended"' in workstation.as_alice("gpudeck runs --json"))
+    workstation.as_alice(f"gpudeck runs cancel {run['run']}")
+
+
+def held_by(deck: Deck, user: str) -> set[str]:
+    """Return the leases of the claims, which no command holds."""
+    pool = json.loads(deck.as_alice("gpudeck pool --json"))
+    return {lease["lease_id"] for lease in pool["held"] if lease["owner"] == user}
+
+
+def test_it_joins_a_hub_with_its_leases(workstation: Deck) -> None:
+    *_, join, pages = sh_blocks("workstation")
+    wait_for(lambda: len(held_by(workstation, "alice")) == 1)  # those of runs have ended
+    leases = held_by(workstation, "alice")
+    workstation.follow("\n".join(with_a_port(pages, workstation).splitlines()[:4]))
+    workstation.new_token()
+    workstation.secret = workstation.new_secret()
+    workstation.follow(join.replace("https://hub.example.org:8050", workstation.url))
+    wait_for(lambda: workstation.live() == 1)
+    assert held_by(workstation, "alice") == leases
+
+
+def with_a_port(block: str, deck: Deck) -> str:
+    """Name the port that is free here, where the page takes the default."""
+    return block.replace("service install hub", f"service install hub --bind 127.0.0.1:{deck.port}")
+
+
+def from_nothing(deck: Deck) -> None:
+    """Remove services, settings and data by the page, and keep the environment."""
+    for block in (REMOVE_AGENT, REMOVE_HUB):
+        deck.machine.run(block.splitlines()[0])
+
+
+def test_a_workstation_with_pages(workstation: Deck) -> None:
+    from_nothing(workstation)
+    *hub, token, agent, link = with_a_port(sh_blocks("workstation")[-1], workstation).splitlines()
+    workstation.follow("\n".join((*hub, token)))
+    workstation.new_token()
+    assert "/sign-in?code=" in workstation.follow(f"{agent}\n{link}")
+    workstation.secret = workstation.new_secret()
+    wait_for(lambda: workstation.live() == 1)
+
+
+def test_what_troubleshooting_asks_for_is_answered(workstation: Deck) -> None:
+    [block] = sh_blocks("troubleshooting")
+    for line in block.splitlines():
+        attempt = workstation.machine.try_to(f"{GPUS}; cd {FOLDER}; {line}")
+        assert attempt.stdout, attempt.stderr
+        assert "Traceback" not in attempt.stderr
+    assert workstation.machine.path(f"{FOLDER}/report.tar.gz").stat().st_size > 1_000
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    for line in re.findall(r"^journalctl .*$", page, re.M):
+        assert "gpudeck" in workstation.machine.run(line)
+
+
+def test_the_hub_moves(workstation: Deck) -> None:
+    machine = workstation.machine
+    first, last, there = sh_blocks("moving")
+    for block in (first, last):
+        workstation.follow(block)
+    machine.run(f"rm -rf {FOLDER}/backup; mv /var/lib/gpudeck-hub/backup {FOLDER}; "
+                "rm -r /var/lib/gpudeck-hub")
+    workstation.follow(there)
+    wait_for(lambda: workstation.live() == 1)
+
+
+def test_a_user_of_jupyterhub_has_a_token(workstation: Deck) -> None:
+    extra, token = sh_blocks("jupyterhub")
+    workstation.follow(extra)
+    secret = json.loads(workstation.follow(token))["secret"]
+    me = workstation.machine.run(
+        f"python -c 'from gpudeck.notebook import connect, watch; "
+        f"from gpudeck.client import Client; print(Client(\"{workstation.url}\", "
+        f"\"{secret}\").me())'")
+    assert "'alice'" in me
+
+
+def test_a_node_of_slurm_reads_job_numbers(workstation: Deck) -> None:
+    machine = workstation.machine
+    machine.run(REMOVE_AGENT.splitlines()[0])
+    workstation.follow(TOKEN)
+    workstation.new_token()
+    node, _ = sh_blocks("slurm")
+    workstation.follow(node)
+    wait_for(workstation.live)
+    pid = workstation.main_pid("gpudeck-agent")
+    capabilities = int(machine.run(f"grep CapEff /proc/{pid}/status").split()[1], 16)
+    assert capabilities == sum(1 << number for number in (2, 5, 19)), (
+        "CAP_DAC_READ_SEARCH, CAP_KILL and CAP_SYS_PTRACE")
+
+
+def test_of_all_that_nothing_is_left(workstation: Deck) -> None:
+    machine = workstation.machine
+    machine.run(REMOVE_AGENT.splitlines()[0])
+    machine.run(REMOVE_HUB)
+    machine.run("rm -rf /etc/systemd/system/gpudeck-agent.service.d /etc/gpudeck")
+    assert_nothing_is_left(machine)
