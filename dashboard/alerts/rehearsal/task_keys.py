@@ -43,12 +43,14 @@ class KeyNumbering:
         return len(self.keys)
 
 
-def uses_in(part: TaskRows, rows: Rows) -> tuple[list[UseKey], Rows]:
-    """Return the uses in these rows, and the use of each row. Where the words of jobs were not
-    read, all have the same job."""
+def uses_in(part: TaskRows) -> tuple[list[UseKey], Rows]:
+    """Return the uses in a part, and the use of each row."""
     words = {name: part.words[name] for name in WORDS if name in part.words}
-    columns = [part.name_at[rows], *(at[rows].astype(np.intp) for at, _ in words.values())]
-    first, which = _distinct(columns)
+    all_rows: list[Rows] = [part.name_at, *(at.astype(np.intp) for at, _ in words.values())]
+    starts = run_starts(all_rows)
+    columns = [column[starts] for column in all_rows]
+    first, use_of_run = _distinct(columns)
+    which = np.repeat(use_of_run, np.diff(np.append(starts, len(part.t))))
     uses = []
     for name, *at in zip(*(column[first].tolist() for column in columns), strict=True):
         gpu, node = part.names[name]
@@ -56,10 +58,20 @@ def uses_in(part: TaskRows, rows: Rows) -> tuple[list[UseKey], Rows]:
                 for key, number in zip(words, at, strict=True)}
         task_id, user = word["task"] or "", word["user"]
         uses.append(UseKey(gpu, node, task_id, user, job_key(
-            node, task_id, word["job"], user, word["launch"]) if "job" in word else ("",),
+            node, task_id, word["job"], user, word["launch"]),
             past_task(task_id, user, **{key: word[name] for key, name in DESCRIBED
                                         if word[name] is not None}) if "kind" in word else None))
     return uses, which
+
+
+def run_starts(columns: Sequence[Rows]) -> Rows:
+    """Return where rows begin that differ from the one before: few, for rows lie minute after
+    minute."""
+    differs = np.zeros(len(columns[0]), bool)
+    differs[:1] = True
+    for column in columns:
+        differs[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(differs)
 
 
 def _distinct(columns: Sequence[Rows]) -> tuple[Rows, Rows]:

@@ -22,10 +22,11 @@ from ..core.workload_targets import KnownUses, slot_rows
 from ..core.xid_counts import RECENT_S, is_of_task
 from .engine import ACTS, AnyFloats, RehearsalChunk, RehearsedAlert, pieces
 from .source import CannotRehearseError, RehearsalSource
-from .task_keys import WORDS, Key, KeyNumbering, UseKey, past_task, uses_in
+from .task_keys import WORDS, Key, KeyNumbering, UseKey, past_task, run_starts, uses_in
 from .task_refusals import TaskPresence
 
-AT_ONCE_S = 7_200
+MOST_ROWS = 4_000_000  # GPU-minutes in memory at once, beyond two hours
+AT_ONCE_S, AT_ONCE_MOST_S = 7_200, 86_400
 MOST_TARGETS = 100_000
 SUMS = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s", "mem_max_bytes", "sm_max_pct",
         "host_cpu_pct_s", "host_cpu_s", "host_cpu_max_pct")
@@ -107,12 +108,13 @@ class TaskMinuteUses:
     def sampled_s(self) -> Floats:
         """Return for how long of each minute one of its GPUs was sampled; targets x minutes."""
         sampled_s, pairs = np.zeros((len(self.targets), self.width)), max(1, len(self.nodes))
-        target, pair = np.divmod(np.unique(self.cell // self.width * pairs + self.keys("gpu")),
-                                 pairs)
+        each = self.cell // self.width * pairs + self.gpu // self.width
+        target, pair = np.divmod(np.unique(each[run_starts([each])]), pairs)
+        first = run_starts([target])
         for name in OF_GPUS:
             n = self.grid.count(name)
-            if n is not None:
-                np.maximum.at(sampled_s, target, n[pair].astype(float))
+            if n is not None and len(first):
+                np.maximum(sampled_s, np.maximum.reduceat(n[pair], first, axis=0), out=sampled_s)
         return sampled_s
 
 
@@ -129,7 +131,6 @@ class TaskRehearsalSource(RehearsalSource):
         self._of_gpus: Sequence[str] = OF_GPUS_OF_OWNERS if is_owner else OF_GPUS
         self._rows = KeyNumbering()
         self._descriptions: dict[Key, tuple[str, set[str], set[str]]] = {}  # node, users, places
-        self._excluded: set[Key] = set()
         self._acts = any(do in ACTS for do, _ in self.ready.steps)
         self._past_tasks: dict[Key, tuple[str, Task]] = {}  # of the current chunk
         self._targets: dict[Key, int] = {}
@@ -152,12 +153,13 @@ class TaskRehearsalSource(RehearsalSource):
         return MINUTE_S if self._is_short else super().off_by_s
 
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
-        for first, last in pieces(start, end, AT_ONCE_S):
+        hours = MOST_ROWS // self._size * MINUTE_S // 3_600
+        for first, last in pieces(start, end, max(AT_ONCE_S, min(AT_ONCE_MOST_S, hours * 3_600))):
             # A minute more: the next minute shows whether a task had ended by the end of one.
-            uses = self._uses(first, last + MINUTE_S)
-            yield self._stretch(first, uses)
+            yield self._stretch(first, *self._uses(first, last + MINUTE_S))
 
-    def _uses(self, first: int, last: int) -> TaskMinuteUses:
+    def _uses(self, first: int, last: int) -> tuple[TaskMinuteUses, Mask]:
+        """Return the uses, and when each target is out of scope."""
         grid = HistoryGrid(first, MINUTE_S, (last - first) // MINUTE_S)
         more = {metric for name, metrics in OF_SOME.items() if name in self._names
                 for metric in metrics}
@@ -168,7 +170,8 @@ class TaskRehearsalSource(RehearsalSource):
         self._past_tasks.clear()
         tables = [self._numbered(part, grid, (targets, tasks, jobs)) for part in parts]
         table = np.concatenate([np.zeros((0, 5), np.intp), *tables])
-        is_known = table[:, 1] != NONE
+        somebodys = table[:, 1] != NONE
+        is_known: Mask | slice = slice(None) if somebodys.all() else somebodys
         minute, target, pair, task, job = table[is_known].T
         if self._acts:
             self._presence = TaskPresence(first, minute, target, task,
@@ -185,8 +188,7 @@ class TaskRehearsalSource(RehearsalSource):
         uses = TaskMinuteUses(grid.width, targets.keys, target * grid.width + minute,
                               pair * grid.width + minute, task, job, numbers, grid, facts, nodes,
                               self._faulty(grid))
-        self._exclude(uses, slots, tasks.keys)
-        return uses
+        return uses, self._outside(uses, slots, tasks.keys)
 
     def _faulty(self, grid: HistoryGrid) -> Mask:
         """Return the minutes of each pair, to the nearest, in which a failed task counts."""
@@ -205,7 +207,7 @@ class TaskRehearsalSource(RehearsalSource):
         """Return the minute, target, pair, task and job of each row. A task whose owner is unknown
         is nobody's."""
         targets, tasks, jobs = numbering
-        uses, which = uses_in(part, np.arange(len(part.t)))
+        uses, which = uses_in(part)
         rows = []
         for use in uses:
             task = (use.node, use.task_id)
@@ -231,37 +233,40 @@ class TaskRehearsalSource(RehearsalSource):
                 return None if use.user is None else (use.user,)
         return use.job
 
-    def _exclude(self, uses: TaskMinuteUses, slots: list[int | None], tasks: list[Key]) -> None:
-        """Exclude targets with any use out of scope; they still count for others, as on shared
-        GPUs."""
-        if self.ready.scope is None or not len(uses.cell):
-            return
-        combinations = np.unique(
-            np.stack([uses.keys("gpu"), uses.task, uses.cell // uses.width]), axis=1)
-        _, task, target = combinations.tolist()
-        in_scope = KnownUses.of(slot_rows(slots)[combinations[0]], [
-            past_task(tasks[at][1], self._user(uses.targets[of]))
-            for at, of in zip(task, target, strict=True)]).in_scope(
-                self.ready.scope, self.fleet, 0.0)
-        self._excluded = {uses.targets[of] for of in combinations[2][~in_scope].tolist()}
+    def _outside(self, uses: TaskMinuteUses, slots: list[int | None], tasks: list[Key]) -> Mask:
+        """Return when a target has any use out of scope; targets x minutes. It still counts for
+        others, as on shared GPUs."""
+        outside = np.zeros(uses.size, bool)
+        if self.ready.scope is not None and len(uses.cell):
+            combinations, which = np.unique(np.stack(
+                [uses.keys("gpu"), uses.task, uses.cell // uses.width]), axis=1,
+                return_inverse=True)
+            _, task, target = combinations.tolist()
+            in_scope = KnownUses.of(slot_rows(slots)[combinations[0]], [
+                past_task(tasks[at][1], self._user(uses.targets[of]))
+                for at, of in zip(task, target, strict=True)]).in_scope(
+                    self.ready.scope, self.fleet, 0.0)
+            outside[uses.cell[~in_scope[which.reshape(-1)]]] = True
+        return outside.reshape(-1, uses.width)
 
     def _user(self, key: Key) -> str | None:
         users = self._descriptions[key][1]
         return next(iter(users)) if len(users) == 1 else None
 
-    def _stretch(self, first: int, uses: TaskMinuteUses) -> RehearsalChunk:
-        for key in uses.targets:
-            if key not in self._excluded:
-                self._rows.of(key)
+    def _stretch(self, first: int, uses: TaskMinuteUses, outside: Mask) -> RehearsalChunk:
+        longest = uses.seconds(np.maximum)
+        for at in np.flatnonzero(((longest > 0) & ~outside).any(axis=1)).tolist():
+            self._rows.of(uses.targets[at])
         if len(self._rows) > MOST_TARGETS:
             raise CannotRehearseError(f"more than {MOST_TARGETS:,} targets: ask for a shorter "
                                       "span, or narrow the scope")
         most = replace(uses, is_max=True)
         index_of = {key: at for at, key in enumerate(uses.targets)}
         here = np.array([index_of.get(key, -1) for key in self._rows.keys], np.intp)
-        seconds = _rows(uses.seconds(np.maximum), here, 0.0)
+        seconds = _rows(longest, here, 0.0)
         enough = seconds >= ENOUGH * MINUTE_S
         there = self._there(seconds, _rows(uses.sampled_s(), here, 0.0))
+        there &= _rows(outside.astype(float), here, 0.0) == 0.0
         self._seconds = first, _rows(uses.seconds(np.add)[:, :-1], here, 0.0)
 
         def values(term: SignalTerm, rows: Rows | slice) -> AnyFloats:

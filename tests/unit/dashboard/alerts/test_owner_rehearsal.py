@@ -140,6 +140,14 @@ def test_an_owner_is_in_scope_while_all_they_use_is(past: Past) -> None:
         assert (rehearsal.targets, len(rehearsal.alerts())) == (targets, targets)
 
 
+def test_an_owner_who_leaves_the_scope_is_at_rest_from_that_minute_on(past: Past) -> None:
+    past.write(fleets.tasks(("a", 0, "ann")), range(600))
+    past.write(fleets.tasks(("a", 0, "ann"), ("b", 1, "ann")), range(600, 1_200))
+    [alert] = past.rehearsed(ready("gpus", scope="gpu:0"), 19).alerts()
+    assert alert.ended_at is not None
+    assert alert.ended_at - BEGIN == pytest.approx(660, abs=60)
+
+
 @pytest.mark.parametrize("scope", ["*", "user:ann"])
 def test_where_nobody_holds_anything_nothing_would_be(past: Past, scope: str) -> None:
     for name in ("gpus", "mem_used_bytes", "gpus_faulty"):
