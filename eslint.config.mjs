@@ -1,4 +1,4 @@
-// Rules that find defects; what code looks like is prettier's, and types are tsc's.
+// Rules that find defects; types are tsc's.
 
 import js from "@eslint/js";
 import globals from "globals";

@@ -2,7 +2,7 @@
 
 type Canvas = CanvasRenderingContext2D | OffscreenCanvasRenderingContext2D;
 type Levels = ArrayLike<number>;
-type Trouble = "warning" | "critical";
+type Trouble = "waste" | "critical";
 
 /** Colours of states and marks, by their names. */
 type Marks = Record<

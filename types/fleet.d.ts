@@ -180,7 +180,7 @@ interface GpuOfThen {
   values: Record<string, number>;
   missing: Record<string, string>;
   last_values?: undefined;
-  facts?: undefined;
+  facts?: Hub.GpuFactsView;
   tasks: null;
   isThen: true;
 }

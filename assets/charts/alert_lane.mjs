@@ -6,17 +6,23 @@ import { Lines, make, say, show } from "../parts/dom.mjs";
 import { clock } from "../parts/format.mjs";
 import { explain } from "../parts/tips.mjs";
 
+/** @type {Record<string, string>} */
 const WORDS = { info: "info", warn: "warning", crit: "critical" };
 
 export class AlertLane {
+  /** @param {HTMLElement} place */
   constructor(place) {
     this.none = make("p", { class: "lane-none" });
     const list = make("ul", { class: "lane-rules" });
+    /** @type {Lines<{ rule: string, spans: AlertSpan[], span: TimeRange }>} */
     this.rules = new Lines(list, ({ rule }) => rule, () => ruleStrip());
     place.append(this.none, list);
   }
 
-  /** `alerts`: spans of firing.mjs, oldest first; `span`: what the charts show. */
+  /**
+   * `alerts`: spans of firing.mjs, oldest first; `span`: what the charts show.
+   * @type {(alerts: AlertSpan[], span: TimeRange) => void}
+   */
   draw(alerts, span) {
     const seen = alerts.filter(({ from, to }) => from < span.to && (to ?? Infinity) > span.from);
     const rules = [...grouped(seen, ({ rule }) => rule)].map(([rule, spans]) => ({ rule, spans, span }));
@@ -26,10 +32,13 @@ export class AlertLane {
   }
 }
 
+/** @type {() => DrawnLine<{ rule: string, spans: AlertSpan[], span: TimeRange }>} */
 function ruleStrip() {
   const [title, track] = [make("strong", {}), make("span", { class: "lane-track" })];
   const root = make("li", { tabindex: "0", "data-rule": "" }, title, track);
+  /** @type {Lines<AlertSpan & { span: TimeRange }>} */
   const bars = new Lines(track, ({ id }) => id, () => spanBar());
+  /** @type {(strip: { rule: string, spans: AlertSpan[], span: TimeRange }) => void} */
   const draw = ({ rule, spans, span }) => {
     root.dataset.rule = rule;
     const gpus = [...new Set(spans.map(({ gpu }) => gpu).filter(Boolean))].sort();
@@ -41,10 +50,12 @@ function ruleStrip() {
   return { root, draw };
 }
 
+/** @type {() => DrawnLine<AlertSpan & { span: TimeRange }>} */
 function spanBar() {
   const root = make("i", {});
+  /** @type {(one: AlertSpan & { span: TimeRange }) => void} */
   const draw = ({ from, to, severity, isSilenced, span }) => {
-    const share = (at) => (100 * (Math.min(span.to, Math.max(span.from, at)) - span.from)) / (span.to - span.from);
+    const share = (/** @type {number} */ at) => (100 * (Math.min(span.to, Math.max(span.from, at)) - span.from)) / (span.to - span.from);
     root.className = isSilenced ? "silenced" : severity;
     root.style.left = `${share(from).toFixed(2)}%`;
     root.style.width = `${(share(to ?? span.to) - share(from)).toFixed(2)}%`;
@@ -52,4 +63,5 @@ function spanBar() {
   return { root, draw };
 }
 
+/** @type {(span: AlertSpan) => string} */
 const spanWords = ({ title, place, severity, from, to }) => `${title}, ${place}: ${WORDS[severity]}, ${clock(from)} to ${to === null ? "now" : clock(to)}`;

@@ -7,12 +7,39 @@ import { explain } from "../parts/tips.mjs";
 
 const AXIS_EMS = 6;
 const NARROW = 400;
+/** @type {{ info: "info", warn: "warning", crit: "critical" }} */
 export const KINDS = { info: "info", warn: "warning", crit: "critical" };
 const SYNC = uPlot.sync("lines");
 
 export class Chart {
-  /** `lines`: [{label, read(value) -> words}]; `span`: () -> {from, to}; `limits`: [{label, value}]. `together`: what a
-   * number of GPUs have in all, where their tiles are the legend; each line's value then shows under the cursor alone. `isQuiet`: a line without trouble is grey. */
+  /** @type {Band[]} */
+  bands = [];
+  /** @type {ChartMark[]} */
+  marks = [];
+  /** @type {AlertSpan[]} */
+  alerts = [];
+  /** @type {HTMLElement[]} */
+  swatches = [];
+  /** @type {Map<number, Trouble>} */
+  tones = new Map();
+  tonesText = "";
+  /** @type {number | null} */
+  lit = null;
+  /** @type {TimeRange | undefined} */
+  span;
+  /** @type {number | null} */
+  width = null; // of its own, not its place's
+  /** @type {any[]} */
+  data = [[]];
+  /** @type {any} */
+  plot; // uPlot, whose types have no paths
+
+  /**
+   * `lines`: [{label, read(value) -> words}]; `span`: () -> {from, to}; `limits`: [{label, value}].
+   * `together`: what a number of GPUs have in all, where their tiles are the legend; each line's
+   * value then shows under the cursor alone. `isQuiet`: a line without trouble is grey.
+   * @param {ChartTraits} traits
+   */
   constructor({ title, meaning, unit, lines, limits, range, increments, onZoom, colours, format, together = null, isQuiet = false }) {
     // Of many lines each value stands without the unit, which the title has: one row of them.
     const briefUnit = unit && lines.length > 4 ? ` ${unit}` : "";
@@ -22,15 +49,10 @@ export class Chart {
     this.onZoom = onZoom;
     this.format = format;
     this.briefUnit = briefUnit;
-    this.bands = [];
-    this.marks = [];
-    this.alerts = [];
-    this.data = [[]];
-    this.swatches = [];
-    this.tones = new Map();
+    this.limits = limits;
+    this.colours = colours;
     this.together = together;
     this.isQuiet = isQuiet;
-    this.lit = null;
     this.place = make("div", { class: "chart-place" });
     this.values = lines.map(() => make("b", {}, "…"));
     this.legend = make("ul", { class: "chart-legend" }, ...lines.map((line, at) => this.entry(line, at)));
@@ -44,17 +66,24 @@ export class Chart {
     this.draw(colours);
   }
 
-  /** Their words stand below: none lies on the data. */
+  /**
+   * Their words stand below: none lies on the data.
+   * @type {(limits: ChartLimit[]) => void}
+   */
   setLimits(limits) {
     this.limits = limits;
     say(this.limitWords, limits.map(({ label, value }) => `${label} ${this.lines[0].read(value)}`).join(" · "));
   }
 
-  /** The rows of GPUs with which something is wrong, by tone: amber or red, and all others recede. */
+  /**
+   * The rows of GPUs with which something is wrong, by tone: amber or red, and all others recede.
+   * @type {(tones: Map<number, Trouble>) => void}
+   */
   setTones(tones) {
     const text = [...tones].join();
     if (text === this.tonesText) return;
-    Object.assign(this, { tones, tonesText: text });
+    this.tones = tones;
+    this.tonesText = text;
     this.tone();
   }
 
@@ -63,10 +92,13 @@ export class Chart {
       const { stroke, dash } = this.strokeOf(at);
       swatch.style.borderTop = `2px ${dash.length === 0 ? "solid" : dash[0] < 3 ? "dotted" : "dashed"} ${stroke}`;
     });
-    this.plot?.series.slice(1).forEach((series, at) => Object.assign(series, { dash: this.strokeOf(at).dash }, this.weightOf(at)));
+    this.plot?.series.slice(1).forEach((/** @type {uPlot.Series} */ series, /** @type {number} */ at) => Object.assign(series, { dash: this.strokeOf(at).dash }, this.weightOf(at)));
   }
 
-  /** One row, and all others recede; null: none. */
+  /**
+   * One row, and all others recede; null: none.
+   * @type {(at: number | null) => void}
+   */
   light(at) {
     if (at === this.lit) return;
     this.lit = at;
@@ -74,6 +106,7 @@ export class Chart {
     this.plot.redraw(false);
   }
 
+  /** @type {(at: number) => Stroke} */
   strokeOf(at) {
     const { theme } = this.colours;
     if (this.together === null) return strokeOf(theme, at);
@@ -81,54 +114,73 @@ export class Chart {
     return strokeAmong(theme, at, this.tones.get(at), this.colours, this.isQuiet);
   }
 
+  /** @type {(at: number) => { width: number, alpha: number }} */
   weightOf(at) {
     if (this.lit !== null) return at === this.lit ? { width: 2, alpha: 1 } : { width: 1.1, alpha: 0.25 };
     const isMuted = this.tones.size > 0 && !this.tones.has(at);
     return { width: this.tones.has(at) ? 1.6 : isMuted || this.isQuiet ? 1.1 : 1.5, alpha: isMuted ? 0.75 : 1 };
   }
 
+  /** @type {(line: ChartLine, at: number) => HTMLElement} */
   entry(line, at) {
     const swatch = make("span", { class: "swatch" });
     this.swatches.push(swatch);
     if (this.lines.length === 1) return make("li", {}, this.values[at]);
-    const button = make("button", { type: "button", class: "legend-line", "aria-pressed": "true", onclick: (event) => this.toggle(at, event.currentTarget) }, swatch, make("span", {}, line.short ?? line.label), this.values[at]);
+    const button = make("button", { type: "button", class: "legend-line", "aria-pressed": "true", onclick: (event) => this.toggle(at, /** @type {HTMLElement} */ (event.currentTarget)) }, swatch, make("span", {}, line.short ?? line.label), this.values[at]);
     explain(button, `${line.meaning ?? line.label}\nClick to show or hide this line.`);
     return make("li", {}, button);
   }
 
+  /** @type {(at: number, button: HTMLElement) => void} */
   toggle(at, button) {
     const isShown = button.getAttribute("aria-pressed") !== "true";
     button.setAttribute("aria-pressed", String(isShown));
     this.plot.setSeries(at + 1, { show: isShown });
   }
 
-  /** Anew, in these colours; uPlot takes its colours only once. `width`: of its own, not its place's. */
+  /**
+   * Anew, in these colours; uPlot takes its colours only once. `width`: of its own, not its
+   * place's.
+   * @type {(colours: PageColours, width?: number | null) => void}
+   */
   draw(colours, width = null) {
-    Object.assign(this, { colours, width });
-    const shown = this.plot?.series.slice(1).map((series) => series.show);
+    this.colours = colours;
+    this.width = width;
+    const shown = this.plot?.series.slice(1).map((/** @type {uPlot.Series} */ series) => series.show);
     this.plot?.destroy();
     this.plot = new uPlot(this.options(colours, shown), this.data, this.place);
     this.tone();
   }
 
+  /** @type {(colours: PageColours, shown: (boolean | undefined)[] | undefined) => any} */
   options(colours, shown) {
-    return {
+    /** @type {any} */
+    const options = {
       width: this.widthNow(), height: colours.heightPx,
       cursor: { sync: { key: SYNC.key, setSeries: false }, drag: { x: true, y: false, setScale: false }, points: { size: 6 }, y: false },
       legend: { show: false },
-      scales: { x: { time: true, range: () => [this.span?.from ?? 0, this.span?.to ?? 1] }, y: { range: (_, low, high) => this.range(low, high, this.limits) } },
-      axes: [axis(colours, { size: 2.4 * colours.textPx, space: ({ width }) => (width < NARROW ? 44 : 76), values: (_, ticks) => ticks.map(clock) }), axis(colours, { size: AXIS_EMS * colours.textPx, space: 34, incrs: this.increments, values: (_, ticks) => ticks.map((tick) => this.format(tick, ticks[1] - ticks[0])) })],
+      scales: { x: { time: true, range: () => [this.span?.from ?? 0, this.span?.to ?? 1] }, y: { range: (/** @type {uPlot} */ _, /** @type {number} */ low, /** @type {number} */ high) => this.range(low, high, this.limits) } },
+      axes: [axis(colours, { size: 2.4 * colours.textPx, space: (/** @type {uPlot} */ { width }) => (width < NARROW ? 44 : 76), values: (/** @type {uPlot} */ _, /** @type {number[]} */ ticks) => ticks.map(clock) }), axis(colours, { size: AXIS_EMS * colours.textPx, space: 34, incrs: this.increments, values: (/** @type {uPlot} */ _, /** @type {number[]} */ ticks) => ticks.map((tick) => this.format(tick, ticks[1] - ticks[0])) })],
       series: [{}, ...this.lines.map((line, at) => ({ dash: this.strokeOf(at).dash, stroke: () => this.strokeOf(at).stroke, ...this.weightOf(at), show: shown?.[at] ?? true, points: { show: false }, spanGaps: false }))],
-      hooks: { drawClear: [(plot) => this.drawUnder(plot)], draw: [(plot) => this.drawOver(plot)], setSelect: [(plot) => this.selected(plot)], setCursor: [() => this.readOut()] },
+      hooks: {
+        drawClear: [(/** @type {uPlot} */ plot) => this.drawUnder(plot)], draw: [(/** @type {uPlot} */ plot) => this.drawOver(plot)],
+        setSelect: [(/** @type {uPlot} */ plot) => this.selected(plot)], setCursor: [() => this.readOut()],
+      },
     };
+    return options;
   }
 
   widthNow() {
     return this.width ?? Math.max(200, this.place.clientWidth);
   }
 
+  /** @type {(data: any[], span: TimeRange, overlay: ChartOverlay) => void} */
   show(data, span, { bands, marks, alerts }) {
-    Object.assign(this, { data, span, bands, marks, alerts });
+    this.data = data;
+    this.span = span;
+    this.bands = bands;
+    this.marks = marks;
+    this.alerts = alerts;
     this.root.dataset.alerts = String(alerts.length);
     this.plot.setData(data);
     this.readOut();
@@ -143,7 +195,7 @@ export class Chart {
   readOut() {
     const { idx } = this.plot.cursor;
     const at = idx ?? this.data[0].length - 1;
-    if (this.together !== null) this.readTogether(at, (idx ?? null) !== null);
+    this.readTogether(at, (idx ?? null) !== null);
     this.values.forEach((place, line) => {
       const value = this.data[line + 1]?.[at];
       const words = value === null || value === undefined ? "–" : this.lines[line].read(value);
@@ -151,12 +203,15 @@ export class Chart {
     });
   }
 
+  /** @type {(at: number, isAtCursor: boolean) => void} */
   readTogether(at, isAtCursor) {
+    if (this.together === null) return;
     const values = this.data.slice(1).map((column) => column[at]).filter((value) => value !== null && value !== undefined);
     say(this.sum, values.length === 0 ? "" : this.together(values));
     this.root.classList.toggle("reading", isAtCursor);
   }
 
+  /** @type {(plot: uPlot) => void} */
   selected(plot) {
     const { left, width } = plot.select;
     if (width < 8) return;
@@ -165,6 +220,7 @@ export class Chart {
     this.onZoom({ from, to });
   }
 
+  /** @type {(plot: uPlot) => void} */
   drawUnder(plot) {
     const { ctx, bbox } = plot;
     for (const { from, to, kind } of this.bands) {
@@ -176,20 +232,25 @@ export class Chart {
     }
   }
 
+  /** @type {(plot: uPlot) => void} */
   drawOver(plot) {
-    const { ctx, bbox } = plot;
+    const { ctx } = plot;
     ctx.save();
     ctx.lineWidth = devicePixelRatio;
     if (this.lit === null) for (const at of this.tones.keys()) this.drawAbove(plot, at);
-    for (const limit of this.limits) this.drawLimit(plot, limit, ctx, bbox);
+    for (const limit of this.limits) this.drawLimit(plot, limit);
     for (const { from, severity } of this.alerts) this.drawHairline(plot, from, this.colours.marks[KINDS[severity]]);
     for (const { at, kind } of this.marks) this.drawMark(plot, at, this.colours.marks[kind]);
     ctx.restore();
   }
 
-  /** A line that lies under others of the same value, once more: uPlot draws them in the order of the GPUs. */
+  /**
+   * A line that lies under others of the same value, once more: uPlot draws them in the order of
+   * the GPUs.
+   * @type {(plot: uPlot, at: number) => void}
+   */
   drawAbove({ series, ctx, bbox }, at) {
-    const { show: isShown, _paths: paths, width } = series[at + 1];
+    const { show: isShown, _paths: paths, width } = /** @type {any} */ (series[at + 1]);
     if (!isShown || !paths?.stroke) return;
     ctx.save();
     ctx.beginPath();
@@ -201,11 +262,13 @@ export class Chart {
     ctx.restore();
   }
 
+  /** @type {(plot: uPlot, at: number) => number | null} */
   xOf({ bbox, valToPos }, at) {
     const x = Math.round(valToPos(at, "x", true));
     return x < bbox.left || x > bbox.left + bbox.width ? null : x;
   }
 
+  /** @type {(plot: uPlot, at: number, colour: string) => void} */
   drawHairline(plot, at, colour) {
     const [x, { ctx, bbox }] = [this.xOf(plot, at), plot];
     if (x === null) return;
@@ -216,7 +279,10 @@ export class Chart {
     ctx.restore();
   }
 
-  /** A notch in the upper edge. */
+  /**
+   * A notch in the upper edge.
+   * @type {(plot: uPlot, at: number, colour: string) => void}
+   */
   drawMark(plot, at, colour) {
     const [x, { ctx, bbox }, size] = [this.xOf(plot, at), plot, 4 * devicePixelRatio];
     if (x === null) return;
@@ -226,7 +292,9 @@ export class Chart {
     ctx.fill();
   }
 
-  drawLimit(plot, { value }, ctx, bbox) {
+  /** @type {(plot: uPlot, limit: ChartLimit) => void} */
+  drawLimit(plot, { value }) {
+    const { ctx, bbox } = plot;
     const y = Math.round(plot.valToPos(value, "y", true));
     if (y < bbox.top || y > bbox.top + bbox.height) return;
     ctx.strokeStyle = this.colours.limit;
@@ -241,11 +309,13 @@ export class Chart {
 }
 
 // A legend of one line stands beside the title; more are columns below it, of short or of long names.
+/** @type {(lines: ChartLine[]) => string} */
 function legendClass(lines) {
   if (lines.length < 3) return "";
   return lines.length > 4 || lines.every(({ short }) => short !== undefined) ? " many" : " many long";
 }
 
+/** @type {(ctx: Canvas, x0: number, y0: number, x1: number, y1: number) => void} */
 function line(ctx, x0, y0, x1, y1) {
   ctx.beginPath();
   ctx.moveTo(x0, y0);
@@ -253,19 +323,25 @@ function line(ctx, x0, y0, x1, y1) {
   ctx.stroke();
 }
 
+/** @type {(number: number) => string} */
 const two = (number) => String(number).padStart(2, "0");
 
+/** @type {(seconds: number) => string} */
 function clock(seconds) {
   const time = new Date(seconds * 1_000);
   const words = `${two(time.getHours())}:${two(time.getMinutes())}`;
   return seconds % 60 === 0 ? words : `${words}:${two(time.getSeconds())}`;
 }
 
+/** @type {(colours: PageColours, more: object) => object} */
 function axis({ soft, line: grid, font, textPx }, more) {
   return { stroke: soft, font: `${textPx}px ${font}`, grid: { stroke: grid, width: 1 }, ticks: { show: false }, ...more };
 }
 
-/** One x for several lines: where another one has a point and this one has none, nothing is parted. */
+/**
+ * One x for several lines: where another one has a point and this one has none, nothing is parted.
+ * @type {(tracks: TrackWindow[]) => any[]}
+ */
 export function joined(tracks) {
   const isSame = tracks.every(({ t }) => t.length === tracks[0].t.length && t.at(0) === tracks[0].t.at(0) && t.at(-1) === tracks[0].t.at(-1));
   if (isSame) return [tracks[0].t, ...tracks.map(({ values }) => values)];

@@ -10,7 +10,10 @@ import { explain } from "../parts/tips.mjs";
 
 const LOAD = "Average utilization of these GPUs, other work on them included.";
 
-/** Pure. A line for each job, those that hold idle GPUs first, then by their first GPU here. */
+/**
+ * Pure. A line for each job, those that hold idle GPUs first, then by their first GPU here.
+ * @type {(tasks: Hub.TaskView[], gpus: Hub.GpuView[]) => JobHere[]}
+ */
 export function jobsOn(tasks, gpus) {
   const at = new Map(gpus.map(({ uuid }, place) => [uuid, place]));
   return [...grouped(tasks, launchOf)].map(([key, inside]) => {
@@ -21,22 +24,29 @@ export function jobsOn(tasks, gpus) {
     return {
       key, user, command, job: job ?? id, places, tasks: inside.sort(byRank),
       isPaused: inside.every(({ state }) => state === "paused"),
-      idleS: here.length > 0 && here.every(({ wasted_s: forS }) => forS !== undefined) ? Math.max(...here.map(({ wasted_s: forS }) => forS)) : null,
+      idleS: here.length > 0 && here.every(({ wasted_s: forS }) => typeof forS === "number") ? Math.max(...here.map(({ wasted_s: forS }) => forS ?? 0)) : null,
       load: loads.length === 0 ? null : loads.reduce((sum, value) => sum + value, 0) / loads.length,
     };
-  }).sort((one, other) => (other.idleS !== null) - (one.idleS !== null) || (one.places[0] ?? Infinity) - (other.places[0] ?? Infinity) || one.job.localeCompare(other.job));
+  }).sort((one, other) => Number(other.idleS !== null) - Number(one.idleS !== null) || (one.places[0] ?? Infinity) - (other.places[0] ?? Infinity) || one.job.localeCompare(other.job));
 }
 
+/** @type {(task: Hub.TaskView) => number | null} */
 const rankOf = ({ owner }) => owner?.rank ?? null;
+/** @type {(one: Hub.TaskView, other: Hub.TaskView) => number} */
 const byRank = (one, other) => (rankOf(one) ?? -1) - (rankOf(other) ?? -1) || one.pid - other.pid;
 
-/** Pure. Of ["0", "1", "2", "5"], where these follow each other: "0-2, 5". `places` are sorted. */
+/**
+ * Pure. Of ["0", "1", "2", "5"], where these follow each other: "0-2, 5". `places` are sorted.
+ * @type {(places: number[], nameOf: (place: number) => string) => string}
+ */
 export function runsOf(places, nameOf) {
+  /** @type {number[][]} */
   const runs = [];
   for (const place of places) {
-    if (runs.at(-1)?.at(-1) === place - 1) runs.at(-1).push(place); else runs.push([place]);
+    const run = runs.at(-1);
+    if (run !== undefined && run[run.length - 1] === place - 1) run.push(place); else runs.push([place]);
   }
-  return runs.flatMap((run) => (run.length > 2 ? [`${nameOf(run[0])}-${nameOf(run.at(-1))}`] : run.map(nameOf))).join(", ");
+  return runs.flatMap((run) => (run.length > 2 ? [`${nameOf(run[0])}-${nameOf(run[run.length - 1])}`] : run.map(nameOf))).join(", ");
 }
 
 export class JobsHere {
@@ -45,10 +55,16 @@ export class JobsHere {
     this.list = make("ul", { class: "jobs-here" });
     this.more = make("p", { class: "jobs-none" });
     this.root = make("div", {}, this.none, this.list, this.more);
+    /** @type {Lines<JobLine>} */
     this.lines = new Lines(this.list, ({ key }) => key, () => jobCard());
   }
 
-  /** `count` of all tasks there, of which `tasks` are shown; `nameOf`: what a GPU at this place is called. */
+  /**
+   * * `count` of all tasks there, of which `tasks` are shown; `nameOf`: what a GPU at this place is
+   * called. nameOf: (place: number) => string }) => void}
+   * @type {(tasks: Hub.TaskView[], how: { count: number, gpus: Hub.GpuView[],
+   *   nameOf: (place: number) => string }) => void}
+   */
   draw(tasks, { count, gpus, nameOf }) {
     const jobs = jobsOn(tasks, gpus);
     const at = new Map(gpus.map(({ uuid }, place) => [uuid, place]));
@@ -59,12 +75,16 @@ export class JobsHere {
   }
 }
 
+/** @type {() => DrawnLine<JobLine>} */
 function jobCard() {
-  const [owner, job, gpus, bar, load] = [make("strong", {}), make("a", {}), make("span", { class: "job-gpus" }), make("span", { class: "job-bar", "aria-hidden": "true" }, make("s", {})), make("span", {})];
+  const filled = make("s", {});
+  const [owner, job, gpus, bar, load] = [make("strong", {}), make("a", {}), make("span", { class: "job-gpus" }), make("span", { class: "job-bar", "aria-hidden": "true" }, filled), make("span", {})];
   const summary = make("summary", {});
+  /** @type {any} */
   const ranks = new TaskLines();
   const loads = make("span", { class: "job-load" }, bar, load);
   explain(loads, LOAD);
+  /** @type {(job: JobLine) => void} */
   const draw = ({ user, command, job: id, on, idleS, isPaused, load: pct, tasks, nameOf, at }) => {
     say(owner, user ?? "unknown");
     owner.title = user ?? "";
@@ -74,17 +94,21 @@ function jobCard() {
     say(gpus, on === "" ? "no GPU" : on.startsWith("GPU") ? on : `GPU ${on}`);
     const isBusy = !isPaused && idleS === null && pct !== null;
     show(bar, isBusy);
-    bar.firstChild.style.width = `${pct ?? 0}%`;
+    filled.style.width = `${pct ?? 0}%`;
     load.className = isPaused ? "job-paused" : idleS === null ? "" : "job-idle";
     say(load, isPaused ? "paused" : idleS !== null ? `idle ${age(idleS)}` : pct === null ? "unknown" : `${amount(pct)} %`);
     const isRanked = tasks.some((task) => rankOf(task) !== null);
     say(summary, plural(tasks.length, isRanked ? "rank" : "task"));
-    ranks.draw(tasks, { count: tasks.length, nameOf: (task) => partWords(task, nameOf, at) });
+    ranks.draw(tasks, { count: tasks.length, nameOf: (/** @type {Hub.TaskView} */ task) => partWords(task, nameOf, at) });
   };
   return { root: make("li", {}, make("div", { class: "job-head" }, owner, gpus, loads), job, make("details", {}, summary, ranks.list)), draw };
 }
 
-/** "rank 2 · GPU 5", of a task in the card of its job. */
+/**
+ * "rank 2 · GPU 5", of a task in the card of its job.
+ * @type {(task: Hub.TaskView, nameOf: (place: number) => string, at: Map<string, number>) =>
+ *   string}
+ */
 function partWords(task, nameOf, at) {
   const names = task.gpus.map(({ uuid }) => at.get(uuid)).filter((place) => place !== undefined).map((place) => nameOf(place));
   const on = names.length === 0 ? "" : names[0].startsWith("GPU") ? names.join(", ") : `GPU ${names.join(", ")}`;

@@ -8,31 +8,44 @@ const KEEP_S = 3_700;
 // Cut in lumps: shifting sixteen arrays each second would be most of the work.
 const LUMP = 300;
 
+/** @type {(track: Track, key: string) => (number | null)[]} */
+const columnOf = ({ values }, key) => values.get(key) ?? [];
+
 export class LineStore {
+  /** @param {string[]} keys */
   constructor(keys) {
     this.keys = keys;
+    /** @type {Map<string, Track>} */
     this.tracks = new Map();
   }
 
+  /** @type {(uuids: string[]) => void} */
   watch(uuids) {
     for (const uuid of this.tracks.keys()) if (!uuids.includes(uuid)) this.tracks.delete(uuid);
     for (const uuid of uuids) if (!this.tracks.has(uuid)) this.tracks.set(uuid, this.empty());
   }
 
+  /** @type {() => Track} */
   empty() {
     return { t: [], values: new Map(this.keys.map((key) => [key, []])), why: new Map() };
   }
 
+  /** @type {(uuid: string) => Track} */
   track(uuid) {
     return this.tracks.get(uuid) ?? this.empty();
   }
 
+  /** @type {(uuid: string) => number | null} */
   newest(uuid) {
     return this.track(uuid).t.at(-1) ?? null;
   }
 
-  /** One `lines` message. The seconds that are missing between what was here and what comes. */
+  /**
+   * One `lines` message. The seconds that are missing between what was here and what comes.
+   * @type {(message: Hub.Lines, words: string[]) => Hole[]}
+   */
   take({ gpus }, words) {
+    /** @type {Hole[]} */
     const holes = [];
     for (const gpu of gpus) {
       const track = this.tracks.get(gpu.uuid);
@@ -50,34 +63,43 @@ export class LineStore {
     return holes;
   }
 
+  /**
+   * @type {(track: Track, time: number, values: Float64Array, absent: Uint8Array, from: number,
+   *   words: string[]) => void}
+   */
   append(track, time, values, absent, from, words) {
     track.t.push(time);
     this.keys.forEach((key, at) => {
       const why = absent[from + at];
-      track.values.get(key).push(why === 0 ? values[from + at] : null);
+      columnOf(track, key).push(why === 0 ? values[from + at] : null);
       track.why.set(key, why === 0 ? null : words[why] ?? "unknown");
     });
   }
 
+  /** @type {(track: Track, last: number, next: number) => void} */
   part(track, last, next) {
     track.t.push(Math.min(last + 1, (last + next) / 2));
-    for (const key of this.keys) track.values.get(key).push(null);
+    for (const key of this.keys) columnOf(track, key).push(null);
   }
 
+  /** @type {(track: Track) => void} */
   trim(track) {
-    const oldest = track.t.at(-1) - KEEP_S;
+    const oldest = (track.t.at(-1) ?? NaN) - KEEP_S;
     const gone = track.t.findIndex((time) => time >= oldest);
     if (gone < LUMP) return;
     track.t.splice(0, gone);
-    for (const key of this.keys) track.values.get(key).splice(0, gone);
+    for (const key of this.keys) columnOf(track, key).splice(0, gone);
   }
 
-  /** What the hub remembers of a span: `columns` maps a key to values beside `t`, null for holes. */
+  /**
+   * What the hub remembers of a span: `columns` maps a key to values beside `t`, null for holes.
+   * @type {(uuid: string, t: number[], columns: Record<string, (number | null)[]>) => void}
+   */
   fill(uuid, t, columns) {
     const track = this.tracks.get(uuid);
     if (track === undefined || t.length === 0) return;
     const known = new Set(track.t.map(Math.floor));
-    const rows = [...track.t.keys()].filter((at) => this.hasAny(track, at)).map((at) => ({ time: track.t[at], get: (key) => track.values.get(key)[at] }));
+    const rows = [...track.t.keys()].filter((at) => this.hasAny(track, at)).map((at) => ({ time: track.t[at], get: (/** @type {string} */ key) => columnOf(track, key)[at] }));
     t.forEach((time, at) => {
       if (!known.has(Math.floor(time)) && Object.values(columns).some((column) => column[at] !== null)) rows.push({ time, get: (key) => columns[key]?.[at] ?? null });
     });
@@ -86,12 +108,13 @@ export class LineStore {
     rows.forEach((row, at) => {
       if (at > 0 && row.time - rows[at - 1].time > GAP_S) this.part(made, rows[at - 1].time, row.time);
       made.t.push(row.time);
-      for (const key of this.keys) made.values.get(key).push(row.get(key));
+      for (const key of this.keys) columnOf(made, key).push(row.get(key));
     });
     Object.assign(track, { t: made.t, values: made.values });
   }
 
+  /** @type {(track: Track, at: number) => boolean} */
   hasAny(track, at) {
-    return this.keys.some((key) => track.values.get(key)[at] !== null);
+    return this.keys.some((key) => columnOf(track, key)[at] !== null);
   }
 }

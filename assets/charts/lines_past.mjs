@@ -1,8 +1,10 @@
 // The charts at a moment that is over: what the time bar asks for, read from history, ends there.
 
+/** @import Timelines from "./timelines.mjs" */
+
 import { isSilenced, placeOf, withWhat } from "../alerts/alert_words.mjs";
 import { writeQuery } from "../parts/address.mjs";
-import { afterPause, byId, say } from "../parts/dom.mjs";
+import { afterPause, byId, messageOf, say } from "../parts/dom.mjs";
 import { clock } from "../parts/format.mjs";
 import { nowS } from "../parts/time_ranges.mjs";
 import { FleetLoad } from "../fleet/fleet_load.mjs";
@@ -16,10 +18,15 @@ const MOST_BESIDE_S = 300; // read with a window, so that the next step is there
 const LOOK_BACK_S = 3; // as the cells of the map
 
 export class LinesPast {
+  /** @type {TimeRange | null} */
+  known = null; // of what `store` holds
+  isBringing = false;
+  isFollowing = false;
+
+  /** @param {Timelines} page */
   constructor(page) {
     this.page = page;
-    this.known = null; // {from, to} of what `store` holds
-    this.isBringing = false;
+
     this.store = new LineStore(page.book.columns);
     this.bar = new TimeBar();
     this.load = new FleetLoad(this.bar, () => page.gpus.map(({ uuid }) => uuid));
@@ -60,12 +67,16 @@ export class LinesPast {
     link();
   }
 
+  /** @type {(at: number | null) => void} */
   move(at) {
     if (at !== null) this.page.zoomTo({ from: at - this.page.spanS, to: at });
     else if (this.page.zoom !== null) this.page.zoomTo(null);
   }
 
-  /** The page shows this span; null: what is live. The bar says so. */
+  /**
+   * The page shows this span; null: what is live. The bar says so.
+   * @type {(span: TimeRange | null) => void}
+   */
   follow(span) {
     this.isFollowing = true;
     if (span === null) { if (this.at !== null) this.bar.goLive(); } else if (Math.floor(span.to) !== this.at) this.bar.goTo(Math.floor(span.to));
@@ -80,16 +91,20 @@ export class LinesPast {
     const query = new URLSearchParams(location.search);
     if (this.at === null) query.delete("at"); else query.set("at", String(this.at));
     writeQuery(query);
-    say(byId("time-spoken"), this.at === null ? "Live" : `Past: ${clock(this.at)}. ${this.bar.note ?? ""}`);
+    say(byId("time-spoken"), this.at === null ? "Live" : `Past: ${clock(this.at)}. ${this.bar.note}`);
   }
 
-  /** Where the points of this span are: of what is live, or read from history. */
+  /**
+   * Where the points of this span are: of what is live, or read from history.
+   * @type {(span: Pick<TimeRange, "from">) => LineStore}
+   */
   sourceOf({ from }) {
     const { store, gpus } = this.page;
     const oldest = Math.min(...gpus.map(({ uuid }) => store.track(uuid).t[0] ?? Infinity));
     return from >= oldest ? store : this.store;
   }
 
+  /** @type {(span: TimeRange) => boolean} */
   isKnown({ from, to }) {
     return this.known !== null && this.known.from <= from && this.known.to >= to;
   }
@@ -103,13 +118,14 @@ export class LinesPast {
       this.note();
     } catch (error) {
       this.bar.pause();
-      this.bar.say(`not loaded: ${error.message}`);
+      this.bar.say(`not loaded: ${messageOf(error)}`);
     } finally {
       this.isBringing = false;
       this.page.redrawAll();
     }
   }
 
+  /** @type {(span: TimeRange) => Promise<void>} */
   async read({ from, to }) {
     const beside = Math.min(MOST_BESIDE_S, (to - from) / 2);
     const known = { from: Math.floor(from - beside), to: Math.ceil(Math.min(nowS(), to + beside)) };
@@ -128,20 +144,25 @@ export class LinesPast {
     this.bar.say(this.gpusThen().every(({ values }) => Object.keys(values).length === 0) ? "no samples at that time" : "");
   }
 
-  /** Shaped as the API shapes a GPU, with what was last sampled before the moment. */
+  /**
+   * Shaped as the API shapes a GPU, with what was last sampled before the moment.
+   * @type {() => GpuOfThen[]}
+   */
   gpusThen() {
-    const { at, page } = this;
+    const { page } = this;
+    const at = this.at ?? nowS();
     const source = this.sourceOf({ from: at - page.spanS });
     return page.gpus.map(({ uuid, facts }) => {
       const { t, values } = source.track(uuid);
       const row = t.findLastIndex((time) => time < at + 1);
       const isThere = row >= 0 && t[row] > at - LOOK_BACK_S;
       const there = isThere ? [...values].map(([key, column]) => [key, column[row]]).filter(([, value]) => value !== null && value !== undefined) : [];
-      return { uuid, facts, state: "ok", values: Object.fromEntries(there), missing: {}, tasks: [], isThen: true };
+      return { uuid, at, facts, state: "ok", values: Object.fromEntries(there), missing: {}, tasks: null, isThen: true };
     });
   }
 
+  /** @type {(alerts: Hub.AlertView[]) => void} */
   mark(alerts) {
-    this.bar.mark(alerts.filter((one) => one.severity !== "info" && !isSilenced(one)).map((alert) => ({ at: alert.fired_at ?? alert.since, kind: "alert", severity: alert.severity, words: `${withWhat(alert)} · ${placeOf(alert)}` })));
+    this.bar.mark(alerts.filter((one) => one.severity !== "info" && !isSilenced(one)).map((alert) => ({ at: alert.fired_at, kind: /** @type {const} */ ("alert"), severity: alert.severity, words: `${withWhat(alert)} · ${placeOf(alert)}` })));
   }
 }

@@ -1,6 +1,8 @@
 // The panel beside the timelines and, for a node, the line above them with its state and actions. One GPU: all that its
 // drawer says. A node, or several GPUs: who works there, what happened, how the boards reach each other, and the agent.
 
+/** @import Timelines from "./timelines.mjs" */
+
 import { AlertLines } from "../alerts/alert_lines.mjs";
 import { get, getEvents, look } from "../parts/api.mjs";
 import { me } from "../parts/account.mjs";
@@ -26,19 +28,37 @@ import { drawTopology } from "../fleet/topology.mjs";
 const MOST_EVENTS = 30;
 const SELDOM_MS = 5_000;
 const BACK_S = 3_700; // as far as timelines reach
+/** @type {Record<string, string>} */
 const NODE_WORDS = { live: "Live", suspect: "No data for a moment", silent: "Silent: current state unknown" };
 
 export class MachineSide {
+  /** @type {ChartMark[]} */
+  marks = [];
+  /** @type {AlertSpan[]} */
+  alerts = [];
+  /** @type {Hub.AlertView[]} */
+  found = [];
+  /** @type {Map<string, Set<string>>} */
+  metricsBy = new Map();
+  /** @type {string[]} */
+  taskIds = [];
+  /** @type {GpuDetails | undefined} */
+  details;
+  /** @type {{ lines: AlertLines, jobs: JobsHere, events: EventList } | null} */
+  built = null;
+  /** @type {NodeParts | null} */
+  nodeParts = null;
+
+  /**
+   * @param {Timelines} page
+   * @param {HTMLElement} root
+   */
   constructor(page, root) {
     this.page = page;
     this.root = root;
-    this.marks = [];
-    this.alerts = [];
     this.seldomAt = -Infinity;
     this.alertsAt = -Infinity;
-    this.found = [];
-    this.lines = null;
-    this.metricsBy = new Map();
+
     this.idleLine = new IdleLine();
     byId("lines-idle").append(this.idleLine.root);
   }
@@ -49,10 +69,11 @@ export class MachineSide {
 
   async drawGpu() {
     const [gpu] = this.page.gpus;
-    this.details ??= this.makeDetails();
-    if (this.details.uuid !== gpu.uuid) this.details.start(gpu.uuid);
-    await this.details.refresh();
-    await this.details.panels;
+    const details = this.details ?? this.makeDetails();
+    this.details = details;
+    if (details.uuid !== gpu.uuid) details.start(gpu.uuid);
+    await details.refresh();
+    await details.panels;
   }
 
   makeDetails() {
@@ -61,87 +82,108 @@ export class MachineSide {
     return details;
   }
 
-  /** Of all that the time bar spans. */
+  /**
+   * Of all that the time bar spans.
+   * @type {(isNow?: boolean) => Promise<void>}
+   */
   async lookAtAlerts(isNow = false) {
     if (this.page.gpus.length === 0 || (!isNow && performance.now() - this.alertsAt < SELDOM_MS)) return;
     this.alertsAt = performance.now();
     const now = Date.now() / 1000;
-    const [found, rules] = await Promise.all([alertsOf(this.page.gpus.map(({ uuid }) => uuid), Math.min(now - BACK_S, this.page.past?.bar.start ?? now), now), get("rules")]).catch(() => [null]);
-    if (found === null) return; // the banner says how we stand with the hub
+    /** @type {[Hub.AlertView[] | null, Hub.RuleList | null]} */
+    const [found, rules] = await Promise.all([alertsOf(this.page.gpus.map(({ uuid }) => uuid), Math.min(now - BACK_S, this.page.past?.bar.start ?? now), now), get("rules")]).catch(() => [null, null]);
+    if (found === null || rules === null) return; // the banner says how we stand with the hub
     this.metricsBy = new Map(rules.items.map(({ rule }) => [rule.id, metricsOf(rule.signal)]));
     this.found = found;
-    this.alerts = spansOf(found);
+    this.alerts = /** @type {any} */ (spansOf(found));
     this.page.past?.mark(found);
-    this.lines?.draw(found.filter(({ state }) => state !== "ended"));
+    this.built?.lines.draw(found.filter(({ state }) => state !== "ended"));
     this.page.redrawAll();
   }
 
-  /** Those that are marked in this chart: their rule is about what it shows. */
+  /**
+   * Those that are marked in this chart: their rule is about what it shows.
+   * @type {(plan: ChartPlan) => AlertSpan[]}
+   */
   alertsOf({ rows }) {
     return this.alerts.filter(({ rule, isSilenced: isKnown }) => !isKnown && rows.some(({ key }) => this.metricsBy.get(rule)?.has(key)));
   }
 
+  /** @type {(events: Hub.EventView[]) => void} */
   mark(events) {
     this.marks = events.map(({ at, severity }) => ({ at, kind: severity }));
     this.page.redrawAll();
   }
 
   build() {
-    const { place } = this.page;
-    Object.assign(this, { lines: new AlertLines(), jobs: new JobsHere(), events: new EventList("No recent events.") });
-    const jobs = [make("h3", {}, place.kind === "node" ? "Jobs on this node" : "Jobs on these GPUs"), this.jobs.root];
-    const events = [make("h3", {}, "Events"), this.events.root];
-    if (place.kind !== "node") this.root.replaceChildren(...jobs, this.lines.root, ...events);
-    else this.root.replaceChildren(...this.buildNode(jobs, events));
+    const { node } = this.page;
+    const built = { lines: new AlertLines(), jobs: new JobsHere(), events: new EventList("No recent events.") };
+    this.built = built;
+    const jobs = [make("h3", {}, node !== null ? "Jobs on this node" : "Jobs on these GPUs"), built.jobs.root];
+    const events = [make("h3", {}, "Events"), built.events.root];
+    if (node === null) this.root.replaceChildren(...jobs, built.lines.root, ...events);
+    else this.root.replaceChildren(...this.buildNode(node, built.lines.root, jobs, events));
   }
 
-  /** What is looked at first stands first; what rarely changes, last. */
-  buildNode(jobs, events) {
-    const { node, holds } = this.page;
-    this.state = byId("lines-state");
-    this.service = new ServicePanel(node.id, null, () => this.taskIds ?? []);
-    Object.assign(this, { limits: new Facts(), health: new Facts(), facts: new Facts(), host: new Facts({ isStacked: true }), topology: make("div", {}) });
-    this.mps = new NodeMps(node.id, (uuid) => this.page.gpus.find((gpu) => gpu.uuid === uuid)?.index);
-    this.quotas = new QuotaPanel("node");
-    const parts = [["Limits in force", this.limits.root], ["MPS", this.mps.root], ["Quotas", this.quotas.root], ["Health", this.health.root], ["Host", this.host.root], ["Links between GPUs", this.topology], ["Agent", this.facts.root]];
+  /**
+   * What is looked at first stands first; what rarely changes, last.
+   * @type {(node: Hub.NodeView, lines: HTMLElement, jobs: HTMLElement[], events: HTMLElement[]) =>
+   *   HTMLElement[]}
+   */
+  buildNode(node, lines, jobs, events) {
+    const { holds } = this.page;
+    /** @type {NodeParts} */
+    const made = {
+      state: byId("lines-state"), service: new ServicePanel(node.id, null, () => this.taskIds),
+      limits: new Facts(), health: new Facts(), facts: new Facts(), host: new Facts({ isStacked: true }), topology: make("div", {}),
+      mps: new NodeMps(node.id, (uuid) => this.page.gpus.find((gpu) => gpu.uuid === uuid)?.index),
+      quotas: /** @type {any} */ (new QuotaPanel("node")),
+    };
+    this.nodeParts = made;
+    /** @type {[string, HTMLElement][]} */
+    const parts = [["Limits in force", made.limits.root], ["MPS", made.mps.root], ["Quotas", made.quotas.root], ["Health", made.health.root], ["Host", made.host.root], ["Links between GPUs", made.topology], ["Agent", made.facts.root]];
     byId("lines-acts").setAttribute("aria-busy", "true");
-    byId("lines-acts").replaceChildren(this.service.root, holdLine(holds, node.id, node.host));
+    byId("lines-acts").replaceChildren(made.service.root, holdLine(holds, node.id, node.host));
     show(byId("lines-now"), true);
-    return [...jobs, this.lines.root, ...parts.slice(0, 4).flatMap(([words, root]) => [make("h3", {}, words), root]), ...events, ...parts.slice(4).flatMap(([words, root]) => [make("h3", {}, words), root])];
+    return [...jobs, lines, ...parts.slice(0, 4).flatMap(([words, root]) => [make("h3", {}, words), root]), ...events, ...parts.slice(4).flatMap(([words, root]) => [make("h3", {}, words), root])];
   }
 
   async drawMany() {
-    if (this.jobs === undefined) this.build();
-    const { node, place, gpus } = this.page;
-    const panels = place.kind === "node" ? this.drawNode(node, gpus) : null;
+    if (this.built === null) this.build();
+    const { node, gpus } = this.page;
+    const panels = node !== null && this.nodeParts !== null ? this.drawNode(node, gpus, this.nodeParts) : null;
     if (performance.now() - this.seldomAt < SELDOM_MS) return;
     this.seldomAt = performance.now();
     await Promise.allSettled([this.drawTasks(), this.drawEvents(), panels]); // the banner says it
   }
 
-  drawNode(node, gpus) {
+  /** @type {(node: Hub.NodeView, gpus: Hub.GpuView[], parts: NodeParts) => Promise<unknown>} */
+  drawNode(node, gpus, parts) {
     const { word, why } = node.health ?? { word: node.state, why: NODE_WORDS[node.state] ?? node.state };
     const words = refusedWords(node) ?? why;
     const isRead = word === "healthy" || word === "maintenance"; // else what came last is no data of its GPUs
-    say(this.state, node.last_heard_at === null || !(isRead || word === "silent" || word === "suspect") ? words : `${words}, last data ${age(Date.now() / 1000 - node.last_heard_at)} ago`);
-    this.state.className = `drawer-state ${isRead ? "ok" : word === "silent" ? "offline" : "stale"}`;
-    this.limits.draw(limitLines(gpus).filter(([, words]) => words !== null));
-    this.health.draw(healthLines(gpus));
-    this.facts.draw(nodeFacts(node));
-    this.host.draw(hostFacts(node.host_load ?? null));
-    drawTopology(this.topology, node.links ?? [], gpus);
-    return Promise.allSettled([this.drawActs(node), this.mps.refresh(node.id), this.quotas.refresh(node.id)]);
+    say(parts.state, node.last_heard_at === null || !(isRead || word === "silent" || word === "suspect") ? words : `${words}, last data ${age(Date.now() / 1000 - node.last_heard_at)} ago`);
+    parts.state.className = `drawer-state ${isRead ? "ok" : word === "silent" ? "offline" : "stale"}`;
+    parts.limits.draw(limitLines(gpus).filter(([, words]) => words !== null));
+    parts.health.draw(healthLines(gpus));
+    parts.facts.draw(nodeFacts(node));
+    parts.host.draw(hostFacts(node.host_load ?? null));
+    drawTopology(parts.topology, node.links ?? [], gpus);
+    return Promise.allSettled([this.drawActs(node, parts), parts.mps.refresh(node.id), parts.quotas.refresh(node.id)]);
   }
 
-  /** Shown once it is known what one may do: nothing there moves. */
-  async drawActs(node) {
-    await Promise.all([me().catch(() => null), this.service.refresh(node.id), this.page.holds.ready]);
+  /**
+   * Shown once it is known what one may do: nothing there moves.
+   * @type {(node: Hub.NodeView, parts: NodeParts) => Promise<void>}
+   */
+  async drawActs(node, { service }) {
+    await Promise.all([me().catch(() => null), service.refresh(node.id), this.page.holds.ready]);
     byId("lines-acts").removeAttribute("aria-busy");
   }
 
   async drawTasks() {
-    const { place, gpus, node } = this.page;
-    if (place.kind === "node") {
+    const { gpus, node } = this.page;
+    if (node !== null) {
       const found = await look(`tasks?node=${encodeURIComponent(node.id)}&limit=${MOST_TASKS}&sort=mem_used_bytes&order=desc`);
       this.taskIds = found.items.map(({ id }) => id);
       this.drawJobs(found.items, found.total);
@@ -153,21 +195,30 @@ export class MachineSide {
     this.drawJobs(await tasksOf({ tasks: ids }), ids.length);
   }
 
+  /** @type {(tasks: Hub.TaskView[], count: number) => void} */
   drawJobs(tasks, count) {
     const { gpus, labels } = this.page;
-    this.jobs.draw(tasks, { count, gpus, nameOf: (at) => labels.get(gpus[at].uuid).short ?? labels.get(gpus[at].uuid).label });
-    this.page.nameOwners(new Map(gpus.map(({ uuid }) => [uuid, ownersAt(uuid, tasks)]).filter(([, words]) => words !== "")));
+    this.built?.jobs.draw(tasks, { count, gpus, nameOf: (at) => { const label = labels.get(gpus[at].uuid); return label?.short ?? label?.label ?? gpus[at].place; } });
+    /** @type {Map<string, string>} */
+    const owners = new Map();
+    for (const { uuid } of gpus) if (ownersAt(uuid, tasks) !== "") owners.set(uuid, ownersAt(uuid, tasks));
+    this.page.nameOwners(owners);
   }
 
   async drawEvents() {
-    const { place, gpus, node } = this.page;
-    const queries = place.kind === "node" ? [{ node: node.id, limit: MOST_EVENTS }] : gpus.map(({ uuid }) => ({ gpu: uuid, limit: MOST_EVENTS }));
+    const { gpus, node } = this.page;
+    const limit = String(MOST_EVENTS);
+    /** @type {Record<string, string>[]} */
+    const queries = node !== null ? [{ node: node.id, limit }] : gpus.map(({ uuid }) => ({ gpu: uuid, limit }));
     const answers = await Promise.all(queries.map(getEvents));
     const items = answers.flatMap((answer) => answer.items).sort((one, other) => other.at - one.at).slice(0, MOST_EVENTS);
-    this.events.draw(items);
+    this.built?.events.draw(items);
     this.mark(items.filter(({ severity, kind }) => severity !== "info" || kind.startsWith("task_")));
   }
 }
 
-/** "ana" or "ana, bo", of whose tasks use the GPU. */
+/**
+ * "ana" or "ana, bo", of whose tasks use the GPU.
+ * @type {(uuid: string, tasks: Hub.TaskView[]) => string}
+ */
 const ownersAt = (uuid, tasks) => [...new Set(tasks.filter(({ gpus }) => gpus.some((use) => use.uuid === uuid)).map(({ user }) => user ?? "owner unknown"))].join(", ");

@@ -6,12 +6,17 @@ import { AlertLane as Lane } from "../charts/alert_lane.mjs";
 const EVERY_MS = 15_000;
 
 export default class AlertLane {
+  /** @type {AlertSpan[]} */
+  alerts = [];
+  minutes = 0;
+
+  /** @param {HTMLElement} place */
   constructor(place) {
     this.lane = new Lane(place);
-    this.alerts = [];
     this.timer = setInterval(() => this.look(), EVERY_MS);
   }
 
+  /** @type {(properties: { minutes: number }) => void} */
   draw({ minutes }) {
     const isNew = minutes !== this.minutes;
     this.minutes = minutes;
@@ -22,7 +27,9 @@ export default class AlertLane {
     if (document.hidden) return;
     const to = Date.now() / 1000;
     const span = { from: to - 60 * this.minutes, to };
-    this.alerts = await alertsOf(null, span.from, span.to).then(spansOf, () => this.alerts);
+    /** @type {any} */
+    const alerts = await alertsOf(null, span.from, span.to).then(spansOf, () => this.alerts);
+    this.alerts = alerts;
     this.lane.draw(this.alerts, span);
   }
 

@@ -8,17 +8,25 @@ import { anyFeed } from "../live/feeds.mjs";
 import { LiveComponent } from "./live_component.mjs";
 
 export default class AttentionStrip extends LiveComponent {
+  /**
+   * @param {HTMLElement} place
+   * @param {TellDash} tell
+   */
   constructor(place, tell) {
     super(place, tell);
-    this.feed = anyFeed();
-    const { picture, live } = this.feed;
+    const feed = anyFeed();
+    this.feed = feed;
+    const { picture, live } = feed;
     this.shown = new Attention(picture, live, new Firing(live));
     this.sites = new SitesLine();
     followOwnPaused();
-    this.shown.addEventListener("open", ({ detail }) => this.clicked(picture, picture.slotOf.get(detail.uuid)));
+    this.shown.addEventListener("open", ({ detail }) => {
+      const slot = picture.slotOf.get(detail.uuid);
+      if (slot !== undefined) this.clicked(picture, slot);
+    });
     this.shown.addEventListener("seek", ({ detail }) => location.assign(`/?${new URLSearchParams({ filter: detail.filter })}`));
-    document.addEventListener("keydown", ({ key }) => key === "Escape" && this.shown.lists.isOpen && this.shown.lists.close(), { signal: this.over.signal });
-    this.feed.addEventListener("totals", () => this.redraw(), { signal: this.over.signal });
+    document.addEventListener("keydown", ({ key }) => { if (key === "Escape" && this.shown.lists.isOpen) this.shown.lists.close(); }, { signal: this.over.signal });
+    feed.addEventListener("totals", () => this.redraw(), { signal: this.over.signal });
   }
 
   draw() {
@@ -26,8 +34,8 @@ export default class AttentionStrip extends LiveComponent {
   }
 
   redraw() {
-    const { totals, picture } = this.feed ?? {};
-    if (!totals) return;
+    if (this.feed === null || this.feed.totals === null) return;
+    const { totals, picture } = this.feed;
     drawSummary(totals);
     this.sites.draw(totals.sites ?? []);
     picture.takeTotals(totals);

@@ -4,10 +4,22 @@ import { Firing } from "../alerts/firing.mjs";
 import { describeSlot } from "../fleet/gpu_words.mjs";
 import { Heatmap, partsOf } from "../fleet/heatmap.mjs";
 import { make, say } from "../parts/dom.mjs";
-import { readMetricCatalogue } from "../parts/metric_catalogue.mjs";
+import { metricOf, readMetricCatalogue } from "../parts/metric_catalogue.mjs";
 import { LiveComponent } from "./live_component.mjs";
 
 export default class LiveHeatmap extends LiveComponent {
+  /** @type {Heatmap | undefined} */
+  heatmap;
+  /** @type {Firing | undefined} */
+  firing;
+  /** @type {FleetView} */
+  view = { metric: "", group: "", sort: "name", filter: "", gpu: "", view: "map", at: "" };
+  drawn = "";
+
+  /**
+   * @param {HTMLElement} place
+   * @param {TellDash} tell
+   */
   constructor(place, tell) {
     super(place, tell);
     this.book = readMetricCatalogue();
@@ -16,29 +28,38 @@ export default class LiveHeatmap extends LiveComponent {
     place.append(this.hovered, this.said);
   }
 
+  /**
+   * @type {(properties: { metric: string, filter: string, group: string, height: number }) => void}
+   */
   draw({ metric, filter, group, height }) {
     this.parts.stage.style.height = `${height}px`;
-    this.view = { metric, group, sort: "name" };
+    this.view = { ...this.view, metric, group };
     this.follow(metric, filter);
   }
 
-  makeMap() {
-    const { picture, live } = this.feed;
-    this.firing = new Firing(live);
-    this.heatmap = new Heatmap(picture, this.view, (slot) => this.describe(slot), this.firing, this.parts);
-    this.heatmap.addEventListener("open", ({ detail }) => this.clicked(this.feed.picture, detail.slot));
-    this.heatmap.addEventListener("hover", ({ detail }) => say(this.hovered, detail.slot === null ? "" : this.describe(detail.slot).spoken));
+  /** @type {(feed: Feed) => Heatmap} */
+  makeMap({ picture, live }) {
+    const firing = new Firing(live);
+    const heatmap = new Heatmap(picture, this.view, (slot) => this.describe(slot), firing, this.parts);
+    heatmap.addEventListener("open", ({ detail }) => { if (this.feed !== null) this.clicked(this.feed.picture, detail.slot); });
+    heatmap.addEventListener("hover", ({ detail }) => say(this.hovered, detail.slot === null ? "" : this.describe(detail.slot).spoken));
+    this.firing = firing;
+    this.heatmap = heatmap;
+    return heatmap;
   }
 
+  /** @type {(slot: number) => SlotWords} */
   describe(slot) {
+    if (this.feed === null) throw new Error("no map without a feed");
     const { picture } = this.feed;
-    return describeSlot(picture, slot, { group: this.view.group, metric: this.book.metrics.get(picture.metric ?? this.view.metric), reasons: this.book.reasons, alerts: this.firing.of(picture.uuids[slot], picture.nodeId(slot)) });
+    const alerts = this.firing?.of(picture.uuids[slot], picture.nodeId(slot)) ?? [];
+    return describeSlot(picture, slot, { group: this.view.group, metric: metricOf(this.book, picture.metric ?? this.view.metric), reasons: this.book.reasons, alerts });
   }
 
   redraw() {
     if (this.feed === null || this.feed.picture.count === 0) return;
-    if (this.heatmap === undefined) this.makeMap();
-    const { heatmap, feed: { picture, live } } = this;
+    const { feed: { picture, live } } = this;
+    const heatmap = this.heatmap ?? this.makeMap(this.feed);
     const drawn = JSON.stringify([this.view, picture.epoch, picture.size, picture.retired, picture.metric]);
     if (heatmap.picture !== picture || drawn !== this.drawn) Object.assign(heatmap, { picture, view: this.view, plan: null });
     heatmap.isFrozen = live.state !== "live";

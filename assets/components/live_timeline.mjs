@@ -8,27 +8,32 @@ import { pastOf } from "../fleet/past_series.mjs";
 import { lines } from "../live/feeds.mjs";
 import { several } from "../parts/api.mjs";
 import { make, onTheme, sayOrHide } from "../parts/dom.mjs";
-import { readMetricCatalogue } from "../parts/metric_catalogue.mjs";
+import { metricOf, readMetricCatalogue } from "../parts/metric_catalogue.mjs";
 
 const MOST = 16;
 
 export default class LiveTimeline {
+  key = "";
+  spanS = 0;
+  /** @type {{ rows: ChartRow[], chart: Chart }[]} */
+  charts = [];
+
+  /** @param {HTMLElement} place */
   constructor(place) {
     this.place = place;
     this.book = readMetricCatalogue();
-    this.key = "";
-    this.charts = [];
     this.over = new AbortController();
     this.store = new LineStore(this.book.columns);
     this.said = make("p", { class: "site-said", role: "status", hidden: "" });
     this.holder = make("div", {});
     place.append(this.holder, this.said);
     lines.addEventListener("lines", ({ detail }) => { this.store.take(detail, this.book.absenceWords); this.redraw(); }, { signal: this.over.signal });
-    onTheme(() => this.over.signal.aborted || this.charts.forEach(({ chart }) => chart.draw(pageColours())));
+    onTheme(() => { if (!this.over.signal.aborted) this.charts.forEach(({ chart }) => chart.draw(pageColours())); });
     this.resized = new ResizeObserver(() => this.resize());
     this.resized.observe(place);
   }
 
+  /** @type {(properties: { gpus: string[], metric?: string | null, minutes: number }) => void} */
   draw({ gpus, metric = null, minutes }) {
     this.spanS = 60 * Math.min(60, minutes);
     const uuids = gpus.slice(0, MOST);
@@ -40,16 +45,18 @@ export default class LiveTimeline {
     this.build(uuids, metric, key);
   }
 
+  /** @type {(uuids: string[], metric: string | null, key: string) => Promise<void>} */
   async build(uuids, metric, key) {
     const gpus = uuids.length === 0 ? [] : await several("gpus", uuids).catch(() => []);
     if (key !== this.key) return;
+    /** @type {(row: ChartRow) => boolean} */
     const isWanted = (row) => metric === null || row.key === metric;
     const plans = chartsOf(gpus, this.book, (gpu) => ({ label: `${gpu.host}:${gpu.place}` }))
       .map((plan) => ({ ...plan, rows: plan.rows.filter(isWanted) })).filter(({ rows }) => rows.length > 0).slice(0, metric === null ? Infinity : 1);
     this.clear();
     sayOrHide(this.said, plans.length > 0 ? "" : uuids.length === 0 ? "No GPU selected." : "None of these GPUs reports this metric.");
     this.charts = plans.map((plan) => ({ rows: plan.rows, chart: new Chart({ ...plan, colours: pageColours(), onZoom: () => {},
-      lines: plan.rows.map(({ key: of, label, short, meaning }) => ({ label, short, meaning, read: wordsOf(this.book.metrics.get(of), this.book.reasons) })) }) }));
+      lines: plan.rows.map(({ key: of, label, short, meaning }) => ({ label, short, meaning, read: wordsOf(metricOf(this.book, of), this.book.reasons) })) }) }));
     this.holder.append(...this.charts.map(({ chart }) => chart.root));
     this.resize();
     const keys = [...new Set(plans.flatMap(({ rows }) => rows.map((row) => row.key)))];

@@ -3,6 +3,7 @@
 import { settle } from "../parts/dom.mjs";
 
 export default class SitePage {
+  /** @param {HTMLElement} root */
   constructor(root) {
     settle(root);
   }

@@ -6,28 +6,39 @@ import { amount, gibibytes, watts } from "../parts/format.mjs";
 import { LiveComponent } from "./live_component.mjs";
 
 const UNKNOWN = { text: "–", unit: "" };
+/** @type {(value: number) => Quantity} */
 const count = (value) => ({ text: amount(value), unit: "" });
+/** @type {(value: number | null | undefined, words: (value: number) => Quantity) => Quantity} */
 const known = (value, words) => (value === null || value === undefined ? UNKNOWN : words(value));
+/** @type {Record<string, [string, (totals: Hub.Totals) => Quantity]>} */
 const FIGURES = {
   free: ["Free GPUs", ({ gpus }) => count(gpus.free)],
   gpus: ["GPUs", ({ gpus }) => count(gpus.total)],
   lost: ["Lost GPUs", ({ gpus }) => count(gpus.lost + gpus.error)],
   tasks: ["Tasks", ({ tasks }) => count(tasks)],
-  throttled: ["Throttled GPUs", ({ throttled }) => count(throttled)],
+  throttled: ["Throttled GPUs", ({ throttled }) => known(throttled, count)],
   util: ["Average utilization", ({ util_mean_pct: share }) => known(share, (value) => ({ text: amount(value), unit: "%" }))],
   power: ["Power", ({ power_w: power }) => known(power, watts)],
   memory: ["Memory used", ({ mem_used_bytes: used }) => known(used, gibibytes)],
 };
 
 export default class Stat extends LiveComponent {
+  /**
+   * @param {HTMLElement} place
+   * @param {TellDash} tell
+   */
   constructor(place, tell) {
     super(place, tell);
-    [this.label, this.figure, this.unit] = [make("span", { class: "site-label" }), make("b", {}, "–"), make("span", {})];
+    this.total = "";
+    this.label = make("span", { class: "site-label" });
+    this.figure = make("b", {}, "–");
+    this.unit = make("span", {});
     place.append(this.label, make("span", { class: "site-figure" }, this.figure, this.unit));
     this.feed = anyFeed();
     this.feed.addEventListener("totals", () => this.redraw(), { signal: this.over.signal });
   }
 
+  /** @type {(properties: { total: string, label?: string }) => void} */
   draw({ total, label }) {
     this.total = total;
     say(this.label, label || (FIGURES[total]?.[0] ?? `no total ${total}`));
@@ -35,8 +46,8 @@ export default class Stat extends LiveComponent {
   }
 
   redraw() {
-    const { totals } = this.feed ?? {};
-    if (!totals || !(this.total in FIGURES)) return;
+    const totals = this.feed?.totals ?? null;
+    if (totals === null || !(this.total in FIGURES)) return;
     const { text, unit } = FIGURES[this.total][1](totals);
     say(this.figure, text);
     say(this.unit, unit);

@@ -7,6 +7,10 @@ import { anyFeed, release } from "../live/feeds.mjs";
 const EVERY_MS = 60_000;
 
 export default class TimeBar {
+  /**
+   * @param {HTMLElement} place
+   * @param {TellDash} tell
+   */
   constructor(place, tell) {
     this.feed = anyFeed();
     this.bar = new Bar();
@@ -15,7 +19,7 @@ export default class TimeBar {
     this.bar.addEventListener("move", ({ detail }) => tell({ at: detail.at }));
     this.bar.addEventListener("range", () => this.load.look());
     this.feed.addEventListener("cells", () => this.bar.link(this.feed.live.state === "live"), { signal: this.over.signal });
-    this.timer = setInterval(() => document.hidden || this.load.look(), EVERY_MS);
+    this.timer = setInterval(() => { if (!document.hidden) this.load.look(); }, EVERY_MS);
     this.load.look();
   }
 

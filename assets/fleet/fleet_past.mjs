@@ -1,6 +1,6 @@
 // The Fleet page at a moment that is over: brings what the time bar asks for into the picture.
 
-/** @typedef {import("./fleet.mjs").default} Fleet */
+/** @import Fleet from "./fleet.mjs" */
 
 import { placeOf, withWhat } from "../alerts/alert_words.mjs";
 import { itemsOf, look } from "../parts/api.mjs";
