@@ -3,13 +3,15 @@ made of the copies is made outside of it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .arrays import Slots, take_rows
 from .arrow_columns import Table
-from .columns import AT
+from .columns import AT, STORED
+from .grid import GpuMetricRows
 from .host_minutes import host_columns, join_hosts
 from .ingest import HistoryIngester, event_columns
 from .instants import MomentSamples, seen_in_memory
@@ -73,6 +75,25 @@ class MemoryReader:
             return rollup_table(kind, rollup, names.columns(rollup.slot, rollup.t))
 
         return rolled
+
+    def seconds(self, span: tuple[int, int], metrics: Sequence[str]
+                ) -> Callable[[], tuple[GpuMetricRows, dict[str, npt.NDArray[Any]]]]:
+        """Copy live metrics of all GPUs: their rows, and the numbers of each metric."""
+        names = self._feed.names
+        parts = list(self._feed.head.rows(self._feed.slots_of(None, None), *span, metrics))
+
+        def wide() -> tuple[GpuMetricRows, dict[str, npt.NDArray[Any]]]:
+            rows = together(parts, metrics)
+            slots = np.flatnonzero(np.bincount(rows.slot))
+            number = np.zeros(len(names.gpus), np.intp)
+            number[slots] = np.arange(len(slots))
+            pairs = [(names.gpus[slot], names.nodes[slot]) for slot in slots.tolist()]
+            return (GpuMetricRows(pairs, number[rows.slot], rows.t, {}, {}),
+                    {metric: rows.values(metric).astype(
+                        np.float64 if STORED[AT[metric]].kind == "int" else np.float32)
+                     for metric in metrics})  # as files have them
+
+        return wide
 
     def _slow(self, slots: Slots, first: int, last: int) -> SlowMetricRows:
         rows = slow_rows(part for aside in self._feed.extras() for part in aside.slow

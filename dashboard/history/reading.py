@@ -210,14 +210,13 @@ def wide_columns(kind: str, metrics: Wanted) -> list[str]:
 def wide_part(kind: str, metrics: Wanted, table: Table) -> GpuMetricRows:
     names, at = pairs_in(table)
     part = GpuMetricRows(names, at, numbers(table.column("t")), {}, {})
-    fill_wide(kind, metrics, part, {
+    return fill_wide(kind, metrics, part, {
         name: numbers(table.column(name), np.nan)
         for name in wide_columns(kind, metrics) if name in table.column_names})
-    return part
 
 
 def fill_wide(kind: str, metrics: Wanted, part: GpuMetricRows,
-              columns: Mapping[str, npt.NDArray[Any]]) -> None:
+              columns: Mapping[str, npt.NDArray[Any]]) -> GpuMetricRows:
     """Fill rows with what columns of such a file have of these metrics."""
     for key, ends in metrics.items():
         for end in ends:
@@ -229,6 +228,7 @@ def fill_wide(kind: str, metrics: Wanted, part: GpuMetricRows,
                 part.n[key] = part.n[key] if key in part.n else (
                     columns[f"{key}_n"] if kind in ROLLUPS
                     else ~np.isnan(part.values[key, end])).astype(np.uint16)
+    return part
 
 
 def seen_part(table: Table) -> GpuMetricRows:

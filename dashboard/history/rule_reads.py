@@ -60,10 +60,10 @@ class RuleHistoryReader:
 
     def _fill_live(self, grid: HistoryGrid, kind: str, metrics: Wanted) -> None:
         span = grid.t0, grid.ends_at
-        with self._store.reading(lambda: self._memory.table(kind, span, [*metrics])) as (
+        with self._store.reading(lambda: self._in_memory(kind, span, metrics)) as (
                 files, in_memory):
             grid.make_room(files.rows(kind, *span) // max(1, grid.width))
-            in_head = _inside(grid, wide_part(kind, metrics, in_memory()))
+            in_head = _inside(grid, in_memory())
             if len(in_head.t):
                 grid.add(in_head)
             for runs, columns in self._points.rows(kind, files.find(kind, *span),
@@ -71,8 +71,15 @@ class RuleHistoryReader:
                 part = GpuMetricRows(
                     list(zip(runs.gpus.tolist(), runs.nodes.tolist(), strict=True)),
                     np.repeat(runs.pair, runs.length), runs.times(STEP_S[kind]), {}, {})
-                fill_wide(kind, metrics, part, columns)
-                grid.add(part)
+                grid.add(fill_wide(kind, metrics, part, columns))
+
+    def _in_memory(self, kind: str, span: tuple[int, int], metrics: Wanted
+                   ) -> Callable[[], GpuMetricRows]:
+        if kind == "raw":
+            seconds = self._memory.seconds(span, [*metrics])
+            return lambda: fill_wide(kind, metrics, *seconds())
+        table = self._memory.table(kind, span, [*metrics])
+        return lambda: wide_part(kind, metrics, table())
 
     def seen(self, grid: HistoryGrid) -> None:
         """Fill a grid of seconds with SEEN: that a GPU was heard of says nothing of what it
