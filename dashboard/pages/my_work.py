@@ -19,12 +19,13 @@ from ..fleet.task_list import TaskGroup, TaskList
 from ..history.views import UsageItem
 from ..jobs.views import FindingList, FindingView
 from ..pool.views import ClaimView, LeaseView, PoolNodeView, PoolView
+from .item_lists import Item
 from .my_work_jobs import IDLE_FROM_S, job_table
 from .parts import READ_PAGE, Page, copyable, problem
 from .pool_orders import offers_request, request
 from .pool_tables import PoolTables
 from .pool_words import free_of, gpus_of
-from .quota_cards import Item, use_bar, use_words
+from .quota_cards import use_bar, use_words
 from .reading import Parts, Reading, View, Viewer
 from .reports_table import natural
 from .words import NONE, age, amount, plural, when

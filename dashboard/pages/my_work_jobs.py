@@ -12,7 +12,7 @@ from gpudeck.markup import make
 from ..fleet.task_list import TaskGroup
 from ..jobs.views import FindingView
 from .finding_words import sign_of
-from .settings.lists import ItemList, stacked
+from .item_lists import ItemList, stacked
 from .words import NONE, age, amount, bytes_words, plural
 
 IDLE_FROM_S = 60.0

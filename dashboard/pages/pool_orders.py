@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 
 from ..access.policy import Role
 from ..pool.views import ClaimView, LeaseView, ModelView
+from .forms import Field, Form, choice, order, sure, text
 from .pool_words import Gpus, leased_words
 from .reading import Viewer
-from .settings.forms import Field, Form, choice, order, sure, text
 from .words import amount, moment, zone_words
 
 LEAD = ("They are leased to you as soon as they are free, and returned if they stay unused. To run "

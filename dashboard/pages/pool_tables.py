@@ -10,6 +10,8 @@ from dash.development.base_component import Component
 from gpudeck.markup import make
 
 from ..pool.views import ClaimView, LeaseView
+from .forms import row_button
+from .item_lists import ItemList, stacked
 from .pool_orders import extension, returning, withdrawal
 from .pool_words import (
     Gpus,
@@ -22,8 +24,6 @@ from .pool_words import (
     why_words,
 )
 from .reading import Viewer
-from .settings.forms import row_button
-from .settings.lists import ItemList, stacked
 from .words import NONE, age, moment, sentence, until_words, when
 
 IDLE_LONG_S = 600.0
