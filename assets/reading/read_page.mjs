@@ -16,6 +16,7 @@ import { TYPED, fieldsOf, showView, textOf, useShortcut } from "./view_controls.
 
 const TYPED_MS = 400;
 const SOON_MS = 250;
+const LEAST_MS = 1_000; // between two answers upon events
 const FILE_MOST = 2 ** 20; // bytes
 const ANSWER = "page-answer";
 const GRAPH = "../figures/graph.mjs"; // only a page with a figure has it (dashboard/pages/router.py)
@@ -47,9 +48,10 @@ export default class ReadPage extends Looker {
   /** Of the page, also where only a part of it is read. */
   get key() { return this.root.id; }
 
-  /** Upon something that happened: of what happens at once, the last is in the answer too. */
+  /** Upon something that happened: of what happens at once, the last is in the answer too; and at most once in a while, since each costs the hub. */
   lookSoon() {
-    this.coming ??= setTimeout(() => { this.coming = null; this.look(); }, SOON_MS);
+    const rest = (this.lookedAt ?? -Infinity) + LEAST_MS - performance.now();
+    this.coming ??= setTimeout(() => { this.coming = null; this.lookedAt = performance.now(); this.look(); }, Math.max(SOON_MS, rest));
   }
 
   /** The view as the address has it; what does not stand there stays. */
