@@ -22,7 +22,7 @@ const TYPED_MS = 400;
 // Of what comes by the socket much may come at once; and an answer that costs the hub a second is not asked for each second.
 const TOGETHER_MS = 250; // of what happens at once, the last is in the answer too
 const SOON_MS = 1_000;
-const PAUSES = 10; // times as long as the last answer took
+const PAUSES = 4; // times as long as the last answer took
 const FILE_MOST = 2 ** 20; // bytes
 const ANSWER = "page-answer";
 const GRAPH = "../figures/graph.mjs"; // only a page with a figure has it (dashboard/pages/router.py)

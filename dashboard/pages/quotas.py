@@ -124,7 +124,7 @@ def past_parts(items: list[Item], view: QuotasView) -> Parts:
     link = make("a", f"Total usage of {holder}", href=f"/history?{query}")
     return {
         "past-dialog-title": f"{holder}: {LIMITS[limit][0]} of {quota}",
-        "quota-past-now": sentence(balance["sentence"]),
+        "quota-past-now": f"{balance['sentence']}.",
         "quota-past-link": link if balance["users"] == [holder] else None,
         "quota-past-request": make(
             "div#quota-past-request", data_figure=QUOTA_PAST, data_height=str(PAST_HEIGHT_PX),
