@@ -52,8 +52,6 @@ export default class Timelines {
   owners = new Map();
   /** @type {Map<string, ChartLabel>} */
   labels = new Map();
-  /** @type {WeakMap<Element, ShownChart>} */
-  shownBy = new WeakMap();
   /** @type {number | null} */
   frame = null;
 
@@ -163,7 +161,7 @@ export default class Timelines {
       colours, onZoom: (span) => this.zoomTo(span), together: this.gpus.length > 1 ? togetherOf(plan.metric, this.book.reasons) : null, isQuiet: this.place.kind === "node",
     }) }));
     this.chartPlace.replaceChildren(...this.charts.map(({ chart }) => chart.root));
-    this.charts.forEach((entry) => { entry.chart.resize(); this.shownBy.set(entry.chart.root, entry); this.seen.observe(entry.chart.root); });
+    this.charts.forEach((entry) => { entry.chart.resize(); Object.assign(entry.chart.root, { entry }); this.seen.observe(entry.chart.root); });
     this.drawTiles();
     this.drawNever();
     const uuids = this.gpus.map((gpu) => gpu.uuid);
@@ -300,7 +298,7 @@ export default class Timelines {
 
   /** @type {(seen: IntersectionObserverEntry) => void} */
   onSeen({ target, isIntersecting }) {
-    const entry = this.shownBy.get(target);
+    const { entry } = /** @type {Element & { entry?: ShownChart }} */ (target);
     if (entry === undefined) return;
     entry.isSeen = isIntersecting;
     if (isIntersecting) { this.dirty.add(entry); this.schedule(); }
