@@ -172,10 +172,10 @@ def _free(gpus: ExportedGpus, columns: Mapping[str, Any]) -> str:
 def _nvlink(gpus: ExportedGpus, columns: Mapping[str, Any]) -> str:
     """DCGM makes this field of the same counters of NVML: the KiB per second of both directions,
     divided by 1,000. dcgm-exporter calls it a counter, which it is not (its issue 417)."""
-    both = [(sent + received) / KIB / 1_000 for sent, received in zip(
+    traffic = [(transmitted + received) / KIB / 1_000 for transmitted, received in zip(
         _plain(columns[SENT]), _plain(columns[RECEIVED]), strict=True)]
     return family(NVLINK, "gauge", "Rate of data over all NVLinks, both directions together (in "
-                  "1,000 KiB/s).", gpus.labels, once(gpus, SENT, both))
+                  "1,000 KiB/s).", gpus.labels, once(gpus, SENT, traffic))
 
 
 # -- gpudeck's own, of hub and agent alike

@@ -33,7 +33,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
                           env=os.environ | {"NO_COLOR": "1"}, capture_output=True)
 
 
-def counted(output: str) -> str:
+def count_findings(output: str) -> str:
     """Return the findings of tsc, with their details, that are not in a folder of LEFT. Pure."""
     lines, counts = [], False
     for line in output.splitlines():
@@ -53,10 +53,10 @@ def main() -> int:
         return 2
     types = run(TOOLS["tsc"])
     defects = run(TOOLS["eslint"], *paths(), "tests/js", "eslint.config.mjs")
-    found = [text for text in (counted(types.stdout + types.stderr),
+    texts = [text for text in (count_findings(types.stdout + types.stderr),
                                (defects.stdout + defects.stderr).strip()) if text]
-    print("\n".join(found) or f"JavaScript: 0 findings in {len(paths())} folders")
-    return 1 if found or defects.returncode else 0
+    print("\n".join(texts) or f"JavaScript: 0 findings in {len(paths())} folders")
+    return 1 if texts or defects.returncode else 0
 
 
 if __name__ == "__main__":

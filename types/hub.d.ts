@@ -2595,7 +2595,7 @@ declare namespace Hub {
     created_by: string;
     expires_at: number;
     last_used_at: number | null;
-    secret?: string | null;
+    token?: string | null;
   }
 
   interface Totals {

@@ -61,13 +61,13 @@ class HistoryFiles:
         asked for then."""
         places: list[SampleRuns] = []
 
-        def noted() -> Iterator[Table]:
+        def index() -> Iterator[Table]:
             for table in tables:
                 if kind == "raw" and table.num_rows:
                     places.append(runs_in(table, 1))
                 yield table
 
-        file = write(self.archive, kind, stretch, (self.manifest.number + 1, made_at), noted())
+        file = write(self.archive, kind, stretch, (self.manifest.number + 1, made_at), index())
         if file is not None:
             self.cache.put_places(file.name, places)
         return file

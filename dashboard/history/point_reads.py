@@ -65,14 +65,14 @@ class HistoryPointReader:
              ) -> Iterator[Rollup]:
         """Read from the beginning of the span until before its end; a GPU's number is its slot. Of
         much, portions are rolled up to `step` at once: there may be several parts of a bucket."""
-        step_s, wanted = STEP_S[kind], columns_of(kind, metrics)
+        step_s, keys = STEP_S[kind], columns_of(kind, metrics)
         names = sorted(gpus)
-        chosen = [(file, group) for file in map(self._cache.open, paths)
+        choice = [(file, group) for file in map(self._cache.open, paths)
                   for group in file.groups_of(names, span[0], span[1] - 1)]
-        is_kept = self._cache.has_room(len(wanted) * sum(file.rows[at] for file, at in chosen))
+        is_kept = self._cache.has_room(len(keys) * sum(file.rows[at] for file, at in choice))
         parts: list[Part] = []
         rows_read = 0
-        for file, group in chosen:
+        for file, group in choice:
             places = self._cache.places(file, [group], step_s)
             number = places.numbers(gpus)
             places = places.take(np.flatnonzero(number[places.pair] >= 0)).on(nodes).within(
@@ -80,19 +80,19 @@ class HistoryPointReader:
             rows = places.rows()
             if len(rows):
                 parts.append((np.repeat(number[places.pair], places.length), places.times(step_s),
-                              self._picked(file, group, wanted, rows, is_kept)))
+                              self._picked(file, group, keys, rows, is_kept)))
                 rows_read += len(rows)
-            if rows_read * len(wanted) > PORTION:
+            if rows_read * len(keys) > PORTION:
                 yield coarser(_joined(kind, parts, metrics), step)
                 parts, rows_read = [], 0
         if parts:
             yield _joined(kind, parts, metrics)
 
-    def _picked(self, file: OpenParquetFile, group: int, wanted: Sequence[str], rows: Counts,
+    def _picked(self, file: OpenParquetFile, group: int, keys: Sequence[str], rows: Counts,
                 is_kept: bool) -> dict[str, npt.NDArray[Any]]:
         """Read some rows of those columns that the file has; of a large row group not all columns
         at once."""
-        present = [name for name in wanted if name in file.names]
+        present = [name for name in keys if name in file.names]
         many = max(1, PORTION // file.rows[group])
         return {name: column[rows] for at in range(0, len(present), many)
                 for (_, name), column in self._cache.columns(
@@ -103,10 +103,10 @@ class HistoryPointReader:
         """Yield of each row group, of all GPUs, what lies from the beginning of the span until
         before its end: its runs, and the numbers of those columns that the file has."""
         step_s, files = STEP_S[kind], [self._cache.open(path) for path in paths]
-        chosen = [(file, group) for file in files
+        choice = [(file, group) for file in files
                   for group in file.groups_at(span[0], span[1] - 1)]
-        is_kept = self._cache.has_room(len(names) * sum(file.rows[at] for file, at in chosen))
-        for file, group in chosen:
+        is_kept = self._cache.has_room(len(names) * sum(file.rows[at] for file, at in choice))
+        for file, group in choice:
             runs = self._cache.places(file, [group], step_s).within(span[0], span[1] - 1, step_s)
             if not len(runs):
                 continue

@@ -41,9 +41,9 @@ def brake_table(brakes: Sequence[Item], person: Viewer) -> Component:
 
 
 def _now(brake: Item) -> Component:
-    used, most = brake["used"], brake["most"]
-    count = "" if used is None or (most is None and used == 0) else (
-        str(used) if most is None else f"{used} of {most}")
+    usage, most = brake["used"], brake["most"]
+    count = "" if usage is None or (most is None and usage == 0) else (
+        str(usage) if most is None else f"{usage} of {most}")
     pill = make("span.pill.lost", "blocking") if brake["holds"] else (
         make("span.pill.ok", "not blocking"))
     return stacked(pill, make("span.brake-count", count) if count else None,

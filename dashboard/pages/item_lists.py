@@ -32,7 +32,7 @@ class ViewContext:
 
 @dataclass(frozen=True, slots=True)
 class ItemList:
-    """A table as assets/parts/rows.mjs lays it out. `key`: the item's identity; `empty`: what is
+    """A table; on a phone each row is a card. `key`: the item's identity; `empty`: what is
     said without items; `actions`: buttons of a row; `is_steady`: new rows go to the end while the
     pointer or the focus is in it, so that no row moves under a hand; `meanings`: of heads that do
     not say all."""

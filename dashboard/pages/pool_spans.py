@@ -43,9 +43,9 @@ def spans_of(node: PoolNodeView, leases: Iterable[LeaseView], claims: Iterable[C
     for claim in claims:
         start, end = _bounds(claim)
         own = _lanes(claim.kept, lane_of)
-        taken = {lane for span in spans if span.end > start and span.start < end
+        busy_gpus = {lane for span in spans if span.end > start and span.start < end
                  for lane in span.lanes}
-        by_use = sorted(lane_of.values(), key=lambda lane: lane in taken)
+        by_use = sorted(lane_of.values(), key=lambda lane: lane in busy_gpus)
         spans.append(Span(claim, start, end, own or tuple(by_use[:claim.gpus])))
     return spans
 

@@ -43,8 +43,8 @@ def places_words(places: Iterable[str]) -> str:
 
 def leased_words(lease: LeaseView, gpus: Gpus) -> str:
     """Name the GPUs of a lease: `GPU 0-3`, or of a part `30 % of GPU 2`."""
-    known = [gpus[uuid].place for uuid in lease.gpus if uuid in gpus]
-    words = (f"GPU {places_words(known)}" if len(known) == len(lease.gpus) else
+    facts = [gpus[uuid].place for uuid in lease.gpus if uuid in gpus]
+    words = (f"GPU {places_words(facts)}" if len(facts) == len(lease.gpus) else
              plural(len(lease.gpus), "GPU"))
     return words if lease.share_pct >= WHOLE_PCT else f"{amount(lease.share_pct)} % of {words}"
 

@@ -127,7 +127,7 @@ def alone(folder: Path, *before: str, has_lock: bool = True) -> Iterator[Crowd]:
 
 
 def test_what_is_stopped_goes_on_while_its_driver_waits() -> None:
-    """It stayed stopped until its driver had started a hub, and so for 40 s did its lease."""
+    """Before, it stayed stopped, and for 40 s its lease did too, until its driver had a hub."""
     with subprocess.Popen(["sleep", "60"]) as process:
         stopped = StoppedProcess(os.pidfd_open(process.pid), 1.0)
         wait_for(lambda: os.waitid(os.P_PID, process.pid, os.WCONTINUED | os.WNOHANG))

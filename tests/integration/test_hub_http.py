@@ -240,7 +240,7 @@ def test_the_document_says_what_is_needed(hub: HubProcess) -> None:
         elif "{" not in path and "get" in methods:
             assert hub.ask(path).status != 400, path
         count += len(needed)
-    assert count == 14
+    assert count == 13
 
 
 def test_a_body_that_is_not_wanted_is_not_read(hub: HubProcess) -> None:

@@ -179,7 +179,7 @@ def test_without_a_hub_owners_are_notified_nothing_ends_and_a_restart_does_nothi
         bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """A quota of before may still say that its node ends tasks by itself; it does not."""
     monkeypatch.setattr(quota_wiring, "QuotaService", partial(QuotaService, cut_off_after_s=1.0))
-    allowed, acted, warned, bystander = (bed.children.start(gpu=f"GPU-{at}") for at in range(1, 5))
+    patient, acted, warned, bystander = (bed.children.start(gpu=f"GPU-{at}") for at in range(1, 5))
     quotas = (bed.quota("allowed", offline="allow"),
               bed.quota("acted", scope="gpu:GPU-2"),
               bed.quota("warned", scope="gpu:GPU-3", mode="warn"),
@@ -195,4 +195,4 @@ def test_without_a_hub_owners_are_notified_nothing_ends_and_a_restart_does_nothi
     with alone(bed):
         time.sleep(3)
     assert (bed.intents("notify"), bed.intents("end")) == (6, 0)
-    assert all(child.is_alive() for child in (allowed, acted, warned, bystander))
+    assert all(child.is_alive() for child in (patient, acted, warned, bystander))

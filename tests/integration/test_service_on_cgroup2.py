@@ -77,8 +77,8 @@ def test_this_machine_has_version_2_alone(site: Site) -> None:
 
 
 def test_an_owner_is_told_while_other_devices_are_closed(site: Site) -> None:
-    """In version 2 the kernel's filter of devices is a program of the group; in it, a terminal can
-    be written to, and the kernel's log, which root reads elsewhere, cannot be command."""
+    """The kernel's filter of devices is a program of the group in version 2; in it, a terminal can
+    be written to, and the kernel's log, which root reads elsewhere, cannot be opened."""
     assert "told alice at 1 terminal" in site.notify("the node is needed")
     machine, command = site.machine, ": < /tmp/kmsg"
     group = f"{ROOT}/system.slice/gpudeck-agent.service"

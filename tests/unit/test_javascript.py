@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from docs.make_types import FILE, declarations
-from tests.javascript import ASSETS, LEFT, ROOT, TOOLS, counted, run
+from tests.javascript import ASSETS, LEFT, ROOT, TOOLS, count_findings, run
 from tests.machine import required_node_modules
 
 CONFIG = json.loads((ROOT / "tsconfig.json").read_text())
@@ -38,7 +38,7 @@ def test_a_finding_counts_where_a_folder_is_checked() -> None:
               "assets/deck.mjs(1,2): error TS1: three\n"
               "types/hub.d.ts(1,2): error TS1: four\nerror TS5: five\n")
     assert "tasks" in LEFT
-    assert counted(output).splitlines() == [
+    assert count_findings(output).splitlines() == [
         "assets/parts/a.mjs(1,2): error TS1: one", "  why",
         "types/hub.d.ts(1,2): error TS1: four", "error TS5: five"]
 

@@ -67,8 +67,8 @@ class AmdBoard:
             slow_absent=b"" if slow_row is None else bytes(slow_row.absent))
 
     def mem_used_now(self) -> float | None:
-        used = UNKNOWN if self.asleep else self._memory("used")
-        return None if isinstance(used, Absence) else used
+        usage = UNKNOWN if self.asleep else self._memory("used")
+        return None if isinstance(usage, Absence) else usage
 
     def energy_now(self) -> float | None:
         table = None if self.asleep else _table(self._folder)

@@ -40,8 +40,8 @@ class AmdProcessList:
 
     def read(self, now: float) -> tuple[ProcessReading, ...]:
         uses: dict[tuple[int, str], _Use] = {}
-        for pid, uuid, held in self._compute():
-            uses[pid, uuid] = _Use(held, is_compute=True)
+        for pid, uuid, memory in self._compute():
+            uses[pid, uuid] = _Use(memory, is_compute=True)
         for pid, uuid, client, values in self._clients():
             use = uses.setdefault((pid, uuid), _Use())
             # A compute process has its memory in both lists.
@@ -63,15 +63,15 @@ class AmdProcessList:
     def _compute(self) -> Iterator[tuple[int, str, float]]:
         """Return (pid, GPU, bytes) of all that compute. A chip in partitions counts as one."""
         uuids = self._boards_of_kfd()
-        held: dict[tuple[int, str], float] = {}
+        memory: dict[tuple[int, str], float] = {}
         for folder in self._kfd.glob("proc/*"):
             for path in folder.glob("vram_*") if folder.name.isdigit() else ():
                 uuid = uuids.get(path.name.removeprefix("vram_"))
                 value = number(path)
                 if uuid is not None and not isinstance(value, Absence) and value > 0:
                     key = int(folder.name), uuid
-                    held[key] = held.get(key, 0.0) + value
-        yield from ((pid, uuid, value) for (pid, uuid), value in held.items())
+                    memory[key] = memory.get(key, 0.0) + value
+        yield from ((pid, uuid, value) for (pid, uuid), value in memory.items())
 
     def _boards_of_kfd(self) -> dict[str, str]:
         """Return UUIDs by the KFD's number of a GPU."""
@@ -92,7 +92,7 @@ class AmdProcessList:
 
     def _clients(self) -> Iterator[tuple[int, str, str, dict[str, str]]]:
         """Return (pid, GPU, client, its values): each client once, however often it is open."""
-        known: set[tuple[str, str]] = set()
+        clients: set[tuple[str, str]] = set()
         for pid in _numbers(self._proc):
             folder = f"{self._proc}/{pid}"
             for file in _numbers(Path(f"{folder}/fd")):
@@ -104,8 +104,8 @@ class AmdProcessList:
                 values = properties(text(f"{folder}/fdinfo/{file}"), ":")
                 board = values.get("drm-pdev", "")
                 client = values.get("drm-client-id", "")
-                if board in self._uuids and client and (board, client) not in known:
-                    known.add((board, client))
+                if board in self._uuids and client and (board, client) not in clients:
+                    clients.add((board, client))
                     yield pid, self._uuids[board], client, values
 
     def _share(self, pid: int, uuid: str, use: _Use, now: float) -> float | None:

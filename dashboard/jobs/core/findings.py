@@ -63,11 +63,11 @@ def _kept(is_met: Mask, stays: Mask, is_held: Mask, seconds: float, step: int
     signs.KEPT_S, or the rank has gone: a job that pauses to write a checkpoint does not end it."""
     many, steps = is_met.shape
     began = np.full(many, steps, np.intp)  # the step it began with; `steps`: none
-    met, at_rest = np.zeros((2, many), np.intp)  # steps in a row
+    streak, at_rest = np.zeros((2, many), np.intp)  # steps in a row
     for at in range(steps):
-        met = np.where(is_met[:, at], met + 1, 0)
+        streak = np.where(is_met[:, at], streak + 1, 0)
         at_rest = np.where(stays[:, at], 0, at_rest + 1)
-        began = np.where((began == steps) & (met * step >= seconds), at + 1 - met, began)
+        began = np.where((began == steps) & (streak * step >= seconds), at + 1 - streak, began)
         began[(at_rest * step > signs.KEPT_S) | ~is_held[:, at]] = steps
     lasting: npt.NDArray[np.intp] = steps - began
     return lasting

@@ -62,13 +62,13 @@ def test_the_page_lists_exactly_what_is_not_served() -> None:
 
 def test_nvlink_is_the_rate_that_dcgm_gives() -> None:
     """DCGM's ReadAndCacheNvLinkBandwidth: KiB of both directions, by second, divided by 1,000."""
-    sent, received = random.uniform(1, 1e12), random.uniform(1, 1e12)
+    transmitted, received = random.uniform(1, 1e12), random.uniform(1, 1e12)
     gpus = ExportedGpus(['gpu="0"', 'gpu="1"'], [-1, -1], [False, False], [NAN, NAN], [NAN, NAN],
                         [[NAN, NAN]] * len(VIOLATIONS))
-    columns = {SENT: [sent, sent], RECEIVED: [received, NAN]}
+    columns = {SENT: [transmitted, transmitted], RECEIVED: [received, NAN]}
     [text] = families(gpus, columns, frozenset({NVLINK}))
     assert f"# TYPE {NVLINK} gauge\n" in text
     [(gpu, value)] = re.findall(r'gpu="(\d)"} (\S+)', text)
     assert gpu == "0", "half of a sum is none"
-    assert float(value) == pytest.approx((sent + received) / 1_024_000)
-    assert families(gpus, {SENT: [sent, sent]}, frozenset({NVLINK})) == []
+    assert float(value) == pytest.approx((transmitted + received) / 1_024_000)
+    assert families(gpus, {SENT: [transmitted, transmitted]}, frozenset({NVLINK})) == []

@@ -144,19 +144,19 @@ def test_the_name_is_of_the_machines_list_of_devices(
 
 def table(version: tuple[int, int], **numbers: int) -> bytes:
     layout = LAYOUTS[version]
-    made = bytearray(b"\xff" * layout.size)
-    struct.pack_into("<HBB", made, 0, layout.size, *version)
+    table_bytes = bytearray(b"\xff" * layout.size)
+    struct.pack_into("<HBB", table_bytes, 0, layout.size, *version)
     for name, value in numbers.items():
-        struct.pack_into("<Q", made, getattr(layout, name), value)
-    return bytes(made)
+        struct.pack_into("<Q", table_bytes, getattr(layout, name), value)
+    return bytes(table_bytes)
 
 
 @pytest.mark.parametrize(("version", "at"), [
     ((1, 3), 24), ((1, 4), 24), ((1, 5), 88), ((1, 6), 16), ((1, 7), 24), ((1, 8), 24)])
 def test_energy_stands_where_the_kernel_puts_it(version: tuple[int, int], at: int) -> None:
-    made = bytearray(table(version))
-    struct.pack_into("<Q", made, at, 10_000_000)
-    metrics = read_gpu_metrics(bytes(made))
+    table_bytes = bytearray(table(version))
+    struct.pack_into("<Q", table_bytes, at, 10_000_000)
+    metrics = read_gpu_metrics(bytes(table_bytes))
     assert metrics is not None
     assert metrics.energy_j == pytest.approx(152.59)
 
@@ -276,11 +276,11 @@ def test_a_sleeping_board_is_not_woken(machine: Machine) -> None:
 
 
 def test_a_board_that_is_gone_is_lost_and_one_in_a_reset_in_error(machine: Machine) -> None:
-    gone = machine.add(BOARDS["vega56"])
+    away = machine.add(BOARDS["vega56"])
     silent = machine.add(BOARDS["rx6900xt"], 1)
     reader = machine.reader()
     reader.read()
-    gone.parent.rename(machine.root / "away")
+    away.parent.rename(machine.root / "away")
     for path in [*silent.iterdir(), *silent.glob("hwmon/hwmon5/*")]:
         if path.is_file() and path.name not in ("vendor", "uevent"):
             path.unlink()
@@ -295,10 +295,10 @@ def test_denied_is_not_unsupported(machine: Machine, monkeypatch: pytest.MonkeyP
     folder = machine.add(BOARDS["rx6900xt"])
     real = os.open
 
-    def refuse(path: Any, *args: Any, **named: Any) -> int:
+    def refuse(path: Any, *args: Any, **options: Any) -> int:
         if str(path) == f"{folder}/gpu_busy_percent":
             raise PermissionError(13, "denied")
-        return real(path, *args, **named)
+        return real(path, *args, **options)
 
     monkeypatch.setattr(os, "open", refuse)
     gpu, = machine.reader().read().gpus

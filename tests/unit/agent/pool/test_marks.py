@@ -1,5 +1,5 @@
-"""All processes are looked through without the pool's lock, and what becomes of a lease meanwhile
-counts more than what was seen."""
+"""Scans of all processes without the pool's lock: what becomes of a lease during one counts more
+than what the scan saw."""
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -21,15 +21,15 @@ ORPHAN = 20, 78
 
 
 class Scanned(ProcessSigns):
-    """`meanwhile`: what happens while all processes are looked through; none has a mark."""
+    """`on_scan`: called while all processes are looked through; none has a mark."""
 
-    def __init__(self, meanwhile: Callable[[], None]) -> None:
-        self.meanwhile = meanwhile
+    def __init__(self, on_scan: Callable[[], None]) -> None:
+        self.on_scan = on_scan
 
     def marked(self, uids: Mapping[str, int], roots: Mapping[str, Collection[ProcessKey]],
                proc: Path = Path()) -> Marks:
         marks = {lease_id: {*roots.get(lease_id, ())} for lease_id in uids}
-        self.meanwhile()
+        self.on_scan()
         return marks
 
 
@@ -57,11 +57,11 @@ def leases() -> Leases:
 
 
 def test_a_process_that_is_bound_meanwhile_counts_until_the_next_scan(leases: Leases) -> None:
-    leases.signs.meanwhile = leases.bind
+    leases.signs.on_scan = leases.bind
     leases.look()
     assert [leases.marks.count(leases.all[name]) for name in "ab"] == [1, 0]
     assert leases.marks.of("a") == ()
-    leases.signs.meanwhile = lambda: None
+    leases.signs.on_scan = lambda: None
     leases.look()
     assert leases.marks.of("a") == {COMMAND.key}
 
@@ -70,10 +70,10 @@ def test_what_another_scan_has_found_meanwhile_stays(leases: Leases) -> None:
     leases.bind()
 
     def give_back() -> None:
-        leases.signs.meanwhile = lambda: None
+        leases.signs.on_scan = lambda: None
         leases.look(a=[ORPHAN])
 
-    leases.signs.meanwhile = give_back
+    leases.signs.on_scan = give_back
     leases.look()
     assert leases.marks.of("a") == {COMMAND.key, ORPHAN}
 
@@ -84,7 +84,7 @@ def test_of_leases_that_come_and_go_meanwhile_nothing_is_known(leases: Leases) -
     def change() -> None:
         leases.all = {"b": leases.all["b"], "c": lease("c", "G2")}
 
-    leases.signs.meanwhile = change
+    leases.signs.on_scan = change
     leases.look()
     assert leases.marks.all.keys() == {"b"}
     assert leases.marks.count(leases.all["c"]) == 1
@@ -120,25 +120,25 @@ def test_nobody_waits_while_all_processes_are_looked_through(machine: Machine) -
         thread.join()
 
     ann = Asker()
-    granted = machine.ask(ann, 1)
-    assert isinstance(granted, Leased)
+    grant = machine.ask(ann, 1)
+    assert isinstance(grant, Leased)
     machine.leases.marks = LeaseMarks(
         Scanned(ask_elsewhere), lambda: machine.leases.all, lambda: machine.now)
     machine.pass_by(SCAN_EVERY_S)
-    machine.handle(ann, UseLease(granted.lease_id, is_run=True))
-    machine.handle(ann, GiveBack(granted.lease_id))
+    machine.handle(ann, UseLease(grant.lease_id, is_run=True))
+    machine.handle(ann, GiveBack(grant.lease_id))
     assert [type(reply) for reply in ann.replies] == [Leased, Leased, LeaseEnded]
     assert is_free == [True] * 3
 
 
 def test_whose_lease_it_is_not_looks_through_nothing(machine: Machine) -> None:
-    granted = machine.ask(Asker(), 1)
-    assert isinstance(granted, Leased)
+    grant = machine.ask(Asker(), 1)
+    assert isinstance(grant, Leased)
     scans: list[None] = []
     machine.leases.marks = LeaseMarks(
         Scanned(lambda: scans.append(None)), lambda: machine.leases.all, lambda: machine.now)
     bob = Asker(1_001, "bob")
-    machine.handle(bob, GiveBack(granted.lease_id))
+    machine.handle(bob, GiveBack(grant.lease_id))
     machine.handle(bob, GiveBack("no-such-lease"))
     assert [type(reply) for reply in bob.replies] == [ClaimRefused] * 2
     assert not scans
@@ -161,14 +161,14 @@ class Ending(Scanned):
 
 def test_what_a_command_leaves_while_its_lease_is_given_back_keeps_it(machine: Machine) -> None:
     ann = Asker()
-    granted = machine.ask(ann, 1)
-    assert isinstance(granted, Leased)
+    grant = machine.ask(ann, 1)
+    assert isinstance(grant, Leased)
     leases = machine.leases
-    leases.put(replace(leases.all[granted.lease_id], process=COMMAND, is_run=True), {})
+    leases.put(replace(leases.all[grant.lease_id], process=COMMAND, is_run=True), {})
     leases.processes = signs = Ending()
     leases.marks = LeaseMarks(signs, lambda: leases.all, lambda: machine.now)
-    machine.handle(ann, GiveBack(granted.lease_id))
+    machine.handle(ann, GiveBack(grant.lease_id))
     answer = ann.replies[-1]
     assert isinstance(answer, LeaseEnded)
     assert answer.state == "draining"
-    assert leases.all[granted.lease_id].left == (ORPHAN,)
+    assert leases.all[grant.lease_id].left == (ORPHAN,)

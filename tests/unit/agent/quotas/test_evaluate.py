@@ -95,7 +95,7 @@ def test_nobody_is_notified_before_the_time_without_sight_or_with_a_hub(
 
 
 def test_a_restart_notifies_nobody_twice() -> None:
-    """What is stored when a warning is due says already that it was given."""
+    """The record that is stored when a warning is due says already that it was given."""
     warnings, due = evaluate.due_warnings({}, desired(quota()), scene("t"), "gone", 5.0)
     assert len(due) == 1
     assert evaluate.due_warnings(warnings, desired(quota()), scene("t"), "gone", 6.0)[1] == ()

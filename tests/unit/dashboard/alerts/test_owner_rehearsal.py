@@ -119,7 +119,7 @@ def test_a_fault_of_a_task_counts_for_ten_minutes_and_one_of_a_board_does_not(pa
 
 
 def test_an_owner_whose_tasks_fail_fires_and_is_off_by_a_minute(past: Past) -> None:
-    """As the rule of the pack that is for owners: it holds for two minutes, and only notifies."""
+    """The rule is like that of the pack for owners: it holds for two minutes, and only notifies."""
     past.write(fleets.tasks(*((f"t{gpu}", gpu, "ann") for gpu in range(4))), range(20 * 60))
     past.xid(1, 240.0, FAULT)
     past.xid(2, 240.0, FAULT)

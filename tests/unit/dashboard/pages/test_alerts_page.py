@@ -63,7 +63,7 @@ def test_each_alert_is_in_the_lists_that_it_belongs_to() -> None:
     lists = alert_lists(alerts, [alert("p")])
     assert lists["firing"][0] is asking, "it waits for a person"
     assert lists["firing"][-1] is mild
-    assert {key: sorted(one["id"] for one in found) for key, found in lists.items()} == {
+    assert {key: sorted(one["id"] for one in listed) for key, listed in lists.items()} == {
         "firing": ["a", "b", "e", "f"], "pending": ["p"], "held": ["d", "e"], "silenced": ["c"]}
 
 
@@ -137,8 +137,8 @@ def test_a_silence_of_one_alert_asks_only_for_how_long() -> None:
     assert places == [{"target": "GPU-$a", "node": ""}, {"target": "", "node": "k1"},
                       {"target": "", "node": ""}]
     assert wide["body"]["target"] == "$reach.target"
-    chosen = new_silence([("hot", "Too hot"), ("cold", "Cold")], "cold")["fields"][0]
-    assert (chosen["value"], chosen["options"][0]) == ("cold", ["", "any rule"])
+    choice = new_silence([("hot", "Too hot"), ("cold", "Cold")], "cold")["fields"][0]
+    assert (choice["value"], choice["options"][0]) == ("cold", ["", "any rule"])
 
 
 def test_a_silence_is_named_by_what_people_know() -> None:

@@ -22,27 +22,27 @@ QUOTA: Any = {
     "mode": "warn", "priority": 4, "because": "shared",
     "ladder": [{"do": "tell", "after_s": 0.0}, {"do": "tell", "after_s": 420.0},
                {"do": "end", "after_s": 600.0}]}
-FOUND: Any = {"problems": [], "meaning": "ann may hold 3 GPUs", "holders": 2, "over": [],
+OUTCOME: Any = {"problems": [], "meaning": "ann may hold 3 GPUs", "holders": 2, "over": [],
               "nodes": 1}
 PROBLEM: Any = {"field": "mem_bytes", "message": "'2.5X' is not a size"}
 
 
 class Hub:
-    def __init__(self, **found: Any) -> None:
-        self.found, self.asked = FOUND | found, []  # type: ignore[var-annotated]
+    def __init__(self, **outcome: Any) -> None:
+        self.outcome, self.requests = OUTCOME | outcome, []  # type: ignore[var-annotated]
 
     def get(self, path: str) -> Any:
         return {"role": "admin"} if path == "me" else {
             "items": [item(quota=QUOTA, generation=4)], "mechanisms": []}
 
     def ask_for(self, method: str, path: str, body: Any) -> Any:
-        self.asked.append(body)
-        if "error" in self.found:
+        self.requests.append(body)
+        if "error" in self.outcome:
             raise CommandError("the hub is busy")
-        return self.found
+        return self.outcome
 
 
-def shown(hub: Hub, view: QuotasView) -> dict[str, Any]:
+def draw(hub: Hub, view: QuotasView) -> dict[str, Any]:
     client: Any = SimpleNamespace(hub=hub)
     return wire_parts(PAGE, answer(client, view, NOW))
 
@@ -53,12 +53,12 @@ def test_every_field_of_a_quota_is_kept_by_the_form(ladder: Any) -> None:
     hub, view = Hub(), QuotasView(edited="q")
     hub.get = lambda path: {"role": "admin"} if path == "me" else {  # type: ignore[method-assign]
         "items": [item(quota=quota, generation=4)], "mechanisms": []}
-    parts = shown(hub, view)
+    parts = draw(hub, view)
     assert parts["quota-dialog-title"] == ["Edit q"]
     draft = QuotaFormDraft("q", values_of(parts["quota-dialog-body"]), generation=4, quota=quota)
     view.draft = encode_draft(draft)
-    shown(hub, view)
-    before, typed = (read(body["quota"]) for body in hub.asked)
+    draw(hub, view)
+    before, typed = (read(body["quota"]) for body in hub.requests)
     assert before == typed
 
 
@@ -67,11 +67,11 @@ def test_what_is_saved_is_ordered_with_the_version_that_was_looked_at() -> None:
         values = {"id": ["q"], "subject": ["user:ann"], "scope": ["fleet"]}
         draft = QuotaFormDraft(of, values, do="save", generation=only_of, quota=quota)
         view = QuotasView(edited=of, draft=encode_draft(draft))
-        order = json.loads(shown(Hub(), view)["@order"][0])
+        order = json.loads(draw(Hub(), view)["@order"][0])
         assert (order["method"], order["path"], order["only_of"]) == ("PUT", "quotas/q", only_of)
         assert json.loads(view.draft)["do"] == "", "once"
     view = QuotasView(edited="q", draft=encode_draft(QuotaFormDraft("q", do="save", quota=QUOTA)))
-    parts = shown(Hub(problems=[PROBLEM]), view)
+    parts = draw(Hub(problems=[PROBLEM]), view)
     assert "@order" not in parts
     assert parts["quota-problem"] == ["Max. memory: '2.5X' is not a size."]
     [field] = [traits for _, traits, _ in elements(parts["quota-dialog-body"])
@@ -81,26 +81,26 @@ def test_what_is_saved_is_ordered_with_the_version_that_was_looked_at() -> None:
 
 def test_a_new_quota_is_checked_as_it_is_written_and_a_problem_is_said() -> None:
     hub = Hub()
-    parts = shown(hub, QuotasView(edited=NEW))
-    assert hub.asked == [{"quota": hub.asked[0]["quota"] | {"id": "new"}, "is_new": False}]
+    parts = draw(hub, QuotasView(edited=NEW))
+    assert hub.requests == [{"quota": hub.requests[0]["quota"] | {"id": "new"}, "is_new": False}]
     assert words(parts["quota-check"]) == (
         "Ann may hold 3 GPUs.No one would be over now (2 owners with usage).")
     assert parts["quota-save"] == ["Save quota"]
-    assert words(shown(Hub(error=True), QuotasView(edited=NEW))["quota-check"]) == (
+    assert words(draw(Hub(error=True), QuotasView(edited=NEW))["quota-check"]) == (
         "The hub is busy.")
     gone = QuotasView(edited="gone")
-    assert "quota-check" not in shown(Hub(), gone)
+    assert "quota-check" not in draw(Hub(), gone)
     assert gone.edited == ""
 
 
 def test_the_check_says_who_would_be_over() -> None:
     over = [{"sentence": "ann has 3 of 2", "offenders": [{"host": "n1"}]},
             {"sentence": "bo has 4 of 2", "offenders": []}]
-    assert check_words(FOUND | {"over": over}, "user:ann")[0] == "ann may hold 3 GPUs."
-    assert check_words(FOUND | {"over": over}, "*")[1:] == [
+    assert check_words(OUTCOME | {"over": over}, "user:ann")[0] == "ann may hold 3 GPUs."
+    assert check_words(OUTCOME | {"over": over}, "*")[1:] == [
         "2 would be over now:",
         "ann has 3 of 2 (1 job would be ended, the first on n1)", "bo has 4 of 2"]
-    assert "Matches no node" in check_words(FOUND | {"nodes": 0}, "*")[1]
+    assert "Matches no node" in check_words(OUTCOME | {"nodes": 0}, "*")[1]
     assert problem_words({"field": "ladder[1].after_s", "message": "too soon"}) == (
         "Notification and end: too soon.")
 

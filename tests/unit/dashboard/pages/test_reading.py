@@ -130,7 +130,7 @@ def test_a_field_that_is_not_valid_has_its_default() -> None:
 def test_a_browser_gets_the_defaults_and_what_the_page_changed() -> None:
     reading: Any = PageAnswer(Reading(ShownView, lambda *_: {}, 10.0, "report"))
     facts = json.loads(reading.reading)
-    assert facts == {"everyS": 10.0, "what": "report", "path": "", "on": [],
+    assert facts == {"everyS": 10.0, "what": "report", "path": "",
                      "unaddressed": ["config"], "usual": {
         "by": "user", "gpu": [], "opened": [], "most": 8, "price": None, "is_all": False,
         "config": ""}, "events": [], "anchors": {}}

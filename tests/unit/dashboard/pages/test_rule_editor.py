@@ -28,22 +28,22 @@ RULE: Any = {
     "mode": "observe", "cooldown": "20m", "budget": {"acts": 2, "within": "1h"},
     "group_by": ["rule", "gpu"], "inhibited_by": ["gpu-lost", "silent"], "owner": "ops",
     "runbook": "Look.\nThen act.", "expires": "", "when_refused": "skip", "cordon": True}
-FOUND: Any = {"problems": [], "targets": 8, "matching": 2, "matches": [], "names": ["n1", "n2"],
+OUTCOME: Any = {"problems": [], "targets": 8, "matching": 2, "matches": [], "names": ["n1", "n2"],
               "rule": RULE, "yaml": "id: hot\n", "basis": "now", "refused": [], "warning": ""}
 
 
 class Hub:
     """A hub that checks drafts with this outcome, and has a rehearsal in this state."""
 
-    def __init__(self, state: str = "running", **found: Any) -> None:
-        self.found, self.state, self.asked = FOUND | found, state, []  # type: ignore[var-annotated]
+    def __init__(self, state: str = "running", **outcome: Any) -> None:
+        self.outcome, self.state, self.requests = OUTCOME | outcome, state, []  # type: ignore[var-annotated]
 
     def ask_for(self, method: str, path: str, body: Any) -> Any:
         assert (method, path) == ("POST", "rule-checks")
-        self.asked.append(body)
-        if isinstance(self.found.get("error"), CommandError):
-            raise self.found["error"]
-        return self.found
+        self.requests.append(body)
+        if isinstance(self.outcome.get("error"), CommandError):
+            raise self.outcome["error"]
+        return self.outcome
 
 
 def editor(hub: Hub, draft: RuleFormDraft | None = None, person: Viewer = ADMIN, item: Any = None
@@ -54,7 +54,7 @@ def editor(hub: Hub, draft: RuleFormDraft | None = None, person: Viewer = ADMIN,
     return RuleEditor(client, person, item, text, NOW)
 
 
-def shown(editor: RuleEditor, rehearsal: str = "") -> dict[str, Any]:
+def draw(editor: RuleEditor, rehearsal: str = "") -> dict[str, Any]:
     return wire_parts(PAGE, editor.parts(rehearsal, "UTC"))
 
 
@@ -83,30 +83,30 @@ def order_of(parts: dict[str, Any]) -> Any:
 def test_every_field_of_a_rule_is_kept_by_the_form() -> None:
     assert set(RULE) == {"for" if name == "for_" else name for name in Rule.__struct_fields__}
     first = editor(hub := Hub(), item=item())
-    parts = shown(first)
+    parts = draw(first)
     assert parts["rule-dialog-title"] == ["Too hot"]
     first.draft.values = values_of(parts["rule-dialog-body"])
     again = editor(hub, first.draft, item=item(4))
-    shown(again)
-    assert [body["rule"] for body in hub.asked] == [RULE, RULE]
+    draw(again)
+    assert [body["rule"] for body in hub.requests] == [RULE, RULE]
     assert read(again.draft.rule_now()) == read(RULE)
     assert again.draft.number == 3, "what is saved is what was looked at"
 
 
 def test_what_is_saved_is_ordered_from_the_browser() -> None:
     draft = RuleFormDraft("hot", number=3, rule=RULE, do="save")
-    parts = shown(editor(Hub(rule=RULE | {"title": "$new"}), draft, item=item()))
+    parts = draw(editor(Hub(rule=RULE | {"title": "$new"}), draft, item=item()))
     order = order_of(parts)
     assert (order["method"], order["path"], order["only_of"]) == ("PUT", "rules/hot", 3)
     assert order["body"]["title"] == "$$new", "it is no place for a field"
     assert "id" not in order["body"]
-    new = order_of(shown(editor(Hub(), RuleFormDraft(NEW, do="save"))))
+    new = order_of(draw(editor(Hub(), RuleFormDraft(NEW, do="save"))))
     assert new["only_of"] is None, "a new rule takes no other's place"
     problem = {"field": "fire", "message": "no comparison", "at": None}
-    parts = shown(editor(Hub(problems=[problem]), draft, item=item()))
+    parts = draw(editor(Hub(problems=[problem]), draft, item=item()))
     assert "@order" not in parts
     assert "have errors" in parts["rule-problem"][0]
-    other = shown(editor(Hub(rule=RULE | {"id": "cold"}), draft, item=item()))
+    other = draw(editor(Hub(rule=RULE | {"id": "cold"}), draft, item=item()))
     assert other["rule-problem"] == ["The id of a rule cannot be changed: hot."]
 
 
@@ -117,7 +117,7 @@ def test_what_nobody_has_come_to_yet_is_not_called_wrong(
         draft: RuleFormDraft, is_wrong: bool) -> None:
     problem = {"field": "where[1]", "message": "no comparison", "at": None}
     of = item() if draft.of == "hot" else None
-    parts = shown(editor(Hub(problems=[problem]), draft, item=of))
+    parts = draw(editor(Hub(problems=[problem]), draft, item=of))
     [field] = [traits for _, traits, _ in elements(parts["rule-dialog-body"])
                if traits.get("data-field") == "where"]
     assert ("wrong" in field["class"].split()) == is_wrong
@@ -137,33 +137,33 @@ def test_form_and_yaml_are_two_views_of_one_draft() -> None:
     draft = RuleFormDraft("hot", rule=RULE, do="yaml", values={"title": ["typed"]})
     hub = Hub()
     turned = editor(hub, draft, item=item())
-    parts = shown(turned)
+    parts = draw(turned)
     assert values_of(parts["rule-dialog-body"]) == {"yaml": ["id: hot\n"]}
     assert (turned.draft.way, turned.draft.do, turned.draft.forms) == ("yaml", "", 1)
-    assert hub.asked[1] == {"yaml": "id: hot", "is_new": False} or hub.asked[1]["yaml"]
+    assert hub.requests[1] == {"yaml": "id: hot", "is_new": False} or hub.requests[1]["yaml"]
     turned.draft.values, turned.draft.do = {"yaml": ["id: hot\nrunbook: fans"]}, "form"
-    hub.found |= {"rule": RULE | {"runbook": "fans"}}
+    hub.outcome |= {"rule": RULE | {"runbook": "fans"}}
     back = editor(hub, turned.draft, item=item())
-    assert values_of(shown(back)["rule-dialog-body"])["runbook"] == ["fans"]
+    assert values_of(draw(back)["rule-dialog-body"])["runbook"] == ["fans"]
     unreadable = Hub(yaml="", rule=None, problems=[{"field": "", "message": "line 1", "at": 1}])
     turns: tuple[tuple[Literal["form", "yaml"], str], ...] = (("form", "yaml"), ("yaml", "form"))
     for way, do in turns:
         stays = editor(unreadable, RuleFormDraft("hot", rule=RULE, way=way, do=do), item=item())
-        shown(stays)
+        draw(stays)
         assert stays.draft.way == way
 
 
 def test_steps_are_added_and_removed_and_the_others_stay_as_typed() -> None:
     draft = RuleFormDraft("hot", rule=RULE)
-    draft.values = values_of(shown(editor(Hub(), item=item()))["rule-dialog-body"])
+    draft.values = values_of(draw(editor(Hub(), item=item()))["rule-dialog-body"])
     draft.values["after"] = ["0s", "77m"]
     draft.do = "remove 0"
     removed = editor(Hub(), draft, item=item())
-    assert values_of(shown(removed)["rule-dialog-body"])["after"] == ["77m"]
+    assert values_of(draw(removed)["rule-dialog-body"])["after"] == ["77m"]
     for _ in range(MOST_STEPS - 1):
         removed.draft.do = "add"
         removed = editor(Hub(), removed.draft, item=item())
-        parts = shown(removed)
+        parts = draw(removed)
     assert len(removed.draft.steps()) == MOST_STEPS
     [add] = [traits for _, traits, _ in elements(parts["rule-dialog-body"])
              if traits.get("id") == "rule-add-step"]
@@ -172,30 +172,30 @@ def test_steps_are_added_and_removed_and_the_others_stay_as_typed() -> None:
 
 def test_a_rehearsal_is_ordered_followed_and_form_parts() -> None:
     draft = RuleFormDraft("hot", rule=RULE, do="rehearse", values={"span": ["3600"]})
-    order = order_of(shown(editor(Hub(), draft, item=item())))
+    order = order_of(draw(editor(Hub(), draft, item=item())))
     assert (order["path"], order["sets"]) == ("rules/backtests", {"rehearsal": "id"})
     assert order["body"]["end"] - order["body"]["start"] == pytest.approx(3_600)
-    parts = shown(editor(Hub("running"), item=item()), "r1")
+    parts = draw(editor(Hub("running"), item=item()), "r1")
     assert (parts["rehearsal-words"], parts["@every"]) == (["Rehearsing … 40 %"], ["0.7"])
-    parts = shown(editor(Hub("done"), item=item()), "r1")
+    parts = draw(editor(Hub("done"), item=item()), "r1")
     [figure] = [traits for _, traits, _ in elements(parts["rehearsal-figure"])]
     assert json.loads(figure["data-request"]) == {"id": "r1", "zone": "UTC"}
     assert "rehearsal-words" not in parts, "the figure brings them"
     problem = {"field": "fire", "message": "no comparison", "at": None}
-    parts = shown(editor(Hub(problems=[problem]), draft, item=item()))
+    parts = draw(editor(Hub(problems=[problem]), draft, item=item()))
     assert "@order" not in parts
     assert "have errors" in parts["rehearsal-words"][0]
 
 
 def test_who_may_not_change_rules_sees_one_and_asks_nothing() -> None:
     hub = Hub()
-    parts = shown(editor(hub, person=Viewer(Role.VIEWER), item=item()))
-    assert hub.asked == []
+    parts = draw(editor(hub, person=Viewer(Role.VIEWER), item=item()))
+    assert hub.requests == []
     assert words(parts["rule-check"]) == OF_OPERATORS
     assert "read-only" in parts["rule-dialog-title"][0]
     assert words(parts["rule-foot"]) == "Close"
     silent = Hub(error=CommandError("the hub is busy"))
-    assert words(shown(editor(silent, item=item()))["rule-check"]) == "the hub is busy"
+    assert words(draw(editor(silent, item=item()))["rule-check"]) == "the hub is busy"
 
 
 def test_a_draft_of_another_rule_is_not_taken() -> None:
@@ -213,6 +213,6 @@ def test_a_draft_of_another_rule_is_not_taken() -> None:
      "Condition met by 9 of 8 tasks (latest samples only): n0, n1, n2, n3, n4, n5 and 3 more."),
 ])
 def test_the_outcome_says_whom_it_means_now(fields: Any, line: str) -> None:
-    assert outcome_words(FOUND | fields) == [line]
-    refused = outcome_words(FOUND | {"refused": [{"sentence": "step 3 can never be done"}]})
+    assert outcome_words(OUTCOME | fields) == [line]
+    refused = outcome_words(OUTCOME | {"refused": [{"sentence": "step 3 can never be done"}]})
     assert refused[-1] == "Step 3 can never be done."

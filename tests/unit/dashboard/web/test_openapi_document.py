@@ -6,7 +6,7 @@ from typing import Any
 from dashboard.openapi.document import document
 
 NEEDED = {
-    "block": {"metric", "start", "step", "count"}, "totals": {"at"},
+    "block": {"metric", "start", "step", "count"},
     "moment": {"at"},
     "load": {"start", "end", "step"}, "series": {"gpu", "metric"}, "instant": {"metric"},
     "mps/past": {"node"}, "findings": {"user"},
