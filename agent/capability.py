@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpudeck import wire
+from gpudeck.contract import wire
 
 from .backends import Backend
 from .journal.store import ActionJournal

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from gpudeck.actions import FINAL, Reply
+from gpudeck.contract.actions import FINAL, Reply
 
 from .actions import wiring as actions_wiring
 from .capability import Capability, NodeCore

@@ -5,11 +5,11 @@ from typing import Literal, Protocol
 
 from msgspec import Struct, structs
 
-from gpudeck.availability import GpuConditions
-from gpudeck.hosts import HostSample
-from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
+from gpudeck.contract.hosts import HostSample
+from gpudeck.contract.wire import GpuFacts, GpuLink, GpuState, ReaderState, Task
+from gpudeck.measures.availability import GpuConditions
+from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, Absence
 from gpudeck.mig.boards import MigProfile
-from gpudeck.wire import GpuFacts, GpuLink, GpuState, ReaderState, Task
 
 
 class Owner(Struct, frozen=True, omit_defaults=True):
@@ -76,7 +76,7 @@ def conditions(gpu: GpuReading, is_part: bool, is_split: bool, waits_for_remap: 
 class BackendEvent(Struct, frozen=True):
     """Event that the backend saw since its last Reading; it has no number yet."""
 
-    kind: str  # of gpudeck.events.KINDS
+    kind: str  # of gpudeck.measures.events.KINDS
     at: float
     gpu_uuid: str | None = None
     text: str = ""

@@ -29,8 +29,8 @@ from gpudeck.settings import (
 from .backends import BACKENDS, backend_named
 
 if TYPE_CHECKING:
-    from gpudeck.client import Client
-    from gpudeck.keys import EnrolmentToken
+    from gpudeck.client.hub import Client
+    from gpudeck.network.keys import EnrolmentToken
 
 LIVE_BACKENDS = ("auto", *(backend.name for backend in BACKENDS.values()
                            if not backend.capabilities.plays_file))
@@ -164,7 +164,7 @@ class ConnectionSettings:
     def client(self, keeps: str = "answers") -> "Client":
         """Return a client of the hub. `keeps`: what only a hub stores, for the error message.
         Raises CommandError where no hub is named."""
-        from gpudeck.client import Client, tls_context  # a daemon need not load it
+        from gpudeck.client.hub import Client, tls_context  # a daemon need not load it
 
         if self.hub is None:
             raise CommandError(f"name the hub with --hub: it stores the {keeps}", ExitCode.USAGE)
@@ -279,7 +279,7 @@ def enrolment_tokens(token_file: Path | None, env: Mapping[str, str]) -> "list[E
 
 
 def read_tokens(raw: str, where: str) -> "list[EnrolmentToken]":
-    from gpudeck.keys import EnrolmentToken  # its library takes long to load
+    from gpudeck.network.keys import EnrolmentToken  # its library takes long to load
 
     try:
         return [EnrolmentToken.read(word) for word in raw.split()]

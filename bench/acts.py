@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.figure import Figure
-from gpudeck.actions import YOUNGEST_S
-from gpudeck.audit_chain import chain, verify
+from gpudeck.audit.chain import chain, verify
+from gpudeck.contract.actions import YOUNGEST_S
 from tests.faults.decision import decided_ms
 from tests.faults.fleet import Fleet, a_fleet
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import psutil
 
 from bench.figure import Figure
-from gpudeck.process_cost import cpu_s
+from gpudeck.system.process_cost import cpu_s
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeNvml
 

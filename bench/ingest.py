@@ -17,7 +17,7 @@ import psutil
 import socketio
 
 from bench.figure import Figure
-from gpudeck.wire import EVENT, NAMESPACE
+from gpudeck.contract.wire import EVENT, NAMESPACE
 from tests.integration.hubs import StartedHub, WireAgent
 
 GPUS = 8

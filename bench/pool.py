@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.figure import Figure
+from gpudeck.contract.quota import Quota
 from gpudeck.pool.core.claims import Claim, Grant, Lease
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import FreeGpu, MeasuredLoad, Node, node_of
 from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy, Queue, run_pass
 from gpudeck.pool.core.simulation import allocation
 from gpudeck.pool.core.strategies import STRATEGIES, PlacementContext
-from gpudeck.quota import Quota
 from tests.fakes.hub import wait_for
 from tests.integration.hubs import HubProcess
 from tests.integration.pools import PoolBed

@@ -41,7 +41,7 @@ SAMPLE = (
             "decides what it means"),
     WayStep("dashboard/fleet/fleet.py", "Fleet.frame", "updates the picture of the fleet"),
     WayStep("dashboard/nodes/recorder.py", "MessageRecorder", "writes the log, then acknowledges"),
-    WayStep("dashboard/history/store.py", "HistoryStore", "seals it into files"),
+    WayStep("dashboard/history/files/store.py", "HistoryStore", "seals it into files"),
     WayStep("dashboard/live/socket.py", "LiveEndpoint.applied",
             "sends one packed frame to viewers"),
 )

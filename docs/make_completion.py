@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gpudeck.shell_completion import SHELLS
+from gpudeck.cli.shell_completion import SHELLS
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "gpudeck" / "completions"

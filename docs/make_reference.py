@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gpudeck.events import KINDS
-from gpudeck.metrics import ABSENCE_MEANING, COLUMNS, SLOW, THROTTLE_REASONS, Metric
+from gpudeck.measures.events import KINDS
+from gpudeck.measures.metrics import ABSENCE_MEANING, COLUMNS, SLOW, THROTTLE_REASONS, Metric
+from gpudeck.measures.xid import KNOWN
 from gpudeck.settings import Setting
-from gpudeck.xid import KNOWN
 
 HERE = Path(__file__).resolve().parent
 NOTE = "<!-- made by docs/make_reference.py: change the table in the code -->"

@@ -12,9 +12,9 @@ from typing import Any
 
 from msgspec import inspect
 
-from gpudeck.action_table import ActionRow
-from gpudeck.action_views import ActionPlanView, PreviewView
-from gpudeck.actions import ActionParams
+from gpudeck.contract.action_table import ActionRow
+from gpudeck.contract.action_views import ActionPlanView, PreviewView
+from gpudeck.contract.actions import ActionParams
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "types" / "hub.d.ts"

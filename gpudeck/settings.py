@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gpudeck.command_parser import CommandParser
+from gpudeck.cli.command_parser import CommandParser
 from gpudeck.errors import CommandError, ExitCode
 
 SECTION_HELP = "flag > environment > gpudeck.toml > default"

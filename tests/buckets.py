@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from dashboard.history.archive_index import ArchivedFile, ArchiveIndex
-from dashboard.history.archive_mover import ArchiveMover
-from dashboard.history.files import HistoryFiles
-from dashboard.history.s3 import S3Bucket, S3Error, S3ExistsError, S3MissingError
-from dashboard.history.store import HistoryRetention
-from dashboard.history.tiered_archive import TieredArchive
+from dashboard.history.files.archive_mover import ArchiveMover
+from dashboard.history.files.file_set import HistoryFiles
+from dashboard.history.files.store import HistoryRetention
+from dashboard.history.storage.archive_index import ArchivedFile, ArchiveIndex
+from dashboard.history.storage.s3 import S3Bucket, S3Error, S3ExistsError, S3MissingError
+from dashboard.history.storage.tiered_archive import TieredArchive
 
 URL = "s3://bucket/history"
 

@@ -15,8 +15,7 @@ from dashboard.fleet.members import NewEnrolment
 from dashboard.nodes.enrolment import create
 from dashboard.nodes.store import NodeStore
 from dashboard.state import HubState
-from gpudeck.metrics import WIDTH
-from gpudeck.wire import (
+from gpudeck.contract.wire import (
     EVENT,
     NAMESPACE,
     Beat,
@@ -31,6 +30,7 @@ from gpudeck.wire import (
     encode,
     pack,
 )
+from gpudeck.measures.metrics import WIDTH
 from tests.integration.hubs import Caller, HubProcess, RawSocket, greet
 
 PONG = "3"

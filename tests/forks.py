@@ -102,7 +102,7 @@ def hubs() -> ForkServer:
 def commands() -> ForkServer:
     """Fork server for `gpudeck run`, `claim` and `agent` of this worker. What they import late is
     named here too: another user may not be able to read it."""
-    server = ForkServer("gpudeck.cli", "gpudeck.agent.cli.run", "gpudeck.agent.cli.pool",
+    server = ForkServer("gpudeck.cli.main", "gpudeck.agent.cli.run", "gpudeck.agent.cli.pool",
                         "gpudeck.agent.cli.main", "importlib.metadata:entry_points")
     atexit.register(server.close)
     return server

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from dashboard.history.columns import AT, KEYS
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.headlog import HeadLog, HeadLogEntry
-from dashboard.history.memory import BLOCK_S
-from dashboard.history.rows import HistoryMessage
-from dashboard.history.sealing import GRACE_S
-from gpudeck.metrics import WIDTH
-from gpudeck.wire import Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use, encode
+from dashboard.history.columns.layout import AT, KEYS
+from dashboard.history.columns.memory import BLOCK_S
+from dashboard.history.columns.rows import HistoryMessage
+from dashboard.history.files.sealing import GRACE_S
+from dashboard.history.ingest.headlog import HeadLog, HeadLogEntry
+from dashboard.history.reads.embedded import EmbeddedHistory
+from gpudeck.contract.wire import Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use, encode
+from gpudeck.measures.metrics import WIDTH
 
 START = 1_700_000_100 - 1_700_000_100 % 3_600
 PER_NODE = 8

@@ -25,13 +25,13 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from dashboard.history.columns import KEYS, STORED, quantise
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.grid import HistoryGrid
-from dashboard.history.memory import BLOCK_S
-from dashboard.history.rows import HistoryMessage
-from gpudeck.metrics import WIDTH
-from gpudeck.wire import Frame
+from dashboard.history.columns.grid import HistoryGrid
+from dashboard.history.columns.layout import KEYS, STORED, quantise
+from dashboard.history.columns.memory import BLOCK_S
+from dashboard.history.columns.rows import HistoryMessage
+from dashboard.history.reads.embedded import EmbeddedHistory
+from gpudeck.contract.wire import Frame
+from gpudeck.measures.metrics import WIDTH
 from tests.history_load import PER_NODE, START, FigureRow, Fleet
 from tests.integration.hubs import wait_for
 from tests.ports import free_port

@@ -23,9 +23,9 @@ from dashboard.insight.demand_history import HOUR_S, HOURS_KEPT
 from dashboard.insight.measured_week import SPAN_H
 from dashboard.insight.qos_service import EVERY_S, QosService
 from dashboard.runtime.heap import settle_garbage
-from gpudeck.hosts import HostSample, HostTask
+from gpudeck.contract.hosts import HostSample, HostTask
+from gpudeck.contract.wire import Task, Tasks, Use
 from gpudeck.pool.core.claims import Claim
-from gpudeck.wire import Task, Tasks, Use
 from tests.unit import fleets
 
 PER_NODE, OWNERS = 8, 200

@@ -8,8 +8,8 @@ from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.visibility import EVERYTHING_SEEN, VisibleFleet, focus
 from dashboard.prometheus.families import pages, snapshot
 from dashboard.prometheus.page import packed
-from gpudeck.metrics import COLUMNS, SLOW
-from gpudeck.wire import GpuFacts, Inventory
+from gpudeck.contract.wire import GpuFacts, Inventory
+from gpudeck.measures.metrics import COLUMNS, SLOW
 from tests.unit.fleets import MONO, NOW, frame, hello, tasks
 
 PER_NODE = 8

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dashboard.history.copying import HistoryCopyReader
-from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.reads.copying import HistoryCopyReader
+from dashboard.history.reads.embedded import EmbeddedHistory
 from dashboard.mirror.position import MirrorFolder
 from dashboard.mirror.service import MirrorService, SampleReceiver
 from dashboard.mirror.transport import MirrorReceiver

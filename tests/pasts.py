@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.memory import BLOCK_S
-from dashboard.history.rows import HistoryMessage
-from dashboard.history.sealing import GRACE_S, LATE_S
-from gpudeck.wire import Event, Hello, Inventory, Task, Tasks, Use
+from dashboard.history.columns.memory import BLOCK_S
+from dashboard.history.columns.rows import HistoryMessage
+from dashboard.history.files.sealing import GRACE_S, LATE_S
+from dashboard.history.reads.embedded import EmbeddedHistory
+from gpudeck.contract.wire import Event, Hello, Inventory, Task, Tasks, Use
 from tests.integration.hubs import WireAgent
 from tests.unit.fleets import frame
 

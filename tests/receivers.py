@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from gpudeck.wire import EVENT, NAMESPACE
+from gpudeck.contract.wire import EVENT, NAMESPACE
 from tests.integration.hubs import wait_for
 from tests.ports import free_port
 

@@ -16,15 +16,15 @@ from dashboard.alerts.rehearsal.tasks import TaskRehearsalSource
 from dashboard.alerts.rules_file import PACK, parse
 from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
-from dashboard.history.arrow_columns import Table
-from dashboard.history.columns import KEYS, NO_MEAN, STORED
-from dashboard.history.parquet import GROUP_GPUS, rollup_table, tasks_table, write
-from dashboard.history.rollup import Rollup
-from dashboard.history.rule_reads import RuleHistoryReader
-from dashboard.history.slot_names import SlotNames
-from dashboard.history.store import HistoryStore
-from dashboard.history.task_minutes import TaskMinuteRows
-from gpudeck.wire import Task, Tasks, Use
+from dashboard.history.columns.arrow_columns import Table
+from dashboard.history.columns.layout import KEYS, NO_MEAN, STORED
+from dashboard.history.columns.rollup import Rollup
+from dashboard.history.columns.slot_names import SlotNames
+from dashboard.history.columns.task_minutes import TaskMinuteRows
+from dashboard.history.files.parquet import GROUP_GPUS, rollup_table, tasks_table, write
+from dashboard.history.files.store import HistoryStore
+from dashboard.history.reads.rule_reads import RuleHistoryReader
+from gpudeck.contract.wire import Task, Tasks, Use
 from tests.unit import fleets
 
 PER_NODE, RULES, SECONDS = 8, 30, 10

@@ -29,12 +29,11 @@ import websocket
 
 from dashboard.actions.hub_key import HubKey
 from dashboard.fleet.members import NewEnrolment
-from dashboard.history.columns import AT
+from dashboard.history.columns.layout import AT
 from dashboard.nodes.enrolment import create
 from dashboard.nodes.store import NodeStore
 from dashboard.state import HubState
-from gpudeck.metrics import WIDTH
-from gpudeck.wire import (
+from gpudeck.contract.wire import (
     BEAT_EVERY_S,
     EVENT,
     NAMESPACE,
@@ -49,6 +48,7 @@ from gpudeck.wire import (
     Welcome,
     encode,
 )
+from gpudeck.measures.metrics import WIDTH
 from tests.integration.hubs import Caller, RawSocket, greet
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,19 +20,25 @@ SOURCES = sorted(
 )
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
-# A package imports only from floors below its own. What stands on one floor are siblings.
+# What is in a folder imports only from floors below its own. What stands on one floor are siblings.
 FLOORS = {
     "agent": ("readings", "runtime", "tasks link", "journal slurm kubernetes", "backends",
               "capability", "schedulers hosts settings limits", "reader telemetry", "actions",
-              "quotas", "pool doctor conversation", "node_config", "node", "cli", "simulator",
-              "__main__"),
+              "quotas", "pool doctor conversation", "node_config", "node", "cli",
+              "simulator top", "__main__"),
     "dashboard": ("errors trusted_networks public_url capabilities", "settings", "runtime", "state",
                   "composition", "web", "access", "audit", "history", "fleet mirror", "nodes sites",
                   "imports actions", "quotas", "pool", "jobs", "insight", "alerts", "automation",
                   "notifications", "live", "heartbeat", "openapi", "prometheus pages", "app",
                   "standby", "serve", "demo", "cli", "__main__"),
+    "gpudeck": ("errors markup measures mig rate simulated_user",
+                "components language network system", "audit pages pool.core", "contract",
+                "cli prometheus words", "estimate settings", "client", "pool", "service"),
+    "dashboard/history": ("storage", "columns", "ingest", "files", "reads",
+                          "views usage_names inventory mps_usage prometheus", "report_views",
+                          "api", "wiring"),
 }
-FLOOR = {(program, package): number for program, floors in FLOORS.items()
+FLOOR = {(folder, package): number for folder, floors in FLOORS.items()
          for number, packages in enumerate(floors) for package in packages.split()}
 
 # The same for folders of modules; those of `assets` itself stand above all.
@@ -61,25 +67,28 @@ HOME = {
     "engineio": ("dashboard/web/bounded_socket.py",),
     "dash": ("dashboard/pages", "gpudeck/components.py", "gpudeck/markup.py"),
     "plotly": ("dashboard/pages", "widget/plot.py"),
-    "duckdb": ("dashboard/history/database.py",),
-    "pyarrow": ("dashboard/history/parquet.py", "dashboard/history/row_index.py",
-                "dashboard/history/arrow_columns.py"),
-    "sqlite3": ("gpudeck/database_errors.py", "agent/link/outbox_file.py", "agent/journal/store.py",
+    "duckdb": ("dashboard/history/reads/database.py",),
+    "pyarrow": ("dashboard/history/files/parquet.py", "dashboard/history/files/row_index.py",
+                "dashboard/history/columns/arrow_columns.py"),
+    "sqlite3": ("gpudeck/system/database_errors.py", "agent/link/outbox_file.py",
+                "agent/journal/store.py",
                 "dashboard/runtime/sqlite_state.py", "dashboard/actions/standing_store.py",
-                "gpudeck/audit_file.py",
+                "gpudeck/audit/file.py",
                 *(f"dashboard/{room}/store.py" for room in (
                     "access", "actions", "alerts", "audit", "automation", "jobs", "nodes",
                     "notifications", "pool", "quotas"))),
     "psycopg": tuple(f"dashboard/runtime/postgres_{part}.py" for part in (
         "session", "hold", "state")),
-    "cryptography": ("gpudeck/keys.py",),
-    "yaml": ("gpudeck/strict_yaml.py",),
+    "cryptography": ("gpudeck/network/keys.py",),
+    "yaml": ("gpudeck/language/strict_yaml.py",),
     "smtplib": ("dashboard/notifications/mail.py",),
     "argon2": ("dashboard/access/passwords.py",),
     "anywidget": ("widget",),
     "authlib": ("dashboard/access/oidc/provider.py",),
     "joserfc": ("dashboard/access/oidc/provider.py",),
 }
+
+WIRE = "gpudeck/contract/wire.py"  # its names are frozen
 
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
@@ -113,18 +122,23 @@ def imports(path: Path) -> tuple[tuple[int, int, str, tuple[str, ...]], ...]:
     return tuple(rows)
 
 
-def package_in(parts: tuple[str, ...]) -> str:
-    """`dashboard/alerts/core/rule.py` is of `alerts`, `dashboard/app.py` of `app`."""
-    return parts[1].removesuffix(".py") if len(parts) > 1 else ""
+def package_in(parts: tuple[str, ...], depth: int = 1) -> str:
+    """`dashboard/alerts/core/rule.py` is of `alerts`, `dashboard/app.py` of `app`. What both
+    programs decide by is below what else they share of the pool."""
+    if parts[:3] == ("gpudeck", "pool", "core"):
+        return "pool.core"
+    return parts[depth].removesuffix(".py") if len(parts) > depth else ""
 
 
 def imported(path: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """(line, dotted path from the program on) of relative imports, one for each name."""
+    """(line, dotted path from the program on) of imports within a program, one for each name."""
     here = path.relative_to(ROOT).parts[:-1]
     for line, level, module, names in imports(path):
+        parts = tuple(filter(None, module.split(".")))
         if level and level <= len(here):
-            base = (*here[: len(here) - level + 1], *filter(None, module.split(".")))
-            yield from ((line, (*base, name)) for name in names)
+            yield from ((line, (*here[: len(here) - level + 1], *parts, name)) for name in names)
+        elif parts[:1] == here[:1] == ("gpudeck",):
+            yield from ((line, (*parts, name)) for name in names)
 
 
 def is_nested(module: str) -> bool:
@@ -149,17 +163,24 @@ def crossing(path: Path) -> list[str]:
 
 def climbing(path: Path) -> list[str]:
     """Imports from the same floor or from above (3.2), for types too."""
-    program, package = name_of(path).partition("/")[0], package_in(path.relative_to(ROOT).parts)
-    if program not in FLOORS or package == "__init__":
+    return [wrong for folder in FLOORS if path.is_relative_to(ROOT / folder)
+            for wrong in climbing_in(folder, path)]
+
+
+def climbing_in(folder: str, path: Path) -> list[str]:
+    depth = len(Path(folder).parts)
+    package = package_in(path.relative_to(ROOT).parts, depth)
+    if package == "__init__":
         return []
-    if (program, package) not in FLOOR:
+    if (folder, package) not in FLOOR:
         return [f"{name_of(path)}: {package} has no floor in tests/test_layout.py"]
     wrong = []
     for line, target in imported(path):
-        other = package_in(target)
-        if other == package or (program, other) not in FLOOR:
+        other = package_in(target, depth)
+        if (target[:depth] != Path(folder).parts or other == package
+                or (folder, other) not in FLOOR):
             continue
-        if FLOOR[program, other] >= FLOOR[program, package]:
+        if FLOOR[folder, other] >= FLOOR[folder, package]:
             wrong.append(f"{name_of(path)}:{line} imports from {other}, which is not below "
                          f"{package}")
     return wrong
@@ -263,7 +284,7 @@ def large_classes(path: Path) -> list[str]:
 def dialect(path: Path) -> list[str]:
     return [f"{name_of(path)}:{node.lineno} {node.name} does not say what it is"
             for node in classes(path)
-            if node.name.strip("_") in DIALECT and name_of(path) != "gpudeck/wire.py"]  # frozen
+            if node.name.strip("_") in DIALECT and name_of(path) != WIRE]
 
 
 def test_there_is_something_to_read() -> None:
@@ -302,7 +323,7 @@ def test_no_class_name_twice_in_a_program() -> None:
 
 def test_wire_stands_on_the_standard_library_and_msgspec() -> None:
     allowed_modules = {*sys.stdlib_module_names, "msgspec", "gpudeck"}
-    modules = {module.partition(".")[0] for _, _, module, _ in imports(ROOT / "gpudeck/wire.py")}
+    modules = {module.partition(".")[0] for _, _, module, _ in imports(ROOT / WIRE)}
     assert modules <= allowed_modules
 
 
@@ -345,6 +366,9 @@ def test_tests_of_pages_give_up_by_one_setting() -> None:
         ("dashboard/web/planted.py", "def f():\n    from ..fleet import fleet", climbing),
         ("dashboard/pages/planted.py", "from ..prometheus import page", climbing),
         ("dashboard/unheard_of/planted.py", "", climbing),
+        ("gpudeck/measures/planted.py", "from gpudeck.contract.wire import Task", climbing),
+        ("gpudeck/contract/planted.py", "from gpudeck.pool import claim", climbing),
+        ("dashboard/history/columns/planted.py", "from ..reads.embedded import Engine", climbing),
         ("agent/planted.py", '"""Guards. Pure."""\nimport time', impurities),
         ("dashboard/alerts/core/planted.py", "from random import random", impurities),
         ("agent/planted.py", "def f():\n    import pynvml", strays),

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from dashboard.capabilities import CAPABILITIES
-from gpudeck import wire
+from gpudeck.contract import wire
 from tests.test_layout import ROOT, classes, imported, name_of, tree_of
 
 NODE, HUB = ROOT / "agent/node.py", ROOT / "dashboard/app.py"

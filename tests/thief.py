@@ -20,13 +20,10 @@ import msgspec
 import websocket
 
 from dashboard.fleet.node_budget import NEW_USES
-from gpudeck.actions import ActionParams, Preview, Reply
-from gpudeck.desired_state import InForce
-from gpudeck.events import KINDS
-from gpudeck.limits import LimitsNow
-from gpudeck.metrics import WIDTH
-from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.link import (
+from gpudeck.contract.actions import ActionParams, Preview, Reply
+from gpudeck.contract.desired_state import InForce
+from gpudeck.contract.limits import LimitsNow
+from gpudeck.contract.pool_link import (
     NodeClaim,
     OfferedGpu,
     OutsideUse,
@@ -35,7 +32,7 @@ from gpudeck.pool.link import (
     ReportedLease,
     Withdrawal,
 )
-from gpudeck.wire import (
+from gpudeck.contract.wire import (
     EVENT,
     MAX_GPUS,
     MAX_MESSAGE_BYTES,
@@ -59,6 +56,9 @@ from gpudeck.wire import (
     pack,
     preview_statement,
 )
+from gpudeck.measures.events import KINDS
+from gpudeck.measures.metrics import WIDTH
+from gpudeck.pool.core.claims import Claim
 from tests.integration.hubs import Caller, RawSocket, greet
 from tests.swarm import HubAddress
 

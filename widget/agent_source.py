@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from gpudeck import notebook_pipe as pipe
-from gpudeck.action_table import TaskAction
-from gpudeck.child_processes import without_tokens
+from gpudeck.contract import notebook_pipe as pipe
+from gpudeck.contract.action_table import TaskAction
+from gpudeck.system.child_processes import without_tokens
 
 PIPE_BYTES = 65_536
 BACK_OFF_S = (1.0, 30.0)
@@ -129,7 +129,7 @@ class AgentSource:
         # -P: files in the notebook's folder shadow no module. In the kernel's own process group,
         # which a Jupyter server ends as a whole.
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "gpudeck.cli", "agent", "--pipe", *backend],
+            [sys.executable, "-P", "-m", "gpudeck.cli.main", "agent", "--pipe", *backend],
             env=without_tokens(os.environ),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
         threading.Thread(target=self._collect_stderr, args=(child,), daemon=True).start()

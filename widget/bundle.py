@@ -6,7 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from gpudeck.action_table import rows_json
+from gpudeck.contract.action_table import rows_json
 
 HERE = Path(__file__).resolve().parent
 ASSETS = HERE.parent / "assets"

@@ -10,7 +10,18 @@ from typing import Any
 import anywidget
 import traitlets
 
+from gpudeck.contract.pool_messages import (
+    AskClaim,
+    ClaimRefused,
+    ClaimWaits,
+    Extend,
+    GiveBack,
+    Leased,
+    LeaseEnded,
+    LeaseNotice,
+)
 from gpudeck.errors import CommandError
+from gpudeck.language.times import parse_span
 from gpudeck.pool.boards import boards_seen
 from gpudeck.pool.claim import (
     TOO_LATE,
@@ -23,17 +34,6 @@ from gpudeck.pool.claim import (
 from gpudeck.pool.connection import PoolConnection, wait_for
 from gpudeck.pool.core.host_resources import only_counted
 from gpudeck.pool.environment import environment
-from gpudeck.pool.messages import (
-    AskClaim,
-    ClaimRefused,
-    ClaimWaits,
-    Extend,
-    GiveBack,
-    Leased,
-    LeaseEnded,
-    LeaseNotice,
-)
-from gpudeck.times import parse_span
 
 from .bundle import claim_module, style
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gpudeck.actions import total
-from gpudeck.notebook_pipe import PipeMarkReply, PipeSnapshot
+from gpudeck.contract.actions import total
+from gpudeck.contract.notebook_pipe import PipeMarkReply, PipeSnapshot
 
 READING_S, SHARE_S = 1.0, 2.0
 

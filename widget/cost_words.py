@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from gpudeck.action_words import gib, printable
+from gpudeck.words.actions import gib, printable
 
 from .cost import Cost, GpuCost, GpuSample, ProcessCost
 

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpudeck.action_table import ROWS
-from gpudeck.action_views import CommandView
+from gpudeck.contract.action_table import ROWS
+from gpudeck.contract.action_views import CommandView
 
 from .machine_view import Item, task_of
 

@@ -1,7 +1,7 @@
 """`connect()`: a hub's answers as DataFrames."""
 
-from gpudeck.client import Client, client_of
-from gpudeck.hub_frames import HubFrames, Item
+from gpudeck.client.frames import HubFrames, Item
+from gpudeck.client.hub import Client, client_of
 
 
 def connect(hub: str, token: str | None = None, *, ca_file: str | None = None) -> "Hub":

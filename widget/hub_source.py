@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gpudeck import notebook_pipe as pipe
-from gpudeck.action_table import TaskAction
-from gpudeck.action_views import PreviewView
-from gpudeck.actions import FINAL
-from gpudeck.client import Client, NotThere
+from gpudeck.client.hub import Client, NotThere
+from gpudeck.contract import notebook_pipe as pipe
+from gpudeck.contract.action_table import TaskAction
+from gpudeck.contract.action_views import PreviewView
+from gpudeck.contract.actions import FINAL
 from gpudeck.errors import CommandError
 
 from .fleet_view import METRICS, OwnWork, cells_of, fleet_picture, ordered, trouble

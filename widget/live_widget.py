@@ -9,9 +9,9 @@ import anywidget
 import msgspec
 import traitlets
 
-from gpudeck.action_table import IN_ROWS, TaskAction
-from gpudeck.client import client_of
-from gpudeck.notebook_pipe import FromAgent, PipeMarkReply, PipeSnapshot
+from gpudeck.client.hub import client_of
+from gpudeck.contract.action_table import IN_ROWS, TaskAction
+from gpudeck.contract.notebook_pipe import FromAgent, PipeMarkReply, PipeSnapshot
 
 from .agent_source import AgentSource, source_of
 from .bundle import module, style

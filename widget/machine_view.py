@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpudeck.notebook_pipe import PipeSnapshot
+from gpudeck.contract.notebook_pipe import PipeSnapshot
 
 Item = dict[str, Any]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from gpudeck.notebook_pipe import FromAgent, PipeMarkReply, PipeSnapshot
+from gpudeck.contract.notebook_pipe import FromAgent, PipeMarkReply, PipeSnapshot
 
 from .agent_source import AgentSource, source_of
 from .cost import Cost, GpuSample, Item, beside, costs, points_of, points_of_mark, rows

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from gpudeck.action_words import gib, printable, text_table
+from gpudeck.words.actions import gib, printable, text_table
 
 Item = dict[str, Any]
 

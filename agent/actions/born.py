@@ -3,7 +3,7 @@
 import time
 from types import TracebackType
 
-from gpudeck.actions import MAX_VICTIMS, ProcessIdentity
+from gpudeck.contract.actions import MAX_VICTIMS, ProcessIdentity
 
 from ..tasks.births import watch_births
 from ..tasks.processes import began_s, table, uptime_s

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from gpudeck.action_table import PERMITTED, ShownAction
-from gpudeck.rungs import RulesCeiling
+from gpudeck.contract.action_table import PERMITTED, ShownAction
+from gpudeck.contract.rungs import RulesCeiling
 
 from ..backends import Backend
 from ..tasks.processes import FOREIGN_PIDS, file_id, in_host_namespace

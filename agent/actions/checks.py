@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpudeck.action_table import ACTIONS, SHOWN_ACTIONS
-from gpudeck.actions import COMMAND_LASTS_S, PREVIEW_LASTS_S, Command, Preview, Refusal
-from gpudeck.keys import is_signed
-from gpudeck.wire import SignedCommand, WireError, command_statement, decode_command
+from gpudeck.contract.action_table import ACTIONS, SHOWN_ACTIONS
+from gpudeck.contract.actions import COMMAND_LASTS_S, PREVIEW_LASTS_S, Command, Preview, Refusal
+from gpudeck.contract.wire import SignedCommand, WireError, command_statement, decode_command
+from gpudeck.network.keys import is_signed
 
 from ..journal.store import ActionJournal, JournalError, RecordedCommand
 from ..link.hub_clock import HubClock, late

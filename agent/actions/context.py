@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
-from gpudeck.action_table import KILLS, ShownAction
-from gpudeck.actions import HeldGpu
-from gpudeck.wire import GpuFacts, Task
+from gpudeck.contract.action_table import KILLS, ShownAction
+from gpudeck.contract.actions import HeldGpu
+from gpudeck.contract.wire import GpuFacts, Task
 
 from ..backends import Backend
 from ..backends.repair import RepairModule

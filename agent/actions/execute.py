@@ -11,14 +11,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gpudeck.actions import (
-    ActionVerification,
-    Command,
-    CommandState,
-    Refusal,
-    Reply,
-)
-from gpudeck.wire import Look
+from gpudeck.contract.actions import ActionVerification, Command, CommandState, Refusal, Reply
+from gpudeck.contract.wire import Look
 
 from ..journal.store import ActionJournal, JournalError, command_record
 from .context import NodeContext

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
-from gpudeck import rungs
-from gpudeck.action_table import (
+from gpudeck.contract import rungs
+from gpudeck.contract.action_table import (
     HITS,
     KILLS,
     ROWS,
@@ -18,9 +18,9 @@ from gpudeck.action_table import (
     Action,
     ShownAction,
 )
-from gpudeck.actions import YOUNGEST_S, Refusal, RefusalCode
-from gpudeck.message_limits import PID_MAX
-from gpudeck.rungs import RungTarget
+from gpudeck.contract.actions import YOUNGEST_S, Refusal, RefusalCode
+from gpudeck.contract.message_limits import PID_MAX
+from gpudeck.contract.rungs import RungTarget
 
 from ..tasks.jobs import ProcessTableRow, one_tree
 from ..tasks.processes import ProcessFacts

@@ -7,7 +7,7 @@ import logging
 import threading
 from pathlib import Path
 
-from gpudeck.wire import Anchor
+from gpudeck.contract.wire import Anchor
 
 from ..journal.facts import Fact
 from ..journal.store import ActionJournal, JournalError

@@ -5,9 +5,9 @@ import logging
 import time
 from dataclasses import dataclass, field
 
-from gpudeck.actions import HELD_BY_HUB, Command, Refusal, Reply
+from gpudeck.contract.actions import HELD_BY_HUB, Command, Refusal, Reply
+from gpudeck.contract.wire import SignedCommand
 from gpudeck.rate import REFUSALS_AT_ONCE, REFUSALS_EVERY_S, RateLimiter
-from gpudeck.wire import SignedCommand
 
 from ..journal.store import JournalError
 from ..runtime.action_lock import ActionLock

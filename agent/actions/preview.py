@@ -10,9 +10,16 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from gpudeck.action_table import ENDS_WORK, ROWS, ShownAction
-from gpudeck.actions import MAX_BYSTANDERS, MAX_VICTIMS, Bystander, Preview, Refusal, Victim
-from gpudeck.limits import (
+from gpudeck.contract.action_table import ENDS_WORK, ROWS, ShownAction
+from gpudeck.contract.actions import (
+    MAX_BYSTANDERS,
+    MAX_VICTIMS,
+    Bystander,
+    Preview,
+    Refusal,
+    Victim,
+)
+from gpudeck.contract.limits import (
     GpuSetting,
     MigLayout,
     MpsClient,
@@ -24,9 +31,9 @@ from gpudeck.limits import (
     Setting,
     action_of,
 )
-from gpudeck.repairs import WHOLE_NODE
-from gpudeck.slurm import SlurmSetting
-from gpudeck.wire import Look, Task
+from gpudeck.contract.repairs import WHOLE_NODE
+from gpudeck.contract.slurm import SlurmSetting
+from gpudeck.contract.wire import Look, Task
 
 from ..journal.store import JournalError
 from ..limits import mps_view

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from gpudeck.actions import Command, CommandState, Refusal, Reply
+from gpudeck.contract.actions import Command, CommandState, Refusal, Reply
+from gpudeck.contract.wire import FromAgent, Noted
 from gpudeck.rate import RateLimiter
-from gpudeck.wire import FromAgent, Noted
 
 from ..journal.store import ActionJournal, JournalError
 

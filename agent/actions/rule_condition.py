@@ -3,8 +3,8 @@
 import operator
 from collections.abc import Callable, Mapping, Sequence
 
-from gpudeck.actions import MetricBound, RuleCondition
-from gpudeck.jobs import average_sm_pct, job_key
+from gpudeck.contract.actions import MetricBound, RuleCondition
+from gpudeck.measures.jobs import average_sm_pct, job_key
 
 from ..tasks.seen import GpuTask
 

@@ -9,10 +9,8 @@ import time
 
 import msgspec
 
-from gpudeck.actions import Recall
-from gpudeck.keys import SigningKey
-from gpudeck.rate import RateLimiter
-from gpudeck.wire import (
+from gpudeck.contract.actions import Recall
+from gpudeck.contract.wire import (
     Anchor,
     Clock,
     FromAgent,
@@ -26,6 +24,8 @@ from gpudeck.wire import (
     encode,
     preview_statement,
 )
+from gpudeck.network.keys import SigningKey
+from gpudeck.rate import RateLimiter
 
 from ..journal.store import ActionJournal
 from ..link.hub_clock import HubClock

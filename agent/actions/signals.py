@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from gpudeck.actions import ProcessIdentity
+from gpudeck.contract.actions import ProcessIdentity
 
 from ..tasks.processes import PROC, ProcessFacts, facts
 

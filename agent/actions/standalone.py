@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from gpudeck.action_table import ShownAction
-from gpudeck.actions import (
+from gpudeck.contract.action_table import ShownAction
+from gpudeck.contract.actions import (
     COMMAND_LASTS_S,
     PREVIEW_LASTS_S,
     ActionParams,
@@ -26,10 +26,10 @@ from gpudeck.actions import (
     RefusalCode,
     Reply,
 )
+from gpudeck.contract.ladder import OutcomeKind
+from gpudeck.contract.limits import GpuDiagnosis, GpuReset, MigLayout
+from gpudeck.contract.wire import GpuFacts, Look, Task
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.ladder import OutcomeKind
-from gpudeck.limits import GpuDiagnosis, GpuReset, MigLayout
-from gpudeck.wire import GpuFacts, Look, Task
 
 from ..backends import backend_named
 from ..journal.facts import Fact

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from gpudeck.actions import Bystander, Preview, ProcessIdentity, Refusal, Victim
+from gpudeck.contract.actions import Bystander, Preview, ProcessIdentity, Refusal, Victim
 
 from ..readings import OnDemandReading
 from ..tasks.jobs import below

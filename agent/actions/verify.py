@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpudeck.actions import MEMORY_BACK_SHARE, ActionVerification, CommandState, total
+from gpudeck.contract.actions import MEMORY_BACK_SHARE, ActionVerification, CommandState, total
 
 from ..readings import OnDemandReading, ProcessReading
 

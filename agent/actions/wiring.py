@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpudeck import wire
-from gpudeck.actions import Recall
+from gpudeck.contract import wire
+from gpudeck.contract.actions import Recall
 
 from ..capability import Capability, Handlers, NodeCore
 from ..limits.mps import LocalMpsDaemons

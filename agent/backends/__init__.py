@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from ..tasks.driver_files import DriverFiles
 
 if TYPE_CHECKING:
-    from gpudeck.wire import ReaderState
+    from gpudeck.contract.wire import ReaderState
 
     from ..readings import BackendEvent, GpuLimits, MigBoard, OnDemandReading, Reading
     from ..tasks.people import NodePeople

@@ -6,7 +6,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-from gpudeck.metrics import COLUMNS, SLOW, UNKNOWN, Absence, Metric
+from gpudeck.measures.metrics import COLUMNS, SLOW, UNKNOWN, Absence, Metric
 
 # Two clocks take part in a share of time: a little over the whole is the whole.
 SHARE_SLACK_PCT = 5.0

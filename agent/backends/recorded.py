@@ -21,8 +21,8 @@ from typing import IO, Literal
 import msgspec
 from msgspec import Struct, structs
 
-from gpudeck.metrics import COLUMNS, Absence
-from gpudeck.wire import Task
+from gpudeck.contract.wire import Task
+from gpudeck.measures.metrics import COLUMNS, Absence
 
 from ..readings import (
     BackendEvent,

@@ -4,7 +4,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.wire import GpuFacts
 
 
 class ResetAnswer(Struct, frozen=True):

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpudeck.action_table import (
+from gpudeck.cli.command_parser import parsed
+from gpudeck.contract.action_table import (
     CHECKPOINT_MOST_S,
     GRACE_LEAST_S,
     GRACE_MOST_S,
@@ -21,10 +22,9 @@ from gpudeck.action_table import (
     TERMINAL_ACTIONS,
     TaskAction,
 )
-from gpudeck.command_parser import parsed
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.language.times import parse_seconds
 from gpudeck.settings import Setting, flag, folder, hub_url, parser
-from gpudeck.times import parse_seconds
 
 from .. import settings
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.action_plan import (
+from gpudeck.contract.action_plan import (
     ActionPlanDocument,
     InvalidPlanError,
     changes,
@@ -20,9 +20,12 @@ from gpudeck.action_plan import (
     encode,
     plan_of,
 )
-from gpudeck.action_table import TaskAction
-from gpudeck.action_views import CommandView, PreviewView
-from gpudeck.action_words import (
+from gpudeck.contract.action_table import TaskAction
+from gpudeck.contract.action_views import CommandView, PreviewView
+from gpudeck.contract.actions import FINAL
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.settings import parser
+from gpudeck.words.actions import (
     end_line,
     exit_code,
     many,
@@ -32,9 +35,6 @@ from gpudeck.action_words import (
     question,
     step_line,
 )
-from gpudeck.actions import FINAL
-from gpudeck.errors import CommandError, ExitCode
-from gpudeck.settings import parser
 
 from ..actions.standalone import StandaloneNode
 from ..settings import ConnectionSettings, read_reach, this_host

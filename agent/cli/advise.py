@@ -5,10 +5,10 @@ import os
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from gpudeck.action_words import printable
-from gpudeck.client import Item
+from gpudeck.client.hub import Item
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import parser
+from gpudeck.words.actions import printable
 
 from ..settings import CA_FILE, TOKEN_FILE, read_reach
 from .action_settings import JSON, NEEDED_HUB

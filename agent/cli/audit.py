@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpudeck.audit_chain import AuditChainLink
-from gpudeck.audit_file import AuditFile
-from gpudeck.audit_words import actor_of, content, outcome_of, sentence_of, word
-from gpudeck.client import Client, add_hub_flags
-from gpudeck.command_parser import CommandParser
+from gpudeck.audit.chain import AuditChainLink
+from gpudeck.audit.file import AuditFile
+from gpudeck.audit.words import actor_of, content, outcome_of, sentence_of, word
+from gpudeck.cli.command_parser import CommandParser
+from gpudeck.client.hub import Client, add_hub_flags
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.service.installed import state_here
 from gpudeck.settings import folder

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpudeck.availability import REASONS, Reason, is_use, sentence, why_not
+from gpudeck.measures.availability import REASONS, Reason, is_use, sentence, why_not
 
 from ..readings import ProcessReading, Reading, conditions
 from ..telemetry.status_table import Item
 
 if TYPE_CHECKING:
-    from gpudeck.pool.messages import PoolShown
+    from gpudeck.contract.pool_messages import PoolShown
 
 
 def with_availability(items: Iterable[Item], reading: Reading,

@@ -11,8 +11,8 @@ from typing import Any, get_args
 
 import msgspec
 
-from gpudeck.client import typed
-from gpudeck.command_parser import read_verb
+from gpudeck.cli.command_parser import read_verb
+from gpudeck.client.hub import typed
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.estimate.config import EstimateError
 from gpudeck.estimate.request import (

@@ -4,11 +4,11 @@ import json
 import os
 from collections.abc import Sequence
 
-from gpudeck.action_words import moment, printable
-from gpudeck.client import Item
+from gpudeck.client.hub import Item
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.events import SEVERITIES
+from gpudeck.measures.events import SEVERITIES
 from gpudeck.settings import parser
+from gpudeck.words.actions import moment, printable
 
 from ..settings import CA_FILE, TOKEN_FILE, read_reach
 from .action_settings import JSON, NEEDED_HUB

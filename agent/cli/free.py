@@ -1,7 +1,7 @@
 """`gpudeck free`: CUDA_VISIBLE_DEVICES=$(gpudeck free --count 2), or an exit code if too few are
 free.
 
-Free is defined by gpudeck.availability, here as on every page.
+Free is defined by gpudeck.measures.availability, here as on every page.
 """
 
 import json
@@ -10,12 +10,12 @@ from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Sequence
 
-from gpudeck.command_parser import parsed
+from gpudeck.cli.command_parser import parsed
+from gpudeck.contract.pool_messages import PoolShown, ShowPool
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.language.sizes import parse_size, sold_bytes
 from gpudeck.pool.connection import PoolConnection
-from gpudeck.pool.messages import PoolShown, ShowPool
 from gpudeck.settings import parser
-from gpudeck.sizes import parse_size, sold_bytes
 
 from ..actions.ceiling import foreign_pids
 from ..backends import backend_named

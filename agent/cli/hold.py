@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from gpudeck.action_words import moment, printable
-from gpudeck.client import Client, Item
+from gpudeck.client.hub import Client, Item
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.language.times import parse_until
 from gpudeck.settings import parser
-from gpudeck.times import parse_until
+from gpudeck.words.actions import moment, printable
 
 from ..actions import hold_files as files
 from ..backends import driver_modules

@@ -3,9 +3,9 @@ back, and what cannot be verified is not called a limit."""
 
 from collections.abc import Iterable, Sequence
 
-from gpudeck.action_words import printable
-from gpudeck.desired_state import MechanismName, QuotaMechanism
-from gpudeck.limits import MpsDaemon
+from gpudeck.contract.desired_state import MechanismName, QuotaMechanism
+from gpudeck.contract.limits import MpsDaemon
+from gpudeck.words.actions import printable
 
 from ..backends import backend_named
 from ..quotas.mechanisms import HAMI_FILES, mechanisms, mps

@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-from gpudeck import limits as settings
-from gpudeck.action_table import GRACE_S
-from gpudeck.action_words import moment, printable
-from gpudeck.command_parser import parsed
+from gpudeck.cli.command_parser import parsed
+from gpudeck.contract import limits as settings
+from gpudeck.contract.action_table import GRACE_S
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.language.sizes import parse_size
+from gpudeck.language.times import SPANS, TIMES, parse_seconds, parse_span
 from gpudeck.settings import also_behind, parser
-from gpudeck.sizes import parse_size
-from gpudeck.times import SPANS, TIMES, parse_seconds, parse_span
+from gpudeck.words.actions import moment, printable
 
 from ..actions.hold_files import driver_order
 from ..actions.standalone import StandaloneNode

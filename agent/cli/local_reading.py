@@ -4,8 +4,8 @@ import threading
 import time
 from functools import partial
 
+from gpudeck.contract.wire import ReaderState
 from gpudeck.errors import CommandError
-from gpudeck.wire import ReaderState
 
 from ..actions.hold_files import driver_order
 from ..reader.watchdog import ThreadedReaderProcess

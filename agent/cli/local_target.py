@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from gpudeck import action_views as views
-from gpudeck.action_table import ShownAction
-from gpudeck.actions import FINAL, PREVIEW_LASTS_S, ActionParams, Preview, Reply
-from gpudeck.command_sentences import sentence
+from gpudeck.contract import action_views as views
+from gpudeck.contract.action_table import ShownAction
+from gpudeck.contract.actions import FINAL, PREVIEW_LASTS_S, ActionParams, Preview, Reply
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.words.commands import sentence
 
 from ..actions.standalone import StandaloneNode
 from .targets import no_such_task

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from gpudeck import __version__
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.keys import spaced
+from gpudeck.network.keys import spaced
+from gpudeck.network.tls import tls_context
 from gpudeck.service.notify import ServiceNotifier
-from gpudeck.tls import tls_context
 
 from ..actions.ceiling import foreign_pids
 from ..actions.hold_files import driver_order, hold_files, holds

@@ -16,8 +16,8 @@ from typing import IO, Any
 import msgspec
 
 from gpudeck import __version__
-from gpudeck.action_table import ROWS
-from gpudeck.client import Client, Item
+from gpudeck.client.hub import Client, Item
+from gpudeck.contract.action_table import ROWS
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import parser
 

@@ -11,10 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpudeck.action_table import GRACE_S
-from gpudeck.action_words import printable
+from gpudeck.contract.action_table import GRACE_S
+from gpudeck.contract.limits import MigLayout, action_of
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.limits import MigLayout, action_of
 from gpudeck.mig.boards import BOARDS, MigProfile
 from gpudeck.mig.planner import Layout, MigPlan, NoLayoutError, plan
 from gpudeck.mig.wishes import (
@@ -27,6 +26,7 @@ from gpudeck.mig.wishes import (
     wish_words,
 )
 from gpudeck.settings import also_behind, parser
+from gpudeck.words.actions import printable
 
 from ..actions.hold_files import driver_order
 from ..backends import backend_named
@@ -183,7 +183,10 @@ def _wish(args: argparse.Namespace, profiles: Sequence[MigProfile]) -> Any:
 
 def _read(file: Path) -> Any:
     try:
-        from gpudeck.strict_yaml import InvalidYamlError, load  # a node need not carry YAML
+        from gpudeck.language.strict_yaml import (  # a node need not carry YAML
+            InvalidYamlError,
+            load,
+        )
     except ModuleNotFoundError as error:
         raise CommandError("to read this file PyYAML is needed: pip install 'gpudeck[hub]'",
                            ExitCode.CANNOT_START) from error

@@ -12,11 +12,9 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.action_table import GRACE_S
-from gpudeck.action_words import moment, printable
-from gpudeck.command_parser import parsed
-from gpudeck.errors import CommandError, ExitCode
-from gpudeck.limits import (
+from gpudeck.cli.command_parser import parsed
+from gpudeck.contract.action_table import GRACE_S
+from gpudeck.contract.limits import (
     Cordon,
     Drain,
     GpuDiagnosis,
@@ -25,9 +23,11 @@ from gpudeck.limits import (
     ServiceSetting,
     action_of,
 )
-from gpudeck.repairs import WHOLE_NODE, WORDS, GpuRepair, overdue
+from gpudeck.contract.repairs import WHOLE_NODE, WORDS, GpuRepair, overdue
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.language.times import SPANS, parse_span
 from gpudeck.settings import also_behind, parser
-from gpudeck.times import SPANS, parse_span
+from gpudeck.words.actions import moment, printable
 
 from ..journal.store import ActionJournal, ActionStore, JournalError
 from ..limits.stores import RepairStore

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from gpudeck.action_words import printable
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.words.actions import printable
 
 if TYPE_CHECKING:
-    from gpudeck.client import Client
+    from gpudeck.client.hub import Client
 
 
 def node_id_of(client: "Client", name: str) -> str:

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import msgspec
 
-from gpudeck import notebook_pipe as pipe
-from gpudeck.action_table import IN_ROWS
-from gpudeck.action_views import CommandView
-from gpudeck.actions import ActionParams
+from gpudeck.contract import notebook_pipe as pipe
+from gpudeck.contract.action_table import IN_ROWS
+from gpudeck.contract.action_views import CommandView
+from gpudeck.contract.actions import ActionParams
+from gpudeck.contract.message_limits import PID_MAX
 from gpudeck.errors import CommandError
-from gpudeck.message_limits import PID_MAX
-from gpudeck.process_cost import children_of
+from gpudeck.system.process_cost import children_of
 
 from ..actions.ceiling import foreign_pids
 from ..actions.hold_files import driver_order, hold_files, holds

@@ -8,12 +8,8 @@ from datetime import datetime
 
 import msgspec
 
-from gpudeck.action_words import printable
-from gpudeck.command_parser import parsed, verb_first
-from gpudeck.errors import CommandError, ExitCode
-from gpudeck.pool.connection import PoolConnection, reserve, use_lease, wait_for
-from gpudeck.pool.core.host_resources import only_counted
-from gpudeck.pool.messages import (
+from gpudeck.cli.command_parser import parsed, verb_first
+from gpudeck.contract.pool_messages import (
     EXTEND_MOST_S,
     CancelClaim,
     ClaimRefused,
@@ -24,8 +20,12 @@ from gpudeck.pool.messages import (
     PoolShown,
     ShowPool,
 )
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.language.times import parse_until, span_words
+from gpudeck.pool.connection import PoolConnection, reserve, use_lease, wait_for
+from gpudeck.pool.core.host_resources import only_counted
 from gpudeck.settings import Setting, flag, hub_url, parser
-from gpudeck.times import parse_until, span_words
+from gpudeck.words.actions import printable
 
 from ..settings import CA_FILE, TOKEN_FILE, read_reach
 from . import pool_of_hub

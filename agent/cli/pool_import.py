@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpudeck.action_words import printable
-from gpudeck.client import Client, add_hub_flags
+from gpudeck.client.hub import Client, add_hub_flags
+from gpudeck.contract.pool_messages import PoolShown, ShowPool
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.connection import PoolConnection
-from gpudeck.pool.messages import PoolShown, ShowPool
 from gpudeck.settings import parser
+from gpudeck.words.actions import printable
 
 if TYPE_CHECKING:
     from gpudeck.pool.gpu_config import Board

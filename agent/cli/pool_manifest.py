@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 
-from gpudeck.command_parser import parsed
+from gpudeck.cli.command_parser import parsed
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool import manifest as jobs
 from gpudeck.pool.manifest import JobRequest, resource_name, validated

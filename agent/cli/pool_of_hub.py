@@ -5,14 +5,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gpudeck.action_words import printable
-from gpudeck.times import span_words
+from gpudeck.language.times import span_words
+from gpudeck.words.actions import printable
 
 from ..telemetry.status_table import Column, Item, table
 from .nodes import node_id_of
 
 if TYPE_CHECKING:
-    from gpudeck.client import Client
+    from gpudeck.client.hub import Client
 
 
 def read(client: "Client", node: str | None) -> Item:

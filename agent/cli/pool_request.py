@@ -5,8 +5,11 @@ import os
 from collections.abc import Callable, Sequence
 from uuid import uuid4
 
-from gpudeck.command_parser import parsed
+from gpudeck.cli.command_parser import parsed
+from gpudeck.contract.pool_messages import AskClaim
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.language.sizes import parse_size
+from gpudeck.language.times import parse_span, span_words
 from gpudeck.pool.core.claims import (
     CPU_MILLI,
     CPUS_MOST,
@@ -16,9 +19,6 @@ from gpudeck.pool.core.claims import (
     WHOLE_MILLI,
 )
 from gpudeck.pool.hami import hami_library
-from gpudeck.pool.messages import AskClaim
-from gpudeck.sizes import parse_size
-from gpudeck.times import parse_span, span_words
 
 from .runs.request import parse_array, parse_run
 

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gpudeck.action_words import printable
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.language.times import span_words
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.schedule import PoolPolicy
@@ -26,7 +26,7 @@ from gpudeck.pool.core.strategies import STRATEGIES, PlacementContext
 from gpudeck.pool.plot import allocation_svg
 from gpudeck.pool.trace import TraceRows, read_claims, read_nodes
 from gpudeck.settings import parser
-from gpudeck.times import span_words
+from gpudeck.words.actions import printable
 
 FIRST_SEED = 42
 BAD_SHOWN = 10

@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from gpudeck.action_words import moment, printable
-from gpudeck.client import Client, Item
-from gpudeck.command_parser import read_verb
+from gpudeck.cli.command_parser import read_verb
+from gpudeck.client.hub import Client, Item
+from gpudeck.contract.quota import DEFAULT_LADDER, QUOTA_MODES
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.quota import DEFAULT_LADDER, QUOTA_MODES
 from gpudeck.settings import parser
+from gpudeck.words.actions import moment, printable
 
 from ..settings import CA_FILE, TOKEN_FILE, ConnectionSettings, read_reach
 from .action_settings import JSON, NEEDED_HUB

@@ -12,7 +12,9 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from gpudeck.contract.pool_messages import NODES_MOST, ClaimWaits, GiveBack, Leased
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.language.times import minute_words
 from gpudeck.pool.connection import (
     ClaimWaitsError,
     PoolConnection,
@@ -22,9 +24,7 @@ from gpudeck.pool.connection import (
 )
 from gpudeck.pool.environment import EnvironmentChange
 from gpudeck.pool.hami import CACHE
-from gpudeck.pool.messages import NODES_MOST, ClaimWaits, GiveBack, Leased
 from gpudeck.settings import parser
-from gpudeck.times import minute_words
 
 from .pool_request import (
     add_claim_flags,

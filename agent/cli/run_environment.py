@@ -8,7 +8,8 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import get_args
 
-from gpudeck.command_parser import parsed
+from gpudeck.cli.command_parser import parsed
+from gpudeck.contract.pool_messages import Leased
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.boards import boards_seen
 from gpudeck.pool.core.claims import WHOLE_MILLI
@@ -23,7 +24,6 @@ from gpudeck.pool.environment import (
 )
 from gpudeck.pool.frameworks import DISTRIBUTIONS, Framework, framework_keys
 from gpudeck.pool.hami import NOTE, hami_library, hami_variables
-from gpudeck.pool.messages import Leased
 
 ANSWERS_WITHIN_S = 30.0  # a Python on a network file system may take its time
 VERSION_OF = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"

@@ -6,10 +6,7 @@ import signal
 import threading
 from collections.abc import Callable
 
-from gpudeck.errors import CommandError, ExitCode
-from gpudeck.pool.connection import PoolConnection, bind_process
-from gpudeck.pool.core.host_resources import only_counted
-from gpudeck.pool.messages import (
+from gpudeck.contract.pool_messages import (
     ClaimRefused,
     FromPool,
     GiveBack,
@@ -17,6 +14,9 @@ from gpudeck.pool.messages import (
     LeaseEnded,
     LeaseNotice,
 )
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.pool.connection import PoolConnection, bind_process
+from gpudeck.pool.core.host_resources import only_counted
 from gpudeck.pool.process_limits import limits_of
 
 from .run_child import WAKES

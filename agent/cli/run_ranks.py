@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from gpudeck.pool.messages import Leased
+from gpudeck.contract.pool_messages import Leased
 
 Rank = subprocess.Popen[bytes]
 # Flags that a rank needs too, if the first one had them.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpudeck.pool.messages import SCOPE_UNIT
+from gpudeck.contract.pool_messages import SCOPE_UNIT
 
 ANSWERS_WITHIN_S = 2.0
 MOVED_WITHIN_S = 1.0

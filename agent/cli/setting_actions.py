@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.action_table import GRACE_LEAST_S, GRACE_MOST_S, ShownAction
-from gpudeck.actions import NO_TASK
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
+from gpudeck.contract.action_table import GRACE_LEAST_S, GRACE_MOST_S, ShownAction
+from gpudeck.contract.actions import NO_TASK
+from gpudeck.contract.limits import Setting, gpu_of
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.limits import Setting, gpu_of
 
 from ..limits.mps import LocalMpsDaemons, path_trouble
 from ..settings import ConnectionSettings

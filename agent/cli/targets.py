@@ -5,12 +5,12 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpudeck.action_views import CommandView
-from gpudeck.action_words import printable, words
-from gpudeck.actions import FINAL
-from gpudeck.client import Client
-from gpudeck.commands_shown import short_command
+from gpudeck.client.hub import Client
+from gpudeck.contract.action_views import CommandView
+from gpudeck.contract.actions import FINAL
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.words.actions import printable, words
+from gpudeck.words.command_lines import short_command
 
 LOOK_EVERY_S = 0.2
 SILENT_FOR_S = 60.0

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.action_words import moment
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
+from gpudeck.contract.limits import MpsDaemon, MpsPercent, action_of
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.limits import MpsDaemon, MpsPercent, action_of
-from gpudeck.times import moment_of
+from gpudeck.language.times import moment_of
+from gpudeck.words.actions import moment
 
 from ..actions.standalone import StandaloneNode
 from ..limits import autotune, mps_view

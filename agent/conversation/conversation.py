@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable
 
-from gpudeck import wire
+from gpudeck.contract import wire
 
 from ..capability import Handlers, NodeCore
 from ..link.admission import ConnectLimiter

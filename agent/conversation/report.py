@@ -3,7 +3,8 @@
 import os
 from collections.abc import Sequence
 
-from gpudeck import __version__, wire
+from gpudeck import __version__
+from gpudeck.contract import wire
 
 from ..actions.context import ActionGuards
 from ..actions.hub_record import HubRecord

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from gpudeck import wire
+from gpudeck.contract import wire
 
 from ..actions.context import ActionGuards
 from ..actions.hub_record import HubRecord

@@ -13,11 +13,11 @@ from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 
-from gpudeck.client import tls_context
+from gpudeck.client.hub import tls_context
+from gpudeck.contract.wire import Call, Challenge, Refused, encode
 from gpudeck.errors import CommandError
-from gpudeck.keys import spaced
+from gpudeck.network.keys import spaced
 from gpudeck.pool.connection import PoolConnection
-from gpudeck.wire import Call, Challenge, Refused, encode
 
 from ..backends.check import DoctorCheck, Verdict
 from ..link.identity import (

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from gpudeck import __version__
-from gpudeck.action_table import ROWS
+from gpudeck.contract.action_table import ROWS
 from gpudeck.service.installed import is_of_service
 from gpudeck.service.units import AGENT
 from gpudeck.settings import state_folder

@@ -16,11 +16,11 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from gpudeck.action_words import printable
 from gpudeck.errors import ExitCode
 from gpudeck.service.installed import is_of_service, state_here
 from gpudeck.service.units import AGENT
 from gpudeck.settings import Setting, flag, folder, load
+from gpudeck.words.actions import printable
 
 from ..actions.hold_files import driver_order
 from ..backends.check import DoctorCheck, Verdict, doctor_modules, worst

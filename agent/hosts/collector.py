@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from gpudeck.hosts import EVERY_S, HOST, MOST_TASKS, HostSample, HostTask
+from gpudeck.contract.hosts import EVERY_S, HOST, MOST_TASKS, HostSample, HostTask
 
 from ..readings import Reading
 from ..tasks.seen import GpuTask

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from gpudeck.hosts import HOST_AT, HostTask
+from gpudeck.contract.hosts import HOST_AT, HostTask
 
 SECTOR_BYTES = 512  # in /proc/diskstats, whatever the disk's own sectors are
 LANES_BYTES = 4  # per count of an InfiniBand port: it counts words of 32 bits

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpudeck.serving import ServingSample
+from gpudeck.contract.serving import ServingSample
 
 MOST_LINES = 50_000
 MOST_SERIES = 4_096  # of the names that are read

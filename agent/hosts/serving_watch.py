@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from gpudeck.serving import EVERY_S, MOST_SERVERS, ServingSample
+from gpudeck.contract.serving import EVERY_S, MOST_SERVERS, ServingSample
 
 from ..tasks import processes
 from .serving_core import ServingAddress, ServingCounters, address_of, sample_of

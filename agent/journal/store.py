@@ -22,8 +22,8 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.actions import FINAL, ActionVerification, Command, Refusal, Reply
-from gpudeck.audit_chain import START, AuditChainLink, link
+from gpudeck.audit.chain import START, AuditChainLink, link
+from gpudeck.contract.actions import FINAL, ActionVerification, Command, Refusal, Reply
 
 from ..tasks.boot_id import boot_id
 from ..tasks.processes import row_of

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from gpudeck.kubernetes import (
+from gpudeck.contract.kubernetes import (
     KubernetesDelete,
     KubernetesEvict,
     KubernetesNode,

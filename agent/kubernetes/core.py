@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct, field
 
-from gpudeck.kubernetes import (
+from gpudeck.contract.kubernetes import (
     MAX_NODES,
     MAX_PODS,
     KubernetesNode,

@@ -8,7 +8,7 @@ Field numbers are those of api.proto; unknown fields are ignored.
 
 from collections.abc import Iterator
 
-from gpudeck.kubernetes import MAX_POD_GPUS, MAX_PODS_WITH_GPUS, PodGpus
+from gpudeck.contract.kubernetes import MAX_POD_GPUS, MAX_PODS_WITH_GPUS, PodGpus
 
 from .core import KubernetesTextError, is_gpu
 

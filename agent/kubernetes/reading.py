@@ -3,7 +3,7 @@
 import time
 from typing import TYPE_CHECKING
 
-from gpudeck.kubernetes import KubernetesNow, KubernetesRight, PodGpusNow
+from gpudeck.contract.kubernetes import KubernetesNow, KubernetesRight, PodGpusNow
 
 from .core import KubernetesError, KubernetesTextError, report
 from .kubelet import KubeletSocket

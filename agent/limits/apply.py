@@ -13,8 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from gpudeck.child_processes import importable, without_tokens
-from gpudeck.limits import Mode, TimedLimit
+from gpudeck.contract.limits import Mode, TimedLimit
+from gpudeck.system.child_processes import importable, without_tokens
 
 from ..backends import Backend, GpuLimitControl, LimitsModule, backend_named
 from ..readings import GpuLimits, MigBoard

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gpudeck.metrics import COLUMN, Absence
+from gpudeck.measures.metrics import COLUMN, Absence
 
 from ..readings import ProcessReading, Reading
 

@@ -4,7 +4,7 @@ mode has no end at which it goes by itself."""
 
 from msgspec.structs import replace
 
-from gpudeck.limits import ManagedComputeMode
+from gpudeck.contract.limits import ManagedComputeMode
 
 from ..readings import GpuLimits
 from .apply import MODES

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from gpudeck.limits import ManagedMigLayout
+from gpudeck.contract.limits import ManagedMigLayout
 from gpudeck.mig.planner import Layout, MigPlan
 from gpudeck.mig.wishes import OFF, wish_words
 

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from gpudeck.child_processes import without_tokens
-from gpudeck.limits import ORDINALS, PIPES_MAX
+from gpudeck.contract.limits import ORDINALS, PIPES_MAX
+from gpudeck.system.child_processes import without_tokens
 
 from ..tasks.processes import PROC, about
 

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from gpudeck import limits
-from gpudeck.wire import GpuFacts
+from gpudeck.contract import limits
+from gpudeck.contract.wire import GpuFacts
 
 from . import mps as control
 from .apply import MODES

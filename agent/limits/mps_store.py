@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpudeck.limits import (
+from gpudeck.contract.limits import (
     ORDINALS,
     PRESETS,
     MpsMemory,

@@ -4,8 +4,15 @@ on a thread that may wait."""
 import os
 from collections.abc import Callable, Iterable
 
-from gpudeck.limits import MAX_CLIENTS, MAX_DAEMONS, MAX_SERVERS, MpsClient, MpsDaemon, MpsLimit
-from gpudeck.limits import MpsServer as ServerView
+from gpudeck.contract.limits import (
+    MAX_CLIENTS,
+    MAX_DAEMONS,
+    MAX_SERVERS,
+    MpsClient,
+    MpsDaemon,
+    MpsLimit,
+)
+from gpudeck.contract.limits import MpsServer as ServerView
 
 from ..tasks.processes import about, shown_command
 from ..tasks.user_table import name_of

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from gpudeck.limits import (
+from gpudeck.contract.limits import (
     LimitsNow,
     ManagedComputeMode,
     ManagedMigLayout,

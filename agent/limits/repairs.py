@@ -7,8 +7,16 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from gpudeck.repairs import AT_WORK, WHOLE_NODE, WORDS, GpuRepair, RepairsNow, after, observe
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.repairs import (
+    AT_WORK,
+    WHOLE_NODE,
+    WORDS,
+    GpuRepair,
+    RepairsNow,
+    after,
+    observe,
+)
+from gpudeck.contract.wire import GpuFacts
 
 from ..journal.store import JournalError
 from ..runtime.action_lock import ActionLock

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from gpudeck.limits import MAX_LEASES, ManagedComputeMode, ManagedMigLayout, TimedLimit
-from gpudeck.repairs import MAX_REPAIRS, WHOLE_NODE, GpuRepair
+from gpudeck.contract.limits import MAX_LEASES, ManagedComputeMode, ManagedMigLayout, TimedLimit
+from gpudeck.contract.repairs import MAX_REPAIRS, WHOLE_NODE, GpuRepair
 
 from ..journal.facts import Fact
 from ..journal.leases import leased_gpus

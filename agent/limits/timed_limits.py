@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from gpudeck.limits import LeaseState, TimedLimit
+from gpudeck.contract.limits import LeaseState, TimedLimit
 
 from ..readings import GpuLimits
 

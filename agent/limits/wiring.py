@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from gpudeck.limits import LimitsNow, MpsDaemon
-from gpudeck.repairs import RepairsNow
-from gpudeck.wire import Welcome
+from gpudeck.contract.limits import LimitsNow, MpsDaemon
+from gpudeck.contract.repairs import RepairsNow
+from gpudeck.contract.wire import Welcome
 
 from ..capability import Capability, NodeCore, NodeObservation
 from ..runtime.action_lock import ActionLock

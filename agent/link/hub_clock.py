@@ -3,7 +3,13 @@
 from collections import deque
 from dataclasses import dataclass
 
-from gpudeck.actions import CLOCK_KNOWN_FOR_S, COMMAND_LASTS_S, SKEW_MAX_S, Command, Refusal
+from gpudeck.contract.actions import (
+    CLOCK_KNOWN_FOR_S,
+    COMMAND_LASTS_S,
+    SKEW_MAX_S,
+    Command,
+    Refusal,
+)
 
 ASK_EVERY_S = 10.0
 SAMPLES = 8

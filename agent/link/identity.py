@@ -12,10 +12,17 @@ from pathlib import Path
 
 import msgspec
 
-from gpudeck import wire
-from gpudeck.actions import Preview
+from gpudeck.contract import wire
+from gpudeck.contract.actions import Preview
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.keys import EnrolmentToken, SigningKey, derived_seed, fingerprint, is_signed, kept_seed
+from gpudeck.network.keys import (
+    EnrolmentToken,
+    SigningKey,
+    derived_seed,
+    fingerprint,
+    is_signed,
+    kept_seed,
+)
 
 from .protocol import HubIdentityError
 

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from gpudeck.sequence_ranges import SequenceRanges
-from gpudeck.wire import Event, Inventory, Sequenced, Span, encode
+from gpudeck.contract.sequence_ranges import SequenceRanges
+from gpudeck.contract.wire import Event, Inventory, Sequenced, Span, encode
 
 from .outbox_file import OutboxFile
 from .outbox_rows import NodeRow, OutboxRows

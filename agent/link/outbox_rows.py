@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from gpudeck.sequence_ranges import SequenceRanges
-from gpudeck.wire import Inventory, decode_from_agent, encode
+from gpudeck.contract.sequence_ranges import SequenceRanges
+from gpudeck.contract.wire import Inventory, decode_from_agent, encode
 
 from .outbox_file import OutboxFile, Statement
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from gpudeck import wire
-from gpudeck.wire import BEAT_EVERY_S
+from gpudeck.contract import wire
+from gpudeck.contract.wire import BEAT_EVERY_S
 
 SILENCE_S = 15.0  # with messages out and not a word back: the connection is half open
 # The same where another hub may take its place, and how long and often the URLs are then tried in

@@ -23,8 +23,9 @@ from typing import Any
 
 import msgspec
 
-from gpudeck import websocket, wire
-from gpudeck.dial import HttpStatusError, opened
+from gpudeck.contract import wire
+from gpudeck.network import websocket
+from gpudeck.network.dial import HttpStatusError, opened
 from gpudeck.rate import TokenBucket
 
 # A hub has little to send: an Ack a second, now and then a question or an order.

@@ -4,8 +4,8 @@ ended by commands of the hub, with all checks."""
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpudeck.pool.messages import LeaseNotice
-from gpudeck.times import span_words
+from gpudeck.contract.pool_messages import LeaseNotice
+from gpudeck.language.times import span_words
 
 from .clock import PoolClock
 from .leases import NodeLeases

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gpudeck.availability import GpuConditions, sentence, why_not
+from gpudeck.contract.repairs import GpuRepair, of_gpu
+from gpudeck.contract.wire import GpuFacts, GpuLink
+from gpudeck.measures.availability import GpuConditions, sentence, why_not
 from gpudeck.pool.core.host_resources import NOT_COUNTED, FreeHost
-from gpudeck.repairs import GpuRepair, of_gpu
-from gpudeck.wire import GpuFacts, GpuLink
 
 from ..readings import GpuReading, conditions
 from ..tasks.seen import GpuTask

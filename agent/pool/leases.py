@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from gpudeck.contract.pool_link import ENDED_MOST, ReportedEnd
 from gpudeck.pool.core.claims import Claim, Lease
 from gpudeck.pool.core.fair_share import EndedUsage, FairSharePolicy
 from gpudeck.pool.core.host_resources import FreeHost
-from gpudeck.pool.link import ENDED_MOST, ReportedEnd
 from gpudeck.rate import REFUSALS_AT_ONCE, REFUSALS_EVERY_S, RateLimiter
 
 from ..journal.store import JournalError

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal
 
-from gpudeck.availability import GpuConditions
+from gpudeck.measures.availability import GpuConditions
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim, Grant, Lease, State
 from gpudeck.pool.core.host_resources import FreeHost, lack_words
 from gpudeck.pool.core.inventory import FreeGpu, Node, node_of

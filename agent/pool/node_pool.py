@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+from gpudeck.contract.pool_link import PoolPlan, PoolReport
+from gpudeck.contract.repairs import GpuRepair
 from gpudeck.pool.core.claims import CPU_MILLI
 from gpudeck.pool.core.host_resources import NOT_COUNTED, FreeHost
 from gpudeck.pool.core.schedule import PoolPolicy
-from gpudeck.pool.link import PoolPlan, PoolReport
-from gpudeck.repairs import GpuRepair
 
 from ..journal.store import ActionJournal
 from ..limits.mps import LocalMpsDaemons, multiuser_pipes

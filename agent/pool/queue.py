@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from gpudeck.contract.pool_link import WITHDRAWALS_MOST, Withdrawal
+from gpudeck.contract.pool_messages import ClaimCancelled, ClaimRefused, ClaimWaits
 from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.link import WITHDRAWALS_MOST, Withdrawal
-from gpudeck.pool.messages import ClaimCancelled, ClaimRefused, ClaimWaits
 
 from .server import PoolUser
 from .shares import UNKNOWN

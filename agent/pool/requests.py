@@ -6,11 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import replace
 
-from gpudeck.pool.core.claims import DEFAULT_PRIORITY, WHOLE_MILLI, Claim
-from gpudeck.pool.core.feasibility import why_never
-from gpudeck.pool.core.reservations import ReservationError, UnreadGpusError
-from gpudeck.pool.link import ReservedGpus
-from gpudeck.pool.messages import (
+from gpudeck.contract.pool_link import ReservedGpus
+from gpudeck.contract.pool_messages import (
     AskClaim,
     Bind,
     Bound,
@@ -25,6 +22,9 @@ from gpudeck.pool.messages import (
     ShowPool,
     UseLease,
 )
+from gpudeck.pool.core.claims import DEFAULT_PRIORITY, WHOLE_MILLI, Claim
+from gpudeck.pool.core.feasibility import why_never
+from gpudeck.pool.core.reservations import ReservationError, UnreadGpusError
 from gpudeck.pool.process_limits import limits_of
 
 from ..journal.store import JournalError

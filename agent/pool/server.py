@@ -12,8 +12,14 @@ from collections import Counter, defaultdict, deque
 from pathlib import Path
 from typing import Protocol
 
-from gpudeck.pool import messages
-from gpudeck.pool.messages import ClaimRefused, ClaimWaits, FromPool, FromUser, PoolSocketError
+from gpudeck.contract import pool_messages as messages
+from gpudeck.contract.pool_messages import (
+    ClaimRefused,
+    ClaimWaits,
+    FromPool,
+    FromUser,
+    PoolSocketError,
+)
 
 from ..tasks.people import NodePeople
 

@@ -8,7 +8,17 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from gpudeck.availability import UNREAD
+from gpudeck.contract.pool_link import (
+    ClaimStanding,
+    LeaseOffer,
+    NodeMaintenance,
+    PoolPlan,
+    PoolReport,
+    ReservedGpus,
+)
+from gpudeck.contract.pool_messages import ClaimRefused, ClaimWaits, LeaseEnded, LeaseNotice
+from gpudeck.contract.repairs import GpuRepair
+from gpudeck.measures.availability import UNREAD
 from gpudeck.pool.core.ahead import ClaimsAhead, with_ahead
 from gpudeck.pool.core.claims import TERM_MOST_S, Claim
 from gpudeck.pool.core.feasibility import why_waits
@@ -18,16 +28,6 @@ from gpudeck.pool.core.reservations import reserved_from
 from gpudeck.pool.core.schedule import NoOwnerLimits, Pass, PoolPolicy, Queue, run_pass
 from gpudeck.pool.core.strategies import PlacementContext
 from gpudeck.pool.core.wait_estimate import known_bound
-from gpudeck.pool.link import (
-    ClaimStanding,
-    LeaseOffer,
-    NodeMaintenance,
-    PoolPlan,
-    PoolReport,
-    ReservedGpus,
-)
-from gpudeck.pool.messages import ClaimRefused, ClaimWaits, LeaseEnded, LeaseNotice
-from gpudeck.repairs import GpuRepair
 
 from ..journal.store import JournalError
 from ..tasks.people import NodePeople

@@ -6,7 +6,7 @@ unless it was started with -multiuser-server (NVIDIA's MPS documentation)."""
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpudeck.limits import MpsDaemon
+from gpudeck.contract.limits import MpsDaemon
 
 from .lock import NodeLease
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from gpudeck.pool.messages import LEASE_ENV, SCOPE_UNIT
+from gpudeck.contract.pool_messages import LEASE_ENV, SCOPE_UNIT
 
 from ..tasks.jobs import ProcessTableRow
 from ..tasks.managers import paths_of, place_of

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpudeck.availability import is_use
-from gpudeck.pool.link import OUTSIDE_MOST, OutsideUse
+from gpudeck.contract.pool_link import OUTSIDE_MOST, OutsideUse
+from gpudeck.measures.availability import is_use
 
 from ..tasks.seen import GpuTask
 from .lock import Marks, NodeLease, ProcessKey

@@ -3,11 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from gpudeck.pool.core.claims import CPU_MILLI, Claim
-from gpudeck.pool.core.feasibility import words
-from gpudeck.pool.core.host_resources import FreeHost, cores_text, lease_words, left_words
-from gpudeck.pool.core.schedule import IS_DUE, NOT_YET
-from gpudeck.pool.link import (
+from gpudeck.contract.pool_link import (
     NodeClaim,
     OfferedGpu,
     PoolReport,
@@ -15,7 +11,7 @@ from gpudeck.pool.link import (
     ReportedLease,
     ReservedGpus,
 )
-from gpudeck.pool.messages import (
+from gpudeck.contract.pool_messages import (
     HeldGpus,
     Leased,
     LeasedGpu,
@@ -25,6 +21,10 @@ from gpudeck.pool.messages import (
     UnavailableGpu,
     WaitingClaim,
 )
+from gpudeck.pool.core.claims import CPU_MILLI, Claim
+from gpudeck.pool.core.feasibility import words
+from gpudeck.pool.core.host_resources import FreeHost, cores_text, lease_words, left_words
+from gpudeck.pool.core.schedule import IS_DUE, NOT_YET
 
 from . import queue
 from .lock import BIND_WITHIN_S, NodeLease, PoolGpu

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpudeck.pool.link import PoolPlan
+from gpudeck.contract.pool_link import PoolPlan
 
 from ..actions.context import NodeContext
 from ..capability import Capability, NodeCore, NodeObservation, ignore

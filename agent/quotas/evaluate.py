@@ -11,10 +11,16 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gpudeck.desired_state import DesiredState, QuotaEnforcement
-from gpudeck.ladder import AGAIN_AFTER_S
-from gpudeck.quota import Quota
-from gpudeck.quota_usage import QuotaBalance, QuotaIndex, QuotaOffender, TaskHolding, balances
+from gpudeck.contract.desired_state import DesiredState, QuotaEnforcement
+from gpudeck.contract.ladder import AGAIN_AFTER_S
+from gpudeck.contract.quota import Quota
+from gpudeck.contract.quota_usage import (
+    QuotaBalance,
+    QuotaIndex,
+    QuotaOffender,
+    TaskHolding,
+    balances,
+)
 
 from ..tasks.seen import GpuTask
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from gpudeck.desired_state import QuotaMechanism
-from gpudeck.limits import MpsDaemon, MpsLimit, MpsServer
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.desired_state import QuotaMechanism
+from gpudeck.contract.limits import MpsDaemon, MpsLimit, MpsServer
+from gpudeck.contract.wire import GpuFacts
 
 from ..limits import hami
 

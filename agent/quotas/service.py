@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gpudeck.desired_state import (
+from gpudeck.contract.desired_state import (
     RECONCILE_EVERY_S,
     DesiredState,
     InForce,
@@ -20,9 +20,9 @@ from gpudeck.desired_state import (
     decode_desired,
     desired_statement,
 )
-from gpudeck.keys import fingerprint, is_signed
-from gpudeck.limits import MpsDaemon
-from gpudeck.wire import FromAgent, GpuFacts
+from gpudeck.contract.limits import MpsDaemon
+from gpudeck.contract.wire import FromAgent, GpuFacts
+from gpudeck.network.keys import fingerprint, is_signed
 
 from ..actions.context import held_words
 from ..actions.standalone import OfflineNotifier

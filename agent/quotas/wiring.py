@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from gpudeck.desired_state import SignedDesired
-from gpudeck.limits import MpsDaemon
+from gpudeck.contract.desired_state import SignedDesired
+from gpudeck.contract.limits import MpsDaemon
 
 from ..actions.context import NodeContext
 from ..actions.standalone import OfflineNotifier

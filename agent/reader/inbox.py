@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from gpudeck.wire import ReaderState
+from gpudeck.contract.wire import ReaderState
 
 from ..readings import BackendEvent, Reading
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Struct, structs
 
-from gpudeck.wire import GpuFacts, GpuLink, ReaderState
+from gpudeck.contract.wire import GpuFacts, GpuLink, ReaderState
 
 from ..readings import BackendEvent, OnDemandReading, Reading
 

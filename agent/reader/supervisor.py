@@ -19,8 +19,8 @@ from typing import IO, cast
 
 import msgspec
 
-from gpudeck.child_processes import importable, without_tokens
-from gpudeck.wire import ReaderState
+from gpudeck.contract.wire import ReaderState
+from gpudeck.system.child_processes import importable, without_tokens
 
 from ..readings import OnDemandReading
 from .inbox import ReaderInbox

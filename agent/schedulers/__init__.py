@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from gpudeck.kubernetes import KubernetesNow, PodGpusNow
-from gpudeck.slurm import SlurmNow
+from gpudeck.contract.kubernetes import KubernetesNow, PodGpusNow
+from gpudeck.contract.slurm import SlurmNow
 
 from ..kubernetes.kubelet import KubeletSocket
 from ..kubernetes.reading import KubernetesReading, read_kubelet

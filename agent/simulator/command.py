@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpudeck.errors import CommandError, ExitCode, run_as_program
-from gpudeck.keys import EnrolmentToken
+from gpudeck.network.keys import EnrolmentToken
 from gpudeck.settings import Setting, count, flag, folder, load, text
 
 from ..backends.simulation.reader import parse_options

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gpudeck.keys import EnrolmentToken
+from gpudeck.network.keys import EnrolmentToken
+from gpudeck.network.tls import tls_context
 from gpudeck.rate import RateLimiter
-from gpudeck.tls import tls_context
 
 from ..backends import SIMULATED, ReaderUnavailableError
 from ..backends.simulation.chance import seed_of

@@ -24,8 +24,8 @@ from typing import BinaryIO
 import msgspec
 from msgspec import structs
 
-from gpudeck.metrics import COLUMN, WIDTH, Absence
-from gpudeck.wire import Event, Frame, Inventory, encode, pack, unpack
+from gpudeck.contract.wire import Event, Frame, Inventory, encode, pack, unpack
+from gpudeck.measures.metrics import COLUMN, WIDTH, Absence
 
 from ..backends.simulation.folder import SimulatedJobsFile
 from ..backends.simulation.jobs import SimulatedJob, jobs_at

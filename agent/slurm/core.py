@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from gpudeck.slurm import (
+from gpudeck.contract.slurm import (
     HOLDING,
     MAX_JOBS,
     MAX_NODES,

@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 
-from gpudeck.slurm import SlurmJob, SlurmNode, SlurmRights
+from gpudeck.contract.slurm import SlurmJob, SlurmNode, SlurmRights
 
 from .core import SlurmTextError, config_of, jobs_of, nodes_of, slurm_uid
 

@@ -4,7 +4,7 @@ import time
 
 from msgspec.structs import replace
 
-from gpudeck.slurm import SlurmNow
+from gpudeck.contract.slurm import SlurmNow
 
 from .core import SlurmTextError, report
 from .programs import SlurmError, SlurmPrograms

@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal
 
-from gpudeck.actions import ProcessIdentity
+from gpudeck.contract.actions import ProcessIdentity
 
 from .jobs import ProcessSummary, ProcessTableRow
 from .managers import SOME_SLURM_JOB, CgroupMembership, paths_of, place_of, scheduler_of

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from gpudeck.wire import Task
+from gpudeck.contract.wire import Task
 
 
 class GpuTask(Struct, frozen=True):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from gpudeck.wire import Task
+from gpudeck.contract.wire import Task
 
 from ..readings import Owner, ProcessReading
 from . import processes

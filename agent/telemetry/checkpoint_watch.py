@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from gpudeck.hosts import HostSample, TaskCheckpoints
+from gpudeck.contract.hosts import HostSample, TaskCheckpoints
 
 from ..readings import Reading
 from ..tasks.seen import GpuTask

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from gpudeck.events import kind_of
-from gpudeck.wire import Event
+from gpudeck.contract.wire import Event
+from gpudeck.measures.events import kind_of
 
 TEXT_MAX = 1_024
 

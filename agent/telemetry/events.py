@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 from msgspec import Struct, field
 
-from gpudeck import xid
+from gpudeck.contract.wire import Event, GpuFacts, ReaderState
+from gpudeck.measures import xid
 from gpudeck.rate import RateLimiter
-from gpudeck.wire import Event, GpuFacts, ReaderState
 
 from ..readings import BackendEvent, Reading
 from ..tasks.seen import GpuTask

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from gpudeck.events import kind_of
-from gpudeck.metrics import COLUMN, SLOW, SLOW_WIDTH, Absence, metric, throttle_words
+from gpudeck.contract.wire import Event, GpuFacts
+from gpudeck.measures.events import kind_of
+from gpudeck.measures.metrics import COLUMN, SLOW, SLOW_WIDTH, Absence, metric, throttle_words
 from gpudeck.rate import RateLimiter
-from gpudeck.wire import Event, GpuFacts
 
 from ..readings import GpuReading
 from .event_text import duration, event_of

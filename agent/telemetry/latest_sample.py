@@ -2,8 +2,8 @@
 
 from msgspec import UNSET, UnsetType
 
-from gpudeck.limits import ORDINALS
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.limits import ORDINALS
+from gpudeck.contract.wire import GpuFacts
 
 from ..limits.mps_doctor import whole_boards
 from ..limits.reconciler import DriverFacts

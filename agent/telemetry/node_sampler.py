@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import UNSET
 
-from gpudeck import __version__, wire
-from gpudeck.action_table import KILLS
+from gpudeck import __version__
+from gpudeck.contract import wire
+from gpudeck.contract.action_table import KILLS
 
 from ..capability import NodeCore, NodeObservation
 from ..journal.store import JournalError

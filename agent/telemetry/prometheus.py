@@ -3,12 +3,12 @@
 import time
 from collections.abc import Iterator, Sequence
 
-from gpudeck import dcgm
-from gpudeck.host_text import host_families, serving_families, task_families
-from gpudeck.hosts import HostSample
-from gpudeck.prometheus_text import labels, single
-from gpudeck.throttled_time import VIOLATIONS, share_pct, throttled_ns
-from gpudeck.wire import Use
+from gpudeck.contract.hosts import HostSample
+from gpudeck.contract.wire import Use
+from gpudeck.measures.throttled_time import VIOLATIONS, share_pct, throttled_ns
+from gpudeck.prometheus import dcgm
+from gpudeck.prometheus.hosts import host_families, serving_families, task_families
+from gpudeck.prometheus.text import labels, single
 
 from ..readings import BackendEvent, Reading, with_slow
 from ..tasks.seen import GpuTask

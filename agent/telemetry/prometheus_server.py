@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.prometheus_text import CONTENT_TYPE
+from gpudeck.prometheus.text import CONTENT_TYPE
 from gpudeck.settings import is_loopback
 
 from .prometheus import MetricsPage

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.wire import GpuFacts
 
 from ..readings import GpuReading, Reading
 from ..tasks.seen import GpuTask

@@ -8,9 +8,9 @@ from operator import le
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from gpudeck import wire
-from gpudeck.metrics import COLUMNS, SLOW, SLOW_COLUMN, SLOW_WIDTH, WIDTH, Absence, Metric
-from gpudeck.wire import Event, Frame, GpuFacts, Inventory, Slow, Task, Tasks
+from gpudeck.contract import wire
+from gpudeck.contract.wire import Event, Frame, GpuFacts, Inventory, Slow, Task, Tasks
+from gpudeck.measures.metrics import COLUMNS, SLOW, SLOW_COLUMN, SLOW_WIDTH, WIDTH, Absence, Metric
 
 from ..readings import GpuReading, Reading
 from ..tasks.seen import GpuTask

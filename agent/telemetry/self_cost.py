@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gpudeck.process_cost import PROC, pss_bytes, spent_s
-from gpudeck.wire import Cost
+from gpudeck.contract.wire import Cost
+from gpudeck.system.process_cost import PROC, pss_bytes, spent_s
 
 from ..runtime.data_lock import agent_pid
 from ..tasks.processes import table

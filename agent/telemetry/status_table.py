@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from gpudeck.action_words import printable
-from gpudeck.actions import total
-from gpudeck.commands_shown import short_command
-from gpudeck.jobs import average_sm_pct
-from gpudeck.metrics import COLUMNS, SLOW, Absence
+from gpudeck.contract.actions import total
+from gpudeck.measures.jobs import average_sm_pct
+from gpudeck.measures.metrics import COLUMNS, SLOW, Absence
+from gpudeck.words.actions import printable
+from gpudeck.words.command_lines import short_command
 
 from ..readings import Reading
 from ..tasks.seen import GpuTask

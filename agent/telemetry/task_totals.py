@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gpudeck.wire import Event, Task
+from gpudeck.contract.wire import Event, Task
 
 from ..readings import ProcessAccounting
 from ..tasks.seen import GpuTask

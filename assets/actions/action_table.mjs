@@ -1,4 +1,4 @@
-// The table of actions (gpudeck/action_table.py), as it came with the page. The notebook's widget
+// The table of actions (gpudeck/contract/action_table.py), as it came with the page. The notebook's widget
 // has the same rows under the same name (widget/bundle.py).
 
 import { tableOf } from "../parts/dom.mjs";

@@ -1,5 +1,5 @@
 // How a command line is shown: from its script on. Pure; the whole line is for the hover.
-// gpudeck/commands_shown.py does the same for terminals; one table tests both.
+// gpudeck/words/command_lines.py does the same for terminals; one table tests both.
 
 const INTERPRETER = /^(?:python|pypy|ruby|perl|bash|dash|zsh|sh|node|Rscript|julia)[\d.]*$/;
 const NO_FILE = new Set(["-m", "-c", "-"]); // what is run is no file

@@ -5,7 +5,7 @@ from typing import Any
 
 from flask import Flask
 
-from gpudeck.cli import GROUP
+from gpudeck.cli.main import GROUP
 
 from .gate import guard_callbacks, verbs_in
 from .policy import unlisted

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Any, Literal
 
-from gpudeck.action_table import TERMINAL_ACTIONS
+from gpudeck.contract.action_table import TERMINAL_ACTIONS
 
 EVERYTHING = "*"
 DEFAULT_GROUP = "default"

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 from flask import request
 
-from gpudeck.action_views import ActionPlanView, CommandView, KeepView, OrderResultView, PreviewView
+from gpudeck.contract.action_views import (
+    ActionPlanView,
+    CommandView,
+    KeepView,
+    OrderResultView,
+    PreviewView,
+)
 
 from ..access.policy import PEOPLE, Actor, PermissionReach, Role
 from ..access.requests import caller

@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpudeck.action_table import HARMFUL, ShownAction
-from gpudeck.actions import Refusal
+from gpudeck.contract.action_table import HARMFUL, ShownAction
+from gpudeck.contract.actions import Refusal
 
 from ..access.policy import (
     AccessDenial,

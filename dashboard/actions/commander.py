@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gpudeck.action_table import Action
-from gpudeck.actions import (
+from gpudeck.contract.action_table import Action
+from gpudeck.contract.actions import (
     COMMAND_LASTS_S,
     Command,
     CommandActor,
@@ -20,9 +20,9 @@ from gpudeck.actions import (
     Reply,
     RuleCondition,
 )
-from gpudeck.command_sentences import sentence
+from gpudeck.contract.wire import FromHub, SignedCommand
 from gpudeck.rate import RateLimiter
-from gpudeck.wire import FromHub, SignedCommand
+from gpudeck.words.commands import sentence
 
 from ..audit.recorder import AuditRecorder
 from ..errors import AuditWriteError, SignerUnavailableError

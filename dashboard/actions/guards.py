@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from gpudeck.action_table import ROWS
-from gpudeck.action_views import KeepView
-from gpudeck.actions import Refusal
+from gpudeck.contract.action_table import ROWS
+from gpudeck.contract.action_views import KeepView
+from gpudeck.contract.actions import Refusal
 
 from .errors import ActionRefusedError
 from .preview_cache import JobPreview

@@ -8,9 +8,9 @@ from typing import Any
 
 from gevent.event import Event
 
-from gpudeck.action_table import Action
-from gpudeck.actions import HELD_BY_HUB, CommandActor
-from gpudeck.actions import Refusal as ActionRefusal
+from gpudeck.contract.action_table import Action
+from gpudeck.contract.actions import HELD_BY_HUB, CommandActor
+from gpudeck.contract.actions import Refusal as ActionRefusal
 
 from ..access.policy import (
     EVERYTHING,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from gpudeck.keys import SigningKey, fingerprint, kept_seed
-from gpudeck.wire import Call, Challenge, hub_statement
+from gpudeck.contract.wire import Call, Challenge, hub_statement
+from gpudeck.network.keys import SigningKey, fingerprint, kept_seed
 
 KEY_FILE = "hub.key"
 

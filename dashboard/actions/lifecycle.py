@@ -2,8 +2,8 @@
 
 Events in, effects out: if a SaveCommandRecord could not be written, it has not happened
 (`record_saved` is not called), and messages after it are not sent. A SignedCommand is sent once,
-ever; its outcome is then requested by Inquire, also after a restart. LIFE in gpudeck.actions says
-which state may follow which.
+ever; its outcome is then requested by Inquire, also after a restart. LIFE in
+gpudeck.contract.actions says which state may follow which.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,8 +13,8 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from gpudeck.action_table import Action
-from gpudeck.actions import (
+from gpudeck.contract.action_table import Action
+from gpudeck.contract.actions import (
     FINAL,
     LIFE,
     MEMORY_BACK_WITHIN_S,
@@ -26,7 +26,7 @@ from gpudeck.actions import (
     Refusal,
     Reply,
 )
-from gpudeck.wire import FromHub, Inquire, Noted, SignedCommand
+from gpudeck.contract.wire import FromHub, Inquire, Noted, SignedCommand
 
 ANSWER_WITHIN_S = 5.0  # after a command can no longer begin
 SLACK_S = 15.0

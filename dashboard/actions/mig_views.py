@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from gpudeck.limits import ManagedMigLayout
-from gpudeck.metrics import SLOW_COLUMN, Absence
+from gpudeck.contract.limits import ManagedMigLayout
+from gpudeck.contract.repairs import ServiceState
+from gpudeck.contract.wire import GpuFacts
+from gpudeck.measures.metrics import SLOW_COLUMN, Absence
 from gpudeck.mig.wishes import NOTHING, OFF, whole_profile
-from gpudeck.repairs import ServiceState
-from gpudeck.wire import GpuFacts
 
 from ..fleet.fleet import Fleet, Node
 from ..fleet.gpu_table import SERVICE_STATES

@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from gpudeck.action_views import KeepView
-from gpudeck.wire import Task
+from gpudeck.contract.action_views import KeepView
+from gpudeck.contract.wire import Task
 
 from ..access.policy import AccessDenial, Actor, DenialReason, RefusedError, Role, actor_fields
 from ..access.rights import require

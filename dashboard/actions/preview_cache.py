@@ -4,9 +4,9 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from gpudeck.action_table import ShownAction
-from gpudeck.action_views import PlanState
-from gpudeck.actions import NO_TASK, PREVIEW_LASTS_S, ActionParams, Preview, Refusal
+from gpudeck.contract.action_table import ShownAction
+from gpudeck.contract.action_views import PlanState
+from gpudeck.contract.actions import NO_TASK, PREVIEW_LASTS_S, ActionParams, Preview, Refusal
 
 from ..access.policy import Actor
 from .errors import ActionRefusedError

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from gevent.event import AsyncResult
 from gevent.timeout import Timeout
 
-from gpudeck.action_table import ShownAction
-from gpudeck.actions import ActionParams, AskerKind, Preview, Refusal
-from gpudeck.keys import fingerprint, is_signed
-from gpudeck.wire import FromHub, Look, preview_statement
+from gpudeck.contract.action_table import ShownAction
+from gpudeck.contract.actions import ActionParams, AskerKind, Preview, Refusal
+from gpudeck.contract.wire import FromHub, Look, preview_statement
+from gpudeck.network.keys import fingerprint, is_signed
 
 from ..errors import SignerUnavailableError
 from .signer_client import GONE, SignerClient

@@ -10,13 +10,13 @@ import gevent
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from gpudeck.action_table import HARMFUL, ROWS, ShownAction
-from gpudeck.action_views import ActionRequirementsView, PreviewItemView, PreviewView
-from gpudeck.actions import NO_TASK, PREVIEW_LASTS_S, ActionParams, Preview, Refusal
-from gpudeck.command_sentences import ranks_left
-from gpudeck.limits import Setting, action_of, gpu_of
-from gpudeck.slurm import OWNERS_MAY
-from gpudeck.wire import Task
+from gpudeck.contract.action_table import HARMFUL, ROWS, ShownAction
+from gpudeck.contract.action_views import ActionRequirementsView, PreviewItemView, PreviewView
+from gpudeck.contract.actions import NO_TASK, PREVIEW_LASTS_S, ActionParams, Preview, Refusal
+from gpudeck.contract.limits import Setting, action_of, gpu_of
+from gpudeck.contract.slurm import OWNERS_MAY
+from gpudeck.contract.wire import Task
+from gpudeck.words.commands import ranks_left
 
 from ..access.policy import AccessTarget, Actor, is_fresh
 from ..errors import NotFoundError

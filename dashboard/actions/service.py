@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from msgspec import to_builtins
 
-from gpudeck.action_table import HARMFUL, ShownAction
-from gpudeck.action_views import ActionPlanView, RequesterView
-from gpudeck.actions import COMMAND_LASTS_S, CommandActor, Preview, Refusal
+from gpudeck.contract.action_table import HARMFUL, ShownAction
+from gpudeck.contract.action_views import ActionPlanView, RequesterView
+from gpudeck.contract.actions import COMMAND_LASTS_S, CommandActor, Preview, Refusal
 
 from ..access.policy import Actor, actor_fields
 from ..access.service import AccountService

@@ -13,12 +13,12 @@ import msgspec
 from gevent import socket as gsocket
 from gevent.lock import RLock
 
-from gpudeck.actions import Command, Refusal
-from gpudeck.child_processes import importable
-from gpudeck.desired_state import DesiredState, SignedDesired
+from gpudeck.contract.actions import Command, Refusal
+from gpudeck.contract.desired_state import DesiredState, SignedDesired
+from gpudeck.contract.wire import Call, Challenge, SignedCommand
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.keys import fingerprint
-from gpudeck.wire import Call, Challenge, SignedCommand
+from gpudeck.network.keys import fingerprint
+from gpudeck.system.child_processes import importable
 
 from ..errors import SignerUnavailableError
 from ..settings import HubSettings

@@ -18,11 +18,14 @@ from pathlib import Path
 
 import msgspec
 
-from gpudeck.actions import Command, Preview, Refusal
-from gpudeck.desired_state import DesiredState, SignedDesired, desired_statement, encode_desired
-from gpudeck.errors import CommandError
-from gpudeck.keys import fingerprint, is_signed
-from gpudeck.wire import (
+from gpudeck.contract.actions import Command, Preview, Refusal
+from gpudeck.contract.desired_state import (
+    DesiredState,
+    SignedDesired,
+    desired_statement,
+    encode_desired,
+)
+from gpudeck.contract.wire import (
     MAX_MESSAGE_BYTES,
     Call,
     Challenge,
@@ -31,6 +34,8 @@ from gpudeck.wire import (
     encode_command,
     preview_statement,
 )
+from gpudeck.errors import CommandError
+from gpudeck.network.keys import fingerprint, is_signed
 
 from ..runtime.data_folder import SIGNING_FILE, signing_log
 from .hub_key import HubKey

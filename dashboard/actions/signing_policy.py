@@ -7,9 +7,16 @@ nothing that this process says about itself, only what a node has signed and wha
 from collections import deque
 from dataclasses import dataclass, field
 
-from gpudeck.action_table import ENDS_WORK, HARMFUL
-from gpudeck.actions import COMMAND_LASTS_S, PREVIEW_LASTS_S, SKEW_MAX_S, Command, Preview, Refusal
-from gpudeck.desired_state import DesiredState
+from gpudeck.contract.action_table import ENDS_WORK, HARMFUL
+from gpudeck.contract.actions import (
+    COMMAND_LASTS_S,
+    PREVIEW_LASTS_S,
+    SKEW_MAX_S,
+    Command,
+    Preview,
+    Refusal,
+)
+from gpudeck.contract.desired_state import DesiredState
 
 from ..fleet.epoch_fence import MAX_EPOCH_JUMP
 

@@ -7,8 +7,8 @@ from typing import Annotated
 from msgspec import Meta, Struct, convert
 from msgspec.structs import replace
 
-from gpudeck.action_table import ShownAction
-from gpudeck.action_views import (
+from gpudeck.contract.action_table import ShownAction
+from gpudeck.contract.action_views import (
     ActionPlanView,
     CommandTransitionView,
     CommandView,
@@ -20,17 +20,8 @@ from gpudeck.action_views import (
     preview_item,
     verification_view,
 )
-from gpudeck.actions import (
-    NO_TASK,
-    ActionParams,
-    HeldGpu,
-    Preview,
-    Refusal,
-    Victim,
-    total,
-)
-from gpudeck.command_sentences import sentence
-from gpudeck.limits import (
+from gpudeck.contract.actions import NO_TASK, ActionParams, HeldGpu, Preview, Refusal, Victim, total
+from gpudeck.contract.limits import (
     LimitsNow,
     ManagedComputeMode,
     ManagedMigLayout,
@@ -40,7 +31,7 @@ from gpudeck.limits import (
     MpsServer,
     TimedLimit,
 )
-from gpudeck.repairs import (
+from gpudeck.contract.repairs import (
     ASKED_FOR,
     LIFE,
     WHOLE_NODE,
@@ -49,6 +40,7 @@ from gpudeck.repairs import (
     RepairState,
     overdue,
 )
+from gpudeck.words.commands import sentence
 
 from ..fleet.fleet import Fleet, Node
 from ..fleet.visibility import CommandLineVisibility, VisibleFleet

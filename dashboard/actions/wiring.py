@@ -1,7 +1,7 @@
 """Parts of the actions of people, and the guards that may refuse them."""
 
-from gpudeck.actions import Preview, Reply
-from gpudeck.wire import Beat
+from gpudeck.contract.actions import Preview, Reply
+from gpudeck.contract.wire import Beat
 
 from ..access.service import AccountService
 from ..audit.recorder import AuditRecorder

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpudeck.rungs import RungTarget
-from gpudeck.wire import Task
+from gpudeck.contract.rungs import RungTarget
+from gpudeck.contract.wire import Task
 
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleet

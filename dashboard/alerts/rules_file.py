@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from gpudeck import strict_yaml
-from gpudeck.strict_yaml import InvalidYamlError
+from gpudeck.language import strict_yaml
+from gpudeck.language.strict_yaml import InvalidYamlError
 
 from .core import rule, rule_unit_tests
 from .core.rule import CompiledRule, InvalidRuleError

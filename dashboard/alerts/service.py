@@ -13,7 +13,7 @@ import numpy as np
 from ..fleet.events import RecentEvents
 from ..fleet.fleet import Fleet
 from ..fleet.node_budget import HOUR_S
-from ..history.protocol import RuleHistory
+from ..history.reads.protocol import RuleHistory
 from ..runtime.dispatcher import Dispatcher
 from ..runtime.native_threads import in_thread
 from .active_rules import ActiveRules

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from gpudeck.action_table import ON_RUNG
-from gpudeck.ladder import Do
-from gpudeck.rungs import RungTarget, out_of_place, refusal
+from gpudeck.contract.action_table import ON_RUNG
+from gpudeck.contract.ladder import Do
+from gpudeck.contract.rungs import RungTarget, out_of_place, refusal
 
 from .core.firing_alerts import Alert, AlertTarget
 from .core.momentary_rule import Basis

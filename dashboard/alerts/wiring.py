@@ -8,7 +8,7 @@ from ..audit.recorder import AuditRecorder
 from ..composition import Capability, Core, Seam
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibleFleetCache
-from ..history.protocol import History
+from ..history.reads.protocol import History
 from ..jobs.unused_allocations import UnusedAllocations
 from ..nodes.enrolment import EnrolmentService
 from ..runtime.runner import Loop

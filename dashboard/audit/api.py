@@ -10,7 +10,7 @@ import gevent
 from flask import Response, request
 from gevent.lock import BoundedSemaphore
 
-from gpudeck.audit_chain import AuditChainLink
+from gpudeck.audit.chain import AuditChainLink
 
 from ..access.policy import EVERYTHING, Actor, PermissionReach, Role, actor_fields
 from ..access.requests import caller

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpudeck.audit_chain import START, AuditChainLink
+from gpudeck.audit.chain import START, AuditChainLink
 from gpudeck.errors import CommandError, ExitCode
 
 from ..errors import AuditWriteError

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from gpudeck.audit_chain import START, AuditChainLink, link
+from gpudeck.audit.chain import START, AuditChainLink, link
 
 from ..errors import AuditWriteError
 from ..runtime.sql_transaction import put, together

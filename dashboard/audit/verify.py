@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from gpudeck.audit_chain import START, AuditChainBreak, verify
-from gpudeck.audit_file import links_in
+from gpudeck.audit.chain import START, AuditChainBreak, verify
+from gpudeck.audit.file import links_in
 
 from .store import AuditHead, AuditStore
 from .views import AuditBreakView, AuditVerdictView, NodeAuditView

@@ -4,8 +4,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from gpudeck.audit_chain import AuditChainLink
-from gpudeck.audit_words import SPOILED, actor_of, content, outcome_of, sentence_of, word
+from gpudeck.audit.chain import AuditChainLink
+from gpudeck.audit.words import SPOILED, actor_of, content, outcome_of, sentence_of, word
 
 
 class AuditRecordView(Struct):

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpudeck.action_table import ON_RUNG
-from gpudeck.action_views import CommandView
-from gpudeck.actions import Preview, Refusal
-from gpudeck.ladder import LadderStep
+from gpudeck.contract.action_table import ON_RUNG
+from gpudeck.contract.action_views import CommandView
+from gpudeck.contract.actions import Preview, Refusal
+from gpudeck.contract.ladder import LadderStep
 
 from ..access.policy import PermissionReach, Role
 from ..access.requests import caller

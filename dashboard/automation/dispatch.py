@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from gpudeck.action_table import ShownAction
-from gpudeck.actions import ActionParams, Preview, Recall, Refusal, RuleCondition
-from gpudeck.rungs import no_such
+from gpudeck.contract.action_table import ShownAction
+from gpudeck.contract.actions import ActionParams, Preview, Recall, Refusal, RuleCondition
+from gpudeck.contract.rungs import no_such
 
 from ..actions.commander import Commander, NodeConnections
 from ..actions.lifecycle import CommandRecord

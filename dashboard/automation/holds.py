@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from gpudeck.pool.link import NodeMaintenance
+from gpudeck.contract.pool_link import NodeMaintenance
 
 from ..access.policy import Actor, actor_fields
 from ..access.rights import require

@@ -1,17 +1,17 @@
 """The action that a rule or a quota wants for one target at this moment. Pure.
 
 Intents of all sources are advanced by one service (dashboard/automation/service.py), on the ladder
-that they share (gpudeck/ladder.py), within the same brakes.
+that they share (gpudeck/contract/ladder.py), within the same brakes.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from gpudeck import rungs
-from gpudeck.action_table import ON_RUNG
-from gpudeck.actions import Preview, Refusal, RefusalCode, RuleCondition
-from gpudeck.ladder import Do, LadderRung, OutcomeKind, So
+from gpudeck.contract import rungs
+from gpudeck.contract.action_table import ON_RUNG
+from gpudeck.contract.actions import Preview, Refusal, RefusalCode, RuleCondition
+from gpudeck.contract.ladder import Do, LadderRung, OutcomeKind, So
 
 from ..actions.lifecycle import CommandRecord
 

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, field
 
-from gpudeck.ladder import LadderClimb, LadderObservation, LadderStep
+from gpudeck.contract.ladder import LadderClimb, LadderObservation, LadderStep
 
 from .brake_limits import BrakeRequest
 from .brakes import BrakeService

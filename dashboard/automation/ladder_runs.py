@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from gpudeck.ladder import LadderClimb, OutcomeKind, settle
+from gpudeck.contract.ladder import LadderClimb, OutcomeKind, settle
 
 from ..actions.lifecycle import CommandRecord
 from ..audit.recorder import AuditRecorder

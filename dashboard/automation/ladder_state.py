@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpudeck.ladder import LadderClimb, resumed, settle
+from gpudeck.contract.ladder import LadderClimb, resumed, settle
 
 from ..actions.lifecycle import CommandRecord
 from .intents import ActionIntent, IntentMode, outcome_of

@@ -9,14 +9,8 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from gpudeck.actions import (
-    COMMAND_LASTS_S,
-    NO_TASK,
-    ActionParams,
-    CommandActor,
-    Refusal,
-)
-from gpudeck.limits import LimitRelease, TimedLimit
+from gpudeck.contract.actions import COMMAND_LASTS_S, NO_TASK, ActionParams, CommandActor, Refusal
+from gpudeck.contract.limits import LimitRelease, TimedLimit
 
 from ..actions.commander import new_id
 from ..actions.lifecycle import CommandRecord

@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from gpudeck.action_table import ON_RUNG
-from gpudeck.actions import ActionParams, Refusal, RuleCondition
-from gpudeck.ladder import LadderRung
+from gpudeck.contract.action_table import ON_RUNG
+from gpudeck.contract.actions import ActionParams, Refusal, RuleCondition
+from gpudeck.contract.ladder import LadderRung
+from gpudeck.contract.quota_usage import JobKey, TaskHolding
 from gpudeck.pool.core.claims import Lease
 from gpudeck.pool.core.preemption import Preemption
-from gpudeck.quota_usage import JobKey, TaskHolding
 
 from ..fleet.fleet import Fleet, Node
 from ..pool.preempting import why

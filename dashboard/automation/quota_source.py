@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from gpudeck.actions import MetricBound, RuleCondition
-from gpudeck.ladder import LadderClimb
-from gpudeck.quota_usage import QuotaBalance, QuotaOffender
-from gpudeck.times import span_words
+from gpudeck.contract.actions import MetricBound, RuleCondition
+from gpudeck.contract.ladder import LadderClimb
+from gpudeck.contract.quota_usage import QuotaBalance, QuotaOffender
+from gpudeck.language.times import span_words
 
 from ..alerts.core.rule_tracker import SKEW_S, WARM_AT_LEAST_S
 from ..fleet.fleet import Fleet

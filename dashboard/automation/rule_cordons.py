@@ -13,8 +13,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpudeck.actions import COMMAND_LASTS_S, NO_TASK, ActionParams, CommandActor, Preview, Refusal
-from gpudeck.limits import Cordon
+from gpudeck.contract.actions import (
+    COMMAND_LASTS_S,
+    NO_TASK,
+    ActionParams,
+    CommandActor,
+    Preview,
+    Refusal,
+)
+from gpudeck.contract.limits import Cordon
 
 from ..actions.commander import new_id
 from ..actions.lifecycle import CommandRecord

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpudeck import rungs
-from gpudeck.actions import MetricBound, RuleCondition
-from gpudeck.ladder import LadderRung, So
+from gpudeck.contract import rungs
+from gpudeck.contract.actions import MetricBound, RuleCondition
+from gpudeck.contract.ladder import LadderRung, So
 
 from ..alerts.core.firing_alerts import Alert
 from ..alerts.core.promotion import effective

@@ -9,9 +9,9 @@ from typing import Any
 import gevent
 from msgspec.structs import replace
 
-from gpudeck.action_table import ON_RUNG
-from gpudeck.actions import COMMAND_LASTS_S, ActionParams, CommandActor, Preview, Refusal
-from gpudeck.ladder import LadderClimb, LadderStep, OutcomeKind, begin, look
+from gpudeck.contract.action_table import ON_RUNG
+from gpudeck.contract.actions import COMMAND_LASTS_S, ActionParams, CommandActor, Preview, Refusal
+from gpudeck.contract.ladder import LadderClimb, LadderStep, OutcomeKind, begin, look
 
 from ..actions.commander import new_id
 from ..actions.events import CommandChanged

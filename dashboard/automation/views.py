@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from gpudeck.ladder import LadderClimb
+from gpudeck.contract.ladder import LadderClimb
 
 from ..alerts.core.rule import Mode
 from ..alerts.views import CompletedStepView, LadderView, RungView

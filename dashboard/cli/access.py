@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.action_words import text_table
-from gpudeck.command_parser import parsed
+from gpudeck.cli.command_parser import parsed
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.language.times import parse_span
 from gpudeck.settings import read_secret
-from gpudeck.times import parse_span
+from gpudeck.words.actions import text_table
 
 from ..access.passwords import flaw, hash_password
 from ..access.policy import DEFAULT_GROUP, EVERYTHING, Role, Scope, name_flaw, scope_flaw

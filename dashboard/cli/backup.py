@@ -16,11 +16,11 @@ from msgspec import Struct
 
 from gpudeck import __version__
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.keys import locked_box, opened_box
+from gpudeck.network.keys import locked_box, opened_box
 from gpudeck.settings import read_secret
 
 from ..actions.hub_key import KEY_FILE
-from ..history.folder import HistoryDamagedError, copied
+from ..history.storage.folder import HistoryDamagedError, copied
 from ..notifications.transports import SECRETS
 from ..runtime.data_folder import LOCK, PAGES, SIGNING_FILE, lock_folder, open_folder, write_private
 from ..runtime.sqlite_state import copy_database

@@ -11,11 +11,11 @@ from typing import Any
 
 from gpudeck.errors import CommandError, ExitCode
 
-from ..history.archive import QUARANTINE
-from ..history.archive_index import ArchiveIndex
-from ..history.archive_owner import ArchiveOwner
-from ..history.folder import HistoryDamagedError, copied, read, totals, verified
-from ..history.s3 import S3Bucket, S3Error
+from ..history.storage.archive import QUARANTINE
+from ..history.storage.archive_index import ArchiveIndex
+from ..history.storage.archive_owner import ArchiveOwner
+from ..history.storage.folder import HistoryDamagedError, copied, read, totals, verified
+from ..history.storage.s3 import S3Bucket, S3Error
 from ..runtime.data_folder import LOCK, lock_folder, open_folder
 from ..settings import this_host
 from .parts import make_parser, make_verb

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from gpudeck.client import Client, Item
-from gpudeck.command_parser import CommandParser
+from gpudeck.cli.command_parser import CommandParser
+from gpudeck.client.hub import Client, Item
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.metrics import Absence
-from gpudeck.times import moment_of
+from gpudeck.language.times import moment_of
+from gpudeck.measures.metrics import Absence
 
 from ..imports.core.columns import ColumnMapError, parse_map
 from ..imports.core.recording import (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from gpudeck.command_parser import CommandParser
+from gpudeck.cli.command_parser import CommandParser
 from gpudeck.settings import folder, state_folder
 
 from ..audit.recorder import AuditRecorder

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpudeck.client import add_hub_flags
+from gpudeck.client.hub import add_hub_flags
 from gpudeck.errors import CommandError, ExitCode
 
 from ..alerts.core import rule_unit_tests

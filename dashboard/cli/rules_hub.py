@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from gpudeck.client import Client, Item, add_hub_flags, tls_context
+from gpudeck.client.hub import Client, Item, add_hub_flags, tls_context
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.language.times import moment_of
 from gpudeck.settings import folder, read_secret, state_folder
-from gpudeck.times import moment_of
 
 from ..alerts.core.rule import CompiledRule, read, version
 from ..alerts.rules_file import RulesFile, dump

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from gpudeck.child_processes import importable
+from gpudeck.system.child_processes import importable
 
 from ..actions.hub_key import HubKey
 from ..fleet.members import NewEnrolment

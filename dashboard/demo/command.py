@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gpudeck.contract.quota import Quota
 from gpudeck.errors import ExitCode
-from gpudeck.quota import Quota
 
 from . import history_plan
 from .cost import DemoCostMeter

@@ -4,7 +4,7 @@ load is the simulation and how much the hub."""
 import time
 from collections.abc import Callable, Mapping
 
-from gpudeck.process_cost import children_of, pss_bytes, spent_s
+from gpudeck.system.process_cost import children_of, pss_bytes, spent_s
 
 OVER_S = 30.0
 

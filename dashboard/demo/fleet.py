@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpudeck.action_table import SHOWN_ACTIONS
+from gpudeck.contract.action_table import SHOWN_ACTIONS
 
 from .settings import DemoSettings
 from .supervisor import SupervisedProcess

@@ -18,20 +18,20 @@ from typing import IO, TYPE_CHECKING
 import gevent
 import msgspec
 
-from gpudeck.child_processes import tied_to_me
+from gpudeck.contract.wire import Event, Frame, Inventory, decode_from_agent
 from gpudeck.errors import run_as_program
-from gpudeck.metrics import Absence
-from gpudeck.wire import Event, Frame, Inventory, decode_from_agent
+from gpudeck.measures.metrics import Absence
+from gpudeck.system.child_processes import tied_to_me
 
 from ..alerts.service import AlertService
 from ..composition import Core
 from ..fleet.events import FleetEvent
 from ..fleet.idle_history import IdleHistory
 from ..fleet.state_machine import FleetStateMachine
-from ..history.embedded import EmbeddedHistory
-from ..history.memory import BLOCK_S
-from ..history.rows import HistoryMessage
-from ..history.sealing import GRACE_S
+from ..history.columns.memory import BLOCK_S
+from ..history.columns.rows import HistoryMessage
+from ..history.files.sealing import GRACE_S
+from ..history.reads.embedded import EmbeddedHistory
 from ..nodes.recorder import MessageRecorder
 from ..serve import serve
 from ..settings import hub_settings

@@ -8,7 +8,7 @@ from ..alerts.rehearsal.engine import RehearsalEngine, RehearsedAlert
 from ..alerts.rehearsal.service import whole_steps
 from ..alerts.rehearsal.tasks import TaskRehearsalSource
 from ..alerts.service import AlertService
-from ..history.protocol import History
+from ..history.reads.protocol import History
 
 RULES = ("idle-held",)  # others fire live soon enough
 

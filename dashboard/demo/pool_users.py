@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpudeck.child_processes import importable, tied_to_me
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
+from gpudeck.contract.pool_messages import SOCKET_ENV
 from gpudeck.errors import CommandError
-from gpudeck.pool.messages import SOCKET_ENV
 from gpudeck.simulated_user import USER_ENV
+from gpudeck.system.child_processes import importable, tied_to_me
 
 from .pool_plan import FORGETFUL, RESERVES, PoolRun, boards_of, reservation, runs
 
@@ -160,7 +160,7 @@ class PoolUsers:
 
     def _gpudeck(self, node: str, user: str, *words: str) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
-            [sys.executable, "-m", "gpudeck.cli", *words],
+            [sys.executable, "-m", "gpudeck.cli.main", *words],
             env=importable(__package__, os.environ) | {
                 SOCKET_ENV: str(self._sockets / f"{node}.sock"), USER_ENV: user},
             preexec_fn=self._tie, stdin=subprocess.DEVNULL)

@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
-from gpudeck.client import Client, Item
+from gpudeck.client.hub import Client, Item
+from gpudeck.contract.quota import Quota
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.quota import Quota
 
 from ..access.passwords import hash_password
 from ..access.policy import EVERYTHING, Role, Scope

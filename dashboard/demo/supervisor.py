@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from gpudeck.child_processes import adopt_orphans, children_of_mine, importable, tied_to_me
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.system.child_processes import adopt_orphans, children_of_mine, importable, tied_to_me
 
 RESTART_AFTER_S = 0.5
 RESTART_MAX_S = 10.0

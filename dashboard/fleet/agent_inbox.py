@@ -3,16 +3,16 @@ within what a node may cause."""
 
 from collections.abc import Callable, Mapping, MutableMapping
 
-from gpudeck import wire
-from gpudeck.actions import Preview, Reply
-from gpudeck.desired_state import InForce
-from gpudeck.kubernetes import KubernetesNow, PodGpusNow
-from gpudeck.limits import LimitsNow
-from gpudeck.pool.link import PoolReport, reported_ids
-from gpudeck.repairs import RepairsNow
-from gpudeck.slurm import SlurmNow
+from gpudeck.contract import wire
+from gpudeck.contract.actions import Preview, Reply
+from gpudeck.contract.desired_state import InForce
+from gpudeck.contract.kubernetes import KubernetesNow, PodGpusNow
+from gpudeck.contract.limits import LimitsNow
+from gpudeck.contract.pool_link import PoolReport, reported_ids
+from gpudeck.contract.repairs import RepairsNow
+from gpudeck.contract.slurm import SlurmNow
 
-from ..history.rows import BACKFILL_MOST_S
+from ..history.columns.rows import BACKFILL_MOST_S
 from . import effects
 from .agent_messages import (
     AgentLinkState,

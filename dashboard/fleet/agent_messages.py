@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gpudeck import wire
-from gpudeck.actions import Preview, Reply
-from gpudeck.desired_state import InForce
-from gpudeck.kubernetes import KubernetesNow, PodGpusNow
-from gpudeck.limits import LimitsNow
-from gpudeck.slurm import SlurmNow
+from gpudeck.contract import wire
+from gpudeck.contract.actions import Preview, Reply
+from gpudeck.contract.desired_state import InForce
+from gpudeck.contract.kubernetes import KubernetesNow, PodGpusNow
+from gpudeck.contract.limits import LimitsNow
+from gpudeck.contract.slurm import SlurmNow
 
 from . import effects
 from .agent_streams import AgentStream

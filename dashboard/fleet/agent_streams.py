@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from gpudeck.wire import MAX_SPANS, Ack, Span
+from gpudeck.contract.wire import MAX_SPANS, Ack, Span
 
 from .effects import StreamRecord
 from .sequence_ledger import SequenceLedger

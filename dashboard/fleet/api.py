@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from flask import request
 
-from gpudeck.action_views import KeepView
-from gpudeck.metrics import COLUMN, SLOW_COLUMN
+from gpudeck.contract.action_views import KeepView
+from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN
 
 from ..access.policy import Role, may
 from ..access.requests import caller

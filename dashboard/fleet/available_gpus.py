@@ -1,11 +1,11 @@
-"""GPUs that are available, and why the others are not: gpudeck.availability over a fleet. Pure."""
+"""GPUs that are available, and why the others are not, by gpudeck.measures.availability. Pure."""
 
 import numpy as np
 
-from gpudeck.availability import CHECKS, REASONS, GpuConditions, Reason, sentence
-from gpudeck.metrics import COLUMN, Absence
-from gpudeck.pool.link import NodeMaintenance
-from gpudeck.repairs import of_gpu
+from gpudeck.contract.pool_link import NodeMaintenance
+from gpudeck.contract.repairs import of_gpu
+from gpudeck.measures.availability import CHECKS, REASONS, GpuConditions, Reason, sentence
+from gpudeck.measures.metrics import COLUMN, Absence
 
 from .fleet import Fleet, GpuStatus
 from .gpu_table import AVAILABLE, REASON_CODE, FleetMetricColumn

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.metrics import HARMFUL_THROTTLE, Absence, Metric
+from gpudeck.measures.metrics import HARMFUL_THROTTLE, Absence, Metric
 
 from .fleet import GpuStatus
 from .gpu_table import FleetMetricColumn

@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from gpudeck.actions import Preview, Reply
-from gpudeck.desired_state import InForce
-from gpudeck.gpu_facts import GpuFacts
-from gpudeck.message_limits import Word
-from gpudeck.pool.link import PoolReport
-from gpudeck.wire import Beat, Frame, FromAgent, FromHub, Hello, Inventory, Sequenced
+from gpudeck.contract.actions import Preview, Reply
+from gpudeck.contract.desired_state import InForce
+from gpudeck.contract.gpu_facts import GpuFacts
+from gpudeck.contract.message_limits import Word
+from gpudeck.contract.pool_link import PoolReport
+from gpudeck.contract.wire import Beat, Frame, FromAgent, FromHub, Hello, Inventory, Sequenced
 
 # events
 

@@ -10,7 +10,7 @@ those that are connected must have seen a higher epoch.
 
 from dataclasses import dataclass, field
 
-from gpudeck.actions import Refusal
+from gpudeck.contract.actions import Refusal
 
 SETTLING_S = 60.0
 

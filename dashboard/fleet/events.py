@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from gpudeck.events import SEVERITIES, Severity, severity_of
-from gpudeck.wire import Event
+from gpudeck.contract.wire import Event
+from gpudeck.measures.events import SEVERITIES, Severity, severity_of
 
 MOST = 2_000
 MOST_PER_NODE = 200  # of each sort

@@ -8,12 +8,12 @@ from typing import Any
 
 from flask import request
 
-from gpudeck.events import KINDS, SEVERITIES
+from gpudeck.measures.events import KINDS, SEVERITIES
 
 from ..access.policy import Role
 from ..access.requests import caller
 from ..access.routes import Query, Route, see
-from ..history.protocol import History
+from ..history.reads.protocol import History
 from ..web.answers import Key, bad, check_names, one_of, page, read_cursor, read_limit
 from ..web.moments import moment
 from ..web.openapi_parts import MAX_WORD, TIME

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.events import EventKind, Severity, kind_of
-from gpudeck.wire import Event
-from gpudeck.xid import explain
+from gpudeck.contract.wire import Event
+from gpudeck.measures.events import EventKind, Severity, kind_of
+from gpudeck.measures.xid import explain
 
 from .events import FleetEvent
 from .state_machine import FleetStateMachine

@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.filter_language import OPERATIONS
-from gpudeck.metrics import Absence, Metric
-from gpudeck.wire import Task
+from gpudeck.contract.wire import Task
+from gpudeck.language.filters import OPERATIONS
+from gpudeck.measures.metrics import Absence, Metric
 
 from .fleet import Fleet, GpuStatus
 from .visibility import ALL_READ, CommandLineVisibility

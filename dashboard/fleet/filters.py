@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpudeck.filter_language import MAX_LENGTH, FilterError, FilterParser, contains, equals
-from gpudeck.metrics import HARMFUL_THROTTLE, Absence, Metric
-from gpudeck.wire import Task
+from gpudeck.contract.wire import Task
+from gpudeck.language.filters import MAX_LENGTH, FilterError, FilterParser, contains, equals
+from gpudeck.measures.metrics import HARMFUL_THROTTLE, Absence, Metric
 
 from .available_gpus import available
 from .filter_metrics import FilterInput, Mask, TaskGpuPairs, Test, ThreeValuedMask, compare

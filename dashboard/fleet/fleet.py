@@ -10,13 +10,23 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.hosts import HostSample
-from gpudeck.kubernetes import KubernetesNow, PodGpusNow
-from gpudeck.limits import LimitsNow
-from gpudeck.pool.link import NodeMaintenance, PoolReport
-from gpudeck.repairs import RepairsNow, of_gpu, state_of
-from gpudeck.slurm import SlurmNow
-from gpudeck.wire import GPU_STATES, Beat, Frame, Hello, Inventory, Task, Tasks, Use, WireError
+from gpudeck.contract.hosts import HostSample
+from gpudeck.contract.kubernetes import KubernetesNow, PodGpusNow
+from gpudeck.contract.limits import LimitsNow
+from gpudeck.contract.pool_link import NodeMaintenance, PoolReport
+from gpudeck.contract.repairs import RepairsNow, of_gpu, state_of
+from gpudeck.contract.slurm import SlurmNow
+from gpudeck.contract.wire import (
+    GPU_STATES,
+    Beat,
+    Frame,
+    Hello,
+    Inventory,
+    Task,
+    Tasks,
+    Use,
+    WireError,
+)
 
 from ..access.policy import DEFAULT_GROUP
 from .gpu_table import AVAILABLE, REASON_CODE, SERVICE_STATES, GpuTable
@@ -56,7 +66,7 @@ class GpuStatus(IntEnum):
     ERROR = 5  # its driver lists it, and fails at every question about it
 
 
-# As a frame says it (`gpudeck.wire.GPU_STATES`).
+# As a frame says it (`gpudeck.contract.wire.GPU_STATES`).
 REPORTED = {GpuStatus.LOST: GPU_STATES.index("lost"), GpuStatus.ERROR: GPU_STATES.index("error")}
 
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.availability import REASONS, is_use
-from gpudeck.dcgm import shares_memory
-from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, Metric
-from gpudeck.repairs import LIFE, ServiceState
-from gpudeck.wire import Frame, GpuFacts, Task, Use
+from gpudeck.contract.repairs import LIFE, ServiceState
+from gpudeck.contract.wire import Frame, GpuFacts, Task, Use
+from gpudeck.measures.availability import REASONS, is_use
+from gpudeck.measures.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, Metric
+from gpudeck.prometheus.dcgm import shares_memory
 
 from . import mig
 from .metric_table import Codes, Floats, MetricTable, Slots, SlowTable

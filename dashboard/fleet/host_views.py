@@ -3,8 +3,8 @@
 import msgspec
 import numpy as np
 
-from gpudeck.hosts import HOST_KEYS, HostSample
-from gpudeck.metrics import Absence
+from gpudeck.contract.hosts import HOST_KEYS, HostSample
+from gpudeck.measures.metrics import Absence
 
 from .fleet import Fleet, Node
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from gevent.event import Event
 
-from gpudeck.waste import LOADS, is_idle
+from gpudeck.measures.waste import LOADS, is_idle
 
-from ..history.protocol import History, Nodes
+from ..history.reads.protocol import History, Nodes
 from ..runtime.native_threads import in_thread
 from .fleet import Fleet
 from .metric_table import Mask

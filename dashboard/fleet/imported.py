@@ -1,6 +1,6 @@
 """Import of a recording: into history, past the picture, as a Backfill. Pure."""
 
-from gpudeck import wire
+from gpudeck.contract import wire
 
 from . import effects
 from .agent_streams import AgentStreams

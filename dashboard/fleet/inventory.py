@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..history.protocol import Nodes
+from ..history.reads.protocol import Nodes
 from .fleet import Fleet
 from .visibility import VisibleFleet
 

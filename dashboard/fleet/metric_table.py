@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.metrics import SLOW_COLUMN, Absence, Metric
-from gpudeck.throttled_time import COVERS_S, MOST_S, VIOLATIONS
-from gpudeck.wire import Frame, GpuFacts, Slow
+from gpudeck.contract.wire import Frame, GpuFacts, Slow
+from gpudeck.measures.metrics import SLOW_COLUMN, Absence, Metric
+from gpudeck.measures.throttled_time import COVERS_S, MOST_S, VIOLATIONS
 
 Slots = slice | npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]

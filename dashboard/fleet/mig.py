@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.wire import GpuFacts
 
 NO_PARENT = -1
 

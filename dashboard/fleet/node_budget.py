@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from gpudeck.wire import MAX_GPUS, MAX_TASKS
+from gpudeck.contract.wire import MAX_GPUS, MAX_TASKS
 
 HOUR_S, DAY_S = 3_600.0, 86_400.0
 # (within, how many). GPUs, models and owners that were not known are kept for as long as the hub

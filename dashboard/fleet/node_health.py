@@ -4,8 +4,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gpudeck.action_words import age
-from gpudeck.wire import BEAT_EVERY_S
+from gpudeck.contract.wire import BEAT_EVERY_S
+from gpudeck.words.actions import age
 
 from .available_gpus import maintenance_of
 from .fleet import STALE_AFTER_S, Fleet, Node

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from gpudeck.metrics import COLUMNS
+from gpudeck.measures.metrics import COLUMNS
 
 from .fleet import Fleet, Node, NodeState
 from .visibility import VisibleFleet

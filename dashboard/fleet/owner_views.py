@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from gpudeck.wire import Task
+from gpudeck.contract.wire import Task
 
 from .fleet import Node
 

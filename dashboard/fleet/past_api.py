@@ -9,17 +9,17 @@ import numpy as np
 from flask import Response, request
 from msgspec import Raw
 
-from gpudeck.metrics import COLUMN, COLUMNS, SLOW
-from gpudeck.repairs import of_gpu
+from gpudeck.contract.repairs import of_gpu
+from gpudeck.measures.metrics import COLUMN, COLUMNS, SLOW
 
 from ..access.policy import Role
 from ..access.requests import caller
 from ..access.routes import Route, see
 from ..errors import NotFoundError
-from ..history.file_responses import body_of, requested_form, respond_as
-from ..history.instants import Pair
-from ..history.memory import BLOCK_S
-from ..history.protocol import History, Nodes
+from ..history.columns.instants import Pair
+from ..history.columns.memory import BLOCK_S
+from ..history.reads.file_responses import body_of, requested_form, respond_as
+from ..history.reads.protocol import History, Nodes
 from ..web.answers import bad, check_names, one_of
 from ..web.moments import moment
 from ..web.openapi_parts import FORMAT, METRIC, TIME, needed

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from gpudeck.availability import GpuConditions, is_use, why_not
-from gpudeck.metrics import Absence
-from gpudeck.waste import LOADS, WASTED_AFTER_S, is_idle
+from gpudeck.measures.availability import GpuConditions, is_use, why_not
+from gpudeck.measures.metrics import Absence
+from gpudeck.measures.waste import LOADS, WASTED_AFTER_S, is_idle
 
-from ..history.instants import InstantMatrix, Pair
+from ..history.columns.instants import InstantMatrix, Pair
 from .gpu_table import MAX_OWNERS, NO_TASK, SEVERAL, SPLIT, UNKNOWN_OWNER
 from .metric_table import Mask
 from .mig import NO_PARENT

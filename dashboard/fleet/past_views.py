@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.metrics import Absence, Metric
-from gpudeck.metrics import metric as metric_of
+from gpudeck.measures.metrics import Absence, Metric
+from gpudeck.measures.metrics import metric as metric_of
 
-from ..history.instants import NO_SAMPLE, InstantMatrix, Pair
+from ..history.columns.instants import NO_SAMPLE, InstantMatrix, Pair
 from . import mig
 from .colour_scales import RETIRED, exact, levels
 from .filters import Mask

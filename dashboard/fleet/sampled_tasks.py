@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.hosts import HostSample
-from gpudeck.pool.link import PoolReport
+from gpudeck.contract.hosts import HostSample
+from gpudeck.contract.pool_link import PoolReport
 
 HOST_NUMBERS = ("host_cpu_pct", "host_blocked", "host_io_bytes_per_s")
 SERVER_NUMBERS = ("tokens_per_s", "requests")

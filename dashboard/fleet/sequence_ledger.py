@@ -3,7 +3,7 @@ whatever order it comes. What is live comes before what is made up for."""
 
 from collections.abc import Iterable
 
-from gpudeck.sequence_ranges import SequenceRanges
+from gpudeck.contract.sequence_ranges import SequenceRanges
 
 # An agent that numbers its messages with gaps must not grow the hub. What would be one gap more is
 # not taken, so it is not acked, and recurs when the gaps before it are filled.

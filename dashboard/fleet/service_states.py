@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from gpudeck.repairs import AT_WORK, WORDS
+from gpudeck.contract.repairs import AT_WORK, WORDS
 
 from .fleet import Fleet
 from .gpu_table import SERVICE_STATES

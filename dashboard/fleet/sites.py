@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.gpu_facts import GpuFacts
-from gpudeck.metrics import COLUMN, Absence
-from gpudeck.wire import Hello
+from gpudeck.contract.gpu_facts import GpuFacts
+from gpudeck.contract.wire import Hello
+from gpudeck.measures.metrics import COLUMN, Absence
 
 from . import effects
 from .fleet import Fleet, GpuStatus, Node, Site, forgettable

@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpudeck import wire
+from gpudeck.contract import wire
 
-from ..history.headlog import HeadLogEntry
+from ..history.ingest.headlog import HeadLogEntry
 from . import effects, imported, sites
 from .agent_inbox import AgentInbox, excess_of_tasks
 from .agent_messages import AgentLinkState, Effects

@@ -7,10 +7,10 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from gpudeck.actions import total
-from gpudeck.jobs import average_sm_pct
-from gpudeck.message_limits import PID_MAX
-from gpudeck.metrics import Absence
+from gpudeck.contract.actions import total
+from gpudeck.contract.message_limits import PID_MAX
+from gpudeck.measures.jobs import average_sm_pct
+from gpudeck.measures.metrics import Absence
 
 from . import views
 from .filters import Filter, TaskGpuPairs

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from gpudeck.wire import Task
+from gpudeck.contract.wire import Task
 
 from ..errors import InvalidChangeError, NotFoundError
 from .fleet import Node

@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.action_views import KeepView
-from gpudeck.actions import total
-from gpudeck.availability import Reason
-from gpudeck.jobs import average_sm_pct
-from gpudeck.keys import spaced
-from gpudeck.metrics import HARMFUL_THROTTLE, Absence
+from gpudeck.contract.action_views import KeepView
+from gpudeck.contract.actions import total
+from gpudeck.measures.availability import Reason
+from gpudeck.measures.jobs import average_sm_pct
+from gpudeck.measures.metrics import HARMFUL_THROTTLE, Absence
+from gpudeck.network.keys import spaced
 
 from .available_gpus import available, why_not
 from .colour_scales import exact, levels

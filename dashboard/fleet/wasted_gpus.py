@@ -1,12 +1,12 @@
-"""GPUs that are wasted: gpudeck.waste over a fleet, second by second. Pure."""
+"""GPUs that are wasted: gpudeck.measures.waste over a fleet, second by second. Pure."""
 
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from gpudeck.metrics import Absence
-from gpudeck.waste import LOADS, WASTED_AFTER_S, is_idle
+from gpudeck.measures.metrics import Absence
+from gpudeck.measures.waste import LOADS, WASTED_AFTER_S, is_idle
 
 from .fleet import Fleet, GpuStatus
 from .gpu_table import FleetMetricColumn

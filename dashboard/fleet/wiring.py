@@ -2,11 +2,11 @@
 
 import time
 
-from gpudeck.action_views import KeepView
+from gpudeck.contract.action_views import KeepView
 
 from ..audit.wiring import HOST_OF, SEES_NODE
 from ..composition import Capability, Core, Seam
-from ..history.protocol import History
+from ..history.reads.protocol import History
 from ..history.wiring import INVENTORY
 from ..runtime.runner import Loop
 from ..web.query_pool import QueryPool

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from flask import Response, request
 from msgspec import Raw
 
-from gpudeck.metrics import COLUMNS, SLOW
+from gpudeck.measures.metrics import COLUMNS, SLOW
 
 from ..access.policy import Actor, Role
 from ..access.requests import caller
@@ -20,11 +20,11 @@ from ..web.answers import bad, check_names, one_of
 from ..web.moments import moment
 from ..web.openapi_parts import FORMAT, METRIC, METRIC_LIST, PRICE_SCHEMA, TIME, needed
 from ..web.query_pool import QueryPool
-from .coverage import covered_share
-from .file_responses import body_of, requested_form, respond_as
 from .inventory import VisibleInventory
 from .mps_usage import USES, MpsUsageView, mps_past
-from .protocol import History
+from .reads.coverage import covered_share
+from .reads.file_responses import body_of, requested_form, respond_as
+from .reads.protocol import History
 from .report_views import Report, ReportPrices, report_columns, report_view
 from .usage_names import KNOWN_BY, REPORT_BYS, UsageNames, regrouped, source_of
 from .views import (

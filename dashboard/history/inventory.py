@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from .protocol import Nodes
+from .reads.protocol import Nodes
 
 
 class VisibleInventory(Protocol):

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from gpudeck.prometheus_text import family_by, single
+from gpudeck.prometheus.text import family_by, single
 
-from .archive_mover import ArchiveMover
-from .protocol import History
+from .files.archive_mover import ArchiveMover
+from .reads.protocol import History
 
 
 def history_families(history: History) -> Iterator[str]:

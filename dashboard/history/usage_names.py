@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
-from .frames import usage_by
-from .protocol import BYS, By
+from .reads.frames import usage_by
+from .reads.protocol import BYS, By
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from gpudeck.metrics import metric as metric_of
+from gpudeck.measures.metrics import metric as metric_of
 
-from .usage import PARTS
+from .columns.usage import PARTS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,16 +13,16 @@ from ..settings import HubSettings
 from ..web.query_pool import QueryPool
 from .api import ROUTES as ROUTES
 from .api import HistoryApi
-from .archive import Archive, FolderArchive
-from .archive_index import ArchiveIndex
-from .archive_mover import ArchiveMover
-from .embedded import EmbeddedHistory
+from .files.archive_mover import ArchiveMover
+from .files.store import HistoryRetention
 from .inventory import VisibleInventory
 from .prometheus import archive_families, history_families
-from .protocol import History
-from .s3 import S3Bucket
-from .store import HistoryRetention
-from .tiered_archive import TieredArchive
+from .reads.embedded import EmbeddedHistory
+from .reads.protocol import History
+from .storage.archive import Archive, FolderArchive
+from .storage.archive_index import ArchiveIndex
+from .storage.s3 import S3Bucket
+from .storage.tiered_archive import TieredArchive
 from .usage_names import UsageNames
 
 INVENTORY: Seam[[Actor], VisibleInventory] = Seam("the GPUs and tasks that an actor sees")

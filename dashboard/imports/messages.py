@@ -4,9 +4,9 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpudeck.gpu_facts import GpuFacts
-from gpudeck.metrics import COLUMNS, SLOW, Absence, Metric
-from gpudeck.wire import GPU_STATES, Frame, Hello, Inventory, Slow, pack
+from gpudeck.contract.gpu_facts import GpuFacts
+from gpudeck.contract.wire import GPU_STATES, Frame, Hello, Inventory, Slow, pack
+from gpudeck.measures.metrics import COLUMNS, SLOW, Absence, Metric
 
 from ..fleet.fleet import IMPORTED
 from .views import Cell, ImportBatch, ImportedGpu

@@ -7,7 +7,7 @@ from typing import Protocol
 import gevent
 
 from gpudeck import __version__
-from gpudeck.metrics import COLUMN, SLOW_COLUMN
+from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN
 
 from ..access.policy import Actor
 from ..access.protocols import record_change

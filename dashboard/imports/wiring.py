@@ -4,7 +4,7 @@ from ..audit.recorder import AuditRecorder
 from ..composition import Capability, Core
 from ..fleet.effect_handlers import EffectHandlers
 from ..fleet.state_machine import FleetStateMachine
-from ..history.embedded import EmbeddedHistory
+from ..history.reads.embedded import EmbeddedHistory
 from .api import ROUTES as ROUTES
 from .api import ImportsApi
 from .service import ImportService

@@ -15,7 +15,7 @@ from ..errors import NotFoundError
 from ..fleet.available_gpus import available
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleet
-from ..history.protocol import History
+from ..history.reads.protocol import History
 from ..pool.plan import PoolNode
 from ..web.query_pool import QueryPool
 from .core.advice import Advice, UnusedLease, advise

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpudeck.metrics import Absence
+from gpudeck.measures.metrics import Absence
 
 from ..access.policy import Role
 from ..access.requests import caller
@@ -14,7 +14,7 @@ from ..access.routes import Route, see
 from ..fleet.fleet import Fleet
 from ..fleet.mig import NO_PARENT
 from ..fleet.visibility import VisibleFleetCache
-from ..history.protocol import History
+from ..history.reads.protocol import History
 from ..pool.service import PoolService
 from .advice_service import KeyValueStore
 from .pool_outlook_views import run_time_view, wait_view

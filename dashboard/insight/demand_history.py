@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ..history.protocol import History
+from ..history.reads.protocol import History
 from .core.demand import DAY, FOLDS_MOST, LEARNS_FROM, Floats
 
 HOUR_S = 3_600

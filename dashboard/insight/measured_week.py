@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..history.protocol import History
+from ..history.reads.protocol import History
 from .core.week import Floats, Ints, MeasuredWeek, WeekGpu
 
 if TYPE_CHECKING:

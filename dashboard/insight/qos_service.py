@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from gevent import sleep
 
-from gpudeck.metrics import Absence
+from gpudeck.measures.metrics import Absence
 from gpudeck.pool.core.claims import Claim
 
 from ..access.policy import Actor, actor_fields

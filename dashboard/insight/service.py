@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..history.protocol import History
+from ..history.reads.protocol import History
 from ..pool.plan import leases_of
 from ..pool.queries import due
 from ..pool.service import PoolService

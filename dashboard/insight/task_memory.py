@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..history.grid import TaskRows
-from ..history.protocol import RuleHistory
+from ..history.columns.grid import TaskRows
+from ..history.reads.protocol import RuleHistory
 from .core.outlook import MINUTE_S, READS_S, MinuteMemory
 
 WANTED = ("task", "user", "mem_byte_s", "mem_s")

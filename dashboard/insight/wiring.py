@@ -6,7 +6,7 @@ from ..audit.recorder import AuditRecorder
 from ..composition import Capability, Core
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleetCache
-from ..history.protocol import History
+from ..history.reads.protocol import History
 from ..jobs.service import JobsService
 from ..pool.service import PoolService
 from ..web.query_pool import QueryPool

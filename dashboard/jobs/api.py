@@ -12,7 +12,7 @@ from ..access.routes import Route, change, see
 from ..errors import NotFoundError
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleetCache
-from ..history.protocol import History
+from ..history.reads.protocol import History
 from ..web.answers import bad, check_names, one_of, read_limit
 from ..web.moments import moment
 from ..web.openapi_parts import TIME, needed

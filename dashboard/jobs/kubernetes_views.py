@@ -8,8 +8,13 @@ from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
-from gpudeck.kubernetes import KubernetesNode, KubernetesNow, KubernetesPod, KubernetesRight
-from gpudeck.wire import Task
+from gpudeck.contract.kubernetes import (
+    KubernetesNode,
+    KubernetesNow,
+    KubernetesPod,
+    KubernetesRight,
+)
+from gpudeck.contract.wire import Task
 
 from ..fleet.fleet import Fleet, Node
 from ..fleet.visibility import VisibleFleet

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpudeck.prometheus_text import family, labels
-from gpudeck.slurm import HOLDING
+from gpudeck.contract.slurm import HOLDING
+from gpudeck.prometheus.text import family, labels
 
 from .kubernetes_views import KubernetesList
 from .slurm_views import SlurmList

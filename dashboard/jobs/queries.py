@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from gpudeck.jobs import job_key
-from gpudeck.message_limits import PID_MAX
+from gpudeck.contract.message_limits import PID_MAX
+from gpudeck.measures.jobs import job_key
 
 from ..access.policy import Actor
 from ..errors import NotFoundError
 from ..fleet.fleet import Fleet, Node
 from ..fleet.host_views import CheckpointsView, ServingView, checkpoints_of, serving_of
 from ..fleet.visibility import VisibleFleet, VisibleFleetCache
-from ..history.protocol import History
-from ..history.usage import USAGE_SUMS
+from ..history.columns.usage import USAGE_SUMS
+from ..history.reads.protocol import History
 from ..history.views import per
 from .core.findings import JobFinding, findings_of
 from .core.job_minutes import OF_GPUS, OF_HOSTS, JobMinutes, JobRank, matrix_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec import structs
 
-from gpudeck.wire import Frame, Hello
+from gpudeck.contract.wire import Frame, Hello
 
 from ..access.policy import Actor, actor_fields
 from ..access.rights import require

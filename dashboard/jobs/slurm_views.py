@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from gpudeck.slurm import HOLDING, SlurmJob, SlurmNode, SlurmNow, SlurmRights, SlurmShare
+from gpudeck.contract.slurm import HOLDING, SlurmJob, SlurmNode, SlurmNow, SlurmRights, SlurmShare
 
 from ..fleet.fleet import Fleet, Node
 from ..fleet.visibility import VisibleFleet

@@ -8,7 +8,7 @@ from ..fleet.effect_handlers import EffectHandlers
 from ..fleet.effects import StreamRecord
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleetCache
-from ..history.protocol import History
+from ..history.reads.protocol import History
 from ..history.usage_names import UsageNames
 from ..pool.wiring import TEAMS_OF
 from ..quotas.service import QuotaService

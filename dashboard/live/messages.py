@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from msgspec import Meta
 
-from gpudeck.action_views import CommandView
+from gpudeck.contract.action_views import CommandView
 
 from ..actions.views import HoldStateView
 from ..alerts.views import AlertView

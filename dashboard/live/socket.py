@@ -12,8 +12,8 @@ import gevent
 import msgspec
 from gevent.event import Event
 
-from gpudeck.metrics import COLUMN, SLOW_COLUMN
-from gpudeck.websocket import CloseCode, WebSocketViolationError
+from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN
+from gpudeck.network.websocket import CloseCode, WebSocketViolationError
 
 from ..access.policy import Actor, may
 from ..fleet.effects import StreamRecord

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import gevent
 
-from gpudeck.websocket import CloseCode
+from gpudeck.network.websocket import CloseCode
 
 from ..access.policy import Actor
 from ..fleet.filters import Filter

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..history.arrow_columns import snappy
+from ..history.columns.arrow_columns import snappy
 from .protobuf import block, number_in, varint
 from .samples import COUNTERS, UNITS, MetricPoints, MirrorBatch, SeriesPlace, points
 

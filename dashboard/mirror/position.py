@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ..history.manifest import write_whole
+from ..history.storage.manifest import write_whole
 
 REPLAY_S = 60.0
 LATE_BYTES = 256_000_000

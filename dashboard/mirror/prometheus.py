@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpudeck.prometheus_text import family_by, single
+from gpudeck.prometheus.text import family_by, single
 
 from .service import MirrorService
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.metrics import COLUMNS
+from gpudeck.measures.metrics import COLUMNS
 
-from ..history.arrays import Floats, Ints, Slots, lengths, runs, take_rows
+from ..history.columns.arrays import Floats, Ints, Slots, lengths, runs, take_rows
 
 UNITS = {metric.key: metric.unit for metric in COLUMNS}
 COUNTERS = frozenset(metric.key for metric in COLUMNS if metric.aggregate == "counter")

@@ -17,11 +17,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from gevent.threadpool import ThreadPool
 
-from ..history.arrays import lengths, runs
-from ..history.arrow_columns import Table, numbers
-from ..history.columns import KEYS
-from ..history.copying import HistoryCopyReader, late_rows
-from ..history.row_index import encoded
+from ..history.columns.arrays import lengths, runs
+from ..history.columns.arrow_columns import Table, numbers
+from ..history.columns.layout import KEYS
+from ..history.files.row_index import encoded
+from ..history.reads.copying import HistoryCopyReader, late_rows
 from ..runtime.runner import Loop
 from .formats import MirrorFormat
 from .position import MirrorFolder

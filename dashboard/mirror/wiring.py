@@ -3,8 +3,8 @@
 import time
 
 from ..composition import Capability, Core
-from ..history.copying import HistoryCopyReader
-from ..history.embedded import EmbeddedHistory
+from ..history.reads.copying import HistoryCopyReader
+from ..history.reads.embedded import EmbeddedHistory
 from .position import MirrorFolder
 from .prometheus import mirror_families
 from .service import MirrorService

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from gpudeck.wire import Anchor, Beat, Hello
+from gpudeck.contract.wire import Anchor, Beat, Hello
 
 from ..audit.recorder import AuditRecorder
 from ..audit.store import AuditHead

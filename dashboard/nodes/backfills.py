@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import gevent
 from gevent.event import Event
 
-from gpudeck.wire import Backfill
+from gpudeck.contract.wire import Backfill
 
 SLICE = 32
 MESSAGES_PER_S = 6_000.0

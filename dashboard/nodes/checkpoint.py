@@ -2,14 +2,14 @@
 
 import msgspec
 
-from gpudeck.wire import MAX_MESSAGE_BYTES, Event, Frame, Hello, Inventory, encode
+from gpudeck.contract.wire import MAX_MESSAGE_BYTES, Event, Frame, Hello, Inventory, encode
 
 from ..fleet.agent_streams import AgentStream
 from ..fleet.events import FleetEvent
 from ..fleet.node_budget import Spent
 from ..fleet.sequence_ledger import SequenceLedger
 from ..fleet.state_machine import FleetStateMachine
-from ..history.headlog import CARRIED, HeadLogEntry
+from ..history.ingest.headlog import CARRIED, HeadLogEntry
 
 
 class SavedStream(msgspec.Struct, array_like=True):

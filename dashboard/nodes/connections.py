@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from gpudeck.wire import Call, Challenge, FromHub
+from gpudeck.contract.wire import Call, Challenge, FromHub
 
 from ..fleet.state_machine import FleetStateMachine
 from .socket import AgentEndpoint

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpudeck.keys import EnrolmentToken, SigningKey, fingerprint, is_signed, spaced
-from gpudeck.wire import Challenge, Hello, Refused, enrolment_statement, node_statement
+from gpudeck.contract.wire import Challenge, Hello, Refused, enrolment_statement, node_statement
+from gpudeck.network.keys import EnrolmentToken, SigningKey, fingerprint, is_signed, spaced
 
 from ..access.policy import Actor, actor_fields
 from ..access.protocols import record_change

@@ -8,13 +8,13 @@ from pathlib import Path
 import gevent
 from gevent.event import Event as Signal
 
-from gpudeck.wire import Event, Frame, Hello, Inventory
+from gpudeck.contract.wire import Event, Frame, Hello, Inventory
 
 from ..fleet.effects import RecordsStored, StorageFailed, StreamRecord
 from ..fleet.state_machine import FleetStateMachine
-from ..history.headlog import HeadLog, HeadLogEntry
-from ..history.protocol import History
-from ..history.rows import HistoryMessage
+from ..history.columns.rows import HistoryMessage
+from ..history.ingest.headlog import HeadLog, HeadLogEntry
+from ..history.reads.protocol import History
 from .checkpoint import carried, encode_nodes
 
 log = logging.getLogger("gpudeck.nodes")

@@ -9,9 +9,9 @@ from typing import Any
 
 import gevent
 
-from gpudeck import wire
+from gpudeck.contract import wire
+from gpudeck.network.websocket import CloseCode, WebSocketViolationError
 from gpudeck.rate import RateLimiter, TokenBucket
-from gpudeck.websocket import CloseCode, WebSocketViolationError
 
 from ..access.policy import may
 from ..errors import SignerUnavailableError

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable
 
-from gpudeck.wire import Beat
+from gpudeck.contract.wire import Beat
 
 from ..audit.recorder import AuditRecorder
 from ..composition import Capability, Core
@@ -13,7 +13,7 @@ from ..fleet.fleet import Fleet
 from ..fleet.node_names import NodeNames
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibleFleetCache
-from ..history.protocol import History
+from ..history.reads.protocol import History
 from ..runtime.runner import TICK_S, Loop
 from ..state import HubState
 from ..web.bounded_socket import BoundedSocketIO

@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 
-from gpudeck.limits import Drain
-from gpudeck.repairs import WHOLE_NODE
-from gpudeck.wire import Task
+from gpudeck.contract.limits import Drain
+from gpudeck.contract.repairs import WHOLE_NODE
+from gpudeck.contract.wire import Task
 
 from ..actions.lifecycle import CommandRecord
 from ..fleet.fleet import Node

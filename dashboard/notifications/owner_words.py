@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gpudeck.action_table import ROWS, Action
+from gpudeck.contract.action_table import ROWS, Action
 
 from ..actions.lifecycle import CommandRecord
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
-from gpudeck import __version__, action_views
-from gpudeck.actions import ActionParams
-from gpudeck.metrics import COLUMNS, SLOW, Metric
+from gpudeck import __version__
+from gpudeck.contract import action_views
+from gpudeck.contract.actions import ActionParams
+from gpudeck.measures.metrics import COLUMNS, SLOW, Metric
 
 from ..access.routes import Query, Route
 from ..web.answers import MAX_CURSOR, MAX_LIMIT, PREFIX, ProblemDetails

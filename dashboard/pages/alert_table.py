@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from dash.development.base_component import Component
 
-from gpudeck.action_table import ON_RUNG
+from gpudeck.contract.action_table import ON_RUNG
 from gpudeck.markup import make
 
 from ..access.policy import Role

@@ -5,8 +5,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from dash.development.base_component import Component
 from msgspec import Meta
 
-from gpudeck.client import PAGE as MOST_PER_REQUEST
-from gpudeck.client import Client
+from gpudeck.client.hub import PAGE as MOST_PER_REQUEST
+from gpudeck.client.hub import Client
 from gpudeck.errors import CommandError
 from gpudeck.markup import choice, labelled, make
 

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import msgspec
 from dash.development.base_component import Component
 
-from gpudeck.audit_words import SENTENCES
+from gpudeck.audit.words import SENTENCES
 from gpudeck.markup import make
 
 from .figures import OUTCOMES, Item, outcome_group

@@ -4,7 +4,7 @@ from typing import Any
 
 from dash.development.base_component import Component
 
-from gpudeck.client import Client, typed
+from gpudeck.client.hub import Client, typed
 from gpudeck.errors import CommandError
 from gpudeck.estimate.request import EstimateView, FitView, PartView, SpeedView
 from gpudeck.markup import make

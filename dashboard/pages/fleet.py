@@ -3,9 +3,17 @@
 from dash.development.base_component import Component
 
 from gpudeck.components import CARDS, AttentionStrip, LiveHeatmap, TimeBar
-from gpudeck.events import SEVERITIES
 from gpudeck.markup import choice, icon_button, labelled, make, region
-from gpudeck.metrics import ABSENCE_MEANING, COLUMNS, LIVE, SLOW, THROTTLE_REASONS, Absence, Metric
+from gpudeck.measures.events import SEVERITIES
+from gpudeck.measures.metrics import (
+    ABSENCE_MEANING,
+    COLUMNS,
+    LIVE,
+    SLOW,
+    THROTTLE_REASONS,
+    Absence,
+    Metric,
+)
 
 from ..fleet.colour_scales import ALARMS, is_count
 from . import parts

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from dash.development.base_component import Component
 
-from gpudeck.client import Client, typed
+from gpudeck.client.hub import Client, typed
 from gpudeck.markup import make, region
 
 from ..insight.views import DemandForecastView, ForecastList

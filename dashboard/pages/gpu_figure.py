@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gpudeck.metrics import Metric
+from gpudeck.measures.metrics import Metric
 
 from .figures import (
     GIB,

@@ -11,10 +11,10 @@ import msgspec
 from dash import Input, Output, dcc, no_update
 from msgspec import Meta, Struct
 
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
 from gpudeck.components import BrowserComponent
+from gpudeck.contract.quota import Limit
 from gpudeck.errors import CommandError
-from gpudeck.quota import Limit
 
 from .figures import (
     FORECASTS,

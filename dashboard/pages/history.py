@@ -9,7 +9,7 @@ import plotly
 from dash.development.base_component import Component
 from dash.fingerprint import build_fingerprint
 
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
 from gpudeck.markup import make, region
 
 from .graphs import AnsweredFigure

@@ -9,9 +9,9 @@ from urllib.parse import quote
 from dash.development.base_component import Component
 from msgspec import Meta
 
-from gpudeck.client import Client, NotThere, typed
-from gpudeck.commands_shown import short_command
+from gpudeck.client.hub import Client, NotThere, typed
 from gpudeck.markup import make, region
+from gpudeck.words.command_lines import short_command
 
 from ..jobs.views import JobPage, JobRankView
 from ..pool.views import LeaseView

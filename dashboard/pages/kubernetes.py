@@ -5,8 +5,8 @@ from functools import partial
 
 from dash.development.base_component import Component
 
-from gpudeck.client import Client, typed
-from gpudeck.kubernetes import MAX_GRACE_S, KubernetesRight
+from gpudeck.client.hub import Client, typed
+from gpudeck.contract.kubernetes import MAX_GRACE_S, KubernetesRight
 from gpudeck.markup import make
 
 from ..jobs.kubernetes_views import (

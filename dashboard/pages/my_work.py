@@ -8,9 +8,9 @@ from urllib.parse import quote
 import msgspec
 from dash.development.base_component import Component
 
-from gpudeck.action_table import ROWS
-from gpudeck.action_views import CommandView
-from gpudeck.client import Client, typed
+from gpudeck.client.hub import Client, typed
+from gpudeck.contract.action_table import ROWS
+from gpudeck.contract.action_views import CommandView
 from gpudeck.errors import CommandError
 from gpudeck.markup import make
 

@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 from dash.development.base_component import Component
 
-from gpudeck.commands_shown import short_command
 from gpudeck.markup import make
+from gpudeck.words.command_lines import short_command
 
 from ..fleet.task_list import TaskGroup
 from ..jobs.views import FindingView

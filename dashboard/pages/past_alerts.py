@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
 from gpudeck.errors import CommandError
 
 from .figures import AlertBegin

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from gpudeck.client import Client, NotThere
+from gpudeck.client.hub import Client, NotThere
 from gpudeck.errors import CommandError
 
 from .alert_strips import alert_strips

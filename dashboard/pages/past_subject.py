@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote, urlencode
 
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
 from gpudeck.errors import CommandError
-from gpudeck.metrics import COLUMNS, Metric
+from gpudeck.measures.metrics import COLUMNS, Metric
 
 from .figures import Item
 from .gpu_figure import PastGpu

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from dash.development.base_component import Component
 from msgspec import Meta
 
-from gpudeck.client import Client, typed
+from gpudeck.client.hub import Client, typed
 from gpudeck.markup import make
 
 from ..access.policy import Role

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dash.development.base_component import Component
 
-from gpudeck.client import Client, typed
+from gpudeck.client.hub import Client, typed
 from gpudeck.errors import CommandError
 from gpudeck.markup import make
 

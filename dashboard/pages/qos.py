@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 from dash.development.base_component import Component
 
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
 from gpudeck.markup import make
 
 from ..access.policy import Role

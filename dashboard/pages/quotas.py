@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from dash.development.base_component import Component
 from msgspec import Meta
 
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
 from gpudeck.errors import CommandError
 from gpudeck.markup import make
 

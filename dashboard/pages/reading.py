@@ -15,7 +15,7 @@ import dash
 import msgspec
 from dash import Input, Output
 
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
 from gpudeck.components import BrowserComponent
 from gpudeck.errors import CommandError
 

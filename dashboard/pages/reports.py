@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from dash.development.base_component import Component
 
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
 from gpudeck.markup import choice, labelled, make
 
 from .graphs import REPORT, AnsweredFigure

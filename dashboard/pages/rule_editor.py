@@ -6,7 +6,7 @@ from typing import Any
 
 from dash.development.base_component import Component
 
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
 from gpudeck.errors import CommandError
 from gpudeck.markup import make
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gpudeck.metrics import Metric, metric
+from gpudeck.measures.metrics import Metric, metric
 
 from ..fleet.colour_scales import has_scale
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from dash.development.base_component import Component
 
-from gpudeck.action_table import rows_json
+from gpudeck.contract.action_table import rows_json
 from gpudeck.markup import icon_button, make
 
 from .fleet import metric_catalogue

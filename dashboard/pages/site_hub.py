@@ -15,9 +15,9 @@ from flask import request
 from gevent.lock import BoundedSemaphore
 from gevent.threadpool import ThreadPool
 
-from gpudeck.client import Client, HubConnection, refused
+from gpudeck.client.frames import HubFrames
+from gpudeck.client.hub import Client, HubConnection, refused
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.hub_frames import HubFrames
 
 AT_ONCE = 4
 WAIT_S = 10.0

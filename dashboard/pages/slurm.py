@@ -4,9 +4,9 @@ from functools import partial
 
 from dash.development.base_component import Component
 
-from gpudeck.client import Client, typed
+from gpudeck.client.hub import Client, typed
+from gpudeck.contract.slurm import OWNERS_MAY
 from gpudeck.markup import make
-from gpudeck.slurm import OWNERS_MAY
 
 from ..jobs.slurm_views import SlurmClusterView, SlurmJobView, SlurmList, SlurmNodeView
 from .parts import READ_PAGE, Page

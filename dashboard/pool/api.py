@@ -9,7 +9,11 @@ from uuid import uuid4
 from flask import request
 from msgspec import Meta, Struct
 
-from gpudeck.message_limits import Word
+from gpudeck.contract.message_limits import Word
+from gpudeck.contract.pool_link import OfferedGpu, ReportedLease
+from gpudeck.contract.pool_messages import EXTEND_MOST_S
+from gpudeck.language.sizes import parse_size
+from gpudeck.language.times import parse_span, span_words
 from gpudeck.pool.core.claim_limits import ClaimLimits
 from gpudeck.pool.core.claims import (
     CPU_MILLI,
@@ -23,10 +27,6 @@ from gpudeck.pool.core.claims import (
     WHOLE_MILLI,
     Claim,
 )
-from gpudeck.pool.link import OfferedGpu, ReportedLease
-from gpudeck.pool.messages import EXTEND_MOST_S
-from gpudeck.sizes import parse_size
-from gpudeck.times import parse_span, span_words
 
 from ..access.policy import Actor, PermissionReach, Role, actor_fields
 from ..access.requests import caller

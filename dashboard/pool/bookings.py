@@ -5,6 +5,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from gpudeck.language.times import utc_words
 from gpudeck.pool.core.claims import Booking, Claim, Lease
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.preemption import Preemption
@@ -15,7 +16,6 @@ from gpudeck.pool.core.reservations import (
     reserve,
     reserved_from,
 )
-from gpudeck.times import utc_words
 
 from ..errors import InvalidChangeError, RecoveringError
 from .plan import PoolNode

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpudeck.availability import Reason
+from gpudeck.measures.availability import Reason
 
 from ..fleet.available_gpus import maintenance_of, reasons, why_not
 from ..fleet.fleet import Fleet

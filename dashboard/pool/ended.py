@@ -5,9 +5,9 @@ from itertools import islice
 
 from msgspec.structs import replace as changed
 
+from gpudeck.contract.pool_link import ReportedEnd
 from gpudeck.pool.core.claims import Grant, Lease
 from gpudeck.pool.core.fair_share import EndedUsage, FairSharePolicy
-from gpudeck.pool.link import ReportedEnd
 
 from ..fleet.node_budget import NodeBudget
 from .store import PoolStore

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from gpudeck.contract.pool_link import ClaimStanding, ReportedEnd, ReportedLease
 from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.link import ClaimStanding, ReportedEnd, ReportedLease
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from gpudeck.limits import LimitsNow
+from gpudeck.contract.limits import LimitsNow
 from gpudeck.pool.core.claims import Claim
 
 if TYPE_CHECKING:

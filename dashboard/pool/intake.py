@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from msgspec.structs import replace as changed
 
+from gpudeck.contract.pool_link import PoolReport, ReportedEnd, ReportedLease
 from gpudeck.pool.core.claims import GPUS_MOST, Claim
-from gpudeck.pool.link import PoolReport, ReportedEnd, ReportedLease
 
 from .claim_ids import ClaimIds, HubClaims, NodeIds
 from .store import ClaimTimes, PoolStore

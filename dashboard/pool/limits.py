@@ -8,12 +8,12 @@ from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from gpudeck.contract.quota import Limit, Quota, amount_words, scope_words
+from gpudeck.contract.quota_usage import COUNTS, QuotaIndex, TaskHolding, holder_of, is_in_scope
+from gpudeck.contract.wire import Task
 from gpudeck.pool.core.claims import Claim, Lease
 from gpudeck.pool.core.placement import Placement
 from gpudeck.pool.core.schedule import NoOwnerLimits, OwnerLimits
-from gpudeck.quota import Limit, Quota, amount_words, scope_words
-from gpudeck.quota_usage import COUNTS, QuotaIndex, TaskHolding, holder_of, is_in_scope
-from gpudeck.wire import Task
 
 from ..fleet.fleet import Fleet
 from ..quotas.gpu_hours import stand_in

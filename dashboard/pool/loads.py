@@ -7,7 +7,7 @@ from statistics import fmean
 
 import numpy as np
 
-from gpudeck.metrics import Absence
+from gpudeck.measures.metrics import Absence
 from gpudeck.pool.core.inventory import MeasuredLoad
 from gpudeck.pool.core.strategies import STRATEGIES
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace as changed
 
+from gpudeck.contract.pool_link import ClaimStanding, LeaseOffer, PoolPlan, ReservedGpus
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.schedule import PoolPolicy
-from gpudeck.pool.link import ClaimStanding, LeaseOffer, PoolPlan, ReservedGpus
 
 if TYPE_CHECKING:
     from .plan import PendingOffer, PoolNode

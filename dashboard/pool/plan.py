@@ -15,19 +15,7 @@ from itertools import islice
 from math import inf
 from typing import Protocol
 
-from gpudeck.availability import UNREAD, Reason
-from gpudeck.pool.core.ahead import ClaimsAhead, with_ahead
-from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI, Booking, Claim, Grant, Lease, uuids_of
-from gpudeck.pool.core.fair_share import EndedUsage
-from gpudeck.pool.core.feasibility import could, why_never, why_waits
-from gpudeck.pool.core.fragmentation import LEAST_CLAIMS, ClaimMix, accepts
-from gpudeck.pool.core.host_resources import asks_for_host
-from gpudeck.pool.core.inventory import FreeGpu, MeasuredLoad, Node, node_of
-from gpudeck.pool.core.placement import Placement, candidates
-from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy, Queue, pass_steps
-from gpudeck.pool.core.strategies import PlacementContext
-from gpudeck.pool.core.wait_estimate import WaitEstimate, known_bound
-from gpudeck.pool.link import (
+from gpudeck.contract.pool_link import (
     CLAIMS_MOST,
     ClaimStanding,
     LeaseOffer,
@@ -39,7 +27,19 @@ from gpudeck.pool.link import (
     ReportedLease,
     ReservedGpus,
 )
-from gpudeck.pool.messages import ELSEWHERE_MOST
+from gpudeck.contract.pool_messages import ELSEWHERE_MOST
+from gpudeck.measures.availability import UNREAD, Reason
+from gpudeck.pool.core.ahead import ClaimsAhead, with_ahead
+from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI, Booking, Claim, Grant, Lease, uuids_of
+from gpudeck.pool.core.fair_share import EndedUsage
+from gpudeck.pool.core.feasibility import could, why_never, why_waits
+from gpudeck.pool.core.fragmentation import LEAST_CLAIMS, ClaimMix, accepts
+from gpudeck.pool.core.host_resources import asks_for_host
+from gpudeck.pool.core.inventory import FreeGpu, MeasuredLoad, Node, node_of
+from gpudeck.pool.core.placement import Placement, candidates
+from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy, Queue, pass_steps
+from gpudeck.pool.core.strategies import PlacementContext
+from gpudeck.pool.core.wait_estimate import WaitEstimate, known_bound
 
 from .excluded_nodes import NONE_EXCLUDED, ExcludedNodes, hosts_words
 from .node_words import in_own_ids

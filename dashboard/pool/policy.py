@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from gpudeck.message_limits import Word
+from gpudeck.contract.message_limits import Word
 from gpudeck.pool.core.claim_limits import ClaimLimits
 from gpudeck.pool.core.claims import PRIORITIES, TERM_LEAST_S, TERM_MOST_S
 from gpudeck.pool.core.fair_share import QUEUE_ORDERS, FairSharePolicy

@@ -7,7 +7,7 @@ is not known changes nothing.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from gpudeck.metrics import Absence
+from gpudeck.measures.metrics import Absence
 
 from ..fleet.fleet import Fleet
 from .plan import PoolNode

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from gpudeck.pool.core.claims import Claim
-from gpudeck.prometheus_text import family, histogram, labels
+from gpudeck.prometheus.text import family, histogram, labels
 
 from .plan import PoolNode
 from .views import model_views

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from gpudeck.contract.pool_link import OutsideUse
 from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.link import OutsideUse
 
 from ..fleet.visibility import VisibleFleet
 from .plan import PoolNode

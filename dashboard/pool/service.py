@@ -8,14 +8,14 @@ from typing import Protocol
 from gevent import spawn_later
 from gevent.event import Event
 
+from gpudeck.contract.pool_link import PoolPlan, PoolReport, ReportedLease
+from gpudeck.contract.wire import FromHub
 from gpudeck.pool.core.claims import Booking, Claim, Lease
 from gpudeck.pool.core.host_resources import asks_for_host
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import Placement
 from gpudeck.pool.core.preemption import Preemption
 from gpudeck.pool.core.schedule import OwnerLimits, Pass, PoolPolicy
-from gpudeck.pool.link import PoolPlan, PoolReport, ReportedLease
-from gpudeck.wire import FromHub
 
 from ..errors import InvalidChangeError
 from ..fleet.fleet import Fleet

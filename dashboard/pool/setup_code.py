@@ -6,7 +6,7 @@ together with growth.
 
 from collections.abc import Mapping
 
-from gpudeck.pool.messages import Leased
+from gpudeck.contract.pool_messages import Leased
 
 
 def tensorflow_code(lease: Leased, environment: Mapping[str, str], fraction: float | None,

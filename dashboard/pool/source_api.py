@@ -10,17 +10,17 @@ import numpy as np
 from flask import request
 from msgspec import Meta, Struct
 
-from gpudeck.message_limits import Word
-from gpudeck.metrics import Absence
+from gpudeck.contract.message_limits import Word
+from gpudeck.contract.pool_link import ReportedLease
+from gpudeck.contract.pool_messages import Leased
+from gpudeck.language.sizes import GB
+from gpudeck.measures.metrics import Absence
 from gpudeck.pool.core.claims import CPU_MILLI, GPUS_MOST, TEXT_MOST, Claim
 from gpudeck.pool.core.feasibility import words
 from gpudeck.pool.core.host_resources import asks_for_host, lease_words
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import candidates
 from gpudeck.pool.environment import environment
-from gpudeck.pool.link import ReportedLease
-from gpudeck.pool.messages import Leased
-from gpudeck.sizes import GB
 
 from ..access.policy import PermissionReach, Role
 from ..access.requests import caller

@@ -7,12 +7,12 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gpudeck.contract.pool_link import OfferedGpu, ReportedLease
+from gpudeck.contract.pool_messages import Leased, LeasedGpu
+from gpudeck.language.sizes import GB
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.fragmentation import accepts
 from gpudeck.pool.core.host_resources import FreeHost
-from gpudeck.pool.link import OfferedGpu, ReportedLease
-from gpudeck.pool.messages import Leased, LeasedGpu
-from gpudeck.sizes import GB
 
 from ..history.views import rfc_3339
 from .plan import PendingOffer, PoolNode

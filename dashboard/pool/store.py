@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from gpudeck.contract.pool_link import ReportedEnd
 from gpudeck.pool.core.claims import Booking, Claim
 from gpudeck.pool.core.schedule import PoolPolicy
-from gpudeck.pool.link import ReportedEnd
 
 from ..runtime.sql_transaction import put, together
 from ..runtime.state_store import SqlStore

@@ -5,12 +5,18 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 from msgspec import Struct
 
+from gpudeck.contract.pool_link import (
+    ClaimStanding,
+    OfferedGpu,
+    OutsideUse,
+    ReportedEnd,
+    ReportedLease,
+)
 from gpudeck.pool.core.claim_limits import ClaimLimits
 from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI, Claim
 from gpudeck.pool.core.feasibility import words
 from gpudeck.pool.core.host_resources import lease_words
 from gpudeck.pool.core.schedule import PoolPolicy
-from gpudeck.pool.link import ClaimStanding, OfferedGpu, OutsideUse, ReportedEnd, ReportedLease
 
 from .plan import PlannedPass, PoolNode
 from .refusals import RefusedClaim

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from gpudeck.contract.pool_link import PoolReport, ReportedLease
 from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.link import PoolReport, ReportedLease
 
 from ..runtime.dispatcher import Dispatcher
 from .events import ClaimChanged, LeaseChanged

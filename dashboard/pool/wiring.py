@@ -3,7 +3,7 @@
 import time
 from collections.abc import Collection, Mapping
 
-from gpudeck.pool.link import PoolReport
+from gpudeck.contract.pool_link import PoolReport
 
 from ..audit.recorder import AuditRecorder
 from ..composition import Capability, Core, Seam

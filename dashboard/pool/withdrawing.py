@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from gpudeck.contract.pool_link import Withdrawal
 from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.link import Withdrawal
 
 log = logging.getLogger("gpudeck.pool")
 

@@ -12,21 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck import dcgm
-from gpudeck.dcgm import (
-    NAN,
-    ExportedGpus,
-    families,
-    gpu_labels,
-    same_place,
-    task_labels,
-)
-from gpudeck.host_text import host_families, serving_families, task_families
-from gpudeck.hosts import HostSample, HostTask
-from gpudeck.metrics import Absence
-from gpudeck.prometheus_text import Kind, family, labels, unique
-from gpudeck.serving import ServingSample
-from gpudeck.wire import Beat, GpuFacts, Task, Use
+from gpudeck.contract.hosts import HostSample, HostTask
+from gpudeck.contract.serving import ServingSample
+from gpudeck.contract.wire import Beat, GpuFacts, Task, Use
+from gpudeck.measures.metrics import Absence
+from gpudeck.prometheus import dcgm
+from gpudeck.prometheus.dcgm import NAN, ExportedGpus, families, gpu_labels, same_place, task_labels
+from gpudeck.prometheus.hosts import host_families, serving_families, task_families
+from gpudeck.prometheus.text import Kind, family, labels, unique
 
 from ..fleet.available_gpus import available
 from ..fleet.fleet import Fleet, GpuStatus, Node

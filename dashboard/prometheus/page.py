@@ -16,8 +16,8 @@ from itertools import chain
 from flask import Flask, Response, request
 from gevent.lock import BoundedSemaphore
 
-from gpudeck.dcgm import NAMES
-from gpudeck.prometheus_text import CONTENT_TYPE, family_by, single
+from gpudeck.prometheus.dcgm import NAMES
+from gpudeck.prometheus.text import CONTENT_TYPE, family_by, single
 
 from ..access.requests import caller
 from ..actions.store import CommandsStore

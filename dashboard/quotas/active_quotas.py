@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gpudeck.quota import MAX_QUOTAS, Quota, meaning
-from gpudeck.quota_usage import QuotaIndex
+from gpudeck.contract.quota import MAX_QUOTAS, Quota, meaning
+from gpudeck.contract.quota_usage import QuotaIndex
 
 from ..access.policy import Actor, actor_fields
 from ..access.rights import require

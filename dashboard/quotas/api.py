@@ -6,7 +6,15 @@ from typing import Any
 
 from flask import request
 
-from gpudeck.quota import LIMITS, InvalidQuotaError, Limit, Quota, QuotaProblem, meaning, read
+from gpudeck.contract.quota import (
+    LIMITS,
+    InvalidQuotaError,
+    Limit,
+    Quota,
+    QuotaProblem,
+    meaning,
+    read,
+)
 
 from ..access.policy import PermissionReach, Role
 from ..access.requests import body, caller

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from gpudeck.actions import Refusal
-from gpudeck.desired_state import DesiredState, InForce
-from gpudeck.wire import FromHub
+from gpudeck.contract.actions import Refusal
+from gpudeck.contract.desired_state import DesiredState, InForce
+from gpudeck.contract.wire import FromHub
 
 from ..actions.signer_client import SignerClient
 from ..fleet.fleet import Fleet, Node

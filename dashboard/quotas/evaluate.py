@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from msgspec import Struct
 
-from gpudeck.desired_state import InForce
-from gpudeck.quota import Quota
-from gpudeck.quota_usage import QuotaBalance, QuotaOffender, TaskHolding
+from gpudeck.contract.desired_state import InForce
+from gpudeck.contract.quota import Quota
+from gpudeck.contract.quota_usage import QuotaBalance, QuotaOffender, TaskHolding
 
 from ..fleet.fleet import Fleet, Node
 

@@ -5,9 +5,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gpudeck.quota import Limit, Per
-from gpudeck.quota_usage import COUNTS, QuotaIndex, TaskHolding, holder_of
-from gpudeck.wire import Task
+from gpudeck.contract.quota import Limit, Per
+from gpudeck.contract.quota_usage import COUNTS, QuotaIndex, TaskHolding, holder_of
+from gpudeck.contract.wire import Task
 
 HOURS: Limit = "gpu_hours"
 Grain = Literal["user", "node", "gpu"]

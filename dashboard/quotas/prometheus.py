@@ -3,9 +3,9 @@ Pure."""
 
 from collections.abc import Iterator, Sequence
 
-from gpudeck.prometheus_text import family, labels
-from gpudeck.quota import Quota
-from gpudeck.quota_usage import QuotaBalance
+from gpudeck.contract.quota import Quota
+from gpudeck.contract.quota_usage import QuotaBalance
+from gpudeck.prometheus.text import family, labels
 
 from .evaluate import QuotaDeployment, counts
 

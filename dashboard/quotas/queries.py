@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 import gevent
 
-from gpudeck.desired_state import InForce
-from gpudeck.quota import PER_S, Limit, Quota
-from gpudeck.quota_usage import QuotaBalance, QuotaIndex, balances, explained, holder_of
+from gpudeck.contract.desired_state import InForce
+from gpudeck.contract.quota import PER_S, Limit, Quota
+from gpudeck.contract.quota_usage import QuotaBalance, QuotaIndex, balances, explained, holder_of
 
 from ..fleet.fleet import Fleet, Node
 from ..fleet.visibility import VisibleFleet
-from ..history.protocol import History
+from ..history.reads.protocol import History
 from ..runtime.native_threads import in_thread
 from . import evaluate
 from .deployment import QuotaDeployer

@@ -3,13 +3,13 @@
 import logging
 import time
 
-from gpudeck.actions import Preview, RefusalCode
-from gpudeck.quota import PER_S
-from gpudeck.quota_usage import QuotaBalance, QuotaIndex, balances
+from gpudeck.contract.actions import Preview, RefusalCode
+from gpudeck.contract.quota import PER_S
+from gpudeck.contract.quota_usage import QuotaBalance, QuotaIndex, balances
 
 from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleet
-from ..history.protocol import History
+from ..history.reads.protocol import History
 from ..runtime.dispatcher import Dispatcher
 from ..runtime.native_threads import in_thread
 from .active_quotas import ActiveQuotas, QuotasChanged

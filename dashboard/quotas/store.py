@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from msgspec import Struct
 
-from gpudeck.quota import Quota, meaning
+from gpudeck.contract.quota import Quota, meaning
 
 from ..runtime.sql_transaction import put, together
 from ..runtime.state_store import SqlStore, StateUnavailableError

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpudeck.quota import HOURS_OF, PER_S, Limit, Quota
+from gpudeck.contract.quota import HOURS_OF, PER_S, Limit, Quota
 
 from .store import QuotaVersion
 

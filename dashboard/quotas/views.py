@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from gpudeck.desired_state import InForce
-from gpudeck.quota import Limit, Quota, QuotaMode, QuotaProblem, meaning
-from gpudeck.quota_usage import QuotaBalance, QuotaChoice, QuotaOffender
+from gpudeck.contract.desired_state import InForce
+from gpudeck.contract.quota import Limit, Quota, QuotaMode, QuotaProblem, meaning
+from gpudeck.contract.quota_usage import QuotaBalance, QuotaChoice, QuotaOffender
 
 from .evaluate import OverKey, QuotaDeployment, counts, over_key
 from .store import QuotaVersion

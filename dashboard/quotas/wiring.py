@@ -1,7 +1,7 @@
 """Parts of the quotas."""
 
-from gpudeck.actions import Preview
-from gpudeck.desired_state import InForce
+from gpudeck.contract.actions import Preview
+from gpudeck.contract.desired_state import InForce
 
 from ..actions.signer_client import SignerClient
 from ..audit.recorder import AuditRecorder
@@ -10,7 +10,7 @@ from ..fleet.effect_handlers import EffectHandlers
 from ..fleet.effects import NodeJoined
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibleFleetCache
-from ..history.protocol import History
+from ..history.reads.protocol import History
 from ..nodes.connections import NodeLinks
 from ..runtime.runner import TICK_S, Loop
 from .active_quotas import ActiveQuotas

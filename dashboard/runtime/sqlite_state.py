@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from gpudeck.database_errors import database_errors
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.system.database_errors import database_errors
 
 
 def explained(path: Path) -> AbstractContextManager[None]:

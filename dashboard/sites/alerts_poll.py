@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from gpudeck.client import HubConnection
+from gpudeck.client.hub import HubConnection
 from gpudeck.errors import CommandError
+from gpudeck.network.tls import tls_context
 from gpudeck.settings import read_secret
-from gpudeck.tls import tls_context
 
 from .link import CONNECT_S, SiteAddress
 

@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Raw, Struct
 
-from gpudeck.gpu_facts import GpuFacts
-from gpudeck.message_limits import Number, Word
+from gpudeck.contract.gpu_facts import GpuFacts
+from gpudeck.contract.message_limits import Number, Word
 
 from ..fleet.effects import SiteLayout, SiteNode, SiteNumbers, SiteOwners
 from ..fleet.numbers_views import NODE_STATES

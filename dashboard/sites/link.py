@@ -17,12 +17,12 @@ from pathlib import Path
 
 import msgspec
 
-from gpudeck import websocket
-from gpudeck.client import HubConnection
-from gpudeck.dial import HandshakeError, HttpStatusError, opened
+from gpudeck.client.hub import HubConnection
 from gpudeck.errors import CommandError
+from gpudeck.network import websocket
+from gpudeck.network.dial import HandshakeError, HttpStatusError, opened
+from gpudeck.network.tls import tls_context
 from gpudeck.settings import read_secret
-from gpudeck.tls import tls_context
 
 from .core import NAMESPACE, SiteMessageError, SitePicture, SiteStream, packet
 

@@ -26,8 +26,8 @@ from flask_socketio import SocketIO
 from gevent.event import Event
 from socketio.msgpack_packet import MsgPackPacket
 
-from gpudeck.rate import TokenBucket
-from gpudeck.websocket import (
+from gpudeck.contract.wire import MAX_MESSAGE_BYTES
+from gpudeck.network.websocket import (
     CloseCode,
     Message,
     Opcode,
@@ -37,7 +37,7 @@ from gpudeck.websocket import (
     close_frame,
     frame,
 )
-from gpudeck.wire import MAX_MESSAGE_BYTES
+from gpudeck.rate import TokenBucket
 
 from .http_server import ClientConnection, ServerCounters, cut
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpudeck.metrics import COLUMNS, SLOW
+from gpudeck.measures.metrics import COLUMNS, SLOW
 
 from .answers import MAX_REPEATED
 from .moments import RFC_3339, SECONDS

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from gpudeck.action_words import printable
 from gpudeck.estimate.parts import GIB
 from gpudeck.estimate.request import EstimateView, FitView, SpeedView
+from gpudeck.words.actions import printable
 
 
 def size(number: float | None) -> str:

@@ -13,7 +13,18 @@ from importlib import import_module
 from typing import Any, ParamSpec, TypeVar
 from uuid import uuid4
 
+from gpudeck.contract.pool_messages import (
+    AskClaim,
+    ClaimRefused,
+    ClaimWaits,
+    GiveBack,
+    Leased,
+    LeasedGpu,
+    LeaseEnded,
+)
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.language.sizes import parse_size
+from gpudeck.language.times import parse_span
 from gpudeck.pool.boards import boards_seen
 from gpudeck.pool.connection import (
     AGAIN_EVERY_S,
@@ -27,17 +38,6 @@ from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI
 from gpudeck.pool.core.host_resources import only_counted
 from gpudeck.pool.environment import EnvironmentChange, environment
 from gpudeck.pool.frameworks import memory_mib, memory_part
-from gpudeck.pool.messages import (
-    AskClaim,
-    ClaimRefused,
-    ClaimWaits,
-    GiveBack,
-    Leased,
-    LeasedGpu,
-    LeaseEnded,
-)
-from gpudeck.sizes import parse_size
-from gpudeck.times import parse_span
 
 P = ParamSpec("P")
 T = TypeVar("T")

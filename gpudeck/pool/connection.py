@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from gpudeck.errors import CommandError, ExitCode
-from gpudeck.pool import messages
-from gpudeck.pool.messages import (
+from gpudeck.contract import pool_messages as messages
+from gpudeck.contract.pool_messages import (
     SOCKET_ENV,
     SYSTEM_SOCKET,
     AskClaim,
@@ -25,6 +24,7 @@ from gpudeck.pool.messages import (
     Reserved,
     UseLease,
 )
+from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import state_folder
 
 ROOT = 0

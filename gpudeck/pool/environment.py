@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from gpudeck.contract.pool_messages import LEASE_ENV, Leased, LeasedGpu
 from gpudeck.pool.core.claims import WHOLE_MILLI
-from gpudeck.pool.messages import LEASE_ENV, Leased, LeasedGpu
 
 Ids = Literal["auto", "uuid", "index"]
 AMD = re.compile(r"\b(AMD|Instinct|Radeon)\b")

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+from gpudeck.contract.pool_messages import Leased
 from gpudeck.pool.core.claims import WHOLE_MILLI
-from gpudeck.pool.messages import Leased
 
 Framework = Literal["pytorch", "tensorflow", "jax"]
 DISTRIBUTIONS: Mapping[Framework, str] = {

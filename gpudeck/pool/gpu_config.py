@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpudeck.language.sizes import GB
+from gpudeck.language.strict_yaml import InvalidYamlError, load_with_lines
 from gpudeck.pool.manifest import ASCEND, resource_name
-from gpudeck.sizes import GB
-from gpudeck.strict_yaml import InvalidYamlError, load_with_lines
 
 MOST_BYTES = 1_000_000
 LEAST_PART, MOST_PART = 0.95, 1.1  # a board of 80 GB has 85.5e9 bytes, one of 48 with ECC 48.3e9

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpudeck.pool.messages import Leased
+from gpudeck.contract.pool_messages import Leased
 
 LIBRARY_ENV = "GPUDECK_HAMI_LIBRARY"
 LIBRARY = "/usr/local/vgpu/libvgpu.so"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+from gpudeck.language.sizes import sold_bytes
 from gpudeck.pool.core.fragmentation import accepts
-from gpudeck.sizes import sold_bytes
 
 NVIDIA = "nvidia.com/gpu"
 PRODUCT = "nvidia.com/gpu.product"

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
-from gpudeck.client import LONG_S, HubConnection, client_of, typed
+from gpudeck.client.hub import LONG_S, HubConnection, client_of, typed
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.boards import boards_seen
 from gpudeck.pool.claim import TOO_LATE, is_cuda_initialised

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpudeck.command_parser import CommandParser
+from gpudeck.cli.command_parser import CommandParser
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.service.install import Machine, install, uninstall
 from gpudeck.service.units import ALONE, GRANT, ROLES, ServiceRole, files

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from getpass import getpass
 from pathlib import Path
 
-from gpudeck.cli import main
-from gpudeck.command_parser import CommandParser, parsed
+from gpudeck.cli.command_parser import CommandParser, parsed
+from gpudeck.cli.main import main
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.keys import EnrolmentToken
+from gpudeck.network.keys import EnrolmentToken
 from gpudeck.pool.connection import new_socket
 from gpudeck.service.install import Machine, install
 from gpudeck.service.units import GRANT, ROLES

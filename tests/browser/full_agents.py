@@ -11,7 +11,7 @@ from msgspec import structs
 from playwright.sync_api import Browser, Page
 from socketio.exceptions import BadNamespaceError
 
-from gpudeck.metrics import Absence
+from gpudeck.measures.metrics import Absence
 from tests.integration.full_agent import Teller
 from tests.integration.hubs import HubProcess, one_task
 from tests.integration.visitors import add_person, signed_in

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from gpudeck.metrics import Absence
+from gpudeck.measures.metrics import Absence
 from tests.demos import soon
 from tests.integration.hubs import HubProcess
 from tests.integration.visitors import add_person, signed_in

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Route
 
-from gpudeck.wire import Task, Tasks, Use
+from gpudeck.contract.wire import Task, Tasks, Use
 from tests.demos import Demo, soon
 from tests.integration.full_agent import Teller
 from tests.integration.hubs import HubProcess

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from gpudeck.wire import Welcome
+from gpudeck.contract.wire import Welcome
 from tests.demos import soon
 from tests.integration.hubs import Caller, HubProcess, RawSocket, greet
 from tests.integration.visitors import signed_in

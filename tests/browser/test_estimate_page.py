@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
 from gpudeck.errors import CommandError
 from tests.demos import soon
 from tests.integration.hubs import HubProcess

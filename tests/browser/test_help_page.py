@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page
 from dashboard.pages import PAGES, job, missing
 from dashboard.pages.help import everywhere
 from dashboard.pages.sections import ALL
-from gpudeck.metrics import metric
+from gpudeck.measures.metrics import metric
 from tests.demos import soon
 from tests.integration.hubs import HubProcess
 

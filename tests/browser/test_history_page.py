@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Page
 
-from gpudeck.wire import Beat
+from gpudeck.contract.wire import Beat
 from tests.demos import soon
 from tests.integration.hubs import HubProcess, one_task
 from tests.integration.visitors import add_person

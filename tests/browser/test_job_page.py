@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from playwright.sync_api import Page, expect
 
-from gpudeck.hosts import HOST, HostSample, HostTask
-from gpudeck.kubernetes import KubernetesNode, KubernetesNow, KubernetesPod
-from gpudeck.serving import ServingSample
-from gpudeck.wire import Tasks, Use
+from gpudeck.contract.hosts import HOST, HostSample, HostTask
+from gpudeck.contract.kubernetes import KubernetesNode, KubernetesNow, KubernetesPod
+from gpudeck.contract.serving import ServingSample
+from gpudeck.contract.wire import Tasks, Use
 from tests.demos import soon
 from tests.integration.full_agent import Teller
 from tests.integration.hubs import HubProcess, one_task

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 from playwright.sync_api import Browser, Locator, Page
 
+from gpudeck.contract.pool_link import NodeClaim, OfferedGpu, PoolReport, ReportedLease
 from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolReport, ReportedLease
 from tests.demos import soon
 from tests.integration.hubs import HubProcess, one_task, wait_for
 from tests.integration.pools import PoolBed

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Page
 
-from gpudeck.client import Client
-from gpudeck.desired_state import InForce, QuotaEnforcement
+from gpudeck.client.hub import Client
+from gpudeck.contract.desired_state import InForce, QuotaEnforcement
 from tests.demos import soon
 from tests.integration.hubs import HubProcess
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
 from tests.demos import soon
 from tests.integration.hubs import HubProcess
 from tests.integration.visitors import signed_in

@@ -9,7 +9,7 @@ import pytest
 import websocket
 from playwright.sync_api import Page
 
-from gpudeck.wire import EVENT, Beat, GpuFacts, Inventory, encode
+from gpudeck.contract.wire import EVENT, Beat, GpuFacts, Inventory, encode
 from tests.demos import soon
 from tests.integration.hubs import Caller, HubProcess, raw_agent
 

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import structs
 
-from gpudeck.actions import (
+from gpudeck.contract.actions import (
     NO_TASK,
     ActionParams,
     ActionVerification,
@@ -20,7 +20,7 @@ from gpudeck.actions import (
     RuleCondition,
     Victim,
 )
-from gpudeck.desired_state import (
+from gpudeck.contract.desired_state import (
     DesiredState,
     InForce,
     QuotaEnforcement,
@@ -29,8 +29,8 @@ from gpudeck.desired_state import (
     desired_statement,
     encode_desired,
 )
-from gpudeck.hosts import HostSample, HostTask, TaskCheckpoints
-from gpudeck.kubernetes import (
+from gpudeck.contract.hosts import HostSample, HostTask, TaskCheckpoints
+from gpudeck.contract.kubernetes import (
     KubernetesDelete,
     KubernetesNode,
     KubernetesNow,
@@ -38,8 +38,8 @@ from gpudeck.kubernetes import (
     PodGpus,
     PodGpusNow,
 )
-from gpudeck.ladder import LadderRung
-from gpudeck.limits import (
+from gpudeck.contract.ladder import LadderRung
+from gpudeck.contract.limits import (
     ClockLock,
     ComputeMode,
     LimitsNow,
@@ -55,10 +55,7 @@ from gpudeck.limits import (
     SettingChange,
     TimedLimit,
 )
-from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
-from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.core.wait_estimate import WaitEstimate
-from gpudeck.pool.link import (
+from gpudeck.contract.pool_link import (
     ClaimStanding,
     LeaseOffer,
     NodeClaim,
@@ -72,12 +69,12 @@ from gpudeck.pool.link import (
     ReservedGpus,
     Withdrawal,
 )
-from gpudeck.quota import Quota
-from gpudeck.repairs import WHOLE_NODE, GpuRepair, RepairsNow
-from gpudeck.rungs import RulesCeiling
-from gpudeck.serving import ServingSample
-from gpudeck.slurm import SlurmDrain, SlurmJob, SlurmNode, SlurmNow, SlurmShare
-from gpudeck.wire import (
+from gpudeck.contract.quota import Quota
+from gpudeck.contract.repairs import WHOLE_NODE, GpuRepair, RepairsNow
+from gpudeck.contract.rungs import RulesCeiling
+from gpudeck.contract.serving import ServingSample
+from gpudeck.contract.slurm import SlurmDrain, SlurmJob, SlurmNode, SlurmNow, SlurmShare
+from gpudeck.contract.wire import (
     Ack,
     Anchor,
     Backfill,
@@ -119,6 +116,9 @@ from gpudeck.wire import (
     pack,
     preview_statement,
 )
+from gpudeck.measures.metrics import SLOW_WIDTH, WIDTH, Absence
+from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.core.wait_estimate import WaitEstimate
 
 FACTS = (
     GpuFacts(

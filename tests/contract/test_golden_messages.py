@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from gpudeck.wire import (
+from gpudeck.contract.wire import (
     WIRE_VERSION,
     FromAgent,
     FromHub,

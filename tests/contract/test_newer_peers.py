@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpudeck.wire import (
+from gpudeck.contract.wire import (
     EVENT,
     MAX_MESSAGE_BYTES,
     MAX_UNKNOWN_TYPES,

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpudeck import wire
-from gpudeck.metrics import WIDTH, Absence
-from gpudeck.wire import (
+from gpudeck.contract import wire
+from gpudeck.contract.wire import (
     MAX_GPUS,
     MAX_MESSAGE_BYTES,
     MAX_TASKS,
@@ -28,6 +27,7 @@ from gpudeck.wire import (
     encode,
     pack,
 )
+from gpudeck.measures.metrics import WIDTH, Absence
 from tests.contract.messages import FACTS, FRAME, FROM_AGENT, FROM_HUB, TASK
 
 ENCODED = [encode(message) for message in (*FROM_AGENT.values(), *FROM_HUB.values())]

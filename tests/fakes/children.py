@@ -15,7 +15,7 @@ from pathlib import Path
 from agent.readings import BackendEvent, OnDemandReading, ProcessReading, Reading
 from agent.tasks.boot_id import boot_id
 from agent.tasks.processes import row_of
-from gpudeck.wire import ReaderState
+from gpudeck.contract.wire import ReaderState
 
 STEADY = """
 import signal

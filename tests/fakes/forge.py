@@ -138,7 +138,7 @@ def start_ticks(pid: int) -> int:
 
 
 def identity(pid: int) -> Identity:
-    """The fields of gpudeck.actions.Process, read as agent/tasks/processes.py does."""
+    """The fields of gpudeck.contract.actions.Process, read as agent/tasks/processes.py does."""
     program = os.stat(f"/proc/{pid}/exe")
     pidfd = os.pidfd_open(pid)
     try:

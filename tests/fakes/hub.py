@@ -1,4 +1,5 @@
-"""The hub's side of gpudeck/wire.py over a real Socket.IO server; it stores, acks, and breaks."""
+"""The hub's side of gpudeck/contract/wire.py over a real Socket.IO server; it stores, acks and
+breaks."""
 
 import contextlib
 import random
@@ -14,19 +15,18 @@ import msgspec
 import socketio
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
-from gpudeck.action_table import TaskAction
-from gpudeck.actions import FINAL, ActionParams, Command, CommandActor, Preview, Reply
-from gpudeck.desired_state import (
+from gpudeck.contract.action_table import TaskAction
+from gpudeck.contract.actions import FINAL, ActionParams, Command, CommandActor, Preview, Reply
+from gpudeck.contract.desired_state import (
     DesiredState,
     InForce,
     SignedDesired,
     desired_statement,
     encode_desired,
 )
-from gpudeck.keys import EnrolmentToken, SigningKey, fingerprint, is_signed
-from gpudeck.limits import LimitsNow
-from gpudeck.quota import Quota
-from gpudeck.wire import (
+from gpudeck.contract.limits import LimitsNow
+from gpudeck.contract.quota import Quota
+from gpudeck.contract.wire import (
     EVENT,
     NAMESPACE,
     Ack,
@@ -59,6 +59,7 @@ from gpudeck.wire import (
     node_statement,
     preview_statement,
 )
+from gpudeck.network.keys import EnrolmentToken, SigningKey, fingerprint, is_signed
 from tests.patience import GIVE_UP_S, pause_s
 
 

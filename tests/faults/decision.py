@@ -9,8 +9,8 @@ from agent.actions.execute import ActionExecutor, never_recalled
 from agent.actions.kinds.execution import ActionTimeouts
 from agent.actions.preview import preview
 from agent.journal.store import ActionJournal, ActionStore
-from gpudeck.actions import YOUNGEST_S, ActionParams, Command, CommandActor, Reply
-from gpudeck.wire import Look
+from gpudeck.contract.actions import YOUNGEST_S, ActionParams, Command, CommandActor, Reply
+from gpudeck.contract.wire import Look
 from tests.fakes.children import Children, a_ceiling
 from tests.fakes.contexts import a_context
 

@@ -7,10 +7,10 @@ prints which are acked, and seals, merges and rotates as it goes.
 import sys
 from pathlib import Path
 
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.headlog import CARRIED, HeadLog, HeadLogEntry
-from dashboard.history.rows import HistoryMessage
-from gpudeck.wire import decode_from_agent, encode
+from dashboard.history.columns.rows import HistoryMessage
+from dashboard.history.ingest.headlog import CARRIED, HeadLog, HeadLogEntry
+from dashboard.history.reads.embedded import EmbeddedHistory
+from gpudeck.contract.wire import decode_from_agent, encode
 from tests.unit.histories import Source
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -23,8 +23,7 @@ from dashboard.fleet.effects import (
 from dashboard.fleet.state_machine import FleetStateMachine
 from dashboard.nodes.backfills import BackfillQueue
 from dashboard.nodes.checkpoint import encode_nodes, restore
-from gpudeck.metrics import WIDTH
-from gpudeck.wire import (
+from gpudeck.contract.wire import (
     Backfill,
     Beat,
     Call,
@@ -39,6 +38,7 @@ from gpudeck.wire import (
     encode,
     pack,
 )
+from gpudeck.measures.metrics import WIDTH
 
 STEP_S = 0.25
 FLUSH_S = 1.0

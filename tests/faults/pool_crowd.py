@@ -21,8 +21,8 @@ from typing import Any
 
 import msgspec
 
+from gpudeck.contract.pool_messages import LEASE_ENV, SOCKET_ENV
 from gpudeck.errors import ExitCode
-from gpudeck.pool.messages import LEASE_ENV, SOCKET_ENV
 from tests.fakes.nvml import FakeNvml
 from tests.forks import ForkedProcess, commands
 from tests.integration.hubs import HubProcess

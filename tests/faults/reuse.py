@@ -22,10 +22,18 @@ from agent.journal.store import ActionJournal, ActionStore
 from agent.link.identity import node_key
 from agent.tasks.boot_id import boot_id
 from agent.tasks.processes import CGROUP_MAX, has_pidfs
-from gpudeck.actions import FINAL, ActionParams, HeldGpu, Preview, ProcessIdentity, Reply, Victim
-from gpudeck.audit_chain import verify
-from gpudeck.keys import fingerprint
-from gpudeck.wire import preview_statement
+from gpudeck.audit.chain import verify
+from gpudeck.contract.actions import (
+    FINAL,
+    ActionParams,
+    HeldGpu,
+    Preview,
+    ProcessIdentity,
+    Reply,
+    Victim,
+)
+from gpudeck.contract.wire import preview_statement
+from gpudeck.network.keys import fingerprint
 from tests.fakes.children import a_ceiling
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeNvml
@@ -34,7 +42,7 @@ from tests.faults.forging import Forge
 ROOT = Path(__file__).parents[2]
 INTO = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 PATIENCE_S = 300.0  # a batch is hundreds of orders, each on disk before it is answered
-Identity = dict[str, Any]  # the fields of a gpudeck.actions.Process
+Identity = dict[str, Any]  # the fields of a gpudeck.contract.actions.Process
 
 
 @cache

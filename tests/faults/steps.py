@@ -33,9 +33,9 @@ from agent.tasks.boot_id import boot_id
 from agent.tasks.people import SystemPeople
 from agent.tasks.processes import row_of
 from agent.tasks.terminals import TerminalReach
-from gpudeck.actions import ActionParams, Command, CommandActor, Reply
-from gpudeck.audit_chain import verify
-from gpudeck.wire import Look
+from gpudeck.audit.chain import verify
+from gpudeck.contract.actions import ActionParams, Command, CommandActor, Reply
+from gpudeck.contract.wire import Look
 from tests.fakes.children import a_ceiling
 from tests.fakes.contexts import a_context
 from tests.faults.forging import Forge

@@ -18,7 +18,7 @@ from agent.doctor.node import data_check
 from agent.link.outbox import Outbox
 from agent.link.outbox_file import OutboxFile
 from agent.telemetry.self_cost import disk_trouble
-from gpudeck.wire import Event
+from gpudeck.contract.wire import Event
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeNvml
 from tests.faults.outage import World
@@ -175,7 +175,7 @@ def check_what_is_said(disk: Path, nvml: FakeNvml) -> None:
     check = data_check(disk)
     assert (check.verdict, check.remedy) == ("problem", disk_trouble(disk))
     result = subprocess.run(
-        [sys.executable, "-m", "gpudeck.cli", "status", "--data", str(disk), "--json"],
+        [sys.executable, "-m", "gpudeck.cli.main", "status", "--data", str(disk), "--json"],
         env=nvml.env(), capture_output=True, text=True, timeout=60, check=False)
     assert "is full" in json.loads(result.stdout)["disk"], result.stderr
 

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from gpudeck.metrics import COLUMN
-from gpudeck.wire import Tasks, Use
+from gpudeck.contract.wire import Tasks, Use
+from gpudeck.measures.metrics import COLUMN
 from tests.unit import fleets
 from tests.unit.climbing import PATCHED, Clock
 from tests.unit.dashboard.automation.hand_turned_fleet import Bench

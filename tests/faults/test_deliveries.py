@@ -26,10 +26,9 @@ from agent.journal.store import ActionJournal, ActionStore
 from agent.runtime.action_lock import ActionLock
 from agent.tasks.people import SystemPeople
 from agent.tasks.terminals import TerminalReach
-from gpudeck.actions import FINAL, ActionParams, Command, CommandActor, Preview, Reply
-from gpudeck.audit_chain import verify
-from gpudeck.keys import SigningKey, fingerprint
-from gpudeck.wire import (
+from gpudeck.audit.chain import verify
+from gpudeck.contract.actions import FINAL, ActionParams, Command, CommandActor, Preview, Reply
+from gpudeck.contract.wire import (
     Clock,
     Look,
     SignedCommand,
@@ -38,6 +37,7 @@ from gpudeck.wire import (
     encode_command,
     preview_statement,
 )
+from gpudeck.network.keys import SigningKey, fingerprint
 from tests.fakes.children import Child, Children, a_ceiling
 from tests.fakes.contexts import a_context
 from tests.fakes.hub import wait_for

@@ -25,9 +25,9 @@ from agent.node import run_node
 from agent.node_config import NodeConfig
 from agent.reader.supervisor import ReaderTimeouts
 from agent.reader.watchdog import ReaderProcess
-from gpudeck.keys import fingerprint
-from gpudeck.metrics import COLUMN, WIDTH, Absence
-from gpudeck.wire import GPU_STATES, Frame, unpack
+from gpudeck.contract.wire import GPU_STATES, Frame, unpack
+from gpudeck.measures.metrics import COLUMN, WIDTH, Absence
+from gpudeck.network.keys import fingerprint
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeNvml
 from tests.integration.test_agent_process import an_agent, children_of, flags

@@ -18,8 +18,8 @@ from agent.backends import driver_modules
 from agent.cli import hold as cli_hold
 from agent.runtime.data_lock import DataFolderLock
 from agent.tasks.device_users import openers, readers
+from gpudeck.contract.wire import Event
 from gpudeck.errors import ExitCode
-from gpudeck.wire import Event
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeNvml
 from tests.faults.test_driver_life import BEAT_GAP_MAX_S, all_well, frames, states

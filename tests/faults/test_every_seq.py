@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import socketio
 
-from dashboard.history.headlog import HeadLog
+from dashboard.history.ingest.headlog import HeadLog
 from tests.demos import Demo, soon
 from tests.patience import GIVE_UP_S
 

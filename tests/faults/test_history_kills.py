@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.headlog import MAGIC, HeadLogDamage, packed, scan
+from dashboard.history.ingest.headlog import MAGIC, HeadLogDamage, packed, scan
+from dashboard.history.reads.embedded import EmbeddedHistory
 from tests.faults.history_writer import REPOSITORY, SIZE, entry, numbered, replay
 from tests.unit.histories import START, Source, differences
 

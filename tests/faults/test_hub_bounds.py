@@ -18,8 +18,7 @@ import pytest
 import websocket
 
 from dashboard.web.bounded_socket import ADMIT_WITHIN_S
-from gpudeck.websocket import unmask
-from gpudeck.wire import (
+from gpudeck.contract.wire import (
     EVENT,
     MAX_MESSAGE_BYTES,
     NAMESPACE,
@@ -30,6 +29,7 @@ from gpudeck.wire import (
     decode_from_hub,
     encode,
 )
+from gpudeck.network.websocket import unmask
 from tests.integration.hubs import (
     Caller,
     HubProcess,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gpudeck.actions import Recall
-from gpudeck.wire import FromHub, Inquire, SignedCommand
+from gpudeck.contract.actions import Recall
+from gpudeck.contract.wire import FromHub, Inquire, SignedCommand
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeNvml
 from tests.integration.test_agent_process import ROOT, flags, frames, more_frames

@@ -99,7 +99,7 @@ def test_a_damaged_state_is_said_to_be_one(hurt: Path, where: str) -> None:
         file.seek(0 if where == "header" else 4_096)
         file.write(random.randbytes(size if where == "pages" else 100))
     for sentence in (start_refused(hurt),
-                     refusal_of("gpudeck.cli", "audit", "verify", "--data", str(hurt))):
+                     refusal_of("gpudeck.cli.main", "audit", "verify", "--data", str(hurt))):
         assert "is damaged" in sentence
         assert "restore a copy" in sentence
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import socketio
 
-from gpudeck.actions import Command, Refusal, Reply
-from gpudeck.wire import (
+from gpudeck.contract.actions import Command, Refusal, Reply
+from gpudeck.contract.wire import (
     Call,
     FromAgent,
     Hello,

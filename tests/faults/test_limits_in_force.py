@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from agent.actions.standalone import StandaloneNode
-from gpudeck.actions import NO_TASK, ActionParams
-from gpudeck.limits import PowerCap, action_of
+from gpudeck.contract.actions import NO_TASK, ActionParams
+from gpudeck.contract.limits import PowerCap, action_of
 from tests.fakes.children import a_ceiling
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeNvml

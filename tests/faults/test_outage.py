@@ -18,8 +18,8 @@ from agent.link.outbox_file import OutboxFile
 from agent.node import run_node
 from agent.node_config import NodeConfig
 from dashboard.actions.hub_key import HubKey
-from dashboard.history.headlog import HeadLog
-from gpudeck.wire import Event, decode_from_agent
+from dashboard.history.ingest.headlog import HeadLog
+from gpudeck.contract.wire import Event, decode_from_agent
 from tests.faults.outage import Hub, World
 from tests.integration.hubs import HubProcess, wait_for
 from tests.integration.test_agent_delivery import CountingSource

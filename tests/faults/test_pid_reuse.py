@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent.tasks.processes import has_pidfs
-from gpudeck.actions import YOUNGEST_S, Reply
+from gpudeck.contract.actions import YOUNGEST_S, Reply
 from tests.faults.reuse import Bed, Identity, a_bed, task_id
 
 BATCH = 30  # an agent lets 32 commands wait

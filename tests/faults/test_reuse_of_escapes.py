@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudeck.actions import FINAL, YOUNGEST_S, Reply
+from gpudeck.contract.actions import FINAL, YOUNGEST_S, Reply
 from tests.fakes.children import a_ceiling
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeNvml

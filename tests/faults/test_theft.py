@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
+from gpudeck.contract.pool_link import NodeClaim, OfferedGpu, PoolPlan, PoolReport, ReportedLease
+from gpudeck.contract.wire import MAX_GPUS, GpuFacts, Inventory, decode_from_hub
 from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolPlan, PoolReport, ReportedLease
-from gpudeck.wire import MAX_GPUS, GpuFacts, Inventory, decode_from_hub
 from tests.integration.acting import ActingAgent, ordered, previewed, settled, several
 from tests.integration.hubs import (
     REPOSITORY,

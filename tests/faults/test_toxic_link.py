@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpudeck.actions import YOUNGEST_S
-from gpudeck.audit_chain import verify
+from gpudeck.audit.chain import verify
+from gpudeck.contract.actions import YOUNGEST_S
 from tests.fakes.children import COUNTS, Child
 from tests.faults.fleet import GENEROUS, Fleet, a_fleet_behind
 from tests.faults.toxic import ToxicProxy, Toxics

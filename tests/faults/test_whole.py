@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpudeck.actions import YOUNGEST_S
-from gpudeck.audit_chain import verify
+from gpudeck.audit.chain import verify
+from gpudeck.contract.actions import YOUNGEST_S
 from tests.fakes.children import STUBBORN, TREE, Child, is_alive, state_of
 from tests.faults.fleet import Fleet, a_fleet
 from tests.integration.hubs import wait_for

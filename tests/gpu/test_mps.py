@@ -18,7 +18,7 @@ from agent.limits.apply import MODES, LimitApplier
 from agent.limits.mps import PROGRAM, LocalMpsDaemons, MpsDaemonHandle, shown_limit
 from agent.limits.mps_doctor import findings
 from agent.limits.mps_view import view
-from gpudeck.limits import MpsStart
+from gpudeck.contract.limits import MpsStart
 from tests.gpu.conftest import MIB, Busy, capture
 from tests.integration.hubs import wait_for
 

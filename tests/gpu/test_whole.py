@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpudeck.actions import YOUNGEST_S
+from gpudeck.contract.actions import YOUNGEST_S
 from tests.fakes.children import a_ceiling, is_alive, state_of
 from tests.gpu.conftest import MIB, ROOT, Busy
 from tests.integration.hubs import StartedHub, wait_for

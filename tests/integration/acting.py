@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import socketio
 
-from gpudeck.actions import (
+from gpudeck.contract.actions import (
     ActionVerification,
     Bystander,
     Command,
@@ -19,8 +19,7 @@ from gpudeck.actions import (
     Reply,
     Victim,
 )
-from gpudeck.keys import is_signed
-from gpudeck.wire import (
+from gpudeck.contract.wire import (
     Beat,
     Challenge,
     FromHub,
@@ -37,6 +36,7 @@ from gpudeck.wire import (
     decode_from_hub,
     preview_statement,
 )
+from gpudeck.network.keys import is_signed
 from tests.integration.hubs import WireAgent, wait_for
 from tests.integration.visitors import Visitor
 from tests.patience import GIVE_UP_S

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gpudeck.hosts import HostSample
-from gpudeck.metrics import COLUMNS, SLOW, THROTTLE_REASONS, Absence, Metric
-from gpudeck.wire import Beat, Cost, Event, GpuFacts, GpuLink, Inventory, Tasks, encode
+from gpudeck.contract.hosts import HostSample
+from gpudeck.contract.wire import Beat, Cost, Event, GpuFacts, GpuLink, Inventory, Tasks, encode
+from gpudeck.measures.metrics import COLUMNS, SLOW, THROTTLE_REASONS, Absence, Metric
 from tests.integration.hubs import HubProcess, WireAgent
 from tests.unit.fleets import Row, frame
 

@@ -28,9 +28,7 @@ from dashboard.nodes.enrolment import create
 from dashboard.nodes.store import NodeStore
 from dashboard.runtime.data_folder import secret
 from dashboard.state import HubState
-from gpudeck.keys import EnrolmentToken, SigningKey, derived_seed, fingerprint, is_signed
-from gpudeck.metrics import WIDTH
-from gpudeck.wire import (
+from gpudeck.contract.wire import (
     EVENT,
     NAMESPACE,
     Ack,
@@ -58,6 +56,8 @@ from gpudeck.wire import (
     node_statement,
     pack,
 )
+from gpudeck.measures.metrics import WIDTH
+from gpudeck.network.keys import EnrolmentToken, SigningKey, derived_seed, fingerprint, is_signed
 from tests.forks import ForkedProcess, hubs
 from tests.patience import GIVE_UP_S, pause_s
 

@@ -16,9 +16,9 @@ from agent.limits.stores import TimedLimitStore, open_limits
 from agent.runtime.action_lock import ActionLock
 from agent.schedulers import Schedulers
 from agent.tasks.boot_id import boot_id
-from gpudeck.actions import NO_TASK, ActionParams, Preview, Reply
-from gpudeck.limits import LimitsNow, Setting, TimedLimit, action_of
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.actions import NO_TASK, ActionParams, Preview, Reply
+from gpudeck.contract.limits import LimitsNow, Setting, TimedLimit, action_of
+from gpudeck.contract.wire import GpuFacts
 from tests.fakes.children import Children, a_ceiling
 from tests.fakes.hub import wait_for
 from tests.integration.test_actions_crash import write_world

@@ -13,9 +13,9 @@ from agent.limits.apply import LimitApplier
 from agent.limits.mig_layouts import present, profile_counts
 from agent.limits.stores import MigLayoutStore
 from agent.readings import MigBoard
-from gpudeck.actions import Reply
-from gpudeck.limits import Cordon, ManagedMigLayout, MigLayout
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.actions import Reply
+from gpudeck.contract.limits import Cordon, ManagedMigLayout, MigLayout
+from gpudeck.contract.wire import GpuFacts
 from tests.fakes.children import Children
 from tests.fakes.nvml import FakeGpu, FakeNvml
 from tests.integration.limits_bench import Bench, done

@@ -30,11 +30,11 @@ from agent.pool.shares import MpsFacts
 from agent.pool.signs import ProcessSigns
 from agent.pool.store import LeaseStore
 from agent.tasks.processes import uptime_s
+from gpudeck.contract.pool_messages import SOCKET_ENV, ShowPool
+from gpudeck.contract.repairs import GpuRepair
 from gpudeck.errors import CommandError
 from gpudeck.pool.connection import PoolConnection
 from gpudeck.pool.core.schedule import PoolPolicy
-from gpudeck.pool.messages import SOCKET_ENV, ShowPool
-from gpudeck.repairs import GpuRepair
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeGpu, FakeNvml
 from tests.fakes.people import QuietPeople
@@ -86,7 +86,7 @@ class PoolUnderTest:
         self.service.start()
 
     def start(self, *words: str, **more: str) -> "subprocess.Popen[str]":
-        process = subprocess.Popen([sys.executable, "-m", "gpudeck.cli", *words], cwd=ROOT,
+        process = subprocess.Popen([sys.executable, "-m", "gpudeck.cli.main", *words], cwd=ROOT,
                                    env=self.env | more, text=True, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE)
         self._started.append(process)
@@ -152,7 +152,7 @@ class PoolBed:
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
-            [sys.executable, "-m", "gpudeck.cli", *words], cwd=ROOT, env=self.env, text=True,
+            [sys.executable, "-m", "gpudeck.cli.main", *words], cwd=ROOT, env=self.env, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self._started.append(process)
         return process

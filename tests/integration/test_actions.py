@@ -10,7 +10,7 @@ import pytest
 import websocket
 
 from dashboard.audit.store import AuditFilter, AuditStore
-from gpudeck.actions import ActionVerification, Command, Refusal, Reply
+from gpudeck.contract.actions import ActionVerification, Command, Refusal, Reply
 from tests.integration.acting import ActingAgent, ordered, previewed, settled, several
 from tests.integration.hubs import HubProcess, RawSocket, wait_for
 from tests.integration.visitors import Visitor, add_person, open_state, signed_in
@@ -22,7 +22,7 @@ def _hub(tmp_path: Path) -> Iterator[HubProcess]:
         yield hub
 
 
-HURRIED = {"gpudeck.actions.COMMAND_LASTS_S": 4.0,
+HURRIED = {"gpudeck.contract.actions.COMMAND_LASTS_S": 4.0,
            "dashboard.actions.lifecycle.ANSWER_WITHIN_S": 1.0,
            "dashboard.actions.lifecycle.ASK_EVERY_S": 1.0}
 

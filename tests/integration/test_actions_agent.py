@@ -26,9 +26,9 @@ from agent.node_config import NodeConfig
 from agent.readings import ReadingSource
 from agent.runtime.wake import ThreadWakeSignal
 from agent.tasks.boot_id import boot_id
-from gpudeck.actions import Preview, Reply
-from gpudeck.audit_chain import verify
-from gpudeck.keys import fingerprint
+from gpudeck.audit.chain import verify
+from gpudeck.contract.actions import Preview, Reply
+from gpudeck.network.keys import fingerprint
 from tests.fakes.children import (
     EXECS,
     FORKS_ON_TERM,
@@ -388,7 +388,7 @@ def test_hold_and_release_by_the_hub(bed: Bed) -> None:
 
 
 def test_what_never_came_is_buried(bed: Bed) -> None:
-    from gpudeck.wire import Inquire
+    from gpudeck.contract.wire import Inquire
 
     child = bed.children.start()
     command = bed.hub.order(bed.preview(child))

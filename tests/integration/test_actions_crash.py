@@ -15,9 +15,9 @@ from agent.backends.simulation.folder import write_jobs
 from agent.backends.simulation.jobs import SimulatedJob
 from agent.backends.simulation.world import uuid_of
 from agent.journal.store import ActionJournal, ActionStore
-from gpudeck.actions import CommandState
-from gpudeck.audit_chain import verify
-from gpudeck.wire import Inquire
+from gpudeck.audit.chain import verify
+from gpudeck.contract.actions import CommandState
+from gpudeck.contract.wire import Inquire
 from tests.fakes.children import COUNTS, Child, Children, a_ceiling, wait_until_old
 from tests.fakes.hub import FakeHub, wait_for
 

@@ -17,7 +17,7 @@ from agent.actions import born, guard, targets
 from agent.actions.kinds.execution import ActionTimeouts
 from agent.actions.standalone import StandaloneNode
 from agent.tasks.births import watch_births
-from gpudeck.actions import ActionParams, Reply
+from gpudeck.contract.actions import ActionParams, Reply
 from tests.fakes.children import Child, Children, a_ceiling, is_alive
 from tests.fakes.hub import wait_for
 from tests.integration.test_actions_crash import write_world

@@ -18,9 +18,9 @@ from agent.journal.store import ActionJournal, ActionStore
 from agent.limits.mps import LocalMpsDaemons
 from agent.reader.watchdog import ThreadedReaderProcess
 from agent.runtime.action_lock import ActionLock
-from gpudeck.actions import ProcessIdentity
-from gpudeck.audit_chain import verify
-from gpudeck.wire import GpuFacts
+from gpudeck.audit.chain import verify
+from gpudeck.contract.actions import ProcessIdentity
+from gpudeck.contract.wire import GpuFacts
 from tests.fakes.children import STUBBORN, Children, a_ceiling, state_of, wait_until_old
 from tests.fakes.hub import wait_for
 from tests.integration.test_actions_crash import write_world

@@ -20,10 +20,16 @@ from agent.actions.signals import ProcessHandle
 from agent.journal.store import ActionJournal, ActionStore
 from agent.readings import ProcessReading
 from agent.tasks.processes import ourselves
-from gpudeck.action_table import TaskAction
-from gpudeck.actions import ActionParams, Command, CommandActor
-from gpudeck.keys import SigningKey, fingerprint
-from gpudeck.wire import Look, SignedCommand, command_statement, encode_command, preview_statement
+from gpudeck.contract.action_table import TaskAction
+from gpudeck.contract.actions import ActionParams, Command, CommandActor
+from gpudeck.contract.wire import (
+    Look,
+    SignedCommand,
+    command_statement,
+    encode_command,
+    preview_statement,
+)
+from gpudeck.network.keys import SigningKey, fingerprint
 from tests.fakes.children import STUBBORN, a_ceiling
 from tests.fakes.contexts import a_context
 from tests.fakes.hub import wait_for

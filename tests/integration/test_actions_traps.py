@@ -16,7 +16,7 @@ from agent.actions.kinds.execution import ActionTimeouts
 from agent.actions.signals import ProcessHandle, living, wait_for_end
 from agent.actions.standalone import StandaloneNode
 from agent.tasks.cgroup_freezer import is_frozen
-from gpudeck.action_table import TaskAction
+from gpudeck.contract.action_table import TaskAction
 from tests.fakes.children import Child, Children, a_ceiling, state_of
 from tests.fakes.hub import wait_for
 from tests.integration.test_actions_crash import write_world

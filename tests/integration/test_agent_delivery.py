@@ -20,9 +20,9 @@ from agent.node import run_node
 from agent.node_config import NodeConfig
 from agent.readings import BackendEvent, GpuReading, OnDemandReading, Reading
 from agent.runtime.wake import ThreadWakeSignal
-from gpudeck.keys import EnrolmentToken, SigningKey, fingerprint
-from gpudeck.metrics import WIDTH
-from gpudeck.wire import Frame, GpuFacts, ReaderState, Refused, unpack
+from gpudeck.contract.wire import Frame, GpuFacts, ReaderState, Refused, unpack
+from gpudeck.measures.metrics import WIDTH
+from gpudeck.network.keys import EnrolmentToken, SigningKey, fingerprint
 from tests.fakes.hub import FakeHub, wait_for
 
 

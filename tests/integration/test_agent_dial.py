@@ -16,9 +16,9 @@ import msgspec
 import pytest
 
 from agent.link.socket import ConnectionClosed, ConnectionOpened, HubLink, MessageReceived
-from gpudeck.dial import HEAD_MAX_BYTES
-from gpudeck.websocket import Control, Message, Opcode, WebSocketReader, accept_key, frame
-from gpudeck.wire import EVENT, MAX_MESSAGE_BYTES, NAMESPACE, Ack, encode
+from gpudeck.contract.wire import EVENT, MAX_MESSAGE_BYTES, NAMESPACE, Ack, encode
+from gpudeck.network.dial import HEAD_MAX_BYTES
+from gpudeck.network.websocket import Control, Message, Opcode, WebSocketReader, accept_key, frame
 from tests.demos import soon
 from tests.patience import GIVE_UP_S
 

@@ -21,7 +21,7 @@ from agent.link.socket import (
     MessageReceived,
     envelop,
 )
-from gpudeck.wire import EVENT, NAMESPACE, Ack, encode
+from gpudeck.contract.wire import EVENT, NAMESPACE, Ack, encode
 from tests.demos import soon
 
 

@@ -17,8 +17,8 @@ import pytest
 from agent.reader import supervisor as reader_supervisor
 from agent.reader.supervisor import DIES_WITHIN_S, ReaderTimeouts, child_environment
 from agent.reader.watchdog import ReaderProcess, ThreadedReaderProcess
-from gpudeck.metrics import COLUMN, WIDTH, Absence
-from gpudeck.wire import Frame, unpack
+from gpudeck.contract.wire import Frame, unpack
+from gpudeck.measures.metrics import COLUMN, WIDTH, Absence
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeNvml
 

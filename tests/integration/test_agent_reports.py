@@ -14,7 +14,7 @@ import pytest
 from agent.cli.events import events as events_verb
 from dashboard.fleet.gpu_table import SLOW_LASTS_S
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
+from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, Absence
 from tests.integration.full_agent import Teller
 from tests.integration.hubs import HubProcess, RawSocket, one_task, wait_for
 from tests.integration.visitors import add_program

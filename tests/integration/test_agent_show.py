@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from agent.runtime.data_lock import DataFolderLock
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
 from gpudeck.errors import CommandError, ExitCode
 from tests.fakes.nvml import FakeNvml
 

@@ -12,9 +12,9 @@ import pytest
 
 from dashboard.alerts.rules_file import PACK, dump, parse
 from dashboard.cli.rules import rules
+from gpudeck.contract.wire import Task, Tasks, Use
 from gpudeck.errors import CommandError
-from gpudeck.metrics import Absence
-from gpudeck.wire import Task, Tasks, Use
+from gpudeck.measures.metrics import Absence
 from tests.integration.full_agent import Teller
 from tests.integration.hubs import HubProcess, RawSocket
 from tests.integration.visitors import add_program

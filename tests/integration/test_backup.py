@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from dashboard.cli.hub import hub as hub_command
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.rows import HistoryMessage
+from dashboard.history.columns.rows import HistoryMessage
+from dashboard.history.reads.embedded import EmbeddedHistory
+from gpudeck.contract.wire import Inventory, Welcome
 from gpudeck.errors import CommandError
-from gpudeck.keys import locked_box, opened_box
-from gpudeck.wire import Inventory, Welcome
+from gpudeck.network.keys import locked_box, opened_box
 from tests.integration.hubs import Caller, HubProcess, RawSocket, greet
 from tests.unit import fleets
 

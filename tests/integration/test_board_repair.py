@@ -18,10 +18,10 @@ from agent.limits.repairs import RepairKeeper
 from agent.limits.stores import RepairStore
 from agent.runtime.action_lock import ActionLock
 from agent.tasks.boot_id import boot_id
-from gpudeck.actions import Reply
-from gpudeck.limits import Cordon, GpuDiagnosis, GpuReset, ReturnToService
-from gpudeck.repairs import GpuRepair, RepairState
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.actions import Reply
+from gpudeck.contract.limits import Cordon, GpuDiagnosis, GpuReset, ReturnToService
+from gpudeck.contract.repairs import GpuRepair, RepairState
+from gpudeck.contract.wire import GpuFacts
 from tests.fakes.children import Children
 from tests.fakes.hub import wait_for
 from tests.fakes.nvml import FakeNvml

@@ -10,9 +10,9 @@ import pytest
 from agent.actions import guard
 from agent.readings import GpuReading, ProcessReading, Reading
 from agent.telemetry import checkpoint_watch
-from gpudeck.hosts import HostSample, HostTask
-from gpudeck.metrics import COLUMN, WIDTH, Absence
-from gpudeck.wire import Frame, GpuFacts
+from gpudeck.contract.hosts import HostSample, HostTask
+from gpudeck.contract.wire import Frame, GpuFacts
+from gpudeck.measures.metrics import COLUMN, WIDTH, Absence
 from tests.fakes.children import Child, Children, a_ceiling
 from tests.fakes.hub import FakeHub, wait_for
 from tests.integration.test_actions_agent import Bed, a_running_node

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
 from tests.integration.acting import ActingAgent, several
 from tests.integration.hubs import HubProcess, wait_for
 

@@ -34,9 +34,9 @@ from agent.doctor.node import (
 )
 from agent.link.identity import pinned_hub
 from agent.runtime.data_lock import DataFolderLock
+from gpudeck.contract.pool_messages import SOCKET_ENV
 from gpudeck.errors import CommandError
-from gpudeck.keys import fingerprint
-from gpudeck.pool.messages import SOCKET_ENV
+from gpudeck.network.keys import fingerprint
 from tests.fakes.hub import FakeHub
 from tests.fakes.nvml import FakeNvml
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpudeck.metrics import COLUMN, WIDTH
-from gpudeck.wire import Event, Frame, unpack
+from gpudeck.contract.wire import Event, Frame, unpack
+from gpudeck.measures.metrics import COLUMN, WIDTH
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeGpu, FakeNvml
 from tests.integration.test_agent_process import an_agent, flags, frames

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from msgspec import structs
 
-from gpudeck.wire import Backfill, Tasks, encode
+from gpudeck.contract.wire import Backfill, Tasks, encode
 from tests.integration.hubs import HubProcess, WireAgent, one_task, wait_for
 from tests.integration.visitors import add_program
 from tests.unit.fleets import EMPTY, frame

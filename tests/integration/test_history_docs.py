@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.reads.embedded import EmbeddedHistory
 from tests.integration.hubs import HubProcess, WireAgent, one_task
 from tests.unit.histories import Source
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agent.cli.audit import audit as audit_command
-from gpudeck.actions import HELD_BY_HUB
-from gpudeck.wire import decode_command
+from gpudeck.contract.actions import HELD_BY_HUB
+from gpudeck.contract.wire import decode_command
 from tests.integration.acting import ActingAgent, ordered, previewed, settled, several
 from tests.integration.hubs import HubProcess, RawSocket, wait_for
 from tests.integration.visitors import Visitor, add_person, add_program, signed_in

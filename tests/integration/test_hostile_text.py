@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from agent.telemetry.status_table import as_json, gpu_table, task_table
-from gpudeck.wire import Beat, Event, GpuFacts, Inventory, Task, Tasks, Use
+from gpudeck.contract.wire import Beat, Event, GpuFacts, Inventory, Task, Tasks, Use
 from tests.crowd import Crowd, mixed
 from tests.hostile import strings
 from tests.integration.hubs import HubProcess, RawSocket, WireAgent, wait_for

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from websocket import WebSocketTimeoutException as TimeoutException
 
-from gpudeck.metrics import COLUMN, WIDTH
+from gpudeck.measures.metrics import COLUMN, WIDTH
 from tests.integration.hubs import HubProcess, RawSocket, WireAgent, one_task
 from tests.integration.visitors import add_person, signed_in
 

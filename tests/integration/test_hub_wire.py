@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.history.headlog import HeadLog
-from gpudeck.wire import (
+from dashboard.history.ingest.headlog import HeadLog
+from gpudeck.contract.wire import (
     Event,
     Inventory,
     Refused,

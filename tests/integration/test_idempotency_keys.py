@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
 from gpudeck.errors import CommandError, ExitCode
 from tests.integration.hubs import Answer, HubProcess
 

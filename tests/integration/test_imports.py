@@ -38,7 +38,8 @@ def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
 
 
 def gpudeck(hub: HubProcess, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-m", "gpudeck.cli", *words, "--data", str(hub.folder)],
+    return subprocess.run([sys.executable, "-m", "gpudeck.cli.main", *words, "--data",
+                           str(hub.folder)],
                           cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from agent.limits.mps import PROGRAM
 from gpudeck import __version__
-from gpudeck.actions import YOUNGEST_S
+from gpudeck.contract.actions import YOUNGEST_S
 from tests.booted import BootedMachine, a_booted_machine
 from tests.demos import ROOT
 from tests.fakes.hub import wait_for
@@ -320,7 +320,7 @@ def test_a_user_of_jupyterhub_has_a_token(workstation: Deck) -> None:
     secret = json.loads(workstation.follow(token))["secret"]
     me = workstation.machine.run(
         f"python -c 'from gpudeck.notebook import connect, watch; "
-        f"from gpudeck.client import Client; print(Client(\"{workstation.url}\", "
+        f"from gpudeck.client.hub import Client; print(Client(\"{workstation.url}\", "
         f"\"{secret}\").me())'")
     assert "'alice'" in me
 

@@ -11,7 +11,7 @@ import pytest
 from agent.actions.kinds import kubernetes
 from agent.kubernetes.api_server import ApiServer
 from agent.schedulers import Schedulers
-from gpudeck.kubernetes import (
+from gpudeck.contract.kubernetes import (
     KubernetesCordon,
     KubernetesDelete,
     KubernetesEvict,

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from msgspec import structs
 
-from gpudeck.wire import Tasks
+from gpudeck.contract.wire import Tasks
 from tests.integration.acting import ActingAgent, ordered, previewed, settled, several
 from tests.integration.hubs import HubProcess, wait_for
 from tests.integration.visitors import add_person, signed_in

@@ -21,9 +21,16 @@ from agent.journal.store import ActionJournal, ActionStore
 from agent.limits.apply import UNSURE, LimitApplier
 from agent.readings import GpuLimits
 from agent.tasks.boot_id import boot_id
-from gpudeck.actions import CommandActor, Reply
-from gpudeck.limits import ClockLock, ComputeMode, LimitRelease, PowerCap, Setting, TimedLimit
-from gpudeck.metrics import COLUMN
+from gpudeck.contract.actions import CommandActor, Reply
+from gpudeck.contract.limits import (
+    ClockLock,
+    ComputeMode,
+    LimitRelease,
+    PowerCap,
+    Setting,
+    TimedLimit,
+)
+from gpudeck.measures.metrics import COLUMN
 from tests.fakes.children import Children
 from tests.fakes.hub import wait_for
 from tests.fakes.nvml import FakeNvml

@@ -18,7 +18,7 @@ from agent.limits.mps import CALL_S, LocalMpsDaemons, found_pipes, path_trouble
 from agent.limits.mps_doctor import findings
 from agent.limits.mps_store import as_it_is
 from agent.limits.mps_view import daemons
-from gpudeck.limits import (
+from gpudeck.contract.limits import (
     ComputeMode,
     LimitsNow,
     MpsMemory,
@@ -31,7 +31,7 @@ from gpudeck.limits import (
     PowerCap,
     Setting,
 )
-from gpudeck.wire import encode
+from gpudeck.contract.wire import encode
 from tests.fakes.children import Child, Children
 from tests.fakes.hub import wait_for
 from tests.fakes.mps_control import FakeMps

@@ -21,8 +21,8 @@ from agent.limits.autotune import DOWN_AFTER_S, MpsTuner, TuneInput
 from agent.limits.mps import SERVER_FOLDERS, LocalMpsDaemons
 from agent.limits.mps_doctor import findings
 from agent.limits.mps_view import view
+from gpudeck.contract.limits import PIPES_MAX, ComputeMode, MpsRestart, MpsStart
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.limits import PIPES_MAX, ComputeMode, MpsRestart, MpsStart
 from tests.fakes.children import Children, a_ceiling
 from tests.fakes.mps_control import FakeMps
 from tests.integration.test_actions_crash import write_world

@@ -22,7 +22,7 @@ class Assistant:
         file = folder / "token"
         file.write_text(token)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gpudeck.cli", "mcp", "--hub", hub.url, "--token-file",
+            [sys.executable, "-m", "gpudeck.cli.main", "mcp", "--hub", hub.url, "--token-file",
              str(file)], cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.number = 0
 

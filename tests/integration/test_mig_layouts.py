@@ -18,8 +18,8 @@ from agent.journal.facts import Fact
 from agent.limits.apply import LimitApplier
 from agent.limits.stores import MigLayoutStore
 from agent.tasks.boot_id import boot_id
-from gpudeck.limits import MigLayout
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.limits import MigLayout
+from gpudeck.contract.wire import GpuFacts
 from tests.fakes.children import Children
 from tests.fakes.nvml import FakeGpu
 from tests.integration.killing import killed_at_every_step

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.reads.embedded import EmbeddedHistory
 from tests.integration.hubs import HubProcess, WireAgent, wait_for
 from tests.mirrors import metrics_server, mirror_to, truth_of
 from tests.unit.histories import Source

@@ -23,7 +23,7 @@ from agent.limits.mps import (
     path_trouble,
     shown_limit,
 )
-from gpudeck.limits import PIPES_MAX, MpsMemory, MpsPercent, Setting
+from gpudeck.contract.limits import PIPES_MAX, MpsMemory, MpsPercent, Setting
 from tests.fakes.children import Children
 from tests.fakes.mps_control import NO_DAEMON, FakeMps
 

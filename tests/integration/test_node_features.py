@@ -17,9 +17,8 @@ from agent.actions import guard
 from agent.actions.standalone import StandaloneNode
 from agent.journal.facts import Fact
 from agent.tasks.boot_id import boot_id
-from gpudeck.actions import NO_TASK, ActionParams
-from gpudeck.keys import fingerprint
-from gpudeck.limits import (
+from gpudeck.contract.actions import NO_TASK, ActionParams
+from gpudeck.contract.limits import (
     ClockLock,
     ComputeMode,
     Cordon,
@@ -30,7 +29,8 @@ from gpudeck.limits import (
     Setting,
     action_of,
 )
-from gpudeck.quota import Quota
+from gpudeck.contract.quota import Quota
+from gpudeck.network.keys import fingerprint
 from tests.fakes.children import a_ceiling, state_of
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.mps_control import FakeMps

@@ -17,9 +17,9 @@ import pytest
 import websocket
 
 from agent.cli.node import node
+from gpudeck.contract.wire import Beat, Call, Challenge, Refused, Welcome, decode_from_hub, encode
 from gpudeck.errors import ExitCode
-from gpudeck.keys import EnrolmentToken
-from gpudeck.wire import Beat, Call, Challenge, Refused, Welcome, decode_from_hub, encode
+from gpudeck.network.keys import EnrolmentToken
 from tests.integration.hubs import (
     REPOSITORY,
     Caller,
@@ -395,7 +395,7 @@ def test_join_reads_the_token_from_standard_input(hub: HubProcess, tmp_path: Pat
     token, data = hub.token(host="joiner").text, tmp_path / "agent"
     env = {**os.environ, "GPUDECK_HOST": "joiner"}
     with subprocess.Popen(
-            [sys.executable, "-m", "gpudeck.cli", "join", f"http://127.0.0.1:{free_port()}",
+            [sys.executable, "-m", "gpudeck.cli.main", "join", f"http://127.0.0.1:{free_port()}",
              hub.url, "--foreground", "--data", str(data)], env=env, cwd=REPOSITORY,
             stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdin is not None
@@ -406,7 +406,7 @@ def test_join_reads_the_token_from_standard_input(hub: HubProcess, tmp_path: Pat
         command = Path(f"/proc/{process.pid}/cmdline").read_text()
         assert token not in command
         process.terminate()
-    wrong = subprocess.run([sys.executable, "-m", "gpudeck.cli", "join", hub.url], input="gdk1.x",
-                           capture_output=True, text=True, cwd=REPOSITORY)
+    wrong = subprocess.run([sys.executable, "-m", "gpudeck.cli.main", "join", hub.url],
+                           input="gdk1.x", capture_output=True, text=True, cwd=REPOSITORY)
     assert wrong.returncode == 2
     assert "token" in wrong.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudeck.pool.link import OfferedGpu, PoolReport
+from gpudeck.contract.pool_link import OfferedGpu, PoolReport
 from tests.integration.hubs import HubProcess, WireAgent, one_task, wait_for
 
 TOOL = (sys.executable, "-m", "schemathesis.cli")

@@ -73,9 +73,9 @@ def test_a_program_holds_gpus_for_a_block(bed: PoolBed) -> None:
 def test_a_shell_takes_what_a_claim_prints(bed: PoolBed) -> None:
     """The shell's children carry the mark, and the lease stays while one of them is there."""
     shell = subprocess.Popen(
-        ["sh", "-c", f"eval \"$({sys.executable} -m gpudeck.cli claim --gpus 2 --export "
+        ["sh", "-c", f"eval \"$({sys.executable} -m gpudeck.cli.main claim --gpus 2 --export "
          "--distributed)\"; echo $CUDA_VISIBLE_DEVICES $GPUDECK_LEASE $PET_NPROC_PER_NODE; read _; "
-         f"{sys.executable} -m gpudeck.cli claim --give-back $GPUDECK_LEASE"],
+         f"{sys.executable} -m gpudeck.cli.main claim --give-back $GPUDECK_LEASE"],
         env=bed.env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert shell.stdout is not None

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from agent.pool.lock import NodeLease
+from gpudeck.contract.pool_link import ClaimStanding, PoolPlan
+from gpudeck.contract.pool_messages import LeaseEnded
 from gpudeck.errors import ExitCode
 from gpudeck.pool.hami import CACHE, LIBRARY_ENV, LOCKS
-from gpudeck.pool.link import ClaimStanding, PoolPlan
-from gpudeck.pool.messages import LeaseEnded
 from tests.fakes.hub import wait_for
 from tests.fakes.mps_control import no_daemon_of_others
 from tests.integration.pools import PoolUnderTest, connections

@@ -13,8 +13,8 @@ import pytest
 
 from agent.pool.gpus import PoolSnapshot
 from agent.tasks.seen import GpuTask
-from gpudeck.pool.link import PoolPlan
-from gpudeck.wire import Task
+from gpudeck.contract.pool_link import PoolPlan
+from gpudeck.contract.wire import Task
 from tests.fakes.hub import wait_for
 from tests.integration.pools import ROOT, WAITS, PoolUnderTest
 
@@ -169,7 +169,7 @@ def test_what_is_on_a_gpu_is_left_to_the_commands_of_the_hub(pool: PoolUnderTest
 
 def test_children_of_the_shell_that_became_the_run_live(pool: PoolUnderTest) -> None:
     shell = subprocess.Popen(
-        ["sh", "-c", f"sleep 600 & echo $!; exec {sys.executable} -m gpudeck.cli run -- "
+        ["sh", "-c", f"sleep 600 & echo $!; exec {sys.executable} -m gpudeck.cli.main run -- "
          f"{sys.executable} -c \"{WAITS}\""], env=pool.env, cwd=ROOT, text=True,
         stdout=subprocess.PIPE)
     [bystander] = map(int, next_words(shell))

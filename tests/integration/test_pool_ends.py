@@ -15,9 +15,9 @@ import pytest
 from agent.pool import views
 from agent.pool.lock import LeasedProcess
 from agent.pool.signs import ProcessSigns
+from gpudeck.contract.pool_link import LeaseOffer, PoolPlan
+from gpudeck.contract.pool_messages import Leased
 from gpudeck.errors import ExitCode
-from gpudeck.pool.link import LeaseOffer, PoolPlan
-from gpudeck.pool.messages import Leased
 from tests.fakes.hub import wait_for
 from tests.integration.pools import ROOT, PoolUnderTest
 
@@ -146,7 +146,7 @@ def test_what_its_shell_had_started_before_is_not_its(pool: PoolUnderTest) -> No
     """A shell that becomes `gpudeck run` has children from before."""
     shell = subprocess.Popen(
         ["sh", "-c", f"sleep 600 >/dev/null & echo $!; sleep 0.2; "
-         f"exec {sys.executable} -m gpudeck.cli run -- true"],
+         f"exec {sys.executable} -m gpudeck.cli.main run -- true"],
         cwd=ROOT, env=pool.env, text=True, stdout=subprocess.PIPE)
     other = number(shell)
     try:
@@ -226,7 +226,7 @@ def test_a_span_out_of_bounds_names_its_flag(pool: PoolUnderTest, words: tuple[s
 @pytest.mark.parametrize("flags", [("--gpus", "9"), ("--gpsu", "1"), ("--for", "1s")])
 def test_a_script_whose_claim_is_refused_ends_or_sees_no_gpu(pool: PoolUnderTest,
                                                              flags: tuple[str, ...]) -> None:
-    line = f'eval "$({sys.executable} -m gpudeck.cli claim {" ".join(flags)} --export)"'
+    line = f'eval "$({sys.executable} -m gpudeck.cli.main claim {" ".join(flags)} --export)"'
     script = f'{line}; echo "on $CUDA_VISIBLE_DEVICES $ROCR_VISIBLE_DEVICES"'
     env = pool.env | {"CUDA_VISIBLE_DEVICES": "0,1"}
     for shell, out, code in (("-ec", "", 1), ("-c", "on -1 -1\n", 0)):

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpudeck.pool import messages
+from gpudeck.contract import pool_messages as messages
+from gpudeck.contract.pool_messages import AskClaim
 from gpudeck.pool.core.host_resources import FreeHost
-from gpudeck.pool.messages import AskClaim
 from tests.fakes.hub import wait_for
 from tests.integration.hubs import HubProcess
 from tests.integration.pools import PoolBed, PoolUnderTest

@@ -24,7 +24,7 @@ export GPUDECK_POOL_SOCKET={folder}/$1/pool.sock
 shift
 exec sh -c "$*"
 """
-GPUDECK = '#!/bin/sh\nexec {python} -m gpudeck.cli "$@"\n'
+GPUDECK = '#!/bin/sh\nexec {python} -m gpudeck.cli.main "$@"\n'
 
 
 @pytest.fixture

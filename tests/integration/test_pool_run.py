@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudeck.pool.messages import SOCKET_ENV
+from gpudeck.contract.pool_messages import SOCKET_ENV
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.mps_control import FakeMps
 from tests.integration.pools import (
@@ -306,7 +306,7 @@ def test_a_claim_is_held_until_it_is_given_back(bed: PoolBed) -> None:
 
 def test_without_an_agent_it_says_what_to_do(tmp_path: Path) -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "gpudeck.cli", "run", "--", "true"], cwd=ROOT, text=True,
+        [sys.executable, "-m", "gpudeck.cli.main", "run", "--", "true"], cwd=ROOT, text=True,
         env=os.environ | {SOCKET_ENV: str(tmp_path / "none.sock")}, capture_output=True)
     assert run.returncode == 4
     assert "no agent answers at" in run.stderr

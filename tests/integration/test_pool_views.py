@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from websocket import WebSocketTimeoutException as TimeoutException
 
+from gpudeck.contract.pool_link import NodeClaim, OfferedGpu, PoolReport, ReportedEnd, ReportedLease
 from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolReport, ReportedEnd, ReportedLease
 from tests.integration.hubs import Answer, HubProcess, RawSocket, WireAgent, one_task, wait_for
 from tests.integration.test_api_docs import run
 from tests.integration.visitors import add_program

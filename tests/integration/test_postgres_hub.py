@@ -14,8 +14,8 @@ import pytest
 from dashboard.audit.store import AuditStore
 from dashboard.cli.hub import hub as hub_command
 from dashboard.state import HubState
-from gpudeck.audit_chain import verify
-from gpudeck.audit_file import AuditFile
+from gpudeck.audit.chain import verify
+from gpudeck.audit.file import AuditFile
 from gpudeck.errors import CommandError
 from tests.integration.acting import ActingAgent, ordered, previewed, several
 from tests.integration.hubs import HubProcess, wait_for

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
+from gpudeck.contract.pool_link import NodeClaim, OfferedGpu, PoolReport
 from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolReport
 from tests.fakes.hub import FakeHub
 from tests.fakes.nvml import FakeNvml
 from tests.integration.hubs import HubProcess, WireAgent, one_task, wait_for

@@ -124,7 +124,7 @@ def test_an_agent_comes_through_it(deck: Deck, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(deck.hub.token().text)
     with subprocess.Popen(
-            [sys.executable, "-m", "gpudeck.cli", "agent", "--hub", deck.url, "--token-file",
+            [sys.executable, "-m", "gpudeck.cli.main", "agent", "--hub", deck.url, "--token-file",
              str(token), "--ca-file", str(deck.authority.file), "--backend", "simulated", "--data",
              str(tmp_path / "agent")], cwd=REPOSITORY, stderr=subprocess.DEVNULL) as agent:
         try:

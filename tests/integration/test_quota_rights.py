@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
 from gpudeck.errors import CommandError
 from tests.integration.hubs import HubProcess, WireAgent, one_task, wait_for
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.cli.quota import quota
-from gpudeck.client import Client, NotThere
+from gpudeck.client.hub import Client, NotThere
 from gpudeck.errors import CommandError
 from tests.demos import Demo, alive, soon
 from widget.hub import connect

@@ -25,11 +25,11 @@ from agent.quotas.service import QuotaService
 from agent.readings import Reading, ReadingSource
 from agent.runtime.wake import ThreadWakeSignal
 from agent.tasks.boot_id import boot_id
-from gpudeck.audit_chain import verify
-from gpudeck.desired_state import RECONCILE_EVERY_S, InForce
-from gpudeck.keys import SigningKey, fingerprint
-from gpudeck.ladder import LadderRung
-from gpudeck.quota import Quota
+from gpudeck.audit.chain import verify
+from gpudeck.contract.desired_state import RECONCILE_EVERY_S, InForce
+from gpudeck.contract.ladder import LadderRung
+from gpudeck.contract.quota import Quota
+from gpudeck.network.keys import SigningKey, fingerprint
 from tests.fakes.children import Children, a_ceiling
 from tests.fakes.hub import FakeHub, wait_for
 

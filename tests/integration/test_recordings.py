@@ -11,8 +11,8 @@ import pytest
 from agent.backends.recorded import FORMAT, RecordingHeader
 from agent.reader.recording import RecordingWriter
 from agent.readings import GpuReading, Reading
-from gpudeck.metrics import COLUMN, WIDTH
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.wire import GpuFacts
+from gpudeck.measures.metrics import COLUMN, WIDTH
 from tests.integration.hubs import HubProcess
 from tests.integration.test_agent_process import an_agent
 from tests.patience import GIVE_UP_S

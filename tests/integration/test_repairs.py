@@ -18,11 +18,11 @@ from agent.pool.lock import PoolGpu
 from agent.runtime.action_lock import ActionLock
 from agent.tasks.boot_id import boot_id
 from agent.tasks.task_table import TaskTable
-from gpudeck.limits import Cordon, Drain, ReturnToService
+from gpudeck.contract.limits import Cordon, Drain, ReturnToService
+from gpudeck.contract.repairs import WHOLE_NODE, GpuRepair, RepairsNow
+from gpudeck.contract.wire import GpuFacts
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.host_resources import NOT_COUNTED
-from gpudeck.repairs import WHOLE_NODE, GpuRepair, RepairsNow
-from gpudeck.wire import GpuFacts
 from tests.fakes.children import Child, Children
 from tests.fakes.hub import wait_for
 from tests.integration.limits_bench import Bench, codes, done, shown

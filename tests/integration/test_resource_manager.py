@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gpudeck.pool.link import OfferedGpu, PoolReport
+from gpudeck.contract.pool_link import OfferedGpu, PoolReport
 from tests.fakes.hub import wait_for
 from tests.integration.hubs import Answer, HubProcess, WireAgent
 from tests.integration.pools import WAITS, PoolBed

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from dashboard.cli.rules import rules
-from gpudeck.rungs import RulesCeiling
-from gpudeck.wire import Task, Tasks, Use
+from gpudeck.contract.rungs import RulesCeiling
+from gpudeck.contract.wire import Task, Tasks, Use
 from tests.integration.full_agent import Teller
 from tests.integration.hubs import HubProcess, wait_for
 from tests.integration.visitors import add_program

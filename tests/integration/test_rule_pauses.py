@@ -15,9 +15,9 @@ from agent.actions import guard
 from agent.readings import GpuReading, Reading
 from agent.tasks import jobs
 from agent.tasks.processes import table
-from gpudeck.actions import CommandActor, Reply, RuleCondition
-from gpudeck.metrics import WIDTH, Absence
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.actions import CommandActor, Reply, RuleCondition
+from gpudeck.contract.wire import GpuFacts
+from gpudeck.measures.metrics import WIDTH, Absence
 from tests.fakes.children import ORPHAN, TREE, Child, Children, a_ceiling, is_alive, state_of
 from tests.fakes.hub import FakeHub, wait_for
 from tests.integration.test_actions_agent import Bed, a_running_node

@@ -33,9 +33,9 @@ from agent.tasks.boot_id import boot_id
 from dashboard.alerts.core.rule import read
 from dashboard.alerts.store import AlertsStore
 from dashboard.state import HubState
-from gpudeck.audit_chain import verify
-from gpudeck.metrics import COLUMN, WIDTH, Absence
-from gpudeck.wire import GpuFacts
+from gpudeck.audit.chain import verify
+from gpudeck.contract.wire import GpuFacts
+from gpudeck.measures.metrics import COLUMN, WIDTH, Absence
 from tests.demos import Demo
 from tests.fakes.children import Child, Children, a_ceiling, is_alive
 from tests.integration.hubs import Answer, HubProcess, wait_for
@@ -53,7 +53,7 @@ class Hurried(HubProcess):
         "dashboard.alerts.core.rule.END_AFTER_S": 0,
         "dashboard.automation.wiring.TICK_S": 0.2,
         "dashboard.notifications.wiring.TICK_S": 0.2,
-        "gpudeck.ladder.AGAIN_AFTER_S": 1.0,
+        "gpudeck.contract.ladder.AGAIN_AFTER_S": 1.0,
         "dashboard.alerts.core.rule_tracker.WARM_AT_LEAST_S": 0.5,
         "dashboard.automation.brake_limits.FLEET_SHARE": 8.0,
     }

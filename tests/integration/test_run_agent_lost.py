@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpudeck.pool import messages
-from gpudeck.pool.messages import (
+from gpudeck.contract import pool_messages as messages
+from gpudeck.contract.pool_messages import (
     SOCKET_ENV,
     AskClaim,
     Bind,
@@ -76,8 +76,8 @@ def answer(message: FromUser) -> FromPool:
 def test_it_asks_for_the_same_again_and_the_command_runs_once(
         dies_at: type[FromUser], places: int, tmp_path: Path) -> None:
     agent = ScriptedAgent(tmp_path / "pool.sock")
-    run = subprocess.Popen([sys.executable, "-m", "gpudeck.cli", "run", "--", sys.executable, "-c",
-                            ANSWER], cwd=ROOT, text=True, stdout=subprocess.PIPE,
+    run = subprocess.Popen([sys.executable, "-m", "gpudeck.cli.main", "run", "--", sys.executable,
+                            "-c", ANSWER], cwd=ROOT, text=True, stdout=subprocess.PIPE,
                            env=os.environ | {SOCKET_ENV: str(tmp_path / "pool.sock")})
     try:
         agent.serve(dies_at, places)

@@ -12,17 +12,17 @@ import pytest
 
 from dashboard.cli.history import history as history_command
 from dashboard.errors import ArchiveAwayError
-from dashboard.history import s3, tiered_archive
-from dashboard.history.archive_index import ArchiveIndex
-from dashboard.history.archive_mover import ArchiveMover
-from dashboard.history.archive_owner import KEY, NotOwnerError
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.manifest import digest
-from dashboard.history.memory import BLOCK_S
-from dashboard.history.s3 import S3Bucket, S3Error, S3ExistsError, S3MissingError
-from dashboard.history.sealing import GRACE_S
-from dashboard.history.store import HistoryRetention
-from dashboard.history.tiered_archive import TieredArchive
+from dashboard.history.columns.memory import BLOCK_S
+from dashboard.history.files.archive_mover import ArchiveMover
+from dashboard.history.files.sealing import GRACE_S
+from dashboard.history.files.store import HistoryRetention
+from dashboard.history.reads.embedded import EmbeddedHistory
+from dashboard.history.storage import s3, tiered_archive
+from dashboard.history.storage.archive_index import ArchiveIndex
+from dashboard.history.storage.archive_owner import KEY, NotOwnerError
+from dashboard.history.storage.manifest import digest
+from dashboard.history.storage.s3 import S3Bucket, S3Error, S3ExistsError, S3MissingError
+from dashboard.history.storage.tiered_archive import TieredArchive
 from gpudeck.errors import CommandError
 from tests.integration.hubs import HubProcess, wait_for
 from tests.s3_server import BUCKET, S3Server, SpoiltStore, s3_server
@@ -204,9 +204,9 @@ def test_a_hub_moves_its_history_is_killed_and_answers_from_there(
         filled(history, source, start, start + HOUR_S)
     flags = ("--archive", url(server, "hub"), "--archive-cache-gb", "0",
              "--history-raw-hours", "1000")
-    constants = {"dashboard.history.archive_mover.EVERY_S": 0.2,
-                 "dashboard.history.tiered_archive.IN_USE_S": 3.0,
-                 "dashboard.history.tiered_archive.ROOM_BYTES": 0}
+    constants = {"dashboard.history.files.archive_mover.EVERY_S": 0.2,
+                 "dashboard.history.storage.tiered_archive.IN_USE_S": 3.0,
+                 "dashboard.history.storage.tiered_archive.ROOM_BYTES": 0}
 
     def counts(hub: HubProcess) -> dict[str, int]:
         return {name: int(number)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpudeck.keys import EnrolmentToken
-from gpudeck.wire import encode
+from gpudeck.contract.wire import encode
+from gpudeck.network.keys import EnrolmentToken
 from tests.integration.hubs import (
     REPOSITORY,
     Answer,

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from gpudeck.actions import YOUNGEST_S
+from gpudeck.contract.actions import YOUNGEST_S
 from gpudeck.errors import ExitCode
 from tests.booted import a_booted_machine
 from tests.fakes.hub import wait_for

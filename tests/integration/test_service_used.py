@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpudeck.actions import YOUNGEST_S
+from gpudeck.contract.actions import YOUNGEST_S
 from tests.booted import BootedMachine, a_booted_machine
 from tests.fakes.hub import wait_for
 from tests.fakes.nvml import FakeNvml

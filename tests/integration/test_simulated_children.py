@@ -23,7 +23,7 @@ from agent.backends.simulation.world import SimulationOptions
 from agent.readings import GpuReading
 from agent.simulator.past import idle_since
 from agent.tasks.processes import read_stat
-from gpudeck.metrics import COLUMN
+from gpudeck.measures.metrics import COLUMN
 from tests.demos import descendants
 
 # The showcase: a training of four ranks on GPUs 0 to 3, a server on 4, on 5 a hog with workers, on

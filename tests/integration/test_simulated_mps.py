@@ -29,7 +29,7 @@ from agent.limits.mps_store import MpsSettingStore
 from agent.readings import ProcessReading
 from agent.tasks.boot_id import boot_id
 from agent.tasks.task_table import TaskTable
-from gpudeck.limits import PIPES_MAX, MpsDaemon, MpsStart
+from gpudeck.contract.limits import PIPES_MAX, MpsDaemon, MpsStart
 from tests.fakes.hub import wait_for
 from tests.integration.test_mps import TABLE
 

@@ -13,8 +13,7 @@ from agent.actions.signals import ProcessHandles
 from agent.slurm.programs import SlurmPrograms
 from agent.tasks.boot_id import boot_id
 from agent.tasks.managers import SOME_SLURM_JOB
-from gpudeck.errors import ExitCode
-from gpudeck.slurm import (
+from gpudeck.contract.slurm import (
     SlurmCancel,
     SlurmContinue,
     SlurmDrain,
@@ -25,6 +24,7 @@ from gpudeck.slurm import (
     SlurmResume,
     SlurmSuspend,
 )
+from gpudeck.errors import ExitCode
 from tests.fakes.children import Children, a_ceiling
 from tests.fakes.hub import wait_for
 from tests.fakes.nvml import FakeNvml, start_ticks

@@ -13,11 +13,11 @@ import pytest
 from dashboard.actions.hub_key import HubKey
 from dashboard.audit.store import AuditStore
 from dashboard.cli.hub import hub as hub_command
-from dashboard.history.headlog import HeadLog
+from dashboard.history.ingest.headlog import HeadLog
 from dashboard.state import HubState
-from gpudeck.audit_chain import verify
+from gpudeck.audit.chain import verify
+from gpudeck.contract.wire import Beat
 from gpudeck.errors import CommandError
-from gpudeck.wire import Beat
 from tests.integration.acting import ActingAgent, ordered, previewed, settled, several
 from tests.integration.hubs import HubProcess, wait_for
 from tests.integration.standbys import PairedHub

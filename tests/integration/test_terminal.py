@@ -10,9 +10,9 @@ import pytest
 
 from agent.actions.hold_files import holds
 from agent.runtime.data_lock import DataFolderLock
-from gpudeck.action_words import EXIT_OF, short
-from gpudeck.actions import FINAL
+from gpudeck.contract.actions import FINAL
 from gpudeck.errors import ExitCode
+from gpudeck.words.actions import EXIT_OF, short
 from tests.demos import soon
 from tests.fakes.actions_hub import ActsHub
 from tests.terminals import Terminal, TerminalResult, run

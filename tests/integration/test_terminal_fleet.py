@@ -11,7 +11,7 @@ import pytest
 
 from agent.cli.free import free
 from agent.cli.hold import hold
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
 from gpudeck.errors import CommandError, ExitCode
 from tests.boards import OLD_ENOUGH_S, Boards, Child
 from tests.demos import ROOT, soon

@@ -17,8 +17,8 @@ from dashboard.actions.hub_key import HubKey
 from dashboard.actions.signer_client import SignerClient
 from dashboard.actions.signing_policy import SigningBudget
 from dashboard.errors import SignerUnavailableError
-from gpudeck.action_table import Action
-from gpudeck.actions import (
+from gpudeck.contract.action_table import Action
+from gpudeck.contract.actions import (
     COMMAND_LASTS_S,
     ActionParams,
     Command,
@@ -29,8 +29,8 @@ from gpudeck.actions import (
     Reply,
     Victim,
 )
-from gpudeck.keys import SigningKey, fingerprint, is_signed
-from gpudeck.wire import command_statement, preview_statement
+from gpudeck.contract.wire import command_statement, preview_statement
+from gpudeck.network.keys import SigningKey, fingerprint, is_signed
 from tests.integration.acting import ActingAgent, ordered, previewed, settled, several
 from tests.integration.hubs import HubProcess, wait_for
 from tests.integration.visitors import Visitor, add_person, open_state, signed_in

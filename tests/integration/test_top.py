@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 from agent.cli.free import free
-from agent.cli.top.screen import LEAVE
 from agent.runtime.data_lock import DataFolderLock
+from agent.top.screen import LEAVE
 from gpudeck.errors import CommandError, ExitCode
 from tests.boards import OLD_ENOUGH_S, Boards, Child
 from tests.demos import ROOT
 from tests.screens import CODE, DrivenTerminal
 
 MADE_UP = ("--backend", "simulated", "--simulate", "gpus=8 profile=h100")
-HEAVY = ("numpy", "cryptography", "agent.node", "agent.actions.context", "gpudeck.client", "flask",
-         "importlib.metadata", "tomllib", "agent.tasks.task_table", "agent.tasks.redact",
+HEAVY = ("numpy", "cryptography", "agent.node", "agent.actions.context", "gpudeck.client.hub",
+         "flask", "importlib.metadata", "tomllib", "agent.tasks.task_table", "agent.tasks.redact",
          "gpudeck.pool.core.schedule")
 
 
@@ -135,8 +135,8 @@ def test_once_and_without_a_terminal_it_is_plain_text() -> None:
 
 
 def test_the_first_picture_waits_for_nothing_it_does_not_show() -> None:
-    code = (f"import sys; import gpudeck.cli; import agent.cli.top.local_source; "
-            f"import agent.cli.top.command; "
+    code = (f"import sys; import gpudeck.cli.main; import agent.top.local_source; "
+            f"import agent.top.command; "
             f"print([name for name in {HEAVY} if name in sys.modules])")
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
                          check=True)
@@ -145,8 +145,9 @@ def test_the_first_picture_waits_for_nothing_it_does_not_show() -> None:
 
 def test_the_screen_of_a_hub_loads_nothing_that_reads_a_driver() -> None:
     """Loading that was a third of the time to the first picture."""
-    code = ("import sys, agent.cli.top.command, gpudeck.client; print([name for name in ("
-            "'gpudeck.wire', 'agent.reader', 'agent.readings', 'agent.telemetry.status_table') "
+    code = ("import sys, agent.top.command, gpudeck.client.hub; print([name for name in ("
+            "'gpudeck.contract.wire', 'agent.reader', 'agent.readings', "
+            "'agent.telemetry.status_table') "
             "if name in sys.modules])")
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
                          check=True)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import websocket
 
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
 from gpudeck.errors import CommandError
 from tests.fakes.certificates import Authority, Pair
 from tests.integration.hubs import REPOSITORY, Answer, HubProcess, wait_for

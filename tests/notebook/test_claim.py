@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from gpudeck.pool.messages import SOCKET_ENV
+from gpudeck.contract.pool_messages import SOCKET_ENV
 from tests.fakes.hub import wait_for
 from tests.integration.pools import WAITS, PoolUnderTest
 from tests.notebook.servers import Jupyter

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from gpudeck.process_cost import children_of
+from gpudeck.system.process_cost import children_of
 from tests.demos import soon
 from tests.fakes.children import ORPHAN, Children, is_alive
 from tests.fakes.nvml import FakeNvml

@@ -79,7 +79,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 def token_of(demo: Demo, unix_name: str) -> str:
     result = subprocess.run(
-        [sys.executable, "-m", "gpudeck.cli", "token", "create", "api", "a notebook", "--role",
+        [sys.executable, "-m", "gpudeck.cli.main", "token", "create", "api", "a notebook", "--role",
          "user", "--unix-name", unix_name, "--data", str(demo.data / "hub"), "--json"],
         capture_output=True, text=True, check=True)
     return str(json.loads(result.stdout)["token"])

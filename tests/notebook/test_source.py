@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpudeck.notebook_pipe import FromAgent, PipeSnapshot
+from gpudeck.contract.notebook_pipe import FromAgent, PipeSnapshot
 from tests.demos import soon
 from tests.fakes.children import is_alive
 from widget import agent_source

@@ -33,8 +33,8 @@ from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.runtime.runner import Loop, Runner
 from dashboard.runtime.sql_transaction import together
 from dashboard.state import HubState
-from gpudeck.action_table import ShownAction
-from gpudeck.actions import (
+from gpudeck.contract.action_table import ShownAction
+from gpudeck.contract.actions import (
     NO_TASK,
     ActionParams,
     ActionVerification,
@@ -45,7 +45,7 @@ from gpudeck.actions import (
     RuleCondition,
     Victim,
 )
-from gpudeck.wire import Beat, Task, Tasks, Use
+from gpudeck.contract.wire import Beat, Task, Tasks, Use
 from tests.unit import fleets
 
 PATCHED = ("alerts.service", "automation.brakes", "automation.rule_source",

@@ -15,9 +15,9 @@ from dashboard.alerts.rehearsal.engine import RehearsalEngine
 from dashboard.alerts.rehearsal.fleet import FleetRehearsalSource
 from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.rows import HistoryMessage
-from gpudeck.wire import Inventory
+from dashboard.history.columns.rows import HistoryMessage
+from dashboard.history.reads.embedded import EmbeddedHistory
+from gpudeck.contract.wire import Inventory
 from tests.unit import fleets
 
 NODES, GPUS, MINUTES = 4, 3, 32

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from dashboard.fleet.fleet import Fleet, Node
-from gpudeck.metrics import COLUMN, SLOW_COLUMN, SLOW_WIDTH, WIDTH, Absence
-from gpudeck.wire import (
+from gpudeck.contract.wire import (
     GPU_STATES,
     Frame,
     GpuFacts,
@@ -16,6 +15,7 @@ from gpudeck.wire import (
     Use,
     pack,
 )
+from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, SLOW_WIDTH, WIDTH, Absence
 
 Row = Mapping[str, float | Absence]
 

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET
 
-from dashboard.history.columns import AT, KEYS, STORED
-from dashboard.history.rows import HistoryMessage
-from gpudeck.hosts import HostSample, HostTask
-from gpudeck.metrics import COLUMNS, SLOW_WIDTH, WIDTH, Absence
-from gpudeck.wire import (
+from dashboard.history.columns.layout import AT, KEYS, STORED
+from dashboard.history.columns.rows import HistoryMessage
+from gpudeck.contract.hosts import HostSample, HostTask
+from gpudeck.contract.wire import (
     Event,
     Frame,
     GpuFacts,
@@ -24,6 +23,7 @@ from gpudeck.wire import (
     Use,
     pack,
 )
+from gpudeck.measures.metrics import COLUMNS, SLOW_WIDTH, WIDTH, Absence
 
 START = 1_700_000_100 - 1_700_000_100 % 3_600
 EVENT = "gpu_lost"

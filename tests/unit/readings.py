@@ -6,8 +6,8 @@ from typing import Any
 
 from agent.backends.nvml.reader import SLOW_EVERY_S, NvmlReader
 from agent.readings import GpuReading, Reading
-from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, Absence
-from gpudeck.wire import GpuState
+from gpudeck.contract.wire import GpuState
+from gpudeck.measures.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, Absence
 from tests.fakes.nvml import FakeGpu
 
 

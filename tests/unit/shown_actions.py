@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.action_views import CommandView, PreviewItemView, PreviewView
+from gpudeck.contract.action_views import CommandView, PreviewItemView, PreviewView
 
 
 def item(chance: random.Random, **other: Any) -> dict[str, Any]:

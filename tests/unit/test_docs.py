@@ -18,7 +18,7 @@ from dashboard.fleet.filters import FilterError, parse
 from docs.make_architecture import ORDER, SAMPLE, missing, stale
 from docs.make_reference import PAGES
 from docs.redirects import MOVED, on_post_build
-from gpudeck.cli import SUMMARY
+from gpudeck.cli.main import SUMMARY
 from gpudeck.errors import ExitCode
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,8 +20,8 @@ from agent.journal.store import ActionJournal, ActionStore
 from agent.limits.stores import RepairStore
 from docs.make_completion import _callable
 from docs.make_completion import commands as entry_points
+from gpudeck.contract.repairs import WHOLE_NODE, GpuRepair
 from gpudeck.errors import CommandError
-from gpudeck.repairs import WHOLE_NODE, GpuRepair
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -169,7 +169,7 @@ def _scripts(tmp_path: Path) -> dict[str, Path]:
         scripts[name].write_text(block)
         scripts[name].chmod(0o755)
     command = tmp_path / "gpudeck"
-    command.write_text(f"#!/bin/sh\ncd {ROOT}\nexec {sys.executable} -m gpudeck.cli \"$@\"\n")
+    command.write_text(f"#!/bin/sh\ncd {ROOT}\nexec {sys.executable} -m gpudeck.cli.main \"$@\"\n")
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
     return scripts
 

@@ -14,8 +14,8 @@ from dashboard.alerts.core.rule import CompiledRule
 from dashboard.alerts.core.rule_tracker import RuleTracker
 from dashboard.alerts.rules_file import PACK, RulesFile, parse
 from dashboard.fleet.filters import parse as parse_filter
-from gpudeck.quota import read
-from gpudeck.quota_usage import subjects_of
+from gpudeck.contract.quota import read
+from gpudeck.contract.quota_usage import subjects_of
 from tests.faults.matrix.faults import ON
 from tests.faults.matrix.table import FAULTS, MEASURED
 from tests.unit.dashboard.alerts.test_targets import GIB, World, task

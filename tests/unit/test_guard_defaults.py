@@ -16,9 +16,9 @@ from dashboard.actions.guards import ActionGuards
 from dashboard.actions.preview_requests import PreviewRequester
 from dashboard.automation.intents import ActionIntent
 from dashboard.notifications.receivers import address_flaw
-from gpudeck.ladder import LadderObservation
-from gpudeck.quota_usage import balances
-from gpudeck.rungs import RungTarget
+from gpudeck.contract.ladder import LadderObservation
+from gpudeck.contract.quota_usage import balances
+from gpudeck.contract.rungs import RungTarget
 
 # None: of all that it takes.
 ASKED: tuple[tuple[Callable[..., Any], tuple[str, ...] | None], ...] = (

@@ -26,7 +26,7 @@ def test_what_does_not_fit_is_said() -> None:
 
 def test_a_mutant_that_removes_no_guard_is_missed() -> None:
     """The control arm."""
-    first = (ROOT / "gpudeck/child_processes.py").read_text().splitlines()[0]
+    first = (ROOT / "gpudeck/system/child_processes.py").read_text().splitlines()[0]
     idle = Mutant("idle", "tests/unit/gpudeck/test_metrics.py::test_lookup",
-                  "gpudeck/child_processes.py", first, first + "\n")
+                  "gpudeck/system/child_processes.py", first, first + "\n")
     assert "passes without the guard" in fault_of(idle)

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from gpudeck.actions import Refusal
-from gpudeck.limits import GpuDiagnosis, GpuReset, SettingChange
-from gpudeck.repairs import (
+from gpudeck.contract.actions import Refusal
+from gpudeck.contract.limits import GpuDiagnosis, GpuReset, SettingChange
+from gpudeck.contract.repairs import (
     AT_WORK,
     WORDS,
     WORDS_MOST,

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import UNSET
 
-from gpudeck.action_table import ROWS, ShownAction
-from gpudeck.action_words import age, clock
-from gpudeck.actions import ActionParams, Preview, Refusal, Victim
+from gpudeck.contract.action_table import ROWS, ShownAction
+from gpudeck.contract.actions import ActionParams, Preview, Refusal, Victim
+from gpudeck.words.actions import age, clock
 
 from ...telemetry.write_bursts import CheckpointPace
 from ..context import NodeContext

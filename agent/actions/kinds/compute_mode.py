@@ -3,8 +3,8 @@
 import time
 from collections.abc import Iterator
 
-from gpudeck.actions import Refusal
-from gpudeck.limits import ComputeMode, ManagedComputeMode, SettingChange
+from gpudeck.contract.actions import Refusal
+from gpudeck.contract.limits import ComputeMode, ManagedComputeMode, SettingChange
 
 from ...journal.store import JournalError
 from ...limits.apply import MODES, UNSURE

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpudeck.actions import MAX_VICTIMS, ActionParams, ActionVerification, Refusal
+from gpudeck.contract.actions import MAX_VICTIMS, ActionParams, ActionVerification, Refusal
 
 from ...readings import OnDemandReading
 from ...tasks.processes import ProcessFacts

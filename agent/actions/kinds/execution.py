@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpudeck.actions import (
+from gpudeck.contract.actions import (
     MEMORY_BACK_WITHIN_S,
     UNKILLABLE_AFTER_S,
     ActionParams,

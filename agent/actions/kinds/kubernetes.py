@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from gpudeck.actions import Refusal, RefusalCode
-from gpudeck.kubernetes import (
+from gpudeck.contract.actions import Refusal, RefusalCode
+from gpudeck.contract.kubernetes import (
     KubernetesCordon,
     KubernetesDelete,
     KubernetesEvict,
@@ -21,7 +21,7 @@ from gpudeck.kubernetes import (
     KubernetesSetting,
     KubernetesUncordon,
 )
-from gpudeck.limits import SettingChange
+from gpudeck.contract.limits import SettingChange
 
 from ...kubernetes.core import (
     KubernetesError,

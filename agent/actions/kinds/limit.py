@@ -4,9 +4,9 @@ rule has cleared; both are what every timed limit does."""
 
 from typing import TypeVar
 
-from gpudeck.action_table import LIMIT_LASTS_S, LIMIT_SHARE
-from gpudeck.actions import ActionParams, ActionVerification, Refusal
-from gpudeck.limits import ClockLock, PowerCap
+from gpudeck.contract.action_table import LIMIT_LASTS_S, LIMIT_SHARE
+from gpudeck.contract.actions import ActionParams, ActionVerification, Refusal
+from gpudeck.contract.limits import ClockLock, PowerCap
 
 from ...limits.apply import not_undone, undo
 from ...readings import GpuLimits

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from gpudeck.actions import Refusal
-from gpudeck.limits import ManagedMigLayout, MigLayout, SettingChange
+from gpudeck.contract.actions import Refusal
+from gpudeck.contract.limits import ManagedMigLayout, MigLayout, SettingChange
+from gpudeck.contract.repairs import WORDS, of_gpu, state_of
 from gpudeck.mig.planner import Layout, MigPlan, NoLayoutError, plan
 from gpudeck.mig.wishes import OFF, WishError, parse_wish, wants_mode, wish_words
-from gpudeck.repairs import WORDS, of_gpu, state_of
 
 from ...backends.mig_managers import other_manager
 from ...journal.store import JournalError

@@ -5,8 +5,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gpudeck.actions import Refusal
-from gpudeck.limits import MpsRestart, MpsStart, MpsStop, SettingChange
+from gpudeck.contract.actions import Refusal
+from gpudeck.contract.limits import MpsRestart, MpsStart, MpsStop, SettingChange
 
 from ...journal.store import JournalError
 from ...limits.apply import MODES

@@ -1,7 +1,7 @@
 """Sends a task's owner a message, at the terminals they have open on this node."""
 
-from gpudeck.action_words import many
-from gpudeck.actions import ActionVerification
+from gpudeck.contract.actions import ActionVerification
+from gpudeck.words.actions import many
 
 from ...tasks.terminals import TerminalReach
 from ..targets import TargetProcessSet

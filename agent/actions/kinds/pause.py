@@ -4,7 +4,7 @@ import contextlib
 import signal
 import time
 
-from gpudeck.actions import ActionParams, ActionVerification, CommandState, Refusal
+from gpudeck.contract.actions import ActionParams, ActionVerification, CommandState, Refusal
 
 from ...tasks.jobs import ProcessTableRow, below, one_tree
 from ...tasks.processes import table

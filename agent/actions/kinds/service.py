@@ -3,8 +3,8 @@
 import time
 from collections.abc import Iterator
 
-from gpudeck.actions import Bystander, Refusal
-from gpudeck.limits import (
+from gpudeck.contract.actions import Bystander, Refusal
+from gpudeck.contract.limits import (
     Cordon,
     Drain,
     GpuDiagnosis,
@@ -13,7 +13,7 @@ from gpudeck.limits import (
     ServiceSetting,
     SettingChange,
 )
-from gpudeck.repairs import (
+from gpudeck.contract.repairs import (
     WHOLE_NODE,
     WORDS,
     GpuRepair,

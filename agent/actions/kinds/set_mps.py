@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gpudeck.actions import Refusal
-from gpudeck.limits import (
+from gpudeck.contract.actions import Refusal
+from gpudeck.contract.limits import (
     ORDINALS,
     PRESETS,
     MpsDaemon,

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from gpudeck.actions import Bystander, Refusal
-from gpudeck.limits import MpsDaemon, Setting, SettingChange
-from gpudeck.repairs import GpuRepair
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.actions import Bystander, Refusal
+from gpudeck.contract.limits import MpsDaemon, Setting, SettingChange
+from gpudeck.contract.repairs import GpuRepair
+from gpudeck.contract.wire import GpuFacts
 
 from ...readings import GpuLimits
 from ..context import NodeContext, TaskSnapshot

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from gpudeck.actions import Refusal
-from gpudeck.limits import SettingChange
-from gpudeck.slurm import (
+from gpudeck.contract.actions import Refusal
+from gpudeck.contract.limits import SettingChange
+from gpudeck.contract.slurm import (
     HOLDING,
     SlurmCancel,
     SlurmContinue,

@@ -4,8 +4,8 @@ GPU, of MPS, of service or of a scheduler.
 A new one is a file in this folder, or a part of a related file, and a row here.
 """
 
-from gpudeck.action_table import Action
-from gpudeck.limits import Setting
+from gpudeck.contract.action_table import Action
+from gpudeck.contract.limits import Setting
 
 from .board_repair import DIAGNOSE, RESET
 from .compute_mode import COMPUTE_MODE

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from gpudeck.action_table import HITS, TaskAction
-from gpudeck.actions import ActionParams, Refusal, RuleCondition
+from gpudeck.contract.action_table import HITS, TaskAction
+from gpudeck.contract.actions import ActionParams, Refusal, RuleCondition
 
 from ...tasks.terminals import TerminalReach
 from ...tasks.user_table import name_of

@@ -1,6 +1,6 @@
 """Disconnects a client of MPS, by MPS's own control program; the process goes on."""
 
-from gpudeck.actions import ActionParams, ActionVerification, Refusal
+from gpudeck.contract.actions import ActionParams, ActionVerification, Refusal
 
 from ..guard import GuardInput
 from ..targets import TargetProcessSet

@@ -5,8 +5,8 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from gpudeck.actions import Refusal
-from gpudeck.limits import ClockLock, LimitRelease, PowerCap, SettingChange, TimedLimit
+from gpudeck.contract.actions import Refusal
+from gpudeck.contract.limits import ClockLock, LimitRelease, PowerCap, SettingChange, TimedLimit
 
 from ...journal.store import JournalError
 from ...limits.apply import UNSURE, apply, clock_now, judged_now, not_undone, undo

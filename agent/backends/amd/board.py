@@ -7,8 +7,8 @@ from pathlib import Path
 
 from msgspec import structs
 
-from gpudeck.metrics import LOST, SLOW, UNKNOWN, UNSUPPORTED, WIDTH, Absence, metric
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.wire import GpuFacts
+from gpudeck.measures.metrics import LOST, SLOW, UNKNOWN, UNSUPPORTED, WIDTH, Absence, metric
 
 from ...readings import GpuReading
 from ..metric_row import MetricRow

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpudeck.metrics import Absence
+from gpudeck.measures.metrics import Absence
 
 from ...readings import ProcessReading
 from ..metric_row import MonotonicCounter

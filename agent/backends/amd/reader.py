@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gpudeck.wire import MAX_GPUS
+from gpudeck.contract.wire import MAX_GPUS
 
 from ...readings import BackendEvent, OnDemandReading, ProcessReading, Reading
 from .. import ReaderUnavailableError

@@ -10,7 +10,7 @@ import os
 import re
 from pathlib import Path
 
-from gpudeck.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence
+from gpudeck.measures.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence
 
 DRM = Path("/sys/class/drm")
 AMD = "0x1002"

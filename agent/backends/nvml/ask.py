@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pynvml
 
-from gpudeck.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence
+from gpudeck.measures.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence
 
 from .errors import NEVER, NO_DRIVER, unavailable
 

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 import pynvml
 from msgspec import structs
 
-from gpudeck.metrics import COLUMN, UNKNOWN, UNSUPPORTED, WIDTH, Absence
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.wire import GpuFacts
+from gpudeck.measures.metrics import COLUMN, UNKNOWN, UNSUPPORTED, WIDTH, Absence
 
 from ...readings import GpuReading, ProcessAccounting, ProcessReading
 from .ask import GpuLostError

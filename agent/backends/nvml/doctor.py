@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from gpudeck.child_processes import importable, without_tokens
+from gpudeck.system.child_processes import importable, without_tokens
 
 from ..check import DoctorCheck
 from .driver import DEVICE_FILES, driver_version

@@ -4,8 +4,8 @@ A.1)."""
 
 import pynvml
 
-from gpudeck.metrics import Absence
-from gpudeck.wire import ReaderState
+from gpudeck.contract.wire import ReaderState
+from gpudeck.measures.metrics import Absence
 
 from .. import ReaderUnavailableError
 

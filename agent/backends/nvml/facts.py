@@ -5,8 +5,8 @@ from typing import Any
 import pynvml
 from msgspec import structs
 
-from gpudeck.metrics import Absence, metric
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.wire import GpuFacts
+from gpudeck.measures.metrics import Absence, metric
 
 from .ask import NvmlCall, NvmlDevice, map_answer
 from .fields import read_fields

@@ -11,7 +11,7 @@ from typing import Any
 
 import pynvml
 
-from gpudeck.metrics import UNKNOWN, UNSUPPORTED, Absence
+from gpudeck.measures.metrics import UNKNOWN, UNSUPPORTED, Absence
 
 from .ask import NvmlDevice
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pynvml
 
-from gpudeck.metrics import UNKNOWN, UNSUPPORTED, Absence
+from gpudeck.measures.metrics import UNKNOWN, UNSUPPORTED, Absence
 
 from ..metric_row import MetricRow
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.wire import GpuFacts
 
 KERNEL = Path("/proc/driver/nvidia/gpus")
 # It prints question marks for a board it never initialised.

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import pynvml
 
-from gpudeck.metrics import UNSUPPORTED, Absence
-from gpudeck.wire import MAX_LINKS, GpuLink
+from gpudeck.contract.wire import MAX_LINKS, GpuLink
+from gpudeck.measures.metrics import UNSUPPORTED, Absence
 
 from ..metric_row import MetricRow, MonotonicCounter
 from .ask import GpuLostError, NvmlDevice

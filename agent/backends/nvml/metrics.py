@@ -6,7 +6,7 @@ from typing import Any
 
 import pynvml
 
-from gpudeck.metrics import COLUMN, UNSUPPORTED, Absence, metric
+from gpudeck.measures.metrics import COLUMN, UNSUPPORTED, Absence, metric
 
 from ..metric_row import MetricRow, MonotonicCounter
 from .ask import NvmlCall, map_answer

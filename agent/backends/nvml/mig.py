@@ -12,8 +12,8 @@ from typing import Any
 import pynvml
 from msgspec import structs
 
-from gpudeck.metrics import COLUMNS, SLOW, Absence, Metric
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.wire import GpuFacts
+from gpudeck.measures.metrics import COLUMNS, SLOW, Absence, Metric
 
 from ...readings import GpuReading, ProcessReading
 from ..metric_row import MetricRow

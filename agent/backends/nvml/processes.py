@@ -18,8 +18,8 @@ from typing import Any, Literal, NamedTuple
 
 import pynvml
 
-from gpudeck.message_limits import PID_MAX
-from gpudeck.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence, metric
+from gpudeck.contract.message_limits import PID_MAX
+from gpudeck.measures.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence, metric
 
 from ...readings import ProcessAccounting, ProcessReading
 from .. import ReaderUnavailableError

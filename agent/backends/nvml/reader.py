@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pynvml
 
-from gpudeck.metrics import UNKNOWN, Absence
-from gpudeck.wire import MAX_GPUS, GpuFacts
+from gpudeck.contract.wire import MAX_GPUS, GpuFacts
+from gpudeck.measures.metrics import UNKNOWN, Absence
 
 from ...readings import BackendEvent, GpuReading, OnDemandReading, ProcessReading, Reading
 from .. import StaleReaderError

@@ -8,8 +8,8 @@ import os
 import shutil
 import subprocess
 
-from gpudeck.child_processes import without_tokens
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.wire import GpuFacts
+from gpudeck.system.child_processes import without_tokens
 
 from ...tasks.processes import PROC
 from ..repair import DiagnosisAnswer, ResetAnswer

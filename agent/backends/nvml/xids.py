@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from gpudeck import xid
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.wire import GpuFacts
+from gpudeck.measures import xid
 
 from ...readings import BackendEvent
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from gpudeck.metrics import SLOW
+from gpudeck.measures.metrics import SLOW
 
 from .chance import between, roll, seed_of
 from .load import SimulatedLoad, shares

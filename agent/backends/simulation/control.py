@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gpudeck.metrics import COLUMN, SLOW_COLUMN, THROTTLE_REASONS, metric
-from gpudeck.wire import GPU_STATES, GpuState
+from gpudeck.contract.wire import GPU_STATES, GpuState
+from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, THROTTLE_REASONS, metric
 
 LEAK = "leak_memory_on_exit"
 # The others are for the tasks themselves: stand_in.py reads them when SIGTERM comes.

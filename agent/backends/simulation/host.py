@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpudeck.hosts import HostSample, HostTask
-from gpudeck.serving import ServingSample
+from gpudeck.contract.hosts import HostSample, HostTask
+from gpudeck.contract.serving import ServingSample
 
 from .chance import between, roll, seed_of
 from .folder import task_id

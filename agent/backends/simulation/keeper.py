@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from gpudeck.child_processes import tied_to_me
+from gpudeck.system.child_processes import tied_to_me
 
 from ...tasks.processes import command_line, read_stat
 from .chance import between, roll, seed_of

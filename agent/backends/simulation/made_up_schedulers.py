@@ -4,8 +4,8 @@ without a process, and some that wait. Pure; nothing can be asked of them."""
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from gpudeck.kubernetes import KubernetesNode, KubernetesNow, KubernetesPod
-from gpudeck.slurm import SlurmJob, SlurmNode, SlurmNow, SlurmShare
+from gpudeck.contract.kubernetes import KubernetesNode, KubernetesNow, KubernetesPod
+from gpudeck.contract.slurm import SlurmJob, SlurmNode, SlurmNow, SlurmShare
 
 from .chance import roll, seed_of
 from .job_owners import owner_of

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from gpudeck.metrics import COLUMNS, SLOW
+from gpudeck.measures.metrics import COLUMNS, SLOW
 
 from .chance import seed_of
 from .load import SimulatedLoad, shares

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from gpudeck.contract.hosts import EVERY_S, HostSample
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.hosts import EVERY_S, HostSample
 
 from ...readings import BackendEvent, OnDemandReading, Reading
 from .. import ReaderUnavailableError

@@ -1,6 +1,6 @@
 """A simulated board is reset and diagnosed at once, and is well."""
 
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.wire import GpuFacts
 
 from ..repair import DiagnosisAnswer, ResetAnswer
 

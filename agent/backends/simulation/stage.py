@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from msgspec import structs
 
-from gpudeck.wire import GpuFacts, GpuLink, GpuState
+from gpudeck.contract.wire import GpuFacts, GpuLink, GpuState
 
 from ...readings import BackendEvent, GpuReading
 from .. import ReaderUnavailableError

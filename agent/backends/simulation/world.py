@@ -10,8 +10,8 @@ from uuid import UUID
 
 from msgspec import structs
 
-from gpudeck.metrics import COLUMN, SLOW_COLUMN, WIDTH, Absence
-from gpudeck.wire import MAX_LINKS, GpuFacts, GpuLink
+from gpudeck.contract.wire import MAX_LINKS, GpuFacts, GpuLink
+from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, WIDTH, Absence
 
 from ...readings import GpuReading, ProcessReading
 from .board import AS_IT_COMES, ChassisSlot, SimulatedBoard, SimulatedBoardLimits

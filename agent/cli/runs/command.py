@@ -13,10 +13,10 @@ from functools import partial
 
 import msgspec
 
-from gpudeck.action_words import printable
-from gpudeck.command_parser import CommandParser, parsed
+from gpudeck.cli.command_parser import CommandParser, parsed
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.times import span_words
+from gpudeck.language.times import span_words
+from gpudeck.words.actions import printable
 
 from ...settings import this_host
 from .folder import RunFolder, RunFolders, is_alive

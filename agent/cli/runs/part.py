@@ -7,10 +7,10 @@ from typing import NoReturn
 
 import msgspec
 
+from gpudeck.contract.pool_messages import ClaimWaits, Leased
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.connection import PoolConnection
 from gpudeck.pool.environment import EnvironmentChange
-from gpudeck.pool.messages import ClaimWaits, Leased
 
 from ..run import QueuedCommand, line_of, read_options, say
 from ..run_ranks import Rank

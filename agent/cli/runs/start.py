@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gpudeck.child_processes import importable
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.connection import PoolConnection
+from gpudeck.system.child_processes import importable
 
 from ...settings import this_host
 from .folder import FOLDER_ENV, INDEX_ENV, RUN_ENV, RunFolder, RunFolders, private

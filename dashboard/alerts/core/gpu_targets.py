@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.limits import TimedLimit
-from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
-from gpudeck.wire import Beat
+from gpudeck.contract.limits import TimedLimit
+from gpudeck.contract.wire import Beat
+from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, Absence
 
 from ...fleet.filters import Filter
 from ...fleet.fleet import REPORTED, SILENT_AFTER_S, SUSPECT_AFTER_S, Fleet, GpuStatus, Node
 from ...fleet.gpu_table import newest
 from ...fleet.mig import NO_PARENT
-from ...history.columns import AT, as_stored
+from ...history.columns.layout import AT, as_stored
 from .firing_alerts import AlertTarget
 from .gpu_uses import GpuUseTable
 from .numbers import FACTS, GPU, distinct_on_gpus, number_of_gpus

@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from gpudeck.jobs import job_key
-from gpudeck.wire import Task, Use
+from gpudeck.contract.wire import Task, Use
+from gpudeck.measures.jobs import job_key
 
 from ...fleet.fleet import Fleet, InventorySlots, Node
 from ...fleet.sampled_tasks import SampledTasks

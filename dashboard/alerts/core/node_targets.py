@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 from msgspec import UNSET
 
-from gpudeck.hosts import HOST_KEYS
-from gpudeck.wire import Beat, ReaderState
+from gpudeck.contract.hosts import HOST_KEYS
+from gpudeck.contract.wire import Beat, ReaderState
 
 from ...fleet.available_gpus import available
 from ...fleet.filters import Filter

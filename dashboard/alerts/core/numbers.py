@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.hosts import HOST
-from gpudeck.metrics import COLUMNS, SLOW
+from gpudeck.contract.hosts import HOST
+from gpudeck.measures.metrics import COLUMNS, SLOW
 
 from ...insight.core.order import distinct_values, is_first_to_go
 from ...insight.core.progress import no_progress
@@ -120,7 +120,7 @@ def number_of_uses(name: str, uses: UseColumns) -> Floats:
     match number.join:
         case "total":
             return total(uses, values)
-        case "mean_per_gpu":  # as gpudeck.jobs.average_sm_pct
+        case "mean_per_gpu":  # as gpudeck.measures.jobs.average_sm_pct
             return total(uses, values) / distinct(uses, uses.keys("gpu"))
     return reduce_uses(uses, values, np.maximum)
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.metrics import COLUMNS, SLOW
+from gpudeck.measures.metrics import COLUMNS, SLOW
 
 from .row_state import RowState
 from .rule_signal import Floats, How, SignalTerm

@@ -18,8 +18,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
-from gpudeck.filter_language import FilterError
-from gpudeck.ladder import Do, order_flaw
+from gpudeck.contract.ladder import Do, order_flaw
+from gpudeck.language.filters import FilterError
 
 from ...fleet.filters import Filter
 from ...fleet.filters import parse as parse_filter

@@ -22,9 +22,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck import times
-from gpudeck.expressions import ExpressionError, ExpressionParser, Token
-from gpudeck.filter_language import FACTORS, OPERATIONS
+from gpudeck.language import times
+from gpudeck.language.expressions import ExpressionError, ExpressionParser, Token
+from gpudeck.language.filters import FACTORS, OPERATIONS
 
 from ...insight.core.growth import SPAN_S, seconds_until
 

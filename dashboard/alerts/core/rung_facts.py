@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import UNSET
 
-from gpudeck.rungs import RungTarget
-from gpudeck.wire import Task
+from gpudeck.contract.rungs import RungTarget
+from gpudeck.contract.wire import Task
 
 from ...fleet.fleet import Fleet
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from gpudeck.wire import Task
+from gpudeck.contract.wire import Task
 
 from ...fleet.filters import Filter, TaskGpuPairs
 from ...fleet.fleet import Fleet, GpuStatus

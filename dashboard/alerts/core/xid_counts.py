@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gpudeck.xid import UNKNOWN_CODE, Blame, Xid, explain
+from gpudeck.measures.xid import UNKNOWN_CODE, Blame, Xid, explain
 
 from ...fleet.events import FleetEvent, RecentEvents
 from ...fleet.fleet import Fleet

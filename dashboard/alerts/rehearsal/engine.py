@@ -15,8 +15,8 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpudeck.actions import Refusal
-from gpudeck.ladder import Do, goes_past
+from gpudeck.contract.actions import Refusal
+from gpudeck.contract.ladder import Do, goes_past
 
 from ...fleet.filters import Filter
 from ..core.minute_aggregates import closed_minutes

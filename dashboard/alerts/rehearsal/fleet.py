@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpudeck.wire import GPU_STATES
+from gpudeck.contract.wire import GPU_STATES
 
 from ...fleet.fleet import SILENT_AFTER_S, STALE_AFTER_S
-from ...history.grid import SEEN, HistoryGrid
+from ...history.columns.grid import SEEN, HistoryGrid
 from ..core.firing_alerts import AlertTarget
 from ..core.node_targets import FLEET_KEY
 from ..core.numbers import number_of_fleet

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpudeck.wire import GPU_STATES
+from gpudeck.contract.wire import GPU_STATES
 
 from ...fleet.fleet import SILENT_AFTER_S
 from ..core.numbers import grouped

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from gpudeck.metrics import COLUMN, SLOW_COLUMN
+from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN
 
 from ...fleet.fleet import Fleet
-from ...history.columns import NO_MEAN
-from ...history.grid import End, HistoryGrid
+from ...history.columns.grid import End, HistoryGrid
+from ...history.columns.layout import NO_MEAN
 from ..core.evaluator import RuleMinutesRequest, ends_by_number
 from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import ENOUGH, MINUTE_S, ClosedRuleMinute

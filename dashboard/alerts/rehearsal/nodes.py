@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...history.grid import HistoryGrid
+from ...history.columns.grid import HistoryGrid
 from ..core.firing_alerts import AlertTarget
 from ..core.node_targets import nodes_in_scope
 from ..core.numbers import number_of_nodes

@@ -15,7 +15,7 @@ from ...audit.recorder import AuditRecorder
 from ...errors import InvalidChangeError, NotFoundError, ResultTooLargeError
 from ...fleet.fleet import Fleet
 from ...fleet.members import EnrolledNode
-from ...history.protocol import RuleHistory
+from ...history.reads.protocol import RuleHistory
 from ..core.rule import Of, Rule, check
 from ..store import AlertsStore
 from .engine import ACTS, RehearsalEngine, RehearsedAlert

@@ -4,14 +4,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpudeck.actions import Refusal
-from gpudeck.ladder import Do
+from gpudeck.contract.actions import Refusal
+from gpudeck.contract.ladder import Do
 
 from ...fleet.fleet import Fleet
 from ...fleet.members import EnrolledNode
 from ...fleet.mig import NO_PARENT
-from ...history.grid import Name
-from ...history.protocol import RuleHistory
+from ...history.columns.grid import Name
+from ...history.reads.protocol import RuleHistory
 from ..core.firing_alerts import AlertTarget
 from ..core.numbers import unrecorded
 from ..core.rule import CompiledRule

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpudeck.jobs import JobKey, job_key
-from gpudeck.wire import Task
+from gpudeck.contract.wire import Task
+from gpudeck.measures.jobs import JobKey, job_key
 
-from ...history.grid import TaskRows
+from ...history.columns.grid import TaskRows
 from ..core.state_machine import Rows
 
 Key = tuple[str | None, ...]

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpudeck.action_table import ON_RUNG
-from gpudeck.actions import Refusal
-from gpudeck.ladder import Do
-from gpudeck.rungs import refusal
-from gpudeck.wire import Task
+from gpudeck.contract.action_table import ON_RUNG
+from gpudeck.contract.actions import Refusal
+from gpudeck.contract.ladder import Do
+from gpudeck.contract.rungs import refusal
+from gpudeck.contract.wire import Task
 
 from ...fleet.fleet import Fleet
 from ..core.minute_aggregates import MINUTE_S

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gpudeck.actions import Refusal
-from gpudeck.ladder import Do
-from gpudeck.wire import Task
-from gpudeck.xid import UNKNOWN_CODE, explain
+from gpudeck.contract.actions import Refusal
+from gpudeck.contract.ladder import Do
+from gpudeck.contract.wire import Task
+from gpudeck.measures.xid import UNKNOWN_CODE, explain
 
-from ...history.grid import HistoryGrid, TaskRows
+from ...history.columns.grid import HistoryGrid, TaskRows
 from ..core.firing_alerts import AlertTarget
 from ..core.minute_aggregates import ENOUGH, MINUTE_S, WAIT_S
 from ..core.numbers import NONE, distinct_on_gpus, number_of_uses

@@ -3,8 +3,8 @@
 import re
 from datetime import datetime, tzinfo
 
-from gpudeck.metrics import Absence
-from gpudeck.metrics import metric as metric_of
+from gpudeck.measures.metrics import Absence
+from gpudeck.measures.metrics import metric as metric_of
 
 from .columns import MEMORY_TOTAL, RecordedColumn, unit_factor
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from gpudeck.dcgm import FREE, TOTAL, divisor
-from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN
-from gpudeck.metrics import metric as metric_of
+from gpudeck.measures.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN
+from gpudeck.measures.metrics import metric as metric_of
+from gpudeck.prometheus.dcgm import FREE, TOTAL, divisor
 
 MIB = 2.0**20
 # Columns that identify a row's GPU, best first: an index may change at the next boot.

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 
-from gpudeck.metrics import Absence
+from gpudeck.measures.metrics import Absence
 
 from .cells import BadCellError, NoZoneError, moment, number
 from .columns import KEYS, MEMORY_TOTAL, RecordedColumn, column_of

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gpudeck.metrics import Absence
-from gpudeck.metrics import metric as metric_of
+from gpudeck.measures.metrics import Absence
+from gpudeck.measures.metrics import metric as metric_of
 
 # A recording is ordered by time, except where threads wrote concurrently.
 DISORDER_S = 60

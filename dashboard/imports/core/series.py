@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from gpudeck.metrics import Absence
+from gpudeck.measures.metrics import Absence
 
 from .cells import BadCellError, number
 from .columns import DERIVED, MEMORY_TOTAL, RecordedColumn

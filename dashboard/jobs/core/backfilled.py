@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from gpudeck.wire import Task, Tasks
+from gpudeck.contract.wire import Task, Tasks
 
 from .records import JobRecord, grown, records_of
 

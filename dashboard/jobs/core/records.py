@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from gpudeck.wire import Task
+from gpudeck.contract.wire import Task
 
 MOST_RANKS = 1_024  # a node may say any number of them
 KEPT = ("launch", "slurm_job", "container", "container_name", "pod", "namespace", "unit",

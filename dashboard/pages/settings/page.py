@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from dash.development.base_component import Component
 
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
 from gpudeck.markup import make
 
 from ..item_lists import Item, ViewContext

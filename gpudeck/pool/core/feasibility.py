@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import islice
 from math import inf
 
+from gpudeck.language.times import span_words, utc_words
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
 from gpudeck.pool.core.fragmentation import accepts
 from gpudeck.pool.core.host_resources import (
@@ -17,7 +18,6 @@ from gpudeck.pool.core.host_resources import (
 )
 from gpudeck.pool.core.inventory import FreeGpu, Node
 from gpudeck.pool.core.placement import candidates
-from gpudeck.times import span_words, utc_words
 
 WHYS_MOST = 2
 

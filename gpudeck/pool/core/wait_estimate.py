@@ -3,7 +3,7 @@ estimated: each agent and `gpudeck top` loads this with the wire, and none of th
 
 from dataclasses import dataclass
 
-from gpudeck.times import minute_words
+from gpudeck.language.times import minute_words
 
 BOUND_MOST_S = 7 * 86_400.0
 

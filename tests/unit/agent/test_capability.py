@@ -3,7 +3,7 @@ from typing import get_args
 import pytest
 
 from agent.capability import Capability, handler_table, ignore
-from gpudeck import wire
+from gpudeck.contract import wire
 
 TYPES = get_args(wire.FromHub)
 

@@ -16,8 +16,8 @@ from agent.node import NodeLoop, build_node
 from agent.node_config import NodeConfig
 from agent.reader.inbox import ReaderInbox
 from agent.readings import OnDemandReading
-from gpudeck.actions import CommandState, Reply
-from gpudeck.wire import FromAgent
+from gpudeck.contract.actions import CommandState, Reply
+from gpudeck.contract.wire import FromAgent
 
 
 class Conversation:

@@ -5,7 +5,7 @@ import pytest
 
 from agent.settings import enrolment_tokens, read, read_show
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.keys import EnrolmentToken
+from gpudeck.network.keys import EnrolmentToken
 
 
 def test_defaults() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from dashboard.access.store import AccountsStore, SessionStore
 from dashboard.audit.store import AuditStore
-from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.reads.embedded import EmbeddedHistory
 from dashboard.nodes.store import CheckpointStore
 from dashboard.quotas.store import QuotasStore
 from dashboard.state import SCHEMA_VERSION, HubState

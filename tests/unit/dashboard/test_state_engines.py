@@ -37,9 +37,9 @@ from dashboard.runtime.sql_transaction import together
 from dashboard.runtime.sqlite_state import SqliteStateStore
 from dashboard.runtime.state_store import StateStore
 from dashboard.state import HubState
-from gpudeck.audit_chain import verify
+from gpudeck.audit.chain import verify
+from gpudeck.contract.quota import Quota
 from gpudeck.errors import CommandError
-from gpudeck.quota import Quota
 from tests.postgres import PostgresServer, a_server
 from tests.unit.dashboard.actions.test_lifecycle import record
 from tests.unit.dashboard.alerts.test_marks import alert

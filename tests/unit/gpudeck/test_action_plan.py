@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudeck.action_plan import (
+from gpudeck.contract.action_plan import (
     ActionPlanDocument,
     InvalidPlanError,
     changes,
@@ -18,7 +18,7 @@ from gpudeck.action_plan import (
     encode,
     plan_of,
 )
-from gpudeck.action_views import PreviewView
+from gpudeck.contract.action_views import PreviewView
 from tests.unit.shown_actions import item, preview
 
 Change = Callable[[dict[str, Any], random.Random], None]

@@ -10,7 +10,7 @@ import pytest
 from agent.actions import guard
 from agent.actions.kinds.table import SETTING_KINDS, TASK_KINDS
 from agent.cli import actions as commands
-from gpudeck.action_table import (
+from gpudeck.contract.action_table import (
     ACTIONS,
     ENDS_WORK,
     HARMFUL,
@@ -27,8 +27,8 @@ from gpudeck.action_table import (
     ActionRow,
     rows_json,
 )
-from gpudeck.actions import ActionParams
-from gpudeck.limits import _ACTION_OF, Setting
+from gpudeck.contract.actions import ActionParams
+from gpudeck.contract.limits import _ACTION_OF, Setting
 
 
 def test_what_each_action_may_do() -> None:

@@ -5,7 +5,9 @@ import random
 
 import pytest
 
-from gpudeck.action_words import (
+from gpudeck.contract.actions import FINAL, LIFE
+from gpudeck.errors import ExitCode
+from gpudeck.words.actions import (
     EXIT_OF,
     age,
     end_line,
@@ -16,8 +18,6 @@ from gpudeck.action_words import (
     short,
     step_line,
 )
-from gpudeck.actions import FINAL, LIFE
-from gpudeck.errors import ExitCode
 from tests.unit.shown_actions import command, item, preview
 
 

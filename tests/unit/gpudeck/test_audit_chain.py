@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpudeck.audit_chain import AuditChainLink, chain, link, verify
-from gpudeck.audit_file import AuditFile
+from gpudeck.audit.chain import AuditChainLink, chain, link, verify
+from gpudeck.audit.file import AuditFile
 from gpudeck.errors import CommandError
 
 MUTATIONS = 10_000

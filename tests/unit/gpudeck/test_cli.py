@@ -9,8 +9,9 @@ from importlib.metadata import EntryPoint, entry_points
 import pytest
 
 from docs.make_completion import parsers
-from gpudeck import __version__, cli
-from gpudeck.command_parser import verb_first
+from gpudeck import __version__
+from gpudeck.cli import main as cli
+from gpudeck.cli.command_parser import verb_first
 from gpudeck.errors import CommandError, ExitCode
 
 
@@ -102,12 +103,12 @@ def test_listing_commands_imports_no_command() -> None:
     heavy = "import sys; from gpudeck import cli; cli.main([]); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True,
                             check=True).stdout.split()
-    assert "gpudeck.cli" in loaded
+    assert "gpudeck.cli.main" in loaded
     assert not {"dash", "flask", "pynvml", "socketio", "numpy"} & set(loaded)
 
 
 def test_a_closed_pipe_is_no_error() -> None:
-    shell = f"{sys.executable} -m gpudeck.cli --help | true; echo ${{PIPESTATUS[0]}}"
+    shell = f"{sys.executable} -m gpudeck.cli.main --help | true; echo ${{PIPESTATUS[0]}}"
     child = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True)
     assert child.stdout.strip() == "0"
     assert child.stderr == ""

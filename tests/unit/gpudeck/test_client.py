@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpudeck.client import HubConnection, NotThere, refused
+from gpudeck.client.hub import HubConnection, NotThere, refused
 from gpudeck.errors import CommandError, ExitCode
 
 

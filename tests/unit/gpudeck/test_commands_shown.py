@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudeck.commands_shown import short_command
+from gpudeck.words.command_lines import short_command
 from tests.machine import required
 
 MODULE = Path(__file__).parents[3] / "assets/parts/commands.mjs"

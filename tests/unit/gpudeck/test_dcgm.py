@@ -6,8 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from gpudeck.dcgm import DRIVER, NAMES, NAN, NVLINK, RECEIVED, SENT, ExportedGpus, families
-from gpudeck.throttled_time import VIOLATIONS
+from gpudeck.measures.throttled_time import VIOLATIONS
+from gpudeck.prometheus.dcgm import (
+    DRIVER,
+    NAMES,
+    NAN,
+    NVLINK,
+    RECEIVED,
+    SENT,
+    ExportedGpus,
+    families,
+)
 
 PAGE = (Path(__file__).parents[3] / "docs/prometheus.md").read_text()
 # On by default in its etc/default-counters.csv, of 2023 and of today.

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from dashboard.alerts.core.rule import CompiledRule
 from dashboard.alerts.rules_file import parse
 from dashboard.automation.brake_limits import TABLE
-from gpudeck.ladder import (
+from gpudeck.contract.ladder import (
     AGAIN_AFTER_S,
     FRESH_S,
     LIFE,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpudeck.metrics import (
+from gpudeck.measures.metrics import (
     ABSENCE_MEANING,
     COLUMN,
     COLUMNS,

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from gpudeck.errors import CommandError
-from gpudeck.times import moment_of
+from gpudeck.language.times import moment_of
 
 NOW = time.time()
 

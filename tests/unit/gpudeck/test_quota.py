@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudeck.quota import InvalidQuotaError, Quota, meaning, read
-from gpudeck.quota_usage import QuotaBalance, QuotaIndex, TaskHolding, balances, explained
-from gpudeck.sizes import parse_size
-from gpudeck.times import parse_span
-from gpudeck.wire import Task
+from gpudeck.contract.quota import InvalidQuotaError, Quota, meaning, read
+from gpudeck.contract.quota_usage import QuotaBalance, QuotaIndex, TaskHolding, balances, explained
+from gpudeck.contract.wire import Task
+from gpudeck.language.sizes import parse_size
+from gpudeck.language.times import parse_span
 
 NOW = 1_000_000.0
 GIB = 2**30

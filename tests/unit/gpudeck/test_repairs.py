@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudeck.repairs import (
+from gpudeck.contract.repairs import (
     ASKED_FOR,
     LIFE,
     WHOLE_NODE,

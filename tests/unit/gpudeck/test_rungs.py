@@ -7,8 +7,8 @@ import pytest
 
 from agent.actions.ceiling import Ceiling
 from agent.actions.guard import refusals
-from gpudeck.action_table import ShownAction
-from gpudeck.rungs import RulesCeiling, RungTarget, out_of_place, refusal
+from gpudeck.contract.action_table import ShownAction
+from gpudeck.contract.rungs import RulesCeiling, RungTarget, out_of_place, refusal
 from tests.unit.agent.actions.test_guard import a_case, a_subject
 
 MAY = RulesCeiling(may_act=True, may_hit_managed=False)

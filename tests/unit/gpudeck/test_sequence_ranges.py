@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudeck.sequence_ranges import SequenceRanges
+from gpudeck.contract.sequence_ranges import SequenceRanges
 
 seq = st.integers(1, 40)
 steps = st.lists(st.tuples(st.sampled_from(("add", "add_all", "discard_all")), seq, seq),

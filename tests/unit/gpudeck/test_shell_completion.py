@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from docs.make_completion import FOLDER, stale
-from gpudeck.shell_completion import SHELLS, completion
+from gpudeck.cli.shell_completion import SHELLS, completion
 
 TRY = """
 source "$1"; shift

@@ -4,8 +4,8 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from gpudeck.sizes import parse_size
-from gpudeck.times import moment_of, parse_seconds, parse_span, parse_until
+from gpudeck.language.sizes import parse_size
+from gpudeck.language.times import moment_of, parse_seconds, parse_span, parse_until
 
 NOW = datetime(2026, 11, 21, 17, 30, 12, tzinfo=timezone(timedelta(hours=1)))
 

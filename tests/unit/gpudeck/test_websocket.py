@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, Ping, TextMessage
 
-from gpudeck.websocket import (
+from gpudeck.network.websocket import (
     CloseCode,
     Control,
     Message,

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from gpudeck.xid import KNOWN, UNKNOWN_CODE, explain
+from gpudeck.measures.xid import KNOWN, UNKNOWN_CODE, explain
 
 # By NVIDIA's table of Xids: the node's fault, and the task's own.
 HARDWARE = (48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120)

@@ -13,9 +13,9 @@ from playwright._impl._driver import compute_driver_executable
 
 from agent.backends.simulation.profiles import PROFILES
 from dashboard.pool.views import ClaimView, LeaseView
-from gpudeck.action_views import CommandView, RequesterView
-from gpudeck.hub_frames import HubFrames
-from gpudeck.notebook_pipe import (
+from gpudeck.client.frames import HubFrames
+from gpudeck.contract.action_views import CommandView, RequesterView
+from gpudeck.contract.notebook_pipe import (
     MAX_MESSAGE_BYTES,
     FromNotebook,
     PipeDecoder,

@@ -8,8 +8,8 @@ import pytest
 from agent.actions import checks
 from agent.actions.checks import CHECKS, ArrivingOrder
 from agent.actions.guard import Check
-from gpudeck.action_table import ACTIONS, SHOWN_ACTIONS, Action
-from gpudeck.actions import Refusal, RefusalCode
+from gpudeck.contract.action_table import ACTIONS, SHOWN_ACTIONS, Action
+from gpudeck.contract.actions import Refusal, RefusalCode
 
 IN_THIS_ORDER = ("size and schema", "signature", "node", "not seen before", "epoch", "expiry",
                  "identity", "fresh list", "ceiling", "hold", "protected set")

@@ -9,8 +9,8 @@ import pytest
 
 from agent.actions.judge import CommandJudge
 from agent.actions.replies import UNKNOWN_AT_ONCE, ReplyOutbox
+from gpudeck.contract.wire import SignedCommand
 from gpudeck.rate import REFUSALS_AT_ONCE
-from gpudeck.wire import SignedCommand
 
 MANY = 2_000
 

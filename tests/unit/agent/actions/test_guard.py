@@ -15,9 +15,9 @@ from agent.actions.guard import (
 )
 from agent.tasks.jobs import ProcessTableRow
 from agent.tasks.processes import ProcessFacts
-from gpudeck.action_table import SHOWN_ACTIONS, ShownAction
-from gpudeck.actions import ProcessIdentity
-from gpudeck.message_limits import PID_MAX
+from gpudeck.contract.action_table import SHOWN_ACTIONS, ShownAction
+from gpudeck.contract.actions import ProcessIdentity
+from gpudeck.contract.message_limits import PID_MAX
 
 NOBODY = ProtectedExecutables(frozenset(), frozenset())
 

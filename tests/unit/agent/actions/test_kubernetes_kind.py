@@ -17,7 +17,7 @@ from agent.actions.kinds.kubernetes import (
 )
 from agent.kubernetes.api_server import ApiServer
 from agent.kubernetes.core import KubernetesRefusedError, PodNow
-from gpudeck.kubernetes import (
+from gpudeck.contract.kubernetes import (
     KubernetesCordon,
     KubernetesDelete,
     KubernetesEvict,

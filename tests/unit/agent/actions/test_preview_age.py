@@ -8,7 +8,7 @@ import pytest
 
 from agent.actions.preview import age_of
 from agent.tasks.processes import read_stat
-from gpudeck.wire import Task
+from gpudeck.contract.wire import Task
 
 
 def test_a_task_is_as_old_as_on_every_page() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from agent.actions.rule_condition import flaw
 from agent.tasks.seen import GpuTask
-from gpudeck.actions import MetricBound, RuleCondition
-from gpudeck.wire import Task
+from gpudeck.contract.actions import MetricBound, RuleCondition
+from gpudeck.contract.wire import Task
 
 AT = 1_700_000_000.0
 GIB = 2.0**30

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from agent.actions.kinds.slurm import _IS_DONE, SlurmPreview, flaws, job_of, warnings
-from gpudeck.slurm import (
+from gpudeck.contract.slurm import (
     SlurmCancel,
     SlurmContinue,
     SlurmDrain,

@@ -6,7 +6,7 @@ import pytest
 
 from agent.actions.verify import memory, outcome
 from agent.readings import OnDemandReading, ProcessReading
-from gpudeck.actions import ActionVerification
+from gpudeck.contract.actions import ActionVerification
 
 GIB = 2.0**30
 

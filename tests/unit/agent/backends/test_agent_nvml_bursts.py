@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.backends.nvml.reader import NvmlReader
-from gpudeck.metrics import Absence
+from gpudeck.measures.metrics import Absence
 from tests.fakes.nvml import FakeNvml
 from tests.unit.readings import Clock, read, value
 

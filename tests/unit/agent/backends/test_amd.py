@@ -16,7 +16,7 @@ from agent.backends.amd.doctor import checks
 from agent.backends.amd.gpu_metrics import LAYOUTS, read_gpu_metrics
 from agent.backends.amd.reader import AmdReader
 from agent.readings import GpuReading, Reading
-from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
+from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, Absence
 
 BOARDS: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[3] / "captures/amd/boards.json").read_text())

@@ -9,7 +9,7 @@ import pytest
 from agent.backends.nvml.gpm import DEAD_AFTER
 from agent.backends.nvml.reader import SLOW_EVERY_S, NvmlReader
 from agent.readings import GpuReading
-from gpudeck.metrics import Absence
+from gpudeck.measures.metrics import Absence
 from tests.fakes.nvml import FakeNvml
 from tests.unit.readings import Clock, fill, read, value
 

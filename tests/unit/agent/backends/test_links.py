@@ -8,8 +8,8 @@ import pytest
 
 from agent.backends.nvml.processes import NvmlProcessLists
 from agent.backends.nvml.reader import SLOW_EVERY_S, NvmlReader
-from gpudeck.metrics import Absence
-from gpudeck.wire import GpuLink
+from gpudeck.contract.wire import GpuLink
+from gpudeck.measures.metrics import Absence
 from tests.fakes.nvml import FakeNvml
 from tests.unit.readings import Clock, add, expected, fill, read, slowly, value
 

@@ -19,8 +19,8 @@ from agent.readings import GpuReading, ProcessReading, Reading
 from agent.tasks.boot_id import boot_id
 from agent.tasks.task_table import TaskTable
 from agent.telemetry.sampler import SamplerState, sample
-from gpudeck.metrics import COLUMN, SLOW_COLUMN, WIDTH, Absence
-from gpudeck.wire import Frame, GpuFacts, unpack
+from gpudeck.contract.wire import Frame, GpuFacts, unpack
+from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, WIDTH, Absence
 from tests.fakes.nvml import FakeGpu, FakeNvml
 
 ME = os.getpid()

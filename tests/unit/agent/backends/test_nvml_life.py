@@ -20,7 +20,7 @@ from agent.backends.nvml.errors import LIFE
 from agent.backends.nvml.reader import BLIND_READS_MAX, NvmlReader
 from agent.backends.nvml.session import RENEW_ALL_LOST_S, RENEW_SOME_LOST_S, library_version
 from agent.readings import Reading
-from gpudeck.metrics import COLUMN, Absence
+from gpudeck.measures.metrics import COLUMN, Absence
 from tests.fakes.nvml import FakeGpu, FakeNvml
 
 CALLS = ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo",

@@ -14,7 +14,7 @@ import pytest
 
 from agent.backends.nvml.ask import NvmlDevice
 from agent.backends.nvml.reader import NvmlReader
-from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence, metric
+from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, Absence, metric
 from tests.fakes.nvml import FakeNvml
 from tests.unit.readings import Clock, fill, read, value
 

@@ -12,7 +12,7 @@ from agent.backends import ReaderUnavailableError
 from agent.backends.metric_row import MonotonicCounter
 from agent.backends.nvml.board import LOST_ASKED_EVERY_S
 from agent.backends.nvml.reader import BLIND_READS_MAX, NvmlReader, open_reader
-from gpudeck.metrics import COLUMN, WIDTH, Absence
+from gpudeck.measures.metrics import COLUMN, WIDTH, Absence
 from tests.fakes.nvml import FakeGpu, FakeNvml
 from tests.unit.readings import Clock, read, value
 

@@ -20,9 +20,9 @@ from agent.readings import BackendEvent, GpuReading, Reading
 from agent.settings import options_of
 from agent.tasks.seen import GpuTask
 from agent.tasks.task_table import TaskTable
+from gpudeck.contract.wire import GpuFacts, Task
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.metrics import COLUMN, SLOW_WIDTH, WIDTH, Absence
-from gpudeck.wire import GpuFacts, Task
+from gpudeck.measures.metrics import COLUMN, SLOW_WIDTH, WIDTH, Absence
 
 HEAD = RecordingHeader(FORMAT, "node-01", "simulated", "1")
 MUCH = 2**40

@@ -18,7 +18,7 @@ from agent.backends.simulation.reader import (
 )
 from agent.backends.simulation.world import SimulationOptions, uuid_of
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.metrics import COLUMN, WIDTH, Absence
+from gpudeck.measures.metrics import COLUMN, WIDTH, Absence
 
 NODE = "n003"
 SEED = random.randrange(2**32)

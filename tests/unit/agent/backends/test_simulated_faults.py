@@ -21,7 +21,7 @@ from agent.backends.simulation.stage import (
 )
 from agent.backends.simulation.world import uuid_of
 from agent.telemetry.events import NodeEventDetector
-from gpudeck.metrics import COLUMN, SLOW_COLUMN, THROTTLE_REASONS, Absence
+from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, THROTTLE_REASONS, Absence
 
 NODE = "n003"
 SEED = random.randrange(2**32)

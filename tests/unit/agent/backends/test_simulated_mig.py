@@ -14,8 +14,8 @@ from agent.backends.simulation.profiles import PROFILES
 from agent.backends.simulation.reader import SimulatedReader, open_reader
 from agent.backends.simulation.world import SimulationOptions, facts_of, units_of
 from agent.readings import GpuReading, Reading
-from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.wire import GpuFacts
+from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, Absence
 
 GPUS = 8
 

@@ -13,8 +13,8 @@ from agent.backends.simulation.world import (
     SimulationOptions,
     units_of,
 )
-from gpudeck.hosts import HOST_KEYS
-from gpudeck.metrics import COLUMN
+from gpudeck.contract.hosts import HOST_KEYS
+from gpudeck.measures.metrics import COLUMN
 
 AT = 1_763_640_000.0
 # As dashboard/jobs/core/signs.py has them: programs do not import each other.

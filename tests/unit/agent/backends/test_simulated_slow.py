@@ -14,7 +14,7 @@ from agent.backends.simulation.jobs import jobs_at
 from agent.backends.simulation.profiles import PROFILES
 from agent.backends.simulation.reader import SLOW_EVERY_S, SimulatedReader, open_reader
 from agent.backends.simulation.world import LiveJob, SimulatedNode, SimulationOptions, uuid_of
-from gpudeck.metrics import SLOW, Absence
+from gpudeck.measures.metrics import SLOW, Absence
 from tests.unit.readings import value
 
 SEED = random.randrange(2**32)

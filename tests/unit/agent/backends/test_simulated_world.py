@@ -12,7 +12,7 @@ from agent.backends.simulation.scenes import SLOW_RANK
 from agent.backends.simulation.stage import WINDOW_S, lost_gpu
 from agent.backends.simulation.world import LiveJob, SimulatedNode, SimulationOptions, uuid_of
 from agent.readings import GpuReading
-from gpudeck.metrics import COLUMN, COLUMNS, Absence
+from gpudeck.measures.metrics import COLUMN, COLUMNS, Absence
 
 GPUS = 8
 SEED = random.randrange(2**32)

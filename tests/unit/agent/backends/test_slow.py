@@ -9,8 +9,8 @@ import pytest
 from agent.backends.metric_row import MonotonicCounter
 from agent.backends.nvml.gpu import UNSEEN_MIN_BYTES
 from agent.backends.nvml.reader import NvmlReader
-from gpudeck.metrics import SLOW, SLOW_COLUMN, SLOW_WIDTH, Absence
-from gpudeck.wire import GpuFacts, Inventory, decode_from_agent, encode
+from gpudeck.contract.wire import GpuFacts, Inventory, decode_from_agent, encode
+from gpudeck.measures.metrics import SLOW, SLOW_COLUMN, SLOW_WIDTH, Absence
 from tests.fakes.nvml import FakeNvml
 from tests.unit.readings import Clock, add, expected, fill, read, slowly, value
 

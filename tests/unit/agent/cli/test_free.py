@@ -9,10 +9,10 @@ from agent.cli.free import free
 from agent.cli.nodes import node_id_of
 from agent.readings import GpuReading, ProcessReading, Reading
 from agent.telemetry.status_table import gpu_items
-from gpudeck.client import Client
+from gpudeck.client.hub import Client
+from gpudeck.contract.wire import GpuFacts
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.metrics import Absence
-from gpudeck.wire import GpuFacts
+from gpudeck.measures.metrics import Absence
 from tests.unit.readings import gpu_reading
 
 GIB = 2.0**30

@@ -5,9 +5,9 @@ import pytest
 
 from agent.cli.limit_means import NAMES, ORDER, best, means_lines
 from agent.quotas.mechanisms import mechanisms, mps
-from gpudeck.desired_state import QuotaMechanism
-from gpudeck.limits import MpsDaemon
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.desired_state import QuotaMechanism
+from gpudeck.contract.limits import MpsDaemon
+from gpudeck.contract.wire import GpuFacts
 
 
 def means_with(*there: str) -> list[QuotaMechanism]:

@@ -8,7 +8,7 @@ import pytest
 from agent.capability import Handler
 from agent.conversation.conversation import BEFORE_LIVE, HubConversation, UnknownMessageLog
 from agent.link.socket import ConnectionOpened, LinkEvent, MessageReceived
-from gpudeck import wire
+from gpudeck.contract import wire
 from tests.unit.agent.link.test_protocol import BEAT, CHALLENGE, Backlog, new_link
 
 WELCOME = wire.Welcome(1, "hub", 1, 0.0, 0)

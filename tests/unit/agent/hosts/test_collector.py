@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from agent.hosts.collector import HostCollector
-from gpudeck.hosts import HOST_KEYS, HostSample
+from gpudeck.contract.hosts import HOST_KEYS, HostSample
 
 BURN = """
 import os, subprocess, sys, tempfile

@@ -12,9 +12,9 @@ import pytest
 
 from agent.journal.facts import Fact
 from agent.journal.store import ActionJournal, ActionStore, JournalError, is_alive, worker_name
-from gpudeck.action_table import KILLS, Action
-from gpudeck.actions import Command, CommandActor, Reply
-from gpudeck.audit_chain import verify
+from gpudeck.audit.chain import verify
+from gpudeck.contract.action_table import KILLS, Action
+from gpudeck.contract.actions import Command, CommandActor, Reply
 
 
 def a_command(kind: str = "person", action: Action = "end") -> Command:

@@ -14,7 +14,7 @@ from agent.kubernetes.core import KubernetesTextError
 from agent.kubernetes.kubelet import KubeletSocket
 from agent.kubernetes.pod_resources import pods_with_gpus
 from agent.kubernetes.reading import read_kubelet
-from gpudeck.kubernetes import PodGpus, PodGpusNow
+from gpudeck.contract.kubernetes import PodGpus, PodGpusNow
 
 BEFORE = (
     "000018040000000000000400400000000500400000000600004000fe0300000001000004080000000000003f0001"

@@ -12,7 +12,7 @@ from agent.kubernetes import api_server, core
 from agent.kubernetes.api_server import ApiServer
 from agent.kubernetes.core import KubernetesError
 from agent.kubernetes.reading import KubernetesReading
-from gpudeck.kubernetes import KubernetesNow, KubernetesPod
+from gpudeck.contract.kubernetes import KubernetesNow, KubernetesPod
 from tests.fakes.kube_api import KubeApi, a_node, a_pod
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from agent.limits import timed_limits
 from agent.limits.timed_limits import LimitStep, NodeTime, judged, left_s, with_new
 from agent.readings import GpuLimits
-from gpudeck.limits import TimedLimit
+from gpudeck.contract.limits import TimedLimit
 
 NOW = NodeTime(1_000_000.0, "boot-1", 500.0)
 CAP = TimedLimit("c-1", "GPU-1", "power", (300.0,), (700.0,), "ada", "hot", 1_000_000.0,

@@ -18,7 +18,7 @@ from agent.limits.autotune import (
     rehearse_minutes,
 )
 from agent.readings import GpuReading, ProcessReading, Reading
-from gpudeck.metrics import WIDTH, Absence
+from gpudeck.measures.metrics import WIDTH, Absence
 
 BOARDS = ("GPU-1", "GPU-2")
 

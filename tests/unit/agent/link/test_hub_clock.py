@@ -3,7 +3,7 @@
 import random
 
 from agent.link.hub_clock import ASK_EVERY_S, SAMPLES, HubClock
-from gpudeck.actions import CLOCK_KNOWN_FOR_S, SKEW_MAX_S
+from gpudeck.contract.actions import CLOCK_KNOWN_FOR_S, SKEW_MAX_S
 
 
 def ask(clock: HubClock, now: float, trip_s: float, ahead_s: float, back_share: float = 0.5

@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 
 from agent.link.identity import HUB_FILE, forget_hub, node_key, pinned_hub
-from gpudeck import keys
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.keys import EnrolmentToken, SigningKey, derived_seed, fingerprint, is_signed, kept_seed
+from gpudeck.network import keys
+from gpudeck.network.keys import (
+    EnrolmentToken,
+    SigningKey,
+    derived_seed,
+    fingerprint,
+    is_signed,
+    kept_seed,
+)
 
 
 def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from agent.link.outbox_file import (
     OutboxFile,
 )
 from agent.link.outbox_rows import UNSAVED_MAX
-from gpudeck.errors import CommandError, ExitCode
-from gpudeck.wire import (
+from gpudeck.contract.wire import (
     Event,
     Frame,
     GpuFacts,
@@ -24,6 +23,7 @@ from gpudeck.wire import (
     Span,
     decode_from_agent,
 )
+from gpudeck.errors import CommandError, ExitCode
 
 
 def events(outbox: Outbox, count: int, text: str = "") -> list[Sequenced]:

@@ -27,7 +27,7 @@ from agent.link.protocol import (
     SendToHub,
     back_off,
 )
-from gpudeck.wire import (
+from gpudeck.contract.wire import (
     MAX_BACKFILL,
     Ack,
     Backfill,

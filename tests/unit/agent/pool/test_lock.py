@@ -24,9 +24,9 @@ from agent.pool.lock import (
     remaining_gpus,
     review,
 )
+from gpudeck.contract.wire import GpuFacts, GpuLink
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.host_resources import NOT_COUNTED, FreeHost
-from gpudeck.wire import GpuFacts, GpuLink
 from tests.unit.readings import gpu_reading
 
 GIB = 2**30

@@ -11,7 +11,7 @@ import pytest
 from agent.pool.lock import LeasedProcess, Marks, NodeLease, ProcessKey
 from agent.pool.marks import SCAN_EVERY_S, LeaseMarks
 from agent.pool.signs import ProcessSigns
-from gpudeck.pool.messages import ClaimRefused, GiveBack, Leased, LeaseEnded, UseLease
+from gpudeck.contract.pool_messages import ClaimRefused, GiveBack, Leased, LeaseEnded, UseLease
 
 from .test_lock import lease
 from .test_reservations import Asker, Machine

@@ -4,7 +4,7 @@ import json
 import random
 from pathlib import Path
 
-from gpudeck.pool.messages import ClaimRefused
+from gpudeck.contract.pool_messages import ClaimRefused
 from gpudeck.rate import REFUSALS_AT_ONCE
 
 from .test_reservations import Asker, Machine

@@ -20,11 +20,8 @@ from agent.pool.service import NO_HUB, PoolService, read_disk
 from agent.pool.shares import MpsFacts
 from agent.pool.signs import ProcessSigns
 from agent.pool.store import LeaseStore
-from gpudeck.availability import GpuConditions
-from gpudeck.pool.core.claim_limits import USER
-from gpudeck.pool.core.schedule import PoolPolicy
-from gpudeck.pool.link import ClaimStanding, PoolPlan
-from gpudeck.pool.messages import (
+from gpudeck.contract.pool_link import ClaimStanding, PoolPlan
+from gpudeck.contract.pool_messages import (
     AskClaim,
     CancelClaim,
     ClaimCancelled,
@@ -35,6 +32,9 @@ from gpudeck.pool.messages import (
     Reserved,
     ShowPool,
 )
+from gpudeck.measures.availability import GpuConditions
+from gpudeck.pool.core.claim_limits import USER
+from gpudeck.pool.core.schedule import PoolPolicy
 from tests.fakes.people import QuietPeople
 
 HOUR_S = 3_600.0

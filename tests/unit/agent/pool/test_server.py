@@ -19,8 +19,8 @@ from agent.pool.server import (
     RequestPace,
 )
 from agent.tasks.people import SystemPeople
-from gpudeck.pool import messages
-from gpudeck.pool.messages import (
+from gpudeck.contract import pool_messages as messages
+from gpudeck.contract.pool_messages import (
     ClaimCancelled,
     ClaimWaits,
     FromPool,

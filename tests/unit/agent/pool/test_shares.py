@@ -6,7 +6,7 @@ import pytest
 
 from agent.pool.lock import NodeLease
 from agent.pool.shares import NO_DAEMON, UNKNOWN, MpsFacts, holder_of
-from gpudeck.limits import MpsClient, MpsDaemon, MpsServer
+from gpudeck.contract.limits import MpsClient, MpsDaemon, MpsServer
 from tests.unit.agent.pool.test_lock import lease
 
 ANN = 1_000

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.pool.signs import ProcessSigns
-from gpudeck.pool.messages import LEASE_ENV
+from gpudeck.contract.pool_messages import LEASE_ENV
 from tests.unit.agent.pool.test_server import no_file_descriptors
 
 signs = ProcessSigns()

@@ -12,7 +12,7 @@ from agent.journal.store import ActionJournal, ActionStore, JournalError
 from agent.limits.stores import TimedLimitStore
 from agent.pool.lock import NodeLease
 from agent.pool.store import LeaseStore
-from gpudeck.limits import TimedLimit
+from gpudeck.contract.limits import TimedLimit
 from gpudeck.pool.core.claims import Claim
 
 LEASE = NodeLease(id="l1", claim=Claim(id="c1", owner="ada", gpus=1, submitted_at=1.0),

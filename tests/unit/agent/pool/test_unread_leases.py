@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent.journal.facts import Fact
-from gpudeck.pool.messages import ClaimRefused, GiveBack, LeaseEnded
+from gpudeck.contract.pool_messages import ClaimRefused, GiveBack, LeaseEnded
 
 from .test_reservations import Asker, Machine
 

@@ -9,7 +9,7 @@ from agent.pool.gpus import PoolSnapshot, with_reasons
 from agent.pool.lock import LeasedProcess, Marks, NodeLease
 from agent.pool.uses import lease_uses, misplaced_gpus, outside_uses, task_ids
 from agent.tasks.seen import GpuTask
-from gpudeck.wire import Task
+from gpudeck.contract.wire import Task
 from tests.unit.agent.pool.test_lock import GPUS, lease
 
 GIB = 2**30

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from agent.quotas import evaluate
 from agent.quotas.evaluate import QuotaRefusals, QuotaSnapshot, QuotaWarnings
-from gpudeck.desired_state import DesiredState
-from gpudeck.ladder import LadderRung
-from gpudeck.quota import Quota
-from gpudeck.quota_usage import TaskHolding
-from gpudeck.wire import Task
+from gpudeck.contract.desired_state import DesiredState
+from gpudeck.contract.ladder import LadderRung
+from gpudeck.contract.quota import Quota
+from gpudeck.contract.quota_usage import TaskHolding
+from gpudeck.contract.wire import Task
 
 ISSUED = 1_000_000.0
 LADDER = (LadderRung("tell"), LadderRung("tell", 60.0), LadderRung("end", 60.0))

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from agent.limits import hami
 from agent.quotas.mechanisms import hami_file, mechanisms, memory_limit, mig, mps
-from gpudeck.limits import MpsClient, MpsDaemon, MpsLimit, MpsServer
-from gpudeck.wire import GpuFacts
+from gpudeck.contract.limits import MpsClient, MpsDaemon, MpsLimit, MpsServer
+from gpudeck.contract.wire import GpuFacts
 
 FACTS = (GpuFacts("GPU-1", 0, "H100"),)
 SPLIT = (*FACTS, GpuFacts("MIG-1", 0, "1g.10gb", parent_uuid="GPU-1"))

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from agent.reader.messages import FactsDeltaCodec, ReaderMessage, ReaderMessageDecoder, pack
 from agent.readings import Reading
-from gpudeck.wire import GpuFacts, GpuLink
+from gpudeck.contract.wire import GpuFacts, GpuLink
 
 
 def facts(power_limit_w: float) -> tuple[GpuFacts, ...]:

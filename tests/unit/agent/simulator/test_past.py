@@ -24,8 +24,8 @@ from agent.simulator.past import (
     write_past,
 )
 from agent.tasks.task_table import TaskTable
-from gpudeck.metrics import COLUMN, WIDTH, Absence
-from gpudeck.wire import Event, Frame, Inventory, decode_from_agent, unpack
+from gpudeck.contract.wire import Event, Frame, Inventory, decode_from_agent, unpack
+from gpudeck.measures.metrics import COLUMN, WIDTH, Absence
 
 NOW = 1_800_000_000 + random.randrange(10**6)
 KEYS = ("temp_c", "mem_used_bytes", "power_w", "energy_j", "util_pct")

@@ -16,8 +16,8 @@ from agent.slurm.core import (
     report,
     slurm_uid,
 )
-from gpudeck.slurm import MAX_JOBS, SlurmJob, SlurmNow
-from gpudeck.wire import MAX_MESSAGE_BYTES, decode_from_agent, encode
+from gpudeck.contract.slurm import MAX_JOBS, SlurmJob, SlurmNow
+from gpudeck.contract.wire import MAX_MESSAGE_BYTES, decode_from_agent, encode
 
 NOW = SlurmNow(1.0, cluster="c", account="slurm")
 NODE = ("NodeName=gpu01 Arch=x86_64 CPUTot=16 Gres=gpu:h100:8 GresDrain=N/A "

@@ -15,7 +15,7 @@ from agent.tasks.managers import (
     place_of,
     scheduler_of,
 )
-from gpudeck.rungs import RulesCeiling, RungTarget, by_manager
+from gpudeck.contract.rungs import RulesCeiling, RungTarget, by_manager
 
 
 def digits(count: int) -> str:

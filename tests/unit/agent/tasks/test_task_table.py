@@ -21,7 +21,7 @@ from agent.tasks.processes import COMMAND_MAX, HOST_PID_NAMESPACE, namespace_tro
 from agent.tasks.redact import HIDDEN
 from agent.tasks.task_table import TaskTable
 from agent.telemetry.sampler import SamplerState, sample
-from gpudeck.wire import Task, decode_from_agent, encode
+from gpudeck.contract.wire import Task, decode_from_agent, encode
 
 BOOT = "0b1c2d3e-0000-0000-0000-000000000000"
 ID = "3fa9" + "c" * 60

@@ -14,7 +14,7 @@ from agent.readings import ProcessReading
 from agent.tasks import user_table
 from agent.tasks.people import SystemPeople
 from agent.tasks.task_table import TaskTable
-from gpudeck.wire import Task
+from gpudeck.contract.wire import Task
 
 ROOT = Path(__file__).parents[4]
 # In a process that has looked nobody up yet: later on the system itself remembers some.

@@ -13,9 +13,9 @@ from agent.readings import BackendEvent, GpuReading, ProcessAccounting, Reading
 from agent.tasks.seen import GpuTask
 from agent.telemetry.events import TASKS_PER_READING, NodeEventDetector
 from agent.telemetry.gpu_events import CALM_FOR_S, SLOWED_FOR_S
-from gpudeck.events import KINDS
-from gpudeck.metrics import COLUMN, SLOW_COLUMN, SLOW_WIDTH, WIDTH, Absence
-from gpudeck.wire import Event, GpuFacts, Task, decode_from_agent, encode
+from gpudeck.contract.wire import Event, GpuFacts, Task, decode_from_agent, encode
+from gpudeck.measures.events import KINDS
+from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, SLOW_WIDTH, WIDTH, Absence
 
 POWER_CAP, HEAT, IDLE, SYNC = 0x4, 0x40, 0x1, 0x10
 T0 = 1_700_000_000.0

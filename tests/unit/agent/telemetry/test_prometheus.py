@@ -7,8 +7,8 @@ import pytest
 
 from agent.readings import BackendEvent, GpuReading, Reading
 from agent.telemetry.prometheus import MetricsPage
-from gpudeck.metrics import COLUMN, Absence
-from gpudeck.wire import GpuFacts, GpuState
+from gpudeck.contract.wire import GpuFacts, GpuState
+from gpudeck.measures.metrics import COLUMN, Absence
 
 
 @pytest.mark.parametrize("state", ["lost", "error"])

@@ -17,8 +17,7 @@ from agent.telemetry.sampler import (
     sample,
     snapshot_wanted,
 )
-from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, SLOW_WIDTH, WIDTH, Absence
-from gpudeck.wire import (
+from gpudeck.contract.wire import (
     MAX_GPUS,
     MAX_MESSAGE_BYTES,
     Event,
@@ -31,6 +30,7 @@ from gpudeck.wire import (
     encode,
     unpack,
 )
+from gpudeck.measures.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, SLOW_WIDTH, WIDTH, Absence
 
 ALL_PRESENT = bytes(WIDTH)
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from agent.telemetry.self_cost import MEMORY_EVERY_S, ProcessCostMeter, outbox_files, size_of
-from gpudeck.process_cost import cpu_s, pss_bytes
+from gpudeck.system.process_cost import cpu_s, pss_bytes
 
 ME = frozenset((os.getpid(),))
 ROOT = Path(__file__).resolve().parents[4]

@@ -7,8 +7,8 @@ from msgspec import structs
 from agent.readings import GpuReading, Reading
 from agent.tasks.seen import GpuTask
 from agent.telemetry.status_table import as_json, gpu_items, gpu_table, task_items, task_table
-from gpudeck.metrics import COLUMN, WIDTH, Absence
-from gpudeck.wire import GpuFacts, Task
+from gpudeck.contract.wire import GpuFacts, Task
+from gpudeck.measures.metrics import COLUMN, WIDTH, Absence
 
 
 def a_reading(**values: float) -> Reading:

@@ -22,9 +22,9 @@ from dashboard.fleet.state_machine import FleetStateMachine
 from dashboard.fleet.visibility import VisibleFleetCache
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import HubState
-from gpudeck.actions import ActionParams, Preview, ProcessIdentity, Refusal, Victim
-from gpudeck.slurm import SlurmCancel, SlurmHold, SlurmJob, SlurmNow, SlurmRequeue
-from gpudeck.wire import Task
+from gpudeck.contract.actions import ActionParams, Preview, ProcessIdentity, Refusal, Victim
+from gpudeck.contract.slurm import SlurmCancel, SlurmHold, SlurmJob, SlurmNow, SlurmRequeue
+from gpudeck.contract.wire import Task
 from tests.unit import fleets
 
 NAMES = [field.name for field in fields(ActionGuards)]

@@ -19,7 +19,7 @@ from dashboard.actions.lifecycle import (
     SaveCommandRecord,
     SendCommandMessage,
 )
-from gpudeck.actions import (
+from gpudeck.contract.actions import (
     COMMAND_LASTS_S,
     FINAL,
     LIFE,
@@ -29,7 +29,7 @@ from gpudeck.actions import (
     Refusal,
     Reply,
 )
-from gpudeck.wire import FromHub, Inquire, Noted, SignedCommand
+from gpudeck.contract.wire import FromHub, Inquire, Noted, SignedCommand
 
 NODE = "n1"
 T0 = 1_700_000_000.0

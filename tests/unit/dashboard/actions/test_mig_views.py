@@ -8,10 +8,10 @@ from dashboard.fleet.visibility import (
     VisibilityScope,
     focus,
 )
-from gpudeck.limits import LimitsNow, ManagedMigLayout
-from gpudeck.metrics import Absence
-from gpudeck.repairs import GpuRepair, RepairsNow
-from gpudeck.wire import GpuFacts, Inventory
+from gpudeck.contract.limits import LimitsNow, ManagedMigLayout
+from gpudeck.contract.repairs import GpuRepair, RepairsNow
+from gpudeck.contract.wire import GpuFacts, Inventory
+from gpudeck.measures.metrics import Absence
 from tests.unit.fleets import MONO, NOW, facts, frame, hello, tasks
 
 

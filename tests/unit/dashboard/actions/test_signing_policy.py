@@ -12,8 +12,8 @@ from dashboard.actions.commander import new_id
 from dashboard.actions.lifecycle import CommandRecord
 from dashboard.actions.signing_policy import HOUR_S, RecentSignings, SigningBudget, SigningPolicy
 from dashboard.fleet.epoch_fence import MAX_EPOCH_JUMP, SETTLING_S, EpochFence
-from gpudeck.action_table import Action
-from gpudeck.actions import (
+from gpudeck.contract.action_table import Action
+from gpudeck.contract.actions import (
     COMMAND_LASTS_S,
     LIFE,
     PREVIEW_LASTS_S,
@@ -26,7 +26,7 @@ from gpudeck.actions import (
     Refusal,
     Victim,
 )
-from gpudeck.command_sentences import sentence
+from gpudeck.words.commands import sentence
 
 NOW, MONO, EPOCH = 1_700_000_000.0, 500.0, 7
 NODE = "n1"

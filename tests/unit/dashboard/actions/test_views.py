@@ -5,9 +5,9 @@ import random
 import msgspec
 
 from dashboard.openapi.document import document
-from gpudeck import action_views
-from gpudeck.action_views import CommandView, PreviewView, verification_view
-from gpudeck.actions import ActionVerification
+from gpudeck.contract import action_views
+from gpudeck.contract.action_views import CommandView, PreviewView, verification_view
+from gpudeck.contract.actions import ActionVerification
 
 
 def test_the_hub_promises_every_field_of_its_answers_about_actions() -> None:

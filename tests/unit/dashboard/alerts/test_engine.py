@@ -25,9 +25,9 @@ from dashboard.alerts.rehearsal.source import CannotRehearseError, RehearsalSour
 from dashboard.alerts.rehearsal.tasks import TaskRehearsalSource
 from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.rows import HistoryMessage
-from gpudeck.wire import Inventory, Task, Tasks, Use
+from dashboard.history.columns.rows import HistoryMessage
+from dashboard.history.reads.embedded import EmbeddedHistory
+from gpudeck.contract.wire import Inventory, Task, Tasks, Use
 from tests.unit import fleets
 
 NODES, GPUS, MINUTES = 3, 4, 100

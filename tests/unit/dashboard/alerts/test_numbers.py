@@ -23,12 +23,12 @@ from dashboard.alerts.rehearsal.nodes import NodeRehearsalSource
 from dashboard.alerts.rehearsal.tasks import TaskRehearsalSource
 from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.rows import HistoryMessage
-from dashboard.history.rule_reads import RuleHistoryReader
-from gpudeck.actions import MetricBound, RuleCondition
-from gpudeck.hosts import HostSample, HostTask
-from gpudeck.wire import GpuFacts, Inventory, Task, Tasks, Use
+from dashboard.history.columns.rows import HistoryMessage
+from dashboard.history.reads.embedded import EmbeddedHistory
+from dashboard.history.reads.rule_reads import RuleHistoryReader
+from gpudeck.contract.actions import MetricBound, RuleCondition
+from gpudeck.contract.hosts import HostSample, HostTask
+from gpudeck.contract.wire import GpuFacts, Inventory, Task, Tasks, Use
 from tests.unit import fleets
 
 BEGIN = 1_700_000_000 - 1_700_000_000 % 3_600

@@ -6,7 +6,7 @@ from dashboard.alerts.core.rule_tracker import RuleTracker
 from dashboard.alerts.core.state_machine import AlertPhase
 from dashboard.alerts.rules_file import PACK, parse
 from dashboard.fleet.events import FleetEvent
-from gpudeck.wire import Event
+from gpudeck.contract.wire import Event
 from tests.unit import fleets
 from tests.unit.dashboard.alerts.test_targets import World, of
 

@@ -14,9 +14,9 @@ from dashboard.alerts.rehearsal.service import SOURCES
 from dashboard.alerts.rehearsal.source import CannotRehearseError
 from dashboard.alerts.rehearsal.tasks import TaskRehearsalSource
 from dashboard.fleet.fleet import Fleet
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.rows import HistoryMessage
-from gpudeck.wire import Event, Inventory, Tasks
+from dashboard.history.columns.rows import HistoryMessage
+from dashboard.history.reads.embedded import EmbeddedHistory
+from gpudeck.contract.wire import Event, Inventory, Tasks
 from tests.unit import fleets
 
 BEGIN = 1_699_999_200

@@ -21,12 +21,12 @@ from dashboard.audit.recorder import AuditRecorder
 from dashboard.audit.store import AuditStore
 from dashboard.cli.rules_hub import _lines
 from dashboard.fleet.fleet import Fleet
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.rows import HistoryMessage
+from dashboard.history.columns.rows import HistoryMessage
+from dashboard.history.reads.embedded import EmbeddedHistory
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import HubState
-from gpudeck.rungs import RulesCeiling
-from gpudeck.wire import Inventory, Task, Tasks, Use
+from gpudeck.contract.rungs import RulesCeiling
+from gpudeck.contract.wire import Inventory, Task, Tasks, Use
 from tests.unit import fleets
 
 MINUTES = 40

@@ -8,10 +8,10 @@ import pytest
 
 from dashboard.alerts.core.rule_signal import SignalTerm
 from dashboard.alerts.core.rule_tracker import RuleTracker
-from gpudeck.limits import LeaseState, LimitsNow, TimedLimit
+from gpudeck.contract.limits import LeaseState, LimitsNow, TimedLimit
+from gpudeck.contract.pool_link import OutsideUse, PoolReport, ReportedLease
+from gpudeck.contract.wire import Task, Tasks, Use
 from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.link import OutsideUse, PoolReport, ReportedLease
-from gpudeck.wire import Task, Tasks, Use
 from tests.unit import fleets
 from tests.unit.climbing import World as Acting
 from tests.unit.climbing import a_world

@@ -9,8 +9,8 @@ from dashboard.alerts.core import rule_unit_tests
 from dashboard.alerts.core.rule import InvalidRuleError, check, read
 from dashboard.alerts.rules_file import PACK, dump, one_rule, parse
 from dashboard.cli.rules import rules
+from gpudeck.contract.ladder import DOES
 from gpudeck.errors import CommandError
-from gpudeck.ladder import DOES
 
 ROOT = Path(__file__).parents[4]
 GOOD = """

@@ -23,8 +23,8 @@ from dashboard.alerts.views import rule_view
 from dashboard.fleet.events import FleetEvent, RecentEvents
 from dashboard.fleet.filters import parse as parse_filter
 from dashboard.fleet.fleet import MAX_INVENTORIES, Fleet, Node
-from gpudeck.hosts import HostSample, HostTask
-from gpudeck.wire import Beat, Cost, Event, Inventory, Task, Tasks, Use
+from gpudeck.contract.hosts import HostSample, HostTask
+from gpudeck.contract.wire import Beat, Cost, Event, Inventory, Task, Tasks, Use
 from tests.unit import fleets
 
 GIB = 2**30

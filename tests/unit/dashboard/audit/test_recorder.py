@@ -32,10 +32,10 @@ from dashboard.errors import AlreadyExistsError, AuditWriteError
 from dashboard.nodes.audit_heads import AuditHeadExchange
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import HubState
-from gpudeck.audit_chain import AuditChainLink, link
-from gpudeck.audit_file import AuditFile
+from gpudeck.audit.chain import AuditChainLink, link
+from gpudeck.audit.file import AuditFile
+from gpudeck.contract.wire import Anchor, Beat, Hello
 from gpudeck.errors import CommandError
-from gpudeck.wire import Anchor, Beat, Hello
 
 
 class Deck:

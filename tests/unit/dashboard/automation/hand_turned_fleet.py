@@ -33,8 +33,8 @@ from dashboard.notifications.grouping import NotificationGrouping, NotificationT
 from dashboard.notifications.receivers import Receiver
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import HubState
-from gpudeck.metrics import COLUMN, SLOW_COLUMN
-from gpudeck.wire import Beat, Event, GpuFacts, Inventory, ReaderState, Tasks
+from gpudeck.contract.wire import Beat, Event, GpuFacts, Inventory, ReaderState, Tasks
+from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN
 from tests.unit import fleets
 from tests.unit.climbing import PATCHED, Clock
 

@@ -15,8 +15,8 @@ from dashboard.automation.dispatch import ActionDispatcher
 from dashboard.fleet.epoch_fence import EpochFence
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import HubState
-from gpudeck.actions import CommandActor, Recall
-from gpudeck.wire import FromHub, SignedCommand
+from gpudeck.contract.actions import CommandActor, Recall
+from gpudeck.contract.wire import FromHub, SignedCommand
 
 
 class Wire:

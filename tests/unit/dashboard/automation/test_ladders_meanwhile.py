@@ -8,9 +8,9 @@ import pytest
 from dashboard.actions.lifecycle import CommandRecord
 from dashboard.automation.intents import ActionIntent
 from dashboard.automation.ladder_state import RETURN_WITHIN_S
-from gpudeck.action_table import ON_RUNG
-from gpudeck.actions import CommandActor
-from gpudeck.ladder import LadderStep
+from gpudeck.contract.action_table import ON_RUNG
+from gpudeck.contract.actions import CommandActor
+from gpudeck.contract.ladder import LadderStep
 from tests.unit.climbing import Busy, World, a_world, done
 
 __all__ = ["a_world"]

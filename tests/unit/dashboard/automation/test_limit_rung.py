@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from dashboard.alerts.core.rule import InvalidRuleError, check, read
 from dashboard.automation.ladder_state import RETURN_WITHIN_S
 from dashboard.automation.limit_returns import LimitReturns, is_due
-from gpudeck.limits import LimitRelease, LimitsNow, TimedLimit
+from gpudeck.contract.limits import LimitRelease, LimitsNow, TimedLimit
 from tests.unit.climbing import World, a_world, one_idle
 
 __all__ = ["a_world"]

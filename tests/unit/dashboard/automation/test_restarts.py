@@ -21,8 +21,16 @@ from dashboard.automation.ladder_state import (
     saved_state,
 )
 from dashboard.quotas.evaluate import over_since
-from gpudeck.ladder import LadderClimb, LadderObservation, LadderRung, begin, look, resumed, settle
-from gpudeck.quota import Quota
+from gpudeck.contract.ladder import (
+    LadderClimb,
+    LadderObservation,
+    LadderRung,
+    begin,
+    look,
+    resumed,
+    settle,
+)
+from gpudeck.contract.quota import Quota
 from tests.unit.climbing import Busy, World, a_world
 from tests.unit.dashboard.alerts.test_restart_state import BEGIN, Hub
 from tests.unit.dashboard.quotas.test_quotas import NOW, balance, intents

@@ -7,8 +7,8 @@ import pytest
 from dashboard.alerts.core.rule import InvalidRuleError, check, read, version
 from dashboard.automation.brakes import BrakeService
 from dashboard.automation.rule_cordons import RuleCordons, share_brake
-from gpudeck.limits import Cordon
-from gpudeck.repairs import GpuRepair, RepairsNow
+from gpudeck.contract.limits import Cordon
+from gpudeck.contract.repairs import GpuRepair, RepairsNow
 from tests.unit.climbing import World, a_world
 
 __all__ = ["a_world"]

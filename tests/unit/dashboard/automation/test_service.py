@@ -14,8 +14,8 @@ from dashboard.access.policy import Actor, Role, Scope
 from dashboard.alerts.core.silence import Silence
 from dashboard.alerts.views import NO_DETAIL
 from dashboard.automation.brake_limits import BrakeRequest, BrakeState, fleet_most
-from gpudeck.actions import ActionVerification, Refusal
-from gpudeck.ladder import FRESH_S
+from gpudeck.contract.actions import ActionVerification, Refusal
+from gpudeck.contract.ladder import FRESH_S
 from tests.unit.climbing import Busy, World, a_world, one_idle
 
 __all__ = ["a_world"]

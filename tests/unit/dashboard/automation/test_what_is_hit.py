@@ -4,10 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from dashboard.automation.intents import ActionIntent, preview_flaw
-from gpudeck import rungs
-from gpudeck.actions import Refusal
-from gpudeck.ladder import LadderRung
-from gpudeck.wire import Beat
+from gpudeck.contract import rungs
+from gpudeck.contract.actions import Refusal
+from gpudeck.contract.ladder import LadderRung
+from gpudeck.contract.wire import Beat
 from tests.unit.climbing import World, a_world, one_idle, shown
 
 __all__ = ["a_world"]

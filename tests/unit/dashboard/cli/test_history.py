@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dashboard.cli.history import history as run
-from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.reads.embedded import EmbeddedHistory
 from dashboard.runtime.data_folder import lock_folder
 from gpudeck.errors import CommandError
 from tests.unit.histories import START, Source, differences

@@ -25,7 +25,7 @@ from dashboard.demo.fleet import LOST_PER_QUARTER_HOUR, NODE_ODDS_MAX, node_name
 from dashboard.demo.rules import demo_rules
 from dashboard.fleet.events import FleetEvent, RecentEvents
 from dashboard.fleet.fleet import Fleet, Node
-from gpudeck.wire import Event, Frame, Inventory
+from gpudeck.contract.wire import Event, Frame, Inventory
 from tests.unit import fleets
 
 AT = 1_763_640_000

@@ -17,8 +17,8 @@ from dashboard.fleet.visibility import (
     focus,
 )
 from dashboard.nodes.checkpoint import encode_nodes, restore
-from gpudeck.events import KINDS
-from gpudeck.wire import Backfill, Event, Inventory, Task, Tasks, Use, encode
+from gpudeck.contract.wire import Backfill, Event, Inventory, Task, Tasks, Use, encode
+from gpudeck.measures.events import KINDS
 from tests.unit.fleets import MONO, NOW, facts, frame, hello
 
 

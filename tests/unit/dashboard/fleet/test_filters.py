@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from dashboard.fleet.filters import MARKED, STATES, FilterError, TaskGpuPairs, parse
 from dashboard.fleet.fleet import Fleet
-from gpudeck.filter_language import MAX_DEPTH, MAX_LENGTH, MAX_TERMS, STATE_WORDS
-from gpudeck.metrics import Absence
+from gpudeck.language.filters import MAX_DEPTH, MAX_LENGTH, MAX_TERMS, STATE_WORDS
+from gpudeck.measures.metrics import Absence
 from tests.unit.fleets import MONO, NOW, add_node, frame, tasks
 
 

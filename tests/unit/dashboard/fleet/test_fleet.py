@@ -7,8 +7,8 @@ import pytest
 
 from dashboard.fleet.fleet import SILENT_AFTER_S, SUSPECT_AFTER_S, Fleet, FrameOutcome, GpuStatus
 from dashboard.fleet.gpu_table import NO_TASK, SEVERAL, UNKNOWN_OWNER
-from gpudeck.metrics import COLUMN, Absence
-from gpudeck.wire import Inventory, Tasks, Use, WireError
+from gpudeck.contract.wire import Inventory, Tasks, Use, WireError
+from gpudeck.measures.metrics import COLUMN, Absence
 from tests.unit.fleets import MONO, NOW, add_node, facts, frame, hello, tasks
 
 UTIL = COLUMN["util_pct"]

@@ -15,8 +15,8 @@ from dashboard.fleet.fleet import HOST_STALE_AFTER_S, Fleet
 from dashboard.fleet.host_views import host_load, host_uses, serving_of
 from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
 from dashboard.prometheus.families import pages, snapshot
-from gpudeck.hosts import HOST_KEYS, HostSample, HostTask
-from gpudeck.serving import ServingSample
+from gpudeck.contract.hosts import HOST_KEYS, HostSample, HostTask
+from gpudeck.contract.serving import ServingSample
 from tests.unit import fleets
 from tests.unit.fleets import MONO, NOW
 

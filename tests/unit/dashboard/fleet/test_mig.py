@@ -18,8 +18,8 @@ from dashboard.fleet.visibility import (
     VisibleFleet,
     focus,
 )
-from gpudeck.metrics import Absence
-from gpudeck.wire import GpuFacts, Inventory, Tasks
+from gpudeck.contract.wire import GpuFacts, Inventory, Tasks
+from gpudeck.measures.metrics import Absence
 from tests.unit.fleets import EMPTY, MONO, NOW, facts, frame, hello, tasks
 
 GIB = 2.0**30

@@ -9,8 +9,8 @@ from dashboard.fleet.quarantine import NodeRefusal
 from dashboard.fleet.task_list import tasks_of
 from dashboard.fleet.visibility import ALL_READ, EVERYTHING_SEEN, focus
 from dashboard.prometheus.families import pages, snapshot
-from gpudeck.pool.link import NodeMaintenance
-from gpudeck.wire import Beat, ReaderState
+from gpudeck.contract.pool_link import NodeMaintenance
+from gpudeck.contract.wire import Beat, ReaderState
 from tests.unit.fleets import EMPTY, MONO, NOW, add_node, frame, tasks
 
 

@@ -20,8 +20,8 @@ from dashboard.fleet.past_moment import (
 )
 from dashboard.fleet.past_views import ground
 from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
-from dashboard.history.instants import InstantMatrix
-from gpudeck.metrics import Absence
+from dashboard.history.columns.instants import InstantMatrix
+from gpudeck.measures.metrics import Absence
 from tests.unit.fleets import MONO, add_node
 
 AT = 1_763_640_000

@@ -6,7 +6,7 @@ from typing import Any
 
 from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.recent_seconds import KEPT, TimelineBuffer
-from gpudeck.metrics import COLUMN, WIDTH, Absence
+from gpudeck.measures.metrics import COLUMN, WIDTH, Absence
 from tests.unit.fleets import MONO, NOW, add_node, frame
 
 

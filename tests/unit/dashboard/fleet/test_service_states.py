@@ -5,9 +5,9 @@ import random
 from dashboard.fleet.available_gpus import available
 from dashboard.fleet.fleet import Fleet, Node
 from dashboard.fleet.service_states import repair_brake
-from gpudeck.pool.link import OfferedGpu, PoolReport
-from gpudeck.repairs import WHOLE_NODE, GpuRepair, RepairsNow, RepairState
-from gpudeck.wire import Inventory
+from gpudeck.contract.pool_link import OfferedGpu, PoolReport
+from gpudeck.contract.repairs import WHOLE_NODE, GpuRepair, RepairsNow, RepairState
+from gpudeck.contract.wire import Inventory
 from tests.unit.fleets import EMPTY, MONO, add_node, facts, frame, tasks
 
 

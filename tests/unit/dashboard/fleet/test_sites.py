@@ -17,8 +17,8 @@ from dashboard.fleet.visibility import (
     VisibleFleetCache,
     focus,
 )
-from gpudeck.gpu_facts import GpuFacts
-from gpudeck.metrics import COLUMN, WIDTH, Absence
+from gpudeck.contract.gpu_facts import GpuFacts
+from gpudeck.measures.metrics import COLUMN, WIDTH, Absence
 from tests.unit.fleets import MONO, NOW, add_node
 
 UTIL = COLUMN["util_pct"]

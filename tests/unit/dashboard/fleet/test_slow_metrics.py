@@ -15,8 +15,8 @@ from dashboard.fleet.metric_table import MetricTable
 from dashboard.fleet.state_machine import FleetStateMachine
 from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
 from dashboard.nodes.checkpoint import encode_nodes, restore
-from gpudeck.metrics import SLOW, SLOW_COLUMN, Absence
-from gpudeck.wire import Inventory
+from gpudeck.contract.wire import Inventory
+from gpudeck.measures.metrics import SLOW, SLOW_COLUMN, Absence
 from tests.unit.fleets import MONO, NOW, Row, add_node, facts, frame, hello
 
 ALIVE = 4.0  # a live sample may be this old

@@ -20,8 +20,7 @@ from dashboard.fleet.effects import (
 from dashboard.fleet.fleet import GpuStatus
 from dashboard.fleet.state_machine import FleetStateMachine
 from dashboard.nodes.checkpoint import encode_nodes, restore
-from gpudeck.metrics import COLUMN
-from gpudeck.wire import (
+from gpudeck.contract.wire import (
     MAX_SPANS,
     Ack,
     Backfill,
@@ -37,6 +36,7 @@ from gpudeck.wire import (
     WireError,
     encode,
 )
+from gpudeck.measures.metrics import COLUMN
 from tests.unit.fleets import MONO, NOW, facts, frame, hello, tasks
 
 

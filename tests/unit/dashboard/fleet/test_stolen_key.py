@@ -31,11 +31,9 @@ from dashboard.fleet.node_parts import NodeRefusalView
 from dashboard.fleet.state_machine import FleetStateMachine
 from dashboard.fleet.task_targets import AmbiguousTaskError, task_on_node
 from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
-from dashboard.history.rows import BACKFILL_MOST_S
-from gpudeck.metrics import Absence
-from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.link import NodeClaim, PoolReport
-from gpudeck.wire import (
+from dashboard.history.columns.rows import BACKFILL_MOST_S
+from gpudeck.contract.pool_link import NodeClaim, PoolReport
+from gpudeck.contract.wire import (
     MAX_BACKFILL,
     MAX_GPUS,
     MAX_TASKS,
@@ -49,6 +47,8 @@ from gpudeck.wire import (
     Refused,
     encode,
 )
+from gpudeck.measures.metrics import Absence
+from gpudeck.pool.core.claims import Claim
 from tests.unit.dashboard.fleet.test_state_machine import AgentLink, ack_messages
 from tests.unit.fleets import MONO, NOW, add_node, frame, hello, tasks
 

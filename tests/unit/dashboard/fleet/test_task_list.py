@@ -9,9 +9,9 @@ from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.owner_views import OwnerView, owner_view, ranks_beside
 from dashboard.fleet.task_list import group_order, grouped, job_key, sort_tasks
 from dashboard.fleet.views import TaskGpuUseView, TaskView
-from gpudeck.command_sentences import ranks_left
-from gpudeck.message_limits import PID_MAX
-from gpudeck.wire import Task
+from gpudeck.contract.message_limits import PID_MAX
+from gpudeck.contract.wire import Task
+from gpudeck.words.commands import ranks_left
 from tests.unit.fleets import add_node
 
 

@@ -10,8 +10,8 @@ from dashboard.fleet import views
 from dashboard.fleet.filters import parse
 from dashboard.fleet.fleet import Fleet, GpuStatus
 from dashboard.fleet.visibility import EVERYTHING_SEEN, VisibleFleet, focus
-from gpudeck.actions import total
-from gpudeck.metrics import COLUMN, COLUMNS, Absence
+from gpudeck.contract.actions import total
+from gpudeck.measures.metrics import COLUMN, COLUMNS, Absence
 from tests.unit.fleets import MONO, NOW, add_node, frame, tasks
 
 

@@ -18,7 +18,7 @@ from dashboard.fleet.visibility import (
     focus,
     program_of,
 )
-from gpudeck.wire import Task, Tasks, Use
+from gpudeck.contract.wire import Task, Tasks, Use
 from tests.unit.fleets import MONO, NOW, add_node, frame
 
 SECRET = "--token=hunter2"

@@ -17,13 +17,13 @@ from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.idle_history import IdleHistory
 from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
 from dashboard.fleet.wasted_gpus import note_idle, seconds_idle, wasted
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.rows import HistoryMessage
-from gpudeck.metrics import COLUMN, Absence
+from dashboard.history.columns.rows import HistoryMessage
+from dashboard.history.reads.embedded import EmbeddedHistory
+from gpudeck.contract.pool_link import PoolReport, ReportedLease
+from gpudeck.contract.wire import Inventory, Use
+from gpudeck.measures.metrics import COLUMN, Absence
+from gpudeck.measures.waste import WASTED_AFTER_S
 from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.link import PoolReport, ReportedLease
-from gpudeck.waste import WASTED_AFTER_S
-from gpudeck.wire import Inventory, Use
 from tests.unit.fleets import EMPTY, MONO, NOW, Row, add_node, facts, frame, hello, tasks
 
 HELD = {"util_pct": 0.0, "util_max_pct": 0.0, "mem_used_bytes": 40e9}

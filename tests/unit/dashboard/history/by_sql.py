@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from dashboard.history.columns import MASKS
-from dashboard.history.database import on, texts
-from dashboard.history.embedded import EmbeddedHistory, _tiers
-from dashboard.history.frames import add_up, sums_in
-from dashboard.history.instants import MomentSamples, instant_frame, seen_in
-from dashboard.history.protocol import AGGS, Agg, Nodes
+from dashboard.history.columns.instants import MomentSamples, instant_frame, seen_in
+from dashboard.history.columns.layout import MASKS
+from dashboard.history.reads.database import on, texts
+from dashboard.history.reads.embedded import EmbeddedHistory, _tiers
+from dashboard.history.reads.frames import add_up, sums_in
+from dashboard.history.reads.protocol import AGGS, Agg, Nodes
 
 
 def series(history: EmbeddedHistory, gpus: Sequence[str], metrics: Sequence[str], t0: float,

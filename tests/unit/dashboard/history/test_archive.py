@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.history.archive import Archive, FolderArchive
+from dashboard.history.storage.archive import Archive, FolderArchive
 from tests.buckets import MemoryBucket, evicting, tiered
 
 Open = Callable[[], Archive]

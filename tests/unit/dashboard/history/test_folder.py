@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.history.folder import HistoryDamagedError, copied
-from dashboard.history.manifest import HistoryFile, Manifest, digest
+from dashboard.history.storage.folder import HistoryDamagedError, copied
+from dashboard.history.storage.manifest import HistoryFile, Manifest, digest
 
 
 @pytest.mark.parametrize("name", ["../escaped.parquet", "raw/../../escaped.parquet", "{}/escaped"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dashboard.history.headlog import (
+from dashboard.history.ingest.headlog import (
     GROUP_BYTES,
     HEAD,
     MAGIC,

@@ -13,15 +13,15 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from dashboard.history import file_cache
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.file_cache import FileCache
-from dashboard.history.grid import HistoryGrid
-from dashboard.history.memory import BLOCK_S
+from dashboard.history.columns.grid import HistoryGrid
+from dashboard.history.columns.memory import BLOCK_S
+from dashboard.history.files import file_cache
+from dashboard.history.files.file_cache import FileCache
+from dashboard.history.files.row_index import OpenParquetFile, SampleRuns
+from dashboard.history.files.sealing import GRACE_S, LATE_S
+from dashboard.history.files.store import HistoryRetention
 from dashboard.history.prometheus import history_families
-from dashboard.history.row_index import OpenParquetFile, SampleRuns
-from dashboard.history.sealing import GRACE_S, LATE_S
-from dashboard.history.store import HistoryRetention
+from dashboard.history.reads.embedded import EmbeddedHistory
 from tests.unit.histories import START, Source
 
 SPAN_S = 1_000

@@ -12,22 +12,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dashboard.history import block_writer
-from dashboard.history import manifest as manifests
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.file_cache import KEPT_RUNS, RUNS_OF_NONE, FileCache
-from dashboard.history.headlog import HeadLog
-from dashboard.history.ingest import MOST_LISTINGS, HistoryIngester
-from dashboard.history.manifest import HistoryFile, Manifest
-from dashboard.history.memory import BLOCK_S
-from dashboard.history.rebuild import rebuilt
-from dashboard.history.row_index import SampleRuns
-from dashboard.history.rows import BACKFILL_MOST_S, HistoryMessage
-from dashboard.history.sealing import GRACE_S, LATE_S
-from dashboard.history.slot_names import SlotNames
-from dashboard.history.store import HistoryRetention
-from gpudeck.metrics import Absence
-from gpudeck.wire import Event, GpuFacts, Hello, Inventory, Task, Tasks, Use
+from dashboard.history.columns.memory import BLOCK_S
+from dashboard.history.columns.rows import BACKFILL_MOST_S, HistoryMessage
+from dashboard.history.columns.slot_names import SlotNames
+from dashboard.history.files import block_writer
+from dashboard.history.files.file_cache import KEPT_RUNS, RUNS_OF_NONE, FileCache
+from dashboard.history.files.rebuild import rebuilt
+from dashboard.history.files.row_index import SampleRuns
+from dashboard.history.files.sealing import GRACE_S, LATE_S
+from dashboard.history.files.store import HistoryRetention
+from dashboard.history.ingest.headlog import HeadLog
+from dashboard.history.ingest.messages import MOST_LISTINGS, HistoryIngester
+from dashboard.history.reads.embedded import EmbeddedHistory
+from dashboard.history.storage import manifest as manifests
+from dashboard.history.storage.manifest import HistoryFile, Manifest
+from gpudeck.contract.wire import Event, GpuFacts, Hello, Inventory, Task, Tasks, Use
+from gpudeck.measures.metrics import Absence
 from tests.unit.dashboard.history.test_headlog import entries
 from tests.unit.fleets import frame
 from tests.unit.histories import START, Source, differences
@@ -260,7 +260,7 @@ def test_a_segment_is_there_with_its_beginning_or_not_at_all(
     log.open()
     batch = entries(4)
     log.append(batch[:1])
-    monkeypatch.setattr("dashboard.history.headlog.os.fdatasync", full)
+    monkeypatch.setattr("dashboard.history.ingest.headlog.os.fdatasync", full)
     with pytest.raises(OSError, match="No space"):
         log.rotate(batch[1:2])
     monkeypatch.undo()

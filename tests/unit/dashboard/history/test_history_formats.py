@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dashboard.history import block_writer, files, parquet, reading, sealing
-from dashboard.history.columns import KEYS
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.grid import HistoryGrid
-from dashboard.history.manifest import Manifest, digest
+from dashboard.history.columns.grid import HistoryGrid
+from dashboard.history.columns.layout import KEYS
+from dashboard.history.files import block_writer, parquet, reading, sealing
+from dashboard.history.files import file_set as files
+from dashboard.history.reads.embedded import EmbeddedHistory
+from dashboard.history.storage.manifest import Manifest, digest
 from tests.unit.histories import START, Source, Truth, differences
 
 FORMAT_1 = Path(__file__).parents[3] / "captures" / "history-format-1"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.reads.embedded import EmbeddedHistory
 from tests.unit.histories import START, Source
 
 HOUR_S = 3_600

@@ -7,16 +7,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dashboard.history import point_reads
-from dashboard.history.columns import KEYS
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.file_cache import SizedLruCache
-from dashboard.history.grid import HistoryGrid
-from dashboard.history.instants import NO_SAMPLE
-from dashboard.history.memory import BLOCK_S
-from dashboard.history.protocol import Agg
-from dashboard.history.sealing import LATE_S
-from gpudeck.metrics import SLOW, Absence
+from dashboard.history.columns.grid import HistoryGrid
+from dashboard.history.columns.instants import NO_SAMPLE
+from dashboard.history.columns.layout import KEYS
+from dashboard.history.columns.memory import BLOCK_S
+from dashboard.history.files.file_cache import SizedLruCache
+from dashboard.history.files.sealing import LATE_S
+from dashboard.history.reads import point_reads
+from dashboard.history.reads.embedded import EmbeddedHistory
+from dashboard.history.reads.protocol import Agg
+from gpudeck.measures.metrics import SLOW, Absence
 from tests.unit.dashboard.history import by_sql
 from tests.unit.histories import START, Source
 

@@ -11,13 +11,13 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.manifest import digest
-from dashboard.history.parquet import LAYOUTS, NAMES
-from dashboard.history.rows import HistoryMessage
+from dashboard.history.columns.rows import HistoryMessage
+from dashboard.history.files.parquet import LAYOUTS, NAMES
+from dashboard.history.reads.embedded import EmbeddedHistory
+from dashboard.history.storage.manifest import digest
 from dashboard.settings import hub_settings
+from gpudeck.contract.wire import Hello
 from gpudeck.errors import CommandError
-from gpudeck.wire import Hello
 from tests.unit.histories import START, Source, differences
 
 FORMAT_1 = Path(__file__).parents[3] / "captures" / "history-format-1" / "history"

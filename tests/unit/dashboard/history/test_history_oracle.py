@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dashboard.history.columns import KEYS, MASKS, MIB, NO_MEAN, STORED
-from dashboard.history.embedded import LOOK_BACK_S, EmbeddedHistory
-from dashboard.history.grid import HistoryGrid
-from dashboard.history.memory import BLOCK_S
-from dashboard.history.rows import HistoryMessage
-from dashboard.history.sealing import GRACE_S, LATE_S
-from gpudeck.metrics import COLUMNS, Absence
-from gpudeck.wire import Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use, pack
+from dashboard.history.columns.grid import HistoryGrid
+from dashboard.history.columns.layout import KEYS, MASKS, MIB, NO_MEAN, STORED
+from dashboard.history.columns.memory import BLOCK_S
+from dashboard.history.columns.rows import HistoryMessage
+from dashboard.history.files.sealing import GRACE_S, LATE_S
+from dashboard.history.reads.embedded import LOOK_BACK_S, EmbeddedHistory
+from gpudeck.contract.wire import Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use, pack
+from gpudeck.measures.metrics import COLUMNS, Absence
 from tests.unit.histories import START
 
 HOUR_S, MINUTE_S = 3_600, 60

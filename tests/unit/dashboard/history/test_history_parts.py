@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from dashboard.fleet.sample_seconds import SampleSecondAligner
-from dashboard.history.arrays import concat_rows, take_rows
-from dashboard.history.columns import AT, KEYS, STORED, missing_at, missing_words, quantise
-from dashboard.history.manifest import HistoryFile
-from dashboard.history.memory import SampleRows
-from dashboard.history.merge import FULL_ROWS, MANY_LATE, QUIET_S, SETTLE_S, merges
-from dashboard.history.rollup import Rollup, coarser, roll_up
-from gpudeck.metrics import COLUMNS, WIDTH, Absence
-from gpudeck.wire import pack
+from dashboard.history.columns.arrays import concat_rows, take_rows
+from dashboard.history.columns.layout import AT, KEYS, STORED, missing_at, missing_words, quantise
+from dashboard.history.columns.memory import SampleRows
+from dashboard.history.columns.rollup import Rollup, coarser, roll_up
+from dashboard.history.files.merge import FULL_ROWS, MANY_LATE, QUIET_S, SETTLE_S, merges
+from dashboard.history.storage.manifest import HistoryFile
+from gpudeck.contract.wire import pack
+from gpudeck.measures.metrics import COLUMNS, WIDTH, Absence
 
 HOUR_S = 3_600
 

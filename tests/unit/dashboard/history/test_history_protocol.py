@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.grid import HistoryGrid, Wanted
-from dashboard.history.protocol import History
-from dashboard.history.rows import HistoryMessage
-from gpudeck.wire import Event
+from dashboard.history.columns.grid import HistoryGrid, Wanted
+from dashboard.history.columns.rows import HistoryMessage
+from dashboard.history.reads.embedded import EmbeddedHistory
+from dashboard.history.reads.protocol import History
+from gpudeck.contract.wire import Event
 from tests.unit.histories import START, Source, differences
 
 Open = Callable[[], History]

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from dashboard.fleet.effects import MessageReceived, StreamRecord
 from dashboard.fleet.state_machine import FleetStateMachine
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.headlog import CARRIED, HeadLog
+from dashboard.history.ingest.headlog import CARRIED, HeadLog
+from dashboard.history.reads.embedded import EmbeddedHistory
 from dashboard.nodes.checkpoint import encode_nodes, restore
 from dashboard.nodes.recorder import MessageRecorder
 from dashboard.nodes.store import CheckpointStore
 from dashboard.state import HubState
-from gpudeck.wire import Frame, FromAgent, Inventory, Tasks, encode
+from gpudeck.contract.wire import Frame, FromAgent, Inventory, Tasks, encode
 from tests.unit.fleets import MONO, facts, frame, hello, tasks
 
 START = 1_700_000_100 - 1_700_000_100 % 3_600

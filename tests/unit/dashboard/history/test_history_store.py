@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dashboard.errors import ResultTooLargeError, UnknownMetricError
-from dashboard.history.columns import AT, KEYS
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.manifest import HistoryFile, Manifest
-from dashboard.history.memory import BLOCK_S
-from dashboard.history.rebuild import rebuilt
-from dashboard.history.rows import HistoryMessage
-from dashboard.history.sealing import GRACE_S, LATE_S, MAX_OPEN
-from dashboard.history.store import HistoryRetention
+from dashboard.history.columns.layout import AT, KEYS
+from dashboard.history.columns.memory import BLOCK_S
+from dashboard.history.columns.rows import HistoryMessage
+from dashboard.history.files.rebuild import rebuilt
+from dashboard.history.files.sealing import GRACE_S, LATE_S, MAX_OPEN
+from dashboard.history.files.store import HistoryRetention
+from dashboard.history.reads.embedded import EmbeddedHistory
+from dashboard.history.storage.manifest import HistoryFile, Manifest
 from tests.unit.histories import EVENT, START, Source, differences
 
 HOUR_S, MINUTE_S = 3_600, 60
@@ -317,7 +317,7 @@ def test_the_disk_is_full_and_then_is_not(tmp_path: Path, monkeypatch: pytest.Mo
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dashboard.history.parquet.sync", full)
+    monkeypatch.setattr("dashboard.history.files.parquet.sync", full)
     history.store.maintain(START + 400)
     assert history.info().error == "No space left on device"
     assert differences(history, source, START, START + 500) == []
@@ -337,7 +337,7 @@ def test_a_disk_that_stays_full_costs_the_oldest_minutes_and_no_more(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dashboard.history.parquet.sync", full)
+    monkeypatch.setattr("dashboard.history.files.parquet.sync", full)
     blocks = MAX_OPEN + 3
     for at in range(blocks):
         history.append(source.span(START + at * BLOCK_S, START + at * BLOCK_S + 5), 1)

@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dashboard.history import block_writer, files
-from dashboard.history import store as stores
-from dashboard.history.arrow_columns import Table
-from dashboard.history.columns import AT, STORED
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.give_up import MOST_TRIES
-from dashboard.history.memory import BLOCK_S, SampleRows
-from dashboard.history.sealing import GRACE_S, LATE_S
-from dashboard.history.slot_names import SlotNames
-from dashboard.history.store import HistoryRetention
+from dashboard.history.columns.arrow_columns import Table
+from dashboard.history.columns.layout import AT, STORED
+from dashboard.history.columns.memory import BLOCK_S, SampleRows
+from dashboard.history.columns.slot_names import SlotNames
+from dashboard.history.files import block_writer
+from dashboard.history.files import file_set as files
+from dashboard.history.files import store as stores
+from dashboard.history.files.give_up import MOST_TRIES
+from dashboard.history.files.sealing import GRACE_S, LATE_S
+from dashboard.history.files.store import HistoryRetention
+from dashboard.history.reads.embedded import EmbeddedHistory
 from tests.unit.dashboard.history.test_history_edges import opened
 from tests.unit.histories import START, Source, differences
 
@@ -191,7 +192,7 @@ def test_what_no_line_of_the_manifest_names_is_no_file_either(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dashboard.history.manifest._append", full)
+    monkeypatch.setattr("dashboard.history.storage.manifest._append", full)
     tended(history, END, 1)
     assert history.info().error == "No space left on device"
     assert list((tmp_path / "history").glob("*/*.parquet")) == []

@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from agent.limits.autotune import MpsMinute, MpsTuner, TuneInput, rehearse_minutes
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.manifest import Manifest, digest
 from dashboard.history.mps_usage import USES, MpsUsageView, mps_past
-from gpudeck.wire import Task, Tasks, Use
+from dashboard.history.reads.embedded import EmbeddedHistory
+from dashboard.history.storage.manifest import Manifest, digest
+from gpudeck.contract.wire import Task, Tasks, Use
 from tests.unit.histories import START, Source
 
 MINUTES, SILENT, UNDESCRIBED = 12, 4, 7

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.history.file_responses import STARTS, defuse
+from dashboard.history.columns.usage import USAGE_SUMS, USAGE_TOPS
+from dashboard.history.reads.file_responses import STARTS, defuse
 from dashboard.history.report_views import ReportPrices, report_columns, report_view
-from dashboard.history.usage import USAGE_SUMS, USAGE_TOPS
 from dashboard.history.views import ItemPlaces
 
 SPAN = (0, 7_200)

@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 
 from dashboard.errors import ArchiveAwayError
-from dashboard.history import tiered_archive
-from dashboard.history.archive_index import COPIES
-from dashboard.history.archive_mover import KEEPS_S, is_due
-from dashboard.history.archive_owner import FILE, KEY
-from dashboard.history.aws_credentials import (
+from dashboard.history.columns.memory import BLOCK_S
+from dashboard.history.files.archive_mover import KEEPS_S, is_due
+from dashboard.history.files.file_set import HistoryFiles
+from dashboard.history.files.sealing import GRACE_S
+from dashboard.history.files.store import HistoryRetention
+from dashboard.history.reads.embedded import EmbeddedHistory
+from dashboard.history.storage import tiered_archive
+from dashboard.history.storage.archive_index import COPIES
+from dashboard.history.storage.archive_owner import FILE, KEY
+from dashboard.history.storage.aws_credentials import (
     AwsCredentials,
     NoCredentialsError,
     credentials,
 )
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.files import HistoryFiles
-from dashboard.history.folder import copied
-from dashboard.history.manifest import HistoryFile
-from dashboard.history.memory import BLOCK_S
-from dashboard.history.s3 import NOTHING, S3Address, signed
-from dashboard.history.sealing import GRACE_S
-from dashboard.history.store import HistoryRetention
+from dashboard.history.storage.folder import copied
+from dashboard.history.storage.manifest import HistoryFile
+from dashboard.history.storage.s3 import NOTHING, S3Address, signed
 from dashboard.settings import archive as archive_setting
 from gpudeck.errors import CommandError
 from tests.buckets import KilledError, MemoryBucket, evicting, mover, tiered

@@ -16,16 +16,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dashboard.history.coverage import covered_share
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.protocol import BYS
-from dashboard.history.reading import merged
+from dashboard.history.columns.rows import HistoryMessage
+from dashboard.history.columns.usage import PARTS, USAGE_SUMS
+from dashboard.history.files.reading import merged
+from dashboard.history.reads.coverage import covered_share
+from dashboard.history.reads.embedded import EmbeddedHistory
+from dashboard.history.reads.protocol import BYS
 from dashboard.history.report_views import ReportPrices, report_view
-from dashboard.history.rows import HistoryMessage
-from dashboard.history.usage import PARTS, USAGE_SUMS
 from dashboard.history.usage_names import REPORT_BYS, regrouped, source_of
-from gpudeck.metrics import Absence
-from gpudeck.wire import Task, Tasks, Use
+from gpudeck.contract.wire import Task, Tasks, Use
+from gpudeck.measures.metrics import Absence
 from tests.unit.fleets import frame
 from tests.unit.histories import START, Source
 

@@ -21,7 +21,7 @@ from dashboard.imports.core.recording import (
 )
 from dashboard.imports.core.seconds import RecordedRow, SecondsOfGpus
 from dashboard.imports.files import recording
-from gpudeck.metrics import Absence
+from gpudeck.measures.metrics import Absence
 
 BERLIN = ZoneInfo("Europe/Berlin")
 UUIDS = ("GPU-5d1e0b3c-0000-4000-8000-000000000001", "GPU-5d1e0b3c-0000-4000-8000-000000000002")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from dashboard.history.grid import TaskRows
+from dashboard.history.columns.grid import TaskRows
 from dashboard.insight.core.outlook import (
     AHEAD_S,
     LEAST_FORECASTS,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.reads.embedded import EmbeddedHistory
 from dashboard.insight.demand_history import HeldGpuHours, PowerHours
 from dashboard.insight.queue_history import QueueHours
 from dashboard.insight.service import InsightService

@@ -21,10 +21,10 @@ from dashboard.alerts.rehearsal.tasks import TaskRehearsalSource
 from dashboard.alerts.rules_file import PACK, parse
 from dashboard.fleet.events import RecentEvents
 from dashboard.fleet.fleet import Fleet, Node
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.rows import HistoryMessage
-from gpudeck.hosts import HostSample
-from gpudeck.wire import Frame, GpuFacts, Hello, Inventory, Tasks, Use
+from dashboard.history.columns.rows import HistoryMessage
+from dashboard.history.reads.embedded import EmbeddedHistory
+from gpudeck.contract.hosts import HostSample
+from gpudeck.contract.wire import Frame, GpuFacts, Hello, Inventory, Tasks, Use
 from tests.unit import fleets
 from tests.unit.fleets import MONO, NOW
 

@@ -10,14 +10,14 @@ from dashboard.jobs.kubernetes_views import (
     KubernetesPodView,
     kubernetes_list,
 )
-from gpudeck.kubernetes import (
+from gpudeck.contract.kubernetes import (
     KubernetesNode,
     KubernetesNow,
     KubernetesPod,
     PodGpus,
     PodGpusNow,
 )
-from gpudeck.wire import Task, Tasks, Use
+from gpudeck.contract.wire import Task, Tasks, Use
 from tests.unit import fleets
 from tests.unit.fleets import MONO, NOW
 

@@ -16,16 +16,16 @@ from dashboard.errors import NotFoundError
 from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.host_views import ServingView
 from dashboard.fleet.visibility import VisibleFleetCache
-from dashboard.history.embedded import EmbeddedHistory
-from dashboard.history.rows import HistoryMessage
+from dashboard.history.columns.rows import HistoryMessage
+from dashboard.history.reads.embedded import EmbeddedHistory
 from dashboard.jobs.core.teams import Team
 from dashboard.jobs.queries import JobQueries
 from dashboard.jobs.service import JobsService
 from dashboard.jobs.store import SCHEMA, JobsStore
 from dashboard.jobs.views import token_cost
 from dashboard.runtime.sqlite_state import SqliteConnection
-from gpudeck.metrics import Absence
-from gpudeck.wire import GpuFacts, Inventory, Task, Tasks, Use
+from gpudeck.contract.wire import GpuFacts, Inventory, Task, Tasks, Use
+from gpudeck.measures.metrics import Absence
 from tests.unit import fleets
 
 MINUTE_S, MINUTES, GPUS, EVERY_S = 60, 12, 4, 5

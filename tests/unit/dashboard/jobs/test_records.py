@@ -16,7 +16,7 @@ from dashboard.jobs.core.records import JobRecord, short_line
 from dashboard.jobs.service import MOST_EARLY, MOST_NAMED, JobsService
 from dashboard.jobs.store import SCHEMA, JobsStore
 from dashboard.runtime.sqlite_state import SqliteConnection, SqliteStateStore
-from gpudeck.wire import Frame, Hello, Task, Tasks, Use
+from gpudeck.contract.wire import Frame, Hello, Task, Tasks, Use
 from tests.unit.fleets import MONO, NOW, add_node, frame, hello
 
 DAY_S = 86_400.0

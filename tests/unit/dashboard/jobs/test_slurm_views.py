@@ -6,8 +6,8 @@ from dashboard.fleet.visibility import VisibleFleetCache
 from dashboard.jobs.kubernetes_views import KubernetesList
 from dashboard.jobs.prometheus import scheduler_families
 from dashboard.jobs.slurm_views import SlurmClusterView, SlurmJobView, SlurmList, slurm_list
-from gpudeck.slurm import SlurmJob, SlurmNode, SlurmNow, SlurmShare
-from gpudeck.wire import Task, Tasks, Use
+from gpudeck.contract.slurm import SlurmJob, SlurmNode, SlurmNow, SlurmShare
+from gpudeck.contract.wire import Task, Tasks, Use
 from tests.unit import fleets
 from tests.unit.fleets import MONO, NOW
 

@@ -1,6 +1,6 @@
 from dashboard.fleet.fleet import Fleet
 from dashboard.jobs.unused_allocations import unused_by_node
-from gpudeck.kubernetes import KubernetesNow
+from gpudeck.contract.kubernetes import KubernetesNow
 from tests.unit.dashboard.jobs.test_kubernetes_views import PodSite, a_pod
 from tests.unit.dashboard.jobs.test_slurm_views import SlurmSite, a_job
 from tests.unit.fleets import MONO, NOW

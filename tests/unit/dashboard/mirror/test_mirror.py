@@ -12,7 +12,7 @@ import gevent
 import numpy as np
 import pytest
 
-from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.reads.embedded import EmbeddedHistory
 from dashboard.mirror.formats import FORMATS, MirrorFormat
 from dashboard.mirror.samples import GpuSeconds, MirrorBatch, SeriesPlace
 from dashboard.mirror.service import MirrorService

@@ -4,7 +4,7 @@ import gevent
 import pytest
 
 from dashboard.nodes.backfills import MAX_BYTES, PER_LINK, SLICE, BackfillQueue
-from gpudeck.wire import Backfill
+from gpudeck.contract.wire import Backfill
 
 
 class QueueScene:

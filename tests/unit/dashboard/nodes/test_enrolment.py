@@ -23,8 +23,8 @@ from dashboard.nodes.events import GroupChanged, NodeRevoked
 from dashboard.nodes.store import NodeStore
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import HubState
-from gpudeck.keys import EnrolmentToken, fingerprint, spaced
-from gpudeck.wire import Call, Challenge, Hello, Refused
+from gpudeck.contract.wire import Call, Challenge, Hello, Refused
+from gpudeck.network.keys import EnrolmentToken, fingerprint, spaced
 from tests.integration.hubs import Caller
 from tests.unit.fleets import MONO, NOW, add_node
 

@@ -10,7 +10,7 @@ from dashboard.fleet.effects import Effect, MessageReceived, SendMessage, Stream
 from dashboard.fleet.node_budget import HOUR_S
 from dashboard.fleet.state_machine import OWN_STREAM, FleetStateMachine
 from dashboard.nodes.checkpoint import encode_nodes, restore
-from gpudeck.wire import (
+from gpudeck.contract.wire import (
     Event,
     FromAgent,
     GpuFacts,

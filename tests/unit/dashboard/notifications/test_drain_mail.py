@@ -9,10 +9,10 @@ from dashboard.actions.lifecycle import CommandRecord, CommandStateChange
 from dashboard.fleet.fleet import Fleet, Node
 from dashboard.notifications.drain_mail import drain_notifications
 from dashboard.notifications.owner_words import mail_of
-from gpudeck.actions import ActionParams, CommandActor, CommandState
-from gpudeck.limits import Cordon, Drain, ServiceSetting
-from gpudeck.repairs import WHOLE_NODE
-from gpudeck.wire import Inventory, Task, Tasks, Use
+from gpudeck.contract.actions import ActionParams, CommandActor, CommandState
+from gpudeck.contract.limits import Cordon, Drain, ServiceSetting
+from gpudeck.contract.repairs import WHOLE_NODE
+from gpudeck.contract.wire import Inventory, Task, Tasks, Use
 from tests.unit.fleets import facts, frame, hello
 
 NOW = 1_000_000.0

@@ -24,7 +24,7 @@ from dashboard.pages.element_tree import trees
 from dashboard.pages.figures import OUTCOMES
 from dashboard.pages.reading import PageCallbacks, Reading
 from dashboard.pages.words import NONE
-from gpudeck.audit_words import SENTENCES
+from gpudeck.audit.words import SENTENCES
 from gpudeck.errors import CommandError
 from tests.unit.dashboard.pages import read_parts
 

@@ -8,7 +8,7 @@ import pytest
 
 from dashboard.pages.figures import GIB, AlertBegin, Colours, FigureStyle
 from dashboard.pages.gpu_figure import PastGpu, gpu_figure, runs_of, series_of
-from gpudeck.metrics import COLUMN, COLUMNS, Metric
+from gpudeck.measures.metrics import COLUMN, COLUMNS, Metric
 
 ZONE_S = random.choice([-34_200, 0, 7_200, 20_700])
 STYLE = FigureStyle(Colours(

@@ -21,7 +21,7 @@ from dashboard.pages.job import JobView, answer, parts_of
 from dashboard.pages.job_words import event_lines, facts_of, together
 from dashboard.pages.rank_map import METRICS, map_data, value_words
 from dashboard.pages.reading import Viewer, parts_on_wire
-from gpudeck.client import NotThere
+from gpudeck.client.hub import NotThere
 from tests.hostile import strings
 
 from .read_parts import elements, words

@@ -22,7 +22,7 @@ from dashboard.pages.my_work import (
     summary,
 )
 from dashboard.pages.my_work_jobs import whole_command
-from gpudeck.action_views import CommandView, RequesterView
+from gpudeck.contract.action_views import CommandView, RequesterView
 
 from .read_parts import elements, wire_parts, words
 from .test_pool_page import claim, lease, node, pool

@@ -8,7 +8,7 @@ import pytest
 from dashboard.pages.gpu_figure import PastGpu
 from dashboard.pages.past_answers import PastRequest, past_answer
 from dashboard.pages.past_subject import PastView
-from gpudeck.client import NotThere
+from gpudeck.client.hub import NotThere
 from gpudeck.errors import CommandError
 
 from .test_gpu_figure import HOSTILE, START, STYLE, answer

@@ -9,8 +9,8 @@ import pytest
 from dashboard.pages.drafts import NEW, encode_draft
 from dashboard.pages.quota_form import QuotaFormDraft, check_words, in_units, problem_words
 from dashboard.pages.quotas import PAGE, QuotasView, answer, past_parts
+from gpudeck.contract.quota import read
 from gpudeck.errors import CommandError
-from gpudeck.quota import read
 from tests.unit.dashboard.pages.read_parts import elements, wire_parts, words
 from tests.unit.dashboard.pages.test_quota_cards import balance, item
 from tests.unit.dashboard.pages.test_rule_editor import values_of

@@ -11,8 +11,8 @@ from dashboard.pages.figures import Colours, FigureStyle
 from dashboard.pages.graphs import QuotaPastRequest, quota_past_answer
 from dashboard.pages.quota_cards import LIMITS
 from dashboard.pages.quota_past import past_words, quota_past_figure
+from gpudeck.contract.quota import LIMITS as QUOTA_LIMITS
 from gpudeck.errors import CommandError
-from gpudeck.quota import LIMITS as QUOTA_LIMITS
 
 ZONE_S = random.choice([-7, 0, 2]) * 3_600
 GREY = dict.fromkeys(("ground", "raised", "line", "ink", "soft", "warn", "bad"), "#101010")

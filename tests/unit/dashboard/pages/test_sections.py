@@ -2,7 +2,7 @@
 
 from dashboard.fleet.colour_scales import has_scale
 from dashboard.pages.sections import NOT_IN_SWITCH, SECTION_OF, SECTIONS, switch
-from gpudeck.metrics import COLUMNS, SLOW, metric
+from gpudeck.measures.metrics import COLUMNS, SLOW, metric
 
 
 def test_every_metric_is_in_one_section() -> None:

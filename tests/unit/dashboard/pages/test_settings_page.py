@@ -37,7 +37,7 @@ from dashboard.pages.settings.page import (
     section_named,
 )
 from dashboard.pages.silence_table import lasts_field
-from gpudeck.client import Client, HubConnection
+from gpudeck.client.hub import Client, HubConnection
 from gpudeck.markup import make
 
 from .read_parts import elements, wire_parts, words

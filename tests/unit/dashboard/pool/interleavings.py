@@ -35,12 +35,9 @@ from dashboard.pool.store import SCHEMA, TIMES_SCHEMA, PoolStore
 from dashboard.pool.watch import PoolWatch
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.runtime.sqlite_state import SqliteStateStore
-from gpudeck.limits import LimitsNow, MpsDaemon
-from gpudeck.pool.core.claim_limits import BY_ROLE
-from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
-from gpudeck.pool.core.schedule import NoOwnerLimits, OwnerLimits, PoolPolicy
-from gpudeck.pool.link import PoolPlan, PoolReport
-from gpudeck.pool.messages import (
+from gpudeck.contract.limits import LimitsNow, MpsDaemon
+from gpudeck.contract.pool_link import PoolPlan, PoolReport
+from gpudeck.contract.pool_messages import (
     AskClaim,
     Bind,
     Bound,
@@ -50,6 +47,9 @@ from gpudeck.pool.messages import (
     Leased,
     UseLease,
 )
+from gpudeck.pool.core.claim_limits import BY_ROLE
+from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
+from gpudeck.pool.core.schedule import NoOwnerLimits, OwnerLimits, PoolPolicy
 from tests.fakes.people import QuietPeople
 
 NODES = ("n0", "n1")

@@ -19,12 +19,12 @@ from dashboard.pool.watch import PoolWatch
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.runtime.heap import settle_garbage
 from dashboard.runtime.sqlite_state import SqliteStateStore
+from gpudeck.contract.pool_link import NodeClaim, OfferedGpu, PoolReport, ReportedLease
+from gpudeck.contract.quota import Quota
+from gpudeck.contract.quota_usage import QuotaIndex
 from gpudeck.pool.core.claims import Claim, Lease
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.schedule import NoOwnerLimits, OwnerLimits
-from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolReport, ReportedLease
-from gpudeck.quota import Quota
-from gpudeck.quota_usage import QuotaIndex
 from tests.unit.dashboard.pool.interleavings import HostsById, Willing
 
 

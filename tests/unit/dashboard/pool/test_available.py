@@ -27,12 +27,9 @@ from dashboard.pool.prometheus import pool_families
 from dashboard.pool.source_views import LiveNumbers, available_nodes, live_gpus
 from dashboard.pool.views import model_views
 from dashboard.prometheus.families import pages, snapshot
-from gpudeck.availability import REASONS
-from gpudeck.metrics import Absence
-from gpudeck.pool.core.host_resources import NOT_COUNTED
-from gpudeck.pool.link import NodeMaintenance
-from gpudeck.repairs import WHOLE_NODE, GpuRepair, RepairsNow
-from gpudeck.wire import (
+from gpudeck.contract.pool_link import NodeMaintenance
+from gpudeck.contract.repairs import WHOLE_NODE, GpuRepair, RepairsNow
+from gpudeck.contract.wire import (
     GPU_STATES,
     Frame,
     GpuFacts,
@@ -43,6 +40,9 @@ from gpudeck.wire import (
     Use,
     pack,
 )
+from gpudeck.measures.availability import REASONS
+from gpudeck.measures.metrics import Absence
+from gpudeck.pool.core.host_resources import NOT_COUNTED
 from tests.unit.agent.pool.test_lock import lease
 from tests.unit.fleets import MONO, NOW, hello
 from tests.unit.readings import gpu_reading

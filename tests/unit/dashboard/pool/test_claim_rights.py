@@ -16,9 +16,9 @@ from dashboard.pool.api import LeaseExtension, NewClaim, PoolApi
 from dashboard.pool.policy import NewLimits, NewPolicy, PoolPolicyApi
 from dashboard.pool.queries import PoolQueries
 from dashboard.pool.service import PoolService
+from gpudeck.contract.pool_messages import AskClaim, ClaimRefused, Extend, Leased
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.schedule import PoolPolicy
-from gpudeck.pool.messages import AskClaim, ClaimRefused, Extend, Leased
 from tests.unit.dashboard.pool.interleavings import Run, World
 from tests.unit.dashboard.pool.test_node_word import OWNER, turn
 

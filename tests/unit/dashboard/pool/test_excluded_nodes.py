@@ -13,11 +13,11 @@ import pytest
 from dashboard.pool.excluded_nodes import ExcludedNodes, excluded_nodes, uncounting_nodes
 from dashboard.pool.plan import PlannedPass, PoolNode
 from dashboard.pool.views import claim_views
-from gpudeck.limits import LimitsNow, MpsDaemon
+from gpudeck.contract.limits import LimitsNow, MpsDaemon
+from gpudeck.contract.pool_link import NodeClaim, OfferedGpu, PoolReport, ReportedLease
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.host_resources import FreeHost
 from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy
-from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolReport, ReportedLease
 from tests.unit.dashboard.pool.interleavings import World
 from tests.unit.dashboard.pool.passes import scheduled
 from tests.unit.dashboard.pool.test_offered_again import passes

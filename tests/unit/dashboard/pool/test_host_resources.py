@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from dashboard.pool.plan import PlannedPass, PoolNode, never
+from gpudeck.contract.pool_link import OfferedGpu, PoolReport, ReportedLease
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.schedule import NoOwnerLimits, Pass, PoolPolicy
 from gpudeck.pool.core.strategies import STRATEGIES
-from gpudeck.pool.link import OfferedGpu, PoolReport, ReportedLease
 from tests.unit.dashboard.pool.passes import scheduled
 from tests.unit.gpudeck.pool.inventories import NoBookings, claim
 

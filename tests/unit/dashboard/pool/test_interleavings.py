@@ -14,9 +14,9 @@ import pytest
 from agent.pool.gpus import PoolSnapshot
 from agent.pool.mps_look import MpsProbe
 from agent.pool.shares import NO_DAEMON, UNKNOWN, MpsFacts
+from gpudeck.contract.pool_link import LeaseOffer, PoolPlan
+from gpudeck.contract.pool_messages import AskClaim, ClaimRefused, LeaseEnded
 from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.link import LeaseOffer, PoolPlan
-from gpudeck.pool.messages import AskClaim, ClaimRefused, LeaseEnded
 from tests.unit.dashboard.pool.interleavings import GPUS_EACH, MPS, Run, World
 
 STEPS = 2_500

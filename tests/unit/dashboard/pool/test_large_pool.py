@@ -9,10 +9,10 @@ import pytest
 
 from dashboard.jobs.core.teams import Team, TeamTable
 from dashboard.pool import stretch
+from gpudeck.contract.pool_link import OfferedGpu, PoolReport, ReportedEnd, ReportedLease
+from gpudeck.contract.quota import Quota
 from gpudeck.pool.core.claims import Claim, Grant, Lease
 from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
-from gpudeck.pool.link import OfferedGpu, PoolReport, ReportedEnd, ReportedLease
-from gpudeck.quota import Quota
 from tests.unit.dashboard.pool.large_pool import LargePool
 
 NOW = 1_000.0

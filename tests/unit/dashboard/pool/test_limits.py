@@ -4,13 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.pool.limits import HeldGpus, LeasedQuotas, QuotaLimits
+from gpudeck.contract.quota import Quota
+from gpudeck.contract.quota_usage import QuotaIndex
 from gpudeck.pool.core.claims import Claim, Grant, Lease
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.placement import Placement, candidates
 from gpudeck.pool.core.schedule import Pass, PoolPolicy, Queue, finish, run_pass
 from gpudeck.pool.core.strategies import PlacementContext
-from gpudeck.quota import Quota
-from gpudeck.quota_usage import QuotaIndex
 from tests.unit.gpudeck.pool.inventories import claim, node
 
 SPOTS = {"id0": ("n0", "prod"), "id1": ("n1", None)}

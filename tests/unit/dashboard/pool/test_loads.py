@@ -7,10 +7,10 @@ import pytest
 from dashboard.fleet.fleet import Fleet
 from dashboard.pool.loads import EVERY_S, SPAN_S, NodeLoads
 from dashboard.pool.plan import PoolNode
-from gpudeck.metrics import Absence
+from gpudeck.contract.pool_link import OfferedGpu, PoolReport
+from gpudeck.measures.metrics import Absence
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy
-from gpudeck.pool.link import OfferedGpu, PoolReport
 from tests.unit.dashboard.pool.passes import scheduled
 from tests.unit.fleets import MONO, NOW, add_node, frame, tasks
 

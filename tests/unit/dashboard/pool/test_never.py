@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpudeck.pool.messages import AskClaim, ClaimRefused, ClaimWaits
+from gpudeck.contract.pool_messages import AskClaim, ClaimRefused, ClaimWaits
 from tests.unit.dashboard.pool.interleavings import Run, World
 
 

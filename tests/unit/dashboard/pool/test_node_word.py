@@ -14,8 +14,7 @@ import pytest
 from dashboard.pool.node_words import groups_of
 from dashboard.pool.plan import leases_called
 from dashboard.pool.service import PoolService
-from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.link import (
+from gpudeck.contract.pool_link import (
     NodeClaim,
     OfferedGpu,
     PoolReport,
@@ -23,8 +22,9 @@ from gpudeck.pool.link import (
     ReportedLease,
     Withdrawal,
 )
-from gpudeck.pool.messages import AskClaim
-from gpudeck.wire import decode_from_agent, encode
+from gpudeck.contract.pool_messages import AskClaim
+from gpudeck.contract.wire import decode_from_agent, encode
+from gpudeck.pool.core.claims import Claim
 from tests.unit.dashboard.pool.interleavings import GPUS_EACH, Hub, Run, World
 
 YEAR_S = 365 * 86_400.0

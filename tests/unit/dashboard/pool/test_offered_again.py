@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 
 from dashboard.pool.service import ANSWER_WITHIN_S
+from gpudeck.contract.pool_messages import AskClaim
 from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.messages import AskClaim
 from tests.unit.dashboard.pool.interleavings import Run, World
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent.pool.lock import NodeLease
+from gpudeck.contract.pool_messages import AskClaim
 from gpudeck.pool.core.schedule import PoolPolicy
-from gpudeck.pool.messages import AskClaim
 from tests.unit.dashboard.pool.interleavings import GPUS_EACH, Run, World
 
 PIN_S, TERM_S = 60.0, 3_600.0

@@ -11,9 +11,9 @@ from dashboard.pool.plan import (
     never,
     waiting_claims,
 )
+from gpudeck.contract.pool_link import NodeClaim, OfferedGpu, PoolPlan, PoolReport, ReportedLease
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.schedule import NoOwnerLimits, PoolPolicy
-from gpudeck.pool.link import NodeClaim, OfferedGpu, PoolPlan, PoolReport, ReportedLease
 from tests.unit.dashboard.pool.passes import scheduled
 from tests.unit.gpudeck.pool.inventories import NoBookings
 

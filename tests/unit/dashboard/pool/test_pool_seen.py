@@ -26,9 +26,9 @@ from dashboard.pool.queries import PoolQueries, due
 from dashboard.pool.views import lease_view, model_views
 from dashboard.pool.watch import TOLD_MOST, PoolWatch
 from dashboard.runtime.dispatcher import Dispatcher
+from gpudeck.contract.pool_link import OfferedGpu, PoolReport, ReportedEnd, ReportedLease
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.schedule import Pass
-from gpudeck.pool.link import OfferedGpu, PoolReport, ReportedEnd, ReportedLease
 from tests.unit.fleets import EMPTY, MONO, NOW, add_node, frame, tasks
 from tests.unit.gpudeck.pool.inventories import NoBookings
 

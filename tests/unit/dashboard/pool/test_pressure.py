@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from dashboard.fleet.fleet import Fleet
 from dashboard.pool.plan import FULL, PoolNode
 from dashboard.pool.pressure import CLOSED_AT, OPEN_AT, closed, under_pressure
+from gpudeck.contract.pool_link import OfferedGpu, PoolReport, ReportedLease
 from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.link import OfferedGpu, PoolReport, ReportedLease
 from tests.unit import fleets
 
 

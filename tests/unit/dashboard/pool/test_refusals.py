@@ -13,8 +13,8 @@ from agent.tasks import user_table
 from dashboard.pool.refusals import AVOID_S, NodeRefusals
 from dashboard.pool.service import ANSWER_WITHIN_S
 from dashboard.pool.views import claim_views, refused_view
+from gpudeck.contract.pool_messages import AskClaim, ClaimRefused
 from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.messages import AskClaim, ClaimRefused
 from tests.unit.dashboard.pool.interleavings import Run, World
 from tests.unit.dashboard.pool.test_offered_again import passes
 

@@ -18,10 +18,10 @@ from dashboard.pool.source_views import (
     suits,
     utilization,
 )
+from gpudeck.contract.pool_link import OfferedGpu, PoolReport, ReportedLease
 from gpudeck.pool.core.claims import Claim, Grant
 from gpudeck.pool.core.fragmentation import accepts
 from gpudeck.pool.environment import environment
-from gpudeck.pool.link import OfferedGpu, PoolReport, ReportedLease
 
 GIB = 2**30
 CLAIM = Claim(id="c", owner="ann", gpus=1, submitted_at=0.0)

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from dashboard.errors import InvalidChangeError, RecoveringError
-from gpudeck.availability import UNREAD
+from gpudeck.contract.pool_link import ClaimStanding, NodeClaim, OfferedGpu
+from gpudeck.measures.availability import UNREAD
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.inventory import FreeGpu, node_of
-from gpudeck.pool.link import ClaimStanding, NodeClaim, OfferedGpu
 from tests.unit.dashboard.pool.large_pool import LargePool
 
 NOW = 1_000.0

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from gpudeck.pool.core.claims import Claim
-from gpudeck.pool.messages import (
+from gpudeck.contract.pool_messages import (
     AskClaim,
     CancelClaim,
     ClaimCancelled,
     ClaimRefused,
     FromPool,
 )
+from gpudeck.pool.core.claims import Claim
 from tests.unit.dashboard.pool.interleavings import Node, Run, World
 
 

@@ -16,11 +16,11 @@ from dashboard.fleet.visibility import (
     focus,
 )
 from dashboard.prometheus.families import pages, snapshot
-from gpudeck.dcgm import FIELDS, ExportedGpus, divisor, families
-from gpudeck.metrics import COLUMNS, SLOW, SLOW_COLUMN, Absence
-from gpudeck.prometheus_text import family, labels
-from gpudeck.throttled_time import MOST_S, VIOLATIONS
-from gpudeck.wire import GpuFacts, Inventory, Task, Tasks, Use
+from gpudeck.contract.wire import GpuFacts, Inventory, Task, Tasks, Use
+from gpudeck.measures.metrics import COLUMNS, SLOW, SLOW_COLUMN, Absence
+from gpudeck.measures.throttled_time import MOST_S, VIOLATIONS
+from gpudeck.prometheus.dcgm import FIELDS, ExportedGpus, divisor, families
+from gpudeck.prometheus.text import family, labels
 from tests.unit.fleets import MONO, NOW, Row, add_node, frame, hello, tasks
 
 SAMPLE = re.compile(r"(\w+)\{(.*)\} (\S+)")

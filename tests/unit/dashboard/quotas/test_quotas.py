@@ -30,11 +30,17 @@ from dashboard.quotas.service import HOURS_EVERY_S, QuotaService
 from dashboard.quotas.store import QuotasStore
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import HubState
-from gpudeck import ladder
-from gpudeck.desired_state import DesiredState, InForce, QuotaEnforcement
-from gpudeck.quota import Per, Quota
-from gpudeck.quota_usage import QuotaBalance, QuotaIndex, QuotaOffender, TaskHolding, balances
-from gpudeck.wire import GpuFacts, Hello, Inventory, Task
+from gpudeck.contract import ladder
+from gpudeck.contract.desired_state import DesiredState, InForce, QuotaEnforcement
+from gpudeck.contract.quota import Per, Quota
+from gpudeck.contract.quota_usage import (
+    QuotaBalance,
+    QuotaIndex,
+    QuotaOffender,
+    TaskHolding,
+    balances,
+)
+from gpudeck.contract.wire import GpuFacts, Hello, Inventory, Task
 
 NOW = 1_000_000.0
 

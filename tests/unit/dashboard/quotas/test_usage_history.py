@@ -12,7 +12,7 @@ from dashboard.quotas.usage_history import (
     step_of,
     why_not,
 )
-from gpudeck.quota import Quota
+from gpudeck.contract.quota import Quota
 
 START = 1_000_000 * HOUR_S
 FLEET = Quota("fleet", "*", gpus=4)

@@ -11,7 +11,7 @@ from dashboard.fleet.numbers_views import facts, numbers
 from dashboard.fleet.views import owners, totals
 from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
 from dashboard.sites.core import MODELS_MOST, SiteMessageError, SiteStream, packet
-from gpudeck.metrics import COLUMN, Absence
+from gpudeck.measures.metrics import COLUMN, Absence
 from tests.unit.fleets import MONO, NOW, Row, add_node, frame, tasks
 
 UTIL = COLUMN["util_pct"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from gpudeck.contract.pool_messages import Leased, LeasedGpu
 from gpudeck.pool.boards import boards_seen
 from gpudeck.pool.environment import (
     RendezvousAddress,
@@ -16,7 +17,6 @@ from gpudeck.pool.environment import (
 )
 from gpudeck.pool.frameworks import Framework, framework_keys
 from gpudeck.pool.hami import CACHE, LIBRARY_ENV, hami_library, hami_variables
-from gpudeck.pool.messages import Leased, LeasedGpu
 
 GIB = 2**30
 A, B, C = (LeasedGpu(f"GPU-{name}", "NVIDIA H100", index, False, f"0000:{bus}:00.0", 80.0 * GIB)

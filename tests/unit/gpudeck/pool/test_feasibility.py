@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from agent.cli.run import say_place
+from gpudeck.contract.pool_messages import ClaimWaits
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.feasibility import why_never, why_waits
 from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
 from gpudeck.pool.core.wait_estimate import BOUND_MOST_S, WaitEstimate, known_bound
-from gpudeck.pool.messages import ClaimWaits
 
 HOUR_S, NOW = 3_600.0, 1_795_856_400.0  # 2026-11-28 09:00 UTC
 GIB = 2**30

@@ -10,9 +10,9 @@ import yaml
 
 from agent.cli.pool_import import import_config
 from agent.cli.pool_manifest import manifest
+from gpudeck.contract.pool_messages import SOCKET_ENV
 from gpudeck.errors import CommandError
 from gpudeck.pool.gpu_config import Board, GpuConfigError, read
-from gpudeck.pool.messages import SOCKET_ENV
 
 CONFIG = """\
 gpu_resource:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gpudeck.contract.pool_messages import Leased, LeasedGpu
 from gpudeck.pool.claim import HeldLease
-from gpudeck.pool.messages import Leased, LeasedGpu
 
 GIB = 2**30
 TORCH = """

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cli.top.frame import KEYS, TopView, frame, shown_jobs
-from agent.cli.top.idle_watch import IdleWatch
-from agent.cli.top.keys import apply_key
-from agent.cli.top.model import SORTS, Item, TopModel, gpu_rows, job_rows, news
-from agent.cli.top.text import cut, pad, width_of
+from agent.top.frame import KEYS, TopView, frame, shown_jobs
+from agent.top.idle_watch import IdleWatch
+from agent.top.keys import apply_key
+from agent.top.model import SORTS, Item, TopModel, gpu_rows, job_rows, news
+from agent.top.text import cut, pad, width_of
 
 GIB = 2**30
 NOW = 1_800_000_000.0

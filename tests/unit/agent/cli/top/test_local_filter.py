@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from agent.cli.top.local_filter import matching
+from agent.top.local_filter import matching
 from dashboard.fleet.available_gpus import reasons
 from dashboard.fleet.fleet import GpuStatus
 from dashboard.fleet.views import gpu_view, task_views

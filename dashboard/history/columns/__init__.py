@@ -1,0 +1,1 @@
+"""Seconds, minutes and hours as arrays."""

@@ -1,0 +1,1 @@
+"""Files of history: how they are written, merged and read."""

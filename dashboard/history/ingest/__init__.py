@@ -1,0 +1,1 @@
+"""Way of agents' messages from the head log into memory."""

@@ -1,0 +1,263 @@
+"""Agents' messages from the head log into memory: seconds, slow metrics, Tasks, events."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from gpudeck.contract.hosts import HostSample
+from gpudeck.contract.wire import GPU_STATES, Event, Frame, Hello, Inventory
+from gpudeck.measures.metrics import Absence
+
+from ..columns.arrays import Bools, Ints, Slots
+from ..columns.host_minutes import MINUTE_S, HostMinute, HostMinutes, join_hosts
+from ..columns.late_rows import LateRows
+from ..columns.layout import quantise, slow_values
+from ..columns.memory import BLOCK_S, HistoryMemory, SampleBatch
+from ..columns.rows import BACKFILL_MOST_S, HistoryMessage, HistorySlots, SlowMetricRows
+from ..columns.slot_names import SlotNames
+from ..columns.task_minutes import TaskMinuteAccumulator, TaskMinutes
+from .headlog import CARRIED
+
+EventKey = tuple[str, str, int]  # node, stream, seq
+ReceivedFrame = tuple[HistoryMessage, Frame, HistorySlots]
+OK = GPU_STATES.index("ok")
+MOST_LISTINGS = 64  # inventories of one node
+WHY_UNREAD = np.array([{"ok": Absence.PRESENT, "stale": Absence.STALE, "lost": Absence.LOST,
+                        "error": Absence.UNKNOWN}[state] for state in GPU_STATES], np.uint8)
+
+
+@dataclass(slots=True)
+class BlockExtras:
+    """Parts of a block that are not a number of each second."""
+
+    slow: list[SlowMetricRows] = field(default_factory=list)
+    events: dict[EventKey, tuple[float, Event]] = field(default_factory=dict)
+    minutes: list[TaskMinutes] = field(default_factory=list)
+    hosts: HostMinutes = field(default_factory=dict)
+    first_segment: int | None = None
+
+    def add(self, more: "BlockExtras") -> None:
+        self.slow += more.slow
+        self.events |= more.events
+        self.minutes += more.minutes
+        self.hosts = join_hosts((self.hosts, more.hosts))
+        if self.first_segment is None:
+            self.first_segment = more.first_segment
+
+
+@dataclass(slots=True)
+class IngestCounts:
+    frames: int = 0
+    unreadable: int = 0  # of an inventory that never came
+    shed_seconds: int = 0
+
+
+class HistoryIngester:
+    """Called from one native thread at a time, under the store's lock."""
+
+    def __init__(self, seen_in_files: Callable[[int], Bools | None],
+                 events_in_files: Callable[[int], set[EventKey]], cluster: str | None) -> None:
+        self.names = SlotNames([], [], {}, cluster)
+        self.head = HistoryMemory(seen_in_files, self.order)
+        self.tally = TaskMinuteAccumulator(BLOCK_S)
+        self.asides: dict[int, BlockExtras] = {}
+        self.closed_asides: dict[int, BlockExtras] = {}
+        self.counts = IngestCounts()
+        self.late = LateRows()
+        self._events_in_files = events_in_files
+        self._known_events: dict[int, set[EventKey]] = {}
+        self._slot_of: dict[tuple[str, str], int] = {}
+        self._slots_of: dict[str, list[int]] = {}
+        self._catalog: dict[str, dict[tuple[str, int], HistorySlots]] = {}  # by node
+        self._order: Slots = np.zeros(0, np.intp)
+
+    def slot(self, gpu: str, node_id: str) -> int:
+        key = (gpu, node_id)
+        slot = self._slot_of.get(key)
+        if slot is None:
+            slot = self._slot_of[key] = len(self.names.gpus)
+            self._slots_of.setdefault(gpu, []).append(slot)
+            self.names.gpus.append(gpu)
+            self.names.nodes.append(node_id)
+        return slot
+
+    def slots_of(self, gpus: Iterable[str] | None, nodes: frozenset[str] | None) -> Slots:
+        """Return the slots of these GPUs on these Nodes; None: of all."""
+        if gpus is None and nodes is None:
+            return np.arange(len(self.names.nodes))
+        if gpus is None:
+            gpus = self._slots_of
+        return np.array([slot for gpu in dict.fromkeys(gpus)
+                         for slot in self._slots_of.get(gpu, ())
+                         if nodes is None or self.names.nodes[slot] in nodes], np.intp)
+
+    def order(self) -> Slots:
+        """Return the slots as files are sorted."""
+        if len(self._order) != len(self.names.gpus):
+            self._order = self.names.order()
+        return self._order
+
+    # -- in
+
+    def take(self, messages: Sequence[HistoryMessage], segment: int) -> None:
+        """Take messages, in the order in which they came."""
+        frames: list[ReceivedFrame] = []
+        nothing: dict[tuple[str, int], HistorySlots] = {}
+        for entry in messages:
+            message = entry.message
+            if type(message) is Frame:
+                listed = self._catalog.get(entry.node_id, nothing).get(
+                    (entry.stream, message.generation))
+                if listed is None or len(listed.slots) != len(message.states):
+                    self.counts.unreadable += 1
+                elif entry.second == CARRIED:
+                    self._place(frames, segment)
+                    self.tally.carried(entry.node_id, listed.slots, message.tasks)
+                else:
+                    frames.append((entry, message, listed))
+            elif type(message) is Hello:
+                self._place(frames, segment)
+                self.names.set_host(entry.node_id, message.host, entry.received_at)
+                if entry.second != CARRIED:
+                    self.tally.hello(entry.node_id)
+            elif type(message) is Inventory:
+                self._inventory(entry, message)
+            elif type(message) is Event:
+                self._event(entry, message, segment)
+        self._place(frames, segment)
+
+    def _inventory(self, entry: HistoryMessage, inventory: Inventory) -> None:
+        slots = [self.slot(facts.uuid, entry.node_id) for facts in inventory.gpus]
+        listings = self._catalog.setdefault(entry.node_id, {})
+        key = entry.stream, inventory.generation
+        listing = listings.pop(key, None)
+        if listing is None or listing.slots != slots:
+            listing = HistorySlots(slots, np.array(slots, np.intp))
+        listings[key] = listing  # last: the newest
+        while len(listings) > MOST_LISTINGS:
+            del listings[next(iter(listings))]
+
+    def _place(self, pending: list[ReceivedFrame], segment: int) -> None:
+        """Place the Frames that came so far, together."""
+        if not pending:
+            return
+        entries, frames, listed = zip(*pending, strict=True)
+        seconds = [entry.second or int(min(frame.taken_at, entry.received_at))
+                   for entry, frame in zip(entries, frames, strict=True)]
+        now = int(min([entry.received_at for entry in entries]))
+        batch = _batch(frames, listed, seconds)
+        is_new = self.head.place(batch, now, segment)
+        self.late.take(batch, is_new)
+        new = _any_of_each(is_new, listed)
+        self.counts.frames += sum(new)
+        self.tally.take(zip(entries, frames, listed, seconds, new, strict=True))
+        for at in [at for at, frame in enumerate(frames) if frame.slow is not None and new[at]]:
+            self._slow(frames[at], listed[at], seconds[at], segment)
+        for at, frame in enumerate(frames):
+            if isinstance(frame.host, HostSample) and new[at]:
+                self._host(entries[at].node_id, frame.host, seconds[at], segment)
+        pending.clear()
+
+    def _host(self, node_id: str, sample: HostSample, second: int, segment: int) -> None:
+        minutes, minute = self._aside(second, segment).hosts, second - second % MINUTE_S
+        minutes.setdefault((node_id, minute), HostMinute()).add(sample)
+
+    def _slow(self, frame: Frame, listed: HistorySlots, second: int, segment: int) -> None:
+        were_read = np.frombuffer(frame.states, np.uint8) == OK
+        if frame.slow is not None and were_read.any():
+            values, absent = slow_values(frame.slow.values, frame.slow.absent)
+            slots = listed.array[were_read]
+            self._aside(second, segment).slow.append(SlowMetricRows(
+                slots, np.full(len(slots), second), values[were_read], absent[were_read]))
+
+    def _aside(self, second: int, segment: int) -> BlockExtras:
+        start = second - second % BLOCK_S
+        extras = self.asides.get(start)
+        if extras is None:
+            extras = self.asides[start] = BlockExtras()
+        if extras.first_segment is None:
+            extras.first_segment = segment
+        return extras
+
+    def _event(self, entry: HistoryMessage, event: Event, segment: int) -> None:
+        t = min(event.taken_at, entry.received_at)
+        if not entry.is_backfill and entry.received_at - t > BACKFILL_MOST_S:
+            t = entry.received_at  # its clock is wrong; and each old hour would be a file
+        start = int(t) - int(t) % BLOCK_S
+        key = (entry.node_id, entry.stream, event.seq)
+        if start not in self._known_events:
+            self._known_events = dict(list(self._known_events.items())[-64:])
+            self._known_events[start] = self._events_in_files(start)
+        if key in self._known_events[start]:
+            return
+        self._known_events[start].add(key)
+        self._aside(int(t), segment).events[key] = (t, event)
+
+    # -- out
+
+    def extras(self) -> list[BlockExtras]:
+        return [*self.asides.values(), *self.closed_asides.values()]
+
+    def close(self, start: int) -> None:
+        """Close the extras of a block that is being closed."""
+        aside = self.asides.pop(start, None) or BlockExtras()
+        minutes = self.tally.pop(start)
+        aside.minutes = [] if minutes is None else [minutes]
+        self.closed_asides.setdefault(start, BlockExtras()).add(aside)
+
+    def mark_written(self, start: int) -> None:
+        self.closed_asides.pop(start, None)
+
+    def first_segment(self) -> int | None:
+        segments = [self.head.first_segment(), *(aside.first_segment for aside in self.extras())]
+        return min((segment for segment in segments if segment is not None), default=None)
+
+
+def _any_of_each(new: Bools, listed: "Sequence[HistorySlots]") -> list[bool]:
+    """Return for each Frame whether one of its rows was new."""
+    if new.all() and all(listing.slots for listing in listed):
+        return [True] * len(listed)
+    ends = np.cumsum([len(listing.slots) for listing in listed])
+    count = np.concatenate([[0], np.cumsum(new)])
+    starts = np.concatenate([[0], ends[:-1]])
+    has_new: list[bool] = (count[ends] > count[starts]).tolist()
+    return has_new
+
+
+def _batch(frames: Sequence[Frame], listed: "Sequence[HistorySlots]",
+           seconds: Sequence[int]) -> SampleBatch:
+    states = np.frombuffer(b"".join([frame.states for frame in frames]), np.uint8)
+    absent = b"".join([frame.absent for frame in frames])
+    if states.any():
+        absent = _unread(states, absent)
+    steps, missing = quantise(b"".join([frame.values for frame in frames]), absent)
+    t: Ints = np.repeat(np.array(seconds, np.int64), [len(frame.states) for frame in frames])
+    return SampleBatch(np.concatenate([listing.array for listing in listed]), t,
+                       states + np.uint8(1), missing, steps)
+
+
+def _unread(states: npt.NDArray[np.uint8], absent: bytes) -> bytes:
+    """Mark as absent what a Frame says of a GPU that it calls stale or lost: it is no sample, as in
+    the live picture."""
+    codes = np.frombuffer(absent, np.uint8).reshape(len(states), -1)
+    return np.where(codes == Absence.PRESENT, WHY_UNREAD[states][:, None], codes).tobytes()
+
+
+def event_columns(events: dict[EventKey, tuple[float, Event]], names: SlotNames
+                  ) -> dict[str, list[Any]]:
+    rows = sorted(events.items(), key=lambda row: (row[1][0], row[0]))
+    return {
+        "t": [t for _, (t, _) in rows], "node": [key[0] for key, _ in rows],
+        "cluster": [names.cluster] * len(rows),
+        "host": [names.host(key[0], t) for key, (t, _) in rows],
+        "kind": [event.kind for _, (_, event) in rows],
+        "gpu": [event.gpu_uuid for _, (_, event) in rows],
+        "task": [event.task_id for _, (_, event) in rows],
+        "text": [event.text for _, (_, event) in rows],
+        "numbers": [msgspec.json.encode(event.numbers).decode() for _, (_, event) in rows],
+        "stream": [key[1] for key, _ in rows], "seq": [key[2] for key, _ in rows],
+    }

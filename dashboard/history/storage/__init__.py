@@ -1,0 +1,1 @@
+"""Storage of history's files: which there are, and where."""

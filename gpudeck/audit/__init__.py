@@ -1,0 +1,1 @@
+"""Audit log: its chain of hashes, its files, its sentences."""

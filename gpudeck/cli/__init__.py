@@ -1,0 +1,1 @@
+"""Command gpudeck: its verbs, their arguments, their completion."""

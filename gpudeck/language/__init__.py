@@ -1,0 +1,1 @@
+"""Languages that people type: filters, expressions, times, sizes."""

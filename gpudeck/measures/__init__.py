@@ -1,0 +1,1 @@
+"""Measures of a GPU: metrics, events, and what a number means."""

@@ -1,0 +1,1 @@
+"""Connections between programs, and the keys of their ends."""

@@ -1,0 +1,1 @@
+"""This machine: child processes, what a process costs, a disk's errors."""
