@@ -28,7 +28,7 @@ def importable(package: str | None, env: Mapping[str, str]) -> dict[str, str]:
     is `agent` and not `gpudeck.agent`, only the checkout's root on the path makes it importable."""
     child_env = dict(env)
     if not (package or "").startswith("gpudeck."):
-        root = str(Path(__file__).resolve().parents[1])
+        root = str(Path(__file__).resolve().parents[2])
         child_env["PYTHONPATH"] = os.pathsep.join(filter(None, (root, env.get("PYTHONPATH"))))
     return child_env
 
