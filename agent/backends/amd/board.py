@@ -1,5 +1,6 @@
 """A board of AMD: its facts and its numbers, a file each."""
 
+import os
 import re
 import uuid
 from collections.abc import Mapping
@@ -50,7 +51,9 @@ class AmdBoard:
             return GpuReading(self.facts.uuid, "lost", (0.0,) * WIDTH, bytes([LOST]) * WIDTH)
         self.asleep = is_asleep(self._folder)
         if self.asleep:
-            return GpuReading(self.facts.uuid, "ok", (0.0,) * WIDTH, bytes([UNKNOWN]) * WIDTH)
+            return self._asleep_reading()
+        if not os.path.isdir(self._sensors.get("", "")):  # a driver that came again renumbers them
+            self._sensors = _sensors(self._folder)
         self._table = _table(self._folder)
         slow = slow or not self._has_facts
         if slow:
@@ -66,8 +69,16 @@ class AmdBoard:
             slow=() if slow_row is None else tuple(slow_row.values),
             slow_absent=b"" if slow_row is None else bytes(slow_row.absent))
 
+    def _asleep_reading(self) -> GpuReading:
+        """Return that nothing runs on it: the kernel lets no board sleep that a process uses. So it
+        can be leased, which wakes it; all other numbers are unknown."""
+        row = MetricRow()
+        row.put("util_pct", 0.0)
+        row.put("mem_used_bytes", 0.0)
+        return GpuReading(self.facts.uuid, "ok", tuple(row.values), bytes(row.absent))
+
     def mem_used_now(self) -> float | None:
-        usage = UNKNOWN if self.asleep else self._memory("used")
+        usage = 0.0 if self.asleep else self._memory("used")
         return None if isinstance(usage, Absence) else usage
 
     def energy_now(self) -> float | None:
@@ -230,17 +241,18 @@ def _table(folder: Path) -> GpuMetrics | None:
 
 
 def _identity(folder: Path, address: str, machine_id: Path) -> str:
-    """Return the chip's own number; where it has none, one of this machine and its place in it."""
+    """Return the chip's own number, written as ROCm does; where it has none, one of this machine
+    and its place in it."""
     unique = word(folder / "unique_id")
     if re.fullmatch(r"(0x)?0*[1-9a-f][0-9a-f]*", unique):
-        return f"AMD-{unique.removeprefix('0x')}"
+        return f"GPU-{unique.removeprefix('0x').zfill(16)}"
     return f"AMD-{uuid.uuid5(uuid.NAMESPACE_OID, f'{word(machine_id)} {address}')}"
 
 
 def _name(folder: Path, lists: tuple[Path, ...]) -> str:
     """Return the product's name, or the chip's of the machine's list of PCI devices."""
     if product := word(folder / "product_name"):
-        return product[:128]
+        return (product if product.startswith("AMD") else f"AMD {product}")[:128]
     pci = properties(text(folder / "uevent")).get("PCI_ID", "").lower()
     chip = pci.partition(":")[2]
     for path in lists:

@@ -75,20 +75,8 @@ class AmdProcessList:
 
     def _boards_of_kfd(self) -> dict[str, str]:
         """Return UUIDs by the KFD's number of a GPU."""
-        boards = {}
-        for node in self._kfd.glob("topology/nodes/*"):
-            gpu_id = text(node / "gpu_id").strip()
-            values = properties(text(node / "properties"), " ")
-            where, domain = values.get("location_id", ""), values.get("domain", "0")
-            if gpu_id in ("", "0") or not (where.isdigit() and domain.isdigit()):
-                continue
-            bus = int(where)
-            address = f"{int(domain):04x}:{bus >> 8 & 0xff:02x}:{bus >> 3 & 0x1f:02x}"
-            uuid = next((uuid for place, uuid in self._uuids.items()
-                         if place.startswith(f"{address}.")), None)
-            if uuid is not None:
-                boards[gpu_id] = uuid
-        return boards
+        return {gpu_id: uuid for gpu_id, address in kfd_gpus(self._kfd)
+                for place, uuid in self._uuids.items() if place.startswith(f"{address}.")}
 
     def _clients(self) -> Iterator[tuple[int, str, str, dict[str, str]]]:
         """Return (pid, GPU, client, its values): each client once, however often it is open."""
@@ -121,6 +109,19 @@ class AmdProcessList:
         if use.is_compute or not by_engine:
             return None
         return min(max(by_engine.values()), 100.0)
+
+
+def kfd_gpus(kfd: Path = KFD) -> Iterator[tuple[str, str]]:
+    """Return the KFD's number of each GPU and its PCI address without the function, in the order in
+    which programs of ROCm count them. A chip in partitions comes once for each."""
+    for node_number in _numbers(kfd / "topology/nodes"):
+        node = kfd / f"topology/nodes/{node_number}"
+        gpu_id = text(node / "gpu_id").strip()
+        values = properties(text(node / "properties"), " ")
+        where, domain = values.get("location_id", ""), values.get("domain", "0")
+        if gpu_id not in ("", "0") and where.isdigit() and domain.isdigit():
+            bus = int(where)
+            yield gpu_id, f"{int(domain):04x}:{bus >> 8 & 0xff:02x}:{bus >> 3 & 0x1f:02x}"
 
 
 def _bytes(values: Mapping[str, str], name: str) -> float:

@@ -12,8 +12,8 @@ from ...readings import BackendEvent, OnDemandReading, ProcessReading, Reading
 from .. import ReaderUnavailableError
 from .board import MACHINE_ID, AmdBoard
 from .driver import MODULE, driver_version
-from .processes import KFD, PROC, AmdProcessList
-from .sysfs import DRM, board_folders
+from .processes import KFD, PROC, AmdProcessList, kfd_gpus
+from .sysfs import DRM, board_folders, pci_address
 
 PROCESSES_EVERY_S = 2.0
 SLOW_EVERY_S = 15.0
@@ -27,7 +27,7 @@ class AmdReader:
     def __init__(self, drm: Path = DRM, proc: Path = PROC, kfd: Path = KFD, module: Path = MODULE,
                  machine_id: Path = MACHINE_ID,
                  clock: Callable[[], float] = time.monotonic) -> None:
-        folders = board_folders(drm)[:MAX_GPUS]
+        folders = _in_order(board_folders(drm)[:MAX_GPUS], kfd)
         if not folders and not module.is_dir():
             raise ReaderUnavailableError("no_driver", (
                 "the amdgpu kernel module is not loaded: run `sudo modprobe amdgpu`, and see "
@@ -79,3 +79,12 @@ class AmdReader:
     def _notes(self) -> Iterator[str]:
         yield from (f"GPU {board.facts.index} {note}" for board in self._boards
                     if (note := board.note()))
+
+
+def _in_order(folders: list[Path], kfd: Path) -> list[Path]:
+    """Return the boards as programs of ROCm count them, so that an index means the same here and
+    there; then those on which they cannot run."""
+    places = {address: place for place, (_, address) in enumerate(kfd_gpus(kfd))}
+    last = len(places)
+    return sorted(folders, key=lambda folder: places.get(
+        pci_address(folder).rpartition(".")[0], last))

@@ -16,7 +16,9 @@ from agent.backends.amd.doctor import checks
 from agent.backends.amd.gpu_metrics import LAYOUTS, read_gpu_metrics
 from agent.backends.amd.reader import AmdReader
 from agent.readings import GpuReading, Reading
+from gpudeck.contract.pool_messages import Leased, LeasedGpu
 from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, Absence
+from gpudeck.pool.environment import environment
 
 BOARDS: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[3] / "captures/amd/boards.json").read_text())
@@ -110,7 +112,7 @@ def test_facts_of_a_board(machine: Machine) -> None:
     machine.add(BOARDS["rx6900xt"])
     facts, = machine.reader().read().facts
     assert (facts.uuid, facts.pci_bus_id, facts.vbios) == (
-        "AMD-946d7e1ef9b172dd", "0000:0c:00.0", "113-D4121EXT-CO1")
+        "GPU-946d7e1ef9b172dd", "0000:0c:00.0", "113-D4121EXT-CO1")
     assert (facts.mem_total_bytes, facts.power_limit_max_w, facts.sm_clock_max_mhz) == (
         17_163_091_968, 332, 2_660)
     assert (facts.temp_slowdown_c, facts.temp_shutdown_c, facts.mem_temp_max_c) == (100, 105, 100)
@@ -270,9 +272,10 @@ def test_a_sleeping_board_is_not_woken(machine: Machine) -> None:
     reader = machine.reader()
     reading = reader.read()
     assert reading.gpus[0].state == "ok"
-    assert {*reading.gpus[0].absent} == {Absence.UNKNOWN}
+    assert values(reading.gpus[0], "util_pct", "mem_used_bytes", "power_w", "temp_c") == {
+        "util_pct": 0, "mem_used_bytes": 0, "power_w": None, "temp_c": None}
     assert "asleep" in reading.detail
-    assert reader.fresh().mem_used_bytes == {"AMD-946d7e1ef9b172dd": None}
+    assert reader.fresh().mem_used_bytes == {"GPU-946d7e1ef9b172dd": 0}
 
 
 def test_a_board_that_is_gone_is_lost_and_one_in_a_reset_in_error(machine: Machine) -> None:
@@ -303,6 +306,33 @@ def test_denied_is_not_unsupported(machine: Machine, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "open", refuse)
     gpu, = machine.reader().read().gpus
     assert gpu.absent[COLUMN["util_pct"]] == Absence.DENIED
+
+
+def test_boards_count_as_programs_of_rocm_count_them(machine: Machine) -> None:
+    """A chip on which they do not run may come first on the bus."""
+    machine.add(BOARDS["vega56"])
+    machine.add(MI300 | {
+        "card0/device/uevent": "PCI_SLOT_NAME=0000:c1:00.0\n",
+        "kfd/topology/nodes/1/properties": f"domain 0\nlocation_id {0xc100}\n"}, 1)
+    assert [facts.pci_bus_id for facts in machine.reader().read().facts] == [
+        "0000:c1:00.0", "0000:0b:00.0"]
+
+
+def test_a_run_on_a_leased_board_sees_that_board(machine: Machine) -> None:
+    machine.add(MI300)
+    facts, = machine.reader().read().facts
+    lease = Leased("l1", "n1", (LeasedGpu(facts.uuid, facts.name, facts.index),), 2e9, 1_000, None,
+                   60.0, (facts.uuid,))
+    assert environment(lease, "auto", ()).set["ROCR_VISIBLE_DEVICES"] == "GPU-f2c1b0a993847566"
+
+
+def test_sensors_that_come_again_under_another_number_are_read(machine: Machine) -> None:
+    folder = machine.add(BOARDS["rx6900xt"])
+    reader = machine.reader()
+    reader.read()
+    (folder / "hwmon/hwmon5").rename(folder / "hwmon/hwmon7")
+    machine.now += 1
+    assert reader.read().gpus[0].value("temp_c") == 56
 
 
 def test_connectors_and_boards_of_others_are_no_boards(machine: Machine) -> None:
