@@ -51,7 +51,7 @@ class AmdBoard:
             return GpuReading(self.facts.uuid, "lost", (0.0,) * WIDTH, bytes([LOST]) * WIDTH)
         self.asleep = is_asleep(self._folder)
         if self.asleep:
-            return self._asleep_reading()
+            return _asleep_reading(self.facts.uuid)
         if not os.path.isdir(self._sensors.get("", "")):  # a driver that came again renumbers them
             self._sensors = _sensors(self._folder)
         self._table = _table(self._folder)
@@ -68,14 +68,6 @@ class AmdBoard:
             tuple(row.values), bytes(row.absent),
             slow=() if slow_row is None else tuple(slow_row.values),
             slow_absent=b"" if slow_row is None else bytes(slow_row.absent))
-
-    def _asleep_reading(self) -> GpuReading:
-        """Return that nothing runs on it: the kernel lets no board sleep that a process uses. So it
-        can be leased, which wakes it; all other numbers are unknown."""
-        row = MetricRow()
-        row.put("util_pct", 0.0)
-        row.put("mem_used_bytes", 0.0)
-        return GpuReading(self.facts.uuid, "ok", tuple(row.values), bytes(row.absent))
 
     def mem_used_now(self) -> float | None:
         usage = 0.0 if self.asleep else self._memory("used")
@@ -233,6 +225,15 @@ class AmdBoard:
         if isinstance(value, Absence) or not 0 < value * 1e-3 <= metric(key).high:
             return None
         return value * 1e-3
+
+
+def _asleep_reading(uuid_of_board: str) -> GpuReading:
+    """Return that nothing runs on it: the kernel lets no board sleep that a process uses. So it
+    can be leased, which wakes it; all other numbers are unknown."""
+    row = MetricRow()
+    row.put("util_pct", 0.0)
+    row.put("mem_used_bytes", 0.0)
+    return GpuReading(uuid_of_board, "ok", tuple(row.values), bytes(row.absent))
 
 
 def _table(folder: Path) -> GpuMetrics | None:
