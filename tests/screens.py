@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # The one command as it is, but for the entry points, which name the installed folders.
 CODE = """
 import sys
-from gpudeck import cli
-from agent.cli.top.command import top
+from gpudeck.cli import main as cli
+from agent.top.command import top
 cli.find = lambda name: top
 sys.exit(cli.main())
 """

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # The one command as it is, but for the entry points, which name the installed folders.
 CODE = """
 import sys
-from gpudeck import cli
+from gpudeck.cli import main as cli
 from agent.cli import actions, hold as held
 cli.find = lambda name: getattr(actions, name, None) or getattr(held, name)
 sys.exit(cli.main())

@@ -73,7 +73,7 @@ def test_keys_filter_tree_details_and_help() -> None:
 
 
 RAISES = CODE.replace("cli.find", """
-from agent.cli.top import command
+from agent.top import command
 drawn = command.frame
 def frame(model, view, *more):
     if view.has_help:
@@ -159,7 +159,7 @@ def test_the_screen_of_a_hub_loads_nothing_that_reads_a_driver() -> None:
 # Between the screen and the first question, until something was typed.
 HASTY = CODE.replace("cli.find", """
 import fcntl, struct, termios, time
-from agent.cli.top.screen import TerminalScreen
+from agent.top.screen import TerminalScreen
 leave, waits = TerminalScreen._off, [True]
 def slowly(screen):
     leave(screen)
