@@ -59,9 +59,10 @@ class SizedLruCache(Generic[Key, Value]):
 
     def put(self, key: Key, value: Value) -> None:
         with self._lock:
-            if key not in self._entries:
-                self._entries[key] = value
-                self.total += self._size(value)
+            if key in self._entries:
+                self.total -= self._size(self._entries.pop(key))
+            self._entries[key] = value
+            self.total += self._size(value)
             while len(self._entries) > 1 and self.total > self._most:
                 self.total -= self._size(self._entries.popitem(last=False)[1])
 
