@@ -132,7 +132,11 @@ def _read(file: OpenParquetFile, chunks: Sequence[Chunk]) -> Iterator[tuple[Chun
         for group in groups:
             part = column.slice(begin, file.rows[group])
             begin += file.rows[group]
-            yield (group, name), _narrowed(numbers(part, np.nan))
+            values = _narrowed(numbers(part, np.nan))
+            # A view would keep all that was read with it, which nobody counts.
+            own = values if values.base is None else values.copy()
+            own.flags.writeable = False  # all who ask get this very array
+            yield (group, name), own
 
 
 def _narrowed(values: Column) -> Column:
