@@ -172,7 +172,7 @@ def test_files_cut_elsewhere_are_merged_row_by_row(tmp_path: Path, monkeypatch: 
 WITHOUT_PANDAS = """
 import sys
 from pathlib import Path
-from dashboard.history.embedded import EmbeddedHistory
+from dashboard.history.reads.embedded import EmbeddedHistory
 from tests.unit.histories import START, Source
 source, history = Source(1), EmbeddedHistory(Path(sys.argv[1]))
 history.open()
