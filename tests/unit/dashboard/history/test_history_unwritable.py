@@ -201,7 +201,8 @@ def test_a_file_that_is_written_once_more_has_its_own_rows(
         history.append([one for t in range(BAD - 60, BAD) for node in late
                         for one in source.node_second(node, t, END)], 1)
 
-    original, written = vars(files)["write"], []
+    original = vars(files)["write"]
+    written: list[str] = []
 
     def write(archive: Archive, kind: str, *more: Any) -> Any:
         if kind == fails:
