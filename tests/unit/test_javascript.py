@@ -1,13 +1,25 @@
 """The pages' JavaScript: pure modules under node, and the types by which `make lint` checks it."""
 
 import json
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from docs.make_types import FILE, declarations
-from tests.javascript import ASSETS, LEFT, ROOT, TOOLS, count_findings, run
+from tests.javascript import (
+    ASSETS,
+    LEFT,
+    ROOT,
+    TOOLS,
+    count_findings,
+    is_complete,
+    main,
+    run,
+)
 from tests.machine import required_node_modules
 
 CONFIG = json.loads((ROOT / "tsconfig.json").read_text())
@@ -41,6 +53,47 @@ def test_a_finding_counts_where_a_folder_is_checked() -> None:
     assert count_findings(output).splitlines() == [
         "assets/parts/a.mjs(1,2): error TS1: one", "  why",
         "types/hub.d.ts(1,2): error TS1: four", "error TS5: five"]
+
+
+@pytest.mark.parametrize(("status", "output", "complete"), [
+    (0, "", True), (2, "assets/deck.mjs(1,2): error TS1: one", True), (1, "error TS5: two", True),
+    (1, "Error: Cannot find module 'typescript'", False), (2, "", False),
+    (-9, "assets/deck.mjs(1,2): error TS1: one", False), (134, "heap out of memory", False)])
+def test_types_that_were_not_all_read_are_no_pass(
+        status: int, output: str, complete: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = {"tsc": ROOT / "package.json", "eslint": ROOT / "eslint.config.mjs"}  # are there
+
+    def ended(tool: Path, *_: object) -> subprocess.CompletedProcess[str]:
+        is_types = tool == tools["tsc"]
+        return subprocess.CompletedProcess([], status if is_types else 0,
+                                           output if is_types else "", "")
+
+    assert is_complete(status, output) == complete
+    monkeypatch.setattr("tests.javascript.TOOLS", tools)
+    monkeypatch.setattr("tests.javascript.run", ended)
+    assert main() == (0 if complete and "error TS5" not in output else 1)
+
+
+def test_modules_are_installed_where_they_are_not(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for at, name in enumerate((".venv/.made", "pyproject.toml", ".venv/.hub", ".venv/.dev",
+                               "package-lock.json", "node_modules/.package-lock.json")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1_700_000_000 + at,) * 2)
+
+    # What another make, which runs this test, was told is not meant for this one.
+    env = {name: value for name, value in os.environ.items() if name not in (
+        "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL")}
+
+    def commands() -> str:
+        return subprocess.run(["make", "-n", "lint"], cwd=tmp_path, text=True, timeout=60, env=env,
+                              capture_output=True, check=True).stdout
+
+    assert "ruff" in commands()
+    assert "npm-cli.js" not in commands()
+    shutil.rmtree(tmp_path / "node_modules")
+    assert "npm-cli.js" in commands()
 
 
 @pytest.mark.parametrize(("source", "problem"), [

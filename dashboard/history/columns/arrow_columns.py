@@ -68,19 +68,21 @@ def words_of(values: Sequence[str | None], which: npt.NDArray[np.intp] | None = 
 
 
 def numbers(column: Any, null: float = 0) -> npt.NDArray[Any]:
-    """Return numbers as they lie in memory; null as this number. `to_numpy` would import pandas,
-    which a merge does not need."""
+    """Return numbers as they lie in memory, which may be that of the column; null as this number.
+    `to_numpy` would import pandas, which a merge does not need."""
     parts = [np.zeros(0, column.type.to_pandas_dtype())]
     for chunk in getattr(column, "chunks", [column]):
         if not len(chunk):
             continue
         valid, data = chunk.buffers()
-        part = np.frombuffer(data, parts[0].dtype, len(chunk) + chunk.offset)
+        kind = parts[0].dtype
+        part = np.frombuffer(data, kind, len(chunk), chunk.offset * kind.itemsize)
         if chunk.null_count:
-            bits = np.unpackbits(np.frombuffer(valid, np.uint8), count=len(part),
-                                 bitorder="little")
+            first, bit = divmod(chunk.offset, 8)
+            packed = np.frombuffer(valid, np.uint8, -(-(bit + len(chunk)) // 8), first)
+            bits = np.unpackbits(packed, count=bit + len(chunk), bitorder="little")[bit:]
             part = np.where(bits.view(bool), part, null)
-        parts.append(part[chunk.offset :])
+        parts.append(part)
     return parts[1] if len(parts) == 2 else np.concatenate(parts)
 
 

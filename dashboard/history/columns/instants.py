@@ -36,6 +36,7 @@ class MomentSamples:
     t: Ints
     value: Floats
     why: Codes
+    seconds: Ints  # of which each is the mean
     is_sorted: bool = False  # the pairs are known to be, by GPU and Node, each of them once
 
     def at(self, numbers: Sequence[int]) -> "MomentSamples":
@@ -74,7 +75,8 @@ def seen_in_memory(rows: SampleRows | SlowMetricRows, metric: str, moments: Sequ
     row = np.concatenate(hits)
     moment = np.repeat(np.arange(len(moments)), [len(hit) for hit in hits])
     on = [np.array([of[slot] for slot in slots.tolist()], object) for of in (gpus, nodes)]
-    return MomentSamples((on[0], on[1]), moment, pair[row], rows.t[row], value[row], why[row])
+    return MomentSamples((on[0], on[1]), moment, pair[row], rows.t[row], value[row], why[row],
+                         np.ones(len(row), np.int64))
 
 
 def seen_in(frame: "pd.DataFrame", metric: str) -> MomentSamples:
@@ -83,7 +85,8 @@ def seen_in(frame: "pd.DataFrame", metric: str) -> MomentSamples:
     codes = np.array([code_of(words, metric) for words in frame["missing"].tolist()], np.uint8)
     return MomentSamples((frame["gpu"].to_numpy(object), frame["node"].to_numpy(object)),
                          np.zeros(len(frame), np.intp), np.arange(len(frame)),
-                         frame["t"].to_numpy(np.int64), value, why_of(value, codes))
+                         frame["t"].to_numpy(np.int64), value, why_of(value, codes),
+                         np.ones(len(frame), np.int64))
 
 
 def pairs_of(samples: MomentSamples) -> Iterator[Pair]:
@@ -91,7 +94,8 @@ def pairs_of(samples: MomentSamples) -> Iterator[Pair]:
 
 
 def _by_age(parts: Sequence[MomentSamples]) -> MomentSamples:
-    """Join parts, the oldest samples first: of two at one place, the last one stays."""
+    """Join parts, the oldest samples first: of two at one place, the last one stays. A minute may
+    be in two files, as some of its seconds came late: that of most seconds stays."""
     number: dict[Pair, int] = {}
     numbered = []
     for part in parts:
@@ -99,7 +103,7 @@ def _by_age(parts: Sequence[MomentSamples]) -> MomentSamples:
                            np.intp)
         numbered.append(replace(part, pair=of_pair[part.pair]))
     samples = concat_rows(numbered)
-    samples = take_rows(samples, np.argsort(samples.t, kind="stable"))
+    samples = take_rows(samples, np.lexsort((samples.seconds, samples.t)))
     return replace(samples, is_sorted=False, names=(
         np.array([gpu for gpu, _ in number], object), np.array([node for _, node in number],
                                                                object)))

@@ -59,9 +59,10 @@ class SizedLruCache(Generic[Key, Value]):
 
     def put(self, key: Key, value: Value) -> None:
         with self._lock:
-            if key not in self._entries:
-                self._entries[key] = value
-                self.total += self._size(value)
+            if key in self._entries:
+                self.total -= self._size(self._entries.pop(key))
+            self._entries[key] = value
+            self.total += self._size(value)
             while len(self._entries) > 1 and self.total > self._most:
                 self.total -= self._size(self._entries.popitem(last=False)[1])
 
@@ -131,7 +132,11 @@ def _read(file: OpenParquetFile, chunks: Sequence[Chunk]) -> Iterator[tuple[Chun
         for group in groups:
             part = column.slice(begin, file.rows[group])
             begin += file.rows[group]
-            yield (group, name), _narrowed(numbers(part, np.nan))
+            values = _narrowed(numbers(part, np.nan))
+            # A view would keep all that was read with it, which nobody counts.
+            own = values if values.base is None else values.copy()
+            own.flags.writeable = False  # all who ask get this very array
+            yield (group, name), own
 
 
 def _narrowed(values: Column) -> Column:

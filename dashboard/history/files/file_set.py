@@ -34,6 +34,7 @@ class HistoryFiles:
         self.lock = threading.RLock()
         self._readers: dict[object, int] = {}  # token -> the manifest's number when it began
         self._retired: list[tuple[int, str]] = []
+        self._places: dict[str, list[SampleRuns]] = {}  # of files that no line names yet
 
     def open(self) -> None:
         self.manifest.load(rebuilt)
@@ -58,7 +59,8 @@ class HistoryFiles:
               tables: Iterator[Table]) -> HistoryFile | None:
         """Write a file that no line names yet; None: nothing to write. Where the rows of each GPU
         lie is found out while they are here: to read that back takes ten times as long as what is
-        asked for then."""
+        asked for then. The cache gets it with the line: a file that is removed before, and written
+        once more, may have the same name and other rows."""
         places: list[SampleRuns] = []
 
         def index() -> Iterator[Table]:
@@ -68,8 +70,8 @@ class HistoryFiles:
                 yield table
 
         file = write(self.archive, kind, stretch, (self.manifest.number + 1, made_at), index())
-        if file is not None:
-            self.cache.put_places(file.name, places)
+        if file is not None and places:
+            self._places[file.name] = places
         return file
 
     def commit(self, add: list[HistoryFile], drop: Sequence[str] = (),
@@ -83,12 +85,14 @@ class HistoryFiles:
             raise
         for segment in add:
             self.manifest.trust(segment)
+            self.cache.put_places(segment.name, self._places.pop(segment.name, ()))
         self._retired += [(self.manifest.number, name) for name in drop]
 
     def remove(self, files: Iterable[HistoryFile]) -> None:
         """Remove files that no line names. A reader of the folder without the manifest would
         otherwise see their seconds twice."""
         for file in files:
+            self._places.pop(file.name, None)
             self.archive.remove(file.name)
 
     @contextmanager

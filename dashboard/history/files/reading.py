@@ -226,7 +226,7 @@ def fill_wide(kind: str, metrics: Wanted, part: GpuMetricRows,
                 part.values[key, end] = (
                     values if values.dtype == np.float32 else values.astype(float))
                 part.n[key] = part.n[key] if key in part.n else (
-                    columns[f"{key}_n"] if kind in ROLLUPS
+                    np.nan_to_num(columns[f"{key}_n"]) if kind in ROLLUPS
                     else ~np.isnan(part.values[key, end])).astype(np.uint16)
     return part
 

@@ -132,7 +132,6 @@ class OpenParquetFile:
             list(groups), columns=list(columns), use_threads=False)
 
 
-WHERE = ("gpu", "node", "t", "missing")
 NO_WORD = -1
 
 

@@ -41,6 +41,7 @@ log = logging.getLogger("gpudeck.history")
 
 MAX_ROWS = 500_000
 MAX_ROWS_TOGETHER = 2_000_000  # of which one row a step remains
+DAY_S = 86_400
 LOOK_BACK_S = 3  # an instant shows the newest sample, if it is no older
 SLOW_LOOK_BACK_S = 90
 
@@ -123,15 +124,15 @@ class EmbeddedHistory:
 
     def _moment_samples(self, metric: str, moments: Sequence[int], nodes: Nodes, begin: int
               ) -> list[MomentSamples]:
-        """Read five minutes at a time, or a minute, which is the same in all its seconds; what
-        changes seldom, one moment at a time."""
+        """Read five minutes at a time, or those minutes of a day, which lie in one file, and are
+        the same in all their seconds; what changes seldom, one moment at a time."""
         _check_metrics([metric])
         stretches: dict[tuple[str, int], list[int]] = {}  # of a kind, the numbers of moments
         for at, t in enumerate(moments):
             if metric not in AT:
                 keys = {("slow", t)}
             elif t < begin:
-                keys = {("minutes", t - t % MINUTE_S)}
+                keys = {("minutes", t - t % DAY_S)}
             else:
                 before = t - LOOK_BACK_S + 1  # may lie in the five minutes before
                 keys = {("raw", second - second % BLOCK_S) for second in (before, t)}
@@ -143,12 +144,12 @@ class EmbeddedHistory:
                 parts += [part.at([at]) for part in self._last_report(metric, start, nodes)
                           for at in ats]
                 continue
-            ts, length_s, back_s = (
-                ([moments[at] for at in ats], BLOCK_S, LOOK_BACK_S) if kind == "raw" else
-                ([start] * len(ats), 1, MINUTE_S))
+            ts, span, back_s = [moments[at] for at in ats], (start, start + BLOCK_S), LOOK_BACK_S
+            if kind == "minutes":
+                ts = [t - t % MINUTE_S for t in ts]
+                span, back_s = (ts[0], ts[-1] + 1), MINUTE_S
             memory = partial(self._memory.samples_at, metric, ts, back_s, nodes)
             with self.store.reading(memory) as (files, in_memory):
-                span = start, start + length_s
                 for path in files.find(kind, *span):
                     part = self._points.samples_at(kind, path, metric, span, ts, back_s, nodes)
                     parts.append(part.at(ats))

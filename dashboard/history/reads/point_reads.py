@@ -40,25 +40,28 @@ class HistoryPointReader:
             for part in latest), strict=True))
         rows, at = np.unique(row, return_inverse=True) if len(moments) > 1 else (
             row, np.arange(len(row)))
-        column = metric if kind == "raw" else f"{metric}_mean"
-        value = self._values(file, groups, column, rows)[at]
+        keys = [metric] if kind == "raw" else [f"{metric}_mean", f"{metric}_n"]
+        value, *counts = (values[at] for values in self._values(file, groups, keys, rows))
+        seconds = np.nan_to_num(counts[0]) if counts else np.ones(len(value))
         codes = np.array([*(code_of(words, metric) for words in places.words), 0], np.uint8)
         moment = np.repeat(np.arange(len(moments)), [len(part) for part in latest])
         return MomentSamples((places.gpus, places.nodes), moment, pair.astype(np.intp), t, value,
-                             why_of(value, codes[word]), places.is_sorted)
+                             why_of(value, codes[word]), seconds.astype(np.int64),
+                             places.is_sorted)
 
-    def _values(self, file: OpenParquetFile, groups: Sequence[int], key: str, rows: Counts
-                ) -> Floats:
+    def _values(self, file: OpenParquetFile, groups: Sequence[int], keys: Sequence[str],
+                rows: Counts) -> list[Floats]:
         """Return values of some rows, in order, of row groups laid end to end. A file from before a
         metric was there has none of it."""
-        if key not in file.names or not len(rows):
-            return np.full(len(rows), np.nan)
-        columns = self._cache.columns(file, groups, [key])
+        present = [key for key in keys if key in file.names] if len(rows) else []
         begins = np.cumsum([0, *(file.rows[group] for group in groups)])
         cuts = np.searchsorted(rows, begins)
-        return np.concatenate([
+        columns = self._cache.columns(file, groups, present,
+                                      self._cache.has_room(len(present) * int(begins[-1])))
+        return [np.concatenate([
             columns[group, key][rows[cuts[at] : cuts[at + 1]] - begins[at]]
-            for at, group in enumerate(groups)]).astype(np.float64)
+            for at, group in enumerate(groups)]).astype(np.float64) if key in present
+            else np.full(len(rows), np.nan) for key in keys]
 
     def some(self, kind: str, paths: Sequence[Path], gpus: Mapping[str, int],
              metrics: Sequence[str], span: tuple[int, int], step: int, nodes: Nodes

@@ -13,6 +13,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from dashboard.history.columns.arrow_columns import numbers
 from dashboard.history.columns.grid import HistoryGrid
 from dashboard.history.columns.memory import BLOCK_S
 from dashboard.history.files import file_cache
@@ -104,6 +105,44 @@ def test_numbers_are_the_same_however_narrow(tmp_path: Path, edge: int, holes: b
             together = np.concatenate([read[group, name] for group in range(file.groups)])
             np.testing.assert_array_equal(together.astype(float), frame[name].astype(float))
     assert cache.counts()["cache_hits"] == cache.counts()["cache_misses"] == 4 * len(file.order)
+
+
+def root_of(values: npt.NDArray[Any]) -> Any:
+    """Return what holds the memory."""
+    return values if values.base is None else root_of(values.base) if isinstance(
+        values.base, np.ndarray) else values.base
+
+
+@pytest.mark.parametrize("holes", [False, True])
+@pytest.mark.parametrize("kind", [np.float32, np.int64])
+def test_what_is_counted_is_what_is_held(tmp_path: Path, kind: Any, holes: bool) -> None:
+    rng = np.random.default_rng()
+    mask = rng.random(20_000) < 0.2 if holes else np.zeros(20_000, bool)
+    values = rng.integers(0, 2**40, 20_000).astype(kind)
+    pyarrow.parquet.write_table(pyarrow.table({"one": pyarrow.array(values, mask=mask)}),
+                                tmp_path / "file.parquet", row_group_size=500)
+    file, cache = OpenParquetFile(tmp_path / "file.parquet"), FileCache()
+    read = cache.columns(file, range(file.groups), ["one"])
+    assert file.groups == 40
+    roots = {id(root): root for root in map(root_of, read.values())}
+    assert len(roots) == file.groups
+    held = sum(root.nbytes if isinstance(root, np.ndarray) else root.size
+               for root in roots.values())
+    assert held == sum(column.nbytes for column in read.values())
+    assert not any(column.flags.writeable for column in read.values())
+    assert cache.counts()["cache_bytes"] == held + file.groups * file_cache.BYTES_OF_NONE
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.float32, np.float64])
+def test_a_slice_of_a_column_is_read_where_it_lies(kind: Any) -> None:
+    rng = np.random.default_rng()
+    values, mask = rng.integers(0, 99, 100).astype(kind), rng.random(100) < 0.3
+    column = pyarrow.chunked_array([pyarrow.array(values[:37], mask=mask[:37]),
+                                    pyarrow.array(values[37:], mask=mask[37:])])
+    for _ in range(200):
+        first, last = sorted(rng.integers(0, 101, 2).tolist())
+        expected = np.where(mask, -1, values)[first:last]
+        np.testing.assert_array_equal(numbers(column.slice(first, last - first), -1), expected)
 
 
 def ask(history: EmbeddedHistory, source: Source, lots: random.Random) -> list[Any]:

@@ -2,19 +2,23 @@
 
 import random
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from dashboard.history.columns.grid import HistoryGrid
-from dashboard.history.columns.instants import NO_SAMPLE
+from dashboard.history.columns.instants import NO_SAMPLE, MomentSamples
 from dashboard.history.columns.layout import KEYS
 from dashboard.history.columns.memory import BLOCK_S
-from dashboard.history.files.file_cache import SizedLruCache
-from dashboard.history.files.sealing import LATE_S
+from dashboard.history.files import file_cache
+from dashboard.history.files.file_cache import FileCache, SizedLruCache
+from dashboard.history.files.sealing import GRACE_S, LATE_S
 from dashboard.history.reads import point_reads
 from dashboard.history.reads.embedded import EmbeddedHistory
+from dashboard.history.reads.point_reads import HistoryPointReader
 from dashboard.history.reads.protocol import Agg
 from gpudeck.measures.metrics import SLOW, Absence
 from tests.unit.dashboard.history import by_sql
@@ -190,3 +194,66 @@ def test_seconds_that_were_given_up_are_shown_by_their_minutes(
         for pair, value in zip(instants.pairs, instants.value[at].tolist(), strict=True):
             watts = one_by_one.get(pair, np.nan)
             assert value == watts or (np.isnan(value) and np.isnan(watts)), (t, pair)
+
+
+def given_up_minutes(history: EmbeddedHistory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(history.store.manifest.forgotten, "raw", END)
+
+
+@pytest.mark.parametrize("late_s", [10, 50])
+def test_a_minute_in_two_files_is_that_of_most_of_its_seconds(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late_s: int) -> None:
+    source = Source(random.randrange(10**9))
+    history = EmbeddedHistory(tmp_path / "history")
+    history.open()
+    history.append(source.greetings(), 1)
+    cut = START + 60 - late_s
+    history.append([one for t in range(START, cut) for one in source.second(t, whole=True)], 1)
+    history.store.maintain(START + BLOCK_S + GRACE_S)
+    history.append([one for t in range(cut, START + 60)
+                    for one in source.second(t, START + BLOCK_S + GRACE_S, whole=True)], 2)
+    for wait_s in (0, LATE_S + 1):
+        history.store.maintain(START + BLOCK_S + GRACE_S + wait_s)
+    assert [file.span_s for file in history.store.manifest.of_kind("minutes")] == [BLOCK_S, 0]
+    given_up_minutes(history, monkeypatch)
+    span = (START, cut) if late_s < 30 else (cut, START + 60)
+    instants = history.instants("power_w", [START + 7])
+    shown = dict(zip(instants.pairs, instants.value[0].tolist(), strict=True))
+    for row in history.instant("power_w", START + 7).to_dict("records"):
+        watts = [value for t in range(*span)
+                 if isinstance(value := source.truth[row["gpu"], t]["power_w"], float)]
+        assert abs(row["value"] - np.mean(watts)) < 1, len(watts)
+        assert shown[row["gpu"], row["node"]] == row["value"]
+    assert len(shown) == len(source.all_uuids)
+
+
+@pytest.mark.parametrize("is_minutes", [False, True])
+def test_a_moment_that_takes_much_drives_nothing_out(
+        past: tuple[EmbeddedHistory, Source], monkeypatch: pytest.MonkeyPatch, is_minutes: bool
+        ) -> None:
+    history, source = past
+    monkeypatch.setattr(history.store.files.cache, "_columns", FileCache()._columns)
+    history.series(source.all_uuids, ["temp_c"], START, END, 1)
+    cached = history.store.files.cache._columns._entries
+    before = list(cached)
+    if is_minutes:
+        given_up_minutes(history, monkeypatch)
+    monkeypatch.setattr(file_cache, "KEPT_BYTES", 100)
+    assert len(history.instant("sm_clock_mhz", START + 200))
+    assert list(cached) == before != []
+
+
+def test_all_minutes_of_a_file_are_read_at_once(
+        past: tuple[EmbeddedHistory, Source], monkeypatch: pytest.MonkeyPatch) -> None:
+    history, _ = past
+    given_up_minutes(history, monkeypatch)
+    read: list[str] = []
+    original = HistoryPointReader.samples_at
+
+    def samples_at(self: HistoryPointReader, kind: str, path: Path, *more: Any) -> MomentSamples:
+        read.append(path.name)
+        return original(self, kind, path, *more)
+
+    monkeypatch.setattr(HistoryPointReader, "samples_at", samples_at)
+    history.instants("power_w", range(START, START + SPAN_S, 20))
+    assert len(read) == len(set(read)) > 2

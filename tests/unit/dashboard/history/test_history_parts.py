@@ -8,10 +8,12 @@ import pytest
 
 from dashboard.fleet.sample_seconds import SampleSecondAligner
 from dashboard.history.columns.arrays import concat_rows, take_rows
+from dashboard.history.columns.grid import GpuMetricRows
 from dashboard.history.columns.layout import AT, KEYS, STORED, missing_at, missing_words, quantise
 from dashboard.history.columns.memory import SampleRows
 from dashboard.history.columns.rollup import Rollup, coarser, roll_up
 from dashboard.history.files.merge import FULL_ROWS, MANY_LATE, QUIET_S, SETTLE_S, merges
+from dashboard.history.files.reading import fill_wide
 from dashboard.history.storage.manifest import HistoryFile
 from gpudeck.contract.wire import pack
 from gpudeck.measures.metrics import COLUMNS, WIDTH, Absence
@@ -142,3 +144,13 @@ def test_no_file_is_in_two_merges() -> None:
     names = [part.name for one in merge_list for part in one.parts]
     assert len(names) == len(set(names))
     assert merge_list
+
+
+def test_a_minute_in_which_nothing_was_counted_counts_nothing() -> None:
+    """A file from before a metric was there has null in place of its count."""
+    none = np.array([np.nan, 3.0])
+    part = GpuMetricRows([("GPU-1", "n1")], np.zeros(2, np.intp), np.array([0, 60]), {}, {})
+    with np.errstate(invalid="raise"):
+        fill_wide("minutes", {"power_w": frozenset(("mean",))}, part,
+                  {"power_w_mean": none, "power_w_n": none})
+    assert part.n["power_w"].tolist() == [0, 3]

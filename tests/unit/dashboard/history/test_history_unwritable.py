@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dashboard.history.columns.arrow_columns import Table
@@ -20,6 +21,7 @@ from dashboard.history.files.give_up import MOST_TRIES
 from dashboard.history.files.sealing import GRACE_S, LATE_S
 from dashboard.history.files.store import HistoryRetention
 from dashboard.history.reads.embedded import EmbeddedHistory
+from dashboard.history.storage.archive import Archive
 from tests.unit.dashboard.history.test_history_edges import opened
 from tests.unit.histories import START, Source, differences
 
@@ -181,6 +183,58 @@ def test_what_was_written_before_a_failure_is_no_file_of_nobody(
     monkeypatch.setattr(files, "write", full)
     tended(history, END, 1)
     assert list((tmp_path / "history").glob("*/*.parquet")) == []
+
+
+@pytest.mark.parametrize("fails", ["hours", "manifest"])
+@pytest.mark.parametrize("nodes", [(0, 2), (1,)])
+def test_a_file_that_is_written_once_more_has_its_own_rows(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: tuple[int, ...], fails: str
+        ) -> None:
+    """It has the name of the first attempt, and what came meanwhile beside."""
+    source = Source(random.randrange(10**9), nodes=3)
+    history = opened(tmp_path, source)
+    history.append(source.span(START, BAD - 60), 1)
+    tended(history, END, 1)
+    names = [*source.uuids]
+
+    def append(late: list[str]) -> None:
+        history.append([one for t in range(BAD - 60, BAD) for node in late
+                        for one in source.node_second(node, t, END)], 1)
+
+    original = vars(files)["write"]
+    written: list[str] = []
+
+    def write(archive: Archive, kind: str, *more: Any) -> Any:
+        if kind == fails:
+            raise OSError(28, "No space left on device")
+        file = original(archive, kind, *more)
+        written.append(file.name)
+        return file
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    append([names[at] for at in nodes])
+    tended(history, END + 1, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write", write)
+        if fails == "manifest":
+            patch.setattr("dashboard.history.storage.manifest._append", full)
+        tended(history, END + 1 + LATE_S, 1)
+        assert history.info().error == "No space left on device"
+        [removed] = [name for name in written if name.startswith("raw/")]
+        assert not (tmp_path / "history" / removed).exists()
+    append([name for at, name in enumerate(names) if at not in nodes])
+    history.store.maintain(END + 100)
+    assert (history.info().error, in_ram(history)) == (None, False)
+    [late] = [file for file in history.store.manifest.of_kind("raw") if not file.span_s]
+    assert (late.name, late.rows) == (removed, 3 * 2 * 60)  # else this shows nothing
+    assert differences(history, source, START, BAD) == []
+    reopened = EmbeddedHistory(tmp_path / "history")
+    reopened.open()
+    for t in (BAD - 60, BAD - 7):
+        pd.testing.assert_frame_equal(history.instant("power_w", t), reopened.instant("power_w", t))
+    assert history.store.files._places == {}
 
 
 def test_what_no_line_of_the_manifest_names_is_no_file_either(
