@@ -20,13 +20,13 @@ from ..core.rule_signal import End, Floats, SignalTerm, end_of
 from ..core.state_machine import Mask, Rows
 from ..core.workload_targets import KnownUses, slot_rows
 from ..core.xid_counts import RECENT_S, is_of_task
-from .engine import ACTS, AnyFloats, RehearsalChunk, RehearsedAlert, pieces
-from .source import CannotRehearseError, RehearsalSource
+from .engine import ACTS, AnyFloats, RehearsalChunk, RehearsedAlert
+from .source import MOST_CELLS, CannotRehearseError, RehearsalSource
 from .task_keys import WORDS, Key, KeyNumbering, UseKey, past_task, run_starts, uses_in
 from .task_refusals import TaskPresence
 
-MOST_ROWS = 4_000_000  # GPU-minutes in memory at once, beyond two hours
-AT_ONCE_S, AT_ONCE_MOST_S = 7_200, 86_400
+MOST_ROWS = 4_000_000  # of history in memory at once, beyond two hours
+AT_ONCE_LEAST_S, AT_ONCE_S, AT_ONCE_MOST_S = 600, 7_200, 86_400
 MOST_TARGETS = 100_000
 SUMS = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s", "mem_max_bytes", "sm_max_pct",
         "host_cpu_pct_s", "host_cpu_s", "host_cpu_max_pct")
@@ -105,11 +105,17 @@ class TaskMinuteUses:
             return np.full(gpus, np.nan)
         return np.where(n >= ENOUGH * MINUTE_S, values.astype(float), np.nan).reshape(-1)
 
-    def sampled_s(self) -> Floats:
-        """Return for how long of each minute one of its GPUs was sampled; targets x minutes."""
-        sampled_s, pairs = np.zeros((len(self.targets), self.width)), max(1, len(self.nodes))
+    def pairs_of_targets(self) -> tuple[Rows, Rows]:
+        """Return each target, by number, with each GPU that it uses at any time."""
+        pairs = max(1, len(self.nodes))
         each = self.cell // self.width * pairs + self.gpu // self.width
         target, pair = np.divmod(np.unique(each[run_starts([each])]), pairs)
+        return target, pair
+
+    def sampled_s(self) -> Floats:
+        """Return for how long of each minute one of its GPUs was sampled; targets x minutes."""
+        sampled_s, (target, pair) = np.zeros((len(self.targets), self.width)), (
+            self.pairs_of_targets())
         first = run_starts([target])
         for name in OF_GPUS:
             n = self.grid.count(name)
@@ -153,10 +159,29 @@ class TaskRehearsalSource(RehearsalSource):
         return MINUTE_S if self._is_short else super().off_by_s
 
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
-        hours = MOST_ROWS // self._size * MINUTE_S // 3_600
-        for first, last in pieces(start, end, max(AT_ONCE_S, min(AT_ONCE_MOST_S, hours * 3_600))):
+        at_once_s = AT_ONCE_S
+        while start < end:
+            last = min(end, start - start % at_once_s + at_once_s)
             # A minute more: the next minute shows whether a task had ended by the end of one.
-            yield self._stretch(first, *self._uses(first, last + MINUTE_S))
+            uses, outside = self._uses(start, last + MINUTE_S)
+            most_s = self._most_s(uses)
+            if last - start > most_s:  # tasks come faster than they did
+                at_once_s = most_s
+                continue
+            yield self._stretch(start, uses, outside)
+            start, at_once_s = last, min(2 * at_once_s, most_s)
+
+    def _most_s(self, uses: TaskMinuteUses) -> int:
+        """Return how long a piece may be, by what there is in this one: its largest arrays have a
+        row for each target until its end, or for each GPU of each target."""
+        fresh = sum(key not in self._rows for key in uses.targets)
+        height = max(self._size, len(self._rows) + fresh, len(uses.pairs_of_targets()[0]))
+        rows = max(self._size, -(-len(uses.cell) // uses.width))  # of history, in each minute
+        # Less one: the minute more.
+        most_s = MINUTE_S * min(MOST_CELLS // height - 1, max(AT_ONCE_S // MINUTE_S,
+                                                              MOST_ROWS // rows))
+        step_s = 3_600 if most_s >= 3_600 else AT_ONCE_LEAST_S
+        return max(AT_ONCE_LEAST_S, min(AT_ONCE_MOST_S, most_s // step_s * step_s))
 
     def _uses(self, first: int, last: int) -> tuple[TaskMinuteUses, Mask]:
         """Return the uses, and when each target is out of scope."""
