@@ -291,7 +291,7 @@ class TaskRehearsalSource(RehearsalSource):
         seconds = _rows(longest, here, 0.0)
         enough = seconds >= ENOUGH * MINUTE_S
         there = self._there(seconds, _rows(uses.sampled_s(), here, 0.0))
-        there &= _rows(outside.astype(float), here, 0.0) == 0.0
+        in_scope = _rows(outside.astype(float), here, 0.0) == 0.0
         self._seconds = first, _rows(uses.seconds(np.add)[:, :-1], here, 0.0)
 
         def values(term: SignalTerm, rows: Rows | slice) -> AnyFloats:
@@ -300,7 +300,7 @@ class TaskRehearsalSource(RehearsalSource):
             return np.where(enough[rows], numbers, np.nan)
 
         return RehearsalChunk(first, MINUTE_S, uses.width - 1, len(here), values,
-                              np.ones(len(here), bool), there)
+                              np.ones(len(here), bool), there, in_scope)
 
     def _there(self, seconds: Floats, sampled_s: Floats) -> Mask:
         """Return which targets are present. A target that is not listed while its GPUs are sampled

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from dashboard.alerts.core.rule import CompiledRule, check, read
 from dashboard.alerts.core.rule_signal import SignalTerm
@@ -146,6 +147,20 @@ def test_an_owner_who_leaves_the_scope_is_at_rest_from_that_minute_on(past: Past
     [alert] = past.rehearsed(ready("gpus", scope="gpu:0"), 19).alerts()
     assert alert.ended_at is not None
     assert alert.ended_at - BEGIN == pytest.approx(660, abs=60)
+
+
+@pytest.mark.parametrize("of", ["job", "owner"])
+def test_what_is_out_of_scope_for_a_minute_comes_back_in_the_same_alert(past: Past, of: str
+                                                                      ) -> None:
+    both = fleets.tasks(("a", 0, "ann"), ("b", 1, "ann"))
+    outside = structs.replace(both, began=tuple(
+        structs.replace(task, job_id="j") for task in both.began))
+    inside = structs.replace(outside, began=outside.began[:1], uses=outside.uses[:1])
+    past.write(inside, range(600))
+    past.write(outside, range(600, 660))
+    past.write(inside, range(660, 1_200))
+    [alert] = past.rehearsed(ready("gpus", of=of, scope="gpu:0", keep_firing_for="5m"), 19).alerts()
+    assert (alert.comebacks, alert.ended_at) == (1, None)
 
 
 @pytest.mark.parametrize("scope", ["*", "user:ann"])
