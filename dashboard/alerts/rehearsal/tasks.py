@@ -21,6 +21,7 @@ from ..core.state_machine import Mask, Rows
 from ..core.workload_targets import KnownUses, slot_rows
 from ..core.xid_counts import RECENT_S, is_of_task
 from .engine import ACTS, AnyFloats, RehearsalChunk, RehearsedAlert
+from .owner_minutes import OwnerMinutes, present_s
 from .source import MOST_CELLS, CannotRehearseError, RehearsalSource
 from .task_keys import WORDS, Key, KeyNumbering, UseKey, past_task, run_starts, uses_in
 from .task_refusals import TaskPresence
@@ -56,13 +57,15 @@ class TaskMinuteUses:
     facts: dict[str, Floats]  # of each pair's board
     nodes: Rows  # of each pair, the number of its node
     faulty: Mask  # of each pair and minute: whether a task had failed by its own fault lately
+    of_owners: bool
     is_max: bool = False
     cache: dict[str, Floats] = field(init=False, default_factory=dict)
 
     def values(self, name: str) -> Floats:
         """Return targets x minutes."""
         if name not in self.cache:
-            self.cache[name] = number_of_uses(name, self)
+            self.cache[name] = number_of_uses(name, self) if not self.of_owners else OwnerMinutes(
+                self, self.numbers["seconds"], self.there_s().reshape(-1)).values(name)
         return self.cache[name].reshape(-1, self.width)
 
     def seconds(self, join: np.ufunc) -> Floats:
@@ -70,6 +73,14 @@ class TaskMinuteUses:
         seconds = np.zeros(self.size)
         join.at(seconds, self.cell, self.numbers["seconds"])
         return seconds.reshape(-1, self.width)
+
+    def there_s(self) -> Floats:
+        """Return for how long each target held anything; targets x minutes."""
+        if "there_s" not in self.cache:
+            longest_s = self.seconds(np.maximum)
+            self.cache["there_s"] = longest_s if not self.of_owners else present_s(
+                longest_s, self.seconds(np.add), self.sampled_s())
+        return self.cache["there_s"]
 
     @property
     def size(self) -> int:
@@ -132,7 +143,7 @@ class TaskRehearsalSource(RehearsalSource):
         if self._is_short:  # its first minute already counts as met
             self.ready = replace(self.ready, for_s=self.ready.for_s - MINUTE_S, closed_from_s=0)
         super().__post_init__()
-        is_owner = self.ready.rule.of == "owner"
+        self._is_owner = is_owner = self.ready.rule.of == "owner"
         self._sums: Sequence[str] = SUMS_OF_OWNERS if is_owner else SUMS
         self._of_gpus: Sequence[str] = OF_GPUS_OF_OWNERS if is_owner else OF_GPUS
         self._rows = KeyNumbering()
@@ -155,8 +166,9 @@ class TaskRehearsalSource(RehearsalSource):
 
     @property
     def off_by_s(self) -> int:
-        """Return by how much life may differ: a live rule with a short hold reads each second."""
-        return MINUTE_S if self._is_short else super().off_by_s
+        """Return by how much life may differ: a live rule with a short hold reads each second, and
+        history does not keep when in a minute the tasks of an owner began and ended."""
+        return MINUTE_S if self._is_short or self._is_owner else super().off_by_s
 
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
         at_once_s = AT_ONCE_S
@@ -212,7 +224,7 @@ class TaskRehearsalSource(RehearsalSource):
         nodes = np.array([node_of.of((node,)) for _, node in grid.rows], np.intp)
         uses = TaskMinuteUses(grid.width, targets.keys, target * grid.width + minute,
                               pair * grid.width + minute, task, job, numbers, grid, facts, nodes,
-                              self._faulty(grid))
+                              self._faulty(grid), self._is_owner)
         return uses, self._outside(uses, slots, tasks.keys)
 
     def _faulty(self, grid: HistoryGrid) -> Mask:
@@ -279,8 +291,8 @@ class TaskRehearsalSource(RehearsalSource):
         return next(iter(users)) if len(users) == 1 else None
 
     def _stretch(self, first: int, uses: TaskMinuteUses, outside: Mask) -> RehearsalChunk:
-        longest = uses.seconds(np.maximum)
-        for at in np.flatnonzero(((longest > 0) & ~outside).any(axis=1)).tolist():
+        held_s = uses.there_s()
+        for at in np.flatnonzero(((held_s > 0) & ~outside).any(axis=1)).tolist():
             self._rows.of(uses.targets[at])
         if len(self._rows) > MOST_TARGETS:
             raise CannotRehearseError(f"more than {MOST_TARGETS:,} targets: ask for a shorter "
@@ -288,7 +300,7 @@ class TaskRehearsalSource(RehearsalSource):
         most = replace(uses, is_max=True)
         index_of = {key: at for at, key in enumerate(uses.targets)}
         here = np.array([index_of.get(key, -1) for key in self._rows.keys], np.intp)
-        seconds = _rows(longest, here, 0.0)
+        seconds = _rows(held_s, here, 0.0)
         enough = seconds >= ENOUGH * MINUTE_S
         there = self._there(seconds, _rows(uses.sampled_s(), here, 0.0))
         in_scope = _rows(outside.astype(float), here, 0.0) == 0.0
