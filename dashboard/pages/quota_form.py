@@ -52,6 +52,7 @@ class QuotaFormDraft(FormDraft):
 
     def quota_now(self) -> Item:
         before = FRESH | self.quota
+        before.pop("offline", None)  # `allow`, of before, is refused, and no field could mend it
         if not self.values:
             return before
         ladder = [{"do": "tell"}, {"do": "tell", "after_s": self.text("again")},

@@ -40,8 +40,10 @@ class RehearsalChunk:
     width: int
     size: int
     values: Callable[[SignalTerm, Rows | slice], AnyFloats]
-    scope: Mask  # of each row: whether it is in scope
-    there: Mask | None = None  # rows x columns; None: all are present at any time
+    scope: Mask  # of each row: whether it is in scope at any time
+    # Rows x columns.
+    there: Mask | None = None  # None: all are present at any time
+    scope_at: Mask | None = None  # where it changes; else as `scope`
 
     def ends_at(self, column: int) -> float:
         """Return the time of a column: of a second, the sample's own time; of a minute, its end."""
@@ -120,7 +122,8 @@ class _RehearsedTargets:
         return TargetValues(self._next[term][1][self.column - first])
 
     def in_scope(self, scope: Filter) -> Mask:
-        return self._scope
+        scope_at = self.chunk.scope_at
+        return self._scope if scope_at is None else scope_at[self.rows, self.column]
 
     def standing(self) -> TargetStability | None:
         return None

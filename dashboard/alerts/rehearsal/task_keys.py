@@ -39,6 +39,9 @@ class KeyNumbering:
             self.keys.append(key)
         return number
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._number
+
     def __len__(self) -> int:
         return len(self.keys)
 

@@ -20,13 +20,14 @@ from ..core.rule_signal import End, Floats, SignalTerm, end_of
 from ..core.state_machine import Mask, Rows
 from ..core.workload_targets import KnownUses, slot_rows
 from ..core.xid_counts import RECENT_S, is_of_task
-from .engine import ACTS, AnyFloats, RehearsalChunk, RehearsedAlert, pieces
-from .source import CannotRehearseError, RehearsalSource
+from .engine import ACTS, AnyFloats, RehearsalChunk, RehearsedAlert
+from .owner_minutes import OwnerMinutes, present_s
+from .source import MOST_CELLS, CannotRehearseError, RehearsalSource
 from .task_keys import WORDS, Key, KeyNumbering, UseKey, past_task, run_starts, uses_in
 from .task_refusals import TaskPresence
 
-MOST_ROWS = 4_000_000  # GPU-minutes in memory at once, beyond two hours
-AT_ONCE_S, AT_ONCE_MOST_S = 7_200, 86_400
+MOST_ROWS = 4_000_000  # of history in memory at once, beyond two hours
+AT_ONCE_LEAST_S, AT_ONCE_S, AT_ONCE_MOST_S = 600, 7_200, 86_400
 MOST_TARGETS = 100_000
 SUMS = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s", "mem_max_bytes", "sm_max_pct",
         "host_cpu_pct_s", "host_cpu_s", "host_cpu_max_pct")
@@ -56,13 +57,15 @@ class TaskMinuteUses:
     facts: dict[str, Floats]  # of each pair's board
     nodes: Rows  # of each pair, the number of its node
     faulty: Mask  # of each pair and minute: whether a task had failed by its own fault lately
+    of_owners: bool
     is_max: bool = False
     cache: dict[str, Floats] = field(init=False, default_factory=dict)
 
     def values(self, name: str) -> Floats:
         """Return targets x minutes."""
         if name not in self.cache:
-            self.cache[name] = number_of_uses(name, self)
+            self.cache[name] = number_of_uses(name, self) if not self.of_owners else OwnerMinutes(
+                self, self.numbers["seconds"], self.there_s().reshape(-1)).values(name)
         return self.cache[name].reshape(-1, self.width)
 
     def seconds(self, join: np.ufunc) -> Floats:
@@ -70,6 +73,14 @@ class TaskMinuteUses:
         seconds = np.zeros(self.size)
         join.at(seconds, self.cell, self.numbers["seconds"])
         return seconds.reshape(-1, self.width)
+
+    def there_s(self) -> Floats:
+        """Return for how long each target held anything; targets x minutes."""
+        if "there_s" not in self.cache:
+            longest_s = self.seconds(np.maximum)
+            self.cache["there_s"] = longest_s if not self.of_owners else present_s(
+                longest_s, self.seconds(np.add), self.sampled_s())
+        return self.cache["there_s"]
 
     @property
     def size(self) -> int:
@@ -105,11 +116,17 @@ class TaskMinuteUses:
             return np.full(gpus, np.nan)
         return np.where(n >= ENOUGH * MINUTE_S, values.astype(float), np.nan).reshape(-1)
 
-    def sampled_s(self) -> Floats:
-        """Return for how long of each minute one of its GPUs was sampled; targets x minutes."""
-        sampled_s, pairs = np.zeros((len(self.targets), self.width)), max(1, len(self.nodes))
+    def pairs_of_targets(self) -> tuple[Rows, Rows]:
+        """Return each target, by number, with each GPU that it uses at any time."""
+        pairs = max(1, len(self.nodes))
         each = self.cell // self.width * pairs + self.gpu // self.width
         target, pair = np.divmod(np.unique(each[run_starts([each])]), pairs)
+        return target, pair
+
+    def sampled_s(self) -> Floats:
+        """Return for how long of each minute one of its GPUs was sampled; targets x minutes."""
+        sampled_s, (target, pair) = np.zeros((len(self.targets), self.width)), (
+            self.pairs_of_targets())
         first = run_starts([target])
         for name in OF_GPUS:
             n = self.grid.count(name)
@@ -126,7 +143,7 @@ class TaskRehearsalSource(RehearsalSource):
         if self._is_short:  # its first minute already counts as met
             self.ready = replace(self.ready, for_s=self.ready.for_s - MINUTE_S, closed_from_s=0)
         super().__post_init__()
-        is_owner = self.ready.rule.of == "owner"
+        self._is_owner = is_owner = self.ready.rule.of == "owner"
         self._sums: Sequence[str] = SUMS_OF_OWNERS if is_owner else SUMS
         self._of_gpus: Sequence[str] = OF_GPUS_OF_OWNERS if is_owner else OF_GPUS
         self._rows = KeyNumbering()
@@ -149,14 +166,34 @@ class TaskRehearsalSource(RehearsalSource):
 
     @property
     def off_by_s(self) -> int:
-        """Return by how much life may differ: a live rule with a short hold reads each second."""
-        return MINUTE_S if self._is_short else super().off_by_s
+        """Return by how much life may differ: a live rule with a short hold reads each second, and
+        history does not keep when in a minute the tasks of an owner began and ended."""
+        return MINUTE_S if self._is_short or self._is_owner else super().off_by_s
 
     def stretches(self, start: int, end: int) -> Iterator[RehearsalChunk]:
-        hours = MOST_ROWS // self._size * MINUTE_S // 3_600
-        for first, last in pieces(start, end, max(AT_ONCE_S, min(AT_ONCE_MOST_S, hours * 3_600))):
+        at_once_s = AT_ONCE_S
+        while start < end:
+            last = min(end, start - start % at_once_s + at_once_s)
             # A minute more: the next minute shows whether a task had ended by the end of one.
-            yield self._stretch(first, *self._uses(first, last + MINUTE_S))
+            uses, outside = self._uses(start, last + MINUTE_S)
+            most_s = self._most_s(uses)
+            if last - start > most_s:  # tasks come faster than they did
+                at_once_s = most_s
+                continue
+            yield self._stretch(start, uses, outside)
+            start, at_once_s = last, min(2 * at_once_s, most_s)
+
+    def _most_s(self, uses: TaskMinuteUses) -> int:
+        """Return how long a piece may be, by what there is in this one: its largest arrays have a
+        row for each target until its end, or for each GPU of each target."""
+        fresh = sum(key not in self._rows for key in uses.targets)
+        height = max(self._size, len(self._rows) + fresh, len(uses.pairs_of_targets()[0]))
+        rows = max(self._size, -(-len(uses.cell) // uses.width))  # of history, in each minute
+        # Less one: the minute more.
+        most_s = MINUTE_S * min(MOST_CELLS // height - 1, max(AT_ONCE_S // MINUTE_S,
+                                                              MOST_ROWS // rows))
+        step_s = 3_600 if most_s >= 3_600 else AT_ONCE_LEAST_S
+        return max(AT_ONCE_LEAST_S, min(AT_ONCE_MOST_S, most_s // step_s * step_s))
 
     def _uses(self, first: int, last: int) -> tuple[TaskMinuteUses, Mask]:
         """Return the uses, and when each target is out of scope."""
@@ -187,7 +224,7 @@ class TaskRehearsalSource(RehearsalSource):
         nodes = np.array([node_of.of((node,)) for _, node in grid.rows], np.intp)
         uses = TaskMinuteUses(grid.width, targets.keys, target * grid.width + minute,
                               pair * grid.width + minute, task, job, numbers, grid, facts, nodes,
-                              self._faulty(grid))
+                              self._faulty(grid), self._is_owner)
         return uses, self._outside(uses, slots, tasks.keys)
 
     def _faulty(self, grid: HistoryGrid) -> Mask:
@@ -254,8 +291,8 @@ class TaskRehearsalSource(RehearsalSource):
         return next(iter(users)) if len(users) == 1 else None
 
     def _stretch(self, first: int, uses: TaskMinuteUses, outside: Mask) -> RehearsalChunk:
-        longest = uses.seconds(np.maximum)
-        for at in np.flatnonzero(((longest > 0) & ~outside).any(axis=1)).tolist():
+        held_s = uses.there_s()
+        for at in np.flatnonzero(((held_s > 0) & ~outside).any(axis=1)).tolist():
             self._rows.of(uses.targets[at])
         if len(self._rows) > MOST_TARGETS:
             raise CannotRehearseError(f"more than {MOST_TARGETS:,} targets: ask for a shorter "
@@ -263,10 +300,10 @@ class TaskRehearsalSource(RehearsalSource):
         most = replace(uses, is_max=True)
         index_of = {key: at for at, key in enumerate(uses.targets)}
         here = np.array([index_of.get(key, -1) for key in self._rows.keys], np.intp)
-        seconds = _rows(longest, here, 0.0)
+        seconds = _rows(held_s, here, 0.0)
         enough = seconds >= ENOUGH * MINUTE_S
         there = self._there(seconds, _rows(uses.sampled_s(), here, 0.0))
-        there &= _rows(outside.astype(float), here, 0.0) == 0.0
+        in_scope = _rows(outside.astype(float), here, 0.0) == 0.0
         self._seconds = first, _rows(uses.seconds(np.add)[:, :-1], here, 0.0)
 
         def values(term: SignalTerm, rows: Rows | slice) -> AnyFloats:
@@ -275,7 +312,7 @@ class TaskRehearsalSource(RehearsalSource):
             return np.where(enough[rows], numbers, np.nan)
 
         return RehearsalChunk(first, MINUTE_S, uses.width - 1, len(here), values,
-                              np.ones(len(here), bool), there)
+                              np.ones(len(here), bool), there, in_scope)
 
     def _there(self, seconds: Floats, sampled_s: Floats) -> Mask:
         """Return which targets are present. A target that is not listed while its GPUs are sampled

@@ -49,7 +49,7 @@ class BacktestView(Struct):
     """`off_by_s`: by how much life may differ. 0: it is the same computation, over closed minutes
     (`grain_s` 60). A live rule that holds less than five minutes reads every second: for GPUs those
     seconds are rehearsed for as long as history keeps them, for tasks and jobs it has their
-    minutes."""
+    minutes. Of an owner it does not keep when in a minute a task began or ended: always 60."""
 
     id: str
     rule: Rule

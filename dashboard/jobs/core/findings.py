@@ -65,7 +65,7 @@ def _kept(is_met: Mask, stays: Mask, is_held: Mask, seconds: float, step: int
     began = np.full(many, steps, np.intp)  # the step it began with; `steps`: none
     streak, at_rest = np.zeros((2, many), np.intp)  # steps in a row
     for at in range(steps):
-        streak = np.where(is_met[:, at], streak + 1, 0)
+        streak = np.where(is_met[:, at] & is_held[:, at], streak + 1, 0)
         at_rest = np.where(stays[:, at], 0, at_rest + 1)
         began = np.where((began == steps) & (streak * step >= seconds), at + 1 - streak, began)
         began[(at_rest * step > signs.KEPT_S) | ~is_held[:, at]] = steps

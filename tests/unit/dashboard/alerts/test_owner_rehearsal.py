@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from dashboard.alerts.core.rule import CompiledRule, check, read
-from dashboard.alerts.core.rule_signal import SignalTerm
+from dashboard.alerts.core.rule_signal import How, SignalTerm
 from dashboard.alerts.rehearsal.engine import RehearsalEngine
 from dashboard.alerts.rehearsal.service import SOURCES
 from dashboard.alerts.rehearsal.source import CannotRehearseError
@@ -56,11 +57,11 @@ class Past:
     def source(self, rule: CompiledRule) -> TaskRehearsalSource:
         return TaskRehearsalSource(self.history.rules, self.fleet, rule)
 
-    def numbers(self, name: str, minutes: int, **change: Any) -> dict[str, list[float]]:
+    def numbers(self, name: str, minutes: int, how: How = "last") -> dict[str, list[float]]:
         """Return a number of each owner, by the minute."""
-        source = self.source(ready(name, clear="", **change))
+        source = self.source(ready(name, clear=""))
         [chunk] = source.stretches(BEGIN, BEGIN + 60 * minutes)
-        values = chunk.values(SignalTerm("last", name), slice(None))[:, :chunk.width]
+        values = chunk.values(SignalTerm(how, name), slice(None))[:, :chunk.width]
         return {source.name(row).key: values[row].tolist() for row in range(chunk.size)}
 
     def rehearsed(self, rule: CompiledRule, minutes: int) -> RehearsalEngine:
@@ -148,6 +149,20 @@ def test_an_owner_who_leaves_the_scope_is_at_rest_from_that_minute_on(past: Past
     assert alert.ended_at - BEGIN == pytest.approx(660, abs=60)
 
 
+@pytest.mark.parametrize("of", ["job", "owner"])
+def test_what_is_out_of_scope_for_a_minute_comes_back_in_the_same_alert(past: Past, of: str
+                                                                      ) -> None:
+    both = fleets.tasks(("a", 0, "ann"), ("b", 1, "ann"))
+    outside = structs.replace(both, began=tuple(
+        structs.replace(task, job_id="j") for task in both.began))
+    inside = structs.replace(outside, began=outside.began[:1], uses=outside.uses[:1])
+    past.write(inside, range(600))
+    past.write(outside, range(600, 660))
+    past.write(inside, range(660, 1_200))
+    [alert] = past.rehearsed(ready("gpus", of=of, scope="gpu:0", keep_firing_for="5m"), 19).alerts()
+    assert (alert.comebacks, alert.ended_at) == (1, None)
+
+
 @pytest.mark.parametrize("scope", ["*", "user:ann"])
 def test_where_nobody_holds_anything_nothing_would_be(past: Past, scope: str) -> None:
     for name in ("gpus", "mem_used_bytes", "gpus_faulty"):
@@ -160,6 +175,41 @@ def test_where_nobody_holds_anything_nothing_would_be(past: Past, scope: str) ->
 def test_what_history_does_not_keep_of_an_owner_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(CannotRehearseError, match="history keeps owners by the minute"):
         TaskRehearsalSource(None, Fleet(1), ready("gpus", **change))  # type: ignore[arg-type]
+
+
+def test_tasks_that_follow_one_another_in_a_minute_are_not_held_together(past: Past) -> None:
+    """Two GPUs until 50 seconds into a minute, then the other two; after that one GPU for half a
+    minute each, with a task that begins where another ends."""
+    first, other = (fleets.tasks(*((f"{name}{gpu}", gpu, "ann") for gpu in gpus))
+                    for name, gpus in (("a", (0, 1)), ("b", (2, 3))))
+    past.write(first, range(110))
+    past.write(other, range(110, 180))
+    for at in range(180, 360, 30):
+        past.write(fleets.tasks((f"c{at}", at // 30 % 4, "ann")), range(at, at + 30))
+    for name, column in (("gpus", [2.0] * 3 + [1.0] * 2), ("tasks", [2.0] * 3 + [1.0] * 2),
+                         ("jobs", [2.0] * 3 + [1.0] * 2), ("util_pct", [50.0] * 5),
+                         ("mem_used_bytes", [2e9] * 3 + [1e9] * 2)):
+        assert past.numbers(name, 5)["ann"] == pytest.approx(column), name
+        assert past.numbers(name, 5, how="max")["ann"] == pytest.approx(column), name
+
+
+def test_an_owner_of_short_tasks_fires_in_a_rehearsal_too_and_not_by_what_they_never_held(
+        past: Past) -> None:
+    for at in range(0, 900, 30):
+        past.write(fleets.tasks((f"t{at}", at // 30 % 4, "ann")), range(at, at + 30))
+    assert len(past.rehearsed(ready("gpus"), 14).alerts()) == 1
+    assert past.rehearsed(ready("gpus", fire=">= 2", clear="< 2"), 14).alerts() == []
+    assert past.source(ready("gpus")).off_by_s == 60
+
+
+def test_an_owner_who_comes_or_goes_within_a_minute_has_what_they_held_while_present(
+        past: Past) -> None:
+    past.write(fleets.tasks(), range(8))
+    past.write(fleets.tasks(("a", 0, "ann")), range(8, 140))
+    past.write(fleets.tasks(), range(140, 240))
+    [*before, last] = past.numbers("gpus", 3)["ann"]
+    assert before == [1.0, 1.0]
+    assert np.isnan(last), "20 seconds are too few"
 
 
 def test_a_silent_minute_has_no_number(past: Past) -> None:

@@ -259,6 +259,19 @@ def test_a_starved_loader_is_found_after_four_minutes() -> None:
     assert "starved" not in kinds(JobMinutes(T0, 60, starved.ranks, early))
 
 
+def test_a_task_is_not_starved_by_what_its_gpu_did_before() -> None:
+    """A GPU and its host have numbers before the task that holds them now began."""
+    calm, held_s = np.full((8, STEPS), 1.0), np.full((8, STEPS), 60.0)
+    pressure, most = np.full((8, STEPS), 60.0), np.full((8, STEPS), 100.0)
+    for minutes, starved in ((1, False), (3, False), (4, True)):
+        held_s[:, :] = 0.0
+        held_s[:, -minutes:] = 60.0
+        watched = job(noisy(400), 40.0, io_pressure_pct=pressure, cpu_pressure_pct=calm,
+                      util_max_pct=most, held_s=held_s)
+        since = [one.since for one in findings_of(watched, True) if one.kind == "starved"]
+        assert since == ([float(T0 + (STEPS - minutes) * 60)] if starved else []), minutes
+
+
 def test_pauses_on_a_host_that_is_short_of_nothing_are_not_for_want_of_data() -> None:
     calm = np.full((8, STEPS), signs.STARVED_PRESSURE_PCT - 1)
     most = np.full((8, STEPS), 100.0)

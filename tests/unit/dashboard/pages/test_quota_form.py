@@ -62,6 +62,15 @@ def test_every_field_of_a_quota_is_kept_by_the_form(ladder: Any) -> None:
     assert before == typed
 
 
+def test_an_old_quota_has_no_problem_that_the_form_has_no_field_for() -> None:
+    hub, view = Hub(), QuotasView(edited="q")
+    stored = QUOTA | {"offline": "allow"}
+    view.draft = encode_draft(QuotaFormDraft("q", generation=4, quota=stored))
+    draw(hub, view)
+    [body] = hub.requests
+    assert read(body["quota"]) == read(QUOTA)
+
+
 def test_what_is_saved_is_ordered_with_the_version_that_was_looked_at() -> None:
     for of, quota, only_of in (("q", QUOTA, 4), (NEW, {}, None)):
         values = {"id": ["q"], "subject": ["user:ann"], "scope": ["fleet"]}
