@@ -95,9 +95,11 @@ class PoolRequests:
 
     def _scan(self, user: PoolUser, message: FromUser) -> MarkScan | None:
         """Look through all processes for a request that goes by them. None: this one does not, or
-        not yet."""
+        not yet. One that is refused anyway, however often it comes, takes no scan."""
         if not isinstance(message, GiveBack | UseLease):
             return None
+        if isinstance(message, UseLease):
+            self._usable(user, message)
         leases, orphans = self._service.leases, dict[str, Collection[ProcessKey]]()
         lease = leases.all.get(message.lease_id)
         if lease is None or user.uid not in (lease.uid, ROOT):
@@ -246,9 +248,8 @@ class PoolRequests:
             raise _RefusedError(f"lease {lease_id} is of {lease.claim.owner}")
         return lease
 
-    def _use(self, user: PoolUser, request: UseLease, scan: MarkScan | None) -> FromPool:
-        """Return a lease for use. Whether a run gets it is decided when its command is bound: of
-        two that ask at once one is too late."""
+    def _usable(self, user: PoolUser, request: UseLease) -> NodeLease:
+        """Return a lease that may be used, as far as no process is in the way."""
         lease = self._own(user, request.lease_id)
         if lease.uid != user.uid:
             raise _RefusedError(f"lease {lease.id} is of {lease.claim.owner}; run it as them")
@@ -257,6 +258,12 @@ class PoolRequests:
                                 "running on it")
         if request.is_run and (lease.preempted or lease.state != "active"):
             raise _RefusedError(lease.preempted or "it has not begun")
+        return lease
+
+    def _use(self, user: PoolUser, request: UseLease, scan: MarkScan | None) -> FromPool:
+        """Return a lease for use. Whether a run gets it is decided when its command is bound: of
+        two that ask at once one is too late."""
+        lease = self._usable(user, request)
         self._take(scan, user, request, lease)
         if request.is_run and (user_of := self._service.leases.user_of(
                 lease, self._service.snapshot, user.peer_pid)):

@@ -348,7 +348,7 @@ class PoolService:
             read_disk(self)
         marks = self.leases.marks
         try:
-            scan = marks.scan() if marks.is_due else None
+            scan = marks.scan_if_due()
             with self.lock:
                 if scan is not None:
                     marks.take(scan)
