@@ -100,6 +100,8 @@ class PoolRequests:
             return None
         if isinstance(message, UseLease):
             self._usable(user, message)
+            if not message.is_run:
+                return None
         leases, orphans = self._service.leases, dict[str, Collection[ProcessKey]]()
         lease = leases.all.get(message.lease_id)
         if lease is None or user.uid not in (lease.uid, ROOT):
@@ -264,10 +266,11 @@ class PoolRequests:
         """Return a lease for use. Whether a run gets it is decided when its command is bound: of
         two that ask at once one is too late."""
         lease = self._usable(user, request)
-        self._take(scan, user, request, lease)
-        if request.is_run and (user_of := self._service.leases.user_of(
-                lease, self._service.snapshot, user.peer_pid)):
-            raise _RefusedError(f"{user_of} runs on lease {lease.id} already")
+        if request.is_run:
+            self._take(scan, user, request, lease)
+            if user_of := self._service.leases.user_of(
+                    lease, self._service.snapshot, user.peer_pid):
+                raise _RefusedError(f"{user_of} runs on lease {lease.id} already")
         return self._leased(lease)
 
     def _cancel(self, user: PoolUser, claim_id: str) -> FromPool | None:

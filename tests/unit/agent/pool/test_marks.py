@@ -212,3 +212,20 @@ def test_a_scan_that_fails_is_not_tried_each_second(machine: Machine) -> None:
     for _ in range(int(SCAN_EVERY_S) + 2):
         machine.pass_by(1.0)
     assert len(scans) == 2
+
+
+def test_what_only_shows_a_lease_looks_through_nothing(machine: Machine) -> None:
+    ann = Asker()
+    grant = machine.ask(ann, 1)
+    assert isinstance(grant, Leased)
+    scans: list[None] = []
+
+    def fail() -> None:
+        scans.append(None)
+        raise OSError("no descriptors")
+
+    machine.leases.marks = LeaseMarks(
+        Scanned(fail), lambda: machine.leases.all, lambda: machine.now)
+    machine.handle(ann, UseLease(grant.lease_id, is_run=False))
+    assert [type(reply) for reply in ann.replies] == [Leased, Leased]
+    assert not scans
