@@ -88,6 +88,14 @@ class LeaseMarks:
         """Take over what a scan has seen of leases that are as they were when it began."""
         self.put_off()
         self._all = {
-            lease.id: scan.marks[lease.id] if scan.is_of(lease, self._all) else self._all[lease.id]
-            for lease in self._leases().values()
+            lease.id: self._newer(lease, scan) for lease in self._leases().values()
             if lease.id in self._all or scan.is_of(lease, self._all)}
+
+    def _newer(self, lease: NodeLease, scan: MarkScan) -> Collection[ProcessKey]:
+        """Return the marks of a lease after a scan: the same object where they are the same, or
+        each other scan of the time would have to be made again."""
+        before = self._all.get(lease.id)
+        if before is not None and (
+                not scan.is_of(lease, self._all) or scan.marks[lease.id] == before):
+            return before
+        return scan.marks[lease.id]

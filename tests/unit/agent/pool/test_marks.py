@@ -229,3 +229,14 @@ def test_what_only_shows_a_lease_looks_through_nothing(machine: Machine) -> None
     machine.handle(ann, UseLease(grant.lease_id, is_run=False))
     assert [type(reply) for reply in ann.replies] == [Leased, Leased]
     assert not scans
+
+
+def test_of_scans_at_once_that_find_the_same_none_is_made_again(leases: Leases) -> None:
+    leases.bind()
+    leases.look()
+    first, second = leases.marks.scan(), leases.marks.scan({"b": [ORPHAN]})
+    leases.marks.take(first)
+    assert all(second.is_of(lease, leases.marks.all) for lease in leases.all.values())
+    leases.marks.take(second)
+    assert leases.marks.of("b") == {ORPHAN}
+    assert not first.is_of(leases.all["b"], leases.marks.all)
