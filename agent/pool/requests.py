@@ -99,7 +99,7 @@ class PoolRequests:
         if not isinstance(message, GiveBack | UseLease):
             return None
         if isinstance(message, UseLease):
-            self._usable(user, message)
+            _usable(self._own(user, message.lease_id), user, message.is_run)
             if not message.is_run:
                 return None
         leases, orphans = self._service.leases, dict[str, Collection[ProcessKey]]()
@@ -250,22 +250,10 @@ class PoolRequests:
             raise _RefusedError(f"lease {lease_id} is of {lease.claim.owner}")
         return lease
 
-    def _usable(self, user: PoolUser, request: UseLease) -> NodeLease:
-        """Return a lease that may be used, as far as no process is in the way."""
-        lease = self._own(user, request.lease_id)
-        if lease.uid != user.uid:
-            raise _RefusedError(f"lease {lease.id} is of {lease.claim.owner}; run it as them")
-        if lease.given_back_at is not None:
-            raise _RefusedError(f"lease {lease.id} was given back; it ends with what was left "
-                                "running on it")
-        if request.is_run and (lease.preempted or lease.state != "active"):
-            raise _RefusedError(lease.preempted or "it has not begun")
-        return lease
-
     def _use(self, user: PoolUser, request: UseLease, scan: MarkScan | None) -> FromPool:
         """Return a lease for use. Whether a run gets it is decided when its command is bound: of
         two that ask at once one is too late."""
-        lease = self._usable(user, request)
+        lease = _usable(self._own(user, request.lease_id), user, request.is_run)
         if request.is_run:
             self._take(scan, user, request, lease)
             if user_of := self._service.leases.user_of(
@@ -374,6 +362,18 @@ def _is_early(service: PoolService, request: AskClaim) -> bool:
     snapshot = service.snapshot
     return snapshot is None or (request.starts_at is not None and (
         snapshot.tasks is None or not (service.is_planned or service.is_local)))
+
+
+def _usable(lease: NodeLease, user: PoolUser, is_run: bool) -> NodeLease:
+    """Return a lease if it may be used, as far as no process is in the way."""
+    if lease.uid != user.uid:
+        raise _RefusedError(f"lease {lease.id} is of {lease.claim.owner}; run it as them")
+    if lease.given_back_at is not None:
+        raise _RefusedError(f"lease {lease.id} was given back; it ends with what was left "
+                            "running on it")
+    if is_run and (lease.preempted or lease.state != "active"):
+        raise _RefusedError(lease.preempted or "it has not begun")
+    return lease
 
 
 def _is_own(lease: NodeLease, user: PoolUser) -> bool:
