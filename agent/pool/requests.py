@@ -211,9 +211,6 @@ class PoolRequests:
         service = self._service
         if service.snapshot is None:
             return "the GPUs of this node have not been read yet; try again in some seconds"
-        if request.starts_at is not None and service.snapshot.tasks is None:
-            return ("the processes on the GPUs of this node have not been read yet; try again in "
-                    "some seconds")
         if service.leases.trouble:
             return service.leases.trouble
         if by := service.snapshot.managed_by:

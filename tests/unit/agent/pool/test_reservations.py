@@ -34,6 +34,7 @@ from gpudeck.contract.pool_messages import (
 )
 from gpudeck.measures.availability import GpuConditions
 from gpudeck.pool.core.claim_limits import USER
+from gpudeck.pool.core.reservations import UNREAD_MOST_S
 from gpudeck.pool.core.schedule import PoolPolicy
 from tests.fakes.people import QuietPeople
 
@@ -238,6 +239,27 @@ def test_for_what_has_not_been_read_it_is_too_early(
     assert isinstance(refusal, ClaimRefused)
     assert words in refusal.why
     assert isinstance(machine.ask(Asker(), 2, in_s=HOUR_S), Reserved), "of those that were read"
+
+
+@pytest.mark.parametrize("is_asked_before", [False, True])
+def test_what_is_never_read_counts_as_not_free(
+        machine: Machine, is_asked_before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.pool.requests.READ_WITHIN_S", 0.0)
+    snapshot = machine.service.snapshot
+    assert snapshot is not None
+    machine.service.snapshot = replace(snapshot, tasks=None)
+    machine.pass_by(1.0)
+    if is_asked_before:
+        answer = machine.ask(Asker(), 3, in_s=HOUR_S)
+        assert isinstance(answer, ClaimRefused)
+        assert "try again in some seconds" in answer.why
+    machine.pass_by(UNREAD_MOST_S)
+    answer = machine.ask(Asker(), 3, in_s=HOUR_S)
+    assert isinstance(answer, ClaimRefused)
+    assert answer.why == "not enough matching GPUs are free for all of that time"
+    machine.service.snapshot = snapshot
+    machine.pass_by(1.0)
+    assert isinstance(machine.ask(Asker(), 3, in_s=HOUR_S), Reserved)
 
 
 def test_whose_agent_leases_nothing_by_itself_reserves_nothing(
