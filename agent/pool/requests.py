@@ -336,12 +336,13 @@ class PoolRequests:
         return LeaseEnded(lease.preempted or GIVEN_BACK, lease.end_state)
 
     def _extend(self, user: PoolUser, lease: NodeLease, by_s: float) -> FromPool:
-        service = self._service
+        service, now = self._service, self._service.clock.now()
         limits = service.policy.limits_at_node(user.owner)
-        if why := limits.too_long(lease.until + by_s, service.clock.now()):
+        if why := limits.too_long(lease.until + by_s, now):
             raise _RefusedError(why)
         is_waited_for = lease.id in service.keep_until or any(
-            other.user.uid != lease.uid for other in service.waiting)
+            other.user.uid != lease.uid and (other.claim.starts_at or now) <= now
+            for other in service.waiting)
         if is_waited_for and not limits.extends_while_waited:
             raise _RefusedError("others wait for GPUs of this node, so the lease is not extended; "
                                 "it is renewed while it is used, as far as nobody else begins "

@@ -26,6 +26,7 @@ from gpudeck.contract.pool_messages import (
     CancelClaim,
     ClaimCancelled,
     ClaimRefused,
+    Extend,
     FromUser,
     Leased,
     PoolShown,
@@ -278,6 +279,23 @@ def test_right_after_its_start_it_waits_for_the_hub_to_decide(
     assert machine.service.waiting.all.keys() == {"r"}
     assert not ann.replies
     machine.store.close()
+
+
+def test_what_waits_for_a_later_time_keeps_nobody_from_extending(machine: Machine) -> None:
+    ann, bob = Asker(), Asker(1_001, "bob")
+    grant = machine.ask(ann, 4, term_s=HOUR_S)
+    assert isinstance(grant, Leased)
+    machine.service.receive(PoolPlan())
+    machine.ask(bob, 1, in_s=HOUR_S / 2, name="r")
+    assert machine.service.waiting.all.keys() == {"r"}
+    until = machine.leases.all[grant.lease_id].until
+    machine.handle(ann, Extend(grant.lease_id, 60.0))
+    assert machine.leases.all[grant.lease_id].until == until + 60.0
+    machine.now += HOUR_S / 2 + 1
+    machine.handle(ann, Extend(grant.lease_id, 60.0))
+    refusal = ann.replies[-1]
+    assert isinstance(refusal, ClaimRefused)
+    assert "others wait for GPUs" in refusal.why
 
 
 def test_there_is_an_end_to_how_many(machine: Machine) -> None:

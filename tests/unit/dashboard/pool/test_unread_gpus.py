@@ -64,6 +64,15 @@ def test_what_is_never_read_is_refused_like_what_is_not_free(pool: LargePool, re
         pool.service.claim(replace(LATER, id="other"))
 
 
+def test_until_then_nobody_is_kept_from_extending(pool: LargePool) -> None:
+    pool.says("n1", gpus=with_reason("unknown"), claims=(NodeClaim(LATER, False),))
+    standing(pool)
+    planned = pool.service.planned
+    assert planned is not None
+    assert planned.outcome.order == ("r",)
+    assert [*planned.outcome.competing] == []
+
+
 def test_what_was_read_in_between_is_waited_for_again(pool: LargePool) -> None:
     for gpus in (with_reason("unknown"), GPUS):
         pool.says("n1", gpus=gpus)
