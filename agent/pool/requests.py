@@ -39,7 +39,7 @@ from .service import NO_HUB, PoolService
 from .store import UNREAD
 
 MADE_ALREADY = "this claim was made already"
-READ_WITHIN_S, READ_EVERY_S = 30.0, 0.1
+READ_WITHIN_S, READ_EVERY_S = 30.0, 0.1  # after the agent's start
 
 
 class _RefusedError(Exception):
@@ -54,6 +54,7 @@ class _RefusedError(Exception):
 class PoolRequests:
     def __init__(self, service: PoolService) -> None:
         self._service = service
+        self._read_until = time.monotonic() + READ_WITHIN_S
         self._turns: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)  # by uid
 
     def handle(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None:
@@ -75,8 +76,7 @@ class PoolRequests:
     def _prepare(self, request: AskClaim) -> None:
         """Do the slow part without the lock. Waiting runs ask an agent that has just started, and
         must not be refused for that."""
-        until = time.monotonic() + READ_WITHIN_S
-        while _is_early(self._service, request) and time.monotonic() < until:
+        while _is_early(self._service, request) and time.monotonic() < self._read_until:
             time.sleep(READ_EVERY_S)
         if request.share_milli < WHOLE_MILLI:
             self._service.mps.probe()

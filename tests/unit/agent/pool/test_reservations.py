@@ -1,6 +1,7 @@
 """Reservations of a machine without a hub, and how a hub that comes takes them over."""
 
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from agent.pool.gpus import PoolSnapshot
 from agent.pool.leases import NodeLeases
 from agent.pool.lock import PoolGpu
 from agent.pool.mps_look import MpsProbe
-from agent.pool.requests import PoolRequests
+from agent.pool.requests import READ_WITHIN_S, PoolRequests
 from agent.pool.reservations import MOST, NodeReservations
 from agent.pool.service import NO_HUB, PoolService, read_disk
 from agent.pool.shares import MpsFacts
@@ -246,6 +247,7 @@ def test_for_what_has_not_been_read_it_is_too_early(
 def test_what_is_never_read_counts_as_not_free(
         machine: Machine, is_asked_before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.pool.requests.READ_WITHIN_S", 0.0)
+    machine.start()
     snapshot = machine.service.snapshot
     assert snapshot is not None
     machine.service.snapshot = replace(snapshot, tasks=None)
@@ -278,6 +280,22 @@ def test_right_after_its_start_it_waits_for_the_hub_to_decide(
     machine.ask(ann, 1, in_s=HOUR_S, name="r")
     assert machine.service.waiting.all.keys() == {"r"}
     assert not ann.replies
+    machine.store.close()
+
+
+def test_long_after_its_start_it_waits_for_no_hub(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, clock = Machine(tmp_path, is_local=False), time.monotonic
+    sleeps: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        sleeps.append(seconds)
+        machine.service.receive(PoolPlan())
+
+    monkeypatch.setattr("time.sleep", sleep)
+    monkeypatch.setattr("time.monotonic", lambda: clock() + READ_WITHIN_S)
+    assert machine.ask(Asker(), 1, in_s=HOUR_S) == ClaimRefused(NO_HUB)
+    assert not sleeps
     machine.store.close()
 
 
