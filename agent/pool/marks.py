@@ -28,7 +28,7 @@ class MarkScan(NamedTuple):
 
 
 class LeaseMarks:
-    """`leases`: of now. All but `scan` is called with the pool's lock held."""
+    """`leases`: of now. What changes marks is called with the pool's lock held."""
 
     def __init__(self, processes: ProcessSigns, leases: Callable[[], Mapping[str, NodeLease]],
                  now: Callable[[], float]) -> None:
@@ -60,19 +60,42 @@ class LeaseMarks:
     def is_due(self) -> bool:
         return self._now() - self._scanned_at >= SCAN_EVERY_S
 
+    def put_off(self) -> None:
+        """Put the next scan off: one was taken over, or has failed. What a request looked through
+        in vain puts nothing off, however often it comes."""
+        self._scanned_at = self._now()
+
     def scan(self, orphans: Mapping[str, Collection[ProcessKey]] = NO_PROCESSES) -> MarkScan:
         """Look through all processes. `orphans`: by lease, what else is known to be of it. Raises
         OSError where not all could be looked at."""
-        self._scanned_at = self._now()
         leases, before = self._leases(), self._all
         return MarkScan(leases, before, self._processes.marked(
             {lease.id: lease.uid for lease in leases.values()},
             {lease.id: {*lease.roots, *before.get(lease.id, ()), *orphans.get(lease.id, ())}
              for lease in leases.values()}))
 
+    def scan_if_due(self) -> MarkScan | None:
+        """Look through all processes now and then. Raises OSError as `scan`, and not each time."""
+        if not self.is_due:
+            return None
+        try:
+            return self.scan()
+        except OSError:
+            self.put_off()
+            raise
+
     def take(self, scan: MarkScan) -> None:
         """Take over what a scan has seen of leases that are as they were when it began."""
+        self.put_off()
         self._all = {
-            lease.id: scan.marks[lease.id] if scan.is_of(lease, self._all) else self._all[lease.id]
-            for lease in self._leases().values()
+            lease.id: self._newer(lease, scan) for lease in self._leases().values()
             if lease.id in self._all or scan.is_of(lease, self._all)}
+
+    def _newer(self, lease: NodeLease, scan: MarkScan) -> Collection[ProcessKey]:
+        """Return the marks of a lease after a scan: the same object where they are the same, or
+        each other scan of the time would have to be made again."""
+        before = self._all.get(lease.id)
+        if before is not None and (
+                not scan.is_of(lease, self._all) or scan.marks[lease.id] == before):
+            return before
+        return scan.marks[lease.id]

@@ -39,7 +39,7 @@ from .service import NO_HUB, PoolService
 from .store import UNREAD
 
 MADE_ALREADY = "this claim was made already"
-READ_WITHIN_S, READ_EVERY_S = 30.0, 0.1
+READ_WITHIN_S, READ_EVERY_S = 30.0, 0.1  # after the agent's start
 
 
 class _RefusedError(Exception):
@@ -54,6 +54,7 @@ class _RefusedError(Exception):
 class PoolRequests:
     def __init__(self, service: PoolService) -> None:
         self._service = service
+        self._read_until = time.monotonic() + READ_WITHIN_S
         self._turns: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)  # by uid
 
     def handle(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None:
@@ -75,8 +76,7 @@ class PoolRequests:
     def _prepare(self, request: AskClaim) -> None:
         """Do the slow part without the lock. Waiting runs ask an agent that has just started, and
         must not be refused for that."""
-        until = time.monotonic() + READ_WITHIN_S
-        while _is_early(self._service, request) and time.monotonic() < until:
+        while _is_early(self._service, request) and time.monotonic() < self._read_until:
             time.sleep(READ_EVERY_S)
         if request.share_milli < WHOLE_MILLI:
             self._service.mps.probe()
@@ -95,9 +95,13 @@ class PoolRequests:
 
     def _scan(self, user: PoolUser, message: FromUser) -> MarkScan | None:
         """Look through all processes for a request that goes by them. None: this one does not, or
-        not yet."""
+        not yet. One that is refused anyway, however often it comes, takes no scan."""
         if not isinstance(message, GiveBack | UseLease):
             return None
+        if isinstance(message, UseLease):
+            _usable(self._own(user, message.lease_id), user, message.is_run)
+            if not message.is_run:
+                return None
         leases, orphans = self._service.leases, dict[str, Collection[ProcessKey]]()
         lease = leases.all.get(message.lease_id)
         if lease is None or user.uid not in (lease.uid, ROOT):
@@ -207,9 +211,6 @@ class PoolRequests:
         service = self._service
         if service.snapshot is None:
             return "the GPUs of this node have not been read yet; try again in some seconds"
-        if request.starts_at is not None and service.snapshot.tasks is None:
-            return ("the processes on the GPUs of this node have not been read yet; try again in "
-                    "some seconds")
         if service.leases.trouble:
             return service.leases.trouble
         if by := service.snapshot.managed_by:
@@ -249,18 +250,12 @@ class PoolRequests:
     def _use(self, user: PoolUser, request: UseLease, scan: MarkScan | None) -> FromPool:
         """Return a lease for use. Whether a run gets it is decided when its command is bound: of
         two that ask at once one is too late."""
-        lease = self._own(user, request.lease_id)
-        if lease.uid != user.uid:
-            raise _RefusedError(f"lease {lease.id} is of {lease.claim.owner}; run it as them")
-        if lease.given_back_at is not None:
-            raise _RefusedError(f"lease {lease.id} was given back; it ends with what was left "
-                                "running on it")
-        if request.is_run and (lease.preempted or lease.state != "active"):
-            raise _RefusedError(lease.preempted or "it has not begun")
-        self._take(scan, user, request, lease)
-        if request.is_run and (user_of := self._service.leases.user_of(
-                lease, self._service.snapshot, user.peer_pid)):
-            raise _RefusedError(f"{user_of} runs on lease {lease.id} already")
+        lease = _usable(self._own(user, request.lease_id), user, request.is_run)
+        if request.is_run:
+            self._take(scan, user, request, lease)
+            if user_of := self._service.leases.user_of(
+                    lease, self._service.snapshot, user.peer_pid):
+                raise _RefusedError(f"{user_of} runs on lease {lease.id} already")
         return self._leased(lease)
 
     def _cancel(self, user: PoolUser, claim_id: str) -> FromPool | None:
@@ -341,12 +336,13 @@ class PoolRequests:
         return LeaseEnded(lease.preempted or GIVEN_BACK, lease.end_state)
 
     def _extend(self, user: PoolUser, lease: NodeLease, by_s: float) -> FromPool:
-        service = self._service
+        service, now = self._service, self._service.clock.now()
         limits = service.policy.limits_at_node(user.owner)
-        if why := limits.too_long(lease.until + by_s, service.clock.now()):
+        if why := limits.too_long(lease.until + by_s, now):
             raise _RefusedError(why)
         is_waited_for = lease.id in service.keep_until or any(
-            other.user.uid != lease.uid for other in service.waiting)
+            other.user.uid != lease.uid and (other.claim.starts_at or now) <= now
+            for other in service.waiting)
         if is_waited_for and not limits.extends_while_waited:
             raise _RefusedError("others wait for GPUs of this node, so the lease is not extended; "
                                 "it is renewed while it is used, as far as nobody else begins "
@@ -364,6 +360,18 @@ def _is_early(service: PoolService, request: AskClaim) -> bool:
     snapshot = service.snapshot
     return snapshot is None or (request.starts_at is not None and (
         snapshot.tasks is None or not (service.is_planned or service.is_local)))
+
+
+def _usable(lease: NodeLease, user: PoolUser, is_run: bool) -> NodeLease:
+    """Return a lease if it may be used, as far as no process is in the way."""
+    if lease.uid != user.uid:
+        raise _RefusedError(f"lease {lease.id} is of {lease.claim.owner}; run it as them")
+    if lease.given_back_at is not None:
+        raise _RefusedError(f"lease {lease.id} was given back; it ends with what was left "
+                            "running on it")
+    if is_run and (lease.preempted or lease.state != "active"):
+        raise _RefusedError(lease.preempted or "it has not begun")
+    return lease
 
 
 def _is_own(lease: NodeLease, user: PoolUser) -> bool:

@@ -73,8 +73,8 @@ class NodeReservations:
 
     def reserve(self, claim: Claim, uid: int, well: Node, unread: Callable[[], Node],
                 leases: Collection[Lease], strategy: str) -> StoredReservation:
-        """Reserve GPUs for a claim. `unread`: the node with what is well and what has not been
-        read. Raises ReservationError where they cannot be kept, or not yet."""
+        """Reserve GPUs for a claim. `unread`: the node with what is well and what has lately not
+        been read. Raises ReservationError where they cannot be kept, or not yet."""
         booking = reserve(claim, [well], lambda: [unread()], leases, self.bookings(), MOST,
                           strategy, self._clock.now())
         reservation = StoredReservation(claim, tuple(sorted(booking.uuids)), uid,

@@ -24,7 +24,7 @@ from gpudeck.pool.core.claims import TERM_MOST_S, Claim
 from gpudeck.pool.core.feasibility import why_waits
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
-from gpudeck.pool.core.reservations import reserved_from
+from gpudeck.pool.core.reservations import UnreadGpus, reserved_from
 from gpudeck.pool.core.schedule import NoOwnerLimits, Pass, PoolPolicy, Queue, run_pass
 from gpudeck.pool.core.strategies import PlacementContext
 from gpudeck.pool.core.wait_estimate import known_bound
@@ -81,6 +81,7 @@ class PoolService:
         self._offered: tuple[LeaseOffer, ...] = ()  # of its last plan
         self.reserved: tuple[ReservedGpus, ...] = ()  # likewise, and as long as it decides
         self.keep_until: Mapping[str, float] = {}  # by lease
+        self.unread = UnreadGpus()
         self.is_local = is_local
         self._changed = changed
         self._people = people
@@ -276,8 +277,10 @@ class PoolService:
 
     def reserve(self, claim: Claim, uid: int) -> StoredReservation:
         """Reserve GPUs. Raises ReservationError."""
+        _look_for_unread(self)
         return self.reservations.reserve(
-            claim, uid, _well(self), lambda: _well(self, UNREAD),
+            claim, uid, _well(self),
+            lambda: _well(self, self.unread.recent(self.clock.now())),
             leases_on(self.node_id, self.leases), self.policy.strategy)
 
     def _begin(self, claim_id: str, uuids: tuple[str, ...], now: float) -> None:
@@ -348,7 +351,7 @@ class PoolService:
             read_disk(self)
         marks = self.leases.marks
         try:
-            scan = marks.scan() if marks.is_due else None
+            scan = marks.scan_if_due()
             with self.lock:
                 if scan is not None:
                     marks.take(scan)
@@ -360,6 +363,7 @@ class PoolService:
                         self._take(offer)
                 self.waiting.give_up(self.clock.now())
                 self.withdrawals.give_up(self.clock.now())
+                _look_for_unread(self)
                 self.schedule()
         except JournalError as why:
             log.error("lease_not_kept why=%r", str(why))
@@ -404,6 +408,12 @@ def read_disk(service: PoolService) -> None:
         log.error("pool_not_read why=%r", str(why))
 
 
+def _look_for_unread(service: PoolService) -> None:
+    """Note since when GPUs are not read, as long as no hub decides about them."""
+    service.unread.update(() if service.is_planned or not service.is_local else [
+        uuid for uuid, gpu in service.gpus().items() if gpu.reason in UNREAD], service.clock.now())
+
+
 def _uid_of(people: NodePeople, owner: str) -> int | str:
     """Return the uid of an owner, or why there is none."""
     try:
@@ -424,9 +434,9 @@ def _refuse(leases: NodeLeases, waiting: WaitingClaim, why: str) -> None:
 
 
 def _well(service: PoolService, besides: Collection[str] = ()) -> Node:
-    """Return this node with its healthy GPUs, as if nothing were given out. `besides`: reasons for
-    which a GPU is not available, and counts all the same."""
-    gpus = [replace(gpu, trouble="") if gpu.reason in besides else gpu
-            for gpu in service.gpus().values()]
+    """Return this node with its healthy GPUs, as if nothing were given out. `besides`: GPUs
+    that count whatever the reason why they are not available."""
+    gpus = [replace(gpu, trouble="") if uuid in besides else gpu
+            for uuid, gpu in service.gpus().items()]
     return lock.free_node(service.node_id, service.host, gpus, (),
                           host_resources(service.snapshot))

@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from gpudeck.contract.desired_state import DesiredState, QuotaEnforcement
-from gpudeck.contract.ladder import AGAIN_AFTER_S
+from gpudeck.contract.ladder import AGAIN_AFTER_S, PUT_OFF_MOST
 from gpudeck.contract.quota import Quota
 from gpudeck.contract.quota_usage import (
     QuotaBalance,
@@ -60,10 +60,12 @@ class QuotaSnapshot:
 
 class QuotaWarning(Struct, frozen=True):
     """Warnings to the owner of a job over a Quota, in the time without a hub. `due_at`: when the
-    next one comes, if there is one."""
+    next one comes, if there is one. `put_off`: how often one could not be given; after
+    PUT_OFF_MOST times none comes any more."""
 
     count: int
     due_at: float
+    put_off: int = 0
 
 
 QuotaWarnings = Mapping[Key, QuotaWarning]
@@ -166,9 +168,11 @@ def due_warnings(before: QuotaWarnings, desired: DesiredState, snapshot: QuotaSn
         if not waits:
             continue
         warning = before.get(key) or QuotaWarning(0, now + waits[0])
-        if warning.count < len(waits) and now >= warning.due_at and not snapshot.rights.tell:
+        if warning.count < len(waits) and warning.put_off < PUT_OFF_MOST and (
+                now >= warning.due_at and not snapshot.rights.tell):
             count = warning.count + 1
-            warning = QuotaWarning(count, now + (waits[count] if count < len(waits) else 0.0))
+            warning = QuotaWarning(count, now + (waits[count] if count < len(waits) else 0.0),
+                                   warning.put_off)
             due.append(DueWarning(key, offender.task_ids, balance.sentence))
         warnings[key] = warning
     return warnings, tuple(due)
@@ -179,7 +183,8 @@ def put_off(warnings: QuotaWarnings, key: Key, now: float) -> QuotaWarnings:
     warning = warnings.get(key)
     if warning is None:
         return warnings
-    return {**warnings, key: QuotaWarning(max(warning.count - 1, 0), now + AGAIN_AFTER_S)}
+    return {**warnings, key: QuotaWarning(
+        max(warning.count - 1, 0), now + AGAIN_AFTER_S, warning.put_off + 1)}
 
 
 def _offences(desired: DesiredState, snapshot: QuotaSnapshot

@@ -226,8 +226,9 @@ class QuotaService:
             if self._desired.trouble and now - self._reported_at >= SAY_EVERY_S:
                 self._put_report(InForce(0, 0.0, time.time(), trouble=self._desired.trouble), now)
             return
-        while self._put_off:
-            self._keep(evaluate.put_off(self._warnings, self._put_off.popleft(), now))
+        while self._put_off and self._keep(
+                evaluate.put_off(self._warnings, self._put_off[0], now)):
+            self._put_off.popleft()
         hub: evaluate.Hub = "there" if is_live else (
             "gone" if now - self._live_at >= self._cut_off_after_s else "quiet")
         every_s = LOOK_EVERY_S if hub == "gone" else RECONCILE_EVERY_S

@@ -11,6 +11,7 @@ from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.preemption import Preemption
 from gpudeck.pool.core.reservations import (
     ReservationError,
+    UnreadGpus,
     UnreadGpusError,
     moved,
     reserve,
@@ -34,31 +35,36 @@ class PoolBookings:
     never: dict[str, str] = field(init=False, default_factory=dict)  # claim to why
     # Claim to why nobody knows yet whether it can be kept.
     unread: dict[str, str] = field(init=False, default_factory=dict)
+    _unread_gpus: UnreadGpus = field(init=False, default_factory=UnreadGpus)
 
     def open(self) -> None:
         self.all = {booking.claim.id: booking for booking in self.store.bookings()}
 
     def reserve(self, claim: Claim, nodes: Collection[PoolNode], leases: Collection[Lease],
-                strategy: str, now: float) -> None:
+                strategy: str, now: float, mono: float) -> None:
         """Reserve GPUs. Raises InvalidChangeError where they cannot be kept, with when they could,
-        and RecoveringError where that is not known yet."""
+        and RecoveringError where that is not known yet. `nodes`: all."""
+        recent = self._recently_unread(nodes, mono)
         try:
-            self._reserve(claim, nodes, leases, strategy, now)
+            self._reserve(claim, nodes, recent, leases, strategy, now)
         except UnreadGpusError as why:
             raise RecoveringError(f"{why}; try again in some seconds", READ_WITHIN_S) from why
         except ReservationError as why:
             raise InvalidChangeError(_words(why)) from why
 
     def reserve_all(self, claims: Iterable[Claim], nodes: Collection[PoolNode],
-                    leases: Collection[Lease], strategy: str, now: float) -> Iterator[Claim]:
+                    leases: Collection[Lease], strategy: str, now: float, mono: float
+                    ) -> Iterator[Claim]:
         """Reserve GPUs for each of these claims and yield those that have some. Once it is known
-        that one cannot be kept, its node notifies its owner and drops it; until then it waits."""
+        that one cannot be kept, its node notifies its owner and drops it; until then it waits.
+        `nodes`: all."""
         self.unread = {}
+        recent = self._recently_unread(nodes, mono)
         for claim in claims:
             if claim.id in self.never:
                 continue
             try:
-                self._reserve(claim, nodes, leases, strategy, now)
+                self._reserve(claim, nodes, recent, leases, strategy, now)
             except UnreadGpusError as why:
                 self.unread[claim.id] = str(why)
             except ReservationError as why:
@@ -66,13 +72,19 @@ class PoolBookings:
             else:
                 yield claim
 
-    def _reserve(self, claim: Claim, nodes: Collection[PoolNode], leases: Collection[Lease],
-                 strategy: str, now: float) -> None:
+    def _recently_unread(self, nodes: Collection[PoolNode], mono: float) -> frozenset[str]:
+        self._unread_gpus.update((uuid for node in nodes for uuid in node.unread), mono)
+        return self._unread_gpus.recent(mono)
+
+    def _reserve(self, claim: Claim, nodes: Collection[PoolNode], unread: frozenset[str],
+                 leases: Collection[Lease], strategy: str, now: float) -> None:
         there = [node for node in nodes if not claim.hosts
                  or node.id in claim.hosts or node.host in claim.hosts]
         self._put(reserve(
-            claim, [node.well for node in there], lambda: [node.unread for node in there], leases,
-            self.all.values(), BOOKINGS_MOST, strategy, now))
+            claim, [node.well for node in there], lambda: [
+                node.with_gpus({*node.well.uuids, *more}) if (more := node.unread & unread)
+                else node.well for node in there],
+            leases, self.all.values(), BOOKINGS_MOST, strategy, now))
 
     def make_room(self, preemption: Preemption, now: float) -> None:
         """Keep what a preemption frees; not over a restart, after which victims are chosen

@@ -79,19 +79,18 @@ class PoolNode:
     @cached_property
     def empty(self) -> Node:
         """Node as if nothing were given out, and all were well."""
-        return self._with({gpu.uuid for gpu in self.report.gpus})
+        return self.with_gpus({gpu.uuid for gpu in self.report.gpus})
 
     @cached_property
     def well(self) -> Node:
         """Node as if nothing were given out of what is well now."""
-        return self._with({gpu.uuid for gpu in self.report.gpus if not self.trouble(gpu)})
+        return self.with_gpus({gpu.uuid for gpu in self.report.gpus if not self.trouble(gpu)})
 
     @cached_property
-    def unread(self) -> Node:
-        """Node with what is well now, and with what may be, for no reading of it has come yet."""
-        uuids = {gpu.uuid for gpu in self.report.gpus if (
-            gpu.reason if gpu.trouble else self._doubt(gpu)[0]) in UNREAD}
-        return self._with({*self.well.uuids, *uuids}) if uuids else self.well
+    def unread(self) -> frozenset[str]:
+        """GPUs that are not well, and may be: no reading of them has come yet."""
+        return frozenset(gpu.uuid for gpu in self.report.gpus if (
+            gpu.reason if gpu.trouble else self._doubt(gpu)[0]) in UNREAD)
 
     @cached_property
     def shared(self) -> frozenset[str]:
@@ -137,7 +136,7 @@ class PoolNode:
     def prepare(self) -> None:
         """Compute all when its report comes, so that a hub's first pass need not do it for every
         node."""
-        _ = self.unleased, self.claims, self.leases, self.leased_claims, self.shared
+        _ = self.unleased, self.claims, self.leases, self.leased_claims, self.shared, self.unread
 
     @cached_property
     def leases(self) -> Sequence[Lease]:
@@ -160,7 +159,7 @@ class PoolNode:
         """Claims that would take nothing now, and why."""
         return {entry.claim.id: entry.paused for entry in self.report.claims if entry.paused}
 
-    def _with(self, there: Collection[str]) -> Node:
+    def with_gpus(self, there: Collection[str]) -> Node:
         """Return the node with these GPUs. GPU 0 comes last: programs that name no device use
         it."""
         return node_of(self.id, self.host, [

@@ -259,7 +259,7 @@ class PoolService:
             raise InvalidChangeError(why)
         if claim.starts_at is not None:
             self.bookings.reserve(claim, nodes, leases_of(nodes, self.pending.values(), now),
-                                  self.policy.strategy, now)
+                                  self.policy.strategy, now, self.clock())
         self._own.put(claim)
         self.wake.set()
 
@@ -367,7 +367,8 @@ class PoolService:
         asking = self.waiting(nodes)
         on_nodes = [claim for claim in asking
                     if claim.starts_at is not None and claim.id not in self.claims]
-        for claim in self.bookings.reserve_all(on_nodes, nodes, leases, self.policy.strategy, now):
+        for claim in self.bookings.reserve_all(on_nodes, nodes, leases, self.policy.strategy, now,
+                                               mono):
             self._own.put(claim)  # from now on it is ours to keep
         waiting = {claim.id for claim in asking} | self.pending.keys()
         if self.bookings.never:  # seldom, and thousands of claims wait

@@ -11,6 +11,7 @@ from gpudeck.pool.core.strategies import PlacementContext
 
 TRIES = 24
 MOVE_WITHIN_S = 600.0  # until then what is kept for it may become well again
+UNREAD_MOST_S = 60.0  # an agent that has started needs some seconds for its readings
 AHEAD_MOST_S = 90 * 86_400.0
 _ANY = PlacementContext(mix=ClaimMix(()))
 
@@ -27,12 +28,28 @@ class UnreadGpusError(ReservationError):
     """Refusal for now alone: GPUs that the claim needs have not been read yet."""
 
 
+class UnreadGpus:
+    """GPUs that have not been read, and since when. Some never are: a reader may hang, or be denied
+    what it reads. So those of long ago count as GPUs that are not free."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def update(self, uuids: Iterable[str], now: float) -> None:
+        """Update with all GPUs that are not read at `now`, by a clock that never steps."""
+        self._since = {uuid: self._since.get(uuid, now) for uuid in uuids}
+
+    def recent(self, now: float) -> frozenset[str]:
+        """Return those whose reading may be about to come."""
+        return frozenset(uuid for uuid, since in self._since.items() if now - since < UNREAD_MOST_S)
+
+
 def reserve(claim: Claim, well: Sequence[Node], unread: Callable[[], Sequence[Node]],
             leases: Collection[Lease], bookings: Collection[Booking], most: int, strategy: str,
             now: float) -> Booking:
-    """Reserve GPUs. `unread`: the nodes with what is well and what has not been read. Raises
-    ReservationError where they cannot be kept, with when they could, and UnreadGpusError where that
-    is not known yet."""
+    """Reserve GPUs. `unread`: the nodes with what is well and what has lately not been read.
+    Raises ReservationError where they cannot be kept, with when they could, and UnreadGpusError
+    where that is not known yet."""
     assert claim.starts_at is not None
     if why := _why_not(claim, claim.starts_at - now, len(bookings), most):
         raise ReservationError(why)

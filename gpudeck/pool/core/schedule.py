@@ -36,6 +36,7 @@ from gpudeck.pool.core.strategies import STRATEGIES, Candidate, PlacementContext
 
 T = TypeVar("T")
 NOT_YET = "reserved for a later time"
+NOTHING_KEPT = "it is for a later time, and nothing is reserved for it yet"
 IS_DUE = "it is due; its GPUs are not free yet"
 OFFERS_MOST = 32  # of one pass; the next one follows at once
 # What is the same of two claims of which one can begin if the other can.
@@ -189,7 +190,7 @@ def pass_steps(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context:
             turn.wait(booking.claim, NOT_YET)
     for claim in queue.waiting:
         if claim.id not in booked and claim.starts_at is not None and claim.starts_at > now:
-            turn.wait(claim)  # nothing can be kept for it
+            turn.wait(claim, NOTHING_KEPT)
     return Pass(tuple(turn.offers), tuple(turn.order), turn.shadow, turn.blocked, turn.kept_from,
                 turn.placer.nodes, pinned)
 

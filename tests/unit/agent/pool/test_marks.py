@@ -172,3 +172,71 @@ def test_what_a_command_leaves_while_its_lease_is_given_back_keeps_it(machine: M
     assert isinstance(answer, LeaseEnded)
     assert answer.state == "draining"
     assert leases.all[grant.lease_id].left == (ORPHAN,)
+
+
+@pytest.mark.parametrize(("change", "uid"), [
+    ({"given_back_at": 1.0, "is_run": True}, 1_000), ({"preempted": "others need it"}, 1_000),
+    ({"state": "offered"}, 1_000), ({}, 0)])
+def test_who_is_refused_again_and_again_stops_no_scans(
+        machine: Machine, change: dict[str, object], uid: int) -> None:
+    grant = machine.ask(Asker(), 1)
+    assert isinstance(grant, Leased)
+    scans: list[None] = []
+    leases = machine.leases
+    leases.marks = LeaseMarks(
+        Scanned(lambda: scans.append(None)), lambda: leases.all, lambda: machine.now)
+    machine.pass_by(1.0)
+    kept = leases.all[grant.lease_id]
+    of_node = 0
+    for _ in range(int(SCAN_EVERY_S) + 1):
+        leases.put(replace(kept, **change), {})  # type: ignore[arg-type]
+        whoever = Asker(uid)
+        machine.handle(whoever, UseLease(grant.lease_id, is_run=True))
+        assert [type(reply) for reply in whoever.replies] == [ClaimRefused]
+        before = len(scans)
+        machine.pass_by(1.0)
+        of_node += len(scans) - before
+    assert of_node == 1
+    assert len(scans) == 1 + of_node, "a request that is refused looks through nothing"
+
+
+def test_a_scan_that_fails_is_not_tried_each_second(machine: Machine) -> None:
+    scans: list[float] = []
+
+    def fail() -> None:
+        scans.append(machine.now)
+        raise OSError("no descriptors")
+
+    machine.leases.marks = LeaseMarks(
+        Scanned(fail), lambda: machine.leases.all, lambda: machine.now)
+    for _ in range(int(SCAN_EVERY_S) + 2):
+        machine.pass_by(1.0)
+    assert len(scans) == 2
+
+
+def test_what_only_shows_a_lease_looks_through_nothing(machine: Machine) -> None:
+    ann = Asker()
+    grant = machine.ask(ann, 1)
+    assert isinstance(grant, Leased)
+    scans: list[None] = []
+
+    def fail() -> None:
+        scans.append(None)
+        raise OSError("no descriptors")
+
+    machine.leases.marks = LeaseMarks(
+        Scanned(fail), lambda: machine.leases.all, lambda: machine.now)
+    machine.handle(ann, UseLease(grant.lease_id, is_run=False))
+    assert [type(reply) for reply in ann.replies] == [Leased, Leased]
+    assert not scans
+
+
+def test_of_scans_at_once_that_find_the_same_none_is_made_again(leases: Leases) -> None:
+    leases.bind()
+    leases.look()
+    first, second = leases.marks.scan(), leases.marks.scan({"b": [ORPHAN]})
+    leases.marks.take(first)
+    assert all(second.is_of(lease, leases.marks.all) for lease in leases.all.values())
+    leases.marks.take(second)
+    assert leases.marks.of("b") == {ORPHAN}
+    assert not first.is_of(leases.all["b"], leases.marks.all)

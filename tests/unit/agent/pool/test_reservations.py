@@ -1,6 +1,7 @@
 """Reservations of a machine without a hub, and how a hub that comes takes them over."""
 
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from agent.pool.gpus import PoolSnapshot
 from agent.pool.leases import NodeLeases
 from agent.pool.lock import PoolGpu
 from agent.pool.mps_look import MpsProbe
-from agent.pool.requests import PoolRequests
+from agent.pool.requests import READ_WITHIN_S, PoolRequests
 from agent.pool.reservations import MOST, NodeReservations
 from agent.pool.service import NO_HUB, PoolService, read_disk
 from agent.pool.shares import MpsFacts
@@ -26,6 +27,7 @@ from gpudeck.contract.pool_messages import (
     CancelClaim,
     ClaimCancelled,
     ClaimRefused,
+    Extend,
     FromUser,
     Leased,
     PoolShown,
@@ -34,6 +36,7 @@ from gpudeck.contract.pool_messages import (
 )
 from gpudeck.measures.availability import GpuConditions
 from gpudeck.pool.core.claim_limits import USER
+from gpudeck.pool.core.reservations import UNREAD_MOST_S
 from gpudeck.pool.core.schedule import PoolPolicy
 from tests.fakes.people import QuietPeople
 
@@ -240,6 +243,28 @@ def test_for_what_has_not_been_read_it_is_too_early(
     assert isinstance(machine.ask(Asker(), 2, in_s=HOUR_S), Reserved), "of those that were read"
 
 
+@pytest.mark.parametrize("is_asked_before", [False, True])
+def test_what_is_never_read_counts_as_not_free(
+        machine: Machine, is_asked_before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.pool.requests.READ_WITHIN_S", 0.0)
+    machine.start()
+    snapshot = machine.service.snapshot
+    assert snapshot is not None
+    machine.service.snapshot = replace(snapshot, tasks=None)
+    machine.pass_by(1.0)
+    if is_asked_before:
+        answer = machine.ask(Asker(), 3, in_s=HOUR_S)
+        assert isinstance(answer, ClaimRefused)
+        assert "try again in some seconds" in answer.why
+    machine.pass_by(UNREAD_MOST_S)
+    answer = machine.ask(Asker(), 3, in_s=HOUR_S)
+    assert isinstance(answer, ClaimRefused)
+    assert answer.why == "not enough matching GPUs are free for all of that time"
+    machine.service.snapshot = snapshot
+    machine.pass_by(1.0)
+    assert isinstance(machine.ask(Asker(), 3, in_s=HOUR_S), Reserved)
+
+
 def test_whose_agent_leases_nothing_by_itself_reserves_nothing(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.pool.requests.READ_WITHIN_S", 0.0)
@@ -256,6 +281,39 @@ def test_right_after_its_start_it_waits_for_the_hub_to_decide(
     assert machine.service.waiting.all.keys() == {"r"}
     assert not ann.replies
     machine.store.close()
+
+
+def test_long_after_its_start_it_waits_for_no_hub(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, clock = Machine(tmp_path, is_local=False), time.monotonic
+    sleeps: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        sleeps.append(seconds)
+        machine.service.receive(PoolPlan())
+
+    monkeypatch.setattr("time.sleep", sleep)
+    monkeypatch.setattr("time.monotonic", lambda: clock() + READ_WITHIN_S)
+    assert machine.ask(Asker(), 1, in_s=HOUR_S) == ClaimRefused(NO_HUB)
+    assert not sleeps
+    machine.store.close()
+
+
+def test_what_waits_for_a_later_time_keeps_nobody_from_extending(machine: Machine) -> None:
+    ann, bob = Asker(), Asker(1_001, "bob")
+    grant = machine.ask(ann, 4, term_s=HOUR_S)
+    assert isinstance(grant, Leased)
+    machine.service.receive(PoolPlan())
+    machine.ask(bob, 1, in_s=HOUR_S / 2, name="r")
+    assert machine.service.waiting.all.keys() == {"r"}
+    until = machine.leases.all[grant.lease_id].until
+    machine.handle(ann, Extend(grant.lease_id, 60.0))
+    assert machine.leases.all[grant.lease_id].until == until + 60.0
+    machine.now += HOUR_S / 2 + 1
+    machine.handle(ann, Extend(grant.lease_id, 60.0))
+    refusal = ann.replies[-1]
+    assert isinstance(refusal, ClaimRefused)
+    assert "others wait for GPUs" in refusal.why
 
 
 def test_there_is_an_end_to_how_many(machine: Machine) -> None:

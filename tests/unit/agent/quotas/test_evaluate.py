@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agent.quotas import evaluate
 from agent.quotas.evaluate import QuotaRefusals, QuotaSnapshot, QuotaWarnings
 from gpudeck.contract.desired_state import DesiredState
-from gpudeck.contract.ladder import LadderRung
+from gpudeck.contract.ladder import PUT_OFF_MOST, LadderRung
 from gpudeck.contract.quota import Quota
 from gpudeck.contract.quota_usage import TaskHolding
 from gpudeck.contract.wire import Task
@@ -108,6 +108,17 @@ def test_a_warning_that_was_put_off_comes_again_after_a_minute() -> None:
     assert evaluate.due_warnings(warnings, target, scene("t"), "gone", 65.0)[1] == ()
     assert len(evaluate.due_warnings(warnings, target, scene("t"), "gone", 66.0)[1]) == 1
     assert evaluate.put_off({}, due.key, 6.0) == {}
+
+
+def test_a_warning_that_is_put_off_each_time_comes_to_an_end() -> None:
+    target, times = desired(quota()), list[int]()
+    warnings: QuotaWarnings = {}
+    for now in range(0, 3_600, 10):
+        warnings, due = evaluate.due_warnings(warnings, target, scene("t"), "gone", float(now))
+        for warning in due:
+            times.append(now)
+            warnings = evaluate.put_off(warnings, warning.key, float(now))
+    assert times == [60 * number for number in range(PUT_OFF_MOST)]
 
 
 def test_an_older_word_takes_nothing_back() -> None:

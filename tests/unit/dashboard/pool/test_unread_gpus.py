@@ -3,6 +3,7 @@ good."""
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -46,12 +47,40 @@ def standing(pool: LargePool) -> ClaimStanding:
 @pytest.mark.parametrize("reason", sorted(UNREAD))
 def test_on_a_node_it_waits_for_the_reading(pool: LargePool, reason: str) -> None:
     pool.says("n1", gpus=with_reason(reason), claims=(NodeClaim(LATER, False),))
-    for _ in range(3):
-        waits = standing(pool)
-        assert (waits.never, waits.kept, waits.wait_s) == ("", (), None)
-        assert "have not been read yet" in waits.why
+    waits = standing(pool)
+    assert (waits.never, waits.kept, waits.wait_s) == ("", (), None)
+    assert "have not been read yet" in waits.why
     pool.says("n1", gpus=GPUS)
     assert {*standing(pool).kept} == {"G0", "G1"}
+
+
+@pytest.mark.parametrize("reason", sorted(UNREAD))
+def test_what_is_never_read_is_refused_like_what_is_not_free(pool: LargePool, reason: str) -> None:
+    pool.says("n1", gpus=with_reason(reason), claims=(NodeClaim(LATER, False),))
+    assert not standing(pool).never
+    # Two turns are further apart than a reading takes.
+    assert standing(pool).never == "not enough matching GPUs are free for all of that time"
+    with pytest.raises(InvalidChangeError, match="not enough matching GPUs"):
+        pool.service.claim(replace(LATER, id="other"))
+
+
+def test_until_then_nobody_is_kept_from_extending(pool: LargePool) -> None:
+    pool.says("n1", gpus=with_reason("unknown"), claims=(NodeClaim(LATER, False),))
+    standing(pool)
+    planned = pool.service.planned
+    assert planned is not None
+    assert planned.outcome.order == ("r",)
+    assert [*planned.outcome.competing] == []
+
+
+def test_what_was_read_in_between_is_waited_for_again(pool: LargePool) -> None:
+    for gpus in (with_reason("unknown"), GPUS):
+        pool.says("n1", gpus=gpus)
+        pool.turn_ms()
+    pool.says("n1", gpus=with_reason("unknown"), claims=(NodeClaim(LATER, False),))
+    waits = standing(pool)
+    assert not waits.never
+    assert "have not been read yet" in waits.why
 
 
 def test_what_is_not_free_is_refused_for_good(pool: LargePool) -> None:
