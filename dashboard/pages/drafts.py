@@ -58,6 +58,11 @@ def number(words: str) -> float | int | str:
     return int(value) if value.is_integer() else value
 
 
+def number_text(value: float) -> str:
+    """Write a number with all its digits, so that a form keeps it: the way back from `number`."""
+    return str(int(value)) if float(value).is_integer() else repr(value)
+
+
 def messages_by_field(problems: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the messages of problems by their fields, without the numbers of parts: `where[1]` is
     of `where`."""

@@ -47,9 +47,12 @@ def draw(hub: Hub, view: QuotasView) -> dict[str, Any]:
     return wire_parts(PAGE, answer(client, view, NOW))
 
 
-@pytest.mark.parametrize("ladder", [QUOTA["ladder"], [{"do": "tell", "after_s": 0.0}]])
-def test_every_field_of_a_quota_is_kept_by_the_form(ladder: Any) -> None:
-    quota = QUOTA | {"ladder": ladder}
+@pytest.mark.parametrize("fields", [
+    {}, {"ladder": [{"do": "tell", "after_s": 0.0}]},
+    {"mem_bytes": 50_000_000_000, "gpu_hours": 1_234.5678, "max_age_s": 1_234_567.0},
+    {"mem_bytes": 123_456_789_012, "gpu_hours": 1_234_567.0, "max_age_s": 90.125}])
+def test_every_field_of_a_quota_is_kept_by_the_form(fields: Any) -> None:
+    quota = QUOTA | fields
     hub, view = Hub(), QuotasView(edited="q")
     hub.get = lambda path: {"role": "admin"} if path == "me" else {  # type: ignore[method-assign]
         "items": [item(quota=quota, generation=4)], "mechanisms": []}
@@ -106,7 +109,8 @@ def test_the_check_says_who_would_be_over() -> None:
 
 
 @pytest.mark.parametrize(("value", "text"), [
-    (None, ""), (40 * 2**30, "40GiB"), (2**40, "1TiB"), (1_500, "1500B"), (0, "0B")])
+    (None, ""), (40 * 2**30, "40GiB"), (2**40, "1TiB"), (1_500, "1500B"), (0, "0B"),
+    (50_000_000_000, "50000000000B")])
 def test_sizes_are_written_whole(value: float | None, text: str) -> None:
     assert in_units(value, (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("B", 1))) == text
 
