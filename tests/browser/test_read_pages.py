@@ -31,7 +31,8 @@ MADE_UP = """async usual => {
     const place = Object.assign(document.createElement("div"), {id: "page-answer"});
     made.append(place);
     place.dataset.reading = JSON.stringify({everyS: 3600, what: "list", usual, path: "",
-                                            unaddressed: ["secret"], on: ["lease"]});
+                                            unaddressed: ["secret"], events: ["lease"],
+                                            anchors: {}});
     globalThis.asks = [];
     globalThis.dash_clientside.set_props = (id, {asked: {number, page, view}}) => {
         if (page !== "made") return;
