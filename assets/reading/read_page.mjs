@@ -250,9 +250,15 @@ export default class ReadPage extends Looker {
       setting === undefined ? null : form(title, asked.flatMap(fieldOf), (root) => settingOf(JSON.parse(setting), asked, root)), ...(way === undefined ? [] : confirmed(JSON.parse(way))));
   }
 
-  /** Figures whose request is another are asked for; the element that asks names the place for what is wrong. */
+  /**
+   * Figures whose request is another are asked for; the element that asks names the place for what is wrong. What no
+   * element asks for now, as its dialog is closed, is forgotten: an answer that comes still is for nobody.
+   */
   drawFigures() {
-    for (const element of allWithin(this.root, "[data-figure]")) this.drawFigure(element.dataset, element);
+    const elements = allWithin(this.root, "[data-figure]:not([hidden])");
+    const ids = new Set(elements.map(({ dataset }) => dataset.figure));
+    for (const [id, figure] of this.figures) if (!ids.has(id)) figure.request = null;
+    for (const element of elements) this.drawFigure(element.dataset, element);
   }
 
   /** @type {(traits: DOMStringMap, element: HTMLElement) => Promise<void>} */
