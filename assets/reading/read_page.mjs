@@ -54,6 +54,7 @@ export default class ReadPage extends Looker {
     const { everyS, what, usual, unaddressed, path, events, anchors } = JSON.parse(byId(ANSWER).dataset.reading ?? "");
     super(live, everyS * 1000, { problem: byId(`${root.id}-problem`), what });
     this.root = root;
+    this.usualMs = this.everyMs;
     this.usual = usual;
     this.unaddressed = unaddressed;
     this.path = path;
@@ -178,6 +179,7 @@ export default class ReadPage extends Looker {
   /** @type {(error: Error) => void} */
   fail(error) {
     this.hasOwnProblem = false;
+    this.everyMs = this.usualMs; // what is to be asked again at once is that no more if it fails
     super.fail(error);
     this.stand();
   }
@@ -208,7 +210,7 @@ export default class ReadPage extends Looker {
     if (button === null || !this.root.contains(button)) return;
     const { set, step, form: order, copy, file, accept, view, value } = button.dataset;
     if (set !== undefined) this.choose(JSON.parse(set), step !== "false");
-    else if (order !== undefined) this.carryOut(JSON.parse(order));
+    else if (order !== undefined) this.carryOutOnce(button, JSON.parse(order));
     else if (copy !== undefined) copyFrom(button, copy);
     else if (file !== undefined) this.openFile(file, accept ?? "");
     else if (view !== undefined) this.choose({ [view]: value });
@@ -230,9 +232,25 @@ export default class ReadPage extends Looker {
     input.click();
   }
 
+  /**
+   * What is under way is not begun again by the same button.
+   * @type {(button: HTMLElement, order: Order) => Promise<void>}
+   */
+  async carryOutOnce(button, order) {
+    if (button.ariaBusy === "true") return;
+    button.ariaBusy = "true";
+    try {
+      await this.carryOut(order);
+    } finally {
+      button.ariaBusy = null;
+    }
+  }
+
   /** @type {(order: Order) => Promise<void>} */
   async carryOut(order) {
-    if ((await carryOut(order, () => this.look())) === null) return;
+    const answer = await carryOut(order, () => this.look(), this.view);
+    if (answer === null) return;
+    if (order.keeps !== undefined) this.view[order.keeps] = JSON.stringify(answer);
     if (order.then !== undefined) location.assign(order.then);
     else await this.look();
   }
