@@ -155,6 +155,7 @@ export default class ReadPage extends Looker {
     Object.assign(this.view, view);
     this.writeAddress(false);
     this.putParts(parts);
+    this.dialogs.endAct();
     if (!this.hasArrived) this.root.querySelector(`[data-anchor="${CSS.escape(location.hash.slice(1))}"]`)?.scrollIntoView({ block: "start" });
     this.hasArrived = true;
     this.hasOwnProblem = (parts[this.problem?.id ?? ""] ?? null) !== null;
@@ -181,6 +182,7 @@ export default class ReadPage extends Looker {
     this.hasOwnProblem = false;
     this.everyMs = this.usualMs; // what is to be asked again at once is that no more if it fails
     super.fail(error);
+    this.dialogs.fail(sentence(error.message));
     this.stand();
   }
 
