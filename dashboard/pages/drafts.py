@@ -7,6 +7,8 @@ import msgspec
 from msgspec import Struct
 
 NEW = "+"  # instead of the name of what is edited
+REMOVED_MEANWHILE = ("It was removed meanwhile and cannot be saved. Copy from here what you still "
+                     "need.")
 D = TypeVar("D", bound="FormDraft")
 
 
@@ -43,6 +45,14 @@ def read_draft(kind: type[D], text: str, begin: D) -> D:
         return begin
     draft = msgspec.json.decode(text, type=kind)
     return draft if draft.of == begin.of else begin
+
+
+def removed_draft(begin: D, text: str) -> str:
+    """Return the draft of what somebody else has removed, which asks for nothing more; "": nothing
+    was typed that could be lost."""
+    draft = read_draft(type(begin), text, begin)
+    draft.do = ""
+    return encode_draft(draft) if draft.values or draft.touched else ""
 
 
 def encode_draft(draft: FormDraft) -> str:

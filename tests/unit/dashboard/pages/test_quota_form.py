@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.pages.drafts import NEW, encode_draft
+from dashboard.pages.drafts import NEW, REMOVED_MEANWHILE, encode_draft
 from dashboard.pages.quota_form import QuotaFormDraft, check_words, in_units, problem_words
 from dashboard.pages.quotas import PAGE, QuotasView, answer, past_parts
 from gpudeck.contract.quota import read
@@ -94,6 +94,11 @@ def test_a_new_quota_is_checked_as_it_is_written_and_a_problem_is_said() -> None
     gone = QuotasView(edited="gone")
     assert "quota-check" not in draw(Hub(), gone)
     assert gone.edited == ""
+    typed = QuotaFormDraft("gone", {"because": ["shared"]}, do="save")
+    gone = QuotasView(edited="gone", draft=encode_draft(typed))
+    parts = draw(Hub(), gone)
+    assert (parts["quota-problem"], "@order" in parts) == ([REMOVED_MEANWHILE], False)
+    assert (gone.edited, "shared" in gone.draft) == ("gone", True)
 
 
 def test_the_check_says_who_would_be_over() -> None:
