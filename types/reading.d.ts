@@ -64,6 +64,8 @@ interface Order extends OrderRequest {
   then?: string;
   /** Fields of the view that facts of the answer become. */
   sets?: Record<string, string>;
+  /** The field of the view that the whole answer becomes, as JSON. */
+  keeps?: string;
 }
 
 /** The answer of a page that is read: its parts by their places, and its view. */

@@ -17,6 +17,9 @@ const FIRST = "[autofocus], input:not([type=hidden], [readonly]), select, textar
 export class Dialogs {
   isTyped = false;
   isSending = false;
+  isActing = false; // the hub has not answered yet to a button of a draft
+  /** @type {HTMLFormElement | null} */
+  late = null; // what was typed meanwhile
   /** @type {Set<string>} */
   touched = new Set();
 
@@ -47,9 +50,33 @@ export class Dialogs {
     }
   }
 
+  /** The hub has answered. What was typed meanwhile goes to it now. */
+  endAct() {
+    this.isActing = false;
+    if (this.late !== null) this.writeSoon(this.late);
+    this.late = null;
+  }
+
+  /**
+   * The hub has not answered: what a button asked for is not tried again by itself.
+   * @type {(words: string) => void}
+   */
+  fail(words) {
+    const { page: { root, view }, isActing } = this;
+    /** @type {HTMLFormElement[]} */
+    const forms = allWithin(root, "dialog[open] form[data-draft]");
+    for (const form of forms) {
+      const { draft = "" } = form.dataset;
+      if (textOf(view[draft]) !== "") view[draft] = JSON.stringify({ ...JSON.parse(view[draft]), do: "" });
+      if (isActing) this.complain(form, words);
+    }
+    this.endAct();
+  }
+
   /** @type {(dialog: HTMLDialogElement) => void} */
   open(dialog) {
     this.isTyped = false;
+    this.late = null;
     this.touched.clear();
     dialog.showModal();
     within(dialog, FIRST)?.focus();
@@ -109,16 +136,19 @@ export class Dialogs {
   }
 
   /**
-   * What stands in a draft becomes a field of the view; `what`: what a button does with it.
+   * What stands in a draft becomes a field of the view; `what`: what a button does with it. What is only typed waits
+   * until that is answered: the answer to the newest request counts.
    * @type {(form: HTMLFormElement, what?: string) => void}
    */
-  write(form, what) {
+  write(form, what = "") {
+    if (what === "" && this.isActing) { this.late = form; return; }
     const { page: { view }, touched } = this;
     /** @type {Record<string, FormDataEntryValue[]>} */
     const values = {};
     for (const [name, value] of new FormData(form)) (values[name] ??= []).push(value);
     const { draft = "" } = form.dataset;
-    view[draft] = JSON.stringify({ ...JSON.parse(view[draft] || "{}"), values, touched: [...touched], ...(what === undefined ? {} : { do: what }) });
+    view[draft] = JSON.stringify({ ...JSON.parse(view[draft] || "{}"), values, touched: [...touched], do: what });
+    this.isActing = what !== "";
     this.page.look();
   }
 

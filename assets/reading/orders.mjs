@@ -39,13 +39,14 @@ const READ_AS = {
 };
 
 /**
- * Resolves with the hub's answer; null: it was put aside. `again` is called when it was taken back.
- * @type {(order: Order, again?: () => unknown) => Promise<any>}
+ * Resolves with the hub's answer; null: it was put aside. `again` is called when it was taken back. `view`: values for an
+ * order without a question.
+ * @type {(order: Order, again?: () => unknown, view?: Values) => Promise<any>}
  */
-export async function carryOut(order, again = () => {}) {
+export async function carryOut(order, again = () => {}, view = {}) {
   let other = null;
-  const answer = order.title === undefined ? await sendAtOnce(order) : await question(order, (one) => { other = one; });
-  if (other !== null) return carryOut(other, again);
+  const answer = order.title === undefined ? await sendAtOnce(order, view) : await question(order, (one) => { other = one; });
+  if (other !== null) return carryOut(other, again, view);
   if (answer !== null) conclude(order, answer, again);
   return answer;
 }
@@ -90,11 +91,11 @@ function namedAsAsked(error, fields, { body }) {
   return field === undefined ? error : new Error(`${field.label}: ${words}`);
 }
 
-/** @type {(order: Order) => Promise<any>} */
-async function sendAtOnce(order) {
+/** @type {(order: Order, view: Values) => Promise<any>} */
+async function sendAtOnce(order, view) {
   if (order.doing !== undefined) toast(order.doing);
   try {
-    return (await sendAll(order, {})) ?? true;
+    return (await sendAll(order, view)) ?? true;
   } catch (error) {
     toast(sentence(messageOf(error)));
     return null;

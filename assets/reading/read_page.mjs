@@ -54,6 +54,7 @@ export default class ReadPage extends Looker {
     const { everyS, what, usual, unaddressed, path, events, anchors } = JSON.parse(byId(ANSWER).dataset.reading ?? "");
     super(live, everyS * 1000, { problem: byId(`${root.id}-problem`), what });
     this.root = root;
+    this.usualMs = this.everyMs;
     this.usual = usual;
     this.unaddressed = unaddressed;
     this.path = path;
@@ -154,6 +155,7 @@ export default class ReadPage extends Looker {
     Object.assign(this.view, view);
     this.writeAddress(false);
     this.putParts(parts);
+    this.dialogs.endAct();
     if (!this.hasArrived) this.root.querySelector(`[data-anchor="${CSS.escape(location.hash.slice(1))}"]`)?.scrollIntoView({ block: "start" });
     this.hasArrived = true;
     this.hasOwnProblem = (parts[this.problem?.id ?? ""] ?? null) !== null;
@@ -178,7 +180,9 @@ export default class ReadPage extends Looker {
   /** @type {(error: Error) => void} */
   fail(error) {
     this.hasOwnProblem = false;
+    this.everyMs = this.usualMs; // what is to be asked again at once is that no more if it fails
     super.fail(error);
+    this.dialogs.fail(sentence(error.message));
     this.stand();
   }
 
@@ -208,7 +212,7 @@ export default class ReadPage extends Looker {
     if (button === null || !this.root.contains(button)) return;
     const { set, step, form: order, copy, file, accept, view, value } = button.dataset;
     if (set !== undefined) this.choose(JSON.parse(set), step !== "false");
-    else if (order !== undefined) this.carryOut(JSON.parse(order));
+    else if (order !== undefined) this.carryOutOnce(button, JSON.parse(order));
     else if (copy !== undefined) copyFrom(button, copy);
     else if (file !== undefined) this.openFile(file, accept ?? "");
     else if (view !== undefined) this.choose({ [view]: value });
@@ -230,9 +234,25 @@ export default class ReadPage extends Looker {
     input.click();
   }
 
+  /**
+   * What is under way is not begun again by the same button.
+   * @type {(button: HTMLElement, order: Order) => Promise<void>}
+   */
+  async carryOutOnce(button, order) {
+    if (button.ariaBusy === "true") return;
+    button.ariaBusy = "true";
+    try {
+      await this.carryOut(order);
+    } finally {
+      button.ariaBusy = null;
+    }
+  }
+
   /** @type {(order: Order) => Promise<void>} */
   async carryOut(order) {
-    if ((await carryOut(order, () => this.look())) === null) return;
+    const answer = await carryOut(order, () => this.look(), this.view);
+    if (answer === null) return;
+    if (order.keeps !== undefined) this.view[order.keeps] = JSON.stringify(answer);
     if (order.then !== undefined) location.assign(order.then);
     else await this.look();
   }
@@ -250,9 +270,15 @@ export default class ReadPage extends Looker {
       setting === undefined ? null : form(title, asked.flatMap(fieldOf), (root) => settingOf(JSON.parse(setting), asked, root)), ...(way === undefined ? [] : confirmed(JSON.parse(way))));
   }
 
-  /** Figures whose request is another are asked for; the element that asks names the place for what is wrong. */
+  /**
+   * Figures whose request is another are asked for; the element that asks names the place for what is wrong. What no
+   * element asks for now, as its dialog is closed, is forgotten: an answer that comes still is for nobody.
+   */
   drawFigures() {
-    for (const element of allWithin(this.root, "[data-figure]")) this.drawFigure(element.dataset, element);
+    const elements = allWithin(this.root, "[data-figure]:not([hidden])");
+    const ids = new Set(elements.map(({ dataset }) => dataset.figure));
+    for (const [id, figure] of this.figures) if (!ids.has(id)) figure.request = null;
+    for (const element of elements) this.drawFigure(element.dataset, element);
   }
 
   /** @type {(traits: DOMStringMap, element: HTMLElement) => Promise<void>} */

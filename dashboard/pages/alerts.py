@@ -16,7 +16,7 @@ from .alert_cells import AlertContext
 from .alert_table import alert_lists, alert_table, waits
 from .alert_words import place_words
 from .brake_tables import brake_table, maintenance_form, maintenance_table, stop_line
-from .drafts import NEW, encode_draft
+from .drafts import NEW, REMOVED_MEANWHILE, encode_draft, removed_draft
 from .field_elements import page_dialog
 from .item_lists import Item
 from .parts import READ_PAGE, Page, problem
@@ -24,6 +24,7 @@ from .past_alert_table import NONE_RESOLVED, past_alert_table
 from .reading import Parts, Reading, View, Viewer, viewer
 from .rehearsal_words import rehearsals
 from .rule_editor import RuleEditor, rule_dialog
+from .rule_form import RuleFormDraft
 from .rule_table import mode_form, rule_table
 from .silence_table import in_force, new_silence_button, silence_table
 from .site_alert_table import site_alert_table, site_words
@@ -186,8 +187,11 @@ def _editor_parts(client: Client, view: AlertsView, rules: Item, person: Viewer,
         return {}
     item = next((item for item in rules["items"] if item["rule"]["id"] == view.edited), None)
     if item is None and view.edited != NEW:
-        view.edited = view.draft = ""
-        return {}
+        view.draft = removed_draft(RuleFormDraft(view.edited), view.draft)
+        if view.draft == "":
+            view.edited = ""
+            return {}
+        return {"rule-problem": REMOVED_MEANWHILE}
     editor = RuleEditor(client, person, item, view.draft, now)
     parts = editor.parts(view.rehearsal, view.zone)
     view.draft = encode_draft(editor.draft)

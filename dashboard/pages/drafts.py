@@ -7,6 +7,8 @@ import msgspec
 from msgspec import Struct
 
 NEW = "+"  # instead of the name of what is edited
+REMOVED_MEANWHILE = ("It was removed meanwhile and cannot be saved. Copy from here what you still "
+                     "need.")
 D = TypeVar("D", bound="FormDraft")
 
 
@@ -45,6 +47,14 @@ def read_draft(kind: type[D], text: str, begin: D) -> D:
     return draft if draft.of == begin.of else begin
 
 
+def removed_draft(begin: D, text: str) -> str:
+    """Return the draft of what somebody else has removed, which asks for nothing more; "": nothing
+    was typed that could be lost."""
+    draft = read_draft(type(begin), text, begin)
+    draft.do = ""
+    return encode_draft(draft) if draft.values or draft.touched else ""
+
+
 def encode_draft(draft: FormDraft) -> str:
     return msgspec.json.encode(draft).decode()
 
@@ -56,6 +66,11 @@ def number(words: str) -> float | int | str:
     except ValueError:
         return words
     return int(value) if value.is_integer() else value
+
+
+def number_text(value: float) -> str:
+    """Write a number with all its digits, so that a form keeps it: the way back from `number`."""
+    return str(int(value)) if float(value).is_integer() else repr(value)
 
 
 def messages_by_field(problems: Iterable[Mapping[str, Any]]) -> dict[str, str]:

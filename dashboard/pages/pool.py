@@ -3,8 +3,9 @@ assets/pool/pool.mjs has what is dragged over the week."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
+import msgspec
 from dash.development.base_component import Component
 from msgspec import Meta
 
@@ -18,6 +19,7 @@ from ..pool.views import (
     ModelView,
     PoolNodeView,
     PoolView,
+    SimulationView,
     StrategyList,
     StrategyView,
 )
@@ -33,7 +35,6 @@ from .reports_table import natural
 from .words import amount, plural
 
 EVERY_S = 5.0
-AT_ONCE_S = 0.05
 FIRST_ROWS, MOST_ROWS = 10, 200
 MOST_TROUBLES = 100
 ROWS = (("node", "By node"), ("gpu", "By GPU"))
@@ -43,7 +44,7 @@ T = TypeVar("T", LeaseView, ClaimView)
 
 class PoolPageView(View):
     """Choice of the rows and the week. `open`: the lease or reservation whose dialog is opened,
-    once; `compare`: first that it is simulated is answered, then what came of it."""
+    once; `simulation`: what came of one, as the browser had it from the hub, once."""
 
     find: Annotated[str, Meta(max_length=256)] = ""
     rows: RowsBy = "node"
@@ -52,9 +53,9 @@ class PoolPageView(View):
     all_leases: bool = False
     open: Annotated[str, Meta(max_length=512)] = ""
     strategy: Annotated[str, Meta(max_length=64)] = ""
-    compare: Literal["", "begin", "run"] = ""
+    simulation: Annotated[str, Meta(max_length=50_000)] = ""
 
-    UNADDRESSED: ClassVar[frozenset[str]] = frozenset(("open", "strategy", "compare"))
+    UNADDRESSED: ClassVar[frozenset[str]] = frozenset(("open", "strategy", "simulation"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +113,11 @@ def answer(client: Client, view: PoolPageView, now: float) -> Parts:
         typed(list[LeaseView], client.leases()), typed(list[ClaimView], client.claims()),
         typed(StrategyList, hub.get("pool/strategies")).items)
     person = viewer(client)
-    parts = parts_of(state, view, person, now) | _dialog(state, view, person, now)
-    return parts | (_comparison(client, state, view) if person.may(Role.OPERATOR) else {})
+    alternatives = pool_strategy.unused_strategies(state.strategies)
+    if view.strategy not in alternatives:
+        view.strategy = next(iter(alternatives), "")
+    return (parts_of(state, view, person, now) | _dialog(state, view, person, now)
+            | _comparison(view))
 
 
 def parts_of(state: PoolNow, view: PoolPageView, person: Viewer, now: float) -> Parts:
@@ -231,19 +235,14 @@ def _facts(lines: list[Component], buttons: list[Component]) -> list[Component]:
     return [make("dl.pool-facts", lines), make("div.pool-acts", buttons)]
 
 
-def _comparison(client: Client, state: PoolNow, view: PoolPageView) -> Parts:
-    """Return that a simulation begins, and with the next answer what came of it."""
-    alternatives = pool_strategy.unused_strategies(state.strategies)
-    if view.strategy not in alternatives:
-        view.strategy = alternatives[0] if alternatives else ""
-    if view.compare == "begin":
-        view.compare = "run"
-        return {"@every": AT_ONCE_S, "pool-outcome": pool_strategy.RUNNING}
-    if view.compare == "run":
-        view.compare = ""
-        return {"pool-outcome": pool_strategy.simulate(
-            client, [state.pool.strategy, view.strategy])}
-    return {}
+def _comparison(view: PoolPageView) -> Parts:
+    """Return what came of a simulation, with the answer after it; it then stays."""
+    simulation, view.simulation = view.simulation, ""
+    try:
+        return {"pool-outcome": pool_strategy.outcome(
+            msgspec.json.decode(simulation, type=SimulationView))}
+    except (msgspec.MsgspecError, UnicodeError):
+        return {}
 
 
 PAGE = Page(

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from dash.development.base_component import Component
 
-from gpudeck.client.hub import Client, typed
-from gpudeck.errors import CommandError
 from gpudeck.markup import make
 
 from ..pool.views import PoolView, SimulationView, StrategyOutcome, StrategyView
+from .forms import form_button, order
+from .parts import literal
 from .pool_tables import fact_lines
 from .reading import Parts
 from .words import age, amount, plural, sentence
@@ -60,21 +60,16 @@ def unused_strategies(strategies: Sequence[StrategyView]) -> list[str]:
 
 
 def _choice(current: str, alternatives: Sequence[str]) -> list[Component]:
+    """Return the choice of the view's `strategy`. The browser orders the simulation, which can
+    take longer than a page is waited for, and gives the outcome to the page's next answer."""
+    simulation = order("POST", "pool", "simulations", doing=RUNNING, keeps="simulation", body={
+        "strategies": [literal(current), "$strategy"], "days": DAYS})
     return [
         make("p.field", [
             make("label", f"Compare {current} with", htmlFor="pool-other"),
             make("select#pool-other", [make("option", name, value=name) for name in alternatives],
                  data_view="strategy")]),
-        make("button.button.small", "Compare", data_set={"compare": "begin"}, data_step="false")]
-
-
-def simulate(client: Client, strategies: Sequence[str]) -> list[Component]:
-    """Play the leases of the last days again under these strategies."""
-    try:
-        return outcome(typed(SimulationView, client.hub.ask_for(
-            "POST", "pool/simulations", {"strategies": [*strategies], "days": DAYS})))
-    except CommandError as error:
-        return [make("p", sentence(str(error)))]
+        form_button(".button.small", "Compare", simulation)]
 
 
 def outcome(simulation: SimulationView) -> list[Component]:

@@ -8,7 +8,7 @@ from msgspec import field
 
 from gpudeck.markup import make
 
-from .drafts import FormDraft, messages_by_field, number
+from .drafts import FormDraft, messages_by_field, number, number_text
 from .field_elements import field_element
 from .forms import Choices, Field, choice, text
 from .item_lists import Item
@@ -75,7 +75,7 @@ def in_units(value: float | None, units: Sequence[tuple[str, int]]) -> str:
     if value is None:
         return ""
     unit, size = next((row for row in units if value >= row[1] and value % row[1] == 0), units[-1])
-    return f"{value / size:g}{unit}"
+    return f"{number_text(value / size)}{unit}"
 
 
 def quota_fields(draft: QuotaFormDraft, problems: Sequence[Item]) -> Component:
@@ -88,7 +88,7 @@ def quota_fields(draft: QuotaFormDraft, problems: Sequence[Item]) -> Component:
 
 def _fields(draft: QuotaFormDraft) -> list[Field]:
     quota = FRESH | draft.quota
-    numbers = {name: "" if quota[name] is None else f"{quota[name]:g}"
+    numbers = {name: "" if quota[name] is None else number_text(quota[name])
              for name in ("gpus", "gpu_hours")}
     first = [text("id", "Id", "", "Lower-case letters, digits and dashes.", required="",
                   pattern=r"[a-z0-9][a-z0-9\-]{0,63}", maxlength="64", placeholder="everyone")]

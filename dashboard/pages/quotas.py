@@ -12,7 +12,7 @@ from gpudeck.errors import CommandError
 from gpudeck.markup import make
 
 from ..access.policy import Role
-from .drafts import NEW, encode_draft, read_draft
+from .drafts import NEW, REMOVED_MEANWHILE, encode_draft, read_draft, removed_draft
 from .field_elements import dialog_foot, page_dialog
 from .forms import order
 from .graphs import QUOTA_PAST, AnsweredFigure
@@ -136,8 +136,11 @@ def past_parts(items: list[Item], view: QuotasView) -> Parts:
 def _draft_parts(client: Client, view: QuotasView, items: list[Item]) -> Parts:
     item = next((item for item in items if item["quota"]["id"] == view.edited), None)
     if item is None and view.edited != NEW:
-        view.edited = view.draft = ""
-        return {}
+        view.draft = removed_draft(QuotaFormDraft(view.edited), view.draft)
+        if view.draft == "":
+            view.edited = ""
+            return {}
+        return {"quota-problem": REMOVED_MEANWHILE}
     fresh = QuotaFormDraft(NEW) if item is None else QuotaFormDraft(
         view.edited, generation=item["generation"], quota=item["quota"])
     draft = read_draft(QuotaFormDraft, view.draft, fresh)

@@ -93,7 +93,7 @@ class RuleEditor:
         if not self._person.may(Role.OPERATOR):
             return EMPTY_CHECK | {"problems": [{"field": "", "message": OF_OPERATORS}]}
         is_yaml = draft.way == "yaml"
-        question: Item = {"yaml": draft.text("yaml") or draft.yaml} if is_yaml else {
+        question: Item = {"yaml": draft.values.get("yaml", [draft.yaml])[0]} if is_yaml else {
             "rule": draft.rule_now() | {"id": draft.id or "new"}}
         is_new = draft.is_new and (is_yaml or draft.id != "")
         try:

@@ -13,7 +13,7 @@ from dash.development.base_component import Component
 from gpudeck.markup import make
 
 from .alert_words import targets_words
-from .drafts import FormDraft, messages_by_field, number
+from .drafts import FormDraft, messages_by_field, number, number_text
 from .field_elements import field_element
 from .forms import Choices, Field, area, choice, text
 from .item_lists import Item
@@ -164,7 +164,7 @@ def _groups(draft: RuleFormDraft) -> list[tuple[str, list[Field], bool]]:
                  rows="3")], False),
         ("When data is missing", [
             pick("no_data", "Missing data means", NO_DATA),
-            text("min_coverage", "Share of samples needed", f"{rule['min_coverage']:g}",
+            text("min_coverage", "Share of samples needed", number_text(rule["min_coverage"]),
                  "Within the time above.", type="number", min="0.01", max="1", step="0.01"),
             line("max_gap", "Longest gap", "Default: three sampling periods.")], True),
         ("Actions", _action_fields(draft, rule), True)]

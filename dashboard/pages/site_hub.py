@@ -103,7 +103,10 @@ class _OwnConnection(HubConnection):
             "wsgi.multiprocess": False, "wsgi.run_once": False}
         future: Future[tuple[int, bytes]] = Future()
         self._loop.run_callback_threadsafe(gevent.spawn, _serve, self._hub, environ, future)
-        status, answer = future.result(timeout_s or ANSWERS_WITHIN_S)
+        try:
+            status, answer = future.result(timeout_s or ANSWERS_WITHIN_S)
+        except TimeoutError:
+            raise CommandError("the hub took too long to answer", ExitCode.FAILED) from None
         if status >= 400:
             raise refused(None, status, answer)
         yield io.BytesIO(answer)

@@ -167,6 +167,11 @@ def test_what_a_holder_had_before_is_one_click_away(
         f"/history?owner=user%3A{user}&last=24h")
     page.keyboard.press("Escape")
     assert soon(lambda: dialog.count() == 0)
+    assert soon(lambda: page.locator("#quota-past-words").text_content() == "Loading …")
+    page.keyboard.press("Enter")  # the same holder and span: it is asked for again
+    assert soon(lambda: re.search("Most: |No data for this time", dialog.inner_text()))
+    page.keyboard.press("Escape")
+    assert soon(lambda: dialog.count() == 0)
     client.put_quota(name, {"subject": "*", "gpus": 1, "count": "together"})
     sum_of_all = page.get_by_role("button", name="everyone together", exact=True)
     assert soon(lambda: sum_of_all.count() == 1)

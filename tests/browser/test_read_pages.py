@@ -25,20 +25,27 @@ MADE_UP = """async usual => {
     made.innerHTML = `<p id="made-problem" hidden></p><select data-view="by">
         <option value="user">u</option><option value="team">t</option></select>
         <div id="made-list"></div><div id="made-gone">there</div>
-        <div id="made-steady" data-steady></div>`;
+        <div id="made-steady" data-steady></div>
+        <dialog data-open="edited" data-closed='{"edited":"","draft":""}'>
+        <form data-draft="draft" data-most="300"><input name="a">
+        <p class="problem" hidden></p><button type="submit">Save</button></form></dialog>`;
     document.querySelector("main").append(made);
     document.getElementById("page-answer").removeAttribute("id");
     const place = Object.assign(document.createElement("div"), {id: "page-answer"});
     made.append(place);
     place.dataset.reading = JSON.stringify({everyS: 3600, what: "list", usual, path: "",
-                                            unaddressed: ["secret"], on: ["lease"]});
+                                            anchors: {}, events: ["lease"],
+                                            unaddressed: ["secret", "edited", "draft"]});
     globalThis.asks = [];
     globalThis.dash_clientside.set_props = (id, {asked: {number, page, view}}) => {
         if (page !== "made") return;
         asks.push(view);
-        const answer = {number, view: {by: ["user", "team"].includes(view.by) ? view.by : "user"},
+        const kept = view.draft && {draft: JSON.stringify({...JSON.parse(view.draft), do: ""})};
+        const answer = globalThis.wrong ? {number, problem: globalThis.wrong} : {number,
+            view: {by: ["user", "team"].includes(view.by) ? view.by : "user", ...kept},
             parts: globalThis.partsOf(view)};
-        setTimeout(() => place.dispatchEvent(new CustomEvent("answered", {detail: answer})), 20);
+        setTimeout(() => place.dispatchEvent(new CustomEvent("answered", {detail: answer})),
+                   globalThis.tookMs ?? 20);
     };
     globalThis.live = Object.assign(new EventTarget(), {opened: async () => {}});
     globalThis.made = new ReadPage(made, live, null, new EventTarget());
@@ -64,7 +71,7 @@ def _read_page(hub: HubProcess, node: Node, open_page: Callable[..., Page]) -> I
     page = open_page("/pool")  # its own answers end here
     page.wait_for_selector("#pool:not([data-unsettled])")
     page.evaluate(PARTS, HOSTILE)
-    page.evaluate(MADE_UP, {"by": "user", "secret": ""})
+    page.evaluate(MADE_UP, {"by": "user", "secret": "", "edited": "", "draft": ""})
     expect(page.locator("#made-by")).to_have_text("by user")
     yield page
     assert soon(lambda: is_live(page))
@@ -154,6 +161,30 @@ def test_what_comes_by_the_socket_is_asked_for_once_a_second(read_page: Page) ->
         return asks.length - before;
     }""")
     assert 1 <= asks <= 4, "thirty events in one and a half seconds"
+
+
+def drafts(page: Page) -> list[tuple[str, str]]:
+    """Return what was asked for of drafts, and the text that stood in each."""
+    asked = page.evaluate("asks.filter(one => one.draft).map(one => JSON.parse(one.draft))")
+    return [(draft["do"], draft["values"]["a"][0]) for draft in asked]
+
+
+def test_what_is_typed_after_a_button_is_not_what_the_button_does(read_page: Page) -> None:
+    read_page.evaluate("""made.choose({edited: "one"})""")
+    dialog, field = read_page.locator("#made dialog"), read_page.locator("#made dialog input")
+    expect(dialog).to_be_visible()
+    field.fill("whole")
+    read_page.evaluate("globalThis.tookMs = 1200")
+    dialog.get_by_role("button", name="Save").click()
+    field.fill("unfinished")
+    assert soon(lambda: drafts(read_page)[-1:] == [("", "unfinished")]), drafts(read_page)
+    assert [row for row in drafts(read_page) if row[0] == "save"] == [("save", "whole")]
+    assert ("", "unfinished") not in drafts(read_page)[:drafts(read_page).index(("save", "whole"))]
+    read_page.evaluate("globalThis.tookMs = 20; globalThis.wrong = 'the hub is busy'")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog.locator(".problem")).to_have_text("The hub is busy.")
+    read_page.evaluate("globalThis.wrong = undefined; made.look()")
+    assert drafts(read_page)[-1] == ("", "unfinished"), "it is not saved by itself"
 
 
 @pytest.fixture(name="qos_page")

@@ -12,8 +12,10 @@ from dashboard.pages.alert_cells import AlertContext
 from dashboard.pages.alert_table import alert_lists, alert_table, lines_of
 from dashboard.pages.alerts import MOST_ALERTS, PAGE, AlertsView, answer
 from dashboard.pages.brake_tables import brake_table, maintenance_form, stop_line
+from dashboard.pages.drafts import REMOVED_MEANWHILE, encode_draft, read_draft
 from dashboard.pages.past_alert_table import NONE_RESOLVED
 from dashboard.pages.reading import Viewer
+from dashboard.pages.rule_form import RuleFormDraft
 from dashboard.pages.rule_table import rule_table
 from dashboard.pages.silence_table import new_silence, silence_table
 from dashboard.pages.site_alert_table import site_alert_table, site_words
@@ -278,3 +280,17 @@ def test_a_dialog_comes_while_the_view_has_it_and_closes_when_its_rule_is_gone()
     view.mode_of = "gone"
     assert "mode-dialog-body" not in answer(client_of(Hub()), view, NOW)
     assert view.mode_of == ""
+
+
+def test_what_is_typed_of_a_rule_that_is_gone_stays_and_is_not_sent() -> None:
+    draft = RuleFormDraft("gone", {"title": ["Typed"]}, ["title"], do="save")
+    view = AlertsView(edited="gone", draft=encode_draft(draft))
+    parts = wire_parts(PAGE, answer(client_of(Hub()), view, NOW))
+    assert parts["rule-problem"] == [REMOVED_MEANWHILE]
+    assert "@order" not in parts
+    assert "rule-dialog-body" not in parts
+    assert (view.edited, read_draft(RuleFormDraft, view.draft, RuleFormDraft("gone")).text("title")
+            ) == ("gone", "Typed")
+    view.draft = encode_draft(RuleFormDraft("gone"))
+    answer(client_of(Hub()), view, NOW)
+    assert (view.edited, view.draft) == ("", ""), "nothing was typed"

@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from dashboard.pages.parts import READ_PAGE, Page
 from dashboard.pages.router import GRAPH, PageRouter
 from dashboard.pages.shell import PAGE_ROWS, index, page_rows
 from dashboard.pages.site import SitePages
-from dashboard.pages.site_hub import SiteThreads, ViewersHub
+from dashboard.pages.site_hub import SiteThreads, ViewersHub, _OwnConnection
 from gpudeck.components import BrowserComponent, LiveHeatmap
+from gpudeck.errors import CommandError
 from gpudeck.markup import make, markup
 
 
@@ -117,3 +119,11 @@ def test_markup_is_what_was_made_and_its_text_is_text() -> None:
     frame: Any = Frame(element)
     assert (frame.tag, frame.traits["className"]) == ("p", "note big")
     assert f">{frame.inside}</p>" in markup(element)
+
+
+def test_a_hub_that_takes_too_long_is_an_error_of_the_page_in_words() -> None:
+    loop = SimpleNamespace(run_callback_threadsafe=lambda *_: None)  # it never comes to it
+    connection = _OwnConnection(lambda *_: [], {"wsgi.url_scheme": "http", "HTTP_HOST": "h"}, loop)
+    with pytest.raises(CommandError, match="took too long"), connection.opened(
+            "GET", "me", timeout_s=0.01):
+        pass

@@ -38,7 +38,6 @@ from dashboard.pool.views import (
     StrategyOutcome,
     StrategyView,
 )
-from gpudeck.errors import CommandError
 from tests.hostile import strings
 
 from .read_parts import elements, forms, wire_parts, words
@@ -78,7 +77,7 @@ def pool(nodes: int = 1, is_on: bool = True, **fields: Any) -> PoolView:
 
 def now_of(*leases: LeaseView, claims: Any = (), nodes: Any = None, **fields: Any) -> PoolNow:
     return PoolNow(fields.pop("pool", pool()), [node()] if nodes is None else nodes, leases,
-                   claims, STRATEGIES)
+                   claims, fields.pop("strategies", STRATEGIES))
 
 
 OPERATOR, USER, GUEST = (Viewer(Role.OPERATOR, ["olga"]), Viewer(Role.USER, ["ann"]),
@@ -261,9 +260,8 @@ def test_what_a_node_says_is_only_text() -> None:
 
 
 class Hub:
-    def __init__(self, there: PoolNow, role: str = "operator", simulation: Any = None) -> None:
-        self.there, self.role, self.simulation = there, role, simulation
-        self.posts: list[Any] = []
+    def __init__(self, there: PoolNow, role: str = "operator") -> None:
+        self.there, self.role = there, role
 
     def get(self, path: str, **_: str) -> Any:
         answers = {"pool": self.there.pool, "me": {"role": self.role, "unix_names": ["ann"]},
@@ -273,12 +271,6 @@ class Hub:
     def all(self, path: str) -> Any:
         return msgspec.to_builtins({"pool/nodes": self.there.nodes, "leases": self.there.leases,
                                     "claims": self.there.claims}[path])
-
-    def ask_for(self, method: str, path: str, body: Any) -> Any:
-        self.posts.append((method, path, body))
-        if isinstance(self.simulation, CommandError):
-            raise self.simulation
-        return msgspec.to_builtins(self.simulation)
 
 
 def answered(hub: Hub, view: PoolPageView) -> dict[str, Any]:
@@ -302,31 +294,33 @@ def test_a_bar_that_was_pressed_opens_its_dialog_once() -> None:
     assert "@dialog" not in answered(hub, PoolPageView(open="gone"))
 
 
-def test_strategies_are_compared_once_after_it_was_said() -> None:
+def test_the_browser_orders_a_simulation_and_the_page_writes_what_came_of_it() -> None:
     pct = random.uniform(1, 99)
     simulation = SimulationView(7, NOW, [StrategyOutcome("pack", 60.0, 600.0, 7_200.0, pct, 1),
-                                         StrategyOutcome("spread", 0.0, 60.0, 7_200.0, 50.0, 0)])
-    hub = Hub(now_of(lease()), simulation=simulation)
-    view = PoolPageView(compare="begin")
+                                         StrategyOutcome("$", 0.0, 60.0, 7_200.0, 50.0, 0)])
+    hub = Hub(now_of(lease(), strategies=[*STRATEGIES, StrategyView("$", "dear", False)]))
+    for chosen, other in (("", "spread"), ("gone", "spread"), ("$", "$")):
+        view = PoolPageView(strategy=chosen)
+        [order] = forms(answered(hub, view)["pool-compare"])
+        assert (order["method"], order["path"], order["keeps"]) == (
+            "POST", "pool/simulations", "simulation")
+        assert order["body"] == {"strategies": ["pack", "$strategy"], "days": 7}
+        assert view.strategy == other
+        assert order["doing"] == pool_strategy.RUNNING
+    view = PoolPageView(simulation=msgspec.json.encode(simulation).decode())
     parts = answered(hub, view)
-    assert (words(parts["pool-outcome"]), hub.posts) == (pool_strategy.RUNNING, [])
-    assert float(parts["@every"][0]) < 1, "the page asks again at once"
-    parts = answered(hub, view)
-    assert hub.posts == [("POST", "pool/simulations", {
-        "strategies": ["pack", "spread"], "days": 7})]
     assert f"{pct:.1f} %" in words(parts["pool-outcome"])
     assert "7 leases" in words(parts["pool-outcome"])
-    assert (view.compare, float(parts["@every"][0])) == ("", 5)
+    assert (view.simulation, float(parts["@every"][0])) == ("", 5)
     assert "pool-outcome" not in answered(hub, view), "it stays"
-    hub.simulation = CommandError("no such strategy")
-    assert words(answered(hub, PoolPageView(compare="run"))["pool-outcome"]) == "No such strategy."
+    for text in ("{", "[]", '"\\ud800"'):
+        assert "pool-outcome" not in answered(hub, PoolPageView(simulation=text))
     assert "Nothing" not in words(trees(pool_strategy.outcome(SimulationView(0, NOW, []))))
 
 
-def test_who_may_not_compare_starts_no_simulation() -> None:
-    hub = Hub(now_of(), role="user")
-    parts = answered(hub, PoolPageView(compare="run"))
-    assert (parts["pool-compare"], hub.posts) == (None, [])
+def test_who_may_not_compare_is_offered_no_simulation() -> None:
+    assert answered(Hub(now_of(), role="user"), PoolPageView())["pool-compare"] is None
+
 
 
 @pytest.mark.parametrize("person", [GUEST, USER, OPERATOR])

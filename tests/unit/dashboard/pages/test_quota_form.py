@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.pages.drafts import NEW, encode_draft
+from dashboard.pages.drafts import NEW, REMOVED_MEANWHILE, encode_draft
 from dashboard.pages.quota_form import QuotaFormDraft, check_words, in_units, problem_words
 from dashboard.pages.quotas import PAGE, QuotasView, answer, past_parts
 from gpudeck.contract.quota import read
@@ -47,9 +47,12 @@ def draw(hub: Hub, view: QuotasView) -> dict[str, Any]:
     return wire_parts(PAGE, answer(client, view, NOW))
 
 
-@pytest.mark.parametrize("ladder", [QUOTA["ladder"], [{"do": "tell", "after_s": 0.0}]])
-def test_every_field_of_a_quota_is_kept_by_the_form(ladder: Any) -> None:
-    quota = QUOTA | {"ladder": ladder}
+@pytest.mark.parametrize("fields", [
+    {}, {"ladder": [{"do": "tell", "after_s": 0.0}]},
+    {"mem_bytes": 50_000_000_000, "gpu_hours": 1_234.5678, "max_age_s": 1_234_567.0},
+    {"mem_bytes": 123_456_789_012, "gpu_hours": 1_234_567.0, "max_age_s": 90.125}])
+def test_every_field_of_a_quota_is_kept_by_the_form(fields: Any) -> None:
+    quota = QUOTA | fields
     hub, view = Hub(), QuotasView(edited="q")
     hub.get = lambda path: {"role": "admin"} if path == "me" else {  # type: ignore[method-assign]
         "items": [item(quota=quota, generation=4)], "mechanisms": []}
@@ -100,6 +103,11 @@ def test_a_new_quota_is_checked_as_it_is_written_and_a_problem_is_said() -> None
     gone = QuotasView(edited="gone")
     assert "quota-check" not in draw(Hub(), gone)
     assert gone.edited == ""
+    typed = QuotaFormDraft("gone", {"because": ["shared"]}, do="save")
+    gone = QuotasView(edited="gone", draft=encode_draft(typed))
+    parts = draw(Hub(), gone)
+    assert (parts["quota-problem"], "@order" in parts) == ([REMOVED_MEANWHILE], False)
+    assert (gone.edited, "shared" in gone.draft) == ("gone", True)
 
 
 def test_the_check_says_who_would_be_over() -> None:
@@ -115,7 +123,8 @@ def test_the_check_says_who_would_be_over() -> None:
 
 
 @pytest.mark.parametrize(("value", "text"), [
-    (None, ""), (40 * 2**30, "40GiB"), (2**40, "1TiB"), (1_500, "1500B"), (0, "0B")])
+    (None, ""), (40 * 2**30, "40GiB"), (2**40, "1TiB"), (1_500, "1500B"), (0, "0B"),
+    (50_000_000_000, "50000000000B")])
 def test_sizes_are_written_whole(value: float | None, text: str) -> None:
     assert in_units(value, (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("B", 1))) == text
 

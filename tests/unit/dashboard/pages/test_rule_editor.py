@@ -140,11 +140,15 @@ def test_form_and_yaml_are_two_views_of_one_draft() -> None:
     parts = draw(turned)
     assert values_of(parts["rule-dialog-body"]) == {"yaml": ["id: hot\n"]}
     assert (turned.draft.way, turned.draft.do, turned.draft.forms) == ("yaml", "", 1)
-    assert hub.requests[1] == {"yaml": "id: hot", "is_new": False} or hub.requests[1]["yaml"]
+    assert hub.requests[1] == {"yaml": "id: hot\n", "is_new": False}
     turned.draft.values, turned.draft.do = {"yaml": ["id: hot\nrunbook: fans"]}, "form"
     hub.outcome |= {"rule": RULE | {"runbook": "fans"}}
     back = editor(hub, turned.draft, item=item())
     assert values_of(draw(back)["rule-dialog-body"])["runbook"] == ["fans"]
+    for text in ("  id: hot\n  fire: '>= 1'\n", ""):  # as it stands there, and nothing is nothing
+        typed = RuleFormDraft("hot", {"yaml": [text]}, rule=RULE, way="yaml", yaml="id: old")
+        draw(editor(hub, typed, item=item()))
+        assert hub.requests[-1] == {"yaml": text, "is_new": False}
     unreadable = Hub(yaml="", rule=None, problems=[{"field": "", "message": "line 1", "at": 1}])
     turns: tuple[tuple[Literal["form", "yaml"], str], ...] = (("form", "yaml"), ("yaml", "form"))
     for way, do in turns:
