@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -178,7 +179,7 @@ def test_what_a_command_leaves_while_its_lease_is_given_back_keeps_it(machine: M
     ({"given_back_at": 1.0, "is_run": True}, 1_000), ({"preempted": "others need it"}, 1_000),
     ({"state": "offered"}, 1_000), ({}, 0)])
 def test_who_is_refused_again_and_again_stops_no_scans(
-        machine: Machine, change: dict[str, object], uid: int) -> None:
+        machine: Machine, change: dict[str, Any], uid: int) -> None:
     grant = machine.ask(Asker(), 1)
     assert isinstance(grant, Leased)
     scans: list[None] = []
@@ -189,7 +190,7 @@ def test_who_is_refused_again_and_again_stops_no_scans(
     kept = leases.all[grant.lease_id]
     of_node = 0
     for _ in range(int(SCAN_EVERY_S) + 1):
-        leases.put(replace(kept, **change), {})  # type: ignore[arg-type]
+        leases.put(replace(kept, **change), {})
         whoever = Asker(uid)
         machine.handle(whoever, UseLease(grant.lease_id, is_run=True))
         assert [type(reply) for reply in whoever.replies] == [ClaimRefused]
