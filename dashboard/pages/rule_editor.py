@@ -11,7 +11,7 @@ from gpudeck.errors import CommandError
 from gpudeck.markup import make
 
 from ..access.policy import Role
-from .drafts import NEW, read_draft
+from .drafts import MOST_LETTERS, NEW, read_draft
 from .field_elements import page_dialog
 from .forms import order
 from .graphs import REHEARSAL, AnsweredFigure
@@ -52,7 +52,7 @@ def rule_dialog() -> Component:
                         make("ul#rehearsal-list.rehearsal-list")])]),
                 make("output#rule-check.rule-check", "", role="status"),
                 make("p#rule-problem.problem", "", role="alert", hidden=True),
-                make("div#rule-foot.dialog-foot")], data_draft="draft"))
+                make("div#rule-foot.dialog-foot")], data_draft="draft", data_most=MOST_LETTERS))
 
 
 class RuleEditor:
