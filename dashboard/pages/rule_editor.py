@@ -149,7 +149,7 @@ class RuleEditor:
     def _save_order(self, rule: Item) -> Item:
         body = {name: value for name, value in rule.items() if name != "id"}
         return order("PUT", "rules", rule["id"], body=literal(body), only_of=self.draft.number,
-                     done=f"“{rule['title']}” is active, mode {{mode}}.")
+                     done=f"“{rule['title']}” is active, mode {{mode:words}}.")
 
     def _rehearsal_order(self, rule: Item) -> Item:
         span = float(self.draft.text("span") or USUAL_SPAN)
