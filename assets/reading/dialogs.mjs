@@ -12,11 +12,13 @@ import { textOf } from "./view_controls.mjs";
 
 const TYPED_MS = 350;
 const LONG_FROM = 5; // fields
+const TOO_LONG = "This is too long to be checked or saved. Shorten it.";
 const FIRST = "[autofocus], input:not([type=hidden], [readonly]), select, textarea";
 
 export class Dialogs {
   isTyped = false;
   isSending = false;
+  isTooLong = false;
   isActing = false; // the hub has not answered yet to a button of a draft
   /** @type {HTMLFormElement | null} */
   late = null; // what was typed meanwhile
@@ -42,13 +44,24 @@ export class Dialogs {
   draw(order) {
     /** @type {HTMLDialogElement[]} */
     const dialogs = allWithin(this.page.root, "dialog[data-open]");
-    for (const dialog of dialogs) {
-      const isWanted = textOf(this.page.view[dialog.dataset.open ?? ""]) !== "";
-      if (isWanted && !dialog.open) this.open(dialog);
-      else if (!isWanted && dialog.open) dialog.close();
-      else if (order !== null && dialog.open) this.send(dialog, order);
+    for (const dialog of dialogs.filter(({ open }) => open)) {
+      if (!this.isWanted(dialog)) dialog.close();
+      else if (order !== null) this.send(dialog, order);
+    }
+    for (const dialog of dialogs.filter((one) => !one.open && this.isWanted(one))) {
+      if (document.querySelector("dialog[open]") === null) this.open(dialog);
+      else this.forget(dialog);
     }
   }
+
+  /** @type {(dialog: HTMLDialogElement) => boolean} */
+  isWanted(dialog) { return textOf(this.page.view[dialog.dataset.open ?? ""]) !== ""; }
+
+  /**
+   * It opens no more by itself.
+   * @type {(dialog: HTMLDialogElement) => void}
+   */
+  forget(dialog) { Object.assign(this.page.view, JSON.parse(dialog.dataset.closed ?? "{}")); }
 
   /** The hub has answered. What was typed meanwhile goes to it now. */
   endAct() {
@@ -58,7 +71,7 @@ export class Dialogs {
   }
 
   /**
-   * The hub has not answered: what a button asked for is not tried again by itself.
+   * The hub has not answered: what a button asked for is not tried again by itself, and what did not open stays closed.
    * @type {(words: string) => void}
    */
   fail(words) {
@@ -70,6 +83,9 @@ export class Dialogs {
       if (textOf(view[draft]) !== "") view[draft] = JSON.stringify({ ...JSON.parse(view[draft]), do: "" });
       if (isActing) this.complain(form, words);
     }
+    /** @type {HTMLDialogElement[]} */
+    const closed = allWithin(root, "dialog[data-open]:not([open])");
+    for (const dialog of closed) this.forget(dialog);
     this.endAct();
   }
 
@@ -92,7 +108,7 @@ export class Dialogs {
     if (place !== null) put(place, null);
     for (const part of dialog.querySelectorAll("details")) part.open = false;
     this.complain(dialog, "");
-    Object.assign(this.page.view, JSON.parse(dialog.dataset.closed));
+    this.forget(dialog);
     this.page.look();
   }
 
@@ -146,8 +162,13 @@ export class Dialogs {
     /** @type {Record<string, FormDataEntryValue[]>} */
     const values = {};
     for (const [name, value] of new FormData(form)) (values[name] ??= []).push(value);
-    const { draft = "" } = form.dataset;
-    view[draft] = JSON.stringify({ ...JSON.parse(view[draft] || "{}"), values, touched: [...touched], do: what });
+    const { draft = "", most = Infinity } = form.dataset;
+    const text = JSON.stringify({ ...JSON.parse(view[draft] || "{}"), values, touched: [...touched], do: what });
+    // The hub would take none of it.
+    if (this.isTooLong || text.length > Number(most)) this.complain(form, text.length > Number(most) ? TOO_LONG : "");
+    this.isTooLong = text.length > Number(most);
+    if (this.isTooLong) return;
+    view[draft] = text;
     this.isActing = what !== "";
     this.page.look();
   }

@@ -159,7 +159,11 @@ function showSecret({ title, lead = [], copy, what, after = [], code }, answer) 
 function worded(text, facts) {
   /** @type {Values} */
   const all = { ...facts, origin: location.origin };
-  return text.replace(/\{(\w+)(:moment)?\}/g, (place, name, isMoment) => (!Object.hasOwn(all, name) ? place : isMoment ? moment(all[name]) : String(all[name])));
+  return text.replace(/\{(\w+)(?::(moment|words))?\}/g, (place, name, kind) => {
+    if (!Object.hasOwn(all, name)) return place;
+    if (kind === "moment") return moment(all[name]);
+    return kind === "words" ? String(all[name]).replaceAll("_", " ") : String(all[name]);
+  });
 }
 
 /**

@@ -16,7 +16,7 @@ from .alert_cells import AlertContext
 from .alert_table import alert_lists, alert_table, waits
 from .alert_words import place_words
 from .brake_tables import brake_table, maintenance_form, maintenance_table, stop_line
-from .drafts import NEW, REMOVED_MEANWHILE, encode_draft, removed_draft
+from .drafts import MOST_LETTERS, NEW, REMOVED_MEANWHILE, encode_draft, removed_draft
 from .field_elements import page_dialog
 from .item_lists import Item
 from .parts import READ_PAGE, Page, problem
@@ -67,7 +67,7 @@ class AlertsView(View):
     mode_of: RuleName = ""
     maintains: Literal["", "begun"] = ""
     edited: RuleName = ""
-    draft: Annotated[str, Meta(max_length=100_000)] = ""
+    draft: Annotated[str, Meta(max_length=MOST_LETTERS)] = ""
     rehearsal: RuleName = ""
 
     UNADDRESSED: ClassVar[frozenset[str]] = frozenset((

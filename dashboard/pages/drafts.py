@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+MOST_LETTERS = 100_000  # of a draft; the browser sends none that is longer
 NEW = "+"  # instead of the name of what is edited
 REMOVED_MEANWHILE = ("It was removed meanwhile and cannot be saved. Copy from here what you still "
                      "need.")

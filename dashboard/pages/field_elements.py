@@ -13,6 +13,7 @@ from .forms import Field
 
 PLAIN = {"autoComplete": "off", "autoCapitalize": "none", "spellCheck": "false",
          "maxLength": "1024"}
+AREA = {"spellCheck": "false", "maxLength": "4000"}
 _ATTRIBUTES = {"maxlength": "maxLength"}
 
 
@@ -64,5 +65,5 @@ def _control(ident: str, field: Field, traits: dict[str, Any]) -> Component:
             for option, words in field["options"]], **traits)
     more = {_ATTRIBUTES.get(name, name): text for name, text in field.get("traits", {}).items()}
     if kind == "area":
-        return make(f"textarea#{ident}", value, **traits | {"spellCheck": "false"} | more)
+        return make(f"textarea#{ident}", value, **traits | AREA | more)
     return make(f"input#{ident}", **{"type": kind, "value": value} | traits | PLAIN | more)

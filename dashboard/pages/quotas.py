@@ -12,7 +12,14 @@ from gpudeck.errors import CommandError
 from gpudeck.markup import make
 
 from ..access.policy import Role
-from .drafts import NEW, REMOVED_MEANWHILE, encode_draft, read_draft, removed_draft
+from .drafts import (
+    MOST_LETTERS,
+    NEW,
+    REMOVED_MEANWHILE,
+    encode_draft,
+    read_draft,
+    removed_draft,
+)
 from .field_elements import dialog_foot, page_dialog
 from .forms import order
 from .graphs import QUOTA_PAST, AnsweredFigure
@@ -50,7 +57,7 @@ class QuotasView(View):
     past: Annotated[str, Meta(max_length=400)] = ""
     last: Literal["3h", "24h", "7d"] = "24h"
     edited: Annotated[str, Meta(max_length=64)] = ""
-    draft: Annotated[str, Meta(max_length=50_000)] = ""
+    draft: Annotated[str, Meta(max_length=MOST_LETTERS)] = ""
 
     UNADDRESSED: ClassVar[frozenset[str]] = frozenset((
         "versions", "past", "last", "edited", "draft"))
@@ -74,7 +81,7 @@ def frame() -> Component:
                 make("output#quota-check.quota-check", "", role="status", tabIndex="0",
                      aria_label="Who would be over now"),
                 make("div#quota-dialog-body"),
-                *dialog_foot("Save", "quota")], data_draft="draft")),
+                *dialog_foot("Save", "quota")], data_draft="draft", data_most=MOST_LETTERS)),
         page_dialog("versions-dialog", "versions"), _past_dialog()],
         hidden=True, data_unsettled="")
 

@@ -11,7 +11,7 @@ from gpudeck.errors import CommandError
 from gpudeck.markup import make
 
 from ..access.policy import Role
-from .drafts import NEW, read_draft
+from .drafts import MOST_LETTERS, NEW, read_draft
 from .field_elements import page_dialog
 from .forms import order
 from .graphs import REHEARSAL, AnsweredFigure
@@ -44,15 +44,20 @@ def rule_dialog() -> Component:
                                      selected="" if value == USUAL_SPAN else None)
                                 for value, words in SPANS],
                                 name="span", aria_label="Rehearse over"),
-                            make("button#rule-rehearse.button.small", "Rehearse",
-                                 data_do="rehearse")]),
+                            rehearse_button()]),
                         make("output#rehearsal-words.rehearsal-words", "", role="status"),
                         make("div#rehearsal-place", AnsweredFigure(REHEARSAL), hidden=True),
                         make("div#rehearsal-figure", hidden=True),
                         make("ul#rehearsal-list.rehearsal-list")])]),
                 make("output#rule-check.rule-check", "", role="status"),
                 make("p#rule-problem.problem", "", role="alert", hidden=True),
-                make("div#rule-foot.dialog-foot")], data_draft="draft"))
+                make("div#rule-foot.dialog-foot")], data_draft="draft", data_most=MOST_LETTERS))
+
+
+def rehearse_button(is_running: bool = False) -> Component:
+    """Return the button, of one rehearsal at once."""
+    return make("button#rule-rehearse.button.small", "Rehearse", data_do="rehearse",
+                disabled=is_running)
 
 
 class RuleEditor:
@@ -144,7 +149,7 @@ class RuleEditor:
     def _save_order(self, rule: Item) -> Item:
         body = {name: value for name, value in rule.items() if name != "id"}
         return order("PUT", "rules", rule["id"], body=literal(body), only_of=self.draft.number,
-                     done=f"“{rule['title']}” is active, mode {{mode}}.")
+                     done=f"“{rule['title']}” is active, mode {{mode:words}}.")
 
     def _rehearsal_order(self, rule: Item) -> Item:
         span = float(self.draft.text("span") or USUAL_SPAN)
@@ -171,14 +176,15 @@ class RuleEditor:
         """Return how far a rehearsal is; its figure asks for itself, and comes with its words."""
         if rehearsal == "":
             return {"rehearsal-place": False, "rehearsal-figure": None, "rehearsal-list": None,
+                    "rule-rehearse": rehearse_button(),
                     "rehearsal-words": self._parts.get("rehearsal-words", NOTHING_DONE)}
         try:
             item = self._client.rehearsal(rehearsal)
         except CommandError as error:
-            return {"rehearsal-words": sentence(str(error))}
+            return {"rehearsal-words": sentence(str(error)), "rule-rehearse": rehearse_button()}
         if item["state"] == "running":
             return {"rehearsal-words": f"Rehearsing … {amount(100 * item['progress'])} %",
-                    "@every": EVERY_S}
-        return {"rehearsal-figure": make(
+                    "rule-rehearse": rehearse_button(is_running=True), "@every": EVERY_S}
+        return {"rule-rehearse": rehearse_button(), "rehearsal-figure": make(
             "div#rehearsal-figure", data_figure=REHEARSAL, data_problem="rehearsal-words",
             data_request={"id": rehearsal, "zone": zone}, data_at=item["end"])}

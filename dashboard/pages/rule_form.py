@@ -45,6 +45,7 @@ FRESH: Item = {
     "min_coverage": 0.8, "group_by": ["rule", "node"], "budget": {"acts": 5, "within": "10m"}}
 YAML_HINT = "Same fields and checks as in a rules file. Fields left out get their defaults."
 LATER = {"now": " at this moment", "newest": " (latest samples only)"}
+MOST_YAML = "20000"
 
 
 class RuleFormDraft(FormDraft):
@@ -109,7 +110,7 @@ def draft_fields(draft: RuleFormDraft, problems: Sequence[Item]) -> list[Compone
     if draft.way == "yaml":
         return [ways(draft), make("div", [make("p.field", [
             make("textarea.rule-yaml", draft.yaml, name="yaml", rows="18", spellCheck="false",
-                 aria_label="The rule as YAML"), make("small", YAML_HINT)])],
+                 maxLength=MOST_YAML, aria_label="The rule as YAML"), make("small", YAML_HINT)])],
             data_key=f"yaml {draft.forms}")]
     wrong = _wrong(draft, problems)
     return [ways(draft), make("div.rule-form", [

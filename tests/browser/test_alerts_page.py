@@ -248,7 +248,7 @@ def test_every_field_of_a_rule_is_kept_by_the_form(hub: HubProcess, node: Node,
                no_data="hold", min_coverage=0.5, max_gap="9s", cooldown="20m", owner="ops",
                group_by=["rule", "gpu"], inhibited_by=["gpu-lost"], keep_firing_for="1m",
                budget={"acts": 2, "within": "1h"}, ladder=[{"do": "tell", "after": "0s"}],
-               when_refused="skip", **{"for": "31s"})
+               when_refused="skip", mode="dry_run", **{"for": "31s"})
     before = hub.get(f"/api/v1/rules/{rule['id']}")["rule"]
     page = open_page("/alerts")
     page.get_by_role("button", name=f"Edit {rule['title']}").click()
@@ -256,6 +256,7 @@ def test_every_field_of_a_rule_is_kept_by_the_form(hub: HubProcess, node: Node,
     page.locator("dialog [name=title]").fill(title)
     page.locator("dialog").get_by_role("button", name="Save changes").click()
     assert soon(lambda: rows(page, "rules", title))
+    assert f"“{title}” is active, mode dry run." in page.locator(".toast").inner_text()
     assert hub.get(f"/api/v1/rules/{rule['id']}")["rule"] == before | {"title": title}
 
 

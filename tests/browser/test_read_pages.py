@@ -185,6 +185,34 @@ def test_what_is_typed_after_a_button_is_not_what_the_button_does(read_page: Pag
     expect(dialog.locator(".problem")).to_have_text("The hub is busy.")
     read_page.evaluate("globalThis.wrong = undefined; made.look()")
     assert drafts(read_page)[-1] == ("", "unfinished"), "it is not saved by itself"
+    count = len(drafts(read_page))
+    field.fill("long" * 100)
+    expect(dialog.locator(".problem")).to_contain_text("too long")
+    assert len(drafts(read_page)) == count, "the hub would take none of it"
+    field.fill("short")
+    assert soon(lambda: drafts(read_page)[-1] == ("", "short"))
+    expect(dialog.locator(".problem")).to_be_hidden()
+
+
+def test_a_dialog_whose_answer_failed_opens_no_more(read_page: Page) -> None:
+    read_page.evaluate("globalThis.wrong = 'busy'")
+    read_page.evaluate("""made.choose({edited: "one"})""")
+    expect(read_page.locator("#made-problem")).to_contain_text("Busy")
+    assert read_page.evaluate("made.view.edited") == ""
+    read_page.evaluate("globalThis.wrong = undefined; made.look()")
+    expect(read_page.locator("#made-problem")).to_be_hidden()
+    expect(read_page.locator("#made dialog")).to_be_hidden()
+    # Another dialog is open: a second one would stand on it.
+    read_page.evaluate("""() => {
+        const other = document.createElement("dialog");
+        other.id = "other";
+        document.body.append(other);
+        other.showModal();
+        made.choose({edited: "one"});
+    }""")
+    assert soon(lambda: read_page.evaluate("made.view.edited") == "")
+    expect(read_page.locator("#made dialog")).to_be_hidden()
+    read_page.evaluate("other.close(); other.remove()")
 
 
 @pytest.fixture(name="qos_page")

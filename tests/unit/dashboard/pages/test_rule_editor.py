@@ -76,6 +76,11 @@ def item(number: int = 3) -> Any:
     return {"rule": RULE, "number": number}
 
 
+def is_disabled(part: Any) -> bool:
+    [button] = [traits for tag, traits, _ in elements(part) if tag == "button"]
+    return "disabled" in button
+
+
 def order_of(parts: dict[str, Any]) -> Any:
     return json.loads(parts["@order"][0])
 
@@ -181,7 +186,10 @@ def test_a_rehearsal_is_ordered_followed_and_form_parts() -> None:
     assert order["body"]["end"] - order["body"]["start"] == pytest.approx(3_600)
     parts = draw(editor(Hub("running"), item=item()), "r1")
     assert (parts["rehearsal-words"], parts["@every"]) == (["Rehearsing … 40 %"], ["0.7"])
+    assert is_disabled(parts["rule-rehearse"])
+    assert not is_disabled(draw(editor(Hub("running"), item=item()))["rule-rehearse"])
     parts = draw(editor(Hub("done"), item=item()), "r1")
+    assert not is_disabled(parts["rule-rehearse"])
     [figure] = [traits for _, traits, _ in elements(parts["rehearsal-figure"])]
     assert json.loads(figure["data-request"]) == {"id": "r1", "zone": "UTC"}
     assert "rehearsal-words" not in parts, "the figure brings them"
