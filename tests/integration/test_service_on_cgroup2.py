@@ -5,7 +5,7 @@ import json
 import random
 import re
 from collections.abc import Iterator
-from uuid import uuid4
+from uuid import UUID
 
 import pytest
 
@@ -16,7 +16,7 @@ from tests.fakes.hub import wait_for
 from tests.integration.test_service_used import FAKE, Site, made_site
 
 ROOT = "/sys/fs/cgroup"
-ID, UID = f"{random.getrandbits(256):064x}", str(uuid4())
+ID, UID = f"{random.getrandbits(256):064x}", str(UUID(int=random.getrandbits(128)))
 POD = f"/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice"
 # Groups as Docker, containerd and Slurm make them, and what the refusal names.
 MANAGERS = {

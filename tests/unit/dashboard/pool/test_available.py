@@ -264,7 +264,8 @@ def test_a_gpu_that_no_frame_has_told_of_yet_has_no_old_readings(has_pool: bool)
         fleet.take_pool(node, agent.report)
         [pool] = in_doubt([PoolNode("n1", "n1", agent.report)], fleet, MONO)
         assert pool.troubles == {GPU: "no reading of it has come yet"}
-        assert (pool.well.uuids, pool.unread) == ((), {GPU})
+        assert pool.well.uuids == ()
+        assert pool.unread == {GPU}
         assert_pool(pool, is_free=False)
     assert_agreed(fleet, None, "no_reading")
     fleet, _ = picture(GpuScene(), agent, has_pool)
