@@ -26,7 +26,7 @@ from .pool_orders import offers_request, request
 from .pool_tables import PoolTables
 from .pool_words import free_of, gpus_of
 from .quota_cards import use_bar, use_words
-from .reading import Parts, Reading, View, Viewer
+from .reading import Parts, Reading, View, Viewer, viewer
 from .reports_table import natural
 from .words import NONE, age, amount, plural, when
 
@@ -55,16 +55,12 @@ class MyWorkView(View):
     UNADDRESSED: ClassVar[frozenset[str]] = frozenset(("minute",))
 
 
-class Person(Viewer):
-    name: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class WorkNow:
     """The work of one person as the hub answered it. `commands`: what others did to it, the newest
     first; `quotas`: balances."""
 
-    person: Person
+    person: Viewer
     jobs: Sequence[TaskGroup]
     pool: PoolView
     nodes: Sequence[PoolNodeView]
@@ -99,7 +95,7 @@ def _section(key: str, title: str) -> Component:
 
 
 def answer(client: Client, view: MyWorkView, now: float) -> Parts:
-    person = typed(Person, client.hub.get("me"))
+    person = viewer(client)
     if not person.unix_names:  # everybody's jobs would come as their own
         return {"my-work-none": _unbound(person.name), "my-work-there": False,
                 "my-work-ask": False, "my-work-words": ""}
@@ -127,7 +123,7 @@ def _minute(client: Client, names: Sequence[str], now: float) -> Minute:
                   sum(one.unchecked for one in lists))
 
 
-def _work(client: Client, person: Person, now: float) -> WorkNow:
+def _work(client: Client, person: Viewer, now: float) -> WorkNow:
     hub, names = client.hub, person.unix_names
     mine = " | ".join(f'user:"{name}"' for name in names)
     tasks = typed(TaskList, hub.get("tasks", limit="1", group="job", sort="idle_s", order="desc",
@@ -142,7 +138,7 @@ def _work(client: Client, person: Person, now: float) -> WorkNow:
          for balance in hub.get(f"owners/{quote(name, safe='')}/quotas")["items"]])
 
 
-def _commands(client: Client, person: Person, now: float) -> list[CommandView]:
+def _commands(client: Client, person: Viewer, now: float) -> list[CommandView]:
     since = str(int(now - 3 * DAY_S))
     try:
         commands = [command for name in person.unix_names

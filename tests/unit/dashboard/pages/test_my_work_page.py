@@ -14,7 +14,6 @@ from dashboard.pages.my_work import (
     PAGE,
     Minute,
     MyWorkView,
-    Person,
     WorkNow,
     answer,
     minute_of,
@@ -22,13 +21,14 @@ from dashboard.pages.my_work import (
     summary,
 )
 from dashboard.pages.my_work_jobs import whole_command
+from dashboard.pages.reading import Viewer
 from gpudeck.contract.action_views import CommandView, RequesterView
 
 from .read_parts import elements, wire_parts, words
 from .test_pool_page import claim, lease, node, pool
 
 NOW = 1_795_000_000.0
-ANN = Person(Role.USER, ["ann"], "ann")
+ANN = Viewer(Role.USER, ["ann"], "ann")
 
 
 def job(**fields: Any) -> TaskGroup:
@@ -54,7 +54,7 @@ def command(**fields: Any) -> CommandView:
     return CommandView(**facts | fields)
 
 
-def work(person: Person = ANN, **fields: Any) -> WorkNow:
+def work(person: Viewer = ANN, **fields: Any) -> WorkNow:
     facts: dict[str, Any] = {"jobs": [job()], "pool": pool(), "nodes": [node()], "leases": [],
                              "claims": [], "commands": [], "quotas": []}
     return WorkNow(person, **facts | fields)
@@ -86,7 +86,7 @@ def test_a_job_has_what_it_uses_what_is_wrong_with_it_and_its_actions() -> None:
 
 
 def test_a_viewer_acts_on_nothing() -> None:
-    parts = page_of(work(Person(Role.VIEWER, ["ann"], "ann"), leases=[lease()], claims=[claim()]))
+    parts = page_of(work(Viewer(Role.VIEWER, ["ann"], "ann"), leases=[lease()], claims=[claim()]))
     assert parts["my-work-ask"] is False
     assert not any(tag == "button" for part in parts.values() if isinstance(part, list)
                    for tag, _, _ in elements(part))
