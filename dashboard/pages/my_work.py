@@ -37,13 +37,16 @@ MOST_DONE = 5
 
 
 class Minute(msgspec.Struct):
-    """What changes by the minute, or is dear to ask: the usage of seven days, and findings."""
+    """What changes by the minute, or is dear to ask: the usage of seven days, findings, what others
+    did, and balances of quotas."""
 
     at: float
     held_s: float
     idle_s: float
     findings: list[FindingView]
     unchecked: int
+    commands: list[CommandView]
+    quotas: list[Item]
 
 
 class MyWorkView(View):
@@ -99,9 +102,9 @@ def answer(client: Client, view: MyWorkView, now: float) -> Parts:
     if not person.unix_names:  # everybody's jobs would come as their own
         return {"my-work-none": _unbound(person.name), "my-work-there": False,
                 "my-work-ask": False, "my-work-words": ""}
-    minute = minute_of(view.minute, now) or _minute(client, person.unix_names, now)
+    minute = minute_of(view.minute, now) or _minute(client, person, now)
     view.minute = msgspec.json.encode(minute).decode()
-    return parts_of(_work(client, person, now), minute, view.zone, now)
+    return parts_of(_work(client, person, minute), minute, view.zone, now)
 
 
 def minute_of(text: str, now: float) -> Minute | None:
@@ -113,17 +116,20 @@ def minute_of(text: str, now: float) -> Minute | None:
     return minute if 0 <= now - minute.at < MINUTE_S else None
 
 
-def _minute(client: Client, names: Sequence[str], now: float) -> Minute:
+def _minute(client: Client, person: Viewer, now: float) -> Minute:
+    names = person.unix_names
     start = str(int(now - 7 * DAY_S))
     usage = [item for name in names for item in typed(list[UsageItem], client.usage(
         by="user", of=name, bucket="3600", start=start))]
     lists = [typed(FindingList, client.hub.get("findings", user=name)) for name in names]
     return Minute(now, sum(item.gpu_s for item in usage), sum(item.idle_s for item in usage),
                   [finding for one in lists for finding in one.items],
-                  sum(one.unchecked for one in lists))
+                  sum(one.unchecked for one in lists), _commands(client, person, now),
+                  [balance for name in names for balance in client.hub.get(
+                      f"owners/{quote(name, safe='')}/quotas")["items"]])
 
 
-def _work(client: Client, person: Viewer, now: float) -> WorkNow:
+def _work(client: Client, person: Viewer, minute: Minute) -> WorkNow:
     hub, names = client.hub, person.unix_names
     mine = " | ".join(f'user:"{name}"' for name in names)
     tasks = typed(TaskList, hub.get("tasks", limit="1", group="job", sort="idle_s", order="desc",
@@ -132,10 +138,8 @@ def _work(client: Client, person: Viewer, now: float) -> WorkNow:
     leases = [lease for lease in typed(list[LeaseView], client.leases()) if lease.owner in names]
     claims = [claim for claim in typed(list[ClaimView], client.claims()) if claim.owner in names]
     nodes = typed(list[PoolNodeView], hub.all("pool/nodes")) if leases or pool.nodes else []
-    return WorkNow(
-        person, tasks.groups or [], pool, nodes, leases, claims, _commands(client, person, now),
-        [balance for name in names
-         for balance in hub.get(f"owners/{quote(name, safe='')}/quotas")["items"]])
+    return WorkNow(person, tasks.groups or [], pool, nodes, leases, claims, minute.commands,
+                   minute.quotas)
 
 
 def _commands(client: Client, person: Viewer, now: float) -> list[CommandView]:

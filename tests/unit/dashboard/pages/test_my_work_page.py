@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from dashboard.access.policy import Role
-from dashboard.fleet.task_list import TaskGroup
-from dashboard.jobs.views import FindingView
+from dashboard.fleet.task_list import TaskGroup, TaskList
+from dashboard.jobs.views import FindingList, FindingView
 from dashboard.pages.my_work import (
     PAGE,
     Minute,
@@ -42,7 +42,7 @@ def job(**fields: Any) -> TaskGroup:
 
 def minute(**fields: Any) -> Minute:
     facts: dict[str, Any] = {"at": NOW, "held_s": 7_200.0, "idle_s": 1_800.0, "findings": [],
-                             "unchecked": 0}
+                             "unchecked": 0, "commands": [], "quotas": []}
     return Minute(**facts | fields)
 
 
@@ -128,6 +128,31 @@ def test_what_was_asked_within_a_minute_is_not_asked_again() -> None:
     for text in ("", "{}", "null", "\ud800", msgspec.json.encode(minute(at=NOW - 61)).decode(),
                  msgspec.json.encode(minute(at=NOW + 9)).decode()):
         assert minute_of(text, NOW) is None, text
+
+
+def test_the_minutes_part_is_asked_once_a_minute() -> None:
+    asks: list[str] = []
+
+    def get(path: str, **_: str) -> Any:
+        asks.append(path)
+        return msgspec.to_builtins({
+            "me": ANN, "tasks": TaskList([], None, 0, groups=[job()]), "pool": pool(),
+            "findings": FindingList([], 0), "owners/ann/quotas": {"items": []}}[path])
+
+    def commands(**_: str) -> Any:
+        asks.append("commands")
+        return [command()]
+
+    client: Any = SimpleNamespace(
+        hub=SimpleNamespace(get=get, all=lambda _: []), leases=list, claims=list,
+        usage=lambda **_: [], commands=commands)
+    view = MyWorkView()
+    for at in (NOW, NOW + 59, NOW + 61):
+        assert "Pause: done by olga" in words(
+            wire_parts(PAGE, answer(client, view, at))["my-work-done"])
+    for dear in ("commands", "owners/ann/quotas", "findings"):
+        assert asks.count(dear) == 2
+    assert asks.count("tasks") == 3
 
 
 def test_of_who_has_no_name_nothing_is_asked() -> None:
