@@ -26,7 +26,7 @@ from .pool_orders import offers_request, request
 from .pool_tables import PoolTables
 from .pool_words import free_of, gpus_of
 from .quota_cards import use_bar, use_words
-from .reading import Parts, Reading, View, Viewer
+from .reading import Parts, Reading, View, Viewer, viewer
 from .reports_table import natural
 from .words import NONE, age, amount, plural, when
 
@@ -37,13 +37,16 @@ MOST_DONE = 5
 
 
 class Minute(msgspec.Struct):
-    """What changes by the minute, or is dear to ask: the usage of seven days, and findings."""
+    """What changes by the minute, or is dear to ask: the usage of seven days, findings, what others
+    did, and balances of quotas."""
 
     at: float
     held_s: float
     idle_s: float
     findings: list[FindingView]
     unchecked: int
+    commands: list[CommandView]
+    quotas: list[Item]
 
 
 class MyWorkView(View):
@@ -55,16 +58,12 @@ class MyWorkView(View):
     UNADDRESSED: ClassVar[frozenset[str]] = frozenset(("minute",))
 
 
-class Person(Viewer):
-    name: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class WorkNow:
     """The work of one person as the hub answered it. `commands`: what others did to it, the newest
     first; `quotas`: balances."""
 
-    person: Person
+    person: Viewer
     jobs: Sequence[TaskGroup]
     pool: PoolView
     nodes: Sequence[PoolNodeView]
@@ -99,13 +98,13 @@ def _section(key: str, title: str) -> Component:
 
 
 def answer(client: Client, view: MyWorkView, now: float) -> Parts:
-    person = typed(Person, client.hub.get("me"))
+    person = viewer(client)
     if not person.unix_names:  # everybody's jobs would come as their own
         return {"my-work-none": _unbound(person.name), "my-work-there": False,
                 "my-work-ask": False, "my-work-words": ""}
-    minute = minute_of(view.minute, now) or _minute(client, person.unix_names, now)
+    minute = minute_of(view.minute, now) or _minute(client, person, now)
     view.minute = msgspec.json.encode(minute).decode()
-    return parts_of(_work(client, person, now), minute, view.zone, now)
+    return parts_of(_work(client, person, minute), minute, view.zone, now)
 
 
 def minute_of(text: str, now: float) -> Minute | None:
@@ -117,17 +116,20 @@ def minute_of(text: str, now: float) -> Minute | None:
     return minute if 0 <= now - minute.at < MINUTE_S else None
 
 
-def _minute(client: Client, names: Sequence[str], now: float) -> Minute:
+def _minute(client: Client, person: Viewer, now: float) -> Minute:
+    names = person.unix_names
     start = str(int(now - 7 * DAY_S))
     usage = [item for name in names for item in typed(list[UsageItem], client.usage(
         by="user", of=name, bucket="3600", start=start))]
     lists = [typed(FindingList, client.hub.get("findings", user=name)) for name in names]
     return Minute(now, sum(item.gpu_s for item in usage), sum(item.idle_s for item in usage),
                   [finding for one in lists for finding in one.items],
-                  sum(one.unchecked for one in lists))
+                  sum(one.unchecked for one in lists), _commands(client, person, now),
+                  [balance for name in names for balance in client.hub.get(
+                      f"owners/{quote(name, safe='')}/quotas")["items"]])
 
 
-def _work(client: Client, person: Person, now: float) -> WorkNow:
+def _work(client: Client, person: Viewer, minute: Minute) -> WorkNow:
     hub, names = client.hub, person.unix_names
     mine = " | ".join(f'user:"{name}"' for name in names)
     tasks = typed(TaskList, hub.get("tasks", limit="1", group="job", sort="idle_s", order="desc",
@@ -136,13 +138,11 @@ def _work(client: Client, person: Person, now: float) -> WorkNow:
     leases = [lease for lease in typed(list[LeaseView], client.leases()) if lease.owner in names]
     claims = [claim for claim in typed(list[ClaimView], client.claims()) if claim.owner in names]
     nodes = typed(list[PoolNodeView], hub.all("pool/nodes")) if leases or pool.nodes else []
-    return WorkNow(
-        person, tasks.groups or [], pool, nodes, leases, claims, _commands(client, person, now),
-        [balance for name in names
-         for balance in hub.get(f"owners/{quote(name, safe='')}/quotas")["items"]])
+    return WorkNow(person, tasks.groups or [], pool, nodes, leases, claims, minute.commands,
+                   minute.quotas)
 
 
-def _commands(client: Client, person: Person, now: float) -> list[CommandView]:
+def _commands(client: Client, person: Viewer, now: float) -> list[CommandView]:
     since = str(int(now - 3 * DAY_S))
     try:
         commands = [command for name in person.unix_names

@@ -3,12 +3,10 @@ what is full, and what the map shows, in words. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from ..jobs.views import JobPage, JobRankView
-from .words import amount, bytes_words
+from .words import amount, bytes_words, clock
 
 Series = Sequence[Sequence[float | None]]
 Full = Callable[[JobRankView, Series], float | None]
@@ -92,13 +90,6 @@ def is_reported(page: JobPage, key: str) -> bool:
     """Check whether any rank has the metric; before there is any history, that is not known."""
     return not page.ranks or any(
         value is not None for row in page.series.get(key, ()) for value in row)
-
-
-def clock(at: float, now: float, zone: str) -> str:
-    """Format a moment as `12:03:20`; of another day with its date."""
-    local, today = (datetime.fromtimestamp(second, ZoneInfo(zone)) for second in (at, now))
-    day = "" if local.date() == today.date() else f"{local:%a} {local.day} {local:%b} "
-    return f"{day}{local:%H:%M:%S}"
 
 
 def map_data(page: JobPage, zone: str, now: float) -> dict[str, Any]:

@@ -8,13 +8,12 @@ import msgspec
 import pytest
 
 from dashboard.access.policy import Role
-from dashboard.fleet.task_list import TaskGroup
-from dashboard.jobs.views import FindingView
+from dashboard.fleet.task_list import TaskGroup, TaskList
+from dashboard.jobs.views import FindingList, FindingView
 from dashboard.pages.my_work import (
     PAGE,
     Minute,
     MyWorkView,
-    Person,
     WorkNow,
     answer,
     minute_of,
@@ -22,13 +21,14 @@ from dashboard.pages.my_work import (
     summary,
 )
 from dashboard.pages.my_work_jobs import whole_command
+from dashboard.pages.reading import Viewer
 from gpudeck.contract.action_views import CommandView, RequesterView
 
 from .read_parts import elements, wire_parts, words
 from .test_pool_page import claim, lease, node, pool
 
 NOW = 1_795_000_000.0
-ANN = Person(Role.USER, ["ann"], "ann")
+ANN = Viewer(Role.USER, ["ann"], "ann")
 
 
 def job(**fields: Any) -> TaskGroup:
@@ -42,7 +42,7 @@ def job(**fields: Any) -> TaskGroup:
 
 def minute(**fields: Any) -> Minute:
     facts: dict[str, Any] = {"at": NOW, "held_s": 7_200.0, "idle_s": 1_800.0, "findings": [],
-                             "unchecked": 0}
+                             "unchecked": 0, "commands": [], "quotas": []}
     return Minute(**facts | fields)
 
 
@@ -54,7 +54,7 @@ def command(**fields: Any) -> CommandView:
     return CommandView(**facts | fields)
 
 
-def work(person: Person = ANN, **fields: Any) -> WorkNow:
+def work(person: Viewer = ANN, **fields: Any) -> WorkNow:
     facts: dict[str, Any] = {"jobs": [job()], "pool": pool(), "nodes": [node()], "leases": [],
                              "claims": [], "commands": [], "quotas": []}
     return WorkNow(person, **facts | fields)
@@ -86,7 +86,7 @@ def test_a_job_has_what_it_uses_what_is_wrong_with_it_and_its_actions() -> None:
 
 
 def test_a_viewer_acts_on_nothing() -> None:
-    parts = page_of(work(Person(Role.VIEWER, ["ann"], "ann"), leases=[lease()], claims=[claim()]))
+    parts = page_of(work(Viewer(Role.VIEWER, ["ann"], "ann"), leases=[lease()], claims=[claim()]))
     assert parts["my-work-ask"] is False
     assert not any(tag == "button" for part in parts.values() if isinstance(part, list)
                    for tag, _, _ in elements(part))
@@ -128,6 +128,31 @@ def test_what_was_asked_within_a_minute_is_not_asked_again() -> None:
     for text in ("", "{}", "null", "\ud800", msgspec.json.encode(minute(at=NOW - 61)).decode(),
                  msgspec.json.encode(minute(at=NOW + 9)).decode()):
         assert minute_of(text, NOW) is None, text
+
+
+def test_the_minutes_part_is_asked_once_a_minute() -> None:
+    asks: list[str] = []
+
+    def get(path: str, **_: str) -> Any:
+        asks.append(path)
+        return msgspec.to_builtins({
+            "me": ANN, "tasks": TaskList([], None, 0, groups=[job()]), "pool": pool(),
+            "findings": FindingList([], 0), "owners/ann/quotas": {"items": []}}[path])
+
+    def commands(**_: str) -> Any:
+        asks.append("commands")
+        return [command()]
+
+    client: Any = SimpleNamespace(
+        hub=SimpleNamespace(get=get, all=lambda _: []), leases=list, claims=list,
+        usage=lambda **_: [], commands=commands)
+    view = MyWorkView()
+    for at in (NOW, NOW + 59, NOW + 61):
+        assert "Pause: done by olga" in words(
+            wire_parts(PAGE, answer(client, view, at))["my-work-done"])
+    for dear in ("commands", "owners/ann/quotas", "findings"):
+        assert asks.count(dear) == 2
+    assert asks.count("tasks") == 3
 
 
 def test_of_who_has_no_name_nothing_is_asked() -> None:
