@@ -63,14 +63,14 @@ def test_types_that_were_not_all_read_are_no_pass(
         status: int, output: str, complete: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     tools = {"tsc": ROOT / "package.json", "eslint": ROOT / "eslint.config.mjs"}  # are there
 
-    def ended(tool: Path, *_: object) -> subprocess.CompletedProcess[str]:
+    def failure(tool: Path, *_: object) -> subprocess.CompletedProcess[str]:
         is_types = tool == tools["tsc"]
         return subprocess.CompletedProcess([], status if is_types else 0,
                                            output if is_types else "", "")
 
     assert is_complete(status, output) == complete
     monkeypatch.setattr("tests.javascript.TOOLS", tools)
-    monkeypatch.setattr("tests.javascript.run", ended)
+    monkeypatch.setattr("tests.javascript.run", failure)
     assert main() == (0 if complete and "error TS5" not in output else 1)
 
 

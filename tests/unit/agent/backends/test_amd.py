@@ -218,11 +218,11 @@ MI300: dict[str, Any] = {
 def test_a_made_up_mi300(machine: Machine) -> None:
     machine.add(MI300)
     gpu, = machine.reader().read().gpus
-    expected = {"temp_c": 68, "mem_temp_c": 55, "power_w": 612, "sm_clock_mhz": 2_100,
+    truth = {"temp_c": 68, "mem_temp_c": 55, "power_w": 612, "sm_clock_mhz": 2_100,
                 "mem_clock_mhz": 1_300, "energy_j": 15_259, "fan_pct": None, "util_pct": 97,
                 "ecc_corrected": 23, "ecc_uncorrected": 1, "pages_uncorrected": 1,
                 "pages_pending": 1, "power_limit_w": 750}
-    assert values(gpu, *expected) == pytest.approx(expected)
+    assert values(gpu, *truth) == pytest.approx(truth)
 
 
 def test_errors_that_cannot_be_asked_are_unknown_and_not_none(machine: Machine) -> None:

@@ -28,10 +28,10 @@ TASK = GpuTask(Task("t", 1, 1, 1.0, "alice", None, job_id="t"), "G0", 1.0, None,
 class FullDisk(ActionJournal):
     is_full = False
 
-    def keep(self, fact: Fact, *rest: Any, **named: Any) -> None:
+    def keep(self, fact: Fact, *rest: Any, **name: Any) -> None:
         if self.is_full:
             raise JournalError("the disk is full")
-        super().keep(fact, *rest, **named)
+        super().keep(fact, *rest, **name)
 
 
 class BusyNode:

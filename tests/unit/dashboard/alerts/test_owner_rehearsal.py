@@ -152,9 +152,9 @@ def test_an_owner_who_leaves_the_scope_is_at_rest_from_that_minute_on(past: Past
 @pytest.mark.parametrize("of", ["job", "owner"])
 def test_what_is_out_of_scope_for_a_minute_comes_back_in_the_same_alert(past: Past, of: str
                                                                       ) -> None:
-    both = fleets.tasks(("a", 0, "ann"), ("b", 1, "ann"))
-    outside = structs.replace(both, began=tuple(
-        structs.replace(task, job_id="j") for task in both.began))
+    pair = fleets.tasks(("a", 0, "ann"), ("b", 1, "ann"))
+    outside = structs.replace(pair, began=tuple(
+        structs.replace(task, job_id="j") for task in pair.began))
     inside = structs.replace(outside, began=outside.began[:1], uses=outside.uses[:1])
     past.write(inside, range(600))
     past.write(outside, range(600, 660))

@@ -60,7 +60,7 @@ def columns_of(runs: SampleRuns) -> dict[str, list[Any]]:
 def test_a_writer_notes_what_a_reader_would_find(tmp_path: Path) -> None:
     source = Source(random.randrange(10**9), nodes=3)
     history = played(tmp_path, source)
-    noted: set[int] = set()
+    noted_places: set[int] = set()
     for now in (END + BLOCK_S + GRACE_S, START + 4 * 3_600):
         history.store.maintain(now)
         for file in history.store.manifest.of_kind("raw"):
@@ -69,8 +69,8 @@ def test_a_writer_notes_what_a_reader_would_find(tmp_path: Path) -> None:
                 [noticed] = history.store.files.cache._places.find([(opened.path.name, (group,))])
                 assert noticed is not None
                 assert columns_of(noticed) == columns_of(FileCache().places(opened, [group], 1))
-                noted.add(file.span_s)
-    assert noted == {0, BLOCK_S, 3_600}  # beside, five minutes, merged
+                noted_places.add(file.span_s)
+    assert noted_places == {0, BLOCK_S, 3_600}  # beside, five minutes, merged
 
 
 def test_several_row_groups_are_told_apart_as_their_pairs_are_sorted(tmp_path: Path) -> None:

@@ -218,13 +218,13 @@ def test_a_minute_in_two_files_is_that_of_most_of_its_seconds(
     given_up_minutes(history, monkeypatch)
     span = (START, cut) if late_s < 30 else (cut, START + 60)
     instants = history.instants("power_w", [START + 7])
-    shown = dict(zip(instants.pairs, instants.value[0].tolist(), strict=True))
+    picture = dict(zip(instants.pairs, instants.value[0].tolist(), strict=True))
     for row in history.instant("power_w", START + 7).to_dict("records"):
         watts = [value for t in range(*span)
                  if isinstance(value := source.truth[row["gpu"], t]["power_w"], float)]
         assert abs(row["value"] - np.mean(watts)) < 1, len(watts)
-        assert shown[row["gpu"], row["node"]] == row["value"]
-    assert len(shown) == len(source.all_uuids)
+        assert picture[row["gpu"], row["node"]] == row["value"]
+    assert len(picture) == len(source.all_uuids)
 
 
 @pytest.mark.parametrize("is_minutes", [False, True])

@@ -266,9 +266,9 @@ def test_a_task_is_not_starved_by_what_its_gpu_did_before() -> None:
     for minutes, starved in ((1, False), (3, False), (4, True)):
         held_s[:, :] = 0.0
         held_s[:, -minutes:] = 60.0
-        watched = job(noisy(400), 40.0, io_pressure_pct=pressure, cpu_pressure_pct=calm,
+        signs_now = job(noisy(400), 40.0, io_pressure_pct=pressure, cpu_pressure_pct=calm,
                       util_max_pct=most, held_s=held_s)
-        since = [one.since for one in findings_of(watched, True) if one.kind == "starved"]
+        since = [one.since for one in findings_of(signs_now, True) if one.kind == "starved"]
         assert since == ([float(T0 + (STEPS - minutes) * 60)] if starved else []), minutes
 
 

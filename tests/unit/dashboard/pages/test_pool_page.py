@@ -299,8 +299,8 @@ def test_the_browser_orders_a_simulation_and_the_page_writes_what_came_of_it() -
     simulation = SimulationView(7, NOW, [StrategyOutcome("pack", 60.0, 600.0, 7_200.0, pct, 1),
                                          StrategyOutcome("$", 0.0, 60.0, 7_200.0, 50.0, 0)])
     hub = Hub(now_of(lease(), strategies=[*STRATEGIES, StrategyView("$", "dear", False)]))
-    for chosen, other in (("", "spread"), ("gone", "spread"), ("$", "$")):
-        view = PoolPageView(strategy=chosen)
+    for choice, other in (("", "spread"), ("gone", "spread"), ("$", "$")):
+        view = PoolPageView(strategy=choice)
         [order] = forms(answered(hub, view)["pool-compare"])
         assert (order["method"], order["path"], order["keeps"]) == (
             "POST", "pool/simulations", "simulation")

@@ -100,14 +100,14 @@ def test_a_new_quota_is_checked_as_it_is_written_and_a_problem_is_said() -> None
     assert parts["quota-save"] == ["Save quota"]
     assert words(draw(Hub(error=True), QuotasView(edited=NEW))["quota-check"]) == (
         "The hub is busy.")
-    gone = QuotasView(edited="gone")
-    assert "quota-check" not in draw(Hub(), gone)
-    assert gone.edited == ""
+    rest = QuotasView(edited="gone")
+    assert "quota-check" not in draw(Hub(), rest)
+    assert rest.edited == ""
     typed = QuotaFormDraft("gone", {"because": ["shared"]}, do="save")
-    gone = QuotasView(edited="gone", draft=encode_draft(typed))
-    parts = draw(Hub(), gone)
+    rest = QuotasView(edited="gone", draft=encode_draft(typed))
+    parts = draw(Hub(), rest)
     assert (parts["quota-problem"], "@order" in parts) == ([REMOVED_MEANWHILE], False)
-    assert (gone.edited, "shared" in gone.draft) == ("gone", True)
+    assert (rest.edited, "shared" in rest.draft) == ("gone", True)
 
 
 def test_the_check_says_who_would_be_over() -> None:

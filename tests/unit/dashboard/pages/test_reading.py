@@ -134,8 +134,8 @@ def test_a_browser_gets_the_defaults_and_what_the_page_changed() -> None:
                      "unaddressed": ["config"], "usual": {
         "by": "user", "gpu": [], "opened": [], "most": 8, "price": None, "is_all": False,
         "config": ""}, "events": [], "anchors": {}}
-    watched: Any = PageAnswer(Reading(ShownView, lambda *_: {}, events=("alert",), anchor="by"))
-    facts = json.loads(watched.reading)
+    live: Any = PageAnswer(Reading(ShownView, lambda *_: {}, events=("alert",), anchor="by"))
+    facts = json.loads(live.reading)
     assert (facts["events"], facts["anchors"]) == (["alert"], {"by": ["user", "team"]})
     before = {"config": "{}"}
     assert "config" not in changed(ShownView(config="{}"), before)
