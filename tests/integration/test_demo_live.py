@@ -30,22 +30,22 @@ def test_a_healthy_fleet_raises_no_alert_that_is_not_true(tmp_path: Path, nodes:
     with Demo(tmp_path / "demo", "--nodes", str(nodes), "--faults", "off",
               "--history-hours", "1") as demo:
         assert soon(lambda: demo.info()["history"]["is_ready"], 900), demo.log.read_text()
-        alerts_by_rule: dict[str, dict[str, Any]] = {}
+        alerts_by_id: dict[str, dict[str, Any]] = {}
         end = time.monotonic() + 60 * float(MINUTES or minutes)
         while time.monotonic() < end:
             for state in ("open", "ended"):
-                alerts_by_rule |= {alert["id"]: alert
-                         for alert in demo.ask(f"alerts?state={state}&limit=1000")}
+                alerts_by_id |= {alert["id"]: alert for alert in demo.ask(
+                    f"alerts?state={state}&limit=1000")}
             time.sleep(LOOK_EVERY_S)
-        print(f"{nodes * 8} GPUs, {len(alerts_by_rule)} alerts")
-        for alert in alerts_by_rule.values():
+        print(f"{nodes * 8} GPUs, {len(alerts_by_id)} alerts")
+        for alert in alerts_by_id.values():
             print(*(alert[name] for name in (
                 "severity", "rule", "host", "place", "users", "value", "state")))
-        assert [alert for alert in alerts_by_rule.values() if alert["severity"] == "crit"] == []
+        assert [alert for alert in alerts_by_id.values() if alert["severity"] == "crit"] == []
         rules = {entry["rule"]["id"]: entry["rule"] for entry in demo.ask("rules")}
-        assert [alert for alert in alerts_by_rule.values()
+        assert [alert for alert in alerts_by_id.values()
                 if not is_true(demo, rules[alert["rule"]], alert)] == []
-        assert [alert["place"] for alert in alerts_by_rule.values() if alert["rule"] == "idle-held"
+        assert [alert["place"] for alert in alerts_by_id.values() if alert["rule"] == "idle-held"
                 and alert["host"] == "n001"] == ["5"]
 
 
