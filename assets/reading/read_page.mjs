@@ -254,7 +254,7 @@ export default class ReadPage extends Looker {
     if (answer === null) return;
     if (order.keeps !== undefined) this.view[order.keeps] = JSON.stringify(answer);
     if (order.then !== undefined) location.assign(order.then);
-    else await this.look();
+    else this.look(); // not waited for: its button can be pressed again
   }
 
   /**

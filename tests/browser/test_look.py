@@ -175,7 +175,7 @@ TICKS = """async () => {
     const {readMetricCatalogue} = await import('/assets/parts/metric_catalogue.mjs');
     const low = {energy_j: 672.9e6, temp_c: 36, power_w: 70, mem_used_bytes: 40e9};
     const [found, axes] = [{}, {}];
-    const gpu = {uuid: 'a', missing: {}, facts: {mem_total_bytes: 80 * 2 ** 30}};
+    const gpu = {uuid: 'a', missing: {}, values: {}, facts: {mem_total_bytes: 80 * 2 ** 30}};
     for (const plan of chartsOf([gpu], readMetricCatalogue())) {
         for (const span of [0, 1, 1e3, 1e6, 1e9]) {
             const ticks = new Map(), from = low[plan.id] ?? 0;

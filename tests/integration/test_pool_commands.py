@@ -174,7 +174,7 @@ def test_who_reserves_before_tasks_are_listed_waits_for_that(
     pool.service.snapshot = replace(snapshot, tasks=None)
     soon = pool.start("claim", "--from", "+10min", "--for", "1h")
     _, err = soon.communicate(timeout=180)
-    assert (soon.returncode, "processes" in err, "try again" in err) == (
+    assert (soon.returncode, "have not been read yet" in err, "try again" in err) == (
         ExitCode.REFUSED, True, True), err
 
 
