@@ -13,8 +13,8 @@ const selectIn = (field) => within(field, "select");
 const SIGNALS = [["", "none: SIGTERM immediately"], ["USR1", "SIGUSR1"], ["USR2", "SIGUSR2"], ["INT", "SIGINT"], ["HUP", "SIGHUP"]];
 
 /**
- * {fields(changed), isFilled(form), read(form)}: `changed` is called when another look is needed;
- * what is read is what the API is told.
+ * {fields(changed), isFilled(form), read(form)}: `changed` is called when the preview must be made
+ * again; `read` returns the parameters as the API takes them.
  * @type {(action: string) => ActionForm}
  */
 export function paramForm(action) {

@@ -16,7 +16,7 @@ export function mountActions(actsStore) {
   store.addEventListener("change", ({ detail }) => { if (detail !== null && !isOpen(detail)) settled = performance.now(); });
 }
 
-/** When an act was last seen to have come to its end: what it changed is told soon after. */
+/** Time at which an act was last seen to end: what it changed is in the answers soon after. */
 export const settledAt = () => settled;
 
 /**

@@ -126,7 +126,7 @@ function sayWho({ by, reason, since }) {
 }
 
 /**
- * A line about one node's hold, with its button; drawn anew when something changes.
+ * A line about one node's hold, with its button; it follows what changes.
  * @type {(holds: Holds, node: string, host: string) => HTMLElement}
  */
 export function holdLine(holds, node, host) {

@@ -29,7 +29,7 @@ export class SettingsPanel extends Panel {
   }
 
   /**
-   * What was just set is told soon.
+   * The panel asks again soon after something was set.
    * @type {(node: string) => Promise<void>}
    */
   refresh(node) {

@@ -28,7 +28,7 @@ export class Chart {
   /** @type {TimeRange | undefined} */
   span;
   /** @type {number | null} */
-  width = null; // of its own, not its place's
+  width = null; // in pixels, where it differs from its place's
   /** @type {any[]} */
   data = [[]];
   /** @type {any} */
@@ -139,7 +139,7 @@ export class Chart {
   }
 
   /**
-   * Anew, in these colours; uPlot takes its colours only once. `width`: of its own, not its
+   * Draws it again in these colours: uPlot takes colours only once. `width`: other than its
    * place's.
    * @type {(colours: PageColours, width?: number | null) => void}
    */

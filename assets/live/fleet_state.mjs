@@ -108,7 +108,7 @@ export class FleetState {
   }
 
   /**
-   * True when the arrangement must be made anew.
+   * True when the arrangement must be made again.
    * @type {(message: Hub.Layout) => boolean}
    */
   takeLayout(message) {

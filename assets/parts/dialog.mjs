@@ -160,7 +160,7 @@ function field(name, label, control, hint) {
 }
 
 /**
- * New password, twice; the name is there for whoever keeps passwords.
+ * New password, twice; the name is there for password managers.
  * @param {string} name
  */
 export function newPasswordFields(name) {

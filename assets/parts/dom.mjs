@@ -100,7 +100,7 @@ export const factLines = (pairs) => pairs.map(([label, ...words]) =>
 const drawn = new WeakMap();
 
 /**
- * Fills a place anew, but only when `value`, which says what stands there, is another.
+ * Fills a place again, but only when `value`, which stands for its content, has changed.
  * @type {(place: Element, value: unknown, build: () => Iterable<Node | string>) => void}
  */
 export function redraw(place, value, build) {

@@ -165,7 +165,7 @@ def _tables(state: PoolNow, view: PoolPageView, tables: PoolTables,
 def _first(items: Sequence[T], field: str, is_whole: bool,
            draw: Callable[[Sequence[T]], Component]) -> list[Component]:
     """Return the table of the first items, or of as many as a page can have, and the way to the
-    alternatives."""
+    others."""
     most = MOST_ROWS if is_whole else FIRST_ROWS
     table = draw(items[:most])
     if len(items) <= most:

@@ -1,4 +1,4 @@
-"""What is asked for a lease or a claim: GPUs, more time, their return, a place that is left. The
+"""Requests of the pool: GPUs, more time for a lease, its return, a place in the queue given up. The
 browser opens the dialogs and sends them (assets/reading/orders.mjs)."""
 
 from collections.abc import Sequence

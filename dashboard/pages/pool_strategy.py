@@ -1,5 +1,5 @@
-"""How the pool decides: its order, where it places claims, and what another strategy would have
-done with the leases of the last week."""
+"""Policy of the pool: its order, where it places claims, and what another strategy would have done
+with the leases of the last week."""
 
 from collections.abc import Sequence
 

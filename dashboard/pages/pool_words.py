@@ -86,7 +86,7 @@ def why_words(claim: ClaimView) -> str:
 
 def since_words(claim: ClaimView, now: float) -> str:
     team = "" if claim.team is None else f"{claim.team}, "
-    return f"{team}since {when(claim.asked_at, now)}"
+    return f"{team}asked {when(claim.asked_at, now)}"
 
 
 def waits_words(pool: PoolView) -> str:
