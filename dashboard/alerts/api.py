@@ -45,6 +45,7 @@ from .views import (
     RuleCheck,
     RuleDraft,
     RuleList,
+    RuleModeChange,
     RuleProblemView,
     RuleView,
     SilenceList,
@@ -132,6 +133,10 @@ class AlertsApi:
         if view is None:
             raise NotFoundError(f"there is no rule {rule_id[:80]!r}")
         return view
+
+    def set_mode(self, mode_change: RuleModeChange, rule_id: str) -> RuleView:
+        self.admin.set_mode(caller(), rule_id, mode_change.mode, mode_change.expires)
+        return self.rule(rule_id)
 
     def put_rule(self, rule_id: str) -> RuleView:
         former = self.queries.rule(rule_id)
@@ -253,6 +258,11 @@ ROUTES = (
           "A new Rule, or a new version of one.", reads=Rule, errors=(409,), version="number"),
     Route("DELETE rules/<rule_id>", AlertsApi.remove_rule, "remove_rule", change(Role.ADMIN),
           "Remove a Rule; its versions are kept.", errors=(404,)),
+    # Lowering is immediate; raising takes an admin with a fresh password, as RuleAdmin checks.
+    Route("POST rules/<rule_id>/mode", AlertsApi.set_mode, "set_rule_mode",
+          change(Role.OPERATOR, is_fresh=False),
+          "Set a Rule's mode; raising it takes an admin, and auto takes proof.",
+          errors=(404,)),
     Route("POST rule-checks", AlertsApi.check_rule, "check_rule",
           change(Role.OPERATOR, PermissionReach.VISIBLE, is_fresh=False),
           "Validation errors, or the targets the Rule matches now."),
