@@ -1,4 +1,4 @@
-// Where the page begins: the socket opens at once, the parts are mounted when Dash has drawn them.
+// Entry of every page: the socket opens at once, the parts are mounted when Dash has drawn them.
 
 import { DesktopAlerts } from "./alerts/desktop_alerts.mjs";
 import { CommandStore } from "./actions/commands_store.mjs";
@@ -14,13 +14,15 @@ import { RunningActions } from "./actions/running_actions.mjs";
 
 // Each page's own module comes when it is that page: the others' would only stand in its way.
 const { pathname } = location;
-const page = PAGES.find(({ address, addresses }) => address === pathname || (addresses !== null && new RegExp(addresses).test(pathname))) ?? PAGES.find(({ key }) => key === "missing");
+const page = PAGES.find(({ address, addresses }) => address === pathname || (addresses !== null && new RegExp(addresses).test(pathname))) ?? PAGES[PAGES.length - 1];
+/** @type {Promise<{ default: PageClass }>} */
 const coming = import(`./${page.module}`);
 const live = new Live(page);
 if (page.key.startsWith("site-")) lend(live);
 const longTasks = { count: 0, longest_ms: 0 };
-// A page that comes in pieces says itself when it stands, and is shown at the latest then.
+// A page that comes in pieces says when it is complete, and is shown after this time at the latest.
 const SETTLE_MS = 2_500;
+/** @type {ShownPage | null} */
 let shown = null;
 
 function mount() {
@@ -56,9 +58,12 @@ if (PerformanceObserver.supportedEntryTypes.includes("longtask")) {
 
 // Read only, described in docs/internals/live.md: what is drawn, and what drawing costs.
 globalThis.gpudeck = Object.freeze({
-  cell: (uuid) => shown?.cell?.(uuid) ?? null,
-  line: (uuid, key) => shown?.line?.(uuid, key) ?? null,
+  cell: (/** @type {string} */ uuid) => shown?.cell?.(uuid) ?? null,
+  line: (/** @type {string} */ uuid, /** @type {string} */ key) => shown?.line?.(uuid, key) ?? null,
   get stats() {
-    return { ...shown?.heatmap?.stats, long_tasks: longTasks.count, longest_task_ms: longTasks.longest_ms, link: live.state, at: shown?.past?.shown ?? null };
+    return {
+      ...shown?.heatmap?.stats, long_tasks: longTasks.count, longest_task_ms: longTasks.longest_ms,
+      link: live.state, at: shown?.past?.shown ?? null,
+    };
   },
 });

@@ -117,7 +117,27 @@ interface WindowEventMap {
 
 /** What Dash puts on the page for its callbacks. */
 declare var dash_clientside: { set_props(id: string, props: object): void };
-declare var gpudeck: { stats: PageStats };
+declare var gpudeck: {
+  readonly cell: (uuid: string) => object | null;
+  readonly line: (uuid: string, key: string) => unknown[] | null;
+  readonly stats: PageStats;
+};
+
+/** A page that is shown, as the browser's console reads it. */
+interface ShownPage {
+  cell?(uuid: string): object | null;
+  line?(uuid: string, key: string): unknown[] | null;
+  heatmap?: { stats: Partial<PageStats> };
+  past?: { shown: number | null } | null;
+}
+
+/** The default export of a page's module. */
+type PageClass = new (
+  root: HTMLElement,
+  live: import("../assets/live/live.mjs").Live,
+  holds: import("../assets/actions/holds.mjs").Holds,
+  store: import("../assets/actions/commands_store.mjs").CommandStore,
+) => ShownPage;
 
 interface PageStats {
   redraw_ms?: number | null;
@@ -187,3 +207,16 @@ interface PlotElement extends HTMLElement {
 }
 
 declare var Plotly: any;
+
+/** Usage against a limit. */
+type QuotaUsage = Pick<Hub.NodeQuotaHolderView,
+  "holder" | "limit" | "used" | "most" | "is_over" | "is_whole" | "sentence">;
+
+/** Listeners of the window, by the names of their events. */
+type WindowListeners = { [N in keyof WindowEventMap]?: (event: WindowEventMap[N]) => void };
+
+/** A track of the Pool's week, and a moment on it, in UTC seconds. */
+interface TrackMoment {
+  track: HTMLElement;
+  at: number;
+}

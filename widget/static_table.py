@@ -1,6 +1,6 @@
 """The widget as a table without scripts: for a saved notebook, a viewer, a printer. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
@@ -27,7 +27,7 @@ class StaticContent:
     html: str
 
 
-def still_of(picture: Item) -> StaticContent:
+def still_of(picture: Mapping[str, Any]) -> StaticContent:
     title, *tables = _parts(picture)
     lines, marks = [title], [f"<p>{escape(title)}</p>"]
     for head, rows in tables:
@@ -38,7 +38,7 @@ def still_of(picture: Item) -> StaticContent:
                          f'<div class="gpudeck-still">{_STYLE}{"".join(marks)}</div>')
 
 
-def _parts(picture: Item) -> list[Any]:
+def _parts(picture: Mapping[str, Any]) -> list[Any]:
     if not picture:
         return ["gpudeck: nothing seen yet"]
     at = f"{datetime.fromtimestamp(picture['at'], UTC):%Y-%m-%d %H:%M:%S} UTC"
