@@ -70,8 +70,10 @@
     return createElement(tag, { ...traits, ...(id && { id }), ref: place, dangerouslySetInnerHTML: { __html: inside } });
   }
 
-  /** On a page of ours the page's module draws in it, and joins it with the others. */
-  /** @type {(file: string) => (props: LiveProps) => unknown} */
+  /**
+   * Makes a live component; on our own pages the page's module draws in it, and joins it with the others.
+   * @type {(file: string) => (props: LiveProps) => unknown}
+   */
   const live = (file) => (props) => createElement(props.driver === "page" ? Frame : Own, { ...props, file });
 
   window.gpudeck_components = Object.assign(window.gpudeck_components || {}, {

@@ -192,7 +192,7 @@ type ItemsOf<P extends string> =
 /** Values of a form's field, such as an input. */
 type Field = HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement;
 
-/** A line of a list as it was drawn, and what draws it anew. */
+/** A line of a list as it was drawn, and what draws it again. */
 interface DrawnLine<I> {
   root: Element;
   draw(item: I, at: number): void;

@@ -21,7 +21,7 @@ export class Fleet {
   everyS = 1;
   /** Codes of both metrics for all GPUs, then their values. */
   bytes = new Uint8Array(0);
-  /** Where the cells lie. @type {CellPlan & { count: number } | null} */
+  /** Places of the cells. @type {CellPlan & { count: number } | null} */
   plan = null;
 
   /** @param {View} view */

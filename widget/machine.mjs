@@ -1,4 +1,4 @@
-// One machine: a card for each GPU, the holders of its memory, and the last minute as a line.
+// A machine: a card for each GPU, the holders of its memory, and the last minute as a line.
 
 /** @import { View } from "./widget.mjs" */
 

@@ -1,5 +1,5 @@
-// From the look at what an act would hit to its end. Bound to the ids it was opened with; what is
-// confirmed is the preview that is shown, for as long as it holds.
+// Dialog of an action, from the preview to the outcome. Bound to the ids it was opened with; a person
+// confirms the preview that is shown, while it is valid.
 
 /** @import { CommandStore } from "./commands_store.mjs" */
 
@@ -188,7 +188,7 @@ export class ActDialog {
   }
 
   /**
-   * What somebody still has to do before the button works.
+   * Returns what is still missing before the button works; null: nothing.
    * @type {() => string | null}
    */
   missing() {
@@ -289,8 +289,8 @@ export function approveDialog(store, plan) {
     yes.disabled = true;
     show(problem, false);
     try {
-      const given = inputIn(password).value;
-      if (given !== "") await send("POST", "fresh", { password: given });
+      const secret = inputIn(password).value;
+      if (secret !== "") await send("POST", "fresh", { password: secret });
       const answer = await send("POST", `plans/${encodeURIComponent(plan.id)}/approve`);
       store.begin(answer?.items ?? []);
       store.lookAtPlans();

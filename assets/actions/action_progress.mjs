@@ -1,4 +1,4 @@
-// One act as it goes: each step, then what was observed, each apart. Drawn in place.
+// Progress of an action: each step, then each observation by itself. Drawn in place.
 
 import { STEPS, checks, isOpen, stateWords, targetWords, tone, verb } from "./action_words.mjs";
 import { button, make, redraw, say, show } from "../parts/dom.mjs";

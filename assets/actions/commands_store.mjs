@@ -62,7 +62,7 @@ export class CommandStore extends Teller {
   }
 
   /**
-   * Those that somebody at this page asked for stay to be read.
+   * Adds commands that were requested on this page; they stay until they are read.
    * @type {(commands: Hub.CommandView[]) => void}
    */
   begin(commands) {

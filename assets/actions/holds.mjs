@@ -1,4 +1,4 @@
-// One button that stops every action, and the line that says so wherever somebody looks.
+// The button that stops every action, and the line on every page that says so.
 
 import { look, send } from "../parts/api.mjs";
 import { textField } from "../parts/dialog.mjs";
@@ -27,7 +27,7 @@ export class Holds extends Looker {
     this.button = byId("hold");
     this.button.addEventListener("click", () => this.hold(null));
     live.addEventListener("hold", () => this.look());
-    /** Until it is known what one may do, and what is stopped. */
+    /** Resolves once the person's rights and the holds are known. */
     this.ready = this.meet().then(() => { this.draw(); return this.look(); });
   }
 

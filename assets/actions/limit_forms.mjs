@@ -1,5 +1,5 @@
-// What is asked for when a setting of MPS or of a GPU is changed: the fields, and what the API is told
-// of them, as action_params.mjs has it; what is read is null while something is missing.
+// Forms for a setting of MPS or of a GPU: the fields, and what the API is sent of them, as in
+// action_params.mjs; a form reads null while something is missing.
 
 import { choiceField, textField } from "../parts/dialog.mjs";
 import { HOUR_S } from "../parts/time_ranges.mjs";

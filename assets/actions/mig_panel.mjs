@@ -1,4 +1,4 @@
-// How MIG splits a GPU: what is there, which layout gpudeck keeps, and whether it is in force.
+// Panel of MIG: a GPU's instances, the layout that gpudeck keeps, and whether it is in force.
 
 import { splitForm, wholeForm } from "./limit_forms.mjs";
 import { SettingsPanel, held } from "./limits_panel.mjs";
@@ -11,7 +11,7 @@ const NOW = { none: "MIG is on, and there is no instance: nobody can run here", 
 /** @extends {SettingsPanel<Hub.MigBoardView>} */
 export class MigPanel extends SettingsPanel {
   /**
-   * Its title is hidden with it, where there is nothing to split.
+   * Builds the panel; its title is hidden with it where there is nothing to split.
    * @param {Hub.GpuView} gpu
    */
   constructor(gpu) {

@@ -1,5 +1,5 @@
-// Whether a GPU, or a node, is in service: who took it out and why, how far its repair is, and what
-// can be done next.
+// Panel of service: whether a GPU or a node is in service, who took it out and why, how far its repair
+// is, and the next steps.
 
 import { begin } from "./actions.mjs";
 import { verb } from "./action_words.mjs";

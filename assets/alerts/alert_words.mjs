@@ -33,7 +33,7 @@ export function addressOf({ of, target, node }) {
 }
 
 /**
- * It follows from another alert, which stands for both.
+ * Tells whether it follows from another alert, which is shown for both.
  * @type {(alert: Pick<Hub.AlertView, "inhibited_by">) => boolean}
  */
 export const isExplained = ({ inhibited_by: inhibitedBy }) => inhibitedBy.length > 0;

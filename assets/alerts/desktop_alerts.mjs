@@ -6,7 +6,7 @@ const KEY = "gpudeck.desktop_alerts";
 const LOCK = "gpudeck-desktop-alerts";
 const ICON = "/assets/icons/app-192.png";
 
-/** Why this browser cannot show any; "": it can. */
+/** Returns why this browser cannot show any; "": it can. */
 export function whyNone() {
   if (!isSecureContext) return "Browsers show notifications only for pages that came over HTTPS or from this machine.";
   if (!("Notification" in globalThis)) return "This browser has no notifications.";
@@ -35,7 +35,7 @@ export class DesktopAlerts {
   shownIds = new Set();
   /** Places of the firing alerts of each rule, by the alert's id. @type {Map<string, Map<string, string>>} */
   open = new Map();
-  /** Of several tabs one shows them. */
+  /** Set in the one tab that shows them. */
   isChosen = false;
 
   /** @param {LiveLink} live */
@@ -60,7 +60,7 @@ export class DesktopAlerts {
   }
 
   /**
-   * One for a rule: the newest replaces the one before.
+   * Shows a notification; the newest of a rule replaces the one before.
    * @type {(alert: Hub.AlertView, places: string[]) => void}
    */
   show(alert, places) {

@@ -133,7 +133,7 @@ function put(map, key, alert) {
 }
 
 /**
- * Of the one list, those that fire, or fired in this time, and are marked at these GPUs, null: at any; oldest first.
+ * Reads alerts that fire, or fired in this time, and are marked at these GPUs, null: at any; oldest first.
  * @type {(uuids: string[] | null, from: number, to: number) => Promise<Hub.AlertView[]>}
  */
 export async function alertsOf(uuids, from, to) {

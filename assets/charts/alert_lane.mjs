@@ -1,5 +1,5 @@
-// One lane for all charts below it: a strip for each rule, what and where on hover. Nothing of an
-// alert but a hairline lies on the data.
+// The lane of alerts above all charts: a strip for each rule, what and where on hover. Only a hairline
+// of an alert lies on the data.
 
 import { grouped } from "../parts/grouped.mjs";
 import { Lines, make, say, show } from "../parts/dom.mjs";

@@ -1,4 +1,4 @@
-// One timeline: axes, lines, limits, bands of throttling, marks of events, hairlines of alerts. The only uPlot.
+// A timeline: axes, lines, limits, bands of throttling, marks of events, hairlines of alerts. The only uPlot.
 
 import uPlot from "../vendor/uplot/uPlot.esm.js";
 import { make, say } from "../parts/dom.mjs";
@@ -96,7 +96,7 @@ export class Chart {
   }
 
   /**
-   * One row, and all others recede; null: none.
+   * Highlights a row, so that all others recede; null: none.
    * @type {(at: number | null) => void}
    */
   light(at) {
@@ -339,7 +339,7 @@ function axis({ soft, line: grid, font, textPx }, more) {
 }
 
 /**
- * One x for several lines: where another one has a point and this one has none, nothing is parted.
+ * Joins lines on a common x axis; a line is not parted where only another one has a point.
  * @type {(tracks: TrackWindow[]) => any[]}
  */
 export function joined(tracks) {

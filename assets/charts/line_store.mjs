@@ -41,7 +41,7 @@ export class LineStore {
   }
 
   /**
-   * One `lines` message. The seconds that are missing between what was here and what comes.
+   * Takes a `lines` message; returns the missing seconds between the samples here and those in it.
    * @type {(message: Hub.Lines, words: string[]) => Hole[]}
    */
   take({ gpus }, words) {
@@ -92,7 +92,7 @@ export class LineStore {
   }
 
   /**
-   * What the hub remembers of a span: `columns` maps a key to values beside `t`, null for holes.
+   * Fills in history of a span: `columns` maps a key to values beside `t`, null for holes.
    * @type {(uuid: string, t: number[], columns: Record<string, (number | null)[]>) => void}
    */
   fill(uuid, t, columns) {

@@ -1,5 +1,5 @@
-// What an address of a Node, GPU or Compare page means. A host name means a node while no other has
-// it; once found, the page keeps to the ids.
+// Addresses of Node, GPU and Compare pages. A host name means a node while no other has it; once it is
+// found, the page keeps to the ids.
 
 import { ApiError, look, lookAtAll, several, single } from "../parts/api.mjs";
 import { gpuAddress, link, nearestNodes, nodeAddress } from "../parts/missing.mjs";

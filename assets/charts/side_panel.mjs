@@ -83,7 +83,7 @@ export class MachineSide {
   }
 
   /**
-   * Of all that the time bar spans.
+   * Reads the alerts of the time bar's whole range.
    * @type {(isNow?: boolean) => Promise<void>}
    */
   async lookAtAlerts(isNow = false) {
@@ -102,7 +102,7 @@ export class MachineSide {
   }
 
   /**
-   * Those that are marked in this chart: their rule is about what it shows.
+   * Returns the alerts to mark in a chart: those whose rule is about a metric of it.
    * @type {(plan: ChartPlan) => AlertSpan[]}
    */
   alertsOf({ rows }) {
@@ -126,7 +126,7 @@ export class MachineSide {
   }
 
   /**
-   * What is looked at first stands first; what rarely changes, last.
+   * Arranges the parts: the most important first, what rarely changes last.
    * @type {(node: Hub.NodeView, lines: HTMLElement, jobs: HTMLElement[], events: HTMLElement[]) =>
    *   HTMLElement[]}
    */

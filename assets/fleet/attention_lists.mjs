@@ -159,7 +159,7 @@ export class AttentionLists {
   }
 
   /**
-   * One fault of many GPUs is one row; what is silenced is the last one.
+   * Returns a row for each fault, of however many GPUs; silenced alerts are the last one.
    * @type {() => AttentionRow[]}
    */
   alerts() {

@@ -1,4 +1,4 @@
-// What holds of the boards of a node together: the limits in force, and their health. Pure.
+// Words about all boards of a node together: the limits in force, and their health. Pure.
 
 import { amount } from "../parts/format.mjs";
 import { grouped } from "../parts/grouped.mjs";

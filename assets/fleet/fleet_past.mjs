@@ -1,4 +1,4 @@
-// The Fleet page at a moment that is over: brings what the time bar asks for into the picture.
+// The Fleet page at a past moment: brings what the time bar asks for into the picture.
 
 /** @import Fleet from "./fleet.mjs" */
 
@@ -74,7 +74,7 @@ export class Past {
   }
 
   /**
-   * To the moment that the address names.
+   * Goes to the moment that the address names.
    * @type {(isBack: boolean) => void}
    */
   come(isBack) {
@@ -210,7 +210,7 @@ export class Past {
   }
 
   /**
-   * Nothing is known: no number of another moment may stand there.
+   * Shows nothing after a failure: numbers of another moment would be wrong.
    * @type {(error: unknown, wish: BlockWish) => void}
    */
   fail(error, { metric, at }) {

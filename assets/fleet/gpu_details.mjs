@@ -1,5 +1,5 @@
-// Everything known of one GPU now, in the drawer and beside its timelines. Refreshed in place, never
-// rebuilt under a reader.
+// Details of a GPU now, in the drawer and beside its timelines. Refreshed in place, never rebuilt under
+// a reader.
 
 /** @import { Holds } from "../actions/holds.mjs" */
 
@@ -69,7 +69,7 @@ export class GpuDetails extends Teller {
   }
 
   /**
-   * All at once and only when everything is there: what came before does not jump for what comes.
+   * Builds all parts at once, when everything has come, so that nothing jumps.
    * @type {(gpu: Hub.GpuView) => GpuParts}
    */
   build(gpu) {
@@ -92,7 +92,7 @@ export class GpuDetails extends Teller {
   }
 
   /**
-   * Of another site: what its hub says, and the way there. Nothing here acts on it.
+   * Builds the parts of another site's GPU: its hub's data and a link. Nothing here acts on it.
    * @type {(gpu: Hub.GpuView, parts: GpuParts) => void}
    */
   buildViewed(gpu, { metrics, board, node }) {
@@ -175,7 +175,7 @@ export class GpuDetails extends Teller {
 }
 
 /**
- * Who holds it until when, and who else is on it.
+ * Returns who leases it until when, and who else uses it.
  * @type {(leases: Hub.LeaseView[], tasks: Hub.TaskView[]) => string}
  */
 function leaseLine(leases, tasks) {

@@ -1,4 +1,4 @@
-// Which GPU lies where. Pure: a picture, a view and a room in; rows of cells out.
+// Layout of the map. Pure: a picture, a view and the available room in; rows of cells out.
 
 /** @import { FleetState } from "../live/fleet_state.mjs" */
 
@@ -325,7 +325,7 @@ function drawnSections({ spots, h, gap, cellW }) {
 }
 
 /**
- * Where each slot lies: {row, at} by slot, for the keyboard and the marks.
+ * Returns the place of each slot: {row, at} by slot, for the keyboard and the marks.
  * @type {(plan: MapPlan) => Map<number, MapPlace>}
  */
 export function placesOf(plan) {

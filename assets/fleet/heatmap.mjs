@@ -89,7 +89,7 @@ export class Heatmap extends Teller {
     document.fonts.ready.then(() => this.rearrange());
   }
 
-  /** Makes the arrangement anew at the next paint. */
+  /** Makes the arrangement again at the next paint. */
   rearrange() {
     this.plan = null;
     this.redraw();
@@ -103,7 +103,7 @@ export class Heatmap extends Teller {
   }
 
   /**
-   * At once: no frame comes before the paper is printed.
+   * Draws at once: no frame comes before the page is printed.
    * @type {(isOn: boolean) => void}
    */
   print(isOn) {
@@ -198,8 +198,8 @@ export class Heatmap extends Teller {
   }
 
   /**
-   * With the alerts. A node's stands at its name, where that stands on the map; what is only worth
-   * knowing has no mark.
+   * Returns the flags of the slots, with alerts. A node's alert is marked at its name, if the map shows that;
+   * an alert of severity info has no mark.
    * @type {(plan: MapPlan) => Uint8Array}
    */
   flags(plan) {
@@ -372,7 +372,7 @@ export class Heatmap extends Teller {
 }
 
 /**
- * Of a `LiveHeatmap`; what scrolls is the page's own stage where it stands in one.
+ * Returns the elements of a `LiveHeatmap`; the page's own stage, if it is in one, scrolls.
  * @type {(root: HTMLElement) => HeatmapParts}
  */
 export const partsOf = (root) => ({

@@ -22,7 +22,7 @@ export class Hover {
   /** @type {number | undefined} */
   timer;
   /**
-   * What is known of a GPU at the moment that is shown.
+   * Returns a GPU at the past moment that is shown.
    * @type {(slot: number) => Promise<ShownGpu | null>}
    */
   then = async () => null;

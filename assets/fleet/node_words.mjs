@@ -1,4 +1,4 @@
-// What is said of a node's agent in the drawer; dashboard/pages/node_words.py says the same in Settings.
+// Words about a node's agent in the drawer; dashboard/pages/node_words.py says the same in Settings.
 
 import { amount, clock, plural } from "../parts/format.mjs";
 
@@ -19,7 +19,7 @@ export function readerWords({ reader }) {
 }
 
 /**
- * Until when the hub takes nothing from it, and why; null where it may come.
+ * Returns until when the hub refuses the node, and why; null: it does not.
  * @type {(node: Pick<Hub.NodeView, "refused">) => string | null}
  */
 export function refusedWords({ refused }) {
@@ -27,7 +27,7 @@ export function refusedWords({ refused }) {
 }
 
 /**
- * Its version and cost, what waits in it, and what of it this hub does not understand.
+ * Returns the agent's version, cost and queue, and what of it this hub does not understand.
  * @type {(node: Hub.NodeView) => string}
  */
 export function agentWords(node) {

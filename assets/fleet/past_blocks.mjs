@@ -21,7 +21,7 @@ export class Blocks {
   coming = new Map();
 
   /**
-   * What is here already; undefined: it has to be fetched.
+   * Returns the moment if it is here already; undefined: it has to be fetched.
    * @type {(wish: BlockWish) => BlockMoment | undefined}
    */
   ready(wish) {
@@ -74,7 +74,7 @@ export class Blocks {
 }
 
 /**
- * Who comes by an address may stand between two steps: that moment comes alone.
+ * Returns the block of a moment. One from an address may lie between two steps, and comes alone.
  * @type {(wish: BlockWish) => { start: number, step: number, count: number }}
  */
 function gridOf({ at, step, isSeldom, size }) {

@@ -16,7 +16,7 @@ const STEPS = { ArrowRight: 1, ArrowLeft: -1 };
 
 export default class JobPage extends ReadPage {
   /**
-   * What the canvas shows; null: nothing has come yet.
+   * Data of the canvas; null: none has come yet.
    * @type {Hub.RankMapData | null}
    */
   map = null;

@@ -89,12 +89,12 @@ export class EventsPanel extends Teller {
     return answer?.items ?? null;
   }
 
-  /** Those that the button counts. */
+  /** Loads the events that the button counts. */
   loadLoud() {
     return this.load({ severity: "warning", start: String(Math.floor(nowS() - HOUR_S)) });
   }
 
-  // In another epoch nodes may have left this viewer's scope: what was known is asked for anew.
+  // In another epoch nodes may have left this viewer's scope: what was known is asked for again.
   /** @type {(epoch: number) => void} */
   onEpoch(epoch) {
     const isNew = this.epoch !== null && epoch !== this.epoch;
@@ -131,7 +131,7 @@ export class EventsPanel extends Teller {
     return [...this.known.values()].filter(isWanted).sort(byTime).slice(0, LISTED);
   }
 
-  /** Nothing is pushed away under a pointer or a reader: new ones wait behind a button. */
+  /** Offers new events behind a button: nothing moves under a pointer or a reader. */
   offer() {
     const items = this.wanted();
     const fresh = items.filter(({ id }) => !this.shown.has(id)).length;

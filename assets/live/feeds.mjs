@@ -76,7 +76,7 @@ export function feedOf(metric, filter, had = null) {
   return feed;
 }
 
-/** Of any filter: for what is of the whole fleet. */
+/** Returns a feed of any filter, for what concerns the whole fleet. */
 export const anyFeed = () => { const [feed] = feeds; if (feed === undefined) return feedOf("util_pct", ""); feed.uses += 1; return feed; };
 
 /** @type {(feed: FleetFeed | null) => void} */
@@ -85,7 +85,7 @@ export function release(feed) {
 }
 
 /**
- * Every second of the GPUs that somebody draws a line of.
+ * Feed of each second of the GPUs whose lines are drawn.
  * @extends {Teller<{ lines: Hub.Lines }>}
  */
 class LineFeed extends Teller {

@@ -1,4 +1,4 @@
-// Who is signed in, and the menu in the bar that says so.
+// The signed-in person, and their menu in the bar.
 
 import { csrfToken, look, send } from "./api.mjs";
 import { byId, make, messageOf, say, show, targetOf } from "./dom.mjs";

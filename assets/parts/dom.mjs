@@ -13,13 +13,13 @@ export const byId = (id) => /** @type {any} */ (document.getElementById(id));
 export const within = (root, selector) => /** @type {any} */ (root.querySelector(selector));
 
 /**
- * All elements within `root` that the selector names, of the type that is asked for.
+ * Returns all elements within `root` that the selector names, of the requested type.
  * @type {<E extends Element = HTMLElement>(root: ParentNode, selector: string) => E[]}
  */
 export const allWithin = (root, selector) => /** @type {any} */ ([...root.querySelectorAll(selector)]);
 
 /**
- * What draws on a canvas.
+ * Returns the context that draws on a canvas.
  * @type {(canvas: HTMLCanvasElement, traits?: CanvasRenderingContext2DSettings) => CanvasRenderingContext2D}
  */
 export function contextOf(canvas, traits) {
@@ -84,7 +84,7 @@ export const button = (words, onclick, traits = {}) =>
   make("button", { type: "button", class: "button small", onclick, ...traits }, words);
 
 /**
- * What one chooses from: [[value, words]].
+ * Builds the options of a select: [[value, words]].
  * @type {(pairs: Choices) => HTMLOptionElement[]}
  */
 export const options = (pairs) => Array.from(pairs, ([value, words]) => make("option", { value }, words));

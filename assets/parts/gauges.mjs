@@ -134,7 +134,7 @@ export function worstInkContrast(theme) {
 }
 
 /**
- * One state as a pattern and a mark, never as colour alone.
+ * Draws a state as a pattern and a mark, never as colour alone.
  * @param {Canvas} context
  * @param {string} state
  * @param {number} x

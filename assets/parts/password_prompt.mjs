@@ -7,7 +7,7 @@ import { make } from "./dom.mjs";
 const STALE = "urn:gpudeck:problem:stale";
 
 /**
- * As `send`; where the hub wants a fresh password, it is asked for and the change is sent again.
+ * Sends a change as `send` does; where the hub wants a fresh password, asks for it and sends again.
  * @type {<M extends Method, P extends string>(method: M, path: P, body?: unknown,
  *   headers?: HeadersOf) => Promise<Hub.Answer<`${M} ${P}`>>}
  */
@@ -23,7 +23,7 @@ export async function change(method, path, body, headers) {
 }
 
 /**
- * What is changed is what was looked at: nothing is written over that somebody else has written.
+ * Returns the headers by which a change applies only to the version that was shown.
  * @param {number | null} number
  * @returns {HeadersOf}
  */

@@ -1,4 +1,4 @@
-// On paper a page is light, whole and dated: no bar, no buttons, every row and every line.
+// Printing: on paper a page is light, whole and dated, without bar and buttons, with every row and line.
 
 import { make, say } from "./dom.mjs";
 

@@ -36,8 +36,8 @@ export function secondsOf(text) {
 }
 
 /**
- * Of that moment, in seconds east of UTC: where the clock is changed within a span, one for all of
- * it.
+ * Returns the zone's offset at a moment, in seconds east of UTC. A span in which the clock is changed has
+ * one for all of it.
  * @type {(seconds: number) => number}
  */
 export const zoneOffset = (seconds) => -60 * new Date(seconds * 1000).getTimezoneOffset();
@@ -54,7 +54,7 @@ export function zoneWords(seconds) {
 // Not `datetime-local`: that shows 12-hour times to some, next to axes of 24 hours.
 const WRITTEN = /^\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?$/;
 /**
- * Of a moment in the viewer's zone; NaN: it is none.
+ * Parses a moment in the viewer's zone; NaN: it is none.
  * @type {(text: string) => number}
  */
 export const secondsIn = (text) => (WRITTEN.test(text) ? Date.parse(text.replace(" ", "T")) / 1000 : NaN);
@@ -83,7 +83,7 @@ export class Moments {
   }
 
   /**
-   * What somebody is typing into stays theirs.
+   * Shows a span, but not in a field in which somebody types.
    * @type {(start: number, end: number) => void}
    */
   show(start, end) {
@@ -98,7 +98,7 @@ export class Moments {
 }
 
 /**
- * As a field for a moment has it, to the second.
+ * Formats a moment as a field for it does, to the second.
  * @type {(seconds: number) => string}
  */
 export function localText(seconds) {

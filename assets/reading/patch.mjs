@@ -56,7 +56,7 @@ export function fill(place, nodes) {
 }
 
 /**
- * Where rows do not move under a hand (`data-steady`), those that are there stay in their places, and new ones come last.
+ * Orders rows. In a steady place (`data-steady`) present rows stay where they are, and new ones come last.
  * @type {(place: Element, nodes: Written[], byKey: Map<string, Element>) => Written[]}
  */
 function inOrder(place, nodes, byKey) {
@@ -108,7 +108,7 @@ function find(at, node, byKey) {
 }
 
 /**
- * What holds the focus would lose it by moving: the others move.
+ * Moves an element to its place; one that holds the focus stays, and the others move.
  * @type {(existing: ChildNode, at: ChildNode | null) => void}
  */
 function bring(existing, at) {

@@ -140,7 +140,7 @@ class AlertsApi:
 
     def put_rule(self, rule_id: str) -> RuleView:
         former = self.queries.rule(rule_id)
-        preconditions.look("rule", rule_id, None if former is None else former.number)
+        preconditions.check("rule", rule_id, None if former is None else former.number)
         rule = read({"id": rule_id} | body(dict))
         if rule.id != rule_id:
             raise bad("the rule's id must match the one in the URL")
@@ -159,7 +159,8 @@ class AlertsApi:
             rule = read(draft.rule if draft.yaml is None else one_rule(draft.yaml))
             ready = check(rule)
             if draft.is_new and self.queries.rule(rule.id) is not None:
-                raise InvalidRuleError([RuleProblem("id", preconditions.taken("rule", rule.id))])
+                raise InvalidRuleError([
+                    RuleProblem("id", preconditions.exists_sentence("rule", rule.id))])
         except InvalidRuleError as error:
             return RuleCheck(convert(error.problems, list[RuleProblemView], from_attributes=True),
                              rule=rule, yaml="" if rule is None else dump_one(rule))

@@ -103,7 +103,7 @@ class QuotasApi:
 
     def put(self, quota_id: str) -> views.QuotaView:
         version = self.active.versions.get(quota_id)
-        preconditions.look("quota", quota_id, None if version is None else version.generation)
+        preconditions.check("quota", quota_id, None if version is None else version.generation)
         fields: dict[str, Any] = body(dict)
         if "ladder" in fields and fields["ladder"] is None:
             del fields["ladder"]
@@ -127,7 +127,7 @@ class QuotasApi:
             quota: Quota = read(draft.quota, self.end_after_s)
             if draft.is_new and quota.id in self.active.versions:
                 raise InvalidQuotaError([
-                    QuotaProblem("id", preconditions.taken("quota", quota.id))])
+                    QuotaProblem("id", preconditions.exists_sentence("quota", quota.id))])
         except InvalidQuotaError as error:
             return views.QuotaCheck(error.problems, "", 0, [])
         visible, conflict = self._visible(), self.active.conflict(quota)
