@@ -51,7 +51,7 @@
    */
   function Own({ file, ...props }) {
     const place = useRef(/** @type {HTMLElement | null} */ (null));
-    const shown = useRef(/** @type {InstanceType<ComponentClass> | null} */ (null));
+    const component = useRef(/** @type {InstanceType<ComponentClass> | null} */ (null));
     const latest = useRef(props);
     const { current: made } = useRef(props); // its markup, once: no callback writes HTML here
     latest.current = props;
@@ -60,12 +60,12 @@
       const modules = /** @type {HTMLScriptElement} */ (document.getElementById("modules"));
       import(modules.src).then(({ load }) => load(`components/${file}.mjs`)).then((/** @type {{ default: ComponentClass }} */ { default: Shown }) => {
         if (isOver || place.current === null) return;
-        shown.current = new Shown(place.current, (changed) => latest.current.setProps(changed));
-        shown.current.draw(latest.current);
+        component.current = new Shown(place.current, (changed) => latest.current.setProps(changed));
+        component.current.draw(latest.current);
       });
-      return () => { isOver = true; shown.current?.end(); };
+      return () => { isOver = true; component.current?.end(); };
     }, []);
-    useEffect(() => { shown.current?.draw(props); });
+    useEffect(() => { component.current?.draw(props); });
     const { id, tag, traits, inside } = made;
     return createElement(tag, { ...traits, ...(id && { id }), ref: place, dangerouslySetInnerHTML: { __html: inside } });
   }

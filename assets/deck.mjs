@@ -23,12 +23,12 @@ const longTasks = { count: 0, longest_ms: 0 };
 // A page that comes in pieces says when it is complete, and is shown after this time at the latest.
 const SETTLE_MS = 2_500;
 /** @type {ShownPage | null} */
-let shown = null;
+let shownPage = null;
 
 function mount() {
   const root = byId(page.key);
   if (root === null) return;
-  seen.disconnect();
+  drawing.disconnect();
   root.hidden = false;
   setTimeout(() => settle(root), SETTLE_MS);
   const here = document.querySelector(`.bar nav a[href="${page.under}"]`);
@@ -42,11 +42,11 @@ function mount() {
   mountActions(store);
   new RunningActions(store);
   const holds = new Holds(live);
-  coming.then(({ default: Shown }) => { shown = new Shown(root, live, holds, store); });
+  coming.then(({ default: Shown }) => { shownPage = new Shown(root, live, holds, store); });
 }
 
-const seen = new MutationObserver(mount);
-seen.observe(document.body, { childList: true, subtree: true });
+const drawing = new MutationObserver(mount);
+drawing.observe(document.body, { childList: true, subtree: true });
 mount();
 
 if (PerformanceObserver.supportedEntryTypes.includes("longtask")) {
@@ -58,12 +58,12 @@ if (PerformanceObserver.supportedEntryTypes.includes("longtask")) {
 
 // Read only, described in docs/internals/live.md: what is drawn, and what drawing costs.
 globalThis.gpudeck = Object.freeze({
-  cell: (/** @type {string} */ uuid) => shown?.cell?.(uuid) ?? null,
-  line: (/** @type {string} */ uuid, /** @type {string} */ key) => shown?.line?.(uuid, key) ?? null,
+  cell: (/** @type {string} */ uuid) => shownPage?.cell?.(uuid) ?? null,
+  line: (/** @type {string} */ uuid, /** @type {string} */ key) => shownPage?.line?.(uuid, key) ?? null,
   get stats() {
     return {
-      ...shown?.heatmap?.stats, long_tasks: longTasks.count, longest_task_ms: longTasks.longest_ms,
-      link: live.state, at: shown?.past?.shown ?? null,
+      ...shownPage?.heatmap?.stats, long_tasks: longTasks.count, longest_task_ms: longTasks.longest_ms,
+      link: live.state, at: shownPage?.past?.shown ?? null,
     };
   },
 });

@@ -1,6 +1,6 @@
 // Blocks in the head for a moment, so that nothing is painted in the wrong theme.
 (function () {
-  let chosen = null;
-  try { chosen = localStorage.getItem("gpudeck.theme"); } catch { /* storage may be forbidden */ }
-  if (chosen === "dark" || chosen === "light") document.documentElement.dataset.theme = chosen;
+  let choice = null;
+  try { choice = localStorage.getItem("gpudeck.theme"); } catch { /* storage may be forbidden */ }
+  if (choice === "dark" || choice === "light") document.documentElement.dataset.theme = choice;
 })();

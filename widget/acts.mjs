@@ -42,8 +42,8 @@ export class Acts {
     say(this.empty, empty);
     const here = new Set(tasks.map(({ id }) => id));
     // How an act ends is read after its task is gone.
-    const gone = [...this.rows.byKey.values()].filter(({ id, dialog }) => dialog && !here.has(id));
-    this.rows.draw([...tasks, ...gone.map(({ task }) => ({ ...task, isGone: true }))]);
+    const readRows = [...this.rows.byKey.values()].filter(({ id, dialog }) => dialog && !here.has(id));
+    this.rows.draw([...tasks, ...readRows.map(({ task }) => ({ ...task, isGone: true }))]);
   }
 
   /** @type {(dialog: Dialog, message: KernelRequest) => void} */
@@ -88,9 +88,9 @@ class Row {
     say(this.what, task.command ?? "command line unknown");
     this.what.title = task.command ?? "";
     const fitting = task.kernel ? [] : IN_ROWS.filter((row) => isFit(row, task));
-    const wanted = fitting.map(({ id }) => id).join(" ");
-    if (this.buttons.dataset.wanted !== wanted && !this.dialog) {
-      this.buttons.dataset.wanted = wanted;
+    const actions = fitting.map(({ id }) => id).join(" ");
+    if (this.buttons.dataset.actions !== actions && !this.dialog) {
+      this.buttons.dataset.actions = actions;
       this.buttons.replaceChildren(...fitting.map(({ id, label, is_kill: isKill }) =>
         make("button", { type: "button", class: isKill ? "g-bad" : "", "data-action": id, onclick: () => this.begin(id) }, label)));
     }
@@ -107,7 +107,7 @@ class Row {
   endDialog() {
     this.dialog = null;
     this.below.replaceChildren();
-    this.buttons.dataset.wanted = "?";
+    this.buttons.dataset.actions = "?";
     this.buttons.hidden = false;
   }
 }

@@ -152,8 +152,8 @@ class Card {
     trace(context, holes(memory), 0, 3, width, height - 6, soft);
     trace(context, holes(util), 0, 3, width, height - 6, ink);
     trace(context, holes(util), 0, 3, width, height - 6, ink); // its own strength, twice
-    const known = util.filter((share) => share !== null);
-    const range = known.length === 0 ? "not known" : `from ${amount(100 * Math.min(...known))} to ${amount(100 * Math.max(...known))} %`;
+    const shares = util.filter((share) => share !== null);
+    const range = shares.length === 0 ? "not known" : `from ${amount(100 * Math.min(...shares))} to ${amount(100 * Math.max(...shares))} %`;
     canvas.setAttribute("aria-label", `GPU ${place}, utilization of the last minute: ${range}`);
   }
 }

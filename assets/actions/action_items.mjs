@@ -31,8 +31,8 @@ const isUnread = ({ refusals: all, processes: members, age_s: seconds }) => all.
  */
 function warnings({ keep = null, warnings: told, processes: members }) {
   const all = told.filter((words) => words !== `${allWords(members)}.`); // the list above is headed by it
-  const asked = keep === null ? [] : [make("p", { class: "act-keep" }, make("strong", {}, `${keep.by ?? "The owner"} asks to keep it until ${moment(keep.until)}: `), keep.because)];
-  return [...asked, ...all.map((words, at) => make("p", { class: at === 0 && keep === null ? "act-warning" : "act-note" }, words))];
+  const keepLines = keep === null ? [] : [make("p", { class: "act-keep" }, make("strong", {}, `${keep.by ?? "The owner"} asks to keep it until ${moment(keep.until)}: `), keep.because)];
+  return [...keepLines, ...all.map((words, at) => make("p", { class: at === 0 && keep === null ? "act-warning" : "act-note" }, words))];
 }
 
 /** @type {(item: Hub.PreviewItemView) => HTMLElement} */

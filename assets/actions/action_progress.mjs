@@ -42,8 +42,8 @@ export class Progress {
 
   /** @type {(command: Hub.CommandView) => void} */
   drawSteps({ state, history = [] }) {
-    const passed = new Set([...history.map((one) => one.state), state]);
-    const reached = Math.max(...STEPS.map((step, at) => (passed.has(step) ? at : -1)));
+    const states = new Set([...history.map((one) => one.state), state]);
+    const reached = Math.max(...STEPS.map((step, at) => (states.has(step) ? at : -1)));
     for (const [at, item] of [...this.steps.children].entries()) {
       const mark = at < reached || state === "done" ? "passed" : at === reached && isOpen({ state }) ? "now" : at === reached ? "passed" : "";
       if (item.className !== mark) item.className = mark;

@@ -66,11 +66,11 @@ export function checks({ action, verified }) {
   /** @type {[string, boolean | null, string][]} */
   const saved = writtenAt === null ? [] : [["Checkpoint written", true, `at ${clock(writtenAt)}, before anything was touched`]];
   /** @type {[string, boolean | null, string][]} */
-  const others = alive === null || alive === undefined ? [] : [["Other processes unaffected", alive, vanished]];
+  const bystanders = alive === null || alive === undefined ? [] : [["Other processes unaffected", alive, vanished]];
   const proof = ROWS.get(action)?.proof;
-  if (proof === "read_back") return [["Applied", verified.applied, "accepted"], ["In force", verified.in_force, read], ...others];
-  if (proof !== "exit") return [...saved, ...others];
-  return [...saved, ["Exited", exited, survivors], ["Memory returned", returned, before === null || before === undefined ? "" : left], ...others];
+  if (proof === "read_back") return [["Applied", verified.applied, "accepted"], ["In force", verified.in_force, read], ...bystanders];
+  if (proof !== "exit") return [...saved, ...bystanders];
+  return [...saved, ["Exited", exited, survivors], ["Memory returned", returned, before === null || before === undefined ? "" : left], ...bystanders];
 }
 
 /**
@@ -118,9 +118,9 @@ export function targetWords({ owner, command, host, action, task_ids: ids }) {
 
 /** @type {(items: Hub.PreviewItemView[]) => string} */
 export function countWords(items) {
-  const refused = items.filter((item) => !isPossible(item)).length;
-  if (refused === 0) return "";
-  return refused === items.length ? "" : `${plural(refused, "job")} of ${items.length} would be refused and ${refused === 1 ? "is" : "are"} left out.`;
+  const count = items.filter((item) => !isPossible(item)).length;
+  if (count === 0) return "";
+  return count === items.length ? "" : `${plural(count, "job")} of ${items.length} would be refused and ${count === 1 ? "is" : "are"} left out.`;
 }
 
 /**

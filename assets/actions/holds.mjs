@@ -106,16 +106,16 @@ export class Holds extends Looker {
     const more = this.nodes.length > MOST_NAMED ? ` and ${this.nodes.length - MOST_NAMED} more` : "";
     const [first] = this.nodes;
     const isByFile = first.holds.some((hold) => hold.includes("/"));
-    const who = this.nodes.length === 1 ? (first.by ? sayWho(first) : isByFile ? `Set by a file on the node and removable only there: ${first.holds.join(", ")}.` : "") : "";
-    return [`Actions are stopped on ${names}${more}.`, who];
+    const detail = this.nodes.length === 1 ? (first.by ? sayWho(first) : isByFile ? `Set by a file on the node and removable only there: ${first.holds.join(", ")}.` : "") : "";
+    return [`Actions are stopped on ${names}${more}.`, detail];
   }
 
   buttons() {
     if (!this.mayHold) return [];
     if (this.fleet !== null) return [button("Edit reason", () => this.explain(null)), button("Resume actions", () => this.release(null))];
-    const ours = this.nodes.filter(({ wanted }) => wanted);
-    if (ours.length === 1) return [button("Resume actions", () => this.release(ours[0].node, ours[0].host))];
-    return ours.length > 1 ? [make("a", { class: "button small", href: "/settings#nodes" }, "Nodes")] : [];
+    const ownHolds = this.nodes.filter(({ wanted }) => wanted);
+    if (ownHolds.length === 1) return [button("Resume actions", () => this.release(ownHolds[0].node, ownHolds[0].host))];
+    return ownHolds.length > 1 ? [make("a", { class: "button small", href: "/settings#nodes" }, "Nodes")] : [];
   }
 }
 
@@ -134,11 +134,11 @@ export function holdLine(holds, node, host) {
   const act = button("", null);
   const line = make("p", { class: "node-hold" }, words, act);
   const draw = () => {
-    const found = holds.of(node);
-    const isHeld = found !== null;
-    say(words, isHeld ? `Actions on ${host} are stopped${found.since ? ` since ${when(found.since)}` : ""}.` : `Actions on ${host} are allowed.`);
+    const hold = holds.of(node);
+    const isHeld = hold !== null;
+    say(words, isHeld ? `Actions on ${host} are stopped${hold.since ? ` since ${when(hold.since)}` : ""}.` : `Actions on ${host} are allowed.`);
     say(act, isHeld ? "Resume actions" : "Stop actions here");
-    show(act, holds.mayHold && holds.fleet === null && (!isHeld || found.wanted));
+    show(act, holds.mayHold && holds.fleet === null && (!isHeld || hold.wanted));
     act.onclick = () => (isHeld ? holds.release(node, host) : holds.hold(node, host));
     line.classList.toggle("is-held", isHeld);
   };

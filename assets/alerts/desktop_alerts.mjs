@@ -65,7 +65,7 @@ export class DesktopAlerts {
    */
   show(alert, places) {
     const body = places.length === 1 ? places[0] : `${placeOf(alert)} and ${places.length - 1} more`;
-    const shown = new Notification(alert.title, { body, tag: `gpudeck-${alert.rule}`, icon: ICON, requireInteraction: true });
-    shown.onclick = () => { focus(); shown.close(); location.assign(places.length === 1 ? addressOf(alert) ?? "/alerts" : "/alerts"); };
+    const notification = new Notification(alert.title, { body, tag: `gpudeck-${alert.rule}`, icon: ICON, requireInteraction: true });
+    notification.onclick = () => { focus(); notification.close(); location.assign(places.length === 1 ? addressOf(alert) ?? "/alerts" : "/alerts"); };
   }
 }

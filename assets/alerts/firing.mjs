@@ -138,8 +138,8 @@ function put(map, key, alert) {
  */
 export async function alertsOf(uuids, from, to) {
   const gpus = uuids === null ? "limit=1000" : `gpus=${uuids.slice(0, 20).map(encodeURIComponent).join(",")}`;
-  const ended = `alerts?state=ended&${gpus}&start=${from.toFixed(3)}&end=${to.toFixed(3)}`;
-  const answers = await Promise.all([look(`alerts?${gpus}`), look(ended)]);
+  const endedPath = `alerts?state=ended&${gpus}&start=${from.toFixed(3)}&end=${to.toFixed(3)}`;
+  const answers = await Promise.all([look(`alerts?${gpus}`), look(endedPath)]);
   return listed(answers.flatMap(({ items }) => items)).filter(({ since }) => since < to).sort((one, other) => one.since - other.since);
 }
 

@@ -24,8 +24,8 @@ export class AlertLane {
    * @type {(alerts: AlertSpan[], span: TimeRange) => void}
    */
   draw(alerts, span) {
-    const seen = alerts.filter(({ from, to }) => from < span.to && (to ?? Infinity) > span.from);
-    const rules = [...grouped(seen, ({ rule }) => rule)].map(([rule, spans]) => ({ rule, spans, span }));
+    const inSpan = alerts.filter(({ from, to }) => from < span.to && (to ?? Infinity) > span.from);
+    const rules = [...grouped(inSpan, ({ rule }) => rule)].map(([rule, spans]) => ({ rule, spans, span }));
     show(this.none, rules.length === 0);
     say(this.none, "No alert in this time");
     this.rules.draw(rules);

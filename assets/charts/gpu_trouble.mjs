@@ -14,8 +14,8 @@ const FAULTY = new Set(["lost", "error"]);
 export function troubleOf(gpus, alerts, at) {
   const firing = alerts.filter(({ severity, isSilenced, from, to }) => severity === "crit" && !isSilenced && from <= at && (to === null || to > at));
   return new Map(gpus.flatMap((gpu) => {
-    const found = troubleAt(gpu, firing.filter(({ uuids }) => uuids.includes(gpu.uuid)));
-    return found === null ? [] : [[gpu.uuid, found]];
+    const trouble = troubleAt(gpu, firing.filter(({ uuids }) => uuids.includes(gpu.uuid)));
+    return trouble === null ? [] : [[gpu.uuid, trouble]];
   }));
 }
 

@@ -85,10 +85,10 @@ export class LineStore {
   /** @type {(track: Track) => void} */
   trim(track) {
     const oldest = (track.t.at(-1) ?? NaN) - KEEP_S;
-    const gone = track.t.findIndex((time) => time >= oldest);
-    if (gone < LUMP) return;
-    track.t.splice(0, gone);
-    for (const key of this.keys) columnOf(track, key).splice(0, gone);
+    const count = track.t.findIndex((time) => time >= oldest);
+    if (count < LUMP) return;
+    track.t.splice(0, count);
+    for (const key of this.keys) columnOf(track, key).splice(0, count);
   }
 
   /**
@@ -98,19 +98,19 @@ export class LineStore {
   fill(uuid, t, columns) {
     const track = this.tracks.get(uuid);
     if (track === undefined || t.length === 0) return;
-    const known = new Set(track.t.map(Math.floor));
+    const present = new Set(track.t.map(Math.floor));
     const rows = [...track.t.keys()].filter((at) => this.hasAny(track, at)).map((at) => ({ time: track.t[at], get: (/** @type {string} */ key) => columnOf(track, key)[at] }));
     t.forEach((time, at) => {
-      if (!known.has(Math.floor(time)) && Object.values(columns).some((column) => column[at] !== null)) rows.push({ time, get: (key) => columns[key]?.[at] ?? null });
+      if (!present.has(Math.floor(time)) && Object.values(columns).some((column) => column[at] !== null)) rows.push({ time, get: (key) => columns[key]?.[at] ?? null });
     });
     rows.sort((one, other) => one.time - other.time);
-    const made = this.empty();
+    const merged = this.empty();
     rows.forEach((row, at) => {
-      if (at > 0 && row.time - rows[at - 1].time > GAP_S) this.part(made, rows[at - 1].time, row.time);
-      made.t.push(row.time);
-      for (const key of this.keys) columnOf(made, key).push(row.get(key));
+      if (at > 0 && row.time - rows[at - 1].time > GAP_S) this.part(merged, rows[at - 1].time, row.time);
+      merged.t.push(row.time);
+      for (const key of this.keys) columnOf(merged, key).push(row.get(key));
     });
-    Object.assign(track, { t: made.t, values: made.values });
+    Object.assign(track, { t: merged.t, values: merged.values });
   }
 
   /** @type {(track: Track, at: number) => boolean} */

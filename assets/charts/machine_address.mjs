@@ -56,9 +56,9 @@ async function nodeCalled(name, place) {
  *   Hub.GpuView}
  */
 function gpuAt(node, gpus, place) {
-  const found = gpus.find((gpu) => gpu.place === place);
-  if (found === undefined) throw missing(`${node.host} has no GPU ${place}.`, gpus.map((gpu) => link(`GPU ${gpu.place}`, gpuAddress(node.host, gpu.place))));
-  return found;
+  const match = gpus.find((gpu) => gpu.place === place);
+  if (match === undefined) throw missing(`${node.host} has no GPU ${place}.`, gpus.map((gpu) => link(`GPU ${gpu.place}`, gpuAddress(node.host, gpu.place))));
+  return match;
 }
 
 /** @type {(detail: string, links: HTMLElement[], status?: number) => LinkedError} */

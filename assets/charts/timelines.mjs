@@ -437,8 +437,8 @@ function nodeWords({ driver_version: driver, cuda_version: cuda, agent_version: 
 
 /** @type {(search: string) => string} */
 function readSpan(search) {
-  const given = new URLSearchParams(search).get("span") ?? "";
-  return SPANS.some(([seconds]) => seconds === given) ? given : "300";
+  const chosenSpan = new URLSearchParams(search).get("span") ?? "";
+  return SPANS.some(([seconds]) => seconds === chosenSpan) ? chosenSpan : "300";
 }
 
 /** @type {(place: MachinePlace) => string} */

@@ -433,8 +433,8 @@ export default class Fleet {
   onClick(event) {
     /** @type {HTMLElement | null} */
     const chip = targetOf(event).closest("[data-seek]");
-    const wanted = chip?.dataset.seek;
-    if (wanted !== undefined) this.filter.put(this.view.filter === wanted ? "" : wanted);
+    const query = chip?.dataset.seek;
+    if (query !== undefined) this.filter.put(this.view.filter === query ? "" : query);
   }
 
   /** @type {(event: KeyboardEvent) => void} */

@@ -35,7 +35,7 @@ export class GpuDetails extends Teller {
   /** @type {string | null} */
   uuid = null;
   /** @type {GpuParts | null} */
-  built = null;
+  parts = null;
   /** @type {Promise<unknown> | undefined} */
   panels;
   /** @type {string[]} */
@@ -63,7 +63,7 @@ export class GpuDetails extends Teller {
   /** @type {(uuid: string | null) => void} */
   start(uuid) {
     this.uuid = uuid;
-    this.built = null;
+    this.parts = null;
     this.seldomAt = -Infinity;
     if (uuid !== null) this.body.replaceChildren(make("p", { class: "drawer-state", role: "status" }, "Loading …"));
   }
@@ -82,7 +82,7 @@ export class GpuDetails extends Teller {
       service: new ServicePanel(gpu.node, uuid, () => this.taskIds, () => this.advice),
       quotas: /** @type {any} */ (new QuotaPanel("GPU")), leases: make("p", { class: "drawer-lease" }),
     };
-    this.built = parts;
+    this.parts = parts;
     const { alerts, tasks, metrics, peers, board, node, events, limits, mig, service, quotas, leases } = parts;
     metrics.append("links", peers.root);
     if (gpu.link) { this.buildViewed(gpu, parts); return parts; }
@@ -108,7 +108,7 @@ export class GpuDetails extends Teller {
       const gpu = await single("gpus", uuid, get);
       const [tasks, seldom] = await Promise.all([tasksOf(gpu), this.seldom(gpu)]);
       // The second of two at once comes without what is due seldom, and must not build without it.
-      if (uuid === this.uuid && (this.built !== null || seldom !== null)) this.draw(gpu, tasks, seldom);
+      if (uuid === this.uuid && (this.parts !== null || seldom !== null)) this.draw(gpu, tasks, seldom);
     } catch (error) {
       if (uuid === this.uuid) this.fail(error);
     }
@@ -138,7 +138,7 @@ export class GpuDetails extends Teller {
   /** @type {(gpu: Hub.GpuView, tasks: Hub.TaskView[], seldom: SeldomFacts | null) => void} */
   draw(gpu, tasks, seldom) {
     const idle = idleOf([gpu]);
-    const { alerts, tasks: lines, metrics, peers, board, node, events, limits, mig, service, quotas, leases } = this.built ?? this.build(gpu);
+    const { alerts, tasks: lines, metrics, peers, board, node, events, limits, mig, service, quotas, leases } = this.parts ?? this.build(gpu);
     this.tell("named", gpu);
     // That its node is silent the API says of the node; the picture says it of the GPU.
     const state = this.around.isOffline(gpu.uuid) ? "offline" : gpu.state;
@@ -179,9 +179,9 @@ export class GpuDetails extends Teller {
  * @type {(leases: Hub.LeaseView[], tasks: Hub.TaskView[]) => string}
  */
 function leaseLine(leases, tasks) {
-  const others = [...new Set(tasks.map(({ user }) => user ?? "an unknown user"))].filter((user) => leases.every(({ owner }) => owner !== user));
+  const outsiders = [...new Set(tasks.map(({ user }) => user ?? "an unknown user"))].filter((user) => leases.every(({ owner }) => owner !== user));
   return leases.map((lease) => sentence(`${lease.share_pct < 100 ? `${Math.round(lease.share_pct)} % of the GPU ` : ""}leased to ${lease.owner} ${lease.until * 1000 > Date.now() ? "until" : "; overdue since"} ${untilWords(lease.until)}`.replace(" ;", ";"))).join(" ")
-    + (leases.length > 0 && others.length > 0 ? ` Used by ${others.join(", ")} without a lease.` : "");
+    + (leases.length > 0 && outsiders.length > 0 ? ` Used by ${outsiders.join(", ")} without a lease.` : "");
 }
 
 /** @type {(gpu: Hub.GpuView, state: string, absence: Record<string, string>) => string} */

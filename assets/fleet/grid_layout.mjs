@@ -186,9 +186,9 @@ function depth(nodes, from, blocks, across) {
 function narrowed(nodes, room, longest, shape) {
   let best = shape;
   for (let blocks = shape.blocks - 1; blocks >= 1; blocks--) {
-    const tried = nodeShape(nodes, room, longest, shape.h, shape.across, blocks);
-    if (tried === null || tried.height > room.height) break;
-    best = tried;
+    const next = nodeShape(nodes, room, longest, shape.h, shape.across, blocks);
+    if (next === null || next.height > room.height) break;
+    best = next;
   }
   return best;
 }

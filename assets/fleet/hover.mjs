@@ -104,9 +104,9 @@ export class Hover {
   }
 
   rows() {
-    const chosen = this.picture.metric;
-    const keys = [chosen ?? "", ...ROWS.filter((key) => key !== chosen)].slice(0, ROWS.length + 1);
-    return keys.filter((key) => this.book.metrics.has(key)).map((key) => this.row(metricOf(this.book, key), key === chosen));
+    const current = this.picture.metric;
+    const keys = [current ?? "", ...ROWS.filter((key) => key !== current)].slice(0, ROWS.length + 1);
+    return keys.filter((key) => this.book.metrics.has(key)).map((key) => this.row(metricOf(this.book, key), key === current));
   }
 
   /** @type {(metric: Metric, isChosen: boolean) => HTMLElement} */

@@ -44,19 +44,19 @@ function costWords(cost) {
   if (cost === null || cost === undefined) return [];
   const { cpu_pct: cpu, memory_bytes: memory, read_s: read } = cost;
   return [
-    known(cpu) ? `${amount(cpu, 1)} % CPU` : "", known(memory) ? `${amount(memory / 2 ** 20)} MiB` : "",
-    known(read) ? `reads in ${amount(read * 1000, read < 0.01 ? 1 : 0)} ms` : "",
+    isKnown(cpu) ? `${amount(cpu, 1)} % CPU` : "", isKnown(memory) ? `${amount(memory / 2 ** 20)} MiB` : "",
+    isKnown(read) ? `reads in ${amount(read * 1000, read < 0.01 ? 1 : 0)} ms` : "",
   ].filter((word) => word !== "");
 }
 
 /** @type {(node: Hub.NodeView) => string[]} */
 function outboxWords({ pending, dropped, cost }) {
-  const bytes = cost !== null && known(cost.outbox_bytes) && (pending ?? 0) > 0 ? ` (${amount(cost.outbox_bytes / 2 ** 20, 1)} MiB)` : "";
+  const bytes = cost !== null && isKnown(cost.outbox_bytes) && (pending ?? 0) > 0 ? ` (${amount(cost.outbox_bytes / 2 ** 20, 1)} MiB)` : "";
   return [
-    known(pending) && pending > 20 ? `${plural(pending, "message")} queued for the hub${bytes}` : "",
-    known(dropped) && dropped > 0 ? `${plural(dropped, "message")} lost` : "",
+    isKnown(pending) && pending > 20 ? `${plural(pending, "message")} queued for the hub${bytes}` : "",
+    isKnown(dropped) && dropped > 0 ? `${plural(dropped, "message")} lost` : "",
   ].filter((word) => word !== "");
 }
 
 /** @type {<T>(value: T | null | undefined) => value is T} */
-function known(value) { return value !== null && value !== undefined; }
+function isKnown(value) { return value !== null && value !== undefined; }

@@ -147,8 +147,8 @@ export class TimeBar extends Teller {
   /** @type {(way: number) => void} */
   toMark(way) {
     const from = this.at ?? this.end;
-    const found = this.marks.map(({ at }) => Math.ceil(at)).filter((at) => (way < 0 ? at < from : at > from)).sort((a, b) => way * (a - b))[0];
-    if (found !== undefined) this.goTo(found);
+    const next = this.marks.map(({ at }) => Math.ceil(at)).filter((at) => (way < 0 ? at < from : at > from)).sort((a, b) => way * (a - b))[0];
+    if (next !== undefined) this.goTo(next);
   }
 
   /** @type {(target: HTMLElement) => void} */

@@ -92,13 +92,13 @@ class LineFeed extends Teller {
   /** @type {Live | undefined} */
   live;
   /** @type {Map<unknown, string[]>} */
-  wanted = new Map();
+  uuidsOf = new Map();
 
   /** @type {(who: unknown, uuids: string[]) => void} */
   want(who, uuids) {
-    if (uuids.length > 0) this.wanted.set(who, uuids);
-    else this.wanted.delete(who);
-    const all = [...new Set([...this.wanted.values()].flat())];
+    if (uuids.length > 0) this.uuidsOf.set(who, uuids);
+    else this.uuidsOf.delete(who);
+    const all = [...new Set([...this.uuidsOf.values()].flat())];
     if (all.length === 0 && this.live === undefined) return;
     if (this.live === undefined) {
       this.live = anyFeed().live;

@@ -36,7 +36,7 @@ export class Live extends Teller {
   /** @type {number | null} */
   retryAt = null;
   /** @type {{ metric: string, filter: string } | null} */
-  watched = null;
+  topic = null;
   /** @type {string[]} */
   lined = [];
   /** @type {number | undefined} */
@@ -79,8 +79,8 @@ export class Live extends Teller {
 
   /** @type {(metric: string, filter: string) => void} */
   watch(metric, filter) {
-    this.watched = { metric, filter };
-    if (this.socket.connected) this.socket.emit("watch", this.watched);
+    this.topic = { metric, filter };
+    if (this.socket.connected) this.socket.emit("watch", this.topic);
   }
 
   /**
@@ -106,7 +106,7 @@ export class Live extends Teller {
   }
 
   askAgain() {
-    if (this.watched !== null) this.socket.emit("watch", this.watched);
+    if (this.topic !== null) this.socket.emit("watch", this.topic);
     if (this.lined.length > 0) this.socket.emit("lines", { gpus: this.lined });
   }
 

@@ -6,10 +6,10 @@
  *   readonly string[]>) => V}
  */
 export function readView(usual, allowed = {}) {
-  const given = new URLSearchParams(location.search);
+  const query = new URLSearchParams(location.search);
   /** @type {(name: string, value: string) => string} */
   const valueOf = (name, value) => {
-    const one = given.get(name);
+    const one = query.get(name);
     return one !== null && (allowed[name]?.includes(one) ?? true) ? one : value;
   };
   const pairs = Object.entries(usual).map(([name, value]) => [name, valueOf(name, value)]);

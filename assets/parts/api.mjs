@@ -5,7 +5,7 @@ const KEEP_MS = 1_000;
 const MOST_PAGES = 20;
 const AGAIN_AFTER_MS = 500;
 /** @type {Map<string, { at: number, answer: Promise<any> }>} */
-const kept = new Map();
+const recent = new Map();
 
 export class ApiError extends Error {
   /**
@@ -55,12 +55,12 @@ export const getEvents = (query) => get(`events?${new URLSearchParams(query)}`);
 /** @type {<P extends string>(path: P) => Promise<Hub.Answer<`GET ${P}`>>} */
 export function get(path) {
   const now = performance.now();
-  for (const [key, { at }] of kept) if (now - at > KEEP_MS) kept.delete(key);
-  const last = kept.get(path);
+  for (const [key, { at }] of recent) if (now - at > KEEP_MS) recent.delete(key);
+  const last = recent.get(path);
   if (last !== undefined) return last.answer;
   const answer = /** @type {Promise<any>} */ (look(path));
-  answer.catch(() => kept.delete(path));
-  kept.set(path, { at: now, answer });
+  answer.catch(() => recent.delete(path));
+  recent.set(path, { at: now, answer });
   return answer;
 }
 

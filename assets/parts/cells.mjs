@@ -400,9 +400,9 @@ function tile(raster, code, isPaused, look) {
   const key = isPaused ? "paused" : code;
   const last = raster.tiles.get(key);
   if (last !== undefined) return last;
-  const made = makeTile(raster, code, isPaused, look.marks);
-  raster.tiles.set(key, made);
-  return made;
+  const tile = makeTile(raster, code, isPaused, look.marks);
+  raster.tiles.set(key, tile);
+  return tile;
 }
 
 /** @type {(raster: Raster, code: number, isPaused: boolean, marks: Marks) => Uint32Array} */

@@ -97,7 +97,7 @@ export const factLines = (pairs) => pairs.map(([label, ...words]) =>
   make("div", {}, make("dt", {}, label), make("dd", {}, ...words)));
 
 /** @type {WeakMap<Element, string>} */
-const drawn = new WeakMap();
+const drawnValues = new WeakMap();
 
 /**
  * Fills a place again, but only when `value`, which stands for its content, has changed.
@@ -105,8 +105,8 @@ const drawn = new WeakMap();
  */
 export function redraw(place, value, build) {
   const text = JSON.stringify(value);
-  if (drawn.get(place) === text) return;
-  drawn.set(place, text);
+  if (drawnValues.get(place) === text) return;
+  drawnValues.set(place, text);
   place.replaceChildren(...build());
 }
 
@@ -210,8 +210,8 @@ export const isTyping = (target) => target instanceof Element && target.matches(
 
 /** @type {() => Theme} */
 export function theme() {
-  const chosen = document.documentElement.dataset.theme;
-  if (chosen === "dark" || chosen === "light") return chosen;
+  const choice = document.documentElement.dataset.theme;
+  if (choice === "dark" || choice === "light") return choice;
   return matchMedia("(prefers-color-scheme: light)").matches ? "light" : "dark";
 }
 

@@ -60,19 +60,6 @@ export class Looker extends Teller {
     return isAtLeast(this.person, role);
   }
 
-  /** @type {(owner: string) => boolean} */
-  isMine(owner) {
-    return this.person?.unix_names.includes(owner) ?? false;
-  }
-
-  /**
-   * Tells whether this person may change it, as far as a page can know; the hub decides.
-   * @type {(owner: string) => boolean}
-   */
-  mayChange(owner) {
-    return this.may("operator") || (this.may("user") && this.isMine(owner));
-  }
-
   /**
    * Now, and again in a while. Of several at once, the answer to the newest counts.
    * @type {(...how: any[]) => Promise<void>}

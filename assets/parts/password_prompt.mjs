@@ -13,12 +13,12 @@ const STALE = "urn:gpudeck:problem:stale";
  */
 export async function change(method, path, body, headers) {
   // The type of an answer that depends on both is too deep to be compared with itself.
-  const again = () => /** @type {Promise<any>} */ (send(method, path, body, headers));
+  const sendIt = () => /** @type {Promise<any>} */ (send(method, path, body, headers));
   try {
-    return await again();
+    return await sendIt();
   } catch (error) {
     if (!(error instanceof ApiError) || error.type !== STALE || !(await isAsked())) throw error;
-    return again();
+    return sendIt();
   }
 }
 

@@ -12,17 +12,17 @@ export function mountPrinting(live) {
   document.body.prepend(head);
   const root = document.documentElement;
   /** @type {string | undefined} */
-  let chosen;
+  let choice;
   addEventListener("beforeprint", () => {
     /** @type {string | undefined} */
-    chosen = root.dataset.theme;
+    choice = root.dataset.theme;
     root.dataset.theme = "light";
     [document.title, timeWords(live), location.href].forEach((words, at) => say(head.children[at], words));
     tell(true);
   });
   addEventListener("afterprint", () => {
-    if (chosen === undefined) delete root.dataset.theme;
-    else root.dataset.theme = chosen;
+    if (choice === undefined) delete root.dataset.theme;
+    else root.dataset.theme = choice;
     tell(false);
   });
 }

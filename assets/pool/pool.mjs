@@ -143,8 +143,8 @@ export default class PoolPage extends ReadPage {
     const order = JSON.parse(byId("pool-ask").dataset.form ?? "");
     const isAhead = from > nowS();
     /** @type {Record<string, string>} */
-    const chosen = { host, term_s: hoursLong % 24 === 0 ? `${hoursLong / 24}d` : `${hoursLong}h`, ...(isAhead ? { when: "at", at: localText(from).slice(0, 16) } : {}) };
-    const fields = (order.fields ?? []).map((field) => ({ ...field, value: chosen[field.name] ?? field.value }));
+    const choices = { host, term_s: hoursLong % 24 === 0 ? `${hoursLong / 24}d` : `${hoursLong}h`, ...(isAhead ? { when: "at", at: localText(from).slice(0, 16) } : {}) };
+    const fields = (order.fields ?? []).map((field) => ({ ...field, value: choices[field.name] ?? field.value }));
     this.carryOut({ ...order, ...(isAhead ? JSON.parse(this.week.reserve ?? "{}") : {}), fields });
   }
 }

@@ -31,11 +31,11 @@ export class QuotaPanel extends Panel {
   /** @type {(items: Hub.NodeQuotaView[], limiting: Hub.NodeQuotaView[]) => HTMLElement[]} */
   rest(items, limiting) {
     if (items.length === 0) return [note(`No quota applies to this ${this.what}. `, make("a", { href: "/quotas" }, "Quotas"))];
-    const others = items.length - limiting.length;
-    if (others === 0) return [];
+    const unused = items.length - limiting.length;
+    if (unused === 0) return [];
     const names = items.filter((one) => !limiting.includes(one)).slice(0, MOST_NAMED).map(({ quota }) => quota).join(", ");
-    const more = others > MOST_NAMED ? " …" : "";
-    return [note(`${limiting.length === 0 ? "" : "And "}${plural(others, "quota")} in force without usage here: ${names}${more}.`)];
+    const more = unused > MOST_NAMED ? " …" : "";
+    return [note(`${limiting.length === 0 ? "" : "And "}${plural(unused, "quota")} in force without usage here: ${names}${more}.`)];
   }
 
   /** @type {(one: Hub.NodeQuotaView) => HTMLElement} */

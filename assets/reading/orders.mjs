@@ -60,7 +60,7 @@ function question({ title = "", lead = [], verb, tone, fields = [], is_paired: i
   const places = fields.map((field) => [field, fieldOf(field)]);
   const elements = places.flatMap(([, of]) => of);
   return ask({
-    title, verb, tone, lead: leadOf(lead).map(built), fields: isPaired ? [make("div", { class: "paired-fields" }, ...elements)] : elements,
+    title, verb, tone, lead: leadOf(lead).map(elementOf), fields: isPaired ? [make("div", { class: "paired-fields" }, ...elements)] : elements,
     submit: (given) => sendAll(order, valuesOf(fields, given)).catch((error) => { throw namedAsAsked(error, fields, order); }),
     opened: (form) => {
       form.addEventListener("change", () => follow(form, places));
@@ -274,7 +274,7 @@ const leadOf = (lead) => /** @type {Written[]} */ ([lead].flat());
  * A text, or an element as the hub wrote it.
  * @type {(node: Written) => string | Node}
  */
-function built(node) {
+function elementOf(node) {
   if (typeof node === "string") return node;
   const place = make("div");
   fill(place, [node]);

@@ -10,7 +10,7 @@ const SAFE_LINK = /^(?:\/(?![/\\])|#|\?|https?:\/\/|mailto:)/i;
 const NOTHING = ["", {}, []];
 const HELD = "held";
 /** @type {WeakMap<Node, WrittenElement>} */
-const shown = new WeakMap(); // what the hub wrote for an element; what others set on it is theirs
+const lastNodes = new WeakMap(); // what the hub wrote for an element; what others set on it is theirs
 
 /**
  * Nodes for a place; true or false shows or hides what is in it, null empties it. One element with
@@ -135,11 +135,11 @@ function build(node) {
 function update(element, node) {
   if (isText(node)) { if (element.nodeValue !== node) element.nodeValue = node; return; }
   if (!(element instanceof HTMLElement)) return;
-  const [, before, had] = shown.get(element) ?? NOTHING;
+  const [, before, had] = lastNodes.get(element) ?? NOTHING;
   const [, traits, children] = node;
   for (const name of Object.keys({ ...before, ...traits })) if (before[name] !== traits[name]) write(element, name, traits[name] ?? null);
-  if (!shown.has(element) || !isSame(had, children) || isHeldUp(element)) fill(element, children);
-  shown.set(element, node);
+  if (!lastNodes.has(element) || !isSame(had, children) || isHeldUp(element)) fill(element, children);
+  lastNodes.set(element, node);
 }
 
 /** @type {(element: HTMLElement, name: string, value: string | null) => void} */

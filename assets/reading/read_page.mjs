@@ -265,9 +265,9 @@ export default class ReadPage extends Looker {
     if (button === null) return null;
     const { act = "", target = "", setting, title = "", fields = "[]", confirm: way } = button.dataset;
     /** @type {OrderField[]} */
-    const asked = JSON.parse(fields);
+    const fieldList = JSON.parse(fields);
     return ({ clientX: x, clientY: y, detail }) => begin(act, target.split(" "), detail === 0 ? null : { x, y },
-      setting === undefined ? null : form(title, asked.flatMap(fieldOf), (root) => settingOf(JSON.parse(setting), asked, root)), ...(way === undefined ? [] : confirmed(JSON.parse(way))));
+      setting === undefined ? null : form(title, fieldList.flatMap(fieldOf), (root) => settingOf(JSON.parse(setting), fieldList, root)), ...(way === undefined ? [] : confirmed(JSON.parse(way))));
   }
 
   /**
