@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from gpudeck.words.actions import gib, printable, text_table
+from gpudeck.language.printable import printable
+from gpudeck.words.actions import gib, moment, text_table
 
 Item = dict[str, Any]
 
@@ -98,20 +99,16 @@ def _leases(leases: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
     return (["your lease on", "GPUs", "until", "used", "command"],
             [[lease["host"], ",".join(lease["gpus"]) + (
                 "" if lease["share_pct"] >= 100 else f" ({lease['share_pct']:.0f} %)"),
-              _clock(lease["until"]), "in use" if lease["idle_since"] is None
-              else f"idle since {_clock(lease['idle_since'])}", lease["command"][:COMMAND_WIDTH]]
+              moment(lease["until"]), "in use" if lease["idle_since"] is None
+              else f"idle since {moment(lease['idle_since'])}", lease["command"][:COMMAND_WIDTH]]
              for lease in leases])
 
 
 def _claims(claims: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
     return (["place in the queue", "request", "starts", "why it waits"],
             [[str(claim["place"]), claim["asks"],
-              claim["estimate"] if claim["starts_at"] is None else _clock(claim["starts_at"]),
+              claim["estimate"] if claim["starts_at"] is None else moment(claim["starts_at"]),
               claim["why"]] for claim in claims])
-
-
-def _clock(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -89,7 +89,7 @@ export class CommandStore extends Teller {
   }
 
   /** Newest first; what others began is shown while it runs. */
-  shown() {
+  listed() {
     return [...this.commands.values()].filter((command) => isOpen(command) || this.ownIds.has(command.id))
       .sort((a, b) => (b.requested_at ?? 0) - (a.requested_at ?? 0));
   }

@@ -63,7 +63,7 @@ export class Holds extends Looker {
    */
   hold(node, name = null) {
     const [title, where] = name === null ? ["Stop all actions", "on any node"] : [`Stop actions on ${name}`, "there"];
-    return this.asked({
+    return this.askAndLook({
       title: `${title}?`, verb: title, lead: `Nothing is paused, ended or set ${where} until someone resumes actions. Running jobs continue.`,
       fields: [textField("reason", "Reason (optional)", { maxlength: "500" }, "Shown to everyone, on every page.")],
       submit: (given) => send("POST", "hold", { node, reason: String(given.get("reason")).trim() || "stopped from the web pages" }),
@@ -74,7 +74,7 @@ export class Holds extends Looker {
   release(node, name = null) {
     const query = node === null ? "" : `?node=${encodeURIComponent(node)}`;
     const where = name === null ? "" : ` on ${name}`;
-    return this.asked({
+    return this.askAndLook({
       title: `Resume actions${where}?`, verb: "Resume actions", lead: `People and rules can act${where} again.`,
       submit: () => change("DELETE", `hold${query}`),
     });
@@ -82,7 +82,7 @@ export class Holds extends Looker {
 
   /** @type {(node: string | null) => Promise<any>} */
   explain(node) {
-    return this.asked({
+    return this.askAndLook({
       title: "Why are actions stopped?", verb: "Save", fields: [textField("reason", "Reason", { required: "", maxlength: "500" }, "Shown to everyone, on every page.")],
       submit: (given) => send("POST", "hold", { node, reason: given.get("reason") }),
     });

@@ -342,7 +342,7 @@ function axis({ soft, line: grid, font, textPx }, more) {
  * Joins lines on a common x axis; a line is not parted where only another one has a point.
  * @type {(tracks: TrackWindow[]) => any[]}
  */
-export function joined(tracks) {
+export function joinLines(tracks) {
   const isSame = tracks.every(({ t }) => t.length === tracks[0].t.length && t.at(0) === tracks[0].t.at(0) && t.at(-1) === tracks[0].t.at(-1));
   if (isSame) return [tracks[0].t, ...tracks.map(({ values }) => values)];
   return uPlot.join(tracks.map(({ t, values }) => [t, values]));

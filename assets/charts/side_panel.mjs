@@ -37,7 +37,7 @@ export class MachineSide {
   /** @type {AlertSpan[]} */
   alerts = [];
   /** @type {Hub.AlertView[]} */
-  found = [];
+  alertViews = [];
   /** @type {Map<string, Set<string>>} */
   metricsBy = new Map();
   /** @type {string[]} */
@@ -94,7 +94,7 @@ export class MachineSide {
     const [alerts, rules] = await Promise.all([alertsOf(this.page.gpus.map(({ uuid }) => uuid), Math.min(now - BACK_S, this.page.past?.bar.start ?? now), now), get("rules")]).catch(() => [null, null]);
     if (alerts === null || rules === null) return; // the banner shows the connection to the hub
     this.metricsBy = new Map(rules.items.map(({ rule }) => [rule.id, metricsOf(rule.signal)]));
-    this.found = alerts;
+    this.alertViews = alerts;
     this.alerts = /** @type {any} */ (spansOf(alerts));
     this.page.past?.mark(alerts);
     this.parts?.lines.draw(alerts.filter(({ state }) => state !== "ended"));
@@ -133,17 +133,17 @@ export class MachineSide {
   buildNode(node, lines, jobs, events) {
     const { holds } = this.page;
     /** @type {NodeParts} */
-    const made = {
+    const panels = {
       state: byId("lines-state"), service: new ServicePanel(node.id, null, () => this.taskIds),
       limits: new Facts(), health: new Facts(), facts: new Facts(), host: new Facts({ isStacked: true }), topology: make("div", {}),
       mps: new NodeMps(node.id, (uuid) => this.page.gpus.find((gpu) => gpu.uuid === uuid)?.index),
       quotas: /** @type {any} */ (new QuotaPanel("node")),
     };
-    this.nodeParts = made;
+    this.nodeParts = panels;
     /** @type {[string, HTMLElement][]} */
-    const parts = [["Limits in force", made.limits.root], ["MPS", made.mps.root], ["Quotas", made.quotas.root], ["Health", made.health.root], ["Host", made.host.root], ["Links between GPUs", made.topology], ["Agent", made.facts.root]];
+    const parts = [["Limits in force", panels.limits.root], ["MPS", panels.mps.root], ["Quotas", panels.quotas.root], ["Health", panels.health.root], ["Host", panels.host.root], ["Links between GPUs", panels.topology], ["Agent", panels.facts.root]];
     byId("lines-acts").setAttribute("aria-busy", "true");
-    byId("lines-acts").replaceChildren(made.service.root, holdLine(holds, node.id, node.host));
+    byId("lines-acts").replaceChildren(panels.service.root, holdLine(holds, node.id, node.host));
     show(byId("lines-now"), true);
     return [...jobs, lines, ...parts.slice(0, 4).flatMap(([words, root]) => [make("h3", {}, words), root]), ...events, ...parts.slice(4).flatMap(([words, root]) => [make("h3", {}, words), root])];
   }

@@ -6,7 +6,7 @@
 import { ApiError } from "../parts/api.mjs";
 import { metricOf, readMetricCatalogue } from "../parts/metric_catalogue.mjs";
 import { AlertLane } from "./alert_lane.mjs";
-import { Chart, joined } from "./chart.mjs";
+import { Chart, joinLines } from "./chart.mjs";
 import { pageColours } from "../parts/page_colours.mjs";
 import { bandsOf, chartsOf, neverOf, togetherOf, wordsOf } from "./chart_plan.mjs";
 import { allWithin, byId, isShortcut, make, messageOf, onTheme, redraw, say, sayOrHide, settle, show, targetOf } from "../parts/dom.mjs";
@@ -180,7 +180,7 @@ export default class Timelines {
     if (this.past !== null) { this.past.forget(); return; }
     this.past = new LinesPast(this);
     this.past.goToAddress();
-    this.past.mark(this.side.found);
+    this.past.mark(this.side.alertViews);
   }
 
   drawTitle() {
@@ -313,7 +313,7 @@ export default class Timelines {
     const span = this.span();
     const store = this.shownStore();
     const tracks = plan.rows.map(({ uuid, key }) => windowOf(store.track(uuid), key, span));
-    const data = tracks.length > 1 ? joined(tracks) : [tracks[0].t, tracks[0].values];
+    const data = tracks.length > 1 ? joinLines(tracks) : [tracks[0].t, tracks[0].values];
     const bands = plan.bands ? bandsOf(store.track(plan.rows[0].uuid), plan.bands) : [];
     chart.show(data, span, { bands, marks: this.side.marks, alerts: this.side.alertsOf(plan) });
   }

@@ -165,11 +165,11 @@ export class AttentionLists {
   alerts() {
     const silenced = this.attention.alerts(isSilenced);
     const last = { key: "silenced", what: "Silenced", detail: silenced.map((one) => `${one.title}: ${placeOf(one)}`).join("; "), places: [{ words: "Show", href: "/alerts#silenced" }] };
-    return [...this.counted(), ...(silenced.length === 0 ? [] : [last])];
+    return [...this.countedRows(), ...(silenced.length === 0 ? [] : [last])];
   }
 
   /** @type {() => AttentionRow[]} */
-  counted() {
+  countedRows() {
     const now = this.attention.isThen ? this.attention.shown?.at ?? NaN : Date.now() / 1000;
     return [...grouped(this.attention.alerts(), ({ rule }) => rule)].map(([rule, those]) => {
       const hosts = new Set(those.map(({ host }) => host));

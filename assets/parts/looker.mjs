@@ -100,7 +100,7 @@ export class Looker extends Teller {
    * Asks somebody, and looks at what has become of it. Null: it was put aside.
    * @type {(question: Question<any>) => Promise<any>}
    */
-  async asked(question) {
+  async askAndLook(question) {
     const answer = await ask(question);
     await this.look();
     return answer;
@@ -112,6 +112,6 @@ export class Looker extends Teller {
    *   submit: Question<any>["submit"]) => Promise<any>}
    */
   sure(title, verb, lead, submit) {
-    return this.asked({ title, verb, lead, submit, tone: "bad" });
+    return this.askAndLook({ title, verb, lead, submit, tone: "bad" });
   }
 }
