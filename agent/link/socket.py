@@ -103,7 +103,7 @@ class _HubConnection:
 
     def __init__(self, url: str, tls_of: "TlsOf", connect_s: float,
                  notify: "Callable[[_HubConnection, LinkEvent], None]") -> None:
-        self.is_open = self.was_open = False
+        self.is_open = False
         self._url, self._tls_of, self._notify = url, tls_of, notify
         self._socket: socket.socket | None = None  # None: not yet, or no more
         # Around each use of the socket: what TLS keeps of it is not for two threads at once.
@@ -212,7 +212,7 @@ class _HubConnection:
         if packet.nsp != wire.NAMESPACE:
             return
         if packet.type == CONNECT and not self.is_open:
-            self.is_open = self.was_open = True
+            self.is_open = True
             self._notify(self, ConnectionOpened())
         elif packet.type == HAPPENED and self.is_open:
             match packet.data:

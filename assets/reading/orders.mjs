@@ -60,7 +60,7 @@ function question({ title = "", lead = [], verb, tone, fields = [], is_paired: i
   const places = fields.map((field) => [field, fieldOf(field)]);
   const elements = places.flatMap(([, of]) => of);
   return ask({
-    title, verb, tone, lead: leadOf(lead).map(built), fields: isPaired ? [make("div", { class: "paired-fields" }, ...elements)] : elements,
+    title, verb, tone, lead: leadOf(lead).map(elementOf), fields: isPaired ? [make("div", { class: "paired-fields" }, ...elements)] : elements,
     submit: (given) => sendAll(order, valuesOf(fields, given)).catch((error) => { throw namedAsAsked(error, fields, order); }),
     opened: (form) => {
       form.addEventListener("change", () => follow(form, places));
@@ -82,7 +82,7 @@ function question({ title = "", lead = [], verb, tone, fields = [], is_paired: i
 }
 
 /**
- * What is wrong with a value that was sent says its field's label, not its name in the body.
+ * Renames the field in an error: its label, not its name in the body.
  * @type {(error: Error, fields: OrderField[], order: OrderRequest) => Error}
  */
 function namedAsAsked(error, fields, { body }) {
@@ -142,7 +142,7 @@ export function tellWritten([title, ...content], follow) {
 }
 
 /**
- * What the answer has once, to be copied: it is kept nowhere else.
+ * Shows a secret of the answer, to be copied: it is stored nowhere else.
  * @type {(secret: Secret, answer: any) => void}
  */
 function showSecret({ title, lead = [], copy, what, after = [], code }, answer) {
@@ -153,7 +153,7 @@ function showSecret({ title, lead = [], copy, what, after = [], code }, answer) 
 }
 
 /**
- * In one go, so that what a fact says is never a place for another.
+ * Fills facts into a text, in one pass, so that a fact's value is never a place for another.
  * @type {(text: string, facts: Values) => string}
  */
 function worded(text, facts) {
@@ -216,7 +216,7 @@ function checkedField(name, label, hint, isChecked) {
 }
 
 /**
- * Only the fields are there, and sent, that go with what the others have.
+ * Shows the fields that apply, by the values of the others; only these are sent.
  * @type {(form: HTMLFormElement, places: [OrderField, HTMLElement[]][]) => void}
  */
 function follow(form, places) {
@@ -233,7 +233,7 @@ function follow(form, places) {
 }
 
 /**
- * What was given, by the names of the fields that are there. A field that is left empty is null.
+ * Returns the values by the names of the fields that are shown. An empty field is null.
  * @type {(fields: OrderField[], given: FormData) => Values}
  */
 export function valuesOf(fields, given) {
@@ -274,7 +274,7 @@ const leadOf = (lead) => /** @type {Written[]} */ ([lead].flat());
  * A text, or an element as the hub wrote it.
  * @type {(node: Written) => string | Node}
  */
-function built(node) {
+function elementOf(node) {
   if (typeof node === "string") return node;
   const place = make("div");
   fill(place, [node]);

@@ -87,7 +87,7 @@ export default class ReadPage extends Looker {
     onTheme(() => { for (const figure of this.figures.values()) figure.request = null; this.drawFigures(); });
   }
 
-  /** Of the page, also where only a part of it is read. */
+  /** Key of the page, also where only a part of it is read. */
   get key() { return this.root.id; }
 
   /**
@@ -235,7 +235,7 @@ export default class ReadPage extends Looker {
   }
 
   /**
-   * What is under way is not begun again by the same button.
+   * Carries out an order, unless the same button's last one is under way.
    * @type {(button: HTMLElement, order: Order) => Promise<void>}
    */
   async carryOutOnce(button, order) {
@@ -265,9 +265,9 @@ export default class ReadPage extends Looker {
     if (button === null) return null;
     const { act = "", target = "", setting, title = "", fields = "[]", confirm: way } = button.dataset;
     /** @type {OrderField[]} */
-    const asked = JSON.parse(fields);
+    const fieldList = JSON.parse(fields);
     return ({ clientX: x, clientY: y, detail }) => begin(act, target.split(" "), detail === 0 ? null : { x, y },
-      setting === undefined ? null : form(title, asked.flatMap(fieldOf), (root) => settingOf(JSON.parse(setting), asked, root)), ...(way === undefined ? [] : confirmed(JSON.parse(way))));
+      setting === undefined ? null : form(title, fieldList.flatMap(fieldOf), (root) => settingOf(JSON.parse(setting), fieldList, root)), ...(way === undefined ? [] : confirmed(JSON.parse(way))));
   }
 
   /**
@@ -309,7 +309,7 @@ export default class ReadPage extends Looker {
   }
 }
 
-/** What an address such as /job/ID names. */
+/** Returns the name in an address such as /job/ID. */
 function lastOfPath() {
   const text = location.pathname.replace(/^\/[^/]*\//, "");
   try {
@@ -320,7 +320,7 @@ function lastOfPath() {
 }
 
 /**
- * What somebody else asked for: how it is ordered once it was looked at, and the words on who asked.
+ * Returns how another person's request is ordered after its preview, and the words on who asked.
  * @type {(way: { path: string, lead: string }) => any[]}
  */
 const confirmed = ({ path, lead }) => [async (/** @type {any} */ { preview, reason }) => ({ items: [await send("POST", path, { preview, reason })] }), lead];

@@ -19,6 +19,7 @@ import msgspec
 
 from gpudeck.cli.command_parser import parsed
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.language.printable import printable
 from gpudeck.language.times import parse_span
 from gpudeck.settings import read_secret
 from gpudeck.words.actions import text_table
@@ -338,4 +339,4 @@ def _cell(value: Any) -> str:
         return ",".join(value) or "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "".join(char if char.isprintable() else "?" for char in str(value))
+    return printable(str(value), "?")

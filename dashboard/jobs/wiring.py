@@ -15,6 +15,7 @@ from ..quotas.service import QuotaService
 from ..web.query_pool import QueryPool
 from .api import ROUTES as ROUTES
 from .api import JobsApi
+from .queries import JobQueries
 from .schedulers import SchedulerQueries
 from .service import JobsService
 from .store import JobsStore
@@ -25,7 +26,7 @@ DAY_S = 86_400.0
 
 def build(core: Core) -> Capability:
     settings, state, fleet = core.settings, core.state, core.get(Fleet)
-    quotas = core.get(QuotaService)
+    quotas, visible_fleets = core.get(QuotaService), core.get(VisibleFleetCache)
     jobs = core.add(JobsService(fleet, state.store(JobsStore), core.get(AuditRecorder),
                                 lambda: quotas.groups, settings.history_minute_days * DAY_S))
     schedulers = SchedulerQueries(fleet, settings.slurm_nodes, settings.kubernetes_nodes)
@@ -34,5 +35,5 @@ def build(core: Core) -> Capability:
     core.get(EffectHandlers).add(StreamRecord, jobs.receive)
     return Capability(
         loops=(jobs.loop,), metrics=schedulers.texts,
-        apis=lambda: (JobsApi(jobs, fleet, core.get(VisibleFleetCache), core.get(History),
-                              core.get(QueryPool), schedulers),))
+        apis=lambda: (JobsApi(jobs, JobQueries(jobs, fleet, visible_fleets, core.get(History)),
+                              visible_fleets, core.get(QueryPool), schedulers),))

@@ -121,7 +121,7 @@ def answer(client: Client, view: PoolPageView, now: float) -> Parts:
 
 
 def parts_of(state: PoolNow, view: PoolPageView, person: Viewer, now: float) -> Parts:
-    """Return what stands on the page. Pure."""
+    """Return the parts of the page. Pure."""
     pool, is_there = state.pool, state.pool.nodes > 0
     offers = offers_request(person, pool.is_on and is_there)
     order = request(pool.models, [node.host for node in state.nodes], person, view.zone, now)

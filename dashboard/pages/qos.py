@@ -45,7 +45,7 @@ def answer(client: Client, view: View, now: float) -> Parts:
 
 
 def qos_parts(report: Item, zone: str, is_admin: bool) -> Parts:
-    """Return what stands on the page. Pure."""
+    """Return the parts of the page. Pure."""
     items, violations = report["items"], report["violations"]
     return {
         "qos-words": broken_words(items),
