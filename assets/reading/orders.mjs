@@ -157,7 +157,7 @@ function showSecret({ title, lead = [], copy, what, after = [], code, place }, a
   /** @type {(words: string) => HTMLElement} */
   const text = (words) => make("p", {}, worded(words, answer));
   const example = code === undefined ? null : make("div", { class: "command" }, make("code", {}, worded(code, answer)));
-  tell(worded(title, answer), ...lead.map(text), copyable(answer[copy], what), ...after.map(text), example, place === undefined ? null : make("div", { id: place }));
+  tell(worded(title, answer), ...lead.map(text), copyable(answer[copy], what), ...after.map(text), example, place === undefined ? null : make("div", { id: place, class: "dialog-place" }));
 }
 
 /**

@@ -23,7 +23,7 @@ export const jobOf = (task) => `${task.node}/${task.job_id ?? task.id}`;
  * Ranks of one launch are one job, on all their nodes.
  * @type {(task: Hub.TaskView) => string}
  */
-const launchOf = (task) => (task.owner.launch ? `${task.user ?? ""}/${task.owner.launch}` : jobOf(task));
+export const launchOf = (task) => (task.owner.launch ? `${task.user ?? ""}/${task.owner.launch}` : jobOf(task));
 /**
  * What manages it, or else where it belongs, in a few words; null: nothing is known.
  * @type {(what: Pick<Hub.TaskView, "manager" | "owner">) => string | null}

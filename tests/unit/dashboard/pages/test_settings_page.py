@@ -15,7 +15,7 @@ from dashboard.pages.element_tree import trees
 from dashboard.pages.item_lists import ViewContext
 from dashboard.pages.parts import literal
 from dashboard.pages.pool_orders import request
-from dashboard.pages.reading import Parts, Viewer
+from dashboard.pages.reading import Parts, Viewer, view_from
 from dashboard.pages.settings import (
     addresses,
     enrolment,
@@ -142,7 +142,7 @@ ASKED = {
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.key)
 def test_of_a_hub_without_anything_each_section_says_so(section: Section) -> None:
     hub = EmptyHub("admin")
-    parts = answer(Client.over(hub), SettingsView(section=section.key), NOW)
+    parts = answer(Client.over(hub), view_from(SettingsView, {"section": section.key}), NOW)
     assert hub.paths == ["me", *ASKED[section.key]]
     nodes_on_wire = wire_parts(PAGE, parts)[f"section-{section.key}"]
     assert words(nodes_on_wire).startswith(section.name + section.about)
@@ -153,7 +153,7 @@ def test_of_a_hub_without_anything_each_section_says_so(section: Section) -> Non
 def test_for_who_is_no_admin_no_list_of_admins_is_even_read(role: str) -> None:
     for section in SECTIONS:
         hub = EmptyHub(role)
-        answer(Client.over(hub), SettingsView(section=section.key), NOW)
+        answer(Client.over(hub), view_from(SettingsView, {"section": section.key}), NOW)
         assert {*hub.paths} <= {"me", "sessions"}
 
 
