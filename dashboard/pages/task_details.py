@@ -10,10 +10,11 @@ from zoneinfo import ZoneInfo
 
 from dash.development.base_component import Component
 
-from gpudeck.client.hub import Client, NotThere, typed
+from gpudeck.client.hub import Client, typed
 from gpudeck.contract.action_table import ROWS
 from gpudeck.contract.action_views import CommandView
 from gpudeck.contract.message_limits import PID_MAX
+from gpudeck.errors import CommandError
 from gpudeck.markup import make, region
 from gpudeck.words.command_lines import short_command
 
@@ -67,14 +68,21 @@ def task_drawer() -> Component:
 def task_answer(client: Client, ident: str, is_new: bool, zone: str, now: float) -> Parts:
     """Return what is known of a task. `is_new`: the page shows nothing of it yet."""
     commands = client.commands(state="all", limit=str(MOST_COMMANDS), task=ident)
-    path = f"tasks/{quote(ident, safe='')}"
-    try:
-        task = typed(TaskView, client.hub.get(path))
-        quotas = typed(TaskQuotaList, client.hub.get(f"{path}/quotas")).items
-    except NotThere:
+    tasks = typed(list[TaskView], client.hub.items("tasks", id=ident))
+    if not tasks:
         return gone_parts(ident, is_new, commands, zone, now)
-    return task_parts(TaskNow(task, _others(client, task), quotas, commands,
+    task = tasks[0]
+    return task_parts(TaskNow(task, _others(client, task), _quotas(client, task), commands,
                               client.hub.get("hold")), viewer(client), zone, now)
+
+
+def _quotas(client: Client, task: TaskView) -> list[TaskQuotaView]:
+    """Return the quotas that count for it; of a task of another site's hub none are known here."""
+    try:
+        return typed(TaskQuotaList, client.hub.get(
+            f"tasks/{quote(task.id, safe='')}/quotas")).items
+    except CommandError:
+        return []
 
 
 def _others(client: Client, task: TaskView) -> list[TaskView]:
@@ -111,7 +119,7 @@ def task_parts(facts: TaskNow, person: Viewer, zone: str, now: float) -> Parts:
             "For other users' tasks only the program name is shown."),
         "task-keep": _keep(task, may_act, now, zone) or None,
         "task-gpus": _headed("GPUs", "ul.tasks.task-gpus", [_gpu(use) for use in task.gpus]),
-        "task-quotas": _headed("Quotas", "ul.task-quota-list", map(_quota, facts.quotas)),
+        "task-quotas": _headed("Quotas", "ul.task-quota-list", map(_quota_line, facts.quotas)),
         "task-members": members(task, facts.others),
         "task-facts": [make("h3", "Facts"), make("dl.facts", fact_lines(facts_of(task, zone)))],
         "task-past": _past(facts.commands, zone, now),
@@ -163,7 +171,7 @@ def _gpu(use: TaskGpuUseView) -> Component:
         make("span.figures", f"{bytes_words(use.mem_used_bytes, UNKNOWN_MEMORY)}  ·  {load}")])
 
 
-def _quota(quota: TaskQuotaView) -> Component:
+def _quota_line(quota: TaskQuotaView) -> Component:
     """Return a line about a quota that counts for the task. `goes`: it would be ended first."""
     ended = f"over: this task {'will' if quota.mode == 'act' else 'would'} be ended"
     pill = [make("span.pill.lost", ended if quota.goes else "over")] if quota.is_over else []

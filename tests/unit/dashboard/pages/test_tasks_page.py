@@ -3,6 +3,7 @@
 import random
 from types import SimpleNamespace
 from typing import Any, get_args
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from dashboard.fleet.views import TaskGpuUseView, TaskView
 from dashboard.pages.reading import Viewer, parts_on_wire, view_from
 from dashboard.pages.task_details import TaskNow, facts_of, task_parts
 from dashboard.pages.tasks import COLUMNS, PAGE, TasksView, answer
-from dashboard.quotas.views import TaskQuotaList, TaskQuotaView
+from dashboard.quotas.views import TaskQuotaView
 from gpudeck.client.hub import NotThere
 from gpudeck.contract.action_views import CommandView, KeepView, RequesterView
 from gpudeck.contract.message_limits import PID_MAX
@@ -182,34 +183,38 @@ def test_what_is_told_is_only_text() -> None:
 
 
 class Hub:
-    def __init__(self, answers: dict[str, Any]) -> None:
-        self.answers, self.paths = answers, list[str]()
+    """A hub with these tasks. `quotas` None: it does not know those of the task."""
+
+    def __init__(self, tasks: list[TaskView], quotas: list[TaskQuotaView] | None) -> None:
+        self.tasks, self.quotas, self.paths = tasks, quotas, list[str]()
 
     def get(self, path: str) -> Any:
         self.paths.append(path)
-        if path not in self.answers:
+        if path.endswith("/quotas") and self.quotas is None:
             raise NotThere(path)
-        return msgspec.to_builtins(self.answers[path])
+        return {"me": {"role": "user", "unix_names": ["ann"]}, "hold": FREE}.get(
+            path, {"items": msgspec.to_builtins(self.quotas)})
 
-    def items(self, path: str) -> Any:
+    def items(self, path: str, **query: str) -> Any:
         self.paths.append(path)
-        return msgspec.to_builtins([task(), task("boot-1:41:7", pid=41)])
+        return msgspec.to_builtins([one for one in self.tasks
+                                    if query.get("id", one.id) == one.id])
 
 
 def test_a_task_that_ends_keeps_what_the_page_says_of_it_but_its_buttons() -> None:
     of = task(owner=OwnerView(launch="l"))
-    path = "tasks/boot-1%3A40%3A7"
-    hub = Hub({path: of, f"{path}/quotas": TaskQuotaList([]), "hold": FREE,
-               "me": {"role": "user", "unix_names": ["ann"]}})
+    hub = Hub([of, task("boot-1:41:7", pid=41)], None)
     client: Any = SimpleNamespace(hub=hub, commands=lambda **_: [command()])
     view = view_from(TasksView, {"task": of.id})
     parts = parts_on_wire(answer(client, view, NOW))
     assert view.shown == of.id
+    assert parts["task-quotas"] is None
     members: Any = parts["task-members"]
     assert "(1 task)" in words(members), "not itself"
     [listed] = [asked for asked in hub.paths if asked.startswith("tasks?")]
     assert listed.count("open=") == 2, "the job and the launch"
-    hub.answers.clear()
+    assert f"tasks/{quote(of.id)}/quotas" in hub.paths
+    hub.tasks.clear()
     left = answer(client, view, NOW)
     assert set(left) == {"task-state", "task-acts", "task-keep", "task-past"}
     assert left["task-acts"] is left["task-keep"] is None
