@@ -26,14 +26,6 @@ type Person = Hub.CurrentActorView;
 type Method = "DELETE" | "PATCH" | "POST" | "PUT";
 type Tone = "info" | "warning" | "critical";
 
-/** A span as an address has it: the last so long, from one moment to another, or since one. */
-interface Span {
-  last?: string;
-  start?: number;
-  end?: number;
-  since?: number;
-}
-
 /** A target whose events have details, by their names. */
 declare class TypedTarget<M> extends EventTarget {
   addEventListener<K extends keyof M & string>(

@@ -60,19 +60,6 @@ export class Looker extends Teller {
     return isAtLeast(this.person, role);
   }
 
-  /** @type {(owner: string) => boolean} */
-  isMine(owner) {
-    return this.person?.unix_names.includes(owner) ?? false;
-  }
-
-  /**
-   * As far as a page can know; the hub decides.
-   * @type {(owner: string) => boolean}
-   */
-  mayChange(owner) {
-    return this.may("operator") || (this.may("user") && this.isMine(owner));
-  }
-
   /**
    * Now, and again in a while. Of several at once, the answer to the newest counts.
    * @type {(...how: any[]) => Promise<void>}
@@ -117,14 +104,5 @@ export class Looker extends Teller {
     const answer = await ask(question);
     await this.look();
     return answer;
-  }
-
-  /**
-   * What wants no more than a yes, and is hard to take back.
-   * @type {(title: string, verb: string, lead: Question<any>["lead"],
-   *   submit: Question<any>["submit"]) => Promise<any>}
-   */
-  sure(title, verb, lead, submit) {
-    return this.asked({ title, verb, lead, submit, tone: "bad" });
   }
 }

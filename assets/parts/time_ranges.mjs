@@ -1,39 +1,11 @@
-// Spans of time: how an address says them, fields for them, and what zone is meant.
+// Moments: fields for them, and what zone is meant.
 
 import { make, within } from "./dom.mjs";
 
 export const HOUR_S = 3600;
-export const DAY_S = 86_400;
-/** @type {Record<string, number>} */
-export const LASTS = { "15m": 900, "1h": HOUR_S, "6h": 6 * HOUR_S, "24h": DAY_S, "7d": 7 * DAY_S, "30d": 30 * DAY_S, "90d": 90 * DAY_S };
 
 /** @type {() => number} */
 export const nowS = () => Date.now() / 1000;
-
-/**
- * {last} or {start, end}, of UTC seconds or RFC 3339; a page may also show {since}.
- * @type {(query: URLSearchParams, standard: string) => Span}
- */
-export function readSpan(query, standard) {
-  const [start, end] = [secondsOf(query.get("start")), secondsOf(query.get("end"))];
-  if (start !== null && (end ?? nowS()) > start) return { start, end: end ?? nowS() };
-  const last = query.get("last") ?? "";
-  return { last: Object.hasOwn(LASTS, last) ? last : standard };
-}
-
-/** @type {(span: Span) => [number, number]} */
-export function boundsOf(span) {
-  if (span.since !== undefined) return [span.since, nowS()];
-  if (span.last !== undefined) return [nowS() - LASTS[span.last], nowS()];
-  return [span.start ?? NaN, span.end ?? NaN];
-}
-
-/** @type {(text: string | null) => number | null} */
-export function secondsOf(text) {
-  if (text === null || text === "") return null;
-  const found = /^\d+(\.\d+)?$/.test(text) ? Number(text) : Date.parse(text) / 1000;
-  return Number.isFinite(found) ? found : null;
-}
 
 /**
  * Of that moment, in seconds east of UTC: where the clock is changed within a span, one for all of
@@ -43,7 +15,7 @@ export function secondsOf(text) {
 export const zoneOffset = (seconds) => -60 * new Date(seconds * 1000).getTimezoneOffset();
 
 /** @type {(seconds: number) => string} */
-export function zoneWords(seconds) {
+function zoneWords(seconds) {
   const minutes = zoneOffset(seconds) / 60;
   const [sign, whole] = [minutes < 0 ? "−" : "+", Math.abs(minutes)];
   const offset = minutes === 0 ? "UTC" : `UTC${sign}${Math.floor(whole / 60)}${whole % 60 ? `:${String(whole % 60).padStart(2, "0")}` : ""}`;
