@@ -42,8 +42,8 @@ FLOOR = {(folder, package): number for folder, floors in FLOORS.items()
          for number, packages in enumerate(floors) for package in packages.split()}
 
 # The same for folders of modules; those of `assets` itself stand above all.
-ASSET_FLOORS = ("parts vendor", "actions figures live", "reading tasks",
-                "alerts history pool quotas", "fleet jobs settings", "charts", "components")
+ASSET_FLOORS = ("parts vendor", "actions figures live", "reading",
+                "alerts history pool quotas tasks", "fleet jobs settings", "charts", "components")
 ASSET_FLOOR = {folder: number for number, folders in enumerate(ASSET_FLOORS)
                for folder in folders.split()}
 MODULES = sorted(path for path in (ROOT / "assets").rglob("*.mjs") if "vendor" not in path.parts)

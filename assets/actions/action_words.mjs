@@ -44,7 +44,7 @@ const TONES = { done: "ok", refused: "stale", expired: "stale", unknown: "stale"
 export const tone = (state) => TONES[state] ?? "";
 
 /** @type {(bytes: number | null | undefined) => string} */
-export function memory(bytes) {
+function memory(bytes) {
   if (bytes === null || bytes === undefined) return "memory unknown";
   const { text, unit } = gibibytes(bytes);
   return `${text} ${unit}`;

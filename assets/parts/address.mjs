@@ -17,14 +17,11 @@ export function readView(usual, allowed = {}) {
 }
 
 /**
- * Returns the values that differ from the usual ones, and `more` after them: [[name, value]].
- * @param {Record<string, string>} view
- * @param {Record<string, string>} usual
- * @param {string[][]} more
+ * Writes the values that differ from the usual ones.
+ * @type {(view: Record<string, string>, usual: Record<string, string>) => void}
  */
-export function writeView(view, usual, more = []) {
-  const unusual = Object.keys(usual).filter((name) => view[name] !== usual[name]).map((name) => [name, view[name]]);
-  writeQuery(new URLSearchParams([...unusual, ...more]));
+export function writeView(view, usual) {
+  writeQuery(new URLSearchParams(Object.keys(usual).filter((name) => view[name] !== usual[name]).map((name) => [name, view[name]])));
 }
 
 /** @type {(query: URLSearchParams) => void} */

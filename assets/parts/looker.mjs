@@ -105,13 +105,4 @@ export class Looker extends Teller {
     await this.look();
     return answer;
   }
-
-  /**
-   * Asks for a yes to what is hard to take back.
-   * @type {(title: string, verb: string, lead: Question<any>["lead"],
-   *   submit: Question<any>["submit"]) => Promise<any>}
-   */
-  sure(title, verb, lead, submit) {
-    return this.askAndLook({ title, verb, lead, submit, tone: "bad" });
-  }
 }

@@ -14,7 +14,7 @@ export const nowS = () => Date.now() / 1000;
 export const zoneOffset = (seconds) => -60 * new Date(seconds * 1000).getTimezoneOffset();
 
 /** @type {(seconds: number) => string} */
-export function zoneWords(seconds) {
+function zoneWords(seconds) {
   const minutes = zoneOffset(seconds) / 60;
   const [sign, whole] = [minutes < 0 ? "−" : "+", Math.abs(minutes)];
   const offset = minutes === 0 ? "UTC" : `UTC${sign}${Math.floor(whole / 60)}${whole % 60 ? `:${String(whole % 60).padStart(2, "0")}` : ""}`;

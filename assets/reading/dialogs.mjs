@@ -6,7 +6,7 @@
 
 import { sentence } from "../parts/dialog.mjs";
 import { afterPause, allWithin, byId, messageOf, sayOrHide, targetOf, within } from "../parts/dom.mjs";
-import { conclude, sendAll, valuesOf } from "./orders.mjs";
+import { conclude, factsOf, sendAll, valuesOf } from "./orders.mjs";
 import { put } from "./patch.mjs";
 import { textOf } from "./view_controls.mjs";
 
@@ -192,7 +192,7 @@ export class Dialogs {
       this.complain(dialog, "");
       conclude(order, answer, () => this.page.look());
       if (order.sets === undefined) dialog.close();
-      else this.page.choose(Object.fromEntries(Object.entries(order.sets).map(([field, fact]) => [field, answer[fact]])), false);
+      else this.page.choose(factsOf(order.sets, answer), false);
     } catch (error) {
       this.complain(dialog, sentence(messageOf(error)));
     } finally {

@@ -25,6 +25,8 @@ const isNumber = (type) => type === "number" || type in SECONDS_OF;
 /** @type {Record<string, (text: string) => unknown>} */
 const READ_AS = {
   words: (text) => [...new Set(text.split(/[\s,]+/).filter(Boolean))],
+  // Without comments.
+  lines: (text) => text.split("\n").map((line) => line.split("#")[0].trim()).filter(Boolean),
   commas: (text) => text.split(",").map((word) => word.trim()).filter(Boolean),
   headers: headersOf,
   json: JSON.parse,
@@ -125,6 +127,12 @@ export function conclude({ done, undo, shows }, answer, again) {
 }
 
 /**
+ * Fields of the view that are facts of the answer.
+ * @type {(sets: Record<string, string>, answer: Values) => Values}
+ */
+export const factsOf = (sets, answer) => Object.fromEntries(Object.entries(sets).map(([field, fact]) => [field, answer[fact]]));
+
+/**
  * A dialog that the hub wrote: its title and what stands in it. `follow` is given the order of a button there.
  * @type {(written: Written[], follow: (order: Order) => void) => void}
  */
@@ -145,11 +153,11 @@ export function tellWritten([title, ...content], follow) {
  * Shows a secret of the answer, to be copied: it is stored nowhere else.
  * @type {(secret: Secret, answer: any) => void}
  */
-function showSecret({ title, lead = [], copy, what, after = [], code }, answer) {
+function showSecret({ title, lead = [], copy, what, after = [], code, place }, answer) {
   /** @type {(words: string) => HTMLElement} */
   const text = (words) => make("p", {}, worded(words, answer));
   const example = code === undefined ? null : make("div", { class: "command" }, make("code", {}, worded(code, answer)));
-  tell(worded(title, answer), ...lead.map(text), copyable(answer[copy], what), ...after.map(text), example);
+  tell(worded(title, answer), ...lead.map(text), copyable(answer[copy], what), ...after.map(text), example, place === undefined ? null : make("div", { id: place, class: "dialog-place" }));
 }
 
 /**

@@ -34,7 +34,7 @@ MADE_UP = """async usual => {
     const place = Object.assign(document.createElement("div"), {id: "page-answer"});
     made.append(place);
     place.dataset.reading = JSON.stringify({everyS: 3600, what: "list", usual, path: "",
-                                            anchors: {}, events: ["lease"],
+                                            choices: {}, anchor: "", events: ["lease"],
                                             unaddressed: ["secret", "edited", "draft"]});
     globalThis.asks = [];
     globalThis.dash_clientside.set_props = (id, {asked: {number, page, view}}) => {

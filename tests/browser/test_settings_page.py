@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from tests.demos import soon
 from tests.patience import GIVE_UP_S
@@ -337,6 +337,7 @@ def waiting_node(admin: Person, host: str) -> Locator:
     admin.hub.run_line(admin.dialog.locator("code").inner_text(), host)
     words = admin.dialog.locator(".waiting-words")
     assert soon(lambda: words.inner_text().startswith(f"{host} is waiting for approval"))
+    expect(admin.dialog.get_by_role("button", name="Approve")).to_be_visible()
     admin.page.keyboard.press("Escape")
     assert soon(lambda: "waiting" in admin.row(host).inner_text())
     return admin.row(host)
@@ -367,6 +368,33 @@ def test_nodes_are_approved_by_a_list_that_says_what_it_did_not_find(admin: Pers
     admin.page.keyboard.press("Escape")
     assert soon(lambda: all("live" in row.inner_text() for row in rows))
     assert admin.page.get_by_role("button", name="Approve a list …").is_hidden()
+
+
+def test_a_node_is_approved_where_its_command_is_shown(admin: Person) -> None:
+    host = f"h-{secrets.token_hex(3)}"
+    admin.settings("nodes")
+    admin.page.locator("#connect-node").click()
+    admin.dialog.get_by_label("Require approval by fingerprint").check()
+    admin.confirm("Create command")
+    admin.hub.run_line(admin.dialog.locator("code").inner_text(), host)
+    admin.dialog.get_by_role("button", name="Approve").click()
+    words = admin.dialog.locator(".waiting-words")
+    assert soon(lambda: words.inner_text() == f"{host} is connected, with 2 GPUs."), (
+        words.inner_text())
+    assert admin.dialog.get_by_role("button", name="Approve").count() == 0
+
+
+def test_a_command_that_is_shown_is_withdrawn(admin: Person) -> None:
+    admin.settings("nodes")
+    admin.page.locator("#connect-node").click()
+    host = f"h{secrets.token_hex(3)}"
+    admin.fill(host=host)
+    admin.confirm("Create command")
+    assert soon(lambda: "another 60 min" in admin.dialog.inner_text())
+    admin.dialog.get_by_role("button", name="Withdraw").click()
+    assert soon(lambda: "Withdrawn: the command no longer works." in admin.dialog.inner_text())
+    admin.confirm("Done")
+    admin.row(host).wait_for(state="detached")
 
 
 def test_a_place_that_is_withdrawn_is_gone(admin: Person) -> None:

@@ -47,11 +47,11 @@ def test_all_is_checked_but_what_is_left() -> None:
 
 def test_a_finding_counts_where_a_folder_is_checked() -> None:
     output = ("assets/parts/a.mjs(1,2): error TS1: one\n  why\n"
-              "assets/tasks/b.mjs(1,2): error TS1: two\n  why\n"
+              "assets/pool/b.mjs(1,2): error TS1: two\n  why\n"
               "assets/deck.mjs(1,2): error TS1: three\n"
               "widget/acts.mjs(1,2): error TS1: six\n"
               "types/hub.d.ts(1,2): error TS1: four\nerror TS5: five\n")
-    assert "tasks" in LEFT
+    assert "pool" in LEFT
     assert count_findings(output).splitlines() == [
         "assets/parts/a.mjs(1,2): error TS1: one", "  why",
         "assets/deck.mjs(1,2): error TS1: three", "widget/acts.mjs(1,2): error TS1: six",
