@@ -167,7 +167,8 @@ ENGINES = (*(f"tests/integration/test_{name}.py" for name in (
     "container", "install", "mirror", "oidc_provider", "postgres_hub", "prometheus", "receivers",
     "containers_booted", "install_booted", "kubernetes_install", "ldap", "s3_archive",
     "service_on_slurm", "slurm",
-)), "tests/unit/agent/kubernetes/", "tests/unit/dashboard/runtime/test_state_store.py",
+)), "tests/unit/agent/kubernetes/", "tests/unit/dashboard/mirror/test_otlp_messages.py",
+    "tests/unit/dashboard/runtime/test_state_store.py",
     "tests/unit/dashboard/test_state_engines.py", "tests/unit/test_packaging.py")
 CHECK = (*CHECK_FOLDERS, *CHECK_FILES, *CHECK_TESTS)
 ROWS: dict[str, Tier] = {**dict.fromkeys(CHECK, "check"), **dict.fromkeys(TEST, "test")}

@@ -2,11 +2,8 @@
 own library; both leave the same objects there."""
 
 import json
-import os
 import re
 from collections.abc import Iterator
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +13,7 @@ import yaml
 from docs.make_chart import CHART, SOURCE
 from tests.demos import ROOT
 from tests.kubernetes_server import KubernetesServer, a_kubernetes_server
+from tests.machine import required_module
 
 pytestmark = pytest.mark.soak
 PAGE = (ROOT / "docs/kubernetes-install.md").read_text()
@@ -30,12 +28,7 @@ def line_of_page(start: str, page: str = PAGE) -> str:
 
 @pytest.fixture(scope="module")
 def helm() -> Any:
-    if find_spec("helm_python") is None:
-        missing = "helm_python is not here: `make engines` and `make soak` install it"
-        if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
-    return import_module("helm_python")
+    return required_module("helm_python")
 
 
 @pytest.fixture(scope="module")
