@@ -29,8 +29,12 @@ class Installation:
     def __init__(self, machine: BootedMachine) -> None:
         self.machine, self.port = machine, free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        machine.run(f"gpudeck service install hub --bind 127.0.0.1:{self.port}")
-        self._secret = json.loads(machine.run(
+        self._secret = ""
+        self.install_hub()
+
+    def install_hub(self) -> None:
+        self.machine.run(f"gpudeck service install hub --bind 127.0.0.1:{self.port}")
+        self._secret = json.loads(self.machine.run(
             f"{AS_HUB} token create api test --json {HUB_DATA}"))["secret"]
 
     def token(self, *words: str) -> str:
@@ -190,14 +194,28 @@ def test_a_disk_without_room(installed: Installation) -> None:
         machine.run(f"systemctl stop gpudeck-agent; umount {folder}")
 
 
+def test_a_hub_without_room(installed: Installation) -> None:
+    machine, folder = installed.machine, "/var/lib/gpudeck-hub"
+    machine.run(f"systemctl stop gpudeck-hub; mount -t tmpfs -o size=64k,mode=700 tmpfs {folder}; "
+                f"chown gpudeck-hub: {folder}")
+    try:
+        machine.try_to(f"head -c 70000 /dev/zero > {folder}/full")
+        attempt = machine.try_to("gpudeck service install hub")
+        assert attempt.returncode == ExitCode.CANNOT_START
+        assert "the disk is full: free some space" in attempt.stderr
+        machine.run(f"rm {folder}/full; mount -o remount,size=256m {folder}")
+        # It is started again by systemd.
+        wait_for(lambda: machine.try_to("systemctl is-active gpudeck-hub").stdout == "active\n")
+    finally:
+        machine.run(f"systemctl stop gpudeck-hub; umount {folder}; systemctl start gpudeck-hub")
+
+
 def test_a_node_gets_another_hub(installed: Installation) -> None:
     """The hub was set up again, with another key."""
     machine = installed.machine
     installed.install(installed.token(), f"--hub {installed.url}")
     machine.run("gpudeck service uninstall hub --purge")
-    installed.__init__(machine)  # type: ignore[misc]
-    machine.run(f"sed -i 's|^hub = .*|hub = \"{installed.url}\"|' {CONFIG}; "
-                "systemctl restart gpudeck-agent")
+    installed.install_hub()
     wait_for(lambda: "if this is intended, stop this agent" in installed.status())
     attempt = machine.try_to(f"echo {installed.token()} | {AGENT} --token-file -")
     assert "this node belongs to the hub with the key" in attempt.stderr
