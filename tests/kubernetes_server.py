@@ -90,9 +90,13 @@ def a_kubernetes_server(folder: Path) -> Iterator[KubernetesServer]:
               f"--secure-port={port}", f"--cert-dir={folder / 'certificates'}",
               f"--token-auth-file={folder / 'tokens.csv'}", "--authorization-mode=RBAC",
               "--service-cluster-ip-range=10.96.0.0/24", "--advertise-address=127.0.0.1",
+              "--endpoint-reconciler-type=none",  # nobody in a cluster asks for it here
               "--service-account-issuer=https://tests.invalid",
               f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}")
-        wait_for(server.is_ready)
+        try:
+            wait_for(server.is_ready)
+        except AssertionError:
+            pytest.fail((folder / "kube-apiserver.log").read_text()[-2_000:])
         yield server
     finally:
         for process in reversed(processes):
