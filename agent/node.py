@@ -42,7 +42,7 @@ def run_node(config: NodeConfig, source: ReadingSource, outbox: Outbox, stop: th
     node = build_node(config, source, outbox, wake_signal.ring)
     while not stop.is_set():
         node.step(time.monotonic())
-        config.alive(time.monotonic())
+        config.alive(time.monotonic(), node.status)
         wake_signal.wait(node.wait_s(time.monotonic()))
     source_object: object = source
     if wake_signal is source_object:
@@ -99,6 +99,10 @@ class NodeLoop:
         self._read = read
         self._conversation = conversation
         self._capabilities = capabilities
+
+    @property
+    def status(self) -> str:
+        return self._conversation.status
 
     def step(self, now: float) -> None:
         self._conversation.receive(now)

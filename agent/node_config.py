@@ -37,7 +37,8 @@ class NodeConfig:
     recording: RecordingWriter | None = None
     metrics: MetricsPage | None = None
     connect_limiter: ConnectLimiter | None = None  # of the nodes of one process
-    alive: Callable[[float], None] = lambda _: None  # called at each turn of the loop
+    # Called at each turn of the loop, with the state of the connection.
+    alive: Callable[[float, str], None] = lambda now, status: None
     timeouts: ActionTimeouts = field(default_factory=ActionTimeouts)
     pool_socket: Path | None = None
     managed_by: str = ""  # a scheduler

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from ..access.oidc.groups import ProviderGroups
 from ..audit.recorder import AuditRecorder
 from ..composition import Capability, Core
 from ..fleet.effect_handlers import EffectHandlers
@@ -27,8 +28,9 @@ DAY_S = 86_400.0
 def build(core: Core) -> Capability:
     settings, state, fleet = core.settings, core.state, core.get(Fleet)
     quotas, visible_fleets = core.get(QuotaService), core.get(VisibleFleetCache)
-    jobs = core.add(JobsService(fleet, state.store(JobsStore), core.get(AuditRecorder),
-                                lambda: quotas.groups, settings.history_minute_days * DAY_S))
+    jobs = core.add(JobsService(
+        fleet, state.store(JobsStore), core.get(AuditRecorder), lambda: quotas.groups,
+        core.get(ProviderGroups).of_users, settings.history_minute_days * DAY_S))
     schedulers = SchedulerQueries(fleet, settings.slurm_nodes, settings.kubernetes_nodes)
     core.add(JobUsageNames(jobs, partial(state.another, JobsStore)), UsageNames)
     core.join(TEAMS_OF, jobs.teams_of)

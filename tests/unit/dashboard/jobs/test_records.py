@@ -35,7 +35,7 @@ class JobScene:
 
     def new_service(self) -> JobsService:
         audit: Any = None  # teams are not changed here
-        return JobsService(self.fleet, self.store, audit, dict, 30 * DAY_S)
+        return JobsService(self.fleet, self.store, audit, dict, dict, 30 * DAY_S)
 
     def report(self, *on: tuple[str, int, str], at: float = NOW) -> None:
         """(task, GPU, job)."""
