@@ -19,7 +19,7 @@ export class Fleet {
   /** @type {Theme} */
   theme = "light";
   everyS = 1;
-  /** Codes of both metrics for all GPUs, then their values. */
+  /** Codes of both metrics for all GPUs, then their values. @type {Uint8Array} */
   bytes = new Uint8Array(0);
   /** Places of the cells. @type {CellPlan & { count: number } | null} */
   plan = null;

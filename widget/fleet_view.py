@@ -79,9 +79,10 @@ def _leases(own: OwnWork, places: Mapping[str, str]) -> list[LeasePicture]:
 
 
 def _claims(own: OwnWork) -> list[ClaimPicture]:
+    mine = [claim for claim in own.claims if claim["owner"] in own.owners]
     return [{"place": claim["place"], "asks": claim["asks"], "why": claim["why"],
              "starts_at": claim["starts_at"], "estimate": claim["estimate"]}
-            for claim in own.claims if claim["owner"] in own.owners][:LEASES_MAX]
+            for claim in mine[:LEASES_MAX]]
 
 
 def _recent_actions(commands: Sequence[CommandView]) -> list[DonePicture]:

@@ -68,7 +68,7 @@ class Watch(anywidget.AnyWidget):
         if self.comm is None:
             return
         self.cells = cells
-        self.picture = content
+        self.picture = dict(content)
         self._still.count_picture()
 
     def reply(self, message: FromAgent) -> None:

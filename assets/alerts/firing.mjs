@@ -138,8 +138,8 @@ function put(map, key, alert) {
  */
 export async function alertsOf(uuids, from, to) {
   const gpus = uuids === null ? "limit=1000" : `gpus=${uuids.slice(0, 20).map(encodeURIComponent).join(",")}`;
-  const endedPath = `alerts?state=ended&${gpus}&start=${from.toFixed(3)}&end=${to.toFixed(3)}`;
-  const answers = await Promise.all([look(`alerts?${gpus}`), look(endedPath)]);
+  const answers = await Promise.all([
+    look(`alerts?${gpus}`), look(`alerts?state=ended&${gpus}&start=${from.toFixed(3)}&end=${to.toFixed(3)}`)]);
   return listed(answers.flatMap(({ items }) => items)).filter(({ since }) => since < to).sort((one, other) => one.since - other.since);
 }
 
