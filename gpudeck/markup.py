@@ -38,8 +38,8 @@ def make(what: str, inside: Any = None, **traits: Any) -> Component:
     tag, ident, classes = _selector(what)
     if tag == "button":
         traits.setdefault("type", "button")
-    traits |= {"id": ident, "className": classes,
-               "hidden": "hidden" if traits.get("hidden") else None}
+    traits = {"id": ident, "className": classes} | traits
+    traits["hidden"] = "hidden" if traits.get("hidden") else None
     props = {_prop(name): value for name, value in traits.items() if value is not None}
     if tag == "input":
         return Input(inside, **props)
