@@ -249,6 +249,7 @@ def test_a_button_that_the_hub_wrote_opens_no_dialog_with_the_last_step_under_th
     box = person.yes.bounding_box()
     assert box is not None
     person.page.keyboard.press("Escape")
+    expect(person.dialog).to_have_count(0)
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     button.evaluate("(one, [x, y]) => { one.style.cssText = `position: fixed; z-index: 99; "
                     "left: ${x - 20}px; top: ${y - 10}px`; }", [x, y])
