@@ -38,16 +38,16 @@ def make(what: str, inside: Any = None, **traits: Any) -> Component:
     tag, ident, classes = _selector(what)
     if tag == "button":
         traits.setdefault("type", "button")
-    traits |= {"id": ident, "className": classes,
-               "hidden": "hidden" if traits.get("hidden") else None}
+    traits = {"id": ident, "className": classes} | traits
+    traits["hidden"] = "hidden" if traits.get("hidden") else None
     props = {_prop(name): value for name, value in traits.items() if value is not None}
     if tag == "input":
         return Input(inside, **props)
     kind, facts, names = _kind(tag)
     if not all(name in names or name.startswith(_WILDCARDS) for name in props):
-        return kind(inside, **props)  # which says what is wrong
+        kind(inside, **props)  # says what is wrong
     # Dash would take most of the time of a page for messages that nobody reads.
-    element = kind.__new__(kind)
+    element: Component = kind.__new__(kind)
     vars(element).update(facts, children=inside, **props)
     return element
 
@@ -66,9 +66,9 @@ def _prop(name: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _kind(tag: str) -> tuple[type[Component], dict[str, Any], frozenset[str]]:
+def _kind(tag: str) -> tuple[Any, dict[str, Any], frozenset[str]]:
     """Return the class of elements, all that Dash says of one, and the names of its traits."""
-    kind: type[Component] = getattr(elements, tag.capitalize())
+    kind = getattr(elements, tag.capitalize())
     empty = kind()
     return kind, {**vars(empty)}, frozenset(empty._prop_names)
 

@@ -219,6 +219,8 @@ def _unavailable(nodes: Sequence[PoolNodeView]) -> list[Component] | None:
 def _dialog(state: PoolNow, view: PoolPageView, person: Viewer, now: float) -> Parts:
     """Return the dialog of a lease or a reservation that was pressed in the week."""
     item_id, view.open = view.open, ""
+    if item_id == "":
+        return {}
     tables = PoolTables(person, gpus_of(state.nodes), now, view.zone)
     for lease in state.leases:
         if lease.id == item_id:

@@ -93,7 +93,7 @@ def test_traits_are_written_as_html_has_them() -> None:
     assert node == ["input", {
         "id": "a", "class": "b", "type": "number", "required": "", "aria-pressed": "false",
         "data-set": '{"a":null}', "tabindex": "0", "value": "3", "maxlength": "8"}, []]
-    assert markup(part).startswith('<input type="number" ')
+    assert markup(part).startswith('<input id="a" class="b" type="number" ')
     assert trees(make("i", style={"width": "12.5%", "minWidth": "2px"})) == [
         ["i", {"style": "width: 12.5%; min-width: 2px"}, []]]
     with pytest.raises(ValueError, match="style"):

@@ -286,7 +286,7 @@ def test_nodes_that_wait_come_first_and_numbers_count_as_numbers() -> None:
     part = nodes.nodes_lists(some, [], FREE, "", context_of())
     assert [row[0].partition("ff:")[0] for row in rows(part)] == ["gpu9", "gpu2", "gpu10", "old"]
     labels = orders(part)
-    assert [label for label in labels if label.startswith("Approve")] == ["Approve gpu9"]
+    assert [label for label in labels if label.startswith("Approve g")] == ["Approve gpu9"]
     assert "4 nodes; 1 waiting for approval" in json.dumps(trees(part))
 
 
@@ -412,7 +412,8 @@ def test_what_waits_names_its_receiver_and_what_is_not_listed_is_counted() -> No
 def test_the_browser_reads_each_kind_of_field() -> None:
     text = (ASSETS / "reading/orders.mjs").read_text()
     every = [users.add_button(), tokens.add_button(), teams.add_button(), addresses.add_button(),
-             receivers.add_button(LISTED, [])]
+             receivers.add_button(LISTED, []), enrolment.connect_button(),
+             make("button", data_form=enrolment.APPROVE)]
     fields = [field for part in every for order in orders(part).values()
               for field in order["fields"]]
     fields += [*request([], [], Viewer(Role.OPERATOR), "UTC", NOW)["fields"], lasts_field()]
