@@ -63,10 +63,10 @@ class KubernetesServer:
 def a_kubernetes_server(folder: Path) -> Iterator[KubernetesServer]:
     for program in ("etcd", "kubectl", "go"):
         required(program)
-    built = subprocess.run([ROOT / "tests/build_kube_apiserver", BUILT], capture_output=True,
+    build = subprocess.run([ROOT / "tests/build_kube_apiserver", BUILT], capture_output=True,
                            text=True)
-    if built.returncode:
-        pytest.fail(f"kube-apiserver could not be built:\n{built.stderr[-2_000:]}")
+    if build.returncode:
+        pytest.fail(f"kube-apiserver could not be built:\n{build.stderr[-2_000:]}")
     key, token, port = folder / "accounts.key", secrets.token_hex(16), free_port()
     key.write_bytes(rsa.generate_private_key(65_537, 2_048).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL,

@@ -104,13 +104,13 @@ def test_the_images_are_built(site: Containers) -> None:
 def test_the_hub_runs_without_a_capability(site: Containers, tmp_path: Path) -> None:
     site.follow(RUN_HUB)
     link, token = TOKENS.splitlines()
-    shown = wait_for(lambda: site.machine.try_to(
+    output = wait_for(lambda: site.machine.try_to(
         link.replace("8050", str(site.port))).stdout)
-    assert f"{site.url}/sign-in?code=" in shown
+    assert f"{site.url}/sign-in?code=" in output
     document = json.loads(site.follow(token))
     site.secret = json.loads(site.machine.run(
         "podman exec gpudeck-hub /opt/gpudeck/bin/gpudeck token create api test --role operator "
-        "--json --data /var/lib/gpudeck-hub/data"))["secret"]
+        "--json --data /var/lib/gpudeck-hub/data"))["token"]
     pid = site.machine.run("podman inspect gpudeck-hub --format '{{.State.Pid}}'").strip()
     status = dict(re.findall(r"^(\w+):\t(\S+)", site.machine.run(f"cat /proc/{pid}/status"), re.M))
     assert (status["Uid"], int(status["CapEff"], 16), int(status["CapBnd"], 16)) == ("10001", 0, 0)
@@ -153,6 +153,6 @@ def test_removed_nothing_is_left_but_what_the_page_names(site: Containers) -> No
         assert f"`{line}`" in PAGE
         site.machine.run(line)
     assert site.machine.run("podman ps --all --quiet; podman volume ls --quiet") == ""
-    left = site.machine.run("find /etc /var/lib /run -xdev -name '*gpudeck*' "
+    remainder = site.machine.run("find /etc /var/lib /run -xdev -name '*gpudeck*' "
                             "-not -path '/var/lib/containers/*'").split()
-    assert left == ["/etc/gpudeck", "/var/lib/gpudeck-agent"]
+    assert remainder == ["/etc/gpudeck", "/var/lib/gpudeck-agent"]

@@ -55,23 +55,23 @@ def stored(server: KubernetesServer, namespace: str) -> dict[tuple[str, str], di
             and "deletionTimestamp" not in item["metadata"]}
 
 
-def missing(wanted: Any, there: Any, path: str = "") -> list[str]:
+def missing(source: Any, there: Any, path: str = "") -> list[str]:
     """Return what an object was to have and does not; a server adds much of its own."""
-    if isinstance(wanted, dict):
-        return [gap for key, value in wanted.items() for gap in (
+    if isinstance(source, dict):
+        return [gap for key, value in source.items() for gap in (
             missing(value, there[key], f"{path}.{key}") if key in there else [f"{path}.{key}"])]
-    if isinstance(wanted, list):
-        return [f"{path}: {len(there)}"] if len(wanted) != len(there) else [
-            gap for at, value in enumerate(wanted) for gap in missing(value, there[at],
+    if isinstance(source, list):
+        return [f"{path}: {len(there)}"] if len(source) != len(there) else [
+            gap for at, value in enumerate(source) for gap in missing(value, there[at],
                                                                       f"{path}[{at}]")]
-    return [] if wanted == there else [f"{path}: {there!r}"]
+    return [] if source == there else [f"{path}: {there!r}"]
 
 
 def gaps(server: KubernetesServer, namespace: str) -> list[str]:
     there = stored(server, namespace)
-    wanted = {name_of(item): item for item in sources()}
-    assert there.keys() == wanted.keys()
-    return [gap for name, item in wanted.items() for gap in missing(
+    by_name = {name_of(item): item for item in sources()}
+    assert there.keys() == by_name.keys()
+    return [gap for name, item in by_name.items() for gap in missing(
         {**item, "metadata": {**item["metadata"], "namespace": namespace}}, there[name],
         "/".join(name))]
 
@@ -122,7 +122,7 @@ def test_rendered_by_helm_the_chart_is_the_manifests(helm: Any) -> None:
 
 
 def test_helm_installs_the_chart_and_takes_it_away(server: KubernetesServer, helm: Any) -> None:
-    """As `helm install --create-namespace` on the page, in another namespace."""
+    """Install by the words of `helm install` on the page, in another namespace."""
     words = line_of_page("helm install").split()
     name, chart = words[2:4]
     assert "--create-namespace" in words

@@ -81,9 +81,9 @@ class LdapSite:
 
     def signed_in(self, user: str, **headers: str) -> str:
         """Return what the hub says of somebody who signs in."""
-        status, shown, text = self.ask("/sign-in", user, **headers)
+        status, fields, text = self.ask("/sign-in", user, **headers)
         assert status == 303, text
-        cookie = "; ".join(line.partition(";")[0] for line in shown.get_all("Set-Cookie") or ())
+        cookie = "; ".join(line.partition(";")[0] for line in fields.get_all("Set-Cookie") or ())
         return self.ask("/api/v1/me", user, Cookie=cookie, **headers)[2]
 
 
