@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.client import HTTPMessage
+from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -62,7 +62,7 @@ class LdapSite:
     authority: Authority
 
     def ask(self, path: str, user: str = "", password: str = PASSWORD, **headers: str
-            ) -> tuple[int, HTTPMessage, str]:
+            ) -> "tuple[int, Message[str, str], str]":
         """Return status, headers and text; redirects are not followed."""
         if user:
             pair = base64.b64encode(f"{user}:{password}".encode()).decode()
