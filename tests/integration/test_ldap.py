@@ -163,7 +163,8 @@ def test_who_is_in_the_directory_is_signed_in(site: LdapSite) -> None:
 
 
 @pytest.mark.parametrize(("user", "password"), [
-    ("", PASSWORD), ("alice", "guess"), ("mallory", PASSWORD), ("nobody", PASSWORD)])
+    ("", PASSWORD), ("alice", "guess"), ("mallory", PASSWORD), ("nobody", PASSWORD)],
+    ids=["no name", "wrong password", "no member", "unknown"])
 def test_nobody_else_gets_through(site: LdapSite, user: str, password: str) -> None:
     for path in ("/", "/sign-in", "/api/v1/me"):
         assert site.ask(path, user, password)[0] == 401, path
