@@ -19,8 +19,8 @@ PACKAGES = {"chromium-headless-shell": "chromium-headless-shell", "gcc": "gcc",
             "node": "nodejs", "lintian": "lintian", "caddy": "caddy",
             "kubectl": "kubernetes-client", "buildah": "buildah", "munged": "munge",
             "slurmctld": "slurmctld", "slurmd": "slurmd", "squeue": "slurm-client",
-            "victoria-metrics": "victoria-metrics", "etcd": "etcd-server", "go": "golang-go",
-            "apache2": "apache2-bin", "slapd": "slapd", "slapadd": "slapd"}
+            "victoria-metrics": "victoria-metrics", "apache2": "apache2-bin", "slapd": "slapd",
+            "slapadd": "slapd"}
 
 # Debian keeps them out of the way, the second by version.
 ELSEWHERE = ":".join(("/usr/sbin", "/sbin",

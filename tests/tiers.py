@@ -165,7 +165,7 @@ TEST = (
 # their long forms; in `check` and `soak` they are as all others.
 ENGINES = (*(f"tests/integration/test_{name}.py" for name in (
     "container", "install", "mirror", "oidc_provider", "postgres_hub", "prometheus", "receivers",
-    "containers_booted", "install_booted", "kubernetes_install", "ldap", "s3_archive",
+    "install_booted", "helm", "ldap", "s3_archive",
     "service_on_slurm", "slurm",
 )), "tests/unit/agent/kubernetes/", "tests/unit/dashboard/mirror/test_otlp_messages.py",
     "tests/unit/dashboard/runtime/test_state_store.py",

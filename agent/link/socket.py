@@ -374,7 +374,7 @@ def _why(error: Exception) -> tuple[str, bool]:
 
 def reach_words(error: OSError) -> str:
     """Return why the hub was not reached, and what to look at."""
-    words = (error.strerror or str(error) or type(error).__name__).lower()
+    words = error.strerror.lower() if error.strerror else str(error) or type(error).__name__
     match error:
         case ConnectionRefusedError():
             return (f"{words}: does the hub run there, or the proxy before it, and is the port in "

@@ -236,14 +236,18 @@ def _write_config(machine: Machine, role: ServiceRole, settings: Mapping[str, st
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.new")
-    draft.unlink(missing_ok=True)
-    with open(draft, "w", opener=lambda name, flags: os.open(
-            name, flags | os.O_EXCL | os.O_NOFOLLOW, mode)) as file:
-        file.write(text)
-    draft.chmod(mode)
-    draft.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.unlink(missing_ok=True)
+        with open(draft, "w", opener=lambda name, flags: os.open(
+                name, flags | os.O_EXCL | os.O_NOFOLLOW, mode)) as file:
+            file.write(text)
+        draft.chmod(mode)
+        draft.replace(path)
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror}; free some space or mend the "
+                           "disk, then install again", ExitCode.CANNOT_START) from error
 
 
 def _write_token(machine: Machine, role: ServiceRole, token: str) -> Path:

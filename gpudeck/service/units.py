@@ -211,8 +211,8 @@ def merged_config(role: ServiceRole, text: str, settings: Mapping[str, str]
     elif "alone" in settings and "hub" in section:
         raise ValueError("has a hub and stays as it is; for an agent without one, take `hub` out "
                          "there")
-    for name in section.keys() & settings.keys():
-        if str(section[name]) != settings[name]:
+    for name, value in settings.items():
+        if name in section and str(section[name]) != value:
             raise ValueError(f"has {name} = {section[name]!r} and stays as it is; change it there, "
                              f"then: systemctl restart {role.unit}")
     added = [name for name in settings if name not in section]

@@ -35,8 +35,12 @@ class Builder:
         return Path(self.run("mount", self.run("from", "--pull-never", image)))
 
 
-def a_base(base: Path) -> None:
-    """Install a clean Debian in this folder, which stands in for the image of a registry."""
+@pytest.fixture(name="builder", scope="module")
+def _builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
+    if os.geteuid() != 0:
+        pytest.skip("a root folder is made by root")
+    folder = tmp_path_factory.mktemp("images")
+    builder, base = Builder(folder), folder / "base"
     subprocess.run([required("debootstrap"), "--variant=minbase", "--include=ca-certificates",
                     "bookworm", base], check=True, capture_output=True)
     # How this machine reaches its registries.
@@ -45,15 +49,6 @@ def a_base(base: Path) -> None:
         if path and Path(path).is_file():
             (base / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, base / path.lstrip("/"))
-
-
-@pytest.fixture(name="builder", scope="module")
-def _builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
-    if os.geteuid() != 0:
-        pytest.skip("a root folder is made by root")
-    folder = tmp_path_factory.mktemp("images")
-    builder, base = Builder(folder), folder / "base"
-    a_base(base)
     subprocess.run(["make", "-s", "wheel"], cwd=ROOT, check=True, capture_output=True)
     container = builder.run("from", "scratch")
     builder.run("add", container, base, "/")

@@ -78,12 +78,12 @@ class Machine:
             process.wait(30)
 
 
-def a_debian(root: Path, more: str = "") -> None:
-    """Install the files of a Debian in this folder, with the wheel in /tmp. `more`: packages."""
+def a_debian(root: Path) -> None:
+    """Install the files of a Debian in this folder, with the wheel in /tmp."""
     root.chmod(0o755)
     subprocess.run([required("debootstrap"), "--variant=minbase",
                     "--include=python3,python3-venv,systemd,ca-certificates,nginx-light,openssl,"
-                    f"procps,{more}".rstrip(","),
+                    "procps",
                     "bookworm", root], check=True, capture_output=True)
     subprocess.run(["make", "-s", "wheel"], cwd=ROOT, check=True, capture_output=True)
     for wheel in (ROOT / "dist").glob("gpudeck-*.whl"):

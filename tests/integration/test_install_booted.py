@@ -81,7 +81,7 @@ class Deck(Site):
     def new_secret(self, role: str = "operator") -> str:
         return str(json.loads(self.machine.run(
             f"runuser -u gpudeck-hub -- gpudeck token create api {role} --role {role} --json "
-            "--data /var/lib/gpudeck-hub"))["secret"])
+            "--data /var/lib/gpudeck-hub"))["token"])
 
     def live(self) -> int:
         process = self.machine.try_to(f"export GPUDECK_TOKEN={self.secret}; gpudeck status --json "
@@ -311,13 +311,13 @@ def test_what_troubleshooting_asks_for_is_answered(workstation: Deck) -> None:
 def test_a_node_that_has_another_hub_is_enrolled_again(workstation: Deck) -> None:
     workstation.follow(TOKEN)
     workstation.new_token()
-    _, again = sh_blocks("troubleshooting")
-    assert f"connected to {workstation.url}" in workstation.follow(again)
+    _, other_hub = sh_blocks("troubleshooting")
+    assert f"connected to {workstation.url}" in workstation.follow(other_hub)
     wait_for(lambda: workstation.live() == 1)
 
 
 def test_a_recording_is_imported_and_a_rule_rehearsed_on_it(workstation: Deck) -> None:
-    """As nvidia-smi writes it, in Berlin, within the span that the page rehearses."""
+    """Import what nvidia-smi wrote in Berlin, within the span that the page rehearses."""
     machine, rows = workstation.machine, [RECORDED]
     rows += [f"2026/05/17 12:{minute:02}:{second:02}.000, 0, {'97' if minute < 5 else '60'}"
              for minute in range(10) for second in range(60)]
@@ -344,7 +344,7 @@ def test_the_hub_moves(workstation: Deck) -> None:
 def test_a_user_of_jupyterhub_has_a_token(workstation: Deck) -> None:
     extra, token = sh_blocks("jupyterhub")
     workstation.follow(extra)
-    secret = json.loads(workstation.follow(token))["secret"]
+    secret = json.loads(workstation.follow(token))["token"]
     me = workstation.machine.run(
         f"python -c 'from gpudeck.notebook import connect, watch; "
         f"from gpudeck.client.hub import Client; print(Client(\"{workstation.url}\", "

@@ -35,7 +35,7 @@ class Installation:
     def install_hub(self) -> None:
         self.machine.run(f"gpudeck service install hub --bind 127.0.0.1:{self.port}")
         self._secret = json.loads(self.machine.run(
-            f"{AS_HUB} token create api test --json {HUB_DATA}"))["secret"]
+            f"{AS_HUB} token create api test --json {HUB_DATA}"))["token"]
 
     def token(self, *words: str) -> str:
         return str(json.loads(self.machine.run(
@@ -62,8 +62,8 @@ class Installation:
             "Authorization": f"Bearer {self._secret}"})
         with urllib.request.urlopen(request, timeout=10) as answer:
             text = answer.read().decode()
-        shown = re.search(r"^gpudeck_agent_clock_offset_seconds{.*} (\S+)$", text, re.M)
-        return 0.0 if shown is None else abs(float(shown[1]))
+        value = re.search(r"^gpudeck_agent_clock_offset_seconds{.*} (\S+)$", text, re.M)
+        return 0.0 if value is None else abs(float(value[1]))
 
     def is_live(self) -> bool:
         attempt = self.machine.try_to(
@@ -101,11 +101,11 @@ def test_a_token_that_the_hub_refuses_says_why_and_another_one_is_taken(
     output = installed.install(installed.token("--host", "gpu99"), hub)
     assert "the enrolment token is for the host 'gpu99', and this one is called" in output
     assert "make one for it, or use --host" in installed.status()
-    used = installed.token()
-    assert f"connected to {installed.url}" in installed.install(used, hub), "typed again"
+    token = installed.token()
+    assert f"connected to {installed.url}" in installed.install(token, hub), "typed again"
     installed.machine.run(PURGE)
     assert "has been used already, as often as it may be; make a new one" in installed.install(
-        used, hub)
+        token, hub)
     assert f"connected to {installed.url}" in installed.install(installed.token())
 
 
@@ -177,7 +177,7 @@ def test_a_hub_that_restarts_while_nodes_come(installed: Installation) -> None:
 
 
 def test_a_disk_without_room(installed: Installation) -> None:
-    """Of the agent: its key and what it must remember cannot be written."""
+    """The agent can write neither its key nor what it must remember."""
     machine, folder = installed.machine, "/var/lib/gpudeck-agent"
     machine.run(f"{AGENT} --hub {installed.url} --no-start; "
                 f"mkdir -p {folder}; mount -t tmpfs -o size=64k,mode=700 tmpfs {folder}; "

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.client import HTTPMessage
+from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -62,7 +62,7 @@ class LdapSite:
     authority: Authority
 
     def ask(self, path: str, user: str = "", password: str = PASSWORD, **headers: str
-            ) -> tuple[int, HTTPMessage, str]:
+            ) -> "tuple[int, Message[str, str], str]":
         """Return status, headers and text; redirects are not followed."""
         if user:
             pair = base64.b64encode(f"{user}:{password}".encode()).decode()
@@ -81,9 +81,9 @@ class LdapSite:
 
     def signed_in(self, user: str, **headers: str) -> str:
         """Return what the hub says of somebody who signs in."""
-        status, shown, text = self.ask("/sign-in", user, **headers)
+        status, fields, text = self.ask("/sign-in", user, **headers)
         assert status == 303, text
-        cookie = "; ".join(line.partition(";")[0] for line in shown.get_all("Set-Cookie") or ())
+        cookie = "; ".join(line.partition(";")[0] for line in fields.get_all("Set-Cookie") or ())
         return self.ask("/api/v1/me", user, Cookie=cookie, **headers)[2]
 
 
@@ -163,7 +163,8 @@ def test_who_is_in_the_directory_is_signed_in(site: LdapSite) -> None:
 
 
 @pytest.mark.parametrize(("user", "password"), [
-    ("", PASSWORD), ("alice", "guess"), ("mallory", PASSWORD), ("nobody", PASSWORD)])
+    ("", PASSWORD), ("alice", "guess"), ("mallory", PASSWORD), ("nobody", PASSWORD)],
+    ids=["no name", "wrong password", "no member", "unknown"])
 def test_nobody_else_gets_through(site: LdapSite, user: str, password: str) -> None:
     for path in ("/", "/sign-in", "/api/v1/me"):
         assert site.ask(path, user, password)[0] == 401, path

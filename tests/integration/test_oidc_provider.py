@@ -200,7 +200,7 @@ def test_a_changed_issuer(site: Site, tmp_path: Path) -> None:
 
 
 def test_a_group_of_the_provider_makes_a_team(site: Site) -> None:
-    """Whose tasks are on the nodes under the same name; also after the hub has started again."""
+    """The team has her tasks on the nodes, also after the hub has started again."""
     agent = WireAgent("teams")
     agent.connect(site.hub)
     agent.tick(one_task(user="tess"))

@@ -1,4 +1,4 @@
-"""What the mirror sends by OTLP, read by OpenTelemetry's own message classes."""
+"""Messages of the mirror by OTLP, read by OpenTelemetry's own message classes."""
 
 import random
 from collections import Counter
