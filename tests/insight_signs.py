@@ -135,7 +135,7 @@ def writer(random: Random, every_s: float, times: int, rest_share: float) -> Ite
     now, and when the next one really begins. `rest_share`: of its power while it writes."""
     writes, at = TaskWrites(), 0.0
     lengths = every_s * (1 + random.normal(0, 0.03, times + 1))
-    lasts = random.integers(2, 6)
+    lasts = int(random.integers(2, 6))
     for length, next_length in zip(lengths[:-1].tolist(), lengths[1:].tolist(), strict=True):
         looks = max(int(length / LOOK_S), lasts + 2)
         for look in range(looks):

@@ -124,7 +124,8 @@ def name_of(communicator: Communicator) -> str:
 
 def pids_of(communicators: Iterable[Communicator]) -> set[int]:
     """Return the pids of all ranks, each as its own PID namespace has it."""
-    return {rank.pid for one in communicators for rank in (*one.ranks, *one.missing_ranks)}
+    return {pid for one in communicators for pid in (
+        *(rank.pid for rank in one.ranks), *(rank.pid for rank in one.missing_ranks))}
 
 
 def standstill(task_id: str, communicators: Sequence[Communicator], still_s: Mapping[str, float]
