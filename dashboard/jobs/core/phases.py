@@ -52,7 +52,7 @@ def phases_of(job: JobMinutes, witnesses: PhaseWitnesses) -> list[JobPhase]:
     if not len(job.ranks) or not job.steps or job.step != 60:
         return []
     util, power = (_mean_of_held(job, name) for name in ("util_pct", "power_w"))
-    is_held: npt.NDArray[np.bool_] = job.is_held.any(axis=0)
+    is_held = np.asarray(job.is_held.any(axis=0))
     is_known = ~np.isnan(util)
     with np.errstate(invalid="ignore"):
         works = is_known & (util > REST_PCT)
