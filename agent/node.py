@@ -77,7 +77,7 @@ def build_node(config: NodeConfig, source: ReadingSource, outbox: Outbox,
                                  latest.driver_facts)
     quotas = quotas_wiring.build(core, actions.context, latest, limits.daemons)
     pool = pool_wiring.build(core, config.pool_options, actions.context, mps, actions.hub.holds)
-    hosts = hosts_wiring.build(core, config.asks_serving)
+    hosts = hosts_wiring.build(core, config.asks_serving, config.asks_nccl)
     schedulers = schedulers_wiring.build(core, config.schedulers)
     recording = recording_wiring.build(config.recording)
     page = telemetry_wiring.build_page(core, config.metrics)

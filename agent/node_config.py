@@ -45,6 +45,7 @@ class NodeConfig:
     local_claims: bool = False
     exclusive_leases: bool = False
     asks_serving: bool = False  # engines that serve models for their metrics
+    asks_nccl: bool = False  # about jobs that look stuck
     schedulers: Schedulers = field(default_factory=Schedulers)
     pool_unused_s: float = UNUSED_TELL_S
     own_hold_files: tuple[Path, ...] | None = None  # a test's, not those of its machine

@@ -522,6 +522,28 @@ declare namespace Hub {
     lease_s: number;
   }
 
+  interface CollectiveRankView {
+    rank: number;
+    host: string;
+    pid: number | null;
+    gpu: number | null;
+  }
+
+  interface CollectivesView {
+    trouble: string;
+    communicator: string;
+    size: number;
+    still_s: number;
+    ahead: number;
+    least: number;
+    most: number;
+    behind: CollectiveRankView[];
+    behind_count: number;
+    missing: CollectiveRankView[];
+    missing_count: number;
+    is_mixed: boolean;
+  }
+
   interface CommandList {
     items: CommandView[];
     next: string | null;
@@ -1039,9 +1061,17 @@ declare namespace Hub {
     events: JobEventView[];
     serving: ServingView[];
     step_period_s: number | null;
+    phases: JobPhase[];
     checkpoints: CheckpointsView[];
+    collectives: CollectivesView[];
     tasks_now: JobTasksNow | null;
     cost_per_million_tokens: number | null;
+  }
+
+  interface JobPhase {
+    kind: "checkpoint" | "evaluation" | "idle" | "loading" | "pause" | "serving" | "training" | "unknown" | "work";
+    start: number;
+    end: number;
   }
 
   interface JobRankView {
@@ -1877,6 +1907,7 @@ declare namespace Hub {
     gpus: number | null;
     wait_s: number | null;
     throttled_pct: number | null;
+    memory_gib: number | null;
   }
 
   interface QosReport {
@@ -1887,16 +1918,17 @@ declare namespace Hub {
   interface QosTenantView {
     policy: QosPolicy;
     gpus: number | null;
+    memory_gib: number | null;
     waiting: number | null;
     longest_wait_s: number | null;
     throttled_pct: number | null;
-    unkept: ("gpus" | "throttling" | "wait")[];
+    unkept: ("gpus" | "memory" | "throttling" | "wait")[];
     week: QosWeek[];
   }
 
   interface QosViolation {
     tenant: string;
-    kind: "gpus" | "throttling" | "wait";
+    kind: "gpus" | "memory" | "throttling" | "wait";
     began_at: number;
     ended_at: number | null;
     worst: number;
@@ -1904,7 +1936,7 @@ declare namespace Hub {
   }
 
   interface QosWeek {
-    kind: "gpus" | "throttling" | "wait";
+    kind: "gpus" | "memory" | "throttling" | "wait";
     violations: number;
     seconds: number;
   }
