@@ -65,8 +65,8 @@ def progress(place: Item | None, node: Item | None, now: float) -> list[Componen
     if place is None:
         return [_words("Withdrawn: the command no longer works.")]
     valid_s, uses, count = place["expires_at"] - now, place["uses"], place["used"]
-    validity = (f"Valid for {plural(uses, 'node')}, for another {age(valid_s)}. It will not be shown "
-                "again.")
+    validity = (f"Valid for {plural(uses, 'node')}, for another {age(valid_s)}. It will not be "
+                "shown again.")
     withdraw = form_button(".button", "Withdraw", order("DELETE", "enrolments", place["id"]))
     approve = [] if node is None or node["access"] != "waiting" else [form_button(
         ".button.first", "Approve", order("POST", "nodes", node["id"], "approve"))]
@@ -75,7 +75,8 @@ def progress(place: Item | None, node: Item | None, now: float) -> list[Componen
     is_good = count == uses and (node is None or (
         node["access"] == "approved" and node["state"] == "live"))
     return [
-        make("p", validity if valid_s > 0 else "Expired; create a new one."), _words(words, is_good),
+        make("p", validity if valid_s > 0 else "Expired; create a new one."),
+        _words(words, is_good),
         make("div.dialog-foot", approve if count else [withdraw])]
 
 
