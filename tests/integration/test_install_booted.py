@@ -76,7 +76,7 @@ class Deck(Site):
     def new_secret(self) -> str:
         return str(json.loads(self.machine.run(
             "runuser -u gpudeck-hub -- gpudeck token create api test --role operator --json "
-            "--data /var/lib/gpudeck-hub"))["secret"])
+            "--data /var/lib/gpudeck-hub"))["token"])
 
     def live(self) -> int:
         process = self.machine.try_to(f"export GPUDECK_TOKEN={self.secret}; gpudeck status --json "
@@ -317,7 +317,7 @@ def test_the_hub_moves(workstation: Deck) -> None:
 def test_a_user_of_jupyterhub_has_a_token(workstation: Deck) -> None:
     extra, token = sh_blocks("jupyterhub")
     workstation.follow(extra)
-    secret = json.loads(workstation.follow(token))["secret"]
+    secret = json.loads(workstation.follow(token))["token"]
     me = workstation.machine.run(
         f"python -c 'from gpudeck.notebook import connect, watch; "
         f"from gpudeck.client.hub import Client; print(Client(\"{workstation.url}\", "
