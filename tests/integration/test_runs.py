@@ -223,13 +223,13 @@ def test_how_it_ended_is_said_at_ones_terminal_and_by_mail(bed: RunsBed, tmp_pat
     assert f"run {number}.2 ended with status 1" in lines, "which has failed"
     assert f"Output: {bed.runs / str(number)}" in lines
     os.set_blocking(near, False)
-    seen = b""
+    text_read = b""
 
     def is_told() -> bool:
-        nonlocal seen
+        nonlocal text_read
         with contextlib.suppress(BlockingIOError):
-            seen += os.read(near, 65_536)
-        return text.encode() in seen
+            text_read += os.read(near, 65_536)
+        return text.encode() in text_read
 
     wait_for(is_told, 30)
     bed.env["SENDMAIL_STATUS"] = "75"

@@ -44,10 +44,10 @@ class Directory:
 
     def __init__(self) -> None:
         self.answers = threading.Event()
-        self.asked: list[str] = []
+        self.questions: list[str] = []
 
     def look(self, name: str) -> int | str:
-        self.asked.append(name)
+        self.questions.append(name)
         assert self.answers.wait(GIVE_UP_S)
         return len(name) if name.isalpha() else f"no {name}"
 
@@ -79,7 +79,7 @@ def test_nobody_waits_for_it_twice(directory: Directory) -> None:
     directory.answers.set()
     soon(lookups, "bob")
     assert lookups.all_soon({"ann", "bob", "carol"}, GIVE_UP_S) == {"ann": 3, "bob": 3, "carol": 5}
-    assert sorted(directory.asked) == ["ann", "bob", "carol"], "each once"
+    assert sorted(directory.questions) == ["ann", "bob", "carol"], "each once"
 
 
 def test_an_old_answer_stays_until_there_is_another(directory: Directory) -> None:
@@ -98,7 +98,7 @@ def test_who_is_not_there_is_looked_up_again(directory: Directory) -> None:
     directory.answers.set()
     for _ in range(3):
         assert lookups.all_soon({"7"}, GIVE_UP_S) == {"7": "no 7"}
-    assert directory.asked == ["7"] * 3
+    assert directory.questions == ["7"] * 3
 
 
 def test_a_hub_that_names_many_fills_no_memory(directory: Directory) -> None:

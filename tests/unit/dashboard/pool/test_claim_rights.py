@@ -120,13 +120,13 @@ def test_nothing_is_placed_on_a_node_that_joins_out_of_sight(tmp_path: Path) -> 
     world = World(tmp_path, random.Random(1))
     world.hub.service.set_policy(PoolPolicy(), world.machine.now)
     asks = Asker(world.hub.service)
-    hidden, seen = world.nodes.values()
-    world.link(seen)
+    hidden, visible = world.nodes.values()
+    world.link(visible)
     settle(world)
     for _ in range(2):
         asks("user", "lab", asks.api.claim, NewClaim(gpus=3))
     settle(world)
-    assert len(seen.service.leases.all) == 1
+    assert len(visible.service.leases.all) == 1
     world.link(hidden)
     settle(world, 5)
     assert not hidden.service.leases.all
