@@ -23,8 +23,10 @@ STILL_S = 30.0
 BUSY_PCT, POWER_SHARE = 95.0, 0.5
 OTHER_ANSWER = "what answers there is not NCCL's RAS service, or a version that is not known here"
 OTHER_JOB = "another job of this node answers there: RAS has one port for all of them"
+NOBODYS = "this agent may not see which process listens there"
 
-Count = Annotated[int, Meta(ge=0, le=2**53)]
+# The counts of all kinds together stay below what the hub takes as a Number.
+Count = Annotated[int, Meta(ge=0, le=2**46)]
 Id = Annotated[int, Meta(ge=-1, le=2**31 - 1)]  # -1: RAS does not know it
 Host = Annotated[str, Meta(pattern=r"\A[\w.:%-]{1,64}\Z")]
 Hash = Annotated[str, Meta(pattern=r"\A[0-9a-fx:]{1,48}\Z")]
@@ -87,14 +89,15 @@ class RasAnswer(Struct):
 def parse(answer: bytes) -> list[Communicator]:
     try:
         return msgspec.json.decode(answer, type=RasAnswer).communicators
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RasUnreadableError(OTHER_ANSWER) from error
 
 
 def port_of(address: str) -> int | None:
     """Return the port of NCCL_RAS_ADDR; None: it names none."""
     port = address.rpartition(":")[2]
-    return int(port) if port.isascii() and port.isdecimal() and 0 < int(port) < 65_536 else None
+    is_number = port.isascii() and port.isdecimal() and len(port) <= 5
+    return int(port) if is_number and 0 < int(port) < 65_536 else None
 
 
 @dataclass(slots=True)

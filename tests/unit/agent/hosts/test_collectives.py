@@ -14,12 +14,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import UNSET, structs
 
 from agent.hosts.collective_watch import ASK_EVERY_S, SUSPECT_S, CollectiveWatch
 from agent.hosts.collector import HostCollector
+from agent.hosts.listeners import are_its_own
 from agent.hosts.ras_core import (
+    MOST_KINDS,
     OTHER_ANSWER,
     OTHER_JOB,
     STILL_S,
@@ -120,6 +123,7 @@ def test_numbers_that_nccl_does_not_know_are_none() -> None:
     lambda one: one.update(host="<script>"), lambda one: one.update(host="x" * 99),
     lambda one: one.update(rank=-4), lambda one: one.update(pid=2**40),
     lambda one: one["collective_counts"].update(AllReduce=-1),
+    lambda one: one["collective_counts"].update(AllReduce=2**53),
     lambda one: one["collective_counts"].update(AllReduce=float("nan")),
     lambda one: one.pop("collective_counts"), lambda one: one.update(collective_counts=[])])
 def test_lies_are_no_answer(change: Callable[[Any], object]) -> None:
@@ -129,20 +133,37 @@ def test_lies_are_no_answer(change: Callable[[Any], object]) -> None:
         parse(status(communicator([one])).encode())
 
 
+def test_whatever_the_service_counts_the_hub_takes_the_sample() -> None:
+    """Otherwise one user's service would make the hub refuse all that the node sends."""
+    for most in (2**power for power in range(64)):
+        ranks = [rank(0, 0), rank(1, 0)]
+        ranks[0]["collective_counts"] = dict.fromkeys(map(str, range(MOST_KINDS)), most)
+        try:
+            sample = judged(*[status(communicator(ranks))] * 2)
+        except RasUnreadableError:
+            break
+        assert sample is not None
+        wire = msgspec.msgpack.encode(sample)
+        assert msgspec.msgpack.decode(wire, type=CollectiveSample) == sample
+    assert most > 2**40
+
+
 def test_the_example_of_its_own_guide_is_read() -> None:
     guide = (CAPTURES / "nccl" / "ras_2.29.1.json").read_bytes()
     [one] = parse(guide)
     assert ([rank.rank for rank in one.ranks], [rank.rank for rank in one.silent]) == ([0], [1])
     made_up = json.loads(status(communicator([rank(0, 0)], [missing(1)])))
     assert _keys(made_up) == _keys(json.loads(guide)), "the fake writes what NCCL writes"
-    for junk in (b"", b"\xff\xfe", b"[]", b"{}", b'{"communicators": 1}', b"OK\n"):
+    deep = b'{"communicators": [], "x": ' + b"[" * 1_000_000
+    for junk in (b"", b"\xff\xfe", b"[]", b"{}", b'{"communicators": 1}', b"OK\n", deep):
         with pytest.raises(RasUnreadableError):
             parse(junk)
 
 
 @pytest.mark.parametrize(("text", "port"), [
     ("localhost:4321", 4_321), (":4321", 4_321), ("[::1]:99", 99), ("4321", 4_321), ("", None),
-    ("localhost:", None), ("localhost:0", None), ("localhost:70000", None), ("a:٣٤", None)])
+    ("localhost:", None), ("localhost:0", None), ("localhost:70000", None), ("a:٣٤", None),
+    ("localhost:" + "9" * 5_000, None)])
 def test_its_address_is_as_nccl_takes_it(text: str, port: int | None) -> None:
     assert port_of(text) == port
 
@@ -271,6 +292,40 @@ def test_another_jobs_answer_is_not_believed(tmp_path: Path) -> None:
     with ras_rank(path, port, NCCL_RAS_ADDR=f":{port}") as pid:
         [sample] = watch_of(Clock(), SuspectJob("j", (("t", pid),))).samples
         assert (sample.task_id, sample.trouble, sample.behind) == ("t", OTHER_JOB, ())
+
+
+def test_what_another_process_of_its_user_says_is_not_believed(tmp_path: Path) -> None:
+    """Users' containers on the host's network have one user, root, and often the same pids."""
+    path, port = tmp_path / "state", free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-c", "input(1)"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env=os.environ | {"NCCL_RAS_ADDR": f"localhost:{port}"})
+    try:
+        assert process.stdout is not None
+        process.stdout.read(1)  # it runs, with its own environment
+        path.write_text(status(communicator([rank(0, 41, process.pid), rank(1, 42, 9)])))
+        with ras_rank(path, port):
+            clock = Clock()
+            watch = watch_of(clock, SuspectJob("j", (("t", process.pid),)))
+            clock.at += ASK_EVERY_S
+            watch.step()
+            [sample] = watch.samples
+            assert (sample.trouble, sample.behind) == (OTHER_JOB, ())
+    finally:
+        process.communicate(b"\n")
+
+
+def test_a_listener_that_cannot_be_looked_up_is_nobodys(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_folder: Path) -> Iterator[Path]:
+        raise PermissionError
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert are_its_own([os.getpid()], port, Path("/proc")) is True
+        assert are_its_own([2**30], port, Path("/proc")) is False
+        monkeypatch.setattr(Path, "iterdir", refuse)
+        assert are_its_own([os.getpid()], port, Path("/proc")) is None
 
 
 def test_an_older_nccl_is_not_guessed_at(tmp_path: Path) -> None:
