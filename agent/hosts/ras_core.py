@@ -174,7 +174,7 @@ class SuspectJob:
 
 def looks_stuck(gpu: GpuReading, facts: GpuFacts) -> bool:
     util, power = gpu.value("util_pct"), gpu.value("power_w")
-    limit = facts.power_limit_w or facts.power_limit_max_w
+    limit = facts.power_limit_max_w or facts.power_limit_w  # the present one may be a cap
     return (gpu.state == "ok" and util is not None and power is not None and limit is not None
             and util >= BUSY_PCT and power < POWER_SHARE * limit)
 

@@ -197,6 +197,8 @@ def test_a_job_is_asked_about_with_all_its_ranks_where_one_of_its_gpus_looks_stu
     gpus = [reading("g0", **spins), reading("g1", util_pct=0.0, power_w=70.0),
             reading("g2", util_pct=100.0, power_w=600.0), reading("g3", util_pct=100.0)]
     assert suspect_jobs(gpus, facts, tasks) == (SuspectJob("j", (("a0", 10), ("a1", 11))),)
+    capped = [structs.replace(fact, power_limit_w=200.0, power_limit_max_w=700.0) for fact in facts]
+    assert [job.id for job in suspect_jobs(gpus, capped, tasks)] == ["j"], "as the hub judges it"
     lost_gpu = structs.replace(gpus[0], state="lost")
     assert suspect_jobs([lost_gpu, *gpus[1:]], facts, tasks) == ()
     assert suspect_jobs(gpus, facts[1:], tasks) == (), "without a limit nothing is known"
