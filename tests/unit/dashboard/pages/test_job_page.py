@@ -163,7 +163,7 @@ def test_a_phase_that_fills_the_span_began_before_it_and_one_of_the_past_is_no_m
     trains = [JobPhase("training", start, start + 7_200)]
 
     def words_of(of: JobItem, **more: Any) -> str:
-        return dict(facts_of(page(job=of, start=start, phases=trains, **more), "UTC"))["Phase"]
+        return str(dict(facts_of(page(job=of, start=start, phases=trains, **more), "UTC"))["Phase"])
 
     old = job(started_at=NOW - 86_400, first_seen=NOW - 86_400)
     young = job(started_at=start + 30.0, first_seen=start + 40.0)
