@@ -4,6 +4,7 @@ Ranks that launch collectives at their own pace differ at any moment. Only ranks
 launched one for a while, while others of their communicator have launched more, are behind.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -30,6 +31,8 @@ Count = Annotated[int, Meta(ge=0, le=2**46)]
 Id = Annotated[int, Meta(ge=-1, le=2**31 - 1)]  # -1: RAS does not know it
 Host = Annotated[str, Meta(pattern=r"\A[\w.:%-]{1,64}\Z")]
 Hash = Annotated[str, Meta(pattern=r"\A[0-9a-fx:]{1,48}\Z")]
+# NCCL 2.28 leaves out the comma before the status of a rank that does not answer.
+NO_COMMA = re.compile(rb'("nvml_dev": -?[0-9]{1,10})(\s{1,64}"status")')
 MOST_RANKS, MOST_COMMUNICATORS, MOST_KINDS = 65_536, 4_096, 64
 
 
@@ -88,7 +91,7 @@ class RasAnswer(Struct):
 
 def parse(answer: bytes) -> list[Communicator]:
     try:
-        return msgspec.json.decode(answer, type=RasAnswer).communicators
+        return msgspec.json.decode(NO_COMMA.sub(rb"\1,\2", answer), type=RasAnswer).communicators
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RasUnreadableError(OTHER_ANSWER) from error
 
