@@ -86,7 +86,7 @@ class CollectiveWatch:
 
     def _read(self, job: SuspectJob, tracker: StandstillTracker) -> CollectiveSample | None:
         task_id, trouble = job.tasks[0][0], ""
-        for _, pid in job.tasks:  # one process of a node listens for all of its ranks
+        for _, pid in job.tasks:  # any process that listens there speaks for all ranks
             port = self._port(pid)
             trouble = trouble_of(pid, port, self._proc)
             if trouble:
