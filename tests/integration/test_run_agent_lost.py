@@ -46,10 +46,9 @@ class ScriptedAgent:
         self._listener.bind(str(path))
         self._listener.listen(8)
 
-    def serve(self, dies_at: type[FromUser] | None, before_it: int = 0,
-              answered: int | None = None) -> None:
-        """Serve a connection until it ends, such a message has come, or so many are answered.
-        `before_it`: places in the queue that are told first."""
+    def serve(self, dies_at: type[FromUser] | None, before_it: int = 0) -> None:
+        """Serve a connection until it ends or such a message has come. `before_it`: places in the
+        queue that are told first."""
         sock, _ = self._listener.accept()
         sock.settimeout(60)
         with sock:
@@ -64,8 +63,20 @@ class ScriptedAgent:
                 if dies_at is not None and isinstance(message, dies_at):
                     return
                 messages.send(sock, answer(message))
-                if len(self.received) == answered:
-                    return
+
+    def grant(self) -> socket.socket:
+        """Grant and bind a lease; return the connection, which is open."""
+        sock, _ = self._listener.accept()
+        sock.settimeout(60)
+        for _ in range(2):
+            request = messages.from_user(sock)
+            assert request is not None
+            message, fds = request
+            for fd in fds:
+                os.close(fd)
+            self.received.append(message)
+            messages.send(sock, answer(message))
+        return sock
 
     def restart_while(self, ends: Callable[[], None], binds: FromPool) -> FromUser | None:
         """Accept the run again, and let its command end before it is bound; return what the run
@@ -84,7 +95,8 @@ class ScriptedAgent:
             request = messages.from_user(sock)
             if request is None:
                 return None
-            messages.send(sock, answer(request[0]))
+            with contextlib.suppress(messages.PoolSocketError):  # it may have hung up by then
+                messages.send(sock, answer(request[0]))
             return request[0]
 
     def close(self) -> None:
@@ -142,9 +154,9 @@ def test_a_command_that_ends_while_its_run_finds_the_agent_again_is_given_back_w
             threading.Timer(0.2, run.send_signal, (signal.SIGCONT,)).start()
 
     try:
-        agent.serve(None, answered=2)
-        assert run.stdout is not None
-        child = int(run.stdout.readline())
+        with agent.grant():
+            assert run.stdout is not None
+            child = int(run.stdout.readline())
         [claim, _] = agent.received
         assert isinstance(claim, AskClaim)
         assert agent.restart_while(ends, binds) == GiveBack(
