@@ -3,6 +3,7 @@
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -230,12 +231,16 @@ def _write_config(machine: Machine, role: ServiceRole, settings: Mapping[str, st
         raise CommandError(f"{path} {error}", ExitCode.USAGE) from error
     if not added:
         return [f"kept {path}"]
-    _write(path, config)
+    if path.is_symlink():
+        raise CommandError(f"{path} is a link and stays as it is; what it leads to lacks "
+                           f"{', '.join(added)}: write that there", ExitCode.USAGE)
+    there = path.stat()  # closed to others, perhaps: it may hold a secret
+    _write(path, config, stat.S_IMODE(there.st_mode), (there.st_uid, there.st_gid))
     return [f"changed {path}: " + ("it has a hub now" if "hub" in added
                                    else f"added {', '.join(added)}")]
 
 
-def _write(path: Path, text: str, mode: int = 0o644) -> None:
+def _write(path: Path, text: str, mode: int = 0o644, owner: tuple[int, int] | None = None) -> None:
     draft = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -243,6 +248,8 @@ def _write(path: Path, text: str, mode: int = 0o644) -> None:
         with open(draft, "w", opener=lambda name, flags: os.open(
                 name, flags | os.O_EXCL | os.O_NOFOLLOW, mode)) as file:
             file.write(text)
+        if owner is not None:
+            os.chown(draft, *owner)
         draft.chmod(mode)
         draft.replace(path)
     except OSError as error:
