@@ -18,6 +18,7 @@ from gpudeck.service.units import (
     ServiceRole,
     config_text,
     files,
+    is_alone,
     merged_config,
 )
 from gpudeck.settings import folder
@@ -106,6 +107,20 @@ def _connection(role: ServiceRole) -> list[str]:
             ["systemctl", "show", "--property", "StatusText", "--value", role.unit],
             capture_output=True, text=True).stdout.strip()
     return [status] if status else []
+
+
+def present_grants(machine: Machine, role: ServiceRole, gets_hub: bool
+                   ) -> tuple[str, ...] | None:
+    """Return the grants of an installation that is there: whoever types it again neither takes away
+    nor gives. None: there is none, or an agent that was alone gets its hub, which gives actions."""
+    names = tuple(name for name in role.grants
+                  if machine.path(role.drop_ins / f"{name}.conf").exists())
+    if not names and not machine.path(role.unit_file).exists():
+        return None
+    config = machine.path(role.config)
+    if gets_hub and config.exists() and is_alone(role, config.read_text()):
+        return None
+    return names
 
 
 def uninstall(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:

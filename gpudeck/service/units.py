@@ -207,7 +207,7 @@ def merged_config(role: ServiceRole, text: str, settings: Mapping[str, str]
     if not isinstance(section, dict):
         raise ValueError(f"has no table [{role.name}], but {role.name} = {section!r}")
     former: tuple[str, ...] = ()
-    if "hub" in settings and "alone" in section and "hub" not in section:
+    if "hub" in settings and _is_alone(section):
         settings = {name: value for name, value in settings.items()
                     if name not in role.pool_settings or name not in section}
         former = ("alone", *settings)
@@ -224,15 +224,30 @@ def merged_config(role: ServiceRole, text: str, settings: Mapping[str, str]
         return text, added
     own = [f"{name} = {_quoted(settings[name])}" for name in added]
     merged = _with_lines(text, role.name, former, own)
-    wanted = {**document, role.name: {**section, **{name: settings[name] for name in added}}}
+    goal = {**document, role.name: {**section, **{name: settings[name] for name in added}}}
     try:
-        is_right = tomllib.loads(merged) == wanted
+        is_right = tomllib.loads(merged) == goal
     except tomllib.TOMLDecodeError:
         is_right = False
     if not is_right:  # a table or a value is written in another way
         raise ValueError(f"is written in a way that is not changed here; write there, in "
                          f"[{role.name}]{', without `alone`' if former else ''}: {'; '.join(own)}")
     return merged, added
+
+
+def is_alone(role: ServiceRole, text: str) -> bool:
+    """Return whether this file is of an agent without a hub."""
+    import tomllib
+
+    try:
+        section = tomllib.loads(text).get(role.name)
+    except tomllib.TOMLDecodeError:
+        return False
+    return isinstance(section, dict) and _is_alone(section)
+
+
+def _is_alone(section: Mapping[str, object]) -> bool:
+    return "alone" in section and "hub" not in section
 
 
 def _with_lines(text: str, table: str, former: Collection[str], own: Sequence[str]) -> str:
@@ -246,8 +261,8 @@ def _with_lines(text: str, table: str, former: Collection[str], own: Sequence[st
     end = next((end for end in range(at, len(lines)) if lines[end].lstrip().startswith("[")),
                len(lines))
     key = re.compile(rf"\s*({'|'.join(map(re.escape, former)) or '(?!)'})\s*=")
-    kept = [line for line in lines[at:end] if not key.match(line)]
-    return "\n".join([*lines[:at], *own, *kept, *lines[end:], ""])
+    rest = [line for line in lines[at:end] if not key.match(line)]
+    return "\n".join([*lines[:at], *own, *rest, *lines[end:], ""])
 
 
 def _is_same(role: ServiceRole, name: str, there: object, value: str) -> bool:

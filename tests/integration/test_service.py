@@ -96,7 +96,7 @@ def test_it_is_installed_changed_and_gone(root: Path, capsys: pytest.CaptureFixt
 def test_installed_again_it_keeps_what_is_there_and_adds_what_is_not(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whose first attempt failed types the same again, perhaps with more."""
+    """The operator whose first attempt failed types the same again, perhaps with more."""
     at = ["--root", str(root), "--program", PROGRAM]
     first = ["install", "agent", "--hub", "https://hub:8050", "--pool", *at]
     config = root / "etc/gpudeck/agent.toml"
@@ -120,8 +120,20 @@ def test_installed_again_it_keeps_what_is_there_and_adds_what_is_not(
         service(first)
 
 
+@pytest.mark.parametrize("words", [["--grant", "none"], ["--grant", "act,limits"], ["--alone"]])
+def test_installed_again_it_may_do_as_much_as_before(root: Path, words: list[str]) -> None:
+    """An agent that only monitors does not get to end tasks by a command typed again."""
+    at = ["--root", str(root), "--program", PROGRAM]
+    hub = [] if "--alone" in words else ["--hub", "https://hub:8050"]
+    assert service(["install", "agent", *hub, *words, *at]) == 0
+    drop_ins = root / "etc/systemd/system/gpudeck-agent.service.d"
+    before = there(drop_ins)
+    assert service(["install", "agent", *at]) == 0
+    assert there(drop_ins) == before
+
+
 def test_a_file_that_is_closed_to_others_stays_closed(root: Path) -> None:
-    """It may hold a password. What a link leads to is not replaced by a file beside it."""
+    """The file may hold a password. What a link leads to is not replaced by a file beside it."""
     add = ["install", "hub", "--bind", "127.0.0.1:8050", "--root", str(root), "--program", PROGRAM]
     config = root / "etc/gpudeck/hub.toml"
     config.parent.mkdir(parents=True)

@@ -41,7 +41,7 @@ def test_with_its_hub_only_its_own_table_changes() -> None:
     ('[agent]\nalone = false\nhub = "https://old:1"\n', HUB)])
 def test_what_cannot_be_changed_without_harm_is_refused(text: str, settings: dict[str, str]
                                                         ) -> None:
-    with pytest.raises(ValueError, match="not changed here|no table|stays as it is"):
+    with pytest.raises(ValueError, match=r"not changed here|no table|stays as it is"):
         merged_config(AGENT, text, settings)
 
 
