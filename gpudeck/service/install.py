@@ -118,7 +118,7 @@ def present_grants(machine: Machine, role: ServiceRole, gets_hub: bool
     if not names and not machine.path(role.unit_file).exists():
         return None
     config = machine.path(role.config)
-    if gets_hub and config.exists() and is_alone(role, config.read_text()):
+    if gets_hub and config.exists() and is_alone(role, config.read_text(errors="replace")):
         return None
     return names
 

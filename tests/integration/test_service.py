@@ -146,6 +146,9 @@ def test_a_file_that_is_closed_to_others_stays_closed(root: Path) -> None:
     assert 'bind = "127.0.0.1:8050"' in config.read_text()
     managed = root / "managed.toml"
     managed.write_text("[hub]\n")
+    config.write_bytes(b"[hub]\n# \xff\n")
+    with pytest.raises(CommandError, match="can't decode byte 0xff"):
+        service([*add, "--public-url", "https://deck.example.org"])
     config.unlink()
     config.symlink_to(managed)
     with pytest.raises(CommandError, match=r"is a link and stays as it is; .* lacks bind"):
