@@ -156,6 +156,17 @@ def test_pauses_alone_make_no_rank_slow() -> None:
     assert findings_by_minute(watts, util) == [{}] * STEPS
 
 
+@pytest.mark.parametrize(("works", "late"), [(1, 4), (2, 3), (2, 1)])
+def test_minutes_at_work_between_pauses_count_against_a_slow_rank(works: int, late: int) -> None:
+    """A job that rests every second or third minute; one rank lags in the first minute of some
+    spells of work, and is as fast as the others in all other minutes."""
+    one, watts, util = random.randrange(8), noisy(600, spread=0.01), np.full((8, STEPS), 99.0)
+    every = works + 1
+    watts[:, works::every], util[:, works::every] = 120, 0
+    watts[one, ::every * late] = 450
+    assert findings_by_minute(watts, util) == [{}] * STEPS
+
+
 def test_a_slow_rank_that_is_mended_is_over_after_ten_minutes_and_says_so_until_then() -> None:
     slow, watts, util = random.randrange(8), noisy(600), np.full((8, STEPS), 99.0)
     watts[slow, :20] *= 0.6
