@@ -1,4 +1,4 @@
-"""Holds: what stops every action takes effect whatever becomes of those who are told."""
+"""Holds take effect whatever becomes of the listeners."""
 
 import random
 import time
@@ -18,6 +18,7 @@ from dashboard.fleet.fleet import Fleet
 from dashboard.fleet.visibility import VisibleFleetCache
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.state import HubState
+from gpudeck.contract.action_table import Action
 from gpudeck.contract.actions import HELD_BY_HUB
 from gpudeck.contract.wire import Beat
 from tests.unit import fleets
@@ -31,13 +32,13 @@ def failing(_: object) -> None:
 
 @pytest.mark.parametrize("place", [None, "n1"])
 def test_a_hold_takes_effect_though_a_listener_fails(tmp_path: Path, place: str | None) -> None:
-    fleet, events, orders = Fleet(1), Dispatcher(), []
+    fleet, events, orders = Fleet(1), Dispatcher(), list[Action]()
     node = fleet.hello(fleets.hello("n1"), fleets.NOW, fleets.MONO)
     node.beat = beat = Beat("ok", 0.0, 0, 0)
     state = HubState.open(tmp_path)
 
-    def order(*given: Any) -> None:
-        orders.append(given[2])
+    def order(_node: str, _host: str, action: Action, *_by_whom: Any) -> None:
+        orders.append(action)
 
     holds = HoldService(
         state.store(StandingStore), AuditRecorder(state.store(AuditStore), None, events), fleet,
