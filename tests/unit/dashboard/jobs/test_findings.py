@@ -237,14 +237,16 @@ def test_what_is_not_known_is_no_sign() -> None:
 def test_one_value_against_the_median_of_all_is_the_same_by_hand() -> None:
     """Beside a slow and plain way to compute it."""
     lots = np.random.default_rng(random.randrange(2**32))
-    group = lots.integers(0, 6, 50) * random.choice((1, 2**33))  # jobs x minutes x nodes are many
+    group = lots.integers(0, 6, 50)
+    group[:3] = 6, 7, 7  # too few
+    group *= random.choice((1, 2**33))  # jobs x minutes x nodes are many
     power, util = lots.uniform(300, 700, 50), lots.uniform(0, 100, 50)
     power[lots.random(50) < 0.2] = np.nan
-    lag = signs.rank_lag(util, power, np.full(50, 700.0), group).pct
+    lag, is_compared, rests = signs.rank_lag(util, power, np.full(50, 700.0), group)
     for at in range(50):
         mine = group == group[at]
         if mine.sum() < signs.PEERS_LEAST:
-            assert lag[at] == 0
+            assert (lag[at], is_compared[at], rests[at]) == (0, False, False)
         elif np.isnan(power[at]):
             assert np.isnan(lag[at])
         else:
