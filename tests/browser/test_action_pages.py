@@ -281,6 +281,22 @@ def test_the_way_past_the_bar_keeps_what_is_selected_and_open(
     expect(page.locator("#task-drawer")).to_be_hidden()
 
 
+def test_a_node_that_does_not_answer_is_stopped_with_the_whole_fleet(
+        demo: Demo, new_person: NewPerson) -> None:
+    agent = random.choice(demo.info()["agents"])
+    page = new_person().page
+    os.kill(agent["pid"], signal.SIGSTOP)
+    try:
+        send(demo, "POST", "hold", {"node": None, "reason": reason()})
+        page.goto(f"{demo.url}/node/{agent['node']}")
+        expect(page.locator(".node-hold")).to_contain_text(
+            f"Actions on {agent['node']} are stopped")
+        expect(page.locator(".node-hold button")).to_be_hidden()
+    finally:
+        send(demo, "DELETE", "hold")
+        os.kill(agent["pid"], signal.SIGCONT)
+
+
 def test_the_task_at_the_side_is_kept_stopped_and_left(demo: Demo, new_person: NewPerson) -> None:
     target, other = random.sample(alone(demo), 2)
     person = new_person().open(f"/tasks?group=none&task={target['id']}")
