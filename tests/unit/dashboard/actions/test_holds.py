@@ -23,9 +23,6 @@ from gpudeck.contract.actions import HELD_BY_HUB
 from gpudeck.contract.wire import Beat
 from tests.unit import fleets
 
-ADMIN = Actor("person", "ada", Role.ADMIN, Scope(("*",), ()), "s", time.time() + 60)
-
-
 def failing(_: object) -> None:
     raise OSError("a listener fails")
 
@@ -36,6 +33,7 @@ def test_a_hold_takes_effect_though_a_listener_fails(tmp_path: Path, place: str 
     node = fleet.hello(fleets.hello("n1"), fleets.NOW, fleets.MONO)
     node.beat = beat = Beat("ok", 0.0, 0, 0)
     state = HubState.open(tmp_path)
+    admin = Actor("person", "ada", Role.ADMIN, Scope(("*",), ()), "s", time.time() + 300)
 
     def order(_node: str, _host: str, action: Action, *_by_whom: Any) -> None:
         orders.append(action)
@@ -45,7 +43,7 @@ def test_a_hold_takes_effect_though_a_listener_fails(tmp_path: Path, place: str 
         VisibleFleetCache(fleet), lambda _: True, order, events)
     events.listen(HoldChanged, failing)
     reason = f"because {random.random()}"
-    holds.hold(ADMIN, place, reason)
+    holds.hold(admin, place, reason)
     assert holds.wake.is_set(), "nodes are told at once"
     refusal = holds.refusal("n1")
     assert refusal is not None
@@ -56,7 +54,7 @@ def test_a_hold_takes_effect_though_a_listener_fails(tmp_path: Path, place: str 
     node.beat = replace(beat, holds=(f"{HELD_BY_HUB} {reason}",))
     holds.beat_received("n1")
     holds.wake.clear()
-    holds.release(ADMIN, place)
+    holds.release(admin, place)
     assert holds.wake.is_set()
     assert holds.desired("n1") is None
     assert state.store(StandingStore).holds() == {}
