@@ -23,6 +23,7 @@ from gpudeck.contract.actions import HELD_BY_HUB
 from gpudeck.contract.wire import Beat
 from tests.unit import fleets
 
+
 def failing(_: object) -> None:
     raise OSError("a listener fails")
 
