@@ -11,6 +11,7 @@ import msgspec
 
 from gpudeck.contract.limits import MAX_LEASES, ManagedComputeMode, ManagedMigLayout, TimedLimit
 from gpudeck.contract.repairs import MAX_REPAIRS, WHOLE_NODE, GpuRepair
+from gpudeck.contract.suspensions import MAX_SUSPENSIONS, SuspendedTask
 
 from ..journal.facts import Fact
 from ..journal.leases import leased_gpus
@@ -20,7 +21,8 @@ from .mps import LocalMpsDaemons
 from .mps_store import MpsSettingStore
 from .timed_limits import same_limit, with_new
 
-L = TypeVar("L", TimedLimit, ManagedComputeMode, ManagedMigLayout, GpuRepair)
+L = TypeVar("L", TimedLimit, ManagedComputeMode, ManagedMigLayout, GpuRepair,
+            SuspendedTask)
 
 
 UNREAD_MOST = 2_000  # characters of what is not understood, in the audit
@@ -294,6 +296,39 @@ class RepairStore(StoredLimits[GpuRepair]):
         return {"kind": f"repair_{event}", "repair": msgspec.to_builtins(repair)}
 
 
+class SuspensionStore(StoredLimits[SuspendedTask]):
+    """Tasks that are suspended. The driver lists them no more: what is forgotten here is a process
+    that nobody can bring back."""
+
+    _fact, _kind, _plural = Fact.SUSPENSIONS, SuspendedTask, "suspensions"
+
+    def of(self, pid: int, start_ticks: int) -> SuspendedTask | None:
+        return next((task for task in self.all() if task.has(pid, start_ticks)), None)
+
+    def begin(self, task: SuspendedTask) -> None:
+        if len(self.all()) >= MAX_SUSPENSIONS:
+            raise JournalError(f"{MAX_SUSPENSIONS} tasks are suspended here already")
+        self._change(lambda all: (*_others(all, task), task), self._record("begun", task))
+
+    def turn(self, before: SuspendedTask, now: SuspendedTask) -> None:
+        """Replace a record, unless somebody else has changed it since."""
+        self._change(lambda all: tuple(now if task == before else task for task in all),
+                     self._record("state", now))
+
+    def end(self, task: SuspendedTask, why: str) -> None:
+        self._change(lambda all: _others(all, task), self._record("over", task) | {"why": why})
+
+    def _key(self, task: SuspendedTask) -> str:
+        return task.task_id
+
+    def _record(self, event: str, task: SuspendedTask) -> dict[str, Any]:
+        return {"kind": f"suspension_{event}", "suspension": msgspec.to_builtins(task)}
+
+
+def _others(all: tuple[SuspendedTask, ...], task: SuspendedTask) -> tuple[SuspendedTask, ...]:
+    return tuple(other for other in all if other.task_id != task.task_id)
+
+
 @dataclass(frozen=True, slots=True)
 class LimitStores:
     """Limits of one node: `applier` for GPUs, `mps` for MPS; the others are on disk."""
@@ -305,6 +340,7 @@ class LimitStores:
     mps_settings: MpsSettingStore
     repairs: RepairStore
     layouts: MigLayoutStore
+    suspensions: SuspensionStore
     leased: Callable[[], frozenset[str]]  # GPUs that a lease of the pool holds; JournalError
 
 
@@ -326,4 +362,5 @@ def open_limits(applier: LimitApplier, mps: LocalMpsDaemons, journal: ActionJour
     return LimitStores(applier, mps, TimedLimitStore(journal, is_shared),
                        ComputeModeStore(journal, is_shared), MpsSettingStore(journal, boot_id),
                        RepairStore(journal, is_shared), MigLayoutStore(journal, is_shared),
+                       SuspensionStore(journal, is_shared),
                        partial(leased_gpus, journal, boot_id))

@@ -241,7 +241,7 @@ def _use(entry: GpuTask, gpu: int) -> wire.Use:
         task_id=entry.task.id, gpu=gpu,
         mem_used_bytes=_within(entry.mem_used_bytes, 1e18), sm_pct=_within(entry.sm_pct, 100.0),
         state=entry.state,  # type: ignore[arg-type]
-    )
+        is_suspended=entry.is_suspended)
 
 
 def _within(value: float | None, high: float) -> float | None:

@@ -49,7 +49,7 @@ export default class Tasks extends Looker {
   putBulk() {
     this.bulk = byId("tasks-bulk");
     this.bulkWords = make("strong", {});
-    this.bulkActs = ACTS.map(({ id: action, label: word, is_kill: isKill }) => {
+    this.bulkActs = ACTS.filter(({ is_off: isOff }) => !isOff).map(({ id: action, label: word, is_kill: isKill }) => {
       const button = make("button", { type: "button", class: `button ${isKill ? "danger" : ""}`, "data-act": action }, word);
       pressed(button, () => { const ids = this.chosen().map(({ id }) => id); return (event) => begin(action, ids, { x: event.clientX, y: event.clientY }); });
       return button;

@@ -151,6 +151,7 @@ class Use(Struct, frozen=True, array_like=True):
     mem_used_bytes: Amount | None
     sm_pct: Annotated[float, Meta(ge=0, le=100)] | None
     state: Literal["running", "paused", "uninterruptible", "zombie"] | None = None
+    is_suspended: bool = False  # its memory is on its machine; an older hub shows it as it runs
 
 
 class Tasks(Struct, frozen=True):
@@ -191,7 +192,7 @@ class Hello(Struct, frozen=True, tag="hello"):
     platform: Text = ""
     driver_version: Text | None = None
     epoch_seen: Number = 0  # the highest of this hub's so far; Commands of a lower one are refused
-    actions: Annotated[tuple[Word, ...], Meta(max_length=32)] = ()  # that the ceiling here allows
+    actions: Annotated[tuple[Word, ...], Meta(max_length=64)] = ()  # that the ceiling here allows
     enrolment: Enrolment | None = None
     anchor_seq: Number = 0  # the last Anchor that this hub gave: proof against a hub that forgets
     anchor_head: Text = ""
