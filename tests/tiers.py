@@ -49,7 +49,7 @@ CHECK_TESTS = (
     "tests/integration/test_alerts.py::test_after_a_restart_rules_are_kept_and_what_is_still_so_is_the_same_alert",
     "tests/integration/test_alerts.py::test_between_the_two_limits_nothing_changes",
     "tests/integration/test_board_repair.py::test_killed_at_every_step",
-    "tests/integration/test_suspend.py::test_killed_at_every_step",
+    "tests/integration/test_suspend_fails.py::test_killed_at_every_step",
     "tests/integration/test_callbacks.py::test_ten_thousand_mutated_bodies",
     "tests/integration/test_doctor.py::test_a_hung_driver_does_not_hang_it",
     "tests/integration/test_guessing.py::test_hashing_leaves_the_loop_alone_and_its_queue_has_an_end",

@@ -13,8 +13,7 @@ it is on disk; the agent keeps and resends what is not acked; the hub drops dupl
                              <- Welcome    or Refused, then the connection closes
       Inventory ->                         each generation that a pending Frame refers to
       Frame, Event -> ...                  as they arise
-      Backfill -> ...                      what was not acked before, oldest first, in the room
-                                           that live ones leave
+      Backfill -> ...                      what was not acked, oldest first, where there is room
                              <- Ack        these are on disk
       Beat ->                              every BEAT_EVERY_S, whatever the reader does
                              <- Probe      time sync

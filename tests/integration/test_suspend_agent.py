@@ -47,7 +47,9 @@ def node(tmp_path: Path, children: Children) -> Node:
 
 def last_use(hub: FakeHub, child: Child) -> Use | None:
     """Return its use in the newest list of tasks."""
-    frames = [message for message in hub.messages[hub.stream].values()
+    if not hub.hellos:
+        return None
+    frames = [message for message in [*hub.messages[hub.stream].values()]
               if isinstance(message, Frame) and message.tasks is not None]
     newest = max(frames, key=lambda frame: frame.seq, default=None)
     assert newest is None or newest.tasks is not None
@@ -73,9 +75,9 @@ def test_by_order_of_a_hub_and_over_a_restart(node: Node, hub: FakeHub, tmp_path
         use = last_use(hub, node.task)
         assert use is not None
         assert use.mem_used_bytes == 0
-    ended = [message for message in hub.messages[hub.stream].values()
+    ends = [message for message in hub.messages[hub.stream].values()
              if not isinstance(message, Frame) and "ended" in message.kind]
-    assert ended == [], "it has not ended"
+    assert ends == [], "it has not ended"
     with an_agent(*node.flags(hub, tmp_path), env=node.env, program=AGENT):
         wait_for(lambda: len(hub.hellos) > 1 and is_suspended(hub, node.task))
         reply = hub.reply(hub.send(hub.order(hub.look(node.task.task_id, "restore"))))

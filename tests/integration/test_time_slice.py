@@ -89,19 +89,19 @@ def test_a_refusal_changes_nothing(bench: SliceBench) -> None:
 
 
 def test_what_forbids_it(bench: SliceBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = TimeSlice(bench.gpu, "long")
+    setting = TimeSlice(bench.gpu, "long")
     bench.actions = ["cordon"]
     with bench.node() as here:
-        assert codes(here, wanted) == ["type"], "off until the ceiling names it"
+        assert codes(here, setting) == ["type"], "off until the ceiling names it"
     bench.actions = ["set_time_slice"]
     bench.parts = [GpuFacts("MIG-1", 2, "H100", parent_uuid=bench.gpu)]
     with bench.node() as here:
-        assert codes(here, wanted) == ["setting"]
+        assert codes(here, setting) == ["setting"]
     assert bench.set("long").state == "refused"
     bench.parts = []
     monkeypatch.setenv("PATH", str(bench.folder))
     with bench.node() as here:
-        assert codes(here, wanted) == ["setting"]
+        assert codes(here, setting) == ["setting"]
     assert not any("--set" in call for call in bench.tools.calls)
 
 

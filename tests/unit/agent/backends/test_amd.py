@@ -426,9 +426,9 @@ def test_the_doctor_misses_no_driver_of_boards_that_are_not_there(
     monkeypatch.setattr(nvml_doctor, "boards", partial(nvml_doctor.boards, pci, machine.root))
     count = amd_doctor.boards(pci)
     monkeypatch.setattr(amd_doctor, "boards", lambda *_: count)
-    found = list(checks_of(doctor_modules(), ""))
-    assert [check.key for check in found if check.verdict == "problem"] == problems
-    skipped = [check for check in found if check.key == "no_nvidia"]
+    reported = list(checks_of(doctor_modules(), ""))
+    assert [check.key for check in reported if check.verdict == "problem"] == problems
+    skipped = [check for check in reported if check.key == "no_nvidia"]
     assert [check.verdict for check in skipped] == ["not checked"] * (present == ("0x1002",))
 
 

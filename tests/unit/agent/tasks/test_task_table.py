@@ -318,6 +318,6 @@ def test_a_suspended_task_is_listed_once_and_by_its_start(tmp_path: Path) -> Non
     assert (gpu_task.gpu_uuid, gpu_task.mem_used_bytes, gpu_task.is_suspended) == (
         "GPU-1", 0.0, True)
     assert gpu_task.task.start_ticks == 777
-    [again] = table.describe([ProcessReading(40, "GPU-1", 12.0, None)])
-    assert (again.task.id, again.mem_used_bytes, again.is_suspended) == (
+    [second] = table.describe([ProcessReading(40, "GPU-1", 12.0, None)])
+    assert (second.task.id, second.mem_used_bytes, second.is_suspended) == (
         gpu_task.task.id, 12.0, False)
