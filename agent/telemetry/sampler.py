@@ -233,7 +233,8 @@ def _tasks(
     memory = replace(
         memory, described=frozenset(present), snapshot_at=now if snapshot else memory.snapshot_at
     )
-    return memory, Tasks(snapshot=snapshot, began=began, uses=uses)
+    suspended = tuple({entry.task.id: None for entry in gpu_tasks if entry.is_suspended})
+    return memory, Tasks(snapshot=snapshot, began=began, uses=uses, suspended=suspended or UNSET)
 
 
 def _use(entry: GpuTask, gpu: int) -> wire.Use:
@@ -241,7 +242,7 @@ def _use(entry: GpuTask, gpu: int) -> wire.Use:
         task_id=entry.task.id, gpu=gpu,
         mem_used_bytes=_within(entry.mem_used_bytes, 1e18), sm_pct=_within(entry.sm_pct, 100.0),
         state=entry.state,  # type: ignore[arg-type]
-        is_suspended=entry.is_suspended)
+    )
 
 
 def _within(value: float | None, high: float) -> float | None:

@@ -474,7 +474,8 @@ def task_views(fleet: Fleet, node: Node, reads: CommandLineVisibility = ALL_READ
         uuid = fleet.uuids[node.listing.order[use.gpu]]
         uses.setdefault(use.task_id,
                         []).append(TaskGpuUseView(uuid, use.mem_used_bytes, use.sm_pct))
-        states[use.task_id] = "suspended" if use.is_suspended else use.state
+        states[use.task_id] = use.state
+    states |= dict.fromkeys(node.suspended or (), "suspended")
     return [_task(node, task_id, uses[task_id], states[task_id], reads)
             for task_id in sorted(uses) if task_id in node.tasks]
 

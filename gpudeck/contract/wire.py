@@ -150,7 +150,6 @@ class Use(Struct, frozen=True, array_like=True):
     mem_used_bytes: Amount | None
     sm_pct: Annotated[float, Meta(ge=0, le=100)] | None
     state: Literal["running", "paused", "uninterruptible", "zombie"] | None = None
-    is_suspended: bool = False  # its memory is on its machine; an older hub shows it as it runs
 
 
 class Tasks(Struct, frozen=True):
@@ -160,6 +159,7 @@ class Tasks(Struct, frozen=True):
     snapshot: bool
     began: Annotated[tuple[Task, ...], Meta(max_length=MAX_TASKS)]
     uses: Annotated[tuple[Use, ...], Meta(max_length=MAX_TASKS)]
+    suspended: Annotated[tuple[Word, ...], Meta(max_length=MAX_TASKS)] | UnsetType = UNSET  # ids
 
 
 # agent -> hub

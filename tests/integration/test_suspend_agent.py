@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudeck.contract.wire import Frame, Use
+from gpudeck.contract.wire import Frame, Tasks, Use
 from tests.fakes.children import Child, Children, a_ceiling, state_of, wait_until_old
 from tests.fakes.cuda_checkpoint import FakeCudaCheckpoint
 from tests.fakes.hub import FakeHub, wait_for
@@ -45,21 +45,27 @@ def node(tmp_path: Path, children: Children) -> Node:
     return Node(tmp_path, children)
 
 
-def last_use(hub: FakeHub, child: Child) -> Use | None:
-    """Return its use in the newest list of tasks."""
+def last_tasks(hub: FakeHub) -> Tasks | None:
+    """Return the newest list of tasks."""
     if not hub.hellos:
         return None
     frames = [message for message in [*hub.messages[hub.stream].values()]
               if isinstance(message, Frame) and message.tasks is not None]
     newest = max(frames, key=lambda frame: frame.seq, default=None)
-    assert newest is None or newest.tasks is not None
-    return None if newest is None or newest.tasks is None else next(
-        (use for use in newest.tasks.uses if use.task_id == child.task_id), None)
+    return None if newest is None else newest.tasks
+
+
+def last_use(hub: FakeHub, child: Child) -> Use | None:
+    tasks = last_tasks(hub)
+    return None if tasks is None else next(
+        (use for use in tasks.uses if use.task_id == child.task_id), None)
 
 
 def is_suspended(hub: FakeHub, child: Child) -> bool | None:
-    use = last_use(hub, child)
-    return None if use is None else use.is_suspended
+    tasks = last_tasks(hub)
+    if tasks is None or last_use(hub, child) is None:
+        return None
+    return child.task_id in (tasks.suspended or ())
 
 
 def test_by_order_of_a_hub_and_over_a_restart(node: Node, hub: FakeHub, tmp_path: Path) -> None:

@@ -170,9 +170,7 @@ def test_a_suspended_task_says_that_and_what_its_node_permits() -> None:
     node = add_node(fleet, gpus=1)
     node.hello = msgspec.structs.replace(node.hello, actions=("end", "restore", "set_mps"))
     on = tasks(("a", 0, "alice"), ("b", 0, "bohdan"))
-    on = msgspec.structs.replace(on, uses=tuple(
-        msgspec.structs.replace(use, mem_used_bytes=0.0, is_suspended=use.task_id == "a")
-        for use in on.uses))
+    on = msgspec.structs.replace(on, suspended=("a",))
     fleet.frame(node, frame([{}], tasks=on), NOW, MONO)
     suspended, other = views.task_views(fleet, node)
     assert (suspended.state, other.state == "suspended") == ("suspended", False)
