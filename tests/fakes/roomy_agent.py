@@ -6,5 +6,5 @@ from agent.cli.main import agent
 from agent.tasks import host_memory
 
 if __name__ == "__main__":
-    host_memory.rooms = lambda *_: (host_memory.MemoryRoom(2.0**40),)  # type: ignore[assignment]
+    vars(host_memory)["rooms"] = lambda *_: (host_memory.MemoryRoom(2.0**40),)
     sys.exit(agent(sys.argv[1:]))

@@ -55,13 +55,16 @@ class SuspendBench(Bench):
         (self.proc / "meminfo").write_text(
             f"MemTotal: 1 kB\nMemAvailable: {free_bytes // 1_024} kB\n")
 
-    def limit(self, free_bytes: int | None) -> None:
-        """Set what the cgroup of all tasks has left; None: it has no limit."""
+    def limit(self, free_bytes: int | None, is_whole: bool = True) -> None:
+        """Set what the cgroup of all tasks has left; None: it has no limit. `is_whole` False: a
+        part of it cannot be read."""
         top = self.cgroups / "tasks"
         top.mkdir(parents=True, exist_ok=True)
         (top / "memory.max").write_text("max" if free_bytes is None else f"{free_bytes + MIB}")
         (top / "memory.current").write_text(f"{3 * MIB}\n")
         (top / "memory.stat").write_text(f"anon {MIB}\ninactive_file {2 * MIB}\n")
+        if not is_whole:
+            (top / "memory.stat").unlink()
 
     @contextmanager
     def node(self) -> Iterator[StandaloneNode]:

@@ -123,9 +123,7 @@ def in_a_child(act: Callable[[], str]) -> str:
 REFUSALS: dict[str, Callable[[SuspendBench, Child, pytest.MonkeyPatch], object]] = {
     "the machine has no room": lambda bench, task, patch: bench.room(10 * MIB),
     "its cgroup has no room": lambda bench, task, patch: bench.limit(20 * MIB),
-    "its cgroup cannot be read":
-        lambda bench, task, patch: (bench.limit(80 * 2**30),
-                                    (bench.cgroups / "tasks/memory.stat").unlink()),
+    "its cgroup cannot be read": lambda bench, task, patch: bench.limit(80 * 2**30, is_whole=False),
     "its memory is not known": lambda bench, task, patch: setattr(task, "mem_used_bytes", None),
     "an old driver": lambda bench, task, patch: patch.setattr(
         nvml_driver, "driver_version", lambda: "575.51.03"),

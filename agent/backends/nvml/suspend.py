@@ -50,7 +50,8 @@ def takes_several(driver: str | None) -> bool:
 def state_of(pid: int) -> ProcessState | None:
     code, output = _run(["--get-state", "--pid", str(pid)], STATE_WITHIN_S)
     word = output.strip().lower()
-    return next((state for state in get_args(ProcessState) if code == 0 and word == state), None)
+    states: tuple[ProcessState, ...] = get_args(ProcessState)
+    return next((state for state in states if code == 0 and word == state), None)
 
 
 def take(step: Step, pid: int) -> str:

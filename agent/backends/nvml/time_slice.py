@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-from typing import get_args
 
 from gpudeck.contract.limits import SliceLength
 from gpudeck.system.child_processes import without_tokens
@@ -29,7 +28,7 @@ def read(uuid: str) -> SliceLength | None:
         return None
     words = {word for line in _LINE.findall(output)
              for word in re.findall(r"[a-z]+", line.lower())}
-    lengths = [length for length in get_args(SliceLength) if length in words]
+    lengths: list[SliceLength] = [length for length in NUMBERS if length in words]
     return lengths[0] if len(lengths) == 1 else None
 
 
