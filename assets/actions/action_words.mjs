@@ -13,7 +13,7 @@ export const verb = (action) => ROWS.get(action)?.label ?? action;
  * @type {(row: Hub.ActionRow, task: Pick<Hub.TaskView, "state" | "permits">) => boolean}
  */
 export function isFit({ id, fits, is_off: isOff }, { state, permits }) {
-  if (isOff && !permits.some((action) => action === id)) return false;
+  if (isOff && !(permits ?? []).some((action) => action === id)) return false;
   return fits === "" || (fits === "running" ? state !== "paused" && state !== "suspended" : fits === state);
 }
 /** @type {(action: string) => Hub.ActionRow} */
