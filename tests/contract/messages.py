@@ -397,7 +397,7 @@ FROM_AGENT |= {
     "inventory_with_memory_limits": Inventory(4, (structs.replace(
         FACTS[0], mem_temp_max_c=95.0, mem_margin_min_c=8.0, accounting_on=True),)),
     "frame_with_a_suspended_task": structs.replace(
-        FRAME, seq=10, tasks=structs.replace(FRAME.tasks, suspended=(TASK.id,))),
+        FRAME, seq=10, tasks=Tasks(True, (TASK,), USES, suspended=(TASK.id,))),
     "frame_with_checkpoints": structs.replace(FRAME, seq=9, host=structs.replace(
         HOST, checkpoints=(TaskCheckpoints(TASK.id, 900.5, 1763640000.0, 4),))),
     "preview_that_waits_for_a_checkpoint": structs.replace(

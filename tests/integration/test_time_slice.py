@@ -109,7 +109,7 @@ def test_beside_another_setting(bench: SliceBench) -> None:
     bench.actions = ["set_time_slice", "set_power_cap", "cordon"]
     with bench.node() as here:
         assert done(here, Cordon(bench.gpu)).state in ("done", "refused")
-        assert shown(here, PowerCap(bench.gpu, 300.0, 60.0)).refusals == ()
+        assert shown(here, PowerCap(bench.gpu, 300, 60)).refusals == ()
         assert done(here, TimeSlice(bench.gpu, "short")).state == "done"
 
 
