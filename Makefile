@@ -58,12 +58,12 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m bench
 
 # The long forms of the fault and load tests.
-soak: $(VENV)/.dev
+soak: $(VENV)/.engines
 	@.ci/machine soak
 	$(PYTEST) -m soak $(TESTS)
 
 # Those of `check` and `soak` that run with Slurm, PostgreSQL, an OpenID provider, images, …
-engines: $(VENV)/.dev
+engines: $(VENV)/.engines
 	@.ci/machine soak
 	$(PYTEST) -m $@ -n 3 --dist loadfile $(TESTS)
 
@@ -119,6 +119,11 @@ $(VENV)/.hub: $(VENV)/.made pyproject.toml
 $(VENV)/.dev: $(VENV)/.hub
 	@echo "Installing what the tests need into $(VENV) (once) ..."
 	@$(PIP) --group dev
+	@touch $@
+
+$(VENV)/.engines: $(VENV)/.dev
+	@echo "Installing what the engines' tests need into $(VENV) (once) ..."
+	@$(PIP) --group engines
 	@touch $@
 
 # Node comes from PyPI, so that a machine needs none; npm is within it.

@@ -24,5 +24,6 @@ export default [
       "prefer-const": "error",
     },
   },
+  { files: ["assets/*.js"], languageOptions: { sourceType: "script" } },
   { files: ["tests/js/**"], languageOptions: { globals: globals.node } },
 ];

@@ -42,7 +42,7 @@ def run_node(config: NodeConfig, source: ReadingSource, outbox: Outbox, stop: th
     node = build_node(config, source, outbox, wake_signal.ring)
     while not stop.is_set():
         node.step(time.monotonic())
-        config.alive(time.monotonic())
+        config.alive(time.monotonic(), node.status)
         wake_signal.wait(node.wait_s(time.monotonic()))
     source_object: object = source
     if wake_signal is source_object:
@@ -77,7 +77,7 @@ def build_node(config: NodeConfig, source: ReadingSource, outbox: Outbox,
                                  latest.driver_facts)
     quotas = quotas_wiring.build(core, actions.context, latest, limits.daemons)
     pool = pool_wiring.build(core, config.pool_options, actions.context, mps, actions.hub.holds)
-    hosts = hosts_wiring.build(core, config.asks_serving)
+    hosts = hosts_wiring.build(core, config.asks_serving, config.asks_nccl)
     schedulers = schedulers_wiring.build(core, config.schedulers)
     recording = recording_wiring.build(config.recording)
     page = telemetry_wiring.build_page(core, config.metrics)
@@ -100,6 +100,10 @@ class NodeLoop:
         self._read = read
         self._conversation = conversation
         self._capabilities = capabilities
+
+    @property
+    def status(self) -> str:
+        return self._conversation.status
 
     def step(self, now: float) -> None:
         self._conversation.receive(now)

@@ -37,13 +37,15 @@ class NodeConfig:
     recording: RecordingWriter | None = None
     metrics: MetricsPage | None = None
     connect_limiter: ConnectLimiter | None = None  # of the nodes of one process
-    alive: Callable[[float], None] = lambda _: None  # called at each turn of the loop
+    # Called at each turn of the loop, with the state of the connection.
+    alive: Callable[[float, str], None] = lambda now, status: None
     timeouts: ActionTimeouts = field(default_factory=ActionTimeouts)
     pool_socket: Path | None = None
     managed_by: str = ""  # a scheduler
     local_claims: bool = False
     exclusive_leases: bool = False
     asks_serving: bool = False  # engines that serve models for their metrics
+    asks_nccl: bool = False  # about jobs that look stuck
     schedulers: Schedulers = field(default_factory=Schedulers)
     pool_unused_s: float = UNUSED_TELL_S
     own_hold_files: tuple[Path, ...] | None = None  # a test's, not those of its machine

@@ -117,6 +117,8 @@ TABLE: tuple[Setting, ...] = (
             "are leased: no second process can start there"),
     Setting("serving_metrics", flag, False, "read the /metrics of engines that serve models on "
             "this node (vLLM, SGLang, TensorRT-LLM, Triton, TGI, llama.cpp): tokens, latency"),
+    Setting("nccl_ras", flag, False, "ask NCCL (2.28.7 and later) which rank the others wait for, "
+            "where a job on this node looks stuck: its RAS service, at a port of this machine"),
     Setting("slurm", flag, False, "read the jobs and nodes of Slurm by its own programs and tell "
             "the hub; on one node of the cluster, which the hub's setting slurm_nodes names"),
     Setting("kubernetes", text, "", "read the pods and nodes of Kubernetes from this API server "
@@ -195,6 +197,7 @@ class AgentSettings:
     local_claims: bool = False
     exclusive_leases: bool = False
     serving_metrics: bool = False
+    nccl_ras: bool = False
     slurm: bool = False
     kubernetes: str = ""
     kubernetes_token_file: Path | None = None

@@ -1,4 +1,4 @@
-// Where the page begins: the socket opens at once, the parts are mounted when Dash has drawn them.
+// Entry of every page: the socket opens at once, the parts are mounted when Dash has drawn them.
 
 import { DesktopAlerts } from "./alerts/desktop_alerts.mjs";
 import { CommandStore } from "./actions/commands_store.mjs";
@@ -14,19 +14,21 @@ import { RunningActions } from "./actions/running_actions.mjs";
 
 // Each page's own module comes when it is that page: the others' would only stand in its way.
 const { pathname } = location;
-const page = PAGES.find(({ address, addresses }) => address === pathname || (addresses !== null && new RegExp(addresses).test(pathname))) ?? PAGES.find(({ key }) => key === "missing");
+const page = PAGES.find(({ address, addresses }) => address === pathname || (addresses !== null && new RegExp(addresses).test(pathname))) ?? PAGES[PAGES.length - 1];
+/** @type {Promise<{ default: PageClass }>} */
 const coming = import(`./${page.module}`);
 const live = new Live(page);
 if (page.key.startsWith("site-")) lend(live);
 const longTasks = { count: 0, longest_ms: 0 };
-// A page that comes in pieces says itself when it stands, and is shown at the latest then.
+// A page that comes in pieces says when it is complete, and is shown after this time at the latest.
 const SETTLE_MS = 2_500;
-let shown = null;
+/** @type {ShownPage | null} */
+let shownPage = null;
 
 function mount() {
   const root = byId(page.key);
   if (root === null) return;
-  seen.disconnect();
+  drawing.disconnect();
   root.hidden = false;
   setTimeout(() => settle(root), SETTLE_MS);
   const here = document.querySelector(`.bar nav a[href="${page.under}"]`);
@@ -40,11 +42,11 @@ function mount() {
   mountActions(store);
   new RunningActions(store);
   const holds = new Holds(live);
-  coming.then(({ default: Shown }) => { shown = new Shown(root, live, holds, store); });
+  coming.then(({ default: Shown }) => { shownPage = new Shown(root, live, holds, store); });
 }
 
-const seen = new MutationObserver(mount);
-seen.observe(document.body, { childList: true, subtree: true });
+const drawing = new MutationObserver(mount);
+drawing.observe(document.body, { childList: true, subtree: true });
 mount();
 
 if (PerformanceObserver.supportedEntryTypes.includes("longtask")) {
@@ -56,9 +58,12 @@ if (PerformanceObserver.supportedEntryTypes.includes("longtask")) {
 
 // Read only, described in docs/internals/live.md: what is drawn, and what drawing costs.
 globalThis.gpudeck = Object.freeze({
-  cell: (uuid) => shown?.cell?.(uuid) ?? null,
-  line: (uuid, key) => shown?.line?.(uuid, key) ?? null,
+  cell: (/** @type {string} */ uuid) => shownPage?.cell?.(uuid) ?? null,
+  line: (/** @type {string} */ uuid, /** @type {string} */ key) => shownPage?.line?.(uuid, key) ?? null,
   get stats() {
-    return { ...shown?.heatmap?.stats, long_tasks: longTasks.count, longest_task_ms: longTasks.longest_ms, link: live.state, at: shown?.past?.shown ?? null };
+    return {
+      ...shownPage?.heatmap?.stats, long_tasks: longTasks.count, longest_task_ms: longTasks.longest_ms,
+      link: live.state, at: shownPage?.past?.shown ?? null,
+    };
   },
 });

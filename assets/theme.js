@@ -1,6 +1,6 @@
 // Blocks in the head for a moment, so that nothing is painted in the wrong theme.
 (function () {
-  let kept = null;
-  try { kept = localStorage.getItem("gpudeck.theme"); } catch { /* storage may be forbidden */ }
-  if (kept === "dark" || kept === "light") document.documentElement.dataset.theme = kept;
+  let choice = null;
+  try { choice = localStorage.getItem("gpudeck.theme"); } catch { /* storage may be forbidden */ }
+  if (choice === "dark" || choice === "light") document.documentElement.dataset.theme = choice;
 })();

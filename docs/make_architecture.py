@@ -92,7 +92,8 @@ def packages(program: str) -> list[tuple[str, str]]:
     rows = []
     for floor in reversed(FLOORS[program]):
         for name in floor.split():
-            for path in (ROOT / program / name / "__init__.py", ROOT / program / f"{name}.py"):
+            place = ROOT / program / name.replace(".", "/")
+            for path in (place / "__init__.py", place.with_suffix(".py")):
                 if path.is_file():
                     says = ast.get_docstring(tree_of(path)) or ""
                     rows.append((name, " ".join(says.partition("\n\n")[0].split())))
@@ -202,23 +203,29 @@ the rest.
 Browsers get one packed byte per GPU and second, drawn on a canvas; exact values are fetched for
 what is looked at.
 
-`gpudeck/` is what all programs share: the wire contract, metrics, events, actions, settings, the
-client. `agent/` runs on a node, `dashboard/` is the hub, `widget/` the notebook. The three never
-import each other.
+`agent/` runs on a node, `dashboard/` is the hub, `widget/` the notebook. The three never import
+each other; `gpudeck/` is what they share.
 
 ## Where to look
 
 A capability is a package, and every capability of the hub has the same rooms: `core` (pure: time,
 randomness and data are arguments), `store.py` (its only SQL), `service.py` (state and what it
-does), `views.py` (pure: state to exactly what is shown), `api.py` (routes) and `wiring.py`: its
-`build(core)` makes the parts and says what the hub does with them. Other files say what they do
-in the field's words: `preview.py`, `execute.py`, `verify.py`.
+does), `queries.py` (reads that depend on who asks), `views.py` (pure: state to exactly what is
+shown), `api.py` (routes) and `wiring.py`: its `build(core)` makes the parts and says what the hub
+does with them. Other files say what they do in the field's words: `preview.py`, `execute.py`,
+`verify.py`. Routes parse, ask their own package and answer; what they take from another is a table
+with reasons in `tests/test_layout.py`.
 
 A package imports only from packages on floors below its own. What it needs from above comes as a
 protocol in a constructor, as a function across a `Seam`, or as a typed event through
 `dashboard/runtime/dispatcher.py`. The capabilities of the hub are the rows of
 `dashboard/capabilities.py`, in the order of building; those of a node the lines of `build_node` in
 `agent/node.py`. `tests/test_layout.py` and `tests/test_wiring.py` hold these rules.
+
+A page is a file in `dashboard/pages/`. What is read is written there, in Python; what is live
+(maps, charts, dialogs) is JavaScript in `assets/`, whose folders stand on floors as packages do.
+Its types are in `types/`: those of answers and messages are made from the structs that the hub
+sends. [How pages are made](pages.md) has the rest.
 """
 
 
@@ -239,6 +246,10 @@ from the package of the column.
 
 ![Packages of the agent and their arrows](../images/architecture-agent.svg)
 
+## What all programs share
+
+{table("gpudeck")}
+
 ## The way of a sample
 
 ![From the driver to a browser](../images/way-of-a-sample.svg)
@@ -255,8 +266,6 @@ Between the two programs nothing is believed twice: the hub's signer signs only 
 fresh preview, and the node checks everything again on its own reading. [Ordering an
 act](../commands.md) has the list of checks.
 """
-
-
 
 
 def files() -> dict[Path, str]:

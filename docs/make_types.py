@@ -1,7 +1,8 @@
 """Writes types/hub.d.ts, by which `make lint` checks what the pages' JavaScript reads from the hub.
 
-Each answer of the REST interface and each message of the live socket is an interface there, made
-from the struct or TypedDict that the hub sends. tests/unit/test_javascript.py compares.
+Each answer of the REST interface, each message of the live socket and each picture of a notebook's
+widget is an interface there, made from the struct or TypedDict that is sent.
+tests/unit/test_javascript.py compares.
 """
 
 import json
@@ -97,9 +98,12 @@ def answers(writer: TypeWriter) -> str:
     """Return the type `Answer` of what `METHOD path` answers; a path may have a query."""
     from dashboard.openapi.document import _answer
     from dashboard.openapi.routes import ROUTES
+    from dashboard.pages.rank_map import RankMapData
     from dashboard.web.answers import ProblemDetails
+    from widget.pictures import FleetPicture, LeaseOfKernelPicture, MachinePicture
 
-    for own in (ProblemDetails, ActionRow):
+    for own in (ProblemDetails, ActionRow, RankMapData, FleetPicture, MachinePicture,
+                LeaseOfKernelPicture):
         writer.text(inspect.type_info(own), "string")
     lines = []
     for route in sorted(ROUTES, key=lambda route: _rank(route.verb)):

@@ -15,6 +15,8 @@ _SELECTOR = re.compile(r"(\w+)(?:#([\w-]+))?((?:\.[\w-]+)*)")
 _NAMES = {"className": "class", "htmlFor": "for"}
 _WITHOUT_END = frozenset(("img", "br", "hr", "input"))
 _LINKS = frozenset(("href", "src"))
+_WILDCARDS = ("data-", "aria-")
+_OF_DASH = ("_", "available_")  # what Dash says of an element, beside its traits
 # Nothing else may be a link: a browser would run `javascript:`, with spaces in it as well.
 _SAFE_LINK = re.compile(r"(?:/(?![/\\])|#|\?|https?://|mailto:)", re.I)
 _SAFE_STYLE = re.compile(r"[\w .,%#()+-]*")
@@ -36,21 +38,39 @@ def make(what: str, inside: Any = None, **traits: Any) -> Component:
     tag, ident, classes = _selector(what)
     if tag == "button":
         traits.setdefault("type", "button")
-    traits |= {"id": ident, "className": classes.replace(".", " ").strip() or None,
-               "hidden": "hidden" if traits.get("hidden") else None}
-    kind = Input if tag == "input" else getattr(elements, tag.capitalize())
-    element: Component = kind(inside, **{
-        f"{name[:4]}-{name[5:]}" if name.startswith(("aria_", "data_")) else name: value
-        for name, value in traits.items() if value is not None})
+    traits = {"id": ident, "className": classes} | traits
+    traits["hidden"] = "hidden" if traits.get("hidden") else None
+    props = {_prop(name): value for name, value in traits.items() if value is not None}
+    if tag == "input":
+        return Input(inside, **props)
+    kind, facts, names = _kind(tag)
+    if not all(name in names or name.startswith(_WILDCARDS) for name in props):
+        kind(inside, **props)  # says what is wrong
+    # Dash would take most of the time of a page for messages that nobody reads.
+    element: Component = kind.__new__(kind)
+    vars(element).update(facts, children=inside, **props)
     return element
 
 
 @lru_cache(maxsize=4_096)
-def _selector(what: str) -> tuple[str, str | None, str]:
+def _selector(what: str) -> tuple[str, str | None, str | None]:
     selector = _SELECTOR.fullmatch(what)
     assert selector is not None, what
     tag, ident, classes = selector.groups()
-    return tag, ident, classes
+    return tag, ident, classes.replace(".", " ").strip() or None
+
+
+@lru_cache(maxsize=1_024)
+def _prop(name: str) -> str:
+    return f"{name[:4]}-{name[5:]}" if name.startswith(("aria_", "data_")) else name
+
+
+@lru_cache(maxsize=256)
+def _kind(tag: str) -> tuple[Any, dict[str, Any], frozenset[str]]:
+    """Return the class of elements, all that Dash says of one, and the names of its traits."""
+    kind = getattr(elements, tag.capitalize())
+    empty = kind()
+    return kind, {**vars(empty)}, frozenset(empty._prop_names)
 
 
 def icon_button(ident: str, icon: str, label: str, **traits: str) -> Component:
@@ -76,8 +96,9 @@ def choice(ident: str, label: str, options: Options, *looks: str, **traits: Any)
 
 def traits_of(part: Component) -> tuple[str, dict[str, Any], Any]:
     """Return the tag, the traits and the inside of an element."""
-    props = dict(part.to_plotly_json()["props"])
-    inside = props.pop("children", None)
+    props = {name: value for name, value in vars(part).items()
+             if not name.startswith(_OF_DASH) and name != "children"}
+    inside = getattr(part, "children", None)
     return type(part).__name__.lower(), props, inside  # of `html.Div`, div
 
 
@@ -98,7 +119,9 @@ def markup(part: Any) -> str:
 def attributes(traits: dict[str, Any]) -> dict[str, str]:
     """Return an element's attributes as HTML names and writes them. A table becomes JSON, a flag is
     there or not, and a link that could run a script is left out."""
-    in_html = {_NAMES.get(name, name).lower(): value for name, value in traits.items()}
+    if not traits:
+        return {}
+    in_html = {_name_in_html(name): value for name, value in traits.items()}
     if scripts := [name for name in in_html if name.startswith("on")]:
         raise ValueError(f"an element has no scripts: {', '.join(scripts)}")
     return {name: _attribute(name, value) for name, value in in_html.items()
@@ -106,7 +129,14 @@ def attributes(traits: dict[str, Any]) -> dict[str, str]:
             and (name not in _LINKS or _SAFE_LINK.match(str(value)))}
 
 
+@lru_cache(maxsize=1_024)
+def _name_in_html(name: str) -> str:
+    return _NAMES.get(name, name).lower()
+
+
 def _attribute(name: str, value: Any) -> str:
+    if isinstance(value, str) and name != "style":
+        return value
     if isinstance(value, bool):
         return str(value).lower() if name.startswith(("aria-", "data-")) else ""
     if name == "style":

@@ -18,7 +18,7 @@ class TokenBucket:
         self._filled_mono = mono
 
     def take(self, amount: float, mono: float) -> bool:
-        """Take so much; False: that is over the rate, and nothing was taken."""
+        """Take an amount; return False, and take nothing, if it exceeds the rate."""
         self._tokens = min(self._burst, self._tokens + (mono - self._filled_mono) * self._per_s)
         self._filled_mono = mono
         if self._tokens < amount:
@@ -28,7 +28,7 @@ class TokenBucket:
 
 
 class RateLimiter:
-    """For each key `burst` at once, then one every `every_s`; counts what is left out."""
+    """Limit per key: `burst` at once, then one every `every_s`; counts those that are left out."""
 
     def __init__(self, burst: int = 1, every_s: float = 60.0) -> None:
         self._burst = burst
@@ -36,8 +36,8 @@ class RateLimiter:
         self._used: dict[Hashable, tuple[float, int]] = {}  # until when, how many left out
 
     def due(self, key: Hashable, now: float) -> int | None:
-        """Return how many were left out since the last one; None: this one is, too. A clock that is
-        set back uses up the burst, and no more than that."""
+        """Return how many were left out since the last one; None: this one is left out, too. A
+        clock that is set back uses up the burst at most."""
         until, left_out = self._used.get(key, (now, 0))
         until = min(max(until, now), now + self._burst * self._every_s)
         if len(self._used) > FORGET_BEYOND:

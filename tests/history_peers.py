@@ -41,7 +41,7 @@ BATCH_S = 60
 ROUNDS = 7
 HOT_C, HOT_S = 79.0, 60
 IDLE_S, IDLE_PCT = 1_800, 5.0
-MOST_TIMES = {"q1": 1.5, "q2": 1.0, "q3": 1.5, "q4": 1.0, "q5": 1.5}  # as long as theirs
+MOST_TIMES = {"q1": 1.5, "q2": 1.0, "q3": 1.5, "q4": 1.0, "q5": 1.5}  # times the peer's
 
 Floats = npt.NDArray[np.float64]
 
@@ -164,11 +164,11 @@ def measure(folder: Path, peer: Peer, gpus: int, seconds: int) -> Iterator[Figur
     peer.post("/internal/force_flush")
     server_s = peer.cpu_s()
     points, what = gpus * seconds * WIDTH / 1e6, f"history beside VictoriaMetrics, {gpus:,} GPUs"
-    yield (f"{what}: CPU per million points, ours, all in", engine_s / points, "s", None)
+    yield (f"{what}: CPU per million points, gpudeck, all in", engine_s / points, "s", None)
     peer_s = (server_s + peer.client_s) / points
-    yield ("  theirs: server and encoding for it", peer_s, "s", None)
+    yield ("  VictoriaMetrics: server and encoding for it", peer_s, "s", None)
     yield ("    its server alone", server_s / points, "s", None)
-    yield ("  ours / theirs", engine_s / points / peer_s, "x", 0.1)
+    yield ("  gpudeck / VictoriaMetrics, CPU", engine_s / points / peer_s, "x", 0.1)
     yield from _sizes(history, peer, points)
     yield from _questions(fleet, history, peer, end)
     history.close()
@@ -182,9 +182,9 @@ def _sizes(history: EmbeddedHistory, peer: Peer, points: float) -> Iterator[Figu
         time.sleep(0.5)
     raw = history.info().kinds["raw"]
     engine_bytes, peer_bytes = raw["bytes"] / raw["rows"] / WIDTH, peer.bytes() / points / 1e6
-    yield ("  bytes per point on disk, ours", engine_bytes, "B", 0.35)
-    yield ("    theirs, merged, with its index", peer_bytes, "B", None)
-    yield ("    ours / theirs", engine_bytes / peer_bytes, "x", 0.8)
+    yield ("  bytes per point on disk, gpudeck", engine_bytes, "B", 0.35)
+    yield ("    VictoriaMetrics, merged, with its index", peer_bytes, "B", None)
+    yield ("    gpudeck / VictoriaMetrics, bytes", engine_bytes / peer_bytes, "x", 0.8)
 
 
 def _questions(fleet: Fleet, history: EmbeddedHistory, peer: Peer, end: int) -> Iterator[FigureRow]:
@@ -196,10 +196,11 @@ def _questions(fleet: Fleet, history: EmbeddedHistory, peer: Peer, end: int) -> 
     try:
         for name, ask_engine, ask_peer in _queries(fleet, history, peer, end):
             p50_ms = [_p50_ms(ask) for ask in (ask_engine, ask_peer)]
-            yield (f"  {name}, p50, ours", p50_ms[0], "ms", None)
-            yield ("    theirs", p50_ms[1], "ms", None)
+            yield (f"  {name}, p50, gpudeck", p50_ms[0], "ms", None)
+            yield ("    VictoriaMetrics", p50_ms[1], "ms", None)
             query = name[:2]
-            yield (f"    {query} beside theirs", p50_ms[0] / p50_ms[1], "x", MOST_TIMES[query])
+            yield (f"    {query}, gpudeck / VictoriaMetrics", p50_ms[0] / p50_ms[1], "x",
+                   MOST_TIMES[query])
     finally:
         stop.set()
         more.join()
@@ -237,7 +238,7 @@ def _queries(fleet: Fleet, history: EmbeddedHistory, peer: Peer, end: int) -> It
     yield ("q2: one metric of every GPU at a past second",
            lambda: history.instant("temp_c", past_second()),
            lambda: peer.ask("query", query="last_over_time(temp_c[1s])", time=str(past_second())))
-    yield ("q3: one node, all metrics, minutes (ours min, mean, max; theirs mean)",
+    yield ("q3: one node, all metrics, minutes (VictoriaMetrics: mean only)",
            lambda: _series_of_node(fleet, history, gpu(), end),
            lambda: peer.ask(
                "query_range", query=f'avg_over_time({{node="n{gpu() // PER_NODE}",gpu!="",user=""}}'
@@ -247,7 +248,7 @@ def _queries(fleet: Fleet, history: EmbeddedHistory, peer: Peer, end: int) -> It
            lambda: peer.ask(
                "query", query="sum by (user) (sum_over_time(util_pct[1h]) * on (node, gpu) "
                "group_left (user) last_over_time(gpu_owner[1h]))", time=str(end)))
-    yield (f"q5: {HOT_C:.0f} °C or more for {HOT_S} s, every GPU (theirs in steps of 15 s)",
+    yield (f"q5: {HOT_C:.0f} °C or more for {HOT_S} s, every GPU (VictoriaMetrics: steps of 15 s)",
            lambda: hot(history, START, end),
            lambda: peer.ask("query_range", query=f"min_over_time(temp_c[{HOT_S}s]) >= {HOT_C}",
                             start=str(START), end=str(end), step="15"))

@@ -1,4 +1,5 @@
-"""Count of names and docstrings that a stranger cannot read: `python -m tests.language [PATH …]`.
+"""Count of names and docstrings that a stranger cannot read: `python -m tests.language [PATH …]`;
+`--js` counts the JavaScript in these folders.
 
 A name is a noun and a function's a verb, so a participle or a pronoun alone is neither. A docstring
 begins with a verb or a noun phrase. `tests/unit/test_language.py` holds the counts down.
@@ -18,6 +19,15 @@ PRODUCT = ("agent", "dashboard", "gpudeck", "widget")
 TABLE = tomllib.loads((ROOT / "tests/language.toml").read_text())
 NO_NAMES = frozenset(TABLE["names"].split())
 NO_OPENINGS = frozenset(TABLE["openings"].split())
+
+# What JavaScript declares: variables, functions and classes, methods, fields.
+DECLARATION = re.compile(
+    r"\b(?:const|let|function|class)\s+(\w+)"
+    r"|^  (?:async |get |set |static )*(\w+)\([^)]*\) \{|^  (\w+)(?: = |;$)", re.M)
+KEYWORDS = frozenset(("if", "for", "while", "switch", "constructor", "return", "super"))
+GEOMETRY = frozenset(("left",))  # beside top, right and bottom
+# The head of a module, and the first line of a JSDoc comment.
+COMMENT = re.compile(r"\A// (.*)|/\*\*[ \t]*(?:\n[ \t]*\*[ \t]?)?([^\n]*)")
 
 
 @dataclass(frozen=True)
@@ -86,21 +96,45 @@ def count_file(path: Path, count: Count) -> None:
                 count.bad_openings.append(Offence(path, line, "docstring", opening))
 
 
-def source_files(paths: Iterable[Path]) -> Iterator[Path]:
+def count_module(path: Path, count: Count) -> None:
+    """Count a module of JavaScript: its head, its JSDoc and what it declares."""
+    text = path.read_text()
+
+    def line(at: int) -> int:
+        return text.count("\n", 0, at) + 1
+
+    for match in DECLARATION.finditer(text):
+        name = next(filter(None, match.groups()))
+        if name not in KEYWORDS:
+            count.names += 1
+            if name in NO_NAMES - GEOMETRY:
+                count.bad_names.append(Offence(path, line(match.start()), "name", name))
+    for match in COMMENT.finditer(text):
+        opening = next(filter(None, match.groups()), "")
+        if opening and not opening.startswith("@"):
+            count.docstrings += 1
+            if re.match(r"[A-Za-z]*", opening)[0].lower() in NO_OPENINGS:  # type: ignore[index]
+                count.bad_openings.append(Offence(path, line(match.start()), "docstring", opening))
+
+
+def source_files(paths: Iterable[Path], suffix: str = ".py") -> Iterator[Path]:
     for path in paths:
-        yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        files = sorted(path.rglob(f"*{suffix}")) if path.is_dir() else [path]
+        yield from (file for file in files if "vendor" not in file.parts)
 
 
-def count_language(paths: Iterable[Path]) -> Count:
+def count_language(paths: Iterable[Path], suffix: str = ".py") -> Count:
     count = Count()
-    for path in source_files(paths):
-        count_file(path, count)
+    for path in source_files(paths, suffix):
+        (count_file if path.suffix == ".py" else count_module)(path, count)
     return count
 
 
 def main() -> None:
-    paths = [Path(name).resolve() for name in sys.argv[1:]] or [ROOT / room for room in PRODUCT]
-    count = count_language(paths)
+    rooms = [*PRODUCT, "assets"]
+    paths = [Path(name).resolve() for name in sys.argv[1:] if name != "--js"] or [
+        ROOT / room for room in rooms]
+    count = count_language(paths, "js" if "--js" in sys.argv else ".py")
     for offence in sorted([*count.bad_names, *count.bad_openings], key=str):
         print(offence)
     print(f"{len(count.bad_names)} of {count.names} names, {count.names_per_1000:.1f} per 1,000; "

@@ -3,7 +3,9 @@ program is missing skips; where CI is set it fails, so that nothing is left out 
 
 import os
 import shutil
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -17,7 +19,8 @@ PACKAGES = {"chromium-headless-shell": "chromium-headless-shell", "gcc": "gcc",
             "node": "nodejs", "lintian": "lintian", "caddy": "caddy",
             "kubectl": "kubernetes-client", "buildah": "buildah", "munged": "munge",
             "slurmctld": "slurmctld", "slurmd": "slurmd", "squeue": "slurm-client",
-            "victoria-metrics": "victoria-metrics"}
+            "victoria-metrics": "victoria-metrics", "apache2": "apache2-bin", "slapd": "slapd",
+            "slapadd": "slapd"}
 
 # Debian keeps them out of the way, the second by version.
 ELSEWHERE = ":".join(("/usr/sbin", "/sbin",
@@ -41,4 +44,16 @@ def required_node_modules(folder: Path) -> None:
     missing = f"{folder.name}/node_modules is not here (npm ci)"
     if os.environ.get("CI"):
         pytest.fail(f"{missing}; .ci/machine installs it")
+    pytest.skip(missing)
+
+
+def required_module(name: str) -> ModuleType:
+    """Import a module of the dependency group `engines`, which only `make engines` and `make soak`
+    install; skip or fail without it."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError:
+        missing = f"{name} is not here (pip install --group engines)"
+    if os.environ.get("CI"):
+        pytest.fail(missing)
     pytest.skip(missing)

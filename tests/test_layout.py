@@ -42,8 +42,8 @@ FLOOR = {(folder, package): number for folder, floors in FLOORS.items()
          for number, packages in enumerate(floors) for package in packages.split()}
 
 # The same for folders of modules; those of `assets` itself stand above all.
-ASSET_FLOORS = ("parts vendor", "actions figures live", "reading tasks",
-                "alerts history pool quotas", "fleet jobs settings", "charts", "components")
+ASSET_FLOORS = ("parts vendor", "actions figures live", "reading",
+                "alerts history pool quotas tasks", "fleet jobs settings", "charts", "components")
 ASSET_FLOOR = {folder: number for number, folders in enumerate(ASSET_FLOORS)
                for folder in folders.split()}
 MODULES = sorted(path for path in (ROOT / "assets").rglob("*.mjs") if "vendor" not in path.parts)
@@ -86,6 +86,31 @@ HOME = {
     "anywidget": ("widget",),
     "authlib": ("dashboard/access/oidc/provider.py",),
     "joserfc": ("dashboard/access/oidc/provider.py",),
+}
+
+# What the routes of every capability have in common: how requests are read and answered, who asks,
+# who may, and what of the fleet they see.
+OF_ALL_APIS = ("errors", "web", "access.policy", "access.requests", "access.routes",
+               "fleet.visibility")
+# What the routes of one capability take from another besides, and why that is right.
+API_EXCEPTIONS = {
+    ("actions/api.py", "fleet.fleet"): "MPS, limits, MIG and repairs are shown from the live "
+                                       "picture by functions of this package",
+    ("actions/api.py", "fleet.node_names"): "a node may be named by its host",
+    ("fleet/events_api.py", "history.reads.protocol"): "older events are in history, and History "
+                                                       "is the only way to read it",
+    ("fleet/past_api.py", "history.reads"): "the fleet's past is history, read by its protocol and "
+                                            "answered in its file formats",
+    ("fleet/past_api.py", "history.columns"): "what a query of the past may cost is counted in "
+                                              "history's blocks",
+    ("nodes/api.py", "fleet.members"): "an enrolment is a record of the fleet",
+    ("nodes/api.py", "fleet.state_machine"): "a changed node is answered as the live picture has "
+                                             "it",
+    ("nodes/api.py", "fleet.views"): "a changed node is answered as the live picture has it",
+    ("openapi/api.py", "access"): "errors of sign-in become answers",
+    ("openapi/api.py", "alerts.core.rule"): "an invalid rule becomes an answer",
+    ("openapi/api.py", "runtime.state_store"): "a lost database becomes an answer",
+    ("pool/api.py", "audit.recorder"): "a refused claim is recorded with the caller",
 }
 
 WIRE = "gpudeck/contract/wire.py"  # its names are frozen
@@ -243,6 +268,28 @@ def foreign_stores(path: Path) -> list[str]:
             if package_in(target) != package and program == "dashboard" and "store" in target]
 
 
+def of_other_capabilities(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, module) of imports by routes from other capabilities, but for OF_ALL_APIS."""
+    parts = path.relative_to(ROOT).parts
+    if parts[0] != "dashboard" or len(parts) < 3 or re.search(r"(^|_)api\.py$", parts[-1]) is None:
+        return
+    for line, target in imported(path):
+        module = ".".join(target[1:])
+        if target[1] != parts[1] and not any(
+                f"{module}.".startswith(f"{shared}.") for shared in OF_ALL_APIS):
+            yield line, module
+
+
+def meddling_apis(path: Path) -> list[str]:
+    """Routes that do another capability's work (3.5): their own services are for that."""
+    own = path.relative_to(ROOT / "dashboard").as_posix() if path.is_relative_to(
+        ROOT / "dashboard") else ""
+    return [f"{name_of(path)}:{line} imports {module}"
+            for line, module in of_other_capabilities(path)
+            if not any(name == own and f"{module}.".startswith(f"{exception}.")
+                       for name, exception in API_EXCEPTIONS)]
+
+
 def set_from_outside(path: Path) -> list[str]:
     """Attributes of a part that its composer sets after it was built (3.6)."""
     wrong = []
@@ -298,12 +345,19 @@ COMPOSERS = (ROOT / "dashboard/app.py", ROOT / "agent/node.py",
 
 @pytest.mark.parametrize(("check", "paths"), [
     (crossing, SOURCES), (climbing, SOURCES), (impurities, SOURCES), (strays, SOURCES),
-    (foreign_stores, SOURCES), (dialect, SOURCES), (large_classes, SOURCES),
-    (long_functions, [*SOURCES, *TESTS]), (set_from_outside, COMPOSERS),
-    (climbing_modules, MODULES),
+    (foreign_stores, SOURCES), (meddling_apis, SOURCES), (dialect, SOURCES),
+    (large_classes, SOURCES), (long_functions, [*SOURCES, *TESTS]),
+    (set_from_outside, COMPOSERS), (climbing_modules, MODULES),
 ], ids=lambda parameter: getattr(parameter, "__name__", "files"))
 def test_the_house(check: Callable[[Path], list[str]], paths: list[Path]) -> None:
     assert [wrong for path in paths for wrong in check(path)] == []
+
+
+def test_each_exception_of_an_api_is_used() -> None:
+    used = {(path.relative_to(ROOT / "dashboard").as_posix(), f"{module}.")
+            for path in SOURCES for _, module in of_other_capabilities(path)}
+    assert [key for key in API_EXCEPTIONS if not any(
+        name == key[0] and module.startswith(f"{key[1]}.") for name, module in used)] == []
 
 
 def test_tests_never_use_the_nested_names() -> None:
@@ -373,6 +427,11 @@ def test_tests_of_pages_give_up_by_one_setting() -> None:
         ("dashboard/alerts/core/planted.py", "from random import random", impurities),
         ("agent/planted.py", "def f():\n    import pynvml", strays),
         ("dashboard/quotas/service.py", "from ..alerts.store import AlertsStore", foreign_stores),
+        ("dashboard/quotas/api.py", "from ..fleet.fleet import Fleet", meddling_apis),
+        ("dashboard/fleet/past_api.py", "from ..history.files.store import HistoryStore",
+         meddling_apis),
+        ("dashboard/jobs/api.py", "def f():\n    from ..pool.service import PoolService",
+         meddling_apis),
         ("dashboard/planted.py", "class A:\n    def f(self):\n        self.acts.held = 1",
          set_from_outside),
         ("agent/planted.py", "def f():\n" + "    x = 1\n" * 60, long_functions),

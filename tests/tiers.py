@@ -20,7 +20,7 @@ CHECK_FILES = tuple(f"tests/integration/test_{name}.py" for name in (
     "audit_agent", "backup", "capabilities", "demo",
     "demo_past", "events", "history_docs", "hostile_text", "imports", "kubernetes", "limits",
     "limits_of_mps", "limits_terminal", "make_demo", "mcp", "mig_layouts", "mirror",
-    "notifications",
+    "notifications", "install_mistakes",
     "oidc", "oidc_provider", "idempotency_keys", "openapi", "pool_alone", "pool_claim",
     "pool_commands", "pool_ending", "pool_ends", "pool_host_resources", "pool_hub",
     "pool_nodes", "pool_order",
@@ -166,8 +166,10 @@ TEST = (
 # their long forms; in `check` and `soak` they are as all others.
 ENGINES = (*(f"tests/integration/test_{name}.py" for name in (
     "container", "install", "mirror", "oidc_provider", "postgres_hub", "prometheus", "receivers",
-    "install_booted", "s3_archive", "service_on_slurm", "slurm",
-)), "tests/unit/agent/kubernetes/", "tests/unit/dashboard/runtime/test_state_store.py",
+    "install_booted", "helm", "ldap", "s3_archive",
+    "service_on_slurm", "slurm",
+)), "tests/unit/agent/kubernetes/", "tests/unit/dashboard/mirror/test_otlp_messages.py",
+    "tests/unit/dashboard/runtime/test_state_store.py",
     "tests/unit/dashboard/test_state_engines.py", "tests/unit/test_packaging.py")
 CHECK = (*CHECK_FOLDERS, *CHECK_FILES, *CHECK_TESTS)
 ROWS: dict[str, Tier] = {**dict.fromkeys(CHECK, "check"), **dict.fromkeys(TEST, "test")}

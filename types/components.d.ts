@@ -15,3 +15,36 @@ interface PastFacts {
   end: string;
   picture: { file: string; layout: { height: number } & Record<string, unknown> };
 }
+
+/** As much of React as assets/dash_components.js uses. */
+interface ReactPart {
+  createElement(kind: unknown, traits: object, ...children: unknown[]): unknown;
+  memo<P>(draw: (props: P) => unknown, isSame: () => boolean): (props: P) => unknown;
+  useEffect(does: () => void | (() => void), on?: unknown[]): void;
+  useRef<V>(value: V): { current: V };
+}
+
+interface Window {
+  React: ReactPart;
+  gpudeck_components?: Record<string, unknown>;
+}
+
+/** Markup that React makes once. */
+interface MarkupProps {
+  id?: string;
+  tag: string;
+  traits: object;
+  inside: string;
+}
+
+/** A component of gpudeck/components.py; on a page of ours the page's module draws in it. */
+interface LiveProps extends MarkupProps {
+  driver: string;
+  setProps: TellDash;
+}
+
+/** The default export of a module of assets/components/. */
+type ComponentClass = new (place: HTMLElement, setProps: TellDash) => {
+  draw(props: LiveProps): void;
+  end(): void;
+};

@@ -36,10 +36,10 @@ interface SlotFacts {
   free: Uint8Array | null;
 }
 
-/** Facts of a moment that is over. */
+/** Facts of a past moment. */
 type PastMoment = Partial<SlotFacts> & { epoch: number; at: number };
 
-/** Cells of a moment that is over. */
+/** Cells of a past moment. */
 interface PastCells {
   at: number;
   metric: string;
@@ -54,7 +54,7 @@ type NumbersClass<N> = new (buffer: ArrayBuffer) => N;
 /** Does something with an event that was pressed. */
 type EventPress = (event: Hub.EventView) => unknown;
 
-/** A line of the list of events; `tick` tells its age anew. */
+/** A line of the list of events; `tick` tells its age again. */
 interface EventLine extends DrawnLine<Hub.EventView> {
   tick(): void;
 }
@@ -170,7 +170,7 @@ type DescribeSlot = (slot: number) => SlotWords;
 /** What the hub says of its metrics, with the metrics by key. */
 type MetricBook = Omit<MetricTable, "metrics"> & { metrics: Map<string, Metric> };
 
-/** A GPU as cards and drawers show it, now or at a moment that is over. */
+/** A GPU as cards and drawers show it, now or at a past moment. */
 type ShownGpu = (Hub.GpuView & { isThen?: undefined }) | GpuOfThen;
 
 interface GpuOfThen {
@@ -208,7 +208,7 @@ interface PastBlock extends Omit<Hub.PastBlockView, "cells" | "exact"> {
   until: number;
 }
 
-/** Cells of a moment that is over, with what is said of them. */
+/** Cells of a past moment, with what is said of them. */
 interface BlockMoment extends PastCells {
   epoch: number;
   count: number;
@@ -216,7 +216,7 @@ interface BlockMoment extends PastCells {
   gone: number;
 }
 
-/** All but cells of a moment that is over. */
+/** All but cells of a past moment. */
 interface ShownMoment extends PastMoment {
   totals: {
     at: number;
@@ -322,7 +322,7 @@ interface FiredAlerts extends TypedTarget<{ change: object }> {
   of(uuid: string, node: string | null): Hub.AlertView[];
 }
 
-/** Totals of a moment that is over, as far as cards need them. */
+/** Totals of a past moment, as far as cards need them. */
 type TotalsThen = ShownMoment["totals"];
 
 /** Parts of a GPU's details. */

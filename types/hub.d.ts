@@ -487,6 +487,14 @@ declare namespace Hub {
     next: string | null;
   }
 
+  interface ClaimPicture {
+    asks: string;
+    estimate: string;
+    place: number;
+    starts_at: number | null;
+    why: string;
+  }
+
   interface ClaimView {
     id: string;
     owner: string;
@@ -512,6 +520,28 @@ declare namespace Hub {
     min_mhz: number;
     max_mhz: number;
     lease_s: number;
+  }
+
+  interface CollectiveRankView {
+    rank: number;
+    host: string;
+    pid: number | null;
+    gpu: number | null;
+  }
+
+  interface CollectivesView {
+    trouble: string;
+    communicator: string;
+    size: number;
+    still_s: number;
+    ahead: number;
+    least: number;
+    most: number;
+    behind: CollectiveRankView[];
+    behind_count: number;
+    missing: CollectiveRankView[];
+    missing_count: number;
+    is_mixed: boolean;
   }
 
   interface CommandList {
@@ -605,6 +635,14 @@ declare namespace Hub {
     best_naive: string;
     ratio: number;
     covered_pct: number | null;
+  }
+
+  interface DonePicture {
+    at: number;
+    by: string;
+    host: string;
+    reason: string;
+    words: string;
   }
 
   interface Drain {
@@ -726,6 +764,24 @@ declare namespace Hub {
     mem_used_bytes: (number | null)[];
   }
 
+  interface FleetPicture {
+    at: number;
+    claims: ClaimPicture[];
+    detail: string;
+    done: DonePicture[];
+    every_s: number;
+    free: FreePicture[];
+    hub: string;
+    kind: "fleet";
+    leases: LeasePicture[];
+    quotas: QuotaPicture[];
+    reader: "failed" | "ok";
+    rows: NodePicture[];
+    tasks: TaskPicture[];
+    why_no_tasks: string;
+    words: string;
+  }
+
   interface ForecastList {
     memory: MemoryForecastList;
     demand: DemandForecastView[];
@@ -745,6 +801,12 @@ declare namespace Hub {
     future: number;
     unreadable: number;
     out_of_range: number;
+  }
+
+  interface FreePicture {
+    gpus: number;
+    host: string;
+    name: string;
   }
 
   interface GpuConfigView {
@@ -815,6 +877,18 @@ declare namespace Hub {
     is_mps: (boolean | null)[];
   }
 
+  interface GpuPicture {
+    held: HeldPicture[];
+    missing: Record<string, string>;
+    name: string;
+    past: ((number | null)[])[];
+    place: string;
+    state: string;
+    total: number | null;
+    uuid: string;
+    values: Record<string, number>;
+  }
+
   interface GpuProblemView {
     node_name: string;
     gpu_uuid: string;
@@ -867,6 +941,12 @@ declare namespace Hub {
     bytes_per_s: IntervalView;
     full_in_s: IntervalView | null;
     why: string;
+  }
+
+  interface HeldPicture {
+    bytes: number;
+    rank: number;
+    who: string;
   }
 
   interface HoldStateView {
@@ -981,9 +1061,17 @@ declare namespace Hub {
     events: JobEventView[];
     serving: ServingView[];
     step_period_s: number | null;
+    phases: JobPhase[];
     checkpoints: CheckpointsView[];
+    collectives: CollectivesView[];
     tasks_now: JobTasksNow | null;
     cost_per_million_tokens: number | null;
+  }
+
+  interface JobPhase {
+    kind: "checkpoint" | "evaluation" | "idle" | "loading" | "pause" | "serving" | "training" | "unknown" | "work";
+    start: number;
+    end: number;
   }
 
   interface JobRankView {
@@ -1125,6 +1213,23 @@ declare namespace Hub {
     next: string | null;
   }
 
+  interface LeaseOfKernelPicture {
+    gpus: LeasedGpuPicture[];
+    note: string;
+    state: "ended" | "held" | "waiting";
+    until: number;
+    words: string;
+  }
+
+  interface LeasePicture {
+    command: string;
+    gpus: string[];
+    host: string;
+    idle_since: number | null;
+    share_pct: number;
+    until: number;
+  }
+
   interface LeaseRunTimeView {
     lease: string;
     owner: string;
@@ -1157,6 +1262,12 @@ declare namespace Hub {
     host_words: string;
   }
 
+  interface LeasedGpuPicture {
+    index: number;
+    name: string;
+    uuid: string;
+  }
+
   interface Leases {
     epoch: number;
     names: string[];
@@ -1185,6 +1296,21 @@ declare namespace Hub {
   interface Lines {
     at: number;
     gpus: LineSamples[];
+  }
+
+  interface MachinePicture {
+    at: number;
+    detail: string;
+    driver: string | null;
+    gpus: GpuPicture[];
+    holds: string[];
+    host: string;
+    kind: "here";
+    ram: RamPicture;
+    reader: string;
+    simulated: boolean;
+    tasks: TaskPicture[];
+    unseen: string;
   }
 
   interface MaintenanceList {
@@ -1458,6 +1584,13 @@ declare namespace Hub {
     trouble: string;
     daemons: MpsDaemon[];
     findings: MpsFinding[];
+  }
+
+  interface NodePicture {
+    count: number;
+    host: string;
+    node: string;
+    places: string[];
   }
 
   interface NodeQuotaHolderView {
@@ -1774,6 +1907,7 @@ declare namespace Hub {
     gpus: number | null;
     wait_s: number | null;
     throttled_pct: number | null;
+    memory_gib: number | null;
   }
 
   interface QosReport {
@@ -1784,16 +1918,17 @@ declare namespace Hub {
   interface QosTenantView {
     policy: QosPolicy;
     gpus: number | null;
+    memory_gib: number | null;
     waiting: number | null;
     longest_wait_s: number | null;
     throttled_pct: number | null;
-    unkept: ("gpus" | "throttling" | "wait")[];
+    unkept: ("gpus" | "memory" | "throttling" | "wait")[];
     week: QosWeek[];
   }
 
   interface QosViolation {
     tenant: string;
-    kind: "gpus" | "throttling" | "wait";
+    kind: "gpus" | "memory" | "throttling" | "wait";
     began_at: number;
     ended_at: number | null;
     worst: number;
@@ -1801,7 +1936,7 @@ declare namespace Hub {
   }
 
   interface QosWeek {
-    kind: "gpus" | "throttling" | "wait";
+    kind: "gpus" | "memory" | "throttling" | "wait";
     violations: number;
     seconds: number;
   }
@@ -1883,6 +2018,20 @@ declare namespace Hub {
     ladder: string;
   }
 
+  interface QuotaPicture {
+    goes: number;
+    holder: string;
+    is_over: boolean;
+    is_whole: boolean;
+    ladder: string;
+    limit: "gpu_hours" | "gpus" | "max_age_s" | "mem_bytes";
+    mode: "act" | "observe" | "warn";
+    most: number;
+    quota: string;
+    sentence: string;
+    used: number;
+  }
+
   interface QuotaProblem {
     field: string;
     message: string;
@@ -1913,6 +2062,27 @@ declare namespace Hub {
     nodes: QuotaDeployment[];
     balances: QuotaBalanceView[];
     over: number;
+  }
+
+  interface RamPicture {
+    available: number | null;
+    total: number | null;
+  }
+
+  interface RankMapData {
+    metrics: Record<string, RankMetricData>;
+    names: string[];
+    t: number[];
+  }
+
+  interface RankMetricData {
+    digits: number;
+    full: (number | null)[];
+    label: string;
+    legend: string;
+    per: number;
+    rows: ((number | null)[])[];
+    unit: string;
   }
 
   interface ReaderView {
@@ -2508,6 +2678,21 @@ declare namespace Hub {
     next: string | null;
     total: number;
     groups: TaskGroup[] | null;
+  }
+
+  interface TaskPicture {
+    child: boolean;
+    command: string | null;
+    gpus: string[];
+    id: string;
+    kernel: boolean;
+    mem: number | null;
+    node: string | null;
+    pid: number;
+    since: number | null;
+    sm: number | null;
+    state: "paused" | "running" | "uninterruptible" | "zombie" | null;
+    user: string | null;
   }
 
   interface TaskQuotaList {

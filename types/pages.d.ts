@@ -26,14 +26,6 @@ type Person = Hub.CurrentActorView;
 type Method = "DELETE" | "PATCH" | "POST" | "PUT";
 type Tone = "info" | "warning" | "critical";
 
-/** A span as an address has it: the last so long, from one moment to another, or since one. */
-interface Span {
-  last?: string;
-  start?: number;
-  end?: number;
-  since?: number;
-}
-
 /** A target whose events have details, by their names. */
 declare class TypedTarget<M> extends EventTarget {
   addEventListener<K extends keyof M & string>(
@@ -117,7 +109,27 @@ interface WindowEventMap {
 
 /** What Dash puts on the page for its callbacks. */
 declare var dash_clientside: { set_props(id: string, props: object): void };
-declare var gpudeck: { stats: PageStats };
+declare var gpudeck: {
+  readonly cell: (uuid: string) => object | null;
+  readonly line: (uuid: string, key: string) => unknown[] | null;
+  readonly stats: PageStats;
+};
+
+/** A page that is shown, as the browser's console reads it. */
+interface ShownPage {
+  cell?(uuid: string): object | null;
+  line?(uuid: string, key: string): unknown[] | null;
+  heatmap?: { stats: Partial<PageStats> };
+  past?: { shown: number | null } | null;
+}
+
+/** The default export of a page's module. */
+type PageClass = new (
+  root: HTMLElement,
+  live: import("../assets/live/live.mjs").Live,
+  holds: import("../assets/actions/holds.mjs").Holds,
+  store: import("../assets/actions/commands_store.mjs").CommandStore,
+) => ShownPage;
 
 interface PageStats {
   redraw_ms?: number | null;
@@ -172,7 +184,7 @@ type ItemsOf<P extends string> =
 /** Values of a form's field, such as an input. */
 type Field = HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement;
 
-/** A line of a list as it was drawn, and what draws it anew. */
+/** A line of a list as it was drawn, and what draws it again. */
 interface DrawnLine<I> {
   root: Element;
   draw(item: I, at: number): void;
@@ -187,3 +199,16 @@ interface PlotElement extends HTMLElement {
 }
 
 declare var Plotly: any;
+
+/** Usage against a limit. */
+type QuotaUsage = Pick<Hub.NodeQuotaHolderView,
+  "holder" | "limit" | "used" | "most" | "is_over" | "is_whole" | "sentence">;
+
+/** Listeners of the window, by the names of their events. */
+type WindowListeners = { [N in keyof WindowEventMap]?: (event: WindowEventMap[N]) => void };
+
+/** A track of the Pool's week, and a moment on it, in UTC seconds. */
+interface TrackMoment {
+  track: HTMLElement;
+  at: number;
+}

@@ -29,6 +29,8 @@ interface Secret {
   what: string;
   after?: string[];
   code?: string;
+  /** A place that the page fills while the dialog is open. */
+  place?: string;
 }
 
 /** A field of a dialog, as the hub wrote it. */

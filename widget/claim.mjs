@@ -1,15 +1,21 @@
-// What `claim()` shows once it has them: the GPUs that this kernel holds.
+// The widget of `claim()`: the GPUs that this kernel holds.
 
-import { make, say } from "./dom.mjs";
+/** @import { WidgetModel } from "./widget.mjs" */
+
+import { make, say, sayOrHide } from "../assets/parts/dom.mjs";
 import { isDark } from "./theme.mjs";
 
+/** @type {Record<string, string>} */
 const TITLES = { held: "GPUs of this kernel", ended: "No GPUs held" };
+/** @type {(at: number) => string} */
 const clock = (at) => new Date(1000 * at).toLocaleString([], { weekday: "short", hour: "2-digit", minute: "2-digit" });
 
+/** @type {(view: { model: WidgetModel<Hub.LeaseOfKernelPicture>, el: HTMLElement }) => () => void} */
 function render({ model, el }) {
   const [title, sub] = [make("b", { class: "g-title" }), make("span", { class: "g-sub" })];
   const note = make("p", { class: "g-note", role: "status" });
   const list = make("ul", {});
+  /** @type {(act: "extend" | "give_back") => () => void} */
   const ask = (act) => () => model.send({ act });
   const buttons = make("span", { class: "g-buttons" },
     make("button", { type: "button", "data-act": "extend", onclick: ask("extend") }, "Extend by 1 h"),
@@ -18,13 +24,12 @@ function render({ model, el }) {
     make("header", {}, title, sub), note, list, buttons);
   el.append(root);
   const draw = () => {
-    const { state, words, note: said, gpus, until } = model.get("picture");
+    const { state, words, note: noteWords, gpus, until } = model.get("picture");
     root.dataset.theme = isDark(root) ? "dark" : "light";
     root.dataset.state = state;
     say(title, TITLES[state]);
     say(sub, state === "held" ? `${words}, until ${clock(until)}, longer while they are used` : words);
-    say(note, said);
-    note.hidden = said === "";
+    sayOrHide(note, noteWords);
     buttons.hidden = state !== "held";
     list.replaceChildren(...gpus.map(({ index, name, uuid }) => make("li", { title: uuid }, make("b", {}, `GPU ${index}`), ` ${name}`)));
   };

@@ -36,6 +36,7 @@ from gpudeck.pool.core.host_resources import only_counted
 from gpudeck.pool.environment import environment
 
 from .bundle import claim_module, style
+from .pictures import LeasedGpuPicture, LeaseOfKernelPicture
 
 WAITING = "Waiting for GPUs"
 IN_USE = ("CUDA is open in this kernel and keeps the memory of its GPUs: restart the kernel, which "
@@ -57,8 +58,8 @@ class ClaimWidget(anywidget.AnyWidget):
         CommandError."""
         if is_cuda_initialised():
             raise RuntimeError(TOO_LATE)
-        super().__init__(picture={"state": "waiting", "words": "", "note": "", "gpus": [],
-                                  "until": 0.0})
+        super().__init__(picture=LeaseOfKernelPicture(
+            state="waiting", words="", note="", gpus=[], until=0.0))
         self._pool = PoolConnection(os.environ)
         self._has_agent = True
         self._before: dict[str, str | None] = {}
@@ -132,7 +133,7 @@ class ClaimWidget(anywidget.AnyWidget):
     def _leased(self, lease: Leased) -> None:
         self._show(state="held", words=f"lease {lease.lease_id} on {lease.host}",
                    note=only_counted(lease), until=lease.until, gpus=[
-                       {"index": gpu.index, "name": gpu.name, "uuid": gpu.uuid}
+                       LeasedGpuPicture(index=gpu.index, name=gpu.name, uuid=gpu.uuid)
                        for gpu in lease.gpus])
 
     def _on_message(self, _: Any, content: Mapping[str, Any], buffers: Any) -> None:

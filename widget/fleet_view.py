@@ -3,12 +3,20 @@
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gpudeck.contract.action_table import ROWS
 from gpudeck.contract.action_views import CommandView
 
 from .machine_view import Item, task_of
+from .pictures import (
+    ClaimPicture,
+    DonePicture,
+    FleetPicture,
+    FreePicture,
+    LeasePicture,
+    NodePicture,
+    QuotaPicture,
+)
 
 METRICS = ("util_pct", "mem_used_bytes")
 # As assets/parts/gauges.mjs reads them: a level up to FULL, or the reason for its absence.
@@ -41,9 +49,9 @@ def ordered(gpus: Sequence[Item]) -> list[Item]:
 
 
 def fleet_picture(gpus: Sequence[Item], tasks: Sequence[Item], hub: str, now: float,
-                  why_no_tasks: str, every_s: float, own: OwnWork) -> Item:
+                  why_no_tasks: str, every_s: float, own: OwnWork) -> FleetPicture:
     """Build the picture of a fleet. `gpus` as `ordered` returned them."""
-    rows: list[Item] = []
+    rows: list[NodePicture] = []
     for gpu in gpus:
         if not rows or rows[-1]["node"] != gpu["node"]:
             rows.append({"node": gpu["node"], "host": gpu["host"], "count": 0, "places": []})
@@ -61,7 +69,7 @@ def fleet_picture(gpus: Sequence[Item], tasks: Sequence[Item], hub: str, now: fl
     }
 
 
-def _leases(own: OwnWork, places: Mapping[str, str]) -> list[Item]:
+def _leases(own: OwnWork, places: Mapping[str, str]) -> list[LeasePicture]:
     """Return the owners' leases, those that end first in front."""
     mine = sorted((lease for lease in own.leases if lease["owner"] in own.owners),
                   key=lambda lease: (lease["until"], lease["id"]))
@@ -70,12 +78,14 @@ def _leases(own: OwnWork, places: Mapping[str, str]) -> list[Item]:
              "idle_since": lease["idle_since"]} for lease in mine[:LEASES_MAX]]
 
 
-def _claims(own: OwnWork) -> list[Item]:
-    return [{name: claim[name] for name in ("place", "asks", "why", "starts_at", "estimate")}
-            for claim in own.claims if claim["owner"] in own.owners][:LEASES_MAX]
+def _claims(own: OwnWork) -> list[ClaimPicture]:
+    mine = [claim for claim in own.claims if claim["owner"] in own.owners]
+    return [{"place": claim["place"], "asks": claim["asks"], "why": claim["why"],
+             "starts_at": claim["starts_at"], "estimate": claim["estimate"]}
+            for claim in mine[:LEASES_MAX]]
 
 
-def _recent_actions(commands: Sequence[CommandView]) -> list[Item]:
+def _recent_actions(commands: Sequence[CommandView]) -> list[DonePicture]:
     """Return the newest actions first."""
     newest = sorted(commands, key=lambda command: -command.requested_at)[:DONE_MAX]
     labels: dict[str, str] = {row.id: row.label for row in ROWS.values()}
@@ -88,19 +98,21 @@ def _outcome(command: CommandView) -> str:
     return "done" if command.state == "done" else command.sentence or command.state
 
 
-def _quotas(quotas: Sequence[Item]) -> list[Item]:
+def _quotas(quotas: Sequence[Item]) -> list[QuotaPicture]:
     """Merge duplicates: a sum may be reported for several names."""
-    by_key = {(quota["quota"], quota["limit"], quota["holder"]): {
-        name: quota[name] for name in (
-            "quota", "mode", "limit", "holder", "used", "most", "is_over", "is_whole", "sentence",
-            "goes", "ladder")}
+    by_key: dict[tuple[str, str, str], QuotaPicture] = {
+        (quota["quota"], quota["limit"], quota["holder"]): {
+            "quota": quota["quota"], "mode": quota["mode"], "limit": quota["limit"],
+            "holder": quota["holder"], "used": quota["used"], "most": quota["most"],
+            "is_over": quota["is_over"], "is_whole": quota["is_whole"],
+            "sentence": quota["sentence"], "goes": quota["goes"], "ladder": quota["ladder"]}
         for quota in quotas}
     return [*by_key.values()][:QUOTAS_MAX]
 
 
-def _free_by_node(free: Sequence[Item]) -> list[Item]:
+def _free_by_node(free: Sequence[Item]) -> list[FreePicture]:
     """Return the nodes with most free GPUs first."""
-    by_node: dict[str, Item] = {}
+    by_node: dict[str, FreePicture] = {}
     for gpu in free:
         entry = by_node.setdefault(
             gpu["node"], {"host": gpu["host"], "gpus": 0, "name": gpu["name"]})
@@ -132,10 +144,10 @@ def _code(gpu: Item, metric: str, share: float | None) -> int:
     return round(share * FULL)
 
 
-def trouble(picture: Item, hub: str, now: float, why: str) -> Item:
+def trouble(picture: FleetPicture | None, hub: str, now: float, why: str) -> FleetPicture:
     """Return the last picture, marked as out of date."""
-    before: dict[str, Any] = {
+    last: FleetPicture = picture or {
         "kind": "fleet", "at": now, "hub": hub, "words": "nothing seen yet", "rows": [],
         "free": [], "tasks": [], "quotas": [], "done": [], "leases": [], "claims": [],
-        "why_no_tasks": "", "every_s": 2.0}
-    return {**before, **picture, "reader": "failed", "detail": why}
+        "why_no_tasks": "", "every_s": 2.0, "reader": "failed", "detail": why}
+    return {**last, "reader": "failed", "detail": why}

@@ -17,6 +17,7 @@ from gpudeck.contract.actions import FINAL
 from gpudeck.errors import CommandError
 
 from .fleet_view import METRICS, OwnWork, cells_of, fleet_picture, ordered, trouble
+from .pictures import FleetPicture
 
 EVERY_S = 2.0
 OWN_EVERY_S = 6.0
@@ -27,24 +28,24 @@ FOLLOW_FOR_S = 900.0
 PREVIEWS_MAX = 64
 
 Item = dict[str, Any]
-FleetState = Callable[[Item, bytes], None]
+FleetListener = Callable[[FleetPicture, bytes], None]
 
 
 class HubSource:
     def __init__(self, client: Client, url: str) -> None:
         self._client = client
         self._url = url
-        self._viewers: list[tuple[FleetState, Callable[[pipe.FromAgent], None]]] = []
+        self._viewers: list[tuple[FleetListener, Callable[[pipe.FromAgent], None]]] = []
         self._previews: OrderedDict[str, PreviewView] = OrderedDict()
         self._acts = ThreadPoolExecutor(4, "gpudeck-acts")
         self._closed = threading.Event()
         self._me: Item | None = None
         self._own = OwnWork()
         self._own_at = float("-inf")
-        self.state: tuple[Item, bytes] = {}, b""
+        self.state: tuple[FleetPicture | None, bytes] = None, b""
         threading.Thread(target=self._run, name="gpudeck-hub", daemon=True).start()
 
-    def view(self, picture: FleetState, reply: Callable[[pipe.FromAgent], None]
+    def view(self, picture: FleetListener, reply: Callable[[pipe.FromAgent], None]
              ) -> Callable[[], None]:
         """Add a viewer; return a function that removes it."""
         viewer = picture, reply
@@ -59,15 +60,16 @@ class HubSource:
         while not self._closed.is_set():
             began = time.monotonic()
             try:
-                self.state = self._read_fleet()
+                state = self._read_fleet()
             except CommandError as why:
-                self.state = trouble(self.state[0], self._url, time.time(), str(why)), self.state[1]
+                state = trouble(self.state[0], self._url, time.time(), str(why)), self.state[1]
+            self.state = state
             took_s = time.monotonic() - began
             for picture, _ in tuple(self._viewers):
-                picture(*self.state)
+                picture(*state)
             self._closed.wait(max(EVERY_S - took_s, REST * took_s))
 
-    def _read_fleet(self) -> tuple[Item, bytes]:
+    def _read_fleet(self) -> tuple[FleetPicture, bytes]:
         if self._me is None:
             self._me = self._client.me()
         began = time.monotonic()

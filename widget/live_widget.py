@@ -17,6 +17,7 @@ from .agent_source import AgentSource, source_of
 from .bundle import module, style
 from .hub_source import HubSource, hub_source
 from .machine_view import Item, RecentGpuHistory, picture
+from .pictures import FleetPicture, MachinePicture
 from .simulate import options_of
 from .static_output import StaticOutput
 from .static_table import still_of
@@ -62,12 +63,12 @@ class Watch(anywidget.AnyWidget):
         display(data, raw=True, metadata=metadata)
         self._still.show()
 
-    def show(self, content: Item, cells: bytes = b"") -> None:
+    def show(self, content: MachinePicture | FleetPicture, cells: bytes = b"") -> None:
         """Show a picture; called from any thread."""
         if self.comm is None:
             return
         self.cells = cells
-        self.picture = content
+        self.picture = dict(content)
         self._still.count_picture()
 
     def reply(self, message: FromAgent) -> None:
@@ -125,6 +126,7 @@ def watch_fleet(hub: str, token: str | None, ca_file: str | None) -> Watch:
     leave: list[Callable[[], None]] = []
     watch = Watch(source, lambda: [remove() for remove in leave].clear())
     leave.append(source.view(watch.show, watch.reply))
-    if source.state[0]:
-        watch.show(*source.state)
+    content, cells = source.state
+    if content is not None:
+        watch.show(content, cells)
     return watch

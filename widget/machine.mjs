@@ -1,11 +1,16 @@
-// One machine: a card for each GPU, what holds its memory, and the last minute as a line.
+// A machine: a card for each GPU, the holders of its memory, and the last minute as a line.
 
-import { drawState, palette, trace } from "./gauges.mjs";
-import { Lines, make, redraw, say } from "./dom.mjs";
-import { amount, bytesWords, plural } from "./format.mjs";
+/** @import { View } from "./widget.mjs" */
 
+import { drawState, palette, trace } from "../assets/parts/gauges.mjs";
+import { Lines, contextOf, make, redraw, say } from "../assets/parts/dom.mjs";
+import { amount, bytesWords, plural } from "../assets/parts/format.mjs";
+
+/** @type {Record<string, string>} */
 const WHY = { unsupported: "not supported", denied: "not permitted", stale: "stale", lost: "lost", unknown: "unknown" };
+/** @type {Record<string, string>} */
 const STATE = { stale: "stale: the driver does not answer", lost: "lost: it has left the bus", error: "error: every driver query about it fails" };
+/** @type {Record<string, string>} */
 const READER = {
   starting: "The first read of the driver takes a moment.",
   no_library: "No GPU here: this machine has no NVIDIA library.", no_driver: "No GPU here: no NVIDIA driver is loaded.",
@@ -14,16 +19,24 @@ const READER = {
 };
 const NONE = new Set(["no_library", "no_driver", "no_gpus"]);
 
-export const bytes = (value) => bytesWords(value, "unknown");
+/** @type {(value: number | null) => string} */
+const bytes = (value) => bytesWords(value, "unknown");
 
+/** @type {(line: (number | null)[]) => number[]} */
 const holes = (line) => line.map((share) => (share === null ? NaN : share));
 
 export class Machine {
+  everyS = 1;
+  /** @type {Hub.GpuPicture[]} */
+  gpus = [];
+  /** @type {Theme} */
+  theme = "light";
+
+  /** @param {View} view */
   constructor(view) {
     this.view = view;
-    this.kind = "here";
-    this.everyS = 1;
     this.grid = make("div", { class: "g-cards" });
+    /** @type {Lines<Hub.GpuPicture>} */
     this.cards = new Lines(this.grid, ({ uuid }) => uuid, (gpu) => new Card(gpu, this), false);
     this.ramBar = make("i", {});
     this.ramText = make("span", {});
@@ -32,40 +45,48 @@ export class Machine {
     this.root = make("div", {}, this.grid, this.ram);
   }
 
+  /** @type {(picture: Hub.MachinePicture, theme: Theme) => void} */
   show(picture, theme) {
-    const { gpus, reader, detail, simulated, holds, unseen } = picture;
+    const { gpus, simulated, unseen } = picture;
     const name = simulated ? "Simulated GPUs" : picture.host || "This machine";
     const driver = picture.driver && !simulated ? `driver ${picture.driver}` : "";
-    this.view.head(name, [gpus.length > 0 ? plural(gpus.length, "GPU") : "", driver].filter(Boolean).join(" · "), notes(reader, detail, holds, gpus.length, unseen));
-    Object.assign(this, { gpus, theme });
+    this.view.head(name, [gpus.length > 0 ? plural(gpus.length, "GPU") : "", driver].filter(Boolean).join(" · "), notes(picture));
+    this.gpus = gpus;
+    this.theme = theme;
     this.cards.draw(gpus);
     this.showRam(picture.ram);
     this.view.acts.show(picture.tasks, gpus.length > 0 && unseen === "" ? "None of your tasks is on a GPU." : "");
   }
 
   resize() {
-    if (this.gpus) this.cards.draw(this.gpus);
+    this.cards.draw(this.gpus);
   }
 
+  /** @type {(ram: Hub.RamPicture) => void} */
   showRam({ total, available }) {
-    this.ram.hidden = total === null;
-    if (total === null) return;
+    this.ram.hidden = total === null || available === null;
+    if (total === null || available === null) return;
     this.ramBar.style.width = `${(100 * (total - available)) / total}%`;
     say(this.ramText, `${bytes(total - available)} of ${bytes(total)}`);
   }
 }
 
-function notes(reader, detail, holds, count, unseen) {
-  const said = [];
-  if (reader !== "ok") said.push(READER[reader] ?? reader);
-  if (detail) said.push(detail);
-  if (NONE.has(reader) && count === 0) said.push('To see how it looks with GPUs: watch(simulate="h100x2")');
-  if (unseen && count > 0) said.push(unseen);
-  if (holds.length > 0) said.push(`Actions on this node are stopped: ${holds.join("; ")}`);
-  return said.join(" ");
+/** @type {(picture: Hub.MachinePicture) => string} */
+function notes({ reader, detail, holds, gpus, unseen }) {
+  const sentences = [];
+  if (reader !== "ok") sentences.push(READER[reader] ?? reader);
+  if (detail) sentences.push(detail);
+  if (NONE.has(reader) && gpus.length === 0) sentences.push('To see how it looks with GPUs: watch(simulate="h100x2")');
+  if (unseen && gpus.length > 0) sentences.push(unseen);
+  if (holds.length > 0) sentences.push(`Actions on this node are stopped: ${holds.join("; ")}`);
+  return sentences.join(" ");
 }
 
 class Card {
+  /**
+   * @param {Hub.GpuPicture} gpu
+   * @param {Machine} machine
+   */
   constructor(gpu, machine) {
     this.machine = machine;
     this.name = make("b", {});
@@ -82,6 +103,7 @@ class Card {
       this.canvas, make("div", { class: "g-row" }, this.memory), this.bar, this.owners);
   }
 
+  /** @type {(gpu: Hub.GpuPicture) => void} */
   draw(gpu) {
     say(this.name, `GPU ${gpu.place}`);
     say(this.kind, gpu.state === "ok" ? gpu.name : STATE[gpu.state] ?? gpu.state);
@@ -94,8 +116,9 @@ class Card {
     this.drawPast(gpu, this.machine.theme);
   }
 
+  /** @type {(gpu: Hub.GpuPicture) => void} */
   showHeld({ held, total }) {
-    // Nothing moves under a pointer for nothing.
+    // Nothing moves under a pointer without a reason.
     const key = held.map(({ rank, who, bytes: size }) => [rank, who, Math.round(size / 2 ** 24)]);
     redraw(this.bar, key, () => (total ? held.map(({ rank, who, bytes: size }, at) => {
       const part = make("i", { class: `g-own${rank}`, title: `${who}: ${bytes(size)}` });
@@ -107,28 +130,35 @@ class Card {
       make("li", {}, make("i", { class: `g-own${rank}` }), make("span", { class: "g-who" }, who), make("b", {}, bytes(size)))));
   }
 
-  /** Utilization strong, memory weak, over the last minute; where nothing was seen there is a hole. */
+  /**
+   * Utilization strong, memory weak, over the last minute; where nothing was seen there is a hole.
+   * @type {(gpu: Hub.GpuPicture, theme: Theme) => void}
+   */
   drawPast({ past: [util, memory], place, state }, theme) {
     const { canvas } = this;
     const ratio = globalThis.devicePixelRatio || 1;
     const [width, height] = [canvas.clientWidth, canvas.clientHeight];
     if (width === 0) return;
     if (canvas.width !== Math.round(width * ratio)) [canvas.width, canvas.height] = [width, height].map((side) => Math.round(side * ratio));
-    const context = canvas.getContext("2d");
+    const context = contextOf(canvas);
     const { marks } = palette(theme);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
-    if (state !== "ok") return drawState(context, state, 0, 0, width, height, marks);
+    if (state !== "ok") {
+      drawState(context, state, 0, 0, width, height, marks);
+      return;
+    }
     const { color: ink, caretColor: soft } = getComputedStyle(canvas);
     trace(context, holes(memory), 0, 3, width, height - 6, soft);
     trace(context, holes(util), 0, 3, width, height - 6, ink);
     trace(context, holes(util), 0, 3, width, height - 6, ink); // its own strength, twice
-    const known = util.filter((share) => share !== null);
-    canvas.setAttribute("aria-label", `GPU ${place}, utilization of the last minute: ${known.length === 0 ? "not known" : `from ${amount(100 * Math.min(...known))} to ${amount(100 * Math.max(...known))} %`}`);
-    return undefined;
+    const shares = util.filter((share) => share !== null);
+    const range = shares.length === 0 ? "not known" : `from ${amount(100 * Math.min(...shares))} to ${amount(100 * Math.max(...shares))} %`;
+    canvas.setAttribute("aria-label", `GPU ${place}, utilization of the last minute: ${range}`);
   }
 }
 
+/** @type {(gpu: Hub.GpuPicture, key: string, unit: string) => string} */
 function figure({ values, missing }, key, unit) {
   return values[key] === undefined ? WHY[missing[key]] ?? missing[key] : `${amount(values[key])}${unit}`;
 }

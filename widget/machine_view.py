@@ -7,6 +7,8 @@ from typing import Any
 
 from gpudeck.contract.notebook_pipe import PipeSnapshot
 
+from .pictures import GpuPicture, HeldPicture, MachinePicture, TaskPicture
+
 Item = dict[str, Any]
 
 PAST_S = 60
@@ -42,7 +44,7 @@ class RecentGpuHistory:
 
 
 def picture(snapshot: PipeSnapshot, tasks: Sequence[Item] | None, past: RecentGpuHistory,
-            kernel_pid: int) -> Item:
+            kernel_pid: int) -> MachinePicture:
     tasks = tasks or ()
     return {
         "kind": "here", "at": snapshot.at, "host": snapshot.host, "reader": snapshot.reader,
@@ -59,7 +61,8 @@ def places_of(gpus: Sequence[Item]) -> dict[str, str]:
     return {gpu["uuid"]: str(gpu.get("place", gpu["index"])) for gpu in gpus}
 
 
-def _gpu(gpu: Item, tasks: Sequence[Item], past: RecentGpuHistory, snapshot: PipeSnapshot) -> Item:
+def _gpu(gpu: Item, tasks: Sequence[Item], past: RecentGpuHistory, snapshot: PipeSnapshot
+         ) -> GpuPicture:
     values = gpu["values"]
     return {
         "uuid": gpu["uuid"], "place": str(gpu.get("place", gpu["index"])), "name": gpu["name"],
@@ -71,7 +74,8 @@ def _gpu(gpu: Item, tasks: Sequence[Item], past: RecentGpuHistory, snapshot: Pip
     }
 
 
-def held_by(gpu: Item, tasks: Sequence[Item], rest_is: str) -> list[Item]:
+def held_by(gpu: Item, tasks: Sequence[Item], rest_is: str
+            ) -> list[HeldPicture]:
     """Split a GPU's memory by owner: this kernel with what it started, the user's other tasks, each
     other user, the most first; last the memory in use that no visible task holds."""
     by_owner: dict[tuple[int, str], float] = {}
@@ -81,8 +85,9 @@ def held_by(gpu: Item, tasks: Sequence[Item], rest_is: str) -> list[Item]:
         if amount:
             whose = _whose(task)
             by_owner[whose] = by_owner.get(whose, 0.0) + amount
-    parts = [{"rank": rank, "who": owner, "bytes": amount} for (rank, owner), amount in
-             sorted(by_owner.items(), key=lambda entry: (min(entry[0][0], 2), -entry[1]))]
+    parts: list[HeldPicture] = [
+        {"rank": rank, "who": owner, "bytes": amount} for (rank, owner), amount in
+        sorted(by_owner.items(), key=lambda entry: (min(entry[0][0], 2), -entry[1]))]
     in_use = gpu["values"].get("mem_used_bytes")
     rest = None if in_use is None else in_use - sum(by_owner.values())
     if rest is not None and in_use is not None and rest > 0.005 * max(in_use, 1.0):
@@ -98,7 +103,7 @@ def _whose(task: Item) -> tuple[int, str]:
     return 2, task["user"] or "unknown user"
 
 
-def task_of(task: Item, kernel_pid: int | None, places: dict[str, str]) -> Item:
+def task_of(task: Item, kernel_pid: int | None, places: dict[str, str]) -> TaskPicture:
     return {
         "id": task["id"], "pid": task["pid"], "user": task["user"], "command": task["command"],
         "gpus": [places.get(use["uuid"], "?") for use in task["gpus"]],

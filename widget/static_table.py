@@ -1,12 +1,13 @@
 """The widget as a table without scripts: for a saved notebook, a viewer, a printer. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from gpudeck.words.actions import gib, printable, text_table
+from gpudeck.language.printable import printable
+from gpudeck.words.actions import gib, moment, text_table
 
 Item = dict[str, Any]
 
@@ -27,7 +28,7 @@ class StaticContent:
     html: str
 
 
-def still_of(picture: Item) -> StaticContent:
+def still_of(picture: Mapping[str, Any]) -> StaticContent:
     title, *tables = _parts(picture)
     lines, marks = [title], [f"<p>{escape(title)}</p>"]
     for head, rows in tables:
@@ -38,7 +39,7 @@ def still_of(picture: Item) -> StaticContent:
                          f'<div class="gpudeck-still">{_STYLE}{"".join(marks)}</div>')
 
 
-def _parts(picture: Item) -> list[Any]:
+def _parts(picture: Mapping[str, Any]) -> list[Any]:
     if not picture:
         return ["gpudeck: nothing seen yet"]
     at = f"{datetime.fromtimestamp(picture['at'], UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -98,20 +99,16 @@ def _leases(leases: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
     return (["your lease on", "GPUs", "until", "used", "command"],
             [[lease["host"], ",".join(lease["gpus"]) + (
                 "" if lease["share_pct"] >= 100 else f" ({lease['share_pct']:.0f} %)"),
-              _clock(lease["until"]), "in use" if lease["idle_since"] is None
-              else f"idle since {_clock(lease['idle_since'])}", lease["command"][:COMMAND_WIDTH]]
+              moment(lease["until"]), "in use" if lease["idle_since"] is None
+              else f"idle since {moment(lease['idle_since'])}", lease["command"][:COMMAND_WIDTH]]
              for lease in leases])
 
 
 def _claims(claims: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
     return (["place in the queue", "request", "starts", "why it waits"],
             [[str(claim["place"]), claim["asks"],
-              claim["estimate"] if claim["starts_at"] is None else _clock(claim["starts_at"]),
+              claim["estimate"] if claim["starts_at"] is None else moment(claim["starts_at"]),
               claim["why"]] for claim in claims])
-
-
-def _clock(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

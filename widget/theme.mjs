@@ -1,4 +1,6 @@
-// Where each notebook says what its theme is; the last word is the colour of what lies behind us.
+// The theme of the notebook, as each kind of notebook marks it; else by the colour behind the widget.
+
+/** @type {(element: HTMLElement) => boolean} */
 export function isDark(element) {
   const { body, documentElement: root } = document;
   if (body.dataset.jpThemeLight !== undefined) return body.dataset.jpThemeLight === "false";

@@ -1,7 +1,19 @@
-// What anywidget calls. One view per cell that shows the widget; the model is shared by all of them.
+// The module that anywidget calls. One view per cell that shows the widget; the model is shared by all of them.
 
-import { make, say } from "./dom.mjs";
-import { age } from "./format.mjs";
+/**
+ * A widget's model in the browser, whose content a kernel sets.
+ * @template {object} [P={ kind?: undefined } | Hub.MachinePicture | Hub.FleetPicture]
+ * @typedef {{
+ *   get(name: "picture"): P,
+ *   get(name: "cells"): DataView | undefined,
+ *   on(event: string, does: (message: any) => void): void,
+ *   off(event: string, does: (message: any) => void): void,
+ *   send(message: object): void,
+ * }} WidgetModel
+ */
+
+import { make, say, sayOrHide } from "../assets/parts/dom.mjs";
+import { age } from "../assets/parts/format.mjs";
 import { isDark } from "./theme.mjs";
 import { Acts } from "./acts.mjs";
 import { Machine } from "./machine.mjs";
@@ -14,10 +26,20 @@ const SILENT = "No data from the kernel. If it was restarted, run the cell again
 const UNSEEN = "Still no reading: the kernel is busy, or starts its reader. If the kernel has ended, run the cell again.";
 const FED_S = 2.5; // while the kernel is at work pictures come at least so often, times `everyS`
 
-class View {
+export class View {
+  /** @type {Machine | Fleet | null} */
+  part = null;
+  /** The moment of the last picture, by this browser's clock. @type {number | null} */
+  pictureAt = null;
+  /** The moment at which the connection to the kernel was cut. @type {number | null} */
+  cutAt = null;
+
+  /**
+   * @param {WidgetModel} model
+   * @param {HTMLElement} element
+   */
   constructor(model, element) {
     this.model = model;
-    this.clock = 0;
     this.root = make("div", { class: "gpudeck", role: "region", "aria-label": "gpudeck" });
     this.title = make("b", { class: "g-title" });
     this.sub = make("span", { class: "g-sub" });
@@ -26,11 +48,11 @@ class View {
     this.body = make("div", { class: "g-body" });
     this.root.append(make("header", {}, this.title, this.sub, this.fresh), this.note, this.body);
     element.append(this.root);
-    this.acts = new Acts(model, () => this.unseenS() < FED_S * this.everyS);
+    this.acts = new Acts(model, () => this.ageS() < FED_S * this.everyS);
   }
 
   update() {
-    this.seenAt = performance.now();
+    this.pictureAt = performance.now();
     this.draw();
   }
 
@@ -39,8 +61,9 @@ class View {
     this.cutAt = performance.now();
   }
 
-  unseenS() {
-    return (performance.now() - this.seenAt) / 1000;
+  /** The age of the last picture, in seconds. */
+  ageS() {
+    return (performance.now() - (this.pictureAt ?? -Infinity)) / 1000;
   }
 
   get everyS() {
@@ -49,44 +72,52 @@ class View {
 
   draw() {
     const picture = this.model.get("picture");
-    this.root.dataset.theme = isDark(this.root) ? "dark" : "light";
-    if (picture.kind === undefined) return say(this.title, "gpudeck: the first read takes a moment …");
-    this.root.dataset.at = picture.at;
-    this.shownBy(picture.kind).show(picture, this.root.dataset.theme, this.model);
-    this.tick();
-    return undefined;
-  }
-
-  shownBy(kind) {
-    if (this.part?.kind !== kind) {
-      this.part = kind === "fleet" ? new Fleet(this) : new Machine(this);
-      this.body.replaceChildren(this.part.root, this.acts.root);
+    const theme = isDark(this.root) ? "dark" : "light";
+    this.root.dataset.theme = theme;
+    if (picture.kind === undefined) {
+      say(this.title, "gpudeck: the first read takes a moment …");
+      return;
     }
-    return this.part;
+    this.root.dataset.at = String(picture.at);
+    if (picture.kind === "fleet") this.partOf(Fleet).show(picture, theme, this.model);
+    else this.partOf(Machine).show(picture, theme);
+    this.tick();
   }
 
+  /** @type {<P extends Machine | Fleet>(Part: new (view: View) => P) => P} */
+  partOf(Part) {
+    if (this.part instanceof Part) return this.part;
+    const part = new Part(this);
+    this.part = part;
+    this.body.replaceChildren(part.root, this.acts.root);
+    return part;
+  }
+
+  /** @type {(title: string, sub: string, note: string) => void} */
   head(title, sub, note) {
     say(this.title, title);
     say(this.sub, sub);
-    say(this.note, note);
-    this.note.hidden = note === "";
+    sayOrHide(this.note, note);
   }
 
   // The age of what is shown, by this browser's own clock: the kernel's may be another machine's.
   tick() {
-    if (this.seenAt === undefined) return;
-    const seconds = this.unseenS();
-    const isCut = this.cutAt !== undefined && this.seenAt - this.cutAt < 1000 * SILENT_S;
-    if (isCut && seconds > FED_S * this.everyS) return this.end(GONE);
-    if (seconds > Math.max(SILENT_S, 6 * this.everyS)) return this.end(this.part === undefined ? UNSEEN : SILENT);
+    if (this.pictureAt === null) return;
+    const seconds = this.ageS();
+    const isCut = this.cutAt !== null && this.pictureAt - this.cutAt < 1000 * SILENT_S;
+    if (isCut && seconds > FED_S * this.everyS) { this.end(GONE); return; }
+    if (seconds > Math.max(SILENT_S, 6 * this.everyS)) { this.end(this.part === null ? UNSEEN : SILENT); return; }
     const isLate = seconds > Math.max(LATE_S, 3 * this.everyS);
-    const isBlind = !["ok", "starting", undefined].includes(this.model.get("picture").reader);
+    const picture = this.model.get("picture");
+    const isBlind = picture.kind !== undefined && !["ok", "starting"].includes(picture.reader);
     say(this.fresh, isBlind ? "not live" : isLate ? `last seen ${age(seconds)} ago` : "live");
     this.root.classList.toggle("g-late", isLate || isBlind);
-    return undefined;
   }
 
-  /** Nobody is there who could act. */
+  /**
+   * Shows that no kernel is there which could act.
+   * @type {(why: string) => void}
+   */
   end(why) {
     this.head(this.title.textContent, this.sub.textContent, why);
     say(this.fresh, "not live");
@@ -95,26 +126,28 @@ class View {
   }
 }
 
+/** @type {(view: { model: WidgetModel, el: HTMLElement }) => () => void} */
 function render({ model, el }) {
   const view = new View(model, el);
   const update = () => view.update();
   const draw = () => view.draw();
   const cut = () => view.cut();
-  const hear = (message) => view.acts.hear(message);
+  /** @type {(message: KernelMessage) => void} */
+  const receive = (message) => view.acts.receive(message);
   model.on("change:picture", update);
-  model.on("msg:custom", hear);
+  model.on("msg:custom", receive);
   model.on("comm_live_update", cut);
   const clock = setInterval(() => view.tick(), 1000);
   const themes = new MutationObserver(draw);
   for (const place of [document.body, document.documentElement]) {
     themes.observe(place, { attributes: true, attributeFilter: ["class", "data-jp-theme-light", "data-jp-theme-name", "data-vscode-theme-kind", "theme", "data-theme"] });
   }
-  const sizes = new ResizeObserver(() => view.part?.resize?.());
+  const sizes = new ResizeObserver(() => view.part?.resize());
   sizes.observe(view.root);
   update();
   return () => {
     model.off("change:picture", update);
-    model.off("msg:custom", hear);
+    model.off("msg:custom", receive);
     model.off("comm_live_update", cut);
     clearInterval(clock);
     themes.disconnect();

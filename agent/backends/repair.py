@@ -26,8 +26,6 @@ class DiagnosisAnswer(Struct, frozen=True):
 class RepairModule(Protocol):
     """Functions that block, and raise nothing: what goes wrong is an answer."""
 
-    DIAGNOSIS_LEVELS: tuple[int, ...]
-
     def reset_trouble(self, facts: GpuFacts) -> str:
         """Return why this board cannot be reset from here; "": perhaps it can."""
 

@@ -19,6 +19,7 @@ from gpudeck.audit.words import actor_of, content, outcome_of, sentence_of, word
 from gpudeck.cli.command_parser import CommandParser
 from gpudeck.client.hub import Client, add_hub_flags
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.language.printable import printable
 from gpudeck.service.installed import state_here
 from gpudeck.settings import folder
 
@@ -112,8 +113,8 @@ def line_of(item: Item) -> str:
 
 
 def _clean(text: str) -> str:
-    """Names come from nodes and failed sign-ins: strip anything that could control a terminal."""
-    return "".join(char if char.isprintable() else "?" for char in text)
+    """Names come from nodes and failed sign-ins: nothing of them may control a terminal."""
+    return printable(text, "?")
 
 
 # -- verify and export

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from gpudeck.client.hub import Client, Item
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.language.printable import printable
 from gpudeck.language.times import parse_until
 from gpudeck.settings import parser
-from gpudeck.words.actions import moment, printable
+from gpudeck.words.actions import moment
 
 from ..actions import hold_files as files
 from ..backends import driver_modules
@@ -113,8 +114,7 @@ def _read_args(program: str, does: str, driver: str, argv: Sequence[str]
 def _hold_here(reach: ConnectionSettings, reason: str, driver: bool) -> tuple[str, ...]:
     """Write the hold file of the machine if we may; else, or where a folder was named, that of the
     agent there."""
-    lines = "".join(char if char.isprintable() else " " for char in reason)
-    lines = lines[:files.REASON_MAX] + "\n"
+    lines = printable(reason, " ")[:files.REASON_MAX] + "\n"
     own, machine = files.hold_files(reach.data)[-1], files.MACHINE_FILES[0]
     if driver:
         lines += who_is_here() + "\n"

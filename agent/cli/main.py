@@ -138,6 +138,7 @@ def _run(settings: AgentSettings, identity: NodeIdentity, tls_of: TlsOf,
         pool_socket=settings.pool_socket, managed_by=settings.managed_by,
         local_claims=settings.local_claims,
         exclusive_leases=settings.exclusive_leases, asks_serving=settings.serving_metrics,
+        asks_nccl=settings.nccl_ras,
         schedulers=Schedulers(
             SlurmPrograms() if settings.slurm else None, _kubernetes(settings),
             None if settings.kubelet_socket is None else KubeletSocket(settings.kubelet_socket),

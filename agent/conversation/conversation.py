@@ -50,6 +50,16 @@ class HubConversation:
     def is_live(self) -> bool:
         return self._machine.phase == "live"
 
+    @property
+    def status(self) -> str:
+        """Return the state of the connection, for whoever looks at the service."""
+        url, trouble = self._link.url, self._machine.trouble
+        if not url:
+            return "without a hub"
+        if self.is_live:
+            return f"connected to {url}"
+        return f"no connection to {url}: {trouble}" if trouble else f"connecting to {url}"
+
     def next_step_at(self, now: float) -> float:
         """Return when `step` is to be called again if nothing happens before."""
         return self._machine.next_step_at(now)

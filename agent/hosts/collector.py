@@ -13,7 +13,9 @@ from gpudeck.contract.hosts import EVERY_S, HOST, MOST_TASKS, HostSample, HostTa
 from ..readings import Reading
 from ..tasks.seen import GpuTask
 from . import core
+from .collective_watch import CollectiveWatch
 from .core import TaskCounters
+from .ras_core import suspect_jobs
 from .serving_watch import ServingWatch
 
 READ_MOST = 262_144
@@ -30,9 +32,11 @@ TaskPid = tuple[str, int]  # the id of a task, its process
 class HostCollector:
     def __init__(self, proc: Path = Path("/proc"), sys: Path = Path("/sys"),
                  clock: Callable[[], float] = time.monotonic,
-                 serving: ServingWatch | None = None) -> None:
-        """`serving`: reads the metrics of model servers; None: they are not read."""
-        self._serving = serving
+                 serving: ServingWatch | None = None,
+                 collectives: CollectiveWatch | None = None) -> None:
+        """`serving`: reads the metrics of model servers; `collectives`: asks the NCCL of jobs that
+        look stuck. None: that is not done."""
+        self._serving, self._collectives = serving, collectives
         self._proc, self._sys, self._clock = proc, sys, clock
         self._at: float | None = None
         self._listed_at = -LIST_EVERY_S
@@ -52,16 +56,22 @@ class HostCollector:
         """Add the host's sample if it is due. A recording or a simulation brings its own."""
         if reading.host is not None or not self.is_due(now):
             return reading
+        gpu_tasks = tuple(gpu_tasks)
         tasks = [(gpu_task.task.id, gpu_task.task.pid) for gpu_task in gpu_tasks]
         sample = self.collect(tasks)
         if self._serving is not None:
             self._serving.set_tasks(tasks)
             sample = structs.replace(sample, serving=self._serving.samples)
+        if self._collectives is not None:
+            self._collectives.set_suspects(suspect_jobs(reading.gpus, reading.facts, gpu_tasks))
+            if self._collectives.samples:
+                sample = structs.replace(sample, collectives=self._collectives.samples)
         return structs.replace(reading, host=sample)
 
     def close(self) -> None:
-        if self._serving is not None:
-            self._serving.close()
+        for watch in (self._serving, self._collectives):
+            if watch is not None:
+                watch.close()
 
     def collect(self, tasks: Iterable[TaskPid]) -> HostSample:
         """Collect a sample. Rates cover the time since the previous sample; the first one has

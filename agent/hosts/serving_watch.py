@@ -14,13 +14,11 @@ from pathlib import Path
 from gpudeck.contract.serving import EVERY_S, MOST_SERVERS, ServingSample
 
 from ..tasks import processes
+from .listeners import trouble_of
 from .serving_core import ServingAddress, ServingCounters, address_of, sample_of
 from .serving_fetch import ServingUnreadableError, fetch
 
 CLIMB_MAX = 8
-LISTEN = "0A"
-NOT_HERE = "it listens in another network namespace, which this agent cannot reach"
-NOT_YET = "it does not listen at port {port} yet, or not at an address of this machine"
 
 ServingTask = tuple[str, int]  # the id of a task, its process
 Fetch = Callable[[int, str], str]
@@ -68,7 +66,7 @@ class ServingWatch:
     def _read(self, task_id: str, pid: int, address: ServingAddress,
               counters: dict[str, ServingCounters]) -> ServingSample:
         engine = address.engine
-        trouble = self._trouble(pid, address.port)
+        trouble = trouble_of(pid, address.port, self._proc)
         if trouble:
             return ServingSample(task_id, engine.name, trouble)
         try:
@@ -93,29 +91,3 @@ class ServingWatch:
                 return None
             here = row.parent
         return None
-
-    def _trouble(self, pid: int, port: int) -> str:
-        summary = processes.about(pid, self._proc)
-        task_sockets = _listening_sockets(self._proc / str(pid) / "net", port)
-        if summary is None or not any(uid == summary.uid for uid in task_sockets.values()):
-            return NOT_YET.format(port=port)
-        agent_sockets = _listening_sockets(self._proc / "self/net", port)
-        user_sockets = {inode for inode, uid in task_sockets.items() if uid == summary.uid}
-        # Whatever listens here at that port must be its own socket, and nothing else.
-        return "" if agent_sockets and user_sockets >= set(agent_sockets) else NOT_HERE
-
-
-def _listening_sockets(folder: Path, port: int) -> dict[str, int]:
-    """Return the sockets that listen at this port, with the user of each."""
-    sockets = {}
-    for name in ("tcp", "tcp6"):
-        try:
-            lines = (folder / name).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for line in lines:
-            words = line.split()
-            if len(words) > 9 and words[3] == LISTEN and int(words[1].rpartition(":")[2],
-                                                             16) == port:
-                sockets[words[9]] = int(words[7])
-    return sockets

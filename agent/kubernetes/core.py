@@ -19,6 +19,7 @@ from gpudeck.contract.kubernetes import (
     KubernetesNow,
     KubernetesPod,
 )
+from gpudeck.language.printable import printable
 
 REPORT_BYTES = 900_000  # of the 1 MB of a message
 MOST_GPUS = 10**6
@@ -273,7 +274,7 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _line(text: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in text[:256])
+    return printable(text[:256], " ")
 
 
 def report(pods: Iterable[KubernetesPod], nodes: Sequence[KubernetesNode], now: KubernetesNow

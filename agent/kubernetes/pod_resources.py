@@ -9,6 +9,7 @@ Field numbers are those of api.proto; unknown fields are ignored.
 from collections.abc import Iterator
 
 from gpudeck.contract.kubernetes import MAX_POD_GPUS, MAX_PODS_WITH_GPUS, PodGpus
+from gpudeck.language.printable import printable
 
 from .core import KubernetesTextError, is_gpu
 
@@ -65,4 +66,4 @@ def _number(message: bytes, at: int) -> tuple[int, int]:
 
 
 def _text(value: bytes) -> str:
-    return "".join(char if char.isprintable() else " " for char in value.decode(errors="replace"))
+    return printable(value.decode(errors="replace"), " ")

@@ -28,8 +28,8 @@ from .protocol import HubIdentityError
 
 KEY_FILE = "agent.key"
 HUB_FILE = "hub.fingerprint"
-HOW_TO_FORGET = ("if this is intended, run `gpudeck agent --forget-hub` on this node and enrol it "
-                 "again")
+HOW_TO_FORGET = ("if this is intended, stop this agent, run `gpudeck agent --forget-hub` as its "
+                 "user with its --data, and enrol it again")
 
 
 def pinned_hub(data: Path, offered: str | None) -> str:
@@ -118,13 +118,17 @@ def _read(path: Path) -> str | None:
 
 def _write(path: Path, text: str) -> None:
     draft = path.with_name(path.name + ".new")
-    draft.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with os.fdopen(os.open(draft, flags, 0o600), "w") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    try:
+        draft.unlink(missing_ok=True)
+        with os.fdopen(os.open(draft, flags, 0o600), "w") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror}; free some space or mend the "
+                           "disk, then start it again", ExitCode.CANNOT_START) from error
 
 
 def is_shown_by(preview: Preview, node_id: str, key: bytes) -> bool:

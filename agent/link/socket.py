@@ -10,6 +10,7 @@ slept on a thread more, and took messages of any size.
 """
 
 import contextlib
+import errno
 import os
 import select
 import socket
@@ -103,7 +104,7 @@ class _HubConnection:
 
     def __init__(self, url: str, tls_of: "TlsOf", connect_s: float,
                  notify: "Callable[[_HubConnection, LinkEvent], None]") -> None:
-        self.is_open = self.was_open = False
+        self.is_open = False
         self._url, self._tls_of, self._notify = url, tls_of, notify
         self._socket: socket.socket | None = None  # None: not yet, or no more
         # Around each use of the socket: what TLS keeps of it is not for two threads at once.
@@ -212,7 +213,7 @@ class _HubConnection:
         if packet.nsp != wire.NAMESPACE:
             return
         if packet.type == CONNECT and not self.is_open:
-            self.is_open = self.was_open = True
+            self.is_open = True
             self._notify(self, ConnectionOpened())
         elif packet.type == HAPPENED and self.is_open:
             match packet.data:
@@ -363,9 +364,27 @@ def _why(error: Exception) -> tuple[str, bool]:
             return _certificate(error), True
         case ssl.SSLError():
             return f"TLS fails ({error.reason or error}); is --hub right, https and port?", False
-        case OSError() if error.strerror:
-            return error.strerror.lower(), False
+        case socket.gaierror():
+            return (f"the name in --hub is not known here ({str(error.strerror).lower()}); correct "
+                    "it, or the DNS of this machine"), False
+        case OSError():
+            return reach_words(error), False
     return str(error) or type(error).__name__, False
+
+
+def reach_words(error: OSError) -> str:
+    """Return why the hub was not reached, and what to look at."""
+    words = error.strerror.lower() if error.strerror else str(error) or type(error).__name__
+    match error:
+        case ConnectionRefusedError():
+            return (f"{words}: does the hub run there, or the proxy before it, and is the port in "
+                    "--hub right?")
+        case TimeoutError():
+            return (f"{words}: is the address in --hub right, and does a firewall let this machine "
+                    "through?")
+        case OSError(errno=errno.EHOSTUNREACH | errno.ENETUNREACH):
+            return f"{words}: is this machine's network up, and the address in --hub right?"
+    return words
 
 
 def _status_words(status: int, server: str) -> str:

@@ -25,6 +25,7 @@ from gpudeck.contract.slurm import (
     SlurmNow,
     SlurmShare,
 )
+from gpudeck.language.printable import printable
 
 MOST_NUMBER = 10**12
 MOST_HOSTS = 4_096  # in one list
@@ -202,7 +203,7 @@ def _shares(raw: _Job) -> tuple[SlurmShare, ...]:
 
 
 def _one_line(text: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in text[:256])
+    return printable(text[:256], " ")
 
 
 def nodes_of(text: str) -> tuple[SlurmNode, ...]:

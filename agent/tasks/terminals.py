@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gpudeck.language.printable import printable
+
 from .user_table import name_of
 
 TERMINALS = (Path("/dev/pts"), Path("/dev"))
@@ -70,9 +72,7 @@ def _is_one_of(path: Path, numbers: frozenset[int]) -> bool:
 
 
 def clean(text: str) -> str:
-    """Replace what is not printable: a reason must not move the cursor, nor show one letter for
-    another."""
-    return "".join(char if char.isprintable() else " " for char in text)[:LINE_MAX]
+    return printable(text, " ")[:LINE_MAX]
 
 
 def _terminals() -> Iterator[Path]:

@@ -1,5 +1,5 @@
-// From the look at what an act would hit to its end. Bound to the ids it was opened with; what is
-// confirmed is the preview that is shown, for as long as it holds.
+// Dialog of an action, from the preview to the outcome. Bound to the ids it was opened with; a person
+// confirms the preview that is shown, while it is valid.
 
 /** @import { CommandStore } from "./commands_store.mjs" */
 
@@ -141,9 +141,9 @@ export class ActDialog {
       ...(this.count() === 0 ? [] : [make("p", { class: "act-last-words" }, lastWords(this.action, preview.params ?? {}))]));
     this.place.scrollTop = scrollTop;
     if (preview.needs?.second_person) this.place.append(make("p", { class: "act-second" }, "More than three jobs: another operator has to review and approve this within ten minutes."));
-    const wanted = this.wanted();
-    show(this.typed, wanted !== null);
-    if (wanted !== null) say(within(this.typed, "label"), `Type “${wanted}”`);
+    const typedPhrase = this.phrase();
+    show(this.typed, typedPhrase !== null);
+    if (typedPhrase !== null) say(within(this.typed, "label"), `Type “${typedPhrase}”`);
     show(this.despite, Boolean(preview.needs?.maintenance));
     inputIn(this.despite).checked = false;
     show(this.password, Boolean(preview.needs?.fresh));
@@ -156,7 +156,7 @@ export class ActDialog {
     return this.preview === null ? 0 : this.preview.items.filter(isPossible).length;
   }
 
-  wanted() {
+  phrase() {
     return phrase(this.action, this.count());
   }
 
@@ -188,7 +188,7 @@ export class ActDialog {
   }
 
   /**
-   * What somebody still has to do before the button works.
+   * Returns what is still missing before the button works; null: nothing.
    * @type {() => string | null}
    */
   missing() {
@@ -196,7 +196,7 @@ export class ActDialog {
     if (this.secondsLeft() <= 0) return "Refresh the preview first";
     if (!this.form.isFilled(this.root)) return "Enter a value";
     if (this.isReasonNeeded() && this.value(this.reason) === "") return "Add a reason";
-    if (!this.typed.hidden && this.value(this.typed).toLowerCase() !== this.wanted()) return `Type “${this.wanted()}”`;
+    if (!this.typed.hidden && this.value(this.typed).toLowerCase() !== this.phrase()) return `Type “${this.phrase()}”`;
     if (!this.despite.hidden && !inputIn(this.despite).checked) return "Tick “Proceed anyway”";
     return !this.password.hidden && this.value(this.password) === "" ? "Enter your password" : null;
   }
@@ -289,8 +289,8 @@ export function approveDialog(store, plan) {
     yes.disabled = true;
     show(problem, false);
     try {
-      const given = inputIn(password).value;
-      if (given !== "") await send("POST", "fresh", { password: given });
+      const secret = inputIn(password).value;
+      if (secret !== "") await send("POST", "fresh", { password: secret });
       const answer = await send("POST", `plans/${encodeURIComponent(plan.id)}/approve`);
       store.begin(answer?.items ?? []);
       store.lookAtPlans();

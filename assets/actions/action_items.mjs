@@ -1,4 +1,4 @@
-// What an act would hit, as the node saw it: one card for each job.
+// Affected jobs of a preview, as the node saw them: a card for each.
 
 import { targetWords } from "./action_words.mjs";
 import { factLines, make, within } from "../parts/dom.mjs";
@@ -26,13 +26,13 @@ export function itemCard(item, asked) {
 const isUnread = ({ refusals: all, processes: members, age_s: seconds }) => all.length > 0 && members.length === 0 && seconds === null;
 
 /**
- * One stands out, the owner's own word first; the others are read as plainly as the facts.
+ * Builds the warnings: one stands out, the owner's own word first; the others look like the facts.
  * @type {(item: Hub.PreviewItemView) => HTMLElement[]}
  */
 function warnings({ keep = null, warnings: told, processes: members }) {
   const all = told.filter((words) => words !== `${allWords(members)}.`); // the list above is headed by it
-  const asked = keep === null ? [] : [make("p", { class: "act-keep" }, make("strong", {}, `${keep.by ?? "The owner"} asks to keep it until ${moment(keep.until)}: `), keep.because)];
-  return [...asked, ...all.map((words, at) => make("p", { class: at === 0 && keep === null ? "act-warning" : "act-note" }, words))];
+  const keepLines = keep === null ? [] : [make("p", { class: "act-keep" }, make("strong", {}, `${keep.by ?? "The owner"} asks to keep it until ${moment(keep.until)}: `), keep.because)];
+  return [...keepLines, ...all.map((words, at) => make("p", { class: at === 0 && keep === null ? "act-warning" : "act-note" }, words))];
 }
 
 /** @type {(item: Hub.PreviewItemView) => HTMLElement} */
@@ -82,7 +82,7 @@ function gpuWords(gpus, size) {
 }
 
 /**
- * Those of one command line together: the first of them is the main one. Ranks differ in little.
+ * Groups processes by command line, the main one first: ranks differ in little.
  * @type {(item: Hub.PreviewItemView, asked: readonly (string | null)[]) => HTMLElement | null}
  */
 function processes({ processes: all }, asked) {

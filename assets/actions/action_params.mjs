@@ -1,4 +1,4 @@
-// How an act is done: the fields of the dialog, and what the API is told of them.
+// Parameters of an action: the fields of the dialog, and what the API is sent of them.
 
 import { rowOf } from "./action_words.mjs";
 import { choiceField, textField } from "../parts/dialog.mjs";

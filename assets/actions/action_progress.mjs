@@ -1,4 +1,4 @@
-// One act as it goes: each step, then what was observed, each apart. Drawn in place.
+// Progress of an action: each step, then each observation by itself. Drawn in place.
 
 import { STEPS, checks, isOpen, stateWords, targetWords, tone, verb } from "./action_words.mjs";
 import { button, make, redraw, say, show } from "../parts/dom.mjs";
@@ -42,8 +42,8 @@ export class Progress {
 
   /** @type {(command: Hub.CommandView) => void} */
   drawSteps({ state, history = [] }) {
-    const passed = new Set([...history.map((one) => one.state), state]);
-    const reached = Math.max(...STEPS.map((step, at) => (passed.has(step) ? at : -1)));
+    const states = new Set([...history.map((one) => one.state), state]);
+    const reached = Math.max(...STEPS.map((step, at) => (states.has(step) ? at : -1)));
     for (const [at, item] of [...this.steps.children].entries()) {
       const mark = at < reached || state === "done" ? "passed" : at === reached && isOpen({ state }) ? "now" : at === reached ? "passed" : "";
       if (item.className !== mark) item.className = mark;

@@ -1,15 +1,15 @@
-// What is said of acts. Pure: what the API answers in, words for people out.
+// Words about actions. Pure: answers of the API in, words for people out.
 
 import { ROWS } from "./action_table.mjs";
 import { age, clock, gibibytes, plural } from "../parts/format.mjs";
 import { shortCommand } from "../parts/commands.mjs";
 
-/** What can be done to a task wherever it is shown, each by its key. */
+/** Actions that a task has wherever it is shown, each by its key. */
 export const ACTS = [...ROWS.values()].filter(({ key }) => key !== "");
 /** @type {(action: string) => string} */
 export const verb = (action) => ROWS.get(action)?.label ?? action;
 /**
- * Nobody resumes what runs, and what is off is offered where a node permits it.
+ * Tells whether an action fits a task: only a paused one is resumed, and what is off is offered where a node permits it.
  * @type {(row: Hub.ActionRow, task: Pick<Hub.TaskView, "state" | "permits">) => boolean}
  */
 export function isFit({ id, fits, is_off: isOff }, { state, permits }) {
@@ -26,7 +26,7 @@ export function rowOf(action) {
 /** @type {(action: string | undefined) => boolean} */
 const isSetting = (action) => ROWS.get(action ?? "")?.is_setting ?? false;
 
-/** In the order in which they are passed; what is reached lies in a command's history. */
+/** Steps of a command, in their order; those it has reached are in its history. */
 export const STEPS = ["requested", "queued", "sent", "accepted", "acting", "done"];
 const OPEN = new Set(STEPS.slice(0, -1));
 /** @type {(command: { state: string }) => boolean} */
@@ -47,15 +47,15 @@ const TONES = { done: "ok", refused: "stale", expired: "stale", unknown: "stale"
 export const tone = (state) => TONES[state] ?? "";
 
 /** @type {(bytes: number | null | undefined) => string} */
-export function memory(bytes) {
+function memory(bytes) {
   if (bytes === null || bytes === undefined) return "memory unknown";
   const { text, unit } = gibibytes(bytes);
   return `${text} ${unit}`;
 }
 
 /**
- * Of a done or failed act, each apart: [label, true | false | null, what it means]. What there was
- * none of is left out.
+ * Returns the checks of a done or failed action: [label, true | false | null, what it means]. A check that was
+ * not made is left out.
  * @type {(command: Hub.CommandView) => [string, boolean | null, string][]}
  */
 export function checks({ action, verified }) {
@@ -69,15 +69,15 @@ export function checks({ action, verified }) {
   /** @type {[string, boolean | null, string][]} */
   const saved = writtenAt === null ? [] : [["Checkpoint written", true, `at ${clock(writtenAt)}, before anything was touched`]];
   /** @type {[string, boolean | null, string][]} */
-  const others = alive === null || alive === undefined ? [] : [["Other processes unaffected", alive, vanished]];
+  const bystanders = alive === null || alive === undefined ? [] : [["Other processes unaffected", alive, vanished]];
   const proof = ROWS.get(action)?.proof;
-  if (proof === "read_back") return [["Applied", verified.applied, "accepted"], ["In force", verified.in_force, read], ...others];
-  if (proof !== "exit") return [...saved, ...others];
-  return [...saved, ["Exited", exited, survivors], ["Memory returned", returned, before === null || before === undefined ? "" : left], ...others];
+  if (proof === "read_back") return [["Applied", verified.applied, "accepted"], ["In force", verified.in_force, read], ...bystanders];
+  if (proof !== "exit") return [...saved, ...bystanders];
+  return [...saved, ["Exited", exited, survivors], ["Memory returned", returned, before === null || before === undefined ? "" : left], ...bystanders];
 }
 
 /**
- * What somebody must know before, and cannot take back after.
+ * Returns the warning before an action that cannot be taken back.
  * @type {(action: string, params: Partial<Hub.ActionParams>) => string}
  */
 export function lastWords(action, params) {
@@ -93,7 +93,7 @@ export function lastWords(action, params) {
 export const phrase = (action, count) => (rowOf(action).is_typed && count > 1 ? `${action} ${count} jobs` : null);
 
 /**
- * What takes it back, as [[action, word]].
+ * Returns the actions that undo a command, as [[action, word]].
  * @type {(command: Hub.CommandView) => [string, string][]}
  */
 export function undoOf({ action, state }) {
@@ -121,9 +121,9 @@ export function targetWords({ owner, command, host, action, task_ids: ids }) {
 
 /** @type {(items: Hub.PreviewItemView[]) => string} */
 export function countWords(items) {
-  const refused = items.filter((item) => !isPossible(item)).length;
-  if (refused === 0) return "";
-  return refused === items.length ? "" : `${plural(refused, "job")} of ${items.length} would be refused and ${refused === 1 ? "is" : "are"} left out.`;
+  const count = items.filter((item) => !isPossible(item)).length;
+  if (count === 0) return "";
+  return count === items.length ? "" : `${plural(count, "job")} of ${items.length} would be refused and ${count === 1 ? "is" : "are"} left out.`;
 }
 
 /**

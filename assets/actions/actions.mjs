@@ -1,4 +1,4 @@
-// Where acts begin, from whichever page: who may, what is looked at, and where it is followed.
+// Start of an action, from any page: who may, what is previewed, and where it is followed.
 
 /** @import { CommandStore } from "./commands_store.mjs" */
 

@@ -20,7 +20,7 @@ export class CommandStore extends Teller {
   /** @type {Hub.ActionPlanView[]} */
   plans = [];
   /** @type {Set<string>} */
-  begun = new Set();
+  ownIds = new Set();
   plansText = "";
 
   /** @param {LiveLink} live */
@@ -53,20 +53,20 @@ export class CommandStore extends Teller {
   // An answer to a question may be older than what the socket told meanwhile.
   /** @type {(command: Hub.CommandView) => void} */
   take(command) {
-    const known = this.commands.get(command.id);
-    if (known !== undefined && (known.updated_at > command.updated_at || (!isOpen(known) && isOpen(command)))) return;
+    const former = this.commands.get(command.id);
+    if (former !== undefined && (former.updated_at > command.updated_at || (!isOpen(former) && isOpen(command)))) return;
     this.heardAt.set(command.id, performance.now());
-    if (known !== undefined && JSON.stringify(known) === JSON.stringify(command)) return;
+    if (former !== undefined && JSON.stringify(former) === JSON.stringify(command)) return;
     this.commands.set(command.id, command);
     this.tell("change", command);
   }
 
   /**
-   * Those that somebody at this page asked for stay to be read.
+   * Adds commands that were requested on this page; they stay until they are read.
    * @type {(commands: Hub.CommandView[]) => void}
    */
   begin(commands) {
-    commands.forEach((command) => { this.begun.add(command.id); this.take(command); });
+    commands.forEach((command) => { this.ownIds.add(command.id); this.take(command); });
   }
 
   askAgain() {
@@ -84,13 +84,13 @@ export class CommandStore extends Teller {
   forget(id) {
     this.commands.delete(id);
     this.heardAt.delete(id);
-    this.begun.delete(id);
+    this.ownIds.delete(id);
     this.tell("change", null);
   }
 
   /** Newest first; what others began is shown while it runs. */
-  shown() {
-    return [...this.commands.values()].filter((command) => isOpen(command) || this.begun.has(command.id))
+  listed() {
+    return [...this.commands.values()].filter((command) => isOpen(command) || this.ownIds.has(command.id))
       .sort((a, b) => (b.requested_at ?? 0) - (a.requested_at ?? 0));
   }
 }

@@ -1,4 +1,4 @@
-// One button that stops every action, and the line that says so wherever somebody looks.
+// The button that stops every action, and the line on every page that says so.
 
 import { look, send } from "../parts/api.mjs";
 import { textField } from "../parts/dialog.mjs";
@@ -27,7 +27,7 @@ export class Holds extends Looker {
     this.button = byId("hold");
     this.button.addEventListener("click", () => this.hold(null));
     live.addEventListener("hold", () => this.look());
-    /** Until it is known what one may do, and what is stopped. */
+    /** Resolves once the person's rights and the holds are known. */
     this.ready = this.meet().then(() => { this.draw(); return this.look(); });
   }
 
@@ -63,7 +63,7 @@ export class Holds extends Looker {
    */
   hold(node, name = null) {
     const [title, where] = name === null ? ["Stop all actions", "on any node"] : [`Stop actions on ${name}`, "there"];
-    return this.asked({
+    return this.askAndLook({
       title: `${title}?`, verb: title, lead: `Nothing is paused, ended or set ${where} until someone resumes actions. Running jobs continue.`,
       fields: [textField("reason", "Reason (optional)", { maxlength: "500" }, "Shown to everyone, on every page.")],
       submit: (given) => send("POST", "hold", { node, reason: String(given.get("reason")).trim() || "stopped from the web pages" }),
@@ -74,7 +74,7 @@ export class Holds extends Looker {
   release(node, name = null) {
     const query = node === null ? "" : `?node=${encodeURIComponent(node)}`;
     const where = name === null ? "" : ` on ${name}`;
-    return this.asked({
+    return this.askAndLook({
       title: `Resume actions${where}?`, verb: "Resume actions", lead: `People and rules can act${where} again.`,
       submit: () => change("DELETE", `hold${query}`),
     });
@@ -82,7 +82,7 @@ export class Holds extends Looker {
 
   /** @type {(node: string | null) => Promise<any>} */
   explain(node) {
-    return this.asked({
+    return this.askAndLook({
       title: "Why are actions stopped?", verb: "Save", fields: [textField("reason", "Reason", { required: "", maxlength: "500" }, "Shown to everyone, on every page.")],
       submit: (given) => send("POST", "hold", { node, reason: given.get("reason") }),
     });
@@ -106,16 +106,16 @@ export class Holds extends Looker {
     const more = this.nodes.length > MOST_NAMED ? ` and ${this.nodes.length - MOST_NAMED} more` : "";
     const [first] = this.nodes;
     const isByFile = first.holds.some((hold) => hold.includes("/"));
-    const who = this.nodes.length === 1 ? (first.by ? sayWho(first) : isByFile ? `Set by a file on the node and removable only there: ${first.holds.join(", ")}.` : "") : "";
-    return [`Actions are stopped on ${names}${more}.`, who];
+    const detail = this.nodes.length === 1 ? (first.by ? sayWho(first) : isByFile ? `Set by a file on the node and removable only there: ${first.holds.join(", ")}.` : "") : "";
+    return [`Actions are stopped on ${names}${more}.`, detail];
   }
 
   buttons() {
     if (!this.mayHold) return [];
     if (this.fleet !== null) return [button("Edit reason", () => this.explain(null)), button("Resume actions", () => this.release(null))];
-    const ours = this.nodes.filter(({ wanted }) => wanted);
-    if (ours.length === 1) return [button("Resume actions", () => this.release(ours[0].node, ours[0].host))];
-    return ours.length > 1 ? [make("a", { class: "button small", href: "/settings#nodes" }, "Nodes")] : [];
+    const ownHolds = this.nodes.filter(({ wanted }) => wanted);
+    if (ownHolds.length === 1) return [button("Resume actions", () => this.release(ownHolds[0].node, ownHolds[0].host))];
+    return ownHolds.length > 1 ? [make("a", { class: "button small", href: "/settings#nodes" }, "Nodes")] : [];
   }
 }
 
@@ -134,11 +134,11 @@ export function holdLine(holds, node, host) {
   const act = button("", null);
   const line = make("p", { class: "node-hold" }, words, act);
   const draw = () => {
-    const found = holds.of(node);
-    const isHeld = found !== null;
-    say(words, isHeld ? `Actions on ${host} are stopped${found.since ? ` since ${when(found.since)}` : ""}.` : `Actions on ${host} are allowed.`);
+    const hold = holds.of(node);
+    const isHeld = hold !== null;
+    say(words, isHeld ? `Actions on ${host} are stopped${hold.since ? ` since ${when(hold.since)}` : ""}.` : `Actions on ${host} are allowed.`);
     say(act, isHeld ? "Resume actions" : "Stop actions here");
-    show(act, holds.mayHold && holds.fleet === null && (!isHeld || found.wanted));
+    show(act, holds.mayHold && holds.fleet === null && (!isHeld || hold.wanted));
     act.onclick = () => (isHeld ? holds.release(node, host) : holds.hold(node, host));
     line.classList.toggle("is-held", isHeld);
   };

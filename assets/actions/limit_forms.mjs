@@ -1,5 +1,5 @@
-// What is asked for when a setting of MPS or of a GPU is changed: the fields, and what the API is told
-// of them, as action_params.mjs has it; what is read is null while something is missing.
+// Forms for a setting of MPS or of a GPU: the fields, and what the API is sent of them, as in
+// action_params.mjs; a form reads null while something is missing.
 
 import { choiceField, textField } from "../parts/dialog.mjs";
 import { HOUR_S } from "../parts/time_ranges.mjs";
@@ -37,8 +37,8 @@ export function capForm(gpu) {
   const hint = low === null || high === null ? null : `This GPU accepts ${low} to ${high} W.`;
   const watts = textField("watts", "Power limit, in watts", { type: "number", step: "1", ...(low === null ? {} : { min: low, max: high }) }, hint);
   return form("Cap the power of a GPU", [watts, leaseField()], ({ elements }) => {
-    const given = whole(elements.watts, 1, 5_000);
-    return given === null ? null : { type: "power_cap", gpu_uuid: gpu.uuid, watts: given, lease_s: Number(elements.lease_s.value) };
+    const watts = whole(elements.watts, 1, 5_000);
+    return watts === null ? null : { type: "power_cap", gpu_uuid: gpu.uuid, watts, lease_s: Number(elements.lease_s.value) };
   });
 }
 
@@ -89,8 +89,8 @@ export const serviceForm = (title, type, uuid) => form(title, [], () => ({ type,
 export function splitForm(gpu) {
   const layout = textField("layout", "Layout", { type: "text", maxlength: "128", placeholder: "2x 3g.40gb + 1x 1g.10gb" }, "none: no instance; off: MIG off too. Only a GPU that is cordoned or drained can be split.");
   return form("Split a GPU by MIG", [layout], ({ elements }) => {
-    const given = elements.layout.value.trim();
-    return given === "" ? null : { type: "mig_layout", gpu_uuid: gpu.uuid, layout: given };
+    const layout = elements.layout.value.trim();
+    return layout === "" ? null : { type: "mig_layout", gpu_uuid: gpu.uuid, layout };
   });
 }
 
@@ -108,8 +108,8 @@ const serverOf = ({ server }) => (server.value === "" ? null : Number(server.val
 export function shareForm(daemon) {
   const pct = textField("pct", "Share of the GPU's threads, in whole %", { type: "number", min: "1", max: "100", step: "1" }, "A maximum for each client, not a reservation.");
   return form("Set the share of MPS clients", [serverField(daemon), pct], ({ elements }) => {
-    const given = whole(elements.pct, 1, 100);
-    return given === null ? null : { type: "mps_percent", pipes: daemon.pipes, pct: given, server: serverOf(elements) };
+    const pct = whole(elements.pct, 1, 100);
+    return pct === null ? null : { type: "mps_percent", pipes: daemon.pipes, pct, server: serverOf(elements) };
   });
 }
 
@@ -121,9 +121,9 @@ export function memoryForm(daemon) {
   return form("Limit the memory of MPS clients", [serverField(daemon), ordinal, size, unit], ({ elements }) => {
     const number = whole(elements.ordinal, 0, 31);
     const isFree = elements.size.value.trim() === "" && !elements.size.validity.badInput;
-    const given = isFree ? null : whole(elements.size, 1, 16_777_216 / MIB_OF[elements.unit.value]);
-    if (number === null || (!isFree && given === null)) return null;
-    const mib = given === null ? null : given * MIB_OF[elements.unit.value];
+    const size = isFree ? null : whole(elements.size, 1, 16_777_216 / MIB_OF[elements.unit.value]);
+    if (number === null || (!isFree && size === null)) return null;
+    const mib = size === null ? null : size * MIB_OF[elements.unit.value];
     return { type: "mps_memory", pipes: daemon.pipes, ordinal: number, mem_mib: mib, server: serverOf(elements) };
   });
 }

@@ -91,13 +91,13 @@ export class GpuLimits extends SettingsPanel {
   /** @type {(lease: Hub.TimedLimit) => HTMLElement} */
   lease(lease) {
     const [name, unit] = WHAT[lease.what];
-    return held(lease, `${name} ${lease.wanted.map((value) => Math.round(value)).join(" to ")} ${unit}`, moment(lease.ends_at),
+    return settingLine(lease, `${name} ${lease.wanted.map((value) => Math.round(value)).join(" to ")} ${unit}`, moment(lease.ends_at),
       this.acts(this.button("Undo", `undo ${lease.what}`, "release_limit", lease.gpu_uuid, () => undoForm(lease))));
   }
 
   /** @type {(mode: Hub.ManagedComputeMode) => HTMLElement} */
   mode(mode) {
-    return held(mode, "One process at a time", "removed", this.acts(this.button("Undo", "undo mode", "set_compute_mode", mode.gpu_uuid, () => openForm(mode))));
+    return settingLine(mode, "One process at a time", "removed", this.acts(this.button("Undo", "undo mode", "set_compute_mode", mode.gpu_uuid, () => openForm(mode))));
   }
 }
 
@@ -107,7 +107,7 @@ export class GpuLimits extends SettingsPanel {
  *   "by" | "reason" | "words">, what: string, until: string, acts: HTMLElement | null) =>
  *   HTMLElement}
  */
-export function held({ state, by, reason, words }, what, until, acts) {
+export function settingLine({ state, by, reason, words }, what, until, acts) {
   const [stateWords, tone] = STATES[state] ?? [state, "stale"];
   return make("div", { class: "limit", "data-state": state },
     make("p", {}, make("strong", {}, what), " ", make("span", { class: `pill ${tone}` }, stateWords)),

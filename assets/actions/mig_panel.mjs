@@ -1,7 +1,7 @@
-// How MIG splits a GPU: what is there, which layout gpudeck keeps, and whether it is in force.
+// Panel of MIG: a GPU's instances, the layout that gpudeck keeps, and whether it is in force.
 
 import { splitForm, wholeForm } from "./limit_forms.mjs";
-import { SettingsPanel, held } from "./limits_panel.mjs";
+import { SettingsPanel, settingLine } from "./limits_panel.mjs";
 import { make } from "../parts/dom.mjs";
 import { note } from "../parts/panel.mjs";
 
@@ -11,7 +11,7 @@ const NOW = { none: "MIG is on, and there is no instance: nobody can run here", 
 /** @extends {SettingsPanel<Hub.MigBoardView>} */
 export class MigPanel extends SettingsPanel {
   /**
-   * Its title is hidden with it, where there is nothing to split.
+   * Builds the panel; its title is hidden with it where there is nothing to split.
    * @param {Hub.GpuView} gpu
    */
   constructor(gpu) {
@@ -35,7 +35,7 @@ export class MigPanel extends SettingsPanel {
     const { now, instances, wanted } = board;
     this.put([now, instances, wanted, this.isOperator], () => [
       make("p", { class: "mig-now" }, now === null ? "How it is split now is not known" : NOW[now] ?? `Split into ${now}`, instances.length === 0 ? "" : ` (GPU ${instances.map(({ place }) => place).join(", ")})`),
-      ...(wanted === null ? [note("gpudeck keeps no layout here.")] : [held(wanted, `Kept: ${wanted.layout}`, "removed",
+      ...(wanted === null ? [note("gpudeck keeps no layout here.")] : [settingLine(wanted, `Kept: ${wanted.layout}`, "removed",
         this.acts(this.button("Remove", "remove layout", "set_mig_layout", this.gpu.uuid, () => wholeForm(wanted))))]),
       this.acts(this.button("Split by MIG", "split", "set_mig_layout", this.gpu.uuid, () => splitForm(this.gpu))),
     ].filter((part) => part !== null));

@@ -56,7 +56,7 @@ export class RunningActions {
   }
 
   draw() {
-    const commands = this.store.shown();
+    const commands = this.store.listed();
     const { plans } = this.store;
     show(this.root, commands.length + plans.length > 0);
     if (commands.length + plans.length === 0 && this.isWide) this.toggle();

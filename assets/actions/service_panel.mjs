@@ -1,5 +1,5 @@
-// Whether a GPU, or a node, is in service: who took it out and why, how far its repair is, and what
-// can be done next.
+// Panel of service: whether a GPU or a node is in service, who took it out and why, how far its repair
+// is, and the next steps.
 
 import { begin } from "./actions.mjs";
 import { verb } from "./action_words.mjs";
@@ -68,13 +68,13 @@ export class ServicePanel extends SettingsPanel {
 
   /** @type {(may: string[], repair?: Hub.RepairView | null) => HTMLElement | null} */
   buttons(may, repair = null) {
-    const made = may.filter((event) => event in ACTS && (this.uuid !== null || !OF_ONE_GPU.has(event))).map((event) => {
+    const buttons = may.filter((event) => event in ACTS && (this.uuid !== null || !OF_ONE_GPU.has(event))).map((event) => {
       const [action, makeForm] = ACTS[event];
       return this.button(verb(action), event, action, this.uuid ?? this.node, () => makeForm(this.uuid));
     });
     const left = repair?.is_overdue ? this.tasks() : [];
     // What a drain leaves is ended as anything is: previewed, by a person.
-    if (left.length > 0) made.push(button(`End ${plural(left.length, "task")}`, () => begin("end", left), { "data-does": "end left" }));
-    return this.acts(...made);
+    if (left.length > 0) buttons.push(button(`End ${plural(left.length, "task")}`, () => begin("end", left), { "data-does": "end left" }));
+    return this.acts(...buttons);
   }
 }

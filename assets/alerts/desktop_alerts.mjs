@@ -6,7 +6,7 @@ const KEY = "gpudeck.desktop_alerts";
 const LOCK = "gpudeck-desktop-alerts";
 const ICON = "/assets/icons/app-192.png";
 
-/** Why this browser cannot show any; "": it can. */
+/** Returns why this browser cannot show any; "": it can. */
 export function whyNone() {
   if (!isSecureContext) return "Browsers show notifications only for pages that came over HTTPS or from this machine.";
   if (!("Notification" in globalThis)) return "This browser has no notifications.";
@@ -20,7 +20,10 @@ export function isOn() {
   } catch { return false; /* a browser that keeps nothing */ }
 }
 
-/** Browsers ask their user only after a click. Whether they are on then. */
+/**
+ * Switches them on or off; returns what they are then. Browsers ask their user only after a click.
+ * @param {boolean} isWanted
+ */
 export async function turn(isWanted) {
   if (isWanted && whyNone() === "") await Notification.requestPermission();
   localStorage.setItem(KEY, isWanted && Notification.permission === "granted" ? "on" : "off");
@@ -28,31 +31,41 @@ export async function turn(isWanted) {
 }
 
 export class DesktopAlerts {
+  /** Ids of the alerts that were shown. @type {Set<string>} */
+  shownIds = new Set();
+  /** Places of the firing alerts of each rule, by the alert's id. @type {Map<string, Map<string, string>>} */
+  open = new Map();
+  /** Set in the one tab that shows them. */
+  isChosen = false;
+
+  /** @param {LiveLink} live */
   constructor(live) {
-    this.told = new Set();
-    this.open = new Map(); // rule -> places of what fires
-    this.speaks = false;
     live.addEventListener("alert", ({ detail }) => this.take(detail));
-    // Of several tabs one speaks: the first, or when it is closed the next.
-    navigator.locks?.request(LOCK, () => { this.speaks = true; return new Promise(() => {}); });
+    // The first tab, or when it is closed the next.
+    navigator.locks?.request(LOCK, () => { this.isChosen = true; return new Promise(() => {}); });
   }
 
+  /** @type {(alert: Hub.AlertView) => void} */
   take(alert) {
     const { id, rule, severity, state } = alert;
+    /** @type {Map<string, string>} */
     const places = this.open.get(rule) ?? new Map();
     if (state === "firing" && severity === "crit") places.set(id, placeOf(alert));
     else places.delete(id);
     this.open.set(rule, places);
-    const isNews = places.has(id) && !this.told.has(id) && !isSilenced(alert) && !isExplained(alert);
-    if (!isNews || !this.speaks || !isOn()) return;
-    this.told.add(id);
+    const isNews = places.has(id) && !this.shownIds.has(id) && !isSilenced(alert) && !isExplained(alert);
+    if (!isNews || !this.isChosen || !isOn()) return;
+    this.shownIds.add(id);
     this.show(alert, [...places.values()]);
   }
 
-  /** One for a rule: the newest replaces the one before. */
+  /**
+   * Shows a notification; the newest of a rule replaces the one before.
+   * @type {(alert: Hub.AlertView, places: string[]) => void}
+   */
   show(alert, places) {
     const body = places.length === 1 ? places[0] : `${placeOf(alert)} and ${places.length - 1} more`;
-    const shown = new Notification(alert.title, { body, tag: `gpudeck-${alert.rule}`, icon: ICON, requireInteraction: true });
-    shown.onclick = () => { focus(); shown.close(); location.assign(places.length === 1 ? addressOf(alert) ?? "/alerts" : "/alerts"); };
+    const notification = new Notification(alert.title, { body, tag: `gpudeck-${alert.rule}`, icon: ICON, requireInteraction: true });
+    notification.onclick = () => { focus(); notification.close(); location.assign(places.length === 1 ? addressOf(alert) ?? "/alerts" : "/alerts"); };
   }
 }

@@ -1,5 +1,5 @@
-// One lane for all charts below it: a strip for each rule, what and where on hover. Nothing of an
-// alert but a hairline lies on the data.
+// The lane of alerts above all charts: a strip for each rule, what and where on hover. Only a hairline
+// of an alert lies on the data.
 
 import { grouped } from "../parts/grouped.mjs";
 import { Lines, make, say, show } from "../parts/dom.mjs";
@@ -24,8 +24,8 @@ export class AlertLane {
    * @type {(alerts: AlertSpan[], span: TimeRange) => void}
    */
   draw(alerts, span) {
-    const seen = alerts.filter(({ from, to }) => from < span.to && (to ?? Infinity) > span.from);
-    const rules = [...grouped(seen, ({ rule }) => rule)].map(([rule, spans]) => ({ rule, spans, span }));
+    const inSpan = alerts.filter(({ from, to }) => from < span.to && (to ?? Infinity) > span.from);
+    const rules = [...grouped(inSpan, ({ rule }) => rule)].map(([rule, spans]) => ({ rule, spans, span }));
     show(this.none, rules.length === 0);
     say(this.none, "No alert in this time");
     this.rules.draw(rules);

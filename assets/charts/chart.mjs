@@ -1,4 +1,4 @@
-// One timeline: axes, lines, limits, bands of throttling, marks of events, hairlines of alerts. The only uPlot.
+// A timeline: axes, lines, limits, bands of throttling, marks of events, hairlines of alerts. The only uPlot.
 
 import uPlot from "../vendor/uplot/uPlot.esm.js";
 import { make, say } from "../parts/dom.mjs";
@@ -96,7 +96,7 @@ export class Chart {
   }
 
   /**
-   * One row, and all others recede; null: none.
+   * Highlights a row, so that all others recede; null: none.
    * @type {(at: number | null) => void}
    */
   light(at) {
@@ -146,14 +146,14 @@ export class Chart {
   draw(colours, width = null) {
     this.colours = colours;
     this.width = width;
-    const shown = this.plot?.series.slice(1).map((/** @type {uPlot.Series} */ series) => series.show);
+    const visible = this.plot?.series.slice(1).map((/** @type {uPlot.Series} */ series) => series.show);
     this.plot?.destroy();
-    this.plot = new uPlot(this.options(colours, shown), this.data, this.place);
+    this.plot = new uPlot(this.options(colours, visible), this.data, this.place);
     this.tone();
   }
 
-  /** @type {(colours: PageColours, shown: (boolean | undefined)[] | undefined) => any} */
-  options(colours, shown) {
+  /** @type {(colours: PageColours, visible: (boolean | undefined)[] | undefined) => any} */
+  options(colours, visible) {
     /** @type {any} */
     const options = {
       width: this.widthNow(), height: colours.heightPx,
@@ -161,7 +161,7 @@ export class Chart {
       legend: { show: false },
       scales: { x: { time: true, range: () => [this.span?.from ?? 0, this.span?.to ?? 1] }, y: { range: (/** @type {uPlot} */ _, /** @type {number} */ low, /** @type {number} */ high) => this.range(low, high, this.limits) } },
       axes: [axis(colours, { size: 2.4 * colours.textPx, space: (/** @type {uPlot} */ { width }) => (width < NARROW ? 44 : 76), values: (/** @type {uPlot} */ _, /** @type {number[]} */ ticks) => ticks.map(clock) }), axis(colours, { size: AXIS_EMS * colours.textPx, space: 34, incrs: this.increments, values: (/** @type {uPlot} */ _, /** @type {number[]} */ ticks) => ticks.map((tick) => this.format(tick, ticks[1] - ticks[0])) })],
-      series: [{}, ...this.lines.map((line, at) => ({ dash: this.strokeOf(at).dash, stroke: () => this.strokeOf(at).stroke, ...this.weightOf(at), show: shown?.[at] ?? true, points: { show: false }, spanGaps: false }))],
+      series: [{}, ...this.lines.map((line, at) => ({ dash: this.strokeOf(at).dash, stroke: () => this.strokeOf(at).stroke, ...this.weightOf(at), show: visible?.[at] ?? true, points: { show: false }, spanGaps: false }))],
       hooks: {
         drawClear: [(/** @type {uPlot} */ plot) => this.drawUnder(plot)], draw: [(/** @type {uPlot} */ plot) => this.drawOver(plot)],
         setSelect: [(/** @type {uPlot} */ plot) => this.selected(plot)], setCursor: [() => this.readOut()],
@@ -339,10 +339,10 @@ function axis({ soft, line: grid, font, textPx }, more) {
 }
 
 /**
- * One x for several lines: where another one has a point and this one has none, nothing is parted.
+ * Joins lines on a common x axis; a line is not parted where only another one has a point.
  * @type {(tracks: TrackWindow[]) => any[]}
  */
-export function joined(tracks) {
+export function joinLines(tracks) {
   const isSame = tracks.every(({ t }) => t.length === tracks[0].t.length && t.at(0) === tracks[0].t.at(0) && t.at(-1) === tracks[0].t.at(-1));
   if (isSame) return [tracks[0].t, ...tracks.map(({ values }) => values)];
   return uPlot.join(tracks.map(({ t, values }) => [t, values]));

@@ -1,5 +1,5 @@
-// Which timelines there are and how each is scaled: for one GPU several metrics in a chart, for
-// several GPUs one metric in a chart.
+// Plan of the timelines and their scales: for one GPU several metrics in a chart, for several GPUs one
+// metric in a chart.
 
 import { metricOf } from "../parts/metric_catalogue.mjs";
 import { oneWord, valueOf } from "../parts/format.mjs";
@@ -46,7 +46,7 @@ const PER_S = decimal(13);
 const UNITS = { "%": ["%", 1], "W": ["W", 1], "°C": ["°C", 1], "MHz": ["MHz", 1], "B": ["GiB", 2 ** 30, GIB], "J": ["kWh", 3.6e6, KWH], "B/s": ["", 1, PER_S] };
 
 /**
- * How the y axis says its numbers. Ticks that differ read differently.
+ * Formats the y axis: ticks that differ read differently.
  * @type {(metric: Metric, reasons: ThrottleReasons) => ChartAxis}
  */
 function axisOf(metric, reasons) {
@@ -133,7 +133,7 @@ const POWER = 0x4 + 0x80;
 const HEAT = 0x8 + 0x20 + 0x40;
 
 /**
- * Where the GPU was slowed down: [{from, to, kind}].
+ * Returns the spans in which the GPU was throttled: [{from, to, kind}].
  * @type {(track: Track, wanted: BandKind | "any") => Band[]}
  */
 export function bandsOf(track, wanted) {
@@ -166,7 +166,7 @@ const total = (values) => values.reduce((sum, value) => sum + value, 0);
 const TOGETHER = { "%": ["average", average], "MHz": ["average", average], "°C": ["highest", (values) => Math.max(...values)] };
 
 /**
- * What several GPUs have of a metric in all: "total 468 GiB", "highest 64 °C".
+ * Sums a metric over several GPUs: "total 468 GiB", "highest 64 °C".
  * @type {(metric: Metric, reasons: ThrottleReasons) => (values: number[]) => string}
  */
 export function togetherOf(metric, reasons) {

@@ -38,7 +38,7 @@ export class GpuTiles {
   }
 
   /**
-   * By UUID: `labels`, `trouble` of gpu_trouble.mjs, and `owners` in words.
+   * Draws the tiles. By UUID: `labels`, `trouble` of gpu_trouble.mjs, and `owners` in words.
    * @type {(gpus: ShownGpu[], how: { labels: Map<string, ChartLabel>,
    *   trouble: Map<string, GpuTrouble>, owners: Map<string, string> }) => void}
    */
@@ -90,7 +90,7 @@ export class GpuTiles {
 }
 
 /**
- * How one stands with which nothing is wrong.
+ * Returns the state of a GPU without trouble, in words.
  * @type {(gpu: ShownGpu) => string}
  */
 function standing(gpu) {

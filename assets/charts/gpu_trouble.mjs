@@ -1,4 +1,4 @@
-// What is wrong with a GPU among others, for the tiles of a node and the lines of its charts. Pure.
+// Trouble of a GPU among others, for the tiles of a node and the lines of its charts. Pure.
 
 import { age } from "../parts/format.mjs";
 import { stateWords } from "../fleet/gpu_words.mjs";
@@ -6,7 +6,7 @@ import { stateWords } from "../fleet/gpu_words.mjs";
 const FAULTY = new Set(["lost", "error"]);
 
 /**
- * By UUID, {tone, note, since, why}: `critical` of one that is lost, that reports an error, or at
+ * Returns by UUID {tone, note, since, why}: `critical` of one that is lost, that reports an error, or at
  * which a critical alert fires; else `waste` of one that is idle with memory held. `alerts`: spans
  * of firing.mjs; `at`: the moment that is looked at.
  * @type {(gpus: ShownGpu[], alerts: AlertSpan[], at: number) => Map<string, GpuTrouble>}
@@ -14,8 +14,8 @@ const FAULTY = new Set(["lost", "error"]);
 export function troubleOf(gpus, alerts, at) {
   const firing = alerts.filter(({ severity, isSilenced, from, to }) => severity === "crit" && !isSilenced && from <= at && (to === null || to > at));
   return new Map(gpus.flatMap((gpu) => {
-    const found = troubleAt(gpu, firing.filter(({ uuids }) => uuids.includes(gpu.uuid)));
-    return found === null ? [] : [[gpu.uuid, found]];
+    const trouble = troubleAt(gpu, firing.filter(({ uuids }) => uuids.includes(gpu.uuid)));
+    return trouble === null ? [] : [[gpu.uuid, trouble]];
   }));
 }
 

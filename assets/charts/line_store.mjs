@@ -41,7 +41,7 @@ export class LineStore {
   }
 
   /**
-   * One `lines` message. The seconds that are missing between what was here and what comes.
+   * Takes a `lines` message; returns the missing seconds between the samples here and those in it.
    * @type {(message: Hub.Lines, words: string[]) => Hole[]}
    */
   take({ gpus }, words) {
@@ -85,32 +85,32 @@ export class LineStore {
   /** @type {(track: Track) => void} */
   trim(track) {
     const oldest = (track.t.at(-1) ?? NaN) - KEEP_S;
-    const gone = track.t.findIndex((time) => time >= oldest);
-    if (gone < LUMP) return;
-    track.t.splice(0, gone);
-    for (const key of this.keys) columnOf(track, key).splice(0, gone);
+    const count = track.t.findIndex((time) => time >= oldest);
+    if (count < LUMP) return;
+    track.t.splice(0, count);
+    for (const key of this.keys) columnOf(track, key).splice(0, count);
   }
 
   /**
-   * What the hub remembers of a span: `columns` maps a key to values beside `t`, null for holes.
+   * Fills in history of a span: `columns` maps a key to values beside `t`, null for holes.
    * @type {(uuid: string, t: number[], columns: Record<string, (number | null)[]>) => void}
    */
   fill(uuid, t, columns) {
     const track = this.tracks.get(uuid);
     if (track === undefined || t.length === 0) return;
-    const known = new Set(track.t.map(Math.floor));
+    const present = new Set(track.t.map(Math.floor));
     const rows = [...track.t.keys()].filter((at) => this.hasAny(track, at)).map((at) => ({ time: track.t[at], get: (/** @type {string} */ key) => columnOf(track, key)[at] }));
     t.forEach((time, at) => {
-      if (!known.has(Math.floor(time)) && Object.values(columns).some((column) => column[at] !== null)) rows.push({ time, get: (key) => columns[key]?.[at] ?? null });
+      if (!present.has(Math.floor(time)) && Object.values(columns).some((column) => column[at] !== null)) rows.push({ time, get: (key) => columns[key]?.[at] ?? null });
     });
     rows.sort((one, other) => one.time - other.time);
-    const made = this.empty();
+    const merged = this.empty();
     rows.forEach((row, at) => {
-      if (at > 0 && row.time - rows[at - 1].time > GAP_S) this.part(made, rows[at - 1].time, row.time);
-      made.t.push(row.time);
-      for (const key of this.keys) columnOf(made, key).push(row.get(key));
+      if (at > 0 && row.time - rows[at - 1].time > GAP_S) this.part(merged, rows[at - 1].time, row.time);
+      merged.t.push(row.time);
+      for (const key of this.keys) columnOf(merged, key).push(row.get(key));
     });
-    Object.assign(track, { t: made.t, values: made.values });
+    Object.assign(track, { t: merged.t, values: merged.values });
   }
 
   /** @type {(track: Track, at: number) => boolean} */

@@ -1,4 +1,4 @@
-// The charts at a moment that is over: what the time bar asks for, read from history, ends there.
+// The charts at a past moment, which the time bar chooses: a span of history that ends there.
 
 /** @import Timelines from "./timelines.mjs" */
 
@@ -19,8 +19,8 @@ const LOOK_BACK_S = 3; // as the cells of the map
 
 export class LinesPast {
   /** @type {TimeRange | null} */
-  known = null; // of what `store` holds
-  isBringing = false;
+  loaded = null; // the span of `store`
+  isLoading = false;
   isFollowing = false;
 
   /** @param {Timelines} page */
@@ -36,30 +36,30 @@ export class LinesPast {
     setInterval(() => document.hidden || this.load.look(), LOAD_EVERY_MS);
   }
 
-  /** To the moment that the address names. */
-  come() {
+  /** Goes to the moment that the address names. */
+  goToAddress() {
     const at = momentIn(new URLSearchParams(location.search).get("at") ?? "");
     if (at !== null) this.bar.goTo(at);
   }
 
-  /** Other GPUs are shown from now on. */
+  /** Forgets the loaded span: other GPUs are shown from now on. */
   forget() {
-    this.known = null;
-    if (this.page.zoom !== null) this.bring();
+    this.loaded = null;
+    if (this.page.zoom !== null) this.loadSpan();
   }
 
   get at() {
     return this.bar.at;
   }
 
-  /** The moment that is drawn, for tests and for the curious. */
+  /** The moment that is drawn; null while it is loaded. */
   get shown() {
-    return this.isBringing ? null : this.at;
+    return this.isLoading ? null : this.at;
   }
 
   listen() {
     const { bar, page } = this;
-    bar.isDrawn = () => !this.isBringing;
+    bar.isDrawn = () => !this.isLoading;
     bar.addEventListener("move", ({ detail }) => this.isFollowing || this.move(detail.at));
     bar.addEventListener("range", () => { this.load.look(); page.side.lookAtAlerts(true); });
     const link = () => bar.link(page.live.state === "live");
@@ -74,7 +74,7 @@ export class LinesPast {
   }
 
   /**
-   * The page shows this span; null: what is live. The bar says so.
+   * Follows the page, which shows this span; null: it is live.
    * @type {(span: TimeRange | null) => void}
    */
   follow(span) {
@@ -83,7 +83,7 @@ export class LinesPast {
     this.isFollowing = false;
     this.page.root.classList.toggle("then", this.at !== null);
     if (span === null) this.bar.say("");
-    else this.bring();
+    else this.loadSpan();
     this.settle();
   }
 
@@ -95,7 +95,7 @@ export class LinesPast {
   }
 
   /**
-   * Where the points of this span are: of what is live, or read from history.
+   * Returns the store with the points of this span: the live one, or that of history.
    * @type {(span: Pick<TimeRange, "from">) => LineStore}
    */
   sourceOf({ from }) {
@@ -105,22 +105,22 @@ export class LinesPast {
   }
 
   /** @type {(span: TimeRange) => boolean} */
-  isKnown({ from, to }) {
-    return this.known !== null && this.known.from <= from && this.known.to >= to;
+  isLoaded({ from, to }) {
+    return this.loaded !== null && this.loaded.from <= from && this.loaded.to >= to;
   }
 
-  /** The newest wish; those that it overtook are not read. */
-  async bring() {
-    if (this.isBringing) return;
-    this.isBringing = true;
+  /** Loads the newest requested span; spans that were overtaken are skipped. */
+  async loadSpan() {
+    if (this.isLoading) return;
+    this.isLoading = true;
     try {
-      for (let span = this.page.zoom; span !== null && this.sourceOf(span) === this.store && !this.isKnown(span); span = this.page.zoom) await this.read(span);
+      for (let span = this.page.zoom; span !== null && this.sourceOf(span) === this.store && !this.isLoaded(span); span = this.page.zoom) await this.read(span);
       this.note();
     } catch (error) {
       this.bar.pause();
       this.bar.say(`not loaded: ${messageOf(error)}`);
     } finally {
-      this.isBringing = false;
+      this.isLoading = false;
       this.page.redrawAll();
     }
   }
@@ -128,15 +128,15 @@ export class LinesPast {
   /** @type {(span: TimeRange) => Promise<void>} */
   async read({ from, to }) {
     const beside = Math.min(MOST_BESIDE_S, (to - from) / 2);
-    const known = { from: Math.floor(from - beside), to: Math.ceil(Math.min(nowS(), to + beside)) };
+    const wide = { from: Math.floor(from - beside), to: Math.ceil(Math.min(nowS(), to + beside)) };
     const uuids = this.page.gpus.map(({ uuid }) => uuid);
-    const pasts = await Promise.all(uuids.map((uuid) => pastOf(uuid, this.store.keys, known.from, known.to)));
+    const pasts = await Promise.all(uuids.map((uuid) => pastOf(uuid, this.store.keys, wide.from, wide.to)));
     const store = new LineStore(this.store.keys);
     store.watch(uuids);
     pasts.forEach(({ t, columns }, at) => store.fill(uuids[at], t, columns));
     this.store = store;
-    // The last seconds may be on their way yet: who comes to them asks again.
-    this.known = { from: known.from, to: Math.max(to, known.to - LOOK_BACK_S) };
+    // The last seconds may be on their way yet, and are asked for again.
+    this.loaded = { from: wide.from, to: Math.max(to, wide.to - LOOK_BACK_S) };
   }
 
   note() {
@@ -145,7 +145,7 @@ export class LinesPast {
   }
 
   /**
-   * Shaped as the API shapes a GPU, with what was last sampled before the moment.
+   * Returns the GPUs in the API's shape, with their last samples before the moment.
    * @type {() => GpuOfThen[]}
    */
   gpusThen() {

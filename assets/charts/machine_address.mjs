@@ -1,5 +1,5 @@
-// What an address of a Node, GPU or Compare page means. A host name means a node while no other has
-// it; once found, the page keeps to the ids.
+// Addresses of Node, GPU and Compare pages. A host name means a node while no other has it; once it is
+// found, the page keeps to the ids.
 
 import { ApiError, look, lookAtAll, several, single } from "../parts/api.mjs";
 import { gpuAddress, link, nearestNodes, nodeAddress } from "../parts/missing.mjs";
@@ -56,9 +56,9 @@ async function nodeCalled(name, place) {
  *   Hub.GpuView}
  */
 function gpuAt(node, gpus, place) {
-  const found = gpus.find((gpu) => gpu.place === place);
-  if (found === undefined) throw missing(`${node.host} has no GPU ${place}.`, gpus.map((gpu) => link(`GPU ${gpu.place}`, gpuAddress(node.host, gpu.place))));
-  return found;
+  const match = gpus.find((gpu) => gpu.place === place);
+  if (match === undefined) throw missing(`${node.host} has no GPU ${place}.`, gpus.map((gpu) => link(`GPU ${gpu.place}`, gpuAddress(node.host, gpu.place))));
+  return match;
 }
 
 /** @type {(detail: string, links: HTMLElement[], status?: number) => LinkedError} */

@@ -37,7 +37,7 @@ export class MachineSide {
   /** @type {AlertSpan[]} */
   alerts = [];
   /** @type {Hub.AlertView[]} */
-  found = [];
+  alertViews = [];
   /** @type {Map<string, Set<string>>} */
   metricsBy = new Map();
   /** @type {string[]} */
@@ -45,7 +45,7 @@ export class MachineSide {
   /** @type {GpuDetails | undefined} */
   details;
   /** @type {{ lines: AlertLines, jobs: JobsHere, events: EventList } | null} */
-  built = null;
+  parts = null;
   /** @type {NodeParts | null} */
   nodeParts = null;
 
@@ -83,7 +83,7 @@ export class MachineSide {
   }
 
   /**
-   * Of all that the time bar spans.
+   * Reads the alerts of the time bar's whole range.
    * @type {(isNow?: boolean) => Promise<void>}
    */
   async lookAtAlerts(isNow = false) {
@@ -91,18 +91,18 @@ export class MachineSide {
     this.alertsAt = performance.now();
     const now = Date.now() / 1000;
     /** @type {[Hub.AlertView[] | null, Hub.RuleList | null]} */
-    const [found, rules] = await Promise.all([alertsOf(this.page.gpus.map(({ uuid }) => uuid), Math.min(now - BACK_S, this.page.past?.bar.start ?? now), now), get("rules")]).catch(() => [null, null]);
-    if (found === null || rules === null) return; // the banner says how we stand with the hub
+    const [alerts, rules] = await Promise.all([alertsOf(this.page.gpus.map(({ uuid }) => uuid), Math.min(now - BACK_S, this.page.past?.bar.start ?? now), now), get("rules")]).catch(() => [null, null]);
+    if (alerts === null || rules === null) return; // the banner shows the connection to the hub
     this.metricsBy = new Map(rules.items.map(({ rule }) => [rule.id, metricsOf(rule.signal)]));
-    this.found = found;
-    this.alerts = /** @type {any} */ (spansOf(found));
-    this.page.past?.mark(found);
-    this.built?.lines.draw(found.filter(({ state }) => state !== "ended"));
+    this.alertViews = alerts;
+    this.alerts = /** @type {any} */ (spansOf(alerts));
+    this.page.past?.mark(alerts);
+    this.parts?.lines.draw(alerts.filter(({ state }) => state !== "ended"));
     this.page.redrawAll();
   }
 
   /**
-   * Those that are marked in this chart: their rule is about what it shows.
+   * Returns the alerts to mark in a chart: those whose rule is about a metric of it.
    * @type {(plan: ChartPlan) => AlertSpan[]}
    */
   alertsOf({ rows }) {
@@ -117,39 +117,39 @@ export class MachineSide {
 
   build() {
     const { node } = this.page;
-    const built = { lines: new AlertLines(), jobs: new JobsHere(), events: new EventList("No recent events.") };
-    this.built = built;
-    const jobs = [make("h3", {}, node !== null ? "Jobs on this node" : "Jobs on these GPUs"), built.jobs.root];
-    const events = [make("h3", {}, "Events"), built.events.root];
-    if (node === null) this.root.replaceChildren(...jobs, built.lines.root, ...events);
-    else this.root.replaceChildren(...this.buildNode(node, built.lines.root, jobs, events));
+    const parts = { lines: new AlertLines(), jobs: new JobsHere(), events: new EventList("No recent events.") };
+    this.parts = parts;
+    const jobs = [make("h3", {}, node !== null ? "Jobs on this node" : "Jobs on these GPUs"), parts.jobs.root];
+    const events = [make("h3", {}, "Events"), parts.events.root];
+    if (node === null) this.root.replaceChildren(...jobs, parts.lines.root, ...events);
+    else this.root.replaceChildren(...this.buildNode(node, parts.lines.root, jobs, events));
   }
 
   /**
-   * What is looked at first stands first; what rarely changes, last.
+   * Arranges the parts: the most important first, what rarely changes last.
    * @type {(node: Hub.NodeView, lines: HTMLElement, jobs: HTMLElement[], events: HTMLElement[]) =>
    *   HTMLElement[]}
    */
   buildNode(node, lines, jobs, events) {
     const { holds } = this.page;
     /** @type {NodeParts} */
-    const made = {
+    const panels = {
       state: byId("lines-state"), service: new ServicePanel(node.id, null, () => this.taskIds),
       limits: new Facts(), health: new Facts(), facts: new Facts(), host: new Facts({ isStacked: true }), topology: make("div", {}),
       mps: new NodeMps(node.id, (uuid) => this.page.gpus.find((gpu) => gpu.uuid === uuid)?.index),
       quotas: /** @type {any} */ (new QuotaPanel("node")),
     };
-    this.nodeParts = made;
+    this.nodeParts = panels;
     /** @type {[string, HTMLElement][]} */
-    const parts = [["Limits in force", made.limits.root], ["MPS", made.mps.root], ["Quotas", made.quotas.root], ["Health", made.health.root], ["Host", made.host.root], ["Links between GPUs", made.topology], ["Agent", made.facts.root]];
+    const parts = [["Limits in force", panels.limits.root], ["MPS", panels.mps.root], ["Quotas", panels.quotas.root], ["Health", panels.health.root], ["Host", panels.host.root], ["Links between GPUs", panels.topology], ["Agent", panels.facts.root]];
     byId("lines-acts").setAttribute("aria-busy", "true");
-    byId("lines-acts").replaceChildren(made.service.root, holdLine(holds, node.id, node.host));
+    byId("lines-acts").replaceChildren(panels.service.root, holdLine(holds, node.id, node.host));
     show(byId("lines-now"), true);
     return [...jobs, lines, ...parts.slice(0, 4).flatMap(([words, root]) => [make("h3", {}, words), root]), ...events, ...parts.slice(4).flatMap(([words, root]) => [make("h3", {}, words), root])];
   }
 
   async drawMany() {
-    if (this.built === null) this.build();
+    if (this.parts === null) this.build();
     const { node, gpus } = this.page;
     const panels = node !== null && this.nodeParts !== null ? this.drawNode(node, gpus, this.nodeParts) : null;
     if (performance.now() - this.seldomAt < SELDOM_MS) return;
@@ -184,11 +184,11 @@ export class MachineSide {
   async drawTasks() {
     const { gpus, node } = this.page;
     if (node !== null) {
-      const found = await look(`tasks?node=${encodeURIComponent(node.id)}&limit=${MOST_TASKS}&sort=mem_used_bytes&order=desc`);
-      this.taskIds = found.items.map(({ id }) => id);
-      this.drawJobs(found.items, found.total);
+      const answer = await look(`tasks?node=${encodeURIComponent(node.id)}&limit=${MOST_TASKS}&sort=mem_used_bytes&order=desc`);
+      this.taskIds = answer.items.map(({ id }) => id);
+      this.drawJobs(answer.items, answer.total);
       const idle = idleOf(gpus);
-      this.idleLine.draw(idle, found.items, gpus.length > 1);
+      this.idleLine.draw(idle, answer.items, gpus.length > 1);
       return;
     }
     const ids = [...new Set(gpus.flatMap((gpu) => gpu.tasks))];
@@ -198,7 +198,7 @@ export class MachineSide {
   /** @type {(tasks: Hub.TaskView[], count: number) => void} */
   drawJobs(tasks, count) {
     const { gpus, labels } = this.page;
-    this.built?.jobs.draw(tasks, { count, gpus, nameOf: (at) => { const label = labels.get(gpus[at].uuid); return label?.short ?? label?.label ?? gpus[at].place; } });
+    this.parts?.jobs.draw(tasks, { count, gpus, nameOf: (at) => { const label = labels.get(gpus[at].uuid); return label?.short ?? label?.label ?? gpus[at].place; } });
     /** @type {Map<string, string>} */
     const owners = new Map();
     for (const { uuid } of gpus) if (ownersAt(uuid, tasks) !== "") owners.set(uuid, ownersAt(uuid, tasks));
@@ -212,7 +212,7 @@ export class MachineSide {
     const queries = node !== null ? [{ node: node.id, limit }] : gpus.map(({ uuid }) => ({ gpu: uuid, limit }));
     const answers = await Promise.all(queries.map(getEvents));
     const items = answers.flatMap((answer) => answer.items).sort((one, other) => other.at - one.at).slice(0, MOST_EVENTS);
-    this.built?.events.draw(items);
+    this.parts?.events.draw(items);
     this.mark(items.filter(({ severity, kind }) => severity !== "info" || kind.startsWith("task_")));
   }
 }

@@ -6,7 +6,7 @@
 import { ApiError } from "../parts/api.mjs";
 import { metricOf, readMetricCatalogue } from "../parts/metric_catalogue.mjs";
 import { AlertLane } from "./alert_lane.mjs";
-import { Chart, joined } from "./chart.mjs";
+import { Chart, joinLines } from "./chart.mjs";
 import { pageColours } from "../parts/page_colours.mjs";
 import { bandsOf, chartsOf, neverOf, togetherOf, wordsOf } from "./chart_plan.mjs";
 import { allWithin, byId, isShortcut, make, messageOf, onTheme, redraw, say, sayOrHide, settle, show, targetOf } from "../parts/dom.mjs";
@@ -118,7 +118,7 @@ export default class Timelines {
     setInterval(() => this.refresh(), REFRESH_MS);
   }
 
-  /** From here on by ids: another node of the same name does not slip in. */
+  /** Finds the machines; later requests go by ids, so that another node of the same name does not slip in. */
   async find() {
     const { node, gpus } = await findMachines(this.place);
     this.node = node;
@@ -179,8 +179,8 @@ export default class Timelines {
   bringPast() {
     if (this.past !== null) { this.past.forget(); return; }
     this.past = new LinesPast(this);
-    this.past.come();
-    this.past.mark(this.side.found);
+    this.past.goToAddress();
+    this.past.mark(this.side.alertViews);
   }
 
   drawTitle() {
@@ -210,7 +210,7 @@ export default class Timelines {
     settleList(place);
   }
 
-  /** What each shows: now, or at the moment that is looked at. */
+  /** Draws the tiles as of now, or of the past moment that is shown. */
   drawTiles() {
     const at = this.past?.at ?? null;
     /** @type {ShownGpu[]} */
@@ -253,7 +253,7 @@ export default class Timelines {
   }
 
   /**
-   * After a break, what the hub has of it. It may not be there yet.
+   * Fills holes after a break from history. It may not be there yet.
    * @type {(holes: Hole[]) => void}
    */
   mend(holes) {
@@ -313,7 +313,7 @@ export default class Timelines {
     const span = this.span();
     const store = this.shownStore();
     const tracks = plan.rows.map(({ uuid, key }) => windowOf(store.track(uuid), key, span));
-    const data = tracks.length > 1 ? joined(tracks) : [tracks[0].t, tracks[0].values];
+    const data = tracks.length > 1 ? joinLines(tracks) : [tracks[0].t, tracks[0].values];
     const bands = plan.bands ? bandsOf(store.track(plan.rows[0].uuid), plan.bands) : [];
     chart.show(data, span, { bands, marks: this.side.marks, alerts: this.side.alertsOf(plan) });
   }
@@ -385,7 +385,7 @@ export default class Timelines {
   }
 
   /**
-   * What is drawn of a metric, for tests and for the curious: [[second, value or null]].
+   * Returns what is drawn of a metric: [[second, value or null]].
    * @type {(uuid: string, key: string) => [number, number | null][]}
    */
   line(uuid, key) {
@@ -403,7 +403,7 @@ export default class Timelines {
   }
 
   /**
-   * Who is on which GPU, by UUID.
+   * Shows the owners of each GPU, by UUID.
    * @type {(owners: Map<string, string>) => void}
    */
   nameOwners(owners) {
@@ -437,8 +437,8 @@ function nodeWords({ driver_version: driver, cuda_version: cuda, agent_version: 
 
 /** @type {(search: string) => string} */
 function readSpan(search) {
-  const given = new URLSearchParams(search).get("span") ?? "";
-  return SPANS.some(([seconds]) => seconds === given) ? given : "300";
+  const chosenSpan = new URLSearchParams(search).get("span") ?? "";
+  return SPANS.some(([seconds]) => seconds === chosenSpan) ? chosenSpan : "300";
 }
 
 /** @type {(place: MachinePlace) => string} */
@@ -450,7 +450,7 @@ function pastAddress({ kind, id, uuids }) {
 }
 
 /**
- * As short as they are told apart by.
+ * Returns the shortest labels that distinguish the GPUs.
  * @type {(gpus: Hub.GpuView[]) => Map<string, ChartLabel>}
  */
 function labelsOf(gpus) {

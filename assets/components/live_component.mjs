@@ -1,11 +1,11 @@
-// What live components have in common: listening to a feed, and a sentence where it cannot be shown.
+// Base of live components: listens to a feed, and shows a sentence where it cannot be shown.
 
 /** @import { FleetState } from "../live/fleet_state.mjs" */
 
 import { make, onTheme, sayOrHide } from "../parts/dom.mjs";
 import { feedOf, release } from "../live/feeds.mjs";
 
-/** Of a subclass: `redraw()` draws the feed's picture. */
+/** Base of live components: a subclass has `redraw()`. */
 export class LiveComponent {
   /** @type {Feed | null} */
   feed = null;
@@ -43,7 +43,7 @@ export class LiveComponent {
     this.redraw();
   }
 
-  /** Of a subclass: draws the feed's picture. */
+  /** Draws the feed's picture, in a subclass. */
   redraw() {
     throw new Error("nothing draws this component");
   }

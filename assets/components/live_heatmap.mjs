@@ -14,7 +14,7 @@ export default class LiveHeatmap extends LiveComponent {
   firing;
   /** @type {FleetView} */
   view = { metric: "", group: "", sort: "name", filter: "", gpu: "", view: "map", at: "" };
-  drawn = "";
+  drawnKey = "";
 
   /**
    * @param {HTMLElement} place
@@ -60,10 +60,10 @@ export default class LiveHeatmap extends LiveComponent {
     if (this.feed === null || this.feed.picture.count === 0) return;
     const { feed: { picture, live } } = this;
     const heatmap = this.heatmap ?? this.makeMap(this.feed);
-    const drawn = JSON.stringify([this.view, picture.epoch, picture.size, picture.retired, picture.metric]);
-    if (heatmap.picture !== picture || drawn !== this.drawn) Object.assign(heatmap, { picture, view: this.view, plan: null });
+    const key = JSON.stringify([this.view, picture.epoch, picture.size, picture.retired, picture.metric]);
+    if (heatmap.picture !== picture || key !== this.drawnKey) Object.assign(heatmap, { picture, view: this.view, plan: null });
     heatmap.isFrozen = live.state !== "live";
-    heatmap.refresh(drawn !== this.drawn);
-    this.drawn = drawn;
+    heatmap.refresh(key !== this.drawnKey);
+    this.drawnKey = key;
   }
 }

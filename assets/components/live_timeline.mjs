@@ -1,6 +1,6 @@
 // LiveTimeline: a metric of some GPUs, or each of theirs, over the last minutes.
 
-import { Chart, joined } from "../charts/chart.mjs";
+import { Chart, joinLines } from "../charts/chart.mjs";
 import { pageColours } from "../parts/page_colours.mjs";
 import { chartsOf, wordsOf } from "../charts/chart_plan.mjs";
 import { LineStore } from "../charts/line_store.mjs";
@@ -73,7 +73,7 @@ export default class LiveTimeline {
     const to = Number.isFinite(newest) ? newest : Date.now() / 1000;
     for (const { rows, chart } of this.charts) {
       const tracks = rows.map(({ uuid, key }) => { const { t, values } = this.store.track(uuid); return { t, values: values.get(key) ?? [] }; });
-      chart.show(tracks.length > 1 ? joined(tracks) : [tracks[0].t, tracks[0].values], { from: to - this.spanS, to }, { bands: [], marks: [], alerts: [] });
+      chart.show(tracks.length > 1 ? joinLines(tracks) : [tracks[0].t, tracks[0].values], { from: to - this.spanS, to }, { bands: [], marks: [], alerts: [] });
     }
   }
 

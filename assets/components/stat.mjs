@@ -9,17 +9,17 @@ const UNKNOWN = { text: "–", unit: "" };
 /** @type {(value: number) => Quantity} */
 const count = (value) => ({ text: amount(value), unit: "" });
 /** @type {(value: number | null | undefined, words: (value: number) => Quantity) => Quantity} */
-const known = (value, words) => (value === null || value === undefined ? UNKNOWN : words(value));
+const wordsOf = (value, words) => (value === null || value === undefined ? UNKNOWN : words(value));
 /** @type {Record<string, [string, (totals: Hub.Totals) => Quantity]>} */
 const FIGURES = {
   free: ["Free GPUs", ({ gpus }) => count(gpus.free)],
   gpus: ["GPUs", ({ gpus }) => count(gpus.total)],
   lost: ["Lost GPUs", ({ gpus }) => count(gpus.lost + gpus.error)],
   tasks: ["Tasks", ({ tasks }) => count(tasks)],
-  throttled: ["Throttled GPUs", ({ throttled }) => known(throttled, count)],
-  util: ["Average utilization", ({ util_mean_pct: share }) => known(share, (value) => ({ text: amount(value), unit: "%" }))],
-  power: ["Power", ({ power_w: power }) => known(power, watts)],
-  memory: ["Memory used", ({ mem_used_bytes: used }) => known(used, gibibytes)],
+  throttled: ["Throttled GPUs", ({ throttled }) => wordsOf(throttled, count)],
+  util: ["Average utilization", ({ util_mean_pct: share }) => wordsOf(share, (value) => ({ text: amount(value), unit: "%" }))],
+  power: ["Power", ({ power_w: power }) => wordsOf(power, watts)],
+  memory: ["Memory used", ({ mem_used_bytes: used }) => wordsOf(used, gibibytes)],
 };
 
 export default class Stat extends LiveComponent {

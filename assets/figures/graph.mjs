@@ -19,7 +19,7 @@ export class Graph {
     this.answers = new DashAnswers(id);
   }
 
-  /** Of the newest request. */
+  /** Number of the newest request. */
   get number() { return this.answers.number; }
 
   /**

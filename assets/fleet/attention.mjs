@@ -1,4 +1,4 @@
-// What needs a person, and what one may use: four numbers over the map, each with its list.
+// Needs attention: four numbers over the map, each with its list.
 
 /** @import { FleetState } from "../live/fleet_state.mjs" */
 /** @import { Live } from "../live/live.mjs" */
@@ -26,7 +26,7 @@ export class Attention extends Teller {
   /** @type {Hub.ClaimView[] | null} */
   queue = null;
   /** @type {FiredAlerts | null} */
-  firingThen = null; // of a moment that is over, while one is shown
+  firingThen = null; // of a past moment, while one is shown
   /** @type {ShownMoment | null} */
   moment = null;
   /** @type {number | undefined} */
@@ -67,7 +67,7 @@ export class Attention extends Teller {
   }
 
   /**
-   * What fired at moments that are over; null: live again.
+   * Shows the alerts of past moments; null: live again.
    * @type {(firingThen: FiringThen | null) => void}
    */
   showThen(firingThen) {
@@ -90,7 +90,7 @@ export class Attention extends Teller {
   }
 
   /**
-   * Of the moment that is shown; null: it is not loaded.
+   * Totals of the moment that is shown; null: they are not loaded.
    * @type {Hub.Totals | TotalsThen | null}
    */
   get shown() {
@@ -99,7 +99,7 @@ export class Attention extends Teller {
   }
 
   /**
-   * Those that count; the silenced ones are named at the end of their list.
+   * Returns the alerts that count; silenced ones are named at the end of their list.
    * @type {(isCounted?: (alert: Hub.AlertView) => boolean) => Hub.AlertView[]}
    */
   alerts(isCounted = isHeard) {
@@ -195,7 +195,7 @@ function put(key, { figure, detail, tone = "calm" }) {
 }
 
 /**
- * What is well, in one quiet line.
+ * Draws the quiet line: what is well.
  * @type {(totals: Hub.Totals) => void}
  */
 export function drawSummary({ simulated, healthy, nodes, gpus, util_mean_pct: util, power_w: power, mem_used_bytes: used, mem_total_bytes: total, tasks }) {
@@ -206,7 +206,7 @@ export function drawSummary({ simulated, healthy, nodes, gpus, util_mean_pct: ut
 }
 
 /**
- * Of a moment that is over; null: not known yet.
+ * Value of a past moment; null: not known yet.
  * @type {(totals: Hub.PastTotalsView | null) => void}
  */
 export function drawSummaryThen(totals) {
@@ -220,7 +220,7 @@ const figures = (util, power, memory) => [
   util === null ? null : `average utilization ${amount(util)} %`, power === null ? null : oneWord(watts(power)), memory].filter((words) => words !== null);
 
 /**
- * What ready filters find, as far as it is known.
+ * Returns the count of each ready filter; null: not known.
  * @type {(totals: Hub.Totals | TotalsThen | null) => Record<string, number | null>}
  */
 function countsOf(totals) {
@@ -231,7 +231,7 @@ function countsOf(totals) {
 }
 
 /**
- * How many each ready filter finds, as far as it is known of that moment, and which is pressed.
+ * Draws the ready filters, with their counts at that moment and which is pressed.
  * @type {(totals: Attention["shown"], filter: string, person: Person | null) => void}
  */
 export function drawChips(totals, filter, person) {

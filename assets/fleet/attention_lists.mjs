@@ -159,17 +159,17 @@ export class AttentionLists {
   }
 
   /**
-   * One fault of many GPUs is one row; what is silenced is the last one.
+   * Returns a row for each fault, of however many GPUs; silenced alerts are the last one.
    * @type {() => AttentionRow[]}
    */
   alerts() {
     const silenced = this.attention.alerts(isSilenced);
     const last = { key: "silenced", what: "Silenced", detail: silenced.map((one) => `${one.title}: ${placeOf(one)}`).join("; "), places: [{ words: "Show", href: "/alerts#silenced" }] };
-    return [...this.counted(), ...(silenced.length === 0 ? [] : [last])];
+    return [...this.countedRows(), ...(silenced.length === 0 ? [] : [last])];
   }
 
   /** @type {() => AttentionRow[]} */
-  counted() {
+  countedRows() {
     const now = this.attention.isThen ? this.attention.shown?.at ?? NaN : Date.now() / 1000;
     return [...grouped(this.attention.alerts(), ({ rule }) => rule)].map(([rule, those]) => {
       const hosts = new Set(those.map(({ host }) => host));

@@ -1,4 +1,4 @@
-// What holds of the boards of a node together: the limits in force, and their health. Pure.
+// Words about all boards of a node together: the limits in force, and their health. Pure.
 
 import { amount } from "../parts/format.mjs";
 import { grouped } from "../parts/grouped.mjs";
@@ -38,8 +38,8 @@ function agreed(gpus, wordsOf) {
 
 /** @type {(gpus: Hub.GpuView[], key: string) => number | null} */
 function sumOf(gpus, key) {
-  const known = gpus.map(({ values }) => values[key]).filter((value) => value !== undefined && value !== null);
-  return known.length === 0 ? null : known.reduce((sum, value) => sum + value, 0);
+  const numbers = gpus.map(({ values }) => values[key]).filter((value) => value !== undefined && value !== null);
+  return numbers.length === 0 ? null : numbers.reduce((sum, value) => sum + value, 0);
 }
 
 /** @type {(gpus: Hub.GpuView[], key: string) => string} */

@@ -50,7 +50,7 @@ export class Drawer extends Teller {
     this.details.start(uuid);
   }
 
-  /** Of a moment that is over, all that is live there gives way, acts and all. */
+  /** Draws the GPU; at a past moment everything live, actions included, is hidden. */
   refresh() {
     const { isThen } = this.picture;
     show(byId("drawer-body"), !isThen);

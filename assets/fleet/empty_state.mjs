@@ -20,8 +20,8 @@ const READER_WORDS = {
 export async function drawEmpty(place, nodeCount) {
   const nodes = nodeCount === 0 ? [] : await get("nodes?limit=100").then((answer) => answer.items, () => []);
   const person = await me().catch(() => null);
-  const told = [person?.name, ...nodes.map(({ host, reader }) => [host, reader?.state, reader?.detail])];
-  redraw(place, told, () => (nodes.length === 0 ? noNode(person) : noGpu(nodes)));
+  const key = [person?.name, ...nodes.map(({ host, reader }) => [host, reader?.state, reader?.detail])];
+  redraw(place, key, () => (nodes.length === 0 ? noNode(person) : noGpu(nodes)));
 }
 
 /** @type {(person: Person | null) => HTMLElement[]} */

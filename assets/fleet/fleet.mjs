@@ -197,7 +197,7 @@ export default class Fleet {
   }
 
   /**
-   * Only a hub that views others has them to group by; a heading says who is away.
+   * Takes the sites of a hub that views others: a grouping, and in headings which one is away.
    * @type {(sites: Hub.SiteCounts[]) => void}
    */
   takeSites(sites) {
@@ -232,7 +232,7 @@ export default class Fleet {
     if (isNewMetric || now - this.wordsAt >= WORDS_EVERY_S) this.drawWords(now);
   }
 
-  /** A moment that is looked at longer: sorted anew, and all words are of it. */
+  /** A moment that is looked at longer: sorted again, and all words are of it. */
   settleThen() {
     if (this.view.sort !== "name" || this.view.group !== "node") this.heatmap.rearrange();
     this.drawWords(performance.now() / 1000);
@@ -433,8 +433,8 @@ export default class Fleet {
   onClick(event) {
     /** @type {HTMLElement | null} */
     const chip = targetOf(event).closest("[data-seek]");
-    const wanted = chip?.dataset.seek;
-    if (wanted !== undefined) this.filter.put(this.view.filter === wanted ? "" : wanted);
+    const query = chip?.dataset.seek;
+    if (query !== undefined) this.filter.put(this.view.filter === query ? "" : query);
   }
 
   /** @type {(event: KeyboardEvent) => void} */
@@ -462,7 +462,7 @@ export default class Fleet {
   }
 
   /**
-   * What is drawn for a GPU, for tests and for the curious.
+   * Returns what is drawn for a GPU; null: there is no such GPU.
    * @type {(uuid: string) => object | null}
    */
   cell(uuid) {

@@ -34,8 +34,8 @@ export class FleetLoad {
     const step = Math.max(MINUTE_S, Math.ceil(this.bar.rangeS / STEPS / MINUTE_S) * MINUTE_S);
     const query = new URLSearchParams({ start: String(Math.floor(this.bar.start)), end: String(Math.ceil(this.bar.end)), step: String(step) });
     if (this.uuidsOf !== null) query.set("gpus", this.uuidsOf().join());
-    const found = await look(`load?${query}`).catch(() => null);
-    if (found !== null) this.load = found;
+    const load = await look(`load?${query}`).catch(() => null);
+    if (load !== null) this.load = load;
     this.draw();
   }
 

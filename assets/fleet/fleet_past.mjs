@@ -1,4 +1,4 @@
-// The Fleet page at a moment that is over: brings what the time bar asks for into the picture.
+// The Fleet page at a past moment: brings what the time bar asks for into the picture.
 
 /** @import Fleet from "./fleet.mjs" */
 
@@ -35,7 +35,7 @@ export class Past {
   /** @type {number | undefined} */
   totalling;
   /** @type {number | undefined} */
-  again;
+  timer;
 
   /** @param {Fleet} fleet */
   constructor(fleet) {
@@ -48,7 +48,7 @@ export class Past {
 
     this.bar.isDrawn = () => this.shown === this.bar.at;
     this.listen();
-    this.come(false);
+    this.goToAddress(false);
     this.loadMarks();
     setInterval(() => this.loadMarks(), MARKS_EVERY_MS);
   }
@@ -60,7 +60,7 @@ export class Past {
     const link = () => this.bar.link(this.fleet.live.state === "live");
     this.fleet.live.addEventListener("state", link);
     link();
-    addEventListener("popstate", () => this.come(true));
+    addEventListener("popstate", () => this.goToAddress(true));
     byId("drawer-then").addEventListener("click", (event) => { if (targetOf(event).closest(".go-live") !== null) this.bar.goLive(); });
   }
 
@@ -74,10 +74,10 @@ export class Past {
   }
 
   /**
-   * To the moment that the address names.
+   * Goes to the moment that the address names.
    * @type {(isBack: boolean) => void}
    */
-  come(isBack) {
+  goToAddress(isBack) {
     const text = new URLSearchParams(location.search).get("at") ?? "";
     const at = momentIn(text);
     this.isComing = true;
@@ -205,12 +205,12 @@ export class Past {
     this.shown = this.at;
     this.blocks.forget();
     this.wait();
-    clearTimeout(this.again);
-    this.again = setTimeout(() => this.redo(true), SETTLED_MS);
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.redo(true), SETTLED_MS);
   }
 
   /**
-   * Nothing is known: no number of another moment may stand there.
+   * Shows nothing after a failure: numbers of another moment would be wrong.
    * @type {(error: unknown, wish: BlockWish) => void}
    */
   fail(error, { metric, at }) {
@@ -218,8 +218,8 @@ export class Past {
     this.bar.pause();
     this.fleet.showThen({ at, metric, cells: new Uint8Array(this.fleet.picture.size).fill(255), exact: null });
     this.bar.say(`not loaded: ${messageOf(error)}`);
-    clearTimeout(this.again);
-    this.again = setTimeout(() => this.redo(false), AGAIN_MS);
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.redo(false), AGAIN_MS);
   }
 
   async total() {
@@ -248,8 +248,8 @@ export class Past {
     /** @type {TimeMark[]} */
     const fired = alerts.filter(({ severity }) => severity !== "info").map((alert) => ({ at: alert.fired_at, kind: "alert", severity: alert.severity, words: `${withWhat(alert)} · ${placeOf(alert)}` }));
     /** @type {TimeMark[]} */
-    const ordered = (commands ?? []).filter(({ requested_at: at }) => at >= start).map(({ action, host, requested_at: at, by }) => ({ at, kind: "command", words: `${action} on ${host}, by ${by.name}` }));
-    this.bar.mark([...fired, ...ordered]);
+    const orders = (commands ?? []).filter(({ requested_at: at }) => at >= start).map(({ action, host, requested_at: at, by }) => ({ at, kind: "command", words: `${action} on ${host}, by ${by.name}` }));
+    this.bar.mark([...fired, ...orders]);
   }
 }
 

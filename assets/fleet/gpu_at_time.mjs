@@ -1,4 +1,4 @@
-// One GPU at a moment that is over: its numbers, for the card beside the pointer and the drawer.
+// A GPU at a past moment: its numbers, for the card beside the pointer and the drawer.
 
 import { metricOf } from "../parts/metric_catalogue.mjs";
 import { get } from "../parts/api.mjs";
@@ -39,7 +39,7 @@ export class GpuThen {
   }
 
   /**
-   * In the drawer, in the place of all that is live there.
+   * Draws it in the drawer, in place of everything live there.
    * @type {(body: HTMLElement, gpu: GpuOfThen, words: string, whose: string) => void}
    */
   draw(body, gpu, words, whose) {

@@ -1,5 +1,5 @@
-// Everything known of one GPU now, in the drawer and beside its timelines. Refreshed in place, never
-// rebuilt under a reader.
+// Details of a GPU now, in the drawer and beside its timelines. Refreshed in place, never rebuilt under
+// a reader.
 
 /** @import { Holds } from "../actions/holds.mjs" */
 
@@ -35,7 +35,7 @@ export class GpuDetails extends Teller {
   /** @type {string | null} */
   uuid = null;
   /** @type {GpuParts | null} */
-  built = null;
+  parts = null;
   /** @type {Promise<unknown> | undefined} */
   panels;
   /** @type {string[]} */
@@ -63,13 +63,13 @@ export class GpuDetails extends Teller {
   /** @type {(uuid: string | null) => void} */
   start(uuid) {
     this.uuid = uuid;
-    this.built = null;
+    this.parts = null;
     this.seldomAt = -Infinity;
     if (uuid !== null) this.body.replaceChildren(make("p", { class: "drawer-state", role: "status" }, "Loading …"));
   }
 
   /**
-   * All at once and only when everything is there: what came before does not jump for what comes.
+   * Builds all parts at once, when everything has come, so that nothing jumps.
    * @type {(gpu: Hub.GpuView) => GpuParts}
    */
   build(gpu) {
@@ -82,7 +82,7 @@ export class GpuDetails extends Teller {
       service: new ServicePanel(gpu.node, uuid, () => this.taskIds, () => this.advice),
       quotas: /** @type {any} */ (new QuotaPanel("GPU")), leases: make("p", { class: "drawer-lease" }),
     };
-    this.built = parts;
+    this.parts = parts;
     const { alerts, tasks, metrics, peers, board, node, events, limits, mig, service, quotas, leases } = parts;
     metrics.append("links", peers.root);
     if (gpu.link) { this.buildViewed(gpu, parts); return parts; }
@@ -92,7 +92,7 @@ export class GpuDetails extends Teller {
   }
 
   /**
-   * Of another site: what its hub says, and the way there. Nothing here acts on it.
+   * Builds the parts of another site's GPU: its hub's data and a link. Nothing here acts on it.
    * @type {(gpu: Hub.GpuView, parts: GpuParts) => void}
    */
   buildViewed(gpu, { metrics, board, node }) {
@@ -108,7 +108,7 @@ export class GpuDetails extends Teller {
       const gpu = await single("gpus", uuid, get);
       const [tasks, seldom] = await Promise.all([tasksOf(gpu), this.seldom(gpu)]);
       // The second of two at once comes without what is due seldom, and must not build without it.
-      if (uuid === this.uuid && (this.built !== null || seldom !== null)) this.draw(gpu, tasks, seldom);
+      if (uuid === this.uuid && (this.parts !== null || seldom !== null)) this.draw(gpu, tasks, seldom);
     } catch (error) {
       if (uuid === this.uuid) this.fail(error);
     }
@@ -138,7 +138,7 @@ export class GpuDetails extends Teller {
   /** @type {(gpu: Hub.GpuView, tasks: Hub.TaskView[], seldom: SeldomFacts | null) => void} */
   draw(gpu, tasks, seldom) {
     const idle = idleOf([gpu]);
-    const { alerts, tasks: lines, metrics, peers, board, node, events, limits, mig, service, quotas, leases } = this.built ?? this.build(gpu);
+    const { alerts, tasks: lines, metrics, peers, board, node, events, limits, mig, service, quotas, leases } = this.parts ?? this.build(gpu);
     this.tell("named", gpu);
     // That its node is silent the API says of the node; the picture says it of the GPU.
     const state = this.around.isOffline(gpu.uuid) ? "offline" : gpu.state;
@@ -175,13 +175,13 @@ export class GpuDetails extends Teller {
 }
 
 /**
- * Who holds it until when, and who else is on it.
+ * Returns who leases it until when, and who else uses it.
  * @type {(leases: Hub.LeaseView[], tasks: Hub.TaskView[]) => string}
  */
 function leaseLine(leases, tasks) {
-  const others = [...new Set(tasks.map(({ user }) => user ?? "an unknown user"))].filter((user) => leases.every(({ owner }) => owner !== user));
+  const outsiders = [...new Set(tasks.map(({ user }) => user ?? "an unknown user"))].filter((user) => leases.every(({ owner }) => owner !== user));
   return leases.map((lease) => sentence(`${lease.share_pct < 100 ? `${Math.round(lease.share_pct)} % of the GPU ` : ""}leased to ${lease.owner} ${lease.until * 1000 > Date.now() ? "until" : "; overdue since"} ${untilWords(lease.until)}`.replace(" ;", ";"))).join(" ")
-    + (leases.length > 0 && others.length > 0 ? ` Used by ${others.join(", ")} without a lease.` : "");
+    + (leases.length > 0 && outsiders.length > 0 ? ` Used by ${outsiders.join(", ")} without a lease.` : "");
 }
 
 /** @type {(gpu: Hub.GpuView, state: string, absence: Record<string, string>) => string} */

@@ -1,4 +1,4 @@
-// What does not change while a GPU is there, how it reaches the others, and the node it is in.
+// Facts of a GPU that do not change, its links to the others, and its node.
 
 import { factLines, make, redraw } from "../parts/dom.mjs";
 import { bytesWords, plural } from "../parts/format.mjs";
@@ -69,7 +69,7 @@ export function boardFacts(gpu) {
 }
 
 /**
- * How this GPU reaches the others of its node.
+ * Returns the links of this GPU to the others of its node.
  * @type {(uuid: string, links: Hub.GpuLinkView[] | null, nameOf: (uuid: string) => string) =>
  *   LabelledWords[]}
  */
@@ -84,7 +84,7 @@ export function peerFacts(uuid, links, nameOf) {
 }
 
 /**
- * Its agent: what it can do now, and what it costs.
+ * Returns facts of a node's agent: what it can do now, and what it costs.
  * @type {(node: Hub.NodeView) => LabelledWords[]}
  */
 export function nodeFacts(node) {

@@ -33,11 +33,11 @@ export class TableView {
   draw(metric, order) {
     const { picture } = this;
     const lit = order.filter((slot) => picture.isLit(slot));
-    const shown = lit.slice(0, MOST_ROWS);
+    const rows = lit.slice(0, MOST_ROWS);
     say(this.head, metric.label);
     explain(this.head, metric.meaning);
     sayOrHide(this.count, lit.length > MOST_ROWS ? `The first ${MOST_ROWS} of ${lit.length} GPUs. Filter to see fewer.` : "");
-    this.lines.draw(shown);
+    this.lines.draw(rows);
   }
 
   /** @type {(slot: number) => DrawnLine<number>} */

@@ -1,4 +1,4 @@
-// What is said of one GPU: in its cell, aloud, in the hover card and in the drawer.
+// Words about a GPU: in its cell, aloud, in the hover card and in the drawer.
 
 /** @import { FleetState } from "../live/fleet_state.mjs" */
 

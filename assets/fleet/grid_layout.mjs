@@ -1,4 +1,4 @@
-// Which GPU lies where. Pure: a picture, a view and a room in; rows of cells out.
+// Layout of the map. Pure: a picture, a view and the available room in; rows of cells out.
 
 /** @import { FleetState } from "../live/fleet_state.mjs" */
 
@@ -186,9 +186,9 @@ function depth(nodes, from, blocks, across) {
 function narrowed(nodes, room, longest, shape) {
   let best = shape;
   for (let blocks = shape.blocks - 1; blocks >= 1; blocks--) {
-    const tried = nodeShape(nodes, room, longest, shape.h, shape.across, blocks);
-    if (tried === null || tried.height > room.height) break;
-    best = tried;
+    const next = nodeShape(nodes, room, longest, shape.h, shape.across, blocks);
+    if (next === null || next.height > room.height) break;
+    best = next;
   }
   return best;
 }
@@ -325,7 +325,7 @@ function drawnSections({ spots, h, gap, cellW }) {
 }
 
 /**
- * Where each slot lies: {row, at} by slot, for the keyboard and the marks.
+ * Returns the place of each slot: {row, at} by slot, for the keyboard and the marks.
  * @type {(plan: MapPlan) => Map<number, MapPlace>}
  */
 export function placesOf(plan) {

@@ -89,7 +89,7 @@ export class Heatmap extends Teller {
     document.fonts.ready.then(() => this.rearrange());
   }
 
-  /** Makes the arrangement anew at the next paint. */
+  /** Makes the arrangement again at the next paint. */
   rearrange() {
     this.plan = null;
     this.redraw();
@@ -103,7 +103,7 @@ export class Heatmap extends Teller {
   }
 
   /**
-   * At once: no frame comes before the paper is printed.
+   * Draws at once: no frame comes before the page is printed.
    * @type {(isOn: boolean) => void}
    */
   print(isOn) {
@@ -182,15 +182,15 @@ export class Heatmap extends Teller {
     const { context, picture } = this;
     const look = palette(theme())[this.isFrozen ? "frozen" : "live"];
     const cells = picture.cells.length >= picture.size ? picture.cells : padded(picture);
-    const shown = { cells, mask: picture.mask, flags: this.drawnFlags = this.flags(plan), memory: picture.memory };
+    const layers = { cells, mask: picture.mask, flags: this.drawnFlags = this.flags(plan), memory: picture.memory };
     context.setTransform(1, 0, 0, 1, 0, 0);
     if (plan.hasText) {
       context.fillStyle = look.marks.ground;
       context.fillRect(0, 0, raster.width, raster.height);
       context.setTransform(raster.ratio, 0, 0, raster.ratio, 0, 0);
-      paintCells(context, plan, shown, look, (slot) => this.describe(slot));
+      paintCells(context, plan, layers, look, (slot) => this.describe(slot));
     } else {
-      paintPixels(context, raster, shown, look);
+      paintPixels(context, raster, layers, look);
       context.setTransform(raster.ratio, 0, 0, raster.ratio, 0, 0);
     }
     for (const word of plan.words) this.paintWord(word, look.marks);
@@ -198,8 +198,8 @@ export class Heatmap extends Teller {
   }
 
   /**
-   * With the alerts. A node's stands at its name, where that stands on the map; what is only worth
-   * knowing has no mark.
+   * Returns the flags of the slots, with alerts. A node's alert is marked at its name, if the map shows that;
+   * an alert of severity info has no mark.
    * @type {(plan: MapPlan) => Uint8Array}
    */
   flags(plan) {
@@ -225,16 +225,16 @@ export class Heatmap extends Teller {
     context.font = isHeading ? `600 13px ${FONT}` : `500 11px ${FONT}`;
     context.fillStyle = isOffline ? marks.offlineInk : isHeading ? marks.heading : marks.label;
     const [worst] = node === undefined ? [] : (this.firing.byNode.get(this.picture.nodeId(node.slots[0]) ?? "") ?? []).filter(isMarked);
-    const shown = fit(context, text, worst === undefined ? room : room - MARK_ROOM, 3);
-    context.fillText(shown, x, y);
-    if (worst !== undefined) alertCorner(context, Math.round(x + context.measureText(shown).width + MARK_ROOM), Math.round(y - NAME_MARK / 2), NAME_MARK, worst.severity === "crit", marks);
+    const label = fit(context, text, worst === undefined ? room : room - MARK_ROOM, 3);
+    context.fillText(label, x, y);
+    if (worst !== undefined) alertCorner(context, Math.round(x + context.measureText(label).width + MARK_ROOM), Math.round(y - NAME_MARK / 2), NAME_MARK, worst.severity === "crit", marks);
     if (!isOffline) return;
     context.strokeStyle = marks.offlineInk;
     context.lineWidth = 1;
     context.setLineDash([2, 2]);
     context.beginPath();
     context.moveTo(x, y + 8.5);
-    context.lineTo(x + context.measureText(shown).width, y + 8.5);
+    context.lineTo(x + context.measureText(label).width, y + 8.5);
     context.stroke();
     context.setLineDash([]);
   }
@@ -372,7 +372,7 @@ export class Heatmap extends Teller {
 }
 
 /**
- * Of a `LiveHeatmap`; what scrolls is the page's own stage where it stands in one.
+ * Returns the elements of a `LiveHeatmap`; the page's own stage, if it is in one, scrolls.
  * @type {(root: HTMLElement) => HeatmapParts}
  */
 export const partsOf = (root) => ({

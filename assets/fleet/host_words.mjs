@@ -1,4 +1,4 @@
-// What a node's host does now, in lines of label and words.
+// Load of a node's host now, in lines of label and words.
 
 import { amount, bytesWords, oneWord, perSecond, plural } from "../parts/format.mjs";
 

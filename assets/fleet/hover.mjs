@@ -22,7 +22,7 @@ export class Hover {
   /** @type {number | undefined} */
   timer;
   /**
-   * What is known of a GPU at the moment that is shown.
+   * Returns a GPU at the past moment that is shown.
    * @type {(slot: number) => Promise<ShownGpu | null>}
    */
   then = async () => null;
@@ -104,9 +104,9 @@ export class Hover {
   }
 
   rows() {
-    const chosen = this.picture.metric;
-    const keys = [chosen ?? "", ...ROWS.filter((key) => key !== chosen)].slice(0, ROWS.length + 1);
-    return keys.filter((key) => this.book.metrics.has(key)).map((key) => this.row(metricOf(this.book, key), key === chosen));
+    const current = this.picture.metric;
+    const keys = [current ?? "", ...ROWS.filter((key) => key !== current)].slice(0, ROWS.length + 1);
+    return keys.filter((key) => this.book.metrics.has(key)).map((key) => this.row(metricOf(this.book, key), key === current));
   }
 
   /** @type {(metric: Metric, isChosen: boolean) => HTMLElement} */

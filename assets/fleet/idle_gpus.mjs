@@ -46,9 +46,9 @@ export class IdleLine {
 
 /** @type {(row: Hub.ActionRow, tasks: Hub.TaskView[]) => HTMLElement} */
 function actButton({ id, label }, tasks) {
-  const found = make("button", { type: "button", class: "button small", "data-act": id }, label);
-  pressed(found, () => (event) => begin(id, tasks.map((task) => task.id), { x: event.clientX, y: event.clientY }));
-  return found;
+  const endButton = make("button", { type: "button", class: "button small", "data-act": id }, label);
+  pressed(endButton, () => (event) => begin(id, tasks.map((task) => task.id), { x: event.clientX, y: event.clientY }));
+  return endButton;
 }
 
 /**

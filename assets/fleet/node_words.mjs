@@ -1,4 +1,4 @@
-// What is said of a node's agent in the drawer; dashboard/pages/node_words.py says the same in Settings.
+// Words about a node's agent in the drawer; dashboard/pages/node_words.py says the same in Settings.
 
 import { amount, clock, plural } from "../parts/format.mjs";
 
@@ -19,7 +19,7 @@ export function readerWords({ reader }) {
 }
 
 /**
- * Until when the hub takes nothing from it, and why; null where it may come.
+ * Returns until when the hub refuses the node, and why; null: it does not.
  * @type {(node: Pick<Hub.NodeView, "refused">) => string | null}
  */
 export function refusedWords({ refused }) {
@@ -27,7 +27,7 @@ export function refusedWords({ refused }) {
 }
 
 /**
- * Its version and cost, what waits in it, and what of it this hub does not understand.
+ * Returns the agent's version, cost and queue, and what of it this hub does not understand.
  * @type {(node: Hub.NodeView) => string}
  */
 export function agentWords(node) {
@@ -44,19 +44,19 @@ function costWords(cost) {
   if (cost === null || cost === undefined) return [];
   const { cpu_pct: cpu, memory_bytes: memory, read_s: read } = cost;
   return [
-    known(cpu) ? `${amount(cpu, 1)} % CPU` : "", known(memory) ? `${amount(memory / 2 ** 20)} MiB` : "",
-    known(read) ? `reads in ${amount(read * 1000, read < 0.01 ? 1 : 0)} ms` : "",
+    isKnown(cpu) ? `${amount(cpu, 1)} % CPU` : "", isKnown(memory) ? `${amount(memory / 2 ** 20)} MiB` : "",
+    isKnown(read) ? `reads in ${amount(read * 1000, read < 0.01 ? 1 : 0)} ms` : "",
   ].filter((word) => word !== "");
 }
 
 /** @type {(node: Hub.NodeView) => string[]} */
 function outboxWords({ pending, dropped, cost }) {
-  const bytes = cost !== null && known(cost.outbox_bytes) && (pending ?? 0) > 0 ? ` (${amount(cost.outbox_bytes / 2 ** 20, 1)} MiB)` : "";
+  const bytes = cost !== null && isKnown(cost.outbox_bytes) && (pending ?? 0) > 0 ? ` (${amount(cost.outbox_bytes / 2 ** 20, 1)} MiB)` : "";
   return [
-    known(pending) && pending > 20 ? `${plural(pending, "message")} queued for the hub${bytes}` : "",
-    known(dropped) && dropped > 0 ? `${plural(dropped, "message")} lost` : "",
+    isKnown(pending) && pending > 20 ? `${plural(pending, "message")} queued for the hub${bytes}` : "",
+    isKnown(dropped) && dropped > 0 ? `${plural(dropped, "message")} lost` : "",
   ].filter((word) => word !== "");
 }
 
 /** @type {<T>(value: T | null | undefined) => value is T} */
-function known(value) { return value !== null && value !== undefined; }
+function isKnown(value) { return value !== null && value !== undefined; }

@@ -1,4 +1,4 @@
-// One's own tasks that are paused, by whom and why: beside the quiet line, where their owner looks first.
+// Paused tasks of this person, by whom and why: beside the quiet line, where their owner looks first.
 
 import { me } from "../parts/account.mjs";
 import { itemsOf } from "../parts/api.mjs";

@@ -16,16 +16,16 @@ const LARGE = 2_048;
 
 export class Blocks {
   /** @type {Map<string, PastBlock>} */
-  kept = new Map();
+  blocks = new Map();
   /** @type {Map<string, Promise<PastBlock>>} */
   coming = new Map();
 
   /**
-   * What is here already; undefined: it has to be fetched.
+   * Returns the moment if it is here already; undefined: it has to be fetched.
    * @type {(wish: BlockWish) => BlockMoment | undefined}
    */
   ready(wish) {
-    const block = this.kept.get(pathOf(wish));
+    const block = this.blocks.get(pathOf(wish));
     return block === undefined || block.until < performance.now() ? undefined : momentOf(block, wish.at);
   }
 
@@ -38,8 +38,8 @@ export class Blocks {
   load(path) {
     const before = this.coming.get(path);
     if (before !== undefined) return before;
-    const asked = /** @type {Promise<any>} */ (look(path));
-    const block = asked.then((answer) => this.keep(path, blockOf(answer))).finally(() => this.coming.delete(path));
+    const request = /** @type {Promise<any>} */ (look(path));
+    const block = request.then((answer) => this.keep(path, blockOf(answer))).finally(() => this.coming.delete(path));
     this.coming.set(path, block);
     return block;
   }
@@ -56,25 +56,25 @@ export class Blocks {
 
   /** @type {(path: string, block: PastBlock) => PastBlock} */
   keep(path, block) {
-    this.kept.delete(path);
-    this.kept.set(path, block);
+    this.blocks.delete(path);
+    this.blocks.set(path, block);
     let bytes = 0;
-    for (const { size } of this.kept.values()) bytes += size;
-    for (const [key, { size }] of this.kept) {
+    for (const { size } of this.blocks.values()) bytes += size;
+    for (const [key, { size }] of this.blocks) {
       if (bytes <= MOST_BYTES || key === path) break;
-      this.kept.delete(key);
+      this.blocks.delete(key);
       bytes -= size;
     }
     return block;
   }
 
   forget() {
-    this.kept.clear();
+    this.blocks.clear();
   }
 }
 
 /**
- * Who comes by an address may stand between two steps: that moment comes alone.
+ * Returns the block of a moment. One from an address may lie between two steps, and comes alone.
  * @type {(wish: BlockWish) => { start: number, step: number, count: number }}
  */
 function gridOf({ at, step, isSeldom, size }) {

@@ -1,9 +1,9 @@
-// What a moment that is over had beside the metric on the map: owners, leases, memory, waste, free.
+// Facts of a past moment besides the metric on the map: owners, leases, memory, waste, free.
 
 import { bytesOfText } from "./past_blocks.mjs";
 
 /**
- * As FleetState keeps what is live; and what the cards over the map need.
+ * Converts an answer to FleetState's form, and to what the cards over the map need.
  * @type {(answer: Hub.PastMomentView) => ShownMoment}
  */
 export function momentOf({ at, epoch, names, owner, lessees, lessee, memory, free, gpus_free: gpusFree, wasted, queue }) {

@@ -1,4 +1,4 @@
-// What the hub remembers of a GPU: all metrics of a span on one axis of seconds.
+// History of a GPU: all metrics of a span on one axis of seconds.
 
 import { look } from "../parts/api.mjs";
 

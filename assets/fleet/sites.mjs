@@ -10,8 +10,8 @@ import { clock, plural } from "../parts/format.mjs";
 export const awayWords = (site) => (site?.state === "away" ? `away since ${clock(site.since ?? NaN)}` : "");
 
 /**
- * Where the site itself shows this GPU and its node: what it is called here has the site's name
- * before it.
+ * Returns the site's own addresses of this GPU and its node: the names here have the site's name
+ * before them.
  * @type {(thing: { link: string, uuid: string, node: string }) => { gpu: string, node: string }}
  */
 export function waysThere({ link, uuid, node }) {

@@ -74,7 +74,7 @@ export class TimeBar extends Teller {
     return Math.floor((this.end - this.start) / this.step);
   }
 
-  /** To another range: the moment stays in it. */
+  /** Fits the range; the moment stays in it. */
   fit() {
     const speeds = SPEEDS.get(this.step) ?? [];
     this.speed.replaceChildren(...options(speeds.map((times) => [String(times), `${times.toLocaleString("en")}x`])));
@@ -147,8 +147,8 @@ export class TimeBar extends Teller {
   /** @type {(way: number) => void} */
   toMark(way) {
     const from = this.at ?? this.end;
-    const found = this.marks.map(({ at }) => Math.ceil(at)).filter((at) => (way < 0 ? at < from : at > from)).sort((a, b) => way * (a - b))[0];
-    if (found !== undefined) this.goTo(found);
+    const next = this.marks.map(({ at }) => Math.ceil(at)).filter((at) => (way < 0 ? at < from : at > from)).sort((a, b) => way * (a - b))[0];
+    if (next !== undefined) this.goTo(next);
   }
 
   /** @type {(target: HTMLElement) => void} */
@@ -180,7 +180,7 @@ export class TimeBar extends Teller {
     this.timer = setTimeout(() => this.advance(), (1000 * this.step) / Number(this.speed.value));
   }
 
-  /** One step on, once what is looked at now is drawn. */
+  /** Goes one step on, once the present moment is drawn. */
   advance() {
     if (this.isDrawn?.() ?? true) {
       const at = this.at ?? nowS();
@@ -198,7 +198,7 @@ export class TimeBar extends Teller {
   }
 
   /**
-   * Of a hub that does not answer nothing is live.
+   * Shows whether the hub answers: if not, nothing is live.
    * @type {(isLinked: boolean) => void}
    */
   link(isLinked) {
@@ -208,7 +208,7 @@ export class TimeBar extends Teller {
   }
 
   /**
-   * What is said beside the moment: how many GPUs, or why there is nothing.
+   * Shows a note beside the moment: how many GPUs, or why there are none.
    * @type {(note: string) => void}
    */
   say(note) {

@@ -1,4 +1,4 @@
-// How the boards of a node reach each other, as nvidia-smi's table does it, and in words on hover.
+// Links between the boards of a node, as in nvidia-smi's table, and in words on hover.
 
 import { make, redraw } from "../parts/dom.mjs";
 import { plural } from "../parts/format.mjs";

@@ -39,7 +39,7 @@ export default class History extends ReadPage {
     });
     byId("past-png").addEventListener("click", () => this.savePicture());
     document.addEventListener("keydown", (event) => this.move(event));
-    // What somebody drags is not drawn anew under their hand.
+    // What somebody drags is not drawn again under their hand.
     place.addEventListener("pointerdown", () => { this.isHeld = true; }, true);
     addEventListener("pointerup", () => { if (this.isHeld) { this.isHeld = false; this.look(); } });
     onTheme(() => this.colour());

@@ -28,7 +28,7 @@ export function wordsOf({ label, text, advice }) {
 }
 
 /**
- * With `onPress` the line is a button.
+ * Builds a line of the list; with `onPress` it is a button.
  * @type {(item: Hub.EventView, onPress: EventPress | null) => EventLine}
  */
 function eventLine(item, onPress) {
@@ -63,7 +63,7 @@ export class EventList {
     this.lines.draw(items);
   }
 
-  /** Says all ages anew. */
+  /** Says all ages again. */
   tick() {
     for (const line of this.lines.byKey.values()) line.tick();
   }

@@ -17,9 +17,9 @@ const PUSHED = 20;
 /** @extends {Teller<{ open: { uuid: string }, seek: { filter: string } }>} */
 export class EventsPanel extends Teller {
   /** @type {Map<string, Hub.EventView>} */
-  known = new Map();
+  byId = new Map();
   /** @type {Set<string>} */
-  shown = new Set();
+  shownIds = new Set();
   /** @type {number | null} */
   epoch = null;
 
@@ -89,25 +89,25 @@ export class EventsPanel extends Teller {
     return answer?.items ?? null;
   }
 
-  /** Those that the button counts. */
+  /** Loads the events that the button counts. */
   loadLoud() {
     return this.load({ severity: "warning", start: String(Math.floor(nowS() - HOUR_S)) });
   }
 
-  // In another epoch nodes may have left this viewer's scope: what was known is asked for anew.
+  // In another epoch nodes may have left this viewer's scope: what was known is asked for again.
   /** @type {(epoch: number) => void} */
   onEpoch(epoch) {
     const isNew = this.epoch !== null && epoch !== this.epoch;
     this.epoch = epoch;
     if (!isNew) return;
-    this.known.clear();
+    this.byId.clear();
     this.loadLoud();
     if (this.isOpen) this.loadAll();
   }
 
   /** @type {(newest: Hub.EventView[]) => void} */
   onPush(newest) {
-    const isGap = newest.length >= PUSHED && this.known.size > 0 && newest.every(({ id }) => !this.known.has(id));
+    const isGap = newest.length >= PUSHED && this.byId.size > 0 && newest.every(({ id }) => !this.byId.has(id));
     this.take(newest);
     if (isGap) this.loadLoud();
     if (isGap && this.isOpen) this.loadAll();
@@ -116,39 +116,39 @@ export class EventsPanel extends Teller {
 
   /** @type {(items: Hub.EventView[]) => void} */
   take(items) {
-    for (const item of items) this.known.set(item.id, item);
-    if (this.known.size > MOST_KNOWN) {
-      const kept = [...this.known.values()].sort(byTime).slice(0, MOST_KNOWN / 2);
-      this.known = new Map(kept.map((item) => [item.id, item]));
+    for (const item of items) this.byId.set(item.id, item);
+    if (this.byId.size > MOST_KNOWN) {
+      const newest = [...this.byId.values()].sort(byTime).slice(0, MOST_KNOWN / 2);
+      this.byId = new Map(newest.map((item) => [item.id, item]));
     }
     this.drawCount();
   }
 
-  wanted() {
+  listedEvents() {
     const least = this.severity.value;
     /** @type {(item: Hub.EventView) => boolean} */
     const isWanted = (item) => item.at >= this.since && (least === "" || (least === "critical" ? item.severity === "critical" : isLoud(item)));
-    return [...this.known.values()].filter(isWanted).sort(byTime).slice(0, LISTED);
+    return [...this.byId.values()].filter(isWanted).sort(byTime).slice(0, LISTED);
   }
 
-  /** Nothing is pushed away under a pointer or a reader: new ones wait behind a button. */
+  /** Offers new events behind a button: nothing moves under a pointer or a reader. */
   offer() {
-    const items = this.wanted();
-    const fresh = items.filter(({ id }) => !this.shown.has(id)).length;
-    const isRead = this.shown.size > 0 && this.panel.matches(":hover, :focus-within");
+    const items = this.listedEvents();
+    const fresh = items.filter(({ id }) => !this.shownIds.has(id)).length;
+    const isRead = this.shownIds.size > 0 && this.panel.matches(":hover, :focus-within");
     if (fresh > 0 && isRead) { say(byId("events-more"), `${fresh} new`); show(byId("events-more"), true); }
     else this.draw();
   }
 
   draw() {
-    const items = this.wanted();
-    this.shown = new Set(items.map(({ id }) => id));
+    const items = this.listedEvents();
+    this.shownIds = new Set(items.map(({ id }) => id));
     this.list.draw(items);
     show(byId("events-more"), false);
   }
 
   drawCount() {
-    const recent = [...this.known.values()].filter((item) => isLoud(item) && item.at > nowS() - HOUR_S);
+    const recent = [...this.byId.values()].filter((item) => isLoud(item) && item.at > nowS() - HOUR_S);
     const isCritical = recent.some(({ severity }) => severity === "critical");
     const text = recent.length > 99 ? "99+" : String(recent.length);
     say(byId("events-count"), `(${text})`);

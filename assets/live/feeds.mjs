@@ -76,7 +76,7 @@ export function feedOf(metric, filter, had = null) {
   return feed;
 }
 
-/** Of any filter: for what is of the whole fleet. */
+/** Returns a feed of any filter, for what concerns the whole fleet. */
 export const anyFeed = () => { const [feed] = feeds; if (feed === undefined) return feedOf("util_pct", ""); feed.uses += 1; return feed; };
 
 /** @type {(feed: FleetFeed | null) => void} */
@@ -85,20 +85,20 @@ export function release(feed) {
 }
 
 /**
- * Every second of the GPUs that somebody draws a line of.
+ * Feed of each second of the GPUs whose lines are drawn.
  * @extends {Teller<{ lines: Hub.Lines }>}
  */
 class LineFeed extends Teller {
   /** @type {Live | undefined} */
   live;
   /** @type {Map<unknown, string[]>} */
-  wanted = new Map();
+  uuidsOf = new Map();
 
   /** @type {(who: unknown, uuids: string[]) => void} */
   want(who, uuids) {
-    if (uuids.length > 0) this.wanted.set(who, uuids);
-    else this.wanted.delete(who);
-    const all = [...new Set([...this.wanted.values()].flat())];
+    if (uuids.length > 0) this.uuidsOf.set(who, uuids);
+    else this.uuidsOf.delete(who);
+    const all = [...new Set([...this.uuidsOf.values()].flat())];
     if (all.length === 0 && this.live === undefined) return;
     if (this.live === undefined) {
       this.live = anyFeed().live;

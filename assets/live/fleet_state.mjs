@@ -70,13 +70,13 @@ export class FleetState {
   /** @type {Map<string, Hub.SiteCounts>} */
   sites = new Map();
 
-  /** Nothing is known but which moment is shown. */
+  /** Forgets everything but which moment is shown. */
   forget() {
     const { isThen, grainS, pastAt } = this;
     Object.assign(this, new FleetState(), { isThen, grainS, pastAt });
   }
 
-  // What is shown of a slot beside its cell: what is live, or of the moment that is over.
+  // What is shown of a slot beside its cell: what is live, or of the past moment.
   get facts() { return this.isThen ? this.then : this.own; }
 
   get owners() { return this.facts.owners; }
@@ -172,14 +172,14 @@ export class FleetState {
     this.retired = countOf(cells, RETIRED);
   }
 
-  /** What was then is not now: until the next cells come nothing is known. */
+  /** Leaves the past moment: nothing is known until the next cells come. */
   leaveThen() {
     Object.assign(this, { isThen: false, grainS: 1, cells: new Uint8Array(0), exact: null });
     this.markLeases();
   }
 
   /**
-   * Whose all is at a moment that is over; true where that is the one shown.
+   * Takes the facts of a past moment; true: it is the one shown.
    * @type {(moment: PastMoment) => boolean}
    */
   takeMoment(moment) {
@@ -190,7 +190,7 @@ export class FleetState {
     return true;
   }
 
-  /** Of the moment that is over and shown, more is known than its cells. */
+  /** More of the shown past moment is known than its cells. */
   get isKnownThen() {
     return this.isThen && this.then.at === this.at;
   }
@@ -211,7 +211,7 @@ export class FleetState {
   }
 
   /**
-   * What needs all slots, once a second: memory, and who wastes it.
+   * Takes the totals, once a second, with memory and waste of all slots.
    * @type {(totals: Hub.Totals) => void}
    */
   takeTotals({ epoch, memory, free, wasted, service, sites = [] }) {
@@ -234,7 +234,7 @@ export class FleetState {
     this.markLeases();
   }
 
-  /** Null: nothing is leased, or that is not known of a moment that is over. */
+  /** Null: nothing is leased, or that is not known of a past moment. */
   markLeases() {
     const isAny = this.lessee.some((number) => number !== NO_LEASE);
     /** @type {(number: number, slot: number) => number} */
@@ -243,7 +243,7 @@ export class FleetState {
     this.flag();
   }
 
-  /** What a slot is beside its value. */
+  /** Sets the flags of each slot: its state besides its value. */
   flag() {
     this.flags = new Uint8Array(this.size);
     this.leased?.forEach((held, slot) => { this.flags[slot] = held; });
@@ -314,7 +314,7 @@ export class FleetState {
     }
   }
 
-  /** Each slot's place by node name and index; a live sort must not compare 10,000 names again. */
+  /** Ranks slots by node name and index; a live sort must not compare 10,000 names again. */
   ranks() {
     if (this.nameRank === null) {
       const nodes = [...this.nodes].sort(([, one], [, other]) => collator.compare(one.site ?? "", other.site ?? "") || collator.compare(one.host, other.host));
@@ -325,7 +325,7 @@ export class FleetState {
   }
 
   /**
-   * By index; a MIG instance right after its board, by its number there.
+   * Ranks by index; a MIG instance is right after its board, by its number there.
    * @type {(slot: number) => number}
    */
   rankOnNode(slot) {
@@ -385,7 +385,7 @@ export class FleetState {
   }
 
   /**
-   * Whose it is, where this hub views others; else null.
+   * Returns the slot's site, where this hub views others; else null.
    * @type {(slot: number) => string | null}
    */
   siteName(slot) {

@@ -8,7 +8,7 @@ const FIRST_WAIT_MS = 1_000;
 const LONGEST_WAIT_MS = 10_000;
 // The hub sends cells every second; longer silence than this is not live any more.
 const SILENCE_MS = 4_000;
-// A hub that is being started anew may take a connection and not answer it.
+// A hub that is being started again may take a connection and not answer it.
 const ANSWER_MS = 4_000;
 // So long what a page asks first waits for the socket: asked once, and no change is missed between.
 const OPENING_MS = 2_000;
@@ -36,7 +36,7 @@ export class Live extends Teller {
   /** @type {number | null} */
   retryAt = null;
   /** @type {{ metric: string, filter: string } | null} */
-  watched = null;
+  topic = null;
   /** @type {string[]} */
   lined = [];
   /** @type {number | undefined} */
@@ -79,12 +79,12 @@ export class Live extends Teller {
 
   /** @type {(metric: string, filter: string) => void} */
   watch(metric, filter) {
-    this.watched = { metric, filter };
-    if (this.socket.connected) this.socket.emit("watch", this.watched);
+    this.topic = { metric, filter };
+    if (this.socket.connected) this.socket.emit("watch", this.topic);
   }
 
   /**
-   * Every Sample of these GPUs, from now on.
+   * Subscribes to each sample of these GPUs.
    * @type {(uuids: string[]) => void}
    */
   lines(uuids) {
@@ -106,7 +106,7 @@ export class Live extends Teller {
   }
 
   askAgain() {
-    if (this.watched !== null) this.socket.emit("watch", this.watched);
+    if (this.topic !== null) this.socket.emit("watch", this.topic);
     if (this.lined.length > 0) this.socket.emit("lines", { gpus: this.lined });
   }
 
@@ -177,7 +177,7 @@ export class Live extends Teller {
   }
 
   /**
-   * When the socket is open, or after a moment in which it is not.
+   * Resolves when the socket is open, or after a moment in which it is not.
    * @type {() => Promise<void>}
    */
   opened() {

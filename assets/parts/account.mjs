@@ -1,4 +1,4 @@
-// Who is signed in, and the menu in the bar that says so.
+// The signed-in person, and their menu in the bar.
 
 import { csrfToken, look, send } from "./api.mjs";
 import { byId, make, messageOf, say, show, targetOf } from "./dom.mjs";
@@ -6,15 +6,15 @@ import { byId, make, messageOf, say, show, targetOf } from "./dom.mjs";
 /** @type {readonly string[]} */
 const ROLES = ["viewer", "user", "operator", "admin"];
 /** @type {Promise<Person> | null} */
-let asked = null;
+let request = null;
 
 /**
  * {kind, name, role, groups, unix_names, fresh_until}
  * @type {() => Promise<Person>}
  */
 export function me() {
-  asked ??= look("me").catch((error) => { asked = null; throw error; });
-  return asked;
+  request ??= look("me").catch((error) => { request = null; throw error; });
+  return request;
 }
 
 /** @type {(person: Person | null, role: string) => boolean} */

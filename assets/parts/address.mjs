@@ -1,4 +1,4 @@
-// What is looked at lives in the address, so that it can be sent to somebody.
+// The view in the page's address, so that it can be sent to somebody.
 
 /**
  * `usual`: {name: value} of all that is chosen; `allowed`: {name: [value]} where not everything is.
@@ -6,10 +6,10 @@
  *   readonly string[]>) => V}
  */
 export function readView(usual, allowed = {}) {
-  const given = new URLSearchParams(location.search);
+  const query = new URLSearchParams(location.search);
   /** @type {(name: string, value: string) => string} */
   const valueOf = (name, value) => {
-    const one = given.get(name);
+    const one = query.get(name);
     return one !== null && (allowed[name]?.includes(one) ?? true) ? one : value;
   };
   const pairs = Object.entries(usual).map(([name, value]) => [name, valueOf(name, value)]);
@@ -17,14 +17,11 @@ export function readView(usual, allowed = {}) {
 }
 
 /**
- * What is not as usual, and `more` after it: [[name, value]].
- * @param {Record<string, string>} view
- * @param {Record<string, string>} usual
- * @param {string[][]} more
+ * Writes the values that differ from the usual ones.
+ * @type {(view: Record<string, string>, usual: Record<string, string>) => void}
  */
-export function writeView(view, usual, more = []) {
-  const unusual = Object.keys(usual).filter((name) => view[name] !== usual[name]).map((name) => [name, view[name]]);
-  writeQuery(new URLSearchParams([...unusual, ...more]));
+export function writeView(view, usual) {
+  writeQuery(new URLSearchParams(Object.keys(usual).filter((name) => view[name] !== usual[name]).map((name) => [name, view[name]])));
 }
 
 /** @type {(query: URLSearchParams) => void} */

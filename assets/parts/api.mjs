@@ -5,7 +5,7 @@ const KEEP_MS = 1_000;
 const MOST_PAGES = 20;
 const AGAIN_AFTER_MS = 500;
 /** @type {Map<string, { at: number, answer: Promise<any> }>} */
-const kept = new Map();
+const recent = new Map();
 
 export class ApiError extends Error {
   /**
@@ -22,9 +22,8 @@ export class ApiError extends Error {
 const NAMES = { gpus: ["uuid", "GPU"], nodes: ["id", "node"], tasks: ["id", "task"] };
 
 /**
- * Those of them that there are, in their order. Asked for as a list: what has ended since is then
- * not in it. The path of one that is gone would answer 404, and the browser log each as a fault of
- * the page.
+ * Reads the things of these ids that exist, in their order. They are asked for as a list, which leaves
+ * out what is gone: its own path would answer 404, and the browser log that as a fault of the page.
  * @type {<K extends keyof Listed>(kind: K, ids: string[], ask?: (path: string) => Promise<any>) =>
  *   Promise<Listed[K][]>}
  */
@@ -56,12 +55,12 @@ export const getEvents = (query) => get(`events?${new URLSearchParams(query)}`);
 /** @type {<P extends string>(path: P) => Promise<Hub.Answer<`GET ${P}`>>} */
 export function get(path) {
   const now = performance.now();
-  for (const [key, { at }] of kept) if (now - at > KEEP_MS) kept.delete(key);
-  const last = kept.get(path);
+  for (const [key, { at }] of recent) if (now - at > KEEP_MS) recent.delete(key);
+  const last = recent.get(path);
   if (last !== undefined) return last.answer;
   const answer = /** @type {Promise<any>} */ (look(path));
-  answer.catch(() => kept.delete(path));
-  kept.set(path, { at: now, answer });
+  answer.catch(() => recent.delete(path));
+  recent.set(path, { at: now, answer });
   return answer;
 }
 
@@ -69,14 +68,14 @@ export function get(path) {
 export const look = (path) => ask("GET", path);
 
 /**
- * What a list has on its first page; `otherwise`: where the hub does not answer.
+ * Reads the first page of a list; `otherwise`: where the hub does not answer.
  * @type {<P extends string, O = null>(path: P, otherwise?: O) => Promise<ItemsOf<P> | O>}
  */
 export const itemsOf = (path, otherwise = /** @type {any} */ (null)) =>
   ask("GET", path).then(({ items }) => items, () => otherwise);
 
 /**
- * All items of a list, page after page.
+ * Reads all items of a list, page after page.
  * @type {<P extends string>(path: P, more?: string) => Promise<ItemsOf<P>>}
  */
 export async function lookAtAll(path, more = "") {
@@ -93,8 +92,8 @@ export async function lookAtAll(path, more = "") {
 }
 
 /**
- * What changes something. The hub wants to see that the page could read its own cookie. A POST
- * whose answer was lost is asked once more, under a key by which the hub does it once.
+ * Sends a change, with the proof that the page could read its own cookie. A POST whose answer was lost is
+ * sent once more, under a key by which the hub does it once.
  * @type {<M extends Method, P extends string>(method: M, path: P, body?: unknown,
  *   more?: HeadersOf) => Promise<Hub.Answer<`${M} ${P}`>>}
  */

@@ -297,23 +297,23 @@ export function paintPixels(context, raster, { cells, mask = null, flags = null,
       const slot = slots[k];
       // Memory as the pixels that it takes: what trembles less is not drawn again.
       const bar = hasBar && memory[slot] <= FULL ? Math.round((memory[slot] * w) / FULL) : 0;
-      const wanted = isMatch(mask, slot) ? cells[slot] | ((flags === null ? 0 : flags[slot]) << 8) | (bar << 15) : OUT;
-      if (drawn[k] === wanted) continue;
-      drawn[k] = wanted;
+      const packed = isMatch(mask, slot) ? cells[slot] | ((flags === null ? 0 : flags[slot]) << 8) | (bar << 15) : OUT;
+      if (drawn[k] === packed) continue;
+      drawn[k] = packed;
       isChanged = true;
-      putCell(painted, top * width + left[k], wanted, bar, look);
+      putCell(painted, top * width + left[k], packed, bar, look);
     }
     if (isChanged) [first, last] = [Math.min(first, top), Math.max(last, top + raster.h)];
   }
   if (last > first) context.putImageData(raster.image, 0, 0, 0, first, width, last - first);
 }
 
-/** @type {(raster: PaintedRaster, from: number, wanted: number, bar: number, look: CellLook) => void} */
-function putCell(raster, from, wanted, bar, look) {
+/** @type {(raster: PaintedRaster, from: number, packed: number, bar: number, look: CellLook) => void} */
+function putCell(raster, from, packed, bar, look) {
   const { pixels, width, w, h, cellH, ratio } = raster;
   const { markPixels } = look;
-  if (wanted === OUT) { block(pixels, width, from, w, h, markPixels.filteredOut); return; }
-  const [code, flags] = [wanted & 0xff, (wanted >> 8) & 0x7f];
+  if (packed === OUT) { block(pixels, width, from, w, h, markPixels.filteredOut); return; }
+  const [code, flags] = [packed & 0xff, (packed >> 8) & 0x7f];
   const isTiled = code > FULL ? code !== VALUE_FROM : (flags & PAUSED) > 0 && (flags & (CRITICAL | WASTED)) === 0;
   const isCritical = (flags & CRITICAL) > 0 && code <= VALUE_FROM + 3 && code !== 247;
   if (isTiled && !isCritical) {
@@ -400,9 +400,9 @@ function tile(raster, code, isPaused, look) {
   const key = isPaused ? "paused" : code;
   const last = raster.tiles.get(key);
   if (last !== undefined) return last;
-  const made = makeTile(raster, code, isPaused, look.marks);
-  raster.tiles.set(key, made);
-  return made;
+  const tile = makeTile(raster, code, isPaused, look.marks);
+  raster.tiles.set(key, tile);
+  return tile;
 }
 
 /** @type {(raster: Raster, code: number, isPaused: boolean, marks: Marks) => Uint32Array} */

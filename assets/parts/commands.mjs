@@ -1,4 +1,4 @@
-// How a command line is shown: from its script on. Pure; the whole line is for the hover.
+// Command lines as they are shown: from the script on. Pure; the whole line is for the hover.
 // gpudeck/words/command_lines.py does the same for terminals; one table tests both.
 
 const INTERPRETER = /^(?:python|pypy|ruby|perl|bash|dash|zsh|sh|node|Rscript|julia)[\d.]*$/;
@@ -21,7 +21,7 @@ export function shortCommand(command) {
 }
 
 /**
- * For the hover: what runs, uncut, then how it was started.
+ * Returns the whole command for the hover: what runs, then how it was started.
  * @type {(command: string | null | undefined) => string}
  */
 export function wholeCommand(command) {
@@ -31,7 +31,7 @@ export function wholeCommand(command) {
 }
 
 /**
- * Where an interpreter's own options end.
+ * Returns where an interpreter's own options end.
  * @type {(words: string[]) => number}
  */
 function afterOptions(words) {

@@ -13,13 +13,13 @@ export const byId = (id) => /** @type {any} */ (document.getElementById(id));
 export const within = (root, selector) => /** @type {any} */ (root.querySelector(selector));
 
 /**
- * All elements within `root` that the selector names, of the type that is asked for.
+ * Returns all elements within `root` that the selector names, of the requested type.
  * @type {<E extends Element = HTMLElement>(root: ParentNode, selector: string) => E[]}
  */
 export const allWithin = (root, selector) => /** @type {any} */ ([...root.querySelectorAll(selector)]);
 
 /**
- * What draws on a canvas.
+ * Returns the context that draws on a canvas.
  * @type {(canvas: HTMLCanvasElement, traits?: CanvasRenderingContext2DSettings) => CanvasRenderingContext2D}
  */
 export function contextOf(canvas, traits) {
@@ -84,7 +84,7 @@ export const button = (words, onclick, traits = {}) =>
   make("button", { type: "button", class: "button small", onclick, ...traits }, words);
 
 /**
- * What one chooses from: [[value, words]].
+ * Builds the options of a select: [[value, words]].
  * @type {(pairs: Choices) => HTMLOptionElement[]}
  */
 export const options = (pairs) => Array.from(pairs, ([value, words]) => make("option", { value }, words));
@@ -97,7 +97,7 @@ export const factLines = (pairs) => pairs.map(([label, ...words]) =>
   make("div", {}, make("dt", {}, label), make("dd", {}, ...words)));
 
 /** @type {WeakMap<Element, string>} */
-const drawn = new WeakMap();
+const drawnValues = new WeakMap();
 
 /**
  * Fills a place again, but only when `value`, which stands for its content, has changed.
@@ -105,8 +105,8 @@ const drawn = new WeakMap();
  */
 export function redraw(place, value, build) {
   const text = JSON.stringify(value);
-  if (drawn.get(place) === text) return;
-  drawn.set(place, text);
+  if (drawnValues.get(place) === text) return;
+  drawnValues.set(place, text);
   place.replaceChildren(...build());
 }
 
@@ -210,8 +210,8 @@ export const isTyping = (target) => target instanceof Element && target.matches(
 
 /** @type {() => Theme} */
 export function theme() {
-  const chosen = document.documentElement.dataset.theme;
-  if (chosen === "dark" || chosen === "light") return chosen;
+  const choice = document.documentElement.dataset.theme;
+  if (choice === "dark" || choice === "light") return choice;
   return matchMedia("(prefers-color-scheme: light)").matches ? "light" : "dark";
 }
 

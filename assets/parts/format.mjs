@@ -1,6 +1,6 @@
 // Numbers for people: fixed digits, so that a column does not dance.
 
-// toLocaleString makes such a format anew each time: 20 µs, for each of a thousand cells.
+// toLocaleString makes such a format again each time: 20 µs, for each of a thousand cells.
 const FORMATS = [0, 1, 2].map((digits) => new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
 
 /** @type {(value: number, digits?: number) => string} */

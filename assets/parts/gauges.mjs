@@ -52,9 +52,9 @@ const palettes = new Map();
 export function palette(theme) {
   const last = palettes.get(theme);
   if (last !== undefined) return last;
-  const made = makePalette(theme);
-  palettes.set(theme, made);
-  return made;
+  const fresh = makePalette(theme);
+  palettes.set(theme, fresh);
+  return fresh;
 }
 
 /** @type {(theme: Theme) => Palette} */
@@ -134,7 +134,7 @@ export function worstInkContrast(theme) {
 }
 
 /**
- * One state as a pattern and a mark, never as colour alone.
+ * Draws a state as a pattern and a mark, never as colour alone.
  * @param {Canvas} context
  * @param {string} state
  * @param {number} x
@@ -268,9 +268,9 @@ export const FONT = '"Inter Variable", system-ui, sans-serif';
  */
 export function fit(context, text, room, least = 1) {
   if (context.measureText(text).width <= room) return text;
-  let kept = text;
-  while (kept.length > least && context.measureText(`${kept}…`).width > room) kept = kept.slice(0, -1);
-  return `${kept}…`;
+  let short = text;
+  while (short.length > least && context.measureText(`${short}…`).width > room) short = short.slice(0, -1);
+  return `${short}…`;
 }
 
 /**

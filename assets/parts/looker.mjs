@@ -1,4 +1,4 @@
-// What asks the hub again and again while somebody looks at it, and says how old it is if the hub
+// Base of what asks the hub again and again while somebody looks at it, and says how old it is if the hub
 // does not answer.
 
 import { isAtLeast, me } from "./account.mjs";
@@ -6,7 +6,7 @@ import { ask, sentence } from "./dialog.mjs";
 import { Teller, sayOrHide } from "./dom.mjs";
 
 /**
- * What a subclass asks for is an `A`, which it takes.
+ * Base class; a subclass asks for an `A`, and takes it.
  * @template A
  * @template {object} [M={}]
  * @extends {Teller<M>}
@@ -35,12 +35,12 @@ export class Looker extends Teller {
     document.addEventListener("visibilitychange", () => this.look());
   }
 
-  /** When the hub is here again. */
+  /** Tells whether to ask once the hub is back. */
   get isDue() { return true; }
 
   get isSeen() { return !document.hidden; }
 
-  /** Who looks, before the first look. */
+  /** Finds out who looks, before the first look. */
   async meet() {
     this.person = await me().catch(() => null);
   }
@@ -58,19 +58,6 @@ export class Looker extends Teller {
   /** @type {(role: string) => boolean} */
   may(role) {
     return isAtLeast(this.person, role);
-  }
-
-  /** @type {(owner: string) => boolean} */
-  isMine(owner) {
-    return this.person?.unix_names.includes(owner) ?? false;
-  }
-
-  /**
-   * As far as a page can know; the hub decides.
-   * @type {(owner: string) => boolean}
-   */
-  mayChange(owner) {
-    return this.may("operator") || (this.may("user") && this.isMine(owner));
   }
 
   /**
@@ -113,18 +100,9 @@ export class Looker extends Teller {
    * Asks somebody, and looks at what has become of it. Null: it was put aside.
    * @type {(question: Question<any>) => Promise<any>}
    */
-  async asked(question) {
+  async askAndLook(question) {
     const answer = await ask(question);
     await this.look();
     return answer;
-  }
-
-  /**
-   * What wants no more than a yes, and is hard to take back.
-   * @type {(title: string, verb: string, lead: Question<any>["lead"],
-   *   submit: Question<any>["submit"]) => Promise<any>}
-   */
-  sure(title, verb, lead, submit) {
-    return this.asked({ title, verb, lead, submit, tone: "bad" });
   }
 }

@@ -1,4 +1,4 @@
-// What the hub says of its metrics: keys, labels, units, reasons of absence. One for all pages.
+// Catalogue of the hub's metrics: keys, labels, units, reasons of absence. One for all pages.
 
 import { tableOf } from "./dom.mjs";
 

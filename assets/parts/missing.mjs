@@ -1,4 +1,4 @@
-// Where an address leads nowhere: says so, and offers what is nearest.
+// Page for an address that leads nowhere: offers the nearest ones.
 
 import { lookAtAll } from "./api.mjs";
 import { byId, make, say } from "./dom.mjs";
@@ -35,7 +35,7 @@ export const gpuAddress = (name, place) => `/gpu/${encodeURIComponent(name)}/${e
 export const link = (words, href, more = "") => make("li", {}, make("a", { href }, words), more);
 
 /**
- * Those within half of its length by edits, or that begin alike; the nearest first.
+ * Returns the items within half of its length by edits, or that begin alike; the nearest first.
  * @type {<I>(wanted: string, items: I[], nameOf: (item: I) => string) => I[]}
  */
 export function nearest(wanted, items, nameOf) {

@@ -23,8 +23,8 @@ const strokeIn = (hues, at) => ({ stroke: hues[at % hues.length], dash: DASHES[M
 export const strokeOf = (theme, at) => strokeIn((hues ??= huesOf())[theme], at);
 
 /**
- * Of a GPU among others: amber or red where something is wrong, else calm, and grey where its tile
- * names it. `tone`: one of gpu_trouble.mjs or undefined.
+ * Returns the stroke of a GPU among others: amber or red where something is wrong, else calm, and grey
+ * where its tile names it. `tone`: one of gpu_trouble.mjs or undefined.
  * @type {(theme: Theme, at: number, tone: Trouble | undefined, colours: Record<Trouble, string>,
  *   isQuiet: boolean) => Stroke}
  */
@@ -45,7 +45,7 @@ function huesOf() {
   return { light: pairs.map(([light]) => light), dark: pairs.map(([, dark]) => dark) };
 }
 
-/** Of the page, as they are now: for what is drawn by hand. */
+/** Returns the page's colours as they are now, for what is drawn on a canvas. */
 export function pageColours() {
   const probe = document.body.appendChild(make("span", { hidden: "hidden" }));
   /** @type {(name: string) => string} */

@@ -1,5 +1,5 @@
-// What stands beside a GPU or a node and is asked of the hub once in a while. Redrawn only when
-// something of it has changed.
+// Panels beside a GPU or a node, for which the hub is asked once in a while. Redrawn only when something
+// has changed.
 
 import { itemsOf } from "./api.mjs";
 import { keepFocus, make, redraw } from "./dom.mjs";
@@ -18,7 +18,7 @@ export class Panel {
   }
 
   /**
-   * What cannot be asked leaves what is there.
+   * Asks for the items; a failure leaves the panel as it is.
    * @type {(path: string, everyMs?: number) => Promise<void>}
    */
   async ask(path, everyMs = EVERY_MS) {

@@ -7,23 +7,23 @@ import { make } from "./dom.mjs";
 const STALE = "urn:gpudeck:problem:stale";
 
 /**
- * As `send`; where the hub wants a fresh password, it is asked for and the change is sent again.
+ * Sends a change as `send` does; where the hub wants a fresh password, asks for it and sends again.
  * @type {<M extends Method, P extends string>(method: M, path: P, body?: unknown,
  *   headers?: HeadersOf) => Promise<Hub.Answer<`${M} ${P}`>>}
  */
 export async function change(method, path, body, headers) {
   // The type of an answer that depends on both is too deep to be compared with itself.
-  const again = () => /** @type {Promise<any>} */ (send(method, path, body, headers));
+  const sendIt = () => /** @type {Promise<any>} */ (send(method, path, body, headers));
   try {
-    return await again();
+    return await sendIt();
   } catch (error) {
     if (!(error instanceof ApiError) || error.type !== STALE || !(await isAsked())) throw error;
-    return again();
+    return sendIt();
   }
 }
 
 /**
- * What is changed is what was looked at: nothing is written over that somebody else has written.
+ * Returns the headers by which a change applies only to the version that was shown.
  * @param {number | null} number
  * @returns {HeadersOf}
  */

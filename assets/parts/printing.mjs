@@ -1,4 +1,4 @@
-// On paper a page is light, whole and dated: no bar, no buttons, every row and every line.
+// Printing: on paper a page is light, whole and dated, without bar and buttons, with every row and line.
 
 import { make, say } from "./dom.mjs";
 
@@ -12,17 +12,17 @@ export function mountPrinting(live) {
   document.body.prepend(head);
   const root = document.documentElement;
   /** @type {string | undefined} */
-  let chosen;
+  let choice;
   addEventListener("beforeprint", () => {
     /** @type {string | undefined} */
-    chosen = root.dataset.theme;
+    choice = root.dataset.theme;
     root.dataset.theme = "light";
     [document.title, timeWords(live), location.href].forEach((words, at) => say(head.children[at], words));
     tell(true);
   });
   addEventListener("afterprint", () => {
-    if (chosen === undefined) delete root.dataset.theme;
-    else root.dataset.theme = chosen;
+    if (choice === undefined) delete root.dataset.theme;
+    else root.dataset.theme = choice;
     tell(false);
   });
 }

@@ -1,4 +1,4 @@
-// What surrounds every page: theme, keys, help, sign out, and how we stand with the hub.
+// Frame of every page: theme, keys, help, sign-out, and the connection to the hub.
 
 import { mountAccount } from "./account.mjs";
 import { allWithin, byId, isShortcut, make, say, show, theme, within } from "./dom.mjs";
@@ -35,7 +35,7 @@ function toggleTheme() {
   dispatchEvent(new CustomEvent("gpudeck-theme"));
 }
 
-/** Of the keys, those that do something on this page. */
+/** Opens the help, with the keys that do something on this page. */
 function openHelp() {
   const dialog = helpDialog();
   if (dialog.open) return;
@@ -45,7 +45,7 @@ function openHelp() {
   dialog.showModal();
 }
 
-/** What this page takes from its browser: of pages that draw a map. */
+/** Says what drawing costs this browser, on pages with a map. */
 function sayCost() {
   const { redraw_ms: redraw, slowest_redraw_ms: slowest, long_tasks: long } = globalThis.gpudeck.stats;
   const isDrawn = typeof redraw === "number" && typeof slowest === "number";
@@ -73,7 +73,7 @@ function drawLink(live) {
   const link = byId("link");
   if (link === null) return;
   link.className = `link ${live.state}`;
-  // Beside a moment that is over the word would be a lie.
+  // Beside a past moment the word would be a lie.
   const isThen = live.state === "live" && document.querySelector(".fleet.then") !== null;
   say(byId("link-words"), isThen ? "Connected" : WORDS[live.state]);
   drawBanner(live);

@@ -1,4 +1,4 @@
-// What the browser's tab says: where this is, and whether something is wrong.
+// The browser's tab: name of the page, and whether something is wrong.
 
 import { amount } from "./format.mjs";
 
@@ -20,7 +20,7 @@ export function nameTab(words) {
 }
 
 /**
- * Of the fleet's totals: what is lost, fails or is silent is said first.
+ * Names the tab by the fleet's totals: what is lost, fails or is silent comes first.
  * @type {(totals: Hub.Totals) => void}
  */
 export function tabTotals({ gpus, nodes }) {

@@ -1,49 +1,20 @@
-// Spans of time: how an address says them, fields for them, and what zone is meant.
+// Moments in the viewer's zone: fields for them, and the zone's name.
 
 import { make, within } from "./dom.mjs";
 
 export const HOUR_S = 3600;
-export const DAY_S = 86_400;
-/** @type {Record<string, number>} */
-export const LASTS = { "15m": 900, "1h": HOUR_S, "6h": 6 * HOUR_S, "24h": DAY_S, "7d": 7 * DAY_S, "30d": 30 * DAY_S, "90d": 90 * DAY_S };
-
 /** @type {() => number} */
 export const nowS = () => Date.now() / 1000;
 
 /**
- * {last} or {start, end}, of UTC seconds or RFC 3339; a page may also show {since}.
- * @type {(query: URLSearchParams, standard: string) => Span}
- */
-export function readSpan(query, standard) {
-  const [start, end] = [secondsOf(query.get("start")), secondsOf(query.get("end"))];
-  if (start !== null && (end ?? nowS()) > start) return { start, end: end ?? nowS() };
-  const last = query.get("last") ?? "";
-  return { last: Object.hasOwn(LASTS, last) ? last : standard };
-}
-
-/** @type {(span: Span) => [number, number]} */
-export function boundsOf(span) {
-  if (span.since !== undefined) return [span.since, nowS()];
-  if (span.last !== undefined) return [nowS() - LASTS[span.last], nowS()];
-  return [span.start ?? NaN, span.end ?? NaN];
-}
-
-/** @type {(text: string | null) => number | null} */
-export function secondsOf(text) {
-  if (text === null || text === "") return null;
-  const found = /^\d+(\.\d+)?$/.test(text) ? Number(text) : Date.parse(text) / 1000;
-  return Number.isFinite(found) ? found : null;
-}
-
-/**
- * Of that moment, in seconds east of UTC: where the clock is changed within a span, one for all of
- * it.
+ * Returns the zone's offset at a moment, in seconds east of UTC. A span in which the clock is changed has
+ * one for all of it.
  * @type {(seconds: number) => number}
  */
 export const zoneOffset = (seconds) => -60 * new Date(seconds * 1000).getTimezoneOffset();
 
 /** @type {(seconds: number) => string} */
-export function zoneWords(seconds) {
+function zoneWords(seconds) {
   const minutes = zoneOffset(seconds) / 60;
   const [sign, whole] = [minutes < 0 ? "−" : "+", Math.abs(minutes)];
   const offset = minutes === 0 ? "UTC" : `UTC${sign}${Math.floor(whole / 60)}${whole % 60 ? `:${String(whole % 60).padStart(2, "0")}` : ""}`;
@@ -54,7 +25,7 @@ export function zoneWords(seconds) {
 // Not `datetime-local`: that shows 12-hour times to some, next to axes of 24 hours.
 const WRITTEN = /^\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?$/;
 /**
- * Of a moment in the viewer's zone; NaN: it is none.
+ * Parses a moment in the viewer's zone; NaN: it is none.
  * @type {(text: string) => number}
  */
 export const secondsIn = (text) => (WRITTEN.test(text) ? Date.parse(text.replace(" ", "T")) / 1000 : NaN);
@@ -73,9 +44,9 @@ export class Moments {
       const field = make("input", { id: `${name}-${which}`, type: "text", maxlength: "19", required: "", autocomplete: "off", spellcheck: "false", placeholder: "2026-01-31 14:00:00", title: "Date and time of 24 hours, such as 2026-01-31 14:00" });
       within(root, `[data-moment="${name}-${which}"]`).append(field);
       field.addEventListener("change", () => {
-        const both = this.fields.map(({ value }) => secondsIn(value.trim()));
-        const [start, end] = both;
-        this.fields.forEach((one, at) => one.setAttribute("aria-invalid", String(Number.isNaN(both[at]) || start >= end)));
+        const moments = this.fields.map(({ value }) => secondsIn(value.trim()));
+        const [start, end] = moments;
+        this.fields.forEach((one, at) => one.setAttribute("aria-invalid", String(Number.isNaN(moments[at]) || start >= end)));
         if (start < end) changed(start, end);
       });
       return field;
@@ -83,7 +54,7 @@ export class Moments {
   }
 
   /**
-   * What somebody is typing into stays theirs.
+   * Shows a span, but not in a field in which somebody types.
    * @type {(start: number, end: number) => void}
    */
   show(start, end) {
@@ -98,7 +69,7 @@ export class Moments {
 }
 
 /**
- * As a field for a moment has it, to the second.
+ * Formats a moment as a field for it does, to the second.
  * @type {(seconds: number) => string}
  */
 export function localText(seconds) {

@@ -1,4 +1,4 @@
-// What a name means, beside it: under a pointer that rests, at the keyboard's focus, at a touch. One
+// Tips with the meaning of a name: under a pointer that rests, at the keyboard's focus, at a touch. One
 // card for the whole page, above everything and never under the pointer.
 
 import { allWithin, make, say, show, targetOf } from "./dom.mjs";
@@ -24,7 +24,7 @@ export function explain(element, text) {
 }
 
 /**
- * Within `root` the Tab key stops once; the arrows go from one explained name to the next.
+ * Makes `root` one stop of the Tab key; the arrows go from one explained name to the next.
  * @type {(root: HTMLElement) => void}
  */
 export function explainedList(root) {

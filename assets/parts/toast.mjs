@@ -1,4 +1,4 @@
-// What was just done, said once, and how to take it back.
+// Toast: what was just done, and a button that takes it back.
 
 import { make, messageOf } from "./dom.mjs";
 

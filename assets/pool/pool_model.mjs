@@ -2,8 +2,12 @@
 
 const collator = new Intl.Collator("en", { numeric: true });
 
-/** "0–3, 6" */
+/**
+ * "0–3, 6"
+ * @type {(places: Iterable<string>) => string}
+ */
 export function placesWords(places) {
+  /** @type {{ from: string, to: string }[]} */
   const runs = [];
   for (const place of [...places].sort(collator.compare)) {
     const last = runs.at(-1);

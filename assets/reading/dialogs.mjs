@@ -6,7 +6,7 @@
 
 import { sentence } from "../parts/dialog.mjs";
 import { afterPause, allWithin, byId, messageOf, sayOrHide, targetOf, within } from "../parts/dom.mjs";
-import { conclude, sendAll, valuesOf } from "./orders.mjs";
+import { conclude, factsOf, sendAll, valuesOf } from "./orders.mjs";
 import { put } from "./patch.mjs";
 import { textOf } from "./view_controls.mjs";
 
@@ -38,7 +38,7 @@ export class Dialogs {
   }
 
   /**
-   * As the view says; `order`: what the draft that is open becomes.
+   * Draws the dialogs of the view; `order`: what the open draft becomes.
    * @type {(order: Order | null) => void}
    */
   draw(order) {
@@ -58,7 +58,7 @@ export class Dialogs {
   isWanted(dialog) { return textOf(this.page.view[dialog.dataset.open ?? ""]) !== ""; }
 
   /**
-   * It opens no more by itself.
+   * Forgets a dialog in the view, so that it does not open again by itself.
    * @type {(dialog: HTMLDialogElement) => void}
    */
   forget(dialog) { Object.assign(this.page.view, JSON.parse(dialog.dataset.closed ?? "{}")); }
@@ -152,8 +152,8 @@ export class Dialogs {
   }
 
   /**
-   * What stands in a draft becomes a field of the view; `what`: what a button does with it. What is only typed waits
-   * until that is answered: the answer to the newest request counts.
+   * Writes a draft into a field of the view; `what`: what a button does with it. Typing waits until that is answered:
+   * the answer to the newest request counts.
    * @type {(form: HTMLFormElement, what?: string) => void}
    */
   write(form, what = "") {
@@ -192,7 +192,7 @@ export class Dialogs {
       this.complain(dialog, "");
       conclude(order, answer, () => this.page.look());
       if (order.sets === undefined) dialog.close();
-      else this.page.choose(Object.fromEntries(Object.entries(order.sets).map(([field, fact]) => [field, answer[fact]])), false);
+      else this.page.choose(factsOf(order.sets, answer), false);
     } catch (error) {
       this.complain(dialog, sentence(messageOf(error)));
     } finally {

@@ -25,6 +25,8 @@ const isNumber = (type) => type === "number" || type in SECONDS_OF;
 /** @type {Record<string, (text: string) => unknown>} */
 const READ_AS = {
   words: (text) => [...new Set(text.split(/[\s,]+/).filter(Boolean))],
+  // Without comments.
+  lines: (text) => text.split("\n").map((line) => line.split("#")[0].trim()).filter(Boolean),
   commas: (text) => text.split(",").map((word) => word.trim()).filter(Boolean),
   headers: headersOf,
   json: JSON.parse,
@@ -60,7 +62,7 @@ function question({ title = "", lead = [], verb, tone, fields = [], is_paired: i
   const places = fields.map((field) => [field, fieldOf(field)]);
   const elements = places.flatMap(([, of]) => of);
   return ask({
-    title, verb, tone, lead: leadOf(lead).map(built), fields: isPaired ? [make("div", { class: "paired-fields" }, ...elements)] : elements,
+    title, verb, tone, lead: leadOf(lead).map(elementOf), fields: isPaired ? [make("div", { class: "paired-fields" }, ...elements)] : elements,
     submit: (given) => sendAll(order, valuesOf(fields, given)).catch((error) => { throw namedAsAsked(error, fields, order); }),
     opened: (form) => {
       form.addEventListener("change", () => follow(form, places));
@@ -82,7 +84,7 @@ function question({ title = "", lead = [], verb, tone, fields = [], is_paired: i
 }
 
 /**
- * What is wrong with a value that was sent says its field's label, not its name in the body.
+ * Renames the field in an error: its label, not its name in the body.
  * @type {(error: Error, fields: OrderField[], order: OrderRequest) => Error}
  */
 function namedAsAsked(error, fields, { body }) {
@@ -125,6 +127,12 @@ export function conclude({ done, undo, shows }, answer, again) {
 }
 
 /**
+ * Fields of the view that are facts of the answer.
+ * @type {(sets: Record<string, string>, answer: Values) => Values}
+ */
+export const factsOf = (sets, answer) => Object.fromEntries(Object.entries(sets).map(([field, fact]) => [field, answer[fact]]));
+
+/**
  * A dialog that the hub wrote: its title and what stands in it. `follow` is given the order of a button there.
  * @type {(written: Written[], follow: (order: Order) => void) => void}
  */
@@ -142,18 +150,18 @@ export function tellWritten([title, ...content], follow) {
 }
 
 /**
- * What the answer has once, to be copied: it is kept nowhere else.
+ * Shows a secret of the answer, to be copied: it is stored nowhere else.
  * @type {(secret: Secret, answer: any) => void}
  */
-function showSecret({ title, lead = [], copy, what, after = [], code }, answer) {
+function showSecret({ title, lead = [], copy, what, after = [], code, place }, answer) {
   /** @type {(words: string) => HTMLElement} */
   const text = (words) => make("p", {}, worded(words, answer));
   const example = code === undefined ? null : make("div", { class: "command" }, make("code", {}, worded(code, answer)));
-  tell(worded(title, answer), ...lead.map(text), copyable(answer[copy], what), ...after.map(text), example);
+  tell(worded(title, answer), ...lead.map(text), copyable(answer[copy], what), ...after.map(text), example, place === undefined ? null : make("div", { id: place, class: "dialog-place" }));
 }
 
 /**
- * In one go, so that what a fact says is never a place for another.
+ * Fills facts into a text, in one pass, so that a fact's value is never a place for another.
  * @type {(text: string, facts: Values) => string}
  */
 function worded(text, facts) {
@@ -216,7 +224,7 @@ function checkedField(name, label, hint, isChecked) {
 }
 
 /**
- * Only the fields are there, and sent, that go with what the others have.
+ * Shows the fields that apply, by the values of the others; only these are sent.
  * @type {(form: HTMLFormElement, places: [OrderField, HTMLElement[]][]) => void}
  */
 function follow(form, places) {
@@ -233,7 +241,7 @@ function follow(form, places) {
 }
 
 /**
- * What was given, by the names of the fields that are there. A field that is left empty is null.
+ * Returns the values by the names of the fields that are shown. An empty field is null.
  * @type {(fields: OrderField[], given: FormData) => Values}
  */
 export function valuesOf(fields, given) {
@@ -274,7 +282,7 @@ const leadOf = (lead) => /** @type {Written[]} */ ([lead].flat());
  * A text, or an element as the hub wrote it.
  * @type {(node: Written) => string | Node}
  */
-function built(node) {
+function elementOf(node) {
   if (typeof node === "string") return node;
   const place = make("div");
   fill(place, [node]);

@@ -10,7 +10,7 @@ const SAFE_LINK = /^(?:\/(?![/\\])|#|\?|https?:\/\/|mailto:)/i;
 const NOTHING = ["", {}, []];
 const HELD = "held";
 /** @type {WeakMap<Node, WrittenElement>} */
-const shown = new WeakMap(); // what the hub wrote for an element; what others set on it is theirs
+const lastNodes = new WeakMap(); // what the hub wrote for an element; what others set on it is theirs
 
 /**
  * Nodes for a place; true or false shows or hides what is in it, null empties it. One element with
@@ -56,7 +56,7 @@ export function fill(place, nodes) {
 }
 
 /**
- * Where rows do not move under a hand (`data-steady`), those that are there stay in their places, and new ones come last.
+ * Orders rows. In a steady place (`data-steady`) present rows stay where they are, and new ones come last.
  * @type {(place: Element, nodes: Written[], byKey: Map<string, Element>) => Written[]}
  */
 function inOrder(place, nodes, byKey) {
@@ -108,7 +108,7 @@ function find(at, node, byKey) {
 }
 
 /**
- * What holds the focus would lose it by moving: the others move.
+ * Moves an element to its place; one that holds the focus stays, and the others move.
  * @type {(existing: ChildNode, at: ChildNode | null) => void}
  */
 function bring(existing, at) {
@@ -135,11 +135,11 @@ function build(node) {
 function update(element, node) {
   if (isText(node)) { if (element.nodeValue !== node) element.nodeValue = node; return; }
   if (!(element instanceof HTMLElement)) return;
-  const [, before, had] = shown.get(element) ?? NOTHING;
+  const [, before, had] = lastNodes.get(element) ?? NOTHING;
   const [, traits, children] = node;
   for (const name of Object.keys({ ...before, ...traits })) if (before[name] !== traits[name]) write(element, name, traits[name] ?? null);
-  if (!shown.has(element) || !isSame(had, children) || isHeldUp(element)) fill(element, children);
-  shown.set(element, node);
+  if (!lastNodes.has(element) || !isSame(had, children) || isHeldUp(element)) fill(element, children);
+  lastNodes.set(element, node);
 }
 
 /** @type {(element: HTMLElement, name: string, value: string | null) => void} */

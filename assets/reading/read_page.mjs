@@ -8,12 +8,12 @@
 import { begin, pressed } from "../actions/actions.mjs";
 import { form } from "../actions/limit_forms.mjs";
 import { DashAnswers } from "../parts/dash_answers.mjs";
-import { afterPause, allWithin, byId, copyText, isShortcut, make, messageOf, onTheme, say, sayOrHide, settle, show, targetOf } from "../parts/dom.mjs";
+import { afterPause, allWithin, byId, copyText, isShortcut, make, messageOf, onTheme, say, sayOrHide, settle, show, targetOf, within } from "../parts/dom.mjs";
 import { sentence } from "../parts/dialog.mjs";
 import { send } from "../parts/api.mjs";
 import { Looker } from "../parts/looker.mjs";
 import { Dialogs } from "./dialogs.mjs";
-import { carryOut, fieldOf, filled, tellWritten, valuesOf } from "./orders.mjs";
+import { carryOut, factsOf, fieldOf, filled, tellWritten, valuesOf } from "./orders.mjs";
 import { put } from "./patch.mjs";
 import { nameTab } from "../parts/tab.mjs";
 import { TYPED, fieldsOf, showView, textOf, useShortcut } from "./view_controls.mjs";
@@ -51,7 +51,7 @@ export default class ReadPage extends Looker {
    * @param {CommandStore} store
    */
   constructor(root, live, _holds, store) {
-    const { everyS, what, usual, unaddressed, path, events, anchors } = JSON.parse(byId(ANSWER).dataset.reading ?? "");
+    const { everyS, what, usual, unaddressed, path, events, choices, anchor } = JSON.parse(byId(ANSWER).dataset.reading ?? "");
     super(live, everyS * 1000, { problem: byId(`${root.id}-problem`), what });
     this.root = root;
     this.usualMs = this.everyMs;
@@ -59,7 +59,9 @@ export default class ReadPage extends Looker {
     this.unaddressed = unaddressed;
     this.path = path;
     /** @type {Record<string, string[]>} */
-    this.anchors = anchors;
+    this.choices = choices; // values that a field may have
+    /** @type {string} */
+    this.anchor = anchor;
     this.answers = new DashAnswers(ANSWER);
     this.view = this.readView();
     this.dialogs = new Dialogs(this);
@@ -87,7 +89,7 @@ export default class ReadPage extends Looker {
     onTheme(() => { for (const figure of this.figures.values()) figure.request = null; this.drawFigures(); });
   }
 
-  /** Of the page, also where only a part of it is read. */
+  /** Key of the page, also where only a part of it is read. */
   get key() { return this.root.id; }
 
   /**
@@ -96,11 +98,13 @@ export default class ReadPage extends Looker {
    */
   readView() {
     const query = new URLSearchParams(location.search);
+    /** @type {Values} */
     const fields = Object.fromEntries(Object.entries(this.usual).map(([name, value]) => [name, name === this.path ? lastOfPath() :
       this.unaddressed.includes(name) ? this.view?.[name] ?? value : !query.has(name) ? value : Array.isArray(value) ? query.getAll(name) : query.get(name)]));
     // What else stands after the #, such as the way past the bar, chooses nothing.
-    const [anchor] = location.hash.slice(1).split("/");
-    for (const [name, values] of Object.entries(this.anchors)) if (values.includes(anchor) || location.hash === "") fields[name] = anchor || this.usual[name];
+    const [hash] = location.hash.slice(1).split("/");
+    if (this.anchor !== "" && (this.choices[this.anchor].includes(hash) || location.hash === "")) fields[this.anchor] = hash || this.usual[this.anchor];
+    for (const [name, values] of Object.entries(this.choices)) if (!values.includes(fields[name])) fields[name] = this.usual[name];
     return fields;
   }
 
@@ -137,8 +141,8 @@ export default class ReadPage extends Looker {
   }
 
   get hash() {
-    const [name] = Object.keys(this.anchors);
-    if (name === undefined || location.hash.slice(1).split("/")[0] === this.view[name]) return location.hash;
+    const name = this.anchor;
+    if (name === "" || location.hash.slice(1).split("/")[0] === this.view[name]) return location.hash;
     return this.view[name] === this.usual[name] ? "" : `#${this.view[name]}`;
   }
 
@@ -209,7 +213,7 @@ export default class ReadPage extends Looker {
   onClick(event) {
     /** @type {HTMLElement | null} */
     const button = targetOf(event).closest("[data-set]:not(option), [data-form]:not(form), [data-copy], [data-file], [data-print], button[data-view]");
-    if (button === null || !this.root.contains(button)) return;
+    if (button === null) return;
     const { set, step, form: order, copy, file, accept, view, value } = button.dataset;
     if (set !== undefined) this.choose(JSON.parse(set), step !== "false");
     else if (order !== undefined) this.carryOutOnce(button, JSON.parse(order));
@@ -235,7 +239,7 @@ export default class ReadPage extends Looker {
   }
 
   /**
-   * What is under way is not begun again by the same button.
+   * Carries out an order, unless the same button's last one is under way.
    * @type {(button: HTMLElement, order: Order) => Promise<void>}
    */
   async carryOutOnce(button, order) {
@@ -253,8 +257,20 @@ export default class ReadPage extends Looker {
     const answer = await carryOut(order, () => this.look(), this.view);
     if (answer === null) return;
     if (order.keeps !== undefined) this.view[order.keeps] = JSON.stringify(answer);
+    if (order.sets !== undefined) this.tellOf(order.sets, answer);
     if (order.then !== undefined) location.assign(order.then);
     else this.look(); // not waited for: its button can be pressed again
+  }
+
+  /**
+   * Fields of the view are facts of an answer while the dialog that shows it is open; its buttons are as those of the page.
+   * @type {(sets: Record<string, string>, answer: Values) => void}
+   */
+  tellOf(sets, answer) {
+    Object.assign(this.view, factsOf(sets, answer));
+    const dialog = within(document, "dialog[open]");
+    dialog?.addEventListener("click", (event) => this.onClick(event));
+    dialog?.addEventListener("close", () => this.choose(Object.fromEntries(Object.keys(sets).map((name) => [name, this.usual[name]])), false));
   }
 
   /**
@@ -265,9 +281,10 @@ export default class ReadPage extends Looker {
     if (button === null) return null;
     const { act = "", target = "", setting, title = "", fields = "[]", confirm: way } = button.dataset;
     /** @type {OrderField[]} */
-    const asked = JSON.parse(fields);
-    return ({ clientX: x, clientY: y, detail }) => begin(act, target.split(" "), detail === 0 ? null : { x, y },
-      setting === undefined ? null : form(title, asked.flatMap(fieldOf), (root) => settingOf(JSON.parse(setting), asked, root)), ...(way === undefined ? [] : confirmed(JSON.parse(way))));
+    const fieldList = JSON.parse(fields);
+    // By key it is a click, and no pointer is anywhere.
+    return ({ clientX: x, clientY: y, type }) => begin(act, target.split(" "), type === "click" ? null : { x, y },
+      setting === undefined ? null : form(title, fieldList.flatMap(fieldOf), (root) => settingOf(JSON.parse(setting), fieldList, root)), ...(way === undefined ? [] : confirmed(JSON.parse(way))));
   }
 
   /**
@@ -309,7 +326,7 @@ export default class ReadPage extends Looker {
   }
 }
 
-/** What an address such as /job/ID names. */
+/** Returns the name in an address such as /job/ID. */
 function lastOfPath() {
   const text = location.pathname.replace(/^\/[^/]*\//, "");
   try {
@@ -320,7 +337,7 @@ function lastOfPath() {
 }
 
 /**
- * What somebody else asked for: how it is ordered once it was looked at, and the words on who asked.
+ * Returns how another person's request is ordered after its preview, and the words on who asked.
  * @type {(way: { path: string, lead: string }) => any[]}
  */
 const confirmed = ({ path, lead }) => [async (/** @type {any} */ { preview, reason }) => ({ items: [await send("POST", path, { preview, reason })] }), lead];

@@ -10,7 +10,7 @@ export const TYPED = ":is(input:not([type=checkbox], [type=radio]), textarea)[da
 export const textOf = (value) => (value === null || value === undefined ? "" : String(value));
 
 /**
- * What is being typed stays.
+ * Shows a view in its controls, but not in one in which somebody types.
  * @type {(root: HTMLElement, view: Values) => void}
  */
 export function showView(root, view) {

@@ -1,46 +1,38 @@
-// The Settings page: the hub writes its sections. Which one is chosen stands after the # of the address. Here is
-// what belongs to this browser, and dialogs that show what comes of them.
+// The Settings page, which the hub writes; here is what belongs to this browser. Which section is chosen stands after the #
+// of the address, and "#nodes/connect" opens its form.
+
+/** @import { CommandStore } from "../actions/commands_store.mjs" */
 
 import { isOn, turn, whyNone } from "../alerts/desktop_alerts.mjs";
-import { byId, say } from "../parts/dom.mjs";
+import { byId, say, targetOf } from "../parts/dom.mjs";
 import ReadPage from "../reading/read_page.mjs";
-import { connectNode } from "./connect_node.mjs";
-import { approveList } from "./settings_nodes.mjs";
 
 const CONNECT = "#nodes/connect";
 
+// It states no fields: one would be set after the first answer.
 export default class Settings extends ReadPage {
+  /** @type {(store: CommandStore) => void} */
   listen(store) {
     super.listen(store);
-    this.root.addEventListener("change", ({ target }) => { if (target.id === "desktop-alerts") turn(target.checked).then(drawDesktop); });
-    this.root.addEventListener("click", ({ target }) => {
-      if (target.id === "connect-node") this.connect();
-      else if (target.id === "approve-nodes") approveList().then(() => this.look());
+    this.root.addEventListener("change", (event) => {
+      const box = targetOf(event);
+      if (box instanceof HTMLInputElement && box.id === "desktop-alerts") turn(box.checked).then(drawDesktop);
     });
   }
 
-  /** Of old addresses, too. What else is after the #, such as the way past the bar, chooses nothing. */
-  readView() {
-    const [name] = location.hash.slice(1).split("/");
-    const section = byId(`section-${name}`)?.matches(".section") ? name : this.view?.section ?? this.usual.section;
-    return { ...super.readView(), section };
-  }
-
+  /** @type {(parts: Record<string, WrittenNodes>) => void} */
   putParts(parts) {
     super.putParts(parts);
     drawDesktop();
-    if (location.hash === CONNECT && !this.isAsked && byId("connect-node") !== null) this.connect();
-  }
-
-  async connect() {
+    if (location.hash !== CONNECT || this.isAsked || byId("connect-node") === null) return;
     this.isAsked = true; // by an address, once
-    await connectNode(() => this.look());
-    await this.look();
+    byId("connect-node").click();
   }
 }
 
 /** Of this browser, not of the account: it may be somebody's phone. */
 function drawDesktop() {
+  /** @type {HTMLInputElement | null} */
   const box = byId("desktop-alerts");
   if (box === null) return;
   const why = whyNone();

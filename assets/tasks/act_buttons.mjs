@@ -1,17 +1,23 @@
-// The acts that a person may do to one task, as buttons: on its row, in lists and in its details.
+// The acts that a person may do to one task, as buttons: on its row and in lists.
 
 import { begin, fitting, mayAct, pressed } from "../actions/actions.mjs";
 import { make, redraw } from "../parts/dom.mjs";
 
-/** Of those that fit the task, the rows of the table of actions that are in here. They act on the
- * task that they were drawn for. */
+/**
+ * Of those that fit the task, the rows of the table of actions that are in here. They act on the
+ * task that they were drawn for.
+ * @param {Element} place
+ * @param {Hub.TaskView | null} task
+ * @param {Person | null} person
+ * @param {(row: Hub.ActionRow) => Traits} traitsOf
+ * @param {{ isIn?: (row: Hub.ActionRow) => boolean, more?: HTMLElement[] }} choice
+ */
 export function drawActs(place, task, person, traitsOf, { isIn = () => true, more = [] } = {}) {
-  const may = task !== null && mayAct(person, task);
-  const acts = may ? fitting(task).filter(isIn) : [];
+  const acts = task !== null && mayAct(person, task) ? fitting(task).filter(isIn) : [];
   redraw(place, [task?.id, acts.map(({ id }) => id)], () => [...acts.map((row) => {
     const button = make("button", { type: "button", "data-act": row.id, ...traitsOf(row) }, row.label);
-    const { id } = task;
-    pressed(button, () => (event) => begin(row.id, [id], { x: event.clientX, y: event.clientY }));
+    const ids = task === null ? [] : [task.id];
+    pressed(button, () => ({ clientX: x, clientY: y }) => begin(row.id, ids, { x, y }));
     return button;
   }), ...more]);
 }

@@ -47,8 +47,13 @@ create table oidc_sessions (
   id_token text not null
 ) without rowid;
 """
+PROVIDER_GROUPS_SCHEMA = """
+create table provider_groups (
+  user_name text not null, group_name text not null, primary key (user_name, group_name)
+) without rowid;
+"""
 # By the version of the state that each leads to. A step is never edited later.
-MIGRATIONS = {2: SCHEMA, 19: OIDC_SCHEMA}
+MIGRATIONS = {2: SCHEMA, 19: OIDC_SCHEMA, 21: PROVIDER_GROUPS_SCHEMA}
 CODE_LASTS_S = 600.0
 SESSION_LASTS_S = 7 * 86_400.0
 IDLE_S = 86_400.0
@@ -190,6 +195,7 @@ class AccountsStore(SqlStore):
             self._db.execute("delete from users where name = ?", (name,))
             # Otherwise a new user with this name could sign in through these identities.
             self._db.execute("delete from identities where user_name = ?", (name,))
+            self._db.execute("delete from provider_groups where user_name = ?", (name,))
             self._end_all_of(name)
 
     def _check_admin_remains(self, user: User, role: Role | None, is_leaving: bool = False) -> None:
@@ -271,6 +277,20 @@ class OidcStore(SqlStore):
 
     def change_user(self, name: str, role: Role, scope: Scope) -> None:
         self._accounts.change_user(name, role, scope)
+
+    def put_groups(self, name: str, groups: Iterable[str]) -> None:
+        """Replace the groups that the provider gives this user."""
+        with together(self._db):
+            self._db.execute("delete from provider_groups where user_name = ?", (name,))
+            put(self._db, "provider_groups", [(name, group) for group in groups])
+
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Return the groups of each user who has signed in at the provider."""
+        groups: dict[str, tuple[str, ...]] = {}
+        for name, group in self._db.execute(
+                "select user_name, group_name from provider_groups order by user_name, group_name"):
+            groups[name] = (*groups.get(name, ()), group)
+        return groups
 
     def put_session(self, session_id: str, issuer: str, subject: str, sid: str | None,
                     id_token: str) -> None:

@@ -9,6 +9,7 @@ from ..web.idempotency import add_once
 from .api import ROUTES as ROUTES
 from .api import AccountsApi
 from .gate import CookieNames, RequestAuthenticator, add_second_check
+from .oidc.groups import ProviderGroups
 from .oidc.setup import add_sign_ins
 from .passwords import PasswordService
 from .protocols import AuditLog, SignInNotes
@@ -30,7 +31,8 @@ def build(core: Core) -> Capability:
     server = core.get(Flask)
     add_second_check(server)
     add_once(server, lambda: caller().credential)
-    add_sign_ins(server, auth, access, settings, state.store(OidcStore), audit,
+    groups = core.add(ProviderGroups(state.store(OidcStore), lambda: access.accounts.users))
+    add_sign_ins(server, auth, access, settings, state.store(OidcStore), groups, audit,
                  lambda: core.site.url)
     return Capability(
         loops=(Loop("accounts", access.accounts.step, REFRESH_EVERY_S),),

@@ -1,5 +1,5 @@
-"""Issue commands and follow their outcomes: lifecycle.py with the signer, the disk, the audit log
-and the connections around it."""
+"""Commander: issues commands and follows their outcomes, by lifecycle.py with the signer, the disk,
+the audit log and the connections."""
 
 import logging
 import secrets
@@ -197,11 +197,11 @@ def _audit_fields(record: CommandRecord) -> dict[str, Any]:
             "job_id": record.job_id, "owner": record.owner, "command_id": record.id,
             "reason": record.reason, "outcome": record.state, "step": record.step or None,
             "refusal": None if refusal is None else refusal.code,
-            "sentence": f"{_what(record)}, requested by {record.asker.name}: {sentence(record)}",
+            "sentence": f"{_subject(record)}, requested by {record.asker.name}: {sentence(record)}",
             "verified": verified}
 
 
-def _what(record: CommandRecord) -> str:
+def _subject(record: CommandRecord) -> str:
     task = "" if record.task_id is None else f" of task {record.task_id}"
     return f"{record.action}{task} on {record.host}"
 

@@ -23,9 +23,9 @@ UNANSWERED = ("the hub cannot check all guards now, so nothing is done; see its 
 
 @dataclass(frozen=True, slots=True)
 class ActionGuards:
-    """`hold`: why nothing may be done on a node. `maintenance`: why one should think twice there.
-    `keep`: what the owner of any of these tasks on a node asked for. `unreached`: why an owner will
-    be notified on terminals only."""
+    """Guards that other parts answer. `hold`: refusal of every action on a node. `maintenance`: why
+    a node is in maintenance. `keep`: until when owners keep any of these tasks on a node.
+    `unreached`: why an owner is notified on terminals only."""
 
     hold: Callable[[str], Refusal | None]
     maintenance: Callable[[str], str | None]

@@ -45,6 +45,7 @@ from .views import (
     RuleCheck,
     RuleDraft,
     RuleList,
+    RuleModeChange,
     RuleProblemView,
     RuleView,
     SilenceList,
@@ -133,9 +134,13 @@ class AlertsApi:
             raise NotFoundError(f"there is no rule {rule_id[:80]!r}")
         return view
 
+    def set_mode(self, mode_change: RuleModeChange, rule_id: str) -> RuleView:
+        self.admin.set_mode(caller(), rule_id, mode_change.mode, mode_change.expires)
+        return self.rule(rule_id)
+
     def put_rule(self, rule_id: str) -> RuleView:
         former = self.queries.rule(rule_id)
-        preconditions.look("rule", rule_id, None if former is None else former.number)
+        preconditions.check("rule", rule_id, None if former is None else former.number)
         rule = read({"id": rule_id} | body(dict))
         if rule.id != rule_id:
             raise bad("the rule's id must match the one in the URL")
@@ -154,7 +159,8 @@ class AlertsApi:
             rule = read(draft.rule if draft.yaml is None else one_rule(draft.yaml))
             ready = check(rule)
             if draft.is_new and self.queries.rule(rule.id) is not None:
-                raise InvalidRuleError([RuleProblem("id", preconditions.taken("rule", rule.id))])
+                raise InvalidRuleError([
+                    RuleProblem("id", preconditions.exists_sentence("rule", rule.id))])
         except InvalidRuleError as error:
             return RuleCheck(convert(error.problems, list[RuleProblemView], from_attributes=True),
                              rule=rule, yaml="" if rule is None else dump_one(rule))
@@ -253,6 +259,11 @@ ROUTES = (
           "A new Rule, or a new version of one.", reads=Rule, errors=(409,), version="number"),
     Route("DELETE rules/<rule_id>", AlertsApi.remove_rule, "remove_rule", change(Role.ADMIN),
           "Remove a Rule; its versions are kept.", errors=(404,)),
+    # Lowering is immediate; raising takes an admin with a fresh password, as RuleAdmin checks.
+    Route("POST rules/<rule_id>/mode", AlertsApi.set_mode, "set_rule_mode",
+          change(Role.OPERATOR, is_fresh=False),
+          "Set a Rule's mode; raising it takes an admin, and auto takes proof.",
+          errors=(404,)),
     Route("POST rule-checks", AlertsApi.check_rule, "check_rule",
           change(Role.OPERATOR, PermissionReach.VISIBLE, is_fresh=False),
           "Validation errors, or the targets the Rule matches now."),

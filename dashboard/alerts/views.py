@@ -128,6 +128,13 @@ class RuleList(Struct):
     proof_h: int
 
 
+class RuleModeChange(Struct, forbid_unknown_fields=True):
+    """`expires`: for auto, the last day on which it acts, such as 2027-01-31."""
+
+    mode: Mode
+    expires: Annotated[str, Meta(max_length=10)] | None = None
+
+
 class RuleDraft(Struct, forbid_unknown_fields=True):
     """A rule being written, as fields or as YAML; it may hold any mistake. `is_new`: it must not
     replace an existing rule."""

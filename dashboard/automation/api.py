@@ -3,40 +3,27 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpudeck.contract.action_table import ON_RUNG
 from gpudeck.contract.action_views import CommandView
-from gpudeck.contract.actions import Preview, Refusal
-from gpudeck.contract.ladder import LadderStep
 
 from ..access.policy import PermissionReach, Role
 from ..access.requests import caller
 from ..access.routes import Route, change, see
-from ..actions.errors import ActionRefusedError
-from ..actions.lifecycle import CommandRecord
-from ..actions.service import ActionService
-from ..actions.views import command_view
-from ..alerts.admin import RuleAdmin
-from ..alerts.queries import AlertQueries
-from ..alerts.views import RuleView
-from ..errors import NotFoundError
 from ..fleet.visibility import VisibleFleet, VisibleFleetCache
 from . import views
 from .brakes import BrakeService
+from .confirmations import StepConfirmations
 from .holds import MaintenanceService
-from .intents import ActionIntent, preview_flaw
 from .service import LadderService
 
 
 @dataclass(frozen=True, slots=True)
 class AutomationApi:
-    alerts: AlertQueries
     ladders: LadderService
     brakes: BrakeService
-    rules: RuleAdmin
     maintenance: MaintenanceService
-    actions: ActionService
+    confirmations: StepConfirmations
     visible_fleets: VisibleFleetCache
-    rule_view: Callable[[str], RuleView]
+    host_of: Callable[[str], str]
 
     def _visible(self) -> VisibleFleet:
         return self.visible_fleets.seen_by(caller())
@@ -52,47 +39,23 @@ class AutomationApi:
         self.brakes.reset(caller(), breaker_reset.reason)
         return self.show()
 
-    # -- modes
-
-    def set_mode(self, mode_change: views.RuleModeChange, rule_id: str) -> RuleView:
-        self.rules.set_mode(caller(), rule_id, mode_change.mode, mode_change.expires)
-        return self.rule_view(rule_id)
-
     # -- a person confirms a step
 
     def confirm(self, confirmation: views.LadderConfirmation, alert_id: str) -> CommandView:
-        actor, visible = caller(), self._visible()
-        alert = next((firing for firing in self.alerts.alerts.firing()
-                      if firing.id == alert_id), None)
-        if alert is None or not self.alerts.is_seen(alert.target, visible):
-            raise NotFoundError("there is no such alert, or it is resolved")
-
-        def order(intent: ActionIntent, step: LadderStep) -> CommandRecord:
-            def flaw(preview: Preview) -> Refusal | None:
-                return preview_flaw(intent, step.do, preview)
-
-            reason = "; ".join(filter(None, (f"confirms {intent.cause}", intent.sentence,
-                                             confirmation.reason)))
-            return self.actions.order_exactly(actor, confirmation.preview, reason[:1_024],
-                                              ON_RUNG[step.do], intent.node_id, flaw)
-
-        outcome = self.ladders.confirm(alert_id, order)
-        if isinstance(outcome, str):
-            raise ActionRefusedError(409, "not_due", outcome)
-        return command_view(outcome, visible.reads)
+        return self.confirmations.confirm(caller(), self._visible(), alert_id, confirmation)
 
     # -- maintenance
 
     def list_maintenance(self) -> views.MaintenanceList:
         return views.MaintenanceList([
-            views.maintenance_view(window, self.alerts.host_of(window.node_id))
+            views.maintenance_view(window, self.host_of(window.node_id))
             for window in self.maintenance.seen_by(self._visible())])
 
     def begin_maintenance(self, new_maintenance: views.NewMaintenance, node_id: str
                           ) -> views.MaintenanceView:
         window = self.maintenance.put(
             caller(), node_id, new_maintenance.because, new_maintenance.until)
-        return views.maintenance_view(window, self.alerts.host_of(node_id))
+        return views.maintenance_view(window, self.host_of(node_id))
 
     def end_maintenance(self, node_id: str) -> None:
         self.maintenance.end(caller(), node_id)
@@ -103,11 +66,6 @@ ROUTES = (
           "Limits of automatic actions, and which are in effect now."),
     Route("POST brakes", AutomationApi.reset, "reset_brakes", change(Role.ADMIN),
           "Resume automatic actions; waiting ones are dropped."),
-    # Lowering is immediate; raising takes an admin with a fresh password, as the service checks.
-    Route("POST rules/<rule_id>/mode", AutomationApi.set_mode, "set_rule_mode",
-          change(Role.OPERATOR, is_fresh=False),
-          "Set a Rule's mode; raising it takes an admin, and auto takes proof.",
-          errors=(404,)),
     # Like any order: the service checks further rights once the victims are known.
     Route("POST alerts/<path:alert_id>/confirm", AutomationApi.confirm, "confirm_alert",
           change(Role.USER, PermissionReach.TASKS, is_fresh=False),

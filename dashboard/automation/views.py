@@ -8,7 +8,6 @@ from msgspec.structs import asdict
 
 from gpudeck.contract.ladder import LadderClimb
 
-from ..alerts.core.rule import Mode
 from ..alerts.views import CompletedStepView, LadderView, RungView
 from . import brake_limits
 from .brake_limits import BrakeRequest, BrakeState, BrakeTrip
@@ -109,13 +108,6 @@ class LadderConfirmation(Struct, forbid_unknown_fields=True):
 
     preview: Word
     reason: Text = ""
-
-
-class RuleModeChange(Struct, forbid_unknown_fields=True):
-    """`expires`: for auto, the last day on which it acts, such as 2027-01-31."""
-
-    mode: Mode
-    expires: Annotated[str, Meta(max_length=10)] | None = None
 
 
 class NewMaintenance(Struct, forbid_unknown_fields=True):

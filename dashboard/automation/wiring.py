@@ -7,8 +7,7 @@ from ..actions.owner_keeps import OwnerKeepService
 from ..actions.preview_requests import PreviewRequester
 from ..actions.service import ActionService
 from ..actions.wiring import MAINTENANCE
-from ..alerts.admin import RuleAdmin
-from ..alerts.api import AlertDetailSource, AlertsApi
+from ..alerts.api import AlertDetailSource
 from ..alerts.queries import AlertQueries
 from ..alerts.service import AlertService
 from ..alerts.silences import SilenceService
@@ -26,6 +25,7 @@ from .alert_details import AlertDetails
 from .api import ROUTES as ROUTES
 from .api import AutomationApi
 from .brakes import BrakeService, BrakesReset
+from .confirmations import StepConfirmations
 from .dispatch import ActionDispatcher
 from .holds import HubHolds, MaintenanceService
 from .intents import ActionIntent
@@ -67,5 +67,6 @@ def build(core: Core) -> Capability:
                RuleCordons(rules.cordons, fleet, rules.brakes, dispatcher, audit).loop,
                Loop("ladders", ladders.step, TICK_S)),
         apis=lambda: (AutomationApi(
-            core.get(AlertQueries), ladders, brakes, core.get(RuleAdmin), maintenance,
-            core.get(ActionService), visible_fleets, core.get(AlertsApi).rule),))
+            ladders, brakes, maintenance,
+            StepConfirmations(core.get(AlertQueries), ladders, core.get(ActionService)),
+            visible_fleets, core.get(AlertQueries).host_of),))

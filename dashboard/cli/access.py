@@ -19,7 +19,10 @@ import msgspec
 
 from gpudeck.cli.command_parser import parsed
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.language.printable import printable
 from gpudeck.language.times import parse_span
+from gpudeck.service.installed import is_installed
+from gpudeck.service.units import ROLES
 from gpudeck.settings import read_secret
 from gpudeck.words.actions import text_table
 
@@ -55,11 +58,23 @@ def link(argv: Sequence[str]) -> int:
 
 def open_state(folder: Path) -> closing[HubState]:
     """Open the state of a hub that runs or ran in this folder."""
-    if not is_there(folder):
-        raise CommandError(f"there is no hub state in {folder}; name its folder with --data",
-                           ExitCode.CANNOT_START)
+    try:
+        if not is_there(folder):
+            raise CommandError(f"there is no hub state in {folder}; {_where_it_is()}",
+                               ExitCode.CANNOT_START)
+    except PermissionError as error:
+        raise CommandError(f"{folder} is closed to this user; {_where_it_is()}",
+                           ExitCode.CANNOT_START) from error
     open_folder(folder)
     return closing(HubState.open(folder))
+
+
+def _where_it_is() -> str:
+    if not is_installed("hub"):
+        return "name its folder with --data"
+    role = ROLES["hub"]
+    return (f"the hub of this machine is a service: as root, run: runuser -u {role.user} -- "
+            f"gpudeck … --data {role.state}")
 
 
 def code_url(state: HubState, code: str) -> str:
@@ -338,4 +353,4 @@ def _cell(value: Any) -> str:
         return ",".join(value) or "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "".join(char if char.isprintable() else "?" for char in str(value))
+    return printable(str(value), "?")

@@ -2,7 +2,6 @@
 
 import argparse
 import getpass
-import hashlib
 import json
 import shutil
 import time
@@ -21,6 +20,7 @@ from gpudeck.settings import read_secret
 
 from ..actions.hub_key import KEY_FILE
 from ..history.storage.folder import HistoryDamagedError, copied
+from ..history.storage.manifest import digest
 from ..notifications.transports import SECRETS
 from ..runtime.data_folder import LOCK, PAGES, SIGNING_FILE, lock_folder, open_folder, write_private
 from ..runtime.sqlite_state import copy_database
@@ -89,7 +89,7 @@ def _backup(data: Path, target: Path, passphrase: str | None) -> dict[str, Any]:
         box = KeysBox(_keys(data), _digests(target))
         write_private(target / KEYS, locked_box(passphrase, msgspec.json.encode(box)))
     write_private(target / MARK, msgspec.json.encode(BackupMark(
-        time.time(), __version__, _digest(target / STATE), files, passphrase is not None)))
+        time.time(), __version__, digest(target / STATE), files, passphrase is not None)))
     missing = ["the newest minutes, not yet in a file"] + ([] if passphrase is not None else [
         "keys: without hub.key no node knows the restored hub; give --passphrase-file, or keep "
         "a copy of hub.key elsewhere"])
@@ -98,7 +98,7 @@ def _backup(data: Path, target: Path, passphrase: str | None) -> dict[str, Any]:
 
 def _restore(data: Path, source: Path, passphrase: str | None) -> dict[str, Any]:
     mark = _mark(source)
-    if _digest(source / STATE) != mark.state_sha256:
+    if digest(source / STATE) != mark.state_sha256:
         raise CommandError(f"{source / STATE} is not what the backup wrote; take another backup")
     keys = _key_files(source, mark, passphrase)
     is_new = not data.exists()
@@ -197,7 +197,7 @@ def _digests(folder: Path) -> dict[str, str]:
     for path in files:
         if path.is_symlink():
             raise CommandError(f"{path} is a link, and no file of a backup")
-    return {str(path.relative_to(folder)): _digest(path) for path in files}
+    return {str(path.relative_to(folder)): digest(path) for path in files}
 
 
 def _keys(data: Path) -> dict[str, bytes]:
@@ -216,11 +216,6 @@ def _mark(source: Path) -> BackupMark:
     except msgspec.MsgspecError as error:
         raise CommandError(f"{source / MARK} is not what a backup writes: {error}",
                            ExitCode.USAGE) from error
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _passphrase(args: argparse.Namespace) -> str | None:

@@ -13,6 +13,7 @@ from gpudeck.client.hub import Client, Item
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.language.times import moment_of
 from gpudeck.measures.metrics import Absence
+from gpudeck.words.actions import second_words
 
 from ..imports.core.columns import ColumnMapError, parse_map
 from ..imports.core.recording import (
@@ -139,7 +140,7 @@ def _lines(report: Item, is_check: bool) -> Iterator[str]:
     for file in report["files"]:
         nodes = ", ".join(f"{host} ({len(gpus)} GPUs)" for host, gpus in file["nodes"].items())
         yield (f"{file['file']}: {file['samples']:,} samples of {nodes}, "
-               f"{_clock(file['start'])} to {_clock(file['end'])} UTC")
+               f"{second_words(file['start'])} to {second_words(file['end'])} UTC")
         yield "  read: " + ", ".join(f"{name} as {of}" for name, of in file["columns"].items())
         if file["unknown_columns"]:
             yield "  not known, left out: " + ", ".join(file["unknown_columns"])
@@ -154,10 +155,6 @@ def _lines(report: Item, is_check: bool) -> Iterator[str]:
     for node in report["nodes"]:
         yield (f"Imported {node['seconds']:,} GPU-seconds as node {node['host']} ({node['node']}), "
                f"kept {STEPS[node['step_s']]}")
-
-
-def _clock(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
 
 
 # -- options

@@ -12,6 +12,7 @@ from gpudeck.client.hub import Client, Item, add_hub_flags, tls_context
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.language.times import moment_of
 from gpudeck.settings import folder, read_secret, state_folder
+from gpudeck.words.actions import second_words
 
 from ..alerts.core.rule import CompiledRule, read, version
 from ..alerts.rules_file import RulesFile, dump
@@ -66,24 +67,24 @@ def _lines(rehearsal: Item) -> Iterator[str]:
     grain = {0: "by the minute, as live", 1: "by the second"}.get(
         rehearsal["off_by_s"], "by the minute, live up to a minute earlier or later")
     yield (f"{rule}: {rehearsal['alerts_count']} alerts of {rehearsal['targets']} targets, "
-           f"{_clock(rehearsal['start'])} to {_clock(rehearsal['end'])} UTC, {grain}; "
+           f"{second_words(rehearsal['start'])} to {second_words(rehearsal['end'])} UTC, {grain}; "
            f"{rehearsal['id']}")
     for alert in rehearsal["alerts"][:SHOWN]:
-        over = "still so" if alert["ended_at"] is None else f"to {_clock(alert['ended_at'])}"
+        over = "still so" if alert["ended_at"] is None else f"to {second_words(alert['ended_at'])}"
         value = "" if alert["value"] is None else f"  {alert['value']:g}"
-        yield f"  {_clock(alert['fired_at'])} {over:>22}  {_target(alert)}{value}"
+        yield f"  {second_words(alert['fired_at'])} {over:>22}  {_target(alert)}{value}"
     if rehearsal["alerts_count"] > SHOWN:
         yield f"  and {rehearsal['alerts_count'] - SHOWN} more; --json has them"
     for victim in rehearsal["victims"][:SHOWN]:
         hours = "" if victim["gpu_hours"] is None else f", {victim['gpu_hours']:.1f} GPU-hours"
-        yield (f"  {_clock(victim['at'])} would {victim['do']} {_target(victim)} of "
+        yield (f"  {second_words(victim['at'])} would {victim['do']} {_target(victim)} of "
                f"{', '.join(victim['users']) or 'somebody'}{hours}")
     if rehearsal["victims_count"]:
         hours = "" if rehearsal["gpu_hours"] is None else (
             f", {rehearsal['gpu_hours']:.1f} GPU-hours lost")
         yield f"  {rehearsal['victims_count']} would have been reached{hours}"
     for refusal in rehearsal["refused"][:SHOWN]:
-        yield (f"  {_clock(refusal['at'])} {refusal['do']} {_target(refusal)} of "
+        yield (f"  {second_words(refusal['at'])} {refusal['do']} {_target(refusal)} of "
                f"{', '.join(refusal['users']) or 'somebody'} would be refused: {refusal['why']}")
     if rehearsal["refused_count"] > SHOWN:
         yield f"  {rehearsal['refused_count']} would be refused; --json has them"
@@ -148,10 +149,6 @@ def client_of(args: argparse.Namespace) -> Client:
             url = access.hub_url(state)
         return Client(url, read_secret(data / "api.token"), tls=tls_context(url, args.ca_file))
     return Client.from_flags(args)
-
-
-def _clock(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
 
 
 def add_reach(parser: argparse.ArgumentParser) -> None:

@@ -37,7 +37,7 @@ PROBE_SOON_S = 1.0
 
 
 class AgentInbox:
-    """`over_rate`: what follows where a node causes more than it may."""
+    """Handlers of agents' messages. `over_rate`: answers a node that exceeds an allowance."""
 
     def __init__(self, fleet: Fleet, allowances: NodeAllowances, events: RecentEvents,
                  counts: MutableMapping[str, int],
@@ -120,7 +120,7 @@ class AgentInbox:
 
     def _backfill(self, link: AgentLinkState, backfill: wire.Backfill, _: bytes, now: float,
                   mono: float) -> Effects:
-        """Take messages of a time without us to disk, past the picture."""
+        """Record messages of an outage; they do not change the live picture."""
         answer: Effects = []
         is_ack_due = False
         if excess := self._allowances.past(link.node_id, len(backfill.messages), mono):
@@ -147,7 +147,7 @@ class AgentInbox:
                 is_ack_due = True
                 continue
             answer.append(record)
-        if is_ack_due:  # no store of it will follow that an ack could
+        if is_ack_due:  # what was dropped is not stored, so no later acknowledgement covers it
             answer.append(effects.SendMessage(link.at, link.received.ack()))
         return answer
 
@@ -173,15 +173,15 @@ class AgentInbox:
                 is_backfill: bool) -> int:
         """Return the second of a Frame by our clock, never ahead of it."""
         if isinstance(message, wire.Event):
-            return 0  # it comes at any moment, and would unsettle where seconds are cut
+            return 0  # events come at any moment, and would shift where seconds begin
         age_s = max(0.0, node.age_s(message.taken_at, now, mono))
         seconds = self._seconds.setdefault((node.hello.node_id, is_backfill), SampleSecondAligner())
         return max(1, min(int(now), seconds.of(now - age_s)))
 
 
 def is_of_others(fleet: Fleet, node: Node, message: wire.Sequenced) -> bool:
-    """Return whether it is an Event about a GPU that other nodes have and this one never had: it
-    may say nothing of that."""
+    """Return whether it is an Event about a GPU of other nodes that this one never had: a node may
+    not report on it."""
     if not isinstance(message, wire.Event) or message.gpu_uuid is None:
         return False
     return (fleet.slot_on(node.hello.node_id, message.gpu_uuid) is None

@@ -150,7 +150,7 @@ class StreamRecord(Struct, frozen=True):
     seq: int
     received_at: float
     payload: bytes
-    is_backfill: bool = False  # of a time without us: history, on which nothing acts
+    is_backfill: bool = False  # of an outage: history, on which nothing acts
     message: Hello | Inventory | Sequenced | None = None
     second: int = 0
 

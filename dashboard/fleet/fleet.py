@@ -35,6 +35,7 @@ from .quarantine import NodeRefusal
 from .sampled_tasks import (
     NO_TASKS,
     SampledTasks,
+    collective_numbers,
     host_numbers,
     host_pressure_pct,
     lease_numbers,
@@ -140,6 +141,7 @@ class Node:
     host_mono: float = 0.0
     host_tasks: SampledTasks = NO_TASKS
     servers: SampledTasks = NO_TASKS
+    collectives: SampledTasks = NO_TASKS
     host_pressure_pct: float | None = None
     tasks: dict[str, Task] = field(default_factory=dict)
     uses: tuple[Use, ...] = ()
@@ -155,6 +157,7 @@ class Node:
     def take_host(self, sample: HostSample, mono: float) -> None:
         self.host, self.host_mono = sample, mono
         self.host_tasks, self.servers = host_numbers(sample), server_numbers(sample)
+        self.collectives = collective_numbers(sample)
         self.host_pressure_pct = host_pressure_pct(sample)
 
     def host_now(self, mono: float) -> HostSample | None:
@@ -249,7 +252,7 @@ class Fleet(GpuTable):
             self._apply_tasks(node, Tasks(True, (), ()), now)
             node.are_tasks_known = False
             node.host, node.host_tasks, node.servers = None, NO_TASKS, NO_TASKS
-            node.host_pressure_pct = None
+            node.collectives, node.host_pressure_pct = NO_TASKS, None
         if hello.stream != node.hello.stream:
             node.listings.clear()  # generations are numbered within a stream
         node.hello = hello

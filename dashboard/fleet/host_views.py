@@ -3,6 +3,7 @@
 import msgspec
 import numpy as np
 
+from gpudeck.contract.collectives import CollectiveRank
 from gpudeck.contract.hosts import HOST_KEYS, HostSample
 from gpudeck.measures.metrics import Absence
 
@@ -45,6 +46,49 @@ def checkpoints_of(_fleet: Fleet, node: Node, mono: float) -> dict[str, Checkpoi
     return {rhythm.task_id: CheckpointsView(
         rhythm.last_at, rhythm.every_s, rhythm.last_at + rhythm.every_s, rhythm.seen)
         for rhythm in sample.checkpoints}
+
+
+class CollectiveRankView(msgspec.Struct):
+    """A rank as NCCL names it: `pid` as its own container has it, `gpu` by NVML's number there."""
+
+    rank: int
+    host: str
+    pid: int | None
+    gpu: int | None
+
+
+class CollectivesView(msgspec.Struct):
+    """A communicator of a job whose ranks launch no collectives any more. `trouble`: why NCCL could
+    not be asked; "": it could. `behind` have launched the fewest, `least`; `ahead` ranks have
+    launched up to `most`. `missing` do not answer. `is_mixed`: as many each, but not the same."""
+
+    trouble: str
+    communicator: str
+    size: int
+    still_s: float
+    ahead: int
+    least: int
+    most: int
+    behind: list[CollectiveRankView]
+    behind_count: int
+    missing: list[CollectiveRankView]
+    missing_count: int
+    is_mixed: bool
+
+
+def collectives_of(_fleet: Fleet, node: Node, mono: float) -> dict[str, CollectivesView]:
+    """Return what NCCL says of jobs that look stuck, by the task that stands for the job."""
+    sample = node.host_now(mono)
+    if sample is None or sample.collectives is msgspec.UNSET:
+        return {}
+    return {one.task_id: CollectivesView(
+        one.trouble, one.communicator, one.size, one.still_s, one.ahead, one.least, one.most,
+        _rank_views(one.behind), one.behind_count, _rank_views(one.missing), one.missing_count,
+        one.is_mixed) for one in sample.collectives}
+
+
+def _rank_views(ranks: tuple[CollectiveRank, ...]) -> list[CollectiveRankView]:
+    return [CollectiveRankView(rank.rank, rank.host, rank.pid, rank.gpu) for rank in ranks]
 
 
 def host_load(node: Node, mono: float) -> HostLoadView | None:

@@ -10,7 +10,7 @@ from gpudeck.contract.wire import MAX_GPUS, MAX_TASKS
 
 HOUR_S, DAY_S = 3_600.0, 86_400.0
 # (within, how many). GPUs, models and owners that were not known are kept for as long as the hub
-# runs; boards that are split anew come with new instances, some dozens at once.
+# runs; boards that are split again come with new instances, some dozens at once.
 NEW_NAMES = ((HOUR_S, 4 * MAX_GPUS), (DAY_S, 16 * MAX_GPUS))
 # A use is a task on a GPU. Each costs history some hundred bytes until its five minutes are over,
 # and stands in files for long.

@@ -1,4 +1,4 @@
-"""The past of the Fleet page: what cells and totals showed at moments that are over. Pure."""
+"""Past cells and totals of the Fleet page. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class PastBlockView(msgspec.Struct):
 
 
 class PastTotalsView(msgspec.Struct):
-    """Totals of one moment that is over. What nobody reported then is null."""
+    """Totals of a past moment. Null: no GPU reported it then."""
 
     at: int
     nodes: int  # with a sample
@@ -71,9 +71,9 @@ class BusiestHourView(msgspec.Struct):
 
 
 class FleetLoadView(msgspec.Struct):
-    """The whole fleet or a part of it over a span, in steps that begin at `start`; null: nothing is
-    known of that step. `gpus`: how many reported on average. `power_w`: their total. `busiest`:
-    null where nothing is known of the span. `groups`, `models`: those one may ask for."""
+    """The whole fleet or a part of it over a span, in steps that begin at `start`; null: no
+    GPU reported in that step. `gpus`: how many reported on average. `power_w`: their total.
+    `busiest`: null where no GPU reported in the span. `groups`, `models`: the choices."""
 
     start: int
     step: int
@@ -88,10 +88,10 @@ class FleetLoadView(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class LayoutSnapshot:
-    """Copy of the present fleet's layout, on which the past is laid; a thread may read it."""
+    """Copy of the present fleet's layout, to which past samples are mapped, for any thread."""
 
     epoch: int
-    slots: Slots  # of what is seen
+    slots: Slots  # of visible GPUs
     slot_of: Mapping[Pair, int]
     retired: Mask
     full: dict[str, Floats]  # by metric
@@ -148,7 +148,7 @@ def _column_at(matrix: InstantMatrix, slots: Slots, on: LayoutSnapshot, metric: 
 
 
 def _cells(column: FleetMetricColumn, sampled: Mask, show: Bytes, on: LayoutSnapshot) -> Bytes:
-    """Return the cells. A GPU that is gone now and was not there then has no place on the map."""
+    """Return the cells. A GPU that is gone now and had no sample then is left out of the map."""
     level = np.where(on.retired & ~sampled, RETIRED, levels(column, show))
     return level.astype(np.uint8)[on.slots]
 
@@ -165,7 +165,7 @@ def totals_view(matrices: Mapping[str, InstantMatrix], on: LayoutSnapshot, at: i
     columns = {key: _column_at(matrices[key], _slots(matrices[key], on), on, metric_of(key), 0)
                for key in TOTALLED}
     util, sampled = columns["util_pct"]
-    # A board whose instances are there is not one to count besides them.
+    # A board that is split into instances does not count besides them.
     unit = sampled & ~mig.split(on.parent, sampled)
     is_bad = np.isin(util.absent, (Absence.LOST, Absence.STALE))
     everywhere = np.ones(len(on.retired), bool)
@@ -209,7 +209,7 @@ def busiest_hour(mean_pct: Floats, samples: Floats, start: int, step: int
     width = min(max(1, HOUR_S // step), len(counts))
     work, reported = (np.convolve(values, np.ones(width), "valid")
                       for values in (np.nan_to_num(mean_pct) * counts, counts))
-    # What differs by rounding alone is equal.
+    # Sums that differ by rounding alone are equal.
     at = int(np.argmax(work >= work.max() * (1 - 1e-9)))
     if not reported[at]:
         at = int(np.argmax(reported > 0))

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import UNSET
 
 from gpudeck.contract.hosts import HostSample
 from gpudeck.contract.pool_link import PoolReport
 
 HOST_NUMBERS = ("host_cpu_pct", "host_blocked", "host_io_bytes_per_s")
 SERVER_NUMBERS = ("tokens_per_s", "requests")
+COLLECTIVE_NUMBERS = ("collective_still_s",)
 LEASE_NUMBERS = ("is_outside_lease", "lease_until", "priority")
 
 
@@ -42,6 +44,14 @@ def server_numbers(sample: HostSample) -> SampledTasks:
          for server in sample.serving], float).reshape(-1, 3).T
     return SampledTasks(tuple(server.task_id for server in sample.serving),
                         np.array((tokens, running + np.nan_to_num(waiting))))
+
+
+def collective_numbers(sample: HostSample) -> SampledTasks:
+    """Return for how long the collectives of jobs have stood still, as far as NCCL says that."""
+    reports = () if sample.collectives is UNSET else sample.collectives
+    rows = [(report.task_id, report.still_s) for report in reports if not report.trouble]
+    return SampledTasks(tuple(task_id for task_id, _ in rows), np.array(
+        [still_s for _, still_s in rows], float).reshape(1, -1)) if rows else NO_TASKS
 
 
 def lease_numbers(report: PoolReport) -> SampledTasks:

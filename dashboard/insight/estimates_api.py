@@ -1,27 +1,26 @@
 """REST of estimates: needs of a model, and GPUs of the fleet on which it fits."""
 
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpudeck.estimate.config import EstimateError
+from gpudeck.estimate.fit import FleetBoards
 from gpudeck.estimate.request import EstimateAsked, EstimateView, answer
 
 from ..access.policy import PermissionReach, Role
 from ..access.requests import caller
 from ..access.routes import Route, change
-from ..fleet.fleet import Fleet
-from ..fleet.visibility import VisibleFleetCache
+from ..fleet.visibility import VisibleFleet, VisibleFleetCache
 from ..web.answers import bad
-from .fleet_boards import fleet_boards
 
 
 @dataclass(frozen=True, slots=True)
 class EstimatesApi:
-    fleet: Fleet
+    boards: Callable[[VisibleFleet], list[FleetBoards]]
     visible_fleets: VisibleFleetCache
 
     def estimate(self, query: EstimateAsked) -> EstimateView:
-        boards = fleet_boards(self.fleet, self.visible_fleets.seen_by(caller()), time.monotonic())
+        boards = self.boards(self.visible_fleets.seen_by(caller()))
         try:
             return answer(query, boards)
         except EstimateError as error:

@@ -14,9 +14,11 @@ from ..access.routes import Route, change, see
 from ..fleet.visibility import VisibleFleetCache
 from ..web.answers import ApiError
 from .core.qos import (
+    GIB,
     KINDS,
     MOST,
     PromisedGpus,
+    PromisedMemory,
     PromisedThrottling,
     PromisedWait,
     QosKind,
@@ -39,12 +41,14 @@ class QosWeek(Struct):
 
 
 class QosTenantView(Struct):
-    """A tenant. `gpus`: boards that its tasks use or its leases hold; `waiting`: its claims that
-    wait, and `longest_wait_s` the longest of them; `throttled_pct`: now. Null: not known, or
-    nothing waits. `unkept`: violations that go on."""
+    """A tenant. `gpus`: boards that its tasks use or its leases hold; `memory_gib`: of GPUs, where
+    it is promised, of shared ones its part; `waiting`: its claims that wait, and `longest_wait_s`
+    the longest of them; `throttled_pct`: now. Null: not known, or nothing waits. `unkept`:
+    violations that go on."""
 
     policy: QosPolicy
     gpus: int | None
+    memory_gib: float | None
     waiting: int | None
     longest_wait_s: float | None
     throttled_pct: float | None
@@ -63,6 +67,7 @@ class NewQosPromise(Struct, forbid_unknown_fields=True):
     gpus: PromisedGpus | None = None
     wait_s: PromisedWait | None = None
     throttled_pct: PromisedThrottling | None = None
+    memory_gib: PromisedMemory | None = None
 
 
 class NewQosPolicies(Struct, forbid_unknown_fields=True):
@@ -92,8 +97,9 @@ class QosApi:
         week = [QosWeek(kind, *of_week(violations, policy.tenant, kind, now)) for kind in KINDS]
         unkept = [kind for kind in KINDS if (policy.tenant, kind) in open_now]
         if state is None:
-            return QosTenantView(policy, None, None, None, None, unkept, week)
-        return QosTenantView(policy, state.gpus, len(state.waiting_s),
+            return QosTenantView(policy, None, None, None, None, None, unkept, week)
+        memory_gib = None if state.memory_bytes is None else round(state.memory_bytes / GIB, 3)
+        return QosTenantView(policy, state.gpus, memory_gib, len(state.waiting_s),
                              max(state.waiting_s, default=None), state.throttled_pct, unkept, week)
 
     def replace(self, request: NewQosPolicies) -> QosReport:
@@ -101,7 +107,8 @@ class QosApi:
         return self.report()
 
     def put(self, request: NewQosPromise, tenant: str) -> None:
-        policy = QosPolicy(_tenant(tenant), request.gpus, request.wait_s, request.throttled_pct)
+        policy = QosPolicy(_tenant(tenant), request.gpus, request.wait_s, request.throttled_pct,
+                           request.memory_gib)
         self.service.put(caller(), policy)
 
     def remove(self, tenant: str) -> None:
@@ -119,8 +126,8 @@ CHANGE = change(Role.ADMIN, PermissionReach.NONE, is_fresh=False)
 
 ROUTES = (
     Route("GET qos", QosApi.report, "list_qos", see(Role.OPERATOR),
-          "What each tenant was promised (GPUs, longest wait, most throttling) and gets, and how "
-          "often it was not kept in the last seven days."),
+          "What each tenant was promised (GPUs, memory, longest wait, most throttling) and gets, "
+          "and how often it was not kept in the last seven days."),
     Route("PUT qos", QosApi.replace, "put_qos", CHANGE,
           "Replace all promises. Violations of before are kept for 91 days.", errors=(409,)),
     Route("PUT qos/<path:tenant>", QosApi.put, "put_qos_promise", CHANGE,

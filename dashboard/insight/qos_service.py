@@ -22,6 +22,7 @@ from ..pool.plan import PoolNode
 from ..runtime.runner import Loop
 from .advice_service import KeyValueStore
 from .core.qos import QosPolicy, QosRecord, QosTracker, TenantState, flaw
+from .core.tenant_memory import HeldMemory
 
 T = TypeVar("T")
 
@@ -108,7 +109,7 @@ class QosService:
 
     def _states(self, policies: Collection[QosPolicy], now: float, mono: float
                 ) -> dict[str, TenantState]:
-        boards = self._boards_by_owner()
+        boards, memory = self._holdings()
         waiting = [claim for claim in self.pool.waiting(self.pool.nodes)
                    if claim.starts_at is None or claim.starts_at <= now]
         waits: dict[str, list[float]] = {}
@@ -118,25 +119,33 @@ class QosService:
         users = boards.keys() | waits.keys()
         members = _members(users, self.teams.teams_of(users))
         throttled = self._throttled(mono)
-        return {policy.tenant: _state(members.get(policy.tenant, ()), boards, waits, throttled)
-                for policy in _in_turns(policies, 16)}
+        return {policy.tenant: _state(
+            members.get(policy.tenant, ()), boards, waits, throttled,
+            memory if policy.memory_gib is not None else None)
+                for policy in _in_turns(policies, 2)}
 
-    def _boards_by_owner(self) -> dict[str, set[int]]:
-        """Return, by owner, the boards that its tasks use or its leases hold."""
-        fleet, by_owner = self.fleet, dict[str, set[int]]()
+    def _holdings(self) -> tuple[dict[str, set[int]], HeldMemory]:
+        """Return, by owner, the boards that its tasks use or its leases hold, and the memory."""
+        fleet, by_owner, memory = self.fleet, dict[str, set[int]](), HeldMemory()
         for node in _in_turns([*fleet.nodes.values()], 64):
             order = [] if node.listing is None else node.listing.order
             for use in node.uses:
                 task = node.tasks.get(use.task_id)
-                if task is not None and task.user is not None and use.gpu < len(order):
-                    by_owner.setdefault(task.user, set()).add(_board(fleet, order[use.gpu]))
+                if task is None or use.gpu >= len(order):
+                    continue
+                slot = order[use.gpu]
+                if task.user is not None:
+                    by_owner.setdefault(task.user, set()).add(_board(fleet, slot))
+                memory.add_use(task.user, slot, fleet.facts[slot].mem_total_bytes,
+                               use.mem_used_bytes)
         for pool_node in self.pool.nodes:
             for lease in pool_node.report.leases:
                 for uuid in lease.uuids:
-                    slot = fleet.slot_on(pool_node.id, uuid)
-                    if slot is not None:
-                        by_owner.setdefault(lease.claim.owner, set()).add(_board(fleet, slot))
-        return by_owner
+                    at = fleet.slot_on(pool_node.id, uuid)
+                    if at is not None:
+                        by_owner.setdefault(lease.claim.owner, set()).add(_board(fleet, at))
+                        memory.add_lease(lease.claim, at, fleet.facts[at].mem_total_bytes)
+        return by_owner, memory
 
     def _throttled(self, mono: float) -> "np.ndarray":
         """Return the throttled percent of the time of each GPU; NaN: not known."""
@@ -169,9 +178,11 @@ def _members(users: Iterable[str], teams: Mapping[str, str]) -> dict[str, list[s
 
 
 def _state(members: Collection[str], boards_of: Mapping[str, set[int]],
-           waits: Mapping[str, Sequence[float]], throttled: "np.ndarray") -> TenantState:
+           waits: Mapping[str, Sequence[float]], throttled: "np.ndarray",
+           memory: HeldMemory | None) -> TenantState:
     boards = {slot for user in members for slot in boards_of.get(user, ())}
     shares = throttled[sorted(boards)] if boards else np.zeros(0)
     shares = shares[~np.isnan(shares)]
     return TenantState(len(boards), [wait for user in members for wait in waits.get(user, ())],
-                       float(shares.mean()) if len(shares) else None)
+                       float(shares.mean()) if len(shares) else None,
+                       None if memory is None else memory.of(members))

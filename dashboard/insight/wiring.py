@@ -17,9 +17,13 @@ from .api import ROUTES as OWN_ROUTES
 from .api import InsightApi
 from .estimates_api import ROUTES as ESTIMATES_ROUTES
 from .estimates_api import EstimatesApi
+from .fleet_boards import fleet_boards
 from .qos_api import ROUTES as QOS_ROUTES
 from .qos_api import QosApi
 from .qos_service import QosService
+from .queries import ForecastQueries, boards
+from .queue_history import QueueHours
+from .service import InsightService
 
 ROUTES = (*ADVICE_ROUTES, *ESTIMATES_ROUTES, *OWN_ROUTES, *QOS_ROUTES)
 
@@ -28,12 +32,15 @@ def build(core: Core) -> Capability:
     state, audit, history, pool = (core.state, core.get(AuditRecorder), core.get(History),
                                    core.get(PoolService))
     fleet, visible_fleets = core.get(Fleet), core.get(VisibleFleetCache)
-    insight = InsightApi.over(history, fleet, visible_fleets, pool, state)
+    insight = InsightService(history, lambda: boards(fleet), pool, QueueHours(state))
     qos = QosService(fleet, core.get(JobsService), pool, state, audit, time.time)
     advice = AdviceService(fleet, history, core.get(QueryPool), lambda: pool.nodes,
                            lambda: pool.policy.strategy, state, audit,
                            core.settings.advice_least_h)
     return Capability(
-        loops=(insight.service.loop, qos.loop),
-        apis=lambda: (insight, EstimatesApi(fleet, visible_fleets),
-                      AdviceApi(advice, visible_fleets), QosApi(qos, visible_fleets)))
+        loops=(insight.loop, qos.loop),
+        apis=lambda: (
+            InsightApi(ForecastQueries(insight, fleet), visible_fleets),
+            EstimatesApi(lambda visible: fleet_boards(fleet, visible, time.monotonic()),
+                         visible_fleets),
+            AdviceApi(advice, visible_fleets), QosApi(qos, visible_fleets)))

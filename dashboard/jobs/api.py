@@ -10,9 +10,7 @@ from ..access.policy import Role
 from ..access.requests import caller
 from ..access.routes import Route, change, see
 from ..errors import NotFoundError
-from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleetCache
-from ..history.reads.protocol import History
 from ..web.answers import bad, check_names, one_of, read_limit
 from ..web.moments import moment
 from ..web.openapi_parts import TIME, needed
@@ -31,15 +29,10 @@ WEEK_S = 7 * 86_400.0
 @dataclass(frozen=True, slots=True)
 class JobsApi:
     service: JobsService
-    fleet: Fleet
+    queries: JobQueries
     visible_fleets: VisibleFleetCache
-    history: History
     questions: QueryPool
     schedulers: SchedulerQueries
-
-    @property
-    def queries(self) -> JobQueries:
-        return JobQueries(self.service, self.fleet, self.visible_fleets, self.history)
 
     def jobs(self) -> views.JobList:
         check_names(("state", "user", "since", "limit"))

@@ -13,13 +13,22 @@ from gpudeck.measures.jobs import job_key
 from ..access.policy import Actor
 from ..errors import NotFoundError
 from ..fleet.fleet import Fleet, Node
-from ..fleet.host_views import CheckpointsView, ServingView, checkpoints_of, serving_of
+from ..fleet.host_views import (
+    CheckpointsView,
+    CollectivesView,
+    ServingView,
+    checkpoints_of,
+    collectives_of,
+    serving_of,
+)
 from ..fleet.visibility import VisibleFleet, VisibleFleetCache
 from ..history.columns.usage import USAGE_SUMS
 from ..history.reads.protocol import History
 from ..history.views import per
+from .core.collectives import with_collectives
 from .core.findings import JobFinding, findings_of
 from .core.job_minutes import OF_GPUS, OF_HOSTS, JobMinutes, JobRank, matrix_of
+from .core.phases import SPREAD, PhaseWitnesses, phases_of
 from .core.records import JobRecord, job_id_of
 from .core.step_period import WINDOW_S, WINDOWS, step_period_s
 from .service import JobsService
@@ -71,6 +80,7 @@ class JobQuestion:
     price_gpu_hour: float | None
     serving: list[ServingView]
     checkpoints: list[CheckpointsView]
+    collectives: list[CollectivesView]
     tasks_now: JobTasksNow | None
 
 
@@ -139,6 +149,7 @@ class JobQueries:
                             for job in records}, team, self.service.team_prices().get(team or ""),
                            self._of_tasks(records, serving_of) if is_running else [],
                            self._of_tasks(records, checkpoints_of) if is_running else [],
+                           self._of_tasks(records, collectives_of) if is_running else [],
                            self._tasks_now(records) if is_running else None)
 
     def _tasks_now(self, records: Iterable[JobRecord]) -> JobTasksNow:
@@ -198,9 +209,12 @@ class JobQueries:
         item = job_item(query.records, query.commands, query.team)
         page = job_page(item, query.records, minutes, findings, self._totals(query), events)
         page.serving, page.checkpoints = query.serving, query.checkpoints
-        page.tasks_now = query.tasks_now
+        page.collectives, page.tasks_now = query.collectives, query.tasks_now
         page.cost_per_million_tokens = token_cost(query.price_gpu_hour, item.gpus, query.serving)
         page.step_period_s = self._step_period_s(query, minutes.ranks) if query.is_running else None
+        page.phases = phases_of(minutes, PhaseWitnesses(
+            min(map(began_at, query.records)), _checkpoint_times(query.checkpoints),
+            page.step_period_s is not None, bool(query.serving)))
         return page
 
     def findings(self, queries: Iterable[JobQuestion], unchecked: int) -> FindingList:
@@ -216,7 +230,8 @@ class JobQueries:
         fine = minutes
         if query.step != MINUTE_S and self.history.finest(query.span[1] - HOUR_S) <= MINUTE_S:
             fine = self.minutes(query, (query.span[1] - HOUR_S, query.span[1]), MINUTE_S)
-        return findings_of(fine, query.is_running) if fine.step == MINUTE_S else []
+        findings = findings_of(fine, query.is_running) if fine.step == MINUTE_S else []
+        return with_collectives(findings, query.collectives)
 
     def _step_period_s(self, query: JobQuestion, ranks: Sequence[JobRank]) -> float | None:
         """Return the step period of its first rank: the others wait for it at each step."""
@@ -325,6 +340,12 @@ def _per(sums: "pd.DataFrame", total: str, count: str) -> list[float]:
     counts = sums[count].to_numpy(float)
     quotients = np.where(counts > 0, sums[total].to_numpy(float) / np.maximum(counts, 1.0), np.nan)
     return list(quotients.tolist())
+
+
+def _checkpoint_times(rhythms: Iterable[CheckpointsView]) -> list[tuple[float, float]]:
+    """Return when the last ones were done, each with the seconds by which that may be off."""
+    return [(rhythm.last_at - back * rhythm.every_s, SPREAD * rhythm.every_s * (back > 0))
+            for rhythm in rhythms for back in range(rhythm.seen)]
 
 
 def began_at(record: JobRecord) -> float:

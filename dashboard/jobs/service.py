@@ -38,13 +38,13 @@ GroupsOf = Callable[[], Mapping[str, Collection[str]]]
 
 class JobsService:
     def __init__(self, fleet: Fleet, store: JobsStore, audit: AuditRecorder, groups_of: GroupsOf,
-                 keep_s: float) -> None:
+                 provider_groups_of: GroupsOf, keep_s: float) -> None:
         """Load the records of running jobs. `groups_of`: in which Unix groups each owner was seen
-        last."""
+        last; `provider_groups_of`: in which groups the provider of sign-ins has them."""
         self._fleet = fleet
         self.store = store
         self._audit = audit
-        self._groups_of = groups_of
+        self._groups_of, self._provider_groups_of = groups_of, provider_groups_of
         self._keep_s = keep_s
         self._running: dict[str, dict[str, JobRecord]] = {}  # by node and id
         for job in store.open():
@@ -233,7 +233,10 @@ class JobsService:
                  more_groups: Mapping[str, Collection[str]] = NO_GROUPS) -> dict[str, str]:
         """Return the teams of these users. `more_groups`: other Unix groups of owners that are
         known."""
-        return self._table.of(users, {**self._groups_of(), **more_groups})
+        groups = {**self._groups_of(), **more_groups}
+        for user, names in self._provider_groups_of().items():
+            groups[user] = (*groups.get(user, ()), *names)
+        return self._table.of(users, groups)
 
     def team_prices(self) -> dict[str, float]:
         return {team.name: team.price_gpu_hour for team in self.teams

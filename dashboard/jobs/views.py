@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
-from ..fleet.host_views import CheckpointsView, ServingView
+from ..fleet.host_views import CheckpointsView, CollectivesView, ServingView
 from .core.findings import JobFinding, Kind
 from .core.job_minutes import JobMinutes, Mask, Matrix
+from .core.phases import JobPhase
 from .core.records import JobRecord, short_line
 from .core.teams import MOST, Team
 
@@ -128,7 +129,9 @@ class JobPage(Struct):
     events: list[JobEventView]
     serving: list[ServingView] = []  # now
     step_period_s: float | None = None  # null: no period of steps is visible now
+    phases: list[JobPhase] = []  # of the span, in order; empty: its steps are longer than minutes
     checkpoints: list[CheckpointsView] = []  # of its tasks that write them, now
+    collectives: list[CollectivesView] = []  # of a job that looks stuck, now, by node
     tasks_now: JobTasksNow | None = None  # null: it does not run
     # Cost of generated tokens, by its team's price of a GPU-hour; null: there is no price, or
     # nothing is generated.

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from ..access.oidc.groups import ProviderGroups
 from ..audit.recorder import AuditRecorder
 from ..composition import Capability, Core
 from ..fleet.effect_handlers import EffectHandlers
@@ -15,6 +16,7 @@ from ..quotas.service import QuotaService
 from ..web.query_pool import QueryPool
 from .api import ROUTES as ROUTES
 from .api import JobsApi
+from .queries import JobQueries
 from .schedulers import SchedulerQueries
 from .service import JobsService
 from .store import JobsStore
@@ -25,14 +27,15 @@ DAY_S = 86_400.0
 
 def build(core: Core) -> Capability:
     settings, state, fleet = core.settings, core.state, core.get(Fleet)
-    quotas = core.get(QuotaService)
-    jobs = core.add(JobsService(fleet, state.store(JobsStore), core.get(AuditRecorder),
-                                lambda: quotas.groups, settings.history_minute_days * DAY_S))
+    quotas, visible_fleets = core.get(QuotaService), core.get(VisibleFleetCache)
+    jobs = core.add(JobsService(
+        fleet, state.store(JobsStore), core.get(AuditRecorder), lambda: quotas.groups,
+        core.get(ProviderGroups).of_users, settings.history_minute_days * DAY_S))
     schedulers = SchedulerQueries(fleet, settings.slurm_nodes, settings.kubernetes_nodes)
     core.add(JobUsageNames(jobs, partial(state.another, JobsStore)), UsageNames)
     core.join(TEAMS_OF, jobs.teams_of)
     core.get(EffectHandlers).add(StreamRecord, jobs.receive)
     return Capability(
         loops=(jobs.loop,), metrics=schedulers.texts,
-        apis=lambda: (JobsApi(jobs, fleet, core.get(VisibleFleetCache), core.get(History),
-                              core.get(QueryPool), schedulers),))
+        apis=lambda: (JobsApi(jobs, JobQueries(jobs, fleet, visible_fleets, core.get(History)),
+                              visible_fleets, core.get(QueryPool), schedulers),))

@@ -18,12 +18,9 @@ from ..fleet.visibility import VisibleFleetCache
 from ..pool.lease_map import LeaseMap
 from ..pool.queries import PoolQueries
 from ..pool.service import PoolService
-from ..runtime.bus import InProcessBus
 from ..web.bounded_socket import BoundedSocketIO
 from .announcements import Announcements
 from .socket import LiveEndpoint
-
-HOLDS = "holds"  # topic of the bus
 
 
 def build(core: Core) -> Capability:
@@ -35,9 +32,7 @@ def build(core: Core) -> Capability:
         LeaseMap(core.get(PoolService), machine.fleet))
     core.events.listen(CredentialEnded,
                        lambda event: live.viewers.end_credential(event.credential))
-    bus = InProcessBus()
-    bus.subscribe(HOLDS, lambda _: live.hold_changed())
-    core.events.listen(HoldChanged, lambda _: bus.publish(HOLDS, b""))
+    core.events.listen(HoldChanged, lambda _: live.hold_changed())
     Announcements(core.events, live, core.get(AlertQueries), core.get(SilenceService),
                   core.get(AlertDetails), core.get(PoolQueries))
 

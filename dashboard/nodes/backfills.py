@@ -1,4 +1,4 @@
-"""Backfills: what agents bring from a time without us, taken in at our own pace. However many
+"""Backfills: what agents bring from an outage, taken in at our own pace. However many
 return at once with however much, what is live does not wait for it."""
 
 from collections import deque

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from gpudeck.contract.action_table import ROWS, Action
+from gpudeck.language.printable import printable
 
 from ..actions.lifecycle import CommandRecord
 
@@ -56,8 +57,7 @@ def mail_of(to: str, notification: OwnerActionNotification, url: str) -> MailMes
 
 
 def one_line(text: str) -> str:
-    printable = "".join(char if char.isprintable() else " " for char in text)
-    return " ".join(printable.split())[:MAX_LINE]
+    return " ".join(printable(text, " ").split())[:MAX_LINE]
 
 
 def unreached(owner: str | None, has_mail: bool, has_address: bool) -> str | None:

@@ -44,7 +44,7 @@ def answer(client: Client, view: View, now: float) -> Parts:
 
 
 def advice_parts(advice: Item, idle: list[Item], indices: dict[str, int]) -> Parts:
-    """Return what stands on the page. Pure."""
+    """Return the parts of the page. Pure."""
     hours, least, items = advice["hours"], advice["least_hours"], advice["items"]
     valid = [item for item in items if item["dismissed"] is None]
     dismissed = [item for item in items if item["dismissed"] is not None]

@@ -1,14 +1,30 @@
 """Live components of single pages; those that sites may use too are in gpudeck/components.py."""
 
+import json
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
 from gpudeck.components import LiveComponent
 from gpudeck.markup import make, region
 
 
-class TaskTable(LiveComponent):
-    """Tasks with their actions. `group`: the grouping at first: job, owner or none."""
+class TaskColumn(NamedTuple):
+    """A column of tasks. `sort`: by which the hub orders them; `first`: the order at first."""
 
-    def __init__(self, id: str, group: str = "job") -> None:
-        super().__init__(make("div.tasks-place", data_group=group), "page", id=id)
+    key: str
+    head: str
+    sort: str
+    first: Literal["asc", "desc"]
+    meaning: str
+
+
+class TaskTable(LiveComponent):
+    """Tasks, or groups of them, with their actions; the page's view says which and in what order.
+    assets/tasks/tasks_table.mjs draws them."""
+
+    def __init__(self, id: str, columns: Iterable[TaskColumn]) -> None:
+        super().__init__(make("div.tasks-place", data_columns=json.dumps(
+            [column._asdict() for column in columns])), "page", id=id)
 
 
 class RankMap(LiveComponent):

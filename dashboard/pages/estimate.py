@@ -54,7 +54,7 @@ def answer(client: Client, form: EstimateForm, now: float) -> Parts:
 
 
 def parts_of(form: EstimateForm, estimate: EstimateView) -> Parts:
-    """Return what stands on the page. Pure."""
+    """Return the parts of the page. Pure."""
     return {"estimate-fields": fields(form.kind), "estimate-problem": None,
             "estimate-sum": _sum(estimate), "estimate-parts": _table(estimate),
             "estimate-notes": [make("li", words) for words in note_words(estimate)],

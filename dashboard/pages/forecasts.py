@@ -64,7 +64,7 @@ def answer(client: Client, view: View, now: float) -> Parts:
 
 
 def parts_of(forecasts: ForecastList, zone: str, now: float) -> Parts:
-    """Return what stands on the page. Pure."""
+    """Return the parts of the page. Pure."""
     memory, runs, waits = forecasts.memory, forecasts.run_times, forecasts.waits
     demands = {demand.name: demand for demand in forecasts.demand}
     ahead = datetime.fromtimestamp(now, ZoneInfo(zone)).utcoffset()

@@ -95,7 +95,7 @@ def answer(client: Client, view: PastView, now: float) -> Parts:
 
 def page_parts(view: PastView, subject: Subject, span: PastSpan, choices: list[str] | None
                ) -> Parts:
-    """Return what stands on the page. Pure."""
+    """Return the parts of the page. Pure."""
     keys = [metric.key for metric in metrics_of_view(view)]
     parts = (what_parts(view, subject.typed, choices) | subject_parts(view, subject)
              | control_parts(view, subject))

@@ -92,7 +92,7 @@ def answer(client: Client, view: JobView, now: float) -> Parts:
 
 def parts_of(page: JobPage, leases: Sequence[LeaseView], view: JobView, person: Viewer, now: float
              ) -> Parts:
-    """Return what stands on the page. Pure."""
+    """Return the parts of the page. Pure."""
     job, marked = page.job, marked_ranks(page)
     gpus = {rank.gpu: RankGpu(rank.place) for rank in page.ranks}
     title = short_command(job.command)

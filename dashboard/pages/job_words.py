@@ -1,6 +1,7 @@
 """A job in words: what is wrong with it, its facts, and the events on its GPUs. Pure."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from dash.development.base_component import Component
@@ -8,7 +9,9 @@ from dash.development.base_component import Component
 from gpudeck.markup import make
 
 from ..fleet.host_views import CheckpointsView, ServingView
+from ..jobs.core.collectives import collective_words
 from ..jobs.core.findings import FindingEvidence, JobFinding
+from ..jobs.core.phases import JobPhase, PhaseKind
 from ..jobs.views import JobEventView, JobItem, JobPage
 from .finding_words import sign_of
 from .pool_tables import Facts
@@ -18,6 +21,10 @@ from .words import age, amount, bytes_words, moment, plural
 UNKNOWN = "not known"
 PARTLY_S = 120.0  # how long before its first sight a job has begun, to say so
 RANKS_NAMED = 8
+PHASES: dict[PhaseKind, str] = {
+    "loading": "loading", "training": "training", "evaluation": "evaluation",
+    "checkpoint": "checkpoint", "serving": "serving", "work": "at work", "pause": "pause",
+    "idle": "idle", "unknown": UNKNOWN}
 JOULES_PER_KWH = 3.6e6
 OF_GPU = re.compile(r"GPU ([\d/]+): (.*)", re.S)
 
@@ -78,8 +85,10 @@ def facts_of(page: JobPage, zone: str) -> Facts:
     return [
         ("Command", job.command or UNKNOWN),
         *((f"Serves ({server.engine})", serving_words(server)) for server in page.serving),
+        *([] if not page.phases else [("Phase", phase_words(page.phases, zone))]),
         *([] if step is None else [("Steps", f"one every {amount(step, 1)} s, by its power")]),
         *(("Checkpoints", _checkpoint_words(one, zone)) for one in page.checkpoints),
+        *(("Collectives", collective_words(one)) for one in page.collectives),
         *_names(job), ("Nodes", ", ".join(job.hosts)), ("Processes", str(job.tasks)),
         *([] if cost is None else [
             ("Cost", f"{amount(cost, 2)} per million tokens, by the team's price for a "
@@ -91,6 +100,15 @@ def facts_of(page: JobPage, zone: str) -> Facts:
         ("Idle", _or_unknown(totals.idle_hours, "GPU-hours")),
         ("Energy", _or_unknown(totals.energy_kwh, "kWh")),
         ("First seen", moment(job.first_seen, zone))]
+
+
+def phase_words(phases: Sequence[JobPhase], zone: str) -> str:
+    """Tell the last phase, and for how long there were which in the span."""
+    last, totals = phases[-1], Counter[PhaseKind]()
+    for phase in phases:
+        totals[phase.kind] += phase.end - phase.start
+    spans = [f"{PHASES[kind]} {age(seconds)}" for kind, seconds in totals.most_common()]
+    return f"{PHASES[last.kind]} since {moment(last.start, zone)}; in this span {', '.join(spans)}"
 
 
 def _or_unknown(value: float | None, unit: str) -> str:

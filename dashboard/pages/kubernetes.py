@@ -57,7 +57,7 @@ def answer(client: Client, view: View, now: float) -> Parts:
 
 
 def parts_of(listed: KubernetesList, person: Viewer, zone: str, now: float) -> Parts:
-    """Return what stands on the page. Pure."""
+    """Return the parts of the page. Pure."""
     sections = [_section(cluster, person, now) for cluster in listed.items]
     return page_parts(KUBERNETES, sections, listed.ignored, zone)
 

@@ -154,7 +154,7 @@ def _commands(client: Client, person: Viewer, now: float) -> list[CommandView]:
 
 
 def parts_of(work: WorkNow, minute: Minute, zone: str, now: float) -> Parts:
-    """Return what stands on the page. Pure."""
+    """Return the parts of the page. Pure."""
     person, is_there = work.person, work.pool.is_on and work.pool.nodes > 0
     tables = PoolTables(person, gpus_of(work.nodes), now, zone)
     hosts = sorted((node.host for node in work.nodes), key=natural)

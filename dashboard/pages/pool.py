@@ -121,7 +121,7 @@ def answer(client: Client, view: PoolPageView, now: float) -> Parts:
 
 
 def parts_of(state: PoolNow, view: PoolPageView, person: Viewer, now: float) -> Parts:
-    """Return what stands on the page. Pure."""
+    """Return the parts of the page. Pure."""
     pool, is_there = state.pool, state.pool.nodes > 0
     offers = offers_request(person, pool.is_on and is_there)
     order = request(pool.models, [node.host for node in state.nodes], person, view.zone, now)
@@ -219,6 +219,8 @@ def _unavailable(nodes: Sequence[PoolNodeView]) -> list[Component] | None:
 def _dialog(state: PoolNow, view: PoolPageView, person: Viewer, now: float) -> Parts:
     """Return the dialog of a lease or a reservation that was pressed in the week."""
     item_id, view.open = view.open, ""
+    if item_id == "":
+        return {}
     tables = PoolTables(person, gpus_of(state.nodes), now, view.zone)
     for lease in state.leases:
         if lease.id == item_id:

@@ -15,10 +15,11 @@ from .words import age, amount, moment, plural
 
 Item = dict[str, Any]
 
-LABELS = {"gpus": "Too few GPUs", "wait": "Waited too long", "throttling": "Throttled too much"}
+LABELS = {"gpus": "Too few GPUs", "memory": "Too little memory", "wait": "Waited too long",
+          "throttling": "Throttled too much"}
 NOT_FOR_ALL = "Promises name tenants and what they hold, so they are visible to operators only."
-NOBODY = ("Nothing is promised to anybody. An admin promises a user or a team GPUs, a longest wait "
-          "of its claims, or how much its GPUs may be throttled.")
+NOBODY = ("Nothing is promised to anybody. An admin promises a user or a team GPUs, GPU memory, a "
+          "longest wait of its claims, or how much its GPUs may be throttled.")
 NOT_KNOWN = "not known"
 NOT_CHECKED = "Not all promises have been checked yet; the hub checks them every ten seconds."
 
@@ -45,7 +46,7 @@ def answer(client: Client, view: View, now: float) -> Parts:
 
 
 def qos_parts(report: Item, zone: str, is_admin: bool) -> Parts:
-    """Return what stands on the page. Pure."""
+    """Return the parts of the page. Pure."""
     items, violations = report["items"], report["violations"]
     return {
         "qos-words": broken_words(items),
@@ -71,6 +72,8 @@ def amount_words(kind: str, value: float) -> str:
     """Format an amount of a promise in its unit."""
     if kind == "gpus":
         return plural(value, "GPU")
+    if kind == "memory":
+        return f"{amount(value, 1)} GiB"
     return age(value) if kind == "wait" else f"{amount(value, 1)} % of the time"
 
 
@@ -81,6 +84,8 @@ def promise_words(item: Item) -> list[tuple[str, str, str]]:
     rows = (
         ("gpus", "GPUs", policy["gpus"], "at least {} while it asks for more",
          item["gpus"], f"has {{}}{queue}", NOT_KNOWN),
+        ("memory", "Memory", policy["memory_gib"], "at least {} while it asks for more",
+         item["memory_gib"], f"has {{}}{queue}", NOT_KNOWN),
         ("wait", "Wait", policy["wait_s"], "maximum {}", item["longest_wait_s"],
          "the longest waits for {}", NOT_KNOWN if waiting is None else "nothing waits"),
         ("throttling", "Throttling", policy["throttled_pct"], "maximum {}, over 10 min",
@@ -125,11 +130,13 @@ def tenant_words(tenant: str) -> str:
 
 def _form_button(words: str, policy: Item | None) -> Component:
     """Return the button that makes a promise, or changes the one to a tenant."""
-    values = policy or {"gpus": None, "wait_s": None, "throttled_pct": None}
+    values = policy or dict.fromkeys(("gpus", "memory_gib", "wait_s", "throttled_pct"))
     wait_min = None if values["wait_s"] is None else round(values["wait_s"] / 60, 3)
     fields = [
         _number("gpus", "GPUs", values["gpus"], "At least, while it asks for more.",
                 {"step": "1", "min": "1"}),
+        _number("memory", "GPU memory, in GiB", values["memory_gib"],
+                "At least, while it asks for more.", {"min": "0.001"}),
         _number("wait", "Longest wait, in minutes", wait_min, "Of one of its claims.",
                 {"min": "1"}) | {"type": "minutes"},
         _number("throttled", "Most throttling, in %", values["throttled_pct"],
@@ -144,7 +151,8 @@ def _form_button(words: str, policy: Item | None) -> Component:
         "lead": ["Nothing is done by this: it is watched, and counted where it is not kept."],
         "verb": "Save", "fields": fields, "method": "PUT",
         "path": "qos/$tenant" if policy is None else _path(policy["tenant"]),
-        "body": {"gpus": "$gpus", "wait_s": "$wait", "throttled_pct": "$throttled"}})
+        "body": {"gpus": "$gpus", "memory_gib": "$memory", "wait_s": "$wait",
+                 "throttled_pct": "$throttled"}})
 
 
 def _number(name: str, label: str, value: float | None, hint: str, traits: dict[str, str]
@@ -175,6 +183,6 @@ def _violation(violation: Item, zone: str) -> Component:
 
 PAGE = Page(
     "qos", "QoS", READ_PAGE, frame,
-    "What each user or team was promised (GPUs, longest wait, most throttling), what it gets now, "
-    "and how often that was not kept in the last seven days.", (), "/qos",
+    "What each user or team was promised (GPUs, memory, longest wait, most throttling), what it "
+    "gets now, and how often that was not kept in the last seven days.", (), "/qos",
     ("y", "quality of service"), reading=Reading(View, answer, 10.0, "quality of service"))

@@ -187,7 +187,7 @@ def saved_parts(draft: QuotaFormDraft, outcome: Item) -> Parts:
 
 
 def parts_of(quotas: Item, person: Viewer, now: float) -> Parts:
-    """Return what stands on the page. Pure."""
+    """Return the parts of the page. Pure."""
     items, mechanisms, over = quotas["items"], quotas["mechanisms"], holders_over(quotas["items"])
     nothing = NONE_OF_ADMIN if person.may(Role.ADMIN) else NONE_YET
     return {

@@ -3,7 +3,7 @@ what is full, and what the map shows, in words. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from ..jobs.views import JobPage, JobRankView
 from .words import amount, bytes_words, clock
@@ -28,6 +28,24 @@ class RankMetric:
     full: Full
     per: float = 1.0
     digits: int = 0
+
+
+class RankMetricData(TypedDict):
+    """A metric as assets/jobs/job.mjs paints it. `full`: the end of each rank's scale."""
+
+    label: str
+    legend: str
+    unit: str
+    per: float
+    digits: int
+    rows: list[list[float | None]]
+    full: list[float | None]
+
+
+class RankMapData(TypedDict):
+    t: list[int]
+    names: list[str]
+    metrics: dict[str, RankMetricData]
 
 
 def _at(full: float) -> Full:
@@ -92,12 +110,12 @@ def is_reported(page: JobPage, key: str) -> bool:
         value is not None for row in page.series.get(key, ()) for value in row)
 
 
-def map_data(page: JobPage, zone: str, now: float) -> dict[str, Any]:
+def map_data(page: JobPage, zone: str, now: float) -> RankMapData:
     return {"t": page.t, "names": [rank_name(rank) for rank in page.ranks],
             "metrics": {key: _metric_data(page, key, zone, now) for key in METRICS}}
 
 
-def _metric_data(page: JobPage, key: str, zone: str, now: float) -> dict[str, Any]:
+def _metric_data(page: JobPage, key: str, zone: str, now: float) -> RankMetricData:
     metric, rows = METRICS[key], page.series.get(key, [])
     return {"label": f"{metric.words}, {len(page.ranks)} ranks over time",
             "legend": _legend(page, metric, zone, now), "unit": metric.unit, "per": metric.per,

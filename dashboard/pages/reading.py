@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 from zoneinfo import ZoneInfo
 
 import dash
@@ -76,12 +76,12 @@ class PageAnswer(BrowserComponent):
         usual = addressed(reading.view())
         hidden = {name: value for name, value in msgspec.to_builtins(reading.view()).items()
                   if name in reading.view.UNADDRESSED}
-        anchors = {field.name: get_args(field.type) for field in msgspec.structs.fields(
-            reading.view) if field.name == reading.anchor}
+        choices = {field.name: get_args(field.type) for field in msgspec.structs.fields(
+            reading.view) if get_origin(field.type) is Literal}
         super().__init__(id=ANSWER, reading=json.dumps({
             "everyS": reading.every_s, "what": reading.what, "usual": usual | hidden,
             "unaddressed": sorted(hidden), "path": reading.path, "events": reading.events,
-            "anchors": anchors}))
+            "choices": choices, "anchor": reading.anchor}))
 
 
 class Viewer(msgspec.Struct):

@@ -157,7 +157,7 @@ def decimal_of(text: str) -> str | None:
 
 
 def report_parts(report: Item, view: ReportView, query: dict[str, str], now: float) -> Parts:
-    """Return what stands on the page. Pure."""
+    """Return the parts of the page. Pure."""
     part = ReportPart(report, view.by, view.sort, view.order, view.currency, view.rows == "all",
                       view.zone)
     start, end, zone = report["start"], report["end"], view.zone

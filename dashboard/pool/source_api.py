@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any
 
-import numpy as np
 from flask import request
 from msgspec import Meta, Struct
 
@@ -14,7 +13,6 @@ from gpudeck.contract.message_limits import Word
 from gpudeck.contract.pool_link import ReportedLease
 from gpudeck.contract.pool_messages import Leased
 from gpudeck.language.sizes import GB
-from gpudeck.measures.metrics import Absence
 from gpudeck.pool.core.claims import CPU_MILLI, GPUS_MOST, TEXT_MOST, Claim
 from gpudeck.pool.core.feasibility import words
 from gpudeck.pool.core.host_resources import asks_for_host, lease_words
@@ -26,7 +24,6 @@ from ..access.policy import PermissionReach, Role
 from ..access.requests import caller
 from ..access.routes import Route, change, see
 from ..errors import InvalidChangeError, NotFoundError
-from ..fleet.fleet import Fleet, GpuStatus
 from ..web.answers import ApiError, bad, check_names
 from . import source_views as views
 from .api import Cpus, NewClaim, PoolApi, Size, size_of
@@ -90,7 +87,7 @@ def _models(gpu_type: str | None) -> tuple[str, ...]:
 @dataclass(frozen=True, slots=True)
 class ResourceManagerApi:
     pool: PoolApi
-    fleet: Fleet
+    live: Callable[[], views.LiveNumbers]  # of this moment
 
     def status(self) -> views.PoolStatusView:
         nodes, gpus = self._gpus()
@@ -208,20 +205,7 @@ class ResourceManagerApi:
 
     def _gpus(self) -> tuple[list[PoolNode], list[views.LiveGpu]]:
         nodes, _ = self._ready()
-        mono = time.monotonic()
-        live = views.LiveNumbers(self._live("util_pct", mono), self._live("mem_used_bytes", mono))
-        return nodes, views.live_gpus(nodes, self.pool.service.pending.values(), live)
-
-    def _live(self, key: str, mono: float) -> views.Number:
-        column = self.fleet.column(key, mono)
-        is_known = (self.fleet.statuses(mono) == GpuStatus.OK) & (column.absent == Absence.PRESENT)
-        values: list[float] = np.where(is_known, column.values, np.nan).tolist()
-
-        def number(node_id: str, uuid: str) -> float | None:
-            slot = self.fleet.slot_on(node_id, uuid)
-            return None if slot is None or values[slot] != values[slot] else values[slot]
-
-        return number
+        return nodes, views.live_gpus(nodes, self.pool.service.pending.values(), self.live())
 
     def _ready(self) -> tuple[list[PoolNode], PlannedPass]:
         service = self.pool.service

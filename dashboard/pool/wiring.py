@@ -21,6 +21,7 @@ from .api import ROUTES as OWN_ROUTES
 from .api import PoolApi
 from .lease_map import PoolPast
 from .limits import PoolLimits
+from .live_numbers import live_numbers
 from .policy import ROUTES as POLICY_ROUTES
 from .policy import PoolPolicyApi
 from .prometheus import pool_families, wait_family
@@ -55,7 +56,7 @@ def build(core: Core) -> Capability:
     def apis() -> tuple[object, ...]:
         api = PoolApi(pool, queries, core.get(VisibleFleetCache), audit)
         return (api, PoolPolicyApi(pool, audit, core.get(QueryPool)),
-                ResourceManagerApi(api, fleet))
+                ResourceManagerApi(api, lambda: live_numbers(fleet, time.monotonic())))
 
     return Capability(
         loops=(Loop("pool", pool.step, PASS_EVERY_S, pool.wake),), apis=apis,

@@ -20,8 +20,6 @@ from ..access.policy import PermissionReach, Role
 from ..access.requests import body, caller
 from ..access.routes import Route, change, see
 from ..errors import NotFoundError
-from ..fleet.fleet import Fleet
-from ..fleet.task_targets import task_on_node
 from ..fleet.visibility import VisibleFleet, VisibleFleetCache
 from ..web import preconditions
 from ..web.answers import bad
@@ -40,7 +38,6 @@ class QuotasApi:
 
     active: ActiveQuotas
     queries: QuotaQueries
-    fleet: Fleet
     visible_fleets: VisibleFleetCache
     ladder: Callable[[], views.Ladder]
     end_after_s: float
@@ -71,17 +68,10 @@ class QuotasApi:
         return views.quota_view(version, *self.queries.seen_by(visible, version.quota), ladder)
 
     def of_task(self, task_id: str) -> views.TaskQuotaList:
-        visible = self._visible()
-        node, task = task_on_node(visible.nodes(self.fleet), task_id)
-        return views.TaskQuotaList([*self.queries.of_task(node, task.id, visible)])
+        return views.TaskQuotaList([*self.queries.of_task(task_id, self._visible())])
 
     def of_node(self, node_id: str) -> views.NodeQuotaList:
-        visible, gpu = self._visible(), _gpu()
-        if not visible.sees_node(node_id):
-            raise NotFoundError(f"there is no node {node_id[:128]!r} here")
-        if gpu is not None and self.fleet.slot_on(node_id, gpu) is None:
-            raise NotFoundError(f"there is no GPU {gpu[:128]!r} on it")
-        return views.NodeQuotaList(self.queries.of_node(self.fleet.nodes[node_id], gpu, visible))
+        return views.NodeQuotaList(self.queries.of_node(node_id, _gpu(), self._visible()))
 
     def of_owner(self, name: str) -> views.OwnerQuotaList:
         """Return an owner's quotas; empty for a hidden owner as for an unknown one."""
@@ -113,7 +103,7 @@ class QuotasApi:
 
     def put(self, quota_id: str) -> views.QuotaView:
         version = self.active.versions.get(quota_id)
-        preconditions.look("quota", quota_id, None if version is None else version.generation)
+        preconditions.check("quota", quota_id, None if version is None else version.generation)
         fields: dict[str, Any] = body(dict)
         if "ladder" in fields and fields["ladder"] is None:
             del fields["ladder"]
@@ -137,7 +127,7 @@ class QuotasApi:
             quota: Quota = read(draft.quota, self.end_after_s)
             if draft.is_new and quota.id in self.active.versions:
                 raise InvalidQuotaError([
-                    QuotaProblem("id", preconditions.taken("quota", quota.id))])
+                    QuotaProblem("id", preconditions.exists_sentence("quota", quota.id))])
         except InvalidQuotaError as error:
             return views.QuotaCheck(error.problems, "", 0, [])
         visible, conflict = self._visible(), self.active.conflict(quota)

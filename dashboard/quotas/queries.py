@@ -10,7 +10,9 @@ from gpudeck.contract.desired_state import InForce
 from gpudeck.contract.quota import PER_S, Limit, Quota
 from gpudeck.contract.quota_usage import QuotaBalance, QuotaIndex, balances, explained, holder_of
 
-from ..fleet.fleet import Fleet, Node
+from ..errors import NotFoundError
+from ..fleet.fleet import Fleet
+from ..fleet.task_targets import task_on_node
 from ..fleet.visibility import VisibleFleet
 from ..history.reads.protocol import History
 from ..runtime.native_threads import in_thread
@@ -81,9 +83,11 @@ class QuotaQueries:
         return worst_first(
             balance for balance in self.service.balances if balance.quota.id == quota_id)
 
-    def of_task(self, node: Node, task_id: str, visible: VisibleFleet) -> Iterator[TaskQuotaView]:
+    def of_task(self, name: str, visible: VisibleFleet) -> Iterator[TaskQuotaView]:
         """Yield, per limit, the quota that counts for a task, why, and its holder's usage if
-        visible."""
+        visible. `name`: an id, or NODE/ID."""
+        node, task = task_on_node(visible.nodes(self.fleet), name)
+        task_id = task.id
         may_read = visible.is_whole or node.tasks[task_id].user in visible.reads.own
         for holding in holdings(self.fleet, node):
             if holding.task.id == task_id:
@@ -94,9 +98,14 @@ class QuotaQueries:
                          if may_read and (balance.limit, balance.holder) == holder_key),
                         None), task_id)
 
-    def of_node(self, node: Node, uuid: str | None, visible: VisibleFleet) -> list[NodeQuotaView]:
+    def of_node(self, node_id: str, uuid: str | None, visible: VisibleFleet
+                ) -> list[NodeQuotaView]:
         """Return the quotas on this node, or on this GPU of it, with their holders there."""
-        now = time.time()
+        if not visible.sees_node(node_id):
+            raise NotFoundError(f"there is no node {node_id[:128]!r} here")
+        if uuid is not None and self.fleet.slot_on(node_id, uuid) is None:
+            raise NotFoundError(f"there is no GPU {uuid[:128]!r} on it")
+        node, now = self.fleet.nodes[node_id], time.time()
         node_holdings = [] if not is_current(node, now) else (
             evaluate.on_gpu(holdings(self.fleet, node), uuid))
         task_ids = frozenset(holding.task.id for holding in node_holdings)

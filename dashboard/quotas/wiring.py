@@ -44,5 +44,5 @@ def build(core: Core) -> Capability:
         loops=(Loop("quota_deployment", deployer.step, TICK_S),
                Loop("quotas", quotas.step, TICK_S)),
         metrics=lambda visible: quota_families(queries.all_seen_by(visible)),
-        apis=lambda: (QuotasApi(active, queries, fleet, core.get(VisibleFleetCache), ladder,
+        apis=lambda: (QuotasApi(active, queries, core.get(VisibleFleetCache), ladder,
                                 end_after_s),))

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import pwd
 import secrets
 import stat
 from pathlib import Path
@@ -25,9 +26,14 @@ def open_folder(path: Path) -> None:
     except OSError as error:
         raise CommandError(f"cannot make the data folder {path}: {error.strerror}; name another "
                            "with --data", ExitCode.CANNOT_START) from error
-    if path.is_symlink() or path.stat().st_uid != os.geteuid():
-        raise CommandError(f"the data folder {path} is a link or belongs to someone else; name "
-                           "another with --data", ExitCode.CANNOT_START)
+    if path.is_symlink():
+        raise CommandError(f"the data folder {path} is a link; name the folder itself with --data",
+                           ExitCode.CANNOT_START)
+    if (uid := path.stat().st_uid) != os.geteuid():
+        owner = user_name(uid)
+        raise CommandError(f"the data folder {path} belongs to {owner}; run this as that user "
+                           f"(as root: runuser -u {owner} -- gpudeck …), or name another with "
+                           "--data", ExitCode.CANNOT_START)
     if not os.access(path, os.W_OK | os.X_OK):
         raise CommandError(f"cannot write in the data folder {path}; name another with --data",
                            ExitCode.CANNOT_START)
@@ -35,6 +41,13 @@ def open_folder(path: Path) -> None:
         path.chmod(0o700)
     for entry in (path, *(path / name for name in OURS)):
         _check_mode(entry)
+
+
+def user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _check_mode(entry: Path) -> None:

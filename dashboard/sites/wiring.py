@@ -6,6 +6,7 @@ from ..fleet.fleet import Fleet
 from ..fleet.visibility import VisibleFleetCache
 from .api import ROUTES as ROUTES
 from .api import SitesApi
+from .queries import SiteQueries
 from .service import SitesService
 
 
@@ -13,5 +14,6 @@ def build(core: Core) -> Capability:
     sites = SitesService(core.settings, core.get(EffectHandlers).submit)
     return Capability(
         loops=sites.loops,
-        apis=lambda: (SitesApi(sites, core.get(Fleet), core.get(VisibleFleetCache)),),
+        apis=lambda: (SitesApi(SiteQueries(sites, core.get(Fleet)),
+                               core.get(VisibleFleetCache)),),
         start=sites.start, stop=sites.close)

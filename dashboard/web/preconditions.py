@@ -1,4 +1,4 @@
-"""Preconditions in HTTP headers: what is to be changed is still what somebody looked at."""
+"""Preconditions in HTTP headers: a change applies to the version that its author saw."""
 
 from http import HTTPStatus
 
@@ -7,15 +7,15 @@ from flask import request
 from .answers import ApiError
 
 
-def taken(what: str, name: str) -> str:
+def exists_sentence(what: str, name: str) -> str:
     return f"there is a {what} {name[:80]!r} already: choose another id, or change that one"
 
 
-def look(what: str, name: str, number: int | None) -> None:
-    """Check the headers. `number`: of the version that there is, None where there is none. A
-    request without these headers changes whatever there is."""
+def check(what: str, name: str, number: int | None) -> None:
+    """Check the headers. `number`: of the present version, None where there is none. A request
+    without these headers changes any version."""
     if request.headers.get("If-None-Match", "").strip() == "*" and number is not None:
-        raise ApiError(HTTPStatus.PRECONDITION_FAILED, taken(what, name))
+        raise ApiError(HTTPStatus.PRECONDITION_FAILED, exists_sentence(what, name))
     if_match = request.headers.get("If-Match")
     if if_match is None or (if_match.strip() == "*" and number is not None):
         return

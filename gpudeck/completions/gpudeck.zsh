@@ -346,6 +346,7 @@ _shtab_gpudeck_agent_options=(
   {--local-claims,--no-local-claims}"[lease GPUs even while no hub decides \[GPUDECK_LOCAL_CLAIMS\; default\: no\]]"
   {--exclusive-leases,--no-exclusive-leases}"[set whole GPUs to exclusive-process mode while they are leased\: no second process can start there \[GPUDECK_EXCLUSIVE_LEASES\; default\: no\]]"
   {--serving-metrics,--no-serving-metrics}"[read the \/metrics of engines that serve models on this node (vLLM, SGLang, TensorRT-LLM, Triton, TGI, llama.cpp)\: tokens, latency \[GPUDECK_SERVING_METRICS\; default\: no\]]"
+  {--nccl-ras,--no-nccl-ras}"[ask NCCL (2.28.7 and later) which rank the others wait for, where a job on this node looks stuck\: its RAS service, at a port of this machine \[GPUDECK_NCCL_RAS\; default\: no\]]"
   {--slurm,--no-slurm}"[read the jobs and nodes of Slurm by its own programs and tell the hub\; on one node of the cluster, which the hub\'s setting slurm_nodes names \[GPUDECK_SLURM\; default\: no\]]"
   "--kubernetes[read the pods and nodes of Kubernetes from this API server and tell the hub\: \`cluster\` in a pod, otherwise https\:\/\/HOST\:PORT\; on one node, which the hub\'s setting kubernetes_nodes names \[GPUDECK_KUBERNETES\; default\: none\]]:KUBERNETES:"
   "--kubernetes-token-file[its token, read again each time \[GPUDECK_KUBERNETES_TOKEN_FILE\; default\: none\; in a pod its service account\'s\]]:FILE:_files"

@@ -6,6 +6,7 @@ and a row in its table; a verb of the terminal, a line in agent/cli/actions.py. 
 notebook's widget get the rows as JSON.
 """
 
+from collections.abc import Collection
 from typing import Literal, get_args
 
 import msgspec
@@ -103,6 +104,15 @@ class ActionRow(Struct, frozen=True, kw_only=True):
     mail_subject: str = ""
     mail_text: str = ""
     ranks_left: str = ""  # the effect on other ranks of a launch
+
+    def suits(self, state: str | None, permits: Collection[str]) -> bool:
+        """Return whether it is offered for a task. `permits`: what is off elsewhere and permitted
+        on its node. Stated in assets/actions/action_words.mjs as well."""
+        if self.is_off and self.id not in permits:
+            return False
+        if self.fits == "running":  # or unknown
+            return state not in ("paused", "suspended")
+        return self.fits in ("", state)
 
 
 READ_BACK = "It is read back afterwards: that it was accepted proves nothing."

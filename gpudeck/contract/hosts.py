@@ -5,6 +5,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from gpudeck.contract.collectives import MOST_JOBS, CollectiveSample
 from gpudeck.contract.message_limits import Amount, Finite, Number, Seconds, Word
 from gpudeck.contract.serving import MOST_SERVERS, ServingSample
 
@@ -118,6 +119,8 @@ class HostSample(Struct, frozen=True):
     serving: Annotated[tuple[ServingSample, ...], Meta(max_length=MOST_SERVERS)] = ()
     checkpoints: Annotated[tuple[TaskCheckpoints, ...], Meta(max_length=MOST_TASKS)] \
         | UnsetType = UNSET  # unset: none are known, or the agent is older
+    collectives: Annotated[tuple[CollectiveSample, ...], Meta(max_length=MOST_JOBS)] \
+        | UnsetType = UNSET  # unset: no job looks stuck, or NCCL is not asked here
 
     def number(self, key: str) -> float | None:
         """Return a number; None: not there, or out of its range."""

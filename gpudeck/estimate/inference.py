@@ -9,7 +9,6 @@ from gpudeck.estimate.shape import Architecture, Block
 from gpudeck.estimate.weights import FORMATS, KEPT, WeightFormat, stored
 
 KV_BYTES = {"bf16": 2, "fp16": 2, "fp8": 1, "fp32": 4}
-BLOCK_TOKENS = 16  # of a paged KV cache
 # Families checked against a published figure of memory; the others are arithmetic alone.
 CHECKED = frozenset(("llama", "qwen2", "qwen3", "qwen3_moe", "phi", "falcon", "gpt_neox",
                      "deepseek_v3"))

@@ -6,6 +6,7 @@ nobody speak for it. The only file that uses `cryptography`.
 
 import base64
 import binascii
+import errno
 import hashlib
 import os
 import re
@@ -22,6 +23,7 @@ from gpudeck.errors import CommandError, ExitCode
 
 SEED_BYTES = 32
 TOKEN_MARK = "gdk1"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _TOKEN_ID = re.compile(r"[0-9a-f]{16}")
 
@@ -73,9 +75,10 @@ def kept_seed(path: Path) -> bytes:
         _make_seed(path)
         return _read_seed(path)
     except OSError as error:
+        cure = ("free some space, then start it again" if error.errno in NO_ROOM
+                else "it must be a plain file of the user who runs this")
         raise CommandError(f"cannot use the key {path}: {os.strerror(error.errno or 0).lower()}; "
-                           "it must be a plain file of the user who runs this",
-                           ExitCode.CANNOT_START) from error
+                           f"{cure}", ExitCode.CANNOT_START) from error
 
 
 BOX_MARK = b"gpudeck box 1\0"

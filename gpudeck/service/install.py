@@ -4,24 +4,27 @@ import os
 import pwd
 import shutil
 import subprocess
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.network.keys import EnrolmentToken
 from gpudeck.service.units import (
     CONFIG,
     PACKAGED,
     ServiceRole,
     config_text,
     files,
-    joined_config,
+    merged_config,
 )
 from gpudeck.settings import folder
 
 # Hidden from services by our own units; the last two are also emptied.
 HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 LOG_LINES = 5  # of a service that does not start
+CONNECTION_WITHIN_S = 12.0  # three seconds for a first reading, five for the connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +48,10 @@ class Machine:
 def install(machine: Machine, role: ServiceRole, program: str, settings: Mapping[str, str],
             grants: Collection[str], is_in_pool: bool, token: str | None, starts: bool
             ) -> list[str]:
-    """Install the service; return what was done, a line each. Existing settings stay; but an agent
-    that was alone may get its hub."""
+    """Install the service; return what was done, a line each. Existing settings stay; what they
+    lack is added, and an agent that was alone may get its hub."""
     _check(machine, program, token, starts)
+    _check_values(role, settings, token)
     settings = {**settings, **{name: _absolute_path(machine, name, settings[name])
                                for name in role.file_settings if name in settings}}
     texts = dict(files(role, program, grants))
@@ -70,7 +74,7 @@ def install(machine: Machine, role: ServiceRole, program: str, settings: Mapping
     if not starts:
         return [*report, f"{role.unit} starts at the next boot"]
     _start(role)
-    return [*report, f"started {role.unit}"]
+    return [*report, f"started {role.unit}", *_connection(role)]
 
 
 def _start(role: ServiceRole) -> None:
@@ -87,6 +91,20 @@ def _start(role: ServiceRole) -> None:
             f"{journal.stdout.strip() or error}\nMend {role.config}, then: systemctl restart "
             f"{role.unit}. To stop it: systemctl disable --now {role.unit}",
             ExitCode.CANNOT_START) from error
+
+
+def _connection(role: ServiceRole) -> list[str]:
+    """Return what the service says of its connection after its first attempt. It tries again by
+    itself, so that a failure is none of the installation."""
+    if not role.reports_connection:
+        return []
+    status, until = "", time.monotonic() + CONNECTION_WITHIN_S
+    while time.monotonic() < until and (not status or status.startswith("connecting ")):
+        time.sleep(0.25)
+        status = subprocess.run(
+            ["systemctl", "show", "--property", "StatusText", "--value", role.unit],
+            capture_output=True, text=True).stdout.strip()
+    return [status] if status else []
 
 
 def uninstall(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
@@ -140,6 +158,22 @@ def _check(machine: Machine, program: str, token: str | None, starts: bool) -> N
                            "or an image with --root DIR", ExitCode.CANNOT_START)
 
 
+def _check_values(role: ServiceRole, settings: Mapping[str, str], token: str | None) -> None:
+    """Refuse what the service would not start with, before anything is written."""
+    for name, parse in role.parsed_settings.items():
+        if name in settings:
+            _check_value(parse, settings[name], f"--{name.replace('_', '-')} {settings[name]!r}")
+    if token is not None:
+        _check_value(EnrolmentToken.read, token, "the token")
+
+
+def _check_value(parse: Callable[[str], object], value: str, about: str) -> None:
+    try:
+        parse(value)
+    except ValueError as error:
+        raise CommandError(f"{about}: {error}", ExitCode.USAGE) from error
+
+
 def _is_hidden(path: Path | str) -> bool:
     return any(PurePosixPath(path).is_relative_to(hidden) for hidden in HIDDEN)
 
@@ -189,24 +223,31 @@ def _write_config(machine: Machine, role: ServiceRole, settings: Mapping[str, st
     if not path.exists():
         _write(path, config_text(role, settings, is_in_pool))
         return [f"wrote {path}"]
-    if (config := joined_config(role, path.read_text(), settings)) is not None:
-        _write(path, config)
-        return [f"changed {path}: it has a hub now"]
-    if settings or is_in_pool:
-        raise CommandError(f"{path} is there already and stays as it is; change it there, or "
-                           "leave out the settings", ExitCode.USAGE)
-    return [f"kept {path}"]
+    try:
+        config, added = merged_config(role, path.read_text(), {
+            **settings, **(role.pool_settings if is_in_pool else {})})
+    except ValueError as error:
+        raise CommandError(f"{path} {error}", ExitCode.USAGE) from error
+    if not added:
+        return [f"kept {path}"]
+    _write(path, config)
+    return [f"changed {path}: " + ("it has a hub now" if "hub" in added
+                                   else f"added {', '.join(added)}")]
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.new")
-    draft.unlink(missing_ok=True)
-    with open(draft, "w", opener=lambda name, flags: os.open(
-            name, flags | os.O_EXCL | os.O_NOFOLLOW, mode)) as file:
-        file.write(text)
-    draft.chmod(mode)
-    draft.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.unlink(missing_ok=True)
+        with open(draft, "w", opener=lambda name, flags: os.open(
+                name, flags | os.O_EXCL | os.O_NOFOLLOW, mode)) as file:
+            file.write(text)
+        draft.chmod(mode)
+        draft.replace(path)
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror}; free some space or mend the "
+                           "disk, then install again", ExitCode.CANNOT_START) from error
 
 
 def _write_token(machine: Machine, role: ServiceRole, token: str) -> Path:

@@ -17,10 +17,15 @@ class ServiceNotifier:
         is_watched = watchdog_us.isdigit() and watchdog_pid in ("", str(os.getpid()))
         self._every_s = int(watchdog_us) / USEC / 4 if is_watched else None
         self._beat_at: float | None = None
+        self._status = ""
 
-    def beat(self, now: float) -> None:
+    def beat(self, now: float, status: str = "") -> None:
         """Report the start the first time; then, as often as systemd requires, that the service is
-        alive."""
+        alive. `status`: a line that `systemctl status` shows, sent when it changes."""
+        if status != self._status:
+            self._status = status
+            line = "".join(filter(str.isprintable, status))  # a hub's words are part of it
+            self._send(f"STATUS={line}".encode())
         if self._beat_at is None:
             self._send(b"READY=1")
         elif self._every_s is None or now - self._beat_at < self._every_s:

@@ -1,9 +1,11 @@
 """Files for systemd of each service: unit, drop-ins, user. Pure."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+
+from gpudeck.settings import address, hub_urls
 
 CONFIG = PurePosixPath("/etc/gpudeck")
 UNITS = PurePosixPath("/etc/systemd/system")
@@ -58,12 +60,14 @@ class ServiceRole:
     about: str
     settings: tuple[str, ...]  # that `install` takes; all others are added to its file
     file_settings: tuple[str, ...]  # of these, those that name a file
+    parsed_settings: Mapping[str, Callable[[str], object]]  # of these, those checked here
     pool_settings: Mapping[str, str]
     grants: tuple[str, ...] = ()
     default_grants: tuple[str, ...] = ()
     default_grants_alone: tuple[str, ...] = ()  # without a hub
     lines: tuple[str, ...] = ()
     runtime: PurePosixPath | None = None  # systemd leaves it until the next boot
+    reports_connection: bool = False  # in its status, by which `install` shows it
 
     @property
     def unit(self) -> str:
@@ -97,7 +101,7 @@ class ServiceRole:
 HUB = ServiceRole(
     "hub", "gpudeck hub: pages, API and live socket",
     ("bind", "public_url", "tls_cert", "tls_key", "trusted_proxies"), ("tls_cert", "tls_key"),
-    {"pool": "on"},
+    {"bind": address}, {"pool": "on"},
     lines=("PrivateTmp=yes", "PrivateDevices=yes", "PrivateUsers=yes", "ProcSubset=pid",
            "ProtectProc=invisible", "OOMScoreAdjust=-100",
            # The process that signs commands leaves the network by namespaces of its own.
@@ -110,7 +114,8 @@ HUB = ServiceRole(
 # its pipes in /tmp/nvidia-mps, where all its clients look for them).
 AGENT = ServiceRole(
     "agent", "gpudeck agent: reports this machine's GPUs",
-    ("hub", "ca_file", "metrics"), ("ca_file",), {"pool_socket": "/run/gpudeck/pool.sock"},
+    ("hub", "ca_file", "metrics"), ("ca_file",), {"hub": hub_urls, "metrics": address},
+    {"pool_socket": "/run/gpudeck/pool.sock"},
     grants=("act", "terminals", "owners", "limits", "births"), default_grants=("act", "terminals"),
     default_grants_alone=("terminals",),  # nobody orders actions from it
     lines=("DevicePolicy=closed", "DeviceAllow=char-nvidia* rw", "DeviceAllow=char-drm rw",
@@ -120,7 +125,7 @@ AGENT = ServiceRole(
            "RuntimeDirectoryPreserve=yes", "OOMScoreAdjust=-500",
            # A restart of the agent must not take MPS daemons along, nor their clients' work.
            "KillMode=process", "WatchdogSec=120", "TimeoutStopSec=15"),
-    runtime=PurePosixPath("/run/gpudeck"))
+    runtime=PurePosixPath("/run/gpudeck"), reports_connection=True)
 ROLES: Mapping[str, ServiceRole] = {role.name: role for role in (HUB, AGENT)}
 
 _BOTH = (
@@ -187,23 +192,35 @@ def config_text(role: ServiceRole, settings: Mapping[str, str], is_in_pool: bool
         *(f"{name} = {_quoted(value)}" for name, value in values.items()), ""])
 
 
-def joined_config(role: ServiceRole, text: str, settings: Mapping[str, str]) -> str | None:
-    """Return the settings of an agent that was alone, and now has a hub; None: it was not alone."""
+def merged_config(role: ServiceRole, text: str, settings: Mapping[str, str]
+                  ) -> tuple[str, list[str]]:
+    """Return the file with those of `settings` that it lacks, and their names. Only an agent that
+    was alone gets others, with its hub. Raises ValueError where the file says something else."""
     import tomllib  # `gpudeck top` must be there at once
 
     try:
         section = tomllib.loads(text).get(role.name, {})
-    except tomllib.TOMLDecodeError:
-        return None
-    if "hub" not in settings or "alone" not in section:
-        return None
-    renewed = "|".join(map(re.escape, ("alone", *settings)))
-    lines = [line for line in text.splitlines() if not re.match(rf"\s*({renewed})\s*=", line)]
-    at = next((at for at, line in enumerate(lines, 1) if line.strip() == f"[{role.name}]"), None)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"is not TOML: {error}") from error
+    lines = text.splitlines()
+    if "hub" in settings and "alone" in section:
+        settings = {name: value for name, value in settings.items()
+                    if name not in role.pool_settings or name not in section}
+        former = re.compile(rf"\s*({'|'.join(map(re.escape, ('alone', *settings)))})\s*=")
+        lines, section = [line for line in lines if not former.match(line)], {}
+    elif "alone" in settings and "hub" in section:
+        raise ValueError("has a hub and stays as it is; for an agent without one, take `hub` out "
+                         "there")
+    for name, value in settings.items():
+        if name in section and str(section[name]) != value:
+            raise ValueError(f"has {name} = {section[name]!r} and stays as it is; change it there, "
+                             f"then: systemctl restart {role.unit}")
+    added = [name for name in settings if name not in section]
+    title, own = f"[{role.name}]", [f"{name} = {_quoted(settings[name])}" for name in added]
+    at = next((at for at, line in enumerate(lines, 1) if line.strip() == title), None)
     if at is None:
-        return None
-    added = [f"{name} = {_quoted(value)}" for name, value in settings.items()]
-    return "\n".join([*lines[:at], *added, *lines[at:], ""])
+        return "\n".join([*lines, title, *own, ""]), added
+    return "\n".join([*lines[:at], *own, *lines[at:], ""]), added
 
 
 def _quoted(value: str) -> str:

@@ -14,6 +14,7 @@ from gpudeck.contract.action_views import (
 )
 from gpudeck.contract.actions import CommandState
 from gpudeck.errors import ExitCode
+from gpudeck.language.printable import printable as printable
 
 UNKNOWN = "unknown"
 LABEL_WIDTH = 9
@@ -37,12 +38,6 @@ _MEANING: dict[CommandState, str] = {
     "unkillable": "still there after SIGKILL", "expired": "expired, nothing was done",
     "unknown": "unknown; it may or may not have been done",
 }
-
-
-def printable(text: str) -> str:
-    """Replace characters that cannot be printed: a task names itself, and its escape sequences must
-    not reach the terminal."""
-    return "".join(char if char.isprintable() else "�" for char in text)
 
 
 def words(text: str | None) -> str:
@@ -86,6 +81,10 @@ def short(task_id: str) -> str:
 def clock(at: float) -> str:
     """Format a time of day in UTC, so that terminals, logs and pages of several places agree."""
     return f"{datetime.fromtimestamp(int(at), UTC):%H:%M:%S} UTC"
+
+
+def second_words(at: float) -> str:
+    return f"{datetime.fromtimestamp(int(at), UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def moment(at: float) -> str:

@@ -236,6 +236,60 @@ def test_escape_closes_the_dialog_and_leaves_the_drawer(demo: Demo, new_person: 
     expect(page.locator("#drawer")).to_be_hidden()
 
 
+def test_a_button_that_the_hub_wrote_opens_no_dialog_with_the_last_step_under_the_pointer(
+        demo: Demo, new_person: NewPerson) -> None:
+    """Put the button where the dialog's own one is, and press it there."""
+    target = random.choice(alone(demo))
+    person = new_person().open(f"/tasks?task={target['id']}")
+    button = person.page.locator("#task-acts [data-act=end]")
+    button.focus()
+    person.page.keyboard.press("Enter")
+    person.give_reason(reason())
+    expect(person.yes).to_be_enabled()
+    box = person.yes.bounding_box()
+    assert box is not None
+    person.page.keyboard.press("Escape")
+    expect(person.dialog).to_have_count(0)
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    button.evaluate("(one, [x, y]) => { one.style.cssText = `position: fixed; z-index: 99; "
+                    "left: ${x - 20}px; top: ${y - 10}px`; }", [x, y])
+    person.page.mouse.click(x, y)
+    expect(person.dialog).to_have_attribute("data-targets", target["id"])
+    person.give_reason(reason())
+    expect(person.yes).to_be_enabled()
+    box = person.yes.bounding_box()
+    assert box is not None
+    assert not (box["x"] <= x <= box["x"] + box["width"]
+                and box["y"] <= y <= box["y"] + box["height"])
+
+
+def test_the_task_at_the_side_is_kept_stopped_and_left(demo: Demo, new_person: NewPerson) -> None:
+    target, other = random.sample(alone(demo), 2)
+    person = new_person().open(f"/tasks?group=none&task={target['id']}")
+    page, why, words = person.page, reason(), person.page.locator("#task-keep")
+    expect(page.locator("#task-title")).to_have_text(f"Task {target['pid']} · {target['user']}")
+    page.locator("#task-keep").get_by_role("button", name="Keep until …").click()
+    page.locator("dialog[open] [name=because]").fill(why)
+    page.locator("dialog[open]").get_by_role("button", name="Keep", exact=True).click()
+    expect(words).to_contain_text(why)
+    expect(person.row(target).locator(".t-keep")).to_be_visible()
+    words.get_by_role("button", name="Stop keeping").click()
+    expect(words).not_to_contain_text(why)
+    person.row(other).locator(".t-user").click()
+    expect(page.locator("#task-title")).to_have_text(f"Task {other['pid']} · {other['user']}")
+    expect(page.locator("#task-acts [data-act=end]")).to_have_attribute("data-target", other["id"])
+    assert f"task={other['id'].replace(':', '%3A')}" in page.url
+    page.keyboard.press("Escape")
+    expect(page.locator("#task-drawer")).to_be_hidden()
+    assert "task=" not in page.url
+    page.wait_for_timeout(3_000)  # longer than it asks again
+    expect(page.locator("#task-drawer")).to_be_hidden()
+    page.goto(f"{demo.url}/tasks?task=nobody&sort=nonsense")
+    expect(page.locator("#task-title")).to_have_text("Unknown task")
+    expect(page.locator("#task-state")).to_have_text("No node reports this task any more.")
+    expect(page.locator(".t-idle[aria-sort=descending]")).to_be_visible()
+
+
 def test_a_dialog_says_each_thing_once(demo: Demo, new_person: NewPerson) -> None:
     """Check the one amber line: a job's processes, what they hold, and that no way leads back."""
     def several() -> list[list[dict[str, Any]]]:

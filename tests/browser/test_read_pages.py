@@ -34,7 +34,7 @@ MADE_UP = """async usual => {
     const place = Object.assign(document.createElement("div"), {id: "page-answer"});
     made.append(place);
     place.dataset.reading = JSON.stringify({everyS: 3600, what: "list", usual, path: "",
-                                            anchors: {}, events: ["lease"],
+                                            choices: {}, anchor: "", events: ["lease"],
                                             unaddressed: ["secret", "edited", "draft"]});
     globalThis.asks = [];
     globalThis.dash_clientside.set_props = (id, {asked: {number, page, view}}) => {
@@ -243,8 +243,8 @@ def test_what_the_hub_refuses_stays_in_the_dialog(hub: HubProcess, node: Node, q
     line = page.locator("#qos-place > li")
     expect(line).to_contain_text("at least 3 GPUs while it asks for more")
     [item] = client.hub.get("qos")["items"]
-    assert item["policy"] == {"tenant": "user:ada/x", "gpus": 3, "wait_s": 90.0,
-                              "throttled_pct": None}
+    assert item["policy"] == {"tenant": "user:ada/x", "gpus": 3, "memory_gib": None,
+                              "wait_s": 90.0, "throttled_pct": None}
     line.get_by_role("button", name="Change …").click()
     expect(dialog.get_by_label("Longest wait")).to_have_value("1.5")
     dialog.get_by_label("GPUs").fill("4")

@@ -328,8 +328,8 @@ def test_a_node_comes_by_the_shown_line_and_goes_when_it_is_revoked(admin: Perso
     assert agent.poll() is None, "a revoked agent says so and stays, in case it is enrolled anew"
 
 
-def waiting_node(admin: Person, host: str) -> Locator:
-    """Connect a node, and return its row once it waits for approval."""
+def connect_waiting(admin: Person, host: str) -> Locator:
+    """Connect a node that must be approved, and return what the dialog then says of it."""
     admin.settings("nodes")
     admin.page.locator("#connect-node").click()
     admin.dialog.get_by_label("Require approval by fingerprint").check()
@@ -337,6 +337,12 @@ def waiting_node(admin: Person, host: str) -> Locator:
     admin.hub.run_line(admin.dialog.locator("code").inner_text(), host)
     words = admin.dialog.locator(".waiting-words")
     assert soon(lambda: words.inner_text().startswith(f"{host} is waiting for approval"))
+    return words
+
+
+def waiting_node(admin: Person, host: str) -> Locator:
+    """Connect a node, and return its row once it waits for approval."""
+    connect_waiting(admin, host)
     admin.page.keyboard.press("Escape")
     assert soon(lambda: "waiting" in admin.row(host).inner_text())
     return admin.row(host)
@@ -367,6 +373,22 @@ def test_nodes_are_approved_by_a_list_that_says_what_it_did_not_find(admin: Pers
     admin.page.keyboard.press("Escape")
     assert soon(lambda: all("live" in row.inner_text() for row in rows))
     assert admin.page.get_by_role("button", name="Approve a list …").is_hidden()
+
+
+def test_a_node_is_approved_where_its_command_is_shown(admin: Person) -> None:
+    words = connect_waiting(admin, f"h-{secrets.token_hex(3)}")
+    admin.confirm("Approve")
+    assert soon(lambda: "is connected, with 2 GPUs." in words.inner_text()), words.inner_text()
+    assert admin.dialog.get_by_role("button", name="Approve").count() == 0
+
+
+def test_a_command_that_is_shown_is_withdrawn(admin: Person) -> None:
+    admin.settings("nodes")
+    admin.page.locator("#connect-node").click()
+    admin.confirm("Create command")
+    assert soon(lambda: "another 60 min" in admin.dialog.inner_text())
+    admin.dialog.get_by_role("button", name="Withdraw").click()
+    assert soon(lambda: "Withdrawn: the command no longer works." in admin.dialog.inner_text())
 
 
 def test_a_place_that_is_withdrawn_is_gone(admin: Person) -> None:

@@ -20,6 +20,7 @@ from gpudeck.contract.actions import (
     RuleCondition,
     Victim,
 )
+from gpudeck.contract.collectives import CollectiveRank, CollectiveSample
 from gpudeck.contract.desired_state import (
     DesiredState,
     InForce,
@@ -400,6 +401,12 @@ FROM_AGENT |= {
         FRAME, seq=10, tasks=Tasks(True, (TASK,), USES, suspended=(TASK.id,))),
     "frame_with_checkpoints": structs.replace(FRAME, seq=9, host=structs.replace(
         HOST, checkpoints=(TaskCheckpoints(TASK.id, 900.5, 1763640000.0, 4),))),
+    "frame_with_collectives": structs.replace(FRAME, seq=10, host=structs.replace(
+        HOST, collectives=(
+            CollectiveSample(TASK.id, "", "0xae94423cfbb2ef4a", 16, 90.5, 15, 6_649, 6_650, (
+                CollectiveRank(3, "10.0.0.5", 4_711, 3),), 1, (
+                CollectiveRank(5, "unknown", None, None),), 1, True),
+            CollectiveSample("b-2-3", "it listens elsewhere")))),
     "preview_that_waits_for_a_checkpoint": structs.replace(
         PREVIEW, params=ActionParams(grace_s=45.0, checkpoint_within_s=1_800.0)),
     "reply_after_a_checkpoint": structs.replace(REPLY, number=4, verified=ActionVerification(

@@ -21,6 +21,7 @@ from gpudeck.contract.actions import ActionParams, Reply
 from tests.fakes.children import Child, Children, a_ceiling, is_alive
 from tests.fakes.hub import wait_for
 from tests.integration.test_actions_crash import write_world
+from tests.patience import GIVE_UP_S
 
 # On SIGTERM it forks three, each as `how` says, writes down their pids and ends at once.
 ESCAPES = """
@@ -76,7 +77,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Standalone
     (tmp_path / "data").mkdir()
     write_world(tmp_path, [])
     with StandaloneNode(tmp_path / "data", "simulated", f"node=n1,gpus=1,world={tmp_path}",
-                        ceiling, ActionTimeouts(2.0, 2.0)) as node:
+                        ceiling, ActionTimeouts(GIVE_UP_S, GIVE_UP_S)) as node:
         yield node
 
 

@@ -2,6 +2,7 @@
 in a sentence for people, soon, and at a bounded cost."""
 
 import base64
+import errno
 import os
 import random
 import secrets
@@ -15,7 +16,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.link.socket import ConnectionClosed, ConnectionOpened, HubLink, MessageReceived
+from agent.link.socket import (
+    ConnectionClosed,
+    ConnectionOpened,
+    HubLink,
+    MessageReceived,
+    reach_words,
+)
 from gpudeck.contract.wire import EVENT, MAX_MESSAGE_BYTES, NAMESPACE, Ack, encode
 from gpudeck.network.dial import HEAD_MAX_BYTES
 from gpudeck.network.websocket import Control, Message, Opcode, WebSocketReader, accept_key, frame
@@ -364,7 +371,21 @@ def test_a_hub_that_has_stopped_to_ping(serve: Callable[[Script], Server]) -> No
 def test_nobody_is_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    assert "refused" in Client(f"http://127.0.0.1:{port}").soon(ConnectionClosed).why
+    why = Client(f"http://127.0.0.1:{port}").soon(ConnectionClosed).why
+    assert why.startswith("connection refused: does the hub run there")
+
+
+def test_a_name_that_is_not_known() -> None:
+    why = Client("http://deck.invalid:8050").soon(ConnectionClosed).why
+    assert why.startswith("the name in --hub is not known here (")
+
+
+@pytest.mark.parametrize(("error", "cure"), [
+    (TimeoutError("timed out"), "timed out: is the address in --hub right, and does a firewall"),
+    (OSError(errno.ENETUNREACH, "Network is unreachable"), "is this machine's network up"),
+    (OSError(errno.EIO, "Input/output error"), "input/output error")])
+def test_what_is_not_reached_says_what_to_look_at(error: OSError, cure: str) -> None:
+    assert cure in reach_words(error)
 
 
 def test_given_up_before_it_is_there(serve: Callable[[Script], Server]) -> None:

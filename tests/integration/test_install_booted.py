@@ -36,6 +36,11 @@ OTHERS = 9
 OLDER = "0.1.9"
 GPUS = f"export LD_LIBRARY_PATH={FAKE} FAKE_NVML={FAKE}/nvml.txt"
 FOLDER = "/srv"  # where the page is followed; of /tmp a machine that boots keeps nothing
+RECORDED = "timestamp, index, temperature.gpu"
+WARM = """rules:
+  - {id: warm, title: warm, of: gpu, scope: "*", signal: temp_c, fire: "> 90", clear: "< 85",
+     for: 0s, severity: warn, mode: observe}
+"""
 TRAIN = "import os, time; print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True); time.sleep(1)"
 
 
@@ -73,10 +78,10 @@ class Deck(Site):
         document = json.loads(self.machine.path(f"{FOLDER}/token.json").read_text())
         self.machine.path(f"{FOLDER}/token").write_text(document["token"])
 
-    def new_secret(self) -> str:
+    def new_secret(self, role: str = "operator") -> str:
         return str(json.loads(self.machine.run(
-            "runuser -u gpudeck-hub -- gpudeck token create api test --role operator --json "
-            "--data /var/lib/gpudeck-hub"))["secret"])
+            f"runuser -u gpudeck-hub -- gpudeck token create api {role} --role {role} --json "
+            "--data /var/lib/gpudeck-hub"))["token"])
 
     def live(self) -> int:
         process = self.machine.try_to(f"export GPUDECK_TOKEN={self.secret}; gpudeck status --json "
@@ -292,8 +297,8 @@ def test_a_workstation_with_pages(workstation: Deck) -> None:
 
 
 def test_what_troubleshooting_asks_for_is_answered(workstation: Deck) -> None:
-    [block] = sh_blocks("troubleshooting")
-    for line in block.splitlines():
+    looks, _ = sh_blocks("troubleshooting")
+    for line in looks.splitlines():
         attempt = workstation.machine.try_to(f"{GPUS}; cd {FOLDER}; {line}")
         assert attempt.stdout, attempt.stderr
         assert "Traceback" not in attempt.stderr
@@ -301,6 +306,28 @@ def test_what_troubleshooting_asks_for_is_answered(workstation: Deck) -> None:
     page = (ROOT / "docs/troubleshooting.md").read_text()
     for line in re.findall(r"^journalctl .*$", page, re.M):
         assert "gpudeck" in workstation.machine.run(line)
+
+
+def test_a_node_that_has_another_hub_is_enrolled_again(workstation: Deck) -> None:
+    workstation.follow(TOKEN)
+    workstation.new_token()
+    _, other_hub = sh_blocks("troubleshooting")
+    assert f"connected to {workstation.url}" in workstation.follow(other_hub)
+    wait_for(lambda: workstation.live() == 1)
+
+
+def test_a_recording_is_imported_and_a_rule_rehearsed_on_it(workstation: Deck) -> None:
+    """Import what nvidia-smi wrote in Berlin, within the span that the page rehearses."""
+    machine, rows = workstation.machine, [RECORDED]
+    rows += [f"2026/05/17 12:{minute:02}:{second:02}.000, 0, {'97' if minute < 5 else '60'}"
+             for minute in range(10) for second in range(60)]
+    machine.path(f"{FOLDER}/gpu.csv").write_text("\n".join(rows) + "\n")
+    machine.path(f"{FOLDER}/my-rules.yaml").write_text(WARM)
+    bring, _, rehearse = sh_blocks("import")
+    hub = f"export GPUDECK_HUB={workstation.url} GPUDECK_TOKEN={workstation.new_secret('admin')}"
+    assert "n017" in workstation.follow(f"{hub}\n{bring}")
+    [rule] = json.loads(workstation.follow(f"{hub}\n{rehearse.strip()} --json"))
+    assert [(alert["host"], alert["place"]) for alert in rule["alerts"]] == [("n017", "0")]
 
 
 def test_the_hub_moves(workstation: Deck) -> None:
@@ -317,7 +344,7 @@ def test_the_hub_moves(workstation: Deck) -> None:
 def test_a_user_of_jupyterhub_has_a_token(workstation: Deck) -> None:
     extra, token = sh_blocks("jupyterhub")
     workstation.follow(extra)
-    secret = json.loads(workstation.follow(token))["secret"]
+    secret = json.loads(workstation.follow(token))["token"]
     me = workstation.machine.run(
         f"python -c 'from gpudeck.notebook import connect, watch; "
         f"from gpudeck.client.hub import Client; print(Client(\"{workstation.url}\", "

@@ -14,12 +14,13 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 from tests.fakes.oidc_relay import ProviderBrowser, RealProvider, honest
-from tests.integration.hubs import Answer, HubProcess, wait_for
+from tests.integration.hubs import Answer, HubProcess, WireAgent, one_task, wait_for
 from tests.integration.visitors import Visitor
 from tests.ports import free_port
 
 PEOPLE = {"ada": {"groups": ["gpu-admins"]}, "otto": {"groups": ["gpu-ops", "/staff"]},
-          "uma": {"groups": ["/staff"]}, "eve": {"groups": ["others"]}}
+          "uma": {"groups": ["/staff"]}, "eve": {"groups": ["others"]},
+          "tess": {"groups": ["/staff", "physics"]}}
 FOREIGN = RSAKey.generate_key(2048)
 
 
@@ -196,3 +197,27 @@ def test_a_changed_issuer(site: Site, tmp_path: Path) -> None:
                     "--oidc-client-id", "deck", "--oidc-roles", "a=user") as hub:
         refusal = Visitor(hub).ask("/sign-in/oidc")
         assert (refusal.status, b"to the letter" in refusal.body) == (403, True)
+
+
+def test_a_group_of_the_provider_makes_a_team(site: Site) -> None:
+    """The team has her tasks on the nodes, also after the hub has started again."""
+    agent = WireAgent("teams")
+    agent.connect(site.hub)
+    agent.tick(one_task(user="tess"))
+    body = json.dumps({"name": "science", "groups": ["physics"]}).encode()
+    answer = site.hub.ask("/api/v1/teams", "POST", body=body, Content_Type="application/json")
+    assert answer.status == 200, answer.body
+
+    def team() -> str | None:
+        members = site.hub.get("/api/v1/teams")["members"]
+        return next((team for team, users in members.items() if "tess" in users), None)
+
+    wait_for(lambda: team() == "", why="she is in no team")
+    site.person("tess").entered()
+    assert team() == "science"
+    site.hub.kill()
+    site.hub.start()
+    agent.connect(site.hub)
+    agent.tick(one_task(user="tess"))
+    wait_for(lambda: team() == "science", why="it was stored")
+    agent.close()

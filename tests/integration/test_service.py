@@ -80,7 +80,7 @@ def test_it_is_installed_changed_and_gone(root: Path, capsys: pytest.CaptureFixt
     assert service(["install", "agent", "--grant", "owners", *at]) == 0
     assert "9400" in config.read_text()
     assert {path.name for path in drop_ins.iterdir()} == {"owners.conf", "mine.conf"}
-    with pytest.raises(CommandError, match="stays as it is"):
+    with pytest.raises(CommandError, match="has hub = 'https://hub:8050' and stays as it is"):
         service(["install", "agent", "--hub", "https://other:8050", *at])
     (root / "var/lib/gpudeck-agent").mkdir()
     assert service(["uninstall", "agent", "--root", str(root)]) == 0
@@ -91,6 +91,33 @@ def test_it_is_installed_changed_and_gone(root: Path, capsys: pytest.CaptureFixt
     assert service(["uninstall", "agent", "--root", str(root), "--purge"]) == 0
     assert there(root) - {"etc/systemd/system/multi-user.target.wants"} == before
     assert "gpudeck-agent" not in (root / "etc/passwd").read_text()
+
+
+def test_installed_again_it_keeps_what_is_there_and_adds_what_is_not(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whose first attempt failed types the same again, perhaps with more."""
+    at = ["--root", str(root), "--program", PROGRAM]
+    first = ["install", "agent", "--hub", "https://hub:8050", "--pool", *at]
+    config = root / "etc/gpudeck/agent.toml"
+    assert service(first) == 0
+    before = config.read_text() + 'metrics = "127.0.0.1:9400"\n'
+    config.write_text(before)
+    assert service(first) == 0
+    assert config.read_text() == before
+    certificate = root / "etc/gpudeck/ca.pem"
+    certificate.touch()
+    capsys.readouterr()
+    assert service(["install", "agent", "--ca-file", "/etc/gpudeck/ca.pem", *at]) == 0
+    assert f"changed {config}: added ca_file\n" in capsys.readouterr().out
+    settings = read(["--config", str(config)], {})
+    assert (settings.hub, str(settings.ca_file), settings.metrics) == (
+        ("https://hub:8050",), "/etc/gpudeck/ca.pem", ("127.0.0.1", 9400))
+    with pytest.raises(CommandError, match="has a hub and stays as it is"):
+        service(["install", "agent", "--alone", *at])
+    config.write_text("[agent\n")
+    with pytest.raises(CommandError, match="is not TOML"):
+        service(first)
 
 
 def test_an_agent_alone_gets_its_hub_later(root: Path, capsys: pytest.CaptureFixture[str]
@@ -125,7 +152,10 @@ def test_an_agent_alone_gets_its_hub_later(root: Path, capsys: pytest.CaptureFix
     (["--program", PROGRAM], "name the hub"),
     (["--hub", "https://h:1", "--program", PROGRAM, "--grant", "all"], "there are act, term"),
     (["--hub", "https://h:1", "--program", PROGRAM, "--ca-file", "ca.pem"], "there is no .*/ca"),
-    (["--hub", "https://h:1", "--program", PROGRAM, "--token-file", "TOKEN"], "into an image")])
+    (["--hub", "https://h:1", "--program", PROGRAM, "--token-file", "TOKEN"], "into an image"),
+    (["--hub", "deck.example.org", "--program", PROGRAM], "--hub 'deck.example.org': a URL is"),
+    (["--hub", "http://deck.example.org", "--program", PROGRAM], "plain http reaches a hub on"),
+    (["--hub", "https://h:1", "--metrics", "9400", "--program", PROGRAM], "HOST:PORT is needed")])
 def test_what_cannot_work_is_refused_and_writes_nothing(
     root: Path, tmp_path: Path, words: list[str], says: str
 ) -> None:

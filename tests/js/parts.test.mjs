@@ -102,15 +102,6 @@ test("items are grouped in the order in which they come", () => {
   );
 });
 
-test("a span is read from the address, or the usual one", () => {
-  const read = (text) => times.readSpan(new URLSearchParams(text), "1h");
-  assert.deepEqual(read("start=100&end=200"), { start: 100, end: 200 });
-  assert.deepEqual(read("start=200&end=100"), { last: "1h" });
-  assert.deepEqual(read("last=constructor"), { last: "1h" });
-  assert.deepEqual(read("last=7d"), { last: "7d" });
-  assert.deepEqual(times.boundsOf({ start: 1, end: 2 }), [1, 2]);
-});
-
 test("a moment is read back as it was written", () => {
   const at = 1_763_640_000;
   assert.equal(times.secondsIn(times.localText(at)), at);

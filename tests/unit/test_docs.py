@@ -72,10 +72,11 @@ def test_every_make_target_named_in_prose_exists() -> None:
     assert words - targets == set()
 
 
-def test_every_page_is_in_the_menu() -> None:
-    menu = (ROOT / "mkdocs.yml").read_text()
+def test_every_page_is_in_the_menu_and_on_the_first_page() -> None:
+    menu, first = (ROOT / "mkdocs.yml").read_text(), (DOCS / "index.md").read_text()
     pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
     assert {page for page in pages if page not in menu} == set()
+    assert {page for page in pages if f"]({page})" not in first} == {"index.md"}
     assert "plugins: [search]" in menu, "a list of plugins without it leaves the site without one"
 
 

@@ -23,7 +23,8 @@ from tests.javascript import (
 from tests.machine import required_node_modules
 
 CONFIG = json.loads((ROOT / "tsconfig.json").read_text())
-MODULES = [path for path in ASSETS.rglob("*.mjs") if "vendor" not in path.parts]
+MODULES = [path for folder in (ASSETS, ROOT / "widget") for path in folder.rglob("*.*js")
+           if "vendor" not in path.parts]
 
 
 def test_pure_modules() -> None:
@@ -38,20 +39,22 @@ def test_types_are_those_that_the_hub_sends() -> None:
 
 
 def test_all_is_checked_but_what_is_left() -> None:
-    assert CONFIG["include"] == ["types", "assets"]
+    assert CONFIG["include"] == ["types", "assets", "widget"]
     assert CONFIG["compilerOptions"]["strict"]
     assert CONFIG["compilerOptions"]["checkJs"]
-    assert {path.parent.name for path in MODULES if path.parent != ASSETS} >= LEFT
+    assert {path.parent.name for path in MODULES} >= LEFT
 
 
 def test_a_finding_counts_where_a_folder_is_checked() -> None:
     output = ("assets/parts/a.mjs(1,2): error TS1: one\n  why\n"
-              "assets/tasks/b.mjs(1,2): error TS1: two\n  why\n"
+              "assets/pool/b.mjs(1,2): error TS1: two\n  why\n"
               "assets/deck.mjs(1,2): error TS1: three\n"
+              "widget/acts.mjs(1,2): error TS1: six\n"
               "types/hub.d.ts(1,2): error TS1: four\nerror TS5: five\n")
-    assert "tasks" in LEFT
+    assert "pool" in LEFT
     assert count_findings(output).splitlines() == [
         "assets/parts/a.mjs(1,2): error TS1: one", "  why",
+        "assets/deck.mjs(1,2): error TS1: three", "widget/acts.mjs(1,2): error TS1: six",
         "types/hub.d.ts(1,2): error TS1: four", "error TS5: five"]
 
 
@@ -96,28 +99,56 @@ def test_modules_are_installed_where_they_are_not(tmp_path: Path) -> None:
     assert "npm-cli.js" in commands()
 
 
-@pytest.mark.parametrize(("source", "problem"), [
+PLANTED = (
     ('const { items } = await look("nodes?limit=1"); items[0].host;', None),
     ('const { items } = await look("nodes?limit=1"); items[0].hots;', "'hots' does not exist"),
     ("const { stat } = await look(`gpus/${name}`); stat;", "'stat' does not exist"),
     ('const { id } = await send("DELETE", "hold"); id;', "'id' does not exist"),
     ('live.addEventListener("totals", ({ detail }) => detail.gpus.sum);', "'sum' does not exist"),
-])
-def test_a_typo_in_a_field_of_an_answer_is_found(source: str, problem: str | None, tmp_path: Path
-                                                 ) -> None:
+    ('live.addEventListener("alert", ({ detail }) => placeOf(detail));', None),
+    ('live.addEventListener("alert", ({ detail }) => placeOf({ ...detail, host: detail.hots }));',
+     "'hots' does not exist"),
+    ('const { items } = await look(`nodes/${name}/quotas`); useWords(items[0].holders[0]);', None),
+    ('const { items } = await look(`nodes/${name}/quotas`); items[0].is_inforce;',
+     "'is_inforce' does not exist"),
+    ('const page = new JobPage(...parts); page.map?.metrics[name].row;', "'row' does not exist"),
+    ('const [widget] = views; new Machine(widget).show({ ...here, gpus: [] }, "dark");', None),
+    ('here.ram.avail;', "'avail' does not exist"),
+    ('fleet.rows[0].hosts;', "'hosts' does not exist"),
+)
+
+
+@pytest.fixture(scope="module")
+def findings(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Findings of tsc in a module for each of PLANTED, by one run."""
     required_node_modules(ROOT)
-    (tmp_path / "planted.mjs").write_text(
-        f'import {{ look, send }} from "{ROOT}/assets/parts/api.mjs";\n'
-        "/** @type {(name: string, live: LiveLink) => Promise<void>} */\n"
-        f"export async function plant(name, live) {{ {source} }}\n")
-    (tmp_path / "tsconfig.json").write_text(json.dumps({
+    folder = tmp_path_factory.mktemp("planted")
+    for number, (source, _) in enumerate(PLANTED):
+        (folder / f"planted_{number}.mjs").write_text(
+            f'import {{ look, send }} from "{ROOT}/assets/parts/api.mjs";\n'
+            f'import {{ placeOf }} from "{ROOT}/assets/alerts/alert_words.mjs";\n'
+            f'import {{ useWords }} from "{ROOT}/assets/quotas/quota_bars.mjs";\n'
+            f'import JobPage from "{ROOT}/assets/jobs/job.mjs";\n'
+            f'import {{ Machine }} from "{ROOT}/widget/machine.mjs";\n'
+            "/** @type {(name: string, live: LiveLink, here: Hub.MachinePicture, "
+            "fleet: Hub.FleetPicture, parts: ConstructorParameters<typeof JobPage>, "
+            "views: ConstructorParameters<typeof Machine>) => Promise<void>} */\n"
+            "export async function plant(name, live, here, fleet, parts, views) "
+            f"{{ {source} }}\n")
+    (folder / "tsconfig.json").write_text(json.dumps({
         "extends": str(ROOT / "tsconfig.json"), "compilerOptions": {"types": []},
-        "include": [str(ROOT / "types"), str(tmp_path)]}))
-    lines = run(TOOLS["tsc"], "-p", tmp_path).stdout.splitlines()
+        "include": [str(ROOT / "types"), str(folder)]}))
+    lines = run(TOOLS["tsc"], "-p", folder).stdout.splitlines()
     assert not any(line.startswith("error") for line in lines), lines  # of the settings
-    findings = [line for line in lines if "planted.mjs" in line]
-    assert len(findings) == (0 if problem is None else 1), findings
-    assert problem is None or problem in findings[0]
+    return lines
+
+
+@pytest.mark.parametrize("number", range(len(PLANTED)))
+def test_a_typo_in_a_field_of_an_answer_is_found(number: int, findings: list[str]) -> None:
+    source, problem = PLANTED[number]
+    mine = [line for line in findings if f"planted_{number}.mjs" in line]
+    assert len(mine) == (0 if problem is None else 1), (source, mine)
+    assert problem is None or problem in mine[0]
 
 
 def test_no_finding_is_silenced() -> None:

@@ -13,7 +13,8 @@ LIMITS = TABLE["limits"]
 @pytest.mark.parametrize("part", LIMITS)
 def test_names_and_docstrings_of_no_dialect(part: str) -> None:
     limit = LIMITS[part]
-    count = count_language(ROOT / room for room in limit["rooms"])
+    count = count_language((ROOT / room for room in limit["rooms"]), limit.get("suffix", ".py"))
+    assert count.names > 1_000
     assert count.names_per_1000 <= limit["names"], [str(name) for name in count.bad_names][-40:]
     assert count.openings_pct <= limit["openings"], [str(text) for text in count.bad_openings][-40:]
 
@@ -27,6 +28,20 @@ def test_what_is_counted(tmp_path: Path) -> None:
     assert sorted(offence.text for offence in count.bad_names) == ["_told", "each", "kept", "said"]
     assert count.names == 8
     assert [offence.text for offence in count.bad_openings] == ["Of whom."]
+    assert count.docstrings == 3
+
+
+def test_what_is_counted_of_javascript(tmp_path: Path) -> None:
+    (tmp_path / "one.mjs").write_text(
+        "// Words.\n\nconst kept = 1;\n/** Of whom. */\nexport class Rows {\n  told = 1;\n"
+        "  rows;\n\n  /**\n   * Whether it is read.\n   * @type {() => void}\n   */\n"
+        "  draw() {\n    const { left } = this;\n    let said;\n    if (said) draw();\n  }\n}\n"
+        "/** @type {number} */\nlet left = 0;\n")
+    count = count_language([tmp_path], "js")
+    assert sorted(offence.text for offence in count.bad_names) == ["kept", "said", "told"]
+    assert count.names == 7
+    assert [offence.text for offence in count.bad_openings] == [
+        "Of whom. */", "Whether it is read."]
     assert count.docstrings == 3
 
 

@@ -38,6 +38,13 @@ def test_every_figure_is_on_the_page_with_its_verdict(tmp_path: Path) -> None:
     assert "1 of 2 goals are met. Not met: second." in text
 
 
+def test_a_missed_figure_is_named_with_its_group() -> None:
+    figures = [Figure("beside A: CPU", 1.0, "s"), Figure("  gpudeck / A", 2.0, "x", 1.0),
+               Figure("beside B: CPU", 1.0, "s"), Figure("  gpudeck / B", 2.0, "x", 1.0)]
+    assert ("Not met: beside A: CPU: gpudeck / A; beside B: CPU: gpudeck / B."
+            in page(figures, "a machine", date(2026, 1, 2)))
+
+
 def test_what_is_missed_has_its_reason() -> None:
     figures = [Figure("sample to pixel, 5 browsers", 2.0, "ms", 1.0),
                Figure("q1: an hour", 0.5, "ms", 1.0)]
@@ -88,7 +95,11 @@ def test_the_page_that_is_kept() -> None:
     assert re.search(r"^Measured on \d{4}-\d\d-\d\d, on \d+ cores of .+, Python 3\.\d+", text, re.M)
     table = rows(text)
     assert len(table) > 20
-    missed = [name.removeprefix("· ") for name, _, _, verdict in table if "not" in verdict]
+    group, missed = "", []
+    for name, _, _, verdict in table:
+        group = group if name.startswith("· ") else name
+        if "not" in verdict:
+            missed.append(name if name == group else f"{group}: {name.removeprefix('· ')}")
     for name, measured, goal, verdict in table:
         assert name
         if not goal:

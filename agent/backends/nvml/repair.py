@@ -16,8 +16,8 @@ from ..repair import DiagnosisAnswer, ResetAnswer
 from .dcgm_diag import judge
 
 SMI, DCGMI = "nvidia-smi", "dcgmi"
-DIAGNOSIS_LEVELS = (1, 2)  # the longer ones would keep every other act on this node waiting
 RESET_WITHIN_S = 120.0
+# Longer levels would keep every other action on this node waiting.
 DIAGNOSIS_WITHIN_S = {1: 120.0, 2: 600.0}
 DONE = "successfully reset"
 

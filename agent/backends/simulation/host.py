@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET
+
+from gpudeck.contract.collectives import CollectiveRank, CollectiveSample
 from gpudeck.contract.hosts import HostSample, HostTask
 from gpudeck.contract.serving import ServingSample
 
@@ -10,6 +13,7 @@ from .chance import between, roll, seed_of
 from .folder import task_id
 from .jobs import SimulatedJob, twin_of
 from .load import SimulatedLoad, load_of, waits_for_data
+from .scenes import stuck_for_s
 
 if TYPE_CHECKING:
     from .world import LiveJob
@@ -18,6 +22,7 @@ CPUS = 128
 MEM_TOTAL_BYTES = 2.0 * 2**40
 TOKENS_PER_S = 1_800.0  # that a GPU which has no pause generates
 DISK_BYTES_PER_S = 6e9  # of the disks together
+NCCL_SAYS_AFTER_S = 60.0
 # Processors that a job keeps busy per GPU, and its memory on the host per GPU.
 CORES = {"train": 5.5, "finetune": 3.0, "serve": 1.4, "notebook": 0.9, "hog": 0.01}
 MEM_BYTES = {"train": 48e9, "finetune": 32e9, "serve": 14e9, "notebook": 9e9, "hog": 6e9}
@@ -48,7 +53,19 @@ def host_of(node: str, seed: int, lives: Sequence["LiveJob"], at: float) -> Host
         "net_link_changes": 2.0, "rdma_rx_bytes_per_s": remote * between(0.9, 1.0, noise),
         "rdma_tx_bytes_per_s": remote * between(0.9, 1.0, noise), "rdma_link_downs": 0.0,
     }, {}, tasks, tuple(_server(live.job, at) for live in lives
-                        if live.job.kind == "serve" and live.state == "running"))
+                        if live.job.kind == "serve" and live.state == "running"),
+        collectives=tuple(_standstill(live.job, stuck_for_s(node, live.job, at)) for live in lives
+                          if len(live.job.gpus) > 1
+                          and stuck_for_s(node, live.job, at) >= NCCL_SAYS_AFTER_S) or UNSET)
+
+
+def _standstill(job: SimulatedJob, still_s: float) -> CollectiveSample:
+    """Return what NCCL says of a job that hangs: its last rank has not joined a collective."""
+    size, launched = len(job.gpus), 1_000 + job.seed % 90_000
+    last = CollectiveRank(size - 1, "127.0.0.1", job.pid, size - 1)
+    return CollectiveSample(
+        task_id(job), communicator=f"0x{job.seed % 2**48:012x}", size=size, still_s=still_s,
+        ahead=size - 1, least=launched - 1, most=launched, behind=(last,), behind_count=1)
 
 
 def _server(job: SimulatedJob, at: float) -> ServingSample:

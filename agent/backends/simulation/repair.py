@@ -4,8 +4,6 @@ from gpudeck.contract.wire import GpuFacts
 
 from ..repair import DiagnosisAnswer, ResetAnswer
 
-DIAGNOSIS_LEVELS = (1, 2)
-
 
 def reset_trouble(facts: GpuFacts) -> str:
     return ""

@@ -16,9 +16,14 @@ def is_fouled(node: str, index: int) -> bool:
     return twin_of(node) == 1 and index == SLOW_RANK
 
 
+def stuck_for_s(node: str, job: SimulatedJob, at: float) -> float:
+    """Return for how long the job has hung; 0: it does not."""
+    hangs = node_number(node) == STUCK_NODE and job.kind == "train"
+    return max(0.0, at - job.working_since - STUCK_AFTER_S) if hangs else 0.0
+
+
 def on_stage(node: str, job: SimulatedJob, at: float, load: SimulatedLoad) -> SimulatedLoad:
-    if (node_number(node) == STUCK_NODE and job.kind == "train"
-            and at - job.working_since >= STUCK_AFTER_S):
+    if stuck_for_s(node, job, at) > 0:
         return SimulatedLoad(busy=1.0, peak=1.0, bandwidth=0.01, sm=0.05, intensity=0.06,
                              mem_share=load.mem_share)
     return load

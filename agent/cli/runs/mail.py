@@ -5,6 +5,8 @@ import subprocess
 from collections.abc import Sequence
 from email.message import EmailMessage
 
+from gpudeck.language.printable import printable
+
 PLACES = "/usr/sbin:/usr/lib:/usr/bin"
 WITHIN_S = 30.0
 
@@ -20,7 +22,7 @@ def send_mail(to: str, subject: str, lines: Sequence[str]) -> str:
         return "this machine has no sendmail"
     message = EmailMessage()
     message["To"] = to
-    message["Subject"] = "".join(char if char.isprintable() else " " for char in subject)
+    message["Subject"] = printable(subject, " ")
     message.set_content("\n".join(lines))
     try:
         process = subprocess.run([program, "-i", "--", to], input=message.as_bytes(),

@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from gpudeck.errors import CommandError, ExitCode
 
-INDEX_MOST = 999_999
 PARTS_MOST = 10_000
 PartState = Literal["queued", "waiting", "running", "unsupervised", "ended", "cancelled", "refused",
                     "skipped", "lost"]

@@ -8,6 +8,7 @@ from typing import Any
 from ..policy import EVERYTHING, GROUP, RANKS, Role, name_flaw
 
 MOST_GROUPS_SHOWN = 20
+MOST_GROUPS_KEPT, GROUP_CHARS = 200, 128
 LEEWAY_S = 60.0
 Claims = Mapping[str, Any]
 
@@ -45,9 +46,10 @@ class Identity:
     subject: str
     name: str
     role: Role
-    groups: tuple[str, ...]
+    groups: tuple[str, ...]  # of nodes
     sid: str | None
     auth_time: float | None
+    memberships: tuple[str, ...] = ()  # groups of the provider
 
 
 def grants(raw: str) -> tuple[GroupGrant, ...]:
@@ -81,7 +83,8 @@ def identity(claims: Claims, settings: OidcSettings) -> Identity:
     at, sid = claims.get("auth_time"), claims.get("sid")
     return Identity(str(claims["iss"]), str(claims["sub"]), name, *grant,
                     sid if isinstance(sid, str) else None,
-                    float(at) if isinstance(at, int | float) else None)
+                    float(at) if isinstance(at, int | float) else None,
+                    tuple(sorted({group[:GROUP_CHARS] for group in groups})[:MOST_GROUPS_KEPT]))
 
 
 def _highest_grant(groups: Iterable[str], grants: Iterable[GroupGrant]

@@ -17,12 +17,12 @@ from ..protocols import AuditLog
 from ..services import AccessServices
 from ..store import OidcStore, Session, SignInRecord, User
 from .claims import Claims, Identity, OidcRefusedError, OidcSettings, identity
+from .groups import ProviderGroups
 
 PENDING_LASTS_S = 600.0
 MAX_PENDING = 1_000
 FRESHLY_S = 60.0  # largest age of a sign-in that the provider was asked to repeat
 LASTS_S = 8 * 3_600.0  # short, because roles are read only at sign-in
-
 
 
 class Provider(Protocol):
@@ -53,10 +53,10 @@ class PendingSignIn:
 
 
 class OidcService:
-    def __init__(self, provider: Provider, store: OidcStore, access: AccessServices,
-                 audit: AuditLog, url: Callable[[], str],
+    def __init__(self, provider: Provider, store: OidcStore, groups: ProviderGroups,
+                 access: AccessServices, audit: AuditLog, url: Callable[[], str],
                  in_thread: Callable[[Callable[[], Any]], Any]) -> None:
-        self._provider, self._store = provider, store
+        self._provider, self._store, self._groups = provider, store, groups
         self._access, self._accounts = access, access.accounts
         self._audit, self._url, self._in_thread = audit, url, in_thread
         self._pending: OrderedDict[str, PendingSignIn] = OrderedDict()
@@ -95,6 +95,7 @@ class OidcService:
         if pending.fresh_for is not None:
             return self._confirm(person, pending.fresh_for, origin)
         name = self._user(person, origin)
+        self._groups.put(name, person.memberships)
         fresh_until = None if person.auth_time is None else person.auth_time + FRESH_S
         word, session = self._access.sessions.begin_for(name, origin.address, LASTS_S, fresh_until)
         self._store.put_session(session.id, person.issuer, person.subject, person.sid, id_token)

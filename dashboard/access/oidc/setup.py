@@ -14,6 +14,7 @@ from ..services import AccessServices
 from ..sign_in import SignInRoutes, add_sign_in
 from ..store import OidcStore
 from .claims import OidcSettings, grants, issuer
+from .groups import ProviderGroups
 from .routes import OidcRoutes, add_oidc
 from .service import OidcService
 
@@ -64,25 +65,25 @@ def oidc_settings(settings: Configured) -> OidcSettings | None:
 
 
 def add_sign_ins(server: Flask, auth: RequestAuthenticator, access: AccessServices,
-                 settings: Configured, store: OidcStore, audit: AuditLog,
+                 settings: Configured, store: OidcStore, groups: ProviderGroups, audit: AuditLog,
                  url: Callable[[], str]) -> None:
     oidc = oidc_settings(settings)
-    service = None if oidc is None else _service(oidc, store, access, audit, url)
+    service = None if oidc is None else _service(oidc, store, groups, access, audit, url)
     pages = SignInRoutes(auth, access, service is not None,
                          _nowhere if service is None else service.sign_out_url)
     add_sign_in(server, pages)
     add_oidc(server, OidcRoutes(auth, service, pages))
 
 
-def _service(settings: OidcSettings, store: OidcStore, access: AccessServices, audit: AuditLog,
-             url: Callable[[], str]) -> OidcService:
+def _service(settings: OidcSettings, store: OidcStore, groups: ProviderGroups,
+             access: AccessServices, audit: AuditLog, url: Callable[[], str]) -> OidcService:
     try:
         from .provider import OidcProvider
     except ImportError as error:
         raise CommandError("sign-in at the site's provider needs: pip install 'gpudeck[oidc]'",
                            ExitCode.CANNOT_START) from error
 
-    return OidcService(OidcProvider(settings), store, access, audit, url, in_thread)
+    return OidcService(OidcProvider(settings), store, groups, access, audit, url, in_thread)
 
 
 def _nowhere(_: str) -> str | None:

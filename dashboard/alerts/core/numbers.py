@@ -93,6 +93,7 @@ USES: dict[str, UseNumber] = {
                                      is_recorded=False),
     "tokens_per_s": UseNumber("", "most", "tokens_per_s", _WORK, is_recorded=False),
     "requests": UseNumber("", "most", "requests", _WORK, is_recorded=False),
+    "collective_still_s": UseNumber("s", "most", "collective_still_s", _WORK, is_recorded=False),
     "nodes": UseNumber("", "distinct", "node", ("job",), is_recorded=False),
     "age_s": UseNumber("s", "most", "age_s", _WORK, is_recorded=False),
     "is_youngest": UseNumber("", "most", "is_youngest", _WORK, is_recorded=False),

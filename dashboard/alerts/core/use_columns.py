@@ -1,5 +1,6 @@
 """Numbers of every use of a GPU by a task, from the fleet as it is now."""
 
+from collections.abc import Sequence
 from operator import attrgetter
 
 import numpy as np
@@ -7,7 +8,12 @@ import numpy as np
 from gpudeck.pool.core.claims import DEFAULT_PRIORITY
 
 from ...fleet.fleet import HOST_STALE_AFTER_S
-from ...fleet.sampled_tasks import HOST_NUMBERS, LEASE_NUMBERS, SERVER_NUMBERS
+from ...fleet.sampled_tasks import (
+    COLLECTIVE_NUMBERS,
+    HOST_NUMBERS,
+    LEASE_NUMBERS,
+    SERVER_NUMBERS,
+)
 from .gpu_targets import EvaluationContext
 from .numbers import NONE
 from .rule_signal import Floats
@@ -31,7 +37,11 @@ def number_of_each_use(moment: EvaluationContext, name: str) -> Floats:
         case "host_cpu_pct" | "host_blocked" | "host_io_bytes_per_s":
             return moment.cached("host numbers of tasks", lambda: _of_hosts(moment))[name][uses.row]
         case "tokens_per_s" | "requests":
-            return moment.cached("servers of tasks", lambda: _of_servers(moment))[name][uses.row]
+            return moment.cached("servers of tasks", lambda: _of_jobs(
+                moment, SERVER_NUMBERS, "servers"))[name][uses.row]
+        case "collective_still_s":
+            return moment.cached("collectives of tasks", lambda: _of_jobs(
+                moment, COLLECTIVE_NUMBERS, "collectives"))[name][uses.row]
     return uses.sm if name == "sm_pct" else uses.mem
 
 
@@ -39,10 +49,10 @@ def _of_hosts(moment: EvaluationContext) -> dict[str, Floats]:
     return _while_fresh(moment, moment.uses.sampled(HOST_NUMBERS, attrgetter("host_tasks")))
 
 
-def _of_servers(moment: EvaluationContext) -> dict[str, Floats]:
-    """Return what servers report, for all tasks of their job: its workers report nothing
+def _of_jobs(moment: EvaluationContext, names: Sequence[str], of: str) -> dict[str, Floats]:
+    """Return what one task reports for all tasks of its job: a server's workers report nothing
     themselves."""
-    own = _while_fresh(moment, moment.uses.sampled(SERVER_NUMBERS, attrgetter("servers")))
+    own = _while_fresh(moment, moment.uses.sampled(names, attrgetter(of)))
     return {name: of_whole_jobs(values, moment.uses.job) for name, values in own.items()}
 
 

@@ -22,8 +22,10 @@ ALIKE = 3.0  # the most that it grew from part to part, by the least
 MOVES = 1.5  # the most that it moves within a part, by its mean growth from part to part
 MOST_S = 30 * 86_400.0  # beyond it no time is given
 FULL_SHARE = 0.95
-# Of the 15 slopes between six parts, sorted, the ends of the 90 % interval by Kendall's statistic.
-LOW_AT, HIGH_AT = 3, 11
+# Of the 15 slopes between six parts, sorted, the ends of the narrowest interval that holds the
+# slope in 90 % at least, by Kendall's statistic: in 94 %. The next narrower one does in 86 %, and
+# of growth that was found in spite of much noise in 79 %.
+LOW_AT, HIGH_AT = 2, 12
 _FIRST, _SECOND = np.triu_indices(PARTS, 1)
 
 

@@ -32,7 +32,7 @@ class MinuteMemory:
 
 @dataclass(frozen=True, slots=True)
 class GrowingMemory:
-    """A task whose memory grows. `low_per_s` to `high_per_s`: the 90 % interval of the slope."""
+    """A task whose memory grows. `low_per_s` to `high_per_s`: the 94 % interval of the slope."""
 
     task_id: str
     gpu: str

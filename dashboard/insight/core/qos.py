@@ -12,8 +12,10 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-QosKind = Literal["gpus", "wait", "throttling"]
-KINDS: tuple[QosKind, ...] = ("gpus", "wait", "throttling")
+QosKind = Literal["gpus", "memory", "wait", "throttling"]
+KINDS: tuple[QosKind, ...] = ("gpus", "memory", "wait", "throttling")
+HAS_LEAST: tuple[QosKind, ...] = ("gpus", "memory")  # of which less is worse
+GIB = 2**30
 LASTS_S = 60.0  # until a condition counts, and until it counts as over
 THROTTLED_OVER_S = 600.0
 WEEK_S = 7 * 86_400.0
@@ -23,24 +25,30 @@ VIOLATIONS_MOST = 2_000
 
 Tenant = Annotated[str, Meta(pattern="^(user|team):.", max_length=140)]
 PromisedGpus = Annotated[int, Meta(ge=1, le=1_000_000)]
+PromisedMemory = Annotated[float, Meta(gt=0, le=1e9)]
 PromisedWait = Annotated[float, Meta(ge=60, le=30 * 86_400)]
 PromisedThrottling = Annotated[float, Meta(ge=0, le=100)]
 
 
 class QosPolicy(Struct, frozen=True, forbid_unknown_fields=True):
-    """Promises to `tenant`, which is `user:NAME` or `team:NAME`. `gpus`: that it gets while it asks
-    for more; `wait_s`: the longest wait of one of its claims; `throttled_pct`: the most of the time
-    in which its GPUs are throttled by heat or the power brake, over ten minutes. Null: not
-    promised."""
+    """Promises to `tenant`, which is `user:NAME` or `team:NAME`. `gpus`, `memory_gib`: that it gets
+    while it asks for more; `wait_s`: the longest wait of one of its claims; `throttled_pct`: the
+    most of the time in which its GPUs are throttled by heat or the power brake, over ten minutes.
+    Null: not promised."""
 
     tenant: Tenant
     gpus: PromisedGpus | None = None
     wait_s: PromisedWait | None = None
     throttled_pct: PromisedThrottling | None = None
+    memory_gib: PromisedMemory | None = None
+
+    @property
+    def promises_nothing(self) -> bool:
+        return (self.gpus, self.memory_gib, self.wait_s, self.throttled_pct) == (None,) * 4
 
 
 class QosViolation(Struct, frozen=True):
-    """A promise that was not kept. `worst`: GPUs held, seconds waited, or percent of the time.
+    """A promise that was not kept. `worst`: GPUs or GiB held, seconds waited, percent of the time.
     `ended_at` null: it goes on."""
 
     tenant: str
@@ -60,11 +68,13 @@ class QosRecord(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class TenantState:
-    """State of a tenant at one moment. `waiting_s`: how long each of its claims has waited."""
+    """State of a tenant at one moment. `waiting_s`: how long each of its claims has waited;
+    `memory_bytes`: of GPUs; None: not known, or not promised."""
 
     gpus: int
     waiting_s: Sequence[float]
     throttled_pct: float | None
+    memory_bytes: float | None
 
 
 Key = tuple[str, QosKind]
@@ -78,8 +88,7 @@ def flaw(policies: Collection[QosPolicy]) -> str | None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         return f"{twice!r} is there twice"
-    empty = next((policy.tenant for policy in policies if (
-        policy.gpus, policy.wait_s, policy.throttled_pct) == (None, None, None)), None)
+    empty = next((policy.tenant for policy in policies if policy.promises_nothing), None)
     return None if empty is None else f"{empty!r} is promised nothing"
 
 
@@ -90,6 +99,9 @@ def unkept(policy: QosPolicy, state: TenantState, throttled_pct: float | None
     longest_s = max(state.waiting_s, default=0.0)
     if policy.gpus is not None and state.gpus < policy.gpus and longest_s > 0:
         violations["gpus"] = float(state.gpus), float(policy.gpus)
+    if policy.memory_gib is not None and state.memory_bytes is not None and longest_s > 0 \
+            and state.memory_bytes < policy.memory_gib * GIB:
+        violations["memory"] = state.memory_bytes / GIB, policy.memory_gib
     if policy.wait_s is not None and longest_s > policy.wait_s:
         violations["wait"] = longest_s, policy.wait_s
     if policy.throttled_pct is not None and throttled_pct is not None \
@@ -134,7 +146,7 @@ class QosTracker:
         self._met_at[key] = now
         had = self.open.get(key)
         if had is not None:
-            worst = min if key[1] == "gpus" else max
+            worst = min if key[1] in HAS_LEAST else max
             self.open[key] = replace(had, worst=worst(had.worst, value), promised=promised)
         elif now - since >= LASTS_S:
             self.open[key] = QosViolation(*key, since, None, value, promised)

@@ -1,4 +1,4 @@
-"""Jobs of a time without the hub, from the frames that their nodes bring later. Pure."""
+"""Jobs that ran while the hub was away, from frames that nodes send later. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,9 +9,9 @@ from gpudeck.contract.wire import Task, Tasks
 
 from .records import JobRecord, grown, records_of
 
-# Of one node, between two looks: a node may bring any number.
-MOST_GONE = 500
-TaskGpu = tuple[str, int]  # a task, and which of its node's GPUs
+# Jobs of one node between two calls of `collect`: a node may send any number.
+MOST_ENDED = 500
+TaskGpu = tuple[str, int]  # a task, and the index of a GPU of its node
 
 
 @dataclass(slots=True)
@@ -47,26 +47,28 @@ class NodeBackfill:
         for task_id, gpu in self.uses:
             if gpu < len(gpus):
                 gpus_of.setdefault(task_id, set()).add(gpus[gpu])
-        had, self.open = self.open, {}
+        former_jobs, self.open = self.open, {}
         for job_id, job in records_of(self.node, self.host, self.tasks.values(), gpus_of,
                                       at).items():
-            former = had.pop(job_id, None)
+            former = former_jobs.pop(job_id, None)
             self.open[job_id] = job if former is None else grown(former, job)
-        self._ended_jobs += _end_all(had.values(), at)[:max(0, MOST_GONE - len(self._ended_jobs))]
+        room = max(0, MOST_ENDED - len(self._ended_jobs))
+        self._ended_jobs += _end_all(former_jobs.values(), at)[:room]
 
     def collect(self) -> list[JobRecord]:
-        """Return all jobs since the last call: those that have ended, and those that were there
-        when the newest frame was taken, as of that moment: more is not known of them yet."""
+        """Return all jobs since the last call: those that have ended, and those that were running
+        when the newest frame was taken, as ended at that moment: no more is known of them yet."""
         if not self._is_news:
             return []
         ended_jobs, self._ended_jobs, self._is_news = self._ended_jobs, [], False
         return ended_jobs + _end_all(self.open.values(), self.at)
 
 
-def joined_past(had: JobRecord, past: JobRecord, is_end: bool) -> JobRecord:
-    """Merge what is known of a job with an earlier time that was brought later. `is_end`: the hub
-    itself has not seen it since."""
-    whole = structs.replace(grown(past, had), first_seen=min(past.first_seen, had.first_seen))
+def joined_past(record: JobRecord, past: JobRecord, is_end: bool) -> JobRecord:
+    """Merge the record of a job with an earlier time that was reported later. `is_end`: the hub
+    itself has not seen the job since."""
+    whole = structs.replace(grown(past, record),
+                            first_seen=min(past.first_seen, record.first_seen))
     if is_end:
         return structs.replace(whole, last_seen=past.last_seen, ended_at=past.ended_at)
     return whole

@@ -10,10 +10,12 @@ from gpudeck.markup import make
 
 from ..element_tree import trees
 from ..forms import form_button, order, row_button, sure, text
+from ..hold_buttons import resume_button, stop_button
 from ..item_lists import Item, ItemList, ViewContext
 from ..node_words import agent_words, reader_trouble, refused_words
 from ..parts import literal
 from ..words import NONE, plural
+from .enrolment import APPROVE, GROUP
 
 MOST_ROWS = 300
 MOST_GROUPS = 8  # in the hint of a form
@@ -26,7 +28,6 @@ MEANINGS = {
 RANKS = {"waiting": 0, "approved": 1, "revoked": 2}
 NO_NODES = "No nodes yet. “Connect a node” creates a command to run on one."
 NOTHING_FOUND = "No node has this in its name, group, state, id or fingerprint."
-GROUP = {"required": "", "maxlength": "64", "pattern": r"[A-Za-z0-9][A-Za-z0-9._\-]*"}
 
 Holds = Mapping[str, bool]  # by node: whether this hub stopped actions there, and so may resume
 
@@ -54,10 +55,6 @@ def nodes_lists(nodes: Sequence[Item], enrolments: Sequence[Item], hold: Item, f
         lambda node: _actions(node, holds, may_hold, groups))
     return [*([_find_line(own, matching)] if own else []),
             rows.draw(matching[:MOST_ROWS]), *_pending(enrolments, context)]
-
-
-def connect_button() -> Component:
-    return make("button#connect-node.button.first", "Connect a node")
 
 
 def _rank(node: Item) -> tuple[int, list[tuple[int, str]]]:
@@ -88,7 +85,8 @@ def _find_line(nodes: Sequence[Item], matching: Sequence[Item]) -> Component:
         make("input#find-node.find", type="search", placeholder="Find a node", data_view="find",
              aria_label="Find a node", autoComplete="off", spellCheck="false"),
         make("p.count", f"{words}{more}{asks}", role="status"),
-        make("button#approve-nodes.button", "Approve a list …", hidden=waiting < 2)])
+        make("button#approve-nodes.button", "Approve a list …", data_form=APPROVE,
+             hidden=waiting < 2)])
 
 
 def _state(node: Item, is_held: bool, context: ViewContext) -> list[Component]:
@@ -129,21 +127,9 @@ def _actions(node: Item, holds: Holds, may_hold: bool, groups: str) -> list[Comp
 def _hold(node: Item, holds: Holds) -> list[Component]:
     """Return the button that stops or resumes actions. What a file on the node holds is resumed
     only there."""
-    host = node["host"]
     if node["id"] not in holds:
-        title = f"Stop actions on {host}"
-        return [row_button("Stop actions", {
-            "title": f"{title}?", "verb": title, "lead": "Nothing is paused, ended or set there "
-            "until someone resumes actions. Running jobs continue.",
-            "fields": [text("reason", "Reason (optional)", hint="Shown to everyone, on every page.",
-                            empty="stopped from the web pages", maxlength="500")],
-            } | order("POST", "hold", body={"node": node["id"], "reason": "$reason"}), title)]
-    if not holds[node["id"]]:
-        return []
-    form = {"title": f"Resume actions on {host}?", "verb": "Resume actions",
-            "lead": f"People and rules can act on {host} again."}
-    return [row_button("Resume actions", form | order("DELETE", "hold", query={"node": node["id"]}),
-                       f"Resume actions on {host}")]
+        return [stop_button(node["id"], node["host"])]
+    return [resume_button(node["id"], node["host"])] if holds[node["id"]] else []
 
 
 def _group(node: Item, groups: str) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from dash.development.base_component import Component
+from msgspec import Meta
 
 from gpudeck.client.hub import Client
 from gpudeck.markup import make
@@ -12,8 +13,10 @@ from gpudeck.markup import make
 from ..item_lists import Item, ViewContext
 from ..parts import Page, problem
 from ..reading import Parts, Reading, View
-from . import addresses, nodes, receivers, sign_ins, teams, tokens, users, you
+from . import addresses, enrolment, nodes, receivers, sign_ins, teams, tokens, users, you
 
+SectionKey = Literal["", "users", "tokens", "nodes", "addresses", "teams", "notices", "sign-ins",
+                     "you"]
 EVERY_S, NODES_S = 5.0, 2.0
 SLOW_S = 15.0  # thousands of nodes are many bytes
 
@@ -28,11 +31,14 @@ class Content(NamedTuple):
 
 class SettingsView(View):
     """`section`: after the `#` in the address; "" and unknown ones: the first. `find`: part of a
-    node's name, group or key."""
+    node's name, group or key. `enrolment`: the id of a command for new nodes while it is shown;
+    `approvals`: what became of a list of fingerprints, as the browser had it from the hub, once."""
 
-    UNADDRESSED: ClassVar[frozenset[str]] = frozenset({"section"})
-    section: str = ""
+    UNADDRESSED: ClassVar[frozenset[str]] = frozenset({"section", "enrolment", "approvals"})
+    section: SectionKey = ""
     find: str = ""
+    enrolment: Annotated[str, Meta(max_length=64)] = ""
+    approvals: Annotated[str, Meta(max_length=500_000)] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,7 @@ def read_you(client: Client, context: ViewContext, view: SettingsView) -> Conten
 
 def read_nodes(client: Client, context: ViewContext, view: SettingsView) -> Content:
     listed = client.nodes()
-    return Content(nodes.connect_button(), nodes.nodes_lists(
+    return Content(enrolment.connect_button(), nodes.nodes_lists(
         listed, client.hub.all("enrolments"), client.hub.get("hold"), view.find, context),
         SLOW_S if len(listed) > nodes.MOST_ROWS else NODES_S)
 
@@ -123,10 +129,14 @@ def frame() -> Component:
 
 def answer(client: Client, view: SettingsView, now: float) -> Parts:
     context = ViewContext(client.me(), now, view.zone)
+    if view.enrolment and context.is_admin:
+        return enrolment.progress_parts(client, view.enrolment, now)
     section = section_named(view.section, context.person)
     is_open = section.open_for(context.person)
     content = section.read(client, context, view) if is_open else None
-    return page_parts(section, content, context.person)
+    approvals, view.approvals = view.approvals, ""
+    dialog = {"@dialog": enrolment.approval_dialog(approvals)} if approvals else {}
+    return page_parts(section, content, context.person) | dialog
 
 
 def section_named(name: str, person: Item) -> Section:
@@ -164,4 +174,5 @@ def section_inside(section: Section, content: Content) -> list[Component]:
 
 PAGE = Page("settings", "Settings", "settings/settings.mjs", frame,
             "Users, API tokens, nodes and notifications.", (), "/settings",
-            ("s", "the settings"), reading=Reading(SettingsView, answer, EVERY_S))
+            ("s", "the settings"),
+            reading=Reading(SettingsView, answer, EVERY_S, anchor="section"))

@@ -2,6 +2,7 @@
 the product's own signs, over some minutes of the simulated boards."""
 
 import numpy as np
+from msgspec import UNSET
 
 from agent.backends.simulation.control import SimulationControl
 from agent.backends.simulation.host import host_of
@@ -18,7 +19,7 @@ from gpudeck.measures.metrics import COLUMN
 
 AT = 1_763_640_000.0
 # As dashboard/jobs/core/signs.py has them: programs do not import each other.
-LAG_PCT, STUCK_SHARE = 20.0, 0.35
+LAG_PCT, STUCK_SHARE = 16.0, 0.35
 
 
 def minutes(node: str, seconds: int = 60) -> tuple[SimulatedNode, tuple[LiveJob, ...], np.ndarray]:
@@ -52,6 +53,12 @@ def test_a_job_hangs_in_a_collective() -> None:
     limit = np.array([world.facts[at].power_limit_max_w for at in mine], float)
     power = values[mine][:, :, COLUMN["power_w"]]
     assert (power < STUCK_SHARE * limit[:, None]).all()
+    collectives = host_of("n004", 1, lives, AT).collectives
+    assert collectives is not UNSET
+    [report] = collectives
+    assert (report.size, report.ahead, [rank.gpu for rank in report.behind]) == (
+        len(mine), len(mine) - 1, [len(mine) - 1])
+    assert host_of("n001", 1, minutes("n001", 2)[1], AT).collectives is UNSET
 
 
 def test_a_service_has_tokens_and_every_host_its_numbers() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from dashboard.fleet.fleet import Fleet
 from dashboard.insight.core.qos import (
+    GIB,
     KEPT_S,
     LASTS_S,
     WEEK_S,
@@ -18,13 +19,14 @@ from dashboard.insight.core.qos import (
     flaw,
     of_week,
 )
+from dashboard.insight.core.tenant_memory import HeldMemory
 from dashboard.insight.qos_service import QosService
 from gpudeck.pool.core.claims import Claim
 from tests.unit import fleets
 from tests.unit.fleets import MONO, NOW
 
 STEP_S = 10.0
-POLICY = QosPolicy("user:ada", gpus=4, wait_s=600.0, throttled_pct=5.0)
+POLICY = QosPolicy("user:ada", gpus=4, wait_s=600.0, throttled_pct=5.0, memory_gib=40.0)
 
 
 class SteppedTracker:
@@ -39,13 +41,14 @@ class SteppedTracker:
             self.tracker.update((POLICY,), {"user:ada": state}, self.now)
 
 
-GOOD = TenantState(4, [], 0.0)
+GOOD = TenantState(4, [], 0.0, 40 * GIB)
 
 
 @pytest.mark.parametrize(("state", "kind", "worst"), [
-    (TenantState(3, [5.0], 0.0), "gpus", 3.0),
-    (TenantState(9, [5.0, 601.0], 0.0), "wait", 601.0),
-    (TenantState(9, [], 30.0), "throttling", None),
+    (TenantState(3, [5.0], 0.0, None), "gpus", 3.0),
+    (TenantState(9, [5.0, 601.0], 0.0, None), "wait", 601.0),
+    (TenantState(9, [], 30.0, None), "throttling", None),
+    (TenantState(9, [5.0], 0.0, 39.5 * GIB), "memory", 39.5),
 ])
 def test_each_promise(state: TenantState, kind: Any, worst: float | None) -> None:
     stepped = SteppedTracker()
@@ -65,15 +68,17 @@ def test_each_promise(state: TenantState, kind: Any, worst: float | None) -> Non
 
 def test_what_is_kept_is_no_violation() -> None:
     stepped = SteppedTracker()
-    stepped.run(900, TenantState(1, [], None))  # few, and it asks for no more
-    stepped.run(900, TenantState(4, [600.0], 5.0))
+    stepped.run(900, TenantState(1, [], None, None))  # few, and it asks for no more
+    stepped.run(900, TenantState(4, [600.0], 5.0, 40 * GIB))
+    stepped.run(900, TenantState(4, [], 5.0, 1.0))  # little, and it asks for no more
+    stepped.run(900, TenantState(4, [5.0], 5.0, None))  # not known
     assert stepped.tracker.all() == []
 
 
 def test_less_than_a_minute_does_not_count() -> None:
     stepped = SteppedTracker()
     for _ in range(5):
-        stepped.run(LASTS_S - STEP_S, TenantState(1, [5.0], 0.0))
+        stepped.run(LASTS_S - STEP_S, TenantState(1, [5.0], 0.0, None))
         stepped.run(STEP_S, GOOD)
     assert stepped.tracker.all() == []
 
@@ -81,7 +86,7 @@ def test_less_than_a_minute_does_not_count() -> None:
 def test_a_short_break_is_one_violation_with_its_worst() -> None:
     stepped = SteppedTracker()
     for gpus in (3, 1, 2):
-        stepped.run(120, TenantState(gpus, [5.0], 0.0))
+        stepped.run(120, TenantState(gpus, [5.0], 0.0, None))
         stepped.run(LASTS_S - STEP_S, GOOD)
     violation, = stepped.tracker.open.values()
     assert violation.worst == 1.0
@@ -89,11 +94,11 @@ def test_a_short_break_is_one_violation_with_its_worst() -> None:
 
 def test_while_nobody_looks_nothing_counts() -> None:
     stepped = SteppedTracker()
-    stepped.run(LASTS_S - STEP_S, TenantState(1, [5.0], 0.0))
+    stepped.run(LASTS_S - STEP_S, TenantState(1, [5.0], 0.0, None))
     stepped.now += 3_600
-    stepped.run(STEP_S, TenantState(1, [5.0], 0.0))
+    stepped.run(STEP_S, TenantState(1, [5.0], 0.0, None))
     assert stepped.tracker.all() == []
-    stepped.run(120, TenantState(1, [5.0], 30.0))
+    stepped.run(120, TenantState(1, [5.0], 30.0, None))
     violation = stepped.tracker.open["user:ada", "gpus"]
     assert stepped.now - violation.began_at < 200
     assert ("user:ada", "throttling") not in stepped.tracker.open, "ten minutes are not known yet"
@@ -124,6 +129,41 @@ def test_of_a_week_only_its_part_counts() -> None:
 def test_wrong_ones_are_refused(policies: list[QosPolicy], why: str | None) -> None:
     reason = flaw(policies)
     assert reason is None if why is None else why in str(reason)
+
+
+def claim(owner: str, share_milli: int = 1_000, mem_bytes: int | None = None) -> Claim:
+    return Claim(id="c", owner=owner, gpus=1, submitted_at=NOW, share_milli=share_milli,
+                 mem_bytes=mem_bytes)
+
+
+def test_memory_of_a_tenant_is_the_whole_of_its_own_gpus_and_its_part_of_shared_ones() -> None:
+    total = float(random.randrange(20, 200) * GIB)
+    memory = HeldMemory()
+    memory.add_use("ada", 0, total, 1.0)  # alone
+    memory.add_use("ada", 1, total, 3.0)  # beside bob
+    memory.add_use("bob", 1, total, 5.0)
+    memory.add_lease(claim("ada", 250), 2, total)  # a quarter, beside bob's half
+    memory.add_lease(claim("bob", 500, 7), 2, total)
+    memory.add_use("ada", 2, total, 1e12)  # more than it was given is not its own
+    memory.add_use(None, 3, total, 1.0)  # beside somebody unknown
+    memory.add_use("ada", 3, total, 2.0)
+    memory.add_use("ada", 3, total, 4.0)
+    assert memory.of(["ada"]) == total + 3.0 + total / 4 + 6.0
+    assert memory.of(["bob"]) == 5.0 + 7.0
+    assert memory.of(["ada", "bob"]) == 3 * total + 6.0, "a team's own GPUs are whole"
+    assert memory.of([]) == memory.of(["eve"]) == 0.0
+    memory.add_lease(claim("eve"), 4, total)
+    memory.add_use("bob", 4, total, 9.0)  # on what is leased to another
+    assert (memory.of(["eve"]), memory.of(["bob"])) == (total, 5.0 + 7.0 + 9.0)
+
+
+def test_memory_that_is_not_known_is_none() -> None:
+    memory = HeldMemory()
+    memory.add_use("ada", 0, None, 1.0)
+    memory.add_use("bob", 1, 80.0, None)
+    memory.add_use("eve", 1, 80.0, 2.0)
+    assert (memory.of(["ada"]), memory.of(["bob"]), memory.of(["eve"])) == (None, None, 2.0)
+    assert memory.of(["bob", "eve"]) == 80.0
 
 
 class DictStore(dict[str, str]):
@@ -163,12 +203,14 @@ def test_a_tenant_is_its_tasks_claims_and_boards() -> None:
                            starts_at=starts_at) for at, (owner, ago_s, starts_at) in enumerate((
                                ("vic", 70, None), ("ann", 700, None), ("vic", 900, NOW + 60)))))
     service = QosService(fleet, Teams(), pool, DictStore(), None, lambda: NOW)  # type: ignore[arg-type]
-    service.policies = (QosPolicy("team:vision", gpus=3), QosPolicy("user:ann", gpus=3))
+    service.policies = (QosPolicy("team:vision", gpus=3, memory_gib=1.0),
+                        QosPolicy("user:ann", gpus=3))
     service.step(NOW, MONO)
     team, ann = service.states["team:vision"], service.states["user:ann"]
     assert (team.gpus, team.waiting_s) == (2, [70.0])
     assert team.throttled_pct == pytest.approx(10.0)
     assert (ann.gpus, ann.waiting_s, ann.throttled_pct) == (1, [700.0], None)
+    assert (team.memory_bytes, ann.memory_bytes) == (2 * 80e9, None)
     for turn in range(1, 8):
         service.step(NOW + 10 * turn, MONO)
     assert {*service.tracker.open} == {("team:vision", "gpus"), ("user:ann", "gpus")}

@@ -43,7 +43,8 @@ class LaunchScene:
         audit: Any = None  # no team is changed by a person here
         store = JobsStore(db)
         store.put_teams([Team("vision", groups=("v",))])
-        self.service = JobsService(self.fleet, store, audit, lambda: {"bob": {"v"}}, 1e6)
+        self.service = JobsService(self.fleet, store, audit, lambda: {"bob": {"v"}}, dict,
+                                   1e6)
         self.queries = JobQueries(self.service, self.fleet, VisibleFleetCache(self.fleet),
                                   self.history)
         self.begin = int(time.time()) // MINUTE_S * MINUTE_S - MINUTES * MINUTE_S

@@ -11,7 +11,7 @@ import pytest
 
 from dashboard.fleet.effects import StreamRecord
 from dashboard.fleet.fleet import Fleet
-from dashboard.jobs.core.backfilled import MOST_GONE
+from dashboard.jobs.core.backfilled import MOST_ENDED
 from dashboard.jobs.core.records import JobRecord, short_line
 from dashboard.jobs.service import MOST_EARLY, MOST_NAMED, JobsService
 from dashboard.jobs.store import SCHEMA, JobsStore
@@ -35,7 +35,7 @@ class JobScene:
 
     def new_service(self) -> JobsService:
         audit: Any = None  # teams are not changed here
-        return JobsService(self.fleet, self.store, audit, dict, 30 * DAY_S)
+        return JobsService(self.fleet, self.store, audit, dict, dict, 30 * DAY_S)
 
     def report(self, *on: tuple[str, int, str], at: float = NOW) -> None:
         """(task, GPU, job)."""
@@ -153,20 +153,20 @@ def test_a_node_that_makes_up_jobs_writes_few_of_them_between_two_looks(scene: J
     assert scene.store.of_ids(["last"])
     scene.service = scene.new_service()
     scene.reconnect(at=NOW + 3_600)
-    past = [f"p{number}" for number in range(2 * MOST_GONE)]
+    past = [f"p{number}" for number in range(2 * MOST_ENDED)]
     for at, name in enumerate(past):
         scene.backfill((name, 0, name), at=NOW + at)
     scene.service.step(NOW + 3_605, MONO + 3_605)
-    assert MOST_GONE <= len(scene.store.of_ids(past)) <= MOST_GONE + 1
-    more = [f"q{number}" for number in range(3 * MOST_GONE)]
+    assert MOST_ENDED <= len(scene.store.of_ids(past)) <= MOST_ENDED + 1
+    more = [f"q{number}" for number in range(3 * MOST_ENDED)]
     for at, name in enumerate(more):
-        scene.backfill((name, 0, name), at=NOW + 2 * MOST_GONE + at)
-        if at % MOST_GONE == 0:
+        scene.backfill((name, 0, name), at=NOW + 2 * MOST_ENDED + at)
+        if at % MOST_ENDED == 0:
             scene.service.step(NOW + 3_700, MONO + 3_700)
     scene.service.step(NOW + 3_705, MONO + 3_705)
     assert len(scene.store.of_ids([*past, *more])) == MOST_NAMED
     scene.service.step(NOW + 7_300, MONO + 7_300)  # another hour
-    scene.backfill(("again", 0, "again"), at=NOW + 5 * MOST_GONE)
+    scene.backfill(("again", 0, "again"), at=NOW + 5 * MOST_ENDED)
     assert scene.stored("again", NOW + 7_305)
 
 

@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 
 from dashboard.access.policy import Role
+from dashboard.fleet.host_views import CollectivesView
 from dashboard.jobs.core.findings import FindingEvidence, JobFinding
+from dashboard.jobs.core.phases import JobPhase
 from dashboard.jobs.views import (
     JobEventView,
     JobItem,
@@ -140,6 +142,19 @@ def test_facts_say_what_is_not_known() -> None:
     assert dict(facts_of(old, "UTC"))["Held"] == "12.0 GPU-hours, as far as recorded"
     assert dict(facts_of(old, "UTC"))["Pod"] == "ns/p"
     assert dict(facts_of(old, "UTC"))["Container"] == "c" * 12
+
+
+def test_facts_tell_the_phase_and_what_nccl_says() -> None:
+    assert not {"Phase", "Collectives"} & dict(facts_of(page(), "UTC")).keys()
+    t0 = int(NOW) - 3_600
+    phases = [JobPhase("loading", t0, t0 + 240), JobPhase("training", t0 + 240, t0 + 1_800),
+              JobPhase("evaluation", t0 + 1_800, t0 + 2_100), JobPhase("training", t0 + 2_100,
+                                                                      t0 + 3_600)]
+    report = CollectivesView("it listens elsewhere", "", 0, 0.0, 0, 0, 0, [], 0, [], 0, False)
+    facts = dict(facts_of(page(phases=phases, collectives=[report]), "UTC"))
+    assert facts["Phase"].startswith("training since ")
+    assert facts["Phase"].endswith("in this span training 51 min, evaluation 5 min, loading 4 min")
+    assert facts["Collectives"] == "NCCL was not read: it listens elsewhere."
 
 
 def test_actions_are_for_who_may_and_while_it_runs() -> None:

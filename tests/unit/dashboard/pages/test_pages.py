@@ -114,8 +114,8 @@ def test_markup_is_what_was_made_and_its_text_is_text() -> None:
     element = make("p#words.note.big", ["<b>&", make("img", src="/a?b=1&c=2", alt='"')],
                    aria_label="it's", hidden=True)
     assert markup(element) == (
-        '<p id="words" class="note big" hidden="hidden" aria-label="it&#x27;s">&lt;b&gt;&amp;'
-        '<img alt="&quot;" src="/a?b=1&amp;c=2"></p>')
+        '<p id="words" class="note big" aria-label="it&#x27;s" hidden="hidden">&lt;b&gt;&amp;'
+        '<img src="/a?b=1&amp;c=2" alt="&quot;"></p>')
     frame: Any = Frame(element)
     assert (frame.tag, frame.traits["className"]) == ("p", "note big")
     assert f">{frame.inside}</p>" in markup(element)

@@ -15,10 +15,10 @@ NOW = 1_795_960_800.0  # 29 Nov 2026, 14:00 UTC
 
 
 def tenant(name: str = "user:ada", **changes: Any) -> dict[str, Any]:
-    policy = {"tenant": name, "gpus": 4, "wait_s": 600.0, "throttled_pct": 5.0}
+    policy = {"tenant": name, "gpus": 4, "wait_s": 600.0, "throttled_pct": 5.0, "memory_gib": 40.0}
     week = [{"kind": kind, "violations": count, "seconds": 90.0 * count}
-            for kind, count in (("gpus", 1), ("wait", 0), ("throttling", 3))]
-    return {"policy": policy, "gpus": 1, "waiting": 2, "longest_wait_s": 700.0,
+            for kind, count in (("gpus", 1), ("memory", 0), ("wait", 0), ("throttling", 3))]
+    return {"policy": policy, "gpus": 1, "memory_gib": 79.5, "waiting": 2, "longest_wait_s": 700.0,
             "throttled_pct": 0.25, "unkept": [], "week": week} | changes
 
 
@@ -45,6 +45,8 @@ def test_a_tenant_has_what_was_promised_and_what_it_gets() -> None:
     assert lines(parts) == [
         "at least 4 GPUs while it asks for more; has 1 GPU, 2 claims waiting. Not kept once in 7 "
         "days, for 90 s in all.",
+        "at least 40.0 GiB while it asks for more; has 79.5 GiB, 2 claims waiting. No violation "
+        "seen in 7 days.",
         "maximum 10 min; the longest waits for 12 min. No violation seen in 7 days.",
         "maximum 5.0 % of the time, over 10 min; 0.3 % of the time now. Not kept 3 times in 7 "
         "days, for 5 min in all."]
@@ -52,13 +54,14 @@ def test_a_tenant_has_what_was_promised_and_what_it_gets() -> None:
 
 
 def test_what_is_not_known_is_said_so_and_what_was_not_promised_is_left_out() -> None:
-    unknown = tenant(gpus=None, waiting=None, longest_wait_s=None, throttled_pct=None)
+    unknown = tenant(gpus=None, memory_gib=None, waiting=None, longest_wait_s=None,
+                     throttled_pct=None)
     assert words(page(tenant(), unknown)["qos-words"]) == NOT_CHECKED
     assert [line.partition(". ")[0].rpartition("; ")[2] for line in lines(page(unknown))] == [
-        "not known"] * 3
+        "not known"] * 4
     idle = tenant(gpus=0, waiting=0, longest_wait_s=None,
                   policy={"tenant": "team:ml", "gpus": None, "wait_s": 60.0,
-                          "throttled_pct": None})
+                          "throttled_pct": None, "memory_gib": None})
     assert lines(page(idle)) == ["maximum 60 s; nothing waits. No violation seen in 7 days."]
 
 
@@ -87,12 +90,13 @@ def test_an_admin_promises_changes_and_removes_one_at_a_time() -> None:
     [promise] = forms(parts["qos-acts"])
     assert (promise["method"], promise["path"]) == ("PUT", "qos/$tenant")
     assert [field["name"] for field in promise["fields"]] == [
-        "tenant", "gpus", "wait", "throttled"]
+        "tenant", "gpus", "memory", "wait", "throttled"]
     change, remove = forms(parts["qos-place"])
     assert (change["method"], change["path"]) == ("PUT", "qos/user%3Aa%2Fb")
     assert [(field["name"], field["value"]) for field in change["fields"]] == [
-        ("gpus", 4), ("wait", 10.0), ("throttled", 5.0)]
-    assert change["body"] == {"gpus": "$gpus", "wait_s": "$wait", "throttled_pct": "$throttled"}
+        ("gpus", 4), ("memory", 40.0), ("wait", 10.0), ("throttled", 5.0)]
+    assert change["body"] == {"gpus": "$gpus", "memory_gib": "$memory", "wait_s": "$wait",
+                              "throttled_pct": "$throttled"}
     assert (remove["method"], remove["path"], remove["tone"]) == (
         "DELETE", "qos/user%3Aa%2Fb", "bad")
     assert remove["title"]

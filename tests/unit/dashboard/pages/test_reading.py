@@ -93,7 +93,7 @@ def test_traits_are_written_as_html_has_them() -> None:
     assert node == ["input", {
         "id": "a", "class": "b", "type": "number", "required": "", "aria-pressed": "false",
         "data-set": '{"a":null}', "tabindex": "0", "value": "3", "maxlength": "8"}, []]
-    assert markup(part).startswith('<input type="number" ')
+    assert markup(part).startswith('<input id="a" class="b" type="number" ')
     assert trees(make("i", style={"width": "12.5%", "minWidth": "2px"})) == [
         ["i", {"style": "width: 12.5%; min-width: 2px"}, []]]
     with pytest.raises(ValueError, match="style"):
@@ -133,10 +133,10 @@ def test_a_browser_gets_the_defaults_and_what_the_page_changed() -> None:
     assert facts == {"everyS": 10.0, "what": "report", "path": "",
                      "unaddressed": ["config"], "usual": {
         "by": "user", "gpu": [], "opened": [], "most": 8, "price": None, "is_all": False,
-        "config": ""}, "events": [], "anchors": {}}
+        "config": ""}, "events": [], "choices": {"by": ["user", "team"]}, "anchor": ""}
     live: Any = PageAnswer(Reading(ShownView, lambda *_: {}, events=("alert",), anchor="by"))
     facts = json.loads(live.reading)
-    assert (facts["events"], facts["anchors"]) == (["alert"], {"by": ["user", "team"]})
+    assert (facts["events"], facts["anchor"]) == (["alert"], "by")
     before = {"config": "{}"}
     assert "config" not in changed(ShownView(config="{}"), before)
     assert changed(ShownView(config=""), before)["config"] == ""

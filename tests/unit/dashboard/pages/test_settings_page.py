@@ -15,9 +15,10 @@ from dashboard.pages.element_tree import trees
 from dashboard.pages.item_lists import ViewContext
 from dashboard.pages.parts import literal
 from dashboard.pages.pool_orders import request
-from dashboard.pages.reading import Parts, Viewer
+from dashboard.pages.reading import Parts, Viewer, view_from
 from dashboard.pages.settings import (
     addresses,
+    enrolment,
     nodes,
     receivers,
     sign_ins,
@@ -141,7 +142,7 @@ ASKED = {
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.key)
 def test_of_a_hub_without_anything_each_section_says_so(section: Section) -> None:
     hub = EmptyHub("admin")
-    parts = answer(Client.over(hub), SettingsView(section=section.key), NOW)
+    parts = answer(Client.over(hub), view_from(SettingsView, {"section": section.key}), NOW)
     assert hub.paths == ["me", *ASKED[section.key]]
     nodes_on_wire = wire_parts(PAGE, parts)[f"section-{section.key}"]
     assert words(nodes_on_wire).startswith(section.name + section.about)
@@ -152,7 +153,7 @@ def test_of_a_hub_without_anything_each_section_says_so(section: Section) -> Non
 def test_for_who_is_no_admin_no_list_of_admins_is_even_read(role: str) -> None:
     for section in SECTIONS:
         hub = EmptyHub(role)
-        answer(Client.over(hub), SettingsView(section=section.key), NOW)
+        answer(Client.over(hub), view_from(SettingsView, {"section": section.key}), NOW)
         assert {*hub.paths} <= {"me", "sessions"}
 
 
@@ -285,7 +286,7 @@ def test_nodes_that_wait_come_first_and_numbers_count_as_numbers() -> None:
     part = nodes.nodes_lists(some, [], FREE, "", context_of())
     assert [row[0].partition("ff:")[0] for row in rows(part)] == ["gpu9", "gpu2", "gpu10", "old"]
     labels = orders(part)
-    assert [label for label in labels if label.startswith("Approve")] == ["Approve gpu9"]
+    assert [label for label in labels if label.startswith("Approve g")] == ["Approve gpu9"]
     assert "4 nodes; 1 waiting for approval" in json.dumps(trees(part))
 
 
@@ -318,9 +319,13 @@ def test_actions_are_resumed_only_where_this_hub_stopped_them() -> None:
     assert not any("actions" in label for label in orders(stopped))
 
 
+def place(**facts: Any) -> dict[str, Any]:
+    return {"id": "e1", "host": None, "group": "lab", "created_at": NOW, "created_by": "root",
+            "expires_at": NOW + 600, "used_by": None, "uses": 1, "used": 0, "networks": "", **facts}
+
+
 def test_a_command_that_is_used_up_or_expired_is_not_pending() -> None:
-    one = {"id": "e1", "host": None, "group": "lab", "created_at": NOW, "created_by": "root",
-           "expires_at": NOW + 600, "used_by": None, "uses": 3, "used": 1, "networks": "10.0.0.0/8"}
+    one = place(uses=3, used=1, networks="10.0.0.0/8")
     for fields, count in (({}, 1), ({"used_by": "n1"}, 0), ({"expires_at": NOW - 1}, 0)):
         part = nodes.nodes_lists([], [one | fields], FREE, "", context_of())
         assert len(rows(part)) == count
@@ -407,7 +412,8 @@ def test_what_waits_names_its_receiver_and_what_is_not_listed_is_counted() -> No
 def test_the_browser_reads_each_kind_of_field() -> None:
     text = (ASSETS / "reading/orders.mjs").read_text()
     every = [users.add_button(), tokens.add_button(), teams.add_button(), addresses.add_button(),
-             receivers.add_button(LISTED, [])]
+             receivers.add_button(LISTED, []), enrolment.connect_button(),
+             make("button", data_form=enrolment.APPROVE)]
     fields = [field for part in every for order in orders(part).values()
               for field in order["fields"]]
     fields += [*request([], [], Viewer(Role.OPERATOR), "UTC", NOW)["fields"], lasts_field()]
@@ -415,3 +421,48 @@ def test_the_browser_reads_each_kind_of_field() -> None:
         re.findall(r"^  (\w+)(?:: \(text\)|: headersOf)", text, re.M))
     for field in fields:
         assert field["type"] in ("text", "url", "datetime-local") or f'"{field["type"]}"' in text
+
+
+@pytest.mark.parametrize(("command", "of", "text", "is_good", "labels"), [
+    (place(), None, "Waiting for the node …", False, ["Withdraw"]),
+    (place(expires_at=NOW - 1), None, "Expired; create a new one.", False, ["Withdraw"]),
+    (place(uses=3, used=1), None, "1 of 3 nodes are enrolled.", False, []),
+    (place(uses=3, used=3), None, "3 of 3 nodes are enrolled.", True, []),
+    (place(used=1, used_by="id-a"), node("a", "waiting"), "Compare the fingerprint shown by its "
+     "agent: ff:a", False, ["Approve"]),
+    (place(used=1, used_by="id-a"), node("a", gpus=0), "a is connected; reading its GPUs …", True,
+     []),
+    (place(used=1, used_by="id-a"), node("a", state="silent"), "a is connected; read", False, []),
+    (place(used=1, used_by="id-a"), node("a"), "a is connected, with 2 GPUs.", True, []),
+    (place(used=1, used_by="id-a"), node("a", "revoked"), "a was revoked.", False, []),
+    (None, None, "Withdrawn: the command no longer works.", False, [])])
+def test_what_becomes_of_a_command_stands_below_it(
+        command: Any, of: Any, text: str, is_good: bool, labels: list[str]) -> None:
+    part = enrolment.progress(command, of, NOW)
+    assert text in words(trees(part))
+    assert ("good" in json.dumps(trees(part))) == is_good
+    assert [*orders(part)] == labels
+
+
+def test_while_a_command_is_shown_no_list_is_read_but_that_of_commands() -> None:
+    hub = EmptyHub("admin")
+    parts = answer(Client.over(hub), SettingsView(section="nodes", enrolment="e1"), NOW)
+    assert hub.paths == ["me", "enrolments"]
+    assert set(parts) == {enrolment.PROGRESS, "@every"}
+    for role in ("viewer", "user", "operator"):
+        refused = EmptyHub(role)
+        answer(Client.over(refused), SettingsView(section="nodes", enrolment="e1"), NOW)
+        assert refused.paths == ["me"]
+
+
+def test_a_list_of_fingerprints_says_once_which_were_not_approved() -> None:
+    items = [{"fingerprint": outcome, "host": None, "outcome": outcome}
+             for outcome in ("approved", "already", "revoked", "unknown")]
+    view = SettingsView(section="nodes", approvals=json.dumps({"items": items}))
+    parts = answer(Client.over(EmptyHub("admin")), view, NOW)
+    assert words(trees(parts["@dialog"])) == (
+        "Not all were approved1 node approved.revoked is revoked.unknown has not connected.")
+    assert view.approvals == ""
+    assert "@dialog" not in answer(Client.over(EmptyHub("admin")), view, NOW)
+    [title, *_] = enrolment.approval_dialog(json.dumps({"items": items[:2]}))
+    assert title == "Approved by fingerprint"

@@ -1,0 +1,123 @@
+"""Watch of jobs that look stuck: their NCCL is asked which rank the others wait for, in a separate
+thread, so that a service that does not answer delays nothing else.
+
+A job that works is never asked. The port is asked only where the kernel says that the job's user
+listens there, and believed only where a rank is one of the job's processes.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpudeck.contract.collectives import MOST_JOBS, CollectiveSample
+
+from ..tasks import processes
+from . import ras_query
+from .listeners import trouble_of
+from .ras_core import (
+    OTHER_JOB,
+    PORT,
+    RasUnreadableError,
+    StandstillTracker,
+    SuspectJob,
+    parse,
+    pids_of,
+    port_of,
+    standstill,
+)
+
+LOOK_EVERY_S = 2.0
+SUSPECT_S = 15.0  # before a job is asked for the first time
+ASK_EVERY_S = 30.0
+VARIABLE, ENVIRON_BYTES = b"NCCL_RAS_ADDR=", 131_072
+
+Ask = Callable[[int], bytes]
+
+
+@dataclass(slots=True)
+class WatchedJob:
+    since: float
+    asked_at: float | None = None
+    tracker: StandstillTracker = field(default_factory=StandstillTracker)
+    sample: CollectiveSample | None = None
+
+
+class CollectiveWatch:
+    """The node's thread calls `set_suspects`; `samples` has what was read last."""
+
+    def __init__(self, proc: Path = Path("/proc"), ask: Ask = ras_query.ask,
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._proc, self._ask, self._clock = proc, ask, clock
+        self._suspects: tuple[SuspectJob, ...] = ()
+        self._jobs: dict[str, WatchedJob] = {}
+        self._stopping = threading.Event()
+        self.samples: tuple[CollectiveSample, ...] = ()
+        self._thread: threading.Thread | None = None
+
+    def set_suspects(self, suspects: Iterable[SuspectJob]) -> None:
+        self._suspects = tuple(suspects)[:MOST_JOBS]
+        if self._suspects and self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="collectives", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        self._stopping.set()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(LOOK_EVERY_S):
+            self.step()
+
+    def step(self) -> None:
+        now, suspects = self._clock(), self._suspects
+        self._jobs = {job.id: self._jobs.get(job.id) or WatchedJob(now) for job in suspects}
+        for job in suspects:
+            entry = self._jobs[job.id]
+            is_due = (now - entry.since >= SUSPECT_S if entry.asked_at is None
+                      else now - entry.asked_at >= ASK_EVERY_S)
+            if is_due:
+                entry.asked_at = now
+                entry.sample = self._read(job, entry.tracker)
+        self.samples = tuple(entry.sample for entry in self._jobs.values()
+                             if entry.sample is not None)
+
+    def _read(self, job: SuspectJob, tracker: StandstillTracker) -> CollectiveSample | None:
+        task_id, trouble = job.tasks[0][0], ""
+        for _, pid in job.tasks:  # one process of a node listens for all of its ranks
+            port = self._port(pid)
+            trouble = trouble_of(pid, port, self._proc)
+            if trouble:
+                continue
+            try:
+                communicators = parse(self._ask(port))
+            except RasUnreadableError as error:
+                return CollectiveSample(task_id, str(error)[:256])
+            if not pids_of(communicators) & self._inner_pids(job):
+                return CollectiveSample(task_id, OTHER_JOB)
+            return standstill(task_id, communicators,
+                              tracker.update(communicators, self._clock()))
+        return CollectiveSample(task_id, trouble)
+
+    def _port(self, pid: int) -> int:
+        """Return the port that its environment names, which is all that is read of it."""
+        try:
+            with open(self._proc / str(pid) / "environ", "rb") as file:
+                words = file.read(ENVIRON_BYTES).split(b"\0")
+        except OSError:
+            return PORT
+        address = next((word.removeprefix(VARIABLE) for word in words
+                        if word.startswith(VARIABLE)), b"")
+        return port_of(os.fsdecode(address)) or PORT
+
+    def _inner_pids(self, job: SuspectJob) -> set[int]:
+        """Return the pids of its processes as they know them themselves."""
+        inner_pids = set()
+        for _, pid in job.tasks:
+            try:
+                status = (self._proc / str(pid) / "status").read_bytes()
+                inner_pids.add(int(processes.status_fields(status)[b"NSpid"].split()[-1]))
+            except (OSError, KeyError, IndexError, ValueError):
+                continue
+        return inner_pids

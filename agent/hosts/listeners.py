@@ -1,0 +1,39 @@
+"""Sockets that listen at a port of this machine, and whose they are: nothing is ever sent to a port
+that is not proven to be the one that is meant."""
+
+from pathlib import Path
+
+from ..tasks import processes
+
+LISTEN = "0A"
+NOT_HERE = "it listens in another network namespace, which this agent cannot reach"
+NOT_YET = "it does not listen at port {port} yet, or not at an address of this machine"
+
+
+def trouble_of(pid: int, port: int, proc: Path) -> str:
+    """Return why the port may not be asked for this process; "": its user listens there, in this
+    agent's own network namespace, and nobody else does."""
+    summary = processes.about(pid, proc)
+    task_sockets = _listening_sockets(proc / str(pid) / "net", port)
+    if summary is None or not any(uid == summary.uid for uid in task_sockets.values()):
+        return NOT_YET.format(port=port)
+    agent_sockets = _listening_sockets(proc / "self/net", port)
+    user_sockets = {inode for inode, uid in task_sockets.items() if uid == summary.uid}
+    # Whatever listens here at that port must be its own socket, and nothing else.
+    return "" if agent_sockets and user_sockets >= set(agent_sockets) else NOT_HERE
+
+
+def _listening_sockets(folder: Path, port: int) -> dict[str, int]:
+    """Return the sockets that listen at this port, with the user of each."""
+    sockets = {}
+    for name in ("tcp", "tcp6"):
+        try:
+            lines = (folder / name).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            words = line.split()
+            if len(words) > 9 and words[3] == LISTEN and int(words[1].rpartition(":")[2],
+                                                             16) == port:
+                sockets[words[9]] = int(words[7])
+    return sockets

@@ -1,0 +1,156 @@
+"""Phases of a job, minute by minute, as far as they can be told from outside. Pure.
+
+A board that works does not say on what. So training is named where steps, checkpoints or
+evaluations show; evaluations where three of them are alike, at like intervals; everything else that
+works is work. What is shorter than two minutes is not seen.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from . import signs
+from .job_minutes import JobMinutes, Matrix
+
+PhaseKind = Literal["loading", "training", "evaluation", "checkpoint", "serving", "work", "pause",
+                    "idle", "unknown"]
+Vector = npt.NDArray[np.float64]
+
+REST_PCT = 5.0  # utilization, as a mean of the minute
+PAUSE_S = signs.KEPT_S  # a longer rest is no pause
+LOADS_BYTES = 100e6  # more memory than before: it loads
+LOWER, STEADY = 0.85, 0.1  # of the usual power
+LEAST_MINUTES, LEAST_TIMES = 3, 3  # of an evaluation, of several
+SPREAD, ALIKE = 0.2, 2.0  # of their intervals; the longest by the shortest
+
+
+class JobPhase(Struct, frozen=True):
+    kind: PhaseKind
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseWitnesses:
+    """Other knowledge of a job. `began_at`: of its first task; `checkpoints`: when its last regular
+    ones were done, each with the seconds by which that may be off; `has_steps`: a period of steps
+    is visible."""
+
+    began_at: float
+    checkpoints: Sequence[tuple[float, float]]
+    has_steps: bool
+    serves: bool
+
+
+def phases_of(job: JobMinutes, witnesses: PhaseWitnesses) -> list[JobPhase]:
+    """Return the phases in order; empty where there are no minutes."""
+    if not len(job.ranks) or not job.steps or job.step != 60:
+        return []
+    util, power = (_mean_of_held(job, name) for name in ("util_pct", "power_w"))
+    is_held = np.asarray(job.is_held.any(axis=0))
+    is_known = ~np.isnan(util)
+    with np.errstate(invalid="ignore"):
+        works = is_known & (util > REST_PCT)
+    evaluates = _evaluations(power, works)
+    kinds = np.full(job.steps, "unknown", object)
+    kinds[works] = _work_kind(witnesses, bool(evaluates.any()))
+    kinds[evaluates] = "evaluation"
+    for start, end in _stretches(is_known & ~works):
+        kinds[start:end] = _rest_kind(job, witnesses, works, start, end)
+    return [*_merge(kinds, is_held, job)]
+
+
+def _mean_of_held(job: JobMinutes, name: str) -> Vector:
+    """Return the mean over the ranks that are there; NaN: one of them does not report it."""
+    values, is_held = job.numbers[name], job.is_held
+    sums = np.where(is_held, values, 0.0).sum(axis=0)
+    return np.where(is_held.any(axis=0), sums / np.maximum(is_held.sum(axis=0), 1), np.nan)
+
+
+def _work_kind(witnesses: PhaseWitnesses, has_evaluations: bool) -> PhaseKind:
+    if witnesses.serves:
+        return "serving"
+    trains = witnesses.has_steps or witnesses.checkpoints or has_evaluations
+    return "training" if trains else "work"
+
+
+def _evaluations(power: Vector, works: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return the minutes of evaluations: of a job with two steady levels of power, the lower one,
+    where it returns at like intervals for like times."""
+    nothing = np.zeros(len(power), bool)
+    is_working = works & ~np.isnan(power)
+    if not is_working.any():
+        return nothing
+    usual = float(np.median(power[is_working]))
+    with np.errstate(invalid="ignore"):
+        lower = is_working & (power < LOWER * usual)
+    # The minutes in which one level turns into the other are of neither.
+    edges = lower & ~(np.roll(lower, 1) & np.roll(lower, -1))
+    inside = lower & ~edges
+    level = float(np.median(power[inside])) if inside.any() else np.nan
+    if not _is_steady(power[is_working & ~lower], usual) or not _is_steady(power[inside], level):
+        return nothing
+    spans = [(start, end) for start, end in _stretches(lower) if end - start >= LEAST_MINUTES]
+    whole = [span for span in spans if span[0] > 0 and span[1] < len(power)]
+    if len(whole) < LEAST_TIMES or not _is_regular(whole):
+        return nothing
+    for start, end in spans:
+        nothing[start:end] = True
+    return nothing
+
+
+def _is_steady(power: Vector, level: float) -> bool:
+    return len(power) > 0 and float((np.abs(power - level) <= STEADY * level).mean()) >= 0.9
+
+
+def _is_regular(spans: Sequence[tuple[int, int]]) -> bool:
+    apart = [later - start for (start, _), (later, _) in pairwise(spans)]
+    lengths = [end - start for start, end in spans]
+    return (max(apart) - min(apart) <= SPREAD * float(np.median(apart))
+            and max(lengths) <= ALIKE * min(lengths))
+
+
+def _rest_kind(job: JobMinutes, witnesses: PhaseWitnesses, works: npt.NDArray[np.bool_],
+               start: int, end: int) -> PhaseKind:
+    begins, ends = (job.t0 + at * job.step for at in (start, end))
+    if not works[:start].any() and witnesses.began_at >= begins - job.step:
+        return "loading" if _loads(job, start, end) else "idle"
+    if not works[end:].any() or ends - begins > PAUSE_S:
+        return "idle"
+    return "checkpoint" if any(begins - off_s <= at <= ends + job.step + off_s
+                               for at, off_s in witnesses.checkpoints) else "pause"
+
+
+def _loads(job: JobMinutes, start: int, end: int) -> bool:
+    """Return whether memory grows while its GPUs rest, or its processes work."""
+    memory, cpu = (job.numbers[name][:, start:end] for name in ("mem_used_bytes", "host_cpu_pct"))
+    known_cpu = cpu[~np.isnan(cpu)]
+    works = len(known_cpu) > 0 and bool(signs.works_on_host(known_cpu).mean() >= 0.5)
+    return works or _growth(memory) >= LOADS_BYTES
+
+
+def _growth(memory: Matrix) -> float:
+    columns = memory[:, ~np.isnan(memory).all(axis=0)]
+    return float(np.nansum(columns[:, -1]) - np.nansum(columns[:, 0])) if columns.shape[1] else 0.0
+
+
+def _stretches(mask: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], mask.astype(np.int8), [0]))))
+    yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+
+
+def _merge(kinds: npt.NDArray[np.object_], is_held: npt.NDArray[np.bool_], job: JobMinutes
+            ) -> Iterator[JobPhase]:
+    """Yield stretches of one kind. Minutes in which the job was not there are of none."""
+    at = 0
+    for (kind, is_there), minutes in groupby(zip(kinds.tolist(), is_held.tolist(), strict=True)):
+        count = sum(1 for _ in minutes)
+        if is_there:
+            start = job.t0 + at * job.step
+            yield JobPhase(kind, start, start + count * job.step)
+        at += count
