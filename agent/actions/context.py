@@ -174,7 +174,15 @@ class NodeContext:
     def subject(self, facts: ProcessFacts, user: str | None, kind: str | None, may_signal: bool
                 ) -> GuardedProcess:
         is_ours = facts.identity.pid in ourselves() or facts.identity.pid in self.tasks.source.pids
-        return GuardedProcess(facts, user, kind, may_signal, is_ours, is_frozen(facts.cgroups))
+        return GuardedProcess(facts, user, kind, may_signal, is_ours, is_frozen(facts.cgroups),
+                              self._is_suspended(facts))
+
+    def _is_suspended(self, facts: ProcessFacts) -> bool:
+        identity = facts.identity
+        try:
+            return self.limits.suspensions.of(identity.pid, identity.start_ticks) is not None
+        except JournalError:
+            return True  # nobody knows
 
     def case(self, action: ShownAction, subjects: tuple[GuardedProcess, ...],
              target: ProcessFacts | None, asker: str | None) -> GuardInput:

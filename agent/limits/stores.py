@@ -14,7 +14,7 @@ from gpudeck.contract.repairs import MAX_REPAIRS, WHOLE_NODE, GpuRepair
 from gpudeck.contract.suspensions import MAX_SUSPENSIONS, SuspendedTask
 
 from ..journal.facts import Fact
-from ..journal.leases import leased_gpus
+from ..journal.leases import leased_gpus, leases_of_gpus
 from ..journal.store import ActionJournal, JournalError
 from .apply import LimitApplier
 from .mps import LocalMpsDaemons
@@ -342,6 +342,7 @@ class LimitStores:
     layouts: MigLayoutStore
     suspensions: SuspensionStore
     leased: Callable[[], frozenset[str]]  # GPUs that a lease of the pool holds; JournalError
+    leases_of_gpus: Callable[[], frozenset[tuple[str, str]]]  # the same, each with its lease
 
 
     @property
@@ -363,4 +364,5 @@ def open_limits(applier: LimitApplier, mps: LocalMpsDaemons, journal: ActionJour
                        ComputeModeStore(journal, is_shared), MpsSettingStore(journal, boot_id),
                        RepairStore(journal, is_shared), MigLayoutStore(journal, is_shared),
                        SuspensionStore(journal, is_shared),
-                       partial(leased_gpus, journal, boot_id))
+                       partial(leased_gpus, journal, boot_id),
+                       partial(leases_of_gpus, journal, boot_id))

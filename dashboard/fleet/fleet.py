@@ -169,6 +169,11 @@ class Node:
         """True for a recording of a machine: a past without a present."""
         return self.hello.node_id.startswith(IMPORTED)
 
+    @property
+    def permits(self) -> tuple[str, ...]:
+        """Return the actions that its ceiling allows."""
+        return (*self.hello.actions, *(self.hello.more_actions or ()))
+
     def hear(self, now: float, mono: float) -> None:
         self.heard_at = now
         self.heard_mono = mono

@@ -490,4 +490,4 @@ def _task(node: Node, task_id: str, on: list[TaskGpuUseView], state: Any,
         total(use.mem_used_bytes for use in on),
         average_sm_pct((use.uuid, use.sm_pct) for use in on), state, task.manager, task.kind,
         task.job_id, owner_view(task, has_whole),
-        permits=[action for action in OPTIONAL if action in node.hello.actions])
+        permits=[action for action in OPTIONAL if action in node.permits])

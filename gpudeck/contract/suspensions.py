@@ -31,6 +31,8 @@ class SuspendedTask(Struct, frozen=True):
     state: SuspensionState
     since: Seconds
     by: Word
+    # Of its GPUs, when it was suspended: where there is another now, that has them.
+    leases: Annotated[tuple[Word, ...], Meta(max_length=256)] = ()
     words: Text = ""  # what went wrong, and the way back
 
     def has(self, pid: int, start_ticks: int) -> bool:

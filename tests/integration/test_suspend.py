@@ -1,6 +1,7 @@
 """A task is suspended and restored, where there is room for its memory and by those with the
 right to."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +12,18 @@ from agent.actions.kinds import suspend
 from agent.actions.standalone import StandaloneNode
 from agent.backends.nvml import driver as nvml_driver
 from agent.backends.nvml import suspend as nvml_suspend
+from agent.journal.facts import Fact
 from agent.journal.store import ActionJournal, ActionStore
+from agent.tasks.boot_id import boot_id
 from gpudeck.audit.chain import verify
 from tests.fakes.children import Child, Children, state_of
 from tests.fakes.hub import wait_for
 from tests.integration.suspend_bench import (
+    ACTIONS,
+    GPU,
     MIB,
     NOBODY,
+    OTHER,
     SuspendBench,
     a_task,
     open_bench,
@@ -67,6 +73,40 @@ def test_suspended_and_restored(bench: SuspendBench, children: Children) -> None
     assert verify(journal.audit.links()) is None
     bodies = "".join(link.body for link in journal.audit.links())
     assert all(f'"suspension_{event}"' in bodies for event in ("begun", "state", "over"))
+
+
+def test_nothing_else_is_done_to_it_while_it_is_suspended(
+        bench: SuspendBench, children: Children) -> None:
+    task = a_task(children)
+    bench.actions = [*ACTIONS, "limit"]
+    assert bench.act("suspend", task).state == "done"
+    for action in ("pause", "limit"):
+        refusals = bench.refusals(action, task)
+        assert any(words.startswith("condition: it is suspended") for words in refusals), action
+        assert bench.act(action, task).state == "refused"
+    assert bench.refusals("end", task) == []
+    assert (bench.program.state(task.pid), len(bench.records())) == ("checkpointed", 1)
+
+
+def test_a_gpu_that_was_leased_since_is_not_taken_back(
+        bench: SuspendBench, children: Children) -> None:
+    task = a_task(children)
+
+    def lease(*leases: tuple[str, str]) -> None:
+        with bench.node() as here:
+            here._journal.keep(Fact.POOL_LEASES, json.dumps({"boot_id": boot_id(), "leases": [
+                {"id": lease_id, "uuids": [uuid]} for lease_id, uuid in leases]}))
+
+    lease(("own", GPU))
+    assert bench.act("suspend", task).state == "done"
+    assert bench.refusals("restore", task) == []
+    lease(("another", GPU))
+    [refusal] = bench.refusals("restore", task)
+    assert "was leased since" in refusal
+    assert bench.act("restore", task).state == "refused"
+    assert bench.program.state(task.pid) == "checkpointed"
+    lease(("another", OTHER))
+    assert bench.act("restore", task).state == "done"
 
 
 def test_it_is_off_until_the_ceiling_names_it(bench: SuspendBench, children: Children) -> None:

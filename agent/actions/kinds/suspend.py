@@ -144,6 +144,7 @@ def _restore_flaws(task: TaskPreview) -> Iterator[Refusal]:
     if record is None:
         yield Refusal("condition", "it was not suspended by gpudeck")
         return
+    yield from (Refusal("condition", why) for why in _leased_since(task, record))
     yield from (Refusal("condition", why) for why in _no_room_on_gpus(task, record))
 
 
@@ -154,17 +155,36 @@ def _record_of(context: NodeContext, task: TaskPreview) -> SuspendedTask | None:
                               for process in task.processes)), None)
 
 
-def _no_room_on_gpus(task: TaskPreview, record: SuspendedTask) -> Iterator[str]:
-    """Yield GPUs that are full. What the driver does not report is tried: a restoration that finds
-    no room fails, and leaves the task suspended."""
+def _leased_since(task: TaskPreview, record: SuspendedTask) -> Iterator[str]:
+    """Yield GPUs that were leased to somebody since."""
+    needed = _needed(task, record)
+    try:
+        leases = task.context.limits.leases_of_gpus() if needed else ()
+    except JournalError as why:
+        yield str(why)
+        return
+    for uuid in needed:
+        on_it = {lease for lease, gpu in leases if gpu == uuid}
+        if on_it and not on_it & {*record.leases}:
+            yield f"GPU {uuid} was leased since; it stays suspended until that lease has ended"
+
+
+def _needed(task: TaskPreview, record: SuspendedTask) -> dict[str, float]:
+    """Return the memory that comes back to each GPU. What was only locked is there still."""
     needed: dict[str, float] = {}
     back = {(entry.facts.identity.pid, gpu.gpu_uuid) for entry in task.processes
             for gpu in entry.held if gpu.mem_used_bytes}
     for entry in record.processes:
         for gpu in entry.held:
-            if (entry.process.pid, gpu.gpu_uuid) not in back:  # what was only locked is there still
+            if (entry.process.pid, gpu.gpu_uuid) not in back:
                 needed[gpu.gpu_uuid] = needed.get(gpu.gpu_uuid, 0.0) + (gpu.mem_used_bytes or 0.0)
-    for uuid, amount in needed.items():
+    return needed
+
+
+def _no_room_on_gpus(task: TaskPreview, record: SuspendedTask) -> Iterator[str]:
+    """Yield GPUs that are full. What the driver does not report is tried: a restoration that finds
+    no room fails, and leaves the task suspended."""
+    for uuid, amount in _needed(task, record).items():
         facts = task.context.tasks.recent.facts.get(uuid)
         total = None if facts is None else facts.mem_total_bytes
         used = None if task.fresh is None else task.fresh.mem_used_bytes.get(uuid)
@@ -194,6 +214,9 @@ def _suspend(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
         tuple(SuspendedProcess(target.identity, held[target.handle.pid]) for target in holders),
         "suspending", time.time(), act.command.asker.name)
     try:
+        gpus = {gpu.gpu_uuid for entry in record.processes for gpu in entry.held}
+        record = replace(record, leases=tuple(sorted(
+            {lease for lease, gpu in act.context.limits.leases_of_gpus() if gpu in gpus}))[:256])
         store.begin(record)
     except JournalError as why:
         raise ActionRefusedError(Refusal("journal", str(why))) from why
