@@ -53,9 +53,9 @@ def lagging(power: Floats) -> np.ndarray:
     """The rule `rank-lagging`, look by look: `avg(rank_lag_pct, 1m)` for four minutes."""
     looks, runs, _ = power.shape
     group = np.broadcast_to(np.arange(looks * runs).reshape(looks, runs, 1), power.shape)
-    lag_pct = signs.lag_pct(
+    lag_pct = signs.rank_lag(
         np.full(power.size, 98.0), power.reshape(-1), np.full(power.size, seconds.LIMIT_W),
-        group.reshape(-1).astype(np.intp)).reshape(power.shape).max(axis=2)
+        group.reshape(-1).astype(np.intp)).pct.reshape(power.shape).max(axis=2)
     minute = int(60 / seconds.LOOK_S)
     return _lasting(_mean(lag_pct, minute) >= signs.LAG_PCT, int(signs.LAG_FOR_S / seconds.LOOK_S))
 

@@ -2218,6 +2218,8 @@ declare namespace Hub {
     mem_max_bytes: number | null;
     co2_kg: number | null;
     idle_cost: number | null;
+    sm_pct: number | null;
+    sm_share: number;
   }
 
   interface RequesterView {
@@ -2820,6 +2822,7 @@ declare namespace Hub {
     mem_used_bytes: number | null;
     mem_max_bytes: number | null;
     energy_j: number | null;
+    sm_pct: number | null;
   }
 
   interface UsageList {

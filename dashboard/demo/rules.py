@@ -14,10 +14,10 @@ ADJUSTED: dict[str, dict[str, Any]] = {
     # Two hours elsewhere. The demo's idle tasks were idle in its simulated history already. In a
     # large fleet many hold less: the list of wasted GPUs has them all.
     "idle-held": {"signal": "max(busy_pct, 1m)", "for_": "5m", "where": ("mem_share >= 50%",),
-                  "runbook": "The task holds at least half of the GPU's memory, and no metric has "
-                             "shown activity on the GPU for five minutes: a forgotten notebook, a "
-                             "debugger, a hung job. Ask its owner. Elsewhere this rule waits for "
-                             "two hours; the demo's is shorter."},
+                  "runbook": "The task holds at least half of the GPU's memory, and for five "
+                             "minutes no metric of its work on the GPU was above 5 %: a forgotten "
+                             "notebook, a debugger, a hung job. Ask its owner. Elsewhere this rule "
+                             "waits for two hours; the demo's is shorter."},
     # The demo's one hot board throttles: one fault, one alert.
     "temp-high": {"for_": "10m"},
     "allocated-unused": {

@@ -86,9 +86,10 @@ def tasks_of(fleet: Fleet, node: Node, reads: CommandLineVisibility, mono: float
     """Return the Tasks of a Node, with how long their GPUs have been idle."""
     tasks = views.task_views(fleet, node, reads)
     order = [] if node.listing is None else node.listing.order
-    idle = {fleet.uuids[slot]: idle_s(fleet, slot, mono) for slot in order}
     is_live = {fleet.uuids[slot]: mono - float(fleet.sampled_mono[slot]) <= STALE_AFTER_S
                and fleet.reported[slot] == 0 for slot in order}
+    idle = {uuid: idle_s(fleet, slot, mono) if is_live[uuid] else None
+            for slot in order for uuid in (fleet.uuids[slot],)}
     on_host, serving = host_uses(node, mono), serving_of(fleet, node, mono)
     checkpoints = checkpoints_of(fleet, node, mono)
     for task in tasks:

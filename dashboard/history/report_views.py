@@ -31,9 +31,9 @@ class ReportPrices:
 
 
 class ReportItem(Struct):
-    """Null: not known. `util_share` and `energy_share`: for which part of the GPU-hours that was
-    measured; `idle_share`: idle, of the part whose load was. `of` is "" where it is known to
-    be of none, such as no pod. `idle_cost`: of the idle hours, at the price of a GPU-hour."""
+    """Null: not known. `util_share`, `sm_share` and `energy_share`: for which part of the GPU-hours
+    that was measured; `idle_share`: idle, of the part whose load was. `of` is "" where it is known
+    to be of none, such as no pod. `idle_cost`: of the idle hours, at the price of a GPU-hour."""
 
     of: str | None
     name: str | None
@@ -49,6 +49,8 @@ class ReportItem(Struct):
     mem_max_bytes: float | None = None  # the most that one job held on one GPU
     co2_kg: float | None = None  # null too where the report has no factor
     idle_cost: float | None = None
+    sm_pct: float | None = None  # the average SM activity, where the boards report it
+    sm_share: float = 0.0
 
 
 class Report(Struct):
@@ -113,7 +115,8 @@ def _item(what: tuple[str | None, str | None], sums: Mapping[Any, Any],
         per(sums["mem_byte_s"], sums[mem_s]), energy_kwh, per(energy_s, gpu_s) or 0.0,
         _cost(gpu_hours, energy_kwh, prices), finite(sums["mem_max_bytes"]),
         None if factor is None or energy_kwh is None else energy_kwh * factor / 1_000,
-        None if prices.gpu_hour is None or idle_hours is None else prices.gpu_hour * idle_hours)
+        None if prices.gpu_hour is None or idle_hours is None else prices.gpu_hour * idle_hours,
+        per(sums["sm_pct_s"], sums["sm_s"]), per(sums["sm_s"], gpu_s) or 0.0)
 
 
 def _cost(gpu_hours: float, energy_kwh: float | None, prices: ReportPrices) -> float | None:

@@ -72,6 +72,7 @@ class UsageItem(Struct):
     mem_used_bytes: float | None
     mem_max_bytes: float | None
     energy_j: float | None
+    sm_pct: float | None = None  # the average SM activity, where the boards report it
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,8 @@ def usage_view(frame: "pd.DataFrame", by: str, bucket: int, span: tuple[int, int
         items.append(UsageItem(
             int(row["t"]), of if isinstance(of, str) else None, row["gpu_s"], row["idle_s"],
             per(row["util_pct_s"], row["util_s"]), per(row["mem_byte_s"], row[mem_s_of(by)]),
-            finite(row["mem_max_bytes"]), row["energy_j"] if row["energy_s"] else None))
+            finite(row["mem_max_bytes"]), row["energy_j"] if row["energy_s"] else None,
+            per(row["sm_pct_s"], row["sm_s"])))
     return UsageList(by, bucket, *span, items)
 
 

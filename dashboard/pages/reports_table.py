@@ -20,7 +20,7 @@ Item = Mapping[str, Any]
 By = Literal["user", "team", "job", "launch", "slurm_job", "container", "pod", "namespace", "unit",
              "node", "model", "gpu"]
 SortKey = Literal["name", "idle_hours", "idle_cost", "idle_share", "gpu_hours", "util_pct",
-                  "mem_used_bytes", "mem_max_bytes", "energy_kwh", "co2_kg", "cost"]
+                  "sm_pct", "mem_used_bytes", "mem_max_bytes", "energy_kwh", "co2_kg", "cost"]
 Order = Literal["asc", "desc"]
 Measure = Literal["idle", "held"]
 HEADS: dict[By, str] = {
@@ -94,6 +94,8 @@ COLUMNS = (
     Column("util_pct", "Avg utilization", "Average GPU utilization while held: the share of time "
            "in which any kernel ran, not the share of the chip",
            lambda _, item: f"{amount(item['util_pct'], 1)} %"),
+    Column("sm_pct", "SM activity", "Average SM activity while held, where the boards report it: "
+           "how much of the chip worked", lambda _, item: f"{amount(item['sm_pct'], 1)} %"),
     Column("mem_used_bytes", "Avg memory", "Average memory held per GPU while tasks were on it",
            lambda _, item: bytes_words(item["mem_used_bytes"])),
     Column("mem_max_bytes", "Peak memory", "Highest memory of one job on one GPU",
@@ -121,11 +123,13 @@ def share_words(share: float) -> str:
 
 
 def shown_columns(part: ReportPart) -> list[Column]:
-    """Return the columns without those for which a price or a factor is missing."""
+    """Return the columns without those that nothing is known of: a price or a factor is missing, or
+    no board reports it."""
     report = part.report
     missing = {"cost": report["price_gpu_hour"] is None and report["price_kwh"] is None,
                "idle_cost": part.total["idle_cost"] is None,
-               "co2_kg": report["co2_g_per_kwh"] is None}
+               "co2_kg": report["co2_g_per_kwh"] is None,
+               "sm_pct": part.total["sm_pct"] is None}
     return [column for column in COLUMNS if not missing.get(column.key)]
 
 

@@ -93,7 +93,7 @@ def test_healthy_boards_raise_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     for module in PATCHED:
         monkeypatch.setattr(f"dashboard.{module}.time", clock)
     bench = Bench(tmp_path, clock)
-    runs = {name: list(seconds_of(_text(name))) for name in RUNS}
+    runs = {name: list(seconds_of(text_of(name))) for name in RUNS}
     assert min(map(len, runs.values())) > 250
     bench.machines.append(bench.add(len(bench.machines)))
     on = dict(zip(runs, bench.machines[1:], strict=True))  # a board of the first one is split
@@ -119,7 +119,7 @@ def test_healthy_boards_raise_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     bench.state.close()
 
 
-def _text(name: str) -> str:
+def text_of(name: str) -> str:
     data = (Path(FOLDER) / f"{name}_telemetry.csv").read_bytes()
     assert hashlib.sha256(data).hexdigest() == RUNS[name], f"not the file of {COMMIT}"
     return data.decode()

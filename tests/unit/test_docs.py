@@ -202,6 +202,31 @@ def test_a_file_that_is_not_there_is_seen(text: str, names: list[str]) -> None:
     assert absent(text, ROOT) == names
 
 
+MODULES = re.compile(r"(?<![\w/.:~-])(?:[\w-]+/)*[\w-]+\.(?:py|mjs)\b(?![\w{*])")
+ELSEWHERE = {"train.py", "torchrun.py", "apps/gpu.py"}  # examples, and files of other programs
+MODULE_PATHS = [f"/{path.relative_to(ROOT).as_posix()}" for path in SOURCES
+                if path.suffix in (".py", ".mjs")]
+
+
+def absent_modules(text: str) -> list[str]:
+    """Return modules that a comment names by the end of their path, and that are not there."""
+    return sorted({name for name in MODULES.findall(text) if name not in ELSEWHERE
+                   and not any(path.endswith(f"/{name}") for path in MODULE_PATHS)})
+
+
+def test_no_comment_names_a_module_that_is_not_there() -> None:
+    broken = {path.relative_to(ROOT).as_posix(): names for path in SOURCES
+              if path.suffix in (".py", ".mjs") and (names := absent_modules(written_by(path)))}
+    assert broken == {}
+
+
+@pytest.mark.parametrize(("text", "names"), [
+    ("# as core/slow.py: two may be lost", ["core/slow.py"]), ("see gone.mjs", ["gone.mjs"]),
+    ("fleet/gpu_table.py, waste.py and dom.mjs", []), ("/home/a/train.py, kernel.pyc", [])])
+def test_a_module_that_is_not_there_is_seen(text: str, names: list[str]) -> None:
+    assert absent_modules(text) == names
+
+
 IN_THE_CHECKOUT = re.compile(
     r"\b((?:packaging|tests|docs|bench|dashboard|agent|widget|assets)/[\w./-]*\w)")
 

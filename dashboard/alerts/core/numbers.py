@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from gpudeck.contract.hosts import HOST
 from gpudeck.measures.metrics import COLUMNS, SLOW
+from gpudeck.measures.waste import LOADS
 
 from ...insight.core.order import distinct_values, is_first_to_go
 from ...insight.core.progress import no_progress
@@ -170,11 +171,11 @@ def distinct_on_gpus(gpu: Rows, key: Rows, gpus: int) -> Floats:
 
 def _busy_pct(uses: UseColumns) -> Floats:
     """Return the highest of all signs of work: the task's own share of the multiprocessors, and the
-    peak of its GPU where no other job is on it. NaN where the only sign is missing."""
-    is_alone = uses.of_gpus("jobs")[uses.gpu] == 1
-    peak = np.where(is_alone, uses.of_gpus("util_max_pct")[uses.gpu], np.nan)
-    peak = np.where(is_alone & np.isnan(peak), uses.of_gpus("util_pct")[uses.gpu], peak)
-    return np.fmax(uses.of_uses("sm_pct"), peak)
+    load of its GPU where no other job is on it. NaN where the only sign is missing."""
+    load, is_alone = np.full(len(uses.gpu), np.nan), uses.of_gpus("jobs")[uses.gpu] == 1
+    for name in LOADS:
+        load = np.where(np.isnan(load), uses.of_gpus(name)[uses.gpu], load)
+    return np.fmax(uses.of_uses("sm_pct"), np.where(is_alone, load, np.nan))
 
 
 def _is_youngest(uses: UseColumns) -> Floats:
@@ -209,14 +210,23 @@ def _stuck_gpu(uses: UseColumns) -> Rows:
 
 def _rank_lag_pct(uses: UseColumns) -> Floats:
     """Return how far each GPU lags behind its peers: the GPUs of the same job on the same node, at
-    the same moment."""
+    the same moment. NaN while all of the job rests: a pause for a checkpoint proves nothing."""
     nodes = int(uses.keys("node").max(initial=0)) + 1
     util, power, limit = (uses.of_gpus(name)[uses.gpu] for name in (
         "util_pct", "power_w", "power_limit_max_w"))
-    lag_pct = signs.lag_pct(util, power, limit, np.where(
+    lag = signs.rank_lag(util, power, limit, np.where(
         uses.cell == NONE, NONE, uses.cell * nodes + uses.keys("node")))
+    rests = _is_any_in_cell(uses, lag.rests) & ~_is_any_in_cell(uses, lag.is_compared)
     # A shared board may be slow because of another job: nobody knows which.
-    return np.where(uses.of_gpus("jobs")[uses.gpu] == 1, lag_pct, 0.0)
+    pct = np.where(uses.of_gpus("jobs")[uses.gpu] == 1, lag.pct, 0.0)
+    return np.where(rests, np.nan, pct)
+
+
+def _is_any_in_cell(uses: UseColumns, mask: Mask) -> Mask:
+    """Return, for each use, whether any use of its cell is in the mask."""
+    are_in = np.bincount(uses.cell[mask & (uses.cell != NONE)], minlength=uses.size) > 0
+    in_cell: Mask = np.append(are_in, False)[uses.cell]  # NONE is the last
+    return in_cell
 
 
 DERIVED_KEYS: dict[str, Callable[[UseColumns], Rows]] = {"stuck_gpu": _stuck_gpu}

@@ -34,7 +34,7 @@ SUMS = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s", "mem_max_bytes", "
 BOTH_ENDS: frozenset[End] = frozenset(("mean", "max"))
 OF_GPUS = ("util_pct", "util_max_pct", "mem_used_bytes", "power_w")
 # Metrics that few rules need are not read for all of them.
-OF_SOME = {"gpus_stuck": ("mem_util_pct",)}
+OF_SOME = {"gpus_stuck": ("mem_util_pct",), "busy_pct": ("sm_active_pct",)}
 FACTS = ("mem_total_bytes", "power_limit_max_w")
 # An owner has many tasks and few numbers.
 SUMS_OF_OWNERS = ("seconds", "mem_byte_s", "mem_s", "mem_max_bytes")

@@ -18,7 +18,7 @@ NEEDED = (*LOADS, "power_w")
 # Of a part of what an owner did: `mem_own_s` is how long memory of that part was known, `mem_s` its
 # share of how long memory of the owner was. `load_s`: how long it was known whether it was idle.
 USAGE_SUMS = ("gpu_s", "util_pct_s", "util_s", "load_s", "idle_s", "mem_byte_s", "mem_s",
-              "energy_j", "energy_s", "mem_own_s")
+              "energy_j", "energy_s", "mem_own_s", "sm_pct_s", "sm_s")
 USAGE_TOPS = ("mem_max_bytes",)
 # What stands for a sum that came later, in files that do not have it.
 OF_OLDER = {"load_s": "util_s"}
@@ -109,6 +109,7 @@ def _shares(slot: Ints, t: Ints, seconds: Floats, owned: Slots, rolled: Rollup
         return np.where(there, np.append(values, 0.0)[at], 0.0), there
 
     util, has_util = number("util_pct", rolled.mean("util_pct"))
+    sm, has_sm = number("sm_active_pct", rolled.mean("sm_active_pct"))
     power, has_power = number("power_w", rolled.mean("power_w"))
     peak = np.full(len(seconds), np.nan)
     for load in LOADS:
@@ -116,6 +117,8 @@ def _shares(slot: Ints, t: Ints, seconds: Floats, owned: Slots, rolled: Rollup
         peak = np.where(np.isnan(peak) & is_there, high, peak)
     return {"util_pct_s": util * seconds,
             "util_s": np.where(has_util, seconds, 0.0),
+            "sm_pct_s": sm * seconds,
+            "sm_s": np.where(has_sm, seconds, 0.0),
             "load_s": np.where(np.isnan(peak), 0.0, seconds),
             "idle_s": np.where(is_unused(peak), seconds, 0.0),
             "energy_j": power * seconds / owners,

@@ -117,15 +117,17 @@ def held_sql(minutes: str, where: str, user: str) -> str:
     did as (
       select gpu, node, t,
         sum(util_pct_mean * util_pct_n) / nullif(sum(util_pct_n), 0) as util,
+        sum(sm_active_pct_mean * sm_active_pct_n) / nullif(sum(sm_active_pct_n), 0) as sm,
         coalesce({", ".join(f"max({load}_max)" for load in LOADS)}) as top,
         sum(power_w_mean * power_w_n) / nullif(sum(power_w_n), 0) as power
       from {minutes} where {where} and gpu in (select gpu from theirs) group by all),
     held as (
-      select o.t, o."user", s, m, ms, top_m, sharing, util, top, power
+      select o.t, o."user", s, m, ms, top_m, sharing, util, sm, top, power
       from shared o left join did using (gpu, node, t) where o."user" = {user})
     select t, "user", sum(s) as gpu_s,
       coalesce(sum(util * s), 0) as util_pct_s,
       coalesce(sum(s) filter (util is not null), 0) as util_s,
+      coalesce(sum(sm * s), 0) as sm_pct_s, coalesce(sum(s) filter (sm is not null), 0) as sm_s,
       coalesce(sum(s) filter (top is not null), 0) as load_s,
       coalesce(sum(s) filter (top <= {IDLE_AT_MOST_PCT}), 0) as idle_s,
       sum(m) as mem_byte_s, sum(ms) as mem_s, sum(ms) as mem_own_s, max(top_m) as mem_max_bytes,

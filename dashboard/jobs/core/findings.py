@@ -8,12 +8,14 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from gpudeck.measures.metrics import IDLE_AT_MOST_PCT
+from gpudeck.measures.waste import is_unused
+
 from . import signs
 from .job_minutes import JobMinutes, Mask, Matrix
 
 Kind = Literal["stuck", "slow_rank", "crashed_rank", "starved", "unused", "memory_unused"]
 
-IDLE_UTIL_PCT = 5.0
 UNUSED_FOR_S = 1_800
 CRASHED_FOR_S = 180
 MEMORY_SHARE = 0.05
@@ -56,19 +58,24 @@ def _lasting(mask: Mask, seconds: float, step: int) -> npt.NDArray[np.intp]:
     return np.where(steps * step >= seconds, steps, 0)
 
 
-def _kept(is_met: Mask, stays: Mask, is_held: Mask, seconds: float, step: int
-          ) -> npt.NDArray[np.intp]:
+def _kept(is_met: Mask, stays: Mask, is_held: Mask, seconds: float, step: int,
+          pauses: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.intp]:
     """Return, for each row, for how many steps up to the last its rule fires; 0 where it does not.
     It begins where `is_met` has held for `seconds`, and is over when `stays` has not held for
-    signs.KEPT_S, or the rank has gone: a job that pauses to write a checkpoint does not end it."""
+    signs.KEPT_S, or the rank has gone: a job that pauses to write a checkpoint does not end it. A
+    step of `pauses` counts neither for nor against the beginning."""
     many, steps = is_met.shape
+    is_pause = np.zeros(steps, bool) if pauses is None else pauses
     began = np.full(many, steps, np.intp)  # the step it began with; `steps`: none
-    streak, at_rest = np.zeros((2, many), np.intp)  # steps in a row
+    streak, at_rest, first = np.zeros((3, many), np.intp)  # steps; the first of the streak
     for at in range(steps):
-        streak = np.where(is_met[:, at] & is_held[:, at], streak + 1, 0)
+        streak = np.where(is_met[:, at], streak + 1, np.where(is_pause[at], streak, 0))
         at_rest = np.where(stays[:, at], 0, at_rest + 1)
-        began = np.where((began == steps) & (streak * step >= seconds), at + 1 - streak, began)
-        began[(at_rest * step > signs.KEPT_S) | ~is_held[:, at]] = steps
+        is_over = (at_rest * step > signs.KEPT_S) | ~is_held[:, at]
+        streak[is_over] = 0
+        first = np.where(is_met[:, at] & (streak == 1), at, first)
+        began = np.where((began == steps) & (streak * step >= seconds), first, began)
+        began[is_over] = steps
     lasting: npt.NDArray[np.intp] = steps - began
     return lasting
 
@@ -155,26 +162,37 @@ def _missing_rank(job: JobMinutes, stuck: Sequence[int], steps: int) -> int | No
     return idle[0] if len(idle) == 1 and {*stuck, *idle} == {*there} and len(there) >= 3 else None
 
 
-def lags(job: JobMinutes) -> Matrix:
-    """Return the lag, ranks x steps; peers are the job's GPUs on the same node."""
+def lags(job: JobMinutes) -> tuple[Matrix, npt.NDArray[np.bool_]]:
+    """Return the lag, ranks x steps, where peers are the job's GPUs on the same node; and the steps
+    in which the whole job rests."""
     nodes = {node: at for at, node in enumerate(dict.fromkeys(rank.node for rank in job.ranks))}
     node = np.array([nodes[rank.node] for rank in job.ranks], np.intp).reshape(-1, 1)
     step = np.arange(job.steps).reshape(1, -1)
     group = (node * job.steps + step).astype(np.intp)
     is_held = job.is_held.reshape(-1)
-    lag = np.full(is_held.shape, np.nan)
     limit = np.broadcast_to(job.of_ranks("power_limit_w"), group.shape).reshape(-1)
-    lag[is_held] = signs.lag_pct(
+    lag = signs.rank_lag(
         job.numbers["util_pct"].reshape(-1)[is_held], job.numbers["power_w"].reshape(-1)[is_held],
         limit[is_held], group.reshape(-1)[is_held])
-    return lag.reshape(group.shape)
+    pct: Matrix = np.full(group.shape, np.nan)
+    is_compared, rests = np.zeros(group.shape, bool), np.zeros(group.shape, bool)
+    pct[job.is_held], is_compared[job.is_held], rests[job.is_held] = lag
+    return pct, np.asarray(rests.any(axis=0) & ~is_compared.any(axis=0))
+
+
+def _pauses(rests: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return the steps in which a job pauses: in the one before and the one after, it does so for a
+    part of the step."""
+    wide = np.concatenate(([False], rests, [False]))
+    return wide[:-2] | rests | wide[2:]
 
 
 def _slow(job: JobMinutes) -> JobFinding | None:
-    behind = lags(job)
+    behind, rests = lags(job)
     with np.errstate(invalid="ignore"):
         is_met, stays = behind >= signs.LAG_PCT, behind >= signs.LAG_CLEAR_PCT
-    rows, steps = _rows(_kept(is_met, stays, job.is_held, signs.LAG_FOR_S, job.step))
+    rows, steps = _rows(_kept(is_met, stays, job.is_held, signs.LAG_FOR_S, job.step,
+                              _pauses(rests)))
     if not rows or 2 * len(rows) > len(job.ranks):
         return None
     mean = _means(job, is_met, rows, steps)
@@ -248,14 +266,15 @@ def _starved(job: JobMinutes) -> JobFinding | None:
 def _unused(job: JobMinutes) -> JobFinding | None:
     busiest = np.fmax(job.numbers["util_max_pct"], job.numbers["util_pct"])
     with np.errstate(invalid="ignore"):
-        lasting = _lasting((busiest <= IDLE_UTIL_PCT) & job.is_held, UNUSED_FOR_S, job.step)
+        lasting = _lasting(is_unused(busiest) & job.is_held, UNUSED_FOR_S, job.step)
     rows, steps = _rows(lasting)
     if not rows:
         return None
     which = _which(job, rows, "its GPUs")
     return JobFinding(
         "unused", f"The job holds {which} and does not use them.", _since(job, steps), rows, [
-            FindingEvidence("util_max_pct", _mean(busiest, rows, steps), IDLE_UTIL_PCT, "at most"),
+            FindingEvidence("util_max_pct", _mean(busiest, rows, steps), IDLE_AT_MOST_PCT,
+                            "at most"),
             FindingEvidence("mem_used_bytes", _mean(job.numbers["mem_used_bytes"], rows, steps),
                             None, "held")])
 
@@ -264,7 +283,7 @@ def _memory(job: JobMinutes) -> JobFinding | None:
     """Find boards with far too much memory, if they work: `unused` reports those that do not."""
     share = job.numbers["mem_used_bytes"] / job.of_ranks("mem_total_bytes")
     with np.errstate(invalid="ignore"):
-        works = job.numbers["util_pct"] > IDLE_UTIL_PCT
+        works = job.numbers["util_pct"] > IDLE_AT_MOST_PCT
         is_met, stays = works & (share < MEMORY_SHARE), works & (share < MEMORY_CLEAR_SHARE)
     lasting = _kept(is_met, stays, job.is_held, MEMORY_FOR_S, job.step)
     if not lasting.all():

@@ -2,6 +2,7 @@
 rehearsal and the page of a job all compute the same. Pure."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -63,22 +64,32 @@ def stuck(util_pct: Floats, mem_util_pct: Floats, power_w: Floats, power_limit_w
     return is_stuck
 
 
-def lag_pct(util_pct: Floats, power_w: Floats, power_limit_w: Floats, group: Rows) -> Floats:
-    """Return how far each is behind the median of its `group`, its peers at that moment; 0 where
-    there are too few of them, or they do not work; NaN where too little is known.
+class RankLag(NamedTuple):
+    """Lag of each GPU behind its peers. `is_compared`: there are enough peers, and they work;
+    `rests`: there are enough, and they do not."""
+
+    pct: Floats  # 0 where it is not compared; NaN where too little is known
+    is_compared: Bools
+    rests: Bools
+
+
+def rank_lag(util_pct: Floats, power_w: Floats, power_limit_w: Floats, group: Rows) -> RankLag:
+    """Return how far each is behind the median of its `group`, its peers at that moment.
 
     A rank that spins while it waits for a slow one has full utilization: so the slow one is behind
     in utilization where its host is slow, and in power where its board is.
     """
     if not len(group):
-        return np.zeros(0)
+        return RankLag(np.zeros(0), np.zeros(0, bool), np.zeros(0, bool))
     (median_w, median_util), peers = _medians((power_w, util_pct), group)
     of_power, of_util = _behind(power_w, median_w), _behind(util_pct, median_util)
     with np.errstate(invalid="ignore"):
         works = median_w >= WORKING_SHARE * power_limit_w
-        is_known = ~np.isnan(median_w) & ~np.isnan(power_w)
-        lag = np.where(works & (peers >= PEERS_LEAST), np.fmax(of_power, of_util), 0.0)
-    return np.where(is_known | (peers < PEERS_LEAST), np.maximum(lag, 0.0), np.nan)
+        rests = median_w < WORKING_SHARE * power_limit_w
+    is_known, are_enough = ~np.isnan(median_w) & ~np.isnan(power_w), peers >= PEERS_LEAST
+    pct = np.where(works & are_enough, np.fmax(of_power, of_util), 0.0)
+    return RankLag(np.where(is_known | ~are_enough, np.maximum(pct, 0.0), np.nan),
+                   works & are_enough, rests & are_enough)
 
 
 def _behind(values: Floats, median: Floats) -> Floats:

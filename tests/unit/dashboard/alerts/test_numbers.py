@@ -47,8 +47,9 @@ class SteadyFleet:
         self.fleet, self.history = Fleet(1), EmbeddedHistory(folder / "history")
         self.history.open()
         self.spans = RuleHistoryReader(self.history.store)
-        self.rows = {at: [self.row(), self.row(), {"mem_used_bytes": self.bytes()}]
-                     for at in range(NODES)}
+        self.rows = {at: [self.row(), self.row(), {
+            "mem_used_bytes": self.bytes(), "sm_active_pct": self.random.randrange(200) / 2}]
+            for at in range(NODES)}
         self.on = {at: self.tasks(at) for at in range(NODES)}
         self.hosts = {at: HostSample({}, {}, tuple(HostTask(
             task.id, self.random.choice([None, self.random.randrange(80) / 2]), None, None, None,
@@ -113,8 +114,8 @@ class SteadyFleet:
 
     def rehearsed_numbers(self, of: str) -> Targets:
         first, *rest = RECORDED[of]
-        names = {"task": [first], "job": [first, "gpus_stuck", "rank_lag_pct"]}.get(
-            of, [first, *rest])
+        names = {"task": [first, "busy_pct"],
+                 "job": [first, "busy_pct", "gpus_stuck", "rank_lag_pct"]}.get(of, [first, *rest])
         rule = check(read({"id": "r", "title": "r", "scope": "*", "of": of, "signal": names[0],
                            "fire": "> 0", "clear": "", "for": "5m",
                            "where": [f"{name} > 0" for name in names[1:]]}))

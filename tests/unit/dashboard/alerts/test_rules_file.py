@@ -11,6 +11,7 @@ from dashboard.alerts.rules_file import PACK, dump, one_rule, parse
 from dashboard.cli.rules import rules
 from gpudeck.contract.ladder import DOES
 from gpudeck.errors import CommandError
+from gpudeck.measures.metrics import HELD_AT_LEAST_BYTES, IDLE_AT_MOST_PCT
 
 ROOT = Path(__file__).parents[4]
 GOOD = """
@@ -40,6 +41,14 @@ def test_each_rule_that_comes_along_is_tested_and_passes(
     assert all(len(ready.rule.runbook) > 20 for ready in pack.rules.values())
     assert rules(["test", str(PACK)]) == 0
     assert f"{len(pack.unit_tests)} of {len(pack.unit_tests)} tests pass" in capsys.readouterr().out
+
+
+def test_idle_with_memory_held_is_what_the_hub_calls_wasted() -> None:
+    """A GPU at a steady 3 % was shown as wasted for days without an alert: its limit was 1 %."""
+    ready = parse(PACK.read_text()).rules["idle-held"]
+    assert (ready.fire.op, ready.fire.number) == ("<=", IDLE_AT_MOST_PCT)
+    assert (ready.clear.op, ready.clear.number) == (">", IDLE_AT_MOST_PCT)
+    assert ready.where[0][1].number == HELD_AT_LEAST_BYTES
 
 
 def test_each_test_of_the_pack_can_fail() -> None:

@@ -25,6 +25,7 @@ from dashboard.fleet.filters import parse as parse_filter
 from dashboard.fleet.fleet import MAX_INVENTORIES, Fleet, Node
 from gpudeck.contract.hosts import HostSample, HostTask
 from gpudeck.contract.wire import Beat, Cost, Event, Inventory, Task, Tasks, Use
+from gpudeck.measures.metrics import Absence
 from tests.unit import fleets
 
 GIB = 2**30
@@ -248,12 +249,16 @@ def test_what_is_not_known_of_a_part_is_not_known_of_the_whole() -> None:
 
 
 def test_busy_is_what_any_witness_says() -> None:
-    """Alone on a GPU, its peak counts; beside another Job only its own share."""
-    world, alone, beside, hidden = World(), task(), task("bob"), task("eve")
+    """Alone on a GPU, its peak counts, on a MIG instance SM activity, which is all that the driver
+    knows there; beside another Job only its own share."""
+    world, alone, beside, hidden, on_mig = World(), task(), task("bob"), task("eve"), task("eve")
     world.rows["n0"] = [{"util_max_pct": 80.0}, {"util_max_pct": 90.0}]
+    world.rows["n1"] = [{"util_pct": Absence.UNSUPPORTED, "util_max_pct": Absence.UNSUPPORTED,
+                         "sm_active_pct": 2.0}, {}]
     world.on["n0"] = [(alone, 0, 1e9, 0.0), (beside, 1, 1e9, 4.0), (hidden, 1, 1e9, None)]
+    world.on["n1"] = [(on_mig, 0, 1e9, None)]
     busy = of(world.next_look()["task"], "busy_pct")
-    assert (busy[alone.id], busy[beside.id]) == (80.0, 4.0)
+    assert (busy[alone.id], busy[beside.id], busy[on_mig.id]) == (80.0, 4.0, 2.0)
     assert np.isnan(busy[hidden.id])
 
 

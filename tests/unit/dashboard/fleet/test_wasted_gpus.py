@@ -13,9 +13,10 @@ import pytest
 
 from dashboard.fleet import views
 from dashboard.fleet.filters import parse
-from dashboard.fleet.fleet import Fleet
+from dashboard.fleet.fleet import STALE_AFTER_S, Fleet
 from dashboard.fleet.idle_history import IdleHistory
-from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
+from dashboard.fleet.task_list import tasks_of
+from dashboard.fleet.visibility import ALL_READ, EVERYTHING_SEEN, focus
 from dashboard.fleet.wasted_gpus import note_idle, seconds_idle, wasted
 from dashboard.history.columns.rows import HistoryMessage
 from dashboard.history.reads.embedded import EmbeddedHistory
@@ -89,6 +90,20 @@ def test_work_ends_it_and_what_is_not_read_does_not() -> None:
     report(fleet, [HELD | {"util_max_pct": 50.0}, HELD], 4, late + 2)
     report(fleet, [HELD, HELD], 5, late + 3)
     assert totals(fleet, late + 3)["gpus"] == 0
+
+
+def test_a_task_on_a_gpu_that_is_not_read_idles_for_an_unknown_time() -> None:
+    """The time went on by itself while the driver hung."""
+    fleet, late = Fleet(1), WASTED_AFTER_S
+    node = add_node(fleet, gpus=2)
+    looks = ((0.0, "ok", 0), (late, "ok", late), (late + 9, "stale", None),
+             (late + 10, "ok", late + 10))
+    for seq, (after_s, state, idle_s) in enumerate(looks, start=1):
+        report(fleet, [HELD, HELD], seq, after_s, state)
+        [task] = tasks_of(fleet, node, ALL_READ, MONO + after_s)
+        assert task.idle_s == idle_s
+    [task] = tasks_of(fleet, node, ALL_READ, MONO + late + 10 + STALE_AFTER_S + 1)
+    assert task.idle_s is None
 
 
 def test_a_paused_gpu_is_not_wasted_and_says_so() -> None:

@@ -25,7 +25,7 @@ def test_nothing_is_known_of_what_nobody_measured() -> None:
                          ReportPrices(kwh=random.uniform(0.1, 1)), {}, None)
     [item] = report.items
     assert item.gpu_hours == 1.0
-    assert [item.util_pct, item.idle_hours, item.energy_kwh] == [None] * 3
+    assert [item.util_pct, item.sm_pct, item.idle_hours, item.energy_kwh] == [None] * 4
     assert item.cost is None
     assert report.total.cost is None
     by_hour = report_view(frame({"user": "a", "gpu_s": 3_600.0}), "user", SPAN, ReportPrices(3.0),
@@ -48,11 +48,13 @@ def test_shares_are_of_the_part_that_was_measured() -> None:
     gpu_s, util_s = 7_200.0, 1_800.0
     report = report_view(frame({
         "user": None, "gpu_s": gpu_s, "util_s": util_s, "load_s": 3_600.0, "idle_s": 900.0,
-        "util_pct_s": util_s * 40, "energy_j": 3.6e6, "energy_s": 3_600.0}),
+        "util_pct_s": util_s * 40, "energy_j": 3.6e6, "energy_s": 3_600.0, "sm_s": 900.0,
+        "sm_pct_s": 900.0 * 30}),
         "user", SPAN, ReportPrices(), {}, 0)
     [item] = report.items
     assert (item.of, item.name, item.util_pct) == (None, None, 40.0)
     assert (item.idle_share, item.util_share, item.energy_share) == (0.25, 0.25, 0.5)
+    assert (item.sm_pct, item.sm_share) == (30.0, 0.125)
     assert report.total.energy_kwh == 1.0
     assert (item.co2_kg, report.total.co2_kg) == (None, None), "nobody gave a factor"
     of_site = report_view(frame({"user": "a", "gpu_s": 3_600.0, "energy_j": 7.2e6,

@@ -33,7 +33,7 @@ HOUR_S, MINUTE_S = 3_600, 60
 EVERY_S = 10
 SPAN = (START, START + 2 * HOUR_S)
 DIVIDED = ("gpu_s", "util_pct_s", "util_s", "load_s", "idle_s", "energy_j", "energy_s", "mem_s",
-           "mem_byte_s")
+           "mem_byte_s", "sm_pct_s", "sm_s")
 
 
 def opened(folder: Path) -> EmbeddedHistory:
@@ -64,8 +64,9 @@ def churn(source: Source, lots: random.Random, minutes: int) -> list[HistoryMess
             uses = {(task.id, gpu): Use(task.id, gpu, lots.uniform(0, 1e10), 5.0)
                     for task, gpu in tasks[node]}
             util = lots.choice((0.0, lots.uniform(0, 100)))
-            rows = [{"util_pct": util, "util_max_pct": util, "power_w": lots.uniform(50, 700)}
-                    for _ in range(source.gpus)]
+            sm_pct = lots.choice((Absence.UNSUPPORTED, lots.uniform(0, 100)))
+            rows = [{"util_pct": util, "util_max_pct": util, "power_w": lots.uniform(50, 700),
+                     "sm_active_pct": sm_pct} for _ in range(source.gpus)]
             seq = (t - START) // EVERY_S * 2 + at + 1
             messages.append(HistoryMessage(node, "s", t + 0.5, frame(
                 rows, seq, t + 0.5, tasks=Tasks(True, tuple(by_id.values()),
@@ -184,6 +185,10 @@ def test_an_idle_instance_is_idle_in_reports_too(tmp_path: Path) -> None:
                 for item in report.items} == {
             "idle": (None, 1 / EVERY_S, 1.0), "busy": (None, 0.0, 0.0),
             "unknown": (None, None, None), "bursts": (1.0, 0.0, 0.0)}
+        assert {item.of: item.sm_pct for item in report.items} == {
+            "idle": 1.0, "busy": 40.0, "unknown": None, "bursts": 0.0}
+        assert report.total.sm_pct == pytest.approx(41 / 3)
+        assert report.total.sm_share == 0.75
         for of, row in usage.set_index("user").iterrows():
             minutes = history.usage("user", MINUTE_S, *SPAN, of=str(of))
             assert [minutes[name].sum() for name in DIVIDED] == pytest.approx(
@@ -198,7 +203,7 @@ def test_files_that_do_not_say_how_long_the_load_was_known_say_it_of_utilization
     history.close()
     for path in tmp_path.glob("**/usage*/**/*.parquet"):
         table = pyarrow.parquet.ParquetFile(path).read()
-        pyarrow.parquet.write_table(table.drop_columns(["load_s"]), path)
+        pyarrow.parquet.write_table(table.drop_columns(["load_s", "sm_pct_s", "sm_s"]), path)
     for path in tmp_path.glob("manifest*"):
         path.unlink()  # it would not know the files
     history = opened(tmp_path)
@@ -206,8 +211,19 @@ def test_files_that_do_not_say_how_long_the_load_was_known_say_it_of_utilization
     assert usage["load_s"].to_dict() == usage["util_s"].to_dict() == {
         "idle": 0.0, "busy": 0.0, "unknown": 0.0, "bursts": HOUR_S / EVERY_S}
     paths = [*tmp_path.glob("**/usage*/**/*.parquet")]
+    assert usage["sm_s"].to_dict() == dict.fromkeys(INSTANCES, 0.0)
     [table] = merged("usage", paths, START, START + HOUR_S)
     assert sorted(table.column("load_s").to_pylist()) == [0.0, 0.0, 0.0, HOUR_S / EVERY_S]
+    history.close()
+
+
+def test_models_are_the_same_whole_as_their_gpus(tmp_path: Path) -> None:
+    history = held_for_an_hour(tmp_path)
+    gpus = history.usage("gpu", 0, *SPAN)
+    models = regrouped(gpus, "model", {gpu: f"board {at % 2}" for at, gpu in enumerate(
+        gpus["gpu"].tolist()[1:])})  # that of the first is not known any more
+    assert whole_of(models) == pytest.approx(whole_of(gpus))
+    assert sorted(models["model"].fillna("?")) == ["?", "board 0", "board 1"]
     history.close()
 
 

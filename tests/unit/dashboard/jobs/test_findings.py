@@ -108,13 +108,13 @@ def test_a_slow_rank_is_named_after_four_minutes_on_its_own_node() -> None:
     assert kinds(job(watts, nodes=2)) == {}
 
 
-def add_pauses(watts: Matrix, util: Matrix, every: int) -> None:
-    """Let all ranks rest while they write a checkpoint: for half of a minute and the whole next
-    one."""
-    for at in range(every - 1, STEPS, every):
+def add_pauses(watts: Matrix, util: Matrix, every: int, minutes: int = 1, first: int | None = None
+               ) -> None:
+    """Let all ranks rest while they write a checkpoint: for half of a minute and the next ones."""
+    for at in range(every - 1 if first is None else first, STEPS, every):
         watts[:, at] = (watts[:, at] + 120) / 2
         util[:, at] /= 2
-        watts[:, at + 1:at + 2], util[:, at + 1:at + 2] = 120, 0
+        watts[:, at + 1:at + 1 + minutes], util[:, at + 1:at + 1 + minutes] = 120, 0
 
 
 def findings_by_minute(watts: Matrix, util: Matrix, **more: Matrix) -> list[dict[str, list[int]]]:
@@ -132,6 +132,28 @@ def test_a_slow_rank_is_found_once_in_a_job_that_writes_checkpoints(every: int) 
     watts[slow] *= 0.72
     add_pauses(watts, util, every)
     assert findings_by_minute(watts, util) == [{}] * 3 + [{"slow_rank": [slow]}] * (STEPS - 3)
+
+
+@pytest.mark.parametrize("minutes", [2, 3])
+def test_a_slow_rank_is_found_in_a_job_that_rests_for_most_of_every_five_minutes(minutes: int
+                                                                                 ) -> None:
+    """The job never works for four minutes in a row."""
+    slow, watts, util = random.randrange(8), noisy(600, spread=0.01), np.full((8, STEPS), 99.0)
+    watts[slow] *= random.uniform(0.4, 0.7)
+    add_pauses(watts, util, 5, minutes, first=2)
+    found_after = 2 + minutes + 1  # three minutes before the pause, one after it
+    assert findings_by_minute(watts, util) == (
+        [{}] * found_after + [{"slow_rank": [slow]}] * (STEPS - found_after))
+    [one] = findings_of(job(watts, util), True)
+    assert one.since == T0
+
+
+def test_pauses_alone_make_no_rank_slow() -> None:
+    """One rank begins later after each checkpoint, and is as fast as the others from then on."""
+    late, watts, util = random.randrange(8), noisy(600, spread=0.01), np.full((8, STEPS), 99.0)
+    add_pauses(watts, util, 5, 2, first=2)
+    watts[late, 5::5] = 450  # the minute after the pause
+    assert findings_by_minute(watts, util) == [{}] * STEPS
 
 
 def test_a_slow_rank_that_is_mended_is_over_after_ten_minutes_and_says_so_until_then() -> None:
@@ -207,7 +229,7 @@ def test_one_value_against_the_median_of_all_is_the_same_by_hand() -> None:
     group = lots.integers(0, 6, 50) * random.choice((1, 2**33))  # jobs x minutes x nodes are many
     power, util = lots.uniform(300, 700, 50), lots.uniform(0, 100, 50)
     power[lots.random(50) < 0.2] = np.nan
-    lag = signs.lag_pct(util, power, np.full(50, 700.0), group)
+    lag = signs.rank_lag(util, power, np.full(50, 700.0), group).pct
     for at in range(50):
         mine = group == group[at]
         if mine.sum() < signs.PEERS_LEAST:

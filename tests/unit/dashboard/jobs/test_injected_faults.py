@@ -75,11 +75,12 @@ def _small(_dice: random.Random, _second: int, rows: list[Row]) -> None:
         row.update(mem_used_bytes=0.02 * MEMORY_BYTES)
 
 
-def _saving(fault: InjectedFault) -> InjectedFault:
+def _saving(fault: InjectedFault, every_s: int = SAVES_EVERY_S, pause_s: int = PAUSE_S
+            ) -> InjectedFault:
     """Let the job pause every ten minutes while it writes a checkpoint."""
     def change(dice: random.Random, second: int, rows: list[Row]) -> None:
         fault.change(dice, second, rows)
-        if second % SAVES_EVERY_S >= SAVES_EVERY_S - PAUSE_S:
+        if second % every_s >= every_s - pause_s:
             for row in rows:
                 row.update(util_pct=0.0, util_max_pct=0.0, mem_util_pct=0.0, power_w=120.0)
     return replace(fault, change=change)
@@ -180,6 +181,17 @@ def test_each_is_one_alert_in_a_job_that_writes_checkpoints() -> None:
         fleet.play(second, faults | {"well": _saving(WELL)})
     assert fleet.episodes == dict.fromkeys(faults, 1)
     assert {*fleet.fired} == {(rule, rule) for rule in faults}
+
+
+def test_a_slow_rank_is_found_in_a_job_that_never_works_for_four_minutes() -> None:
+    """The job writes checkpoints for half of the time; each began the four minutes again."""
+    every_s, pause_s = 300, random.randrange(130, 181)
+    fleet = TrainingFleet(("well", "rank-lagging"))
+    for second in range(3 * every_s):
+        fleet.play(second, {name: _saving(fault, every_s, pause_s) for name, fault in (
+            ("well", WELL), ("rank-lagging", FAULTS["rank-lagging"]))})
+    assert fleet.episodes == {"rank-lagging": 1}
+    assert {*fleet.fired} == {("rank-lagging", "rank-lagging")}
 
 
 @pytest.mark.parametrize("rule", ["job-stuck", "rank-lagging", "rank-gone", "memory-unneeded"])

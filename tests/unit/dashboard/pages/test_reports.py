@@ -52,7 +52,7 @@ def item(of: str | None, gpu_hours: float, idle_hours: float | None = 0.0, **mor
     return {"of": of, "name": of, "gpu_hours": gpu_hours, "util_pct": 40.0, "util_share": 1.0,
             "idle_hours": idle_hours, "idle_share": idle_share, "mem_used_bytes": 2.0**33,
             "energy_kwh": gpu_hours / 2, "energy_share": 1.0, "cost": None,
-            "mem_max_bytes": 2.0**34, "co2_kg": None, "idle_cost": None} | more
+            "mem_max_bytes": 2.0**34, "co2_kg": None, "idle_cost": None, "sm_pct": None} | more
 
 
 def report(*items: dict[str, Any], by: str = "user", **more: Any) -> dict[str, Any]:
@@ -61,6 +61,7 @@ def report(*items: dict[str, Any], by: str = "user", **more: Any) -> dict[str, A
     costs = [one["cost"] for one in items if one["cost"] is not None]
     idle_costs = [one["idle_cost"] for one in items if one["idle_cost"] is not None]
     total |= {"cost": sum(costs) if costs else None,
+              "sm_pct": next((one["sm_pct"] for one in items if one["sm_pct"] is not None), None),
               "idle_cost": sum(idle_costs) if idle_costs else None}
     return {"by": by, "start": START, "end": END, "since": START - DAY_S, "price_gpu_hour": None,
             "price_kwh": None, "items": list(items), "total": total, "coverage": 1.0,
@@ -325,7 +326,7 @@ def test_costs_are_in_the_currency_and_minimums_say_so() -> None:
     assert rows_of(priced)[1][-2:] == ["3.00 kg", f"{price:,.2f} EUR"]
     assert "energy and cost are minimums" in words(priced["reports-notes"])
     free = heads_of(page_of(report(item("a", 1.0))))
-    assert {"cost", "idle_cost", "co2_kg"}.isdisjoint(free)
+    assert {"cost", "idle_cost", "co2_kg", "sm_pct"}.isdisjoint(free)
 
 
 def test_of_a_thousand_rows_the_first_are_shown_and_all_on_request() -> None:
