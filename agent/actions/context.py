@@ -216,7 +216,7 @@ class TaskProcess:
 
     facts: ProcessFacts
     kind: str | None  # of its Task; None: it uses no GPU
-    held: tuple[HeldGpu, ...]
+    gpus: tuple[HeldGpu, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class TaskPreview:
 
     @property
     def holders(self) -> tuple[TaskProcess, ...]:
-        return tuple(process for process in self.processes if process.held)
+        return tuple(process for process in self.processes if process.gpus)
 
 
 def task_preview(context: NodeContext, subjects: Iterable[GuardedProcess], snapshot: TaskSnapshot

@@ -67,9 +67,9 @@ def _line(path: Path) -> str:
 def checks_of(modules: "list[DoctorModule]", released: str) -> Iterator[DoctorCheck]:
     """Return the checks of all drivers. Where boards of one vendor are seen, that another's driver
     is missing is no fault of the machine."""
-    seen = {module.VENDOR: module.boards() for module in modules}
+    counts = {module.VENDOR: module.boards() for module in modules}
     for module in modules:
-        if seen[module.VENDOR] or not any(seen.values()):
+        if counts[module.VENDOR] or not any(counts.values()):
             yield from module.checks(released)
         elif module.ABSENT:
             yield DoctorCheck(f"no_{module.VENDOR.lower()}", f"{module.VENDOR} boards",

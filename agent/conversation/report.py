@@ -24,7 +24,7 @@ NEWER: tuple[Action, ...] = ("suspend", "restore", "set_time_slice")
 def listed_actions(permitted: Iterable[ShownAction]
                    ) -> tuple[tuple[Action, ...], tuple[Action, ...]]:
     """Return the actions that a hub of before reads as well, and the rest."""
-    actions = sorted(("hold", "release", *permitted), key=NEWER.__contains__)
+    actions: list[Action] = sorted(("hold", "release", *permitted), key=NEWER.__contains__)
     return tuple(actions[:FIRST_ACTIONS]), tuple(actions[FIRST_ACTIONS:])
 
 

@@ -308,7 +308,7 @@ class SuspensionStore(StoredLimits[SuspendedTask]):
     def begin(self, task: SuspendedTask) -> None:
         if len(self.all()) >= MAX_SUSPENSIONS:
             raise JournalError(f"{MAX_SUSPENSIONS} tasks are suspended here already")
-        self._change(lambda all: (*_others(all, task), task), self._record("begun", task))
+        self._change(lambda all: (*_without(all, task), task), self._record("begun", task))
 
     def turn(self, before: SuspendedTask, now: SuspendedTask) -> None:
         """Replace a record, unless somebody else has changed it since."""
@@ -316,7 +316,7 @@ class SuspensionStore(StoredLimits[SuspendedTask]):
                      self._record("state", now))
 
     def end(self, task: SuspendedTask, why: str) -> None:
-        self._change(lambda all: _others(all, task), self._record("over", task) | {"why": why})
+        self._change(lambda all: _without(all, task), self._record("over", task) | {"why": why})
 
     def _key(self, task: SuspendedTask) -> str:
         return task.task_id
@@ -325,7 +325,7 @@ class SuspensionStore(StoredLimits[SuspendedTask]):
         return {"kind": f"suspension_{event}", "suspension": msgspec.to_builtins(task)}
 
 
-def _others(all: tuple[SuspendedTask, ...], task: SuspendedTask) -> tuple[SuspendedTask, ...]:
+def _without(all: tuple[SuspendedTask, ...], task: SuspendedTask) -> tuple[SuspendedTask, ...]:
     return tuple(other for other in all if other.task_id != task.task_id)
 
 

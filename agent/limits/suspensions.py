@@ -35,7 +35,7 @@ def suspended_uses(store: SuspensionStore, boot: str) -> tuple[SuspendedUse, ...
 def uses_of(tasks: Iterable[SuspendedTask], boot: str) -> tuple[SuspendedUse, ...]:
     return tuple(SuspendedUse(entry.process.pid, entry.process.start_ticks, gpu.gpu_uuid)
                  for task in tasks if task.boot_id == boot
-                 for entry in task.processes for gpu in entry.held)
+                 for entry in task.processes for gpu in entry.gpus)
 
 
 def suspended_here(data: Path) -> tuple[SuspendedUse, ...]:

@@ -72,8 +72,8 @@ def _levels(top: Path, path: str, limit: str, usage: str, cache: str) -> list[Me
         text = (level / limit).read_text().strip()
         if text == "max":
             continue
-        used = float((level / usage).read_text()) - _reclaimable(level, cache)
-        levels.append(MemoryRoom(float(text) - used, "/" + "/".join(parts[:depth])))
+        used_bytes = float((level / usage).read_text()) - _reclaimable(level, cache)
+        levels.append(MemoryRoom(float(text) - used_bytes, "/" + "/".join(parts[:depth])))
     return levels
 
 

@@ -19,7 +19,7 @@ class GpuTask(Struct, frozen=True):
 
 
 class SuspendedUse(NamedTuple):
-    """What a suspended process held, and gets back."""
+    """Use of a GPU that a suspended process had, and gets back."""
 
     pid: int
     start_ticks: int

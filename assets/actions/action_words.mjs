@@ -10,7 +10,7 @@ export const ACTS = [...ROWS.values()].filter(({ key }) => key !== "");
 export const verb = (action) => ROWS.get(action)?.label ?? action;
 /**
  * Tells whether an action fits a task: only a paused one is resumed, and what is off is offered where a node permits it.
- * @type {(row: Hub.ActionRow, task: Pick<Hub.TaskView, "state" | "permits">) => boolean}
+ * @type {(row: Hub.ActionRow, task: Pick<Hub.TaskView, "state"> & Partial<Pick<Hub.TaskView, "permits">>) => boolean}
  */
 export function isFit({ id, fits, is_off: isOff }, { state, permits }) {
   if (isOff && !(permits ?? []).some((action) => action === id)) return false;

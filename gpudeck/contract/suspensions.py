@@ -19,11 +19,11 @@ class SuspendedProcess(Struct, frozen=True):
     """A process and what it held on GPUs before."""
 
     process: ProcessIdentity
-    held: Annotated[tuple[HeldGpu, ...], Meta(max_length=256)]
+    gpus: Annotated[tuple[HeldGpu, ...], Meta(max_length=256)]
 
 
 class SuspendedTask(Struct, frozen=True):
-    """All processes of a job that were suspended by one action."""
+    """Record of the processes of a job that one action suspended."""
 
     task_id: Word
     boot_id: Word

@@ -51,7 +51,7 @@ def test_suspended_and_restored(bench: SuspendBench, children: Children) -> None
     assert bench.program.steps == ["lock", "checkpoint"]
     [record] = bench.records()
     assert (record.state, record.by, record.words) == ("suspended", "ada", "")
-    assert [gpu.mem_used_bytes for entry in record.processes for gpu in entry.held] == [
+    assert [gpu.mem_used_bytes for entry in record.processes for gpu in entry.gpus] == [
         task.mem_used_bytes]
 
     # The driver does not list it any more; it is a task of its node all the same.

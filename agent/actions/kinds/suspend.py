@@ -77,13 +77,13 @@ def _unsuited(task: TaskPreview) -> Iterator[str]:
         yield "none of its processes is listed on a GPU"
     for process in task.holders:
         pid = process.facts.identity.pid
-        if any(gpu.gpu_uuid in parts or gpu.gpu_uuid.startswith("MIG-") for gpu in process.held):
+        if any(gpu.gpu_uuid in parts or gpu.gpu_uuid.startswith("MIG-") for gpu in process.gpus):
             yield f"process {pid} is on a MIG instance, whose memory cannot be moved"
         if process.kind != "compute":
             yield f"process {pid} is no plain compute process ({process.kind or 'unknown'})"
         if process.facts.row.state in "Tt":
             yield f"process {pid} is stopped and cannot hand over its memory; resume it first"
-        if any(gpu.mem_used_bytes is None for gpu in process.held):
+        if any(gpu.mem_used_bytes is None for gpu in process.gpus):
             yield (f"the driver does not report how much memory process {pid} holds, so nobody "
                    "knows whether there is room for it")
 
@@ -103,7 +103,7 @@ def _needs(task: TaskPreview) -> list[tuple[str, float | None, float]]:
     """Return (place, bytes free there, bytes that go there) of the machine and of each cgroup."""
     needs: dict[str, tuple[float | None, float]] = {}
     for process in task.holders:
-        amount = SPARE_SHARE * _held(process.held)
+        amount = SPARE_SHARE * _bytes_of(process.gpus)
         rooms = host_memory.rooms(process.facts.cgroups)
         if rooms is None:
             where = f"process {process.facts.identity.pid}"
@@ -115,8 +115,8 @@ def _needs(task: TaskPreview) -> list[tuple[str, float | None, float]]:
     return [(where, free, needed) for where, (free, needed) in needs.items()]
 
 
-def _held(held: Iterable[HeldGpu]) -> float:
-    return sum(gpu.mem_used_bytes or 0.0 for gpu in held)
+def _bytes_of(gpus: Iterable[HeldGpu]) -> float:
+    return sum(gpu.mem_used_bytes or 0.0 for gpu in gpus)
 
 
 def _suspend_notes(task: TaskPreview) -> Iterator[str]:
@@ -173,9 +173,9 @@ def _needed(task: TaskPreview, record: SuspendedTask) -> dict[str, float]:
     """Return the memory that comes back to each GPU. What was only locked is there still."""
     needed: dict[str, float] = {}
     back = {(entry.facts.identity.pid, gpu.gpu_uuid) for entry in task.processes
-            for gpu in entry.held if gpu.mem_used_bytes}
+            for gpu in entry.gpus if gpu.mem_used_bytes}
     for entry in record.processes:
-        for gpu in entry.held:
+        for gpu in entry.gpus:
             if (entry.process.pid, gpu.gpu_uuid) not in back:
                 needed[gpu.gpu_uuid] = needed.get(gpu.gpu_uuid, 0.0) + (gpu.mem_used_bytes or 0.0)
     return needed
@@ -187,10 +187,11 @@ def _no_room_on_gpus(task: TaskPreview, record: SuspendedTask) -> Iterator[str]:
     for uuid, amount in _needed(task, record).items():
         facts = task.context.tasks.recent.facts.get(uuid)
         total = None if facts is None else facts.mem_total_bytes
-        used = None if task.fresh is None else task.fresh.mem_used_bytes.get(uuid)
-        if total is not None and used is not None and amount > total - used:
+        used_bytes = None if task.fresh is None else task.fresh.mem_used_bytes.get(uuid)
+        if total is not None and used_bytes is not None and amount > total - used_bytes:
             yield (f"it needs {amount / GIB:.1f} GiB on GPU {uuid}, which has "
-                   f"{(total - used) / GIB:.1f} GiB free; it stays suspended until there is room")
+                   f"{(total - used_bytes) / GIB:.1f} GiB free; it stays suspended until "
+                   "there is room")
 
 
 def _restore_notes(_task: TaskPreview) -> Iterator[str]:
@@ -207,14 +208,14 @@ def _suspend(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
             f"process {late[0]} of it came to a GPU after the preview; nothing was touched. "
             "Preview again.")))
     store = act.context.limits.suspensions
-    held = {process.facts.identity.pid: process.held for process in task.holders}
-    holders = [target for target in targets.all if target.handle.pid in held]
+    gpus_of = {process.facts.identity.pid: process.gpus for process in task.holders}
+    holders = [target for target in targets.all if target.handle.pid in gpus_of]
     record = SuspendedTask(
         act.preview.task_id, act.context.node.boot_id,
-        tuple(SuspendedProcess(target.identity, held[target.handle.pid]) for target in holders),
+        tuple(SuspendedProcess(target.identity, gpus_of[target.handle.pid]) for target in holders),
         "suspending", time.time(), act.command.asker.name)
     try:
-        gpus = {gpu.gpu_uuid for entry in record.processes for gpu in entry.held}
+        gpus = {gpu.gpu_uuid for entry in record.processes for gpu in entry.gpus}
         record = replace(record, leases=tuple(sorted(
             {lease for lease, gpu in act.context.limits.leases_of_gpus() if gpu in gpus}))[:256])
         store.begin(record)
@@ -336,9 +337,9 @@ def _restore(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
     record = _record_of(act.context, task)
     if record is None:
         raise ActionRefusedError(Refusal("condition", "it was not suspended by gpudeck"))
-    known = {(entry.process.pid, entry.process.start_ticks) for entry in record.processes}
+    numbers = {(entry.process.pid, entry.process.start_ticks) for entry in record.processes}
     holders = [target for target in targets.all
-               if (target.identity.pid, target.identity.start_ticks) in known]
+               if (target.identity.pid, target.identity.start_ticks) in numbers]
     if (hold := targets.hold()) is not None:
         raise ActionRefusedError(hold)
     try:

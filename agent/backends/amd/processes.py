@@ -97,8 +97,8 @@ class AmdProcessList:
         self._turn += 1
         if is_whole:
             return [*pids]
-        wanted = self._holders | computing
-        return [pid for pid in pids if pid in wanted or pid not in former
+        users = self._holders | computing
+        return [pid for pid in pids if pid in users or pid not in former
                 or pid % TURNS == self._turn % TURNS]
 
     def _clients(self, pids: list[int]) -> Iterator[tuple[int, str, str, dict[str, str]]]:

@@ -1,4 +1,4 @@
-"""What a node reports of itself, to hubs of before as well."""
+"""Reports of a node about itself, to hubs of before as well."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ from tests.unit.fleets import add_node
 
 
 class FormerHello(msgspec.Struct, tag="hello"):
-    """As the hub before this one reads it."""
+    """The message as the hub before this one reads it."""
 
     actions: Annotated[tuple[Word, ...], Meta(max_length=32)] = ()
 
@@ -31,7 +31,9 @@ def test_a_hub_of_before_takes_a_node_that_permits_everything() -> None:
     message = encode(msgspec.structs.replace(whole, actions=actions, more_actions=more))
     assert msgspec.msgpack.decode(message, type=FormerHello).actions == actions
     node = add_node(Fleet(1), gpus=1)
-    node.hello = decode_from_agent(message)
+    hello = decode_from_agent(message)
+    assert isinstance(hello, Hello)
+    node.hello = hello
     assert {*node.permits} == {*SHOWN_ACTIONS, "hold", "release"}
 
 
