@@ -102,14 +102,14 @@ class StoredLimits(ABC, Generic[L]):
             raise
 
     def _read(self, text: str | None) -> tuple[L, ...]:
-        limits, unread = _decode(text or "[]", self._kind)
+        limits, unread = decode_limits(text or "[]", self._kind)
         if unread and self._is_closed_by_unread:
             raise NotUnderstoodError(self._plural)
         self._unread = unread
         return limits
 
 
-def _decode(text: str, kind: type[L]) -> tuple[tuple[L, ...], tuple[msgspec.Raw, ...]]:
+def decode_limits(text: str, kind: type[L]) -> tuple[tuple[L, ...], tuple[msgspec.Raw, ...]]:
     """Return what is understood, and the rest of it."""
     try:
         parts = msgspec.json.decode(text, type=tuple[msgspec.Raw, ...])
@@ -265,7 +265,7 @@ class RepairStore(StoredLimits[GpuRepair]):
     def forget_unread(self, by: str) -> None:
         """Forget what is not understood, and nothing else; it stays in the audit log."""
         text = self._journal.fact(Fact.REPAIRS) or "[]"
-        repairs, unread = _decode(text, GpuRepair)
+        repairs, unread = decode_limits(text, GpuRepair)
         if unread:
             self._journal.keep(
                 Fact.REPAIRS, msgspec.json.encode(repairs).decode() if repairs else None,
@@ -308,7 +308,7 @@ class SuspensionStore(StoredLimits[SuspendedTask]):
     def begin(self, task: SuspendedTask) -> None:
         if len(self.all()) >= MAX_SUSPENSIONS:
             raise JournalError(f"{MAX_SUSPENSIONS} tasks are suspended here already")
-        self._change(lambda all: (*_without(all, task), task), self._record("begun", task))
+        self._change(lambda all: (*_all_but(all, task), task), self._record("begun", task))
 
     def turn(self, before: SuspendedTask, now: SuspendedTask) -> None:
         """Replace a record, unless somebody else has changed it since."""
@@ -316,7 +316,7 @@ class SuspensionStore(StoredLimits[SuspendedTask]):
                      self._record("state", now))
 
     def end(self, task: SuspendedTask, why: str) -> None:
-        self._change(lambda all: _without(all, task), self._record("over", task) | {"why": why})
+        self._change(lambda all: _all_but(all, task), self._record("over", task) | {"why": why})
 
     def _key(self, task: SuspendedTask) -> str:
         return task.task_id
@@ -325,7 +325,7 @@ class SuspensionStore(StoredLimits[SuspendedTask]):
         return {"kind": f"suspension_{event}", "suspension": msgspec.to_builtins(task)}
 
 
-def _without(all: tuple[SuspendedTask, ...], task: SuspendedTask) -> tuple[SuspendedTask, ...]:
+def _all_but(all: tuple[SuspendedTask, ...], task: SuspendedTask) -> tuple[SuspendedTask, ...]:
     return tuple(other for other in all if other.task_id != task.task_id)
 
 

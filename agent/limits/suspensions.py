@@ -4,7 +4,6 @@ restoration was cut short.
 Called from the node's own thread, which never waits for the disk or for the vendor's program."""
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,13 +13,14 @@ from msgspec.structs import replace
 from gpudeck.contract.suspensions import AT_WORK, WORDS_MOST, SuspendedTask
 
 from ..backends.suspend import SuspendModule
-from ..journal.store import ActionJournal, ActionStore, JournalError
+from ..journal.facts import Fact
+from ..journal.store import JournalError, fact_on_disk
 from ..runtime.action_lock import ActionLock
 from ..runtime.worker import Worker
 from ..tasks.boot_id import boot_id
 from ..tasks.processes import row_of
 from ..tasks.seen import SuspendedUse
-from .stores import SuspensionStore
+from .stores import SuspensionStore, decode_limits
 
 log = logging.getLogger("gpudeck.agent.limits")
 
@@ -41,16 +41,8 @@ def uses_of(tasks: Iterable[SuspendedTask], boot: str) -> tuple[SuspendedUse, ..
 def suspended_here(data: Path) -> tuple[SuspendedUse, ...]:
     """Return what the agent of a folder has suspended, for commands that only look. Nothing where
     the folder is closed to us."""
-    file = data / "acts.db"
-    if not os.access(file, os.R_OK | os.W_OK):
-        return ()
-    store = ActionStore(file)
-    try:
-        return suspended_uses(SuspensionStore(ActionJournal(store)), boot_id())
-    except JournalError:
-        return ()
-    finally:
-        store.close()
+    text = fact_on_disk(data / "acts.db", Fact.SUSPENSIONS)
+    return uses_of(decode_limits(text or "[]", SuspendedTask)[0], boot_id())
 
 
 def way_back(task_id: str) -> str:

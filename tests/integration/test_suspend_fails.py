@@ -334,6 +334,8 @@ def test_a_record_that_is_not_understood_stays_and_is_said(
 
 def test_the_terminal_lists_it(bench: SuspendBench, children: Children) -> None:
     task = a_task(children)
+    assert suspended_here(bench.folder / "nobodys") == ()
+    assert not (bench.folder / "nobodys").exists()
     assert suspended_here(bench.data) == ()
     assert bench.act("suspend", task).state == "done"
     [use] = suspended_here(bench.data)
