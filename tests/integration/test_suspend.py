@@ -88,6 +88,17 @@ def test_nothing_else_is_done_to_it_while_it_is_suspended(
     assert (bench.program.state(task.pid), len(bench.records())) == ("checkpointed", 1)
 
 
+def test_what_another_program_has_locked_stays_locked(
+        bench: SuspendBench, children: Children) -> None:
+    task = a_task(children)
+    assert nvml_suspend.take("lock", task.pid) == ""
+    before = bench.program.steps
+    reply = bench.act("suspend", task)
+    assert (reply.state, bench.records()) == ("refused", ())
+    assert bench.program.state(task.pid) == "locked"
+    assert bench.program.steps == before
+
+
 def test_a_gpu_that_was_leased_since_is_not_taken_back(
         bench: SuspendBench, children: Children) -> None:
     task = a_task(children)

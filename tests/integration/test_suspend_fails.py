@@ -84,14 +84,9 @@ def test_a_program_that_does_not_start_changes_nothing(
     task = a_task(children)
     bench.program.always(text, code)
     reply = bench.act("suspend", task)
-    # Nobody can say in which state it is: that is said, with the way back.
-    assert (reply.state, text in reply.step) == ("not_effective", True)
-    assert f"gpudeck restore {task.task_id}" in reply.step
-    [record] = bench.records()
-    assert record.state == "cut_short"
-    bench.program.work()
-    assert bench.follow() == ""
-    assert bench.records() == (), "each of its processes runs"
+    assert reply.refusal is not None
+    assert (reply.state, "cannot be learned" in reply.refusal.sentence) == ("refused", True)
+    assert (bench.program.steps, bench.records()) == ([], ())
 
 
 def test_a_way_back_that_fails_is_named_and_works_later(

@@ -210,6 +210,10 @@ def _suspend(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
     store = act.context.limits.suspensions
     gpus_of = {process.facts.identity.pid: process.gpus for process in task.holders}
     holders = [target for target in targets.all if target.handle.pid in gpus_of]
+    for target in holders:  # what another program has locked is not ours to unlock afterwards
+        if (state := module.state_of(target.handle.pid)) != "running":
+            raise ActionRefusedError(Refusal("condition", (
+                f"process {target.handle.pid} is {state or UNCLEAR}; nothing was touched")))
     record = SuspendedTask(
         act.preview.task_id, act.context.node.boot_id,
         tuple(SuspendedProcess(target.identity, gpus_of[target.handle.pid]) for target in holders),
