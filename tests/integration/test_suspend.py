@@ -133,7 +133,7 @@ def test_a_user_without_rights_suspends_nobody(bench: SuspendBench, children: Ch
         pytest.skip("root alone can become somebody else")
     task = a_task(children)
     assert bench.preview("suspend", task).refusals == ()
-    for folder in (bench.folder, *bench.folder.parents):
+    for folder in (bench.program.folder, bench.folder, *bench.folder.parents):
         if str(folder).startswith("/tmp/"):
             folder.chmod(folder.stat().st_mode | 0o055)
     for path in (bench.data, *bench.data.iterdir()):
