@@ -149,7 +149,7 @@ def table_of_seconds(runs: int) -> Iterator[tuple[str, str, str]]:
     fires = no_progress_fires(seconds.hangs(random, 700, runs, begins, ends))
     yield _detection_row("a job that hangs", runs, minutes_until(fires, begins), "s")
     over = minutes_until(~fires, ends)
-    yield ("the same job, when it goes on", f"{runs:,} runs",
+    yield ("the same job, when it continues", f"{runs:,} runs",
            f"{np.isfinite(over).mean():.0%} cleared, 95 % within {np.quantile(over, 0.95):.0f} s")
     false = episodes(no_progress_fires(seconds.healthy_day(random, 3_600, runs)))
     yield ("no hang: training, loading, evaluation, checkpoints, breakpoints, idle models",

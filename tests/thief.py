@@ -83,6 +83,7 @@ class Prey:
     task: str
     user: str
     leases: tuple[str, ...] = ()  # ids of claims and leases that are not its own
+    gpus: tuple[str, ...] = ()  # its UUIDs
 
 
 class Thief:
@@ -246,13 +247,15 @@ class Thief:
                 nodes=random.choice((1, 1, 2)), home=random.choice(("", self.prey.node)),
                 submitted_at=0.0, term_s=365 * 86_400.0, is_again=True, models=("h100",) * 16)
 
-        uuids = (*(gpu.uuid for gpu in self.facts), "GPU-of-the-prey")
+        uuids = (*(gpu.uuid for gpu in self.facts), *self.prey.gpus)
         return PoolReport(
-            tuple(OfferedGpu(gpu.uuid, gpu.name, gpu.index) for gpu in self.facts),
+            (*(OfferedGpu(gpu.uuid, gpu.name, gpu.index) for gpu in self.facts),
+             *(OfferedGpu(uuid, "NVIDIA H100", at) for at, uuid in enumerate(self.prey.gpus))),
             tuple(NodeClaim(claim(at), True) for at in range(claims)),
-            tuple(ReportedLease(claim(at), random.choice(((), uuids, uuids[at % GPUS:][:1])),
-                                "active", 0.0, 1e12, 0.0, (self.prey.task,))
-                  for at in range(leases)),
+            tuple(ReportedLease(claim(at), random.choice((
+                (), uuids, uuids[at % GPUS:][:1], self.prey.gpus)), random.choice((
+                    "active", "draining", "offered")), 0.0, 1e12, 0.0, (self.prey.task,),
+                self.prey.gpus, at % 2 == 0, "0-4095", ("cpus", "ram")) for at in range(leases)),
             tuple(ReportedEnd(claim(at), uuids, -1e12, 1e12, random.choice(
                 ("released", "preempted")), "x" * 1_000) for at in range(ends)), **more)
 
@@ -271,7 +274,10 @@ class Thief:
             refused=dict.fromkeys(ids, "no"), managed_by=random.choice(("", "Slurm")),
             groups={self.prey.user: ("wheel", secrets.token_hex(4))},
             withdrawals=tuple(Withdrawal(claim_id, None) for claim_id in ids),
-            outside=(OutsideUse("GPU-of-the-prey", self.prey.task, 1, self.prey.user),))
+            outside=tuple(OutsideUse(uuid, self.prey.task, 1, self.prey.user)
+                          for uuid in self.prey.gpus),
+            cpus=random.choice((0, 2**31)), ram_bytes=random.choice((0, 2**60)),
+            no_end=random.choice(("", "x" * 900)))
 
     # -- beyond it
 

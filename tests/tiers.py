@@ -28,7 +28,7 @@ CHECK_FILES = tuple(f"tests/integration/test_{name}.py" for name in (
     "postgres_hub", "procfile", "proxies", "quotas", "quotas_agent", "receivers",
     "recordings",
     "resource_manager", "rule_checks", "rule_limits", "rule_pauses", "rules_act",
-    "run_agent_lost", "run_signals", "runs", "s3_archive", "same_numbers", "secrets",
+    "run_agent_lost", "run_signals", "runs", "runs_booted", "s3_archive", "same_numbers", "secrets",
     "service_on_cgroup2", "service_on_slurm", "service_used", "simulated_children", "site_pages",
     "sites", "slurm",
     "standby", "suspend_agent", "holds_and_keeps",

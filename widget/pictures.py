@@ -51,7 +51,7 @@ class RamPicture(TypedDict):
 
 
 class MachinePicture(TypedDict):
-    """This machine. `unseen`: why no task is the user's; "": tasks are visible."""
+    """A picture of this machine. `unseen`: why no task is the user's; "": tasks are visible."""
 
     kind: Literal["here"]
     at: float

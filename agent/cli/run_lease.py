@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import signal
 import threading
 from collections.abc import Callable
@@ -39,9 +40,11 @@ class RunLease:
         self._lease = lease
         self._say = say
         self._pidfd = -1
+        self._listener: threading.Thread | None = None  # once it is bound
         self._is_over = threading.Event()  # the command has ended
         self._has_ended = threading.Event()
         self._end: LeaseEnded | None = None
+        self._status = 0  # of the command, once it is over
         self._ending: signal.Signals | None = None
 
     def bind(self, pid: int, pidfd: int) -> None:
@@ -56,7 +59,8 @@ class RunLease:
         self._bind_to(self._pool)
         if words := only_counted(lease, limits_of(pid, lease.cores, ram_bytes)):
             self._say(words)
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     def ending(self) -> signal.Signals | None:
         """Return the signal that shall end the command: its GPUs are taken back. None: it runs
@@ -66,13 +70,18 @@ class RunLease:
     def give_back(self, status: int) -> LeaseEnded | None:
         """Give the lease back; return how it has ended. None: the agent is away, and ends it when
         it is back."""
+        self._status = status
         self._is_over.set()
         if not self._has_ended.is_set():
-            with contextlib.suppress(CommandError):
-                self._pool.send(GiveBack(self._lease_id, status))
+            self._send_back(self._pool)
+            if self._listener is not None:
                 self._has_ended.wait(ANSWERS_WITHIN_S)
         self._pool.close()
         return self._end
+
+    def _send_back(self, pool: PoolConnection) -> None:
+        with contextlib.suppress(CommandError):
+            pool.send(GiveBack(self._lease_id, self._status))
 
     def _bind_to(self, pool: PoolConnection) -> None:
         # Signals wait meanwhile, Ctrl-C too.
@@ -83,10 +92,9 @@ class RunLease:
             try:
                 self._handle(self._pool.receive())
             except CommandError:
-                if self._is_over.is_set():
-                    self._has_ended.set()
-                elif not self._is_over.wait(AGAIN_EVERY_S):
-                    self._reconnect()
+                is_over = self._is_over.wait(AGAIN_EVERY_S)
+                if not self._reconnect() and is_over:
+                    self._has_ended.set()  # the agent is away
 
     def _handle(self, message: FromPool) -> None:
         match message:
@@ -103,13 +111,28 @@ class RunLease:
             case ClaimRefused():  # to give back what has ended already
                 self._has_ended.set()
 
-    def _reconnect(self) -> None:
+    def _reconnect(self) -> bool:
+        """Return whether the agent is back. The command may end meanwhile: then its lease is given
+        back over the new connection."""
         try:
             pool = PoolConnection(os.environ)
-            self._bind_to(pool)
+            try:
+                self._bind_to(pool)
+            except CommandError as why:
+                if why.code == ExitCode.UNREACHABLE or not _has_ended(self._pidfd):
+                    raise
         except CommandError as why:
             if why.code != ExitCode.UNREACHABLE:
                 self._say(f"the lease has ended: {why}")
                 self._has_ended.set()
-            return
+            return False
         self._pool = pool
+        if self._is_over.is_set():  # it may have been given back over the lost one
+            self._send_back(pool)
+        return True
+
+
+def _has_ended(pidfd: int) -> bool:
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(0))

@@ -13,6 +13,8 @@ from .shares import UNKNOWN
 ROOT = 0
 ANSWER_WITHIN_S = 15.0
 OF_ONE_USER_MOST = 32
+OWNER_UNKNOWN = "its owner is still being looked up"
+UNSETTLED = (UNKNOWN, OWNER_UNKNOWN)
 STOPPED = "it is stopped; it keeps its place, and gets its GPUs when it continues (fg)"
 MOST = 1_024
 
@@ -83,8 +85,9 @@ class WaitingClaims:
 
     @property
     def answers(self) -> dict[str, str]:
-        """Refusals to report; not those that only wait for MPS to be checked."""
-        return {claim_id: why for claim_id, why in self.refusals.items() if why != UNKNOWN}
+        """Refusals to report; not those that only wait for MPS to be checked, or for a user to be
+        looked up."""
+        return {claim_id: why for claim_id, why in self.refusals.items() if why not in UNSETTLED}
 
     @property
     def paused(self) -> Mapping[str, str]:

@@ -59,7 +59,7 @@ class PoolRequests:
 
     def handle(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None:
         if isinstance(message, AskClaim):
-            self._prepare(message)
+            self._prepare(user, message)
         try:
             # One request of each user waits for the pool, however many connections they have.
             with self._turns[user.uid]:
@@ -73,13 +73,15 @@ class PoolRequests:
                 self._service.leases.record_refusal(user.owner, str(why))
             user.send(ClaimRefused(str(why)[:1_024], isinstance(why, _RefusedError) and why.waits))
 
-    def _prepare(self, request: AskClaim) -> None:
+    def _prepare(self, user: PoolUser, request: AskClaim) -> None:
         """Do the slow part without the lock. Waiting runs ask an agent that has just started, and
         must not be refused for that."""
         while _is_early(self._service, request) and time.monotonic() < self._read_until:
             time.sleep(READ_EVERY_S)
         if request.share_milli < WHOLE_MILLI:
             self._service.mps.probe()
+        if self._service.is_planned:  # for its quotas
+            self._service.people.look_up(user.uid)
 
     def drop_user(self, user: PoolUser) -> None:
         """Forget a user who left. A claim lasts as long as its connection; a lease does not."""
@@ -111,8 +113,9 @@ class PoolRequests:
                 not _is_own(lease, user) and leases.processes.is_alive(process)):
             return None  # it may still leave something behind
         if process is not None and not lease.is_program and (
-                self._service.users.get(lease.id) is user):
-            # What the command left behind became a child of its run, which is about to end.
+                self._service.users.get(lease.id) in (user, None)):
+            # What the command left behind became a child of its run, which is about to end. None:
+            # the agent was restarted, and the run came back after its command had ended.
             orphans[lease.id] = leases.processes.started_by(user.peer_pid, process.start_ticks)
         return leases.marks.scan(orphans)
 
@@ -148,8 +151,9 @@ class PoolRequests:
     def _show_pool(self) -> FromPool:
         service, utc = self._service, self._service.clock.utc
         reserved = [*service.reserved, *(ReservedGpus(
-            booking.claim.id, booking.claim.owner, tuple(booking.uuids), utc(booking.starts_at),
-            utc(booking.ends_at)) for booking in service.reservations.bookings())]
+            booking.claim.id, booking.claim.owner, tuple(uuid for _, uuid in booking.gpus),
+            utc(booking.starts_at), utc(booking.ends_at))
+            for booking in service.reservations.bookings())]
         return views.pool_view(service.host, service.gpus(), service.leases.all.values(),
                                service.waiting, [kept.claim for kept in service.reservations],
                                reserved, host_resources(service.snapshot), service.clock.now(), utc)

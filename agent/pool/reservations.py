@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
-from gpudeck.pool.core.claims import Booking, Claim, Grant, Lease, uuids_of
+from gpudeck.pool.core.claims import Booking, Claim, Grant, Lease
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.reservations import moved, reserve
 
@@ -77,7 +77,7 @@ class NodeReservations:
         been read. Raises ReservationError where they cannot be kept, or not yet."""
         booking = reserve(claim, [well], lambda: [unread()], leases, self.bookings(), MOST,
                           strategy, self._clock.now())
-        reservation = StoredReservation(claim, tuple(sorted(booking.uuids)), uid,
+        reservation = StoredReservation(claim, _uuids(booking), uid,
                                         self._clock.utc(booking.starts_at))
         self._put(reservation, "reserved")
         return reservation
@@ -90,7 +90,7 @@ class NodeReservations:
         for booking in list(moved(self.bookings(), well, leases, strategy, now)):
             self._put(msgspec.structs.replace(
                 self._all[booking.claim.id],
-                uuids=tuple(sorted(uuids_of(booking.grants)))), "moved")
+                uuids=_uuids(booking)), "moved")
 
     def drop(self, claim_id: str, why: str) -> None:
         if claim_id in self._all:
@@ -107,3 +107,7 @@ class NodeReservations:
         text = msgspec.json.encode(list(after.values())).decode()
         self._journal.keep(Fact.POOL_RESERVATIONS, text if after else None, record)
         self._all = after
+
+
+def _uuids(booking: Booking) -> tuple[str, ...]:
+    return tuple(sorted(uuid for _, uuid in booking.gpus))

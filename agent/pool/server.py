@@ -163,41 +163,51 @@ class PoolServer:
                     messages.send(sock, ClaimRefused(why))
                 sock.close()
                 continue
-            user = self._accept_user(sock, uid, pid)
-            if user is None:
-                sock.close()
-                continue
             with self._lock:
                 self._users[uid] += 1
-                self._open.add(user)
-            threading.Thread(target=self._serve, args=(user, sock), name="pool user",
+            threading.Thread(target=self._serve, args=(sock, uid, pid), name="pool user",
                              daemon=True).start()
 
-    def _accept_user(self, sock: socket.socket, uid: int, pid: int) -> PoolUser | None:
+    def _user_of(self, sock: socket.socket, uid: int, pid: int) -> PoolUser | None:
         """Return the user of a connection, once files can be opened for it. None: the server was
-        closed."""
-        while True:
+        closed. May wait for a directory service."""
+        while not self._is_closed.is_set():
             try:
-                return PoolUser(sock, uid, pid, self._people.name_of(uid, pid))
+                user = PoolUser(sock, uid, pid, self._people.name_of(uid, pid))
             except OSError as error:
-                log.error("pool_socket_accepts_nobody why=%r", error.strerror)
-                if self._is_closed.wait(AGAIN_AFTER_S):
-                    return None
+                log.error("pool_user_waits uid=%d why=%r", uid, error.strerror)
+                self._is_closed.wait(AGAIN_AFTER_S)
+                continue
+            with self._lock:
+                self._open.add(user)
+            return user
+        return None
 
     def _why_not(self, uid: int) -> str:
         if uid == OVERFLOW_UID:
             return "the user is not known: run it outside the user namespace"
         with self._lock:
-            if self._users[uid] >= OF_ONE_USER_MOST or len(self._open) >= CONNECTIONS_MOST:
+            if self._users[uid] >= OF_ONE_USER_MOST or self._users.total() >= CONNECTIONS_MOST:
                 return (f"there are {OF_ONE_USER_MOST} connections of yours, or "
                         f"{CONNECTIONS_MOST} in all: end one first")
         return ""
 
-    def _serve(self, user: PoolUser, sock: socket.socket) -> None:
+    def _serve(self, sock: socket.socket, uid: int, pid: int) -> None:
+        user = self._user_of(sock, uid, pid)
+        try:
+            if user is not None:
+                self._answer(user)
+        finally:
+            with self._lock:
+                self._users[uid] -= 1
+            sock.close()
+
+    def _answer(self, user: PoolUser) -> None:
         with self._lock:
             pace = self._paces[user.uid]
         try:
-            while (received := user.receive()) is not None:
+            # One that came while the server was closed is hung up on by nobody else.
+            while not self._is_closed.is_set() and (received := user.receive()) is not None:
                 message, fds = received
                 try:
                     pace.wait()
@@ -211,11 +221,9 @@ class PoolServer:
         finally:
             user.is_open = False
             with self._lock:
-                self._users[user.uid] -= 1
                 self._open.discard(user)
             self._service.drop_user(user)
             user.close()
-            sock.close()
 
 
 def _listen(path: Path) -> socket.socket:

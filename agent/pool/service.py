@@ -38,7 +38,14 @@ from .gpus import PoolSnapshot, host_resources, with_reasons
 from .leases import NOT_READ, NodeLeases, ended_usage, leases_on
 from .lock import NodeLease, PoolGpu
 from .mps_look import MpsProbe
-from .queue import STOPPED, WaitingClaim, WaitingClaims, WaitingWithdrawals
+from .queue import (
+    OWNER_UNKNOWN,
+    STOPPED,
+    UNSETTLED,
+    WaitingClaim,
+    WaitingClaims,
+    WaitingWithdrawals,
+)
 from .reservations import NodeReservations, StoredReservation
 from .server import PoolUser
 from .shares import UNKNOWN, ShareHolder
@@ -79,12 +86,13 @@ class PoolService:
         self.is_planned = False  # a hub is there, and decides
         self.maintenance: NodeMaintenance | None = None  # as a hub said last
         self._offered: tuple[LeaseOffer, ...] = ()  # of its last plan
+        self._owners: Mapping[str, int | str] = {}  # of what it offers: uid, or why there is none
         self.reserved: tuple[ReservedGpus, ...] = ()  # likewise, and as long as it decides
         self.keep_until: Mapping[str, float] = {}  # by lease
         self.unread = UnreadGpus()
         self.is_local = is_local
         self._changed = changed
-        self._people = people
+        self.people = people
         self._out_of_service = out_of_service
         self._reported: PoolReport | None = None
         self._stop = threading.Event()
@@ -132,7 +140,9 @@ class PoolService:
             self.is_planned, self._offered, self.reserved = False, (), ()
 
     def receive(self, plan: PoolPlan) -> None:
+        owners = _owners_of(self.people, plan.offers)
         with self.lock:
+            self._owners = owners
             self.is_planned, self._offered = True, plan.offers
             self.maintenance, self.reserved = plan.maintenance, plan.reserved
             self.waiting.refusals.clear()
@@ -180,7 +190,7 @@ class PoolService:
         if standing.never:
             self.reservations.drop(
                 reservation.claim.id, f"the hub does not keep it: {standing.never}")
-            self._people.notify(reservation.uid, [
+            self.people.notify(reservation.uid, [
                 f"your reservation {reservation.claim.id} is off: {standing.never}"])
         elif standing.kept:
             self.reservations.drop(reservation.claim.id, "the hub keeps it from now on")
@@ -208,7 +218,7 @@ class PoolService:
                         waiting.limits_itself, offer.hosts)
         elif offer.claim is None:
             self.waiting.refusals[offer.claim_id] = "its requester is gone"
-        elif isinstance(uid := _uid_of(self._people, offer.claim.owner), str):
+        elif isinstance(uid := self._owners.get(offer.claim.owner, OWNER_UNKNOWN), str):
             self.waiting.refusals[offer.claim_id] = uid[:1_024]
         else:
             self._grant(replace(offer.claim, submitted_at=self.clock.now()), offer.uuids, uid,
@@ -224,7 +234,7 @@ class PoolService:
                                   self.leases.all.values(),
                                   self.leases.uses(self.snapshot) or (),
                                   self.leases.ended_leases,
-                                  self.withdrawals, self._people.groups_of,
+                                  self.withdrawals, self.people.groups_of,
                                   self.snapshot.managed_by, self.snapshot.host, self._no_end,
                                   self.clock.utc)
             if report == self._reported:
@@ -267,7 +277,7 @@ class PoolService:
                 self._grant(placement.claim, uuids, waiting.user.uid, waiting.is_run,
                             waiting.limits_itself)
         self.keep_until = {lease.id: until for lease in node_leases
-                            if (until := outcome.kept_until(lease.uuids)) is not None}
+                            if (until := outcome.kept_until(self.node_id, lease.uuids)) is not None}
         waits = [claim_id for claim_id in outcome.order if claim_id in self.waiting.all]
         ahead = ClaimsAhead((self.waiting.all[claim_id].claim for claim_id in outcome.competing
                              if claim_id in self.waiting.all), outcome.pinned,
@@ -280,7 +290,7 @@ class PoolService:
         _look_for_unread(self)
         return self.reservations.reserve(
             claim, uid, _well(self),
-            lambda: _well(self, self.unread.recent(self.clock.now())),
+            lambda: _well(self, {uuid for _, uuid in self.unread.recent(self.clock.now())}),
             leases_on(self.node_id, self.leases), self.policy.strategy)
 
     def _begin(self, claim_id: str, uuids: tuple[str, ...], now: float) -> None:
@@ -301,8 +311,8 @@ class PoolService:
         is_head = shadow is not None and shadow.claim.id == claim_id
         why = outcome.blocked.get(claim_id) or with_ahead(why_waits(
             waiting.claim, [self.empty()], [free],
-            {uuid: gpu.trouble for uuid, gpu in self.gpus().items() if gpu.trouble},
-            {uuid: self.clock.utc(at) for uuid, at in reserved_from(
+            {(self.node_id, uuid): gpu.trouble for uuid, gpu in self.gpus().items() if gpu.trouble},
+            {gpu: self.clock.utc(at) for gpu, at in reserved_from(
                 self.reservations.bookings()).items()}, self.clock.utc(now)),
             ahead.of(waiting.claim))
         waiting.notify(ClaimWaits(
@@ -352,14 +362,16 @@ class PoolService:
         marks = self.leases.marks
         try:
             scan = marks.scan_if_due()
+            owners = _owners_of(self.people, self._offered)
             with self.lock:
+                self._owners = owners
                 if scan is not None:
                     marks.take(scan)
                 self._review()
                 self._no_end = self._why_no_end()[:1_024]
                 self.waiting.update_paused(self.leases.processes.is_stopped)
-                for offer in self._offered:  # MPS has answered meanwhile
-                    if self.waiting.refusals.get(offer.claim_id) == UNKNOWN:
+                for offer in self._offered:  # MPS, or the user table, has answered meanwhile
+                    if self.waiting.refusals.get(offer.claim_id) in UNSETTLED:
                         self._take(offer)
                 self.waiting.give_up(self.clock.now())
                 self.withdrawals.give_up(self.clock.now())
@@ -389,7 +401,7 @@ class PoolService:
             for text in review.tell:
                 log.info("lease_told lease=%s owner=%s text=%r", lease.id, lease.claim.owner, text)
                 if user is None:
-                    self._people.notify(lease.uid, [text])
+                    self.people.notify(lease.uid, [text])
                 else:
                     user.send(LeaseNotice(text))
             if review.lease is None:
@@ -411,16 +423,14 @@ def read_disk(service: PoolService) -> None:
 def _look_for_unread(service: PoolService) -> None:
     """Note since when GPUs are not read, as long as no hub decides about them."""
     service.unread.update(() if service.is_planned or not service.is_local else [
-        uuid for uuid, gpu in service.gpus().items() if gpu.reason in UNREAD], service.clock.now())
+        (service.node_id, uuid) for uuid, gpu in service.gpus().items() if gpu.reason in UNREAD],
+        service.clock.now())
 
 
-def _uid_of(people: NodePeople, owner: str) -> int | str:
-    """Return the uid of an owner, or why there is none."""
-    try:
-        uid = people.uid_of(owner)
-    except OSError as why:
-        return f"its users cannot be read ({why.strerror})"
-    return f"there is no user {owner}" if uid is None else uid
+def _owners_of(people: NodePeople, offers: Sequence[LeaseOffer]) -> dict[str, int | str]:
+    """Return the uids of owners whose claims were not made here, or why one has none. Waits a
+    moment, so it is called without the lock."""
+    return people.uids_of({offer.claim.owner for offer in offers if offer.claim is not None})
 
 
 def _is_late(lease: NodeLease, now: float) -> bool:

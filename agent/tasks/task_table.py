@@ -18,7 +18,7 @@ from .name_cache import WorkloadNameCache
 from .owners import NO_NAMES, WorkloadNames, owner_of
 from .redact import redact
 from .seen import GpuTask, SuspendedUse
-from .user_table import group_names, uid_words, user_name
+from .user_table import user_and_groups
 from .wire_text import cut
 
 MPS_SERVER = "nvidia-cuda-mps-server"
@@ -32,20 +32,22 @@ class TaskEntry:
 
 
 Clients = Callable[[], Mapping[int, Sequence[int]]]
+# Name of a user and of groups; raises OSError where they are not known, or not yet.
+Users = Callable[[int, tuple[int, ...]], tuple[str, tuple[str, ...]]]
 Suspended = Callable[[], Iterable[SuspendedUse]]
 
 
 class TaskTable:
-    """Remembers what it has read: a process is asked for its command line once. `names` and
-    `clients` (of MPS, by their server) may know nothing yet; they are asked again. `suspended`:
+    """Remembers what it has read: a process is asked for its command line once. `names`, `users`
+    and `clients` (of MPS, by their server) may know nothing yet; they are asked again. `suspended`:
     tasks that the driver does not list while their memory is on the host."""
 
     def __init__(
         self, boot_id: str, proc: Path = Path("/proc"), names: WorkloadNameCache | None = None,
-        clients: Clients = dict, suspended: Suspended = tuple,
+        clients: Clients = dict, users: Users = user_and_groups, suspended: Suspended = tuple,
     ) -> None:
         self._boot_id, self._proc, self._names, self._clients = boot_id, proc, names, clients
-        self._suspended = suspended
+        self._users, self._suspended = users, suspended
         self._entries: dict[tuple[int, int], TaskEntry] = {}
 
     def describe(self, listed: Sequence[ProcessReading]) -> tuple[GpuTask, ...]:
@@ -134,7 +136,7 @@ class TaskTable:
         began = started_at(self._proc, start_ticks)
         if details is None or details.row.start_ticks != start_ticks:
             return TaskEntry(self._task(process, start_ticks, began), is_read=False)
-        user, groups, is_read = _user_and_groups(details)
+        user, groups, is_read = self._user_and_groups(details)
         kind = "mps_server" if details.program == MPS_SERVER else process.kind
         entry = TaskEntry(self._task(
             structs.replace(process, kind=kind), start_ticks, began, user,
@@ -142,6 +144,14 @@ class TaskTable:
             self._job_id(process.pid, start_ticks, details.place.manager)), details, is_read)
         self._name(entry)
         return entry
+
+    def _user_and_groups(self, details: processes.ProcessDetails
+                         ) -> tuple[str | None, tuple[str, ...], bool]:
+        """Return its user and its groups, and whether they could be looked up."""
+        try:
+            return *self._users(details.uid, tuple(details.gids)), True
+        except OSError:
+            return None, (), False
 
     def _owner(self, details: processes.ProcessDetails, names: WorkloadNames,
                groups: tuple[str, ...]) -> Owner:
@@ -212,12 +222,3 @@ def started_at(proc: Path, start_ticks: int) -> float | None:
     except OSError:
         return None
     return None if booted is None else booted + start_ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _user_and_groups(details: processes.ProcessDetails) -> tuple[str | None, tuple[str, ...], bool]:
-    """Return its user and its groups, and whether they could be looked up."""
-    try:
-        name = user_name(details.uid)
-        return uid_words(details.uid) if name is None else name, group_names(details.gids), True
-    except OSError:
-        return None, (), False

@@ -4,6 +4,8 @@ A lookup says alike that nobody has a number while a directory service is away, 
 file descriptor: what was not found is not remembered.
 """
 
+import ctypes
+import errno
 import grp
 import os
 import pwd
@@ -14,6 +16,7 @@ from typing import TypeVar
 from .wire_text import cut
 
 GROUPS_MAX = 32
+GROUPS_AT_FIRST, GROUPS_AT_LAST = 64, 65_536  # of one user, as the kernel has them at most
 K = TypeVar("K")
 T = TypeVar("T")
 
@@ -45,14 +48,34 @@ def uid_words(uid: int) -> str:
     return f"uid {uid}"
 
 
+def user_and_groups(uid: int, gids: Sequence[int]) -> tuple[str, tuple[str, ...]]:
+    """Return the names of a process's user, or words for it, and of its groups. Raises OSError
+    where they could not be found out."""
+    name = user_name(uid)
+    return uid_words(uid) if name is None else name, group_names(gids)
+
+
 def groups_of(uid: int) -> tuple[str, ...]:
     """Return the names of a user's groups. Raises OSError where they could not be found out."""
     user = _look_up(pwd.getpwuid, uid)
     if user is None:
         return ()
-    gids = os.getgrouplist(user.pw_name, user.pw_gid)
+    gids = _group_numbers(user.pw_name, user.pw_gid)
     _open_a_file()  # else most of them are missing
     return group_names(gids)
+
+
+def _group_numbers(name: str, gid: int) -> list[int]:
+    """Return the numbers of a user's groups. os.getgrouplist would stop all threads of this process
+    until a directory service has answered. Raises OSError."""
+    get = ctypes.CDLL(None).getgrouplist
+    most = GROUPS_AT_FIRST
+    while most <= GROUPS_AT_LAST:
+        gids, count = (ctypes.c_uint * most)(), ctypes.c_int(most)
+        if get(os.fsencode(name), ctypes.c_uint(gid), gids, ctypes.byref(count)) >= 0:
+            return list(gids[:count.value])
+        most *= 2
+    raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
 
 def group_names(gids: Sequence[int]) -> tuple[str, ...]:

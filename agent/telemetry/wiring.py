@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ..capability import Capability, NodeCore, NodeObservation
 from ..limits.mps import LocalMpsDaemons, MpsClientCache
 from ..tasks.name_cache import WorkloadNameCache
+from ..tasks.people import TaskUsers
 from ..tasks.processes import namespace_trouble
 from ..tasks.task_table import Suspended, TaskTable
 from .latest_sample import LatestSample
@@ -24,7 +25,7 @@ def build(core: NodeCore, latest: LatestSample, recent: RecentTasks, mps: LocalM
           with_host: HostSampling, observers: Sequence[Callable[[NodeObservation], None]],
           suspended: Suspended) -> SamplingCapability:
     tasks = TaskTable(core.boot_id, names=WorkloadNameCache(), clients=MpsClientCache(mps),
-                      suspended=suspended)
+                      users=TaskUsers(), suspended=suspended)
     sampler = NodeSampler(core, latest, recent, tasks, with_host, observers)
     unseen = namespace_trouble() if core.backend.capabilities.pids == "host" else ""
     return SamplingCapability(name="sampling", read=sampler.step, trouble=lambda: unseen,

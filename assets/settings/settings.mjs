@@ -30,7 +30,7 @@ export default class Settings extends ReadPage {
   }
 }
 
-/** Of this browser, not of the account: it may be somebody's phone. */
+/** Draws the setting of this browser, not of the account: it may be somebody's phone. */
 function drawDesktop() {
   /** @type {HTMLInputElement | null} */
   const box = byId("desktop-alerts");

@@ -4,7 +4,7 @@ import { begin, fitting, mayAct, pressed } from "../actions/actions.mjs";
 import { make, redraw } from "../parts/dom.mjs";
 
 /**
- * Of those that fit the task, the rows of the table of actions that are in here. They act on the
+ * Draws a button for each action in here that fits the task. They act on the
  * task that they were drawn for.
  * @param {Element} place
  * @param {Hub.TaskView | null} task

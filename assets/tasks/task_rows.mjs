@@ -83,11 +83,11 @@ export class TaskRows extends Looker {
    * @type {(answer: Hub.TaskList) => void}
    */
   merge(answer) {
-    const found = merged(this.lines, linesOf(answer, this.page.view));
-    const words = heldWords(found);
+    const merge = merged(this.lines, linesOf(answer, this.page.view));
+    const words = heldWords(merge);
     say(byId("tasks-hint-words"), `Order frozen: ${words}`);
     show(this.hint, words !== "");
-    this.putLines(found.lines);
+    this.putLines(merge.lines);
   }
 
   settle() {
@@ -100,7 +100,7 @@ export class TaskRows extends Looker {
   }
 
   /**
-   * Who has ended is no target any more. What merely stands on no line now stays chosen.
+   * Draws the lines. Tasks that have ended are no targets any more; those that are only out of sight stay selected.
    * @type {(lines: TasksLine[]) => void}
    */
   putLines(lines) {
@@ -169,7 +169,7 @@ export class TaskRows extends Looker {
     this.settle();
   }
 
-  /** Its buttons are of the page, which takes their targets when one is pressed. */
+  /** Draws the bar of the selected tasks. Its buttons are the page's, which takes their targets when one is pressed. */
   drawBulk() {
     const tasks = [...this.selected.values()];
     const jobs = new Set(tasks.map(jobOf)).size;

@@ -40,7 +40,7 @@ export default class Tasks extends ReadPage {
     this.drawDrawer();
   }
 
-  /** Only what stands at the side is asked for here. */
+  /** True while there is a task at the side: the hub is asked for nothing else here. */
   get isSeen() { return super.isSeen && this.view.task !== ""; }
 
   /** @type {(answer: ReadAnswer) => void} */
@@ -63,7 +63,7 @@ export default class Tasks extends ReadPage {
     this.choose({ open: (open.includes(key) ? open.filter((one) => one !== key) : [...open, key]).slice(-MOST_OPEN) });
   }
 
-  /** Nothing of another task stands there, until the hub has answered. */
+  /** Clears the details of another task until the hub has answered. */
   drawDrawer() {
     if (this.view.shown !== this.view.task) {
       this.view.shown = "";

@@ -3,7 +3,7 @@
 import { grouped } from "../parts/grouped.mjs";
 
 /**
- * What the API is asked.
+ * Returns the request for the rows.
  * @type {(view: Values, limit: number) => `tasks?${string}`}
  */
 export function queryOf({ sort, order, filter, group, open }, limit) {
@@ -15,17 +15,17 @@ export function queryOf({ sort, order, filter, group, open }, limit) {
 }
 
 /**
- * What an act takes as one: the node's part of a launch.
+ * Returns the key of what an action takes as one job: the node's part of a launch.
  * @type {(task: Hub.TaskView) => string}
  */
 export const jobOf = (task) => `${task.node}/${task.job_id ?? task.id}`;
 /**
- * Ranks of one launch are one job, on all their nodes.
+ * Returns the key of a job with the ranks of its launch on all nodes.
  * @type {(task: Hub.TaskView) => string}
  */
 export const launchOf = (task) => (task.owner.launch ? `${task.user ?? ""}/${task.owner.launch}` : jobOf(task));
 /**
- * What manages it, or else where it belongs, in a few words; null: nothing is known.
+ * Returns a task's manager, or else where it belongs, in a few words; null: nothing is known.
  * @type {(what: Pick<Hub.TaskView, "manager" | "owner">) => string | null}
  */
 export function managerWords({ manager, owner }) {
@@ -39,7 +39,7 @@ export function managerWords({ manager, owner }) {
 const lineOf = (task) => ({ key: `${task.node}/${task.id}`, task });
 
 /**
- * In the order of the answer.
+ * Returns the lines in the order of the answer.
  * @type {(answer: Hub.TaskList, view: Values) => TasksLine[]}
  */
 export function linesOf({ items, groups }, view) {
@@ -57,13 +57,13 @@ export function linesOf({ items, groups }, view) {
  */
 export function merged(shown, newest) {
   const fresh = new Map(newest.map((line) => [line.key, line]));
-  const known = new Set(shown.map(({ key }) => key));
+  const keys = new Set(shown.map(({ key }) => key));
   const lines = shown.map((line) => fresh.get(line.key) ?? { ...line, isGone: true });
   const stayed = lines.filter(({ isGone }) => !isGone).map(({ key }) => key);
-  const wanted = newest.map(({ key }) => key).filter((key) => known.has(key));
+  const order = newest.map(({ key }) => key).filter((key) => keys.has(key));
   return {
-    lines, came: newest.length - wanted.length, went: lines.length - stayed.length,
-    isMoved: wanted.some((key, at) => key !== stayed[at]),
+    lines, came: newest.length - order.length, went: lines.length - stayed.length,
+    isMoved: order.some((key, at) => key !== stayed[at]),
   };
 }
 

@@ -98,12 +98,12 @@ export class TasksTable extends Teller {
   drawWindow() {
     const height = this.rowHeight;
     this.body.style.height = `${this.lines.length * height}px`;
-    const wanted = new Set(this.lines.slice(...this.window(height)).map(({ key }) => key));
+    const keys = new Set(this.lines.slice(...this.window(height)).map(({ key }) => key));
     // The one with the focus stays, wherever it is scrolled to.
     const focused = this.focusKey === null || !this.at.has(this.focusKey) ? undefined : this.rows.get(this.focusKey);
-    if (this.focusKey !== null && focused?.root.contains(document.activeElement)) wanted.add(this.focusKey);
-    for (const [key, row] of this.rows) if (!wanted.has(key)) { row.root.remove(); this.rows.delete(key); }
-    const order = [...wanted].map((key) => this.at.get(key) ?? 0).sort((a, b) => a - b);
+    if (this.focusKey !== null && focused?.root.contains(document.activeElement)) keys.add(this.focusKey);
+    for (const [key, row] of this.rows) if (!keys.has(key)) { row.root.remove(); this.rows.delete(key); }
+    const order = [...keys].map((key) => this.at.get(key) ?? 0).sort((a, b) => a - b);
     order.forEach((at, place) => this.drawRow(this.lines[at], at, place, height));
     this.drawRoving();
   }
@@ -124,7 +124,7 @@ export class TasksTable extends Teller {
   }
 
   /**
-   * Where a line stands: a cell for each column, one before them and one behind.
+   * Makes the row of a line: a cell for each column, one before them and one after.
    * @type {(key: string, traits: Traits, select: HTMLElement | null) => Omit<TaskRow, "draw">}
    */
   row(key, traits, select) {
@@ -276,15 +276,15 @@ export class TasksTable extends Teller {
 
   /** @type {(key: string, task: Hub.TaskView) => boolean} */
   actByKey(key, task) {
-    const found = fitting(task).find((row) => row.key === key);
-    if (found === undefined || !mayAct(this.person, task)) return false;
-    begin(found.id, [task.id]);
+    const row = fitting(task).find((candidate) => candidate.key === key);
+    if (row === undefined || !mayAct(this.person, task)) return false;
+    begin(row.id, [task.id]);
     return true;
   }
 }
 
 /**
- * What a manager's name has no room for is its hover.
+ * Writes the words into the cells; the hover has the whole name of a manager.
  * @type {(cells: Record<string, HTMLElement>, words: Record<string, string>) => void}
  */
 function fill(cells, words) {
@@ -293,7 +293,7 @@ function fill(cells, words) {
 }
 
 /**
- * Of all its tasks; of some, how many are paused.
+ * Returns the state of all its tasks; where some are paused, how many.
  * @type {(group: Hub.TaskGroup, isGone: boolean) => string}
  */
 function groupState({ state, paused, tasks }, isGone) {
@@ -305,7 +305,7 @@ function groupState({ state, paused, tasks }, isGone) {
 const isIdle = ({ idle_s: seconds }) => seconds !== null;
 
 /**
- * Beside the figure: which share that is.
+ * Draws next to the figure which share that is.
  * @type {(cell: HTMLElement, bar: HTMLElement, value: number | null, full: number | null) => void}
  */
 function drawBar(cell, bar, value, full) {
@@ -315,7 +315,7 @@ function drawBar(cell, bar, value, full) {
 }
 
 /**
- * Of a task, or of a group of them.
+ * Returns the figures of a task, or of a group of tasks.
  * @type {(what: Pick<Hub.TaskGroup, "mem_used_bytes" | "sm_pct" | "started_at" | "idle_s">) => Record<string, string>}
  */
 function figuresOf({ mem_used_bytes: bytes, sm_pct: pct, started_at: at, idle_s: seconds }) {

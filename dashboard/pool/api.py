@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any
 from uuid import uuid4
 
@@ -27,6 +28,7 @@ from gpudeck.pool.core.claims import (
     WHOLE_MILLI,
     Claim,
 )
+from gpudeck.pool.core.feasibility import why_never
 
 from ..access.policy import Actor, PermissionReach, Role, actor_fields
 from ..access.requests import caller
@@ -147,13 +149,13 @@ class PoolApi:
         claim = Claim(
             id=uuid4().hex[:16], owner=owner, gpus=body.gpus, submitted_at=now,
             models=body.models, mem_bytes=size_of("mem_bytes", body.mem_bytes),
-            share_milli=body.share_milli,
-            hosts=self._hosts(body.hosts), priority=body.priority,
+            share_milli=body.share_milli, priority=body.priority,
             is_preemptible=body.is_preemptible,
             term_s=_span("term_s", term_s, TERM_MOST_S), starts_at=body.starts_at,
             nodes=body.nodes,
             cpu_milli=None if body.cpus is None else body.cpus * CPU_MILLI,
             ram_bytes=size_of("ram_bytes", body.ram_bytes))
+        claim = replace(claim, hosts=self._hosts(claim, body.hosts))
         detail = {"claim": claim.id, "owner": owner, "gpus": claim.gpus}
         try:
             if why := self._limits().refusal(claim, self._asked_by(owner)):
@@ -166,16 +168,20 @@ class PoolApi:
         self._note("claim", detail)
         return views.NewClaimView(claim.id)
 
-    def _hosts(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return ids of nodes that the asker sees, and of no others. None: they see all."""
-        visible = self.seen_nodes()
-        if not names:
-            if len(visible) == len(self.service.nodes):
-                return ()
-            if not visible:
-                raise InvalidChangeError("no node leases GPUs now")
-            return tuple(node.id for node in visible)[:LIST_MOST]
-        return tuple(dict.fromkeys(_id_of(name, visible) for name in names))
+    def _hosts(self, claim: Claim, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return ids of nodes that the asker sees, and of no others, whichever join later. None:
+        they see all."""
+        visible_fleet = self.visible_fleets.seen_by(caller())
+        visible = self.queries.nodes(visible_fleet)
+        if names:
+            return tuple(dict.fromkeys(_id_of(name, visible) for name in names))
+        if visible_fleet.is_whole:
+            return ()
+        if not visible:
+            raise InvalidChangeError("no node leases GPUs now")
+        if len(visible) > LIST_MOST:
+            visible.sort(key=partial(_unfitness, claim))
+        return tuple(node.id for node in visible)[:LIST_MOST]
 
     def withdraw(self, claim_id: str) -> None:
         claim, actor = self.service.claims.get(claim_id), caller()
@@ -235,6 +241,12 @@ class PoolApi:
         if not matches:
             raise NotFoundError(f"there is no lease {lease_id[:80]!r} here that is yours")
         return matches
+
+
+def _unfitness(claim: Claim, node: PoolNode) -> tuple[bool, int]:
+    """Return a sort key: first come nodes that could meet the claim, of them those with most
+    free."""
+    return bool(why_never(replace(claim, nodes=1), [node.empty])), -len(node.available)
 
 
 def _id_of(name: str, visible: Iterable[PoolNode]) -> str:

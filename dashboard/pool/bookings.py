@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpudeck.language.times import utc_words
-from gpudeck.pool.core.claims import Booking, Claim, Lease
+from gpudeck.pool.core.claims import Booking, Claim, GpuKey, Lease
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.preemption import Preemption
 from gpudeck.pool.core.reservations import (
@@ -72,17 +72,19 @@ class PoolBookings:
             else:
                 yield claim
 
-    def _recently_unread(self, nodes: Collection[PoolNode], mono: float) -> frozenset[str]:
-        self._unread_gpus.update((uuid for node in nodes for uuid in node.unread), mono)
+    def _recently_unread(self, nodes: Collection[PoolNode], mono: float) -> frozenset[GpuKey]:
+        self._unread_gpus.update(
+            ((node.id, uuid) for node in nodes for uuid in node.unread), mono)
         return self._unread_gpus.recent(mono)
 
-    def _reserve(self, claim: Claim, nodes: Collection[PoolNode], unread: frozenset[str],
+    def _reserve(self, claim: Claim, nodes: Collection[PoolNode], unread: frozenset[GpuKey],
                  leases: Collection[Lease], strategy: str, now: float) -> None:
         there = [node for node in nodes if not claim.hosts
                  or node.id in claim.hosts or node.host in claim.hosts]
         self._put(reserve(
             claim, [node.well for node in there], lambda: [
-                node.with_gpus({*node.well.uuids, *more}) if (more := node.unread & unread)
+                node.with_gpus({*node.well.uuids, *more}) if (more := {
+                    uuid for uuid in node.unread if (node.id, uuid) in unread})
                 else node.well for node in there],
             leases, self.all.values(), BOOKINGS_MOST, strategy, now))
 
@@ -117,14 +119,15 @@ class PoolBookings:
     def kept_gpus(self, claim_id: str) -> frozenset[str]:
         """Return the GPUs that are kept for a claim."""
         booking = self.all.get(claim_id)
-        return frozenset() if booking is None else booking.uuids
+        return frozenset() if booking is None else frozenset(
+            uuid for _, uuid in booking.gpus)
 
     @property
     def reservations(self) -> list[Booking]:
         return [booking for booking in self.all.values() if booking.claim.starts_at is not None]
 
     @property
-    def reserved(self) -> dict[str, float]:
+    def reserved(self) -> dict[GpuKey, float]:
         return reserved_from(self.reservations)
 
     def drop(self, claim_id: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpudeck.pool.core.claims import Booking, Claim, Lease
+from gpudeck.pool.core.claims import Booking, Claim, Lease, gpus_of
 from gpudeck.pool.core.estimates import estimate
 from gpudeck.pool.core.feasibility import suits
 from gpudeck.pool.core.inventory import Node
@@ -27,10 +27,9 @@ class WaitEstimates:
         if self._last[0] == claim.id and mono - self._last[1] < AGAIN_AFTER_S:
             return self._last[2]
         nodes = free()
-        uuids = {uuid for node in nodes.values()
-                 for uuid, gpu in zip(node.uuids, node.gpus, strict=True) if suits(claim, gpu)}
-        there = [lease for lease in leases
-                 if any(not uuids.isdisjoint(grant.uuids) for grant in lease.grants)]
+        gpus = {(node.id, uuid) for node in nodes.values()
+                for uuid, gpu in zip(node.uuids, node.gpus, strict=True) if suits(claim, gpu)}
+        there = [lease for lease in leases if not gpus.isdisjoint(gpus_of(lease.grants))]
         wait = None
         if self.run_times.is_proven and len(there) <= LEASES_MOST:
             wait = estimate(claim, nodes, there, list(bookings),

@@ -30,7 +30,7 @@ from gpudeck.contract.pool_link import (
 from gpudeck.contract.pool_messages import ELSEWHERE_MOST
 from gpudeck.measures.availability import UNREAD, Reason
 from gpudeck.pool.core.ahead import ClaimsAhead, with_ahead
-from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI, Booking, Claim, Grant, Lease, uuids_of
+from gpudeck.pool.core.claims import CPU_MILLI, WHOLE_MILLI, Booking, Claim, Grant, Lease, gpus_of
 from gpudeck.pool.core.fair_share import EndedUsage
 from gpudeck.pool.core.feasibility import could, why_never, why_waits
 from gpudeck.pool.core.fragmentation import LEAST_CLAIMS, ClaimMix, accepts
@@ -55,7 +55,7 @@ class BookedClaims(Protocol):
     def never(self) -> Mapping[str, str]: ...
 
     @property
-    def reserved(self) -> Mapping[str, float]: ...  # GPUs and from when on
+    def reserved(self) -> Mapping[tuple[str, str], float]: ...  # GPUs and from when on
 
     @property
     def reservations(self) -> Collection[Booking]: ...
@@ -220,15 +220,15 @@ def newly_never(before: PoolReport, node: PoolNode, nodes: Collection[PoolNode]
 
 
 def waits(claim: Claim, nodes: Collection[PoolNode], free: Mapping[str, Node],
-          reserved: Mapping[str, float], now: float) -> tuple[str, bool]:
+          reserved: Mapping[tuple[str, str], float], now: float) -> tuple[str, bool]:
     """Return why a claim waits, and whether it ever could be met."""
     unmanaged = [node for node in nodes if not node.report.managed_by]
     if len(unmanaged) < len(nodes) and (why := never(claim, nodes)):
         return why, False  # else it was refused when it was made; to ask each turn costs too much
     return why_waits(
         claim, [node.empty for node in unmanaged], [free[node.id] for node in unmanaged],
-        {uuid: why for node in unmanaged for uuid, why in node.troubles.items()}, reserved,
-        now), True
+        {(node.id, uuid): why for node in unmanaged for uuid, why in node.troubles.items()},
+        reserved, now), True
 
 
 def free_nodes(nodes: Iterable[PoolNode], pending: Iterable[PendingOffer],
@@ -290,8 +290,8 @@ def due_now(outcome: Pass, bookings: Iterable[Booking], now: float
     for booking in bookings:
         if booking.claim.id in waiting and booking.starts_at <= now:
             yield booking.claim, booking.grants
-    if shadow is not None and all(outcome.kept_from.get(uuid, inf) <= now
-                                  for uuid in uuids_of(shadow.grants)):
+    if shadow is not None and all(outcome.kept_from.get(gpu, inf) <= now
+                                  for gpu in gpus_of(shadow.grants)):
         yield shadow.claim, shadow.grants
 
 
@@ -332,11 +332,11 @@ def still_free(offers: Iterable[Placement], wait: Container[str], there: Mapping
         claim = offer.claim
         free = free_nodes((there[grant.node] for grant in offer.grants if grant.node in there),
                           pending.values())
-        gpus = {uuid: gpu for node in free.values()
+        gpus = {(node.id, uuid): gpu for node in free.values()
                 for uuid, gpu in zip(node.uuids, node.gpus, strict=True)}
         if claim.id in wait and all(
-                uuid in gpus and gpus[uuid].free_milli >= claim.share_milli
-                and gpus[uuid].has(claim.mem_bytes) for uuid in uuids_of(offer.grants)):
+                key in gpus and gpus[key].free_milli >= claim.share_milli
+                and gpus[key].has(claim.mem_bytes) for key in gpus_of(offer.grants)):
             yield offer
 
 
@@ -430,7 +430,7 @@ class PlannedPass:
         standings += tuple(ClaimStanding(claim_id, 0, why, never=why) for claim_id in claim_ids
                            if (why := self._bookings.never.get(claim_id)))
         keep_until = {lease.claim.id: until for lease in node.report.leases
-                      if (until := self.outcome.kept_until(lease.uuids)) is not None}
+                      if (until := self.outcome.kept_until(node.id, lease.uuids)) is not None}
         pool_plan = PoolPlan(offers[:CLAIMS_MOST], standings[:CLAIMS_MOST], dict(give_back),
                              dict(preempt), keep_until, dict(extend), dict(withdrawn), grace_s,
                              node.maintenance,

@@ -40,6 +40,6 @@ class PoolQueries:
         all, and to its owner."""
         nodes = self.nodes(visible)
         names = {name for node in nodes for name in (node.id, node.host)}
-        sees_all = len(nodes) == len(self.service.nodes)
+        sees_all = visible.is_whole or 0 < len(nodes) == len(self.service.nodes)
         return [claim for claim in claims if claim.owner in own or (
             names.issuperset(claim.hosts) if claim.hosts else sees_all)]

@@ -14,7 +14,7 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.pool.boards import boards_seen
 from gpudeck.pool.claim import TOO_LATE, is_cuda_initialised
 
-log = logging.getLogger("gpudeck.pool")
+log = logging.getLogger("gpudeck.pool.source")
 
 
 # What that interface had besides, and what does its work here.

@@ -295,7 +295,7 @@ def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
     assert answer.status in (200, 201), answer.body
     honest.gives_out_gpus(ops)
     prey = Prey(honest.node_id, honest.caller.said.host, "boot-1", tasks[0], "alice",
-                ("held", "waits"))
+                ("held", "waits"), tuple(gpu.uuid for gpu in honest.facts))
     with ExitStack() as stack:
         watches = [stack.enter_context(_twin(twin))[1]] if twin else []
         swarm, watch = stack.enter_context(_a_fleet(hub, ops))

@@ -26,11 +26,12 @@ H100 = "NVIDIA H100 80GB HBM3"
 PAGE = Path(__file__).parents[2] / "docs" / "resource-manager.md"
 # After what the page prints: what it promises besides.
 MORE = """
-import os
+import os, sys
 from dataclasses import replace
 from gpudeck.pool.source import get_gpu_resource_manager as again
 
 assert again() is manager
+assert sys.modules[again.__module__].log.name == "gpudeck.pool.source"
 assert os.environ["CUDA_VISIBLE_DEVICES"] == ",".join(node.gpu_uuids) == ",".join(setup.gpu_uuids)
 assert "torchrun --nproc-per-node=2" in "".join(setup.code)
 assert get_pytorch_gpu_integration().setup_pytorch_gpu(config).success is False, "it was given back"

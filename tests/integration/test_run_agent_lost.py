@@ -3,9 +3,13 @@ agent that answers as it is told to."""
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,7 @@ from gpudeck.contract.pool_messages import (
     AskClaim,
     Bind,
     Bound,
+    ClaimRefused,
     ClaimWaits,
     FromPool,
     FromUser,
@@ -59,6 +64,40 @@ class ScriptedAgent:
                     return
                 messages.send(sock, answer(message))
 
+    def grant(self) -> socket.socket:
+        """Grant and bind a lease; return the connection, which is open."""
+        sock, _ = self._listener.accept()
+        sock.settimeout(60)
+        for _ in range(2):
+            request = messages.from_user(sock)
+            assert request is not None
+            message, fds = request
+            for fd in fds:
+                os.close(fd)
+            self.received.append(message)
+            messages.send(sock, answer(message))
+        return sock
+
+    def restart_while(self, ends: Callable[[], None], binds: FromPool) -> FromUser | None:
+        """Accept the run again, and let its command end before it is bound; return what the run
+        says then."""
+        sock, _ = self._listener.accept()
+        sock.settimeout(60)
+        with sock:
+            request = messages.from_user(sock)
+            assert request is not None
+            message, fds = request
+            assert isinstance(message, Bind)
+            for fd in fds:
+                os.close(fd)
+            ends()
+            messages.send(sock, binds)
+            request = messages.from_user(sock)
+            if request is None:
+                return None
+            messages.send(sock, answer(request[0]))
+            return request[0]
+
     def close(self) -> None:
         self._listener.close()
 
@@ -91,3 +130,39 @@ def test_it_asks_for_the_same_again_and_the_command_runs_once(
     first, *_, second = [message for message in agent.received if isinstance(message, AskClaim)]
     assert first.request_id == second.request_id
     assert isinstance(agent.received[-1], GiveBack)
+
+
+@pytest.mark.parametrize("binds", [Bound(), ClaimRefused("the process of this lease has ended")])
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_a_command_that_ends_while_its_run_finds_the_agent_again_is_given_back_with_its_status(
+        binds: FromPool, is_quick: bool, tmp_path: Path) -> None:
+    """Let the run or the agent be the first to see that."""
+    agent = ScriptedAgent(tmp_path / "pool.sock")
+    run = subprocess.Popen(
+        [sys.executable, "-m", "gpudeck.cli.main", "run", "--", sys.executable, "-c",
+         "import os, time; print(os.getpid(), flush=True); time.sleep(600)"],
+        cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=os.environ | {SOCKET_ENV: str(tmp_path / "pool.sock")})
+
+    def ends() -> None:
+        if is_quick:  # not seen by the run before it is answered
+            run.send_signal(signal.SIGSTOP)
+        os.kill(child, signal.SIGTERM)
+        time.sleep(0.5)
+        if is_quick:
+            threading.Timer(0.2, run.send_signal, (signal.SIGCONT,)).start()
+
+    try:
+        with agent.grant():
+            assert run.stdout is not None
+            child = int(run.stdout.readline())
+        [claim, _] = agent.received
+        assert isinstance(claim, AskClaim)
+        assert agent.restart_while(ends, binds) == GiveBack(
+            claim.request_id, 128 + signal.SIGTERM)
+        err = run.communicate(timeout=60)[1]
+        assert run.returncode == 128 + signal.SIGTERM
+        assert "the lease has ended" not in err
+    finally:
+        run.kill()
+        agent.close()

@@ -1,6 +1,9 @@
 """Runs without a terminal, on one machine alone: real agent, supervisors and commands on four
 boards of the C fake."""
 
+import contextlib
+import email
+import email.policy
 import json
 import os
 import signal
@@ -191,6 +194,51 @@ def test_agents_come_and_go(tmp_path: Path) -> None:
         wait_for(lambda: [part["status"] for number in (running, waits)
                           for part in bed.parts(number)] == [4, 0], 60)
         bed.close()
+
+
+SENDMAIL = """#!/bin/sh
+{ echo "to $*"; cat; } > "$MAILS/$$.new" && mv "$MAILS/$$.new" "$MAILS/$$"
+exit ${SENDMAIL_STATUS:-0}
+"""
+
+
+def test_how_it_ended_is_said_at_ones_terminal_and_by_mail(bed: RunsBed, tmp_path: Path) -> None:
+    mails, program = tmp_path / "mails", tmp_path / "bin/sendmail"
+    for folder in (mails, program.parent):
+        folder.mkdir()
+    program.write_text(SENDMAIL)
+    program.chmod(0o755)
+    bed.env |= {"PATH": f"{program.parent}:{bed.env.get('PATH', os.environ['PATH'])}",
+                "MAILS": str(mails)}
+    near, far = os.openpty()
+    number = bed.detach("--mail", "ann@example.org", "--array", "1-2", "--", "sh", "-c",
+                        "exit $((GPUDECK_ARRAY_INDEX - 1))")
+    text = f"gpudeck run {number} (sh -c exit $((GPUDECK_ARRAY_INDEX - 1))): "
+    [mail] = wait_for(lambda: [path for path in mails.iterdir() if path.suffix == ""], 60)
+    words, _, document = mail.read_bytes().partition(b"\n")
+    message = email.message_from_bytes(document, policy=email.policy.default)
+    assert (words, message["To"]) == (b"to -i -- ann@example.org", "ann@example.org")
+    assert message["Subject"] == f"{text}1 ended with status 0, 1 ended with status 1"
+    lines = message.get_content().splitlines()
+    assert f"run {number}.2 ended with status 1" in lines, "which has failed"
+    assert f"Output: {bed.runs / str(number)}" in lines
+    os.set_blocking(near, False)
+    text_read = b""
+
+    def is_told() -> bool:
+        nonlocal text_read
+        with contextlib.suppress(BlockingIOError):
+            text_read += os.read(near, 65_536)
+        return text.encode() in text_read
+
+    wait_for(is_told, 30)
+    bed.env["SENDMAIL_STATUS"] = "75"
+    skipped = bed.detach("--mail", "ann@example.org", "--after", str(number), "--", "true")
+    log = bed.runs / str(skipped) / "supervisor.log"
+    wait_for(lambda: "sendmail: exit status 75" in log.read_text(), 60)
+    assert len(list(mails.iterdir())) == 2, "also of what never began"
+    for fd in (near, far):
+        os.close(fd)
 
 
 REFUSED = (

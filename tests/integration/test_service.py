@@ -96,7 +96,7 @@ def test_it_is_installed_changed_and_gone(root: Path, capsys: pytest.CaptureFixt
 def test_installed_again_it_keeps_what_is_there_and_adds_what_is_not(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whose first attempt failed types the same again, perhaps with more."""
+    """A person whose first attempt failed types the same again, perhaps with more."""
     at = ["--root", str(root), "--program", PROGRAM]
     first = ["install", "agent", "--hub", "https://hub:8050", "--pool", *at]
     config = root / "etc/gpudeck/agent.toml"

@@ -3,6 +3,7 @@ environment says whose they are in its story."""
 
 import os
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from gpudeck.simulated_user import USER_ENV
@@ -27,10 +28,13 @@ class SimulatedPeople(SystemPeople):
     def name_of(self, uid: int, pid: int) -> str:
         return _user_in(PROC / str(pid) / "environ") or super().name_of(uid, pid)
 
-    def uid_of(self, name: str) -> int | None:
-        """Return the uid: everybody has an account here."""
-        uid = super().uid_of(name)
-        return os.geteuid() if uid is None else uid
+    def uids_of(self, names: Collection[str]) -> dict[str, int | str]:
+        """Return the uids: everybody has an account here."""
+        return {name: uid if isinstance(uid, int) else os.geteuid()
+                for name, uid in super().uids_of(names).items()}
+
+    def look_up(self, uid: int) -> None:
+        """Look up nothing: the groups of its people are not those of this machine."""
 
     def groups_of(self, uid: int) -> tuple[str, ...]:
         return ()

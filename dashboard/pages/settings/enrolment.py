@@ -64,19 +64,20 @@ def progress(place: Item | None, node: Item | None, now: float) -> list[Componen
     that used up a command for a single node. Pure."""
     if place is None:
         return [_words("Withdrawn: the command no longer works.")]
-    left, uses, used = place["expires_at"] - now, place["uses"], place["used"]
-    validity = (f"Valid for {plural(uses, 'node')}, for another {age(left)}. It will not be shown "
-                "again.")
+    valid_s, uses, count = place["expires_at"] - now, place["uses"], place["used"]
+    validity = (f"Valid for {plural(uses, 'node')}, for another {age(valid_s)}. It will not be "
+                "shown again.")
     withdraw = form_button(".button", "Withdraw", order("DELETE", "enrolments", place["id"]))
     approve = [] if node is None or node["access"] != "waiting" else [form_button(
         ".button.first", "Approve", order("POST", "nodes", node["id"], "approve"))]
-    words = (f"{used} of {uses} nodes are enrolled." if uses > 1 else
+    words = (f"{count} of {uses} nodes are enrolled." if uses > 1 else
              "Waiting for the node …" if node is None else node_words(node))
-    is_good = used == uses and (node is None or (
+    is_good = count == uses and (node is None or (
         node["access"] == "approved" and node["state"] == "live"))
     return [
-        make("p", validity if left > 0 else "Expired; create a new one."), _words(words, is_good),
-        make("div.dialog-foot", approve if used else [withdraw])]
+        make("p", validity if valid_s > 0 else "Expired; create a new one."),
+        _words(words, is_good),
+        make("div.dialog-foot", approve if count else [withdraw])]
 
 
 def _words(words: str, is_good: bool = False) -> Component:
@@ -100,7 +101,7 @@ def approval_dialog(answer: str) -> list[Any]:
     """Return a dialog with what became of a list of fingerprints, as the hub answered it. Pure."""
     items = msgspec.json.decode(answer, type=ApprovalViewList).items
     approved = plural(sum(item.outcome == "approved" for item in items), "node")
-    left = [make("p", [make("code", item.fingerprint), WHY_LEFT[item.outcome]])
+    failures = [make("p", [make("code", item.fingerprint), WHY_LEFT[item.outcome]])
             for item in items if item.outcome in WHY_LEFT]
-    return ["Not all were approved" if left else "Approved by fingerprint",
-            make("p", f"{approved} approved."), *left]
+    return ["Not all were approved" if failures else "Approved by fingerprint",
+            make("p", f"{approved} approved."), *failures]

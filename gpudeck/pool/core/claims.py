@@ -85,6 +85,10 @@ def flaw(claim: Claim) -> str:
     return next((name for name, is_right in bounds.items() if not is_right), "")
 
 
+# A GPU: its node and its UUID. Another node may say that it has one of that UUID, too.
+GpuKey = tuple[str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
     """GPUs of one node."""
@@ -118,12 +122,12 @@ class Booking:
         return self.starts_at + self.claim.term_s
 
     @property
-    def uuids(self) -> frozenset[str]:
-        return uuids_of(self.grants)
+    def gpus(self) -> frozenset[GpuKey]:
+        return gpus_of(self.grants)
 
 
-def uuids_of(grants: Iterable[Grant]) -> frozenset[str]:
-    return frozenset(uuid for grant in grants for uuid in grant.uuids)
+def gpus_of(grants: Iterable[Grant]) -> frozenset[GpuKey]:
+    return frozenset((grant.node, uuid) for grant in grants for uuid in grant.uuids)
 
 
 def expected_end(lease: Lease, now: float) -> float:

@@ -7,7 +7,7 @@ from itertools import islice
 from math import inf
 
 from gpudeck.language.times import span_words, utc_words
-from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
+from gpudeck.pool.core.claims import WHOLE_MILLI, Claim, GpuKey
 from gpudeck.pool.core.fragmentation import accepts
 from gpudeck.pool.core.host_resources import (
     asked_words,
@@ -106,16 +106,16 @@ def _fits(node: Node, claim: Claim) -> bool:
 
 
 def why_waits(claim: Claim, empty: Sequence[Node], free: Sequence[Node],
-              trouble: Mapping[str, str], reserved: Mapping[str, float], utc: float) -> str:
-    """Return why a claim waits. `trouble`: by UUID, why a GPU is out of service. `reserved`: from
-    when on, UTC, somebody else has it. `utc`: now."""
+              trouble: Mapping[GpuKey, str], reserved: Mapping[GpuKey, float], utc: float) -> str:
+    """Return why a claim waits. `trouble`: why a GPU is out of service. `reserved`: from when on,
+    UTC, somebody else has it. `utc`: now."""
     fitting = sum(suits(claim, gpu) for node in empty for gpu in node.gpus)
     now = sum(suits(claim, gpu) and gpu.free_milli >= claim.share_milli
               for node in free for gpu in node.gpus)
     sentence = f"it asks for {words(claim)}; {now} of {fitting} matching are free"
-    starts = [reserved[uuid] for node in free
+    starts = [reserved[node.id, uuid] for node in free
               for uuid, gpu in zip(node.uuids, node.gpus, strict=True)
-              if reserved.get(uuid, inf) < utc + claim.term_s and suits(claim, gpu)
+              if reserved.get((node.id, uuid), inf) < utc + claim.term_s and suits(claim, gpu)
               and gpu.free_milli >= claim.share_milli] if reserved else []
     if starts:
         since = "now" if min(starts) <= utc else f"{utc_words(min(starts))} on"
@@ -123,9 +123,9 @@ def why_waits(claim: Claim, empty: Sequence[Node], free: Sequence[Node],
         sentence += (f", {len(starts)} of these {are} reserved from {since}, and it asks for "
                      f"{span_words(claim.term_s)}")
     sentence += _host_lack(claim, empty, free)
-    whys = Counter(trouble[uuid] for node in empty
+    whys = Counter(trouble[node.id, uuid] for node in empty
                    for uuid, gpu in zip(node.uuids, node.gpus, strict=True)
-                   if uuid in trouble and suits(claim, gpu)) if trouble else Counter[str]()
+                   if (node.id, uuid) in trouble and suits(claim, gpu))
     if not whys:
         return sentence
     first = "; ".join(why for why, _ in whys.most_common(WHYS_MOST))

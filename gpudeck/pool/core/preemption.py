@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from gpudeck.pool.core.claims import Claim, Grant, Lease, uuids_of
+from gpudeck.pool.core.claims import Claim, Grant, Lease, gpus_of
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import candidates
 from gpudeck.pool.core.strategies import Candidate
@@ -33,7 +33,8 @@ def overdue(claim: Claim, grants: Sequence[Grant], leases: Sequence[Lease], now:
     if len(grants) != 1:
         return None
     [grant] = grants
-    victims = tuple(lease for lease in leases if not uuids_of(lease.grants).isdisjoint(grant.uuids))
+    gpus = gpus_of(grants)
+    victims = tuple(lease for lease in leases if not gpus.isdisjoint(gpus_of(lease.grants)))
     is_over = all(lease.until <= now and lease.claim.nodes == 1 for lease in victims)
     return Preemption(claim, victims, grant, is_overdue=True) if victims and is_over else None
 

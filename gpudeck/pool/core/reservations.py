@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from math import inf
 
-from gpudeck.pool.core.claims import Booking, Claim, Grant, Lease, expected_end, uuids_of
+from gpudeck.pool.core.claims import Booking, Claim, GpuKey, Grant, Lease, expected_end
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.placement import Placer
@@ -33,15 +33,15 @@ class UnreadGpus:
     what it reads. So those of long ago count as GPUs that are not free."""
 
     def __init__(self) -> None:
-        self._since: dict[str, float] = {}
+        self._since: dict[GpuKey, float] = {}
 
-    def update(self, uuids: Iterable[str], now: float) -> None:
+    def update(self, gpus: Iterable[GpuKey], now: float) -> None:
         """Update with all GPUs that are not read at `now`, by a clock that never steps."""
-        self._since = {uuid: self._since.get(uuid, now) for uuid in uuids}
+        self._since = {gpu: self._since.get(gpu, now) for gpu in gpus}
 
-    def recent(self, now: float) -> frozenset[str]:
+    def recent(self, now: float) -> frozenset[GpuKey]:
         """Return those whose reading may be about to come."""
-        return frozenset(uuid for uuid, since in self._since.items() if now - since < UNREAD_MOST_S)
+        return frozenset(gpu for gpu, since in self._since.items() if now - since < UNREAD_MOST_S)
 
 
 def reserve(claim: Claim, well: Sequence[Node], unread: Callable[[], Sequence[Node]],
@@ -67,10 +67,10 @@ def reserve(claim: Claim, well: Sequence[Node], unread: Callable[[], Sequence[No
 def moved(bookings: Iterable[Booking], well: Sequence[Node], leases: Collection[Lease],
           strategy: str, now: float) -> Iterator[Booking]:
     """Yield bookings that begin soon on GPUs that are not well, moved to others that are free."""
-    there = {uuid for node in well for uuid in node.uuids}
+    there = {(node.id, uuid) for node in well for uuid in node.uuids}
     current = {booking.claim.id: booking for booking in bookings}
     for booking in list(current.values()):
-        if now < booking.starts_at <= now + MOVE_WITHIN_S and not booking.uuids <= there:
+        if now < booking.starts_at <= now + MOVE_WITHIN_S and not booking.gpus <= there:
             rest = [other for other in current.values() if other is not booking]
             grants = book(booking.claim, booking.starts_at, well, leases, rest, strategy, _ANY, now)
             if grants is not None:
@@ -78,12 +78,12 @@ def moved(bookings: Iterable[Booking], well: Sequence[Node], leases: Collection[
                 yield current[booking.claim.id]
 
 
-def reserved_from(bookings: Iterable[Booking]) -> dict[str, float]:
+def reserved_from(bookings: Iterable[Booking]) -> dict[GpuKey, float]:
     """Return GPUs, and from when on somebody has them."""
-    starts: dict[str, float] = {}
+    starts: dict[GpuKey, float] = {}
     for booking in bookings:
-        for uuid in booking.uuids:
-            starts[uuid] = min(booking.starts_at, starts.get(uuid, inf))
+        for gpu in booking.gpus:
+            starts[gpu] = min(booking.starts_at, starts.get(gpu, inf))
     return starts
 
 
@@ -103,12 +103,15 @@ def book(claim: Claim, starts_at: float, empty: Sequence[Node], leases: Collecti
     """Return GPUs that nothing else needs from `starts_at` for its whole term. `empty`: what is
     well of each node, as if nothing were given out."""
     ends_at = starts_at + claim.term_s
-    busy = uuids_of(grant for lease in leases if expected_end(lease, now) > starts_at
-                    for grant in lease.grants)
-    busy |= uuids_of(grant for booking in bookings
-                     if booking.starts_at < ends_at and starts_at < booking.ends_at
-                     for grant in booking.grants)
-    there = [node if busy.isdisjoint(node.uuids) else node.held_from(busy, -inf) for node in empty]
+    holders: Iterable[Lease | Booking] = (
+        *(lease for lease in leases if expected_end(lease, now) > starts_at),
+        *(booking for booking in bookings
+          if booking.starts_at < ends_at and starts_at < booking.ends_at))
+    busy: dict[str, set[str]] = {}  # by node
+    for holder in holders:
+        for grant in holder.grants:
+            busy.setdefault(grant.node, set()).update(grant.uuids)
+    there = [node.held_from(busy[node.id], -inf) if node.id in busy else node for node in empty]
     placement = Placer(there, strategy, context).find(claim, starts_at)
     return None if placement is None else placement.grants
 

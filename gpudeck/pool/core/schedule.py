@@ -16,10 +16,11 @@ from gpudeck.pool.core.claims import (
     DEFAULT_TERM_S,
     Booking,
     Claim,
+    GpuKey,
     Grant,
     Lease,
     expected_end,
-    uuids_of,
+    gpus_of,
 )
 from gpudeck.pool.core.fair_share import (
     EndedUsage,
@@ -130,7 +131,7 @@ class Pass:
     order: tuple[str, ...]
     shadow: Shadow | None
     blocked: Mapping[str, str]
-    kept_from: Mapping[str, float]
+    kept_from: Mapping[GpuKey, float]
     nodes: Mapping[str, Node]  # with what it leaves free, and for how long
     pinned: Container[str] = ()
 
@@ -140,11 +141,11 @@ class Pass:
         return (claim_id for claim_id in self.order
                 if self.blocked.get(claim_id, IS_DUE) == IS_DUE)
 
-    def kept_until(self, uuids: Iterable[str]) -> float | None:
-        """Return when somebody else begins on these GPUs: a lease of them is not renewed past that.
-        None: nobody is to begin there."""
-        return min((self.kept_from[uuid] for uuid in uuids if uuid in self.kept_from),
-                   default=None)
+    def kept_until(self, node_id: str, uuids: Iterable[str]) -> float | None:
+        """Return when somebody else begins on these GPUs of a node: a lease of them is not renewed
+        past that. None: nobody is to begin there."""
+        return min((self.kept_from[node_id, uuid] for uuid in uuids
+                    if (node_id, uuid) in self.kept_from), default=None)
 
 
 def run_pass(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context: PlacementContext,
@@ -211,7 +212,7 @@ class _PassInProgress:
     order: list[str] = field(default_factory=list)
     blocked: dict[str, str] = field(default_factory=dict)
     shadow: Shadow | None = None
-    kept_from: dict[str, float] = field(default_factory=dict)
+    kept_from: dict[GpuKey, float] = field(default_factory=dict)
     _full: set[tuple[object, ...]] = field(default_factory=set)
 
     def keep(self, bookings: Sequence[Booking]) -> Iterator[Claim]:
@@ -275,8 +276,8 @@ class _PassInProgress:
     def _hold(self, grants: Iterable[Grant], at: float, kept_from: float) -> None:
         self.placer.hold(grants, at)
         if kept_from < inf:
-            for uuid in uuids_of(grants):
-                self.kept_from[uuid] = min(kept_from, self.kept_from.get(uuid, inf))
+            for gpu in gpus_of(grants):
+                self.kept_from[gpu] = min(kept_from, self.kept_from.get(gpu, inf))
 
     def _give(self, placement: Placement) -> bool:
         if self.queue.predicted_s:
@@ -354,7 +355,8 @@ def _taken_back(node: Node, over: Iterable[tuple[Lease | Booking, Grant]],
         else:
             node = node.held_until({
                 uuid: min((booking.starts_at for booking in bookings
-                           if booking.ends_at > end and uuid in booking.uuids), default=inf)
+                           if booking.ends_at > end and (node.id, uuid) in booking.gpus),
+                          default=inf)
                 for uuid in grant.uuids})
     return node
 

@@ -28,7 +28,8 @@ def test_a_process_says_whose_it_is_in_the_story(tmp_path: Path) -> None:
     assert people.name_of(os.getuid(), os.getpid()) == getpass.getuser()
     child.communicate("\n")
     assert people.name_of(os.getuid(), child.pid) == getpass.getuser(), "it has gone"
-    assert people.uid_of("alice") == os.geteuid()
+    assert people.uids_of({"alice"}) == {"alice": os.geteuid()}
+    people.look_up(os.getuid())
     assert people.groups_of(os.getuid()) == ()
 
 

@@ -63,6 +63,35 @@ def test_who_connects_while_no_file_can_be_opened_is_answered_when_one_can(tmp_p
     server.close()
 
 
+class SlowPeople(SystemPeople):
+    """The first who connects is somebody whom a directory service does not answer for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked, self.answers = threading.Event(), threading.Event()
+
+    def name_of(self, uid: int, pid: int) -> str:
+        if not self.is_asked.is_set():
+            self.is_asked.set()
+            assert self.answers.wait(60)
+        return super().name_of(uid, pid)
+
+
+def test_who_is_not_looked_up_yet_keeps_nobody_else_out(tmp_path: Path) -> None:
+    people = SlowPeople()
+    server = PoolServer(tmp_path / "pool.sock", Answers(), people)
+    with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
+        for sock in (first, second):
+            sock.settimeout(30)
+            sock.connect(str(tmp_path / "pool.sock"))
+            messages.send(sock, ShowPool())
+            assert people.is_asked.wait(30)
+        assert messages.from_pool(second) == ClaimCancelled()
+        people.answers.set()
+        assert messages.from_pool(first) == ClaimCancelled()
+    server.close()
+
+
 class AnswersAtLength:
     """Handler of one message at a time, as the pool is, with as much as it may say of many GPUs."""
 

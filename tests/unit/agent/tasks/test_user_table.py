@@ -5,6 +5,8 @@ import os
 import pwd
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +14,10 @@ import pytest
 
 from agent.readings import ProcessReading
 from agent.tasks import user_table
-from agent.tasks.people import SystemPeople
+from agent.tasks.people import SOON_S, SystemPeople, TaskUsers
 from agent.tasks.task_table import TaskTable
 from gpudeck.contract.wire import Task
+from tests.fakes.hub import wait_for
 
 ROOT = Path(__file__).parents[4]
 # In a process that has looked nobody up yet: later on the system itself remembers some.
@@ -37,10 +40,12 @@ for look in looks:
         print("found", look())
     except OSError as error:
         print(error.errno)
+people.look_up(uid)
 print(people.groups_of(uid), user_table.name_of(uid))
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 for look in looks:
     print(look())
+people.look_up(uid)
 print(people.groups_of(uid), user_table.name_of(uid), user_table.user_name(nobody))
 """
 
@@ -91,9 +96,29 @@ def test_the_user_of_a_task_is_not_known_until_they_are_looked_up(
     assert second is task(), "what is known is read once"
 
 
+def test_a_task_is_listed_before_a_directory_service_has_said_whose_it_is(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    look = user_table.user_name
+    monkeypatch.setattr(user_table, "user_name", lambda uid: (answers.wait(60), look(uid))[1])
+    table = TaskTable("boot", users=TaskUsers())
+
+    def user() -> str | None:
+        [gpu_task] = table.describe([ProcessReading(os.getpid(), "GPU-1", 1, None, "compute")])
+        return gpu_task.task.user
+
+    began = time.monotonic()
+    assert [user() for _ in range(10)] == [None] * 10
+    assert time.monotonic() - began < 10 * SOON_S
+    answers.set()
+    wait_for(lambda: user() == pwd.getpwuid(os.getuid()).pw_name)
+
+
 def test_groups_that_could_not_be_looked_up_are_asked_for_again(
         nobody_is_found: Callable[[], None]) -> None:
     people = SystemPeople(lambda: 0.0)
+    people.look_up(os.getuid())
     assert people.groups_of(os.getuid()) == ()
     nobody_is_found()
+    people.look_up(os.getuid())
     assert people.groups_of(os.getuid()) == user_table.groups_of(os.getuid()) != ()

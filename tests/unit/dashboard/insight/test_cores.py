@@ -61,7 +61,7 @@ def test_the_interval_holds_the_slope() -> None:
 
 @pytest.mark.parametrize("noise_share", [0.02, 0.1, 0.2, 0.3])
 def test_the_interval_holds_the_slope_in_nine_of_ten(noise_share: float) -> None:
-    """Also where noise nearly hides the growth."""
+    """Noise nearly hides the growth."""
     step, runs = 0.1 * GIB, 4_000
     mean = 40 * GIB + step * np.arange(6)[:, None] + generator().normal(
         0, noise_share * step, (6, runs))

@@ -149,7 +149,7 @@ def test_a_slow_rank_is_found_in_a_job_that_rests_for_most_of_every_five_minutes
 
 
 def test_pauses_alone_make_no_rank_slow() -> None:
-    """One rank begins later after each checkpoint, and is as fast as the others from then on."""
+    """A rank begins later after each checkpoint, and is as fast as the others from then on."""
     late, watts, util = random.randrange(8), noisy(600, spread=0.01), np.full((8, STEPS), 99.0)
     add_pauses(watts, util, 5, 2, first=2)
     watts[late, 5::5] = 450  # the minute after the pause

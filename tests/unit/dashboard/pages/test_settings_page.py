@@ -450,9 +450,9 @@ def test_while_a_command_is_shown_no_list_is_read_but_that_of_commands() -> None
     assert hub.paths == ["me", "enrolments"]
     assert set(parts) == {enrolment.PROGRESS, "@every"}
     for role in ("viewer", "user", "operator"):
-        refused = EmptyHub(role)
-        answer(Client.over(refused), SettingsView(section="nodes", enrolment="e1"), NOW)
-        assert refused.paths == ["me"]
+        visitor = EmptyHub(role)
+        answer(Client.over(visitor), SettingsView(section="nodes", enrolment="e1"), NOW)
+        assert visitor.paths == ["me"]
 
 
 def test_a_list_of_fingerprints_says_once_which_were_not_approved() -> None:

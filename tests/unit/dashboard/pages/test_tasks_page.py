@@ -118,10 +118,10 @@ def test_its_owner_keeps_it_changes_that_and_stops_it() -> None:
     [ask] = forms(drawer(task())["task-keep"])
     assert (ask["method"], ask["path"]) == ("PUT", "tasks/boot-1%3A40%3A7/keep")
     assert ask["body"] == {"until": "$until", "because": "$because"}
-    kept = drawer(task(keep=KeepView(NOW + 60, "paper", "ann")))["task-keep"]
-    assert "Keep until" in words(kept)
-    assert "(ann): paper" in words(kept)
-    change, stop = forms(kept)
+    drawn_keep = drawer(task(keep=KeepView(NOW + 60, "paper", "ann")))["task-keep"]
+    assert "Keep until" in words(drawn_keep)
+    assert "(ann): paper" in words(drawn_keep)
+    change, stop = forms(drawn_keep)
     assert change["fields"][1]["value"] == "paper"
     assert (stop["method"], stop["path"]) == ("DELETE", "tasks/boot-1%3A40%3A7/keep")
     of_bob = drawer(task(keep=KeepView(NOW + 60, "paper")), Viewer(Role.USER, ["bob"]))
@@ -217,14 +217,14 @@ def test_a_task_that_ends_keeps_what_the_page_says_of_it_but_its_buttons() -> No
     assert parts["task-quotas"] is None
     members: Any = parts["task-members"]
     assert "(1 task)" in words(members), "not itself"
-    [listed] = [asked for asked in hub.paths if asked.startswith("tasks?")]
+    [listed] = [path for path in hub.paths if path.startswith("tasks?")]
     assert listed.count("open=") == 2, "the job and the launch"
     assert f"tasks/{quote(of.id)}/quotas" in hub.paths
     hub.tasks.clear()
-    left = answer(client, view, NOW)
-    assert set(left) == {"task-state", "task-acts", "task-keep", "task-past"}
-    assert left["task-acts"] is left["task-keep"] is None
-    assert words(parts_on_wire(left)["task-state"]) == "No node reports this task any more."
+    rest = answer(client, view, NOW)
+    assert set(rest) == {"task-state", "task-acts", "task-keep", "task-past"}
+    assert rest["task-acts"] is rest["task-keep"] is None
+    assert words(parts_on_wire(rest)["task-state"]) == "No node reports this task any more."
     unknown = answer(client, view_from(TasksView, {"task": "nobody"}), NOW)
     assert unknown["task-title"] == "Unknown task"
     hub.paths.clear()

@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,11 +14,13 @@ from flask import Flask
 from dashboard.access.policy import Actor, Role, Scope
 from dashboard.errors import InvalidChangeError, NotFoundError
 from dashboard.pool.api import LeaseExtension, NewClaim, PoolApi
+from dashboard.pool.plan import PoolNode
 from dashboard.pool.policy import NewLimits, NewPolicy, PoolPolicyApi
 from dashboard.pool.queries import PoolQueries
 from dashboard.pool.service import PoolService
+from gpudeck.contract.pool_link import OfferedGpu, PoolReport
 from gpudeck.contract.pool_messages import AskClaim, ClaimRefused, Extend, Leased
-from gpudeck.pool.core.claims import Claim
+from gpudeck.pool.core.claims import LIST_MOST, Claim
 from gpudeck.pool.core.schedule import PoolPolicy
 from tests.unit.dashboard.pool.interleavings import Run, World
 from tests.unit.dashboard.pool.test_node_word import OWNER, turn
@@ -29,6 +32,10 @@ GROUPS = {"n0": "prod", "n1": "lab"}
 class Sight:
     def __init__(self, actor: Actor) -> None:
         self._scope = actor.scope
+
+    @property
+    def is_whole(self) -> bool:
+        return "*" in self._scope.groups
 
     def sees_node(self, node_id: str) -> bool:
         return self._scope.sees(GROUPS[node_id])
@@ -106,6 +113,42 @@ def test_nothing_is_placed_out_of_sight(world: World, asks: Asker, role: str) ->
     settle(world, 5)
     assert not world.nodes["n0"].service.leases.all
     assert len(world.nodes["n1"].service.leases.all) == 1
+
+
+def test_nothing_is_placed_on_a_node_that_joins_out_of_sight(tmp_path: Path) -> None:
+    """A user sees all nodes that there are, and not one that joins later."""
+    world = World(tmp_path, random.Random(1))
+    world.hub.service.set_policy(PoolPolicy(), world.machine.now)
+    asks = Asker(world.hub.service)
+    hidden, visible = world.nodes.values()
+    world.link(visible)
+    settle(world)
+    for _ in range(2):
+        asks("user", "lab", asks.api.claim, NewClaim(gpus=3))
+    settle(world)
+    assert len(visible.service.leases.all) == 1
+    world.link(hidden)
+    settle(world, 5)
+    assert not hidden.service.leases.all
+    for node in world.nodes.values():
+        node.journal.close()
+    world.hub.store.close()
+
+
+def test_of_many_nodes_those_are_taken_that_could_meet_the_claim(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = [(OfferedGpu(f"G{at}", "H100" if at >= 70 else "T4", 0),) for at in range(80)]
+    nodes = [PoolNode(f"n{at}", f"n{at}", PoolReport(gpus[at], (), ())) for at in range(80)]
+    service = SimpleNamespace(nodes=nodes, policy=PoolPolicy(), pending={}, claims=[],
+                              waiting=lambda nodes: [])
+    service.claim = service.claims.append
+    asks = Asker(service)  # type: ignore[arg-type]
+    for node in nodes:
+        monkeypatch.setitem(GROUPS, node.id, "lab")
+    asks("user", "lab", asks.api.claim, NewClaim(models=("h100",)))
+    [claim] = service.claims
+    assert len(claim.hosts) == LIST_MOST
+    assert set(claim.hosts) >= {f"n{at}" for at in range(70, 80)}
 
 
 def test_nothing_is_withdrawn_or_given_back_out_of_sight(world: World, asks: Asker) -> None:

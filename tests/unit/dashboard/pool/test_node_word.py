@@ -153,6 +153,32 @@ def test_it_ends_nothing_elsewhere(world: World, thief: Thief) -> None:
     assert not lease.preempted
 
 
+def test_gpus_that_it_calls_by_the_names_of_anothers_are_other_gpus(world: World, thief: Thief
+                                                                    ) -> None:
+    """Let it wait for them until it is pinned, where a site ends overdue leases, and lease them for
+    ever, so that nobody else could reserve them."""
+    service, node = thief.service, world.nodes["n0"]
+    service.set_policy(replace(service.policy, pin_after_s=60.0, end_overdue=True),
+                       world.machine.now)
+    run = asks(world, gpus=GPUS_EACH, term_s=600.0)
+    turn(world, 3)
+    run.bind()
+    until = node.service.leases.all["r"].until
+    uuids = tuple(f"n0-{at}" for at in range(GPUS_EACH))
+    thief.gpus = tuple(OfferedGpu(uuid, "H100", at) for at, uuid in enumerate(uuids))
+    for _ in range(60):
+        world.machine.now += 29
+        thief.says(a_claim("waits", gpus=GPUS_EACH), leases=(thief.holds("mine", uuids=uuids),))
+        turn(world)
+        assert not node.service.leases.all["r"].preempted
+        assert not service.preemptions.all
+    assert node.service.leases.all["r"].until > until, "it is renewed"
+    utc = world.machine.now + 1e6
+    service.claim(a_claim("res", gpus=GPUS_EACH, hosts=("n0",), submitted_at=utc,
+                          starts_at=utc + 86_400, term_s=3_600.0))
+    assert service.bookings.kept_gpus("res") == set(uuids)
+
+
 def test_time_is_the_hubs(world: World, thief: Thief) -> None:
     """Otherwise 1970 would be pinned for ever, and an owner would have had GPUs since then."""
     turn(world)

@@ -48,7 +48,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def test_both_are_told_and_what_they_free_is_kept_for_it(site: Site) -> None:
     site.begin()
     assert site.preemptions.of_node("id0").keys() == {"l0", "l1"}
-    assert site.bookings.all["c1"].uuids == {"GPU-0-0", "GPU-0-1"}
+    assert site.bookings.all["c1"].gpus == {("id0", "GPU-0-0"), ("id0", "GPU-0-1")}
     assert site.preemptions.notes == {"c1": "2 leases are being taken back for it"}
 
 

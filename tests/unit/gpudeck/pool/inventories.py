@@ -30,7 +30,7 @@ class NoBookings:
 
     never: Mapping[str, str] = {}
 
-    reserved: Mapping[str, float] = {}
+    reserved: Mapping[tuple[str, str], float] = {}
     reservations: Collection[Booking] = ()
 
     def kept_gpus(self, claim_id: str) -> Collection[str]:

@@ -25,9 +25,11 @@ def claim(gpus: int = 1, term_s: float = 25 * HOUR_S, model: str = "", share: in
                  models=(model,) if model else (), share_milli=share)
 
 
-def why(waiting: Claim, reserved: dict[str, float]) -> str:
-    there = [node()]
-    return why_waits(waiting, there, there, {}, reserved, NOW)
+def why(waiting: Claim, reserved: dict[str, float], at: str = "n1") -> str:
+    """`reserved`: GPUs of the node `at`."""
+    there, starts = [node()], {(at, uuid): start for uuid, start in reserved.items()}
+    return why_waits(waiting, there, there, {(at, "G9"): "lost", ("n2", "G0"): "lost"}, starts,
+                     NOW)
 
 
 def test_a_reservation_of_somebody_else_is_in_the_reason() -> None:
@@ -37,6 +39,7 @@ def test_a_reservation_of_somebody_else_is_in_the_reason() -> None:
         "it asks for 1 GPU; 4 of 4 matching are free, 4 of these are reserved from "
         "2026-11-29 09:00 UTC on, and it asks for 25 h")
     assert why(claim(term_s=2 * HOUR_S), tomorrow) == why(claim(), {}), "it ends before"
+    assert why(claim(), tomorrow, "n2") == why(claim(), {}), "of those names on another node"
     assert ", 1 of these is reserved from now, and" in why(claim(), {"G2": NOW - 5})
 
 

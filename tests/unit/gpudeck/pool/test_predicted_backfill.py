@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudeck.pool.core.claims import Booking, Claim, Grant, Lease, expected_end, uuids_of
+from gpudeck.pool.core.claims import Booking, Claim, GpuKey, Grant, Lease, expected_end, gpus_of
 from gpudeck.pool.core.fragmentation import ClaimMix
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.schedule import Pass, PoolPolicy, Queue, run_pass
@@ -99,19 +99,20 @@ def test_the_head_is_delayed_by_no_more_than_runs_outlive_predictions_and_no_res
                         predicted_s, 0.0, bookings, nodes=2)
     for offer in outcome.offers:
         if offer.claim.term_s > 9_000.0:
-            assert uuids_of(offer.grants).isdisjoint(reserved), "a reservation goes by terms"
+            assert not any(uuid in reserved for _, uuid in gpus_of(offer.grants)), (
+                "a reservation goes by terms")
     holdings = [*((lease.claim, lease.grants, expected_end(lease, 0.0)) for lease in leases),
                 *((offer.claim, offer.grants, offer.claim.term_s) for offer in outcome.offers)]
-    given_uuids: set[str] = set()
+    given_gpus: set[GpuKey] = set()
     for _, grants, _ in holdings:
-        assert given_uuids.isdisjoint(uuids_of(grants)), "given twice"
-        given_uuids |= uuids_of(grants)
+        assert given_gpus.isdisjoint(gpus_of(grants)), "given twice"
+        given_gpus |= gpus_of(grants)
     if outcome.shadow is None:
         return
     # All that hold what the head gets are likely to end by then: it begins, at the latest, when the
     # last of them has outlived its prediction.
     for a_claim, grants, by_term in holdings:
-        if not uuids_of(grants).isdisjoint(uuids_of(outcome.shadow.grants)):
+        if not gpus_of(grants).isdisjoint(gpus_of(outcome.shadow.grants)):
             assert min(by_term, predicted_s.get(a_claim.id, by_term)) <= outcome.shadow.at
 
 

@@ -73,3 +73,8 @@ def test_overdue_leases_go_all_that_are_in_the_way_or_none() -> None:
     assert overdue(claim(1, gpus=2), grants, [over, running], NOW) is None
     assert overdue(claim(1, gpus=2), grants, [running], NOW) is None
     assert overdue(claim(1), [Grant("id0", ("GPU-0-3",))], [over], NOW) is None
+
+
+def test_nothing_is_overdue_on_a_gpu_that_another_node_calls_by_its_name() -> None:
+    over = replace(lease("a", 0, preemptible=False), until=NOW)
+    assert overdue(claim(1), [Grant("id1", over.grants[0].uuids)], [over], NOW) is None

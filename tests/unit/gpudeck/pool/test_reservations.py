@@ -58,6 +58,13 @@ def test_it_gets_what_is_free_by_then() -> None:
                        ) == 3 * HOUR
 
 
+def test_what_another_node_calls_by_the_same_name_keeps_nothing_from_it() -> None:
+    there, other = [node(0, gpus=1)], (Grant("id1", ("GPU-0-0",)),)
+    elsewhere = replace(lease(claim(9), 0, until=3 * HOUR), grants=other)
+    assert a_booking(claim(0), 2 * HOUR, there, [elsewhere]) is not None
+    assert a_booking(claim(0), 2 * HOUR, there, (), [Booking(claim(8), other, HOUR)]) is not None
+
+
 def test_two_of_the_same_time_never_share_and_two_in_turn_may() -> None:
     there = [node(0, gpus=1)]
     first = a_booking(claim(0, term_s=HOUR), 2 * HOUR, there)
@@ -76,7 +83,7 @@ def test_before_it_begins_only_what_ends_by_then_may_begin() -> None:
         [claim(1, term_s=2 * HOUR + 1), claim(2, term_s=2 * HOUR, submitted_at=1.0)],
         [booking], there)
     assert began(outcome) == ["c2"]
-    assert outcome.kept_from == {"GPU-0-0": 2 * HOUR}
+    assert outcome.kept_from == {("id0", "GPU-0-0"): 2 * HOUR}
     assert outcome.order == ("c1", "c0")
 
 
@@ -95,7 +102,7 @@ def test_at_its_time_it_goes_first_or_moves_or_waits_and_nobody_takes_what_it_wa
     waits = make_pass([other], [booking], there, leases, HOUR)
     assert began(waits) == []
     assert waits.order == ("c0", "c1")
-    assert waits.kept_from[uuid] == HOUR
+    assert waits.kept_from["id0", uuid] == HOUR
 
 
 def test_the_head_is_promised_what_comes_free_after_a_reservation() -> None:

@@ -113,8 +113,9 @@ def test_leases_are_not_renewed_where_a_pinned_claim_is_to_begin() -> None:
     there = [node(0, gpus=1)]
     assert make_pass([claim(0)], there, POLICY.pin_after_s - 1, [busy]).kept_from == {}
     outcome = make_pass([claim(0)], there, POLICY.pin_after_s, [busy])
-    assert outcome.kept_until(("GPU-0-0", "GPU-0-1")) == POLICY.pin_after_s
-    assert outcome.kept_until(("GPU-0-1",)) is None
+    assert outcome.kept_until("id0", ("GPU-0-0", "GPU-0-1")) == POLICY.pin_after_s
+    assert outcome.kept_until("id0", ("GPU-0-1",)) is None
+    assert outcome.kept_until("id1", ("GPU-0-0",)) is None, "one of that name on another node"
 
 
 def test_one_owner_does_not_get_ten_gpus_in_one_pass() -> None:
