@@ -3,6 +3,7 @@ right to."""
 
 import json
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,6 +93,8 @@ def test_what_another_program_has_locked_stays_locked(
         bench: SuspendBench, children: Children) -> None:
     task = a_task(children)
     assert nvml_suspend.take("lock", task.pid) == ""
+    os.kill(task.pid, signal.SIGCONT)  # by the fake alone it is stopped
+    wait_for(lambda: state_of(task.pid) == "S")
     before = bench.program.steps
     reply = bench.act("suspend", task)
     assert (reply.state, bench.records()) == ("refused", ())
@@ -160,7 +163,7 @@ def in_a_child(act: Callable[[], str]) -> str:
         try:
             words = act()
         except BaseException as error:
-            words = repr(error)
+            words = f"{error!r} {getattr(error, 'filename', '')}"
         finally:
             os.write(writes, words.encode())
             os._exit(0)
