@@ -276,7 +276,7 @@ class Thief:
             withdrawals=tuple(Withdrawal(claim_id, None) for claim_id in ids),
             outside=tuple(OutsideUse(uuid, self.prey.task, 1, self.prey.user)
                           for uuid in self.prey.gpus),
-            cpus=random.choice((0, 2**31)), ram_bytes=random.choice((0, 2**60)),
+            cpus=random.choice((0, 2**31)), ram_bytes=random.choice((0, 2**59)),
             no_end=random.choice(("", "x" * 900)))
 
     # -- beyond it

@@ -1,8 +1,8 @@
 """Watch of jobs that look stuck: their NCCL is asked which rank the others wait for, in a separate
 thread, so that a service that does not answer delays nothing else.
 
-A job that works is never asked. The port is asked only where the kernel says that the job's user
-listens there, and believed only where a rank is one of the job's processes.
+A job whose boards do not look stuck is never asked. The port is asked only where the kernel says
+that one of the job's own processes listens there, and believed only where a rank is one of them.
 """
 
 import os
@@ -16,8 +16,9 @@ from gpudeck.contract.collectives import MOST_JOBS, CollectiveSample
 
 from ..tasks import processes
 from . import ras_query
-from .listeners import trouble_of
+from .listeners import are_its_own, trouble_of
 from .ras_core import (
+    NOBODYS,
     OTHER_JOB,
     PORT,
     RasUnreadableError,
@@ -85,11 +86,14 @@ class CollectiveWatch:
 
     def _read(self, job: SuspectJob, tracker: StandstillTracker) -> CollectiveSample | None:
         task_id, trouble = job.tasks[0][0], ""
-        for _, pid in job.tasks:  # one process of a node listens for all of its ranks
+        for _, pid in job.tasks:  # any process that listens there speaks for all ranks
             port = self._port(pid)
             trouble = trouble_of(pid, port, self._proc)
             if trouble:
                 continue
+            is_own = are_its_own((pid for _, pid in job.tasks), port, self._proc)
+            if not is_own:
+                return CollectiveSample(task_id, NOBODYS if is_own is None else OTHER_JOB)
             try:
                 communicators = parse(self._ask(port))
             except RasUnreadableError as error:

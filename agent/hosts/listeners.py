@@ -1,6 +1,8 @@
 """Sockets that listen at a port of this machine, and whose they are: nothing is ever sent to a port
 that is not proven to be the one that is meant."""
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..tasks import processes
@@ -21,6 +23,27 @@ def trouble_of(pid: int, port: int, proc: Path) -> str:
     user_sockets = {inode for inode, uid in task_sockets.items() if uid == summary.uid}
     # Whatever listens here at that port must be its own socket, and nothing else.
     return "" if agent_sockets and user_sockets >= set(agent_sockets) else NOT_HERE
+
+
+def are_its_own(pids: Iterable[int], port: int, proc: Path) -> bool | None:
+    """Return whether these processes hold whatever listens at the port; None: that cannot be read.
+    The user alone proves little: the root of every container is the same user."""
+    links, is_readable = set[str](), True
+    for pid in pids:
+        try:
+            entries = [*(proc / str(pid) / "fd").iterdir()]
+        except OSError as error:
+            is_readable &= not isinstance(error, PermissionError)
+            continue
+        for entry in entries:
+            try:
+                links.add(os.readlink(entry))
+            except OSError:  # closed meanwhile
+                continue
+    sockets = _listening_sockets(proc / "self/net", port)
+    if sockets and links >= {f"socket:[{inode}]" for inode in sockets}:
+        return True
+    return False if is_readable else None
 
 
 def _listening_sockets(folder: Path, port: int) -> dict[str, int]:

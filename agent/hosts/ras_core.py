@@ -4,6 +4,7 @@ Ranks that launch collectives at their own pace differ at any moment. Only ranks
 launched one for a while, while others of their communicator have launched more, are behind.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -23,11 +24,15 @@ STILL_S = 30.0
 BUSY_PCT, POWER_SHARE = 95.0, 0.5
 OTHER_ANSWER = "what answers there is not NCCL's RAS service, or a version that is not known here"
 OTHER_JOB = "another job of this node answers there: RAS has one port for all of them"
+NOBODYS = "this agent may not see which process listens there"
 
-Count = Annotated[int, Meta(ge=0, le=2**53)]
+# The counts of all kinds together stay below what the hub takes as a Number.
+Count = Annotated[int, Meta(ge=0, le=2**46)]
 Id = Annotated[int, Meta(ge=-1, le=2**31 - 1)]  # -1: RAS does not know it
 Host = Annotated[str, Meta(pattern=r"\A[\w.:%-]{1,64}\Z")]
 Hash = Annotated[str, Meta(pattern=r"\A[0-9a-fx:]{1,48}\Z")]
+# NCCL 2.28 leaves out the comma before the status of a rank that does not answer.
+NO_COMMA = re.compile(rb'("nvml_dev": -?[0-9]{1,10})(\s{1,64}"status")')
 MOST_RANKS, MOST_COMMUNICATORS, MOST_KINDS = 65_536, 4_096, 64
 
 
@@ -86,15 +91,16 @@ class RasAnswer(Struct):
 
 def parse(answer: bytes) -> list[Communicator]:
     try:
-        return msgspec.json.decode(answer, type=RasAnswer).communicators
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return msgspec.json.decode(NO_COMMA.sub(rb"\1,\2", answer), type=RasAnswer).communicators
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RasUnreadableError(OTHER_ANSWER) from error
 
 
 def port_of(address: str) -> int | None:
     """Return the port of NCCL_RAS_ADDR; None: it names none."""
     port = address.rpartition(":")[2]
-    return int(port) if port.isascii() and port.isdecimal() and 0 < int(port) < 65_536 else None
+    is_number = port.isascii() and port.isdecimal() and len(port) <= 5
+    return int(port) if is_number and 0 < int(port) < 65_536 else None
 
 
 @dataclass(slots=True)
@@ -171,7 +177,7 @@ class SuspectJob:
 
 def looks_stuck(gpu: GpuReading, facts: GpuFacts) -> bool:
     util, power = gpu.value("util_pct"), gpu.value("power_w")
-    limit = facts.power_limit_w or facts.power_limit_max_w
+    limit = facts.power_limit_max_w or facts.power_limit_w  # the present one may be a cap
     return (gpu.state == "ok" and util is not None and power is not None and limit is not None
             and util >= BUSY_PCT and power < POWER_SHARE * limit)
 

@@ -134,11 +134,11 @@ export function holdLine(holds, node, host) {
   const act = button("", null);
   const line = make("p", { class: "node-hold" }, words, act);
   const draw = () => {
-    const hold = holds.of(node);
+    const hold = holds.of(node) ?? holds.fleet;
     const isHeld = hold !== null;
     say(words, isHeld ? `Actions on ${host} are stopped${hold.since ? ` since ${when(hold.since)}` : ""}.` : `Actions on ${host} are allowed.`);
     say(act, isHeld ? "Resume actions" : "Stop actions here");
-    show(act, holds.mayHold && holds.fleet === null && (!isHeld || hold.wanted));
+    show(act, holds.mayHold && holds.fleet === null && (!isHeld || holds.of(node)?.wanted === true));
     act.onclick = () => (isHeld ? holds.release(node, host) : holds.hold(node, host));
     line.classList.toggle("is-held", isHeld);
   };

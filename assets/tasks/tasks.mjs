@@ -34,7 +34,7 @@ export default class Tasks extends ReadPage {
     byId("task-close").addEventListener("click", () => this.close());
     byId("task-copy").addEventListener("click", async () => toast((await copyText(location.href)) ? "Link copied" : "Copy link to this page"));
     document.addEventListener("keydown", (event) => this.onKey(event));
-    addEventListener("popstate", () => location.reload());
+    addEventListener("popstate", () => this.follow());
     for (const name of /** @type {const} */ (["slurm", "kubernetes"])) look(name).then(({ items, ignored }) => show(byId(`tasks-${name}`), items.length + ignored.length > 0), () => {});
     showView(this.root, this.view);
     this.drawDrawer();
@@ -45,7 +45,9 @@ export default class Tasks extends ReadPage {
 
   /** @type {(answer: ReadAnswer) => void} */
   take(answer) {
-    if (this.view.task !== "") super.take(answer); // else it was closed meanwhile
+    if (this.view.task === "") return; // it was closed meanwhile
+    super.take(answer);
+    if (this.view.task === "") this.drawDrawer(); // the hub knows no such task
   }
 
   /** @type {(fields: Values) => void} */
@@ -54,6 +56,14 @@ export default class Tasks extends ReadPage {
     super.choose("group" in fields ? { ...fields, open: [] } : fields, false);
     if (this.view.task === task) this.rows?.look(true);
     else this.drawDrawer();
+  }
+
+  /** The address is another, or only what stands after its #, such as the way past the bar. */
+  follow() {
+    if (this.filter !== undefined && this.filter.field !== document.activeElement) this.filter.field.value = this.view.filter;
+    showView(this.root, this.view);
+    this.rows?.look(true);
+    this.drawDrawer();
   }
 
   /** @type {(key: string) => void} */

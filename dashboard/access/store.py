@@ -282,6 +282,9 @@ class OidcStore(SqlStore):
         """Replace the groups that the provider gives this user."""
         with together(self._db):
             self._db.execute("delete from provider_groups where user_name = ?", (name,))
+            # Otherwise a new user with the name of one who was just removed would have them.
+            if self._db.execute("select 1 from users where name = ?", (name,)).fetchone() is None:
+                return
             put(self._db, "provider_groups", [(name, group) for group in groups])
 
     def groups(self) -> dict[str, tuple[str, ...]]:

@@ -4,6 +4,7 @@ in force at the node. Each Beat compares it with what the node reports."""
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from gevent.event import Event
@@ -160,8 +161,8 @@ class HoldService:
         self._due |= due
         for due_id in due:
             self._retries.pop(due_id, None)
-        self._events.dispatch(HoldChanged())
         self.wake.set()  # the caller waits for no node: the hold counts at the hub already
+        self._announce()
 
     def beat_received(self, node_id: str) -> None:
         """Note what a node reports on hold, and react if that has changed."""
@@ -169,6 +170,12 @@ class HoldService:
         if reported != self._reported.get(node_id):
             self._reported[node_id] = reported
             self._due.add(node_id)
+            self._announce()
+
+    def _announce(self) -> None:
+        """Tell the listeners. A stop has happened by then, and must not look as if it had failed
+        because one of them does: the dispatcher logs and counts its error."""
+        with suppress(Exception):
             self._events.dispatch(HoldChanged())
 
     def is_in_force(self, node_id: str) -> bool:

@@ -11,7 +11,7 @@ from gpudeck.markup import make
 from ..fleet.host_views import CheckpointsView, ServingView
 from ..jobs.core.collectives import collective_words
 from ..jobs.core.findings import FindingEvidence, JobFinding
-from ..jobs.core.phases import JobPhase, PhaseKind
+from ..jobs.core.phases import PhaseKind
 from ..jobs.views import JobEventView, JobItem, JobPage
 from .finding_words import sign_of
 from .pool_tables import Facts
@@ -85,7 +85,7 @@ def facts_of(page: JobPage, zone: str) -> Facts:
     return [
         ("Command", job.command or UNKNOWN),
         *((f"Serves ({server.engine})", serving_words(server)) for server in page.serving),
-        *([] if not page.phases else [("Phase", phase_words(page.phases, zone))]),
+        *([] if not page.phases else [("Phase", phase_words(page, zone))]),
         *([] if step is None else [("Steps", f"one every {amount(step, 1)} s, by its power")]),
         *(("Checkpoints", _checkpoint_words(one, zone)) for one in page.checkpoints),
         *(("Collectives", collective_words(one)) for one in page.collectives),
@@ -102,13 +102,18 @@ def facts_of(page: JobPage, zone: str) -> Facts:
         ("First seen", moment(job.first_seen, zone))]
 
 
-def phase_words(phases: Sequence[JobPhase], zone: str) -> str:
-    """Tell the last phase, and for how long there were which in the span."""
-    last, totals = phases[-1], Counter[PhaseKind]()
-    for phase in phases:
+def phase_words(page: JobPage, zone: str) -> str:
+    """Tell the last phase, and for how long there were which in the span. A phase that fills the
+    span from its first minute on may have begun before."""
+    last, totals = page.phases[-1], Counter[PhaseKind]()
+    for phase in page.phases:
         totals[phase.kind] += phase.end - phase.start
     spans = [f"{PHASES[kind]} {age(seconds)}" for kind, seconds in totals.most_common()]
-    return f"{PHASES[last.kind]} since {moment(last.start, zone)}; in this span {', '.join(spans)}"
+    began_at = page.job.first_seen if page.job.started_at is None else page.job.started_at
+    is_cut = last.start <= page.start and began_at < last.start
+    when = f"since {'before ' if is_cut else ''}{moment(last.start, zone)}"
+    return (f"{PHASES[last.kind]} {when if page.is_running else 'at its end'}; "
+            f"in this span {', '.join(spans)}")
 
 
 def _or_unknown(value: float | None, unit: str) -> str:

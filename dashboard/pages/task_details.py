@@ -89,17 +89,19 @@ def _others(client: Client, task: TaskView) -> list[TaskView]:
     if not task.job_id:
         return []
     opened = [("open", key) for key in {job_key(task), group_key(task, "job")}]
-    query = urlencode([("group", "job"), ("sort", "pid"), ("limit", MOST_MEMBERS), *opened])
+    # One more than are listed, besides itself: it tells that there are more.
+    query = urlencode([("group", "job"), ("sort", "pid"), ("limit", MOST_MEMBERS + 2), *opened])
     tasks = typed(list[TaskView], client.hub.items(f"tasks?{query}"))
     return [other for other in tasks if other.id != task.id]
 
 
 def gone_parts(ident: str, is_new: bool, commands: Sequence[CommandView], zone: str, now: float
                ) -> Parts:
-    """Return what is left of a task that has ended: what the page says of it stays. Pure."""
+    """Return what is left of a task that has ended: what the page says of it stays, but for what
+    will or may still happen to it. Pure."""
     unknown: Parts = {"task-title": "Unknown task", "task-subtitle": ident} if is_new else {}
     return unknown | {"task-state": _state("lost", GONE), "task-acts": None, "task-keep": None,
-                      "task-past": _past(commands, zone, now)}
+                      "task-quotas": None, "task-past": _past(commands, zone, now)}
 
 
 def task_parts(facts: TaskNow, person: Viewer, zone: str, now: float) -> Parts:
@@ -183,9 +185,11 @@ def _quota_line(quota: TaskQuotaView) -> Component:
 
 def members(task: TaskView, others: Sequence[TaskView]) -> list[Component] | None:
     """Return lists of the job's other processes, and of the launch's ranks on other nodes. Pure."""
-    own = [other for other in others if job_key(other) == job_key(task)]
-    ranks = [other for other in others if job_key(other) != job_key(task)]
-    parts = [_headed(f"{title} ({plural(len(group), 'task')}){more}", "ul.member-list", [
+    first = "first " if len(others) > MOST_MEMBERS else ""
+    listed = others[:MOST_MEMBERS]
+    own = [other for other in listed if job_key(other) == job_key(task)]
+    ranks = [other for other in listed if job_key(other) != job_key(task)]
+    parts = [_headed(f"{title} ({first}{plural(len(group), 'task')}){more}", "ul.member-list", [
         _member(other, task) for other in group]) or [] for title, group, more in (
             ("Processes of the same job", own, ""), ("Other ranks of its launch", ranks,
              ": actions on this task do not affect them"))]
@@ -246,13 +250,14 @@ def hold_line(task: TaskView, hold: Hold, person: Viewer, now: float) -> Compone
     """Return whether actions on the task's node are stopped, and the button that changes it: what a
     file on the node stops is resumed only there. Pure."""
     node, host = task.node, task.host
+    fleet = hold["fleet"]
     held = next((one for one in hold["nodes"]
-                 if one["node"] == node and (one["wanted"] or one["holds"])), None)
+                 if one["node"] == node and (one["wanted"] or one["holds"])), fleet)
     words = f"Actions on {host} are allowed."
     if held is not None:
         since = f" since {when(held['since'], now)}" if held["since"] else ""
         words = f"Actions on {host} are stopped{since}."
-    button = [] if not person.may(Role.OPERATOR) or hold["fleet"] is not None else [
+    button = [] if not person.may(Role.OPERATOR) or fleet is not None else [
         stop_button(node, host, "Stop actions here")] if held is None else [
         resume_button(node, host)] if held["wanted"] else []
     return make(f"p.node-hold{'' if held is None else '.is-held'}", [make("span", words), *button])

@@ -44,6 +44,7 @@ COLUMNS = (
 )
 
 Text = Annotated[str, Meta(max_length=512)]
+GroupKey = Annotated[str, Meta(max_length=1_280)]  # USER/LAUNCH, each as long as a node may send it
 
 
 class TasksView(View):
@@ -56,7 +57,7 @@ class TasksView(View):
                   "started_at", "state", "manager", "job"] = "idle_s"
     order: Literal["asc", "desc"] = "desc"
     group: Literal["job", "owner", "none"] = "job"
-    open: Annotated[tuple[Text, ...], Meta(max_length=100)] = ()
+    open: Annotated[tuple[GroupKey, ...], Meta(max_length=100)] = ()
     task: Text = ""
     shown: Text = ""
 

@@ -1636,7 +1636,7 @@ _shtab_gpudeck_service_install_defaults_added=0
 _shtab_gpudeck_service_install_agent_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--program[the gpudeck command to run\; default\: this one]:PATH:"
-  "--grant[comma-separated, or none. act\: pause and end tasks of other users\; terminals\: write messages to terminals of users\; owners\: read job ids, notebooks and sockets of other users\' tasks\; it can then read every file\; limits\: set power caps, clock locks and compute modes, and read what the driver denies to others\; births\: before kernel 6.6\: see children that a task starts while it is being ended. Default\: act,terminals]:NAMES:"
+  "--grant[comma-separated, or none. act\: pause and end tasks of other users\; terminals\: write messages to terminals of users\; owners\: read job ids, notebooks and sockets of other users\' tasks\; it can then read every file\; limits\: set power caps, clock locks and compute modes, and read what the driver denies to others\; births\: before kernel 6.6\: see children that a task starts while it is being ended. Default\: those it has, at first act,terminals]:NAMES:"
   "--root[the root folder of an image, in place of this machine]:DIR:_files -/"
   "--hub[\`hub\` of docs\/settings.md]:VALUE:"
   "--ca-file[\`ca_file\` of docs\/settings.md]:VALUE:"
@@ -1676,7 +1676,7 @@ _shtab_gpudeck_service_show_defaults_added=0
 _shtab_gpudeck_service_show_agent_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--program[the gpudeck command to run\; default\: this one]:PATH:"
-  "--grant[comma-separated, or none. act\: pause and end tasks of other users\; terminals\: write messages to terminals of users\; owners\: read job ids, notebooks and sockets of other users\' tasks\; it can then read every file\; limits\: set power caps, clock locks and compute modes, and read what the driver denies to others\; births\: before kernel 6.6\: see children that a task starts while it is being ended. Default\: act,terminals]:NAMES:"
+  "--grant[comma-separated, or none. act\: pause and end tasks of other users\; terminals\: write messages to terminals of users\; owners\: read job ids, notebooks and sockets of other users\' tasks\; it can then read every file\; limits\: set power caps, clock locks and compute modes, and read what the driver denies to others\; births\: before kernel 6.6\: see children that a task starts while it is being ended. Default\: those it has, at first act,terminals]:NAMES:"
 )
 
 # guard to ensure default positional specs are added only once per session

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpudeck.cli.command_parser import CommandParser
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.service.install import Machine, install, uninstall
+from gpudeck.service.install import Machine, install, present_grants, uninstall
 from gpudeck.service.units import ALONE, GRANT, ROLES, ServiceRole, files
 from gpudeck.settings import folder, read_secret
 
@@ -46,10 +46,12 @@ def _install(machine: Machine, role: ServiceRole, args: argparse.Namespace) -> l
         if token is not None:
             settings["token_file"] = str(role.state / "enrolment.token")
     starts = not args.no_start and not machine.is_image
-    report = install(machine, role, args.program, settings, _chosen_grants(role, args),
-                     args.pool or is_alone, token, starts)
-    missing = [GRANT[name].without for name in role.grants
-               if name not in _chosen_grants(role, args)]
+    present = present_grants(machine, role, gets_hub="hub" in settings)
+    grants = (_chosen_grants(role, args) if args.grant is not None or present is None
+              else present)
+    report = install(machine, role, args.program, settings, grants, args.pool or is_alone, token,
+                     starts)
+    missing = [GRANT[name].without for name in role.grants if name not in grants]
     return [*report, *(f"not granted: {sentence}" for sentence in missing),
             f"look: systemctl status {role.unit}; journalctl -u {role.unit}"]
 
@@ -94,7 +96,7 @@ def _add_common(command: argparse.ArgumentParser, role: ServiceRole) -> None:
         grants = "; ".join(f"{name}: {GRANT[name].gives}" for name in role.grants)
         command.add_argument("--grant", metavar="NAMES",
                              help=f"comma-separated, or none. {grants}. "
-                             f"Default: {','.join(role.default_grants)}")
+                             f"Default: those it has, at first {','.join(role.default_grants)}")
 
 
 def _add_root(command: argparse.ArgumentParser) -> None:

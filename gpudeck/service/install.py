@@ -3,6 +3,7 @@
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -17,6 +18,7 @@ from gpudeck.service.units import (
     ServiceRole,
     config_text,
     files,
+    is_alone,
     merged_config,
 )
 from gpudeck.settings import folder
@@ -105,6 +107,20 @@ def _connection(role: ServiceRole) -> list[str]:
             ["systemctl", "show", "--property", "StatusText", "--value", role.unit],
             capture_output=True, text=True).stdout.strip()
     return [status] if status else []
+
+
+def present_grants(machine: Machine, role: ServiceRole, gets_hub: bool
+                   ) -> tuple[str, ...] | None:
+    """Return the grants of an installation that is there: whoever types it again neither takes away
+    nor gives. None: there is none, or an agent that was alone gets its hub, which gives actions."""
+    names = tuple(name for name in role.grants
+                  if machine.path(role.drop_ins / f"{name}.conf").exists())
+    if not names and not machine.path(role.unit_file).exists():
+        return None
+    config = machine.path(role.config)
+    if gets_hub and config.exists() and is_alone(role, config.read_text(errors="replace")):
+        return None
+    return names
 
 
 def uninstall(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
@@ -230,12 +246,16 @@ def _write_config(machine: Machine, role: ServiceRole, settings: Mapping[str, st
         raise CommandError(f"{path} {error}", ExitCode.USAGE) from error
     if not added:
         return [f"kept {path}"]
-    _write(path, config)
+    if path.is_symlink():
+        raise CommandError(f"{path} is a link and stays as it is; what it leads to lacks "
+                           f"{', '.join(added)}: write that there", ExitCode.USAGE)
+    there = path.stat()  # closed to others, perhaps: it may hold a secret
+    _write(path, config, stat.S_IMODE(there.st_mode), (there.st_uid, there.st_gid))
     return [f"changed {path}: " + ("it has a hub now" if "hub" in added
                                    else f"added {', '.join(added)}")]
 
 
-def _write(path: Path, text: str, mode: int = 0o644) -> None:
+def _write(path: Path, text: str, mode: int = 0o644, owner: tuple[int, int] | None = None) -> None:
     draft = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -243,6 +263,8 @@ def _write(path: Path, text: str, mode: int = 0o644) -> None:
         with open(draft, "w", opener=lambda name, flags: os.open(
                 name, flags | os.O_EXCL | os.O_NOFOLLOW, mode)) as file:
             file.write(text)
+        if owner is not None:
+            os.chown(draft, *owner)
         draft.chmod(mode)
         draft.replace(path)
     except OSError as error:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, MutableMapping
 
 USEC = 1_000_000
 
+STATUS_CHARS = 500  # systemd ignores a message of more than 4096 bytes
+
 
 class ServiceNotifier:
     """Sender of notifications; silent where systemd did not start this process. The variables that
@@ -25,7 +27,7 @@ class ServiceNotifier:
         if status != self._status:
             self._status = status
             line = "".join(filter(str.isprintable, status))  # a hub's words are part of it
-            self._send(f"STATUS={line}".encode())
+            self._send(f"STATUS={line[:STATUS_CHARS]}".encode())
         if self._beat_at is None:
             self._send(b"READY=1")
         elif self._every_s is None or now - self._beat_at < self._every_s:

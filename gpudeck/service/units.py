@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from gpudeck.settings import address, hub_urls
+from gpudeck.settings import address, flag, hub_urls
 
 CONFIG = PurePosixPath("/etc/gpudeck")
 UNITS = PurePosixPath("/etc/systemd/system")
@@ -114,7 +114,8 @@ HUB = ServiceRole(
 # its pipes in /tmp/nvidia-mps, where all its clients look for them).
 AGENT = ServiceRole(
     "agent", "gpudeck agent: reports this machine's GPUs",
-    ("hub", "ca_file", "metrics"), ("ca_file",), {"hub": hub_urls, "metrics": address},
+    ("hub", "ca_file", "metrics"), ("ca_file",),
+    {"hub": hub_urls, "metrics": address, "alone": flag, "local_claims": flag},
     {"pool_socket": "/run/gpudeck/pool.sock"},
     grants=("act", "terminals", "owners", "limits", "births"), default_grants=("act", "terminals"),
     default_grants_alone=("terminals",),  # nobody orders actions from it
@@ -199,28 +200,79 @@ def merged_config(role: ServiceRole, text: str, settings: Mapping[str, str]
     import tomllib  # `gpudeck top` must be there at once
 
     try:
-        section = tomllib.loads(text).get(role.name, {})
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"is not TOML: {error}") from error
-    lines = text.splitlines()
-    if "hub" in settings and "alone" in section:
+    section = document.get(role.name, {})
+    if not isinstance(section, dict):
+        raise ValueError(f"has no table [{role.name}], but {role.name} = {section!r}")
+    former: tuple[str, ...] = ()
+    if "hub" in settings and _is_alone(section):
         settings = {name: value for name, value in settings.items()
                     if name not in role.pool_settings or name not in section}
-        former = re.compile(rf"\s*({'|'.join(map(re.escape, ('alone', *settings)))})\s*=")
-        lines, section = [line for line in lines if not former.match(line)], {}
+        former = ("alone", *settings)
+        section = {name: value for name, value in section.items() if name not in former}
     elif "alone" in settings and "hub" in section:
         raise ValueError("has a hub and stays as it is; for an agent without one, take `hub` out "
                          "there")
     for name, value in settings.items():
-        if name in section and str(section[name]) != value:
+        if name in section and not _is_same(role, name, section[name], value):
             raise ValueError(f"has {name} = {section[name]!r} and stays as it is; change it there, "
                              f"then: systemctl restart {role.unit}")
     added = [name for name in settings if name not in section]
-    title, own = f"[{role.name}]", [f"{name} = {_quoted(settings[name])}" for name in added]
-    at = next((at for at, line in enumerate(lines, 1) if line.strip() == title), None)
+    if not added:
+        return text, added
+    own = [f"{name} = {_quoted(settings[name])}" for name in added]
+    merged = _with_lines(text, role.name, former, own)
+    goal = {**document, role.name: {**section, **{name: settings[name] for name in added}}}
+    try:
+        is_right = tomllib.loads(merged) == goal
+    except tomllib.TOMLDecodeError:
+        is_right = False
+    if not is_right:  # a table or a value is written in another way
+        raise ValueError(f"is written in a way that is not changed here; write there, in "
+                         f"[{role.name}]{', without `alone`' if former else ''}: {'; '.join(own)}")
+    return merged, added
+
+
+def is_alone(role: ServiceRole, text: str) -> bool:
+    """Return whether this file is of an agent without a hub."""
+    import tomllib
+
+    try:
+        section = tomllib.loads(text).get(role.name)
+    except tomllib.TOMLDecodeError:
+        return False
+    return isinstance(section, dict) and _is_alone(section)
+
+
+def _is_alone(section: Mapping[str, object]) -> bool:
+    return "alone" in section and "hub" not in section
+
+
+def _with_lines(text: str, table: str, former: Collection[str], own: Sequence[str]) -> str:
+    """Return the text with these lines in its table, and without those of the keys `former`."""
+    # By line feeds alone: a comment or a string may hold other separators of lines.
+    lines = text.removesuffix("\n").split("\n")
+    title = re.compile(rf"\s*\[\s*{re.escape(table)}\s*\]\s*(#.*)?")
+    at = next((at for at, line in enumerate(lines, 1) if title.fullmatch(line)), None)
     if at is None:
-        return "\n".join([*lines, title, *own, ""]), added
-    return "\n".join([*lines[:at], *own, *lines[at:], ""]), added
+        return "\n".join([*lines, f"[{table}]", *own, ""])
+    end = next((end for end in range(at, len(lines)) if lines[end].lstrip().startswith("[")),
+               len(lines))
+    key = re.compile(rf"\s*({'|'.join(map(re.escape, former)) or '(?!)'})\s*=")
+    rest = [line for line in lines[at:end] if not key.match(line)]
+    return "\n".join([*lines[:at], *own, *rest, *lines[end:], ""])
+
+
+def _is_same(role: ServiceRole, name: str, there: object, value: str) -> bool:
+    """Return whether the file has this value, which may be written in another way."""
+    raw = ",".join(map(str, there)) if isinstance(there, list) else str(there)
+    parse = role.parsed_settings.get(name, str)
+    try:
+        return parse(raw) == parse(value)
+    except ValueError:
+        return False
 
 
 def _quoted(value: str) -> str:

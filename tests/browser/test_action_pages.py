@@ -263,6 +263,40 @@ def test_a_button_that_the_hub_wrote_opens_no_dialog_with_the_last_step_under_th
                 and box["y"] <= y <= box["y"] + box["height"])
 
 
+def test_the_way_past_the_bar_keeps_what_is_selected_and_open(
+        demo: Demo, new_person: NewPerson) -> None:
+    target, other = random.sample(alone(demo), 2)
+    person = new_person().open(f"/tasks?group=none&task={target['id']}")
+    page = person.page
+    person.row(other).locator("input").click()
+    expect(page.locator("#tasks-chosen")).to_have_text("1 job selected")
+    page.locator("a.skip").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(2_500)  # longer than it would take to load the page
+    assert page.url.endswith("#main")
+    expect(page.locator("#tasks-chosen")).to_have_text("1 job selected")
+    expect(page.locator("#task-title")).to_have_text(f"Task {target['pid']} · {target['user']}")
+    page.goto(f"{demo.url}/tasks?task={'x' * 600}")
+    expect(page.locator(".t-row").first).to_be_visible()
+    expect(page.locator("#task-drawer")).to_be_hidden()
+
+
+def test_a_node_that_does_not_answer_is_stopped_with_the_whole_fleet(
+        demo: Demo, new_person: NewPerson) -> None:
+    agent = random.choice(demo.info()["agents"])
+    page = new_person().page
+    os.kill(agent["pid"], signal.SIGSTOP)
+    try:
+        send(demo, "POST", "hold", {"node": None, "reason": reason()})
+        page.goto(f"{demo.url}/node/{agent['node']}")
+        expect(page.locator(".node-hold")).to_contain_text(
+            f"Actions on {agent['node']} are stopped")
+        expect(page.locator(".node-hold button")).to_be_hidden()
+    finally:
+        send(demo, "DELETE", "hold")
+        os.kill(agent["pid"], signal.SIGCONT)
+
+
 def test_the_task_at_the_side_is_kept_stopped_and_left(demo: Demo, new_person: NewPerson) -> None:
     target, other = random.sample(alone(demo), 2)
     person = new_person().open(f"/tasks?group=none&task={target['id']}")

@@ -129,6 +129,8 @@ def apache(folder: Path, port: int, own: int, directory: int, authority: Authori
 
 @pytest.fixture(name="site", scope="module")
 def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LdapSite]:
+    for name in ("slapd", "slapadd", "apache2"):
+        required(name)  # before any of them runs
     folder = tmp_path_factory.mktemp("ldap")
     port, own, directory = free_port(), free_port(), free_port()
     authority, url = Authority(folder), f"https://127.0.0.1:{port}"

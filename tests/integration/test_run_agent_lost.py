@@ -95,7 +95,8 @@ class ScriptedAgent:
             request = messages.from_user(sock)
             if request is None:
                 return None
-            messages.send(sock, answer(request[0]))
+            with contextlib.suppress(messages.PoolSocketError):  # it may have hung up by then
+                messages.send(sock, answer(request[0]))
             return request[0]
 
     def close(self) -> None:

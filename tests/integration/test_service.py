@@ -120,6 +120,43 @@ def test_installed_again_it_keeps_what_is_there_and_adds_what_is_not(
         service(first)
 
 
+@pytest.mark.parametrize("words", [["--grant", "none"], ["--grant", "act,limits"], ["--alone"]])
+def test_installed_again_it_may_do_as_much_as_before(root: Path, words: list[str]) -> None:
+    """An agent that only monitors does not get to end tasks by a command typed again."""
+    at = ["--root", str(root), "--program", PROGRAM]
+    hub = [] if "--alone" in words else ["--hub", "https://hub:8050"]
+    assert service(["install", "agent", *hub, *words, *at]) == 0
+    drop_ins = root / "etc/systemd/system/gpudeck-agent.service.d"
+    before = there(drop_ins)
+    assert service(["install", "agent", *at]) == 0
+    assert there(drop_ins) == before
+
+
+def test_a_file_that_is_closed_to_others_stays_closed(root: Path) -> None:
+    """The file may hold a password. What a link leads to is not replaced by a file beside it."""
+    add = ["install", "hub", "--bind", "127.0.0.1:8050", "--root", str(root), "--program", PROGRAM]
+    config = root / "etc/gpudeck/hub.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('[hub]\nstate_password = "x"\n')
+    config.chmod(0o640)
+    os.chown(config, 0, 4_321)
+    assert service(add) == 0
+    about = config.stat()
+    assert (about.st_mode & 0o777, about.st_gid) == (0o640, 4_321)
+    assert 'bind = "127.0.0.1:8050"' in config.read_text()
+    managed = root / "managed.toml"
+    managed.write_text("[hub]\n")
+    config.write_bytes(b"[hub]\n# \xff\n")
+    with pytest.raises(CommandError, match="can't decode byte 0xff"):
+        service([*add, "--public-url", "https://deck.example.org"])
+    config.unlink()
+    config.symlink_to(managed)
+    with pytest.raises(CommandError, match=r"is a link and stays as it is; .* lacks bind"):
+        service(add)
+    assert config.is_symlink()
+    assert managed.read_text() == "[hub]\n"
+
+
 def test_an_agent_alone_gets_its_hub_later(root: Path, capsys: pytest.CaptureFixture[str]
                                             ) -> None:
     at = ["--root", str(root), "--program", PROGRAM]

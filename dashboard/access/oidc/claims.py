@@ -9,6 +9,7 @@ from ..policy import EVERYTHING, GROUP, RANKS, Role, name_flaw
 
 MOST_GROUPS_SHOWN = 20
 MOST_GROUPS_KEPT, GROUP_CHARS = 200, 128
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 LEEWAY_S = 60.0
 Claims = Mapping[str, Any]
 
@@ -84,7 +85,13 @@ def identity(claims: Claims, settings: OidcSettings) -> Identity:
     return Identity(str(claims["iss"]), str(claims["sub"]), name, *grant,
                     sid if isinstance(sid, str) else None,
                     float(at) if isinstance(at, int | float) else None,
-                    tuple(sorted({group[:GROUP_CHARS] for group in groups})[:MOST_GROUPS_KEPT]))
+                    tuple(sorted(filter(_is_kept, set(groups)))[:MOST_GROUPS_KEPT]))
+
+
+def _is_kept(group: str) -> bool:
+    """Return whether a team can be formed by this group. A longer name is not cut, which would make
+    another group of it; what a database cannot hold must not keep its member out."""
+    return 0 < len(group) <= GROUP_CHARS and not _SURROGATE.search(group)
 
 
 def _highest_grant(groups: Iterable[str], grants: Iterable[GroupGrant]

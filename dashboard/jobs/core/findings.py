@@ -17,6 +17,7 @@ from .job_minutes import JobMinutes, Mask, Matrix
 Kind = Literal["stuck", "slow_rank", "crashed_rank", "starved", "unused", "memory_unused"]
 
 UNUSED_FOR_S = 1_800
+PARTIAL_SHARE = 0.9  # of the power at work; a shorter pause hardly changes how far a rank lags
 CRASHED_FOR_S = 180
 MEMORY_SHARE = 0.05
 MEMORY_CLEAR_SHARE = 0.1
@@ -180,11 +181,15 @@ def lags(job: JobMinutes) -> tuple[Matrix, npt.NDArray[np.bool_]]:
     return pct, np.asarray(rests.any(axis=0) & ~is_compared.any(axis=0))
 
 
-def _pauses(rests: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return the steps in which a job pauses: in the one before and the one after, it does so for a
-    part of the step."""
+def _pauses(job: JobMinutes, rests: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return the steps in which a job pauses: for all of it, or for a part of the one before and
+    the one after, which shows in the power of all ranks. A whole step at work is no pause."""
+    power = np.fmax.reduce(np.where(job.is_held, job.numbers["power_w"], np.nan), axis=0)
+    at_work = np.fmax.reduce(power[~rests], initial=np.nan)
+    with np.errstate(invalid="ignore"):
+        is_partial = power < PARTIAL_SHARE * at_work
     wide = np.concatenate(([False], rests, [False]))
-    return wide[:-2] | rests | wide[2:]
+    return np.asarray(rests | ((wide[:-2] | wide[2:]) & is_partial))
 
 
 def _slow(job: JobMinutes) -> JobFinding | None:
@@ -192,7 +197,7 @@ def _slow(job: JobMinutes) -> JobFinding | None:
     with np.errstate(invalid="ignore"):
         is_met, stays = behind >= signs.LAG_PCT, behind >= signs.LAG_CLEAR_PCT
     rows, steps = _rows(_kept(is_met, stays, job.is_held, signs.LAG_FOR_S, job.step,
-                              _pauses(rests)))
+                              _pauses(job, rests)))
     if not rows or 2 * len(rows) > len(job.ranks):
         return None
     mean = _means(job, is_met, rows, steps)

@@ -56,7 +56,8 @@ def phases_of(job: JobMinutes, witnesses: PhaseWitnesses) -> list[JobPhase]:
     is_known = ~np.isnan(util)
     with np.errstate(invalid="ignore"):
         works = is_known & (util > REST_PCT)
-    evaluates = _evaluations(power, works)
+    # Requests that come at intervals to a model server are no evaluations.
+    evaluates = _evaluations(power, works & (not witnesses.serves))
     kinds = np.full(job.steps, "unknown", object)
     kinds[works] = _work_kind(witnesses, bool(evaluates.any()))
     kinds[evaluates] = "evaluation"

@@ -77,7 +77,7 @@ def progress(place: Item | None, node: Item | None, now: float) -> list[Componen
     return [
         make("p", validity if valid_s > 0 else "Expired; create a new one."),
         _words(words, is_good),
-        make("div.dialog-foot", approve if count else [withdraw])]
+        make("div.dialog-foot", [*approve, *([withdraw] if count < uses else [])])]
 
 
 def _words(words: str, is_good: bool = False) -> Component:
@@ -92,9 +92,10 @@ def node_words(node: Item) -> str:
                 f"{node['fingerprint']}")
     if node["access"] == "revoked":
         return f"{host} was revoked."
-    if node["state"] == "live" and gpus:
-        return f"{host} is connected, with {plural(gpus, 'GPU')}."
-    return f"{host} is connected; reading its GPUs …"
+    if node["state"] != "live":
+        return f"{host} is enrolled; waiting for its data …"
+    return (f"{host} is connected, with {plural(gpus, 'GPU')}." if gpus else
+            f"{host} is connected; reading its GPUs …")
 
 
 def approval_dialog(answer: str) -> list[Any]:

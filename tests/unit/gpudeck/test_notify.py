@@ -21,7 +21,7 @@ def messages(systemd: socket.socket) -> list[str]:
     came = []
     while True:
         try:
-            came.append(systemd.recv(4_096).decode())
+            came.append(systemd.recv(2**20).decode())
         except BlockingIOError:
             return came
 
@@ -41,6 +41,18 @@ def test_it_reports_its_start_its_state_and_that_it_lives(systemd: socket.socket
         "one line, whatever a hub says")
     service.beat(now + watchdog_s / 4, "no connection to https://h:1: \nWATCHDOG=trigger")
     assert messages(systemd) == ["WATCHDOG=1"]
+    systemd.close()
+
+
+def test_a_hub_with_many_words_hides_nothing(systemd: socket.socket) -> None:
+    """systemd ignores a message of more than 4096 bytes, and would still show the one before."""
+    service = ServiceNotifier({"NOTIFY_SOCKET": systemd.getsockname()})
+    service.beat(1.0, "connected to https://h:1")
+    messages(systemd)
+    service.beat(2.0, f"no connection to https://h:1: the hub refuses: {'🔥' * 1_024}")
+    [status] = messages(systemd)
+    assert status.startswith("STATUS=no connection to https://h:1: the hub refuses: 🔥")
+    assert len(status.encode()) < 4_096
     systemd.close()
 
 

@@ -4,6 +4,7 @@ and what two of its answers say."""
 import json
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -14,12 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import UNSET, structs
 
 from agent.hosts.collective_watch import ASK_EVERY_S, SUSPECT_S, CollectiveWatch
 from agent.hosts.collector import HostCollector
+from agent.hosts.listeners import are_its_own
 from agent.hosts.ras_core import (
+    MOST_KINDS,
     OTHER_ANSWER,
     OTHER_JOB,
     STILL_S,
@@ -120,6 +124,7 @@ def test_numbers_that_nccl_does_not_know_are_none() -> None:
     lambda one: one.update(host="<script>"), lambda one: one.update(host="x" * 99),
     lambda one: one.update(rank=-4), lambda one: one.update(pid=2**40),
     lambda one: one["collective_counts"].update(AllReduce=-1),
+    lambda one: one["collective_counts"].update(AllReduce=2**53),
     lambda one: one["collective_counts"].update(AllReduce=float("nan")),
     lambda one: one.pop("collective_counts"), lambda one: one.update(collective_counts=[])])
 def test_lies_are_no_answer(change: Callable[[Any], object]) -> None:
@@ -129,20 +134,40 @@ def test_lies_are_no_answer(change: Callable[[Any], object]) -> None:
         parse(status(communicator([one])).encode())
 
 
+def test_whatever_the_service_counts_the_hub_takes_the_sample() -> None:
+    """Otherwise one user's service would make the hub refuse all that the node sends."""
+    for most in (2**power for power in range(64)):
+        ranks = [rank(0, 0), rank(1, 0)]
+        ranks[0]["collective_counts"] = dict.fromkeys(map(str, range(MOST_KINDS)), most)
+        try:
+            sample = judged(*[status(communicator(ranks))] * 2)
+        except RasUnreadableError:
+            break
+        assert sample is not None
+        wire = msgspec.msgpack.encode(sample)
+        assert msgspec.msgpack.decode(wire, type=CollectiveSample) == sample
+    assert most > 2**40
+
+
 def test_the_example_of_its_own_guide_is_read() -> None:
     guide = (CAPTURES / "nccl" / "ras_2.29.1.json").read_bytes()
     [one] = parse(guide)
     assert ([rank.rank for rank in one.ranks], [rank.rank for rank in one.silent]) == ([0], [1])
+    without_comma = re.sub(rb'("nvml_dev": 1),', rb"\1", guide)
+    assert without_comma != guide
+    assert parse(without_comma) == parse(guide), "as NCCL 2.28.9 writes a rank that is missing"
     made_up = json.loads(status(communicator([rank(0, 0)], [missing(1)])))
     assert _keys(made_up) == _keys(json.loads(guide)), "the fake writes what NCCL writes"
-    for junk in (b"", b"\xff\xfe", b"[]", b"{}", b'{"communicators": 1}', b"OK\n"):
+    deep = b'{"communicators": [], "x": ' + b"[" * 1_000_000
+    for junk in (b"", b"\xff\xfe", b"[]", b"{}", b'{"communicators": 1}', b"OK\n", deep):
         with pytest.raises(RasUnreadableError):
             parse(junk)
 
 
 @pytest.mark.parametrize(("text", "port"), [
     ("localhost:4321", 4_321), (":4321", 4_321), ("[::1]:99", 99), ("4321", 4_321), ("", None),
-    ("localhost:", None), ("localhost:0", None), ("localhost:70000", None), ("a:٣٤", None)])
+    ("localhost:", None), ("localhost:0", None), ("localhost:70000", None), ("a:٣٤", None),
+    ("localhost:" + "9" * 5_000, None)])
 def test_its_address_is_as_nccl_takes_it(text: str, port: int | None) -> None:
     assert port_of(text) == port
 
@@ -176,6 +201,8 @@ def test_a_job_is_asked_about_with_all_its_ranks_where_one_of_its_gpus_looks_stu
     gpus = [reading("g0", **spins), reading("g1", util_pct=0.0, power_w=70.0),
             reading("g2", util_pct=100.0, power_w=600.0), reading("g3", util_pct=100.0)]
     assert suspect_jobs(gpus, facts, tasks) == (SuspectJob("j", (("a0", 10), ("a1", 11))),)
+    capped = [structs.replace(fact, power_limit_w=200.0, power_limit_max_w=700.0) for fact in facts]
+    assert [job.id for job in suspect_jobs(gpus, capped, tasks)] == ["j"], "as the hub judges it"
     lost_gpu = structs.replace(gpus[0], state="lost")
     assert suspect_jobs([lost_gpu, *gpus[1:]], facts, tasks) == ()
     assert suspect_jobs(gpus, facts[1:], tasks) == (), "without a limit nothing is known"
@@ -219,6 +246,20 @@ def ras_rank(path: Path, port: int, *flags: str, **env: str) -> Iterator[int]:
         process.kill()
         process.wait()
         process.stdout and process.stdout.close()
+
+
+@contextmanager
+def waiting_process(address: str) -> Iterator[int]:
+    """A process with this address of RAS in its environment, which listens nowhere."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "input(1)"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env=os.environ | {"NCCL_RAS_ADDR": address})
+    try:
+        assert process.stdout is not None
+        process.stdout.read(1)  # only then its environment is there for sure
+        yield process.pid
+    finally:
+        process.communicate(b"\n")
 
 
 class Clock:
@@ -273,6 +314,31 @@ def test_another_jobs_answer_is_not_believed(tmp_path: Path) -> None:
         assert (sample.task_id, sample.trouble, sample.behind) == ("t", OTHER_JOB, ())
 
 
+def test_what_another_process_of_its_user_says_is_not_believed(tmp_path: Path) -> None:
+    """Users' containers on the host's network have one user, root, and often the same pids."""
+    path, port, clock = tmp_path / "state", free_port(), Clock()
+    with waiting_process(f"localhost:{port}") as pid, ras_rank(path, port):
+        path.write_text(status(communicator([rank(0, 41, pid), rank(1, 42, 9)])))
+        watch = watch_of(clock, SuspectJob("j", (("t", pid),)))
+        clock.at += ASK_EVERY_S
+        watch.step()
+        [sample] = watch.samples
+        assert (sample.trouble, sample.behind) == (OTHER_JOB, ())
+
+
+def test_a_listener_that_cannot_be_looked_up_is_nobodys(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_folder: Path) -> Iterator[Path]:
+        raise PermissionError
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert are_its_own([os.getpid()], port, Path("/proc")) is True
+        assert are_its_own([2**30], port, Path("/proc")) is False
+        monkeypatch.setattr(Path, "iterdir", refuse)
+        assert are_its_own([os.getpid()], port, Path("/proc")) is None
+
+
 def test_an_older_nccl_is_not_guessed_at(tmp_path: Path) -> None:
     path, port = tmp_path / "state", free_port()
     path.write_text("Job summary\n")
@@ -281,25 +347,18 @@ def test_an_older_nccl_is_not_guessed_at(tmp_path: Path) -> None:
         assert sample.trouble == TOO_OLD
 
 
-def test_a_port_at_which_the_job_does_not_listen_is_never_asked(tmp_path: Path) -> None:
+def test_a_port_at_which_the_job_does_not_listen_is_never_asked() -> None:
     asked_ports: list[int] = []
     port = free_port()
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"],
-                               env=os.environ | {"NCCL_RAS_ADDR": f"localhost:{port}"})
-    try:
-        def note(port: int) -> bytes:
-            asked_ports.append(port)
-            return b"{}"
 
-        deadline = time.monotonic() + 5
-        samples: tuple[CollectiveSample, ...] = ()
-        while not samples and time.monotonic() < deadline:
-            samples = watch_of(Clock(), SuspectJob("j", (("t", process.pid),)), ask=note).samples
-        assert f"port {port}" in samples[0].trouble
+    def note(port: int) -> bytes:
+        asked_ports.append(port)
+        return b"{}"
+
+    with waiting_process(f"localhost:{port}") as pid:
+        [sample] = watch_of(Clock(), SuspectJob("j", (("t", pid),)), ask=note).samples
+        assert f"port {port}" in sample.trouble
         assert asked_ports == []
-    finally:
-        process.kill()
-        process.wait()
 
 
 def slow_greeting(connection: socket.socket) -> None:

@@ -156,6 +156,17 @@ def test_pauses_alone_make_no_rank_slow() -> None:
     assert findings_by_minute(watts, util) == [{}] * STEPS
 
 
+@pytest.mark.parametrize(("works", "late"), [(1, 4), (2, 3), (2, 1)])
+def test_minutes_at_work_between_pauses_count_against_a_slow_rank(works: int, late: int) -> None:
+    """A job that rests every second or third minute; one rank lags in the first minute of some
+    spells of work, and is as fast as the others in all other minutes."""
+    one, watts, util = random.randrange(8), noisy(600, spread=0.01), np.full((8, STEPS), 99.0)
+    every = works + 1
+    watts[:, works::every], util[:, works::every] = 120, 0
+    watts[one, ::every * late] = 450
+    assert findings_by_minute(watts, util) == [{}] * STEPS
+
+
 def test_a_slow_rank_that_is_mended_is_over_after_ten_minutes_and_says_so_until_then() -> None:
     slow, watts, util = random.randrange(8), noisy(600), np.full((8, STEPS), 99.0)
     watts[slow, :20] *= 0.6
@@ -226,14 +237,16 @@ def test_what_is_not_known_is_no_sign() -> None:
 def test_one_value_against_the_median_of_all_is_the_same_by_hand() -> None:
     """Beside a slow and plain way to compute it."""
     lots = np.random.default_rng(random.randrange(2**32))
-    group = lots.integers(0, 6, 50) * random.choice((1, 2**33))  # jobs x minutes x nodes are many
+    group = lots.integers(0, 6, 50)
+    group[:3] = 6, 7, 7  # too few
+    group *= random.choice((1, 2**33))  # jobs x minutes x nodes are many
     power, util = lots.uniform(300, 700, 50), lots.uniform(0, 100, 50)
     power[lots.random(50) < 0.2] = np.nan
-    lag = signs.rank_lag(util, power, np.full(50, 700.0), group).pct
+    lag, is_compared, rests = signs.rank_lag(util, power, np.full(50, 700.0), group)
     for at in range(50):
         mine = group == group[at]
         if mine.sum() < signs.PEERS_LEAST:
-            assert lag[at] == 0
+            assert (lag[at], is_compared[at], rests[at]) == (0, False, False)
         elif np.isnan(power[at]):
             assert np.isnan(lag[at])
         else:

@@ -76,6 +76,8 @@ def test_evaluations_are_named_once_three_are_alike() -> None:
     phases = kinds(phases_of(job(power, util), witnesses()))
     assert [minutes for kind, minutes in phases if kind == "evaluation"] == [lasts] * len(begins)
     assert {kind for kind, _ in phases} == {"training", "evaluation"}
+    assert {kind for kind, _ in kinds(phases_of(job(power, util), witnesses(serves=True)))} == {
+        "serving"}
     twice = power.copy()
     for at in begins[2:]:
         twice[at:at + lasts] = TRAINS_W

@@ -23,6 +23,7 @@ from dashboard.pages.job import JobView, answer, parts_of
 from dashboard.pages.job_words import event_lines, facts_of, together
 from dashboard.pages.rank_map import METRICS, map_data, value_words
 from dashboard.pages.reading import Viewer, parts_on_wire
+from dashboard.pages.words import moment
 from gpudeck.client.hub import NotThere
 from tests.hostile import strings
 
@@ -155,6 +156,20 @@ def test_facts_tell_the_phase_and_what_nccl_says() -> None:
     assert facts["Phase"].startswith("training since ")
     assert facts["Phase"].endswith("in this span training 51 min, evaluation 5 min, loading 4 min")
     assert facts["Collectives"] == "NCCL was not read: it listens elsewhere."
+
+
+def test_a_phase_that_fills_the_span_began_before_it_and_one_of_the_past_is_no_more() -> None:
+    start = int(NOW) - 7_200
+    trains = [JobPhase("training", start, start + 7_200)]
+
+    def words_of(of: JobItem, **more: Any) -> str:
+        return str(dict(facts_of(page(job=of, start=start, phases=trains, **more), "UTC"))["Phase"])
+
+    old = job(started_at=NOW - 86_400, first_seen=NOW - 86_400)
+    young = job(started_at=start + 30.0, first_seen=start + 40.0)
+    assert words_of(old).startswith("training since before ")
+    assert words_of(young).startswith(f"training since {moment(start, 'UTC')}")
+    assert words_of(old, is_running=False).startswith("training at its end; in this span ")
 
 
 def test_actions_are_for_who_may_and_while_it_runs() -> None:

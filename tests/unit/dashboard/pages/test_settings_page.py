@@ -426,13 +426,14 @@ def test_the_browser_reads_each_kind_of_field() -> None:
 @pytest.mark.parametrize(("command", "of", "text", "is_good", "labels"), [
     (place(), None, "Waiting for the node …", False, ["Withdraw"]),
     (place(expires_at=NOW - 1), None, "Expired; create a new one.", False, ["Withdraw"]),
-    (place(uses=3, used=1), None, "1 of 3 nodes are enrolled.", False, []),
+    (place(uses=3, used=1), None, "1 of 3 nodes are enrolled.", False, ["Withdraw"]),
     (place(uses=3, used=3), None, "3 of 3 nodes are enrolled.", True, []),
     (place(used=1, used_by="id-a"), node("a", "waiting"), "Compare the fingerprint shown by its "
      "agent: ff:a", False, ["Approve"]),
     (place(used=1, used_by="id-a"), node("a", gpus=0), "a is connected; reading its GPUs …", True,
      []),
-    (place(used=1, used_by="id-a"), node("a", state="silent"), "a is connected; read", False, []),
+    (place(used=1, used_by="id-a"), node("a", state="silent"),
+     "a is enrolled; waiting for its data …", False, []),
     (place(used=1, used_by="id-a"), node("a"), "a is connected, with 2 GPUs.", True, []),
     (place(used=1, used_by="id-a"), node("a", "revoked"), "a was revoked.", False, []),
     (None, None, "Withdrawn: the command no longer works.", False, [])])

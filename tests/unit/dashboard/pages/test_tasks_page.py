@@ -3,7 +3,7 @@
 import random
 from types import SimpleNamespace
 from typing import Any, get_args
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote
 
 import msgspec
 import pytest
@@ -143,6 +143,23 @@ def test_processes_of_the_job_and_ranks_elsewhere_are_told_apart() -> None:
     assert drawer(task())["task-members"] is None
 
 
+def test_of_a_large_job_the_first_are_listed_and_that_is_said() -> None:
+    ranks = [task(f"boot-1:{pid}:7", pid=pid, owner=OwnerView(launch="l")) for pid in range(70)]
+    hub = Hub(ranks, [])
+    client: Any = SimpleNamespace(hub=hub, commands=lambda **_: [])
+    parts = answer(client, view_from(TasksView, {"task": ranks[3].id}), NOW)
+    text = words(wire_parts(PAGE, parts)["task-members"])
+    assert "Processes of the same job (first 50 tasks)" in text
+    del hub.tasks[51:]
+    parts = answer(client, view_from(TasksView, {"task": ranks[3].id}), NOW)
+    assert "(50 tasks)" in words(wire_parts(PAGE, parts)["task-members"])
+
+
+def test_a_group_with_the_longest_key_stays_open() -> None:
+    key = f"{'u' * 128}/{'l' * 1_024}"
+    assert view_from(TasksView, {"open": [key]}).open == (key,)
+
+
 @pytest.mark.parametrize(("mode", "goes", "pill"), [
     ("act", True, "over: this task will be ended"),
     ("warn", True, "over: this task would be ended"), ("act", False, "over")])
@@ -164,7 +181,8 @@ def test_actions_on_it_are_listed_with_who_and_why() -> None:
 @pytest.mark.parametrize(("hold", "role", "text", "button"), [
     (FREE, Role.OPERATOR, "Actions on n1 are allowed.", "POST"),
     (FREE, Role.USER, "Actions on n1 are allowed.", None),
-    ({"fleet": {}, "nodes": []}, Role.OPERATOR, "Actions on n1 are allowed.", None),
+    ({"fleet": {"by": "bob", "reason": "", "since": NOW - 600}, "nodes": []}, Role.OPERATOR,
+     "Actions on n1 are stopped since 10 min ago.", None),
     ({"fleet": None, "nodes": [{"node": "id-n1", "wanted": True, "holds": [],
                                 "since": NOW - 600}]},
      Role.OPERATOR, "Actions on n1 are stopped since 10 min ago.", "DELETE"),
@@ -203,8 +221,9 @@ class Hub:
 
     def items(self, path: str, **query: str) -> Any:
         self.paths.append(path)
+        most = int(parse_qs(path.partition("?")[2]).get("limit", ["1000"])[0])
         return msgspec.to_builtins([one for one in self.tasks
-                                    if query.get("id", one.id) == one.id])
+                                    if query.get("id", one.id) == one.id][:most])
 
 
 def test_a_task_that_ends_keeps_what_the_page_says_of_it_but_its_buttons() -> None:
@@ -222,8 +241,9 @@ def test_a_task_that_ends_keeps_what_the_page_says_of_it_but_its_buttons() -> No
     assert f"tasks/{quote(of.id)}/quotas" in hub.paths
     hub.tasks.clear()
     rest = answer(client, view, NOW)
-    assert set(rest) == {"task-state", "task-acts", "task-keep", "task-past"}
+    assert set(rest) == {"task-state", "task-acts", "task-keep", "task-quotas", "task-past"}
     assert rest["task-acts"] is rest["task-keep"] is None
+    assert rest["task-quotas"] is None, "it holds nothing any more, and will not be ended"
     assert words(parts_on_wire(rest)["task-state"]) == "No node reports this task any more."
     unknown = answer(client, view_from(TasksView, {"task": "nobody"}), NOW)
     assert unknown["task-title"] == "Unknown task"
