@@ -83,7 +83,8 @@ def build_node(config: NodeConfig, source: ReadingSource, outbox: Outbox,
     page = telemetry_wiring.build_page(core, config.metrics)
     sampling = telemetry_wiring.build(
         core, latest, recent, mps, hosts.with_host,
-        [capability.observe for capability in (limits, pool, recording, page)])
+        [capability.observe for capability in (limits, pool, recording, page)],
+        limits.suspended)
 
     capabilities = (actions, quotas, limits, pool, hosts, schedulers, sampling, recording, page)
     conversation = conversation_wiring.build(

@@ -31,7 +31,7 @@ CHECK_FILES = tuple(f"tests/integration/test_{name}.py" for name in (
     "run_agent_lost", "run_signals", "runs", "runs_booted", "s3_archive", "same_numbers", "secrets",
     "service_on_cgroup2", "service_on_slurm", "service_used", "simulated_children", "site_pages",
     "sites", "slurm",
-    "standby", "holds_and_keeps",
+    "standby", "suspend_agent", "holds_and_keeps",
     "terminal", "terminal_fleet", "terminal_here", "top", "transport", "wheel",
 ))
 # Over three seconds on a quiet machine, or further seeds and sizes of what `test` has once.
@@ -49,6 +49,7 @@ CHECK_TESTS = (
     "tests/integration/test_alerts.py::test_after_a_restart_rules_are_kept_and_what_is_still_so_is_the_same_alert",
     "tests/integration/test_alerts.py::test_between_the_two_limits_nothing_changes",
     "tests/integration/test_board_repair.py::test_killed_at_every_step",
+    "tests/integration/test_suspend_fails.py::test_killed_at_every_step",
     "tests/integration/test_callbacks.py::test_ten_thousand_mutated_bodies",
     "tests/integration/test_doctor.py::test_a_hung_driver_does_not_hang_it",
     "tests/integration/test_guessing.py::test_hashing_leaves_the_loop_alone_and_its_queue_has_an_end",

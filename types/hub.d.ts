@@ -178,7 +178,7 @@ declare namespace Hub {
     checkpoint_wait_s: number;
     text: string;
     checkpoint_within_s: number;
-    setting: MpsPercent | MpsMemory | MpsPriority | MpsPreset | MpsStart | MpsStop | MpsRestart | PowerCap | ClockLock | LimitRelease | ComputeMode | Cordon | Drain | ReturnToService | GpuReset | GpuDiagnosis | MigLayout | SlurmCancel | SlurmHold | SlurmRelease | SlurmRequeue | SlurmSuspend | SlurmContinue | SlurmDrain | SlurmResume | KubernetesDelete | KubernetesEvict | KubernetesCordon | KubernetesUncordon | null;
+    setting: MpsPercent | MpsMemory | MpsPriority | MpsPreset | MpsStart | MpsStop | MpsRestart | PowerCap | ClockLock | LimitRelease | ComputeMode | TimeSlice | Cordon | Drain | ReturnToService | GpuReset | GpuDiagnosis | MigLayout | SlurmCancel | SlurmHold | SlurmRelease | SlurmRequeue | SlurmSuspend | SlurmContinue | SlurmDrain | SlurmResume | KubernetesDelete | KubernetesEvict | KubernetesCordon | KubernetesUncordon | null;
   }
 
   interface ActionPlanList {
@@ -204,7 +204,7 @@ declare namespace Hub {
   }
 
   interface ActionRow {
-    id: "cordon" | "diagnose_gpu" | "drain" | "end" | "hold" | "kubernetes_cordon" | "kubernetes_delete" | "kubernetes_evict" | "kubernetes_uncordon" | "limit" | "lock_clocks" | "notify" | "pause" | "release" | "release_limit" | "reset_gpu" | "restart_mps" | "resume" | "return_to_service" | "set_compute_mode" | "set_mig_layout" | "set_mps" | "set_power_cap" | "slurm_cancel" | "slurm_continue" | "slurm_drain" | "slurm_hold" | "slurm_release" | "slurm_requeue" | "slurm_resume" | "slurm_suspend" | "start_mps" | "stop_mps" | "terminate_client";
+    id: "cordon" | "diagnose_gpu" | "drain" | "end" | "hold" | "kubernetes_cordon" | "kubernetes_delete" | "kubernetes_evict" | "kubernetes_uncordon" | "limit" | "lock_clocks" | "notify" | "pause" | "release" | "release_limit" | "reset_gpu" | "restart_mps" | "restore" | "resume" | "return_to_service" | "set_compute_mode" | "set_mig_layout" | "set_mps" | "set_power_cap" | "set_time_slice" | "slurm_cancel" | "slurm_continue" | "slurm_drain" | "slurm_hold" | "slurm_release" | "slurm_requeue" | "slurm_resume" | "slurm_suspend" | "start_mps" | "stop_mps" | "suspend" | "terminate_client";
     label: string;
     doing: string;
     ended: string;
@@ -224,8 +224,8 @@ declare namespace Hub {
     rung: "end" | "limit" | "pause" | "tell" | null;
     key: string;
     in_rows: boolean;
-    fits: "" | "paused" | "running";
-    undo: "end" | "limit" | "notify" | "pause" | "resume" | "terminate_client" | null;
+    fits: "" | "paused" | "running" | "suspended";
+    undo: "end" | "limit" | "notify" | "pause" | "restore" | "resume" | "suspend" | "terminate_client" | null;
     is_typed: boolean;
     params: ActionParameter[];
     does: string;
@@ -1448,7 +1448,7 @@ declare namespace Hub {
     weight: "advice" | "fault";
     cause: string;
     remedy: string;
-    fixes: (MpsPercent | MpsMemory | MpsPriority | MpsPreset | MpsStart | MpsStop | MpsRestart | PowerCap | ClockLock | LimitRelease | ComputeMode | Cordon | Drain | ReturnToService | GpuReset | GpuDiagnosis | MigLayout | SlurmCancel | SlurmHold | SlurmRelease | SlurmRequeue | SlurmSuspend | SlurmContinue | SlurmDrain | SlurmResume | KubernetesDelete | KubernetesEvict | KubernetesCordon | KubernetesUncordon)[];
+    fixes: (MpsPercent | MpsMemory | MpsPriority | MpsPreset | MpsStart | MpsStop | MpsRestart | PowerCap | ClockLock | LimitRelease | ComputeMode | TimeSlice | Cordon | Drain | ReturnToService | GpuReset | GpuDiagnosis | MigLayout | SlurmCancel | SlurmHold | SlurmRelease | SlurmRequeue | SlurmSuspend | SlurmContinue | SlurmDrain | SlurmResume | KubernetesDelete | KubernetesEvict | KubernetesCordon | KubernetesUncordon)[];
   }
 
   interface MpsList {
@@ -1879,7 +1879,7 @@ declare namespace Hub {
 
   interface PreviewView {
     id: string;
-    action: "cordon" | "diagnose_gpu" | "drain" | "end" | "kubernetes_cordon" | "kubernetes_delete" | "kubernetes_evict" | "kubernetes_uncordon" | "limit" | "lock_clocks" | "notify" | "pause" | "release_limit" | "reset_gpu" | "restart_mps" | "resume" | "return_to_service" | "set_compute_mode" | "set_mig_layout" | "set_mps" | "set_power_cap" | "slurm_cancel" | "slurm_continue" | "slurm_drain" | "slurm_hold" | "slurm_release" | "slurm_requeue" | "slurm_resume" | "slurm_suspend" | "start_mps" | "stop_mps" | "terminate_client";
+    action: "cordon" | "diagnose_gpu" | "drain" | "end" | "kubernetes_cordon" | "kubernetes_delete" | "kubernetes_evict" | "kubernetes_uncordon" | "limit" | "lock_clocks" | "notify" | "pause" | "release_limit" | "reset_gpu" | "restart_mps" | "restore" | "resume" | "return_to_service" | "set_compute_mode" | "set_mig_layout" | "set_mps" | "set_power_cap" | "set_time_slice" | "slurm_cancel" | "slurm_continue" | "slurm_drain" | "slurm_hold" | "slurm_release" | "slurm_requeue" | "slurm_resume" | "slurm_suspend" | "start_mps" | "stop_mps" | "suspend" | "terminate_client";
     params: ActionParams;
     expires_at: number;
     items: PreviewItemView[];
@@ -2670,7 +2670,7 @@ declare namespace Hub {
     first_job: string | null;
     act_on: string[];
     paused: number;
-    state: "paused" | "running" | "uninterruptible" | "zombie" | null;
+    state: "paused" | "running" | "suspended" | "uninterruptible" | "zombie" | null;
     manager: string | null;
     owner: OwnerView;
   }
@@ -2724,7 +2724,7 @@ declare namespace Hub {
     gpus: TaskGpuUseView[];
     mem_used_bytes: number | null;
     sm_pct: number | null;
-    state: "paused" | "running" | "uninterruptible" | "zombie" | null;
+    state: "paused" | "running" | "suspended" | "uninterruptible" | "zombie" | null;
     manager: string | null;
     kind: "compute" | "graphics" | "mps_client" | "mps_server" | null;
     job_id: string | null;
@@ -2734,6 +2734,7 @@ declare namespace Hub {
     on_host: HostUseView | null;
     checkpoints: CheckpointsView | null;
     serving: ServingView | null;
+    permits: ("end" | "limit" | "notify" | "pause" | "restore" | "resume" | "suspend" | "terminate_client")[];
   }
 
   interface Team {
@@ -2747,6 +2748,12 @@ declare namespace Hub {
   interface TeamList {
     items: Team[];
     members: Record<string, string[]>;
+  }
+
+  interface TimeSlice {
+    type: "time_slice";
+    gpu_uuid: string;
+    length: "default" | "long" | "medium" | "short";
   }
 
   interface TimedLimit {

@@ -2,7 +2,7 @@
 terminal, a notebook and quotas all get theirs from `open_context`."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -13,10 +13,13 @@ from gpudeck.contract.wire import GpuFacts, Task
 
 from ..backends import Backend
 from ..backends.repair import RepairModule
-from ..journal.store import ActionJournal
+from ..backends.suspend import SuspendModule
+from ..backends.time_slice import TimeSliceModule
+from ..journal.store import ActionJournal, JournalError
 from ..limits.apply import LimitApplier
 from ..limits.mps import LocalMpsDaemons
-from ..limits.stores import LimitStores, open_limits
+from ..limits.stores import LimitStores, SuspensionStore, open_limits
+from ..limits.suspensions import suspended_uses
 from ..readings import OnDemandReading, ProcessListSource
 from ..runtime.data_lock import agent_pid
 from ..schedulers import Schedulers
@@ -31,7 +34,7 @@ from ..tasks.processes import (
     ourselves,
     own_manager,
 )
-from ..tasks.seen import GpuTask
+from ..tasks.seen import GpuTask, SuspendedUse
 from ..tasks.task_table import TaskTable
 from ..telemetry.recent_tasks import RecentTasks
 from . import guard
@@ -78,14 +81,21 @@ class TaskLookup:
     source: ProcessListSource
     mps: LocalMpsDaemons
     recent: RecentTasks
+    suspensions: SuspensionStore
 
     def find(self) -> TaskSnapshot | None:
         """Read the tasks that are on the GPUs now; None: the driver does not answer."""
         fresh = self.source.fresh(FRESH_WITHIN_S)
         if fresh is None:
             return None
-        tasks = TaskTable(self.boot_id, clients=self.mps.clients)
+        tasks = TaskTable(self.boot_id, clients=self.mps.clients, suspended=self._suspended)
         return TaskSnapshot(fresh, tasks.describe(fresh.processes))
+
+    def _suspended(self) -> Iterable[SuspendedUse]:
+        try:
+            return suspended_uses(self.suspensions, self.boot_id)
+        except JournalError:
+            return ()  # such a task cannot be found then, and nothing is done to it
 
 
 def held_words(holds: Collection[str]) -> str:
@@ -132,6 +142,12 @@ class BoardRepairs:
     def module(self) -> RepairModule | None:
         return self.backend.repair_module()
 
+    def suspend_module(self) -> SuspendModule | None:
+        return self.backend.suspend_module()
+
+    def time_slice_module(self) -> TimeSliceModule | None:
+        return self.backend.time_slice_module()
+
     def has_readers(self) -> bool:
         """Return whether the agent of this folder has readers; it may be another process than
         this."""
@@ -158,7 +174,15 @@ class NodeContext:
     def subject(self, facts: ProcessFacts, user: str | None, kind: str | None, may_signal: bool
                 ) -> GuardedProcess:
         is_ours = facts.identity.pid in ourselves() or facts.identity.pid in self.tasks.source.pids
-        return GuardedProcess(facts, user, kind, may_signal, is_ours, is_frozen(facts.cgroups))
+        return GuardedProcess(facts, user, kind, may_signal, is_ours, is_frozen(facts.cgroups),
+                              self._is_suspended(facts))
+
+    def _is_suspended(self, facts: ProcessFacts) -> bool:
+        identity = facts.identity
+        try:
+            return self.limits.suspensions.of(identity.pid, identity.start_ticks) is not None
+        except JournalError:
+            return True  # nobody knows
 
     def case(self, action: ShownAction, subjects: tuple[GuardedProcess, ...],
              target: ProcessFacts | None, asker: str | None) -> GuardInput:
@@ -186,6 +210,35 @@ class NodeContext:
         return replace(self, guards=replace(self.guards, holds=lambda: (*holds(), *more())))
 
 
+@dataclass(frozen=True, slots=True)
+class TaskProcess:
+    """A process of a job, and what it holds on GPUs."""
+
+    facts: ProcessFacts
+    kind: str | None  # of its Task; None: it uses no GPU
+    gpus: tuple[HeldGpu, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPreview:
+    """A job as an action on it is judged, before it is begun and once more after that."""
+
+    context: NodeContext
+    processes: tuple[TaskProcess, ...]
+    fresh: OnDemandReading
+
+    @property
+    def holders(self) -> tuple[TaskProcess, ...]:
+        return tuple(process for process in self.processes if process.gpus)
+
+
+def task_preview(context: NodeContext, subjects: Iterable[GuardedProcess], snapshot: TaskSnapshot
+                 ) -> TaskPreview:
+    return TaskPreview(context, tuple(
+        TaskProcess(subject.facts, subject.kind, snapshot.held_gpus(subject.facts.identity.pid))
+        for subject in subjects), snapshot.fresh)
+
+
 def managed_by(facts: ProcessFacts) -> str | None:
     return None if facts.manager == own_manager() else facts.manager
 
@@ -206,11 +259,11 @@ def open_context(
     """`is_shared`: another process may write the journal as well."""
     pids = backend.capabilities.pids
     applier = LimitApplier(backend, options, partial(driver_order, data))
+    limits = open_limits(applier, mps, journal, boot_id, is_shared)
     return NodeContext(
         NodeFacts(node_id, boot_id, pids != "own", pids == "recorded", driver),
         BoardRepairs(backend, data),
-        TaskLookup(boot_id, source, mps, recent),
-        open_limits(applier, mps, journal, boot_id, is_shared), schedulers,
+        TaskLookup(boot_id, source, mps, recent, limits.suspensions), limits, schedulers,
         guards, people_of(backend, options))
 
 

@@ -17,6 +17,7 @@ from gpudeck.contract.action_table import (
     TASK_ACTIONS,
     Action,
     ShownAction,
+    TaskAction,
 )
 from gpudeck.contract.actions import YOUNGEST_S, Refusal, RefusalCode
 from gpudeck.contract.message_limits import PID_MAX
@@ -28,6 +29,8 @@ from .ceiling import Ceiling
 
 SYSTEM_UIDS = range(1_000)
 SIGNALS = tuple(action for action in TASK_ACTIONS if ROWS[action].signals)
+# Of a suspended task: paused, it could not be restored; the others need its work on a GPU.
+RUNNING_ONLY: tuple[TaskAction, ...] = ("limit", "pause", "terminate_client")
 LEAVE_MPS = tuple(action for action in TASK_ACTIONS if action in KILLS)
 
 # Protected where they run as a system user: by device and inode of the file, since anyone can
@@ -91,6 +94,7 @@ class GuardedProcess:
     may_signal: bool
     is_ours: bool  # the agent, its ancestors, its reader
     is_frozen: bool  # with its cgroup: it receives no signal but SIGKILL
+    is_suspended: bool  # its GPU memory is on the host, or may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +281,17 @@ def _as_rung(case: GuardInput) -> RungTarget:
         meant=frozenset(), tree=None, other_nodes=0)
 
 
+def _by_suspension(case: GuardInput) -> Iterator[Refusal]:
+    """Refuse what is done to work that runs. By itself it looks idle: it holds nothing."""
+    if not any(subject.is_suspended for subject in case.subjects):
+        return
+    if case.asker == "rule":
+        yield Refusal("condition", "it is suspended, and rules and quotas leave it alone until it "
+                                   "is restored.")
+    elif case.action in RUNNING_ONLY:
+        yield Refusal("condition", "it is suspended; restore it first (`gpudeck restore`).")
+
+
 def _by_rights(case: GuardInput) -> Iterator[Refusal]:
     denied = [subject for subject in case.subjects if not subject.may_signal]
     if denied:
@@ -309,6 +324,8 @@ CHECKS: tuple[Check[GuardInput], ...] = (
           "no other manager runs the job, its cgroup is not frozen, no client of MPS is paused, "
           "and what a rule pauses is proven to be one tree of one user's processes",
           _by_kind, HITS),
+    Check("suspension", ("condition",), "no process is suspended, or a person ends, resumes or "
+          "restores it", _by_suspension, HITS),
     Check("rights", ("permission",), "the agent may signal every process", _by_rights, SIGNALS),
     Check("age", ("young",), f"the task is at least {YOUNGEST_S:.0f} s old", _by_age, SIGNALS),
 )

@@ -43,7 +43,7 @@ from ..tasks.managers import WHOLE_JOBS
 from ..tasks.processes import ProcessFacts, about, age_s, ourselves, shown_command, table
 from ..tasks.user_table import name_of
 from . import guard
-from .context import NodeContext, TaskSnapshot, managed_by
+from .context import NodeContext, TaskSnapshot, managed_by, task_preview
 from .guard import GuardedProcess, GuardInput
 from .kinds import checkpoint_wait, kubernetes, slurm
 from .kinds.board_repair import RESETS_WITHIN_S, at_work
@@ -122,13 +122,14 @@ def _of_task(context: NodeContext, look: Look) -> Preview:
         case = context.case(look.action, subjects, target, look.asker)
         victims, at = _victims(subjects, snapshot, task, target), time.time()
         paces = checkpoint_wait.paces_of(context, victims, at)
+        kind, job = TASK_KINDS[look.action], task_preview(context, subjects, snapshot)
         return replace(
             _empty(context, look, task), job_id=job_id[:128], manager=case.manager or task.manager,
             age_s=age_of(task, at),
             victims=victims, bystanders=_neighbours(subjects, snapshot, handles),
-            refusals=(*guard.refusals(case),
+            refusals=(*guard.refusals(case), *kind.flaws(job),
                       *checkpoint_wait.flaws(look.action, look.params, paces))[:32],
-            warnings=(*_warnings(look, case), *checkpoint_wait.warnings(
+            warnings=(*kind.notes(job), *_warnings(look, case), *checkpoint_wait.warnings(
                 look.action, look.params, paces, at))[:32])
 
 

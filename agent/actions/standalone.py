@@ -27,7 +27,7 @@ from gpudeck.contract.actions import (
     Reply,
 )
 from gpudeck.contract.ladder import OutcomeKind
-from gpudeck.contract.limits import GpuDiagnosis, GpuReset, MigLayout
+from gpudeck.contract.limits import GpuDiagnosis, GpuReset, MigLayout, TimeSlice
 from gpudeck.contract.wire import GpuFacts, Look, Task
 from gpudeck.errors import CommandError, ExitCode
 
@@ -136,7 +136,8 @@ class StandaloneNode:
         self, action: ShownAction, task_id: str, params: ActionParams | None = None
     ) -> Preview:
         how = params or ActionParams()
-        if isinstance(how.setting, GpuReset | GpuDiagnosis | MigLayout):
+        if action in ("suspend", "restore") or isinstance(
+                how.setting, GpuReset | GpuDiagnosis | MigLayout | TimeSlice):
             self.facts()
         return preview(self._context, own_look(action, how, task_id))
 

@@ -12,7 +12,7 @@ from ..tasks.jobs import below
 from ..tasks.processes import ProcessFacts, table
 from ..tasks.user_table import name_of
 from . import guard
-from .context import NodeContext, TaskSnapshot
+from .context import NodeContext, TaskPreview, TaskSnapshot, task_preview
 from .guard import Check, GuardedProcess
 from .signals import ProcessHandle, ProcessHandles, is_same, living
 
@@ -80,6 +80,11 @@ class TargetProcessSet:
     def vanished(self) -> tuple[str, ...]:
         alive = set(living([handle for _, handle in self.bystanders]))
         return tuple(task_id for task_id, handle in self.bystanders if handle not in alive)
+
+    def as_preview(self) -> TaskPreview:
+        """Return the job as it is now, on the fresh list by which it was opened."""
+        assert self.snapshot is not None
+        return task_preview(self.context, self._subjects(), self.snapshot)
 
     def hold(self) -> Refusal | None:
         holds = self.context.guards.holds()

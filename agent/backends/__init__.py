@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ..readings import BackendEvent, GpuLimits, MigBoard, OnDemandReading, Reading
     from ..tasks.people import NodePeople
     from .repair import RepairModule
+    from .suspend import SuspendModule
+    from .time_slice import TimeSliceModule
 
 
 class Reader(Protocol):
@@ -111,6 +113,8 @@ class Backend:
     driver: str = ""  # a DriverModule
     doctor: str = ""  # a check.DoctorModule
     repair: str = ""  # a repair.RepairModule
+    suspend: str = ""  # a suspend.SuspendModule
+    time_slice: str = ""  # a time_slice.TimeSliceModule
     people: str = ""  # a PeopleModule; none: the users of this machine
 
     def open_reader(self, options: str) -> Reader:
@@ -125,6 +129,12 @@ class Backend:
 
     def repair_module(self) -> RepairModule | None:
         return cast("RepairModule", module_of(self.repair)) if self.repair else None
+
+    def suspend_module(self) -> SuspendModule | None:
+        return cast("SuspendModule", module_of(self.suspend)) if self.suspend else None
+
+    def time_slice_module(self) -> TimeSliceModule | None:
+        return cast("TimeSliceModule", module_of(self.time_slice)) if self.time_slice else None
 
     def people_module(self) -> PeopleModule | None:
         return cast(PeopleModule, module_of(self.people)) if self.people else None
@@ -141,7 +151,8 @@ class Backend:
 
 NVML = Backend(
     "nvml", Capabilities("host", "child process", "", simulates_mps=False, plays_file=False),
-    ".nvml.reader", ".nvml.limits", ".nvml.driver", ".nvml.doctor", ".nvml.repair")
+    ".nvml.reader", ".nvml.limits", ".nvml.driver", ".nvml.doctor", ".nvml.repair",
+    ".nvml.suspend", ".nvml.time_slice")
 # Never chosen by itself before it was tried on hardware (docs/hardware.md).
 AMD = Backend(
     "amd", Capabilities("host", "none", "", simulates_mps=False, plays_file=False),

@@ -1,6 +1,7 @@
 """Verdicts of `gpudeck doctor`, and what a backend contributes to its report."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Literal, Protocol, cast
 
 from msgspec import Struct
@@ -10,6 +11,11 @@ from . import BACKENDS, module_of
 Verdict = Literal["ok", "warning", "problem", "not checked"]
 # The worst of several: a problem before a warning, and what was not checked is no verdict.
 _WORST: tuple[Verdict, ...] = ("problem", "warning", "ok", "not checked")
+
+
+PCI = Path("/sys/bus/pci/devices")
+# Displays, and accelerators without one.
+_CLASSES = ("0x03", "0x12")
 
 
 class DoctorCheck(Struct, frozen=True):
@@ -28,15 +34,46 @@ def worst(checks: "list[DoctorCheck]") -> Verdict:
 class DoctorModule(Protocol):
     """Checks of one vendor's driver for `gpudeck doctor`."""
 
+    VENDOR: str
+    ABSENT: str  # where only boards of others are; "": nothing is said
     PACKAGES: tuple[str, ...]  # of Python
     FILES: tuple[str, ...]  # of the system, for a bundle
     ENVIRONMENT: tuple[str, ...]  # how the names of its variables begin
+
+    def boards(self) -> int:
+        """Return how many boards of this vendor are in the machine, with or without a driver, as
+        far as it shows."""
 
     def checks(self, released: str) -> Iterator[DoctorCheck]:
         """`released`: why the driver must not be opened now; "": it may be."""
 
     def package_conflict(self, versions: Mapping[str, str]) -> tuple[str, str] | None:
         """Return what is wrong with the installed packages, and the remedy."""
+
+
+def pci_boards(vendor: str, folder: Path = PCI) -> int:
+    """Return how many boards of a vendor are on PCI; `vendor` as in "0x10de"."""
+    return sum(_line(device / "vendor") == vendor and _line(device / "class").startswith(_CLASSES)
+               for device in folder.glob("*"))
+
+
+def _line(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def checks_of(modules: "list[DoctorModule]", released: str) -> Iterator[DoctorCheck]:
+    """Return the checks of all drivers. Where boards of one vendor are seen, that another's driver
+    is missing is no fault of the machine."""
+    counts = {module.VENDOR: module.boards() for module in modules}
+    for module in modules:
+        if counts[module.VENDOR] or not any(counts.values()):
+            yield from module.checks(released)
+        elif module.ABSENT:
+            yield DoctorCheck(f"no_{module.VENDOR.lower()}", f"{module.VENDOR} boards",
+                              "not checked", module.ABSENT)
 
 
 def doctor_modules() -> list[DoctorModule]:

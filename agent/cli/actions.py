@@ -104,6 +104,8 @@ def _act(action: TaskAction, argv: Sequence[str]) -> int:
 notify = partial(_act, "notify")
 pause = partial(_act, "pause")
 resume = partial(_act, "resume")
+suspend = partial(_act, "suspend")
+restore = partial(_act, "restore")
 end = partial(_act, "end")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -138,7 +138,8 @@ def _gpu_parser() -> argparse.ArgumentParser:
     for name, words in (("cap", "the power, in watts"), ("lock", "the SM clock, in MHz"),
                         ("release", "undo a limit that gpudeck has set; restores the previous "
                                     "value"),
-                        ("mode", "whether one process at a time may use it, as MPS should")):
+                        ("mode", "whether one process at a time may use it, as MPS should"),
+                        ("time-slice", "how long each task on it works before the next one")):
         verb = _act(verbs, name, words, pipes=False)
         verb.add_argument("uuid", metavar="UUID", help="of the GPU, as `gpudeck status --json` "
                           "lists it")
@@ -149,6 +150,8 @@ def _gpu_parser() -> argparse.ArgumentParser:
             verb.add_argument("high", metavar="TO", type=_whole(1, 20_000))
         elif name == "mode":
             verb.add_argument("mode", choices=tuple(MODES))
+        elif name == "time-slice":
+            verb.add_argument("length", choices=get_args(settings.SliceLength))
         else:
             verb.add_argument("what", choices=("power", "clocks"))
         if name in ("cap", "lock"):
@@ -241,6 +244,8 @@ def _gpu_setting(args: argparse.Namespace) -> settings.Setting:
             return settings.ClockLock(args.uuid, args.low, args.high, args.time)
         case "mode":
             return settings.ComputeMode(args.uuid, args.mode)
+        case "time-slice":
+            return settings.TimeSlice(args.uuid, args.length)
     return settings.LimitRelease(args.uuid, args.what)
 
 

@@ -30,6 +30,7 @@ from ..journal.store import ActionStore
 from ..kubernetes.core import KubernetesError
 from ..kubernetes.kubelet import KubeletSocket
 from ..limits.mps import LocalMpsDaemons
+from ..limits.suspensions import suspended_here
 from ..link.identity import NodeIdentity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
 from ..link.outbox import Outbox
 from ..link.outbox_file import OutboxFile
@@ -259,7 +260,8 @@ def _tasks_here(reach: ConnectionSettings) -> tuple[list[show.Item], list[show.I
     reading, processes = read_once(reach, readings=2, lists=2)
     if unseen := foreign_pids(backend_named(reach.backend), reach.ceiling):
         return [], [], unseen
-    table = TaskTable(boot_id(), names=WorkloadNameCache(), clients=LocalMpsDaemons().clients)
+    table = TaskTable(boot_id(), names=WorkloadNameCache(), clients=LocalMpsDaemons().clients,
+                      suspended=lambda: suspended_here(reach.data))
     return (show.task_items(table.describe(processes), this_host()),
             show.gpu_items(reading, this_host()), "")
 

@@ -1,10 +1,14 @@
 """Report of a node about itself: Hello when it connects, Beat from then on."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from msgspec import UNSET
 
 from gpudeck import __version__
 from gpudeck.contract import wire
+from gpudeck.contract.action_table import Action, ShownAction
+from gpudeck.contract.message_limits import FIRST_ACTIONS
 
 from ..actions.context import ActionGuards
 from ..actions.hub_record import HubRecord
@@ -12,6 +16,16 @@ from ..capability import Capability, NodeCore
 from ..link.identity import new_call
 from ..telemetry.latest_sample import LatestSample
 from ..telemetry.self_cost import ProcessCostMeter, outbox_files, size_of
+
+# Actions that hubs which read no more than FIRST_ACTIONS do not know.
+NEWER: tuple[Action, ...] = ("suspend", "restore", "set_time_slice")
+
+
+def listed_actions(permitted: Iterable[ShownAction]
+                   ) -> tuple[tuple[Action, ...], tuple[Action, ...]]:
+    """Return the actions that a hub of before reads as well, and the rest."""
+    actions: list[Action] = sorted(("hold", "release", *permitted), key=NEWER.__contains__)
+    return tuple(actions[:FIRST_ACTIONS]), tuple(actions[FIRST_ACTIONS:])
 
 
 class SelfReport:
@@ -34,6 +48,7 @@ class SelfReport:
 
     def hello(self, call: wire.Call, challenge: wire.Challenge) -> wire.Hello:
         core, ceiling = self._core, self._guards.ceiling()
+        actions, more = listed_actions(ceiling.permitted_actions)
         identity = core.identity
         hello = identity.prove(call, challenge, wire.Hello(
             wire_versions=wire.SPOKEN_VERSIONS, key=identity.key.public, signature=b"",
@@ -41,8 +56,9 @@ class SelfReport:
             stream=core.outbox.stream, last_seq=core.outbox.last_seq, agent_version=__version__,
             backend=core.backend.name, platform=self._platform[:1_024],
             driver_version=self._latest.driver_version, cuda_version=self._latest.cuda_version,
-            epoch_seen=self._hub.epoch, actions=(*ceiling.permitted_actions, "hold", "release"),
-            rules=ceiling.rules, anchor_seq=self._hub.anchor.audit_seq,
+            epoch_seen=self._hub.epoch, actions=actions,
+            more_actions=more or UNSET, rules=ceiling.rules,
+            anchor_seq=self._hub.anchor.audit_seq,
             anchor_head=self._hub.anchor.audit_head))
         for capability in self._capabilities:
             capability.accept_hub_key(challenge.hub_key)

@@ -23,7 +23,7 @@ from gpudeck.settings import Setting, flag, folder, load
 from gpudeck.words.actions import printable
 
 from ..actions.hold_files import driver_order
-from ..backends.check import DoctorCheck, Verdict, doctor_modules, worst
+from ..backends.check import DoctorCheck, Verdict, checks_of, doctor_modules, worst
 from ..settings import CA_FILE, CEILING, DATA_HERE, DEFAULT_HUBS, HUB, read
 from .bundle import TextScrubber, write_bundle
 from .hub import hub_checks
@@ -66,7 +66,7 @@ def examine(hub: str, ca_file: Path | None, data: Path, ceiling: Path | None,
     released = driver_order(data)
     return [
         program_check(),
-        *(check for module in doctor_modules() for check in module.checks(released)),
+        *checks_of(doctor_modules(), released),
         *node_checks(data, ceiling), *hub_checks(hub, ca_file, data, env),
         frameworks_check(),
     ]

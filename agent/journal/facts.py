@@ -15,6 +15,7 @@ class Fact(StrEnum):
     MIG_LAYOUTS = "mig_layouts"
     REPAIRS = "repairs"
     RESETS = "resets"
+    SUSPENSIONS = "suspensions"
     MPS_SHARES = "mps given"
     MPS_DEFAULTS = "mps defaults"
     POOL_LEASES = "pool_leases"

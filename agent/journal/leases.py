@@ -8,6 +8,7 @@ from .store import ActionJournal, JournalError
 
 class _LeasedGpus(msgspec.Struct):
     uuids: tuple[str, ...]
+    id: str = ""
 
 
 class _LeasesOnDisk(msgspec.Struct):
@@ -17,8 +18,13 @@ class _LeasesOnDisk(msgspec.Struct):
 
 
 def leased_gpus(journal: ActionJournal, boot_id: str) -> frozenset[str]:
-    """Return the GPUs leased in this boot; the machine's restart ends a lease. Raises
-    JournalError."""
+    """Return the GPUs leased in this boot. Raises JournalError."""
+    return frozenset(uuid for _, uuid in leases_of_gpus(journal, boot_id))
+
+
+def leases_of_gpus(journal: ActionJournal, boot_id: str) -> frozenset[tuple[str, str]]:
+    """Return each lease of this boot with each GPU of it; the machine's restart ends a lease.
+    Raises JournalError."""
     text = journal.fact(Fact.POOL_LEASES)
     if text is None:
         return frozenset()
@@ -30,4 +36,4 @@ def leased_gpus(journal: ActionJournal, boot_id: str) -> frozenset[str]:
         return frozenset()
     if stored.unread:
         raise JournalError("some leases in the journal are not understood")
-    return frozenset(uuid for lease in stored.leases for uuid in lease.uuids)
+    return frozenset((lease.id, uuid) for lease in stored.leases for uuid in lease.uuids)

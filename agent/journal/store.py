@@ -15,7 +15,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,19 @@ def _use_wal(db: sqlite3.Connection) -> None:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
                 raise
             time.sleep(0.01)
+
+
+def fact_on_disk(path: Path, fact: Fact) -> str | None:
+    """Read a fact of a node's only journal for a command that only looks: nothing is made, written
+    or waited for. None: there is none, or the file is closed to us."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True,
+                                     timeout=0.1)) as db:
+            rows = db.execute("SELECT value FROM fact WHERE node = '' AND name = ?",
+                              (fact.value,)).fetchall()
+    except sqlite3.Error:
+        return None
+    return rows[0][0] if rows else None
 
 
 class NodeAudit:

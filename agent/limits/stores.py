@@ -11,16 +11,18 @@ import msgspec
 
 from gpudeck.contract.limits import MAX_LEASES, ManagedComputeMode, ManagedMigLayout, TimedLimit
 from gpudeck.contract.repairs import MAX_REPAIRS, WHOLE_NODE, GpuRepair
+from gpudeck.contract.suspensions import MAX_SUSPENSIONS, SuspendedTask
 
 from ..journal.facts import Fact
-from ..journal.leases import leased_gpus
+from ..journal.leases import leased_gpus, leases_of_gpus
 from ..journal.store import ActionJournal, JournalError
 from .apply import LimitApplier
 from .mps import LocalMpsDaemons
 from .mps_store import MpsSettingStore
 from .timed_limits import same_limit, with_new
 
-L = TypeVar("L", TimedLimit, ManagedComputeMode, ManagedMigLayout, GpuRepair)
+L = TypeVar("L", TimedLimit, ManagedComputeMode, ManagedMigLayout, GpuRepair,
+            SuspendedTask)
 
 
 UNREAD_MOST = 2_000  # characters of what is not understood, in the audit
@@ -100,14 +102,14 @@ class StoredLimits(ABC, Generic[L]):
             raise
 
     def _read(self, text: str | None) -> tuple[L, ...]:
-        limits, unread = _decode(text or "[]", self._kind)
+        limits, unread = decode_limits(text or "[]", self._kind)
         if unread and self._is_closed_by_unread:
             raise NotUnderstoodError(self._plural)
         self._unread = unread
         return limits
 
 
-def _decode(text: str, kind: type[L]) -> tuple[tuple[L, ...], tuple[msgspec.Raw, ...]]:
+def decode_limits(text: str, kind: type[L]) -> tuple[tuple[L, ...], tuple[msgspec.Raw, ...]]:
     """Return what is understood, and the rest of it."""
     try:
         parts = msgspec.json.decode(text, type=tuple[msgspec.Raw, ...])
@@ -263,7 +265,7 @@ class RepairStore(StoredLimits[GpuRepair]):
     def forget_unread(self, by: str) -> None:
         """Forget what is not understood, and nothing else; it stays in the audit log."""
         text = self._journal.fact(Fact.REPAIRS) or "[]"
-        repairs, unread = _decode(text, GpuRepair)
+        repairs, unread = decode_limits(text, GpuRepair)
         if unread:
             self._journal.keep(
                 Fact.REPAIRS, msgspec.json.encode(repairs).decode() if repairs else None,
@@ -294,6 +296,39 @@ class RepairStore(StoredLimits[GpuRepair]):
         return {"kind": f"repair_{event}", "repair": msgspec.to_builtins(repair)}
 
 
+class SuspensionStore(StoredLimits[SuspendedTask]):
+    """Tasks that are suspended. The driver lists them no more: what is forgotten here is a process
+    that nobody can bring back."""
+
+    _fact, _kind, _plural = Fact.SUSPENSIONS, SuspendedTask, "suspensions"
+
+    def of(self, pid: int, start_ticks: int) -> SuspendedTask | None:
+        return next((task for task in self.all() if task.has(pid, start_ticks)), None)
+
+    def begin(self, task: SuspendedTask) -> None:
+        if len(self.all()) >= MAX_SUSPENSIONS:
+            raise JournalError(f"{MAX_SUSPENSIONS} tasks are suspended here already")
+        self._change(lambda all: (*_all_but(all, task), task), self._record("begun", task))
+
+    def turn(self, before: SuspendedTask, now: SuspendedTask) -> None:
+        """Replace a record, unless somebody else has changed it since."""
+        self._change(lambda all: tuple(now if task == before else task for task in all),
+                     self._record("state", now))
+
+    def end(self, task: SuspendedTask, why: str) -> None:
+        self._change(lambda all: _all_but(all, task), self._record("over", task) | {"why": why})
+
+    def _key(self, task: SuspendedTask) -> str:
+        return task.task_id
+
+    def _record(self, event: str, task: SuspendedTask) -> dict[str, Any]:
+        return {"kind": f"suspension_{event}", "suspension": msgspec.to_builtins(task)}
+
+
+def _all_but(all: tuple[SuspendedTask, ...], task: SuspendedTask) -> tuple[SuspendedTask, ...]:
+    return tuple(other for other in all if other.task_id != task.task_id)
+
+
 @dataclass(frozen=True, slots=True)
 class LimitStores:
     """Limits of one node: `applier` for GPUs, `mps` for MPS; the others are on disk."""
@@ -305,7 +340,9 @@ class LimitStores:
     mps_settings: MpsSettingStore
     repairs: RepairStore
     layouts: MigLayoutStore
+    suspensions: SuspensionStore
     leased: Callable[[], frozenset[str]]  # GPUs that a lease of the pool holds; JournalError
+    leases_of_gpus: Callable[[], frozenset[tuple[str, str]]]  # the same, each with its lease
 
 
     @property
@@ -326,4 +363,6 @@ def open_limits(applier: LimitApplier, mps: LocalMpsDaemons, journal: ActionJour
     return LimitStores(applier, mps, TimedLimitStore(journal, is_shared),
                        ComputeModeStore(journal, is_shared), MpsSettingStore(journal, boot_id),
                        RepairStore(journal, is_shared), MigLayoutStore(journal, is_shared),
-                       partial(leased_gpus, journal, boot_id))
+                       SuspensionStore(journal, is_shared),
+                       partial(leased_gpus, journal, boot_id),
+                       partial(leases_of_gpus, journal, boot_id))

@@ -1,6 +1,6 @@
 """Wiring of limits and repairs into the node."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from gpudeck.contract.limits import LimitsNow, MpsDaemon
@@ -9,16 +9,19 @@ from gpudeck.contract.wire import Welcome
 
 from ..capability import Capability, NodeCore, NodeObservation
 from ..runtime.action_lock import ActionLock
+from ..tasks.seen import SuspendedUse
 from .mps import LocalMpsDaemons
 from .mps_simulated import open_mps
 from .reconciler import DriverFacts, LimitReconciler
 from .repairs import RepairKeeper
 from .stores import LimitStores
+from .suspensions import SuspensionKeeper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitCapability(Capability):
     daemons: Callable[[], tuple[MpsDaemon, ...] | None]  # of MPS, as seen last
+    suspended: Callable[[], Iterable[SuspendedUse]]
 
 
 def open_daemons(core: NodeCore) -> LocalMpsDaemons:
@@ -34,6 +37,8 @@ def build(core: NodeCore, stores: LimitStores, holds: Callable[[], tuple[str, ..
     limits = LimitReconciler(stores, core.boot_id, holds, ActionLock(core.data), driver_facts,
                              core.wake)
     repairs = RepairKeeper(stores.repairs, core.boot_id, ActionLock(core.data), core.wake)
+    suspensions = SuspensionKeeper(stores.suspensions, core.boot_id, ActionLock(core.data),
+                                   core.backend.suspend_module(), core.wake)
 
     def connected(welcome: Welcome, now: float) -> None:
         limits.connected()
@@ -46,6 +51,7 @@ def build(core: NodeCore, stores: LimitStores, holds: Callable[[], tuple[str, ..
     def step(now: float, is_live: bool) -> None:
         limits.step(now, core.source.state == "ok")
         repairs.step(now)
+        suspensions.step(now)
 
     def poll(now: float) -> Iterator[LimitsNow | RepairsNow]:
         yield from limits.poll()
@@ -54,11 +60,14 @@ def build(core: NodeCore, stores: LimitStores, holds: Callable[[], tuple[str, ..
     def note_outcome() -> None:
         limits.changed()
         repairs.changed()
+        suspensions.changed()
 
     def close() -> None:
         limits.close()
         repairs.close()
+        suspensions.close()
 
     return LimitCapability(
         name="limits", connected=connected, observe=observe, step=step, poll=poll,
-        note_outcome=note_outcome, close=close, daemons=lambda: limits.daemons)
+        note_outcome=note_outcome, close=close, trouble=lambda: suspensions.trouble,
+        daemons=lambda: limits.daemons, suspended=suspensions.uses)

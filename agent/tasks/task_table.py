@@ -1,7 +1,7 @@
 """Finds the Task of a pid: what it is, whose it is, since when."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from .managers import WHOLE_JOBS
 from .name_cache import WorkloadNameCache
 from .owners import NO_NAMES, WorkloadNames, owner_of
 from .redact import redact
-from .seen import GpuTask
+from .seen import GpuTask, SuspendedUse
 from .user_table import user_and_groups
 from .wire_text import cut
 
@@ -34,18 +34,20 @@ class TaskEntry:
 Clients = Callable[[], Mapping[int, Sequence[int]]]
 # Name of a user and of groups; raises OSError where they are not known, or not yet.
 Users = Callable[[int, tuple[int, ...]], tuple[str, tuple[str, ...]]]
+Suspended = Callable[[], Iterable[SuspendedUse]]
 
 
 class TaskTable:
     """Remembers what it has read: a process is asked for its command line once. `names`, `users`
-    and `clients` (of MPS, by their server) may know nothing yet; they are asked again."""
+    and `clients` (of MPS, by their server) may know nothing yet; they are asked again. `suspended`:
+    tasks that the driver does not list while their memory is on the host."""
 
     def __init__(
         self, boot_id: str, proc: Path = Path("/proc"), names: WorkloadNameCache | None = None,
-        clients: Clients = dict, users: Users = user_and_groups,
+        clients: Clients = dict, users: Users = user_and_groups, suspended: Suspended = tuple,
     ) -> None:
         self._boot_id, self._proc, self._names, self._clients = boot_id, proc, names, clients
-        self._users = users
+        self._users, self._suspended = users, suspended
         self._entries: dict[tuple[int, int], TaskEntry] = {}
 
     def describe(self, listed: Sequence[ProcessReading]) -> tuple[GpuTask, ...]:
@@ -54,6 +56,7 @@ class TaskTable:
                    and (gpu_task.task.pid, gpu_task.task.start_ticks) in self._entries}
         if servers:
             gpu_tasks = self._with_clients(gpu_tasks, servers)
+        gpu_tasks = self._with_suspended(gpu_tasks)
         present = {(gpu_task.task.pid, gpu_task.task.start_ticks) for gpu_task in gpu_tasks}
         self._entries = {key: entry for key, entry in self._entries.items() if key in present}
         if self._names is not None:
@@ -75,6 +78,19 @@ class TaskTable:
         return (*(self._as_client(gpu_task) if gpu_task.task.pid in clients else gpu_task
                   for gpu_task in gpu_tasks),
                 *(gpu_task for gpu_task in more if gpu_task.state is not None))
+
+    def _with_suspended(self, gpu_tasks: tuple[GpuTask, ...]) -> tuple[GpuTask, ...]:
+        """Add the suspended tasks, which hold nothing and have not ended."""
+        listed = {(gpu_task.task.pid, gpu_task.gpu_uuid) for gpu_task in gpu_tasks}
+        more = []
+        for pid, start_ticks, uuid in self._suspended():
+            stat = processes.read_stat(self._proc, pid)
+            if (pid, uuid) in listed or stat is None or stat.start_ticks != start_ticks or (
+                    stat.state == "zombie"):
+                continue
+            gpu_task = self._gpu_task(ProcessReading(pid, uuid, 0.0, None))
+            more.append(structs.replace(gpu_task, is_suspended=True))
+        return (*gpu_tasks, *more)
 
     def _as_client(self, gpu_task: GpuTask) -> GpuTask:
         entry = self._entries.get((gpu_task.task.pid, gpu_task.task.start_ticks))

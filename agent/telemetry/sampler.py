@@ -233,7 +233,8 @@ def _tasks(
     memory = replace(
         memory, described=frozenset(present), snapshot_at=now if snapshot else memory.snapshot_at
     )
-    return memory, Tasks(snapshot=snapshot, began=began, uses=uses)
+    suspended = tuple({entry.task.id: None for entry in gpu_tasks if entry.is_suspended})
+    return memory, Tasks(snapshot=snapshot, began=began, uses=uses, suspended=suspended or UNSET)
 
 
 def _use(entry: GpuTask, gpu: int) -> wire.Use:

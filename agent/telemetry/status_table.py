@@ -55,8 +55,8 @@ def task_items(gpu_tasks: Sequence[GpuTask], node: str) -> list[Item]:
         item = items.setdefault(task.id, {
             "id": task.id, "node": node, "pid": task.pid, "started_at": task.started_at,
             "user": task.user, "command": task.command, "gpus": [], "mem_used_bytes": None,
-            "sm_pct": None, "state": entry.state, "manager": task.manager, "kind": task.kind,
-            "job_id": task.job_id, "owner": {
+            "sm_pct": None, "state": "suspended" if entry.is_suspended else entry.state,
+            "manager": task.manager, "kind": task.kind, "job_id": task.job_id, "owner": {
                 name: value for name in OWNER if (value := getattr(task, name)) is not None},
         })
         item["gpus"].append({

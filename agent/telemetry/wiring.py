@@ -8,7 +8,7 @@ from ..limits.mps import LocalMpsDaemons, MpsClientCache
 from ..tasks.name_cache import WorkloadNameCache
 from ..tasks.people import TaskUsers
 from ..tasks.processes import namespace_trouble
-from ..tasks.task_table import TaskTable
+from ..tasks.task_table import Suspended, TaskTable
 from .latest_sample import LatestSample
 from .node_sampler import HostSampling, NodeSampler
 from .prometheus import MetricsPage
@@ -22,10 +22,10 @@ class SamplingCapability(Capability):
 
 
 def build(core: NodeCore, latest: LatestSample, recent: RecentTasks, mps: LocalMpsDaemons,
-          with_host: HostSampling, observers: Sequence[Callable[[NodeObservation], None]]
-          ) -> SamplingCapability:
+          with_host: HostSampling, observers: Sequence[Callable[[NodeObservation], None]],
+          suspended: Suspended) -> SamplingCapability:
     tasks = TaskTable(core.boot_id, names=WorkloadNameCache(), clients=MpsClientCache(mps),
-                      users=TaskUsers())
+                      users=TaskUsers(), suspended=suspended)
     sampler = NodeSampler(core, latest, recent, tasks, with_host, observers)
     unseen = namespace_trouble() if core.backend.capabilities.pids == "host" else ""
     return SamplingCapability(name="sampling", read=sampler.step, trouble=lambda: unseen,

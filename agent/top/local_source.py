@@ -102,11 +102,13 @@ class LocalSource(TopSource):
             # Loaded after the first reading was requested: that is under way meanwhile.
             from ..actions.ceiling import foreign_pids
             from ..limits.mps import LocalMpsDaemons
+            from ..limits.suspensions import suspended_here
             from ..tasks.boot_id import boot_id
             from ..tasks.name_cache import WorkloadNameCache
             from ..tasks.task_table import TaskTable
 
             self._unseen = foreign_pids(self._backend, self.reach.ceiling)
             self._table = TaskTable(boot_id(), names=WorkloadNameCache(),
-                                    clients=LocalMpsDaemons().clients)
+                                    clients=LocalMpsDaemons().clients,
+                                    suspended=lambda: suspended_here(self.reach.data))
         return [] if self._unseen else show.task_items(self._table.describe(self._processes), host)

@@ -9,10 +9,13 @@ export const ACTS = [...ROWS.values()].filter(({ key }) => key !== "");
 /** @type {(action: string) => string} */
 export const verb = (action) => ROWS.get(action)?.label ?? action;
 /**
- * Tells whether an action fits a task's state: only a paused task is resumed.
- * @type {(row: Hub.ActionRow, task: Pick<Hub.TaskView, "state">) => boolean}
+ * Tells whether an action fits a task: only a paused one is resumed, and what is off is offered where a node permits it.
+ * @type {(row: Hub.ActionRow, task: Pick<Hub.TaskView, "state"> & Partial<Pick<Hub.TaskView, "permits">>) => boolean}
  */
-export const isFit = ({ fits }, task) => fits === "" || (fits === "paused") === (task.state === "paused");
+export function isFit({ id, fits, is_off: isOff }, { state, permits }) {
+  if (isOff && !(permits ?? []).some((action) => action === id)) return false;
+  return fits === "" || (fits === "running" ? state !== "paused" && state !== "suspended" : fits === state);
+}
 /** @type {(action: string) => Hub.ActionRow} */
 export function rowOf(action) {
   const row = ROWS.get(action);

@@ -28,7 +28,7 @@ class ActionDispatcher:
     def _unsupported(self, node_id: str, action: ShownAction) -> Refusal | None:
         """Refuse for an agent older than this action, which could not even read the request."""
         node = self.machine.fleet.nodes.get(node_id)
-        permitted = () if node is None else node.hello.actions
+        permitted = () if node is None else node.permits
         return None if not permitted or action in permitted else no_such(action)
 
     def order(self, record: CommandRecord, preview: Preview, condition: RuleCondition | None,

@@ -145,6 +145,7 @@ class Node:
     host_pressure_pct: float | None = None
     tasks: dict[str, Task] = field(default_factory=dict)
     uses: tuple[Use, ...] = ()
+    suspended: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET  # ids of tasks
     # Task and GPU -> since when it is used, by our clock: no node can make itself older by that.
     used_since: dict[tuple[str, int], float] = field(default_factory=dict)
     are_tasks_known: bool = False
@@ -167,6 +168,11 @@ class Node:
     def is_imported(self) -> bool:
         """True for a recording of a machine: a past without a present."""
         return self.hello.node_id.startswith(IMPORTED)
+
+    @property
+    def permits(self) -> tuple[str, ...]:
+        """Return the actions that its ceiling allows."""
+        return (*self.hello.actions, *(self.hello.more_actions or ()))
 
     def hear(self, now: float, mono: float) -> None:
         self.heard_at = now
@@ -361,7 +367,7 @@ class Fleet(GpuTable):
         described = began if tasks.snapshot else node.tasks | began
         used_ids = {use.task_id for use in tasks.uses}
         node.tasks = {task_id: task for task_id, task in described.items() if task_id in used_ids}
-        node.uses = tasks.uses
+        node.uses, node.suspended = tasks.uses, tasks.suspended
         node.used_since = {key: node.used_since.get(key, now)
                            for key in ((use.task_id, use.gpu) for use in tasks.uses)}
         node.are_tasks_known = True
@@ -433,7 +439,8 @@ class Fleet(GpuTable):
         """Return the last Frame, complete in itself: with all tasks and what changes seldom."""
         if node.frame is None:
             return None
-        tasks = Tasks(True, tuple(node.tasks.values()), node.uses) if node.are_tasks_known else None
+        tasks = Tasks(True, tuple(node.tasks.values()), node.uses,
+                      node.suspended) if node.are_tasks_known else None
         listing = node.listings.get(node.frame.generation)
         slow = None if listing is None else self.slow.told_last(listing.slots)
         return msgspec.structs.replace(node.frame, tasks=tasks, slow=slow)

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from gpudeck.contract.action_table import OPTIONAL, TaskAction
 from gpudeck.contract.action_views import KeepView
 from gpudeck.contract.actions import total
 from gpudeck.measures.availability import Reason
@@ -261,7 +262,7 @@ class TaskGpuUseView(msgspec.Struct):
     sm_pct: float | None
 
 
-TaskState = Literal["running", "paused", "uninterruptible", "zombie"]
+TaskState = Literal["running", "paused", "uninterruptible", "zombie", "suspended"]
 
 
 class TaskView(msgspec.Struct):
@@ -286,6 +287,8 @@ class TaskView(msgspec.Struct):
     on_host: HostUseView | None = None
     checkpoints: CheckpointsView | None = None  # null: no rhythm of them is known
     serving: ServingView | None = None  # of a job that serves models, one task has it
+    # Actions that are off elsewhere, and that the ceiling of its node permits.
+    permits: list[TaskAction] = []
 
 
 class NodeList(msgspec.Struct):
@@ -472,6 +475,7 @@ def task_views(fleet: Fleet, node: Node, reads: CommandLineVisibility = ALL_READ
         uses.setdefault(use.task_id,
                         []).append(TaskGpuUseView(uuid, use.mem_used_bytes, use.sm_pct))
         states[use.task_id] = use.state
+    states |= dict.fromkeys(node.suspended or (), "suspended")
     return [_task(node, task_id, uses[task_id], states[task_id], reads)
             for task_id in sorted(uses) if task_id in node.tasks]
 
@@ -485,4 +489,5 @@ def _task(node: Node, task_id: str, on: list[TaskGpuUseView], state: Any,
         reads.line(task.user, task.command), "whole" if has_whole else "program", on,
         total(use.mem_used_bytes for use in on),
         average_sm_pct((use.uuid, use.sm_pct) for use in on), state, task.manager, task.kind,
-        task.job_id, owner_view(task, has_whole))
+        task.job_id, owner_view(task, has_whole),
+        permits=[action for action in OPTIONAL if action in node.permits])

@@ -112,7 +112,7 @@ def _cluster(visible: VisibleFleet, speaker: Node, report: KubernetesNow,
         speaker.hello.node_id, speaker.hello.host, report.server, report.version, report.trouble,
         report.taken_at, not speaker.connected or mono - speaker.kubernetes_mono > STALE_AFTER_S,
         None if report.rights is None else list(report.rights),
-        [action for action in speaker.hello.actions if action.startswith("kubernetes_")],
+        [action for action in speaker.permits if action.startswith("kubernetes_")],
         report.left_out, pods,
         [_node(listed, node_of(listed.name, hosts)) for listed in report.nodes
          if visible.is_whole or node_of(listed.name, hosts) is not None])

@@ -131,7 +131,7 @@ def _cluster(visible: VisibleFleet, speaker: Node, report: SlurmNow,
         speaker.hello.node_id, speaker.hello.host, report.cluster, report.version, report.account,
         report.rights, report.hidden, report.trouble, report.taken_at,
         not speaker.connected or mono - speaker.slurm_mono > STALE_AFTER_S,
-        [action for action in speaker.hello.actions if action.startswith("slurm_")],
+        [action for action in speaker.permits if action.startswith("slurm_")],
         report.left_out, jobs,
         [_node(listed, at[listed.name]) for listed in report.nodes
          if visible.is_whole or at[listed.name] is not None])

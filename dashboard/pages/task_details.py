@@ -142,8 +142,8 @@ def _actions(task: TaskView, may_act: bool) -> list[Component] | str | None:
         return SIMULATED
     return [make(f"button.button{'.danger' if row.is_kill else ''}", row.label, data_key=row.id,
                  data_act=row.id, data_target=task.id)
-            for row in ROWS.values() if may_act and row.key and (
-                not row.fits or (row.fits == "paused") == (task.state == "paused"))] or None
+            for row in ROWS.values()
+            if may_act and row.key and row.suits(task.state, task.permits)] or None
 
 
 def _keep(task: TaskView, may_act: bool, now: float, zone: str) -> list[Component]:

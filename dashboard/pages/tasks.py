@@ -89,7 +89,7 @@ def frame() -> Component:
         make("div#tasks-bulk.bulk", [
             make("strong#tasks-chosen", ""),
             *(make(f"button.button{'.danger' if row.is_kill else ''}", row.label, data_act=row.id)
-              for row in ROWS.values() if row.key),
+              for row in ROWS.values() if row.key and not row.is_off),
             make("button#tasks-clear.as-link", "Clear")],
             hidden=True, role="region", aria_label="Selected tasks"),
     ], hidden=True)

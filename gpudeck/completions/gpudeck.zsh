@@ -40,6 +40,7 @@ _shtab_gpudeck_commands() {
     pool:'Free GPUs, leases and the queue: of this node, or of a fleet.'
     quota:''
     release:'Resume actions, and open the driver again.'
+    restore:'Restore a suspended task.'
     resume:'Resume a paused task.'
     rules:'Rules as files: check their syntax and run their tests.'
     run:'Run a command on GPUs of this node as soon as they are free.'
@@ -47,6 +48,7 @@ _shtab_gpudeck_commands() {
     service:'Run the hub or this node'"'"'s agent as a hardened service of systemd.'
     simulate:'Simulated nodes, each with its own socket.'
     status:''
+    suspend:'Move a task'"'"'s GPU memory to its machine'"'"'s memory (cuda-checkpoint).'
     tasks:''
     team:'Teams: owners who share a bill in reports.'
     token:'API and enrolment tokens.'
@@ -90,6 +92,7 @@ _shtab_gpudeck_gpu_commands() {
     mode:'whether one process at a time may use it, as MPS should'
     release:'undo a limit that gpudeck has set; restores the previous value'
     show:'the limits that gpudeck has set, and whether they are in force'
+    time-slice:'how long each task on it works before the next one'
   )
   _describe 'gpudeck gpu commands' _commands
 }
@@ -713,6 +716,18 @@ _shtab_gpudeck_gpu_show_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_gpu_show_defaults_added=0
+
+_shtab_gpudeck_gpu_time_slice_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--reason[why\; it goes into the audit log]:TEXT:"
+  "--grace[for stop and restart\: seconds for clients to finish]:SPAN:"
+  "--yes[do not ask for confirmation\; only where nobody\'s work is ended]"
+  ":of the GPU, as \`gpudeck status --json\` lists it:"
+  ":length:(default short medium long)"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_gpu_time_slice_defaults_added=0
 
 _shtab_gpudeck_history_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -1408,6 +1423,29 @@ _shtab_gpudeck_release_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_release_defaults_added=0
 
+_shtab_gpudeck_restore_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--config[read settings from this TOML file]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--backend[where readings come from\: auto, nvml, amd or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated:"
+  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
+  "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
+  {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
+  "--filter[with --hub\: the tasks all of whose GPUs match, see docs\/filters.md]:EXPR:"
+  "--user[only tasks of this owner]:NAME:"
+  "--reason[why\; it goes into the audit log, and the owner is notified]:TEXT:"
+  "--plan-out[do nothing\; write a plan of exactly what would be affected]:FILE:_files"
+  "--plan[carry out this plan, if nothing in it has changed]:FILE:_files"
+  "--yes[with --plan\: do not ask]"
+  "(*)::task ids, as \`gpudeck tasks\` lists them:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_restore_defaults_added=0
+
 _shtab_gpudeck_resume_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
@@ -1707,6 +1745,29 @@ _shtab_gpudeck_status_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_status_defaults_added=0
 
+_shtab_gpudeck_suspend_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--config[read settings from this TOML file]:FILE:_files"
+  "--hub[act through this hub\; default\: on this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
+  "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
+  "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
+  "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
+  "--backend[where readings come from\: auto, nvml, amd or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated:"
+  "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
+  "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
+  {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
+  "--filter[with --hub\: the tasks all of whose GPUs match, see docs\/filters.md]:EXPR:"
+  "--user[only tasks of this owner]:NAME:"
+  "--reason[why\; it goes into the audit log, and the owner is notified]:TEXT:"
+  "--plan-out[do nothing\; write a plan of exactly what would be affected]:FILE:_files"
+  "--plan[carry out this plan, if nothing in it has changed]:FILE:_files"
+  "--yes[with --plan\: do not ask]"
+  "(*)::task ids, as \`gpudeck tasks\` lists them:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_suspend_defaults_added=0
+
 _shtab_gpudeck_tasks_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--config[read settings from this TOML file]:FILE:_files"
@@ -1973,6 +2034,7 @@ _shtab_gpudeck() {
         pool) _shtab_gpudeck_pool ;;
         quota) _shtab_gpudeck_quota ;;
         release) _arguments -C -s $_shtab_gpudeck_release_options ;;
+        restore) _arguments -C -s $_shtab_gpudeck_restore_options ;;
         resume) _arguments -C -s $_shtab_gpudeck_resume_options ;;
         rules) _shtab_gpudeck_rules ;;
         run) _arguments -C -s $_shtab_gpudeck_run_options ;;
@@ -1980,6 +2042,7 @@ _shtab_gpudeck() {
         service) _shtab_gpudeck_service ;;
         simulate) _arguments -C -s $_shtab_gpudeck_simulate_options ;;
         status) _arguments -C -s $_shtab_gpudeck_status_options ;;
+        suspend) _arguments -C -s $_shtab_gpudeck_suspend_options ;;
         tasks) _arguments -C -s $_shtab_gpudeck_tasks_options ;;
         team) _shtab_gpudeck_team ;;
         token) _shtab_gpudeck_token ;;
@@ -2087,6 +2150,7 @@ _shtab_gpudeck_gpu() {
         mode) _arguments -C -s $_shtab_gpudeck_gpu_mode_options ;;
         release) _arguments -C -s $_shtab_gpudeck_gpu_release_options ;;
         show) _arguments -C -s $_shtab_gpudeck_gpu_show_options ;;
+        time-slice) _arguments -C -s $_shtab_gpudeck_gpu_time_slice_options ;;
       esac
   esac
 }

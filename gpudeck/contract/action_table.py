@@ -6,6 +6,7 @@ and a row in its table; a verb of the terminal, a line in agent/cli/actions.py. 
 notebook's widget get the rows as JSON.
 """
 
+from collections.abc import Collection
 from typing import Literal, get_args
 
 import msgspec
@@ -13,10 +14,12 @@ from msgspec import Struct
 
 from gpudeck.contract.ladder import Do
 
-TaskAction = Literal["notify", "limit", "pause", "resume", "end", "terminate_client"]
+TaskAction = Literal["notify", "limit", "pause", "resume", "suspend", "restore", "end",
+                     "terminate_client"]
 SettingAction = Literal["set_mps", "start_mps", "stop_mps", "restart_mps", "set_power_cap",
-                        "lock_clocks", "release_limit", "set_compute_mode", "cordon", "drain",
-                        "return_to_service", "reset_gpu", "diagnose_gpu", "set_mig_layout",
+                        "lock_clocks", "release_limit", "set_compute_mode", "set_time_slice",
+                        "cordon", "drain", "return_to_service", "reset_gpu", "diagnose_gpu",
+                        "set_mig_layout",
                         "slurm_cancel", "slurm_hold", "slurm_release", "slurm_requeue",
                         "slurm_suspend", "slurm_continue", "slurm_drain", "slurm_resume",
                         "kubernetes_delete", "kubernetes_evict", "kubernetes_cordon",
@@ -90,7 +93,8 @@ class ActionRow(Struct, frozen=True, kw_only=True):
     # where people find it
     key: str = ""  # on the Tasks page
     in_rows: bool = False  # a button in each row of tasks, and in notebooks
-    fits: Literal["", "running", "paused"] = ""  # tasks in this state; "": in any
+    # tasks in this state; "": in any
+    fits: Literal["", "running", "paused", "suspended"] = ""
     undo: TaskAction | None = None
     is_typed: bool = False  # of several jobs: a word has to be typed
     params: tuple[ActionParameter, ...] = ()
@@ -100,6 +104,15 @@ class ActionRow(Struct, frozen=True, kw_only=True):
     mail_subject: str = ""
     mail_text: str = ""
     ranks_left: str = ""  # the effect on other ranks of a launch
+
+    def suits(self, state: str | None, permits: Collection[str]) -> bool:
+        """Return whether it is offered for a task. `permits`: what is off elsewhere and permitted
+        on its node. Stated in assets/actions/action_words.mjs as well."""
+        if self.is_off and self.id not in permits:
+            return False
+        if self.fits == "running":  # or unknown
+            return state not in ("paused", "suspended")
+        return self.fits in ("", state)
 
 
 READ_BACK = "It is read back afterwards: that it was accepted proves nothing."
@@ -161,6 +174,27 @@ _ROWS = (
         does="Resume a paused task.", summary="resume a paused task",
         mail_subject="Your task on {host} was resumed", mail_text="It runs again."),
     ActionRow(
+        id="suspend", label="Suspend", doing="suspending", ended="suspended",
+        done="Suspended", proof="step",
+        last_words="Its GPU memory is moved to the memory of its machine, which may take minutes. "
+                   "Restore brings it back while its GPUs have room.",
+        is_off=True, is_unverified=True,
+        signals=True, is_kill=False, is_harmful=True, key="u", fits="running", undo="restore",
+        does="Move a task's GPU memory to its machine's memory (cuda-checkpoint).",
+        summary="move a task's GPU memory to its machine's memory",
+        mail_subject="Your task on {host} is being suspended",
+        mail_text="Its GPU memory is moved to the memory of its machine until it is restored.",
+        ranks_left="will hang until it is restored"),
+    ActionRow(
+        id="restore", label="Restore", doing="restoring", ended="restored",
+        done="Restored", proof="step",
+        last_words="Its GPU memory comes back from the memory of its machine, which may take "
+                   "minutes.",
+        is_off=True, is_unverified=True,
+        signals=True, is_kill=False, is_harmful=False, key="o", fits="suspended",
+        does="Restore a suspended task.", summary="restore a suspended task",
+        mail_subject="Your task on {host} was restored", mail_text="It runs again."),
+    ActionRow(
         id="end", label="End", doing="ending", ended="ended",
         done="Ended: its processes are gone.", proof="exit",
         last_words="{first}SIGTERM, {grace} of grace, then SIGKILL for the rest.",
@@ -191,6 +225,8 @@ _ROWS = (
     # A rule takes back what it has limited, and no other limit (agent/actions/kinds).
     _setting("release_limit", "Remove limit", "removing the limit", "removed", for_rules=True),
     _setting("set_compute_mode", "Set mode", "setting the compute mode", "set"),
+    _setting("set_time_slice", "Set time slice", "setting the time slice", "set", is_off=True,
+             is_unverified=True),
     _setting("cordon", "Cordon", "cordoning it", "cordoned", for_rules=True,
              last_words="Nothing new is assigned there until it is returned. What runs continues."),
     _setting("drain", "Drain", "draining it", "set to drain",
@@ -259,6 +295,8 @@ ROWS = {action: ROWS[action] for action in ACTIONS}
 
 # Permitted by a node that has no ceiling.
 PERMITTED = tuple(action for action in SHOWN_ACTIONS if not ROWS[action].is_off)
+# Off until a ceiling names them: pages offer them where it does.
+OPTIONAL = tuple(action for action in TASK_ACTIONS if ROWS[action].is_off)
 KILLS = tuple(action for action in SHOWN_ACTIONS if ROWS[action].is_kill)
 # These end clients that are working, or a scheduler's jobs.
 ENDS_WORK = tuple(action for action in SETTING_ACTIONS if ROWS[action].is_kill)

@@ -121,6 +121,17 @@ class ComputeMode(Struct, frozen=True, forbid_unknown_fields=True, tag="compute_
     mode: Mode
 
 
+SliceLength = Literal["default", "short", "medium", "long"]
+
+
+class TimeSlice(Struct, frozen=True, forbid_unknown_fields=True, tag="time_slice"):
+    """The length of the turns that tasks on a GPU take. Not kept: a reloaded driver begins with
+    `default`."""
+
+    gpu_uuid: Word
+    length: SliceLength
+
+
 class Cordon(Struct, frozen=True, forbid_unknown_fields=True, tag="cordon"):
     """Take a GPU out of service: nothing new is placed on it. WHOLE_NODE instead of a UUID, as in
     all service settings: every GPU of the node."""
@@ -167,7 +178,7 @@ class LimitRelease(Struct, frozen=True, forbid_unknown_fields=True, tag="limit_o
 
 
 MpsSetting = MpsPercent | MpsMemory | MpsPriority | MpsPreset | MpsStart | MpsStop | MpsRestart
-GpuSetting = PowerCap | ClockLock | LimitRelease | ComputeMode
+GpuSetting = PowerCap | ClockLock | LimitRelease | ComputeMode | TimeSlice
 ServiceSetting = Cordon | Drain | ReturnToService | GpuReset | GpuDiagnosis
 SchedulerSetting = SlurmSetting | KubernetesSetting
 Setting = MpsSetting | GpuSetting | ServiceSetting | MigLayout | SchedulerSetting
@@ -176,7 +187,7 @@ _ACTION_OF: dict[type, SettingAction] = {
     MpsPercent: "set_mps", MpsMemory: "set_mps", MpsPriority: "set_mps", MpsPreset: "set_mps",
     MpsStart: "start_mps", MpsStop: "stop_mps", MpsRestart: "restart_mps",
     PowerCap: "set_power_cap", ClockLock: "lock_clocks", LimitRelease: "release_limit",
-    ComputeMode: "set_compute_mode", Cordon: "cordon", Drain: "drain",
+    ComputeMode: "set_compute_mode", TimeSlice: "set_time_slice", Cordon: "cordon", Drain: "drain",
     ReturnToService: "return_to_service", GpuReset: "reset_gpu", GpuDiagnosis: "diagnose_gpu",
     SlurmCancel: "slurm_cancel", SlurmHold: "slurm_hold", SlurmRelease: "slurm_release",
     SlurmRequeue: "slurm_requeue", SlurmSuspend: "slurm_suspend",

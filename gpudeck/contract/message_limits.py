@@ -6,6 +6,9 @@ from msgspec import Meta
 
 Word = Annotated[str, Meta(min_length=1, max_length=128)]
 TypeName = Annotated[str, Meta(pattern=r"\A[a-z][a-z0-9_]{0,31}\Z")]  # of a message
+# More are in a field of their own: a hub of before refuses a node with a longer list.
+FIRST_ACTIONS = 32
+Actions = Annotated[tuple[Word, ...], Meta(max_length=FIRST_ACTIONS)]
 Text = Annotated[str, Meta(max_length=1_024)]
 CommandLine = Annotated[str, Meta(max_length=4_096)]
 Number = Annotated[int, Meta(ge=0, le=2**53)]

@@ -13,8 +13,7 @@ it is on disk; the agent keeps and resends what is not acked; the hub drops dupl
                              <- Welcome    or Refused, then the connection closes
       Inventory ->                         each generation that a pending Frame refers to
       Frame, Event -> ...                  as they arise
-      Backfill -> ...                      what was not acked before, oldest first, in the room
-                                           that live ones leave
+      Backfill -> ...                      what was not acked, oldest first, where there is room
                              <- Ack        these are on disk
       Beat ->                              every BEAT_EVERY_S, whatever the reader does
                              <- Probe      time sync
@@ -58,6 +57,7 @@ from gpudeck.contract.hosts import HostSample
 from gpudeck.contract.kubernetes import KubernetesNow, PodGpusNow
 from gpudeck.contract.limits import LimitsNow
 from gpudeck.contract.message_limits import (
+    Actions,
     Amount,
     CommandLine,
     Finite,
@@ -160,6 +160,7 @@ class Tasks(Struct, frozen=True):
     snapshot: bool
     began: Annotated[tuple[Task, ...], Meta(max_length=MAX_TASKS)]
     uses: Annotated[tuple[Use, ...], Meta(max_length=MAX_TASKS)]
+    suspended: Annotated[tuple[Word, ...], Meta(max_length=MAX_TASKS)] | UnsetType = UNSET  # ids
 
 
 # agent -> hub
@@ -170,8 +171,7 @@ class Call(Struct, frozen=True, tag="call"):
 
 
 class Enrolment(Struct, frozen=True):
-    """A node that the hub does not know yet shows that it was given a token: the token is a key,
-    and signs enrolment_statement."""
+    """Proof of a node that is new to the hub: its token is a key, and signs enrolment_statement."""
 
     token_id: Word
     signature: Signature
@@ -191,12 +191,13 @@ class Hello(Struct, frozen=True, tag="hello"):
     platform: Text = ""
     driver_version: Text | None = None
     epoch_seen: Number = 0  # the highest of this hub's so far; Commands of a lower one are refused
-    actions: Annotated[tuple[Word, ...], Meta(max_length=32)] = ()  # that the ceiling here allows
+    actions: Actions = ()  # that the ceiling here allows
     enrolment: Enrolment | None = None
     anchor_seq: Number = 0  # the last Anchor that this hub gave: proof against a hub that forgets
     anchor_head: Text = ""
     rules: RulesCeiling | UnsetType = UNSET  # unset by older agents
     cuda_version: Text | UnsetType = UNSET  # the newest that its driver runs
+    more_actions: Actions | UnsetType = UNSET  # than `actions` holds, the newest last
 
 
 class Inventory(Struct, frozen=True, tag="inventory"):
@@ -215,11 +216,9 @@ class Slow(Struct, frozen=True, array_like=True):
 
 
 class Frame(Struct, frozen=True, tag="frame"):
-    """Report of a Node for one tick.
-
-    `values`: float64 little-endian, GPUs x metrics.COLUMNS, row by row. `absent`: one Absence byte
-    each; where it is not PRESENT the value is 0 and means nothing. `states`: indexes of GPU_STATES.
-    """
+    """Report of a Node for one tick. `values`: float64 little-endian, GPUs x metrics.COLUMNS, row
+    by row. `absent`: one Absence byte each; where it is not PRESENT the value is 0 and means
+    nothing. `states`: indexes of GPU_STATES."""
 
     seq: Annotated[int, Meta(ge=1, le=2**53)]
     taken_at: Seconds

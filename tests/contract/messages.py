@@ -395,8 +395,16 @@ FROM_HUB["pool_plan"] = PoolPlan(
 
 # Fields that came later, in messages that hubs and agents of before read without them.
 FROM_AGENT |= {
+    "hello_that_permits_many": Hello(
+        wire_versions=(1,), key=bytes(range(64, 96)), signature=bytes(range(64)),
+        node_id="6f" * 16, host="node-01", boot_id="0b1c2d3e-" + "0" * 27,
+        stream="a1b2c3d4e5f60718", last_seq=6, agent_version="0.1.0", backend="nvml",
+        actions=("notify", "end"), more_actions=("suspend", "restore"),
+    ),
     "inventory_with_memory_limits": Inventory(4, (structs.replace(
         FACTS[0], mem_temp_max_c=95.0, mem_margin_min_c=8.0, accounting_on=True),)),
+    "frame_with_a_suspended_task": structs.replace(
+        FRAME, seq=10, tasks=Tasks(True, (TASK,), USES, suspended=(TASK.id,))),
     "frame_with_checkpoints": structs.replace(FRAME, seq=9, host=structs.replace(
         HOST, checkpoints=(TaskCheckpoints(TASK.id, 900.5, 1763640000.0, 4),))),
     "frame_with_collectives": structs.replace(FRAME, seq=10, host=structs.replace(

@@ -27,10 +27,10 @@ def a_context(
     holds: Callable[[], tuple[str, ...]] = lambda: (), has_host_pids: bool = False,
 ) -> NodeContext:
     mps = LocalMpsDaemons(is_alone=True)
+    limits = open_limits(LimitApplier(RECORDED, "", lambda: ""), mps, journal, boot_id(), True)
     return NodeContext(
         NodeFacts(node_id, boot_id(), has_host_pids, False, lambda: None),
         BoardRepairs(RECORDED, ceiling.parent),
-        TaskLookup(boot_id(), source, mps, RecentTasks()),
-        open_limits(LimitApplier(RECORDED, "", lambda: ""), mps, journal, boot_id(), True),
-        Schedulers(),
+        TaskLookup(boot_id(), source, mps, RecentTasks(), limits.suspensions),
+        limits, Schedulers(),
         ActionGuards(ceiling, holds, lambda _, __: 0), SystemPeople())

@@ -3,6 +3,7 @@
     tools = VendorTools(tmp_path, nvml)
     env = {"PATH": tools.path}
     tools.smi("reset")      # does it; "lie": says so only; "refuse": does not, exit 255
+    tools.slices("work")    # `compute-policy`; "lie", "refuse", or "mute": a list of another form
     tools.diag(document)    # what `dcgmi diag -j` prints
 
 The reset spares nobody, unlike a driver: it kills every process that the fake lists on the board,
@@ -20,6 +21,19 @@ SMI = """#!{python} -SE
 import os, signal, sys
 mode = open({mode!r}).read().strip()
 open({calls!r}, "a").write(" ".join(sys.argv[1:]) + "\\n")
+if sys.argv[1] == "compute-policy":
+    mode, kept = open({mode!r} + ".slices").read(), {mode!r} + "." + sys.argv[3]
+    if sys.argv[4] == "--list":
+        length = open(kept).read() if os.path.exists(kept) else "0"
+        words = ["Default", "Short", "Medium", "Long"][int(length)]
+        print("|" if mode == "mute" else "GPU 0: Timeslice: " + words)
+        sys.exit(0)
+    if mode == "refuse":
+        print("Setting the compute policy is not supported for GPU %s." % sys.argv[3])
+        sys.exit(3)
+    if mode != "lie":
+        open(kept, "w").write(sys.argv[4].partition("=")[2])
+    sys.exit(0)
 bus = sys.argv[sys.argv.index("-i") + 1]
 lines = open({state!r}).read().splitlines()
 number = next(l.split()[1] for l in lines if l.split()[2:4] == ["pci", bus])
@@ -57,6 +71,7 @@ class VendorTools:
             (self.folder / name).write_text(text.format(**words))
             (self.folder / name).chmod(0o755)
         self.smi("reset")
+        self.slices("work")
 
     @property
     def path(self) -> str:
@@ -68,6 +83,9 @@ class VendorTools:
 
     def smi(self, mode: str) -> None:
         self._mode.write_text(mode)
+
+    def slices(self, mode: str) -> None:
+        Path(f"{self._mode}.slices").write_text(mode)
 
     def diag(self, document: Any) -> None:
         self._answer.write_text(document if isinstance(document, str) else json.dumps(document))

@@ -305,7 +305,7 @@ def _as_nobody(pid: int) -> int:
     if facts is None:
         return 4
     subject = GuardedProcess(facts, "root", "compute", may_signal=False, is_ours=False,
-                             is_frozen=False)
+                             is_frozen=False, is_suspended=False)
     case = GuardInput("end", Ceiling(root_tasks=True), (subject,), age_s=60.0,
                       protected=ProtectedExecutables(frozenset(), frozenset()),
                       protected_by_ceiling=frozenset(), holds=(), asker=None,

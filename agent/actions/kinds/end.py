@@ -16,7 +16,7 @@ from ..guard import GuardInput
 from ..signals import wait_for_end
 from ..targets import TargetProcessSet
 from .execution import ActionRefusedError, Outcome
-from .task_kind import TaskActionKind, TaskExecution, are_alive
+from .task_kind import TaskActionKind, TaskExecution, are_alive, no_flaws
 from .terminate_client import leave_mps
 
 LOOK_EVERY_S = 0.2
@@ -176,4 +176,4 @@ def catches(facts: ProcessFacts, number: signal.Signals) -> bool:
     return bool(facts.caught_signals >> (number - 1) & 1)
 
 
-END = TaskActionKind("end", "ends", do, warnings)
+END = TaskActionKind("end", "ends", do, warnings, no_flaws)

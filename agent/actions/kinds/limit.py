@@ -15,7 +15,7 @@ from ..guard import GuardInput
 from ..targets import TargetProcessSet
 from .execution import ActionRefusedError, Outcome
 from .setting_kind import Applied, span
-from .task_kind import TaskActionKind, TaskExecution, are_alive
+from .task_kind import TaskActionKind, TaskExecution, are_alive, no_flaws
 from .timed_limits import begin
 
 LOWEST_MHZ = 210  # clock of an idle board; one whose clocks end higher takes its own
@@ -149,4 +149,4 @@ def _warnings(_params: ActionParams, _case: GuardInput) -> tuple[str, ...]:
     return ("It runs more slowly. By how much is not known before: it depends on the work.",)
 
 
-LIMIT = TaskActionKind("limit", "limits the power of", _limit, _warnings)
+LIMIT = TaskActionKind("limit", "limits the power of", _limit, _warnings, no_flaws)

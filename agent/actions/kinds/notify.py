@@ -6,7 +6,7 @@ from gpudeck.words.actions import many
 from ...tasks.terminals import TerminalReach
 from ..targets import TargetProcessSet
 from .execution import Outcome
-from .task_kind import TaskActionKind, TaskExecution, no_warnings
+from .task_kind import TaskActionKind, TaskExecution, no_flaws, no_warnings
 
 
 def do(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
@@ -29,4 +29,5 @@ def _why(account: str, reach: TerminalReach) -> str:
     return f"{account} has no terminal open on this node; nobody was notified here"
 
 
-NOTIFY = TaskActionKind("notify", "about", do, no_warnings, is_whole_job=False)
+NOTIFY = TaskActionKind("notify", "about", do, no_warnings, no_flaws,
+                        is_whole_job=False)

@@ -11,7 +11,7 @@ from ...tasks.processes import table
 from ..guard import GuardInput
 from ..targets import TargetProcessSet
 from .execution import ActionRefusedError, Outcome
-from .task_kind import TaskActionKind, TaskExecution, are_alive, no_warnings
+from .task_kind import TaskActionKind, TaskExecution, are_alive, no_flaws, no_warnings
 
 STOPPED_WITHIN_S = 2.0
 ROUNDS = 5  # what is born while it is stopped is found, and the chase has an end
@@ -122,5 +122,5 @@ def _outcome(targets: TargetProcessSet, wrong: list[int], success: str, failure:
     return state, None, verified, success
 
 
-PAUSE = TaskActionKind("pause", "pauses", _pause, _pause_warnings)
-RESUME = TaskActionKind("resume", "resumes", _resume, no_warnings)
+PAUSE = TaskActionKind("pause", "pauses", _pause, _pause_warnings, no_flaws)
+RESUME = TaskActionKind("resume", "resumes", _resume, no_warnings, no_flaws)

@@ -20,13 +20,17 @@ from .service import CORDON, DRAIN, RETURN
 from .set_mps import MPS_VALUES
 from .setting_kind import SettingKind
 from .slurm import SLURM_KINDS
+from .suspend import RESTORE, SUSPEND
 from .task_kind import TaskActionKind
 from .terminate_client import TERMINATE_CLIENT
+from .time_slice import TIME_SLICE
 from .timed_limits import CLOCK_LOCK, POWER_CAP, RELEASE_LIMIT
 
 TASK_KINDS: dict[Action, TaskActionKind] = {
-    kind.action: kind for kind in (NOTIFY, LIMIT, PAUSE, RESUME, END, TERMINATE_CLIENT)}
+    kind.action: kind for kind in (NOTIFY, LIMIT, PAUSE, RESUME, SUSPEND, RESTORE, END,
+                                TERMINATE_CLIENT)}
 SETTING_KINDS: dict[type[Setting], SettingKind] = {
-    kind.setting: kind for kind in (POWER_CAP, CLOCK_LOCK, RELEASE_LIMIT, COMPUTE_MODE, *MPS_VALUES,
+    kind.setting: kind for kind in (POWER_CAP, CLOCK_LOCK, RELEASE_LIMIT, COMPUTE_MODE, TIME_SLICE,
+                                    *MPS_VALUES,
                                     START_MPS, STOP_MPS, RESTART_MPS, CORDON, DRAIN, RETURN, RESET,
                                     DIAGNOSE, MIG_LAYOUT, *SLURM_KINDS, *KUBERNETES_KINDS)}

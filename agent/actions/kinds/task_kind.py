@@ -13,6 +13,7 @@ from ...tasks.terminals import TerminalReach
 from ...tasks.user_table import name_of
 from ...telemetry.recent_tasks import TaskObservation
 from .. import rule_condition
+from ..context import TaskPreview
 from ..guard import GuardInput
 from ..targets import TargetProcessSet, open_targets
 from . import checkpoint_wait
@@ -108,17 +109,23 @@ class TaskExecution(ActionExecution):
 
 @dataclass(frozen=True, slots=True)
 class TaskActionKind:
-    """Row of the table. `do`: signals, waits, returns what was observed. `warnings`: for its
-    preview."""
+    """Row of the table. `do`: signals, waits, returns what was observed. `flaws`: forbids it beyond
+    the checks that all share. `warnings` and `notes`: for its preview."""
 
     action: TaskAction
     owner_words: str  # to the owner: "ada (person) ends task …"
     do: Callable[[TaskExecution, TargetProcessSet], Outcome]
     warnings: Callable[[ActionParams, GuardInput], Iterable[str]]
+    flaws: Callable[[TaskPreview], Iterable[Refusal]]
+    notes: Callable[[TaskPreview], Iterable[str]] = lambda task: ()
     is_whole_job: bool = True
 
 
 def no_warnings(_params: ActionParams, _case: GuardInput) -> tuple[str, ...]:
+    return ()
+
+
+def no_flaws(_task: TaskPreview) -> tuple[Refusal, ...]:
     return ()
 
 

@@ -5,7 +5,7 @@ from gpudeck.contract.actions import ActionParams, ActionVerification, Refusal
 from ..guard import GuardInput
 from ..targets import TargetProcessSet
 from .execution import ActionRefusedError, Outcome
-from .task_kind import TaskActionKind, TaskExecution, are_alive
+from .task_kind import TaskActionKind, TaskExecution, are_alive, no_flaws
 
 
 def do(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
@@ -44,4 +44,4 @@ def warnings(_params: ActionParams, _case: GuardInput) -> tuple[str, ...]:
 
 
 TERMINATE_CLIENT = TaskActionKind("terminate_client", "disconnects from MPS", do, warnings,
-                                  is_whole_job=False)
+                                  no_flaws, is_whole_job=False)

@@ -60,7 +60,7 @@ class AmdReader:
 
     def fresh(self) -> OnDemandReading:
         return OnDemandReading(
-            self._processes.read(self._clock()),
+            self._processes.read(self._clock(), is_whole=True),
             {board.facts.uuid: board.mem_used_now() for board in self._boards},
             {board.facts.uuid: board.energy_now() for board in self._boards})
 
@@ -74,7 +74,7 @@ class AmdReader:
         if self._listed_at is not None and now - self._listed_at < PROCESSES_EVERY_S - 0.5:
             return None
         self._listed_at = now
-        return self._processes.read(now)
+        return self._processes.read(now, is_whole=False)
 
     def _notes(self) -> Iterator[str]:
         yield from (f"GPU {board.facts.index} {note}" for board in self._boards

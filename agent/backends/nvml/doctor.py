@@ -10,17 +10,26 @@ from pathlib import Path
 
 from gpudeck.system.child_processes import importable, without_tokens
 
-from ..check import DoctorCheck
+from ..check import PCI, DoctorCheck, pci_boards
 from .driver import DEVICE_FILES, driver_version
 from .report import BoardReport, DriverReport, last_report
 
 DRIVER_WITHIN_S = 20.0
 DEVICES = Path(DEVICE_FILES).parent
+VENDOR, PCI_VENDOR = "NVIDIA", "0x10de"
+ABSENT = "there is none in this machine"
 PACKAGES = ("nvidia-ml-py", "pynvml")
 FILES = ("/proc/driver/nvidia/version",)
 ENVIRONMENT = ("CUDA_", "NVIDIA_")
 HANGS = ("look for processes in state D and for Xid or NVRM lines in `dmesg`; a reboot may be "
          "needed. gpudeck shows this node's values as stale until then, and continues")
+
+
+def boards(pci: Path = PCI, devices: Path = DEVICES) -> int:
+    """Return how many there are; where PCI shows none (WSL, some containers), whether its driver is
+    there."""
+    return pci_boards(PCI_VENDOR, pci) or int(driver_version() is not None
+                                              or any(devices.glob("nvidia*")))
 
 
 def checks(released: str) -> Iterator[DoctorCheck]:

@@ -26,7 +26,7 @@ def rung_target(fleet: Fleet, node_id: str, members: Sequence[tuple[str, Task]],
     rules = UNSET if node is None else node.hello.rules
     users = {task.user for task in mine} - {None}
     return RungTarget(
-        actions=None if node is None else node.hello.actions or None,
+        actions=None if node is None else node.permits or None,
         rules=None if rules is UNSET else rules, manager=manager_of(mine),
         is_mps_client=any(task.kind == "mps_client" for task in mine),
         processes=None, is_one_tree=False if len(users) > 1 else None,

@@ -18,6 +18,7 @@ from gpudeck.contract.action_table import (
     IN_ROWS,
     KILLS,
     ON_RUNG,
+    OPTIONAL,
     ROWS,
     SETTING_ACTIONS,
     TASK_ACTIONS,
@@ -36,10 +37,11 @@ def test_what_each_action_may_do() -> None:
                      "slurm_requeue", "kubernetes_delete", "kubernetes_evict")
     assert ENDS_WORK == ("stop_mps", "restart_mps", "slurm_cancel", "slurm_requeue",
                          "kubernetes_delete", "kubernetes_evict")
-    assert HARMFUL == ("limit", "pause", "end", "terminate_client", "stop_mps", "restart_mps",
-                       "slurm_cancel", "slurm_requeue", "slurm_suspend", "kubernetes_delete",
-                       "kubernetes_evict")
-    assert guard.SIGNALS == ("pause", "resume", "end")
+    assert HARMFUL == ("limit", "pause", "suspend", "end", "terminate_client", "stop_mps",
+                       "restart_mps", "slurm_cancel", "slurm_requeue", "slurm_suspend",
+                       "kubernetes_delete", "kubernetes_evict")
+    assert guard.SIGNALS == ("pause", "resume", "suspend", "restore", "end")
+    assert OPTIONAL == ("suspend", "restore")
     assert guard.LEAVE_MPS == ("end", "terminate_client")
     assert set(HITS) == {*guard.SIGNALS, *KILLS, "limit"}
     assert [action for action in ACTIONS if ROWS[action].for_rules] == [

@@ -31,7 +31,8 @@ def a_subject(**changed: Any) -> GuardedProcess:
     facts = ProcessFacts(row, identity, spec["cgroup"], ("python",), spec["path"], spec["oom"],
                          0, None)
     return GuardedProcess(facts, spec.get("user", "alice"), spec.get("kind"),
-                          spec.get("may_signal", True), spec.get("ours", False), is_frozen=False)
+                          spec.get("may_signal", True), spec.get("ours", False), is_frozen=False,
+                          is_suspended=spec.get("suspended", False))
 
 
 def a_case(subject: GuardedProcess | None = None, **changed: Any) -> GuardInput:
@@ -162,3 +163,18 @@ def test_no_kernel_gives_such_a_pid() -> None:
     refusal = made_up_refusal(PID_MAX + 1)
     assert refusal is not None
     assert refusal.code == "made_up"
+
+
+@pytest.mark.parametrize(("action", "asker", "expected"), [
+    ("end", None, []), ("resume", None, []), ("notify", "rule", []),
+    ("pause", None, ["condition"]), ("limit", None, ["condition"]),
+    ("terminate_client", None, ["condition"]),
+    ("end", "rule", ["condition"]), ("pause", "rule", ["condition"])])
+def test_a_suspended_task_is_idle_to_nobody(action: str, asker: str | None, expected: list[str]
+                                            ) -> None:
+    subject = a_subject(suspended=True, kind="mps_client" if action == "terminate_client" else None)
+    ceiling = Ceiling(rules_may_act=True)
+    case = a_case(subject, action=action, asker=asker, ceiling=ceiling)
+    assert codes(case) == expected
+    running = a_subject(kind=subject.kind)
+    assert codes(a_case(running, action=action, asker=asker, ceiling=ceiling)) == []

@@ -3,18 +3,24 @@
 import base64
 import json
 import os
+import random
 import struct
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.backends import BACKENDS, ReaderUnavailableError
+from agent.backends.amd import doctor as amd_doctor
 from agent.backends.amd.board import AmdBoard
 from agent.backends.amd.doctor import checks
 from agent.backends.amd.gpu_metrics import LAYOUTS, read_gpu_metrics
+from agent.backends.amd.processes import TURNS
 from agent.backends.amd.reader import AmdReader
+from agent.backends.check import DoctorCheck, checks_of, doctor_modules
+from agent.backends.nvml import doctor as nvml_doctor
 from agent.readings import GpuReading, Reading
 from gpudeck.contract.pool_messages import Leased, LeasedGpu
 from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, Absence
@@ -264,6 +270,35 @@ def test_a_client_that_is_open_twice_counts_once(machine: Machine) -> None:
     assert second[0].sm_pct == pytest.approx(25)
 
 
+def test_a_list_on_request_looks_at_every_process_and_the_others_at_few(machine: Machine) -> None:
+    machine.add(BOARDS["rx6900xt"])
+    first, quiet = random.sample(range(50, 1_000), 2)
+    machine.open_file(first, 3, CLIENT.format(client=1, gfx=1))
+    machine.open_file(quiet, 3, "pos: 0\n", "/dev/null")
+    reader = machine.reader()
+
+    def listed() -> set[int]:
+        machine.now += 2.0
+        processes = reader.read().processes
+        assert processes is not None
+        return {process.pid for process in processes}
+
+    assert listed() == {first}
+    machine.open_file(quiet, 4, CLIENT.format(client=2, gfx=1))
+    machine.open_file(first, 4, CLIENT.format(client=3, gfx=1))
+    assert {process.pid for process in reader.fresh().processes} == {first, quiet}
+    (machine.root / f"proc/{quiet}/fd/4").unlink()
+    assert listed() == {first}
+    # It holds none any more: its next one is seen when its turn comes.
+    machine.open_file(quiet, 4, CLIENT.format(client=2, gfx=1))
+    rounds = [quiet in listed() for _ in range(2 * TURNS)]
+    assert not all(rounds[:TURNS]), "it was looked at each time"
+    assert all(rounds[TURNS - 1:]), "a holder is looked at each time"
+    newcomer = 1_000 + first
+    machine.open_file(newcomer, 3, CLIENT.format(client=9, gfx=1))
+    assert newcomer in listed()
+
+
 def test_a_sleeping_board_is_not_woken(machine: Machine) -> None:
     folder = machine.add(BOARDS["rx6900xt"])
     (folder / "power/runtime_status").write_text("suspended\n")
@@ -354,13 +389,47 @@ def test_without_boards_it_says_what_to_do(machine: Machine) -> None:
 
 def test_the_doctor_names_it_only_where_there_is_a_board(machine: Machine) -> None:
     places = {"drm": machine.root / "drm", "module": machine.root / "module",
-              "kfd": machine.root / "kfd"}
+              "kfd": machine.root / "kfd", "pci": machine.root / "pci"}
     assert list(checks("", **places)) == []
     machine.add(BOARDS["vega56"])
     board, compute = checks("", **places)
     assert board.verdict == "ok"
     assert "--backend amd" in board.says
     assert compute.verdict == "warning"
+
+
+def test_the_doctor_says_that_a_board_has_no_driver(machine: Machine) -> None:
+    grow(machine.root / "pci", a_pci_board("0x1002", "0x120000") | {
+        "0000:00:00.0/vendor": "0x1022\n", "0000:00:00.0/class": "0x060000\n"})
+    check, = checks("", machine.root / "drm", machine.root / "none", pci=machine.root / "pci")
+    assert (check.verdict, "modprobe amdgpu" in check.remedy) == ("warning", True)
+    assert check.says.startswith("1 board,")
+
+
+def a_pci_board(vendor: str, kind: str) -> dict[str, str]:
+    return {f"{vendor}/vendor": f"{vendor}\n", f"{vendor}/class": f"{kind}\n"}
+
+
+@pytest.mark.parametrize(("present", "problems"), [
+    ((), ["library"]), (("0x1002",), []), (("0x10de",), ["library"]),
+    (("0x1002", "0x10de"), ["library"])])
+def test_the_doctor_misses_no_driver_of_boards_that_are_not_there(
+        machine: Machine, monkeypatch: pytest.MonkeyPatch, present: tuple[str, ...],
+        problems: list[str]) -> None:
+    pci = machine.root / "pci"
+    pci.mkdir()
+    for vendor in present:
+        grow(pci, a_pci_board(vendor, "0x030000"))
+    monkeypatch.setattr(nvml_doctor, "checks", lambda released: iter(
+        [DoctorCheck("library", "NVIDIA library", "problem", "it is not there")]))
+    monkeypatch.setattr(nvml_doctor, "driver_version", lambda: None)
+    monkeypatch.setattr(nvml_doctor, "boards", partial(nvml_doctor.boards, pci, machine.root))
+    count = amd_doctor.boards(pci)
+    monkeypatch.setattr(amd_doctor, "boards", lambda *_: count)
+    reported = list(checks_of(doctor_modules(), ""))
+    assert [check.key for check in reported if check.verdict == "problem"] == problems
+    skipped = [check for check in reported if check.key == "no_nvidia"]
+    assert [check.verdict for check in skipped] == ["not checked"] * (present == ("0x1002",))
 
 
 def test_it_sets_no_limits_and_is_not_chosen_by_itself() -> None:

@@ -19,6 +19,7 @@ from agent.tasks.name_cache import WorkloadNameCache
 from agent.tasks.owners import WorkloadNames
 from agent.tasks.processes import COMMAND_MAX, HOST_PID_NAMESPACE, namespace_trouble, read_stat
 from agent.tasks.redact import HIDDEN
+from agent.tasks.seen import SuspendedUse
 from agent.tasks.task_table import TaskTable
 from agent.telemetry.sampler import SamplerState, sample
 from gpudeck.contract.wire import Task, decode_from_agent, encode
@@ -303,3 +304,20 @@ def test_a_proc_that_hides_others_is_said(tmp_path: Path, monkeypatch: pytest.Mo
     assert "hidepid" in namespace_trouble(tmp_path)
     a_proc(tmp_path, 1)
     assert namespace_trouble(tmp_path) == ""
+
+
+def test_a_suspended_task_is_listed_once_and_by_its_start(tmp_path: Path) -> None:
+    """The driver does not list it: a process that took its number over is not it, and one that the
+    driver lists again is not listed twice."""
+    a_proc(tmp_path, 40, ticks=777)
+    a_proc(tmp_path, 41, stat="Z", ticks=5)
+    uses = [SuspendedUse(40, 777, "GPU-1"), SuspendedUse(40, 776, "GPU-2"),
+            SuspendedUse(41, 5, "GPU-1"), SuspendedUse(42, 5, "GPU-1")]
+    table = TaskTable(BOOT, proc=tmp_path, suspended=lambda: uses)
+    [gpu_task] = table.describe([])
+    assert (gpu_task.gpu_uuid, gpu_task.mem_used_bytes, gpu_task.is_suspended) == (
+        "GPU-1", 0.0, True)
+    assert gpu_task.task.start_ticks == 777
+    [second] = table.describe([ProcessReading(40, "GPU-1", 12.0, None)])
+    assert (second.task.id, second.mem_used_bytes, second.is_suspended) == (
+        gpu_task.task.id, 12.0, False)

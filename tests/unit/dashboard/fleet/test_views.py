@@ -163,3 +163,15 @@ def test_a_sum_with_an_unknown_part_is_unknown() -> None:
 
 def test_column_order_is_the_contract() -> None:
     assert [COLUMN[key] for key in ("util_pct", "mem_used_bytes")] == [0, 3]
+
+
+def test_a_suspended_task_says_that_and_what_its_node_permits() -> None:
+    fleet = Fleet(1)
+    node = add_node(fleet, gpus=1)
+    node.hello = msgspec.structs.replace(node.hello, actions=("end", "restore", "set_mps"))
+    on = tasks(("a", 0, "alice"), ("b", 0, "bohdan"))
+    on = msgspec.structs.replace(on, suspended=("a",))
+    fleet.frame(node, frame([{}], tasks=on), NOW, MONO)
+    suspended, other = views.task_views(fleet, node)
+    assert (suspended.state, other.state == "suspended") == ("suspended", False)
+    assert suspended.permits == other.permits == ["restore"]

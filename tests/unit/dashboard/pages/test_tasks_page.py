@@ -98,6 +98,12 @@ def test_actions_are_those_that_fit_and_for_who_may() -> None:
     paused = actions(drawer(task(state="paused")))
     assert "resume" in paused
     assert "pause" not in paused
+    assert not {"suspend", "restore"} & {*running, *paused}
+    both = ["suspend", "restore"]
+    assert "suspend" in actions(drawer(task(permits=both)))
+    suspended = actions(drawer(task(state="suspended", permits=both)))
+    assert {"restore", "end"} <= {*suspended}
+    assert not {"suspend", "pause", "resume"} & {*suspended}
     assert drawer(task(), Viewer(Role.USER, ["bob"]))["task-acts"] is None
     assert drawer(task(), Viewer(Role.VIEWER, ["ann"]))["task-acts"] is None
     assert actions(drawer(task(), Viewer(Role.OPERATOR))) == running

@@ -1,0 +1,40 @@
+"""Tasks whose GPU memory was moved to their machine's memory, as their node keeps them. Pure."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from gpudeck.contract.actions import HeldGpu, ProcessIdentity
+from gpudeck.contract.message_limits import Seconds, Text, Word
+
+MAX_SUSPENSIONS = 256
+WORDS_MOST = 1_024
+# `suspending` and `restoring` while an action is at work; `cut_short`: it ended in the middle, and
+# its processes may be locked.
+SuspensionState = Literal["suspending", "suspended", "restoring", "cut_short"]
+AT_WORK: tuple[SuspensionState, ...] = ("suspending", "restoring")
+
+
+class SuspendedProcess(Struct, frozen=True):
+    """A process and what it held on GPUs before."""
+
+    process: ProcessIdentity
+    gpus: Annotated[tuple[HeldGpu, ...], Meta(max_length=256)]
+
+
+class SuspendedTask(Struct, frozen=True):
+    """Record of the processes of a job that one action suspended."""
+
+    task_id: Word
+    boot_id: Word
+    processes: Annotated[tuple[SuspendedProcess, ...], Meta(max_length=512)]
+    state: SuspensionState
+    since: Seconds
+    by: Word
+    # Of its GPUs, when it was suspended: where there is another now, that has them.
+    leases: Annotated[tuple[Word, ...], Meta(max_length=256)] = ()
+    words: Text = ""  # what went wrong, and the way back
+
+    def has(self, pid: int, start_ticks: int) -> bool:
+        return any((entry.process.pid, entry.process.start_ticks) == (pid, start_ticks)
+                   for entry in self.processes)

@@ -1,0 +1,23 @@
+// What can be done to a task, by its state and by what its node permits.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+// The rows come with a page.
+globalThis.document = { getElementById: () => ({ textContent: "[]" }) };
+const { isFit } = await import("../../assets/actions/action_words.mjs");
+
+const rows = { pause: ["running", false], resume: ["paused", false], suspend: ["running", true], restore: ["suspended", true], end: ["", false] };
+const offered = (state, permits) =>
+  Object.entries(rows)
+    .filter(([id, [fits, isOff]]) => isFit({ id, fits, is_off: isOff }, { state, permits }))
+    .map(([id]) => id);
+
+test("each state has its actions, and what is off only where the node permits it", () => {
+  assert.deepEqual(offered("running", []), ["pause", "end"]);
+  assert.deepEqual(offered(null, []), ["pause", "end"]);
+  assert.deepEqual(offered("paused", ["suspend", "restore"]), ["resume", "end"]);
+  assert.deepEqual(offered("running", ["suspend", "restore"]), ["pause", "suspend", "end"]);
+  assert.deepEqual(offered("suspended", ["restore"]), ["restore", "end"]);
+  assert.deepEqual(offered("suspended", []), ["end"]);
+});
