@@ -4,7 +4,8 @@ right to."""
 import json
 import os
 import signal
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -131,14 +132,21 @@ def test_it_is_off_until_the_ceiling_names_it(bench: SuspendBench, children: Chi
     assert bench.program.calls == []
 
 
-def test_a_user_without_rights_suspends_nobody(bench: SuspendBench, children: Children) -> None:
+@pytest.fixture(name="open_to_all")
+def _open_to_all(children: Children, monkeypatch: pytest.MonkeyPatch) -> Iterator[SuspendBench]:
+    """A bench in a folder of its own: each run of pytest closes that of all runs to others."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield open_bench(Path(folder), children, monkeypatch)
+
+
+def test_a_user_without_rights_suspends_nobody(
+        open_to_all: SuspendBench, children: Children) -> None:
     if os.geteuid() != 0:
         pytest.skip("root alone can become somebody else")
-    task = a_task(children)
+    bench, task = open_to_all, a_task(children)
     assert bench.preview("suspend", task).refusals == ()
-    for folder in (bench.program.folder, bench.folder, *bench.folder.parents):
-        if str(folder).startswith("/tmp/"):
-            folder.chmod(folder.stat().st_mode | 0o055)
+    for folder in (bench.program.folder, bench.folder):
+        folder.chmod(folder.stat().st_mode | 0o055)
     for path in (bench.data, *bench.data.iterdir()):
         os.chown(path, NOBODY, NOBODY)
     bench.ceiling.chmod(0o644)

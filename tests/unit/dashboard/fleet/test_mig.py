@@ -102,6 +102,8 @@ def test_a_split_board_is_neither_free_nor_busy() -> None:
         tasks(("t1", 3, "alice")))
     assert matches(fleet, "state:free") == [0, 2]
     assert matches(fleet, "state:busy") == [3]
+    assert matches(fleet, "!state:free") == [3], "nor is it not free"
+    assert matches(fleet, "!state:busy") == [0, 2]
     assert matches(fleet, "gpu:1") == [1, 2, 3]
     assert matches(fleet, "gpu:1/2") == [3]
     assert fleet.is_split().tolist() == [False, True, False, False]
