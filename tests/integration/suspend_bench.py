@@ -68,12 +68,15 @@ class SuspendBench(Bench):
 
     @contextmanager
     def node(self) -> Iterator[StandaloneNode]:
-        facts = [GpuFacts(uuid, index, "H100", mem_total_bytes=float(self.total))
-                 for index, uuid in enumerate((GPU, OTHER))]
         with self.here("nvml", actions=self.actions, own_pid_namespace=True) as local:
-            local._context.tasks.recent.set_facts(facts)
+            self.set_facts(local)
             local._timeouts = ActionTimeouts(2.0, 2.0)
             yield local
+
+    def set_facts(self, local: StandaloneNode) -> None:
+        local._context.tasks.recent.set_facts([
+            GpuFacts(uuid, index, "H100", mem_total_bytes=float(self.total))
+            for index, uuid in enumerate((GPU, OTHER))])
 
     def preview(self, action: Any, child: Child) -> Preview:
         with self.node() as here:

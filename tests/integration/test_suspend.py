@@ -157,6 +157,7 @@ def test_a_user_without_rights_suspends_nobody(
         os.setuid(NOBODY)
         with StandaloneNode(bench.data, "nvml", "", bench.ceiling,
                             source=children) as here:  # type: ignore[arg-type]
+            bench.set_facts(here)
             return " ".join(flaw.code for flaw in here.preview("suspend", task.task_id).refusals)
 
     assert "permission" in in_a_child(codes)
