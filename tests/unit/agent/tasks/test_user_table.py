@@ -60,7 +60,7 @@ def test_for_want_of_a_file_descriptor_nobody_is_unknown() -> None:
     assert child.returncode == 0, child.stderr
     groups = str(("daemon",))
     assert child.stdout.splitlines() == [
-        *[str(errno.EMFILE)] * 5, f"() uid {daemon.pw_uid}",
+        *[str(errno.EMFILE)] * 5, f"None uid {daemon.pw_uid}",
         "daemon", str(daemon.pw_uid), groups, groups, "daemon", f"{groups} daemon None"]
 
 
@@ -118,7 +118,17 @@ def test_groups_that_could_not_be_looked_up_are_asked_for_again(
         nobody_is_found: Callable[[], None]) -> None:
     people = SystemPeople(lambda: 0.0)
     people.look_up(os.getuid())
-    assert people.groups_of(os.getuid()) == ()
+    assert people.groups_of(os.getuid()) is None
     nobody_is_found()
     people.look_up(os.getuid())
     assert people.groups_of(os.getuid()) == user_table.groups_of(os.getuid()) != ()
+
+
+def test_who_was_not_found_for_a_task_may_be_there_when_the_next_begins(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory service that is away says that nobody has this number."""
+    monkeypatch.setattr(user_table, "user_name", lambda uid: None)
+    users, key = TaskUsers(), (os.getuid(), ())
+    assert users(*key)[0] == user_table.uid_words(os.getuid())
+    monkeypatch.undo()
+    assert users(*key)[0] == pwd.getpwuid(os.getuid()).pw_name
