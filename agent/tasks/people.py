@@ -70,10 +70,13 @@ class TaskUsers:
         self._lookups: Lookups[TaskUser, tuple[str, tuple[str, ...]]] = Lookups(
             "task users", lambda key: user_table.user_and_groups(*key), UIDS_FRESH_S,
             is_kept=lambda names: False)
+        self._is_slow = False
 
     def __call__(self, uid: int, gids: tuple[int, ...]) -> tuple[str, tuple[str, ...]]:
         """Return the name of a user and of groups. Raises OSError as long as they are not known."""
-        names = self._lookups.all_soon({(uid, gids)}, SOON_S).get((uid, gids))
+        within_s = 0.0 if self._is_slow else SOON_S  # of many users the first is waited for
+        names = self._lookups.all_soon({(uid, gids)}, within_s).get((uid, gids))
+        self._is_slow = names is None
         if names is None:
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         return names

@@ -132,3 +132,25 @@ def test_who_was_not_found_for_a_task_may_be_there_when_the_next_begins(
     assert users(*key)[0] == user_table.uid_words(os.getuid())
     monkeypatch.undo()
     assert users(*key)[0] == pwd.getpwuid(os.getuid()).pw_name
+
+
+def test_of_many_users_of_tasks_only_the_first_is_waited_for(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(user_table, "user_name", lambda uid: (answers.wait(60), f"u{uid}")[1])
+    users = TaskUsers()
+    began = time.monotonic()
+    for uid in range(40):
+        with pytest.raises(OSError, match="temporarily"):
+            users(uid, ())
+    assert time.monotonic() - began < 20 * SOON_S
+    answers.set()
+
+    def name(uid: int) -> str | None:
+        try:
+            return users(uid, ())[0]
+        except OSError:
+            return None
+
+    for uid in range(40):
+        assert wait_for(lambda uid=uid: name(uid)) == f"u{uid}"
