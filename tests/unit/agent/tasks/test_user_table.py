@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -153,4 +154,4 @@ def test_of_many_users_of_tasks_only_the_first_is_waited_for(
             return None
 
     for uid in range(40):
-        assert wait_for(lambda uid=uid: name(uid)) == f"u{uid}"
+        assert wait_for(partial(name, uid)) == f"u{uid}"
