@@ -61,6 +61,7 @@ class NodeLease:
     kill_at: float | None = None  # None: its run was not asked to end its command
     hosts: tuple[str, ...] = ()  # of several nodes all, in the order of ranks
     is_program: bool = False  # its process requested it, and may go on without it
+    run: ProcessKey | None = None  # the `gpudeck run` that bound its process
     left: tuple[ProcessKey, ...] = ()  # what was still there when its process had ended
     given_back_at: float | None = None  # by its program, which had left something behind
     cores: tuple[int, ...] = ()  # that are for it alone; none: CPUs are only counted

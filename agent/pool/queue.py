@@ -14,6 +14,7 @@ ROOT = 0
 ANSWER_WITHIN_S = 15.0
 OF_ONE_USER_MOST = 32
 OWNER_UNKNOWN = "its owner is still being looked up"
+GROUPS_UNKNOWN = "the groups of its user are still being looked up, and quotas may go by them"
 UNSETTLED = (UNKNOWN, OWNER_UNKNOWN)
 STOPPED = "it is stopped; it keeps its place, and gets its GPUs when it continues (fg)"
 MOST = 1_024

@@ -80,8 +80,11 @@ class PoolRequests:
             time.sleep(READ_EVERY_S)
         if request.share_milli < WHOLE_MILLI:
             self._service.mps.probe()
-        if self._service.is_planned:  # for its quotas
+        # Groups are for a hub's quotas. One that comes later must not wait for them.
+        if self._service.is_planned or not self._service.is_local:
             self._service.people.look_up(user.uid)
+        else:
+            self._service.people.groups_of(user.uid)
 
     def drop_user(self, user: PoolUser) -> None:
         """Forget a user who left. A claim lasts as long as its connection; a lease does not."""
@@ -112,10 +115,9 @@ class PoolRequests:
         if process is not None and isinstance(message, GiveBack) and (
                 not _is_own(lease, user) and leases.processes.is_alive(process)):
             return None  # it may still leave something behind
-        if process is not None and not lease.is_program and (
-                self._service.users.get(lease.id) in (user, None)):
-            # What the command left behind became a child of its run, which is about to end. None:
-            # the agent was restarted, and the run came back after its command had ended.
+        if process is not None and lease.run is not None and (
+                lease.run == leases.processes.key_of(user.peer_pid)):
+            # What the command left behind became a child of its run, which is about to end.
             orphans[lease.id] = leases.processes.started_by(user.peer_pid, process.start_ticks)
         return leases.marks.scan(orphans)
 
@@ -298,6 +300,8 @@ class PoolRequests:
         if process is None:
             raise _RefusedError("the process of this lease has ended, is another user's, or of "
                                 "another pid namespace than the agent")
+        is_program = process.pid == user.peer_pid
+        run = None if is_program else self._service.leases.processes.key_of(user.peer_pid)
         if process != lease.process:
             if lease.process is not None and self._service.leases.processes.is_alive(lease.process):
                 raise _RefusedError(f"process {lease.process.pid} runs on lease {lease.id} already")
@@ -305,9 +309,13 @@ class PoolRequests:
             until = now + lease.claim.term_s if lease.state == "offered" else lease.until
             self._service.leases.put(
                 replace(lease, state="active", process=process, is_run=True, used_at=now,
-                        until=until, is_program=process.pid == user.peer_pid, left=(),
+                        until=until, is_program=is_program, run=run, left=(),
                         limits=limits_of(process.pid, lease.cores, lease.claim.ram_bytes)),
                 {"pool": "bound", "lease": lease.id, "pid": process.pid})
+        elif run is not None and lease.run is None and not lease.is_program:
+            # It was bound by an older agent, which did not store this.
+            self._service.leases.put(replace(lease, run=run), {
+                "pool": "bound", "lease": lease.id, "pid": process.pid})
         self._service.users[lease.id] = user
         return Bound()
 

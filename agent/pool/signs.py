@@ -65,6 +65,10 @@ class ProcessSigns:
             return None
         return LeasedProcess(pid, row.start_ticks, os.fstat(pidfd).st_ino if has_pidfs() else None)
 
+    def key_of(self, pid: int) -> ProcessKey | None:
+        row = row_of(pid)
+        return None if row is None else (pid, row.start_ticks)
+
     def is_alive(self, process: LeasedProcess) -> bool:
         """Return whether a process is alive. The pidfd is opened first, then compared: in between
         it cannot become another process. Raises OSError where the kernel cannot be asked, as

@@ -37,7 +37,8 @@ Utc = Callable[[float], float]
 def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, reserved: Iterable[Claim],
            leases: Iterable[NodeLease], uses: Sequence[LeaseUse],
            ended_leases: Sequence[ReportedEnd],
-           withdrawals: queue.WaitingWithdrawals, groups_of: Callable[[int], tuple[str, ...]],
+           withdrawals: queue.WaitingWithdrawals,
+           groups_of: Callable[[int], tuple[str, ...] | None],
            managed_by: str, host: FreeHost, no_end: str, utc: Utc) -> PoolReport:
     def dated(claim: Claim) -> Claim:
         return replace(claim, submitted_at=utc(claim.submitted_at),
@@ -46,10 +47,13 @@ def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, reserved: Iter
     leases = list(leases)
     owners = {entry.claim.owner: entry.user.uid for entry in waiting}
     owners |= {lease.claim.owner: lease.uid for lease in leases}
+    groups = {owner: groups_of(uid) for owner, uid in owners.items()}
     return PoolReport(
         tuple(OfferedGpu(gpu.uuid, gpu.model, gpu.index, gpu.is_mig, gpu.numa, gpu.clique,
                          gpu.mem_bytes, gpu.trouble, gpu.reason) for gpu in gpus),
-        (*(NodeClaim(dated(entry.claim), entry.is_run, entry.paused, entry.limits_itself)
+        (*(NodeClaim(dated(entry.claim), entry.is_run,
+                     entry.paused or ("" if groups[entry.claim.owner] is not None
+                                      else queue.GROUPS_UNKNOWN), entry.limits_itself)
            for entry in waiting),
          *(NodeClaim(dated(claim), False, limits_itself=False) for claim in reserved)),
         tuple(ReportedLease(dated(lease.claim), lease.uuids, _state(lease), utc(lease.since),
@@ -58,7 +62,7 @@ def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, reserved: Iter
                             cores_text(lease.cores)[:1_024], lease.limits)
               for lease in leases),
         tuple(ended_leases), waiting.answers, outside_uses(uses), withdrawals.of_report(),
-        {owner: groups for owner, uid in owners.items() if (groups := groups_of(uid))},
+        {owner: names for owner, names in groups.items() if names},
         managed_by, None if host.cpu_milli is None else host.cpu_milli // CPU_MILLI, no_end,
         host.ram_bytes)
 

@@ -28,8 +28,9 @@ class NodePeople(Protocol):
         """Look up a user's groups, unless that was done lately; may wait for a directory
         service."""
 
-    def groups_of(self, uid: int) -> tuple[str, ...]:
-        """Return the user's groups as they were looked up last. Never waits."""
+    def groups_of(self, uid: int) -> tuple[str, ...] | None:
+        """Return the user's groups as they were looked up last. None: they are being looked up for
+        the first time. Never waits."""
 
     def notify(self, uid: int, sentences: list[str]) -> terminals.TerminalReach: ...
 
@@ -54,8 +55,8 @@ class SystemPeople:
     def look_up(self, uid: int) -> None:
         self._groups.look_up(uid)
 
-    def groups_of(self, uid: int) -> tuple[str, ...]:
-        return self._groups.last(uid) or ()
+    def groups_of(self, uid: int) -> tuple[str, ...] | None:
+        return self._groups.last(uid)
 
     def notify(self, uid: int, sentences: list[str]) -> terminals.TerminalReach:
         return terminals.notify(uid, sentences)
@@ -65,13 +66,17 @@ class TaskUsers:
     """Users of tasks, for a loop that waits only a moment for a directory service."""
 
     def __init__(self) -> None:
+        # Kept for one task only: who was not found may be there when the next begins.
         self._lookups: Lookups[TaskUser, tuple[str, tuple[str, ...]]] = Lookups(
-            "task users", lambda key: user_table.user_and_groups(*key), GROUPS_FRESH_S)
+            "task users", lambda key: user_table.user_and_groups(*key), UIDS_FRESH_S,
+            is_kept=lambda names: False)
+        self._is_slow = False
 
     def __call__(self, uid: int, gids: tuple[int, ...]) -> tuple[str, tuple[str, ...]]:
         """Return the name of a user and of groups. Raises OSError as long as they are not known."""
-        self._lookups.all_soon({(uid, gids)}, SOON_S)
-        names = self._lookups.last((uid, gids))
+        within_s = 0.0 if self._is_slow else SOON_S  # of many users the first is waited for
+        names = self._lookups.all_soon({(uid, gids)}, within_s).get((uid, gids))
+        self._is_slow = names is None
         if names is None:
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         return names

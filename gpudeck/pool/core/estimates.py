@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gpudeck.pool.core.claims import Booking, Claim, Lease
+from gpudeck.pool.core.claims import Booking, Claim, Lease, gpus_of
 from gpudeck.pool.core.inventory import Node
 from gpudeck.pool.core.prediction import RunTime
 from gpudeck.pool.core.schedule import shadow_of
@@ -26,9 +26,8 @@ def estimate(claim: Claim, nodes: Mapping[str, Node], leases: Sequence[Lease],
             return None
         starts.append(shadow)
     # By one that is not predicted, it is the term that says when: no estimate.
-    awaited = [lease for lease in predicted_leases
-               if any(set(grant.uuids) & {uuid for one in starts[1].grants for uuid in one.uuids}
-                      for grant in lease.grants)]
+    gpus = gpus_of(starts[1].grants)
+    awaited = [lease for lease in predicted_leases if not gpus.isdisjoint(gpus_of(lease.grants))]
     if not awaited:
         return None
     low, likely, high = sorted(shadow.at - now for shadow in starts)

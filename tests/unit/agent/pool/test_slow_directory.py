@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.pool.queue import GROUPS_UNKNOWN
 from agent.tasks import user_table
 from gpudeck.contract.pool_link import LeaseOffer, PoolPlan
 from gpudeck.pool.core.claims import Claim
@@ -54,6 +55,22 @@ def test_it_is_not_waited_for_under_the_lock(tmp_path: Path, answers: threading.
     assert machine.service.leases.all[OFFER.claim_id].uid == os.getuid()
     wait_for(lambda: any(report.groups == {ME: user_table.groups_of(os.getuid())}
                          for report in machine.service.poll()))
+    machine.store.close()
+
+
+def test_who_claimed_before_there_was_a_hub_gets_nothing_by_it_before_their_groups_are_known(
+        tmp_path: Path, answers: threading.Event) -> None:
+    machine = Machine(tmp_path)
+    for gpus in (4, 1):
+        machine.ask(Asker(os.getuid(), ME), gpus)
+    machine.service.connected()
+    [report] = machine.service.poll()
+    assert [entry.paused for entry in report.claims] == [GROUPS_UNKNOWN]
+    answers.set()
+    wait_for(lambda: any(
+        [entry.paused for entry in report.claims] == [""]
+        and report.groups == {ME: user_table.groups_of(os.getuid())}
+        for report in machine.service.poll()))
     machine.store.close()
 
 

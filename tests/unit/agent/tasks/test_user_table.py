@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,7 @@ def test_for_want_of_a_file_descriptor_nobody_is_unknown() -> None:
     assert child.returncode == 0, child.stderr
     groups = str(("daemon",))
     assert child.stdout.splitlines() == [
-        *[str(errno.EMFILE)] * 5, f"() uid {daemon.pw_uid}",
+        *[str(errno.EMFILE)] * 5, f"None uid {daemon.pw_uid}",
         "daemon", str(daemon.pw_uid), groups, groups, "daemon", f"{groups} daemon None"]
 
 
@@ -118,7 +119,39 @@ def test_groups_that_could_not_be_looked_up_are_asked_for_again(
         nobody_is_found: Callable[[], None]) -> None:
     people = SystemPeople(lambda: 0.0)
     people.look_up(os.getuid())
-    assert people.groups_of(os.getuid()) == ()
+    assert people.groups_of(os.getuid()) is None
     nobody_is_found()
     people.look_up(os.getuid())
     assert people.groups_of(os.getuid()) == user_table.groups_of(os.getuid()) != ()
+
+
+def test_who_was_not_found_for_a_task_may_be_there_when_the_next_begins(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory service that is away says that nobody has this number."""
+    monkeypatch.setattr(user_table, "user_name", lambda uid: None)
+    users, key = TaskUsers(), (os.getuid(), ())
+    assert users(*key)[0] == user_table.uid_words(os.getuid())
+    monkeypatch.undo()
+    assert users(*key)[0] == pwd.getpwuid(os.getuid()).pw_name
+
+
+def test_of_many_users_of_tasks_only_the_first_is_waited_for(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(user_table, "user_name", lambda uid: (answers.wait(60), f"u{uid}")[1])
+    users = TaskUsers()
+    began = time.monotonic()
+    for uid in range(40):
+        with pytest.raises(OSError, match="temporarily"):
+            users(uid, ())
+    assert time.monotonic() - began < 20 * SOON_S
+    answers.set()
+
+    def name(uid: int) -> str | None:
+        try:
+            return users(uid, ())[0]
+        except OSError:
+            return None
+
+    for uid in range(40):
+        assert wait_for(partial(name, uid)) == f"u{uid}"

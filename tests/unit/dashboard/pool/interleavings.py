@@ -81,6 +81,9 @@ class Machine:
     def is_stopped(self, pid: int) -> bool:
         return False
 
+    def key_of(self, pid: int) -> None:
+        return None
+
     def started_by(self, pid: int, since_ticks: int) -> frozenset[tuple[int, int]]:
         return frozenset()
 

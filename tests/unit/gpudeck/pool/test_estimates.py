@@ -1,5 +1,7 @@
 """Wait of the head of the queue: from earlier runs of those it waits for, or unknown."""
 
+from dataclasses import replace
+
 from gpudeck.pool.core.claims import Grant, Lease
 from gpudeck.pool.core.estimates import estimate
 from gpudeck.pool.core.prediction import RunTime
@@ -36,6 +38,18 @@ def test_it_waits_for_the_first_that_is_likely_to_end() -> None:
 def test_for_several_it_waits_for_the_last_of_them() -> None:
     leases = [lease("a", 0), lease("b", 1)]
     assert waits(2, leases, {"a": run_time(20), "b": run_time(10)}) == (600, 1_200, 2_400, 12)
+
+
+def test_it_does_not_wait_for_what_another_node_calls_by_the_same_name() -> None:
+    leases = [lease("a", 0), lease("b", 1)]
+    elsewhere = replace(lease("c", 1), grants=(Grant("id1", ("GPU-0-1",)),))
+    free = node(0, gpus=2)
+    for running in leases:
+        free = free.after_grant(running.grants[0].uuids, running.claim)
+    predicted = {"a": run_time(20), "b": run_time(10), "c": run_time(5, runs=1_000)}
+    wait = estimate(claim(9), {"id0": free}, [*leases, elsewhere], (), predicted, 0.0)
+    assert wait is not None
+    assert wait.runs == 6
 
 
 def test_of_what_nothing_is_known_nothing_is_said() -> None:
