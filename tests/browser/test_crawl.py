@@ -90,14 +90,15 @@ def crawl(page: Page, reopen: Callable[[], None], used_controls: set[str]) -> in
         count += len(controls)
         if not is_open:
             return count
-        for _ in range(3):  # one that holds what was typed asks first
+        # One that holds what was typed asks first. No expression is waited for: it would be
+        # evaluated anew in each frame, which the page's policy refuses, and its console says so.
+        def is_closed() -> bool:
             page.keyboard.press("Escape")
-            # No expression is waited for: it would be evaluated anew in each frame, which the
-            # page's Content-Security-Policy refuses and the console tells.
             with suppress(AssertionError):
                 expect(page.locator("dialog[open]")).to_have_count(0, timeout=1_000)
-                break
-        assert page.locator("dialog[open]").count() == 0, ("not closed by Esc", controls[-1])
+            return page.locator("dialog[open]").count() == 0
+
+        assert soon(is_closed), ("not closed by Esc", controls[-1])
     return count
 
 

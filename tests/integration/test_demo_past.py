@@ -82,8 +82,9 @@ def test_whoever_opens_it_sees_the_wasted_gpu_its_owner_since_when_and_its_alert
         tmp_path: Path, nodes: int) -> None:
     """The first answer shows it. It used to say that nothing was wasted, for up to nine minutes;
     then the GPU had idled for two hours by a process of 15 minutes."""
+    # Of one hour, in the last minute of an hour nothing would be left of the one before.
     with Demo(tmp_path / "demo", "--nodes", str(nodes), "--faults", "off",
-              "--history-hours", "1") as demo:
+              "--history-hours", "2") as demo:
         [hog] = [gpu for gpu in demo.ask("gpus?limit=1000&filter=state:wasted")
                  if (gpu["host"], gpu["index"]) == ("n001", 5)]
         [alert] = [alert for alert in demo.ask("alerts") if alert["rule"] == "idle-held"]
