@@ -132,7 +132,7 @@ def test_without_the_grant_it_says_that_it_may_not(site: Site) -> None:
     output = site.notify("nobody reads this")
     assert "alice has 1 terminal open on this node, but the agent may not write there" in output
     assert "nobody reads this" not in site.screen()
-    site.machine.run("gpudeck service install agent --grant act --grant terminals")
+    site.machine.run("gpudeck service install agent --grant act,terminals")
     assert "told alice" in site.notify("again")
 
 
