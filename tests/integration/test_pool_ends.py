@@ -121,7 +121,7 @@ def test_so_it_does_when_processes_were_looked_through_just_before_it_began(
 
     monkeypatch.setattr(pool.leases.processes, "process_of", process_of)
     monkeypatch.setattr("agent.pool.marks.SCAN_EVERY_S", 1e9)  # however slow the machine is
-    run = pool.start("run", "--", "sh", "-c", "setsid sleep 600 >/dev/null & echo $!; exec sleep 99")
+    run = pool.start("run", "--", "sh", "-c", "setsid sleep 99 >/dev/null & echo $!; exec sleep 99")
     left_pid = number(run)
     try:
         [lease] = pool.leases.all.values()

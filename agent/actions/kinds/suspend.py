@@ -84,15 +84,15 @@ def _unsuited(task: TaskPreview) -> Iterator[str]:
         if process.facts.row.state in "Tt":
             yield f"process {pid} is stopped and cannot hand over its memory; resume it first"
         if any(gpu.mem_used_bytes is None for gpu in process.gpus):
-            yield (f"the driver does not report how much memory process {pid} holds, so nobody "
-                   "knows whether there is room for it")
+            yield (f"the driver does not report how much memory process {pid} holds, so it is "
+                   "unknown whether there is room for it")
 
 
 def _no_room(task: TaskPreview) -> Iterator[str]:
     """Yield where the memory would not fit. Unknown room is none."""
     for where, free, needed in _needs(task):
         if free is None:
-            yield (f"the memory limit of {where} cannot be read, so nobody knows whether there is "
+            yield (f"the memory limit of {where} cannot be read, so it is unknown whether there is "
                    "room")
         elif needed > free:
             yield (f"it needs {needed / GIB:.1f} GiB of host memory, and {where} has "
