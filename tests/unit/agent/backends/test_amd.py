@@ -272,9 +272,11 @@ def test_a_client_that_is_open_twice_counts_once(machine: Machine) -> None:
 
 def test_a_list_on_request_looks_at_every_process_and_the_others_at_few(machine: Machine) -> None:
     machine.add(BOARDS["rx6900xt"])
-    first, quiet = random.sample(range(50, 1_000), 2)
+    first, start = random.sample(range(50, 1_000, TURNS), 2)
+    quiet = {start + turn for turn in range(TURNS)}
     machine.open_file(first, 3, CLIENT.format(client=1, gfx=1))
-    machine.open_file(quiet, 3, "pos: 0\n", "/dev/null")
+    for pid in quiet:
+        machine.open_file(pid, 3, "pos: 0\n", "/dev/null")
     reader = machine.reader()
 
     def listed() -> set[int]:
@@ -283,17 +285,20 @@ def test_a_list_on_request_looks_at_every_process_and_the_others_at_few(machine:
         assert processes is not None
         return {process.pid for process in processes}
 
+    def begin() -> None:
+        for pid in quiet:
+            machine.open_file(pid, 4, CLIENT.format(client=pid, gfx=1))
+
     assert listed() == {first}
-    machine.open_file(quiet, 4, CLIENT.format(client=2, gfx=1))
-    machine.open_file(first, 4, CLIENT.format(client=3, gfx=1))
-    assert {process.pid for process in reader.fresh().processes} == {first, quiet}
-    (machine.root / f"proc/{quiet}/fd/4").unlink()
+    begin()
+    assert {process.pid for process in reader.fresh().processes} == {first, *quiet}
+    for pid in quiet:
+        (machine.root / f"proc/{pid}/fd/4").unlink()
     assert listed() == {first}
-    # It holds none any more: its next one is seen when its turn comes.
-    machine.open_file(quiet, 4, CLIENT.format(client=2, gfx=1))
-    rounds = [quiet in listed() for _ in range(2 * TURNS)]
-    assert not all(rounds[:TURNS]), "it was looked at each time"
-    assert all(rounds[TURNS - 1:]), "a holder is looked at each time"
+    # They hold none any more: the next one of each is seen when its turn comes, and from then on.
+    begin()
+    assert [len(listed() & quiet) for _ in range(2 * TURNS)] == [
+        *range(1, TURNS + 1), *[TURNS] * TURNS]
     newcomer = 1_000 + first
     machine.open_file(newcomer, 3, CLIENT.format(client=9, gfx=1))
     assert newcomer in listed()
