@@ -52,7 +52,7 @@ class HubConversation:
 
     @property
     def status(self) -> str:
-        """Return the state of the connection, for whoever looks at the service."""
+        """Return the state of the connection, as `systemctl status` shows it."""
         url, trouble = self._link.url, self._machine.trouble
         if not url:
             return "without a hub"

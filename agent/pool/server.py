@@ -193,9 +193,8 @@ class PoolServer:
         return ""
 
     def _serve(self, sock: socket.socket, uid: int, pid: int) -> None:
-        user = self._user_of(sock, uid, pid)
         try:
-            if user is not None:
+            if (user := self._user_of(sock, uid, pid)) is not None:
                 self._answer(user)
         finally:
             with self._lock:

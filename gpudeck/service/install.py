@@ -111,8 +111,8 @@ def _connection(role: ServiceRole) -> list[str]:
 
 def present_grants(machine: Machine, role: ServiceRole, gets_hub: bool
                    ) -> tuple[str, ...] | None:
-    """Return the grants of an installation that is there: whoever types it again neither takes away
-    nor gives. None: there is none, or an agent that was alone gets its hub, which gives actions."""
+    """Return the grants of an installation that is there, which installing again without `--grant`
+    does not change. None: there is none, or an agent that was alone gets its hub."""
     names = tuple(name for name in role.grants
                   if machine.path(role.drop_ins / f"{name}.conf").exists())
     if not names and not machine.path(role.unit_file).exists():

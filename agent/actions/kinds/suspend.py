@@ -283,7 +283,7 @@ def _take(module: SuspendModule, target: TargetProcess, step: Step) -> str:
 
 
 def _release(module: SuspendModule, pid: int) -> None:
-    """Bring back whoever has this number now: the program was given it a moment too late."""
+    """Bring back the process that has this number now: the one that was meant has ended."""
     if module.state_of(pid) == "checkpointed":
         module.take("restore", pid)
     if module.state_of(pid) == "locked":
