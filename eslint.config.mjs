@@ -12,7 +12,7 @@ export default [
     rules: {
       "array-callback-return": "error",
       "consistent-return": "error",
-      eqeqeq: "error",
+      "eqeqeq": "error",
       "no-constructor-return": "error",
       "no-implied-eval": "error",
       "no-self-compare": "error",

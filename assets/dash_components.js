@@ -4,7 +4,15 @@
   const { createElement, memo, useEffect, useRef } = window.React;
 
   // Its inside belongs to our modules: React makes it once and never looks again.
-  const Frame = memo((/** @type {MarkupProps} */ { id, tag, traits, inside }) => createElement(tag, { ...traits, ...(id && { id }), dangerouslySetInnerHTML: { __html: inside } }), () => true);
+  const Frame = memo(
+    (/** @type {MarkupProps} */ { id, tag, traits, inside }) =>
+      createElement(tag, {
+        ...traits,
+        ...(id && { id }),
+        dangerouslySetInnerHTML: { __html: inside },
+      }),
+    () => true,
+  );
 
   // Around one of our components.
   /** @type {(props: { tag: string, traits: object, children: unknown }) => unknown} */
@@ -16,7 +24,9 @@
    */
   function useAnswers(answer) {
     const place = useRef(/** @type {HTMLElement | null} */ (null));
-    useEffect(() => { if (answer) place.current?.dispatchEvent(new CustomEvent("answered", { detail: answer })); }, [answer]);
+    useEffect(() => {
+      if (answer) place.current?.dispatchEvent(new CustomEvent("answered", { detail: answer }));
+    }, [answer]);
     return place;
   }
 
@@ -25,7 +35,11 @@
    * @param {{ id: string, facts: object | null, children: unknown }} props
    */
   function AnsweredFigure({ id, facts, children }) {
-    return createElement("div", { id, className: "answered-figure", ref: useAnswers(facts) }, children);
+    return createElement(
+      "div",
+      { id, className: "answered-figure", ref: useAnswers(facts) },
+      children,
+    );
   }
 
   /**
@@ -33,7 +47,12 @@
    * @param {{ id: string, reading: string, answer: object | null }} props
    */
   function PageAnswer({ id, reading, answer }) {
-    return createElement("div", { id, hidden: true, "data-reading": reading, ref: useAnswers(answer) });
+    return createElement("div", {
+      id,
+      "hidden": true,
+      "data-reading": reading,
+      "ref": useAnswers(answer),
+    });
   }
 
   /** @type {(props: { children: unknown }) => unknown} */
@@ -41,7 +60,9 @@
 
   /** @param {{ id: string, children: unknown, pathname: string, setProps: TellDash }} props */
   function Router({ id, children, pathname, setProps }) {
-    useEffect(() => { if (pathname !== location.pathname) setProps({ pathname: location.pathname }); }, []);
+    useEffect(() => {
+      if (pathname !== location.pathname) setProps({ pathname: location.pathname });
+    }, []);
     return createElement("main", { id, tabIndex: -1 }, children);
   }
 
@@ -58,28 +79,55 @@
     useEffect(() => {
       let isOver = false;
       const modules = /** @type {HTMLScriptElement} */ (document.getElementById("modules"));
-      import(modules.src).then(({ load }) => load(`components/${file}.mjs`)).then((/** @type {{ default: ComponentClass }} */ { default: Shown }) => {
-        if (isOver || place.current === null) return;
-        component.current = new Shown(place.current, (changed) => latest.current.setProps(changed));
-        component.current.draw(latest.current);
-      });
-      return () => { isOver = true; component.current?.end(); };
+      import(modules.src)
+        .then(({ load }) => load(`components/${file}.mjs`))
+        .then((/** @type {{ default: ComponentClass }} */ { default: Shown }) => {
+          if (isOver || place.current === null) return;
+          component.current = new Shown(place.current, (changed) =>
+            latest.current.setProps(changed),
+          );
+          component.current.draw(latest.current);
+        });
+      return () => {
+        isOver = true;
+        component.current?.end();
+      };
     }, []);
-    useEffect(() => { component.current?.draw(props); });
+    useEffect(() => {
+      component.current?.draw(props);
+    });
     const { id, tag, traits, inside } = made;
-    return createElement(tag, { ...traits, ...(id && { id }), ref: place, dangerouslySetInnerHTML: { __html: inside } });
+    return createElement(tag, {
+      ...traits,
+      ...(id && { id }),
+      ref: place,
+      dangerouslySetInnerHTML: { __html: inside },
+    });
   }
 
   /**
    * Makes a live component; on our own pages the page's module draws in it, and joins it with the others.
    * @type {(file: string) => (props: LiveProps) => unknown}
    */
-  const live = (file) => (props) => createElement(props.driver === "page" ? Frame : Own, { ...props, file });
+  const live = (file) => (props) =>
+    createElement(props.driver === "page" ? Frame : Own, { ...props, file });
 
   window.gpudeck_components = Object.assign(window.gpudeck_components || {}, {
-    AnsweredFigure, Deck, Frame, PageAnswer, Part, Router,
-    AlertLane: live("alert_lane"), AttentionStrip: live("attention_strip"), LiveHeatmap: live("live_heatmap"), LiveTable: live("live_table"),
-    LiveTimeline: live("live_timeline"), Stat: live("stat"), TimeBar: live("time_bar"),
-    PoolWeek: Frame, RankMap: Frame, TaskTable: Frame,
+    AnsweredFigure,
+    Deck,
+    Frame,
+    PageAnswer,
+    Part,
+    Router,
+    AlertLane: live("alert_lane"),
+    AttentionStrip: live("attention_strip"),
+    LiveHeatmap: live("live_heatmap"),
+    LiveTable: live("live_table"),
+    LiveTimeline: live("live_timeline"),
+    Stat: live("stat"),
+    TimeBar: live("time_bar"),
+    PoolWeek: Frame,
+    RankMap: Frame,
+    TaskTable: Frame,
   });
 })();

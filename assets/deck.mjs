@@ -14,7 +14,11 @@ import { RunningActions } from "./actions/running_actions.mjs";
 
 // Each page's own module comes when it is that page: the others' would only stand in its way.
 const { pathname } = location;
-const page = PAGES.find(({ address, addresses }) => address === pathname || (addresses !== null && new RegExp(addresses).test(pathname))) ?? PAGES[PAGES.length - 1];
+const page =
+  PAGES.find(
+    ({ address, addresses }) =>
+      address === pathname || (addresses !== null && new RegExp(addresses).test(pathname)),
+  ) ?? PAGES[PAGES.length - 1];
 /** @type {Promise<{ default: PageClass }>} */
 const coming = import(`./${page.module}`);
 const live = new Live(page);
@@ -42,7 +46,9 @@ function mount() {
   mountActions(store);
   new RunningActions(store);
   const holds = new Holds(live);
-  coming.then(({ default: Shown }) => { shownPage = new Shown(root, live, holds, store); });
+  coming.then(({ default: Shown }) => {
+    shownPage = new Shown(root, live, holds, store);
+  });
 }
 
 const drawing = new MutationObserver(mount);
@@ -50,20 +56,26 @@ drawing.observe(document.body, { childList: true, subtree: true });
 mount();
 
 if (PerformanceObserver.supportedEntryTypes.includes("longtask")) {
-  new PerformanceObserver((list) => list.getEntries().forEach(({ duration }) => {
-    longTasks.count += 1;
-    longTasks.longest_ms = Math.max(longTasks.longest_ms, duration);
-  })).observe({ type: "longtask", buffered: true });
+  new PerformanceObserver((list) =>
+    list.getEntries().forEach(({ duration }) => {
+      longTasks.count += 1;
+      longTasks.longest_ms = Math.max(longTasks.longest_ms, duration);
+    }),
+  ).observe({ type: "longtask", buffered: true });
 }
 
 // Read only, described in docs/internals/live.md: what is drawn, and what drawing costs.
 globalThis.gpudeck = Object.freeze({
   cell: (/** @type {string} */ uuid) => shownPage?.cell?.(uuid) ?? null,
-  line: (/** @type {string} */ uuid, /** @type {string} */ key) => shownPage?.line?.(uuid, key) ?? null,
+  line: (/** @type {string} */ uuid, /** @type {string} */ key) =>
+    shownPage?.line?.(uuid, key) ?? null,
   get stats() {
     return {
-      ...shownPage?.heatmap?.stats, long_tasks: longTasks.count, longest_task_ms: longTasks.longest_ms,
-      link: live.state, at: shownPage?.past?.shown ?? null,
+      ...shownPage?.heatmap?.stats,
+      long_tasks: longTasks.count,
+      longest_task_ms: longTasks.longest_ms,
+      link: live.state,
+      at: shownPage?.past?.shown ?? null,
     };
   },
 });

@@ -126,6 +126,12 @@ interface ChartOverlay {
   alerts: AlertSpan[];
 }
 
+/** What a chart shows: a span of a store's samples, with marks and alerts over them. */
+interface ChartContent extends Pick<ChartOverlay, "marks" | "alerts"> {
+  span: TimeRange;
+  store: import("../assets/charts/line_store.mjs").LineStore;
+}
+
 /** What is wrong with a GPU among others. */
 interface GpuTrouble {
   tone: Trouble;

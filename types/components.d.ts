@@ -44,7 +44,7 @@ interface LiveProps extends MarkupProps {
 }
 
 /** The default export of a module of assets/components/. */
-type ComponentClass = new (place: HTMLElement, setProps: TellDash) => {
-  draw(props: LiveProps): void;
-  end(): void;
-};
+type ComponentClass = new (
+  place: HTMLElement,
+  setProps: TellDash,
+) => { draw(props: LiveProps): void; end(): void };

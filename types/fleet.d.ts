@@ -311,7 +311,11 @@ interface MetricSection {
 }
 
 /** A GPU as a title names it. */
-type NamedGpu = Pick<Hub.GpuView, "host" | "place" | "name"> & { node: string | null; uuid?: string; link?: string | null };
+type NamedGpu = Pick<Hub.GpuView, "host" | "place" | "name"> & {
+  node: string | null;
+  uuid?: string;
+  link?: string | null;
+};
 
 /** Alerts by the GPUs and nodes where they are marked. */
 interface FiredAlerts extends TypedTarget<{ change: object }> {

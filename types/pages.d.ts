@@ -201,8 +201,10 @@ interface PlotElement extends HTMLElement {
 declare var Plotly: any;
 
 /** Usage against a limit. */
-type QuotaUsage = Pick<Hub.NodeQuotaHolderView,
-  "holder" | "limit" | "used" | "most" | "is_over" | "is_whole" | "sentence">;
+type QuotaUsage = Pick<
+  Hub.NodeQuotaHolderView,
+  "holder" | "limit" | "used" | "most" | "is_over" | "is_whole" | "sentence"
+>;
 
 /** Listeners of the window, by the names of their events. */
 type WindowListeners = { [N in keyof WindowEventMap]?: (event: WindowEventMap[N]) => void };

@@ -43,7 +43,7 @@ interface TaskRow {
 
 interface TableEvents {
   sort: TaskColumn;
-  open: { task: Hub.TaskView, isFocused?: boolean };
+  open: { task: Hub.TaskView; isFocused?: boolean };
   toggle: { key: string };
-  select: { key: string, isRange: boolean };
+  select: { key: string; isRange: boolean };
 }

@@ -10,10 +10,14 @@ import { age, gibibytes, plural, secondsSince } from "../assets/parts/format.mjs
 const PATIENCE_MS = 2_000;
 const MOST_LISTED = 6;
 const IN_ROWS = [...ROWS.values()].filter((row) => row.in_rows);
-const BUSY = "The kernel is busy with a cell and handles this when it is free (immediately with ipykernel 7 in JupyterLab 4.4 and later). A request more than a minute after its preview is refused.";
+const BUSY =
+  "The kernel is busy with a cell and handles this when it is free (immediately with ipykernel 7 in JupyterLab 4.4 and later). A request more than a minute after its preview is refused.";
 
 /** @type {(value: number | null | undefined) => string} */
-const size = (value) => (value === null || value === undefined ? "memory unknown" : Object.values(gibibytes(value)).join(" "));
+const size = (value) =>
+  value === null || value === undefined
+    ? "memory unknown"
+    : Object.values(gibibytes(value)).join(" ");
 const newId = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 12)}`;
 
 export class Acts {
@@ -30,9 +34,20 @@ export class Acts {
     this.isFed = isFed;
     const list = make("div", { class: "g-tasks" });
     /** @type {Lines<OwnTask, Row>} */
-    this.rows = new Lines(list, ({ id }) => id, (task) => new Row(this, task), false);
+    this.rows = new Lines(
+      list,
+      ({ id }) => id,
+      (task) => new Row(this, task),
+      false,
+    );
     this.empty = make("p", { class: "g-sub" });
-    this.root = make("section", { class: "g-mine", "aria-label": "Your tasks" }, make("h4", {}, "Your tasks"), this.empty, list);
+    this.root = make(
+      "section",
+      { "class": "g-mine", "aria-label": "Your tasks" },
+      make("h4", {}, "Your tasks"),
+      this.empty,
+      list,
+    );
   }
 
   /** @type {(tasks: OwnTask[], empty: string) => void} */
@@ -42,7 +57,9 @@ export class Acts {
     say(this.empty, empty);
     const here = new Set(tasks.map(({ id }) => id));
     // How an act ends is read after its task is gone.
-    const readRows = [...this.rows.byKey.values()].filter(({ id, dialog }) => dialog && !here.has(id));
+    const readRows = [...this.rows.byKey.values()].filter(
+      ({ id, dialog }) => dialog && !here.has(id),
+    );
     this.rows.draw([...tasks, ...readRows.map(({ task }) => ({ ...task, isGone: true }))]);
   }
 
@@ -75,7 +92,17 @@ class Row {
     this.where = make("span", { class: "g-sub" });
     this.buttons = make("span", { class: "g-buttons" });
     this.below = make("div", {});
-    this.root = make("div", { class: "g-task", "data-task": task.id }, make("div", { class: "g-line" }, make("div", {}, this.who, " ", this.where, this.what), this.buttons), this.below);
+    this.root = make(
+      "div",
+      { "class": "g-task", "data-task": task.id },
+      make(
+        "div",
+        { class: "g-line" },
+        make("div", {}, this.who, " ", this.where, this.what),
+        this.buttons,
+      ),
+      this.below,
+    );
   }
 
   /** @type {(task: OwnTask) => void} */
@@ -83,7 +110,11 @@ class Row {
     this.task = task;
     this.root.classList.toggle("g-kernel", task.kernel);
     say(this.who, task.kernel ? "this kernel" : `${task.node ? `${task.node} ` : ""}${task.pid}`);
-    const facts = [task.child ? "of this kernel" : "", `GPU ${task.gpus.join(", ")}`, ...(task.isGone ? ["no longer there"] : liveFacts(task))];
+    const facts = [
+      task.child ? "of this kernel" : "",
+      `GPU ${task.gpus.join(", ")}`,
+      ...(task.isGone ? ["no longer there"] : liveFacts(task)),
+    ];
     say(this.where, facts.filter(Boolean).join(" · "));
     say(this.what, task.command ?? "command line unknown");
     this.what.title = task.command ?? "";
@@ -91,8 +122,20 @@ class Row {
     const actions = fitting.map(({ id }) => id).join(" ");
     if (this.buttons.dataset.actions !== actions && !this.dialog) {
       this.buttons.dataset.actions = actions;
-      this.buttons.replaceChildren(...fitting.map(({ id, label, is_kill: isKill }) =>
-        make("button", { type: "button", class: isKill ? "g-bad" : "", "data-action": id, onclick: () => this.begin(id) }, label)));
+      this.buttons.replaceChildren(
+        ...fitting.map(({ id, label, is_kill: isKill }) =>
+          make(
+            "button",
+            {
+              "type": "button",
+              "class": isKill ? "g-bad" : "",
+              "data-action": id,
+              "onclick": () => this.begin(id),
+            },
+            label,
+          ),
+        ),
+      );
     }
   }
 
@@ -115,7 +158,12 @@ class Row {
 /** @type {(task: OwnTask) => string[]} */
 function liveFacts({ mem, sm, state, since }) {
   const ageS = secondsSince(since);
-  return [size(mem), sm === null ? "" : `${Math.round(sm)} % SM`, state ?? "", ageS === null ? "" : age(ageS)];
+  return [
+    size(mem),
+    sm === null ? "" : `${Math.round(sm)} % SM`,
+    state ?? "",
+    ageS === null ? "" : age(ageS),
+  ];
 }
 
 class Dialog {
@@ -134,15 +182,25 @@ class Dialog {
     this.busy = make("p", { class: "g-sub" });
     this.facts = make("div", {});
     this.form = make("div", {});
-    this.root = make("div", { class: "g-dialog", role: "group", "aria-label": `${verb(action)} this task` }, this.facts, this.status, this.busy, this.form,
-      make("button", { type: "button", class: "g-plain", onclick: () => this.close() }, "Close"));
+    this.root = make(
+      "div",
+      { "class": "g-dialog", "role": "group", "aria-label": `${verb(action)} this task` },
+      this.facts,
+      this.status,
+      this.busy,
+      this.form,
+      make("button", { type: "button", class: "g-plain", onclick: () => this.close() }, "Close"),
+    );
     this.wait();
     row.acts.ask(this, { kind: "look", ask: this.askId, action, task: row.id });
   }
 
   wait() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => say(this.busy, this.row.acts.isFed() ? BUSY : "The kernel is not responding."), PATIENCE_MS);
+    this.timer = setTimeout(
+      () => say(this.busy, this.row.acts.isFed() ? BUSY : "The kernel is not responding."),
+      PATIENCE_MS,
+    );
   }
 
   close() {
@@ -163,7 +221,13 @@ class Dialog {
 
   /** @type {(sentence: string) => void} */
   fail(sentence) {
-    this.form.replaceChildren(make("button", { type: "button", class: "g-plain", onclick: () => this.row.begin(this.action) }, "Refresh"));
+    this.form.replaceChildren(
+      make(
+        "button",
+        { type: "button", class: "g-plain", onclick: () => this.row.begin(this.action) },
+        "Refresh",
+      ),
+    );
     this.root.classList.add("g-refused");
     say(this.status, sentence);
   }
@@ -177,9 +241,25 @@ class Dialog {
       return;
     }
     say(this.status, "");
-    const reason = make("input", { type: "text", placeholder: "why? (saved in the audit log)", "aria-label": "Reason", maxlength: "500" });
-    const go = make("button", { type: "button", class: rowOf(this.action).is_kill ? "g-bad" : "", disabled: "", "data-go": this.action }, `${verb(this.action)} it`);
-    reason.addEventListener("input", () => { go.disabled = reason.value.trim() === ""; });
+    const reason = make("input", {
+      "type": "text",
+      "placeholder": "why? (saved in the audit log)",
+      "aria-label": "Reason",
+      "maxlength": "500",
+    });
+    const go = make(
+      "button",
+      {
+        "type": "button",
+        "class": rowOf(this.action).is_kill ? "g-bad" : "",
+        "disabled": "",
+        "data-go": this.action,
+      },
+      `${verb(this.action)} it`,
+    );
+    reason.addEventListener("input", () => {
+      go.disabled = reason.value.trim() === "";
+    });
     // Notebooks take keys for themselves: what is typed here is ours.
     reason.addEventListener("keydown", (event) => {
       event.stopPropagation();
@@ -207,20 +287,41 @@ class Dialog {
 }
 
 /** @type {(item: Hub.PreviewItemView) => HTMLElement} */
-function itemElement({ owner, host, age_s: ageS, mem_used_bytes: bytes, processes, bystanders, warnings }) {
+function itemElement({
+  owner,
+  host,
+  age_s: ageS,
+  mem_used_bytes: bytes,
+  processes,
+  bystanders,
+  warnings,
+}) {
   const ageWords = ageS === null ? "age unknown" : `${age(ageS)} old`;
   const count = plural(processes.length, "process", "processes");
-  const lines = processes.slice(0, MOST_LISTED).map(({ pid, command }) => `${pid} ${(command ?? "unknown").slice(0, 90)}`);
+  const lines = processes
+    .slice(0, MOST_LISTED)
+    .map(({ pid, command }) => `${pid} ${(command ?? "unknown").slice(0, 90)}`);
   const more = processes.length > MOST_LISTED ? [`and ${processes.length - MOST_LISTED} more`] : [];
-  return make("div", { class: "g-about" },
-    make("p", {}, make("b", {}, owner ?? "unknown owner"), ` on ${host}, ${count}, ${size(bytes)}, ${ageWords}`),
+  return make(
+    "div",
+    { class: "g-about" },
+    make(
+      "p",
+      {},
+      make("b", {}, owner ?? "unknown owner"),
+      ` on ${host}, ${count}, ${size(bytes)}, ${ageWords}`,
+    ),
     make("p", { class: "g-sub" }, [...lines, ...more].join("\n")),
-    make("p", {}, bystanderWords(bystanders)), ...warnings.map((warning) => make("p", { class: "g-warning" }, warning)));
+    make("p", {}, bystanderWords(bystanders)),
+    ...warnings.map((warning) => make("p", { class: "g-warning" }, warning)),
+  );
 }
 
 /** @type {(bystanders: Hub.BystanderView[]) => string} */
 function bystanderWords(bystanders) {
   if (bystanders.length === 0) return "No other task uses these GPUs.";
-  const names = bystanders.map(({ user, command }) => `${user ?? "unknown user"} ${(command ?? "").slice(0, 60)}`);
+  const names = bystanders.map(
+    ({ user, command }) => `${user ?? "unknown user"} ${(command ?? "").slice(0, 60)}`,
+  );
   return `${plural(bystanders.length, "other task")} on its GPUs, unaffected: ${names.join("; ")}`;
 }

@@ -2,14 +2,17 @@
 
 /** @import { View, WidgetModel } from "./widget.mjs" */
 
-import { paintPixels, rasterise } from "../assets/parts/cells.mjs";
+import { paintPixels, rasterise } from "../assets/parts/cell_pixels.mjs";
 import { FULL, palette, stateOf } from "../assets/parts/gauges.mjs";
 import { contextOf, make, redraw, say, show } from "../assets/parts/dom.mjs";
 import { age, amount, plural, secondsSince, untilWords, when } from "../assets/parts/format.mjs";
 import { barOf, useWords } from "../assets/quotas/quota_bars.mjs";
 
 /** @type {[string, string][]} */
-const METRICS = [["utilization", "Share of the last second in which any kernel ran"], ["memory in use", "Share of the GPU's memory"]];
+const METRICS = [
+  ["utilization", "Share of the last second in which any kernel ran"],
+  ["memory in use", "Share of the GPU's memory"],
+];
 const GAP = 1;
 
 export class Fleet {
@@ -27,21 +30,50 @@ export class Fleet {
   /** @param {View} view */
   constructor(view) {
     this.view = view;
-    this.choice = make("select", { "aria-label": "Metric", onchange: () => { this.metric = this.choice.selectedIndex; this.draw(); } },
-      ...METRICS.map(([name, meaning]) => make("option", { title: meaning }, name)));
+    this.choice = make(
+      "select",
+      {
+        "aria-label": "Metric",
+        "onchange": () => {
+          this.metric = this.choice.selectedIndex;
+          this.draw();
+        },
+      },
+      ...METRICS.map(([name, meaning]) => make("option", { title: meaning }, name)),
+    );
     this.hover = make("span", { class: "g-sub", role: "status" });
-    this.canvas = make("canvas", { class: "g-heat", role: "img", onpointermove: (/** @type {PointerEvent} */ event) => this.point(event), onpointerleave: () => say(this.hover, "") });
+    this.canvas = make("canvas", {
+      class: "g-heat",
+      role: "img",
+      onpointermove: (/** @type {PointerEvent} */ event) => this.point(event),
+      onpointerleave: () => say(this.hover, ""),
+    });
     this.free = make("ul", { class: "g-owners g-free" });
     this.quotas = make("ul", { class: "g-quotas" });
     this.own = make("section", { hidden: "" }, make("h4", {}, "Your quota"), this.quotas);
     this.done = make("ul", { class: "g-owners" });
-    this.others = make("section", { hidden: "" }, make("h4", {}, "What others did to your tasks"), this.done);
+    this.others = make(
+      "section",
+      { hidden: "" },
+      make("h4", {}, "What others did to your tasks"),
+      this.done,
+    );
     this.leases = make("ul", { class: "g-owners" });
     this.held = make("section", { hidden: "" }, make("h4", {}, "Your leases"), this.leases);
     this.claims = make("ul", { class: "g-owners" });
     this.queue = make("section", { hidden: "" }, make("h4", {}, "In the queue"), this.claims);
-    this.root = make("div", {}, make("div", { class: "g-row g-pick" }, this.choice, this.hover), this.canvas,
-      this.own, this.others, this.held, this.queue, make("h4", {}, "Free now"), this.free);
+    this.root = make(
+      "div",
+      {},
+      make("div", { class: "g-row g-pick" }, this.choice, this.hover),
+      this.canvas,
+      this.own,
+      this.others,
+      this.held,
+      this.queue,
+      make("h4", {}, "Free now"),
+      this.free,
+    );
   }
 
   /** @type {(picture: Hub.FleetPicture, theme: Theme, model: WidgetModel) => void} */
@@ -50,14 +82,19 @@ export class Fleet {
     this.theme = theme;
     this.everyS = picture.every_s;
     const cells = model.get("cells");
-    this.bytes = cells?.byteLength ? new Uint8Array(cells.buffer, cells.byteOffset, cells.byteLength) : new Uint8Array(0);
+    this.bytes = cells?.byteLength
+      ? new Uint8Array(cells.buffer, cells.byteOffset, cells.byteLength)
+      : new Uint8Array(0);
     this.view.head(new URL(picture.hub).host, picture.words, picture.detail);
     this.draw();
     this.showQuotas(picture.quotas);
     this.showDone(picture.done);
     this.showPool(picture.leases, picture.claims);
     this.showFree(picture.free);
-    this.view.acts.show(picture.tasks, picture.why_no_tasks || "None of your tasks is on a GPU of this fleet.");
+    this.view.acts.show(
+      picture.tasks,
+      picture.why_no_tasks || "None of your tasks is on a GPU of this fleet.",
+    );
   }
 
   resize() {
@@ -67,29 +104,90 @@ export class Fleet {
   /** @type {(quotas: Hub.QuotaPicture[]) => void} */
   showQuotas(quotas) {
     show(this.own, quotas.length > 0);
-    redraw(this.quotas, quotas, () => quotas.map((one) => make("li", { title: one.sentence },
-      make("div", { class: "g-row" }, make("span", {}, make("b", {}, useWords(one)), ` ${one.quota}${one.holder.includes(" ") ? `, ${one.holder}` : ""}`), one.is_over ? make("b", { class: "g-over" }, "over") : null),
-      barOf(one), one.is_over ? make("span", { class: "g-sub" }, overWords(one)) : null)));
+    redraw(this.quotas, quotas, () =>
+      quotas.map((one) =>
+        make(
+          "li",
+          { title: one.sentence },
+          make(
+            "div",
+            { class: "g-row" },
+            make(
+              "span",
+              {},
+              make("b", {}, useWords(one)),
+              ` ${one.quota}${one.holder.includes(" ") ? `, ${one.holder}` : ""}`,
+            ),
+            one.is_over ? make("b", { class: "g-over" }, "over") : null,
+          ),
+          barOf(one),
+          one.is_over ? make("span", { class: "g-sub" }, overWords(one)) : null,
+        ),
+      ),
+    );
   }
 
   /** @type {(done: Hub.DonePicture[]) => void} */
   showDone(done) {
     show(this.others, done.length > 0);
-    redraw(this.done, done, () => done.map(({ words, by, host, at, reason }) => make("li", {}, make("b", {}, words), make("span", { class: "g-sub" }, ` by ${by} on ${host}, ${when(at)}${reason ? `: “${reason}”` : ""}`))));
+    redraw(this.done, done, () =>
+      done.map(({ words, by, host, at, reason }) =>
+        make(
+          "li",
+          {},
+          make("b", {}, words),
+          make(
+            "span",
+            { class: "g-sub" },
+            ` by ${by} on ${host}, ${when(at)}${reason ? `: “${reason}”` : ""}`,
+          ),
+        ),
+      ),
+    );
   }
 
   /** @type {(leases: Hub.LeasePicture[], claims: Hub.ClaimPicture[]) => void} */
   showPool(leases, claims) {
     show(this.held, leases.length > 0);
-    redraw(this.leases, leases, () => leases.map((one) => make("li", { title: one.command }, make("span", {}, `${one.host} · ${leasedWords(one)}`), make("span", { class: "g-who g-sub" }, usedWords(one)), make("b", {}, `until ${untilWords(one.until)}`))));
+    redraw(this.leases, leases, () =>
+      leases.map((one) =>
+        make(
+          "li",
+          { title: one.command },
+          make("span", {}, `${one.host} · ${leasedWords(one)}`),
+          make("span", { class: "g-who g-sub" }, usedWords(one)),
+          make("b", {}, `until ${untilWords(one.until)}`),
+        ),
+      ),
+    );
     show(this.queue, claims.length > 0);
-    redraw(this.claims, claims, () => claims.map((one) => make("li", {}, make("span", {}, placeWords(one)), make("span", { class: "g-who g-sub" }, [one.asks, one.why].filter(Boolean).join(": ")), make("b", {}, one.estimate))));
+    redraw(this.claims, claims, () =>
+      claims.map((one) =>
+        make(
+          "li",
+          {},
+          make("span", {}, placeWords(one)),
+          make("span", { class: "g-who g-sub" }, [one.asks, one.why].filter(Boolean).join(": ")),
+          make("b", {}, one.estimate),
+        ),
+      ),
+    );
   }
 
   /** @type {(free: Hub.FreePicture[]) => void} */
   showFree(free) {
-    const rows = free.map(({ host, gpus, name }) => make("li", {}, make("b", {}, host), make("span", { class: "g-who g-sub" }, name), make("b", {}, plural(gpus, "GPU"))));
-    redraw(this.free, free, () => (rows.length > 0 ? rows : [make("li", { class: "g-sub" }, "No free GPU.")]));
+    const rows = free.map(({ host, gpus, name }) =>
+      make(
+        "li",
+        {},
+        make("b", {}, host),
+        make("span", { class: "g-who g-sub" }, name),
+        make("b", {}, plural(gpus, "GPU")),
+      ),
+    );
+    redraw(this.free, free, () =>
+      rows.length > 0 ? rows : [make("li", { class: "g-sub" }, "No free GPU.")],
+    );
   }
 
   /**
@@ -98,7 +196,10 @@ export class Fleet {
    */
   arrange(nodes, width) {
     const count = nodes.reduce((sum, node) => sum + node.count, 0);
-    const side = Math.max(3, Math.min(18, Math.floor(Math.sqrt((width * 240) / Math.max(1, count)))));
+    const side = Math.max(
+      3,
+      Math.min(18, Math.floor(Math.sqrt((width * 240) / Math.max(1, count)))),
+    );
     /** @type {{ y: number, slots: number[], x: number[] }[]} */
     const rows = [];
     let [x, y, slot] = [0, 0, 0];
@@ -131,8 +232,12 @@ export class Fleet {
     [this.canvas.width, this.canvas.height] = [raster.width, raster.height];
     this.canvas.style.height = `${plan.height}px`;
     const codes = this.bytes.subarray(this.metric * plan.count, (this.metric + 1) * plan.count);
-    this.canvas.setAttribute("aria-label", `${METRICS[this.metric][0]} of ${plural(plan.count, "GPU")}`);
-    if (codes.length === plan.count) paintPixels(contextOf(this.canvas), raster, { cells: codes }, palette(this.theme).live);
+    this.canvas.setAttribute(
+      "aria-label",
+      `${METRICS[this.metric][0]} of ${plural(plan.count, "GPU")}`,
+    );
+    if (codes.length === plan.count)
+      paintPixels(contextOf(this.canvas), raster, { cells: codes }, palette(this.theme).live);
   }
 
   /** @type {(event: PointerEvent) => void} */
@@ -141,7 +246,8 @@ export class Fleet {
     const { left, top } = this.canvas.getBoundingClientRect();
     const { cellW, cellH, rows, count } = this.plan;
     const row = rows.find(({ y }) => clientY - top >= y && clientY - top < y + cellH + GAP);
-    const slot = row?.slots[row.x.findIndex((x) => clientX - left >= x && clientX - left < x + cellW + GAP)];
+    const slot =
+      row?.slots[row.x.findIndex((x) => clientX - left >= x && clientX - left < x + cellW + GAP)];
     say(this.hover, slot === undefined ? "" : this.words(slot, count));
   }
 
@@ -167,10 +273,12 @@ export class Fleet {
 }
 
 /** @type {(lease: Hub.LeasePicture) => string} */
-const leasedWords = ({ gpus, share_pct: share }) => `${share < 100 ? `${Math.round(share)} % of ` : ""}${gpus.length === 1 ? "GPU" : "GPUs"} ${gpus.join(", ")}`;
+const leasedWords = ({ gpus, share_pct: share }) =>
+  `${share < 100 ? `${Math.round(share)} % of ` : ""}${gpus.length === 1 ? "GPU" : "GPUs"} ${gpus.join(", ")}`;
 
 /** @type {(lease: Hub.LeasePicture) => string} */
-const usedWords = ({ idle_since: since }) => (since === null ? "in use" : `idle for ${age(secondsSince(since))}`);
+const usedWords = ({ idle_since: since }) =>
+  since === null ? "in use" : `idle for ${age(secondsSince(since))}`;
 
 /** @type {(claim: Hub.ClaimPicture) => string} */
 function placeWords({ place, starts_at: at }) {
@@ -179,7 +287,9 @@ function placeWords({ place, starts_at: at }) {
 }
 
 const WOULD = {
-  act: "would be ended", warn: "would have to be ended; nothing is ended", observe: "would have to be ended; mode observe",
+  act: "would be ended",
+  warn: "would have to be ended; nothing is ended",
+  observe: "would have to be ended; mode observe",
 };
 
 /** @type {(quota: Hub.QuotaPicture) => string} */

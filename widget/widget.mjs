@@ -23,7 +23,8 @@ const LATE_S = 5;
 const SILENT_S = 10;
 const GONE = "The kernel of this output has ended. Run the cell again.";
 const SILENT = "No data from the kernel. If it was restarted, run the cell again.";
-const UNSEEN = "Still no reading: the kernel is busy, or starts its reader. If the kernel has ended, run the cell again.";
+const UNSEEN =
+  "Still no reading: the kernel is busy, or starts its reader. If the kernel has ended, run the cell again.";
 const FED_S = 2.5; // while the kernel is at work pictures come at least so often, times `everyS`
 
 export class View {
@@ -40,7 +41,7 @@ export class View {
    */
   constructor(model, element) {
     this.model = model;
-    this.root = make("div", { class: "gpudeck", role: "region", "aria-label": "gpudeck" });
+    this.root = make("div", { "class": "gpudeck", "role": "region", "aria-label": "gpudeck" });
     this.title = make("b", { class: "g-title" });
     this.sub = make("span", { class: "g-sub" });
     this.fresh = make("span", { class: "g-fresh", role: "status" });
@@ -105,8 +106,14 @@ export class View {
     if (this.pictureAt === null) return;
     const seconds = this.ageS();
     const isCut = this.cutAt !== null && this.pictureAt - this.cutAt < 1000 * SILENT_S;
-    if (isCut && seconds > FED_S * this.everyS) { this.end(GONE); return; }
-    if (seconds > Math.max(SILENT_S, 6 * this.everyS)) { this.end(this.part === null ? UNSEEN : SILENT); return; }
+    if (isCut && seconds > FED_S * this.everyS) {
+      this.end(GONE);
+      return;
+    }
+    if (seconds > Math.max(SILENT_S, 6 * this.everyS)) {
+      this.end(this.part === null ? UNSEEN : SILENT);
+      return;
+    }
     const isLate = seconds > Math.max(LATE_S, 3 * this.everyS);
     const picture = this.model.get("picture");
     const isBlind = picture.kind !== undefined && !["ok", "starting"].includes(picture.reader);
@@ -140,7 +147,17 @@ function render({ model, el }) {
   const clock = setInterval(() => view.tick(), 1000);
   const themes = new MutationObserver(draw);
   for (const place of [document.body, document.documentElement]) {
-    themes.observe(place, { attributes: true, attributeFilter: ["class", "data-jp-theme-light", "data-jp-theme-name", "data-vscode-theme-kind", "theme", "data-theme"] });
+    themes.observe(place, {
+      attributes: true,
+      attributeFilter: [
+        "class",
+        "data-jp-theme-light",
+        "data-jp-theme-name",
+        "data-vscode-theme-kind",
+        "theme",
+        "data-theme",
+      ],
+    });
   }
   const sizes = new ResizeObserver(() => view.part?.resize());
   sizes.observe(view.root);

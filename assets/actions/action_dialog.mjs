@@ -4,7 +4,18 @@
 /** @import { CommandStore } from "./commands_store.mjs" */
 
 import { ApiError, send } from "../parts/api.mjs";
-import { buttonWords, countWords, idsOf, isOpen, isPossible, lastWords, phrase, rowOf, undoOf, verb } from "./action_words.mjs";
+import {
+  buttonWords,
+  countWords,
+  idsOf,
+  isOpen,
+  isPossible,
+  lastWords,
+  phrase,
+  rowOf,
+  undoOf,
+  verb,
+} from "./action_words.mjs";
 import { itemCard } from "./action_items.mjs";
 import { paramForm } from "./action_params.mjs";
 import { Progress } from "./action_progress.mjs";
@@ -41,7 +52,15 @@ export class ActDialog {
    * @param {SendOrder} order
    * @param {string | null} lead
    */
-  constructor(store, action, ids, from, form = null, order = (asked) => send("POST", "commands", asked), lead = null) {
+  constructor(
+    store,
+    action,
+    ids,
+    from,
+    form = null,
+    order = (asked) => send("POST", "commands", asked),
+    lead = null,
+  ) {
     this.store = store;
     this.action = action;
     this.ids = ids;
@@ -53,30 +72,103 @@ export class ActDialog {
     this.isBusy = false;
     this.lookNumber = 0;
     this.shownAt = -Infinity;
-    this.place = make("div", { class: "act-place", tabindex: "0", role: "region", "aria-label": "Affected tasks" }, make("p", { class: "act-waiting", role: "status" }, "Checking on the node …"));
-    this.reason = textField("reason", this.isReasonNeeded() ? "Reason" : "Reason (optional)", { maxlength: "500", "aria-required": String(this.isReasonNeeded()) }, "Saved in the audit log and shown to the owner.");
-    this.password = textField("password", "Your password", { type: "password", autocomplete: "current-password" }, "This affects someone else's job. Your password stays confirmed for five minutes.");
+    this.place = make(
+      "div",
+      { "class": "act-place", "tabindex": "0", "role": "region", "aria-label": "Affected tasks" },
+      make("p", { class: "act-waiting", role: "status" }, "Checking on the node …"),
+    );
+    this.reason = textField(
+      "reason",
+      this.isReasonNeeded() ? "Reason" : "Reason (optional)",
+      { "maxlength": "500", "aria-required": String(this.isReasonNeeded()) },
+      "Saved in the audit log and shown to the owner.",
+    );
+    this.password = textField(
+      "password",
+      "Your password",
+      { type: "password", autocomplete: "current-password" },
+      "This affects someone else's job. Your password stays confirmed for five minutes.",
+    );
     this.typed = textField("typed", "Type", {}, "Required because more than one job is affected.");
-    this.despite = make("label", { class: "act-second act-despite" }, make("input", { type: "checkbox", name: "despite" }), " This node is in maintenance, people may be working on it. Proceed anyway.");
+    this.despite = make(
+      "label",
+      { class: "act-second act-despite" },
+      make("input", { type: "checkbox", name: "despite" }),
+      " This node is in maintenance, people may be working on it. Proceed anyway.",
+    );
     this.problem = make("p", { class: "problem", role: "alert", hidden: "" });
     this.clock = make("span", { class: "act-clock" });
     this.why = make("span", { class: "act-why", id: "act-why" });
-    this.again = make("button", { type: "button", class: "button", onclick: () => this.look() }, "Refresh");
-    this.cancel = make("button", { type: "button", class: "button", onclick: () => this.dialog.close() }, "Cancel");
+    this.again = make(
+      "button",
+      { type: "button", class: "button", onclick: () => this.look() },
+      "Refresh",
+    );
+    this.cancel = make(
+      "button",
+      { type: "button", class: "button", onclick: () => this.dialog.close() },
+      "Cancel",
+    );
     // No submit button: Enter in a field must not end a task.
-    this.yes = make("button", { type: "button", class: `button ${rowOf(this.action).is_kill ? "danger" : "first"}`, disabled: "", "aria-describedby": "act-why", onclick: () => this.confirm() }, verb(this.action));
-    this.foot = make("div", { class: "dialog-foot act-foot" }, this.clock, this.why, this.again, this.cancel, this.yes);
-    this.asked = make("div", { class: "act-asked" }, ...this.form.fields(() => this.changed()), this.reason, this.typed, this.despite, this.password);
-    this.root = /** @type {NamedForm} */ (make("form", { class: "act-body", onsubmit: (event) => event.preventDefault() }, ...(this.lead === null ? [] : [make("p", { class: "act-lead" }, this.lead)]), this.place, this.asked, this.problem, this.foot));
+    this.yes = make(
+      "button",
+      {
+        "type": "button",
+        "class": `button ${rowOf(this.action).is_kill ? "danger" : "first"}`,
+        "disabled": "",
+        "aria-describedby": "act-why",
+        "onclick": () => this.confirm(),
+      },
+      verb(this.action),
+    );
+    this.foot = make(
+      "div",
+      { class: "dialog-foot act-foot" },
+      this.clock,
+      this.why,
+      this.again,
+      this.cancel,
+      this.yes,
+    );
+    this.asked = make(
+      "div",
+      { class: "act-asked" },
+      ...this.form.fields(() => this.changed()),
+      this.reason,
+      this.typed,
+      this.despite,
+      this.password,
+    );
+    this.root = /** @type {NamedForm} */ (
+      make(
+        "form",
+        { class: "act-body", onsubmit: (event) => event.preventDefault() },
+        ...(this.lead === null ? [] : [make("p", { class: "act-lead" }, this.lead)]),
+        this.place,
+        this.asked,
+        this.problem,
+        this.foot,
+      )
+    );
     show(this.typed, false);
     show(this.despite, false);
     show(this.password, false);
     show(this.again, false);
     for (const name of ["input", "change"]) this.root.addEventListener(name, () => this.drawYes());
-    this.dialog = open(this.form.title ?? `${verb(action)}${action === "terminate_client" ? ": " : " "}${ids.length === 1 ? "a task" : plural(ids.length, "task")}`, this.root, () => this.closed());
+    this.dialog = open(
+      this.form.title ??
+        `${verb(action)}${action === "terminate_client" ? ": " : " "}${ids.length === 1 ? "a task" : plural(ids.length, "task")}`,
+      this.root,
+      () => this.closed(),
+    );
     this.dialog.classList.add("act-dialog");
     this.dialog.dataset.targets = ids.join(" ");
-    (rowOf(this.action).only_tells ? this.root.elements.text : this.isSetting ? within(this.asked, "input, select") : this.root.elements.reason).focus();
+    (rowOf(this.action).only_tells
+      ? this.root.elements.text
+      : this.isSetting
+        ? within(this.asked, "input, select")
+        : this.root.elements.reason
+    ).focus();
     this.timer = setInterval(() => this.tick(), 250);
     this.look();
   }
@@ -105,9 +197,23 @@ export class ActDialog {
     this.fail(null);
     say(this.clock, "Checking on the node …");
     const params = this.form.read(this.root);
-    if (params === null) { say(this.clock, ""); this.place.replaceChildren(make("p", { class: "act-waiting" }, "Choose a value to see a preview. Nothing changes until you confirm.")); return; }
+    if (params === null) {
+      say(this.clock, "");
+      this.place.replaceChildren(
+        make(
+          "p",
+          { class: "act-waiting" },
+          "Choose a value to see a preview. Nothing changes until you confirm.",
+        ),
+      );
+      return;
+    }
     try {
-      const preview = await send("POST", "previews", { action: this.action, targets: this.ids, params });
+      const preview = await send("POST", "previews", {
+        action: this.action,
+        targets: this.ids,
+        params,
+      });
       if (number === this.lookNumber) this.show(preview);
     } catch (error) {
       if (number === this.lookNumber) this.failLook(error);
@@ -138,9 +244,19 @@ export class ActDialog {
     this.place.replaceChildren(
       ...(left === "" ? [] : [make("p", { class: "act-left-out" }, left)]),
       ...preview.items.map((item) => itemCard(item, this.ids)),
-      ...(this.count() === 0 ? [] : [make("p", { class: "act-last-words" }, lastWords(this.action, preview.params ?? {}))]));
+      ...(this.count() === 0
+        ? []
+        : [make("p", { class: "act-last-words" }, lastWords(this.action, preview.params ?? {}))]),
+    );
     this.place.scrollTop = scrollTop;
-    if (preview.needs?.second_person) this.place.append(make("p", { class: "act-second" }, "More than three jobs: another operator has to review and approve this within ten minutes."));
+    if (preview.needs?.second_person)
+      this.place.append(
+        make(
+          "p",
+          { class: "act-second" },
+          "More than three jobs: another operator has to review and approve this within ten minutes.",
+        ),
+      );
     const typedPhrase = this.phrase();
     show(this.typed, typedPhrase !== null);
     if (typedPhrase !== null) say(within(this.typed, "label"), `Type “${typedPhrase}”`);
@@ -168,7 +284,10 @@ export class ActDialog {
     if (this.progress.size > 0) return;
     if (this.preview !== null) {
       const left = Math.min(60, Math.ceil(this.secondsLeft()));
-      say(this.clock, this.count() === 0 ? "" : left > 0 ? `Preview valid for ${left} s` : "Preview expired");
+      say(
+        this.clock,
+        this.count() === 0 ? "" : left > 0 ? `Preview valid for ${left} s` : "Preview expired",
+      );
       this.clock.classList.toggle("over", left <= 0);
       show(this.again, left <= 20 || this.count() === 0);
     }
@@ -180,7 +299,12 @@ export class ActDialog {
     say(this.yes, preview === null ? verb(this.action) : buttonWords(preview));
     const missing = this.missing();
     say(this.why, missing ?? "");
-    const isReady = missing === null && preview !== null && this.count() > 0 && !this.isBusy && performance.now() - this.shownAt > READ_MS;
+    const isReady =
+      missing === null &&
+      preview !== null &&
+      this.count() > 0 &&
+      !this.isBusy &&
+      performance.now() - this.shownAt > READ_MS;
     if (this.yes.disabled !== !isReady) {
       if (isReady) this.moveAway();
       this.yes.disabled = !isReady;
@@ -196,7 +320,8 @@ export class ActDialog {
     if (this.secondsLeft() <= 0) return "Refresh the preview first";
     if (!this.form.isFilled(this.root)) return "Enter a value";
     if (this.isReasonNeeded() && this.value(this.reason) === "") return "Add a reason";
-    if (!this.typed.hidden && this.value(this.typed).toLowerCase() !== this.phrase()) return `Type “${this.phrase()}”`;
+    if (!this.typed.hidden && this.value(this.typed).toLowerCase() !== this.phrase())
+      return `Type “${this.phrase()}”`;
     if (!this.despite.hidden && !inputIn(this.despite).checked) return "Tick “Proceed anyway”";
     return !this.password.hidden && this.value(this.password) === "" ? "Enter your password" : null;
   }
@@ -205,7 +330,11 @@ export class ActDialog {
   moveAway() {
     if (this.from === null) return;
     const at = this.yes.getBoundingClientRect();
-    const isUnder = this.from.x >= at.left - 8 && this.from.x <= at.right + 8 && this.from.y >= at.top - 8 && this.from.y <= at.bottom + 8;
+    const isUnder =
+      this.from.x >= at.left - 8 &&
+      this.from.x <= at.right + 8 &&
+      this.from.y >= at.top - 8 &&
+      this.from.y <= at.bottom + 8;
     if (isUnder) this.foot.classList.toggle("turned");
   }
 
@@ -216,14 +345,28 @@ export class ActDialog {
     this.drawYes();
     this.fail(null);
     try {
-      if (!this.password.hidden) await send("POST", "fresh", { password: inputIn(this.password).value });
-      this.follow(await this.order({ preview: preview.id, reason: this.value(this.reason), ...(this.despite.hidden ? {} : { despite_maintenance: true }) }));
+      if (!this.password.hidden)
+        await send("POST", "fresh", { password: inputIn(this.password).value });
+      this.follow(
+        await this.order({
+          preview: preview.id,
+          reason: this.value(this.reason),
+          ...(this.despite.hidden ? {} : { despite_maintenance: true }),
+        }),
+      );
     } catch (error) {
       const { type, status } = error instanceof ApiError ? error : { type: "", status: 0 };
-      if (type === STALE) { show(this.password, true); inputIn(this.password).focus(); }
+      if (type === STALE) {
+        show(this.password, true);
+        inputIn(this.password).focus();
+      }
       this.fail(messageOf(error));
       // A preview is good for one attempt; a password that was wrong has not used it up.
-      if ([404, 409, 410].includes(status)) { this.preview = null; show(this.again, true); say(this.clock, ""); }
+      if ([404, 409, 410].includes(status)) {
+        this.preview = null;
+        show(this.again, true);
+        say(this.clock, "");
+      }
     } finally {
       this.isBusy = false;
       this.drawYes();
@@ -237,28 +380,58 @@ export class ActDialog {
     this.store.lookAtPlans();
     const list = make("ul", { class: "acts" });
     for (const command of items) {
-      const progress = new Progress(this.store.commands.get(command.id) ?? command, (one) => this.more(one));
+      const progress = new Progress(this.store.commands.get(command.id) ?? command, (one) =>
+        this.more(one),
+      );
       this.progress.set(command.id, progress);
       list.append(progress.root);
     }
-    const waits = plan === null || plan === undefined ? [] : [make("p", { class: "act-second", role: "status" }, "Waiting for a second person. Another operator can approve this within ten minutes, under “Actions” at the bottom of every page.")];
+    const waits =
+      plan === null || plan === undefined
+        ? []
+        : [
+            make(
+              "p",
+              { class: "act-second", role: "status" },
+              "Waiting for a second person. Another operator can approve this within ten minutes, under “Actions” at the bottom of every page.",
+            ),
+          ];
     const isOneAsk = items.length === 0 && waits.length === 0;
-    this.place.replaceChildren(...waits, list, ...(isOneAsk ? [make("p", {}, "Nothing was sent.")] : []));
+    this.place.replaceChildren(
+      ...waits,
+      list,
+      ...(isOneAsk ? [make("p", {}, "Nothing was sent.")] : []),
+    );
     show(this.asked, false);
     show(this.again, false);
     show(this.yes, false);
     say(this.why, "");
-    const drawClock = () => say(this.clock, items.some(({ id }) => isOpen(this.store.commands.get(id) ?? { state: "requested" })) ? "It continues if you close this." : "");
+    const drawClock = () =>
+      say(
+        this.clock,
+        items.some(({ id }) => isOpen(this.store.commands.get(id) ?? { state: "requested" }))
+          ? "It continues if you close this."
+          : "",
+      );
     drawClock();
     say(this.cancel, "Close");
     this.cancel.focus();
-    this.onChange = ({ detail }) => { if (detail !== null) this.progress.get(detail.id)?.draw(detail); drawClock(); };
+    this.onChange = ({ detail }) => {
+      if (detail !== null) this.progress.get(detail.id)?.draw(detail);
+      drawClock();
+    };
     this.store.addEventListener("change", this.onChange);
   }
 
   /** @type {(command: Hub.CommandView) => CommandAct[]} */
   more(command) {
-    return undoOf(command).map(([action, word]) => [word, (one) => { this.dialog.close(); setTimeout(() => new ActDialog(this.store, action, idsOf(one), null)); }]);
+    return undoOf(command).map(([action, word]) => [
+      word,
+      (one) => {
+        this.dialog.close();
+        setTimeout(() => new ActDialog(this.store, action, idsOf(one), null));
+      },
+    ]);
   }
 
   closed() {
@@ -268,39 +441,3 @@ export class ActDialog {
     if (this.onChange) this.store.removeEventListener("change", this.onChange);
   }
 }
-
-/**
- * The plan of somebody else, looked at before it is approved.
- * @type {(store: CommandStore, plan: Hub.ActionPlanView) => HTMLDialogElement}
- */
-export function approveDialog(store, plan) {
-  const problem = make("p", { class: "problem", role: "alert", hidden: "" });
-  const password = textField("password", "Your password", { type: "password", autocomplete: "current-password" }, "The hub checks again and skips tasks that have changed.");
-  const list = make("div", { class: "act-place", tabindex: "0", role: "region", "aria-label": "Affected tasks" },
-    make("p", { class: "act-second" }, `${plan.by.name} asks to ${plan.action} ${plural(plan.items.length, "job")}: “${plan.reason}”`),
-    ...plan.items.map((item) => itemCard(item, [])), make("p", { class: "act-last-words" }, lastWords(plan.action, plan.params ?? {})));
-  const yes = make("button", { type: "button", class: `button ${rowOf(plan.action).is_kill ? "danger" : "first"}`, onclick: () => approve() }, `Approve: ${plan.action} ${plural(plan.items.length, "job")}`);
-  const root = make("form", { class: "act-body", onsubmit: (event) => event.preventDefault() }, list, make("div", { class: "act-asked" }, password), problem,
-    make("div", { class: "dialog-foot act-foot" }, make("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Cancel"), yes));
-  const dialog = open("A second person is needed", root);
-  dialog.classList.add("act-dialog");
-
-  async function approve() {
-    yes.disabled = true;
-    show(problem, false);
-    try {
-      const secret = inputIn(password).value;
-      if (secret !== "") await send("POST", "fresh", { password: secret });
-      const answer = await send("POST", `plans/${encodeURIComponent(plan.id)}/approve`);
-      store.begin(answer?.items ?? []);
-      store.lookAtPlans();
-      dialog.close();
-    } catch (error) {
-      say(problem, sentence(messageOf(error)));
-      show(problem, true);
-      yes.disabled = false;
-    }
-  }
-  return dialog;
-}
-

@@ -10,7 +10,13 @@ const NEXT = "checkpoint_within_s";
 
 /** @type {(field: HTMLElement) => HTMLSelectElement} */
 const selectIn = (field) => within(field, "select");
-const SIGNALS = [["", "none: SIGTERM immediately"], ["USR1", "SIGUSR1"], ["USR2", "SIGUSR2"], ["INT", "SIGINT"], ["HUP", "SIGHUP"]];
+const SIGNALS = [
+  ["", "none: SIGTERM immediately"],
+  ["USR1", "SIGUSR1"],
+  ["USR2", "SIGUSR2"],
+  ["INT", "SIGINT"],
+  ["HUP", "SIGHUP"],
+];
 
 /**
  * {fields(changed), isFilled(form), read(form)}: `changed` is called when the preview must be made
@@ -18,9 +24,26 @@ const SIGNALS = [["", "none: SIGTERM immediately"], ["USR1", "SIGUSR1"], ["USR2"
  * @type {(action: string) => ActionForm}
  */
 export function paramForm(action) {
-  if (takes(action, "text")) return { fields: notifyFields, isFilled: ({ elements }) => textOf(elements) !== "", read: ({ elements }) => ({ text: textOf(elements) }) };
+  if (takes(action, "text"))
+    return {
+      fields: notifyFields,
+      isFilled: ({ elements }) => textOf(elements) !== "",
+      read: ({ elements }) => ({ text: textOf(elements) }),
+    };
   if (takes(action, "grace_s")) return { fields: endFields, isFilled: () => true, read: endParams };
-  if (takes(action, NEXT)) return { fields: (changed) => [make("details", { class: "act-how" }, make("summary", {}, "Options: immediately"), make("div", { class: "act-how-fields" }, nextField(changed)))], isFilled: () => true, read: pauseParams };
+  if (takes(action, NEXT))
+    return {
+      fields: (changed) => [
+        make(
+          "details",
+          { class: "act-how" },
+          make("summary", {}, "Options: immediately"),
+          make("div", { class: "act-how-fields" }, nextField(changed)),
+        ),
+      ],
+      isFilled: () => true,
+      read: pauseParams,
+    };
   return { fields: () => [], isFilled: () => true, read: () => ({}) };
 }
 
@@ -28,11 +51,19 @@ export function paramForm(action) {
  * A node of before does not know it, so that it is said only where it is wanted.
  * @type {(elements: NamedForm["elements"]) => { [NEXT]?: number }}
  */
-const nextParams = (elements) => { const most = bounded(elements[NEXT], 0, 3_600, 0); return most > 0 ? { [NEXT]: most } : {}; };
+const nextParams = (elements) => {
+  const most = bounded(elements[NEXT], 0, 3_600, 0);
+  return most > 0 ? { [NEXT]: most } : {};
+};
 
 /** @type {(changed: () => void) => HTMLElement} */
 function nextField(changed) {
-  const field = textField(NEXT, "Maximum wait for its next checkpoint, in seconds", { type: "number", min: "0", max: "3600", step: "1", value: "0" }, "0: do not wait. If none comes in time, nothing is touched.");
+  const field = textField(
+    NEXT,
+    "Maximum wait for its next checkpoint, in seconds",
+    { type: "number", min: "0", max: "3600", step: "1", value: "0" },
+    "0: do not wait. If none comes in time, nothing is touched.",
+  );
   field.addEventListener("input", changed);
   return field;
 }
@@ -52,19 +83,46 @@ const textOf = ({ text }) => text.value.trim();
 
 /** @type {(changed: () => void) => HTMLElement[]} */
 function notifyFields(changed) {
-  const text = make("textarea", { name: "text", rows: "3", maxlength: "1000", id: "act-text", "aria-required": "true", oninput: changed });
-  return [make("p", { class: "field" }, make("label", { for: "act-text" }, "Message to the owner"), text)];
+  const text = make("textarea", {
+    "name": "text",
+    "rows": "3",
+    "maxlength": "1000",
+    "id": "act-text",
+    "aria-required": "true",
+    "oninput": changed,
+  });
+  return [
+    make("p", { class: "field" }, make("label", { for: "act-text" }, "Message to the owner"), text),
+  ];
 }
 
 /** @type {(changed: () => void) => HTMLElement[]} */
 function endFields(changed) {
-  const grace = textField("grace_s", "Grace period, in seconds", { type: "number", min: "1", max: "600", step: "1", value: "30" }, "Time between SIGTERM and SIGKILL.");
+  const grace = textField(
+    "grace_s",
+    "Grace period, in seconds",
+    { type: "number", min: "1", max: "600", step: "1", value: "30" },
+    "Time between SIGTERM and SIGKILL.",
+  );
   const signal = choiceField("checkpoint_signal", "Checkpoint signal first", SIGNALS, "");
-  const wait = textField("checkpoint_wait_s", "Wait for the checkpoint, in seconds", { type: "number", min: "0", max: "3600", step: "1", value: "120" });
+  const wait = textField("checkpoint_wait_s", "Wait for the checkpoint, in seconds", {
+    type: "number",
+    min: "0",
+    max: "3600",
+    step: "1",
+    value: "120",
+  });
   show(wait, false);
   signal.addEventListener("change", () => show(wait, selectIn(signal).value !== ""));
   for (const field of [grace, signal, wait]) field.addEventListener("input", changed);
-  return [make("details", { class: "act-how" }, make("summary", {}, "Options: 30 s grace period, no checkpoint signal"), make("div", { class: "act-how-fields" }, nextField(changed), grace, signal, wait))];
+  return [
+    make(
+      "details",
+      { class: "act-how" },
+      make("summary", {}, "Options: 30 s grace period, no checkpoint signal"),
+      make("div", { class: "act-how-fields" }, nextField(changed), grace, signal, wait),
+    ),
+  ];
 }
 
 /** @type {(form: NamedForm) => object} */
@@ -75,7 +133,14 @@ function endParams(form) {
   const next = nextParams(elements);
   const grace = bounded(elements.grace_s, 1, 600, 30);
   summary.textContent = `Options: ${afterWords(next)}, ${grace} s grace period,  ${signal === "" ? "no checkpoint signal" : `SIG${signal} first`}`;
-  return signal === "" ? { grace_s: grace, ...next } : { grace_s: grace, ...next, checkpoint_signal: signal, checkpoint_wait_s: bounded(elements.checkpoint_wait_s, 0, 3_600, 120) };
+  return signal === ""
+    ? { grace_s: grace, ...next }
+    : {
+        grace_s: grace,
+        ...next,
+        checkpoint_signal: signal,
+        checkpoint_wait_s: bounded(elements.checkpoint_wait_s, 0, 3_600, 120),
+      };
 }
 
 /** @type {(input: HTMLInputElement, low: number, high: number, otherwise: number) => number} */

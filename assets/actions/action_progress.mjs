@@ -4,7 +4,14 @@ import { STEPS, checks, isOpen, stateWords, targetWords, tone, verb } from "./ac
 import { button, make, redraw, say, show } from "../parts/dom.mjs";
 
 /** @type {Record<string, string>} */
-const SHORT = { requested: "Requested", queued: "Queued", sent: "Sent", accepted: "Accepted", acting: "Acting", done: "Verified" };
+const SHORT = {
+  requested: "Requested",
+  queued: "Queued",
+  sent: "Sent",
+  accepted: "Accepted",
+  acting: "Acting",
+  done: "Verified",
+};
 
 export class Progress {
   /**
@@ -17,11 +24,24 @@ export class Progress {
     this.what = make("strong", {});
     this.pill = make("span", { class: "pill" });
     this.target = make("p", { class: "act-target" });
-    this.steps = make("ol", { class: "act-steps", "aria-label": "Steps" }, ...STEPS.map((step) => make("li", { "data-step": step }, SHORT[step])));
+    this.steps = make(
+      "ol",
+      { "class": "act-steps", "aria-label": "Steps" },
+      ...STEPS.map((step) => make("li", { "data-step": step }, SHORT[step])),
+    );
     this.sentence = make("p", { class: "act-sentence", role: "status" });
     this.checks = make("ul", { class: "act-checks" });
     this.foot = make("div", { class: "act-more" });
-    this.root = make("li", { class: "act" }, make("div", { class: "act-head" }, this.what, this.pill), this.target, this.steps, this.sentence, this.checks, this.foot);
+    this.root = make(
+      "li",
+      { class: "act" },
+      make("div", { class: "act-head" }, this.what, this.pill),
+      this.target,
+      this.steps,
+      this.sentence,
+      this.checks,
+      this.foot,
+    );
     this.draw(command);
   }
 
@@ -33,7 +53,10 @@ export class Progress {
     say(this.pill, stateWords(command.state));
     this.pill.className = `pill ${tone(command.state)}`;
     this.target.title = command.command ?? "";
-    say(this.target, command.node === null && command.task_id === null ? "the fleet" : targetWords(command));
+    say(
+      this.target,
+      command.node === null && command.task_id === null ? "the fleet" : targetWords(command),
+    );
     this.drawSteps(command);
     say(this.sentence, sentenceOf(command));
     this.drawChecks(command);
@@ -45,7 +68,14 @@ export class Progress {
     const states = new Set([...history.map((one) => one.state), state]);
     const reached = Math.max(...STEPS.map((step, at) => (states.has(step) ? at : -1)));
     for (const [at, item] of [...this.steps.children].entries()) {
-      const mark = at < reached || state === "done" ? "passed" : at === reached && isOpen({ state }) ? "now" : at === reached ? "passed" : "";
+      const mark =
+        at < reached || state === "done"
+          ? "passed"
+          : at === reached && isOpen({ state })
+            ? "now"
+            : at === reached
+              ? "passed"
+              : "";
       if (item.className !== mark) item.className = mark;
     }
   }
@@ -54,16 +84,34 @@ export class Progress {
   drawChecks(command) {
     const rows = checks(command);
     show(this.checks, rows.length > 0);
-    redraw(this.checks, rows, () => rows.map(([label, held, words]) => make("li", { class: held === true ? "yes" : held === false ? "no" : "open", "data-check": label },
-      make("span", { class: "check-mark", role: "img", "aria-label": held === true ? "yes" : held === false ? "no" : "not known" }, held === true ? "✓" : held === false ? "✕" : "–"),
-      make("strong", {}, label), make("span", {}, held === null ? "not reported" : words))));
+    redraw(this.checks, rows, () =>
+      rows.map(([label, held, words]) =>
+        make(
+          "li",
+          { "class": held === true ? "yes" : held === false ? "no" : "open", "data-check": label },
+          make(
+            "span",
+            {
+              "class": "check-mark",
+              "role": "img",
+              "aria-label": held === true ? "yes" : held === false ? "no" : "not known",
+            },
+            held === true ? "✓" : held === false ? "✕" : "–",
+          ),
+          make("strong", {}, label),
+          make("span", {}, held === null ? "not reported" : words),
+        ),
+      ),
+    );
   }
 
   /** @type {(command: Hub.CommandView) => void} */
   drawMore(command) {
     const more = this.more(command);
     show(this.foot, more.length > 0);
-    redraw(this.foot, [command.id, more.map(([word]) => word)], () => more.map(([word, does]) => button(word, () => does(command))));
+    redraw(this.foot, [command.id, more.map(([word]) => word)], () =>
+      more.map(([word, does]) => button(word, () => does(command))),
+    );
   }
 }
 

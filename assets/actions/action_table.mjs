@@ -4,4 +4,6 @@
 import { tableOf } from "../parts/dom.mjs";
 
 /** @type {Map<string, Hub.ActionRow>} */
-export const ROWS = new Map(tableOf("action-table").map((/** @type {Hub.ActionRow} */ row) => [row.id, row]));
+export const ROWS = new Map(
+  tableOf("action-table").map((/** @type {Hub.ActionRow} */ row) => [row.id, row]),
+);

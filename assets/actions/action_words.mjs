@@ -14,7 +14,10 @@ export const verb = (action) => ROWS.get(action)?.label ?? action;
  */
 export function isFit({ id, fits, is_off: isOff }, { state, permits }) {
   if (isOff && !(permits ?? []).some((action) => action === id)) return false;
-  return fits === "" || (fits === "running" ? state !== "paused" && state !== "suspended" : fits === state);
+  return (
+    fits === "" ||
+    (fits === "running" ? state !== "paused" && state !== "suspended" : fits === state)
+  );
 }
 /** @type {(action: string) => Hub.ActionRow} */
 export function rowOf(action) {
@@ -34,15 +37,30 @@ export const isOpen = ({ state }) => OPEN.has(state);
 
 /** @type {Record<string, string>} */
 const STATES = {
-  requested: "requested", queued: "queued", sent: "sent to the node", accepted: "accepted by the node",
-  acting: "in progress", done: "done", refused: "refused", not_effective: "not effective", unkillable: "unkillable",
-  expired: "expired", unknown: "unknown",
+  requested: "requested",
+  queued: "queued",
+  sent: "sent to the node",
+  accepted: "accepted by the node",
+  acting: "in progress",
+  done: "done",
+  refused: "refused",
+  not_effective: "not effective",
+  unkillable: "unkillable",
+  expired: "expired",
+  unknown: "unknown",
 };
 /** @type {(state: string) => string} */
 export const stateWords = (state) => STATES[state] ?? state;
 
 /** @type {Record<string, string>} */
-const TONES = { done: "ok", refused: "stale", expired: "stale", unknown: "stale", not_effective: "lost", unkillable: "lost" };
+const TONES = {
+  done: "ok",
+  refused: "stale",
+  expired: "stale",
+  unknown: "stale",
+  not_effective: "lost",
+  unkillable: "lost",
+};
 /** @type {(state: string) => string} */
 export const tone = (state) => TONES[state] ?? "";
 
@@ -60,20 +78,54 @@ function memory(bytes) {
  */
 export function checks({ action, verified }) {
   if (verified === null || verified === undefined) return [];
-  const { exited, memory_returned: returned, bystanders_alive: alive, mem_before_bytes: before, mem_after_bytes: after } = verified;
-  const left = after !== null && after > 0 ? `${memory(after)} of ${memory(before)} was not returned` : `${memory(before)} returned`;
-  const vanished = verified.vanished?.length > 0 ? `${plural(verified.vanished.length, "process", "processes")} vanished` : "";
-  const survivors = verified.survivors?.length > 0 ? `still running: pid ${verified.survivors.join(", ")}` : "all processes have exited";
-  const read = verified.in_force === null ? "cannot be read back" : verified.in_force ? "verified by reading it back" : "the value read back differs from the one set";
+  const {
+    exited,
+    memory_returned: returned,
+    bystanders_alive: alive,
+    mem_before_bytes: before,
+    mem_after_bytes: after,
+  } = verified;
+  const left =
+    after !== null && after > 0
+      ? `${memory(after)} of ${memory(before)} was not returned`
+      : `${memory(before)} returned`;
+  const vanished =
+    verified.vanished?.length > 0
+      ? `${plural(verified.vanished.length, "process", "processes")} vanished`
+      : "";
+  const survivors =
+    verified.survivors?.length > 0
+      ? `still running: pid ${verified.survivors.join(", ")}`
+      : "all processes have exited";
+  const read =
+    verified.in_force === null
+      ? "cannot be read back"
+      : verified.in_force
+        ? "verified by reading it back"
+        : "the value read back differs from the one set";
   const writtenAt = verified.checkpoint_at ?? null;
   /** @type {[string, boolean | null, string][]} */
-  const saved = writtenAt === null ? [] : [["Checkpoint written", true, `at ${clock(writtenAt)}, before anything was touched`]];
+  const saved =
+    writtenAt === null
+      ? []
+      : [["Checkpoint written", true, `at ${clock(writtenAt)}, before anything was touched`]];
   /** @type {[string, boolean | null, string][]} */
-  const bystanders = alive === null || alive === undefined ? [] : [["Other processes unaffected", alive, vanished]];
+  const bystanders =
+    alive === null || alive === undefined ? [] : [["Other processes unaffected", alive, vanished]];
   const proof = ROWS.get(action)?.proof;
-  if (proof === "read_back") return [["Applied", verified.applied, "accepted"], ["In force", verified.in_force, read], ...bystanders];
+  if (proof === "read_back")
+    return [
+      ["Applied", verified.applied, "accepted"],
+      ["In force", verified.in_force, read],
+      ...bystanders,
+    ];
   if (proof !== "exit") return [...saved, ...bystanders];
-  return [...saved, ["Exited", exited, survivors], ["Memory returned", returned, before === null || before === undefined ? "" : left], ...bystanders];
+  return [
+    ...saved,
+    ["Exited", exited, survivors],
+    ["Memory returned", returned, before === null || before === undefined ? "" : left],
+    ...bystanders,
+  ];
 }
 
 /**
@@ -81,16 +133,26 @@ export function checks({ action, verified }) {
  * @type {(action: string, params: Partial<Hub.ActionParams>) => string}
  */
 export function lastWords(action, params) {
-  const after = params.checkpoint_within_s ? `First its next checkpoint is waited for, up to ${age(params.checkpoint_within_s)}. ` : "";
-  const first = params.checkpoint_signal ? `SIG${params.checkpoint_signal} first, then up to ${age(params.checkpoint_wait_s ?? 0)} for a checkpoint, then ` : "";
-  return after + rowOf(action).last_words.replace("{first}", first).replace("{grace}", age(params.grace_s ?? 30));
+  const after = params.checkpoint_within_s
+    ? `First its next checkpoint is waited for, up to ${age(params.checkpoint_within_s)}. `
+    : "";
+  const first = params.checkpoint_signal
+    ? `SIG${params.checkpoint_signal} first, then up to ${age(params.checkpoint_wait_s ?? 0)} for a checkpoint, then `
+    : "";
+  return (
+    after +
+    rowOf(action)
+      .last_words.replace("{first}", first)
+      .replace("{grace}", age(params.grace_s ?? 30))
+  );
 }
 
 /**
  * Typed before several jobs are ended: no hand does that by accident.
  * @type {(action: string, count: number) => string | null}
  */
-export const phrase = (action, count) => (rowOf(action).is_typed && count > 1 ? `${action} ${count} jobs` : null);
+export const phrase = (action, count) =>
+  rowOf(action).is_typed && count > 1 ? `${action} ${count} jobs` : null;
 
 /**
  * Returns the actions that undo a command, as [[action, word]].
@@ -110,7 +172,9 @@ export function buttonWords({ action, items, needs }) {
   if (count === 0) return verb(action);
   if (isSetting(action)) return needs?.second_person ? "Ask a second person" : verb(action);
   const what = count === 1 ? "this job" : plural(count, "job");
-  return needs?.second_person ? `Ask a second person to ${action} ${what}` : `${verb(action)} ${what}`;
+  return needs?.second_person
+    ? `Ask a second person to ${action} ${what}`
+    : `${verb(action)} ${what}`;
 }
 
 /** @type {(target: Target) => string} */
@@ -123,7 +187,9 @@ export function targetWords({ owner, command, host, action, task_ids: ids }) {
 export function countWords(items) {
   const count = items.filter((item) => !isPossible(item)).length;
   if (count === 0) return "";
-  return count === items.length ? "" : `${plural(count, "job")} of ${items.length} would be refused and ${count === 1 ? "is" : "are"} left out.`;
+  return count === items.length
+    ? ""
+    : `${plural(count, "job")} of ${items.length} would be refused and ${count === 1 ? "is" : "are"} left out.`;
 }
 
 /**

@@ -13,7 +13,9 @@ let settled = -Infinity;
 /** @type {(actsStore: CommandStore) => void} */
 export function mountActions(actsStore) {
   store = actsStore;
-  store.addEventListener("change", ({ detail }) => { if (detail !== null && !isOpen(detail)) settled = performance.now(); });
+  store.addEventListener("change", ({ detail }) => {
+    if (detail !== null && !isOpen(detail)) settled = performance.now();
+  });
 }
 
 /** Time at which an act was last seen to end: what it changed is in the answers soon after. */
@@ -25,7 +27,12 @@ export const settledAt = () => settled;
  */
 export function mayAct(person, task) {
   if (isAtLeast(person, "operator")) return true;
-  return person !== null && isAtLeast(person, "user") && task.user !== null && person.unix_names.includes(task.user);
+  return (
+    person !== null &&
+    isAtLeast(person, "user") &&
+    task.user !== null &&
+    person.unix_names.includes(task.user)
+  );
 }
 
 /**
@@ -69,10 +76,15 @@ export function pressed(button, act) {
       removeEventListener("pointercancel", cancel, true);
       if (Math.hypot(up.clientX - armed.x, up.clientY - armed.y) < 12) does(up);
     };
-    const cancel = () => { removeEventListener("pointerup", release, true); removeEventListener("pointercancel", cancel, true); };
+    const cancel = () => {
+      removeEventListener("pointerup", release, true);
+      removeEventListener("pointercancel", cancel, true);
+    };
     addEventListener("pointerup", release, true);
     addEventListener("pointercancel", cancel, true);
   });
   // By key there is no pointer, and no way for the target to move away.
-  button.addEventListener("click", (event) => { if (event.detail === 0) act(event)?.(event); });
+  button.addEventListener("click", (event) => {
+    if (event.detail === 0) act(event)?.(event);
+  });
 }

@@ -29,9 +29,15 @@ export class CommandStore extends Teller {
 
     live.addEventListener("command", ({ detail }) => this.take(detail));
     live.addEventListener("back", () => this.lookAround());
-    setInterval(() => { if (!document.hidden) this.askAgain(); }, 500);
-    setInterval(() => { if (!document.hidden) this.lookAtPlans(); }, PLANS_EVERY_MS);
-    document.addEventListener("visibilitychange", () => { if (!document.hidden) this.lookAround(); });
+    setInterval(() => {
+      if (!document.hidden) this.askAgain();
+    }, 500);
+    setInterval(() => {
+      if (!document.hidden) this.lookAtPlans();
+    }, PLANS_EVERY_MS);
+    document.addEventListener("visibilitychange", () => {
+      if (!document.hidden) this.lookAround();
+    });
     live.opened().then(() => this.lookAround());
   }
 
@@ -54,7 +60,11 @@ export class CommandStore extends Teller {
   /** @type {(command: Hub.CommandView) => void} */
   take(command) {
     const former = this.commands.get(command.id);
-    if (former !== undefined && (former.updated_at > command.updated_at || (!isOpen(former) && isOpen(command)))) return;
+    if (
+      former !== undefined &&
+      (former.updated_at > command.updated_at || (!isOpen(former) && isOpen(command)))
+    )
+      return;
     this.heardAt.set(command.id, performance.now());
     if (former !== undefined && JSON.stringify(former) === JSON.stringify(command)) return;
     this.commands.set(command.id, command);
@@ -66,17 +76,28 @@ export class CommandStore extends Teller {
    * @type {(commands: Hub.CommandView[]) => void}
    */
   begin(commands) {
-    commands.forEach((command) => { this.ownIds.add(command.id); this.take(command); });
+    commands.forEach((command) => {
+      this.ownIds.add(command.id);
+      this.take(command);
+    });
   }
 
   askAgain() {
     const now = performance.now();
     for (const [id, command] of this.commands) {
       const silentMs = now - (this.heardAt.get(id) ?? -Infinity);
-      if (!isOpen(command)) { if (silentMs > KEPT_MS) this.forget(id); continue; }
+      if (!isOpen(command)) {
+        if (silentMs > KEPT_MS) this.forget(id);
+        continue;
+      }
       if (silentMs < ASK_AFTER_MS) continue;
       this.heardAt.set(id, now);
-      look(`commands/${encodeURIComponent(id)}`).then((found) => this.take(found), (error) => { if (error.status === 404) this.forget(id); });
+      look(`commands/${encodeURIComponent(id)}`).then(
+        (found) => this.take(found),
+        (error) => {
+          if (error.status === 404) this.forget(id);
+        },
+      );
     }
   }
 
@@ -90,7 +111,8 @@ export class CommandStore extends Teller {
 
   /** Newest first; what others began is shown while it runs. */
   listed() {
-    return [...this.commands.values()].filter((command) => isOpen(command) || this.ownIds.has(command.id))
+    return [...this.commands.values()]
+      .filter((command) => isOpen(command) || this.ownIds.has(command.id))
       .sort((a, b) => (b.requested_at ?? 0) - (a.requested_at ?? 0));
   }
 }

@@ -28,7 +28,10 @@ export class Holds extends Looker {
     this.button.addEventListener("click", () => this.hold(null));
     live.addEventListener("hold", () => this.look());
     /** Resolves once the person's rights and the holds are known. */
-    this.ready = this.meet().then(() => { this.draw(); return this.look(); });
+    this.ready = this.meet().then(() => {
+      this.draw();
+      return this.look();
+    });
   }
 
   get mayHold() {
@@ -62,11 +65,25 @@ export class Holds extends Looker {
    * @type {(node: string | null, name?: string | null) => Promise<any>}
    */
   hold(node, name = null) {
-    const [title, where] = name === null ? ["Stop all actions", "on any node"] : [`Stop actions on ${name}`, "there"];
+    const [title, where] =
+      name === null ? ["Stop all actions", "on any node"] : [`Stop actions on ${name}`, "there"];
     return this.askAndLook({
-      title: `${title}?`, verb: title, lead: `Nothing is paused, ended or set ${where} until someone resumes actions. Running jobs continue.`,
-      fields: [textField("reason", "Reason (optional)", { maxlength: "500" }, "Shown to everyone, on every page.")],
-      submit: (given) => send("POST", "hold", { node, reason: String(given.get("reason")).trim() || "stopped from the web pages" }),
+      title: `${title}?`,
+      verb: title,
+      lead: `Nothing is paused, ended or set ${where} until someone resumes actions. Running jobs continue.`,
+      fields: [
+        textField(
+          "reason",
+          "Reason (optional)",
+          { maxlength: "500" },
+          "Shown to everyone, on every page.",
+        ),
+      ],
+      submit: (given) =>
+        send("POST", "hold", {
+          node,
+          reason: String(given.get("reason")).trim() || "stopped from the web pages",
+        }),
     });
   }
 
@@ -75,7 +92,9 @@ export class Holds extends Looker {
     const query = node === null ? "" : `?node=${encodeURIComponent(node)}`;
     const where = name === null ? "" : ` on ${name}`;
     return this.askAndLook({
-      title: `Resume actions${where}?`, verb: "Resume actions", lead: `People and rules can act${where} again.`,
+      title: `Resume actions${where}?`,
+      verb: "Resume actions",
+      lead: `People and rules can act${where} again.`,
       submit: () => change("DELETE", `hold${query}`),
     });
   }
@@ -83,7 +102,16 @@ export class Holds extends Looker {
   /** @type {(node: string | null) => Promise<any>} */
   explain(node) {
     return this.askAndLook({
-      title: "Why are actions stopped?", verb: "Save", fields: [textField("reason", "Reason", { required: "", maxlength: "500" }, "Shown to everyone, on every page.")],
+      title: "Why are actions stopped?",
+      verb: "Save",
+      fields: [
+        textField(
+          "reason",
+          "Reason",
+          { required: "", maxlength: "500" },
+          "Shown to everyone, on every page.",
+        ),
+      ],
       submit: (given) => send("POST", "hold", { node, reason: given.get("reason") }),
     });
   }
@@ -92,8 +120,16 @@ export class Holds extends Looker {
     show(this.button, this.mayHold && this.isKnown && this.fleet === null);
     const isHeld = this.fleet !== null || this.nodes.length > 0;
     show(this.strip, isHeld);
-    const words = !isHeld ? null : this.fleet === null ? this.nodeWords() : this.fleetWords(this.fleet);
-    redraw(this.strip, [words, this.mayHold], () => (words !== null ? [make("strong", {}, words[0]), make("span", {}, words[1]), ...this.buttons()] : []));
+    const words = !isHeld
+      ? null
+      : this.fleet === null
+        ? this.nodeWords()
+        : this.fleetWords(this.fleet);
+    redraw(this.strip, [words, this.mayHold], () =>
+      words !== null
+        ? [make("strong", {}, words[0]), make("span", {}, words[1]), ...this.buttons()]
+        : [],
+    );
   }
 
   /** @type {(hold: Hub.HoldView) => [string, string]} */
@@ -102,20 +138,38 @@ export class Holds extends Looker {
   }
 
   nodeWords() {
-    const names = this.nodes.slice(0, MOST_NAMED).map(({ host }) => host).join(", ");
-    const more = this.nodes.length > MOST_NAMED ? ` and ${this.nodes.length - MOST_NAMED} more` : "";
+    const names = this.nodes
+      .slice(0, MOST_NAMED)
+      .map(({ host }) => host)
+      .join(", ");
+    const more =
+      this.nodes.length > MOST_NAMED ? ` and ${this.nodes.length - MOST_NAMED} more` : "";
     const [first] = this.nodes;
     const isByFile = first.holds.some((hold) => hold.includes("/"));
-    const detail = this.nodes.length === 1 ? (first.by ? sayWho(first) : isByFile ? `Set by a file on the node and removable only there: ${first.holds.join(", ")}.` : "") : "";
+    const detail =
+      this.nodes.length === 1
+        ? first.by
+          ? sayWho(first)
+          : isByFile
+            ? `Set by a file on the node and removable only there: ${first.holds.join(", ")}.`
+            : ""
+        : "";
     return [`Actions are stopped on ${names}${more}.`, detail];
   }
 
   buttons() {
     if (!this.mayHold) return [];
-    if (this.fleet !== null) return [button("Edit reason", () => this.explain(null)), button("Resume actions", () => this.release(null))];
+    if (this.fleet !== null)
+      return [
+        button("Edit reason", () => this.explain(null)),
+        button("Resume actions", () => this.release(null)),
+      ];
     const ownHolds = this.nodes.filter(({ wanted }) => wanted);
-    if (ownHolds.length === 1) return [button("Resume actions", () => this.release(ownHolds[0].node, ownHolds[0].host))];
-    return ownHolds.length > 1 ? [make("a", { class: "button small", href: "/settings#nodes" }, "Nodes")] : [];
+    if (ownHolds.length === 1)
+      return [button("Resume actions", () => this.release(ownHolds[0].node, ownHolds[0].host))];
+    return ownHolds.length > 1
+      ? [make("a", { class: "button small", href: "/settings#nodes" }, "Nodes")]
+      : [];
   }
 }
 
@@ -136,9 +190,17 @@ export function holdLine(holds, node, host) {
   const draw = () => {
     const hold = holds.of(node) ?? holds.fleet;
     const isHeld = hold !== null;
-    say(words, isHeld ? `Actions on ${host} are stopped${hold.since ? ` since ${when(hold.since)}` : ""}.` : `Actions on ${host} are allowed.`);
+    say(
+      words,
+      isHeld
+        ? `Actions on ${host} are stopped${hold.since ? ` since ${when(hold.since)}` : ""}.`
+        : `Actions on ${host} are allowed.`,
+    );
     say(act, isHeld ? "Resume actions" : "Stop actions here");
-    show(act, holds.mayHold && holds.fleet === null && (!isHeld || holds.of(node)?.wanted === true));
+    show(
+      act,
+      holds.mayHold && holds.fleet === null && (!isHeld || holds.of(node)?.wanted === true),
+    );
     act.onclick = () => (isHeld ? holds.release(node, host) : holds.hold(node, host));
     line.classList.toggle("is-held", isHeld);
   };

@@ -6,7 +6,10 @@ import { make } from "../parts/dom.mjs";
 import { note } from "../parts/panel.mjs";
 
 /** @type {Record<string, string>} */
-const NOW = { none: "MIG is on, and there is no instance: nobody can run here", off: "Not split: MIG is off" };
+const NOW = {
+  none: "MIG is on, and there is no instance: nobody can run here",
+  off: "Not split: MIG is off",
+};
 
 /** @extends {SettingsPanel<Hub.MigBoardView>} */
 export class MigPanel extends SettingsPanel {
@@ -33,11 +36,34 @@ export class MigPanel extends SettingsPanel {
     this.show(board !== null);
     if (board === null) return;
     const { now, instances, wanted } = board;
-    this.put([now, instances, wanted, this.isOperator], () => [
-      make("p", { class: "mig-now" }, now === null ? "How it is split now is not known" : NOW[now] ?? `Split into ${now}`, instances.length === 0 ? "" : ` (GPU ${instances.map(({ place }) => place).join(", ")})`),
-      ...(wanted === null ? [note("gpudeck keeps no layout here.")] : [settingLine(wanted, `Kept: ${wanted.layout}`, "removed",
-        this.acts(this.button("Remove", "remove layout", "set_mig_layout", this.gpu.uuid, () => wholeForm(wanted))))]),
-      this.acts(this.button("Split by MIG", "split", "set_mig_layout", this.gpu.uuid, () => splitForm(this.gpu))),
-    ].filter((part) => part !== null));
+    this.put([now, instances, wanted, this.isOperator], () =>
+      [
+        make(
+          "p",
+          { class: "mig-now" },
+          now === null ? "How it is split now is not known" : (NOW[now] ?? `Split into ${now}`),
+          instances.length === 0 ? "" : ` (GPU ${instances.map(({ place }) => place).join(", ")})`,
+        ),
+        ...(wanted === null
+          ? [note("gpudeck keeps no layout here.")]
+          : [
+              settingLine(
+                wanted,
+                `Kept: ${wanted.layout}`,
+                "removed",
+                this.acts(
+                  this.button("Remove", "remove layout", "set_mig_layout", this.gpu.uuid, () =>
+                    wholeForm(wanted),
+                  ),
+                ),
+              ),
+            ]),
+        this.acts(
+          this.button("Split by MIG", "split", "set_mig_layout", this.gpu.uuid, () =>
+            splitForm(this.gpu),
+          ),
+        ),
+      ].filter((part) => part !== null),
+    );
   }
 }

@@ -4,12 +4,22 @@
 
 import { isAtLeast, me } from "../parts/account.mjs";
 import { send } from "../parts/api.mjs";
-import { approveDialog } from "./action_dialog.mjs";
+import { approveDialog } from "./approve_dialog.mjs";
 import { idsOf, isOpen, undoOf } from "./action_words.mjs";
 import { Progress } from "./action_progress.mjs";
 import { begin } from "./actions.mjs";
 import { sentence } from "../parts/dialog.mjs";
-import { Lines, button, byId, isShortcut, make, messageOf, redraw, say, show } from "../parts/dom.mjs";
+import {
+  Lines,
+  button,
+  byId,
+  isShortcut,
+  make,
+  messageOf,
+  redraw,
+  say,
+  show,
+} from "../parts/dom.mjs";
 import { amount, plural, when } from "../parts/format.mjs";
 import { toast } from "../parts/toast.mjs";
 
@@ -23,17 +33,45 @@ export class RunningActions {
     this.isWide = false;
 
     this.root = byId("tray");
-    this.button = make("button", { type: "button", class: "tray-button", "aria-expanded": "false", "aria-controls": "tray-list", onclick: () => this.toggle() });
+    this.button = make("button", {
+      "type": "button",
+      "class": "tray-button",
+      "aria-expanded": "false",
+      "aria-controls": "tray-list",
+      "onclick": () => this.toggle(),
+    });
     this.plans = make("ul", { class: "plans" });
     const list = make("ul", { class: "acts" });
     /** @type {Lines<Hub.CommandView, Progress>} */
-    this.lines = new Lines(list, ({ id }) => id, (command) => new Progress(command, (one) => this.more(one)));
-    this.panel = make("div", { id: "tray-list", class: "tray-panel", tabindex: "0", role: "region", "aria-label": "Running and waiting actions", hidden: "" }, this.plans, list);
+    this.lines = new Lines(
+      list,
+      ({ id }) => id,
+      (command) => new Progress(command, (one) => this.more(one)),
+    );
+    this.panel = make(
+      "div",
+      {
+        "id": "tray-list",
+        "class": "tray-panel",
+        "tabindex": "0",
+        "role": "region",
+        "aria-label": "Running and waiting actions",
+        "hidden": "",
+      },
+      this.plans,
+      list,
+    );
     this.root.append(this.panel, this.button);
     store.addEventListener("change", () => this.draw());
     store.addEventListener("plans", () => this.draw());
     document.addEventListener("keydown", (event) => this.onKey(event));
-    me().then((person) => { this.person = person; this.draw(); }, () => {});
+    me().then(
+      (person) => {
+        this.person = person;
+        this.draw();
+      },
+      () => {},
+    );
   }
 
   /** @type {(event: KeyboardEvent) => void} */
@@ -61,9 +99,12 @@ export class RunningActions {
     show(this.root, commands.length + plans.length > 0);
     if (commands.length + plans.length === 0 && this.isWide) this.toggle();
     const running = commands.filter(isOpen).length;
-    const bad = commands.filter(({ state }) => ["not_effective", "unkillable", "unknown"].includes(state)).length;
+    const bad = commands.filter(({ state }) =>
+      ["not_effective", "unkillable", "unknown"].includes(state),
+    ).length;
     const words = [
-      ...(running > 0 ? [`${running} running`] : []), ...(bad > 0 ? [`${bad} to review`] : []),
+      ...(running > 0 ? [`${running} running`] : []),
+      ...(bad > 0 ? [`${bad} to review`] : []),
       ...(plans.length > 0 ? [`${plural(plans.length, "plan")} to approve`] : []),
       ...(running + bad + plans.length === 0 ? [`${amount(commands.length)} finished`] : []),
     ];
@@ -76,7 +117,10 @@ export class RunningActions {
   /** @type {(command: Hub.CommandView) => CommandAct[]} */
   more(command) {
     /** @type {CommandAct[]} */
-    const more = undoOf(command).map(([action, word]) => [word, () => begin(action, idsOf(command))]);
+    const more = undoOf(command).map(([action, word]) => [
+      word,
+      () => begin(action, idsOf(command)),
+    ]);
     if (!isOpen(command)) more.push(["Dismiss", () => this.store.forget(command.id)]);
     return more;
   }
@@ -86,12 +130,35 @@ export class RunningActions {
     const by = plan.by.name;
     const isOwn = by === this.person?.name;
     const mayApprove = !isOwn && isAtLeast(this.person, "operator");
-    return make("li", { class: "plan", "data-plan": plan.id },
-      make("div", { class: "act-head" }, make("strong", {}, `${plan.action} ${plural(plan.items.length, "job")}`), make("span", { class: "pill stale" }, "waits")),
-      make("p", { class: "act-target" }, `${isOwn ? "You ask" : `${by} asks`}, ends ${when(plan.ends_at)}: “${plan.reason}”`),
-      make("div", { class: "act-more" },
-        ...(mayApprove ? [button("Review and approve", () => approveDialog(this.store, plan), { class: "button small first" })] : []),
-        ...(isOwn || mayApprove ? [button(isOwn ? "Withdraw" : "Decline", () => this.withdraw(plan))] : [])));
+    return make(
+      "li",
+      { "class": "plan", "data-plan": plan.id },
+      make(
+        "div",
+        { class: "act-head" },
+        make("strong", {}, `${plan.action} ${plural(plan.items.length, "job")}`),
+        make("span", { class: "pill stale" }, "waits"),
+      ),
+      make(
+        "p",
+        { class: "act-target" },
+        `${isOwn ? "You ask" : `${by} asks`}, ends ${when(plan.ends_at)}: “${plan.reason}”`,
+      ),
+      make(
+        "div",
+        { class: "act-more" },
+        ...(mayApprove
+          ? [
+              button("Review and approve", () => approveDialog(this.store, plan), {
+                class: "button small first",
+              }),
+            ]
+          : []),
+        ...(isOwn || mayApprove
+          ? [button(isOwn ? "Withdraw" : "Decline", () => this.withdraw(plan))]
+          : []),
+      ),
+    );
   }
 
   /** @type {(plan: Hub.ActionPlanView) => Promise<void>} */

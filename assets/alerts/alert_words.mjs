@@ -24,7 +24,8 @@ function whatWords({ of, users }) {
 }
 
 /** @type {(alert: Hub.AlertView) => string} */
-export const withWhat = (alert) => [alert.title, whatWords(alert), isSilenced(alert) ? "silenced" : ""].filter(Boolean).join(" · ");
+export const withWhat = (alert) =>
+  [alert.title, whatWords(alert), isSilenced(alert) ? "silenced" : ""].filter(Boolean).join(" · ");
 
 /** @type {(alert: Hub.AlertView) => string | null} */
 export function addressOf({ of, target, node }) {

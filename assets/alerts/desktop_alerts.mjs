@@ -8,16 +8,24 @@ const ICON = "/assets/icons/app-192.png";
 
 /** Returns why this browser cannot show any; "": it can. */
 export function whyNone() {
-  if (!isSecureContext) return "Browsers show notifications only for pages that came over HTTPS or from this machine.";
+  if (!isSecureContext)
+    return "Browsers show notifications only for pages that came over HTTPS or from this machine.";
   if (!("Notification" in globalThis)) return "This browser has no notifications.";
-  if (Notification.permission === "denied") return "This browser does not allow notifications of this hub; its site settings can.";
+  if (Notification.permission === "denied")
+    return "This browser does not allow notifications of this hub; its site settings can.";
   return "";
 }
 
 export function isOn() {
   try {
-    return whyNone() === "" && Notification.permission === "granted" && localStorage.getItem(KEY) === "on";
-  } catch { return false; /* a browser that keeps nothing */ }
+    return (
+      whyNone() === "" &&
+      Notification.permission === "granted" &&
+      localStorage.getItem(KEY) === "on"
+    );
+  } catch {
+    return false; /* a browser that keeps nothing */
+  }
 }
 
 /**
@@ -42,7 +50,10 @@ export class DesktopAlerts {
   constructor(live) {
     live.addEventListener("alert", ({ detail }) => this.take(detail));
     // The first tab, or when it is closed the next.
-    navigator.locks?.request(LOCK, () => { this.isChosen = true; return new Promise(() => {}); });
+    navigator.locks?.request(LOCK, () => {
+      this.isChosen = true;
+      return new Promise(() => {});
+    });
   }
 
   /** @type {(alert: Hub.AlertView) => void} */
@@ -53,7 +64,8 @@ export class DesktopAlerts {
     if (state === "firing" && severity === "crit") places.set(id, placeOf(alert));
     else places.delete(id);
     this.open.set(rule, places);
-    const isNews = places.has(id) && !this.shownIds.has(id) && !isSilenced(alert) && !isExplained(alert);
+    const isNews =
+      places.has(id) && !this.shownIds.has(id) && !isSilenced(alert) && !isExplained(alert);
     if (!isNews || !this.isChosen || !isOn()) return;
     this.shownIds.add(id);
     this.show(alert, [...places.values()]);
@@ -64,8 +76,18 @@ export class DesktopAlerts {
    * @type {(alert: Hub.AlertView, places: string[]) => void}
    */
   show(alert, places) {
-    const body = places.length === 1 ? places[0] : `${placeOf(alert)} and ${places.length - 1} more`;
-    const notification = new Notification(alert.title, { body, tag: `gpudeck-${alert.rule}`, icon: ICON, requireInteraction: true });
-    notification.onclick = () => { focus(); notification.close(); location.assign(places.length === 1 ? addressOf(alert) ?? "/alerts" : "/alerts"); };
+    const body =
+      places.length === 1 ? places[0] : `${placeOf(alert)} and ${places.length - 1} more`;
+    const notification = new Notification(alert.title, {
+      body,
+      tag: `gpudeck-${alert.rule}`,
+      icon: ICON,
+      requireInteraction: true,
+    });
+    notification.onclick = () => {
+      focus();
+      notification.close();
+      location.assign(places.length === 1 ? (addressOf(alert) ?? "/alerts") : "/alerts");
+    };
   }
 }

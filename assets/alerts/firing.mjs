@@ -117,13 +117,18 @@ export class FiringThen extends Marked {
   goTo(at) {
     this.at = at;
     if (at === null) return;
-    this.listed = listed(this.alerts).filter(({ fired_at: from, ended_at: to }) => from <= at && (to === null || to > at));
+    this.listed = listed(this.alerts).filter(
+      ({ fired_at: from, ended_at: to }) => from <= at && (to === null || to > at),
+    );
     this.mark([...this.listed]);
   }
 }
 
 /** @type {(one: Hub.AlertView, other: Hub.AlertView) => number} */
-const byWorst = (one, other) => Number(isSilenced(one)) - Number(isSilenced(other)) || RANKS[other.severity] - RANKS[one.severity] || one.since - other.since;
+const byWorst = (one, other) =>
+  Number(isSilenced(one)) - Number(isSilenced(other)) ||
+  RANKS[other.severity] - RANKS[one.severity] ||
+  one.since - other.since;
 
 /** @type {(map: Map<string, Hub.AlertView[]>, key: string, alert: Hub.AlertView) => void} */
 function put(map, key, alert) {
@@ -137,18 +142,32 @@ function put(map, key, alert) {
  * @type {(uuids: string[] | null, from: number, to: number) => Promise<Hub.AlertView[]>}
  */
 export async function alertsOf(uuids, from, to) {
-  const gpus = uuids === null ? "limit=1000" : `gpus=${uuids.slice(0, 20).map(encodeURIComponent).join(",")}`;
+  const gpus =
+    uuids === null ? "limit=1000" : `gpus=${uuids.slice(0, 20).map(encodeURIComponent).join(",")}`;
   const answers = await Promise.all([
-    look(`alerts?${gpus}`), look(`alerts?state=ended&${gpus}&start=${from.toFixed(3)}&end=${to.toFixed(3)}`)]);
-  return listed(answers.flatMap(({ items }) => items)).filter(({ since }) => since < to).sort((one, other) => one.since - other.since);
+    look(`alerts?${gpus}`),
+    look(`alerts?state=ended&${gpus}&start=${from.toFixed(3)}&end=${to.toFixed(3)}`),
+  ]);
+  return listed(answers.flatMap(({ items }) => items))
+    .filter(({ since }) => since < to)
+    .sort((one, other) => one.since - other.since);
 }
 
 /**
  * Alerts as stretches of time, for timelines.
  * @type {(alerts: Hub.AlertView[]) => AlertSpan[]}
  */
-export const spansOf = (alerts) => alerts.map((alert) => ({
-  id: alert.id, rule: alert.rule, name: alert.title, from: alert.since, to: alert.ended_at, title: withWhat(alert),
-  severity: alert.severity, isSilenced: isSilenced(alert), place: placeOf(alert),
-  gpu: alert.of === "node" ? "" : alert.place, uuids: alert.of === "node" ? [] : alert.gpus,
-}));
+export const spansOf = (alerts) =>
+  alerts.map((alert) => ({
+    id: alert.id,
+    rule: alert.rule,
+    name: alert.title,
+    from: alert.since,
+    to: alert.ended_at,
+    title: withWhat(alert),
+    severity: alert.severity,
+    isSilenced: isSilenced(alert),
+    place: placeOf(alert),
+    gpu: alert.of === "node" ? "" : alert.place,
+    uuids: alert.of === "node" ? [] : alert.gpus,
+  }));

@@ -15,7 +15,11 @@ export class AlertLane {
     this.none = make("p", { class: "lane-none" });
     const list = make("ul", { class: "lane-rules" });
     /** @type {Lines<{ rule: string, spans: AlertSpan[], span: TimeRange }>} */
-    this.rules = new Lines(list, ({ rule }) => rule, () => ruleStrip());
+    this.rules = new Lines(
+      list,
+      ({ rule }) => rule,
+      () => ruleStrip(),
+    );
     place.append(this.none, list);
   }
 
@@ -25,7 +29,11 @@ export class AlertLane {
    */
   draw(alerts, span) {
     const inSpan = alerts.filter(({ from, to }) => from < span.to && (to ?? Infinity) > span.from);
-    const rules = [...grouped(inSpan, ({ rule }) => rule)].map(([rule, spans]) => ({ rule, spans, span }));
+    const rules = [...grouped(inSpan, ({ rule }) => rule)].map(([rule, spans]) => ({
+      rule,
+      spans,
+      span,
+    }));
     show(this.none, rules.length === 0);
     say(this.none, "No alert in this time");
     this.rules.draw(rules);
@@ -35,9 +43,13 @@ export class AlertLane {
 /** @type {() => DrawnLine<{ rule: string, spans: AlertSpan[], span: TimeRange }>} */
 function ruleStrip() {
   const [title, track] = [make("strong", {}), make("span", { class: "lane-track" })];
-  const root = make("li", { tabindex: "0", "data-rule": "" }, title, track);
+  const root = make("li", { "tabindex": "0", "data-rule": "" }, title, track);
   /** @type {Lines<AlertSpan & { span: TimeRange }>} */
-  const bars = new Lines(track, ({ id }) => id, () => spanBar());
+  const bars = new Lines(
+    track,
+    ({ id }) => id,
+    () => spanBar(),
+  );
   /** @type {(strip: { rule: string, spans: AlertSpan[], span: TimeRange }) => void} */
   const draw = ({ rule, spans, span }) => {
     root.dataset.rule = rule;
@@ -55,7 +67,8 @@ function spanBar() {
   const root = make("i", {});
   /** @type {(one: AlertSpan & { span: TimeRange }) => void} */
   const draw = ({ from, to, severity, isSilenced, span }) => {
-    const share = (/** @type {number} */ at) => (100 * (Math.min(span.to, Math.max(span.from, at)) - span.from)) / (span.to - span.from);
+    const share = (/** @type {number} */ at) =>
+      (100 * (Math.min(span.to, Math.max(span.from, at)) - span.from)) / (span.to - span.from);
     root.className = isSilenced ? "silenced" : severity;
     root.style.left = `${share(from).toFixed(2)}%`;
     root.style.width = `${(share(to ?? span.to) - share(from)).toFixed(2)}%`;
@@ -64,4 +77,5 @@ function spanBar() {
 }
 
 /** @type {(span: AlertSpan) => string} */
-const spanWords = ({ title, place, severity, from, to }) => `${title}, ${place}: ${WORDS[severity]}, ${clock(from)} to ${to === null ? "now" : clock(to)}`;
+const spanWords = ({ title, place, severity, from, to }) =>
+  `${title}, ${place}: ${WORDS[severity]}, ${clock(from)} to ${to === null ? "now" : clock(to)}`;

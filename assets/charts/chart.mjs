@@ -40,7 +40,20 @@ export class Chart {
    * value then shows under the cursor alone. `isQuiet`: a line without trouble is grey.
    * @param {ChartTraits} traits
    */
-  constructor({ title, meaning, unit, lines, limits, range, increments, onZoom, colours, format, together = null, isQuiet = false }) {
+  constructor({
+    title,
+    meaning,
+    unit,
+    lines,
+    limits,
+    range,
+    increments,
+    onZoom,
+    colours,
+    format,
+    together = null,
+    isQuiet = false,
+  }) {
     // Of many lines each value stands without the unit, which the title has: one row of them.
     const briefUnit = unit && lines.length > 4 ? ` ${unit}` : "";
     this.lines = lines;
@@ -55,11 +68,23 @@ export class Chart {
     this.isQuiet = isQuiet;
     this.place = make("div", { class: "chart-place" });
     this.values = lines.map(() => make("b", {}, "…"));
-    this.legend = make("ul", { class: "chart-legend" }, ...lines.map((line, at) => this.entry(line, at)));
+    this.legend = make(
+      "ul",
+      { class: "chart-legend" },
+      ...lines.map((line, at) => this.entry(line, at)),
+    );
     const heading = make("h2", { tabindex: "0" }, title, unit ? make("span", {}, unit) : null);
     explain(heading, meaning);
     this.sum = make("p", { class: "chart-sum" });
-    this.root = make("section", { class: `chart${legendClass(lines)}${briefUnit ? " brief" : ""}${together ? " together" : ""}`, "aria-label": title }, make("header", {}, heading, together ? this.sum : null, this.legend), this.place);
+    this.root = make(
+      "section",
+      {
+        "class": `chart${legendClass(lines)}${briefUnit ? " brief" : ""}${together ? " together" : ""}`,
+        "aria-label": title,
+      },
+      make("header", {}, heading, together ? this.sum : null, this.legend),
+      this.place,
+    );
     this.limitWords = make("p", { class: "chart-limits" });
     this.root.append(this.limitWords);
     this.setLimits(limits);
@@ -72,7 +97,10 @@ export class Chart {
    */
   setLimits(limits) {
     this.limits = limits;
-    say(this.limitWords, limits.map(({ label, value }) => `${label} ${this.lines[0].read(value)}`).join(" · "));
+    say(
+      this.limitWords,
+      limits.map(({ label, value }) => `${label} ${this.lines[0].read(value)}`).join(" · "),
+    );
   }
 
   /**
@@ -92,7 +120,11 @@ export class Chart {
       const { stroke, dash } = this.strokeOf(at);
       swatch.style.borderTop = `2px ${dash.length === 0 ? "solid" : dash[0] < 3 ? "dotted" : "dashed"} ${stroke}`;
     });
-    this.plot?.series.slice(1).forEach((/** @type {uPlot.Series} */ series, /** @type {number} */ at) => Object.assign(series, { dash: this.strokeOf(at).dash }, this.weightOf(at)));
+    this.plot?.series
+      .slice(1)
+      .forEach((/** @type {uPlot.Series} */ series, /** @type {number} */ at) =>
+        Object.assign(series, { dash: this.strokeOf(at).dash }, this.weightOf(at)),
+      );
   }
 
   /**
@@ -110,15 +142,20 @@ export class Chart {
   strokeOf(at) {
     const { theme } = this.colours;
     if (this.together === null) return strokeOf(theme, at);
-    if (at === this.lit && this.isQuiet && !this.tones.has(at)) return { stroke: this.colours.ink, dash: [] };
+    if (at === this.lit && this.isQuiet && !this.tones.has(at))
+      return { stroke: this.colours.ink, dash: [] };
     return strokeAmong(theme, at, this.tones.get(at), this.colours, this.isQuiet);
   }
 
   /** @type {(at: number) => { width: number, alpha: number }} */
   weightOf(at) {
-    if (this.lit !== null) return at === this.lit ? { width: 2, alpha: 1 } : { width: 1.1, alpha: 0.25 };
+    if (this.lit !== null)
+      return at === this.lit ? { width: 2, alpha: 1 } : { width: 1.1, alpha: 0.25 };
     const isMuted = this.tones.size > 0 && !this.tones.has(at);
-    return { width: this.tones.has(at) ? 1.6 : isMuted || this.isQuiet ? 1.1 : 1.5, alpha: isMuted ? 0.75 : 1 };
+    return {
+      width: this.tones.has(at) ? 1.6 : isMuted || this.isQuiet ? 1.1 : 1.5,
+      alpha: isMuted ? 0.75 : 1,
+    };
   }
 
   /** @type {(line: ChartLine, at: number) => HTMLElement} */
@@ -126,7 +163,18 @@ export class Chart {
     const swatch = make("span", { class: "swatch" });
     this.swatches.push(swatch);
     if (this.lines.length === 1) return make("li", {}, this.values[at]);
-    const button = make("button", { type: "button", class: "legend-line", "aria-pressed": "true", onclick: (event) => this.toggle(at, /** @type {HTMLElement} */ (event.currentTarget)) }, swatch, make("span", {}, line.short ?? line.label), this.values[at]);
+    const button = make(
+      "button",
+      {
+        "type": "button",
+        "class": "legend-line",
+        "aria-pressed": "true",
+        "onclick": (event) => this.toggle(at, /** @type {HTMLElement} */ (event.currentTarget)),
+      },
+      swatch,
+      make("span", {}, line.short ?? line.label),
+      this.values[at],
+    );
     explain(button, `${line.meaning ?? line.label}\nClick to show or hide this line.`);
     return make("li", {}, button);
   }
@@ -146,7 +194,9 @@ export class Chart {
   draw(colours, width = null) {
     this.colours = colours;
     this.width = width;
-    const visible = this.plot?.series.slice(1).map((/** @type {uPlot.Series} */ series) => series.show);
+    const visible = this.plot?.series
+      .slice(1)
+      .map((/** @type {uPlot.Series} */ series) => series.show);
     this.plot?.destroy();
     this.plot = new uPlot(this.options(colours, visible), this.data, this.place);
     this.tone();
@@ -156,15 +206,52 @@ export class Chart {
   options(colours, visible) {
     /** @type {any} */
     const options = {
-      width: this.widthNow(), height: colours.heightPx,
-      cursor: { sync: { key: SYNC.key, setSeries: false }, drag: { x: true, y: false, setScale: false }, points: { size: 6 }, y: false },
+      width: this.widthNow(),
+      height: colours.heightPx,
+      cursor: {
+        sync: { key: SYNC.key, setSeries: false },
+        drag: { x: true, y: false, setScale: false },
+        points: { size: 6 },
+        y: false,
+      },
       legend: { show: false },
-      scales: { x: { time: true, range: () => [this.span?.from ?? 0, this.span?.to ?? 1] }, y: { range: (/** @type {uPlot} */ _, /** @type {number} */ low, /** @type {number} */ high) => this.range(low, high, this.limits) } },
-      axes: [axis(colours, { size: 2.4 * colours.textPx, space: (/** @type {uPlot} */ { width }) => (width < NARROW ? 44 : 76), values: (/** @type {uPlot} */ _, /** @type {number[]} */ ticks) => ticks.map(clock) }), axis(colours, { size: AXIS_EMS * colours.textPx, space: 34, incrs: this.increments, values: (/** @type {uPlot} */ _, /** @type {number[]} */ ticks) => ticks.map((tick) => this.format(tick, ticks[1] - ticks[0])) })],
-      series: [{}, ...this.lines.map((line, at) => ({ dash: this.strokeOf(at).dash, stroke: () => this.strokeOf(at).stroke, ...this.weightOf(at), show: visible?.[at] ?? true, points: { show: false }, spanGaps: false }))],
+      scales: {
+        x: { time: true, range: () => [this.span?.from ?? 0, this.span?.to ?? 1] },
+        y: {
+          range: (/** @type {uPlot} */ _, /** @type {number} */ low, /** @type {number} */ high) =>
+            this.range(low, high, this.limits),
+        },
+      },
+      axes: [
+        axis(colours, {
+          size: 2.4 * colours.textPx,
+          space: (/** @type {uPlot} */ { width }) => (width < NARROW ? 44 : 76),
+          values: (/** @type {uPlot} */ _, /** @type {number[]} */ ticks) => ticks.map(clock),
+        }),
+        axis(colours, {
+          size: AXIS_EMS * colours.textPx,
+          space: 34,
+          incrs: this.increments,
+          values: (/** @type {uPlot} */ _, /** @type {number[]} */ ticks) =>
+            ticks.map((tick) => this.format(tick, ticks[1] - ticks[0])),
+        }),
+      ],
+      series: [
+        {},
+        ...this.lines.map((line, at) => ({
+          dash: this.strokeOf(at).dash,
+          stroke: () => this.strokeOf(at).stroke,
+          ...this.weightOf(at),
+          show: visible?.[at] ?? true,
+          points: { show: false },
+          spanGaps: false,
+        })),
+      ],
       hooks: {
-        drawClear: [(/** @type {uPlot} */ plot) => this.drawUnder(plot)], draw: [(/** @type {uPlot} */ plot) => this.drawOver(plot)],
-        setSelect: [(/** @type {uPlot} */ plot) => this.selected(plot)], setCursor: [() => this.readOut()],
+        drawClear: [(/** @type {uPlot} */ plot) => this.drawUnder(plot)],
+        draw: [(/** @type {uPlot} */ plot) => this.drawOver(plot)],
+        setSelect: [(/** @type {uPlot} */ plot) => this.selected(plot)],
+        setCursor: [() => this.readOut()],
       },
     };
     return options;
@@ -199,14 +286,22 @@ export class Chart {
     this.values.forEach((place, line) => {
       const value = this.data[line + 1]?.[at];
       const words = value === null || value === undefined ? "–" : this.lines[line].read(value);
-      say(place, this.briefUnit && words.endsWith(this.briefUnit) ? words.slice(0, -this.briefUnit.length) : words);
+      say(
+        place,
+        this.briefUnit && words.endsWith(this.briefUnit)
+          ? words.slice(0, -this.briefUnit.length)
+          : words,
+      );
     });
   }
 
   /** @type {(at: number, isAtCursor: boolean) => void} */
   readTogether(at, isAtCursor) {
     if (this.together === null) return;
-    const values = this.data.slice(1).map((column) => column[at]).filter((value) => value !== null && value !== undefined);
+    const values = this.data
+      .slice(1)
+      .map((column) => column[at])
+      .filter((value) => value !== null && value !== undefined);
     say(this.sum, values.length === 0 ? "" : this.together(values));
     this.root.classList.toggle("reading", isAtCursor);
   }
@@ -239,7 +334,8 @@ export class Chart {
     ctx.lineWidth = devicePixelRatio;
     if (this.lit === null) for (const at of this.tones.keys()) this.drawAbove(plot, at);
     for (const limit of this.limits) this.drawLimit(plot, limit);
-    for (const { from, severity } of this.alerts) this.drawHairline(plot, from, this.colours.marks[KINDS[severity]]);
+    for (const { from, severity } of this.alerts)
+      this.drawHairline(plot, from, this.colours.marks[KINDS[severity]]);
     for (const { at, kind } of this.marks) this.drawMark(plot, at, this.colours.marks[kind]);
     ctx.restore();
   }
@@ -257,7 +353,11 @@ export class Chart {
     ctx.rect(bbox.left, bbox.top - width, bbox.width, bbox.height + 2 * width);
     ctx.clip();
     if (paths.clip) ctx.clip(paths.clip); // its gaps
-    Object.assign(ctx, { lineWidth: width * devicePixelRatio, strokeStyle: this.strokeOf(at).stroke, lineJoin: "round" });
+    Object.assign(ctx, {
+      lineWidth: width * devicePixelRatio,
+      strokeStyle: this.strokeOf(at).stroke,
+      lineJoin: "round",
+    });
     ctx.stroke(paths.stroke);
     ctx.restore();
   }
@@ -288,7 +388,9 @@ export class Chart {
     if (x === null) return;
     ctx.fillStyle = colour;
     ctx.beginPath();
-    ctx.moveTo(x - size, bbox.top); ctx.lineTo(x + size, bbox.top); ctx.lineTo(x, bbox.top + 1.5 * size);
+    ctx.moveTo(x - size, bbox.top);
+    ctx.lineTo(x + size, bbox.top);
+    ctx.lineTo(x, bbox.top + 1.5 * size);
     ctx.fill();
   }
 
@@ -312,7 +414,9 @@ export class Chart {
 /** @type {(lines: ChartLine[]) => string} */
 function legendClass(lines) {
   if (lines.length < 3) return "";
-  return lines.length > 4 || lines.every(({ short }) => short !== undefined) ? " many" : " many long";
+  return lines.length > 4 || lines.every(({ short }) => short !== undefined)
+    ? " many"
+    : " many long";
 }
 
 /** @type {(ctx: Canvas, x0: number, y0: number, x1: number, y1: number) => void} */
@@ -335,7 +439,13 @@ function clock(seconds) {
 
 /** @type {(colours: PageColours, more: object) => object} */
 function axis({ soft, line: grid, font, textPx }, more) {
-  return { stroke: soft, font: `${textPx}px ${font}`, grid: { stroke: grid, width: 1 }, ticks: { show: false }, ...more };
+  return {
+    stroke: soft,
+    font: `${textPx}px ${font}`,
+    grid: { stroke: grid, width: 1 },
+    ticks: { show: false },
+    ...more,
+  };
 }
 
 /**
@@ -343,7 +453,12 @@ function axis({ soft, line: grid, font, textPx }, more) {
  * @type {(tracks: TrackWindow[]) => any[]}
  */
 export function joinLines(tracks) {
-  const isSame = tracks.every(({ t }) => t.length === tracks[0].t.length && t.at(0) === tracks[0].t.at(0) && t.at(-1) === tracks[0].t.at(-1));
+  const isSame = tracks.every(
+    ({ t }) =>
+      t.length === tracks[0].t.length &&
+      t.at(0) === tracks[0].t.at(0) &&
+      t.at(-1) === tracks[0].t.at(-1),
+  );
   if (isSame) return [tracks[0].t, ...tracks.map(({ values }) => values)];
   return uPlot.join(tracks.map(({ t, values }) => [t, values]));
 }

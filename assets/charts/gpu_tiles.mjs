@@ -9,7 +9,15 @@ import { explain } from "../parts/tips.mjs";
 
 const COLOURS = { waste: "var(--waste)", critical: "var(--critical)" };
 /** @type {Record<string, string>} */
-const NOT_FREE = { leased: "leased", memory: "memory in use", busy: "busy", maintenance: "in maintenance", out_of_service: "out of service", row_remap: "needs a reset", managed: "managed" };
+const NOT_FREE = {
+  leased: "leased",
+  memory: "memory in use",
+  busy: "busy",
+  maintenance: "in maintenance",
+  out_of_service: "out of service",
+  row_remap: "needs a reset",
+  managed: "managed",
+};
 const FIGURES = ["util_pct", "mem_used_bytes", "temp_c", "power_w"];
 
 export class GpuTiles {
@@ -34,7 +42,12 @@ export class GpuTiles {
     this.isQuiet = isQuiet;
     this.pointed = pointed;
     /** @type {Lines<ShownGpu>} */
-    this.lines = new Lines(place, ({ uuid }) => uuid, (gpu) => this.tile(gpu), false);
+    this.lines = new Lines(
+      place,
+      ({ uuid }) => uuid,
+      (gpu) => this.tile(gpu),
+      false,
+    );
   }
 
   /**
@@ -52,12 +65,27 @@ export class GpuTiles {
 
   /** @type {(gpu: ShownGpu) => DrawnLine<ShownGpu>} */
   tile({ uuid }) {
-    const [swatch, name, note, owner, since, memory] = [make("span", { class: "swatch", ...(this.isQuiet ? { hidden: "" } : {}) }), make("strong", {}), make("span", { class: "tile-note" }), make("span", { class: "tile-owner" }), make("span", { class: "tile-note" }), make("s", {})];
+    const [swatch, name, note, owner, since, memory] = [
+      make("span", { class: "swatch", ...(this.isQuiet ? { hidden: "" } : {}) }),
+      make("strong", {}),
+      make("span", { class: "tile-note" }),
+      make("span", { class: "tile-owner" }),
+      make("span", { class: "tile-note" }),
+      make("s", {}),
+    ];
     const figures = FIGURES.map((key) => this.figure(metricOf(this.book, key)));
-    const root = make("a", { class: "lines-gpu", href: `/gpu/${encodeURIComponent(uuid)}` }, make("span", { class: "tile-head" }, swatch, name, note), make("span", { class: "tile-head" }, owner, since),
-      make("span", { class: "tile-figures" }, figures), make("span", { class: "tile-memory", "aria-hidden": "true" }, memory));
-    for (const kind of ["pointerenter", "focus"]) root.addEventListener(kind, () => this.pointed(uuid));
-    for (const kind of ["pointerleave", "blur"]) root.addEventListener(kind, () => this.pointed(null));
+    const root = make(
+      "a",
+      { class: "lines-gpu", href: `/gpu/${encodeURIComponent(uuid)}` },
+      make("span", { class: "tile-head" }, swatch, name, note),
+      make("span", { class: "tile-head" }, owner, since),
+      make("span", { class: "tile-figures" }, figures),
+      make("span", { "class": "tile-memory", "aria-hidden": "true" }, memory),
+    );
+    for (const kind of ["pointerenter", "focus"])
+      root.addEventListener(kind, () => this.pointed(uuid));
+    for (const kind of ["pointerleave", "blur"])
+      root.addEventListener(kind, () => this.pointed(null));
     /** @type {(gpu: ShownGpu, at: number) => void} */
     const draw = (gpu, at) => {
       const trouble = this.trouble.get(uuid);
@@ -71,7 +99,7 @@ export class GpuTiles {
       memory.style.width = `${100 * (shareOf(gpu, metricOf(this.book, "mem_used_bytes")) ?? 0)}%`;
       root.classList.toggle("waste", trouble?.tone === "waste");
       root.classList.toggle("critical", trouble?.tone === "critical");
-      note.title = trouble?.why ?? (gpu.isThen ? "" : gpu.why_not_free?.why ?? "");
+      note.title = trouble?.why ?? (gpu.isThen ? "" : (gpu.why_not_free?.why ?? ""));
       say(note, trouble?.note ?? standing(gpu));
       note.className = `tile-note ${gpu.state}`;
       say(since, trouble?.since ?? "");
@@ -97,5 +125,7 @@ function standing(gpu) {
   if (gpu.isThen) return "";
   if (gpu.state !== "ok") return stateWords(gpu.state);
   if (gpu.is_free) return "free";
-  return gpu.tasks.length > 0 ? plural(gpu.tasks.length, "task") : NOT_FREE[gpu.why_not_free?.reason ?? ""] ?? "not free";
+  return gpu.tasks.length > 0
+    ? plural(gpu.tasks.length, "task")
+    : (NOT_FREE[gpu.why_not_free?.reason ?? ""] ?? "not free");
 }

@@ -12,11 +12,19 @@ const FAULTY = new Set(["lost", "error"]);
  * @type {(gpus: ShownGpu[], alerts: AlertSpan[], at: number) => Map<string, GpuTrouble>}
  */
 export function troubleOf(gpus, alerts, at) {
-  const firing = alerts.filter(({ severity, isSilenced, from, to }) => severity === "crit" && !isSilenced && from <= at && (to === null || to > at));
-  return new Map(gpus.flatMap((gpu) => {
-    const trouble = troubleAt(gpu, firing.filter(({ uuids }) => uuids.includes(gpu.uuid)));
-    return trouble === null ? [] : [[gpu.uuid, trouble]];
-  }));
+  const firing = alerts.filter(
+    ({ severity, isSilenced, from, to }) =>
+      severity === "crit" && !isSilenced && from <= at && (to === null || to > at),
+  );
+  return new Map(
+    gpus.flatMap((gpu) => {
+      const trouble = troubleAt(
+        gpu,
+        firing.filter(({ uuids }) => uuids.includes(gpu.uuid)),
+      );
+      return trouble === null ? [] : [[gpu.uuid, trouble]];
+    }),
+  );
 }
 
 /**
@@ -27,5 +35,7 @@ function troubleAt({ state, wasted_s: idleS }, alerts) {
   const why = [...new Set(alerts.map(({ title }) => title))].join("\n");
   if (FAULTY.has(state)) return { tone: "critical", note: stateWords(state), since: "", why };
   if (alerts.length > 0) return { tone: "critical", note: "critical", since: "", why };
-  return idleS === undefined ? null : { tone: "waste", note: "idle", since: age(idleS), why: `Under 5 % busy for ${age(idleS)}` };
+  return idleS === undefined
+    ? null
+    : { tone: "waste", note: "idle", since: age(idleS), why: `Under 5 % busy for ${age(idleS)}` };
 }

@@ -16,18 +16,40 @@ const LOAD = "Average utilization of these GPUs, other work on them included.";
  */
 export function jobsOn(tasks, gpus) {
   const at = new Map(gpus.map(({ uuid }, place) => [uuid, place]));
-  return [...grouped(tasks, launchOf)].map(([key, inside]) => {
-    const places = [...new Set(inside.flatMap((task) => task.gpus.map(({ uuid }) => at.get(uuid))))].filter((place) => place !== undefined).sort((one, other) => one - other);
-    const here = places.map((place) => gpus[place]);
-    const loads = here.map(({ values }) => values.util_pct).filter((value) => value !== undefined);
-    const [{ user, command, job_id: job, id }] = inside;
-    return {
-      key, user, command, job: job ?? id, places, tasks: inside.sort(byRank),
-      isPaused: inside.every(({ state }) => state === "paused"),
-      idleS: here.length > 0 && here.every(({ wasted_s: forS }) => typeof forS === "number") ? Math.max(...here.map(({ wasted_s: forS }) => forS ?? 0)) : null,
-      load: loads.length === 0 ? null : loads.reduce((sum, value) => sum + value, 0) / loads.length,
-    };
-  }).sort((one, other) => Number(other.idleS !== null) - Number(one.idleS !== null) || (one.places[0] ?? Infinity) - (other.places[0] ?? Infinity) || one.job.localeCompare(other.job));
+  return [...grouped(tasks, launchOf)]
+    .map(([key, inside]) => {
+      const places = [
+        ...new Set(inside.flatMap((task) => task.gpus.map(({ uuid }) => at.get(uuid)))),
+      ]
+        .filter((place) => place !== undefined)
+        .sort((one, other) => one - other);
+      const here = places.map((place) => gpus[place]);
+      const loads = here
+        .map(({ values }) => values.util_pct)
+        .filter((value) => value !== undefined);
+      const [{ user, command, job_id: job, id }] = inside;
+      return {
+        key,
+        user,
+        command,
+        job: job ?? id,
+        places,
+        tasks: inside.sort(byRank),
+        isPaused: inside.every(({ state }) => state === "paused"),
+        idleS:
+          here.length > 0 && here.every(({ wasted_s: forS }) => typeof forS === "number")
+            ? Math.max(...here.map(({ wasted_s: forS }) => forS ?? 0))
+            : null,
+        load:
+          loads.length === 0 ? null : loads.reduce((sum, value) => sum + value, 0) / loads.length,
+      };
+    })
+    .sort(
+      (one, other) =>
+        Number(other.idleS !== null) - Number(one.idleS !== null) ||
+        (one.places[0] ?? Infinity) - (other.places[0] ?? Infinity) ||
+        one.job.localeCompare(other.job),
+    );
 }
 
 /** @type {(task: Hub.TaskView) => number | null} */
@@ -44,9 +66,14 @@ export function runsOf(places, nameOf) {
   const runs = [];
   for (const place of places) {
     const run = runs.at(-1);
-    if (run !== undefined && run[run.length - 1] === place - 1) run.push(place); else runs.push([place]);
+    if (run !== undefined && run[run.length - 1] === place - 1) run.push(place);
+    else runs.push([place]);
   }
-  return runs.flatMap((run) => (run.length > 2 ? [`${nameOf(run[0])}-${nameOf(run[run.length - 1])}`] : run.map(nameOf))).join(", ");
+  return runs
+    .flatMap((run) =>
+      run.length > 2 ? [`${nameOf(run[0])}-${nameOf(run[run.length - 1])}`] : run.map(nameOf),
+    )
+    .join(", ");
 }
 
 export class JobsHere {
@@ -56,7 +83,11 @@ export class JobsHere {
     this.more = make("p", { class: "jobs-none" });
     this.root = make("div", {}, this.none, this.list, this.more);
     /** @type {Lines<JobLine>} */
-    this.lines = new Lines(this.list, ({ key }) => key, () => jobCard());
+    this.lines = new Lines(
+      this.list,
+      ({ key }) => key,
+      () => jobCard(),
+    );
   }
 
   /**
@@ -78,7 +109,13 @@ export class JobsHere {
 /** @type {() => DrawnLine<JobLine>} */
 function jobCard() {
   const filled = make("s", {});
-  const [owner, job, gpus, bar, load] = [make("strong", {}), make("a", {}), make("span", { class: "job-gpus" }), make("span", { class: "job-bar", "aria-hidden": "true" }, filled), make("span", {})];
+  const [owner, job, gpus, bar, load] = [
+    make("strong", {}),
+    make("a", {}),
+    make("span", { class: "job-gpus" }),
+    make("span", { "class": "job-bar", "aria-hidden": "true" }, filled),
+    make("span", {}),
+  ];
   const summary = make("summary", {});
   /** @type {any} */
   const ranks = new TaskLines();
@@ -96,12 +133,33 @@ function jobCard() {
     show(bar, isBusy);
     filled.style.width = `${pct ?? 0}%`;
     load.className = isPaused ? "job-paused" : idleS === null ? "" : "job-idle";
-    say(load, isPaused ? "paused" : idleS !== null ? `idle ${age(idleS)}` : pct === null ? "unknown" : `${amount(pct)} %`);
+    say(
+      load,
+      isPaused
+        ? "paused"
+        : idleS !== null
+          ? `idle ${age(idleS)}`
+          : pct === null
+            ? "unknown"
+            : `${amount(pct)} %`,
+    );
     const isRanked = tasks.some((task) => rankOf(task) !== null);
     say(summary, plural(tasks.length, isRanked ? "rank" : "task"));
-    ranks.draw(tasks, { count: tasks.length, nameOf: (/** @type {Hub.TaskView} */ task) => partWords(task, nameOf, at) });
+    ranks.draw(tasks, {
+      count: tasks.length,
+      nameOf: (/** @type {Hub.TaskView} */ task) => partWords(task, nameOf, at),
+    });
   };
-  return { root: make("li", {}, make("div", { class: "job-head" }, owner, gpus, loads), job, make("details", {}, summary, ranks.list)), draw };
+  return {
+    root: make(
+      "li",
+      {},
+      make("div", { class: "job-head" }, owner, gpus, loads),
+      job,
+      make("details", {}, summary, ranks.list),
+    ),
+    draw,
+  };
 }
 
 /**
@@ -110,7 +168,17 @@ function jobCard() {
  *   string}
  */
 function partWords(task, nameOf, at) {
-  const names = task.gpus.map(({ uuid }) => at.get(uuid)).filter((place) => place !== undefined).map((place) => nameOf(place));
-  const on = names.length === 0 ? "" : names[0].startsWith("GPU") ? names.join(", ") : `GPU ${names.join(", ")}`;
-  return [rankOf(task) === null ? "process" : `rank ${rankOf(task)}`, on].filter(Boolean).join(" · ");
+  const names = task.gpus
+    .map(({ uuid }) => at.get(uuid))
+    .filter((place) => place !== undefined)
+    .map((place) => nameOf(place));
+  const on =
+    names.length === 0
+      ? ""
+      : names[0].startsWith("GPU")
+        ? names.join(", ")
+        : `GPU ${names.join(", ")}`;
+  return [rankOf(task) === null ? "process" : `rank ${rankOf(task)}`, on]
+    .filter(Boolean)
+    .join(" · ");
 }

@@ -1,7 +1,7 @@
 // The Samples of some GPUs over time, as the timelines draw them. A hole stays a hole: where nothing
 // was read for longer than two ticks, a point without a value parts the line.
 
-import { bytesOf, numbersOf } from "../live/fleet_state.mjs";
+import { bytesOf, numbersOf } from "../live/wire_numbers.mjs";
 
 const GAP_S = 2.5;
 const KEEP_S = 3_700;
@@ -55,7 +55,10 @@ export class LineStore {
       at.forEach((time, row) => {
         const last = track.t.at(-1) ?? null;
         if (last !== null && time <= last) return;
-        if (last !== null && time - last > GAP_S) { this.part(track, last, time); holes.push({ uuid: gpu.uuid, from: last, to: time }); }
+        if (last !== null && time - last > GAP_S) {
+          this.part(track, last, time);
+          holes.push({ uuid: gpu.uuid, from: last, to: time });
+        }
         this.append(track, time, values, bytesOf(gpu.absent), row * this.keys.length, words);
       });
       this.trim(track);
@@ -72,7 +75,7 @@ export class LineStore {
     this.keys.forEach((key, at) => {
       const why = absent[from + at];
       columnOf(track, key).push(why === 0 ? values[from + at] : null);
-      track.why.set(key, why === 0 ? null : words[why] ?? "unknown");
+      track.why.set(key, why === 0 ? null : (words[why] ?? "unknown"));
     });
   }
 
@@ -99,14 +102,24 @@ export class LineStore {
     const track = this.tracks.get(uuid);
     if (track === undefined || t.length === 0) return;
     const present = new Set(track.t.map(Math.floor));
-    const rows = [...track.t.keys()].filter((at) => this.hasAny(track, at)).map((at) => ({ time: track.t[at], get: (/** @type {string} */ key) => columnOf(track, key)[at] }));
+    const rows = [...track.t.keys()]
+      .filter((at) => this.hasAny(track, at))
+      .map((at) => ({
+        time: track.t[at],
+        get: (/** @type {string} */ key) => columnOf(track, key)[at],
+      }));
     t.forEach((time, at) => {
-      if (!present.has(Math.floor(time)) && Object.values(columns).some((column) => column[at] !== null)) rows.push({ time, get: (key) => columns[key]?.[at] ?? null });
+      if (
+        !present.has(Math.floor(time)) &&
+        Object.values(columns).some((column) => column[at] !== null)
+      )
+        rows.push({ time, get: (key) => columns[key]?.[at] ?? null });
     });
     rows.sort((one, other) => one.time - other.time);
     const merged = this.empty();
     rows.forEach((row, at) => {
-      if (at > 0 && row.time - rows[at - 1].time > GAP_S) this.part(merged, rows[at - 1].time, row.time);
+      if (at > 0 && row.time - rows[at - 1].time > GAP_S)
+        this.part(merged, rows[at - 1].time, row.time);
       merged.t.push(row.time);
       for (const key of this.keys) columnOf(merged, key).push(row.get(key));
     });
@@ -117,4 +130,25 @@ export class LineStore {
   hasAny(track, at) {
     return this.keys.some((key) => columnOf(track, key)[at] !== null);
   }
+}
+
+/**
+ * Returns one metric of a track within a span, with a point on either side of it.
+ * @type {(track: Track, key: string, span: TimeRange) => TrackWindow}
+ */
+export function windowOf(track, key, { from, to }) {
+  const first = Math.max(0, lowerBound(track.t, from) - 1);
+  const last = lowerBound(track.t, to) + 1;
+  return { t: track.t.slice(first, last), values: track.values.get(key)?.slice(first, last) ?? [] };
+}
+
+/** @type {(sorted: number[], wanted: number) => number} */
+function lowerBound(sorted, wanted) {
+  let [low, high] = [0, sorted.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] < wanted) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }

@@ -61,7 +61,10 @@ export class LinesPast {
     const { bar, page } = this;
     bar.isDrawn = () => !this.isLoading;
     bar.addEventListener("move", ({ detail }) => this.isFollowing || this.move(detail.at));
-    bar.addEventListener("range", () => { this.load.look(); page.side.lookAtAlerts(true); });
+    bar.addEventListener("range", () => {
+      this.load.look();
+      page.side.lookAtAlerts(true);
+    });
     const link = () => bar.link(page.live.state === "live");
     page.live.addEventListener("state", link);
     link();
@@ -79,7 +82,9 @@ export class LinesPast {
    */
   follow(span) {
     this.isFollowing = true;
-    if (span === null) { if (this.at !== null) this.bar.goLive(); } else if (Math.floor(span.to) !== this.at) this.bar.goTo(Math.floor(span.to));
+    if (span === null) {
+      if (this.at !== null) this.bar.goLive();
+    } else if (Math.floor(span.to) !== this.at) this.bar.goTo(Math.floor(span.to));
     this.isFollowing = false;
     this.page.root.classList.toggle("then", this.at !== null);
     if (span === null) this.bar.say("");
@@ -89,9 +94,13 @@ export class LinesPast {
 
   writeAddress() {
     const query = new URLSearchParams(location.search);
-    if (this.at === null) query.delete("at"); else query.set("at", String(this.at));
+    if (this.at === null) query.delete("at");
+    else query.set("at", String(this.at));
     writeQuery(query);
-    say(byId("time-spoken"), this.at === null ? "Live" : `Past: ${clock(this.at)}. ${this.bar.note}`);
+    say(
+      byId("time-spoken"),
+      this.at === null ? "Live" : `Past: ${clock(this.at)}. ${this.bar.note}`,
+    );
   }
 
   /**
@@ -114,7 +123,12 @@ export class LinesPast {
     if (this.isLoading) return;
     this.isLoading = true;
     try {
-      for (let span = this.page.zoom; span !== null && this.sourceOf(span) === this.store && !this.isLoaded(span); span = this.page.zoom) await this.read(span);
+      for (
+        let span = this.page.zoom;
+        span !== null && this.sourceOf(span) === this.store && !this.isLoaded(span);
+        span = this.page.zoom
+      )
+        await this.read(span);
       this.note();
     } catch (error) {
       this.bar.pause();
@@ -130,7 +144,9 @@ export class LinesPast {
     const beside = Math.min(MOST_BESIDE_S, (to - from) / 2);
     const wide = { from: Math.floor(from - beside), to: Math.ceil(Math.min(nowS(), to + beside)) };
     const uuids = this.page.gpus.map(({ uuid }) => uuid);
-    const pasts = await Promise.all(uuids.map((uuid) => pastOf(uuid, this.store.keys, wide.from, wide.to)));
+    const pasts = await Promise.all(
+      uuids.map((uuid) => pastOf(uuid, this.store.keys, wide.from, wide.to)),
+    );
     const store = new LineStore(this.store.keys);
     store.watch(uuids);
     pasts.forEach(({ t, columns }, at) => store.fill(uuids[at], t, columns));
@@ -141,7 +157,11 @@ export class LinesPast {
 
   note() {
     if (this.at === null) return;
-    this.bar.say(this.gpusThen().every(({ values }) => Object.keys(values).length === 0) ? "no samples at that time" : "");
+    this.bar.say(
+      this.gpusThen().every(({ values }) => Object.keys(values).length === 0)
+        ? "no samples at that time"
+        : "",
+    );
   }
 
   /**
@@ -156,13 +176,35 @@ export class LinesPast {
       const { t, values } = source.track(uuid);
       const row = t.findLastIndex((time) => time < at + 1);
       const isThere = row >= 0 && t[row] > at - LOOK_BACK_S;
-      const there = isThere ? [...values].map(([key, column]) => [key, column[row]]).filter(([, value]) => value !== null && value !== undefined) : [];
-      return { uuid, at, facts, state: "ok", values: Object.fromEntries(there), missing: {}, tasks: null, isThen: true };
+      const there = isThere
+        ? [...values]
+            .map(([key, column]) => [key, column[row]])
+            .filter(([, value]) => value !== null && value !== undefined)
+        : [];
+      return {
+        uuid,
+        at,
+        facts,
+        state: "ok",
+        values: Object.fromEntries(there),
+        missing: {},
+        tasks: null,
+        isThen: true,
+      };
     });
   }
 
   /** @type {(alerts: Hub.AlertView[]) => void} */
   mark(alerts) {
-    this.bar.mark(alerts.filter((one) => one.severity !== "info" && !isSilenced(one)).map((alert) => ({ at: alert.fired_at, kind: /** @type {const} */ ("alert"), severity: alert.severity, words: `${withWhat(alert)} · ${placeOf(alert)}` })));
+    this.bar.mark(
+      alerts
+        .filter((one) => one.severity !== "info" && !isSilenced(one))
+        .map((alert) => ({
+          at: alert.fired_at,
+          kind: /** @type {const} */ ("alert"),
+          severity: alert.severity,
+          words: `${withWhat(alert)} · ${placeOf(alert)}`,
+        })),
+    );
   }
 }

@@ -12,7 +12,8 @@ const MOST_COMPARED = 16;
  */
 export function readPlace({ pathname, search }) {
   const [, kind, ...names] = pathname.split("/");
-  if (kind === "compare") return { kind, uuids: new URLSearchParams(search).getAll("gpu").slice(0, MOST_COMPARED) };
+  if (kind === "compare")
+    return { kind, uuids: new URLSearchParams(search).getAll("gpu").slice(0, MOST_COMPARED) };
   const [name, place = null] = names.map(decodeURIComponent);
   return { kind, name, place };
 }
@@ -20,7 +21,10 @@ export function readPlace({ pathname, search }) {
 /**
  * @type {(place: MachinePlace, node: Hub.NodeView | null, gpus: Hub.GpuView[]) => MachinePlace}
  */
-export const idOf = (place, node, gpus) => ({ ...place, id: place.kind === "gpu" ? gpus[0].uuid : node?.id });
+export const idOf = (place, node, gpus) => ({
+  ...place,
+  id: place.kind === "gpu" ? gpus[0].uuid : node?.id,
+});
 
 /**
  * Throws an `ApiError` of 404 or 409, with `links` to what may be meant.
@@ -28,7 +32,8 @@ export const idOf = (place, node, gpus) => ({ ...place, id: place.kind === "gpu"
  */
 export async function findMachines({ kind, id, name, place, uuids }) {
   if (kind === "compare") return { node: null, gpus: await several("gpus", uuids ?? []) };
-  if (kind === "gpu" && (place === null || id !== undefined)) return { node: null, gpus: [await gpuOf(id ?? name ?? "")] };
+  if (kind === "gpu" && (place === null || id !== undefined))
+    return { node: null, gpus: [await gpuOf(id ?? name ?? "")] };
   const node = id === undefined ? await nodeCalled(name ?? "", place) : await single("nodes", id);
   const gpus = await lookAtAll("gpus", `&node=${encodeURIComponent(node.id)}`);
   return { node, gpus: kind === "node" ? gpus : [gpuAt(node, gpus, place)] };
@@ -37,7 +42,11 @@ export async function findMachines({ kind, id, name, place, uuids }) {
 /** @type {(uuid: string) => Promise<Hub.GpuView>} */
 async function gpuOf(uuid) {
   const [gpu] = await several("gpus", [uuid]);
-  if (gpu === undefined) throw missing("No node reports this GPU, or you do not have access to it.", await nearestNodes(uuid));
+  if (gpu === undefined)
+    throw missing(
+      "No node reports this GPU, or you do not have access to it.",
+      await nearestNodes(uuid),
+    );
   return gpu;
 }
 
@@ -45,9 +54,21 @@ async function gpuOf(uuid) {
 async function nodeCalled(name, place) {
   const { items } = await look(`nodes?${new URLSearchParams({ id: name })}`);
   /** @type {(node: string) => string} */
-  const addressOf = (node) => ((place ?? null) === null ? nodeAddress(node) : gpuAddress(node, place ?? ""));
-  if (items.length === 0) throw missing(`There is no node ${name}, or you do not have access to it.`, await nearestNodes(name));
-  if (items.length > 1) throw missing(`${items.length} nodes are named ${name}. Which one?`, items.map(({ id, fingerprint, group, state }) => link(fingerprint, addressOf(id), ` ${group}, ${state}`)), 409);
+  const addressOf = (node) =>
+    (place ?? null) === null ? nodeAddress(node) : gpuAddress(node, place ?? "");
+  if (items.length === 0)
+    throw missing(
+      `There is no node ${name}, or you do not have access to it.`,
+      await nearestNodes(name),
+    );
+  if (items.length > 1)
+    throw missing(
+      `${items.length} nodes are named ${name}. Which one?`,
+      items.map(({ id, fingerprint, group, state }) =>
+        link(fingerprint, addressOf(id), ` ${group}, ${state}`),
+      ),
+      409,
+    );
   return items[0];
 }
 
@@ -57,7 +78,11 @@ async function nodeCalled(name, place) {
  */
 function gpuAt(node, gpus, place) {
   const match = gpus.find((gpu) => gpu.place === place);
-  if (match === undefined) throw missing(`${node.host} has no GPU ${place}.`, gpus.map((gpu) => link(`GPU ${gpu.place}`, gpuAddress(node.host, gpu.place))));
+  if (match === undefined)
+    throw missing(
+      `${node.host} has no GPU ${place}.`,
+      gpus.map((gpu) => link(`GPU ${gpu.place}`, gpuAddress(node.host, gpu.place))),
+    );
   return match;
 }
 
@@ -73,7 +98,9 @@ function missing(detail, links, status = 404) {
  */
 export async function properAddress({ kind }, host, gpu) {
   if (kind === "compare") return null;
-  const { items } = await look(`nodes?${new URLSearchParams({ id: host })}`).catch(() => ({ items: [] }));
+  const { items } = await look(`nodes?${new URLSearchParams({ id: host })}`).catch(() => ({
+    items: [],
+  }));
   if (items.length !== 1) return null;
   return kind === "node" || gpu === undefined ? nodeAddress(host) : gpuAddress(host, gpu.place);
 }

@@ -29,7 +29,11 @@ const MOST_EVENTS = 30;
 const SELDOM_MS = 5_000;
 const BACK_S = 3_700; // as far as timelines reach
 /** @type {Record<string, string>} */
-const NODE_WORDS = { live: "Live", suspect: "No data for a moment", silent: "Silent: current state unknown" };
+const NODE_WORDS = {
+  live: "Live",
+  suspect: "No data for a moment",
+  silent: "Silent: current state unknown",
+};
 
 export class MachineSide {
   /** @type {ChartMark[]} */
@@ -64,7 +68,10 @@ export class MachineSide {
   }
 
   async draw() {
-    await Promise.allSettled([this.lookAtAlerts(), this.page.place.kind === "gpu" ? this.drawGpu() : this.drawMany()]);
+    await Promise.allSettled([
+      this.lookAtAlerts(),
+      this.page.place.kind === "gpu" ? this.drawGpu() : this.drawMany(),
+    ]);
   }
 
   async drawGpu() {
@@ -77,7 +84,12 @@ export class MachineSide {
   }
 
   makeDetails() {
-    const details = new GpuDetails(this.root, this.page.book, this.page.holds, { nameOf: () => null, partsOf: () => 0, isOffline: () => false, idleLine: this.idleLine });
+    const details = new GpuDetails(this.root, this.page.book, this.page.holds, {
+      nameOf: () => null,
+      partsOf: () => 0,
+      isOffline: () => false,
+      idleLine: this.idleLine,
+    });
     details.addEventListener("events", ({ detail }) => this.mark(detail));
     return details;
   }
@@ -87,11 +99,19 @@ export class MachineSide {
    * @type {(isNow?: boolean) => Promise<void>}
    */
   async lookAtAlerts(isNow = false) {
-    if (this.page.gpus.length === 0 || (!isNow && performance.now() - this.alertsAt < SELDOM_MS)) return;
+    if (this.page.gpus.length === 0 || (!isNow && performance.now() - this.alertsAt < SELDOM_MS))
+      return;
     this.alertsAt = performance.now();
     const now = Date.now() / 1000;
     /** @type {[Hub.AlertView[] | null, Hub.RuleList | null]} */
-    const [alerts, rules] = await Promise.all([alertsOf(this.page.gpus.map(({ uuid }) => uuid), Math.min(now - BACK_S, this.page.past?.bar.start ?? now), now), get("rules")]).catch(() => [null, null]);
+    const [alerts, rules] = await Promise.all([
+      alertsOf(
+        this.page.gpus.map(({ uuid }) => uuid),
+        Math.min(now - BACK_S, this.page.past?.bar.start ?? now),
+        now,
+      ),
+      get("rules"),
+    ]).catch(() => [null, null]);
     if (alerts === null || rules === null) return; // the banner shows the connection to the hub
     this.metricsBy = new Map(rules.items.map(({ rule }) => [rule.id, metricsOf(rule.signal)]));
     this.alertViews = alerts;
@@ -106,7 +126,10 @@ export class MachineSide {
    * @type {(plan: ChartPlan) => AlertSpan[]}
    */
   alertsOf({ rows }) {
-    return this.alerts.filter(({ rule, isSilenced: isKnown }) => !isKnown && rows.some(({ key }) => this.metricsBy.get(rule)?.has(key)));
+    return this.alerts.filter(
+      ({ rule, isSilenced: isKnown }) =>
+        !isKnown && rows.some(({ key }) => this.metricsBy.get(rule)?.has(key)),
+    );
   }
 
   /** @type {(events: Hub.EventView[]) => void} */
@@ -117,9 +140,16 @@ export class MachineSide {
 
   build() {
     const { node } = this.page;
-    const parts = { lines: new AlertLines(), jobs: new JobsHere(), events: new EventList("No recent events.") };
+    const parts = {
+      lines: new AlertLines(),
+      jobs: new JobsHere(),
+      events: new EventList("No recent events."),
+    };
     this.parts = parts;
-    const jobs = [make("h3", {}, node !== null ? "Jobs on this node" : "Jobs on these GPUs"), parts.jobs.root];
+    const jobs = [
+      make("h3", {}, node !== null ? "Jobs on this node" : "Jobs on these GPUs"),
+      parts.jobs.root,
+    ];
     const events = [make("h3", {}, "Events"), parts.events.root];
     if (node === null) this.root.replaceChildren(...jobs, parts.lines.root, ...events);
     else this.root.replaceChildren(...this.buildNode(node, parts.lines.root, jobs, events));
@@ -134,24 +164,44 @@ export class MachineSide {
     const { holds } = this.page;
     /** @type {NodeParts} */
     const panels = {
-      state: byId("lines-state"), service: new ServicePanel(node.id, null, () => this.taskIds),
-      limits: new Facts(), health: new Facts(), facts: new Facts(), host: new Facts({ isStacked: true }), topology: make("div", {}),
+      state: byId("lines-state"),
+      service: new ServicePanel(node.id, null, () => this.taskIds),
+      limits: new Facts(),
+      health: new Facts(),
+      facts: new Facts(),
+      host: new Facts({ isStacked: true }),
+      topology: make("div", {}),
       mps: new NodeMps(node.id, (uuid) => this.page.gpus.find((gpu) => gpu.uuid === uuid)?.index),
       quotas: /** @type {any} */ (new QuotaPanel("node")),
     };
     this.nodeParts = panels;
     /** @type {[string, HTMLElement][]} */
-    const parts = [["Limits in force", panels.limits.root], ["MPS", panels.mps.root], ["Quotas", panels.quotas.root], ["Health", panels.health.root], ["Host", panels.host.root], ["Links between GPUs", panels.topology], ["Agent", panels.facts.root]];
+    const parts = [
+      ["Limits in force", panels.limits.root],
+      ["MPS", panels.mps.root],
+      ["Quotas", panels.quotas.root],
+      ["Health", panels.health.root],
+      ["Host", panels.host.root],
+      ["Links between GPUs", panels.topology],
+      ["Agent", panels.facts.root],
+    ];
     byId("lines-acts").setAttribute("aria-busy", "true");
     byId("lines-acts").replaceChildren(panels.service.root, holdLine(holds, node.id, node.host));
     show(byId("lines-now"), true);
-    return [...jobs, lines, ...parts.slice(0, 4).flatMap(([words, root]) => [make("h3", {}, words), root]), ...events, ...parts.slice(4).flatMap(([words, root]) => [make("h3", {}, words), root])];
+    return [
+      ...jobs,
+      lines,
+      ...parts.slice(0, 4).flatMap(([words, root]) => [make("h3", {}, words), root]),
+      ...events,
+      ...parts.slice(4).flatMap(([words, root]) => [make("h3", {}, words), root]),
+    ];
   }
 
   async drawMany() {
     if (this.parts === null) this.build();
     const { node, gpus } = this.page;
-    const panels = node !== null && this.nodeParts !== null ? this.drawNode(node, gpus, this.nodeParts) : null;
+    const panels =
+      node !== null && this.nodeParts !== null ? this.drawNode(node, gpus, this.nodeParts) : null;
     if (performance.now() - this.seldomAt < SELDOM_MS) return;
     this.seldomAt = performance.now();
     await Promise.allSettled([this.drawTasks(), this.drawEvents(), panels]); // the banner says it
@@ -159,17 +209,29 @@ export class MachineSide {
 
   /** @type {(node: Hub.NodeView, gpus: Hub.GpuView[], parts: NodeParts) => Promise<unknown>} */
   drawNode(node, gpus, parts) {
-    const { word, why } = node.health ?? { word: node.state, why: NODE_WORDS[node.state] ?? node.state };
+    const { word, why } = node.health ?? {
+      word: node.state,
+      why: NODE_WORDS[node.state] ?? node.state,
+    };
     const words = refusedWords(node) ?? why;
     const isRead = word === "healthy" || word === "maintenance"; // else what came last is no data of its GPUs
-    say(parts.state, node.last_heard_at === null || !(isRead || word === "silent" || word === "suspect") ? words : `${words}, last data ${age(Date.now() / 1000 - node.last_heard_at)} ago`);
+    say(
+      parts.state,
+      node.last_heard_at === null || !(isRead || word === "silent" || word === "suspect")
+        ? words
+        : `${words}, last data ${age(Date.now() / 1000 - node.last_heard_at)} ago`,
+    );
     parts.state.className = `drawer-state ${isRead ? "ok" : word === "silent" ? "offline" : "stale"}`;
     parts.limits.draw(limitLines(gpus).filter(([, words]) => words !== null));
     parts.health.draw(healthLines(gpus));
     parts.facts.draw(nodeFacts(node));
     parts.host.draw(hostFacts(node.host_load ?? null));
     drawTopology(parts.topology, node.links ?? [], gpus);
-    return Promise.allSettled([this.drawActs(node, parts), parts.mps.refresh(node.id), parts.quotas.refresh(node.id)]);
+    return Promise.allSettled([
+      this.drawActs(node, parts),
+      parts.mps.refresh(node.id),
+      parts.quotas.refresh(node.id),
+    ]);
   }
 
   /**
@@ -184,7 +246,9 @@ export class MachineSide {
   async drawTasks() {
     const { gpus, node } = this.page;
     if (node !== null) {
-      const answer = await look(`tasks?node=${encodeURIComponent(node.id)}&limit=${MOST_TASKS}&sort=mem_used_bytes&order=desc`);
+      const answer = await look(
+        `tasks?node=${encodeURIComponent(node.id)}&limit=${MOST_TASKS}&sort=mem_used_bytes&order=desc`,
+      );
       this.taskIds = answer.items.map(({ id }) => id);
       this.drawJobs(answer.items, answer.total);
       const idle = idleOf(gpus);
@@ -198,10 +262,18 @@ export class MachineSide {
   /** @type {(tasks: Hub.TaskView[], count: number) => void} */
   drawJobs(tasks, count) {
     const { gpus, labels } = this.page;
-    this.parts?.jobs.draw(tasks, { count, gpus, nameOf: (at) => { const label = labels.get(gpus[at].uuid); return label?.short ?? label?.label ?? gpus[at].place; } });
+    this.parts?.jobs.draw(tasks, {
+      count,
+      gpus,
+      nameOf: (at) => {
+        const label = labels.get(gpus[at].uuid);
+        return label?.short ?? label?.label ?? gpus[at].place;
+      },
+    });
     /** @type {Map<string, string>} */
     const owners = new Map();
-    for (const { uuid } of gpus) if (ownersAt(uuid, tasks) !== "") owners.set(uuid, ownersAt(uuid, tasks));
+    for (const { uuid } of gpus)
+      if (ownersAt(uuid, tasks) !== "") owners.set(uuid, ownersAt(uuid, tasks));
     this.page.nameOwners(owners);
   }
 
@@ -209,11 +281,17 @@ export class MachineSide {
     const { gpus, node } = this.page;
     const limit = String(MOST_EVENTS);
     /** @type {Record<string, string>[]} */
-    const queries = node !== null ? [{ node: node.id, limit }] : gpus.map(({ uuid }) => ({ gpu: uuid, limit }));
+    const queries =
+      node !== null ? [{ node: node.id, limit }] : gpus.map(({ uuid }) => ({ gpu: uuid, limit }));
     const answers = await Promise.all(queries.map(getEvents));
-    const items = answers.flatMap((answer) => answer.items).sort((one, other) => other.at - one.at).slice(0, MOST_EVENTS);
+    const items = answers
+      .flatMap((answer) => answer.items)
+      .sort((one, other) => other.at - one.at)
+      .slice(0, MOST_EVENTS);
     this.parts?.events.draw(items);
-    this.mark(items.filter(({ severity, kind }) => severity !== "info" || kind.startsWith("task_")));
+    this.mark(
+      items.filter(({ severity, kind }) => severity !== "info" || kind.startsWith("task_")),
+    );
   }
 }
 
@@ -221,4 +299,11 @@ export class MachineSide {
  * "ana" or "ana, bo", of whose tasks use the GPU.
  * @type {(uuid: string, tasks: Hub.TaskView[]) => string}
  */
-const ownersAt = (uuid, tasks) => [...new Set(tasks.filter(({ gpus }) => gpus.some((use) => use.uuid === uuid)).map(({ user }) => user ?? "owner unknown"))].join(", ");
+const ownersAt = (uuid, tasks) =>
+  [
+    ...new Set(
+      tasks
+        .filter(({ gpus }) => gpus.some((use) => use.uuid === uuid))
+        .map(({ user }) => user ?? "owner unknown"),
+    ),
+  ].join(", ");

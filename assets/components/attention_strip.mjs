@@ -24,8 +24,16 @@ export default class AttentionStrip extends LiveComponent {
       const slot = picture.slotOf.get(detail.uuid);
       if (slot !== undefined) this.clicked(picture, slot);
     });
-    this.shown.addEventListener("seek", ({ detail }) => location.assign(`/?${new URLSearchParams({ filter: detail.filter })}`));
-    document.addEventListener("keydown", ({ key }) => { if (key === "Escape" && this.shown.lists.isOpen) this.shown.lists.close(); }, { signal: this.over.signal });
+    this.shown.addEventListener("seek", ({ detail }) =>
+      location.assign(`/?${new URLSearchParams({ filter: detail.filter })}`),
+    );
+    document.addEventListener(
+      "keydown",
+      ({ key }) => {
+        if (key === "Escape" && this.shown.lists.isOpen) this.shown.lists.close();
+      },
+      { signal: this.over.signal },
+    );
     feed.addEventListener("totals", () => this.redraw(), { signal: this.over.signal });
   }
 

@@ -20,7 +20,9 @@ export class LiveComponent {
     this.clicks = 0;
     this.over = new AbortController();
     this.said = make("p", { class: "site-said", role: "status", hidden: "" });
-    onTheme(() => { if (!this.over.signal.aborted) this.redraw(); });
+    onTheme(() => {
+      if (!this.over.signal.aborted) this.redraw();
+    });
   }
 
   /**
@@ -33,7 +35,8 @@ export class LiveComponent {
       this.over.abort();
       this.over = new AbortController();
       this.feed = feed;
-      for (const name of ["layout", "cells", "totals", "filter"]) feed.addEventListener(name, () => this.onFeed(), { signal: this.over.signal });
+      for (const name of ["layout", "cells", "totals", "filter"])
+        feed.addEventListener(name, () => this.onFeed(), { signal: this.over.signal });
     }
     this.onFeed();
   }
@@ -54,7 +57,14 @@ export class LiveComponent {
    */
   clicked(picture, slot) {
     this.clicks += 1;
-    this.tell({ clicked: { uuid: picture.uuids[slot], host: picture.host(slot), index: picture.placeName(slot), n: this.clicks } });
+    this.tell({
+      clicked: {
+        uuid: picture.uuids[slot],
+        host: picture.host(slot),
+        index: picture.placeName(slot),
+        n: this.clicks,
+      },
+    });
   }
 
   end() {

@@ -40,9 +40,19 @@ export default class LiveHeatmap extends LiveComponent {
   /** @type {(feed: Feed) => Heatmap} */
   makeMap({ picture, live }) {
     const firing = new Firing(live);
-    const heatmap = new Heatmap(picture, this.view, (slot) => this.describe(slot), firing, this.parts);
-    heatmap.addEventListener("open", ({ detail }) => { if (this.feed !== null) this.clicked(this.feed.picture, detail.slot); });
-    heatmap.addEventListener("hover", ({ detail }) => say(this.hovered, detail.slot === null ? "" : this.describe(detail.slot).spoken));
+    const heatmap = new Heatmap(
+      picture,
+      this.view,
+      (slot) => this.describe(slot),
+      firing,
+      this.parts,
+    );
+    heatmap.addEventListener("open", ({ detail }) => {
+      if (this.feed !== null) this.clicked(this.feed.picture, detail.slot);
+    });
+    heatmap.addEventListener("hover", ({ detail }) =>
+      say(this.hovered, detail.slot === null ? "" : this.describe(detail.slot).spoken),
+    );
     this.firing = firing;
     this.heatmap = heatmap;
     return heatmap;
@@ -53,15 +63,29 @@ export default class LiveHeatmap extends LiveComponent {
     if (this.feed === null) throw new Error("no map without a feed");
     const { picture } = this.feed;
     const alerts = this.firing?.of(picture.uuids[slot], picture.nodeId(slot)) ?? [];
-    return describeSlot(picture, slot, { group: this.view.group, metric: metricOf(this.book, picture.metric ?? this.view.metric), reasons: this.book.reasons, alerts });
+    return describeSlot(picture, slot, {
+      group: this.view.group,
+      metric: metricOf(this.book, picture.metric ?? this.view.metric),
+      reasons: this.book.reasons,
+      alerts,
+    });
   }
 
   redraw() {
     if (this.feed === null || this.feed.picture.count === 0) return;
-    const { feed: { picture, live } } = this;
+    const {
+      feed: { picture, live },
+    } = this;
     const heatmap = this.heatmap ?? this.makeMap(this.feed);
-    const key = JSON.stringify([this.view, picture.epoch, picture.size, picture.retired, picture.metric]);
-    if (heatmap.picture !== picture || key !== this.drawnKey) Object.assign(heatmap, { picture, view: this.view, plan: null });
+    const key = JSON.stringify([
+      this.view,
+      picture.epoch,
+      picture.size,
+      picture.retired,
+      picture.metric,
+    ]);
+    if (heatmap.picture !== picture || key !== this.drawnKey)
+      Object.assign(heatmap, { picture, view: this.view, plan: null });
     heatmap.isFrozen = live.state !== "live";
     heatmap.refresh(key !== this.drawnKey);
     this.drawnKey = key;

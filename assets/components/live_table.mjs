@@ -23,9 +23,23 @@ export default class LiveTable extends LiveComponent {
     this.head = make("th", { scope: "col", class: "number" });
     const body = make("tbody", {});
     /** @type {Lines<{ feed: Feed, slot: number, metric: Metric }>} */
-    this.rows = new Lines(body, ({ feed, slot }) => feed.picture.uuids[slot], ({ feed, slot }) => this.row(feed, slot));
-    const heads = ["Node", "GPU", "Model", "Owner"].map((name) => make("th", { scope: "col" }, name));
-    place.append(make("table", { class: "site-rows" }, make("thead", {}, make("tr", {}, ...heads, this.head)), body), this.said);
+    this.rows = new Lines(
+      body,
+      ({ feed, slot }) => feed.picture.uuids[slot],
+      ({ feed, slot }) => this.row(feed, slot),
+    );
+    const heads = ["Node", "GPU", "Model", "Owner"].map((name) =>
+      make("th", { scope: "col" }, name),
+    );
+    place.append(
+      make(
+        "table",
+        { class: "site-rows" },
+        make("thead", {}, make("tr", {}, ...heads, this.head)),
+        body,
+      ),
+      this.said,
+    );
   }
 
   /** @type {(properties: { metric: string, filter: string, limit: number }) => void} */
@@ -41,10 +55,22 @@ export default class LiveTable extends LiveComponent {
     const { picture } = feed;
     say(this.head, metric.label);
     /** @type {(slot: number) => number} */
-    const value = (slot) => (picture.hasValue(slot) ? picture.exact?.[slot] ?? picture.code(slot) : -1);
-    const picked = picture.present().filter((slot) => picture.isLit(slot)).sort((a, b) => value(b) - value(a) || a - b);
+    const value = (slot) =>
+      picture.hasValue(slot) ? (picture.exact?.[slot] ?? picture.code(slot)) : -1;
+    const picked = picture
+      .present()
+      .filter((slot) => picture.isLit(slot))
+      .sort((a, b) => value(b) - value(a) || a - b);
     this.rows.draw(picked.slice(0, this.limit).map((slot) => ({ feed, slot, metric })));
-    sayOrHide(this.said, feed.error ?? (picked.length === 0 ? "No GPU matches." : picked.length > this.limit ? `The first ${this.limit} of ${picked.length} GPUs.` : ""));
+    sayOrHide(
+      this.said,
+      feed.error ??
+        (picked.length === 0
+          ? "No GPU matches."
+          : picked.length > this.limit
+            ? `The first ${this.limit} of ${picked.length} GPUs.`
+            : ""),
+    );
   }
 
   /** @type {(feed: Feed, slot: number) => DrawnLine<{ feed: Feed, slot: number, metric: Metric }>} */
@@ -55,8 +81,13 @@ export default class LiveTable extends LiveComponent {
       if (this.feed !== null && at !== undefined) this.clicked(this.feed.picture, at);
     };
     const open = make("button", { type: "button", class: "as-link", onclick: click });
-    const cells = Array.from({ length: 4 }, (_, at) => make("td", { class: at === 3 ? "number" : null }));
-    return { root: make("tr", {}, make("th", { scope: "row" }, open), cells), draw: ({ feed, slot: at, metric }) => this.drawRow(feed.picture, at, metric, open, cells) };
+    const cells = Array.from({ length: 4 }, (_, at) =>
+      make("td", { class: at === 3 ? "number" : null }),
+    );
+    return {
+      root: make("tr", {}, make("th", { scope: "row" }, open), cells),
+      draw: ({ feed, slot: at, metric }) => this.drawRow(feed.picture, at, metric, open, cells),
+    };
   }
 
   /**
@@ -65,7 +96,11 @@ export default class LiveTable extends LiveComponent {
    */
   drawRow(picture, slot, metric, open, cells) {
     say(open, picture.host(slot));
-    const value = picture.hasValue(slot) ? oneWord(cellText(picture, slot, metric, this.book.reasons)) : stateWords(picture.state(slot));
-    [picture.placeName(slot), picture.modelName(slot), picture.ownerName(slot), value].forEach((words, at) => say(cells[at], words));
+    const value = picture.hasValue(slot)
+      ? oneWord(cellText(picture, slot, metric, this.book.reasons))
+      : stateWords(picture.state(slot));
+    [picture.placeName(slot), picture.modelName(slot), picture.ownerName(slot), value].forEach(
+      (words, at) => say(cells[at], words),
+    );
   }
 }

@@ -27,8 +27,17 @@ export default class LiveTimeline {
     this.said = make("p", { class: "site-said", role: "status", hidden: "" });
     this.holder = make("div", {});
     place.append(this.holder, this.said);
-    lines.addEventListener("lines", ({ detail }) => { this.store.take(detail, this.book.absenceWords); this.redraw(); }, { signal: this.over.signal });
-    onTheme(() => { if (!this.over.signal.aborted) this.charts.forEach(({ chart }) => chart.draw(pageColours())); });
+    lines.addEventListener(
+      "lines",
+      ({ detail }) => {
+        this.store.take(detail, this.book.absenceWords);
+        this.redraw();
+      },
+      { signal: this.over.signal },
+    );
+    onTheme(() => {
+      if (!this.over.signal.aborted) this.charts.forEach(({ chart }) => chart.draw(pageColours()));
+    });
     this.resized = new ResizeObserver(() => this.resize());
     this.resized.observe(place);
   }
@@ -38,7 +47,10 @@ export default class LiveTimeline {
     this.spanS = 60 * Math.min(60, minutes);
     const uuids = gpus.slice(0, MOST);
     const key = JSON.stringify([uuids, metric]);
-    if (key === this.key) { this.redraw(); return; }
+    if (key === this.key) {
+      this.redraw();
+      return;
+    }
     this.key = key;
     this.store.watch(uuids);
     lines.want(this, uuids);
@@ -52,28 +64,62 @@ export default class LiveTimeline {
     /** @type {(row: ChartRow) => boolean} */
     const isWanted = (row) => metric === null || row.key === metric;
     const plans = chartsOf(gpus, this.book, (gpu) => ({ label: `${gpu.host}:${gpu.place}` }))
-      .map((plan) => ({ ...plan, rows: plan.rows.filter(isWanted) })).filter(({ rows }) => rows.length > 0).slice(0, metric === null ? Infinity : 1);
+      .map((plan) => ({ ...plan, rows: plan.rows.filter(isWanted) }))
+      .filter(({ rows }) => rows.length > 0)
+      .slice(0, metric === null ? Infinity : 1);
     this.clear();
-    sayOrHide(this.said, plans.length > 0 ? "" : uuids.length === 0 ? "No GPU selected." : "None of these GPUs reports this metric.");
-    this.charts = plans.map((plan) => ({ rows: plan.rows, chart: new Chart({ ...plan, colours: pageColours(), onZoom: () => {},
-      lines: plan.rows.map(({ key: of, label, short, meaning }) => ({ label, short, meaning, read: wordsOf(metricOf(this.book, of), this.book.reasons) })) }) }));
+    sayOrHide(
+      this.said,
+      plans.length > 0
+        ? ""
+        : uuids.length === 0
+          ? "No GPU selected."
+          : "None of these GPUs reports this metric.",
+    );
+    this.charts = plans.map((plan) => ({
+      rows: plan.rows,
+      chart: new Chart({
+        ...plan,
+        colours: pageColours(),
+        onZoom: () => {},
+        lines: plan.rows.map(({ key: of, label, short, meaning }) => ({
+          label,
+          short,
+          meaning,
+          read: wordsOf(metricOf(this.book, of), this.book.reasons),
+        })),
+      }),
+    }));
     this.holder.append(...this.charts.map(({ chart }) => chart.root));
     this.resize();
     const keys = [...new Set(plans.flatMap(({ rows }) => rows.map((row) => row.key)))];
     const to = Date.now() / 1000;
-    await Promise.all(uuids.map(async (uuid) => {
-      const past = await pastOf(uuid, keys, to - this.spanS, to).catch(() => null);
-      if (past !== null) this.store.fill(uuid, past.t, past.columns);
-    }));
+    await Promise.all(
+      uuids.map(async (uuid) => {
+        const past = await pastOf(uuid, keys, to - this.spanS, to).catch(() => null);
+        if (past !== null) this.store.fill(uuid, past.t, past.columns);
+      }),
+    );
     this.redraw();
   }
 
   redraw() {
-    const newest = Math.max(...this.charts.flatMap(({ rows }) => rows.map(({ uuid }) => this.store.newest(uuid) ?? -Infinity)));
+    const newest = Math.max(
+      ...this.charts.flatMap(({ rows }) =>
+        rows.map(({ uuid }) => this.store.newest(uuid) ?? -Infinity),
+      ),
+    );
     const to = Number.isFinite(newest) ? newest : Date.now() / 1000;
     for (const { rows, chart } of this.charts) {
-      const tracks = rows.map(({ uuid, key }) => { const { t, values } = this.store.track(uuid); return { t, values: values.get(key) ?? [] }; });
-      chart.show(tracks.length > 1 ? joinLines(tracks) : [tracks[0].t, tracks[0].values], { from: to - this.spanS, to }, { bands: [], marks: [], alerts: [] });
+      const tracks = rows.map(({ uuid, key }) => {
+        const { t, values } = this.store.track(uuid);
+        return { t, values: values.get(key) ?? [] };
+      });
+      chart.show(
+        tracks.length > 1 ? joinLines(tracks) : [tracks[0].t, tracks[0].values],
+        { from: to - this.spanS, to },
+        { bands: [], marks: [], alerts: [] },
+      );
     }
   }
 

@@ -17,7 +17,10 @@ const FIGURES = {
   lost: ["Lost GPUs", ({ gpus }) => count(gpus.lost + gpus.error)],
   tasks: ["Tasks", ({ tasks }) => count(tasks)],
   throttled: ["Throttled GPUs", ({ throttled }) => wordsOf(throttled, count)],
-  util: ["Average utilization", ({ util_mean_pct: share }) => wordsOf(share, (value) => ({ text: amount(value), unit: "%" }))],
+  util: [
+    "Average utilization",
+    ({ util_mean_pct: share }) => wordsOf(share, (value) => ({ text: amount(value), unit: "%" })),
+  ],
   power: ["Power", ({ power_w: power }) => wordsOf(power, watts)],
   memory: ["Memory used", ({ mem_used_bytes: used }) => wordsOf(used, gibibytes)],
 };

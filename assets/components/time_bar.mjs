@@ -18,8 +18,12 @@ export default class TimeBar {
     this.over = new AbortController();
     this.bar.addEventListener("move", ({ detail }) => tell({ at: detail.at }));
     this.bar.addEventListener("range", () => this.load.look());
-    this.feed.addEventListener("cells", () => this.bar.link(this.feed.live.state === "live"), { signal: this.over.signal });
-    this.timer = setInterval(() => { if (!document.hidden) this.load.look(); }, EVERY_MS);
+    this.feed.addEventListener("cells", () => this.bar.link(this.feed.live.state === "live"), {
+      signal: this.over.signal,
+    });
+    this.timer = setInterval(() => {
+      if (!document.hidden) this.load.look();
+    }, EVERY_MS);
     this.load.look();
   }
 

@@ -20,7 +20,9 @@ export class Graph {
   }
 
   /** Number of the newest request. */
-  get number() { return this.answers.number; }
+  get number() {
+    return this.answers.number;
+  }
 
   /**
    * The facts shown next to the figure; throws if there is no figure.
@@ -29,8 +31,13 @@ export class Graph {
   async ask(view, { height, isPan = false, at }) {
     await scripts();
     const is_drawn = this.place.querySelector(".js-plotly-plot") !== null;
-    const { figure, ...facts } = await this.answers.ask({ ...view, is_drawn, style: styleNow(height, isPan, at) });
-    if (figure !== undefined) globalThis.dash_clientside.set_props(`${this.place.id}-figure`, { figure });
+    const { figure, ...facts } = await this.answers.ask({
+      ...view,
+      is_drawn,
+      style: styleNow(height, isPan, at),
+    });
+    if (figure !== undefined)
+      globalThis.dash_clientside.set_props(`${this.place.id}-figure`, { figure });
     return facts;
   }
 
@@ -58,11 +65,30 @@ export class Graph {
 function styleNow(height, is_pan, at) {
   const { ground, raised, line, ink, soft, font, textPx, marks, theme } = pageColours();
   const lines = Array.from({ length: 8 }, (_, of) => strokeOf(theme, of).stroke);
-  return { colours: { ground, raised, line, ink, soft, font, warn: marks.warning, bad: marks.critical, lines }, zone_s: zoneOffset(at), height: Math.round(height), text_px: textPx, is_pan };
+  return {
+    colours: {
+      ground,
+      raised,
+      line,
+      ink,
+      soft,
+      font,
+      warn: marks.warning,
+      bad: marks.critical,
+      lines,
+    },
+    zone_s: zoneOffset(at),
+    height: Math.round(height),
+    text_px: textPx,
+    is_pan,
+  };
 }
 
 async function scripts() {
-  coming ??= load().catch((error) => { coming = null; throw error; });
+  coming ??= load().catch((error) => {
+    coming = null;
+    throw error;
+  });
   await coming;
 }
 
@@ -70,6 +96,10 @@ async function scripts() {
 async function load() {
   await plotly();
   for (const src of JSON.parse(byId("graph-scripts").textContent)) {
-    await new Promise((resolve, reject) => document.head.append(make("script", { src, onload: resolve, onerror: () => reject(new Error(NOT_LOADED)) })));
+    await new Promise((resolve, reject) =>
+      document.head.append(
+        make("script", { src, onload: resolve, onerror: () => reject(new Error(NOT_LOADED)) }),
+      ),
+    );
   }
 }

@@ -95,7 +95,9 @@ export class Attention extends Teller {
    */
   get shown() {
     if (!this.isThen) return this.totals;
-    return this.picture.isKnownThen && this.moment?.at === this.picture.at ? this.moment?.totals ?? null : null;
+    return this.picture.isKnownThen && this.moment?.at === this.picture.at
+      ? (this.moment?.totals ?? null)
+      : null;
   }
 
   /**
@@ -105,14 +107,21 @@ export class Attention extends Teller {
   alerts(isCounted = isHeard) {
     /** @type {FiredAlerts} */
     const firing = this.firingThen ?? this.firing;
-    return firing.listed.filter(isCounted).filter(({ severity }) => LOUD.includes(severity))
-      .sort((one, other) => LOUD.indexOf(one.severity) - LOUD.indexOf(other.severity) || one.since - other.since);
+    return firing.listed
+      .filter(isCounted)
+      .filter(({ severity }) => LOUD.includes(severity))
+      .sort(
+        (one, other) =>
+          LOUD.indexOf(one.severity) - LOUD.indexOf(other.severity) || one.since - other.since,
+      );
   }
 
   /** The worst first: memory times time. */
   wasted() {
     const now = this.shown?.at ?? NaN;
-    return [...this.picture.wasted.values()].sort((one, other) => (now - other.since) * other.bytes - (now - one.since) * one.bytes);
+    return [...this.picture.wasted.values()].sort(
+      (one, other) => (now - other.since) * other.bytes - (now - one.since) * one.bytes,
+    );
   }
 
   waiting() {
@@ -122,7 +131,15 @@ export class Attention extends Teller {
   draw() {
     const { totals, shown } = this;
     if (totals === null || this.picture.epoch !== totals.epoch) return;
-    const cards = shown === null ? null : { wasted: this.wastedWords(shown), free: this.freeWords(shown, totals), attention: this.alertWords(), queue: this.queueWords() };
+    const cards =
+      shown === null
+        ? null
+        : {
+            wasted: this.wastedWords(shown),
+            free: this.freeWords(shown, totals),
+            attention: this.alertWords(),
+            queue: this.queueWords(),
+          };
     for (const key of CARDS) put(key, cards === null ? { figure: "–", detail: "…" } : cards[key]);
     this.lists.refresh();
   }
@@ -134,7 +151,18 @@ export class Attention extends Teller {
     const rows = this.wasted();
     const worst = rows.filter(({ slot }) => this.nameOf(slot) === this.nameOf(rows[0].slot));
     const more = gpus > worst.length ? `and ${gpus - worst.length} more` : "";
-    return { tone: "waste", figure: plural(gpus, "GPU"), detail: [`${this.nameOf(rows[0].slot)} ${this.gpusWords(worst)}, idle ${age(at - rows[0].since)}`, more, `${bytesWords(bytes)} held`, today].filter(Boolean).join(" · ") };
+    return {
+      tone: "waste",
+      figure: plural(gpus, "GPU"),
+      detail: [
+        `${this.nameOf(rows[0].slot)} ${this.gpusWords(worst)}, idle ${age(at - rows[0].since)}`,
+        more,
+        `${bytesWords(bytes)} held`,
+        today,
+      ]
+        .filter(Boolean)
+        .join(" · "),
+    };
   }
 
   /** @type {(slot: number) => string} */
@@ -150,8 +178,18 @@ export class Attention extends Teller {
   /** @type {(shown: Hub.Totals | TotalsThen, totals: Hub.Totals) => CardWords} */
   freeWords(shown, totals) {
     const gpus = { total: totals.gpus.total, ...shown.gpus };
-    const models = [...grouped(this.picture.freeSlots(), (slot) => this.picture.modelName(slot))].sort(([, one], [, other]) => other.length - one.length);
-    return { figure: gpus.free === 0 ? "none" : amount(gpus.free), detail: [this.isThen ? "" : `of ${amount(gpus.total)}`, ...models.map(([model, slots]) => `${slots.length} × ${shortModel(model)}`)].filter(Boolean).join(" · ") };
+    const models = [
+      ...grouped(this.picture.freeSlots(), (slot) => this.picture.modelName(slot)),
+    ].sort(([, one], [, other]) => other.length - one.length);
+    return {
+      figure: gpus.free === 0 ? "none" : amount(gpus.free),
+      detail: [
+        this.isThen ? "" : `of ${amount(gpus.total)}`,
+        ...models.map(([model, slots]) => `${slots.length} × ${shortModel(model)}`),
+      ]
+        .filter(Boolean)
+        .join(" · "),
+    };
   }
 
   /** @type {() => CardWords} */
@@ -161,8 +199,15 @@ export class Attention extends Teller {
     if (alerts.length === 0) return { figure: "none", detail: "no alert is firing" };
     const critical = alerts.filter(({ severity }) => severity === "crit").length;
     const warnings = alerts.length - critical;
-    const kinds = [critical > 0 ? `${critical} critical` : "", warnings > 0 ? plural(warnings, "warning") : ""];
-    return { tone: critical > 0 ? "critical" : "waste", figure: amount(alerts.length), detail: `${kinds.filter(Boolean).join(", ")} · ${withWhat(alerts[0])}: ${placeOf(alerts[0])}` };
+    const kinds = [
+      critical > 0 ? `${critical} critical` : "",
+      warnings > 0 ? plural(warnings, "warning") : "",
+    ];
+    return {
+      tone: critical > 0 ? "critical" : "waste",
+      figure: amount(alerts.length),
+      detail: `${kinds.filter(Boolean).join(", ")} · ${withWhat(alerts[0])}: ${placeOf(alerts[0])}`,
+    };
   }
 
   /** @type {() => CardWords} */
@@ -170,7 +215,10 @@ export class Attention extends Teller {
     const queue = this.moment?.queue ?? null;
     if (queue === null) return { figure: "–", detail: "not known" };
     if (queue.waiting === 0) return { figure: "none", detail: "no one waiting" };
-    return { figure: `${amount(queue.waiting)} waiting`, detail: `next: ${queue.owner}, ${plural(queue.gpus ?? 0, "GPU")}` };
+    return {
+      figure: `${amount(queue.waiting)} waiting`,
+      detail: `next: ${queue.owner}, ${plural(queue.gpus ?? 0, "GPU")}`,
+    };
   }
 
   /** @type {() => CardWords} */
@@ -180,7 +228,10 @@ export class Attention extends Teller {
     if (this.queue === null) return { figure: "–", detail: "not known" };
     if (waiting.length === 0) return { figure: "none", detail: "no one waiting" };
     const [{ owner, gpus, estimate }] = waiting;
-    return { figure: `${amount(waiting.length)} waiting`, detail: `next: ${owner}, ${plural(gpus, "GPU")}${estimate === "" ? "" : `, ${estimate}`}` };
+    return {
+      figure: `${amount(waiting.length)} waiting`,
+      detail: `next: ${owner}, ${plural(gpus, "GPU")}${estimate === "" ? "" : `, ${estimate}`}`,
+    };
   }
 }
 
@@ -198,11 +249,37 @@ function put(key, { figure, detail, tone = "calm" }) {
  * Draws the quiet line: what is well.
  * @type {(totals: Hub.Totals) => void}
  */
-export function drawSummary({ simulated, healthy, nodes, gpus, util_mean_pct: util, power_w: power, mem_used_bytes: used, mem_total_bytes: total, tasks }) {
+export function drawSummary({
+  simulated,
+  healthy,
+  nodes,
+  gpus,
+  util_mean_pct: util,
+  power_w: power,
+  mem_used_bytes: used,
+  mem_total_bytes: total,
+  tasks,
+}) {
   const all = nodes.live + nodes.suspect + nodes.silent;
   const share = used === null || !total ? "" : ` (${amount((100 * used) / total)} %)`;
-  const invented = simulated === 0 ? [] : [simulated === all ? "Simulated fleet" : `${amount(simulated)} of ${plural(all, "node")} simulated`];
-  say(byId("summary"), [...invented, `${amount(healthy)} of ${plural(all, "node")} healthy`, `${amount(gpus.ok)} of ${plural(gpus.total, "GPU")}`, ...figures(util, power, used === null ? null : `${bytesWords(used)}${share} in use`), plural(tasks, "task")].join(" · "));
+  const invented =
+    simulated === 0
+      ? []
+      : [
+          simulated === all
+            ? "Simulated fleet"
+            : `${amount(simulated)} of ${plural(all, "node")} simulated`,
+        ];
+  say(
+    byId("summary"),
+    [
+      ...invented,
+      `${amount(healthy)} of ${plural(all, "node")} healthy`,
+      `${amount(gpus.ok)} of ${plural(gpus.total, "GPU")}`,
+      ...figures(util, power, used === null ? null : `${bytesWords(used)}${share} in use`),
+      plural(tasks, "task"),
+    ].join(" · "),
+  );
 }
 
 /**
@@ -210,14 +287,35 @@ export function drawSummary({ simulated, healthy, nodes, gpus, util_mean_pct: ut
  * @type {(totals: Hub.PastTotalsView | null) => void}
  */
 export function drawSummaryThen(totals) {
-  if (totals === null) { say(byId("summary"), "…"); return; }
-  const { nodes, gpus_ok: ok, gpus_seen: seen, util_mean_pct: util, power_w: power, mem_used_bytes: used } = totals;
-  say(byId("summary"), [plural(nodes, "node"), `${amount(ok)} of ${plural(seen, "GPU")}`, ...figures(util, power, used === null ? null : `${bytesWords(used)} in use`)].join(" · "));
+  if (totals === null) {
+    say(byId("summary"), "…");
+    return;
+  }
+  const {
+    nodes,
+    gpus_ok: ok,
+    gpus_seen: seen,
+    util_mean_pct: util,
+    power_w: power,
+    mem_used_bytes: used,
+  } = totals;
+  say(
+    byId("summary"),
+    [
+      plural(nodes, "node"),
+      `${amount(ok)} of ${plural(seen, "GPU")}`,
+      ...figures(util, power, used === null ? null : `${bytesWords(used)} in use`),
+    ].join(" · "),
+  );
 }
 
 /** @type {(util: number | null, power: number | null, memory: string | null) => string[]} */
-const figures = (util, power, memory) => [
-  util === null ? null : `average utilization ${amount(util)} %`, power === null ? null : oneWord(watts(power)), memory].filter((words) => words !== null);
+const figures = (util, power, memory) =>
+  [
+    util === null ? null : `average utilization ${amount(util)} %`,
+    power === null ? null : oneWord(watts(power)),
+    memory,
+  ].filter((words) => words !== null);
 
 /**
  * Returns the count of each ready filter; null: not known.
@@ -227,7 +325,9 @@ function countsOf(totals) {
   if (totals === null) return {};
   const { gpus, wasted } = totals;
   const counts = { wasted: wasted.gpus, free: gpus.free };
-  return "throttled" in totals ? { ...counts, throttled: totals.throttled, failed: totals.gpus.lost + totals.gpus.error } : counts;
+  return "throttled" in totals
+    ? { ...counts, throttled: totals.throttled, failed: totals.gpus.lost + totals.gpus.error }
+    : counts;
 }
 
 /**
@@ -236,12 +336,16 @@ function countsOf(totals) {
  */
 export function drawChips(totals, filter, person) {
   const mine = (person?.unix_names ?? []).map((name) => `user:${name}`).join(" | ");
-  Object.assign(byId("chip-mine"), { disabled: mine === "", title: mine === "" ? "Your account has no Unix name. An admin can add one in Settings" : "" });
+  Object.assign(byId("chip-mine"), {
+    disabled: mine === "",
+    title: mine === "" ? "Your account has no Unix name. An admin can add one in Settings" : "",
+  });
   byId("chip-mine").dataset.seek = mine;
   const counts = countsOf(totals);
   for (const chip of allWithin(byId("chips"), ":scope > *")) {
     const count = counts[chip.id.slice("chip-".length)] ?? 0;
-    if (chip.id !== "chip-mine") say(within(chip, ":scope > :last-child"), count > 0 ? amount(count) : "");
+    if (chip.id !== "chip-mine")
+      say(within(chip, ":scope > :last-child"), count > 0 ? amount(count) : "");
     chip.setAttribute("aria-pressed", String(filter !== "" && filter === chip.dataset.seek));
   }
 }

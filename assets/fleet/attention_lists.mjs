@@ -16,14 +16,34 @@ const MOST_ROWS = 100;
 const [MARGIN, NARROW] = [16, 760];
 const TASKS_EVERY_MS = 5_000;
 /** @type {Record<string, string>} */
-const TITLES = { wasted: "Wasted GPUs, worst first", free: "Free GPUs", attention: "Needs attention, worst first", queue: "Waiting claims, next first" };
+const TITLES = {
+  wasted: "Wasted GPUs, worst first",
+  free: "Free GPUs",
+  attention: "Needs attention, worst first",
+  queue: "Waiting claims, next first",
+};
 /** @type {Record<string, [string, string] | null>} */
-const MORE = { wasted: null, free: ["/pool", "Pool"], attention: ["/alerts", "All alerts"], queue: ["/pool", "Pool"] };
+const MORE = {
+  wasted: null,
+  free: ["/pool", "Pool"],
+  attention: ["/alerts", "All alerts"],
+  queue: ["/pool", "Pool"],
+};
 /** @type {Record<string, string>} */
-const NONE = { wasted: "No GPU is wasted.", free: "No GPU is free.", attention: "No critical alert or warning is firing.", queue: "The queue is empty." };
+const NONE = {
+  wasted: "No GPU is wasted.",
+  free: "No GPU is free.",
+  attention: "No critical alert or warning is firing.",
+  queue: "The queue is empty.",
+};
 
 /** @type {Record<string, (lists: AttentionLists) => AttentionRow[]>} */
-const ROWS = { wasted: (lists) => lists.wasted(), free: (lists) => lists.free(), attention: (lists) => lists.alerts(), queue: (lists) => lists.queue() };
+const ROWS = {
+  wasted: (lists) => lists.wasted(),
+  free: (lists) => lists.free(),
+  attention: (lists) => lists.alerts(),
+  queue: (lists) => lists.queue(),
+};
 
 export class AttentionLists {
   /** @type {string | null} */
@@ -42,7 +62,11 @@ export class AttentionLists {
     this.none = make("p", { class: "events-none" });
     this.list = make("ul", { class: "events attention-rows" });
     /** @type {Lines<AttentionRow>} */
-    this.lines = new Lines(this.list, ({ key }) => key, () => this.line());
+    this.lines = new Lines(
+      this.list,
+      ({ key }) => key,
+      () => this.line(),
+    );
     byId("attention-list").append(this.list, this.none);
     byId("strip").addEventListener("click", (event) => {
       /** @type {HTMLElement | null} */
@@ -51,9 +75,16 @@ export class AttentionLists {
     });
     byId("attention-close").addEventListener("click", () => this.close());
     document.addEventListener("pointerdown", (event) => {
-      if (this.isOpen && targetOf(event).closest("#attention-panel, #strip, dialog") === null) this.close(false);
+      if (this.isOpen && targetOf(event).closest("#attention-panel, #strip, dialog") === null)
+        this.close(false);
     });
-    me().then((person) => { this.person = person; this.refresh(); }, () => {});
+    me().then(
+      (person) => {
+        this.person = person;
+        this.refresh();
+      },
+      () => {},
+    );
   }
 
   get isOpen() {
@@ -62,8 +93,16 @@ export class AttentionLists {
 
   /** @type {(key: string | undefined) => void} */
   toggle(key) {
-    if (key === undefined || this.attention.shown === null || (this.attention.isThen && key === "queue")) return;
-    if (this.open === key) { this.close(); return; }
+    if (
+      key === undefined ||
+      this.attention.shown === null ||
+      (this.attention.isThen && key === "queue")
+    )
+      return;
+    if (this.open === key) {
+      this.close();
+      return;
+    }
     this.mark(key);
     say(byId("attention-title"), TITLES[key]);
     const [href, words] = MORE[key] ?? ["", ""];
@@ -72,7 +111,10 @@ export class AttentionLists {
     say(byId("attention-more"), words);
     show(this.panel, true);
     // Below its own number, as far as the window lets it.
-    const left = Math.min(byId(`card-${key}`).offsetLeft, (this.panel.offsetParent?.clientWidth ?? innerWidth) - this.panel.offsetWidth - MARGIN);
+    const left = Math.min(
+      byId(`card-${key}`).offsetLeft,
+      (this.panel.offsetParent?.clientWidth ?? innerWidth) - this.panel.offsetWidth - MARGIN,
+    );
     this.panel.style.left = innerWidth > NARROW ? `${Math.max(MARGIN, left)}px` : "";
     this.panel.focus({ preventScroll: true });
     this.refresh();
@@ -89,7 +131,8 @@ export class AttentionLists {
   /** @type {(key: string | null) => void} */
   mark(key) {
     this.open = key;
-    for (const card of allWithin(byId("strip"), ":scope > *")) card.setAttribute("aria-expanded", String(card.dataset.card === key));
+    for (const card of allWithin(byId("strip"), ":scope > *"))
+      card.setAttribute("aria-expanded", String(card.dataset.card === key));
   }
 
   refresh() {
@@ -103,26 +146,55 @@ export class AttentionLists {
   }
 
   async askTasks() {
-    if (this.attention.isThen) { this.tasks = new Map(); return; } // nothing acts on what is over
+    if (this.attention.isThen) {
+      this.tasks = new Map();
+      return;
+    } // nothing acts on what is over
     if (performance.now() - this.tasksAt < TASKS_EVERY_MS) return;
     this.tasksAt = performance.now();
-    const tasks = await lookAtAll("tasks", `&filter=${encodeURIComponent("state:wasted")}`).catch(() => []);
-    this.tasks = grouped(tasks.flatMap((task) => task.gpus.map(({ uuid }) => ({ uuid, task }))), ({ uuid }) => uuid);
+    const tasks = await lookAtAll("tasks", `&filter=${encodeURIComponent("state:wasted")}`).catch(
+      () => [],
+    );
+    this.tasks = grouped(
+      tasks.flatMap((task) => task.gpus.map(({ uuid }) => ({ uuid, task }))),
+      ({ uuid }) => uuid,
+    );
     this.refresh();
   }
 
   /** @type {() => DrawnLine<AttentionRow>} */
   line() {
-    const [what, detail, place, acts] = [make("strong", {}), make("span", { class: "event-text" }), make("div", { class: "attention-place" }), make("div", { class: "task-acts" })];
-    const root = make("li", { class: "event attention-row" }, make("div", { class: "attention-words" }, what, detail), place, acts);
+    const [what, detail, place, acts] = [
+      make("strong", {}),
+      make("span", { class: "event-text" }),
+      make("div", { class: "attention-place" }),
+      make("div", { class: "task-acts" }),
+    ];
+    const root = make(
+      "li",
+      { class: "event attention-row" },
+      make("div", { class: "attention-words" }, what, detail),
+      place,
+      acts,
+    );
     /** @type {(item: AttentionRow) => void} */
     const draw = (item) => {
       root.classList.toggle("critical", item.isCritical ?? false);
       say(what, item.what);
       say(detail, item.detail);
-      redraw(place, item.places.map(({ words }) => words), () => item.places.map(({ words, uuid, href, filter }) => this.way(words, { uuid, href, filter })));
+      redraw(
+        place,
+        item.places.map(({ words }) => words),
+        () =>
+          item.places.map(({ words, uuid, href, filter }) =>
+            this.way(words, { uuid, href, filter }),
+          ),
+      );
       const task = item.task ?? null;
-      drawActs(acts, task, this.person, (/** @type {Hub.ActionRow} */ { id, label }) => ({ class: `row-act ${id}`, "aria-label": `${label} task ${task?.pid}` }));
+      drawActs(acts, task, this.person, (/** @type {Hub.ActionRow} */ { id, label }) => ({
+        "class": `row-act ${id}`,
+        "aria-label": `${label} task ${task?.pid}`,
+      }));
     };
     return { root, draw };
   }
@@ -146,16 +218,32 @@ export class AttentionLists {
     return this.attention.wasted().map(({ slot, since, bytes }) => {
       const uuid = picture.uuids[slot];
       const place = `${picture.host(slot)} · GPU ${picture.placeName(slot)}`;
-      return { key: uuid, what: picture.ownerName(slot), detail: `idle ${age((totals?.at ?? NaN) - since)}, ${bytesWords(bytes)} held`, places: [{ words: place, uuid }], task: this.tasks.get(uuid)?.[0].task };
+      return {
+        key: uuid,
+        what: picture.ownerName(slot),
+        detail: `idle ${age((totals?.at ?? NaN) - since)}, ${bytesWords(bytes)} held`,
+        places: [{ words: place, uuid }],
+        task: this.tasks.get(uuid)?.[0].task,
+      };
     });
   }
 
   /** @type {() => AttentionRow[]} */
   free() {
     const { picture } = this.attention;
-    const byModel = [...grouped(picture.freeSlots(), (slot) => picture.modelName(slot))].sort(([, one], [, other]) => other.length - one.length);
-    return byModel.flatMap(([model, slots]) => [...grouped(slots, (slot) => picture.host(slot))].sort(([, one], [, other]) => other.length - one.length)
-      .map(([host, those]) => ({ key: `${model} ${host}`, what: plural(those.length, "GPU"), detail: `${shortModel(model)}, GPU ${placesWords(those.map((slot) => picture.placeName(slot)))}`, places: [{ words: host, filter: `state:free & node:${host}` }] })));
+    const byModel = [...grouped(picture.freeSlots(), (slot) => picture.modelName(slot))].sort(
+      ([, one], [, other]) => other.length - one.length,
+    );
+    return byModel.flatMap(([model, slots]) =>
+      [...grouped(slots, (slot) => picture.host(slot))]
+        .sort(([, one], [, other]) => other.length - one.length)
+        .map(([host, those]) => ({
+          key: `${model} ${host}`,
+          what: plural(those.length, "GPU"),
+          detail: `${shortModel(model)}, GPU ${placesWords(those.map((slot) => picture.placeName(slot)))}`,
+          places: [{ words: host, filter: `state:free & node:${host}` }],
+        })),
+    );
   }
 
   /**
@@ -164,28 +252,54 @@ export class AttentionLists {
    */
   alerts() {
     const silenced = this.attention.alerts(isSilenced);
-    const last = { key: "silenced", what: "Silenced", detail: silenced.map((one) => `${one.title}: ${placeOf(one)}`).join("; "), places: [{ words: "Show", href: "/alerts#silenced" }] };
+    const last = {
+      key: "silenced",
+      what: "Silenced",
+      detail: silenced.map((one) => `${one.title}: ${placeOf(one)}`).join("; "),
+      places: [{ words: "Show", href: "/alerts#silenced" }],
+    };
     return [...this.countedRows(), ...(silenced.length === 0 ? [] : [last])];
   }
 
   /** @type {() => AttentionRow[]} */
   countedRows() {
-    const now = this.attention.isThen ? this.attention.shown?.at ?? NaN : Date.now() / 1000;
+    const now = this.attention.isThen ? (this.attention.shown?.at ?? NaN) : Date.now() / 1000;
     return [...grouped(this.attention.alerts(), ({ rule }) => rule)].map(([rule, those]) => {
       const hosts = new Set(those.map(({ host }) => host));
       const [first] = those;
       return {
-        key: rule, what: first.title, isCritical: first.severity === "crit",
-        detail: those.length === 1 ? `${placeOf(first)}, for ${age(now - first.since)}` : `${plural(those.length, "alert")} on ${plural(hosts.size, "node")}, longest for ${age(now - Math.min(...those.map(({ since }) => since)))}`,
-        places: those.slice(0, 4).map((alert) => (alert.of === "node" || alert.gpus.length === 0
-          ? { words: placeOf(alert), href: alert.node === "" ? "/alerts" : `/node/${encodeURIComponent(alert.node)}` } : { words: placeOf(alert), uuid: alert.gpus[0] })),
+        key: rule,
+        what: first.title,
+        isCritical: first.severity === "crit",
+        detail:
+          those.length === 1
+            ? `${placeOf(first)}, for ${age(now - first.since)}`
+            : `${plural(those.length, "alert")} on ${plural(hosts.size, "node")}, longest for ${age(now - Math.min(...those.map(({ since }) => since)))}`,
+        places: those
+          .slice(0, 4)
+          .map((alert) =>
+            alert.of === "node" || alert.gpus.length === 0
+              ? {
+                  words: placeOf(alert),
+                  href: alert.node === "" ? "/alerts" : `/node/${encodeURIComponent(alert.node)}`,
+                }
+              : { words: placeOf(alert), uuid: alert.gpus[0] },
+          ),
       };
     });
   }
 
   /** @type {() => AttentionRow[]} */
   queue() {
-    return this.attention.waiting().map(({ id, owner, gpus, asks, why, estimate, asked_at: at }) => ({
-      key: id, what: owner, detail: [plural(gpus, "GPU"), asks, `waits ${age(Date.now() / 1000 - at)}`, estimate, why].filter(Boolean).join(" · "), places: [] }));
+    return this.attention
+      .waiting()
+      .map(({ id, owner, gpus, asks, why, estimate, asked_at: at }) => ({
+        key: id,
+        what: owner,
+        detail: [plural(gpus, "GPU"), asks, `waits ${age(Date.now() / 1000 - at)}`, estimate, why]
+          .filter(Boolean)
+          .join(" · "),
+        places: [],
+      }));
   }
 }

@@ -61,7 +61,12 @@ export class Drawer extends Teller {
   drawThen() {
     const slot = this.uuid === null ? undefined : this.picture.slotOf.get(this.uuid);
     if (slot === undefined) return;
-    name({ host: this.picture.host(slot), place: this.picture.placeName(slot), name: this.picture.modelName(slot), node: this.picture.nodeId(slot) });
+    name({
+      host: this.picture.host(slot),
+      place: this.picture.placeName(slot),
+      name: this.picture.modelName(slot),
+      node: this.picture.nodeId(slot),
+    });
     this.then?.(slot, byId("drawer-then"));
   }
 
@@ -101,8 +106,10 @@ function around(picture) {
   /** @type {(uuid: string) => number | undefined} */
   const slotOf = (uuid) => picture.slotOf.get(uuid);
   return {
-    nameOf: (uuid) => (slotOf(uuid) === undefined ? null : `GPU ${picture.placeName(slotOf(uuid) ?? -1)}`),
+    nameOf: (uuid) =>
+      slotOf(uuid) === undefined ? null : `GPU ${picture.placeName(slotOf(uuid) ?? -1)}`,
     partsOf: (uuid) => picture.partsOf(slotOf(uuid) ?? -1).length,
-    isOffline: (uuid) => slotOf(uuid) !== undefined && picture.state(slotOf(uuid) ?? -1) === "offline",
+    isOffline: (uuid) =>
+      slotOf(uuid) !== undefined && picture.state(slotOf(uuid) ?? -1) === "offline",
   };
 }

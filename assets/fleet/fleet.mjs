@@ -4,17 +4,16 @@
 /** @import { Live } from "../live/live.mjs" */
 /** @import { Past } from "./fleet_past.mjs" */
 
-import { keepFleetAddress, readView, writeView } from "../parts/address.mjs";
-import { byId, isTyping, onTheme, say, show, targetOf } from "../parts/dom.mjs";
+import { keepFleetAddress } from "../parts/address.mjs";
+import { byId, isTyping, onTheme, say, targetOf } from "../parts/dom.mjs";
 import { metricOf, readMetricCatalogue } from "../parts/metric_catalogue.mjs";
-import { FilterBox } from "../parts/filter_box.mjs";
-import { drawEmpty } from "./empty_state.mjs";
+import { drawNotice } from "./empty_state.mjs";
+import { FleetFilter } from "./fleet_filter.mjs";
 import { Attention, drawChips, drawSummary } from "./attention.mjs";
 import { followOwnPaused } from "./own_paused.mjs";
 import { Drawer } from "./drawer.mjs";
 import { Firing } from "../alerts/firing.mjs";
 import { EventsPanel } from "../live/events.mjs";
-import { amount, clock, plural } from "../parts/format.mjs";
 import { cellText, describeSlot } from "./gpu_words.mjs";
 import { SitesLine } from "./sites.mjs";
 import { Heatmap, partsOf } from "./heatmap.mjs";
@@ -22,26 +21,15 @@ import { Hover } from "./hover.mjs";
 import { FleetState } from "../live/fleet_state.mjs";
 import { TableView } from "./gpu_table.mjs";
 import { tabTotals } from "../parts/tab.mjs";
-import { explain } from "../parts/tips.mjs";
-import { drawLegend, drawSwatches } from "./legend.mjs";
+import { drawLegend, drawScale, drawSwatches } from "./legend.mjs";
+import { drawSelection } from "./selection.mjs";
+import { ViewChoices } from "./view_choices.mjs";
 import { me } from "../parts/account.mjs";
 
-const USUAL = { sort: "name", filter: "", gpu: "", view: "map", at: "" };
-const ALLOWED = { group: ["node", "none", "model", "owner", "state", "site"], sort: ["name", "high", "low"], view: ["map", "table"] };
-const FILTER_WAIT_MS = 120;
 const WORDS_EVERY_S = 0.95; // cells come several times a second; nobody reads that fast
-const MOST_COMPARED = 16;
-const CHOICES = /** @type {const} */ (["metric", "group", "sort"]);
-
-/** @type {(id: string) => HTMLSelectElement} */
-const choiceOf = (id) => byId(id);
 
 export default class Fleet {
-  goodFilter = "";
   wordsAt = 0;
-  siteStates = "";
-  /** @type {{ error: string | null, at: number | null } | null} */
-  filterError = null;
   /** @type {Past | null} */
   past = null;
   isComing = false; // the past is
@@ -63,24 +51,37 @@ export default class Fleet {
     this.picture = new FleetState();
 
     this.book = readMetricCatalogue();
-    const { metric = "", group = "" } = byId("heatmap").dataset;
-    /** @type {FleetView} */
-    this.usual = { ...USUAL, metric, group };
-    this.view = readView(this.usual, { ...ALLOWED, metric: [...choiceOf("metric").options].map(({ value }) => value) });
+    this.choices = new ViewChoices((change) => this.choose(change));
+    this.view = this.choices.read();
     this.firing = new Firing(live);
-    this.heatmap = new Heatmap(this.picture, this.view, (slot) => this.describe(slot), this.firing, partsOf(byId("heatmap")));
+    this.heatmap = new Heatmap(
+      this.picture,
+      this.view,
+      (slot) => this.describe(slot),
+      this.firing,
+      partsOf(byId("heatmap")),
+    );
     this.hover = new Hover(this.picture, this.book, this.firing);
     this.drawer = new Drawer(this.picture, this.book, holds);
     this.events = new EventsPanel(this.picture, live);
     this.sites = new SitesLine();
     this.attention = new Attention(this.picture, live, this.firing);
     followOwnPaused();
-    this.table = new TableView(byId("table-view"), this.picture, (slot) => this.describe(slot), (slot) => this.open(slot));
+    this.table = new TableView(
+      byId("table-view"),
+      this.picture,
+      (slot) => this.describe(slot),
+      (slot) => this.open(slot),
+    );
     this.isThen = this.view.at !== "";
-    this.hover.then = (slot) => this.gpuThen(slot);
-    this.drawer.then = (slot, body) => this.drawThen(slot, body);
-    this.filter = new FilterBox(root, "filter", { popover: "filter-popover", words: "filter-words", placeholder: "util<5 & mem>50%", waitMs: FILTER_WAIT_MS }, (filter) => this.choose({ filter }));
-    me().then((person) => { this.person = person; this.drawChips(); }, () => {});
+    this.filter = new FleetFilter(root, (filter) => this.choose({ filter }));
+    me().then(
+      (person) => {
+        this.person = person;
+        this.drawChips();
+      },
+      () => {},
+    );
     this.listen();
     this.listenLive();
     this.restore();
@@ -89,12 +90,20 @@ export default class Fleet {
 
   /** @type {(slot: number) => SlotWords} */
   describe(slot) {
-    return describeSlot(this.picture, slot, { group: this.view.group, metric: this.metric(), reasons: this.book.reasons, alerts: this.alertsOf(slot) });
+    return describeSlot(this.picture, slot, {
+      group: this.view.group,
+      metric: this.metric(),
+      reasons: this.book.reasons,
+      alerts: this.alertsOf(slot),
+    });
   }
 
   /** @type {(slot: number) => Hub.AlertView[]} */
   alertsOf(slot) {
-    return (this.heatmap?.firing ?? this.firing).of(this.picture.uuids[slot], this.picture.nodeId(slot));
+    return (this.heatmap?.firing ?? this.firing).of(
+      this.picture.uuids[slot],
+      this.picture.nodeId(slot),
+    );
   }
 
   /**
@@ -106,31 +115,39 @@ export default class Fleet {
   }
 
   listen() {
-    for (const name of CHOICES) choiceOf(name).addEventListener("change", () => this.choose({ [name]: choiceOf(name).value }));
-    byId("view-map").addEventListener("click", () => this.choose({ view: "map" }));
-    byId("view-table").addEventListener("click", () => this.choose({ view: "table" }));
     this.root.addEventListener("click", (event) => this.onClick(event));
     document.addEventListener("keydown", (event) => this.onKey(event));
     this.heatmap.addEventListener("open", ({ detail }) => this.open(detail.slot));
     this.heatmap.addEventListener("hover", ({ detail }) => this.hover.move(detail));
     this.heatmap.addEventListener("selection", () => this.drawSelection());
-    const open = (/** @type {CustomEvent<{ uuid: string }>} */ { detail }) => this.openUuid(detail.uuid);
-    const seek = (/** @type {CustomEvent<{ filter: string }>} */ { detail }) => this.filter.put(detail.filter);
+    const open = (/** @type {CustomEvent<{ uuid: string }>} */ { detail }) =>
+      this.openUuid(detail.uuid);
+    const seek = (/** @type {CustomEvent<{ filter: string }>} */ { detail }) =>
+      this.filter.put(detail.filter);
     this.events.addEventListener("open", open);
     this.events.addEventListener("seek", seek);
     this.attention.addEventListener("open", open);
     this.attention.addEventListener("seek", seek);
     this.drawer.addEventListener("closed", () => this.onDrawerClosed());
     this.drawer.addEventListener("said", ({ detail }) => say(this.heatmap.spoken, detail));
-    addEventListener("gpudeck-print", ({ detail }) => { this.drawTheme(); this.heatmap.print(detail); });
+    addEventListener("gpudeck-print", ({ detail }) => {
+      this.drawTheme();
+      this.heatmap.print(detail);
+    });
     onTheme(() => this.drawTheme());
   }
 
   listenLive() {
     const { live } = this;
     live.addEventListener("layout", ({ detail }) => this.onLayout(detail));
-    live.addEventListener("owners", ({ detail }) => { this.picture.takeOwners(detail); this.heatmap.refresh(); });
-    live.addEventListener("leases", ({ detail }) => { this.picture.takeLeases(detail); this.heatmap.refresh(); });
+    live.addEventListener("owners", ({ detail }) => {
+      this.picture.takeOwners(detail);
+      this.heatmap.refresh();
+    });
+    live.addEventListener("leases", ({ detail }) => {
+      this.picture.takeLeases(detail);
+      this.heatmap.refresh();
+    });
     live.addEventListener("cells", ({ detail }) => this.onCells(detail));
     live.addEventListener("totals", ({ detail }) => this.onTotals(detail));
     live.addEventListener("filter", ({ detail }) => this.onFilter(detail));
@@ -139,7 +156,7 @@ export default class Fleet {
 
   restore() {
     const { view } = this;
-    for (const name of CHOICES) choiceOf(name).value = view[name];
+    this.choices.putLists(view);
     this.filter.field.value = view.filter;
     this.drawTheme();
     this.drawView();
@@ -164,10 +181,10 @@ export default class Fleet {
   /** @type {(change: Partial<FleetView>) => void} */
   choose(change) {
     Object.assign(this.view, change);
-    writeView(this.view, this.usual);
-    // With a mistaken filter the hub keeps the whole former watch: a new metric goes with the last good one.
+    this.choices.write(this.view);
     if ("filter" in change) this.live.watch(this.view.metric, this.view.filter);
-    else if ("metric" in change) this.live.watch(this.view.metric, this.filterError ? this.goodFilter : this.view.filter);
+    else if ("metric" in change)
+      this.live.watch(this.view.metric, this.filter.usable(this.view.filter));
     if ("metric" in change) this.past?.redo(false);
     if ("filter" in change) this.drawChips();
     if ("group" in change || "sort" in change) this.heatmap.rearrange();
@@ -201,13 +218,8 @@ export default class Fleet {
    * @type {(sites: Hub.SiteCounts[]) => void}
    */
   takeSites(sites) {
-    this.sites.draw(sites);
-    const states = sites.map(({ name, state, since }) => `${name} ${state} ${since}`).join();
-    if (states === this.siteStates) return;
-    this.siteStates = states;
-    const group = choiceOf("group");
-    if (!group.querySelector("[value=site]")) group.append(new Option("site", "site"));
-    group.value = this.view.group;
+    if (!this.sites.draw(sites)) return;
+    this.choices.offerSites(this.view);
     if (this.view.group === "site") this.heatmap.plan = null;
   }
 
@@ -252,36 +264,6 @@ export default class Fleet {
     this.drawMatches();
   }
 
-  /** @type {(slot: number) => Promise<GpuOfThen | null>} */
-  gpuThen(slot) {
-    const { picture, past } = this;
-    if (past === null || picture.at === null) return Promise.resolve(null);
-    return past.gpus.at(picture.uuids[slot], picture.at, { state: picture.state(slot), grainS: picture.grainS });
-  }
-
-  /** @type {(slot: number, body: HTMLElement) => Promise<void>} */
-  async drawThen(slot, body) {
-    const { at, uuids } = this.picture;
-    const whose = this.whoseThen(slot);
-    const key = `${uuids[slot]} ${at} ${whose}`;
-    if (body.dataset.drawn === key) return;
-    const gpu = await this.gpuThen(slot).catch(() => null);
-    if (gpu === null || at === null || this.past === null || this.picture.at !== at || !this.picture.isThen || this.drawer.uuid !== gpu.uuid) return;
-    body.dataset.drawn = key;
-    this.past.gpus.draw(body, gpu, clock(at), whose);
-  }
-
-  /**
-   * "Owner: kavya · idle with memory held since 14:16 · leased to kavya"
-   * @type {(slot: number) => string}
-   */
-  whoseThen(slot) {
-    const { picture } = this;
-    if (!picture.isKnownThen) return "";
-    const wasted = picture.wasted.get(slot);
-    return [picture.hasTask(slot) ? `Owner: ${picture.ownerName(slot)}` : "No task", wasted === undefined ? "" : `idle with memory held since ${clock(wasted.since)}`, picture.leaseWords(slot)].filter(Boolean).join(" · ");
-  }
-
   /**
    * Owners, leases and waste of the moment that is shown.
    * @type {(moment: ShownMoment) => void}
@@ -316,7 +298,8 @@ export default class Fleet {
   /** @type {(at: number) => void} */
   drawWords(at) {
     this.wordsAt = at;
-    if (this.heatmap.drawnFlags !== undefined) drawLegend(this.picture.cells, this.heatmap.drawnFlags);
+    if (this.heatmap.drawnFlags !== undefined)
+      drawLegend(this.picture.cells, this.heatmap.drawnFlags);
     this.hover.refresh();
     this.drawer.refresh();
     this.drawSelection();
@@ -324,14 +307,9 @@ export default class Fleet {
   }
 
   /** @type {(reply: Hub.FilterReply) => void} */
-  onFilter({ text, ok, error, at }) {
-    if (ok) this.goodFilter = text;
+  onFilter(reply) {
     this.wordsAt = 0; // what matches now is to be seen at once
-    // What came by an address may have blanks around it.
-    if (text.trim() !== this.view.filter.trim()) return;
-    this.filterError = ok ? null : { error, at };
-    this.filter.markWrong(!ok);
-    this.drawMatches();
+    if (this.filter.take(reply, this.view.filter)) this.drawMatches();
   }
 
   onLink() {
@@ -344,25 +322,11 @@ export default class Fleet {
   }
 
   drawMatches() {
-    const words = byId("filter-words");
-    const { filterError, picture } = this;
-    words.classList.toggle("wrong", Boolean(filterError));
-    if (this.isThen) say(words, this.view.filter === "" ? "" : "Filters need live data");
-    else if (filterError) say(words, errorWords(filterError, this.view.filter));
-    else say(words, picture.mask === null ? "" : `${amount(picture.matched)} of ${amount(picture.count)} match`);
+    this.filter.draw(this.view.filter, this.picture, this.isThen);
   }
 
   drawSelection() {
-    const { selected } = this.heatmap;
-    const compared = [...selected].slice(0, MOST_COMPARED);
-    show(byId("compare"), selected.size > 1);
-    byId("compare").setAttribute("href", `/compare?${new URLSearchParams(compared.map((slot) => ["gpu", this.picture.uuids[slot]]))}`);
-    say(byId("compare"), selected.size > MOST_COMPARED ? `Compare the first ${MOST_COMPARED}` : "Compare");
-    if (selected.size === 0) { say(byId("selection"), ""); return; }
-    const values = [...selected].filter((slot) => this.picture.code(slot) < 249).map((slot) => this.picture.exact?.[slot] ?? (this.picture.code(slot) / 239) * 100);
-    const unit = this.picture.exact === null || this.metric().key === "mem_used_bytes" ? "%" : this.metric().unit;
-    const mean = values.length === 0 ? "" : ` · average ${this.metric().label} ${amount(values.reduce((sum, value) => sum + value, 0) / values.length)} ${unit}`;
-    say(byId("selection"), `${plural(selected.size, "GPU")} selected${mean} · Esc clears`);
+    drawSelection(this.heatmap.selected, this.picture, this.metric());
   }
 
   drawTable() {
@@ -371,22 +335,14 @@ export default class Fleet {
   }
 
   drawView() {
-    const isMap = this.view.view === "map";
-    byId("view-map").setAttribute("aria-pressed", String(isMap));
-    byId("view-table").setAttribute("aria-pressed", String(!isMap));
-    show(byId("heatmap"), isMap);
-    show(byId("table-view"), !isMap);
+    this.choices.showView(this.view);
     this.heatmap.redraw();
     this.drawTable();
   }
 
   drawScale() {
     const metric = this.metric();
-    const { low, high } = scaleWords(metric);
-    say(byId("scale-low"), low);
-    say(byId("scale-high"), high);
-    say(byId("scale-name"), metric.label);
-    for (const name of ["metric", "scale", "scale-name"]) explain(byId(name), metric.meaning);
+    drawScale(metric);
     this.heatmap.place.setAttribute("aria-label", `Heatmap of the fleet: ${metric.label}`);
   }
 
@@ -396,13 +352,7 @@ export default class Fleet {
   }
 
   drawNotice() {
-    const { isKnown, count, nodes } = this.picture;
-    const isEmpty = isKnown && count === 0;
-    this.root.classList.toggle("loading", !isKnown);
-    show(byId("skeleton"), !isKnown);
-    show(byId("notice"), isEmpty);
-    show(byId("heatmap"), !isEmpty && this.view.view === "map");
-    if (isEmpty) drawEmpty(byId("notice"), nodes.size);
+    drawNotice(this.root, this.picture, this.view.view === "map");
   }
 
   /** @type {(slot: number) => void} */
@@ -439,9 +389,15 @@ export default class Fleet {
 
   /** @type {(event: KeyboardEvent) => void} */
   onKey(event) {
-    if (event.key === "Escape") { this.escape(event); return; }
+    if (event.key === "Escape") {
+      this.escape(event);
+      return;
+    }
     if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "/") { event.preventDefault(); this.filter.focus(); }
+    if (event.key === "/") {
+      event.preventDefault();
+      this.filter.focus();
+    }
     if (event.key === "o" && this.drawer.isOpen) byId("drawer-lines").click();
     if (event.key === "c" && !byId("compare").hidden) byId("compare").click();
     if (event.key === "b") byId("time-slider")?.focus();
@@ -479,21 +435,4 @@ export default class Fleet {
       alerts: this.alertsOf(slot).map(({ rule }) => rule),
     };
   }
-}
-
-/** @type {(mistake: { error: string | null, at: number | null }, text: string) => string} */
-function errorWords({ error, at }, text) {
-  if (at === null) return error ?? "";
-  const near = text.slice(at, at + 12);
-  return near === "" ? `${error} (at the end)` : `${error} (at ${at + 1}: “${near}”)`;
-}
-
-/** @type {(metric: Metric) => { low: string, high: string }} */
-function scaleWords(metric) {
-  if (metric.key === "throttle_bits") return { low: "none", high: "thermal or hardware" };
-  if (metric.scale === "alarm") return { low: "well", high: "needs attention" };
-  if (metric.scale === "count") return { low: "none", high: "a million" };
-  if (metric.full !== null) return { low: `0 ${metric.unit}`, high: `${amount(metric.full)} ${metric.unit}` };
-  if (metric.fullWords) return { low: "0", high: metric.fullWords };
-  return { low: "", high: "no scale" };
 }

@@ -23,8 +23,11 @@ export class FleetLoad {
     this.load = null;
     this.hover = byId("time-hover");
     const track = this.canvas.parentElement ?? this.canvas;
-    track.addEventListener("pointermove", ({ clientX }) => this.point(track.getBoundingClientRect(), clientX));
-    for (const kind of ["pointerleave", "pointercancel"]) track.addEventListener(kind, () => show(this.hover, false));
+    track.addEventListener("pointermove", ({ clientX }) =>
+      this.point(track.getBoundingClientRect(), clientX),
+    );
+    for (const kind of ["pointerleave", "pointercancel"])
+      track.addEventListener(kind, () => show(this.hover, false));
     new ResizeObserver(() => this.draw()).observe(this.canvas);
     onTheme(() => this.draw());
   }
@@ -32,7 +35,11 @@ export class FleetLoad {
   async look() {
     if (this.uuidsOf?.().length === 0) return;
     const step = Math.max(MINUTE_S, Math.ceil(this.bar.rangeS / STEPS / MINUTE_S) * MINUTE_S);
-    const query = new URLSearchParams({ start: String(Math.floor(this.bar.start)), end: String(Math.ceil(this.bar.end)), step: String(step) });
+    const query = new URLSearchParams({
+      start: String(Math.floor(this.bar.start)),
+      end: String(Math.ceil(this.bar.end)),
+      step: String(step),
+    });
     if (this.uuidsOf !== null) query.set("gpus", this.uuidsOf().join());
     const load = await look(`load?${query}`).catch(() => null);
     if (load !== null) this.load = load;
@@ -46,8 +53,14 @@ export class FleetLoad {
   point({ left, width }, clientX) {
     const share = Math.min(1, Math.max(0, (clientX - left) / width));
     const at = this.bar.start + share * (this.bar.end - this.bar.start);
-    const pct = this.load === null ? undefined : this.load.util_mean_pct[Math.floor((at - this.load.start) / this.load.step)];
-    say(this.hover, `${clock(at)} · ${pct === null || pct === undefined ? "load unknown" : `average utilization ${amount(pct)} %`}`);
+    const pct =
+      this.load === null
+        ? undefined
+        : this.load.util_mean_pct[Math.floor((at - this.load.start) / this.load.step)];
+    say(
+      this.hover,
+      `${clock(at)} · ${pct === null || pct === undefined ? "load unknown" : `average utilization ${amount(pct)} %`}`,
+    );
     this.hover.style.left = `${100 * share}%`;
     this.hover.style.transform = `translateX(-${100 * share}%)`;
     show(this.hover, true);

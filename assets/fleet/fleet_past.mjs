@@ -42,11 +42,14 @@ export class Past {
     this.fleet = fleet;
     this.blocks = new Blocks();
     this.bar = new TimeBar();
-    this.gpus = new GpuThen(fleet.book);
+    this.gpus = new GpuThen(fleet.book, fleet.picture);
     this.firing = new FiringThen(fleet.firing);
     this.load = new FleetLoad(this.bar);
 
     this.bar.isDrawn = () => this.shown === this.bar.at;
+    fleet.hover.then = (slot) => this.gpus.read(slot);
+    fleet.drawer.then = (slot, body) =>
+      this.gpus.fill(slot, body, (uuid) => uuid === fleet.drawer.uuid);
     this.listen();
     this.goToAddress(false);
     this.loadMarks();
@@ -61,7 +64,9 @@ export class Past {
     this.fleet.live.addEventListener("state", link);
     link();
     addEventListener("popstate", () => this.goToAddress(true));
-    byId("drawer-then").addEventListener("click", (event) => { if (targetOf(event).closest(".go-live") !== null) this.bar.goLive(); });
+    byId("drawer-then").addEventListener("click", (event) => {
+      if (targetOf(event).closest(".go-live") !== null) this.bar.goLive();
+    });
   }
 
   get at() {
@@ -84,7 +89,8 @@ export class Past {
     if (at !== null) this.bar.goTo(at);
     else if (isBack || this.fleet.isThen) this.bar.goLive();
     this.isComing = false;
-    if (text !== "" && at === null) say(this.fleet.heatmap.spoken, "The link has no valid time; showing live data.");
+    if (text !== "" && at === null)
+      say(this.fleet.heatmap.spoken, "The link has no valid time; showing live data.");
   }
 
   /** @type {(at: number | null) => void} */
@@ -130,7 +136,11 @@ export class Past {
     if (this.at === null) return;
     // While it plays, the address would change more often than browsers let it.
     if (!this.bar.isPlaying) this.settling = setTimeout(() => this.settle(), SETTLED_MS);
-    if (this.totalling === undefined) this.totalling = setTimeout(() => this.total(), this.bar.isPlaying ? TOTALS_EVERY_MS : TOTALS_WAIT_MS);
+    if (this.totalling === undefined)
+      this.totalling = setTimeout(
+        () => this.total(),
+        this.bar.isPlaying ? TOTALS_EVERY_MS : TOTALS_WAIT_MS,
+      );
   }
 
   settle() {
@@ -144,7 +154,13 @@ export class Past {
   /** @type {(at: number) => BlockWish} */
   wish(at) {
     const metric = this.fleet.view.metric;
-    return { metric, at, step: this.bar.step, size: this.fleet.picture.size, isSeldom: !this.fleet.book.columns.includes(metric) };
+    return {
+      metric,
+      at,
+      step: this.bar.step,
+      size: this.fleet.picture.size,
+      isSeldom: !this.fleet.book.columns.includes(metric),
+    };
   }
 
   /**
@@ -162,7 +178,10 @@ export class Past {
   async draw() {
     if (this.at === null) return;
     const ready = this.blocks.ready(this.wish(this.at));
-    if (ready !== undefined) { this.put(ready); return; }
+    if (ready !== undefined) {
+      this.put(ready);
+      return;
+    }
     this.shown = null;
     const slow = setTimeout(() => this.isWaiting && this.wait(), SLOW_MS);
     if (this.isWaiting) return;
@@ -179,8 +198,14 @@ export class Past {
   /** @type {(wish: BlockWish) => Promise<void>} */
   async bring(wish) {
     const isWanted = () => this.at === wish.at && this.fleet.view.metric === wish.metric;
-    await this.blocks.fetch(wish).then((moment) => { if (isWanted()) this.put(moment); },
-      (error) => { if (isWanted()) this.fail(error, wish); });
+    await this.blocks.fetch(wish).then(
+      (moment) => {
+        if (isWanted()) this.put(moment);
+      },
+      (error) => {
+        if (isWanted()) this.fail(error, wish);
+      },
+    );
   }
 
   wait() {
@@ -191,7 +216,10 @@ export class Past {
   /** @type {(moment: BlockMoment) => void} */
   put(moment) {
     const { fleet } = this;
-    if (moment.epoch !== fleet.picture.epoch) { this.misfit(); return; }
+    if (moment.epoch !== fleet.picture.epoch) {
+      this.misfit();
+      return;
+    }
     this.shown = this.at;
     this.firing.goTo(this.at);
     fleet.root.classList.remove("waiting");
@@ -216,7 +244,12 @@ export class Past {
   fail(error, { metric, at }) {
     this.shown = at;
     this.bar.pause();
-    this.fleet.showThen({ at, metric, cells: new Uint8Array(this.fleet.picture.size).fill(255), exact: null });
+    this.fleet.showThen({
+      at,
+      metric,
+      cells: new Uint8Array(this.fleet.picture.size).fill(255),
+      exact: null,
+    });
     this.bar.say(`not loaded: ${messageOf(error)}`);
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.redo(false), AGAIN_MS);
@@ -224,12 +257,21 @@ export class Past {
 
   async total() {
     const at = this.at;
-    if (at === null) { this.totalling = undefined; return; }
-    const moment = this.bar.isPlaying ? null : look(`moment?at=${at}`).then(momentOf).catch(() => null);
+    if (at === null) {
+      this.totalling = undefined;
+      return;
+    }
+    const moment = this.bar.isPlaying
+      ? null
+      : look(`moment?at=${at}`)
+          .then(momentOf)
+          .catch(() => null);
     const totals = await look(`totals?at=${at}`).catch(() => null);
     this.totalling = undefined;
     if (this.at === null) return;
-    moment?.then((found) => { if (found !== null && this.at === at) this.fleet.showMoment(found); });
+    moment?.then((found) => {
+      if (found !== null && this.at === at) this.fleet.showMoment(found);
+    });
     if (this.at === at || this.bar.isPlaying) drawSummaryThen(totals);
     if (this.at !== at) this.settleSoon();
   }
@@ -240,22 +282,40 @@ export class Past {
     this.load.look();
     const [start, end] = [this.bar.start, Math.max(this.bar.end, Date.now() / 1000)];
     const span = `start=${start}&end=${end.toFixed(0)}`;
-    const [ended, commands] = await Promise.all([itemsOf(`alerts?state=ended&${span}`), itemsOf(`commands?limit=${MOST_COMMANDS}`)]);
+    const [ended, commands] = await Promise.all([
+      itemsOf(`alerts?state=ended&${span}`),
+      itemsOf(`commands?limit=${MOST_COMMANDS}`),
+    ]);
     if (this.marked !== start) return;
     this.firing.ended = /** @type {any} */ (ended ?? []);
     const { alerts } = this.firing;
     this.firing.goTo(this.at);
     /** @type {TimeMark[]} */
-    const fired = alerts.filter(({ severity }) => severity !== "info").map((alert) => ({ at: alert.fired_at, kind: "alert", severity: alert.severity, words: `${withWhat(alert)} · ${placeOf(alert)}` }));
+    const fired = alerts
+      .filter(({ severity }) => severity !== "info")
+      .map((alert) => ({
+        at: alert.fired_at,
+        kind: "alert",
+        severity: alert.severity,
+        words: `${withWhat(alert)} · ${placeOf(alert)}`,
+      }));
     /** @type {TimeMark[]} */
-    const orders = (commands ?? []).filter(({ requested_at: at }) => at >= start).map(({ action, host, requested_at: at, by }) => ({ at, kind: "command", words: `${action} on ${host}, by ${by.name}` }));
+    const orders = (commands ?? [])
+      .filter(({ requested_at: at }) => at >= start)
+      .map(({ action, host, requested_at: at, by }) => ({
+        at,
+        kind: "command",
+        words: `${action} on ${host}, by ${by.name}`,
+      }));
     this.bar.mark([...fired, ...orders]);
   }
 }
 
 /** @type {(moment: BlockMoment) => string} */
 function noteOf({ seen, count, gone, grainS }) {
-  const parts = [seen === 0 ? "no samples at that time" : `${amount(seen)} of ${plural(count, "GPU")} reported`];
+  const parts = [
+    seen === 0 ? "no samples at that time" : `${amount(seen)} of ${plural(count, "GPU")} reported`,
+  ];
   if (gone > 0) parts.push(`${amount(gone)} more not on this map`);
   if ((grainS ?? 1) > 1) parts.push("minute averages");
   return parts.join(" · ");

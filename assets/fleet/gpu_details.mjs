@@ -65,7 +65,8 @@ export class GpuDetails extends Teller {
     this.uuid = uuid;
     this.parts = null;
     this.seldomAt = -Infinity;
-    if (uuid !== null) this.body.replaceChildren(make("p", { class: "drawer-state", role: "status" }, "Loading …"));
+    if (uuid !== null)
+      this.body.replaceChildren(make("p", { class: "drawer-state", role: "status" }, "Loading …"));
   }
 
   /**
@@ -76,18 +77,67 @@ export class GpuDetails extends Teller {
     explainedList(this.body);
     const uuid = gpu.facts.parent_uuid ?? gpu.uuid;
     const parts = {
-      alerts: new AlertLines(), tasks: /** @type {any} */ (new TaskLines()), metrics: new Metrics(this.book),
-      peers: new Facts(), board: new Facts(), node: new Facts(),
-      events: new EventList("No recent events."), limits: new GpuLimits(gpu), mig: new MigPanel(gpu),
-      service: new ServicePanel(gpu.node, uuid, () => this.taskIds, () => this.advice),
-      quotas: /** @type {any} */ (new QuotaPanel("GPU")), leases: make("p", { class: "drawer-lease" }),
+      alerts: new AlertLines(),
+      tasks: /** @type {any} */ (new TaskLines()),
+      metrics: new Metrics(this.book),
+      peers: new Facts(),
+      board: new Facts(),
+      node: new Facts(),
+      events: new EventList("No recent events."),
+      limits: new GpuLimits(gpu),
+      mig: new MigPanel(gpu),
+      service: new ServicePanel(
+        gpu.node,
+        uuid,
+        () => this.taskIds,
+        () => this.advice,
+      ),
+      quotas: /** @type {any} */ (new QuotaPanel("GPU")),
+      leases: make("p", { class: "drawer-lease" }),
     };
     this.parts = parts;
-    const { alerts, tasks, metrics, peers, board, node, events, limits, mig, service, quotas, leases } = parts;
+    const {
+      alerts,
+      tasks,
+      metrics,
+      peers,
+      board,
+      node,
+      events,
+      limits,
+      mig,
+      service,
+      quotas,
+      leases,
+    } = parts;
     metrics.append("links", peers.root);
-    if (gpu.link) { this.buildViewed(gpu, parts); return parts; }
-    this.body.append(...(this.around.idleLine ? [] : [this.idleLine.root]), leases, alerts.root, tasks.title, tasks.list, make("h3", {}, "Service"), service.root, mig.title, mig.root, make("h3", {}, "Limits"), limits.root,
-      ...metrics.elements, make("h3", {}, "Events"), events.root, make("h3", {}, "Quotas"), quotas.root, make("h3", {}, "Board"), board.root, make("h3", {}, "Node"), holdLine(this.holds, gpu.node, gpu.host), node.root);
+    if (gpu.link) {
+      this.buildViewed(gpu, parts);
+      return parts;
+    }
+    this.body.append(
+      ...(this.around.idleLine ? [] : [this.idleLine.root]),
+      leases,
+      alerts.root,
+      tasks.title,
+      tasks.list,
+      make("h3", {}, "Service"),
+      service.root,
+      mig.title,
+      mig.root,
+      make("h3", {}, "Limits"),
+      limits.root,
+      ...metrics.elements,
+      make("h3", {}, "Events"),
+      events.root,
+      make("h3", {}, "Quotas"),
+      quotas.root,
+      make("h3", {}, "Board"),
+      board.root,
+      make("h3", {}, "Node"),
+      holdLine(this.holds, gpu.node, gpu.host),
+      node.root,
+    );
     return parts;
   }
 
@@ -97,8 +147,18 @@ export class GpuDetails extends Teller {
    */
   buildViewed(gpu, { metrics, board, node }) {
     this.body.append(
-      make("p", { class: "drawer-site" }, make("a", { class: "button small", href: gpu.link }, `Open at ${gpu.site}`), ` Tasks, limits and actions of this GPU are on the page of ${gpu.site}.`),
-      ...metrics.elements, make("h3", {}, "Board"), board.root, make("h3", {}, "Node"), node.root);
+      make(
+        "p",
+        { class: "drawer-site" },
+        make("a", { class: "button small", href: gpu.link }, `Open at ${gpu.site}`),
+        ` Tasks, limits and actions of this GPU are on the page of ${gpu.site}.`,
+      ),
+      ...metrics.elements,
+      make("h3", {}, "Board"),
+      board.root,
+      make("h3", {}, "Node"),
+      node.root,
+    );
   }
 
   async refresh() {
@@ -108,7 +168,8 @@ export class GpuDetails extends Teller {
       const gpu = await single("gpus", uuid, get);
       const [tasks, seldom] = await Promise.all([tasksOf(gpu), this.seldom(gpu)]);
       // The second of two at once comes without what is due seldom, and must not build without it.
-      if (uuid === this.uuid && (this.parts !== null || seldom !== null)) this.draw(gpu, tasks, seldom);
+      if (uuid === this.uuid && (this.parts !== null || seldom !== null))
+        this.draw(gpu, tasks, seldom);
     } catch (error) {
       if (uuid === this.uuid) this.fail(error);
     }
@@ -122,15 +183,25 @@ export class GpuDetails extends Teller {
     if (performance.now() - this.seldomAt < SELDOM_MS) return null;
     this.seldomAt = performance.now();
     const [nodes, events, alerts, leases] = await Promise.all([
-      several("nodes", [node], get).catch(() => []), getEvents({ gpu: uuid, node, limit: String(MOST_EVENTS) }).catch(() => null),
-      get(`alerts?gpus=${encodeURIComponent(uuid)}`).catch(() => null), get(`leases?gpu=${encodeURIComponent(uuid)}`).catch(() => null)]);
-    return { node: nodes[0] ?? null, events: events?.items ?? null, alerts: alerts?.items ?? null, leases: leases?.items ?? null };
+      several("nodes", [node], get).catch(() => []),
+      getEvents({ gpu: uuid, node, limit: String(MOST_EVENTS) }).catch(() => null),
+      get(`alerts?gpus=${encodeURIComponent(uuid)}`).catch(() => null),
+      get(`leases?gpu=${encodeURIComponent(uuid)}`).catch(() => null),
+    ]);
+    return {
+      node: nodes[0] ?? null,
+      events: events?.items ?? null,
+      alerts: alerts?.items ?? null,
+      leases: leases?.items ?? null,
+    };
   }
 
   /** @type {(error: unknown) => void} */
   fail(error) {
     const isGone = error instanceof ApiError && error.status === 404;
-    const words = isGone ? "No node reports this GPU." : "The hub is not responding; these values are no longer live.";
+    const words = isGone
+      ? "No node reports this GPU."
+      : "The hub is not responding; these values are no longer live.";
     this.setState(words, isGone ? "lost" : "stale");
     if (isGone) this.tell("named", null);
   }
@@ -138,7 +209,20 @@ export class GpuDetails extends Teller {
   /** @type {(gpu: Hub.GpuView, tasks: Hub.TaskView[], seldom: SeldomFacts | null) => void} */
   draw(gpu, tasks, seldom) {
     const idle = idleOf([gpu]);
-    const { alerts, tasks: lines, metrics, peers, board, node, events, limits, mig, service, quotas, leases } = this.parts ?? this.build(gpu);
+    const {
+      alerts,
+      tasks: lines,
+      metrics,
+      peers,
+      board,
+      node,
+      events,
+      limits,
+      mig,
+      service,
+      quotas,
+      leases,
+    } = this.parts ?? this.build(gpu);
     this.tell("named", gpu);
     // That its node is silent the API says of the node; the picture says it of the GPU.
     const state = this.around.isOffline(gpu.uuid) ? "offline" : gpu.state;
@@ -150,14 +234,31 @@ export class GpuDetails extends Teller {
     if (seldom?.node) node.draw(nodeFacts(seldom.node));
     if (gpu.link) return;
     this.taskIds = tasks.map(({ id }) => id);
-    this.advice = (gpu.values.recovery_action ?? 0) === 0 ? "" : valueWords(gpu, metricOf(this.book, "recovery_action"), this.book).text;
-    this.panels = Promise.allSettled([service.refresh(gpu.node), limits.refresh(gpu.node), mig.refresh(gpu.node), quotas.refresh(gpu.node, gpu.uuid)]);
-    lines.draw(tasks, { count: (gpu.tasks ?? []).length, uuid: gpu.uuid, none: this.noTask(gpu.uuid) });
+    this.advice =
+      (gpu.values.recovery_action ?? 0) === 0
+        ? ""
+        : valueWords(gpu, metricOf(this.book, "recovery_action"), this.book).text;
+    this.panels = Promise.allSettled([
+      service.refresh(gpu.node),
+      limits.refresh(gpu.node),
+      mig.refresh(gpu.node),
+      quotas.refresh(gpu.node, gpu.uuid),
+    ]);
+    lines.draw(tasks, {
+      count: (gpu.tasks ?? []).length,
+      uuid: gpu.uuid,
+      none: this.noTask(gpu.uuid),
+    });
     if (seldom?.leases) sayOrHide(leases, leaseLine(seldom.leases, tasks));
     if (seldom?.alerts) alerts.draw(listed(seldom.alerts));
-    if (seldom?.events) { events.draw(seldom.events); this.tell("events", seldom.events); }
+    if (seldom?.events) {
+      events.draw(seldom.events);
+      this.tell("events", seldom.events);
+    }
     if (!seldom?.node) return;
-    peers.draw(peerFacts(gpu.uuid, seldom.node.links, (uuid) => `To ${this.around.nameOf(uuid) ?? uuid}`));
+    peers.draw(
+      peerFacts(gpu.uuid, seldom.node.links, (uuid) => `To ${this.around.nameOf(uuid) ?? uuid}`),
+    );
   }
 
   /** @type {(uuid: string) => string} */
@@ -179,9 +280,24 @@ export class GpuDetails extends Teller {
  * @type {(leases: Hub.LeaseView[], tasks: Hub.TaskView[]) => string}
  */
 function leaseLine(leases, tasks) {
-  const outsiders = [...new Set(tasks.map(({ user }) => user ?? "an unknown user"))].filter((user) => leases.every(({ owner }) => owner !== user));
-  return leases.map((lease) => sentence(`${lease.share_pct < 100 ? `${Math.round(lease.share_pct)} % of the GPU ` : ""}leased to ${lease.owner} ${lease.until * 1000 > Date.now() ? "until" : "; overdue since"} ${untilWords(lease.until)}`.replace(" ;", ";"))).join(" ")
-    + (leases.length > 0 && outsiders.length > 0 ? ` Used by ${outsiders.join(", ")} without a lease.` : "");
+  const outsiders = [...new Set(tasks.map(({ user }) => user ?? "an unknown user"))].filter(
+    (user) => leases.every(({ owner }) => owner !== user),
+  );
+  return (
+    leases
+      .map((lease) =>
+        sentence(
+          `${lease.share_pct < 100 ? `${Math.round(lease.share_pct)} % of the GPU ` : ""}leased to ${lease.owner} ${lease.until * 1000 > Date.now() ? "until" : "; overdue since"} ${untilWords(lease.until)}`.replace(
+            " ;",
+            ";",
+          ),
+        ),
+      )
+      .join(" ") +
+    (leases.length > 0 && outsiders.length > 0
+      ? ` Used by ${outsiders.join(", ")} without a lease.`
+      : "")
+  );
 }
 
 /** @type {(gpu: Hub.GpuView, state: string, absence: Record<string, string>) => string} */

@@ -34,11 +34,17 @@ const FACTS = [
 ];
 
 /** @type {(value: number) => string} */
-function watts(value) { return `${Math.round(value)} W`; }
+function watts(value) {
+  return `${Math.round(value)} W`;
+}
 /** @type {(value: number) => string} */
-function megahertz(value) { return `${Math.round(value)} MHz`; }
+function megahertz(value) {
+  return `${Math.round(value)} MHz`;
+}
 /** @type {(value: number) => string} */
-function degrees(value) { return `${Math.round(value)} °C`; }
+function degrees(value) {
+  return `${Math.round(value)} °C`;
+}
 
 /**
  * A list of [label, words], redrawn only when it has changed. Stacked: one line for each part of the words; a
@@ -53,19 +59,30 @@ export class Facts {
 
   /** @type {(pairs: LabelledWords[]) => void} */
   draw(pairs) {
-    redraw(this.root, pairs, () => factLines(this.isStacked ? pairs.map(([label, words]) => [label, ...stacked(words ?? "")]) : pairs));
+    redraw(this.root, pairs, () =>
+      factLines(
+        this.isStacked ? pairs.map(([label, words]) => [label, ...stacked(words ?? "")]) : pairs,
+      ),
+    );
   }
 }
 
 /** @type {(words: string) => HTMLElement[]} */
-const stacked = (words) => words.split(", ").map((part) => make("span", { class: "fact-part" }, part));
+const stacked = (words) =>
+  words.split(", ").map((part) => make("span", { class: "fact-part" }, part));
 
 /** @type {(gpu: Hub.GpuView) => LabelledWords[]} */
 export function boardFacts(gpu) {
   // What was set since is read beside the facts.
   /** @type {Record<string, any>} */
-  const facts = { uuid: gpu.uuid, ...gpu.facts, power_limit_w: gpu.values.power_limit_w ?? gpu.facts.power_limit_w };
-  return FACTS.filter(([key]) => facts[key] !== null && facts[key] !== undefined).map(([key, label, words]) => [label, words(facts[key])]);
+  const facts = {
+    uuid: gpu.uuid,
+    ...gpu.facts,
+    power_limit_w: gpu.values.power_limit_w ?? gpu.facts.power_limit_w,
+  };
+  return FACTS.filter(([key]) => facts[key] !== null && facts[key] !== undefined).map(
+    ([key, label, words]) => [label, words(facts[key])],
+  );
 }
 
 /**
@@ -75,12 +92,18 @@ export function boardFacts(gpu) {
  */
 export function peerFacts(uuid, links, nameOf) {
   /** @type {[string, string][]} */
-  const peers = (links ?? []).filter(({ a, b }) => a === uuid || b === uuid).map(({ a, b, path, nvlinks }) => [
-    nameOf(a === uuid ? b : a),
-    nvlinks === null || nvlinks === undefined || nvlinks === 0 ? path : `${path}, ${plural(nvlinks, "NVLink")}`,
-  ]);
+  const peers = (links ?? [])
+    .filter(({ a, b }) => a === uuid || b === uuid)
+    .map(({ a, b, path, nvlinks }) => [
+      nameOf(a === uuid ? b : a),
+      nvlinks === null || nvlinks === undefined || nvlinks === 0
+        ? path
+        : `${path}, ${plural(nvlinks, "NVLink")}`,
+    ]);
   peers.sort(([one], [other]) => one.localeCompare(other, "en", { numeric: true }));
-  return peers.length > MOST_PEERS ? [...peers.slice(0, MOST_PEERS), ["And", `${peers.length - MOST_PEERS} more`]] : peers;
+  return peers.length > MOST_PEERS
+    ? [...peers.slice(0, MOST_PEERS), ["And", `${peers.length - MOST_PEERS} more`]]
+    : peers;
 }
 
 /**
@@ -90,8 +113,11 @@ export function peerFacts(uuid, links, nameOf) {
 export function nodeFacts(node) {
   /** @type {LabelledWords[]} */
   const pairs = [
-    ["Driver", node.driver_version], ["Reader", readerWords(node)], ["Agent", agentWords(node)],
-    ["System", node.platform], ["Actions stopped", node.holds.join("; ")],
+    ["Driver", node.driver_version],
+    ["Reader", readerWords(node)],
+    ["Agent", agentWords(node)],
+    ["System", node.platform],
+    ["Actions stopped", node.holds.join("; ")],
   ];
   return pairs.filter(([, words]) => words !== null && words !== undefined && words !== "");
 }

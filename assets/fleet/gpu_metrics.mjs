@@ -22,7 +22,8 @@ export class Metrics {
     this.rows = new Map();
     this.sections = new Map();
     for (const [key, label] of book.sections) this.sections.set(key, section(label));
-    for (const metric of book.metrics.values()) this.sections.get(metric.section).list.append(this.row(metric));
+    for (const metric of book.metrics.values())
+      this.sections.get(metric.section).list.append(this.row(metric));
     this.absent = { unsupported: absentLine("Not supported here"), denied: absentLine("Denied") };
     this.slow = make("p", { class: "slow-age" });
     this.atRest = make("p", { class: "at-rest" }, "All other load metrics are 0.");
@@ -31,7 +32,11 @@ export class Metrics {
   }
 
   get elements() {
-    return [...[...this.sections.values()].map(({ root }) => root), this.slow, ...Object.values(this.absent).map(({ root }) => root)];
+    return [
+      ...[...this.sections.values()].map(({ root }) => root),
+      this.slow,
+      ...Object.values(this.absent).map(({ root }) => root),
+    ];
   }
 
   /**
@@ -44,11 +49,20 @@ export class Metrics {
 
   /** @type {(metric: Metric) => HTMLElement} */
   row(metric) {
-    const value = make("span", { class: metric.words || metric.key === "throttle_bits" ? "value words" : "value" }, "…");
+    const value = make(
+      "span",
+      { class: metric.words || metric.key === "throttle_bits" ? "value words" : "value" },
+      "…",
+    );
     const old = make("small", { class: "value-age" });
     const bar = make("span", { class: "bar-full" });
     const place = make("span", { class: "bar-place" }, bar);
-    const row = make("div", { tabindex: "-1", "data-metric": metric.key }, make("dt", {}, metric.label), make("dd", {}, make("span", { class: "value-and-age" }, value, old), place));
+    const row = make(
+      "div",
+      { "tabindex": "-1", "data-metric": metric.key },
+      make("dt", {}, metric.label),
+      make("dd", {}, make("span", { class: "value-and-age" }, value, old), place),
+    );
     explain(row, metric.meaning);
     this.rows.set(metric.key, { row, value, old, bar, place });
     return row;
@@ -61,18 +75,33 @@ export class Metrics {
   draw(gpu, isIdle = false) {
     for (const [key, cells] of this.rows) this.drawRow(gpu, metricOf(this.book, key), cells);
     this.foldLoad(gpu, isIdle);
-    for (const { root, list } of this.sections.values()) show(root, [...list.children].some((row) => !row.hidden));
+    for (const { root, list } of this.sections.values())
+      show(
+        root,
+        [...list.children].some((row) => !row.hidden),
+      );
     this.drawAbsent(gpu, "unsupported", `${capital(this.book.absence.unsupported ?? "")}.`);
-    this.drawAbsent(gpu, "denied", `${capital(this.book.absence.denied ?? "")}: run the agent as root or with CAP_SYS_ADMIN; “gpudeck doctor” on the node shows what is missing.`);
+    this.drawAbsent(
+      gpu,
+      "denied",
+      `${capital(this.book.absence.denied ?? "")}: run the agent as root or with CAP_SYS_ADMIN; “gpudeck doctor” on the node shows what is missing.`,
+    );
     const isSlow = gpu.slow_sampled_at !== null && gpu.slow_sampled_at !== undefined;
     show(this.slow, isSlow);
-    if (isSlow) say(this.slow, `Health, links and limits were last read ${gpu.slow_age_s === null || gpu.slow_age_s === undefined ? "before the hub’s last start" : `${age(gpu.slow_age_s)} ago`}; they are read every minute and on change.`);
+    if (isSlow)
+      say(
+        this.slow,
+        `Health, links and limits were last read ${gpu.slow_age_s === null || gpu.slow_age_s === undefined ? "before the hub’s last start" : `${age(gpu.slow_age_s)} ago`}; they are read every minute and on change.`,
+      );
   }
 
   /** @type {(gpu: Hub.GpuView, isIdle: boolean) => void} */
   foldLoad(gpu, isIdle) {
     const rows = [...this.sections.get("load").list.children].filter((row) => !row.hidden);
-    const isAtRest = isIdle && rows.length > 2 && rows.every(({ dataset }) => (gpu.values[dataset.metric] ?? 0) === 0);
+    const isAtRest =
+      isIdle &&
+      rows.length > 2 &&
+      rows.every(({ dataset }) => (gpu.values[dataset.metric] ?? 0) === 0);
     show(this.atRest, isAtRest);
     if (isAtRest) rows.slice(1).forEach((row) => show(row, false));
   }
@@ -87,12 +116,21 @@ export class Metrics {
     const words = valueWords(gpu, metric, this.book);
     say(value, textOf(gpu, metric, words, this.book));
     // Under one head stand values of each second and of each quarter minute: the older say so.
-    const isOld = metric.section === "load" && isThere && !this.often.has(metric.key) && (gpu.slow_age_s ?? 0) >= OLD_S;
+    const isOld =
+      metric.section === "load" &&
+      isThere &&
+      !this.often.has(metric.key) &&
+      (gpu.slow_age_s ?? 0) >= OLD_S;
     say(old, isOld ? `${age(gpu.slow_age_s)} ago` : "");
     value.classList.toggle("missing", words.isMissing);
     value.classList.toggle("bad", isThere && isBad(metric, gpu.values[metric.key]));
     value.classList.toggle("warn", isThere && WARN.has(metric.key) && gpu.values[metric.key] > 0);
-    explain(row, words.isMissing && words.meaning ? `${metric.meaning} ${capital(words.meaning)}.` : metric.meaning);
+    explain(
+      row,
+      words.isMissing && words.meaning
+        ? `${metric.meaning} ${capital(words.meaning)}.`
+        : metric.meaning,
+    );
     const share = shareOf(gpu, metric);
     show(place, share !== null);
     if (share !== null) bar.style.transform = `scaleX(${share})`;
@@ -128,11 +166,20 @@ function textOf(gpu, metric, words, { reasons }) {
  * @type {(place: HTMLElement, metrics: Metric[]) => void}
  */
 export function nameMetrics(place, metrics) {
-  redraw(place, metrics.map(({ key }) => key), () => metrics.flatMap((metric, at) => {
-    const name = make("span", { class: "explained", tabindex: "-1", "data-metric": metric.key }, metric.label);
-    explain(name, metric.meaning);
-    return [name, at === metrics.length - 1 ? ". " : ", "];
-  }));
+  redraw(
+    place,
+    metrics.map(({ key }) => key),
+    () =>
+      metrics.flatMap((metric, at) => {
+        const name = make(
+          "span",
+          { "class": "explained", "tabindex": "-1", "data-metric": metric.key },
+          metric.label,
+        );
+        explain(name, metric.meaning);
+        return [name, at === metrics.length - 1 ? ". " : ", "];
+      }),
+  );
 }
 
 /** @type {(label: string) => MetricSection} */
@@ -145,5 +192,9 @@ function section(label) {
 function absentLine(title) {
   const names = make("span", {});
   const reason = make("span", {});
-  return { names, reason, root: make("p", { class: "not-here" }, make("strong", {}, `${title}: `), names, reason) };
+  return {
+    names,
+    reason,
+    root: make("p", { class: "not-here" }, make("strong", {}, `${title}: `), names, reason),
+  };
 }

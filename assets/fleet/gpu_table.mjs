@@ -23,10 +23,19 @@ export class TableView {
     this.count = make("p", { class: "table-count" });
     const body = make("tbody", {});
     /** @type {Lines<number>} */
-    this.lines = new Lines(body, (slot) => slot, (slot) => this.line(slot));
+    this.lines = new Lines(
+      body,
+      (slot) => slot,
+      (slot) => this.line(slot),
+    );
     this.head = make("th", { scope: "col", class: "number", tabindex: "0" });
-    const heads = ["Node", "GPU", "Model", "Owner", "State"].map((name) => make("th", { scope: "col" }, name));
-    root.append(this.count, make("table", {}, make("thead", {}, make("tr", {}, ...heads, this.head)), body));
+    const heads = ["Node", "GPU", "Model", "Owner", "State"].map((name) =>
+      make("th", { scope: "col" }, name),
+    );
+    root.append(
+      this.count,
+      make("table", {}, make("thead", {}, make("tr", {}, ...heads, this.head)), body),
+    );
   }
 
   /** @type {(metric: Metric, order: number[]) => void} */
@@ -36,15 +45,29 @@ export class TableView {
     const rows = lit.slice(0, MOST_ROWS);
     say(this.head, metric.label);
     explain(this.head, metric.meaning);
-    sayOrHide(this.count, lit.length > MOST_ROWS ? `The first ${MOST_ROWS} of ${lit.length} GPUs. Filter to see fewer.` : "");
+    sayOrHide(
+      this.count,
+      lit.length > MOST_ROWS
+        ? `The first ${MOST_ROWS} of ${lit.length} GPUs. Filter to see fewer.`
+        : "",
+    );
     this.lines.draw(rows);
   }
 
   /** @type {(slot: number) => DrawnLine<number>} */
   line(slot) {
-    const open = make("button", { type: "button", class: "as-link", onclick: () => this.onOpen(slot) });
-    const cells = Array.from({ length: 5 }, (_, at) => make("td", { class: at === 4 ? "number" : null }));
-    return { root: make("tr", {}, make("th", { scope: "row" }, open), cells), draw: () => this.drawLine(slot, open, cells) };
+    const open = make("button", {
+      type: "button",
+      class: "as-link",
+      onclick: () => this.onOpen(slot),
+    });
+    const cells = Array.from({ length: 5 }, (_, at) =>
+      make("td", { class: at === 4 ? "number" : null }),
+    );
+    return {
+      root: make("tr", {}, make("th", { scope: "row" }, open), cells),
+      draw: () => this.drawLine(slot, open, cells),
+    };
   }
 
   /** @type {(slot: number, open: HTMLElement, cells: HTMLElement[]) => void} */
@@ -52,7 +75,13 @@ export class TableView {
     const { picture } = this;
     const state = picture.hasValue(slot) ? "ok" : stateWords(picture.state(slot));
     say(open, picture.nodeTitle(slot));
-    const words = [picture.placeName(slot), picture.modelName(slot), `${picture.ownerName(slot)}${leaseAfter(picture, slot)}`, state, oneWord(this.describe(slot))];
+    const words = [
+      picture.placeName(slot),
+      picture.modelName(slot),
+      `${picture.ownerName(slot)}${leaseAfter(picture, slot)}`,
+      state,
+      oneWord(this.describe(slot)),
+    ];
     words.forEach((word, at) => say(cells[at], word));
   }
 }

@@ -11,7 +11,12 @@ const STATE_WORDS = { unsupported: "not supported", unscaled: "no scale" };
 
 // Of an alarm, and of a count, the colour alone in a fleet too large for exact numbers.
 /** @type {[number, string][]} */
-const COUNT_STEPS = [[0, "none"], [80, "few"], [160, "many"], [Infinity, "very many"]];
+const COUNT_STEPS = [
+  [0, "none"],
+  [80, "few"],
+  [160, "many"],
+  [Infinity, "very many"],
+];
 const THROTTLE_STEPS = ["none", "power-limited", "thermal or hardware"];
 
 /** @type {(state: string) => string} */
@@ -30,13 +35,15 @@ export function describeSlot(picture, slot, { group, metric, reasons, alerts }) 
   const isByNode = group === "node";
   const { text, unit } = cellText(picture, slot, metric, reasons);
   return {
-    text, unit,
+    text,
+    unit,
     name: isByNode ? `GPU ${picture.placeName(slot)}` : `${host}:${picture.placeName(slot)}`,
     place: isByNode ? picture.placeName(slot) : `${host}:${picture.placeName(slot)}`,
     note: noteOf(picture, slot, group),
     past: picture.past?.[slot],
     get spoken() {
-      const match = picture.mask === null || picture.isLit(slot) ? "" : ", does not match the filter";
+      const match =
+        picture.mask === null || picture.isLit(slot) ? "" : ", does not match the filter";
       return `${picture.nodeTitle(slot)}, GPU ${picture.placeName(slot)}: ${metric.label} ${text} ${unit}, ${picture.ownerName(slot)}${serviceAfter(picture, slot)}${wastedAfter(picture, slot)}${leaseAfter(picture, slot)}${match}${alerts.map((alert) => `, alert: ${withWhat(alert)}`).join("")}`;
     },
   };
@@ -47,13 +54,22 @@ function noteOf(picture, slot, group) {
   const parts = picture.partsOf(slot).length;
   if (picture.isThen && !picture.isKnownThen) return "";
   if (parts > 0) return `MIG: ${parts} ${parts === 1 ? "part" : "parts"}`;
-  if (!picture.hasTask(slot)) return picture.serviceWords(slot) || picture.lesseeWords(slot) || (picture.isThen ? "no task" : "free");
+  if (!picture.hasTask(slot))
+    return (
+      picture.serviceWords(slot) ||
+      picture.lesseeWords(slot) ||
+      (picture.isThen ? "no task" : "free")
+    );
   // What the group is named by need not stand in each of its cells.
-  return `${group === "owner" ? "" : picture.ownerName(slot)}${wastedAfter(picture, slot)}`.replace(/^, /, "");
+  return `${group === "owner" ? "" : picture.ownerName(slot)}${wastedAfter(picture, slot)}`.replace(
+    /^, /,
+    "",
+  );
 }
 
 /** @type {(picture: FleetState, slot: number) => string} */
-const serviceAfter = (picture, slot) => (picture.serviceWords(slot) === "" ? "" : `, ${picture.serviceWords(slot)}`);
+const serviceAfter = (picture, slot) =>
+  picture.serviceWords(slot) === "" ? "" : `, ${picture.serviceWords(slot)}`;
 
 /**
  * ", idle 2 h" of one that is wasted, ", paused".
@@ -62,11 +78,14 @@ const serviceAfter = (picture, slot) => (picture.serviceWords(slot) === "" ? "" 
 function wastedAfter(picture, slot) {
   if (picture.isPaused(slot)) return ", paused";
   const wasted = picture.wasted.get(slot);
-  return wasted === undefined ? "" : `, idle ${age((picture.isThen ? picture.at ?? NaN : Date.now() / 1000) - wasted.since)}`;
+  return wasted === undefined
+    ? ""
+    : `, idle ${age((picture.isThen ? (picture.at ?? NaN) : Date.now() / 1000) - wasted.since)}`;
 }
 
 /** @type {(picture: FleetState, slot: number) => string} */
-export const leaseAfter = (picture, slot) => (picture.leaseWords(slot) === "" ? "" : `, ${picture.leaseWords(slot)}`);
+export const leaseAfter = (picture, slot) =>
+  picture.leaseWords(slot) === "" ? "" : `, ${picture.leaseWords(slot)}`;
 
 /**
  * @type {(picture: FleetState, slot: number, metric: Metric, reasons: ThrottleReasons) => Quantity}
@@ -76,9 +95,12 @@ export function cellText(picture, slot, metric, reasons) {
   if (!picture.hasValue(slot)) return { text: stateWords(state), unit: "" };
   const exact = picture.exact?.[slot];
   if (exact !== undefined && !Number.isNaN(exact)) return cellOf(metric, exact, reasons);
-  if (metric.key === "throttle_bits") return { text: THROTTLE_STEPS[Math.round((2 * picture.code(slot)) / FULL)], unit: "" };
-  if (metric.scale === "alarm") return { text: picture.code(slot) === 0 ? "well" : "look", unit: "" };
-  if (metric.scale === "count") return { text: COUNT_STEPS.find(([most]) => picture.code(slot) <= most)?.[1] ?? "", unit: "" };
+  if (metric.key === "throttle_bits")
+    return { text: THROTTLE_STEPS[Math.round((2 * picture.code(slot)) / FULL)], unit: "" };
+  if (metric.scale === "alarm")
+    return { text: picture.code(slot) === 0 ? "well" : "look", unit: "" };
+  if (metric.scale === "count")
+    return { text: COUNT_STEPS.find(([most]) => picture.code(slot) <= most)?.[1] ?? "", unit: "" };
   if (state === "unscaled") return { text: "", unit: "" };
   return { text: String(Math.round((100 * picture.code(slot)) / FULL)), unit: "% of maximum" };
 }
@@ -90,7 +112,8 @@ export function cellText(picture, slot, metric, reasons) {
  */
 export function valueWords(gpu, metric, { reasons, absence }) {
   const value = gpu.values[metric.key];
-  if (value !== undefined && value !== null) return { ...valueOf(metric, value, reasons), isMissing: false };
+  if (value !== undefined && value !== null)
+    return { ...valueOf(metric, value, reasons), isMissing: false };
   const why = gpu.missing[metric.key] ?? "unknown";
   return { text: stateWords(why), unit: "", isMissing: true, meaning: absence[why] ?? "" };
 }

@@ -2,11 +2,14 @@
 
 /** @import { FleetState } from "../live/fleet_state.mjs" */
 
+import { rankOnNode } from "../live/slot_ranks.mjs";
 import { grouped } from "../parts/grouped.mjs";
 import { awayWords } from "./sites.mjs";
 
-const HEIGHTS = [240, 214, 190, 170, 150, 132, 116, 100, 88, 78, 70, 64, 58, 53, 48, 43, 38, 34, 30,
-  28, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6];
+const HEIGHTS = [
+  240, 214, 190, 170, 150, 132, 116, 100, 88, 78, 70, 64, 58, 53, 48, 43, 38, 34, 30, 28, 26, 25,
+  24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6,
+];
 const LABEL_FROM = 13;
 // On a very large screen 10,000 cells have room for text, and writing it takes a fifth of a second.
 const MOST_TEXTS = 2_048;
@@ -26,8 +29,14 @@ const collator = new Intl.Collator("en", { numeric: true });
 export function arrange(picture, view, room, measure) {
   const nodes = view.group === "node" ? nodesOf(picture, view.sort) : null;
   const groups = nodes ?? sectionsOf(picture, view);
-  const fitted = nodes !== null ? fitNodes(nodes, room, measure) : fitSections(groups, room, measure);
-  return { ...fitted, hasText: fitted.cellW >= 20 && fitted.cellH >= 14 && picture.count <= MOST_TEXTS, group: view.group, listed: groups.flatMap(({ slots }) => slots) };
+  const fitted =
+    nodes !== null ? fitNodes(nodes, room, measure) : fitSections(groups, room, measure);
+  return {
+    ...fitted,
+    hasText: fitted.cellW >= 20 && fitted.cellH >= 14 && picture.count <= MOST_TEXTS,
+    group: view.group,
+    listed: groups.flatMap(({ slots }) => slots),
+  };
 }
 
 // A cell without a number has no rank: it follows all that have one, whichever way is asked.
@@ -49,7 +58,7 @@ function nodesOf(picture, sort) {
 
 /** @type {(picture: FleetState, slots: number[], sort: string) => NodeBlock} */
 function nodeBlock(picture, slots, sort) {
-  slots.sort((a, b) => picture.rankOnNode(a) - picture.rankOnNode(b));
+  slots.sort((a, b) => rankOnNode(picture, a) - rankOnNode(picture, b));
   const best = sort === "name" ? 0 : Math.max(...slots.map((slot) => rank(picture, slot, sort)));
   return { title: picture.nodeTitle(slots[0]), slots, rank: best };
 }
@@ -60,7 +69,8 @@ const GROUP_KEYS = {
   model: (picture, slot) => picture.modelName(slot),
   owner: (picture, slot) => picture.ownerName(slot),
   site: siteTitle,
-  state: (picture, slot) => (picture.hasValue(slot) ? "ok" : picture.state(slot).replace("unsupported", "not supported")),
+  state: (picture, slot) =>
+    picture.hasValue(slot) ? "ok" : picture.state(slot).replace("unsupported", "not supported"),
 };
 /** @type {(picture: FleetState, slot: number) => string} */
 function siteTitle(picture, slot) {
@@ -69,7 +79,16 @@ function siteTitle(picture, slot) {
   return away === "" ? name : `${name}, ${away}`;
 }
 
-const STATE_ORDER = ["lost", "error", "offline", "stale", "unknown", "denied", "not supported", "ok"];
+const STATE_ORDER = [
+  "lost",
+  "error",
+  "offline",
+  "stale",
+  "unknown",
+  "denied",
+  "not supported",
+  "ok",
+];
 
 /** @type {(picture: FleetState, view: FleetView) => Section[]} */
 function sectionsOf(picture, { group, sort }) {
@@ -78,13 +97,17 @@ function sectionsOf(picture, { group, sort }) {
   /** @type {(a: number, b: number) => number} */
   const byName = (a, b) => names[a] - names[b];
   /** @type {(a: number, b: number) => number} */
-  const order = sort === "name" ? byName
-    : (a, b) => rank(picture, b, sort) - rank(picture, a, sort) || byName(a, b);
+  const order =
+    sort === "name"
+      ? byName
+      : (a, b) => rank(picture, b, sort) - rank(picture, a, sort) || byName(a, b);
   const sections = [...byKey].map(([title, slots]) => ({ title, slots: slots.sort(order) }));
   /** @type {(section: Section) => number} */
   const place = group === "state" ? (section) => STATE_ORDER.indexOf(section.title) : () => 0;
-  return sections.sort((a, b) => place(a) - place(b) || b.slots.length - a.slots.length
-    || collator.compare(a.title, b.title));
+  return sections.sort(
+    (a, b) =>
+      place(a) - place(b) || b.slots.length - a.slots.length || collator.compare(a.title, b.title),
+  );
 }
 
 /** @type {(h: number) => Gaps} */
@@ -111,11 +134,15 @@ function widths(h) {
 function fitNodes(nodes, room, measure) {
   const longest = Math.max(0, ...nodes.map((node) => measure(node.title)));
   const most = Math.max(1, ...nodes.map((node) => node.slots.length));
-  const [whole, ...broken] = acrossOptions(most).map((across) => tallest(nodes, room, longest, across));
+  const [whole, ...broken] = acrossOptions(most).map((across) =>
+    tallest(nodes, room, longest, across),
+  );
   /** @type {(shape: NodeShape | null, best: NodeShape | null) => boolean} */
-  const isBetter = (shape, best) => shape !== null && (best === null || shape.h > best.h * (nodes.length > 2 ? 1.8 : 1));
+  const isBetter = (shape, best) =>
+    shape !== null && (best === null || shape.h > best.h * (nodes.length > 2 ? 1.8 : 1));
   const best = broken.reduce((kept, shape) => (isBetter(shape, kept) ? shape : kept), whole);
-  if (best === null) return { width: room.width, height: 0, cellW: 0, cellH: 0, rows: [], words: [] };
+  if (best === null)
+    return { width: room.width, height: 0, cellW: 0, cellH: 0, rows: [], words: [] };
   return placeNodes(nodes, narrowed(nodes, room, longest, best), room);
 }
 
@@ -147,10 +174,23 @@ function nodeShape(nodes, room, longest, h, across, blocksWanted = Infinity) {
   const label = labelPlace(h, room, longest);
   const left = label === "left" ? Math.min(longest, 132) + MARK_ROOM + 10 : 0;
   const blockMin = left + across * (widths(h)[0] + gap.cell) - gap.cell;
-  const blocks = Math.min(blocksWanted, nodes.length, Math.floor((room.width + gap.block) / (blockMin + gap.block)));
+  const blocks = Math.min(
+    blocksWanted,
+    nodes.length,
+    Math.floor((room.width + gap.block) / (blockMin + gap.block)),
+  );
   if (blocks < 1) return null;
   const top = label === "top" ? (h >= 72 ? HEADING : 17) : 0;
-  return { h, across, gap, label, left, top, blocks, height: stackHeight(nodes, { h, across, gap, top, blocks }) };
+  return {
+    h,
+    across,
+    gap,
+    label,
+    left,
+    top,
+    blocks,
+    height: stackHeight(nodes, { h, across, gap, top, blocks }),
+  };
 }
 
 /** @type {(h: number, room: Room, longest: number) => NodeShape["label"]} */
@@ -177,7 +217,8 @@ function lineHeight(nodes, from, { h, across, gap, top, blocks }) {
 /** @type {(nodes: NodeBlock[], from: number, blocks: number, across: number) => number} */
 function depth(nodes, from, blocks, across) {
   let most = 1;
-  for (let at = from; at < Math.min(from + blocks, nodes.length); at++) most = Math.max(most, nodes[at].slots.length);
+  for (let at = from; at < Math.min(from + blocks, nodes.length); at++)
+    most = Math.max(most, nodes[at].slots.length);
   return Math.ceil(most / across);
 }
 
@@ -205,7 +246,10 @@ function placeNodes(nodes, shape, room) {
   const { h, across, left, blocks } = shape;
   const cellW = cellWidth(room, shape);
   const blockW = left + across * (cellW + shape.gap.cell) - shape.gap.cell;
-  const gap = { ...shape.gap, block: spread(room.width - blocks * blockW, blocks, shape.gap.block) };
+  const gap = {
+    ...shape.gap,
+    block: spread(room.width - blocks * blockW, blocks, shape.gap.block),
+  };
   const rows = [];
   const words = [];
   let y = 0;
@@ -213,7 +257,9 @@ function placeNodes(nodes, shape, room) {
     const line = nodes.slice(at, at + blocks);
     rows.push(...lineRows(line, { ...shape, gap, cellW, blockW }, y));
     if (shape.label !== "none") {
-      words.push(...line.map((node, k) => nodeWord(node, k * (blockW + gap.block), y, { ...shape, blockW })));
+      words.push(
+        ...line.map((node, k) => nodeWord(node, k * (blockW + gap.block), y, { ...shape, blockW })),
+      );
     }
     y += lineHeight(nodes, at, shape) + gap.row;
   }
@@ -247,7 +293,8 @@ function lineRows(line, { h, across, gap, left, top, cellW, blockW }, y) {
  * @type {(node: NodeBlock, x: number, y: number, shape: NodeShape & { blockW: number }) => MapWord}
  */
 function nodeWord(node, x, y, { h, label, left, top, blockW }) {
-  if (label === "left") return { text: node.title, x, y: y + h / 2, room: left - 10, isHeading: false, node };
+  if (label === "left")
+    return { text: node.title, x, y: y + h / 2, room: left - 10, isHeading: false, node };
   return { text: node.title, x, y: y + top / 2 - 2, room: blockW, isHeading: h >= 72, node };
 }
 
@@ -274,14 +321,22 @@ function packSections(sections, room, h, measure) {
   if (across < 1) return null;
   const cellW = Math.floor(Math.min(widths(h)[1], (room.width + gap.cell) / across - gap.cell));
   const pen = { x: 0, y: 0, deepest: 0 };
-  const spots = sections.map((section) => spotFor(section, pen, {
-    room, h, gap, cellW, measure, across: sections.length > MOST_LINES ? blockOf(section, across) : across,
-  }));
+  const spots = sections.map((section) =>
+    spotFor(section, pen, {
+      room,
+      h,
+      gap,
+      cellW,
+      measure,
+      across: sections.length > MOST_LINES ? blockOf(section, across) : across,
+    }),
+  );
   return { spots, h, gap, across, cellW, height: pen.y + pen.deepest };
 }
 
 /** @type {(section: Section, across: number) => number} */
-const blockOf = ({ slots }, across) => Math.min(across, Math.max(8, Math.ceil(Math.sqrt(slots.length * 4))));
+const blockOf = ({ slots }, across) =>
+  Math.min(across, Math.max(8, Math.ceil(Math.sqrt(slots.length * 4))));
 
 /**
  * @type {(section: Section, pen: Pen, shape: { room: Room, h: number, gap: Gaps, across: number,
@@ -291,7 +346,10 @@ function spotFor(section, pen, { room, h, gap, across, cellW, measure }) {
   const { length } = section.slots;
   const top = section.title === "" ? 0 : HEADING;
   const heading = section.title === "" ? 0 : measure(headingOf(section)) * 1.3;
-  const width = Math.max(Math.min(across, length) * (cellW + gap.cell) - gap.cell, Math.min(heading, room.width));
+  const width = Math.max(
+    Math.min(across, length) * (cellW + gap.cell) - gap.cell,
+    Math.min(heading, room.width),
+  );
   if (pen.x > 0 && pen.x + width > room.width) {
     Object.assign(pen, { x: 0, y: pen.y + pen.deepest + gap.row, deepest: 0 });
   }
@@ -311,7 +369,14 @@ function drawnSections({ spots, h, gap, cellW }) {
   const byY = new Map();
   const words = [];
   for (const { section, x, y, top, width, across } of spots) {
-    if (top > 0) words.push({ text: headingOf(section), x, y: y + top / 2 - 2, room: width + 12, isHeading: true });
+    if (top > 0)
+      words.push({
+        text: headingOf(section),
+        x,
+        y: y + top / 2 - 2,
+        room: width + 12,
+        isHeading: true,
+      });
     section.slots.forEach((slot, at) => {
       const rowY = y + top + Math.floor(at / across) * (h + gap.cell);
       const row = byY.get(rowY) ?? { y: rowY, slots: [], x: [] };
@@ -330,7 +395,9 @@ function drawnSections({ spots, h, gap, cellW }) {
  */
 export function placesOf(plan) {
   const places = new Map();
-  plan.rows.forEach((row, at) => row.slots.forEach((slot, k) => places.set(slot, { row: at, at: k })));
+  plan.rows.forEach((row, at) =>
+    row.slots.forEach((slot, k) => places.set(slot, { row: at, at: k })),
+  );
   return places;
 }
 
@@ -373,6 +440,8 @@ function upDown(plan, { row, at }, step) {
   if (next === undefined) return undefined;
   const x = plan.rows[row].x[at];
   let best = 0;
-  next.x.forEach((left, k) => { if (Math.abs(left - x) < Math.abs(next.x[best] - x)) best = k; });
+  next.x.forEach((left, k) => {
+    if (Math.abs(left - x) < Math.abs(next.x[best] - x)) best = k;
+  });
   return next.slots[best];
 }

@@ -5,7 +5,8 @@
 import { MARK_ROOM, arrange, neighbour, placesOf, slotAt } from "./grid_layout.mjs";
 import { Teller, contextOf, say, show, theme, within } from "../parts/dom.mjs";
 import { isSilenced } from "../alerts/alert_words.mjs";
-import { CRITICAL, WARNING, alertCorner, paintCells, paintPixels, rasterise } from "../parts/cells.mjs";
+import { CRITICAL, WARNING, alertCorner, paintCells } from "../parts/cells.mjs";
+import { paintPixels, rasterise } from "../parts/cell_pixels.mjs";
 import { FONT, fit, palette } from "../parts/gauges.mjs";
 
 // A live sort would shuffle cells under the reader's eyes; it settles this often, and never
@@ -117,10 +118,16 @@ export class Heatmap extends Teller {
    * @type {(isAsked?: boolean) => void}
    */
   refresh(isAsked = false) {
-    if (!isAsked && performance.now() - this.paintedAt < Math.min(REST_MOST_MS, REST_TIMES * (this.stats.redraw_ms ?? 0))) return;
+    if (
+      !isAsked &&
+      performance.now() - this.paintedAt <
+        Math.min(REST_MOST_MS, REST_TIMES * (this.stats.redraw_ms ?? 0))
+    )
+      return;
     const isDue = performance.now() - this.arrangedAt > RESORT_MS;
     const isInUse = this.place.matches(":hover, :focus");
-    const isSorted = this.view.sort !== "name" || this.view.group === "state" || this.view.group === "owner";
+    const isSorted =
+      this.view.sort !== "name" || this.view.group === "state" || this.view.group === "owner";
     if (isSorted && isDue && !isInUse) this.plan = null;
     this.redraw();
   }
@@ -133,7 +140,8 @@ export class Heatmap extends Teller {
     this.paintedAt = performance.now();
     const took = this.paintedAt - began;
     this.stats.redraw_ms = took;
-    if (this.stats.frames > 0) this.stats.slowest_redraw_ms = Math.max(this.stats.slowest_redraw_ms, took);
+    if (this.stats.frames > 0)
+      this.stats.slowest_redraw_ms = Math.max(this.stats.slowest_redraw_ms, took);
     this.stats.frames += 1;
     this.markFocus();
   }
@@ -154,8 +162,11 @@ export class Heatmap extends Teller {
     if (this.isOnPaper) return { width: PAPER_WIDTH, height: PAPER_WIDTH, isTouch: false };
     const isTouch = matchMedia("(max-width: 760px)").matches;
     const style = getComputedStyle(this.stage);
-    const width = this.stage.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
-    const height = isTouch ? Math.max(420, innerHeight * 0.75) : this.stage.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom);
+    const width =
+      this.stage.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    const height = isTouch
+      ? Math.max(420, innerHeight * 0.75)
+      : this.stage.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom);
     return { width: Math.floor(width), height: Math.floor(height), isTouch };
   }
 
@@ -171,7 +182,8 @@ export class Heatmap extends Teller {
     const raster = rasterise(plan, ratio);
     this.raster = raster;
     const { width, height } = raster;
-    if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
+    if (this.canvas.width !== width || this.canvas.height !== height)
+      Object.assign(this.canvas, { width, height });
     this.canvas.style.width = `${width / ratio}px`;
     this.canvas.style.height = `${height / ratio}px`;
     return raster;
@@ -182,7 +194,12 @@ export class Heatmap extends Teller {
     const { context, picture } = this;
     const look = palette(theme())[this.isFrozen ? "frozen" : "live"];
     const cells = picture.cells.length >= picture.size ? picture.cells : padded(picture);
-    const layers = { cells, mask: picture.mask, flags: this.drawnFlags = this.flags(plan), memory: picture.memory };
+    const layers = {
+      cells,
+      mask: picture.mask,
+      flags: (this.drawnFlags = this.flags(plan)),
+      memory: picture.memory,
+    };
     context.setTransform(1, 0, 0, 1, 0, 0);
     if (plan.hasText) {
       context.fillStyle = look.marks.ground;
@@ -208,10 +225,15 @@ export class Heatmap extends Teller {
     if (firing.isCalm) return picture.flags;
     const flags = picture.flags.slice();
     /** @type {(slot: number | undefined, alerts: Hub.AlertView[] | undefined) => void} */
-    const mark = (slot, [worst] = []) => { if (slot !== undefined && worst !== undefined && isMarked(worst)) flags[slot] |= FLAG_OF[worst.severity]; };
+    const mark = (slot, [worst] = []) => {
+      if (slot !== undefined && worst !== undefined && isMarked(worst))
+        flags[slot] |= FLAG_OF[worst.severity];
+    };
     for (const [uuid, alerts] of firing.byGpu) mark(picture.slotOf.get(uuid), alerts);
     const hasNames = firing.byNode.size === 0 || plan.words.some(({ node }) => node !== undefined);
-    if (!hasNames) for (const slot of picture.present()) mark(slot, firing.byNode.get(picture.nodeId(slot) ?? ""));
+    if (!hasNames)
+      for (const slot of picture.present())
+        mark(slot, firing.byNode.get(picture.nodeId(slot) ?? ""));
     return flags;
   }
 
@@ -221,13 +243,25 @@ export class Heatmap extends Teller {
     const { context } = this;
     context.textAlign = "left";
     context.textBaseline = "middle";
-    const isOffline = node !== undefined && node.slots.every((slot) => this.picture.code(slot) === 254);
+    const isOffline =
+      node !== undefined && node.slots.every((slot) => this.picture.code(slot) === 254);
     context.font = isHeading ? `600 13px ${FONT}` : `500 11px ${FONT}`;
     context.fillStyle = isOffline ? marks.offlineInk : isHeading ? marks.heading : marks.label;
-    const [worst] = node === undefined ? [] : (this.firing.byNode.get(this.picture.nodeId(node.slots[0]) ?? "") ?? []).filter(isMarked);
+    const [worst] =
+      node === undefined
+        ? []
+        : (this.firing.byNode.get(this.picture.nodeId(node.slots[0]) ?? "") ?? []).filter(isMarked);
     const label = fit(context, text, worst === undefined ? room : room - MARK_ROOM, 3);
     context.fillText(label, x, y);
-    if (worst !== undefined) alertCorner(context, Math.round(x + context.measureText(label).width + MARK_ROOM), Math.round(y - NAME_MARK / 2), NAME_MARK, worst.severity === "crit", marks);
+    if (worst !== undefined)
+      alertCorner(
+        context,
+        Math.round(x + context.measureText(label).width + MARK_ROOM),
+        Math.round(y - NAME_MARK / 2),
+        NAME_MARK,
+        worst.severity === "crit",
+        marks,
+      );
     if (!isOffline) return;
     context.strokeStyle = marks.offlineInk;
     context.lineWidth = 1;
@@ -285,7 +319,10 @@ export class Heatmap extends Teller {
     this.setFocus(slot, false);
     if (event.shiftKey) this.selectRange(slot);
     else if (event.ctrlKey || event.metaKey) this.toggle(slot);
-    else { this.anchor = slot; this.tell("open", { slot }); }
+    else {
+      this.anchor = slot;
+      this.tell("open", { slot });
+    }
   }
 
   /** @type {(event: KeyboardEvent) => void} */
@@ -295,7 +332,8 @@ export class Heatmap extends Teller {
       const next = neighbour(this.planned(), this.places, this.focus, event.key);
       if (next !== null) this.setFocus(next, true);
       if (event.shiftKey && next !== null) this.selectRange(next);
-    } else if (event.key === "Enter" && this.focus !== null) this.tell("open", { slot: this.focus });
+    } else if (event.key === "Enter" && this.focus !== null)
+      this.tell("open", { slot: this.focus });
     else if (event.key === " " && this.focus !== null) this.toggle(this.focus);
     else return;
     event.preventDefault();
@@ -354,7 +392,9 @@ export class Heatmap extends Teller {
   /** @type {(slot: number) => void} */
   selectRange(slot) {
     const order = this.planned().rows.flatMap((row) => Array.from(row.slots));
-    const [from, to] = [order.indexOf(this.anchor ?? slot), order.indexOf(slot)].sort((a, b) => a - b);
+    const [from, to] = [order.indexOf(this.anchor ?? slot), order.indexOf(slot)].sort(
+      (a, b) => a - b,
+    );
     this.anchor ??= slot;
     this.selected = new Set(order.slice(Math.max(0, from), to + 1));
     this.changed();
@@ -376,7 +416,11 @@ export class Heatmap extends Teller {
  * @type {(root: HTMLElement) => HeatmapParts}
  */
 export const partsOf = (root) => ({
-  root, place: within(root, ".heatmap"), stage: stageOf(root), canvas: within(root, "canvas"), mark: within(root, ".mark"),
+  root,
+  place: within(root, ".heatmap"),
+  stage: stageOf(root),
+  canvas: within(root, "canvas"),
+  mark: within(root, ".mark"),
   spoken: within(root, ".live-spoken"),
 });
 

@@ -82,16 +82,28 @@ export class Hover {
     const { picture, gpu } = this;
     const state = gpu?.state ?? picture.state(slot);
     this.card.replaceChildren(
-      make("header", {},
+      make(
+        "header",
+        {},
         make("strong", {}, `${picture.host(slot)} · GPU ${picture.placeName(slot)}`),
-        make("span", { class: `pill ${state}` }, picture.code(slot) === 254 ? "offline" : stateWords(gpu ? state : "…"))),
+        make(
+          "span",
+          { class: `pill ${state}` },
+          picture.code(slot) === 254 ? "offline" : stateWords(gpu ? state : "…"),
+        ),
+      ),
       make("p", { class: "hover-model" }, picture.modelName(slot)),
       ...lease(siteWords(picture, slot)),
       ...lease(picture.serviceWords(slot)),
       ...lease(picture.leaseWords(slot)),
       ...this.alerts(slot),
       make("dl", {}, ...this.rows()),
-      make("footer", {}, make("span", {}, ownerLine(picture, slot, gpu)), make("span", {}, gpu ? ageWords(gpu) : "")),
+      make(
+        "footer",
+        {},
+        make("span", {}, ownerLine(picture, slot, gpu)),
+        make("span", {}, gpu ? ageWords(gpu) : ""),
+      ),
     );
   }
 
@@ -99,22 +111,60 @@ export class Hover {
   alerts(slot) {
     /** @type {Hub.AlertView[]} */
     const alerts = this.firing.of(this.picture.uuids[slot], this.picture.nodeId(slot));
-    const lines = alerts.slice(0, MOST_ALERTS).map((alert) => make("p", { class: `hover-alert ${isSilenced(alert) ? "info" : alert.severity}` }, withWhat(alert), make("small", {}, `for ${age(secondsSince(alert.since, this.picture.isThen ? this.picture.at ?? undefined : undefined))}`)));
-    return alerts.length > MOST_ALERTS ? [...lines, make("p", { class: "hover-more" }, `and ${plural(alerts.length - MOST_ALERTS, "alert")} more`)] : lines;
+    const lines = alerts
+      .slice(0, MOST_ALERTS)
+      .map((alert) =>
+        make(
+          "p",
+          { class: `hover-alert ${isSilenced(alert) ? "info" : alert.severity}` },
+          withWhat(alert),
+          make(
+            "small",
+            {},
+            `for ${age(secondsSince(alert.since, this.picture.isThen ? (this.picture.at ?? undefined) : undefined))}`,
+          ),
+        ),
+      );
+    return alerts.length > MOST_ALERTS
+      ? [
+          ...lines,
+          make(
+            "p",
+            { class: "hover-more" },
+            `and ${plural(alerts.length - MOST_ALERTS, "alert")} more`,
+          ),
+        ]
+      : lines;
   }
 
   rows() {
     const current = this.picture.metric;
-    const keys = [current ?? "", ...ROWS.filter((key) => key !== current)].slice(0, ROWS.length + 1);
-    return keys.filter((key) => this.book.metrics.has(key)).map((key) => this.row(metricOf(this.book, key), key === current));
+    const keys = [current ?? "", ...ROWS.filter((key) => key !== current)].slice(
+      0,
+      ROWS.length + 1,
+    );
+    return keys
+      .filter((key) => this.book.metrics.has(key))
+      .map((key) => this.row(metricOf(this.book, key), key === current));
   }
 
   /** @type {(metric: Metric, isChosen: boolean) => HTMLElement} */
   row(metric, isChosen) {
-    const words = this.gpu === null ? { text: "", unit: "", isMissing: false } : valueWords(this.gpu, metric, this.book);
-    return make("div", { class: isChosen ? "chosen" : null },
+    const words =
+      this.gpu === null
+        ? { text: "", unit: "", isMissing: false }
+        : valueWords(this.gpu, metric, this.book);
+    return make(
+      "div",
+      { class: isChosen ? "chosen" : null },
       make("dt", {}, metric.label),
-      make("dd", { class: words.isMissing ? "missing" : null }, words.text, make("small", {}, words.unit)));
+      make(
+        "dd",
+        { class: words.isMissing ? "missing" : null },
+        words.text,
+        make("small", {}, words.unit),
+      ),
+    );
   }
 
   /** @type {(x: number, y: number) => void} */
@@ -135,7 +185,8 @@ function siteWords(picture, slot) {
 }
 
 /** @type {(words: string) => HTMLElement[]} */
-const lease = (words) => (words === "" ? [] : [make("p", { class: "hover-lease" }, capital(words))]);
+const lease = (words) =>
+  words === "" ? [] : [make("p", { class: "hover-lease" }, capital(words))];
 
 /** @type {(gpu: ShownGpu) => string} */
 const ageWords = (gpu) => (gpu.isThen ? `Past: ${clock(gpu.at)}` : `${age(gpu.age_s)} old`);

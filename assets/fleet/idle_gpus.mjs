@@ -13,10 +13,11 @@ const OFFERED = ["notify", "end"];
  * [{gpu, forS}] of those that the hub calls wasted.
  * @type {(gpus: Hub.GpuView[]) => IdleGpu[]}
  */
-export const idleOf = (gpus) => gpus.flatMap((gpu) => {
-  const forS = gpu.wasted_s ?? null;
-  return forS === null ? [] : [{ gpu, forS }];
-});
+export const idleOf = (gpus) =>
+  gpus.flatMap((gpu) => {
+    const forS = gpu.wasted_s ?? null;
+    return forS === null ? [] : [{ gpu, forS }];
+  });
 
 /** "Under 5 % busy since 14:16 (2 h), holds 49.1 GiB, bohdan, train.py", and what may be done about it. */
 export class IdleLine {
@@ -26,7 +27,12 @@ export class IdleLine {
   constructor() {
     this.root = make("div", { class: "idle-line", role: "status", hidden: "" });
 
-    me().then((person) => { this.person = person; }, () => {});
+    me().then(
+      (person) => {
+        this.person = person;
+      },
+      () => {},
+    );
   }
 
   /**
@@ -36,18 +42,43 @@ export class IdleLine {
   draw(idle, tasks, isNamed = false) {
     const uuids = new Set(idle.map(({ gpu }) => gpu.uuid));
     const there = tasks.filter(({ gpus }) => gpus.some(({ uuid }) => uuids.has(uuid)));
-    const acts = there.length > 0 && there.every((task) => mayAct(this.person, task) && !isMadeUp(task)) ? ACTS.filter(({ id }) => OFFERED.includes(id)) : [];
-    const [words, commands] = [idleWords(idle, there, isNamed), [...new Set(there.map(({ command }) => command ?? ""))]];
+    const acts =
+      there.length > 0 && there.every((task) => mayAct(this.person, task) && !isMadeUp(task))
+        ? ACTS.filter(({ id }) => OFFERED.includes(id))
+        : [];
+    const [words, commands] = [
+      idleWords(idle, there, isNamed),
+      [...new Set(there.map(({ command }) => command ?? ""))],
+    ];
     show(this.root, idle.length > 0);
-    redraw(this.root, [words, commands, there.map(({ id }) => id), acts.map(({ id }) => id)], () => [
-      make("strong", {}, words[0]), make("span", { title: commands.join("\n") }, words[1]), ...acts.map((act) => actButton(act, there))]);
+    redraw(
+      this.root,
+      [words, commands, there.map(({ id }) => id), acts.map(({ id }) => id)],
+      () => [
+        make("strong", {}, words[0]),
+        make("span", { title: commands.join("\n") }, words[1]),
+        ...acts.map((act) => actButton(act, there)),
+      ],
+    );
   }
 }
 
 /** @type {(row: Hub.ActionRow, tasks: Hub.TaskView[]) => HTMLElement} */
 function actButton({ id, label }, tasks) {
-  const endButton = make("button", { type: "button", class: "button small", "data-act": id }, label);
-  pressed(endButton, () => (event) => begin(id, tasks.map((task) => task.id), { x: event.clientX, y: event.clientY }));
+  const endButton = make(
+    "button",
+    { "type": "button", "class": "button small", "data-act": id },
+    label,
+  );
+  pressed(
+    endButton,
+    () => (event) =>
+      begin(
+        id,
+        tasks.map((task) => task.id),
+        { x: event.clientX, y: event.clientY },
+      ),
+  );
   return endButton;
 }
 
@@ -63,6 +94,13 @@ function idleWords(idle, tasks, isNamed) {
   const owners = [...new Set(tasks.map(({ user }) => user ?? "owner unknown"))].join(", ");
   const commands = [...new Set(tasks.map(({ command }) => shortCommand(command)))];
   const whose = [owners, commands.length === 1 ? commands[0] : ""].filter(Boolean).join(", ");
-  if (idle.length === 1) return [`${isNamed ? `GPU ${idle[0].gpu.place} under` : "Under"} 5 % busy since ${since}, holds ${bytes}`, whose];
-  return [`GPUs ${idle.map(({ gpu }) => gpu.place).join(", ")} under 5 % busy, the first since ${since}, hold ${bytes}`, whose];
+  if (idle.length === 1)
+    return [
+      `${isNamed ? `GPU ${idle[0].gpu.place} under` : "Under"} 5 % busy since ${since}, holds ${bytes}`,
+      whose,
+    ];
+  return [
+    `GPUs ${idle.map(({ gpu }) => gpu.place).join(", ")} under 5 % busy, the first since ${since}, hold ${bytes}`,
+    whose,
+  ];
 }

@@ -1,11 +1,29 @@
-// The legend under the map: of what can be on it, that which is.
+// The legend under the map: of what can be on it, that which is; and the scale of its colours.
 
-import { allWithin, byId, contextOf, show, theme } from "../parts/dom.mjs";
-import { CLOSED, CRITICAL, LEASED, OTHERS, PAUSED, WARNING, WASTED, drawCell } from "../parts/cells.mjs";
+import { allWithin, byId, contextOf, say, show, theme } from "../parts/dom.mjs";
+import { amount } from "../parts/format.mjs";
+import { explain } from "../parts/tips.mjs";
+import {
+  CLOSED,
+  CRITICAL,
+  LEASED,
+  OTHERS,
+  PAUSED,
+  WARNING,
+  WASTED,
+  drawCell,
+} from "../parts/cells.mjs";
 import { FULL, STATES, palette, stateOf } from "../parts/gauges.mjs";
 
 /** @type {Record<string, number>} */
-const FLAGS = { wasted: WASTED, critical: CRITICAL, warning: WARNING, paused: PAUSED, leased: LEASED | OTHERS, closed: CLOSED };
+const FLAGS = {
+  wasted: WASTED,
+  critical: CRITICAL,
+  warning: WARNING,
+  paused: PAUSED,
+  leased: LEASED | OTHERS,
+  closed: CLOSED,
+};
 /** @type {Map<string | undefined, number>} */
 const CODES = new Map([...STATES].map(([code, state]) => [state, code]));
 const GAP = 16;
@@ -41,8 +59,38 @@ export function drawSwatches() {
     const context = contextOf(canvas);
     context.scale(ratio, ratio);
     const isIdle = state === "wasted" || state === "paused" || state === "leased";
-    drawCell({ context, x: 0, y: 0, w: WIDE, h: HIGH, marks: look.marks, css: look.css }, { code: CODES.get(state) ?? (isIdle ? 0 : FULL / 2 | 0), flags: state === "leased" ? LEASED : FLAGS[state] ?? 0, memory: isIdle && state !== "leased" ? FULL * 0.6 : 0 });
+    drawCell(
+      { context, x: 0, y: 0, w: WIDE, h: HIGH, marks: look.marks, css: look.css },
+      {
+        code: CODES.get(state) ?? (isIdle ? 0 : (FULL / 2) | 0),
+        flags: state === "leased" ? LEASED : (FLAGS[state] ?? 0),
+        memory: isIdle && state !== "leased" ? FULL * 0.6 : 0,
+      },
+    );
   }
   const stops = [0, 48, 96, 144, 192, FULL].map((level) => look.css[level]);
   byId("scale").style.background = `linear-gradient(to right, ${stops.join(", ")})`;
+}
+
+/**
+ * Names the metric and the ends of its scale.
+ * @type {(metric: Metric) => void}
+ */
+export function drawScale(metric) {
+  const { low, high } = scaleWords(metric);
+  say(byId("scale-low"), low);
+  say(byId("scale-high"), high);
+  say(byId("scale-name"), metric.label);
+  for (const name of ["metric", "scale", "scale-name"]) explain(byId(name), metric.meaning);
+}
+
+/** @type {(metric: Metric) => { low: string, high: string }} */
+function scaleWords(metric) {
+  if (metric.key === "throttle_bits") return { low: "none", high: "thermal or hardware" };
+  if (metric.scale === "alarm") return { low: "well", high: "needs attention" };
+  if (metric.scale === "count") return { low: "none", high: "a million" };
+  if (metric.full !== null)
+    return { low: `0 ${metric.unit}`, high: `${amount(metric.full)} ${metric.unit}` };
+  if (metric.fullWords) return { low: "0", high: metric.fullWords };
+  return { low: "", high: "no scale" };
 }

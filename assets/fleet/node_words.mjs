@@ -4,8 +4,13 @@ import { amount, clock, plural } from "../parts/format.mjs";
 
 /** @type {Record<string, string>} */
 const READER = {
-  starting: "starting", ok: "reads", hung: "the driver does not answer", failed: "read error",
-  no_library: "no NVIDIA library", no_driver: "no driver", no_gpus: "no GPU",
+  starting: "starting",
+  ok: "reads",
+  hung: "the driver does not answer",
+  failed: "read error",
+  no_library: "no NVIDIA library",
+  no_driver: "no driver",
+  no_gpus: "no GPU",
 };
 
 /**
@@ -23,7 +28,9 @@ export function readerWords({ reader }) {
  * @type {(node: Pick<Hub.NodeView, "refused">) => string | null}
  */
 export function refusedWords({ refused }) {
-  return refused === null || refused === undefined ? null : `Refused until ${clock(refused.until)}: ${refused.why}`;
+  return refused === null || refused === undefined
+    ? null
+    : `Refused until ${clock(refused.until)}: ${refused.why}`;
 }
 
 /**
@@ -31,12 +38,16 @@ export function refusedWords({ refused }) {
  * @type {(node: Hub.NodeView) => string}
  */
 export function agentWords(node) {
-  return [node.agent_version, newerWords(node), ...costWords(node.cost), ...outboxWords(node)].filter((word) => word !== "").join(" · ");
+  return [node.agent_version, newerWords(node), ...costWords(node.cost), ...outboxWords(node)]
+    .filter((word) => word !== "")
+    .join(" · ");
 }
 
 /** @type {(node: Hub.NodeView) => string} */
 function newerWords({ unknown_types: types = [] }) {
-  return types.length === 0 ? "" : `newer than this hub, which does not support ${types.join(", ")}: upgrade the hub first`;
+  return types.length === 0
+    ? ""
+    : `newer than this hub, which does not support ${types.join(", ")}: upgrade the hub first`;
 }
 
 /** @type {(cost: Hub.AgentCostView | null) => string[]} */
@@ -44,19 +55,27 @@ function costWords(cost) {
   if (cost === null || cost === undefined) return [];
   const { cpu_pct: cpu, memory_bytes: memory, read_s: read } = cost;
   return [
-    isKnown(cpu) ? `${amount(cpu, 1)} % CPU` : "", isKnown(memory) ? `${amount(memory / 2 ** 20)} MiB` : "",
+    isKnown(cpu) ? `${amount(cpu, 1)} % CPU` : "",
+    isKnown(memory) ? `${amount(memory / 2 ** 20)} MiB` : "",
     isKnown(read) ? `reads in ${amount(read * 1000, read < 0.01 ? 1 : 0)} ms` : "",
   ].filter((word) => word !== "");
 }
 
 /** @type {(node: Hub.NodeView) => string[]} */
 function outboxWords({ pending, dropped, cost }) {
-  const bytes = cost !== null && isKnown(cost.outbox_bytes) && (pending ?? 0) > 0 ? ` (${amount(cost.outbox_bytes / 2 ** 20, 1)} MiB)` : "";
+  const bytes =
+    cost !== null && isKnown(cost.outbox_bytes) && (pending ?? 0) > 0
+      ? ` (${amount(cost.outbox_bytes / 2 ** 20, 1)} MiB)`
+      : "";
   return [
-    isKnown(pending) && pending > 20 ? `${plural(pending, "message")} queued for the hub${bytes}` : "",
+    isKnown(pending) && pending > 20
+      ? `${plural(pending, "message")} queued for the hub${bytes}`
+      : "",
     isKnown(dropped) && dropped > 0 ? `${plural(dropped, "message")} lost` : "",
   ].filter((word) => word !== "");
 }
 
 /** @type {<T>(value: T | null | undefined) => value is T} */
-function isKnown(value) { return value !== null && value !== undefined; }
+function isKnown(value) {
+  return value !== null && value !== undefined;
+}

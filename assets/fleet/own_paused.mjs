@@ -25,9 +25,17 @@ async function look(filter) {
   show(line, paused.length > 0);
   if (paused.length === 0) return;
   const [{ id, host }] = paused;
-  const pauses = (await itemsOf(`commands?state=all&limit=20&task=${encodeURIComponent(id)}`, [])).filter(({ action, state }) => action === "pause" && state === "done");
+  const pauses = (
+    await itemsOf(`commands?state=all&limit=20&task=${encodeURIComponent(id)}`, [])
+  ).filter(({ action, state }) => action === "pause" && state === "done");
   const [last] = pauses.sort((one, other) => other.requested_at - one.requested_at);
-  const by = last === undefined ? "" : ` by ${last.by?.name ?? "somebody"}, ${when(last.requested_at)}${last.reason ? `: “${last.reason}”` : ""}`;
+  const by =
+    last === undefined
+      ? ""
+      : ` by ${last.by?.name ?? "somebody"}, ${when(last.requested_at)}${last.reason ? `: “${last.reason}”` : ""}`;
   line.href = `/tasks?task=${encodeURIComponent(id)}`;
-  say(line, `${paused.length === 1 ? `Your task on ${host} was paused` : `${plural(paused.length, "task")} of yours are paused, one`}${by}`);
+  say(
+    line,
+    `${paused.length === 1 ? `Your task on ${host} was paused` : `${plural(paused.length, "task")} of yours are paused, one`}${by}`,
+  );
 }

@@ -10,8 +10,18 @@ const YOUNG_S = 30;
 const MOST_SELDOM = 12;
 // Of each step, as many as the hub reads for one question; of a large fleet fewer, so that neither
 // the hub nor the page is held up by taking one block apart.
-const COUNTS = new Map([[5, 60], [30, 60], [120, 30], [900, 12]]);
-const FEWER = new Map([[5, 20], [30, 20], [120, 10], [900, 4]]);
+const COUNTS = new Map([
+  [5, 60],
+  [30, 60],
+  [120, 30],
+  [900, 12],
+]);
+const FEWER = new Map([
+  [5, 20],
+  [30, 20],
+  [120, 10],
+  [900, 4],
+]);
 const LARGE = 2_048;
 
 export class Blocks {
@@ -26,7 +36,9 @@ export class Blocks {
    */
   ready(wish) {
     const block = this.blocks.get(pathOf(wish));
-    return block === undefined || block.until < performance.now() ? undefined : momentOf(block, wish.at);
+    return block === undefined || block.until < performance.now()
+      ? undefined
+      : momentOf(block, wish.at);
   }
 
   /** @type {(wish: BlockWish) => Promise<BlockMoment>} */
@@ -39,7 +51,9 @@ export class Blocks {
     const before = this.coming.get(path);
     if (before !== undefined) return before;
     const request = /** @type {Promise<any>} */ (look(path));
-    const block = request.then((answer) => this.keep(path, blockOf(answer))).finally(() => this.coming.delete(path));
+    const block = request
+      .then((answer) => this.keep(path, blockOf(answer)))
+      .finally(() => this.coming.delete(path));
     this.coming.set(path, block);
     return block;
   }
@@ -51,7 +65,8 @@ export class Blocks {
   prefetch(wish) {
     const { step, count } = gridOf(wish);
     const next = { ...wish, at: wish.at + step * count };
-    if (next.at < Date.now() / 1000 && this.ready(next) === undefined) this.load(pathOf(next)).catch(() => {}); // who arrives there asks again
+    if (next.at < Date.now() / 1000 && this.ready(next) === undefined)
+      this.load(pathOf(next)).catch(() => {}); // who arrives there asks again
   }
 
   /** @type {(path: string, block: PastBlock) => PastBlock} */
@@ -79,7 +94,7 @@ export class Blocks {
  */
 function gridOf({ at, step, isSeldom, size }) {
   if (at % step !== 0) return { start: at, step, count: 1 };
-  const count = isSeldom ? MOST_SELDOM : (size > LARGE ? FEWER : COUNTS).get(step) ?? 1;
+  const count = isSeldom ? MOST_SELDOM : ((size > LARGE ? FEWER : COUNTS).get(step) ?? 1);
   return { start: at - (at % (step * count)), step, count };
 }
 
@@ -94,7 +109,13 @@ function blockOf(answer) {
   const cells = bytesOfText(answer.cells);
   const exact = answer.exact === null ? null : new Float32Array(bytesOfText(answer.exact).buffer);
   const isYoung = answer.start + answer.count * answer.step > Date.now() / 1000 - YOUNG_S;
-  return { ...answer, cells, exact, size: cells.length + (exact?.byteLength ?? 0), until: performance.now() + (isYoung ? YOUNG_KEEP_MS : KEEP_MS) };
+  return {
+    ...answer,
+    cells,
+    exact,
+    size: cells.length + (exact?.byteLength ?? 0),
+    until: performance.now() + (isYoung ? YOUNG_KEEP_MS : KEEP_MS),
+  };
 }
 
 /** @type {(block: PastBlock, at: number) => BlockMoment} */
@@ -102,14 +123,23 @@ function momentOf(block, at) {
   const place = (at - block.start) / block.step;
   const [from, to] = [place * block.n, (place + 1) * block.n];
   return {
-    at, metric: block.metric, epoch: block.epoch, count: block.n, grainS: block.grain_s, seen: block.seen[place], gone: block.gone[place],
-    cells: block.cells.subarray(from, to), exact: block.exact?.subarray(from, to) ?? null,
+    at,
+    metric: block.metric,
+    epoch: block.epoch,
+    count: block.n,
+    grainS: block.grain_s,
+    seen: block.seen[place],
+    gone: block.gone[place],
+    cells: block.cells.subarray(from, to),
+    exact: block.exact?.subarray(from, to) ?? null,
   };
 }
 
 /** @type {(text: string) => Uint8Array<ArrayBuffer>} */
 export function bytesOfText(text) {
-  const { fromBase64 } = /** @type {{ fromBase64?: (text: string) => Uint8Array<ArrayBuffer> }} */ (Uint8Array);
+  const { fromBase64 } = /** @type {{ fromBase64?: (text: string) => Uint8Array<ArrayBuffer> }} */ (
+    Uint8Array
+  );
   if (fromBase64 !== undefined) return fromBase64.call(Uint8Array, text);
   const raw = atob(text);
   const bytes = new Uint8Array(raw.length);

@@ -10,9 +10,22 @@ import { look } from "../parts/api.mjs";
  */
 export async function pastOf(uuid, keys, from, to, step = 1, ask = look) {
   const [first, ...others] = keys;
-  const query = new URLSearchParams({ gpu: uuid, metric: first, also: others.join(), start: from.toFixed(0), end: to.toFixed(0), step: String(step) });
+  const query = new URLSearchParams({
+    gpu: uuid,
+    metric: first,
+    also: others.join(),
+    start: from.toFixed(0),
+    end: to.toFixed(0),
+    step: String(step),
+  });
   const answer = await ask(`series?${query}`);
-  return { t: answer.t, columns: Object.fromEntries([[first, valuesOf(answer)], ...others.map((key) => [key, valuesOf(answer.also[key])])]) };
+  return {
+    t: answer.t,
+    columns: Object.fromEntries([
+      [first, valuesOf(answer)],
+      ...others.map((key) => [key, valuesOf(answer.also[key])]),
+    ]),
+  };
 }
 
 // Counters and bit masks have no mean; of one second the highest is the value.

@@ -7,7 +7,8 @@ import { clock, plural } from "../parts/format.mjs";
  * "away since 14:03"; "" where it is heard.
  * @type {(site: Pick<Hub.SiteCounts, "state" | "since"> | undefined) => string}
  */
-export const awayWords = (site) => (site?.state === "away" ? `away since ${clock(site.since ?? NaN)}` : "");
+export const awayWords = (site) =>
+  site?.state === "away" ? `away since ${clock(site.since ?? NaN)}` : "";
 
 /**
  * Returns the site's own addresses of this GPU and its node: the names here have the site's name
@@ -22,16 +23,29 @@ export function waysThere({ link, uuid, node }) {
 }
 
 export class SitesLine {
+  states = ""; // of all sites, as they were drawn
+
   constructor() {
     this.place = byId("sites");
     /** @type {Lines<Hub.SiteCounts>} */
-    this.lines = new Lines(this.place, ({ name }) => name, () => line());
+    this.lines = new Lines(
+      this.place,
+      ({ name }) => name,
+      () => line(),
+    );
   }
 
-  /** @type {(sites: Hub.SiteCounts[]) => void} */
+  /**
+   * Draws the sites; returns whether one came, left or changed its state.
+   * @type {(sites: Hub.SiteCounts[]) => boolean}
+   */
   draw(sites) {
     show(this.place, sites.length > 0);
     this.lines.draw(sites);
+    const states = sites.map(({ name, state, since }) => `${name} ${state} ${since}`).join();
+    const isNew = states !== this.states;
+    this.states = states;
+    return isNew;
   }
 }
 

@@ -5,9 +5,19 @@ import { grouped } from "../parts/grouped.mjs";
 import { clock, plural, when } from "../parts/format.mjs";
 import { nowS } from "../parts/time_ranges.mjs";
 
-const STEP_OF = new Map([[3_600, 5], [21_600, 30], [86_400, 120], [604_800, 900]]);
+const STEP_OF = new Map([
+  [3_600, 5],
+  [21_600, 30],
+  [86_400, 120],
+  [604_800, 900],
+]);
 // Times as fast as life; the last one is a dozen steps a second.
-const SPEEDS = new Map([[5, [1, 10, 60]], [30, [10, 60, 360]], [120, [60, 360, 1_440]], [900, [600, 3_600, 10_800]]]);
+const SPEEDS = new Map([
+  [5, [1, 10, 60]],
+  [30, [10, 60, 360]],
+  [120, [60, 360, 1_440]],
+  [900, [600, 3_600, 10_800]],
+]);
 const FAR = 10;
 const TRACK_MARKS = 120;
 
@@ -35,7 +45,13 @@ export class TimeBar extends Teller {
     this.range = byId("time-range");
     /** @type {HTMLSelectElement} */
     this.speed = byId("time-speed");
-    this.slider = make("input", { id: "time-slider", type: "range", min: "0", step: "1", "aria-label": "Moment" });
+    this.slider = make("input", {
+      "id": "time-slider",
+      "type": "range",
+      "min": "0",
+      "step": "1",
+      "aria-label": "Moment",
+    });
     byId("time-slider-place").append(this.slider);
     this.listen();
     this.fit();
@@ -43,7 +59,10 @@ export class TimeBar extends Teller {
   }
 
   listen() {
-    this.slider.addEventListener("input", () => { this.pause(); this.goToPlace(Number(this.slider.value)); });
+    this.slider.addEventListener("input", () => {
+      this.pause();
+      this.goToPlace(Number(this.slider.value));
+    });
     this.slider.addEventListener("keydown", (event) => this.onKey(event));
     this.range.addEventListener("change", () => this.fit());
     this.speed.addEventListener("change", () => this.play(this.isPlaying));
@@ -77,7 +96,9 @@ export class TimeBar extends Teller {
   /** Fits the range; the moment stays in it. */
   fit() {
     const speeds = SPEEDS.get(this.step) ?? [];
-    this.speed.replaceChildren(...options(speeds.map((times) => [String(times), `${times.toLocaleString("en")}x`])));
+    this.speed.replaceChildren(
+      ...options(speeds.map((times) => [String(times), `${times.toLocaleString("en")}x`])),
+    );
     this.speed.value = String(speeds.at(-1));
     this.settle();
     this.tell("range");
@@ -87,10 +108,13 @@ export class TimeBar extends Teller {
   /** The window ends now, or where the moment is in it. */
   settle() {
     if (this.at === null || this.at > this.end || this.at < this.start) {
-      this.end = this.at === null || nowS() - this.at < this.rangeS ? nowS() : this.at + this.rangeS / 2;
+      this.end =
+        this.at === null || nowS() - this.at < this.rangeS ? nowS() : this.at + this.rangeS / 2;
     }
     this.slider.max = String(this.places);
-    this.slider.value = String(this.at === null ? this.places : Math.floor((this.at - this.start) / this.step));
+    this.slider.value = String(
+      this.at === null ? this.places : Math.floor((this.at - this.start) / this.step),
+    );
     this.drawMarks();
   }
 
@@ -104,7 +128,10 @@ export class TimeBar extends Teller {
 
   /** @type {(at: number) => void} */
   goTo(at) {
-    if (at > nowS() - 2) { this.goLive(); return; }
+    if (at > nowS() - 2) {
+      this.goLive();
+      return;
+    }
     // A window wide enough, before it is a window somewhere else.
     const wide = [...STEP_OF.keys()].find((range) => nowS() - at < range);
     if (this.at === null && at < this.start && wide !== undefined) {
@@ -131,11 +158,18 @@ export class TimeBar extends Teller {
     const far = event.shiftKey ? FAR : 1;
     const place = this.at === null ? this.places : (this.at - this.start) / this.step;
     const back = () => this.goToPlace(Math.max(0, Math.ceil(place) - far));
-    const forward = () => { if (this.at !== null) this.goToPlace(Math.min(this.places, Math.floor(place) + far)); };
+    const forward = () => {
+      if (this.at !== null) this.goToPlace(Math.min(this.places, Math.floor(place) + far));
+    };
     const act = {
-      ArrowLeft: back, ArrowDown: back, ArrowRight: forward, ArrowUp: forward,
-      Home: () => this.goToPlace(0), End: () => this.goLive(),
-      PageUp: () => this.toMark(-1), PageDown: () => this.toMark(1),
+      "ArrowLeft": back,
+      "ArrowDown": back,
+      "ArrowRight": forward,
+      "ArrowUp": forward,
+      "Home": () => this.goToPlace(0),
+      "End": () => this.goLive(),
+      "PageUp": () => this.toMark(-1),
+      "PageDown": () => this.toMark(1),
       " ": () => this.play(!this.isPlaying),
     }[event.key];
     if (act === undefined) return;
@@ -147,7 +181,10 @@ export class TimeBar extends Teller {
   /** @type {(way: number) => void} */
   toMark(way) {
     const from = this.at ?? this.end;
-    const next = this.marks.map(({ at }) => Math.ceil(at)).filter((at) => (way < 0 ? at < from : at > from)).sort((a, b) => way * (a - b))[0];
+    const next = this.marks
+      .map(({ at }) => Math.ceil(at))
+      .filter((at) => (way < 0 ? at < from : at > from))
+      .sort((a, b) => way * (a - b))[0];
     if (next !== undefined) this.goTo(next);
   }
 
@@ -185,7 +222,10 @@ export class TimeBar extends Teller {
     if (this.isDrawn?.() ?? true) {
       const at = this.at ?? nowS();
       const next = at - (at % this.step) + this.step;
-      if (next > nowS() - 2) { this.goLive(); return; }
+      if (next > nowS() - 2) {
+        this.goLive();
+        return;
+      }
       this.goTo(next);
     }
     this.wait();
@@ -193,7 +233,10 @@ export class TimeBar extends Teller {
 
   tick() {
     if (document.hidden) return;
-    if (this.at === null) { this.end = nowS(); this.settle(); }
+    if (this.at === null) {
+      this.end = nowS();
+      this.settle();
+    }
     this.drawWords();
   }
 
@@ -220,12 +263,21 @@ export class TimeBar extends Teller {
     const { at } = this;
     const isLive = at === null;
     byId("time-live").setAttribute("aria-pressed", String(isLive));
-    const moment = at !== null ? `${clock(at)}, ${when(at)}` : this.isLinked ? "Live" : "Not connected";
+    const moment =
+      at !== null ? `${clock(at)}, ${when(at)}` : this.isLinked ? "Live" : "Not connected";
     this.slider.setAttribute("aria-valuetext", moment);
     const words = byId("time-words");
-    if (words.childElementCount === 0) words.append(make("strong", { class: "time-past" }, "Past"), make("span", { class: "time-moment" }), make("small", {}));
+    if (words.childElementCount === 0)
+      words.append(
+        make("strong", { class: "time-past" }, "Past"),
+        make("span", { class: "time-moment" }),
+        make("small", {}),
+      );
     within(words, ".time-past").hidden = isLive;
-    say(words.children[1], !isLive ? moment : this.isLinked ? `Now ${clock(this.end)}` : "Not connected");
+    say(
+      words.children[1],
+      !isLive ? moment : this.isLinked ? `Now ${clock(this.end)}` : "Not connected",
+    );
     say(words.children[2], isLive ? "" : this.note);
     words.title = isLive ? "" : `${moment}. ${this.note}`;
   }
@@ -241,17 +293,31 @@ export class TimeBar extends Teller {
 
   drawMarks() {
     const { start, end } = this;
-    const spots = grouped(this.marks.filter(({ at }) => at >= start && at <= end),
-      ({ kind, at }) => `${kind} ${Math.floor((TRACK_MARKS * (at - start)) / (end - start))}`);
-    redraw(byId("time-marks"), [...spots].map(([key, those]) => [key, those.length, those[0].at]),
-      () => [...spots.values()].map((those) => this.markOf(those)));
+    const spots = grouped(
+      this.marks.filter(({ at }) => at >= start && at <= end),
+      ({ kind, at }) => `${kind} ${Math.floor((TRACK_MARKS * (at - start)) / (end - start))}`,
+    );
+    redraw(
+      byId("time-marks"),
+      [...spots].map(([key, those]) => [key, those.length, those[0].at]),
+      () => [...spots.values()].map((those) => this.markOf(those)),
+    );
   }
 
   /** @type {(those: TimeMark[]) => HTMLElement} */
   markOf(those) {
     const [first] = those;
-    const words = those.length > 3 ? [`${plural(those.length, first.kind)}`] : those.map(({ at, words: text }) => `${clock(at)} ${text}`);
-    const mark = make("button", { type: "button", tabindex: "-1", class: `time-mark ${first.kind} ${first.severity ?? ""}`, "data-at": Math.ceil(first.at), title: words.join("\n") });
+    const words =
+      those.length > 3
+        ? [`${plural(those.length, first.kind)}`]
+        : those.map(({ at, words: text }) => `${clock(at)} ${text}`);
+    const mark = make("button", {
+      "type": "button",
+      "tabindex": "-1",
+      "class": `time-mark ${first.kind} ${first.severity ?? ""}`,
+      "data-at": Math.ceil(first.at),
+      "title": words.join("\n"),
+    });
     mark.style.left = `${(100 * (first.at - this.start)) / (this.end - this.start)}%`;
     return mark;
   }
@@ -262,6 +328,10 @@ export class TimeBar extends Teller {
  * @type {(text: string) => number | null}
  */
 export function momentIn(text) {
-  const at = /^\d{1,10}(\.\d+)?$/.test(text) ? Number(text) : /^\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)$/i.test(text) ? Date.parse(text) / 1000 : NaN;
+  const at = /^\d{1,10}(\.\d+)?$/.test(text)
+    ? Number(text)
+    : /^\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)$/i.test(text)
+      ? Date.parse(text) / 1000
+      : NaN;
   return Number.isFinite(at) ? Math.floor(at) : null;
 }

@@ -18,7 +18,8 @@ const MOVES = { "ArrowLeft": [-1, -1], "ArrowRight": [1, 1], "+": [1, -1], "-": 
  * Plotly shows moments in the browser's zone, and names them so.
  * @type {(shown: unknown) => number}
  */
-const secondsOf = (shown) => (typeof shown === "number" ? shown : Date.parse(String(shown).replace(" ", "T"))) / 1000;
+const secondsOf = (shown) =>
+  (typeof shown === "number" ? shown : Date.parse(String(shown).replace(" ", "T"))) / 1000;
 
 // It states no fields: `listen` sets them, and is called before a field would be set.
 export default class History extends ReadPage {
@@ -28,31 +29,53 @@ export default class History extends ReadPage {
     /** @type {HTMLInputElement} */
     const what = byId("past-what");
     const place = byId("past-place");
-    this.moments = new Moments(this.root, "past", (start, end) => this.choose({ start: start.toFixed(0), end: end.toFixed(0), whole: "" }));
-    this.zoomed = afterPause(SETTLE_MS, () => { this.writeAddress(true); this.look(); });
+    this.moments = new Moments(this.root, "past", (start, end) =>
+      this.choose({ start: start.toFixed(0), end: end.toFixed(0), whole: "" }),
+    );
+    this.zoomed = afterPause(SETTLE_MS, () => {
+      this.writeAddress(true);
+      this.look();
+    });
     what.addEventListener("focus", () => what.select());
     what.addEventListener("focus", () => this.choose({ choices: "listed" }, false), { once: true });
     what.addEventListener("change", () => this.choose({ what: what.value.trim() }));
     byId(GRAPH).addEventListener("answered", (event) => {
       const { detail } = /** @type {CustomEvent<PastFacts>} */ (event);
-      if (detail.start === this.view.start && detail.end === this.view.end) this.attending = this.attend(detail);
+      if (detail.start === this.view.start && detail.end === this.view.end)
+        this.attending = this.attend(detail);
     });
     byId("past-png").addEventListener("click", () => this.savePicture());
     document.addEventListener("keydown", (event) => this.move(event));
     // What somebody drags is not drawn again under their hand.
-    place.addEventListener("pointerdown", () => { this.isHeld = true; }, true);
-    addEventListener("pointerup", () => { if (this.isHeld) { this.isHeld = false; this.look(); } });
+    place.addEventListener(
+      "pointerdown",
+      () => {
+        this.isHeld = true;
+      },
+      true,
+    );
+    addEventListener("pointerup", () => {
+      if (this.isHeld) {
+        this.isHeld = false;
+        this.look();
+      }
+    });
     onTheme(() => this.colour());
     this.colour();
   }
 
-  get graph() { return this.figures.get(GRAPH)?.graph ?? null; }
+  get graph() {
+    return this.figures.get(GRAPH)?.graph ?? null;
+  }
 
-  get isSeen() { return super.isSeen && this.isHeld !== true; }
+  get isSeen() {
+    return super.isSeen && this.isHeld !== true;
+  }
 
   /** The lines' colours, for the chips of their GPUs. */
   colour() {
-    for (let at = 0; at < 8; at++) this.root.style.setProperty(`--line-${at}`, strokeOf(theme(), at).stroke);
+    for (let at = 0; at < 8; at++)
+      this.root.style.setProperty(`--line-${at}`, strokeOf(theme(), at).stroke);
   }
 
   /** @type {(traits: DOMStringMap, element: HTMLElement) => Promise<void>} */
@@ -62,7 +85,8 @@ export default class History extends ReadPage {
     byId("past-place").setAttribute("aria-busy", "true");
     await super.drawFigure(dataset, element);
     await this.attending;
-    if ([null, request].includes(this.figures.get(GRAPH)?.request)) byId("past-place").removeAttribute("aria-busy");
+    if ([null, request].includes(this.figures.get(GRAPH)?.request))
+      byId("past-place").removeAttribute("aria-busy");
   }
 
   /**
@@ -102,7 +126,13 @@ export default class History extends ReadPage {
   /** @type {(event: KeyboardEvent) => void} */
   move(event) {
     const isTaken = event.key.startsWith("Arrow") && targetOf(event).closest("a, button") !== null;
-    if (this.facts === undefined || isTaken || !Object.hasOwn(MOVES, event.key) || !isShortcut(event)) return;
+    if (
+      this.facts === undefined ||
+      isTaken ||
+      !Object.hasOwn(MOVES, event.key) ||
+      !isShortcut(event)
+    )
+      return;
     const [start, end] = this.facts.span;
     const [from, to] = MOVES[event.key].map((quarters) => (quarters * (end - start)) / 4);
     event.preventDefault();
@@ -114,7 +144,10 @@ export default class History extends ReadPage {
     const { toImage } = await plotly();
     const { data, layout } = this.plot;
     const { file, layout: more } = this.facts.picture;
-    const href = await toImage({ data, layout: { ...layout, ...more } }, { format: "png", width: Math.max(900, this.plot.clientWidth), height: more.height, scale: 2 });
+    const href = await toImage(
+      { data, layout: { ...layout, ...more } },
+      { format: "png", width: Math.max(900, this.plot.clientWidth), height: more.height, scale: 2 },
+    );
     make("a", { href, download: file }).click();
   }
 }

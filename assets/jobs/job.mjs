@@ -25,18 +25,26 @@ export default class JobPage extends ReadPage {
   listen(store) {
     super.listen(store);
     this.canvas.addEventListener("pointermove", (event) => this.hover(event));
-    this.canvas.addEventListener("pointerleave", () => say(byId("job-scale"), this.metric?.legend ?? ""));
+    this.canvas.addEventListener("pointerleave", () =>
+      say(byId("job-scale"), this.metric?.legend ?? ""),
+    );
     document.addEventListener("keydown", (event) => this.step(event));
     new ResizeObserver(() => this.paint()).observe(this.place);
     onTheme(() => this.paint());
   }
 
   /** @type {HTMLCanvasElement} */
-  get canvas() { return byId("job-canvas"); }
+  get canvas() {
+    return byId("job-canvas");
+  }
 
-  get place() { return /** @type {HTMLElement} */ (this.canvas.parentElement); }
+  get place() {
+    return /** @type {HTMLElement} */ (this.canvas.parentElement);
+  }
 
-  get metric() { return this.map?.metrics[this.view.metric]; }
+  get metric() {
+    return this.map?.metrics[this.view.metric];
+  }
 
   /** @type {(parts: Record<string, WrittenNodes>) => void} */
   putParts(parts) {
@@ -68,7 +76,12 @@ export default class JobPage extends ReadPage {
   }
 
   paint() {
-    const { map, metric, canvas, place: { clientWidth: width } } = this;
+    const {
+      map,
+      metric,
+      canvas,
+      place: { clientWidth: width },
+    } = this;
     if (map === null || metric === undefined || width === 0) return;
     const { rows, full, legend, label } = metric;
     const ratio = devicePixelRatio || 1;
@@ -82,18 +95,28 @@ export default class JobPage extends ReadPage {
     // Whole pixels, without a gap: else rounding parts the columns here and there.
     /** @type {(at: number) => number} */
     const edge = (at) => Math.floor((at * canvas.width) / Math.max(1, map.t.length));
-    rows.forEach((row, number) => row.forEach((value, at) => {
-      const most = full[number];
-      if (value === null || most === null) return;
-      context.fillStyle = scale[Math.round(Math.min(1, Math.max(0, value / most)) * FULL)];
-      context.fillRect(edge(at), number * ROW * ratio, edge(at + 1) - edge(at), (ROW - GAP) * ratio);
-    }));
+    rows.forEach((row, number) =>
+      row.forEach((value, at) => {
+        const most = full[number];
+        if (value === null || most === null) return;
+        context.fillStyle = scale[Math.round(Math.min(1, Math.max(0, value / most)) * FULL)];
+        context.fillRect(
+          edge(at),
+          number * ROW * ratio,
+          edge(at + 1) - edge(at),
+          (ROW - GAP) * ratio,
+        );
+      }),
+    );
   }
 
   /** @type {(event: PointerEvent) => void} */
   hover({ offsetX, offsetY }) {
     const { map, metric, canvas } = this;
-    const [row, at] = [Math.floor(offsetY / ROW), Math.floor((offsetX / canvas.clientWidth) * (map?.t.length ?? 0))];
+    const [row, at] = [
+      Math.floor(offsetY / ROW),
+      Math.floor((offsetX / canvas.clientWidth) * (map?.t.length ?? 0)),
+    ];
     if (map?.names[row] === undefined || map.t[at] === undefined || metric === undefined) return;
     const value = metric.rows[row][at];
     const words = value === null ? "not running, or unknown" : valueWords(metric, value);

@@ -23,7 +23,8 @@ function whereOf({ host, gpu, place }) {
 
 /** @type {(event: Hub.EventView) => string} */
 export function wordsOf({ label, text, advice }) {
-  if (text !== "") return text.toLowerCase().startsWith(label.toLowerCase()) ? text : `${label}: ${text}`;
+  if (text !== "")
+    return text.toLowerCase().startsWith(label.toLowerCase()) ? text : `${label}: ${text}`;
   return advice === "" ? label : `${label}: ${advice}`;
 }
 
@@ -34,11 +35,24 @@ export function wordsOf({ label, text, advice }) {
 function eventLine(item, onPress) {
   const old = make("time", { class: "event-age", title: moment(item.at) });
   const parts = [
-    make("span", { class: "event-severity" }, make("span", { "aria-hidden": "true" }, `${MARKS[item.severity] ?? "●"} `), item.severity),
-    make("strong", { class: "event-where" }, whereOf(item)), old,
+    make(
+      "span",
+      { class: "event-severity" },
+      make("span", { "aria-hidden": "true" }, `${MARKS[item.severity] ?? "●"} `),
+      item.severity,
+    ),
+    make("strong", { class: "event-where" }, whereOf(item)),
+    old,
     make("span", { class: "event-text", title: item.advice || null }, wordsOf(item)),
   ];
-  const inside = onPress === null ? parts : make("button", { type: "button", class: "event-button", onclick: () => onPress(item) }, parts);
+  const inside =
+    onPress === null
+      ? parts
+      : make(
+          "button",
+          { type: "button", class: "event-button", onclick: () => onPress(item) },
+          parts,
+        );
   const tick = () => say(old, when(item.at));
   return { root: make("li", { class: `event ${item.severity}` }, inside), draw: tick, tick };
 }
@@ -52,7 +66,11 @@ export class EventList {
   constructor(empty, onPress = null) {
     const list = make("ul", { class: "events" });
     /** @type {Lines<Hub.EventView, EventLine>} */
-    this.lines = new Lines(list, ({ id }) => id, (item) => eventLine(item, onPress));
+    this.lines = new Lines(
+      list,
+      ({ id }) => id,
+      (item) => eventLine(item, onPress),
+    );
     this.empty = make("p", { class: "events-none" }, empty);
     this.root = make("div", {}, this.empty, list);
   }

@@ -35,7 +35,10 @@ export class EventsPanel extends Teller {
     this.panel = byId("events-panel");
     /** @type {HTMLSelectElement} */
     this.severity = byId("events-severity");
-    this.list = new EventList("No events yet. Events of GPUs, drivers and nodes appear here.", (item) => this.follow(item));
+    this.list = new EventList(
+      "No events yet. Events of GPUs, drivers and nodes appear here.",
+      (item) => this.follow(item),
+    );
     byId("events-list").append(this.list.root);
     this.listen(live);
     this.loadLoud();
@@ -50,12 +53,17 @@ export class EventsPanel extends Teller {
   listen(live) {
     this.button.addEventListener("click", () => (this.isOpen ? this.close() : this.open()));
     byId("events-close").addEventListener("click", () => this.close());
-    byId("events-more").addEventListener("click", () => { this.draw(); byId("events-list").scrollTop = 0; byId("events-list").focus(); });
+    byId("events-more").addEventListener("click", () => {
+      this.draw();
+      byId("events-list").scrollTop = 0;
+      byId("events-list").focus();
+    });
     this.severity.addEventListener("change", () => this.loadAll());
     live.addEventListener("events", ({ detail }) => this.onPush(detail.newest));
     live.addEventListener("layout", ({ detail }) => this.onEpoch(detail.epoch));
     document.addEventListener("pointerdown", (event) => {
-      if (this.isOpen && targetOf(event).closest("#events-panel, #events-button") === null) this.close(false);
+      if (this.isOpen && targetOf(event).closest("#events-panel, #events-button") === null)
+        this.close(false);
     });
   }
 
@@ -73,7 +81,9 @@ export class EventsPanel extends Teller {
   }
 
   async loadAll() {
-    const items = await this.load(this.severity.value === "" ? {} : { severity: this.severity.value });
+    const items = await this.load(
+      this.severity.value === "" ? {} : { severity: this.severity.value },
+    );
     if (items === null) return;
     this.since = items.length < LISTED ? -Infinity : items[items.length - 1].at;
     this.draw();
@@ -107,7 +117,8 @@ export class EventsPanel extends Teller {
 
   /** @type {(newest: Hub.EventView[]) => void} */
   onPush(newest) {
-    const isGap = newest.length >= PUSHED && this.byId.size > 0 && newest.every(({ id }) => !this.byId.has(id));
+    const isGap =
+      newest.length >= PUSHED && this.byId.size > 0 && newest.every(({ id }) => !this.byId.has(id));
     this.take(newest);
     if (isGap) this.loadLoud();
     if (isGap && this.isOpen) this.loadAll();
@@ -127,7 +138,9 @@ export class EventsPanel extends Teller {
   listedEvents() {
     const least = this.severity.value;
     /** @type {(item: Hub.EventView) => boolean} */
-    const isWanted = (item) => item.at >= this.since && (least === "" || (least === "critical" ? item.severity === "critical" : isLoud(item)));
+    const isWanted = (item) =>
+      item.at >= this.since &&
+      (least === "" || (least === "critical" ? item.severity === "critical" : isLoud(item)));
     return [...this.byId.values()].filter(isWanted).sort(byTime).slice(0, LISTED);
   }
 
@@ -136,8 +149,10 @@ export class EventsPanel extends Teller {
     const items = this.listedEvents();
     const fresh = items.filter(({ id }) => !this.shownIds.has(id)).length;
     const isRead = this.shownIds.size > 0 && this.panel.matches(":hover, :focus-within");
-    if (fresh > 0 && isRead) { say(byId("events-more"), `${fresh} new`); show(byId("events-more"), true); }
-    else this.draw();
+    if (fresh > 0 && isRead) {
+      say(byId("events-more"), `${fresh} new`);
+      show(byId("events-more"), true);
+    } else this.draw();
   }
 
   draw() {
@@ -148,7 +163,9 @@ export class EventsPanel extends Teller {
   }
 
   drawCount() {
-    const recent = [...this.byId.values()].filter((item) => isLoud(item) && item.at > nowS() - HOUR_S);
+    const recent = [...this.byId.values()].filter(
+      (item) => isLoud(item) && item.at > nowS() - HOUR_S,
+    );
     const isCritical = recent.some(({ severity }) => severity === "critical");
     const text = recent.length > 99 ? "99+" : String(recent.length);
     say(byId("events-count"), `(${text})`);
@@ -164,7 +181,8 @@ export class EventsPanel extends Teller {
   /** @type {(item: Hub.EventView) => void} */
   follow(item) {
     this.close(false);
-    if (item.gpu !== null && this.picture.slotOf.has(item.gpu)) this.tell("open", { uuid: item.gpu });
+    if (item.gpu !== null && this.picture.slotOf.has(item.gpu))
+      this.tell("open", { uuid: item.gpu });
     else this.tell("seek", { filter: `node:${item.node}` });
   }
 }

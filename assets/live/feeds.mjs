@@ -42,12 +42,30 @@ class FleetFeed extends Teller {
     this.picture = new FleetState();
     this.uses = 0;
     const { live, picture } = this;
-    live.addEventListener("layout", ({ detail }) => { picture.takeLayout(detail); this.tell("layout"); });
-    live.addEventListener("cells", ({ detail }) => { picture.takeCells(detail); this.tell("cells"); });
-    live.addEventListener("owners", ({ detail }) => { picture.takeOwners(detail); this.tell("cells"); });
-    live.addEventListener("leases", ({ detail }) => { picture.takeLeases(detail); this.tell("cells"); });
-    this.live.addEventListener("totals", ({ detail }) => { this.totals = detail; this.tell("totals"); });
-    this.live.addEventListener("filter", ({ detail }) => { this.error = detail.ok ? null : detail.error; this.tell("filter"); });
+    live.addEventListener("layout", ({ detail }) => {
+      picture.takeLayout(detail);
+      this.tell("layout");
+    });
+    live.addEventListener("cells", ({ detail }) => {
+      picture.takeCells(detail);
+      this.tell("cells");
+    });
+    live.addEventListener("owners", ({ detail }) => {
+      picture.takeOwners(detail);
+      this.tell("cells");
+    });
+    live.addEventListener("leases", ({ detail }) => {
+      picture.takeLeases(detail);
+      this.tell("cells");
+    });
+    this.live.addEventListener("totals", ({ detail }) => {
+      this.totals = detail;
+      this.tell("totals");
+    });
+    this.live.addEventListener("filter", ({ detail }) => {
+      this.error = detail.ok ? null : detail.error;
+      this.tell("filter");
+    });
     this.live.addEventListener("state", () => this.tell("cells"));
   }
 
@@ -70,14 +88,22 @@ export function feedOf(metric, filter, had = null) {
   if (had?.key === key) return had;
   release(had);
   let feed = feeds.find((each) => each.key === key) ?? feeds.find(({ uses }) => uses === 0);
-  if (feed === undefined) feeds.push(feed = new FleetFeed());
-  if (feed.key !== key) { feed.key = key; feed.watch(metric, filter); }
+  if (feed === undefined) feeds.push((feed = new FleetFeed()));
+  if (feed.key !== key) {
+    feed.key = key;
+    feed.watch(metric, filter);
+  }
   feed.uses += 1;
   return feed;
 }
 
 /** Returns a feed of any filter, for what concerns the whole fleet. */
-export const anyFeed = () => { const [feed] = feeds; if (feed === undefined) return feedOf("util_pct", ""); feed.uses += 1; return feed; };
+export const anyFeed = () => {
+  const [feed] = feeds;
+  if (feed === undefined) return feedOf("util_pct", "");
+  feed.uses += 1;
+  return feed;
+};
 
 /** @type {(feed: FleetFeed | null) => void} */
 export function release(feed) {

@@ -3,22 +3,25 @@
 import { untilWords } from "../parts/format.mjs";
 import { CLOSED, LEASED, OTHERS, PAUSED, WASTED, isMatch } from "../parts/cells.mjs";
 import { FULL, stateOf } from "../parts/gauges.mjs";
+import { appendCells } from "./cell_past.mjs";
+import { rankByName } from "./slot_ranks.mjs";
+import { bytesOf, numbersOf } from "./wire_numbers.mjs";
 
 const RETIRED = 248;
 const UNSCALED = 249;
 const NO_TASK = 65535;
-const OWNER_WORDS = new Map([[NO_TASK, "no task"], [65534, "several owners"], [65533, "owner unknown"], [65532, "split by MIG"]]);
+const OWNER_WORDS = new Map([
+  [NO_TASK, "no task"],
+  [65534, "several owners"],
+  [65533, "owner unknown"],
+  [65532, "split by MIG"],
+]);
 
 const NO_LEASE = 65535;
 // No task, an owner that nobody knows, and a board that is split: none of them is somebody else.
 const NOBODY = new Set([NO_TASK, 65533, 65532]);
 
-const PAST_LENGTH = 60;
 const PAST_EVERY_S = 0.95; // cells come several times a second
-// Sparklines are drawn only in large cells; keeping a minute of 10,000 GPUs would be for nothing.
-const PAST_GPUS = 128;
-
-const collator = new Intl.Collator("en", { numeric: true });
 
 export class FleetState {
   isThen = false;
@@ -77,27 +80,49 @@ export class FleetState {
   }
 
   // What is shown of a slot beside its cell: what is live, or of the past moment.
-  get facts() { return this.isThen ? this.then : this.own; }
+  get facts() {
+    return this.isThen ? this.then : this.own;
+  }
 
-  get owners() { return this.facts.owners; }
+  get owners() {
+    return this.facts.owners;
+  }
 
-  get owner() { return this.facts.owner; }
+  get owner() {
+    return this.facts.owner;
+  }
 
-  get paused() { return this.facts.paused; }
+  get paused() {
+    return this.facts.paused;
+  }
 
-  get lessees() { return this.facts.lessees; }
+  get lessees() {
+    return this.facts.lessees;
+  }
 
-  get lessee() { return this.facts.lessee; }
+  get lessee() {
+    return this.facts.lessee;
+  }
 
-  get leaseEnds() { return this.facts.leaseEnds; }
+  get leaseEnds() {
+    return this.facts.leaseEnds;
+  }
 
-  get memory() { return this.facts.memory; }
+  get memory() {
+    return this.facts.memory;
+  }
 
-  get wasted() { return this.facts.wasted; }
+  get wasted() {
+    return this.facts.wasted;
+  }
 
-  get service() { return this.facts.service; }
+  get service() {
+    return this.facts.service;
+  }
 
-  get free() { return this.facts.free; }
+  get free() {
+    return this.facts.free;
+  }
 
   get size() {
     return this.uuids.length;
@@ -117,8 +142,9 @@ export class FleetState {
     this.isKnown = true;
     for (const [at, id, host, site = null] of message.nodes) this.nodes.set(at, { id, host, site });
     this.models = message.models;
-    const isSame = message.from + message.uuid.length <= this.size
-      && message.uuid.every((uuid, at) => this.uuids[message.from + at] === uuid);
+    const isSame =
+      message.from + message.uuid.length <= this.size &&
+      message.uuid.every((uuid, at) => this.uuids[message.from + at] === uuid);
     if (isSame) return false;
     message.uuid.forEach((uuid, at) => this.setSlot(message.from + at, message, at));
     for (const instance of message.instances) this.setInstance(...instance);
@@ -156,7 +182,10 @@ export class FleetState {
     this.at = message.at;
     this.matched = message.matched;
     this.retired = countOf(this.cells, RETIRED);
-    if (this.past === null || isNextSecond) { this.remember(); this.pastAt = message.at; }
+    if (this.past === null || isNextSecond) {
+      this.past = appendCells(this.past, this.cells);
+      this.pastAt = message.at;
+    }
     return true;
   }
 
@@ -165,7 +194,17 @@ export class FleetState {
    * @type {(cells: PastCells) => void}
    */
   takeThen({ at, metric, cells, exact, grainS = 1 }) {
-    Object.assign(this, { at, metric, cells, exact, grainS, mask: null, past: null, pastAt: null, isThen: true });
+    Object.assign(this, {
+      at,
+      metric,
+      cells,
+      exact,
+      grainS,
+      mask: null,
+      past: null,
+      pastAt: null,
+      isThen: true,
+    });
     if (this.then.at !== at) this.then = nothing();
     this.markLeases();
     this.matched = cells.length;
@@ -204,7 +243,9 @@ export class FleetState {
     else {
       own.owners = [...own.owners, ...message.names];
       own.owner = own.owner.slice();
-      numbersOf(message.slots, Uint32Array).forEach((slot, at) => { own.owner[slot] = owner[at]; });
+      numbersOf(message.slots, Uint32Array).forEach((slot, at) => {
+        own.owner[slot] = owner[at];
+      });
     }
     own.paused = bytesOf(message.paused);
     this.markLeases();
@@ -217,11 +258,22 @@ export class FleetState {
   takeTotals({ epoch, memory, free, wasted, service, sites = [] }) {
     if (epoch !== this.epoch) return;
     this.sites = new Map(sites.map((site) => [site.name, site]));
-    const [slots, since, bytes] = [numbersOf(wasted.slots, Uint32Array), numbersOf(wasted.since, Uint32Array), numbersOf(wasted.mem, Float32Array)];
+    const [slots, since, bytes] = [
+      numbersOf(wasted.slots, Uint32Array),
+      numbersOf(wasted.since, Uint32Array),
+      numbersOf(wasted.mem, Float32Array),
+    ];
     const { own } = this;
-    own.wasted = new Map(Array.from(slots, (slot, at) => [slot, { slot, since: since[at], bytes: bytes[at] }]));
+    own.wasted = new Map(
+      Array.from(slots, (slot, at) => [slot, { slot, since: since[at], bytes: bytes[at] }]),
+    );
     const states = bytesOf(service.states);
-    own.service = new Map(Array.from(numbersOf(service.slots, Uint32Array), (slot, at) => [slot, service.words[states[at]]]));
+    own.service = new Map(
+      Array.from(numbersOf(service.slots, Uint32Array), (slot, at) => [
+        slot,
+        service.words[states[at]],
+      ]),
+    );
     own.memory = bytesOf(memory);
     own.free = bytesOf(free);
     this.flag();
@@ -230,7 +282,11 @@ export class FleetState {
   /** @type {(message: Hub.Leases) => void} */
   takeLeases(message) {
     if (message.epoch !== this.epoch) return;
-    Object.assign(this.own, { lessees: message.names, lessee: numbersOf(message.owner, Uint16Array), leaseEnds: numbersOf(message.until, Uint32Array) });
+    Object.assign(this.own, {
+      lessees: message.names,
+      lessee: numbersOf(message.owner, Uint16Array),
+      leaseEnds: numbersOf(message.until, Uint32Array),
+    });
     this.markLeases();
   }
 
@@ -239,16 +295,24 @@ export class FleetState {
     const isAny = this.lessee.some((number) => number !== NO_LEASE);
     /** @type {(number: number, slot: number) => number} */
     const isLeased = (number, slot) => (this.isOthers(slot) ? OTHERS : LEASED);
-    this.leased = isAny ? Uint8Array.from(this.lessee, (number, slot) => (number === NO_LEASE ? 0 : isLeased(number, slot))) : null;
+    this.leased = isAny
+      ? Uint8Array.from(this.lessee, (number, slot) =>
+          number === NO_LEASE ? 0 : isLeased(number, slot),
+        )
+      : null;
     this.flag();
   }
 
   /** Sets the flags of each slot: its state besides its value. */
   flag() {
     this.flags = new Uint8Array(this.size);
-    this.leased?.forEach((held, slot) => { this.flags[slot] = held; });
+    this.leased?.forEach((held, slot) => {
+      this.flags[slot] = held;
+    });
     const { paused } = this;
-    if (paused !== null) for (let slot = 0; slot < this.size; slot++) if (isMatch(paused, slot)) this.flags[slot] |= PAUSED;
+    if (paused !== null)
+      for (let slot = 0; slot < this.size; slot++)
+        if (isMatch(paused, slot)) this.flags[slot] |= PAUSED;
     for (const slot of this.wasted.keys()) this.flags[slot] |= WASTED;
     for (const slot of this.service.keys()) this.flags[slot] |= CLOSED;
   }
@@ -269,7 +333,11 @@ export class FleetState {
    */
   isOthers(slot) {
     const at = this.owner[slot] ?? NO_TASK;
-    return !NOBODY.has(at) && this.lessees[this.lessee[slot]] !== undefined && this.owners[at] !== this.lessees[this.lessee[slot]];
+    return (
+      !NOBODY.has(at) &&
+      this.lessees[this.lessee[slot]] !== undefined &&
+      this.owners[at] !== this.lessees[this.lessee[slot]]
+    );
   }
 
   /**
@@ -298,39 +366,15 @@ export class FleetState {
     if (whose === "" || this.isThen) return whose;
     if (this.leased?.[slot] === OTHERS) return `${whose}, used by ${this.ownerName(slot)}`;
     const until = this.leaseEnds[slot];
-    return until * 1000 > Date.now() ? `${whose} until ${untilWords(until)}` : `${whose}, overdue since ${untilWords(until)}`;
-  }
-
-  remember() {
-    const count = this.cells.length;
-    if (count > PAST_GPUS) { this.past = null; return; }
-    const lines = this.past?.length === count ? this.past
-      : Array.from({ length: count }, () => new Float32Array(PAST_LENGTH).fill(NaN));
-    this.past = lines;
-    for (let slot = 0; slot < count; slot++) {
-      const line = lines[slot];
-      line.copyWithin(0, 1);
-      line[PAST_LENGTH - 1] = this.cells[slot] <= FULL ? this.cells[slot] / FULL : NaN;
-    }
+    return until * 1000 > Date.now()
+      ? `${whose} until ${untilWords(until)}`
+      : `${whose}, overdue since ${untilWords(until)}`;
   }
 
   /** Ranks slots by node name and index; a live sort must not compare 10,000 names again. */
   ranks() {
-    if (this.nameRank === null) {
-      const nodes = [...this.nodes].sort(([, one], [, other]) => collator.compare(one.site ?? "", other.site ?? "") || collator.compare(one.host, other.host));
-      const nodeRank = new Map(nodes.map(([node], rank) => [node, rank]));
-      this.nameRank = Float64Array.from(this.uuids, (_, slot) => (nodeRank.get(this.node[slot]) ?? NaN) * 65_536 + this.rankOnNode(slot));
-    }
+    this.nameRank ??= rankByName(this);
     return this.nameRank;
-  }
-
-  /**
-   * Ranks by index; a MIG instance is right after its board, by its number there.
-   * @type {(slot: number) => number}
-   */
-  rankOnNode(slot) {
-    const [, gpuInstance = 0, computeInstance = 0] = this.instances.get(slot)?.place.split("/").map(Number) ?? [];
-    return this.index[slot] + (this.instances.has(slot) ? (1 + 8 * gpuInstance + computeInstance) / 1_024 : 0);
   }
 
   /**
@@ -420,18 +464,19 @@ export class FleetState {
 }
 
 /** @type {() => SlotFacts} */
-const nothing = () => ({ owners: [], owner: new Uint16Array(0), paused: null, lessees: [], lessee: new Uint16Array(0), leaseEnds: new Uint32Array(0), memory: null, wasted: new Map(), service: new Map(), free: null });
+const nothing = () => ({
+  owners: [],
+  owner: new Uint16Array(0),
+  paused: null,
+  lessees: [],
+  lessee: new Uint16Array(0),
+  leaseEnds: new Uint32Array(0),
+  memory: null,
+  wasted: new Map(),
+  service: new Map(),
+  free: null,
+});
 
 /** @type {(cells: Uint8Array, wanted: number) => number} */
-const countOf = (cells, wanted) => cells.reduce((count, code) => count + Number(code === wanted), 0);
-
-// The MessagePack parser hands out an ArrayBuffer or a view of a larger one.
-/** @type {(data: Uint8Array | ArrayBuffer) => Uint8Array} */
-export function bytesOf(data) {
-  if (data instanceof ArrayBuffer) return new Uint8Array(data);
-  return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-}
-
-// A view of the wire may not begin where numbers may.
-/** @type {<N>(data: Uint8Array | ArrayBuffer, Numbers: NumbersClass<N>) => N} */
-export const numbersOf = (data, Numbers) => new Numbers(bytesOf(data).slice().buffer);
+const countOf = (cells, wanted) =>
+  cells.reduce((count, code) => count + Number(code === wanted), 0);

@@ -59,19 +59,39 @@ export class Live extends Teller {
     document.addEventListener("visibilitychange", () => this.onVisibility());
     addEventListener("online", () => this.connectNow());
     // A page kept for going back holds a socket that the browser has closed.
-    addEventListener("pageshow", (event) => { if (event.persisted) this.connectNow(); });
+    addEventListener("pageshow", (event) => {
+      if (event.persisted) this.connectNow();
+    });
     this.connectNow();
   }
 
   makeSocket() {
     const socket = globalThis.io("/live", {
-      transports: ["websocket"], reconnection: false, autoConnect: false, timeout: ANSWER_MS,
+      transports: ["websocket"],
+      reconnection: false,
+      autoConnect: false,
+      timeout: ANSWER_MS,
       auth: (/** @type {(word: object) => void} */ give) => give({ csrf: csrfToken() }),
     });
     socket.on("connect", () => this.onConnect());
     socket.on("connect_error", () => this.onLost());
     socket.on("disconnect", () => this.onLost());
-    for (const name of ["layout", "cells", "owners", "totals", "filter", "bye", "command", "hold", "lines", "events", "alert", "leases", "lease", "claim"]) {
+    for (const name of [
+      "layout",
+      "cells",
+      "owners",
+      "totals",
+      "filter",
+      "bye",
+      "command",
+      "hold",
+      "lines",
+      "events",
+      "alert",
+      "leases",
+      "lease",
+      "claim",
+    ]) {
       socket.on(name, (message) => this.onMessage(name, message));
     }
     return socket;
@@ -123,7 +143,10 @@ export class Live extends Teller {
     this.isTrying = false;
     if (this.state === "signed_out") return;
     this.enter("lost");
-    if (await isSignedOut()) { this.enter("signed_out"); return; }
+    if (await isSignedOut()) {
+      this.enter("signed_out");
+      return;
+    }
     const wait = waitBefore(this.attempt);
     this.attempt += 1;
     this.retryAt = performance.now() + wait;
@@ -150,11 +173,20 @@ export class Live extends Teller {
   }
 
   checkSilence() {
-    if (this.state === "live" && !this.isIdle && !document.hidden && (this.ageMs() ?? 0) > SILENCE_MS) this.enter("silent");
+    if (
+      this.state === "live" &&
+      !this.isIdle &&
+      !document.hidden &&
+      (this.ageMs() ?? 0) > SILENCE_MS
+    )
+      this.enter("silent");
   }
 
   onVisibility() {
-    if (!this.socket.connected) { if (!document.hidden) this.connectNow(); return; }
+    if (!this.socket.connected) {
+      if (!document.hidden) this.connectNow();
+      return;
+    }
     if (document.hidden) this.socket.emit("hide");
     else {
       this.heardAt = performance.now();
@@ -171,7 +203,10 @@ export class Live extends Teller {
     if (state === this.state) return;
     this.state = state;
     this.dispatchEvent(new CustomEvent("state", { detail: state }));
-    if (state !== "live") { this.isFirst = false; return; }
+    if (state !== "live") {
+      this.isFirst = false;
+      return;
+    }
     if (!this.isFirst) this.dispatchEvent(new CustomEvent("back"));
     this.isFirst = false;
   }
@@ -182,9 +217,15 @@ export class Live extends Teller {
    */
   opened() {
     this.opening ??= new Promise((done) => {
-      if (this.state !== "connecting") { done(); return; }
+      if (this.state !== "connecting") {
+        done();
+        return;
+      }
       this.addEventListener("state", () => done(), { once: true });
-      setTimeout(() => { if (this.state === "connecting") this.isFirst = false; done(); }, OPENING_MS);
+      setTimeout(() => {
+        if (this.state === "connecting") this.isFirst = false;
+        done();
+      }, OPENING_MS);
     });
     return this.opening;
   }
@@ -194,7 +235,9 @@ export class Live extends Teller {
 async function isSignedOut() {
   try {
     const signal = AbortSignal.timeout(ANSWER_MS);
-    return (await fetch("/api/v1/nodes?limit=1", { credentials: "same-origin", signal })).status === 401;
+    return (
+      (await fetch("/api/v1/nodes?limit=1", { credentials: "same-origin", signal })).status === 401
+    );
   } catch {
     return false;
   }

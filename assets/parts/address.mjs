@@ -21,22 +21,40 @@ export function readView(usual, allowed = {}) {
  * @type {(view: Record<string, string>, usual: Record<string, string>) => void}
  */
 export function writeView(view, usual) {
-  writeQuery(new URLSearchParams(Object.keys(usual).filter((name) => view[name] !== usual[name]).map((name) => [name, view[name]])));
+  writeQuery(
+    new URLSearchParams(
+      Object.keys(usual)
+        .filter((name) => view[name] !== usual[name])
+        .map((name) => [name, view[name]]),
+    ),
+  );
 }
 
 /** @type {(query: URLSearchParams) => void} */
 export function writeQuery(query) {
   const text = query.toString();
-  history.replaceState(history.state, "", text === "" ? location.pathname : `${location.pathname}?${text}`);
+  history.replaceState(
+    history.state,
+    "",
+    text === "" ? location.pathname : `${location.pathname}?${text}`,
+  );
 }
 
 // Back from a GPU or a Node, the Fleet page is as it was left.
 const KEPT = "gpudeck.fleet";
 
 export function keepFleetAddress() {
-  try { sessionStorage.setItem(KEPT, location.pathname + location.search); } catch { /* then it begins anew */ }
+  try {
+    sessionStorage.setItem(KEPT, location.pathname + location.search);
+  } catch {
+    /* then it begins anew */
+  }
 }
 
 export function fleetAddress() {
-  try { return sessionStorage.getItem(KEPT) ?? "/"; } catch { return "/"; }
+  try {
+    return sessionStorage.getItem(KEPT) ?? "/";
+  } catch {
+    return "/";
+  }
 }

@@ -13,7 +13,11 @@ export class ApiError extends Error {
    * @param {Partial<Hub.ProblemDetails>} problem
    */
   constructor(status, { detail, title, type } = {}) {
-    super(detail ?? title ?? (status === 0 ? "The hub is not responding." : `The hub answered ${status}.`));
+    super(
+      detail ??
+        title ??
+        (status === 0 ? "The hub is not responding." : `The hub answered ${status}.`),
+    );
     this.status = status;
     this.type = type ?? "about:blank";
   }
@@ -30,12 +34,15 @@ const NAMES = { gpus: ["uuid", "GPU"], nodes: ["id", "node"], tasks: ["id", "tas
 export async function several(kind, ids, ask = look) {
   if (ids.length === 0) return [];
   const [name] = NAMES[kind];
-  const { items } = await ask(`${kind}?${new URLSearchParams([...ids.map((id) => [name, id]), ["limit", "100"]])}`);
+  const { items } = await ask(
+    `${kind}?${new URLSearchParams([...ids.map((id) => [name, id]), ["limit", "100"]])}`,
+  );
   // A node goes by its host name, too.
   /** @type {(is: (item: any) => boolean) => any} */
   const first = (is) => items.find(is);
   const isHost = kind === "nodes";
-  return ids.map((id) => first((item) => item[name] === id) ?? first(({ host }) => isHost && host === id))
+  return ids
+    .map((id) => first((item) => item[name] === id) ?? first(({ host }) => isHost && host === id))
     .filter((item) => item !== undefined);
 }
 
@@ -45,7 +52,8 @@ export async function several(kind, ids, ask = look) {
  */
 export async function single(kind, id, ask = look) {
   const [item] = await several(kind, [id], ask);
-  if (item === undefined) throw new ApiError(404, { detail: `there is no such ${NAMES[kind][1]} here` });
+  if (item === undefined)
+    throw new ApiError(404, { detail: `there is no such ${NAMES[kind][1]} here` });
   return item;
 }
 
@@ -72,7 +80,10 @@ export const look = (path) => ask("GET", path);
  * @type {<P extends string, O = null>(path: P, otherwise?: O) => Promise<ItemsOf<P> | O>}
  */
 export const itemsOf = (path, otherwise = /** @type {any} */ (null)) =>
-  ask("GET", path).then(({ items }) => items, () => otherwise);
+  ask("GET", path).then(
+    ({ items }) => items,
+    () => otherwise,
+  );
 
 /**
  * Reads all items of a list, page after page.
@@ -109,28 +120,44 @@ export async function send(method, path, body, more = {}) {
     if (!(lost instanceof ApiError) || lost.status !== 0) throw lost;
     await new Promise((done) => setTimeout(done, AGAIN_AFTER_MS));
     // What the second is refused for, such as a preview that served, says nothing of the first.
-    return ask(method, path, body, headers).catch(() => { throw lost; });
+    return ask(method, path, body, headers).catch(() => {
+      throw lost;
+    });
   }
 }
 
 // Not `randomUUID`: a page that comes without TLS has none.
 function newKey() {
-  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) =>
+    byte.toString(16).padStart(2, "0"),
+  ).join("");
 }
 
 /** @type {() => string} */
 export function csrfToken() {
   const config = document.getElementById("_dash-config")?.textContent ?? "{}";
   const { csrf_token_name: name } = JSON.parse(config);
-  return document.cookie.split("; ").find((cookie) => cookie.startsWith(`${name}=`))?.slice(name.length + 1) ?? "";
+  return (
+    document.cookie
+      .split("; ")
+      .find((cookie) => cookie.startsWith(`${name}=`))
+      ?.slice(name.length + 1) ?? ""
+  );
 }
 
 /** @type {(method: string, path: string, body?: unknown, headers?: HeadersOf) => Promise<any>} */
 async function ask(method, path, body, headers = {}) {
   /** @type {RequestInit} */
-  const options = { method, credentials: "same-origin", cache: "no-cache", headers: { Accept: "application/json", ...headers } };
+  const options = {
+    method,
+    credentials: "same-origin",
+    cache: "no-cache",
+    headers: { Accept: "application/json", ...headers },
+  };
   if (body !== undefined) options.body = JSON.stringify(body);
-  const response = await fetch(`/api/v1/${path}`, options).catch(() => { throw new ApiError(0); });
+  const response = await fetch(`/api/v1/${path}`, options).catch(() => {
+    throw new ApiError(0);
+  });
   if (!response.ok) throw new ApiError(response.status, await response.json().catch(() => ({})));
   return response.status === 204 ? null : response.json();
 }

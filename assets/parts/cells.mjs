@@ -1,6 +1,6 @@
 // A cell of a map: its colour is the metric, a bar is the memory, and marks say what needs a person.
 
-import { FULL, fillCell, box, drawState, fit, inkAt, setType, stateOf, trace } from "./gauges.mjs";
+import { FULL, fillCell, drawState, fit, inkAt, setType, stateOf, trace } from "./gauges.mjs";
 
 // What a slot is beside its value, as bits of one number.
 export const LEASED = 1;
@@ -10,18 +10,20 @@ export const PAUSED = 8;
 export const WARNING = 16;
 export const CRITICAL = 32;
 export const CLOSED = 64; // out of service
-const HELD = LEASED | OTHERS;
+export const HELD = LEASED | OTHERS;
 
 // Lower than SMALL an outline is too thin to be seen first, and the whole cell is of its state; lower than TINY there is no number.
-const [SMALL, TINY] = [24, 14];
-const FAULTS = new Set(["lost", "error"]);
-const VALUE_FROM = 249;
+const SMALL = 24;
+export const TINY = 14;
+export const FAULTS = new Set(["lost", "error"]);
+export const VALUE_FROM = 249;
 
 /** @type {(mask: Uint8Array | null | undefined, slot: number) => boolean} */
-export const isMatch = (mask, slot) => mask === null || mask === undefined || (mask[slot >> 3] & (1 << (slot & 7))) !== 0;
+export const isMatch = (mask, slot) =>
+  mask === null || mask === undefined || (mask[slot >> 3] & (1 << (slot & 7))) !== 0;
 
 /** @type {(h: number) => number} */
-const barHeight = (h) => (h >= 44 ? 4 : h >= SMALL ? 3 : h >= TINY ? 2 : h >= 9 ? 1 : 0);
+export const barHeight = (h) => (h >= 44 ? 4 : h >= SMALL ? 3 : h >= TINY ? 2 : h >= 9 ? 1 : 0);
 
 /** @type {(numbers: Levels | null | undefined, slot: number) => number} */
 const at = (numbers, slot) => numbers?.[slot] ?? 0;
@@ -40,8 +42,21 @@ export function paintCells(context, plan, shown, look, say) {
   for (const row of plan.rows) {
     for (let k = 0; k < row.slots.length; k++) {
       const slot = row.slots[k];
-      const cell = { context, x: row.x[k], y: row.y, w: plan.cellW, h: plan.cellH, marks: look.marks, css: look.css };
-      if (isMatch(shown.mask, slot)) drawCell(cell, { code: shown.cells[slot], flags: at(shown.flags, slot), memory: at(shown.memory, slot) }, () => say(slot));
+      const cell = {
+        context,
+        x: row.x[k],
+        y: row.y,
+        w: plan.cellW,
+        h: plan.cellH,
+        marks: look.marks,
+        css: look.css,
+      };
+      if (isMatch(shown.mask, slot))
+        drawCell(
+          cell,
+          { code: shown.cells[slot], flags: at(shown.flags, slot), memory: at(shown.memory, slot) },
+          () => say(slot),
+        );
       else fillCell(cell, look.marks.filteredOut);
     }
   }
@@ -56,9 +71,16 @@ export function paintCells(context, plan, shown, look, say) {
 export function drawCell(cell, { code, flags, memory }, say = null) {
   const state = stateOf(code);
   const hasValue = code <= FULL || code === VALUE_FROM;
-  const now = { ...cell, code, flags, isWasted: hasValue && (flags & WASTED) > 0, isPaused: hasValue && (flags & PAUSED) > 0 };
+  const now = {
+    ...cell,
+    code,
+    flags,
+    isWasted: hasValue && (flags & WASTED) > 0,
+    isPaused: hasValue && (flags & PAUSED) > 0,
+  };
   if (hasValue) fillCell(now, baseOf(now));
-  else if (state !== null) drawState(cell.context, state, cell.x, cell.y, cell.w, cell.h, cell.marks);
+  else if (state !== null)
+    drawState(cell.context, state, cell.x, cell.y, cell.w, cell.h, cell.marks);
   if (hasValue) drawMemory(now, memory);
   if (flags & HELD) drawLease(now);
   if (now.isPaused) drawBars(now);
@@ -81,14 +103,24 @@ function drawMemory({ context, x, y, w, h, marks, isWasted, isPaused }, memory) 
   const bar = barHeight(h);
   if (bar === 0 || memory === 0 || memory > FULL) return;
   const inset = h >= 44 ? 8 : h >= SMALL ? 4 : h >= 18 ? 2 : 0;
-  const [left, top, room] = [x + inset, y + h - bar - (h >= 44 ? 7 : h >= SMALL ? 4 : 0), w - 2 * inset];
+  const [left, top, room] = [
+    x + inset,
+    y + h - bar - (h >= 44 ? 7 : h >= SMALL ? 4 : 0),
+    w - 2 * inset,
+  ];
   if (h >= SMALL) {
     context.globalAlpha = 0.5;
     context.fillStyle = marks.ground;
     context.fillRect(left, top, room, bar);
   }
   context.globalAlpha = isWasted ? 1 : h >= SMALL ? 0.8 : 0.55;
-  context.fillStyle = isWasted ? (h < SMALL ? marks.wasteOn : marks.waste) : isPaused ? marks.paused : marks.memory;
+  context.fillStyle = isWasted
+    ? h < SMALL
+      ? marks.wasteOn
+      : marks.waste
+    : isPaused
+      ? marks.paused
+      : marks.memory;
   context.fillRect(left, top, Math.max(1, (room * memory) / FULL), bar);
   context.globalAlpha = 1;
 }
@@ -100,7 +132,8 @@ function drawLease({ context, x, y, h, flags, marks }) {
   context.fillStyle = isOthers ? marks.warning : marks.lease;
   if (h < TINY || isOthers) {
     const part = isOthers ? Math.max(2, Math.round(h / 7)) : h;
-    for (let down = 0; down < h; down += 2 * part) context.fillRect(x, y + down, h < TINY ? 2 : 3, Math.min(part, h - down));
+    for (let down = 0; down < h; down += 2 * part)
+      context.fillRect(x, y + down, h < TINY ? 2 : 3, Math.min(part, h - down));
     return;
   }
   corner(context, x, y, h >= 44 ? 11 : h >= SMALL ? 8 : 6);
@@ -119,21 +152,26 @@ function drawClosed({ context, x, y, w, h, marks }) {
 }
 
 /** @type {(cell: Pick<PlainCell, "context" | "x" | "y" | "w" | "h" | "marks">) => void} */
-function drawBars({ context, x, y, w, h, marks }) {
+export function drawBars({ context, x, y, w, h, marks }) {
   if (h < 9) return;
   const size = Math.min(14, h * 0.34);
   const [midX, midY] = h >= 44 ? [x + w - 18, y + 17] : [x + w / 2, y + h / 2];
   context.fillStyle = h < TINY ? marks.pausedBase : marks.paused;
-  for (const side of [-0.42, 0.12]) context.fillRect(midX + side * size, midY - size / 2, size * 0.3, size);
+  for (const side of [-0.42, 0.12])
+    context.fillRect(midX + side * size, midY - size / 2, size * 0.3, size);
 }
 
 // The line of ground inside is what those see who see no red.
 /** @type {(cell: MarkedCell, isFaulty: boolean) => void} */
 function drawOutline({ context, x, y, w, h, flags, isWasted, marks }, isFaulty) {
-  const colour = flags & CRITICAL && !isFaulty ? marks.critical : isWasted && h >= SMALL ? marks.waste : null;
+  const colour =
+    flags & CRITICAL && !isFaulty ? marks.critical : isWasted && h >= SMALL ? marks.waste : null;
   if (colour === null || h < TINY) return;
   /** @type {[string, number, number][]} */
-  const lines = [[colour, 2, 1], [marks.ground, 1, 2.5]];
+  const lines = [
+    [colour, 2, 1],
+    [marks.ground, 1, 2.5],
+  ];
   for (const [line, width, inset] of lines) {
     context.strokeStyle = line;
     context.lineWidth = width;
@@ -191,13 +229,17 @@ function corner(context, x, y, across, down = across) {
 function inkOf({ h, code, isWasted, isPaused, marks }, state) {
   if (isWasted) return h < SMALL ? marks.wasteOn : marks.wasteInk;
   if (state === null) return code > FULL ? marks.plainInk : inkAt(isPaused ? 0 : code, marks);
-  return { stale: marks.staleInk, lost: marks.lostInk, error: marks.lostInk, offline: marks.label }[state] ?? marks.quietInk;
+  return (
+    { stale: marks.staleInk, lost: marks.lostInk, error: marks.lostInk, offline: marks.label }[
+      state
+    ] ?? marks.quietInk
+  );
 }
 
 /** @type {(cell: MarkedCell, said: CellWords, state: string | null) => void} */
 function writeCell(cell, said, state) {
   const { context, w, h } = cell;
-  const ink = context.fillStyle = inkOf(cell, state);
+  const ink = (context.fillStyle = inkOf(cell, state));
   // Lower, a state's word would lie on its mark.
   if (w >= 116 && h >= (state === null ? 88 : 116)) writeLarge(cell, ink, said, state !== null);
   else if (h >= 44 && w >= 40) writeMiddle(cell, said, state !== null);
@@ -224,8 +266,13 @@ function writeMiddle(cell, said, isState) {
   const { context, x, y, w, h, flags } = cell;
   const left = x + 8 + (flags & HELD ? 6 : 0);
   setType(context, 500, 11, "left", "middle");
-  context.fillText(fit(context, h >= 60 ? said.name : said.place, x + w - 20 - left), left, y + (h >= 60 ? 14 : 12));
-  if (h >= 60) context.fillText(fit(context, isState ? said.text : said.note, w - 16), x + 8, y + h - 20);
+  context.fillText(
+    fit(context, h >= 60 ? said.name : said.place, x + w - 20 - left),
+    left,
+    y + (h >= 60 ? 14 : 12),
+  );
+  if (h >= 60)
+    context.fillText(fit(context, isState ? said.text : said.note, w - 16), x + 8, y + h - 20);
   if (isState) return;
   setType(context, 600, h >= 60 ? 20 : 16, "center", "middle");
   centre(cell, said.text, h >= 60 ? y + h * 0.44 : y + h / 2 + 1);
@@ -247,178 +294,4 @@ function writeLarge({ context, x, y, w, h }, ink, said, isState) {
   context.fillText(said.unit, x + pad + past + 4, base);
   const top = base + 8;
   trace(context, said.past, x + pad, top, w - 2 * pad, y + h - 34 - top, ink);
-}
-
-// -- cells without text, straight into pixels
-
-/**
- * * Where every cell lies, in device pixels, made once per arrangement. plan: {width, height,
- * cellW, cellH, rows: [{y, slots, x}]} in CSS pixels.
- * @type {(plan: CellPlan, ratio: number) => Raster}
- */
-export function rasterise(plan, ratio) {
-  /** @type {(value: number) => number} */
-  const px = (value) => Math.round(value * ratio);
-  return {
-    width: Math.max(1, px(plan.width)), height: Math.max(1, px(plan.height)),
-    w: Math.max(1, px(plan.cellW)), h: Math.max(1, px(plan.cellH)), ratio, cellH: plan.cellH,
-    rows: plan.rows.map((row) => ({ top: px(row.y), slots: row.slots, left: Int32Array.from(row.x, px), drawn: new Uint32Array(row.slots.length).fill(UNDRAWN) })),
-    tiles: new Map(), image: null, pixels: null, look: null,
-  };
-}
-
-const UNDRAWN = 0xffffffff;
-const OUT = 0x1fffffff;
-
-/**
- * 10,000 of them in a few milliseconds, and only those that look other than before.
- * @param {Canvas} context
- * @param {Raster} raster
- * @param {ShownCells} shown
- * @param {CellLook} look
- */
-export function paintPixels(context, raster, { cells, mask = null, flags = null, memory = null }, look) {
-  const { width, height, rows, w } = raster;
-  raster.image ??= new ImageData(width, height);
-  raster.pixels ??= new Uint32Array(raster.image.data.buffer);
-  const painted = /** @type {PaintedRaster} */ (raster);
-  let [first, last] = [height, 0];
-  if (raster.look !== look) {
-    raster.look = look;
-    raster.tiles.clear();
-    raster.pixels.fill(look.markPixels.ground);
-    for (const row of rows) row.drawn.fill(UNDRAWN);
-    [first, last] = [0, height];
-  }
-  const hasBar = memory !== null && barHeight(raster.cellH) > 0;
-  for (const { top, slots, left, drawn } of rows) {
-    let isChanged = false;
-    for (let k = 0; k < slots.length; k++) {
-      const slot = slots[k];
-      // Memory as the pixels that it takes: what trembles less is not drawn again.
-      const bar = hasBar && memory[slot] <= FULL ? Math.round((memory[slot] * w) / FULL) : 0;
-      const packed = isMatch(mask, slot) ? cells[slot] | ((flags === null ? 0 : flags[slot]) << 8) | (bar << 15) : OUT;
-      if (drawn[k] === packed) continue;
-      drawn[k] = packed;
-      isChanged = true;
-      putCell(painted, top * width + left[k], packed, bar, look);
-    }
-    if (isChanged) [first, last] = [Math.min(first, top), Math.max(last, top + raster.h)];
-  }
-  if (last > first) context.putImageData(raster.image, 0, 0, 0, first, width, last - first);
-}
-
-/** @type {(raster: PaintedRaster, from: number, packed: number, bar: number, look: CellLook) => void} */
-function putCell(raster, from, packed, bar, look) {
-  const { pixels, width, w, h, cellH, ratio } = raster;
-  const { markPixels } = look;
-  if (packed === OUT) { block(pixels, width, from, w, h, markPixels.filteredOut); return; }
-  const [code, flags] = [packed & 0xff, (packed >> 8) & 0x7f];
-  const isTiled = code > FULL ? code !== VALUE_FROM : (flags & PAUSED) > 0 && (flags & (CRITICAL | WASTED)) === 0;
-  const isCritical = (flags & CRITICAL) > 0 && code <= VALUE_FROM + 3 && code !== 247;
-  if (isTiled && !isCritical) {
-    stamp(pixels, width, from, tile(raster, code, code <= FULL, look), w, h);
-    if (flags & CLOSED) closed(raster, from, markPixels.label);
-    return;
-  }
-  block(pixels, width, from, w, h, wholeOf(code, flags, isCritical, look));
-  if (isCritical) { dot(raster, from, markPixels.criticalInk); return; }
-  if (bar > 0) {
-    const tall = Math.max(1, Math.round(barHeight(cellH) * ratio));
-    block(pixels, width, from + (h - tall) * width, bar, tall, flags & WASTED ? markPixels.wasteOn : barColour(look));
-  }
-  if (flags & HELD) block(pixels, width, from, Math.round(2 * ratio), h, flags & OTHERS ? markPixels.warning : markPixels.lease);
-  if (flags & CLOSED) closed(raster, from, markPixels.label);
-}
-
-/** @type {(code: number, flags: number, isCritical: boolean, look: CellLook) => number} */
-function wholeOf(code, flags, isCritical, { pixels, markPixels }) {
-  if (isCritical) return markPixels.critical;
-  if (flags & WASTED) return markPixels.wasteFill;
-  if (code === 0 && flags & HELD) return markPixels.leaseBase;
-  return code > FULL ? markPixels.plain : pixels[code];
-}
-
-/**
- * Opaque, between the middle of the scale and the memory's own colour: pixels have no transparency.
- * @type {(look: CellLook) => number}
- */
-function barColour(look) {
-  look.bar ??= mixed(look.pixels[FULL], look.markPixels.memory);
-  return look.bar;
-}
-
-/** @type {(one: number, other: number) => number} */
-const mixed = (one, other) => (((one & 0xfefefefe) >>> 1) + ((other & 0xfefefefe) >>> 1)) >>> 0;
-
-/** @type {(raster: RasterParts, from: number, colour: number) => void} */
-function dot({ pixels, width, w, h }, from, colour) {
-  const size = Math.max(2, Math.round(h / 3.5));
-  block(pixels, width, from + Math.floor((h - size) / 2) * width + Math.floor((w - size) / 2), size, size, colour);
-}
-
-// Its four corners, as far as dashes have room.
-/** @type {(raster: RasterParts, from: number, colour: number) => void} */
-function closed({ pixels, width, w, h }, from, colour) {
-  const [across, down] = [Math.max(1, Math.round(w / 3)), Math.max(1, Math.round(h / 3))];
-  for (const top of [from, from + (h - 1) * width]) for (const left of [0, w - across]) block(pixels, width, top + left, across, 1, colour);
-  for (const left of [from, from + w - 1]) for (const top of [0, h - down]) block(pixels, width, left + top * width, 1, down, colour);
-}
-
-// By hand: of so few pixels a call of `fill` or `set` takes longer than they do.
-/**
- * @param {Uint32Array} pixels
- * @param {number} width
- * @param {number} from
- * @param {number} w
- * @param {number} h
- * @param {number} colour
- */
-function block(pixels, width, from, w, h, colour) {
-  for (let y = 0, start = from; y < h; y++, start += width) {
-    const end = start + w;
-    for (let k = start; k < end; k++) pixels[k] = colour;
-  }
-}
-
-/**
- * @param {Uint32Array} pixels
- * @param {number} width
- * @param {number} from
- * @param {Uint32Array} source
- * @param {number} w
- * @param {number} h
- */
-function stamp(pixels, width, from, source, w, h) {
-  for (let y = 0, start = from, k = 0; y < h; y++, start += width) {
-    for (let to = start; to < start + w; to++, k++) pixels[to] = source[k];
-  }
-}
-
-/** @type {(raster: Raster, code: number, isPaused: boolean, look: CellLook) => Uint32Array} */
-function tile(raster, code, isPaused, look) {
-  const key = isPaused ? "paused" : code;
-  const last = raster.tiles.get(key);
-  if (last !== undefined) return last;
-  const tile = makeTile(raster, code, isPaused, look.marks);
-  raster.tiles.set(key, tile);
-  return tile;
-}
-
-/** @type {(raster: Raster, code: number, isPaused: boolean, marks: Marks) => Uint32Array} */
-function makeTile({ w, h, cellH }, code, isPaused, marks) {
-  const context = new OffscreenCanvas(w, h).getContext("2d", { willReadFrequently: true });
-  if (context === null) throw new Error("this browser draws on no canvas");
-  context.fillStyle = marks.ground;
-  context.fillRect(0, 0, w, h);
-  const state = stateOf(code);
-  if (isPaused) {
-    context.fillStyle = marks.paused;
-    box(context, 0, 0, w, h);
-    drawBars({ context, x: 0, y: 0, w, h: cellH < TINY ? h : Math.min(h, 13), marks });
-  } else if (state !== null && FAULTS.has(state) && cellH < 9) {
-    context.fillStyle = marks.critical;
-    context.fillRect(0, 0, w, h);
-  } else if (state !== null) drawState(context, state, 0, 0, w, h, FAULTS.has(state) ? { ...marks, lostBase: marks.critical, lostInk: marks.criticalInk } : marks);
-  return new Uint32Array(context.getImageData(0, 0, w, h).data.buffer);
 }

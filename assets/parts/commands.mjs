@@ -17,7 +17,11 @@ export function shortCommand(command) {
   const [program, ...rest] = command.split(" ");
   const at = INTERPRETER.test(base(program)) ? afterOptions(rest) : rest.length;
   if (at >= rest.length) return [base(program), ...rest].join(" ");
-  return (NO_FILE.has(rest[at]) ? [base(program), ...rest.slice(at)] : [base(rest[at]), ...rest.slice(at + 1)]).join(" ");
+  return (
+    NO_FILE.has(rest[at])
+      ? [base(program), ...rest.slice(at)]
+      : [base(rest[at]), ...rest.slice(at + 1)]
+  ).join(" ");
 }
 
 /**
@@ -36,6 +40,7 @@ export function wholeCommand(command) {
  */
 function afterOptions(words) {
   let at = 0;
-  while (words[at]?.startsWith("-") && !NO_FILE.has(words[at])) at += WITH_VALUE.has(words[at]) ? 2 : 1;
+  while (words[at]?.startsWith("-") && !NO_FILE.has(words[at]))
+    at += WITH_VALUE.has(words[at]) ? 2 : 1;
   return at;
 }

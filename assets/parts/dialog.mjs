@@ -12,14 +12,37 @@ let count = 0;
  * shown.
  * @type {<A>(question: Question<A>) => Promise<Exclude<A, void> | true | null>}
  */
-export function ask({ title, lead = [], fields = [], verb, tone = "first", submit, opened = () => {} }) {
+export function ask({
+  title,
+  lead = [],
+  fields = [],
+  verb,
+  tone = "first",
+  submit,
+  opened = () => {},
+}) {
   return new Promise((resolve) => {
     /** @type {any} */
     let answer = null;
     const problem = make("p", { class: "problem", role: "alert", hidden: "" });
     const yes = make("button", { type: "submit", class: `button ${tone}` }, verb);
-    const form = make("form", { class: "form dialog-body" }, ...paragraphs(lead), ...fields, problem,
-      make("div", { class: "dialog-foot" }, make("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Cancel"), yes));
+    const form = make(
+      "form",
+      { class: "form dialog-body" },
+      ...paragraphs(lead),
+      ...fields,
+      problem,
+      make(
+        "div",
+        { class: "dialog-foot" },
+        make(
+          "button",
+          { type: "button", class: "button", onclick: () => dialog.close() },
+          "Cancel",
+        ),
+        yes,
+      ),
+    );
     const dialog = open(title, form, () => resolve(answer));
     opened(form);
     keepTyped(dialog, form, problem);
@@ -46,7 +69,9 @@ export function ask({ title, lead = [], fields = [], verb, tone = "first", submi
  */
 function keepTyped(dialog, form, problem) {
   let isTyped = false;
-  form.addEventListener("input", () => { isTyped = form.querySelectorAll("input, select, textarea").length >= LONG_FROM; });
+  form.addEventListener("input", () => {
+    isTyped = form.querySelectorAll("input, select, textarea").length >= LONG_FROM;
+  });
   dialog.addEventListener("cancel", (event) => {
     if (!isTyped) return;
     isTyped = false;
@@ -63,14 +88,37 @@ function keepTyped(dialog, form, problem) {
 export function open(title, content, closed = () => {}) {
   const id = `dialog-title-${(count += 1)}`;
   /** @type {HTMLDialogElement} */
-  const dialog = make("dialog", { class: "dialog", "aria-labelledby": id },
-    make("div", { class: "dialog-head" }, make("h2", { id }, title),
-      make("button", { type: "button", class: "icon-button", "aria-label": "Close", title: "Close (Esc)", onclick: () => dialog.close() }, make("span", { class: "icon icon-close" }))),
-    content);
-  dialog.addEventListener("close", () => { dialog.remove(); closed(); });
+  const dialog = make(
+    "dialog",
+    { "class": "dialog", "aria-labelledby": id },
+    make(
+      "div",
+      { class: "dialog-head" },
+      make("h2", { id }, title),
+      make(
+        "button",
+        {
+          "type": "button",
+          "class": "icon-button",
+          "aria-label": "Close",
+          "title": "Close (Esc)",
+          "onclick": () => dialog.close(),
+        },
+        make("span", { class: "icon icon-close" }),
+      ),
+    ),
+    content,
+  );
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    closed();
+  });
   document.body.append(dialog);
   dialog.showModal();
-  within(dialog, "input:not([type=hidden]):not([readonly]):not(.unseen), select, .dialog-foot .first, .dialog-foot .button")?.focus();
+  within(
+    dialog,
+    "input:not([type=hidden]):not([readonly]):not(.unseen), select, .dialog-foot .first, .dialog-foot .button",
+  )?.focus();
   return dialog;
 }
 
@@ -80,7 +128,11 @@ export function open(title, content, closed = () => {}) {
  * @param {string} what
  */
 export function copyable(text, what) {
-  const button = make("button", { type: "button", class: "button", "aria-label": `Copy ${what}` }, "Copy");
+  const button = make(
+    "button",
+    { "type": "button", "class": "button", "aria-label": `Copy ${what}` },
+    "Copy",
+  );
   const code = make("code", { tabindex: "0" }, text);
   button.addEventListener("click", async () => {
     const isCopied = await copyText(text);
@@ -95,7 +147,15 @@ export function copyable(text, what) {
  * @type {(title: string, ...content: Children[]) => HTMLDialogElement}
  */
 export function tell(title, ...content) {
-  const foot = make("div", { class: "dialog-foot" }, make("button", { type: "button", class: "button first", onclick: () => dialog.close() }, "Done"));
+  const foot = make(
+    "div",
+    { class: "dialog-foot" },
+    make(
+      "button",
+      { type: "button", class: "button first", onclick: () => dialog.close() },
+      "Done",
+    ),
+  );
   const dialog = open(title, make("div", { class: "dialog-body" }, ...content, foot));
   return dialog;
 }
@@ -107,7 +167,19 @@ export function tell(title, ...content) {
  * @param {string | null} hint
  */
 export function textField(name, label, traits = {}, hint = null) {
-  return field(name, label, make("input", { name, autocomplete: "off", autocapitalize: "none", spellcheck: "false", maxlength: "1024", ...traits }), hint);
+  return field(
+    name,
+    label,
+    make("input", {
+      name,
+      autocomplete: "off",
+      autocapitalize: "none",
+      spellcheck: "false",
+      maxlength: "1024",
+      ...traits,
+    }),
+    hint,
+  );
 }
 
 /**
@@ -118,7 +190,13 @@ export function textField(name, label, traits = {}, hint = null) {
  * @param {string | null} hint
  */
 export function areaField(name, label, value, traits = {}, hint = null) {
-  const area = make("textarea", { name, rows: "4", spellcheck: "false", autocapitalize: "none", ...traits });
+  const area = make("textarea", {
+    name,
+    rows: "4",
+    spellcheck: "false",
+    autocapitalize: "none",
+    ...traits,
+  });
   area.value = value;
   return field(name, label, area, hint);
 }
@@ -142,7 +220,12 @@ export function choiceField(name, label, choices, chosen, hint = null) {
  * @param {string | null} hint
  */
 export function checkField(name, label, hint = null) {
-  return make("label", { class: "check" }, make("input", { type: "checkbox", name }), make("span", {}, label, hint === null ? null : make("small", {}, hint)));
+  return make(
+    "label",
+    { class: "check" },
+    make("input", { type: "checkbox", name }),
+    make("span", {}, label, hint === null ? null : make("small", {}, hint)),
+  );
 }
 
 /**
@@ -155,8 +238,13 @@ function field(name, label, control, hint) {
   const id = `field-${name}-${(count += 1)}`;
   control.id = id;
   if (hint !== null) control.setAttribute("aria-describedby", `${id}-hint`);
-  return make("p", { class: "field" }, make("label", { for: id }, label), control,
-    hint === null ? null : make("small", { id: `${id}-hint` }, hint));
+  return make(
+    "p",
+    { class: "field" },
+    make("label", { for: id }, label),
+    control,
+    hint === null ? null : make("small", { id: `${id}-hint` }, hint),
+  );
 }
 
 /**
@@ -166,8 +254,21 @@ function field(name, label, control, hint) {
 export function newPasswordFields(name) {
   const traits = { type: "password", autocomplete: "new-password", minlength: "12", required: "" };
   return [
-    make("input", { class: "unseen", type: "text", autocomplete: "username", value: name, tabindex: "-1", "aria-hidden": "true", readonly: "" }),
-    textField("password", "New password", traits, "At least 12 characters; three or four words work well."),
+    make("input", {
+      "class": "unseen",
+      "type": "text",
+      "autocomplete": "username",
+      "value": name,
+      "tabindex": "-1",
+      "aria-hidden": "true",
+      "readonly": "",
+    }),
+    textField(
+      "password",
+      "New password",
+      traits,
+      "At least 12 characters; three or four words work well.",
+    ),
     textField("again", "Repeat the password", traits),
   ];
 }
@@ -179,7 +280,8 @@ export function newPassword(given) {
 }
 
 /** @type {(lead: string | Node | (string | Node)[]) => Node[]} */
-const paragraphs = (lead) => [lead].flat().map((one) => (typeof one === "string" ? make("p", {}, one) : one));
+const paragraphs = (lead) =>
+  [lead].flat().map((one) => (typeof one === "string" ? make("p", {}, one) : one));
 
 /** @type {(text: string) => string} */
 export const sentence = (text) => {

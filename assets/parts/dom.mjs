@@ -16,7 +16,8 @@ export const within = (root, selector) => /** @type {any} */ (root.querySelector
  * Returns all elements within `root` that the selector names, of the requested type.
  * @type {<E extends Element = HTMLElement>(root: ParentNode, selector: string) => E[]}
  */
-export const allWithin = (root, selector) => /** @type {any} */ ([...root.querySelectorAll(selector)]);
+export const allWithin = (root, selector) =>
+  /** @type {any} */ ([...root.querySelectorAll(selector)]);
 
 /**
  * Returns the context that draws on a canvas.
@@ -45,7 +46,8 @@ export function make(tag, traits = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(traits)) {
     if (value === null || value === undefined) continue;
-    if (typeof value === "function") element.addEventListener(name.slice(2), /** @type {any} */ (value));
+    if (typeof value === "function")
+      element.addEventListener(name.slice(2), /** @type {any} */ (value));
     else element.setAttribute(name, String(value));
   }
   const nodes = /** @type {Child[]} */ (/** @type {unknown[]} */ (children).flat(Infinity));
@@ -87,14 +89,17 @@ export const button = (words, onclick, traits = {}) =>
  * Builds the options of a select: [[value, words]].
  * @type {(pairs: Choices) => HTMLOptionElement[]}
  */
-export const options = (pairs) => Array.from(pairs, ([value, words]) => make("option", { value }, words));
+export const options = (pairs) =>
+  Array.from(pairs, ([value, words]) => make("option", { value }, words));
 
 /**
  * [[label, words]] as the lines of a `dl`.
  * @type {(pairs: readonly (readonly Children[])[]) => HTMLElement[]}
  */
-export const factLines = (pairs) => pairs.map(([label, ...words]) =>
-  make("div", {}, make("dt", {}, label), make("dd", {}, ...words)));
+export const factLines = (pairs) =>
+  pairs.map(([label, ...words]) =>
+    make("div", {}, make("dt", {}, label), make("dd", {}, ...words)),
+  );
 
 /** @type {WeakMap<Element, string>} */
 const drawnValues = new WeakMap();
@@ -117,10 +122,14 @@ export function redraw(place, value, build) {
 export function keepFocus(place, draw) {
   /** @type {(one: HTMLElement) => string} */
   const name = (one) => Object.values(one.dataset).join() || one.textContent;
-  const focused = place.contains(document.activeElement) ? name(/** @type {HTMLElement} */ (document.activeElement)) : null;
+  const focused = place.contains(document.activeElement)
+    ? name(/** @type {HTMLElement} */ (document.activeElement))
+    : null;
   draw();
   if (focused === null || place.contains(document.activeElement)) return;
-  allWithin(place, "a, button").find((one) => name(one) === focused)?.focus();
+  allWithin(place, "a, button")
+    .find((one) => name(one) === focused)
+    ?.focus();
 }
 
 /**
@@ -149,7 +158,11 @@ export class Lines {
   /** @type {(items: readonly I[]) => void} */
   draw(items) {
     const keys = new Set(items.map(this.key));
-    for (const [key, { root }] of this.byKey) if (!keys.has(key)) { root.remove(); this.byKey.delete(key); }
+    for (const [key, { root }] of this.byKey)
+      if (!keys.has(key)) {
+        root.remove();
+        this.byKey.delete(key);
+      }
     items.forEach((item, at) => this.drawOne(item, at));
   }
 
@@ -160,8 +173,10 @@ export class Lines {
     this.byKey.set(key, line);
     const { root } = line;
     line.draw(item, at);
-    const there = this.isOrdered ? this.place.children[at] ?? null : null;
-    const stays = this.isOrdered ? root === there || root.contains(document.activeElement) : root.parentNode === this.place;
+    const there = this.isOrdered ? (this.place.children[at] ?? null) : null;
+    const stays = this.isOrdered
+      ? root === there || root.contains(document.activeElement)
+      : root.parentNode === this.place;
     if (!stays) this.place.insertBefore(root, there);
   }
 }
@@ -187,7 +202,10 @@ export class Teller extends TypedTarget {
  */
 export function afterPause(ms, does) {
   let timer = 0;
-  return (...given) => { clearTimeout(timer); timer = setTimeout(() => does(...given), ms); };
+  return (...given) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => does(...given), ms);
+  };
 }
 
 /**
@@ -202,11 +220,16 @@ export function settle(root) {
  * A key for the page itself: nobody writes, no dialog is open, nothing is held beside it.
  * @type {(event: KeyboardEvent) => boolean}
  */
-export const isShortcut = (event) => !isTyping(event.target) && !event.ctrlKey && !event.metaKey && !event.altKey
-  && document.querySelector("dialog[open]") === null;
+export const isShortcut = (event) =>
+  !isTyping(event.target) &&
+  !event.ctrlKey &&
+  !event.metaKey &&
+  !event.altKey &&
+  document.querySelector("dialog[open]") === null;
 
 /** @type {(target: EventTarget | null) => boolean} */
-export const isTyping = (target) => target instanceof Element && target.matches("input:not([type=range]), select, textarea");
+export const isTyping = (target) =>
+  target instanceof Element && target.matches("input:not([type=range]), select, textarea");
 
 /** @type {() => Theme} */
 export function theme() {

@@ -14,22 +14,36 @@ export class FilterBox {
     this.changed = changed;
     this.popover = byId(popover);
     this.field = make("input", {
-      id, type: "search", autocomplete: "off", autocapitalize: "off", spellcheck: "false",
-      placeholder, maxlength: "400", "aria-describedby": words,
+      id,
+      "type": "search",
+      "autocomplete": "off",
+      "autocapitalize": "off",
+      "spellcheck": "false",
+      placeholder,
+      "maxlength": "400",
+      "aria-describedby": words,
     });
     byId(`${id}-place`).append(this.field);
-    this.field.addEventListener("input", afterPause(waitMs, () => changed(this.field.value.trim())));
-    byId(`${id}-help`).addEventListener("click", () => show(this.popover, this.popover.hidden === true));
+    this.field.addEventListener(
+      "input",
+      afterPause(waitMs, () => changed(this.field.value.trim())),
+    );
+    byId(`${id}-help`).addEventListener("click", () =>
+      show(this.popover, this.popover.hidden === true),
+    );
     root.addEventListener("click", (event) => {
       const target = targetOf(event);
       /** @type {HTMLElement | null} */
       const example = target.closest("[data-example]");
       if (example !== null) this.put(example.dataset.example ?? "");
-      if (example !== null || target.closest(`#${popover}, #${id}-help, [data-seek]`) === null) this.close();
+      if (example !== null || target.closest(`#${popover}, #${id}-help, [data-seek]`) === null)
+        this.close();
     });
   }
 
-  get isOpen() { return !this.popover.hidden; }
+  get isOpen() {
+    return !this.popover.hidden;
+  }
 
   close() {
     show(this.popover, false);

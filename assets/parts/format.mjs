@@ -1,7 +1,10 @@
 // Numbers for people: fixed digits, so that a column does not dance.
 
 // toLocaleString makes such a format again each time: 20 µs, for each of a thousand cells.
-const FORMATS = [0, 1, 2].map((digits) => new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+const FORMATS = [0, 1, 2].map(
+  (digits) =>
+    new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }),
+);
 
 /** @type {(value: number, digits?: number) => string} */
 export function amount(value, digits = 0) {
@@ -12,8 +15,11 @@ export function amount(value, digits = 0) {
 /** @type {(bytes: number) => Quantity} */
 export function gibibytes(bytes) {
   const inGib = bytes / 2 ** 30;
-  if (inGib > 0 && inGib < 0.1) return { text: bytes < 2 ** 20 ? "<1" : amount(bytes / 2 ** 20), unit: "MiB" };
-  return inGib >= 10_240 ? { text: amount(inGib / 1024, 1), unit: "TiB" } : { text: amount(inGib, inGib < 100 ? 1 : 0), unit: "GiB" };
+  if (inGib > 0 && inGib < 0.1)
+    return { text: bytes < 2 ** 20 ? "<1" : amount(bytes / 2 ** 20), unit: "MiB" };
+  return inGib >= 10_240
+    ? { text: amount(inGib / 1024, 1), unit: "TiB" }
+    : { text: amount(inGib, inGib < 100 ? 1 : 0), unit: "GiB" };
 }
 
 /**
@@ -23,24 +29,32 @@ export function gibibytes(bytes) {
 export const oneWord = ({ text, unit }) => `${text} ${unit}`.trim();
 
 /** @type {(bytes: number | null | undefined, unknown?: string) => string} */
-export const bytesWords = (bytes, unknown = "–") => (bytes === null || bytes === undefined ? unknown : oneWord(gibibytes(bytes)));
+export const bytesWords = (bytes, unknown = "–") =>
+  bytes === null || bytes === undefined ? unknown : oneWord(gibibytes(bytes));
 
 /** @type {(value: number) => Quantity} */
 export function watts(value) {
   if (value >= 10_000_000) return { text: amount(value / 1e6, 1), unit: "MW" };
-  return value >= 10_000 ? { text: amount(value / 1000, 1), unit: "kW" } : { text: amount(value), unit: "W" };
+  return value >= 10_000
+    ? { text: amount(value / 1000, 1), unit: "kW" }
+    : { text: amount(value), unit: "W" };
 }
 
 /** @type {(value: number) => Quantity} */
 export function perSecond(value) {
   const units = ["B/s", "kB/s", "MB/s", "GB/s"];
   const at = value < 1 ? 0 : Math.min(3, Math.floor(Math.log10(value) / 3));
-  return { text: amount(value / 1000 ** at, at === 0 || value / 1000 ** at >= 100 ? 0 : 1), unit: units[at] };
+  return {
+    text: amount(value / 1000 ** at, at === 0 || value / 1000 ** at >= 100 ? 0 : 1),
+    unit: units[at],
+  };
 }
 
 /** @type {(joules: number) => Quantity} */
 function energy(joules) {
-  return joules >= 3.6e6 ? { text: amount(joules / 3.6e6, 1), unit: "kWh" } : { text: amount(joules / 3600, 1), unit: "Wh" };
+  return joules >= 3.6e6
+    ? { text: amount(joules / 3.6e6, 1), unit: "kWh" }
+    : { text: amount(joules / 3600, 1), unit: "Wh" };
 }
 
 // A share above nothing is never rounded down to nothing.
@@ -58,7 +72,8 @@ const BY_UNIT = { "%": percent, "B": gibibytes, "W": watts, "J": energy, "B/s": 
  * @type {(metric: Metric, value: number, throttleReasons: ThrottleReasons) => Quantity}
  */
 export function valueOf(metric, value, throttleReasons) {
-  if (metric.key === "throttle_bits") return { text: throttleWords(value, throttleReasons), unit: "" };
+  if (metric.key === "throttle_bits")
+    return { text: throttleWords(value, throttleReasons), unit: "" };
   if (metric.key === "pstate") return { text: `P${value}`, unit: "" };
   return plainValue(metric, value);
 }
@@ -75,7 +90,8 @@ function plainValue(metric, value) {
  */
 export function cellOf(metric, value, throttleReasons) {
   if (metric.key === "mem_used_bytes") return percent(value);
-  if (metric.key === "throttle_bits") return { text: throttleShort(value, throttleReasons), unit: "" };
+  if (metric.key === "throttle_bits")
+    return { text: throttleShort(value, throttleReasons), unit: "" };
   const { text, unit } = plainValue(metric, value);
   return { text: metric.words ? text.split(":")[0] : text, unit };
 }
@@ -86,19 +102,26 @@ function throttleWords(bits, reasons) {
 }
 
 /** @type {(bits: number, reasons: ThrottleReasons) => string[]} */
-const reasonsIn = (bits, reasons) => reasons.filter(([bit]) => Math.floor(bits / bit) % 2 === 1).map(([, name]) => name);
+const reasonsIn = (bits, reasons) =>
+  reasons.filter(([bit]) => Math.floor(bits / bit) % 2 === 1).map(([, name]) => name);
 
 /** @type {Record<string, string | undefined>} */
 const SHORT = {
-  "idle": "idle", "application clocks": "app", "software power cap": "power", "hardware slowdown": "slow",
-  "sync boost": "sync", "software thermal slowdown": "heat", "hardware thermal slowdown": "HEAT",
-  "hardware power brake": "brake", "display clocks": "disp",
+  "idle": "idle",
+  "application clocks": "app",
+  "software power cap": "power",
+  "hardware slowdown": "slow",
+  "sync boost": "sync",
+  "software thermal slowdown": "heat",
+  "hardware thermal slowdown": "HEAT",
+  "hardware power brake": "brake",
+  "display clocks": "disp",
 };
 
 /** @type {(bits: number, reasons: ThrottleReasons) => string} */
 function throttleShort(bits, reasons) {
   const last = reasonsIn(bits, reasons).at(-1);
-  return last === undefined ? "none" : SHORT[last] ?? last;
+  return last === undefined ? "none" : (SHORT[last] ?? last);
 }
 
 /** @type {(seconds: number | null | undefined) => string} */
@@ -120,7 +143,8 @@ export function secondsSince(when, now = Date.now() / 1000) {
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** @type {(count: number, one: string, many?: string) => string} */
-export const plural = (count, one, many = `${one}s`) => `${amount(count)} ${count === 1 ? one : many}`;
+export const plural = (count, one, many = `${one}s`) =>
+  `${amount(count)} ${count === 1 ? one : many}`;
 
 const MOMENT = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" });
 

@@ -3,15 +3,22 @@
 
 export const FULL = 239;
 export const STATES = new Map([
-  [247, "error"], [248, "retired"], [249, "unscaled"], [250, "denied"], [251, "unsupported"], [252, "stale"],
-  [253, "lost"], [254, "offline"], [255, "unknown"],
+  [247, "error"],
+  [248, "retired"],
+  [249, "unscaled"],
+  [250, "denied"],
+  [251, "unsupported"],
+  [252, "stale"],
+  [253, "lost"],
+  [254, "offline"],
+  [255, "unknown"],
 ]);
 
 /**
  * Null: the code is a level. A code that a newer hub may send and we do not know is unknown.
  * @type {(code: number) => string | null}
  */
-export const stateOf = (code) => (code <= FULL ? null : STATES.get(code) ?? "unknown");
+export const stateOf = (code) => (code <= FULL ? null : (STATES.get(code) ?? "unknown"));
 
 // One family of blue, so that amber, red and violet stay apart from it for every kind of colour
 // blindness. Busy is a quiet middle, idle recedes into the ground, and one ink fits both ends.
@@ -23,22 +30,68 @@ const SCALES = {
 // Amber: wasted, or a warning. Red: critical or lost. Violet: paused. Teal: leased.
 const MARKS = {
   dark: {
-    ground: "#0c1117", quiet: "#171e27", quietInk: "#8d9aab", staleBase: "#20272f",
-    staleStripe: "#46515f", staleInk: "#d5dde6", lostBase: "#3c1320", lostInk: "#ff8ea2",
-    offlineInk: "#7d8a9a", plain: "#3b4654", plainInk: "#f2f5f8", label: "#a6b2c0",
-    heading: "#dbe3ec", ring: "#ffffff", digit: "#f2f6fa", digitIdle: "#8d9aab", memory: "#c3d0dc",
-    waste: "#ffc53d", wasteFill: "#ffc53d", wasteBase: "#3a2c0c", wasteInk: "#ffd98a", wasteOn: "#1d1503",
-    warning: "#ffc53d", critical: "#f44f5d", criticalInk: "#ffffff", paused: "#b59be6", pausedBase: "#2b2540",
-    lease: "#5fc9bc", leaseBase: "#16302f", filteredOut: "#141a21",
+    ground: "#0c1117",
+    quiet: "#171e27",
+    quietInk: "#8d9aab",
+    staleBase: "#20272f",
+    staleStripe: "#46515f",
+    staleInk: "#d5dde6",
+    lostBase: "#3c1320",
+    lostInk: "#ff8ea2",
+    offlineInk: "#7d8a9a",
+    plain: "#3b4654",
+    plainInk: "#f2f5f8",
+    label: "#a6b2c0",
+    heading: "#dbe3ec",
+    ring: "#ffffff",
+    digit: "#f2f6fa",
+    digitIdle: "#8d9aab",
+    memory: "#c3d0dc",
+    waste: "#ffc53d",
+    wasteFill: "#ffc53d",
+    wasteBase: "#3a2c0c",
+    wasteInk: "#ffd98a",
+    wasteOn: "#1d1503",
+    warning: "#ffc53d",
+    critical: "#f44f5d",
+    criticalInk: "#ffffff",
+    paused: "#b59be6",
+    pausedBase: "#2b2540",
+    lease: "#5fc9bc",
+    leaseBase: "#16302f",
+    filteredOut: "#141a21",
   },
   light: {
-    ground: "#f7f9fb", quiet: "#e9edf2", quietInk: "#5c6876", staleBase: "#e3e7ec",
-    staleStripe: "#a9b4c0", staleInk: "#26303b", lostBase: "#fbdde2", lostInk: "#a80027",
-    offlineInk: "#6a7684", plain: "#cbd3dc", plainInk: "#10161d", label: "#4d5967",
-    heading: "#1c2530", ring: "#0b1118", digit: "#0b1118", digitIdle: "#55616e", memory: "#2c4356",
-    waste: "#a65b00", wasteFill: "#e09200", wasteBase: "#ffe3a8", wasteInk: "#5c3200", wasteOn: "#1d1503",
-    warning: "#a65b00", critical: "#a80027", criticalInk: "#ffffff", paused: "#6b3fb0", pausedBase: "#e6dcf7",
-    lease: "#00736f", leaseBase: "#d3ece9", filteredOut: "#f0f3f6",
+    ground: "#f7f9fb",
+    quiet: "#e9edf2",
+    quietInk: "#5c6876",
+    staleBase: "#e3e7ec",
+    staleStripe: "#a9b4c0",
+    staleInk: "#26303b",
+    lostBase: "#fbdde2",
+    lostInk: "#a80027",
+    offlineInk: "#6a7684",
+    plain: "#cbd3dc",
+    plainInk: "#10161d",
+    label: "#4d5967",
+    heading: "#1c2530",
+    ring: "#0b1118",
+    digit: "#0b1118",
+    digitIdle: "#55616e",
+    memory: "#2c4356",
+    waste: "#a65b00",
+    wasteFill: "#e09200",
+    wasteBase: "#ffe3a8",
+    wasteInk: "#5c3200",
+    wasteOn: "#1d1503",
+    warning: "#a65b00",
+    critical: "#a80027",
+    criticalInk: "#ffffff",
+    paused: "#6b3fb0",
+    pausedBase: "#e6dcf7",
+    lease: "#00736f",
+    leaseBase: "#d3ece9",
+    filteredOut: "#f0f3f6",
   },
 };
 
@@ -60,28 +113,45 @@ export function palette(theme) {
 /** @type {(theme: Theme) => Palette} */
 function makePalette(theme) {
   const live = lookOf(MARKS[theme], SCALES[theme]);
-  return { theme, marks: live.marks, css: live.css, live, frozen: lookOf(mapped(MARKS[theme], inGrey), SCALES[theme].map(inGrey)) };
+  return {
+    theme,
+    marks: live.marks,
+    css: live.css,
+    live,
+    frozen: lookOf(mapped(MARKS[theme], inGrey), SCALES[theme].map(inGrey)),
+  };
 }
 
 /** @type {(marks: Marks, scale: string[]) => CellLook} */
 function lookOf(marks, scale) {
   const stops = scale.map(parseHex);
   const colours = Array.from({ length: FULL + 1 }, (_, level) => scaleAt(stops, level / FULL));
-  return { marks, css: colours.map(toCss), pixels: Uint32Array.from(colours, toPixel), markPixels: mapped(marks, pixelOf) };
+  return {
+    marks,
+    css: colours.map(toCss),
+    pixels: Uint32Array.from(colours, toPixel),
+    markPixels: mapped(marks, pixelOf),
+  };
 }
 
 /**
  * @type {<K extends string, V>(values: Record<K, string>, of: (value: string) => V) => Record<K,
  *   V>}
  */
-const mapped = (values, of) => /** @type {any} */ (Object.fromEntries(
-  Object.entries(values).map(([name, value]) => [name, of(/** @type {string} */ (value))])));
+const mapped = (values, of) =>
+  /** @type {any} */ (
+    Object.fromEntries(
+      Object.entries(values).map(([name, value]) => [name, of(/** @type {string} */ (value))]),
+    )
+  );
 
 /** @type {(stops: number[][], share: number) => number[]} */
 function scaleAt(stops, share) {
   const at = share * (stops.length - 1);
   const from = Math.min(Math.floor(at), stops.length - 2);
-  return stops[from].map((value, part) => Math.round(value + (stops[from + 1][part] - value) * (at - from)));
+  return stops[from].map((value, part) =>
+    Math.round(value + (stops[from + 1][part] - value) * (at - from)),
+  );
 }
 
 /** @type {(hex: string) => number[]} */
@@ -97,7 +167,9 @@ export const pixelOf = (hex) => toPixel(parseHex(hex));
 /** @type {(hex: string) => string} */
 function inGrey(hex) {
   const [r, g, b] = parseHex(hex);
-  const even = Math.round(0.3 * r + 0.59 * g + 0.11 * b).toString(16).padStart(2, "0");
+  const even = Math.round(0.3 * r + 0.59 * g + 0.11 * b)
+    .toString(16)
+    .padStart(2, "0");
   return `#${even}${even}${even}`;
 }
 
@@ -127,10 +199,18 @@ export function worstInkContrast(theme) {
   const { marks } = palette(theme);
   const stops = SCALES[theme].map(parseHex);
   /** @type {[keyof Marks, keyof Marks][]} */
-  const inks = [["wasteInk", "wasteBase"], ["wasteOn", "wasteFill"], ["digitIdle", "pausedBase"], ["digitIdle", "leaseBase"]];
+  const inks = [
+    ["wasteInk", "wasteBase"],
+    ["wasteOn", "wasteFill"],
+    ["digitIdle", "pausedBase"],
+    ["digitIdle", "leaseBase"],
+  ];
   return Math.min(
-    ...Array.from({ length: FULL + 1 }, (_, level) => contrast(parseHex(inkAt(level, marks)), scaleAt(stops, level / FULL))),
-    ...inks.map(([ink, base]) => contrast(parseHex(marks[ink]), parseHex(marks[base]))));
+    ...Array.from({ length: FULL + 1 }, (_, level) =>
+      contrast(parseHex(inkAt(level, marks)), scaleAt(stops, level / FULL)),
+    ),
+    ...inks.map(([ink, base]) => contrast(parseHex(marks[ink]), parseHex(marks[base]))),
+  );
 }
 
 /**
@@ -151,14 +231,33 @@ export function drawState(context, state, x, y, w, h, marks) {
 const STATE_DRAWINGS = {
   retired: () => undefined,
   unscaled: (cell) => fillCell(cell, cell.marks.plain),
-  denied: (cell) => drawSign(cell, cell.marks.quiet, cell.marks.quietInk, Math.min(cell.w, cell.h, 44) * 0.24, [[-0.7, 0.7, 0.7, -0.7]], true),
-  unsupported: (cell) => drawSign(cell, cell.marks.quiet, cell.marks.quietInk, Math.min(cell.w, cell.h, 40) * 0.24, [[-1, 0, 1, 0]]),
+  denied: (cell) =>
+    drawSign(
+      cell,
+      cell.marks.quiet,
+      cell.marks.quietInk,
+      Math.min(cell.w, cell.h, 44) * 0.24,
+      [[-0.7, 0.7, 0.7, -0.7]],
+      true,
+    ),
+  unsupported: (cell) =>
+    drawSign(cell, cell.marks.quiet, cell.marks.quietInk, Math.min(cell.w, cell.h, 40) * 0.24, [
+      [-1, 0, 1, 0],
+    ]),
   stale(cell) {
     fillCell(cell, cell.marks.staleBase);
     hatch(cell, cell.marks.staleStripe);
   },
-  error: (cell) => drawSign(cell, cell.marks.lostBase, cell.marks.lostInk, Math.min(cell.w, cell.h, 44) * 0.26, [[0, -1, 0, 0.3], [0, 0.8, 0, 1]]),
-  lost: (cell) => drawSign(cell, cell.marks.lostBase, cell.marks.lostInk, Math.min(cell.w, cell.h, 44) * 0.26, [[-1, -1, 1, 1], [1, -1, -1, 1]]),
+  error: (cell) =>
+    drawSign(cell, cell.marks.lostBase, cell.marks.lostInk, Math.min(cell.w, cell.h, 44) * 0.26, [
+      [0, -1, 0, 0.3],
+      [0, 0.8, 0, 1],
+    ]),
+  lost: (cell) =>
+    drawSign(cell, cell.marks.lostBase, cell.marks.lostInk, Math.min(cell.w, cell.h, 44) * 0.26, [
+      [-1, -1, 1, 1],
+      [1, -1, -1, 1],
+    ]),
   offline({ context, x, y, w, h, marks }) {
     context.strokeStyle = marks.offlineInk;
     context.lineWidth = 1;
@@ -172,7 +271,12 @@ const STATE_DRAWINGS = {
     if (size >= 14) return word(cell, "?", Math.min(18, size * 0.6));
     const dot = Math.max(2, Math.round(size / 4));
     cell.context.fillStyle = cell.marks.quietInk;
-    cell.context.fillRect(cell.x + Math.floor((cell.w - dot) / 2), cell.y + Math.floor((cell.h - dot) / 2), dot, dot);
+    cell.context.fillRect(
+      cell.x + Math.floor((cell.w - dot) / 2),
+      cell.y + Math.floor((cell.h - dot) / 2),
+      dot,
+      dot,
+    );
     return undefined;
   },
 };
@@ -269,7 +373,8 @@ export const FONT = '"Inter Variable", system-ui, sans-serif';
 export function fit(context, text, room, least = 1) {
   if (context.measureText(text).width <= room) return text;
   let short = text;
-  while (short.length > least && context.measureText(`${short}…`).width > room) short = short.slice(0, -1);
+  while (short.length > least && context.measureText(`${short}…`).width > room)
+    short = short.slice(0, -1);
   return `${short}…`;
 }
 
@@ -293,10 +398,14 @@ export function trace(context, past, x, y, w, h, ink) {
   context.beginPath();
   let isDown = false;
   for (let at = 0; at < past.length; at++) {
-    if (Number.isNaN(past[at])) { isDown = false; continue; }
+    if (Number.isNaN(past[at])) {
+      isDown = false;
+      continue;
+    }
     const px = x + (at / (past.length - 1)) * w;
     const py = y + (1 - Math.min(1, past[at])) * h;
-    if (isDown) context.lineTo(px, py); else context.moveTo(px, py);
+    if (isDown) context.lineTo(px, py);
+    else context.moveTo(px, py);
     isDown = true;
   }
   context.stroke();

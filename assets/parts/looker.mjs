@@ -31,14 +31,20 @@ export class Looker extends Teller {
     this.what = what;
     this.number = 0;
     this.isOld = false;
-    live.addEventListener("back", () => { if (this.isDue) this.look(); });
+    live.addEventListener("back", () => {
+      if (this.isDue) this.look();
+    });
     document.addEventListener("visibilitychange", () => this.look());
   }
 
   /** Tells whether to ask once the hub is back. */
-  get isDue() { return true; }
+  get isDue() {
+    return true;
+  }
 
-  get isSeen() { return !document.hidden; }
+  get isSeen() {
+    return !document.hidden;
+  }
 
   /** Finds out who looks, before the first look. */
   async meet() {

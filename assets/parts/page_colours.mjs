@@ -17,7 +17,10 @@ const QUIET = { dark: "#7f8d9c", light: "#6a7786" };
 const DASHES = [[], [7, 3], [2, 3], [10, 3, 2, 3]];
 
 /** @type {(hues: string[], at: number) => Stroke} */
-const strokeIn = (hues, at) => ({ stroke: hues[at % hues.length], dash: DASHES[Math.floor(at / hues.length) % DASHES.length] });
+const strokeIn = (hues, at) => ({
+  stroke: hues[at % hues.length],
+  dash: DASHES[Math.floor(at / hues.length) % DASHES.length],
+});
 
 /** @type {(theme: Theme, at: number) => Stroke} */
 export const strokeOf = (theme, at) => strokeIn((hues ??= huesOf())[theme], at);
@@ -41,7 +44,10 @@ const styleOf = (name) => getComputedStyle(document.documentElement).getProperty
  * @type {() => Record<Theme, string[]>}
  */
 function huesOf() {
-  const pairs = Array.from({ length: HUES }, (_, at) => styleOf(`--hue-${at + 1}`).match(/#\w+/g) ?? []);
+  const pairs = Array.from(
+    { length: HUES },
+    (_, at) => styleOf(`--hue-${at + 1}`).match(/#\w+/g) ?? [],
+  );
   return { light: pairs.map(([light]) => light), dark: pairs.map(([, dark]) => dark) };
 }
 
@@ -49,11 +55,23 @@ function huesOf() {
 export function pageColours() {
   const probe = document.body.appendChild(make("span", { hidden: "hidden" }));
   /** @type {(name: string) => string} */
-  const read = (name) => { probe.style.color = `var(--${name})`; return getComputedStyle(probe).color; };
+  const read = (name) => {
+    probe.style.color = `var(--${name})`;
+    return getComputedStyle(probe).color;
+  };
   const colours = {
-    theme: theme(), font: styleOf("--font"), textPx: parseFloat(styleOf("--tiny")), heightPx: parseFloat(styleOf("--chart-height")),
-    ground: read("raised"), raised: read("higher"), ink: read("ink"), soft: read("ink-soft"), line: read("line"), limit: read("line-strong"),
-    waste: read("waste"), critical: read("critical"),
+    theme: theme(),
+    font: styleOf("--font"),
+    textPx: parseFloat(styleOf("--tiny")),
+    heightPx: parseFloat(styleOf("--chart-height")),
+    ground: read("raised"),
+    raised: read("higher"),
+    ink: read("ink"),
+    soft: read("ink-soft"),
+    line: read("line"),
+    limit: read("line-strong"),
+    waste: read("waste"),
+    critical: read("critical"),
     bands: { power: read("warn-ground"), heat: read("bad-ground") },
     marks: { info: read("ink-soft"), warning: read("warn"), critical: read("bad") },
   };

@@ -40,12 +40,23 @@ async function isAsked() {
 function isConfirmedThere() {
   return ask({
     title: "Sign in once more",
-    lead: ["This affects other people. Sign in again in a new tab, close it, and continue here. It stays confirmed for five minutes.",
-      make("p", {}, make("a", { class: "button", href: "/sign-in/oidc?fresh", target: "_blank", rel: "noopener" }, "Sign in again"))],
+    lead: [
+      "This affects other people. Sign in again in a new tab, close it, and continue here. It stays confirmed for five minutes.",
+      make(
+        "p",
+        {},
+        make(
+          "a",
+          { class: "button", href: "/sign-in/oidc?fresh", target: "_blank", rel: "noopener" },
+          "Sign in again",
+        ),
+      ),
+    ],
     verb: "Continue",
     submit: async () => {
       const { fresh_until: until } = await look("me");
-      if (until === null || until * 1000 <= Date.now()) throw new Error("You have not signed in again yet.");
+      if (until === null || until * 1000 <= Date.now())
+        throw new Error("You have not signed in again yet.");
     },
   });
 }
@@ -54,7 +65,13 @@ function isTyped() {
   return ask({
     title: "Confirm your password",
     lead: "This affects other people. Your password stays confirmed for five minutes.",
-    fields: [textField("password", "Password", { type: "password", autocomplete: "current-password", required: "" })],
+    fields: [
+      textField("password", "Password", {
+        type: "password",
+        autocomplete: "current-password",
+        required: "",
+      }),
+    ],
     verb: "Continue",
     submit: (given) => send("POST", "fresh", { password: given.get("password") }),
   });

@@ -8,7 +8,13 @@ import { make, say } from "./dom.mjs";
  * @type {(live: LiveLink) => void}
  */
 export function mountPrinting(live) {
-  const head = make("header", { class: "print-head" }, make("strong", {}), make("span", {}), make("span", {}));
+  const head = make(
+    "header",
+    { class: "print-head" },
+    make("strong", {}),
+    make("span", {}),
+    make("span", {}),
+  );
   document.body.prepend(head);
   const root = document.documentElement;
   /** @type {string | undefined} */
@@ -17,7 +23,9 @@ export function mountPrinting(live) {
     /** @type {string | undefined} */
     choice = root.dataset.theme;
     root.dataset.theme = "light";
-    [document.title, timeWords(live), location.href].forEach((words, at) => say(head.children[at], words));
+    [document.title, timeWords(live), location.href].forEach((words, at) =>
+      say(head.children[at], words),
+    );
     tell(true);
   });
   addEventListener("afterprint", () => {
@@ -29,7 +37,9 @@ export function mountPrinting(live) {
 
 /** @type {(live: LiveLink) => string} */
 function timeWords(live) {
-  const now = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" }).format(new Date());
+  const now = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" }).format(
+    new Date(),
+  );
   const old = (live.ageMs() ?? 0) / 1000;
   return old > 10 ? `${now}; the numbers are ${Math.round(old)} s older` : now;
 }

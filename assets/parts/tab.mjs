@@ -2,7 +2,12 @@
 
 import { amount } from "./format.mjs";
 
-const MARKS = { well: "favicon.svg", warning: "favicon-warning.svg", critical: "favicon-critical.svg", away: "favicon-away.svg" };
+const MARKS = {
+  well: "favicon.svg",
+  warning: "favicon-warning.svg",
+  critical: "favicon-critical.svg",
+  away: "favicon-away.svg",
+};
 
 let name = "gpudeck";
 let note = "";
@@ -26,7 +31,12 @@ export function nameTab(words) {
 export function tabTotals({ gpus, nodes }) {
   const bad = gpus.lost + gpus.error;
   const worrying = gpus.stale + gpus.offline + nodes.suspect + nodes.silent;
-  note = bad > 0 ? `(${amount(bad)} ${gpus.error === 0 ? "lost" : "failed"}) ` : worrying > 0 ? `(${amount(worrying)} !) ` : "";
+  note =
+    bad > 0
+      ? `(${amount(bad)} ${gpus.error === 0 ? "lost" : "failed"}) `
+      : worrying > 0
+        ? `(${amount(worrying)} !) `
+        : "";
   mark = bad > 0 ? "critical" : worrying > 0 ? "warning" : "well";
   draw();
 }

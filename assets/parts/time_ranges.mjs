@@ -17,9 +17,14 @@ export const zoneOffset = (seconds) => -60 * new Date(seconds * 1000).getTimezon
 function zoneWords(seconds) {
   const minutes = zoneOffset(seconds) / 60;
   const [sign, whole] = [minutes < 0 ? "−" : "+", Math.abs(minutes)];
-  const offset = minutes === 0 ? "UTC" : `UTC${sign}${Math.floor(whole / 60)}${whole % 60 ? `:${String(whole % 60).padStart(2, "0")}` : ""}`;
+  const offset =
+    minutes === 0
+      ? "UTC"
+      : `UTC${sign}${Math.floor(whole / 60)}${whole % 60 ? `:${String(whole % 60).padStart(2, "0")}` : ""}`;
   const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
-  return timeZone === undefined || timeZone === "UTC" ? offset : `${timeZone.replaceAll("_", " ")}, ${offset}`;
+  return timeZone === undefined || timeZone === "UTC"
+    ? offset
+    : `${timeZone.replaceAll("_", " ")}, ${offset}`;
 }
 
 // Not `datetime-local`: that shows 12-hour times to some, next to axes of 24 hours.
@@ -28,7 +33,8 @@ const WRITTEN = /^\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?$/;
  * Parses a moment in the viewer's zone; NaN: it is none.
  * @type {(text: string) => number}
  */
-export const secondsIn = (text) => (WRITTEN.test(text) ? Date.parse(text.replace(" ", "T")) / 1000 : NaN);
+export const secondsIn = (text) =>
+  WRITTEN.test(text) ? Date.parse(text.replace(" ", "T")) / 1000 : NaN;
 
 /** Two fields in their places; `changed(start, end)` when both say something that makes sense. */
 export class Moments {
@@ -41,12 +47,23 @@ export class Moments {
     this.zone = within(root, `#${name}-zone`);
     this.zone.textContent = zoneWords(nowS()); // what stands left of it would move when it came later
     this.fields = ["from", "to"].map((which) => {
-      const field = make("input", { id: `${name}-${which}`, type: "text", maxlength: "19", required: "", autocomplete: "off", spellcheck: "false", placeholder: "2026-01-31 14:00:00", title: "Date and time of 24 hours, such as 2026-01-31 14:00" });
+      const field = make("input", {
+        id: `${name}-${which}`,
+        type: "text",
+        maxlength: "19",
+        required: "",
+        autocomplete: "off",
+        spellcheck: "false",
+        placeholder: "2026-01-31 14:00:00",
+        title: "Date and time of 24 hours, such as 2026-01-31 14:00",
+      });
       within(root, `[data-moment="${name}-${which}"]`).append(field);
       field.addEventListener("change", () => {
         const moments = this.fields.map(({ value }) => secondsIn(value.trim()));
         const [start, end] = moments;
-        this.fields.forEach((one, at) => one.setAttribute("aria-invalid", String(Number.isNaN(moments[at]) || start >= end)));
+        this.fields.forEach((one, at) =>
+          one.setAttribute("aria-invalid", String(Number.isNaN(moments[at]) || start >= end)),
+        );
         if (start < end) changed(start, end);
       });
       return field;

@@ -60,7 +60,11 @@ function onOver({ target, pointerType }) {
   const element = explained(target);
   if (element === owner) return;
   if (owner !== null && owner !== document.activeElement) close();
-  if (element !== null) resting = setTimeout(() => element.isConnected && element.matches(":hover") && open(element), REST_MS);
+  if (element !== null)
+    resting = setTimeout(
+      () => element.isConnected && element.matches(":hover") && open(element),
+      REST_MS,
+    );
 }
 
 // A list that opens under the finger would lie under the card.
@@ -108,7 +112,8 @@ function onScroll() {
 }
 
 /** @type {(root: Element) => HTMLElement[]} */
-const stops = (root) => allWithin(root, "[data-tip][tabindex]").filter((row) => row.checkVisibility());
+const stops = (root) =>
+  allWithin(root, "[data-tip][tabindex]").filter((row) => row.checkVisibility());
 
 /** @type {(rows: HTMLElement[], chosen: HTMLElement | undefined) => void} */
 function choose(rows, chosen) {

@@ -10,7 +10,21 @@ let place = null;
 export function toast(text, undo = null) {
   place ??= document.body.appendChild(make("div", { class: "toasts", role: "status" }));
   const one = make("p", { class: "toast" }, make("span", {}, text));
-  if (undo !== null) one.append(make("button", { type: "button", class: "as-link", onclick: () => { one.remove(); takeBack(undo); } }, "Undo"));
+  if (undo !== null)
+    one.append(
+      make(
+        "button",
+        {
+          type: "button",
+          class: "as-link",
+          onclick: () => {
+            one.remove();
+            takeBack(undo);
+          },
+        },
+        "Undo",
+      ),
+    );
   place.replaceChildren(one);
   setTimeout(() => one.remove(), SHOWN_MS);
 }

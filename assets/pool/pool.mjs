@@ -9,9 +9,14 @@ import { HOUR_S, localText, nowS } from "../parts/time_ranges.mjs";
 import ReadPage from "../reading/read_page.mjs";
 
 const USUAL_HOURS = 8;
-const TIME = new Intl.DateTimeFormat("en-GB", { weekday: "short", hour: "2-digit", minute: "2-digit" });
+const TIME = new Intl.DateTimeFormat("en-GB", {
+  weekday: "short",
+  hour: "2-digit",
+  minute: "2-digit",
+});
 // A finger that moves sooner scrolls.
-const REST_MS = 350, REST_PX = 8;
+const REST_MS = 350,
+  REST_PX = 8;
 const ROWS = "pool-calendar";
 
 export default class PoolPage extends ReadPage {
@@ -27,9 +32,17 @@ export default class PoolPage extends ReadPage {
     const rows = byId(ROWS);
     rows.addEventListener("pointerdown", (event) => this.press(event));
     rows.addEventListener("click", (event) => this.tap(event));
-    rows.addEventListener("contextmenu", (event) => { if (this.drag !== null) event.preventDefault(); });
+    rows.addEventListener("contextmenu", (event) => {
+      if (this.drag !== null) event.preventDefault();
+    });
     // Without this the browser takes a finger that drags for one that scrolls.
-    rows.addEventListener("touchmove", (event) => { if (this.drag !== null && event.cancelable) event.preventDefault(); }, { passive: false });
+    rows.addEventListener(
+      "touchmove",
+      (event) => {
+        if (this.drag !== null && event.cancelable) event.preventDefault();
+      },
+      { passive: false },
+    );
     rows.addEventListener("keydown", (event) => moveFocus(event));
     rows.addEventListener("focusout", (event) => {
       const target = targetOf(event);
@@ -38,18 +51,29 @@ export default class PoolPage extends ReadPage {
   }
 
   /** A week is not redrawn under a drag. ReadPage's constructor asks before `drag` is set. */
-  get isSeen() { return super.isSeen && (this.drag ?? null) === null; }
+  get isSeen() {
+    return super.isSeen && (this.drag ?? null) === null;
+  }
 
-  get week() { return within(byId(ROWS), ".calendar-inner").dataset; }
+  get week() {
+    return within(byId(ROWS), ".calendar-inner").dataset;
+  }
 
-  get mayReserve() { return this.week.reserve !== undefined; }
+  get mayReserve() {
+    return this.week.reserve !== undefined;
+  }
 
   /** @type {(event: MouseEvent) => void} */
   onClick(event) {
     /** @type {HTMLElement | null} */
     const name = targetOf(event).closest(".calendar-name button");
     if (name === null) super.onClick(event);
-    else this.reserve(name.dataset.host ?? "", (Math.floor(nowS() / HOUR_S) + 1) * HOUR_S, USUAL_HOURS);
+    else
+      this.reserve(
+        name.dataset.host ?? "",
+        (Math.floor(nowS() / HOUR_S) + 1) * HOUR_S,
+        USUAL_HOURS,
+      );
   }
 
   /**
@@ -61,7 +85,9 @@ export default class PoolPage extends ReadPage {
     /** @type {HTMLElement | null} */
     const track = target.closest(".calendar-track");
     const isTaken = target.closest(".calendar-bar") !== null;
-    return track === null || isTaken || !this.mayReserve ? null : { track, at: this.momentAt(track, event.clientX) };
+    return track === null || isTaken || !this.mayReserve
+      ? null
+      : { track, at: this.momentAt(track, event.clientX) };
   }
 
   /** @type {(track: HTMLElement, x: number) => number} */
@@ -76,7 +102,10 @@ export default class PoolPage extends ReadPage {
     const free = event.button === 0 ? this.freeAt(event) : null;
     if (free === null) return;
     if (event.pointerType === "touch") this.rest(free, event);
-    else { event.preventDefault(); this.dragFrom(free); }
+    else {
+      event.preventDefault();
+      this.dragFrom(free);
+    }
   }
 
   /**
@@ -85,9 +114,17 @@ export default class PoolPage extends ReadPage {
    */
   rest(free, { clientX, clientY }) {
     /** @type {(event: PointerEvent) => void} */
-    const move = (event) => { if (Math.hypot(event.clientX - clientX, event.clientY - clientY) > REST_PX) leave(); };
-    const leave = listenAll({ pointermove: move, pointerup: () => leave(), pointercancel: () => leave() }, () => clearTimeout(timer));
-    const timer = setTimeout(() => { leave(); this.dragFrom(free); }, REST_MS);
+    const move = (event) => {
+      if (Math.hypot(event.clientX - clientX, event.clientY - clientY) > REST_PX) leave();
+    };
+    const leave = listenAll(
+      { pointermove: move, pointerup: () => leave(), pointercancel: () => leave() },
+      () => clearTimeout(timer),
+    );
+    const timer = setTimeout(() => {
+      leave();
+      this.dragFrom(free);
+    }, REST_MS);
   }
 
   /** @type {(free: TrackMoment) => void} */
@@ -101,7 +138,7 @@ export default class PoolPage extends ReadPage {
       span = hours(began, at);
       const [start, end] = [Number(this.week.start), Number(this.week.end)];
       /** @type {(one: number) => number} */
-      const share = (one) => (100 * Math.min(1, Math.max(0, (one - start) / (end - start))));
+      const share = (one) => 100 * Math.min(1, Math.max(0, (one - start) / (end - start)));
       mark.style.cssText = `left: ${share(span.from)}%; width: ${share(span.to) - share(span.from)}%`;
       say(mark, `${TIME.format(span.from * 1000)}, ${age(span.to - span.from)}`);
     };
@@ -110,15 +147,25 @@ export default class PoolPage extends ReadPage {
       leave();
       mark.remove();
       // The click that follows is of the same press.
-      setTimeout(() => { this.drag = null; this.look(); });
+      setTimeout(() => {
+        this.drag = null;
+        this.look();
+      });
       // A press without a drag is of one hour, which is seldom meant.
-      if (isTaken && span.to > nowS()) this.reserve(hostOf(track), span.from, Math.round((span.to - Math.max(span.from, nowS())) / HOUR_S) || 1);
+      if (isTaken && span.to > nowS())
+        this.reserve(
+          hostOf(track),
+          span.from,
+          Math.round((span.to - Math.max(span.from, nowS())) / HOUR_S) || 1,
+        );
     };
     const leave = listenAll({
       pointermove: ({ clientX }) => moveTo(this.momentAt(track, clientX)),
       pointerup: () => end(true),
       pointercancel: () => end(false),
-      keydown: ({ key }) => { if (key === "Escape") end(false); },
+      keydown: ({ key }) => {
+        if (key === "Escape") end(false);
+      },
     });
     moveTo(began);
   }
@@ -143,8 +190,15 @@ export default class PoolPage extends ReadPage {
     const order = JSON.parse(byId("pool-ask").dataset.form ?? "");
     const isAhead = from > nowS();
     /** @type {Record<string, string>} */
-    const choices = { host, term_s: hoursLong % 24 === 0 ? `${hoursLong / 24}d` : `${hoursLong}h`, ...(isAhead ? { when: "at", at: localText(from).slice(0, 16) } : {}) };
-    const fields = (order.fields ?? []).map((field) => ({ ...field, value: choices[field.name] ?? field.value }));
+    const choices = {
+      host,
+      term_s: hoursLong % 24 === 0 ? `${hoursLong / 24}d` : `${hoursLong}h`,
+      ...(isAhead ? { when: "at", at: localText(from).slice(0, 16) } : {}),
+    };
+    const fields = (order.fields ?? []).map((field) => ({
+      ...field,
+      value: choices[field.name] ?? field.value,
+    }));
     this.carryOut({ ...order, ...(isAhead ? JSON.parse(this.week.reserve ?? "{}") : {}), fields });
   }
 }
@@ -158,7 +212,10 @@ const hostOf = (track) => track.parentElement?.dataset.host ?? "";
  */
 function hours(one, other) {
   const [from, to] = [Math.min(one, other), Math.max(one, other)];
-  return { from: Math.floor(from / HOUR_S) * HOUR_S, to: Math.max(Math.ceil(to / HOUR_S), Math.floor(from / HOUR_S) + 1) * HOUR_S };
+  return {
+    from: Math.floor(from / HOUR_S) * HOUR_S,
+    to: Math.max(Math.ceil(to / HOUR_S), Math.floor(from / HOUR_S) + 1) * HOUR_S,
+  };
 }
 
 /**
@@ -187,7 +244,9 @@ function moveFocus(event) {
   const step = STEPS[event.key];
   if (bar === null || bar.parentElement === null || step === undefined) return;
   event.preventDefault();
-  const bars = allWithin(bar.parentElement, ".calendar-bar").sort((a, b) => a.offsetLeft - b.offsetLeft || a.offsetTop - b.offsetTop);
+  const bars = allWithin(bar.parentElement, ".calendar-bar").sort(
+    (a, b) => a.offsetLeft - b.offsetLeft || a.offsetTop - b.offsetTop,
+  );
   const next = bars[bars.indexOf(bar) + step];
   if (next === undefined) return;
   next.tabIndex = 0;

@@ -14,5 +14,9 @@ export function placesWords(places) {
     if (last !== undefined && Number(place) === Number(last.to) + 1) last.to = place;
     else runs.push({ from: place, to: place });
   }
-  return runs.map(({ from, to }) => (from === to ? from : `${from}${Number(to) - Number(from) === 1 ? ", " : "–"}${to}`)).join(", ");
+  return runs
+    .map(({ from, to }) =>
+      from === to ? from : `${from}${Number(to) - Number(from) === 1 ? ", " : "–"}${to}`,
+    )
+    .join(", ");
 }

@@ -5,7 +5,15 @@
 /** @import ReadPage from "./read_page.mjs" */
 
 import { sentence } from "../parts/dialog.mjs";
-import { afterPause, allWithin, byId, messageOf, sayOrHide, targetOf, within } from "../parts/dom.mjs";
+import {
+  afterPause,
+  allWithin,
+  byId,
+  messageOf,
+  sayOrHide,
+  targetOf,
+  within,
+} from "../parts/dom.mjs";
 import { conclude, factsOf, sendAll, valuesOf } from "./orders.mjs";
 import { put } from "./patch.mjs";
 import { textOf } from "./view_controls.mjs";
@@ -29,12 +37,24 @@ export class Dialogs {
   constructor(page) {
     this.page = page;
     const { root } = page;
-    this.writeSoon = afterPause(TYPED_MS, (/** @type {HTMLFormElement} */ form) => { if (form.isConnected && form.closest("dialog")?.open) this.write(form); });
-    root.addEventListener("submit", (event) => { event.preventDefault(); this.submit(/** @type {HTMLFormElement} */ (event.target)); });
+    this.writeSoon = afterPause(TYPED_MS, (/** @type {HTMLFormElement} */ form) => {
+      if (form.isConnected && form.closest("dialog")?.open) this.write(form);
+    });
+    root.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.submit(/** @type {HTMLFormElement} */ (event.target));
+    });
     root.addEventListener("click", (event) => this.onClick(targetOf(event)));
-    for (const name of ["input", "focusout"]) root.addEventListener(name, (event) => this.onInput(/** @type {HTMLInputElement} */ (event.target), name));
+    for (const name of ["input", "focusout"])
+      root.addEventListener(name, (event) =>
+        this.onInput(/** @type {HTMLInputElement} */ (event.target), name),
+      );
     root.addEventListener("cancel", (event) => this.onCancel(event), true);
-    root.addEventListener("close", (event) => this.onClose(/** @type {HTMLDialogElement} */ (event.target)), true);
+    root.addEventListener(
+      "close",
+      (event) => this.onClose(/** @type {HTMLDialogElement} */ (event.target)),
+      true,
+    );
   }
 
   /**
@@ -55,13 +75,17 @@ export class Dialogs {
   }
 
   /** @type {(dialog: HTMLDialogElement) => boolean} */
-  isWanted(dialog) { return textOf(this.page.view[dialog.dataset.open ?? ""]) !== ""; }
+  isWanted(dialog) {
+    return textOf(this.page.view[dialog.dataset.open ?? ""]) !== "";
+  }
 
   /**
    * Forgets a dialog in the view, so that it does not open again by itself.
    * @type {(dialog: HTMLDialogElement) => void}
    */
-  forget(dialog) { Object.assign(this.page.view, JSON.parse(dialog.dataset.closed ?? "{}")); }
+  forget(dialog) {
+    Object.assign(this.page.view, JSON.parse(dialog.dataset.closed ?? "{}"));
+  }
 
   /** The hub has answered. What was typed meanwhile goes to it now. */
   endAct() {
@@ -75,12 +99,16 @@ export class Dialogs {
    * @type {(words: string) => void}
    */
   fail(words) {
-    const { page: { root, view }, isActing } = this;
+    const {
+      page: { root, view },
+      isActing,
+    } = this;
     /** @type {HTMLFormElement[]} */
     const forms = allWithin(root, "dialog[open] form[data-draft]");
     for (const form of forms) {
       const { draft = "" } = form.dataset;
-      if (textOf(view[draft]) !== "") view[draft] = JSON.stringify({ ...JSON.parse(view[draft]), do: "" });
+      if (textOf(view[draft]) !== "")
+        view[draft] = JSON.stringify({ ...JSON.parse(view[draft]), do: "" });
       if (isActing) this.complain(form, words);
     }
     /** @type {HTMLDialogElement[]} */
@@ -146,7 +174,8 @@ export class Dialogs {
     /** @type {HTMLFormElement | null} */
     const form = target.closest("dialog form");
     if (form === null || target.name === undefined || target.name === "") return;
-    if (event === "input") this.isTyped = form.querySelectorAll("input, select, textarea").length >= LONG_FROM;
+    if (event === "input")
+      this.isTyped = form.querySelectorAll("input, select, textarea").length >= LONG_FROM;
     this.touched.add(target.name);
     if (form.dataset.draft !== undefined) this.writeSoon(form);
   }
@@ -157,15 +186,27 @@ export class Dialogs {
    * @type {(form: HTMLFormElement, what?: string) => void}
    */
   write(form, what = "") {
-    if (what === "" && this.isActing) { this.late = form; return; }
-    const { page: { view }, touched } = this;
+    if (what === "" && this.isActing) {
+      this.late = form;
+      return;
+    }
+    const {
+      page: { view },
+      touched,
+    } = this;
     /** @type {Record<string, FormDataEntryValue[]>} */
     const values = {};
     for (const [name, value] of new FormData(form)) (values[name] ??= []).push(value);
     const { draft = "", most = Infinity } = form.dataset;
-    const text = JSON.stringify({ ...JSON.parse(view[draft] || "{}"), values, touched: [...touched], do: what });
+    const text = JSON.stringify({
+      ...JSON.parse(view[draft] || "{}"),
+      values,
+      touched: [...touched],
+      do: what,
+    });
     // The hub would take none of it.
-    if (this.isTooLong || text.length > Number(most)) this.complain(form, text.length > Number(most) ? TOO_LONG : "");
+    if (this.isTooLong || text.length > Number(most))
+      this.complain(form, text.length > Number(most) ? TOO_LONG : "");
     this.isTooLong = text.length > Number(most);
     if (this.isTooLong) return;
     view[draft] = text;
@@ -176,7 +217,10 @@ export class Dialogs {
   /** @type {(form: HTMLFormElement) => void} */
   submit(form) {
     const { draft, form: order = "" } = form.dataset;
-    if (draft !== undefined) { this.write(form, "save"); return; }
+    if (draft !== undefined) {
+      this.write(form, "save");
+      return;
+    }
     const dialog = form.closest("dialog");
     if (dialog === null) return;
     const { fields, ...sent } = JSON.parse(order);

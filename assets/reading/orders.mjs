@@ -9,7 +9,18 @@
 // {other: values}, where it is there only while another field has one of these values. `ways`: a button for each option, which
 // sends the form; `order`: a button for another order instead. "$name.part" is a part of a field's value.
 
-import { areaField, ask, checkField, choiceField, copyable, newPassword, newPasswordFields, sentence, tell, textField } from "../parts/dialog.mjs";
+import {
+  areaField,
+  ask,
+  checkField,
+  choiceField,
+  copyable,
+  newPassword,
+  newPasswordFields,
+  sentence,
+  tell,
+  textField,
+} from "../parts/dialog.mjs";
 import { allWithin, make, messageOf, show, targetOf, within } from "../parts/dom.mjs";
 import { moment } from "../parts/format.mjs";
 import { change, onlyOf } from "../parts/password_prompt.mjs";
@@ -26,8 +37,16 @@ const isNumber = (type) => type === "number" || type in SECONDS_OF;
 const READ_AS = {
   words: (text) => [...new Set(text.split(/[\s,]+/).filter(Boolean))],
   // Without comments.
-  lines: (text) => text.split("\n").map((line) => line.split("#")[0].trim()).filter(Boolean),
-  commas: (text) => text.split(",").map((word) => word.trim()).filter(Boolean),
+  lines: (text) =>
+    text
+      .split("\n")
+      .map((line) => line.split("#")[0].trim())
+      .filter(Boolean),
+  commas: (text) =>
+    text
+      .split(",")
+      .map((word) => word.trim())
+      .filter(Boolean),
   headers: headersOf,
   json: JSON.parse,
   number: Number,
@@ -47,7 +66,12 @@ const READ_AS = {
  */
 export async function carryOut(order, again = () => {}, view = {}) {
   let other = null;
-  const answer = order.title === undefined ? await sendAtOnce(order, view) : await question(order, (one) => { other = one; });
+  const answer =
+    order.title === undefined
+      ? await sendAtOnce(order, view)
+      : await question(order, (one) => {
+          other = one;
+        });
   if (other !== null) return carryOut(other, again, view);
   if (answer !== null) conclude(order, answer, again);
   return answer;
@@ -57,19 +81,34 @@ export async function carryOut(order, again = () => {}, view = {}) {
  * `instead` is given an order that a button in the dialog has.
  * @type {(order: Order, instead: (order: Order) => void) => Promise<any>}
  */
-function question({ title = "", lead = [], verb, tone, fields = [], is_paired: isPaired = false, ...order }, instead) {
+function question(
+  { title = "", lead = [], verb, tone, fields = [], is_paired: isPaired = false, ...order },
+  instead,
+) {
   /** @type {[OrderField, HTMLElement[]][]} */
   const places = fields.map((field) => [field, fieldOf(field)]);
   const elements = places.flatMap(([, of]) => of);
   return ask({
-    title, verb, tone, lead: leadOf(lead).map(elementOf), fields: isPaired ? [make("div", { class: "paired-fields" }, ...elements)] : elements,
-    submit: (given) => sendAll(order, valuesOf(fields, given)).catch((error) => { throw namedAsAsked(error, fields, order); }),
+    title,
+    verb,
+    tone,
+    lead: leadOf(lead).map(elementOf),
+    fields: isPaired ? [make("div", { class: "paired-fields" }, ...elements)] : elements,
+    submit: (given) =>
+      sendAll(order, valuesOf(fields, given)).catch((error) => {
+        throw namedAsAsked(error, fields, order);
+      }),
     opened: (form) => {
       form.addEventListener("change", () => follow(form, places));
       follow(form, places);
       /** @type {HTMLButtonElement[]} */
       const ways = allWithin(form, ".ways button");
-      for (const way of ways) way.addEventListener("click", () => { /** @type {HTMLInputElement} */ (within(form, `input[name="${way.name}"]`)).value = way.value; form.requestSubmit(); });
+      for (const way of ways)
+        way.addEventListener("click", () => {
+          /** @type {HTMLInputElement} */ (within(form, `input[name="${way.name}"]`)).value =
+            way.value;
+          form.requestSubmit();
+        });
       if (ways.length > 0) show(within(form, "[type=submit]"), false);
       ways[0]?.focus();
       form.addEventListener("click", (event) => {
@@ -117,20 +156,35 @@ export async function sendAll({ sends, ...order }, values) {
 /** @type {(request: OrderRequest, values: Values) => Promise<any>} */
 function sendFilled({ method, path, body, only_of: number }, values) {
   const address = path.replace(/\$(\w+)/g, (_, name) => encodeURIComponent(values[name] ?? ""));
-  return change(method, address, body === undefined ? undefined : filled(body, values), number === undefined ? {} : onlyOf(number));
+  return change(
+    method,
+    address,
+    body === undefined ? undefined : filled(body, values),
+    number === undefined ? {} : onlyOf(number),
+  );
 }
 
 /** @type {(order: Order, answer: any, again: () => unknown) => void} */
 export function conclude({ done, undo, shows }, answer, again) {
   if (shows !== undefined && (answer[shows.copy] ?? null) !== null) showSecret(shows, answer);
-  else if (done !== undefined) toast(worded(done, answer), undo === undefined ? null : async () => { await sendFilled(undo, answer === true ? {} : answer); again(); });
+  else if (done !== undefined)
+    toast(
+      worded(done, answer),
+      undo === undefined
+        ? null
+        : async () => {
+            await sendFilled(undo, answer === true ? {} : answer);
+            again();
+          },
+    );
 }
 
 /**
  * Fields of the view that are facts of the answer.
  * @type {(sets: Record<string, string>, answer: Values) => Values}
  */
-export const factsOf = (sets, answer) => Object.fromEntries(Object.entries(sets).map(([field, fact]) => [field, answer[fact]]));
+export const factsOf = (sets, answer) =>
+  Object.fromEntries(Object.entries(sets).map(([field, fact]) => [field, answer[fact]]));
 
 /**
  * A dialog that the hub wrote: its title and what stands in it. `follow` is given the order of a button there.
@@ -156,8 +210,18 @@ export function tellWritten([title, ...content], follow) {
 function showSecret({ title, lead = [], copy, what, after = [], code, place }, answer) {
   /** @type {(words: string) => HTMLElement} */
   const text = (words) => make("p", {}, worded(words, answer));
-  const example = code === undefined ? null : make("div", { class: "command" }, make("code", {}, worded(code, answer)));
-  tell(worded(title, answer), ...lead.map(text), copyable(answer[copy], what), ...after.map(text), example, place === undefined ? null : make("div", { id: place, class: "dialog-place" }));
+  const example =
+    code === undefined
+      ? null
+      : make("div", { class: "command" }, make("code", {}, worded(code, answer)));
+  tell(
+    worded(title, answer),
+    ...lead.map(text),
+    copyable(answer[copy], what),
+    ...after.map(text),
+    example,
+    place === undefined ? null : make("div", { id: place, class: "dialog-place" }),
+  );
 }
 
 /**
@@ -179,28 +243,76 @@ function worded(text, facts) {
  * @type {(template: any, values: Values) => any}
  */
 export function filled(template, values) {
-  if (typeof template === "string") return /^\$[\w.]+$/.test(template) ? template.slice(1).split(".").reduce((value, name) => value?.[name], values) : template.replace(/^\$\$/, "$");
+  if (typeof template === "string")
+    return /^\$[\w.]+$/.test(template)
+      ? template
+          .slice(1)
+          .split(".")
+          .reduce((value, name) => value?.[name], values)
+      : template.replace(/^\$\$/, "$");
   if (Array.isArray(template)) return template.map((one) => filled(one, values));
   if (template === null || typeof template !== "object") return template;
-  return Object.fromEntries(Object.entries(template).map(([name, part]) => [name, filled(part, values)]).filter(([, value]) => value !== undefined));
+  return Object.fromEntries(
+    Object.entries(template)
+      .map(([name, part]) => [name, filled(part, values)])
+      .filter(([, value]) => value !== undefined),
+  );
 }
 
 /**
  * The elements of a field.
  * @type {(field: OrderField) => HTMLElement[]}
  */
-export function fieldOf({ name, label, type = "text", value = null, hint = null, options = [], traits = {}, user = "", suggest = null, order = null }) {
+export function fieldOf({
+  name,
+  label,
+  type = "text",
+  value = null,
+  hint = null,
+  options = [],
+  traits = {},
+  user = "",
+  suggest = null,
+  order = null,
+}) {
   const usual = value === null ? {} : { value: String(value) };
   if (type === "problem") return [make("p", { class: "problem" }, label)];
   if (type === "area") return [areaField(name, label, value ?? "", traits, hint)];
-  if (type === "choice") return [choiceField(name, label, options, String(value ?? options[0]?.[0] ?? ""), hint)];
+  if (type === "choice")
+    return [choiceField(name, label, options, String(value ?? options[0]?.[0] ?? ""), hint)];
   if (type === "ways") return waysOf(name, label, options);
-  if (type === "order") return [make("button", { type: "button", class: "button", "data-form": JSON.stringify(order) }, label)];
+  if (type === "order")
+    return [
+      make(
+        "button",
+        { "type": "button", "class": "button", "data-form": JSON.stringify(order) },
+        label,
+      ),
+    ];
   if (type === "new_password") return newPasswordFields(user);
   if (type === "check") return [checkedField(name, label, hint, value === true)];
   const list = suggest === null ? {} : { list: `suggest-${name}` };
-  const field = textField(name, label, { ...(isNumber(type) ? { type: "number", step: "any" } : { type }), ...traits, ...usual, ...list }, hint);
-  return suggest === null ? [field] : [field, make("datalist", { id: list.list }, suggest.map((one) => make("option", { value: one })))];
+  const field = textField(
+    name,
+    label,
+    {
+      ...(isNumber(type) ? { type: "number", step: "any" } : { type }),
+      ...traits,
+      ...usual,
+      ...list,
+    },
+    hint,
+  );
+  return suggest === null
+    ? [field]
+    : [
+        field,
+        make(
+          "datalist",
+          { id: list.list },
+          suggest.map((one) => make("option", { value: one })),
+        ),
+      ];
 }
 
 /**
@@ -208,8 +320,13 @@ export function fieldOf({ name, label, type = "text", value = null, hint = null,
  * @type {(name: string, label: string, options: [string, string][]) => HTMLElement[]}
  */
 function waysOf(name, label, options) {
-  const buttons = options.map(([value, words]) => make("button", { type: "button", class: "button first", name, value }, words));
-  return [make("input", { type: "hidden", name, value: options[0][0] }), make("div", { class: "ways", role: "group", "aria-label": label }, buttons)];
+  const buttons = options.map(([value, words]) =>
+    make("button", { type: "button", class: "button first", name, value }, words),
+  );
+  return [
+    make("input", { type: "hidden", name, value: options[0][0] }),
+    make("div", { "class": "ways", "role": "group", "aria-label": label }, buttons),
+  ];
 }
 
 /**
@@ -230,7 +347,9 @@ function checkedField(name, label, hint, isChecked) {
 function follow(form, places) {
   for (const [{ only = {} }, elements] of places) {
     const { elements: controls } = /** @type {NamedForm} */ (form);
-    const isThere = Object.entries(only).every(([name, values]) => values.includes(controls[name]?.value));
+    const isThere = Object.entries(only).every(([name, values]) =>
+      values.includes(controls[name]?.value),
+    );
     for (const element of elements) {
       show(element, isThere);
       /** @type {Field[]} */
@@ -266,10 +385,15 @@ function valueOf({ name, type = "text", as, empty = null }, given) {
  * @type {(lines: string) => Record<string, string>}
  */
 function headersOf(lines) {
-  return Object.fromEntries(lines.split("\n").filter((line) => line.trim() !== "").map((line) => {
-    const at = line.indexOf(":");
-    return at < 0 ? [line.trim(), ""] : [line.slice(0, at).trim(), line.slice(at + 1).trim()];
-  }));
+  return Object.fromEntries(
+    lines
+      .split("\n")
+      .filter((line) => line.trim() !== "")
+      .map((line) => {
+        const at = line.indexOf(":");
+        return at < 0 ? [line.trim(), ""] : [line.slice(0, at).trim(), line.slice(at + 1).trim()];
+      }),
+  );
 }
 
 /**

@@ -3,7 +3,18 @@
 
 import { allWithin, show } from "../parts/dom.mjs";
 
-const NEVER = new Set(["script", "style", "iframe", "object", "embed", "base", "meta", "link", "svg", "math"]);
+const NEVER = new Set([
+  "script",
+  "style",
+  "iframe",
+  "object",
+  "embed",
+  "base",
+  "meta",
+  "link",
+  "svg",
+  "math",
+]);
 // gpudeck/markup.py has the same: a browser would run `javascript:`.
 const SAFE_LINK = /^(?:\/(?![/\\])|#|\?|https?:\/\/|mailto:)/i;
 /** @type {[string, Attributes, Written[]]} */
@@ -43,7 +54,10 @@ export function fill(place, nodes) {
   let at = place.firstChild;
   for (const node of inOrder(place, nodes, byKey)) {
     const existing = find(at, node, byKey);
-    if (existing === null) { place.insertBefore(build(node), at); continue; }
+    if (existing === null) {
+      place.insertBefore(build(node), at);
+      continue;
+    }
     bring(existing, at);
     update(existing, node);
     at = existing.nextSibling;
@@ -77,7 +91,8 @@ function inOrder(place, nodes, byKey) {
  * Once nobody's hand is in it, its rows are put in order.
  * @type {(element: HTMLElement) => boolean}
  */
-const isHeldUp = (element) => element.dataset.steady === HELD || element.querySelector(`[data-steady=${HELD}]`) !== null;
+const isHeldUp = (element) =>
+  element.dataset.steady === HELD || element.querySelector(`[data-steady=${HELD}]`) !== null;
 
 /** @type {(node: Written) => node is string} */
 const isText = (node) => typeof node === "string";
@@ -100,7 +115,11 @@ function find(at, node, byKey) {
   /** @type {(one: ChildNode) => boolean} */
   const isLike = (one) => {
     if (isText(node)) return one instanceof Text;
-    return one instanceof HTMLElement && one.localName === node[0] && nameOf(one.localName, one.id, one.dataset.key) === null;
+    return (
+      one instanceof HTMLElement &&
+      one.localName === node[0] &&
+      nameOf(one.localName, one.id, one.dataset.key) === null
+    );
   };
   let one = at;
   while (one !== null && !isLike(one)) one = one.nextSibling;
@@ -114,7 +133,10 @@ function find(at, node, byKey) {
 function bring(existing, at) {
   const place = existing.parentElement;
   if (place === null) return;
-  if (!existing.contains(document.activeElement)) { if (existing !== at) place.insertBefore(existing, at); return; }
+  if (!existing.contains(document.activeElement)) {
+    if (existing !== at) place.insertBefore(existing, at);
+    return;
+  }
   let one = at;
   while (one !== null && one !== existing) {
     const next = one.nextSibling;
@@ -133,12 +155,17 @@ function build(node) {
 
 /** @type {(element: ChildNode, node: Written) => void} */
 function update(element, node) {
-  if (isText(node)) { if (element.nodeValue !== node) element.nodeValue = node; return; }
+  if (isText(node)) {
+    if (element.nodeValue !== node) element.nodeValue = node;
+    return;
+  }
   if (!(element instanceof HTMLElement)) return;
   const [, before, had] = lastNodes.get(element) ?? NOTHING;
   const [, traits, children] = node;
-  for (const name of Object.keys({ ...before, ...traits })) if (before[name] !== traits[name]) write(element, name, traits[name] ?? null);
-  if (!lastNodes.has(element) || !isSame(had, children) || isHeldUp(element)) fill(element, children);
+  for (const name of Object.keys({ ...before, ...traits }))
+    if (before[name] !== traits[name]) write(element, name, traits[name] ?? null);
+  if (!lastNodes.has(element) || !isSame(had, children) || isHeldUp(element))
+    fill(element, children);
   lastNodes.set(element, node);
 }
 
@@ -150,9 +177,14 @@ function write(element, name, value) {
   else element.setAttribute(name, value);
   // Once somebody has chosen or typed, the attribute alone changes nothing; and what is being typed stays.
   if (name === "checked" || name === "selected") Object.assign(element, { [name]: value !== null });
-  else if (name === "value" && "defaultValue" in element && element !== document.activeElement) Object.assign(element, { value: value ?? "" });
+  else if (name === "value" && "defaultValue" in element && element !== document.activeElement)
+    Object.assign(element, { value: value ?? "" });
 }
 
 /** @type {(one: any, other: any) => boolean} */
-const isSame = (one, other) => one === other || (typeof one === "object" && typeof other === "object"
-  && Object.keys(one).length === Object.keys(other).length && Object.keys(one).every((key) => isSame(one[key], other[key])));
+const isSame = (one, other) =>
+  one === other ||
+  (typeof one === "object" &&
+    typeof other === "object" &&
+    Object.keys(one).length === Object.keys(other).length &&
+    Object.keys(one).every((key) => isSame(one[key], other[key])));

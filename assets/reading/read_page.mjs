@@ -8,7 +8,22 @@
 import { begin, pressed } from "../actions/actions.mjs";
 import { form } from "../actions/limit_forms.mjs";
 import { DashAnswers } from "../parts/dash_answers.mjs";
-import { afterPause, allWithin, byId, copyText, isShortcut, make, messageOf, onTheme, say, sayOrHide, settle, show, targetOf, within } from "../parts/dom.mjs";
+import {
+  afterPause,
+  allWithin,
+  byId,
+  copyText,
+  isShortcut,
+  make,
+  messageOf,
+  onTheme,
+  say,
+  sayOrHide,
+  settle,
+  show,
+  targetOf,
+  within,
+} from "../parts/dom.mjs";
 import { sentence } from "../parts/dialog.mjs";
 import { send } from "../parts/api.mjs";
 import { Looker } from "../parts/looker.mjs";
@@ -51,7 +66,9 @@ export default class ReadPage extends Looker {
    * @param {CommandStore} store
    */
   constructor(root, live, _holds, store) {
-    const { everyS, what, usual, unaddressed, path, events, choices, anchor } = JSON.parse(byId(ANSWER).dataset.reading ?? "");
+    const { everyS, what, usual, unaddressed, path, events, choices, anchor } = JSON.parse(
+      byId(ANSWER).dataset.reading ?? "",
+    );
     super(live, everyS * 1000, { problem: byId(`${root.id}-problem`), what });
     this.root = root;
     this.usualMs = this.everyMs;
@@ -78,19 +95,34 @@ export default class ReadPage extends Looker {
       const target = controlOf(event);
       if (target.matches("[data-view]")) this.chooseIn(target, !target.matches(TYPED));
     });
-    root.addEventListener("input", afterPause(TYPED_MS, (event) => {
-      const target = controlOf(event);
-      if (target.matches(`${TYPED}:not([data-as])`)) this.chooseIn(target, false);
-    }));
-    document.addEventListener("keydown", (event) => { if (isShortcut(event) && useShortcut(root, event.key)) event.preventDefault(); });
+    root.addEventListener(
+      "input",
+      afterPause(TYPED_MS, (event) => {
+        const target = controlOf(event);
+        if (target.matches(`${TYPED}:not([data-as])`)) this.chooseIn(target, false);
+      }),
+    );
+    document.addEventListener("keydown", (event) => {
+      if (isShortcut(event) && useShortcut(root, event.key)) event.preventDefault();
+    });
     pressed(root, (event) => this.act(targetOf(event).closest("[data-act][data-target]")));
-    addEventListener("popstate", () => { this.view = this.readView(); this.look(); });
-    store.addEventListener("change", ({ detail }) => { if (detail?.state === "done") this.look(); });
-    onTheme(() => { for (const figure of this.figures.values()) figure.request = null; this.drawFigures(); });
+    addEventListener("popstate", () => {
+      this.view = this.readView();
+      this.look();
+    });
+    store.addEventListener("change", ({ detail }) => {
+      if (detail?.state === "done") this.look();
+    });
+    onTheme(() => {
+      for (const figure of this.figures.values()) figure.request = null;
+      this.drawFigures();
+    });
   }
 
   /** Key of the page, also where only a part of it is read. */
-  get key() { return this.root.id; }
+  get key() {
+    return this.root.id;
+  }
 
   /**
    * The view as the address has it; what does not stand there stays.
@@ -99,12 +131,26 @@ export default class ReadPage extends Looker {
   readView() {
     const query = new URLSearchParams(location.search);
     /** @type {Values} */
-    const fields = Object.fromEntries(Object.entries(this.usual).map(([name, value]) => [name, name === this.path ? lastOfPath() :
-      this.unaddressed.includes(name) ? this.view?.[name] ?? value : !query.has(name) ? value : Array.isArray(value) ? query.getAll(name) : query.get(name)]));
+    const fields = Object.fromEntries(
+      Object.entries(this.usual).map(([name, value]) => [
+        name,
+        name === this.path
+          ? lastOfPath()
+          : this.unaddressed.includes(name)
+            ? (this.view?.[name] ?? value)
+            : !query.has(name)
+              ? value
+              : Array.isArray(value)
+                ? query.getAll(name)
+                : query.get(name),
+      ]),
+    );
     // What else stands after the #, such as the way past the bar, chooses nothing.
     const [hash] = location.hash.slice(1).split("/");
-    if (this.anchor !== "" && (this.choices[this.anchor].includes(hash) || location.hash === "")) fields[this.anchor] = hash || this.usual[this.anchor];
-    for (const [name, values] of Object.entries(this.choices)) if (!values.includes(fields[name])) fields[name] = this.usual[name];
+    if (this.anchor !== "" && (this.choices[this.anchor].includes(hash) || location.hash === ""))
+      fields[this.anchor] = hash || this.usual[this.anchor];
+    for (const [name, values] of Object.entries(this.choices))
+      if (!values.includes(fields[name])) fields[name] = this.usual[name];
     return fields;
   }
 
@@ -113,7 +159,8 @@ export default class ReadPage extends Looker {
    * @type {(fields: Values, isStep?: boolean) => void}
    */
   choose(fields, isStep = true) {
-    if (Object.entries(fields).every(([name, value]) => textOf(value) === textOf(this.view[name]))) return;
+    if (Object.entries(fields).every(([name, value]) => textOf(value) === textOf(this.view[name])))
+      return;
     Object.assign(this.view, fields);
     this.writeAddress(isStep);
     showView(this.root, this.view);
@@ -124,8 +171,12 @@ export default class ReadPage extends Looker {
   writeAddress(isStep) {
     /** @type {(name: string) => boolean} */
     const isUnusual = (name) => textOf(this.view[name]) !== textOf(this.usual[name]);
-    const names = Object.keys(this.usual).filter((name) => !this.unaddressed.includes(name) && isUnusual(name));
-    const query = new URLSearchParams(names.flatMap((name) => [this.view[name]].flat().map((value) => [name, textOf(value)]))).toString();
+    const names = Object.keys(this.usual).filter(
+      (name) => !this.unaddressed.includes(name) && isUnusual(name),
+    );
+    const query = new URLSearchParams(
+      names.flatMap((name) => [this.view[name]].flat().map((value) => [name, textOf(value)])),
+    ).toString();
     const address = `${location.pathname}${query === "" ? "" : `?${query}`}${this.hash}`;
     if (address === location.pathname + location.search + location.hash) return;
     history[isStep ? "pushState" : "replaceState"](isStep ? null : history.state, "", address);
@@ -133,16 +184,23 @@ export default class ReadPage extends Looker {
 
   /** Something has happened that the page may show. No answer that is under way is given up for it. */
   lookSoon() {
-    this.soon ??= setTimeout(() => {
-      this.soon = null;
-      if (this.root.hasAttribute("aria-busy")) this.lookSoon();
-      else this.look();
-    }, Math.max(TOGETHER_MS, this.askedAt + Math.max(SOON_MS, PAUSES * this.tookMs) - performance.now()));
+    this.soon ??= setTimeout(
+      () => {
+        this.soon = null;
+        if (this.root.hasAttribute("aria-busy")) this.lookSoon();
+        else this.look();
+      },
+      Math.max(
+        TOGETHER_MS,
+        this.askedAt + Math.max(SOON_MS, PAUSES * this.tookMs) - performance.now(),
+      ),
+    );
   }
 
   get hash() {
     const name = this.anchor;
-    if (name === "" || location.hash.slice(1).split("/")[0] === this.view[name]) return location.hash;
+    if (name === "" || location.hash.slice(1).split("/")[0] === this.view[name])
+      return location.hash;
     return this.view[name] === this.usual[name] ? "" : `#${this.view[name]}`;
   }
 
@@ -160,7 +218,10 @@ export default class ReadPage extends Looker {
     this.writeAddress(false);
     this.putParts(parts);
     this.dialogs.endAct();
-    if (!this.hasArrived) this.root.querySelector(`[data-anchor="${CSS.escape(location.hash.slice(1))}"]`)?.scrollIntoView({ block: "start" });
+    if (!this.hasArrived)
+      this.root
+        .querySelector(`[data-anchor="${CSS.escape(location.hash.slice(1))}"]`)
+        ?.scrollIntoView({ block: "start" });
     this.hasArrived = true;
     this.hasOwnProblem = (parts[this.problem?.id ?? ""] ?? null) !== null;
     this.stand();
@@ -176,7 +237,8 @@ export default class ReadPage extends Looker {
       if (place !== null) put(place, nodes);
     }
     showView(this.root, this.view);
-    if (Array.isArray(dialog) && document.querySelector("dialog[open]") === null) tellWritten(dialog, (order) => this.carryOut(order));
+    if (Array.isArray(dialog) && document.querySelector("dialog[open]") === null)
+      tellWritten(dialog, (order) => this.carryOut(order));
     this.dialogs.draw(Array.isArray(order) ? JSON.parse(String(order[0])) : null);
     this.drawFigures();
   }
@@ -212,7 +274,9 @@ export default class ReadPage extends Looker {
   /** @type {(event: MouseEvent) => void} */
   onClick(event) {
     /** @type {HTMLElement | null} */
-    const button = targetOf(event).closest("[data-set]:not(option), [data-form]:not(form), [data-copy], [data-file], [data-print], button[data-view]");
+    const button = targetOf(event).closest(
+      "[data-set]:not(option), [data-form]:not(form), [data-copy], [data-file], [data-print], button[data-view]",
+    );
     if (button === null) return;
     const { set, step, form: order, copy, file, accept, view, value } = button.dataset;
     if (set !== undefined) this.choose(JSON.parse(set), step !== "false");
@@ -270,7 +334,12 @@ export default class ReadPage extends Looker {
     Object.assign(this.view, factsOf(sets, answer));
     const dialog = within(document, "dialog[open]");
     dialog?.addEventListener("click", (event) => this.onClick(event));
-    dialog?.addEventListener("close", () => this.choose(Object.fromEntries(Object.keys(sets).map((name) => [name, this.usual[name]])), false));
+    dialog?.addEventListener("close", () =>
+      this.choose(
+        Object.fromEntries(Object.keys(sets).map((name) => [name, this.usual[name]])),
+        false,
+      ),
+    );
   }
 
   /**
@@ -279,12 +348,29 @@ export default class ReadPage extends Looker {
    */
   act(button) {
     if (button === null) return null;
-    const { act = "", target = "", setting, title = "", fields = "[]", confirm: way } = button.dataset;
+    const {
+      act = "",
+      target = "",
+      setting,
+      title = "",
+      fields = "[]",
+      confirm: way,
+    } = button.dataset;
     /** @type {OrderField[]} */
     const fieldList = JSON.parse(fields);
     // By key it is a click, and no pointer is anywhere.
-    return ({ clientX: x, clientY: y, type }) => begin(act, target.split(" "), type === "click" ? null : { x, y },
-      setting === undefined ? null : form(title, fieldList.flatMap(fieldOf), (root) => settingOf(JSON.parse(setting), fieldList, root)), ...(way === undefined ? [] : confirmed(JSON.parse(way))));
+    return ({ clientX: x, clientY: y, type }) =>
+      begin(
+        act,
+        target.split(" "),
+        type === "click" ? null : { x, y },
+        setting === undefined
+          ? null
+          : form(title, fieldList.flatMap(fieldOf), (root) =>
+              settingOf(JSON.parse(setting), fieldList, root),
+            ),
+        ...(way === undefined ? [] : confirmed(JSON.parse(way))),
+      );
   }
 
   /**
@@ -313,7 +399,10 @@ export default class ReadPage extends Looker {
     if (figure.request !== request) return;
     try {
       const room = graph.place.parentElement?.clientHeight ?? 0;
-      const facts = await graph.ask(JSON.parse(request), { height: Number(height) || room, at: Number(at) || Date.now() / 1000 });
+      const facts = await graph.ask(JSON.parse(request), {
+        height: Number(height) || room,
+        at: Number(at) || Date.now() / 1000,
+      });
       if (figure.request !== request) return;
       sayOrHide(place, "");
       if (facts.parts !== undefined) this.putParts(facts.parts);
@@ -340,7 +429,12 @@ function lastOfPath() {
  * Returns how another person's request is ordered after its preview, and the words on who asked.
  * @type {(way: { path: string, lead: string }) => any[]}
  */
-const confirmed = ({ path, lead }) => [async (/** @type {any} */ { preview, reason }) => ({ items: [await send("POST", path, { preview, reason })] }), lead];
+const confirmed = ({ path, lead }) => [
+  async (/** @type {any} */ { preview, reason }) => ({
+    items: [await send("POST", path, { preview, reason })],
+  }),
+  lead,
+];
 
 /**
  * null: something is missing.
@@ -348,7 +442,9 @@ const confirmed = ({ path, lead }) => [async (/** @type {any} */ { preview, reas
  */
 function settingOf(setting, fields, root) {
   const values = valuesOf(fields, new FormData(root));
-  const isMissing = fields.some(({ name, traits }) => traits?.required !== undefined && values[name] === null);
+  const isMissing = fields.some(
+    ({ name, traits }) => traits?.required !== undefined && values[name] === null,
+  );
   return isMissing || !root.checkValidity() ? null : filled(setting, values);
 }
 
@@ -356,5 +452,6 @@ function settingOf(setting, fields, root) {
 async function copyFrom(button, text) {
   const isCopied = await copyText(text);
   say(button, isCopied ? "Copied" : "Press Ctrl+C");
-  if (!isCopied && button.previousElementSibling !== null) getSelection()?.selectAllChildren(button.previousElementSibling);
+  if (!isCopied && button.previousElementSibling !== null)
+    getSelection()?.selectAllChildren(button.previousElementSibling);
 }

@@ -19,16 +19,30 @@ export function showView(root, view) {
   for (const control of controls) showField(control, textOf(view[control.dataset.view ?? ""]));
   /** @type {HTMLElement[]} */
   const parts = allWithin(root, "[data-while]");
-  for (const part of parts) show(part, Object.entries(JSON.parse(part.dataset.while ?? "")).every(([name, value]) => textOf(view[name]) === value));
+  for (const part of parts)
+    show(
+      part,
+      Object.entries(JSON.parse(part.dataset.while ?? "")).every(
+        ([name, value]) => textOf(view[name]) === value,
+      ),
+    );
 }
 
 /** @type {(control: Control, value: string) => void} */
 function showField(control, value) {
-  const text = control.dataset.as === "moment" && value !== "" ? localText(Number(value)).replace("T", " ") : value;
-  if (control.matches("button")) control.setAttribute("aria-pressed", String(control.dataset.value === value));
+  const text =
+    control.dataset.as === "moment" && value !== ""
+      ? localText(Number(value)).replace("T", " ")
+      : value;
+  if (control.matches("button"))
+    control.setAttribute("aria-pressed", String(control.dataset.value === value));
   else if (control.type === "checkbox") control.checked = value === "true";
   else if (control.type === "radio") control.checked = control.value === value;
-  else if (control.value !== text && (control !== document.activeElement || control.matches("select"))) control.value = text;
+  else if (
+    control.value !== text &&
+    (control !== document.activeElement || control.matches("select"))
+  )
+    control.value = text;
 }
 
 /**

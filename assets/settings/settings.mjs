@@ -16,7 +16,8 @@ export default class Settings extends ReadPage {
     super.listen(store);
     this.root.addEventListener("change", (event) => {
       const box = targetOf(event);
-      if (box instanceof HTMLInputElement && box.id === "desktop-alerts") turn(box.checked).then(drawDesktop);
+      if (box instanceof HTMLInputElement && box.id === "desktop-alerts")
+        turn(box.checked).then(drawDesktop);
     });
   }
 
@@ -37,5 +38,8 @@ function drawDesktop() {
   if (box === null) return;
   const why = whyNone();
   Object.assign(box, { checked: isOn(), disabled: why !== "" });
-  say(byId("desktop-alerts-words"), why || "In this browser, while a page of gpudeck is open in it.");
+  say(
+    byId("desktop-alerts-words"),
+    why || "In this browser, while a page of gpudeck is open in it.",
+  );
 }

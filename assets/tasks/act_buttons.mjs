@@ -14,10 +14,22 @@ import { make, redraw } from "../parts/dom.mjs";
  */
 export function drawActs(place, task, person, traitsOf, { isIn = () => true, more = [] } = {}) {
   const acts = task !== null && mayAct(person, task) ? fitting(task).filter(isIn) : [];
-  redraw(place, [task?.id, acts.map(({ id }) => id)], () => [...acts.map((row) => {
-    const button = make("button", { type: "button", "data-act": row.id, ...traitsOf(row) }, row.label);
-    const ids = task === null ? [] : [task.id];
-    pressed(button, () => ({ clientX: x, clientY: y }) => begin(row.id, ids, { x, y }));
-    return button;
-  }), ...more]);
+  redraw(place, [task?.id, acts.map(({ id }) => id)], () => [
+    ...acts.map((row) => {
+      const button = make(
+        "button",
+        { "type": "button", "data-act": row.id, ...traitsOf(row) },
+        row.label,
+      );
+      const ids = task === null ? [] : [task.id];
+      pressed(
+        button,
+        () =>
+          ({ clientX: x, clientY: y }) =>
+            begin(row.id, ids, { x, y }),
+      );
+      return button;
+    }),
+    ...more,
+  ]);
 }

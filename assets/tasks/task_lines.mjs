@@ -23,8 +23,18 @@ export class TaskLines {
 
   constructor() {
     /** @type {Lines<Hub.TaskView>} */
-    this.lines = new Lines(this.list, ({ id }) => id, () => this.line(), false);
-    me().then((person) => { this.person = person; }, () => {});
+    this.lines = new Lines(
+      this.list,
+      ({ id }) => id,
+      () => this.line(),
+      false,
+    );
+    me().then(
+      (person) => {
+        this.person = person;
+      },
+      () => {},
+    );
   }
 
   /**
@@ -42,8 +52,17 @@ export class TaskLines {
   }
 
   line() {
-    const [owner, manager, command, figures, acts] = [make("strong"), make("span", { class: "manager" }), make("code", { tabindex: "0" }), make("span", { class: "figures" }), make("div", { class: "task-acts" })];
-    explain(figures, "Memory held on this GPU; SM: share of time in which its kernels ran; process id; time since start.");
+    const [owner, manager, command, figures, acts] = [
+      make("strong"),
+      make("span", { class: "manager" }),
+      make("code", { tabindex: "0" }),
+      make("span", { class: "figures" }),
+      make("div", { class: "task-acts" }),
+    ];
+    explain(
+      figures,
+      "Memory held on this GPU; SM: share of time in which its kernels ran; process id; time since start.",
+    );
     /** @type {(task: Hub.TaskView) => void} */
     const draw = (task) => {
       say(owner, this.nameOf?.(task) ?? task.user ?? "owner unknown");
@@ -51,18 +70,45 @@ export class TaskLines {
       this.drawActs(acts, task);
       say(command, shortCommand(task.command));
       command.title = wholeCommand(task.command);
-      say(figures, taskFigures(task, this.uuid === null ? task : task.gpus.find((use) => use.uuid === this.uuid) ?? null));
+      say(
+        figures,
+        taskFigures(
+          task,
+          this.uuid === null ? task : (task.gpus.find((use) => use.uuid === this.uuid) ?? null),
+        ),
+      );
       say(manager, managerWords(task) ?? "");
       manager.title = manager.textContent;
     };
-    return { root: make("li", {}, make("div", { class: "task-head" }, owner, manager), command, figures, acts), draw };
+    return {
+      root: make(
+        "li",
+        {},
+        make("div", { class: "task-head" }, owner, manager),
+        command,
+        figures,
+        acts,
+      ),
+      draw,
+    };
   }
 
   /** @type {(place: HTMLElement, task: Hub.TaskView) => void} */
   drawActs(place, task) {
     /** @type {(row: Hub.ActionRow) => Traits} */
-    const traits = ({ id: action, label }) => ({ class: `row-act ${action}`, "aria-label": `${label} task ${task.pid}` });
-    drawActs(place, task, this.person, traits, { more: [make("a", { class: "row-act", href: `/tasks?task=${encodeURIComponent(task.id)}` }, "Details")] });
+    const traits = ({ id: action, label }) => ({
+      "class": `row-act ${action}`,
+      "aria-label": `${label} task ${task.pid}`,
+    });
+    drawActs(place, task, this.person, traits, {
+      more: [
+        make(
+          "a",
+          { class: "row-act", href: `/tasks?task=${encodeURIComponent(task.id)}` },
+          "Details",
+        ),
+      ],
+    });
   }
 }
 
@@ -77,5 +123,11 @@ function taskFigures(task, use) {
   const sm = pct === null ? "SM unknown" : `SM ${Math.round(pct)} %`;
   const old = task.started_at === null ? "age unknown" : age(secondsSince(task.started_at));
   const state = task.state === null || task.state === "running" ? [] : [task.state];
-  return [bytesWords(use?.mem_used_bytes, "memory unknown"), sm, `pid ${task.pid}`, old, ...state].join("  ·  ");
+  return [
+    bytesWords(use?.mem_used_bytes, "memory unknown"),
+    sm,
+    `pid ${task.pid}`,
+    old,
+    ...state,
+  ].join("  ·  ");
 }

@@ -38,13 +38,20 @@ export class TaskRows extends Looker {
     this.bulk = byId("tasks-bulk");
     const { body } = this.table;
     // A finger that lies on the glass holds nothing: it is gone before the next look.
-    body.addEventListener("pointerenter", (event) => { this.isPointerIn = event.pointerType !== "touch"; });
-    body.addEventListener("pointerleave", () => { this.isPointerIn = false; this.settle(); });
+    body.addEventListener("pointerenter", (event) => {
+      this.isPointerIn = event.pointerType !== "touch";
+    });
+    body.addEventListener("pointerleave", () => {
+      this.isPointerIn = false;
+      this.settle();
+    });
     body.addEventListener("focusout", () => setTimeout(() => this.settle()));
     byId("tasks-apply").addEventListener("click", () => this.apply());
     byId("tasks-clear").addEventListener("click", () => this.clear());
     this.table.addEventListener("select", ({ detail }) => this.select(detail));
-    store.addEventListener("change", ({ detail }) => { if (detail?.state === "done") this.look(); });
+    store.addEventListener("change", ({ detail }) => {
+      if (detail?.state === "done") this.look();
+    });
     this.table.drawHead(page.view);
     this.meet();
     this.look(true);
@@ -58,7 +65,12 @@ export class TaskRows extends Looker {
   }
 
   get isHeld() {
-    return this.isPointerIn || this.selected.size > 0 || this.table.body.contains(document.activeElement) || document.querySelector("dialog[open]") !== null;
+    return (
+      this.isPointerIn ||
+      this.selected.size > 0 ||
+      this.table.body.contains(document.activeElement) ||
+      document.querySelector("dialog[open]") !== null
+    );
   }
 
   /** @type {(isAsked?: boolean) => Promise<Hub.TaskList>} */
@@ -120,29 +132,47 @@ export class TaskRows extends Looker {
   fail(error) {
     const isFilter = error instanceof ApiError && error.status === 400;
     this.tell("wrong", isFilter);
-    if (isFilter) say(this.words, error.message.replace(/^filter, at (\d+): /, (_, at) => `At ${Number(at) + 1}: `));
-    else { super.fail(error); this.page.root.classList.add("old"); }
+    if (isFilter)
+      say(
+        this.words,
+        error.message.replace(/^filter, at (\d+): /, (_, at) => `At ${Number(at) + 1}: `),
+      );
+    else {
+      super.fail(error);
+      this.page.root.classList.add("old");
+    }
     this.words.classList.toggle("wrong", isFilter);
-    if (this.answer === null) this.table.draw([], isFilter ? "The filter above has a mistake." : "No data yet.");
+    if (this.answer === null)
+      this.table.draw([], isFilter ? "The filter above has a mistake." : "No data yet.");
     return !isFilter;
   }
 
   draw() {
-    const { answer, table, page: { view } } = this;
+    const {
+      answer,
+      table,
+      page: { view },
+    } = this;
     table.chosen = this.selected;
     table.opened = view.task;
     if (answer === null) return;
     const { total, items, groups } = answer;
     table.draw(this.lines, view.filter === "" ? "No task uses a GPU." : "No task matches.");
     this.words.classList.remove("wrong");
-    const count = groups ? `${plural(total, "task")} in ${plural(groups.length, view.group)}` : plural(total, "task");
-    say(this.words, !groups && total > items.length ? `${count}; first ${amount(items.length)} are here` : count);
+    const count = groups
+      ? `${plural(total, "task")} in ${plural(groups.length, view.group)}`
+      : plural(total, "task");
+    say(
+      this.words,
+      !groups && total > items.length ? `${count}; first ${amount(items.length)} are here` : count,
+    );
     this.drawBulk();
   }
 
   /** @type {(choice: { key: string, isRange: boolean }) => void} */
   select({ key, isRange }) {
-    const keys = isRange && this.selectedFrom !== null ? this.between(this.selectedFrom, key) : [key];
+    const keys =
+      isRange && this.selectedFrom !== null ? this.between(this.selectedFrom, key) : [key];
     const isTaken = isRange || !this.selected.has(key);
     for (const one of keys) {
       const line = this.lines[this.table.at.get(one) ?? -1];
@@ -175,7 +205,10 @@ export class TaskRows extends Looker {
     const jobs = new Set(tasks.map(jobOf)).size;
     show(this.bulk, tasks.length > 0);
     this.page.root.classList.toggle("has-bulk", tasks.length > 0);
-    say(byId("tasks-chosen"), `${plural(jobs, "job")}${jobs === tasks.length ? "" : `, ${plural(tasks.length, "task")}`} selected`);
+    say(
+      byId("tasks-chosen"),
+      `${plural(jobs, "job")}${jobs === tasks.length ? "" : `, ${plural(tasks.length, "task")}`} selected`,
+    );
     for (const button of allWithin(this.bulk, "[data-act]")) {
       button.dataset.target = tasks.map(({ id }) => id).join(" ");
       show(button, this.may("user"));

@@ -22,26 +22,49 @@ export default class Tasks extends ReadPage {
     const rows = new TaskRows(this, store);
     this.rows = rows;
     this.drawer = byId("task-drawer");
-    this.filter = new FilterBox(this.root, "tasks-filter", { popover: "tasks-popover", words: "tasks-words", placeholder: "user:alice & mem>50%", waitMs: FILTER_WAIT_MS }, (filter) => this.choose({ filter }));
+    this.filter = new FilterBox(
+      this.root,
+      "tasks-filter",
+      {
+        popover: "tasks-popover",
+        words: "tasks-words",
+        placeholder: "user:alice & mem>50%",
+        waitMs: FILTER_WAIT_MS,
+      },
+      (filter) => this.choose({ filter }),
+    );
     this.filter.field.value = this.view.filter;
     rows.addEventListener("wrong", ({ detail }) => this.filter?.markWrong(detail));
-    rows.table.addEventListener("sort", ({ detail: { sort, first } }) => this.choose({ sort, order: this.view.sort !== sort ? first : this.view.order === "asc" ? "desc" : "asc" }));
+    rows.table.addEventListener("sort", ({ detail: { sort, first } }) =>
+      this.choose({
+        sort,
+        order: this.view.sort !== sort ? first : this.view.order === "asc" ? "desc" : "asc",
+      }),
+    );
     rows.table.addEventListener("toggle", ({ detail: { key } }) => this.toggleGroup(key));
     rows.table.addEventListener("open", ({ detail: { task, isFocused } }) => {
       this.choose({ task: task.id });
       if (isFocused) this.drawer?.focus({ preventScroll: true });
     });
     byId("task-close").addEventListener("click", () => this.close());
-    byId("task-copy").addEventListener("click", async () => toast((await copyText(location.href)) ? "Link copied" : "Copy link to this page"));
+    byId("task-copy").addEventListener("click", async () =>
+      toast((await copyText(location.href)) ? "Link copied" : "Copy link to this page"),
+    );
     document.addEventListener("keydown", (event) => this.onKey(event));
     addEventListener("popstate", () => this.follow());
-    for (const name of /** @type {const} */ (["slurm", "kubernetes"])) look(name).then(({ items, ignored }) => show(byId(`tasks-${name}`), items.length + ignored.length > 0), () => {});
+    for (const name of /** @type {const} */ (["slurm", "kubernetes"]))
+      look(name).then(
+        ({ items, ignored }) => show(byId(`tasks-${name}`), items.length + ignored.length > 0),
+        () => {},
+      );
     showView(this.root, this.view);
     this.drawDrawer();
   }
 
   /** True while there is a task at the side: the hub is asked for nothing else here. */
-  get isSeen() { return super.isSeen && this.view.task !== ""; }
+  get isSeen() {
+    return super.isSeen && this.view.task !== "";
+  }
 
   /** @type {(answer: ReadAnswer) => void} */
   take(answer) {
@@ -60,7 +83,8 @@ export default class Tasks extends ReadPage {
 
   /** The address is another, or only what stands after its #, such as the way past the bar. */
   follow() {
-    if (this.filter !== undefined && this.filter.field !== document.activeElement) this.filter.field.value = this.view.filter;
+    if (this.filter !== undefined && this.filter.field !== document.activeElement)
+      this.filter.field.value = this.view.filter;
     showView(this.root, this.view);
     this.rows?.look(true);
     this.drawDrawer();
@@ -70,7 +94,11 @@ export default class Tasks extends ReadPage {
   toggleGroup(key) {
     /** @type {string[]} */
     const open = this.view.open;
-    this.choose({ open: (open.includes(key) ? open.filter((one) => one !== key) : [...open, key]).slice(-MOST_OPEN) });
+    this.choose({
+      open: (open.includes(key) ? open.filter((one) => one !== key) : [...open, key]).slice(
+        -MOST_OPEN,
+      ),
+    });
   }
 
   /** Clears the details of another task until the hub has answered. */
@@ -94,23 +122,39 @@ export default class Tasks extends ReadPage {
   /** @type {(event: KeyboardEvent) => void} */
   onKey(event) {
     const { rows, filter, drawer } = this;
-    if (rows === undefined || document.querySelector("dialog[open]") !== null || event.defaultPrevented) return;
-    if (event.key === "Escape") { this.escape(event); return; }
+    if (
+      rows === undefined ||
+      document.querySelector("dialog[open]") !== null ||
+      event.defaultPrevented
+    )
+      return;
+    if (event.key === "Escape") {
+      this.escape(event);
+      return;
+    }
     if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "/") { event.preventDefault(); filter?.focus(); }
+    if (event.key === "/") {
+      event.preventDefault();
+      filter?.focus();
+    }
     const { table, lines } = rows;
-    const isElsewhere = !table.body.contains(targetOf(event)) && drawer?.contains(targetOf(event)) === false;
+    const isElsewhere =
+      !table.body.contains(targetOf(event)) && drawer?.contains(targetOf(event)) === false;
     if (!["ArrowDown", "Home"].includes(event.key) || !isElsewhere || lines.length === 0) return;
     event.preventDefault();
-    table.focus(table.focusKey !== null && table.at.has(table.focusKey) ? table.focusKey : lines[0].key);
+    table.focus(
+      table.focusKey !== null && table.at.has(table.focusKey) ? table.focusKey : lines[0].key,
+    );
   }
 
   /** @type {(event: KeyboardEvent) => void} */
   escape({ target }) {
     const { filter, rows } = this;
     if (filter?.isOpen) filter.close();
-    else if (target === filter?.field) { filter?.put(""); filter?.field.blur(); }
-    else if (this.view.task !== "") this.close();
+    else if (target === filter?.field) {
+      filter?.put("");
+      filter?.field.blur();
+    } else if (this.view.task !== "") this.close();
     else if (rows !== undefined && rows.selected.size > 0) rows.clear();
   }
 }

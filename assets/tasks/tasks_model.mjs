@@ -23,7 +23,8 @@ export const jobOf = (task) => `${task.node}/${task.job_id ?? task.id}`;
  * Returns the key of a job with the ranks of its launch on all nodes.
  * @type {(task: Hub.TaskView) => string}
  */
-export const launchOf = (task) => (task.owner.launch ? `${task.user ?? ""}/${task.owner.launch}` : jobOf(task));
+export const launchOf = (task) =>
+  task.owner.launch ? `${task.user ?? ""}/${task.owner.launch}` : jobOf(task);
 /**
  * Returns a task's manager, or else where it belongs, in a few words; null: nothing is known.
  * @type {(what: Pick<Hub.TaskView, "manager" | "owner">) => string | null}
@@ -44,10 +45,15 @@ const lineOf = (task) => ({ key: `${task.node}/${task.id}`, task });
  */
 export function linesOf({ items, groups }, view) {
   if (view.group === "none" || !groups) return items.map(lineOf);
-  const inside = grouped(items, (task) => (view.group === "owner" ? task.user ?? "" : launchOf(task)));
+  const inside = grouped(items, (task) =>
+    view.group === "owner" ? (task.user ?? "") : launchOf(task),
+  );
   return groups.flatMap((group) => {
     const isOpen = view.open.includes(group.key);
-    return [{ key: `group ${group.key}`, group, isOpen }, ...(isOpen ? inside.get(group.key) ?? [] : []).map(lineOf)];
+    return [
+      { key: `group ${group.key}`, group, isOpen },
+      ...(isOpen ? (inside.get(group.key) ?? []) : []).map(lineOf),
+    ];
   });
 }
 
@@ -62,13 +68,19 @@ export function merged(shown, newest) {
   const stayed = lines.filter(({ isGone }) => !isGone).map(({ key }) => key);
   const order = newest.map(({ key }) => key).filter((key) => keys.has(key));
   return {
-    lines, came: newest.length - order.length, went: lines.length - stayed.length,
+    lines,
+    came: newest.length - order.length,
+    went: lines.length - stayed.length,
     isMoved: order.some((key, at) => key !== stayed[at]),
   };
 }
 
 /** @type {(changes: MergedLines) => string} */
 export function heldWords({ came, went, isMoved }) {
-  const parts = [...(came > 0 ? [`${came} new`] : []), ...(went > 0 ? [`${went} ended`] : []), ...(isMoved ? ["new order"] : [])];
+  const parts = [
+    ...(came > 0 ? [`${came} new`] : []),
+    ...(went > 0 ? [`${went} ended`] : []),
+    ...(isMoved ? ["new order"] : []),
+  ];
   return parts.join(", ");
 }

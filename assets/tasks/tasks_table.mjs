@@ -38,15 +38,39 @@ export class TasksTable extends Teller {
     /** @type {TaskColumn[]} */
     this.columns = JSON.parse(root.dataset.columns ?? "");
     this.heads = this.columns.map((column) => this.head(column));
-    const [all, acts] = [["t-select", "Selected"], ["t-acts", "Actions"]].map(([name, words]) => make("span", { role: "columnheader", class: name }, make("span", { class: "unseen" }, words)));
-    this.headRow = make("div", { role: "row", class: "t-head", "aria-rowindex": "1" }, all, ...this.heads, acts);
+    const [all, acts] = [
+      ["t-select", "Selected"],
+      ["t-acts", "Actions"],
+    ].map(([name, words]) =>
+      make("span", { role: "columnheader", class: name }, make("span", { class: "unseen" }, words)),
+    );
+    this.headRow = make(
+      "div",
+      { "role": "row", "class": "t-head", "aria-rowindex": "1" },
+      all,
+      ...this.heads,
+      acts,
+    );
     this.body = make("div", { role: "rowgroup", class: "t-body" });
-    this.grid = make("div", { role: "treegrid", class: "t-grid", "aria-label": "Tasks", "aria-multiselectable": "true" }, make("div", { role: "rowgroup", class: "t-headgroup" }, this.headRow), this.body);
+    this.grid = make(
+      "div",
+      {
+        "role": "treegrid",
+        "class": "t-grid",
+        "aria-label": "Tasks",
+        "aria-multiselectable": "true",
+      },
+      make("div", { role: "rowgroup", class: "t-headgroup" }, this.headRow),
+      this.body,
+    );
     this.empty = make("p", { class: "none", role: "status" }, "Loading …");
     root.append(this.grid, this.empty);
     root.addEventListener("scroll", () => this.drawWindow(), { passive: true });
     addEventListener("scroll", () => this.drawWindow(), { passive: true });
-    addEventListener("gpudeck-print", ({ detail }) => { this.isOnPaper = detail; this.drawWindow(); });
+    addEventListener("gpudeck-print", ({ detail }) => {
+      this.isOnPaper = detail;
+      this.drawWindow();
+    });
     new ResizeObserver(() => requestAnimationFrame(() => this.drawWindow())).observe(root);
     this.body.addEventListener("keydown", (event) => this.onKey(event));
     this.body.addEventListener("focusin", (event) => this.onFocus(event));
@@ -54,15 +78,28 @@ export class TasksTable extends Teller {
 
   /** @type {(column: TaskColumn) => HTMLElement} */
   head(column) {
-    const button = make("button", { type: "button", "data-sort": column.sort, onclick: () => this.tell("sort", column) }, column.head);
+    const button = make(
+      "button",
+      { "type": "button", "data-sort": column.sort, "onclick": () => this.tell("sort", column) },
+      column.head,
+    );
     explain(button, `${column.meaning} Click to sort.`);
-    return make("span", { role: "columnheader", class: `t-${column.key}`, "aria-sort": "none" }, button);
+    return make(
+      "span",
+      { "role": "columnheader", "class": `t-${column.key}`, "aria-sort": "none" },
+      button,
+    );
   }
 
   /** @type {(view: Values) => void} */
   drawHead({ sort, order, group }) {
     this.grid.classList.toggle("by-job", group === "job"); // each row is one: a column says no more
-    this.heads.forEach((head, at) => head.setAttribute("aria-sort", this.columns[at].sort !== sort ? "none" : order === "asc" ? "ascending" : "descending"));
+    this.heads.forEach((head, at) =>
+      head.setAttribute(
+        "aria-sort",
+        this.columns[at].sort !== sort ? "none" : order === "asc" ? "ascending" : "descending",
+      ),
+    );
   }
 
   /** @type {(lines: TasksLine[], emptyWords: string) => void} */
@@ -79,7 +116,9 @@ export class TasksTable extends Teller {
     return matchMedia("(max-width: 760px)").matches ? 96 : 34;
   }
 
-  get isScrolledItself() { return this.root.scrollHeight > this.root.clientHeight + 1; }
+  get isScrolledItself() {
+    return this.root.scrollHeight > this.root.clientHeight + 1;
+  }
 
   /**
    * The first line in sight and the one after the last: in its own box on a wide screen, with the page on a phone.
@@ -92,7 +131,10 @@ export class TasksTable extends Teller {
     const top = Math.max(box.top, 0);
     const bottom = Math.min(this.isScrolledItself ? box.bottom : innerHeight, innerHeight);
     const first = Math.max(0, Math.floor((top - body.top) / height) - MARGIN_ROWS);
-    return [first, Math.min(this.lines.length, Math.ceil((bottom - body.top) / height) + MARGIN_ROWS)];
+    return [
+      first,
+      Math.min(this.lines.length, Math.ceil((bottom - body.top) / height) + MARGIN_ROWS),
+    ];
   }
 
   drawWindow() {
@@ -100,9 +142,17 @@ export class TasksTable extends Teller {
     this.body.style.height = `${this.lines.length * height}px`;
     const keys = new Set(this.lines.slice(...this.window(height)).map(({ key }) => key));
     // The one with the focus stays, wherever it is scrolled to.
-    const focused = this.focusKey === null || !this.at.has(this.focusKey) ? undefined : this.rows.get(this.focusKey);
-    if (this.focusKey !== null && focused?.root.contains(document.activeElement)) keys.add(this.focusKey);
-    for (const [key, row] of this.rows) if (!keys.has(key)) { row.root.remove(); this.rows.delete(key); }
+    const focused =
+      this.focusKey === null || !this.at.has(this.focusKey)
+        ? undefined
+        : this.rows.get(this.focusKey);
+    if (this.focusKey !== null && focused?.root.contains(document.activeElement))
+      keys.add(this.focusKey);
+    for (const [key, row] of this.rows)
+      if (!keys.has(key)) {
+        row.root.remove();
+        this.rows.delete(key);
+      }
     const order = [...keys].map((key) => this.at.get(key) ?? 0).sort((a, b) => a - b);
     order.forEach((at, place) => this.drawRow(this.lines[at], at, place, height));
     this.drawRoving();
@@ -110,16 +160,21 @@ export class TasksTable extends Teller {
 
   /** @type {(line: TasksLine, at: number, place: number, height: number) => void} */
   drawRow(line, at, place, height) {
-    const row = this.rows.get(line.key) ?? ("group" in line ? this.buildGroup(line) : this.buildTask(line));
+    const row =
+      this.rows.get(line.key) ?? ("group" in line ? this.buildGroup(line) : this.buildTask(line));
     this.rows.set(line.key, row);
     row.root.style.transform = `translateY(${at * height}px)`;
     row.root.setAttribute("aria-rowindex", String(at + 2));
-    if (this.body.children[place] !== row.root) this.body.insertBefore(row.root, this.body.children[place] ?? null);
+    if (this.body.children[place] !== row.root)
+      this.body.insertBefore(row.root, this.body.children[place] ?? null);
     row.draw(line);
   }
 
   drawRoving() {
-    const key = this.focusKey !== null && this.rows.has(this.focusKey) ? this.focusKey : this.rows.keys().next().value;
+    const key =
+      this.focusKey !== null && this.rows.has(this.focusKey)
+        ? this.focusKey
+        : this.rows.keys().next().value;
     for (const [own, row] of this.rows) row.root.tabIndex = own === key ? 0 : -1;
   }
 
@@ -128,23 +183,53 @@ export class TasksTable extends Teller {
    * @type {(key: string, traits: Traits, select: HTMLElement | null) => Omit<TaskRow, "draw">}
    */
   row(key, traits, select) {
-    const cells = Object.fromEntries(this.columns.map(({ key: name }) => [name, make("span", { role: "gridcell", class: `t-${name}` })]));
+    const cells = Object.fromEntries(
+      this.columns.map(({ key: name }) => [
+        name,
+        make("span", { role: "gridcell", class: `t-${name}` }),
+      ]),
+    );
     const acts = make("span", { role: "gridcell", class: "t-acts" });
-    const root = make("div", { role: "row", ...traits, "data-key": key, tabindex: "-1" }, make("span", { role: "gridcell", class: "t-select" }, select), Object.values(cells), acts);
+    const root = make(
+      "div",
+      { "role": "row", ...traits, "data-key": key, "tabindex": "-1" },
+      make("span", { role: "gridcell", class: "t-select" }, select),
+      Object.values(cells),
+      acts,
+    );
     return { root, cells, acts };
   }
 
   /** @type {(line: TaskLine) => TaskRow} */
   buildTask(first) {
     const { key } = first;
-    const check = make("input", { type: "checkbox", tabindex: "-1", "aria-label": "Select" });
-    const row = this.row(key, { class: "t-row", "data-task": first.task.id }, check);
-    const [pid, command, keep] = [make("small", { class: "t-pid" }), make("code"), make("span", { class: "t-keep", hidden: "" }, "keep")];
+    const check = make("input", { "type": "checkbox", "tabindex": "-1", "aria-label": "Select" });
+    const row = this.row(key, { "class": "t-row", "data-task": first.task.id }, check);
+    const [pid, command, keep] = [
+      make("small", { class: "t-pid" }),
+      make("code"),
+      make("span", { class: "t-keep", hidden: "" }, "keep"),
+    ];
     let line = first;
     row.cells.command.append(pid, command, keep);
-    check.addEventListener("click", (event) => { event.stopPropagation(); this.tell("select", { key, isRange: event.shiftKey }); });
-    row.root.addEventListener("click", (event) => { if (targetOf(event).closest("button, input, a") === null && getSelection()?.isCollapsed !== false) this.onRow(event, line); });
-    return { ...row, draw: (newest) => { line = /** @type {TaskLine} */ (newest); this.drawTask(row, line, { pid, command, keep, check }); } };
+    check.addEventListener("click", (event) => {
+      event.stopPropagation();
+      this.tell("select", { key, isRange: event.shiftKey });
+    });
+    row.root.addEventListener("click", (event) => {
+      if (
+        targetOf(event).closest("button, input, a") === null &&
+        getSelection()?.isCollapsed !== false
+      )
+        this.onRow(event, line);
+    });
+    return {
+      ...row,
+      draw: (newest) => {
+        line = /** @type {TaskLine} */ (newest);
+        this.drawTask(row, line, { pid, command, keep, check });
+      },
+    };
   }
 
   /** @type {(event: MouseEvent, line: TaskLine) => void} */
@@ -168,51 +253,95 @@ export class TasksTable extends Teller {
     say(command, shortCommand(task.command));
     command.title = wholeCommand(task.command);
     show(keep, task.keep !== null);
-    if (task.keep !== null) keep.title = `Keep until ${moment(task.keep.until)}: ${task.keep.because}`;
+    if (task.keep !== null)
+      keep.title = `Keep until ${moment(task.keep.until)}: ${task.keep.because}`;
     fill(cells, {
-      user: task.user ?? "unknown", host: task.host, gpus: String(task.gpus.length), ...figuresOf(task), manager: managerWords(task) ?? "–",
-      state: isGone ? "gone" : task.state ?? "–", job: task.job_id === null || task.job_id === task.id ? "–" : task.job_id,
+      user: task.user ?? "unknown",
+      host: task.host,
+      gpus: String(task.gpus.length),
+      ...figuresOf(task),
+      manager: managerWords(task) ?? "–",
+      state: isGone ? "gone" : (task.state ?? "–"),
+      job: task.job_id === null || task.job_id === task.id ? "–" : task.job_id,
     });
     cells.gpus.title = task.gpus.map(({ uuid }) => uuid).join("\n");
     cells.job.title = task.job_id ?? "";
-    drawActs(acts, isGone ? null : task, this.person, ({ id: action, label }) => ({ class: `row-act ${action}`, tabindex: "-1", "aria-label": `${label} task ${task.pid} on ${task.host}` }), { isIn: ({ in_rows: isInRows }) => isInRows });
+    drawActs(
+      acts,
+      isGone ? null : task,
+      this.person,
+      ({ id: action, label }) => ({
+        "class": `row-act ${action}`,
+        "tabindex": "-1",
+        "aria-label": `${label} task ${task.pid} on ${task.host}`,
+      }),
+      { isIn: ({ in_rows: isInRows }) => isInRows },
+    );
   }
 
   /** @type {(line: GroupLine) => TaskRow} */
   buildGroup({ key, group: { key: name, act_on: first } }) {
     const row = this.row(key, { class: "t-row t-group" }, null);
-    const [mark, words, command] = [make("span", { class: "t-mark", "aria-hidden": "true" }, "▸"), make("strong"), make("code")];
+    const [mark, words, command] = [
+      make("span", { "class": "t-mark", "aria-hidden": "true" }, "▸"),
+      make("strong"),
+      make("code"),
+    ];
     // Of a job, its command leads to its page: the one link that a phone has room for, too.
     const page = make("a", { tabindex: "-1" }, command);
-    const end = make("button", { type: "button", class: "row-act end", tabindex: "-1", "data-act": "end" }, "End");
+    const end = make(
+      "button",
+      { "type": "button", "class": "row-act end", "tabindex": "-1", "data-act": "end" },
+      "End",
+    );
     const bars = { memory: make("i", { class: "t-bar" }), sm: make("i", { class: "t-bar" }) };
     let ids = first;
     row.cells.command.append(mark, words, page);
     row.acts.append(end);
-    row.root.addEventListener("click", (event) => { if (targetOf(event).closest("a, button") === null) this.tell("toggle", { key: name }); });
-    pressed(end, () => { const targets = [...ids]; return ({ clientX: x, clientY: y }) => begin("end", targets, { x, y }); });
-    return { ...row, draw: (newest) => {
-      const line = /** @type {GroupLine} */ (newest);
-      ids = line.group.act_on;
-      this.drawGroup(row, line, { mark, words, command, page, end, bars });
-    } };
+    row.root.addEventListener("click", (event) => {
+      if (targetOf(event).closest("a, button") === null) this.tell("toggle", { key: name });
+    });
+    pressed(end, () => {
+      const targets = [...ids];
+      return ({ clientX: x, clientY: y }) => begin("end", targets, { x, y });
+    });
+    return {
+      ...row,
+      draw: (newest) => {
+        const line = /** @type {GroupLine} */ (newest);
+        ids = line.group.act_on;
+        this.drawGroup(row, line, { mark, words, command, page, end, bars });
+      },
+    };
   }
 
   /**
    * @type {(row: Omit<TaskRow, "draw">, line: GroupLine, parts: { mark: HTMLElement, words: HTMLElement,
    *   command: HTMLElement, page: HTMLAnchorElement, end: HTMLElement, bars: Record<string, HTMLElement> }) => void}
    */
-  drawGroup({ root, cells }, { group, isOpen, isGone = false }, { mark, words, command, page, end, bars }) {
+  drawGroup(
+    { root, cells },
+    { group, isOpen, isGone = false },
+    { mark, words, command, page, end, bars },
+  ) {
     const isJob = group.job_id !== null || group.host !== null;
     root.classList.toggle("gone", isGone);
     root.classList.toggle("idle", isIdle(group));
     root.classList.toggle("paused", group.paused > 0 && !isGone);
     root.setAttribute("aria-expanded", String(isOpen));
     say(mark, isOpen ? "▾" : "▸");
-    say(words, isJob ? plural(group.tasks, "task") : group.user ?? "owner unknown");
+    say(words, isJob ? plural(group.tasks, "task") : (group.user ?? "owner unknown"));
     say(command, isJob ? shortCommand(group.command) : plural(group.tasks, "task"));
-    fill(cells, { user: isJob ? group.user ?? "unknown" : "", host: group.host ?? plural(group.nodes, "node"), gpus: String(group.gpus), ...figuresOf(group), state: groupState(group, isGone), manager: isJob ? managerWords(group) ?? "–" : "" });
-    if (isJob && group.first_job !== null) page.href = `/job/${encodeURIComponent(group.first_job)}`;
+    fill(cells, {
+      user: isJob ? (group.user ?? "unknown") : "",
+      host: group.host ?? plural(group.nodes, "node"),
+      gpus: String(group.gpus),
+      ...figuresOf(group),
+      state: groupState(group, isGone),
+      manager: isJob ? (managerWords(group) ?? "–") : "",
+    });
+    if (isJob && group.first_job !== null)
+      page.href = `/job/${encodeURIComponent(group.first_job)}`;
     page.title = isJob ? `The page of this job: ${group.job_id ?? ""}` : "";
     show(end, isJob && !isGone && group.act_on.length > 0 && isAtLeast(this.person, "user"));
     end.setAttribute("aria-label", `End this job of ${group.user ?? "an unknown owner"}`);
@@ -245,7 +374,10 @@ export class TasksTable extends Teller {
   onFocus(event) {
     /** @type {HTMLElement | null} */
     const row = targetOf(event).closest("[data-key]");
-    if (row !== null) { this.focusKey = row.dataset.key ?? null; this.drawRoving(); }
+    if (row !== null) {
+      this.focusKey = row.dataset.key ?? null;
+      this.drawRoving();
+    }
   }
 
   /** @type {(event: KeyboardEvent) => void} */
@@ -264,10 +396,20 @@ export class TasksTable extends Teller {
   doesKey({ key, shiftKey }, at) {
     const line = this.lines[at];
     /** @type {Record<string, number>} */
-    const moves = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: this.lines.length - 1, PageDown: at + 15, PageUp: at - 15 };
-    if (key in moves) this.focus(this.lines[Math.min(this.lines.length - 1, Math.max(0, moves[key]))].key);
-    else if ("group" in line) { if (!["Enter", " ", "ArrowRight", "ArrowLeft"].includes(key)) return false; this.tell("toggle", { key: line.group.key }); }
-    else if (line.isGone) return false;
+    const moves = {
+      ArrowDown: at + 1,
+      ArrowUp: at - 1,
+      Home: 0,
+      End: this.lines.length - 1,
+      PageDown: at + 15,
+      PageUp: at - 15,
+    };
+    if (key in moves)
+      this.focus(this.lines[Math.min(this.lines.length - 1, Math.max(0, moves[key]))].key);
+    else if ("group" in line) {
+      if (!["Enter", " ", "ArrowRight", "ArrowLeft"].includes(key)) return false;
+      this.tell("toggle", { key: line.group.key });
+    } else if (line.isGone) return false;
     else if (key === "Enter") this.tell("open", { task: line.task, isFocused: true });
     else if (key === " " || key === "x") this.tell("select", { key: line.key, isRange: shiftKey });
     else return this.actByKey(key, line.task);
@@ -298,7 +440,7 @@ function fill(cells, words) {
  */
 function groupState({ state, paused, tasks }, isGone) {
   if (isGone) return "gone";
-  return paused > 0 && paused < tasks ? `${paused} paused` : state ?? "–";
+  return paused > 0 && paused < tasks ? `${paused} paused` : (state ?? "–");
 }
 
 /** @type {(what: { idle_s: number | null }) => boolean} */
@@ -309,7 +451,10 @@ const isIdle = ({ idle_s: seconds }) => seconds !== null;
  * @type {(cell: HTMLElement, bar: HTMLElement, value: number | null, full: number | null) => void}
  */
 function drawBar(cell, bar, value, full) {
-  if (value === null || full === null || full <= 0) { bar.remove(); return; }
+  if (value === null || full === null || full <= 0) {
+    bar.remove();
+    return;
+  }
   bar.style.setProperty("--share", `${Math.min(100, (100 * value) / full)}%`);
   if (bar.parentNode !== cell) cell.append(bar);
 }
@@ -319,5 +464,10 @@ function drawBar(cell, bar, value, full) {
  * @type {(what: Pick<Hub.TaskGroup, "mem_used_bytes" | "sm_pct" | "started_at" | "idle_s">) => Record<string, string>}
  */
 function figuresOf({ mem_used_bytes: bytes, sm_pct: pct, started_at: at, idle_s: seconds }) {
-  return { idle: seconds === null ? "–" : age(seconds), memory: bytesWords(bytes), sm: pct === null ? "–" : `${amount(pct)} %`, age: at === null ? "–" : age(secondsSince(at)) };
+  return {
+    idle: seconds === null ? "–" : age(seconds),
+    memory: bytesWords(bytes),
+    sm: pct === null ? "–" : `${amount(pct)} %`,
+    age: at === null ? "–" : age(secondsSince(at)),
+  };
 }

@@ -19,7 +19,7 @@ ICONS = "/assets/favicon"
 FOR_AN_HOUR = "public, max-age=3600"
 FOR_EVER = "public, max-age=31536000, immutable"  # the file's name changes with its content
 
-_IMPORT = re.compile(r'^import (?:\{ ([^}]+) \} from |(\w+) from )?"(\.[^"]+)";$', re.M)
+_IMPORT = re.compile(r'^import (?:\{\s([^}]+?),?\s\} from |(\w+) from )?"(\.[^"]+)";$', re.M)
 _LATER = re.compile(r'\bimport\("(\.[^"]+)"\)')
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) (\w+))", re.M)
 _DEFAULT = re.compile(r"^export default class (\w+)", re.M)

@@ -78,6 +78,7 @@ def test_every_number_can_be_read_on_its_colour(steady_fleet: Fleet) -> None:
 
 FILTERED = """async () => {
     const cells = await import('/assets/parts/cells.mjs');
+    const {paintPixels, rasterise} = await import('/assets/parts/cell_pixels.mjs');
     const {palette} = await import('/assets/parts/gauges.mjs');
     const {WASTED, LEASED, CRITICAL, WARNING, CLOSED, PAUSED} = cells;
     const codes = [0, 253, 200, 0, 200, 247, 120, 255], count = codes.length;
@@ -95,7 +96,7 @@ FILTERED = """async () => {
             context.fillStyle = look.marks.ground;
             context.fillRect(0, 0, canvas.width, size);
             if (hasText) cells.paintCells(context, plan, shown, look, () => says);
-            else cells.paintPixels(context, cells.rasterise(plan, 1), shown, look);
+            else paintPixels(context, rasterise(plan, 1), shown, look);
             // In the ground's or their own colour, or between them at a round corner, as rounded.
             const isQuiet = at => context.getImageData(at * size, 0, size, size).data.every(
                 (value, byte) => [look.markPixels.ground, look.markPixels.filteredOut].map(
@@ -220,7 +221,7 @@ def test_ten_thousand_cells_are_redrawn_in_milliseconds(steady_fleet: Fleet) -> 
     runs in turn counts: the others show how busy the machine is. A part is compared with the
     whole, and the whole with the clock and with a plain fill of as many pixels."""
     best: dict[str, float] = steady_fleet.page.evaluate("""async () => {
-        const {paintPixels, rasterise} = await import('/assets/parts/cells.mjs');
+        const {paintPixels, rasterise} = await import('/assets/parts/cell_pixels.mjs');
         const {palette} = await import('/assets/parts/gauges.mjs');
         const rows = Array.from({length: 63}, (_, y) => ({y: y * 12,
             slots: Int32Array.from({length: 160}, (_, x) => y * 160 + x),

@@ -7,7 +7,13 @@ import { test } from "node:test";
 globalThis.document = { getElementById: () => ({ textContent: "[]" }) };
 const { isFit } = await import("../../assets/actions/action_words.mjs");
 
-const rows = { pause: ["running", false], resume: ["paused", false], suspend: ["running", true], restore: ["suspended", true], end: ["", false] };
+const rows = {
+  pause: ["running", false],
+  resume: ["paused", false],
+  suspend: ["running", true],
+  restore: ["suspended", true],
+  end: ["", false],
+};
 const offered = (state, permits) =>
   Object.entries(rows)
     .filter(([id, [fits, isOff]]) => isFit({ id, fits, is_off: isOff }, { state, permits }))

@@ -13,11 +13,27 @@ const bytes = (numbers) => new Uint8Array(numbers.buffer);
 function fleet() {
   const picture = new FleetState();
   picture.takeLayout({
-    epoch: 7, from: 0, nodes: [[0, "b", "n10"], [1, "a", "n9"]], models: ["H100"], uuid: ["w", "x", "y", "z"],
-    node: [0, 0, 1, 1], index: [0, 1, 0, 1], model: [0, 0, 0, 0], instances: [],
+    epoch: 7,
+    from: 0,
+    nodes: [
+      [0, "b", "n10"],
+      [1, "a", "n9"],
+    ],
+    models: ["H100"],
+    uuid: ["w", "x", "y", "z"],
+    node: [0, 0, 1, 1],
+    index: [0, 1, 0, 1],
+    model: [0, 0, 0, 0],
+    instances: [],
   });
   picture.takeCells({
-    epoch: 7, metric: "util_pct", at: 100, n: 4, cells: Uint8Array.of(239, 0, 253, 120), mask: Uint8Array.of(0b0101), matched: 2,
+    epoch: 7,
+    metric: "util_pct",
+    at: 100,
+    n: 4,
+    cells: Uint8Array.of(239, 0, 253, 120),
+    mask: Uint8Array.of(0b0101),
+    matched: 2,
     exact: bytes(Float32Array.of(100, 0, NaN, 50)),
   });
   return picture;
@@ -27,28 +43,66 @@ test("slots, states and matches of a layout and its cells", () => {
   const picture = fleet();
   assert.equal(picture.count, 4);
   assert.equal(picture.state(2), "lost");
-  assert.deepEqual([0, 1, 2, 3].map((slot) => picture.isLit(slot)), [true, false, true, false]);
+  assert.deepEqual(
+    [0, 1, 2, 3].map((slot) => picture.isLit(slot)),
+    [true, false, true, false],
+  );
   assert.equal(picture.exact?.[3], 50);
 });
 
 test("a message of another epoch is not taken, and a new layout forgets the old one", () => {
   const picture = fleet();
-  const cells = { epoch: 8, metric: "power_w", at: 101, n: 1, cells: Uint8Array.of(1), mask: null, matched: 1, exact: null };
+  const cells = {
+    epoch: 8,
+    metric: "power_w",
+    at: 101,
+    n: 1,
+    cells: Uint8Array.of(1),
+    mask: null,
+    matched: 1,
+    exact: null,
+  };
   assert.equal(picture.takeCells(cells), false);
   assert.equal(picture.metric, "util_pct");
-  picture.takeLayout({ epoch: 8, from: 0, nodes: [], models: [], uuid: ["q"], node: [0], index: [0], model: [0], instances: [] });
+  picture.takeLayout({
+    epoch: 8,
+    from: 0,
+    nodes: [],
+    models: [],
+    uuid: ["q"],
+    node: [0],
+    index: [0],
+    model: [0],
+    instances: [],
+  });
   assert.deepEqual(picture.uuids, ["q"]);
   assert.equal(picture.metric, null);
 });
 
 test("owners come whole, then as changes", () => {
   const picture = fleet();
-  const message = { epoch: 7, names: ["ana"], owner: bytes(Uint16Array.of(0, 65535, 65535, 0)), paused: Uint8Array.of(0b1000) };
+  const message = {
+    epoch: 7,
+    names: ["ana"],
+    owner: bytes(Uint16Array.of(0, 65535, 65535, 0)),
+    paused: Uint8Array.of(0b1000),
+  };
   picture.takeOwners(message);
-  assert.deepEqual([0, 1].map((slot) => picture.ownerName(slot)), ["ana", "no task"]);
+  assert.deepEqual(
+    [0, 1].map((slot) => picture.ownerName(slot)),
+    ["ana", "no task"],
+  );
   assert.ok(picture.isPaused(3));
-  picture.takeOwners({ ...message, names: ["bo"], slots: bytes(Uint32Array.of(1)), owner: bytes(Uint16Array.of(1)) });
-  assert.deepEqual([0, 1].map((slot) => picture.ownerName(slot)), ["ana", "bo"]);
+  picture.takeOwners({
+    ...message,
+    names: ["bo"],
+    slots: bytes(Uint32Array.of(1)),
+    owner: bytes(Uint16Array.of(1)),
+  });
+  assert.deepEqual(
+    [0, 1].map((slot) => picture.ownerName(slot)),
+    ["ana", "bo"],
+  );
 });
 
 test("a moment that is over has its own owners, and live has its own again", () => {
@@ -62,8 +116,21 @@ test("a moment that is over has its own owners, and live has its own again", () 
 });
 
 test("nodes stand by their names, numbers in them counted", () => {
-  const view = { group: "node", sort: "name", filter: "", gpu: "", view: "map", at: "", metric: "util_pct" };
-  const plan = arrange(fleet(), view, { width: 800, height: 600, isTouch: false }, (text) => 8 * text.length);
+  const view = {
+    group: "node",
+    sort: "name",
+    filter: "",
+    gpu: "",
+    view: "map",
+    at: "",
+    metric: "util_pct",
+  };
+  const plan = arrange(
+    fleet(),
+    view,
+    { width: 800, height: 600, isTouch: false },
+    (text) => 8 * text.length,
+  );
   assert.deepEqual(plan.listed, [2, 3, 0, 1]);
   const { row, at } = placesOf(plan).get(3) ?? { row: -1, at: -1 };
   assert.equal(slotAt(plan, plan.rows[row].x[at] + 1, plan.rows[row].y + 1), 3);
@@ -73,7 +140,16 @@ test("a hole between samples parts the line, and is told", () => {
   const store = new LineStore(["util_pct"]);
   store.watch(["w"]);
   const samples = (at, values) => ({
-    at: 0, gpus: [{ uuid: "w", at: bytes(Float64Array.from(at)), values: bytes(Float64Array.from(values)), absent: new Uint8Array(at.length), states: new Uint8Array(at.length) }],
+    at: 0,
+    gpus: [
+      {
+        uuid: "w",
+        at: bytes(Float64Array.from(at)),
+        values: bytes(Float64Array.from(values)),
+        absent: new Uint8Array(at.length),
+        states: new Uint8Array(at.length),
+      },
+    ],
   });
   assert.deepEqual(store.take(samples([1, 2], [10, 20]), []), []);
   assert.deepEqual(store.take(samples([9], [90]), []), [{ uuid: "w", from: 2, to: 9 }]);

@@ -59,7 +59,10 @@ test("bits of throttling become words, the last of them in a cell", () => {
     [4, "software power cap"],
     [64, "hardware thermal slowdown"],
   ];
-  assert.equal(format.valueOf(bits, 68, reasons).text, "software power cap, hardware thermal slowdown");
+  assert.equal(
+    format.valueOf(bits, 68, reasons).text,
+    "software power cap, hardware thermal slowdown",
+  );
   assert.equal(format.cellOf(bits, 68, reasons).text, "HEAT");
   assert.equal(format.cellOf(bits, 0, reasons).text, "none");
 });
@@ -111,7 +114,10 @@ test("a moment is read back as it was written", () => {
 test("a bit of the mask is a slot that matches", () => {
   const mask = Uint8Array.of(0b0000_0100, 0b1000_0000);
   const slots = Array.from({ length: 16 }, (_, slot) => slot);
-  assert.deepEqual(slots.filter((slot) => isMatch(mask, slot)), [2, 15]);
+  assert.deepEqual(
+    slots.filter((slot) => isMatch(mask, slot)),
+    [2, 15],
+  );
   assert.ok(slots.every((slot) => isMatch(null, slot)));
 });
 

@@ -35,13 +35,14 @@ def test_all_is_checked() -> None:
     assert CONFIG["compilerOptions"]["checkJs"]
 
 
-@pytest.mark.parametrize("tool", ["tsc", "eslint"])
+@pytest.mark.parametrize("tool", ["tsc", "eslint", "prettier"])
 @pytest.mark.parametrize(("status", "output"), [
     (0, ""), (2, "assets/deck.mjs(1,2): error TS1: one"), (1, "error TS5: two"), (2, ""),
     (-9, "assets/deck.mjs(1,2): error TS1: one"), (134, "heap out of memory"), (0, "a warning")])
 def test_only_what_ends_well_without_a_word_passes(
         tool: str, status: int, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    tools = {"tsc": ROOT / "package.json", "eslint": ROOT / "eslint.config.mjs"}  # are there
+    tools = {"tsc": ROOT / "package.json", "eslint": ROOT / "eslint.config.mjs",
+             "prettier": ROOT / ".prettierrc.json"}  # are there
 
     def outcome(path: Path, *_: object) -> subprocess.CompletedProcess[str]:
         is_it = path == tools[tool]

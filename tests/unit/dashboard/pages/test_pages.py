@@ -103,7 +103,7 @@ def test_a_page_is_a_layout_of_live_components(key: str, components: set[str]) -
 
 
 def test_what_a_page_begins_with_is_a_property_of_its_component() -> None:
-    """assets/fleet/fleet.mjs reads it."""
+    """assets/fleet/view_choices.mjs reads it."""
     heatmap: Any = LiveHeatmap("map", metric="power_w", group="owner", driver="page")
     assert heatmap.traits["data-metric"] == "power_w"
     assert heatmap.traits["data-group"] == "owner"
