@@ -10,9 +10,10 @@ from gpudeck.contract.action_table import rows_json
 
 HERE = Path(__file__).resolve().parent
 ASSETS = HERE.parent / "assets"
-MODULES = (*(ASSETS / name for name in ("parts/gauges.mjs", "parts/cells.mjs", "parts/cell_pixels.mjs",
-                                         "parts/dom.mjs", "parts/format.mjs", "parts/commands.mjs",
-                                         "actions/action_words.mjs", "quotas/quota_bars.mjs")),
+MODULES = (*(ASSETS / name for name in (
+    "parts/gauges.mjs", "parts/cells.mjs", "parts/cell_pixels.mjs", "parts/dom.mjs",
+    "parts/format.mjs", "parts/commands.mjs", "actions/action_words.mjs",
+    "quotas/quota_bars.mjs")),
            HERE / "theme.mjs", HERE / "acts.mjs", HERE / "machine.mjs", HERE / "fleet.mjs",
            HERE / "widget.mjs")
 
