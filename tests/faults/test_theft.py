@@ -283,6 +283,11 @@ def _twin(hub: HubProcess) -> AbstractContextManager[tuple[Swarm, Watch]]:
     return _a_fleet(hub, signed_in(hub, "ops"))
 
 
+def _prey(honest: Honest) -> Prey:
+    return Prey(honest.node_id, honest.caller.said.host, "boot-1", next(iter(honest._tasks)),
+                "alice", ("held", "waits"), tuple(gpu.uuid for gpu in honest.facts))
+
+
 def _is_as_fast(with_it: dict[str, float], without: Sequence[dict[str, float]], share: str) -> bool:
     return with_it[share] <= max(LATE_MS, WORSE * max(calm[share] for calm in without))
 
@@ -299,8 +304,6 @@ def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
                       "PUT")
     assert answer.status in (200, 201), answer.body
     honest.gives_out_gpus(ops)
-    prey = Prey(honest.node_id, honest.caller.said.host, "boot-1", tasks[0], "alice",
-                ("held", "waits"), tuple(gpu.uuid for gpu in honest.facts))
     with ExitStack() as stack:
         watches = [stack.enter_context(_twin(twin))[1]] if twin else []
         swarm, watch = stack.enter_context(_a_fleet(hub, ops))
@@ -310,7 +313,7 @@ def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
         calm, calm_late = watch.take(), swarm.late()
         calm_twin = [other.take() for other in watches]
         output = folder / "thief.json"
-        with a_thief(hub, stolen_s, prey, output) as process:
+        with a_thief(hub, stolen_s, _prey(honest), output) as process:
             acted = [_act(hub, honest, task, stolen_s / (ACTS + 1)) for task in tasks[-ACTS:]]
             refusal = _refusal_seen(hub, process)
             assert process.wait(stolen_s + 60) == 0
@@ -321,7 +324,7 @@ def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
         after, after_late = watch.take(), swarm.late()
         _nobody_else_noticed(swarm, hub)
         _its_pool_is_its_own(hub, honest)
-    did = json.loads(output.read_text())
+    did: dict[str, Any] = json.loads(output.read_text())
     # One run rose by 38 MB for some minutes: what counts is what is there at the end.
     grown = _grown(calm, stolen) - max(by_itself, default=0.0)
     peak, stored_mb = _risen(calm.own_bytes, stolen.own_bytes), _risen(
@@ -348,7 +351,6 @@ def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
     assert hub.log.stat().st_size < LOG_BYTES
     assert any("more" in reason for reason in did["refused"]), did["refused"]
     _only_what_was_ordered(hub, honest, acted)
-    assert isinstance(did, dict)
     return did
 
 
