@@ -472,7 +472,7 @@ def test_a_task_that_ends_while_rows_are_sorted_is_no_target_any_more(
         person.row(target).locator("input[type=checkbox]").click()
     expect(page.locator("#tasks-chosen")).to_have_text("2 jobs selected")
     held: list[Any] = []
-    page.route("**/api/v1/tasks?**", held.append)  # the page does not see it go
+    page.route("**/api/v1/tasks?**", lambda route: held.append(route))  # it does not see it go
     os.kill(ended["pid"], signal.SIGKILL)
     assert soon(lambda: ended["id"] not in {task["id"] for task in tasks(demo)})
     page.get_by_role("columnheader", name="Memory").get_by_role("button").click()
