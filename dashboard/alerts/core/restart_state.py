@@ -76,9 +76,9 @@ def remember(watches: Mapping[str, RuleTracker], key_of: KeyOf, now: float,
     room = MOST_WINDOWS - sum(_many(rows) for rows in windows.values())
     for phases in ((AlertPhase.FIRING, AlertPhase.RESOLVING), (AlertPhase.PENDING,)):
         for rule_id, watch in watches.items():
-            if seen := _windows(watch, phases, key_of, room):
-                windows.setdefault(mark(rule_id, watch.ready.version), {}).update(seen)
-                room -= _many(seen)
+            if of_rule := _windows(watch, phases, key_of, room):
+                windows.setdefault(mark(rule_id, watch.ready.version), {}).update(of_rule)
+                room -= _many(of_rule)
     return SavedRuleStates(now, pending, cooldowns, windows)
 
 
@@ -91,12 +91,12 @@ def _windows(watch: RuleTracker, phases: tuple[AlertPhase, ...], key_of: KeyOf, 
     if watch.ready.has_ladder or room <= 0:
         return {}
     rows = np.flatnonzero(np.isin(watch.machine.phase, phases))
-    seen: dict[str, dict[str, SavedWindow]] = {}
+    by_target: dict[str, dict[str, SavedWindow]] = {}
     for row, key in _rows_with_keys(rows, watch, key_of, room):
         if (windows := watch.saved_windows(row)) and room >= len(windows):
-            seen[key] = windows
+            by_target[key] = windows
             room -= len(windows)
-    return seen
+    return by_target
 
 
 def _pending_states(watch: RuleTracker, key_of: KeyOf, room: int) -> dict[str, SavedPendingState]:

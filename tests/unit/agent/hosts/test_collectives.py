@@ -335,7 +335,7 @@ def test_what_another_process_of_its_user_says_is_not_believed(tmp_path: Path) -
 
 
 def test_two_jobs_of_one_user_that_share_the_port_each_say_their_own(tmp_path: Path) -> None:
-    """At the default port the kernel gives each connection to one of all ranks of the user."""
+    """Share the default port: the kernel gives each connection to one of all ranks of a user."""
     port, clock, paths = free_port(), Clock(), [tmp_path / "a", tmp_path / "b"]
     address = f"localhost:{port}"
     with ras_rank(paths[0], port, NCCL_RAS_ADDR=address) as first, ras_rank(
@@ -353,7 +353,7 @@ def test_two_jobs_of_one_user_that_share_the_port_each_say_their_own(tmp_path: P
 
 
 def test_a_stopped_rank_does_not_hide_what_the_others_say(tmp_path: Path) -> None:
-    """It shares the port, and accepts nothing: another rank of the job is tried."""
+    """Stop one that shares the port, and accepts nothing: another rank of the job is tried."""
     path, port, clock = tmp_path / "state", free_port(), Clock()
     address = f"localhost:{port}"
     with ras_rank(path, port, NCCL_RAS_ADDR=address) as pid, ras_rank(
@@ -368,12 +368,12 @@ def test_a_stopped_rank_does_not_hide_what_the_others_say(tmp_path: Path) -> Non
 
 
 def test_services_that_hang_delay_only_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One after the other, 16 of them kept everybody else waiting for more than three minutes."""
+    """Query several at once: one by one, 16 of them kept all others waiting for three minutes."""
     clock, hangs = Clock(), threading.Event()
-    asked: list[str] = []
+    queries: list[str] = []
 
     def read(job: SuspectJob, _: object) -> CollectiveSample:
-        asked.append(job.id)
+        queries.append(job.id)
         if job.id != "well":
             hangs.wait(30.0)
         return CollectiveSample(job.id, "" if job.id == "well" else "it did not answer")
@@ -387,18 +387,18 @@ def test_services_that_hang_delay_only_each_other(monkeypatch: pytest.MonkeyPatc
 
     def is_asked(count: int) -> bool:
         watch.step()
-        return len(asked) >= count
+        return len(queries) >= count
 
     wait_for(lambda: is_asked(MOST_AT_ONCE), 10.0)
-    assert len(asked) == MOST_AT_ONCE, "no more than so many at once"
+    assert len(queries) == MOST_AT_ONCE, "no more than so many at once"
     hangs.set()
     wait_for(lambda: is_asked(len(watch._suspects)), 10.0)
     wait_for(lambda: not any(entry.is_asked for entry in watch._jobs.values()), 10.0)
     hangs.clear()
-    asked.clear()
+    queries.clear()
     clock.at += ASK_EVERY_S + LOOK_EVERY_S
     wait_for(lambda: is_asked(MOST_AT_ONCE), 10.0)
-    assert "well" in asked, "whoever answered last time goes first"
+    assert "well" in queries, "whoever answered last time goes first"
     hangs.set()
 
 

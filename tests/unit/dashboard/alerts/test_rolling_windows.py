@@ -218,9 +218,9 @@ def test_blocks_of_minutes_go_on_over_a_restart(is_growth: bool, seed: int, gap:
 
 def test_a_window_of_another_version_begins_empty() -> None:
     window = RollingWindow(SignalTerm("max", "x", 60), 1, 0.05, 1)
-    others: list[list[RowValues]] = [
+    foreign_parts: list[list[RowValues]] = [
         [{}], [], [dict.fromkeys(SAVED, bytes(8))], [dict.fromkeys(SAVED, b"x")]]
-    for parts in others:
+    for parts in foreign_parts:
         with pytest.raises((KeyError, IndexError, ValueError)):
             window.restore(0, SavedWindow(5, parts))
     for second in range(100, 103):

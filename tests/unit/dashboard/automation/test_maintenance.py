@@ -17,8 +17,7 @@ HOUR_S = 3_600.0
 
 
 def test_it_ends_by_the_hubs_clock_also_where_that_is_set(tmp_path: Path) -> None:
-    """By the monotonic one GPUs were placed on for as long before, or after, as the clock was
-    off."""
+    """Set the clock back and ahead: by the monotonic one its GPUs were free too early, or late."""
     fleet, audit = Fleet(1), None
     fleets.add_node(fleet, "n1")
     with closing(HubState.open(tmp_path)) as state:

@@ -16,11 +16,11 @@ def test_a_claim_waited_once_over_however_many_nodes_and_a_reservation_from_its_
     over, still = claim_of("over", 90.0), claim_of("still", 120.0)
     nodes = [SimpleNamespace(id=f"n{at}", report=SimpleNamespace(leases=[
         SimpleNamespace(claim=wide, uuids=(f"G{at}",), since=300.0)])) for at in range(2)]
-    ended = [SimpleNamespace(claim=claim, since=since, ended_at=ends_at,
+    past_leases = [SimpleNamespace(claim=claim, since=since, ended_at=ends_at,
                              grants=[SimpleNamespace(node="n0", uuids=("G2",))])
              for claim, since, ends_at in ((due, 250.0, 400.0), (over, 150.0, 240.0))]
     service: Any = SimpleNamespace(nodes=nodes, waiting=lambda _: [still],
-                                   ended=SimpleNamespace(recent=ended))
+                                   ended=SimpleNamespace(recent=past_leases))
 
     def waiting(at: float) -> list[tuple[str, int]]:
         return [(lease.owner.removeprefix("owner of "), lease.gpus)
