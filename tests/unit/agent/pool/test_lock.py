@@ -222,6 +222,6 @@ def test_of_a_board_that_is_leased_whole_no_instance_is_leased() -> None:
     board, other = lease("a", "B"), lease("b", "M0")
     assert refusal([], other, gpus, NOT_COUNTED) == ""
     assert "board was leased whole" in refusal([board], other, gpus, NOT_COUNTED)
-    shown = with_reasons(PoolSnapshot(gpus, ()), (), "", (), {"B"}, "")
-    assert {gpu.reason for gpu in shown.values()} == {"leased"}
-    assert free_node("n1", "n1", shown.values(), [board], NOT_COUNTED).gpus == ()
+    in_pool = with_reasons(PoolSnapshot(gpus, ()), (), "", (), {"B"}, "")
+    assert {gpu.reason for gpu in in_pool.values()} == {"leased"}
+    assert free_node("n1", "n1", in_pool.values(), [board], NOT_COUNTED).gpus == ()

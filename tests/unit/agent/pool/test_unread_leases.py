@@ -49,9 +49,9 @@ def test_who_has_a_lease_is_not_told_that_it_has_ended_before_the_disk_is_read(
         patched.setattr(LeaseStore, "read", fails)
         machine.start()
         for message in (Bind(lease.lease_id), GiveBack(lease.lease_id)):
-            again = Asker()
-            machine.handle(again, message)
-            assert (again.replies, again.is_open) == ([], False), "it asks again"
+            asker = Asker()
+            machine.handle(asker, message)
+            assert (asker.replies, asker.is_open) == ([], False), "it asks again"
     machine.pass_by(1.0)
     machine.handle(ann, GiveBack(lease.lease_id))
     assert isinstance(ann.replies[-1], LeaseEnded)

@@ -158,11 +158,11 @@ def test_the_hubs_table_of_teams_orders_the_queue_and_takes_groups_that_a_node_s
 
 
 def test_quotas_count_what_is_leased_on_a_node_that_is_away_as_long_as_its_term_goes() -> None:
-    held = Lease(id="l", claim=Claim(id="l", owner="ann", gpus=4, submitted_at=0.0),
-                 grants=(Grant("id0", tuple(f"G0-{at}" for at in range(4))),), since=0.0,
-                 until=NOW + 100.0)
+    lease = Lease(id="l", claim=Claim(id="l", owner="ann", gpus=4, submitted_at=0.0),
+                  grants=(Grant("id0", tuple(f"G0-{at}" for at in range(4))),), since=0.0,
+                  until=NOW + 100.0)
     waits = Claim(id="w", owner="ann", gpus=4, submitted_at=0.0)
-    pool = LargePool([a_node(0), a_node(1)], [held], [waits], NOW, random.Random(1), 1.0,
+    pool = LargePool([a_node(0), a_node(1)], [lease], [waits], NOW, random.Random(1), 1.0,
                      [Quota(id="q", subject="user:ann", mode="act", gpus=4)])
     pool.service.connected = {"id1"}
     pool.turn_ms()
