@@ -141,7 +141,8 @@ class PoolPolicyApi:
         visible = self.visible_fleets.seen_by(caller())
         recent = [lease for lease in self.service.ended.recent
                   if lease.ended_at is not None and lease.claim.submitted_at >= since
-                  and all(visible.sees_node(grant.node) for grant in lease.grants)]
+                  and (visible.is_whole or all(
+                      visible.sees_node(grant.node) for grant in lease.grants))]
         traced = [TracedClaim(replace(lease.claim, hosts=(), starts_at=None),
                               (lease.ended_at or 0.0) - lease.since)
                   for lease in sorted(recent, key=lambda lease: lease.since)[-CLAIMS_MOST:]]
