@@ -16,6 +16,7 @@ PR_SET_CHILD_SUBREAPER = 36
 SI_KERNEL = 0x80
 # The terminal sends these to the command itself: it is of the same process group.
 OF_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
+OF_SESSION = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)  # which nohup and a shell's & ignore
 ENDS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 FORWARDED = (*ENDS, signal.SIGTSTP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH,
              signal.SIGCONT)
@@ -72,8 +73,8 @@ def run_command(command: Sequence[str], env: Mapping[str, str], bind: Callable[[
 def _watched() -> set[signal.Signals]:
     """Return the signals to wait for. What was ignored before us, as SIGHUP by nohup, stays so: the
     kernel would queue it for who blocks it, and it would count as the user's wish to end."""
-    return {*OWN, *(number for number in FORWARDED
-                    if signal.getsignal(number) is not signal.SIG_IGN)}
+    return {*OWN, *(number for number in FORWARDED if number not in OF_SESSION
+                    or signal.getsignal(number) is not signal.SIG_IGN)}
 
 
 def _start(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int, int], None],

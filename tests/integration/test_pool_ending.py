@@ -213,7 +213,7 @@ with claim(gpus=1) as lease:
 
 def test_who_holds_a_lease_in_a_program_is_notified_at_their_terminals(pool: PoolUnderTest
                                                                        ) -> None:
-    """It works meanwhile and reads nothing, and nothing is said to have been signalled."""
+    """Take back GPUs of a program that works and reads nothing meanwhile: no signal is recorded."""
     people = pool.service.people
     assert isinstance(people, QuietPeople)
     program = subprocess.Popen([sys.executable, "-c", PROGRAM], cwd=ROOT, env=pool.env, text=True,

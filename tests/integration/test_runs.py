@@ -199,7 +199,7 @@ def test_agents_come_and_go(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_costs_no_run(tmp_path: Path) -> None:
-    """All writes fail, those of what it says too, from when they wait until the last has ended."""
+    """Let all writes fail, also of what it says, from when runs wait until four have ended."""
     bed = RunsBed(tmp_path)
     with small_disk(tmp_path / "disk") as disk, bed.agent():
         bed.env["XDG_STATE_HOME"] = str(disk / "state")
