@@ -185,10 +185,13 @@ def test_an_agent_that_hangs_up_at_once_is_not_asked_again_without_a_pause(tmp_p
     """Let the command have ended, and the agent be in the middle of something."""
     agent = ScriptedAgent(tmp_path / "pool.sock")
     run = subprocess.Popen(
-        [sys.executable, "-m", "gpudeck.cli.main", "run", "--", "true"], cwd=ROOT, text=True,
+        [sys.executable, "-m", "gpudeck.cli.main", "run", "--", "echo", "began"], cwd=ROOT,
+        text=True, stdout=subprocess.PIPE,
         env=os.environ | {SOCKET_ENV: str(tmp_path / "pool.sock")})
     try:
-        agent.grant().close()
+        with agent.grant():
+            assert run.stdout is not None
+            assert run.stdout.readline() == "began\n"
         while run.poll() is None:
             with contextlib.suppress(messages.PoolSocketError, OSError, AssertionError):
                 agent.bind_and_hang_up()
