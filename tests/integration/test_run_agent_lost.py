@@ -198,5 +198,6 @@ def test_an_agent_that_hangs_up_at_once_is_not_asked_again_without_a_pause(tmp_p
         assert run.returncode == 0
     finally:
         run.kill()
+        run.communicate()
         agent.close()
     assert sum(isinstance(message, Bind) for message in agent.received) < 100
