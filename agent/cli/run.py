@@ -218,7 +218,10 @@ def say_place(waits: ClaimWaits) -> None:
 
 
 def say(sentence: str) -> None:
-    print(f"gpudeck: {sentence}", file=sys.stderr, flush=True)
+    """Print on stderr. That may be a terminal that was closed, or a file on a full disk: the
+    command and its lease do not depend on that."""
+    with contextlib.suppress(OSError):
+        print(f"gpudeck: {sentence}", file=sys.stderr, flush=True)
 
 
 def shape_of(command: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ import errno
 import os
 import shutil
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,11 +16,12 @@ PR_SET_CHILD_SUBREAPER = 36
 SI_KERNEL = 0x80
 # The terminal sends these to the command itself: it is of the same process group.
 OF_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
+OF_SESSION = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)  # which nohup and a shell's & ignore
 ENDS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 FORWARDED = (*ENDS, signal.SIGTSTP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH,
              signal.SIGCONT)
 WAKES = signal.SIGALRM  # to ourselves: look whether the command is to be ended
-WATCHED = {signal.SIGCHLD, WAKES, *FORWARDED}
+OWN = (signal.SIGCHLD, WAKES)
 # Python ignores these, and a command would inherit that: `yes | head` would never end.
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
@@ -61,15 +62,23 @@ def run_command(command: Sequence[str], env: Mapping[str, str], bind: Callable[[
     other_children = _children()  # of a shell that became us by `exec`
     signal.signal(WAKES, lambda *_: None)  # it may come when nobody waits any more
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would not report a child's end
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    watched = _watched()
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     try:
-        return _wait(_start(command, env, bind), ending, bool(other_children))
+        return _wait(_start(command, env, bind, watched), watched, ending, bool(other_children))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-def _start(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int, int], None]
-           ) -> int:
+def _watched() -> set[signal.Signals]:
+    """Return the signals to wait for. What was ignored before us, as SIGHUP by nohup, stays so: the
+    kernel would queue it for who blocks it, and it would count as the user's wish to end."""
+    return {*OWN, *(number for number in FORWARDED if number not in OF_SESSION
+                    or signal.getsignal(number) is not signal.SIG_IGN)}
+
+
+def _start(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int, int], None],
+           watched: Set[signal.Signals]) -> int:
     go_reads, go = os.pipe()
     failed, fails = os.pipe()
     child = os.fork()
@@ -79,7 +88,7 @@ def _start(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int, 
             os._exit(ExitCode.NOT_EXECUTABLE)  # the lease is not ours: nothing runs
         for number in IGNORED_BY_PYTHON:
             signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, watched)
         try:
             os.execvpe(command[0], list(command), dict(env))
         except OSError as error:
@@ -104,13 +113,14 @@ def _start(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int, 
     return child
 
 
-def _wait(child: int, ending: Ending, has_others: bool) -> CommandEnd:
+def _wait(child: int, watched: Set[signal.Signals], ending: Ending, has_others: bool
+          ) -> CommandEnd:
     """Forward signals until the command has ended, and all it started if its GPUs were taken back.
     `has_others`: not all our children are of the command, and nobody knows which are."""
     was_signalled, status = False, None
     signals: SentSignals = set()
     while True:
-        info = signal.sigwaitinfo(WATCHED)
+        info = signal.sigwaitinfo(watched)
         if info.si_signo == signal.SIGCHLD:
             exit_status = _reap(child)
             status = status if exit_status is None else exit_status

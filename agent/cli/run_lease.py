@@ -24,6 +24,7 @@ from .run_child import WAKES
 from .run_scope import enter_scope
 
 AGAIN_EVERY_S = 1.0
+OVER_AGAIN_S = 0.1  # once the command has ended, whose caller waits
 ANSWERS_WITHIN_S = 5.0
 BOUND_WITHIN_S = 30.0
 HOW = {"term": signal.SIGTERM, "kill": signal.SIGKILL}
@@ -88,12 +89,16 @@ class RunLease:
         bind_process(pool, self._lease_id, self._pidfd, BOUND_WITHIN_S)
 
     def _listen(self) -> None:
+        is_back = False
         while not self._has_ended.is_set():
             try:
                 self._handle(self._pool.receive())
             except CommandError:
                 is_over = self._is_over.wait(AGAIN_EVERY_S)
-                if not self._reconnect() and is_over:
+                if is_back:  # and has hung up again
+                    self._has_ended.wait(OVER_AGAIN_S)
+                is_back = self._reconnect()
+                if not is_back and is_over:
                     self._has_ended.set()  # the agent is away
 
     def _handle(self, message: FromPool) -> None:

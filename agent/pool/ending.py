@@ -16,9 +16,9 @@ from .uses import LeaseUse
 
 @dataclass(slots=True)
 class PreemptedRuns:
-    """Preempted runs that have to end their commands. `why_not`: what forbids acts of rules on this
-    node; "": nothing. Checked each time: no command is killed on a node whose actions were stopped
-    after the warning."""
+    """Preempted runs that have to end their commands. A program that holds its own lease has none.
+    `why_not`: what forbids acts of rules on this node; "": nothing. Checked each time: no command
+    is killed on a node whose actions were stopped after the warning."""
 
     leases: NodeLeases
     clock: PoolClock
@@ -30,7 +30,8 @@ class PreemptedRuns:
         """Notify the runs of preempted leases without a task on a GPU. Raises JournalError: without
         a record nobody is notified."""
         leases = self.leases.all.values()
-        preempted = [lease for lease in leases if lease.preempted and lease.is_run]
+        preempted = [lease for lease in leases
+                     if lease.preempted and lease.is_run and not lease.is_program]
         self._notified = {lease.id: self._notified[lease.id] for lease in preempted
                           if lease.id in self._notified}
         if uses is None or not preempted or self.why_not():

@@ -10,7 +10,7 @@ from gpudeck.pool.core.host_resources import NOT_COUNTED, FreeHost
 
 from ..readings import GpuReading, conditions
 from ..tasks.seen import GpuTask
-from .lock import PoolGpu
+from .lock import BOARD_LEASED, PoolGpu
 from .uses import LeaseUse
 
 _BY_USE = ("memory", "busy", "unknown")  # which a lease that is not known may explain
@@ -60,19 +60,22 @@ def with_reasons(snapshot: PoolSnapshot, repairs: Sequence[GpuRepair], maintenan
             outside.setdefault(use.gpu_task.gpu_uuid, []).append(use)
     gpus = {uuid: _with_reason(
         gpu, snapshot, of_gpu(repairs, gpu.board_uuid or uuid) if repairs else None, maintenance,
-        outside.get(uuid, ()), uuid in leased) for uuid, gpu in snapshot.gpus.items()}
+        outside.get(uuid, ()), uuid in leased, gpu.is_mig and gpu.board_uuid in leased)
+        for uuid, gpu in snapshot.gpus.items()}
     return gpus if not leases else {
         uuid: replace(gpu, reason="unknown", trouble=leases) if gpu.reason in ("", *_BY_USE)
         else gpu for uuid, gpu in gpus.items()}
 
 
 def _with_reason(gpu: PoolGpu, snapshot: PoolSnapshot, repair: GpuRepair | None, maintenance: str,
-                 outside: Sequence[LeaseUse], is_leased: bool) -> PoolGpu:
+                 outside: Sequence[LeaseUse], is_leased: bool, is_board_leased: bool) -> PoolGpu:
     reason = why_not(replace(
         gpu.read, in_maintenance=bool(maintenance), is_out_of_service=repair is not None,
         is_managed=bool(snapshot.managed_by), is_used=bool(outside),
         is_paused=all(use.gpu_task.state == "paused" for use in outside), is_leased=is_leased,
         is_unread=gpu.read.is_unread or snapshot.tasks is None))
+    if (reason is None or reason == "leased") and is_board_leased:
+        return replace(gpu, reason="leased", trouble=BOARD_LEASED)
     if reason is None or reason == "leased":
         return gpu
     sentences = {"maintenance": maintenance,

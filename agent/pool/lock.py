@@ -16,6 +16,7 @@ from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
 
 BIND_WITHIN_S = 30.0
 NOT_CLAIMED = f"nobody claimed it within {BIND_WITHIN_S:.0f} s"
+BOARD_LEASED = "its board was leased whole before it was split"
 UNUSED_TELL_S = 900.0
 UNUSED_TAKE_PART = 3  # of that time, after its owner was notified
 LEFT_LOOK_S = 5.0  # what a program left behind may still be on its way to other GPUs
@@ -111,6 +112,8 @@ def refusal(leases: Collection[NodeLease], new: NodeLease, gpus: Mapping[str, Po
             return f"there is no GPU {uuid} on this node"
         if gpu.trouble:
             return f"GPU {gpu.index}: {gpu.trouble}"
+        if gpu.is_mig and any(gpu.board_uuid in lease.uuids for lease in leases):
+            return f"GPU {gpu.index}: {BOARD_LEASED}"
         claims = [lease.claim for lease in leases if uuid in lease.uuids]
         if sum(claim.share_milli for claim in claims) + new.claim.share_milli > WHOLE_MILLI:
             return f"GPU {gpu.index} is leased"

@@ -30,7 +30,7 @@ from gpudeck.pool.process_limits import limits_of
 from ..journal.store import JournalError
 from . import views
 from .gpus import host_resources
-from .leases import GIVEN_BACK
+from .leases import GIVEN_BACK, NOT_READ
 from .lock import NOT_CLAIMED, NodeLease, ProcessKey
 from .marks import MarkScan
 from .queue import ROOT, WaitingClaim
@@ -60,6 +60,8 @@ class PoolRequests:
     def handle(self, user: PoolUser, message: FromUser, pidfd: int | None) -> None:
         if isinstance(message, AskClaim):
             self._prepare(user, message)
+        if isinstance(message, Bind | GiveBack) and self._service.leases.trouble == NOT_READ:
+            return user.hang_up()  # it asks again: who has a lease must not read that it has ended
         try:
             # One request of each user waits for the pool, however many connections they have.
             with self._turns[user.uid]:
@@ -367,11 +369,13 @@ class PoolRequests:
 
 
 def _is_early(service: PoolService, request: AskClaim) -> bool:
-    """Return whether something that the request needs has not come since the start: a reading, and
-    for a reservation the list of tasks, and the first plan of the hub that decides."""
+    """Return whether something that the request needs has not come since the start: a reading, the
+    leases on disk, and for a reservation the list of tasks, and the first plan of the hub that
+    decides."""
     snapshot = service.snapshot
-    return snapshot is None or (request.starts_at is not None and (
-        snapshot.tasks is None or not (service.is_planned or service.is_local)))
+    return snapshot is None or service.leases.trouble == NOT_READ or (
+        request.starts_at is not None and (
+            snapshot.tasks is None or not (service.is_planned or service.is_local)))
 
 
 def _usable(lease: NodeLease, user: PoolUser, is_run: bool) -> NodeLease:

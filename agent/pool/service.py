@@ -203,11 +203,12 @@ class PoolService:
                 continue
             self.leases.put(replace(lease, preempted=why, kill_at=None), {
                 "pool": "preempting" if why else "kept", "lease": lease.id, "why": why})
+            text = (f"GPUs are taken back: {why}" if why else "GPUs are not taken back after all")
             user = self.users.get(lease.id)
             if user is not None:
-                user.send(LeaseNotice(f"these GPUs are taken back: {why}" if why else
-                                      "these GPUs are not taken back after all",
-                                      None if why else "no"))
+                user.send(LeaseNotice(f"these {text}", None if why else "no"))
+            if user is None or lease.is_program:
+                self.people.notify(lease.uid, [f"lease {lease.id}: its {text}"])
 
     def _take(self, offer: LeaseOffer) -> None:
         if offer.claim_id in self.leases.all:
@@ -400,10 +401,10 @@ class PoolService:
                                         self.keep_until.get(lease.id))
             for text in review.tell:
                 log.info("lease_told lease=%s owner=%s text=%r", lease.id, lease.claim.owner, text)
-                if user is None:
-                    self.people.notify(lease.uid, [text])
-                else:
+                if user is not None:
                     user.send(LeaseNotice(text))
+                if user is None or lease.is_program:  # which works, and reads nothing meanwhile
+                    self.people.notify(lease.uid, [text])
             if review.lease is None:
                 self.users.pop(lease.id, None)
                 if user is not None:

@@ -1,6 +1,7 @@
 """Look-ups that nobody waits for: behind the system's table of users may be a directory service,
 which takes its time."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Hashable
@@ -16,14 +17,17 @@ V = TypeVar("V")
 
 class Lookups(Generic[K, V]):
     """Answers as they were found last. `look` raises OSError where it could not find one: then the
-    one before stays. After `fresh_s` an answer is looked up again. `is_kept`: whether an answer
-    counts for longer than one question."""
+    one before stays. After `fresh_s` an answer is looked up again; after `valid_s` it counts for
+    nothing, though no newer one has come. `is_kept`: whether an answer counts for longer than one
+    question."""
 
     def __init__(self, name: str, look: Callable[[K], V], fresh_s: float,
                  now: Callable[[], float] = time.monotonic,
-                 is_kept: Callable[[V], bool] = lambda answer: True) -> None:
+                 is_kept: Callable[[V], bool] = lambda answer: True,
+                 valid_s: float = math.inf) -> None:
         self._look = look
         self._fresh_s = fresh_s
+        self._valid_s = valid_s
         self._now = now
         self._is_kept = is_kept
         self._lock = threading.Lock()
@@ -32,12 +36,13 @@ class Lookups(Generic[K, V]):
         self._worker = Worker(name)
 
     def last(self, key: K) -> V | None:
-        """Return the last answer, and look an old one up on a thread. None: there is none yet."""
+        """Return the last answer, and look an old one up on a thread. None: there is none that
+        counts."""
         if not self._is_fresh(key):
             self._queue(key)
         with self._lock:
             answer = self._answers.get(key)
-        return None if answer is None else answer[1]
+        return None if answer is None or self._now() - answer[0] >= self._valid_s else answer[1]
 
     def look_up(self, key: K) -> None:
         """Look up an answer that is not fresh. Waits as long as that takes."""

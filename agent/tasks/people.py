@@ -10,6 +10,9 @@ from . import terminals, user_table
 from .lookups import Lookups
 
 GROUPS_FRESH_S, UIDS_FRESH_S = 600.0, 10.0
+# While a directory service does not answer: quotas of a group that somebody has left go on for a
+# day, and work does not stop for an outage of hours.
+GROUPS_VALID_S = 86_400.0
 TaskUser = tuple[int, tuple[int, ...]]  # uid, and numbers of groups
 SOON_S = 0.2
 
@@ -30,7 +33,7 @@ class NodePeople(Protocol):
 
     def groups_of(self, uid: int) -> tuple[str, ...] | None:
         """Return the user's groups as they were looked up last. None: they are being looked up for
-        the first time. Never waits."""
+        the first time, or have not been found out for a day. Never waits."""
 
     def notify(self, uid: int, sentences: list[str]) -> terminals.TerminalReach: ...
 
@@ -41,7 +44,8 @@ class SystemPeople:
     wait for it."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._groups = Lookups("groups", user_table.groups_of, GROUPS_FRESH_S, now)
+        self._groups = Lookups("groups", user_table.groups_of, GROUPS_FRESH_S, now,
+                               valid_s=GROUPS_VALID_S)
         self._uids = Lookups("uids", _uid_or_why, UIDS_FRESH_S, now,
                              is_kept=lambda uid: isinstance(uid, int))
 

@@ -60,8 +60,11 @@ class Announcements:
         def shape(visible: VisibleFleet) -> ClaimChangeView | None:
             if not self._pool.visible_claims([claim], visible, visible.reads.own):
                 return None
-            return ClaimChangeView(claim.id, None if entry is None else claim_view(
-                claim, entry, hosts, claim.id in service.claims,
+            if entry is None:
+                return ClaimChangeView(claim.id, None)
+            place = self._pool.places(visible, visible.reads.own).get(claim.id, entry.place)
+            return ClaimChangeView(claim.id, claim_view(
+                claim, entry, place, hosts, claim.id in service.claims,
                 service.bookings.kept_gpus(claim.id), service.team_of.get(claim.owner)))
 
         self._live.announce("claim", None, claim.id, shape)

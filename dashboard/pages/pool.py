@@ -1,7 +1,7 @@
 """The Pool page: what is free, who waits, who holds what until when, and the week ahead.
 assets/pool/pool.mjs has what is dragged over the week."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -133,7 +133,8 @@ def parts_of(state: PoolNow, view: PoolPageView, person: Viewer, now: float) -> 
         "@every": EVERY_S, "pool-ask": ask if offers else False, "pool-there": is_there,
         "pool-words": summary(pool, len(reservations)) if is_there else "",
         "pool-off": _off(pool), "pool-free": [_model(model) for model in pool.models],
-        "pool-unavailable": _unavailable(state.nodes),
+        "pool-unavailable": _unavailable(
+            state.nodes, {uuid for lease in state.leases for uuid in lease.gpus}),
         **_tables(state, view, tables, reservations),
         **PoolWeekView(view.week, view.rows, offers, person, tables.gpus, now, view.zone).parts(
             state.nodes, state.leases, state.claims, view.find),
@@ -198,7 +199,7 @@ def _model(model: ModelView) -> Component:
     parts = [("is-free", model.free), ("is-leased", model.leased),
              ("is-unavailable", model.unavailable)]
     rest = [f"{amount(model.leased)} leased",
-            *([f"{amount(model.unavailable)} not in the pool"] if model.unavailable else [])]
+            *([f"{amount(model.unavailable)} not available"] if model.unavailable else [])]
     return make("li", [
         make("h3", model.model, title=model.model),
         make(f"p.pool-figure{'' if model.free else '.none-free'}", [
@@ -208,12 +209,22 @@ def _model(model: ModelView) -> Component:
         make("p.pool-rest", " · ".join(rest))], data_key=model.model)
 
 
-def _unavailable(nodes: Sequence[PoolNodeView]) -> list[Component] | None:
-    troubles = [(f"{node.host} · GPU {gpu.place}", gpu.trouble)
+def _unavailable(nodes: Sequence[PoolNodeView], leased: Collection[str]
+                 ) -> list[Component] | None:
+    """Return the GPUs that the bars count as not available, and why; then those that they count as
+    leased, and what is wrong with these."""
+    troubles = [(gpu.uuid in leased, f"{node.host} · GPU {gpu.place}", gpu.trouble)
                 for node in nodes for gpu in node.gpus if gpu.trouble]
-    return [make("summary", f"{plural(len(troubles), 'GPU')} not in the pool"),
-            make("ul", [make("li", [make("strong", name), f": {why}"])
-                        for name, why in troubles[:MOST_TROUBLES]])] if troubles else None
+    troubles.sort(key=lambda trouble: trouble[0])
+    leased_count = sum(is_leased for is_leased, _, _ in troubles)
+    counts = [f"{plural(len(troubles) - leased_count, 'GPU')} not available"
+              if leased_count < len(troubles) else "",
+              f"{plural(leased_count, 'leased GPU')} with a problem" if leased_count else ""]
+    return [make("summary", " · ".join(filter(None, counts))),
+            make("ul", [make("li", [make("strong", f"{name}, leased" if is_leased else name),
+                                    f": {why}"])
+                        for is_leased, name, why in troubles[:MOST_TROUBLES]])
+            ] if troubles else None
 
 
 def _dialog(state: PoolNow, view: PoolPageView, person: Viewer, now: float) -> Parts:

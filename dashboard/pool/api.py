@@ -124,8 +124,10 @@ class PoolApi:
     def claims(self) -> views.ClaimList:
         check_names(("limit", "cursor"))
         planned = self.service.planned
+        actor = caller()
+        places = self.queries.places(self.visible_fleets.seen_by(actor), actor.scope.unix_names)
         listed = [] if planned is None else views.claim_views(
-            planned, {claim.id for claim in self.seen_claims()}, self.service.claims,
+            planned, {claim.id for claim in self.seen_claims()}, places, self.service.claims,
             self.service.bookings.kept_gpus, self.service.team_of)
         listed += [views.refused_view(self.service.refusals.for_good[claim.id])
                    for claim in self.refused_claims()]
@@ -202,7 +204,8 @@ class PoolApi:
         by_s = _span("by_s", body.by_s, EXTEND_MOST_S)
         limits, now = self._limits(), time.time()
         for node, lease in leases:
-            if why := limits.too_long(lease.until + by_s, now) or (
+            until = self.service.extensions.until(node.id, lease)
+            if why := limits.too_long(until + by_s, now) or (
                     "" if limits.extends_while_waited else self._waited_for(node, lease)):
                 raise InvalidChangeError(why)
         for node, lease in leases:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace as changed
 
-from gpudeck.contract.pool_link import ClaimStanding, LeaseOffer, PoolPlan, ReservedGpus
+from gpudeck.contract.pool_link import (
+    ClaimStanding,
+    LeaseOffer,
+    PoolPlan,
+    PoolReport,
+    ReservedGpus,
+)
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.schedule import PoolPolicy
 
@@ -63,6 +69,17 @@ def groups_of(reported: Iterable[tuple[str, Collection[str]]]) -> dict[str, Coll
     for owner, groups in reported:
         words.setdefault(owner, Counter())[tuple(groups)] += 1
     return {owner: counter.most_common(1)[0][0] for owner, counter in words.items()}
+
+
+def with_former_groups(report: PoolReport, before: PoolReport | None) -> PoolReport:
+    """Return a report with the groups that its node named before, of owners whom it still has and
+    names none of: after its start it looks them up again, and meanwhile their leases count for
+    them."""
+    owners = {lease.claim.owner for lease in report.leases}
+    former = {} if before is None else {
+        owner: groups for owner, groups in before.groups.items()
+        if owner in owners and owner not in report.groups}
+    return changed(report, groups=former | report.groups) if former else report
 
 
 def told_groups(nodes: Iterable["PoolNode"]) -> dict[str, Collection[str]]:

@@ -19,6 +19,7 @@ from ..access.policy import PermissionReach, Role, actor_fields
 from ..access.requests import caller
 from ..access.routes import Route, change, see
 from ..audit.recorder import AuditRecorder
+from ..fleet.visibility import VisibleFleetCache
 from ..web.answers import bad
 from ..web.query_pool import QueryPool
 from . import views
@@ -75,6 +76,7 @@ class SimulationRequest(Struct, forbid_unknown_fields=True):
 @dataclass(frozen=True, slots=True)
 class PoolPolicyApi:
     service: PoolService
+    visible_fleets: VisibleFleetCache
     audit: AuditRecorder
     questions: QueryPool
 
@@ -131,16 +133,21 @@ class PoolPolicyApi:
         return views.policy_view(policy)
 
     def simulate(self, request: SimulationRequest) -> views.SimulationView:
-        """Simulate real claims on the real nodes, to compare strategies before a change."""
+        """Simulate real claims on the real nodes, as far as the asker sees them, to compare
+        strategies before a change."""
         for name in request.strategies:
             _check_strategy(name)
         since = time.time() - request.days * DAY_S
+        visible = self.visible_fleets.seen_by(caller())
         recent = [lease for lease in self.service.ended.recent
-                  if lease.ended_at is not None and lease.claim.submitted_at >= since]
+                  if lease.ended_at is not None and lease.claim.submitted_at >= since
+                  and (visible.is_whole or all(
+                      visible.sees_node(grant.node) for grant in lease.grants))]
         traced = [TracedClaim(replace(lease.claim, hosts=(), starts_at=None),
                               (lease.ended_at or 0.0) - lease.since)
                   for lease in sorted(recent, key=lambda lease: lease.since)[-CLAIMS_MOST:]]
-        nodes = [node.empty for node in self.service.nodes if not node.report.managed_by]
+        nodes = [node.empty for node in self.service.nodes
+                 if not node.report.managed_by and visible.sees_node(node.id)]
         if not traced or not nodes:
             return views.SimulationView(0, since, [])
         context = PlacementContext(mix=ClaimMix([traced_claim.claim for traced_claim in traced]))

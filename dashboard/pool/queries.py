@@ -1,6 +1,6 @@
 """Queries of the pool, by what an actor may see."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from gpudeck.contract.pool_link import OutsideUse
@@ -33,6 +33,16 @@ class PoolQueries:
         return self.visible_claims(
             [*service.waiting(service.nodes),
              *(offer.claim for offer in service.pending.values())], visible, own)
+
+    def places(self, visible: VisibleFleet, own: Collection[str]) -> Mapping[str, int]:
+        """Return, for who sees a part of the fleet, the places in the queue among the claims that
+        they see; others are not counted. None for who sees all."""
+        planned = self.service.planned
+        if planned is None or visible.is_whole:
+            return {}
+        visible_ids = {claim.id for claim in self.waiting(visible, own)}
+        return {claim_id: place for place, claim_id in enumerate(
+            (claim_id for claim_id in planned.outcome.order if claim_id in visible_ids), 1)}
 
     def visible_claims(self, claims: Collection[Claim], visible: VisibleFleet, own: Collection[str]
                        ) -> list[Claim]:

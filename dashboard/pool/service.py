@@ -24,10 +24,11 @@ from .doubts import in_doubt
 from .ended import EndedLeases
 from .estimating import WaitEstimates
 from .excluded_nodes import excluded_nodes
+from .extensions import LeaseExtensions
 from .intake import ReportIntake
 from .lease_news import LeaseNews
 from .loads import NodeLoads
-from .node_words import asked_by, not_allowed
+from .node_words import asked_by, not_allowed, with_former_groups
 from .own_claims import OwnClaims
 from .plan import (
     PendingOffer,
@@ -60,7 +61,6 @@ log = logging.getLogger("gpudeck.pool")
 PASS_EVERY_S = 1.0
 ANSWER_WITHIN_S = 30.0
 ALL_KNOWN_AFTER_S = 120.0  # from its start on: until then nodes come back that could meet a claim
-SAME_TIME_S = 2.0  # the clocks of node and hub may differ by
 GivenBack = tuple[str, float]  # why, and since when on the monotonic clock
 
 
@@ -105,7 +105,7 @@ class PoolService:
     _own: OwnClaims = field(init=False)
     _reported: dict[str, PoolNode] = field(init=False, default_factory=dict)
     _give_back: dict[str, dict[str, GivenBack]] = field(init=False, default_factory=dict)
-    _extend: dict[str, dict[str, float]] = field(init=False, default_factory=dict)
+    extensions: LeaseExtensions = field(init=False, default_factory=LeaseExtensions)
     team_of: Mapping[str, str] = field(init=False, default_factory=dict)  # of the last pass
     _opened_mono: float = field(init=False, default=float("inf"))
     run_times: RunTimes = field(init=False, default_factory=RunTimes)
@@ -143,8 +143,9 @@ class PoolService:
         host = self.fleet.host_of(node_id) or node_id
         own = self.intake.take(node_id, host, raw, self._own.as_of(node_id, self.pending),
                                self.utc())
-        report, was = own.report, self._reported.get(node_id)
+        was = self._reported.get(node_id)
         before = None if was is None else was.report
+        report = with_former_groups(own.report, before)
         known_ends = () if before is None else {end.claim.id for end in before.ended}
         new = [end for end in report.ended if end.claim.id not in known_ends
                and not self.ended.is_known(node_id, end)]
@@ -180,10 +181,7 @@ class PoolService:
         self._give_back[node_id] = {
             lease_id: back for lease_id, back in self._give_back.get(node_id, {}).items()
             if lease_id in leased_ids or self.clock() - back[1] < ANSWER_WITHIN_S}
-        until = {lease.claim.id: lease.until for lease in report.leases}
-        self._extend[node_id] = {
-            lease_id: utc for lease_id, utc in self._extend.get(node_id, {}).items()
-            if lease_id in until and until[lease_id] < utc - SAME_TIME_S}
+        self.extensions.reported(node_id, report.leases)
         former_ids = set() if before is None else {lease.claim.id for lease in before.leases}
         self.news.notify(leased_ids ^ former_ids, {
             claim_id: why for claim_id, why in report.refused.items()
@@ -194,8 +192,9 @@ class PoolService:
     def forget(self, node_id: str) -> None:
         """Forget a node that was revoked: nothing of what it reported counts any more."""
         self.intake.forget(node_id)
-        for of_nodes in (self._reported, self._give_back, self._extend, self._last_sent):
+        for of_nodes in (self._reported, self._give_back, self._last_sent):
             of_nodes.pop(node_id, None)
+        self.extensions.forget(node_id)
         self.withdrawals.forget(node_id)
         for offer in list(self.pending.values()):
             if any(grant.node == node_id for grant in offer.grants):
@@ -284,9 +283,7 @@ class PoolService:
         self.wake.set()
 
     def extend(self, node_id: str, lease: ReportedLease, by_s: float) -> None:
-        extensions = self._extend.setdefault(node_id, {})
-        lease_id = lease.claim.id
-        extensions[lease_id] = max(lease.until, extensions.get(lease_id, lease.until)) + by_s
+        self.extensions.add(node_id, lease, by_s)
         self.wake.set()
 
     def step(self, now: float, mono: float) -> None:
@@ -352,7 +349,8 @@ class PoolService:
             predicted_s = self.run_times.whole_s(leases, waiting, now, mono)
         loads = self._loads.of(self.policy.strategy, [node.id for node in nodes], mono)
         stretch.pause()
-        limits = stretch.all(self.limits(nodes, leases))
+        limits = stretch.all(self.limits(nodes, [
+            *leases, *_leases_away(self._reported.values(), self.connected, now)]))
         avoided = self.refusals.avoided(mono)
         for claim_id, closed in excluded_nodes(waiting, nodes, self.fleet.all_nodes).items():
             avoided[claim_id] = avoided.get(claim_id, closed.nodes) | closed.nodes
@@ -405,10 +403,18 @@ class PoolService:
             give_back = self._give_back.get(node.id, {})
             back = {lease_id: why for lease_id, (why, _) in give_back.items()}
             plan = planned.plan(node, back, self.preemptions.of_node(node.id),
-                                self._extend.get(node.id, {}),
+                                self.extensions.of_node(node.id),
                                 self.withdrawals.answers(node.id), self.policy.grace_s)
             if plan != self._last_sent.get(node.id) and self.send(node.id, plan):
                 self._last_sent[node.id] = plan
+
+
+def _leases_away(reported: Collection[PoolNode], connected: Collection[str], now: float
+                 ) -> list[Lease]:
+    """Return the leases of nodes that are away, as far as their terms go: quotas count them, or an
+    agent's restart would let their owners have as much again elsewhere."""
+    return [lease for node in reported if node.id not in connected
+            for lease in node.leases if lease.until > now]
 
 
 def _free_for(claim: Claim, nodes: Collection[PoolNode], pending: Collection[PendingOffer],

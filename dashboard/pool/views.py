@@ -277,25 +277,26 @@ def ended_view(view: LeaseView, end: ReportedEnd | None) -> LeaseView:
     return view
 
 
-def claim_views(planned: PlannedPass, claim_ids: Collection[str], own: Container[str],
-                kept_gpus: Callable[[str], Collection[str]], team_of: Mapping[str, str]
-                ) -> list[ClaimView]:
+def claim_views(planned: PlannedPass, claim_ids: Collection[str], places: Mapping[str, int],
+                own: Container[str], kept_gpus: Callable[[str], Collection[str]],
+                team_of: Mapping[str, str]) -> list[ClaimView]:
     hosts = {node.id: node.host for node in planned.nodes}
-    return [claim_view(claim, standing, hosts, claim.id in own, kept_gpus(claim.id),
-                       team_of.get(claim.owner))
+    return [claim_view(claim, standing, places.get(claim.id, standing.place), hosts,
+                       claim.id in own, kept_gpus(claim.id), team_of.get(claim.owner))
             for claim, standing in planned.waiting(claim_ids)]
 
 
 def refused_view(refusal: RefusedClaim) -> ClaimView:
     claim = refusal.claim
-    return claim_view(claim, ClaimStanding(claim.id, 0, f"refused: {refusal.why}"), {}, False, (),
-                      None)
+    return claim_view(claim, ClaimStanding(claim.id, 0, f"refused: {refusal.why}"), 0, {}, False,
+                      (), None)
 
 
-def claim_view(claim: Claim, standing: ClaimStanding, hosts: Mapping[str, str], is_here: bool,
-               kept_gpus: Collection[str], team: str | None) -> ClaimView:
+def claim_view(claim: Claim, standing: ClaimStanding, place: int, hosts: Mapping[str, str],
+               is_here: bool, kept_gpus: Collection[str], team: str | None) -> ClaimView:
+    """Return the view of a claim. `place`: in the queue, as far as its viewer sees that."""
     return ClaimView(
         claim.id, claim.owner, words(claim), claim.gpus * claim.nodes, claim.priority,
-        claim.submitted_at, standing.place, standing.why, standing.wait_s,
+        claim.submitted_at, place, standing.why, standing.wait_s,
         [hosts.get(host, host) for host in claim.hosts], claim.term_s, claim.starts_at, is_here,
         "" if standing.estimate is None else standing.estimate.words, list(kept_gpus), team)

@@ -54,8 +54,9 @@ def build(core: Core) -> Capability:
     effects.add_report(PoolReport, pool.reported)
 
     def apis() -> tuple[object, ...]:
-        api = PoolApi(pool, queries, core.get(VisibleFleetCache), audit)
-        return (api, PoolPolicyApi(pool, audit, core.get(QueryPool)),
+        visible_fleets = core.get(VisibleFleetCache)
+        api = PoolApi(pool, queries, visible_fleets, audit)
+        return (api, PoolPolicyApi(pool, visible_fleets, audit, core.get(QueryPool)),
                 ResourceManagerApi(api, lambda: live_numbers(fleet, time.monotonic())))
 
     return Capability(

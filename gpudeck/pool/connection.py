@@ -4,7 +4,7 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gpudeck.contract import pool_messages as messages
@@ -43,16 +43,19 @@ class PoolConnection:
     """Connection to the agent of this machine. Raises CommandError."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        path = _socket_path(env)
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self.socket.connect(str(path))
-        except OSError as error:
-            self.socket.close()
-            raise CommandError(
-                f"no agent answers at {path} ({error.strerror}): start one with `gpudeck agent "
-                f"--alone` or `--pool-socket PATH`, or name its socket in {SOCKET_ENV}",
-                ExitCode.UNREACHABLE) from None
+        failures = []
+        for path in _socket_paths(env):
+            self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                self.socket.connect(str(path))
+            except OSError as error:
+                self.socket.close()
+                failures.append(f"{path} ({error.strerror})")
+            else:
+                return
+        raise CommandError(
+            f"no agent answers at {' or '.join(failures)}: start one with `gpudeck agent --alone` "
+            f"or `--pool-socket PATH`, or name its socket in {SOCKET_ENV}", ExitCode.UNREACHABLE)
 
     def send(self, message: FromUser, *fds: int) -> None:
         try:
@@ -91,11 +94,13 @@ def _lost_agent(why: object) -> CommandError:
     return CommandError(f"lost the agent ({why}); try again", ExitCode.UNREACHABLE)
 
 
-def _socket_path(env: Mapping[str, str]) -> Path:
+def _socket_paths(env: Mapping[str, str]) -> Sequence[Path]:
+    """Return where an agent may listen: for everybody, then for this user alone. An agent that was
+    killed leaves its socket behind."""
     if configured := env.get(SOCKET_ENV):
-        return Path(configured)
-    own = own_socket(env)
-    return Path(SYSTEM_SOCKET) if _is_socket(Path(SYSTEM_SOCKET)) or not _is_socket(own) else own
+        return (Path(configured),)
+    paths = (Path(SYSTEM_SOCKET), own_socket(env))
+    return [path for path in paths if _is_socket(path)] or paths[:1]
 
 
 def own_socket(env: Mapping[str, str]) -> Path:

@@ -1,5 +1,7 @@
 """A machine alone: no hub, no token, and its GPUs are queued for; it joins a hub later."""
 
+import contextlib
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +11,7 @@ import pytest
 
 from agent import settings as agent_settings
 from gpudeck.errors import CommandError
-from gpudeck.pool.connection import new_socket, own_socket
+from gpudeck.pool.connection import PoolConnection, new_socket, own_socket
 from tests.fakes.hub import wait_for
 from tests.integration.hubs import HubProcess
 from tests.integration.pools import ROOT, SAYS_ITS_GPUS, SAYS_ITS_UUID, WAITS, PoolBed
@@ -97,6 +99,21 @@ def test_of_two_agents_one_leases(bed: PoolBed, monkeypatch: pytest.MonkeyPatch,
     assert new_socket({}) is not None  # none is there yet
     with bed.agent(), pytest.raises(CommandError, match="leases this machine's GPUs already"):
         new_socket({"XDG_RUNTIME_DIR": str(tmp_path)})
+
+
+def test_the_socket_of_a_dead_agent_hides_nobodys_own(
+        bed: PoolBed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    dead, own = tmp_path / "dead.sock", tmp_path / "runtime/gpudeck/pool.sock"
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as listener:
+        listener.bind(str(dead))
+    monkeypatch.setattr("gpudeck.pool.connection.SYSTEM_SOCKET", str(dead))
+    env = {"XDG_RUNTIME_DIR": str(tmp_path / "runtime")}
+    own.parent.mkdir(parents=True)
+    with pytest.raises(CommandError, match=r"dead\.sock \(Connection refused\): start one"):
+        PoolConnection(env)
+    own.symlink_to(bed.socket)
+    with bed.agent():
+        PoolConnection(env).close()
 
 
 def test_up_with_a_pool_needs_nothing_more(bed: PoolBed, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from agent.tasks.seen import GpuTask
 from gpudeck.contract.pool_link import PoolPlan
 from gpudeck.contract.wire import Task
 from tests.fakes.hub import wait_for
+from tests.fakes.people import QuietPeople
 from tests.integration.pools import ROOT, WAITS, PoolUnderTest
 
 # Names itself and a daemon of its own, in a session of its own; neither heeds SIGTERM.
@@ -182,3 +183,51 @@ def test_children_of_the_shell_that_became_the_run_live(pool: PoolUnderTest) -> 
     finally:
         os.kill(bystander, signal.SIGKILL)
         shell.stdout.close()  # type: ignore[union-attr]
+
+
+def test_a_run_whose_terminal_is_gone_hears_that_its_gpus_are_taken_back(pool: PoolUnderTest
+                                                                         ) -> None:
+    reads, stderr = os.pipe()
+    os.close(reads)
+    run = subprocess.Popen(
+        [sys.executable, "-m", "gpudeck.cli.main", "run", "--", sys.executable, "-c", SAVES],
+        cwd=ROOT, env=pool.env, text=True, stdout=subprocess.PIPE, stderr=stderr)
+    os.close(stderr)
+    try:
+        [lease_id] = next_words(run)
+        preempt(pool, lease_id, grace_s=600.0)
+        assert run.wait(30) == 0
+        wait_for(lambda: not pool.leases.all)
+    finally:
+        run.kill()
+        run.communicate()
+
+
+PROGRAM = """
+from gpudeck.pool.claim import claim
+with claim(gpus=1) as lease:
+    print(lease.id, flush=True)
+    input()
+"""
+
+
+def test_who_holds_a_lease_in_a_program_is_notified_at_their_terminals(pool: PoolUnderTest
+                                                                       ) -> None:
+    """Take back GPUs of a program that works and reads nothing meanwhile: no signal is recorded."""
+    people = pool.service.people
+    assert isinstance(people, QuietPeople)
+    program = subprocess.Popen([sys.executable, "-c", PROGRAM], cwd=ROOT, env=pool.env, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        [lease_id] = next_words(program)
+        preempt(pool, lease_id, grace_s=0.0)
+        assert people.at_terminals == [f"lease {lease_id}: its GPUs are taken back: {TAKEN}"]
+        with pool.service.lock:
+            unused = pool.service.clock.now() - 1e6
+            pool.leases.put(replace(pool.leases.all[lease_id], used_at=unused), {})
+        wait_for(lambda: len(people.at_terminals) > 1)
+        assert "no process has used the GPUs" in people.at_terminals[1]
+        assert audit(pool) == []
+    finally:
+        program.communicate("\n", timeout=60)
+    wait_for(lambda: not pool.leases.all)

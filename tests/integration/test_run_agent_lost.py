@@ -78,6 +78,18 @@ class ScriptedAgent:
             messages.send(sock, answer(message))
         return sock
 
+    def bind_and_hang_up(self) -> None:
+        self._listener.settimeout(0.5)
+        sock, _ = self._listener.accept()
+        with sock:
+            request = messages.from_user(sock)
+            assert request is not None
+            message, fds = request
+            for fd in fds:
+                os.close(fd)
+            self.received.append(message)
+            messages.send(sock, answer(message))
+
     def restart_while(self, ends: Callable[[], None], binds: FromPool) -> FromUser | None:
         """Accept the run again, and let its command end before it is bound; return what the run
         says then."""
@@ -167,3 +179,25 @@ def test_a_command_that_ends_while_its_run_finds_the_agent_again_is_given_back_w
     finally:
         run.kill()
         agent.close()
+
+
+def test_an_agent_that_hangs_up_at_once_is_not_asked_again_without_a_pause(tmp_path: Path) -> None:
+    """Let the command have ended, and the agent be in the middle of something."""
+    agent = ScriptedAgent(tmp_path / "pool.sock")
+    run = subprocess.Popen(
+        [sys.executable, "-m", "gpudeck.cli.main", "run", "--", "echo", "began"], cwd=ROOT,
+        text=True, stdout=subprocess.PIPE,
+        env=os.environ | {SOCKET_ENV: str(tmp_path / "pool.sock")})
+    try:
+        with agent.grant():
+            assert run.stdout is not None
+            assert run.stdout.readline() == "began\n"
+        while run.poll() is None:
+            with contextlib.suppress(messages.PoolSocketError, OSError, AssertionError):
+                agent.bind_and_hang_up()
+        assert run.returncode == 0
+    finally:
+        run.kill()
+        run.communicate()
+        agent.close()
+    assert sum(isinstance(message, Bind) for message in agent.received) < 100

@@ -158,3 +158,20 @@ def test_stopped_it_stops_with_its_command_and_goes_on_with_it(is_typed: bool) -
         wait_for(terminal.shows("SIGTERM"))
         os.kill(run, signal.SIGTERM)
         wait_for(terminal.shows("ended with 7"))
+
+
+IGNORES_HANG_UP = ("import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
+                   "os.execv(sys.argv[1], sys.argv[1:])")
+SAYS_ITS_END = ("import os, sys; from agent.cli.run_child import run_command; "
+                "print(run_command(sys.argv[1:], os.environ, lambda _, pidfd: os.close(pidfd)))")
+
+
+def test_a_hang_up_that_nohup_ignores_is_nobodys_wish_to_end_it() -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-c", IGNORES_HANG_UP, sys.executable, "-c", SAYS_ITS_END, "sh", "-c",
+         "echo on; sleep 1; exit 7"], cwd=ROOT, text=True, stdout=subprocess.PIPE)
+    assert run.stdout is not None
+    assert run.stdout.readline() == "on\n"
+    run.send_signal(signal.SIGHUP)
+    assert run.communicate(timeout=30)[0] == (
+        "CommandEnd(status=7, was_signalled=False, was_taken=False)\n")

@@ -6,6 +6,7 @@ import email
 import email.policy
 import json
 import os
+import shutil
 import signal
 import stat
 import sys
@@ -20,6 +21,7 @@ from agent.cli.runs import start
 from agent.cli.runs.folder import RunFolders, WaitingSlots
 from agent.cli.runs.request import RunRequest
 from tests.fakes.hub import wait_for
+from tests.faults.test_agent_disk import fill, small_disk
 from tests.integration.pools import PoolBed
 
 # Notes which GPU it has from when to when, and says its index. Two on one GPU fail.
@@ -194,6 +196,65 @@ def test_agents_come_and_go(tmp_path: Path) -> None:
         wait_for(lambda: [part["status"] for number in (running, waits)
                           for part in bed.parts(number)] == [4, 0], 60)
         bed.close()
+
+
+def test_a_full_disk_costs_no_run(tmp_path: Path) -> None:
+    """Let all writes fail, also of what it says, from when runs wait until four have ended."""
+    bed = RunsBed(tmp_path)
+    with small_disk(tmp_path / "disk") as disk, bed.agent():
+        bed.env["XDG_STATE_HOME"] = str(disk / "state")
+        bed.runs = disk / "state/gpudeck/runs"
+        holder = bed.start("run", "--gpus", "4", "--", *SLEEPS)
+        wait_for(lambda: bed.free() == 0, 30)
+        notes = tmp_path / "notes"
+        notes.mkdir()
+        number = bed.detach("--array", "1-6%4", "--gpus", "2", "--", "sh", "-c",
+                            f"touch {notes}/$GPUDECK_ARRAY_INDEX; exit $GPUDECK_ARRAY_INDEX")
+        wait_for(bed.in_queue(4), 30)
+        filler = fill(disk)
+        holder.terminate()  # what waits is told of its place, and begins
+        wait_for(lambda: len(list(notes.iterdir())) == 4, 60)
+        wait_for(lambda: bed.free() == 4, 30)
+        filler.unlink()
+        wait_for(bed.is_in(number, "ended"), 60)
+        assert {part["index"]: part["status"] for part in bed.parts(number)} == {
+            index: index for index in range(1, 7)}
+        bed.close()
+
+
+def test_a_run_whose_folder_is_removed_begins_nothing_more_and_leaves_no_process(bed: RunsBed
+                                                                                 ) -> None:
+    number = bed.detach("--array", "1-3%1", "--", "sleep", "3")
+    wait_for(lambda: bed.states(number)[0] == "running", 30)
+    pids = [bed.pid(number, name) for name in ("supervisor.json", "part-1.json")]
+    shutil.rmtree(bed.runs / str(number))
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 30)
+    wait_for(lambda: bed.free() == 4, 30)
+
+
+def test_a_run_that_cannot_be_read_hides_no_other(bed: RunsBed) -> None:
+    broken, other = (bed.detach("--", "true") for _ in range(2))
+    for number in (broken, other):
+        wait_for(bed.is_in(number, "ended"), 30)
+    (bed.runs / str(broken) / "part.json").write_bytes(b"")  # as a power cut leaves it
+    listing = bed.run("runs")
+    assert (listing.returncode, f"run {broken} cannot be read" in listing.stderr) == (0, True)
+    assert [line.split()[0] for line in listing.stdout.splitlines()] == [str(other)]
+
+
+def test_what_a_removed_run_has_left_behind_is_not_ended_with_a_later_one(bed: RunsBed) -> None:
+    first = bed.detach("--", "sh", "-c", "setsid sleep 600 > /dev/null 2>&1 & echo $!")
+    wait_for(bed.is_in(first, "ended"), 30)
+    left_pid = int(bed.run("runs", "logs", str(first)).stdout.split()[-1])
+    try:
+        assert bed.run("runs", "remove", str(first)).returncode == 0
+        second = bed.detach("--", *SLEEPS)
+        wait_for(bed.is_in(second, "running"), 30)
+        assert bed.run("runs", "cancel", "--kill", str(second)).returncode == 0
+        wait_for(bed.is_in(second, "cancelled"), 30)
+        assert Path(f"/proc/{left_pid}").exists()
+    finally:
+        os.kill(left_pid, signal.SIGKILL)
 
 
 SENDMAIL = """#!/bin/sh

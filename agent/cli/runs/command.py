@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import os
 import shlex
-import shutil
 import signal
 import sys
 import time
@@ -19,6 +18,7 @@ from gpudeck.language.times import span_words
 from gpudeck.words.actions import printable
 
 from ...settings import this_host
+from ..run import say
 from .folder import RunFolder, RunFolders, is_alive
 from .request import RunPart, RunRequest, outcome, parse_run, parts_of, summary
 from .start import start
@@ -63,7 +63,8 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 def _list(args: argparse.Namespace) -> None:
     here = [(folder, request) for folder, request in RunFolders(os.environ)
             if request.host == this_host()]
-    rows = [(request, folder.parts_now(request)) for folder, request in here]
+    rows = [(request, parts) for folder, request in here
+            if (parts := _parts_of(folder, request)) is not None]
     if not args.all:
         newest = {request.number for request, _ in rows[-NEWEST:]}
         rows = [(request, parts) for request, parts in rows if request.number in newest
@@ -73,6 +74,16 @@ def _list(args: argparse.Namespace) -> None:
         return
     lines = [_line(*row) for row in rows]
     print("\n".join(lines) if lines else "no runs; gpudeck run --detach -- COMMAND starts one")
+
+
+def _parts_of(folder: RunFolder, request: RunRequest) -> Mapping[int | None, RunPart] | None:
+    """Return how the parts of a run stand. None: that cannot be read, as after a power cut, and
+    does not keep the others from being listed."""
+    try:
+        return folder.parts_now(request)
+    except CommandError as why:
+        say(str(why))
+        return None
 
 
 def _item(request: RunRequest, parts: Mapping[int | None, RunPart]) -> dict[str, object]:
@@ -191,13 +202,14 @@ def _requeue(args: argparse.Namespace) -> None:
 
 
 def _remove(args: argparse.Namespace) -> None:
-    folder, request = RunFolders(os.environ).find(args.run.number)
+    folders = RunFolders(os.environ)
+    folder, request = folders.find(args.run.number)
     if args.run.part is not None:
         raise CommandError("a run is removed as a whole", ExitCode.USAGE)
     if any(not part.is_final for part in folder.parts_now(request).values()):
         raise CommandError(f"run {request.number} has not ended yet; `gpudeck runs cancel "
                            f"{request.number}` ends it", ExitCode.REFUSED)
-    shutil.rmtree(folder.path)
+    folders.remove(folder)
     print(f"removed run {request.number}")
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -21,6 +22,7 @@ INDEX_ENV = "GPUDECK_ARRAY_INDEX"
 FOLDER_ENV = "GPUDECK_RUN_FOLDER"
 # A node lets a user wait with 32 claims and connect 64 times; others of theirs wait, too.
 SLOTS = 16
+LAST_REMOVED = "last-removed"
 HAS_CANCELLED = "has-cancelled"  # any part, so that most need not be looked at one by one
 
 
@@ -61,6 +63,10 @@ class RunFolder:
 
     def _of(self, what: str, index: int | None, end: str) -> Path:
         return self.path / (f"{what}{end}" if index is None else f"{what}-{index}{end}")
+
+    def is_there(self) -> bool:
+        """Return whether the folder is there: a user may remove it with its runs in progress."""
+        return self.path.is_dir()
 
     def put_supervisor(self) -> None:
         write(self._supervisor, msgspec.json.encode(this_process()))
@@ -131,7 +137,7 @@ class RunFolders:
         """Make a folder for the request; return it, and the request with its number."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            number = max(self._numbers(), default=0)
+            number = max([*self._numbers(), self._last_removed()])
             while True:
                 number += 1
                 with contextlib.suppress(FileExistsError):
@@ -144,6 +150,19 @@ class RunFolders:
         except OSError as error:
             raise CommandError(f"cannot write {self.path}: {error.strerror}",
                                ExitCode.CANNOT_START) from error
+
+    def remove(self, folder: RunFolder) -> None:
+        """Remove a run. Its number is not given again: processes that it has left behind carry
+        it, and would be ended with a later one."""
+        number = max(int(folder.path.name), self._last_removed())
+        shutil.rmtree(folder.path)  # first: a full disk has room then
+        write(self.path / LAST_REMOVED, str(number).encode())
+
+    def _last_removed(self) -> int:
+        try:
+            return int((self.path / LAST_REMOVED).read_bytes())
+        except (OSError, ValueError):
+            return 0
 
     def find(self, number: int) -> tuple[RunFolder, RunRequest]:
         """Return a run of this machine: in a home that several share, only a run's own machine

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import msgspec
@@ -37,8 +37,16 @@ class _DetachedCommand(QueuedCommand):
         self.note()
 
     def note(self, **changes: object) -> None:
+        """Note the state, if that can be written now: the command does not wait for a full disk."""
         self._note = msgspec.structs.replace(self._note, **changes)
-        self._folder.put(self._index, self._note)
+        try:
+            self._folder.put(self._index, self._note)
+        except OSError as error:
+            say(str(error))
+
+    def ended(self, status: int) -> RunPart:
+        return msgspec.structs.replace(self._note, state="ended", why="", status=status,
+                                       ended_at=time.time())
 
     def _report_wait(self, waits: ClaimWaits) -> None:
         super()._report_wait(waits)
@@ -59,7 +67,7 @@ def run_part(folder: RunFolder, request: RunRequest, index: int | None, slot: in
     status = CANNOT_RUN
     try:
         os.setsid()
-        _redirect(folder, index)
+        _write(folder, lambda: _redirect(folder, index))
         os.environ.update(folder.environment(request, index))
         status = _run(folder, request, index, slot)
     except BaseException as error:  # the process must end here, whatever it was
@@ -77,16 +85,25 @@ def _run(folder: RunFolder, request: RunRequest, index: int | None, slot: int) -
         status = _run_to_end(command)
     except (CommandError, OSError) as error:
         say(str(error))
-        folder.put(index, RunPart("refused", str(error), ended_at=time.time()))
+        refusal = RunPart("refused", str(error), ended_at=time.time())
+        _write(folder, lambda: folder.put(index, refusal))
         return error.code if isinstance(error, CommandError) else CANNOT_RUN
+    end = command.ended(status)
+    _write(folder, lambda: folder.put(index, end))
+    return status
+
+
+def _write(folder: RunFolder, write: Callable[[], None]) -> None:
+    """Write when there is room: a full disk has some later, and nobody else knows how it ended. Not
+    into a folder that somebody has removed."""
     while True:
         try:
-            command.note(state="ended", why="", status=status, ended_at=time.time())
-        except OSError as error:  # a full disk has room later, and nobody else knows the status
+            return write()
+        except OSError as error:
+            if not folder.is_there():
+                raise
             say(str(error))
             time.sleep(DISK_AGAIN_S)
-        else:
-            return status
 
 
 def _run_to_end(command: _DetachedCommand) -> int:
@@ -104,7 +121,7 @@ def _run_to_end(command: _DetachedCommand) -> int:
 
 def _redirect(folder: RunFolder, index: int | None) -> None:
     """Redirect standard input and output: there is no terminal to read from or to write to."""
-    null = os.open(os.devnull, os.O_RDONLY)
     out = os.open(folder.output(index), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    null = os.open(os.devnull, os.O_RDONLY)
     for fd, place in ((null, 0), (out, 1), (out, 2)):
         os.dup2(fd, place)

@@ -5,7 +5,6 @@ What it has begun goes on without it.
 
 import os
 import signal
-import sys
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ import msgspec
 from gpudeck.errors import CommandError, ExitCode, run_as_program
 
 from ...tasks.terminals import notify
+from ..run import say
 from .folder import RunFolder, RunFolders, WaitingSlots
 from .mail import send_mail
 from .part import run_part
@@ -34,21 +34,22 @@ class RunSupervisor:
         self._slots = WaitingSlots(folder.path.parent, request.number)
         self._queue = deque(request.parts)
         self._running: dict[int, int | None] = {}  # pid to part
+        self._unnoted: list[tuple[int | None, int]] = []  # parts that have ended, and how
         self._after = [parse_run(name) for name in request.after]
         self._is_ending = False
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
 
     def run(self) -> None:
         self._folder.put_supervisor()
-        while self._queue or self._running:
+        while (self._queue or self._running or self._unnoted) and self._folder.is_there():
             try:
                 self._step()
             except OSError as error:  # such as a full disk; it may have room later
-                print(error, file=sys.stderr, flush=True)
+                say(str(error))
             info = signal.sigtimedwait(WATCHED, POLL_EVERY_S)
             if info is not None and info.si_signo in ENDS:
                 self._end()
-        if not self._is_ending:
+        if not self._is_ending and self._folder.is_there():
             self._report()
 
     def _step(self) -> None:
@@ -105,13 +106,17 @@ class RunSupervisor:
         for pid in list(self._running):
             reaped, code = os.waitpid(pid, os.WNOHANG)
             if reaped:
-                index = self._running.pop(pid)
-                part = self._folder.part(index)
-                if part is None or not part.is_final:
-                    self._note_killed(index, part or RunPart("lost"), code)
-                elif self._folder.is_cancelled(index):
-                    self._folder.put(index, msgspec.structs.replace(
-                        part, state="cancelled", why=""))
+                self._unnoted.append((self._running.pop(pid), code))
+        while self._unnoted:  # until there is room on the disk
+            self._note_end(*self._unnoted[0])
+            self._unnoted.pop(0)
+
+    def _note_end(self, index: int | None, code: int) -> None:
+        part = self._folder.part(index)
+        if part is None or not part.is_final:
+            self._note_killed(index, part or RunPart("lost"), code)
+        elif self._folder.is_cancelled(index):
+            self._folder.put(index, msgspec.structs.replace(part, state="cancelled", why=""))
 
     def _note_killed(self, index: int | None, part: RunPart, code: int) -> None:
         """Note that a part was killed. Its command may go on without it: then there is no end to
@@ -144,7 +149,7 @@ class RunSupervisor:
         if self._request.mail_to:
             lines = [message, "", failure(self._request, parts), f"Output: {self._folder.path}"]
             if why := send_mail(self._request.mail_to, message[:200], lines):
-                print(why, file=sys.stderr)
+                say(why)
 
 
 def supervise(argv: Sequence[str]) -> int:

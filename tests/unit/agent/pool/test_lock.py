@@ -211,3 +211,17 @@ def test_what_waits_for_a_reset_is_not_given_out_nor_are_its_instances() -> None
     by_uuid = with_reasons(PoolSnapshot(gpus, ()), (), "", (), (), "")
     assert {uuid: gpu.reason for uuid, gpu in by_uuid.items()} == {
         "A": "row_remap", "M1": "row_remap", "C": "", "D": "lost"}
+
+
+def test_of_a_board_that_is_leased_whole_no_instance_is_leased() -> None:
+    """Somebody splits it by other means meanwhile."""
+    facts = [GpuFacts(uuid="B", index=0, name="H100", mem_total_bytes=80 * GIB)] + [
+        GpuFacts(uuid=f"M{at}", index=0, name="H100 MIG 3g.40gb", mem_total_bytes=40 * GIB,
+                 parent_uuid="B") for at in range(2)]
+    gpus = pool_gpus(facts, (), [gpu_reading(uuid="M0"), gpu_reading(uuid="M1")], ())
+    board, other = lease("a", "B"), lease("b", "M0")
+    assert refusal([], other, gpus, NOT_COUNTED) == ""
+    assert "board was leased whole" in refusal([board], other, gpus, NOT_COUNTED)
+    in_pool = with_reasons(PoolSnapshot(gpus, ()), (), "", (), {"B"}, "")
+    assert {gpu.reason for gpu in in_pool.values()} == {"leased"}
+    assert free_node("n1", "n1", in_pool.values(), [board], NOT_COUNTED).gpus == ()

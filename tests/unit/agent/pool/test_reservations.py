@@ -51,8 +51,13 @@ class Asker:
         self.uid, self.owner, self.peer_pid = uid, owner, 1
         self.replies: list[object] = []
 
+        self.is_open = True
+
     def send(self, message: object) -> None:
         self.replies.append(message)
+
+    def hang_up(self) -> None:
+        self.is_open = False
 
 
 class Machine:

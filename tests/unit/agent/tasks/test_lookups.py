@@ -129,3 +129,17 @@ def test_while_a_directory_service_says_who_is_in_which_group_other_threads_go_o
                            check=False)
     assert child.returncode == 0, child.stderr
     assert int(child.stdout) > 20
+
+
+def test_no_answer_counts_for_ever(directory: Directory) -> None:
+    now = 0.0
+    lookups = Lookups("a test", directory.look, 10.0, lambda: now, valid_s=100.0)
+    directory.answers.set()
+    lookups.look_up("ann")
+    directory.answers.clear()
+    now = 99.0
+    assert lookups.last("ann") == 3
+    now = 101.0
+    assert lookups.last("ann") is None, "who has left a group since is believed no more"
+    directory.answers.set()
+    soon(lookups, "ann")

@@ -161,7 +161,10 @@ def test_a_page_says_what_is_free_who_waits_and_who_holds_what() -> None:
     assert parts["pool-reserved-section"] is True
     assert "for 60 min" in words(parts["pool-reserved"])
     assert "n1 · GPU 0, 1" in words(parts["pool-held"])
-    assert "n1 · GPU 0: hot" in words(parts["pool-unavailable"])
+    assert "1 GPU not available · 2 leased GPUs with a problem" in words(
+        parts["pool-unavailable"]), "as the bars count them"
+    assert "n1 · GPU 2: hot" in words(parts["pool-unavailable"])
+    assert "n1 · GPU 0, leased: hot" in words(parts["pool-unavailable"])
     bars = [traits for tag, traits, _ in elements(parts["pool-calendar"])
             if "calendar-bar" in traits.get("class", "").split()]
     assert [bar["class"] for bar in bars] == ["calendar-bar lease mine", "calendar-bar claim mine"]

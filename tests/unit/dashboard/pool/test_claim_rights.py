@@ -15,7 +15,7 @@ from dashboard.access.policy import Actor, Role, Scope
 from dashboard.errors import InvalidChangeError, NotFoundError
 from dashboard.pool.api import LeaseExtension, NewClaim, PoolApi
 from dashboard.pool.plan import PoolNode
-from dashboard.pool.policy import NewLimits, NewPolicy, PoolPolicyApi
+from dashboard.pool.policy import NewLimits, NewPolicy, PoolPolicyApi, SimulationRequest
 from dashboard.pool.queries import PoolQueries
 from dashboard.pool.service import PoolService
 from gpudeck.contract.pool_link import OfferedGpu, PoolReport
@@ -52,13 +52,19 @@ class Records(list[dict[str, Any]]):
     record_refusal = note
 
 
+class Questions:
+    def ask(self, question: Callable[[], Any]) -> Any:
+        return question()
+
+
 class Asker:
     def __init__(self, service: PoolService) -> None:
         self.records = Records()
         self._app = Flask(__name__)
         self.api = PoolApi(service, PoolQueries(service), Sight,  # type: ignore[arg-type]
                            self.records)  # type: ignore[arg-type]
-        self.policy = PoolPolicyApi(service, self.records, None)  # type: ignore[arg-type]
+        self.policy = PoolPolicyApi(service, Sight, self.records,  # type: ignore[arg-type]
+                                    Questions())  # type: ignore[arg-type]
 
     def __call__(self, role: str, group: str, act: Callable[..., Any], *args: Any,
                  name: str = OWNER) -> Any:
@@ -220,6 +226,18 @@ def test_a_user_extends_no_lease_that_others_wait_for(world: World, asks: Asker)
     asks("operator", "*", asks.api.extend, LeaseExtension("1h"), "held")
 
 
+def test_extensions_that_its_node_has_not_heard_of_count_for_the_longest_term(
+        world: World, asks: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dashboard.pool.api.time", SimpleNamespace(
+        time=world.hub.service.utc))
+    world.hub.service.claim(Claim(id="held", owner=OWNER, gpus=3, submitted_at=0.0, hosts=("n0",)))
+    settle(world)
+    for _ in range(4):
+        asks("user", "*", asks.api.extend, LeaseExtension("7d"), "held")
+    with pytest.raises(InvalidChangeError, match="30 days at most"):
+        asks("user", "*", asks.api.extend, LeaseExtension("7d"), "held")
+
+
 def test_at_the_socket_everybody_is_a_user_and_root_an_admin(world: World) -> None:
     node = world.nodes["n0"]
     for uid, owner, priority, term_s, is_refused in (
@@ -256,3 +274,35 @@ def test_at_the_socket_none_extends_what_others_there_wait_for(world: World) -> 
     node.requests.handle(run, Extend("held", 60.0), None)  # type: ignore[arg-type]
     assert "others wait" in run.replies[-1].why
     assert node.service.leases.all["held"].until == until
+
+
+def test_what_has_run_out_of_sight_is_not_simulated(
+        world: World, asks: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dashboard.pool.policy.time", SimpleNamespace(
+        time=lambda: world.machine.now))
+    service = world.hub.service
+    for number, host in enumerate(("n0", "n0", "n1")):
+        lease_id = f"l{number}"
+        service.claim(Claim(id=lease_id, owner=OWNER, gpus=1, submitted_at=0.0,
+                            hosts=(host,)))
+        settle(world)
+        service.give_back(host, lease_id, "a test")
+        settle(world)
+    request = SimulationRequest(("pack",))
+    counts = {group: asks("operator", group, asks.policy.simulate, request).claims
+              for group in ("*", "prod", "lab", "elsewhere")}
+    assert counts == {"*": 3, "prod": 2, "lab": 1, "elsewhere": 0}
+
+
+def test_of_the_queue_out_of_sight_not_even_the_length_is_told(world: World, asks: Asker) -> None:
+    service = world.hub.service
+    for host, name, count in (("n0", "held", 1), ("n1", "other", 1), ("n0", "a", 5),
+                              ("n1", "b", 2)):
+        for number in range(count):
+            service.claim(Claim(id=f"{name}{number}", owner=OWNER, gpus=3, submitted_at=0.0,
+                                hosts=(host,)))
+        settle(world)
+    places = {group: [(view.id, view.place) for view in asks(
+        "user", group, asks.api.claims, name="eve").items] for group in ("*", "lab")}
+    assert [place for _, place in places["*"]] == [1, 2, 3, 4, 5, 6, 7]
+    assert places["lab"] == [("b0", 1), ("b1", 2)]

@@ -124,7 +124,7 @@ def test_none_is_offered_for_memory_to_an_agent_that_does_not_count_it(world: Wo
         assert not service.pending
         assert not service.refusals.notes, "no node was asked"
     assert service.planned is not None
-    [view] = claim_views(service.planned, {"a"}, (), lambda _: (), {})
+    [view] = claim_views(service.planned, {"a"}, {}, (), lambda _: (), {})
     assert view.why.startswith("memory is not counted on n0, n1: the agent there is older than ")
     for node in world.nodes.values():
         snapshot = node.service.snapshot
@@ -156,7 +156,7 @@ def test_none_is_offered_until_mps_is_there_and_its_owner_reads_why(world: World
         assert not service.pending
         assert not service.refusals.notes, "no node was asked"
     assert service.planned is not None
-    [view] = claim_views(service.planned, {"a"}, (), lambda _: (), {})
+    [view] = claim_views(service.planned, {"a"}, {}, (), lambda _: (), {})
     assert view.why.startswith(f"no MPS for {getpass.getuser()} on n0, n1, and without it ")
     service.fleet.put_limits(host("root").limits)  # type: ignore[attr-defined]
     passes(world, 5)

@@ -155,3 +155,38 @@ def test_the_hubs_table_of_teams_orders_the_queue_and_takes_groups_that_a_node_s
         assert pool.service.planned.outcome.order == order
         assert pool.service.team_of.get("new") == ("vision" if groups else None)
         pool.close()
+
+
+def test_quotas_count_what_is_leased_on_a_node_that_is_away_as_long_as_its_term_goes() -> None:
+    lease = Lease(id="l", claim=Claim(id="l", owner="ann", gpus=4, submitted_at=0.0),
+                  grants=(Grant("id0", tuple(f"G0-{at}" for at in range(4))),), since=0.0,
+                  until=NOW + 100.0)
+    waits = Claim(id="w", owner="ann", gpus=4, submitted_at=0.0)
+    pool = LargePool([a_node(0), a_node(1)], [lease], [waits], NOW, random.Random(1), 1.0,
+                     [Quota(id="q", subject="user:ann", mode="act", gpus=4)])
+    pool.service.connected = {"id1"}
+    pool.turn_ms()
+    assert pool.service.planned is not None
+    assert "q gives ann 4 GPUs" in pool.service.planned.outcome.blocked["w"]
+    pool.service.step(NOW + 101.0, pool._clock() + 100.0)
+    assert [offer.claim.id for offer in pool.service.planned.outcome.offers] == ["w"]
+    pool.close()
+
+
+def test_who_holds_gpus_is_in_their_groups_while_a_node_that_has_started_looks_them_up() -> None:
+    leases = [Lease(id=owner, claim=Claim(id=owner, owner=owner, gpus=1, submitted_at=0.0),
+                    grants=(Grant("id0", (f"G0-{at}",)),), since=0.0, until=9e4)
+              for at, owner in enumerate(("ann", "bob"))]
+    table = TeamTable((Team("vision", groups=("lab3",)), Team("speech", groups=("lab4",))))
+    pool = LargePool([a_node(0)], leases, [], NOW, random.Random(1), teams_of=table.of)
+    teams = []
+    for groups in ({"ann": ("lab3",), "bob": ("lab3",)}, {}, {"bob": ("lab4",)}):
+        pool.says("id0", groups=groups)
+        pool.turn_ms()
+        teams.append(pool.service.team_of)
+    assert teams == [{"ann": "vision", "bob": "vision"}, {"ann": "vision", "bob": "vision"},
+                     {"ann": "vision", "bob": "speech"}]
+    pool.says("id0", leases=())
+    pool.says("id0", groups={})
+    assert pool.service.nodes[0].report.groups == {}
+    pool.close()

@@ -83,7 +83,8 @@ def test_a_node_that_never_answers_is_not_asked_for_ever(world: World) -> None:
     for _ in range(int(3 * ANSWER_WITHIN_S + 3 * AVOID_S)):
         passes(world, 1)
         assert service.planned is not None
-        whys |= {view.why for view in claim_views(service.planned, {"a"}, (), lambda _: (), {})}
+        whys |= {view.why for view in claim_views(
+            service.planned, {"a"}, {}, (), lambda _: (), {})}
         if "a" in service.refusals.for_good:
             break
     assert "offered to n0, no answer yet" in whys
