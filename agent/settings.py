@@ -216,7 +216,8 @@ def read(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> AgentSetti
     values = load("agent", TABLE, argv, env, "The daemon of one node: reads its GPUs and reports "
                                              "them.")
     values["host"] = values["host"] or this_host()
-    values["data"] = values["data"] or state_folder("agent", env)
+    values["data"] = values["data"] or (
+        _agent_folder(env) if values["pipe"] else state_folder("agent", env))
     _resolve_hub(values, env)
     plays_file = backend_named(values["backend"]).capabilities.plays_file
     if plays_file != (values["replay"] is not None):

@@ -2,7 +2,6 @@
 in a sentence for people, soon, and at a bounded cost."""
 
 import base64
-import contextlib
 import errno
 import os
 import random
@@ -379,30 +378,6 @@ def test_nobody_is_there() -> None:
 def test_a_name_that_is_not_known() -> None:
     why = Client("http://deck.invalid:8050").soon(ConnectionClosed).why
     assert why.startswith("the name in --hub is not known here (")
-
-
-def test_an_address_that_answers_nothing_leaves_time_for_the_next(
-    serve: Callable[[Script], Server], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A firewall drops all of IPv6, say, and the hub's name has an address of each family."""
-    def script(server: Server) -> None:
-        server.greet()
-        server.join()
-        server.wait()
-
-    server = serve(script)
-    silent, full = ("127.0.0.9", server.port), [socket.socket() for _ in range(3)]
-    with socket.create_server(silent, backlog=0), contextlib.ExitStack() as stack:
-        for filler in full:
-            stack.enter_context(filler).setblocking(False)
-            filler.connect_ex(silent)
-        monkeypatch.setenv("no_proxy", "*")
-        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [
-            (socket.AF_INET, socket.SOCK_STREAM, 0, "", address)
-            for address in (silent, ("127.0.0.1", server.port))])
-        client = Client(f"http://deck.example:{server.port}")
-        client.soon(ConnectionOpened)
-        client.link.hang_up()
 
 
 @pytest.mark.parametrize(("error", "cure"), [

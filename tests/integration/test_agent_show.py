@@ -124,9 +124,9 @@ def test_what_is_wrong_with_tls_is_said(tmp_path: Path, certificate: str, says: 
         context.load_cert_chain(pair.cert, pair.key)
         server.socket = context.wrap_socket(server.socket, server_side=True)
     url = server.url.replace("http:", "https:")
-    known = tls_context(url, other.file if certificate == "strange" else authority.file)
+    trust = tls_context(url, other.file if certificate == "strange" else authority.file)
     with running(server), pytest.raises(CommandError) as error:
-        Client(url, "x", tls=known).gpus()
+        Client(url, "x", tls=trust).gpus()
     assert says in str(error.value)
     assert error.value.code == ExitCode.UNREACHABLE
 

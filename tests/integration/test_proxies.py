@@ -119,15 +119,15 @@ def test_a_hub_for_both_families_knows_a_proxy_by_its_ipv4_address(tmp_path: Pat
     with HubProcess(tmp_path / "data", port, "--bind", f"[::]:{port}", "--public-url", public,
                     "--trusted-proxies", "127.0.0.7", "--proxy-user-header",
                     "X-Forwarded-User"):
-        def asked(by: str) -> bytes:
+        def page_for(by: str) -> bytes:
             connection = HTTPConnection("127.0.0.1", port, timeout=30, source_address=(by, 0))
             with closing(connection):
                 connection.request("GET", "/sign-in", headers={
                     "Host": "deck.example.org", "X-Forwarded-User": "mallory"})
                 return connection.getresponse().read()
 
-        assert b"mallory" in asked("127.0.0.7"), "believed, as the proxy that it is"
-        assert b"mallory" not in asked("127.0.0.1"), "the control"
+        assert b"mallory" in page_for("127.0.0.7"), "believed, as the proxy that it is"
+        assert b"mallory" not in page_for("127.0.0.1"), "the control"
 
 
 def is_up(deck: Deck) -> bool:

@@ -159,17 +159,17 @@ def package(root: Path) -> str:
     return str(PACKAGED)
 
 
-@pytest.mark.parametrize(("alone", "granted"), [
+@pytest.mark.parametrize(("alone", "grants"), [
     ([], {"act.conf", "terminals.conf"}), (["--grant", "none"], set()),
     (["--grant", "owners"], {"owners.conf"})])
 def test_an_agent_alone_that_gets_its_hub_keeps_what_was_chosen(
-    root: Path, alone: list[str], granted: set[str]
+    root: Path, alone: list[str], grants: set[str]
 ) -> None:
     at = ["--root", str(root), "--program", PROGRAM]
     assert service(["install", "agent", "--alone", *alone, *at]) == 0
     assert service(["install", "agent", "--hub", "https://hub:8050", *at]) == 0
     drop_ins = root / "etc/systemd/system/gpudeck-agent.service.d"
-    assert {path.name for path in drop_ins.glob("*")} == granted
+    assert {path.name for path in drop_ins.glob("*")} == grants
 
 
 @pytest.mark.parametrize(("role", "mode"), [(HUB, 0o640), (AGENT, 0o644)])

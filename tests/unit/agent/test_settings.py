@@ -97,6 +97,8 @@ def test_root_acts_beside_the_agent_that_is_installed(
     monkeypatch.setattr("agent.settings.state_folder", own_folder)
     assert str(read_act("end", ["t1"], {}).reach.data) == says
     assert str(read_act("end", ["t1", "--data", "/mine"], {}).reach.data) == "/mine"
+    assert str(read(["--pipe"], {}).data) == says, "a notebook's buttons"
+    assert str(read([], {}).data) == "/home/x/gpudeck/agent", "an agent of its own"
 
 
 def own_folder(program: str, env: Mapping[str, str]) -> Path:
