@@ -27,6 +27,7 @@ from gpudeck.settings import (
 )
 
 from .backends import BACKENDS, backend_named
+from .runtime.data_lock import agent_pid
 
 if TYPE_CHECKING:
     from gpudeck.client.hub import Client
@@ -259,7 +260,8 @@ def _agent_folder(env: Mapping[str, str]) -> Path:
 
 def closed_here(reach: ConnectionSettings) -> str:
     """Return why it is not known what this machine's agent has set, for people; "": it is known."""
-    if reach.names_data or reach.data.is_dir() or not is_installed("agent"):
+    if (reach.names_data or os.geteuid() == 0 or not is_installed("agent")
+            or agent_pid(reach.data) is not None):
         return ""
     return ("the agent of this machine is a service, and what it has set is closed to this user; "
             "run this as root, or ask its hub with --hub")

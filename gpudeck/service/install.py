@@ -254,8 +254,9 @@ def _check_runs(role: ServiceRole, program: str) -> None:
     """Check that the service can run its program: with a closed umask, root makes an environment
     that nobody else can read."""
     if _as_user(role, program, "--version"):
-        cure = _enter_words(role, program) or (
-            f"Let others read its environment: chmod -R a+rX {Path(program).parents[1]}")
+        environment = str(Path(program).parents[1])
+        cure = _enter_words(role, environment) or (
+            f"Let others read its environment: chmod -R a+rX {environment}")
         raise CommandError(f"the user {role.user}, as which the service runs, cannot run "
                            f"{program}. {cure}; then install again", ExitCode.USAGE)
 

@@ -160,7 +160,7 @@ def test_joining_again_grants_neither_more_nor_less(installed: Installation, gra
 
 def test_a_root_with_a_closed_umask(installed: Installation) -> None:
     """What root makes under umask 077 is closed to services, or it is said."""
-    machine, program = installed.machine, "/opt/closed/bin/gpudeck"
+    machine, program = installed.machine, "/opt/closed/env/bin/gpudeck"
     machine.run("rm -f /etc/gpudeck/agent.toml; mv /etc/gpudeck /etc/gpudeck.before")
     token, hub = installed.token(), f"--hub {installed.url}"
     try:
@@ -170,14 +170,15 @@ def test_a_root_with_a_closed_umask(installed: Installation) -> None:
         refusal = installed.refusal(token)
         assert "cannot read /etc/gpudeck/agent.toml" in refusal
         assert "chmod a+x /etc/gpudeck; then install again" in refusal
-        machine.run("chmod a+x /etc/gpudeck; umask 077; mkdir -p /opt/closed/bin; "
+        machine.run("chmod a+x /etc/gpudeck; umask 077; mkdir -p /opt/closed/env/bin; "
                     f"printf '#!/bin/sh\n' > {program}; chmod u+x {program}")
         refusal = installed.refusal(token, f"--program {program}")
         assert f"as which the service runs, cannot run {program}" in refusal
+        assert "chmod a+x /opt/closed; then install again" in refusal
         machine.run("chmod a+x /opt/closed")
-        assert "chmod -R a+rX /opt/closed; then install" in installed.refusal(
+        assert "chmod -R a+rX /opt/closed/env; then install" in installed.refusal(
             token, f"--program {program}")
-        machine.run("chmod -R a+rX /opt/closed; ln -sf /root/python /opt/closed/bin/python")
+        machine.run("chmod -R a+rX /opt/closed; ln -sf /root/python /opt/closed/env/bin/python")
         assert "/root/python is in a folder that services cannot see" in installed.refusal(
             token, f"--program {program}")
     finally:

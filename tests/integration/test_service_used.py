@@ -240,6 +240,8 @@ def test_roots_terminal_obeys_what_the_hub_has_stopped(site: Site) -> None:
 
 def test_who_cannot_look_is_not_told_that_there_is_nothing(site: Site) -> None:
     as_alice = "runuser -u alice -- gpudeck"
+    # As an action of hers leaves it.
+    site.machine.run("runuser -u alice -- mkdir -p /home/alice/.local/state/gpudeck/agent")
     node = site.machine.try_to(f"{as_alice} node show")
     assert node.returncode == ExitCode.CANNOT_START
     assert "is a service, and what it has set is closed to this user; run this as" in node.stderr
