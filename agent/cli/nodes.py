@@ -15,7 +15,7 @@ def node_id_of(client: "Client", name: str) -> str:
     nodes = client.nodes()
     if any(node["id"] == name for node in nodes):
         return name
-    matches = _meant([node for node in nodes if node["host"] == name])
+    matches = _current([node for node in nodes if node["host"] == name])
     if len(matches) == 1:
         return str(matches[0]["id"])
     if not matches:
@@ -28,7 +28,7 @@ def node_id_of(client: "Client", name: str) -> str:
         *listed]), ExitCode.USAGE)
 
 
-def _meant(nodes: "list[Item]") -> "list[Item]":
+def _current(nodes: "list[Item]") -> "list[Item]":
     """Return those of one name that it means, as the hub reads it: a revoked node has given it up,
     and a machine comes before its imported past and before another site's."""
     enrolled = [node for node in nodes if node.get("access") != "revoked"] or nodes

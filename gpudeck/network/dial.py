@@ -84,10 +84,10 @@ def _connected(host: str, port: int, until: float) -> socket.socket:
     drops all of IPv6, say, the first one answers nothing, not even a refusal."""
     error = OSError(f"{host} has no address")
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    for tried, (family, kind, protocol, _, address) in enumerate(addresses):
+    for place, (family, kind, protocol, _, address) in enumerate(addresses):
         sock = socket.socket(family, kind, protocol)
         try:
-            sock.settimeout(_remaining_s(until) / (len(addresses) - tried))
+            sock.settimeout(_remaining_s(until) / (len(addresses) - place))
             sock.connect(address)
             return sock
         except OSError as why:

@@ -181,7 +181,7 @@ def test_no_hub_there(data: Path) -> None:
 
 
 def test_a_hub_whose_certificate_has_expired(data: Path, tmp_path: Path) -> None:
-    """Nothing asks for firewalls: the cure is that of the agent's own log."""
+    """Give the cure of the agent's own log; firewalls are not asked for."""
     authority = Authority(tmp_path)
     pair = authority.issue("deck", -3, -1)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

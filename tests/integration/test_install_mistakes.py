@@ -159,7 +159,7 @@ def test_joining_again_grants_neither_more_nor_less(installed: Installation, gra
 
 
 def test_a_root_with_a_closed_umask(installed: Installation) -> None:
-    """What root makes under umask 077 is closed to services, or it is said."""
+    """Open to services what is made under umask 077, or say what to open."""
     machine, program = installed.machine, "/opt/closed/env/bin/gpudeck"
     machine.run("rm -f /etc/gpudeck/agent.toml; mv /etc/gpudeck /etc/gpudeck.before")
     token, hub = installed.token(), f"--hub {installed.url}"

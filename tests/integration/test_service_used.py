@@ -221,7 +221,7 @@ def test_doctor_of_somebody_else_does_not_call_it_missing(site: Site) -> None:
 
 
 def test_roots_terminal_obeys_what_the_hub_has_stopped(site: Site) -> None:
-    """Without --data too, and what it does there takes nothing from the agent."""
+    """Obey without --data too, and leave the lock of actions to the agent."""
     machine, plan = site.machine, "/root/plan"
     host, task = machine.run("hostname").strip(), site.task()
     at_terminal = (f"export LD_LIBRARY_PATH={FAKE} FAKE_NVML={FAKE}/nvml.txt; rm -f {plan}; "

@@ -90,7 +90,7 @@ def test_show_asks_this_machine_unless_told_otherwise() -> None:
 def test_root_acts_beside_the_agent_that_is_installed(
     monkeypatch: pytest.MonkeyPatch, uid: int, is_service_there: bool, says: str
 ) -> None:
-    """In another folder it would see neither what a hub has stopped nor what was done before."""
+    """See what a hub has stopped and what was done before, which another folder does not have."""
     monkeypatch.setattr("os.geteuid", lambda: uid)
     monkeypatch.setattr("gpudeck.service.installed.is_installed", lambda _: is_service_there)
     monkeypatch.setattr("gpudeck.service.installed.state_folder", own_folder)

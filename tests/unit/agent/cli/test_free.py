@@ -70,8 +70,8 @@ def test_a_node_goes_by_its_id_or_by_a_name_that_it_alone_has() -> None:
 @pytest.mark.parametrize("other", [
     {"access": "revoked"}, {"imported": True}, {"site": "lyon"}])
 def test_a_name_means_the_machine_that_has_it_now(other: dict[str, Any]) -> None:
-    """It was installed again and the former node revoked, or it has an imported past: the hub takes
-    its name, and so does a command that stops all actions there."""
+    """A machine was installed again and its former node revoked, or it has an imported past: the
+    hub takes its name, and so does a command that stops all actions there."""
     client = _Nodes(("old", "n001"), ("new", "n001"), ("only", "n002"), old=other, only=other)
     assert node_id_of(client, "n001") == "new"
     assert node_id_of(client, "n002") == "only"
