@@ -78,10 +78,6 @@ def _backup(data: Path, target: Path, passphrase: str | None) -> dict[str, Any]:
     if not is_there(data):
         raise CommandError(f"there is no hub in {data}; name its folder with --data",
                            ExitCode.CANNOT_START)
-    if (target / LOCK).exists() or (
-            target.is_dir() and any(target.iterdir()) and not (target / MARK).exists()):
-        raise CommandError(f"{target} has something else in it; name a new folder, or one of an "
-                           "earlier backup", ExitCode.USAGE)
     _open_target(target)
     (target / MARK).unlink(missing_ok=True)
     database = location(data)
@@ -106,13 +102,23 @@ def _backup(data: Path, target: Path, passphrase: str | None) -> dict[str, Any]:
 
 
 def _open_target(target: Path) -> None:
+    """Make the backup's folder, or check that it is a backup's."""
+    user = user_name(os.geteuid())
+    cannot = CommandError(f"{target} cannot be a folder of {user} alone, as a backup must be; as "
+                          f"root, make it one: install -d -o {user} -m 700 {target}",
+                          ExitCode.CANNOT_START)
+    try:
+        has_other = (target / LOCK).exists() or (
+            target.is_dir() and any(target.iterdir()) and not (target / MARK).exists())
+    except PermissionError as error:
+        raise cannot from error
+    if has_other:
+        raise CommandError(f"{target} has something else in it; name a new folder, or one of an "
+                           "earlier backup", ExitCode.USAGE)
     try:
         open_folder(target)
     except CommandError as error:  # its words are about a hub's data folder
-        user = user_name(os.geteuid())
-        raise CommandError(f"{target} cannot be a folder of {user} alone, as a backup must be; as "
-                           f"root, make it one: install -d -o {user} -m 700 {target}",
-                           ExitCode.CANNOT_START) from error
+        raise cannot from error
 
 
 def _restore(data: Path, source: Path, passphrase: str | None) -> dict[str, Any]:

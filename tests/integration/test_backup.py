@@ -137,11 +137,13 @@ def test_files_that_this_user_cannot_read_or_write_are_no_half_backup(
         path.chmod(path.stat().st_mode | 0o001)
     for path in (hub, *hub.rglob("*")):
         os.chown(path, NOBODY, NOBODY)
-    (tmp_path / "closed").mkdir(mode=0o755)
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others").chmod(0o755)
+    (tmp_path / "closed").mkdir(mode=0o700)
     cannot_read = as_nobody("restore", copy, "--data", tmp_path / "new")
     assert f"nobody cannot read {copy}; as root, give it to that user" in cannot_read
     assert f"chown -R nobody: {copy}" in cannot_read
-    for target in ("closed", "closed/new"):
+    for target in ("closed", "closed/new", "others", "others/new"):
         cannot_write = as_nobody("backup", tmp_path / target, "--data", hub)
         assert "install -d -o nobody -m 700" in cannot_write, cannot_write
 

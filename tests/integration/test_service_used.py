@@ -208,13 +208,21 @@ def test_doctor_and_audit_look_at_the_service(site: Site) -> None:
         "gpudeck audit tail --data /var/lib/gpudeck-hub")
 
 
-def test_doctor_of_somebody_else_does_not_call_it_missing(site: Site) -> None:
+@pytest.mark.parametrize("left", ["", ".local/state/gpudeck/agent"])
+def test_doctor_of_somebody_else_does_not_call_it_missing(site: Site, left: str) -> None:
+    """Whatever a command of hers has left in her own folder."""
+    site.machine.run(f"runuser -u alice -- mkdir -p /home/alice/{left}")
     report = json.loads(site.machine.try_to(
         "runuser -u alice -- gpudeck doctor --json").stdout)
     checks = {check["key"]: check for check in report["checks"]}
     for key in ("agent", "data", "hub_key"):
         assert checks[key]["verdict"] == "not checked", checks[key]
         assert "run this as root" in checks[key]["says"]
+    assert checks["hub"]["says"].startswith(site.url)
+    # What she cannot look at does not hold.
+    assert checks["holds"]["verdict"] == "ok", checks["holds"]
+    status = site.machine.try_to("runuser -u alice -- gpudeck status --json")
+    assert json.loads(status.stdout)["holds"] == {}
     tail = site.machine.try_to("runuser -u alice -- gpudeck audit tail")
     assert tail.returncode == 3
     assert "/var/lib/gpudeck-agent is closed to this user; run this as root" in tail.stderr
