@@ -208,10 +208,10 @@ def test_doctor_and_audit_look_at_the_service(site: Site) -> None:
         "gpudeck audit tail --data /var/lib/gpudeck-hub")
 
 
-@pytest.mark.parametrize("left", ["", ".local/state/gpudeck/agent"])
-def test_doctor_of_somebody_else_does_not_call_it_missing(site: Site, left: str) -> None:
-    """Whatever a command of hers has left in her own folder."""
-    site.machine.run(f"runuser -u alice -- mkdir -p /home/alice/{left}")
+@pytest.mark.parametrize("own", ["", ".local/state/gpudeck/agent"])
+def test_doctor_of_somebody_else_does_not_call_it_missing(site: Site, own: str) -> None:
+    """Look at the service though a command of hers has made a folder of her own."""
+    site.machine.run(f"runuser -u alice -- mkdir -p /home/alice/{own}")
     report = json.loads(site.machine.try_to(
         "runuser -u alice -- gpudeck doctor --json").stdout)
     checks = {check["key"]: check for check in report["checks"]}
