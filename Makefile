@@ -87,8 +87,11 @@ pictures: $(VENV)/.dev
 site: $(VENV)/.dev
 	@site=$$(mktemp -d) && $(BIN)/mkdocs build --strict --quiet --site-dir $$site && rm -r $$site
 
+# Alone in dist: `gpudeck-*.whl` of the pages, and of the Containerfile, is to be this one.
 wheel: $(VENV)/.dev
-	$(BIN)/python -m build --wheel --outdir dist .
+	@new=$$(mktemp -d) && $(BIN)/python -m build --wheel --outdir $$new . && mkdir -p dist \
+	  && wheel=$$(basename $$new/*.whl) && mv $$new/$$wheel dist/.$$wheel && rmdir $$new \
+	  && mv dist/.$$wheel dist/$$wheel && find dist -name 'gpudeck-*.whl' ! -name $$wheel -delete
 
 # For the release of Debian that this runs on.
 deb: wheel

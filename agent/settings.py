@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.service.installed import state_here
+from gpudeck.service.installed import is_installed, state_here
 from gpudeck.settings import (
     Setting,
     address,
@@ -27,6 +27,7 @@ from gpudeck.settings import (
 )
 
 from .backends import BACKENDS, backend_named
+from .runtime.data_lock import agent_pid
 
 if TYPE_CHECKING:
     from gpudeck.client.hub import Client
@@ -216,7 +217,8 @@ def read(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> AgentSetti
     values = load("agent", TABLE, argv, env, "The daemon of one node: reads its GPUs and reports "
                                              "them.")
     values["host"] = values["host"] or this_host()
-    values["data"] = values["data"] or state_folder("agent", env)
+    values["data"] = values["data"] or (
+        _agent_folder(env) if values["pipe"] else state_folder("agent", env))
     _resolve_hub(values, env)
     plays_file = backend_named(values["backend"]).capabilities.plays_file
     if plays_file != (values["replay"] is not None):
@@ -245,10 +247,24 @@ def read_reach(program: str, table: Sequence[Setting], args: Namespace, env: Map
     values = resolve(program, table, vars(args), env)
     data = values.get("data")
     return ConnectionSettings(values["hub"], token_source(values["token_file"], env),
-                              values["ca_file"], data or state_folder("agent", env),
-                              data is not None,
+                              values["ca_file"], data or _agent_folder(env), data is not None,
                               values.get("backend", "auto"), values.get("simulate", ""),
                               values.get("ceiling"), values["json"])
+
+
+def _agent_folder(env: Mapping[str, str]) -> Path:
+    """Return the folder of the agent beside which a command acts: for root the installed service's,
+    where a hub's hold, the budget and the lock of actions are. Nobody else can enter that one."""
+    return state_here("agent", env) if os.geteuid() == 0 else state_folder("agent", env)
+
+
+def closed_here(reach: ConnectionSettings) -> str:
+    """Return why it is not known what this machine's agent has set, for people; "": it is known."""
+    if (reach.names_data or os.geteuid() == 0 or not is_installed("agent")
+            or agent_pid(reach.data) is not None):
+        return ""
+    return ("the agent of this machine is a service, and what it has set is closed to this user; "
+            "run this as root, or ask its hub with --hub")
 
 
 def read_show(program: str, argv: Sequence[str], env: Mapping[str, str] = os.environ

@@ -16,7 +16,7 @@ class NetworkSet:
 
     def hold(self, address: str) -> bool:
         try:
-            parsed = ip_address(address)
+            parsed = ip_address(plain_address(address))
         except ValueError:
             return False
         return any(parsed in network for network in self.networks)
@@ -33,7 +33,7 @@ class TrustedProxies(NetworkSet):
                 break
             hop = word.strip()
             try:
-                address = str(ip_address(hop))
+                address = plain_address(str(ip_address(hop)))
             except ValueError:
                 break
         return address
@@ -41,6 +41,17 @@ class TrustedProxies(NetworkSet):
 
 NOBODY = TrustedProxies()
 NONE = NetworkSet()
+
+
+def plain_address(address: str) -> str:
+    """Return the IPv4 address of a client that a socket for both families (`[::]`) names
+    ::ffff:a.b.c.d: rules for IPv4 are about it, and it is one of many in that /64."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    mapped = parsed.ipv4_mapped if parsed.version == 6 else None
+    return address if mapped is None else str(mapped)
 
 
 def proxies(raw: str) -> TrustedProxies:

@@ -22,6 +22,7 @@ VALUES: tuple[tuple[str, str, str], ...] = (
      "kubernetes.io/metadata.name: {{ .Values.ingress.namespace }}"),
     ("runtimeClassName: nvidia", "runtimeClassName",
      "runtimeClassName: {{ .Values.runtimeClassName }}"),
+    ('{ nvidia.com/gpu.present: "true" }', "nodeSelector", "{ {{ .Values.nodeSelector }} }"),
     ("namespace: gpudeck", "namespace", "namespace: {{ .Release.Namespace }}"),
 )
 DEFAULTS = f"""\
@@ -29,7 +30,8 @@ DEFAULTS = f"""\
 host: deck.example.org  # under which people and agents reach the hub, by https
 trustedProxies: 10.0.0.0/8  # the pods of the ingress controller
 storage: 50Gi  # of the hub's volume
-runtimeClassName: nvidia
+runtimeClassName: nvidia  # empty: the nodes' default
+nodeSelector: 'nvidia.com/gpu.present: "true"'  # of nodes with GPUs; empty: all nodes
 image:
   hub: gpudeck-hub:{RELEASE}
   agent: gpudeck-agent:{RELEASE}

@@ -121,7 +121,7 @@ def _read_file(path: str | None) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text())
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror}", ExitCode.USAGE) from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CommandError(f"{path} is not TOML: {error}", ExitCode.USAGE) from error
 
 
@@ -179,6 +179,9 @@ def read_secret(path: str | Path) -> str:
         return Path(path).read_text().strip()
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror}", ExitCode.USAGE) from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"cannot read {path}: it is no text; is it the right file?",
+                           ExitCode.USAGE) from error
 
 
 def text(raw: str) -> str:

@@ -22,6 +22,13 @@ def hold_files(data: Path) -> tuple[Path, ...]:
     return (*driver_files(data), *MACHINE_FILES, data / HOLD_FILE)
 
 
+def visible_hold_files(data: Path) -> tuple[Path, ...]:
+    """Return the paths that this user can look for, to show what holds. What acts takes all: there,
+    not to know is no permission."""
+    return tuple(path for path in hold_files(data)
+                 if os.access(path.parent, os.X_OK) or not path.parent.exists())
+
+
 @lru_cache(maxsize=4)  # asked once a second
 def driver_files(data: Path) -> tuple[Path, ...]:
     return (*MACHINE_DRIVER_FILES, data / DRIVER_FILE)

@@ -31,7 +31,8 @@ from .. import settings
 HUB = Setting("hub", hub_url, None, "act through this hub; default: on this machine")
 NEEDED_HUB = Setting("hub", hub_url, None, "the hub to ask; required")
 DATA = Setting("data", folder, None, "without --hub: the folder of this machine's agent",
-               default_words="$XDG_STATE_HOME/gpudeck/agent")
+               default_words="for root the installed service's; else "
+                             "$XDG_STATE_HOME/gpudeck/agent")
 JSON = Setting("json", flag, False, "one JSON document per line, at each state")
 TABLE: tuple[Setting, ...] = (
     HUB, settings.TOKEN_FILE, settings.CA_FILE, DATA, settings.BACKEND, settings.SIMULATE,

@@ -21,7 +21,7 @@ from gpudeck.client.hub import Client, add_hub_flags
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.language.printable import printable
 from gpudeck.service.installed import state_here
-from gpudeck.settings import folder
+from gpudeck.settings import folder, state_folder
 
 FOLLOW_EVERY_S = 0.5
 PAGE = 1_000
@@ -186,6 +186,9 @@ def _open_file(args: argparse.Namespace) -> closing[AuditFile]:
 def default_folder(env: Mapping[str, str] = os.environ) -> Path:
     """Return the hub's folder where there is one, else the agent's."""
     agents, hubs = state_here("agent", env), state_here("hub", env)
+    own = state_folder("agent", env)
+    if os.geteuid() != 0 and (own / "acts.db").exists():  # of what this user did here
+        agents = own
     raw = env.get("GPUDECK_DATA")
     if raw:
         return folder(raw)

@@ -162,6 +162,9 @@ def _check_agent(data: Path) -> None:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return  # an agent runs
+    except PermissionError as error:
+        raise CommandError(f"{data} is closed to this user, so nothing was stopped; run this as "
+                           "root", ExitCode.CANNOT_START) from error
     except OSError:
         pass
     raise CommandError(f"no agent runs with the folder {data}, so nothing would be stopped; "

@@ -33,7 +33,7 @@ from ..limits.mps_doctor import findings, whole_boards
 from ..limits.mps_store import Default, MpsSettingStore, devices
 from ..limits.stores import ComputeModeStore, MigLayoutStore, TimedLimitStore, unread_words
 from ..runtime.data_lock import agent_pid
-from ..settings import ConnectionSettings, read_reach
+from ..settings import ConnectionSettings, closed_here, read_reach
 from ..tasks.boot_id import boot_id
 from . import limit_means
 from .action_settings import TABLE
@@ -316,7 +316,8 @@ def _show_limits(reach: ConnectionSettings, args: argparse.Namespace) -> int:
     if reach.hub is not None:
         items, means = reach.client().limits(_of_node(reach, args)), {}
     else:
-        items, means = [{"host": "here", "trouble": "", **limits_here(reach.data)}], {
+        here = {"host": "here", "trouble": "", **limits_here(reach.data)}
+        items, means = [here | ({"unread": closed} if (closed := closed_here(reach)) else {})], {
             "means": limit_means.means_here(reach, _daemons_here(reach, LocalMpsDaemons()))}
     lines = [line for item in items for line in _limit_lines(item)]
     return answer(reach, {"items": items, **msgspec.to_builtins(means)},

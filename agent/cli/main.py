@@ -22,7 +22,7 @@ from gpudeck.network.tls import tls_context
 from gpudeck.service.notify import ServiceNotifier
 
 from ..actions.ceiling import foreign_pids
-from ..actions.hold_files import driver_order, hold_files, holds
+from ..actions.hold_files import driver_order, holds, visible_hold_files
 from ..actions.signals import make_room
 from ..backends import SIMULATED, backend_named
 from ..backends.recorded import FORMAT, RecordingHeader
@@ -216,7 +216,7 @@ def status(argv: Sequence[str]) -> int:
         more["nodes"] = nodes
     else:
         items, more = _status_here(reach)
-        held_hosts = {this_host(): holds(hold_files(reach.data))}
+        held_hosts = {this_host(): holds(visible_hold_files(reach.data))}
     held_hosts = {host: [*why] for host, why in held_hosts.items() if why}
     print(show.as_json(items, holds=held_hosts, **more) if reach.json
           else "\n".join([*show.held_lines(held_hosts), show.gpu_table(items, hosts),

@@ -31,7 +31,7 @@ from gpudeck.words.actions import moment, printable
 
 from ..journal.store import ActionJournal, ActionStore, JournalError
 from ..limits.stores import RepairStore
-from ..settings import ConnectionSettings, read_reach
+from ..settings import ConnectionSettings, closed_here, read_reach
 from .action_settings import TABLE
 from .actions import answer
 from .setting_actions import board_uuid, do, node_id, validate
@@ -155,6 +155,8 @@ def read_text(path: str) -> str:
 
 
 def _here(reach: ConnectionSettings) -> tuple[GpuRepair, ...]:
+    if closed := closed_here(reach):
+        raise CommandError(closed, ExitCode.CANNOT_START)
     if not reach.data.is_dir():
         return ()
     try:

@@ -6,7 +6,7 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.words.actions import printable
 
 if TYPE_CHECKING:
-    from gpudeck.client.hub import Client
+    from gpudeck.client.hub import Client, Item
 
 
 def node_id_of(client: "Client", name: str) -> str:
@@ -15,7 +15,7 @@ def node_id_of(client: "Client", name: str) -> str:
     nodes = client.nodes()
     if any(node["id"] == name for node in nodes):
         return name
-    matches = [node for node in nodes if node["host"] == name]
+    matches = _current([node for node in nodes if node["host"] == name])
     if len(matches) == 1:
         return str(matches[0]["id"])
     if not matches:
@@ -26,6 +26,14 @@ def node_id_of(client: "Client", name: str) -> str:
     raise CommandError("\n".join([
         f"{len(matches)} nodes have the name {printable(name)!r}; give the id of one of these:",
         *listed]), ExitCode.USAGE)
+
+
+def _current(nodes: "list[Item]") -> "list[Item]":
+    """Return those of one name that it means, as the hub reads it: a revoked node has given it up,
+    and a machine comes before its imported past and before another site's."""
+    enrolled = [node for node in nodes if node.get("access") != "revoked"] or nodes
+    machines = [node for node in enrolled if not node.get("imported") and node.get("site") is None]
+    return machines or enrolled
 
 
 def _near(name: str, hosts: list[str]) -> str:

@@ -5,10 +5,12 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import zipfile
 from collections.abc import Iterable, Mapping
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,12 @@ LOG_WITHIN_S = 10.0
 SECRET_MIN = 5
 _UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]{8,}")
 _ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
+# Times of day and PCI addresses have colons too: only what is an address counts.
+_MAYBE_IPV6 = re.compile(r"(?<![\w:.])[0-9a-fA-F]{0,4}:[0-9a-fA-F:]*:(?:[0-9a-fA-F.]*)(?<!\.)")
+_HARDWARE = re.compile(r"\b(?:[0-9a-fA-F]{2}:){5,19}[0-9a-fA-F]{2}\b")  # Ethernet, InfiniBand
 _MAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]+")
 _KEY = re.compile(r"\b[0-9a-f]{32,}\b|\b[A-Za-z0-9+/_-]{43,}={0,2}(?![A-Za-z0-9])")
-_OPEN = ("127.0.0.1", "0.0.0.0")
+_OPEN = ("127.0.0.1", "0.0.0.0", "::1", "::")
 
 
 class TextScrubber:
@@ -42,23 +47,39 @@ class TextScrubber:
              if SECRET.search(name) and len(value) >= SECRET_MIN} | set(_secrets_in(env)),
             key=len, reverse=True)
         self._names = sorted({name for name in names if len(name) > 1}, key=len, reverse=True)
+        # Without it, trying all addresses there are finds the one that a word stands for.
+        self._salt = secrets.token_bytes(16)
 
     def __call__(self, text: str) -> str:
         for value in self._values:
             text = text.replace(value, HIDDEN)
         text = redact(text)
-        text = _UUID.sub(lambda match: f"{match[1]}-{_short(match[0])}", text)
+        text = _UUID.sub(lambda match: f"{match[1]}-{self._word(match[0])}", text)
         text = _KEY.sub(HIDDEN, text)
         text = _MAIL.sub("[mail]", text)
-        text = _ADDRESS.sub(
-            lambda match: match[0] if match[0] in _OPEN else f"[address {_short(match[0])}]", text)
+        for pattern in (_HARDWARE, _MAYBE_IPV6, _ADDRESS):
+            text = pattern.sub(self._address, text)
         for name in self._names:
-            text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", f"[name {_short(name)}]", text)
+            word = f"[name {self._word(name)}]"
+            text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", word, text)
         return text
 
+    def _address(self, match: re.Match[str]) -> str:
+        address = match[0]
+        if address in _OPEN or (match.re is _MAYBE_IPV6 and not _is_ipv6(address)):
+            return address
+        return f"[address {self._word(address)}]"
 
-def _short(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    def _word(self, text: str) -> str:
+        return hashlib.sha256(self._salt + text.encode()).hexdigest()[:8]
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _secrets_in(env: Mapping[str, str]) -> Iterable[str]:
@@ -90,14 +111,18 @@ def write_bundle(path: Path, report: Mapping[str, object], scrub: TextScrubber,
     }
     try:
         # x: an existing file may be somebody else's, or the last report.
-        with zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED) as bundle:
+        with (open(path, "xb", opener=_private) as file,
+              zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as bundle):
             for name, text in parts.items():
                 bundle.writestr(name, (text if name.endswith(".json") else scrub(text)) + "\n")
-        path.chmod(0o600)
     except FileExistsError:
         raise CommandError(f"{path} is there already; name another file", ExitCode.USAGE) from None
     except OSError as error:
         raise CommandError(f"cannot write {path}: {error.strerror}", ExitCode.USAGE) from error
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _scrubbed(node: Any, scrub: TextScrubber) -> Any:

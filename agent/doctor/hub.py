@@ -17,6 +17,7 @@ from gpudeck.client.hub import tls_context
 from gpudeck.contract.wire import Call, Challenge, Refused, encode
 from gpudeck.errors import CommandError
 from gpudeck.network.keys import spaced
+from gpudeck.network.trouble import proxy_words, unreached_words
 from gpudeck.pool.connection import PoolConnection
 
 from ..backends.check import DoctorCheck, Verdict
@@ -48,20 +49,27 @@ def hub_checks(hub: str, ca_file: Path | None, data: Path, env: Mapping[str, str
         yield check("problem", str(error), "mend --ca-file")
         return
     except (urllib.error.URLError, OSError, HTTPException, ValueError) as error:
-        why = getattr(error, "reason", error)
         # If no hub was ever configured, a missing default hub is not an error.
         verdict: Verdict = "problem" if belongs_to_a_hub(data) else "warning"
         if verdict == "warning" and _has_pool(env):
             yield check("not checked", "the agent of this machine leases its GPUs without one")
             return
-        yield check(verdict, f"no hub answers at {hub}: {why}",
-                    "is it running, is --hub right, and does a firewall block it? The "
-                    "agent buffers its readings and retries")
+        words, _, cure = _hub_trouble(error).partition("; ")
+        yield check(verdict, f"no hub answers at {hub}: {words}",
+                    f"{cure or 'look at the hub, and at --hub'}; the agent buffers its readings "
+                    "and retries")
         return
     safe = "with TLS" if tls is not None else "without TLS, on this machine"
     yield check("ok", f"{hub} answers, {safe}")
     yield clock_check(skew_s)
     yield _pinned(hub, tls, data)
+
+
+def _hub_trouble(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return proxy_words(error.code, error.headers.get("Server", ""))
+    reason = getattr(error, "reason", error)
+    return unreached_words(reason) if isinstance(reason, Exception) else str(reason)
 
 
 def _has_pool(env: Mapping[str, str]) -> bool:

@@ -9,17 +9,18 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from msgspec import to_builtins
 
 from gpudeck.errors import ExitCode
 from gpudeck.service.installed import is_of_service, state_here
 from gpudeck.service.units import AGENT
-from gpudeck.settings import Setting, flag, folder, load
+from gpudeck.settings import Setting, flag, folder, is_loopback, load
 from gpudeck.words.actions import printable
 
 from ..actions.hold_files import driver_order
@@ -47,15 +48,16 @@ def doctor(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
                                               "fixes. Changes nothing.")
     data = values["data"] or state_here("agent", env)
     hub, ca_file, ceiling = (values[name] for name in ("hub", "ca_file", "ceiling"))
+    hubs: Sequence[str] = DEFAULT_HUBS if hub is None else (hub,)
     if hub is None and is_of_service("agent", data):
         settings = read(["--config", str(AGENT.config)], {})
-        hub, ca_file = (settings.hub or DEFAULT_HUBS)[0], ca_file or settings.ca_file
+        hubs, ca_file = settings.hub or DEFAULT_HUBS, ca_file or settings.ca_file
         ceiling = ceiling or settings.ceiling
-    checks = examine(hub or DEFAULT_HUBS[0], ca_file, data, ceiling, env)
+    checks = examine(hubs[0], ca_file, data, ceiling, env)
     report = as_report(checks, time.time())
     print(json.dumps(report, indent=2) if values["json"] else as_text(checks))
     if values["bundle"] is not None:
-        write_bundle(values["bundle"], report, TextScrubber(env, _names()), env)
+        write_bundle(values["bundle"], report, TextScrubber(env, _names(hubs)), env)
         if not values["json"]:
             print(f"\nwrote {values['bundle']}; read it before you send it")
     return ExitCode.FAILED if worst(checks) == "problem" else ExitCode.OK
@@ -89,10 +91,11 @@ def as_text(checks: Sequence[DoctorCheck]) -> str:
                       f"{counts['ok']} ok, {counts['not checked']} not checked"])
 
 
-def _names() -> list[str]:
-    """Return names to hide: of this machine, and of the user who runs this."""
+def _names(hubs: Iterable[str]) -> list[str]:
+    """Return names to hide: of this machine, of its hubs, and of the user who runs this."""
     host = socket.gethostname()
-    names = [host, host.partition(".")[0], Path.home().as_posix()]
+    names = [host, host.partition(".")[0], Path.home().as_posix(),
+             *(name for hub in hubs if not is_loopback(name := urlsplit(hub).hostname or ""))]
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a uid without a name

@@ -145,8 +145,10 @@ class ActionStore:
         log.warning("journal_repaired why=%r", REPAIRED)
 
     def _refuses(self, error: Exception) -> JournalError:
-        return JournalError(f"the action journal {self._path.name} cannot be used ({error}); free "
-                            "some space on its disk. Actions that cannot be recorded are refused.")
+        cure = ("run this as root, or as the agent's user" if isinstance(error, PermissionError)
+                else "free some space on its disk")
+        return JournalError(f"the action journal {self._path.name} cannot be used ({error}); "
+                            f"{cure}. Actions that cannot be recorded are refused.")
 
 
 def _use_wal(db: sqlite3.Connection) -> None:

@@ -10,7 +10,6 @@ slept on a thread more, and took messages of any size.
 """
 
 import contextlib
-import errno
 import os
 import select
 import socket
@@ -27,6 +26,7 @@ import msgspec
 from gpudeck.contract import wire
 from gpudeck.network import websocket
 from gpudeck.network.dial import HttpStatusError, opened
+from gpudeck.network.trouble import proxy_words, unreached_words
 from gpudeck.rate import TokenBucket
 
 # A hub has little to send: an Ack a second, now and then a question or an order.
@@ -360,42 +360,17 @@ def _why(error: Exception) -> tuple[str, bool]:
             return _status_words(status, server), status in DENIALS
         case websocket.WebSocketViolationError() | wire.WireError() | msgspec.MsgspecError():
             return f"the hub sent an unexpected message: {error}", False
-        case ssl.SSLCertVerificationError():
-            return _certificate(error), True
-        case ssl.SSLError():
-            return f"TLS fails ({error.reason or error}); is --hub right, https and port?", False
-        case socket.gaierror():
-            return (f"the name in --hub is not known here ({str(error.strerror).lower()}); correct "
-                    "it, or the DNS of this machine"), False
-        case OSError():
-            return reach_words(error), False
-    return str(error) or type(error).__name__, False
-
-
-def reach_words(error: OSError) -> str:
-    """Return why the hub was not reached, and what to look at."""
-    words = error.strerror.lower() if error.strerror else str(error) or type(error).__name__
-    match error:
-        case ConnectionRefusedError():
-            return (f"{words}: does the hub run there, or the proxy before it, and is the port in "
-                    "--hub right?")
-        case TimeoutError():
-            return (f"{words}: is the address in --hub right, and does a firewall let this machine "
-                    "through?")
-        case OSError(errno=errno.EHOSTUNREACH | errno.ENETUNREACH):
-            return f"{words}: is this machine's network up, and the address in --hub right?"
-    return words
+    return unreached_words(error), isinstance(error, ssl.SSLCertVerificationError)
 
 
 def _status_words(status: int, server: str) -> str:
     """Return what an HTTP status means. `server`: the name of what answers; a hub gives none."""
     if server == STANDBY:
         return "this hub is a standby of another one"
-    proxy = f"the proxy before the hub ({server})" if server else "a proxy before the hub"
     if status in (502, 503, 504):
-        return f"{proxy} answers HTTP {status}: it does not reach the hub; does the hub run?"
+        return proxy_words(status, server)
     if server and status in (400, 401, 404, 426):
-        return (f"{proxy} answers HTTP {status}: does it pass websockets on (Upgrade, Connection)? "
+        return (f"{proxy_words(status, server)}: does it pass websockets on (Upgrade, Connection)? "
                 "See docs/install.md")
     if status == 401:  # a hub asks nobody who comes by a websocket
         return ("the hub answers HTTP 401: a proxy must pass websockets on (Upgrade, Connection); "
@@ -403,18 +378,4 @@ def _status_words(status: int, server: str) -> str:
     if status == 421:
         return ("the hub does not answer under the name in --hub; use the URL that it prints, or "
                 "its --public-url; a proxy must pass Host on as it came")
-    return f"{proxy if server else 'the hub'} answers HTTP {status}"
-
-
-def _certificate(error: ssl.SSLCertVerificationError) -> str:
-    """Return what is wrong with the certificate. The codes are OpenSSL's X509_V_ERR_*."""
-    message = f"the hub's certificate is refused: {error.verify_message}"
-    if error.verify_code == 9:
-        return f"{message}; compare this machine's clock with the hub's"
-    if error.verify_code == 10:
-        return f"{message}; renew it on the hub"
-    if error.verify_code in (62, 64):
-        return f"{message}; use the name that the certificate is for in --hub"
-    if error.verify_code in (18, 19, 20, 21):
-        return f"{message}; pass the issuing CA's certificate with --ca-file"
-    return message
+    return proxy_words(status, server) if server else f"the hub answers HTTP {status}"

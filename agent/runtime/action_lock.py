@@ -19,7 +19,7 @@ class ActionLock:
     def take(self, within_s: float) -> bool:
         deadline = time.monotonic() + within_s
         with self._mine:
-            fd = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            fd = _opened(self._path)
             while True:
                 try:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -36,3 +36,12 @@ class ActionLock:
             if self._fd is not None:
                 os.close(self._fd)
                 self._fd = None
+
+
+def _opened(path: Path) -> int:
+    """Open the file, made by whoever is first; root leaves it to the agent whose folder it is."""
+    fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    owner = os.stat(path.parent)
+    if os.geteuid() == 0 and os.fstat(fd).st_uid != owner.st_uid:
+        os.fchown(fd, owner.st_uid, owner.st_gid)
+    return fd

@@ -3,6 +3,7 @@
 import argparse
 import getpass
 import json
+import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -22,7 +23,15 @@ from ..actions.hub_key import KEY_FILE
 from ..history.storage.folder import HistoryDamagedError, copied
 from ..history.storage.manifest import digest
 from ..notifications.transports import SECRETS
-from ..runtime.data_folder import LOCK, PAGES, SIGNING_FILE, lock_folder, open_folder, write_private
+from ..runtime.data_folder import (
+    LOCK,
+    PAGES,
+    SIGNING_FILE,
+    lock_folder,
+    open_folder,
+    user_name,
+    write_private,
+)
 from ..runtime.sqlite_state import copy_database
 from ..runtime.state_location import is_there, location
 from .migrate_state import copy_state
@@ -69,11 +78,7 @@ def _backup(data: Path, target: Path, passphrase: str | None) -> dict[str, Any]:
     if not is_there(data):
         raise CommandError(f"there is no hub in {data}; name its folder with --data",
                            ExitCode.CANNOT_START)
-    if (target / LOCK).exists() or (
-            target.is_dir() and any(target.iterdir()) and not (target / MARK).exists()):
-        raise CommandError(f"{target} has something else in it; name a new folder, or one of an "
-                           "earlier backup", ExitCode.USAGE)
-    open_folder(target)
+    _open_target(target)
     (target / MARK).unlink(missing_ok=True)
     database = location(data)
     if database is None:
@@ -94,6 +99,26 @@ def _backup(data: Path, target: Path, passphrase: str | None) -> dict[str, Any]:
         "keys: without hub.key no node knows the restored hub; give --passphrase-file, or keep "
         "a copy of hub.key elsewhere"])
     return {"to": str(target), "history files": files, "without": "; ".join(missing)}
+
+
+def _open_target(target: Path) -> None:
+    """Make the backup's folder, or check that it is a backup's."""
+    user = user_name(os.geteuid())
+    cannot = CommandError(f"{target} cannot be a folder of {user} alone, as a backup must be; as "
+                          f"root, make it one: install -d -o {user} -m 700 {target}",
+                          ExitCode.CANNOT_START)
+    try:
+        has_other = (target / LOCK).exists() or (
+            target.is_dir() and any(target.iterdir()) and not (target / MARK).exists())
+    except PermissionError as error:
+        raise cannot from error
+    if has_other:
+        raise CommandError(f"{target} has something else in it; name a new folder, or one of an "
+                           "earlier backup", ExitCode.USAGE)
+    try:
+        open_folder(target)
+    except CommandError as error:  # its words are about a hub's data folder
+        raise cannot from error
 
 
 def _restore(data: Path, source: Path, passphrase: str | None) -> dict[str, Any]:
@@ -210,6 +235,11 @@ def _keys(data: Path) -> dict[str, bytes]:
 def _mark(source: Path) -> BackupMark:
     try:
         return msgspec.json.decode((source / MARK).read_bytes(), type=BackupMark)
+    except PermissionError as error:
+        user = user_name(os.geteuid())
+        raise CommandError(f"{user} cannot read {source}; as root, give it to that user, in a "
+                           f"folder that it can enter: chown -R {user}: {source}",
+                           ExitCode.CANNOT_START) from error
     except OSError as error:
         raise CommandError(f"{source} is not a complete backup of a hub: it has no {MARK}",
                            ExitCode.USAGE) from error

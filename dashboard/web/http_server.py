@@ -19,6 +19,8 @@ from gevent import pywsgi
 from gevent.pywsgi import Input, WSGIHandler, WSGIServer
 from gevent.ssl import SSLContext
 
+from ..trusted_networks import plain_address
+
 Environ = dict[str, Any]
 
 SEND_BUFFER_BYTES = 131_072
@@ -214,6 +216,7 @@ class HttpServer(WSGIServer):
         return connection
 
     def handle(self, sock: Any, address: Any) -> None:
+        address = (plain_address(address[0]), *address[1:])
         if not self._takes(address[0]):
             self.tally.add("not_from_a_proxy")
         elif self._tls is None:

@@ -22,6 +22,7 @@ from gpudeck.cli.command_parser import parsed
 from gpudeck.contract.action_views import CommandView, OrderResultView, PreviewView
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.network.tls import tls_context as tls_context
+from gpudeck.network.trouble import proxy_words, unreached_words
 from gpudeck.settings import folder, hub_url, read_secret
 
 TIMEOUT_S = 10.0
@@ -130,11 +131,12 @@ class HubConnection:
                 yield answer
         except urllib.error.HTTPError as error:
             with error:
-                raise refused(self._url, error.code, error.read(65_536)) from error
+                raise refused(self._url, error.code, error.read(65_536),
+                              error.headers.get("Server", "")) from error
         except (urllib.error.URLError, OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
-            raise CommandError(f"no hub at {self._url}: {reason}; is it running, and is "
-                               "that its URL?", ExitCode.UNREACHABLE) from error
+            words = unreached_words(reason) if isinstance(reason, Exception) else reason
+            raise CommandError(f"no hub at {self._url}: {words}", ExitCode.UNREACHABLE) from error
 
     def _item(self, body: bytes) -> Item | None:
         if not body:
@@ -405,13 +407,15 @@ class _NoRedirectHandler(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def refused(url: str | None, status: int, body: bytes) -> CommandError:
+def refused(url: str | None, status: int, body: bytes, server: str = "") -> CommandError:
     """Return the error that an answer is. `url` None: for a page of that very hub, which needs no
-    more than its sentence."""
+    more than its sentence. `server`: the name of what answers; a hub gives none."""
     detail = _problem(body)
     is_denied = status in (401, 403)
     if url is None:
         sentence = detail or f"the hub answers {status}"
+    elif server and not detail:
+        sentence = f"{url}: {proxy_words(status, server)}"
     elif is_denied:
         sentence = (f"the hub at {url} refuses ({detail or status}); it needs a valid token with "
                     "permission for this")

@@ -59,10 +59,10 @@ def opened(url: str, tls: ssl.SSLContext | None, within_s: float,
 
 def _reached(host: str, port: int, proxy: SplitResult | None, until: float) -> socket.socket:
     if proxy is None:
-        return socket.create_connection((host, port), _remaining_s(until))
+        return _connected(host, port, until)
     to = (proxy.hostname or "", proxy.port or PORTS["http"])
     try:
-        sock = socket.create_connection(to, _remaining_s(until))
+        sock = _connected(*to, until)
     except OSError as error:
         raise OSError(f"the proxy {to[0]}:{to[1]}, which the environment names, cannot be "
                       f"reached: {(error.strerror or str(error)).lower()}") from error
@@ -77,6 +77,23 @@ def _reached(host: str, port: int, proxy: SplitResult | None, until: float) -> s
     sock.close()
     raise OSError(f"the proxy {to[0]}:{to[1]} answers HTTP {status}; see the *_proxy variables of "
                   "the environment")
+
+
+def _connected(host: str, port: int, until: float) -> socket.socket:
+    """Connect to an address of this name. Each of them has its part of the time: where a firewall
+    drops all of IPv6, say, the first one answers nothing, not even a refusal."""
+    error = OSError(f"{host} has no address")
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for place, (family, kind, protocol, _, address) in enumerate(addresses):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(_remaining_s(until) / (len(addresses) - place))
+            sock.connect(address)
+            return sock
+        except OSError as why:
+            sock.close()
+            error = why
+    raise error
 
 
 def _proxy(scheme: str, host: str, port: int) -> SplitResult | None:

@@ -9,6 +9,7 @@ import binascii
 import errno
 import hashlib
 import os
+import pwd
 import re
 import secrets
 import stat
@@ -140,7 +141,9 @@ def _read_seed(path: Path) -> bytes:
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
         about = os.fstat(file.fileno())
         if about.st_uid != os.geteuid():
-            raise CommandError(f"the key {path} belongs to another user", ExitCode.CANNOT_START)
+            owner = _name_of(about.st_uid)
+            raise CommandError(f"the key {path} belongs to another user; run this as that one (as "
+                               f"root: runuser -u {owner} -- gpudeck …)", ExitCode.CANNOT_START)
         if stat.S_IMODE(about.st_mode) & 0o077:
             raise CommandError(f"the key {path} can be read by others; treat it as stolen: delete "
                                "it and enrol again, or, if it never was, run: chmod 600 " +
@@ -150,6 +153,13 @@ def _read_seed(path: Path) -> bytes:
         raise CommandError(f"{path} is not a key of gpudeck; delete it and enrol again",
                            ExitCode.CANNOT_START)
     return seed
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"#{uid}"
 
 
 @dataclass(frozen=True, slots=True)

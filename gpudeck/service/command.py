@@ -7,7 +7,13 @@ from pathlib import Path
 
 from gpudeck.cli.command_parser import CommandParser
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.service.install import Machine, install, present_grants, uninstall
+from gpudeck.service.install import (
+    Machine,
+    install,
+    missing_grants,
+    present_grants,
+    uninstall,
+)
 from gpudeck.service.units import ALONE, GRANT, ROLES, ServiceRole, files
 from gpudeck.settings import folder, read_secret
 
@@ -51,8 +57,7 @@ def _install(machine: Machine, role: ServiceRole, args: argparse.Namespace) -> l
               else present)
     report = install(machine, role, args.program, settings, grants, args.pool or is_alone, token,
                      starts)
-    missing = [GRANT[name].without for name in role.grants if name not in grants]
-    return [*report, *(f"not granted: {sentence}" for sentence in missing),
+    return [*report, *missing_grants(role, grants),
             f"look: systemctl status {role.unit}; journalctl -u {role.unit}"]
 
 

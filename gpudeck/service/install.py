@@ -14,6 +14,7 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.network.keys import EnrolmentToken
 from gpudeck.service.units import (
     CONFIG,
+    GRANT,
     PACKAGED,
     ServiceRole,
     config_text,
@@ -58,10 +59,14 @@ def install(machine: Machine, role: ServiceRole, program: str, settings: Mapping
                                for name in role.file_settings if name in settings}}
     texts = dict(files(role, program, grants))
     _add_user(machine, role, texts.get(role.users_file))
-    for name in role.file_settings:
-        if name in settings:
-            _check_readable(machine, role, settings[name])
+    if not machine.is_image:  # there its future owner is not known
+        _check_runs(role, program)
+        for name in role.file_settings:
+            if name in settings:
+                _check_readable(role, settings[name])
     report = _write_config(machine, role, settings, is_in_pool)
+    if not machine.is_image:
+        _check_readable(role, str(role.config))
     drop_ins = machine.path(role.drop_ins)
     for name in role.grants:
         (drop_ins / f"{name}.conf").unlink(missing_ok=True)
@@ -112,15 +117,25 @@ def _connection(role: ServiceRole) -> list[str]:
 def present_grants(machine: Machine, role: ServiceRole, gets_hub: bool
                    ) -> tuple[str, ...] | None:
     """Return the grants of an installation that is there, which installing again without `--grant`
-    does not change. None: there is none, or an agent that was alone gets its hub."""
+    does not change. None: there is none, or an agent that was alone, with the grants that such an
+    agent gets by default, gets its hub."""
     names = tuple(name for name in role.grants
                   if machine.path(role.drop_ins / f"{name}.conf").exists())
-    if not names and not machine.path(role.unit_file).exists():
-        return None
     config = machine.path(role.config)
-    if gets_hub and config.exists() and is_alone(role, config.read_text(errors="replace")):
+    # The unit of a package is there before any installation.
+    is_installed = machine.path(role.unit_file).exists() or (
+        machine.path(PACKAGED).exists() and config.exists())
+    if not names and not is_installed:
+        return None
+    if (gets_hub and names == role.default_grants_alone and config.exists()
+            and is_alone(role, config.read_text(errors="replace"))):
         return None
     return names
+
+
+def missing_grants(role: ServiceRole, grants: Collection[str]) -> list[str]:
+    """Return a line for each grant that the service lacks."""
+    return [f"not granted: {GRANT[name].without}" for name in role.grants if name not in grants]
 
 
 def uninstall(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
@@ -144,9 +159,7 @@ def uninstall(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
         return report + [f"kept {path}; --purge deletes it" for path in remaining]
     if role.runtime is not None and machine.path(role.runtime).is_dir():
         remaining.append(machine.path(role.runtime))
-    for path in remaining:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-        report.append(f"removed {path}")
+    report += map(_delete, remaining)
     folder = machine.path(CONFIG)
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
@@ -156,16 +169,30 @@ def uninstall(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
     return report
 
 
+def _delete(path: Path) -> str:
+    """Delete a file, or a folder with all in it; return what was done. A folder on which a disk is
+    mounted cannot go itself."""
+    if not path.is_dir():
+        path.unlink()
+    elif path.is_mount():
+        for entry in path.iterdir():
+            _delete(entry)
+        return f"emptied {path}, on which a disk is mounted"
+    else:
+        shutil.rmtree(path)
+    return f"removed {path}"
+
+
 def _check(machine: Machine, program: str, token: str | None, starts: bool) -> None:
     _need_root()
     if not os.access(machine.path(program), os.X_OK):
         raise CommandError(f"there is no {machine.path(program)}; name the gpudeck command with "
                            "--program", ExitCode.USAGE)
-    if _is_hidden(program):
+    if hidden := next(filter(_is_hidden, _files_of(machine, program)), None):
         raise CommandError(
-            f"{program} is in a folder that services cannot see; install gpudeck where they can: "
-            "python3 -m venv /opt/gpudeck, then /opt/gpudeck/bin/pip install the wheel, then "
-            "/opt/gpudeck/bin/gpudeck service install", ExitCode.USAGE)
+            f"{hidden} is in a folder that services cannot see; install gpudeck where they can: "
+            "/usr/bin/python3 -m venv /opt/gpudeck, then /opt/gpudeck/bin/pip install the wheel, "
+            "then /opt/gpudeck/bin/gpudeck service install", ExitCode.USAGE)
     if machine.is_image and token is not None:
         raise CommandError("a token does not belong into an image; write it on each node",
                            ExitCode.USAGE)
@@ -194,6 +221,15 @@ def _is_hidden(path: Path | str) -> bool:
     return any(PurePosixPath(path).is_relative_to(hidden) for hidden in HIDDEN)
 
 
+def _files_of(machine: Machine, program: str) -> list[str]:
+    """Return what a start opens: the program, and where it and its Python really are. In an image,
+    links lead to another place than here."""
+    if machine.is_image:
+        return [program]
+    python = str(Path(program).with_name("python"))
+    return [program, os.path.realpath(program), os.path.realpath(python)]
+
+
 def _absolute_path(machine: Machine, name: str, value: str) -> str:
     """Return the absolute path of a file that was named relative to the current folder."""
     path = folder(value)
@@ -214,18 +250,42 @@ def _add_user(machine: Machine, role: ServiceRole, text: str | None) -> None:
     _run("systemd-sysusers", f"--root={machine.root}", role.users_file.name)
 
 
-def _check_readable(machine: Machine, role: ServiceRole, path: str) -> None:
-    """Check that the service can read a file. In an image its future owner is not known."""
-    if machine.is_image:
-        return
+def _check_runs(role: ServiceRole, program: str) -> None:
+    """Check that the service can run its program: with a closed umask, root makes an environment
+    that nobody else can read."""
+    if _as_user(role, program, "--version"):
+        environment = str(Path(program).parents[1])
+        cure = _enter_words(role, environment) or (
+            f"Let others read its environment: chmod -R a+rX {environment}")
+        raise CommandError(f"the user {role.user}, as which the service runs, cannot run "
+                           f"{program}. {cure}; then install again", ExitCode.USAGE)
+
+
+def _check_readable(role: ServiceRole, path: str) -> None:
+    """Check that the service can read a file."""
+    if _as_user(role, "test", "-r", path):
+        cure = _enter_words(role, path) or (
+            f"Give it to that group: chgrp {role.user} {path} && chmod g+r {path}")
+        raise CommandError(f"the user {role.user}, as which the service runs, cannot read {path}. "
+                           f"{cure}; then install again", ExitCode.USAGE)
+
+
+def _enter_words(role: ServiceRole, path: str) -> str:
+    """Return what opens the folder that keeps the service from a file; "": none does."""
+    closed = next((folder for folder in reversed(Path(path).parents)
+                   if _as_user(role, "test", "-x", str(folder))), None)
+    return "" if closed is None else f"Let others enter its folder: chmod a+x {closed}"
+
+
+def _as_user(role: ServiceRole, *words: str) -> int:
+    """Run a program as the service's user; return its exit code."""
     user = pwd.getpwnam(role.user)
-    process = subprocess.run(["test", "-r", path], user=user.pw_uid, group=user.pw_gid,
-                             extra_groups=os.getgrouplist(user.pw_name, user.pw_gid))
-    if process.returncode:
-        raise CommandError(
-            f"the user {role.user}, as which the service runs, cannot read {path}. Give it to "
-            f"that group: chgrp {role.user} {path} && chmod g+r {path}; then install again",
-            ExitCode.USAGE)
+    try:
+        return subprocess.run(
+            words, user=user.pw_uid, group=user.pw_gid, cwd="/", capture_output=True,
+            extra_groups=os.getgrouplist(user.pw_name, user.pw_gid)).returncode
+    except PermissionError:
+        return 126  # as a shell says it
 
 
 def _need_root() -> None:
@@ -237,7 +297,11 @@ def _write_config(machine: Machine, role: ServiceRole, settings: Mapping[str, st
                   is_in_pool: bool) -> list[str]:
     path = machine.path(role.config)
     if not path.exists():
-        _write(path, config_text(role, settings, is_in_pool))
+        text = config_text(role, settings, is_in_pool)
+        if role.has_secrets:
+            _write(path, text, 0o640, (0, _group_of(machine, role)))
+        else:
+            _write(path, text)
         return [f"wrote {path}"]
     try:
         config, added = merged_config(role, path.read_text(), {
@@ -258,7 +322,7 @@ def _write_config(machine: Machine, role: ServiceRole, settings: Mapping[str, st
 def _write(path: Path, text: str, mode: int = 0o644, owner: tuple[int, int] | None = None) -> None:
     draft = path.with_name(f".{path.name}.new")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(path.parent)
         draft.unlink(missing_ok=True)
         with open(draft, "w", opener=lambda name, flags: os.open(
                 name, flags | os.O_EXCL | os.O_NOFOLLOW, mode)) as file:
@@ -270,6 +334,14 @@ def _write(path: Path, text: str, mode: int = 0o644, owner: tuple[int, int] | No
     except OSError as error:
         raise CommandError(f"cannot write {path}: {error.strerror}; free some space or mend the "
                            "disk, then install again", ExitCode.CANNOT_START) from error
+
+
+def _make_folder(path: Path) -> None:
+    """Make a folder that services can enter, whatever umask root has."""
+    if not path.exists():
+        _make_folder(path.parent)
+        path.mkdir()
+        path.chmod(0o755)
 
 
 def _write_token(machine: Machine, role: ServiceRole, token: str) -> Path:
@@ -291,6 +363,12 @@ def _remove_grants(machine: Machine, role: ServiceRole) -> None:
         (folder / f"{name}.conf").unlink(missing_ok=True)
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
+
+
+def _group_of(machine: Machine, role: ServiceRole) -> int:
+    """Return the number of the service's group, which an image has in its own file."""
+    lines = machine.path("/etc/group").read_text().splitlines()
+    return next(int(line.split(":")[2]) for line in lines if line.startswith(f"{role.user}:"))
 
 
 def _has_user(machine: Machine, role: ServiceRole) -> bool:

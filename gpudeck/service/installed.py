@@ -10,11 +10,12 @@ from gpudeck.settings import state_folder
 
 def state_here(program: str, env: Mapping[str, str]) -> Path:
     """Return the state folder: for root the installed service's; for others their own if they have
-    one."""
+    run one. A folder alone is also left by a command that acted there."""
     own = state_folder(program, env)
     if env.get("XDG_STATE_HOME") or not is_installed(program):
         return own
-    return own if os.geteuid() != 0 and own.is_dir() else Path(ROLES[program].state)
+    has_run = (own / f"{program}.key").exists()
+    return own if os.geteuid() != 0 and has_run else Path(ROLES[program].state)
 
 
 def is_installed(program: str) -> bool:

@@ -12,8 +12,8 @@ from gpudeck.cli.main import main
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.network.keys import EnrolmentToken
 from gpudeck.pool.connection import new_socket
-from gpudeck.service.install import Machine, install
-from gpudeck.service.units import GRANT, ROLES
+from gpudeck.service.install import Machine, install, missing_grants, present_grants
+from gpudeck.service.units import ROLES
 from gpudeck.settings import folder, hub_url, read_secret
 
 
@@ -32,10 +32,11 @@ def join(argv: Sequence[str]) -> int:
     settings = {"hub": ",".join(args.hubs), "token_file": str(role.state / "enrolment.token")}
     if args.ca_file is not None:
         settings["ca_file"] = str(args.ca_file)
+    present = present_grants(machine, role, gets_hub=True)
+    grants = role.default_grants if present is None else present
     report = install(machine, role, str(Path(sys.executable).with_name("gpudeck")), settings,
-                     role.default_grants, args.pool, token, True)
-    missing = [GRANT[name].without for name in role.grants if name not in role.default_grants]
-    print("\n".join([*report, *(f"not granted: {sentence}" for sentence in missing),
+                     grants, args.pool, token, True)
+    print("\n".join([*report, *missing_grants(role, grants),
                      "grant more: gpudeck service install agent --grant NAMES",
                      f"look: systemctl status {role.unit}; journalctl -u {role.unit}"]))
     return ExitCode.OK

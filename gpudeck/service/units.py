@@ -68,6 +68,7 @@ class ServiceRole:
     lines: tuple[str, ...] = ()
     runtime: PurePosixPath | None = None  # systemd leaves it until the next boot
     reports_connection: bool = False  # in its status, by which `install` shows it
+    has_secrets: bool = False  # among its settings: its file is for root and the service alone
 
     @property
     def unit(self) -> str:
@@ -108,7 +109,8 @@ HUB = ServiceRole(
            "RestrictNamespaces=user net",
            "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX", "LimitNOFILE=65536",
            # A large state is read, and migrated, before it answers.
-           "TimeoutStartSec=600", "WatchdogSec=300", "TimeoutStopSec=30"))
+           "TimeoutStartSec=600", "WatchdogSec=300", "TimeoutStopSec=30"),
+    has_secrets=True)
 # Never for the agent: PrivateUsers (capabilities would count only inside), ProtectProc and
 # ProcSubset (it reads others' /proc), PrivateDevices (it needs /dev/nvidia*), PrivateTmp (MPS has
 # its pipes in /tmp/nvidia-mps, where all its clients look for them).

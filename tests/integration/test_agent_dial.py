@@ -21,10 +21,10 @@ from agent.link.socket import (
     ConnectionOpened,
     HubLink,
     MessageReceived,
-    reach_words,
 )
 from gpudeck.contract.wire import EVENT, MAX_MESSAGE_BYTES, NAMESPACE, Ack, encode
 from gpudeck.network.dial import HEAD_MAX_BYTES
+from gpudeck.network.trouble import reach_words
 from gpudeck.network.websocket import Control, Message, Opcode, WebSocketReader, accept_key, frame
 from tests.demos import soon
 from tests.patience import GIVE_UP_S

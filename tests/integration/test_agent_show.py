@@ -3,10 +3,12 @@
 import json
 import os
 import random
+import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -14,8 +16,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from agent.runtime.data_lock import DataFolderLock
-from gpudeck.client.hub import Client
+from gpudeck.client.hub import Client, refused, tls_context
 from gpudeck.errors import CommandError, ExitCode
+from tests.fakes.certificates import Authority
 from tests.fakes.nvml import FakeNvml
 
 ROOT = Path(__file__).parents[2]
@@ -64,15 +67,22 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def hub() -> Iterator[Hub]:
-    hub = Hub()
+@contextmanager
+def running(hub: Hub) -> Iterator[Hub]:
     thread = threading.Thread(target=hub.serve_forever, args=(0.05,))
     thread.start()
-    yield hub
-    hub.shutdown()
-    hub.server_close()
-    thread.join()
+    try:
+        yield hub
+    finally:
+        hub.shutdown()
+        hub.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with running(Hub()) as hub:
+        yield hub
 
 
 def test_all_pages_are_read(hub: Hub) -> None:
@@ -97,6 +107,36 @@ def test_no_hub_there() -> None:
     with pytest.raises(CommandError, match="no hub at") as error:
         Client("http://127.0.0.1:9", "x").gpus()
     assert error.value.code == ExitCode.UNREACHABLE
+
+
+@pytest.mark.parametrize(("certificate", "says"), [
+    ("expired", "the hub's certificate is refused: certificate has expired; renew it on the hub"),
+    ("strange", "pass the issuing CA's certificate with --ca-file"),
+    ("none", "TLS fails (WRONG_VERSION_NUMBER); is --hub right, https and port?")])
+def test_what_is_wrong_with_tls_is_said(tmp_path: Path, certificate: str, says: str) -> None:
+    """A hub runs there and its address is right: neither is asked for."""
+    (tmp_path / "other").mkdir()
+    authority, other = Authority(tmp_path), Authority(tmp_path / "other")
+    pair = authority.issue("deck", -3, -1 if certificate == "expired" else 1)
+    server = Hub()
+    if certificate != "none":
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(pair.cert, pair.key)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    url = server.url.replace("http:", "https:")
+    trust = tls_context(url, other.file if certificate == "strange" else authority.file)
+    with running(server), pytest.raises(CommandError) as error:
+        Client(url, "x", tls=trust).gpus()
+    assert says in str(error.value)
+    assert error.value.code == ExitCode.UNREACHABLE
+
+
+def test_a_proxy_is_not_called_the_hub() -> None:
+    for status, says in ((502, "it does not reach the hub; does the hub run?"), (413, "HTTP 413")):
+        sentence = str(refused("https://deck", status, b"<html>", "nginx/1.22.1"))
+        assert f"the proxy before the hub (nginx/1.22.1) answers HTTP {status}" in sentence
+        assert says in sentence
+    assert "the hub at https://deck answers 502" in str(refused("https://deck", 502, b""))
 
 
 def show(

@@ -21,6 +21,7 @@ from tests.integration.hubs import Caller, HubProcess, RawSocket, greet
 from tests.unit import fleets
 
 PASSPHRASE = "correct horse battery staple"
+NOBODY = 65_534
 
 
 @pytest.fixture
@@ -122,6 +123,50 @@ def test_what_is_wrong_is_said_and_leaves_nothing(tmp_path: Path, copy: Path, wo
     wrong.write_text("short")
     with pytest.raises(CommandError, match="12 characters"):
         hub_command([*back, "--passphrase-file", str(wrong)])
+
+
+def test_files_that_this_user_cannot_read_or_write_are_no_half_backup(
+    tmp_path: Path, copy: Path
+) -> None:
+    """Root has copied the backup here, and made a folder for the next one; the hub's user runs the
+    command."""
+    if os.geteuid() != 0:
+        pytest.skip("only root changes owners")
+    hub = tmp_path / "hub"
+    for path in (tmp_path, *tmp_path.parents):
+        path.chmod(path.stat().st_mode | 0o001)
+    for path in (hub, *hub.rglob("*")):
+        os.chown(path, NOBODY, NOBODY)
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others").chmod(0o755)
+    (tmp_path / "closed").mkdir(mode=0o700)
+    cannot_read = as_nobody("restore", copy, "--data", tmp_path / "new")
+    assert f"nobody cannot read {copy}; as root, give it to that user" in cannot_read
+    assert f"chown -R nobody: {copy}" in cannot_read
+    for target in ("closed", "closed/new", "others", "others/new"):
+        cannot_write = as_nobody("backup", tmp_path / target, "--data", hub)
+        assert "install -d -o nobody -m 700" in cannot_write, cannot_write
+
+
+def as_nobody(*words: object) -> str:
+    """Return what the command says to an ordinary user."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            hub_command([*map(str, words)])
+        except BaseException as error:
+            os.write(writes, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writes)
+    with os.fdopen(reads, "rb") as pipe:
+        words_of_child = pipe.read().decode()
+    os.waitpid(child, 0)
+    return words_of_child
 
 
 def change_box(copy: Path, change: Callable[[Any], Any]) -> None:

@@ -49,6 +49,9 @@ def _builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
         if path and Path(path).is_file():
             (base / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, base / path.lstrip("/"))
+    former = ROOT / "dist/gpudeck-0.0.1-py3-none-any.whl"
+    former.parent.mkdir(exist_ok=True)
+    former.touch()  # an upgrade: the new wheel takes its place
     subprocess.run(["make", "-s", "wheel"], cwd=ROOT, check=True, capture_output=True)
     container = builder.run("from", "scratch")
     builder.run("add", container, base, "/")

@@ -1,15 +1,18 @@
 """`gpudeck doctor` on the C fake and a hub: each verdict has its cause, a hung driver does not
 hang it, and what is sent to others holds no secret."""
 
+import contextlib
 import json
 import os
 import random
 import re
 import secrets
 import socket
+import ssl
 import stat
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from importlib.metadata import PackageNotFoundError
@@ -37,6 +40,7 @@ from agent.runtime.data_lock import DataFolderLock
 from gpudeck.contract.pool_messages import SOCKET_ENV
 from gpudeck.errors import CommandError
 from gpudeck.network.keys import fingerprint
+from tests.fakes.certificates import Authority
 from tests.fakes.hub import FakeHub
 from tests.fakes.nvml import FakeNvml
 
@@ -176,6 +180,27 @@ def test_no_hub_there(data: Path) -> None:
     assert [check.verdict for check in hub_checks(url, None, data, env)] == ["problem"]
 
 
+def test_a_hub_whose_certificate_has_expired(data: Path, tmp_path: Path) -> None:
+    """Give the cure of the agent's own log; firewalls are not asked for."""
+    authority = Authority(tmp_path)
+    pair = authority.issue("deck", -3, -1)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+    with socket.create_server(("127.0.0.1", 0)) as listener, context.wrap_socket(
+            listener, server_side=True) as server:
+        def shake_hands() -> None:
+            with contextlib.suppress(OSError):
+                server.accept()
+
+        thread = threading.Thread(target=shake_hands)
+        thread.start()
+        url = f"https://127.0.0.1:{server.getsockname()[1]}"
+        [check] = hub_checks(url, authority.file, data, {})
+        thread.join()
+    assert "the hub's certificate is refused: certificate has expired" in check.says
+    assert check.remedy.startswith("renew it on the hub; the agent buffers")
+
+
 @pytest.mark.parametrize(("skew_s", "verdict"), [
     (None, "not checked"), (0.4, "ok"), (-2.0, "ok"), (7.0, "warning"), (-90.0, "problem"),
 ])
@@ -308,11 +333,40 @@ def test_nothing_secret_is_in_the_bundle(
         write_bundle(bundle, {}, TextScrubber({}, []))
 
 
+@pytest.mark.parametrize("address", [
+    "10.1.2.3", "2001:db8::7", "fe80::1ff:fe23:4567:890a", "2001:db8:0:0:0:0:0:7",
+    "::ffff:10.1.2.3", "aa:bb:cc:dd:ee:0f",
+    "80:00:02:08:fe:80:00:00:00:00:00:00:0c:42:a1:03:00:79:a2:b4"])
+def test_addresses_of_each_kind_are_hidden(address: str) -> None:
+    scrub = TextScrubber({}, [])
+    for text in (f"from {address}, twice", f"hub=https://[{address}]:8443", f"<{address}>"):
+        assert not {word for word in re.split(r"[:.]", address) if len(word) > 1} & set(
+            re.split(r"[^0-9a-z]", scrub(text))), scrub(text)
+
+
+def test_what_is_no_address_stays() -> None:
+    text = "12:34:56 up; 2026-11-30T12:34:56+0000 GPU 0000:3b:00.0 at [::1]:8050, :: and 127.0.0.1"
+    assert TextScrubber({}, [])(text) == text
+
+
+def test_the_hubs_own_name_is_hidden(
+    nvml: FakeNvml, data: Path, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "report.zip"
+    run_doctor("--hub", "https://deck.invalid", "--data", str(data), "--bundle", str(bundle),
+               env=nvml.env())
+    with zipfile.ZipFile(bundle) as opened:
+        whole = "\n".join(opened.read(name).decode() for name in opened.namelist())
+    assert "no hub answers at https://[name " in whole
+    assert "deck.invalid" not in whole
+
+
 def test_one_name_is_one_word_everywhere() -> None:
     scrub = TextScrubber({}, ["node7"])
-    text = scrub("GPU-11111111-2222-3333-4444-555555555555 on node7, node70 and node7: GPU-11111111"
-                 "-2222-3333-4444-555555555555")
+    uuid = "GPU-11111111-2222-3333-4444-555555555555"
+    text = scrub(f"{uuid} on node7, node70 and node7: {uuid}")
     first, last = text.split()[0], text.split()[-1]
     assert first == last
+    assert first != TextScrubber({}, [])(uuid), "nobody tries all addresses for a word"
     assert "node7," not in text
     assert "node70" in text

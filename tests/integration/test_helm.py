@@ -44,5 +44,11 @@ def test_rendered_by_helm_the_chart_is_the_manifests(helm: Any) -> None:
     changed = json.dumps(objects(host="gpus.lab.example"))
     assert "deck.example.org" not in changed
     assert changed.count("gpus.lab.example") == json.dumps(sources()).count("deck.example.org")
+    # Without NVIDIA's operator, as the page says.
+    [agent] = [item for item in objects(runtimeClassName="", nodeSelector="")
+               if item["kind"] == "DaemonSet"]
+    pod = agent["spec"]["template"]["spec"]
+    assert not pod["runtimeClassName"]
+    assert pod["nodeSelector"] == {}
     [scrape] = [item for item in objects(prometheusOperator=True) if item["kind"] == "ScrapeConfig"]
     assert scrape == yaml.safe_load((SOURCE / "monitoring/scrape.yaml").read_text())

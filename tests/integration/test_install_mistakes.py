@@ -145,6 +145,46 @@ def test_a_hub_that_is_not_there(installed: Installation, hub: str, says: str) -
     wait_for(installed.is_live)
 
 
+@pytest.mark.parametrize("grant", ["none", "act,owners"])
+def test_joining_again_grants_neither_more_nor_less(installed: Installation, grant: str) -> None:
+    """An agent that only monitors does not get to end tasks by it, and one that reads the job
+    numbers of a scheduler goes on to."""
+    machine = installed.machine
+    installed.install(installed.token(), f"--hub {installed.url} --grant {grant}")
+    capabilities = "systemctl show --value -p CapabilityBoundingSet gpudeck-agent"
+    before = machine.run(capabilities)
+    machine.run(f"echo {installed.token()} | gpudeck join {installed.url}")
+    assert machine.run(capabilities) == before
+    wait_for(installed.is_live)
+
+
+def test_a_root_with_a_closed_umask(installed: Installation) -> None:
+    """Open to services what is made under umask 077, or say what to open."""
+    machine, program = installed.machine, "/opt/closed/env/bin/gpudeck"
+    machine.run("rm -f /etc/gpudeck/agent.toml; mv /etc/gpudeck /etc/gpudeck.before")
+    token, hub = installed.token(), f"--hub {installed.url}"
+    try:
+        output = machine.run(f"umask 077; echo {token} | {AGENT} --token-file - {hub} 2>&1")
+        assert f"connected to {installed.url}" in output
+        machine.run("chmod 700 /etc/gpudeck")
+        refusal = installed.refusal(token)
+        assert "cannot read /etc/gpudeck/agent.toml" in refusal
+        assert "chmod a+x /etc/gpudeck; then install again" in refusal
+        machine.run("chmod a+x /etc/gpudeck; umask 077; mkdir -p /opt/closed/env/bin; "
+                    f"printf '#!/bin/sh\n' > {program}; chmod u+x {program}")
+        refusal = installed.refusal(token, f"--program {program}")
+        assert f"as which the service runs, cannot run {program}" in refusal
+        assert "chmod a+x /opt/closed; then install again" in refusal
+        machine.run("chmod a+x /opt/closed")
+        assert "chmod -R a+rX /opt/closed/env; then install" in installed.refusal(
+            token, f"--program {program}")
+        machine.run("chmod -R a+rX /opt/closed; ln -sf /root/python /opt/closed/env/bin/python")
+        assert "/root/python is in a folder that services cannot see" in installed.refusal(
+            token, f"--program {program}")
+    finally:
+        machine.run("rm -rf /opt/closed /etc/gpudeck; mv /etc/gpudeck.before /etc/gpudeck")
+
+
 def test_a_hub_whose_port_is_taken(installed: Installation) -> None:
     machine = installed.machine
     machine.run("systemctl stop gpudeck-hub")
@@ -190,8 +230,10 @@ def test_a_disk_without_room(installed: Installation) -> None:
         assert "free some space" in attempt.stderr
         machine.run(f"rm {folder}/full; mount -o remount,size=64m {folder}")
         assert f"connected to {installed.url}" in installed.install(installed.token())
+        assert f"emptied {folder}, on which a disk is mounted" in machine.run(PURGE)
+        assert machine.run(f"ls -A {folder}") == ""
     finally:
-        machine.run(f"systemctl stop gpudeck-agent; umount {folder}")
+        machine.run(f"systemctl stop gpudeck-agent || true; umount {folder}")
 
 
 def test_a_hub_without_room(installed: Installation) -> None:

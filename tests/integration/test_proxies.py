@@ -10,7 +10,9 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +112,22 @@ def test_who_a_client_says_it_is_stops_at_the_proxy(deck: Deck) -> None:
         urllib.request.urlopen(straight, timeout=30)
     with error.value as answer:
         assert b"mallory" in answer.read()
+
+
+def test_a_hub_for_both_families_knows_a_proxy_by_its_ipv4_address(tmp_path: Path) -> None:
+    port, public = free_port(), "https://deck.example.org"
+    with HubProcess(tmp_path / "data", port, "--bind", f"[::]:{port}", "--public-url", public,
+                    "--trusted-proxies", "127.0.0.7", "--proxy-user-header",
+                    "X-Forwarded-User"):
+        def page_for(by: str) -> bytes:
+            connection = HTTPConnection("127.0.0.1", port, timeout=30, source_address=(by, 0))
+            with closing(connection):
+                connection.request("GET", "/sign-in", headers={
+                    "Host": "deck.example.org", "X-Forwarded-User": "mallory"})
+                return connection.getresponse().read()
+
+        assert b"mallory" in page_for("127.0.0.7"), "believed, as the proxy that it is"
+        assert b"mallory" not in page_for("127.0.0.1"), "the control"
 
 
 def is_up(deck: Deck) -> bool:

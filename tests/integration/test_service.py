@@ -3,15 +3,25 @@ machine, and nothing of it is left behind."""
 
 import os
 import shutil
+import stat
 import subprocess
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from agent.settings import read
 from gpudeck.errors import CommandError
 from gpudeck.service.command import service
-from gpudeck.service.units import AGENT, GRANT, HUB, ServiceRole, files
+from gpudeck.service.units import (
+    AGENT,
+    GRANT,
+    HUB,
+    PACKAGED,
+    ServiceRole,
+    files,
+    sysusers_text,
+    unit_text,
+)
 from tests.machine import required
 
 PROGRAM = "/opt/gpudeck/bin/gpudeck"
@@ -120,16 +130,66 @@ def test_installed_again_it_keeps_what_is_there_and_adds_what_is_not(
         service(first)
 
 
+@pytest.mark.parametrize("is_packaged", [False, True])
 @pytest.mark.parametrize("words", [["--grant", "none"], ["--grant", "act,limits"], ["--alone"]])
-def test_installed_again_it_may_do_as_much_as_before(root: Path, words: list[str]) -> None:
+def test_installed_again_it_may_do_as_much_as_before(
+    root: Path, words: list[str], is_packaged: bool
+) -> None:
     """An agent that only monitors does not get to end tasks by a command typed again."""
-    at = ["--root", str(root), "--program", PROGRAM]
+    at = ["--root", str(root), "--program", package(root) if is_packaged else PROGRAM]
     hub = [] if "--alone" in words else ["--hub", "https://hub:8050"]
     assert service(["install", "agent", *hub, *words, *at]) == 0
     drop_ins = root / "etc/systemd/system/gpudeck-agent.service.d"
     before = there(drop_ins)
     assert service(["install", "agent", *at]) == 0
     assert there(drop_ins) == before
+
+
+def package(root: Path) -> str:
+    """Write the files of the Debian package that matter to the command; return the program."""
+    library = PurePosixPath("/usr/lib")
+    texts = {PACKAGED: "",
+             library / f"systemd/system/{AGENT.unit}.service": unit_text(AGENT, str(PACKAGED)),
+             library / f"sysusers.d/{AGENT.unit}.conf": sysusers_text(AGENT)}
+    for path, text in texts.items():
+        place = root / str(path).lstrip("/")
+        place.parent.mkdir(parents=True)
+        place.write_text(text)
+        place.chmod(0o755)
+    return str(PACKAGED)
+
+
+@pytest.mark.parametrize(("alone", "grants"), [
+    ([], {"act.conf", "terminals.conf"}), (["--grant", "none"], set()),
+    (["--grant", "owners"], {"owners.conf"})])
+def test_an_agent_alone_that_gets_its_hub_keeps_what_was_chosen(
+    root: Path, alone: list[str], grants: set[str]
+) -> None:
+    at = ["--root", str(root), "--program", PROGRAM]
+    assert service(["install", "agent", "--alone", *alone, *at]) == 0
+    assert service(["install", "agent", "--hub", "https://hub:8050", *at]) == 0
+    drop_ins = root / "etc/systemd/system/gpudeck-agent.service.d"
+    assert {path.name for path in drop_ins.glob("*")} == grants
+
+
+@pytest.mark.parametrize(("role", "mode"), [(HUB, 0o640), (AGENT, 0o644)])
+def test_settings_that_may_be_secret_are_for_root_and_the_service(
+    root: Path, role: ServiceRole, mode: int
+) -> None:
+    """A password is written there later, by an administrator who trusts the file."""
+    umask = os.umask(0o077)
+    try:
+        service(["install", role.name, "--root", str(root), "--program", PROGRAM,
+                 *(["--hub", "https://hub:8050"] if role is AGENT else [])])
+    finally:
+        os.umask(umask)
+    config = root / str(role.config).lstrip("/")
+    group = next(line.split(":")[2] for line in (root / "etc/group").read_text().splitlines()
+                 if line.startswith(f"{role.user}:"))
+    about = config.stat()
+    assert stat.S_IMODE(about.st_mode) == mode
+    assert about.st_gid == (int(group) if role is HUB else 0)
+    assert stat.S_IMODE(config.parent.stat().st_mode) == 0o755, "services enter it"
 
 
 def test_a_file_that_is_closed_to_others_stays_closed(root: Path) -> None:

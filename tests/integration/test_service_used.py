@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpudeck.contract.actions import YOUNGEST_S
+from gpudeck.errors import ExitCode
 from tests.booted import BootedMachine, a_booted_machine
 from tests.fakes.hub import wait_for
 from tests.fakes.nvml import FakeNvml
@@ -207,16 +208,59 @@ def test_doctor_and_audit_look_at_the_service(site: Site) -> None:
         "gpudeck audit tail --data /var/lib/gpudeck-hub")
 
 
-def test_doctor_of_somebody_else_does_not_call_it_missing(site: Site) -> None:
+@pytest.mark.parametrize("own", ["", ".local/state/gpudeck/agent"])
+def test_doctor_of_somebody_else_does_not_call_it_missing(site: Site, own: str) -> None:
+    """Look at the service though a command of hers has made a folder of her own."""
+    site.machine.run(f"runuser -u alice -- mkdir -p /home/alice/{own}")
     report = json.loads(site.machine.try_to(
         "runuser -u alice -- gpudeck doctor --json").stdout)
     checks = {check["key"]: check for check in report["checks"]}
     for key in ("agent", "data", "hub_key"):
         assert checks[key]["verdict"] == "not checked", checks[key]
         assert "run this as root" in checks[key]["says"]
+    assert checks["hub"]["says"].startswith(site.url)
+    # What she cannot look at does not hold.
+    assert checks["holds"]["verdict"] == "ok", checks["holds"]
+    status = site.machine.try_to("runuser -u alice -- gpudeck status --json")
+    assert json.loads(status.stdout)["holds"] == {}
     tail = site.machine.try_to("runuser -u alice -- gpudeck audit tail")
     assert tail.returncode == 3
     assert "/var/lib/gpudeck-agent is closed to this user; run this as root" in tail.stderr
+
+
+def test_roots_terminal_obeys_what_the_hub_has_stopped(site: Site) -> None:
+    """Obey without --data too, and leave the lock of actions to the agent."""
+    machine, plan = site.machine, "/root/plan"
+    host, task = machine.run("hostname").strip(), site.task()
+    at_terminal = (f"export LD_LIBRARY_PATH={FAKE} FAKE_NVML={FAKE}/nvml.txt; rm -f {plan}; "
+                   f"gpudeck notify {task} --text hello --plan-out {plan}")
+    site.gpudeck(f"hold --node {host} --reason exam")
+    attempt = machine.try_to(at_terminal)
+    assert "all actions on this node are stopped: the hub, by test: exam" in attempt.stdout
+    assert attempt.returncode == ExitCode.REFUSED
+    site.gpudeck(f"release --node {host}")
+    machine.run("rm -f /var/lib/gpudeck-agent/act.lock; systemctl restart gpudeck-agent")
+    wait_for(site.is_live)
+    machine.run(f"{at_terminal}; gpudeck notify --plan {plan} --reason exam --yes; rm {plan}")
+    assert "told alice" in site.notify("after root"), "its lock is the agent's"
+    assert "terminal" in machine.run("gpudeck audit tail --data /var/lib/gpudeck-agent")
+
+
+def test_who_cannot_look_is_not_told_that_there_is_nothing(site: Site) -> None:
+    as_alice = "runuser -u alice -- gpudeck"
+    # As an action of hers leaves it.
+    site.machine.run("runuser -u alice -- mkdir -p /home/alice/.local/state/gpudeck/agent")
+    node = site.machine.try_to(f"{as_alice} node show")
+    assert node.returncode == ExitCode.CANNOT_START
+    assert "is a service, and what it has set is closed to this user; run this as" in node.stderr
+    limits = site.machine.run(f"{as_alice} gpu show")
+    assert "closed to this user" in limits
+    assert "gpudeck has set no limit" not in limits
+    data = "--data /var/lib/gpudeck-agent"
+    hold = site.machine.try_to(f"{as_alice} hold {data}")
+    assert "is closed to this user, so nothing was stopped; run this as root" in hold.stderr
+    shares = site.machine.try_to(f"{as_alice} gpu show {data}")
+    assert "run this as root, or as the agent's user" in shares.stderr
 
 
 def test_a_release_says_that_it_released(site: Site) -> None:

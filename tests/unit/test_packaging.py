@@ -88,6 +88,7 @@ def test_a_hub_starts_with_its_settings(tmp_path: Path) -> None:
     assert str(settings.data.parent) in {mount["mountPath"] for mount in container["volumeMounts"]}
     [rule] = find("Ingress", "gpudeck-hub")["spec"]["rules"]
     assert settings.public_url == f"https://{rule['host']}"
+    assert settings.cluster == rule["host"], "not the name of a pod, which changes in all history"
 
 
 def test_an_agent_starts_with_its_arguments() -> None:

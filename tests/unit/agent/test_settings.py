@@ -1,8 +1,10 @@
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from agent.cli.action_settings import read_act
 from agent.settings import enrolment_tokens, read, read_show
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.network.keys import EnrolmentToken
@@ -80,3 +82,24 @@ def test_show_asks_this_machine_unless_told_otherwise() -> None:
     assert read_show("status", [], {}).hub is None
     settings = read_show("tasks", ["--hub", "https://hub:1/", "--json"], {})
     assert (settings.hub, settings.json) == ("https://hub:1", True)
+
+
+@pytest.mark.parametrize(("uid", "is_service_there", "says"), [
+    (0, True, "/var/lib/gpudeck-agent"), (0, False, "/home/x/gpudeck/agent"),
+    (1000, True, "/home/x/gpudeck/agent")])
+def test_root_acts_beside_the_agent_that_is_installed(
+    monkeypatch: pytest.MonkeyPatch, uid: int, is_service_there: bool, says: str
+) -> None:
+    """See what a hub has stopped and what was done before, which another folder does not have."""
+    monkeypatch.setattr("os.geteuid", lambda: uid)
+    monkeypatch.setattr("gpudeck.service.installed.is_installed", lambda _: is_service_there)
+    monkeypatch.setattr("gpudeck.service.installed.state_folder", own_folder)
+    monkeypatch.setattr("agent.settings.state_folder", own_folder)
+    assert str(read_act("end", ["t1"], {}).reach.data) == says
+    assert str(read_act("end", ["t1", "--data", "/mine"], {}).reach.data) == "/mine"
+    assert str(read(["--pipe"], {}).data) == says, "a notebook's buttons"
+    assert str(read([], {}).data) == "/home/x/gpudeck/agent", "an agent of its own"
+
+
+def own_folder(program: str, env: Mapping[str, str]) -> Path:
+    return Path("/home/x/gpudeck") / program

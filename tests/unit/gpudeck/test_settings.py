@@ -70,6 +70,16 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path) -> None:
         load("test", TABLE, ["--config", str(tmp_path / "g.toml")], {})
 
 
+def test_a_file_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:
+    """The wrong file, or one that an editor has written in UTF-16."""
+    file = tmp_path / "token"
+    file.write_bytes("gdk1.x".encode("utf-16"))
+    with pytest.raises(CommandError, match=f"cannot read {file}: it is no text"):
+        load("test", TABLE, [], {"GPUDECK_TOKEN_FILE": str(file)})
+    with pytest.raises(CommandError, match="is not TOML"):
+        load("test", TABLE, ["--config", str(file)], {})
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

@@ -48,8 +48,10 @@ def test_of_a_split_board_the_parts_are_free() -> None:
 class _Nodes(Client):
     """Client of a hub that has these nodes."""
 
-    def __init__(self, *nodes: tuple[str, str]) -> None:
-        self._nodes = [{"id": node_id, "host": host, "state": "live"} for node_id, host in nodes]
+    def __init__(self, *nodes: tuple[str, str], **more: dict[str, Any]) -> None:
+        """`more`: what else is said of a node, by its id."""
+        self._nodes = [{"id": node_id, "host": host, "state": "live", **more.get(node_id, {})}
+                       for node_id, host in nodes]
 
     def nodes(self) -> list[dict[str, Any]]:
         return self._nodes
@@ -63,6 +65,17 @@ def test_a_node_goes_by_its_id_or_by_a_name_that_it_alone_has() -> None:
         node_id_of(client, "n002")
     with pytest.raises(CommandError, match="did you mean n002"):
         node_id_of(client, "n022")
+
+
+@pytest.mark.parametrize("other", [
+    {"access": "revoked"}, {"imported": True}, {"site": "lyon"}])
+def test_a_name_means_the_machine_that_has_it_now(other: dict[str, Any]) -> None:
+    """A machine was installed again and its former node revoked, or it has an imported past: the
+    hub takes its name, and so does a command that stops all actions there."""
+    client = _Nodes(("old", "n001"), ("new", "n001"), ("only", "n002"), old=other, only=other)
+    assert node_id_of(client, "n001") == "new"
+    assert node_id_of(client, "n002") == "only"
+    assert node_id_of(client, "old") == "old"
 
 
 @pytest.mark.parametrize("more", [[], ["--uuid"]])

@@ -11,7 +11,7 @@ from cryptography import x509
 
 from dashboard.public_url import PublicOrigins, public_url
 from dashboard.settings import HubSettings, hub_settings
-from dashboard.trusted_networks import proxies
+from dashboard.trusted_networks import neighbourhood, networks, plain_address, proxies
 from dashboard.web.tls_policy import CertificateReloader, check_bind, server_context, takes
 from gpudeck.errors import CommandError, ExitCode
 from tests.fakes.certificates import Authority
@@ -64,6 +64,17 @@ def test_without_tls_only_the_proxy_may_connect() -> None:
     assert only("127.0.0.1")
     assert not only("10.0.0.6")
     assert takes(replace(TLS, bind=("0.0.0.0", 1)))("10.0.0.6")
+
+
+def test_a_client_is_the_same_by_the_name_that_a_socket_for_both_families_gives_it() -> None:
+    """`--bind [::]`: rules for IPv4 hold for it, and its guesses of passwords are its own."""
+    lab = networks("10.1.0.0/16")
+    assert lab.hold("::ffff:10.1.2.3")
+    assert not lab.hold("::ffff:10.2.2.3")
+    assert proxies("10.0.0.5").client("::ffff:10.0.0.5", "::ffff:10.1.2.3") == "10.1.2.3"
+    assert neighbourhood(plain_address("::ffff:10.1.2.3")) == "10.1.2.3"
+    for address in ("2001:db8::7", "10.1.2.3", "", "unix"):
+        assert plain_address(address) == address
 
 
 def test_files_that_are_no_certificate(tmp_path: Path) -> None:
