@@ -37,13 +37,13 @@ def hold_line(node: str, host: str, hold: Hold, person: Viewer, now: float) -> C
     """Return whether actions on a node are stopped, and the button that changes it: what a file on
     the node stops is resumed only there. Pure."""
     fleet = hold["fleet"]
-    held = next((one for one in hold["nodes"]
+    stop = next((one for one in hold["nodes"]
                  if one["node"] == node and (one["wanted"] or one["holds"])), fleet)
     words = f"Actions on {host} are allowed."
-    if held is not None:
-        since = f" since {when(held['since'], now)}" if held["since"] else ""
+    if stop is not None:
+        since = f" since {when(stop['since'], now)}" if stop["since"] else ""
         words = f"Actions on {host} are stopped{since}."
     button = [] if not person.may(Role.OPERATOR) or fleet is not None else [
-        stop_button(node, host, "Stop actions here")] if held is None else [
-        resume_button(node, host)] if held["wanted"] else []
-    return make(f"p.node-hold{'' if held is None else '.is-held'}", [make("span", words), *button])
+        stop_button(node, host, "Stop actions here")] if stop is None else [
+        resume_button(node, host)] if stop["wanted"] else []
+    return make(f"p.node-hold{'' if stop is None else '.is-held'}", [make("span", words), *button])

@@ -104,12 +104,12 @@ def _mode(mode: Item, may_act: bool) -> Component:
 
 def mig_panel(board: Item, may_act: bool) -> list[Component]:
     """Return a board's instances, the layout that gpudeck keeps, and whether it is in force."""
-    now, wanted, uuid = board["now"], board["wanted"], board["gpu"]
+    now, layout, uuid = board["now"], board["wanted"], board["gpu"]
     places = ", ".join(instance["place"] for instance in board["instances"])
     words = "How it is split now is not known" if now is None else LAYOUTS.get(
         now, f"Split into {now}")
-    line = note("gpudeck keeps no layout here.") if wanted is None else setting_line(
-        wanted, f"Kept: {wanted['layout']}", "removed", acts([act_button(
+    line = note("gpudeck keeps no layout here.") if layout is None else setting_line(
+        layout, f"Kept: {layout['layout']}", "removed", acts([act_button(
             "Remove", "remove", "set_mig_layout", uuid, whole_form(uuid))], may_act), "layout")
     return [make("p.mig-now", f"{words} (GPU {places})" if places else words), line, *acts([
         act_button("Split by MIG", "split", "set_mig_layout", uuid, split_form(uuid))], may_act)]

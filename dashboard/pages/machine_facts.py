@@ -1,6 +1,7 @@
 """Facts of a GPU and of a node as lines of label and words: the board, its links, the agent, the
 host's load, and what all boards of a node have in common. Pure."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -67,13 +68,17 @@ def peer_facts(uuid: str, links: Iterable[Item], places: Mapping[str, str]) -> F
     """Return the links of a GPU to the others of its node. `places`: by UUID."""
     peers = {link["b"] if link["a"] == uuid else link["a"]: link
              for link in links if uuid in (link["a"], link["b"])}
-    known = [(int(index), place, other) for other, place in places.items()
-             if other in peers for index in [place.partition("/")[0]]]
-    lines = [(f"To GPU {place}", _path(peers[other])) for _, place, other in sorted(known)]
-    lines += [(f"To {other}", _path(link)) for other, link in sorted(peers.items())
-              if other not in places]
-    left = len(lines) - MOST_PEERS
-    return [*lines[:MOST_PEERS], *([("And", f"{left} more")] if left > 0 else [])]
+    names = {other: f"GPU {places[other]}" if other in places else other for other in peers}
+    lines = [(f"To {names[other]}", _path(peers[other]))
+             for other in sorted(peers, key=lambda other: _in_order(names[other]))]
+    more = len(lines) - MOST_PEERS
+    return [*lines[:MOST_PEERS], *([("And", f"{more} more")] if more > 0 else [])]
+
+
+def _in_order(name: str) -> list[tuple[bool, int, str]]:
+    """Return a key by which 2 comes before 10."""
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part)
+            for part in re.split(r"(\d+)", name)]
 
 
 def _path(link: Item) -> str:
@@ -180,9 +185,9 @@ def agreed(gpus: Sequence[Item], words_of: Callable[[Item], str | None]) -> str 
             places[words].append(gpu["place"])
     if not places:
         return None
-    most, *others = sorted(places, key=lambda words: -len(places[words]))
-    return "; ".join([*(f"GPU {', '.join(places[words])}: {words}" for words in others),
-                      f"the others {most}" if others else most])
+    most, *odd = sorted(places, key=lambda words: -len(places[words]))
+    return "; ".join([*(f"GPU {', '.join(places[words])}: {words}" for words in odd),
+                      f"the others {most}" if odd else most])
 
 
 def _absence(gpus: Sequence[Item], key: str) -> str:

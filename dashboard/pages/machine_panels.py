@@ -1,6 +1,6 @@
-"""What the hub writes beside the charts of a GPU or a node, and in the drawer of the Fleet page:
-service, limits, MIG, MPS, quotas, facts, and whether actions are stopped there. The page asks while
-somebody looks (assets/reading/machine_panels.mjs), and gets what has changed."""
+"""Panels that the hub writes beside the charts of a GPU or a node, and in the drawer of the Fleet
+page: service, limits, MIG, MPS, quotas, facts, and whether actions are stopped there. The page
+asks while somebody looks (assets/reading/machine_panels.mjs), and gets what has changed."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
@@ -41,7 +41,7 @@ Text = Annotated[str, Meta(max_length=256)]
 
 
 class MachineView(View):
-    """What somebody looks at: a GPU by its UUID, or a node by its id."""
+    """A machine that somebody looks at: a GPU by its UUID, or a node by its id."""
 
     UNADDRESSED: ClassVar[frozenset[str]] = frozenset(("gpu", "node"))
     gpu: Text = ""
@@ -95,23 +95,23 @@ def _gpu_acts(client: Client, gpu: Item, zone: str, now: float) -> Parts:
 
 
 def _node_parts(client: Client, node: str, zone: str, now: float) -> Parts:
-    if (found := _node(client, node)) is None:
+    if (machine := _node(client, node)) is None:
         return {}
     gpus, person = client.hub.all("gpus", node=node), viewer(client)
     may_act = person.may(Role.OPERATOR)
     parts: Parts = {
         "panel-now": _titled("Limits in force", facts_list(limit_facts(gpus))),
         "panel-health": _titled("Health", facts_list(health_facts(gpus))),
-        "panel-host": _titled("Host", facts_list(host_facts(found["host_load"]))),
-        "panel-links": _titled("Links between GPUs", topology(found["links"] or [], gpus)),
-        "panel-node": _titled("Agent", facts_list(node_facts(found)))}
-    if found.get("link"):
+        "panel-host": _titled("Host", facts_list(host_facts(machine["host_load"]))),
+        "panel-links": _titled("Links between GPUs", topology(machine["links"] or [], gpus)),
+        "panel-node": _titled("Agent", facts_list(node_facts(machine)))}
+    if machine.get("link"):
         return parts  # nothing here acts on the node of another site
     if (repairs := _items(client, "repairs", node=node)) is not None:
         place = ServicePlace(node, None, may_act, zone, _tasks_left(client, node, repairs))
         parts["lines-acts"] = [
             make("div.service", service_panel(place, repairs)),
-            hold_line(node, found["host"], client.hub.get("hold"), person, now)]
+            hold_line(node, machine["host"], client.hub.get("hold"), person, now)]
     if (reports := _items(client, "mps", node=node)) is not None:
         indices = {gpu["uuid"]: gpu["index"] for gpu in gpus}
         parts["panel-mps"] = _panel("limits", "MPS", mps_panel(

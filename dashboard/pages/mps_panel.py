@@ -32,14 +32,14 @@ FIX_ACTIONS = {"mps_start": "start_mps", "mps_restart": "restart_mps", "mps_perc
                "mps_memory": "set_mps", "mps_priority": "set_mps", GPU_FIX: "set_compute_mode"}
 
 
-def mps_panel(node: str, found: Item | None, indices: Mapping[str, int], may_act: bool
+def mps_panel(node: str, report: Item | None, indices: Mapping[str, int], may_act: bool
               ) -> list[Component]:
-    """Return the panel. `found`: what the node reported; `indices`: of its GPUs, by UUID."""
-    if found is None:
+    """Return the panel. `report`: what the node reported; `indices`: of its GPUs, by UUID."""
+    if report is None:
         return [note(UNREPORTED)]
-    daemons, findings = found["daemons"], found["findings"]
+    daemons, findings = report["daemons"], report["findings"]
     if not daemons and not findings:
-        return [note(sentence_or_none(found["trouble"]) or NO_DAEMON)]
+        return [note(sentence_or_none(report["trouble"]) or NO_DAEMON)]
     return [*(_daemon(node, daemon, may_act) for daemon in daemons),
             _doctor(node, findings, indices, may_act)]
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from dash.development.base_component import Component
 
-from gpudeck.contract.action_table import ROWS
-from gpudeck.contract.limits import SettingAction
+from gpudeck.contract.action_table import ROWS, SettingAction
 from gpudeck.contract.repairs import WHOLE_NODE
 from gpudeck.markup import make
 

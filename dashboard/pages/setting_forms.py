@@ -41,7 +41,7 @@ def act_button(words: str, key: str, action: str, target: str, form: SettingForm
                 aria_label=label, **traits)
 
 
-def chosen(name: str, label: str, options: Choices, value: str, hint: str) -> Field:
+def selection(name: str, label: str, options: Choices, value: str, hint: str) -> Field:
     """Return a field whose options are JSON."""
     return choice(name, label, options, value) | {"as": "json", "hint": hint}
 
@@ -54,7 +54,7 @@ def whole(name: str, label: str, low: int, high: int, value: str = "", hint: str
 
 
 def _lease_field() -> Field:
-    return chosen("lease_s", "For how long", LIMIT_TIMES, str(HOUR_S),
+    return selection("lease_s", "For how long", LIMIT_TIMES, str(HOUR_S),
                   "Afterwards the previous value is restored.")
 
 
@@ -125,7 +125,7 @@ def drain_form(place: str) -> SettingForm:
     return SettingForm(
         "Drain: no new work, and its tasks may finish",
         {"type": "drain", "gpu_uuid": literal(place), "within_s": "$within_s"},
-        (chosen("within_s", "Time for the owners to finish", DRAIN_TIMES, "14400",
+        (selection("within_s", "Time for the owners to finish", DRAIN_TIMES, "14400",
                 "Nothing is ended automatically when this time has passed."),))
 
 
@@ -133,7 +133,7 @@ def diagnosis_form(place: str) -> SettingForm:
     return SettingForm(
         "Diagnose an empty GPU",
         {"type": "gpu_diagnosis", "gpu_uuid": literal(place), "level": "$level"},
-        (chosen("level", "Level", (("1", "1: seconds"), ("2", "2: a few minutes")), "1",
+        (selection("level", "Level", (("1", "1: seconds"), ("2", "2: a few minutes")), "1",
                 "Passing does not prove that it is healthy."),))
 
 
@@ -150,7 +150,7 @@ def _server_field(daemon: Item) -> Field:
         *([] if server["user"] is None else [f"({server['user']})"])])
         ) for server in daemon["servers"]]
     options = [*servers, (NEXT_SERVER, "the next server, as the default")]
-    return chosen("server", "Applies to", options, options[0][0],
+    return selection("server", "Applies to", options, options[0][0],
                   "Running clients keep their current value.")
 
 

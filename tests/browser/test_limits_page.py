@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Response, expect
+from playwright.sync_api import Browser, Page, Response, expect
 
 from agent.cli import limits as cli
 from tests.demos import ROOT, Demo, soon
@@ -158,6 +158,13 @@ def test_a_cap_from_the_page_to_the_driver_and_back(demo: Demo, admin: Somebody)
     expect(panel).to_contain_text("No limit is set by gpudeck")
 
 
+def answers_in(page: Page, responses: list[Response]) -> list[dict[str, Any]]:
+    """Return the answers about panels that have come. Playwright takes events while it waits."""
+    page.wait_for_timeout(200)
+    return [response.json()["response"]["page-answer"]["answer"] for response in [*responses]
+            if response.url.endswith("/_dash-update-component")]
+
+
 def test_what_has_not_changed_does_not_travel_and_is_not_touched(
         demo: Demo, admin: Somebody) -> None:
     uuid = random.choice([*demo.gpus()])
@@ -165,16 +172,11 @@ def test_what_has_not_changed_does_not_travel_and_is_not_touched(
     button = page.locator("#lines-side .limits").get_by_role("button", name="Lock clocks")
     button.focus()
     button.evaluate("(button) => { button.mark = 1; }")
-    answers: list[dict[str, Any]] = []
-
-    def note(response: Response) -> None:
-        if response.url.endswith("/_dash-update-component"):
-            answers.append(response.json()["response"]["page-answer"]["answer"])
-
-    page.on("response", note)
-    while len(answers) < 3:
-        page.wait_for_timeout(100)
-    page.remove_listener("response", note)
+    responses: list[Response] = []
+    page.on("response", responses.append)
+    assert soon(lambda: len(answers_in(page, responses)) >= 3)
+    page.remove_listener("response", responses.append)
+    answers = answers_in(page, responses)
     # What an agent costs is measured again and again.
     assert {place for answer in answers for place in answer["parts"]} <= {"panel-node"}
     assert button.evaluate("(button) => [button.mark, document.activeElement === button]") == [

@@ -54,18 +54,18 @@ def text(part: Sequence[Component]) -> str:
     return words(trees([*part]))
 
 
-def filled(template: Any) -> Any:
+def fill(template: Any) -> Any:
     """Do as assets/reading/orders.mjs does."""
     if isinstance(template, dict):
-        return {name: filled(part) for name, part in template.items()}
+        return {name: fill(part) for name, part in template.items()}
     if not isinstance(template, str) or not template.startswith("$"):
         return template
     return template[1:] if template.startswith("$$") else ENTERED[template[1:]]
 
 
-def sent(traits: dict[str, str]) -> Any:
+def setting_of(traits: dict[str, str]) -> Any:
     """Return the setting that a button would send, as nodes take it."""
-    setting: Any = msgspec.convert(filled(json.loads(traits["data-setting"])), Setting)
+    setting: Any = msgspec.convert(fill(json.loads(traits["data-setting"])), Setting)
     assert traits["data-act"] == action_of(setting)
     return setting
 
@@ -89,17 +89,17 @@ def all_buttons(part: Sequence[Component]) -> list[dict[str, str]]:
 
 
 def test_each_button_sends_what_nodes_take() -> None:
-    found = [(traits["data-act"], traits["data-target"], sent(traits))
+    offers = [(traits["data-act"], traits["data-target"], setting_of(traits))
              for traits in all_buttons(all_panels()) if "data-setting" in traits]
-    assert {action for action, _, _ in found} >= {
+    assert {action for action, _, _ in offers} >= {
         "set_power_cap", "lock_clocks", "release_limit", "set_compute_mode", "set_mig_layout",
         "cordon", "drain", "reset_gpu", "diagnose_gpu", "return_to_service", "set_mps",
         "start_mps", "restart_mps", "stop_mps"}
-    for _, target, setting in found:
+    for _, target, setting in offers:
         assert getattr(setting, "gpu_uuid", None) in (
             None, target, WHOLE_NODE if target == "id-n1" else target)
         assert target == ("id-n1" if hasattr(setting, "pipes") else target)
-    [cap] = [setting for action, _, setting in found if action == "set_power_cap"]
+    [cap] = [setting for action, _, setting in offers if action == "set_power_cap"]
     assert (cap.watts, cap.lease_s) == (333, 3_600)
 
 
@@ -108,7 +108,7 @@ def test_a_name_that_looks_like_a_field_is_sent_as_it_is(name: str) -> None:
     """A node chooses the folder of its MPS: as a template `$pct` would be what somebody enters."""
     for traits in all_buttons(all_panels(uuid=name, pipes=name)):
         if "data-setting" in traits:
-            setting = filled(json.loads(traits["data-setting"]))
+            setting = fill(json.loads(traits["data-setting"]))
             places = {setting.get("pipes", name), setting.get("gpu_uuid", name)}
             assert places <= {name, WHOLE_NODE}
 
@@ -138,8 +138,8 @@ def test_a_limit_says_how_it_is(state: str) -> None:
 
 
 def test_limits_of_others_and_of_a_state_not_known_yet() -> None:
-    others = limits(leases=[a_limit(gpu_uuid="GPU-1")])
-    assert text(limits_panel(a_gpu(), others, False, "UTC")) == "No limit is set by gpudeck."
+    elsewhere = limits(leases=[a_limit(gpu_uuid="GPU-1")])
+    assert text(limits_panel(a_gpu(), elsewhere, False, "UTC")) == "No limit is set by gpudeck."
     odd = limits(leases=[a_limit(what="clocks", wanted=[210.0, 1_980.0], state="new")])
     assert "SM clock 210 to 1980 MHz new" in text(limits_panel(a_gpu(), odd, False, "UTC"))
 
@@ -220,7 +220,7 @@ def test_the_doctor_offers_its_fixes(fix: Item, says: str) -> None:
     assert text(part) == f"MPS doctor problems foundfix needed It is gone.Start it.{says}"
     [traits] = all_buttons(part)
     assert traits["data-target"] == fix.get("gpu_uuid", "id-n1")
-    assert msgspec.to_builtins(sent(traits)) == fix
+    assert msgspec.to_builtins(setting_of(traits)) == fix
     assert fix["type"] in FIX_ACTIONS
 
 
@@ -232,13 +232,13 @@ def test_a_gpu_without_a_known_index_is_named_by_its_uuid() -> None:
     assert "Make GPU e7537bd6 exclusive" in text(part)
 
 
-@pytest.mark.parametrize(("found", "says"), [
+@pytest.mark.parametrize(("report", "says"), [
     (None, "The node has not reported whether MPS is running."),
     (mps(), "No MPS control daemon is running, and none left files behind."),
     (mps(trouble="nvidia-cuda-mps-control is missing"),
      "Nvidia-cuda-mps-control is missing.")])
-def test_without_mps(found: Item | None, says: str) -> None:
-    assert text(mps_panel("id-n1", found, {}, True)) == says
+def test_without_mps(report: Item | None, says: str) -> None:
+    assert text(mps_panel("id-n1", report, {}, True)) == says
 
 
 def test_service_and_its_next_steps() -> None:
@@ -341,8 +341,8 @@ def test_what_the_hub_does_not_give_now_stays_as_it_is() -> None:
     for name in random.sample(("repairs", "limits", "mig", "quotas", "nodes"), 3):
         lists = {key: items for key, items in ALL.items() if key != name}
         parts = parts_of(MachineView(gpu="GPU-0"), gpus=[a_gpu()], **lists)
-        gone = {"repairs": "panel-service", "nodes": "panel-node"}.get(name, f"panel-{name}")
-        assert gone not in parts
+        place = {"repairs": "panel-service", "nodes": "panel-node"}.get(name, f"panel-{name}")
+        assert place not in parts
         assert len(parts) >= 6
 
 
