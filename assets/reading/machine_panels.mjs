@@ -34,7 +34,8 @@ export class MachinePanels {
   constructor(page, root) {
     this.page = page;
     this.answers = new DashAnswers(ANSWER);
-    this.everyMs = 1_000 * JSON.parse(byId(ANSWER).dataset.reading ?? "").everyS;
+    // A little less: the page comes by as often, and never quite on time.
+    this.pauseMs = 750 * JSON.parse(byId(ANSWER).dataset.reading ?? "").everyS;
     listenForActs(root);
     root.addEventListener("click", (event) => this.onClick(event));
   }
@@ -55,7 +56,7 @@ export class MachinePanels {
   refresh(isNow = false) {
     const now = performance.now();
     const isSoon = now - settledAt() < SOON_FOR_MS;
-    const pauseMs = this.isAsking ? LOST_MS : isSoon ? SOON_MS : this.everyMs;
+    const pauseMs = this.isAsking ? LOST_MS : isSoon ? SOON_MS : this.pauseMs;
     if (!isNow && now - this.askedAt < pauseMs) return this.shown;
     this.askedAt = now;
     const late = new Promise((resolve) => setTimeout(resolve, LATE_MS));
