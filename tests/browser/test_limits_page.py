@@ -173,9 +173,13 @@ def test_what_has_not_changed_does_not_travel_and_is_not_touched(
     button.focus()
     button.evaluate("(button) => { button.mark = 1; }")
     responses: list[Response] = []
-    page.on("response", responses.append)
+
+    def note(response: Response) -> None:
+        responses.append(response)
+
+    page.on("response", note)
     assert soon(lambda: len(answers_in(page, responses)) >= 3)
-    page.remove_listener("response", responses.append)
+    page.remove_listener("response", note)
     answers = answers_in(page, responses)
     # What an agent costs is measured again and again.
     assert {place for answer in answers for place in answer["parts"]} <= {"panel-node"}
