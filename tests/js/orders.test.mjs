@@ -33,8 +33,9 @@ test("an option may be a number or nothing", () => {
 });
 
 test("a text of a node that looks like a field is sent as it is", () => {
-  assert.deepEqual(
-    filled({ pipes: "$$size", mem_mib: "$size", ordinal: 3 }, { size: null }),
-    { pipes: "$size", mem_mib: null, ordinal: 3 },
-  );
+  assert.deepEqual(filled({ pipes: "$$size", mem_mib: "$size", ordinal: 3 }, { size: null }), {
+    pipes: "$size",
+    mem_mib: null,
+    ordinal: 3,
+  });
 });
