@@ -120,10 +120,14 @@ export class GpuDetails extends Teller {
   async refresh() {
     const { uuid } = this;
     if (uuid === null) return;
-    this.panels.refresh();
+    const panels = this.panels.refresh();
     try {
       const gpu = await single("gpus", uuid, get);
-      const [tasks, seldom] = await Promise.all([tasksOf(gpu), this.seldom(gpu)]);
+      const [tasks, seldom] = await Promise.all([
+        tasksOf(gpu),
+        this.seldom(gpu),
+        this.parts === null ? panels : null, // what comes after the others would move them
+      ]);
       // The second of two at once comes without what is due seldom, and must not build without it.
       if (uuid === this.uuid && (this.parts !== null || seldom !== null))
         this.draw(gpu, tasks, seldom);
