@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Response, expect
+from playwright.sync_api import Browser, expect
 
 from agent.cli import limits as cli
 from tests.demos import ROOT, Demo, soon
@@ -156,35 +156,6 @@ def test_a_cap_from_the_page_to_the_driver_and_back(demo: Demo, admin: Somebody)
     panel.get_by_role("button", name="Undo").click()
     do(person)
     expect(panel).to_contain_text("No limit is set by gpudeck")
-
-
-def answers_in(page: Page, responses: list[Response]) -> list[dict[str, Any]]:
-    """Return the answers about panels that have come. Playwright takes events while it waits."""
-    page.wait_for_timeout(200)
-    return [response.json()["response"]["page-answer"]["answer"] for response in [*responses]
-            if "/_dash-update-component" in response.url]
-
-
-def test_what_has_not_changed_does_not_travel_and_is_not_touched(
-        demo: Demo, admin: Somebody) -> None:
-    uuid = random.choice([*demo.gpus()])
-    page = at(admin, f"/gpu/{uuid}").page
-    button = page.locator("#lines-side .limits").get_by_role("button", name="Lock clocks")
-    button.focus()
-    button.evaluate("(button) => { button.mark = 1; }")
-    responses: list[Response] = []
-
-    def note(response: Response) -> None:
-        responses.append(response)
-
-    page.on("response", note)
-    assert soon(lambda: len(answers_in(page, responses)) >= 3)
-    page.remove_listener("response", note)
-    answers = answers_in(page, responses)
-    # What an agent costs is measured again and again.
-    assert {place for answer in answers for place in answer["parts"]} <= {"panel-node"}
-    assert button.evaluate("(button) => [button.mark, document.activeElement === button]") == [
-        1, True]
 
 
 Terminal = Callable[..., str]
