@@ -118,10 +118,13 @@ def select(arguments: Sequence[str]) -> list[Mutant]:
 def main(arguments: Sequence[str]) -> int:
     todo = select(arguments)
     have_passed = len(todo) > 1 and all_pass(sorted({mutant.test for mutant in todo}))
+    faults = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        faults = list(pool.map(partial(fault_of, has_passed=have_passed), todo))
-    for mutant, fault in zip(todo, faults, strict=True):
-        print("missed" if fault else "caught", mutant.name, fault and f"\n  {fault}")
+        for mutant, fault in zip(todo, pool.map(partial(fault_of, has_passed=have_passed), todo),
+                                 strict=True):
+            print("missed" if fault else "caught", mutant.name, fault and f"\n  {fault}",
+                  flush=True)
+            faults.append(fault)
     print(f"{sum(map(bool, faults))} of {len(todo)} missed")
     return int(any(faults) or (not todo and "--changed" not in arguments))
 

@@ -4,7 +4,6 @@ What is compared through /proc while the pidfd is still alive is the process tha
 signals; the other way round, a pid that was reused in between is hit: pidfd_open(2).
 """
 
-import errno
 import os
 import resource
 import select
@@ -15,11 +14,9 @@ from contextlib import ExitStack
 
 from gpudeck.contract.actions import ProcessIdentity
 
-from ..tasks.processes import PROC, ProcessFacts, facts
+from ..tasks.processes import NO_PROCESS, PROC, ProcessFacts, facts
 
 WAKE_EVERY_S = 0.1
-# EINVAL before kernel 6.9, ENOENT since: the number is that of a thread.
-NO_PROCESS = (errno.ESRCH, errno.ENOENT, errno.EINVAL)
 FILES_WANTED = 8_192  # two for each victim and bystander
 
 

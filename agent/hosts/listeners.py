@@ -2,12 +2,12 @@
 that is not proven to be the one that is meant."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from ..tasks import processes
 
-LISTEN = "0A"
+LISTEN, ESTABLISHED = "0A", "01"
 NOT_HERE = "it listens in another network namespace, which this agent cannot reach"
 NOT_YET = "it does not listen at port {port} yet, or not at an address of this machine"
 
@@ -25,11 +25,21 @@ def trouble_of(pid: int, port: int, proc: Path) -> str:
     return "" if agent_sockets and user_sockets >= set(agent_sockets) else NOT_HERE
 
 
-def are_its_own(pids: Iterable[int], port: int, proc: Path) -> bool | None:
-    """Return whether these processes hold whatever listens at the port; None: that cannot be read.
-    The user alone proves little: the root of every container is the same user."""
-    links, is_readable = set[str](), True
-    for pid in pids:
+def listens(pids: Iterable[int], port: int, proc: Path) -> bool | None:
+    """Return whether one of these processes listens at the port, which others of its user may
+    share; None: that cannot be read. The user alone proves little: the root of every container is
+    the same user."""
+    return _holds(pids, _listening_sockets(proc / "self/net", port), proc)
+
+
+def answers(pids: Iterable[int], port: int, client_port: int, proc: Path) -> bool:
+    """Return whether one of these processes has accepted the connection from `client_port`."""
+    return _holds(pids, _sockets(proc / "self/net", ESTABLISHED, port, client_port), proc) is True
+
+
+def _holds(pids: Iterable[int], inodes: Collection[str], proc: Path) -> bool | None:
+    links, is_readable = {f"socket:[{inode}]" for inode in inodes}, True
+    for pid in pids if links else ():
         try:
             entries = [*(proc / str(pid) / "fd").iterdir()]
         except OSError as error:
@@ -37,17 +47,19 @@ def are_its_own(pids: Iterable[int], port: int, proc: Path) -> bool | None:
             continue
         for entry in entries:
             try:
-                links.add(os.readlink(entry))
+                if os.readlink(entry) in links:
+                    return True
             except OSError:  # closed meanwhile
                 continue
-    sockets = _listening_sockets(proc / "self/net", port)
-    if sockets and links >= {f"socket:[{inode}]" for inode in sockets}:
-        return True
     return False if is_readable else None
 
 
 def _listening_sockets(folder: Path, port: int) -> dict[str, int]:
     """Return the sockets that listen at this port, with the user of each."""
+    return _sockets(folder, LISTEN, port, 0)
+
+
+def _sockets(folder: Path, state: str, port: int, remote_port: int) -> dict[str, int]:
     sockets = {}
     for name in ("tcp", "tcp6"):
         try:
@@ -56,7 +68,11 @@ def _listening_sockets(folder: Path, port: int) -> dict[str, int]:
             continue
         for line in lines:
             words = line.split()
-            if len(words) > 9 and words[3] == LISTEN and int(words[1].rpartition(":")[2],
-                                                             16) == port:
+            if len(words) > 9 and words[3] == state and (
+                    _port(words[1]), _port(words[2])) == (port, remote_port):
                 sockets[words[9]] = int(words[7])
     return sockets
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2], 16)

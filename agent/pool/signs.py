@@ -15,6 +15,7 @@ from gpudeck.contract.pool_messages import LEASE_ENV, SCOPE_UNIT
 from ..tasks.jobs import ProcessTableRow
 from ..tasks.managers import paths_of, place_of
 from ..tasks.processes import (
+    NO_PROCESS,
     PROC,
     about,
     has_pidfs,
@@ -75,8 +76,10 @@ class ProcessSigns:
         without free file descriptors."""
         try:
             pidfd = os.pidfd_open(process.pid)
-        except ProcessLookupError:
-            return False
+        except OSError as error:
+            if error.errno in NO_PROCESS:
+                return False
+            raise
         try:
             if process.inode is not None and os.fstat(pidfd).st_ino != process.inode:
                 return False

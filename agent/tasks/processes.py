@@ -4,6 +4,7 @@ Read through the open folder of a process, so that all answers are of the same o
 is shown of a Task, `facts` for what an action compares.
 """
 
+import errno
 import os
 import re
 import time
@@ -21,6 +22,8 @@ from .owners import VARIABLES
 from .redact import redact_words
 
 PROC = Path("/proc")
+# Of pidfd_open: EINVAL before kernel 6.9, ENOENT since: the number is that of a thread.
+NO_PROCESS = (errno.ESRCH, errno.ENOENT, errno.EINVAL)
 HOST_PID_NAMESPACE = 4026531836  # PROC_PID_INIT_INO of the kernel
 PF_KTHREAD = 0x00200000
 # Longer ones, of containers, would make a preview of hundreds of processes too big to send.

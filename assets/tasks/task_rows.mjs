@@ -2,15 +2,16 @@
 
 /** @import { CommandStore } from "../actions/commands_store.mjs" */
 
-import { ApiError, look } from "../parts/api.mjs";
+import { ApiError, look, several } from "../parts/api.mjs";
 import { allWithin, byId, say, show } from "../parts/dom.mjs";
 import { amount, plural } from "../parts/format.mjs";
 import { Looker } from "../parts/looker.mjs";
 import { TasksTable } from "./tasks_table.mjs";
-import { heldWords, jobOf, linesOf, merged, queryOf } from "./tasks_model.mjs";
+import { heldWords, hiddenOf, jobOf, keyOf, linesOf, merged, queryOf } from "./tasks_model.mjs";
 
 const EVERY_MS = 2_000;
 const MOST_TASKS = 1_000;
+const MOST_ASKED = 50;
 
 /** @extends {Looker<Hub.TaskList, { wrong: boolean }>} */
 export class TaskRows extends Looker {
@@ -88,6 +89,26 @@ export class TaskRows extends Looker {
     if (this.isAsked || !this.isHeld) this.apply();
     else this.merge(answer);
     this.isAsked = false;
+    this.dropEnded(answer);
+  }
+
+  /**
+   * Takes tasks that have ended out of the selection: they are no targets any more. Those that are only out of sight,
+   * by a filter, in a closed group or behind the first of many, stay in it.
+   * @type {(answer: Hub.TaskList) => Promise<void>}
+   */
+  async dropEnded(answer) {
+    const hidden = hiddenOf(this.selected, answer.items).slice(0, MOST_ASKED);
+    if (hidden.length === 0) return;
+    const there = await several(
+      "tasks",
+      hidden.map(([, { id }]) => id),
+    ).catch(() => null);
+    if (there === null) return;
+    const keys = new Set(there.map(keyOf));
+    for (const [key] of hidden) if (!keys.has(key)) this.selected.delete(key);
+    this.draw();
+    this.settle();
   }
 
   /**
@@ -112,16 +133,14 @@ export class TaskRows extends Looker {
   }
 
   /**
-   * Draws the lines. Tasks that have ended are no targets any more; those that are only out of sight stay selected.
+   * Draws the lines.
    * @type {(lines: TasksLine[]) => void}
    */
   putLines(lines) {
     this.lines = lines;
-    for (const line of lines) {
-      if (!this.selected.has(line.key) || "group" in line) continue;
-      if (!line.isGone) this.selected.set(line.key, line.task);
-      else if (this.page.view.filter === "") this.selected.delete(line.key);
-    }
+    for (const line of lines)
+      if (this.selected.has(line.key) && !("group" in line) && !line.isGone)
+        this.selected.set(line.key, line.task);
     this.draw();
   }
 

@@ -36,8 +36,19 @@ export function managerWords({ manager, owner }) {
   if (owner.pod) return `pod ${owner.namespace ? `${owner.namespace}/` : ""}${owner.pod}`;
   return owner.container_name ? `container ${owner.container_name}` : null;
 }
+/** @type {(task: Hub.TaskView) => string} */
+export const keyOf = (task) => `${task.node}/${task.id}`;
 /** @type {(task: Hub.TaskView) => TaskLine} */
-const lineOf = (task) => ({ key: `${task.node}/${task.id}`, task });
+const lineOf = (task) => ({ key: keyOf(task), task });
+
+/**
+ * Returns the selected tasks that are not among these.
+ * @type {(selected: Map<string, Hub.TaskView>, items: Hub.TaskView[]) => [string, Hub.TaskView][]}
+ */
+export function hiddenOf(selected, items) {
+  const keys = new Set(items.map(keyOf));
+  return [...selected].filter(([key]) => !keys.has(key));
+}
 
 /**
  * Returns the lines in the order of the answer.

@@ -12,6 +12,8 @@ import { explain } from "../parts/tips.mjs";
 
 const MARGIN_ROWS = 8;
 const MOST_PRINTED = 1_000;
+// Of what has ended: what it held and did is over.
+const ENDED = { mem_used_bytes: null, sm_pct: null, started_at: null, idle_s: null };
 
 /** @extends {Teller<TableEvents>} */
 export class TasksTable extends Teller {
@@ -245,7 +247,9 @@ export class TasksTable extends Teller {
    */
   drawTask({ root, cells, acts }, { key, task, isGone = false }, { pid, command, keep, check }) {
     const isChosen = this.chosen.has(key);
-    root.className = `t-row${isGone ? " gone" : ""}${task.id === this.opened ? " opened" : ""}${task.state === "paused" ? " paused" : ""}${isIdle(task) ? " idle" : ""}`;
+    const isPaused = task.state === "paused" && !isGone;
+    const figures = isGone ? ENDED : task;
+    root.className = `t-row${isGone ? " gone" : ""}${task.id === this.opened ? " opened" : ""}${isPaused ? " paused" : ""}${isIdle(figures) ? " idle" : ""}`;
     root.setAttribute("aria-selected", String(isChosen));
     if (check.checked !== isChosen) check.checked = isChosen;
     if (check.disabled !== isGone) check.disabled = isGone;
@@ -259,7 +263,7 @@ export class TasksTable extends Teller {
       user: task.user ?? "unknown",
       host: task.host,
       gpus: String(task.gpus.length),
-      ...figuresOf(task),
+      ...figuresOf(figures),
       manager: managerWords(task) ?? "–",
       state: isGone ? "gone" : (task.state ?? "–"),
       job: task.job_id === null || task.job_id === task.id ? "–" : task.job_id,
@@ -325,8 +329,9 @@ export class TasksTable extends Teller {
     { mark, words, command, page, end, bars },
   ) {
     const isJob = group.job_id !== null || group.host !== null;
+    const figures = isGone ? ENDED : group;
     root.classList.toggle("gone", isGone);
-    root.classList.toggle("idle", isIdle(group));
+    root.classList.toggle("idle", isIdle(figures));
     root.classList.toggle("paused", group.paused > 0 && !isGone);
     root.setAttribute("aria-expanded", String(isOpen));
     say(mark, isOpen ? "▾" : "▸");
@@ -336,7 +341,7 @@ export class TasksTable extends Teller {
       user: isJob ? (group.user ?? "unknown") : "",
       host: group.host ?? plural(group.nodes, "node"),
       gpus: String(group.gpus),
-      ...figuresOf(group),
+      ...figuresOf(figures),
       state: groupState(group, isGone),
       manager: isJob ? (managerWords(group) ?? "–") : "",
     });
@@ -346,8 +351,8 @@ export class TasksTable extends Teller {
     show(end, isJob && !isGone && group.act_on.length > 0 && isAtLeast(this.person, "user"));
     end.setAttribute("aria-label", `End this job of ${group.user ?? "an unknown owner"}`);
     if (!isJob) return;
-    drawBar(cells.sm, bars.sm, group.sm_pct, 100);
-    drawBar(cells.memory, bars.memory, group.mem_used_bytes, group.mem_total_bytes);
+    drawBar(cells.sm, bars.sm, figures.sm_pct, 100);
+    drawBar(cells.memory, bars.memory, figures.mem_used_bytes, group.mem_total_bytes);
   }
 
   /** @type {(key: string) => void} */

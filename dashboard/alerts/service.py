@@ -3,6 +3,7 @@ elsewhere."""
 
 import dataclasses
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from ..runtime.native_threads import in_thread
 from .active_rules import ActiveRules
 from .alert_writer import AlertWriter
 from .core.evaluator import RuleEvaluator
-from .core.firing_alerts import Alert, FiringAlerts
+from .core.firing_alerts import KEPT_S, MOST_KEPT, Alert, FiringAlerts
 from .core.gpu_targets import HubSelfMetrics
 from .core.minute_aggregates import ClosedRuleMinute
 from .core.restart_state import RuleStateRestore, remember
@@ -82,6 +83,7 @@ class AlertService:
         self.alerts = FiringAlerts()
         for node_minute in store.fired_since(time.time() - HOUR_S):
             self.alerts.charge(*node_minute)
+        self.alerts.remember_ended(store.ended_since(time.time() - KEPT_S, MOST_KEPT))
         self._apply_rules()
         self.restart = RuleStateRestore(store.memory(), store.open_alerts(),
                                          self.evaluator.watches, time.time())
@@ -120,19 +122,24 @@ class AlertService:
                 log.error("rule_failed rule=%s why=%r", rule_id, watch.trouble)
         self.stepped_mono = mono
         self._writer.flush()
-        try:
-            self._remember(now, mono)
-        except CANNOT_STORE as error:
-            self._writer.report(error)
+        self._remember(now, mono)
+
+    def close(self) -> None:
+        """Store what the last step knew: the next start goes on from there."""
+        if self.targets:
+            self._remember(time.time(), math.inf)
 
     def _remember(self, now: float, mono: float) -> None:
-        if mono - self._remembered_mono >= REMEMBER_EVERY_S:
-            self._remembered_mono = mono
-            self._store.put_memory(remember(self.evaluator.watches, self._identity, now,
-                                            self.restart))
-        if mono - self._forgot_mono >= FORGET_EVERY_S:
-            self._forgot_mono = mono
-            self._store.forget(now)
+        try:
+            if mono - self._remembered_mono >= REMEMBER_EVERY_S:
+                self._remembered_mono = mono
+                self._store.put_memory(remember(self.evaluator.watches, self._identity, now,
+                                                self.restart))
+            if mono - self._forgot_mono >= FORGET_EVERY_S:
+                self._forgot_mono = mono
+                self._store.forget(now)
+        except CANNOT_STORE as error:
+            self._writer.report(error)
 
     def _identity(self, of: Of, row: int) -> str | None:
         targets = self.targets[of]

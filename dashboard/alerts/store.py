@@ -115,6 +115,13 @@ class AlertsStore(SqlStore):
             "select node_id, cast(fired_at / 60 as integer), count(*) from alerts "
             "where fired_at >= ? and node_id <> '' group by 1, 2 order by 2", (start,))]
 
+    def ended_since(self, start: float, limit: int) -> list[Alert]:
+        """Return the newest alerts that ended since `start`, the last to end last."""
+        newest = [_alerts.decode(body) for body, in self._db.execute(
+            "select body from alerts where ended_at >= ? order by ended_at desc limit ?",
+            (start, limit))]
+        return newest[::-1]
+
     def ended_alerts(self, start: float, end: float, query: AlertQuery, rule: str | None = None,
                      after: AlertPlace | None = None, limit: int = MOST_LISTED) -> list[Alert]:
         """Return alerts that were firing between `start` and `end`, also those that ended right at

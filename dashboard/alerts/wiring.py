@@ -64,4 +64,5 @@ def build(core: Core) -> Capability:
         apis=lambda: (
             core.add(AlertsApi(queries, admin, silences, visible_fleets, details(),
                                settings.rule_proof_h)),
-            RehearsalsApi(rehearsals, visible_fleets)))
+            RehearsalsApi(rehearsals, visible_fleets)),
+        close=alerts.close)

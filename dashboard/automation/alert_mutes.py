@@ -1,6 +1,6 @@
 """Silences of alerts, and other alerts that explain them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
@@ -18,12 +18,15 @@ SEEN_WITHIN_S = 30.0  # two periods of the numbers that are read most rarely
 
 @dataclass(frozen=True, slots=True)
 class AlertMutes:
-    """Reasons, at one moment, for not notifying anybody of an alert."""
+    """Reasons, at one moment, for not notifying anybody of an alert. `unseen`: alerts from before a
+    restart of the hub whose targets have not been seen again yet: nothing new is said of them, and
+    they still explain others."""
 
     alerts: AlertService
     targets: AlertTargets
     now: float
     recently_ended: Iterable[Alert]
+    unseen: Mapping[str, Alert]  # by id
     silences: Sequence[Silence]
     _pending: dict[str, list[tuple[int, Alert]]] = field(default_factory=dict)
 
@@ -31,9 +34,13 @@ class AlertMutes:
         return (silence_text(silence) for silence in self.silences_of(alert) if silence.mutes)
 
     def is_muted(self, row: int | None, alert: Alert) -> bool:
-        """Return whether no notification is sent for it now; row None: it has been resolved."""
-        return any(True for _ in self.mutes(alert)) or (row is not None and (
-            any(True for _ in self.inhibitors(row, alert)) or self._awaits_cause(row, alert)))
+        """Return whether no notification is sent for it now; row None: it has been resolved, or is
+        unseen."""
+        if any(True for _ in self.mutes(alert)):
+            return True
+        if row is None:
+            return alert.id in self.unseen
+        return any(True for _ in self.inhibitors(row, alert)) or self._awaits_cause(row, alert)
 
     def _awaits_cause(self, row: int, alert: Alert) -> bool:
         """Return whether its cause may fire soon: what would explain it is pending. A slow rank is
@@ -63,13 +70,15 @@ class AlertMutes:
             return
         past = ((None, other) for other in self.recently_ended
                 if _explains(other.ended_at or self.now, ready, alert, self.now))
-        for other_row, other in chain(self.targets.open, past):
+        unseen = ((None, other) for other in self.unseen.values())
+        for other_row, other in chain(self.targets.open, unseen, past):
             if (other.rule_id in ready.rule.inhibited_by
                     and self._stands_above(other_row, other, row, alert)):
                 yield other
 
     def _stands_above(self, other_row: int | None, other: Alert, row: int, alert: Alert) -> bool:
-        """Return whether an alert is above another in the fleet; `other_row` None: it has ended."""
+        """Return whether an alert is above another in the fleet; `other_row` None: it has ended, or
+        is unseen."""
         match other.of:
             case "fleet":
                 return True

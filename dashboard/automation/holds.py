@@ -74,6 +74,16 @@ class MaintenanceService:
         del self._windows[node_id]
         self._fleet.maintenance.pop(node_id, None)
 
+    def step(self, now: float, mono: float) -> None:
+        """Follow the hub's clock. It may be set, or jump when the hub's machine was suspended:
+        marks that were made once would free the GPUs of a node before its maintenance is over, or
+        long after."""
+        for node_id, window in self._windows.items():
+            if now < window.until:
+                self._update_fleet(window, now, mono)
+            else:
+                self._fleet.maintenance.pop(node_id, None)
+
     def _update_fleet(self, window: MaintenanceWindow, now: float, mono: float) -> None:
         """Mark its GPUs as unavailable until then."""
         self._fleet.maintenance[window.node_id] = (

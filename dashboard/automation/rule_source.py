@@ -46,7 +46,8 @@ class RuleIntentSource:
         now = time.time()
         alerts = self.alerts.alerts
         targets = AlertTargets(self.alerts, time.monotonic(), alerts.open())
-        mutes = AlertMutes(self.alerts, targets, now, alerts.recently_ended(now),
+        unseen = {alert.id: alert for alert in self.alerts.restart.waiting()}
+        mutes = AlertMutes(self.alerts, targets, now, alerts.recently_ended(now), unseen,
                            self.silences.active(now))
         return RuleIntentPlanner(self.alerts, targets, mutes, self.hub_holds, now,
                                  self.began_mono + RETURN_WITHIN_S)

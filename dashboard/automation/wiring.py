@@ -65,6 +65,7 @@ def build(core: Core) -> Capability:
     return Capability(
         loops=(LimitReturns(fleet, ladders.runs, dispatcher).loop,
                RuleCordons(rules.cordons, fleet, rules.brakes, dispatcher, audit).loop,
+               Loop("maintenance", maintenance.step, TICK_S),
                Loop("ladders", ladders.step, TICK_S)),
         apis=lambda: (AutomationApi(
             ladders, brakes, maintenance,

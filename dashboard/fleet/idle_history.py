@@ -78,8 +78,8 @@ class IdleHistory:
             self._queried[slot] = float(fleet.idle_mono[slot])
 
     def _ask_today(self, now: float) -> None:
-        day = time.localtime(now)
-        start = now - (day.tm_hour * 3_600 + day.tm_min * 60 + day.tm_sec)
+        # Not by its hours since then: the day on which clocks change has 23 or 25.
+        start = time.mktime((*time.localtime(now)[:3], 0, 0, 0, 0, 0, -1))
         frame = in_thread(lambda: self._history.usage("gpu", 0, start, now))
         idle_s = dict(zip(frame["gpu"], frame["idle_s"], strict=True))
         fleet = self._fleet

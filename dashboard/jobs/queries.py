@@ -9,6 +9,7 @@ import numpy as np
 
 from gpudeck.contract.message_limits import PID_MAX
 from gpudeck.measures.jobs import job_key
+from gpudeck.measures.waste import LOADS
 
 from ..access.policy import Actor
 from ..errors import NotFoundError
@@ -316,7 +317,7 @@ class JobQueries:
     def _of_gpus(self, query: JobQuestion, ranks: list[JobRank], span: tuple[int, int], step: int,
                  steps: int) -> dict[str, np.ndarray]:
         shape = (len(ranks), steps)
-        matrices = {name: np.full(shape, np.nan) for name in OF_GPUS}
+        matrices = {name: np.full(shape, np.nan) for name in (*OF_GPUS, "load_pct")}
         if not ranks:
             return matrices
         frame = self.history.series(sorted({rank.gpu for rank in ranks}), OF_GPUS, *span, step,
@@ -327,12 +328,20 @@ class JobQueries:
         for gpu, part in frame.groupby("gpu", observed=True):
             columns = ((part["t"] - span[0]) // step).to_numpy(np.intp)
             inside = (columns >= 0) & (columns < steps)
-            for name in OF_GPUS:
-                end = "max" if name == "util_max_pct" else "mean"
-                values = part[f"{name}_{end}"].to_numpy(float)
+            of_gpu = {name: part[f"{name}_{'max' if name == 'util_max_pct' else 'mean'}"].to_numpy(
+                float) for name in OF_GPUS} | {"load_pct": _highest_load(part)}
+            for name, values in of_gpu.items():
                 for at in rows.get(str(gpu), ()):
                     matrices[name][at, columns[inside]] = values[inside]
         return matrices
+
+
+def _highest_load(part: "pd.DataFrame") -> np.ndarray:
+    """Return the highest load in each step, by the first metric of LOADS that is known."""
+    load = np.full(len(part), np.nan)
+    for name in LOADS:
+        load = np.where(np.isnan(load), part[f"{name}_max"].to_numpy(float), load)
+    return load
 
 
 def _per(sums: "pd.DataFrame", total: str, count: str) -> list[float]:

@@ -199,7 +199,7 @@ def job_page(item: JobItem, records: Sequence[JobRecord], minutes: JobMinutes,
         item, any(job.ended_at is None for job in records), minutes.t0, end, minutes.step,
         [*range(minutes.t0, end, minutes.step)], ranks,
         {name: _rows(values, is_held) for name, values in minutes.numbers.items()
-         if name != "held_s"}, findings, totals,
+         if name not in ("held_s", "load_pct")}, findings, totals,
         [] if events is None else [JobEventView(
             float(row["t"]), str(row["kind"]), row["gpu"] if isinstance(row["gpu"], str) else None,
             str(row["text"] or ""), json.loads(row["numbers"] or "{}"))

@@ -8,6 +8,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from functools import cache
 
 from msgspec.structs import replace
 
@@ -64,6 +65,16 @@ def recovered_groups(store: NotificationsStore, receivers: ReceiverDirectory,
     return groups
 
 
+def fires_in(alerts: AlertService) -> Callable[[Alert], bool]:
+    """Return a test for alerts that fire, or did before a restart and whose targets were not seen
+    again yet: those are no more over here than they are in lists."""
+    @cache
+    def keys() -> set[str]:  # often not needed
+        return {member_key(alert) for alert in (*alerts.firing(), *alerts.restart.waiting())}
+
+    return lambda alert: member_key(alert) in keys()
+
+
 class NotificationService:
     """Notifies receivers of alerts. `mute` is called once in each step."""
 
@@ -88,13 +99,7 @@ class NotificationService:
             self.groups.take(alert, receiver, names, now)
 
     def step(self, now: float, mono: float) -> None:
-        firing: dict[str, Alert] = {}
-
-        def fires(alert: Alert) -> bool:
-            firing.update({member_key(alert_): alert_ for alert_ in self._alerts.firing()})
-            return member_key(alert) in firing
-
-        self.groups.settle(now, fires, lambda alert: ended_by_restart(alert, now))
+        self.groups.settle(now, fires_in(self._alerts), lambda alert: ended_by_restart(alert, now))
         self._write([*fold(self.groups.due(now, self._mute()))], now)
         self.outbox.send_due(now)
         self.outbox.send_heartbeats(mono)

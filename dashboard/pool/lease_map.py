@@ -61,17 +61,17 @@ class PoolPast:
         """Return the leases that were held then, and the claims that waited and have got their GPUs
         since or wait still: no other claim is kept."""
         leases: list[PastLease] = []
-        waiting: list[tuple[float, PastLease]] = []
+        waiting: dict[str, tuple[float, PastLease]] = {}  # one over several nodes waited once
         for claim, node_id, uuids, since, ended_at in self._leases():
-            lease = PastLease(node_id, claim.owner, uuids, claim.gpus)
             if since <= at < (math.inf if ended_at is None else ended_at):
-                leases.append(lease)
-            elif claim.submitted_at <= at < since and claim.starts_at is None:
-                waiting.append((since, lease))
-        waiting += [(math.inf, PastLease("", claim.owner, (), claim.gpus * claim.nodes))
+                leases.append(PastLease(node_id, claim.owner, uuids, claim.gpus))
+            elif _began_to_wait(claim) <= at < since:
+                waiting[claim.id] = since, _waiting(claim)
+        waiting |= {claim.id: (math.inf, _waiting(claim))
                     for claim in self.service.waiting(self.service.nodes)
-                    if claim.submitted_at <= at and (claim.starts_at or 0.0) <= at]
-        return PastPool(leases, [lease for _, lease in sorted(waiting, key=lambda entry: entry[0])])
+                    if _began_to_wait(claim) <= at}
+        return PastPool(leases, [lease for _, lease in sorted(
+            waiting.values(), key=lambda entry: entry[0])])
 
     def _leases(self) -> Iterator[tuple[Claim, str, tuple[str, ...], float, float | None]]:
         for node in self.service.nodes:
@@ -80,3 +80,12 @@ class PoolPast:
         for past in self.service.ended.recent:
             for grant in past.grants:
                 yield past.claim, grant.node, grant.uuids, past.since, past.ended_at
+
+
+def _began_to_wait(claim: Claim) -> float:
+    """Return when it began: a reservation does not before its time."""
+    return max(claim.submitted_at, claim.starts_at or 0.0)
+
+
+def _waiting(claim: Claim) -> PastLease:
+    return PastLease("", claim.owner, (), claim.gpus * claim.nodes)

@@ -461,3 +461,28 @@ def test_it_fits_and_can_be_read(demo: Demo, new_person: NewPerson, theme: str) 
             "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => violations)")
         assert [(rule["id"], node["html"][:160])
                 for rule in broken_rules for node in rule["nodes"]] == []
+
+
+def test_a_task_that_ends_while_rows_are_sorted_is_no_target_any_more(
+        demo: Demo, new_person: NewPerson) -> None:
+    """Sort while it ends: only a row that went in its place was taken out of the selection."""
+    person = new_person().open("/tasks?group=none&sort=user&order=asc")
+    page, (leaves, stays) = person.page, random.sample(alone(demo), 2)
+    for target in (leaves, stays):
+        person.row(target).locator("input[type=checkbox]").click()
+    expect(page.locator("#tasks-chosen")).to_have_text("2 jobs selected")
+    page.route("**/api/v1/tasks?**", lambda route: route.abort())  # it does not see it go
+    os.kill(leaves["pid"], signal.SIGKILL)
+    assert soon(lambda: leaves["id"] not in {task["id"] for task in tasks(demo)})
+    page.unroute("**/api/v1/tasks?**")
+    page.get_by_role("columnheader", name="Memory").get_by_role("button").click()
+    expect(page.locator("#tasks-chosen")).to_have_text("1 job selected")
+    expect(person.row(stays).locator("input[type=checkbox]")).to_be_checked()
+    person.row(stays).locator("input[type=checkbox]").click()
+    # One that goes in its place has no figures of its own any more.
+    page.locator(".t-row").first.hover()
+    last = random.choice([task for task in alone(demo) if task["id"] != stays["id"]])
+    os.kill(last["pid"], signal.SIGKILL)
+    expect(person.row(last)).to_have_class(re.compile(r"\bgone\b"))
+    for name in ("memory", "sm", "age", "idle"):
+        expect(person.row(last).locator(f".t-{name}")).to_have_text(re.compile(r"^\W$"))

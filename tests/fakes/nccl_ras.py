@@ -61,7 +61,8 @@ def reply(command: str, path: Path, is_old: bool) -> tuple[str, bool]:
 
 
 def serve(port: int, path: Path, is_old: bool) -> None:
-    with socket.create_server(("127.0.0.1", port)) as server:
+    # As NCCL does: all ranks of a user on a machine share the port.
+    with socket.create_server(("127.0.0.1", port), reuse_port=True) as server:
         print(os.getpid(), flush=True)
         while True:
             connection, _ = server.accept()

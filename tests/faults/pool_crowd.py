@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from agent.tasks.processes import NO_PROCESS
 from gpudeck.contract.pool_messages import LEASE_ENV, SOCKET_ENV
 from gpudeck.errors import ExitCode
 from tests.fakes.nvml import FakeNvml
@@ -452,8 +453,10 @@ def open_command(pid: int, lease: str) -> int | None:
     """Return a pidfd of a command, and only if it is of this lease: pids are used again."""
     try:
         pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return None
+    except OSError as error:
+        if error.errno in NO_PROCESS:
+            return None
+        raise
     with contextlib.suppress(OSError):
         if f"{LEASE_ENV}={lease}".encode() in Path(
                 f"/proc/{pid}/environ").read_bytes().split(b"\0"):

@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +44,7 @@ GROWN_MB, PEAK_MB, STORED_MB = 50.0, 100.0, 5.0
 # and people answered is by the clock, and held on a quiet machine.
 LAG_MS = 50.0
 LATE_MS, WORSE = 100.0, 3.0
+AFTER_S = 12.0
 QUIET_MS = 10.0  # how late `cat` answers where nobody else wants the machine
 LOG_BYTES = 1_000_000
 QUARANTINE = "dashboard.fleet.quarantine.QUARANTINE_"
@@ -282,6 +283,15 @@ def _twin(hub: HubProcess) -> AbstractContextManager[tuple[Swarm, Watch]]:
     return _a_fleet(hub, signed_in(hub, "ops"))
 
 
+def _prey(honest: Honest) -> Prey:
+    return Prey(honest.node_id, honest.caller.said.host, "boot-1", next(iter(honest._tasks)),
+                "alice", ("held", "waits"), tuple(gpu.uuid for gpu in honest.facts))
+
+
+def _is_as_fast(with_it: dict[str, float], without: Sequence[dict[str, float]], share: str) -> bool:
+    return with_it[share] <= max(LATE_MS, WORSE * max(calm[share] for calm in without))
+
+
 def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
            twin: HubProcess | None = None, share: str = "p99") -> dict[str, Any]:
     add_person(hub, "ops", "admin")
@@ -294,8 +304,6 @@ def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
                       "PUT")
     assert answer.status in (200, 201), answer.body
     honest.gives_out_gpus(ops)
-    prey = Prey(honest.node_id, honest.caller.said.host, "boot-1", tasks[0], "alice",
-                ("held", "waits"), tuple(gpu.uuid for gpu in honest.facts))
     with ExitStack() as stack:
         watches = [stack.enter_context(_twin(twin))[1]] if twin else []
         swarm, watch = stack.enter_context(_a_fleet(hub, ops))
@@ -305,24 +313,28 @@ def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
         calm, calm_late = watch.take(), swarm.late()
         calm_twin = [other.take() for other in watches]
         output = folder / "thief.json"
-        with a_thief(hub, stolen_s, prey, output) as process:
+        with a_thief(hub, stolen_s, _prey(honest), output) as process:
             acted = [_act(hub, honest, task, stolen_s / (ACTS + 1)) for task in tasks[-ACTS:]]
             refusal = _refusal_seen(hub, process)
             assert process.wait(stolen_s + 60) == 0
         stolen, late = watch.take(), swarm.late()
         by_itself = [_grown(was, other.take())
                      for was, other in zip(calm_twin, watches, strict=True)]
+        time.sleep(AFTER_S)
+        after, after_late = watch.take(), swarm.late()
         _nobody_else_noticed(swarm, hub)
         _its_pool_is_its_own(hub, honest)
-    did = json.loads(output.read_text())
+    did: dict[str, Any] = json.loads(output.read_text())
     # One run rose by 38 MB for some minutes: what counts is what is there at the end.
     grown = _grown(calm, stolen) - max(by_itself, default=0.0)
     peak, stored_mb = _risen(calm.own_bytes, stolen.own_bytes), _risen(
         calm.state_bytes, stolen.state_bytes)
-    clocks = {"late": (late, calm_late),
-              "answered": (spread(stolen.answered_ms), spread(calm.answered_ms))}
+    # Calm before and after: what else the machine does then changes within minutes.
+    clocks = {"late": (late, (calm_late, after_late)),
+              "answered": (spread(stolen.answered_ms),
+                           (spread(calm.answered_ms), spread(after.answered_ms)))}
     lag, calm_lag = spread(stolen.lag_ms), spread(calm.lag_ms)
-    machine = spread(stolen.machine_ms + calm.machine_ms)
+    machine = spread(stolen.machine_ms + calm.machine_ms + after.machine_ms)
     print(json.dumps({"thief": did, "grown_mb": grown, "twin_mb": by_itself, "peak_mb": peak,
                       "stored_mb": stored_mb, "late_ms": [calm_late, late],
                       "lag_ms": [calm_lag, lag], "machine_ms": machine,
@@ -333,14 +345,12 @@ def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
     assert (peak <= PEAK_MB, stored_mb <= STORED_MB) == (True, True)
     assert lag["p99"] <= max(LAG_MS, WORSE * calm_lag["p99"])
     if machine["p99"] <= QUIET_MS:  # else the clock tells of others
-        for name, (with_it, without) in clocks.items():
-            assert with_it[share] <= max(LATE_MS, WORSE * without[share]), name
+        assert [name for name, spreads in clocks.items() if not _is_as_fast(*spreads, share)] == []
     assert "it sent more than" in refusal["why"]
     assert "agent_quarantined" in hub.log.read_text()
     assert hub.log.stat().st_size < LOG_BYTES
     assert any("more" in reason for reason in did["refused"]), did["refused"]
     _only_what_was_ordered(hub, honest, acted)
-    assert isinstance(did, dict)
     return did
 
 

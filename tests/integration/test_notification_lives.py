@@ -11,6 +11,7 @@ import pytest
 
 from dashboard.actions.standing_store import StandingStore
 from dashboard.alerts.core.firing_alerts import Alert
+from dashboard.alerts.core.restart_state import RuleStateRestore
 from dashboard.alerts.core.rule import CompiledRule
 from dashboard.audit.recorder import AuditRecorder
 from dashboard.audit.store import AuditStore
@@ -40,6 +41,7 @@ class Rules:
         self.ready: dict[str, CompiledRule] = {}
         self.stepped_mono = time.monotonic()
         self.alerts = list(alerts)
+        self.restart = RuleStateRestore(None, (), {}, time.time())  # nothing waits for its target
 
     def firing(self) -> list[Alert]:
         return self.alerts

@@ -13,7 +13,14 @@ import pytest
 from joserfc.jwk import OctKey, RSAKey
 
 from tests.fakes.oidc import Claims, SiteProvider
-from tests.integration.hubs import Answer, HubProcess, _NoRedirect, wait_for
+from tests.integration.hubs import (
+    Answer,
+    HubProcess,
+    WireAgent,
+    _NoRedirect,
+    one_task,
+    wait_for,
+)
 from tests.integration.visitors import Visitor, add_person
 
 ROLES = "gpu-admins=admin, gpu-ops=operator:rack1+rack2, /staff=user, guests=viewer:lab"
@@ -106,6 +113,27 @@ def test_a_group_that_is_left_takes_its_role_with_it(visitor: Visitor) -> None:
     answer = entered(Visitor(visitor.hub), **person | {"groups": ["others"]})
     assert answer.status == 403
     assert b"others" in answer.body
+    assert later.ask("/api/v1/me").status == 401, "what she opened before had a role"
+
+
+def test_somebody_without_a_role_any_more_leaves_her_team(visitor: Visitor) -> None:
+    hub, name = visitor.hub, f"t{secrets.token_hex(3)}"
+    agent = WireAgent("teams-left")
+    agent.connect(hub)
+    agent.tick(one_task(user=name))
+    body = json.dumps({"name": "optics", "groups": ["lasers"]}).encode()
+    answer = hub.ask("/api/v1/teams", "POST", body=body, Content_Type="application/json")
+    assert answer.status == 200, answer.body
+
+    def team() -> str | None:
+        members = hub.get("/api/v1/teams")["members"]
+        return next((team for team, users in members.items() if name in users), None)
+
+    entered(visitor, preferred_username=name, groups=["guests", "lasers"])
+    wait_for(lambda: team() == "optics", why="the provider says so")
+    assert entered(Visitor(hub), preferred_username=name, groups=["others"]).status == 403
+    wait_for(lambda: team() == "", why="the provider says that she has left")
+    agent.close()
 
 
 def test_names_are_not_who_somebody_is(visitor: Visitor) -> None:

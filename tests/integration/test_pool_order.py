@@ -40,8 +40,13 @@ def bed(hub: HubProcess, tmp_path: Path) -> Iterator[PoolBed]:
 
 
 def ask(hub: HubProcess, method: str, path: str, what: dict[str, Any]) -> Any:
-    answer = hub.ask(f"/api/v1/{path}", method, body=json.dumps(what).encode(),
-                     Content_Type="application/json")
+    """Ask again, as clients do, while the hub says that it does not know yet."""
+    def known_answer() -> Any:
+        answer = hub.ask(f"/api/v1/{path}", method, body=json.dumps(what).encode(),
+                         Content_Type="application/json")
+        return None if answer.status == 503 else answer
+
+    answer = wait_for(known_answer)
     assert answer.status < 300, answer.body
     return answer.json if answer.body else None
 

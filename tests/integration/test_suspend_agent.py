@@ -76,7 +76,7 @@ def test_by_order_of_a_hub_and_over_a_restart(node: Node, hub: FakeHub, tmp_path
         assert preview.refusals == ()
         reply = hub.reply(hub.send(hub.order(preview)))
         assert (reply.state, reply.verified and reply.verified.memory_returned) == (
-            "done", True), reply.step
+            "done", True), (reply, node.program.calls, node.nvml.path.read_text())
         wait_for(lambda: is_suspended(hub, node.task))
         use = last_use(hub, node.task)
         assert use is not None

@@ -18,6 +18,10 @@ class OidcRefusedError(Exception):
     """Sign-in refused. A person reads the message: it holds only what the provider said."""
 
 
+class NoRoleError(OidcRefusedError):
+    """Sign-in of somebody whom none of the provider's groups gives a role here."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupGrant:
     """The role that members of a provider's group get here. `groups`: groups of nodes."""
@@ -79,13 +83,17 @@ def identity(claims: Claims, settings: OidcSettings) -> Identity:
     grant = _highest_grant(groups, settings.grants)
     if grant is None:
         names = ", ".join(groups[:MOST_GROUPS_SHOWN]) or "none"
-        raise OidcRefusedError("None of your groups may sign in here. The provider sent these: "
-                               f"{names}. An admin maps them with the setting oidc_roles.")
+        raise NoRoleError("None of your groups may sign in here. The provider sent these: "
+                          f"{names}. An admin maps them with the setting oidc_roles.")
     at, sid = claims.get("auth_time"), claims.get("sid")
     return Identity(str(claims["iss"]), str(claims["sub"]), name, *grant,
                     sid if isinstance(sid, str) else None,
-                    float(at) if isinstance(at, int | float) else None,
-                    tuple(sorted(filter(_is_kept, set(groups)))[:MOST_GROUPS_KEPT]))
+                    float(at) if isinstance(at, int | float) else None, memberships_of(groups))
+
+
+def memberships_of(groups: Iterable[str]) -> tuple[str, ...]:
+    """Return the provider's groups by which teams are formed."""
+    return tuple(sorted(filter(_is_kept, set(groups)))[:MOST_GROUPS_KEPT])
 
 
 def _is_kept(group: str) -> bool:

@@ -5,7 +5,7 @@ import hmac
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -16,7 +16,16 @@ from ..policy import FRESH_S, Role, Scope
 from ..protocols import AuditLog
 from ..services import AccessServices
 from ..store import OidcStore, Session, SignInRecord, User
-from .claims import Claims, Identity, OidcRefusedError, OidcSettings, identity
+from .claims import (
+    Claims,
+    Identity,
+    NoRoleError,
+    OidcRefusedError,
+    OidcSettings,
+    groups_of,
+    identity,
+    memberships_of,
+)
 from .groups import ProviderGroups
 
 PENDING_LASTS_S = 600.0
@@ -91,7 +100,7 @@ class OidcService:
             raise _refusal(f"The provider says: {words}"[:300])
         with _ErrorsOnPage():
             claims, id_token = self._in_thread(lambda: self._claims(params, pending))
-            person = identity(claims, self._provider.settings)
+            person = self._identity(claims)
         if pending.fresh_for is not None:
             return self._confirm(person, pending.fresh_for, origin)
         name = self._user(person, origin)
@@ -120,6 +129,19 @@ class OidcService:
                                          self.redirect_uri)
 
     # -- the user
+
+    def _identity(self, claims: Claims) -> Identity:
+        """Return who signs in. Somebody who has lost every role here leaves their team too, and
+        what is still open by an earlier sign-in ends."""
+        settings = self._provider.settings
+        try:
+            return identity(claims, settings)
+        except NoRoleError:
+            issuer, subject = str(claims["iss"]), str(claims["sub"])
+            if (name := self._store.user_of(issuer, subject)) is not None:
+                self._groups.put(name, memberships_of(groups_of(claims, settings.groups_claim)))
+                self._end_sessions(self._store.sessions_of(issuer, subject, None))
+            raise
 
     def _user(self, person: Identity, origin: SignInOrigin) -> str:
         name = self._store.user_of(person.issuer, person.subject)
@@ -187,9 +209,11 @@ class OidcService:
         while len(self._logouts) > MAX_PENDING:
             self._logouts.popitem(last=False)
         subject, sid = claims.get("sub"), claims.get("sid")
-        ids = self._store.sessions_of(self._provider.settings.issuer,
-                                      subject if isinstance(subject, str) else None,
-                                      sid if isinstance(sid, str) else None)
+        self._end_sessions(self._store.sessions_of(
+            self._provider.settings.issuer, subject if isinstance(subject, str) else None,
+            sid if isinstance(sid, str) else None))
+
+    def _end_sessions(self, ids: Sequence[str]) -> None:
         if ids:
             with self._audit.change("session", {
                     "actor": "the OIDC provider", "actor_kind": "program", "action": "end",

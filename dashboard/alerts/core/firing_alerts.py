@@ -22,12 +22,14 @@ STATE_OF: dict[AlertPhase, State] = {
 # More tell nobody anything new, and each is stored for days.
 OF_ONE_NODE = ((HOUR_S, 1_000),)
 KEPT_S = 3_600.0  # after its end, to explain what rolling windows still show
+MOST_KEPT = 1_000
 MOVING: tuple[Of, ...] = ("task", "job", "owner")
 # Why an alert ended, as shown to people.
 ENDED = {"resolved": "the condition is not met any more", "gone": "the target is gone",
          "no data": "there was no data for too long", "edited": "its rule was changed",
          "restart": "the hub was restarted",
          "reset": "the brakes were reset", "clock": "the hub's clock was set"}
+BY_ITSELF = frozenset(ENDED[why] for why in ("resolved", "gone", "no data"))
 
 
 class AlertTarget(Struct, frozen=True):
@@ -67,13 +69,18 @@ class FiringAlerts:
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, int], Alert] = {}
-        self._recently_ended: deque[Alert] = deque(maxlen=1_000)
+        self._recently_ended: deque[Alert] = deque(maxlen=MOST_KEPT)
         self._budget = NodeBudget(OF_ONE_NODE)
         self.left_out = 0  # too many of one node
 
     def charge(self, node_id: str, fired_at: float, count: int) -> None:
         """Charge alerts from before the hub's restart to the budget of their node."""
         self._budget.charge(node_id, [(fired_at, count)])
+
+    def remember_ended(self, alerts: Iterable[Alert]) -> None:
+        """Add alerts that ended before the hub's restart, the last to end last: what they explain
+        may still show."""
+        self._recently_ended.extend(alert for alert in alerts if alert.why in BY_ITSELF)
 
     def firing(self) -> list[Alert]:
         return list(self._open.values())

@@ -2,15 +2,18 @@
 `growth` and `anomaly`. Blocks are cut at whole multiples of their length, so that a rehearsal cuts
 them alike. Pure."""
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 import numpy.typing as npt
 
 from ...insight.core import growth, unlike
-from .row_state import RowState
+from .row_state import RowState, SavedWindow
 from .rule_signal import Floats, SignalTerm
 
 MINUTE_S = 60
 ENOUGH = 0.8  # of the minutes of a block
+OF_BLOCKS = ("mean", "low", "high", "_n", "_total", "_low", "_high")
 
 
 class MinuteBlocks(RowState):
@@ -19,7 +22,7 @@ class MinuteBlocks(RowState):
 
     def __init__(self, blocks: int, length_s: int) -> None:
         self.minutes = max(1, length_s // MINUTE_S)
-        self._at: int | None = None
+        self.at: int | None = None
         self.mean = np.full((blocks, 1), np.nan, np.float32)
         self.low = np.full((blocks, 1), np.nan, np.float32)
         self.high = np.full((blocks, 1), np.nan, np.float32)
@@ -32,15 +35,16 @@ class MinuteBlocks(RowState):
     def add(self, minute: int, values: Floats) -> bool:
         """Add a closed minute, by its number, and return whether a block was closed before it. NaN:
         not known."""
-        closed = self._turn(minute // self.minutes)
+        closed = self.turn(minute // self.minutes)
         is_known = ~np.isnan(values)
         self._n += is_known
         self._total += np.where(is_known, values, 0.0)
         self._low, self._high = np.fmin(self._low, values), np.fmax(self._high, values)
         return closed
 
-    def _turn(self, block: int) -> bool:
-        before, self._at = self._at, block
+    def turn(self, block: int) -> bool:
+        """Close blocks up to this one, and return whether one was closed."""
+        before, self.at = self.at, block
         if before is None or block == before:
             return False
         if block < before:  # the clock was set back: known values have no place any more
@@ -61,8 +65,38 @@ class MinuteBlocks(RowState):
         self._low[:], self._high[:] = np.nan, np.nan
 
 
-class _BlockWindow(RowState):
+class _BlockWindow(RowState, ABC):
     blocks: MinuteBlocks
+    own: tuple[str, ...]  # arrays of its own that are not made of the blocks
+
+    def __init__(self, term: SignalTerm, period_s: int, min_coverage: float) -> None:
+        self._made_of = term, period_s, min_coverage
+
+    @abstractmethod
+    def judge(self) -> None:
+        """Judge the closed blocks."""
+
+    # -- over a restart of the hub
+
+    def saved(self, row: int) -> SavedWindow | None:
+        """Return what a row has seen; None: nothing."""
+        return None if self.blocks.at is None else SavedWindow(self.blocks.at, [
+            self.values_of(row, self.own), self.blocks.values_of(row, OF_BLOCKS)])
+
+    def restore(self, row: int, saved: SavedWindow) -> None:
+        """Continue what a row had seen. Nothing is known of the time in between."""
+        one = type(self)(*self._made_of)
+        one.grow(1)
+        one.put_values(0, saved.parts[0], self.own)
+        one.blocks.put_values(0, saved.parts[1], OF_BLOCKS)
+        one.blocks.at = saved.at
+        if self.blocks.at is None:
+            self.blocks.at = saved.at
+        one.blocks.turn(self.blocks.at)
+        one.judge()
+        to, of = slice(row, row + 1), slice(0, 1)
+        self.copy_rows(one, to, of)
+        self.blocks.copy_rows(one.blocks, to, of)
 
     def grow(self, room: int) -> None:
         self.blocks.grow(room)
@@ -76,7 +110,10 @@ class _BlockWindow(RowState):
 class GrowthWindow(_BlockWindow):
     """Growth in bytes per second of rows that grew in each part of the span; else 0."""
 
+    own = ()
+
     def __init__(self, term: SignalTerm, period_s: int, min_coverage: float) -> None:
+        super().__init__(term, period_s, min_coverage)
         self.blocks = MinuteBlocks(growth.PARTS, term.span_s // growth.PARTS)
         self._growth = np.full(1, np.nan)
         self._begin()
@@ -84,9 +121,12 @@ class GrowthWindow(_BlockWindow):
     def add(self, second: int, values: Floats) -> None:
         """Add a minute; `second`: its end."""
         if self.blocks.add(second // MINUTE_S - 1, values):
-            blocks = self.blocks
-            self._growth = growth.growth(blocks.mean, blocks.low, blocks.high,
-                                         blocks.minutes * MINUTE_S).per_s
+            self.judge()
+
+    def judge(self) -> None:
+        blocks = self.blocks
+        self._growth = growth.growth(blocks.mean, blocks.low, blocks.high,
+                                     blocks.minutes * MINUTE_S).per_s
 
     def values(self) -> Floats:
         return self._growth
@@ -96,7 +136,10 @@ class AnomalyWindow(_BlockWindow):
     """Evidence that a row has left the range of its past, in accumulated standard deviations.
     The newest closed block does not count as past yet: what has just begun is in it."""
 
+    own = ("_above", "_below")
+
     def __init__(self, term: SignalTerm, period_s: int, min_coverage: float) -> None:
+        super().__init__(term, period_s, min_coverage)
         self.blocks = MinuteBlocks(unlike.BLOCKS + 1, term.span_s // unlike.BLOCKS)
         self._above = np.zeros(1)
         self._below = np.zeros(1)
@@ -106,14 +149,16 @@ class AnomalyWindow(_BlockWindow):
         self._is_steady = np.zeros(1, bool)
         self._begin()
 
+    def judge(self) -> None:
+        blocks = self.blocks
+        past = unlike.own_past(blocks.mean[:-1], blocks.low[:-1], blocks.high[:-1], blocks.minutes)
+        self._low, self._high = past.low, past.high
+        self._sd, self._is_steady = past.sd, past.is_steady
+
     def add(self, second: int, values: Floats) -> None:
         """Add a minute; `second`: its end."""
-        blocks = self.blocks
-        if blocks.add(second // MINUTE_S - 1, values):
-            past = unlike.own_past(blocks.mean[:-1], blocks.low[:-1], blocks.high[:-1],
-                                   blocks.minutes)
-            self._low, self._high = past.low, past.high
-            self._sd, self._is_steady = past.sd, past.is_steady
+        if self.blocks.add(second // MINUTE_S - 1, values):
+            self.judge()
         past = unlike.OwnPast(self._low, self._high, self._sd, self._is_steady)
         self._above = unlike.evidence(self._above, values, past)
         self._below = unlike.evidence(self._below, -values, unlike.mirrored(past))

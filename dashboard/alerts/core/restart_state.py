@@ -1,6 +1,7 @@
 """State of rules over a restart of the hub. Every rule: flapping and cooldown of its targets.
-Rules without a ladder: how long each row has waited, and which alerts were open. A rule that acts
-starts over, as nobody saw what happened in between.
+Rules without a ladder: how long each row has waited, which alerts were open, and what they look
+back over: without it "3 NVLinks fewer than within the last day" would have ended with the restart.
+A rule that acts starts over, as nobody saw what happened in between.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,12 +11,14 @@ from msgspec import Struct
 
 from .firing_alerts import Alert, AlertTarget, FiringAlerts, ended_by_restart
 from .flap_cooldown import DAY_S, WITHIN
+from .row_state import SavedWindow
 from .rule import Of
 from .rule_tracker import RuleTracker
 from .state_machine import AlertPhase, Rows
 
 GAP_MOST_S = 3_600.0  # as Prometheus
 MOST = 50_000
+MOST_WINDOWS = 256  # a kilobyte each, which is written on the hub's loop
 
 KeyOf = Callable[[Of, int], str | None]  # None: the target is gone
 
@@ -47,6 +50,7 @@ class SavedRuleStates(Struct, frozen=True):
     at: float
     waited: dict[str, dict[str, SavedPendingState]] = {}
     held: dict[str, dict[str, SavedFlapCooldown]] = {}
+    windows: dict[str, dict[str, dict[str, SavedWindow]]] = {}  # the last key is a term
 
 
 def mark(ready_id: str, version: str) -> str:
@@ -59,6 +63,7 @@ def remember(watches: Mapping[str, RuleTracker], key_of: KeyOf, now: float,
     `restart`: the last restore, of which some targets may not have appeared yet."""
     pending = {key: dict(rows) for key, rows in restart.pending.items()}
     cooldowns = {key: dict(rows) for key, rows in restart.cooldowns.items()}
+    windows = {key: dict(rows) for key, rows in restart.windows.items()}
     room = MOST
     for rule_id, watch in watches.items():
         name = mark(rule_id, watch.ready.version)
@@ -68,7 +73,30 @@ def remember(watches: Mapping[str, RuleTracker], key_of: KeyOf, now: float,
         if also := _cooldown_states(watch, key_of, now, room):
             cooldowns.setdefault(name, {}).update(also)
         room -= len(also)
-    return SavedRuleStates(now, pending, cooldowns)
+    room = MOST_WINDOWS - sum(_many(rows) for rows in windows.values())
+    for phases in ((AlertPhase.FIRING, AlertPhase.RESOLVING), (AlertPhase.PENDING,)):
+        for rule_id, watch in watches.items():
+            if of_rule := _windows(watch, phases, key_of, room):
+                windows.setdefault(mark(rule_id, watch.ready.version), {}).update(of_rule)
+                room -= _many(of_rule)
+    return SavedRuleStates(now, pending, cooldowns, windows)
+
+
+def _many(rows: Mapping[str, Mapping[str, SavedWindow]]) -> int:
+    return sum(map(len, rows.values()))
+
+
+def _windows(watch: RuleTracker, phases: tuple[AlertPhase, ...], key_of: KeyOf, room: int
+             ) -> dict[str, dict[str, SavedWindow]]:
+    if watch.ready.has_ladder or room <= 0:
+        return {}
+    rows = np.flatnonzero(np.isin(watch.machine.phase, phases))
+    by_target: dict[str, dict[str, SavedWindow]] = {}
+    for row, key in _rows_with_keys(rows, watch, key_of, room):
+        if (windows := watch.saved_windows(row)) and room >= len(windows):
+            by_target[key] = windows
+            room -= len(windows)
+    return by_target
 
 
 def _pending_states(watch: RuleTracker, key_of: KeyOf, room: int) -> dict[str, SavedPendingState]:
@@ -120,10 +148,12 @@ class RuleStateRestore:
         self._began_at = now
         self.pending: dict[str, dict[str, SavedPendingState]] = {}
         self.cooldowns: dict[str, dict[str, SavedFlapCooldown]] = {}
+        self.windows: dict[str, dict[str, dict[str, SavedWindow]]] = {}
         self._alerts: dict[tuple[str, str], Alert] = {}
         self.ended_alerts: list[Alert] = []
         if memory is not None and gap_s <= GAP_MOST_S:
             self.pending = {key: dict(rows) for key, rows in memory.waited.items()}
+            self.windows = {key: dict(rows) for key, rows in memory.windows.items()}
         if memory is not None and gap_s <= DAY_S:
             self.cooldowns = {key: dict(rows) for key, rows in memory.held.items()}
         for alert in open_alerts:
@@ -143,7 +173,7 @@ class RuleStateRestore:
 
     @property
     def is_over(self) -> bool:
-        return not self.pending and not self._alerts and not self.cooldowns
+        return not (self.pending or self._alerts or self.cooldowns or self.windows)
 
     def waiting(self) -> list[Alert]:
         """Return alerts whose target has not appeared yet."""
@@ -157,6 +187,7 @@ class RuleStateRestore:
             self._restore(watch, rows_of, alerts, now)
         self.pending = {key: rows for key, rows in self.pending.items() if rows}
         self.cooldowns = {key: rows for key, rows in self.cooldowns.items() if rows}
+        self.windows = {key: rows for key, rows in self.windows.items() if rows}
         is_late = now - self._began_at > GAP_MOST_S
         ended_alerts = {key: alert for key, alert in self._alerts.items() if is_late
                         or alert.rule_id not in watches
@@ -164,7 +195,7 @@ class RuleStateRestore:
         self._alerts = {key: alert for key, alert in self._alerts.items()
                         if key not in ended_alerts}
         if is_late:
-            self.pending, self.cooldowns = {}, {}
+            self.pending, self.cooldowns, self.windows = {}, {}, {}
         return [ended_by_restart(alert, now) for alert in ended_alerts.values()]
 
     def _restore(self, watch: RuleTracker, rows_of: Callable[[Of], dict[str, int]],
@@ -172,15 +203,18 @@ class RuleStateRestore:
         rule = watch.ready.rule
         name = mark(rule.id, watch.ready.version)
         pending, cooldowns = self.pending.get(name, {}), self.cooldowns.get(name, {})
+        windows = self.windows.get(name, {})
         alert_keys = [key for key, alert in self._alerts.items()
                       if key[0] == rule.id and alert.version == watch.ready.version]
-        if not pending and not alert_keys and not cooldowns:
+        if not (pending or alert_keys or cooldowns or windows):
             return
         rows = rows_of(rule.of)
         watch.make_room(max(rows.values(), default=-1) + 1)
         for key in cooldowns.keys() & rows.keys():
             _restore_cooldown(watch, rows[key], cooldowns.pop(key))
         watch.flaps.judge()
+        for key in windows.keys() & rows.keys():
+            watch.restore_windows(rows[key], windows.pop(key))
         for key in pending.keys() & rows.keys():
             saved = pending.pop(key)
             if watch.machine.phase[rows[key]] == AlertPhase.INACTIVE:

@@ -8,10 +8,11 @@ import numpy.typing as npt
 
 from gpudeck.measures.metrics import COLUMNS, SLOW
 
-from .row_state import RowState
+from .row_state import RowState, SavedWindow
 from .rule_signal import Floats, How, SignalTerm
 
 MOST_BUCKETS = 60
+SAVED = ("_ring", "_counts", "_open", "_open_n", "_former", "_former_at")
 METRICS = {metric.key: metric for metric in (*COLUMNS, *SLOW)}
 
 
@@ -120,6 +121,28 @@ class RollingWindow(RowState):
             case "rate":
                 total = total / np.maximum(n * self._period_s, 1)
         return np.where(n >= self._needed, total, np.nan)
+
+
+    # -- over a restart of the hub
+
+    def saved(self, row: int) -> SavedWindow | None:
+        """Return what a row has seen; None: nothing."""
+        return None if self._at is None else SavedWindow(self._at, [self.values_of(row, SAVED)])
+
+    def restore(self, row: int, saved: SavedWindow) -> None:
+        """Continue what a row had seen. Nothing is known of the time in between."""
+        one = RollingWindow(self.term, self._period_s, 0.0, room=1)
+        one.put_values(0, saved.parts[0], SAVED)
+        one._at = saved.at
+        if self._at is None:
+            self._at = saved.at
+        one._turn(self._at)
+        place = self._at % self._buckets
+        one._look_back(place)
+        one._closed = one._kind.join(one._older[place], one._newer) if one._kind.is_end else (
+            one._ring.sum(axis=0))
+        one._closed_n = one._counts.sum(axis=0).astype(float)
+        self.copy_rows(one, slice(row, row + 1), slice(0, 1))
 
 
 class _WindowFunction:

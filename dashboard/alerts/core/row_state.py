@@ -1,9 +1,21 @@
 """State of each row from one step to the next, in arrays. Pure."""
 
+from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+
+RowValues = dict[str, bytes]  # by array; little-endian float64
+
+
+class SavedWindow(Struct, frozen=True, array_like=True):
+    """Window of one row: the number of its open bucket or block, and the row's values in each part
+    of the window."""
+
+    at: int
+    parts: list[RowValues]
 
 
 class RowState:
@@ -36,3 +48,14 @@ class RowState:
                   of: npt.NDArray[np.intp] | slice) -> None:
         for name in self._empty:
             getattr(self, name)[..., to] = getattr(other, name)[..., of]
+
+    def values_of(self, row: int, names: Iterable[str]) -> RowValues:
+        """Return what these arrays have in a row, for storage."""
+        return {name: getattr(self, name)[..., row].astype("<f8").tobytes() for name in names}
+
+    def put_values(self, row: int, values: RowValues, names: Iterable[str]) -> None:
+        """Put stored values into a row. Raises KeyError or ValueError where they are not of such
+        arrays, as those of another version may be."""
+        for name in names:
+            place = getattr(self, name)[..., row]
+            place[...] = np.frombuffer(values[name], "<f8").reshape(place.shape)

@@ -1,6 +1,7 @@
 """One rule over all its targets, once a second: from measured numbers to phase changes."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,7 +11,7 @@ from ...fleet.filters import Filter
 from .flap_cooldown import CooldownTracker, FlapDetector
 from .minute_blocks import AnomalyWindow, GrowthWindow
 from .rolling_windows import RollingWindow
-from .row_state import RowState
+from .row_state import RowState, SavedWindow
 from .rule import CompiledRule
 from .rule_signal import Floats, How, SignalTerm
 from .state_machine import (
@@ -178,6 +179,19 @@ class RuleTracker(RowState):
     def make_room(self, room: int) -> None:
         for part in self._parts:
             part.grow(room)
+
+    def saved_windows(self, row: int) -> dict[str, SavedWindow]:
+        """Return what a row has seen of the spans that the rule looks back over, by term."""
+        saved = ((str(term), window.saved(row)) for term, window in self._windows.items())
+        return {term: window for term, window in saved if window is not None}
+
+    def restore_windows(self, row: int, saved: Mapping[str, SavedWindow]) -> None:
+        """Continue what a row had seen."""
+        for term, window in self._windows.items():
+            if (before := saved.get(str(term))) is not None:
+                # Another version of the hub may have stored it in another form.
+                with suppress(KeyError, IndexError, ValueError):
+                    window.restore(row, before)
 
     def _looker(self, targets: RuleTargets, at: Floats, punctual: Mask, second: int, cannot: Mask
                 ) -> Callable[[SignalTerm], Floats]:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from gpudeck.measures.metrics import IDLE_AT_MOST_PCT
-from gpudeck.measures.waste import is_unused
+from gpudeck.measures.waste import LOADS, is_unused
 
 from . import signs
 from .job_minutes import JobMinutes, Mask, Matrix
@@ -269,17 +269,18 @@ def _starved(job: JobMinutes) -> JobFinding | None:
 
 
 def _unused(job: JobMinutes) -> JobFinding | None:
-    busiest = np.fmax(job.numbers["util_max_pct"], job.numbers["util_pct"])
+    load = job.numbers["load_pct"]
     with np.errstate(invalid="ignore"):
-        lasting = _lasting(is_unused(busiest) & job.is_held, UNUSED_FOR_S, job.step)
+        lasting = _lasting(is_unused(load) & job.is_held, UNUSED_FOR_S, job.step)
     rows, steps = _rows(lasting)
     if not rows:
         return None
     which = _which(job, rows, "its GPUs")
+    witness = next(name for name in LOADS if name == LOADS[-1]
+                   or _mean(job.numbers[name], rows, steps) is not None)
     return JobFinding(
         "unused", f"The job holds {which} and does not use them.", _since(job, steps), rows, [
-            FindingEvidence("util_max_pct", _mean(busiest, rows, steps), IDLE_AT_MOST_PCT,
-                            "at most"),
+            FindingEvidence(witness, _mean(load, rows, steps), IDLE_AT_MOST_PCT, "at most"),
             FindingEvidence("mem_used_bytes", _mean(job.numbers["mem_used_bytes"], rows, steps),
                             None, "held")])
 

@@ -34,8 +34,9 @@ class JobRank:
 
 @dataclass(frozen=True, slots=True)
 class JobMinutes:
-    """Numbers of a job. `numbers`: OF_GPUS, OF_HOSTS, `mem_used_bytes`, `host_cpu_pct` and
-    `held_s`, each ranks x steps; NaN: not known."""
+    """Numbers of a job. `numbers`: OF_GPUS, OF_HOSTS, `load_pct`, which is the highest load of its
+    GPU in the step (gpudeck.measures.waste), `mem_used_bytes`, `host_cpu_pct` and `held_s`, each
+    ranks x steps; NaN: not known."""
 
     t0: int
     step: int

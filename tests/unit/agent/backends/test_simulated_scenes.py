@@ -19,7 +19,7 @@ from gpudeck.measures.metrics import COLUMN
 
 AT = 1_763_640_000.0
 # As dashboard/jobs/core/signs.py has them: programs do not import each other.
-LAG_PCT, STUCK_SHARE = 16.0, 0.35
+LAG_PCT, STUCK_SHARE = 15.0, 0.35
 
 
 def minutes(node: str, seconds: int = 60) -> tuple[SimulatedNode, tuple[LiveJob, ...], np.ndarray]:

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -19,9 +20,15 @@ import msgspec
 import pytest
 from msgspec import UNSET, structs
 
-from agent.hosts.collective_watch import ASK_EVERY_S, SUSPECT_S, CollectiveWatch
+from agent.hosts.collective_watch import (
+    ASK_EVERY_S,
+    LOOK_EVERY_S,
+    MOST_AT_ONCE,
+    SUSPECT_S,
+    CollectiveWatch,
+)
 from agent.hosts.collector import HostCollector
-from agent.hosts.listeners import are_its_own
+from agent.hosts.listeners import listens
 from agent.hosts.ras_core import (
     MOST_KINDS,
     OTHER_ANSWER,
@@ -42,6 +49,7 @@ from gpudeck.contract.collectives import MOST_NAMED, CollectiveSample
 from gpudeck.contract.wire import GpuFacts, Task
 from gpudeck.measures.metrics import COLUMN, WIDTH, Absence
 from tests.fakes import nccl_ras
+from tests.fakes.hub import wait_for
 from tests.fakes.nccl_ras import communicator, missing, rank, status
 from tests.ports import free_port
 
@@ -272,7 +280,7 @@ class Clock:
 
 def watch_of(clock: Clock, *jobs: SuspectJob, **options: Any) -> CollectiveWatch:
     """A watch to which these jobs have looked stuck for long enough, and which has asked."""
-    watch = CollectiveWatch(clock=clock, **options)
+    watch = CollectiveWatch(clock=clock, start=lambda query: query(), **options)
     watch._suspects = jobs
     watch.step()
     assert watch.samples == (), "a moment is no reason to ask"
@@ -326,6 +334,74 @@ def test_what_another_process_of_its_user_says_is_not_believed(tmp_path: Path) -
         assert (sample.trouble, sample.behind) == (OTHER_JOB, ())
 
 
+def test_two_jobs_of_one_user_that_share_the_port_each_say_their_own(tmp_path: Path) -> None:
+    """Share the default port: the kernel gives each connection to one of all ranks of a user."""
+    port, clock, paths = free_port(), Clock(), [tmp_path / "a", tmp_path / "b"]
+    address = f"localhost:{port}"
+    with ras_rank(paths[0], port, NCCL_RAS_ADDR=address) as first, ras_rank(
+            paths[1], port, NCCL_RAS_ADDR=address) as second:
+        for path, pids in zip(paths, ((first, 9), (second, 9)), strict=True):
+            path.write_text(status(communicator([rank(0, 41, pids[0]), rank(1, 42, pids[1])])))
+        watch = watch_of(clock, *(SuspectJob(str(pid), ((str(pid), pid),))
+                                  for pid in (first, second)))
+        for _ in range(3):
+            clock.at += ASK_EVERY_S
+            watch.step()
+            assert {(sample.task_id, sample.trouble, sample.behind[0].pid)
+                    for sample in watch.samples} == {
+                        (str(pid), "", pid) for pid in (first, second)}
+
+
+def test_a_stopped_rank_does_not_hide_what_the_others_say(tmp_path: Path) -> None:
+    """Stop one that shares the port, and accepts nothing: another rank of the job is tried."""
+    path, port, clock = tmp_path / "state", free_port(), Clock()
+    address = f"localhost:{port}"
+    with ras_rank(path, port, NCCL_RAS_ADDR=address) as pid, ras_rank(
+            path, port, NCCL_RAS_ADDR=address) as stopped:
+        path.write_text(status(communicator([rank(0, 42, pid)], [missing(1)])))
+        os.kill(stopped, signal.SIGSTOP)
+        watch = watch_of(clock, SuspectJob("j", (("a", stopped), ("b", pid))))
+        clock.at += ASK_EVERY_S
+        watch.step()
+        [sample] = watch.samples
+        assert (sample.trouble, [one.rank for one in sample.missing]) == ("", [1])
+
+
+def test_services_that_hang_delay_only_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Query several at once: one by one, 16 of them kept all others waiting for three minutes."""
+    clock, hangs = Clock(), threading.Event()
+    queries: list[str] = []
+
+    def read(job: SuspectJob, _: object) -> CollectiveSample:
+        queries.append(job.id)
+        if job.id != "well":
+            hangs.wait(30.0)
+        return CollectiveSample(job.id, "" if job.id == "well" else "it did not answer")
+
+    watch = CollectiveWatch(clock=clock)
+    monkeypatch.setattr(watch, "_read", read)
+    watch._suspects = (*(SuspectJob(str(at), ((str(at), at),)) for at in range(3 * MOST_AT_ONCE)),
+                       SuspectJob("well", (("w", 1),)))
+    watch.step()
+    clock.at += SUSPECT_S
+
+    def is_asked(count: int) -> bool:
+        watch.step()
+        return len(queries) >= count
+
+    wait_for(lambda: is_asked(MOST_AT_ONCE), 10.0)
+    assert len(queries) == MOST_AT_ONCE, "no more than so many at once"
+    hangs.set()
+    wait_for(lambda: is_asked(len(watch._suspects)), 10.0)
+    wait_for(lambda: not any(entry.is_asked for entry in watch._jobs.values()), 10.0)
+    hangs.clear()
+    queries.clear()
+    clock.at += ASK_EVERY_S + LOOK_EVERY_S
+    wait_for(lambda: is_asked(MOST_AT_ONCE), 10.0)
+    assert "well" in queries, "whoever answered last time goes first"
+    hangs.set()
+
+
 def test_a_listener_that_cannot_be_looked_up_is_nobodys(
         monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_folder: Path) -> Iterator[Path]:
@@ -333,10 +409,10 @@ def test_a_listener_that_cannot_be_looked_up_is_nobodys(
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert are_its_own([os.getpid()], port, Path("/proc")) is True
-        assert are_its_own([2**30], port, Path("/proc")) is False
+        assert listens([os.getpid()], port, Path("/proc")) is True
+        assert listens([2**30], port, Path("/proc")) is False
         monkeypatch.setattr(Path, "iterdir", refuse)
-        assert are_its_own([os.getpid()], port, Path("/proc")) is None
+        assert listens([os.getpid()], port, Path("/proc")) is None
 
 
 def test_an_older_nccl_is_not_guessed_at(tmp_path: Path) -> None:
@@ -351,7 +427,7 @@ def test_a_port_at_which_the_job_does_not_listen_is_never_asked() -> None:
     asked_ports: list[int] = []
     port = free_port()
 
-    def note(port: int) -> bytes:
+    def note(port: int, _: object) -> bytes:
         asked_ports.append(port)
         return b"{}"
 
@@ -359,6 +435,10 @@ def test_a_port_at_which_the_job_does_not_listen_is_never_asked() -> None:
         [sample] = watch_of(Clock(), SuspectJob("j", (("t", pid),)), ask=note).samples
         assert f"port {port}" in sample.trouble
         assert asked_ports == []
+
+
+def anybody(_: int) -> bool:
+    return True
 
 
 def slow_greeting(connection: socket.socket) -> None:
@@ -385,7 +465,7 @@ def test_a_hostile_service_is_bounded(answer: Callable[[socket.socket], None], w
     with served(answer) as port:
         began = time.monotonic()
         with pytest.raises(RasUnreadableError, match=why):
-            ask(port, 1.0)
+            ask(port, anybody, 1.0)
         assert time.monotonic() - began < 4.0
 
 
@@ -397,10 +477,10 @@ def test_what_is_no_such_service_gets_one_line_and_no_more() -> None:
         lines.append(connection.recv(4_096))
 
     with served(other) as port, pytest.raises(RasUnreadableError, match=OTHER_ANSWER):
-        ask(port, 1.0)
+        ask(port, anybody, 1.0)
     assert lines in ([], [b""])
 
 
 def test_nobody_at_the_port_is_a_sentence() -> None:
     with pytest.raises(RasUnreadableError, match="no connection"):
-        ask(free_port(), 1.0)
+        ask(free_port(), anybody, 1.0)

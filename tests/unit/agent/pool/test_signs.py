@@ -3,11 +3,13 @@
 import os
 import random
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from agent.pool.lock import LeasedProcess
 from agent.pool.signs import ProcessSigns
 from gpudeck.contract.pool_messages import LEASE_ENV
 from tests.unit.agent.pool.test_server import no_file_descriptors
@@ -47,6 +49,19 @@ def test_what_ended_and_was_not_reaped_is_not_alive(child: "subprocess.Popen[byt
     os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
     os.close(pidfd)
     assert not signs.is_alive(process)
+
+
+def test_what_has_a_number_that_is_now_a_threads_is_not_alive() -> None:
+    """Else its lease would last as long as a thread of somebody else."""
+    is_over = threading.Event()
+    thread = threading.Thread(target=is_over.wait)
+    thread.start()
+    try:
+        for inode in (1, None):
+            assert not signs.is_alive(LeasedProcess(thread.native_id or 0, 1, inode))
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def test_a_mark_counts_for_the_leases_user_alone(child: "subprocess.Popen[bytes]") -> None:

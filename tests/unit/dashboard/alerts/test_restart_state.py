@@ -146,3 +146,36 @@ def test_what_is_remembered_after_all_began_anew() -> None:
     saved = remember(hub.evaluator.watches, lambda of, _: "t", hub.now, hub.restart)
     [states] = saved.held.values()
     assert not states["t"].is_firing
+
+
+FEWER: dict[str, Any] = {"signal": "max(age_s, 10m) - age_s", "fire": ">= 1", "clear": "< 1",
+                         "for": "5s", "keep_firing_for": "0s", "min_coverage": 0.01}
+
+
+@pytest.mark.parametrize("stopped_s", [2, 90])
+def test_what_a_rule_looks_back_over_goes_on(stopped_s: int) -> None:
+    """A lost NVLink: a minute after a restart it was said to be up again."""
+    disk: dict[str, Any] = {}
+    before = Hub(disk, BEGIN, **FEWER)
+    before.go(60, 18.0)
+    before.go(20, 15.0)
+    [alert] = before.alerts.firing()
+    after = Hub(disk, before.now + stopped_s, **FEWER)
+    after.go(120, 15.0, row=2)
+    assert (after.alerts.firing(), after.ended_alerts) == ([alert], [])
+    after.go(600, 15.0, row=2)
+    [over] = after.ended_alerts
+    assert over.id == alert.id, "it was lost more than ten minutes ago"
+
+
+def test_what_has_waited_by_a_span_waits_on() -> None:
+    disk: dict[str, Any] = {}
+    change = FEWER | {"for": "40s"}
+    before = Hub(disk, BEGIN, **change)
+    before.go(60, 18.0)
+    before.go(20, 15.0)
+    after = Hub(disk, before.now + 5, **change)
+    after.go(15, 15.0, row=1)
+    assert after.phase() is AlertPhase.PENDING
+    after.go(10, 15.0, row=1)
+    assert after.phase() is AlertPhase.FIRING

@@ -2,12 +2,15 @@
 
 import random
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dashboard.alerts.core.rolling_windows import MOST_BUCKETS, RollingWindow
+from dashboard.alerts.core.minute_blocks import AnomalyWindow, GrowthWindow
+from dashboard.alerts.core.rolling_windows import MOST_BUCKETS, SAVED, RollingWindow
+from dashboard.alerts.core.row_state import RowValues, SavedWindow
 from dashboard.alerts.core.rule_signal import How, SignalTerm
 
 HOWS: tuple[How, ...] = ("avg", "min", "max", "rate", "increase")
@@ -147,3 +150,79 @@ def test_a_clock_that_goes_back_loses_nothing_of_a_window() -> None:
             window.add(second, np.array([np.nan if value is None else value]))
             reference, got = plain.take(second, value), window.values()[0]
             assert np.isnan(got) if reference is None else got == reference, seed
+
+
+@settings(max_examples=150, deadline=None)
+@given(how=st.sampled_from(HOWS), span=st.sampled_from([2, 7, 60, 61, 150, 600]),
+       seed=st.integers(0, 2**32), gap=st.sampled_from([0, 1, 40, 700]), warm=st.integers(0, 200))
+def test_a_window_goes_on_over_a_restart_in_another_row(how: How, span: int, seed: int, gap: int,
+                                                        warm: int) -> None:
+    """`warm`: seconds that the new hub has watched other rows before the target appears."""
+    lots, term = random.Random(seed), SignalTerm(how, "x", span)
+    second, whole = 10_000, RollingWindow(term, 1, 0.05, 1)
+
+    def sample() -> float:
+        return lots.choice((np.nan, lots.uniform(0, 100)))
+
+    for _ in range(lots.randrange(1, 400)):
+        second += 1
+        whole.add(second, np.array([sample()]))
+    saved = whole.saved(0)
+    assert saved is not None
+    stored = msgspec.json.decode(msgspec.json.encode(saved), type=SavedWindow)
+    after, row = RollingWindow(term, 1, 0.05, 3), lots.randrange(3)
+    second += gap
+    for _ in range(warm):
+        second += 1
+        after.add(second, np.array([np.nan if at == row else sample() for at in range(3)]))
+    after.restore(row, stored)
+    for _ in range(lots.randrange(1, 900)):
+        second += lots.choice((1, 1, 1, 3))
+        value = sample()
+        whole.add(second, np.array([value]))
+        after.add(second, np.array([value if at == row else sample() for at in range(3)]))
+        assert after.values()[row] == pytest.approx(whole.values()[0], nan_ok=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(is_growth=st.booleans(), seed=st.integers(0, 2**32), gap=st.sampled_from([0, 1, 9, 200]))
+def test_blocks_of_minutes_go_on_over_a_restart(is_growth: bool, seed: int, gap: int) -> None:
+    lots = random.Random(seed)
+    term = SignalTerm("growth", "mem_used_bytes", 2_880) if is_growth else SignalTerm(
+        "anomaly", "power_w", 7_200)
+    kind = GrowthWindow if is_growth else AnomalyWindow
+    whole, after, row = kind(term, 60, 0.8), kind(term, 60, 0.8), lots.randrange(3)
+    whole.grow(1)
+    after.grow(3)
+    minute, level = 20_000, 500.0
+
+    def sample() -> float:
+        return lots.choice((np.nan, *[level + minute * is_growth + lots.uniform(0, 9)] * 9))
+
+    for _ in range(lots.randrange(1, 300)):
+        minute += 1
+        whole.add(60 * minute, np.array([sample()]))
+    saved = whole.saved(0)
+    assert saved is not None
+    minute += gap
+    after.restore(row, msgspec.json.decode(msgspec.json.encode(saved), type=SavedWindow))
+    level = lots.choice((level, 700.0))
+    for _ in range(150):
+        minute += 1
+        value = sample()
+        whole.add(60 * minute, np.array([value]))
+        after.add(60 * minute, np.array([value if at == row else sample() for at in range(3)]))
+        assert after.values()[row] == pytest.approx(whole.values()[0], nan_ok=True)
+        assert after.values().dtype == whole.values().dtype
+
+
+def test_a_window_of_another_version_begins_empty() -> None:
+    window = RollingWindow(SignalTerm("max", "x", 60), 1, 0.05, 1)
+    foreign_parts: list[list[RowValues]] = [
+        [{}], [], [dict.fromkeys(SAVED, bytes(8))], [dict.fromkeys(SAVED, b"x")]]
+    for parts in foreign_parts:
+        with pytest.raises((KeyError, IndexError, ValueError)):
+            window.restore(0, SavedWindow(5, parts))
+    for second in range(100, 103):
+        window.add(second, np.array([3.0]))
+    assert window.values()[0] == 3.0

@@ -101,6 +101,7 @@ class Bench:
         events.listen(AlertChanged, lambda event: self.changes.append(event.alert))
 
     def restart(self, seconds: int) -> None:
+        self.alerts.close()
         for machine in self.machines:
             machine.node.disconnect()
         self.clock.now += seconds

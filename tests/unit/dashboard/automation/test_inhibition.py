@@ -4,12 +4,16 @@ hand-turned time."""
 import random
 
 import pytest
+from msgspec import structs
 from msgspec.structs import replace
 
 from dashboard.alerts.core.firing_alerts import Alert, AlertTarget
 from dashboard.notifications.channels.table import owners_for
 from dashboard.notifications.grouping import NotificationGrouping, NotificationTiming
 from dashboard.notifications.receivers import Receiver
+from dashboard.notifications.service import fires_in
+from gpudeck.contract.wire import Tasks
+from tests.unit import fleets
 from tests.unit.dashboard.automation.hand_turned_fleet import (
     GPUS,
     NODES,
@@ -100,6 +104,63 @@ def test_alerts_of_the_still_dead_go_on_over_a_restart_of_the_hub(bench: Bench, 
     start(bench)
     bench.machines[4].states.clear()
     bench.turn(400)
+    assert bench.standing() == set()
+
+
+def test_what_rules_look_back_over_and_what_explains_it_go_on_over_a_restart(bench: Bench) -> None:
+    """A lost NVLink was "resolved" a minute after a restart; and the Xid of a board that had come
+    back was notified of, as nothing explained it any more."""
+    link, lost_board = bench.machines[5], bench.machines[6]
+    link.rows[1], lost_board.states[2] = {"nvlinks_up": 12.0}, "lost"
+    bench.turn(10)
+    bench.xid(lost_board, 2, 62.0)
+    bench.turn(60)
+    lost_board.states.clear()
+    bench.turn(30)
+    before = {alert.rule_id: alert.id for alert in bench.alerts.firing()}
+    assert before.keys() == {"nvlink-lost", "xid-of-board"}
+    assert bench.standing() == {"nvlink-lost"}
+    bench.notifications = []
+    bench.restart(random.randint(2, 50))
+    bench.turn(200)
+    assert {alert.rule_id: alert.id for alert in bench.alerts.firing()} == before
+    assert bench.notifications == []
+    link.rows.clear()
+    bench.turn(1_300)
+    assert bench.standing() == set()
+
+
+def test_an_alert_whose_target_is_not_seen_again_yet_explains_others_still(bench: Bench) -> None:
+    """A node came back half a minute after its hub: meanwhile what its job explained was notified
+    of, and so was the job's alert, or that it was over."""
+    machine, node = bench.machines[2], bench.machines[2].node
+    spins = {"util_pct": 100.0, "util_max_pct": 100.0, "power_w": 100.0, "mem_util_pct": 0.0,
+             "mem_used_bytes": 4e10}
+    machine.rows = dict.fromkeys(range(GPUS), spins)
+    ranks = fleets.tasks(*((f"r{at}", at, "ann") for at in range(GPUS)))
+    machine.tasks = structs.replace(
+        ranks, began=tuple(structs.replace(task, job_id="j") for task in ranks.began),
+        uses=tuple(structs.replace(use, mem_used_bytes=4e10) for use in ranks.uses))
+    bench.notifications = []
+    bench.turn(300)
+    before = {alert.id for alert in bench.alerts.firing()}
+    rules = {alert.rule_id for alert in bench.alerts.firing()}
+    assert (rules, bench.standing()) == ({"job-stuck", "no-progress"}, {"job-stuck"})
+    assert [rule_id for _, _, rule_id in bench.notifications] == ["job-stuck"]
+    machine.is_up, bench.notifications = False, []
+    node.tasks, node.uses = {}, ()  # as a hub begins that has nothing newer of it than that
+    bench.restart(20)
+    bench.turn(40)
+    [unseen] = bench.alerts.restart.waiting()
+    assert unseen.rule_id == "job-stuck"
+    assert (bench.rules.mute()(unseen), fires_in(bench.alerts)(unseen)) == (True, True)
+    assert bench.notifications == []
+    bench.start(machine)
+    bench.turn(60)
+    assert {alert.id for alert in bench.alerts.firing()} == before
+    assert bench.notifications == []
+    machine.rows, machine.tasks = {}, Tasks(True, (), ())
+    bench.turn(1_300)
     assert bench.standing() == set()
 
 

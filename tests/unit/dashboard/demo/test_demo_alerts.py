@@ -96,7 +96,7 @@ class HealthyDemo:
                 list(self.alerts.take(change, lambda of, row: self.targets[of].name(row)))
         service: Any = self
         targets = AlertTargets(service, at, self.alerts.open())
-        mutes = AlertMutes(service, targets, at, self.alerts.recently_ended(at), ())
+        mutes = AlertMutes(service, targets, at, self.alerts.recently_ended(at), {}, ())
         self.slow_ranks += [tuple(
             mutes.is_muted(row, variant) for variant in (
                 alert, structs.replace(alert, severity="crit"),

@@ -1,10 +1,13 @@
 """Wasted GPUs, and since when they are."""
 
 import random
+import time
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 import numpy as np
@@ -177,6 +180,29 @@ def test_what_is_told_of_a_past_that_is_being_made_does_not_grow_with_it() -> No
     idle.step(NOW + 2, MONO + 2)  # asks for no part of the past
     assert fleet.idle_mono[0] == MONO - 7_200.0
     assert np.isnan(fleet.idle_mono[1:3]).all(), "who works, or nobody, wastes nothing"
+
+
+@pytest.mark.parametrize("day", [(2026, 3, 29), (2026, 10, 25), (2026, 6, 1)])
+def test_today_begins_at_midnight_also_when_the_clocks_change(
+        day: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    midnight = datetime(*day, tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
+    starts: list[float] = []
+
+    def usage(_by: str, _step: int, start: float, _end: float) -> pd.DataFrame:
+        starts.append(start)
+        return pd.DataFrame({"gpu": [], "idle_s": []})
+
+    fleet = Fleet(1)
+    add_node(fleet)
+    history: Any = SimpleNamespace(series=pytest.fail, usage=usage)
+    with monkeypatch.context() as zone:
+        zone.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        for hours in range(0, 22, 3):
+            IdleHistory(fleet, history).step(midnight + 3_600 * hours + 60, MONO)
+    time.tzset()
+    assert starts == [midnight] * len(starts)
+    assert len(starts) == 8
 
 
 def test_an_idle_instance_is_wasted_by_its_sm_activity() -> None:

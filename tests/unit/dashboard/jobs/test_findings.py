@@ -28,7 +28,8 @@ def job(watts: Matrix, util: float | Matrix = 100.0, mem_util: float = 45.0, nod
                      f"t{at}", "j", at, 80e9, 700.0) for at in range(many)]
     whole = np.ones((many, steps))
     numbers = dict.fromkeys((*OF_GPUS, *OF_HOSTS, "host_cpu_pct"), whole * np.nan) | {
-        "util_pct": whole * util, "util_max_pct": whole * util, "mem_util_pct": whole * mem_util,
+        "util_pct": whole * util, "util_max_pct": whole * util,
+        "load_pct": whole * util, "mem_util_pct": whole * mem_util,
         "power_w": watts, "mem_used_bytes": whole * share * 80e9, "held_s": whole * 60} | more
     return JobMinutes(T0, 60, ranks, numbers)
 
@@ -226,6 +227,18 @@ def test_memory_far_larger_than_needed_and_what_is_not_used_at_all() -> None:
     assert kinds(job(noisy(300), 60.0, share=0.02)) == {"memory_unused": [*range(8)]}
     assert kinds(job(noisy(300), 60.0, share=0.2)) == {}
     assert kinds(job(noisy(100), 0.0, 0.0)) == {"unused": [*range(8)]}
+
+
+def test_an_instance_that_is_not_used_is_found_by_its_sm_activity() -> None:
+    """MIG reports no utilization: what makes it wasted makes its job one that does not use it."""
+    quiet = np.full((2, STEPS), 1.0)
+    unknown = np.full((2, STEPS), np.nan)
+    resting = job(unknown, np.nan, np.nan, sm_active_pct=quiet, load_pct=quiet)
+    [finding] = findings_of(resting, True)
+    assert (finding.kind, finding.ranks) == ("unused", [0, 1])
+    assert (finding.evidence[0].metric, finding.evidence[0].value) == ("sm_active_pct", 1.0)
+    assert kinds(job(unknown, np.nan, np.nan, sm_active_pct=quiet, load_pct=quiet * 40)) == {}
+    assert kinds(job(unknown, np.nan, np.nan)) == {}
 
 
 def test_what_is_not_known_is_no_sign() -> None:

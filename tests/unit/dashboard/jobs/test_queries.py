@@ -4,7 +4,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ VIEWER = Actor("person", "vic", Role.VIEWER, Scope(("*",), ()))
 class LaunchScene:
     """Two nodes of a launch, with a rank that lags on the second for the last minutes."""
 
+    minutes = MINUTES
+
     def __init__(self, folder: Path, db: SqliteConnection) -> None:
         self.fleet, self.history = Fleet(1), EmbeddedHistory(folder)
         self.history.open()
@@ -47,7 +49,8 @@ class LaunchScene:
                                    1e6)
         self.queries = JobQueries(self.service, self.fleet, VisibleFleetCache(self.fleet),
                                   self.history)
-        self.begin = int(time.time()) // MINUTE_S * MINUTE_S - MINUTES * MINUTE_S
+        self.begin = int(time.time()) // MINUTE_S * MINUTE_S - (
+            self.minutes * MINUTE_S)
         self.slow = random.randrange(GPUS)
         for node in ("n0", "n1"):
             gpus = Inventory(1, tuple(GpuFacts(
@@ -59,7 +62,7 @@ class LaunchScene:
                                  HistoryMessage(node, "s1", 0.0, gpus)], 1)
 
     def live(self) -> None:
-        for t in range(self.begin, self.begin + MINUTES * MINUTE_S, EVERY_S):
+        for t in range(self.begin, self.begin + self.minutes * MINUTE_S, EVERY_S):
             for at, node in enumerate(("n0", "n1")):
                 frame = fleets.frame(
                     self._rows(at, t), t - self.begin + 1, t + 0.2, tasks=self._tasks(at),
@@ -68,8 +71,8 @@ class LaunchScene:
                 self.history.append([HistoryMessage(node, "s1", t + 0.5, frame, t)], 1)
             self.service.step(t + 0.5, t - self.begin + 0.5)
 
-    def _rows(self, at: int, t: int) -> list[dict[str, float]]:
-        is_slow = t >= self.begin + (MINUTES - 6) * MINUTE_S
+    def _rows(self, at: int, t: int) -> list[dict[str, float | Absence]]:
+        is_slow = t >= self.begin + (self.minutes - 6) * MINUTE_S
         return [{"util_pct": 99.0, "util_max_pct": 100.0, "mem_util_pct": 40.0,
                  "mem_used_bytes": 5e10,
                  "power_w": 350.0 if is_slow and (at, gpu) == (1, self.slow) else 600.0}
@@ -89,15 +92,33 @@ class LaunchScene:
                                         for gpu, task in enumerate(tasks)))
 
 
-@pytest.fixture(name="scene", scope="module")
-def _scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LaunchScene]:
+class InstanceScene(LaunchScene):
+    """The same on MIG instances, which report SM activity alone. Only those of the second node
+    work, for a second every minute."""
+
+    minutes = 32
+
+    def _rows(self, at: int, t: int) -> list[dict[str, float | Absence]]:
+        works = at == 1 and t % MINUTE_S == 0
+        return [{"util_pct": Absence.UNSUPPORTED, "mem_used_bytes": 5e10,
+                 "sm_active_pct": 80.0 if works else 0.0} for _ in range(GPUS)]
+
+
+@contextmanager
+def played(scene_of: type[LaunchScene], folder: Path) -> Iterator[LaunchScene]:
     with closing(sqlite3.connect(":memory:", isolation_level=None,
                                  factory=SqliteConnection)) as db:
         db.executescript(SCHEMA)
-        scene = LaunchScene(tmp_path_factory.mktemp("jobs") / "history", db)
+        scene = scene_of(folder / "history", db)
         scene.live()
         yield scene
         scene.history.close()
+
+
+@pytest.fixture(name="scene", scope="module")
+def _scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LaunchScene]:
+    with played(LaunchScene, tmp_path_factory.mktemp("jobs")) as scene:
+        yield scene
 
 
 def test_ranks_of_a_launch_stand_side_by_side_and_the_slow_one_is_found(scene: LaunchScene) -> None:
@@ -121,6 +142,14 @@ def test_links_of_the_ranks_stand_side_by_side_where_their_boards_have_them(
         recent = values[-MINUTES + 1 : -1]
         rate = None if at >= GPUS else pytest.approx((at + 1) * 1e9, rel=0.01)
         assert recent == [rate] * len(recent), at
+
+
+def test_instances_that_a_job_holds_and_does_not_use_are_found(tmp_path: Path) -> None:
+    with played(InstanceScene, tmp_path) as scene:
+        page = scene.queries.page(scene.queries.question(ADMIN, "j0", None, None))
+        [finding] = [one for one in page.findings if one.kind == "unused"]
+        assert finding.ranks == [*range(GPUS)], "a burst is in the peak of its minute"
+        assert finding.evidence[0].metric == "sm_active_pct"
 
 
 def test_an_owners_findings_are_those_of_the_pages(scene: LaunchScene) -> None:
