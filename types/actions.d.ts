@@ -26,9 +26,6 @@ type SendOrder = (order: object) => Promise<Hub.OrderResultView>;
 /** A word, and what its button does with a command. */
 type CommandAct = [string, (command: Hub.CommandView) => unknown];
 
-/** Daemons of MPS, as limit_forms.mjs needs them. */
-type Daemon = Pick<Hub.MpsDaemon, "pipes" | "servers">;
-
 /** What an action was aimed at, as commands and previews have it. */
 interface Target {
   owner: string | null;
@@ -36,17 +33,4 @@ interface Target {
   host: string;
   action?: string;
   task_ids?: string[];
-}
-
-/** A GPU's index on its node, by its UUID. */
-type IndexOf = (uuid: string) => string | number | undefined;
-
-type Setting = Hub.MpsFinding["fixes"][number];
-
-/** What mends something: an action, its words, and a GPU; null: the node. */
-interface SettingFix {
-  action: string;
-  words: string;
-  target: string | null;
-  form: ActionForm;
 }

@@ -189,16 +189,3 @@ interface ShownChart {
   isOld?: boolean;
   chart: import("../assets/charts/chart.mjs").Chart;
 }
-
-/** Parts of a node's panel. */
-interface NodeParts {
-  state: HTMLElement;
-  service: import("../assets/actions/service_panel.mjs").ServicePanel;
-  mps: import("../assets/actions/limits_panel.mjs").NodeMps;
-  quotas: { root: HTMLElement; refresh(node: string): Promise<void> };
-  limits: import("../assets/fleet/gpu_facts.mjs").Facts;
-  health: import("../assets/fleet/gpu_facts.mjs").Facts;
-  facts: import("../assets/fleet/gpu_facts.mjs").Facts;
-  host: import("../assets/fleet/gpu_facts.mjs").Facts;
-  topology: HTMLElement;
-}

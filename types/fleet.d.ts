@@ -283,14 +283,10 @@ interface IdleGpu {
 
 /** What is asked for seldom; null: it did not come. */
 interface SeldomFacts {
-  node: Hub.NodeView | null;
   events: Hub.EventView[] | null;
   alerts: Hub.AlertView[] | null;
   leases: Hub.LeaseView[] | null;
 }
-
-/** A label and its words. */
-type LabelledWords = [string, string | null];
 
 /** The elements of a heatmap. */
 interface HeatmapParts {
@@ -334,13 +330,6 @@ interface GpuParts {
   alerts: import("../assets/alerts/alert_lines.mjs").AlertLines;
   tasks: { title: HTMLElement; list: HTMLElement; draw(tasks: Hub.TaskView[], how: object): void };
   metrics: import("../assets/fleet/gpu_metrics.mjs").Metrics;
-  peers: import("../assets/fleet/gpu_facts.mjs").Facts;
-  board: import("../assets/fleet/gpu_facts.mjs").Facts;
-  node: import("../assets/fleet/gpu_facts.mjs").Facts;
   events: import("../assets/live/event_lines.mjs").EventList;
-  limits: import("../assets/actions/limits_panel.mjs").GpuLimits;
-  mig: import("../assets/actions/mig_panel.mjs").MigPanel;
-  service: import("../assets/actions/service_panel.mjs").ServicePanel;
-  quotas: { root: HTMLElement; refresh(node: string, uuid: string): Promise<void> };
   leases: HTMLElement;
 }

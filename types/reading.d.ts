@@ -46,6 +46,7 @@ interface OrderField {
   suggest?: string[] | null;
   as?: string;
   empty?: unknown;
+  times?: string;
   only?: Record<string, string[]>;
   order?: Order | null;
 }

@@ -12,10 +12,9 @@ HERE = Path(__file__).resolve().parent
 ASSETS = HERE.parent / "assets"
 MODULES = (*(ASSETS / name for name in (
     "parts/gauges.mjs", "parts/cells.mjs", "parts/cell_pixels.mjs", "parts/dom.mjs",
-    "parts/format.mjs", "parts/commands.mjs", "actions/action_words.mjs",
-    "quotas/quota_bars.mjs")),
-           HERE / "theme.mjs", HERE / "acts.mjs", HERE / "machine.mjs", HERE / "fleet.mjs",
-           HERE / "widget.mjs")
+    "parts/format.mjs", "parts/commands.mjs", "actions/action_words.mjs")),
+    *(HERE / name for name in ("quota_bars.mjs", "theme.mjs", "acts.mjs", "machine.mjs",
+                               "fleet.mjs", "widget.mjs")))
 
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|let|function|class) (\w+))", re.M)
 _DEFAULT = re.compile(r"^export default ", re.M)

@@ -6,7 +6,7 @@ import { paintPixels, rasterise } from "../assets/parts/cell_pixels.mjs";
 import { FULL, palette, stateOf } from "../assets/parts/gauges.mjs";
 import { contextOf, make, redraw, say, show } from "../assets/parts/dom.mjs";
 import { age, amount, plural, secondsSince, untilWords, when } from "../assets/parts/format.mjs";
-import { barOf, useWords } from "../assets/quotas/quota_bars.mjs";
+import { barOf, useWords } from "./quota_bars.mjs";
 
 /** @type {[string, string][]} */
 const METRICS = [

@@ -42,7 +42,7 @@ export class ActDialog {
   onChange;
 
   /**
-   * `form`: of a setting; limit_forms.mjs makes it. `order(asked)`: how what was looked at is
+   * `form`: of a setting; written_acts.mjs makes it. `order(asked)`: how what was looked at is
    * ordered, if not as a person's own; `lead`: who asks for it, then.
    * @param {CommandStore} store
    * @param {string} action

@@ -2,21 +2,20 @@
 
 import { look, send } from "../parts/api.mjs";
 import { textField } from "../parts/dialog.mjs";
-import { button, byId, make, redraw, say, show } from "../parts/dom.mjs";
-import { moment, when } from "../parts/format.mjs";
+import { button, byId, make, redraw, show } from "../parts/dom.mjs";
+import { moment } from "../parts/format.mjs";
 import { Looker } from "../parts/looker.mjs";
 import { change } from "../parts/password_prompt.mjs";
 
 const EVERY_MS = 5_000;
 const MOST_NAMED = 3;
 
-/** @extends {Looker<Hub.HoldStateView, { change: object }>} */
+/** @extends {Looker<Hub.HoldStateView>} */
 export class Holds extends Looker {
   /** @type {Hub.HoldView | null} */
   fleet = null;
   /** @type {Hub.NodeHoldView[]} */
   nodes = [];
-  text = "";
 
   /** @param {LiveLink} live */
   constructor(live) {
@@ -25,12 +24,11 @@ export class Holds extends Looker {
     this.isKnown = false;
     this.strip = byId("held");
     this.button = byId("hold");
-    this.button.addEventListener("click", () => this.hold(null));
+    this.button.addEventListener("click", () => this.hold());
     live.addEventListener("hold", () => this.look());
-    /** Resolves once the person's rights and the holds are known. */
-    this.ready = this.meet().then(() => {
+    this.meet().then(() => {
       this.draw();
-      return this.look();
+      this.look();
     });
   }
 
@@ -43,34 +41,18 @@ export class Holds extends Looker {
   }
 
   /** @type {(answer: Hub.HoldStateView) => void} */
-  take(answer) {
-    const text = JSON.stringify(answer);
-    if (text !== this.text) {
-      this.text = text;
-      this.fleet = answer.fleet;
-      this.nodes = answer.nodes.filter(({ holds, wanted }) => wanted || holds.length > 0);
-      this.isKnown = true;
-      this.tell("change");
-    }
+  take({ fleet, nodes }) {
+    this.fleet = fleet;
+    this.nodes = nodes.filter(({ holds, wanted }) => wanted || holds.length > 0);
+    this.isKnown = true;
     this.draw();
   }
 
-  /** @type {(node: string) => Hub.NodeHoldView | null} */
-  of(node) {
-    return this.nodes.find((one) => one.node === node) ?? null;
-  }
-
-  /**
-   * `name`: of a node; else it is the whole fleet.
-   * @type {(node: string | null, name?: string | null) => Promise<any>}
-   */
-  hold(node, name = null) {
-    const [title, where] =
-      name === null ? ["Stop all actions", "on any node"] : [`Stop actions on ${name}`, "there"];
+  hold() {
     return this.askAndLook({
-      title: `${title}?`,
-      verb: title,
-      lead: `Nothing is paused, ended or set ${where} until someone resumes actions. Running jobs continue.`,
+      title: "Stop all actions?",
+      verb: "Stop all actions",
+      lead: "Nothing is paused, ended or set on any node until someone resumes actions. Running jobs continue.",
       fields: [
         textField(
           "reason",
@@ -81,7 +63,7 @@ export class Holds extends Looker {
       ],
       submit: (given) =>
         send("POST", "hold", {
-          node,
+          node: null,
           reason: String(given.get("reason")).trim() || "stopped from the web pages",
         }),
     });
@@ -99,8 +81,7 @@ export class Holds extends Looker {
     });
   }
 
-  /** @type {(node: string | null) => Promise<any>} */
-  explain(node) {
+  explain() {
     return this.askAndLook({
       title: "Why are actions stopped?",
       verb: "Save",
@@ -112,7 +93,7 @@ export class Holds extends Looker {
           "Shown to everyone, on every page.",
         ),
       ],
-      submit: (given) => send("POST", "hold", { node, reason: given.get("reason") }),
+      submit: (given) => send("POST", "hold", { node: null, reason: given.get("reason") }),
     });
   }
 
@@ -161,7 +142,7 @@ export class Holds extends Looker {
     if (!this.mayHold) return [];
     if (this.fleet !== null)
       return [
-        button("Edit reason", () => this.explain(null)),
+        button("Edit reason", () => this.explain()),
         button("Resume actions", () => this.release(null)),
       ];
     const ownHolds = this.nodes.filter(({ wanted }) => wanted);
@@ -177,34 +158,4 @@ export class Holds extends Looker {
 function sayWho({ by, reason, since }) {
   const at = since === null || since === undefined ? "" : `, since ${moment(since)}`;
   return `${by ?? "Someone"}${at}${reason ? `: “${reason}”` : ""}`;
-}
-
-/**
- * A line about one node's hold, with its button; it follows what changes.
- * @type {(holds: Holds, node: string, host: string) => HTMLElement}
- */
-export function holdLine(holds, node, host) {
-  const words = make("span", {});
-  const act = button("", null);
-  const line = make("p", { class: "node-hold" }, words, act);
-  const draw = () => {
-    const hold = holds.of(node) ?? holds.fleet;
-    const isHeld = hold !== null;
-    say(
-      words,
-      isHeld
-        ? `Actions on ${host} are stopped${hold.since ? ` since ${when(hold.since)}` : ""}.`
-        : `Actions on ${host} are allowed.`,
-    );
-    say(act, isHeld ? "Resume actions" : "Stop actions here");
-    show(
-      act,
-      holds.mayHold && holds.fleet === null && (!isHeld || holds.of(node)?.wanted === true),
-    );
-    act.onclick = () => (isHeld ? holds.release(node, host) : holds.hold(node, host));
-    line.classList.toggle("is-held", isHeld);
-  };
-  holds.addEventListener("change", draw);
-  draw();
-  return line;
 }

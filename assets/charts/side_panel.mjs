@@ -5,25 +5,16 @@
 
 import { AlertLines } from "../alerts/alert_lines.mjs";
 import { get, getEvents, look } from "../parts/api.mjs";
-import { me } from "../parts/account.mjs";
 import { byId, make, say, show } from "../parts/dom.mjs";
 import { metricsOf } from "./chart_plan.mjs";
 import { idleOf, IdleLine } from "../fleet/idle_gpus.mjs";
 import { JobsHere } from "./jobs_here.mjs";
-import { healthLines, limitLines } from "../fleet/board_words.mjs";
-import { Facts, nodeFacts } from "../fleet/gpu_facts.mjs";
 import { EventList } from "../live/event_lines.mjs";
 import { alertsOf, spansOf } from "../alerts/firing.mjs";
-import { age } from "../parts/format.mjs";
-import { hostFacts } from "../fleet/host_words.mjs";
-import { refusedWords } from "../fleet/node_words.mjs";
+import { age, clock } from "../parts/format.mjs";
 import { GpuDetails } from "../fleet/gpu_details.mjs";
-import { holdLine } from "../actions/holds.mjs";
-import { NodeMps } from "../actions/limits_panel.mjs";
-import { ServicePanel } from "../actions/service_panel.mjs";
-import { QuotaPanel } from "../quotas/quota_panel.mjs";
+import { MachinePanels, placeOf } from "../reading/machine_panels.mjs";
 import { MOST_TASKS, tasksOf } from "../tasks/task_lines.mjs";
-import { drawTopology } from "../fleet/topology.mjs";
 
 const MOST_EVENTS = 30;
 const SELDOM_MS = 5_000;
@@ -44,14 +35,10 @@ export class MachineSide {
   alertViews = [];
   /** @type {Map<string, Set<string>>} */
   metricsBy = new Map();
-  /** @type {string[]} */
-  taskIds = [];
   /** @type {GpuDetails | undefined} */
   details;
   /** @type {{ lines: AlertLines, jobs: JobsHere, events: EventList } | null} */
   parts = null;
-  /** @type {NodeParts | null} */
-  nodeParts = null;
 
   /**
    * @param {Timelines} page
@@ -62,6 +49,7 @@ export class MachineSide {
     this.root = root;
     this.seldomAt = -Infinity;
     this.alertsAt = -Infinity;
+    this.panels = new MachinePanels("lines", page.root);
 
     this.idleLine = new IdleLine();
     byId("lines-idle").append(this.idleLine.root);
@@ -80,11 +68,11 @@ export class MachineSide {
     this.details = details;
     if (details.uuid !== gpu.uuid) details.start(gpu.uuid);
     await details.refresh();
-    await details.panels;
+    await this.panels.refresh();
   }
 
   makeDetails() {
-    const details = new GpuDetails(this.root, this.page.book, this.page.holds, {
+    const details = new GpuDetails(this.root, this.page.book, this.panels, {
       nameOf: () => null,
       partsOf: () => 0,
       isOffline: () => false,
@@ -161,85 +149,50 @@ export class MachineSide {
    *   HTMLElement[]}
    */
   buildNode(node, lines, jobs, events) {
-    const { holds } = this.page;
-    /** @type {NodeParts} */
-    const panels = {
-      state: byId("lines-state"),
-      service: new ServicePanel(node.id, null, () => this.taskIds),
-      limits: new Facts(),
-      health: new Facts(),
-      facts: new Facts(),
-      host: new Facts({ isStacked: true }),
-      topology: make("div", {}),
-      mps: new NodeMps(node.id, (uuid) => this.page.gpus.find((gpu) => gpu.uuid === uuid)?.index),
-      quotas: /** @type {any} */ (new QuotaPanel("node")),
-    };
-    this.nodeParts = panels;
-    /** @type {[string, HTMLElement][]} */
-    const parts = [
-      ["Limits in force", panels.limits.root],
-      ["MPS", panels.mps.root],
-      ["Quotas", panels.quotas.root],
-      ["Health", panels.health.root],
-      ["Host", panels.host.root],
-      ["Links between GPUs", panels.topology],
-      ["Agent", panels.facts.root],
-    ];
+    this.panels.start({ node: node.id });
     byId("lines-acts").setAttribute("aria-busy", "true");
-    byId("lines-acts").replaceChildren(panels.service.root, holdLine(holds, node.id, node.host));
     show(byId("lines-now"), true);
     return [
       ...jobs,
       lines,
-      ...parts.slice(0, 4).flatMap(([words, root]) => [make("h3", {}, words), root]),
+      ...["now", "mps", "quotas", "health"].map(placeOf),
       ...events,
-      ...parts.slice(4).flatMap(([words, root]) => [make("h3", {}, words), root]),
+      ...["host", "links", "node"].map(placeOf),
     ];
   }
 
   async drawMany() {
     if (this.parts === null) this.build();
-    const { node, gpus } = this.page;
-    const panels =
-      node !== null && this.nodeParts !== null ? this.drawNode(node, gpus, this.nodeParts) : null;
+    const { node } = this.page;
+    const panels = node === null ? null : this.drawNode(node);
     if (performance.now() - this.seldomAt < SELDOM_MS) return;
     this.seldomAt = performance.now();
     await Promise.allSettled([this.drawTasks(), this.drawEvents(), panels]); // the banner says it
   }
 
-  /** @type {(node: Hub.NodeView, gpus: Hub.GpuView[], parts: NodeParts) => Promise<unknown>} */
-  drawNode(node, gpus, parts) {
+  /** @type {(node: Hub.NodeView) => Promise<void>} */
+  drawNode(node) {
+    const { refused } = node;
     const { word, why } = node.health ?? {
       word: node.state,
       why: NODE_WORDS[node.state] ?? node.state,
     };
-    const words = refusedWords(node) ?? why;
+    const words = refused ? `Refused until ${clock(refused.until)}: ${refused.why}` : why;
     const isRead = word === "healthy" || word === "maintenance"; // else what came last is no data of its GPUs
+    const state = byId("lines-state");
     say(
-      parts.state,
+      state,
       node.last_heard_at === null || !(isRead || word === "silent" || word === "suspect")
         ? words
         : `${words}, last data ${age(Date.now() / 1000 - node.last_heard_at)} ago`,
     );
-    parts.state.className = `drawer-state ${isRead ? "ok" : word === "silent" ? "offline" : "stale"}`;
-    parts.limits.draw(limitLines(gpus).filter(([, words]) => words !== null));
-    parts.health.draw(healthLines(gpus));
-    parts.facts.draw(nodeFacts(node));
-    parts.host.draw(hostFacts(node.host_load ?? null));
-    drawTopology(parts.topology, node.links ?? [], gpus);
-    return Promise.allSettled([
-      this.drawActs(node, parts),
-      parts.mps.refresh(node.id),
-      parts.quotas.refresh(node.id),
-    ]);
+    state.className = `drawer-state ${isRead ? "ok" : word === "silent" ? "offline" : "stale"}`;
+    return this.drawActs();
   }
 
-  /**
-   * Shown once it is known what one may do: nothing there moves.
-   * @type {(node: Hub.NodeView, parts: NodeParts) => Promise<void>}
-   */
-  async drawActs(node, { service }) {
-    await Promise.all([me().catch(() => null), service.refresh(node.id), this.page.holds.ready]);
+  /** Shown once it is known what one may do: nothing there moves. */
+  async drawActs() {
+    await this.panels.refresh();
     byId("lines-acts").removeAttribute("aria-busy");
   }
 
@@ -249,7 +202,6 @@ export class MachineSide {
       const answer = await look(
         `tasks?node=${encodeURIComponent(node.id)}&limit=${MOST_TASKS}&sort=mem_used_bytes&order=desc`,
       );
-      this.taskIds = answer.items.map(({ id }) => id);
       this.drawJobs(answer.items, answer.total);
       const idle = idleOf(gpus);
       this.idleLine.draw(idle, answer.items, gpus.length > 1);

@@ -1,6 +1,5 @@
 // The GPU, Node and Compare pages: live timelines with one cursor and one span for all.
 
-/** @import { Holds } from "../actions/holds.mjs" */
 /** @import { Live } from "../live/live.mjs" */
 
 import { ApiError } from "../parts/api.mjs";
@@ -55,12 +54,10 @@ export default class Timelines {
   /**
    * @param {HTMLElement} root
    * @param {Live} live
-   * @param {Holds} holds
    */
-  constructor(root, live, holds) {
+  constructor(root, live) {
     this.root = root;
     this.live = live;
-    this.holds = holds;
 
     this.book = readMetricCatalogue();
     this.place = readPlace(location);

@@ -1,8 +1,8 @@
 // The drawer of the Fleet page: one GPU's details, beside the heatmap.
 
 /** @import { FleetState } from "../live/fleet_state.mjs" */
-/** @import { Holds } from "../actions/holds.mjs" */
 
+import { MachinePanels } from "../reading/machine_panels.mjs";
 import { Teller, byId, copyText, say, show } from "../parts/dom.mjs";
 import { GpuDetails } from "./gpu_details.mjs";
 import { waysThere } from "./sites.mjs";
@@ -15,13 +15,14 @@ export class Drawer extends Teller {
   /**
    * @param {FleetState} picture
    * @param {MetricBook} book
-   * @param {Holds} holds
    */
-  constructor(picture, book, holds) {
+  constructor(picture, book) {
     super();
     this.root = byId("drawer");
     this.picture = picture;
-    this.details = new GpuDetails(byId("drawer-body"), book, holds, around(picture));
+    const body = byId("drawer-body");
+    const panels = new MachinePanels("fleet", body);
+    this.details = new GpuDetails(body, book, panels, around(picture));
     this.details.addEventListener("named", ({ detail }) => name(detail));
     byId("drawer-close").addEventListener("click", () => this.close());
     byId("drawer-copy").addEventListener("click", () => this.copyLink());

@@ -1,6 +1,5 @@
 // The Fleet page: the picture on one side, the controls on the other, and what joins them.
 
-/** @import { Holds } from "../actions/holds.mjs" */
 /** @import { Live } from "../live/live.mjs" */
 /** @import { Past } from "./fleet_past.mjs" */
 
@@ -43,9 +42,8 @@ export default class Fleet {
   /**
    * @param {HTMLElement} root
    * @param {Live} live
-   * @param {Holds} holds
    */
-  constructor(root, live, holds) {
+  constructor(root, live) {
     this.root = root;
     this.live = live;
     this.picture = new FleetState();
@@ -62,7 +60,7 @@ export default class Fleet {
       partsOf(byId("heatmap")),
     );
     this.hover = new Hover(this.picture, this.book, this.firing);
-    this.drawer = new Drawer(this.picture, this.book, holds);
+    this.drawer = new Drawer(this.picture, this.book);
     this.events = new EventsPanel(this.picture, live);
     this.sites = new SitesLine();
     this.attention = new Attention(this.picture, live, this.firing);

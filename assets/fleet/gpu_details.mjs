@@ -1,25 +1,19 @@
 // Details of a GPU now, in the drawer and beside its timelines. Refreshed in place, never rebuilt under
 // a reader.
 
-/** @import { Holds } from "../actions/holds.mjs" */
+/** @import { MachinePanels } from "../reading/machine_panels.mjs" */
 
-import { metricOf } from "../parts/metric_catalogue.mjs";
 import { idleOf, IdleLine } from "./idle_gpus.mjs";
+import { placeOf } from "../reading/machine_panels.mjs";
 import { AlertLines } from "../alerts/alert_lines.mjs";
 import { listed } from "../alerts/firing.mjs";
-import { ApiError, get, getEvents, several, single } from "../parts/api.mjs";
+import { ApiError, get, getEvents, single } from "../parts/api.mjs";
 import { Teller, make, say, sayOrHide, within } from "../parts/dom.mjs";
-import { Facts, boardFacts, nodeFacts, peerFacts } from "./gpu_facts.mjs";
 import { Metrics } from "./gpu_metrics.mjs";
 import { EventList } from "../live/event_lines.mjs";
 import { sentence } from "../parts/dialog.mjs";
 import { age, capital, secondsSince, untilWords } from "../parts/format.mjs";
-import { holdLine } from "../actions/holds.mjs";
-import { stateWords, valueWords } from "./gpu_words.mjs";
-import { GpuLimits } from "../actions/limits_panel.mjs";
-import { MigPanel } from "../actions/mig_panel.mjs";
-import { ServicePanel } from "../actions/service_panel.mjs";
-import { QuotaPanel } from "../quotas/quota_panel.mjs";
+import { stateWords } from "./gpu_words.mjs";
 import { TaskLines, tasksOf } from "../tasks/task_lines.mjs";
 import { explainedList, settleList } from "../parts/tips.mjs";
 
@@ -36,11 +30,6 @@ export class GpuDetails extends Teller {
   uuid = null;
   /** @type {GpuParts | null} */
   parts = null;
-  /** @type {Promise<unknown> | undefined} */
-  panels;
-  /** @type {string[]} */
-  taskIds = [];
-  advice = "";
   seldomAt = -Infinity;
 
   /**
@@ -48,14 +37,14 @@ export class GpuDetails extends Teller {
    * its own place for what is said of an idle GPU, if it has one.
    * @param {HTMLElement} body
    * @param {MetricBook} book
-   * @param {Holds} holds
+   * @param {MachinePanels} panels
    * @param {Around} around
    */
-  constructor(body, book, holds, around) {
+  constructor(body, book, panels, around) {
     super();
     this.body = body;
     this.book = book;
-    this.holds = holds;
+    this.panels = panels;
     this.around = around;
     this.idleLine = around.idleLine ?? new IdleLine();
   }
@@ -65,6 +54,7 @@ export class GpuDetails extends Teller {
     this.uuid = uuid;
     this.parts = null;
     this.seldomAt = -Infinity;
+    this.panels.start(uuid === null ? {} : { gpu: uuid });
     if (uuid !== null)
       this.body.replaceChildren(make("p", { class: "drawer-state", role: "status" }, "Loading …"));
   }
@@ -75,42 +65,16 @@ export class GpuDetails extends Teller {
    */
   build(gpu) {
     explainedList(this.body);
-    const uuid = gpu.facts.parent_uuid ?? gpu.uuid;
     const parts = {
       alerts: new AlertLines(),
       tasks: /** @type {any} */ (new TaskLines()),
       metrics: new Metrics(this.book),
-      peers: new Facts(),
-      board: new Facts(),
-      node: new Facts(),
       events: new EventList("No recent events."),
-      limits: new GpuLimits(gpu),
-      mig: new MigPanel(gpu),
-      service: new ServicePanel(
-        gpu.node,
-        uuid,
-        () => this.taskIds,
-        () => this.advice,
-      ),
-      quotas: /** @type {any} */ (new QuotaPanel("GPU")),
       leases: make("p", { class: "drawer-lease" }),
     };
     this.parts = parts;
-    const {
-      alerts,
-      tasks,
-      metrics,
-      peers,
-      board,
-      node,
-      events,
-      limits,
-      mig,
-      service,
-      quotas,
-      leases,
-    } = parts;
-    metrics.append("links", peers.root);
+    const { alerts, tasks, metrics, events, leases } = parts;
+    metrics.append("links", placeOf("peers"));
     if (gpu.link) {
       this.buildViewed(gpu, parts);
       return parts;
@@ -121,23 +85,15 @@ export class GpuDetails extends Teller {
       alerts.root,
       tasks.title,
       tasks.list,
-      make("h3", {}, "Service"),
-      service.root,
-      mig.title,
-      mig.root,
-      make("h3", {}, "Limits"),
-      limits.root,
+      ...["service", "mig", "limits"].map(placeOf),
       ...metrics.elements,
       make("h3", {}, "Events"),
       events.root,
-      make("h3", {}, "Quotas"),
-      quotas.root,
-      make("h3", {}, "Board"),
-      board.root,
+      ...["quotas", "board"].map(placeOf),
       make("h3", {}, "Node"),
-      holdLine(this.holds, gpu.node, gpu.host),
-      node.root,
+      ...["hold", "node"].map(placeOf),
     );
+    this.panels.draw();
     return parts;
   }
 
@@ -145,7 +101,7 @@ export class GpuDetails extends Teller {
    * Builds the parts of another site's GPU: its hub's data and a link. Nothing here acts on it.
    * @type {(gpu: Hub.GpuView, parts: GpuParts) => void}
    */
-  buildViewed(gpu, { metrics, board, node }) {
+  buildViewed(gpu, { metrics }) {
     this.body.append(
       make(
         "p",
@@ -154,19 +110,24 @@ export class GpuDetails extends Teller {
         ` Tasks, limits and actions of this GPU are on the page of ${gpu.site}.`,
       ),
       ...metrics.elements,
-      make("h3", {}, "Board"),
-      board.root,
+      placeOf("board"),
       make("h3", {}, "Node"),
-      node.root,
+      placeOf("node"),
     );
+    this.panels.draw();
   }
 
   async refresh() {
     const { uuid } = this;
     if (uuid === null) return;
+    const panels = this.panels.refresh();
     try {
       const gpu = await single("gpus", uuid, get);
-      const [tasks, seldom] = await Promise.all([tasksOf(gpu), this.seldom(gpu)]);
+      const [tasks, seldom] = await Promise.all([
+        tasksOf(gpu),
+        this.seldom(gpu),
+        this.parts === null ? panels : null, // what comes after the others would move them
+      ]);
       // The second of two at once comes without what is due seldom, and must not build without it.
       if (uuid === this.uuid && (this.parts !== null || seldom !== null))
         this.draw(gpu, tasks, seldom);
@@ -176,20 +137,18 @@ export class GpuDetails extends Teller {
   }
 
   /**
-   * {node, events, alerts, leases}, each null where it did not come; null: not due.
+   * {events, alerts, leases}, each null where it did not come; null: not due.
    * @type {(gpu: Hub.GpuView) => Promise<SeldomFacts | null>}
    */
   async seldom({ uuid, node }) {
     if (performance.now() - this.seldomAt < SELDOM_MS) return null;
     this.seldomAt = performance.now();
-    const [nodes, events, alerts, leases] = await Promise.all([
-      several("nodes", [node], get).catch(() => []),
+    const [events, alerts, leases] = await Promise.all([
       getEvents({ gpu: uuid, node, limit: String(MOST_EVENTS) }).catch(() => null),
       get(`alerts?gpus=${encodeURIComponent(uuid)}`).catch(() => null),
       get(`leases?gpu=${encodeURIComponent(uuid)}`).catch(() => null),
     ]);
     return {
-      node: nodes[0] ?? null,
       events: events?.items ?? null,
       alerts: alerts?.items ?? null,
       leases: leases?.items ?? null,
@@ -209,20 +168,8 @@ export class GpuDetails extends Teller {
   /** @type {(gpu: Hub.GpuView, tasks: Hub.TaskView[], seldom: SeldomFacts | null) => void} */
   draw(gpu, tasks, seldom) {
     const idle = idleOf([gpu]);
-    const {
-      alerts,
-      tasks: lines,
-      metrics,
-      peers,
-      board,
-      node,
-      events,
-      limits,
-      mig,
-      service,
-      quotas,
-      leases,
-    } = this.parts ?? this.build(gpu);
+    const { tasks: lines, ...parts } = this.parts ?? this.build(gpu);
+    const { alerts, metrics, events, leases } = parts;
     this.tell("named", gpu);
     // That its node is silent the API says of the node; the picture says it of the GPU.
     const state = this.around.isOffline(gpu.uuid) ? "offline" : gpu.state;
@@ -230,20 +177,7 @@ export class GpuDetails extends Teller {
     this.idleLine.draw(idle, tasks);
     metrics.draw(gpu, idle.length > 0);
     settleList(this.body);
-    board.draw(boardFacts(gpu));
-    if (seldom?.node) node.draw(nodeFacts(seldom.node));
     if (gpu.link) return;
-    this.taskIds = tasks.map(({ id }) => id);
-    this.advice =
-      (gpu.values.recovery_action ?? 0) === 0
-        ? ""
-        : valueWords(gpu, metricOf(this.book, "recovery_action"), this.book).text;
-    this.panels = Promise.allSettled([
-      service.refresh(gpu.node),
-      limits.refresh(gpu.node),
-      mig.refresh(gpu.node),
-      quotas.refresh(gpu.node, gpu.uuid),
-    ]);
     lines.draw(tasks, {
       count: (gpu.tasks ?? []).length,
       uuid: gpu.uuid,
@@ -255,10 +189,6 @@ export class GpuDetails extends Teller {
       events.draw(seldom.events);
       this.tell("events", seldom.events);
     }
-    if (!seldom?.node) return;
-    peers.draw(
-      peerFacts(gpu.uuid, seldom.node.links, (uuid) => `To ${this.around.nameOf(uuid) ?? uuid}`),
-    );
   }
 
   /** @type {(uuid: string) => string} */

@@ -5,7 +5,8 @@
 // has; what a field has that is not there is left out; a body's own text that begins with $ has one more. In `undo`,
 // "$name" is a fact of the answer, as {name} is in the texts of `done` and `shows`. `is_paired`: the fields stand two in
 // a line where there is room. A field is {name, label, type, value, hint, options, traits};
-// `as`: how its text becomes a value, `empty`: its value without a text, `suggest`: texts to choose from, `only`:
+// `as`: how its text becomes a value, `empty`: its value without a text, `times`: the field whose number it is multiplied
+// by, `suggest`: texts to choose from, `only`:
 // {other: values}, where it is there only while another field has one of these values. `ways`: a button for each option, which
 // sends the form; `order`: a button for another order instead. "$name.part" is a part of a field's value.
 
@@ -369,14 +370,15 @@ export function valuesOf(fields, given) {
 }
 
 /** @type {(field: OrderField, given: FormData) => unknown} */
-function valueOf({ name, type = "text", as, empty = null }, given) {
+function valueOf({ name, type = "text", as, empty = null, times }, given) {
   if (type === "check") return given.has(name);
   if (type === "new_password") return newPassword(given);
   const whole = String(given.get(name));
   const text = type === "password" ? whole : whole.trim();
   if (as !== undefined) return READ_AS[as](text);
   if (text === "") return empty;
-  return isNumber(type) ? Number(text) * (SECONDS_OF[type] ?? 1) : text;
+  const unit = times === undefined ? (SECONDS_OF[type] ?? 1) : Number(given.get(times));
+  return isNumber(type) ? Number(text) * unit : text;
 }
 
 /**

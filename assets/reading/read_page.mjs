@@ -5,8 +5,6 @@
 /** @import { Graph } from "../figures/graph.mjs" */
 /** @import { Live } from "../live/live.mjs" */
 
-import { begin, pressed } from "../actions/actions.mjs";
-import { form } from "../actions/limit_forms.mjs";
 import { DashAnswers } from "../parts/dash_answers.mjs";
 import {
   afterPause,
@@ -25,12 +23,12 @@ import {
   within,
 } from "../parts/dom.mjs";
 import { sentence } from "../parts/dialog.mjs";
-import { send } from "../parts/api.mjs";
 import { Looker } from "../parts/looker.mjs";
 import { Dialogs } from "./dialogs.mjs";
-import { carryOut, factsOf, fieldOf, filled, tellWritten, valuesOf } from "./orders.mjs";
+import { carryOut, factsOf, tellWritten } from "./orders.mjs";
 import { put } from "./patch.mjs";
 import { nameTab } from "../parts/tab.mjs";
+import { listenForActs } from "./written_acts.mjs";
 import { TYPED, fieldsOf, showView, textOf, useShortcut } from "./view_controls.mjs";
 
 const TYPED_MS = 400;
@@ -105,7 +103,7 @@ export default class ReadPage extends Looker {
     document.addEventListener("keydown", (event) => {
       if (isShortcut(event) && useShortcut(root, event.key)) event.preventDefault();
     });
-    pressed(root, (event) => this.act(targetOf(event).closest("[data-act][data-target]")));
+    listenForActs(root);
     addEventListener("popstate", () => {
       this.view = this.readView();
       this.look();
@@ -343,37 +341,6 @@ export default class ReadPage extends Looker {
   }
 
   /**
-   * A command with its preview, of the button that was pressed.
-   * @type {(button: HTMLElement | null) => ((event: MouseEvent) => unknown) | null}
-   */
-  act(button) {
-    if (button === null) return null;
-    const {
-      act = "",
-      target = "",
-      setting,
-      title = "",
-      fields = "[]",
-      confirm: way,
-    } = button.dataset;
-    /** @type {OrderField[]} */
-    const fieldList = JSON.parse(fields);
-    // By key it is a click, and no pointer is anywhere.
-    return ({ clientX: x, clientY: y, type }) =>
-      begin(
-        act,
-        target.split(" "),
-        type === "click" ? null : { x, y },
-        setting === undefined
-          ? null
-          : form(title, fieldList.flatMap(fieldOf), (root) =>
-              settingOf(JSON.parse(setting), fieldList, root),
-            ),
-        ...(way === undefined ? [] : confirmed(JSON.parse(way))),
-      );
-  }
-
-  /**
    * Figures whose request is another are asked for; the element that asks names the place for what is wrong. What no
    * element asks for now, as its dialog is closed, is forgotten: an answer that comes still is for nobody.
    */
@@ -423,29 +390,6 @@ function lastOfPath() {
   } catch {
     return text;
   }
-}
-
-/**
- * Returns how another person's request is ordered after its preview, and the words on who asked.
- * @type {(way: { path: string, lead: string }) => any[]}
- */
-const confirmed = ({ path, lead }) => [
-  async (/** @type {any} */ { preview, reason }) => ({
-    items: [await send("POST", path, { preview, reason })],
-  }),
-  lead,
-];
-
-/**
- * null: something is missing.
- * @type {(setting: object, fields: OrderField[], root: HTMLFormElement) => object | null}
- */
-function settingOf(setting, fields, root) {
-  const values = valuesOf(fields, new FormData(root));
-  const isMissing = fields.some(
-    ({ name, traits }) => traits?.required !== undefined && values[name] === null,
-  );
-  return isMissing || !root.checkValidity() ? null : filled(setting, values);
 }
 
 /** @type {(button: HTMLElement, text: string) => Promise<void>} */

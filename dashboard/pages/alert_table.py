@@ -2,7 +2,6 @@
 one line that opens. From data alone."""
 
 from collections.abc import Sequence, Set
-from typing import Any
 from urllib.parse import quote
 
 from dash.development.base_component import Component
@@ -13,8 +12,8 @@ from gpudeck.markup import make
 from ..access.policy import Role
 from .alert_cells import AlertContext, alert_cell, group_cell, hosts_cell, place_cell
 from .alert_words import place_words
-from .forms import choice
 from .item_lists import Item, ItemList, stacked
+from .setting_forms import act_button, drain_form
 from .silence_table import silence_button
 from .words import age, moment, when
 
@@ -28,8 +27,6 @@ EMPTY = {
 NAMES = {"held": "blocked"}
 RANKS = {"crit": 0, "warn": 1, "info": 2}
 STEPS_SHOWN = 3
-DRAIN_TIMES = (("600", "10 min"), ("3600", "1 h"), ("14400", "4 h"), ("86400", "1 day"),
-               ("604800", "7 days"))
 NOTHING = make("span.no-value", "\N{EN DASH}")
 
 
@@ -166,10 +163,5 @@ def _approval(alert: Item, context: AlertContext) -> Component:
 
 def _drain(alert: Item) -> Component:
     uuid = alert["target"]
-    field = choice("within_s", "Time for the owners to finish", DRAIN_TIMES, "14400") | {
-        "as": "number", "hint": "Nothing is ended automatically when this time has passed."}
-    setting: dict[str, Any] = {"type": "drain", "gpu_uuid": uuid, "within_s": "$within_s"}
-    return make("button.button.small", "Drain GPU", data_act="drain", data_target=uuid,
-                data_title="Drain: no new work, and its tasks may finish", data_setting=setting,
-                data_fields=[field], data_key="drain",
-                aria_label=f"Drain {place_words(alert)}")
+    return act_button("Drain GPU", "drain", "drain", uuid, drain_form(uuid),
+                      f"Drain {place_words(alert)}")

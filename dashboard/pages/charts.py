@@ -5,6 +5,7 @@ from dash.development.base_component import Component
 from gpudeck.components import RANGES, AlertLane, LiveTimeline, TimeBar
 from gpudeck.markup import make, region
 
+from . import machine_panels
 from .parts import Page, problem
 
 SECONDS_KEPT_S = 86_400  # older history is on the History page, in minutes
@@ -51,4 +52,5 @@ PAGE = Page(
         ("h", "history, up to 90 days back"),
         ("↑  ↓", "next or previous metric in the side panel, with its meaning"),
         ("Esc", "back to live, then to the fleet")),
-    addresses=r"^/(?:node/[^/]+|gpu/[^/]+(?:/[^/]+)?|compare)$", under="/", is_live=True)
+    addresses=r"^/(?:node/[^/]+|gpu/[^/]+(?:/[^/]+)?|compare)$", under="/",
+    is_live=True, reading=machine_panels.READING)

@@ -16,7 +16,7 @@ from gpudeck.measures.metrics import (
 )
 
 from ..fleet.colour_scales import ALARMS, is_count
-from . import parts
+from . import machine_panels, parts
 from .parts import Page
 from .sections import ALL, SECTION_OF, SECTIONS, switch
 
@@ -205,4 +205,4 @@ PAGE = Page(
         ("PgUp  PgDn", "on the time bar: previous mark, next mark"),
         ("Space", "on the time bar: play or pause"),
         ("Esc", "close, then clear the selection, then clear the filter")), "/",
-    ("f", "the fleet"), is_live=True)
+    ("f", "the fleet"), is_live=True, reading=machine_panels.READING)

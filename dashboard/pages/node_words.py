@@ -1,4 +1,4 @@
-"""Words about a node's agent, as assets/fleet/node_words.mjs says them in the drawer. Pure."""
+"""Words about a node's agent. Pure."""
 
 from typing import Any
 

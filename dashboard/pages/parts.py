@@ -22,7 +22,8 @@ class Page:
     """A page and its help. `key`: the id of its element; `module`: the file in `assets/` with the
     class that fills it; `go`: the key after `g` that leads there, and the page's name in the help.
     A page without an `address` is reached from another one, at paths that `addresses` matches.
-    A page with a `reading` is read: its module is READ_PAGE, or a class that extends it."""
+    A page with a `reading` is read: its module is READ_PAGE, or a class that extends it; of a page
+    that is live, the hub writes panels so."""
 
     key: str
     name: str

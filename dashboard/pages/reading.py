@@ -2,6 +2,7 @@
 function that answers what stands on the page. assets/reading/read_page.mjs asks for it, by one Dash
 callback for all of these pages, and puts it in place."""
 
+import hashlib
 import json
 import logging
 import math
@@ -140,6 +141,15 @@ def parts_on_wire(parts: Parts) -> dict[str, list[Tree | str] | bool | None]:
             for ident, part in parts.items()}
 
 
+def news(parts: Mapping[str, Any], have: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the parts that the browser does not have yet, and their digests, by which it names
+    what it has. Pure."""
+    digests = {ident: hashlib.blake2b(msgspec.json.encode(part), digest_size=9).hexdigest()
+               for ident, part in parts.items()}
+    new = {ident: digest for ident, digest in digests.items() if have.get(ident) != digest}
+    return {"parts": {ident: parts[ident] for ident in new}, "digests": new}
+
+
 class PageCallbacks:
     """The callback of all pages that are read, in separate threads, so that a site's pages cannot
     block it."""
@@ -163,7 +173,10 @@ class PageCallbacks:
         if reading is None:
             return {"number": number, "problem": UNKNOWN_PAGE}
         try:
-            return {"number": number, **self._page(reading, question.get("view"))}
+            answer = self._page(reading, question.get("view"))
+            if isinstance(have := question.get("have"), dict):
+                answer |= news(answer["parts"], have)
+            return {"number": number, **answer}
         except CommandError as error:
             return {"number": number, "problem": str(error)}
         except Exception:

@@ -1,10 +1,9 @@
 """The task that is chosen on the Tasks page: what it is and holds, what stands or falls with it,
 and what was done to it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
 
@@ -18,13 +17,12 @@ from gpudeck.errors import CommandError
 from gpudeck.markup import make, region
 from gpudeck.words.command_lines import short_command
 
-from ..access.policy import Role
 from ..fleet.owner_views import OwnerView
 from ..fleet.task_list import group_key, job_key
 from ..fleet.views import TaskGpuUseView, TaskView
 from ..quotas.views import TaskQuotaList, TaskQuotaView
 from .forms import form_button, order, text
-from .hold_buttons import resume_button, stop_button
+from .hold_buttons import Hold, hold_line
 from .my_work import verb_of
 from .my_work_jobs import whole_command
 from .parts import drawer, problem
@@ -43,8 +41,6 @@ TONES = {"done": ".ok", "refused": ".stale", "expired": ".stale", "unknown": ".s
          "not_effective": ".lost", "unkillable": ".lost"}
 PLACES = ("state", "acts", "command", "keep", "gpus", "quotas", "members", "facts", "past", "hold")
 LOOKS = {"acts": ".task-acts", "keep": ".task-keep"}
-
-Hold = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +121,8 @@ def task_parts(facts: TaskNow, person: Viewer, zone: str, now: float) -> Parts:
         "task-members": members(task, facts.others),
         "task-facts": [make("h3", "Facts"), make("dl.facts", fact_lines(facts_of(task, zone)))],
         "task-past": _past(facts.commands, zone, now),
-        "task-hold": [make("h3", "Node"), hold_line(task, facts.hold, person, now)]}
+        "task-hold": [make("h3", "Node"), hold_line(
+            task.node, task.host, facts.hold, person, now)]}
 
 
 def _headed(title: str, tag: str, lines: Iterable[Component]) -> list[Component] | None:
@@ -244,20 +241,3 @@ def _asker(command: CommandView, now: float) -> str:
     at = "now" if command.state in OPEN else when(command.requested_at, now)
     reason = f": “{command.reason}”" if command.reason else ""
     return f"{command.by.name or 'somebody'}, {at}{reason}"
-
-
-def hold_line(task: TaskView, hold: Hold, person: Viewer, now: float) -> Component:
-    """Return whether actions on the task's node are stopped, and the button that changes it: what a
-    file on the node stops is resumed only there. Pure."""
-    node, host = task.node, task.host
-    fleet = hold["fleet"]
-    held = next((one for one in hold["nodes"]
-                 if one["node"] == node and (one["wanted"] or one["holds"])), fleet)
-    words = f"Actions on {host} are allowed."
-    if held is not None:
-        since = f" since {when(held['since'], now)}" if held["since"] else ""
-        words = f"Actions on {host} are stopped{since}."
-    button = [] if not person.may(Role.OPERATOR) or fleet is not None else [
-        stop_button(node, host, "Stop actions here")] if held is None else [
-        resume_button(node, host)] if held["wanted"] else []
-    return make(f"p.node-hold{'' if held is None else '.is-held'}", [make("span", words), *button])

@@ -5,6 +5,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 NONE = "\N{EN DASH}"
+RATES = ("B/s", "kB/s", "MB/s", "GB/s")
 
 
 def amount(value: float, digits: int = 0) -> str:
@@ -27,6 +28,14 @@ def bytes_words(size: float | None, unknown: str = NONE) -> str:
     if gib >= 10_240:
         return f"{amount(gib / 1024, 1)} TiB"
     return f"{amount(gib, 1 if gib < 100 else 0)} GiB"
+
+
+def per_second(value: float) -> str:
+    """Format bytes per second in powers of a thousand."""
+    power = 0
+    while value >= 1_000 and power < 3:
+        value, power = value / 1_000, power + 1
+    return f"{amount(value, 0 if power == 0 or value >= 100 else 1)} {RATES[power]}"
 
 
 def age(seconds: float | None) -> str:

@@ -29,11 +29,10 @@ def value(page: Page, label: str) -> str:
 
 # Pure words of the pages, over stand-ins for what they describe.
 SAYINGS = """async () => {
-    const [{describeSlot}, {chartsOf}, {fitting}, {fixOf}, {Metrics},
+    const [{describeSlot}, {chartsOf}, {fitting}, {Metrics},
         {strokeAmong}, {readMetricCatalogue}, {IdleLine}, {drawActs}] = await Promise.all(
-            ["fleet/gpu_words", "charts/chart_plan", "actions/actions", "actions/limit_forms",
-             "fleet/gpu_metrics", "parts/page_colours",
-             "parts/metric_catalogue", "fleet/idle_gpus", "tasks/act_buttons"
+            ["fleet/gpu_words", "charts/chart_plan", "actions/actions", "fleet/gpu_metrics",
+             "parts/page_colours", "parts/metric_catalogue", "fleet/idle_gpus", "tasks/act_buttons"
             ].map(name => import(`/assets/${name}.mjs`)));
     const book = readMetricCatalogue();
     const picture = {host: () => "n1", placeName: () => "0", partsOf: () => [], isThen: false,
@@ -60,7 +59,6 @@ SAYINGS = """async () => {
         theme, at, at === 5 ? "waste" : undefined, {waste: "amber"}, false).stroke));
     return {strokes, buttons,
         acts: [2 ** 22, 2 ** 22 + 1].map(pid => fitting({pid, state: "running"}).length),
-        fix: fixOf({type: "compute_mode", gpu_uuid: "GPU-e7537bd6-1"}, () => 3).words,
         words: [described("node").name, described("owner").name,
             ...charts.flatMap(({title, meaning}) => [title, meaning]),
             ...metrics.elements.map(({textContent}) => textContent)].join("\\n")};
@@ -68,8 +66,8 @@ SAYINGS = """async () => {
 
 
 def check_sayings(page: Page) -> None:
-    """Found by visitors: buttons for what a simulator made up, a GPU named by its UUID, and a busy
-    GPU coloured as waste."""
+    """Found by visitors: buttons for what a simulator made up, and a busy GPU coloured as
+    waste."""
     sayings = page.evaluate(SAYINGS)
     # Beside tiles no other line has a hue that looks like waste.
     assert [(one[5], one.count("amber"), len(set(one)) > 1) for one in sayings["strokes"]] == [
@@ -77,7 +75,6 @@ def check_sayings(page: Page) -> None:
     assert sayings["acts"] == [3, 0]  # notify, pause, end; nothing of what is made up
     # Of the idle one: notify and end; in the list of tasks: all three.
     assert sayings["buttons"] == [[2, 3], [0, 0]]
-    assert sayings["fix"] == "Make GPU 3 exclusive"
     assert "Gpu" not in sayings["words"]
 
 

@@ -103,7 +103,7 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         (folder / f"planted_{number}.mjs").write_text(
             f'import {{ look, send }} from "{ROOT}/assets/parts/api.mjs";\n'
             f'import {{ placeOf }} from "{ROOT}/assets/alerts/alert_words.mjs";\n'
-            f'import {{ useWords }} from "{ROOT}/assets/quotas/quota_bars.mjs";\n'
+            f'import {{ useWords }} from "{ROOT}/widget/quota_bars.mjs";\n'
             f'import JobPage from "{ROOT}/assets/jobs/job.mjs";\n'
             f'import {{ Machine }} from "{ROOT}/widget/machine.mjs";\n'
             "/** @type {(name: string, live: LiveLink, here: Hub.MachinePicture, "

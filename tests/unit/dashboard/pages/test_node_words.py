@@ -1,48 +1,44 @@
-"""Words about a node's agent: Settings, made by the hub, and the browser's drawer say the same."""
+"""Words about a node's agent."""
 
-import json
-import random
-import subprocess
-import time
-from pathlib import Path
 from typing import Any
 
-from playwright._impl._driver import compute_driver_executable
+import pytest
 
-from dashboard.pages.node_words import READER, agent_words, reader_words, refused_words
+from dashboard.pages.node_words import agent_words, reader_trouble, reader_words, refused_words
 
-MODULE = Path(__file__).resolve().parents[4] / "assets" / "fleet" / "node_words.mjs"
-PROGRAM = f"""
-import {{ agentWords, readerWords, refusedWords }} from {json.dumps(str(MODULE))};
-const nodes = JSON.parse(process.argv[1]);
-console.log(JSON.stringify(nodes.map((node) => [
-    agentWords(node), readerWords(node), refusedWords(node)])));
-"""
+from .machine_views import NOW, a_node
+
+COST = {"cpu_pct": 0.63, "memory_bytes": 44_040_192.0, "read_s": 0.0042, "outbox_bytes": 3e6}
 
 
-def a_node() -> dict[str, Any]:
-    choose = random.choice
-    cost = {"cpu_pct": choose((None, random.uniform(0, 250))),
-            "memory_bytes": choose((None, random.uniform(1e6, 3e9))),
-            "read_s": choose((None, random.uniform(0, 0.02), random.uniform(0, 40))),
-            "outbox_bytes": choose((None, random.uniform(0, 1e9)))}
-    return {
-        "agent_version": choose(("0.1.0", "0.2.0.dev0")), "cost": choose((None, cost)),
-        "unknown_types": choose(([], ["A"], ["A", "B"])),
-        "pending": choose((None, 0, 20, 21, random.randrange(10**6))),
-        "dropped": choose((None, 0, 1, random.randrange(10**6))),
-        "reader": choose((None, {"state": choose((*READER, "new")),
-                                 "detail": choose(("", "x y"))})),
-        # Of another day too; September has another short name in browsers.
-        "refused": choose((None, {"until": choose((time.time(), random.randrange(
-            1_764_000_000, 1_764_400_000))), "why": "too many names"})),
-    }
+@pytest.mark.parametrize(("fields", "says"), [
+    ({}, "0.1.0"),
+    ({"unknown_types": ["A", "B"]},
+     "0.1.0 · newer than this hub, which does not support A, B: upgrade the hub first"),
+    ({"cost": COST}, "0.1.0 · 0.6 % CPU · 42 MiB · reads in 4.2 ms"),
+    ({"cost": COST | {"cpu_pct": None, "memory_bytes": None, "read_s": 2.0}},
+     "0.1.0 · reads in 2,000 ms"),
+    ({"pending": 20, "dropped": 0}, "0.1.0"),
+    ({"pending": 21}, "0.1.0 · 21 messages queued for the hub"),
+    ({"pending": 512, "dropped": 1, "cost": dict.fromkeys(COST) | {"outbox_bytes": 3e6}},
+     "0.1.0 · 512 messages queued for the hub (2.9 MiB) · 1 message lost")])
+def test_an_agent_and_its_cost(fields: dict[str, Any], says: str) -> None:
+    assert agent_words(a_node(**fields)) == says
 
 
-def test_both_say_the_same() -> None:
-    nodes = [a_node() for _ in range(500)]
-    node, _ = compute_driver_executable()  # Playwright brings one
-    reply = subprocess.run([node, "--input-type=module", "-e", PROGRAM, json.dumps(nodes)],
-                           capture_output=True, text=True, check=True, env={"TZ": "UTC"})
-    assert [[agent_words(one), reader_words(one), refused_words(one, time.time(), "UTC")]
-            for one in nodes] == json.loads(reply.stdout)
+@pytest.mark.parametrize(("reader", "says", "is_well"), [
+    (None, None, True), ({"state": "ok", "detail": ""}, "reads", True),
+    ({"state": "ok", "detail": "x y"}, "reads: x y", False),
+    ({"state": "hung", "detail": ""}, "the driver does not answer", False),
+    ({"state": "new", "detail": "x y"}, "new: x y", False)])
+def test_a_reader(reader: dict[str, str] | None, says: str | None, is_well: bool) -> None:
+    node = a_node(reader=reader)
+    assert reader_words(node) == says
+    assert reader_trouble(node) == (None if is_well else says)
+
+
+def test_a_node_that_is_refused() -> None:
+    why = {"until": NOW + 60, "why": "too many names"}
+    assert refused_words(a_node(refused=None), NOW, "UTC") is None
+    assert refused_words(a_node(refused=why), NOW, "Europe/Berlin") == (
+        "Refused until 01:54:20: too many names")

@@ -174,6 +174,24 @@ def test_an_answer_has_the_view_that_it_is_of() -> None:
                  "is_all": False}}
 
 
+def test_what_the_browser_has_is_not_sent_again() -> None:
+    texts = {"a": "x", "b": ""}
+
+    def ask(have: object) -> tuple[dict[str, Any], Any]:
+        reply = answer_to(lambda *_: texts | {"c": None, "d": True}, {
+            "number": 1, "page": "shown", "view": {}, "have": have})
+        return reply["parts"], reply.get("digests")
+
+    parts, digests = ask({})
+    assert parts == {"a": ["x"], "b": [], "c": None, "d": True}
+    assert ask(digests) == ({}, {})
+    texts["b"] = "y"
+    assert ask(digests)[0] == {"b": ["y"]}
+    # What is no digest, or of another part, is not had; a page that names none gets all.
+    assert ask({"a": digests["b"], "c": 3, "d": None})[0] == {**parts, "b": ["y"]}
+    assert ask("a") == ({**parts, "b": ["y"]}, None)
+
+
 def test_an_error_is_a_sentence(caplog: pytest.LogCaptureFixture) -> None:
     def refuse(*_: object) -> dict[str, Any]:
         raise CommandError("the hub refuses")

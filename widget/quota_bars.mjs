@@ -1,7 +1,7 @@
 // Use against a limit: as a bar and in words.
 
-import { make } from "../parts/dom.mjs";
-import { amount, bytesWords } from "../parts/format.mjs";
+import { make } from "../assets/parts/dom.mjs";
+import { amount, bytesWords } from "../assets/parts/format.mjs";
 
 /** @type {(number: number) => string} */
 const short = (number) =>
