@@ -130,7 +130,8 @@ class EmptyHub(HubConnection):
         self.paths.append(path.partition("?")[0])
         yield io.BytesIO(json.dumps({
             "items": [], "next": None, "total": 0, "muted": 0, "has_mail": False, "kinds": KINDS,
-            "fleet": None, "nodes": [], **context_of(self._role).person}).encode())
+            "fleet": None, "nodes": [], **context_of(self._role).person,
+            **(place() if path.startswith("enrolments/") else {})}).encode())
 
 
 ASKED = {
@@ -445,10 +446,10 @@ def test_what_becomes_of_a_command_stands_below_it(
     assert [*orders(part)] == labels
 
 
-def test_while_a_command_is_shown_no_list_is_read_but_that_of_commands() -> None:
+def test_while_a_command_is_shown_only_that_command_is_read() -> None:
     hub = EmptyHub("admin")
-    parts = answer(Client.over(hub), SettingsView(section="nodes", enrolment="e1"), NOW)
-    assert hub.paths == ["me", "enrolments"]
+    parts = answer(Client.over(hub), SettingsView(section="nodes", enrolment="e/1"), NOW)
+    assert hub.paths == ["me", "enrolments/e%2F1"]
     assert set(parts) == {enrolment.PROGRESS, "@every"}
     for role in ("viewer", "user", "operator"):
         visitor = EmptyHub(role)
