@@ -5,6 +5,7 @@ import { age, amount, plural } from "../parts/format.mjs";
 import { grouped } from "../parts/grouped.mjs";
 import { TaskLines } from "../tasks/task_lines.mjs";
 import { shortCommand, wholeCommand } from "../parts/commands.mjs";
+import { placesWords } from "../pool/pool_model.mjs";
 import { launchOf } from "../tasks/tasks_model.mjs";
 import { explain } from "../parts/tips.mjs";
 
@@ -57,25 +58,6 @@ const rankOf = ({ owner }) => owner?.rank ?? null;
 /** @type {(one: Hub.TaskView, other: Hub.TaskView) => number} */
 const byRank = (one, other) => (rankOf(one) ?? -1) - (rankOf(other) ?? -1) || one.pid - other.pid;
 
-/**
- * Pure. Of ["0", "1", "2", "5"], where these follow each other: "0-2, 5". `places` are sorted.
- * @type {(places: number[], nameOf: (place: number) => string) => string}
- */
-export function runsOf(places, nameOf) {
-  /** @type {number[][]} */
-  const runs = [];
-  for (const place of places) {
-    const run = runs.at(-1);
-    if (run !== undefined && run[run.length - 1] === place - 1) run.push(place);
-    else runs.push([place]);
-  }
-  return runs
-    .flatMap((run) =>
-      run.length > 2 ? [`${nameOf(run[0])}-${nameOf(run[run.length - 1])}`] : run.map(nameOf),
-    )
-    .join(", ");
-}
-
 export class JobsHere {
   constructor() {
     this.none = make("p", { class: "jobs-none" }, "No job");
@@ -91,8 +73,7 @@ export class JobsHere {
   }
 
   /**
-   * * `count` of all tasks there, of which `tasks` are shown; `nameOf`: what a GPU at this place is
-   * called. nameOf: (place: number) => string }) => void}
+   * `count` of all tasks there, of which `tasks` are shown; `nameOf`: what a GPU at this place is called.
    * @type {(tasks: Hub.TaskView[], how: { count: number, gpus: Hub.GpuView[],
    *   nameOf: (place: number) => string }) => void}
    */
@@ -102,7 +83,9 @@ export class JobsHere {
     show(this.none, jobs.length === 0);
     show(this.more, count > tasks.length);
     say(this.more, `${tasks.length} of ${plural(count, "task")} shown`);
-    this.lines.draw(jobs.map((job) => ({ ...job, nameOf, at, on: runsOf(job.places, nameOf) })));
+    this.lines.draw(
+      jobs.map((job) => ({ ...job, nameOf, at, on: placesWords(job.places.map(nameOf)) })),
+    );
   }
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dash.development.base_component import Component
 
 from gpudeck.markup import make
+from gpudeck.measures.events import kind_of
 
 from ..fleet.host_views import CheckpointsView, ServingView
 from ..jobs.core.collectives import collective_words
@@ -162,6 +163,14 @@ def event_lines(page: JobPage, zone: str) -> list[Component]:
             make("li", "No events on its GPUs in this time.")]
 
 
+def _event_words(kind: str, words: str) -> str:
+    """Return an event in words, as assets/live/event_lines.mjs does: its text alone may be no more
+    than how long it took."""
+    label = kind_of(kind).label
+    return words if words.lower().startswith(label.lower()) else ": ".join(
+        filter(None, (label, words)))
+
+
 def together(events: Sequence[JobEventView], hosts: Mapping[str, str], has_nodes: bool, zone: str
              ) -> list[tuple[float, str, list[str]]]:
     """Return what all GPUs of a job report within a minute as one: when, what, on which. `hosts`:
@@ -170,7 +179,7 @@ def together(events: Sequence[JobEventView], hosts: Mapping[str, str], has_nodes
     for event in events:
         match = OF_GPU.fullmatch(event.text)
         place, words = match.groups() if match else (None, event.text)
-        what, host = words or event.kind.replace("_", " "), hosts.get(event.gpu or "")
+        what, host = _event_words(event.kind, words), hosts.get(event.gpu or "")
         gpu = f"{host}:{place}" if place and has_nodes and host else place
         key = (moment(event.t, zone), what, gpu is None)
         _, _, gpus = lines.setdefault(key, (event.t, what, []))

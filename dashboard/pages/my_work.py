@@ -25,7 +25,7 @@ from .parts import READ_PAGE, Page, copyable, problem
 from .pool_orders import offers_request, request
 from .pool_tables import PoolTables
 from .pool_words import free_of, gpus_of
-from .quota_cards import use_bar, use_words
+from .quota_cards import OVER, use_bar, use_words
 from .reading import Parts, Reading, View, Viewer, viewer
 from .reports_table import natural
 from .words import NONE, age, amount, plural, when
@@ -247,7 +247,8 @@ def verb_of(action: str) -> str:
 def _quotas(balances: Sequence[Item]) -> Component:
     return make("ul.my-work-quotas", [make("li", [
         make("a", balance["quota"], href=f"/quotas#{quote(balance['quota'], safe='')}"),
-        make("span.numbers", use_words(balance)), use_bar(balance)],
+        make("span.numbers", [use_words(balance), OVER] if balance["is_over"]
+             else use_words(balance)), use_bar(balance)],
         data_key=f"{balance['quota']} {balance['limit']} {balance['holder']}")
         for balance in balances])
 

@@ -128,7 +128,15 @@ def test_events_of_a_launch_name_the_node() -> None:
     assert [gpus for _, _, gpus in together(events, hosts, False, "UTC")] == [["5"]]
     assert [gpus for _, _, gpus in together(events, hosts, True, "UTC")] == [["n1:5", "n2:5"]]
     own = [JobEventView(60.0, "driver_lost", None, "", {}), *events]
-    assert [what for _, what, _ in together(own, hosts, True, "UTC")] == ["driver lost", "hot"]
+    assert [what for _, what, _ in together(own, hosts, True, "UTC")] == [
+        "Driver lost", "Throttle: hot"]
+
+
+def test_an_event_says_what_happened_not_only_how_long_it_took() -> None:
+    events = [JobEventView(60.0, "throttle_ended", "a", "GPU 5: after 3 min of software power cap",
+                           {}), JobEventView(60.0, "xid", "a", "GPU 5: Xid 79: off the bus", {})]
+    assert [what for _, what, _ in together(events, {}, False, "UTC")] == [
+        "Throttling ended: after 3 min of software power cap", "Xid 79: off the bus"]
     lines = trees(event_lines(page(events=events), "UTC"))
     assert "GPU 5: hot" in words(lines)
     assert "No events" in words(trees(event_lines(page(), "UTC")))
