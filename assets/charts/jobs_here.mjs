@@ -9,6 +9,8 @@ import { placesWords } from "../pool/pool_model.mjs";
 import { launchOf } from "../tasks/tasks_model.mjs";
 import { explain } from "../parts/tips.mjs";
 
+/** States of all tasks of a job in which somebody holds it. */
+const HELD = ["paused", "suspended"];
 const LOAD = "Average utilization of these GPUs, other work on them included.";
 
 /**
@@ -36,7 +38,7 @@ export function jobsOn(tasks, gpus) {
         job: job ?? id,
         places,
         tasks: inside.sort(byRank),
-        isPaused: inside.every(({ state }) => state === "paused"),
+        held: HELD.find((held) => inside.every(({ state }) => state === held)) ?? "",
         idleS:
           here.length > 0 && here.every(({ wasted_s: forS }) => typeof forS === "number")
             ? Math.max(...here.map(({ wasted_s: forS }) => forS ?? 0))
@@ -105,21 +107,21 @@ function jobCard() {
   const loads = make("span", { class: "job-load" }, bar, load);
   explain(loads, LOAD);
   /** @type {(job: JobLine) => void} */
-  const draw = ({ user, command, job: id, on, idleS, isPaused, load: pct, tasks, nameOf, at }) => {
+  const draw = ({ user, command, job: id, on, idleS, held, load: pct, tasks, nameOf, at }) => {
     say(owner, user ?? "unknown");
     owner.title = user ?? "";
     job.href = `/job/${encodeURIComponent(id)}`;
     say(job, shortCommand(command));
     job.title = wholeCommand(command);
     say(gpus, on === "" ? "no GPU" : on.startsWith("GPU") ? on : `GPU ${on}`);
-    const isBusy = !isPaused && idleS === null && pct !== null;
+    const isBusy = held === "" && idleS === null && pct !== null;
     show(bar, isBusy);
     filled.style.width = `${pct ?? 0}%`;
-    load.className = isPaused ? "job-paused" : idleS === null ? "" : "job-idle";
+    load.className = held !== "" ? "job-paused" : idleS === null ? "" : "job-idle";
     say(
       load,
-      isPaused
-        ? "paused"
+      held !== ""
+        ? held
         : idleS !== null
           ? `idle ${age(idleS)}`
           : pct === null

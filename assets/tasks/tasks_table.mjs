@@ -10,6 +10,10 @@ import { shortCommand, wholeCommand } from "../parts/commands.mjs";
 import { managerWords } from "./tasks_model.mjs";
 import { explain } from "../parts/tips.mjs";
 
+/** States in which somebody holds a task; a group counts its tasks in each. */
+const HELD = /** @type {const} */ (["paused", "suspended"]);
+/** @type {(task: Hub.TaskView) => boolean} */
+const isHeld = ({ state }) => HELD.some((held) => held === state);
 const MARGIN_ROWS = 8;
 const MOST_PRINTED = 1_000;
 
@@ -245,7 +249,7 @@ export class TasksTable extends Teller {
    */
   drawTask({ root, cells, acts }, { key, task, isGone = false }, { pid, command, keep, check }) {
     const isChosen = this.chosen.has(key);
-    root.className = `t-row${isGone ? " gone" : ""}${task.id === this.opened ? " opened" : ""}${task.state === "paused" ? " paused" : ""}${isIdle(task) ? " idle" : ""}`;
+    root.className = `t-row${isGone ? " gone" : ""}${task.id === this.opened ? " opened" : ""}${isHeld(task) ? ` ${task.state}` : ""}${isIdle(task) ? " idle" : ""}`;
     root.setAttribute("aria-selected", String(isChosen));
     if (check.checked !== isChosen) check.checked = isChosen;
     if (check.disabled !== isGone) check.disabled = isGone;
@@ -264,7 +268,9 @@ export class TasksTable extends Teller {
       state: isGone ? "gone" : (task.state ?? "–"),
       job: task.job_id === null || task.job_id === task.id ? "–" : task.job_id,
     });
-    cells.gpus.title = task.gpus.map(({ uuid }) => uuid).join("\n");
+    cells.gpus.title = task.gpus
+      .map(({ uuid, place }) => (place === null ? uuid : `GPU ${place}: ${uuid}`))
+      .join("\n");
     cells.job.title = task.job_id ?? "";
     drawActs(
       acts,
@@ -327,7 +333,7 @@ export class TasksTable extends Teller {
     const isJob = group.job_id !== null || group.host !== null;
     root.classList.toggle("gone", isGone);
     root.classList.toggle("idle", isIdle(group));
-    root.classList.toggle("paused", group.paused > 0 && !isGone);
+    for (const state of HELD) root.classList.toggle(state, group[state] > 0 && !isGone);
     root.setAttribute("aria-expanded", String(isOpen));
     say(mark, isOpen ? "▾" : "▸");
     say(words, isJob ? plural(group.tasks, "task") : (group.user ?? "owner unknown"));
@@ -435,12 +441,13 @@ function fill(cells, words) {
 }
 
 /**
- * Returns the state of all its tasks; where some are paused, how many.
+ * Returns the state of all its tasks; where some are paused or suspended, how many.
  * @type {(group: Hub.TaskGroup, isGone: boolean) => string}
  */
-function groupState({ state, paused, tasks }, isGone) {
+function groupState({ state, tasks, ...counts }, isGone) {
   if (isGone) return "gone";
-  return paused > 0 && paused < tasks ? `${paused} paused` : (state ?? "–");
+  const parts = HELD.filter((held) => counts[held] > 0 && counts[held] < tasks);
+  return parts.map((held) => `${counts[held]} ${held}`).join(", ") || (state ?? "–");
 }
 
 /** @type {(what: { idle_s: number | null }) => boolean} */

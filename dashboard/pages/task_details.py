@@ -169,7 +169,8 @@ def _keep(task: TaskView, may_act: bool, now: float, zone: str) -> list[Componen
 def _gpu(use: TaskGpuUseView) -> Component:
     load = "SM unknown" if use.sm_pct is None else f"SM {amount(use.sm_pct)} %"
     return make("li", [
-        make("a", use.uuid, href=f"/?gpu={quote(use.uuid, safe='')}"),
+        make("a", use.uuid if use.place is None else f"GPU {use.place}", title=use.uuid,
+             href=f"/?gpu={quote(use.uuid, safe='')}"),
         make("span.figures", f"{bytes_words(use.mem_used_bytes, UNKNOWN_MEMORY)}  ·  {load}")])
 
 

@@ -147,12 +147,13 @@ SHORT = """async () => {
     const gpus = [gpu('a', 90), gpu('b', 70), gpu('c', null), gpu('d', 0, 7200), gpu('e', 0, 600)];
     const tasks = [task('t1', 'j1', 'ana', 'running', 'a'), task('t2', 'j1', 'ana', 'running', 'b'),
         task('t3', null, 'li', 'running', 'c'), task('t4', 'j2', 'bo', 'running', 'd', 'e'),
-        task('t5', 'j3', 'jo', 'paused', 'b'), task('t6', 'j4', 'mi', 'running', 'a', 'e')];
+        task('t5', 'j3', 'jo', 'paused', 'b'), task('t6', 'j4', 'mi', 'running', 'a', 'e'),
+        task('t7', 'j5', 'su', 'suspended', 'c')];
     const ranked = [3, 10, 0].map(rank => ({...task(`r${rank}`, null, 'zoe', 'running'),
         pid: 90 - rank, owner: {launch: 'run', rank}}));
     const ranks = jobsOn(ranked, gpus).map(({tasks}) => tasks.map(({owner}) => owner.rank));
-    return [ranks, jobsOn(tasks, gpus).map(({user, places, idleS, load, isPaused}) =>
-        [user, places.join(', '), idleS, load, isPaused])];
+    return [ranks, jobsOn(tasks, gpus).map(({user, places, idleS, load, held}) =>
+        [user, places.join(', '), idleS, load, held])];
 }"""
 
 
@@ -162,9 +163,9 @@ def test_a_jobs_line_says_what_its_own_gpus_do(node: Node, open_page: Callable[.
     ready(page, node.uuid(0))
     ranks, lines = page.evaluate(SHORT)
     assert ranks == [[0, 3, 10]]
-    assert lines == [["bo", "3, 4", 7200, 0, False], ["ana", "0, 1", None, 80, False],
-                     ["mi", "0, 4", None, 45, False], ["jo", "1", None, 70, True],
-                     ["li", "2", None, None, False]]
+    assert lines == [["bo", "3, 4", 7200, 0, ""], ["ana", "0, 1", None, 80, ""],
+                     ["mi", "0, 4", None, 45, ""], ["jo", "1", None, 70, "paused"],
+                     ["su", "2", None, None, "suspended"], ["li", "2", None, None, ""]]
 
 
 def test_on_a_wide_screen_charts_and_their_text_grow(

@@ -130,6 +130,9 @@ def test_events_of_a_launch_name_the_node() -> None:
     own = [JobEventView(60.0, "driver_lost", None, "", {}), *events]
     assert [what for _, what, _ in together(own, hosts, True, "UTC")] == [
         "Driver lost", "Throttle: hot"]
+    lines = trees(event_lines(page(events=events), "UTC"))
+    assert "GPU 5: Throttle: hot" in words(lines)
+    assert "No events" in words(trees(event_lines(page(), "UTC")))
 
 
 def test_an_event_says_what_happened_not_only_how_long_it_took() -> None:
@@ -137,9 +140,6 @@ def test_an_event_says_what_happened_not_only_how_long_it_took() -> None:
                            {}), JobEventView(60.0, "xid", "a", "GPU 5: Xid 79: off the bus", {})]
     assert [what for _, what, _ in together(events, {}, False, "UTC")] == [
         "Throttling ended: after 3 min of software power cap", "Xid 79: off the bus"]
-    lines = trees(event_lines(page(events=events), "UTC"))
-    assert "GPU 5: hot" in words(lines)
-    assert "No events" in words(trees(event_lines(page(), "UTC")))
 
 
 def test_facts_say_what_is_not_known() -> None:
@@ -186,6 +186,7 @@ def test_actions_are_for_who_may_and_while_it_runs() -> None:
 
     assert actions(page(), ANN) == ["pause", "end"]
     assert actions(page(tasks_now=JobTasksNow(["t1"], ["t1"], 1)), ANN) == ["resume", "end"]
+    assert actions(page(tasks_now=JobTasksNow(["t1"], ["t1"], 0, 1)), ANN) == ["restore", "end"]
     assert actions(page(), Viewer(Role.USER, ["bob"])) == []
     assert actions(page(), Viewer(Role.OPERATOR)) == ["pause", "end"]
     assert actions(page(tasks_now=None), ANN) == []
