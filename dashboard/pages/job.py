@@ -102,7 +102,7 @@ def parts_of(page: JobPage, leases: Sequence[LeaseView], view: JobView, person: 
     return {
         "@every": NEW_EVERY_S if is_new else EVERY_S,
         "job-title": make("h1#job-title", title, title=job.command),
-        "job-subtitle": subtitle(job, page.is_running, view.zone, now),
+        "job-subtitle": subtitle(page, view.zone, now),
         "job-problem": None, "job-floor": True, "job-acts": _buttons(page, person),
         "job-findings": finding_lines(page, view.zone),
         "job-metric": [_metric_button(key, view.metric) for key in METRICS

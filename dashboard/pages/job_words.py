@@ -13,7 +13,7 @@ from ..fleet.host_views import CheckpointsView, ServingView
 from ..jobs.core.collectives import collective_words
 from ..jobs.core.findings import FindingEvidence, JobFinding
 from ..jobs.core.phases import PhaseKind
-from ..jobs.views import JobEventView, JobItem, JobPage
+from ..jobs.views import JobEventView, JobItem, JobPage, JobTasksNow
 from .finding_words import sign_of
 from .pool_tables import Facts
 from .rank_map import label_of, rank_name, value_words
@@ -30,14 +30,22 @@ JOULES_PER_KWH = 3.6e6
 OF_GPU = re.compile(r"GPU ([\d/]+): (.*)", re.S)
 
 
-def subtitle(job: JobItem, is_running: bool, zone: str, now: float) -> str:
+def subtitle(page: JobPage, zone: str, now: float) -> str:
+    job, is_running = page.job, page.is_running
     owner = f"{job.user or 'owner unknown'}{f' ({job.team})' if job.team else ''}"
-    state = "running" if is_running else "ended at an unknown time" if job.ended_at is None else (
+    state = _state_now(page.tasks_now) if is_running else (
+        "ended at an unknown time" if job.ended_at is None else
         f"ended {moment(job.ended_at, zone)}")
     since = [] if job.started_at is None else [
         f"for {age(now - job.started_at)}" if is_running else
         f"from {moment(job.started_at, zone)}"]
     return "  ·  ".join([owner, ", ".join(job.hosts), plural(job.gpus, "GPU"), state, *since])
+
+
+def _state_now(tasks: JobTasksNow | None) -> str:
+    if tasks is None:
+        return "running"
+    return "suspended" if tasks.suspended else "paused" if tasks.paused else "running"
 
 
 # -- findings

@@ -248,8 +248,15 @@ def verb_of(action: str) -> str:
 
 
 def _quotas(balances: Sequence[Item]) -> Component:
+    """Return a line for each; where a person has several Unix names, it says which."""
+    names = {balance["holder"] for balance in balances}
+
+    def name(balance: Item) -> str:
+        quota, holder = balance["quota"], balance["holder"]
+        return f"{quota} ({holder})" if len(names) > 1 else str(quota)
+
     return make("ul.my-work-quotas", [make("li", [
-        make("a", balance["quota"], href=f"/quotas#{quote(balance['quota'], safe='')}"),
+        make("a", name(balance), href=f"/quotas#{quote(balance['quota'], safe='')}"),
         make("span.numbers", [use_words(balance), OVER] if balance["is_over"]
              else use_words(balance)), use_bar(balance)],
         data_key=f"{balance['quota']} {balance['limit']} {balance['holder']}")

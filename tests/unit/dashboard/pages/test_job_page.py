@@ -142,6 +142,12 @@ def test_an_event_says_what_happened_not_only_how_long_it_took() -> None:
         "Throttling ended: after 3 min of software power cap", "Xid 79: off the bus"]
 
 
+def test_a_job_that_somebody_holds_is_not_called_running() -> None:
+    for paused, suspended, word in ((0, 0, "running"), (1, 0, "paused"), (0, 2, "suspended")):
+        of = page(tasks_now=JobTasksNow(["t1", "t2"], ["t1"], paused, suspended))
+        assert f"·  {word}  ·" in words(page_parts(of)["job-subtitle"])
+
+
 def test_facts_say_what_is_not_known() -> None:
     facts = dict(facts_of(page(), "UTC"))
     assert (facts["Idle"], facts["Energy"]) == ("not known", "3.3 kWh")
