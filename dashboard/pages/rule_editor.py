@@ -45,12 +45,13 @@ def rule_dialog() -> Component:
                                      selected="" if value == USUAL_SPAN else None)
                                 for value, words in SPANS],
                                 name="span", aria_label="Rehearse over"),
-                            rehearse_button()]),
+                            rehearse_button(),
+                            # Not below the list, which comes later and would move it.
+                            make("div#rehearsal-approval", hidden=True)]),
                         make("output#rehearsal-words.rehearsal-words", "", role="status"),
                         make("div#rehearsal-place", AnsweredFigure(REHEARSAL), hidden=True),
                         make("div#rehearsal-figure", hidden=True),
-                        make("ul#rehearsal-list.rehearsal-list"),
-                        make("div#rehearsal-approval", hidden=True)])]),
+                        make("ul#rehearsal-list.rehearsal-list")])]),
                 make("output#rule-check.rule-check", "", role="status"),
                 make("p#rule-problem.problem", "", role="alert", hidden=True),
                 make("div#rule-foot.dialog-foot")], data_draft="draft", data_most=MOST_LETTERS))
@@ -193,8 +194,8 @@ class RuleEditor:
                 "rehearsal-approval": self._approval(item)}
 
     def _approval(self, rehearsal: Item) -> list[Component] | None:
-        """Return the way from a rehearsal of the rule as it is saved to its approval. One that takes
-        no steps needs none."""
+        """Return what approves a rehearsal of the rule as it is saved. One without steps needs no
+        approval."""
         item = self._item
         if item is None or not item["rule"]["ladder"] or rehearsal["state"] != "done":
             return None

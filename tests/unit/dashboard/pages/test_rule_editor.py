@@ -76,7 +76,7 @@ def values_of(part: Any) -> dict[str, list[str]]:
 
 
 def item(number: int = 3) -> Any:
-    return {"rule": RULE, "number": number}
+    return {"rule": RULE, "number": number, "version": "v1"}
 
 
 def is_disabled(part: Any) -> bool:
