@@ -9,8 +9,8 @@ import { placesWords } from "../pool/pool_model.mjs";
 import { launchOf } from "../tasks/tasks_model.mjs";
 import { explain } from "../parts/tips.mjs";
 
-/** States of all tasks of a job in which somebody holds it. */
-const HELD = ["paused", "suspended"];
+/** States of all tasks of a job in which somebody stopped it. */
+const STANDSTILLS = ["paused", "suspended"];
 const LOAD = "Average utilization of these GPUs, other work on them included.";
 
 /**
@@ -38,7 +38,7 @@ export function jobsOn(tasks, gpus) {
         job: job ?? id,
         places,
         tasks: inside.sort(byRank),
-        held: HELD.find((held) => inside.every(({ state }) => state === held)) ?? "",
+        standstill: STANDSTILLS.find((one) => inside.every(({ state }) => state === one)) ?? "",
         idleS:
           here.length > 0 && here.every(({ wasted_s: forS }) => typeof forS === "number")
             ? Math.max(...here.map(({ wasted_s: forS }) => forS ?? 0))
@@ -107,21 +107,32 @@ function jobCard() {
   const loads = make("span", { class: "job-load" }, bar, load);
   explain(loads, LOAD);
   /** @type {(job: JobLine) => void} */
-  const draw = ({ user, command, job: id, on, idleS, held, load: pct, tasks, nameOf, at }) => {
+  const draw = ({
+    user,
+    command,
+    job: id,
+    on,
+    idleS,
+    standstill,
+    load: pct,
+    tasks,
+    nameOf,
+    at,
+  }) => {
     say(owner, user ?? "unknown");
     owner.title = user ?? "";
     job.href = `/job/${encodeURIComponent(id)}`;
     say(job, shortCommand(command));
     job.title = wholeCommand(command);
     say(gpus, on === "" ? "no GPU" : on.startsWith("GPU") ? on : `GPU ${on}`);
-    const isBusy = held === "" && idleS === null && pct !== null;
+    const isBusy = standstill === "" && idleS === null && pct !== null;
     show(bar, isBusy);
     filled.style.width = `${pct ?? 0}%`;
-    load.className = held !== "" ? "job-paused" : idleS === null ? "" : "job-idle";
+    load.className = standstill !== "" ? "job-paused" : idleS === null ? "" : "job-idle";
     say(
       load,
-      held !== ""
-        ? held
+      standstill !== ""
+        ? standstill
         : idleS !== null
           ? `idle ${age(idleS)}`
           : pct === null

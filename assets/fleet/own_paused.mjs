@@ -12,7 +12,7 @@ const MOST = 500;
  */
 const ACTIONS = { paused: "pause", suspended: "suspend" };
 /** @type {(tasks: Hub.TaskView[]) => string} */
-const held = (tasks) => [...new Set(tasks.map(({ state }) => state))].sort().join(" or ");
+const statesOf = (tasks) => [...new Set(tasks.map(({ state }) => state))].sort().join(" or ");
 
 export async function followOwnPaused() {
   const person = await me().catch(() => null);
@@ -42,6 +42,6 @@ async function look(filter) {
   line.href = `/tasks?task=${encodeURIComponent(id)}`;
   say(
     line,
-    `${paused.length === 1 ? `Your task on ${host} was ${state}` : `${plural(paused.length, "task")} of yours are ${held(paused)}, one`}${by}`,
+    `${paused.length === 1 ? `Your task on ${host} was ${state}` : `${plural(paused.length, "task")} of yours are ${statesOf(paused)}, one`}${by}`,
   );
 }

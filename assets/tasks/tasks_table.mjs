@@ -11,9 +11,9 @@ import { managerWords } from "./tasks_model.mjs";
 import { explain } from "../parts/tips.mjs";
 
 /** States in which somebody holds a task; a group counts its tasks in each. */
-const HELD = /** @type {const} */ (["paused", "suspended"]);
+const STANDSTILLS = /** @type {const} */ (["paused", "suspended"]);
 /** @type {(task: Hub.TaskView) => boolean} */
-const isHeld = ({ state }) => HELD.some((held) => held === state);
+const isAtStandstill = ({ state }) => STANDSTILLS.some((one) => one === state);
 const MARGIN_ROWS = 8;
 const MOST_PRINTED = 1_000;
 
@@ -249,7 +249,7 @@ export class TasksTable extends Teller {
    */
   drawTask({ root, cells, acts }, { key, task, isGone = false }, { pid, command, keep, check }) {
     const isChosen = this.chosen.has(key);
-    root.className = `t-row${isGone ? " gone" : ""}${task.id === this.opened ? " opened" : ""}${isHeld(task) ? ` ${task.state}` : ""}${isIdle(task) ? " idle" : ""}`;
+    root.className = `t-row${isGone ? " gone" : ""}${task.id === this.opened ? " opened" : ""}${isAtStandstill(task) ? ` ${task.state}` : ""}${isIdle(task) ? " idle" : ""}`;
     root.setAttribute("aria-selected", String(isChosen));
     if (check.checked !== isChosen) check.checked = isChosen;
     if (check.disabled !== isGone) check.disabled = isGone;
@@ -333,7 +333,7 @@ export class TasksTable extends Teller {
     const isJob = group.job_id !== null || group.host !== null;
     root.classList.toggle("gone", isGone);
     root.classList.toggle("idle", isIdle(group));
-    for (const state of HELD) root.classList.toggle(state, group[state] > 0 && !isGone);
+    for (const state of STANDSTILLS) root.classList.toggle(state, group[state] > 0 && !isGone);
     root.setAttribute("aria-expanded", String(isOpen));
     say(mark, isOpen ? "▾" : "▸");
     say(words, isJob ? plural(group.tasks, "task") : (group.user ?? "owner unknown"));
@@ -446,8 +446,8 @@ function fill(cells, words) {
  */
 function groupState({ state, tasks, ...counts }, isGone) {
   if (isGone) return "gone";
-  const parts = HELD.filter((held) => counts[held] > 0 && counts[held] < tasks);
-  return parts.map((held) => `${counts[held]} ${held}`).join(", ") || (state ?? "–");
+  const parts = STANDSTILLS.filter((one) => counts[one] > 0 && counts[one] < tasks);
+  return parts.map((one) => `${counts[one]} ${one}`).join(", ") || (state ?? "–");
 }
 
 /** @type {(what: { idle_s: number | null }) => boolean} */

@@ -152,8 +152,8 @@ SHORT = """async () => {
     const ranked = [3, 10, 0].map(rank => ({...task(`r${rank}`, null, 'zoe', 'running'),
         pid: 90 - rank, owner: {launch: 'run', rank}}));
     const ranks = jobsOn(ranked, gpus).map(({tasks}) => tasks.map(({owner}) => owner.rank));
-    return [ranks, jobsOn(tasks, gpus).map(({user, places, idleS, load, held}) =>
-        [user, places.join(', '), idleS, load, held])];
+    return [ranks, jobsOn(tasks, gpus).map(({user, places, idleS, load, standstill}) =>
+        [user, places.join(', '), idleS, load, standstill])];
 }"""
 
 

@@ -93,8 +93,8 @@ def test_a_viewer_acts_on_nothing() -> None:
 
 
 def test_a_suspended_job_is_called_so_and_can_be_restored_not_paused() -> None:
-    suspended = job(suspended=2, idle_s=7_200.0)
-    parts = page_of(work(jobs=[suspended], commands=[command(action="suspend")]))
+    away = job(suspended=2, idle_s=7_200.0)
+    parts = page_of(work(jobs=[away], commands=[command(action="suspend")]))
     acts = [(traits["data-act"], traits["data-target"]) for place in (
         "my-work-done", "my-work-jobs") for tag, traits, _ in elements(parts[place])
         if tag == "button"]
@@ -102,8 +102,8 @@ def test_a_suspended_job_is_called_so_and_can_be_restored_not_paused() -> None:
     assert "suspended" in words(parts["my-work-jobs"])
     assert "idle" not in words(parts["my-work-words"]), "its memory is not on the GPU"
     assert "2 h" not in words(parts["my-work-jobs"]).replace("for 2 h", "")
-    mixed = page_of(work(jobs=[job(suspended=1, tasks=3, paused=1)]))
-    assert all(pill in words(mixed["my-work-jobs"])
+    both = page_of(work(jobs=[job(suspended=1, tasks=3, paused=1)]))
+    assert all(pill in words(both["my-work-jobs"])
                for pill in ("1 of 3 paused", "1 of 3 suspended"))
 
 

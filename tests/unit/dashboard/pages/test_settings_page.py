@@ -419,7 +419,7 @@ def test_the_browser_reads_each_kind_of_field() -> None:
               for field in order["fields"]]
     fields += [*request([], [], Viewer(Role.OPERATOR), "UTC", NOW)["fields"], lasts_field()]
     assert {field["as"] for field in fields if "as" in field} == set(
-        re.findall(r"^  (\w+)(?:: \(text\)|: headersOf)", text, re.M))
+        re.findall(r"^  (\w+)(?:: \(text\)|: headersOf|: secondsIn)", text, re.M))
     for field in fields:
         assert field["type"] in ("text", "url") or f'"{field["type"]}"' in text
 
