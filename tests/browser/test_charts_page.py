@@ -236,6 +236,8 @@ def test_the_page_at_a_moment_that_is_over(node: Node, open_page: Callable[..., 
     assert soon(lambda: any(f"{watt:.0f} W" in tile.inner_text() for watt in watts)), (
         watts, tile.inner_text())
     assert "PAST" in page.inner_text("#time-words").upper()
+    # In the bar, too, nothing calls a past moment live.
+    assert soon(lambda: page.inner_text("#link-words") == "Connected")
     assert "then" in (page.get_attribute("#lines", "class") or "").split()
     page.evaluate("shifts.length = 0")
     page.locator("#time-slider").press("ArrowLeft")
@@ -243,6 +245,7 @@ def test_the_page_at_a_moment_that_is_over(node: Node, open_page: Callable[..., 
     page.locator("#time-slider").press("End")
     assert soon(lambda: "Now" in page.inner_text("#time-words"))
     assert soon(lambda: "at=" not in page.evaluate("location.search"))
+    assert soon(lambda: page.inner_text("#link-words") == "Live")
     assert "then" not in (page.get_attribute("#lines", "class") or "").split()
     node.every_s = EVERY_S
     assert sum(page.evaluate("shifts")) < LEAST_SHIFT
