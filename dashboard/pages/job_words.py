@@ -43,9 +43,12 @@ def subtitle(page: JobPage, zone: str, now: float) -> str:
 
 
 def _state_now(tasks: JobTasksNow | None) -> str:
-    if tasks is None:
+    """Return the state of its tasks; where it is not that of all, of how many."""
+    if tasks is None or not (tasks.suspended or tasks.paused):
         return "running"
-    return "suspended" if tasks.suspended else "paused" if tasks.paused else "running"
+    count, word = (tasks.suspended, "suspended") if tasks.suspended else (tasks.paused, "paused")
+    whole = len(tasks.ids)
+    return word if count == whole else f"{count} of {whole} {word}"
 
 
 # -- findings

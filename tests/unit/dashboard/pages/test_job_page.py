@@ -143,7 +143,8 @@ def test_an_event_says_what_happened_not_only_how_long_it_took() -> None:
 
 
 def test_a_job_that_somebody_holds_is_not_called_running() -> None:
-    for paused, suspended, word in ((0, 0, "running"), (1, 0, "paused"), (0, 2, "suspended")):
+    for paused, suspended, word in (
+            (0, 0, "running"), (2, 0, "paused"), (1, 0, "1 of 2 paused"), (0, 2, "suspended")):
         of = page(tasks_now=JobTasksNow(["t1", "t2"], ["t1"], paused, suspended))
         assert f"·  {word}  ·" in words(page_parts(of)["job-subtitle"])
 
