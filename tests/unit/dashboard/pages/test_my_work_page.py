@@ -102,8 +102,8 @@ def test_a_suspended_job_is_called_so_and_can_be_restored_not_paused() -> None:
     assert "suspended" in words(parts["my-work-jobs"])
     assert "idle" not in words(parts["my-work-words"]), "its memory is not on the GPU"
     assert "2 h" not in words(parts["my-work-jobs"]).replace("for 2 h", "")
-    both = page_of(work(jobs=[job(suspended=1, tasks=3, paused=1)]))
-    assert all(pill in words(both["my-work-jobs"])
+    mix = page_of(work(jobs=[job(suspended=1, tasks=3, paused=1)]))
+    assert all(pill in words(mix["my-work-jobs"])
                for pill in ("1 of 3 paused", "1 of 3 suspended"))
 
 
