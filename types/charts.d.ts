@@ -170,7 +170,7 @@ interface JobHere {
   job: string;
   places: number[];
   tasks: Hub.TaskView[];
-  isPaused: boolean;
+  standstill: string; // paused or suspended, all of its tasks
   idleS: number | null;
   load: number | null;
 }

@@ -132,6 +132,7 @@ declare namespace Hub {
     V extends `DELETE tokens/${string}` ? null :
     V extends `DELETE users/${string}` ? null :
     V extends `GET commands/${string}` ? CommandView :
+    V extends `GET enrolments/${string}` ? EnrolmentView :
     V extends `GET gpus/${string}` ? GpuView :
     V extends `GET jobs/${string}` ? JobPage :
     V extends `GET nodes/${string}` ? NodeView :
@@ -1090,6 +1091,7 @@ declare namespace Hub {
     ids: string[];
     act_on: string[];
     paused: number;
+    suspended: number;
   }
 
   interface JobTotals {
@@ -2650,6 +2652,7 @@ declare namespace Hub {
     uuid: string;
     mem_used_bytes: number | null;
     sm_pct: number | null;
+    place: string | null;
   }
 
   interface TaskGroup {
@@ -2670,6 +2673,7 @@ declare namespace Hub {
     first_job: string | null;
     act_on: string[];
     paused: number;
+    suspended: number;
     state: "paused" | "running" | "suspended" | "uninterruptible" | "zombie" | null;
     manager: string | null;
     owner: OwnerView;

@@ -1,6 +1,6 @@
 // The alerts that are marked at one GPU, in the drawer and beside its timelines.
 
-import { TONES, isSilenced, withWhat } from "./alert_words.mjs";
+import { SEVERITIES, TONES, isSilenced, withWhat } from "./alert_words.mjs";
 import { Lines, make, say, show } from "../parts/dom.mjs";
 import { moment, when } from "../parts/format.mjs";
 
@@ -21,7 +21,11 @@ export class AlertLines {
 
 /** @type {(alert: Hub.AlertView) => DrawnLine<Hub.AlertView>} */
 function alertLine(alert) {
-  const [pill, link, small] = [make("span", {}, alert.severity), make("a", {}), make("small", {})];
+  const [pill, link, small] = [
+    make("span", {}, SEVERITIES[alert.severity]),
+    make("a", {}),
+    make("small", {}),
+  ];
   const root = make("li", {}, pill, " ", link, " ", small);
   /** @type {(now: Hub.AlertView) => void} */
   const draw = (now) => {

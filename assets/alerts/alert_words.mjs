@@ -2,6 +2,8 @@
 // dashboard/pages/alert_words.py.
 
 export const TONES = { crit: "lost", warn: "stale", info: "" };
+/** @type {Record<string, string>} */
+export const SEVERITIES = { info: "info", warn: "warning", crit: "critical" };
 const MOST_NAMED = 3;
 
 /** @type {(alert: Hub.AlertView) => string} */

@@ -1,13 +1,11 @@
 // The lane of alerts above all charts: a strip for each rule, what and where on hover. Only a hairline
 // of an alert lies on the data.
 
+import { SEVERITIES } from "../alerts/alert_words.mjs";
 import { grouped } from "../parts/grouped.mjs";
 import { Lines, make, say, show } from "../parts/dom.mjs";
 import { clock } from "../parts/format.mjs";
 import { explain } from "../parts/tips.mjs";
-
-/** @type {Record<string, string>} */
-const WORDS = { info: "info", warn: "warning", crit: "critical" };
 
 export class AlertLane {
   /** @param {HTMLElement} place */
@@ -78,4 +76,4 @@ function spanBar() {
 
 /** @type {(span: AlertSpan) => string} */
 const spanWords = ({ title, place, severity, from, to }) =>
-  `${title}, ${place}: ${WORDS[severity]}, ${clock(from)} to ${to === null ? "now" : clock(to)}`;
+  `${title}, ${place}: ${SEVERITIES[severity]}, ${clock(from)} to ${to === null ? "now" : clock(to)}`;

@@ -5,9 +5,12 @@ import { age, amount, plural } from "../parts/format.mjs";
 import { grouped } from "../parts/grouped.mjs";
 import { TaskLines } from "../tasks/task_lines.mjs";
 import { shortCommand, wholeCommand } from "../parts/commands.mjs";
+import { placesWords } from "../pool/pool_model.mjs";
 import { launchOf } from "../tasks/tasks_model.mjs";
 import { explain } from "../parts/tips.mjs";
 
+/** States of all tasks of a job in which somebody stopped it. */
+const STANDSTILLS = ["paused", "suspended"];
 const LOAD = "Average utilization of these GPUs, other work on them included.";
 
 /**
@@ -35,7 +38,7 @@ export function jobsOn(tasks, gpus) {
         job: job ?? id,
         places,
         tasks: inside.sort(byRank),
-        isPaused: inside.every(({ state }) => state === "paused"),
+        standstill: STANDSTILLS.find((one) => inside.every(({ state }) => state === one)) ?? "",
         idleS:
           here.length > 0 && here.every(({ wasted_s: forS }) => typeof forS === "number")
             ? Math.max(...here.map(({ wasted_s: forS }) => forS ?? 0))
@@ -57,25 +60,6 @@ const rankOf = ({ owner }) => owner?.rank ?? null;
 /** @type {(one: Hub.TaskView, other: Hub.TaskView) => number} */
 const byRank = (one, other) => (rankOf(one) ?? -1) - (rankOf(other) ?? -1) || one.pid - other.pid;
 
-/**
- * Pure. Of ["0", "1", "2", "5"], where these follow each other: "0-2, 5". `places` are sorted.
- * @type {(places: number[], nameOf: (place: number) => string) => string}
- */
-export function runsOf(places, nameOf) {
-  /** @type {number[][]} */
-  const runs = [];
-  for (const place of places) {
-    const run = runs.at(-1);
-    if (run !== undefined && run[run.length - 1] === place - 1) run.push(place);
-    else runs.push([place]);
-  }
-  return runs
-    .flatMap((run) =>
-      run.length > 2 ? [`${nameOf(run[0])}-${nameOf(run[run.length - 1])}`] : run.map(nameOf),
-    )
-    .join(", ");
-}
-
 export class JobsHere {
   constructor() {
     this.none = make("p", { class: "jobs-none" }, "No job");
@@ -91,8 +75,7 @@ export class JobsHere {
   }
 
   /**
-   * * `count` of all tasks there, of which `tasks` are shown; `nameOf`: what a GPU at this place is
-   * called. nameOf: (place: number) => string }) => void}
+   * `count` of all tasks there, of which `tasks` are shown; `nameOf`: what a GPU at this place is called.
    * @type {(tasks: Hub.TaskView[], how: { count: number, gpus: Hub.GpuView[],
    *   nameOf: (place: number) => string }) => void}
    */
@@ -102,7 +85,9 @@ export class JobsHere {
     show(this.none, jobs.length === 0);
     show(this.more, count > tasks.length);
     say(this.more, `${tasks.length} of ${plural(count, "task")} shown`);
-    this.lines.draw(jobs.map((job) => ({ ...job, nameOf, at, on: runsOf(job.places, nameOf) })));
+    this.lines.draw(
+      jobs.map((job) => ({ ...job, nameOf, at, on: placesWords(job.places.map(nameOf)) })),
+    );
   }
 }
 
@@ -122,21 +107,32 @@ function jobCard() {
   const loads = make("span", { class: "job-load" }, bar, load);
   explain(loads, LOAD);
   /** @type {(job: JobLine) => void} */
-  const draw = ({ user, command, job: id, on, idleS, isPaused, load: pct, tasks, nameOf, at }) => {
+  const draw = ({
+    user,
+    command,
+    job: id,
+    on,
+    idleS,
+    standstill,
+    load: pct,
+    tasks,
+    nameOf,
+    at,
+  }) => {
     say(owner, user ?? "unknown");
     owner.title = user ?? "";
     job.href = `/job/${encodeURIComponent(id)}`;
     say(job, shortCommand(command));
     job.title = wholeCommand(command);
     say(gpus, on === "" ? "no GPU" : on.startsWith("GPU") ? on : `GPU ${on}`);
-    const isBusy = !isPaused && idleS === null && pct !== null;
+    const isBusy = standstill === "" && idleS === null && pct !== null;
     show(bar, isBusy);
     filled.style.width = `${pct ?? 0}%`;
-    load.className = isPaused ? "job-paused" : idleS === null ? "" : "job-idle";
+    load.className = standstill !== "" ? "job-paused" : idleS === null ? "" : "job-idle";
     say(
       load,
-      isPaused
-        ? "paused"
+      standstill !== ""
+        ? standstill
         : idleS !== null
           ? `idle ${age(idleS)}`
           : pct === null

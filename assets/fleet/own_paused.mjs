@@ -1,4 +1,4 @@
-// Paused tasks of this person, by whom and why: beside the quiet line, where their owner looks first.
+// Paused and suspended tasks of this person, by whom and why: beside the quiet line, where their owner looks first.
 
 import { me } from "../parts/account.mjs";
 import { itemsOf } from "../parts/api.mjs";
@@ -7,6 +7,12 @@ import { plural, when } from "../parts/format.mjs";
 
 const EVERY_MS = 20_000;
 const MOST = 500;
+/** Which action leads to the state of a task that somebody holds.
+ * @type {Record<string, string>}
+ */
+const ACTIONS = { paused: "pause", suspended: "suspend" };
+/** @type {(tasks: Hub.TaskView[]) => string} */
+const statesOf = (tasks) => [...new Set(tasks.map(({ state }) => state))].sort().join(" or ");
 
 export async function followOwnPaused() {
   const person = await me().catch(() => null);
@@ -19,15 +25,15 @@ export async function followOwnPaused() {
 /** @type {(filter: string) => Promise<void>} */
 async function look(filter) {
   const tasks = await itemsOf(`tasks?limit=${MOST}&filter=${encodeURIComponent(filter)}`, []);
-  const paused = tasks.filter(({ state }) => state === "paused");
+  const paused = tasks.filter(({ state }) => (state ?? "") in ACTIONS);
   /** @type {HTMLAnchorElement} */
   const line = byId("own-paused");
   show(line, paused.length > 0);
   if (paused.length === 0) return;
-  const [{ id, host }] = paused;
+  const [{ id, host, state }] = paused;
   const pauses = (
     await itemsOf(`commands?state=all&limit=20&task=${encodeURIComponent(id)}`, [])
-  ).filter(({ action, state }) => action === "pause" && state === "done");
+  ).filter(({ action, state }) => action === ACTIONS[state ?? ""] && state === "done");
   const [last] = pauses.sort((one, other) => other.requested_at - one.requested_at);
   const by =
     last === undefined
@@ -36,6 +42,6 @@ async function look(filter) {
   line.href = `/tasks?task=${encodeURIComponent(id)}`;
   say(
     line,
-    `${paused.length === 1 ? `Your task on ${host} was paused` : `${plural(paused.length, "task")} of yours are paused, one`}${by}`,
+    `${paused.length === 1 ? `Your task on ${host} was ${state}` : `${plural(paused.length, "task")} of yours are ${statesOf(paused)}, one`}${by}`,
   );
 }

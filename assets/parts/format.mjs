@@ -146,10 +146,16 @@ export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 export const plural = (count, one, many = `${one}s`) =>
   `${amount(count)} ${count === 1 ? one : many}`;
 
+/**
+ * Three letters for each month, as in what the hub writes: September alone has four here.
+ * @type {(form: Intl.DateTimeFormat, date: Date) => string}
+ */
+const inLetters = (form, date) => form.format(date).replace("Sept", "Sep");
+
 const MOMENT = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" });
 
 /** @type {(seconds: number) => string} */
-export const moment = (seconds) => MOMENT.format(new Date(seconds * 1000));
+export const moment = (seconds) => inLetters(MOMENT, new Date(seconds * 1000));
 
 /**
  * "3 min ago", "in 6 d"; the date itself belongs into the tooltip.
@@ -173,7 +179,7 @@ const MINUTE = new Intl.DateTimeFormat("en-GB", { timeStyle: "short" });
  */
 export function untilWords(at) {
   const date = new Date(at * 1000);
-  return `${date.toDateString() === new Date().toDateString() ? "" : `${DAY.format(date)}, `}${MINUTE.format(date)}`;
+  return `${date.toDateString() === new Date().toDateString() ? "" : `${inLetters(DAY, date)}, `}${MINUTE.format(date)}`;
 }
 
 /**
@@ -182,6 +188,6 @@ export function untilWords(at) {
  */
 export function clock(at) {
   const date = new Date(at * 1000);
-  const day = date.toDateString() === new Date().toDateString() ? "" : `${DAY.format(date)} `;
+  const day = date.toDateString() === new Date().toDateString() ? "" : `${inLetters(DAY, date)} `;
   return `${day}${CLOCK.format(date)}`;
 }

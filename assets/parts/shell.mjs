@@ -98,7 +98,7 @@ function drawLink(live) {
   if (link === null) return;
   link.className = `link ${live.state}`;
   // Beside a past moment the word would be a lie.
-  const isThen = live.state === "live" && document.querySelector(".fleet.then") !== null;
+  const isThen = live.state === "live" && document.querySelector("main .then") !== null;
   say(byId("link-words"), isThen ? "Connected" : WORDS[live.state]);
   drawBanner(live);
 }

@@ -193,7 +193,7 @@ export default class PoolPage extends ReadPage {
     const choices = {
       host,
       term_s: hoursLong % 24 === 0 ? `${hoursLong / 24}d` : `${hoursLong}h`,
-      ...(isAhead ? { when: "at", at: localText(from).slice(0, 16) } : {}),
+      ...(isAhead ? { when: "at", at: localText(from).slice(0, 16).replace("T", " ") } : {}),
     };
     const fields = (order.fields ?? []).map((field) => ({
       ...field,

@@ -26,6 +26,7 @@ import { allWithin, make, messageOf, show, targetOf, within } from "../parts/dom
 import { moment } from "../parts/format.mjs";
 import { change, onlyOf } from "../parts/password_prompt.mjs";
 import { fill } from "./patch.mjs";
+import { secondsIn } from "../parts/time_ranges.mjs";
 import { toast } from "../parts/toast.mjs";
 
 const DAY_S = 86_400;
@@ -56,7 +57,7 @@ const READ_AS = {
   one: (text) => (text === "" ? [] : [text]),
   // What is left out has the hub's own default.
   percent_in_milli: (text) => (text === "" ? undefined : 10 * Number(text)),
-  local_time: (text) => Date.parse(text) / 1000,
+  local_time: secondsIn,
   days_from_now: (text) => Math.floor(Date.now() / 1000) + Number(text) * DAY_S,
 };
 

@@ -10,6 +10,10 @@ import { shortCommand, wholeCommand } from "../parts/commands.mjs";
 import { managerWords } from "./tasks_model.mjs";
 import { explain } from "../parts/tips.mjs";
 
+/** States in which somebody holds a task; a group counts its tasks in each. */
+const STANDSTILLS = /** @type {const} */ (["paused", "suspended"]);
+/** @type {(task: Hub.TaskView) => boolean} */
+const isAtStandstill = ({ state }) => STANDSTILLS.some((one) => one === state);
 const MARGIN_ROWS = 8;
 const MOST_PRINTED = 1_000;
 // Of what has ended: what it held and did is over.
@@ -247,9 +251,9 @@ export class TasksTable extends Teller {
    */
   drawTask({ root, cells, acts }, { key, task, isGone = false }, { pid, command, keep, check }) {
     const isChosen = this.chosen.has(key);
-    const isPaused = task.state === "paused" && !isGone;
     const figures = isGone ? ENDED : task;
-    root.className = `t-row${isGone ? " gone" : ""}${task.id === this.opened ? " opened" : ""}${isPaused ? " paused" : ""}${isIdle(figures) ? " idle" : ""}`;
+    const standstill = isAtStandstill(task) && !isGone ? ` ${task.state}` : "";
+    root.className = `t-row${isGone ? " gone" : ""}${task.id === this.opened ? " opened" : ""}${standstill}${isIdle(figures) ? " idle" : ""}`;
     root.setAttribute("aria-selected", String(isChosen));
     if (check.checked !== isChosen) check.checked = isChosen;
     if (check.disabled !== isGone) check.disabled = isGone;
@@ -268,7 +272,9 @@ export class TasksTable extends Teller {
       state: isGone ? "gone" : (task.state ?? "–"),
       job: task.job_id === null || task.job_id === task.id ? "–" : task.job_id,
     });
-    cells.gpus.title = task.gpus.map(({ uuid }) => uuid).join("\n");
+    cells.gpus.title = task.gpus
+      .map(({ uuid, place }) => (place === null ? uuid : `GPU ${place}: ${uuid}`))
+      .join("\n");
     cells.job.title = task.job_id ?? "";
     drawActs(
       acts,
@@ -332,7 +338,7 @@ export class TasksTable extends Teller {
     const figures = isGone ? ENDED : group;
     root.classList.toggle("gone", isGone);
     root.classList.toggle("idle", isIdle(figures));
-    root.classList.toggle("paused", group.paused > 0 && !isGone);
+    for (const state of STANDSTILLS) root.classList.toggle(state, group[state] > 0 && !isGone);
     root.setAttribute("aria-expanded", String(isOpen));
     say(mark, isOpen ? "▾" : "▸");
     say(words, isJob ? plural(group.tasks, "task") : (group.user ?? "owner unknown"));
@@ -440,12 +446,13 @@ function fill(cells, words) {
 }
 
 /**
- * Returns the state of all its tasks; where some are paused, how many.
+ * Returns the state of all its tasks; where some are paused or suspended, how many.
  * @type {(group: Hub.TaskGroup, isGone: boolean) => string}
  */
-function groupState({ state, paused, tasks }, isGone) {
+function groupState({ state, tasks, ...counts }, isGone) {
   if (isGone) return "gone";
-  return paused > 0 && paused < tasks ? `${paused} paused` : (state ?? "–");
+  const parts = STANDSTILLS.filter((one) => counts[one] > 0 && counts[one] < tasks);
+  return parts.map((one) => `${counts[one]} ${one}`).join(", ") || (state ?? "–");
 }
 
 /** @type {(what: { idle_s: number | null }) => boolean} */

@@ -69,6 +69,7 @@ class TaskGroup(msgspec.Struct):
     first_job: str | None = None  # of a job: the id of one of its jobs, which `jobs/ID` knows
     act_on: list[str] = []  # of each job on each node one task: who acts on these acts on all
     paused: int = 0  # of its Tasks
+    suspended: int = 0  # of its Tasks
     state: views.TaskState | None = None  # of all its Tasks; null: not known, or not the same
     manager: str | None = None  # of a job, as of its oldest Task; so is `owner`
     owner: OwnerView = OwnerView()
@@ -181,6 +182,7 @@ def _group(key: str, inside: list[views.TaskView], by: GroupBy,
         (oldest.job_id or oldest.id) if is_job else None,
         [*firsts.values()][:MOST_ACTED_ON] if is_job else [],
         sum(task.state == "paused" for task in inside),
+        sum(task.state == "suspended" for task in inside),
         oldest.state if len({task.state for task in inside}) == 1 else None,
         oldest.manager if is_job else None, oldest.owner if is_job else OwnerView())
 

@@ -260,6 +260,7 @@ class TaskGpuUseView(msgspec.Struct):
     uuid: str
     mem_used_bytes: float | None
     sm_pct: float | None
+    place: str | None = None  # on its node, as in GpuView; null: another site's hub does not say
 
 
 TaskState = Literal["running", "paused", "uninterruptible", "zombie", "suspended"]
@@ -471,9 +472,9 @@ def task_views(fleet: Fleet, node: Node, reads: CommandLineVisibility = ALL_READ
     uses: dict[str, list[TaskGpuUseView]] = {}
     states: dict[str, Any] = {}
     for use in node.uses:
-        uuid = fleet.uuids[node.listing.order[use.gpu]]
-        uses.setdefault(use.task_id,
-                        []).append(TaskGpuUseView(uuid, use.mem_used_bytes, use.sm_pct))
+        slot = node.listing.order[use.gpu]
+        uses.setdefault(use.task_id, []).append(TaskGpuUseView(
+            fleet.uuids[slot], use.mem_used_bytes, use.sm_pct, fleet.facts[slot].place))
         states[use.task_id] = use.state
     states |= dict.fromkeys(node.suspended or (), "suspended")
     return [_task(node, task_id, uses[task_id], states[task_id], reads)

@@ -157,6 +157,7 @@ class JobQueries:
         ids: list[str] = []
         act_on: list[str] = []
         paused: set[str] = set()
+        suspended: set[str] = set()
         for job in records:
             node = self.fleet.nodes.get(job.node)
             uses = [] if node is None else [
@@ -167,8 +168,10 @@ class JobQueries:
             # A simulated task has no process to act on.
             act_on += [task_id for task_id in task_ids if node is not None
                        and node.tasks[task_id].pid <= PID_MAX][:1]
-            paused |= {use.task_id for use in uses if use.state == "paused"}
-        return JobTasksNow(ids, act_on, len(paused))
+            if node is not None:
+                suspended |= {*task_ids}.intersection(node.suspended or ())
+            paused |= {use.task_id for use in uses if use.state == "paused"} - suspended
+        return JobTasksNow(ids, act_on, len(paused), len(suspended))
 
     def running_questions(self, actor: Actor, user: str) -> tuple[list[JobQuestion], int]:
         """Return the questions about an owner's running jobs, and how many are left out."""

@@ -110,6 +110,7 @@ class JobTasksNow(Struct):
     ids: list[str]
     act_on: list[str]
     paused: int
+    suspended: int = 0
 
 
 class JobPage(Struct):

@@ -33,6 +33,9 @@ class NodesApi:
     def enrolments(self) -> EnrolmentList:
         return EnrolmentList([_view(enrolment) for enrolment in self.service.enrolments(caller())])
 
+    def enrolment(self, enrolment_id: str) -> EnrolmentView:
+        return _view(self.service.enrolment(caller(), enrolment_id))
+
     def create(self, request: NewEnrolment) -> EnrolmentView:
         wrong = request.flaw()
         if wrong is not None:
@@ -70,6 +73,9 @@ ROUTES = (
     Route("GET enrolments", NodesApi.enrolments, "list_enrolments",
           see(Role.ADMIN, PermissionReach.NONE),
           "Enrolments for new nodes, including those that ended within the last day."),
+    Route("GET enrolments/<enrolment_id>", NodesApi.enrolment, "get_enrolment",
+          see(Role.ADMIN, PermissionReach.NONE),
+          "One enrolment, and how often it was used.", errors=(404,)),
     Route("POST enrolments", NodesApi.create, "add_enrolment", CHANGE,
           "Create an enrolment for one Node or several, valid for an hour unless `lasts_s` says "
           "otherwise; `token` and `command` are shown only once.",

@@ -64,6 +64,13 @@ class EnrolmentService:
         require(actor, "GET /api/v1/enrolments")
         return self._registry.enrolments()
 
+    def enrolment(self, actor: Actor, enrolment_id: str) -> Enrolment:
+        require(actor, "GET /api/v1/enrolments/<enrolment_id>")
+        enrolment = self._registry.enrolment(enrolment_id)
+        if enrolment is None:
+            raise NotFoundError(f"there is no enrolment {enrolment_id[:64]!r}")
+        return enrolment
+
     def create(self, actor: Actor, request: NewEnrolment) -> tuple[EnrolmentToken, Enrolment]:
         require(actor, "POST /api/v1/enrolments")
         with record_change(self._audit, actor, "enrolment", "add", about(request)):

@@ -10,6 +10,7 @@ from gpudeck.markup import make
 
 from .alert_words import (
     MOST_NAMED,
+    SEVERITIES,
     TONES,
     Item,
     place_words,
@@ -45,7 +46,7 @@ class AlertContext:
 
 def severity_pill(severity: str) -> Component:
     tone = TONES.get(severity, "")
-    return make(f"span.pill{f'.{tone}' if tone else ''}", severity)
+    return make(f"span.pill{f'.{tone}' if tone else ''}", SEVERITIES.get(severity, severity))
 
 
 def alert_cell(alert: Item) -> Component:

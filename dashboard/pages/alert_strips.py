@@ -8,10 +8,10 @@ from dash.development.base_component import Component
 
 from gpudeck.markup import make
 
+from .alert_words import SEVERITIES
 from .past_span import clock_of
 
 Alert = Mapping[str, Any]
-SEVERITIES = {"info": "info", "warn": "warning", "crit": "critical"}
 THINGS = {"task": "task", "job": "job", "node": "node"}
 MOST_NAMED = 3
 EMPTY = "No alert in this time"

@@ -10,6 +10,7 @@ Item = Mapping[str, Any]
 NOUNS = {"gpu": "GPU", "task": "task", "job": "job", "node": "node", "owner": "owner",
          "fleet": "fleet"}
 TONES = {"crit": "lost", "warn": "stale", "info": ""}
+SEVERITIES = {"info": "info", "warn": "warning", "crit": "critical"}
 MOST_NAMED = 3
 LARGE = 1e6
 _AGE = re.compile(r"\b(age|silent|sample_age|reading_age)_s\b")

@@ -93,7 +93,7 @@ def _part(part: PartView, total: float | None) -> Component:
         "i", style={"width": f"{min(100.0, share):.2f}%"}, aria_hidden="true"))
     return make("tr", [
         make("th", part.name, scope="row", data_head="Part"),
-        make("td.number", [amount(part.bytes / 2**30, 2), bar], data_head="GiB"),
+        make("td.number", make("div", [amount(part.bytes / 2**30, 2), bar]), data_head="GiB"),
         make("td.formula", part.formula, data_head="How")])
 
 

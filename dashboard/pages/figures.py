@@ -37,6 +37,10 @@ OUTCOMES: dict[str, tuple[str, ...]] = {
     "done": (), "in progress": ("requested", "queued", "sent", "accepted", "acting"),
     "refused": ("refused", "denied", "expired"),
     "failed": ("failed", "unkillable", "not_effective", "unknown")}
+# Dates as the pages write them, by the milliseconds from tick to tick, below the first of each day.
+TICK_FORMATS = [{"dtickrange": [least, most], "value": words} for least, most, words in (
+    (None, 30_000, "%H:%M:%S\n%-d %b %Y"), (60_000, 43_200_000, "%H:%M\n%-d %b %Y"),
+    (86_400_000, "M1", "%-d %b\n%Y"), ("M1", None, "%b %Y"))]
 # Title, unit, factor.
 FORECASTS = {"gpus_held": ("GPUs held", "", 1.0), "gpus_waited_for": ("GPUs waited for", "", 1.0),
              "power_w": ("Power", "kW", 1e-3)}
@@ -435,7 +439,8 @@ def _target(alert: Item) -> str:
 def time_axis(style: FigureStyle, bounds: tuple[float, float]) -> Figure:
     return {"type": "date", "range": [style.x(bound) for bound in bounds], "zeroline": False,
             "gridcolor": style.colours.line, "linecolor": style.colours.line,
-            "hoverformat": "%a %e %b %Y, %H:%M:%S", "tickfont": {"color": style.colours.soft}}
+            "hoverformat": "%a %-d %b %Y, %H:%M:%S", "tickformatstops": TICK_FORMATS,
+            "tickfont": {"color": style.colours.soft}}
 
 
 def axis_name(at: int, kind: str) -> str:

@@ -2,6 +2,7 @@
 them (assets/reading/read_page.mjs); no password and no secret comes here."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -12,6 +13,7 @@ from gpudeck.markup import make
 Form = dict[str, Any]
 Field = dict[str, Any]
 Choices = Sequence[tuple[str, str]]  # value and words
+MOMENT = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?"
 
 
 def order(method: str, *path: str, body: Any = None, query: Mapping[str, str] | None = None,
@@ -44,6 +46,14 @@ def text(name: str, label: str, value: str = "", hint: str | None = None, **more
         ("as", "as_"), ("empty", "empty"), ("type", "type")) if parameter in more}
     return {"name": name, "label": label, "type": "text", "value": value, **rules,
             **({} if hint is None else {"hint": hint}), "traits": more}
+
+
+def moment_field(name: str, label: str, at: datetime, hint: str | None = None) -> Field:
+    """Return a field for a moment in the viewer's zone. Not `datetime-local`: that shows 12-hour
+    times to some, next to lists and axes of 24 hours."""
+    return text(name, label, f"{at:%Y-%m-%d %H:%M}", hint, as_="local_time", required="",
+                maxlength="19", pattern=MOMENT, placeholder="2026-01-31 14:00",
+                title="Date and time of 24 hours, such as 2026-01-31 14:00")
 
 
 def choice(name: str, label: str, options: Choices, value: str) -> Field:

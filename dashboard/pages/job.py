@@ -17,6 +17,7 @@ from ..jobs.views import JobPage, JobRankView
 from ..pool.views import LeaseView
 from .components import RankMap
 from .job_words import event_lines, facts_of, finding_lines, marked_ranks, subtitle
+from .my_work_jobs import way_on
 from .parts import Page, problem, switch
 from .pool_tables import PoolTables, fact_lines
 from .rank_map import METRICS, is_reported, map_data, rank_name
@@ -27,7 +28,8 @@ NEW_EVERY_S = 3.0  # until there is something to see
 USUAL_METRIC = "util_pct"
 NOWHERE = ("No such job: it may be older than the stored history, or outside your scope. This page "
            "shows one that has just started within seconds.")
-ACTIONS = (("pause", "Pause job"), ("resume", "Resume job"), ("end", "End job"))
+ACTIONS = {"pause": "Pause job", "resume": "Resume job", "restore": "Restore job",
+           "end": "End job"}
 SWITCH = tuple((key, metric.label) for key, metric in METRICS.items())
 
 Moment = Annotated[str, Meta(max_length=64)]
@@ -100,7 +102,7 @@ def parts_of(page: JobPage, leases: Sequence[LeaseView], view: JobView, person: 
     return {
         "@every": NEW_EVERY_S if is_new else EVERY_S,
         "job-title": make("h1#job-title", title, title=job.command),
-        "job-subtitle": subtitle(job, page.is_running, view.zone, now),
+        "job-subtitle": subtitle(page, view.zone, now),
         "job-problem": None, "job-floor": True, "job-acts": _buttons(page, person),
         "job-findings": finding_lines(page, view.zone),
         "job-metric": [_metric_button(key, view.metric) for key in METRICS
@@ -118,10 +120,9 @@ def _buttons(page: JobPage, person: Viewer) -> list[Component]:
     tasks = page.tasks_now
     if tasks is None or not tasks.act_on or not person.may_change(page.job.user):
         return []
-    return [make(f"button.button{'.danger' if action == 'end' else ''}", words, data_act=action,
-                 data_target=" ".join(tasks.act_on), data_key=action)
-            for action, words in ACTIONS
-            if action == "end" or (action == "resume") == (tasks.paused > 0)]
+    return [make(f"button.button{'.danger' if action == 'end' else ''}", ACTIONS[action],
+                 data_act=action, data_target=" ".join(tasks.act_on), data_key=action)
+            for action in (way_on(tasks.paused, tasks.suspended), "end")]
 
 
 def _metric_button(key: str, metric: str) -> Component:

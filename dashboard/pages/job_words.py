@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dash.development.base_component import Component
 
 from gpudeck.markup import make
+from gpudeck.measures.events import kind_of
 
 from ..fleet.host_views import CheckpointsView, ServingView
 from ..jobs.core.collectives import collective_words
 from ..jobs.core.findings import FindingEvidence, JobFinding
 from ..jobs.core.phases import PhaseKind
-from ..jobs.views import JobEventView, JobItem, JobPage
+from ..jobs.views import JobEventView, JobItem, JobPage, JobTasksNow
 from .finding_words import sign_of
 from .pool_tables import Facts
 from .rank_map import label_of, rank_name, value_words
@@ -29,14 +30,25 @@ JOULES_PER_KWH = 3.6e6
 OF_GPU = re.compile(r"GPU ([\d/]+): (.*)", re.S)
 
 
-def subtitle(job: JobItem, is_running: bool, zone: str, now: float) -> str:
+def subtitle(page: JobPage, zone: str, now: float) -> str:
+    job, is_running = page.job, page.is_running
     owner = f"{job.user or 'owner unknown'}{f' ({job.team})' if job.team else ''}"
-    state = "running" if is_running else "ended at an unknown time" if job.ended_at is None else (
+    state = _state_now(page.tasks_now) if is_running else (
+        "ended at an unknown time" if job.ended_at is None else
         f"ended {moment(job.ended_at, zone)}")
     since = [] if job.started_at is None else [
         f"for {age(now - job.started_at)}" if is_running else
         f"from {moment(job.started_at, zone)}"]
     return "  ·  ".join([owner, ", ".join(job.hosts), plural(job.gpus, "GPU"), state, *since])
+
+
+def _state_now(tasks: JobTasksNow | None) -> str:
+    """Return the state of its tasks; where it is not that of all, of how many."""
+    if tasks is None or not (tasks.suspended or tasks.paused):
+        return "running"
+    count, word = (tasks.suspended, "suspended") if tasks.suspended else (tasks.paused, "paused")
+    whole = len(tasks.ids)
+    return word if count == whole else f"{count} of {whole} {word}"
 
 
 # -- findings
@@ -162,6 +174,14 @@ def event_lines(page: JobPage, zone: str) -> list[Component]:
             make("li", "No events on its GPUs in this time.")]
 
 
+def _event_words(kind: str, words: str) -> str:
+    """Return an event in words, as assets/live/event_lines.mjs does: its text alone may be no more
+    than how long it took."""
+    label = kind_of(kind).label
+    return words if words.lower().startswith(label.lower()) else ": ".join(
+        filter(None, (label, words)))
+
+
 def together(events: Sequence[JobEventView], hosts: Mapping[str, str], has_nodes: bool, zone: str
              ) -> list[tuple[float, str, list[str]]]:
     """Return what all GPUs of a job report within a minute as one: when, what, on which. `hosts`:
@@ -170,7 +190,7 @@ def together(events: Sequence[JobEventView], hosts: Mapping[str, str], has_nodes
     for event in events:
         match = OF_GPU.fullmatch(event.text)
         place, words = match.groups() if match else (None, event.text)
-        what, host = words or event.kind.replace("_", " "), hosts.get(event.gpu or "")
+        what, host = _event_words(event.kind, words), hosts.get(event.gpu or "")
         gpu = f"{host}:{place}" if place and has_nodes and host else place
         key = (moment(event.t, zone), what, gpu is None)
         _, _, gpus = lines.setdefault(key, (event.t, what, []))

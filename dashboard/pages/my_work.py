@@ -20,15 +20,15 @@ from ..history.views import UsageItem
 from ..jobs.views import FindingList, FindingView
 from ..pool.views import ClaimView, LeaseView, PoolNodeView, PoolView
 from .item_lists import Item
-from .my_work_jobs import IDLE_FROM_S, job_table
+from .my_work_jobs import IDLE_FROM_S, job_table, way_on
 from .parts import READ_PAGE, Page, copyable, problem
 from .pool_orders import offers_request, request
 from .pool_tables import PoolTables
 from .pool_words import free_of, gpus_of
-from .quota_cards import use_bar, use_words
+from .quota_cards import OVER, use_bar, use_words
 from .reading import Parts, Reading, View, Viewer, viewer
 from .reports_table import natural
-from .words import NONE, age, amount, plural, when
+from .words import NONE, age, amount, capital, plural, when
 
 EVERY_S = 5.0
 MINUTE_S = 60.0
@@ -188,7 +188,7 @@ def _unbound(name: str) -> list[Component]:
 
 def summary(jobs: Sequence[TaskGroup], minute: Minute, now: float) -> str:
     """Return how many jobs there are, and what is wrong with them."""
-    idle = sum((job.idle_s or 0.0) >= IDLE_FROM_S for job in jobs)
+    idle = sum((job.idle_s or 0.0) >= IDLE_FROM_S and not job.suspended for job in jobs)
     oldest = min((job.started_at for job in jobs if job.started_at is not None), default=None)
     gpus = plural(sum(job.gpus for job in jobs), "GPU")
     return " · ".join(filter(None, (
@@ -216,7 +216,8 @@ def _gpus(count: int, words: str) -> tuple[str, str]:
 
 
 def _done(work: WorkNow, now: float) -> list[Component]:
-    """Return what others did to this person's work; for what is still paused, the way on."""
+    """Return what others did to this person's work; for what is still paused or suspended, the way
+    on."""
     lines = []
     for command in work.commands:
         result = "done" if command.state == "done" else command.sentence or command.state
@@ -231,11 +232,13 @@ def _done(work: WorkNow, now: float) -> list[Component]:
 
 def _resume(work: WorkNow, command: CommandView) -> list[Component]:
     tasks = {*command.task_ids, command.task_id}
-    job = next((job for job in work.jobs if job.paused and not tasks.isdisjoint(job.act_on)), None)
-    if (job is None or (command.action, command.state) != ("pause", "done")
-            or not work.person.may(Role.USER)):
+    job = next((job for job in work.jobs if not tasks.isdisjoint(job.act_on)), None)
+    if job is None or command.state != "done" or not work.person.may(Role.USER):
         return []
-    return [make("button.button.small", "Resume …", data_act="resume",
+    way = way_on(job.paused, job.suspended)
+    if way != {"pause": "resume", "suspend": "restore"}.get(command.action):
+        return []
+    return [make("button.button.small", f"{capital(way)} …", data_act=way,
                  data_target=" ".join(job.act_on))]
 
 
@@ -245,9 +248,17 @@ def verb_of(action: str) -> str:
 
 
 def _quotas(balances: Sequence[Item]) -> Component:
+    """Return a line for each; where a person has several Unix names, it says which."""
+    names = {balance["holder"] for balance in balances}
+
+    def name(balance: Item) -> str:
+        quota, holder = balance["quota"], balance["holder"]
+        return f"{quota} ({holder})" if len(names) > 1 else str(quota)
+
     return make("ul.my-work-quotas", [make("li", [
-        make("a", balance["quota"], href=f"/quotas#{quote(balance['quota'], safe='')}"),
-        make("span.numbers", use_words(balance)), use_bar(balance)],
+        make("a", name(balance), href=f"/quotas#{quote(balance['quota'], safe='')}"),
+        make("span.numbers", [use_words(balance), OVER] if balance["is_over"]
+             else use_words(balance)), use_bar(balance)],
         data_key=f"{balance['quota']} {balance['limit']} {balance['holder']}")
         for balance in balances])
 

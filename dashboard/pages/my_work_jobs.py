@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from dash.development.base_component import Component
 
+from gpudeck.contract.action_table import TaskAction
 from gpudeck.markup import make
 from gpudeck.words.command_lines import short_command
 
@@ -13,7 +14,7 @@ from ..fleet.task_list import TaskGroup
 from ..jobs.views import FindingView
 from .finding_words import sign_of
 from .item_lists import ItemList, stacked
-from .words import NONE, age, amount, bytes_words, plural
+from .words import NONE, age, amount, bytes_words, capital, plural
 
 IDLE_FROM_S = 60.0
 NO_JOBS = "No job of yours runs on a GPU now. One is listed some seconds after its start."
@@ -43,21 +44,28 @@ def whole_command(command: str | None) -> str | None:
 
 
 def action_buttons(job: TaskGroup) -> list[Component]:
-    first = ("Resume", "resume") if job.paused else ("Pause", "pause")
     return [make(f"button.button.small{'.danger' if action == 'end' else ''}", words,
                  aria_label=f"{words} {short_command(job.command)}", data_key=action,
                  data_act=action, data_target=" ".join(job.act_on))
-            for words, action in (first, ("End", "end"))]
+            for action in (way_on(job.paused, job.suspended), "end")
+            for words in (capital(action),)]
+
+
+def way_on(paused: int, suspended: int) -> TaskAction:
+    """Return what may be done to a job, besides ending it, of whose tasks so many are paused and
+    suspended."""
+    return "restore" if suspended else "resume" if paused else "pause"
 
 
 def _job(job: TaskGroup, now: float) -> Component:
     facts = (job.host or plural(job.nodes, "node"), plural(job.gpus, "GPU"),
              "" if job.started_at is None else f"for {age(now - job.started_at)}")
-    pill = "paused" if job.paused == job.tasks else f"{job.paused} of {job.tasks} paused"
+    pills = [word if count == job.tasks else f"{count} of {job.tasks} {word}"
+             for count, word in ((job.paused, "paused"), (job.suspended, "suspended")) if count]
     return stacked(
         make("a.name", short_command(job.command), title=whole_command(job.command),
              href=f"/job/{quote(job.first_job or '', safe='')}"),
-        make("span.pill.stale", pill) if job.paused else None,
+        *(make("span.pill.stale", pill) for pill in pills),
         make("small", " · ".join(filter(None, facts))))
 
 
@@ -70,8 +78,9 @@ def _share(words: str, value: float | None, full: float | None) -> Component:
 
 def _idle(job: TaskGroup) -> Component:
     idle = job.idle_s
-    words = NONE if idle is None else "in use" if idle < IDLE_FROM_S else age(idle)
-    return make(f"span{'.pool-idle' if (idle or 0.0) >= IDLE_FROM_S else ''}", words)
+    words = NONE if idle is None or job.suspended else "in use" if idle < IDLE_FROM_S else age(idle)
+    is_idle = (idle or 0.0) >= IDLE_FROM_S and not job.suspended
+    return make(f"span{'.pool-idle' if is_idle else ''}", words)
 
 
 def findings_of(job: TaskGroup, findings: Sequence[FindingView]) -> list[FindingView]:

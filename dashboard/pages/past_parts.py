@@ -230,7 +230,7 @@ def load_words(facts: Item, zone: tzinfo) -> str:
     length = busiest["end"] - busiest["start"]
     name = "busiest hour" if length == HOUR_S else f"busiest {step_words(length)}"
     start, end = (minute_of(busiest[at], zone) for at in ("start", "end"))
-    return (f"{words_of_step(facts['step'])} · {name} {start} to {end[11:]}, "
+    return (f"{words_of_step(facts['step'])} · {name} {start} to {end[-5:]}, "
             f"{amount(busiest['util_mean_pct'], 1)} % on average")
 
 

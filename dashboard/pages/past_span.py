@@ -131,8 +131,9 @@ def zone_of(name: str) -> tzinfo:
 
 
 def minute_of(at: float, zone: tzinfo) -> str:
-    """Format a moment such as "2026-01-31 14:00"."""
-    return f"{_local(at, zone):%Y-%m-%d %H:%M}"
+    """Format a moment such as "31 Jan 2026, 14:00"."""
+    local = _local(at, zone)
+    return f"{local.day} {local:%b %Y, %H:%M}"
 
 
 def clock_of(at: float, zone: tzinfo, now: float) -> str:

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from ..access.policy import Role
 from ..pool.views import ClaimView, LeaseView, ModelView
-from .forms import Field, Form, choice, order, sure, text
+from .forms import Field, Form, choice, moment_field, order, sure, text
 from .pool_words import Gpus, leased_words
 from .reading import Viewer
 from .words import amount, moment, zone_words
@@ -16,7 +16,8 @@ LEAD = ("They are leased to you as soon as they are free, and returned if they s
         "a command right away, use “gpudeck run” on the node.")
 WHEN = (("now", "as soon as they are free"), ("at", "at a given time"))
 # How the form differs where a time is chosen already (assets/pool/pool.mjs).
-RESERVE = {"title": "Reserve GPUs", "verb": "Reserve", "done": "Requested."}
+RESERVE = {"title": "Reserve GPUs", "verb": "Reserve", "done": "Requested.", "lead": [
+    "They are leased to you from that time on, and returned if they stay unused."]}
 BODY = {"gpus": "$gpus", "models": "$model", "term_s": "$term_s", "mem_bytes": "$mem_bytes",
         "starts_at": "$at", "share_milli": "$share", "hosts": "$host", "owner": "$owner"}
 
@@ -40,8 +41,7 @@ def _fields(models: Sequence[ModelView], hosts: Sequence[str], person: Viewer, z
         text("term_s", "Duration", "8h", "Such as 30m, 8h or 2d.", required=""),
         text("mem_bytes", "Memory per GPU", "", "Minimum. Empty: any.", placeholder="40G"),
         choice("when", "When", WHEN, "now"),
-        text("at", "From", f"{in_an_hour:%Y-%m-%dT%H:%M}", zone_words(now, zone), as_="local_time",
-             type="datetime-local", step="60", required="") | {"only": {"when": ["at"]}},
+        moment_field("at", "From", in_an_hour, zone_words(now, zone)) | {"only": {"when": ["at"]}},
         text("share", "Share of a GPU", "", "In percent, of one GPU shared with others. Empty: "
              "the whole GPU.", as_="percent_in_milli", type="number", min="1", max="100",
              placeholder="100"),

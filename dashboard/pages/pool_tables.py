@@ -49,7 +49,8 @@ class PoolTables:
                 make("strong.name", f"{claim.place}. {claim.owner}"),
                 self._small(since_words(claim, self.now), claim.asked_at))),
             ("Request", lambda claim: stacked(
-                make("span", claim.asks), make("small", why_words(claim)))),
+                make("span", claim.asks), make("small", why_words(
+                    claim, self.now, self.zone)))),
             ("Starts", _estimate)), _claim_key, empty, self.claim_buttons,
             is_steady=True).draw(claims)
 

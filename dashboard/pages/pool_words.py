@@ -1,14 +1,17 @@
 """Leases and claims in the words of the pages Pool, My work and Job. Pure."""
 
+import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Protocol
 
 from ..pool.views import ClaimView, LeaseView, ModelView, PoolNodeView, PoolView
 from .reports_table import natural
-from .words import age, amount, plural, sentence, when
+from .words import age, amount, plural, sentence, until_words, when
 
 WHOLE_PCT = 100.0
 TOGETHER = "\N{EN DASH}"
+UTC_MOMENT = re.compile(r"\b(\d{4}-\d\d-\d\d \d\d:\d\d) UTC\b")
 
 
 class GpuName(Protocol):
@@ -79,9 +82,13 @@ def is_reserved(claim: ClaimView, now: float) -> bool:
     return claim.starts_at is not None and claim.starts_at > now
 
 
-def why_words(claim: ClaimView) -> str:
-    """Return why a claim waits, without what it asks for: that stands above it already."""
-    return sentence(claim.why.removeprefix(f"it asks for {claim.asks}; "))
+def why_words(claim: ClaimView, now: float, zone: str) -> str:
+    """Return why a claim waits, with its moments in the viewer's zone, without what it asks for:
+    that stands above it already."""
+    def local(found: re.Match[str]) -> str:
+        return until_words(datetime.fromisoformat(f"{found[1]}+00:00").timestamp(), now, zone)
+
+    return sentence(UTC_MOMENT.sub(local, claim.why.removeprefix(f"it asks for {claim.asks}; ")))
 
 
 def since_words(claim: ClaimView, now: float) -> str:

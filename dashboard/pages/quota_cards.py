@@ -26,6 +26,9 @@ NONE_OF_ADMIN = (
     "may use. Start with mode “observe”: it shows who would be over, and does nothing else.")
 
 
+OVER = make("span.pill.lost.over", "over")
+
+
 def short(number: float) -> str:
     if 0 < number < 1:
         return f"{number:.2g}"
@@ -130,13 +133,12 @@ def _state(node: Item, mode: str) -> str:
 
 def _use(balance: Item) -> Component:
     usage = use_words(balance)
-    over = make("span.pill.lost.over", "over")
     return make("li", [
         make("button.as-link.holder", balance["holder"],
              title="Usage over the last hours, day or week",
              data_set={"past": past_key(balance)}, data_step="false"),
         use_bar(balance),
-        make("span.numbers", [usage, over] if balance["is_over"] else usage),
+        make("span.numbers", [usage, OVER] if balance["is_over"] else usage),
         *([make("span.next", _next(balance["offenders"]))] if balance["is_over"] else [])],
         data_key=f"{balance['limit']} {balance['holder']}")
 

@@ -91,7 +91,7 @@ def rehearsals(items: Iterable[Item], version: str, person: Item, now: float) ->
         return make("p", "Not rehearsed yet. Open “Edit”, then “Rehearsal”.")
     return make("ul.rehearsal-list", [make("li", [
         make("span", short_words(item, version, now)),
-        *([_approval(item)] if _may_approve(item, version, person) else [])],
+        *approval(item, version, person)],
         data_key=item["id"]) for item in newest])
 
 
@@ -112,6 +112,10 @@ def _may_approve(item: Item, version: str, person: Item) -> bool:
             and item["rule_version"] == version)
 
 
-def _approval(item: Item) -> Component:
-    return form_button(".button.small", "Approve", order(
-        "POST", "rules", "backtests", item["id"], "approve"))
+def approval(item: Item, version: str, person: Item) -> list[Component]:
+    """Return the button that approves a rehearsal, for a person who may. `version`: of the rule
+    now."""
+    if not _may_approve(item, version, person):
+        return []
+    return [form_button(".button.small", "Approve", order(
+        "POST", "rules", "backtests", item["id"], "approve"))]

@@ -18,6 +18,7 @@ from .graphs import REHEARSAL, AnsweredFigure
 from .item_lists import Item
 from .parts import literal
 from .reading import Parts, Viewer
+from .rehearsal_words import approval
 from .rule_form import NEXT_STEPS, RuleFormDraft, draft_fields, outcome_words
 from .words import amount, sentence
 
@@ -44,7 +45,9 @@ def rule_dialog() -> Component:
                                      selected="" if value == USUAL_SPAN else None)
                                 for value, words in SPANS],
                                 name="span", aria_label="Rehearse over"),
-                            rehearse_button()]),
+                            rehearse_button(),
+                            # Not below the list, which comes later and would move it.
+                            make("div#rehearsal-approval", hidden=True)]),
                         make("output#rehearsal-words.rehearsal-words", "", role="status"),
                         make("div#rehearsal-place", AnsweredFigure(REHEARSAL), hidden=True),
                         make("div#rehearsal-figure", hidden=True),
@@ -176,7 +179,7 @@ class RuleEditor:
         """Return how far a rehearsal is; its figure asks for itself, and comes with its words."""
         if rehearsal == "":
             return {"rehearsal-place": False, "rehearsal-figure": None, "rehearsal-list": None,
-                    "rule-rehearse": rehearse_button(),
+                    "rehearsal-approval": None, "rule-rehearse": rehearse_button(),
                     "rehearsal-words": self._parts.get("rehearsal-words", NOTHING_DONE)}
         try:
             item = self._client.rehearsal(rehearsal)
@@ -185,6 +188,17 @@ class RuleEditor:
         if item["state"] == "running":
             return {"rehearsal-words": f"Rehearsing … {amount(100 * item['progress'])} %",
                     "rule-rehearse": rehearse_button(is_running=True), "@every": EVERY_S}
-        return {"rule-rehearse": rehearse_button(), "rehearsal-figure": make(
-            "div#rehearsal-figure", data_figure=REHEARSAL, data_problem="rehearsal-words",
-            data_request={"id": rehearsal, "zone": zone}, data_at=item["end"])}
+        figure = make("div#rehearsal-figure", data_figure=REHEARSAL, data_problem="rehearsal-words",
+                      data_request={"id": rehearsal, "zone": zone}, data_at=item["end"])
+        return {"rule-rehearse": rehearse_button(), "rehearsal-figure": figure,
+                "rehearsal-approval": self._approval(item)}
+
+    def _approval(self, rehearsal: Item) -> list[Component] | None:
+        """Return what approves a rehearsal of the rule as it is saved. One without steps needs no
+        approval."""
+        item = self._item
+        if item is None or not item["rule"]["ladder"] or rehearsal["state"] != "done":
+            return None
+        if rehearsal["approved_by"] is not None:
+            return [make("p", f"Approved by {rehearsal['approved_by']}.")]
+        return approval(rehearsal, item["version"], self._client.me()) or None

@@ -66,8 +66,8 @@ def _now(item: Item) -> Component:
     pills = [make(f"span.pill.{tone}", f"{amount(count)} {word}") for count, word, tone in (
         (item["firing"] + item["resolving"], "firing", "lost"),
         (item["pending"], "pending", "stale")) if count]
-    rest = make("span.pill", "no data") if 0 < targets <= missing + unknown else (
-        make("span.pill.ok", "OK"))
+    rest = make("span.pill.ok", "OK") if targets > missing + unknown else (
+        make("span.pill", "no data" if targets else "nothing to check"))
     quiet = (f"of {targets_words(of, targets)}", f"{amount(missing)} missing data"
              if missing else "", f"{amount(unknown)} not reported" if unknown else "")
     return stacked(*(pills or [rest]), make("small", ", ".join(filter(None, quiet))))

@@ -21,14 +21,14 @@ from ..fleet.owner_views import OwnerView
 from ..fleet.task_list import group_key, job_key
 from ..fleet.views import TaskGpuUseView, TaskView
 from ..quotas.views import TaskQuotaList, TaskQuotaView
-from .forms import form_button, order, text
+from .forms import form_button, moment_field, order, text
 from .hold_buttons import Hold, hold_line
 from .my_work import verb_of
 from .my_work_jobs import whole_command
 from .parts import drawer, problem
 from .pool_tables import Facts, fact_lines
 from .reading import Parts, Viewer, viewer
-from .words import age, amount, bytes_words, capital, moment, plural, when
+from .words import age, amount, bytes_words, capital, moment, plural, when, zone_words
 
 MOST_COMMANDS, MOST_MEMBERS = 20, 50
 KEEP_S = 4 * 3_600.0  # offered at first
@@ -153,8 +153,7 @@ def _keep(task: TaskView, may_act: bool, now: float, zone: str) -> list[Componen
     until = datetime.fromtimestamp(now + KEEP_S if keep is None else keep.until, ZoneInfo(zone))
     ask = {"title": "Keep this task", "verb": "Keep", "lead": "Rules leave the task alone as far "
            "as policy allows, and people see the reason before they end it.",
-           "fields": [text("until", "Until", f"{until:%Y-%m-%dT%H:%M}", as_="local_time",
-                           type="datetime-local", required=""),
+           "fields": [moment_field("until", "Until", until, zone_words(now, zone)),
                       text("because", "Reason", "" if keep is None else keep.because,
                            required="", maxlength="300")],
            } | order("PUT", *path, body={"until": "$until", "because": "$because"})
@@ -166,7 +165,8 @@ def _keep(task: TaskView, may_act: bool, now: float, zone: str) -> list[Componen
 def _gpu(use: TaskGpuUseView) -> Component:
     load = "SM unknown" if use.sm_pct is None else f"SM {amount(use.sm_pct)} %"
     return make("li", [
-        make("a", use.uuid, href=f"/?gpu={quote(use.uuid, safe='')}"),
+        make("a", use.uuid if use.place is None else f"GPU {use.place}", title=use.uuid,
+             href=f"/?gpu={quote(use.uuid, safe='')}"),
         make("span.figures", f"{bytes_words(use.mem_used_bytes, UNKNOWN_MEMORY)}  ·  {load}")])
 
 

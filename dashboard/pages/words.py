@@ -92,7 +92,9 @@ def zone_words(at: float, zone: str) -> str:
 
 
 def capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    """Return the text with a capital first; a name such as vLLM stays as it is written."""
+    is_name = not text[:1].isupper() and text.partition(" ")[0].lower() != text.partition(" ")[0]
+    return text if is_name else text[:1].upper() + text[1:]
 
 
 def sentence(text: str) -> str:

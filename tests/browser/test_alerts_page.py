@@ -307,7 +307,7 @@ def test_what_fires_is_marked_where_its_gpu_is_shown(hub: HubProcess, node: Node
     assert page.evaluate(cell, [other, rule["id"]]) is False
     drawer = page.locator("#drawer .alert-lines")
     assert soon(lambda: rule["title"] in drawer.inner_text())
-    assert f"crit {rule['title']}" in (drawer.text_content() or ""), "as it is read aloud"
+    assert f"critical {rule['title']}" in (drawer.text_content() or ""), "as it is read aloud"
     page.locator("#heatmap .heatmap").focus()
     page.keyboard.press("Home")
     assert soon(lambda: f"alert: {rule['title']}" in page.inner_text("#heatmap .live-spoken"))

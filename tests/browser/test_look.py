@@ -1,5 +1,6 @@
 """Checks of the look: accessible, no wider than a phone, steady, quick."""
 
+import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dashboard.pages.words import clock, moment, until_words
 from tests.demos import Demo, soon
 
 from .conftest import Fleet
@@ -124,6 +126,22 @@ def test_what_a_filter_leaves_out_is_the_quietest_on_the_map(steady_fleet: Fleet
     assert len(filtered["found"]) == 24
     for left_out, wasted in filtered["steps"]:
         assert 5 * left_out < wasted
+
+
+MOMENTS = """async seconds => {
+    const {clock, moment, untilWords} = await import('/assets/parts/format.mjs');
+    return [Intl.DateTimeFormat().resolvedOptions().timeZone,
+        seconds.map(at => [moment(at), clock(at), untilWords(at)])];
+}"""
+
+
+def test_the_browser_writes_moments_as_the_hub_does(steady_fleet: Fleet) -> None:
+    """Of each month: a September of four letters was on half of the pages."""
+    moments = [1_767_250_000 + month * 2_629_746 for month in range(12)]
+    zone, lines = steady_fleet.page.evaluate(MOMENTS, moments)
+    now = time.time()
+    assert lines == [[moment(at, zone), clock(at, now, zone), until_words(at, now, zone)]
+                     for at in moments]
 
 
 OVERPRINTED = """async () => {

@@ -79,8 +79,9 @@ def test_a_place_by_rest_and_the_node_that_takes_it(hub: HubProcess) -> None:
     assert (view["group"], view["access"]) == ("lab", "approved")
     assert view["fingerprint"].replace(" ", "") == view["id"]
     assert post(hub, f"nodes/{view['id']}", {"group": "other"}, "PATCH")["group"] == "other"
-    [listed] = [one for one in hub.get("/api/v1/enrolments")["items"] if one["id"] == entry["id"]]
+    listed = hub.get(f"/api/v1/enrolments/{entry['id']}")
     assert listed["used_by"] == view["id"]
+    assert "token" not in listed
 
 
 def test_a_withdrawn_place(hub: HubProcess) -> None:
@@ -89,7 +90,8 @@ def test_a_withdrawn_place(hub: HubProcess) -> None:
     token = EnrolmentToken.read(entry["token"])
     assert "does not know the enrolment token" in refusal(
         greet(RawSocket(hub, "/agent"), Caller("late"), token))
-    assert hub.ask(f"/api/v1/enrolments/{entry['id']}", "DELETE").status == 404
+    for method in ("DELETE", "GET"):
+        assert hub.ask(f"/api/v1/enrolments/{entry['id']}", method).status == 404
 
 
 @pytest.mark.parametrize(("path", "method", "content", "status"), [

@@ -93,6 +93,11 @@ def _span(week: MeasuredWeek) -> str:
     return f"{week.hours} h" if week.hours < 48 else f"{week.hours / 24:.0f} days"
 
 
+def hours_words(hours: float) -> str:
+    """Format GPU-hours: half an hour is not none."""
+    return f"{hours:.1f}".removesuffix(".0") if hours < 10 else f"{hours:.0f}"
+
+
 def _idle(week: MeasuredWeek) -> Iterator[Advice]:
     for at, owner in enumerate(week.owners):
         held, used = week.owner_held[:, at], week.owner_used[:, at]
@@ -109,8 +114,8 @@ def _idle(week: MeasuredWeek) -> Iterator[Advice]:
             f"with memory held; {cap} at a time would have covered 95 % of the hours",
             saved / week.weeks,
             "none in mode observe: nothing is enforced until you set the mode to warn or act",
-            f"over {_span(week)}, {saved:.0f} more GPU-hours would have been free, and "
-            f"{delayed:.0f} GPU-hours of work would have had to wait",
+            f"over {_span(week)}, {hours_words(saved)} more GPU-hours would have been free, and "
+            f"{hours_words(delayed)} GPU-hours of work would have had to wait",
             f"gpudeck quota set {name} --subject {shlex.quote(f'user:{owner}')} --gpus {cap} "
             "--mode observe", f"gpudeck quota remove {name}", owner)
 
@@ -176,7 +181,7 @@ def _pair(week: MeasuredWeek, one: int, other: int, profiles: Mapping[int, LoadP
         saved / week.weeks,
         f"of measured pairs with such a load, both kept 90 % of their speed in {share} %, and the "
         f"slower one {speed:.0%} at the 10th percentile; a fault of one takes the other down",
-        f"over {_span(week)}, {saved:.0f} GPU-hours freed; combined load above 80 % in "
+        f"over {_span(week)}, {hours_words(saved)} GPU-hours freed; combined load above 80 % in "
         f"{int((util > 80).sum())} hours",
         f"gpudeck run --share 50 --mem {mem}G {suffix}", f"gpudeck run --gpus 1 {suffix}",
         first.owner, (one, other))
@@ -199,7 +204,7 @@ def _mig(week: MeasuredWeek, profiles: Profiles, shared: Iterable[Advice]) -> It
             "instances are isolated in memory and faults, but share power; load peaks shorter than "
             "an hour have no more than their slice. The board has to be empty, out of service "
             f"(gpudeck node cordon --gpu {first.place}) and in MIG mode",
-            f"over {_span(week)}, {saved:.0f} GPU-hours freed",
+            f"over {_span(week)}, {hours_words(saved)} GPU-hours freed",
             f"gpudeck mig apply {shlex.quote(fit.layout)} {on} 'small jobs fit slices'",
             f"gpudeck mig remove {on} 'whole again'", None, fit.gpus)
 

@@ -130,14 +130,12 @@ def filled(hours: Floats) -> Floats | None:
 def forecast(hours: Floats, least: float = 0.0, most: float = np.inf) -> DayForecast:
     """Forecast the next day. `least`, `most`: bounds of the number."""
     whole = filled(hours)
-    if whole is None:
-        return _nothing(f"a forecast needs six weeks of history; so far there are "
-                        f"{int((~np.isnan(hours)).sum())} hours of it")
-    folds = min(FOLDS_MOST, (len(whole) - LEARNS_FROM) // DAY)
-    if folds < LEAST_FOLDS:
+    folds = 0 if whole is None else min(FOLDS_MOST, (len(whole) - LEARNS_FROM) // DAY)
+    if whole is None or folds < LEAST_FOLDS:
         days = LEARNS_FROM // DAY + LEAST_FOLDS
+        there = len(hours) if whole is not None else int((~np.isnan(hours)).sum())
         return _nothing(f"testing a forecast on this fleet's past takes {days} days of history; "
-                        f"{len(whole) // DAY} are recorded")
+                        f"{there // DAY} {'is' if there // DAY == 1 else 'are'} recorded")
     missed = _missed(whole, folds)
     test = _tested(missed)
     if not test.errors[test.best_naive]:

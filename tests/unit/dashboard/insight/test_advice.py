@@ -9,7 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dashboard.insight.core.advice import Advice, UnusedLease, advise, needed_memory
+from dashboard.insight.core.advice import (
+    Advice,
+    UnusedLease,
+    advise,
+    hours_words,
+    needed_memory,
+)
 from dashboard.insight.core.sharing import LoadProfile, choose, kept_speed, mig_profile
 from dashboard.insight.core.week import WEEK_H, MeasuredWeek
 from gpudeck.mig.boards import BOARDS, board_of
@@ -45,6 +51,11 @@ def test_an_idle_holder_would_have_left_so_many_hours_and_the_command_is_taken_b
     waits = sum(max(0, sum(hour in played.works for played in past.jobs) - cap)
                 for hour in range(HOURS))
     assert f"{waits} GPU-hours of work would have had to wait" in advice.past
+
+
+def test_half_an_hour_is_not_none() -> None:
+    assert [hours_words(hours) for hours in (0.0, 0.5, 7.0, 9.94, 168.4)] == [
+        "0", "0.5", "7", "9.9", "168"]
 
 
 def test_two_jobs_that_fit_one_gpu_would_have_freed_the_other() -> None:

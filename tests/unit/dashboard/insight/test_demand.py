@@ -32,6 +32,16 @@ def weeks(random: np.random.Generator, days: int, reverts: float) -> demand.Floa
     return np.asarray(np.maximum(hours, 0.0))
 
 
+def test_too_little_of_the_past_is_told_in_one_way() -> None:
+    """A past with holes, and one that is whole but short."""
+    days = LEARNS_FROM // DAY + LEAST_FOLDS
+    holes = np.full(days * DAY, np.nan)
+    holes[:30] = 5.0
+    whys = [forecast(hours).why for hours in (holes, np.full(3 * DAY, 5.0))]
+    assert whys == [f"testing a forecast on this fleet's past takes {days} days of history; "
+                    f"{there} recorded" for there in ("1 is", "3 are")]
+
+
 def test_it_is_shown_where_it_is_better_with_an_interval_that_holds() -> None:
     # One past in forty is such that its own interval does not hold on it.
     forecasts = [forecast(weeks(dice.generator(), 90, 0.97)[:-DAY], 0.0) for _ in range(3)]

@@ -223,8 +223,9 @@ def test_the_service_itself_asks_who_it_is(hub: AdmittingHub, role: Role) -> Non
     hub.connect(node, hub.token())
     actor = Actor("person", "bob", role, Scope(("*",)))
     for attempt in (
-        lambda: hub.nodes.enrolments(actor), lambda: hub.nodes.create(actor, NewEnrolment()),
-        lambda: hub.nodes.withdraw(actor, "x"), lambda: hub.nodes.approve(actor, node.node_id),
+        lambda: hub.nodes.enrolments(actor), lambda: hub.nodes.enrolment(actor, "x"),
+        lambda: hub.nodes.create(actor, NewEnrolment()), lambda: hub.nodes.withdraw(actor, "x"),
+        lambda: hub.nodes.approve(actor, node.node_id),
         lambda: hub.nodes.revoke(actor, node.node_id),
         lambda: hub.nodes.approve_all(actor, [node.node_id]),
         lambda: hub.nodes.put_in_group(actor, node.node_id, "lab"),

@@ -158,6 +158,7 @@ def test_a_silence_is_named_by_what_people_know() -> None:
     ({"firing": 2, "resolving": 1, "pending": 4}, "3 firing 4 pending of 8 GPUs"),
     ({"no_data": 3}, "OK of 8 GPUs, 3 missing data"),
     ({"no_data": 5, "cannot": 3}, "no data of 8 GPUs, 5 missing data, 3 not reported"),
+    ({"targets": 0}, "nothing to check of 0 GPUs"),
     ({"why_not": "no such metric"}, "not evaluated no such metric"),
     ({"is_watched": False}, "not evaluated")])
 def test_a_rule_says_what_it_matches_and_green_needs_data(fields: Any, words: str) -> None:

@@ -299,7 +299,7 @@ def test_moments_are_of_the_viewers_zone_and_have_24_hours() -> None:
     assert clock_of(at, zone, at + HOUR_S) == "Sat 29 Nov 23:30:00"
     words = load_words({"step": 60, "busiest": {
         "start": int(at), "end": int(at) + HOUR_S, "util_mean_pct": 61.25}}, zone)
-    assert words == ("steps of 1 min · busiest hour 2025-11-29 23:30 to 00:30, "
+    assert words == ("steps of 1 min · busiest hour 29 Nov 2025, 23:30 to 00:30, "
                      "61.3 % on average")
     # The clock goes back between the two.
     berlin = ZoneInfo("Europe/Berlin")

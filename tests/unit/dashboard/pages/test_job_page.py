@@ -128,10 +128,25 @@ def test_events_of_a_launch_name_the_node() -> None:
     assert [gpus for _, _, gpus in together(events, hosts, False, "UTC")] == [["5"]]
     assert [gpus for _, _, gpus in together(events, hosts, True, "UTC")] == [["n1:5", "n2:5"]]
     own = [JobEventView(60.0, "driver_lost", None, "", {}), *events]
-    assert [what for _, what, _ in together(own, hosts, True, "UTC")] == ["driver lost", "hot"]
+    assert [what for _, what, _ in together(own, hosts, True, "UTC")] == [
+        "Driver lost", "Throttle: hot"]
     lines = trees(event_lines(page(events=events), "UTC"))
-    assert "GPU 5: hot" in words(lines)
+    assert "GPU 5: Throttle: hot" in words(lines)
     assert "No events" in words(trees(event_lines(page(), "UTC")))
+
+
+def test_an_event_says_what_happened_not_only_how_long_it_took() -> None:
+    events = [JobEventView(60.0, "throttle_ended", "a", "GPU 5: after 3 min of software power cap",
+                           {}), JobEventView(60.0, "xid", "a", "GPU 5: Xid 79: off the bus", {})]
+    assert [what for _, what, _ in together(events, {}, False, "UTC")] == [
+        "Throttling ended: after 3 min of software power cap", "Xid 79: off the bus"]
+
+
+def test_a_job_that_somebody_holds_is_not_called_running() -> None:
+    for paused, suspended, word in (
+            (0, 0, "running"), (2, 0, "paused"), (1, 0, "1 of 2 paused"), (0, 2, "suspended")):
+        of = page(tasks_now=JobTasksNow(["t1", "t2"], ["t1"], paused, suspended))
+        assert f"·  {word}  ·" in words(page_parts(of)["job-subtitle"])
 
 
 def test_facts_say_what_is_not_known() -> None:
@@ -178,6 +193,7 @@ def test_actions_are_for_who_may_and_while_it_runs() -> None:
 
     assert actions(page(), ANN) == ["pause", "end"]
     assert actions(page(tasks_now=JobTasksNow(["t1"], ["t1"], 1)), ANN) == ["resume", "end"]
+    assert actions(page(tasks_now=JobTasksNow(["t1"], ["t1"], 0, 1)), ANN) == ["restore", "end"]
     assert actions(page(), Viewer(Role.USER, ["bob"])) == []
     assert actions(page(), Viewer(Role.OPERATOR)) == ["pause", "end"]
     assert actions(page(tasks_now=None), ANN) == []

@@ -92,6 +92,21 @@ def test_a_viewer_acts_on_nothing() -> None:
                    for tag, _, _ in elements(part))
 
 
+def test_a_suspended_job_is_called_so_and_can_be_restored_not_paused() -> None:
+    away = job(suspended=2, idle_s=7_200.0)
+    parts = page_of(work(jobs=[away], commands=[command(action="suspend")]))
+    acts = [(traits["data-act"], traits["data-target"]) for place in (
+        "my-work-done", "my-work-jobs") for tag, traits, _ in elements(parts[place])
+        if tag == "button"]
+    assert acts == [("restore", "t1 t2"), ("restore", "t1 t2"), ("end", "t1 t2")]
+    assert "suspended" in words(parts["my-work-jobs"])
+    assert "idle" not in words(parts["my-work-words"]), "its memory is not on the GPU"
+    assert "2 h" not in words(parts["my-work-jobs"]).replace("for 2 h", "")
+    mix = page_of(work(jobs=[job(suspended=1, tasks=3, paused=1)]))
+    assert all(pill in words(mix["my-work-jobs"])
+               for pill in ("1 of 3 paused", "1 of 3 suspended"))
+
+
 def test_what_others_did_is_listed_and_what_is_still_paused_can_go_on() -> None:
     paused, ended = command(), command(id="y", action="end", task_ids=("gone",), reason="night")
     parts = page_of(work(jobs=[job(paused=1)], commands=[paused, ended]))

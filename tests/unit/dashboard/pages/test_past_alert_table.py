@@ -30,7 +30,7 @@ def rows(alerts: list[Any], *opened: str, signals: dict[str, str] | None = None)
 def test_one_alert_stands_alone_with_its_value_its_times_and_its_reason() -> None:
     [row] = rows([alert("a", users=["ann", "bo", "cy", "di"], comebacks=2)])
     assert [text_of(cell) for cell in row[2]] == [
-        "crit Too hot hot · fired again 2 times", "n1 · GPU 3 ann, bo, cy and 1 more", "91 °C",
+        "critical Too hot hot · fired again 2 times", "n1 · GPU 3 ann, bo, cy and 1 more", "91 °C",
         "10 min ago", "2 min ago", "it is cool again"]
     assert row[2][3][1]["title"] == "14 Nov 2023, 22:03"
     assert [link[1]["href"] for link in elements(past_alert_table(

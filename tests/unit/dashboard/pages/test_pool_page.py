@@ -2,7 +2,7 @@
 
 import json
 import random
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +25,7 @@ from dashboard.pages.pool_spans import (
     stacked_spans,
 )
 from dashboard.pages.pool_tables import PoolTables
-from dashboard.pages.pool_words import gpus_of, leased_words, places_words
+from dashboard.pages.pool_words import gpus_of, leased_words, places_words, why_words
 from dashboard.pages.reading import Viewer
 from dashboard.pool.views import (
     ClaimView,
@@ -73,6 +73,16 @@ def claim(**fields: Any) -> ClaimView:
 def pool(nodes: int = 1, is_on: bool = True, **fields: Any) -> PoolView:
     return PoolView(is_on, "pack", "fair", nodes, [ModelView("H100", 4, 1, 2, 1)], 1, **(
         {"waiting": 1, "waiting_gpus": 2} | fields))
+
+
+def test_a_claim_waits_for_a_moment_of_the_viewers_zone() -> None:
+    """The agents' words are in UTC, for terminals of several places."""
+    waits = claim(why="it asks for 2 GPUs; 4 of 4 matching are free, 3 of these are reserved from "
+                  "2026-11-30 20:00 UTC on, and it asks for 4 h")
+    at = datetime(2026, 11, 30, 16, tzinfo=UTC).timestamp()
+    assert why_words(waits, at, "Europe/Berlin") == (
+        "4 of 4 matching are free, 3 of these are reserved from 21:00 on, and it asks for 4 h.")
+    assert "from Tue 1 Dec, 01:00 on" in why_words(waits, at, "Asia/Karachi")
 
 
 def now_of(*leases: LeaseView, claims: Any = (), nodes: Any = None, **fields: Any) -> PoolNow:

@@ -36,6 +36,7 @@ class Hub:
     """A hub that checks drafts with this outcome, and has a rehearsal in this state."""
 
     def __init__(self, state: str = "running", **outcome: Any) -> None:
+        self.approved_by: str | None = None
         self.outcome, self.state, self.requests = OUTCOME | outcome, state, []  # type: ignore[var-annotated]
 
     def ask_for(self, method: str, path: str, body: Any) -> Any:
@@ -48,8 +49,10 @@ class Hub:
 
 def editor(hub: Hub, draft: RuleFormDraft | None = None, person: Viewer = ADMIN, item: Any = None
            ) -> RuleEditor:
-    rehearsal = {"state": hub.state, "progress": 0.4, "end": NOW}
-    client: Any = SimpleNamespace(hub=hub, rehearsal=lambda _: rehearsal)
+    rehearsal = {"id": "r1", "state": hub.state, "progress": 0.4, "end": NOW, "by": "bo",
+                 "rule_version": "v3", "approved_by": hub.approved_by}
+    me = {"name": person.name, "role": person.role, "second_person": True}
+    client: Any = SimpleNamespace(hub=hub, rehearsal=lambda _: rehearsal, me=lambda: me)
     text = "" if draft is None else encode_draft(draft)
     return RuleEditor(client, person, item, text, NOW)
 
@@ -73,7 +76,7 @@ def values_of(part: Any) -> dict[str, list[str]]:
 
 
 def item(number: int = 3) -> Any:
-    return {"rule": RULE, "number": number}
+    return {"rule": RULE, "number": number, "version": "v1"}
 
 
 def is_disabled(part: Any) -> bool:
@@ -197,6 +200,24 @@ def test_a_rehearsal_is_ordered_followed_and_form_parts() -> None:
     parts = draw(editor(Hub(problems=[problem]), draft, item=item()))
     assert "@order" not in parts
     assert "have errors" in parts["rehearsal-words"][0]
+
+
+def test_a_rehearsal_of_the_saved_rule_is_approved_where_it_was_looked_at() -> None:
+    def approval(of: Any, person: Viewer = ADMIN, by: str | None = None) -> str:
+        hub = Hub("done")
+        hub.approved_by = by
+        part = draw(editor(hub, item=of, person=person), "r1")["rehearsal-approval"]
+        assert [json.loads(traits["data-form"])["path"] for tag, traits, _ in elements(part)
+                if tag == "button"] in ([], ["rules/backtests/r1/approve"])
+        return words(part)
+
+    assert approval(item() | {"version": "v3"}) == "Approve"
+    assert approval(item() | {"version": "v4"}) == "", "of an earlier version"
+    assert approval(item() | {"version": "v3"}, Viewer(Role.OPERATOR, name="olga")) == ""
+    assert approval(item() | {"version": "v3"}, Viewer(Role.ADMIN, name="bo")) == "", "their own"
+    assert approval(item() | {"version": "v3"}, by="eve") == "Approved by eve."
+    harmless = item() | {"version": "v3", "rule": RULE | {"ladder": []}}
+    assert approval(harmless) == "", "it takes no steps"
 
 
 def test_who_may_not_change_rules_sees_one_and_asks_nothing() -> None:

@@ -68,6 +68,8 @@ def test_a_task_says_what_it_is_and_holds() -> None:
     assert words(parts["task-subtitle"]) == "n1"
     assert words(parts["task-state"]) == "Running, 2 h old"
     assert words(parts["task-gpus"]) == "GPUsGPU-11.0 GiB  ·  SM 37 %"
+    by_place = drawer(task(gpus=[TaskGpuUseView("GPU-1", 2.0**30, 37.0, "1/9")]))
+    assert words(by_place["task-gpus"]) == "GPUsGPU 1/91.0 GiB  ·  SM 37 %"
     facts = dict(facts_of(task(owner=OwnerView(namespace="ns", pod="p", container="c" * 64,
                                                container_name="box", rank=0)), "UTC"))
     assert (facts["Pod"], facts["Container"], facts["Rank"]) == ("ns/p", f"box ({'c' * 12})", "0")

@@ -54,6 +54,11 @@ def test_moments_are_of_the_viewers_zone() -> None:
         "Asia/Kolkata, UTC+5:30"]
 
 
+def test_a_name_keeps_its_letters_at_the_start_of_a_sentence() -> None:
+    assert [sentence(text) for text in ("vLLM fills it", "the rest", "GPU 5", "")] == [
+        "vLLM fills it.", "The rest.", "GPU 5.", "."]
+
+
 def test_how_long_ago() -> None:
     assert [when(NOW + ahead, NOW) for ahead in (0, -4, -7, 7, -180, 500_000)] == [
         "just now", "just now", "10 s ago", "in 10 s", "3 min ago", "in 6 d"]
