@@ -1,7 +1,10 @@
 """Arguments of --array and --after, and the summary of a run's parts."""
 
+from pathlib import Path
+
 import pytest
 
+from agent.cli.runs.folder import RunFolders
 from agent.cli.runs.request import (
     PARTS_MOST,
     RunName,
@@ -56,3 +59,14 @@ def test_what_comes_after_begins_only_if_all_of_it_ended_well() -> None:
     assert failure(REQUEST, {3: RunPart("lost", "killed"), 5: good}) == "run 7.3 was lost: killed"
     assert summary([good, bad, good, RunPart("queued")]) == (
         "2 ended with status 0, 1 ended with status 3, 1 queued")
+
+
+def test_the_number_of_a_removed_run_is_not_given_again(tmp_path: Path) -> None:
+    """What it has left behind carries it, and would be ended with the later one."""
+    runs = RunFolders({"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)})
+    folders = [runs.make(REQUEST)[0] for _ in range(2)]
+    runs.remove(folders[1])
+    last, request = runs.make(REQUEST)
+    assert (last.path.name, request.number) == ("3", 3)
+    runs.remove(folders[0])
+    assert runs.make(REQUEST)[1].number == 4
