@@ -160,7 +160,7 @@ class PoolServer:
             why = self._why_not(uid)
             if why:
                 with contextlib.suppress(PoolSocketError):
-                    messages.send(sock, ClaimRefused(why))
+                    messages.send(sock, ClaimRefused(why, is_full=uid != OVERFLOW_UID))
                 sock.close()
                 continue
             with self._lock:

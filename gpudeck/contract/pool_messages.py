@@ -91,10 +91,12 @@ class ShowPool(Struct, frozen=True, tag="show", forbid_unknown_fields=True):
 
 
 class ClaimRefused(Struct, frozen=True, tag="refused"):
-    """Refusal of a request. `waits`: of one about a lease, for its claim still waits."""
+    """Refusal of a request. `waits`: of one about a lease, for its claim still waits. `is_full`: of
+    the connection, for there are too many; it says nothing of the request."""
 
     why: Text
     waits: bool = False
+    is_full: bool = False
 
 
 class ClaimWaits(Struct, frozen=True, tag="waits"):

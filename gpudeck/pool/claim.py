@@ -135,13 +135,13 @@ def give_back_later(lease_id: str) -> None:
 def _is_given_back(pool: PoolConnection, lease_id: str) -> bool:
     try:
         pool.send(GiveBack(lease_id))
-        while not isinstance(pool.receive(ANSWERS_WITHIN_S), LeaseEnded | ClaimRefused):
+        while not isinstance(message := pool.receive(ANSWERS_WITHIN_S), LeaseEnded | ClaimRefused):
             pass  # other messages meanwhile
     except CommandError:
         return False
     finally:
         pool.close()
-    return True
+    return not (isinstance(message, ClaimRefused) and message.is_full)
 
 
 def _give_back_when_answered(lease_id: str) -> None:

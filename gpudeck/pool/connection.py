@@ -158,6 +158,8 @@ def bind_process(pool: PoolConnection, lease_id: str, pidfd: int, within_s: floa
         match pool.receive(within_s):
             case Bound():
                 return
+            case ClaimRefused(why, is_full=True):
+                raise CommandError(why, ExitCode.UNREACHABLE)
             case ClaimRefused(why, waits):
                 raise (ClaimWaitsError if waits else CommandError)(why, ExitCode.REFUSED)
             case LeaseEnded(why):

@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from agent.pool.server import (
     OF_ONE_USER_MOST,
     REQUEST_EVERY_S,
@@ -21,6 +23,7 @@ from agent.pool.server import (
 from agent.tasks.people import SystemPeople
 from gpudeck.contract import pool_messages as messages
 from gpudeck.contract.pool_messages import (
+    SOCKET_ENV,
     ClaimCancelled,
     ClaimWaits,
     FromPool,
@@ -28,6 +31,9 @@ from gpudeck.contract.pool_messages import (
     LeaseNotice,
     ShowPool,
 )
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.pool.claim import _is_given_back
+from gpudeck.pool.connection import PoolConnection, bind_process
 
 
 class Answers:
@@ -127,6 +133,26 @@ def test_who_floods_it_and_reads_nothing_slows_nobody(tmp_path: Path) -> None:
     assert took_s < 5 * REQUEST_EVERY_S * OF_ONE_USER_MOST
     for sock in flood:
         sock.close()
+    server.close()
+
+
+def test_who_comes_back_while_there_are_too_many_does_not_read_that_the_lease_has_ended(
+        tmp_path: Path) -> None:
+    path = tmp_path / "pool.sock"
+    server = PoolServer(path, Answers(), SystemPeople())
+    with contextlib.ExitStack() as stack:
+        for _ in range(OF_ONE_USER_MOST):
+            sock = stack.enter_context(socket.socket(socket.AF_UNIX))
+            sock.settimeout(30)
+            sock.connect(str(path))
+            messages.send(sock, ShowPool())
+            assert messages.from_pool(sock) == ClaimCancelled()
+        pool = PoolConnection({SOCKET_ENV: str(path)})
+        with pytest.raises(CommandError, match="end one first") as refused:
+            bind_process(pool, "l1", 0, 30)
+        pool.close()
+        assert refused.value.code == ExitCode.UNREACHABLE  # it is asked again
+        assert not _is_given_back(PoolConnection({SOCKET_ENV: str(path)}), "l1")
     server.close()
 
 
