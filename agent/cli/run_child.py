@@ -62,15 +62,15 @@ def run_command(command: Sequence[str], env: Mapping[str, str], bind: Callable[[
     other_children = _children()  # of a shell that became us by `exec`
     signal.signal(WAKES, lambda *_: None)  # it may come when nobody waits any more
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would not report a child's end
-    watched = _watched()
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    wakers = _wakers()
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, wakers)
     try:
-        return _wait(_start(command, env, bind, watched), watched, ending, bool(other_children))
+        return _wait(_start(command, env, bind, wakers), wakers, ending, bool(other_children))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-def _watched() -> set[signal.Signals]:
+def _wakers() -> set[signal.Signals]:
     """Return the signals to wait for. What was ignored before us, as SIGHUP by nohup, stays so: the
     kernel would queue it for who blocks it, and it would count as the user's wish to end."""
     return {*OWN, *(number for number in FORWARDED if number not in OF_SESSION
@@ -78,7 +78,7 @@ def _watched() -> set[signal.Signals]:
 
 
 def _start(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int, int], None],
-           watched: Set[signal.Signals]) -> int:
+           wakers: Set[signal.Signals]) -> int:
     go_reads, go = os.pipe()
     failed, fails = os.pipe()
     child = os.fork()
@@ -88,7 +88,7 @@ def _start(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int, 
             os._exit(ExitCode.NOT_EXECUTABLE)  # the lease is not ours: nothing runs
         for number in IGNORED_BY_PYTHON:
             signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, watched)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, wakers)
         try:
             os.execvpe(command[0], list(command), dict(env))
         except OSError as error:
@@ -113,14 +113,14 @@ def _start(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int, 
     return child
 
 
-def _wait(child: int, watched: Set[signal.Signals], ending: Ending, has_others: bool
+def _wait(child: int, wakers: Set[signal.Signals], ending: Ending, has_others: bool
           ) -> CommandEnd:
     """Forward signals until the command has ended, and all it started if its GPUs were taken back.
     `has_others`: not all our children are of the command, and nobody knows which are."""
     was_signalled, status = False, None
     signals: SentSignals = set()
     while True:
-        info = signal.sigwaitinfo(watched)
+        info = signal.sigwaitinfo(wakers)
         if info.si_signo == signal.SIGCHLD:
             exit_status = _reap(child)
             status = status if exit_status is None else exit_status

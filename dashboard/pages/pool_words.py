@@ -85,8 +85,8 @@ def is_reserved(claim: ClaimView, now: float) -> bool:
 def why_words(claim: ClaimView, now: float, zone: str) -> str:
     """Return why a claim waits, with its moments in the viewer's zone, without what it asks for:
     that stands above it already."""
-    def local(found: re.Match[str]) -> str:
-        return until_words(datetime.fromisoformat(f"{found[1]}+00:00").timestamp(), now, zone)
+    def local(moment: re.Match[str]) -> str:
+        return until_words(datetime.fromisoformat(f"{moment[1]}+00:00").timestamp(), now, zone)
 
     return sentence(UTC_MOMENT.sub(local, claim.why.removeprefix(f"it asks for {claim.asks}; ")))
 

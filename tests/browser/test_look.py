@@ -136,7 +136,7 @@ MOMENTS = """async seconds => {
 
 
 def test_the_browser_writes_moments_as_the_hub_does(steady_fleet: Fleet) -> None:
-    """Of each month: a September of four letters was on half of the pages."""
+    """Compare each month: a September of four letters was on half of the pages."""
     moments = [1_767_250_000 + month * 2_629_746 for month in range(12)]
     zone, lines = steady_fleet.page.evaluate(MOMENTS, moments)
     now = time.time()

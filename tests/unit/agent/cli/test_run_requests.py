@@ -62,7 +62,7 @@ def test_what_comes_after_begins_only_if_all_of_it_ended_well() -> None:
 
 
 def test_the_number_of_a_removed_run_is_not_given_again(tmp_path: Path) -> None:
-    """What it has left behind carries it, and would be ended with the later one."""
+    """Processes that it left behind carry it, and would be ended with the later one."""
     runs = RunFolders({"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)})
     folders = [runs.make(REQUEST)[0] for _ in range(2)]
     runs.remove(folders[1])

@@ -148,10 +148,10 @@ def test_who_comes_back_while_there_are_too_many_does_not_read_that_the_lease_ha
             messages.send(sock, ShowPool())
             assert messages.from_pool(sock) == ClaimCancelled()
         pool = PoolConnection({SOCKET_ENV: str(path)})
-        with pytest.raises(CommandError, match="end one first") as refused:
+        with pytest.raises(CommandError, match="end one first") as refusal:
             bind_process(pool, "l1", 0, 30)
         pool.close()
-        assert refused.value.code == ExitCode.UNREACHABLE  # it is asked again
+        assert refusal.value.code == ExitCode.UNREACHABLE  # it is asked again
         assert not _is_given_back(PoolConnection({SOCKET_ENV: str(path)}), "l1")
     server.close()
 
