@@ -5,8 +5,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from msgspec import structs
-
 from gpudeck.contract.wire import Frame, Hello
 
 from ..access.policy import Actor, actor_fields
@@ -17,6 +15,7 @@ from ..fleet.effects import StreamRecord
 from ..fleet.fleet import Fleet, Node
 from ..runtime.runner import Loop
 from .core.backfilled import NodeBackfill, joined_past
+from .core.record_room import RecordRoom
 from .core.records import JobRecord, grown, is_news, records_of
 from .core.teams import Team, TeamTable, teams_flaw
 from .store import CANNOT_STORE, JobsStore
@@ -50,6 +49,8 @@ class JobsService:
         for job in store.open():
             self._running.setdefault(job.node, {})[job.id] = job
         self._unwritten: dict[tuple[str, str], JobRecord] = {}
+        self._room = RecordRoom()
+        self._warned: set[str] = set()  # nodes without room in this hour
         self._uses: dict[str, frozenset[tuple[str, int]]] = {}  # by node, as they were looked at
         self._pasts: dict[str, NodeBackfill] = {}
         self._past_news: list[JobRecord] = []
@@ -112,13 +113,14 @@ class JobsService:
         for past in self._pasts.values():
             self._past_news += past.collect()
         try:
-            self._save_past()
+            self._save_past(now)
             if self._unwritten:
                 self.store.put(self._unwritten.values())
                 self._unwritten.clear()
             if mono - self._forgot_at >= FORGET_EVERY_S:
                 self.store.forget(now - self._keep_s, MOST)
                 self._unseen_jobs.clear()
+                self._warned.clear()
                 self._forgot_at = mono
             self._is_failing = False
         except CANNOT_STORE as error:
@@ -129,7 +131,7 @@ class JobsService:
                 del self._unwritten[key]
             del self._past_news[:-MOST_UNWRITTEN]
 
-    def _save_past(self) -> None:
+    def _save_past(self, now: float) -> None:
         """Merge jobs that nodes have reported of a time without the hub into those known since."""
         if not self._past_news:
             return
@@ -150,6 +152,10 @@ class JobsService:
                 continue
             if job.id in here:
                 here[job.id] = whole
+            if not self._has_room(had, whole, now):
+                if job.id not in here:
+                    self._room.forget(job)
+                continue
             self._unwritten[key] = records[key] = whole
         self._past_news.clear()
 
@@ -178,7 +184,7 @@ class JobsService:
 
     def _look(self, node_id: str, node: Node, now: float) -> None:
         uses = frozenset((use.task_id, use.gpu) for use in node.uses)
-        if self._uses.get(node_id) == uses:
+        if self._uses.get(node_id) == uses and not self._room.is_short(node_id):
             return
         is_first = node_id not in self._uses
         self._uses[node_id] = uses
@@ -188,14 +194,25 @@ class JobsService:
         for job_id, job in records.items():
             former = had.pop(job_id, None)
             here[job_id] = whole = job if former is None else grown(former, job)
-            if former is None or is_news(former, whole):
+            if ((former is None or is_news(former, whole) or self._room.is_left_out(whole))
+                    and self._has_room(former, whole, now)):
                 self._unwritten[node_id, job_id] = whole
         for job_id, job in had.items():
-            self._unwritten[node_id, job_id] = structs.replace(job, last_seen=now, ended_at=now)
+            ended = self._room.end(job, now)
+            if ended is not None:
+                self._unwritten[node_id, job_id] = ended
         if here:
             self._running[node_id] = here
         if is_first:
             self._past_ends.setdefault(node_id, set()).update(had)
+
+    def _has_room(self, had: JobRecord | None, job: JobRecord, now: float) -> bool:
+        if self._room.take(had, job, now):
+            return True
+        if job.node not in self._warned:
+            self._warned.add(job.node)
+            log.warning("jobs_not_kept node=%s why='more than one node may have'", job.node)
+        return False
 
     def _gpus_of(self, node: Node) -> dict[str, set[str]]:
         by_task: dict[str, set[str]] = {}

@@ -10,12 +10,13 @@ from gpudeck.pool.core.claims import Grant, Lease
 from gpudeck.pool.core.fair_share import EndedUsage, FairSharePolicy
 
 from ..fleet.node_budget import NodeBudget
+from ..runtime.row_room import room_of
 from .store import PoolStore
 
 KEPT_S = 35 * 86_400.0  # five half-lives of fair share
 FORGET_EVERY_S = 3_600.0
 RECENT_MOST = 4_096
-BYTES_MOST = ((3_600.0, 2_000_000), (86_400.0, 16_000_000))  # of one node; each has some 400
+BYTES_MOST = ((3_600.0, 2_000_000), (86_400.0, 16_000_000))  # of one node, on disk
 
 
 class EndedLeases:
@@ -46,7 +47,8 @@ class EndedLeases:
         ended was announced when it did."""
         bodies = [(end, self._store.body_of(changed(end, why="", exit_status=None)))
                   for end in ends]
-        if not self._bytes.take(node_id, sum(len(body) for _, body in bodies), mono):
+        if not self._bytes.take(node_id, sum(
+                room_of(body, node_id, end.claim.id) for end, body in bodies), mono):
             return
         for end in self._store.add_ended(node_id, bodies):
             lease = _lease(node_id, end)

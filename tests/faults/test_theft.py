@@ -318,17 +318,18 @@ def _holds(hub: HubProcess, folder: Path, before_s: float, stolen_s: float,
             refusal = _refusal_seen(hub, process)
             assert process.wait(stolen_s + 60) == 0
         stolen, late = watch.take(), swarm.late()
-        by_itself = [_grown(was, other.take())
-                     for was, other in zip(calm_twin, watches, strict=True)]
+        twins = [(was, other.take()) for was, other in zip(calm_twin, watches, strict=True)]
         time.sleep(AFTER_S)
         after, after_late = watch.take(), swarm.late()
         _nobody_else_noticed(swarm, hub)
         _its_pool_is_its_own(hub, honest)
     did: dict[str, Any] = json.loads(output.read_text())
     # One run rose by 38 MB for some minutes: what counts is what is there at the end.
-    grown = _grown(calm, stolen) - max(by_itself, default=0.0)
-    peak, stored_mb = _risen(calm.own_bytes, stolen.own_bytes), _risen(
-        calm.state_bytes, stolen.state_bytes)
+    by_itself = [(_grown(was, now), _risen(was.state_bytes, now.state_bytes))
+                 for was, now in twins]
+    own_mb, own_stored_mb = map(max, zip((0.0, 0.0), *by_itself, strict=True))
+    grown, peak = _grown(calm, stolen) - own_mb, _risen(calm.own_bytes, stolen.own_bytes)
+    stored_mb = _risen(calm.state_bytes, stolen.state_bytes) - own_stored_mb
     # Calm before and after: what else the machine does then changes within minutes.
     clocks = {"late": (late, (calm_late, after_late)),
               "answered": (spread(stolen.answered_ms),

@@ -12,6 +12,7 @@ import pytest
 from dashboard.fleet.effects import StreamRecord
 from dashboard.fleet.fleet import Fleet
 from dashboard.jobs.core.backfilled import MOST_ENDED
+from dashboard.jobs.core.record_room import BYTES_MOST, RecordRoom
 from dashboard.jobs.core.records import JobRecord, short_line
 from dashboard.jobs.service import MOST_EARLY, MOST_NAMED, JobsService
 from dashboard.jobs.store import SCHEMA, JobsStore
@@ -168,6 +169,34 @@ def test_a_node_that_makes_up_jobs_writes_few_of_them_between_two_looks(scene: J
     scene.service.step(NOW + 7_300, MONO + 7_300)  # another hour
     scene.backfill(("again", 0, "again"), at=NOW + 5 * MOST_ENDED)
     assert scene.stored("again", NOW + 7_305)
+
+
+def test_a_node_that_renames_its_jobs_at_each_look_takes_no_more_disk_than_it_may(
+        scene: JobScene, db: SqliteConnection) -> None:
+    """Its tasks on GPUs are no new ones: 50 at a time were 36,000 records an hour."""
+    hosts = [("a", *range(50)), ("b", *range(50, 100))]
+    for look in range(200):
+        name, *numbers = hosts[look % 2]
+        scene.report(*((f"{name}{number}", number % 2, f"j{look}-{number}" + "x" * 100)
+                       for number in numbers), at=NOW + 5 * look)
+    [size] = db.execute("select sum(pgsize) from dbstat").fetchone()
+    assert size < 1.3 * BYTES_MOST[0][1]
+    assert len(scene.service.running()) == 50, "all that run are listed"
+    scene.report(("a", 0, "later"), at=NOW + 4_700)
+    assert scene.stored("later", NOW + 4_705), "an hour on there is room again"
+
+
+def test_a_job_beyond_the_room_is_stored_once_there_is_some(
+        scene: JobScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene.service, "_room", RecordRoom(((3_600.0, 600),)))
+    scene.report(("a", 0, "stored"))
+    scene.report(("a", 0, "stored"), ("b", 1, "waits"), ("c", 1, "short"), at=NOW + 5)
+    assert {job.id for job in scene.service.running()} == {"stored", "waits", "short"}
+    assert [job.id for job in scene.store.of_ids(["waits", "short"])] == []
+    scene.report(("b", 1, "waits"), at=NOW + 10)
+    assert scene.stored("stored", NOW + 10).ended_at == NOW + 10, "what is stored ends"
+    assert scene.store.of_ids(["short"]) == []
+    assert scene.stored("waits", NOW + 3_700).first_seen == NOW + 5
 
 
 def test_a_job_of_a_time_without_the_hub_is_kept_as_if_it_had_been_seen(scene: JobScene) -> None:

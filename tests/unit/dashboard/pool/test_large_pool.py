@@ -2,13 +2,19 @@
 
 import random
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import gevent
 import pytest
+from msgspec.structs import replace as changed
 
 from dashboard.jobs.core.teams import Team, TeamTable
 from dashboard.pool import stretch
+from dashboard.pool.ended import BYTES_MOST, EndedLeases
+from dashboard.pool.store import SCHEMA, PoolStore
+from dashboard.runtime.sqlite_state import SqliteStateStore
 from gpudeck.contract.pool_link import OfferedGpu, PoolReport, ReportedEnd, ReportedLease
 from gpudeck.contract.quota import Quota
 from gpudeck.pool.core.claims import Claim, Grant, Lease
@@ -65,6 +71,18 @@ def test_what_a_node_says_has_ended_is_bounded_in_bytes() -> None:
     [end] = [end for _, end in service.store.ended_since(0.0) if end.claim.id == "l2"]
     assert end.uuids == ("G0-0",), "another node's budget is its own"
     pool.close()
+
+
+def test_leases_that_ended_take_no_more_disk_than_their_node_may(tmp_path: Path) -> None:
+    """Each of 1.5 kB took a page of its own: 2 MB of them were 6 on disk."""
+    long = tuple(f"G0-{number:>080}" for number in range(16))
+    with closing(SqliteStateStore(tmp_path / "state.db")) as state:
+        state.migrate((SCHEMA,))
+        ended = EndedLeases(PoolStore(state.connection))
+        for number in range(2_000):
+            ended.add_all("id0", [changed(an_end(number), uuids=long)], NOW)
+        [size] = state.connection.execute("select sum(pgsize) from dbstat").fetchone()
+    assert 0.5 * BYTES_MOST[0][1] < size < 1.2 * BYTES_MOST[0][1]
 
 
 def test_the_rest_of_the_hub_runs_before_the_pass_and_while_nodes_are_told() -> None:
