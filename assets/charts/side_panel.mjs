@@ -49,7 +49,7 @@ export class MachineSide {
     this.root = root;
     this.seldomAt = -Infinity;
     this.alertsAt = -Infinity;
-    this.panels = new MachinePanels("lines", page.root);
+    this.panels = new MachinePanels("lines", page.root, page.live);
 
     this.idleLine = new IdleLine();
     byId("lines-idle").append(this.idleLine.root);

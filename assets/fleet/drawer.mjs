@@ -15,13 +15,14 @@ export class Drawer extends Teller {
   /**
    * @param {FleetState} picture
    * @param {MetricBook} book
+   * @param {LiveLink} live
    */
-  constructor(picture, book) {
+  constructor(picture, book, live) {
     super();
     this.root = byId("drawer");
     this.picture = picture;
     const body = byId("drawer-body");
-    const panels = new MachinePanels("fleet", body);
+    const panels = new MachinePanels("fleet", body, live);
     this.details = new GpuDetails(body, book, panels, around(picture));
     this.details.addEventListener("named", ({ detail }) => name(detail));
     byId("drawer-close").addEventListener("click", () => this.close());

@@ -60,7 +60,7 @@ export default class Fleet {
       partsOf(byId("heatmap")),
     );
     this.hover = new Hover(this.picture, this.book, this.firing);
-    this.drawer = new Drawer(this.picture, this.book);
+    this.drawer = new Drawer(this.picture, this.book, live);
     this.events = new EventsPanel(this.picture, live);
     this.sites = new SitesLine();
     this.attention = new Attention(this.picture, live, this.firing);

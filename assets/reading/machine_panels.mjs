@@ -12,7 +12,6 @@ const ANSWER = "page-answer";
 const SOON_MS = 700;
 const SOON_FOR_MS = 3_000;
 const LATE_MS = 3_000; // so long the rest of the page waits for them
-const LOST_MS = 10_000; // an answer is not waited for any longer
 
 export class MachinePanels {
   /** @type {{ gpu?: string, node?: string }} */
@@ -23,6 +22,7 @@ export class MachinePanels {
   parts = {};
   askedAt = -Infinity;
   isAsking = false;
+  number = 0; // of the last request
   /** @type {Promise<unknown>} */
   shown = Promise.resolve();
 
@@ -30,12 +30,17 @@ export class MachinePanels {
    * `page`: the key of the page; the buttons are within `root`.
    * @param {string} page
    * @param {HTMLElement} root
+   * @param {LiveLink} live
    */
-  constructor(page, root) {
+  constructor(page, root, live) {
     this.page = page;
     this.answers = new DashAnswers(ANSWER);
     // A little less: the page comes by as often, and never quite on time.
     this.pauseMs = 750 * JSON.parse(byId(ANSWER).dataset.reading ?? "").everyS;
+    // What was asked of a hub that went away is answered by nobody.
+    live.addEventListener("back", () => {
+      this.isAsking = false;
+    });
     listenForActs(root);
     root.addEventListener("click", (event) => this.onClick(event));
   }
@@ -50,14 +55,15 @@ export class MachinePanels {
   }
 
   /**
-   * Asks if it is time to. Resolves once they are shown, or late.
+   * Asks if it is time to, and the last request has ended: those of a slow hub do not pile up. Resolves
+   * once they are shown, or late.
    * @type {(isNow?: boolean) => Promise<unknown>}
    */
   refresh(isNow = false) {
     const now = performance.now();
     const isSoon = now - settledAt() < SOON_FOR_MS;
-    const pauseMs = this.isAsking ? LOST_MS : isSoon ? SOON_MS : this.pauseMs;
-    if (!isNow && now - this.askedAt < pauseMs) return this.shown;
+    const isEarly = now - this.askedAt < (isSoon ? SOON_MS : this.pauseMs);
+    if (!isNow && (this.isAsking || isEarly)) return this.shown;
     this.askedAt = now;
     const late = new Promise((resolve) => setTimeout(resolve, LATE_MS));
     this.shown = Promise.race([this.ask(this.view), late]);
@@ -70,11 +76,12 @@ export class MachinePanels {
    */
   async ask(view) {
     this.isAsking = true;
+    const number = (this.number += 1);
     const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
     const answer = await this.answers
       .ask({ page: this.page, view: { ...view, zone: timeZone ?? "UTC" }, have: this.have })
       .catch(() => null);
-    if (view !== this.view) return;
+    if (number !== this.number || view !== this.view) return;
     this.isAsking = false;
     if (answer === null) return;
     Object.assign(this.have, answer.digests);

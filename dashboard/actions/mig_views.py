@@ -41,8 +41,7 @@ class MigList(Struct):
 
 def mig_list(fleet: Fleet, visible: VisibleFleet, node_id: str | None, mono: float) -> MigList:
     """Return the boards that MIG can split."""
-    return MigList([board for node in visible.nodes(fleet)
-                    if node_id in (None, node.hello.node_id)
+    return MigList([board for node in visible.nodes(fleet, node_id)
                     for board in _boards(fleet, node, mono)])
 
 

@@ -242,8 +242,8 @@ def limits_list(fleet: Fleet, visible: VisibleFleet, node_id: str | None) -> Lim
 def repair_list(fleet: Fleet, visible: VisibleFleet, node_id: str | None, now: float
                 ) -> RepairList:
     return RepairList([
-        _repair(fleet, node, repair, now) for node in visible.nodes(fleet)
-        if node.repairs is not None and node_id in (None, node.hello.node_id)
+        _repair(fleet, node, repair, now) for node in visible.nodes(fleet, node_id)
+        if node.repairs is not None
         for repair in node.repairs.repairs])
 
 
@@ -260,8 +260,8 @@ def _repair(fleet: Fleet, node: Node, repair: GpuRepair, now: float) -> RepairVi
 
 def _nodes_with_limits(fleet: Fleet, visible: VisibleFleet, node_id: str | None
                        ) -> list[tuple[Node, LimitsNow]]:
-    return [(node, node.limits) for node in visible.nodes(fleet) if node.limits is not None
-            and node_id in (None, node.hello.node_id)]
+    return [(node, node.limits) for node in visible.nodes(fleet, node_id)
+            if node.limits is not None]
 
 
 def _mps(node: Node, limits: LimitsNow, reads: CommandLineVisibility) -> NodeMpsView:

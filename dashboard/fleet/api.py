@@ -140,9 +140,8 @@ class FleetApi:
         if query.cursor is not None and query.cursor[:1] != (epoch,):
             raise bad("the hub was restarted since this cursor, or groups have changed; start "
                        "again without it")
-        slots = (((epoch, f"{place:08d}"), slot) for place, slot in self._places(visible)
-                 if show[slot] != GpuStatus.RETIRED and (matches is None or matches[slot])
-                 and node_id in (None, fleet.node_ids[fleet.node_at[slot]]))
+        slots = (((epoch, f"{place:08d}"), slot) for place, slot in self._places(visible, node_id)
+                 if show[slot] != GpuStatus.RETIRED and (matches is None or matches[slot]))
         page_slots, more = page(slots, query.limit, query.cursor)
         on = {slot: ids for at in {int(fleet.node_at[slot]) for slot in page_slots}
               for slot, ids in views.tasks_on(fleet.all_nodes[fleet.node_ids[at]]).items()}
@@ -151,12 +150,19 @@ class FleetApi:
             [views.gpu_view(fleet, slot, GpuStatus(show[slot]), int(codes[slot]),
                             on.get(slot, []), mono, only) for slot in page_slots], more)
 
-    def _places(self, visible: VisibleFleet) -> Iterable[tuple[int, int]]:
+    def _places(self, visible: VisibleFleet, node_id: str | None) -> Iterable[tuple[int, int]]:
         uuids, fleet = requested("uuid"), self.machine.fleet
-        if uuids is None:
+        if uuids is None and node_id is None:
             return enumerate(visible.slots.tolist())
-        slots = [slot for uuid in uuids if (slot := fleet.find(uuid, visible.place_of)) is not None]
-        places = np.flatnonzero(np.isin(visible.slots, slots))
+        is_asked = np.ones(len(visible.slots), bool)
+        if uuids is not None:
+            is_asked &= np.isin(visible.slots, [
+                slot for uuid in uuids
+                if (slot := fleet.find(uuid, visible.place_of)) is not None])
+        if node_id is not None:  # pages of a node ask all the time: not by one GPU after the other
+            node = fleet.all_nodes.get(node_id)
+            is_asked &= fleet.node_at[visible.slots] == (-1 if node is None else node.at)
+        places = np.flatnonzero(is_asked)
         return zip(places.tolist(), visible.slots[places].tolist(), strict=True)
 
     def gpu(self, uuid: str) -> GpuView:

@@ -97,7 +97,10 @@ class VisibleFleet:
             self.sight, self.epoch, [name for name in self.node_ids if name in fleet.nodes],
             self.slots[~fleet.viewed[self.slots]], self.is_whole)
 
-    def nodes(self, fleet: Fleet) -> list[Node]:
+    def nodes(self, fleet: Fleet, only: str | None = None) -> list[Node]:
+        """Return its nodes, or the one with this id, if it is visible."""
+        if only is not None:
+            return [fleet.all_nodes[only]] if only in self.place_of else []
         return [fleet.all_nodes[node_id] for node_id in self.node_ids]
 
 

@@ -37,8 +37,9 @@ def note(words: Any) -> Component:
 
 
 def acts(buttons: Sequence[Component], may_act: bool) -> list[Component]:
-    """Return the line of buttons, for who may press them."""
-    return [make("p.limits-acts", [*buttons])] if may_act and buttons else []
+    """Return the line of buttons, for who may press them. By its key it stays the same element,
+    with the focus in it, when lines come and go above it."""
+    return [make("p.limits-acts", [*buttons], data_key="acts")] if may_act and buttons else []
 
 
 def pill(words: str, tone: str) -> Component:

@@ -9,14 +9,14 @@ from urllib.parse import quote
 from dash.development.base_component import Component
 from msgspec import Meta
 
-from gpudeck.client.hub import Client
+from gpudeck.client.hub import PAGE, Client
 from gpudeck.errors import CommandError
 from gpudeck.markup import make
 from gpudeck.measures.metrics import metric
 
 from ..access.policy import Role
 from .hold_buttons import hold_line
-from .limit_panels import limits_panel, mig_panel
+from .limit_panels import limits_panel, mig_panel, note
 from .machine_facts import (
     board_facts,
     facts_list,
@@ -34,6 +34,7 @@ from .service_panel import ServicePlace, own_repair, service_panel
 
 Item = dict[str, Any]
 Items = list[Item]
+Note = Sequence[Component]
 EVERY_S = 2.0
 MOST_TASKS = 50  # that can be ended at once here
 NONE_ADVISED = 0
@@ -68,27 +69,29 @@ def _gpu_parts(client: Client, uuid: str, zone: str, now: float) -> Parts:
     if gpu.get("link"):
         return parts  # nothing here acts on the GPU of another site
     if node is not None:
-        places = {other["uuid"]: other["place"] for other in client.hub.all("gpus", node=node["id"])
-                  } if node["links"] else {}
+        others = _gpus_of(client, node["id"]) if node["links"] else []
+        places = {other["uuid"]: other["place"] for other in others or []}
         parts["panel-peers"] = facts_list(peer_facts(uuid, node["links"] or [], places))
-    return parts | _gpu_acts(client, gpu, zone, now)
+    return parts | _gpu_acts(client, gpu, _age_note(node), zone, now)
 
 
-def _gpu_acts(client: Client, gpu: Item, zone: str, now: float) -> Parts:
+def _gpu_acts(client: Client, gpu: Item, age_note: Note, zone: str, now: float) -> Parts:
     node, uuid, person = gpu["node"], gpu["uuid"], viewer(client)
-    may_act = person.may(Role.OPERATOR)
-    parts: Parts = {"panel-hold": hold_line(
-        node, gpu["host"], client.hub.get("hold"), person, now)}
+    may_act, parts = person.may(Role.OPERATOR), Parts()
+    if (hold := _one(client, "hold")) is not None:
+        parts["panel-hold"] = hold_line(node, gpu["host"], hold, person, now)
     if (repairs := _items(client, "repairs", node=node)) is not None:
         place = ServicePlace(node, gpu["facts"]["parent_uuid"] or uuid, may_act, zone,
                              gpu["tasks"][:MOST_TASKS], _advice(gpu))
-        parts["panel-service"] = _panel("service", "Service", service_panel(place, repairs))
+        parts["panel-service"] = _panel("service", "Service", [
+            *age_note, *service_panel(place, repairs)])
     if (limits := _items(client, "limits", node=node)) is not None:
-        parts["panel-limits"] = _panel("limits", "Limits", limits_panel(gpu, limits, may_act, zone))
+        parts["panel-limits"] = _panel("limits", "Limits", [
+            *age_note, *limits_panel(gpu, limits, may_act, zone)])
     if (boards := _items(client, "mig", node=node)) is not None:
         board = next((one for one in boards if one["gpu"] == uuid), None)
         parts["panel-mig"] = None if board is None else _panel(
-            "mig", "MIG", mig_panel(board, may_act))
+            "mig", "MIG", [*age_note, *mig_panel(board, may_act)])
     if (quotas := _items(client, _quotas_of(node), gpu=uuid)) is not None:
         parts["panel-quotas"] = _panel("quota-panel", "Quotas", quotas_here(quotas, "GPU"))
     return parts
@@ -97,25 +100,32 @@ def _gpu_acts(client: Client, gpu: Item, zone: str, now: float) -> Parts:
 def _node_parts(client: Client, node: str, zone: str, now: float) -> Parts:
     if (machine := _node(client, node)) is None:
         return {}
-    gpus, person = client.hub.all("gpus", node=node), viewer(client)
-    may_act = person.may(Role.OPERATOR)
+    gpus = _gpus_of(client, node)
     parts: Parts = {
-        "panel-now": _titled("Limits in force", facts_list(limit_facts(gpus))),
-        "panel-health": _titled("Health", facts_list(health_facts(gpus))),
         "panel-host": _titled("Host", facts_list(host_facts(machine["host_load"]))),
-        "panel-links": _titled("Links between GPUs", topology(machine["links"] or [], gpus)),
         "panel-node": _titled("Agent", facts_list(node_facts(machine)))}
+    if gpus is not None:
+        parts |= {
+            "panel-now": _titled("Limits in force", facts_list(limit_facts(gpus))),
+            "panel-health": _titled("Health", facts_list(health_facts(gpus))),
+            "panel-links": _titled("Links between GPUs", topology(machine["links"] or [], gpus))}
     if machine.get("link"):
         return parts  # nothing here acts on the node of another site
-    if (repairs := _items(client, "repairs", node=node)) is not None:
+    return parts | _node_acts(client, machine, gpus, zone, now)
+
+
+def _node_acts(client: Client, machine: Item, gpus: Items | None, zone: str, now: float) -> Parts:
+    node, person, age_note = machine["id"], viewer(client), _age_note(machine)
+    may_act, parts, hold = person.may(Role.OPERATOR), Parts(), _one(client, "hold")
+    if hold is not None and (repairs := _items(client, "repairs", node=node)) is not None:
         place = ServicePlace(node, None, may_act, zone, _tasks_left(client, node, repairs))
         parts["lines-acts"] = [
             make("div.service", service_panel(place, repairs)),
-            hold_line(node, machine["host"], client.hub.get("hold"), person, now)]
-    if (reports := _items(client, "mps", node=node)) is not None:
+            hold_line(node, machine["host"], hold, person, now)]
+    if gpus is not None and (reports := _items(client, "mps", node=node)) is not None:
         indices = {gpu["uuid"]: gpu["index"] for gpu in gpus}
-        parts["panel-mps"] = _panel("limits", "MPS", mps_panel(
-            node, next(iter(reports), None), indices, may_act))
+        parts["panel-mps"] = _panel("limits", "MPS", [*age_note, *mps_panel(
+            node, next(iter(reports), None), indices, may_act)])
     if (quotas := _items(client, _quotas_of(node))) is not None:
         parts["panel-quotas"] = _panel("quota-panel", "Quotas", quotas_here(quotas, "node"))
     return parts
@@ -130,9 +140,13 @@ def _panel(look: str, title: str, inside: Sequence[Component]) -> list[Component
 
 
 def _node(client: Client, ident: str) -> Item | None:
-    """Return the node with this id: the hub also lists another whose host is named so."""
-    return next((one for one in _items(client, "nodes", id=ident) or [] if one["id"] == ident),
-                None)
+    return _one(client, f"nodes/{quote(ident, safe='')}")
+
+
+def _age_note(node: Item | None) -> Note:
+    """Return what stands above facts that only the node knows, once it reports them no more."""
+    return [note("The node is silent: this is its last report, and may have changed.")
+            ] if node is not None and node["state"] == "silent" else []
 
 
 def _tasks_left(client: Client, node: str, repairs: Items) -> list[str]:
@@ -140,8 +154,9 @@ def _tasks_left(client: Client, node: str, repairs: Items) -> list[str]:
     own = own_repair(repairs, None)
     if own is None or not own["is_overdue"]:
         return []
-    return [task["id"] for task in client.hub.items(
-        "tasks", node=node, limit=str(MOST_TASKS), sort="mem_used_bytes", order="desc")]
+    return [task["id"] for task in _items(
+        client, "tasks", node=node, limit=str(MOST_TASKS), sort="mem_used_bytes", order="desc")
+        or []]
 
 
 def _advice(gpu: Item) -> str:
@@ -158,5 +173,16 @@ def _items(client: Client, path: str, **query: str) -> Items | None:
     """Return the items; None: the hub does not give them now."""
     try:
         return client.hub.items(path, **query)
+    except CommandError:
+        return None
+
+
+def _gpus_of(client: Client, node: str) -> Items | None:
+    return _items(client, "gpus", node=node, limit=str(PAGE))
+
+
+def _one(client: Client, path: str) -> Item | None:
+    try:
+        return client.hub.get(path)
     except CommandError:
         return None

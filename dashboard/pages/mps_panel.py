@@ -61,7 +61,9 @@ def _finding(node: str, finding: Item, indices: Mapping[str, int], may_act: bool
     weight = pill("fix needed", "lost") if finding["weight"] == "fault" else pill(
         "advice", "stale")
     fixes = [_fix(f"fix {code} {at}", node, fix, indices)
-             for at, fix in enumerate(finding["fixes"]) if fix["type"] in FIX_ACTIONS]
+             for at, fix in enumerate(finding["fixes"]) if fix["type"] in FIX_ACTIONS
+             # A node's report is a reason for acts on its own GPUs only.
+             and fix.get("gpu_uuid") in (None, *indices)]
     return make("li", [
         make("p", [weight, f" {sentence_or_none(finding['cause'])}"]),
         note(sentence_or_none(finding["remedy"])), *acts(fixes, may_act)],
@@ -85,8 +87,7 @@ def fix_words(fix: Item, indices: Mapping[str, int]) -> str:
         return f"Set {limit} on device {fix['ordinal']} again"
     if kind == "mps_priority":
         return f"Set {'normal priority' if fix['priority'] == 0 else 'below normal'} again"
-    uuid = fix["gpu_uuid"]
-    return f"Make GPU {indices.get(uuid, uuid[4:12])} exclusive"
+    return f"Make GPU {indices[fix['gpu_uuid']]} exclusive"
 
 
 def _daemon(node: str, daemon: Item, may_act: bool) -> Component:

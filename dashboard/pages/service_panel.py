@@ -97,8 +97,10 @@ def _buttons(place: ServicePlace, may: Sequence[str], is_overdue: bool) -> list[
             action, form = STEPS[step]
             buttons.append(act_button(
                 ROWS[action].label, step, action, target, form(setting_place)))
-    if is_overdue and place.tasks:
+    # A node names its tasks: one with a space would be several targets, of any node.
+    tasks = [task for task in place.tasks if " " not in task]
+    if is_overdue and tasks:
         # What a drain leaves is ended as anything is: previewed, by a person.
-        buttons.append(act_button(f"End {plural(len(place.tasks), 'task')}", "end", "end",
-                                  " ".join(place.tasks)))
+        buttons.append(act_button(f"End {plural(len(tasks), 'task')}", "end", "end",
+                                  " ".join(tasks)))
     return acts(buttons, place.may_act)

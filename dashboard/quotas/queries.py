@@ -1,7 +1,8 @@
 """Queries of quotas for the API and Prometheus, by what an actor may see."""
 
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
 import gevent
@@ -28,6 +29,11 @@ from .views import NodeQuotaView, TaskQuotaView, holder_here, node_quota, task_q
 
 SHARED_FOR_S = 2.0
 WITNESSES = 16
+BalanceKey = tuple[str, Limit, str]
+
+
+def key_of(balance: QuotaBalance) -> BalanceKey:
+    return balance.quota.id, balance.limit, balance.holder
 
 
 @dataclass(slots=True)
@@ -73,6 +79,20 @@ class QuotaQueries:
             balance for balance in self.of(quota.id)
             if sees_all or balance.holder in visible.reads.own]
 
+    def _seen_here(self, visible: VisibleFleet, keys: Container[BalanceKey]
+                   ) -> dict[str, list[QuotaBalance]]:
+        """Return the visible balances with these keys, by quota: pages of a node ask all the
+        time, and there are as many balances as owners in the fleet."""
+        by_quota: dict[str, list[QuotaBalance]] = defaultdict(list)
+        for balance in self.service.balances:
+            if key_of(balance) in keys:
+                by_quota[balance.quota.id].append(balance)
+        own = visible.reads.own
+        return {quota_id: worst_first(
+            same if self.sees_all(visible, same[0].quota)
+            else (balance for balance in same if balance.holder in own))
+            for quota_id, same in by_quota.items()}
+
     def sees_all(self, visible: VisibleFleet, quota: Quota) -> bool:
         """Return whether all nodes of a quota are visible: else no sums are, but one's own."""
         return visible.is_whole or all(
@@ -109,18 +129,18 @@ class QuotaQueries:
         node_holdings = [] if not is_current(node, now) else (
             evaluate.on_gpu(holdings(self.fleet, node), uuid))
         task_ids = frozenset(holding.task.id for holding in node_holdings)
-        parts = {(balance.quota.id, balance.limit, balance.holder): balance for balance in balances(
+        parts = {key_of(balance): balance for balance in balances(
             self.index, node_holdings, now, self.service.hours.of,
             frozenset(self.service.spared))}
-        views = []
+        seen, views = self._seen_here(visible, parts), []
         for quota in for_node(self.index.all, self.fleet, node):
             if quota.scope_kind == "gpu" and uuid not in (None, quota.scope_name):
                 continue
             deployed = evaluate.deployment(quota, self.service.active.generation, node,
                                            self.deployer.in_force.get(node.hello.node_id))
             views.append(node_quota(quota, deployed, [
-                holder_here(balance, part, task_ids) for balance in self.seen_by(visible, quota)[1]
-                if (part := parts.get((quota.id, balance.limit, balance.holder)))]))
+                holder_here(balance, parts[key_of(balance)], task_ids)
+                for balance in seen.get(quota.id, ())]))
         return views
 
     def of_owner(self, name: str, visible: VisibleFleet) -> list[QuotaBalance]:

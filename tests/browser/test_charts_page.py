@@ -239,6 +239,10 @@ def test_the_page_at_a_moment_that_is_over(node: Node, open_page: Callable[..., 
     # In the bar, too, nothing calls a past moment live.
     assert soon(lambda: page.inner_text("#link-words") == "Connected")
     assert "then" in (page.get_attribute("#lines", "class") or "").split()
+    # Nothing acts on what is shown beside it.
+    buttons = page.locator("#lines-acts button")
+    buttons.first.wait_for(state="attached")
+    assert [button.is_visible() for button in buttons.all()] == [False] * buttons.count()
     page.evaluate("shifts.length = 0")
     page.locator("#time-slider").press("ArrowLeft")
     page.wait_for_url(f"**at={at // 5 * 5 - (5 if at % 5 == 0 else 0)}")
@@ -247,6 +251,7 @@ def test_the_page_at_a_moment_that_is_over(node: Node, open_page: Callable[..., 
     assert soon(lambda: "at=" not in page.evaluate("location.search"))
     assert soon(lambda: page.inner_text("#link-words") == "Live")
     assert "then" not in (page.get_attribute("#lines", "class") or "").split()
+    assert buttons.first.is_visible()
     node.every_s = EVERY_S
     assert sum(page.evaluate("shifts")) < LEAST_SHIFT
     box = page.locator("#time-load").bounding_box()

@@ -188,6 +188,37 @@ def test_from_the_terminal_through_the_hub(demo: Demo, mps: FakeMps, terminal: T
     assert mps.changed()[-1] == "set_default_client_priority 0"
 
 
+def test_the_focus_and_what_is_typed_survive_answers(
+        demo: Demo, admin: Somebody, terminal: Terminal) -> None:
+    """The panel comes every two seconds, and meanwhile somebody else sets a limit."""
+    uuid, yes = random.choice([*demo.gpus()]), ("--yes", "--reason", "a test")
+    page = at(admin, f"/gpu/{uuid}").page
+    panel = page.locator("#lines-side .limits")
+    expect(panel).to_contain_text("No limit is set by gpudeck")
+    page.evaluate("""() => {
+        globalThis.answers = 0;
+        document.getElementById("page-answer").addEventListener("answered", () => answers += 1);
+    }""")
+    button = panel.get_by_role("button", name="Cap power")
+    button.press("Enter")
+    watts = admin.dialog.locator("[name=watts]")
+    watts.press_sequentially("34")
+    terminal(cli.gpu, "cap", uuid, "333", "--for", "90s", *yes)
+    expect(panel.locator(".limit")).to_contain_text("Power 333 W")
+    before = page.evaluate("answers")
+    assert soon(lambda: page.evaluate("answers") > before + 1)
+    expect(watts).to_have_value("34")
+    expect(watts).to_be_focused()
+    watts.press_sequentially("5")
+    expect(admin.dialog.locator(".act-changes")).to_contain_text("345 W for 1 h")
+    page.keyboard.press("Escape")
+    expect(admin.dialog).to_have_count(0)
+    expect(button).to_be_focused()
+    terminal(cli.gpu, "release", uuid, "power", *yes)
+    expect(panel).to_contain_text("No limit is set by gpudeck")
+    expect(button).to_be_focused()
+
+
 # What MPS misreads (agent/limits/mps.py), as somebody would send it.
 WRONG: tuple[tuple[str, dict[str, Any]], ...] = (
     ("mps_memory", {"ordinal": 0, "mem_mib": "2.5G"}),

@@ -19,7 +19,8 @@ def a_gpu(index: int = 0, **fields: Any) -> Item:
 
 
 def a_node(**fields: Any) -> Item:
-    return {"id": "id-n1", "host": "n1", "driver_version": "550.54", "reader": None,
+    return {"id": "id-n1", "host": "n1", "state": "live", "driver_version": "550.54",
+            "reader": None,
             "agent_version": "0.1.0", "unknown_types": [], "cost": None, "pending": None,
             "dropped": None, "platform": "Linux", "holds": [], "links": [],
             "host_load": None, **fields}

@@ -224,12 +224,13 @@ def test_the_doctor_offers_its_fixes(fix: Item, says: str) -> None:
     assert fix["type"] in FIX_ACTIONS
 
 
-def test_a_gpu_without_a_known_index_is_named_by_its_uuid() -> None:
+def test_a_node_does_not_offer_acts_on_the_gpus_of_others() -> None:
     finding = {"code": "x", "weight": "advice", "cause": "a", "remedy": "b",
                "fixes": [FIXES[-1][0]]}
-    part = mps_panel("id-n1", mps(findings=[finding]), {}, True)
-    assert "no problems found" in text(part)
-    assert "Make GPU e7537bd6 exclusive" in text(part)
+    for indices in ({}, {"GPU-1": 0}):
+        part = mps_panel("id-n1", mps(findings=[finding]), indices, True)
+        assert "no problems found" in text(part)
+        assert all_buttons(part) == []
 
 
 @pytest.mark.parametrize(("report", "says"), [
@@ -266,6 +267,15 @@ def test_what_a_drain_left_may_be_ended_once_its_time_is_over() -> None:
     assert "Owners have until 30 Nov 2026, 00:54." in text(service_panel(place, [on_time]))
     # That of the whole node is ended on the node's own page.
     assert "end" not in buttons(service_panel(place, [late | {"gpu": None}]))
+
+
+def test_a_task_that_names_others_is_not_ended_with_what_a_drain_left() -> None:
+    """A node names its tasks: split at the space this would be a task of another node."""
+    late = a_repair(state="draining", says="draining", until=NOW - 60, is_overdue=True, may=[])
+    for tasks, target in ((["b-1-1", "b-2-1 other/c-9-1"], "b-1-1"), (["b c"], None)):
+        end = buttons(service_panel(ServicePlace("id-n1", "GPU-0", True, "UTC", tasks), [late])
+                      ).get("end")
+        assert (end and end["data-target"]) == target
 
 
 def test_the_drivers_advice_begins_a_repair() -> None:
@@ -307,7 +317,14 @@ class FakeHub:
     all = items
 
     def get(self, path: str) -> Any:
-        return {"me": {"role": self.lists.get("role", "operator")}, "hold": FREE}[path]
+        if path.startswith("nodes/"):
+            found = [node for node in self.items("nodes") if f"nodes/{node['id']}" == path]
+        else:
+            found = [{"me": {"role": self.lists.get("role", "operator")},
+                      "hold": self.lists.get("hold", FREE)}[path]]
+        if found in ([], [None]):
+            raise CommandError("not now")
+        return found[0]
 
 
 def parts_of(view: MachineView, **lists: Any) -> dict[str, Any]:
@@ -346,6 +363,36 @@ def test_what_the_hub_does_not_give_now_stays_as_it_is() -> None:
         assert len(parts) >= 6
 
 
+def test_one_request_that_fails_does_not_take_all_panels_away() -> None:
+    parts = parts_of(MachineView(gpu="GPU-0"), gpus=[a_gpu()], **ALL | {"hold": None})
+    assert "panel-hold" not in parts
+    assert "panel-limits" in parts
+    parts = parts_of(MachineView(node="id-n1"), gpus=[a_gpu()], **ALL | {"hold": None})
+    assert "lines-acts" not in parts
+    assert "panel-mps" in parts
+    parts = parts_of(MachineView(node="id-n1"), **ALL)  # without GPUs
+    assert {*parts} == {"panel-host", "panel-node", "panel-quotas", "lines-acts"}
+    late = a_repair(gpu=None, until=NOW - 60, is_overdue=True, may=["return"])
+    parts = parts_of(MachineView(node="id-n1"), gpus=[a_gpu()], **ALL | {"repairs": [late]})
+    assert {*buttons_of(parts["lines-acts"])} == {"return"}  # without tasks
+
+
+def buttons_of(part: Any) -> set[str]:
+    return {traits["data-key"] for tag, traits, _ in elements(part)
+            if tag == "button" and "data-key" in traits}
+
+
+def test_of_a_silent_node_nothing_is_said_to_be_so_now() -> None:
+    for view, names in ((MachineView(gpu="GPU-0"), ("service", "limits", "mig")),
+                        (MachineView(node="id-n1"), ("mps",))):
+        for state in ("live", "silent"):
+            parts = parts_of(view, gpus=[a_gpu()], **ALL | {
+                "nodes": [a_node(state=state)], "limits": limits(leases=[a_limit()])})
+            for name in names:
+                says = words(parts[f"panel-{name}"])
+                assert ("this is its last report" in says) is (state == "silent")
+
+
 def test_the_machines_of_another_site_have_facts_only() -> None:
     gpu = a_gpu(link="https://other.example/gpu/GPU-0")
     parts = parts_of(MachineView(gpu="GPU-0"), gpus=[gpu], **ALL)
@@ -356,7 +403,6 @@ def test_the_machines_of_another_site_have_facts_only() -> None:
 
 
 def test_a_node_whose_host_is_named_as_the_id_of_another() -> None:
-    """`GET nodes?id=` lists both."""
     nodes = [a_node(id="other", host="id-n1", agent_version="9.9"), a_node()]
     for view, place in ((MachineView(node="id-n1"), "lines-acts"),
                         (MachineView(gpu="GPU-0"), "panel-hold")):
