@@ -198,9 +198,9 @@ class JobsService:
                     and self._has_room(former, whole, now)):
                 self._unwritten[node_id, job_id] = whole
         for job_id, job in had.items():
-            ended = self._room.end(job, now)
-            if ended is not None:
-                self._unwritten[node_id, job_id] = ended
+            last = self._room.end(job, now)
+            if last is not None:
+                self._unwritten[node_id, job_id] = last
         if here:
             self._running[node_id] = here
         if is_first:

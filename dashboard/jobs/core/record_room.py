@@ -42,9 +42,9 @@ class RecordRoom:
         """Return the record to write of a job that has ended; None: none of it is stored. One that
         is stored ends in any case."""
         stored = self._left_out.get(had.node, {}).get(had.id, had)
-        ended = structs.replace(had, last_seen=at, ended_at=at)
-        if self.take(had, ended, at):
-            return ended
+        last = structs.replace(had, last_seen=at, ended_at=at)
+        if self.take(had, last, at):
+            return last
         self.forget(had)
         return None if stored is None else structs.replace(stored, last_seen=at, ended_at=at)
 

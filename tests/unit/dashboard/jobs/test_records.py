@@ -173,7 +173,7 @@ def test_a_node_that_makes_up_jobs_writes_few_of_them_between_two_looks(scene: J
 
 def test_a_node_that_renames_its_jobs_at_each_look_takes_no_more_disk_than_it_may(
         scene: JobScene, db: SqliteConnection) -> None:
-    """Its tasks on GPUs are no new ones: 50 at a time were 36,000 records an hour."""
+    """Tasks on GPUs are no new ones: 50 at a time were 36,000 records an hour."""
     hosts = [("a", *range(50)), ("b", *range(50, 100))]
     for look in range(200):
         name, *numbers = hosts[look % 2]

@@ -74,7 +74,7 @@ def test_what_a_node_says_has_ended_is_bounded_in_bytes() -> None:
 
 
 def test_leases_that_ended_take_no_more_disk_than_their_node_may(tmp_path: Path) -> None:
-    """Each of 1.5 kB took a page of its own: 2 MB of them were 6 on disk."""
+    """Rows of 1.5 kB took a page of their own: 2 MB of them were 6 on disk."""
     long = tuple(f"G0-{number:>080}" for number in range(16))
     with closing(SqliteStateStore(tmp_path / "state.db")) as state:
         state.migrate((SCHEMA,))
