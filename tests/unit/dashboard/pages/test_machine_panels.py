@@ -318,13 +318,13 @@ class FakeHub:
 
     def get(self, path: str) -> Any:
         if path.startswith("nodes/"):
-            found = [node for node in self.items("nodes") if f"nodes/{node['id']}" == path]
+            matches = [node for node in self.items("nodes") if f"nodes/{node['id']}" == path]
         else:
-            found = [{"me": {"role": self.lists.get("role", "operator")},
-                      "hold": self.lists.get("hold", FREE)}[path]]
-        if found in ([], [None]):
+            matches = [{"me": {"role": self.lists.get("role", "operator")},
+                        "hold": self.lists.get("hold", FREE)}[path]]
+        if matches in ([], [None]):
             raise CommandError("not now")
-        return found[0]
+        return matches[0]
 
 
 def parts_of(view: MachineView, **lists: Any) -> dict[str, Any]:
