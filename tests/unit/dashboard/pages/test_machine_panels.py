@@ -161,7 +161,7 @@ def test_what_is_not_read_is_said_first() -> None:
 
 
 def test_a_cap_beyond_what_the_gpu_accepts_reaches_the_node() -> None:
-    """It refuses in words: the field must not keep it back."""
+    """A GPU refuses in words: the field must not keep it back."""
     [watts, _] = json.loads(buttons(limits_panel(a_gpu(), limits(), True, "UTC"))["cap"][
         "data-fields"])
     assert (watts["traits"]["min"], watts["traits"]["max"]) == ("1", "5000")
