@@ -161,7 +161,7 @@ def test_what_is_not_read_is_said_first() -> None:
 
 
 def test_a_cap_beyond_what_the_gpu_accepts_reaches_the_node() -> None:
-    """Nodes refuse in words: the field must not keep it back."""
+    """A GPU refuses in words: the field must not keep it back."""
     [watts, _] = json.loads(buttons(limits_panel(a_gpu(), limits(), True, "UTC"))["cap"][
         "data-fields"])
     assert (watts["traits"]["min"], watts["traits"]["max"]) == ("1", "5000")
@@ -318,13 +318,13 @@ class FakeHub:
 
     def get(self, path: str) -> Any:
         if path.startswith("nodes/"):
-            answers = [node for node in self.items("nodes") if f"nodes/{node['id']}" == path]
+            matches = [node for node in self.items("nodes") if f"nodes/{node['id']}" == path]
         else:
-            answers = [{"me": {"role": self.lists.get("role", "operator")},
-                      "hold": self.lists.get("hold", FREE)}[path]]
-        if answers in ([], [None]):
+            matches = [{"me": {"role": self.lists.get("role", "operator")},
+                        "hold": self.lists.get("hold", FREE)}[path]]
+        if matches in ([], [None]):
             raise CommandError("not now")
-        return answers[0]
+        return matches[0]
 
 
 def parts_of(view: MachineView, **lists: Any) -> dict[str, Any]:
