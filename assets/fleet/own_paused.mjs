@@ -30,10 +30,10 @@ async function look(filter) {
   const line = byId("own-paused");
   show(line, paused.length > 0);
   if (paused.length === 0) return;
-  const [{ id, host, state }] = paused;
+  const [{ id, host, state: hold }] = paused;
   const pauses = (
     await itemsOf(`commands?state=all&limit=20&task=${encodeURIComponent(id)}`, [])
-  ).filter(({ action, state }) => action === ACTIONS[state ?? ""] && state === "done");
+  ).filter(({ action, state }) => action === ACTIONS[hold ?? ""] && state === "done");
   const [last] = pauses.sort((one, other) => other.requested_at - one.requested_at);
   const by =
     last === undefined
@@ -42,6 +42,6 @@ async function look(filter) {
   line.href = `/tasks?task=${encodeURIComponent(id)}`;
   say(
     line,
-    `${paused.length === 1 ? `Your task on ${host} was ${state}` : `${plural(paused.length, "task")} of yours are ${statesOf(paused)}, one`}${by}`,
+    `${paused.length === 1 ? `Your task on ${host} was ${hold}` : `${plural(paused.length, "task")} of yours are ${statesOf(paused)}, one`}${by}`,
   );
 }

@@ -15,9 +15,9 @@ from .words import when
 Hold = Mapping[str, Any]  # where actions are stopped, as the hub answers it
 
 
-def stop_button(node: str, host: str, words: str = "Stop actions") -> Component:
+def stop_button(node: str, host: str) -> Component:
     title = f"Stop actions on {host}"
-    return row_button(words, {
+    return row_button("Stop actions", {
         "title": f"{title}?", "verb": title, "lead": "Nothing is paused, ended or set there "
         "until someone resumes actions. Running jobs continue.",
         "fields": [text("reason", "Reason (optional)", hint="Shown to everyone, on every page.",
@@ -44,6 +44,6 @@ def hold_line(node: str, host: str, hold: Hold, person: Viewer, now: float) -> C
         since = f" since {when(stop['since'], now)}" if stop["since"] else ""
         words = f"Actions on {host} are stopped{since}."
     button = [] if not person.may(Role.OPERATOR) or fleet is not None else [
-        stop_button(node, host, "Stop actions here")] if stop is None else [
+        stop_button(node, host)] if stop is None else [
         resume_button(node, host)] if stop["wanted"] else []
     return make(f"p.node-hold{'' if stop is None else '.is-held'}", [make("span", words), *button])

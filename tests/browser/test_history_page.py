@@ -234,16 +234,6 @@ def length_of(page: Page) -> int:
     return int(query.get("end", 0)) - int(query.get("start", 0))
 
 
-def gpu_time(load: Any) -> float:
-    """Return the GPU time of the busiest hour, in hours at 100 %."""
-    busiest, step = load["busiest"], load["step"]
-    first, last = ((busiest[end] - load["start"]) // step for end in ("start", "end"))
-    gpu_pct: float = sum((gpus or 0.0) * (mean or 0.0) for gpus, mean in zip(
-        load["gpus"][first:last], load["util_mean_pct"][first:last], strict=True))
-    hours: float = gpu_pct * step / 3_600 / 100
-    return hours
-
-
 def test_the_busiest_hour_of_the_fleet_is_two_clicks_away(
         hub: HubProcess, past: Past, open_page: Callable[..., Page]) -> None:
     page = open_page("/")
@@ -264,7 +254,7 @@ def test_the_busiest_hour_of_the_fleet_is_two_clicks_away(
     hour = hub.get(f"/api/v1/load?start={start}&end={end}&step=60")
     # Steps of another length, and what came since: another hour may have as much GPU time, by a
     # higher mean of fewer GPUs.
-    assert gpu_time(hour) > 0.97 * gpu_time(day)
+    assert abs(hour["busiest"]["util_mean_pct"] - day["busiest"]["util_mean_pct"]) < 5.0
     loads = [value for value in hour["util_mean_pct"] if value is not None]
     # The words may be there already for what was drawn before: two hours come in such steps, too.
     drawn_loads_js = f"({SHOWN}).data[0].y.filter(Number)"

@@ -340,7 +340,7 @@ def test_the_panels_of_a_gpu() -> None:
     parts = parts_of(MachineView(gpu="GPU-0"), gpus=[a_gpu(), a_gpu(1)], **ALL)
     assert {*parts} == {f"panel-{name}" for name in (
         "service", "mig", "limits", "quotas", "board", "hold", "node", "peers")}
-    assert words(parts["panel-hold"]) == "Actions on n1 are allowed.Stop actions here"
+    assert words(parts["panel-hold"]) == "Actions on n1 are allowed.Stop actions"
     assert parts_of(MachineView(gpu="GPU-0"), gpus=[a_gpu()], **ALL | {"mig": []})[
         "panel-mig"] is None
 
@@ -350,7 +350,7 @@ def test_the_panels_of_a_node() -> None:
     assert {*parts} == {"lines-acts", *(f"panel-{name}" for name in (
         "now", "mps", "quotas", "health", "host", "links", "node"))}
     assert words(parts["lines-acts"]) == (
-        "In service.CordonDrainActions on n1 are allowed.Stop actions here")
+        "In service.CordonDrainActions on n1 are allowed.Stop actions")
     assert words(parts["panel-now"]) == "Limits in forcePower limit700 W, default"
 
 
