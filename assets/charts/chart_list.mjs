@@ -76,7 +76,7 @@ export class ChartList {
   }
 
   /**
-   * Draws the limits anew: a power limit may be set at any time. They are seen with the next point.
+   * Updates the limits: a power limit may be set at any time. The next point shows them.
    * @type {(gpus: Hub.GpuView[], labels: Map<string, ChartLabel>) => void}
    */
   setLimits(gpus, labels) {

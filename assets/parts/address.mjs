@@ -47,7 +47,7 @@ export function keepFleetAddress() {
   try {
     sessionStorage.setItem(KEPT, location.pathname + location.search);
   } catch {
-    /* then it begins anew */
+    /* the default view is shown */
   }
 }
 

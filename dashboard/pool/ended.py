@@ -16,7 +16,8 @@ from .store import PoolStore
 KEPT_S = 35 * 86_400.0  # five half-lives of fair share
 FORGET_EVERY_S = 3_600.0
 RECENT_MOST = 4_096
-BYTES_MOST = ((3_600.0, 2_000_000), (86_400.0, 16_000_000))  # of one node, on disk
+# Of one node, on disk: some 1,200 leases an hour, or 200 of many GPUs.
+BYTES_MOST = ((3_600.0, 1_000_000), (86_400.0, 16_000_000))
 
 
 class EndedLeases:

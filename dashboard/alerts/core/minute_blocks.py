@@ -67,7 +67,7 @@ class MinuteBlocks(RowState):
 
 class _BlockWindow(RowState, ABC):
     blocks: MinuteBlocks
-    own: tuple[str, ...]  # arrays of its own that are not made of the blocks
+    own: tuple[str, ...]  # arrays that are not computed from the blocks
 
     def __init__(self, term: SignalTerm, period_s: int, min_coverage: float) -> None:
         self._made_of = term, period_s, min_coverage
