@@ -39,7 +39,7 @@ class ActionLock:
 
 
 def _opened(path: Path) -> int:
-    """Open the file; the first to come makes it. Root makes it for the owner of the agent's folder."""
+    """Open the file, or make it; root makes it for the owner of the agent's folder."""
     fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     owner = os.stat(path.parent)
     if os.geteuid() == 0 and os.fstat(fd).st_uid != owner.st_uid:

@@ -1,7 +1,7 @@
 """Room that rows take on disk. Pure."""
 
-# SQLite keeps only the beginning of a row that is longer than a quarter of a page, and puts the rest
-# on overflow pages (sqlite.org/fileformat2.html, 1.6).
+# SQLite keeps only the beginning of a row that is longer than a quarter of a page, and puts the
+# rest on overflow pages (sqlite.org/fileformat2.html, 1.6).
 PAGE_BYTES, MORE_PAGE_BYTES = 4_096, 4_092
 SHORT_BYTES, BEGINNING_BYTES = 1_002, 489
 HEAD_BYTES = 20
