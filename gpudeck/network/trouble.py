@@ -1,5 +1,5 @@
 """Words for why a hub is not reached, and for what to do about it: the same in an agent's log, of
-`gpudeck doctor` and of each command."""
+`gpudeck doctor`, of each command and in a notebook, where there are no flags."""
 
 import errno
 import socket
@@ -12,10 +12,10 @@ def unreached_words(error: Exception) -> str:
         case ssl.SSLCertVerificationError():
             return _certificate_words(error)
         case ssl.SSLError():
-            return f"TLS fails ({error.reason or error}); is --hub right, https and port?"
+            return f"TLS fails ({error.reason or error}); is the hub's URL right, https and port?"
         case socket.gaierror():
-            return (f"the name in --hub is not known here ({str(error.strerror).lower()}); correct "
-                    "it, or the DNS of this machine")
+            return (f"the name in the hub's URL is not known here "
+                    f"({str(error.strerror).lower()}); correct it, or the DNS of this machine")
         case OSError():
             return reach_words(error)
     return str(error) or type(error).__name__
@@ -27,12 +27,12 @@ def reach_words(error: OSError) -> str:
     match error:
         case ConnectionRefusedError():
             return (f"{words}: does the hub run there, or the proxy before it, and is the port in "
-                    "--hub right?")
+                    "the hub's URL right?")
         case TimeoutError():
-            return (f"{words}: is the address in --hub right, and does a firewall let this machine "
-                    "through?")
+            return (f"{words}: is the address in the hub's URL right, and does a firewall let "
+                    "this machine through?")
         case OSError(errno=errno.EHOSTUNREACH | errno.ENETUNREACH):
-            return f"{words}: is this machine's network up, and the address in --hub right?"
+            return f"{words}: is this machine's network up, and the address in the hub's URL right?"
     return words
 
 
@@ -53,7 +53,8 @@ def _certificate_words(error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code == 10:
         return f"{message}; renew it on the hub"
     if error.verify_code in (62, 64):
-        return f"{message}; use the name that the certificate is for in --hub"
+        return f"{message}; use the name that the certificate is for in the hub's URL"
     if error.verify_code in (18, 19, 20, 21):
-        return f"{message}; pass the issuing CA's certificate with --ca-file"
+        return (f"{message}; give the issuing CA's certificate: --ca-file, or ca_file in a file or "
+                "a notebook")
     return message

@@ -377,11 +377,11 @@ def test_nobody_is_there() -> None:
 
 def test_a_name_that_is_not_known() -> None:
     why = Client("http://deck.invalid:8050").soon(ConnectionClosed).why
-    assert why.startswith("the name in --hub is not known here (")
+    assert why.startswith("the name in the hub's URL is not known here (")
 
 
 @pytest.mark.parametrize(("error", "cure"), [
-    (TimeoutError("timed out"), "timed out: is the address in --hub right, and does a firewall"),
+    (TimeoutError("timed out"), "timed out: is the address in the hub's URL right, and does a firewall"),
     (OSError(errno.ENETUNREACH, "Network is unreachable"), "is this machine's network up"),
     (OSError(errno.EIO, "Input/output error"), "input/output error")])
 def test_what_is_not_reached_says_what_to_look_at(error: OSError, cure: str) -> None:

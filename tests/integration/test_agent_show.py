@@ -111,8 +111,8 @@ def test_no_hub_there() -> None:
 
 @pytest.mark.parametrize(("certificate", "says"), [
     ("expired", "the hub's certificate is refused: certificate has expired; renew it on the hub"),
-    ("strange", "pass the issuing CA's certificate with --ca-file"),
-    ("none", "TLS fails (WRONG_VERSION_NUMBER); is --hub right, https and port?")])
+    ("strange", "give the issuing CA's certificate: --ca-file"),
+    ("none", "TLS fails (WRONG_VERSION_NUMBER); is the hub's URL right, https and port?")])
 def test_what_is_wrong_with_tls_is_said(tmp_path: Path, certificate: str, says: str) -> None:
     """A hub runs there and its address is right: neither is asked for."""
     (tmp_path / "other").mkdir()

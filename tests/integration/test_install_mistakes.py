@@ -132,9 +132,9 @@ def test_without_a_token_it_does_not_start_and_says_how_to_get_one(installed: In
 
 
 @pytest.mark.parametrize(("hub", "says"), [
-    ("https://deck.invalid", "the name in --hub is not known here ("),
+    ("https://deck.invalid", "the name in the hub's URL is not known here ("),
     ("http://127.0.0.1:1", "connection refused: does the hub run there, or the proxy before it"),
-    ("https://127.0.0.1:PORT", "is --hub right, https and port?")])
+    ("https://127.0.0.1:PORT", "is the hub's URL right, https and port?")])
 def test_a_hub_that_is_not_there(installed: Installation, hub: str, says: str) -> None:
     machine, hub = installed.machine, hub.replace("PORT", str(installed.port))
     assert says in installed.install(installed.token(), f"--hub {hub}")
