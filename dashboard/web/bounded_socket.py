@@ -173,10 +173,10 @@ class BoundedSocket:
     def write(self) -> None:
         try:
             while not self.closed:
+                if self._remote is not None:
+                    return
                 encoded = self._next()
                 if encoded is None:
-                    if self._remote is not None:
-                        return
                     if self._farewell is not None:
                         self._sock.sendall(self._farewell)
                         break
@@ -243,11 +243,10 @@ class BoundedSocket:
                 if self.rest_s or busy_s > BUSY_S:
                     gevent.sleep(self.rest_s)
                     self.rest_s = busy_s = 0.0
-                if self.hand_over is not None and self._is_quiet:
+                if self.hand_over is not None and self._is_between_messages:
                     self._remote = self.hand_over()
                     if self._remote is not None:
-                        self._wake.set()  # the writer has nothing to do any more
-                        return self._end_reason.get()
+                        return self._follow(self._remote)
         except WebSocketViolationError as violation:
             self._end_for(violation)
             return violation.reason
@@ -256,10 +255,17 @@ class BoundedSocket:
         return "closed"
 
     @property
-    def _is_quiet(self) -> bool:
-        """Return whether nothing is under way, in either direction."""
-        return (self._is_writer_idle and not self._queue and not self._wake.is_set()
-                and not self._reader.is_inside and self._farewell is None and not self.closed)
+    def _is_between_messages(self) -> bool:
+        """Return whether no message is under way, in either direction."""
+        return (self._is_writer_idle and not self._reader.is_inside and self._farewell is None
+                and not self.closed)
+
+    def _follow(self, remote: RemoteEnd) -> str:
+        """Leave the socket to another process until it ends there; return the reason."""
+        while self._queue:
+            remote.send(self._queue.popleft())
+        self._wake.set()  # the writer has nothing to do any more
+        return self._end_reason.get()
 
     def end_remote(self, reason: str) -> None:
         """End the connection that another process served."""

@@ -22,7 +22,6 @@ from .messages import (
     Delivery,
     Farewell,
     FrameBuffer,
-    LinkEnded,
     Order,
     Received,
     SocketGiven,
