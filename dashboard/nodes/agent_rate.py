@@ -15,7 +15,7 @@ PACE_PER_S = 200.0
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """What an agent sent more of than it may, and how much it may."""
+    """A kind of thing that an agent sent more of than it may, and how much it may."""
 
     what: str
     most: str

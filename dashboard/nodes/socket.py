@@ -18,7 +18,7 @@ from ..errors import SignerUnavailableError
 from ..fleet.effects import HubEvent, LinkClosed, MessageReceived, RateExceeded
 from ..runtime.state_store import StateUnavailableError
 from ..settings import HubSettings
-from ..web.bounded_socket import BoundedServer, BoundedSocket
+from ..web.bounded_socket import BoundedServer, BoundedSocket, is_plain
 from ..web.envelopes import event_frame
 from ..web.http_server import ClientConnection, ServerCounters
 from .agent_rate import AgentRate, Exceeded
@@ -197,7 +197,8 @@ class AgentEndpoint:
         link.rate.backlog_to = hello.last_seq
         link.connection.trust()
         link.peer.admit()
-        link.peer.hand_over = lambda: self._ingest.hand_over(sid, link.peer, link.rate)
+        if is_plain(link.peer.sock):
+            link.peer.hand_over = lambda: self._ingest.hand_over(sid, link.peer, link.rate)
 
     # -- effects
 

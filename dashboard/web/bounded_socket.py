@@ -23,6 +23,7 @@ from engineio import packet as eio_packet
 from flask import Flask
 from flask_socketio import SocketIO
 from gevent.event import AsyncResult, Event
+from gevent.ssl import SSLSocket
 from socketio.msgpack_packet import MsgPackPacket
 
 from gpudeck.contract.wire import MAX_MESSAGE_BYTES
@@ -96,6 +97,25 @@ class RemoteEnd(Protocol):
         """Pass nothing on any more: the connection ends here."""
 
 
+class Handover:
+    """A socket in the care of another process, until it ends there."""
+
+    __slots__ = ("_end", "remote")
+
+    def __init__(self, remote: RemoteEnd) -> None:
+        self.remote = remote
+        self._end: AsyncResult[str] = AsyncResult()
+
+    def wait(self) -> str:
+        """Wait for its end; return the reason."""
+        reason: str = self._end.get() or "gone"
+        return reason
+
+    def end(self, reason: str) -> None:
+        if not self._end.ready():
+            self._end.set(reason)
+
+
 class BoundedSocket:
     """An engine.io connection: what it may send, what waits to be sent, and whether it lives.
 
@@ -119,7 +139,7 @@ class BoundedSocket:
         self.opened_mono = self.heard_mono = self.pinged_mono = mono
         self.allowance = allowance
         self._engine = engine
-        self._sock = sock
+        self.sock = sock
         self._reader = WebSocketReader(min(UNADMITTED_BYTES, allowance.max_bytes))
         self._inside_since_mono = mono
         self._bucket = TokenBucket(UNADMITTED_PER_S, UNADMITTED_BURST, mono)
@@ -127,11 +147,7 @@ class BoundedSocket:
         self._wake = Event()
         self._farewell: bytes | None = None
         self._is_writer_idle = False
-        self._remote: RemoteEnd | None = None
-        self._end_reason: AsyncResult[str] = AsyncResult()
-
-    def fileno(self) -> int:
-        return int(self._sock.fileno())
+        self.handover: Handover | None = None
 
     def admit(self) -> None:
         """Apply the connection's own limits, now that it has proved its identity."""
@@ -139,10 +155,6 @@ class BoundedSocket:
         self._reader.max_bytes = self.allowance.max_bytes
         self._bucket = TokenBucket(self.allowance.messages_per_s, self.allowance.messages_burst,
                                    time.monotonic())
-
-    @property
-    def is_remote(self) -> bool:
-        return self._remote is not None
 
     # -- sending
 
@@ -157,8 +169,8 @@ class BoundedSocket:
     def push(self, encoded: bytes) -> None:
         if self.closed or self._farewell is not None:
             return
-        if self._remote is not None:
-            self._remote.send(encoded)
+        if self.handover is not None:
+            self.handover.remote.send(encoded)
             return
         if len(self._queue) >= QUEUE_FRAMES:
             self._engine.tally.add("too_slow")
@@ -173,12 +185,12 @@ class BoundedSocket:
     def write(self) -> None:
         try:
             while not self.closed:
-                if self._remote is not None:
+                if self.handover is not None:
                     return
                 encoded = self._next()
                 if encoded is None:
                     if self._farewell is not None:
-                        self._sock.sendall(self._farewell)
+                        self.sock.sendall(self._farewell)
                         break
                     self._is_writer_idle = True
                     self._wake.wait()
@@ -187,9 +199,9 @@ class BoundedSocket:
                     continue
                 with gevent.Timeout(self.allowance.stall_s, TimeoutError):
                     # gevent's sendall asks the kernel for its buffer's size each time.
-                    sent_bytes = self._sock.send(encoded)
+                    sent_bytes = self.sock.send(encoded)
                     if sent_bytes < len(encoded):
-                        self._sock.sendall(encoded[sent_bytes:])
+                        self.sock.sendall(encoded[sent_bytes:])
         except TimeoutError:
             self._engine.tally.add("too_slow")
             log.info("closed peer=%s reason=too_slow", self.sid)
@@ -209,8 +221,8 @@ class BoundedSocket:
         if self._farewell is None:
             self._farewell = close_frame(code, reason)
             self._wake.set()
-            if self._remote is not None:
-                self._remote.finish(self._farewell)
+            if self.handover is not None:
+                self.handover.remote.finish(self._farewell)
 
     def close(self, wait: bool = True, abort: bool = False, reason: str | None = None) -> None:
         """Close in the way that engine.io calls for."""
@@ -219,10 +231,10 @@ class BoundedSocket:
     def abort(self) -> None:
         self.closed = True
         self._wake.set()
-        cut(self._sock)
-        if self._remote is not None:
-            self._remote.forget()
-            self.end_remote("closed")
+        cut(self.sock)
+        if self.handover is not None:
+            self.handover.remote.forget()
+            self.handover.end("closed")
 
     # -- reading
 
@@ -232,7 +244,7 @@ class BoundedSocket:
         try:
             while not self.closed:
                 waited_from = time.monotonic()
-                data = self._sock.recv(RECV_BYTES)
+                data = self.sock.recv(RECV_BYTES)
                 got = time.monotonic()
                 if not data:
                     return "gone"
@@ -244,9 +256,13 @@ class BoundedSocket:
                     gevent.sleep(self.rest_s)
                     self.rest_s = busy_s = 0.0
                 if self.hand_over is not None and self._is_between_messages:
-                    self._remote = self.hand_over()
-                    if self._remote is not None:
-                        return self._follow(self._remote)
+                    remote = self.hand_over()
+                    if remote is not None:
+                        while self._queue:
+                            remote.send(self._queue.popleft())
+                        self.handover = Handover(remote)
+                        self._wake.set()  # the writer has nothing to do any more
+                        return self.handover.wait()
         except WebSocketViolationError as violation:
             self._end_for(violation)
             return violation.reason
@@ -259,18 +275,6 @@ class BoundedSocket:
         """Return whether no message is under way, in either direction."""
         return (self._is_writer_idle and not self._reader.is_inside and self._farewell is None
                 and not self.closed)
-
-    def _follow(self, remote: RemoteEnd) -> str:
-        """Leave the socket to another process until it ends there; return the reason."""
-        while self._queue:
-            remote.send(self._queue.popleft())
-        self._wake.set()  # the writer has nothing to do any more
-        return self._end_reason.get()
-
-    def end_remote(self, reason: str) -> None:
-        """End the connection that another process served."""
-        if not self._end_reason.ready():
-            self._end_reason.set(reason)
 
     def _feed(self, data: bytes, mono: float) -> None:
         was_inside = self._reader.is_inside
@@ -326,11 +330,11 @@ class BoundedSocket:
 
     def overdue(self, mono: float) -> str | None:
         """Return why the connection must be cut now, if it must."""
-        if self._remote is not None:
+        if self.handover is not None:
             return None
         waited_s = mono - self.opened_mono
         if not self.is_admitted and waited_s > ADMIT_WITHIN_S and (
-                waited_s > FINISH_WITHIN_S or not unread_bytes(self._sock)):
+                waited_s > FINISH_WITHIN_S or not unread_bytes(self.sock)):
             return "did not identify itself"
         if mono - self.heard_mono > self.allowance.stall_s:
             return "does not answer"
@@ -397,7 +401,7 @@ class BoundedEngine(engineio.Server):  # type: ignore[misc]
                 log.info("closed peer=%s reason=%r", peer.sid, why)
                 peer.finish(CloseCode.POLICY, why)
                 gevent.spawn_later(1.0, peer.abort)
-            elif (not peer.is_remote
+            elif (peer.handover is None
                   and mono - peer.pinged_mono >= peer.allowance.ping_every_s):
                 peer.pinged_mono = mono
                 peer.send(eio_packet.Packet(eio_packet.PING))
@@ -405,6 +409,11 @@ class BoundedEngine(engineio.Server):  # type: ignore[misc]
     def forgive(self, gap_s: float) -> None:
         for peer in self.sockets.values():
             peer.forgive(gap_s)
+
+
+def is_plain(sock: Any) -> bool:
+    """Return whether the kernel has what the other side says: TLS is in this process alone."""
+    return not isinstance(sock, SSLSocket)
 
 
 def unread_bytes(sock: Any) -> int:

@@ -1,12 +1,14 @@
 """Agents whose sockets the ingest process serves are as well off, and as bounded, as those that the
 hub serves itself; and lose nothing by its death."""
 
+import contextlib
 import os
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,9 +23,12 @@ from gpudeck.contract.wire import (
     decode_from_hub,
     encode,
 )
+from tests.fakes.certificates import Authority
 from tests.integration.hubs import Caller, HubProcess, RawSocket, WireAgent, raw_agent, wait_for
 from tests.integration.test_hub_wire import seqs_on_disk
 from tests.integration.test_nodes import post
+from tests.integration.test_transport import acked
+from tests.integration.test_transport import agent as running_agent
 
 FROM_ONE = ("--ingest-process-from", "1")
 
@@ -40,8 +45,8 @@ def _hub(tmp_path: Path) -> Iterator[HubProcess]:
         yield hub
 
 
-@pytest.fixture(name="both", scope="module")
-def _both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HubProcess, HubProcess]]:
+@pytest.fixture(name="hubs", scope="module")
+def _hubs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HubProcess, HubProcess]]:
     """A hub that serves sockets itself, and one that hands them over."""
     with (hub_of(tmp_path_factory.mktemp("alone"), "--ingest-process-from", "0") as alone,
           hub_of(tmp_path_factory.mktemp("handing"), *FROM_ONE) as handing):
@@ -55,7 +60,7 @@ def ingest_pid(hub: HubProcess) -> int:
 
 def served(hub: HubProcess) -> set[tuple[str, int]]:
     """Return the addresses of the agents whose sockets the process has."""
-    return {tuple(connection.raddr)
+    return {(connection.raddr.ip, connection.raddr.port)
             for connection in psutil.Process(ingest_pid(hub)).net_connections("tcp")
             if connection.raddr}
 
@@ -140,7 +145,7 @@ def test_one_that_hangs_is_ended(hub: HubProcess) -> None:
 
 
 # As they stand in a frame of their own, and what the hub says to it.
-WRONG = [
+WRONG: list[tuple[str, Any, type | None]] = [
     ("text", "2", None), ("text", "hello", None), ("binary", b"", None),
     ("binary", b"\xc1", None), ("binary", b"\x90", None),
     ("packet", {"type": 2, "nsp": "/agent", "data": ["other", b""]}, None),
@@ -160,11 +165,11 @@ WRONG = [
 
 @pytest.mark.parametrize("number", range(len(WRONG)))
 def test_what_it_may_not_say_ends_in_the_same_words(
-        both: tuple[HubProcess, HubProcess], number: int) -> None:
+        hubs: tuple[HubProcess, HubProcess], number: int) -> None:
     kind, data, answer = WRONG[number]
     ends = []
-    for hub in both:
-        raw = (served_agent if hub is both[1] else raw_agent)(hub, f"wrong-{number}")
+    for hub in hubs:
+        raw = (served_agent if hub is hubs[1] else raw_agent)(hub, f"wrong-{number}")
         match kind:
             case "text":
                 raw.ws.send(data)
@@ -175,25 +180,25 @@ def test_what_it_may_not_say_ends_in_the_same_words(
             case "wire":
                 raw.emit(EVENT, data)
             case "bytes":
-                assert isinstance(data, bytes)
                 raw.send_bytes(data)
-        seen: list[type] = []
+        refusals: list[type] = []
         while (packet := raw.receive()) is not None:
             message = decode_from_hub(packet["data"][1])
-            seen += [type(message)] if isinstance(message, Refused) else []
-        ends.append((raw.close_code, raw.close_reason, seen))
+            refusals += [type(message)] if isinstance(message, Refused) else []
+        ends.append((raw.close_code, raw.close_reason, refusals))
     assert ends[0] == ends[1]
     assert ends[0][2] == ([] if answer is None else [answer])
 
 
 def test_one_that_is_too_fast_is_refused_in_the_same_words(
-        both: tuple[HubProcess, HubProcess]) -> None:
+        hubs: tuple[HubProcess, HubProcess]) -> None:
     reasons = []
-    for hub in both:
-        raw = (served_agent if hub is both[1] else raw_agent)(hub, "fast")
+    for hub in hubs:
+        raw = (served_agent if hub is hubs[1] else raw_agent)(hub, "fast")
         repeated = encode(Event(1, time.time(), "x"))
-        for _ in range(230):  # 200 at once, and 20 a second
-            raw.emit(EVENT, repeated)
+        with contextlib.suppress(OSError):  # it is refused before it has sent all
+            for _ in range(230):  # 200 at once, and 20 a second
+                raw.emit(EVENT, repeated)
         while True:
             packet = raw.receive()
             assert packet is not None, "it is told why"
@@ -214,6 +219,18 @@ def test_a_revoked_node_is_out_at_once(hub: HubProcess) -> None:
     assert hub.get(f"/api/v1/nodes/{node_id}")["state"] != "live"
 
 
+def test_what_comes_by_tls_stays_with_the_hub(tmp_path: Path) -> None:
+    """The key of a connection is in the hub alone."""
+    authority = Authority(tmp_path)
+    with (hub_of(tmp_path, *FROM_ONE, *authority.issue("good").flags) as hub,
+          running_agent(hub, tmp_path / "node", "--ca-file", str(authority.file),
+                        token=hub.token().text)):
+        ingest_pid(hub)
+        count = acked(hub, authority, "node")
+        wait_for(lambda: acked(hub, authority, "node") > count + 2, why="it goes on")
+        assert served(hub) == set()
+
+
 def test_a_few_agents_are_served_by_the_hub_itself(tmp_path: Path) -> None:
     with hub_of(tmp_path) as hub:
         agent = WireAgent("n1")
@@ -225,9 +242,9 @@ def test_a_few_agents_are_served_by_the_hub_itself(tmp_path: Path) -> None:
         agent.close()
 
 
-def test_one_that_says_goodbye_is_let_go(both: tuple[HubProcess, HubProcess]) -> None:
-    raw = served_agent(both[1], "goodbye")
+def test_one_that_says_goodbye_is_let_go(hubs: tuple[HubProcess, HubProcess]) -> None:
+    raw = served_agent(hubs[1], "goodbye")
     raw.send({"type": 1, "nsp": "/agent"})
     assert raw.closed()[0] == 1000
     node = f"/api/v1/nodes/{Caller('goodbye').node_id}"
-    wait_for(lambda: both[1].get(node)["state"] == "suspect", why="the hub knows")
+    wait_for(lambda: hubs[1].get(node)["state"] == "suspect", why="the hub knows")

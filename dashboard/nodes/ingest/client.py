@@ -45,7 +45,7 @@ STEADY_S = 60.0
 
 
 class AgentReceiver(Protocol):
-    """What agents send is taken by it."""
+    """Receiver of what agents send."""
 
     def take_passed(self, sid: str, payload: bytes) -> None: ...
 
@@ -57,10 +57,10 @@ class IngestClient:
     are connected. Without it the hub serves the sockets itself."""
 
     def __init__(self, settings: HubSettings, receiver: AgentReceiver,
-                 count_offence: Callable[[str], None]) -> None:
+                 count: Callable[[str], None]) -> None:
         self._settings = settings
         self._receiver = receiver
-        self._count_offence = count_offence
+        self._count = count
         self._process: subprocess.Popen[bytes] | None = None
         self._link: gsocket.socket | None = None
         self._agents: dict[int, tuple[str, BoundedSocket]] = {}  # their session ids
@@ -110,6 +110,7 @@ class IngestClient:
         """Go on without it: the agents whose sockets it had come again by themselves."""
         if self._process is None:
             return
+        self._count("ingest_ended")
         log.warning("ingest_ended why=%r agents=%d", why, len(self._agents))
         self.close()
         is_steady = mono - self._started_mono > STEADY_S
@@ -130,7 +131,7 @@ class IngestClient:
         self._wake.set()
         agents, self._agents = self._agents, {}
         for _, peer in agents.values():
-            peer.end_remote("its socket's process ended")
+            _end_of(peer, "its socket's process ended")
 
     # -- sockets
 
@@ -143,7 +144,7 @@ class IngestClient:
         self._order(SocketGiven(
             self._last_link, allowance.max_bytes, allowance.messages_per_s,
             allowance.messages_burst, allowance.ping_every_s, allowance.stall_s, peer.heard_mono,
-            rate.since_mono, rate.backlog_to, rate.newest), os.dup(peer.fileno()))
+            rate.since_mono, rate.backlog_to, rate.newest), os.dup(peer.sock.fileno()))
         self._agents[self._last_link] = sid, peer
         return HandedSocket(self, self._last_link)
 
@@ -219,10 +220,10 @@ class IngestClient:
 
     def _end(self, peer: BoundedSocket, end: LinkEnded) -> None:
         if end.offence:
-            self._count_offence(end.offence)
+            self._count(end.offence)
             log.warning("closed peer=%s reason=%r", peer.sid, end.reason)
         self._agents.pop(end.link, None)
-        peer.end_remote(end.reason)
+        _end_of(peer, end.reason)
 
 
 class HandedSocket:
@@ -240,6 +241,11 @@ class HandedSocket:
 
     def forget(self) -> None:
         self._client.forget(self._link)
+
+
+def _end_of(peer: BoundedSocket, reason: str) -> None:
+    if peer.handover is not None:
+        peer.handover.end(reason)
 
 
 def _environment() -> dict[str, str]:

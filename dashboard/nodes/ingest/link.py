@@ -1,5 +1,5 @@
-"""What a proven agent may say by its socket, as web/bounded_socket.py and nodes/socket.py have it
-for those that the hub serves itself. Pure: bytes in; messages, and frames to send, out."""
+"""State of a proven agent's socket, with the bounds that web/bounded_socket.py and nodes/socket.py
+have for those that the hub serves itself. Pure: bytes in; messages, and frames to send, out."""
 
 from collections import deque
 
@@ -34,20 +34,20 @@ class AgentSocketState:
                  "_pinged_mono", "_reader", "closing_mono", "end", "heard_mono", "link", "queue",
                  "queued_mono", "rate")
 
-    def __init__(self, given: SocketGiven, messages_per_s: int, bytes_per_s: int, mono: float
+    def __init__(self, order: SocketGiven, messages_per_s: int, bytes_per_s: int, mono: float
                  ) -> None:
-        self.link = given.link
-        self.rate = AgentRate(messages_per_s, bytes_per_s, given.since_mono, mono,
-                              given.backlog_to, given.newest)
+        self.link = order.link
+        self.rate = AgentRate(messages_per_s, bytes_per_s, order.since_mono, mono,
+                              order.backlog_to, order.newest)
         self.queue: deque[bytes] = deque()
         self.queued_mono = mono  # since when the first frame of the queue waits
         # Since when nothing is read any more; it ends when the queue is sent, or soon.
         self.closing_mono: float | None = None
-        self.end = LinkEnded(given.link, "closed")
-        self.heard_mono = given.heard_mono
-        self._reader = WebSocketReader(given.most_bytes)
-        self._bucket = TokenBucket(given.messages_per_s, given.messages_burst, mono)
-        self._ping_every_s, self._most_unanswered_s = given.ping_every_s, given.stall_s
+        self.end = LinkEnded(order.link, "closed")
+        self.heard_mono = order.heard_mono
+        self._reader = WebSocketReader(order.most_bytes)
+        self._bucket = TokenBucket(order.messages_per_s, order.messages_burst, mono)
+        self._ping_every_s, self._most_unanswered_s = order.ping_every_s, order.stall_s
         self._pinged_mono = self._inside_since_mono = mono
 
     @property

@@ -57,8 +57,8 @@ class LinkEnded(msgspec.Struct, frozen=True, tag="ended", array_like=True):
 
 
 class Received(msgspec.Struct, tag="received", array_like=True):
-    """What came since the last time: messages that are well formed and within their sender's rate,
-    in their order, and then what happened."""
+    """Messages that came since the last time, well formed and within their sender's rate, in their
+    order; and then what happened."""
 
     messages: list[tuple[int, bytes]]
     news: list[RateNews | LinkEnded]

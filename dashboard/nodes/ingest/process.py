@@ -181,11 +181,11 @@ class IngestLoop:
     def _agent(self, link: int) -> AgentSocket | None:
         return self._agents.get(self._descriptors.get(link, -1))
 
-    def _add(self, given: SocketGiven, mono: float) -> None:
+    def _add(self, order: SocketGiven, mono: float) -> None:
         descriptor = self._hub.next_descriptor()
-        state = AgentSocketState(given, self._messages_per_s, self._bytes_per_s, mono)
+        state = AgentSocketState(order, self._messages_per_s, self._bytes_per_s, mono)
         agent = self._agents[descriptor] = AgentSocket(descriptor, state)
-        self._descriptors[given.link] = descriptor
+        self._descriptors[order.link] = descriptor
         self._epoll.register(descriptor, agent.events)
 
     def _pass_on(self) -> None:
@@ -212,9 +212,9 @@ class IngestLoop:
             return
         if agent.state.is_closing:
             return
-        passed = len(self._received.messages)
+        count = len(self._received.messages)
         agent.state.feed(data, mono, self._received)
-        self._received_bytes += sum(len(payload) for _, payload in self._received.messages[passed:])
+        self._received_bytes += sum(len(payload) for _, payload in self._received.messages[count:])
         if agent.state.rate.rest_s:
             agent.resting_until_mono = mono + agent.state.rate.rest_s
             agent.state.rate.rest_s = 0.0
@@ -240,9 +240,9 @@ class IngestLoop:
             state.cut("", mono)
         if state.is_closing and not state.queue:
             self._close(agent)
-        elif (wanted := agent.wanted_events()) != agent.events:
-            agent.events = wanted
-            self._epoll.modify(agent.socket, wanted)
+        elif (events := agent.wanted_events()) != agent.events:
+            agent.events = events
+            self._epoll.modify(agent.socket, events)
 
     def _close(self, agent: AgentSocket) -> None:
         descriptor = agent.socket.fileno()

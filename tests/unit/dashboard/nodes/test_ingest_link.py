@@ -25,8 +25,8 @@ MASK = b"\1\2\3\4"
 GIVEN = SocketGiven(7, 100_000, 50.0, 100.0, 25.0, 60.0, 0.0, 0.0, 0, 0)
 
 
-def state_of(given: SocketGiven = GIVEN) -> AgentSocketState:
-    return AgentSocketState(given, 20, 2_000_000, 0.0)
+def state_of(order: SocketGiven = GIVEN) -> AgentSocketState:
+    return AgentSocketState(order, 20, 2_000_000, 0.0)
 
 
 def packet(payload: bytes) -> bytes:
@@ -152,7 +152,7 @@ def test_the_last_words_come_after_what_waits_and_nothing_after_them() -> None:
 def test_frames_between_the_two_survive_any_cut() -> None:
     batches = [[Delivery(number, os.urandom(random.randrange(2_000))) for number in range(count)]
                for count in (0, 1, 20)]
-    data = b"".join(map(framed, batches))
+    data = b"".join(framed([*batch]) for batch in batches)
     buffer, bodies = FrameBuffer(), []
     while data:
         size = random.randint(1, 900)
