@@ -54,3 +54,9 @@ def write(figures: Iterable[Figure], path: Path = RESULTS, group: str = "",
 def cpu_s(pid: int) -> float:
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
+
+
+def children(pid: int, word: str) -> list[int]:
+    """Return the process's children that have this in their command line."""
+    return [child.pid for child in psutil.Process(pid).children()
+            if word in " ".join(child.cmdline())]

@@ -133,6 +133,9 @@ HUB: tuple[Setting, ...] = (
             "live messages one agent may send per second; ten times as many at once"),
     Setting("agent_bytes_per_s", count, 2_000_000,
             "bytes one agent may send per second; ten times as many at once"),
+    Setting("ingest_process_from", whole, 100,
+            "number of connected agents from which a process of its own serves their sockets, so "
+            "that pages and rules do not wait for them; 0: never"),
     Setting("viewer_stall_s", count, 30,
             "seconds after which a viewer that does not read is disconnected"),
     Setting("signer_ends_per_hour", count, 60,
@@ -240,6 +243,7 @@ class HubSettings:
     standby: bool = False
     agent_messages_per_s: int = 20
     agent_bytes_per_s: int = 2_000_000
+    ingest_process_from: int = 100
     viewer_stall_s: int = 30
     signer_ends_per_hour: int = 60
     signer_ends_per_node_hour: int = 6

@@ -36,6 +36,8 @@ SAMPLE = (
     WayStep("agent/telemetry/sampler.py", "sample", "makes a frame of it"),
     WayStep("agent/link/outbox.py", "Outbox", "keeps it until the hub has it on disk"),
     WayStep("agent/link/socket.py", "HubLink", "sends it"),
+    WayStep("dashboard/nodes/ingest/process.py", "IngestLoop",
+            "reads and bounds it where a hub has many agents; else the hub does"),
     WayStep("dashboard/nodes/socket.py", "AgentEndpoint", "receives it from a proven node"),
     WayStep("dashboard/fleet/state_machine.py", "FleetStateMachine.handle",
             "decides what it means"),

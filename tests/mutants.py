@@ -28,6 +28,7 @@ TEST_S = 300
 AT_ONCE = 2
 MOST_OF_A_CHANGE = 12  # by lot: a change may touch every file, and CI has its time
 FAILED = 1  # pytest's own code: tests ran, and some failed
+TOO_LONG = 124
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,13 @@ def copy_to(folder: Path) -> Path:
 
 
 def run_tests(tests: Iterable[str], copy: Path, within_s: float = TEST_S) -> tuple[int, str]:
-    result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist",
-         *tests], cwd=copy, capture_output=True, text=True, timeout=within_s, check=False)
+    try:
+        result = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p",
+             "no:xdist", *tests], cwd=copy, capture_output=True, text=True, timeout=within_s,
+            check=False)
+    except subprocess.TimeoutExpired:
+        return TOO_LONG, f"not within {within_s:.0f} s"
     return result.returncode, result.stdout[-1_500:] + result.stderr[-500:]
 
 

@@ -9,7 +9,7 @@ from ..fleet.recent_seconds import TimelineBuffer
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..pool.lease_map import LeaseMap
-from ..web.bounded_socket import event_frame
+from ..web.envelopes import event_frame
 from .owner_changes import OwnerChanges, next_owners
 from .viewers import NAMESPACE, LiveViewer
 

@@ -22,7 +22,8 @@ from ..fleet.recent_seconds import MOST_GPUS, TimelineBuffer
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibilityScope, VisibleFleet, VisibleFleetCache
 from ..pool.lease_map import LeaseMap
-from ..web.bounded_socket import BoundedServer, BoundedSocket, event_frame
+from ..web.bounded_socket import BoundedServer, BoundedSocket
+from ..web.envelopes import event_frame
 from .frames import LiveFrames
 from .viewers import NAMESPACE, SIGNED_OUT, LiveViewer, LiveViewers
 

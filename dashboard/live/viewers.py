@@ -11,7 +11,8 @@ from gpudeck.network.websocket import CloseCode
 from ..access.policy import Actor
 from ..fleet.filters import Filter
 from ..fleet.visibility import VisibilityScope
-from ..web.bounded_socket import BoundedSocket, event_frame
+from ..web.bounded_socket import BoundedSocket
+from ..web.envelopes import event_frame
 
 NAMESPACE = "/live"
 MAX_ANNOUNCEMENTS = 256

@@ -11,22 +11,23 @@ import gevent
 
 from gpudeck.contract import wire
 from gpudeck.network.websocket import CloseCode, WebSocketViolationError
-from gpudeck.rate import RateLimiter, TokenBucket
+from gpudeck.rate import RateLimiter
 
 from ..access.policy import may
 from ..errors import SignerUnavailableError
 from ..fleet.effects import HubEvent, LinkClosed, MessageReceived, RateExceeded
 from ..runtime.state_store import StateUnavailableError
 from ..settings import HubSettings
-from ..web.bounded_socket import BoundedServer, BoundedSocket, event_frame
-from ..web.http_server import ClientConnection
+from ..web.bounded_socket import BoundedServer, BoundedSocket, is_plain
+from ..web.envelopes import event_frame
+from ..web.http_server import ClientConnection, ServerCounters
+from .agent_rate import AgentRate, Exceeded
 from .backfills import PER_LINK, BackfillQueue
 from .enrolment import EnrolmentService, KeyProofError
+from .ingest.client import IngestClient
 
 log = logging.getLogger("gpudeck.nodes")
 
-BURST_S = 10
-PACE_PER_S = 200.0
 BAD_MESSAGE_RETRY_S = 30.0
 TOO_MUCH_RETRY_S = 30.0
 CLOSED_WITHIN_S = 0.5  # whether or not the other side reads on
@@ -36,15 +37,10 @@ CLOSED_WITHIN_S = 0.5  # whether or not the other side reads on
 class AgentLink:
     peer: BoundedSocket
     connection: ClientConnection
-    messages: TokenBucket
-    size: TokenBucket
-    pace: TokenBucket
-    since_mono: float
+    rate: AgentRate
     address: str
     challenge: wire.Challenge | None = None  # sent, and not answered yet
     is_proven: bool = False
-    backlog_to: int = 0  # the last number that the agent had given out by its Hello
-    newest: int = 0
 
 
 class AgentEndpoint:
@@ -52,7 +48,10 @@ class AgentEndpoint:
 
     def __init__(self, server: BoundedServer, settings: HubSettings, nodes: EnrolmentService,
                  challenge: Callable[[wire.Call], wire.Challenge],
-                 submit: Callable[[HubEvent], None], is_disk_well: Callable[[], bool]) -> None:
+                 submit: Callable[[HubEvent], None], is_disk_well: Callable[[], bool],
+                 counters: ServerCounters) -> None:
+        self._ingest = IngestClient(settings, self, counters.add)
+        self._counters = counters
         self.backfills = BackfillQueue(self._take_backfill, is_disk_well)
         self._settings = settings
         self._nodes = nodes
@@ -72,13 +71,10 @@ class AgentEndpoint:
                time.time()) is not None:
             return False
         mono = time.monotonic()
-        per_s, bytes_per_s = self._settings.agent_messages_per_s, self._settings.agent_bytes_per_s
-        self._links[sid] = AgentLink(
-            environ["gpudeck.socket"], environ["gpudeck.connection"],
-            TokenBucket(per_s, per_s * BURST_S, mono),
-            TokenBucket(bytes_per_s, bytes_per_s * BURST_S, mono),
-            TokenBucket(PACE_PER_S, PACE_PER_S, mono),
-            mono, environ["gpudeck.address"])
+        rate = AgentRate(self._settings.agent_messages_per_s, self._settings.agent_bytes_per_s,
+                         mono, mono)
+        self._links[sid] = AgentLink(environ["gpudeck.socket"], environ["gpudeck.connection"],
+                                     rate, environ["gpudeck.address"])
         return True
 
     def _disconnect(self, sid: str, _reason: str = "") -> None:
@@ -94,16 +90,51 @@ class AgentEndpoint:
         payload = arguments[0]
         try:
             message = wire.decode_from_agent(payload)
-            if link.is_proven and isinstance(message, wire.Backfill):
-                self._queue_backfill(sid, message, len(payload))
-            elif link.is_proven:
-                if self._is_within_rate(sid, link, message, len(payload)):
-                    self._submit(MessageReceived(sid, message, payload))
+            if link.is_proven:
+                self._take_live(sid, link, message, payload)
             else:
                 self._handshake(sid, link, message, payload)
         except wire.WireError as error:
             self.send(sid, wire.Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
             raise WebSocketViolationError(CloseCode.INVALID_DATA, str(error)) from error
+
+    def _take_live(self, sid: str, link: AgentLink, message: wire.FromAgent, payload: bytes
+                   ) -> None:
+        if isinstance(message, wire.Backfill):
+            self._queue_backfill(sid, message, len(payload))
+        elif excess := link.rate.excess(message, len(payload), time.monotonic()):
+            self.take_excess(sid, excess)
+        else:
+            self._submit(MessageReceived(sid, message, payload))
+        link.peer.rest_s += link.rate.rest_s
+        link.rate.rest_s = 0.0
+
+    # -- from the ingest process
+
+    def take_passed(self, sid: str, payload: bytes) -> None:
+        """Take a message that the ingest process has decoded and found within the rate."""
+        link = self._links.get(sid)
+        if link is None:
+            return
+        try:
+            message = wire.decode_from_agent(payload, is_checked=True)
+            if isinstance(message, wire.Backfill):
+                self._queue_backfill(sid, message, len(payload))
+            else:
+                self._submit(MessageReceived(sid, message, payload))
+        except wire.WireError as error:
+            self._counters.add("violations")
+            log.warning("closed peer=%s reason=%r", sid, str(error))
+            self.send(sid, wire.Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
+            self.close(sid, str(error)[:120], CloseCode.INVALID_DATA)
+        except Exception:
+            # A bug of ours, shown whole: this connection's end, not the hub's.
+            log.exception("handler failed peer=%s", sid)
+            self._counters.add("handler_failures")
+            self.close(sid, "the hub failed on this message", CloseCode.GOING_AWAY)
+
+    def take_excess(self, sid: str, excess: Exceeded) -> None:
+        self._submit(RateExceeded(sid, excess.what, excess.most))
 
     def _queue_backfill(self, sid: str, message: wire.Backfill, size: int) -> None:
         """Queue it, to be taken at our pace when its turn comes."""
@@ -163,35 +194,11 @@ class AgentEndpoint:
             self.close(sid, refusal.reason)
             return
         link.is_proven = True
-        link.backlog_to = hello.last_seq
+        link.rate.backlog_to = hello.last_seq
         link.connection.trust()
         link.peer.admit()
-
-    def _is_within_rate(self, sid: str, link: AgentLink, message: Any, size: int) -> bool:
-        """An outage is made up for at our pace and is no offence: what counts against an agent is
-        that it makes messages too fast, or repeats the same again and again."""
-        mono = time.monotonic()
-        fits = link.size.take(size, mono)
-        if isinstance(message, wire.Frame | wire.Event) and self._is_due(link, message.seq, mono):
-            if not link.pace.take(1, mono):
-                link.peer.rest_s += 1 / PACE_PER_S
-            if not fits:
-                link.peer.rest_s += size / self._settings.agent_bytes_per_s
-            return True
-        if fits and link.messages.take(1, mono):
-            return True
-        what, most = (("messages", self._settings.agent_messages_per_s) if fits
-                      else ("bytes", self._settings.agent_bytes_per_s))
-        self._submit(RateExceeded(sid, what, f"{most:,} {what} a second"))
-        return False
-
-    def _is_due(self, link: AgentLink, seq: int, mono: float) -> bool:
-        """Return whether it is new on this link, and not numbered ahead of what time allows."""
-        if seq <= link.newest:
-            return False
-        link.newest = seq
-        age_s = BURST_S + mono - link.since_mono
-        return seq <= link.backlog_to + age_s * self._settings.agent_messages_per_s
+        if is_plain(link.peer.sock):
+            link.peer.hand_over = lambda: self._ingest.hand_over(sid, link.peer, link.rate)
 
     # -- effects
 
@@ -200,11 +207,19 @@ class AgentEndpoint:
         if link is not None:
             link.peer.push(event_frame(wire.EVENT, wire.encode(message), wire.NAMESPACE))
 
-    def close(self, sid: str, reason: str) -> None:
+    def close(self, sid: str, reason: str, code: CloseCode = CloseCode.POLICY) -> None:
         link = self._links.get(sid)
         if link is not None:
-            link.peer.finish(CloseCode.POLICY, reason)
+            link.peer.finish(code, reason)
             gevent.spawn_later(CLOSED_WITHIN_S, link.peer.abort)
+
+    # -- the ingest process
+
+    def step(self, _now: float, mono: float) -> None:
+        self._ingest.step(mono, len(self._links))
+
+    def end_ingest(self) -> None:
+        self._ingest.close()
 
     @property
     def count(self) -> int:

@@ -17,6 +17,7 @@ from ..history.reads.protocol import History
 from ..runtime.runner import TICK_S, Loop
 from ..state import HubState
 from ..web.bounded_socket import BoundedSocketIO
+from ..web.http_server import ServerCounters
 from .api import ROUTES as ROUTES
 from .api import NodesApi
 from .audit_heads import AuditHeadExchange
@@ -42,7 +43,7 @@ def build(core: Core) -> Capability:
     agents = AgentEndpoint(
         core.get(BoundedSocketIO).server, core.settings, nodes,
         lambda call: identity.challenge(call, machine.hub_id), effects.submit,
-        lambda: fleet.disk_error is None)
+        lambda: fleet.disk_error is None, core.get(ServerCounters))
     links = core.add(NodeLinks(machine, agents, core.state.confirm))
     anchors = AuditHeadExchange(audit, links.send_to_all)
     effects.add(StreamRecord, recorder.put)
@@ -54,9 +55,15 @@ def build(core: Core) -> Capability:
     backfills = agents.backfills
     return Capability(
         loops=(Loop("backfills", backfills.step, TICK_S, backfills.wake, is_vital=True),
-               Loop("audit heads", anchors.step, TICK_S, is_vital=True)),
+               Loop("audit heads", anchors.step, TICK_S, is_vital=True),
+               Loop("ingest", agents.step, TICK_S)),
         apis=lambda: (NodesApi(nodes, machine, lambda: core.site.url),),
-        writer=recorder.run, stop=recorder.stop, close=recorder.close)
+        writer=recorder.run, stop=recorder.stop, close=lambda: _close(recorder, agents))
+
+
+def _close(recorder: MessageRecorder, agents: AgentEndpoint) -> None:
+    agents.end_ingest()
+    recorder.close()
 
 
 def _recovered(core: Core, machine: FleetStateMachine, effects: EffectHandlers

@@ -13,17 +13,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qs
 
 import engineio
 import gevent
-import msgspec
 import socketio
 from engineio import packet as eio_packet
 from flask import Flask
 from flask_socketio import SocketIO
-from gevent.event import Event
+from gevent.event import AsyncResult, Event
+from gevent.ssl import SSLSocket
 from socketio.msgpack_packet import MsgPackPacket
 
 from gpudeck.contract.wire import MAX_MESSAGE_BYTES
@@ -39,6 +39,7 @@ from gpudeck.network.websocket import (
 )
 from gpudeck.rate import TokenBucket
 
+from .envelopes import decode_envelope
 from .http_server import ClientConnection, ServerCounters, cut
 
 log = logging.getLogger("gpudeck.web")
@@ -56,7 +57,6 @@ QUEUE_FRAMES = 256
 UNADMITTED_BYTES = 16_384
 UNADMITTED_PER_S = 4.0
 UNADMITTED_BURST = 16.0
-RESERVED_EVENTS = ("connect", "disconnect")
 # The Socket.IO packet around a message: its keys, the event's name, the namespace.
 ENVELOPE_BYTES = 256
 AGENT_BYTES = MAX_MESSAGE_BYTES + ENVELOPE_BYTES
@@ -75,49 +75,45 @@ class ConnectionLimits:
     stall_s: float
 
 
-class SocketIoEnvelope(msgspec.Struct):
-    """A Socket.IO packet as the MessagePack serializer writes it. Types 5 and 6, which announce
-    binary attachments, are refused by the bound."""
-
-    type: int
-    nsp: str
-    data: Any = None
-    id: int | None = None
-
-
-_envelopes = msgspec.msgpack.Decoder(SocketIoEnvelope)
-_encode = msgspec.msgpack.Encoder().encode
-
-
 class StrictPacket(MsgPackPacket):  # type: ignore[misc]
     """Packets that decode only if well formed; all else raises WebSocketViolationError."""
 
     def decode(self, encoded_packet: bytes) -> int:
-        try:
-            envelope = _envelopes.decode(encoded_packet)
-        except (msgspec.MsgspecError, RecursionError, ValueError, OverflowError) as error:
-            raise WebSocketViolationError(CloseCode.INVALID_DATA,
-                                          f"not a Socket.IO packet: {error}") from error
-        if envelope.type not in (0, 1, 2):
-            raise WebSocketViolationError(CloseCode.POLICY,
-                                          "only connect, disconnect and event are accepted")
-        data = envelope.data
-        if envelope.type == 2 and not (isinstance(data, list) and data
-                                       and isinstance(data[0], str)):
-            raise WebSocketViolationError(CloseCode.INVALID_DATA,
-                                          "an event is a list that starts with its name")
-        if envelope.type == 2 and data[0] in RESERVED_EVENTS:
-            # python-socketio would call our own connect handler with the client's arguments.
-            raise WebSocketViolationError(CloseCode.POLICY,
-                                          f"{data[0]!r} is not for a client to say")
-        self.packet_type, self.data = envelope.type, data
+        envelope = decode_envelope(encoded_packet)
+        self.packet_type, self.data = envelope.type, envelope.data
         self.id, self.namespace = None, envelope.nsp
         return 0
 
 
-def event_frame(event: str, argument: Any, namespace: str) -> bytes:
-    """Encode a Socket.IO event for the wire, once however many read it."""
-    return frame(_encode({"type": 2, "data": [event, argument], "nsp": namespace}))
+class RemoteEnd(Protocol):
+    """Another process that serves a socket from now on."""
+
+    def send(self, encoded: bytes) -> None: ...
+
+    def finish(self, farewell: bytes) -> None:
+        """Send what was given before, then this, and close."""
+
+    def forget(self) -> None:
+        """Pass nothing on any more: the connection ends here."""
+
+
+class Handover:
+    """A socket in the care of another process, until it ends there."""
+
+    __slots__ = ("_end", "remote")
+
+    def __init__(self, remote: RemoteEnd) -> None:
+        self.remote = remote
+        self._end: AsyncResult[str] = AsyncResult()
+
+    def wait(self) -> str:
+        """Wait for its end; return the reason."""
+        reason: str = self._end.get() or "gone"
+        return reason
+
+    def end(self, reason: str) -> None:
+        if not self._end.ready():
+            self._end.set(reason)
 
 
 class BoundedSocket:
@@ -136,18 +132,22 @@ class BoundedSocket:
         self.upgraded = self.connected = True
         self.is_admitted = False
         self.pull: Callable[[], bytes | None] | None = None
+        # Asked, between two messages, whether another process takes the socket.
+        self.hand_over: Callable[[], RemoteEnd | None] | None = None
         self._steps = 0
         self.rest_s = 0.0  # how long to wait before reading on; the kernel slows the sender down
         self.opened_mono = self.heard_mono = self.pinged_mono = mono
         self.allowance = allowance
         self._engine = engine
-        self._sock = sock
+        self.sock = sock
         self._reader = WebSocketReader(min(UNADMITTED_BYTES, allowance.max_bytes))
         self._inside_since_mono = mono
         self._bucket = TokenBucket(UNADMITTED_PER_S, UNADMITTED_BURST, mono)
         self._queue: deque[bytes] = deque()
         self._wake = Event()
         self._farewell: bytes | None = None
+        self._is_writer_idle = False
+        self.handover: Handover | None = None
 
     def admit(self) -> None:
         """Apply the connection's own limits, now that it has proved its identity."""
@@ -169,6 +169,9 @@ class BoundedSocket:
     def push(self, encoded: bytes) -> None:
         if self.closed or self._farewell is not None:
             return
+        if self.handover is not None:
+            self.handover.remote.send(encoded)
+            return
         if len(self._queue) >= QUEUE_FRAMES:
             self._engine.tally.add("too_slow")
             self.abort()
@@ -182,19 +185,23 @@ class BoundedSocket:
     def write(self) -> None:
         try:
             while not self.closed:
+                if self.handover is not None:
+                    return
                 encoded = self._next()
                 if encoded is None:
                     if self._farewell is not None:
-                        self._sock.sendall(self._farewell)
+                        self.sock.sendall(self._farewell)
                         break
+                    self._is_writer_idle = True
                     self._wake.wait()
                     self._wake.clear()
+                    self._is_writer_idle = False
                     continue
                 with gevent.Timeout(self.allowance.stall_s, TimeoutError):
                     # gevent's sendall asks the kernel for its buffer's size each time.
-                    sent_bytes = self._sock.send(encoded)
+                    sent_bytes = self.sock.send(encoded)
                     if sent_bytes < len(encoded):
-                        self._sock.sendall(encoded[sent_bytes:])
+                        self.sock.sendall(encoded[sent_bytes:])
         except TimeoutError:
             self._engine.tally.add("too_slow")
             log.info("closed peer=%s reason=too_slow", self.sid)
@@ -214,6 +221,8 @@ class BoundedSocket:
         if self._farewell is None:
             self._farewell = close_frame(code, reason)
             self._wake.set()
+            if self.handover is not None:
+                self.handover.remote.finish(self._farewell)
 
     def close(self, wait: bool = True, abort: bool = False, reason: str | None = None) -> None:
         """Close in the way that engine.io calls for."""
@@ -222,7 +231,10 @@ class BoundedSocket:
     def abort(self) -> None:
         self.closed = True
         self._wake.set()
-        cut(self._sock)
+        cut(self.sock)
+        if self.handover is not None:
+            self.handover.remote.forget()
+            self.handover.end("closed")
 
     # -- reading
 
@@ -232,7 +244,7 @@ class BoundedSocket:
         try:
             while not self.closed:
                 waited_from = time.monotonic()
-                data = self._sock.recv(RECV_BYTES)
+                data = self.sock.recv(RECV_BYTES)
                 got = time.monotonic()
                 if not data:
                     return "gone"
@@ -243,12 +255,26 @@ class BoundedSocket:
                 if self.rest_s or busy_s > BUSY_S:
                     gevent.sleep(self.rest_s)
                     self.rest_s = busy_s = 0.0
+                if self.hand_over is not None and self._is_between_messages:
+                    remote = self.hand_over()
+                    if remote is not None:
+                        while self._queue:
+                            remote.send(self._queue.popleft())
+                        self.handover = Handover(remote)
+                        self._wake.set()  # the writer has nothing to do any more
+                        return self.handover.wait()
         except WebSocketViolationError as violation:
             self._end_for(violation)
             return violation.reason
         except OSError:
             return "gone"
         return "closed"
+
+    @property
+    def _is_between_messages(self) -> bool:
+        """Return whether no message is under way, in either direction."""
+        return (self._is_writer_idle and not self._reader.is_inside and self._farewell is None
+                and not self.closed)
 
     def _feed(self, data: bytes, mono: float) -> None:
         was_inside = self._reader.is_inside
@@ -304,9 +330,11 @@ class BoundedSocket:
 
     def overdue(self, mono: float) -> str | None:
         """Return why the connection must be cut now, if it must."""
+        if self.handover is not None:
+            return None
         waited_s = mono - self.opened_mono
         if not self.is_admitted and waited_s > ADMIT_WITHIN_S and (
-                waited_s > FINISH_WITHIN_S or not unread_bytes(self._sock)):
+                waited_s > FINISH_WITHIN_S or not unread_bytes(self.sock)):
             return "did not identify itself"
         if mono - self.heard_mono > self.allowance.stall_s:
             return "does not answer"
@@ -373,13 +401,19 @@ class BoundedEngine(engineio.Server):  # type: ignore[misc]
                 log.info("closed peer=%s reason=%r", peer.sid, why)
                 peer.finish(CloseCode.POLICY, why)
                 gevent.spawn_later(1.0, peer.abort)
-            elif mono - peer.pinged_mono >= peer.allowance.ping_every_s:
+            elif (peer.handover is None
+                  and mono - peer.pinged_mono >= peer.allowance.ping_every_s):
                 peer.pinged_mono = mono
                 peer.send(eio_packet.Packet(eio_packet.PING))
 
     def forgive(self, gap_s: float) -> None:
         for peer in self.sockets.values():
             peer.forgive(gap_s)
+
+
+def is_plain(sock: Any) -> bool:
+    """Return whether the kernel has what the other side says: TLS is in this process alone."""
+    return not isinstance(sock, SSLSocket)
 
 
 def unread_bytes(sock: Any) -> int:

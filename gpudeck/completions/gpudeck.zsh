@@ -812,6 +812,7 @@ _shtab_gpudeck_hub_options=(
   "--public-url[public URL of the hub for people and agents, if it differs from its address \[GPUDECK_PUBLIC_URL\; default\: none\]]:URL:"
   "--agent-messages-per-s[live messages one agent may send per second\; ten times as many at once \[GPUDECK_AGENT_MESSAGES_PER_S\; default\: 20\]]:N:"
   "--agent-bytes-per-s[bytes one agent may send per second\; ten times as many at once \[GPUDECK_AGENT_BYTES_PER_S\; default\: 2000000\]]:N:"
+  "--ingest-process-from[number of connected agents from which a process of its own serves their sockets, so that pages and rules do not wait for them\; 0\: never \[GPUDECK_INGEST_PROCESS_FROM\; default\: 100\]]:N:"
   "--viewer-stall-s[seconds after which a viewer that does not read is disconnected \[GPUDECK_VIEWER_STALL_S\; default\: 30\]]:N:"
   "--signer-ends-per-hour[ends and pauses that the hub\'s signer signs per hour \[GPUDECK_SIGNER_ENDS_PER_HOUR\; default\: 60\]]:N:"
   "--signer-ends-per-node-hour[the same for one node\; the node\'s own ceiling applies in addition \[GPUDECK_SIGNER_ENDS_PER_NODE_HOUR\; default\: 6\]]:N:"
