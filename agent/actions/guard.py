@@ -285,7 +285,7 @@ def _by_suspension(case: GuardInput) -> Iterator[Refusal]:
     """Refuse what is done to work that runs. By itself it looks idle: it holds nothing."""
     if not any(subject.is_suspended for subject in case.subjects):
         return
-    if case.asker == "rule":
+    if case.asker == "rule" and case.action != "restore":
         yield Refusal("condition", "it is suspended, and rules and quotas leave it alone until it "
                                    "is restored.")
     elif case.action in RUNNING_ONLY:

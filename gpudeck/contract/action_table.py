@@ -179,7 +179,8 @@ _ROWS = (
         last_words="Its GPU memory is moved to the memory of its machine, which may take minutes. "
                    "Restore brings it back while its GPUs have room.",
         is_off=True, is_unverified=True,
-        signals=True, is_kill=False, is_harmful=True, key="u", fits="running", undo="restore",
+        signals=True, is_kill=False, is_harmful=True, for_rules=True, rung="suspend", key="u",
+        fits="running", undo="restore",
         does="Move a task's GPU memory to its machine's memory (cuda-checkpoint).",
         summary="move a task's GPU memory to its machine's memory",
         mail_subject="Your task on {host} is being suspended",
@@ -191,7 +192,8 @@ _ROWS = (
         last_words="Its GPU memory comes back from the memory of its machine, which may take "
                    "minutes.",
         is_off=True, is_unverified=True,
-        signals=True, is_kill=False, is_harmful=False, key="o", fits="suspended",
+        # The pool restores what it has suspended, and nothing else (agent/actions/kinds).
+        signals=True, is_kill=False, is_harmful=False, for_rules=True, key="o", fits="suspended",
         does="Restore a suspended task.", summary="restore a suspended task",
         mail_subject="Your task on {host} was restored", mail_text="It runs again."),
     ActionRow(

@@ -167,7 +167,7 @@ class Node:
         reservations = NodeReservations(ActionJournal(self.journal), self.id, clock)
         self.service = NodePoolService(self.id, self.id, leases, reservations, PoolPolicy(), clock,
                                        MpsProbe(lambda: MPS, clock.now), False, lambda: None,
-                                       QuietPeople(), lambda: "", tuple)
+                                       QuietPeople(), lambda: "", tuple, dict)
         read_disk(self.service)
         self.service.snapshot = PoolSnapshot({
             uuid: PoolGpu(uuid, "H100", index, False, 0, None, 80 * GIB, "")
