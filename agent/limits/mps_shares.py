@@ -80,7 +80,7 @@ def set_share(daemon: MpsDaemonHandle, server: int, pct: int) -> str:
     except MpsControlError as why:
         return str(why)
     until = time.monotonic() + SET_WITHIN_S
-    while (seen := daemon.percent(server)) != pct and time.monotonic() < until:
+    while (now_pct := daemon.percent(server)) != pct and time.monotonic() < until:
         time.sleep(LOOK_EVERY_S)
-    words = "nothing" if seen is None else f"{seen:g} %"
-    return "" if seen == pct else f"it reads back {words}, not {pct} %"
+    words = "nothing" if now_pct is None else f"{now_pct:g} %"
+    return "" if now_pct == pct else f"it reads back {words}, not {pct} %"

@@ -157,8 +157,8 @@ class NodeLeases:
         now = self._clock.now()
         after = replace(lease, uuids=lease.home_gpus, since=now, used_at=now, told_at=None,
                         told_until=None, until=now + lease.claim.term_s)
-        others = [other for other in self.all.values() if other.id != lease.id]
-        why = self.trouble or lock.refusal(others, after, gpus, host)
+        rivals = [other for other in self.all.values() if other.id != lease.id]
+        why = self.trouble or lock.refusal(rivals, after, gpus, host)
         if not why:
             self.put(after, {"pool": "returned", "lease": lease.id, "uuids": list(after.uuids)})
         return why

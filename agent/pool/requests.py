@@ -161,8 +161,8 @@ class PoolRequests:
             for booking in service.reservations.bookings())]
         return views.pool_view(service.host, service.gpus(), service.leases.all.values(),
                                service.waiting, service.standings,
-                               [kept.claim for kept in service.reservations], reserved,
-                               host_resources(service.snapshot), service.clock.now(), utc)
+                               [reservation.claim for reservation in service.reservations],
+                               reserved, host_resources(service.snapshot), service.clock.now(), utc)
 
     def _ask(self, user: PoolUser, request: AskClaim) -> FromPool | None:
         service = self._service

@@ -15,8 +15,8 @@ from .core.advice import LABELS, UNIT, UNITS
 
 
 class AdviceView(Struct):
-    """A piece of advice. `gpu_hours`: a week, had it been followed; `unit`: of what. `undo`: the command that takes
-    it back. `dismissed` null: it stands."""
+    """A piece of advice. `gpu_hours`: a week, had it been followed; `unit`: of what. `undo`: the
+    command that takes it back. `dismissed` null: it stands."""
 
     id: str
     kind: str

@@ -31,7 +31,8 @@ def measured_week(history: History, gpus: Sequence[WeekGpu], now: float) -> Meas
     values = {name: np.full((hours, len(gpus)), np.nan) for name, _ in METRICS.values()}
     held, used = (np.zeros((hours, len(gpus))) for _ in range(2))
     if not hours:
-        return MeasuredWeek((), (), held, used, **values, owner_held=held, owner_used=used)
+        return MeasuredWeek((), (), held, used, values["util"], values["sm"], values["bandwidth"],
+                            values["memory"], values["power"], values["clock"], held, used)
     _put(history.usage("gpu", HOUR_S, start, end), "gpu", at, start, held, used)
     for frame in _series(history, [*at], start, end):
         rows_here = frame[[name in at for name in frame["gpu"]]]
@@ -46,8 +47,9 @@ def measured_week(history: History, gpus: Sequence[WeekGpu], now: float) -> Meas
     sole = _owners(history.held(("gpu", "user"), start, end))
     return MeasuredWeek(
         tuple(replace(gpu, owner=sole.get(gpu.uuid)) for gpu in gpus),
-        tuple(owners), np.minimum(held, 1.0), np.minimum(used, 1.0), **values,
-        owner_held=owner_held, owner_used=owner_used)
+        tuple(owners), np.minimum(held, 1.0), np.minimum(used, 1.0), values["util"], values["sm"],
+        values["bandwidth"], values["memory"], values["power"], values["clock"], owner_held,
+        owner_used)
 
 
 def _series(history: History, uuids: Sequence[str], start: int, end: int

@@ -37,10 +37,10 @@ def bench(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch) -
     return Bench(tmp_path, children)
 
 
-def start_client(bench: Bench, mps: FakeMps, *others: int) -> tuple[Child, Child]:
+def start_client(bench: Bench, mps: FakeMps, *neighbours: int) -> tuple[Child, Child]:
     server = bench.children.start(listed=False)
     client = bench.children.start(kind="mps_client")
-    mps.server(server.pid, client.pid, *others)
+    mps.server(server.pid, client.pid, *neighbours)
     return server, client
 
 
@@ -66,8 +66,8 @@ def test_next_clients_get_half_and_it_is_taken_back(bench: Bench, mps: FakeMps) 
     [limit] = bench.book().all()
     assert (limit.what, limit.wanted, limit.before, limit.state, limit.server) == (
         "mps_share", (50.0,), (100.0,), "in_force", server.pid)
-    again = limited(bench, client)
-    assert (again.state, again.refusal and again.refusal.code) == ("refused", "setting")
+    second = limited(bench, client)
+    assert (second.state, second.refusal and second.refusal.code) == ("refused", "setting")
     with bench.keeper() as run:
         assert [lease.state for lease in run.round()] == ["in_force"]
     with bench.here(actions=["release_limit"]) as here:

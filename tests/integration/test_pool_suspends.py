@@ -73,16 +73,16 @@ class SuspendingNode:
 
     def most_on_a_gpu(self) -> int:
         """Return how many leases a GPU had at most at a time, as the node has recorded it."""
-        held: dict[str, list[str]] = {}
+        gpus_of: dict[str, list[str]] = {}
         most = 0
         for record in records(self.folder / "data" / "acts.db"):
             match record.get("pool"):
                 case "granted" | "returned":
-                    held[record["lease"]] = record["uuids"]
+                    gpus_of[record["lease"]] = record["uuids"]
                 case "suspended" | "released" | "preempted" | "waiting" | "lost":
-                    held.pop(record["lease"], None)
+                    gpus_of.pop(record["lease"], None)
             most = max([most, *Counter(
-                uuid for uuids in held.values() for uuid in uuids).values()])
+                uuid for uuids in gpus_of.values() for uuid in uuids).values()])
         return most
 
 

@@ -71,11 +71,11 @@ def _server(mps: LocalMpsDaemons, targets: TargetProcessSet, clients: frozenset[
     ActionRefusedError."""
     if mps.trouble():
         raise ActionRefusedError(Refusal("mps", mps.trouble()))
-    found = list(_serving(mps, clients))
-    if len(found) != 1:
-        raise ActionRefusedError(Refusal("mps", NOT_SERVED if not found else (
-            f"it has clients of {len(found)} MPS servers, and a limit is of one")))
-    [(daemon, server)] = found
+    servers = list(_serving(mps, clients))
+    if len(servers) != 1:
+        raise ActionRefusedError(Refusal("mps", NOT_SERVED if not servers else (
+            f"it has clients of {len(servers)} MPS servers, and a limit is of one")))
+    [(daemon, server)] = servers
     owners = {None if (process := about(pid)) is None else process.uid
               for pid in daemon.clients(server)}
     if str(daemon.folder) in multiuser_pipes() or owners != {targets.uid}:

@@ -296,14 +296,14 @@ def _power(week: MeasuredWeek) -> Iterator[Advice]:
         uuid = shlex.quote(first.uuid)
         yield Advice(
             "power", f"{first.owner}@{first.model}",
-            f"{first.owner}'s work on {count} {first.model} is at the power limit, bound by memory",
-            f"at work it drew {BOUND_SHARE:.0%} of {limit_w:.0f} W and more in most hours, and read "
-            "or wrote memory half of the time and more; in hours with a lower SM clock it read and "
-            "wrote as much",
+            f"{first.owner}'s work on {count} {first.model} is bound by memory, at full power",
+            f"at work it mostly drew {BOUND_SHARE:.0%} of {limit_w:.0f} W and more, and read "
+            "or wrote memory half of the time and more; in hours with a lower SM clock it did so "
+            "as much",
             sum(chance.saved_wh) / limit_w / week.weeks,
             f"up to {chance.loss:.1%} slower, by its own hours at lower clocks (95 %); other ranks "
-            "of its job wait for it. It is a trial of a day on one GPU: compare how long its steps "
-            f"take before and after. Then cap {on}, or take it back",
+            "of its job wait for it. It is a trial of a day on one GPU: compare the length of its "
+            f"steps before and after. Then cap {on}, or take it back",
             f"over {_span(week)}, {kilowatt_hours(chance.saved_wh):.1f} kWh less on {on}, which "
             f"drew more than {chance.watts} W in {chance.capped_hours} GPU-hours",
             f"gpudeck gpu cap {uuid} {chance.watts} --for 1d --reason 'trial of a power cap'",

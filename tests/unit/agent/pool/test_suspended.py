@@ -214,12 +214,12 @@ def test_its_cpus_are_counted_while_it_waits_and_it_ends_with_its_processes(
                           WaitingWithdrawals(), lambda uid: (), "", HOST, "", lambda own: own)
     assert report.claims[0].claim.cpu_milli == 8_000
     waits = pool.leases.all["a"]
-    gone = LeaseSigns(is_connected=False, is_alive=False, marked=0, on_gpus=None)
-    assert review(waits, replace(gone, is_alive=True), 0.0, 900.0, 1e9).lease is waits
-    assert review(waits, gone, 0.0, 900.0, 1e9).why == "its processes have ended"
-    ended = len(pool.leases.ended_leases)
+    no_signs = LeaseSigns(is_connected=False, is_alive=False, marked=0, on_gpus=None)
+    assert review(waits, replace(no_signs, is_alive=True), 0.0, 900.0, 1e9).lease is waits
+    assert review(waits, no_signs, 0.0, 900.0, 1e9).why == "its processes have ended"
+    ends = len(pool.leases.ended_leases)
     pool.leases.end(waits, "its processes have ended")
-    assert len(pool.leases.ended_leases) == ended, "what it held was reported before"
+    assert len(pool.leases.ended_leases) == ends, "what it held was reported before"
     assert lease.id not in pool.leases.all
 
 
@@ -227,9 +227,9 @@ def test_its_users_read_its_place_in_the_queue(pool: SuspendingPool) -> None:
     pool.lease("a", "G0", "G1")
     pool.take()
     pool.service.receive(PoolPlan(standings=(ClaimStanding("a", 3, "0 of 2 are free", 60.0),)))
-    shown = views.pool_view("n1", pool.service.gpus(), pool.leases.all.values(), WaitingClaims(),
-                            pool.service.standings, (), (), HOST, pool.now, lambda own: own)
-    assert shown.held == ()
-    [waits] = shown.waiting
+    view = views.pool_view("n1", pool.service.gpus(), pool.leases.all.values(), WaitingClaims(),
+                           pool.service.standings, (), (), HOST, pool.now, lambda own: own)
+    assert view.held == ()
+    [waits] = view.waiting
     assert (waits.claim_id, waits.place, waits.why, waits.wait_s) == (
         "a", 3, "0 of 2 are free", 60.0)

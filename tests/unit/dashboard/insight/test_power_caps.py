@@ -1,4 +1,4 @@
-"""A power cap is proposed only where the past says that it costs little, and silence is the rule."""
+"""A power cap is proposed only where the past says that it costs little; else nothing is said."""
 
 import random
 from dataclasses import replace
@@ -37,9 +37,11 @@ def week(gpu: WeekGpu = GPU, **changes: Any) -> MeasuredWeek:
         "power": 690.0 + draw.uniform(-5, 5, HOURS)}
     for name, change in changes.items():
         columns[name] = change(columns)
-    owner = columns["held"][:, None]
-    return MeasuredWeek((gpu,), ("ana",), **{name: column[:, None] for name, column in
-                                             columns.items()}, owner_held=owner, owner_used=owner)
+    held_h, used_h, *rest = (columns[name][:, None] for name in (
+        "held", "used", "util", "sm", "bandwidth", "memory", "power", "clock"))
+    util, sm, bandwidth, memory, power, clock = rest
+    return MeasuredWeek((gpu,), ("ana",), held_h, used_h, util, sm, bandwidth, memory, power, clock,
+                        held_h, used_h)
 
 
 def test_what_it_would_have_saved_hour_by_hour() -> None:
