@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpudeck.contract.pool_link import ENDED_MOST, ReportedEnd
-from gpudeck.pool.core.claims import TEXT_MOST, Claim, Lease, State
+from gpudeck.pool.core.claims import Claim, Lease, State
 from gpudeck.pool.core.fair_share import EndedUsage, FairSharePolicy
 from gpudeck.pool.core.host_resources import FreeHost
 from gpudeck.rate import REFUSALS_AT_ONCE, REFUSALS_EVERY_S, RateLimiter
@@ -133,35 +133,16 @@ class NodeLeases:
             for oldest in list(self._preempted)[:-ENDED_MOST]:
                 del self._preempted[oldest]
         if not lease.waits:  # what it held until then was reported when its work was suspended
-            self._note_end(lease.claim, lease, state, why, exit_status)
+            self.note_end(lease.claim, lease, state, why, exit_status)
         log.info("lease_ended lease=%s owner=%s why=%r", lease.id, lease.claim.owner, why)
 
-    def _note_end(self, claim: Claim, lease: NodeLease, state: State, why: str,
-                  exit_status: int | None = None) -> None:
+    def note_end(self, claim: Claim, lease: NodeLease, state: State, why: str,
+                 exit_status: int | None = None) -> None:
+        """Note what a lease held until now, to report it as one that has ended."""
         utc = self._clock.utc
         self.ended_leases.append(ReportedEnd(
             replace(claim, submitted_at=utc(claim.submitted_at)), lease.uuids,
             utc(lease.since), utc(self._clock.now()), state, why, exit_status))
-
-    def take_gpus(self, lease: NodeLease) -> None:
-        """Take the GPUs of a lease whose work is suspended: it waits for them in the queue. What it
-        held until now is reported as a lease that has ended, by an id of its own."""
-        self.put(replace(lease, uuids=(), home_gpus=lease.uuids, preempted="", kill_at=None), {
-            "pool": "suspended", "lease": lease.id, "uuids": list(lease.uuids),
-            "why": lease.preempted})
-        part_id = f"{lease.id}+{lease.since:.0f}"[-TEXT_MOST:]
-        self._note_end(replace(lease.claim, id=part_id), lease, "preempted", lease.preempted)
-
-    def return_gpus(self, lease: NodeLease, gpus: Mapping[str, PoolGpu], host: FreeHost) -> str:
-        """Give a lease that waits its GPUs again; return why not. Its work is restored then."""
-        now = self._clock.now()
-        after = replace(lease, uuids=lease.home_gpus, since=now, used_at=now, told_at=None,
-                        told_until=None, until=now + lease.claim.term_s)
-        rivals = [other for other in self.all.values() if other.id != lease.id]
-        why = self.trouble or lock.refusal(rivals, after, gpus, host)
-        if not why:
-            self.put(after, {"pool": "returned", "lease": lease.id, "uuids": list(after.uuids)})
-        return why
 
     def pop_preempted(self, lease_id: str, uid: int) -> float | None:
         """Return since when the claim of a preempted lease waited, once; None: this user had

@@ -160,7 +160,7 @@ class PoolRequests:
             utc(booking.starts_at), utc(booking.ends_at))
             for booking in service.reservations.bookings())]
         return views.pool_view(service.host, service.gpus(), service.leases.all.values(),
-                               service.waiting, service.standings,
+                               service.waiting, service.suspended.standings,
                                [reservation.claim for reservation in service.reservations],
                                reserved, host_resources(service.snapshot), service.clock.now(), utc)
 

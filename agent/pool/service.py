@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from gpudeck.contract.pool_link import (
     ClaimStanding,
@@ -83,7 +84,7 @@ class PoolService:
         self._why_no_end = why_no_end
         self._no_end = why_no_end()[:1_024]
         self._preempted = PreemptedRuns(leases, clock, why_no_end)
-        self._suspended = SuspendedLeases(leases, suspended, self._tell)
+        self.suspended = SuspendedLeases(leases, clock, suspended, partial(_tell, self))
         self.users: dict[str, PoolUser] = {}  # by lease: its connection
         self._begins: dict[str, WaitingClaim] = {}  # leases to which nothing is bound yet
         self.lock = threading.RLock()
@@ -110,11 +111,6 @@ class PoolService:
     def close(self) -> None:
         self._stop.set()
         self._thread.join(timeout=1.0)
-
-    @property
-    def standings(self) -> Mapping[str, ClaimStanding]:
-        """Standings of leases whose work is suspended, as far as a hub has said."""
-        return self._suspended.standings
 
     def gpus(self) -> dict[str, PoolGpu]:
         """Return the GPUs, each with the reason why it is not given out now."""
@@ -180,7 +176,7 @@ class PoolService:
                 log.error("lease_not_kept why=%r", str(error))
             for standing in plan.standings:
                 if standing.claim_id in self.leases.all:
-                    self._suspended.standings[standing.claim_id] = standing
+                    self.suspended.standings[standing.claim_id] = standing
                     continue
                 if (reservation := self.reservations.get(standing.claim_id)) is not None:
                     self._hand_over(reservation, standing)
@@ -223,20 +219,10 @@ class PoolService:
             if user is None or lease.is_program:
                 self.people.notify(lease.uid, [f"lease {lease.id}: its {text}"])
 
-    def _tell(self, lease: NodeLease, text: str) -> None:
-        user = self.users.get(lease.id)
-        if user is not None:
-            user.send(LeaseNotice(text))
-        if user is None or lease.is_program:  # which works, and reads nothing meanwhile
-            self.people.notify(lease.uid, [f"lease {lease.id}: {text}"])
-
-    def _return(self, lease: NodeLease, uuids: Sequence[str]) -> str:
-        return self._suspended.give(lease, uuids, self.gpus(), self.snapshot, self.is_planned)
-
     def _take(self, offer: LeaseOffer) -> None:
         lease = self.leases.all.get(offer.claim_id)
         if lease is not None:
-            if lease.waits and (why := self._return(lease, offer.uuids)):
+            if lease.waits and (why := _give_again(self, lease, offer.uuids)):
                 self.waiting.refusals[lease.id] = why
             return
         waiting = self.waiting.all.get(offer.claim_id)
@@ -277,12 +263,12 @@ class PoolService:
         if self.is_planned:
             return
         self.keep_until = {}
-        suspended = self._suspended.waiting
+        suspended = self.suspended.waiting
         if self.snapshot is None or not (self.waiting.all or len(self.reservations) or suspended):
             return
         if not self.is_local:
             for lease in suspended:  # nobody else gets them meanwhile
-                self._return(lease, lease.home_gpus)
+                _give_again(self, lease, lease.home_gpus)
             for place, waiting_claim in enumerate(self.waiting, 1):
                 waiting_claim.notify(ClaimWaits(place, NO_HUB))
             return
@@ -303,7 +289,7 @@ class PoolService:
         for placement in outcome.offers:
             uuids, waiting = placement.grants[0].uuids, self.waiting.all.get(placement.claim.id)
             if (suspended_lease := self.leases.all.get(placement.claim.id)) is not None:
-                self._return(suspended_lease, uuids)
+                _give_again(self, suspended_lease, uuids)
             elif waiting is None:
                 self._begin(placement.claim.id, uuids, now)
             else:
@@ -420,7 +406,7 @@ class PoolService:
                         if lease_id in self.leases.all
                         and self.leases.all[lease_id].state == "offered"}
         uses = self.leases.uses(self.snapshot)
-        self._suspended.step(uses)
+        self.suspended.step(uses)
         self._preempted.step(self.users, uses)
         for lease in list(self.leases.all.values()):
             user = self.users.get(lease.id)
@@ -442,6 +428,20 @@ class PoolService:
                 self.users.pop(lease.id, None)
                 if user is not None:
                     user.send(LeaseEnded(review.why, lease.end_state))
+
+
+def _tell(service: PoolService, lease: NodeLease, text: str) -> None:
+    user = service.users.get(lease.id)
+    if user is not None:
+        user.send(LeaseNotice(text))
+    if user is None or lease.is_program:  # which works, and reads nothing meanwhile
+        service.people.notify(lease.uid, [f"lease {lease.id}: {text}"])
+
+
+def _give_again(service: PoolService, lease: NodeLease, uuids: Sequence[str]) -> str:
+    """Give a lease whose work is suspended its GPUs again; return why not."""
+    return service.suspended.give(lease, uuids, service.gpus(), service.snapshot,
+                                  service.is_planned)
 
 
 def read_disk(service: PoolService) -> None:

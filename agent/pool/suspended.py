@@ -6,8 +6,11 @@ from dataclasses import dataclass, field, replace
 
 from gpudeck.contract.pool_link import ClaimStanding
 from gpudeck.contract.suspensions import SuspendedTask, SuspensionState
+from gpudeck.pool.core.claims import TEXT_MOST
 
 from ..limits.stores import SuspensionStore
+from . import lock
+from .clock import PoolClock
 from .gpus import PoolSnapshot, host_resources
 from .leases import NodeLeases
 from .lock import NodeLease, PoolGpu, ProcessKey
@@ -33,6 +36,7 @@ class SuspendedLeases:
     last."""
 
     leases: NodeLeases
+    clock: PoolClock
     processes: Callable[[], Mapping[ProcessKey, SuspensionState]]
     tell: Callable[[NodeLease, str], None]
     standings: dict[str, ClaimStanding] = field(init=False, default_factory=dict)
@@ -62,7 +66,13 @@ class SuspendedLeases:
                     "pool": "restored", "lease": lease.id})
 
     def _take(self, lease: NodeLease) -> None:
-        self.leases.take_gpus(lease)
+        """Take the GPUs of a lease. What it held until now is reported as a lease that has ended,
+        by an id of its own."""
+        self.leases.put(replace(lease, uuids=(), home_gpus=lease.uuids, preempted="", kill_at=None),
+                        {"pool": "suspended", "lease": lease.id, "uuids": list(lease.uuids),
+                         "why": lease.preempted})
+        part_id = f"{lease.id}+{lease.since:.0f}"[-TEXT_MOST:]
+        self.leases.note_end(replace(lease.claim, id=part_id), lease, "preempted", lease.preempted)
         self.tell(lease, "its work is suspended, and somebody else gets its GPUs "
                          f"({lease.preempted}). It keeps its place in the queue, and is restored "
                          "when its GPUs are free; to end it, end its command")
@@ -73,8 +83,14 @@ class SuspendedLeases:
         work restored."""
         if {*uuids} != {*lease.home_gpus}:
             return OTHER_GPUS
-        why = self.leases.return_gpus(lease, gpus, host_resources(snapshot))
+        now = self.clock.now()
+        after = replace(lease, uuids=lease.home_gpus, since=now, used_at=now, told_at=None,
+                        told_until=None, until=now + lease.claim.term_s)
+        rivals = [other for other in self.leases.all.values() if other.id != lease.id]
+        why = self.leases.trouble or lock.refusal(rivals, after, gpus, host_resources(snapshot))
         if not why:
+            self.leases.put(after, {"pool": "returned", "lease": lease.id,
+                                    "uuids": list(after.uuids)})
             self.tell(lease, "it has its GPUs again, and its work is restored" if is_planned else
                       "it has its GPUs again; no hub is there to restore its work: gpudeck restore "
                       "does")

@@ -39,7 +39,7 @@ def bench(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch) -
 
 def start_client(bench: Bench, mps: FakeMps, *neighbours: int) -> tuple[Child, Child]:
     server = bench.children.start(listed=False)
-    client = bench.children.start(kind="mps_client")
+    client = bench.children.start(kind="mps_client", gpu=bench.gpu)
     mps.server(server.pid, client.pid, *neighbours)
     return server, client
 

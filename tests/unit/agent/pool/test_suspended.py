@@ -86,7 +86,7 @@ class SuspendingPool:
 
     def step(self) -> None:
         self.see()
-        self.service._suspended.step(self.leases.uses(self.service.snapshot))
+        self.service.suspended.step(self.leases.uses(self.service.snapshot))
 
     def offer(self, *uuids: str, name: str = "a") -> str:
         """Offer a lease its GPUs again; return why it does not take them."""
@@ -131,7 +131,7 @@ def test_another_process_on_its_gpus_keeps_them(pool: SuspendingPool) -> None:
     assert snapshot is not None
     assert snapshot.tasks is not None
     other = GpuTask(Task("t2", 4_300, 9, None, "ann", None, uid=1_000), "G1", GIB, None, "running")
-    pool.service._suspended.step(pool.leases.uses(replace(
+    pool.service.suspended.step(pool.leases.uses(replace(
         snapshot, tasks=(*snapshot.tasks, other))))
     assert pool.leases.all["a"].uuids == ("G0", "G1")
 
@@ -228,7 +228,8 @@ def test_its_users_read_its_place_in_the_queue(pool: SuspendingPool) -> None:
     pool.take()
     pool.service.receive(PoolPlan(standings=(ClaimStanding("a", 3, "0 of 2 are free", 60.0),)))
     view = views.pool_view("n1", pool.service.gpus(), pool.leases.all.values(), WaitingClaims(),
-                           pool.service.standings, (), (), HOST, pool.now, lambda own: own)
+                           pool.service.suspended.standings, (), (), HOST, pool.now,
+                           lambda own: own)
     assert view.held == ()
     [waits] = view.waiting
     assert (waits.claim_id, waits.place, waits.why, waits.wait_s) == (

@@ -11,7 +11,7 @@ from dashboard.pool.events import LeaseChanged
 from dashboard.pool.intake import ReportIntake
 from dashboard.pool.node_words import not_allowed
 from dashboard.pool.plan import PoolNode
-from dashboard.pool.store import SCHEMA, PoolStore
+from dashboard.pool.store import SCHEMA, TIMES_SCHEMA, PoolStore
 from dashboard.pool.watch import PoolWatch
 from dashboard.runtime.dispatcher import Dispatcher
 from dashboard.runtime.sqlite_state import SqliteStateStore
@@ -33,20 +33,20 @@ SUSPENDED = claim(1, owner="ann", gpus=2, priority=1, is_preemptible=True, is_su
 def a_node(*leases: ReportedLease, claims: tuple[Claim, ...] = (SUSPENDED,)) -> PoolNode:
     return PoolNode("n1", "n1", PoolReport(
         tuple(OfferedGpu(f"n1-{index}", "H100", index) for index in range(4)),
-        tuple(NodeClaim(made, False) for made in claims), leases, cpus=64, ram_bytes=256 * GIB))
+        tuple(NodeClaim(waiter, False) for waiter in claims), leases, cpus=64, ram_bytes=256 * GIB))
 
 
-def lease(made: Claim, *uuids: str) -> ReportedLease:
-    return ReportedLease(made, uuids, "active", 0.0, 9e4, 0.0)
+def lease(of: Claim, *uuids: str) -> ReportedLease:
+    return ReportedLease(of, uuids, "active", 0.0, 9e4, 0.0)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_it_gets_the_gpus_that_it_had_and_no_others(strategy: str) -> None:
     def outcome(*leases: ReportedLease) -> list[set[str]]:
         nodes = [a_node(*leases), replace(a_node(claims=()), id="n2", host="n2")]
-        done = scheduled(nodes, list(nodes[0].claims), {}, (), None, (), NoOwnerLimits(), {}, {},
+        result = scheduled(nodes, list(nodes[0].claims), {}, (), None, (), NoOwnerLimits(), {}, {},
                          PoolPolicy(strategy=strategy), {}, 0.0)
-        return [set(offer.grants[0].uuids) for offer in done.offers]
+        return [set(offer.grants[0].uuids) for offer in result.offers]
 
     assert outcome() == [{*HOME}]
     assert outcome(lease(claim(7), "n1-2")) == [], "one of them is somebody else's"
@@ -62,12 +62,12 @@ def test_it_has_its_cpus_and_its_memory_still_and_asks_for_none() -> None:
 
 def test_what_a_quota_counts_on_its_gpus_it_does_not_ask_for_again() -> None:
     [waits] = a_node().claims
-    held = {"ann": {("n1", uuid) for uuid in HOME}}
+    uses = {"ann": {("n1", uuid) for uuid in HOME}}
     bounds = limits(quota("two", "user:ann", gpus=2), uses={
-        owner: {*gpus} for owner, gpus in held.items()})
+        owner: {*gpus} for owner, gpus in uses.items()})
     assert bounds.why_not(waits) == ""
     other = replace(waits, id="other", home_gpus=(), gpus=1)
-    bounds = limits(quota("two", "user:ann", gpus=2), uses=held)
+    bounds = limits(quota("two", "user:ann", gpus=2), uses=uses)
     assert "two gives ann 2 GPUs" in bounds.why_not(replace(other, hosts=()))
 
 
@@ -85,8 +85,8 @@ def test_it_reads_why_it_waits() -> None:
     why = why_waits(waits, [node.empty], [node.unleased], {}, {}, 0.0)
     assert why == ("its work is suspended, and comes back to the GPUs that it had: 1 of 2 is free")
     assert words(waits) == "2 GPUs, to restore its suspended work"
-    gone = why_waits(waits, [node.with_gpus({"n1-1"})], [node.unleased], {}, {}, 0.0)
-    assert gone.endswith("and 1 not there")
+    partly = why_waits(waits, [node.with_gpus({"n1-1"})], [node.unleased], {}, {}, 0.0)
+    assert partly.endswith("and 1 not there")
 
 
 @pytest.mark.parametrize(("changes", "is_flaw"), [
@@ -99,7 +99,7 @@ def test_a_node_says_nothing_out_of_bounds(changes: dict[str, object], is_flaw: 
 @pytest.fixture
 def intake(tmp_path: Path) -> Iterator[ReportIntake]:
     store = SqliteStateStore(tmp_path / "state.db")
-    store.migrate((SCHEMA,))
+    store.migrate((SCHEMA, TIMES_SCHEMA))
     yield ReportIntake(PoolStore(store.connection), lambda node_id, uuid: True)
     store.close()
 
@@ -111,17 +111,17 @@ def test_its_age_stays_and_what_it_holds_begins_again(intake: ReportIntake) -> N
         return intake.take("n1", "n1", report, nobody, now).report
 
     own = replace(SUSPENDED, home_gpus=(), submitted_at=10.0)
-    first = take(a_node(replace_lease(own, 20.0), claims=()).report, 30.0)
+    first = take(a_node(lease_since(own, 20.0), claims=()).report, 30.0)
     id_at_hub, asked_at = first.leases[0].claim.id, first.leases[0].claim.submitted_at
     waits = take(a_node(claims=(replace(SUSPENDED, submitted_at=10.0),)).report, 60.0)
     assert (waits.claims[0].claim.id, waits.claims[0].claim.submitted_at) == (id_at_hub, asked_at)
-    last = take(a_node(replace_lease(own, 90.0), claims=()).report, 100.0)
+    last = take(a_node(lease_since(own, 90.0), claims=()).report, 100.0)
     assert (last.leases[0].claim.id, last.leases[0].since) == (id_at_hub, 90.0)
     assert last.leases[0].claim.submitted_at == asked_at
 
 
-def replace_lease(made: Claim, since: float) -> ReportedLease:
-    return ReportedLease(made, HOME, "active", since, 9e4, since)
+def lease_since(of: Claim, since: float) -> ReportedLease:
+    return ReportedLease(of, HOME, "active", since, 9e4, since)
 
 
 def test_programs_read_that_it_is_suspended_and_not_lost() -> None:
