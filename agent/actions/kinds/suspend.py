@@ -347,7 +347,7 @@ def _restore(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
     record = _record_of(act.context, task)
     if record is None:
         raise ActionRefusedError(Refusal("condition", "it was not suspended by gpudeck"))
-    if act.command.asker.kind == "rule" and record.by != act.command.asker.name:
+    if act.command.asker.kind == "rule" and _source(record.by) != _source(act.command.asker.name):
         raise ActionRefusedError(Refusal("rules", f"{record.by} has suspended it; only what the "
                                                   "pool has suspended is restored automatically"))
     numbers = {(entry.process.pid, entry.process.start_ticks) for entry in record.processes}
@@ -379,6 +379,11 @@ def _restore(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
     else:
         _end(act, record, words)
     return _outcome(targets, True, None, words)
+
+
+def _source(name: str) -> str:
+    """Return what suspends: "pre-emption" of any lease, whatever its hub calls that now."""
+    return name.partition(" of ")[0]
 
 
 def _listed(act: TaskExecution, targets: TargetProcessSet) -> str:
