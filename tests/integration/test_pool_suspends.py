@@ -1,6 +1,9 @@
 """A pre-emption suspends work that allows it: its GPUs go to somebody else and come back to it, and
 no GPU ever has two leases. Real hub, two real agents on the C fake of the driver, real commands."""
 
+import contextlib
+import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -40,6 +43,7 @@ class SuspendingNode:
         self.program = FakeCudaCheckpoint(folder, self.bed.nvml.path)
         self.bed.env["PATH"] = self.program.path
         self._agent = ExitStack()
+        self.pids: list[int] = []
         self.start()
 
     def start(self) -> None:
@@ -56,6 +60,7 @@ class SuspendingNode:
         run = self.bed.start("run", *words, "--", sys.executable, "-c", HOLDS)
         assert run.stdout is not None
         pid, uuids = run.stdout.readline().split()
+        self.pids.append(int(pid))
         # Saved by Python, what is suspended would be listed again.
         with self.bed.nvml.path.open("a") as file:
             file.writelines(f"{gpu.process(int(pid), 4 * GIB).lines[-1]}\n"
@@ -79,6 +84,9 @@ class SuspendingNode:
         return items
 
     def close(self) -> None:
+        for pid in self.pids:  # a stopped one would heed nothing else
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.bed.close()
         self._agent.close()
 
@@ -182,12 +190,12 @@ def test_an_agent_that_dies_while_it_suspends_gives_its_gpus_to_nobody(
     wait_for(lambda: any(lease["id"] == lease_id and lease["state"] == "draining"
                          for lease in hub.get("/api/v1/leases")["items"]))
     assert node.program.state(pid) == "locked", "it is on its GPUs, and nobody else is"
-    wait_for(lambda: "the outcome of" in str(hub.get("/api/v1/automation")) or "unknown" in str(
-        hub.get("/api/v1/commands?limit=100")))
+    wait_for(lambda: ("suspend", "unknown") in [
+        (command["action"], command["state"])
+        for command in hub.get("/api/v1/commands?limit=100")["items"]])
     assert (urgent.poll(), node.most_on_a_gpu()) == (None, 1)
-    back = node.bed.run("restore", node.task_id(pid), "--data", str(node.folder / "data"), "--yes",
-                        "--reason", "a test")
-    assert back.returncode == 0, back.stderr
+    preview = node.preview("restore", pid)
+    ask(hub, "POST", "commands", {"preview": preview["id"], "reason": "a test"})
     wait_for(lambda: state_of(pid) == "S")
 
 
