@@ -1,7 +1,8 @@
 """Hubs, one or two, and two nodes in every order: claims, messages late and lost, kills of `run`,
-its command, agents and hubs. No GPU is leased twice, no lease that is used is lost, and none is
-kept that is not. Each of two hubs may assume that it decides, as in a changeover, or beside a
-restored backup: nodes go from one to the other, and hear late what the first one said."""
+its command, agents and hubs, work that is suspended and restored. No GPU is leased twice, no lease
+that is used is lost, none is kept that is not, and no suspended work is forgotten. Each of two hubs
+may assume that it decides, as in a changeover, or beside a restored backup: nodes go from one to
+the other, and hear late what the first one said."""
 
 import getpass
 import random
@@ -45,6 +46,7 @@ def test_in_whatever_order(turn: int) -> None:
         bound = [run for node in world.nodes.values() for run in node.runs if run.is_bound]
         assert bound, "nobody got anything: the test tried nothing"
         assert world.most_held > 0
+        assert world.most_suspended > 0
         for node in world.nodes.values():
             node.journal.close()
         for hub in world.hubs:
