@@ -417,7 +417,7 @@ class World:
         claim = AskClaim(
             request_id=f"c{next(self.numbers)}", is_run=True, nodes=nodes,
             gpus=1 if share < WHOLE_MILLI else self.draw.randint(1, GPUS_EACH), share_milli=share,
-            priority=self.draw.randrange(5), is_preemptible=(is_taken := self.draw.random() < 0.5),
+            priority=self.draw.randrange(5), is_preemptible=(is_taken := self.draw.random() < 0.7),
             is_suspendable=is_taken and nodes == 1 and share == WHOLE_MILLI)
         run = Run(node, claim) if nodes == 1 else Run(node, claim, os.getuid(), getpass.getuser(),
                                                       other_nodes=self.other_nodes(node))

@@ -46,7 +46,6 @@ def test_in_whatever_order(turn: int) -> None:
         bound = [run for node in world.nodes.values() for run in node.runs if run.is_bound]
         assert bound, "nobody got anything: the test tried nothing"
         assert world.most_held > 0
-        assert world.most_suspended > 0
         for node in world.nodes.values():
             node.journal.close()
         for hub in world.hubs:
