@@ -366,10 +366,6 @@ class World:
                 for lease in node.service.leases.all.values():
                     if not lease.is_run:
                         hub.service.give_back(node.id, lease.id, "not needed any more")
-            case "suspend":
-                node.suspend()
-            case "restore work":
-                node.restore()
             case "take over" if node.is_up:
                 self.take_over(node)
             case "cancel" if node.is_up:
@@ -390,6 +386,10 @@ class World:
 
     def hub_step(self, act: str, hub: Hub, node: Node) -> None:
         match act:
+            case "suspend":
+                node.suspend()
+            case "restore work":
+                node.restore()
             case "ask hub":
                 self.ask_hub(hub)
             case "withdraw":
