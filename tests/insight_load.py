@@ -191,4 +191,5 @@ def _week(draw: np.random.Generator, gpus: int) -> MeasuredWeek:
     load = uses * draw.uniform(5, 95, gpus)
     of_owners = [share.reshape(SPAN_H, -1, OWNERS).sum(axis=1) for share in (holds, uses)]
     return MeasuredWeek(week_gpus, tuple(f"u{at}" for at in range(OWNERS)), holds, uses, load, load,
-                        load / 3, holds * draw.uniform(1e10, 8e10, gpus), *of_owners)
+                        load / 3, holds * draw.uniform(1e10, 8e10, gpus), load * 7.0,
+                        1_400.0 + load, *of_owners)

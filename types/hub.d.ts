@@ -222,7 +222,7 @@ declare namespace Hub {
     only_tells: boolean;
     slows: boolean;
     for_rules: boolean;
-    rung: "end" | "limit" | "pause" | "tell" | null;
+    rung: "end" | "limit" | "pause" | "suspend" | "tell" | null;
     key: string;
     in_rows: boolean;
     fits: "" | "paused" | "running" | "suspended";
@@ -271,6 +271,7 @@ declare namespace Hub {
     owner: string | null;
     gpus: string[];
     dismissed: AdviceDismissal | null;
+    unit: string;
   }
 
   interface AgentCostView {
@@ -1182,7 +1183,7 @@ declare namespace Hub {
   }
 
   interface LadderRung {
-    do: "end" | "limit" | "pause" | "tell";
+    do: "end" | "limit" | "pause" | "suspend" | "tell";
     after_s: number;
   }
 
@@ -1280,7 +1281,7 @@ declare namespace Hub {
   interface LimitRelease {
     type: "limit_off";
     gpu_uuid: string;
-    what: "clocks" | "power";
+    what: "clocks" | "mps_share" | "power";
   }
 
   interface LimitsList {
@@ -2763,7 +2764,7 @@ declare namespace Hub {
   interface TimedLimit {
     lease_id: string;
     gpu_uuid: string;
-    what: "clocks" | "power";
+    what: "clocks" | "mps_share" | "power";
     wanted: number[];
     before: number[];
     by: string;
@@ -2776,6 +2777,8 @@ declare namespace Hub {
     seen: number | null;
     seen_at: number | null;
     words: string;
+    pipes: string;
+    server: number;
   }
 
   interface TokenList {

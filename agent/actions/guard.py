@@ -285,7 +285,7 @@ def _by_suspension(case: GuardInput) -> Iterator[Refusal]:
     """Refuse what is done to work that runs. By itself it looks idle: it holds nothing."""
     if not any(subject.is_suspended for subject in case.subjects):
         return
-    if case.asker == "rule":
+    if case.asker == "rule" and case.action != "restore":
         yield Refusal("condition", "it is suspended, and rules and quotas leave it alone until it "
                                    "is restored.")
     elif case.action in RUNNING_ONLY:
@@ -325,7 +325,7 @@ CHECKS: tuple[Check[GuardInput], ...] = (
           "and what a rule pauses is proven to be one tree of one user's processes",
           _by_kind, HITS),
     Check("suspension", ("condition",), "no process is suspended, or a person ends, resumes or "
-          "restores it", _by_suspension, HITS),
+          "restores it, or the pool restores what it has suspended", _by_suspension, HITS),
     Check("rights", ("permission",), "the agent may signal every process", _by_rights, SIGNALS),
     Check("age", ("young",), f"the task is at least {YOUNGEST_S:.0f} s old", _by_age, SIGNALS),
 )

@@ -48,7 +48,8 @@ def lines(report: Item) -> Iterator[str]:
     yield (f"from {report['hours']} measured hours"
            + ("; a week is extrapolated" if report["hours"] < WEEK_H else "") + ":")
     for item in report["items"]:
-        yield (f"{item['gpu_hours']:8.0f} GPU-hours a week  {item['label']}  "
+        unit = item.get("unit", "GPU-hours")  # an older hub does not say
+        yield (f"{item['gpu_hours']:8.0f} {unit} a week  {item['label']}  "
                f"{printable(item['title'])}  [{item['id']}]")
         for name in ("reason", "past", "risk"):
             yield from (f"    {line}" for line in textwrap.wrap(printable(item[name]), WIDTH))

@@ -153,7 +153,7 @@ def _gpu_parser() -> argparse.ArgumentParser:
         elif name == "time-slice":
             verb.add_argument("length", choices=get_args(settings.SliceLength))
         else:
-            verb.add_argument("what", choices=("power", "clocks"))
+            verb.add_argument("what", choices=("power", "clocks", "mps_share"))
         if name in ("cap", "lock"):
             verb.add_argument("--for", dest="time", metavar="SPAN", required=True,
                               type=parsed(parse_span), help=f"{SPANS}; at most 30d")
@@ -350,7 +350,7 @@ def _limit_lines(item: dict[str, Any]) -> Iterable[str]:
     if unread := item.get("unread"):
         yield f"{printable(item['host'])}  {printable(unread)}"
     for lease in msgspec.convert(item["leases"], tuple[settings.TimedLimit, ...]):
-        unit = "W" if lease.what == "power" else "MHz"
+        unit = {"power": "W", "clocks": "MHz", "mps_share": "% of MPS"}[lease.what]
         range_words = " to ".join(f"{value:.0f}" for value in lease.wanted)
         yield (f"{printable(item['host'])}  {lease.gpu_uuid}  {range_words} {unit} until "
                f"{moment(lease.ends_at)}  {lease.state.replace('_', ' ')}: "

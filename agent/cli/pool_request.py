@@ -25,7 +25,7 @@ from .runs.request import parse_array, parse_run
 WAIT_MOST_S = 365 * 86_400.0
 ASKS = {"--gpus": "gpus", "--share": "share", "--model": "model", "--mem": "mem", "--cpus": "cpus",
         "--ram": "ram", "--nodes": "nodes", "--for": "term_s", "--wait": "wait_s",
-        "--priority": "priority", "--preemptible": "preemptible"}
+        "--priority": "priority", "--preemptible": "preemptible", "--suspendable": "suspendable"}
 
 
 def add_gpu_flags(flags: argparse.ArgumentParser) -> None:
@@ -64,6 +64,9 @@ def add_claim_flags(flags: argparse.ArgumentParser) -> None:
                        help="4 goes first; default: 2")
     flags.add_argument("--preemptible", action="store_true",
                        help="claims of higher priority may take its GPUs back")
+    flags.add_argument("--suspendable", action="store_true",
+                       help="with --preemptible: for that it is suspended instead of ended, where "
+                            "its node can, and restored when its GPUs are free again")
 
 
 def add_lease_flag(flags: argparse.ArgumentParser, text: str) -> None:
@@ -100,6 +103,12 @@ def check_lease_flag(args: argparse.Namespace) -> None:
                            ExitCode.USAGE)
 
 
+def _check_suspendable(args: argparse.Namespace) -> None:
+    if args.suspendable and not args.preemptible:
+        raise CommandError("--suspendable says how its GPUs are taken back: add --preemptible",
+                           ExitCode.USAGE)
+
+
 def models_of(args: argparse.Namespace) -> tuple[str, ...]:
     """Return the models. Raises CommandError where other flags do not go together."""
     if args.share is not None and args.gpus not in (None, 1):
@@ -109,6 +118,7 @@ def models_of(args: argparse.Namespace) -> tuple[str, ...]:
 
 def claim_of(args: argparse.Namespace, is_run: bool, shape: str = "",
              again_of: str | None = None, starts_at: float | None = None) -> AskClaim:
+    _check_suspendable(args)
     return AskClaim(
         request_id=uuid4().hex[:16], is_run=is_run, gpus=args.gpus or 1, models=models_of(args),
         nodes=(args.nodes or 1) if is_run else 1,
@@ -116,7 +126,8 @@ def claim_of(args: argparse.Namespace, is_run: bool, shape: str = "",
         mem_bytes=args.mem, cpu_milli=None if args.cpus is None else args.cpus * CPU_MILLI,
         ram_bytes=args.ram,
         term_s=args.term_s, wait_s=args.wait_s, priority=args.priority,
-        is_preemptible=args.preemptible, again_of=again_of, shape=shape, starts_at=starts_at,
+        is_preemptible=args.preemptible, is_suspendable=args.suspendable, again_of=again_of,
+        shape=shape, starts_at=starts_at,
         limits_itself=args.share is not None and bool(hami_library(os.environ)))
 
 

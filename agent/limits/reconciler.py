@@ -27,7 +27,7 @@ from ..readings import GpuLimits
 from ..runtime.action_lock import ActionLock
 from ..runtime.worker import Worker
 from ..tasks.processes import row_of
-from . import compute_modes, mig_layouts, mps_doctor, mps_view
+from . import compute_modes, mig_layouts, mps_doctor, mps_shares, mps_view
 from .apply import MODES, UNSURE, apply, clock_now, judged_now, not_undone, undo
 from .mps_store import devices
 from .stores import L, LimitStores
@@ -180,7 +180,9 @@ class LimitReconciler:
             is_held, clock = bool(self._holds()), clock_now(self._boot_id)
             for limit in limits:
                 current = readings.get(limit.gpu_uuid)
-                todo = step(limit, current, clock, _key(limit) in self._unconfirmed)
+                todo = mps_shares.step(limit, mps_shares.read(self._limits.mps, limit), clock) if (
+                    limit.what == "mps_share") else step(
+                    limit, current, clock, _key(limit) in self._unconfirmed)
                 if self._do(todo, current, is_held):
                     self._unconfirmed.discard(_key(limit))
             for mode in modes:
@@ -205,7 +207,9 @@ class LimitReconciler:
         if step.do == "apply":
             return self._apply(step.limit)
         trouble, applier = "", self._limits.applier
-        if step.do == "undo":
+        if step.do == "undo" and step.limit.what == "mps_share":
+            trouble = mps_shares.undo(self._limits.mps, step.limit)
+        elif step.do == "undo":
             trouble = undo(applier, step.limit) or not_undone(applier, step.limit)
         if trouble:  # it stays, and is tried again
             words = f"{step.why}, and it cannot be undone: {trouble}"

@@ -14,7 +14,7 @@ from gpudeck.contract.repairs import MAX_REPAIRS, WHOLE_NODE, GpuRepair
 from gpudeck.contract.suspensions import MAX_SUSPENSIONS, SuspendedTask
 
 from ..journal.facts import Fact
-from ..journal.leases import leased_gpus, leases_of_gpus
+from ..journal.leases import leased_gpus, leases_of_gpus, waiting_leases
 from ..journal.store import ActionJournal, JournalError
 from .apply import LimitApplier
 from .mps import LocalMpsDaemons
@@ -343,6 +343,7 @@ class LimitStores:
     suspensions: SuspensionStore
     leased: Callable[[], frozenset[str]]  # GPUs that a lease of the pool holds; JournalError
     leases_of_gpus: Callable[[], frozenset[tuple[str, str]]]  # the same, each with its lease
+    waiting_leases: Callable[[], frozenset[str]]  # whose work is suspended; JournalError
 
 
     @property
@@ -365,4 +366,5 @@ def open_limits(applier: LimitApplier, mps: LocalMpsDaemons, journal: ActionJour
                        RepairStore(journal, is_shared), MigLayoutStore(journal, is_shared),
                        SuspensionStore(journal, is_shared),
                        partial(leased_gpus, journal, boot_id),
-                       partial(leases_of_gpus, journal, boot_id))
+                       partial(leases_of_gpus, journal, boot_id),
+                       partial(waiting_leases, journal, boot_id))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpudeck.contract.pool_link import ENDED_MOST, ReportedEnd
-from gpudeck.pool.core.claims import Claim, Lease
+from gpudeck.pool.core.claims import Claim, Lease, State
 from gpudeck.pool.core.fair_share import EndedUsage, FairSharePolicy
 from gpudeck.pool.core.host_resources import FreeHost
 from gpudeck.rate import REFUSALS_AT_ONCE, REFUSALS_EVERY_S, RateLimiter
@@ -132,11 +132,17 @@ class NodeLeases:
             self._preempted[lease.id, lease.uid] = lease.claim.submitted_at
             for oldest in list(self._preempted)[:-ENDED_MOST]:
                 del self._preempted[oldest]
+        if not lease.waits:  # what it held until then was reported when its work was suspended
+            self.note_end(lease.claim, lease, state, why, exit_status)
+        log.info("lease_ended lease=%s owner=%s why=%r", lease.id, lease.claim.owner, why)
+
+    def note_end(self, claim: Claim, lease: NodeLease, state: State, why: str,
+                 exit_status: int | None = None) -> None:
+        """Note what a lease held until now, to report it as one that has ended."""
         utc = self._clock.utc
         self.ended_leases.append(ReportedEnd(
-            replace(lease.claim, submitted_at=utc(lease.claim.submitted_at)), lease.uuids,
+            replace(claim, submitted_at=utc(claim.submitted_at)), lease.uuids,
             utc(lease.since), utc(self._clock.now()), state, why, exit_status))
-        log.info("lease_ended lease=%s owner=%s why=%r", lease.id, lease.claim.owner, why)
 
     def pop_preempted(self, lease_id: str, uid: int) -> float | None:
         """Return since when the claim of a preempted lease waited, once; None: this user had
@@ -220,7 +226,7 @@ class NodeLeases:
 
 
 def leases_on(node_id: str, leases: NodeLeases) -> list[Lease]:
-    return [lease.as_lease(node_id) for lease in leases.all.values()]
+    return [lease.as_lease(node_id) for lease in leases.all.values() if not lease.waits]
 
 
 def ended_usage(ended_leases: Iterable[ReportedEnd], clock: PoolClock, policy: FairSharePolicy,

@@ -16,6 +16,7 @@ from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
 
 BIND_WITHIN_S = 30.0
 NOT_CLAIMED = f"nobody claimed it within {BIND_WITHIN_S:.0f} s"
+WORK_ENDED = "its processes have ended"
 BOARD_LEASED = "its board was leased whole before it was split"
 UNUSED_TELL_S = 900.0
 UNUSED_TAKE_PART = 3  # of that time, after its owner was notified
@@ -67,6 +68,8 @@ class NodeLease:
     given_back_at: float | None = None  # by its program, which had left something behind
     cores: tuple[int, ...] = ()  # that are for it alone; none: CPUs are only counted
     limits: tuple[str, ...] = ()  # to which its process was seen to be held when it was bound
+    # Its GPUs when its work was suspended, until that is restored.
+    home_gpus: tuple[str, ...] = ()
 
     @property
     def roots(self) -> Collection[ProcessKey]:
@@ -77,6 +80,11 @@ class NodeLease:
     @property
     def end_state(self) -> State:
         return "preempted" if self.preempted else "released"
+
+    @property
+    def waits(self) -> bool:
+        """Return whether its work is suspended and it waits in the queue, without GPUs."""
+        return bool(self.home_gpus) and not self.uuids
 
     def as_lease(self, node_id: str) -> Lease:
         return Lease(id=self.id, claim=self.claim, grants=(Grant(node_id, self.uuids),),
@@ -168,6 +176,8 @@ def review(lease: NodeLease, signs: LeaseSigns, keep_until: float | None, unused
         if now - lease.since >= BIND_WITHIN_S:
             return Review(None, NOT_CLAIMED)
         return Review(lease)
+    if lease.waits:
+        return Review(lease) if signs.any or signs.is_connected else Review(None, WORK_ENDED)
     if lease.preempted and not signs.any and not signs.is_connected:
         return Review(None, lease.preempted)
     outcome = _use_reviewed(lease, signs, unused_s, now)
@@ -193,7 +203,7 @@ def _use_reviewed(lease: NodeLease, signs: LeaseSigns, unused_s: float, now: flo
         return Review(replace(lease, used_at=now, told_at=None))
     if lease.is_run and not signs.any:
         # Its process has ended, and nothing that it started is left.
-        return Review(lease) if signs.is_connected else Review(None, "its processes have ended")
+        return Review(lease) if signs.is_connected else Review(None, WORK_ENDED)
     take_s = unused_s / UNUSED_TAKE_PART
     if now - lease.used_at < unused_s:
         return Review(lease)

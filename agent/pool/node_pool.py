@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from gpudeck.contract.pool_link import PoolPlan, PoolReport
@@ -13,7 +14,7 @@ from gpudeck.pool.core.schedule import PoolPolicy
 from ..journal.store import ActionJournal
 from ..limits.mps import LocalMpsDaemons, multiuser_pipes
 from ..limits.mps_view import daemons
-from ..limits.stores import LimitStores
+from ..limits.stores import LimitStores, SuspensionStore
 from ..readings import Reading
 from ..runtime.worker import Worker
 from ..tasks.people import NodePeople
@@ -32,6 +33,7 @@ from .service import PoolService
 from .shares import MpsFacts
 from .signs import ProcessSigns
 from .store import LeaseStore
+from .suspended import suspended_processes
 
 CUT_OFF_AFTER_S = 60.0  # a hub that is away for less may be busy with our claims
 
@@ -108,7 +110,7 @@ def open_exclusive(journal: ActionJournal, limits: LimitStores,
 def open_pool(socket: Path, node_id: str, host: str, boot_id: str, journal: ActionJournal,
               mps: LocalMpsDaemons, people: NodePeople, managed_by: str, is_local: bool,
               unused_s: float, wake: Callable[[], None], why_no_end: Callable[[], str],
-              out_of_service: Callable[[], Sequence[GpuRepair]],
+              out_of_service: Callable[[], Sequence[GpuRepair]], suspensions: SuspensionStore,
               exclusive: ExclusiveGpus | None) -> NodePool:
     """Open the pool of a node. `exclusive` None: modes of leased GPUs are left as they are."""
     clock = PoolClock(uptime_s, time.time)
@@ -116,7 +118,7 @@ def open_pool(socket: Path, node_id: str, host: str, boot_id: str, journal: Acti
     probe = MpsProbe(lambda: MpsFacts(daemons(mps), multiuser_pipes()), uptime_s)
     service = PoolService(node_id, host, leases, NodeReservations(journal, node_id, clock),
                           PoolPolicy(), clock, probe, is_local, wake, people, why_no_end,
-                          out_of_service)
+                          out_of_service, partial(suspended_processes, suspensions, boot_id))
     service.start()
     return NodePool(service, PoolServer(socket, PoolRequests(service), people), managed_by,
                     exclusive)

@@ -38,6 +38,7 @@ from .server import PoolUser
 from .service import NO_HUB, PoolService
 from .store import UNREAD
 
+WAITS = "its work is suspended, and it waits in the queue for its GPUs"
 MADE_ALREADY = "this claim was made already"
 READ_WITHIN_S, READ_EVERY_S = 30.0, 0.1  # after the agent's start
 
@@ -159,7 +160,8 @@ class PoolRequests:
             utc(booking.starts_at), utc(booking.ends_at))
             for booking in service.reservations.bookings())]
         return views.pool_view(service.host, service.gpus(), service.leases.all.values(),
-                               service.waiting, [kept.claim for kept in service.reservations],
+                               service.waiting, service.suspended.standings,
+                               [reservation.claim for reservation in service.reservations],
                                reserved, host_resources(service.snapshot), service.clock.now(), utc)
 
     def _ask(self, user: PoolUser, request: AskClaim) -> FromPool | None:
@@ -209,7 +211,7 @@ class PoolRequests:
             is_again=since is not None, share_milli=request.share_milli,
             mem_bytes=request.mem_bytes, cpu_milli=request.cpu_milli, ram_bytes=request.ram_bytes,
             models=request.models, hosts=request.hosts, shape=request.shape,
-            is_preemptible=request.is_preemptible,
+            is_preemptible=request.is_preemptible, is_suspendable=request.is_suspendable,
             home=service.node_id if request.nodes > 1 else "",
             starts_at=None if request.starts_at is None else service.clock.own(request.starts_at),
             term_s=service.policy.default_term_s if request.term_s is None else request.term_s,
@@ -283,7 +285,8 @@ class PoolRequests:
             service.schedule()
             return ClaimCancelled()
         if claim_id in service.leases.all:
-            self._own(user, claim_id)
+            if self._own(user, claim_id).waits:
+                raise _RefusedError(f"{WAITS}; end its command instead")
             raise _RefusedError("it holds its GPUs already: gpudeck claim --give-back "
                                 f"{claim_id}; for a run, end the command")
         if not service.is_planned or claim_id in service.withdrawals.all:
@@ -385,6 +388,8 @@ def _usable(lease: NodeLease, user: PoolUser, is_run: bool) -> NodeLease:
     if lease.given_back_at is not None:
         raise _RefusedError(f"lease {lease.id} was given back; it ends with what was left "
                             "running on it")
+    if lease.waits:
+        raise _RefusedError(WAITS)
     if is_run and (lease.preempted or lease.state != "active"):
         raise _RefusedError(lease.preempted or "it has not begun")
     return lease

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from gpudeck.contract.pool_link import (
     ClaimStanding,
@@ -18,6 +19,7 @@ from gpudeck.contract.pool_link import (
 )
 from gpudeck.contract.pool_messages import ClaimRefused, ClaimWaits, LeaseEnded, LeaseNotice
 from gpudeck.contract.repairs import GpuRepair
+from gpudeck.contract.suspensions import SuspensionState
 from gpudeck.measures.availability import UNREAD
 from gpudeck.pool.core.ahead import ClaimsAhead, with_ahead
 from gpudeck.pool.core.claims import TERM_MOST_S, Claim
@@ -36,7 +38,7 @@ from .clock import PoolClock
 from .ending import PreemptedRuns
 from .gpus import PoolSnapshot, host_resources, with_reasons
 from .leases import NOT_READ, NodeLeases, ended_usage, leases_on
-from .lock import NodeLease, PoolGpu
+from .lock import NodeLease, PoolGpu, ProcessKey
 from .mps_look import MpsProbe
 from .queue import (
     OWNER_UNKNOWN,
@@ -49,6 +51,7 @@ from .queue import (
 from .reservations import NodeReservations, StoredReservation
 from .server import PoolUser
 from .shares import UNKNOWN, ShareHolder
+from .suspended import SuspendedLeases
 
 log = logging.getLogger("gpudeck.agent.pool")
 
@@ -63,10 +66,12 @@ class PoolService:
                  reservations: NodeReservations, policy: PoolPolicy,
                  clock: PoolClock, mps: MpsProbe, is_local: bool, changed: Callable[[], None],
                  people: NodePeople, why_no_end: Callable[[], str],
-                 out_of_service: Callable[[], Sequence[GpuRepair]]) -> None:
+                 out_of_service: Callable[[], Sequence[GpuRepair]],
+                 suspended: Callable[[], Mapping[ProcessKey, SuspensionState]]) -> None:
         """Set up the pool; `start` begins its loop. `is_local`: may give out GPUs while no hub
         decides. `changed`: there may be a new report. `people`: its users. `why_no_end`: what
-        forbids rules to end work here. `out_of_service`: repairs whose GPUs get nothing new."""
+        forbids rules to end work here. `out_of_service`: repairs whose GPUs get nothing new.
+        `suspended`: processes that are, or may be; raises JournalError."""
         self.node_id = node_id
         self.host = host
         self.leases = leases
@@ -79,6 +84,7 @@ class PoolService:
         self._why_no_end = why_no_end
         self._no_end = why_no_end()[:1_024]
         self._preempted = PreemptedRuns(leases, clock, why_no_end)
+        self.suspended = SuspendedLeases(leases, clock, suspended, partial(_tell, self))
         self.users: dict[str, PoolUser] = {}  # by lease: its connection
         self._begins: dict[str, WaitingClaim] = {}  # leases to which nothing is bound yet
         self.lock = threading.RLock()
@@ -169,6 +175,9 @@ class PoolService:
             except JournalError as error:
                 log.error("lease_not_kept why=%r", str(error))
             for standing in plan.standings:
+                if standing.claim_id in self.leases.all:
+                    self.suspended.standings[standing.claim_id] = standing
+                    continue
                 if (reservation := self.reservations.get(standing.claim_id)) is not None:
                     self._hand_over(reservation, standing)
                     continue
@@ -199,7 +208,7 @@ class PoolService:
         """Notify the owner. Its work is ended by later commands and by `run` itself."""
         for lease in list(self.leases.all.values()):
             why = whys.get(lease.id, "")
-            if why == lease.preempted:
+            if why == lease.preempted or lease.waits:
                 continue
             self.leases.put(replace(lease, preempted=why, kill_at=None), {
                 "pool": "preempting" if why else "kept", "lease": lease.id, "why": why})
@@ -211,7 +220,10 @@ class PoolService:
                 self.people.notify(lease.uid, [f"lease {lease.id}: its {text}"])
 
     def _take(self, offer: LeaseOffer) -> None:
-        if offer.claim_id in self.leases.all:
+        lease = self.leases.all.get(offer.claim_id)
+        if lease is not None:
+            if lease.waits and (why := _give_again(self, lease, offer.uuids)):
+                self.waiting.refusals[lease.id] = why
             return
         waiting = self.waiting.all.get(offer.claim_id)
         if waiting is not None:
@@ -251,14 +263,18 @@ class PoolService:
         if self.is_planned:
             return
         self.keep_until = {}
-        if self.snapshot is None or not (self.waiting.all or len(self.reservations)):
+        suspended = self.suspended.waiting
+        if self.snapshot is None or not (self.waiting.all or len(self.reservations) or suspended):
             return
         if not self.is_local:
+            for lease in suspended:  # nobody else gets them meanwhile
+                _give_again(self, lease, lease.home_gpus)
             for place, waiting_claim in enumerate(self.waiting, 1):
                 waiting_claim.notify(ClaimWaits(place, NO_HUB))
             return
         now = self.clock.now()
-        claims = [waiting_claim.claim for waiting_claim in self.waiting]
+        claims = [*(waiting_claim.claim for waiting_claim in self.waiting),
+                  *map(views.waiting_claim, suspended)]
         node_leases, leases = self.leases.all.values(), leases_on(self.node_id, self.leases)
         self.reservations.renew([_well(self)], leases, self.policy.strategy)
         node = lock.free_node(self.node_id, self.host, self.gpus().values(), node_leases,
@@ -272,7 +288,9 @@ class PoolService:
             self.policy, PlacementContext(mix=ClaimMix(claims)), now)
         for placement in outcome.offers:
             uuids, waiting = placement.grants[0].uuids, self.waiting.all.get(placement.claim.id)
-            if waiting is None:
+            if (suspended_lease := self.leases.all.get(placement.claim.id)) is not None:
+                _give_again(self, suspended_lease, uuids)
+            elif waiting is None:
                 self._begin(placement.claim.id, uuids, now)
             else:
                 self._grant(placement.claim, uuids, waiting.user.uid, waiting.is_run,
@@ -388,6 +406,7 @@ class PoolService:
                         if lease_id in self.leases.all
                         and self.leases.all[lease_id].state == "offered"}
         uses = self.leases.uses(self.snapshot)
+        self.suspended.step(uses)
         self._preempted.step(self.users, uses)
         for lease in list(self.leases.all.values()):
             user = self.users.get(lease.id)
@@ -409,6 +428,20 @@ class PoolService:
                 self.users.pop(lease.id, None)
                 if user is not None:
                     user.send(LeaseEnded(review.why, lease.end_state))
+
+
+def _tell(service: PoolService, lease: NodeLease, text: str) -> None:
+    user = service.users.get(lease.id)
+    if user is not None:
+        user.send(LeaseNotice(text))
+    if user is None or lease.is_program:  # which works, and reads nothing meanwhile
+        service.people.notify(lease.uid, [f"lease {lease.id}: {text}"])
+
+
+def _give_again(service: PoolService, lease: NodeLease, uuids: Sequence[str]) -> str:
+    """Give a lease whose work is suspended its GPUs again; return why not."""
+    return service.suspended.give(lease, uuids, service.gpus(), service.snapshot,
+                                  service.is_planned)
 
 
 def read_disk(service: PoolService) -> None:

@@ -21,6 +21,10 @@ class LeaseUse:
     permits: frozenset[str]
 
     @property
+    def key(self) -> ProcessKey:
+        return self.gpu_task.task.pid, self.gpu_task.task.start_ticks
+
+    @property
     def is_outside(self) -> bool:
         gpu_task = self.gpu_task
         return not self.permits and is_use(
@@ -63,7 +67,7 @@ def lease_uses(tasks: Sequence[GpuTask], leases: Sequence[NodeLease], marks: Mar
 def misplaced_gpus(lease: NodeLease, uses: Iterable[LeaseUse], leases: Sequence[NodeLease]
                    ) -> tuple[str, ...]:
     """Return GPUs on which the lease's processes are, and which none of their leases has."""
-    of = {other.id: other.uuids for other in leases}
+    of = {other.id: other.home_gpus or other.uuids for other in leases}
     return tuple(sorted({
         use.gpu_task.gpu_uuid for use in uses if lease.id in use.leases and not any(
             use.gpu_task.gpu_uuid in of[lease_id] for lease_id in use.leases)}))
@@ -71,7 +75,7 @@ def misplaced_gpus(lease: NodeLease, uses: Iterable[LeaseUse], leases: Sequence[
 
 def processes_on(lease: NodeLease, uses: Iterable[LeaseUse]) -> list[tuple[ProcessKey, str]]:
     """Return GPUs with each process of the lease that is on them."""
-    return [((use.gpu_task.task.pid, use.gpu_task.task.start_ticks), use.gpu_task.gpu_uuid)
+    return [(use.key, use.gpu_task.gpu_uuid)
             for use in uses if lease.id in use.leases]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpudeck.contract.pool_link import (
+    ClaimStanding,
     NodeClaim,
     OfferedGpu,
     PoolReport,
@@ -30,6 +31,7 @@ from . import queue
 from .lock import BIND_WITHIN_S, NodeLease, PoolGpu
 from .uses import LeaseUse, outside_uses, task_ids
 
+NO_STANDING = "its work is suspended, and comes back when its GPUs are free"
 USED_STEP_S = 60.0  # when a lease was used last is reported by the minute
 Utc = Callable[[float], float]
 
@@ -55,19 +57,29 @@ def report(gpus: Iterable[PoolGpu], waiting: queue.WaitingClaims, reserved: Iter
                      entry.paused or ("" if groups[entry.claim.owner] is not None
                                       else queue.GROUPS_UNKNOWN), entry.limits_itself)
            for entry in waiting),
-         *(NodeClaim(dated(claim), False, limits_itself=False) for claim in reserved)),
+         *(NodeClaim(dated(claim), False, limits_itself=False) for claim in (
+             *reserved, *(waiting_claim(lease) for lease in leases if lease.waits)))),
         tuple(ReportedLease(dated(lease.claim), lease.uuids, _state(lease), utc(lease.since),
                             utc(lease.until), utc(lease.used_at // USED_STEP_S * USED_STEP_S),
                             task_ids(lease, uses), lease.misplaced, lease.is_run,
                             cores_text(lease.cores)[:1_024], lease.limits)
-              for lease in leases),
+              for lease in leases if not lease.waits),
         tuple(ended_leases), waiting.answers, outside_uses(uses), withdrawals.of_report(),
         {owner: names for owner, names in groups.items() if names},
         managed_by, None if host.cpu_milli is None else host.cpu_milli // CPU_MILLI, no_end,
         host.ram_bytes)
 
 
+def waiting_claim(lease: NodeLease) -> Claim:
+    """Return the claim by which a lease waits for the GPUs on which its work was suspended, in the
+    place that it had."""
+    return replace(lease.claim, gpus=len(lease.home_gpus), home_gpus=lease.home_gpus, hosts=(),
+                   starts_at=None, is_again=True)
+
+
 def _state(lease: NodeLease) -> str:
+    if lease.home_gpus:
+        return "restoring"
     return "draining" if lease.preempted or lease.given_back_at is not None else lease.state
 
 
@@ -88,13 +100,17 @@ def reserved(claim: Claim, uuids: Collection[str], gpus: Mapping[str, PoolGpu], 
 
 
 def pool_view(host: str, gpus: Mapping[str, PoolGpu], leases: Iterable[NodeLease],
-              waiting: queue.WaitingClaims, kept_here: Iterable[Claim],
+              waiting: queue.WaitingClaims, standings: Mapping[str, ClaimStanding],
+              kept_here: Iterable[Claim],
               reserved: Iterable[ReservedGpus], host_resources: FreeHost, now: float, utc: Utc
               ) -> PoolShown:
-    """Return the pool as its users see it. `kept_here`: reservations that this node keeps."""
-    leases = list(leases)
-    free = host_resources.after_grants(lease.claim for lease in leases)
+    """Return the pool as its users see it. `standings`: of leases whose work is suspended, as a hub
+    said last. `kept_here`: reservations that this node keeps."""
+    all_leases, leases = list(leases), [lease for lease in leases if not lease.waits]
+    free = host_resources.after_grants(lease.claim for lease in all_leases)
     in_line = [entry.standing.place for entry in waiting if entry.standing is not None]
+    suspended = [(lease, standings.get(lease.id, ClaimStanding(lease.id, 0, NO_STANDING)))
+                 for lease in all_leases if lease.waits]
     return PoolShown(
         host, tuple(_gpu(gpu) for gpu in gpus.values()),
         tuple(HeldGpus(lease.id, lease.claim.owner, lease.uuids, lease.claim.share_milli,
@@ -105,6 +121,9 @@ def pool_view(host: str, gpus: Mapping[str, PoolGpu], leases: Iterable[NodeLease
                         entry.standing.why, now - entry.claim.submitted_at,
                         entry.standing.wait_s, entry.claim.id)
            for entry in waiting if entry.standing is not None),
+         *(WaitingClaim(lease.claim.owner, words(waiting_claim(lease)), standing.place,
+                        standing.why, now - lease.claim.submitted_at, standing.wait_s, lease.id)
+           for lease, standing in suspended),
          *(WaitingClaim(claim.owner, words(claim), max(in_line, default=0) + place,
                         _starts(claim, now), now - claim.submitted_at,
                         max(0.0, (claim.starts_at or now) - now), claim.id)

@@ -30,6 +30,7 @@ def build(core: NodeCore, options: PoolOptions | None, context: NodeContext,
         options.socket, core.identity.node_id, core.host, core.boot_id, core.journal, mps,
         context.people, options.managed_by, options.local_claims, options.unused_s, core.wake,
         context.guards.why_rules_end_nothing, context.limits.repairs.all_or_closed,
+        context.limits.suspensions,
         None if not options.exclusive_leases else open_exclusive(
             core.journal, context.limits, holds))
 

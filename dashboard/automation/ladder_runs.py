@@ -108,7 +108,9 @@ class LadderRuns:
         run = self.find(key)
         if run is None or run.climb.state != "acting":
             return
-        if run.counted_action is not None and kind in ("refused", "put_off"):
+        is_as_before = kind in ("refused", "put_off") or (
+            kind == "failed" and run.climb.done[-1].do == "suspend")
+        if run.counted_action is not None and is_as_before:
             self._brakes.refund(run.counted_action)
         elif run.counted_action is not None:
             self._ended_mono[run.intent.node_id] = self._clock.mono()

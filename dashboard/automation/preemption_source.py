@@ -90,6 +90,9 @@ class PreemptionIntentSource:
             if holding.task.id in tasks:
                 jobs.setdefault(holding.job, []).append(holding)
         for (_, job_id), job_holdings in jobs.items():
+            # Its node takes the GPUs of a lease all of whose work is suspended.
+            if {holding.task.id for holding in job_holdings} <= {*(node.suspended or ())}:
+                continue
             yield self._intent(preemption, lease, node, job_id, job_holdings, since)
 
     def _task_ids(self, lease: Lease) -> frozenset[str]:
@@ -102,6 +105,7 @@ class PreemptionIntentSource:
     def _intent(self, preemption: Preemption, lease: Lease, node: Node, job_id: str,
                 job_holdings: list[TaskHolding], since: float) -> ActionIntent:
         node_id, task_ids = node.hello.node_id, tuple(holding.task.id for holding in job_holdings)
+        is_suspendable = lease.claim.is_suspendable
         holds = [self.hub_holds.on_node(node_id)]
         uuids = {uuid for holding in job_holdings for uuid, _ in holding.uses}
         if not uuids <= set(lease.grants[0].uuids):
@@ -110,7 +114,9 @@ class PreemptionIntentSource:
             cause=f"{CAUSE}{lease.id}", source=SOURCE, title=f"lease {lease.id} is taken back",
             target=f"{node_id}/{job_id}", node_id=node_id, host=node.hello.host,
             task_ids=task_ids, owner=lease.claim.owner,
-            rungs=(LadderRung("tell"), LadderRung("end", self.pool.policy.grace_s)),
+            # What cannot be suspended is ended, as if nobody had asked for more.
+            rungs=(LadderRung("tell"), *([LadderRung("suspend")] if is_suspendable else ()),
+                   LadderRung("end", self.pool.policy.grace_s)), skips_refused=is_suspendable,
             mode="auto", condition_met="yes", sample_age_s=max(time.time() - node.frame_at, 0.0),
             since=since, sentence=why(preemption)[:900], holds=tuple(filter(None, holds)), mutes=(),
             keep=self.hub_holds.keep_of(node_id, task_ids),

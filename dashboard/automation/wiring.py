@@ -36,6 +36,7 @@ from .rule_cordons import RuleCordons
 from .rule_source import RuleIntentSource
 from .service import LadderService
 from .store import AutomationStore
+from .suspension_returns import SuspensionReturns
 
 NOTIFY_OWNER: Seam[[ActionIntent, str], None] = Seam("a notification of an owner by a ladder")
 
@@ -64,6 +65,7 @@ def build(core: Core) -> Capability:
     core.get(Commander).recover()
     return Capability(
         loops=(LimitReturns(fleet, ladders.runs, dispatcher).loop,
+               SuspensionReturns(core.get(PoolService), fleet, dispatcher).loop,
                RuleCordons(rules.cordons, fleet, rules.brakes, dispatcher, audit).loop,
                Loop("maintenance", maintenance.step, TICK_S),
                Loop("ladders", ladders.step, TICK_S)),

@@ -11,12 +11,12 @@ from ..access.requests import caller
 from ..access.routes import Route, change, see
 from ..fleet.visibility import VisibleFleetCache
 from .advice_service import AdviceDismissal, AdviceService
-from .core.advice import LABELS
+from .core.advice import LABELS, UNIT, UNITS
 
 
 class AdviceView(Struct):
-    """A piece of advice. `gpu_hours`: a week, had it been followed. `undo`: the command that takes
-    it back. `dismissed` null: it stands."""
+    """A piece of advice. `gpu_hours`: a week, had it been followed; `unit`: of what. `undo`: the
+    command that takes it back. `dismissed` null: it stands."""
 
     id: str
     kind: str
@@ -31,6 +31,7 @@ class AdviceView(Struct):
     owner: str | None
     gpus: list[str]
     dismissed: AdviceDismissal | None
+    unit: str
 
 
 class AdviceList(Struct):
@@ -56,7 +57,7 @@ class AdviceApi:
         items = [AdviceView(
             advice.id, advice.kind, LABELS[advice.kind], advice.title, advice.reason,
             advice.gpu_hours, advice.risk, advice.past, advice.command, advice.undo, advice.owner,
-            uuids, self.service.dismissed.get(advice.id))
+            uuids, self.service.dismissed.get(advice.id), UNITS.get(advice.kind, UNIT))
             for advice, uuids in zip(report.items, report.uuids, strict=True)]
         items.sort(key=lambda item: item.dismissed is not None)
         return AdviceList(report.hours, self.service.least_h, items)

@@ -100,7 +100,8 @@ class AdviceService:
     def _gpus(self, mono: float) -> list[WeekGpu]:
         fleet, status, is_split = self.fleet, self.fleet.statuses(mono), self.fleet.is_split()
         return [WeekGpu(facts.uuid, node_id, fleet.host_of(node_id) or node_id, facts.place,
-                        facts.name, facts.mem_total_bytes, None, facts.parent_uuid is not None)
+                        facts.name, facts.mem_total_bytes, None, facts.parent_uuid is not None,
+                        facts.power_limit_default_w, facts.power_limit_min_w)
                 for slot, facts in enumerate(fleet.facts[:len(fleet)])
                 if status[slot] in WORKING and not is_split[slot] and not fleet.viewed[slot]
                 for node_id in (fleet.node_ids[fleet.node_at[slot]],)]

@@ -1,6 +1,7 @@
 """The hours of a fleet out of history, as advice reads them. Runs in a native thread."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,8 @@ SPAN_H = 8 * 24  # daily peaks of eight days, as of a Vertical Pod Autoscaler
 GPUS_AT_ONCE = 512
 SOLE_SHARE = 0.95  # of a GPU's GPU-seconds, to count as its owner
 METRICS = {"util_pct": ("util", "mean"), "sm_active_pct": ("sm", "mean"),
-           "mem_util_pct": ("bandwidth", "mean"), "mem_used_bytes": ("memory", "max")}
+           "mem_util_pct": ("bandwidth", "mean"), "mem_used_bytes": ("memory", "max"),
+           "power_w": ("power", "mean"), "sm_clock_mhz": ("clock", "mean")}
 
 
 def measured_week(history: History, gpus: Sequence[WeekGpu], now: float) -> MeasuredWeek:
@@ -30,7 +32,7 @@ def measured_week(history: History, gpus: Sequence[WeekGpu], now: float) -> Meas
     held, used = (np.zeros((hours, len(gpus))) for _ in range(2))
     if not hours:
         return MeasuredWeek((), (), held, used, values["util"], values["sm"], values["bandwidth"],
-                            values["memory"], held, used)
+                            values["memory"], values["power"], values["clock"], held, used)
     _put(history.usage("gpu", HOUR_S, start, end), "gpu", at, start, held, used)
     for frame in _series(history, [*at], start, end):
         rows_here = frame[[name in at for name in frame["gpu"]]]
@@ -44,10 +46,10 @@ def measured_week(history: History, gpus: Sequence[WeekGpu], now: float) -> Meas
          owner_used)
     sole = _owners(history.held(("gpu", "user"), start, end))
     return MeasuredWeek(
-        tuple(WeekGpu(gpu.uuid, gpu.node, gpu.host, gpu.place, gpu.model, gpu.mem_bytes,
-                      sole.get(gpu.uuid), gpu.is_mig) for gpu in gpus),
+        tuple(replace(gpu, owner=sole.get(gpu.uuid)) for gpu in gpus),
         tuple(owners), np.minimum(held, 1.0), np.minimum(used, 1.0), values["util"], values["sm"],
-        values["bandwidth"], values["memory"], owner_held, owner_used)
+        values["bandwidth"], values["memory"], values["power"], values["clock"], owner_held,
+        owner_used)
 
 
 def _series(history: History, uuids: Sequence[str], start: int, end: int

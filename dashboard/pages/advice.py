@@ -102,7 +102,7 @@ def _line(item: Item) -> Component:
     dismissal = item["dismissed"]
     return make("li.advice-one", [
         make("div.advice-hours", [make("strong", amount(item["gpu_hours"])),
-                                  make("span", "GPU-hours a week")]),
+                                  make("span", f"{item['unit']} a week")]),
         make("div", [
             make("h2", [item["title"], " ", make("span.pill", item["label"])]),
             make("dl", [make("div", [make("dt", name), make("dd", sentence(text))])

@@ -26,7 +26,8 @@ STATES = {
     "half_made": ("half made", "lost"), "in_force": ("in force", "ok"),
     "not_in_force": ("not in force", "lost"), "drifted": ("changed externally", "lost"),
     "unknown": ("unknown", "stale")}
-LIMITS = {"power": ("Power", "W"), "clocks": ("SM clock", "MHz")}
+LIMITS = {"power": ("Power", "W"), "clocks": ("SM clock", "MHz"),
+          "mps_share": ("MPS share of next clients", "%")}
 UNREPORTED = "The node has not reported whether limits can be set."
 LAYOUTS = {"none": "MIG is on, and there is no instance: nobody can run here",
            "off": "Not split: MIG is off"}

@@ -65,6 +65,7 @@ class NewClaim(Struct, forbid_unknown_fields=True):
     starts_at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
     priority: Annotated[int, Meta(ge=PRIORITIES.start, lt=PRIORITIES.stop)] = DEFAULT_PRIORITY
     is_preemptible: bool = False
+    is_suspendable: bool = False
     nodes: Annotated[int, Meta(ge=1, le=GPUS_MOST)] = 1
 
 
@@ -152,7 +153,7 @@ class PoolApi:
             id=uuid4().hex[:16], owner=owner, gpus=body.gpus, submitted_at=now,
             models=body.models, mem_bytes=size_of("mem_bytes", body.mem_bytes),
             share_milli=body.share_milli, priority=body.priority,
-            is_preemptible=body.is_preemptible,
+            is_preemptible=body.is_preemptible, is_suspendable=body.is_suspendable,
             term_s=_span("term_s", term_s, TERM_MOST_S), starts_at=body.starts_at,
             nodes=body.nodes,
             cpu_milli=None if body.cpus is None else body.cpus * CPU_MILLI,

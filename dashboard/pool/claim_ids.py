@@ -53,7 +53,8 @@ class ClaimIds:
             is_free = own not in at_hub.all and self._holders.get(own, {node_id}) == {node_id}
             return own if is_free else f"{own}@{node_id}"
 
-        claim_ids = {own: hub_id_of(own, at_hub.of_node, was.claims) for own in claims}
+        # A lease whose work is suspended waits as a claim, and keeps its id.
+        claim_ids = {own: hub_id_of(own, at_hub.of_node, was.claims, was.leases) for own in claims}
         lease_ids = {own: hub_id_of(own, at_hub.offered, was.leases, claim_ids, was.claims)
                      for own in leases}
         now = self._of[node_id] = NodeIds(claim_ids, lease_ids)

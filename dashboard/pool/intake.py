@@ -103,6 +103,9 @@ class ReportIntake:
         earliest = self._reported_at.get(node_id, now)
         self._reported_at[node_id] = now
         for claim in own:
+            if claim.home_gpus and claim.id in before:  # it holds nothing now
+                times[claim.id] = ClaimTimes(before[claim.id].asked_at)
+                continue
             times[claim.id] = before.get(claim.id) or ClaimTimes(_within(
                 claim.submitted_at, self._preempted.pop((node_id, claim.owner), earliest)
                 if claim.is_again else earliest, now))

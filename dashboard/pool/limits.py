@@ -127,7 +127,10 @@ class QuotaLimits:
     def _look(self, claim: Claim) -> tuple[frozenset[str], str]:
         """Return the nodes where a claim may have no more, and why on one of them."""
         of_owner = self._verdicts.setdefault(claim.owner, {})
-        count = claim.gpus * claim.nodes
+        mine = self._holdings.get(claim.owner, ())
+        # A suspended task counts on its GPUs already.
+        count = claim.gpus * claim.nodes - sum(
+            (node_id, uuid) in mine for node_id in claim.hosts for uuid in claim.home_gpus)
         if count not in of_owner:
             whys = [(members, why) for first, members in self._alike
                     if (why := self._why(claim.owner, count, first))]

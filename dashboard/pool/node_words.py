@@ -3,6 +3,7 @@ knows what it is sent. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace as changed
@@ -33,12 +34,23 @@ def asked_by(owner: str, waiting: Iterable[Claim], pending: Iterable["PendingOff
             if claim.owner == owner]
 
 
+def as_made_on(node_id: str, claim: Claim) -> Claim:
+    """Return a claim as a node's word for it counts. Suspended work waits for its GPUs alone: it
+    has its CPUs and its memory of the node still."""
+    if claim.nodes > 1:
+        return replace(claim, home=node_id, hosts=())
+    at_node = replace(claim, hosts=(node_id,), home="")
+    return replace(at_node, cpu_milli=None, ram_bytes=None) if claim.home_gpus else at_node
+
+
 def not_allowed(node: "PoolNode", policy: PoolPolicy, claims_of: Callable[[str], Iterable[Claim]]
                 ) -> dict[str, str]:
     """Return the claims made on a node that are not allowed, and why: roles are not known there.
     `claims_of`: all claims of an owner."""
     refusals = {}
     for claim in node.claims:
+        if claim.home_gpus:  # it was allowed when its lease began
+            continue
         owned = () if claim.starts_at is None else [
             other for other in claims_of(claim.owner) if other.id != claim.id]
         if why := SEVERAL_OFF if claim.nodes > 1 and not policy.several_nodes else (

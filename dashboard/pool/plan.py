@@ -42,7 +42,7 @@ from gpudeck.pool.core.strategies import PlacementContext
 from gpudeck.pool.core.wait_estimate import WaitEstimate, known_bound
 
 from .excluded_nodes import NONE_EXCLUDED, ExcludedNodes, hosts_words
-from .node_words import in_own_ids
+from .node_words import as_made_on, in_own_ids
 
 NONE_AVOIDED: Mapping[str, frozenset[str]] = {}
 FULL = "its memory is nearly full with what shares it now"
@@ -130,7 +130,9 @@ class PoolNode:
 
     @cached_property
     def unleased_with_host(self) -> Node:
-        free = self.well.free_host.after_grants(lease.claim for lease in self.report.leases)
+        free = self.well.free_host.after_grants(
+            [*(lease.claim for lease in self.report.leases),
+             *(entry.claim for entry in self.report.claims if entry.claim.home_gpus)])
         return replace(self.unleased, free_cpu_milli=free.cpu_milli, free_ram_bytes=free.ram_bytes)
 
     def prepare(self) -> None:
@@ -151,8 +153,7 @@ class PoolNode:
     @cached_property
     def claims(self) -> Sequence[Claim]:
         """Claims made on this node: for it alone, or over several nodes of which it is one."""
-        return [replace(entry.claim, home=self.id, hosts=()) if entry.claim.nodes > 1 else
-                replace(entry.claim, hosts=(self.id,), home="") for entry in self.report.claims]
+        return [as_made_on(self.id, entry.claim) for entry in self.report.claims]
 
     @cached_property
     def paused(self) -> Mapping[str, str]:

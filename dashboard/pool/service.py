@@ -151,7 +151,7 @@ class PoolService:
                and not self.ended.is_known(node_id, end)]
         # First: if it cannot be stored, the next report is as new as this.
         self.ended.add_all(node_id, new, self.clock())
-        self.watch.reported(node_id, before, report, self.claims)
+        self.watch.reported(node_id, before, report, self.claims, self.utc())
         node = self._reported[node_id] = (
             PoolNode(node_id, host, report, own_ids=own.ids.own) if was is None else
             replace(was, host=host, report=report, own_ids=own.ids.own))
@@ -217,10 +217,12 @@ class PoolService:
         self.wake.set()
 
     def _refuse(self, offer: PendingOffer, hosts: Mapping[str, str], why: str) -> None:
-        """Handle a refusal by these nodes. The third one is for good, and the owner reads why."""
+        """Handle a refusal by these nodes. The third one is for good, and the owner reads why; but
+        suspended work waits as long as it is there."""
         self._unwind(offer, why)
         claim = offer.claim
-        if sentence := self.refusals.add(claim.id, hosts, why, self.clock()):
+        sentence = self.refusals.add(claim.id, hosts, why, self.clock())
+        if sentence and not claim.home_gpus:
             log.warning("claim_refused claim=%s owner=%s why=%r", claim.id, claim.owner, sentence)
             if claim.id in self.claims:
                 self.refusals.keep(claim, sentence, self.utc())

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gpudeck.contract.pool_link import PoolReport, ReportedLease
+from gpudeck.contract.pool_link import PoolReport, ReportedEnd, ReportedLease
 from gpudeck.pool.core.claims import Claim
 
 from ..runtime.dispatcher import Dispatcher
@@ -22,9 +22,10 @@ class PoolWatch:
         self.waited_s = 0.0
 
     def reported(self, node_id: str, before: PoolReport | None, report: PoolReport,
-                 own: Mapping[str, Claim]) -> None:
+                 own: Mapping[str, Claim], now_utc: float) -> None:
         """Note a report. `before` None: of what it holds nothing is new, but that this hub hears
-        it. `own`: claims that were made at the hub, which know best since when they wait."""
+        it. `own`: claims that were made at the hub, which know best since when they wait.
+        `now_utc`: when it came."""
         then = {} if before is None else {lease.claim.id: lease for lease in before.leases}
         now = {lease.claim.id: lease for lease in report.leases}
         changed = [lease for lease_id, lease in now.items() if lease_id not in then
@@ -33,7 +34,10 @@ class PoolWatch:
         self.version += bool(changed or removed)
         if before is None:
             return
-        ends = {end.claim.id: end for end in report.ended}
+        ends = {end.claim.id: end for end in report.ended} | {
+            claim.id: ReportedEnd(claim, claim.home_gpus, claim.submitted_at, now_utc, "suspended",
+                                  "its work is suspended; it waits for its GPUs")
+            for claim in (entry.claim for entry in report.claims) if claim.home_gpus}
         for lease in changed:
             if lease.claim.id not in then:
                 self._count_wait(lease, own.get(lease.claim.id, lease.claim))

@@ -425,6 +425,7 @@ _shtab_gpudeck_claim_options=(
   "--no-wait[only if available now\; do not queue]"
   "--priority[4 goes first\; default\: 2]:0-4:"
   "--preemptible[claims of higher priority may take its GPUs back]"
+  "--suspendable[with --preemptible\: for that it is suspended instead of ended, where its node can, and restored when its GPUs are free again]"
   "--lease[instead\: use this lease of yours, such as a reservation that has begun]:LEASE:"
   "--ids[how GPUs are named to the command]:ids:(auto uuid index)"
   "--framework[set this framework\'s environment for its share of GPU memory, where the installed version supports it]:framework:(pytorch tensorflow jax)"
@@ -703,7 +704,7 @@ _shtab_gpudeck_gpu_release_options=(
   "--grace[for stop and restart\: seconds for clients to finish]:SPAN:"
   "--yes[do not ask for confirmation\; only where nobody\'s work is ended]"
   ":of the GPU, as \`gpudeck status --json\` lists it:"
-  ":what:(power clocks)"
+  ":what:(power clocks mps_share)"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -1559,6 +1560,7 @@ _shtab_gpudeck_run_options=(
   "--no-wait[only if available now\; do not queue]"
   "--priority[4 goes first\; default\: 2]:0-4:"
   "--preemptible[claims of higher priority may take its GPUs back]"
+  "--suspendable[with --preemptible\: for that it is suspended instead of ended, where its node can, and restored when its GPUs are free again]"
   "--lease[run on this unused lease of yours, such as a reservation that has begun\; it ends with the command]:LEASE:"
   "--ids[how GPUs are named to the command]:ids:(auto uuid index)"
   "--framework[set this framework\'s environment for its share of GPU memory, where the installed version supports it]:framework:(pytorch tensorflow jax)"

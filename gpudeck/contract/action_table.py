@@ -31,6 +31,8 @@ Action = Literal[ShownAction, "hold", "release"]
 
 # Of `limit`: share of the power limit in force, and longest duration.
 LIMIT_SHARE, LIMIT_LASTS_S = 0.7, 3_600.0
+# Of a client of MPS: part of the share that its server gives now, and the least that is given.
+MPS_SHARE_PART, MPS_SHARE_LEAST_PCT = 0.5, 10
 GRACE_S, GRACE_LEAST_S, GRACE_MOST_S, CHECKPOINT_MOST_S = 30.0, 1, 600, 3_600
 CHECKPOINT_SIGNALS = ("USR1", "USR2", "INT", "HUP")
 
@@ -144,11 +146,12 @@ _ROWS = (
         summary="send a message to a task's owner",
         mail_subject="About your task on {host}", mail_text="Nothing was done to it."),
     ActionRow(
-        id="limit", label="Limit", doing="limiting the power of its GPUs", ended="limited",
+        id="limit", label="Limit", doing="limiting it", ended="limited",
         done="Its GPUs draw less power, and it runs more slowly.", proof="step",
         last_words=f"The power limit of its GPUs is lowered to {LIMIT_SHARE:.0%} for "
                    f"{LIMIT_LASTS_S / 3_600:.0f} h at most, and then set back; where a board takes "
-                   "no lower one, its clocks are locked. Nothing is stopped.",
+                   "no lower one, its clocks are locked. Of a client of MPS, the share of its "
+                   "owner's next clients is lowered instead. Nothing is stopped.",
         signals=False, is_kill=False, is_harmful=True, slows=True, for_rules=True, rung="limit",
         mail_subject="The GPUs of your task on {host} are being limited",
         mail_text="It continues, more slowly, until the limit is removed.",
@@ -179,7 +182,8 @@ _ROWS = (
         last_words="Its GPU memory is moved to the memory of its machine, which may take minutes. "
                    "Restore brings it back while its GPUs have room.",
         is_off=True, is_unverified=True,
-        signals=True, is_kill=False, is_harmful=True, key="u", fits="running", undo="restore",
+        signals=True, is_kill=False, is_harmful=True, for_rules=True, rung="suspend", key="u",
+        fits="running", undo="restore",
         does="Move a task's GPU memory to its machine's memory (cuda-checkpoint).",
         summary="move a task's GPU memory to its machine's memory",
         mail_subject="Your task on {host} is being suspended",
@@ -191,7 +195,8 @@ _ROWS = (
         last_words="Its GPU memory comes back from the memory of its machine, which may take "
                    "minutes.",
         is_off=True, is_unverified=True,
-        signals=True, is_kill=False, is_harmful=False, key="o", fits="suspended",
+        # The pool restores what it has suspended, and nothing else (agent/actions/kinds).
+        signals=True, is_kill=False, is_harmful=False, for_rules=True, key="o", fits="suspended",
         does="Restore a suspended task.", summary="restore a suspended task",
         mail_subject="Your task on {host} was restored", mail_text="It runs again."),
     ActionRow(

@@ -6,15 +6,16 @@ could come due because somebody set the time.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from gpudeck.contract.message_limits import Number, Seconds, Text, Word
 
-Do = Literal["tell", "limit", "pause", "end"]
-DOES: tuple[Do, ...] = ("tell", "limit", "pause", "end")  # from mild to severe
+Do = Literal["tell", "limit", "pause", "suspend", "end"]
+RuleDo = Literal["tell", "limit", "pause", "end"]  # of rules: only a pre-emption suspends
+DOES: tuple[Do, ...] = get_args(Do)  # from mild to severe
 # Is the condition met? `clearing`: not at this moment, but it may be again. `no`: it is over.
 # `unknown`: there is no telling now.
 So = Literal["yes", "clearing", "no", "gone", "unknown"]
@@ -217,14 +218,16 @@ def settle(climb: LadderClimb, kind: OutcomeKind, sentence: str, now: float) -> 
                            due_at=now + AGAIN_AFTER_S)
         case "put_off":
             return _to(climb, "stopped", f"put off {PUT_OFF_MOST} times, the last time: {sentence}")
-        case "refused" if climb.skips_refused and goes_past(
-                [rung.do for rung in climb.rungs], climb.rung):
+        # Suspended or not at all: what could not be is as it was before.
+        case "refused" | "failed" if (
+                climb.skips_refused and (kind == "refused" or last.do == "suspend")
+                and goes_past([rung.do for rung in climb.rungs], climb.rung)):
             return replace(_to(climb, "settling", sentence), rung=climb.rung + 1, put_off=0)
         case "refused" | "failed":
             return _to(climb, "stopped", sentence)
 
 
-def order_flaw(dos: Sequence[Do], choices: Sequence[Do] = DOES) -> str:
+def order_flaw(dos: Sequence[Do], choices: Sequence[Do] = get_args(RuleDo)) -> str:
     """Return what is wrong where a rung is milder than one before it; "": none is."""
     ranks = [DOES.index(do) for do in dos]
     return "" if ranks == sorted(ranks) else (

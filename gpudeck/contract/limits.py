@@ -7,7 +7,7 @@ their answer, `in_force` what was read afterwards.
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gpudeck.contract.action_table import SettingAction
 from gpudeck.contract.kubernetes import (
@@ -170,11 +170,15 @@ class MigLayout(Struct, frozen=True, forbid_unknown_fields=True, tag="mig_layout
     layout: Word
 
 
+# `mps_share`: share of the threads that an MPS server gives to its next clients.
+LimitKind = Literal["power", "clocks", "mps_share"]
+
+
 class LimitRelease(Struct, frozen=True, forbid_unknown_fields=True, tag="limit_off"):
     """Undo a timed limit: the value before the lease is set again, now."""
 
     gpu_uuid: Word
-    what: Literal["power", "clocks"]
+    what: LimitKind
 
 
 MpsSetting = MpsPercent | MpsMemory | MpsPriority | MpsPreset | MpsStart | MpsStop | MpsRestart
@@ -279,12 +283,12 @@ LeaseState = Literal["beginning", "in_force", "not_in_force", "drifted", "unknow
 
 
 class TimedLimit(Struct, frozen=True):
-    """A limit of a GPU for a time. `wanted` and `before` are watts, or MHz from and to; an empty
-    `before` is the driver's own choice."""
+    """A limit of a GPU for a time. `wanted` and `before` are watts, MHz from and to, or % of the
+    threads; an empty `before` is the driver's own choice."""
 
     lease_id: Word  # of the command that began it
     gpu_uuid: Word
-    what: Literal["power", "clocks"]
+    what: LimitKind
     wanted: tuple[Amount, ...]
     before: tuple[Amount, ...]
     by: Word
@@ -297,6 +301,9 @@ class TimedLimit(Struct, frozen=True):
     seen: Amount | None = None  # the limit that was read back, or the SM clock
     seen_at: Seconds | None = None
     words: Text = ""  # the proof, or what is wrong
+    # Of `mps_share`: the daemon, and its server.
+    pipes: Text | UnsetType = UNSET
+    server: Pid | UnsetType = UNSET
 
 
 ModeState = Literal["in_force", "not_in_force", "drifted", "unknown"]

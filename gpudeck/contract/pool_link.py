@@ -38,7 +38,8 @@ class OfferedGpu(Struct, frozen=True):
 
 
 class NodeClaim(Struct, frozen=True):
-    """Claim made on this node. Times are UTC. `paused`: why it gets nothing now, and keeps its
+    """Claim made on this node, or with `home_gpus` a lease whose work is suspended there. Times are
+    UTC. `paused`: why it gets nothing now, and keeps its
     place; "": it would take GPUs. `limits_itself`: it holds its share without MPS; None: its agent
     is older, and does not say."""
 

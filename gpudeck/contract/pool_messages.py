@@ -55,6 +55,7 @@ class AskClaim(Struct, frozen=True, tag="claim", forbid_unknown_fields=True, omi
     again_of: Word | None = None
     shape: Text = ""
     ram_bytes: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    is_suspendable: bool = False
 
 
 class Bind(Struct, frozen=True, tag="bind", forbid_unknown_fields=True):

@@ -238,8 +238,8 @@ def _ladder_flaws(quota: Quota, end_after_s: float) -> Iterator[tuple[str, str]]
         yield "ladder", "must begin with do: tell, to notify the owner first"
     if flaw := order_flaw(does, ("tell", "pause", "end")):
         yield "ladder", flaw
-    if "limit" in does:
-        yield "ladder", "limit is a step of rules; a quota notifies, pauses and ends"
+    if other := {"limit", "suspend"} & {*does}:
+        yield "ladder", f"{min(other)} is no step of quotas: a quota notifies, pauses and ends"
     if quota.mode == "act" and {*does} == {"tell"}:
         yield "ladder", ("only notifies, but mode act must end tasks: add a step do: end, "
                          "or use mode: warn")

@@ -84,10 +84,10 @@ def by_mps(action: Action, of: RungTarget) -> Iterator[Refusal]:
 
 def by_tree(action: Action, of: RungTarget) -> Iterator[Refusal]:
     """Refuse to stop a part of a job, which would hang the rest of it."""
-    if action == "pause" and of.is_one_tree is False:
+    if action in ("pause", "suspend") and of.is_one_tree is False:
         yield Refusal("multi_process", f"the job has {of.processes or 'several'} processes that "
                                        "are not proven to be one process tree of one user; rules "
-                                       "pause nothing else.")
+                                       f"{action} nothing else.")
 
 
 def by_tasks(action: Action, matched: frozenset[str], tree: frozenset[str]) -> Iterator[Refusal]:

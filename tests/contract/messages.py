@@ -1,5 +1,7 @@
 """Messages of every kind, with every field set: the content of the golden files."""
 
+from dataclasses import replace
+
 import msgspec
 from msgspec import structs
 
@@ -278,7 +280,7 @@ CLAIM = Claim(
     id="5f0c2a7b9d1e4433", owner="alice", gpus=2, submitted_at=1763640000.0,
     mem_bytes=40 * 2**30, cpu_milli=16_000, ram_bytes=64 * 2**30, models=("h100",), hosts=("n1",),
     term_s=7200.0, priority=3,
-    is_preemptible=True, shape="python train.py")
+    is_preemptible=True, shape="python train.py", is_suspendable=True)
 FROM_AGENT["pool"] = PoolReport(
     (OfferedGpu("GPU-1", "NVIDIA H100 80GB HBM3", 1, False, 0, 2, 85e9),
      OfferedGpu("GPU-2", "NVIDIA H100 80GB HBM3", 2, trouble="the driver has lost it")),
@@ -432,6 +434,13 @@ FROM_AGENT |= {
         (OfferedGpu("MIG-1", "1g.10gb", 1, is_mig=True),), (), (),
         withdrawals=(Withdrawal("5f0c2a7b9d1e4433", "alice"), Withdrawal("aaaa", None)),
         groups={"alice": ("users", "vision")}),
+    "limits_of_an_mps_share": LimitsNow(1763640000.0, leases=(TimedLimit(
+        "c-2", "GPU-1", "mps_share", (50.0,), (100.0,), "hog@1", "it hogs the GPU", 1763640000.0,
+        1763643600.0, "boot-1", 7200.5, "in_force", 50.0, 1763640004.0,
+        "MPS gives next clients 50 %", pipes="/tmp/nvidia-mps", server=4712),)),
+    "pool_with_suspended_work": PoolReport(
+        (), (NodeClaim(replace(CLAIM, home_gpus=("GPU-1", "GPU-2"), hosts=(), is_again=True), False,
+                       limits_itself=False),), ()),
     "pool_of_a_managed_node": PoolReport(
         (OfferedGpu("GPU-1", "NVIDIA H100 80GB HBM3", 0, trouble="managed by Slurm",
                     reason="managed"),), (NodeClaim(CLAIM, True, "it is stopped"),), (),

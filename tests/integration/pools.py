@@ -20,7 +20,7 @@ from agent.pool.clock import PoolClock
 from agent.pool.cores import NodeCores
 from agent.pool.gpus import PoolSnapshot
 from agent.pool.leases import NodeLeases
-from agent.pool.lock import PoolGpu
+from agent.pool.lock import PoolGpu, ProcessKey
 from agent.pool.mps_look import MpsProbe
 from agent.pool.requests import PoolRequests
 from agent.pool.reservations import NodeReservations
@@ -32,6 +32,7 @@ from agent.pool.store import LeaseStore
 from agent.tasks.processes import uptime_s
 from gpudeck.contract.pool_messages import SOCKET_ENV, ShowPool
 from gpudeck.contract.repairs import GpuRepair
+from gpudeck.contract.suspensions import SuspensionState
 from gpudeck.errors import CommandError
 from gpudeck.pool.connection import PoolConnection
 from gpudeck.pool.core.schedule import PoolPolicy
@@ -65,6 +66,7 @@ class PoolUnderTest:
     def __init__(self, folder: Path, is_local: bool = True) -> None:
         self.why_no_end = ""
         self.repairs: tuple[GpuRepair, ...] = ()
+        self.suspended: dict[ProcessKey, SuspensionState] = {}
         self.socket = folder / "pool.sock"
         self.env = {**os.environ, SOCKET_ENV: str(self.socket)}
         self._folder = folder
@@ -77,7 +79,7 @@ class PoolUnderTest:
         self.service = PoolService("id", "n1", self.leases, reservations, PoolPolicy(), clock,
                                    MpsProbe(lambda: MpsFacts(()), uptime_s), is_local, lambda: None,
                                    people, lambda: self.why_no_end,
-                                   lambda: self.repairs)
+                                   lambda: self.repairs, lambda: self.suspended)
         self.service.snapshot = PoolSnapshot({
             f"GPU-{index}": PoolGpu(f"GPU-{index}", "H100", index, False, 0, None, 80 * 2**30, "")
             for index in range(2)}, ())

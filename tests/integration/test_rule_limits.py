@@ -21,6 +21,7 @@ from agent.readings import ReadingSource
 from agent.runtime.wake import ThreadWakeSignal
 from agent.tasks.boot_id import boot_id
 from tests.fakes.children import a_ceiling
+from tests.fakes.mps_control import FakeMps
 from tests.integration.hubs import wait_for
 from tests.integration.test_actions_crash import write_world
 from tests.integration.test_rules_act import Bed, Hurried, Sampled
@@ -30,6 +31,16 @@ class HurriedReturns(Hurried):
     constants: Mapping[str, object] = {
         **Hurried.constants, "dashboard.automation.limit_returns.RETURN_WITHIN_S": 0.0,
         "dashboard.automation.limit_returns.EVERY_S": 0.3}
+
+
+@pytest.fixture
+def mps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMps]:
+    control = FakeMps(tmp_path / "mps")
+    for name, value in control.env().items():
+        monkeypatch.setenv(name, value)
+    control.start()
+    yield control
+    control.close()
 
 
 @pytest.fixture
@@ -88,5 +99,26 @@ def test_a_rule_limits_a_task_and_takes_it_back_when_its_alert_clears(
                     why="and that was read back")
     assert back[0]["by"]["name"] == limited[0]["by"]["name"], "by whom it was set"
     assert not [row for row in bed.commands(hog) if row["action"] == "end"]
+    assert hog.is_alive()
+    bed.check()
+
+
+def test_a_rule_limits_next_clients_of_mps_and_takes_it_back_when_its_alert_clears(
+        mps: FakeMps, bed: Bed) -> None:
+    hog = bed.hog("mps_client")
+    server = bed.source.start(listed=False)
+    mps.server(server.pid, hog.pid)
+
+    def shares() -> list[str]:
+        return [line.split()[-1] for line in mps.changed()
+                if line.startswith(f"set_active_thread_percentage {server.pid} ")]
+
+    rule = bed.put("auto", ladder=[{"do": "tell"}, {"do": "limit"}])
+    wait_for(lambda: shares() == ["50"], why="next clients get half")
+    limited = wait_for(lambda: [row for row in bed.commands(hog) if row["action"] == "limit"
+                                and row["state"] == "done"], why="and that was read back")
+    assert limited[0]["by"]["name"].startswith(rule)
+    bed.source.sm[hog.pid] = 90.0
+    wait_for(lambda: shares() == ["50", "100"], why="it is as before")
     assert hog.is_alive()
     bed.check()

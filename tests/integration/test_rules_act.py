@@ -79,7 +79,8 @@ class Sampled(Children):
                             ("util_pct", max(self.sm.values(), default=0.0))):
             values[COLUMN[name]], absent[COLUMN[name]] = value, Absence.PRESENT
         listed = tuple(type(process)(process.pid, process.gpu_uuid, process.mem_used_bytes,
-                                     self.sm.get(process.pid, 0.0)) for process in fresh.processes)
+                                     self.sm.get(process.pid, 0.0), process.kind)
+                       for process in fresh.processes)
         return Reading(at, 0.25, (GpuReading(self.gpu.uuid, "ok", tuple(values), bytes(absent)),),
                        (self.gpu,), listed)
 
@@ -92,9 +93,9 @@ class Bed:
     neighbour: Child
     rules: list[str] = field(default_factory=list)
 
-    def hog(self) -> Child:
+    def hog(self, kind: str = "compute") -> Child:
         self.is_clear()
-        child = self.source.start(gpu=self.source.gpu.uuid)
+        child = self.source.start(gpu=self.source.gpu.uuid, kind=kind)
         wait_for(lambda: self.task(child), why="the hub sees the hog")
         return child
 

@@ -124,6 +124,26 @@ def test_a_gpu_that_was_leased_since_is_not_taken_back(
     assert bench.act("restore", task).state == "done"
 
 
+def test_a_lease_that_waits_for_its_gpus_keeps_it_suspended(
+        bench: SuspendBench, children: Children) -> None:
+    task = a_task(children)
+
+    def lease(**what: object) -> None:
+        with bench.node() as here:
+            here._journal.keep(Fact.POOL_LEASES, json.dumps({"boot_id": boot_id(), "leases": [
+                {"id": "own", **what}]}))
+
+    lease(uuids=[GPU])
+    assert bench.act("suspend", task).state == "done"
+    lease(uuids=[], home_gpus=[GPU])
+    [refusal] = bench.refusals("restore", task)
+    assert "lease own of it waits in the queue for its GPUs" in refusal
+    assert bench.act("restore", task).state == "refused"
+    assert bench.program.state(task.pid) == "checkpointed"
+    lease(uuids=[GPU], home_gpus=[GPU])
+    assert bench.act("restore", task).state == "done"
+
+
 def test_it_is_off_until_the_ceiling_names_it(bench: SuspendBench, children: Children) -> None:
     task = a_task(children)
     bench.actions = ["notify", "pause", "resume", "end"]

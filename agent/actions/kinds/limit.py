@@ -1,6 +1,7 @@
 """Lowers the power limit of the GPUs that a task has to itself, for a time; locks the clocks of a
-board that takes no lower limit. The previous limit is set again at the end, or earlier when the
-rule has cleared; both are what every timed limit does."""
+board that takes no lower limit; of a client of MPS lowers the share of the next clients. The
+previous limit is set again at the end, or earlier when the rule has cleared; both are what every
+timed limit does."""
 
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from ..context import TaskSnapshot
 from ..guard import GuardInput
 from ..targets import TargetProcessSet
 from .execution import ActionRefusedError, Outcome
+from .mps_share import clients_of, limit_share
 from .setting_kind import Applied, span
 from .task_kind import TaskActionKind, TaskExecution, are_alive, no_flaws
 from .timed_limits import begin
@@ -57,6 +59,8 @@ def gpus_of(snapshot: TaskSnapshot, pids: frozenset[int]) -> tuple[str, ...] | R
 def _limit(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
     if targets.snapshot is None:
         raise ActionRefusedError(Refusal("unreadable", "the driver did not list its processes"))
+    if clients_of(targets.snapshot, targets.pids):
+        return limit_share(act, targets, targets.snapshot)
     uuids = _require(gpus_of(targets.snapshot, targets.pids))
     settings = _settings(act, uuids)
     limited: list[str] = []
@@ -104,7 +108,7 @@ def _settings(act: TaskExecution, uuids: tuple[str, ...]) -> dict[str, Setting]:
         raise ActionRefusedError(Refusal("setting", "it runs on a MIG instance, and a power limit "
                                                     "is of the whole board"))
     for limit in limits.timed.all():
-        if limit.gpu_uuid in uuids:
+        if limit.gpu_uuid in uuids and limit.what != "mps_share":
             what = "power limit" if limit.what == "power" else "clock lock"
             raise ActionRefusedError(Refusal("setting", f"one of its GPUs has a timed {what} "
                                                         "already, which stays as it is"))
@@ -145,8 +149,11 @@ def _require(value: T | Refusal) -> T:
     return value
 
 
-def _warnings(_params: ActionParams, _case: GuardInput) -> tuple[str, ...]:
+def _warnings(_params: ActionParams, case: GuardInput) -> tuple[str, ...]:
+    if any(subject.kind == "mps_client" for subject in case.subjects):
+        return ("It is a client of MPS, which changes nothing for a client that runs: its owner's "
+                "next clients get a smaller share of the threads, and it keeps its own.",)
     return ("It runs more slowly. By how much is not known before: it depends on the work.",)
 
 
-LIMIT = TaskActionKind("limit", "limits the power of", _limit, _warnings, no_flaws)
+LIMIT = TaskActionKind("limit", "limits", _limit, _warnings, no_flaws)

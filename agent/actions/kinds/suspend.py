@@ -156,12 +156,18 @@ def _record_of(context: NodeContext, task: TaskPreview) -> SuspendedTask | None:
 
 
 def _leased_since(task: TaskPreview, record: SuspendedTask) -> Iterator[str]:
-    """Yield GPUs that were leased to somebody since."""
-    needed = _needed(task, record)
+    """Yield what the pool has against it: its lease waits for its GPUs, or they were leased to
+    somebody since."""
+    needed, limits = _needed(task, record), task.context.limits
     try:
-        leases = task.context.limits.leases_of_gpus() if needed else ()
+        leases = limits.leases_of_gpus() if needed else ()
+        waiting = limits.waiting_leases() & {*record.leases}
     except JournalError as why:
         yield str(why)
+        return
+    if waiting:
+        yield (f"lease {min(waiting)} of it waits in the queue for its GPUs (gpudeck pool); it is "
+               "restored when the lease has them again")
         return
     for uuid in needed:
         on_it = {lease for lease, gpu in leases if gpu == uuid}
@@ -341,6 +347,9 @@ def _restore(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
     record = _record_of(act.context, task)
     if record is None:
         raise ActionRefusedError(Refusal("condition", "it was not suspended by gpudeck"))
+    if act.command.asker.kind == "rule" and _source(record.by) != _source(act.command.asker.name):
+        raise ActionRefusedError(Refusal("rules", f"{record.by} has suspended it; only what the "
+                                                  "pool has suspended is restored automatically"))
     numbers = {(entry.process.pid, entry.process.start_ticks) for entry in record.processes}
     holders = [target for target in targets.all
                if (target.identity.pid, target.identity.start_ticks) in numbers]
@@ -370,6 +379,11 @@ def _restore(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
     else:
         _end(act, record, words)
     return _outcome(targets, True, None, words)
+
+
+def _source(name: str) -> str:
+    """Return what suspends: "pre-emption" of any lease, whatever its hub calls that now."""
+    return name.partition(" of ")[0]
 
 
 def _listed(act: TaskExecution, targets: TargetProcessSet) -> str:

@@ -9,6 +9,7 @@ from gpudeck.contract.actions import Refusal
 from gpudeck.contract.limits import ClockLock, LimitRelease, PowerCap, SettingChange, TimedLimit
 
 from ...journal.store import JournalError
+from ...limits import mps_shares
 from ...limits.apply import UNSURE, apply, clock_now, judged_now, not_undone, undo
 from ...limits.stores import LimitStores
 from ...limits.timed_limits import same_limit
@@ -77,6 +78,9 @@ def _release_changes(setting: LimitRelease, preview: GpuPreview) -> tuple[Settin
     except JournalError:
         limit = None
     before = f"{limit.before[0]:.0f}" if limit is not None and limit.before else "unknown"
+    if setting.what == "mps_share":
+        now = "not known" if limit is None else f"{limit.wanted[0]:.0f} %"
+        return (SettingChange("MPS share of next clients", now, f"{before} %"),)
     return (SettingChange("power limit", _power_words(preview.limits), f"{before} W"),)
 
 
@@ -90,9 +94,12 @@ def _release_do(act: ActionExecution, setting: LimitRelease) -> Applied:
         if act.command.asker.kind == "rule" and limit.by != act.command.asker.name:
             raise ActionRefusedError(Refusal("rules", f"{limit.by} has set this limit; a rule "
                                                       "takes back its own alone"))
-        if trouble := undo(limits.applier, limit):
+        if limit.what == "mps_share":
+            if trouble := mps_shares.undo(limits.mps, limit):
+                return False, False, trouble
+        elif trouble := undo(limits.applier, limit):
             return False, False, trouble
-        if wrong := not_undone(limits.applier, limit):
+        elif wrong := not_undone(limits.applier, limit):
             return True, False, f"applied, not in force: {wrong}"
         limits.timed.end(limit, f"released by {act.command.asker.name}")
     except JournalError as why:

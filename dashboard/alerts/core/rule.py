@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
-from gpudeck.contract.ladder import Do, order_flaw
+from gpudeck.contract.ladder import Do, RuleDo, order_flaw
 from gpudeck.language.filters import FilterError
 
 from ...fleet.filters import Filter
@@ -69,7 +69,7 @@ Long = Annotated[str, Meta(max_length=4_000)]
 class RuleStep(Struct, frozen=True, forbid_unknown_fields=True):
     """`after`: since the step before it, or since the alert began to fire."""
 
-    do: Do
+    do: RuleDo
     after: Text = "0s"
 
 
@@ -208,7 +208,7 @@ HOW = {
     "min_coverage": "a share above 0 and up to 1, such as 0.8",
     "where": "a list of 6 conditions at most, such as ['mem_used_bytes >= 1GiB']",
     "ladder": f"a list of {MAX_STEPS} steps at most, such as {{do: tell, after: 10m}}; do is "
-              f"{_one_of(Do)}",
+              f"{_one_of(RuleDo)}",
     "budget": "such as {acts: 5, within: 10m}; acts is 1 to 100",
     "group_by": "a list of rule, node, owner or gpu",
     "inhibited_by": "a list of 16 ids of rules at most",

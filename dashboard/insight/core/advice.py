@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from .mig_fit import mig_fits
+from .power_caps import BOUND_SHARE, kilowatt_hours, power_cap_chances
 from .sharing import (
     BANDWIDTH_PCT,
     BUSY_PCT,
@@ -25,7 +26,7 @@ from .sharing import (
 from .week import WEEK_H, MeasuredWeek
 
 Profiles = Sequence[LoadProfile | None]  # of each GPU
-Kind = Literal["idle", "share", "mig", "size", "lease", "fragmentation", "imbalance"]
+Kind = Literal["idle", "share", "mig", "size", "lease", "fragmentation", "imbalance", "power"]
 GIB = 2**30
 LEAST_HOURS = 4.0  # a week: less is not worth the effort
 IDLE_SHARE = 0.2
@@ -36,9 +37,13 @@ SIZE_MOST = 0.5  # of the board's memory, to call it too large
 SIZE_LOAD_PCT = 50.0
 HALF_LIFE_DAYS = 1.0
 QUOTA_NAME = re.compile(r"[a-z0-9-]{1,40}")
+# What `gpu_hours` counts.
+UNITS: dict[Kind, str] = {"power": "GPU-hours of energy"}
+UNIT = "GPU-hours"
 LABELS: dict[Kind, str] = {
     "idle": "idle holder", "share": "sharing", "mig": "MIG", "size": "right-sizing",
-    "lease": "unused lease", "fragmentation": "fragmentation", "imbalance": "imbalance"}
+    "lease": "unused lease", "fragmentation": "fragmentation", "imbalance": "imbalance",
+    "power": "power cap"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,8 @@ class UnusedLease:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A piece of advice. `gpu_hours`: a week, had it been followed. `past`: its effect on the
+    """A piece of advice. `gpu_hours`: a week, had it been followed; of energy, as hours of such a
+    GPU at its limit. `past`: its effect on the
     measured time. `gpus`: indices of the GPUs concerned; empty: it is about an owner or the whole
     fleet. `undo` "": nothing is to be undone."""
 
@@ -84,7 +90,8 @@ def advise(week: MeasuredWeek, leases: Collection[UnusedLease], free: Mapping[st
     profiles = [profile(week, at) for at in range(len(week.gpus))]
     shared = [*_share(week, profiles)]
     items = [*_idle(week), *shared, *_mig(week, profiles, shared), *_size(week, free, profiles),
-             *_leases(week, leases), *_fragmentation(week, strategy), *_imbalance(week)]
+             *_leases(week, leases), *_fragmentation(week, strategy), *_imbalance(week),
+             *_power(week)]
     return sorted((advice for advice in items if advice.gpu_hours >= LEAST_HOURS),
                   key=lambda advice: (-advice.gpu_hours, advice.kind, advice.subject))
 
@@ -278,6 +285,30 @@ def _leases(week: MeasuredWeek, leases: Iterable[UnusedLease]) -> Iterator[Advic
             f"gpudeck claim --give-back {lease_id}",
             f"gpudeck claim --gpus {len(lease.gpus)}", lease.owner,
             tuple(at[uuid] for uuid in lease.gpus if uuid in at))
+
+
+def _power(week: MeasuredWeek) -> Iterator[Advice]:
+    """Yield a cap to try on one GPU of an owner's; the others follow if it cost as little."""
+    for chance in power_cap_chances(week):
+        first = week.gpus[chance.gpus[0]]
+        limit_w, count = first.power_default_w or math.inf, len(chance.gpus)
+        on = "that GPU" if count == 1 else f"these {count} GPUs"
+        uuid = shlex.quote(first.uuid)
+        yield Advice(
+            "power", f"{first.owner}@{first.model}",
+            f"{first.owner}'s work on {count} {first.model} is bound by memory, at full power",
+            f"at work it mostly drew {BOUND_SHARE:.0%} of {limit_w:.0f} W and more, and read "
+            "or wrote memory half of the time and more; in hours with a lower SM clock it did so "
+            "as much",
+            sum(chance.saved_wh) / limit_w / week.weeks,
+            f"up to {chance.loss:.1%} slower, by its own hours at lower clocks (95 %); other ranks "
+            "of its job wait for it. It is a trial of a day on one GPU: compare the length of its "
+            f"steps before and after. Then cap {on}, or take it back",
+            f"over {_span(week)}, {kilowatt_hours(chance.saved_wh):.1f} kWh less on {on}, which "
+            f"drew more than {chance.watts} W in {chance.capped_hours} GPU-hours",
+            f"gpudeck gpu cap {uuid} {chance.watts} --for 1d --reason 'trial of a power cap'",
+            f"gpudeck gpu release {uuid} power --reason 'the trial is over'", first.owner,
+            chance.gpus)
 
 
 def _models(week: MeasuredWeek) -> dict[str, dict[str, list[int]]]:

@@ -15,7 +15,8 @@ KNOWN_LEAST = 0.9  # of the hours in which a GPU was held, how many must be meas
 
 @dataclass(frozen=True, slots=True)
 class WeekGpu:
-    """A GPU of the fleet. `owner` None: several, or none known. `is_mig`: an instance."""
+    """A GPU of the fleet. `owner` None: several, or none known. `is_mig`: an instance. Watts None:
+    not known."""
 
     uuid: str
     node: str
@@ -25,6 +26,8 @@ class WeekGpu:
     mem_bytes: float | None
     owner: str | None
     is_mig: bool = False
+    power_default_w: float | None = None  # its limit, where nobody has set another
+    power_least_w: float | None = None  # the lowest that it takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class MeasuredWeek:
     sm: Floats
     bandwidth: Floats
     memory: Floats
+    power: Floats
+    clock: Floats
     owner_held: Floats
     owner_used: Floats
     _measured: dict[str, Bools] = field(default_factory=dict, repr=False)  # by metric, of each GPU

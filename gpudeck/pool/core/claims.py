@@ -49,6 +49,9 @@ class Claim:
     is_preemptible: bool = False
     is_again: bool = False  # its GPUs were taken from it: it is the first of its priority
     shape: str = ""  # of its command, to predict its run time by
+    is_suspendable: bool = False  # its work may be suspended instead of ended
+    # GPUs of its node that alone will do: its work was suspended on them. None: any GPUs.
+    home_gpus: tuple[str, ...] = ()
 
     @property
     def is_share(self) -> bool:
@@ -58,7 +61,7 @@ class Claim:
     def wants(self) -> tuple[object, ...]:
         """Needs on one node. Claims with the same are placed alike."""
         return (self.gpus, self.share_milli, self.mem_bytes, self.cpu_milli, self.ram_bytes,
-                self.models)
+                self.models, self.home_gpus)
 
     @property
     def gpu_milli(self) -> int:
@@ -67,11 +70,14 @@ class Claim:
 
 def flaw(claim: Claim) -> str:
     """Return what is out of bounds in a claim that somebody else wrote down; "": nothing."""
-    texts = (claim.id, claim.owner, claim.shape, claim.home, *claim.models, *claim.hosts)
+    texts = (claim.id, claim.owner, claim.shape, claim.home, *claim.models, *claim.hosts,
+             *claim.home_gpus)
     times = (claim.submitted_at, claim.starts_at or 0.0, claim.give_up_at or 0.0)
     bounds = {
         "id": claim.id and claim.owner, "text": all(len(text) <= TEXT_MOST for text in texts),
         "models": len(claim.models) <= LIST_MOST, "hosts": len(claim.hosts) <= LIST_MOST,
+        "home_gpus": not claim.home_gpus or (
+            claim.nodes == 1 and len(claim.home_gpus) == claim.gpus),
         "gpus": 0 <= claim.gpus <= GPUS_MOST, "nodes": 1 <= claim.nodes <= GPUS_MOST,
         "share_milli": 1 <= claim.share_milli <= WHOLE_MILLI and (
             claim.gpus == 1 or not claim.is_share),

@@ -109,6 +109,8 @@ def why_waits(claim: Claim, empty: Sequence[Node], free: Sequence[Node],
               trouble: Mapping[GpuKey, str], reserved: Mapping[GpuKey, float], utc: float) -> str:
     """Return why a claim waits. `trouble`: why a GPU is out of service. `reserved`: from when on,
     UTC, somebody else has it. `utc`: now."""
+    if claim.home_gpus:
+        return _why_suspended(claim, empty, free, trouble)
     fitting = sum(suits(claim, gpu) for node in empty for gpu in node.gpus)
     now = sum(suits(claim, gpu) and gpu.free_milli >= claim.share_milli
               for node in free for gpu in node.gpus)
@@ -133,6 +135,20 @@ def why_waits(claim: Claim, empty: Sequence[Node], free: Sequence[Node],
     return f"{sentence}, {whys.total()} cannot be leased now ({first}{rest})"
 
 
+def _why_suspended(claim: Claim, empty: Sequence[Node], free: Sequence[Node],
+                   trouble: Mapping[GpuKey, str]) -> str:
+    """Return why suspended work waits: it comes back to the GPUs that it had, and to no others."""
+    home = {(node.id, uuid) for node in empty for uuid in node.uuids if uuid in claim.home_gpus}
+    now = sum(gpu.free_milli >= claim.share_milli for node in free
+              for uuid, gpu in zip(node.uuids, node.gpus, strict=True) if (node.id, uuid) in home)
+    sentence = (f"its work is suspended, and comes back to the GPUs that it had: {now} of "
+                f"{len(claim.home_gpus)} {'is' if now == 1 else 'are'} free")
+    if len(home) < len(claim.home_gpus):
+        return f"{sentence}, and {len(claim.home_gpus) - len(home)} not there"
+    whys = sorted({trouble[key] for key in home if key in trouble})
+    return f"{sentence} ({'; '.join(whys[:WHYS_MOST])})" if whys else sentence
+
+
 def _models(gpus: Iterable[FreeGpu]) -> str:
     count = Counter((gpu.model, gpu.board_bytes) for gpu in gpus)
     return ", ".join(
@@ -152,4 +168,6 @@ def words(claim: Claim) -> str:
         parts.append(asked_words(claim))
     if claim.nodes > 1:
         parts.append(f"on each of {claim.nodes} nodes")
+    if claim.home_gpus:
+        parts.append("to restore its suspended work")
     return ", ".join(parts)

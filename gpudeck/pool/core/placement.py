@@ -330,7 +330,7 @@ def _fitting(node: Node, claim: Claim, ends_at: float) -> list[int]:
     for place, gpu in enumerate(node.gpus):
         if gpu != before:
             before, takes = gpu, _takes(gpu, claim, ends_at)
-        if takes:
+        if takes and (not claim.home_gpus or node.uuids[place] in claim.home_gpus):
             fitting.append(place)
     return fitting
 

@@ -42,7 +42,7 @@ IS_DUE = "it is due; its GPUs are not free yet"
 OFFERS_MOST = 32  # of one pass; the next one follows at once
 # What is the same of two claims of which one can begin if the other can.
 _WANTS = attrgetter("gpus", "share_milli", "mem_bytes", "cpu_milli", "ram_bytes", "models",
-                    "nodes", "hosts", "home", "term_s")
+                    "nodes", "hosts", "home", "term_s", "home_gpus")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,10 +45,12 @@ def test_what_each_action_may_do() -> None:
     assert guard.LEAVE_MPS == ("end", "terminate_client")
     assert set(HITS) == {*guard.SIGNALS, *KILLS, "limit"}
     assert [action for action in ACTIONS if ROWS[action].for_rules] == [
-        "notify", "limit", "pause", "resume", "end", "release_limit", "cordon"]
+        "notify", "limit", "pause", "resume", "suspend", "restore", "end", "release_limit",
+        "cordon"]
     assert [action for action in ACTIONS if ROWS[action].only_tells] == ["notify"]
     assert IN_ROWS == ("pause", "resume", "end")
-    assert ON_RUNG == {"tell": "notify", "limit": "limit", "pause": "pause", "end": "end"}
+    assert ON_RUNG == {"tell": "notify", "limit": "limit", "pause": "pause", "suspend": "suspend",
+                       "end": "end"}
     assert {ROWS[action].is_setting for action in SETTING_ACTIONS} == {True}
     assert not any(ROWS[action].is_setting for action in TASK_ACTIONS)
 

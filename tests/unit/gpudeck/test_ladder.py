@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dashboard.alerts.core.rule import CompiledRule
+from dashboard.alerts.core.rule import CompiledRule, RuleStep
 from dashboard.alerts.rules_file import parse
 from dashboard.automation.brake_limits import TABLE
 from gpudeck.contract.ladder import (
@@ -31,6 +32,7 @@ from gpudeck.contract.ladder import (
     resumed,
     settle,
 )
+from gpudeck.contract.quota import Quota, flaws
 
 T0 = 1_700_000_000.0
 IDLE = (LadderRung("tell"), LadderRung("tell", 600.0), LadderRung("end", 600.0))
@@ -162,6 +164,34 @@ def test_an_outcome_that_was_not_hoped_for_stops_it_for_good(kind: str) -> None:
         assert climb.see(random.choice((YES, sight("clearing", 0.5)))) is None
     assert climb.climb.state == "stopped"
     assert climb.climb.why == "it belongs to slurm job 7"
+
+
+@pytest.mark.parametrize("kind", ["refused", "failed"])
+def test_what_a_preemption_cannot_suspend_is_ended(kind: str) -> None:
+    climb = walk((LadderRung("tell"), LadderRung("suspend"), LadderRung("end", 120.0)), True)
+    climb.until_step()
+    climb.outcome()
+    climb.until_step()
+    climb.outcome(kind, "it needs 80 GiB of host memory")
+    assert climb.until_step() >= 120 - 1, "with its whole grace"
+    assert climb.steps[-1].do == "end"
+
+
+def test_a_step_that_failed_is_not_gone_past_by_rules() -> None:
+    climb = walk((LadderRung("tell"), LadderRung("pause"), LadderRung("end")), True)
+    climb.until_step()
+    climb.outcome()
+    climb.until_step()
+    climb.outcome("failed", "the outcome is unknown")
+    assert climb.climb.state == "stopped"
+
+
+def test_no_rule_and_no_quota_suspends() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"do": "suspend"}, RuleStep)
+    quota = Quota("q", "user:ann", gpus=1, mode="act", ladder=(
+        LadderRung("tell"), LadderRung("suspend", 600.0), LadderRung("end", 600.0)))
+    assert any("suspend is no step of quotas" in str(flaw) for flaw in flaws(quota))
 
 
 def test_a_rung_that_is_refused_is_skipped_where_the_rule_says_so() -> None:

@@ -120,6 +120,8 @@ def test_a_rule_pauses_what_is_proven_to_be_one_tree(more_subjects: tuple[dict[s
                   subjects=(a_subject(), *(a_subject(**fields) for fields in more_subjects)))
     assert codes(case) == ([] if code is None else [code])
     assert codes(replace(case, asker="person")) == [], "the control: a person sees whom it hits"
+    permissive = Ceiling(rules_may_act=True, actions=SHOWN_ACTIONS)
+    assert codes(replace(case, action="suspend", ceiling=permissive)) == codes(case)
 
 
 def test_a_rule_that_may_not_act_may_tell() -> None:
@@ -136,7 +138,7 @@ def test_a_rule_does_nothing_but_tell_limit_pause_end_and_cordon(action: ShownAc
     ceiling = Ceiling(rules_may_act=may_act, actions=SHOWN_ACTIONS)
     case = a_case(a_subject(), action=action, asker="rule", ceiling=ceiling)
     is_free = action == "notify" or (may_act and action in (
-        "limit", "release_limit", "pause", "resume", "end", "cordon"))
+        "limit", "release_limit", "pause", "resume", "suspend", "restore", "end", "cordon"))
     assert ("rules" not in codes(case)) == is_free
     assert "rules" not in codes(replace(case, asker="person")), "the control"
 

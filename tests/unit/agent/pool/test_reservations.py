@@ -80,7 +80,7 @@ class Machine:
         self.service = PoolService(
             "n1", "n1", self.leases, self.reservations, PoolPolicy(), clock,
             MpsProbe(lambda: MpsFacts(()), clock.now), self.is_local, lambda: None, self.people,
-            lambda: "", lambda: ())
+            lambda: "", lambda: (), dict)
         read_disk(self.service)
         self.set_trouble(())
         self.requests = PoolRequests(self.service)

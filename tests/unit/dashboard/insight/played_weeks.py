@@ -11,6 +11,7 @@ from dashboard.insight.core.week import MeasuredWeek, WeekGpu
 
 GIB = 2.0**30
 HOURS = 8 * 24
+LIMIT_W = 700.0
 H100, A100, T4 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB", "Tesla T4"
 SIZES = {H100: 80 * GIB, A100: 40 * GIB, T4: 15 * GIB}
 
@@ -37,6 +38,8 @@ class PlayedFleet:
     jobs: tuple[PlayedJob, ...]
     quotas: dict[str, int] = field(default_factory=dict)
     shared: frozenset[tuple[int, int]] = frozenset()  # that run on the first of the two
+    watts: dict[int, float] = field(default_factory=dict)  # that GPUs draw at work
+    caps: dict[int, int] = field(default_factory=dict)
 
     def do(self, command: str, pair: tuple[int, ...] = ()) -> "PlayedFleet":
         """Do what `gpudeck quota set|remove`, `run` and `mig apply|remove` change. `pair`: the
@@ -48,6 +51,10 @@ class PlayedFleet:
                 owner: int(words[words.index("--gpus") + 1])})
         if words[1:3] == ["quota", "remove"]:
             return replace(self, quotas={})
+        if words[1:3] == ["gpu", "cap"]:
+            return replace(self, caps={int(words[3].removeprefix("GPU-")): int(words[4])})
+        if words[1:3] == ["gpu", "release"]:
+            return replace(self, caps={})
         assert words[1] in ("run", "mig")
         pairs = frozenset((pair[0], other) for other in pair[1:])
         return replace(self, shared=self.shared | pairs if {"--share", "apply"} & {*words}
@@ -66,6 +73,14 @@ class PlayedFleet:
                     of.add(self.place(job.gpu))
         return by_owner
 
+    def drawn_w(self, gpu: int) -> float:
+        return min(self.watts[gpu], self.caps.get(gpu, self.watts[gpu]))
+
+    def energy_hours(self) -> float:
+        """Count the energy of what works, as hours at a GPU's limit."""
+        return sum(self.drawn_w(job.gpu) / LIMIT_W * len(job.works) for job in self.jobs
+                   if job.gpu in self.watts)
+
     def gpu_hours(self) -> int:
         return sum(len(set().union(*self.held_gpus(hour).values())) for hour in range(HOURS)
                    if self.held_gpus(hour))
@@ -73,6 +88,7 @@ class PlayedFleet:
     def week(self) -> MeasuredWeek:
         size, owners = len(self.models), sorted({job.owner for job in self.jobs})
         held_h, used_h, util, bandwidth, memory = (np.zeros((HOURS, size)) for _ in range(5))
+        power, clock = (np.full((HOURS, size), np.nan) for _ in range(2))
         owner_held, owner_used = (np.zeros((HOURS, len(owners))) for _ in range(2))
         for job in self.jobs:
             for hour in range(job.start, job.end):
@@ -81,16 +97,20 @@ class PlayedFleet:
                 owner_held[hour, owners.index(job.owner)] += 1
                 if hour in job.works:
                     used_h[hour, job.gpu] = 1.0
+                    if job.gpu in self.watts:
+                        power[hour, job.gpu] = self.drawn_w(job.gpu)
+                        clock[hour, job.gpu] = 1_400.0 + hour % 24 * 10
                     util[hour, job.gpu] += job.busy
                     bandwidth[hour, job.gpu] += job.bandwidth
                     owner_used[hour, owners.index(job.owner)] += 1
         sole = [{job.owner for job in self.jobs if job.gpu == gpu} for gpu in range(size)]
         gpus = tuple(WeekGpu(f"GPU-{at}", node, f"host-{node}", str(at), model, SIZES[model],
-                             next(iter(sole[at])) if len(sole[at]) == 1 else None)
+                             next(iter(sole[at])) if len(sole[at]) == 1 else None,
+                             power_default_w=LIMIT_W, power_least_w=200.0)
                      for at, (model, node) in enumerate(zip(self.models, self.nodes, strict=True)))
         return MeasuredWeek(gpus, tuple(owners), held_h, used_h, util,
-                            np.full((HOURS, size), np.nan), bandwidth, memory, owner_held,
-                            owner_used)
+                            np.full((HOURS, size), np.nan), bandwidth, memory, power, clock,
+                            owner_held, owner_used)
 
 
 def job(owner: str, gpu: int, busy: float, memory_gib: float, share: float = 1.0, start: int = 0,

@@ -181,7 +181,8 @@ def test_there_is_none_before_seven_days() -> None:
     week = idle_fleet().week()
     hours = int(WEEK_H) - 1
     short = replace(week, **{name: getattr(week, name)[:hours] for name in (
-        "held", "used", "util", "sm", "bandwidth", "memory", "owner_held", "owner_used")})
+        "held", "used", "util", "sm", "bandwidth", "memory", "power", "clock", "owner_held",
+        "owner_used")})
     assert advise(week, [], {}, "pack")
     assert advise(short, [], {}, "pack") == []
     assert advise(short, [], {}, "pack", hours)

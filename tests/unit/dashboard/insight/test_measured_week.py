@@ -62,7 +62,8 @@ def test_each_number_is_where_it_belongs() -> None:
             assert np.isnan(week.util[hour, gpu]) == (there == [])
             if there:
                 assert week.util[hour, gpu] == there[0][2]
-                assert week.memory[hour, gpu] == there[0][-1]
+                peak = 2 + 2 * [*METRICS].index("mem_used_bytes") + 1
+                assert week.memory[hour, gpu] == there[0][peak]
     assert week.held[:, 2].sum() == 0
     ana = week.owners.index("ana")
     assert week.owner_used[:, ana].sum() == pytest.approx(sum(

@@ -9,6 +9,7 @@ from typing import get_args
 import msgspec
 import pytest
 
+from agent.cli import limits as limits_command
 from agent.cli import mig as mig_command
 from agent.cli import run as run_command
 from dashboard.insight.core.advice import Advice, Kind, UnusedLease, advise
@@ -52,7 +53,9 @@ class PlayedSite:
             return replace(self, leased=() if is_over else tuple(range(int(words[3]))))
         if words[1] == "mig":
             assert mig_command._parser().parse_args(words[2:]).gpu == str(about.gpus[0])
-        if words[1] in ("quota", "mig") or about.kind == "share":
+        if words[1] == "gpu":
+            assert limits_command._gpu_parser().parse_args(words[2:]).uuid == "GPU-0"
+        if words[1] in ("quota", "mig", "gpu") or about.kind == "share":
             return replace(self, past=self.past.do(command, about.gpus))
         args = run_command._parser().parse_args(words[2 : words.index("--")])
         if about.kind == "size":
@@ -101,6 +104,8 @@ SITES: dict[Kind, tuple[PlayedSite, Callable[[PlayedSite], float]]] = {
         models=(H100,) * 16, nodes=TWO_NODES), strategy="spread", asks=8), PlayedSite.run_hours),
     "imbalance": (PlayedSite(fleet(*(job("ana", gpu, 90.0, 60, end=100) for gpu in range(2)),
                                    nodes=("n1", "n1", "n2", "n2")), asks=2), PlayedSite.run_hours),
+    "power": (PlayedSite(replace(fleet(job("ana", 0, 98.0, 60, bandwidth=70.0)), watts={0: 690.0})),
+              lambda site: -site.past.energy_hours()),
 }
 
 

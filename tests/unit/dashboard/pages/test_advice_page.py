@@ -16,7 +16,7 @@ def advice(ident: str = "a:1", **changes: Any) -> dict[str, Any]:
     return {"id": ident, "kind": "idle", "label": "idle", "title": "Free a GPU",
             "reason": "it is idle", "gpu_hours": 1234.4, "risk": "none", "past": "kept so far",
             "command": "gpudeck end 1", "undo": "start it again", "owner": "ana", "gpus": [],
-            "dismissed": None} | changes
+            "dismissed": None, "unit": "GPU-hours"} | changes
 
 
 def page(hours: int, *items: dict[str, Any], least: int = 168, idle: Any = ()) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from agent.pool.service import PoolService as NodePoolService
 from agent.pool.service import read_disk
 from agent.pool.shares import MpsFacts
 from agent.pool.store import LeaseStore
+from agent.tasks.seen import GpuTask
 from dashboard.errors import InvalidChangeError
 from dashboard.fleet.fleet import Fleet
 from dashboard.pool.service import PoolService
@@ -47,6 +48,8 @@ from gpudeck.contract.pool_messages import (
     Leased,
     UseLease,
 )
+from gpudeck.contract.suspensions import SuspensionState
+from gpudeck.contract.wire import Task
 from gpudeck.pool.core.claim_limits import BY_ROLE
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
 from gpudeck.pool.core.schedule import NoOwnerLimits, OwnerLimits, PoolPolicy
@@ -67,6 +70,8 @@ class Machine:
         self.pids = itertools.count(100)
         self.alive: set[int] = set()
         self.leases: dict[int, str] = {}  # living command to its lease
+        self.gpus: dict[int, tuple[str, ...]] = {}  # that a living command uses, all of each
+        self.suspended: dict[tuple[int, int], SuspensionState] = {}
 
     def process_of(self, pidfd: int, uid: int) -> LeasedProcess | None:
         return LeasedProcess(pidfd, pidfd, None) if pidfd in self.alive else None
@@ -104,6 +109,10 @@ class Run:
     replies: list[FromPool] = field(default_factory=list)
     other_nodes: list["Node"] = field(default_factory=list)  # on which its other ranks are to be
 
+    @property
+    def is_suspendable(self) -> bool:
+        return self.claim is not None and self.claim.is_suspendable
+
     def send(self, message: FromPool) -> None:
         self.replies.append(message)
         if isinstance(message, Leased):
@@ -124,6 +133,8 @@ class Run:
         self.node.requests.handle(self, Bind(self.lease.lease_id), self.pid)  # type: ignore[arg-type]
         if isinstance(self.replies[before], Bound):
             machine.leases[self.pid] = self.lease.lease_id
+            if self.lease.share_milli == WHOLE_MILLI and not self.lease.hosts:
+                machine.gpus[self.pid] = tuple(gpu.uuid for gpu in self.lease.gpus)
         else:
             machine.alive.discard(self.pid)  # it waits on its pipe, and never runs
             self.pid = None
@@ -132,6 +143,8 @@ class Run:
         if self.pid is not None:
             self.node.machine.alive.discard(self.pid)
             self.node.machine.leases.pop(self.pid, None)
+            self.node.machine.gpus.pop(self.pid, None)
+            self.node.machine.suspended.pop((self.pid, self.pid), None)
 
     def gives_back(self) -> None:
         if self.lease is not None and self.is_open and self.node.is_up:
@@ -167,13 +180,37 @@ class Node:
         reservations = NodeReservations(ActionJournal(self.journal), self.id, clock)
         self.service = NodePoolService(self.id, self.id, leases, reservations, PoolPolicy(), clock,
                                        MpsProbe(lambda: MPS, clock.now), False, lambda: None,
-                                       QuietPeople(), lambda: "", tuple)
+                                       QuietPeople(), lambda: "", tuple,
+                                       lambda: self.machine.suspended)
         read_disk(self.service)
-        self.service.snapshot = PoolSnapshot({
-            uuid: PoolGpu(uuid, "H100", index, False, 0, None, 80 * GIB, "")
-            for index in range(GPUS_EACH) for uuid in [f"{self.id}-{index}"]}, ())
+        self.look()
         self.requests = PoolRequests(self.service)
         self.is_up = True
+
+    def look(self) -> None:
+        """List what is on the GPUs, of those whose work may be suspended."""
+        machine = self.machine
+        tasks = [GpuTask(Task(f"t{pid}", pid, pid, None, run.owner, None, uid=run.uid), uuid,
+                         0.0 if (is_away := (pid, pid) in machine.suspended) else 4.0 * GIB, None,
+                         "running", is_away)
+                 for run in self.runs if run.is_suspendable and (pid := run.pid) in machine.alive
+                 for uuid in machine.gpus.get(pid, ())]
+        self.service.snapshot = PoolSnapshot({
+            uuid: PoolGpu(uuid, "H100", index, False, 0, None, 80 * GIB, "")
+            for index in range(GPUS_EACH) for uuid in [f"{self.id}-{index}"]}, tasks)
+
+    def suspend(self) -> None:
+        """Suspend the work of leases that are taken back, as commands of the hub do."""
+        for lease in self.service.leases.all.values():
+            if lease.preempted and lease.claim.is_suspendable and lease.process is not None and (
+                    lease.process.pid in self.machine.alive):
+                self.machine.suspended[lease.process.key] = "suspended"
+
+    def restore(self) -> None:
+        """Restore the work of leases that have their GPUs again."""
+        for lease in self.service.leases.all.values():
+            if lease.home_gpus and lease.uuids and lease.process is not None:
+                self.machine.suspended.pop(lease.process.key, None)
 
     def kill(self) -> None:
         self.journal.close()
@@ -222,7 +259,7 @@ class Hub:
             lambda node_id, spent_s, at: None, PoolWatch(Dispatcher()))
         self.service.open(self.machine.now)
         self.service.set_policy(PoolPolicy(
-            is_preemptive=True, several_nodes=True,
+            is_preemptive=True, several_nodes=True, least_run_s=60.0,
             limits=dict.fromkeys(BY_ROLE, BY_ROLE["admin"])), self.machine.now)
         self.service.preemptions.spawn = lambda check, *args: check(*args)
 
@@ -268,6 +305,7 @@ class World:
         self.hub = self.hubs[0]
         self.numbers = itertools.count()
         self.most_held = 0
+        self.most_suspended = 0
 
     def link(self, node: Node, hub: Hub | None = None) -> None:
         if node.is_up and node.hub is None:
@@ -280,12 +318,15 @@ class World:
         hub = self.draw.choice(self.hubs)
         runs = [run for run in node.runs if run.is_open or run.pid in self.machine.alive]
         run = self.draw.choice(runs) if runs else None
+        if node.is_up:
+            node.look()
         [act] = self.draw.choices(
             ("ask", "report", "hub", "plan", "bind", "end", "kill run", "look", "late", "cut",
              "link", "agent", "hub dies", "ask hub", "withdraw",
-             "give back", "take over", "cancel", "change over", "restore"),
+             "give back", "take over", "cancel", "suspend", "restore work", "change over",
+             "restore"),
             (14, 20, 20 * len(self.hubs) * (not while_hub_is_at_it), 20, 14, 8, 4, 12, 6, 1, 12, 1,
-             not while_hub_is_at_it, 3, 1, 4, 12, 2,
+             not while_hub_is_at_it, 3, 1, 4, 12, 2, 8, 8,
              *((3, not while_hub_is_at_it) if len(self.hubs) > 1 else (0, 0))))
         match act:
             case "ask" if node.is_up:
@@ -345,6 +386,10 @@ class World:
 
     def hub_step(self, act: str, hub: Hub, node: Node) -> None:
         match act:
+            case "suspend":
+                node.suspend()
+            case "restore work":
+                node.restore()
             case "ask hub":
                 self.ask_hub(hub)
             case "withdraw":
@@ -372,7 +417,8 @@ class World:
         claim = AskClaim(
             request_id=f"c{next(self.numbers)}", is_run=True, nodes=nodes,
             gpus=1 if share < WHOLE_MILLI else self.draw.randint(1, GPUS_EACH), share_milli=share,
-            priority=self.draw.randrange(5), is_preemptible=self.draw.random() < 0.5)
+            priority=self.draw.randrange(5), is_preemptible=(is_taken := self.draw.random() < 0.7),
+            is_suspendable=is_taken and nodes == 1 and share == WHOLE_MILLI)
         run = Run(node, claim) if nodes == 1 else Run(node, claim, os.getuid(), getpass.getuser(),
                                                       other_nodes=self.other_nodes(node))
         node.runs.append(run)
@@ -405,6 +451,10 @@ class World:
                 node.hub.service.reported(node.id, node.to_hub.popleft())
 
     def check(self) -> None:
+        at_work = [uuid for pid, uuids in self.machine.gpus.items()
+                   if (pid, pid) not in self.machine.suspended for uuid in uuids]
+        assert len(at_work) == len(set(at_work)), "two commands work on one GPU"
+        self.most_suspended = max(self.most_suspended, len(self.machine.suspended))
         for node in self.nodes.values():
             leased_milli: dict[str, int] = {}
             for lease in node.service.leases.all.values():
@@ -421,11 +471,9 @@ class World:
                     assert run.lease.lease_id in node.service.leases.all, "a used lease is lost"
 
     def settle(self, hub: Hub) -> None:
-        """End every run, start and connect every node, and let time pass."""
+        """End every run, start and connect every node, and let time pass; but first let suspended
+        work come back, which nothing keeps away any more."""
         for node in self.nodes.values():
-            for run in node.runs:
-                run.command_ends()
-                run.leaves()
             if not node.is_up:
                 node.start()
             node.cut()
@@ -435,9 +483,16 @@ class World:
         for _ in range(120):  # what was asked for at the hub goes back since nobody uses it
             self.machine.now += 30
             for node in self.nodes.values():
+                for run in node.runs:
+                    if (run.pid, run.pid) not in self.machine.suspended:
+                        run.command_ends()
+                        run.leaves()
+                node.restore()
+                node.look()
                 node.service.step()
                 self.report(node)
             hub.service.step(self.machine.now + 1e6, self.machine.now)
             for node in self.nodes.values():
                 while node.from_hub:
                     node.service.receive(node.from_hub.popleft())
+        assert not self.machine.suspended, "suspended work is forgotten"

@@ -148,7 +148,7 @@ class SceneNode:
     def free(self, has_pool: bool) -> dict[str, Any]:
         """Return the GPU as `gpudeck free` and `gpudeck top` on this node have it."""
         pool = node_views.pool_view(
-            "n1", self.gpus, self.leases, WaitingClaims(), (), (), NOT_COUNTED, 0.0,
+            "n1", self.gpus, self.leases, WaitingClaims(), {}, (), (), NOT_COUNTED, 0.0,
             lambda own: own) if has_pool else None
         return next(item for item in with_availability(
             gpu_items(self.reading, "n1"), self.reading, self.reading.processes or (), pool)

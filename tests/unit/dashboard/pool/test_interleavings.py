@@ -1,7 +1,8 @@
 """Hubs, one or two, and two nodes in every order: claims, messages late and lost, kills of `run`,
-its command, agents and hubs. No GPU is leased twice, no lease that is used is lost, and none is
-kept that is not. Each of two hubs may assume that it decides, as in a changeover, or beside a
-restored backup: nodes go from one to the other, and hear late what the first one said."""
+its command, agents and hubs, work that is suspended and restored. No GPU is leased twice, no lease
+that is used is lost, none is kept that is not, and no suspended work is forgotten. Each of two hubs
+may assume that it decides, as in a changeover, or beside a restored backup: nodes go from one to
+the other, and hear late what the first one said."""
 
 import getpass
 import random

@@ -57,7 +57,7 @@ class Listener:
     def report(self, *leases: ReportedLease, ends: tuple[ReportedEnd, ...] = (),
                **own: Claim) -> list[Any]:
         report = PoolReport((), (), leases, ends)
-        self.watch.reported("n1", self._last, report, own)
+        self.watch.reported("n1", self._last, report, own, 0.0)
         self._last = report
         changes, self.changes[:] = list(self.changes), []
         return changes
