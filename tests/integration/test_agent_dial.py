@@ -381,7 +381,7 @@ def test_a_name_that_is_not_known() -> None:
 
 
 @pytest.mark.parametrize(("error", "cure"), [
-    (TimeoutError("timed out"), "timed out: is the address in the hub's URL right, and does a firewall"),
+    (TimeoutError("timed out"), "timed out: is the address in the hub's URL right, and does a"),
     (OSError(errno.ENETUNREACH, "Network is unreachable"), "is this machine's network up"),
     (OSError(errno.EIO, "Input/output error"), "input/output error")])
 def test_what_is_not_reached_says_what_to_look_at(error: OSError, cure: str) -> None:
