@@ -38,6 +38,7 @@ const SOON_MS = 1_000;
 const PAUSES = 4; // times as long as the last answer took
 const FILE_MOST = 2 ** 20; // bytes
 const ANSWER = "page-answer";
+const UNTIL_ANSWER = "until-answer"; // of a page that is not seen before its first one
 const GRAPH = "../figures/graph.mjs"; // only a page with a figure has it (dashboard/pages/router.py)
 
 /** @type {(event: Event) => Control} */
@@ -247,7 +248,9 @@ export default class ReadPage extends Looker {
     this.everyMs = this.usualMs; // what is to be asked again at once is that no more if it fails
     super.fail(error);
     this.dialogs.fail(sentence(error.message));
-    this.stand();
+    this.root.removeAttribute("aria-busy");
+    // Lists that come after titles without any would push these down; only the problem is seen until then.
+    if (this.hasArrived || this.root.dataset.unsettled !== UNTIL_ANSWER) settle(this.root);
   }
 
   /**
