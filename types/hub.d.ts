@@ -1658,6 +1658,7 @@ declare namespace Hub {
     host_load: HostLoadView | null;
     cuda_version: string | null;
     health: NodeHealthView | null;
+    successor: string | null;
   }
 
   interface OrderResultView {
