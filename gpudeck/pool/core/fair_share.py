@@ -162,7 +162,7 @@ def usage_of(leases: Iterable[Lease], past_usage: EndedUsage | None, now: float,
             1.0 - 2 ** ((lease.since - now) / half_life_s)))
     for lease in away:
         charge(lease.claim, lease_gpus(lease) * decayed_s(
-            lease.since, min(lease.until, now), now, half_life_s))
+            lease.since, max(lease.since, min(lease.until, now)), now, half_life_s))
     return usage
 
 

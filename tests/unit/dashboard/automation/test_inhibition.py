@@ -142,6 +142,9 @@ def test_a_link_that_was_lost_seconds_before_the_hub_was_killed_is_not_forgotten
     bench.restart(random.randint(2, 50), is_killed=True)
     bench.turn(100)
     assert bench.standing() == {"nvlink-lost"}
+    bench.machines[5].rows.clear()
+    bench.turn(1_300)
+    assert bench.standing() == set()
 
 
 def test_an_alert_whose_target_is_not_seen_again_yet_explains_others_still(bench: Bench) -> None:

@@ -8,7 +8,7 @@ from dashboard.fleet import views
 from dashboard.fleet.fleet import SILENT_AFTER_S, Fleet, Node
 from dashboard.fleet.node_health import health, successor
 from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
-from gpudeck.contract.wire import Inventory
+from gpudeck.contract.wire import Inventory, Tasks
 from tests.unit import fleets
 from tests.unit.fleets import NOW, Row
 
@@ -35,7 +35,8 @@ class TwoNodes:
                 node.hear(NOW + self.mono, self.mono)
                 assert node.listing is not None
                 rows = [IDLE] * len(node.listing.order)
-                self.fleet.frame(node, fleets.frame(rows, self.seq, NOW + self.mono),
+                self.fleet.frame(node, fleets.frame(rows, self.seq, NOW + self.mono,
+                                                    tasks=Tasks(True, (), ())),
                                  NOW + self.mono, self.mono)
             self.fleet.tick(self.mono)
 

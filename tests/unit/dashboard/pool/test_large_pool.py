@@ -196,19 +196,19 @@ def test_turns_count_what_is_leased_on_a_node_that_is_away_and_its_term_is_the_m
     """A lease counted nothing once its node was not heard any more."""
     lease = Lease(id="l", claim=Claim(id="l", owner="ann", gpus=8, submitted_at=0.0),
                  grants=(Grant("id0", tuple(f"G0-{at}" for at in range(8))),), since=0.0,
-                 until=NOW - 100.0)
+                 until=NOW + 100.0)
     waiting = [Claim(id=owner, owner=owner, gpus=8, submitted_at=at)
                for at, owner in enumerate(("ann", "bob"))]
     for connected in ({"id0", "id1"}, {"id1"}):
-        pool = LargePool([a_node(0), a_node(1)], [lease], waiting, NOW, random.Random(1))
+        pool = LargePool([a_node(0), a_node(1)], [lease], waiting, NOW, random.Random(1), 1.0)
         pool.service.connected = connected
         pool.turn_ms()
         assert pool.service.planned is not None
         assert [offer.claim.id for offer in pool.service.planned.outcome.offers] == ["bob"]
         pool.close()
-    running, now = replace(lease, until=NOW + 100.0), 2 * NOW
-    for until, seconds in ((NOW - 100.0, 900.0), (9 * NOW, now)):
-        usage = usage_of((), None, now, FairSharePolicy(), {}, [replace(running, until=until)])
+    now = 2 * NOW
+    for until, seconds in ((NOW - 100.0, 900.0), (9 * NOW, now), (-1.0, 0.0)):
+        usage = usage_of((), None, now, FairSharePolicy(), {}, [replace(lease, until=until)])
         assert usage.owners["ann"] == pytest.approx(8 * seconds, rel=0.01)
 
 
