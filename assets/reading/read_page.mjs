@@ -7,6 +7,7 @@
 
 import { DashAnswers } from "../parts/dash_answers.mjs";
 import {
+  UNTIL_ANSWER,
   afterPause,
   allWithin,
   byId,
@@ -38,7 +39,6 @@ const SOON_MS = 1_000;
 const PAUSES = 4; // times as long as the last answer took
 const FILE_MOST = 2 ** 20; // bytes
 const ANSWER = "page-answer";
-const UNTIL_ANSWER = "until-answer"; // of a page that is not seen before its first one
 const GRAPH = "../figures/graph.mjs"; // only a page with a figure has it (dashboard/pages/router.py)
 
 /** @type {(event: Event) => Control} */

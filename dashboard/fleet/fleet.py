@@ -289,24 +289,7 @@ class Fleet(GpuTable):
             self._show(node, listing)
         for former in {self.node_ids[self.node_at[slot]] for at in order
                        for slot in self.slots_of_uuid(self.uuids[at])} & self.nodes.keys():
-            self._mark_moved(self.nodes[former])
-
-    def _mark_moved(self, node: Node) -> None:
-        """Mark the GPUs of a silent node that another node reports: a machine that was installed
-        again is another node, and its GPUs are counted once."""
-        if node.listing is not None:
-            self.moved[node.listing.slots] = [
-                node.state == "silent" and self.successor_of(slot) is not None
-                for slot in node.listing.order]
-
-    def successor_of(self, slot: int) -> Node | None:
-        """Return another of our nodes that reports the GPU of a slot, or did so last; None: none
-        does."""
-        return next((node for other in self.slots_of_uuid(self.uuids[slot])
-                     if self.node_at[other] != self.node_at[slot] and not self.retired[other]
-                     and not self.viewed[other]
-                     and not ((node := self.node_of(other)).state == "silent"
-                              and self.moved[other])), None)
+            _mark_moved(self, self.nodes[former])
 
     def _show(self, node: Node, listing: InventorySlots) -> None:
         if listing is node.listing:
@@ -409,7 +392,7 @@ class Fleet(GpuTable):
                 changed.append((node_id, state))
         for node_id, state in changed:
             if state == "silent":
-                self._mark_moved(self.nodes[node_id])
+                _mark_moved(self, self.nodes[node_id])
         return changed
 
     def forgive(self, gap_s: float) -> None:
@@ -471,6 +454,25 @@ class Fleet(GpuTable):
         listing = node.listings.get(node.frame.generation)
         slow = None if listing is None else self.slow.told_last(listing.slots)
         return msgspec.structs.replace(node.frame, tasks=tasks, slow=slow)
+
+
+def successor_of(fleet: Fleet, slot: int) -> Node | None:
+    """Return another of our nodes that reports the GPU of a slot, or did so last; None: none
+    does."""
+    return next((node for other in fleet.slots_of_uuid(fleet.uuids[slot])
+                 if fleet.node_at[other] != fleet.node_at[slot] and not fleet.retired[other]
+                 and not fleet.viewed[other]
+                 and not ((node := fleet.node_of(other)).state == "silent"
+                          and fleet.moved[other])), None)
+
+
+def _mark_moved(fleet: Fleet, node: Node) -> None:
+    """Mark the GPUs of a silent node that another node reports: a machine that was installed again
+    is another node, and its GPUs are counted once."""
+    if node.listing is not None:
+        fleet.moved[node.listing.slots] = [
+            node.state == "silent" and successor_of(fleet, slot) is not None
+            for slot in node.listing.order]
 
 
 def forgettable(fleet: Fleet, mono: float) -> list[int]:

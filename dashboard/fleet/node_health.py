@@ -8,7 +8,7 @@ from gpudeck.contract.wire import BEAT_EVERY_S
 from gpudeck.words.actions import age
 
 from .available_gpus import maintenance_of
-from .fleet import STALE_AFTER_S, Fleet, Node
+from .fleet import STALE_AFTER_S, Fleet, Node, successor_of
 
 HealthWord = Literal["healthy", "silent", "suspect", "refused", "no_driver", "driver_hung",
                      "reader_failing", "starting", "maintenance"]
@@ -46,7 +46,7 @@ def successor(fleet: Fleet, node: Node) -> Node | None:
     if node.state != "silent" or node.is_dismissed or node.is_imported or (
             node.listing is None or not node.listing.order):
         return None
-    successors = [fleet.successor_of(slot) for slot in node.listing.order]
+    successors = [successor_of(fleet, slot) for slot in node.listing.order]
     first = successors[0]
     group = fleet.group_of(node.hello.node_id)
     return first if first is not None and all(other is first for other in successors) and (

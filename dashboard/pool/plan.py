@@ -298,8 +298,7 @@ def due_now(outcome: Pass, bookings: Iterable[Booking], now: float
 def scheduling(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
               pending: Mapping[str, PendingOffer], ended_leases: Sequence[Lease],
               past_usage: EndedUsage | None, bookings: Collection[Booking], limits: OwnerLimits,
-              team_of: Mapping[str, str],
-              predicted_s: Mapping[str, float], policy: PoolPolicy,
+              team_of: Mapping[str, str], predicted_s: Mapping[str, float], policy: PoolPolicy,
               loads: Mapping[str, MeasuredLoad], now: float,
               avoided: Mapping[str, frozenset[str]] = NONE_AVOIDED, away: Sequence[Lease] = ()
                ) -> Generator[None, None, Pass]:
@@ -320,8 +319,8 @@ def scheduling(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
     yield
     return (yield from pass_steps(
         Queue(waiting=waiting, leases=leases, away=away, past_usage=past_usage,
-              bookings=kept_bookings, limits=limits, team_of=team_of, predicted_s=predicted_s,
-              avoided=avoided,
+              bookings=kept_bookings, limits=limits, team_of=team_of,
+              predicted_s=predicted_s, avoided=avoided,
               paused={claim_id: why for node in nodes for claim_id, why in node.paused.items()}),
         free, policy, PlacementContext(mix=mix, weights=weights), now))
 
