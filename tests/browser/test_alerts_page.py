@@ -18,6 +18,8 @@ from .full_agents import Node
 from .test_look import axe_source
 
 pytestmark = pytest.mark.browser
+UNSEEN_MOST_MS = 3_000  # a page that comes in pieces is seen after 2.5 s
+SHIFTS_REPORTED_MS = 500  # a browser reports what moved a moment later
 
 
 def put(hub: HubProcess, node: Node, **more: Any) -> dict[str, Any]:
@@ -112,10 +114,12 @@ def test_alerts_that_come_after_a_restart_of_the_hub_move_nothing(
     for times in range(2):  # before the first answer, and on a page that stands
         assert soon(problem.is_visible)
         assert bool(rows(page, "firing", rule["title"])) is bool(times)
+        page.wait_for_timeout(UNSEEN_MOST_MS)
         problems.clear()
         assert soon(lambda: rows(page, "firing", rule["title"]) and problem.is_hidden())
         problems.append(RECOVERING)
     assert soon(problem.is_visible)
+    page.wait_for_timeout(SHIFTS_REPORTED_MS)
     assert sum(page.evaluate("shifts")) <= 0.02, page.evaluate("shifts")
     for gpu in (0, 1):
         node.slow(gpu, temp_margin_c=30.0)
