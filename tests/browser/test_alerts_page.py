@@ -7,9 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Route
+from playwright.sync_api import Browser, Page
 
-from dashboard.alerts.api import RECOVERING
 from tests.demos import soon
 from tests.integration.hubs import HubProcess
 from tests.integration.visitors import signed_in
@@ -18,8 +17,6 @@ from .full_agents import Node
 from .test_look import axe_source
 
 pytestmark = pytest.mark.browser
-UNSEEN_MOST_MS = 3_000  # a page that comes in pieces is seen after 2.5 s
-SHIFTS_REPORTED_MS = 500  # a browser reports what moved a moment later
 
 
 def put(hub: HubProcess, node: Node, **more: Any) -> dict[str, Any]:
@@ -99,41 +96,6 @@ def test_one_rule_is_one_line_that_opens(hub: HubProcess, node: Node,
     for gpu in (0, 1):
         node.slow(gpu, temp_margin_c=30.0)
     assert soon(lambda: not rows(page, "firing", rule["title"]))
-
-
-@pytest.mark.parametrize("width", [1440, 390])
-def test_alerts_that_come_after_a_restart_of_the_hub_move_nothing(
-        hub: HubProcess, node: Node, open_page: Callable[..., Page], width: int) -> None:
-    """The lists came below titles without any, and the sentence about the hub above both: 0.78."""
-    rule, page, problems = put(hub, node), open_page("/tasks", width=width), [RECOVERING]
-    for gpu in (0, 1):
-        node.slow(gpu, temp_margin_c=3.0)
-    page.route("**/_dash-update-component*", lambda route: answer_page(route, problems))
-    page.goto(f"{hub.url}/alerts")
-    problem = page.locator("#alerts-problem")
-    for times in range(2):  # before the first answer, and on a page that stands
-        assert soon(problem.is_visible)
-        assert bool(rows(page, "firing", rule["title"])) is bool(times)
-        page.wait_for_timeout(UNSEEN_MOST_MS)
-        problems.clear()
-        assert soon(lambda: rows(page, "firing", rule["title"]) and problem.is_hidden())
-        problems.append(RECOVERING)
-    assert soon(problem.is_visible)
-    page.wait_for_timeout(SHIFTS_REPORTED_MS)
-    assert sum(page.evaluate("shifts")) <= 0.02, page.evaluate("shifts")
-    for gpu in (0, 1):
-        node.slow(gpu, temp_margin_c=30.0)
-
-
-def answer_page(route: Route, problems: list[str]) -> None:
-    """Answer a page that is read as the hub does, or with a problem as long as there is one."""
-    response = route.fetch()
-    body = response.json()
-    answer = body["response"]["page-answer"]["answer"]
-    if problems:
-        answer = {"number": answer["number"], "problem": problems[0]}
-    route.fulfill(response=response, json={
-        **body, "response": {"page-answer": {"answer": answer}}})
 
 
 # The headless shell has no desktop and denies each notification, whoever grants it.

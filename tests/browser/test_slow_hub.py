@@ -1,4 +1,5 @@
-"""Pages in front of a hub that does not answer: their requests do not pile up."""
+"""Pages in front of a hub that does not answer, or not yet: their requests do not pile up, and
+nothing moves when it does."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -7,13 +8,17 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, Request, Route
 
+from dashboard.alerts.api import RECOVERING
 from tests.demos import soon
 from tests.integration.hubs import HubProcess
 
 from .full_agents import Node, is_live
+from .test_alerts_page import put, rows
 
 pytestmark = pytest.mark.browser
 HELD_MS = 7_000  # three times as long as the pause after which a panel asks again
+UNSEEN_MOST_MS = 3_000  # a page that comes in pieces is seen after 2.5 s
+SHIFTS_REPORTED_MS = 500  # a browser reports what moved a moment later
 MOVING = ("start", "end")  # in what is asked up to now
 
 
@@ -44,3 +49,38 @@ def test_a_page_asks_nothing_again_before_it_has_been_answered(
     # Once it answers, they go on.
     with page.expect_request("**/_dash-*" if path == "/alerts" else "**/api/v1/**"):
         page.unroute_all()
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_alerts_that_come_after_a_restart_of_the_hub_move_nothing(
+        hub: HubProcess, node: Node, open_page: Callable[..., Page], width: int) -> None:
+    """The lists came below titles without any, and the sentence about the hub above both: 0.78."""
+    rule, page, problems = put(hub, node), open_page("/tasks", width=width), [RECOVERING]
+    for gpu in (0, 1):
+        node.slow(gpu, temp_margin_c=3.0)
+    page.route("**/_dash-update-component*", lambda route: answer_page(route, problems))
+    page.goto(f"{hub.url}/alerts")
+    problem = page.locator("#alerts-problem")
+    for times in range(2):  # before the first answer, and on a page that stands
+        assert soon(problem.is_visible)
+        assert bool(rows(page, "firing", rule["title"])) is bool(times)
+        page.wait_for_timeout(UNSEEN_MOST_MS)
+        problems.clear()
+        assert soon(lambda: rows(page, "firing", rule["title"]) and problem.is_hidden())
+        problems.append(RECOVERING)
+    assert soon(problem.is_visible)
+    page.wait_for_timeout(SHIFTS_REPORTED_MS)
+    assert sum(page.evaluate("shifts")) <= 0.02, page.evaluate("shifts")
+    for gpu in (0, 1):
+        node.slow(gpu, temp_margin_c=30.0)
+
+
+def answer_page(route: Route, problems: list[str]) -> None:
+    """Answer a page that is read as the hub does, or with a problem as long as there is one."""
+    response = route.fetch()
+    body = response.json()
+    answer = body["response"]["page-answer"]["answer"]
+    if problems:
+        answer = {"number": answer["number"], "problem": problems[0]}
+    route.fulfill(response=response, json={
+        **body, "response": {"page-answer": {"answer": answer}}})
