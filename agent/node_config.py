@@ -49,6 +49,7 @@ class NodeConfig:
     schedulers: Schedulers = field(default_factory=Schedulers)
     pool_unused_s: float = UNUSED_TELL_S
     own_hold_files: tuple[Path, ...] | None = None  # a test's, not those of its machine
+    hub_file: Path | None = None  # where the hub's hold is told to users of the machine
 
     @property
     def store_name(self) -> str:
@@ -57,7 +58,8 @@ class NodeConfig:
     @property
     def action_options(self) -> ActionOptions:
         files = hold_files(self.data) if self.own_hold_files is None else self.own_hold_files
-        return ActionOptions(ceiling=self.ceiling, hold_files=files, timeouts=self.timeouts,
+        return ActionOptions(ceiling=self.ceiling, hold_files=files,
+                             hub_file=self.hub_file, timeouts=self.timeouts,
                              schedulers=self.schedulers)
 
     @property

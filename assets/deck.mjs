@@ -3,7 +3,7 @@
 import { DesktopAlerts } from "./alerts/desktop_alerts.mjs";
 import { CommandStore } from "./actions/commands_store.mjs";
 import { mountActions } from "./actions/actions.mjs";
-import { byId, settle } from "./parts/dom.mjs";
+import { UNTIL_ANSWER, byId, settle } from "./parts/dom.mjs";
 import { Holds } from "./actions/holds.mjs";
 import { lend } from "./live/feeds.mjs";
 import { Live } from "./live/live.mjs";
@@ -34,7 +34,7 @@ function mount() {
   if (root === null) return;
   drawing.disconnect();
   root.hidden = false;
-  setTimeout(() => settle(root), SETTLE_MS);
+  setTimeout(() => root.dataset.unsettled !== UNTIL_ANSWER && settle(root), SETTLE_MS);
   const here = document.querySelector(`.bar nav a[href="${page.under}"]`);
   here?.setAttribute("aria-current", "page");
   here?.scrollIntoView({ block: "nearest", inline: "nearest" });

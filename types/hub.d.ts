@@ -1659,6 +1659,7 @@ declare namespace Hub {
     host_load: HostLoadView | null;
     cuda_version: string | null;
     health: NodeHealthView | null;
+    successor: string | null;
   }
 
   interface OrderResultView {

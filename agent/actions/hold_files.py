@@ -3,6 +3,7 @@ driver as well. A file has two lines, both for people: the reason, and who wrote
 
 import os
 import time
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from . import quiet_window
 
 HOLD_FILE = "hold"
 MACHINE_FILES = (Path("/etc/gpudeck/hold"), Path("/run/gpudeck/hold"))
+# The hub's hold, told to every user of the machine: the agent's journal is closed to them.
+HUB_FILE = Path("/run/gpudeck/hub-hold")
 DRIVER_FILE = "driver-hold"
 MACHINE_DRIVER_FILES = tuple(path.with_name(DRIVER_FILE) for path in MACHINE_FILES)
 REASON_MAX = 200
@@ -56,6 +59,29 @@ def _driver_sentence(path: Path) -> str:
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(about.st_mtime))
     return (f"driver released by {name or name_of(about.st_uid)} since {since}"
             f"{reason and f' ({reason})'}; `gpudeck release` on the node opens it again")
+
+
+def hub_file(env: Mapping[str, str]) -> Path | None:
+    """Return the file that tells the hub's hold, for the agent to write: only the machine's own
+    agent does, which systemd gives that folder."""
+    folders = env.get("RUNTIME_DIRECTORY", "").split(":")
+    return HUB_FILE if str(HUB_FILE.parent) in folders else None
+
+
+def tell_hub_hold(path: Path, hold: str | None) -> None:
+    """Write the hub's hold for every user of the machine; None: there is none. Raises OSError."""
+    if hold is None:
+        path.unlink(missing_ok=True)
+        return
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(hold.replace("\n", " ") + "\n", encoding="utf-8")
+    new.chmod(0o644)
+    new.replace(path)
+
+
+def hub_holds(path: Path = HUB_FILE) -> tuple[str, ...]:
+    """Return the hub's hold as the machine's agent tells it; a file that is there holds."""
+    return (_lines(path)[0] or f"the file {path}",) if _is_there(path) else ()
 
 
 def _is_there(path: Path) -> bool:

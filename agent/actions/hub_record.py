@@ -11,7 +11,7 @@ from gpudeck.contract.wire import Anchor
 
 from ..journal.facts import Fact
 from ..journal.store import ActionJournal, JournalError
-from .hold_files import holds
+from .hold_files import holds, tell_hub_hold
 from .replies import ReplyOutbox
 
 log = logging.getLogger("gpudeck.agent.actions")
@@ -23,12 +23,14 @@ class HubRecord:
     """The hub as this node knows it. `hub`: the fingerprint of its key. Any thread."""
 
     def __init__(self, journal: ActionJournal, hub: str, hold_files: tuple[Path, ...],
-                 replies: ReplyOutbox) -> None:
+                 hub_file: Path | None, replies: ReplyOutbox) -> None:
+        """Open the record. `hub_file`: where every user of the machine reads the hub's hold."""
         self._journal = journal
         # The epoch and the anchor are this hub's: another knows nothing of its audit and would be
         # accused.
         self._hub = hub
         self._hold_files = hold_files
+        self._hub_file = hub_file
         self._replies = replies
         self._hub_hold: str | None = None
         self._beginning = threading.Lock()
@@ -61,6 +63,7 @@ class HubRecord:
         self._journal.audit.open()
         hold = self._journal.fact(Fact.HUB_HOLD)
         self._hub_hold = hold if self._hub_hold is None else self._hub_hold
+        self._tell()
         self.epoch = _number(Fact.EPOCH, self._journal.fact(Fact.EPOCH, self._hub) or "0")
         seq, _, head = (self._journal.fact(Fact.ANCHOR, self._hub) or "0 ").partition(" ")
         self.anchor = Anchor(_number(Fact.ANCHOR, seq), head)
@@ -77,9 +80,20 @@ class HubRecord:
     def hold_now(self, hold: str) -> None:
         """Hold at once, before the disk is asked."""
         self._hub_hold = hold
+        self._tell()
 
     def release_now(self) -> None:
         self._hub_hold = None
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell this machine's users, whose own `gpudeck end` acts without the agent."""
+        if self._hub_file is None:
+            return
+        try:
+            tell_hub_hold(self._hub_file, self._hub_hold)
+        except OSError as why:
+            log.error("hold_not_told file=%s why=%r", self._hub_file, str(why))
 
     def store_hold(self, hold: str | None) -> None:
         """Store the hub's hold; None: there is none any more. Raises JournalError."""

@@ -44,7 +44,7 @@ from ..tasks.boot_id import boot_id
 from ..telemetry.recent_tasks import RecentTasks
 from .context import ActionGuards, NodeContext, open_context
 from .execute import ActionExecutor, never_recalled
-from .hold_files import driver_order, hold_files, holds
+from .hold_files import HUB_FILE, driver_order, hold_files, holds, hub_holds
 from .kinds.execution import ActionTimeouts
 from .preview import preview
 from .replies import first_reply, later_reply
@@ -67,12 +67,14 @@ class StandaloneNode:
         self, data: Path, backend: str = "auto", simulate: str = "", ceiling: Path | None = None,
         timeouts: ActionTimeouts | None = None, source: ReaderProcess | None = None,
         schedulers: Schedulers | None = None, facts: Iterable[GpuFacts] = (),
+        hub_file: Path = HUB_FILE,
     ) -> None:
         """Open the node. `source`: somebody else's, who closes it, and takes its readings before
         they are seen here: `facts` are of one of those. `schedulers` None: Slurm, by its
         programs."""
         make_room()
         self._files = hold_files(data)
+        self._hub_file = hub_file
         self._store = ActionStore(data / "acts.db")
         self._journal = ActionJournal(self._store)
         self._lock = ActionLock(data)
@@ -125,12 +127,13 @@ class StandaloneNode:
             time.sleep(0.05)
 
     def holds(self) -> tuple[str, ...]:
-        """Return who holds all actions here: files, and the hub as the agent has kept it."""
+        """Return who holds all actions here: files, and the hub as the agent has kept it, in its
+        journal or, for a user to whom that is closed, in a file."""
         try:
             hub = self._journal.fact(Fact.HUB_HOLD)
         except JournalError as why:
             return (str(why),)
-        return (*(() if hub is None else (hub,)), *holds(self._files))
+        return (*(hub_holds(self._hub_file) if hub is None else (hub,)), *holds(self._files))
 
     def preview(
         self, action: ShownAction, task_id: str, params: ActionParams | None = None

@@ -23,6 +23,7 @@ from .service import CommandService
 class ActionOptions:
     ceiling: Path | None  # None: the usual place
     hold_files: tuple[Path, ...]
+    hub_file: Path | None  # where the hub's hold is told to users of the machine
     timeouts: ActionTimeouts
     schedulers: Schedulers
 
@@ -37,7 +38,8 @@ def build(core: NodeCore, options: ActionOptions, mps: LocalMpsDaemons, recent: 
           driver: Callable[[], str | None]) -> ActionCapability:
     """`driver`: its version, as it was read last."""
     replies = ReplyOutbox(core.journal, core.wake)
-    hub = HubRecord(core.journal, core.identity.hub, options.hold_files, replies)
+    hub = HubRecord(core.journal, core.identity.hub, options.hold_files,
+                    options.hub_file, replies)
     context = open_context(
         node_id=core.identity.node_id, boot_id=core.boot_id, backend=core.backend,
         options=core.options, data=core.data, source=core.source, recent=recent, mps=mps,

@@ -22,7 +22,7 @@ from gpudeck.network.tls import tls_context
 from gpudeck.service.notify import ServiceNotifier
 
 from ..actions.ceiling import foreign_pids
-from ..actions.hold_files import driver_order, holds, visible_hold_files
+from ..actions.hold_files import driver_order, holds, hub_file, hub_holds, visible_hold_files
 from ..actions.signals import make_room
 from ..backends import SIMULATED, backend_named
 from ..backends.recorded import FORMAT, RecordingHeader
@@ -143,7 +143,7 @@ def _run(settings: AgentSettings, identity: NodeIdentity, tls_of: TlsOf,
             SlurmPrograms() if settings.slurm else None, _kubernetes(settings),
             None if settings.kubelet_socket is None else KubeletSocket(settings.kubelet_socket),
             _made_up(settings, backend.name)),
-        pool_unused_s=settings.pool_unused_s)
+        pool_unused_s=settings.pool_unused_s, hub_file=hub_file(os.environ))
     gc.freeze()  # what exists now stays: no collection needs to scan it again
     try:
         run_node(config, source, Outbox(journal), stop, source)
@@ -216,7 +216,7 @@ def status(argv: Sequence[str]) -> int:
         more["nodes"] = nodes
     else:
         items, more = _status_here(reach)
-        held_hosts = {this_host(): holds(visible_hold_files(reach.data))}
+        held_hosts = {this_host(): (*hub_holds(), *holds(visible_hold_files(reach.data)))}
     held_hosts = {host: [*why] for host, why in held_hosts.items() if why}
     print(show.as_json(items, holds=held_hosts, **more) if reach.json
           else "\n".join([*show.held_lines(held_hosts), show.gpu_table(items, hosts),

@@ -27,7 +27,7 @@ from gpudeck.errors import CommandError
 from gpudeck.system.process_cost import children_of
 
 from ..actions.ceiling import foreign_pids
-from ..actions.hold_files import driver_order, hold_files, holds
+from ..actions.hold_files import driver_order, hold_files, holds, hub_holds
 from ..actions.signals import make_room
 from ..actions.standalone import StandaloneNode
 from ..backends import SIMULATED, Backend, backend_named
@@ -192,7 +192,7 @@ class NotebookAgent:
         return pipe.PipeSnapshot(
             time.time(), self._source.state, self._source.detail, self._context.host,
             ram_total_bytes=total, ram_available_bytes=available,
-            holds=holds(hold_files(self._context.data)),
+            holds=(*hub_holds(), *holds(hold_files(self._context.data))),
             is_simulated=self._context.backend is SIMULATED, unseen=self._unseen_why)
 
     def _kernel_pids(self) -> frozenset[int]:

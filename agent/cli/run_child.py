@@ -55,8 +55,8 @@ def _cannot_run(command: Sequence[str], number: int) -> CommandError:
 def run_command(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int, int], None],
                 ending: Ending = lambda: None) -> CommandEnd:
     """Run the command; its status is 128 + N if signal N ended it. `bind` gets its pid and pidfd
-    before it begins; if that raises, the command does not begin. `ending` returns the signal that
-    shall end it now, if any; it is called after `WAKES`."""
+    before it begins, and keeps the pidfd; if it raises, the command does not begin. `ending`
+    returns the signal that shall end it now, if any; it is called after `WAKES`."""
     # Double forks come back to us: their lease ends with them, not before.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     other_children = _children()  # of a shell that became us by `exec`
@@ -96,10 +96,14 @@ def _start(command: Sequence[str], env: Mapping[str, str], bind: Callable[[int, 
             os._exit(ExitCode.NOT_FOUND)
     os.close(go_reads)
     os.close(fails)
+    pidfd = -1
     try:
-        bind(child, os.pidfd_open(child))
+        pidfd = os.pidfd_open(child)
+        bind(child, pidfd)
         os.write(go, b"g")
     except BaseException:
+        if pidfd >= 0:
+            os.close(pidfd)
         os.close(failed)
         os.close(go)
         os.waitpid(child, 0)

@@ -78,6 +78,8 @@ class RunLease:
             if self._listener is not None:
                 self._has_ended.wait(ANSWERS_WITHIN_S)
         self._pool.close()
+        if self._listener is not None and self._has_ended.is_set():  # else it is in use still
+            os.close(self._pidfd)
         return self._end
 
     def _send_back(self, pool: PoolConnection) -> None:
@@ -125,6 +127,7 @@ class RunLease:
                 self._bind_to(pool)
             except CommandError as why:
                 if why.code == ExitCode.UNREACHABLE or not _has_ended(self._pidfd):
+                    pool.close()
                     raise
         except CommandError as why:
             if why.code != ExitCode.UNREACHABLE:

@@ -18,7 +18,7 @@ from gpudeck.service.units import AGENT
 from gpudeck.settings import state_folder
 
 from ..actions.ceiling import DEFAULT, read_ceiling
-from ..actions.hold_files import holds, visible_hold_files
+from ..actions.hold_files import holds, hub_holds, visible_hold_files
 from ..backends.check import DoctorCheck, doctor_modules
 from ..limits.mps import PROGRAM
 from ..runtime.data_lock import agent_pid
@@ -195,6 +195,8 @@ def hardware_check(path: Path | None) -> DoctorCheck:
 
 def holds_check(data: Path) -> DoctorCheck:
     check = partial(DoctorCheck, "holds", "Holds")
+    if hub := hub_holds():
+        return check("warning", f"no actions here: {'; '.join(hub)}", "resume actions at the hub")
     reasons = holds(visible_hold_files(data))
     if reasons:
         return check("warning", f"no actions here: {'; '.join(reasons)}",

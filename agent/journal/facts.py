@@ -19,5 +19,6 @@ class Fact(StrEnum):
     MPS_SHARES = "mps given"
     MPS_DEFAULTS = "mps defaults"
     POOL_LEASES = "pool_leases"
+    POOL_USAGE = "pool_usage"
     POOL_RESERVATIONS = "reservations"
     POOL_MODES = "exclusive"

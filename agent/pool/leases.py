@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -21,13 +21,14 @@ from .gpus import PoolSnapshot
 from .lock import LeaseSigns, NodeLease, PoolGpu, Review
 from .marks import LeaseMarks
 from .signs import ProcessSigns
-from .store import LeaseStore
+from .store import LeaseStore, SavedUsage
 from .uses import LeaseUse, lease_uses, misplaced_gpus, processes_on
 
 log = logging.getLogger("gpudeck.agent.pool")
 
 GIVEN_BACK = "given back"
 LEFT_MOST = 256  # of one lease, on disk
+FAIR_SHARE = FairSharePolicy()
 
 
 NOT_READ = "the leases of this node have not been read from its disk yet"
@@ -47,6 +48,7 @@ class NodeLeases:
         self._refusals = RateLimiter(REFUSALS_AT_ONCE, REFUSALS_EVERY_S)
         self._preempted: dict[tuple[str, int], float] = {}
         self.ended_leases: deque[ReportedEnd] = deque(maxlen=ENDED_MOST)
+        self.past_usage = EndedUsage((), FAIR_SHARE, clock.now())
         self.all: Mapping[str, NodeLease] = {}
         self.marks = LeaseMarks(processes, lambda: self.all, clock.now)
         self._is_read = False
@@ -66,6 +68,10 @@ class NodeLeases:
             self._store.write(leases, {
                 "pool": "lost", "leases": [lease.id for lease in lost_leases],
                 "why": "the machine restarted"})
+        now = self._clock.now()
+        if (saved := self._store.read_usage()) is not None:
+            self.past_usage = EndedUsage(
+                (), FAIR_SHARE, min(self._clock.own(saved.at), now), saved.owners)
         self.all, self._is_read = {lease.id: lease for lease in leases}, True
 
     def forget_unread(self, owner: str) -> None:
@@ -139,10 +145,21 @@ class NodeLeases:
     def note_end(self, claim: Claim, lease: NodeLease, state: State, why: str,
                  exit_status: int | None = None) -> None:
         """Note what a lease held until now, to report it as one that has ended."""
+        self._charge(claim, lease)
         utc = self._clock.utc
         self.ended_leases.append(ReportedEnd(
             replace(claim, submitted_at=utc(claim.submitted_at)), lease.uuids,
             utc(lease.since), utc(self._clock.now()), state, why, exit_status))
+
+    def _charge(self, claim: Claim, lease: NodeLease) -> None:
+        """Count a lease that has ended, for the turns of its owner: after a restart, too."""
+        now = self._clock.now()
+        self.past_usage.add(Lease(id=claim.id, claim=claim, grants=(), since=lease.since,
+                                  until=now, ended_at=now))
+        try:
+            self._store.write_usage(SavedUsage(self._clock.utc(now), self.past_usage.sums(now)))
+        except JournalError as why:
+            log.error("usage_not_stored why=%r", str(why))
 
     def pop_preempted(self, lease_id: str, uid: int) -> float | None:
         """Return since when the claim of a preempted lease waited, once; None: this user had
@@ -227,12 +244,3 @@ class NodeLeases:
 
 def leases_on(node_id: str, leases: NodeLeases) -> list[Lease]:
     return [lease.as_lease(node_id) for lease in leases.all.values() if not lease.waits]
-
-
-def ended_usage(ended_leases: Iterable[ReportedEnd], clock: PoolClock, policy: FairSharePolicy,
-                now: float) -> EndedUsage:
-    """Return what leases of this node that have ended count in the queue order."""
-    return EndedUsage((Lease(
-        id=end.claim.id, claim=end.claim, grants=(), since=clock.own(end.since),
-        until=clock.own(end.ended_at), ended_at=clock.own(end.ended_at)) for end in ended_leases),
-        policy, now)

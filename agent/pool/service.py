@@ -37,7 +37,7 @@ from . import lock, views
 from .clock import PoolClock
 from .ending import PreemptedRuns
 from .gpus import PoolSnapshot, host_resources, with_reasons
-from .leases import NOT_READ, NodeLeases, ended_usage, leases_on
+from .leases import NOT_READ, NodeLeases, leases_on
 from .lock import NodeLease, PoolGpu, ProcessKey
 from .mps_look import MpsProbe
 from .queue import (
@@ -281,8 +281,7 @@ class PoolService:
                               self.snapshot.host)
         outcome = run_pass(
             Queue(waiting=claims, leases=leases,
-                  past_usage=ended_usage(
-                      self.leases.ended_leases, self.clock, self.policy.fair_share, now),
+                  past_usage=self.leases.past_usage,
                   bookings=self.reservations.bookings(), limits=NoOwnerLimits(),
                   paused=self.waiting.paused), [node],
             self.policy, PlacementContext(mix=ClaimMix(claims)), now)

@@ -22,6 +22,13 @@ class _StoredLeases(msgspec.Struct):
     unread: list[str] = []  # what was not understood, as it stood there
 
 
+class SavedUsage(msgspec.Struct, frozen=True):
+    """GPU-seconds of owners whose leases have ended, as they counted at `at` (UTC)."""
+
+    at: float
+    owners: dict[str, float]
+
+
 class LeaseStore:
     """Leases on disk. Raises JournalError: what cannot be recorded does not happen. What was not
     understood stays on disk until the machine restarts, or root says that nothing of it runs."""
@@ -63,6 +70,18 @@ class LeaseStore:
             self._boot_id, [msgspec.Raw(msgspec.json.encode(lease)) for lease in leases],
             self._unread)).decode()
         self._journal.keep(Fact.POOL_LEASES, stored if leases or self._unread else None, record)
+
+    def read_usage(self) -> SavedUsage | None:
+        """Return what owners had before; None: nothing, or nothing that is understood."""
+        text = self._journal.fact(Fact.POOL_USAGE)
+        try:
+            return None if text is None else msgspec.json.decode(text, type=SavedUsage)
+        except msgspec.MsgspecError as error:
+            log.error("usage_not_understood why=%r", str(error))
+            return None
+
+    def write_usage(self, usage: SavedUsage) -> None:
+        self._journal.keep(Fact.POOL_USAGE, msgspec.json.encode(usage).decode())
 
     def forget_unread(self, leases: Collection[NodeLease], owner: str) -> None:
         unread, self._unread = self._unread, []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpudeck.errors import CommandError
 from gpudeck.words.actions import many
 
-from ..actions.hold_files import driver_order, hold_files, holds
+from ..actions.hold_files import driver_order, hold_files, holds, hub_holds
 from ..backends import backend_named
 from ..cli.available_here import with_availability
 from ..reader.watchdog import ThreadedReaderProcess
@@ -90,7 +90,7 @@ class LocalSource(TopSource):
             rows = tuple(row for row in rows if row.uuid in uuids)
             keys = {job_key(task) for task in tasks}
             jobs = tuple(job for job in jobs if job.key in keys)
-        hold_words = "; ".join(holds(hold_files(self.reach.data)))
+        hold_words = "; ".join((*hub_holds(), *holds(hold_files(self.reach.data))))
         notes = [f"STOPPED, no actions here: {hold_words}"] if hold_words else []
         notes += [note for note in (self._unseen, reading.detail) if note]
         return TopModel(

@@ -162,7 +162,7 @@ export class ActDialog {
       () => this.closed(),
     );
     this.dialog.classList.add("act-dialog");
-    this.dialog.dataset.targets = ids.join(" ");
+    this.dialog.dataset.targets = JSON.stringify(ids);
     (rowOf(this.action).only_tells
       ? this.root.elements.text
       : this.isSetting

@@ -1,6 +1,6 @@
 // The acts that this page knows of: told by the live socket, and asked for where it is silent.
 
-import { itemsOf, look } from "../parts/api.mjs";
+import { get, itemsOf, look } from "../parts/api.mjs";
 import { isOpen } from "./action_words.mjs";
 import { Teller } from "../parts/dom.mjs";
 
@@ -33,7 +33,7 @@ export class CommandStore extends Teller {
       if (!document.hidden) this.askAgain();
     }, 500);
     setInterval(() => {
-      if (!document.hidden) this.lookAtPlans();
+      if (!document.hidden) this.lookAtPlans(get);
     }, PLANS_EVERY_MS);
     document.addEventListener("visibilitychange", () => {
       if (!document.hidden) this.lookAround();
@@ -47,8 +47,9 @@ export class CommandStore extends Teller {
     open.forEach((command) => this.take(command));
   }
 
-  async lookAtPlans() {
-    const plans = await itemsOf("plans");
+  /** @type {(ask?: (path: string) => Promise<any>) => Promise<void>} */
+  async lookAtPlans(ask = look) {
+    const plans = await itemsOf("plans", null, ask);
     const text = JSON.stringify(plans);
     if (plans === null || text === this.plansText) return;
     this.plansText = text;
@@ -92,7 +93,7 @@ export class CommandStore extends Teller {
       }
       if (silentMs < ASK_AFTER_MS) continue;
       this.heardAt.set(id, now);
-      look(`commands/${encodeURIComponent(id)}`).then(
+      get(`commands/${encodeURIComponent(id)}`).then(
         (found) => this.take(found),
         (error) => {
           if (error.status === 404) this.forget(id);

@@ -2,7 +2,7 @@
 // asked for now and then.
 
 import { isExplained, isSilenced, placeOf, withWhat } from "./alert_words.mjs";
-import { itemsOf, look } from "../parts/api.mjs";
+import { get, itemsOf, look } from "../parts/api.mjs";
 import { Teller } from "../parts/dom.mjs";
 
 const EVERY_MS = 30_000;
@@ -145,7 +145,7 @@ export async function alertsOf(uuids, from, to) {
   const gpus =
     uuids === null ? "limit=1000" : `gpus=${uuids.slice(0, 20).map(encodeURIComponent).join(",")}`;
   const answers = await Promise.all([
-    look(`alerts?${gpus}`),
+    get(`alerts?${gpus}`),
     look(`alerts?state=ended&${gpus}&start=${from.toFixed(3)}&end=${to.toFixed(3)}`),
   ]);
   return listed(answers.flatMap(({ items }) => items))

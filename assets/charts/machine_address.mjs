@@ -1,7 +1,7 @@
 // Addresses of Node, GPU and Compare pages. A host name means a node while no other has it; once it is
 // found, the page keeps to the ids.
 
-import { ApiError, look, lookAtAll, several, single } from "../parts/api.mjs";
+import { ApiError, get, look, lookAtAll, several, single } from "../parts/api.mjs";
 import { gpuAddress, link, nearestNodes, nodeAddress } from "../parts/missing.mjs";
 
 const MOST_COMPARED = 16;
@@ -27,21 +27,23 @@ export const idOf = (place, node, gpus) => ({
 });
 
 /**
- * Throws an `ApiError` of 404 or 409, with `links` to what may be meant.
+ * Throws an `ApiError` of 404 or 409, with `links` to what may be meant. The page comes by every two
+ * seconds: a slow hub is not asked twice.
  * @type {(place: MachinePlace) => Promise<Machines>}
  */
 export async function findMachines({ kind, id, name, place, uuids }) {
-  if (kind === "compare") return { node: null, gpus: await several("gpus", uuids ?? []) };
+  if (kind === "compare") return { node: null, gpus: await several("gpus", uuids ?? [], get) };
   if (kind === "gpu" && (place === null || id !== undefined))
     return { node: null, gpus: [await gpuOf(id ?? name ?? "")] };
-  const node = id === undefined ? await nodeCalled(name ?? "", place) : await single("nodes", id);
-  const gpus = await lookAtAll("gpus", `&node=${encodeURIComponent(node.id)}`);
+  const node =
+    id === undefined ? await nodeCalled(name ?? "", place) : await single("nodes", id, get);
+  const gpus = await lookAtAll("gpus", `&node=${encodeURIComponent(node.id)}`, get);
   return { node, gpus: kind === "node" ? gpus : [gpuAt(node, gpus, place)] };
 }
 
 /** @type {(uuid: string) => Promise<Hub.GpuView>} */
 async function gpuOf(uuid) {
-  const [gpu] = await several("gpus", [uuid]);
+  const [gpu] = await several("gpus", [uuid], get);
   if (gpu === undefined)
     throw missing(
       "No node reports this GPU, or you do not have access to it.",

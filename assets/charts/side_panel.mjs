@@ -4,7 +4,7 @@
 /** @import Timelines from "./timelines.mjs" */
 
 import { AlertLines } from "../alerts/alert_lines.mjs";
-import { get, getEvents, look } from "../parts/api.mjs";
+import { LATE_MS, get, getEvents } from "../parts/api.mjs";
 import { byId, make, say, show } from "../parts/dom.mjs";
 import { metricsOf } from "./chart_plan.mjs";
 import { idleOf, IdleLine } from "../fleet/idle_gpus.mjs";
@@ -89,7 +89,7 @@ export class MachineSide {
   async lookAtAlerts(isNow = false) {
     if (this.page.gpus.length === 0 || (!isNow && performance.now() - this.alertsAt < SELDOM_MS))
       return;
-    this.alertsAt = performance.now();
+    this.alertsAt = performance.now() + LATE_MS; // not again before the hub has answered
     const now = Date.now() / 1000;
     /** @type {[Hub.AlertView[] | null, Hub.RuleList | null]} */
     const [alerts, rules] = await Promise.all([
@@ -100,6 +100,7 @@ export class MachineSide {
       ),
       get("rules"),
     ]).catch(() => [null, null]);
+    this.alertsAt = performance.now();
     if (alerts === null || rules === null) return; // the banner shows the connection to the hub
     this.metricsBy = new Map(rules.items.map(({ rule }) => [rule.id, metricsOf(rule.signal)]));
     this.alertViews = alerts;
@@ -199,7 +200,7 @@ export class MachineSide {
   async drawTasks() {
     const { gpus, node } = this.page;
     if (node !== null) {
-      const answer = await look(
+      const answer = await get(
         `tasks?node=${encodeURIComponent(node.id)}&limit=${MOST_TASKS}&sort=mem_used_bytes&order=desc`,
       );
       this.drawJobs(answer.items, answer.total);

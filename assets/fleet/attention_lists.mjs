@@ -2,7 +2,7 @@
 
 /** @import { Attention } from "./attention.mjs" */
 
-import { lookAtAll } from "../parts/api.mjs";
+import { get, lookAtAll } from "../parts/api.mjs";
 import { Lines, allWithin, byId, make, redraw, say, show, targetOf } from "../parts/dom.mjs";
 import { age, bytesWords, plural } from "../parts/format.mjs";
 import { grouped } from "../parts/grouped.mjs";
@@ -152,9 +152,8 @@ export class AttentionLists {
     } // nothing acts on what is over
     if (performance.now() - this.tasksAt < TASKS_EVERY_MS) return;
     this.tasksAt = performance.now();
-    const tasks = await lookAtAll("tasks", `&filter=${encodeURIComponent("state:wasted")}`).catch(
-      () => [],
-    );
+    const wasted = `&filter=${encodeURIComponent("state:wasted")}`;
+    const tasks = await lookAtAll("tasks", wasted, get).catch(() => []);
     this.tasks = grouped(
       tasks.flatMap((task) => task.gpus.map(({ uuid }) => ({ uuid, task }))),
       ({ uuid }) => uuid,

@@ -1,6 +1,6 @@
 // The live socket: the only place that speaks docs/internals/live.md.
 
-import { csrfToken } from "../parts/api.mjs";
+import { csrfToken, forgetAsked } from "../parts/api.mjs";
 import { Teller } from "../parts/dom.mjs";
 import "../vendor/socket.io-client/socket.io.msgpack.min.js";
 
@@ -207,7 +207,10 @@ export class Live extends Teller {
       this.isFirst = false;
       return;
     }
-    if (!this.isFirst) this.dispatchEvent(new CustomEvent("back"));
+    if (!this.isFirst) {
+      forgetAsked();
+      this.dispatchEvent(new CustomEvent("back"));
+    }
     this.isFirst = false;
   }
 

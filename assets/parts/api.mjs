@@ -1,10 +1,12 @@
 // The hub's own API. Answers to `get` are kept for a second, so that a pointer crossing a hundred
-// cells and an open drawer ask once; `look` always asks.
+// cells and an open drawer ask once; and nothing is asked again while a slow hub has not answered it,
+// unless the answer is late. `look` always asks.
 
 const KEEP_MS = 1_000;
+export const LATE_MS = 40_000;
 const MOST_PAGES = 20;
 const AGAIN_AFTER_MS = 500;
-/** @type {Map<string, { at: number, answer: Promise<any> }>} */
+/** @type {Map<string, { until: number, answer: Promise<any> }>} */
 const recent = new Map();
 
 export class ApiError extends Error {
@@ -63,38 +65,47 @@ export const getEvents = (query) => get(`events?${new URLSearchParams(query)}`);
 /** @type {<P extends string>(path: P) => Promise<Hub.Answer<`GET ${P}`>>} */
 export function get(path) {
   const now = performance.now();
-  for (const [key, { at }] of recent) if (now - at > KEEP_MS) recent.delete(key);
+  for (const [key, { until }] of recent) if (now > until) recent.delete(key);
   const last = recent.get(path);
   if (last !== undefined) return last.answer;
   const answer = /** @type {Promise<any>} */ (look(path));
-  answer.catch(() => recent.delete(path));
-  recent.set(path, { at: now, answer });
+  const request = { until: now + LATE_MS, answer };
+  recent.set(path, request);
+  answer.then(
+    () => (request.until = now + KEEP_MS),
+    () => (request.until = -Infinity),
+  );
   return answer;
 }
+
+/** Forgets all that was asked: a hub that went away may never answer it. */
+export const forgetAsked = () => recent.clear();
 
 /** @type {<P extends string>(path: P) => Promise<Hub.Answer<`GET ${P}`>>} */
 export const look = (path) => ask("GET", path);
 
 /**
  * Reads the first page of a list; `otherwise`: where the hub does not answer.
- * @type {<P extends string, O = null>(path: P, otherwise?: O) => Promise<ItemsOf<P> | O>}
+ * @type {<P extends string, O = null>(path: P, otherwise?: O, ask?: (path: string) => Promise<any>) =>
+ *   Promise<ItemsOf<P> | O>}
  */
-export const itemsOf = (path, otherwise = /** @type {any} */ (null)) =>
-  ask("GET", path).then(
+export const itemsOf = (path, otherwise = /** @type {any} */ (null), ask = look) =>
+  ask(path).then(
     ({ items }) => items,
     () => otherwise,
   );
 
 /**
  * Reads all items of a list, page after page.
- * @type {<P extends string>(path: P, more?: string) => Promise<ItemsOf<P>>}
+ * @type {<P extends string>(path: P, more?: string, ask?: (path: string) => Promise<any>) =>
+ *   Promise<ItemsOf<P>>}
  */
-export async function lookAtAll(path, more = "") {
+export async function lookAtAll(path, more = "", ask = look) {
   /** @type {any} */
   const items = [];
   let cursor = "";
   for (let page = 0; page < MOST_PAGES; page++) {
-    const answer = await ask("GET", `${path}?limit=1000${more}${cursor}`);
+    const answer = await ask(`${path}?limit=1000${more}${cursor}`);
     items.push(...answer.items);
     if ((answer.next ?? null) === null) break;
     cursor = `&cursor=${encodeURIComponent(answer.next)}`;

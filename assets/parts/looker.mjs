@@ -31,10 +31,13 @@ export class Looker extends Teller {
     this.what = what;
     this.number = 0;
     this.isOld = false;
+    this.waiting = 0; // requests that the hub has not answered
     live.addEventListener("back", () => {
       if (this.isDue) this.look();
     });
-    document.addEventListener("visibilitychange", () => this.look());
+    document.addEventListener("visibilitychange", () => {
+      if (this.waiting === 0) this.look();
+    });
   }
 
   /** Tells whether to ask once the hub is back. */
@@ -75,6 +78,7 @@ export class Looker extends Teller {
     if (!this.isSeen) return;
     await this.live.opened();
     const number = (this.number += 1);
+    this.waiting += 1;
     try {
       const answer = await this.ask(...how);
       if (number !== this.number) return;
@@ -85,6 +89,8 @@ export class Looker extends Teller {
       if (number !== this.number) return;
       this.isOld = true;
       if (this.fail(/** @type {Error} */ (error)) === false) return;
+    } finally {
+      this.waiting -= 1;
     }
     this.timer = setTimeout(() => this.look(), this.everyMs);
   }

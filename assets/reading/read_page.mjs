@@ -7,6 +7,7 @@
 
 import { DashAnswers } from "../parts/dash_answers.mjs";
 import {
+  UNTIL_ANSWER,
   afterPause,
   allWithin,
   byId,
@@ -247,7 +248,9 @@ export default class ReadPage extends Looker {
     this.everyMs = this.usualMs; // what is to be asked again at once is that no more if it fails
     super.fail(error);
     this.dialogs.fail(sentence(error.message));
-    this.stand();
+    this.root.removeAttribute("aria-busy");
+    // Lists that come after titles without any would push these down; only the problem is seen until then.
+    if (this.hasArrived || this.root.dataset.unsettled !== UNTIL_ANSWER) settle(this.root);
   }
 
   /**

@@ -1,4 +1,4 @@
-// Actions that the hub wrote on a button (`data-act` and `data-target`): of a setting also what is asked (`data-title`,
+// Actions that the hub wrote on a button (`data-act`, and `data-targets`: JSON of the ids): of a setting also what is asked (`data-title`,
 // `data-fields`), and what is sent of it (`data-setting`). `data-confirm`: how another person's request is ordered.
 
 import { begin, pressed } from "../actions/actions.mjs";
@@ -11,7 +11,7 @@ import { fieldOf, filled, valuesOf } from "./orders.mjs";
  * @type {(place: HTMLElement) => void}
  */
 export function listenForActs(place) {
-  pressed(place, (event) => actOf(targetOf(event).closest("[data-act][data-target]")));
+  pressed(place, (event) => actOf(targetOf(event).closest("[data-act][data-targets]")));
 }
 
 /**
@@ -22,7 +22,7 @@ function actOf(button) {
   if (button === null) return null;
   const {
     act = "",
-    target = "",
+    targets = "[]",
     setting,
     title = "",
     fields = "[]",
@@ -34,7 +34,7 @@ function actOf(button) {
   return ({ clientX: x, clientY: y, type }) =>
     begin(
       act,
-      target.split(" "),
+      JSON.parse(targets),
       type === "click" ? null : { x, y },
       form,
       ...(way === undefined ? [] : confirmed(JSON.parse(way))),

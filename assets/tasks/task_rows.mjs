@@ -229,7 +229,7 @@ export class TaskRows extends Looker {
       `${plural(jobs, "job")}${jobs === tasks.length ? "" : `, ${plural(tasks.length, "task")}`} selected`,
     );
     for (const button of allWithin(this.bulk, "[data-act]")) {
-      button.dataset.target = tasks.map(({ id }) => id).join(" ");
+      button.dataset.targets = JSON.stringify(tasks.map(({ id }) => id));
       show(button, this.may("user"));
     }
   }

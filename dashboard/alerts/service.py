@@ -26,6 +26,7 @@ from .core.minute_aggregates import ClosedRuleMinute
 from .core.restart_state import RuleStateRestore, remember
 from .core.rule import CompiledRule, Of
 from .core.rule_tracker import SKEW_S
+from .core.state_machine import AlertPhase
 from .core.target_collector import NamedRuleTargets, RuleTargetCollector
 from .events import AlertChanged, RulesChanged
 from .rehearsal.gpus import LIVE, closed_minute
@@ -36,6 +37,7 @@ log = logging.getLogger("gpudeck.alerts")
 EVERY_S = 1.0
 FORGET_EVERY_S = 3_600.0
 REMEMBER_EVERY_S = 30.0
+REMEMBER_SOON_S = 2.0  # what happened once: a hub that is killed then would not see it again
 RESTORE_EVERY_S = 10.0
 FOLLOW_EVERY_S = 10.0
 BLIND_WITHIN_S = 60.0
@@ -72,6 +74,7 @@ class AlertService:
         self._forgot_mono = -FORGET_EVERY_S
         self.stepped_mono = self.since_mono
         self._remembered_mono = -REMEMBER_EVERY_S
+        self._has_news_of_past = False  # that is not stored yet
         self._restore_at = 0.0
         self._followed_mono = self.since_mono
         self._measured_mono: float | None = None
@@ -115,6 +118,9 @@ class AlertService:
         for moved in self.evaluator.step(targets, now, closed):
             self._publish([alert for change in moved for alert in self.alerts.take(
                 change, lambda of, row: targets[of].name(row))])
+            self._has_news_of_past |= any(change.watch.ready.is_of_past and change.moves.after
+                                          in (AlertPhase.PENDING, AlertPhase.FIRING)
+                                          for change in moved)
             gevent.sleep(0)
         self._follow(mono)
         for rule_id, watch in self.evaluator.watches.items():
@@ -131,8 +137,9 @@ class AlertService:
 
     def _remember(self, now: float, mono: float) -> None:
         try:
-            if mono - self._remembered_mono >= REMEMBER_EVERY_S:
-                self._remembered_mono = mono
+            every_s = REMEMBER_SOON_S if self._has_news_of_past else REMEMBER_EVERY_S
+            if mono - self._remembered_mono >= every_s:
+                self._remembered_mono, self._has_news_of_past = mono, False
                 self._store.put_memory(remember(self.evaluator.watches, self._identity, now,
                                                 self.restart))
             if mono - self._forgot_mono >= FORGET_EVERY_S:

@@ -63,7 +63,9 @@ class GpuStatus(IntEnum):
     STALE = 1
     LOST = 2
     OFFLINE = 3
-    RETIRED = 4  # no longer in its node's inventory: a MIG instance that was destroyed
+    # No longer in its node's inventory, as a MIG instance that was destroyed; or its node is
+    # silent, and another one reports it.
+    RETIRED = 4
     ERROR = 5  # its driver lists it, and fails at every question about it
 
 
@@ -285,6 +287,9 @@ class Fleet(GpuTable):
             del node.listings[next(iter(node.listings))]
         if inventory.generation == max(node.listings):
             self._show(node, listing)
+        for former in {self.node_ids[self.node_at[slot]] for at in order
+                       for slot in self.slots_of_uuid(self.uuids[at])} & self.nodes.keys():
+            _mark_moved(self, self.nodes[former])
 
     def _show(self, node: Node, listing: InventorySlots) -> None:
         if listing is node.listing:
@@ -385,6 +390,9 @@ class Fleet(GpuTable):
             if state != node.state:
                 node.state = state
                 changed.append((node_id, state))
+        for node_id, state in changed:
+            if state == "silent":
+                _mark_moved(self, self.nodes[node_id])
         return changed
 
     def forgive(self, gap_s: float) -> None:
@@ -417,7 +425,9 @@ class Fleet(GpuTable):
         silent = np.array([self.all_nodes[node_id].state == "silent" for node_id in self.node_ids],
                           bool)
         if silent.any():
-            show[silent[self.node_at[:size]]] = GpuStatus.OFFLINE
+            is_away = silent[self.node_at[:size]]
+            show[is_away] = GpuStatus.OFFLINE
+            show[is_away & self.moved[:size]] = GpuStatus.RETIRED
         show[self.retired[:size]] = GpuStatus.RETIRED
         return show
 
@@ -444,6 +454,25 @@ class Fleet(GpuTable):
         listing = node.listings.get(node.frame.generation)
         slow = None if listing is None else self.slow.told_last(listing.slots)
         return msgspec.structs.replace(node.frame, tasks=tasks, slow=slow)
+
+
+def successor_of(fleet: Fleet, slot: int) -> Node | None:
+    """Return another of our nodes that reports the GPU of a slot, or did so last; None: none
+    does."""
+    return next((node for other in fleet.slots_of_uuid(fleet.uuids[slot])
+                 if fleet.node_at[other] != fleet.node_at[slot] and not fleet.retired[other]
+                 and not fleet.viewed[other]
+                 and not ((node := fleet.node_of(other)).state == "silent"
+                          and fleet.moved[other])), None)
+
+
+def _mark_moved(fleet: Fleet, node: Node) -> None:
+    """Mark the GPUs of a silent node that another node reports: a machine that was installed again
+    is another node, and its GPUs are counted once."""
+    if node.listing is not None:
+        fleet.moved[node.listing.slots] = [
+            node.state == "silent" and successor_of(fleet, slot) is not None
+            for slot in node.listing.order]
 
 
 def forgettable(fleet: Fleet, mono: float) -> list[int]:

@@ -79,6 +79,7 @@ class GpuTable(MetricTable):
         self.hand = np.zeros(room, np.int64)
         self.retired = np.zeros(room, bool)
         self.viewed = np.zeros(room, bool)  # of another site: shown, and nothing else
+        self.moved = np.zeros(room, bool)  # another node reports it, if its own is silent
         self.retired_mono = np.full(room, np.nan)
         self.listed_mono = np.full(room, np.nan)  # since when it is in its node's inventory
         self.parent = np.full(room, mig.NO_PARENT, np.int32)  # slot of a MIG instance's board

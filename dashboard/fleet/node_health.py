@@ -8,7 +8,7 @@ from gpudeck.contract.wire import BEAT_EVERY_S
 from gpudeck.words.actions import age
 
 from .available_gpus import maintenance_of
-from .fleet import STALE_AFTER_S, Fleet, Node
+from .fleet import STALE_AFTER_S, Fleet, Node, successor_of
 
 HealthWord = Literal["healthy", "silent", "suspect", "refused", "no_driver", "driver_hung",
                      "reader_failing", "starting", "maintenance"]
@@ -28,7 +28,7 @@ class NodeHealthView(Struct):
 def health(fleet: Fleet, node: Node, mono: float) -> NodeHealthView:
     """Return a node's health; what makes its values old comes first."""
     if node.state == "silent":
-        return NodeHealthView("silent", "Silent: current state unknown")
+        return NodeHealthView("silent", _silent_words(fleet, node))
     if node.refused_s(mono) > 0 and node.refusal is not None:
         return NodeHealthView("refused", f"Refused: {node.refusal.why}")
     if node.state == "suspect":
@@ -38,6 +38,26 @@ def health(fleet: Fleet, node: Node, mono: float) -> NodeHealthView:
     if (maintenance := maintenance_of(fleet, node.hello.node_id, mono)) is not None:
         return NodeHealthView("maintenance", f"In maintenance: {maintenance.why}")
     return NodeHealthView("healthy", "Live")
+
+
+def successor(fleet: Fleet, node: Node) -> Node | None:
+    """Return the node that reports all GPUs of a silent one: the same machine, installed again.
+    None: none does, or it is of a group that need not know of the other."""
+    if node.state != "silent" or node.is_dismissed or node.is_imported or (
+            node.listing is None or not node.listing.order):
+        return None
+    successors = [successor_of(fleet, slot) for slot in node.listing.order]
+    first = successors[0]
+    group = fleet.group_of(node.hello.node_id)
+    return first if first is not None and all(other is first for other in successors) and (
+        fleet.group_of(first.hello.node_id) == group) else None
+
+
+def _silent_words(fleet: Fleet, node: Node) -> str:
+    heir = successor(fleet, node)
+    return "Silent: current state unknown" if heir is None else (
+        f"Silent: another node called {heir.hello.host} reports its GPUs now; if the machine was "
+        "installed again, revoke this one")
 
 
 def _of_reader(node: Node, mono: float) -> NodeHealthView | None:

@@ -26,7 +26,7 @@ from .host_views import CheckpointsView, HostLoadView, HostUseView, ServingView
 from .members import EnrolledNode, TakeoversView
 from .metric_table import MetricTable
 from .mig import NO_PARENT, once
-from .node_health import NodeHealthView, health, reading_age_s
+from .node_health import NodeHealthView, health, reading_age_s, successor
 from .node_parts import AgentCostView, GpuFactsView, GpuLinkView, NodeRefusalView
 from .owner_views import OwnerView, owner_view
 from .service_states import out_of_service
@@ -223,6 +223,7 @@ class NodeView(msgspec.Struct):
     host_load: HostLoadView | None = None  # of one Node, not in lists
     cuda_version: str | None = None  # the newest that its driver runs
     health: NodeHealthView | None = None  # null: it is no part of the fleet
+    successor: str | None = None  # id of the node that reports the GPUs of this silent one
 
 
 class WhyNotFreeView(msgspec.Struct):
@@ -324,7 +325,8 @@ def node_view(machine: FleetStateMachine, node_id: str, member: EnrolledNode | N
         unknown_types=[*node.unknown_types], refused=_refusal(node, mono),
         imported=node.is_imported, cuda_version=hello.cuda_version or None,
         site=site_of(machine.fleet, node_id),
-        health=None if node.is_imported else health(machine.fleet, node, mono))
+        health=None if node.is_imported else health(machine.fleet, node, mono),
+        successor=None if (heir := successor(machine.fleet, node)) is None else heir.hello.node_id)
 
 
 def _viewed(fleet: Fleet, node: Node, mono: float) -> NodeView:

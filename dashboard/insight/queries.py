@@ -50,4 +50,4 @@ def boards(fleet: Fleet) -> list[str]:
     """Return the boards of this hub's own nodes; MIG instances and other sites' are left out."""
     size = len(fleet)
     there = ~fleet.retired[:size] & ~fleet.viewed[:size] & (fleet.parent[:size] == NO_PARENT)
-    return [fleet.uuids[slot] for slot in np.flatnonzero(there).tolist()]
+    return [*{fleet.uuids[slot]: None for slot in np.flatnonzero(there).tolist()}]

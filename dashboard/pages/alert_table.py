@@ -152,7 +152,7 @@ def _approval(alert: Item, context: AlertContext) -> Component:
     step = ladder["next"]
     return make(
         "button.button.small", f"Approve: {step}", data_act=ON_RUNG[step],
-        data_target=" ".join(ladder["task_ids"]), data_key="approve",
+        data_targets=[*ladder["task_ids"]], data_key="approve",
         aria_label=f"Approve: {step} at {place_words(alert)}",
         data_confirm={
             "path": f"alerts/{quote(alert['id'], safe='')}/confirm",

@@ -77,12 +77,12 @@ class AlertsView(View):
 def frame() -> Component:
     return make("div#alerts.alerts-page", [
         make("header.alerts-head", [
-            make("div", [make("h1", "Alerts"), make("p#alerts-words", "", role="status")]),
+            make("div", [make("h1", "Alerts"), make("p#alerts-words", "", role="status"),
+                         problem("alerts")]),
             make("div.alerts-acts", [
                 make("button#alerts-silence.button", "Silence …", hidden=True),
                 make("button#alerts-new.button", "New rule …", hidden=True,
                      data_set={"edited": NEW}, data_step="false", data_shortcut="n")])]),
-        problem("alerts"),
         make("div#alerts-stopped.problem", hidden=True, role="status"),
         make("div#alerts-views.switch", [
             _choice(at, *row) for at, row in enumerate(VIEWS, 1)], role="group",
@@ -96,7 +96,7 @@ def frame() -> Component:
         *(_section(*row) for row in SECTIONS),
         page_dialog("mode-dialog", "mode_of"), page_dialog("maintenance-dialog", "maintains"),
         rule_dialog()],
-        hidden=True, data_unsettled="")
+        hidden=True, data_unsettled="until-answer")
 
 
 def _choice(number: int, key: Kind, title: str, lead: str) -> Component:

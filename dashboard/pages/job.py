@@ -121,7 +121,7 @@ def _buttons(page: JobPage, person: Viewer) -> list[Component]:
     if tasks is None or not tasks.act_on or not person.may_change(page.job.user):
         return []
     return [make(f"button.button{'.danger' if action == 'end' else ''}", ACTIONS[action],
-                 data_act=action, data_target=" ".join(tasks.act_on), data_key=action)
+                 data_act=action, data_targets=[*tasks.act_on], data_key=action)
             for action in (way_on(tasks.paused, tasks.suspended), "end")]
 
 

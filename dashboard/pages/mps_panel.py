@@ -131,9 +131,8 @@ def _server(server: Item, may_act: bool) -> Component:
 
 def _client(client: Item, server_pct: float | None, may_act: bool) -> Component:
     pid, task, is_old = client["pid"], client["task_id"], client["pct"] != server_pct
-    # A node names it: with a space it would be several targets.
     out = [act_button("Disconnect client", "out", "terminate_client", task)] if (
-        may_act and task and " " not in task) else []
+        may_act and task) else []
     return make("li", [
         make("span.act-pid", str(pid)), make("span", client["user"] or UNKNOWN_OWNER),
         make("code", short_command(client["command"]), title=whole_command(client["command"])),

@@ -239,7 +239,7 @@ def _resume(work: WorkNow, command: CommandView) -> list[Component]:
     if way != {"pause": "resume", "suspend": "restore"}.get(command.action):
         return []
     return [make("button.button.small", f"{capital(way)} …", data_act=way,
-                 data_target=" ".join(job.act_on))]
+                 data_targets=[*job.act_on])]
 
 
 def verb_of(action: str) -> str:

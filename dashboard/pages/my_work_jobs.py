@@ -46,7 +46,7 @@ def whole_command(command: str | None) -> str | None:
 def action_buttons(job: TaskGroup) -> list[Component]:
     return [make(f"button.button.small{'.danger' if action == 'end' else ''}", words,
                  aria_label=f"{words} {short_command(job.command)}", data_key=action,
-                 data_act=action, data_target=" ".join(job.act_on))
+                 data_act=action, data_targets=[*job.act_on])
             for action in (way_on(job.paused, job.suspended), "end")
             for words in (capital(action),)]
 

@@ -136,7 +136,7 @@ def _button(scheduler: Scheduler, node: str, verb: str, target: ActionTarget) ->
     form = scheduler.forms.get(action, ActionForm((), {}))
     return make(f"button.button.small{'.danger' if verb in ENDS_WORK else ''}", label,
                 aria_label=f"{label} {target.words}", data_key=verb, data_act=action,
-                data_target=node, data_title=f"{label} {target.words} of {scheduler.name}",
+                data_targets=[node], data_title=f"{label} {target.words} of {scheduler.name}",
                 data_setting={"type": action, **target.setting, **form.setting},
                 data_fields=[*form.fields])
 

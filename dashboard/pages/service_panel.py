@@ -97,10 +97,8 @@ def _buttons(place: ServicePlace, may: Sequence[str], is_overdue: bool) -> list[
             action, form = STEPS[step]
             buttons.append(act_button(
                 ROWS[action].label, step, action, target, form(setting_place)))
-    # A node names its tasks: one with a space would be several targets, of any node.
-    tasks = [task for task in place.tasks if " " not in task]
-    if is_overdue and tasks:
+    if is_overdue and (tasks := place.tasks):
         # What a drain leaves is ended as anything is: previewed, by a person.
         buttons.append(act_button(f"End {plural(len(tasks), 'task')}", "end", "end",
-                                  " ".join(tasks)))
+                                  tasks))
     return acts(buttons, place.may_act)

@@ -31,13 +31,14 @@ class SettingForm:
     fields: Sequence[Field] = ()
 
 
-def act_button(words: str, key: str, action: str, target: str, form: SettingForm | None = None,
-               label: str | None = None) -> Component:
-    """Return a button that previews an action. `key`: its name among its neighbours; `label`: its
-    words for who does not see what it is about."""
+def act_button(words: str, key: str, action: str, targets: str | Sequence[str],
+               form: SettingForm | None = None, label: str | None = None) -> Component:
+    """Return a button that previews an action. `targets`: the ids, or the one; `key`: its name
+    among its neighbours; `label`: its words for who does not see what it is about."""
     traits = {} if form is None else {
         "data_title": form.title, "data_setting": form.setting, "data_fields": [*form.fields]}
-    return make("button.button.small", words, data_key=key, data_act=action, data_target=target,
+    return make("button.button.small", words, data_key=key, data_act=action,
+                data_targets=[targets] if isinstance(targets, str) else [*targets],
                 aria_label=label, **traits)
 
 

@@ -138,7 +138,7 @@ def _actions(task: TaskView, may_act: bool) -> list[Component] | str | None:
     if task.pid > PID_MAX:
         return SIMULATED
     return [make(f"button.button{'.danger' if row.is_kill else ''}", row.label, data_key=row.id,
-                 data_act=row.id, data_target=task.id)
+                 data_act=row.id, data_targets=[task.id])
             for row in ROWS.values()
             if may_act and row.key and row.suits(task.state, task.permits)] or None
 

@@ -344,7 +344,8 @@ class PoolService:
                   waiting: Sequence[Claim], pending: Mapping[str, PendingOffer],
                   bookings: Sequence[Booking], stretch: Stretch, now: float, mono: float) -> Pass:
         """Run a pass. It looks at one moment: what comes between two rests is for the next one."""
-        self.team_of = teams_now(nodes, waiting, leases, self.ended.usage, self.teams_of)
+        away = _leases_away(self._reported.values(), self.connected)
+        self.team_of = teams_now(nodes, waiting, [*leases, *away], self.ended.usage, self.teams_of)
         predicted_s: Mapping[str, float] = {}
         if self.policy.predicted_backfill:
             self.run_times.learn(self.ended.recent, self.team_of, mono)
@@ -352,14 +353,14 @@ class PoolService:
         loads = self._loads.of(self.policy.strategy, [node.id for node in nodes], mono)
         stretch.pause()
         limits = stretch.all(self.limits(nodes, [
-            *leases, *_leases_away(self._reported.values(), self.connected, now)]))
+            *leases, *(lease for lease in away if lease.until > now)]))
         avoided = self.refusals.avoided(mono)
         for claim_id, closed in excluded_nodes(waiting, nodes, self.fleet.all_nodes).items():
             avoided[claim_id] = avoided.get(claim_id, closed.nodes) | closed.nodes
         stretch.pause()
         return stretch.all(scheduling(
             nodes, waiting, pending, self.ended.recent, self.ended.usage, bookings, limits,
-            self.team_of, predicted_s, self.policy, loads, now, avoided))
+            self.team_of, predicted_s, self.policy, loads, now, avoided, away))
 
     def _renew_bookings(self, now: float, mono: float) -> None:
         nodes = self.nodes
@@ -411,12 +412,10 @@ class PoolService:
                 self._last_sent[node.id] = plan
 
 
-def _leases_away(reported: Collection[PoolNode], connected: Collection[str], now: float
-                 ) -> list[Lease]:
-    """Return the leases of nodes that are away, as far as their terms go: quotas count them, or an
-    agent's restart would let their owners have as much again elsewhere."""
-    return [lease for node in reported if node.id not in connected
-            for lease in node.leases if lease.until > now]
+def _leases_away(reported: Collection[PoolNode], connected: Collection[str]) -> list[Lease]:
+    """Return the leases of nodes that are away. As far as their terms go, quotas and fair share
+    count them, or an agent's restart would let their owners have as much again elsewhere."""
+    return [lease for node in reported if node.id not in connected for lease in node.leases]
 
 
 def _free_for(claim: Claim, nodes: Collection[PoolNode], pending: Collection[PendingOffer],

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 
 from gpudeck.errors import CommandError, ExitCode
@@ -145,7 +146,7 @@ def uninstall(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
         _run("systemctl", "disable", "--now", "--quiet", role.unit, fails=True)
     else:
         _run("systemctl", f"--root={machine.root}", "disable", "--quiet", role.unit, fails=True)
-    report = []
+    report = _let_go(machine, role, purges)
     for path in map(machine.path, (role.unit_file, role.users_file)):
         if path.exists():
             path.unlink()
@@ -155,6 +156,8 @@ def uninstall(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
         _run("systemctl", "daemon-reload")
     remaining = [machine.path(path) for path in (role.config, role.state)
                  if machine.path(path).exists()]
+    if role.runtime is not None:
+        machine.path(role.runtime / "hub-hold").unlink(missing_ok=True)  # nobody would lift it
     if not purges:
         return report + [f"kept {path}; --purge deletes it" for path in remaining]
     if role.runtime is not None and machine.path(role.runtime).is_dir():
@@ -167,6 +170,23 @@ def uninstall(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
         _run("userdel", *(["--root", str(machine.root)] if machine.is_image else []), role.user)
         report.append(f"removed the user {role.user}")
     return report
+
+
+def _let_go(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
+    """Let go of tasks that nothing would let go of once the service is removed. Raises CommandError
+    where that fails and its journal would be deleted, by which somebody could mend it."""
+    if not role.farewell:
+        return []
+    module, _, name = role.farewell.partition(":")
+    report: list[str]
+    report, still = getattr(import_module(module), name)(machine.path(role.state))
+    if not still:
+        return report
+    trouble = f"still paused by gpudeck: {', '.join(map(str, still))}; see `kill -CONT` and `ps`"
+    if purges:
+        raise CommandError("\n".join([*report, f"{trouble}; nothing was deleted"]),
+                           ExitCode.REFUSED)
+    return [*report, trouble]
 
 
 def _delete(path: Path) -> str:

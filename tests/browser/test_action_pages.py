@@ -1,5 +1,6 @@
 """Acts by a person at a page, on real processes: the right ones, and no others."""
 
+import json
 import os
 import random
 import re
@@ -93,7 +94,7 @@ def test_rows_that_move_under_the_pointer_change_no_target(
             break
     assert person.page.evaluate(at_point) != target["id"], "no sort moved it: this shows nothing"
     person.page.mouse.up()
-    expect(person.dialog).to_have_attribute("data-targets", target["id"])
+    expect(person.dialog).to_have_attribute("data-targets", json.dumps([target["id"]]))
     why = reason()
     person.end_quickly()
     person.sort_by("host")
@@ -254,7 +255,7 @@ def test_a_button_that_the_hub_wrote_opens_no_dialog_with_the_last_step_under_th
     button.evaluate("(one, [x, y]) => { one.style.cssText = `position: fixed; z-index: 99; "
                     "left: ${x - 20}px; top: ${y - 10}px`; }", [x, y])
     person.page.mouse.click(x, y)
-    expect(person.dialog).to_have_attribute("data-targets", target["id"])
+    expect(person.dialog).to_have_attribute("data-targets", json.dumps([target["id"]]))
     person.give_reason(reason())
     expect(person.yes).to_be_enabled()
     box = person.yes.bounding_box()
@@ -311,7 +312,8 @@ def test_the_task_at_the_side_is_kept_stopped_and_left(demo: Demo, new_person: N
     expect(words).not_to_contain_text(why)
     person.row(other).locator(".t-user").click()
     expect(page.locator("#task-title")).to_have_text(f"Task {other['pid']} · {other['user']}")
-    expect(page.locator("#task-acts [data-act=end]")).to_have_attribute("data-target", other["id"])
+    expect(page.locator("#task-acts [data-act=end]")).to_have_attribute(
+        "data-targets", json.dumps([other["id"]]))
     assert f"task={other['id'].replace(':', '%3A')}" in page.url
     page.keyboard.press("Escape")
     expect(page.locator("#task-drawer")).to_be_hidden()
@@ -364,7 +366,7 @@ def test_a_pause_is_at_most_four_clicks_from_the_map(demo: Demo, new_person: New
     page.mouse.click(x, y)
     task = page.locator("#drawer .tasks").get_by_role("button", name="Pause").first
     task.click()
-    expect(person.dialog).to_have_attribute("data-targets", target["id"])
+    expect(person.dialog).to_have_attribute("data-targets", json.dumps([target["id"]]))
     person.give_reason(why := reason())
     expect(person.yes).to_be_enabled()
     person.yes.click()
@@ -408,7 +410,7 @@ def test_the_keyboard_alone_pauses_and_resumes(demo: Demo, new_person: NewPerson
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("p")
-    expect(person.dialog).to_have_attribute("data-targets", target["id"])
+    expect(person.dialog).to_have_attribute("data-targets", json.dumps([target["id"]]))
     person.dialog.locator(".act-item").wait_for()
     expect(person.dialog.locator("[name=reason]")).to_be_focused()
     page.keyboard.type(reason())

@@ -140,8 +140,40 @@ def test_nothing_is_said_of_alerts_before_the_hub_has_said_it(
     assert soon(lambda: "none" in card.inner_text())
 
 
-LONG = re.compile(r"Wasted\s+(\d+) GPUs?\s+(\S+) on (\S+) GPU (\d+), idle ([\d.]+) (min|h)\b")
+LONG = re.compile(
+    r"Wasted\s+(\d+) GPUs?\s+(\S+) on (\S+) GPU ([\d, \u2013]+), idle ([\d.]+) (min|h)\b")
 SECONDS_IN = {"min": 60, "h": 3_600}
+
+
+def is_said(page: Page, demo: Demo, nodes: int) -> bool:
+    """Check the first screen's words about wasted GPUs against what the hub answers."""
+    match = LONG.search(first_screen(page))
+    if match is None:
+        return False
+    count, user, where, indices, long, unit = match.groups()
+    wasted = wasted_gpus(demo)
+    listed = [gpu for gpu in wasted if gpu["host"] == where and owners(demo, gpu) == {user}]
+    worst = max(listed, key=lambda gpu: gpu["wasted_s"] * gpu["values"]["mem_used_bytes"],
+                default=None)
+    return (worst is not None and places(indices) == {int(gpu["place"]) for gpu in listed}
+            and abs(float(long) * SECONDS_IN[unit] - worst["wasted_s"]) <= 1.5 * SECONDS_IN[unit]
+            and abs(int(count) - len(wasted)) <= nodes // 20
+            and all(page.evaluate("uuid => gpudeck.cell(uuid).isWasted", gpu["uuid"])
+                    for gpu in listed))
+
+
+def places(words: str) -> set[int]:
+    """Return the GPUs that the page lists one by one or as ranges."""
+    return {at for first, last in re.findall(r"(\d+)(?:\u2013(\d+))?", words)
+            for at in range(int(first), int(last or first) + 1)}
+
+
+def wasted_gpus(demo: Demo) -> list[Any]:
+    return [gpu for gpu in demo.ask("gpus?limit=1000") if "wasted_s" in gpu]
+
+
+def owners(demo: Demo, gpu: Any) -> set[str]:
+    return {task["user"] for task in demo.ask(f"tasks?filter=gpu:{gpu['uuid']}")}
 
 
 @pytest.mark.parametrize("nodes", [8, 125])
@@ -155,18 +187,9 @@ def test_a_stranger_learns_it_of_64_and_of_1000_gpus(tmp_path: Path, browser: Br
         page.goto(demo.info()["sign_in_url"])
         page.goto(f"{demo.url}/")
         assert soon(lambda: LONG.search(first_screen(page)), 240), first_screen(page)
-        text = first_screen(page)
-        assert f"of {8 * nodes:,}" in text
-        match = LONG.search(text)
-        assert match is not None, text
-        count, user, where, index, long, unit = match.groups()
-        wasted = [gpu for gpu in demo.ask("gpus?limit=1000") if "wasted_s" in gpu]
-        (wasted_gpu,) = (gpu for gpu in wasted if (gpu["host"], gpu["place"]) == (where, index))
-        assert {one["user"] for one in demo.ask(f"tasks?filter=gpu:{wasted_gpu['uuid']}")} == {user}
-        assert float(long) * SECONDS_IN[unit] == pytest.approx(
-            wasted_gpu["wasted_s"], abs=1.5 * SECONDS_IN[unit])
-        assert abs(int(count) - len(wasted)) <= max(1, nodes // 20), (count, len(wasted))
-        assert page.evaluate("uuid => gpudeck.cell(uuid)", wasted_gpu["uuid"])["isWasted"]
+        assert f"of {8 * nodes:,}" in first_screen(page)
+        # A notebook may be truly idle beside the hog: what is wasted is what the hub says now.
+        assert soon(lambda: is_said(page, demo, nodes)), (first_screen(page), wasted_gpus(demo))
         context.close()
 
 

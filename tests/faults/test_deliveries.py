@@ -66,7 +66,7 @@ class Node:
         self.store = ActionStore(self.folder / "acts.db", durable=False)
         self.journal = ActionJournal(self.store)
         replies = ReplyOutbox(self.journal, lambda: None)
-        hub = HubRecord(self.journal, fingerprint(self.hub.public), (), replies)
+        hub = HubRecord(self.journal, fingerprint(self.hub.public), (), None, replies)
         self.context = a_context(
             self.children, self.journal, a_ceiling(self.folder, kills_per_hour=10**6), self.id,
             hub.holds)

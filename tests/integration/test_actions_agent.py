@@ -4,6 +4,7 @@ import os
 import pty
 import random
 import signal
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from agent.actions import guard
+from agent.actions.hold_files import hub_holds
 from agent.actions.kinds.execution import ActionTimeouts
 from agent.backends import SIMULATED
 from agent.journal.store import ActionJournal, ActionStore
@@ -87,7 +89,8 @@ def a_running_node(hub: FakeHub, children: Children, data: Path) -> Iterator[Non
     journal = OutboxFile(data / "journal.db")
     config = NodeConfig((hub.url,), lambda _: None, identity, "host", SIMULATED, boot_id(), data,
                         ActionStore(data / "acts.db"), ceiling=data / "ceiling.toml",
-                        timeouts=ActionTimeouts(2.0, 1.0), own_hold_files=(data / "hold",))
+                        timeouts=ActionTimeouts(2.0, 1.0), own_hold_files=(data / "hold",),
+                        hub_file=data / "hub-hold")
     stop = threading.Event()
     hello_count = len(hub.hellos)
     bell = ThreadWakeSignal()
@@ -378,11 +381,15 @@ def test_hold_and_release_by_the_hub(bed: Bed) -> None:
     assert bed.hub.reply(bed.hub.send(bed.hub.order(None))).state == "done"
     wait_for(lambda: bed.hub.beats[-1][1].holds)
     assert "because of a test" in bed.hub.beats[-1][1].holds[0]
+    hub_file = bed.data / "hub-hold"
+    assert hub_holds(hub_file) == (bed.hub.beats[-1][1].holds[0],)
+    assert stat.S_IMODE(hub_file.stat().st_mode) == 0o644, "every user of the machine reads it"
     reply = bed.hub.reply(bed.hub.send(bed.hub.order(preview)))
     assert reply.refusal is not None
     assert reply.refusal.code == "hold"
     assert [refusal.code for refusal in bed.hub.look(child.task_id, "notify").refusals] == ["hold"]
     bed.hub.reply(bed.hub.send(bed.hub.order(None, action="release")))
+    assert hub_holds(hub_file) == ()
     assert bed.act(child).state == "done"
     bed.check()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.actions.hold_files import tell_hub_hold
 from agent.actions.kinds.execution import ActionTimeouts
 from agent.actions.signals import ProcessHandle, ProcessHandles, is_same
 from agent.actions.standalone import READY_WITHIN_S, StandaloneNode
@@ -24,6 +25,23 @@ from gpudeck.contract.wire import GpuFacts
 from tests.fakes.children import STUBBORN, Children, a_ceiling, state_of, wait_until_old
 from tests.fakes.hub import wait_for
 from tests.integration.test_actions_crash import write_world
+
+
+def test_a_user_to_whom_the_agents_journal_is_closed_hears_of_the_hubs_hold(
+        children: Children, tmp_path: Path) -> None:
+    """`gpudeck end` of an ordinary user has a folder and a journal of its own."""
+    child, hub_file = children.start(), tmp_path / "hub-hold"
+    write_world(tmp_path, [child])
+    tell_hub_hold(hub_file, "the hub, by ops: flaky\nnode")
+    with StandaloneNode(tmp_path / "data", "simulated", f"node=n1,gpus=1,world={tmp_path}",
+                        a_ceiling(tmp_path), hub_file=hub_file) as here:
+        wait_until_old(child)
+        [refusal] = here.preview("end", child.task_id).refusals
+        assert (refusal.code, "the hub, by ops: flaky node" in refusal.sentence) == ("hold", True)
+        hub_file.write_text("")
+        assert [one.code for one in here.preview("end", child.task_id).refusals] == ["hold"]
+        tell_hub_hold(hub_file, None)
+        assert here.preview("end", child.task_id).refusals == ()
 
 
 def test_end_here(children: Children, tmp_path: Path) -> None:

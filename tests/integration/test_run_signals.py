@@ -175,3 +175,27 @@ def test_a_hang_up_that_nohup_ignores_is_nobodys_wish_to_end_it() -> None:
     run.send_signal(signal.SIGHUP)
     assert run.communicate(timeout=30)[0] == (
         "CommandEnd(status=7, was_signalled=False, was_taken=False)\n")
+
+
+# The agent refuses the process of a lease, and the run asks again, as often as it takes.
+REFUSED = """
+import os
+from agent.cli.run_child import run_command
+def refuse(pid, pidfd):
+    raise RuntimeError
+def count():
+    return len(os.listdir("/proc/self/fd"))
+before = count()
+for _ in range(5):
+    try:
+        run_command(["true"], os.environ, refuse)
+    except RuntimeError:
+        pass
+print(count() - before)
+"""
+
+
+def test_a_lease_that_was_not_bound_leaves_no_handle() -> None:
+    run = subprocess.run([sys.executable, "-c", REFUSED], cwd=ROOT, text=True, check=True,
+                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert run.stdout == "0\n"

@@ -3,13 +3,18 @@ machine, and nothing of it is left behind."""
 
 import os
 import shutil
+import signal
 import stat
 import subprocess
 from pathlib import Path, PurePosixPath
 
 import pytest
 
+from agent.actions.standalone import StandaloneNode
 from agent.settings import read
+from agent.tasks.jobs import below
+from agent.tasks.processes import table
+from gpudeck.contract.action_table import TaskAction
 from gpudeck.errors import CommandError
 from gpudeck.service.command import service
 from gpudeck.service.units import (
@@ -22,6 +27,9 @@ from gpudeck.service.units import (
     sysusers_text,
     unit_text,
 )
+from tests.fakes.children import TREE, Child, Children, a_ceiling, state_of, wait_until_old
+from tests.fakes.hub import wait_for
+from tests.integration.test_actions_crash import write_world
 from tests.machine import required
 
 PROGRAM = "/opt/gpudeck/bin/gpudeck"
@@ -101,6 +109,31 @@ def test_it_is_installed_changed_and_gone(root: Path, capsys: pytest.CaptureFixt
     assert service(["uninstall", "agent", "--root", str(root), "--purge"]) == 0
     assert there(root) - {"etc/systemd/system/multi-user.target.wants"} == before
     assert "gpudeck-agent" not in (root / "etc/passwd").read_text()
+
+
+def test_what_gpudeck_paused_goes_on_before_its_journal_goes(
+        root: Path, children: Children, capsys: pytest.CaptureFixture[str]) -> None:
+    """Afterwards nothing would resume it. A process that somebody else stopped stays so."""
+    paused, resumed, bystander = children.start(TREE), children.start(), children.start()
+    write_world(root, [paused, resumed, bystander])
+    data = root / "var/lib/gpudeck-agent"
+    data.mkdir()
+    with StandaloneNode(data, "simulated", f"node=n1,gpus=1,world={root}", a_ceiling(root)) as here:
+        wait_until_old(bystander)
+        orders: list[tuple[TaskAction, Child]] = [
+            ("pause", paused), ("pause", resumed), ("resume", resumed)]
+        for action, child in orders:
+            assert here.act(here.preview(action, child.task_id), "", "ada").state == "done"
+    for child in (resumed, bystander):
+        os.kill(child.pid, signal.SIGSTOP)
+    wait_for(lambda: {state_of(child.pid) for child in (paused, resumed, bystander)} == {"T"})
+    assert service(["uninstall", "agent", "--root", str(root), "--purge"]) == 0
+    report = capsys.readouterr().out
+    assert f"resumed the task {paused.task_id}, which gpudeck had paused: 4 processes" in report
+    assert not data.exists()
+    assert {row.state for row in below([paused.pid], table())} <= {"S", "R"}
+    assert (state_of(resumed.pid), state_of(bystander.pid)) == ("T", "T")
+    assert "resumed" not in report.replace(f"resumed the task {paused.task_id}", "")
 
 
 def test_installed_again_it_keeps_what_is_there_and_adds_what_is_not(

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { forgetAsked, get } from "../../assets/parts/api.mjs";
 import { isMatch } from "../../assets/parts/cells.mjs";
 import { shortCommand, wholeCommand } from "../../assets/parts/commands.mjs";
 import * as format from "../../assets/parts/format.mjs";
@@ -134,4 +135,32 @@ test("levels are colours, all other codes are states", () => {
 test("numbers can be read on every level of both themes", () => {
   assert.ok(worstInkContrast("dark") > 4.5);
   assert.ok(worstInkContrast("light") > 4.5);
+});
+
+test("what a slow hub has not answered is not asked again, unless it is late", async (t) => {
+  let now = 0;
+  t.mock.method(performance, "now", () => now);
+  /** @type {((body: object) => void)[]} */
+  const waiting = [];
+  t.mock.method(
+    globalThis,
+    "fetch",
+    () => new Promise((done) => waiting.push((body) => done(Response.json(body)))),
+  );
+  const first = get("gpus");
+  now = 30_000;
+  assert.equal(get("gpus"), first);
+  now = 41_000;
+  const second = get("gpus");
+  assert.notEqual(second, first);
+  waiting.forEach((answer, at) => answer({ at }));
+  assert.deepEqual(await second, { at: 1 });
+  now += 900;
+  assert.equal(get("gpus"), second);
+  now += 200;
+  assert.notEqual(get("gpus"), second);
+  assert.equal(waiting.length, 3);
+  forgetAsked();
+  get("gpus");
+  assert.equal(waiting.length, 4);
 });

@@ -25,11 +25,12 @@ KEPT_S = 3_600.0  # after its end, to explain what rolling windows still show
 MOST_KEPT = 1_000
 MOVING: tuple[Of, ...] = ("task", "job", "owner")
 # Why an alert ended, as shown to people.
-ENDED = {"resolved": "the condition is not met any more", "gone": "the target is gone",
-         "no data": "there was no data for too long", "edited": "its rule was changed",
-         "restart": "the hub was restarted",
+ENDED = {"resolved": "the condition is not met any more",
+         "memory": "no longer watched: it began longer ago than the rule looks back",
+         "gone": "the target is gone", "no data": "there was no data for too long",
+         "edited": "its rule was changed", "restart": "the hub was restarted",
          "reset": "the brakes were reset", "clock": "the hub's clock was set"}
-BY_ITSELF = frozenset(ENDED[why] for why in ("resolved", "gone", "no data"))
+BY_ITSELF = frozenset(ENDED[why] for why in ("resolved", "memory", "gone", "no data"))
 
 
 class AlertTarget(Struct, frozen=True):
@@ -113,7 +114,7 @@ class FiringAlerts:
                 return None
         elif after is AlertPhase.INACTIVE:
             del self._open[key]
-            self._recently_ended.append(_end(open_alert, moved.at, moved.moves.reason))
+            self._recently_ended.append(_end(open_alert, moved.at, _reason(moved, open_alert)))
             return self._recently_ended[-1]
         else:
             alert = replace(
@@ -152,6 +153,14 @@ class FiringAlerts:
 
 def alert_id(rule_id: str, key: str, fired_at: float) -> str:
     return f"{rule_id}/{key}/{int(fired_at * 1_000)}"
+
+
+def _reason(moved: RulePhaseChange, alert: Alert) -> str:
+    """Return why an alert ends. What happened longer ago than the rule looks back may be as it was
+    still."""
+    memory_s = moved.watch.ready.signal.memory_s
+    is_forgotten = memory_s is not None and moved.at - alert.since >= memory_s
+    return "memory" if is_forgotten and moved.moves.reason == "resolved" else moved.moves.reason
 
 
 def _end(alert: Alert, now: float, reason: str) -> Alert:

@@ -160,6 +160,12 @@ class CompiledRule:
         return bool(self.steps)
 
     @property
+    def is_of_past(self) -> bool:
+        """Return whether what it looks for happens once: whoever forgets that sees it no more."""
+        return self.signal.memory_s is not None or any(
+            term.how == "increase" for term in self.terms)
+
+    @property
     def is_by_minutes(self) -> bool:
         """Return whether it reads closed minutes, so that rehearsal and life are the same
         computation."""

@@ -102,6 +102,14 @@ class RuleSignal:
     def span_s(self) -> int:
         return max((term.span_s for term in self.terms), default=0)
 
+    @property
+    def memory_s(self) -> int | None:
+        """Return for how long a change is seen where a number is compared with its own highest or
+        lowest of a span; None: the signal compares none."""
+        now = {term.name for term in self.terms if term.how == "last"}
+        return max((term.span_s for term in self.terms
+                    if term.how in ("min", "max") and term.name in now), default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class RuleThreshold:

@@ -14,7 +14,7 @@ from ..hold_buttons import resume_button, stop_button
 from ..item_lists import Item, ItemList, ViewContext
 from ..node_words import agent_words, reader_trouble, refused_words
 from ..parts import literal
-from ..words import NONE, plural
+from ..words import NONE, clock, plural
 from .enrolment import APPROVE, GROUP
 
 MOST_ROWS = 300
@@ -41,13 +41,15 @@ def nodes_lists(nodes: Sequence[Item], enrolments: Sequence[Item], hold: Item, f
     holds = {one["node"]: bool(one["wanted"]) for one in hold["nodes"]
              if one["wanted"] or one["holds"]}
     may_hold = hold["fleet"] is None
+    former = {node["successor"]: node for node in own if node["successor"] is not None}
     groups = ", ".join([*dict.fromkeys(node["group"] for node in own)][:MOST_GROUPS])
     rows = ItemList(
         "Nodes", (
             ("Node", lambda node: [make("strong.name", node["host"]), make(
                 "code.fingerprint", node["fingerprint"],
                 title="The fingerprint of the node's key")]),
-            ("State", lambda node: _state(node, node["id"] in holds, context)),
+            ("State", lambda node: _state(node, node["id"] in holds, former.get(node["id"]),
+                                          context)),
             ("Group", lambda node: node["group"]),
             ("GPUs", lambda node: str(node["gpus"]) if node["access"] == "approved" else NONE),
             ("Agent", _agent), ("Last seen", lambda node: context.ago(node["last_heard_at"]))),
@@ -89,10 +91,17 @@ def _find_line(nodes: Sequence[Item], matching: Sequence[Item]) -> Component:
              hidden=waiting < 2)])
 
 
-def _state(node: Item, is_held: bool, context: ViewContext) -> list[Component]:
-    state, refusal = _state_of(node), refused_words(node, context.now, context.zone)
+def _state(node: Item, is_held: bool, former: Item | None, context: ViewContext
+           ) -> list[Component]:
+    """Return a node's state. `former`: a silent node that reported the same GPUs."""
+    state = _state_of(node)
+    notes = [refused_words(node, context.now, context.zone),
+             None if node["successor"] is None else node["health"]["why"],
+             None if former is None else (
+                 f"Reports the GPUs of {former['host']}, silent since "
+                 f"{clock(former['last_heard_at'], context.now, context.zone)}: revoke that node?")]
     return [make(f"span.pill{PILLS.get(state, '')}", state, title=MEANINGS.get(state)),
-            *([] if refusal is None else [make("span.agent-note.trouble", refusal)]),
+            *(make("span.agent-note.trouble", note) for note in notes if note is not None),
             *([make("span.pill.stale", "held", title="No actions on this node")]
               if is_held else [])]
 

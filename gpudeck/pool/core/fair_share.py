@@ -6,10 +6,12 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass, field
 from math import log
 from operator import attrgetter
+from types import MappingProxyType
 
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim, Lease
 
 NOTHING_GPU_S = 1e-3
+NONE_BEFORE: Mapping[str, float] = MappingProxyType({})
 TEAM = "team:"  # before its name, among the shares
 PINNED = 1.5  # priorities: a pinned claim goes ahead of those one above it
 _AGE, _ID = attrgetter("submitted_at"), attrgetter("id")
@@ -109,8 +111,10 @@ class EndedUsage:
     """Usage of leases that have ended. All of it decays alike, so that the sums are enough, however
     many there were."""
 
-    def __init__(self, leases: Iterable[Lease], policy: FairSharePolicy, now: float) -> None:
-        self._sums = Usage(policy)
+    def __init__(self, leases: Iterable[Lease], policy: FairSharePolicy, now: float,
+                 sums: Mapping[str, float] = NONE_BEFORE) -> None:
+        """Add up what these leases were. `sums`: GPU-seconds by owner of others, as of now."""
+        self._sums = Usage(policy, {**sums})
         self._at = now
         for lease in leases:
             self.add(lease)
@@ -125,8 +129,12 @@ class EndedUsage:
         return self._sums.owners.keys()
 
     def usage(self, now: float, team_of: Mapping[str, str]) -> Usage:
+        return Usage(self._sums.policy, self.sums(now), team_of)
+
+    def sums(self, now: float) -> dict[str, float]:
+        """Return the GPU-seconds by owner as they count now."""
         self._decay(now)
-        return Usage(self._sums.policy, {**self._sums.owners}, team_of)
+        return {**self._sums.owners}
 
     def _decay(self, now: float) -> None:
         """Decay all usage until now, and forget owners who have next to nothing left."""
@@ -140,9 +148,11 @@ class EndedUsage:
 
 
 def usage_of(leases: Iterable[Lease], past_usage: EndedUsage | None, now: float,
-             policy: FairSharePolicy, team_of: Mapping[str, str]) -> Usage:
+             policy: FairSharePolicy, team_of: Mapping[str, str], away: Iterable[Lease] = ()
+             ) -> Usage:
     """Return the usage of all owners. For the thousands of leases in each pass: `decayed_s` until
-    now, with its constant taken out."""
+    now, with its constant taken out. `away`: of nodes that say nothing now; they count as far as
+    their terms go."""
     usage = Usage(policy, {}, team_of) if past_usage is None else past_usage.usage(now, team_of)
     half_life_s = policy.half_life_s
     scale = half_life_s / log(2)
@@ -150,6 +160,9 @@ def usage_of(leases: Iterable[Lease], past_usage: EndedUsage | None, now: float,
     for lease in leases:
         charge(lease.claim, lease_gpus(lease) * scale * (
             1.0 - 2 ** ((lease.since - now) / half_life_s)))
+    for lease in away:
+        charge(lease.claim, lease_gpus(lease) * decayed_s(
+            lease.since, max(lease.since, min(lease.until, now)), now, half_life_s))
     return usage
 
 

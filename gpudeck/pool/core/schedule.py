@@ -101,6 +101,7 @@ class Queue:
 
     waiting: Sequence[Claim]
     leases: Sequence[Lease]  # that hold GPUs
+    away: Sequence[Lease] = ()  # that nodes held which are away
     past_usage: EndedUsage | None = None  # None: ended leases count nothing
     bookings: Sequence[Booking] = ()
     limits: OwnerLimits
@@ -174,7 +175,8 @@ def pass_steps(queue: Queue, nodes: Sequence[Node], policy: PoolPolicy, context:
     turn = _PassInProgress(queue, placer_of(nodes), now,
                            PredictedBackfill(queue.predicted_s, placer_of, now))
     yield
-    usage = usage_of(queue.leases, queue.past_usage, now, policy.fair_share, queue.team_of)
+    usage = usage_of(queue.leases, queue.past_usage, now, policy.fair_share, queue.team_of,
+                     queue.away)
     for claim in turn.keep(queue.bookings):
         usage.charge(claim, held_gpus(claim) * claim.term_s)
     booked = {booking.claim.id for booking in queue.bookings}

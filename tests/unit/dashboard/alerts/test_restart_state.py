@@ -166,6 +166,16 @@ def test_what_a_rule_looks_back_over_goes_on(stopped_s: int) -> None:
     after.go(600, 15.0, row=2)
     [over] = after.ended_alerts
     assert over.id == alert.id, "it was lost more than ten minutes ago"
+    assert over.why.startswith("no longer watched"), "it is as it was"
+
+
+def test_what_is_as_before_again_has_resolved() -> None:
+    hub = Hub({}, BEGIN, **FEWER)
+    hub.go(60, 18.0)
+    hub.go(20, 15.0)
+    hub.go(5, 18.0)
+    [over] = hub.ended_alerts
+    assert over.why == "the condition is not met any more"
 
 
 def test_what_has_waited_by_a_span_waits_on() -> None:

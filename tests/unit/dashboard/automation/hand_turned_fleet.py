@@ -100,8 +100,9 @@ class Bench:
             event.alert, ops, self._names(event.alert), clock.now))
         events.listen(AlertChanged, lambda event: self.changes.append(event.alert))
 
-    def restart(self, seconds: int) -> None:
-        self.alerts.close()
+    def restart(self, seconds: int, is_killed: bool = False) -> None:
+        if not is_killed:
+            self.alerts.close()
         for machine in self.machines:
             machine.node.disconnect()
         self.clock.now += seconds

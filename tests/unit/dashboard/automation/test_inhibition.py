@@ -17,6 +17,7 @@ from tests.unit import fleets
 from tests.unit.dashboard.automation.hand_turned_fleet import (
     GPUS,
     NODES,
+    SLOW_EVERY_S,
     Bench,
     make_bench,
     start,
@@ -126,6 +127,22 @@ def test_what_rules_look_back_over_and_what_explains_it_go_on_over_a_restart(ben
     assert {alert.rule_id: alert.id for alert in bench.alerts.firing()} == before
     assert bench.notifications == []
     link.rows.clear()
+    bench.turn(1_300)
+    assert bench.standing() == set()
+
+
+def test_a_link_that_was_lost_seconds_before_the_hub_was_killed_is_not_forgotten(bench: Bench
+                                                                                 ) -> None:
+    """Windows were stored every half minute: the next hub took the fewer links for all of them."""
+    while bench.alerts._remembered_mono != bench.alerts.stepped_mono:
+        bench.turn(1)
+    bench.machines[5].rows[1] = {"nvlinks_up": 12.0}
+    bench.turn(SLOW_EVERY_S + 4)
+    assert bench.alerts.firing() == [], "it waits still"
+    bench.restart(random.randint(2, 50), is_killed=True)
+    bench.turn(100)
+    assert bench.standing() == {"nvlink-lost"}
+    bench.machines[5].rows.clear()
     bench.turn(1_300)
     assert bench.standing() == set()
 

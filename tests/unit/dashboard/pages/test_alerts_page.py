@@ -94,7 +94,7 @@ def test_each_role_is_offered_what_it_may(role: Role, words: list[str]) -> None:
     assert buttons(alert_table("silenced", [alert("a")], context())) == ["Drain GPU"]
     for node in elements(part, "button")[:1]:
         confirm = json.loads(node[1]["data-confirm"])
-        assert (node[1]["data-act"], node[1]["data-target"]) == ("end", "k1:t1 k1:t2")
+        assert (node[1]["data-act"], node[1]["data-targets"]) == ("end", '["k1:t1","k1:t2"]')
         assert confirm["path"] == "alerts/a%2Fb/confirm"
         assert confirm["lead"] == ("Requested by the rule “Too hot”: temp_c is 91 °C, condition "
                                    "met for 15 min.")

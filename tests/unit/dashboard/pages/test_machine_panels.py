@@ -89,13 +89,14 @@ def all_buttons(part: Sequence[Component]) -> list[dict[str, str]]:
 
 
 def test_each_button_sends_what_nodes_take() -> None:
-    offers = [(traits["data-act"], traits["data-target"], setting_of(traits))
+    offers = [(traits["data-act"], traits["data-targets"], setting_of(traits))
              for traits in all_buttons(all_panels()) if "data-setting" in traits]
     assert {action for action, _, _ in offers} >= {
         "set_power_cap", "lock_clocks", "release_limit", "set_compute_mode", "set_mig_layout",
         "cordon", "drain", "reset_gpu", "diagnose_gpu", "return_to_service", "set_mps",
         "start_mps", "restart_mps", "stop_mps"}
-    for _, target, setting in offers:
+    for _, targets, setting in offers:
+        [target] = json.loads(targets)
         assert getattr(setting, "gpu_uuid", None) in (
             None, target, WHOLE_NODE if target == "id-n1" else target)
         assert target == ("id-n1" if hasattr(setting, "pipes") else target)
@@ -191,11 +192,13 @@ def test_mps_says_which_client_has_which_share() -> None:
     assert size["times"] == "unit"
 
 
-def test_a_client_that_names_several_tasks_has_no_button() -> None:
+def test_a_client_that_names_several_tasks_is_one_target() -> None:
     """A node names it: split at the space these would be two targets."""
-    for task, is_offered in (("b-8-1", True), ("b-8-1 c-9-1", False), (None, False)):
+    for task in ("b-8-1", "b-8-1 c-9-1", 'b"8'):
         part = mps_panel("id-n1", mps(a_daemon(a_client(task_id=task))), {}, True)
-        assert ("out" in buttons(part)) is is_offered
+        assert json.loads(buttons(part)["out"]["data-targets"]) == [task]
+    part = mps_panel("id-n1", mps(a_daemon(a_client(task_id=None))), {}, True)
+    assert "out" not in buttons(part)
 
 
 FIXES: list[tuple[Item, str]] = [
@@ -219,7 +222,7 @@ def test_the_doctor_offers_its_fixes(fix: Item, says: str) -> None:
     part = mps_panel("id-n1", mps(findings=[finding]), {"GPU-e7537bd6-1": 3}, True)
     assert text(part) == f"MPS doctor problems foundfix needed It is gone.Start it.{says}"
     [traits] = all_buttons(part)
-    assert traits["data-target"] == fix.get("gpu_uuid", "id-n1")
+    assert json.loads(traits["data-targets"]) == [fix.get("gpu_uuid", "id-n1")]
     assert msgspec.to_builtins(setting_of(traits)) == fix
     assert fix["type"] in FIX_ACTIONS
 
@@ -260,7 +263,7 @@ def test_what_a_drain_left_may_be_ended_once_its_time_is_over() -> None:
     place = ServicePlace("id-n1", "GPU-0", True, "UTC", ["b-1-1", "b-2-1"])
     late = a_repair(state="draining", says="draining", until=NOW - 60, is_overdue=True, may=[])
     end = buttons(service_panel(place, [late]))["end"]
-    assert (end["data-act"], end["data-target"]) == ("end", "b-1-1 b-2-1")
+    assert (end["data-act"], end["data-targets"]) == ("end", '["b-1-1","b-2-1"]')
     assert "data-setting" not in end
     on_time = late | {"is_overdue": False, "until": NOW + 60}
     assert buttons(service_panel(place, [on_time])) == {}
@@ -269,13 +272,12 @@ def test_what_a_drain_left_may_be_ended_once_its_time_is_over() -> None:
     assert "end" not in buttons(service_panel(place, [late | {"gpu": None}]))
 
 
-def test_a_task_that_names_others_is_not_ended_with_what_a_drain_left() -> None:
-    """A node names its tasks: split at the space this would be a task of another node."""
+def test_a_task_that_names_others_is_one_target_among_what_a_drain_left() -> None:
+    """A node names its tasks: split at a space this would be a task of another node."""
     late = a_repair(state="draining", says="draining", until=NOW - 60, is_overdue=True, may=[])
-    for tasks, target in ((["b-1-1", "b-2-1 other/c-9-1"], "b-1-1"), (["b c"], None)):
-        end = buttons(service_panel(ServicePlace("id-n1", "GPU-0", True, "UTC", tasks), [late])
-                      ).get("end")
-        assert (end and end["data-target"]) == target
+    tasks = ["b-1-1", "b-2-1 other/c-9-1", 'b"c', "d,e"]
+    place = ServicePlace("id-n1", "GPU-0", True, "UTC", tasks)
+    assert json.loads(buttons(service_panel(place, [late]))["end"]["data-targets"]) == tasks
 
 
 def test_the_drivers_advice_begins_a_repair() -> None:

@@ -77,8 +77,8 @@ def test_a_job_has_what_it_uses_what_is_wrong_with_it_and_its_actions() -> None:
         "1 job on 2 GPUs · the oldest for 2 h · 2 findings · 3 jobs not checked for findings")
     table = [*elements(parts["my-work-jobs"])]
     assert [traits["href"] for tag, traits, _ in table if tag == "a"] == ["/job/boot%3A1%2Fa"]
-    assert [(traits["data-act"], traits["data-target"]) for tag, traits, _ in table
-            if tag == "button"] == [("pause", "t1 t2"), ("end", "t1 t2")]
+    assert [(traits["data-act"], traits["data-targets"]) for tag, traits, _ in table
+            if tag == "button"] == [("pause", '["t1","t2"]'), ("end", '["t1","t2"]')]
     assert [traits["style"] for _, traits, _ in table if traits.get("class") == "t-bar"] == [
         "--share: 87%", "--share: 50%"]
     assert "25 %" in words(parts["my-work-figures"])
@@ -95,10 +95,10 @@ def test_a_viewer_acts_on_nothing() -> None:
 def test_a_suspended_job_is_called_so_and_can_be_restored_not_paused() -> None:
     away = job(suspended=2, idle_s=7_200.0)
     parts = page_of(work(jobs=[away], commands=[command(action="suspend")]))
-    acts = [(traits["data-act"], traits["data-target"]) for place in (
+    acts = [(traits["data-act"], traits["data-targets"]) for place in (
         "my-work-done", "my-work-jobs") for tag, traits, _ in elements(parts[place])
         if tag == "button"]
-    assert acts == [("restore", "t1 t2"), ("restore", "t1 t2"), ("end", "t1 t2")]
+    assert acts == [("restore", '["t1","t2"]'), ("restore", '["t1","t2"]'), ("end", '["t1","t2"]')]
     assert "suspended" in words(parts["my-work-jobs"])
     assert "idle" not in words(parts["my-work-words"]), "its memory is not on the GPU"
     assert "2 h" not in words(parts["my-work-jobs"]).replace("for 2 h", "")
@@ -113,9 +113,9 @@ def test_what_others_did_is_listed_and_what_is_still_paused_can_go_on() -> None:
     text = words(parts["my-work-done"])
     assert "Pause: done by olga on n1, 10 min ago" in text
     assert "“night”" in text
-    assert [(traits["data-act"], traits["data-target"])
+    assert [(traits["data-act"], traits["data-targets"])
             for tag, traits, _ in elements(parts["my-work-done"]) if tag == "button"] == [
-        ("resume", "t1 t2")]
+        ("resume", '["t1","t2"]')]
     assert "1 of 2 paused" in words(parts["my-work-jobs"])
     assert page_of(work())["my-work-done"] is None
 

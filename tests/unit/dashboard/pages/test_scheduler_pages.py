@@ -151,7 +151,8 @@ def test_an_order_names_what_cannot_be_another_one() -> None:
     [*_, cancel, _drain] = buttons(slurm_parts(slurm_list(a_job())), "slurm")
     assert getattr(cancel, "data-setting") == {
         "type": "slurm_cancel", "job": "12", "submitted_at": round(NOW - 7_000.4)}
-    assert (getattr(cancel, "data-act"), getattr(cancel, "data-target")) == ("slurm_cancel", "ID1")
+    assert (getattr(cancel, "data-act"), getattr(cancel, "data-targets")) == (
+        "slurm_cancel", ["ID1"])
     assert getattr(cancel, "data-title") == "Cancel job 12 of Slurm"
     assert 'class="button small danger"' in markup(cancel)
     evict, delete = buttons(kubernetes_parts(kubernetes_list(a_pod())), "kubernetes")

@@ -80,7 +80,7 @@ def node(host: str, access: str = "approved", **facts: Any) -> dict[str, Any]:
             "access": access, "state": "live", "last_heard_at": NOW - 2, "reader": None,
             "driver_version": None, "agent_version": "1.0", "gpus": 2, "cost": None,
             "pending": None, "dropped": None, "unknown_types": [], "refused": None,
-            "imported": False, "link": None, **facts}
+            "imported": False, "link": None, "successor": None, **facts}
 
 
 FREE: dict[str, Any] = {"fleet": None, "nodes": []}
@@ -289,6 +289,17 @@ def test_nodes_that_wait_come_first_and_numbers_count_as_numbers() -> None:
     labels = orders(part)
     assert [label for label in labels if label.startswith("Approve g")] == ["Approve gpu9"]
     assert "4 nodes; 1 waiting for approval" in json.dumps(trees(part))
+
+
+def test_a_machine_that_was_installed_again_is_said_at_both_of_its_nodes() -> None:
+    why = "Silent: another node called gpu1 reports its GPUs now"
+    old = node("gpu1", state="silent", successor="id-new", last_heard_at=NOW - 3_600,
+               health={"word": "silent", "why": why})
+    part = nodes.nodes_lists([old, node("new")], [], FREE, "", context_of())
+    text = json.dumps(trees(part))
+    assert why in text
+    assert "Reports the GPUs of gpu1, silent since" in text
+    assert text.count("revoke that node?") == 1
 
 
 def test_a_node_is_found_by_group_state_and_key() -> None:

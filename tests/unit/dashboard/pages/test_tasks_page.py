@@ -1,5 +1,6 @@
 """The Tasks page: its columns, and the task at the side."""
 
+import json
 import random
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -109,8 +110,8 @@ def test_actions_are_those_that_fit_and_for_who_may() -> None:
     assert drawer(task(), Viewer(Role.USER, ["bob"]))["task-acts"] is None
     assert drawer(task(), Viewer(Role.VIEWER, ["ann"]))["task-acts"] is None
     assert actions(drawer(task(), Viewer(Role.OPERATOR))) == running
-    targets = {traits["data-target"] for _, traits, _ in elements(drawer(task())["task-acts"])}
-    assert targets == {task().id}
+    targets = {traits["data-targets"] for _, traits, _ in elements(drawer(task())["task-acts"])}
+    assert targets == {json.dumps([task().id])}
     made_up = drawer(task(pid=PID_MAX + 1))["task-acts"]
     assert words(made_up) == "Simulated: it has no process, so it cannot be paused or ended."
     assert [*elements(made_up)] == []

@@ -18,6 +18,7 @@ from dashboard.runtime.sqlite_state import SqliteStateStore
 from gpudeck.contract.pool_link import OfferedGpu, PoolReport, ReportedEnd, ReportedLease
 from gpudeck.contract.quota import Quota
 from gpudeck.pool.core.claims import Claim, Grant, Lease
+from gpudeck.pool.core.fair_share import FairSharePolicy, usage_of
 from gpudeck.pool.core.inventory import FreeGpu, Node, node_of
 from tests.unit.dashboard.pool.large_pool import LargePool
 
@@ -189,6 +190,26 @@ def test_quotas_count_what_is_leased_on_a_node_that_is_away_as_long_as_its_term_
     pool.service.step(NOW + 101.0, pool._clock() + 100.0)
     assert [offer.claim.id for offer in pool.service.planned.outcome.offers] == ["w"]
     pool.close()
+
+
+def test_turns_count_what_is_leased_on_a_node_that_is_away_and_its_term_is_the_most() -> None:
+    """A lease counted nothing once its node was not heard any more."""
+    lease = Lease(id="l", claim=Claim(id="l", owner="ann", gpus=8, submitted_at=0.0),
+                 grants=(Grant("id0", tuple(f"G0-{at}" for at in range(8))),), since=0.0,
+                 until=NOW + 100.0)
+    waiting = [Claim(id=owner, owner=owner, gpus=8, submitted_at=at)
+               for at, owner in enumerate(("ann", "bob"))]
+    for connected in ({"id0", "id1"}, {"id1"}):
+        pool = LargePool([a_node(0), a_node(1)], [lease], waiting, NOW, random.Random(1), 1.0)
+        pool.service.connected = connected
+        pool.turn_ms()
+        assert pool.service.planned is not None
+        assert [offer.claim.id for offer in pool.service.planned.outcome.offers] == ["bob"]
+        pool.close()
+    now = 2 * NOW
+    for until, seconds in ((NOW - 100.0, 900.0), (9 * NOW, now), (-1.0, 0.0)):
+        usage = usage_of((), None, now, FairSharePolicy(), {}, [replace(lease, until=until)])
+        assert usage.owners["ann"] == pytest.approx(8 * seconds, rel=0.01)
 
 
 def test_who_holds_gpus_is_in_their_groups_while_a_node_that_has_started_looks_them_up() -> None:
