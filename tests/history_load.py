@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
+from dashboard.history.columns.arrow_columns import column_of, words_at
 from dashboard.history.columns.layout import AT, KEYS, STORED
 from dashboard.history.columns.memory import BLOCK_S
 from dashboard.history.columns.rows import HistoryMessage
@@ -152,9 +153,8 @@ def _bare_parquet_cost(path: Path, gpus: int, seconds: int) -> float:
     slot = np.concatenate(slots)
     order = np.argsort(slot, kind="stable")
     at = np.repeat(np.arange(START, START + seconds), list(map(len, slots)))[order]
-    table = {"gpu": pyarrow.DictionaryArray.from_arrays(slot[order].astype(np.int32), fleet.uuids),
-             "t": at} | {
-        column.key: column.values(np.rint(values / column.step).astype(column.dtype))
+    table = {"gpu": words_at(slot[order], fleet.uuids), "t": column_of(at)} | {
+        column.key: column_of(column.values(np.rint(values / column.step).astype(column.dtype)))
         for column, values in zip(STORED, np.concatenate(numbers)[order].T, strict=True)}
     pyarrow.parquet.write_table(pyarrow.table(table), path, compression="zstd",
                                 row_group_size=RAW_GROUP_GPUS * BLOCK_S)

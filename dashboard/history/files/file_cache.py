@@ -103,10 +103,10 @@ class FileCache:
 
     def forget(self, names: Collection[str]) -> None:
         """Forget files that are gone: nobody asks for them, and others have use for their room."""
-        gone = {Path(name).name for name in names}
-        self._opened.drop(gone.__contains__)
-        self._places.drop(lambda key: key[0] in gone)
-        self._columns.drop(lambda key: key[0] in gone)
+        files = {Path(name).name for name in names}
+        self._opened.drop(files.__contains__)
+        self._places.drop(lambda key: key[0] in files)
+        self._columns.drop(lambda key: key[0] in files)
 
     def columns(self, file: OpenParquetFile, groups: Sequence[int], names: Sequence[str],
                 is_kept: bool = True) -> dict[Chunk, Column]:
