@@ -51,17 +51,23 @@ class HeadLogDamage:
     bad_records: int = 0
 
 
-_encode = msgspec.msgpack.Encoder().encode
+_encode_into = msgspec.msgpack.Encoder().encode_into
 _decoder = msgspec.msgpack.Decoder(tuple[HeadLogEntry, ...])
 _decoder_of_one = msgspec.msgpack.Decoder(HeadLogEntry)
 
 
-def packed(entries: Iterable[HeadLogEntry]) -> bytes:
-    parts: list[bytes] = []
+def packed(entries: Iterable[HeadLogEntry]) -> bytearray:
+    """Pack entries where they are written from: a payload is copied once."""
+    data = bytearray()
     for group in _groups(entries):
-        body = _encode(group)
-        parts += HEAD.pack(len(body), zlib.crc32(body)), body
-    return b"".join(parts)
+        begin = len(data)
+        data += bytes(HEAD.size)
+        _encode_into(group, data, -1)
+        with memoryview(data) as whole:
+            body = whole[begin + HEAD.size :]
+            HEAD.pack_into(data, begin, len(body), zlib.crc32(body))
+            body.release()
+    return data
 
 
 def _groups(entries: Iterable[HeadLogEntry]) -> Iterator[list[HeadLogEntry]]:
@@ -212,7 +218,7 @@ class HeadLog:
             self._file.close()
             self._file = None
 
-    def _begin(self, number: int, first: bytes = b"") -> None:
+    def _begin(self, number: int, first: bytes | bytearray = b"") -> None:
         path = self.folder / f"head-{number:08d}.log"
         draft = path.with_suffix(".new")
         draft.unlink(missing_ok=True)
