@@ -122,7 +122,7 @@ class HistoryIngester:
 
     def take(self, messages: Sequence[HistoryMessage], segment: int) -> None:
         """Take messages, in the order in which they came. Nearly all are Frames: what is asked of
-        each is asked of all of them at once, which takes half of the time."""
+        each is asked of all of them at once, which costs less."""
         waiting = ReceivedFrames([], [], [])
         first = 0
         for at in [at for at, entry in enumerate(messages)
