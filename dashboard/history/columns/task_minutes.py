@@ -22,8 +22,6 @@ from .rows import HistoryMessage, HistorySlots
 MINUTE_S = 60
 TASK_SUMS = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s", "host_cpu_pct_s", "host_cpu_s")
 TASK_TOPS = ("mem_max_bytes", "sm_max_pct", "host_cpu_max_pct")
-# A sum that waits: minute of its block, seconds for which uses were so, their lanes and places.
-PendingUseSum = tuple[int, int, Slots, Slots]
 NOWHERE = 0  # the lane of what a Frame with fewer GPUs than its Tasks knew was used on
 
 
@@ -65,14 +63,6 @@ class TaskMinutes:
     @property
     def room(self) -> int:
         return len(self.numbers["seconds"][0])
-
-    def add_sums(self, sums: Sequence["PendingUseSum"], latest: "LatestUseValues") -> None:
-        minutes, seconds, lanes, places = zip(*sums, strict=True)
-        counts = list(map(len, lanes))
-        place = np.concatenate(places)
-        self.add(np.repeat(np.array(minutes, np.intp), counts), np.concatenate(lanes),
-                 np.repeat(np.array(seconds, np.float64), counts),
-                 latest.mem[place], latest.sm[place], latest.cpu[place])
 
     def add(self, minute: Slots, lane: Slots, seconds: Floats, mem: Floats, sm: Floats,
             cpu: Floats) -> None:
@@ -158,6 +148,24 @@ class LatestUseValues:
         self._free = np.concatenate([self._free, places])
 
 
+@dataclass(slots=True)
+class PendingUseSums:
+    """Sums of one block that wait: uses that were so for some seconds of a minute. Side by side: a
+    tuple for each would wake the garbage collector."""
+
+    minutes: list[int] = field(default_factory=list)
+    seconds: list[int] = field(default_factory=list)
+    lanes: list[Slots] = field(default_factory=list)
+    places: list[Slots] = field(default_factory=list)
+
+    def add_to(self, minutes: TaskMinutes, numbers: LatestUseValues) -> None:
+        counts = list(map(len, self.lanes))
+        places = np.concatenate(self.places)
+        minutes.add(np.repeat(np.array(self.minutes, np.intp), counts), np.concatenate(self.lanes),
+                    np.repeat(np.array(self.seconds, np.float64), counts),
+                    numbers.mem[places], numbers.sm[places], numbers.cpu[places])
+
+
 def _floats(numbers: list[Any]) -> Floats:
     """Return an array, NaN for None; where there is none, the way that is twice as fast."""
     try:
@@ -175,7 +183,7 @@ class TaskMinuteAccumulator:
         self._numbers = LatestUseValues()
         self._fresh: list[NodeTaskState] = []
         self._fresh_hosts: list[NodeTaskState] = []
-        self._due: dict[int, list[PendingUseSum]] = {}  # by the start of the block
+        self._due: dict[int, PendingUseSums] = {}  # by the start of the block
 
     def hello(self, node_id: str) -> None:
         """Note a new connection: what was not acked comes later, and begins where it broke off."""
@@ -242,17 +250,19 @@ class TaskMinuteAccumulator:
         minutes = self.blocks.get(start)
         if minutes is None:
             minutes = self.blocks[start] = TaskMinutes(start, self._block_s)
-        lanes = thread.lanes if thread.of is minutes else thread.lanes_in(minutes)
-        waiting = self._due.get(start)
-        if waiting is None:
-            waiting = self._due[start] = []
-        waiting.append(((thread.minute - start) // MINUTE_S, seconds, lanes, thread.places))
+        due = self._due.get(start)
+        if due is None:
+            due = self._due[start] = PendingUseSums()
+        due.minutes.append((thread.minute - start) // MINUTE_S)
+        due.seconds.append(seconds)
+        due.lanes.append(thread.lanes if thread.of is minutes else thread.lanes_in(minutes))
+        due.places.append(thread.places)
 
     def settle(self) -> None:
         """Add up what is due; then put what came in its place."""
         due, self._due = self._due, {}
         for start, sums in due.items():
-            self.blocks[start].add_sums(sums, self._numbers)
+            sums.add_to(self.blocks[start], self._numbers)
         fresh, self._fresh = self._fresh, []
         if fresh:
             self._renew(fresh)
