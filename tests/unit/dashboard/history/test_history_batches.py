@@ -36,7 +36,7 @@ def story(source: Source) -> list[HistoryMessage]:
             elif chance < 0.06:
                 generation[node] += 1
                 facts = tuple(GpuFacts(uuid, at, "H100") for at, uuid in enumerate(
-                    lots.sample(source.uuids[node], lots.choice((1, 2)))))
+                    lots.sample(source.uuids[node], 1 if lots.random() < 0.2 else 2)))
                 messages.append(HistoryMessage(node, "s", t, Inventory(generation[node], facts)))
             elif chance < 0.09:
                 messages.append(source.greetings()[2 * [*source.uuids].index(node)])
@@ -92,7 +92,7 @@ def test_a_batch_says_what_its_messages_say_one_by_one() -> None:
         messages = story(source)
         one_by_one = contents(feed_of([message] for message in messages))
         frames, unreadable, doubled = one_by_one["counts"]
-        assert frames > 100
+        assert frames > 30
         assert unreadable > 0
         assert doubled > 0
         for batches in ([messages], cuts(messages, source.random)):
