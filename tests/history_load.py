@@ -15,14 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 
-from dashboard.history.columns.arrow_columns import column_of, words_at
-from dashboard.history.columns.layout import AT, KEYS, STORED
+from dashboard.history.columns.layout import AT, KEYS
 from dashboard.history.columns.memory import BLOCK_S
 from dashboard.history.columns.rows import HistoryMessage
-from dashboard.history.files.parquet import RAW_GROUP_GPUS
 from dashboard.history.files.sealing import GRACE_S
 from dashboard.history.ingest.headlog import HeadLog, HeadLogEntry
 from dashboard.history.reads.embedded import EmbeddedHistory
@@ -124,9 +120,6 @@ def measure(folder: Path, gpus: int, seconds: int) -> Iterator[FigureRow]:
     yield (f"{what}: CPU per million points, all in", (take_s + keep_s) / points, "s", 0.08)
     yield ("  of it to log and to take them", take_s / points, "s", None)
     yield ("  to seal, roll up and merge", keep_s / points, "s", None)
-    bare_s = _bare_parquet_cost(folder / "bare.parquet", gpus, min(seconds, BLOCK_S))
-    yield ("  bare Parquet: seconds as they come, into one file by GPU", bare_s, "s", None)
-    yield ("  gpudeck / bare Parquet, CPU", (take_s + keep_s) / points / bare_s, "x", 1.5)
     raw = history.info().kinds["raw"]
     yield ("  bytes per point, default steps", raw["bytes"] / raw["rows"] / WIDTH, "B", 0.35)
     minutes = history.info().kinds["minutes"]
@@ -135,32 +128,6 @@ def measure(folder: Path, gpus: int, seconds: int) -> Iterator[FigureRow]:
     yield ("  memory of the open minutes, per GPU", memory / gpus / 1e3, "kB", 19.0)
     yield ("  another thread's lag while five minutes are sealed, p99", lag_ms, "ms", 10.0)
     yield from _questions(fleet, history, seconds)
-
-
-def _bare_parquet_cost(path: Path, gpus: int, seconds: int) -> float:
-    """Measure CPU seconds per million points of the least that any history of these Frames does:
-    their numbers in the same steps, by GPU and time, into a Parquet file, as pyarrow packs it."""
-    fleet, used_s, slots, numbers = Fleet(gpus), 0.0, [], []
-    for t in range(START, START + seconds):
-        frames = [(int(row.node_id, 16), row.message) for row in fleet.second(t)]
-        began = time.process_time()
-        nodes = np.array([node for node, _ in frames])
-        slots.append((nodes[:, None] * PER_NODE + np.arange(PER_NODE)).reshape(-1))
-        numbers.append(np.frombuffer(b"".join(
-            [frame.values for _, frame in frames if isinstance(frame, Frame)])).reshape(-1, WIDTH))
-        used_s += time.process_time() - began
-    began = time.process_time()
-    slot = np.concatenate(slots)
-    order = np.argsort(slot, kind="stable")
-    at = np.repeat(np.arange(START, START + seconds), list(map(len, slots)))[order]
-    table = {"gpu": words_at(slot[order], fleet.uuids), "t": column_of(at)} | {
-        column.key: column_of(column.values(np.rint(values / column.step).astype(column.dtype)))
-        for column, values in zip(STORED, np.concatenate(numbers)[order].T, strict=True)}
-    pyarrow.parquet.write_table(pyarrow.table(table), path, compression="zstd",
-                                row_group_size=RAW_GROUP_GPUS * BLOCK_S)
-    used_s += time.process_time() - began
-    path.unlink()
-    return used_s / (gpus * seconds * WIDTH / 1e6)
 
 
 def _memory_bytes(history: EmbeddedHistory) -> float:
