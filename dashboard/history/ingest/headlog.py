@@ -51,23 +51,17 @@ class HeadLogDamage:
     bad_records: int = 0
 
 
-_encode_into = msgspec.msgpack.Encoder().encode_into
+_encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(tuple[HeadLogEntry, ...])
 _decoder_of_one = msgspec.msgpack.Decoder(HeadLogEntry)
 
 
-def packed(entries: Iterable[HeadLogEntry]) -> bytearray:
-    """Pack entries where they are written from: a payload is copied once."""
-    data = bytearray()
+def packed(entries: Iterable[HeadLogEntry]) -> bytes:
+    parts: list[bytes] = []
     for group in _groups(entries):
-        begin = len(data)
-        data += bytes(HEAD.size)
-        _encode_into(group, data, -1)
-        with memoryview(data) as whole:
-            body = whole[begin + HEAD.size :]
-            HEAD.pack_into(data, begin, len(body), zlib.crc32(body))
-            body.release()
-    return data
+        body = _encode(group)
+        parts += HEAD.pack(len(body), zlib.crc32(body)), body
+    return b"".join(parts)
 
 
 def _groups(entries: Iterable[HeadLogEntry]) -> Iterator[list[HeadLogEntry]]:
@@ -218,7 +212,7 @@ class HeadLog:
             self._file.close()
             self._file = None
 
-    def _begin(self, number: int, first: bytes | bytearray = b"") -> None:
+    def _begin(self, number: int, first: bytes = b"") -> None:
         path = self.folder / f"head-{number:08d}.log"
         draft = path.with_suffix(".new")
         draft.unlink(missing_ok=True)

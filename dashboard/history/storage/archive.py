@@ -86,7 +86,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def write_all(file: Any, data: bytes | bytearray) -> None:
+def write_all(file: Any, data: bytes) -> None:
     remaining = memoryview(data)
     while remaining:
         remaining = remaining[file.write(remaining) :]
