@@ -230,6 +230,21 @@ Its types are in `types/`: those of answers and messages are made from the struc
 sends. [How pages are made](pages.md) has the rest.
 """
 
+PAST = """## The past
+
+Seconds that no file has yet lie in memory, an array per metric. Files of seconds, minutes and hours
+are sorted by GPU, node and time, in row groups of some GPUs. While a file of seconds is written,
+`runs_in` in `dashboard/history/files/row_index.py` notes in which rows each GPU's seconds lie
+without a hole: 24 bytes per GPU and five minutes. So a query about few GPUs, or about one moment of
+all, reads one column of few row groups and no SQL runs.
+
+`FileCache` in `dashboard/history/files/file_cache.py` keeps what stands at the ends of files, these
+indexes, and columns, unpacked. Each of the three has a bound, of columns 64 MB; what was used last
+stays, and what a merge or the retention has deleted is forgotten. A query whose columns would fill
+more than half of that keeps none. Files never change under their names, so nothing in the cache
+becomes wrong. Lists of tasks and events, usage by owner and slow metrics are asked of DuckDB, over
+the same files."""
+
 
 def page() -> str:
     return f"""{INTRODUCTION}
@@ -257,6 +272,8 @@ from the package of the column.
 ![From the driver to a browser](../images/way-of-a-sample.svg)
 
 {steps(SAMPLE)}
+
+{PAST}
 
 ## The way of an order
 

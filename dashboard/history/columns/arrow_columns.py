@@ -62,9 +62,10 @@ def words_at(indices: npt.NDArray[Any], words: Sequence[str | None]) -> Any:
 
 def words_of(values: Sequence[str | None], which: npt.NDArray[np.intp] | None = None) -> Any:
     """Return a column that has each word once; `which`: of each row, the number of its value."""
-    number: dict[str | None, int] = {}
-    of_value = np.array([number.setdefault(value, len(number)) for value in values], np.intp)
-    return words_at(of_value if which is None else of_value[which], list(number))
+    distinct = list(dict.fromkeys(values))
+    number = dict(zip(distinct, range(len(distinct)), strict=True))
+    of_value = np.array(list(map(number.__getitem__, values)), np.intp)
+    return words_at(of_value if which is None else of_value[which], distinct)
 
 
 def numbers(column: Any, null: float = 0) -> npt.NDArray[Any]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from gpudeck.contract.wire import Event, Frame, Hello, Inventory
 from gpudeck.measures.metrics import SLOW_WIDTH
@@ -17,8 +18,7 @@ from .layout import SLOW_KEYS
 BACKFILL_MOST_S = 15 * 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryMessage:
+class HistoryMessage(Struct, frozen=True):
     """A message that is in the log now. `second`: in which second of the hub's clock a Frame was
     taken; 0: as its agent says."""
 
@@ -30,12 +30,18 @@ class HistoryMessage:
     is_backfill: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class HistorySlots:
     """The GPUs of an Inventory."""
 
     slots: list[int]
     array: Slots
+    raw: bytes  # of the array: bytes of many Nodes are joined faster than arrays
+
+
+def listing_of(slots: list[int]) -> HistorySlots:
+    array = np.array(slots, np.intp)
+    return HistorySlots(slots, array, array.tobytes())
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ else together.
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -150,7 +150,8 @@ class LatestUseValues:
 
 @dataclass(slots=True)
 class PendingUseSums:
-    """Sums of one block that wait: uses that were so for some seconds of a minute."""
+    """Sums of one block that wait: uses that were so for some seconds of a minute. Side by side: a
+    tuple for each would wake the garbage collector."""
 
     minutes: list[int] = field(default_factory=list)
     seconds: list[int] = field(default_factory=list)
@@ -196,20 +197,25 @@ class TaskMinuteAccumulator:
                 self._numbers.give_back(replaced.room)
             self._back[node_id] = former
 
-    def take(self, frames: Iterable[tuple[HistoryMessage, Frame, HistorySlots, int, bool]]) -> None:
-        """Take Frames: from whom, whose GPUs, in which second, and whether that second was new."""
+    def take(self, entries: Sequence[HistoryMessage], frames: Sequence[Frame],
+             listings: Sequence[HistorySlots], seconds: Sequence[int], new: Sequence[bool]
+             ) -> None:
+        """Take Frames, side by side: from whom, whose GPUs, in which second, and whether that
+        second was new."""
         live, back = self._live, self._back
-        for entry, frame, listed, second, is_new in frames:
+        last = minute = -1
+        for entry, frame, listing, second, is_new in zip(entries, frames, listings, seconds, new,
+                                                         strict=True):
             threads = back if entry.is_backfill else live
             thread = threads.get(entry.node_id)
             if thread is None:
                 thread = threads[entry.node_id] = NodeTaskState()
-            tasks = frame.tasks
-            minute = second - second % MINUTE_S
-            host = frame.host if isinstance(frame.host, HostSample) else None
-            if (tasks is not None or host is not None or minute != thread.minute
-                    or thread.slots is not listed.slots):
-                self._turn(thread, listed.slots, minute, tasks, host)
+            if second != last:
+                last, minute = second, second - second % MINUTE_S
+            tasks, host = frame.tasks, frame.host
+            if (tasks is not None or host or minute != thread.minute
+                    or thread.slots is not listing.slots):
+                self._turn(thread, listing.slots, minute, tasks, host or None)
             thread.seconds += is_new
         self.settle()
 
@@ -314,8 +320,6 @@ class TaskMinuteRows:
 
     def __len__(self) -> int:
         return len(self.slot)
-
-
 
 
 def held_in(parts: Iterable[TaskMinutes]) -> TaskMinuteRows:

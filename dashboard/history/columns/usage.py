@@ -40,11 +40,14 @@ class UsageRows:
     numbers: dict[str, Floats]
 
 
+_PARTS_OF = attrgetter("user", *("job_id" if name == "job" else name for name in PARTS))
+
+
 def part_of(task: Task | None) -> UsagePart:
     if task is None:
         return (None,) * (1 + len(PARTS))
-    return task.user, *(attrgetter("job_id" if name == "job" else name)(task) or ""
-                        for name in PARTS)
+    user, *parts = _PARTS_OF(task)
+    return user, *[part or "" for part in parts]
 
 
 def usages(task_rows: TaskMinuteRows, rolled: Rollup, grain: int = HOUR_S) -> UsageRows:

@@ -4,7 +4,7 @@ size is bounded, and what was used last stays."""
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -66,6 +66,11 @@ class SizedLruCache(Generic[Key, Value]):
             while len(self._entries) > 1 and self.total > self._most:
                 self.total -= self._size(self._entries.popitem(last=False)[1])
 
+    def drop(self, is_meant: Callable[[Key], bool]) -> None:
+        with self._lock:
+            for key in [key for key in self._entries if is_meant(key)]:
+                self.total -= self._size(self._entries.pop(key))
+
 
 class FileCache:
     def __init__(self) -> None:
@@ -95,6 +100,13 @@ class FileCache:
         """Put in where the rows of a file lie, of which its writer has just seen all."""
         for at, runs in enumerate(groups):
             self._places.put((Path(name).name, (at,)), runs)
+
+    def forget(self, names: Collection[str]) -> None:
+        """Forget files that are gone: nobody asks for them, and others have use for their room."""
+        files = {Path(name).name for name in names}
+        self._opened.drop(files.__contains__)
+        self._places.drop(lambda key: key[0] in files)
+        self._columns.drop(lambda key: key[0] in files)
 
     def columns(self, file: OpenParquetFile, groups: Sequence[int], names: Sequence[str],
                 is_kept: bool = True) -> dict[Chunk, Column]:

@@ -117,6 +117,8 @@ class HistoryFiles:
             self._retired = [entry for entry in self._retired if entry not in deletable]
         for _, name in deletable:
             self.archive.remove(name)
+        if deletable:
+            self.cache.forget([name for _, name in deletable])
 
 
 class HistoryFilesSnapshot:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -17,13 +17,18 @@ from ..columns.host_minutes import MINUTE_S, HostMinute, HostMinutes, join_hosts
 from ..columns.late_rows import LateRows
 from ..columns.layout import quantise, slow_values
 from ..columns.memory import BLOCK_S, HistoryMemory, SampleBatch
-from ..columns.rows import BACKFILL_MOST_S, HistoryMessage, HistorySlots, SlowMetricRows
+from ..columns.rows import (
+    BACKFILL_MOST_S,
+    HistoryMessage,
+    HistorySlots,
+    SlowMetricRows,
+    listing_of,
+)
 from ..columns.slot_names import SlotNames
 from ..columns.task_minutes import TaskMinuteAccumulator, TaskMinutes
 from .headlog import CARRIED
 
 EventKey = tuple[str, str, int]  # node, stream, seq
-ReceivedFrame = tuple[HistoryMessage, Frame, HistorySlots]
 OK = GPU_STATES.index("ok")
 MOST_LISTINGS = 64  # inventories of one node
 WHY_UNREAD = np.array([{"ok": Absence.PRESENT, "stale": Absence.STALE, "lost": Absence.LOST,
@@ -47,6 +52,18 @@ class BlockExtras:
         self.hosts = join_hosts((self.hosts, more.hosts))
         if self.first_segment is None:
             self.first_segment = more.first_segment
+
+
+@dataclass(slots=True)
+class ReceivedFrames:
+    """Frames that wait to be placed together, side by side: what came, and whose GPUs it is of."""
+
+    entries: list[HistoryMessage]
+    frames: list[Frame]
+    listings: list[HistorySlots]
+
+    def clear(self) -> None:
+        self.entries, self.frames, self.listings = [], [], []
 
 
 @dataclass(slots=True)
@@ -104,31 +121,55 @@ class HistoryIngester:
     # -- in
 
     def take(self, messages: Sequence[HistoryMessage], segment: int) -> None:
-        """Take messages, in the order in which they came."""
-        frames: list[ReceivedFrame] = []
-        nothing: dict[tuple[str, int], HistorySlots] = {}
-        for entry in messages:
-            message = entry.message
-            if type(message) is Frame:
-                listed = self._catalog.get(entry.node_id, nothing).get(
-                    (entry.stream, message.generation))
-                if listed is None or len(listed.slots) != len(message.states):
-                    self.counts.unreadable += 1
-                elif entry.second == CARRIED:
-                    self._place(frames, segment)
-                    self.tally.carried(entry.node_id, listed.slots, message.tasks)
-                else:
-                    frames.append((entry, message, listed))
-            elif type(message) is Hello:
-                self._place(frames, segment)
-                self.names.set_host(entry.node_id, message.host, entry.received_at)
-                if entry.second != CARRIED:
-                    self.tally.hello(entry.node_id)
-            elif type(message) is Inventory:
-                self._inventory(entry, message)
-            elif type(message) is Event:
-                self._event(entry, message, segment)
-        self._place(frames, segment)
+        """Take messages, in the order in which they came. Nearly all are Frames: what is asked of
+        each is asked of all of them at once, which costs less."""
+        waiting = ReceivedFrames([], [], [])
+        first = 0
+        for at in [at for at, entry in enumerate(messages)
+                   if type(entry.message) is not Frame or entry.second == CARRIED]:
+            self._list(messages[first:at], waiting)
+            self._other(messages[at], waiting, segment)
+            first = at + 1
+        self._list(messages[first:], waiting)
+        self._place(waiting, segment)
+
+    def _other(self, entry: HistoryMessage, waiting: ReceivedFrames, segment: int) -> None:
+        message = entry.message
+        if type(message) is Frame:
+            alone = ReceivedFrames([], [], [])
+            self._list([entry], alone)
+            self._place(waiting, segment)
+            for listing in alone.listings:
+                self.tally.carried(entry.node_id, listing.slots, message.tasks)
+        elif type(message) is Hello:
+            self._place(waiting, segment)
+            self.names.set_host(entry.node_id, message.host, entry.received_at)
+            if entry.second != CARRIED:
+                self.tally.hello(entry.node_id)
+        elif type(message) is Inventory:
+            self._inventory(entry, message)
+        elif type(message) is Event:
+            self._event(entry, message, segment)
+
+    def _list(self, entries: Sequence[HistoryMessage], waiting: ReceivedFrames) -> None:
+        """Let Frames wait, each with the GPUs that its Node had listed when it came."""
+        frames = cast("list[Frame]", [entry.message for entry in entries])
+        catalog, nothing = self._catalog, dict[tuple[str, int], HistorySlots]()
+        listings = [catalog.get(entry.node_id, nothing).get((entry.stream, frame.generation))
+                    for entry, frame in zip(entries, frames, strict=True)]
+        many = [listing and len(listing.slots) for listing in listings]
+        if many == [len(frame.states) for frame in frames]:
+            waiting.entries += entries
+            waiting.frames += frames
+            waiting.listings += cast("list[HistorySlots]", listings)
+            return
+        for entry, frame, listing in zip(entries, frames, listings, strict=True):
+            if listing is None or len(listing.slots) != len(frame.states):
+                self.counts.unreadable += 1
+                continue
+            waiting.entries.append(entry)
+            waiting.frames.append(frame)
+            waiting.listings.append(listing)
 
     def _inventory(self, entry: HistoryMessage, inventory: Inventory) -> None:
         slots = [self.slot(facts.uuid, entry.node_id) for facts in inventory.gpus]
@@ -136,31 +177,34 @@ class HistoryIngester:
         key = entry.stream, inventory.generation
         listing = listings.pop(key, None)
         if listing is None or listing.slots != slots:
-            listing = HistorySlots(slots, np.array(slots, np.intp))
+            listing = listing_of(slots)
         listings[key] = listing  # last: the newest
         while len(listings) > MOST_LISTINGS:
             del listings[next(iter(listings))]
 
-    def _place(self, pending: list[ReceivedFrame], segment: int) -> None:
+    def _place(self, waiting: ReceivedFrames, segment: int) -> None:
         """Place the Frames that came so far, together."""
-        if not pending:
+        if not waiting.entries:
             return
-        entries, frames, listed = zip(*pending, strict=True)
-        seconds = [entry.second or int(min(frame.taken_at, entry.received_at))
-                   for entry, frame in zip(entries, frames, strict=True)]
+        entries, frames, listings = waiting.entries, waiting.frames, waiting.listings
+        seconds = [entry.second for entry in entries]
+        if 0 in seconds:
+            seconds = [entry.second or int(min(frame.taken_at, entry.received_at))
+                       for entry, frame in zip(entries, frames, strict=True)]
         now = int(min([entry.received_at for entry in entries]))
-        batch = _batch(frames, listed, seconds)
+        batch = _batch(frames, listings, seconds)
         is_new = self.head.place(batch, now, segment)
         self.late.take(batch, is_new)
-        new = _any_of_each(is_new, listed)
+        new = _any_of_each(is_new, listings)
         self.counts.frames += sum(new)
-        self.tally.take(zip(entries, frames, listed, seconds, new, strict=True))
+        self.tally.take(entries, frames, listings, seconds, new)
         for at in [at for at, frame in enumerate(frames) if frame.slow is not None and new[at]]:
-            self._slow(frames[at], listed[at], seconds[at], segment)
-        for at, frame in enumerate(frames):
-            if isinstance(frame.host, HostSample) and new[at]:
-                self._host(entries[at].node_id, frame.host, seconds[at], segment)
-        pending.clear()
+            self._slow(frames[at], listings[at], seconds[at], segment)
+        hosts = [frame.host for frame in frames]
+        for at, host in enumerate(hosts if any(hosts) else ()):
+            if host and new[at]:
+                self._host(entries[at].node_id, host, seconds[at], segment)
+        waiting.clear()
 
     def _host(self, node_id: str, sample: HostSample, second: int, segment: int) -> None:
         minutes, minute = self._aside(second, segment).hosts, second - second % MINUTE_S
@@ -217,18 +261,18 @@ class HistoryIngester:
         return min((segment for segment in segments if segment is not None), default=None)
 
 
-def _any_of_each(new: Bools, listed: "Sequence[HistorySlots]") -> list[bool]:
+def _any_of_each(new: Bools, listings: Sequence[HistorySlots]) -> list[bool]:
     """Return for each Frame whether one of its rows was new."""
-    if new.all() and all(listing.slots for listing in listed):
-        return [True] * len(listed)
-    ends = np.cumsum([len(listing.slots) for listing in listed])
+    if new.all() and b"" not in [listing.raw for listing in listings]:
+        return [True] * len(listings)
+    ends = np.cumsum([len(listing.slots) for listing in listings])
     count = np.concatenate([[0], np.cumsum(new)])
     starts = np.concatenate([[0], ends[:-1]])
     has_new: list[bool] = (count[ends] > count[starts]).tolist()
     return has_new
 
 
-def _batch(frames: Sequence[Frame], listed: "Sequence[HistorySlots]",
+def _batch(frames: Sequence[Frame], listings: Sequence[HistorySlots],
            seconds: Sequence[int]) -> SampleBatch:
     states = np.frombuffer(b"".join([frame.states for frame in frames]), np.uint8)
     absent = b"".join([frame.absent for frame in frames])
@@ -236,8 +280,8 @@ def _batch(frames: Sequence[Frame], listed: "Sequence[HistorySlots]",
         absent = _unread(states, absent)
     steps, missing = quantise(b"".join([frame.values for frame in frames]), absent)
     t: Ints = np.repeat(np.array(seconds, np.int64), [len(frame.states) for frame in frames])
-    return SampleBatch(np.concatenate([listing.array for listing in listed]), t,
-                       states + np.uint8(1), missing, steps)
+    slot = np.frombuffer(b"".join([listing.raw for listing in listings]), np.intp)
+    return SampleBatch(slot, t, states + np.uint8(1), missing, steps)
 
 
 def _unread(states: npt.NDArray[np.uint8], absent: bytes) -> bytes:

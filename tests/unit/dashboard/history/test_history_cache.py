@@ -207,6 +207,27 @@ def test_a_file_that_is_gone_is_a_hole_although_its_columns_are_in_memory(tmp_pa
     assert history.info().quarantined
 
 
+def cached_names(cache: FileCache) -> set[str]:
+    return {*cache._opened._entries, *(key[0] for key in cache._places._entries),
+            *(key[0] for key in cache._columns._entries)}
+
+
+def test_what_was_merged_or_given_up_leaves_the_cache(tmp_path: Path) -> None:
+    source = Source(random.randrange(10**9))
+    history = played(tmp_path, source)
+    cache = history.store.files.cache
+    for now in (END + BLOCK_S + GRACE_S, START + 4 * 3_600, START + 11 * 86_400):
+        before = cached_names(cache)
+        history.store.maintain(now)
+        for step in (1, 60):
+            history.series(source.all_uuids, METRICS, START, END, step)
+        there = {Path(name).name for name in history.store.manifest.segments}
+        assert cached_names(cache) <= there
+        assert now < START + 4 * 3_600 or before - there
+    for sized in (cache._opened, cache._places, cache._columns):
+        assert sized.total == sum(map(sized._size, sized._entries.values()))  # type: ignore
+
+
 def test_every_reader_says_the_same_while_files_are_merged(tmp_path: Path) -> None:
     source = Source(random.randrange(10**9), nodes=3)
     history = played(tmp_path, source)

@@ -4,7 +4,6 @@ the hub, what came late, and after merging."""
 import math
 import random
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,6 +14,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dashboard.history.columns.rows import HistoryMessage
 from dashboard.history.columns.usage import PARTS, USAGE_SUMS
