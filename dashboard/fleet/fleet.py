@@ -29,7 +29,7 @@ from gpudeck.contract.wire import (
 )
 
 from ..access.policy import DEFAULT_GROUP
-from .gpu_table import AVAILABLE, REASON_CODE, SERVICE_STATES, GpuTable
+from .gpu_table import AVAILABLE, REASON_CODE, SERVICE_STATES, FrameNumbers, GpuTable
 from .metric_table import Slots
 from .quarantine import NodeRefusal
 from .sampled_tasks import (
@@ -87,6 +87,10 @@ class InventorySlots:
     inventory: Inventory
     order: list[int]
     slots: Slots
+    rows: npt.NDArray[np.intp] = field(init=False)  # the same, always an array
+
+    def __post_init__(self) -> None:
+        self.rows = np.array(self.order, np.intp)
 
 
 @dataclass(slots=True)
@@ -151,7 +155,7 @@ class Node:
     are_tasks_known: bool = False
     outcomes: dict[FrameOutcome, int] = field(
         default_factory=lambda: dict.fromkeys(FrameOutcome, 0))
-    out_of_range: int = 0
+    lies: int = 0  # numbers out of range, of Frames whose numbers are applied
     unknown_types: list[str] = field(default_factory=list)  # of its newest connection's messages
 
     def take_host(self, sample: HostSample, mono: float) -> None:
@@ -159,6 +163,9 @@ class Node:
         self.host_tasks, self.servers = host_numbers(sample), server_numbers(sample)
         self.collectives = collective_numbers(sample)
         self.host_pressure_pct = host_pressure_pct(sample)
+
+    def note_lies(self, count: int) -> None:
+        self.lies += count
 
     def host_now(self, mono: float) -> HostSample | None:
         """Return the newest host sample; None: an old one is not passed off as live."""
@@ -357,10 +364,15 @@ class Fleet(GpuTable):
         if isinstance(frame.host, HostSample):
             node.take_host(frame.host, at_mono)
         self._show(node, listing)
-        node.out_of_range += self.apply_numbers(listing.slots, frame, at, at_mono)
+        self.put_numbers(node.at, FrameNumbers(listing.rows, frame, at, at_mono, node.note_lies))
         if frame.tasks is not None:
             self._apply_tasks(node, frame.tasks, now)
         return FrameOutcome.APPLIED
+
+    def out_of_range(self, node: Node) -> int:
+        """Return how many numbers of a node were out of range, and so became unknown."""
+        self.settle()
+        return node.lies
 
     def _apply_tasks(self, node: Node, tasks: Tasks, now: float) -> None:
         began = {task.id: task for task in tasks.began}

@@ -385,7 +385,7 @@ def _frames(machine: FleetStateMachine, node: Node) -> FramesView:
     return FramesView(
         name, stream.ledger.first, stream.ledger.last, stream.acked, stream.applied,
         stream.ledger.duplicates, stream.ledger.missing, outcomes["late"], outcomes["future"],
-        outcomes["unreadable"], node.out_of_range)
+        outcomes["unreadable"], machine.fleet.out_of_range(node))
 
 
 # That its node is silent is the node's state; of the GPU itself it is known only that this is old.

@@ -84,7 +84,7 @@ def test_a_value_outside_its_range_becomes_unknown_and_is_counted() -> None:
     assert fleet.absent[0, UTIL] == Absence.UNKNOWN
     assert fleet.absent[0, COLUMN["temp_c"]] == Absence.PRESENT
     assert fleet.absent[1, COLUMN["temp_c"]] == Absence.UNKNOWN
-    assert node.out_of_range == 2
+    assert fleet.out_of_range(node) == 2
 
 
 def test_the_last_value_is_kept_beside_the_present_one() -> None:

@@ -131,7 +131,7 @@ def test_a_number_out_of_its_range_is_unknown() -> None:
     view = view_of(fleet)
     assert view.missing["temp_margin_c"] == "unknown"
     assert view.values["pcie_width"] == 16.0
-    assert fleet.nodes["n1"].out_of_range == 1
+    assert fleet.out_of_range(fleet.nodes["n1"]) == 1
 
 
 def test_a_big_counter_is_exact() -> None:
