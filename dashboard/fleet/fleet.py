@@ -375,13 +375,15 @@ class Fleet(GpuTable):
         return node.lies
 
     def _apply_tasks(self, node: Node, tasks: Tasks, now: float) -> None:
-        began = {task.id: task for task in tasks.began}
-        described = began if tasks.snapshot else node.tasks | began
-        used_ids = {use.task_id for use in tasks.uses}
-        node.tasks = {task_id: task for task_id, task in described.items() if task_id in used_ids}
+        keys = [(use.task_id, use.gpu) for use in tasks.uses]
+        if tasks.snapshot or tasks.began or keys != [*node.used_since]:  # not only their numbers
+            began = {task.id: task for task in tasks.began}
+            described = began if tasks.snapshot else node.tasks | began
+            used_ids = {task_id for task_id, _ in keys}
+            node.tasks = {task_id: task for task_id, task in described.items()
+                          if task_id in used_ids}
+            node.used_since = {key: node.used_since.get(key, now) for key in keys}
         node.uses, node.suspended = tasks.uses, tasks.suspended
-        node.used_since = {key: node.used_since.get(key, now)
-                           for key in ((use.task_id, use.gpu) for use in tasks.uses)}
         node.are_tasks_known = True
         self.tasks_version += 1
         if node.listing is not None:

@@ -40,6 +40,7 @@ from gpudeck.network.websocket import (
 from gpudeck.rate import TokenBucket
 
 from .http_server import ClientConnection, ServerCounters, cut
+from .plain_socket import PeerSocket
 
 log = logging.getLogger("gpudeck.web")
 
@@ -85,7 +86,17 @@ class SocketIoEnvelope(msgspec.Struct):
     id: int | None = None
 
 
+class BytesEventEnvelope(msgspec.Struct, gc=False):
+    """An event with one argument in bytes: what an agent says, as a rule."""
+
+    type: int
+    nsp: str
+    data: tuple[str, bytes]
+    id: int | None = None
+
+
 _envelopes = msgspec.msgpack.Decoder(SocketIoEnvelope)
+_bytes_events = msgspec.msgpack.Decoder(BytesEventEnvelope)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -120,8 +131,22 @@ def event_frame(event: str, argument: Any, namespace: str) -> bytes:
     return frame(_encode({"type": 2, "data": [event, argument], "nsp": namespace}))
 
 
+def bytes_of_event(packet: bytes, event: str, namespace: str) -> bytes | None:
+    """Return the argument of a packet that is this event with one argument in bytes; None: it is
+    something else, which StrictPacket judges."""
+    try:
+        envelope = _bytes_events.decode(packet)
+    except (msgspec.MsgspecError, RecursionError, ValueError, OverflowError):
+        return None
+    is_event = envelope.type == 2 and envelope.nsp == namespace and envelope.data[0] == event
+    return envelope.data[1] if is_event else None
+
+
 class BoundedSocket:
     """An engine.io connection: what it may send, what waits to be sent, and whether it lives.
+
+    `take_directly`, where an endpoint sets it, is offered each packet before Socket.IO is; True: it
+    has taken it.
 
     What is queued is bounded in number. `pull`, where an endpoint sets it, is asked for the next
     frame whenever the kernel has taken the last one: a viewer has no queue at all.
@@ -136,12 +161,15 @@ class BoundedSocket:
         self.upgraded = self.connected = True
         self.is_admitted = False
         self.pull: Callable[[], bytes | None] | None = None
+        self.take_directly: Callable[[bytes], bool] | None = None
         self._steps = 0
         self.rest_s = 0.0  # how long to wait before reading on; the kernel slows the sender down
         self.opened_mono = self.heard_mono = self.pinged_mono = mono
         self.allowance = allowance
         self._engine = engine
         self._sock = sock
+        self._peer = PeerSocket(sock)
+        self._is_writing = False
         self._reader = WebSocketReader(min(UNADMITTED_BYTES, allowance.max_bytes))
         self._inside_since_mono = mono
         self._bucket = TokenBucket(UNADMITTED_PER_S, UNADMITTED_BURST, mono)
@@ -173,6 +201,15 @@ class BoundedSocket:
             self._engine.tally.add("too_slow")
             self.abort()
             return
+        if not self._queue and not self._is_writing and self.pull is None:
+            try:  # most go at once, and no other greenlet has to wake up for them
+                sent_bytes = self._peer.send_now(encoded)
+            except OSError:
+                self.abort()
+                return
+            if sent_bytes == len(encoded):
+                return
+            encoded = encoded[sent_bytes:]
         self._queue.append(encoded)
         self._wake.set()
 
@@ -190,11 +227,13 @@ class BoundedSocket:
                     self._wake.wait()
                     self._wake.clear()
                     continue
+                self._is_writing = True
                 with gevent.Timeout(self.allowance.stall_s, TimeoutError):
                     # gevent's sendall asks the kernel for its buffer's size each time.
                     sent_bytes = self._sock.send(encoded)
                     if sent_bytes < len(encoded):
                         self._sock.sendall(encoded[sent_bytes:])
+                self._is_writing = False
         except TimeoutError:
             self._engine.tally.add("too_slow")
             log.info("closed peer=%s reason=too_slow", self.sid)
@@ -232,12 +271,12 @@ class BoundedSocket:
         try:
             while not self.closed:
                 waited_from = time.monotonic()
-                data = self._sock.recv(RECV_BYTES)
+                data = self._peer.recv(RECV_BYTES)
                 got = time.monotonic()
                 if not data:
                     return "gone"
                 self._feed(data, got)
-                # gevent's recv switches only when it would block: a sender that always has more
+                # `recv` switches only when it waits: a sender that always has more
                 # ready would keep everyone else waiting.
                 busy_s = time.monotonic() - got + (busy_s if got - waited_from < BUSY_S else 0.0)
                 if self.rest_s or busy_s > BUSY_S:
@@ -248,6 +287,8 @@ class BoundedSocket:
             return violation.reason
         except OSError:
             return "gone"
+        finally:
+            self._peer.close()
         return "closed"
 
     def _feed(self, data: bytes, mono: float) -> None:
@@ -280,7 +321,8 @@ class BoundedSocket:
             # python-socketio takes an empty packet for an event without a name.
             raise WebSocketViolationError(CloseCode.INVALID_DATA, "an empty packet")
         if isinstance(message, bytes):
-            self._engine.handlers["message"](self.sid, message)
+            if self.take_directly is None or not self.take_directly(message):
+                self._engine.handlers["message"](self.sid, message)
             self._restart_admission()
         elif message == "3":
             self.heard_mono = mono

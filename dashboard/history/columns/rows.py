@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from gpudeck.contract.wire import Event, Frame, Hello, Inventory
 from gpudeck.measures.metrics import SLOW_WIDTH
@@ -17,8 +18,7 @@ from .layout import SLOW_KEYS
 BACKFILL_MOST_S = 15 * 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryMessage:
+class HistoryMessage(Struct, frozen=True, gc=False):
     """A message that is in the log now. `second`: in which second of the hub's clock a Frame was
     taken; 0: as its agent says."""
 
