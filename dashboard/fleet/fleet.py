@@ -236,7 +236,6 @@ class Fleet(GpuTable):
         # By node, also of one that has not come yet; and until when, monotonic.
         self.maintenance: dict[str, tuple[NodeMaintenance, float]] = {}
         self.disk_error: str | None = None  # why what nodes report is not kept now
-        self.tasks_version = 0
         self.groups_version = 0
         self._groups: dict[str, str] = {}  # node id -> group, where it is not DEFAULT_GROUP
 
@@ -385,7 +384,6 @@ class Fleet(GpuTable):
             node.used_since = {key: node.used_since.get(key, now) for key in keys}
         node.uses, node.suspended = tasks.uses, tasks.suspended
         node.are_tasks_known = True
-        self.tasks_version += 1
         if node.listing is not None:
             self.mark_owners(node.listing.order, node.tasks, node.uses)
 

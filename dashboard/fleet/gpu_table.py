@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpudeck.contract.repairs import LIFE, ServiceState
-from gpudeck.contract.wire import Frame, GpuFacts, Task, Use
+from gpudeck.contract.wire import Frame, GpuFacts, Slow, Task, Use
 from gpudeck.measures.availability import REASONS, is_use
 from gpudeck.measures.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, Metric
 from gpudeck.prometheus.dcgm import shares_memory
@@ -35,6 +35,7 @@ SERVICE_STATES: tuple[ServiceState, ...] = tuple(LIFE)
 
 A = TypeVar("A", bound=npt.NDArray[Any])
 Users = tuple[int, ...]  # owner numbers, UNKNOWN_OWNER for a Task whose owner is not known
+UseMarks = tuple[Users, int, int, bool]  # with how many tasks, how many paused, and is_used
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,8 @@ class GpuTable(MetricTable):
         self.uuids: list[str] = []
         self.facts: list[GpuFacts] = []
         self.users: list[Users | None] = []  # None: its node has not reported its tasks
+        self._marks: list[UseMarks | None] = []  # as `mark_owners` made them; None: not by it
+        self.owners_version = 0  # of what is shown of owners
         self.models: list[str] = []
         self.owners: list[str] = []
         self.hands = 0
@@ -166,6 +169,7 @@ class GpuTable(MetricTable):
         self.uuids.append("")
         self.facts.append(NO_FACTS)
         self.users.append(None)
+        self._marks.append(None)
         return slot
 
     def _forget(self, slot: int) -> int:
@@ -175,7 +179,7 @@ class GpuTable(MetricTable):
         self._slots_of_uuid[uuid].remove(slot)
         if not self._slots_of_uuid[uuid]:
             del self._slots_of_uuid[uuid]
-        self.users[slot] = None
+        self.users[slot] = self._marks[slot] = None
         self.clear(slot)
         self.slow.clear(slot)
         self.parent[self.parent == slot] = mig.NO_PARENT
@@ -207,20 +211,28 @@ class GpuTable(MetricTable):
         self.listed_mono[slots] = np.where(was_there, self.listed_mono[slots], mono)
         self.retired[slots] = False
         self.parent[slots] = mig.parents(order, gpus)
+        self.owners_version += 1  # a board may be split now
         self.shares_memory[slots] = shares_memory(gpus)
 
     # -- what a Frame says of them
 
     def put_numbers(self, node_at: int, numbers: FrameNumbers) -> None:
         """Let a Frame's numbers wait; those of one node are applied in the order of its Frames."""
-        frame, slots = numbers.frame, numbers.slots
-        if frame.slow is not None:
-            numbers.note_lies(int(self.slow.take(
-                slots, frame.slow.values, frame.slow.absent,
-                np.frombuffer(frame.states, np.uint8) == 0, numbers.at, numbers.at_mono).sum()))
+        if numbers.frame.slow is not None:
+            numbers.note_lies(self._take_slow(numbers, numbers.frame.slow))
         if node_at in self._waiting or len(self._waiting) >= MOST_WAITING:
             self.settle()
         self._waiting[node_at] = numbers
+
+    def _take_slow(self, numbers: FrameNumbers, slow: Slow) -> int:
+        rows = numbers.slots, SLOW_COLUMN["mig_on"]
+        was_split = self.slow.values[rows]
+        lies = self.slow.take(numbers.slots, slow.values, slow.absent,
+                              np.frombuffer(numbers.frame.states, np.uint8) == 0, numbers.at,
+                              numbers.at_mono)
+        if not np.array_equal(was_split, self.slow.values[rows], equal_nan=True):
+            self.owners_version += 1
+        return int(lies.sum())
 
     def settle(self) -> None:
         """Apply the numbers that wait."""
@@ -243,23 +255,33 @@ class GpuTable(MetricTable):
 
     def mark_owners(self, order: Sequence[int], tasks: Mapping[str, Task], uses: Iterable[Use]
                     ) -> None:
+        """Mark who uses these GPUs. Most report the same again and again."""
         self.forget_owners()
-        users: list[dict[int, None]] = [{} for _ in order]
+        users: list[Users] = [()] * len(order)
         counts, paused, in_use = [0] * len(order), [0] * len(order), [False] * len(order)
         for use in uses:
-            task = tasks.get(use.task_id)
-            users[use.gpu][self.owner_number(None if task is None else task.user)] = None
-            counts[use.gpu] += 1
-            paused[use.gpu] += use.state == "paused"
-            in_use[use.gpu] |= is_use(use.mem_used_bytes, use.sm_pct,
-                                      None if task is None else task.kind)
-        self.is_used[order] = in_use
-        for slot, on_gpu, count, paused_count in zip(order, users, counts, paused, strict=True):
-            self.users[slot] = tuple(on_gpu)
-            self.are_users_known[slot] = True
-            self.task_count[slot] = count
-            self.is_paused[slot] = count > 0 and paused_count == count
-            self.owner[slot] = _one_of(tuple(on_gpu))
+            task, at = tasks.get(use.task_id), use.gpu
+            number = self.owner_number(None if task is None else task.user)
+            if number not in users[at]:
+                users[at] += (number,)
+            counts[at] += 1
+            paused[at] += use.state == "paused"
+            in_use[at] |= is_use(use.mem_used_bytes, use.sm_pct,
+                                 None if task is None else task.kind)
+        for slot, marks in zip(order, zip(users, counts, paused, in_use, strict=True),
+                               strict=True):
+            if self._marks[slot] != marks:
+                self._marks[slot] = marks
+                self._mark(slot, *marks)
+
+    def _mark(self, slot: int, users: Users, count: int, paused: int, is_used: bool) -> None:
+        self.users[slot] = users
+        self.are_users_known[slot] = True
+        self.task_count[slot] = count
+        self.is_paused[slot] = count > 0 and paused == count
+        self.is_used[slot] = is_used
+        self.owner[slot] = _one_of(users)
+        self.owners_version += 1
 
     def forget_owners(self) -> None:
         """Forget names that nobody on a GPU has any more, when they are many."""
@@ -278,6 +300,7 @@ class GpuTable(MetricTable):
         self.users = [None if users is None else tuple(place[[*users]].tolist())
                       for users in self.users]
         self.owner[:size] = place[self.owner[:size]]
+        self._marks = [None] * size
         self._owners_most = max(OWNERS_KEPT, 2 * len(in_use))
 
     def new_names(self, node_id: str, gpus: Iterable[GpuFacts]) -> int:
