@@ -40,7 +40,7 @@ from gpudeck.network.websocket import (
 from gpudeck.rate import TokenBucket
 
 from .http_server import ClientConnection, ServerCounters, cut
-from .plain_socket import PeerSocket
+from .plain_socket import PeerSocket, ReadinessPoll
 
 log = logging.getLogger("gpudeck.web")
 
@@ -168,7 +168,7 @@ class BoundedSocket:
         self.allowance = allowance
         self._engine = engine
         self._sock = sock
-        self._peer = PeerSocket(sock)
+        self._peer = PeerSocket(sock, engine.readiness)
         self._is_writing = False
         self._reader = WebSocketReader(min(UNADMITTED_BYTES, allowance.max_bytes))
         self._inside_since_mono = mono
@@ -370,6 +370,7 @@ class BoundedEngine(engineio.Server):  # type: ignore[misc]
         super().__init__(**options)
         self.allowances = allowances
         self.tally = tally
+        self.readiness = ReadinessPoll()
 
     def handle_request(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         wrong = _not_an_upgrade(environ)

@@ -19,9 +19,9 @@ def build(core: Core) -> Capability:
     server.config.update(DEBUG=False, TESTING=False)
     counters = core.add(ServerCounters())
     core.add(QueryPool())
-    core.add(BoundedSocketIO()).init_app(server, allowances=_allowances(core.settings),
-                                         tally=counters)
-    return Capability()
+    sockets = core.add(BoundedSocketIO())
+    sockets.init_app(server, allowances=_allowances(core.settings), tally=counters)
+    return Capability(tasks=(sockets.engine.readiness.run,))
 
 
 def _allowances(settings: HubSettings) -> dict[str, ConnectionLimits]:

@@ -1,5 +1,6 @@
 """Reading and writing of a connection: nothing lost, nothing out of order, whoever writes."""
 
+import itertools
 import random
 import socket
 from collections.abc import Iterator
@@ -13,11 +14,20 @@ import pytest
 
 from dashboard.web.bounded_socket import BoundedSocket, ConnectionLimits, bytes_of_event
 from dashboard.web.http_server import ServerCounters
-from dashboard.web.plain_socket import PeerSocket
+from dashboard.web.plain_socket import REST_S, PeerSocket, ReadinessPoll
 from gpudeck.network.websocket import frame
 
 LIMITS = ConnectionLimits(100_000, 1e6, 1e6, 25.0, 60.0)
 Pair = tuple[Any, socket.socket]
+
+
+@pytest.fixture
+def poll() -> Iterator[ReadinessPoll]:
+    poll = ReadinessPoll()
+    running = gevent.spawn(poll.run)
+    yield poll
+    assert not running.dead
+    running.kill()
 
 
 @pytest.fixture
@@ -37,9 +47,9 @@ def read_all(theirs: Any, size: int) -> bytes:
     return data
 
 
-def test_a_read_waits_for_what_comes_and_leaves_nothing(pair: Pair) -> None:
+def test_a_read_waits_for_what_comes_and_leaves_nothing(pair: Pair, poll: ReadinessPoll) -> None:
     ours, theirs = pair
-    peer = PeerSocket(ours)
+    peer = PeerSocket(ours, poll)
     for text in (b"one", b"two", b"x" * 100):
         gevent.spawn_later(0.01, theirs.sendall, text)
         with gevent.Timeout(5):
@@ -52,9 +62,83 @@ def test_a_read_waits_for_what_comes_and_leaves_nothing(pair: Pair) -> None:
     peer.close()
 
 
-def test_the_kernel_takes_what_fits(pair: Pair) -> None:
+def test_the_end_is_read_however_it_comes(poll: ReadinessPoll) -> None:
+    """Edges are reported once: an end that comes with bytes must not be taken for read with them.
+    """
+    for with_bytes, first_waits, is_ours in itertools.product((True, False), repeat=3):
+        ours, theirs = gevent.socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        peer = PeerSocket(ours, poll)
+        reads: list[bytes] = []
+
+        def read(peer: PeerSocket = peer, reads: list[bytes] = reads) -> None:
+            while data := peer.recv(100):
+                reads.append(data)
+
+        reader = gevent.spawn(read)
+        if first_waits:
+            gevent.sleep(2 * REST_S)
+        if with_bytes:
+            theirs.sendall(b"last words")
+        (ours if is_ours else theirs).shutdown(socket.SHUT_RDWR)
+        with gevent.Timeout(5):
+            reader.join()
+        assert reads == [b"last words"] * with_bytes
+        peer.close()
+        ours.close()
+        theirs.close()
+
+
+def test_no_message_is_missed_by_readers_that_come_and_go_late(poll: ReadinessPoll) -> None:
+    """One of them pauses between its reads, as one whose sender is too fast."""
+    pairs = [gevent.socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(20)]
+    peers = [PeerSocket(ours, poll) for ours, _ in pairs]
+    received = [b""] * len(pairs)
+
+    def read(at: int) -> None:
+        while data := peers[at].recv(64):
+            received[at] += data
+            if at % 4 == 0:
+                gevent.sleep(random.choice([0.0, 0.001, 0.005]))
+
+    readers = [gevent.spawn(read, at) for at in range(len(pairs))]
+    sent = [b""] * len(pairs)
+    for _ in range(400):
+        at = random.randrange(len(pairs))
+        text = random.randbytes(random.choice([1, 63, 64, 65, 200]))
+        pairs[at][1].sendall(text)
+        sent[at] += text
+        gevent.sleep(random.choice([0.0, 0.0, 0.0, 0.001]))
+    for _, theirs in pairs:
+        theirs.close()
+    with gevent.Timeout(10):
+        gevent.joinall(readers)
+    assert received == sent
+    for peer, (ours, _) in zip(peers, pairs, strict=True):
+        peer.close()
+        ours.close()
+
+
+def test_a_reader_that_was_killed_leaves_nothing(pair: Pair, poll: ReadinessPoll) -> None:
     ours, theirs = pair
-    peer, data = PeerSocket(ours), random.randbytes(1_000_000)
+    peer = PeerSocket(ours, poll)
+    reader = gevent.spawn(peer.recv, 10)
+    gevent.sleep(0)
+    theirs.sendall(b"to nobody")
+    gevent.sleep(2 * REST_S)
+    reader.kill()
+    assert reader.dead
+    peer.close()
+    assert vars(poll)["_readers"] == {}
+    other = PeerSocket(ours, poll)
+    theirs.sendall(b"again")
+    with gevent.Timeout(5):
+        assert other.recv(100)
+    other.close()
+
+
+def test_the_kernel_takes_what_fits(pair: Pair, poll: ReadinessPoll) -> None:
+    ours, theirs = pair
+    peer, data = PeerSocket(ours, poll), random.randbytes(1_000_000)
     sent_bytes = peer.send_now(data)
     assert 0 < sent_bytes < len(data)
     while more := peer.send_now(data[sent_bytes:]):
@@ -64,9 +148,10 @@ def test_the_kernel_takes_what_fits(pair: Pair) -> None:
     assert peer.send_now(b"after its end") == 0
 
 
-def test_frames_keep_their_order_whether_they_wait_or_not(pair: Pair) -> None:
+def test_frames_keep_their_order_whether_they_wait_or_not(pair: Pair, poll: ReadinessPoll
+                                                          ) -> None:
     ours, theirs = pair
-    engine: Any = SimpleNamespace(tally=ServerCounters(), handlers={})
+    engine: Any = SimpleNamespace(tally=ServerCounters(), handlers={}, readiness=poll)
     peer = BoundedSocket(engine, "a", ours, LIMITS)
     writer = gevent.spawn(peer.write)
     expected, received = b"", b""
@@ -86,9 +171,9 @@ def test_frames_keep_their_order_whether_they_wait_or_not(pair: Pair) -> None:
     assert peer.closed
 
 
-def test_a_full_queue_ends_the_connection(pair: Pair) -> None:
+def test_a_full_queue_ends_the_connection(pair: Pair, poll: ReadinessPoll) -> None:
     ours, _ = pair
-    engine: Any = SimpleNamespace(tally=ServerCounters(), handlers={})
+    engine: Any = SimpleNamespace(tally=ServerCounters(), handlers={}, readiness=poll)
     peer = BoundedSocket(engine, "a", ours, LIMITS)
     for _ in range(400):
         peer.push(frame(bytes(3_000)))
