@@ -26,41 +26,41 @@ def row(dice: random.Random, keys: list[str]) -> Row:
             for key in dice.sample(keys, dice.randrange(1, len(keys)))}
 
 
-def message(dice: random.Random, node_id: str, seq: int, now: float) -> FromAgent:
+def message_of(dice: random.Random, node_id: str, seq: int, now: float) -> FromAgent:
     """Return what an agent may send: a Frame, as a rule, that may be late, of the future, or of an
     inventory that never came."""
     if dice.random() < 0.08:
         order = dice.sample(range(GPUS + 1), GPUS)
         return Inventory(dice.randrange(1, 4), tuple(facts(node_id, index) for index in order))
-    sent: Frame = frame(
+    report: Frame = frame(
         [row(dice, KEYS) for _ in range(GPUS if dice.random() < 0.95 else GPUS - 1)],
         seq=max(1, seq - dice.choice([0, 0, 0, 0, 3])),
         taken_at=now + dice.choice([0.0, 0.0, -2.0, 9.0]), generation=dice.choice([1, 1, 2, 7]),
         tasks=dice.choice([None, tasks((f"t{seq}", 0, "alice")), tasks()]),
         slow=None if dice.random() < 0.8 else [row(dice, [*SLOW_COLUMN][:4])] * GPUS)
-    if len(sent.states) == GPUS:
-        sent = frame_with(sent, bytes(dice.choice([0, 0, 0, *range(len(GPU_STATES))])
+    if len(report.states) == GPUS:
+        report = frame_with(report, bytes(dice.choice([0, 0, 0, *range(len(GPU_STATES))])
                                       for _ in range(GPUS)))
-    return sent
+    return report
 
 
-def frame_with(sent: Frame, states: bytes) -> Frame:
-    return Frame(sent.seq, sent.taken_at, sent.interval_s, sent.generation, sent.values,
-                 sent.absent, states, sent.tasks, sent.slow)
+def frame_with(report: Frame, states: bytes) -> Frame:
+    return Frame(report.seq, report.taken_at, report.interval_s, report.generation, report.values,
+                 report.absent, states, report.tasks, report.slow)
 
 
 class Twins:
     """Two state machines that are sent the same; the first is read after every message."""
 
     def __init__(self) -> None:
-        self.both = FleetStateMachine("hub", 1), FleetStateMachine("hub", 1)
+        self.machines = FleetStateMachine("hub", 1), FleetStateMachine("hub", 1)
         self.links = 0
 
-    def send(self, link: str, sent: FromAgent, now: float) -> None:
-        self.do(MessageReceived(link, sent, encode(sent)), now)
+    def send(self, link: str, message: FromAgent, now: float) -> None:
+        self.do(MessageReceived(link, message, encode(message)), now)
 
     def do(self, event: MessageReceived | RevokeNode, now: float) -> None:
-        read, unread = self.both
+        read, unread = self.machines
         answers = [machine.handle(event, now, now - NOW + MONO) for machine in (read, unread)]
         read.fleet.settle()
         assert answers[0] == answers[1]
@@ -98,12 +98,12 @@ def test_when_it_is_read_changes_nothing(seed: int) -> None:
         if dice.random() < 0.02:
             links[node_id] = twins.join(node_id, f"s{number}", now)
             seqs[node_id] = 1
-        twins.send(links[node_id], message(dice, node_id, seqs[node_id], now), now)
+        twins.send(links[node_id], message_of(dice, node_id, seqs[node_id], now), now)
         if number == MESSAGES * 3 // 4:
             twins.do(RevokeNode(node_id), now)
             del links[node_id]
-    assert sum(node.lies for node in twins.both[0].fleet.nodes.values()) > 0
-    assert_same(*twins.both)
+    assert sum(node.lies for node in twins.machines[0].fleet.nodes.values()) > 0
+    assert_same(*twins.machines)
 
 
 def test_all_that_frames_write_waits_and_nothing_else() -> None:
@@ -118,7 +118,7 @@ def test_what_nobody_reads_is_bounded() -> None:
     for at in range(MOST_WAITING + 2):
         link = twins.join(f"n{at}", "s1", NOW)
         twins.send(link, frame([{"util_pct": 7.0}] * GPUS), NOW)
-    unread = twins.both[1].fleet
+    unread = twins.machines[1].fleet
     assert 0 < len(vars(unread)["_waiting"]) <= MOST_WAITING
     assert (unread.values[:, COLUMN["util_pct"]] == 7.0).sum() == GPUS * (MOST_WAITING + 2)
     assert (unread.statuses(MONO) == GpuStatus.OK).all()

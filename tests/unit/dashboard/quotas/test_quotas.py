@@ -232,7 +232,7 @@ class CountedNodes(dict[str, Node]):
 
 
 def test_without_quotas_nobody_adds_up_what_is_held(tmp_path: Path, fleet: Fleet) -> None:
-    """On 10,000 GPUs the sum took 4 % of a core, to say that nothing is limited."""
+    """The sum took 4 % of a core on 10,000 GPUs, to say that nothing is limited."""
     state, nodes = HubState.open(tmp_path), CountedNodes(fleet.nodes)
     fleet.nodes = nodes
     quotas, _ = summed(state, fleet, SimpleNamespace(held=lambda *_: pd.DataFrame()))
