@@ -29,7 +29,8 @@ from gpudeck.contract.wire import (
 )
 
 from ..access.policy import DEFAULT_GROUP
-from .gpu_table import AVAILABLE, REASON_CODE, SERVICE_STATES, FrameNumbers, GpuTable
+from .frame_table import FrameNumbers
+from .gpu_table import AVAILABLE, REASON_CODE, SERVICE_STATES, GpuTable
 from .metric_table import Slots
 from .quarantine import NodeRefusal
 from .sampled_tasks import (
@@ -368,11 +369,6 @@ class Fleet(GpuTable):
             self._apply_tasks(node, frame.tasks, now)
         return FrameOutcome.APPLIED
 
-    def out_of_range(self, node: Node) -> int:
-        """Return how many numbers of a node were out of range, and so became unknown."""
-        self.settle()
-        return node.lies
-
     def _apply_tasks(self, node: Node, tasks: Tasks, now: float) -> None:
         keys = [(use.task_id, use.gpu) for use in tasks.uses]
         if tasks.snapshot or tasks.began or keys != [*node.used_since]:  # not only their numbers
@@ -456,6 +452,12 @@ class Fleet(GpuTable):
         listing = node.listings.get(node.frame.generation)
         slow = None if listing is None else self.slow.told_last(listing.slots)
         return msgspec.structs.replace(node.frame, tasks=tasks, slow=slow)
+
+
+def out_of_range(fleet: Fleet, node: Node) -> int:
+    """Return how many numbers of a node were out of range, and so became unknown."""
+    fleet.settle()
+    return node.lies
 
 
 def forgettable(fleet: Fleet, mono: float) -> list[int]:

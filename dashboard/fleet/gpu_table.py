@@ -1,26 +1,24 @@
 """Table of GPUs: a slot per GPU on a node, a column per number, as known at this moment."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from gpudeck.contract.repairs import LIFE, ServiceState
-from gpudeck.contract.wire import Frame, GpuFacts, Slow, Task, Use
+from gpudeck.contract.wire import GpuFacts, Task, Use
 from gpudeck.measures.availability import REASONS, is_use
-from gpudeck.measures.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, Metric
+from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, Metric
 from gpudeck.prometheus.dcgm import shares_memory
 
 from . import mig
-from .metric_table import Codes, Floats, MetricTable, Slots, SlowTable
+from .frame_table import FrameTable
+from .metric_table import Codes, Floats, MetricTable, Slots
 
 MAX_OWNERS = 65_000
 # So many may there be before those of no GPU are forgotten.
 OWNERS_KEPT, MODELS_KEPT = 4_096, 256
-MOST_WAITING = 256  # of Frames whose numbers nobody has read yet
-SLOW_LASTS_S = 180.0  # agents repeat it every 60 s; two may be lost on the way
 
 NO_TASK, SEVERAL, UNKNOWN_OWNER, SPLIT = 65_535, 65_534, 65_533, 65_532
 
@@ -33,7 +31,6 @@ REASON_CODE: Mapping[str, int] = {reason: code for code, reason in enumerate(REA
 # 0: in service; the others by their place, as the Fleet map is told them.
 SERVICE_STATES: tuple[ServiceState, ...] = tuple(LIFE)
 
-A = TypeVar("A", bound=npt.NDArray[Any])
 Users = tuple[int, ...]  # owner numbers, UNKNOWN_OWNER for a Task whose owner is not known
 UseMarks = tuple[Users, int, int, bool]  # with how many tasks, how many paused, and is_used
 
@@ -48,52 +45,16 @@ class FleetMetricColumn:
     full: npt.NDArray[np.float64]
 
 
-@dataclass(slots=True)
-class FrameNumbers:
-    """Numbers of a node's Frame. `at`, `at_mono`: when they were taken, by both clocks."""
-
-    slots: npt.NDArray[np.intp]
-    frame: Frame
-    at: float
-    at_mono: float
-    note_lies: Callable[[int], None]  # how many of them were out of range
-
-
-class SettledColumn(Generic[A]):
-    """A column of Frames' numbers: whoever reads it finds all Frames applied."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, table: "GpuTable", owner: type) -> A:
-        table.settle()
-        column: A = table.__dict__[self._name]
-        return column
-
-    def __set__(self, table: "GpuTable", column: A) -> None:
-        table.__dict__[self._name] = column
-
-
-class GpuTable(MetricTable):
+class GpuTable(FrameTable):
     """Live metrics of GPUs, and those that change seldom. A slot keeps its GPU until that has been
     gone for long and another one needs room: `hands` counts how often that was, and `hand` says of
-    each slot which of those was its newest.
-
-    Numbers of Frames wait until somebody reads a column of them: numpy takes as long for one node
-    as for a hundred."""
-
-    values = SettledColumn[Floats]()
-    absent = SettledColumn[Codes]()
-    sampled_at = SettledColumn[Floats]()
-    sampled_mono = SettledColumn[Floats]()
-    reported = SettledColumn[Codes]()
+    each slot which of those was its newest."""
 
     def __init__(self) -> None:
         self.uuids: list[str] = []
         self.facts: list[GpuFacts] = []
         self.users: list[Users | None] = []  # None: its node has not reported its tasks
         self._marks: list[UseMarks | None] = []  # as `mark_owners` made them; None: not by it
-        self.owners_version = 0  # of what is shown of owners
         self.models: list[str] = []
         self.owners: list[str] = []
         self.hands = 0
@@ -104,16 +65,13 @@ class GpuTable(MetricTable):
         self._model_of: dict[str, int] = {}
         self._owner_of: dict[str, int] = {}
         self._owners_most, self._models_most = OWNERS_KEPT, MODELS_KEPT
-        self._waiting: dict[int, FrameNumbers] = {}  # by node, each once
-        super().__init__(COLUMNS, np.inf, 64)
-        self.slow = SlowTable(SLOW, SLOW_LASTS_S, 64)
+        super().__init__()
 
     def __len__(self) -> int:
         return len(self.uuids)
 
     def _allocate(self, room: int) -> None:
         super()._allocate(room)
-        self.reported = np.zeros(room, np.uint8)
         self.node_at = np.zeros(room, np.int32)
         self.model_at = np.zeros(room, np.int32)
         self.index = np.zeros(room, np.int32)
@@ -137,10 +95,6 @@ class GpuTable(MetricTable):
         self.idle_mono = np.full(room, np.nan)  # since when, with memory held: wasted_gpus.py
         self.worked_mono = np.full(room, np.nan)  # when it was last seen otherwise by this hub
         self.idle_today_s = np.full(room, np.nan)
-
-    def grow(self, room: int) -> None:
-        self.settle()
-        super().grow(room)
 
     # -- slots
 
@@ -215,43 +169,6 @@ class GpuTable(MetricTable):
         self.shares_memory[slots] = shares_memory(gpus)
 
     # -- what a Frame says of them
-
-    def put_numbers(self, node_at: int, numbers: FrameNumbers) -> None:
-        """Let a Frame's numbers wait; those of one node are applied in the order of its Frames."""
-        if numbers.frame.slow is not None:
-            numbers.note_lies(self._take_slow(numbers, numbers.frame.slow))
-        if node_at in self._waiting or len(self._waiting) >= MOST_WAITING:
-            self.settle()
-        self._waiting[node_at] = numbers
-
-    def _take_slow(self, numbers: FrameNumbers, slow: Slow) -> int:
-        rows = numbers.slots, SLOW_COLUMN["mig_on"]
-        was_split = self.slow.values[rows]
-        lies = self.slow.take(numbers.slots, slow.values, slow.absent,
-                              np.frombuffer(numbers.frame.states, np.uint8) == 0, numbers.at,
-                              numbers.at_mono)
-        if not np.array_equal(was_split, self.slow.values[rows], equal_nan=True):
-            self.owners_version += 1
-        return int(lies.sum())
-
-    def settle(self) -> None:
-        """Apply the numbers that wait."""
-        if not self._waiting:
-            return
-        batch, self._waiting = [*self._waiting.values()], {}
-        frames = [numbers.frame for numbers in batch]
-        slots = np.concatenate([numbers.slots for numbers in batch])
-        states = np.frombuffer(b"".join([frame.states for frame in frames]), np.uint8)
-        of_frame = np.repeat(np.arange(len(batch)), [len(frame.states) for frame in frames])
-        at, at_mono = np.array([(numbers.at, numbers.at_mono) for numbers in batch]).T
-        self.reported[slots] = states
-        lies = self.take(
-            slots, b"".join([frame.values for frame in frames]),
-            b"".join([frame.absent for frame in frames]), states == 0, at[of_frame],
-            at_mono[of_frame])
-        if lies.any():
-            for numbers, count in zip(batch, np.bincount(of_frame, lies), strict=False):
-                numbers.note_lies(int(count))
 
     def mark_owners(self, order: Sequence[int], tasks: Mapping[str, Task], uses: Iterable[Use]
                     ) -> None:
