@@ -172,7 +172,7 @@ class GpuTable(FrameTable):
 
     def mark_owners(self, order: Sequence[int], tasks: Mapping[str, Task], uses: Iterable[Use]
                     ) -> None:
-        """Mark who uses these GPUs. Most report the same again and again."""
+        """Mark the users of these GPUs. Most nodes report the same again and again."""
         self.forget_owners()
         users: list[Users] = [()] * len(order)
         counts, paused, in_use = [0] * len(order), [0] * len(order), [False] * len(order)
