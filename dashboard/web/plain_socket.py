@@ -39,13 +39,20 @@ class ReadinessPoll:
         try:
             while True:
                 hub.wait(watcher)
-                for fd, flags in self._poll.poll(0):
-                    reader = self._readers.get(fd)
-                    if reader is not None:
-                        reader.wake(bool(flags & ENDS))
-                gevent.sleep(REST_S)
+                # A watcher that is stopped wakes libev once more: none is needed while more comes.
+                while self._wake_readers():
+                    gevent.sleep(REST_S)
         finally:
             watcher.close()
+
+    def _wake_readers(self) -> bool:
+        """Wake those for which something has come; return whether there was one."""
+        reports = self._poll.poll(0)
+        for fd, flags in reports:
+            reader = self._readers.get(fd)
+            if reader is not None:
+                reader.wake(bool(flags & ENDS))
+        return bool(reports)
 
 
 class PeerSocket:
