@@ -16,7 +16,7 @@ from gpudeck.contract.wire import Beat, Frame, FromAgent, FromHub, Hello, Invent
 # events
 
 
-class MessageReceived(Struct, frozen=True):
+class MessageReceived(Struct, frozen=True, gc=False):
     """An agent's message; `link` is its connection, and identity comes from there alone."""
 
     link: str
@@ -130,7 +130,7 @@ HubEvent = (MessageReceived | LinkClosed | RevokeNode | RateExceeded | Tick | Re
 # effects
 
 
-class SendMessage(Struct, frozen=True):
+class SendMessage(Struct, frozen=True, gc=False):
     link: str
     message: FromHub
 
@@ -140,7 +140,7 @@ class CloseLink(Struct, frozen=True):
     reason: str
 
 
-class StreamRecord(Struct, frozen=True):
+class StreamRecord(Struct, frozen=True, gc=False):
     """A new message, as received: for the head log, for taps, and to wake the live path. `seq` 0: a
     Hello or an Inventory. `message` is for history, and `second` the one of the hub's clock in
     which a Frame was taken."""
@@ -162,7 +162,7 @@ class LogMessage(Struct, frozen=True):
     fields: dict[str, Any]
 
 
-class NodeReport(Struct, frozen=True):
+class NodeReport(Struct, frozen=True, gc=False):
     """Message about actions or the node itself: none of it belongs to the fleet's picture."""
 
     node_id: str

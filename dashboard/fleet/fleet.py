@@ -29,8 +29,10 @@ from gpudeck.contract.wire import (
 )
 
 from ..access.policy import DEFAULT_GROUP
+from .frame_table import FrameNumbers
 from .gpu_table import AVAILABLE, REASON_CODE, SERVICE_STATES, GpuTable
 from .metric_table import Slots
+from .moved_gpus import mark_moved
 from .quarantine import NodeRefusal
 from .sampled_tasks import (
     NO_TASKS,
@@ -89,6 +91,10 @@ class InventorySlots:
     inventory: Inventory
     order: list[int]
     slots: Slots
+    rows: npt.NDArray[np.intp] = field(init=False)  # the same, always an array
+
+    def __post_init__(self) -> None:
+        self.rows = np.array(self.order, np.intp)
 
 
 @dataclass(slots=True)
@@ -153,7 +159,7 @@ class Node:
     are_tasks_known: bool = False
     outcomes: dict[FrameOutcome, int] = field(
         default_factory=lambda: dict.fromkeys(FrameOutcome, 0))
-    out_of_range: int = 0
+    lies: int = 0  # numbers out of range, of Frames whose numbers are applied
     unknown_types: list[str] = field(default_factory=list)  # of its newest connection's messages
 
     def take_host(self, sample: HostSample, mono: float) -> None:
@@ -161,6 +167,9 @@ class Node:
         self.host_tasks, self.servers = host_numbers(sample), server_numbers(sample)
         self.collectives = collective_numbers(sample)
         self.host_pressure_pct = host_pressure_pct(sample)
+
+    def note_lies(self, count: int) -> None:
+        self.lies += count
 
     def host_now(self, mono: float) -> HostSample | None:
         """Return the newest host sample; None: an old one is not passed off as live."""
@@ -231,7 +240,6 @@ class Fleet(GpuTable):
         # By node, also of one that has not come yet; and until when, monotonic.
         self.maintenance: dict[str, tuple[NodeMaintenance, float]] = {}
         self.disk_error: str | None = None  # why what nodes report is not kept now
-        self.tasks_version = 0
         self.groups_version = 0
         self._groups: dict[str, str] = {}  # node id -> group, where it is not DEFAULT_GROUP
 
@@ -289,7 +297,7 @@ class Fleet(GpuTable):
             self._show(node, listing)
         for former in {self.node_ids[self.node_at[slot]] for at in order
                        for slot in self.slots_of_uuid(self.uuids[at])} & self.nodes.keys():
-            _mark_moved(self, self.nodes[former])
+            mark_moved(self, self.nodes[former])
 
     def _show(self, node: Node, listing: InventorySlots) -> None:
         if listing is node.listing:
@@ -362,21 +370,22 @@ class Fleet(GpuTable):
         if isinstance(frame.host, HostSample):
             node.take_host(frame.host, at_mono)
         self._show(node, listing)
-        node.out_of_range += self.apply_numbers(listing.slots, frame, at, at_mono)
+        self.put_numbers(node.at, FrameNumbers(listing.rows, frame, at, at_mono, node.note_lies))
         if frame.tasks is not None:
             self._apply_tasks(node, frame.tasks, now)
         return FrameOutcome.APPLIED
 
     def _apply_tasks(self, node: Node, tasks: Tasks, now: float) -> None:
-        began = {task.id: task for task in tasks.began}
-        described = began if tasks.snapshot else node.tasks | began
-        used_ids = {use.task_id for use in tasks.uses}
-        node.tasks = {task_id: task for task_id, task in described.items() if task_id in used_ids}
+        keys = [(use.task_id, use.gpu) for use in tasks.uses]
+        if tasks.snapshot or tasks.began or keys != [*node.used_since]:  # not only their numbers
+            began = {task.id: task for task in tasks.began}
+            described = began if tasks.snapshot else node.tasks | began
+            used_ids = {task_id for task_id, _ in keys}
+            node.tasks = {task_id: task for task_id, task in described.items()
+                          if task_id in used_ids}
+            node.used_since = {key: node.used_since.get(key, now) for key in keys}
         node.uses, node.suspended = tasks.uses, tasks.suspended
-        node.used_since = {key: node.used_since.get(key, now)
-                           for key in ((use.task_id, use.gpu) for use in tasks.uses)}
         node.are_tasks_known = True
-        self.tasks_version += 1
         if node.listing is not None:
             self.mark_owners(node.listing.order, node.tasks, node.uses)
 
@@ -392,7 +401,7 @@ class Fleet(GpuTable):
                 changed.append((node_id, state))
         for node_id, state in changed:
             if state == "silent":
-                _mark_moved(self, self.nodes[node_id])
+                mark_moved(self, self.nodes[node_id])
         return changed
 
     def forgive(self, gap_s: float) -> None:
@@ -456,23 +465,10 @@ class Fleet(GpuTable):
         return msgspec.structs.replace(node.frame, tasks=tasks, slow=slow)
 
 
-def successor_of(fleet: Fleet, slot: int) -> Node | None:
-    """Return another of our nodes that reports the GPU of a slot, or did so last; None: none
-    does."""
-    return next((node for other in fleet.slots_of_uuid(fleet.uuids[slot])
-                 if fleet.node_at[other] != fleet.node_at[slot] and not fleet.retired[other]
-                 and not fleet.viewed[other]
-                 and not ((node := fleet.node_of(other)).state == "silent"
-                          and fleet.moved[other])), None)
-
-
-def _mark_moved(fleet: Fleet, node: Node) -> None:
-    """Mark the GPUs of a silent node that another node reports: a machine that was installed again
-    is another node, and its GPUs are counted once."""
-    if node.listing is not None:
-        fleet.moved[node.listing.slots] = [
-            node.state == "silent" and successor_of(fleet, slot) is not None
-            for slot in node.listing.order]
+def out_of_range(fleet: Fleet, node: Node) -> int:
+    """Return how many numbers of a node were out of range, and so became unknown."""
+    fleet.settle()
+    return node.lies
 
 
 def forgettable(fleet: Fleet, mono: float) -> list[int]:

@@ -7,18 +7,18 @@ import numpy as np
 import numpy.typing as npt
 
 from gpudeck.contract.repairs import LIFE, ServiceState
-from gpudeck.contract.wire import Frame, GpuFacts, Task, Use
+from gpudeck.contract.wire import GpuFacts, Task, Use
 from gpudeck.measures.availability import REASONS, is_use
-from gpudeck.measures.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, Metric
+from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, Metric
 from gpudeck.prometheus.dcgm import shares_memory
 
 from . import mig
-from .metric_table import Codes, Floats, MetricTable, Slots, SlowTable
+from .frame_table import FrameTable
+from .metric_table import Codes, Floats, MetricTable, Slots
 
 MAX_OWNERS = 65_000
 # So many may there be before those of no GPU are forgotten.
 OWNERS_KEPT, MODELS_KEPT = 4_096, 256
-SLOW_LASTS_S = 180.0  # agents repeat it every 60 s; two may be lost on the way
 
 NO_TASK, SEVERAL, UNKNOWN_OWNER, SPLIT = 65_535, 65_534, 65_533, 65_532
 
@@ -32,6 +32,7 @@ REASON_CODE: Mapping[str, int] = {reason: code for code, reason in enumerate(REA
 SERVICE_STATES: tuple[ServiceState, ...] = tuple(LIFE)
 
 Users = tuple[int, ...]  # owner numbers, UNKNOWN_OWNER for a Task whose owner is not known
+UseMarks = tuple[Users, int, int, bool]  # with how many tasks, how many paused, and is_used
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class FleetMetricColumn:
     full: npt.NDArray[np.float64]
 
 
-class GpuTable(MetricTable):
+class GpuTable(FrameTable):
     """Live metrics of GPUs, and those that change seldom. A slot keeps its GPU until that has been
     gone for long and another one needs room: `hands` counts how often that was, and `hand` says of
     each slot which of those was its newest."""
@@ -53,6 +54,7 @@ class GpuTable(MetricTable):
         self.uuids: list[str] = []
         self.facts: list[GpuFacts] = []
         self.users: list[Users | None] = []  # None: its node has not reported its tasks
+        self._marks: list[UseMarks | None] = []  # as `mark_owners` made them; None: not by it
         self.models: list[str] = []
         self.owners: list[str] = []
         self.hands = 0
@@ -63,15 +65,13 @@ class GpuTable(MetricTable):
         self._model_of: dict[str, int] = {}
         self._owner_of: dict[str, int] = {}
         self._owners_most, self._models_most = OWNERS_KEPT, MODELS_KEPT
-        super().__init__(COLUMNS, np.inf, 64)
-        self.slow = SlowTable(SLOW, SLOW_LASTS_S, 64)
+        super().__init__()
 
     def __len__(self) -> int:
         return len(self.uuids)
 
     def _allocate(self, room: int) -> None:
         super()._allocate(room)
-        self.reported = np.zeros(room, np.uint8)
         self.node_at = np.zeros(room, np.int32)
         self.model_at = np.zeros(room, np.int32)
         self.index = np.zeros(room, np.int32)
@@ -124,6 +124,7 @@ class GpuTable(MetricTable):
         self.uuids.append("")
         self.facts.append(NO_FACTS)
         self.users.append(None)
+        self._marks.append(None)
         return slot
 
     def _forget(self, slot: int) -> int:
@@ -133,7 +134,7 @@ class GpuTable(MetricTable):
         self._slots_of_uuid[uuid].remove(slot)
         if not self._slots_of_uuid[uuid]:
             del self._slots_of_uuid[uuid]
-        self.users[slot] = None
+        self.users[slot] = self._marks[slot] = None
         self.clear(slot)
         self.slow.clear(slot)
         self.parent[self.parent == slot] = mig.NO_PARENT
@@ -165,37 +166,40 @@ class GpuTable(MetricTable):
         self.listed_mono[slots] = np.where(was_there, self.listed_mono[slots], mono)
         self.retired[slots] = False
         self.parent[slots] = mig.parents(order, gpus)
+        self.owners_version += 1  # a board may be split now
         self.shares_memory[slots] = shares_memory(gpus)
 
     # -- what a Frame says of them
 
-    def apply_numbers(self, slots: Slots, frame: Frame, at: float, at_mono: float) -> int:
-        """Apply a Frame; return how many numbers were out of range, and so became unknown."""
-        self.reported[slots] = states = np.frombuffer(frame.states, np.uint8)
-        lies = self.take(slots, frame, states == 0, at, at_mono)
-        if frame.slow is not None:
-            lies += self.slow.take(slots, frame.slow, states == 0, at, at_mono)
-        return lies
-
     def mark_owners(self, order: Sequence[int], tasks: Mapping[str, Task], uses: Iterable[Use]
                     ) -> None:
+        """Mark the users of these GPUs. Most nodes report the same again and again."""
         self.forget_owners()
-        users: list[dict[int, None]] = [{} for _ in order]
+        users: list[Users] = [()] * len(order)
         counts, paused, in_use = [0] * len(order), [0] * len(order), [False] * len(order)
         for use in uses:
-            task = tasks.get(use.task_id)
-            users[use.gpu][self.owner_number(None if task is None else task.user)] = None
-            counts[use.gpu] += 1
-            paused[use.gpu] += use.state == "paused"
-            in_use[use.gpu] |= is_use(use.mem_used_bytes, use.sm_pct,
-                                      None if task is None else task.kind)
-        self.is_used[order] = in_use
-        for slot, on_gpu, count, paused_count in zip(order, users, counts, paused, strict=True):
-            self.users[slot] = tuple(on_gpu)
-            self.are_users_known[slot] = True
-            self.task_count[slot] = count
-            self.is_paused[slot] = count > 0 and paused_count == count
-            self.owner[slot] = _one_of(tuple(on_gpu))
+            task, at = tasks.get(use.task_id), use.gpu
+            number = self.owner_number(None if task is None else task.user)
+            if number not in users[at]:
+                users[at] += (number,)
+            counts[at] += 1
+            paused[at] += use.state == "paused"
+            in_use[at] |= is_use(use.mem_used_bytes, use.sm_pct,
+                                 None if task is None else task.kind)
+        for slot, marks in zip(order, zip(users, counts, paused, in_use, strict=True),
+                               strict=True):
+            if self._marks[slot] != marks:
+                self._marks[slot] = marks
+                self._mark(slot, *marks)
+
+    def _mark(self, slot: int, users: Users, count: int, paused: int, is_used: bool) -> None:
+        self.users[slot] = users
+        self.are_users_known[slot] = True
+        self.task_count[slot] = count
+        self.is_paused[slot] = count > 0 and paused == count
+        self.is_used[slot] = is_used
+        self.owner[slot] = _one_of(users)
+        self.owners_version += 1
 
     def forget_owners(self) -> None:
         """Forget names that nobody on a GPU has any more, when they are many."""
@@ -214,6 +218,7 @@ class GpuTable(MetricTable):
         self.users = [None if users is None else tuple(place[[*users]].tolist())
                       for users in self.users]
         self.owner[:size] = place[self.owner[:size]]
+        self._marks = [None] * size
         self._owners_most = max(OWNERS_KEPT, 2 * len(in_use))
 
     def new_names(self, node_id: str, gpus: Iterable[GpuFacts]) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.contract.wire import Frame, GpuFacts, Slow
+from gpudeck.contract.wire import GpuFacts, Slow
 from gpudeck.measures.metrics import SLOW_COLUMN, Absence, Metric
 from gpudeck.measures.throttled_time import COVERS_S, MOST_S, VIOLATIONS
 
@@ -51,21 +51,21 @@ class MetricTable:
     def describe(self, slot: int, facts: GpuFacts) -> None:
         self.full_of[slot] = [getattr(facts, fact) or np.nan for fact in self._facts]
 
-    def take(self, slots: Slots, report: Frame | Slow, were_read: Mask, at: float, at_mono: float
-             ) -> int:
-        """Take what an agent says of its GPUs; return how many values were out of range, and so
-        became unknown. A GPU that is called stale or lost is news of its state, not a sample of it:
-        what was read last keeps its age."""
+    def take(self, slots: Slots, values: bytes, absent: bytes, were_read: Mask,
+             at: float | Floats, at_mono: float | Floats) -> npt.NDArray[np.int_]:
+        """Take what agents say of GPUs, none of which is twice in `slots`; return how many values
+        of each were out of range, and so became unknown. A GPU that is called stale or lost is news
+        of its state, not a sample of it: what was read last keeps its age."""
         low, high = self._bounds
-        numbers = np.frombuffer(report.values, "<f8").reshape(-1, len(low))
-        codes = np.frombuffer(report.absent, np.uint8).reshape(-1, len(low))
+        numbers = np.frombuffer(values, "<f8").reshape(-1, len(low))
+        codes = np.frombuffer(absent, np.uint8).reshape(-1, len(low))
         present = codes == Absence.PRESENT
         lies = present & ((numbers < low) | (numbers > high))
         self.values[slots] = np.where(present & ~lies, numbers, self.values[slots])
         self.absent[slots] = np.where(lies, np.uint8(Absence.UNKNOWN), codes)
         for times, time in ((self.sampled_at, at), (self.sampled_mono, at_mono)):
             times[slots] = np.where(were_read, time, times[slots])
-        return int(lies.sum())
+        return np.asarray(lies.sum(axis=1))
 
     def absent_at(self, slots: Slots | int, mono: float, column: int | slice = slice(None)
                   ) -> Codes:
@@ -102,10 +102,10 @@ class SlowTable(MetricTable):
         super()._allocate(room)
         self.throttled_ns = np.full((room, len(VIOLATIONS)), np.nan)
 
-    def take(self, slots: Slots, report: Frame | Slow, were_read: Mask, at: float, at_mono: float
-             ) -> int:
+    def take(self, slots: Slots, values: bytes, absent: bytes, were_read: Mask,
+             at: float | Floats, at_mono: float | Floats) -> npt.NDArray[np.int_]:
         before, passed_s = self._shares(slots), at_mono - self.sampled_mono[slots]
-        lies = super().take(slots, report, were_read, at, at_mono)
+        lies = super().take(slots, values, absent, were_read, at, at_mono)
         counts = were_read & (passed_s > 0) & (passed_s <= MOST_S)
         passed_s = np.where(counts, passed_s, 0.0)[:, None]
         covered_s, now = np.minimum(passed_s, COVERS_S), self._shares(slots)

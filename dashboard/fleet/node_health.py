@@ -8,7 +8,8 @@ from gpudeck.contract.wire import BEAT_EVERY_S
 from gpudeck.words.actions import age
 
 from .available_gpus import maintenance_of
-from .fleet import STALE_AFTER_S, Fleet, Node, successor_of
+from .fleet import STALE_AFTER_S, Fleet, Node
+from .moved_gpus import successor_of
 
 HealthWord = Literal["healthy", "silent", "suspect", "refused", "no_driver", "driver_hung",
                      "reader_failing", "starting", "maintenance"]

@@ -199,6 +199,7 @@ def _take_owners(fleet: Fleet, slots: npt.NDArray[np.intp], owners: effects.Site
     fleet.are_users_known[slots] = owner != UNKNOWN_OWNER
     fleet.task_count[slots] = owner != NO_TASK
     fleet.is_paused[slots] = owners.is_paused[: len(codes)]
+    fleet.owners_version += 1
 
 
 def columns_of(keys: tuple[str, ...], rows: npt.NDArray[np.float32],

@@ -20,7 +20,7 @@ from gpudeck.network.keys import spaced
 from .available_gpus import available, why_not
 from .colour_scales import exact, levels
 from .filters import STATES, Filter, Mask
-from .fleet import Fleet, GpuStatus, Node
+from .fleet import Fleet, GpuStatus, Node, out_of_range
 from .gpu_table import AVAILABLE, MAX_OWNERS, NO_TASK, SPLIT, FleetMetricColumn
 from .host_views import CheckpointsView, HostLoadView, HostUseView, ServingView
 from .members import EnrolledNode, TakeoversView
@@ -387,7 +387,7 @@ def _frames(machine: FleetStateMachine, node: Node) -> FramesView:
     return FramesView(
         name, stream.ledger.first, stream.ledger.last, stream.acked, stream.applied,
         stream.ledger.duplicates, stream.ledger.missing, outcomes["late"], outcomes["future"],
-        outcomes["unreadable"], node.out_of_range)
+        outcomes["unreadable"], out_of_range(machine.fleet, node))
 
 
 # That its node is silent is the node's state; of the GPU itself it is known only that this is old.

@@ -89,7 +89,7 @@ class LiveFrames:
         for topic, version, shape in (
             ("facts", (visible.epoch, *counts, self._second // FACTS_EVERY_S),
              lambda: numbers_views.facts(fleet, visible)),
-            ("owners", fleet.tasks_version, lambda: views.owners(fleet, visible)),
+            ("owners", fleet.owners_version, lambda: views.owners(fleet, visible)),
             ("totals", self._second, lambda: views.totals(fleet, visible, self._now, self._mono)),
             ("numbers", self._second,
              lambda: numbers_views.numbers(fleet, visible, self._now, self._mono)),
@@ -114,7 +114,7 @@ class LiveFrames:
         # Whose commands one may read decides what a filter matches, and nothing else of the cells.
         filter_key = None if picked is None else (picked.text, visible.reads)
         for topic, version, of, shape in (
-            ("owners", fleet.tasks_version, viewer.versions.get("owners"),
+            ("owners", fleet.owners_version, viewer.versions.get("owners"),
              lambda: self._owners(visible, viewer.versions.get("owners"))),
             ("leases", self._leases_version, None, lambda: self._leases.view(visible)),
             ("totals", self._second, None,
@@ -134,9 +134,9 @@ class LiveFrames:
         """Return owners whole, or as changes. `has`: the version that the viewer has."""
         fleet, of = self._machine.fleet, (visible.sight.groups, visible.epoch)
         last = self._owner_changes.last(of)
-        if last is None or last.version != fleet.tasks_version:
+        if last is None or last.version != fleet.owners_version:
             last = self._owner_changes.keep(
-                of, next_owners(fleet.tasks_version, views.owners(fleet, visible), last))
+                of, next_owners(fleet.owners_version, views.owners(fleet, visible), last))
         return last.whole if last.changes is None or has != last.before else last.changes
 
     def slots_of(self, uuids: tuple[str, ...], scope: VisibilityScope) -> list[int]:

@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from pathlib import Path
 
 import gevent
@@ -24,6 +25,7 @@ SEGMENT_S = 300.0
 SEGMENT_BYTES = 256_000_000
 MAX_WAITING_BYTES = 64_000_000
 RECOVER_AT_ONCE = 2_000
+ACKED_AT_ONCE = 128
 
 
 class MessageRecorder:
@@ -100,7 +102,9 @@ class MessageRecorder:
             self._waiting_bytes += size
             self._submit(StorageFailed(why))
             return False
-        self._submit(RecordsStored(tuple(batch)))
+        for part in by_nodes(batch):
+            self._submit(RecordsStored(part))
+            gevent.sleep(0)  # so that agents do not wait until a thousand others have their Acks
         return True
 
     def _due(self) -> bool:
@@ -147,6 +151,18 @@ class MessageRecorder:
 
     def close(self) -> None:
         self._log.close()
+
+
+def by_nodes(batch: list[StreamRecord]) -> Iterator[tuple[StreamRecord, ...]]:
+    """Yield the records in parts; those of a node stay together, as they have one Ack."""
+    batch = sorted(batch, key=attrgetter("node_id"))
+    start = 0
+    while start < len(batch):
+        end = min(len(batch), start + ACKED_AT_ONCE)
+        while end < len(batch) and batch[end].node_id == batch[end - 1].node_id:
+            end += 1
+        yield tuple(batch[start:end])
+        start = end
 
 
 def _for_history(record: HeadLogEntry | StreamRecord,

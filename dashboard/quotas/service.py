@@ -68,8 +68,10 @@ class QuotaService:
             self._hours_mono = mono
             self._note_groups()
             self._update_hours(now)
-        there = {task_id for node in self._fleet.nodes.values() for task_id in node.tasks}
-        self.spared = {task_id: why for task_id, why in self.spared.items() if task_id in there}
+        if self.spared:
+            there = {task_id for node in self._fleet.nodes.values() for task_id in node.tasks}
+            self.spared = {task_id: why for task_id, why in self.spared.items()
+                           if task_id in there}
         self.balances = self.sum(now, self.active.index, self.hours, None)
         self.over_since = over_since(self.over_since, self.balances, self.steady())
         self.summed_at = now
@@ -78,6 +80,8 @@ class QuotaService:
     def sum(self, now: float, quotas: QuotaIndex, hours: QuotaGpuHours,
             visible: VisibleFleet | None) -> list[QuotaBalance]:
         """Sum up on the nodes that `visible` shows; None: on all."""
+        if not quotas.all:
+            return []  # whatever is held, nothing limits it
         node_holdings = []
         for node_id, node in list(self._fleet.nodes.items()):
             if is_current(node, now) and (visible is None or visible.sees_node(node_id)):

@@ -116,7 +116,7 @@ class GpuLink(Struct, frozen=True, array_like=True):
     nvlinks: Number | None = None
 
 
-class Task(Struct, frozen=True):
+class Task(Struct, frozen=True, gc=False):
     """A process using a GPU. `id` is (boot id, pid, start ticks): never reused."""
 
     id: Word
@@ -143,7 +143,7 @@ class Task(Struct, frozen=True):
     groups: Annotated[tuple[Word, ...], Meta(max_length=32)] = ()  # of Unix, of the process
 
 
-class Use(Struct, frozen=True, array_like=True):
+class Use(Struct, frozen=True, array_like=True, gc=False):
     """Use of one GPU by one Task, at one moment."""
 
     task_id: Word
@@ -153,7 +153,7 @@ class Use(Struct, frozen=True, array_like=True):
     state: Literal["running", "paused", "uninterruptible", "zombie"] | None = None
 
 
-class Tasks(Struct, frozen=True):
+class Tasks(Struct, frozen=True, gc=False):
     """The Tasks of a Node now. `began` holds those not described since the last snapshot; with
     `snapshot`, all of them. A Task without a Use has ended."""
 
@@ -208,14 +208,14 @@ class Inventory(Struct, frozen=True, tag="inventory"):
     links: Annotated[tuple[GpuLink, ...], Meta(max_length=MAX_LINKS)] = ()
 
 
-class Slow(Struct, frozen=True, array_like=True):
+class Slow(Struct, frozen=True, array_like=True, gc=False):
     """Metrics that change seldom: like Frame.values and .absent, over metrics.SLOW."""
 
     values: Annotated[bytes, Meta(max_length=MAX_GPUS * SLOW_WIDTH * 8)]
     absent: Annotated[bytes, Meta(max_length=MAX_GPUS * SLOW_WIDTH)]
 
 
-class Frame(Struct, frozen=True, tag="frame"):
+class Frame(Struct, frozen=True, tag="frame", gc=False):
     """Report of a Node for one tick. `values`: float64 little-endian, GPUs x metrics.COLUMNS, row
     by row. `absent`: one Absence byte each; where it is not PRESENT the value is 0 and means
     nothing. `states`: indexes of GPU_STATES."""
@@ -242,7 +242,7 @@ class Event(Struct, frozen=True, tag="event"):
     numbers: Annotated[dict[Word, Finite], Meta(max_length=16)] = {}
 
 
-class Beat(Struct, frozen=True, tag="beat"):
+class Beat(Struct, frozen=True, tag="beat", gc=False):
     """Sign of life of the agent, whatever its reader does."""
 
     reader: ReaderState
@@ -269,7 +269,7 @@ class Cost(Struct, frozen=True):
     outbox_bytes: Amount | None
 
 
-class Span(Struct, frozen=True, array_like=True):
+class Span(Struct, frozen=True, array_like=True, gc=False):
     """Range of seqs, both ends included."""
 
     first: Annotated[int, Meta(ge=1, le=2**53)]
@@ -318,7 +318,7 @@ class Refused(Struct, frozen=True, tag="refused"):
     retry_after_s: Annotated[float, Meta(ge=0, le=86_400)]
 
 
-class Ack(Struct, frozen=True, tag="ack"):
+class Ack(Struct, frozen=True, tag="ack", gc=False):
     seq: Number  # all up to it, itself included
     spans: Annotated[tuple[Span, ...], Meta(max_length=MAX_SPANS)] = ()  # and these beyond it
 

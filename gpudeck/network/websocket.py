@@ -11,6 +11,7 @@ from enum import IntEnum
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 MAX_CONTROL_BYTES = 125
+WHOLE_BINARY = 0x82  # first byte of a frame that is a whole binary message
 
 
 class Opcode(IntEnum):
@@ -70,6 +71,8 @@ class WebSocketReader:
         return len(self._buffer) + self._fragment_bytes
 
     def feed(self, data: bytes) -> list[Message | Control]:
+        if not self._buffer and not self._fragments and (lone := self._lone(data)) is not None:
+            return [lone]
         self._buffer += data
         messages: list[Message | Control] = []
         while (frame := self._frame()) is not None:
@@ -77,6 +80,20 @@ class WebSocketReader:
             if message is not None:
                 messages.append(message)
         return messages
+
+    def _lone(self, data: bytes) -> bytes | None:
+        """Return the message if these bytes are one whole binary frame and nothing else, as most
+        are; None: they are read step by step."""
+        if len(data) < 6 or data[0] != WHOLE_BINARY or bool(data[1] & 0x80) != self._is_masked:
+            return None
+        size, header = data[1] & 0x7F, 2
+        if size >= 126:
+            header = 4 if size == 126 else 10
+            size = int.from_bytes(data[2:header])
+        start = header + 4 if self._is_masked else header
+        if size > self.max_bytes or len(data) != start + size:
+            return None
+        return unmask(data[start:], data[header:start]) if self._is_masked else data[start:]
 
     def _frame(self) -> tuple[bool, Opcode, bytes] | None:
         buffer = self._buffer

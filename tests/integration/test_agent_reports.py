@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from agent.cli.events import events as events_verb
-from dashboard.fleet.gpu_table import SLOW_LASTS_S
+from dashboard.fleet.frame_table import SLOW_LASTS_S
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, Absence
 from tests.integration.full_agent import Teller

@@ -85,7 +85,8 @@ class EvaluationContext:
         return value
 
     def nodes(self) -> list[Node]:
-        return [self.fleet.all_nodes[node_id] for node_id in self.fleet.node_ids[: self.node_count]]
+        return self.cached("nodes", lambda: [
+            self.fleet.all_nodes[node_id] for node_id in self.fleet.node_ids[: self.node_count]])
 
     def standing(self) -> TargetStability:
         """Return the stability of each node."""

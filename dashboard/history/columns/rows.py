@@ -18,7 +18,7 @@ from .layout import SLOW_KEYS
 BACKFILL_MOST_S = 15 * 86_400.0
 
 
-class HistoryMessage(Struct, frozen=True):
+class HistoryMessage(Struct, frozen=True, gc=False):
     """A message that is in the log now. `second`: in which second of the hub's clock a Frame was
     taken; 0: as its agent says."""
 

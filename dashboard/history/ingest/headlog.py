@@ -33,7 +33,7 @@ GROUP_BYTES = 16_384  # of payload in a record, and what a flipped bit costs; or
 CARRIED = -1
 
 
-class HeadLogEntry(msgspec.Struct, array_like=True, frozen=True):
+class HeadLogEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     node_id: str
     stream: str
     seq: int

@@ -27,7 +27,7 @@ from ..files.store import HistoryStore
 from .memory_reads import MemoryReader
 from .point_reads import STEP_S, HistoryPointReader
 
-SELDOM_HOLDS_S = 180  # as live (fleet/gpu_table.py): agents repeat it each minute, two may be lost
+SELDOM_HOLDS_S = 180  # as live (fleet/frame_table.py): repeated each minute, two may be lost
 HELD = (*TASK_WORDS[:4], *TASK_SUMS, *TASK_TOPS)
 
 

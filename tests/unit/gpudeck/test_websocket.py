@@ -119,3 +119,19 @@ def test_what_breaks_the_protocol(data: bytes, code: CloseCode) -> None:
 
 def test_the_accept_key_of_the_rfc() -> None:
     assert accept_key("dGhlIHNhbXBsZSBub25jZQ==") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+
+
+@given(st.lists(st.binary(max_size=70_000), max_size=4), st.booleans())
+def test_a_message_that_comes_alone_is_read_as_in_a_stream(bodies: list[bytes], is_masked: bool
+                                                           ) -> None:
+    reader, stream = WebSocketReader(66_000, is_masked), WebSocketReader(66_000, is_masked)
+    for body in bodies:
+        data = masked(body) if is_masked else frame(body)
+        if len(body) > 66_000:
+            with pytest.raises(WebSocketViolationError, match="more than"):
+                reader.feed(data)
+            return
+        assert reader.feed(data) == [body] == stream.feed(data[:1]) + stream.feed(data[1:])
+        assert not reader.is_inside
+    with pytest.raises(WebSocketViolationError, match="must be masked"):
+        reader.feed(frame(b"x" * 20) if is_masked else masked(b"x" * 20))

@@ -5,7 +5,14 @@ import random
 import numpy as np
 import pytest
 
-from dashboard.fleet.fleet import SILENT_AFTER_S, SUSPECT_AFTER_S, Fleet, FrameOutcome, GpuStatus
+from dashboard.fleet.fleet import (
+    SILENT_AFTER_S,
+    SUSPECT_AFTER_S,
+    Fleet,
+    FrameOutcome,
+    GpuStatus,
+    out_of_range,
+)
 from dashboard.fleet.gpu_table import NO_TASK, SEVERAL, UNKNOWN_OWNER
 from gpudeck.contract.wire import Inventory, Tasks, Use, WireError
 from gpudeck.measures.metrics import COLUMN, Absence
@@ -84,7 +91,7 @@ def test_a_value_outside_its_range_becomes_unknown_and_is_counted() -> None:
     assert fleet.absent[0, UTIL] == Absence.UNKNOWN
     assert fleet.absent[0, COLUMN["temp_c"]] == Absence.PRESENT
     assert fleet.absent[1, COLUMN["temp_c"]] == Absence.UNKNOWN
-    assert node.out_of_range == 2
+    assert out_of_range(fleet, node) == 2
 
 
 def test_the_last_value_is_kept_beside_the_present_one() -> None:

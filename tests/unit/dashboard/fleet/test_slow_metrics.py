@@ -9,8 +9,8 @@ import pytest
 from dashboard.fleet import views
 from dashboard.fleet.colour_scales import LEVELS, NO_FULL
 from dashboard.fleet.filters import FilterError, parse
-from dashboard.fleet.fleet import Fleet, GpuStatus
-from dashboard.fleet.gpu_table import SLOW_LASTS_S
+from dashboard.fleet.fleet import Fleet, GpuStatus, out_of_range
+from dashboard.fleet.frame_table import SLOW_LASTS_S
 from dashboard.fleet.metric_table import MetricTable
 from dashboard.fleet.state_machine import FleetStateMachine
 from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
@@ -131,7 +131,7 @@ def test_a_number_out_of_its_range_is_unknown() -> None:
     view = view_of(fleet)
     assert view.missing["temp_margin_c"] == "unknown"
     assert view.values["pcie_width"] == 16.0
-    assert fleet.nodes["n1"].out_of_range == 1
+    assert out_of_range(fleet, fleet.nodes["n1"]) == 1
 
 
 def test_a_big_counter_is_exact() -> None:

@@ -17,7 +17,7 @@ from dashboard.audit.recorder import AuditRecorder
 from dashboard.audit.store import AuditStore
 from dashboard.automation.intents import ActionIntent, RequestedKeep
 from dashboard.automation.quota_source import QuotaIntentSource, progress
-from dashboard.fleet.fleet import Fleet
+from dashboard.fleet.fleet import Fleet, Node
 from dashboard.fleet.visibility import EVERYTHING_SEEN, VisibleFleetCache
 from dashboard.nodes.events import GroupChanged
 from dashboard.quotas.active_quotas import ActiveQuotas
@@ -218,6 +218,30 @@ def test_hours_of_a_while_ago_are_nobodys_hours_now(tmp_path: Path, fleet: Fleet
     quotas.step(NOW + HOURS_EVERY_S + 1, 1_001.0)
     assert hours() == (0.0, False)
     assert quotas.summed_at == NOW + HOURS_EVERY_S + 1, "what else there is, is looked at"
+    state.close()
+
+
+class CountedNodes(dict[str, Node]):
+    """Nodes that count how often somebody looks at all of them."""
+
+    looks = 0
+
+    def items(self) -> Any:
+        self.looks += 1
+        return super().items()
+
+
+def test_without_quotas_nobody_adds_up_what_is_held(tmp_path: Path, fleet: Fleet) -> None:
+    """The sum took 4 % of a core on 10,000 GPUs, to say that nothing is limited."""
+    state, nodes = HubState.open(tmp_path), CountedNodes(fleet.nodes)
+    fleet.nodes = nodes
+    quotas, _ = summed(state, fleet, SimpleNamespace(held=lambda *_: pd.DataFrame()))
+    quotas.step(NOW, 1_000.0)
+    looks_of_hours = nodes.looks
+    quotas.step(NOW, 1_010.0)
+    assert (quotas.balances, quotas.summed_at, nodes.looks) == ([], NOW, looks_of_hours)
+    assert quotas.sum(NOW, QuotaIndex([Quota("q", "*", gpus=1)]), QuotaGpuHours(), None) == []
+    assert nodes.looks == looks_of_hours + 1
     state.close()
 
 
