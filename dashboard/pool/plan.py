@@ -304,8 +304,7 @@ def scheduling(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
               avoided: Mapping[str, frozenset[str]] = NONE_AVOIDED, away: Sequence[Lease] = ()
                ) -> Generator[None, None, Pass]:
     """Run a pass step by step. `ended_leases`: of late; `past_usage`: of all that ended. `loads`:
-    of nodes, where the strategy goes by them. `away`: leases of nodes that are. What nodes report
-    meanwhile comes too late for it."""
+    of nodes, where the strategy goes by them. `away`: leases of nodes that are."""
     asking = {claim.id for claim in waiting}
     recent = [lease.claim for lease in ended_leases[-LEAST_CLAIMS * 40:]]
     models = {gpu.model for node in nodes for gpu in node.report.gpus} if policy.weights else ()
@@ -319,9 +318,8 @@ def scheduling(nodes: Sequence[PoolNode], waiting: Sequence[Claim],
     mix = ClaimMix([*recent, *waiting])
     yield
     return (yield from pass_steps(
-        Queue(waiting=waiting, leases=leases, away=away, past_usage=past_usage,
-              bookings=kept_bookings, limits=limits, team_of=team_of,
-              predicted_s=predicted_s, avoided=avoided,
+        Queue(waiting=waiting, leases=leases, away=away, past_usage=past_usage, limits=limits,
+              bookings=kept_bookings, team_of=team_of, predicted_s=predicted_s, avoided=avoided,
               paused={claim_id: why for node in nodes for claim_id, why in node.paused.items()}),
         free, policy, PlacementContext(mix=mix, weights=weights), now))
 

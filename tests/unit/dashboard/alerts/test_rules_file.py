@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -9,7 +10,7 @@ from dashboard.alerts.core import rule_unit_tests
 from dashboard.alerts.core.rule import InvalidRuleError, check, read
 from dashboard.alerts.rules_file import PACK, dump, one_rule, parse
 from dashboard.cli.rules import rules
-from gpudeck.contract.ladder import DOES
+from gpudeck.contract.ladder import RuleDo
 from gpudeck.errors import CommandError
 from gpudeck.measures.metrics import HELD_AT_LEAST_BYTES, IDLE_AT_MOST_PCT
 
@@ -171,5 +172,5 @@ def test_the_whole_ladder_of_the_docs_is_a_rule_that_may_be_written() -> None:
     text = (ROOT / "docs" / "rules-that-act.md").read_text().split("### Graded isolation")[1]
     example = text.split("```yaml\n")[1].split("```")[0]
     (ready,) = parse(example).rules.values()
-    assert [step.do for step in ready.rule.ladder] == [*DOES]
+    assert [step.do for step in ready.rule.ladder] == [*get_args(RuleDo)]
     assert ready.rule.mode == "dry_run", "it acts only when somebody raises it"
