@@ -143,6 +143,7 @@ EARLY, LATE = NodeTime(50.0, "boot", 50.0), NodeTime(150.0, "boot", 150.0)
     ("in_force", ServerShare(70.0, True), EARLY, "keep", "drifted"),
     ("in_force", ServerShare(70.0, True), LATE, "forget", "drifted"),
     ("in_force", ServerShare(None, False), EARLY, "forget", "in_force"),
+    ("in_force", ServerShare(None, True), NodeTime(50.0, "another", 5.0), "forget", "in_force"),
     ("beginning", ServerShare(50.0, True), EARLY, "undo", "in_force"),
     ("beginning", ServerShare(100.0, True), EARLY, "undo", "drifted"),
 ])

@@ -272,7 +272,7 @@ def test_what_the_driver_lists_still_gives_no_gpu_up(pool: SuspendingPool) -> No
 
 def test_a_claim_without_a_command_waits_as_long_as_its_work_is_suspended(
         pool: SuspendingPool) -> None:
-    """Only its owner's processes on its GPUs say that it is used."""
+    """Processes on its GPUs are its one sign of use."""
     lease = pool.lease("a", "G0", "G1")
     pool.leases.put(replace(lease, is_run=False, process=None), {"pool": "granted"})
     pool.take()
