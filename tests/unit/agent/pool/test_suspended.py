@@ -64,8 +64,8 @@ class SuspendingPool:
         self.see()
 
     def see(self) -> None:
-        """List the process: with nothing on its GPUs while it is suspended."""
-        is_away = self.states.get(KEY) == "suspended"
+        """List the process: with nothing on its GPUs while it is suspended, or may be."""
+        is_away = KEY in self.states
         tasks = [GpuTask(Task("t1", *KEY, None, "ann", None, uid=1_000), uuid,
                          0.0 if is_away else 4.0 * GIB, None, "running", is_away)
                  for uuid in ("G0", "G1")]
