@@ -179,6 +179,8 @@ def _by_budget(case: GuardInput) -> Iterator[Refusal]:
 def _by_asker(case: GuardInput) -> Iterator[Refusal]:
     if case.asker == "rule":
         yield from rungs.by_rules(case.action, _as_rung(case))
+        if case.action == "suspend":  # what could not come back by itself would be forgotten
+            yield from rungs.by_ceiling("restore", _as_rung(case))
     if case.asker == "terminal" and not case.ceiling.terminal_may_act:
         yield Refusal("type", "the ceiling of this node does not permit actions from its terminal; "
                               "act through the hub.")

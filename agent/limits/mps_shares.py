@@ -37,8 +37,10 @@ def read(mps: LocalMpsDaemons, limit: TimedLimit) -> ServerShare:
 
 def step(limit: TimedLimit, share: ServerShare, clock: NodeTime) -> LimitStep:
     """Decide what to do about a limit."""
-    if not share.is_there:
+    if not share.is_there or limit.boot_id != clock.boot_id:
         return LimitStep("forget", limit, "its MPS server has ended, and its share with it")
+    if limit.state == "beginning" and share.pct is None:
+        return LimitStep("keep", limit)
     now = judged(limit, share.pct, clock.wall)
     is_over = left_s(limit, clock) <= 0
     if limit.state == "beginning":

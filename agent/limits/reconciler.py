@@ -149,7 +149,7 @@ class LimitReconciler:
         try:
             managed = self._all()
             if any(managed):
-                managed = self._reconcile(managed)
+                managed = self._reconcile_shares(self._reconcile(managed))
             else:
                 self._is_fresh = False
                 self._unconfirmed.clear()
@@ -179,10 +179,10 @@ class LimitReconciler:
             self._unconfirmed = keys if is_fresh else self._unconfirmed & keys
             is_held, clock = bool(self._holds()), clock_now(self._boot_id)
             for limit in limits:
+                if limit.what == "mps_share":
+                    continue
                 current = readings.get(limit.gpu_uuid)
-                todo = mps_shares.step(limit, mps_shares.read(self._limits.mps, limit), clock) if (
-                    limit.what == "mps_share") else step(
-                    limit, current, clock, _key(limit) in self._unconfirmed)
+                todo = step(limit, current, clock, _key(limit) in self._unconfirmed)
                 if self._do(todo, current, is_held):
                     self._unconfirmed.discard(_key(limit))
             for mode in modes:
@@ -192,6 +192,23 @@ class LimitReconciler:
                 is_unconfirmed = _key(layout) in self._unconfirmed
                 if _follow(self._limits, layout, is_unconfirmed, is_held):
                     self._unconfirmed.discard(_key(layout))
+            return self._all()
+        finally:
+            self._lock.free()
+
+    def _reconcile_shares(self, managed: ManagedLimits) -> ManagedLimits:
+        """Do the same for shares of MPS. Their daemons are asked last, and without the lock: one
+        that lets us wait keeps nobody from acting here."""
+        shares = {limit: mps_shares.read(self._limits.mps, limit) for limit in managed[0]
+                  if limit.what == "mps_share"}
+        if not shares or not self._lock.take(0.0):
+            return managed
+        try:
+            is_held, clock = bool(self._holds()), clock_now(self._boot_id)
+            for limit in self._limits.timed.all():
+                if (share := shares.get(limit)) is not None:
+                    self._do(mps_shares.step(limit, share, clock), None, is_held)
+                    self._unconfirmed.discard(_key(limit))
             return self._all()
         finally:
             self._lock.free()

@@ -19,7 +19,7 @@ from gpudeck.contract.pool_link import (
 )
 from gpudeck.contract.pool_messages import ClaimRefused, ClaimWaits, LeaseEnded, LeaseNotice
 from gpudeck.contract.repairs import GpuRepair
-from gpudeck.contract.suspensions import SuspensionState
+from gpudeck.contract.suspensions import SuspendedTask
 from gpudeck.measures.availability import UNREAD
 from gpudeck.pool.core.ahead import ClaimsAhead, with_ahead
 from gpudeck.pool.core.claims import TERM_MOST_S, Claim
@@ -67,7 +67,7 @@ class PoolService:
                  clock: PoolClock, mps: MpsProbe, is_local: bool, changed: Callable[[], None],
                  people: NodePeople, why_no_end: Callable[[], str],
                  out_of_service: Callable[[], Sequence[GpuRepair]],
-                 suspended: Callable[[], Mapping[ProcessKey, SuspensionState]]) -> None:
+                 suspended: Callable[[], Mapping[ProcessKey, SuspendedTask]]) -> None:
         """Set up the pool; `start` begins its loop. `is_local`: may give out GPUs while no hub
         decides. `changed`: there may be a new report. `people`: its users. `why_no_end`: what
         forbids rules to end work here. `out_of_service`: repairs whose GPUs get nothing new.

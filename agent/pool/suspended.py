@@ -1,11 +1,11 @@
 """Leases whose work was suspended for another claim: they give their GPUs up, wait in the queue and
 get them again. All of it is on disk before it counts."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpudeck.contract.pool_link import ClaimStanding
-from gpudeck.contract.suspensions import SuspendedTask, SuspensionState
+from gpudeck.contract.suspensions import SuspendedTask
 from gpudeck.pool.core.claims import TEXT_MOST
 
 from ..limits.stores import SuspensionStore
@@ -20,13 +20,18 @@ OTHER_GPUS = "its work was suspended on other GPUs"
 
 
 def suspended_processes(store: SuspensionStore, boot_id: str
-                        ) -> dict[ProcessKey, SuspensionState]:
-    """Return the processes that are suspended, or may be. Raises JournalError."""
-    def processes(task: SuspendedTask) -> Iterator[ProcessKey]:
-        return ((entry.process.pid, entry.process.start_ticks) for entry in task.processes)
+                        ) -> dict[ProcessKey, SuspendedTask]:
+    """Return the processes that are suspended, or may be, by what is recorded of them. Raises
+    JournalError."""
+    return {(entry.process.pid, entry.process.start_ticks): task for task in store.all()
+            if task.boot_id == boot_id for entry in task.processes}
 
-    return {process: task.state for task in store.all() if task.boot_id == boot_id
-            for process in processes(task)}
+
+def _is_away(use: LeaseUse, tasks: Mapping[ProcessKey, SuspendedTask]) -> bool:
+    """Return whether its process is suspended, and the driver lists it no more: memory that it did
+    not free is nobody else's."""
+    task = tasks.get(use.key)
+    return use.gpu_task.is_suspended and task is not None and task.state == "suspended"
 
 
 @dataclass(slots=True)
@@ -37,7 +42,7 @@ class SuspendedLeases:
 
     leases: NodeLeases
     clock: PoolClock
-    processes: Callable[[], Mapping[ProcessKey, SuspensionState]]
+    processes: Callable[[], Mapping[ProcessKey, SuspendedTask]]
     tell: Callable[[NodeLease, str], None]
     standings: dict[str, ClaimStanding] = field(init=False, default_factory=dict)
 
@@ -47,23 +52,29 @@ class SuspendedLeases:
 
     def step(self, uses: Sequence[LeaseUse] | None) -> None:
         """Take the GPUs of preempted leases all of whose work is suspended, and note what is
-        restored. Raises JournalError."""
+        restored, or has to be. Raises JournalError."""
         self.standings = {lease.id: self.standings[lease.id] for lease in self.waiting
                           if lease.id in self.standings}
         concerned = [lease for lease in self.leases.all.values()
-                     if lease.uuids and (lease.preempted or lease.home_gpus)]
+                     if lease.uuids and (
+                         lease.preempted or lease.home_gpus or lease.claim.is_suspendable)]
         if uses is None or not concerned:
             return
-        states = self.processes()
+        tasks = self.processes()
         for lease in concerned:
-            on_gpus = {use.key for use in uses if use.may_be_of(lease)}
-            if lease.preempted and on_gpus and all(
-                    states.get(key) == "suspended" for key in on_gpus):
+            on_gpus = [use for use in uses if use.may_be_of(lease)]
+            own = {use.key for use in on_gpus} | {*self.leases.marks.of(lease.id)}
+            if lease.preempted and on_gpus and all(_is_away(use, tasks) for use in on_gpus):
                 self._take(lease)
-            elif lease.home_gpus and states.keys().isdisjoint(
-                    on_gpus | {*self.leases.marks.of(lease.id)}):
+            elif lease.home_gpus and tasks.keys().isdisjoint(own):
                 self.leases.put(replace(lease, home_gpus=()), {
                     "pool": "restored", "lease": lease.id})
+            elif not lease.preempted and not lease.home_gpus and any(
+                    use.is_of(lease) and use.key in tasks and tasks[use.key].is_by_pool
+                    for use in on_gpus):
+                # Nobody asks for its GPUs any more: what was suspended for that has to come back.
+                self.leases.put(replace(lease, home_gpus=lease.uuids), {
+                    "pool": "restoring", "lease": lease.id})
 
     def _take(self, lease: NodeLease) -> None:
         """Take the GPUs of a lease. What it held until now is reported as a lease that has ended,

@@ -58,7 +58,9 @@ def lease_uses(tasks: Sequence[GpuTask], leases: Sequence[NodeLease], marks: Mar
         whose = frozenset(own[task.task.pid, task.task.start_ticks]
                           | containers.get(task.task.container, set()))
         uses.append(LeaseUse(task, whose, frozenset(
-            lease.id for lease in leases if task.gpu_uuid in lease.uuids
+            lease.id for lease in leases
+            if task.gpu_uuid in (lease.home_gpus if task.is_suspended and lease.waits
+                                 else lease.uuids)
             and (lease.id in whose or (lease.uid == task.task.uid
                                        and lease.given_back_at is None)))))
     return tuple(uses)
@@ -66,10 +68,12 @@ def lease_uses(tasks: Sequence[GpuTask], leases: Sequence[NodeLease], marks: Mar
 
 def misplaced_gpus(lease: NodeLease, uses: Iterable[LeaseUse], leases: Sequence[NodeLease]
                    ) -> tuple[str, ...]:
-    """Return GPUs on which the lease's processes are, and which none of their leases has."""
-    of = {other.id: other.home_gpus or other.uuids for other in leases}
+    """Return GPUs on which the lease's processes are, and which none of their leases has. What is
+    suspended is on none."""
+    of = {other.id: other.uuids for other in leases}
     return tuple(sorted({
-        use.gpu_task.gpu_uuid for use in uses if lease.id in use.leases and not any(
+        use.gpu_task.gpu_uuid for use in uses
+        if lease.id in use.leases and not use.gpu_task.is_suspended and not any(
             use.gpu_task.gpu_uuid in of[lease_id] for lease_id in use.leases)}))
 
 

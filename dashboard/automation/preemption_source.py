@@ -8,6 +8,7 @@ from gpudeck.contract.action_table import ON_RUNG
 from gpudeck.contract.actions import ActionParams, Refusal, RuleCondition
 from gpudeck.contract.ladder import LadderRung
 from gpudeck.contract.quota_usage import JobKey, TaskHolding
+from gpudeck.contract.suspensions import PREEMPTION
 from gpudeck.pool.core.claims import Lease
 from gpudeck.pool.core.preemption import Preemption
 
@@ -21,7 +22,7 @@ from .holds import HubHolds
 from .intents import LASTING, ActionIntent, preview_flaw
 from .ladder_runs import LadderRuns
 
-SOURCE = "pre-emption"
+SOURCE = PREEMPTION
 CAUSE = "pool pre-emption of "
 
 

@@ -12,6 +12,7 @@ WORDS_MOST = 1_024
 # `suspending` and `restoring` while an action is at work; `cut_short`: it ended in the middle, and
 # its processes may be locked.
 SuspensionState = Literal["suspending", "suspended", "restoring", "cut_short"]
+PREEMPTION = "pre-emption"  # what suspends by itself; by its lease: "pre-emption of LEASE"
 AT_WORK: tuple[SuspensionState, ...] = ("suspending", "restoring")
 
 
@@ -35,6 +36,16 @@ class SuspendedTask(Struct, frozen=True):
     leases: Annotated[tuple[Word, ...], Meta(max_length=256)] = ()
     words: Text = ""  # what went wrong, and the way back
 
+    @property
+    def is_by_pool(self) -> bool:
+        """Return whether a pre-emption suspended it, of any lease, whatever its hub calls that
+        now."""
+        return is_preemption(self.by)
+
     def has(self, pid: int, start_ticks: int) -> bool:
         return any((entry.process.pid, entry.process.start_ticks) == (pid, start_ticks)
                    for entry in self.processes)
+
+
+def is_preemption(name: str) -> bool:
+    return name.partition(" of ")[0] == PREEMPTION

@@ -32,7 +32,7 @@ from agent.pool.store import LeaseStore
 from agent.tasks.processes import uptime_s
 from gpudeck.contract.pool_messages import SOCKET_ENV, ShowPool
 from gpudeck.contract.repairs import GpuRepair
-from gpudeck.contract.suspensions import SuspensionState
+from gpudeck.contract.suspensions import SuspendedTask
 from gpudeck.errors import CommandError
 from gpudeck.pool.connection import PoolConnection
 from gpudeck.pool.core.schedule import PoolPolicy
@@ -66,7 +66,7 @@ class PoolUnderTest:
     def __init__(self, folder: Path, is_local: bool = True) -> None:
         self.why_no_end = ""
         self.repairs: tuple[GpuRepair, ...] = ()
-        self.suspended: dict[ProcessKey, SuspensionState] = {}
+        self.suspended: dict[ProcessKey, SuspendedTask] = {}
         self.socket = folder / "pool.sock"
         self.env = {**os.environ, SOCKET_ENV: str(self.socket)}
         self._folder = folder

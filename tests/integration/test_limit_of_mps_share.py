@@ -11,6 +11,7 @@ import pytest
 from agent.actions import guard
 from agent.limits.mps_shares import ServerShare, step
 from agent.limits.timed_limits import NodeTime
+from agent.runtime.action_lock import ActionLock
 from gpudeck.contract.actions import ActionParams, Reply
 from gpudeck.contract.limits import LimitRelease, MpsPercent, TimedLimit
 from tests.fakes.children import Child, Children
@@ -86,6 +87,24 @@ def test_it_comes_back_at_its_end_also_after_the_agent_was_restarted(
     assert (shares(mps, server), bench.book().all()) == (["50", "100"], ())
 
 
+def test_a_daemon_that_lets_us_wait_keeps_nobody_from_acting(
+        bench: Bench, mps: FakeMps, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, client = start_client(bench, mps)
+    assert limited(bench, client).state == "done"
+    is_free: list[bool] = []
+
+    def read(*_: object) -> ServerShare:
+        lock = ActionLock(bench.data)
+        is_free.append(lock.take(0.0))
+        lock.free()
+        return ServerShare(None, True)
+
+    monkeypatch.setattr("agent.limits.mps_shares.read", read)
+    with bench.keeper() as run:
+        assert [limit.state for limit in run.round()] == ["unknown"]
+    assert is_free == [True]
+
+
 def test_what_somebody_else_has_set_since_stays(bench: Bench, mps: FakeMps) -> None:
     server, client = start_client(bench, mps)
     assert limited(bench, client).state == "done"
@@ -143,7 +162,9 @@ EARLY, LATE = NodeTime(50.0, "boot", 50.0), NodeTime(150.0, "boot", 150.0)
     ("in_force", ServerShare(70.0, True), EARLY, "keep", "drifted"),
     ("in_force", ServerShare(70.0, True), LATE, "forget", "drifted"),
     ("in_force", ServerShare(None, False), EARLY, "forget", "in_force"),
+    ("in_force", ServerShare(None, True), NodeTime(50.0, "another", 5.0), "forget", "in_force"),
     ("beginning", ServerShare(50.0, True), EARLY, "undo", "in_force"),
+    ("beginning", ServerShare(None, True), EARLY, "keep", "beginning"),
     ("beginning", ServerShare(100.0, True), EARLY, "undo", "drifted"),
 ])
 def test_what_is_done_about_a_limited_share(state: str, share: ServerShare, clock: NodeTime,

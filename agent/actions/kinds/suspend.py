@@ -17,6 +17,7 @@ from gpudeck.contract.suspensions import (
     SuspendedProcess,
     SuspendedTask,
     SuspensionState,
+    is_preemption,
 )
 from gpudeck.words.actions import many
 
@@ -347,7 +348,8 @@ def _restore(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
     record = _record_of(act.context, task)
     if record is None:
         raise ActionRefusedError(Refusal("condition", "it was not suspended by gpudeck"))
-    if act.command.asker.kind == "rule" and _source(record.by) != _source(act.command.asker.name):
+    if act.command.asker.kind == "rule" and not (
+            record.is_by_pool and is_preemption(act.command.asker.name)):
         raise ActionRefusedError(Refusal("rules", f"{record.by} has suspended it; only what the "
                                                   "pool has suspended is restored automatically"))
     numbers = {(entry.process.pid, entry.process.start_ticks) for entry in record.processes}
@@ -379,11 +381,6 @@ def _restore(act: TaskExecution, targets: TargetProcessSet) -> Outcome:
     else:
         _end(act, record, words)
     return _outcome(targets, True, None, words)
-
-
-def _source(name: str) -> str:
-    """Return what suspends: "pre-emption" of any lease, whatever its hub calls that now."""
-    return name.partition(" of ")[0]
 
 
 def _listed(act: TaskExecution, targets: TargetProcessSet) -> str:

@@ -180,3 +180,12 @@ def test_a_suspended_task_is_idle_to_nobody(action: str, asker: str | None, expe
     assert codes(case) == expected
     running = a_subject(kind=subject.kind)
     assert codes(a_case(running, action=action, asker=asker, ceiling=ceiling)) == []
+
+
+@pytest.mark.parametrize(("actions", "asker", "why"), [
+    (("suspend",), "rule", ["type"]), (("suspend", "restore"), "rule", []),
+    (("suspend",), "person", [])])
+def test_a_rule_suspends_only_what_may_be_restored(actions: tuple[ShownAction, ...], asker: str,
+                                                   why: list[str]) -> None:
+    ceiling = Ceiling(rules_may_act=True, actions=actions)
+    assert codes(a_case(action="suspend", asker=asker, ceiling=ceiling)) == why

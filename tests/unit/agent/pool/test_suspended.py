@@ -21,9 +21,10 @@ from agent.pool.service import PoolService, read_disk
 from agent.pool.shares import MpsFacts
 from agent.pool.signs import ProcessSigns
 from agent.pool.store import LeaseStore
+from agent.pool.uses import misplaced_gpus
 from agent.tasks.seen import GpuTask
 from gpudeck.contract.pool_link import ClaimStanding, LeaseOffer, PoolPlan
-from gpudeck.contract.suspensions import SuspensionState
+from gpudeck.contract.suspensions import SuspendedTask, SuspensionState
 from gpudeck.contract.wire import Task
 from gpudeck.pool.core.claims import Claim
 from gpudeck.pool.core.host_resources import FreeHost
@@ -38,11 +39,12 @@ HOST = FreeHost(16_000, 64 * GIB)
 
 class SuspendingPool:
     """The pool of a node of two GPUs, and one process on both of them. `states`: of suspended
-    processes."""
+    processes; `by`: who has suspended them."""
 
     def __init__(self, folder: Path) -> None:
         self.now = 1_000.0
         self.states: dict[tuple[int, int], SuspensionState] = {}
+        self.by = "pre-emption of a"
         self.store = ActionStore(folder / "acts.db", durable=False)
         self.people = QuietPeople()
         self.start()
@@ -55,13 +57,15 @@ class SuspendingPool:
         self.service = PoolService(
             "n1", "n1", self.leases, NodeReservations(self.journal, "n1", clock), PoolPolicy(),
             clock, MpsProbe(lambda: MpsFacts(()), clock.now), is_local, lambda: None, self.people,
-            lambda: "", lambda: (), lambda: self.states)
+            lambda: "", lambda: (), lambda: {
+                key: SuspendedTask("t1", "boot", (), state, 0.0, self.by)
+                for key, state in self.states.items()})
         read_disk(self.service)
         self.see()
 
     def see(self) -> None:
-        """List the process: with nothing on its GPUs while it is suspended."""
-        is_away = self.states.get(KEY) == "suspended"
+        """List the process: with nothing on its GPUs while it is suspended, or may be."""
+        is_away = KEY in self.states
         tasks = [GpuTask(Task("t1", *KEY, None, "ann", None, uid=1_000), uuid,
                          0.0 if is_away else 4.0 * GIB, None, "running", is_away)
                  for uuid in ("G0", "G1")]
@@ -103,9 +107,11 @@ def pool(tmp_path: Path) -> Iterator[SuspendingPool]:
 
 def test_it_gives_its_gpus_up_once_all_of_its_work_is_suspended(pool: SuspendingPool) -> None:
     pool.lease("a", "G0", "G1")
+    pool.by = "ada"
     pool.states[KEY] = "suspended"
     pool.step()
-    assert pool.leases.all["a"].uuids == ("G0", "G1"), "nobody has asked for them"
+    lease = pool.leases.all["a"]
+    assert (lease.uuids, lease.home_gpus) == (("G0", "G1"), ()), "nobody has asked for them"
     pool.service.receive(PoolPlan(preempt={"a": TAKEN}))
     for state in ("suspending", "restoring", "cut_short"):
         pool.states[KEY] = state
@@ -234,3 +240,69 @@ def test_its_users_read_its_place_in_the_queue(pool: SuspendingPool) -> None:
     [waits] = view.waiting
     assert (waits.claim_id, waits.place, waits.why, waits.wait_s) == (
         "a", 3, "0 of 2 are free", 60.0)
+
+
+def test_what_was_suspended_for_nobody_comes_back(pool: SuspendingPool) -> None:
+    """The claim that wanted its GPUs is gone while its work is suspended for that."""
+    pool.lease("a", "G0", "G1")
+    pool.service.receive(PoolPlan(preempt={"a": TAKEN}))
+    pool.states[KEY] = "suspending"
+    pool.step()
+    pool.service.receive(PoolPlan())
+    pool.states[KEY] = "suspended"
+    pool.step()
+    assert pool.leases.all["a"].uuids == ("G0", "G1")
+    [lease] = pool.service.poll()[0].leases
+    assert (lease.state, lease.task_ids) == ("restoring", ("t1",)), "its hub restores it"
+    pool.states.clear()
+    pool.step()
+    assert pool.service.poll()[0].leases[0].state == "active"
+
+
+def test_what_the_driver_lists_still_gives_no_gpu_up(pool: SuspendingPool) -> None:
+    pool.lease("a", "G0", "G1")
+    pool.service.receive(PoolPlan(preempt={"a": TAKEN}))
+    pool.see()
+    pool.states[KEY] = "suspended"
+    pool.service.suspended.step(pool.leases.uses(pool.service.snapshot))
+    assert pool.leases.all["a"].uuids == ("G0", "G1"), "its memory is there"
+    pool.step()
+    assert pool.leases.all["a"].waits
+
+
+def test_a_claim_without_a_command_waits_as_long_as_its_work_is_suspended(
+        pool: SuspendingPool) -> None:
+    """Processes on its GPUs are its one sign of use."""
+    lease = pool.lease("a", "G0", "G1")
+    pool.leases.put(replace(lease, is_run=False, process=None), {"pool": "granted"})
+    pool.take()
+    pool.service.step()
+    assert pool.leases.all["a"].waits
+    pool.leases.put(replace(pool.lease("b", "G0"), process=None), {"pool": "granted"})
+    pool.see()
+    assert "t1" not in str(pool.service.poll()[0].leases), "it may be of either"
+    pool.leases.end(pool.leases.all["b"], "given back")
+    pool.states.clear()
+    snapshot = pool.service.snapshot
+    assert snapshot is not None
+    pool.service.snapshot = replace(snapshot, tasks=())
+    pool.service.step()
+    assert "a" not in pool.leases.all, "its work has ended"
+
+
+def test_a_process_that_runs_on_gpus_it_gave_up_is_misplaced(pool: SuspendingPool) -> None:
+    pool.lease("a", "G0", "G1")
+    pool.take()
+    leases = list(pool.leases.all.values())
+
+    def misplaced() -> tuple[str, ...]:
+        uses = pool.leases.uses(pool.service.snapshot)
+        assert uses is not None
+        return misplaced_gpus(leases[0], uses, leases)
+
+    assert misplaced() == (), "its suspended work is on none"
+    snapshot = pool.service.snapshot
+    assert snapshot is not None
+    pool.service.snapshot = replace(snapshot, tasks=[
+        GpuTask(Task("t1", *KEY, None, "ann", None, uid=1_000), "G1", GIB, None, "running")])
+    assert misplaced() == ("G1",)

@@ -48,7 +48,7 @@ from gpudeck.contract.pool_messages import (
     Leased,
     UseLease,
 )
-from gpudeck.contract.suspensions import SuspensionState
+from gpudeck.contract.suspensions import PREEMPTION, SuspendedTask, SuspensionState
 from gpudeck.contract.wire import Task
 from gpudeck.pool.core.claim_limits import BY_ROLE
 from gpudeck.pool.core.claims import WHOLE_MILLI, Claim
@@ -181,7 +181,9 @@ class Node:
         self.service = NodePoolService(self.id, self.id, leases, reservations, PoolPolicy(), clock,
                                        MpsProbe(lambda: MPS, clock.now), False, lambda: None,
                                        QuietPeople(), lambda: "", tuple,
-                                       lambda: self.machine.suspended)
+                                       lambda: {
+                                           key: SuspendedTask("", "", (), state, 0.0, PREEMPTION)
+                                           for key, state in self.machine.suspended.items()})
         read_disk(self.service)
         self.look()
         self.requests = PoolRequests(self.service)
