@@ -17,6 +17,7 @@ import pytest
 from gpudeck.contract.wire import (
     EVENT,
     NAMESPACE,
+    Backfill,
     Call,
     Clock,
     Event,
@@ -226,8 +227,9 @@ def test_one_that_is_turned_out_proves_itself_again_or_is_nobody(
         hello = msgspec.structs.replace(victim.caller.said, signature=bytes(64))
         thief = (served_agent if hub is hubs[1] else raw_agent)(hub, "thief")
         with contextlib.suppress(OSError):
-            thief.send_bytes(packet(encode(Event(1, time.time(), "x"))) * 250
-                             + packet(encode(hello)) * 1_000)
+            past = tuple(encode(Event(seq, time.time(), "x")) for seq in range(1, 65))
+            thief.send_bytes(packet(encode(Backfill(past))) * 3  # one more than may wait
+                             + packet(encode(hello)) * 190)
         wait_for(lambda hub=hub: "agent_quarantined" in hub.log.read_text(),  # type: ignore[misc]
                  why="turned out")
         time.sleep(1)
