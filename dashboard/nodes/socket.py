@@ -84,6 +84,8 @@ class AgentEndpoint:
 
     def _wire(self, sid: str, *arguments: Any) -> None:
         link = self._links[sid]
+        if link.peer.is_ending:
+            return
         if len(arguments) != 1 or type(arguments[0]) is not bytes:
             raise WebSocketViolationError(CloseCode.INVALID_DATA,
                                           "one message in bytes is expected")
@@ -100,12 +102,11 @@ class AgentEndpoint:
 
     def _take_live(self, sid: str, link: AgentLink, message: wire.FromAgent, payload: bytes
                    ) -> None:
-        if isinstance(message, wire.Backfill):
-            self._queue_backfill(sid, message, len(payload))
-        elif excess := link.rate.excess(message, len(payload), time.monotonic()):
-            self.take_excess(sid, excess)
+        if not isinstance(message, wire.Backfill) and (
+                excess := link.rate.excess(message, len(payload), time.monotonic())):
+            self._submit(RateExceeded(sid, excess.what, excess.most))
         else:
-            self._submit(MessageReceived(sid, message, payload))
+            self._take(sid, message, payload)
         link.peer.rest_s += link.rate.rest_s
         link.rate.rest_s = 0.0
 
@@ -113,15 +114,20 @@ class AgentEndpoint:
 
     def take_passed(self, sid: str, payload: bytes) -> None:
         """Take a message that the ingest process has decoded and found within the rate."""
+        self._guard(sid, lambda: self._take(
+            sid, wire.decode_from_agent(payload, is_checked=True), payload))
+
+    def take_excess(self, sid: str, excess: Exceeded) -> None:
+        self._guard(sid, lambda: self._submit(RateExceeded(sid, excess.what, excess.most)))
+
+    def _guard(self, sid: str, take: Callable[[], None]) -> None:
+        """Take what an agent sent, unless its connection is about to end: many of its messages are
+        on their way then. A failure ends its connection alone."""
         link = self._links.get(sid)
-        if link is None:
+        if link is None or link.peer.is_ending:
             return
         try:
-            message = wire.decode_from_agent(payload, is_checked=True)
-            if isinstance(message, wire.Backfill):
-                self._queue_backfill(sid, message, len(payload))
-            else:
-                self._submit(MessageReceived(sid, message, payload))
+            take()
         except wire.WireError as error:
             self._counters.add("violations")
             log.warning("closed peer=%s reason=%r", sid, str(error))
@@ -133,8 +139,14 @@ class AgentEndpoint:
             self._counters.add("handler_failures")
             self.close(sid, "the hub failed on this message", CloseCode.GOING_AWAY)
 
-    def take_excess(self, sid: str, excess: Exceeded) -> None:
-        self._submit(RateExceeded(sid, excess.what, excess.most))
+    def _take(self, sid: str, message: wire.FromAgent, payload: bytes) -> None:
+        if isinstance(message, wire.Call | wire.Hello):
+            # The state machine takes a Hello for proved, once it has ended the connection itself.
+            raise wire.WireError("Call and Hello are said once")
+        if isinstance(message, wire.Backfill):
+            self._queue_backfill(sid, message, len(payload))
+        else:
+            self._submit(MessageReceived(sid, message, payload))
 
     def _queue_backfill(self, sid: str, message: wire.Backfill, size: int) -> None:
         """Queue it, to be taken at our pace when its turn comes."""

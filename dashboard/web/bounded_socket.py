@@ -182,6 +182,10 @@ class BoundedSocket:
     def wake(self) -> None:
         self._wake.set()
 
+    @property
+    def is_ending(self) -> bool:
+        return self.closed or self._farewell is not None
+
     def write(self) -> None:
         try:
             while not self.closed:

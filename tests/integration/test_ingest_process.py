@@ -10,11 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
 from gpudeck.contract.wire import (
     EVENT,
+    NAMESPACE,
+    Backfill,
     Call,
     Clock,
     Event,
@@ -23,6 +26,7 @@ from gpudeck.contract.wire import (
     decode_from_hub,
     encode,
 )
+from gpudeck.network.websocket import frame
 from tests.fakes.certificates import Authority
 from tests.integration.hubs import Caller, HubProcess, RawSocket, WireAgent, raw_agent, wait_for
 from tests.integration.test_hub_wire import seqs_on_disk
@@ -207,6 +211,47 @@ def test_one_that_is_too_fast_is_refused_in_the_same_words(
                 break
     assert reasons[0] == reasons[1]
     assert "more messages than allowed" in reasons[0]
+
+
+def test_one_that_is_turned_out_proves_itself_again_or_is_nobody(
+        hubs: tuple[HubProcess, HubProcess]) -> None:
+    """Messages that it sent before it heard of its end are dropped: a Hello among them would take
+    over the connection of any node without a proof."""
+    def packet(payload: bytes) -> bytes:
+        event = {"type": 2, "nsp": NAMESPACE, "data": [EVENT, payload]}
+        return frame(msgspec.msgpack.encode(event), mask=b"\1\2\3\4")
+
+    for hub in hubs:
+        victim = WireAgent("victim")
+        victim.connect(hub)
+        hello = msgspec.structs.replace(victim.caller.said, signature=bytes(64))
+        thief = (served_agent if hub is hubs[1] else raw_agent)(hub, "thief")
+        with contextlib.suppress(OSError):
+            past = tuple(encode(Event(seq, time.time(), "x")) for seq in range(1, 65))
+            thief.send_bytes(packet(encode(Backfill(past))) * 3  # one more than may wait
+                             + packet(encode(hello)) * 190)
+        wait_for(lambda hub=hub: "agent_quarantined" in hub.log.read_text(),  # type: ignore[misc]
+                 why="turned out")
+        time.sleep(1)
+        assert "agent_taken_over" not in hub.log.read_text()
+        assert "closed peer=" not in hub.log.read_text().partition("agent_quarantined")[2]
+        assert victim.is_connected
+        assert victim.rejections == []
+        victim.close()
+
+
+def test_it_has_nothing_of_the_hub_but_sockets(hub: HubProcess) -> None:
+    agent = WireAgent("n1")
+    agent.connect(hub)
+    until_served(hub, agent)
+    process = psutil.Process(ingest_pid(hub))
+    assert [file.fd for file in process.open_files()] in ([], [2])  # where its errors go
+    assert len(process.net_connections("tcp")) == 1  # not the one that listens
+    assert len(process.net_connections("unix")) == 1
+    hub.kill()
+    wait_for(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE,
+             why="it ends with the hub")
+    wait_for(lambda: not agent.is_connected, why="and its sockets with it")
 
 
 def test_a_revoked_node_is_out_at_once(hub: HubProcess) -> None:

@@ -30,6 +30,7 @@ from .messages import (
     SocketGiven,
     decode_received,
     framed,
+    next_batch,
 )
 
 log = logging.getLogger("gpudeck.nodes")
@@ -37,7 +38,6 @@ log = logging.getLogger("gpudeck.nodes")
 MODULE = f"{__package__}.process"
 RECEIVE_BYTES = 262_144
 BUSY_S = 0.005
-ORDERS_AT_ONCE = 256
 MOST_WAITING = 100_000  # orders that it does not take: it hangs
 SILENT_STEPS = 8  # of a second each, without a sign of life
 AGAIN_AFTER_S, AGAIN_MOST_S = 1.0, 60.0
@@ -139,12 +139,16 @@ class IngestClient:
         """Hand over a socket on which nothing is under way; None: the hub goes on serving it."""
         if self._link is None:
             return None
+        try:
+            descriptor = os.dup(peer.sock.fileno())
+        except OSError:  # as many as this process may have; each comes back when it is sent
+            return None
         self._last_link += 1
         allowance = peer.allowance
         self._order(SocketGiven(
             self._last_link, allowance.max_bytes, allowance.messages_per_s,
             allowance.messages_burst, allowance.ping_every_s, allowance.stall_s, peer.heard_mono,
-            rate.since_mono, rate.backlog_to, rate.newest), os.dup(peer.sock.fileno()))
+            peer.pinged_mono, rate.since_mono, rate.backlog_to, rate.newest), descriptor)
         self._agents[self._last_link] = sid, peer
         return HandedSocket(self, self._last_link)
 
@@ -160,19 +164,23 @@ class IngestClient:
         self._wake.set()
 
     def _write(self, link: gsocket.socket) -> None:
+        why = ""
         try:
             while self._link is link:
                 self._wake.wait()
                 self._wake.clear()
                 while self._orders and self._link is link:
                     self._write_some(link)
-        except OSError:
-            pass  # its end is seen at the next step
+        except OSError as error:
+            why = str(error)
+        if self._link is link:
+            self._lose(why, time.monotonic())
 
     def _write_some(self, link: gsocket.socket) -> None:
         """Write orders up to the next that comes with a descriptor, or that one."""
-        order, descriptor = self._orders.popleft()
+        order, descriptor = self._orders[0]
         if descriptor is not None:
+            self._orders.popleft()
             try:
                 body = framed([order])
                 sent_bytes = socket.send_fds(link, [body], [descriptor])
@@ -180,10 +188,7 @@ class IngestClient:
             finally:
                 os.close(descriptor)
             return
-        orders = [order]
-        while self._orders and self._orders[0][1] is None and len(orders) < ORDERS_AT_ONCE:
-            orders.append(self._orders.popleft()[0])
-        link.sendall(framed(orders))
+        link.sendall(framed(next_batch(self._orders)))
 
     # -- what comes
 

@@ -30,9 +30,9 @@ PONG, CLOSE = "3", "1"
 class AgentSocketState:
     """State of one agent's socket."""
 
-    __slots__ = ("_bucket", "_inside_since_mono", "_most_unanswered_s", "_ping_every_s",
-                 "_pinged_mono", "_reader", "closing_mono", "end", "heard_mono", "link", "queue",
-                 "queued_mono", "rate")
+    __slots__ = ("_bucket", "_has_exceeded", "_inside_since_mono", "_most_unanswered_s",
+                 "_ping_every_s", "_pinged_mono", "_reader", "closing_mono", "end", "heard_mono",
+                 "link", "queue", "queued_mono", "rate")
 
     def __init__(self, order: SocketGiven, messages_per_s: int, bytes_per_s: int, mono: float
                  ) -> None:
@@ -48,7 +48,8 @@ class AgentSocketState:
         self._reader = WebSocketReader(order.most_bytes)
         self._bucket = TokenBucket(order.messages_per_s, order.messages_burst, mono)
         self._ping_every_s, self._most_unanswered_s = order.ping_every_s, order.stall_s
-        self._pinged_mono = self._inside_since_mono = mono
+        self._pinged_mono, self._inside_since_mono = order.pinged_mono, mono
+        self._has_exceeded = False  # the hub ends it for that
 
     @property
     def is_closing(self) -> bool:
@@ -121,9 +122,12 @@ class AgentSocketState:
             self.push(event_frame(wire.EVENT, wire.encode(
                 wire.Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S)), wire.NAMESPACE), mono)
             raise WebSocketViolationError(CloseCode.INVALID_DATA, str(error)) from error
+        if self._has_exceeded:
+            return
         # How many Backfills may wait is for the hub to know, which has them.
         if not isinstance(message, wire.Backfill) and (
                 excess := self.rate.excess(message, len(payload), mono)):
+            self._has_exceeded = True
             received.news.append(RateNews(self.link, excess.what, excess.most))
         else:
             received.messages.append((self.link, payload))
@@ -146,9 +150,10 @@ class AgentSocketState:
             self.end, self.closing_mono = end, mono
 
     def cut(self, offence: str, mono: float) -> None:
-        """Close without a word: the other side takes none."""
+        """Close without a word: the other side takes none. Why it is closing already stays."""
         self.queue.clear()
-        self.end, self.closing_mono = LinkEnded(self.link, offence, offence), mono
+        if not self.is_closing:
+            self.end, self.closing_mono = LinkEnded(self.link, offence, offence), mono
 
     # -- time
 

@@ -1,11 +1,13 @@
 """Messages between the hub and its ingest process, over the one socket that they share. Pure."""
 
+from collections import deque
 from collections.abc import Iterator
 
 import msgspec
 
 HEADER_BYTES = 4
 MOST_BYTES = 8_000_000
+ORDERS_AT_ONCE, ORDER_BYTES_AT_ONCE = 256, 1_000_000
 
 
 class SocketGiven(msgspec.Struct, frozen=True, tag="socket", array_like=True):
@@ -18,6 +20,7 @@ class SocketGiven(msgspec.Struct, frozen=True, tag="socket", array_like=True):
     ping_every_s: float
     stall_s: float
     heard_mono: float
+    pinged_mono: float
     since_mono: float
     backlog_to: int
     newest: int
@@ -72,6 +75,21 @@ decode_received = msgspec.msgpack.Decoder(Received).decode
 def framed(message: list[Order] | Received) -> bytes:
     body = _encode(message)
     return len(body).to_bytes(HEADER_BYTES) + body
+
+
+def next_batch(orders: deque[tuple[Order, int | None]]) -> list[Order]:
+    """Take as many of the first orders as may travel together: none that has a descriptor, and no
+    more bytes, save for one that is larger by itself, than the other end takes."""
+    batch: list[Order] = []
+    size = 0
+    while orders and orders[0][1] is None and len(batch) < ORDERS_AT_ONCE:
+        order = orders[0][0]
+        size += 0 if isinstance(order, SocketGiven) else len(order.frame)
+        if batch and size > ORDER_BYTES_AT_ONCE:
+            break
+        batch.append(order)
+        orders.popleft()
+    return batch
 
 
 class FrameBuffer:

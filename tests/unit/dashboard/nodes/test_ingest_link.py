@@ -2,6 +2,7 @@
 
 import os
 import random
+from collections import deque
 
 import msgspec
 import pytest
@@ -12,17 +13,19 @@ from dashboard.nodes.ingest.messages import (
     Delivery,
     FrameBuffer,
     LinkEnded,
+    Order,
     RateNews,
     Received,
     SocketGiven,
     decode_orders,
     framed,
+    next_batch,
 )
 from gpudeck.contract.wire import EVENT, NAMESPACE, Backfill, Clock, Event, encode
 from gpudeck.network.websocket import Opcode, frame
 
 MASK = b"\1\2\3\4"
-GIVEN = SocketGiven(7, 100_000, 50.0, 100.0, 25.0, 60.0, 0.0, 0.0, 0, 0)
+GIVEN = SocketGiven(7, 100_000, 50.0, 100.0, 25.0, 60.0, 0.0, 0.0, 0.0, 0, 0)
 
 
 def state_of(order: SocketGiven = GIVEN) -> AgentSocketState:
@@ -54,15 +57,14 @@ def test_messages_come_in_their_order_however_they_are_cut() -> None:
     assert not state.is_closing
 
 
-def test_what_comes_too_fast_is_not_passed_on_but_said() -> None:
+def test_what_comes_too_fast_is_not_passed_on_but_said_once() -> None:
     state = state_of()
     repeated = packet(encode(Clock(1)))
     received = Received([], [])
     for number in range(500):
         state.feed(repeated, number / 50, received)  # 20 a second, and 200 at once
-    assert received.news[0] == RateNews(7, "messages", "20 messages a second")
-    assert len(received.messages) + len(received.news) == 500
-    assert len(received.messages) == pytest.approx(400, abs=2)
+    assert received.news == [RateNews(7, "messages", "20 messages a second")]
+    assert len(received.messages) == pytest.approx(200 * 50 / 30, abs=2)
 
 
 def test_what_makes_up_for_an_outage_rests() -> None:
@@ -118,6 +120,22 @@ def test_it_is_pinged_and_ended_without_an_answer() -> None:
     assert state.end == LinkEnded(7, "does not answer", "overdue")
 
 
+def test_it_is_pinged_when_the_hub_would_have_pinged_it() -> None:
+    """Agents give a connection up 45 s after the last ping."""
+    state = AgentSocketState(msgspec.structs.replace(GIVEN, pinged_mono=-24.0), 20, 2_000_000, 0.0)
+    state.tick(0.5)
+    assert not state.queue
+    state.tick(1.0)
+    assert state.queue
+
+
+def test_why_it_ends_stays_when_the_other_side_goes_first() -> None:
+    state = state_of()
+    feed(state, frame(b"", Opcode.TEXT, MASK))
+    state.cut("", 0.0)
+    assert state.end == LinkEnded(7, "an empty packet", "violations")
+
+
 def test_a_message_that_does_not_end_is_ended() -> None:
     state = state_of(msgspec.structs.replace(GIVEN, stall_s=1e9))
     feed(state, packet(encode(Clock(1)))[:20], 1.0)
@@ -159,6 +177,19 @@ def test_frames_between_the_two_survive_any_cut() -> None:
         bodies += [decode_orders(body) for body in buffer.feed(data[:size])]
         data = data[size:]
     assert bodies == batches
+
+
+def test_orders_travel_together_as_far_as_the_other_end_takes_them() -> None:
+    orders: deque[tuple[Order, int | None]] = deque(
+        (Delivery(number, bytes(100_000)), None) for number in range(300))
+    orders += [(Delivery(300, bytes(1_000_100)), None), (GIVEN, 3)]
+    buffer = FrameBuffer()
+    links: list[int] = []
+    while batch := next_batch(orders):
+        [body] = buffer.feed(framed(batch))
+        links += [order.link for order in decode_orders(body)]
+    assert links == list(range(301))
+    assert [order for order, _ in orders] == [GIVEN]
 
 
 def test_a_frame_that_cannot_be_one_is_refused() -> None:

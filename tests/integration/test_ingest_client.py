@@ -1,0 +1,75 @@
+"""The hub's end of the ingest process where the kernel refuses what it asks for."""
+
+import os
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gevent
+import pytest
+
+from dashboard.nodes.agent_rate import AgentRate, Exceeded
+from dashboard.nodes.ingest.client import IngestClient
+from dashboard.settings import HubSettings
+from dashboard.web.bounded_socket import ConnectionLimits
+
+
+class Receiver:
+    def take_passed(self, sid: str, payload: bytes) -> None: ...
+
+    def take_excess(self, sid: str, excess: Exceeded) -> None: ...
+
+
+@pytest.fixture(name="counts")
+def _counts() -> list[str]:
+    return []
+
+
+@pytest.fixture(name="client")
+def _client(tmp_path: Path, counts: list[str]) -> Iterator[IngestClient]:
+    settings = HubSettings(("127.0.0.1", 0), tmp_path, ingest_process_from=1)
+    client = IngestClient(settings, Receiver(), counts.append)
+    client.step(time.monotonic(), 1)
+    assert client.pid is not None
+    yield client
+    client.close()
+
+
+def hand_over(client: IngestClient, sock: socket.socket) -> Any:
+    limits = ConnectionLimits(100_000, 50.0, 100.0, 25.0, 60.0)
+    peer: Any = SimpleNamespace(sock=sock, allowance=limits, handover=None, heard_mono=0.0,
+                                pinged_mono=0.0)
+    return client.hand_over("sid", peer, AgentRate(20, 2_000_000, 0.0, 0.0))
+
+
+def test_a_socket_stays_with_the_hub_where_it_may_have_no_more(client: IngestClient) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    one, other = socket.socketpair()
+    with one, other:
+        lowest = os.dup(0)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+        try:
+            assert hand_over(client, one) is None
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert client.count == 0
+        assert hand_over(client, one) is not None
+
+
+def test_a_process_that_cannot_be_written_to_is_ended(
+        client: IngestClient, counts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would go on to read, and no order, nor any ack, would reach an agent."""
+    def refuse(*_: Any) -> int:
+        raise OSError(109, "too many references")
+
+    monkeypatch.setattr(socket, "send_fds", refuse)
+    one, other = socket.socketpair()
+    with one, other:
+        assert hand_over(client, one) is not None
+        gevent.sleep(0.1)
+        assert (client.pid, client.count, counts) == (None, 0, ["ingest_ended"])
