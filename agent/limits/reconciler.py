@@ -313,16 +313,17 @@ class LimitReconciler:
             defaults = ()  # the timed limits beside it tell of a journal that cannot be read
         daemons = mps_view.daemons(limits.mps, devices(machine.boards, defaults),
                                    limits.mps_settings.of, self._task_id, machine.driver)
-        modes = machine.modes if last is None or acts == last.acts else self._modes(machine)
+        modes = machine.modes if last is None or acts == last.acts else (
+            _modes_after_an_act(limits, machine))
         findings = mps_doctor.findings(limits.mps, machine.driver, modes, defaults)
         return _MpsSnapshot(acts, machine, clients, now, daemons, findings)
 
-    def _modes(self, machine: DriverFacts) -> Mapping[str, int | None]:
-        """Read the modes after an act: readings report them only every 15 s."""
-        if self._limits.applier.trouble() or not machine.modes:
-            return machine.modes
-        return {uuid: limits.compute_mode
-                for uuid, limits in self._limits.applier.read([*machine.modes]).items()}
+
+def _modes_after_an_act(limits: LimitStores, machine: DriverFacts) -> Mapping[str, int | None]:
+    """Read the modes after an act: readings report them only every 15 s."""
+    if limits.applier.trouble() or not machine.modes:
+        return machine.modes
+    return {uuid: gpu.compute_mode for uuid, gpu in limits.applier.read([*machine.modes]).items()}
 
 
 def _follow(limits: LimitStores, layout: ManagedMigLayout, is_unconfirmed: bool, is_held: bool

@@ -259,7 +259,8 @@ class BoundedSocket:
                 if self.rest_s or busy_s > BUSY_S:
                     gevent.sleep(self.rest_s)
                     self.rest_s = busy_s = 0.0
-                if self.hand_over is not None and self._is_between_messages:
+                if self.hand_over is not None and self._is_writer_idle and not (
+                        self._reader.is_inside or self.is_ending):  # no message is under way
                     remote = self.hand_over()
                     if remote is not None:
                         while self._queue:
@@ -273,12 +274,6 @@ class BoundedSocket:
         except OSError:
             return "gone"
         return "closed"
-
-    @property
-    def _is_between_messages(self) -> bool:
-        """Return whether no message is under way, in either direction."""
-        return (self._is_writer_idle and not self._reader.is_inside and self._farewell is None
-                and not self.closed)
 
     def _feed(self, data: bytes, mono: float) -> None:
         was_inside = self._reader.is_inside
