@@ -351,14 +351,16 @@ def test_a_share_of_time_ends_at_the_whole(slowed_s: float, share_pct: float | A
 def test_a_gpu_that_was_reset_begins_again(nvml: FakeNvml, clock: Clock) -> None:
     """Counters restart, and what it refused may be granted now."""
     nvml.gpus[0]["field_230"] = "error 3"
+    temp_c = nvml.gpus[0].pop("temp")
     nvml.save()
     reader = NvmlReader(clock)
-    read(reader, clock)
+    assert value(read(reader, clock).gpus[0], "temp_c") is Absence.UNSUPPORTED
     nvml.gpus[0].lose()
     nvml.save()
     assert read(reader, clock).gpus[0].state == "lost"
     nvml.gpus[0].heal()
     del nvml.gpus[0]["field_230"]
+    nvml.gpus[0]["temp"] = temp_c
     add(nvml.gpus[0], pcie_tx=2**50, nvlink_tx_kib=2**50)
     nvml.save()
     before = nvml.call_count("nvmlDeviceGetHandleByUUID")
@@ -368,6 +370,7 @@ def test_a_gpu_that_was_reset_begins_again(nvml: FakeNvml, clock: Clock) -> None
     assert (back.state, len(back.slow)) == ("ok", SLOW_WIDTH)
     assert nvml.call_count("nvmlDeviceGetHandleByUUID") - before == 1  # the old handle is worthless
     assert value(back, "recovery_action") == nvml.gpus[0]["recovery"]
+    assert value(back, "temp_c") == float(temp_c)
     assert value(back, "nvlink_tx_bytes_per_s") is Absence.UNKNOWN
     assert value(back, "pcie_tx_bytes_per_s") is Absence.UNKNOWN
 
