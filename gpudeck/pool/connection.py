@@ -1,5 +1,6 @@
 """Connection of a user's program to the pool of its node."""
 
+import contextlib
 import os
 import socket
 import stat
@@ -61,7 +62,14 @@ class PoolConnection:
         try:
             messages.send(self.socket, message, *fds)
         except PoolSocketError as error:
-            raise _lost_agent(error) from error
+            if not self._has_answer():  # else it is received next, with the reason
+                raise _lost_agent(error) from error
+
+    def _has_answer(self) -> bool:
+        """Return whether the agent has said something, for example before it hung up."""
+        with contextlib.suppress(OSError):
+            return bool(self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        return False
 
     def close(self) -> None:
         self.socket.close()

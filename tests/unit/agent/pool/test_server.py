@@ -3,6 +3,7 @@
 import contextlib
 import os
 import resource
+import select
 import socket
 import threading
 import time
@@ -136,8 +137,10 @@ def test_who_floods_it_and_reads_nothing_slows_nobody(tmp_path: Path) -> None:
     server.close()
 
 
+@pytest.mark.parametrize("is_late", [False, True])
 def test_who_comes_back_while_there_are_too_many_does_not_read_that_the_lease_has_ended(
-        tmp_path: Path) -> None:
+        tmp_path: Path, is_late: bool) -> None:
+    """Late, the agent has hung up before it is asked; the reason is there all the same."""
     path = tmp_path / "pool.sock"
     server = PoolServer(path, Answers(), SystemPeople())
     with contextlib.ExitStack() as stack:
@@ -148,6 +151,10 @@ def test_who_comes_back_while_there_are_too_many_does_not_read_that_the_lease_ha
             messages.send(sock, ShowPool())
             assert messages.from_pool(sock) == ClaimCancelled()
         pool = PoolConnection({SOCKET_ENV: str(path)})
+        if is_late:
+            hung_up = select.poll()
+            hung_up.register(pool.socket, select.POLLHUP)
+            assert hung_up.poll(30_000)
         with pytest.raises(CommandError, match="end one first") as refusal:
             bind_process(pool, "l1", 0, 30)
         pool.close()
