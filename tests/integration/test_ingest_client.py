@@ -3,6 +3,7 @@
 import os
 import resource
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,15 @@ import pytest
 
 from dashboard.nodes.agent_rate import AgentRate, Exceeded
 from dashboard.nodes.ingest.client import IngestClient
+from dashboard.nodes.ingest.link import AgentSocketState
+from dashboard.nodes.ingest.messages import (
+    FrameBuffer,
+    LinkEnded,
+    SocketGiven,
+    decode_received,
+    framed,
+)
+from dashboard.nodes.ingest.process import HubGoneError, HubLink, IngestLoop
 from dashboard.settings import HubSettings
 from dashboard.web.bounded_socket import ConnectionLimits
 
@@ -73,3 +83,55 @@ def test_a_process_that_cannot_be_written_to_is_ended(
         assert hand_over(client, one) is not None
         gevent.sleep(0.1)
         assert (client.pid, client.count, counts) == (None, 0, ["ingest_ended"])
+
+
+def test_a_message_on_which_we_fail_ends_its_connection_alone(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    feed = AgentSocketState.feed
+
+    def fail_on_the_first(state: AgentSocketState, *arguments: Any) -> None:
+        if state.link == 1:
+            raise ZeroDivisionError("a bug of ours")
+        feed(state, *arguments)
+
+    monkeypatch.setattr(AgentSocketState, "feed", fail_on_the_first)
+    hub, other_end = socket.socketpair()
+    hub.settimeout(10)
+    loop = IngestLoop(HubLink(other_end), 20, 2_000_000, time.monotonic)
+
+    def run() -> None:
+        with pytest.raises(HubGoneError):
+            loop.run()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    agents = [socket.socketpair(), socket.socketpair()]
+    for link, (_, served) in enumerate(agents, 1):
+        order = SocketGiven(link, 100_000, 50.0, 100.0, 25.0, 60.0, time.monotonic(),
+                            time.monotonic(), 0.0, 0, 0)
+        socket.send_fds(hub, [framed([order])], [served.fileno()])
+        served.close()
+    ping = b"\x89\x80\0\0\0\0"
+    for own_end, _ in agents:
+        own_end.settimeout(10)
+        own_end.sendall(ping)
+    first, second = (own_end for own_end, _ in agents)
+    assert b"the hub failed on this message" in first.recv(1000)
+    assert first.recv(1000) == b""
+    assert second.recv(1000) == b"\x8a\0"
+    assert ended_links(hub) == [(1, "failed")]
+    second.close()
+    assert ended_links(hub) == [(2, "")]
+    for end in (hub, first):
+        end.close()
+    thread.join(10)
+    other_end.close()
+    assert "a bug of ours" in capsys.readouterr().err
+
+
+def ended_links(hub: socket.socket) -> list[tuple[int, str]]:
+    buffer = FrameBuffer()
+    while True:
+        for body in buffer.feed(hub.recv(1000)):
+            if news := decode_received(body).news:
+                return [(end.link, end.reason) for end in news if isinstance(end, LinkEnded)]

@@ -1,1 +1,1 @@
-"""Process of its own that serves the sockets of agents which have proved who they are."""
+"""A process of its own for the sockets of agents that have proved who they are."""

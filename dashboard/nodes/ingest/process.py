@@ -13,15 +13,19 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 
 import msgspec
+
+from gpudeck.network.websocket import CloseCode, close_frame
 
 from .link import AgentSocketState
 from .messages import (
     Delivery,
     Farewell,
     FrameBuffer,
+    LinkEnded,
     Order,
     Received,
     SocketGiven,
@@ -39,6 +43,7 @@ OWN_PAUSE_S = 2.0
 FLUSH_BYTES = 1_000_000
 # The hub reads no more: neither do we, so that the agents wait with what they have.
 MOST_WAITING_BYTES = 16_000_000
+FAILED = close_frame(CloseCode.GOING_AWAY, "the hub failed on this message")
 
 
 class HubGoneError(Exception):
@@ -213,7 +218,13 @@ class IngestLoop:
         if agent.state.is_closing:
             return
         count = len(self._received.messages)
-        agent.state.feed(data, mono, self._received)
+        try:
+            agent.state.feed(data, mono, self._received)
+        except Exception:
+            # A bug of ours, shown whole: this connection's end, not that of all agents.
+            traceback.print_exc()
+            agent.state.finish(FAILED, LinkEnded(agent.state.link, "failed", "handler_failures"),
+                               mono)
         self._received_bytes += sum(len(payload) for _, payload in self._received.messages[count:])
         if agent.state.rate.rest_s:
             agent.resting_until_mono = mono + agent.state.rate.rest_s
