@@ -49,9 +49,10 @@ def state_of(pid: int) -> str | None:
 
 
 def tasks(demo: Demo) -> list[dict[str, Any]]:
-    """The real ones, as the page lists them."""
+    """The real ones, as the page lists them, without those that have just ended."""
     real = {task["id"] for task in demo.info()["tasks"]}
-    return [task for task in demo.get("/api/v1/tasks?limit=1000")["items"] if task["id"] in real]
+    return [task for task in demo.get("/api/v1/tasks?limit=1000")["items"]
+            if task["id"] in real and is_alive(task["pid"])]
 
 
 def busy_seed(nodes: int, gpus: int, least: int) -> int:

@@ -188,17 +188,20 @@ def test_a_held_fleet_refuses_says_so_everywhere_and_is_released(
     target = random.choice(tasks(demo))
     person.page.locator("#hold").click()
     person.page.locator("dialog[open]").get_by_role("button", name="Stop all actions").click()
-    for one in (person, watcher):
-        expect(one.page.locator("#held")).to_contain_text("All actions are stopped.")
-    assert watcher.page.locator("#held button").count() == 0
-    person.row(target).locator("[data-act=end]").click()
-    expect(person.dialog.locator(".act-refusal").first).to_be_visible()
-    expect(person.yes).to_be_hidden()
-    person.page.keyboard.press("Escape")
-    person.page.locator("#held").get_by_role("button", name="Resume actions").click()
-    person.page.locator("dialog[open]").get_by_role("button", name="Resume actions").click()
-    for one in (person, watcher):
-        expect(one.page.locator("#held")).to_be_hidden()
+    try:
+        for one in (person, watcher):
+            expect(one.page.locator("#held")).to_contain_text("All actions are stopped.")
+        assert watcher.page.locator("#held button").count() == 0
+        person.row(target).locator("[data-act=end]").click()
+        expect(person.dialog.locator(".act-refusal").first).to_be_visible()
+        expect(person.yes).to_be_hidden()
+        person.page.keyboard.press("Escape")
+        person.page.locator("#held").get_by_role("button", name="Resume actions").click()
+        person.page.locator("dialog[open]").get_by_role("button", name="Resume actions").click()
+        for one in (person, watcher):
+            expect(one.page.locator("#held")).to_be_hidden()
+    finally:
+        send(demo, "DELETE", "hold")
     assert is_alive(target["pid"])
 
 

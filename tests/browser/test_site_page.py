@@ -109,7 +109,8 @@ def test_lines_and_rows_are_drawn_from_the_socket(
                             for entry in page.locator(".chart-legend b").all()))
     rows = page.locator(".site-rows tbody tr")
     assert soon(lambda: rows.count() == 2 and "°C" in rows.first.inner_text())
-    temps = [float(line.inner_text().split("\t")[-1].split()[0]) for line in rows.all()]
+    # At one moment: both are drawn anew each second.
+    temps = [float(line.split("\t")[-1].split()[0]) for line in rows.all_inner_texts()]
     assert temps == sorted(temps, reverse=True)
     assert soon(lambda: page.locator("#lines-now .bars .point").count() == 2)
     assert soon(lambda: is_live(page))
