@@ -91,6 +91,9 @@ class HoldService:
             return ActionRefusal("hold", f"{hold.by} stopped all actions on {what}{why}. "
                                       "Resume actions first.")
         reported = self.reported(node_id)
+        if reported and all(hold.startswith(HELD_BY_HUB) for hold in reported):
+            return ActionRefusal("hold", "actions on this node are being resumed: it has not "
+                                 "confirmed that yet. Try again in a few seconds.")
         if reported:
             return ActionRefusal("hold", "all actions on this node are stopped: "
                                  f"{'; '.join(reported)}. Resume actions there first."

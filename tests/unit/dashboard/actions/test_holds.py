@@ -62,4 +62,13 @@ def test_a_hold_takes_effect_though_a_listener_fails(tmp_path: Path, place: str 
     holds.step(time.time(), fleets.MONO)
     assert orders == ["hold", "release"]
     assert events.failures == 3, "it is logged and counted"
+    refusal = holds.refusal("n1")
+    assert refusal is not None
+    assert "being resumed" in refusal.sentence, "until the node confirms it"
+    node.beat = replace(beat, holds=("the file /run/gpudeck/hold",))
+    refusal = holds.refusal("n1")
+    assert refusal is not None
+    assert "Resume actions there first" in refusal.sentence
+    node.beat = beat
+    assert holds.refusal("n1") is None
     state.close()
