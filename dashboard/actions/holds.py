@@ -55,6 +55,7 @@ class HoldService:
         self._holds = standing.holds()
         self._retries: dict[str, tuple[float, float]] = {}  # time of the next order, next wait
         self._reported: dict[str, tuple[str, ...]] = {}
+        self._ordered: dict[str, Action] = {}
         self._due: set[str] = set()  # nodes whose holds may differ from the desired state
         self.wake = Event()
 
@@ -189,23 +190,29 @@ class HoldService:
         for node_id in list(self._due):
             node = self._fleet.nodes.get(node_id)
             hold = self.desired(node_id)
-            if node is None or node.beat is None or (hold is not None) == self.is_in_force(node_id):
+            action: Action = "release" if hold is None else "hold"
+            # What was ordered since its last Beat is not reported yet.
+            if node is None or node.beat is None or (
+                    (hold is not None) == self.is_in_force(node_id)
+                    and self._ordered.get(node_id, action) == action):
                 self._due.discard(node_id)
                 self._retries.pop(node_id, None)
+                self._ordered.pop(node_id, None)
                 continue
             due_mono, wait_s = self._retries.get(node_id, (0.0, AGAIN_S))
             if self._is_connected(node_id) and mono >= due_mono:
                 # A node that does not understand gets the order at a falling rate.
                 self._retries[node_id] = mono + wait_s, min(2 * wait_s, AGAIN_MOST_S)
-                self._order(node_id, node.hello.host, hold)
+                self._order(node_id, node.hello.host, action, hold)
 
-    def _order(self, node_id: str, host: str, hold: HoldRecord | None) -> None:
-        action: Action = "release" if hold is None else "hold"
+    def _order(self, node_id: str, host: str, action: Action, hold: HoldRecord | None) -> None:
         asker = CommandActor("person", "the hub" if hold is None else hold.by)
         try:
             self._give_order(node_id, host, action, asker, "" if hold is None else hold.reason)
         except AuditWriteError as error:  # the next step tries again
             log.warning("hold not ordered node=%s reason=%r", node_id, str(error))
+            return
+        self._ordered[node_id] = action
 
 
 def one_line(text: str, what: str) -> str:

@@ -192,6 +192,7 @@ def test_a_held_fleet_refuses_says_so_everywhere_and_is_released(
         for one in (person, watcher):
             expect(one.page.locator("#held")).to_contain_text("All actions are stopped.")
         assert watcher.page.locator("#held button").count() == 0
+        assert soon(lambda: len(demo.get("/api/v1/hold")["nodes"]) == 4), "each node reports it"
         person.row(target).locator("[data-act=end]").click()
         expect(person.dialog.locator(".act-refusal").first).to_be_visible()
         expect(person.yes).to_be_hidden()

@@ -62,6 +62,7 @@ def test_a_hold_takes_effect_though_a_listener_fails(tmp_path: Path, place: str 
     holds.step(time.time(), fleets.MONO)
     assert orders == ["hold", "release"]
     assert events.failures == 3, "it is logged and counted"
+    holds.beat_received("n1")
     refusal = holds.refusal("n1")
     assert refusal is not None
     assert "being resumed" in refusal.sentence, "until the node confirms it"
@@ -71,4 +72,10 @@ def test_a_hold_takes_effect_though_a_listener_fails(tmp_path: Path, place: str 
     assert "Resume actions there first" in refusal.sentence
     node.beat = beat
     assert holds.refusal("n1") is None
+    # Over before the node has reported it: it is told all the same.
+    holds.hold(admin, place, reason)
+    holds.step(time.time(), fleets.MONO)
+    holds.release(admin, place)
+    holds.step(time.time(), fleets.MONO)
+    assert orders == ["hold", "release"] * 2
     state.close()
