@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from dashboard.jobs.core.job_minutes import OF_GPUS, OF_HOSTS, JobMinutes, JobRank, Matrix
+from dashboard.jobs.core.phases import PhaseWitnesses, phases_of
 from gpudeck.contract.wire import Tasks, Use
 from gpudeck.measures.metrics import COLUMN
 from tests.unit import fleets
@@ -117,6 +119,40 @@ def test_healthy_boards_raise_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     bench.turn(60)
     assert [rule for _, _, rule in bench.notifications] == ["rank-lagging", "gpu-lost"]
     bench.state.close()
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not FOLDER, reason="GPUDECK_RECORDINGS is not set")
+@pytest.mark.parametrize("name", RUNS)
+def test_phases_are_those_that_were_written_beside_them(name: str) -> None:
+    """Each is too short for steps or evaluations to show: what works is work, and no more."""
+    rows, labels = list(seconds_of(text_of(name))), labels_of(text_of(name))
+    steps = min(len(rows), len(labels)) // 60
+
+    def minutes(key: str) -> Matrix:
+        values = np.array([[row[gpu].get(key, np.nan) for row in rows] for gpu in range(8)], float)
+        means: Matrix = values[:, :steps * 60].reshape(8, steps, 60).mean(axis=2)
+        return means
+
+    unknown, held = np.full((8, steps), np.nan), np.full((8, steps), 60.0)
+    numbers = dict.fromkeys((*OF_GPUS, *OF_HOSTS, "host_cpu_pct"), unknown) | {
+        key: minutes(key) for key in ("util_pct", "power_w", "mem_used_bytes")}
+    ranks = [JobRank("n", "h", f"G{at}", str(at), f"t{at}", "j", at, 80e9, 700.0)
+             for at in range(8)]
+    told = phases_of(JobMinutes(0, 60, ranks, numbers | {"held_s": held}),
+                     PhaseWitnesses(0.0, (), has_steps=False, serves=False))
+    kinds = [phase.kind for phase in told for _ in range(phase.start, phase.end, 60)]
+    steady = [{*labels[minute * 60:minute * 60 + 60]} == {"steady"} for minute in range(steps)]
+    print(name, kinds, steady)
+    assert {*kinds} <= {"loading", "work", "idle"}
+    works = "idle" if name == "b1" else "work"  # a model that is loaded, and rests
+    assert {kind for kind, is_steady in zip(kinds, steady, strict=True) if is_steady} == {works}
+
+
+def labels_of(text: str) -> list[str]:
+    """Return what the first board was said to do at the end of each second."""
+    first = [row for row in csv.DictReader(text.splitlines()) if row["gpu"] == "0"]
+    return [*{int(float(row["timestamp"])): row["phase"] for row in first}.values()]
 
 
 def text_of(name: str) -> str:

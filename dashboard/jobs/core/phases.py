@@ -62,7 +62,11 @@ def phases_of(job: JobMinutes, witnesses: PhaseWitnesses) -> list[JobPhase]:
     kinds[works] = _work_kind(witnesses, bool(evaluates.any()))
     kinds[evaluates] = "evaluation"
     for start, end in _stretches(is_known & ~works):
-        kinds[start:end] = _rest_kind(job, witnesses, works, start, end)
+        if works[:start].any() or witnesses.began_at < job.t0 + (start - 1) * job.step:
+            kinds[start:end] = _rest_kind(job, witnesses, works, start, end)
+        else:
+            kinds[start:end] = "idle"
+            kinds[start:_loaded(job, start, end, works_then=bool(works[end:].any()))] = "loading"
     return [*_merge(kinds, is_held, job)]
 
 
@@ -119,25 +123,34 @@ def _is_regular(spans: Sequence[tuple[int, int]]) -> bool:
 def _rest_kind(job: JobMinutes, witnesses: PhaseWitnesses, works: npt.NDArray[np.bool_],
                start: int, end: int) -> PhaseKind:
     begins, ends = (job.t0 + at * job.step for at in (start, end))
-    if not works[:start].any() and witnesses.began_at >= begins - job.step:
-        return "loading" if _loads(job, start, end) else "idle"
     if not works[end:].any() or ends - begins > PAUSE_S:
         return "idle"
     return "checkpoint" if any(begins - off_s <= at <= ends + job.step + off_s
                                for at, off_s in witnesses.checkpoints) else "pause"
 
 
-def _loads(job: JobMinutes, start: int, end: int) -> bool:
-    """Return whether memory grows while its GPUs rest, or its processes work."""
+def _loaded(job: JobMinutes, start: int, end: int, works_then: bool) -> int:
+    """Return the first minute after which neither memory grows nor its processes work, of a rest
+    before its GPUs first work; what is short before they do is of the loading, too."""
     memory, cpu = (job.numbers[name][:, start:end] for name in ("mem_used_bytes", "host_cpu_pct"))
-    known_cpu = cpu[~np.isnan(cpu)]
-    works = len(known_cpu) > 0 and bool(signs.works_on_host(known_cpu).mean() >= 0.5)
-    return works or _growth(memory) >= LOADS_BYTES
+    is_loading = _grows(memory)
+    works = signs.works_on_host(cpu)
+    if len(known_works := works[~np.isnan(cpu)]) > 0 and known_works.mean() >= 0.5:
+        is_loading |= works.any(axis=0)
+    if not is_loading.any():
+        return start
+    loaded = start + int(np.flatnonzero(is_loading)[-1]) + 1
+    return end if works_then and (end - loaded) * job.step <= PAUSE_S else loaded
 
 
-def _growth(memory: Matrix) -> float:
-    columns = memory[:, ~np.isnan(memory).all(axis=0)]
-    return float(np.nansum(columns[:, -1]) - np.nansum(columns[:, 0])) if columns.shape[1] else 0.0
+def _grows(memory: Matrix) -> npt.NDArray[np.bool_]:
+    """Return the minutes up to which it has grown to what it is at the end."""
+    known = ~np.isnan(memory).all(axis=0)
+    sums = np.nansum(memory, axis=0)
+    grows = np.zeros(len(sums), bool)
+    if known.any() and sums[known][-1] - sums[known][0] >= LOADS_BYTES:
+        grows[known] = sums[known] <= sums[known][-1] - LOADS_BYTES
+    return grows
 
 
 def _stretches(mask: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:

@@ -62,6 +62,9 @@ def test_it_loads_before_it_works_where_its_host_works_or_its_memory_grows() -> 
         assert kinds(phases_of(job(power, util, **evidence), witnesses())) == [
             ("loading", loads), ("work", 60 - loads)]
     assert kinds(phases_of(job(power, util), witnesses()))[0] == ("idle", loads)
+    # A model that is loaded and waits for work does not load on.
+    never = job(np.full(60, 90.0), np.zeros(60), mem_used_bytes=memory)
+    assert kinds(phases_of(never, witnesses())) == [("loading", loads), ("idle", 60 - loads)]
     known_before = job(power, util, host_cpu_pct=cpu)
     assert phases_of(known_before, witnesses(began_at=T0 - 3_600.0))[0].kind != "loading"
 
