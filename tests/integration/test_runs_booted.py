@@ -105,3 +105,22 @@ def test_a_detached_run_outlives_a_log_out_that_ends_everything_else(lab: Lab) -
     wait_for(lambda: part()["state"] == "ended")
     assert part()["status"] == 7
     wait_for(lambda: not lab.leases())
+
+
+def test_a_newcomer_queues_fifty_runs_and_goes_home(lab: Lab) -> None:
+    """As docs/workstation.md has it: no hub, no file to write, nothing to ask root for."""
+    script = 'test -n "$CUDA_VISIBLE_DEVICES" && echo "$GPUDECK_ARRAY_INDEX" >> done.txt'
+    line = f"{GPUDECK} run --detach --array 0-49%4 -- sh -c {shlex.quote(script)}"
+    login = lab.machine.try_to(f"su -l alice -c {shlex.quote(line)}")
+    assert "gpudeck runs" in login.stdout, login.stdout + login.stderr
+
+    def runs() -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = json.loads(lab.alice(f"{GPUDECK} runs --json").stdout)[
+            "items"]
+        return items
+
+    wait_for(lambda: {part["state"] for part in runs()[-1]["parts"]} == {"ended"}, 240)
+    assert [part["status"] for part in runs()[-1]["parts"]] == [0] * 50
+    assert sorted(map(int, lab.alice("cat done.txt").stdout.split())) == [*range(50)]
+    wait_for(lambda: not lab.leases())
+    assert lab.alice("rm done.txt").returncode == 0
