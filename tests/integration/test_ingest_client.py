@@ -3,6 +3,7 @@
 import os
 import resource
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -83,6 +84,27 @@ def test_a_process_that_cannot_be_written_to_is_ended(
         assert hand_over(client, one) is not None
         gevent.sleep(0.1)
         assert (client.pid, client.count, counts) == (None, 0, ["ingest_ended"])
+
+
+def test_one_that_cannot_be_started_is_started_later(
+        tmp_path: Path, counts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    client = IngestClient(HubSettings(("127.0.0.1", 0), tmp_path, ingest_process_from=1),
+                          Receiver(), counts.append)
+    tries: list[float] = []
+
+    def refuse(*_: Any, **__: Any) -> None:
+        tries.append(mono)
+        raise OSError(11, "resource temporarily unavailable")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", refuse)
+        for mono in range(100, 110):
+            client.step(float(mono), 1)
+    assert tries == [100, 102, 106], "each time it waits twice as long"
+    assert client.pid is None
+    client.step(200.0, 1)
+    assert client.pid is not None
+    client.close()
 
 
 def test_a_message_on_which_we_fail_ends_its_connection_alone(

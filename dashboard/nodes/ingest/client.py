@@ -94,17 +94,35 @@ class IngestClient:
             self._start(mono)
 
     def _start(self, mono: float) -> None:
-        own_end, other_end = gsocket.socketpair()
-        with other_end:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", MODULE, str(other_end.fileno()),
-                 str(self._settings.agent_messages_per_s), str(self._settings.agent_bytes_per_s)],
-                pass_fds=[other_end.fileno()], env=_environment(), stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL)
+        try:
+            own_end = self._start_process()
+        except OSError as error:  # no memory, no descriptor, no process left
+            log.warning("ingest_not_started why=%r", str(error))
+            self._start_later(mono, is_steady=False)
+            return
         self._link, self._started_mono, self._silent_steps = own_end, mono, -SILENT_STEPS
         gevent.spawn(self._read, own_end)
         gevent.spawn(self._write, own_end)
         log.info("ingest_started pid=%s", self.pid)
+
+    def _start_process(self) -> gsocket.socket:
+        own_end, other_end = gsocket.socketpair()
+        with other_end:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", MODULE, str(other_end.fileno()),
+                     str(self._settings.agent_messages_per_s),
+                     str(self._settings.agent_bytes_per_s)],
+                    pass_fds=[other_end.fileno()], env=_environment(), stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL)
+            except OSError:
+                own_end.close()
+                raise
+        return own_end
+
+    def _start_later(self, mono: float, is_steady: bool) -> None:
+        self._wait_s = AGAIN_AFTER_S if is_steady else min(self._wait_s * 2, AGAIN_MOST_S)
+        self._start_mono = mono + self._wait_s
 
     def _lose(self, why: str, mono: float) -> None:
         """Go on without it: the agents whose sockets it had come again by themselves."""
@@ -113,9 +131,7 @@ class IngestClient:
         self._count("ingest_ended")
         log.warning("ingest_ended why=%r agents=%d", why, len(self._agents))
         self.close()
-        is_steady = mono - self._started_mono > STEADY_S
-        self._wait_s = AGAIN_AFTER_S if is_steady else min(self._wait_s * 2, AGAIN_MOST_S)
-        self._start_mono = mono + self._wait_s
+        self._start_later(mono, is_steady=mono - self._started_mono > STEADY_S)
 
     def close(self) -> None:
         if self._process is not None:
