@@ -2,11 +2,13 @@
 that was not read."""
 
 import pytest
+from msgspec import to_builtins
 
 from agent.cli.limit_means import NAMES, ORDER, best, means_lines
+from agent.cli.limits import _limit_lines
 from agent.quotas.mechanisms import mechanisms, mps
 from gpudeck.contract.desired_state import QuotaMechanism
-from gpudeck.contract.limits import MpsDaemon
+from gpudeck.contract.limits import GroupMemoryLimit, MpsDaemon
 from gpudeck.contract.wire import GpuFacts
 
 
@@ -32,3 +34,13 @@ def test_each_is_named_with_what_was_read() -> None:
     assert "50 % of the threads" in lines[3]
     assert "limit no memory" in lines[-1]
     assert {*NAMES} == {*ORDER} == {*by_name}
+
+
+def test_memory_limits_are_listed_and_an_older_hub_has_none() -> None:
+    item = {"host": "n1", "leases": [], "modes": [], "layouts": []}
+    assert [*_limit_lines(item)] == []
+    limit = GroupMemoryLimit("GPU-1", "/a.scope", "1", 2**31, "lease l", "b", 0.0, 2**31,
+                             "in_force", "the driver reports 2.0 GiB")
+    assert [*_limit_lines(item | {"memory": [to_builtins(limit)]})] == [
+        "n1  GPU-1  memory at most 2.0 GiB for lease l  in force: the driver reports 2.0 GiB  "
+        "(/a.scope)"]

@@ -280,12 +280,15 @@ def test_what_a_reloaded_driver_has_forgotten_is_set_again(node: Node) -> None:
     assert (limit.state, node.at_driver(RUN)) == ("in_force", most)
 
 
-def test_a_group_that_vanished_or_is_another_now_takes_its_limit_along(node: Node) -> None:
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_a_group_that_vanished_or_is_another_now_takes_its_limit_along(node: Node,
+                                                                     is_noticed: bool) -> None:
     node.want((RUN, amount()))
     node.round()
     folder = Path(node.folder(RUN))
     folder.rename(folder.with_name("old"))
-    assert node.round() == [], "nothing is made for a group that is not there"
+    if is_noticed:
+        assert node.round() == [], "nothing is made for a group that is not there"
     folder.mkdir()
     [limit] = node.round()
     assert limit.state == "not_in_force", "the driver shows the limit of a group of this name"
