@@ -75,8 +75,13 @@ def build_node(config: NodeConfig, source: ReadingSource, outbox: Outbox,
     actions = actions_wiring.build(core, config.action_options, mps, recent, latest.driver)
     limits = limits_wiring.build(core, actions.context.limits, actions.hub.holds,
                                  latest.driver_facts)
-    quotas = quotas_wiring.build(core, actions.context, latest, limits.daemons)
+    quotas = quotas_wiring.build(core, actions.context, latest, limits.daemons,
+                                 config.limits_memory)
     pool = pool_wiring.build(core, config.pool_options, actions.context, mps, actions.hub.holds)
+    memory = limits_wiring.build_memory(
+        core, actions.context.limits, actions.hub.holds,
+        (quotas.memory_targets, pool.memory_targets) if config.limits_memory else (),
+        limits.refresh)
     hosts = hosts_wiring.build(core, config.asks_serving, config.asks_nccl)
     schedulers = schedulers_wiring.build(core, config.schedulers)
     recording = recording_wiring.build(config.recording)
@@ -86,7 +91,8 @@ def build_node(config: NodeConfig, source: ReadingSource, outbox: Outbox,
         [capability.observe for capability in (limits, pool, recording, page)],
         limits.suspended)
 
-    capabilities = (actions, quotas, limits, pool, hosts, schedulers, sampling, recording, page)
+    capabilities = (actions, quotas, limits, memory, pool, hosts, schedulers, sampling, recording,
+                    page)
     conversation = conversation_wiring.build(
         core, config.conversation_options, latest, actions.hub, actions.context.guards,
         capabilities, sampling.send_all_again)

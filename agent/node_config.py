@@ -44,6 +44,7 @@ class NodeConfig:
     managed_by: str = ""  # a scheduler
     local_claims: bool = False
     exclusive_leases: bool = False
+    limits_memory: bool = False  # by the driver, for control groups
     asks_serving: bool = False  # engines that serve models for their metrics
     asks_nccl: bool = False  # about jobs that look stuck
     schedulers: Schedulers = field(default_factory=Schedulers)

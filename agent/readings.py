@@ -187,6 +187,17 @@ class ReadingSource(ProcessListSource, Protocol):
     def close(self) -> None: ...
 
 
+class GroupMemory(Struct, frozen=True):
+    """Memory of a GPU that a control group may have, as the driver reports it now. `hard_bytes`
+    None: no limit. `is_inherited`: the limit is that of a group around it."""
+
+    gpu_uuid: str
+    group: str
+    hard_bytes: int | None = None
+    is_inherited: bool = False
+    trouble: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class GpuLimits:
     """Limits and settings of a GPU as the driver reports them now. None: not reported."""

@@ -116,6 +116,9 @@ TABLE: tuple[Setting, ...] = (
     Setting("local_claims", flag, False, "lease GPUs even while no hub decides"),
     Setting("exclusive_leases", flag, False, "set whole GPUs to exclusive-process mode while they "
             "are leased: no second process can start there"),
+    Setting("memory_limits", flag, False, "let the driver limit the GPU memory of shares, and of "
+            "quotas in mode act, by control group: from driver 615 on, with cgroup v2; not "
+            "verified on hardware"),
     Setting("serving_metrics", flag, False, "read the /metrics of engines that serve models on "
             "this node (vLLM, SGLang, TensorRT-LLM, Triton, TGI, llama.cpp): tokens, latency"),
     Setting("nccl_ras", flag, False, "ask NCCL (2.28.7 and later) which rank the others wait for, "
@@ -197,6 +200,7 @@ class AgentSettings:
     managed_by: str = ""
     local_claims: bool = False
     exclusive_leases: bool = False
+    memory_limits: bool = False
     serving_metrics: bool = False
     nccl_ras: bool = False
     slurm: bool = False

@@ -933,6 +933,19 @@ declare namespace Hub {
     why_not_free?: WhyNotFreeView | null;
   }
 
+  interface GroupMemoryLimit {
+    gpu_uuid: string;
+    group: string;
+    group_id: string;
+    limit_bytes: number;
+    holder: string;
+    boot_id: string;
+    began_at: number;
+    set_bytes: number | null;
+    state: "beginning" | "drifted" | "in_force" | "not_in_force" | "unknown";
+    words: string;
+  }
+
   interface GrowingMemoryView {
     task_id: string;
     node: string;
@@ -1566,6 +1579,7 @@ declare namespace Hub {
     leases: TimedLimit[];
     modes: ManagedComputeMode[];
     layouts: ManagedMigLayout[];
+    memory: GroupMemoryLimit[];
     unread: string;
   }
 

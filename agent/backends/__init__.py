@@ -13,7 +13,14 @@ from ..tasks.driver_files import DriverFiles
 if TYPE_CHECKING:
     from gpudeck.contract.wire import ReaderState
 
-    from ..readings import BackendEvent, GpuLimits, MigBoard, OnDemandReading, Reading
+    from ..readings import (
+        BackendEvent,
+        GpuLimits,
+        GroupMemory,
+        MigBoard,
+        OnDemandReading,
+        Reading,
+    )
     from ..tasks.people import NodePeople
     from .repair import RepairModule
     from .suspend import SuspendModule
@@ -50,6 +57,12 @@ class GpuLimitControl(Protocol):
     def set_mig_mode(self, uuid: str, is_on: bool) -> None: ...
     def create_instance(self, uuid: str, profile: int, start: int) -> None: ...
     def destroy_instance(self, uuid: str, instance: int) -> None: ...
+    def memory(self, uuid: str, group: str) -> GroupMemory:
+        """Return the memory that a control group may have, by the full path of its folder."""
+
+    def set_memory(self, uuid: str, group: str, limit_bytes: int | None) -> None:
+        """Limit it; None: not any more. Less than is in use is refused."""
+
     def close(self) -> None: ...
 
 

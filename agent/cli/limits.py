@@ -28,10 +28,17 @@ from ..backends import backend_named
 from ..journal.store import ActionJournal, ActionStore, JournalError
 from ..limits import mps_view
 from ..limits.apply import MODES, LimitApplier
+from ..limits.memory_limits import gibibytes
 from ..limits.mps import LocalMpsDaemons
 from ..limits.mps_doctor import findings, whole_boards
 from ..limits.mps_store import Default, MpsSettingStore, devices
-from ..limits.stores import ComputeModeStore, MigLayoutStore, TimedLimitStore, unread_words
+from ..limits.stores import (
+    ComputeModeStore,
+    MemoryLimitStore,
+    MigLayoutStore,
+    TimedLimitStore,
+    unread_words,
+)
 from ..runtime.data_lock import agent_pid
 from ..settings import ConnectionSettings, closed_here, read_reach
 from ..tasks.boot_id import boot_id
@@ -41,6 +48,7 @@ from .actions import answer
 from .setting_actions import do, node_id, pipes_of, validate
 from .tune import tune_share
 
+LISTS = ("leases", "modes", "layouts", "memory")
 # Advice is a choice, such as who else may use a board: nobody makes it by --yes to all.
 _MENDS = {"fault": "gpudeck mps doctor --fix", "advice": "gpudeck mps doctor --fix, without --yes,"}
 
@@ -318,7 +326,9 @@ def _show_limits(reach: ConnectionSettings, args: argparse.Namespace) -> int:
     else:
         here = {"host": "here", "trouble": "", **limits_here(reach.data)}
         items, means = [here | ({"unread": closed} if (closed := closed_here(reach)) else {})], {
-            "means": limit_means.means_here(reach, _daemons_here(reach, LocalMpsDaemons()))}
+            "means": limit_means.means_here(reach, _daemons_here(reach, LocalMpsDaemons()),
+                                            any(
+                limit["state"] == "in_force" for limit in here["memory"]))}
     lines = [line for item in items for line in _limit_lines(item)]
     return answer(reach, {"items": items, **msgspec.to_builtins(means)},
                   *(lines or ["gpudeck has set no limit"]),
@@ -329,10 +339,11 @@ def _show_limits(reach: ConnectionSettings, args: argparse.Namespace) -> int:
 def limits_here(data: Path) -> dict[str, Any]:
     with _journal(data) as journal:
         if journal is None:
-            return {"leases": [], "modes": [], "layouts": [], "unread": ""}
-        stores = TimedLimitStore(journal), ComputeModeStore(journal), MigLayoutStore(journal)
+            return {**{name: [] for name in LISTS}, "unread": ""}
+        stores = (TimedLimitStore(journal), ComputeModeStore(journal), MigLayoutStore(journal),
+                  MemoryLimitStore(journal))
         rows = [msgspec.to_builtins(store.all()) for store in stores]
-        return {**dict(zip(("leases", "modes", "layouts"), rows, strict=True)),
+        return {**dict(zip(LISTS, rows, strict=True)),
                 "unread": unread_words(*stores)}
 
 
@@ -362,6 +373,11 @@ def _limit_lines(item: dict[str, Any]) -> Iterable[str]:
         yield (f"{printable(item['host'])}  {layout.gpu_uuid}  MIG {printable(layout.layout)}  "
                f"{layout.state.replace('_', ' ')}: {printable(layout.words)}  "
                f"({printable(layout.by)})")
+    for memory in msgspec.convert(item.get("memory", ()), tuple[settings.GroupMemoryLimit, ...]):
+        yield (f"{printable(item['host'])}  {memory.gpu_uuid}  memory at most "
+               f"{gibibytes(memory.limit_bytes)} for {printable(memory.holder)}  "
+               f"{memory.state.replace('_', ' ')}: {printable(memory.words)}  "
+               f"({printable(memory.group)})")
 
 
 def doctor(reach: ConnectionSettings, args: argparse.Namespace) -> int:

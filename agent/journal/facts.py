@@ -22,3 +22,4 @@ class Fact(StrEnum):
     POOL_USAGE = "pool_usage"
     POOL_RESERVATIONS = "reservations"
     POOL_MODES = "exclusive"
+    MEMORY_LIMITS = "memory limits"

@@ -17,7 +17,7 @@ from gpudeck.contract.limits import Mode, TimedLimit
 from gpudeck.system.child_processes import importable, without_tokens
 
 from ..backends import Backend, GpuLimitControl, LimitsModule, backend_named
-from ..readings import GpuLimits, MigBoard
+from ..readings import GpuLimits, GroupMemory, MigBoard
 from ..tasks.redact import redact
 from .timed_limits import NodeTime, judged
 
@@ -32,9 +32,10 @@ READ_EVERY_S = 0.1
 
 class LimitRequest(msgspec.Struct, frozen=True):
     kind: Literal["read", "power", "clocks", "unlock", "mode", "mig", "mig_mode", "create",
-                  "destroy"]
+                  "destroy", "memory", "set_memory", "clear_memory"]
     uuids: tuple[str, ...]
     numbers: tuple[float, ...] = ()
+    groups: tuple[str, ...] = ()  # folders of control groups, one for each UUID
 
 
 class LimitResponse(msgspec.Struct, frozen=True):
@@ -43,6 +44,7 @@ class LimitResponse(msgspec.Struct, frozen=True):
     limits: tuple[GpuLimits, ...] = ()
     mig: MigBoard | None = None
     trouble: str = ""
+    memory: tuple[GroupMemory, ...] = ()
 
 
 class LimitApplier:
@@ -95,6 +97,20 @@ class LimitApplier:
     def destroy_instance(self, uuid: str, instance: int) -> str:
         return self._do(LimitRequest("destroy", (uuid,), (instance,))).trouble
 
+    def memory(self, places: Sequence[tuple[str, str]]) -> list[GroupMemory]:
+        """Read the memory that control groups may have of GPUs. `places`: UUIDs and folders."""
+        answer = self._do(LimitRequest("memory", tuple(uuid for uuid, _ in places),
+                                       groups=tuple(group for _, group in places)))
+        if answer.trouble:
+            return [GroupMemory(uuid, group, trouble=answer.trouble) for uuid, group in places]
+        return list(answer.memory)
+
+    def set_memory(self, uuid: str, group: str, limit_bytes: int) -> str:
+        return self._do(LimitRequest("set_memory", (uuid,), (limit_bytes,), (group,))).trouble
+
+    def clear_memory(self, uuid: str, group: str) -> str:
+        return self._do(LimitRequest("clear_memory", (uuid,), groups=(group,))).trouble
+
     def _do(self, order: LimitRequest, is_in_window: bool = False) -> LimitResponse:
         if trouble := self.trouble() or ("" if is_in_window else self._release_order()):
             return LimitResponse(trouble=trouble)
@@ -124,6 +140,10 @@ def obey(backend: Backend, options: str, order: LimitRequest) -> LimitResponse:
         try:
             if order.kind == "mig":
                 return LimitResponse(mig=limits.mig(order.uuids[0]))
+            if order.kind == "memory":
+                return LimitResponse(memory=tuple(
+                    _read_memory(limits, module, uuid, group)
+                    for uuid, group in zip(order.uuids, order.groups, strict=True)))
             return LimitResponse(_execute(limits, module, order))
         finally:
             limits.close()
@@ -148,6 +168,10 @@ def _execute(limits: GpuLimitControl, module: LimitsModule, order: LimitRequest
             limits.create_instance(order.uuids[0], *map(int, order.numbers))
         case "destroy":
             limits.destroy_instance(order.uuids[0], int(order.numbers[0]))
+        case "set_memory":
+            limits.set_memory(order.uuids[0], order.groups[0], int(order.numbers[0]))
+        case "clear_memory":
+            limits.set_memory(order.uuids[0], order.groups[0], None)
         case "read":
             return tuple(_read(limits, module, uuid) for uuid in order.uuids)
     return ()
@@ -159,6 +183,14 @@ def _read(limits: GpuLimitControl, module: LimitsModule, uuid: str) -> GpuLimits
         return limits.read(uuid)
     except module.ERRORS as error:
         return GpuLimits(uuid, trouble=module.in_words(error)[:1_024])
+
+
+def _read_memory(limits: GpuLimitControl, module: LimitsModule, uuid: str, group: str
+                 ) -> GroupMemory:
+    try:
+        return limits.memory(uuid, group)
+    except module.ERRORS as error:
+        return GroupMemory(uuid, group, trouble=module.in_words(error)[:1_024])
 
 
 def clock_now(boot_id: str) -> NodeTime:

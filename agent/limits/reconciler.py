@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from gpudeck.contract.limits import (
+    GroupMemoryLimit,
     LimitsNow,
     ManagedComputeMode,
     ManagedMigLayout,
@@ -91,6 +92,7 @@ class LimitReconciler:
         self._mps: _MpsSnapshot | None = None
         self._has_looked = not limits.mps.program
         self._managed: ManagedLimits | None = None
+        self._memory: tuple[GroupMemoryLimit, ...] = ()
         self._unread = ""
         self._acts = 0
         self._last_report: LimitsNow | None = None
@@ -121,7 +123,8 @@ class LimitReconciler:
         self._was_ok = is_ok
         limits = self._limits
         holds_none = all(store.is_surely_empty
-                         for store in (limits.timed, limits.modes, limits.layouts))
+                         for store in (limits.timed, limits.modes, limits.layouts,
+                                       limits.memory))
         if self._last_report is not None and holds_none and not self._limits.mps.program:
             self._is_fresh = False  # a simulator has a thousand nodes without any of this
             return
@@ -147,7 +150,7 @@ class LimitReconciler:
 
     def _round(self) -> None:
         try:
-            managed = self._all()
+            managed, self._memory = self._all(), self._limits.memory.all()
             if any(managed):
                 managed = self._reconcile_shares(self._reconcile(managed))
             else:
@@ -294,7 +297,7 @@ class LimitReconciler:
                              self._managed[0], mps_view.why_not(limits.mps),
                              limits.applier.trouble(),
                              () if snapshot is None else snapshot.findings, *self._managed[1:],
-                             limits.unread)
+                             limits.unread, self._memory or msgspec.UNSET)
             if self._last_report is not None and _same(news) == _same(self._last_report):
                 return
             self._last_report = self._news = news

@@ -9,7 +9,13 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from gpudeck.contract.limits import MAX_LEASES, ManagedComputeMode, ManagedMigLayout, TimedLimit
+from gpudeck.contract.limits import (
+    MAX_LEASES,
+    GroupMemoryLimit,
+    ManagedComputeMode,
+    ManagedMigLayout,
+    TimedLimit,
+)
 from gpudeck.contract.repairs import MAX_REPAIRS, WHOLE_NODE, GpuRepair
 from gpudeck.contract.suspensions import MAX_SUSPENSIONS, SuspendedTask
 
@@ -22,7 +28,7 @@ from .mps_store import MpsSettingStore
 from .timed_limits import same_limit, with_new
 
 L = TypeVar("L", TimedLimit, ManagedComputeMode, ManagedMigLayout, GpuRepair,
-            SuspendedTask)
+            SuspendedTask, GroupMemoryLimit)
 
 
 UNREAD_MOST = 2_000  # characters of what is not understood, in the audit
@@ -204,6 +210,29 @@ class MigLayoutStore(StoredLimits[ManagedMigLayout]):
         return {"kind": f"mig_layout_{event}", "mig_layout": msgspec.to_builtins(layout)}
 
 
+class MemoryLimitStore(StoredLimits[GroupMemoryLimit]):
+    _fact, _kind, _plural = Fact.MEMORY_LIMITS, GroupMemoryLimit, "memory limits of control groups"
+
+    def keep(self, limit: GroupMemoryLimit) -> None:
+        """Keep a limit. Raises JournalError, also where there are too many."""
+        others = self._all_but(limit)
+        if len(others) >= MAX_LEASES:
+            raise JournalError(f"{MAX_LEASES} memory limits are kept already")
+        self._change(lambda all: (*self._all_but(limit), limit), self._record("kept", limit))
+
+    def end(self, limit: GroupMemoryLimit, why: str) -> None:
+        self._change(lambda all: self._all_but(limit), self._record("over", limit) | {"why": why})
+
+    def _all_but(self, limit: GroupMemoryLimit) -> tuple[GroupMemoryLimit, ...]:
+        return tuple(other for other in self.all() if self._key(other) != self._key(limit))
+
+    def _key(self, limit: GroupMemoryLimit) -> str:
+        return f"{limit.gpu_uuid} {limit.group}"
+
+    def _record(self, event: str, limit: GroupMemoryLimit) -> dict[str, Any]:
+        return {"kind": f"memory_limit_{event}", "memory_limit": msgspec.to_builtins(limit)}
+
+
 class RepairStore(StoredLimits[GpuRepair]):
     """Repairs of this node: what is out of service, and when boards were reset. Raises
     NotUnderstoodError where that is not known, until `forget_unread`."""
@@ -341,14 +370,14 @@ class LimitStores:
     repairs: RepairStore
     layouts: MigLayoutStore
     suspensions: SuspensionStore
+    memory: MemoryLimitStore
     leased: Callable[[], frozenset[str]]  # GPUs that a lease of the pool holds; JournalError
     leases_of_gpus: Callable[[], frozenset[tuple[str, str]]]  # the same, each with its lease
     waiting_leases: Callable[[], frozenset[str]]  # whose work is suspended; JournalError
 
-
     @property
     def unread(self) -> str:
-        return unread_words(self.timed, self.modes, self.layouts)
+        return unread_words(self.timed, self.modes, self.layouts, self.memory)
 
 
 def unread_words(*stores: StoredLimits[Any]) -> str:
@@ -364,7 +393,7 @@ def open_limits(applier: LimitApplier, mps: LocalMpsDaemons, journal: ActionJour
     return LimitStores(applier, mps, TimedLimitStore(journal, is_shared),
                        ComputeModeStore(journal, is_shared), MpsSettingStore(journal, boot_id),
                        RepairStore(journal, is_shared), MigLayoutStore(journal, is_shared),
-                       SuspensionStore(journal, is_shared),
+                       SuspensionStore(journal, is_shared), MemoryLimitStore(journal, is_shared),
                        partial(leased_gpus, journal, boot_id),
                        partial(leases_of_gpus, journal, boot_id),
                        partial(waiting_leases, journal, boot_id))

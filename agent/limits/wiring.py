@@ -1,6 +1,6 @@
 """Wiring of limits and repairs into the node."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpudeck.contract.limits import LimitsNow, MpsDaemon
@@ -10,6 +10,8 @@ from gpudeck.contract.wire import Welcome
 from ..capability import Capability, NodeCore, NodeObservation
 from ..runtime.action_lock import ActionLock
 from ..tasks.seen import SuspendedUse
+from .control_groups import GroupTree
+from .memory_keeper import MemoryLimitKeeper, MemoryMachine, MemorySource
 from .mps import LocalMpsDaemons
 from .mps_simulated import open_mps
 from .reconciler import DriverFacts, LimitReconciler
@@ -22,6 +24,7 @@ from .suspensions import SuspensionKeeper
 class LimitCapability(Capability):
     daemons: Callable[[], tuple[MpsDaemon, ...] | None]  # of MPS, as seen last
     suspended: Callable[[], Iterable[SuspendedUse]]
+    refresh: Callable[[], None]  # something was set by another part of the node
 
 
 def open_daemons(core: NodeCore) -> LocalMpsDaemons:
@@ -70,4 +73,21 @@ def build(core: NodeCore, stores: LimitStores, holds: Callable[[], tuple[str, ..
     return LimitCapability(
         name="limits", connected=connected, observe=observe, step=step, poll=poll,
         note_outcome=note_outcome, close=close, trouble=lambda: suspensions.trouble,
-        daemons=lambda: limits.daemons, suspended=suspensions.uses)
+        daemons=lambda: limits.daemons, suspended=suspensions.uses, refresh=limits.changed)
+
+
+def build_memory(core: NodeCore, stores: LimitStores, holds: Callable[[], tuple[str, ...]],
+                 sources: Sequence[MemorySource], changed: Callable[[], None]) -> Capability:
+    """Build the keeper of memory limits. `sources`: (): this node sets none."""
+    if core.is_made_up or not core.backend.capabilities.can_set_limits(core.options):
+        return Capability(name="memory limits")
+    keeper = MemoryLimitKeeper(memory_machine(stores, core.boot_id, holds), sources, changed)
+    return Capability(
+        name="memory limits", step=lambda now, is_live: keeper.step(now, core.source.state == "ok"),
+        close=keeper.close)
+
+
+def memory_machine(stores: LimitStores, boot_id: str, holds: Callable[[], tuple[str, ...]]
+                   ) -> MemoryMachine:
+    return MemoryMachine(driver=stores.applier, store=stores.memory, groups=GroupTree(),
+                         boot_id=boot_id, holds=holds)

@@ -10,7 +10,7 @@ from typing import Any
 from gpudeck.contract.pool_link import ENDED_MOST, ReportedEnd
 from gpudeck.pool.core.claims import Claim, Lease, State
 from gpudeck.pool.core.fair_share import EndedUsage, FairSharePolicy
-from gpudeck.pool.core.host_resources import FreeHost
+from gpudeck.pool.core.host_resources import GPU_MEMORY, FreeHost
 from gpudeck.rate import REFUSALS_AT_ONCE, REFUSALS_EVERY_S, RateLimiter
 
 from ..journal.store import JournalError
@@ -62,7 +62,10 @@ class NodeLeases:
         """Read the leases from disk, once. Raises JournalError; may be called again."""
         if self._is_read:
             return
-        leases, lost_leases = self._store.read()
+        stored_leases, lost_leases = self._store.read()
+        # Whether the driver holds their memory is to be read again.
+        leases = [replace(lease, limits=tuple(word for word in lease.limits if word != GPU_MEMORY))
+                  for lease in stored_leases]
         if lost_leases:
             log.warning("leases_lost leases=%d why=restart", len(lost_leases))
             self._store.write(leases, {

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from gpudeck.contract.limits import GroupMemoryLimit
 from gpudeck.contract.pool_link import PoolPlan, PoolReport
 from gpudeck.contract.repairs import GpuRepair
 from gpudeck.pool.core.claims import CPU_MILLI
@@ -12,11 +13,13 @@ from gpudeck.pool.core.host_resources import NOT_COUNTED, FreeHost
 from gpudeck.pool.core.schedule import PoolPolicy
 
 from ..journal.store import ActionJournal
+from ..limits.memory_limits import MemoryTarget
 from ..limits.mps import LocalMpsDaemons, multiuser_pipes
 from ..limits.mps_view import daemons
 from ..limits.stores import LimitStores, SuspensionStore
 from ..readings import Reading
 from ..runtime.worker import Worker
+from ..tasks.control_group import group_of
 from ..tasks.people import NodePeople
 from ..tasks.processes import uptime_s
 from ..tasks.seen import GpuTask
@@ -25,11 +28,12 @@ from .cores import NodeCores
 from .exclusive import ExclusiveGpus
 from .gpus import PoolSnapshot, pool_gpus
 from .leases import NodeLeases
+from .memory import LeaseMemory
 from .mps_look import MpsProbe
 from .requests import PoolRequests
 from .reservations import NodeReservations
 from .server import PoolServer
-from .service import PoolService
+from .service import PoolService, tell
 from .shares import MpsFacts
 from .signs import ProcessSigns
 from .store import LeaseStore
@@ -40,8 +44,9 @@ CUT_OFF_AFTER_S = 60.0  # a hub that is away for less may be busy with our claim
 
 class NodePool:
     def __init__(self, service: PoolService, server: PoolServer, managed_by: str,
-                 exclusive: ExclusiveGpus | None) -> None:
+                 exclusive: ExclusiveGpus | None, memory: LeaseMemory) -> None:
         self._service = service
+        self._memory = memory
         self._server = server
         self._managed_by = managed_by
         self._exclusive = exclusive
@@ -63,6 +68,14 @@ class NodePool:
         self._service.snapshot = PoolSnapshot(
             pool_gpus(reading.facts, reading.links, reading.gpus, self._resets), self._tasks,
             self._managed_by, self._host)
+
+    def memory_targets(self) -> Sequence[MemoryTarget] | None:
+        """Return the memory limits that leases want; None: not known yet. Called on a thread of
+        its own."""
+        service = self._service
+        with service.lock:
+            is_known = service.snapshot is not None and not service.leases.trouble
+            return self._memory.targets(service.gpus()) if is_known else None
 
     def connected(self) -> None:
         self._service.connected()
@@ -111,8 +124,10 @@ def open_pool(socket: Path, node_id: str, host: str, boot_id: str, journal: Acti
               mps: LocalMpsDaemons, people: NodePeople, managed_by: str, is_local: bool,
               unused_s: float, wake: Callable[[], None], why_no_end: Callable[[], str],
               out_of_service: Callable[[], Sequence[GpuRepair]], suspensions: SuspensionStore,
-              exclusive: ExclusiveGpus | None) -> NodePool:
-    """Open the pool of a node. `exclusive` None: modes of leased GPUs are left as they are."""
+              exclusive: ExclusiveGpus | None,
+              memory_limits: Callable[[], Sequence[GroupMemoryLimit]]) -> NodePool:
+    """Open the pool of a node. `exclusive` None: modes of leased GPUs are left as they are.
+    `memory_limits`: those of control groups, as they are now; raises JournalError."""
     clock = PoolClock(uptime_s, time.time)
     leases = NodeLeases(LeaseStore(journal, boot_id), clock, ProcessSigns(), NodeCores(), unused_s)
     probe = MpsProbe(lambda: MpsFacts(daemons(mps), multiuser_pipes()), uptime_s)
@@ -121,4 +136,4 @@ def open_pool(socket: Path, node_id: str, host: str, boot_id: str, journal: Acti
                           out_of_service, partial(suspended_processes, suspensions, boot_id))
     service.start()
     return NodePool(service, PoolServer(socket, PoolRequests(service), people), managed_by,
-                    exclusive)
+                    exclusive, LeaseMemory(leases, memory_limits, group_of, partial(tell, service)))

@@ -84,7 +84,7 @@ class PoolService:
         self._why_no_end = why_no_end
         self._no_end = why_no_end()[:1_024]
         self._preempted = PreemptedRuns(leases, clock, why_no_end)
-        self.suspended = SuspendedLeases(leases, clock, suspended, partial(_tell, self))
+        self.suspended = SuspendedLeases(leases, clock, suspended, partial(tell, self))
         self.users: dict[str, PoolUser] = {}  # by lease: its connection
         self._begins: dict[str, WaitingClaim] = {}  # leases to which nothing is bound yet
         self.lock = threading.RLock()
@@ -429,7 +429,7 @@ class PoolService:
                     user.send(LeaseEnded(review.why, lease.end_state))
 
 
-def _tell(service: PoolService, lease: NodeLease, text: str) -> None:
+def tell(service: PoolService, lease: NodeLease, text: str) -> None:
     user = service.users.get(lease.id)
     if user is not None:
         user.send(LeaseNotice(text))

@@ -12,25 +12,27 @@ from gpudeck.contract.limits import MpsDaemon, MpsLimit, MpsServer
 from gpudeck.contract.wire import GpuFacts
 
 from ..limits import hami
+from ..tasks.control_group import CGROUP
 
 MEMORY_LIMIT_FROM = 615
 # Where HAMi-core and its device plugin put the file (HAMi-core 8f3a89c, HAMi 4707fb02).
 HAMI_FILES = ("/tmp/cudevshr.cache", "/usr/local/vgpu/containers/*/*.cache")
-CGROUP = Path("/sys/fs/cgroup")
 
 
-def mechanisms(driver_version: str | None, facts: Sequence[GpuFacts],
+def mechanisms(driver_version: str | None, facts: Sequence[GpuFacts], is_enabled: bool | None,
                hami_files: Iterable[str] = HAMI_FILES, cgroup: Path = CGROUP
                ) -> tuple[QuotaMechanism, ...]:
     """Return all mechanisms but MPS, which is asked elsewhere."""
-    return (memory_limit(driver_version, facts, cgroup), hami_file(hami_files), mig(facts),
+    return (memory_limit(driver_version, facts, cgroup, is_enabled), hami_file(hami_files),
+            mig(facts),
             QuotaMechanism("ladder", "there", "owners are notified, then their tasks are ended; "
                                               "allocations are not blocked"))
 
 
 def memory_limit(driver_version: str | None, facts: Sequence[GpuFacts],
-                 cgroup: Path) -> QuotaMechanism:
-    """Return the driver's own limit per cgroup and GPU."""
+                 cgroup: Path, is_enabled: bool | None) -> QuotaMechanism:
+    """Return the driver's own limit per cgroup and GPU. `is_enabled`: the agent sets
+    them; None: that is not known."""
     mechanism = partial(QuotaMechanism, "memory_limit")
     major = re.match(r"(\d{3,4})\.", driver_version or "")
     if major is None:
@@ -39,11 +41,17 @@ def memory_limit(driver_version: str | None, facts: Sequence[GpuFacts],
         return mechanism("not_there", f"driver {driver_version} is older than {MEMORY_LIMIT_FROM}")
     if not (cgroup / "cgroup.controllers").exists():
         return mechanism("not_there", "it needs cgroup v2, and this machine has the first one")
-    if any(gpu.parent_uuid is not None for gpu in facts):
+    whole = {gpu.uuid for gpu in facts if gpu.parent_uuid is None}
+    if facts and whole <= {gpu.parent_uuid for gpu in facts}:
         return mechanism("not_there", "it does not work with MIG, which is enabled here")
+    if not is_enabled:
+        return mechanism("not_there" if is_enabled is False else "unknown",
+                         f"driver {driver_version} has it; an agent that is started with "
+                         "--memory-limits uses it (not verified on hardware)")
     how = "dmem" if (cgroup / "dmem.capacity").exists() else "the driver's own bookkeeping"
-    return mechanism("there",
-                     f"driver {driver_version}, cgroup v2 with {how}; not yet supported by gpudeck")
+    return mechanism("there", f"driver {driver_version}, cgroup v2 with {how}; for each control "
+                              "group and GPU. A user can move a process out of the scope of a "
+                              "share, not out of a quota's group")
 
 
 def hami_file(patterns: Iterable[str]) -> QuotaMechanism:

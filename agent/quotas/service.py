@@ -15,12 +15,13 @@ from gpudeck.contract.desired_state import (
     RECONCILE_EVERY_S,
     DesiredState,
     InForce,
+    QuotaEnforcement,
     QuotaMechanism,
     SignedDesired,
     decode_desired,
     desired_statement,
 )
-from gpudeck.contract.limits import MpsDaemon
+from gpudeck.contract.limits import GroupMemoryLimit, MpsDaemon
 from gpudeck.contract.wire import FromAgent, GpuFacts
 from gpudeck.network.keys import fingerprint, is_signed
 
@@ -33,6 +34,7 @@ from ..tasks.seen import GpuTask
 from . import evaluate
 from .evaluate import DueWarning, Key, QuotaRefusals, QuotaSnapshot, QuotaWarning, QuotaWarnings
 from .mechanisms import HAMI_FILES, mechanisms, mps
+from .memory import with_limits
 
 log = logging.getLogger("gpudeck.agent.quotas")
 
@@ -143,10 +145,13 @@ class QuotaSample:
 
 class QuotaService:
     """Service of the quotas on this node. `hub`: the fingerprint of its key. `is_made_up`: one of a
-    simulator's many nodes. `cut_off_after_s`: a test may be less patient."""
+    simulator's many nodes. `memory`: limits that the driver enforces; raises JournalError.
+    `limits_memory`: this agent sets such limits.
+    `cut_off_after_s`: a test may be less patient."""
 
     def __init__(self, notifier: OfflineNotifier, hub: str, host: str, is_made_up: bool,
-                 wake: Callable[[], None],
+                 wake: Callable[[], None], memory: Callable[[], Sequence[GroupMemoryLimit]],
+                 limits_memory: bool,
                  cut_off_after_s: float = evaluate.CUT_OFF_AFTER_S) -> None:
         self._node = notifier.context.node
         self._host = host
@@ -154,11 +159,13 @@ class QuotaService:
         self._notifier = notifier
         self._journal: ActionJournal = notifier.journal
         self._wake = wake
+        self._memory = memory
+        self._limits_memory = limits_memory
         self._cut_off_after_s = cut_off_after_s
         self._writer = Worker("quotas")
         self._actor = Worker("quota hand")
         self._warnings: QuotaWarnings = {}
-        self._is_read = False
+        self.is_read = False
         self._looked_at = self._reported_at = float("-inf")
         self._read_at = time.monotonic()
         self._live_at = time.monotonic()
@@ -187,18 +194,23 @@ class QuotaService:
 
     def _take(self, message: SignedDesired) -> None:
         self._read()
-        if self._is_read:
+        if self.is_read:
             self._desired.take(message)
 
     def _renew(self) -> None:
         self._looked_at = float("-inf")
         self._wake()
 
+    @property
+    def desired(self) -> DesiredState | None:
+        """Quotas that are wanted here; None: none, or not known yet."""
+        return self._desired.current
+
     # the disk
 
     def _read(self) -> None:
         """Read the disk before anything newer is accepted; retried until that works."""
-        if self._is_read:
+        if self.is_read:
             return
         try:
             warnings = self._journal.fact(Fact.QUOTA_WARNINGS)
@@ -206,7 +218,7 @@ class QuotaService:
         except JournalError as why:
             self._desired.unreadable(str(why))
             return
-        self._is_read = True
+        self.is_read = True
         if warnings is not None:
             self._warnings = _warnings(warnings, self._node.boot_id)
 
@@ -219,10 +231,10 @@ class QuotaService:
         self._daemons = daemons
         if is_live:
             self._live_at = now
-        if not self._is_read and now - self._read_at >= READ_AGAIN_S:
+        if not self.is_read and now - self._read_at >= READ_AGAIN_S:
             self._read_at = now
             self._writer.put(self._read_and_wake)
-        if not self._is_read or self._desired.current is None:
+        if not self.is_read or self._desired.current is None:
             if self._desired.trouble and now - self._reported_at >= SAY_EVERY_S:
                 self._put_report(InForce(0, 0.0, time.time(), trouble=self._desired.trouble), now)
             return
@@ -250,17 +262,17 @@ class QuotaService:
             return
         self._probed, self._probed_at = (driver_version, facts), now
         files = () if self._is_made_up else HAMI_FILES
-        self._mechanisms = mechanisms(driver_version, facts, files)
+        self._mechanisms = mechanisms(driver_version, facts, self._limits_memory, files)
 
     def _snapshot(self, desired: DesiredState, sample: QuotaSample | None,
                   now: float) -> QuotaSnapshot:
         gpu_tasks = () if sample is None else sample.gpu_tasks
         return QuotaSnapshot(
             evaluate.holdings_of(gpu_tasks, self._node.node_id, self._host, desired.group),
-            None if sample is None else now - sample.at, time.time(), self._rights(),
+            None if sample is None else now - sample.at, time.time(), self.rights(),
             self._spared)
 
-    def _rights(self) -> QuotaRefusals:
+    def rights(self) -> QuotaRefusals:
         guards = self._notifier.context.guards
         ceiling, hold = guards.ceiling(), held_words(guards.holds())
         tell = ceiling.trouble
@@ -272,8 +284,8 @@ class QuotaService:
     def _look(self, desired: DesiredState, snapshot: QuotaSnapshot, hub: evaluate.Hub,
               now: float) -> None:
         report = InForce(desired.generation, desired.issued_at, snapshot.wall,
-                         evaluate.marks(desired, snapshot), (*self._mechanisms, mps(self._daemons)),
-                         self._desired.trouble)
+                         self._enforcements(desired, snapshot),
+                         (*self._mechanisms, mps(self._daemons)), self._desired.trouble)
         if _is_news(report, self._last_report) or now - self._reported_at >= SAY_EVERY_S:
             self._put_report(report, now)
         warnings, warnings_due = evaluate.due_warnings(
@@ -281,6 +293,14 @@ class QuotaService:
         if self._keep(warnings):
             for due in warnings_due:
                 self._actor.put(lambda due=due: self._notify(due))  # type: ignore[misc]
+
+    def _enforcements(self, desired: DesiredState, snapshot: QuotaSnapshot
+                      ) -> tuple[QuotaEnforcement, ...]:
+        try:
+            limits = self._memory()
+        except JournalError:
+            limits = ()
+        return tuple(with_limits(mark, limits) for mark in evaluate.marks(desired, snapshot))
 
     def _keep(self, warnings: QuotaWarnings) -> bool:
         """Store that owners are being notified before it is done, so that a restart notifies nobody

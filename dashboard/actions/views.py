@@ -4,7 +4,7 @@ Pure."""
 from collections.abc import Iterable
 from typing import Annotated
 
-from msgspec import Meta, Struct, convert
+from msgspec import Meta, Struct, UnsetType, convert
 from msgspec.structs import replace
 
 from gpudeck.contract.action_table import ShownAction
@@ -22,6 +22,7 @@ from gpudeck.contract.action_views import (
 )
 from gpudeck.contract.actions import NO_TASK, ActionParams, HeldGpu, Preview, Refusal, Victim, total
 from gpudeck.contract.limits import (
+    GroupMemoryLimit,
     LimitsNow,
     ManagedComputeMode,
     ManagedMigLayout,
@@ -134,6 +135,7 @@ class NodeLimitsView(Struct):
     leases: list[TimedLimit]
     modes: list[ManagedComputeMode]
     layouts: list[ManagedMigLayout]
+    memory: list[GroupMemoryLimit]
     unread: str = ""
 
 
@@ -235,7 +237,9 @@ def mps_list(fleet: Fleet, visible: VisibleFleet, node_id: str | None) -> MpsLis
 def limits_list(fleet: Fleet, visible: VisibleFleet, node_id: str | None) -> LimitsList:
     return LimitsList([
         NodeLimitsView(node.hello.node_id, node.hello.host, limits.taken_at, limits.limits_trouble,
-                       list(limits.leases), list(limits.modes), list(limits.layouts), limits.unread)
+                       list(limits.leases), list(limits.modes), list(limits.layouts),
+                       [] if isinstance(limits.memory, UnsetType) else list(limits.memory),
+                       limits.unread)
         for node, limits in _nodes_with_limits(fleet, visible, node_id)])
 
 

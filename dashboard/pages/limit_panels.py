@@ -68,10 +68,11 @@ def limits_panel(gpu: Item, nodes: Sequence[Item], may_act: bool, zone: str) -> 
     node, uuid = next(iter(nodes), None), gpu["uuid"]
     is_instance = gpu["facts"]["parent_uuid"] is not None
     trouble = UNREPORTED if node is None else node["trouble"]
-    limits, modes = ([] if node is None else [
-        one for one in node[kind] if one["gpu_uuid"] == uuid] for kind in ("leases", "modes"))
+    limits, modes, memory = ([] if node is None else [
+        one for one in node[kind] if one["gpu_uuid"] == uuid]
+        for kind in ("leases", "modes", "memory"))
     lines = [*(_limit(one, may_act, zone) for one in limits),
-             *(_mode(one, may_act) for one in modes)]
+             *(_mode(one, may_act) for one in modes), *map(_memory, memory)]
     if not lines:
         lines = [note("Limits apply to the whole board, not to a single instance."
                       if is_instance else sentence_or_none(trouble)
@@ -102,6 +103,17 @@ def _mode(mode: Item, may_act: bool) -> Component:
     uuid = mode["gpu_uuid"]
     return setting_line(mode, "One process at a time", "removed", acts([act_button(
         "Undo", "undo", "set_compute_mode", uuid, open_form(uuid))], may_act), "mode")
+
+
+def _memory(limit: Item) -> Component:
+    """Return a limit that nobody ordered by itself: it goes with its lease, or its quota."""
+    words, tone = STATES.get(limit["state"], (limit["state"], "stale"))
+    most, holder = limit["limit_bytes"] / 2**30, limit["holder"]
+    return make("div.limit", [
+        make("p", [make("strong", f"Memory at most {most:.1f} GiB"), " ", pill(words, tone)]),
+        note(f"By the driver, for {holder}: control group {limit['group']}. "
+             f"{sentence_or_none(limit['words'])}")],
+        data_state=limit["state"], data_key=f"memory {limit['group']}")
 
 
 def mig_panel(board: Item, may_act: bool) -> list[Component]:

@@ -28,7 +28,7 @@ _shtab_gpudeck_user_subparsers=(add set list remove link)
 _shtab_gpudeck_subparsers=(advise agent completion status tasks top free doctor estimate events mcp notify pause resume suspend restore end follow hold release keep quota service join simulate mps gpu node mig run runs claim pool audit address demo history hub import link team token rules up user)
 
 _shtab_gpudeck_advise_option_strings=(-h --help --config --hub --token-file --ca-file --json --no-json --all --dismiss --because --recall)
-_shtab_gpudeck_agent_option_strings=(-h --help --config --hub --token-file --ca-file --backend --simulate --replay --replay-speed --replay-loop --no-replay-loop --record --record-max-mib --host --data --ceiling --alone --no-alone --pipe --no-pipe --metrics --pool-socket --managed-by --local-claims --no-local-claims --exclusive-leases --no-exclusive-leases --serving-metrics --no-serving-metrics --nccl-ras --no-nccl-ras --slurm --no-slurm --kubernetes --kubernetes-token-file --kubernetes-ca-file --kubelet-socket --pool-unused-s --forget-hub --no-forget-hub)
+_shtab_gpudeck_agent_option_strings=(-h --help --config --hub --token-file --ca-file --backend --simulate --replay --replay-speed --replay-loop --no-replay-loop --record --record-max-mib --host --data --ceiling --alone --no-alone --pipe --no-pipe --metrics --pool-socket --managed-by --local-claims --no-local-claims --exclusive-leases --no-exclusive-leases --memory-limits --no-memory-limits --serving-metrics --no-serving-metrics --nccl-ras --no-nccl-ras --slurm --no-slurm --kubernetes --kubernetes-token-file --kubernetes-ca-file --kubelet-socket --pool-unused-s --forget-hub --no-forget-hub)
 _shtab_gpudeck_completion_option_strings=(-h --help)
 _shtab_gpudeck_status_option_strings=(-h --help --config --hub --token-file --ca-file --backend --simulate --data --json --no-json)
 _shtab_gpudeck_tasks_option_strings=(-h --help --config --hub --token-file --ca-file --backend --simulate --data --json --no-json)
@@ -461,6 +461,8 @@ _shtab_gpudeck_agent___local_claims_nargs=0
 _shtab_gpudeck_agent___no_local_claims_nargs=0
 _shtab_gpudeck_agent___exclusive_leases_nargs=0
 _shtab_gpudeck_agent___no_exclusive_leases_nargs=0
+_shtab_gpudeck_agent___memory_limits_nargs=0
+_shtab_gpudeck_agent___no_memory_limits_nargs=0
 _shtab_gpudeck_agent___serving_metrics_nargs=0
 _shtab_gpudeck_agent___no_serving_metrics_nargs=0
 _shtab_gpudeck_agent___nccl_ras_nargs=0

@@ -345,6 +345,7 @@ _shtab_gpudeck_agent_options=(
   "--managed-by[the scheduler that assigns this node\'s GPUs, such as Slurm\: the pool shows them and leases none \[GPUDECK_MANAGED_BY\; default\: none\]]:BY:"
   {--local-claims,--no-local-claims}"[lease GPUs even while no hub decides \[GPUDECK_LOCAL_CLAIMS\; default\: no\]]"
   {--exclusive-leases,--no-exclusive-leases}"[set whole GPUs to exclusive-process mode while they are leased\: no second process can start there \[GPUDECK_EXCLUSIVE_LEASES\; default\: no\]]"
+  {--memory-limits,--no-memory-limits}"[let the driver limit the GPU memory of shares, and of quotas in mode act, by control group\: from driver 615 on, with cgroup v2\; not verified on hardware \[GPUDECK_MEMORY_LIMITS\; default\: no\]]"
   {--serving-metrics,--no-serving-metrics}"[read the \/metrics of engines that serve models on this node (vLLM, SGLang, TensorRT-LLM, Triton, TGI, llama.cpp)\: tokens, latency \[GPUDECK_SERVING_METRICS\; default\: no\]]"
   {--nccl-ras,--no-nccl-ras}"[ask NCCL (2.28.7 and later) which rank the others wait for, where a job on this node looks stuck\: its RAS service, at a port of this machine \[GPUDECK_NCCL_RAS\; default\: no\]]"
   {--slurm,--no-slurm}"[read the jobs and nodes of Slurm by its own programs and tell the hub\; on one node of the cluster, which the hub\'s setting slurm_nodes names \[GPUDECK_SLURM\; default\: no\]]"

@@ -342,6 +342,26 @@ class ManagedMigLayout(Struct, frozen=True):
     words: Text = ""  # the proof, or what is wrong and what to do
 
 
+MemoryLimitState = Literal["beginning", "in_force", "not_in_force", "drifted", "unknown"]
+
+
+class GroupMemoryLimit(Struct, frozen=True):
+    """A limit of the memory of one GPU for one control group, which the driver enforces. `group`:
+    its path below the root of cgroup v2; `group_id`: another group of that name has another one.
+    `set_bytes`: the limit that the driver reported when it had been set; None: it is not set."""
+
+    gpu_uuid: Word
+    group: Text
+    group_id: Word
+    limit_bytes: Amount
+    holder: Text  # the lease or the quota that it is for
+    boot_id: Word
+    began_at: Seconds
+    set_bytes: Amount | None = None
+    state: MemoryLimitState = "beginning"
+    words: Text = ""  # the proof, or what is wrong
+
+
 class LimitsNow(Struct, frozen=True, tag="limits_now"):
     """Limits of a Node, sent when they change and at each connection."""
 
@@ -355,3 +375,6 @@ class LimitsNow(Struct, frozen=True, tag="limits_now"):
     modes: Annotated[tuple[ManagedComputeMode, ...], Meta(max_length=MAX_LEASES)] = ()
     layouts: Annotated[tuple[ManagedMigLayout, ...], Meta(max_length=MAX_LEASES)] = ()
     unread: Text = ""  # why the node cannot understand limits it has stored
+    # UNSET: the node has set none.
+    memory: Annotated[tuple[GroupMemoryLimit, ...],
+                      Meta(max_length=MAX_LEASES)] | UnsetType = UNSET

@@ -52,8 +52,8 @@ class NodeClaim(Struct, frozen=True):
 class ReportedLease(Struct, frozen=True):
     """Lease on this node. `task_ids`: its tasks on its GPUs; `misplaced`: other GPUs on which its
     processes are. `is_run`: of a running command, with which alone it ends. `cores`: that are for
-    it alone, as the kernel writes them; `limits`: `cpus`, `ram`, to which its process was seen to
-    be held."""
+    it alone, as the kernel writes them; `limits`: `cpus`, `ram`, `gpu_mem`, to which its process
+    was seen to be held."""
 
     claim: Claim
     uuids: Annotated[tuple[Word, ...], Meta(max_length=GPUS_MOST)]

@@ -173,20 +173,17 @@ def uninstall(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
 
 
 def _let_go(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
-    """Let go of tasks that nothing would let go of once the service is removed. Raises CommandError
-    where that fails and its journal would be deleted, by which somebody could mend it."""
+    """Undo what nothing would undo once the service is removed. Raises CommandError where that
+    fails and its journal would be deleted, by which somebody could mend it."""
     if not role.farewell:
         return []
     module, _, name = role.farewell.partition(":")
     report: list[str]
-    report, still = getattr(import_module(module), name)(machine.path(role.state))
-    if not still:
-        return report
-    trouble = f"still paused by gpudeck: {', '.join(map(str, still))}; see `kill -CONT` and `ps`"
-    if purges:
-        raise CommandError("\n".join([*report, f"{trouble}; nothing was deleted"]),
+    report, remaining = getattr(import_module(module), name)(machine.path(role.state))
+    if remaining and purges:
+        raise CommandError("\n".join([*report, *remaining, "nothing was deleted"]),
                            ExitCode.REFUSED)
-    return [*report, trouble]
+    return [*report, *remaining]
 
 
 def _delete(path: Path) -> str:

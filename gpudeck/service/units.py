@@ -68,8 +68,8 @@ class ServiceRole:
     lines: tuple[str, ...] = ()
     runtime: PurePosixPath | None = None  # systemd leaves it until the next boot
     reports_connection: bool = False  # in its status, by which `install` shows it
-    # What lets go of this machine's tasks before the service is removed, as "module:function": it
-    # gets the data folder, and returns what it did and the pids that it could not let go of.
+    # What undoes what was left on this machine before the service is removed, as "module:function":
+    # it gets the data folder, and returns what it did and what it could not undo, in sentences.
     farewell: str = ""
     has_secrets: bool = False  # among its settings: its file is for root and the service alone
 
@@ -132,7 +132,7 @@ AGENT = ServiceRole(
            # A restart of the agent must not take MPS daemons along, nor their clients' work.
            "KillMode=process", "WatchdogSec=120", "TimeoutStopSec=15"),
     runtime=PurePosixPath("/run/gpudeck"), reports_connection=True,
-    farewell="gpudeck.agent.actions.left_paused:let_go_on")
+    farewell="gpudeck.agent.actions.farewell:undo_all")
 ROLES: Mapping[str, ServiceRole] = {role.name: role for role in (HUB, AGENT)}
 
 _BOTH = (

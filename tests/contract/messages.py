@@ -45,6 +45,7 @@ from gpudeck.contract.ladder import LadderRung
 from gpudeck.contract.limits import (
     ClockLock,
     ComputeMode,
+    GroupMemoryLimit,
     LimitsNow,
     ManagedComputeMode,
     ManagedMigLayout,
@@ -434,6 +435,10 @@ FROM_AGENT |= {
         (OfferedGpu("MIG-1", "1g.10gb", 1, is_mig=True),), (), (),
         withdrawals=(Withdrawal("5f0c2a7b9d1e4433", "alice"), Withdrawal("aaaa", None)),
         groups={"alice": ("users", "vision")}),
+    "limits_of_control_groups": LimitsNow(1763640000.0, memory=(
+        GroupMemoryLimit("GPU-1", "/user.slice/user-1000.slice", "4294967301", 12884901888.0,
+                         "quota everyone of ada", "b00t", 1763630000.0, 12884901888.0, "in_force",
+                         "the driver reports 12.0 GiB"),)),
     "limits_of_an_mps_share": LimitsNow(1763640000.0, leases=(TimedLimit(
         "c-2", "GPU-1", "mps_share", (50.0,), (100.0,), "hog@1", "it hogs the GPU", 1763640000.0,
         1763643600.0, "boot-1", 7200.5, "in_force", 50.0, 1763640004.0,

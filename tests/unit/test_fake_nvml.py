@@ -374,21 +374,6 @@ def test_modes_and_clock_locks(nvml: FakeNvml) -> None:
         ("ResetGpuLockedClocks", ())]
 
 
-def test_memory_limits_of_a_cgroup(nvml: FakeNvml) -> None:
-    soft, hard = sorted((number(), number() + 2**31))
-    cgroup = f"/sys/fs/cgroup/job_{number()}".encode()
-    limits = pynvml.c_nvmlSetMemoryLimits_v1_t(nameSpace=cgroup, softLimit=soft, hardLimit=hard)
-    read_back = pynvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=cgroup)
-    assert code_of(lambda: pynvml.nvmlDeviceSetMemoryLimits_v1(handle(), limits)) == 3
-    nvml.gpus[0]["memory_limits"] = 1
-    nvml.save()
-    assert code_of(lambda: pynvml.nvmlDeviceGetMemoryLimits_v1(handle(), read_back)) == 6
-    pynvml.nvmlDeviceSetMemoryLimits_v1(handle(), limits)
-    pynvml.nvmlDeviceGetMemoryLimits_v1(handle(), read_back)
-    assert (read_back.softLimit, read_back.hardLimit) == (soft, hard)
-    assert nvml.calls()[-1].arguments == (cgroup.decode(), str(soft), str(hard))
-
-
 def test_mig_devices(nvml: FakeNvml, child: "subprocess.Popen[bytes]") -> None:
     parent = nvml.gpus[1]
     first, second = nvml.mig(parent), nvml.mig(parent, sm_active=12.5)

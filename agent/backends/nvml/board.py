@@ -14,6 +14,7 @@ from .ask import GpuLostError
 from .facts import read_facts, read_pending
 from .fields import read_fields
 from .gpu import NvmlGpu, allocated_bytes, unseen_bytes
+from .group_memory import own_limit
 from .metrics import FAST_GPM, NvmlBoardMetrics
 from .mig import MigInstanceSet
 from .processes import NvmlAccounting, NvmlProcessLists
@@ -41,6 +42,7 @@ class NvmlBoard(NvmlGpu):
     def _begin(self) -> None:
         """Begin with nothing to take differences from, as after a reset."""
         self._limits_at: float | None = None
+        self._own_limit: Any = None  # of the control group that this process is in
         self.pending: tuple[str, ...] = ()  # modes that wait for a reset, for people
         self.metrics = NvmlBoardMetrics(self)
         self._has_slow, self._missing_fast, self._missing_slow = False, {}, {}
@@ -94,10 +96,14 @@ class NvmlBoard(NvmlGpu):
 
     def _read(self, now: float, slow: bool) -> GpuReading:
         answers = read_fields(self, self.metrics.fields(slow))
-        memory, has_mig = self.memory(), bool(self.instances.is_on)
+        is_due = self._limits_at is None or now - self._limits_at >= LIMITS_EVERY_S
+        if is_due:
+            self._own_limit = self.ask(own_limit)
+        memory = self.memory()
+        has_mig = bool(self.instances.is_on)
         temp_c = self.first("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature",
                             arguments=(pynvml.NVML_TEMPERATURE_GPU,))
-        if self._limits_at is None or now - self._limits_at >= LIMITS_EVERY_S:
+        if is_due:
             self.facts, self._limits_at = read_facts(self, self.facts, memory, temp_c), now
             self.pending = read_pending(self)
         row = self.metrics.fast(now, answers, memory, temp_c, has_mig)
@@ -112,6 +118,10 @@ class NvmlBoard(NvmlGpu):
         if self.instances.is_on:
             return UNSUPPORTED  # its instances tell it, and whose it is
         return unseen_bytes(self._allocated, allocated_bytes(memory), self._lists.amounts(now))
+
+    def memory(self) -> Any:
+        """Return its memory. To a process in a group with a limit the driver says that group's."""
+        return UNKNOWN if type(self._own_limit) is int else super().memory()
 
     def energy_now(self) -> float | None:
         if self.asleep:
@@ -165,6 +175,9 @@ class NvmlBoard(NvmlGpu):
         if self.needs_reset:
             return ("must be reset before it works again: end its tasks, then run "
                     f"`sudo nvidia-smi --gpu-reset -i {self.facts.uuid}`, or reboot.")
+        if type(self._own_limit) is int:
+            return ("answers this agent with the memory limit of the agent's own control group, so "
+                    "its memory is not known: start the agent in a group without a limit.")
         if self.metrics.is_gpm_dead:
             return ("runs kernels and all of its performance counters (GPM) say 0: SM activity and "
                     "the like are unknown while it works. Another profiler may be using them; "

@@ -8,8 +8,8 @@ from typing import Any
 
 import pynvml
 
-from ...readings import GpuLimits, MigBoard
-from . import mig_layout
+from ...readings import GpuLimits, GroupMemory, MigBoard
+from . import group_memory, mig_layout
 
 DENIED = ("the driver refuses: settings of a GPU need CAP_SYS_ADMIN for the agent; root in a "
           "container without it is not enough")
@@ -58,6 +58,12 @@ class NvmlLimits:
     def destroy_instance(self, uuid: str, instance: int) -> None:
         mig_layout.destroy(uuid, instance)
 
+    def memory(self, uuid: str, group: str) -> GroupMemory:
+        return group_memory.read(uuid, group)
+
+    def set_memory(self, uuid: str, group: str, limit_bytes: int | None) -> None:
+        group_memory.set_limit(uuid, group, limit_bytes)
+
     def close(self) -> None:
         pynvml.nvmlShutdown()
 
@@ -68,6 +74,8 @@ def open_limits(options: str) -> NvmlLimits:
 
 def in_words(error: Exception) -> str:
     """Return what a refusal of the driver means, for people."""
+    if isinstance(error, group_memory.GroupLimitError):
+        return str(error)
     code = getattr(error, "value", None)
     match code:
         case pynvml.NVML_ERROR_NO_PERMISSION:
@@ -91,7 +99,8 @@ def in_words(error: Exception) -> str:
     return f"the driver says: {error}"
 
 
-ERRORS: tuple[type[Exception], ...] = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)
+ERRORS: tuple[type[Exception], ...] = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError,
+                                      group_memory.GroupLimitError)
 
 
 def _query(name: str, *arguments: Any) -> Any:

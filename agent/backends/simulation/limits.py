@@ -4,12 +4,13 @@ from typing import Any
 
 from msgspec import structs
 
-from ...readings import GpuLimits, MigBoard
+from ...readings import GpuLimits, GroupMemory, MigBoard
 from .board import SimulatedBoardLimits
 from .folder import limits_file
 from .reader import parse_options
 from .world import facts_of
 
+NO_GROUPS = "simulated tasks have no memory that a control group could limit"
 NOT_SPLIT = "simulated boards are split by their profile (h100-mig), and not otherwise"
 
 
@@ -56,6 +57,12 @@ class SimulatedLimits:
 
     def destroy_instance(self, uuid: str, instance: int) -> None:
         raise ValueError(NOT_SPLIT)
+
+    def memory(self, uuid: str, group: str) -> GroupMemory:
+        raise ValueError(NO_GROUPS)
+
+    def set_memory(self, uuid: str, group: str, limit_bytes: int | None) -> None:
+        raise ValueError(NO_GROUPS)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

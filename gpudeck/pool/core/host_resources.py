@@ -35,6 +35,7 @@ class FreeHost(NamedTuple):
 
 
 NOT_COUNTED = FreeHost()
+GPU_MEMORY = "gpu_mem"  # of the limits of a lease: the driver holds the memory of its share
 
 
 def asks_for_host(claims: Iterable[Claim]) -> bool:
@@ -71,6 +72,9 @@ def lease_words(claim: Claim, cores: str, limits: Collection[str]) -> str:
     if claim.ram_bytes:
         parts.append(f"{ram_words(claim.ram_bytes)} (" + (
             "at most" if "ram" in limits else "only counted") + ")")
+    if claim.is_share and claim.mem_bytes:
+        parts.append(f"{_gib(claim.mem_bytes)} GiB of GPU memory (at most, by " + (
+            "the driver" if GPU_MEMORY in limits else "MPS or HAMi-core in its processes") + ")")
     return ", ".join(parts)
 
 

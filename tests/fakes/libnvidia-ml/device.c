@@ -90,8 +90,16 @@ static int memory_of(handle board, struct memory_v2 *out) {
 }
 
 int nvmlDeviceGetMemoryInfo_v2(handle board, struct memory_v2 *out) {
+    u64 hard, used;
+    int code;
     ENTER(board);
-    return out->version == 0x02000028 ? memory_of(board, out) : VERSION_MISMATCH;
+    if (out->version != 0x02000028) return VERSION_MISMATCH;
+    if (!(code = memory_of(board, out)) && limit_of_caller(board, &hard, &used)) {
+        out->total = hard;
+        out->used = used;
+        out->free = hard > used ? hard - used : 0;
+    }
+    return code;
 }
 
 int nvmlDeviceGetMemoryInfo(handle board, struct memory *out) {

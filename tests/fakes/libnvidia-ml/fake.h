@@ -55,6 +55,7 @@ int done(handle board, const char *call, const char *said, int code, const char 
 void also(handle device, const char *key, const char *fresh);
 
 u64 mem_used(handle board, u64 base);
+int limit_of_caller(handle board, u64 *hard, u64 *used); /* 1: its control group has a memory limit */
 int is_device(handle device); /* not an empty place */
 int is_used(handle device); /* by a process */
 handle device_with(handle board, unsigned gpu_instance); /* the first one, or 0 */

@@ -110,13 +110,14 @@ int nvmlDeviceSetAccountingMode(handle board, unsigned value) {
 
 struct limits { const char *cgroup; u64 soft, hard; };
 struct limits_now { const char *cgroup; u64 soft, hard, used; };
+enum { PATH = 256 };
 
 static int no_limits(handle board, const char *cgroup) {
     if (!of(board, "memory_limits")) return NOT_SUPPORTED;
-    return cgroup && *cgroup && strlen(cgroup) < 256 && !strchr(cgroup, ' ') ? SUCCESS : INVALID_ARGUMENT;
+    return cgroup && *cgroup && strlen(cgroup) < PATH && !strchr(cgroup, ' ') ? SUCCESS : INVALID_ARGUMENT;
 }
 
-/* "gpu 0 limit_of_CGROUP SOFT HARD USED"; only on boards with "gpu 0 memory_limits 1". */
+/* "gpu 0 limit_of_CGROUP SOFT HARD" and "gpu 0 used_by_CGROUP BYTES"; only on boards with "gpu 0 memory_limits 1". */
 int nvmlDeviceSetMemoryLimits_v1(handle board, struct limits *asked) {
     char key[300], fresh[80];
     int code;
@@ -124,17 +125,55 @@ int nvmlDeviceSetMemoryLimits_v1(handle board, struct limits *asked) {
     code = no_limits(board, asked->cgroup);
     if (!code && asked->soft > asked->hard) code = INVALID_ARGUMENT;
     snprintf(key, sizeof key, "limit_of_%.256s", asked->cgroup ? asked->cgroup : "");
-    snprintf(fresh, sizeof fresh, "%llu %llu 0", asked->soft, asked->hard);
-    DONE(code, key, fresh);
+    snprintf(fresh, sizeof fresh, "%llu %llu", asked->soft, asked->hard);
+    DONE(code, key, asked->soft || asked->hard != ~0ULL ? fresh : NULL);
 }
 
-int nvmlDeviceGetMemoryLimits_v1(handle board, struct limits_now *out) {
+static int limit_of(handle board, const char *cgroup, u64 *soft, u64 *hard) {
     char words[300];
     const char *rest;
-    int code;
+    snprintf(words, sizeof words, "gpu %s limit_of_%.256s", name_of(board), cgroup);
+    return (rest = find(words)) && sscanf(rest, "%llu %llu", soft, hard) == 2;
+}
+
+static u64 used_by(handle board, const char *cgroup) {
+    char key[300];
+    u64 bytes;
+    snprintf(key, sizeof key, "used_by_%.256s", cgroup);
+    return wide(board, key, &bytes) ? 0 : bytes;
+}
+
+/* A driver without the kernel's controller ("gpu 0 flat_groups 1") answers by the nearest group around that
+ * has a limit, and has no count where none has. */
+int nvmlDeviceGetMemoryLimits_v1(handle board, struct limits_now *out) {
+    char group[PATH], *end;
+    int code, is_flat;
     ENTER(board);
     if ((code = no_limits(board, out->cgroup))) return code;
-    snprintf(words, sizeof words, "gpu %s limit_of_%.256s", name_of(board), out->cgroup);
-    if (!(rest = find(words))) return NOT_FOUND;
-    return sscanf(rest, "%llu %llu %llu", &out->soft, &out->hard, &out->used) == 3 ? SUCCESS : NOT_FOUND;
+    is_flat = of(board, "flat_groups") != NULL;
+    snprintf(group, sizeof group, "%s", out->cgroup);
+    while (!limit_of(board, group, &out->soft, &out->hard)) {
+        end = strrchr(group, '/');
+        if (!is_flat || !end || end == group) return is_flat ? NOT_SUPPORTED : NOT_FOUND;
+        *end = 0;
+    }
+    out->used = used_by(board, out->cgroup);
+    return SUCCESS;
+}
+
+/* The limit of the group that the caller is in, if it has one, and what that group uses. */
+int limit_of_caller(handle board, u64 *hard, u64 *used) {
+    char row[PATH], group[PATH + 16] = "";
+    u64 soft;
+    FILE *groups = of(board, "memory_limits") ? fopen("/proc/self/cgroup", "r") : NULL;
+    if (!groups) return 0;
+    while (fgets(row, sizeof row, groups))
+        if (!strncmp(row, "0::", 3)) {
+            row[strcspn(row, "\n")] = 0;
+            snprintf(group, sizeof group, "/sys/fs/cgroup%s", strcmp(row + 3, "/") ? row + 3 : "");
+        }
+    fclose(groups);
+    if (!*group || !limit_of(board, group, &soft, hard) || *hard == ~0ULL) return 0;
+    *used = used_by(board, group);
+    return 1;
 }

@@ -124,7 +124,7 @@ def node(tmp_path: Path) -> Iterator[NodeLoop]:
 
 def test_what_acts_is_closed_before_what_sets_limits_and_leases(node: NodeLoop) -> None:
     names = [capability.name for capability in node._capabilities]
-    assert names[:4] == ["actions", "quotas", "limits", "pool"]
+    assert names[:5] == ["actions", "quotas", "limits", "memory limits", "pool"]
     assert len(names) == len({*names})
     node.close()
 

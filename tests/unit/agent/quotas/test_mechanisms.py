@@ -59,20 +59,30 @@ def test_a_link_or_a_pipe_in_its_place_is_let_be(tmp_path: Path) -> None:
 
 
 def test_memory_limits_need_the_driver_and_cgroup_v2_and_no_mig(tmp_path: Path) -> None:
-    assert memory_limit(None, FACTS, tmp_path).state == "unknown"
-    assert "older than 615" in memory_limit("550.54.15", FACTS, tmp_path).proof
-    assert "cgroup v2" in memory_limit("615.10", FACTS, tmp_path).proof
+    assert memory_limit(None, FACTS, tmp_path, True).state == "unknown"
+    assert "older than 615" in memory_limit("550.54.15", FACTS, tmp_path, True).proof
+    assert "cgroup v2" in memory_limit("615.10", FACTS, tmp_path, True).proof
     (tmp_path / "cgroup.controllers").write_text("cpu memory\n")
-    assert memory_limit("615.10", FACTS, tmp_path).state == "there"
+    assert memory_limit("615.10", FACTS, tmp_path, True).state == "there"
     (tmp_path / "dmem.capacity").write_text("")
-    assert "dmem" in memory_limit("620.1", FACTS, tmp_path).proof
-    assert "MIG" in memory_limit("620.1", SPLIT, tmp_path).proof
+    assert "dmem" in memory_limit("620.1", FACTS, tmp_path, True).proof
+    assert "MIG" in memory_limit("620.1", SPLIT, tmp_path, True).proof
+    whole = GpuFacts("GPU-2", 1, "H100")
+    assert memory_limit("620.1", (*SPLIT, whole), tmp_path, True).state == "there"
+
+
+def test_memory_limits_that_the_agent_does_not_set_are_not_claimed(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("cpu memory\n")
+    for is_enabled, state in ((False, "not_there"), (None, "unknown")):
+        mechanism = memory_limit("615.10", FACTS, tmp_path, is_enabled)
+        assert (mechanism.state, "--memory-limits" in mechanism.proof) == (state, True)
 
 
 def test_mig_is_counted_and_the_ladder_is_always_there() -> None:
     assert mig(FACTS).state == "not_there"
     assert "1 instance" in mig(SPLIT).proof
-    assert {row.name: row.state for row in mechanisms("550.1", FACTS, ())}["ladder"] == "there"
+    states = {row.name: row.state for row in mechanisms("550.1", FACTS, False, ())}
+    assert states["ladder"] == "there"
 
 
 def test_what_mps_gives_is_said_with_what_it_cannot_hold() -> None:

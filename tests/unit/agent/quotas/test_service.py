@@ -49,7 +49,7 @@ class BusyNode:
         self.woken = threading.Event()
         self.service = QuotaService(
             self, fingerprint(KEY.public), "host", True,  # type: ignore[arg-type]
-            self.woken.set, cut_off_after_s=0.0)
+            self.woken.set, lambda: (), False, cut_off_after_s=0.0)
         self.began_at = time.monotonic()
 
     def notify(self, task_id: str, asker: str, reason: str) -> tuple[str, str]:

@@ -33,7 +33,8 @@ def a_limit(**fields: Any) -> Item:
 
 
 def limits(**fields: Any) -> list[Item]:
-    return [{"trouble": "", "unread": "", "leases": [], "modes": [], "layouts": [], **fields}]
+    return [{"trouble": "", "unread": "", "leases": [], "modes": [], "layouts": [], "memory": [],
+             **fields}]
 
 
 def a_repair(**fields: Any) -> Item:

@@ -138,6 +138,18 @@ def test_a_limit_says_how_it_is(state: str) -> None:
         "Read back: 333 W.Undo")
 
 
+@pytest.mark.parametrize(("state", "words"), [("in_force", "in force"),
+                                             ("drifted", "changed externally")])
+def test_a_memory_limit_says_for_whom_it_is_and_is_undone_by_nobody_here(state: str, words: str
+                                                                         ) -> None:
+    memory = {"gpu_uuid": "GPU-0", "group": "/user.slice/user-7.slice", "holder": "quota q of ann",
+              "limit_bytes": 12.0 * 2**30, "state": state, "words": "the driver reports 12.0 GiB"}
+    panel = limits_panel(a_gpu(), limits(memory=[memory]), False, "UTC")
+    assert text(panel) == (
+        f"Memory at most 12.0 GiB {words}By the driver, for quota q of ann: control group "
+        "/user.slice/user-7.slice. The driver reports 12.0 GiB.")
+
+
 def test_limits_of_others_and_of_a_state_not_known_yet() -> None:
     elsewhere = limits(leases=[a_limit(gpu_uuid="GPU-1")])
     assert text(limits_panel(a_gpu(), elsewhere, False, "UTC")) == "No limit is set by gpudeck."
