@@ -178,7 +178,9 @@ export class MachineSide {
       word: node.state,
       why: NODE_WORDS[node.state] ?? node.state,
     };
-    const words = refused ? `Refused until ${clock(refused.until)}: ${refused.why}` : why;
+    const words = (
+      refused ? `Refused until ${clock(refused.until)}: ${refused.why}` : why
+    ).replaceAll("`", "");
     const isRead = word === "healthy" || word === "maintenance"; // else what came last is no data of its GPUs
     const state = byId("lines-state");
     say(
