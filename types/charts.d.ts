@@ -74,6 +74,7 @@ interface ChartPlan extends ChartAxis {
   range: ChartRange;
   metric: Metric;
   limits: ChartLimit[];
+  hasLimits: boolean;
   bands?: BandKind | "any" | null;
   rows: ChartRow[];
 }
@@ -89,6 +90,7 @@ interface ChartTraits extends ChartAxis {
   meaning: string;
   lines: ChartLine[];
   limits: ChartLimit[];
+  hasLimits?: boolean;
   range: ChartRange;
   onZoom: (span: TimeRange) => void;
   colours: PageColours;

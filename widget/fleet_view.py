@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gpudeck.contract.action_table import ROWS
 from gpudeck.contract.action_views import CommandView
+from gpudeck.words.actions import many
 
 from .machine_view import Item, task_of
 from .pictures import (
@@ -61,7 +62,7 @@ def fleet_picture(gpus: Sequence[Item], tasks: Sequence[Item], hub: str, now: fl
     places = {gpu["uuid"]: str(gpu["place"]) for gpu in gpus}
     return {
         "kind": "fleet", "at": now, "hub": hub, "reader": "ok", "every_s": every_s,
-        "words": f"{len(rows)} nodes, {len(gpus)} GPUs, {len(free)} free",
+        "words": f"{many(len(rows), 'node')}, {many(len(gpus), 'GPU')}, {len(free)} free",
         "rows": rows, "why_no_tasks": why_no_tasks, "detail": "", "free": _free_by_node(free),
         "tasks": [task_of(task, None, places) for task in tasks],
         "quotas": _quotas(own.quotas), "done": _recent_actions(own.done),

@@ -46,6 +46,7 @@ export class Chart {
     unit,
     lines,
     limits,
+    hasLimits = false,
     range,
     increments,
     onZoom,
@@ -85,7 +86,7 @@ export class Chart {
       make("header", {}, heading, together ? this.sum : null, this.legend),
       this.place,
     );
-    this.limitWords = make("p", { class: "chart-limits" });
+    this.limitWords = make("p", { class: "chart-limits", hidden: hasLimits ? null : "" });
     this.root.append(this.limitWords);
     this.setLimits(limits);
     this.draw(colours);

@@ -174,6 +174,7 @@ function ofOne(gpu, book) {
               .map((key) => `${metricOf(book, key).label}: ${metricOf(book, key).meaning}`)
               .join("\n"),
       limits: limitsOf([gpu], limits ?? []),
+      hasLimits: limits !== undefined,
       ...axisOf(metricOf(book, keys[0]), book.reasons),
       rows: keys.map((key) => ({
         uuid: gpu.uuid,
@@ -200,6 +201,7 @@ function ofMany(gpus, book, labelOf) {
       ...axisOf(metric, book.reasons),
       bands: null,
       limits: limitsOf(gpus, LIMITS.get(metric.key) ?? []),
+      hasLimits: LIMITS.has(metric.key),
       rows: gpus
         .filter((gpu) => !isNever(gpu, metric.key))
         .map((gpu) => ({ uuid: gpu.uuid, key: metric.key, ...labelOf(gpu) })),

@@ -102,8 +102,10 @@ export class LineStore {
     const track = this.tracks.get(uuid);
     if (track === undefined || t.length === 0) return;
     const present = new Set(track.t.map(Math.floor));
+    // Seconds without a value at the end stay: where a GPU is lost, time goes on.
+    const lastRead = track.t.findLastIndex((_, at) => this.hasAny(track, at));
     const rows = [...track.t.keys()]
-      .filter((at) => this.hasAny(track, at))
+      .filter((at) => at > lastRead || this.hasAny(track, at))
       .map((at) => ({
         time: track.t[at],
         get: (/** @type {string} */ key) => columnOf(track, key)[at],

@@ -5,7 +5,7 @@
 
 import { AlertLines } from "../alerts/alert_lines.mjs";
 import { LATE_MS, get, getEvents } from "../parts/api.mjs";
-import { byId, make, say, show } from "../parts/dom.mjs";
+import { byId, make, say } from "../parts/dom.mjs";
 import { metricsOf } from "./chart_plan.mjs";
 import { idleOf, IdleLine } from "../fleet/idle_gpus.mjs";
 import { JobsHere } from "./jobs_here.mjs";
@@ -152,7 +152,6 @@ export class MachineSide {
   buildNode(node, lines, jobs, events) {
     this.panels.start({ node: node.id });
     byId("lines-acts").setAttribute("aria-busy", "true");
-    show(byId("lines-now"), true);
     return [
       ...jobs,
       lines,
@@ -178,7 +177,9 @@ export class MachineSide {
       word: node.state,
       why: NODE_WORDS[node.state] ?? node.state,
     };
-    const words = refused ? `Refused until ${clock(refused.until)}: ${refused.why}` : why;
+    const words = (
+      refused ? `Refused until ${clock(refused.until)}: ${refused.why}` : why
+    ).replaceAll("`", "");
     const isRead = word === "healthy" || word === "maintenance"; // else what came last is no data of its GPUs
     const state = byId("lines-state");
     say(

@@ -61,6 +61,7 @@ export default class Timelines {
 
     this.book = readMetricCatalogue();
     this.place = readPlace(location);
+    show(byId("lines-now"), this.place.kind === "node");
     this.store = new LineStore(this.book.columns);
     this.side = new MachineSide(this, byId("lines-side"));
     setTimeout(() => settle(this.side.root), SIDE_MS);

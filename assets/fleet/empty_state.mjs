@@ -21,15 +21,17 @@ const READER_WORDS = {
 
 /**
  * Draws what stands in place of the map until the fleet is known, and where it has no GPU.
- * @type {(root: HTMLElement, picture: Pick<FleetState, "isKnown" | "count" | "nodes">,
- *   isMap: boolean) => void}
+ * @type {(root: HTMLElement, picture: FleetState, view: FleetView) => void}
  */
-export function drawNotice(root, { isKnown, count, nodes }, isMap) {
+export function drawNotice(root, picture, { group, view }) {
+  const { isKnown, isThen, count, nodes, metric, own } = picture;
   const isEmpty = isKnown && count === 0;
-  root.classList.toggle("loading", !isKnown);
-  show(byId("skeleton"), !isKnown);
+  const isComing = metric === null || (group === "owner" && own.owner.length === 0);
+  const isLoading = !isKnown || (isComing && !isEmpty && !isThen);
+  root.classList.toggle("loading", isLoading);
+  show(byId("skeleton"), isLoading);
   show(byId("notice"), isEmpty);
-  show(byId("heatmap"), !isEmpty && isMap);
+  show(byId("heatmap"), !isEmpty && view === "map");
   if (isEmpty) drawEmpty(byId("notice"), nodes.size);
 }
 

@@ -141,6 +141,7 @@ export default class Fleet {
     live.addEventListener("owners", ({ detail }) => {
       this.picture.takeOwners(detail);
       this.heatmap.refresh();
+      this.drawNotice();
     });
     live.addEventListener("leases", ({ detail }) => {
       this.picture.takeLeases(detail);
@@ -350,7 +351,7 @@ export default class Fleet {
   }
 
   drawNotice() {
-    drawNotice(this.root, this.picture, this.view.view === "map");
+    drawNotice(this.root, this.picture, this.view);
   }
 
   /** @type {(slot: number) => void} */

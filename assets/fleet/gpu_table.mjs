@@ -4,7 +4,7 @@
 
 import { Lines, make, say, sayOrHide } from "../parts/dom.mjs";
 import { oneWord } from "../parts/format.mjs";
-import { leaseAfter, stateWords } from "./gpu_words.mjs";
+import { leaseAfter, shortModel, stateWords } from "./gpu_words.mjs";
 import { explain } from "../parts/tips.mjs";
 
 const MOST_ROWS = 200;
@@ -77,7 +77,7 @@ export class TableView {
     say(open, picture.nodeTitle(slot));
     const words = [
       picture.placeName(slot),
-      picture.modelName(slot),
+      shortModel(picture.modelName(slot)),
       `${picture.ownerName(slot)}${leaseAfter(picture, slot)}`,
       state,
       oneWord(this.describe(slot)),

@@ -252,6 +252,10 @@ export class Heatmap extends Teller {
         ? []
         : (this.firing.byNode.get(this.picture.nodeId(node.slots[0]) ?? "") ?? []).filter(isMarked);
     const label = fit(context, text, worst === undefined ? room : room - MARK_ROOM, 3);
+    const [ink, half] = [context.fillStyle, isHeading ? 9 : 8];
+    context.fillStyle = marks.ground; // else its soft edges add up with each redraw
+    context.fillRect(x, y - half, room, 2 * half);
+    context.fillStyle = ink;
     context.fillText(label, x, y);
     if (worst !== undefined)
       alertCorner(

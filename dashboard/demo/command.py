@@ -13,6 +13,7 @@ from typing import Any
 
 from gpudeck.contract.quota import Quota
 from gpudeck.errors import ExitCode
+from gpudeck.words.actions import many
 
 from . import history_plan
 from .cost import DemoCostMeter
@@ -203,7 +204,7 @@ def _print_welcome(settings: DemoSettings, data: Path, hub: RunningHub | None, u
     gpus = settings.nodes * settings.gpus
     stop = "Ctrl-C ends it" + ("." if settings.data else " and removes its folder.")
     lines = [
-        "", f"gpudeck demo: {settings.nodes} nodes, {gpus} GPUs, all simulated", "",
+        "", f"gpudeck demo: {many(settings.nodes, 'node')}, {many(gpus, 'GPU')}, all simulated", "",
         f"    {hub.sign_in_url}", "",
         "Open this link (it works once). " + stop,
         f"Change what a GPU shows with {data / 'control.json'}; pids are in {data / 'demo.json'}.",

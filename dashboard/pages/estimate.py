@@ -10,7 +10,7 @@ from gpudeck.estimate.request import EstimateView, FitView, PartView, SpeedView
 from gpudeck.markup import make
 
 from .estimate_form import EstimateForm, fields, question_of
-from .parts import READ_PAGE, Page, copyable, problem, switch
+from .parts import READ_PAGE, Page, copyable, problem, prose, switch
 from .reading import Parts, Reading
 from .words import amount, bytes_words, plural, sentence
 
@@ -118,14 +118,15 @@ def _fit(fit: FitView) -> Component:
     if fit.gpus is None:
         return make("li.fit-no", [head, make("p", [make("span.pill", "does not fit"),
                                                    f" {sentence(fit.why)}"])], **key)
-    lines = [f"{plural(fit.gpus, 'GPU')} of {amount(fit.there)} ({fit.layout}), "
-             f"{bytes_words(fit.ask_bytes)} each; {amount(fit.free)} free now."]
+    layout, each = (f" ({fit.layout})", " each") if fit.gpus > 1 else ("", "")
+    lines = [f"{amount(fit.gpus)} of {plural(fit.there, 'GPU')}{layout}, "
+             f"{bytes_words(fit.ask_bytes)}{each}; {amount(fit.free)} free now."]
     if fit.speed is not None:
         lines.append(speed_words(fit.speed))
     if fit.why:
         lines.append(sentence(fit.why))
     command = [copyable(fit.command, "the command")] if fit.command else []
-    return make("li.fit-yes", [head, *(make("p", words) for words in lines), *command], **key)
+    return make("li.fit-yes", [head, *map(prose, lines), *command], **key)
 
 
 def speed_words(speed: SpeedView) -> str:

@@ -290,6 +290,9 @@ def audit_figure(entries: Sequence[Item], bounds: tuple[float, float], style: Fi
         "yaxis": {"gridcolor": style.colours.line, "zeroline": False, "rangemode": "tozero",
                   "nticks": 4, "fixedrange": True, "tickformat": ",d",
                   "tickfont": {"color": style.colours.soft}}}
+    highest = max(sum(map(Counter, counts.values()), Counter[float]()).values(), default=0)
+    if 0 < highest < 4:  # between whole entries there is nothing to read
+        layout["yaxis"] |= {"dtick": 1}
     if not any(counts.values()):
         layout |= {"annotations": [{
             "text": "No entry in this time", "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5,

@@ -178,6 +178,8 @@ def _event_words(kind: str, words: str) -> str:
     """Return an event in words, as assets/live/event_lines.mjs does: its text alone may be no more
     than how long it took."""
     label = kind_of(kind).label
+    if words.startswith("after "):
+        return f"{label} {words}"
     return words if words.lower().startswith(label.lower()) else ": ".join(
         filter(None, (label, words)))
 

@@ -42,8 +42,8 @@ GRACE = ActionForm(
       "type": "number", "traits": {"min": "1", "max": str(MAX_GRACE_S), "step": "1"}},),
     {"grace_s": "$pod_grace_s"})
 KUBERNETES = Scheduler(
-    "kubernetes", "Kubernetes", "pod", "No agent reads an API server of Kubernetes here: start one "
-    "with --kubernetes, and name its host in the setting kubernetes_nodes.",
+    "kubernetes", "Kubernetes", "pod", "No agent reports Kubernetes yet. Start one with "
+    "--kubernetes, and name its host in the hub's setting kubernetes_nodes.",
     {"kubernetes_delete": GRACE})
 POD_HEADS = ("Pod", "Of", "Phase", "Node", "GPUs", "Without process", "Time", "")
 NODE_HEADS = ("Node", "State", "Allocated", "")

@@ -28,7 +28,7 @@ from .pool_words import free_of, gpus_of
 from .quota_cards import OVER, use_bar, use_words
 from .reading import Parts, Reading, View, Viewer, viewer
 from .reports_table import natural
-from .words import NONE, age, amount, capital, plural, when
+from .words import age, amount, capital, plural, when
 
 EVERY_S = 5.0
 MINUTE_S = 60.0
@@ -200,12 +200,14 @@ def summary(jobs: Sequence[TaskGroup], minute: Minute, now: float) -> str:
 
 
 def _figures(work: WorkNow, minute: Minute, is_there: bool) -> list[Component]:
-    idle = f"{amount(100 * minute.idle_s / minute.held_s)} %" if minute.held_s else NONE
+    idle = [(f"{amount(100 * minute.idle_s / minute.held_s)} %", "of them idle",
+             "Minutes in which the GPU's utilization stayed at 5 % or less.")
+            ] if minute.held_s else []
     figures = [
         (*_gpus(sum(job.gpus for job in work.jobs), "in use by you"), None),
         (amount(minute.held_s / 3_600, 1), "GPU-hours in 7 days",
          "Time in which a task of yours was on a GPU, as reports count it."),
-        (idle, "of them idle", "Minutes in which the GPU's utilization stayed at 5 % or less."),
+        *idle,
         *([(*_gpus(free_of(work.pool.models), "free in the pool"), None)] if is_there else [])]
     return [make("li", [make("strong", value), f" {words}"], title=title)
             for value, words, title in figures]

@@ -38,7 +38,7 @@ EVERY_S = 5.0
 FIRST_ROWS, MOST_ROWS = 10, 200
 MOST_TROUBLES = 100
 ROWS = (("node", "By node"), ("gpu", "By GPU"))
-LINE_FOR_NODE = "gpudeck agent --pool-socket /run/gpudeck/pool.sock …"
+LINE_FOR_NODE = "gpudeck agent --pool-socket /run/gpudeck/pool.sock"
 T = TypeVar("T", LeaseView, ClaimView)
 
 
@@ -183,13 +183,14 @@ def _off(pool: PoolView) -> list[Component] | None:
         return None
     if pool.is_on:
         return [make("h2", "No node is in the pool yet"),
-                make("p", "A node joins the pool when its agent has a socket for “gpudeck run”:"),
+                make("p", "A node joins the pool when its agent has a socket for “gpudeck run”. "
+                     "Add this to its other flags:"),
                 copyable(LINE_FOR_NODE, "the line")]
     return [make("h2", "The pool is off"),
             make("p", "The pool assigns GPUs before a task runs, for sites without a scheduler. "
                  "Nothing changes until it is switched on, on the hub and on each node that "
-                 "joins:"),
-            copyable("gpudeck hub --pool on …", "the line for the hub"),
+                 "joins, next to their other flags:"),
+            copyable("gpudeck hub --pool on", "the line for the hub"),
             copyable(LINE_FOR_NODE, "the line for a node"),
             make("p", "Or by environment variables: GPUDECK_POOL=on, "
                  "GPUDECK_POOL_SOCKET=/run/gpudeck/pool.sock.")]

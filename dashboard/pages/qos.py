@@ -101,7 +101,7 @@ def week_words(week: Item) -> str:
     if count == 0:
         return "No violation seen in 7 days."
     times = "once" if count == 1 else f"{count} times"
-    return f"Not kept {times} in 7 days, for {age(week['seconds'])} in all."
+    return f"Broken {times} in 7 days, for {age(week['seconds'])} in total."
 
 
 def _tenant(item: Item, is_admin: bool) -> Component:

@@ -46,6 +46,12 @@ LIMITS: dict[str, tuple[str, Callable[[float], str]]] = {
     "gpu_hours": ("GPU-hours", short), "max_age_s": ("age", _age)}
 
 
+def unit_of(limit: str, number: float) -> str:
+    """Return the name of a limit after an amount of it: `1 GPU`, `2 GPUs`."""
+    name, _ = LIMITS[limit]
+    return name.removesuffix("s") if number == 1 else name
+
+
 def limits_of(quota: Item) -> list[str]:
     return [limit for limit in LIMITS if quota[limit] is not None]
 
@@ -144,9 +150,10 @@ def _use(balance: Item) -> Component:
 
 
 def use_words(balance: Item) -> str:
-    name, words = LIMITS[balance["limit"]]
-    return (f"{'' if balance['is_whole'] else '≥ '}{words(balance['used'])} of "
-            f"{words(balance['most'])} {name}")
+    limit, most = balance["limit"], balance["most"]
+    _, words = LIMITS[limit]
+    return (f"{'' if balance['is_whole'] else '≥ '}{words(balance['used'])} of {words(most)} "
+            f"{unit_of(limit, most)}")
 
 
 def use_bar(balance: Item) -> Component:

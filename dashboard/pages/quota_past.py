@@ -1,7 +1,7 @@
 """Figure and summary of a holder's past usage of a quota, next to what it gave then. Pure."""
 
 from .figures import Figure, FigureStyle, Item, base_layout, time_axis
-from .quota_cards import LIMITS, short
+from .quota_cards import LIMITS, short, unit_of
 from .words import moment
 
 PALE = 0.45
@@ -11,7 +11,7 @@ HEADROOM = 1.12  # above the highest bar, for the words of the line
 def quota_past_figure(past: Item, now_most: float, style: FigureStyle) -> Figure:
     """Figure of a past that is not empty. `now_most`: what the quota gives now. Where it gave
     nothing yet, bars are compared with that, and paler above it."""
-    name, words = LIMITS[past["limit"]]
+    limit, (_, words) = past["limit"], LIMITS[past["limit"]]
     step, t = past["step_s"], past["t"]
     usage = past["used"]
     limits = [now_most if most is None else most for most in past["most"]]
@@ -27,9 +27,9 @@ def quota_past_figure(past: Item, now_most: float, style: FigureStyle) -> Figure
         "shapes": [{"type": "line", "xref": "x", "yref": "y", "x0": span[0], "x1": span[1],
                     "y0": now_most, "y1": now_most,
                     "line": {"color": colours.soft, "width": 1, "dash": "dot"}}],
-        "annotations": [{"text": f"{words(now_most)} {name}", "xref": "x", "yref": "y",
-                         "x": span[0], "y": now_most, "xanchor": "left", "yanchor": "bottom",
-                         "showarrow": False}]}
+        "annotations": [{"text": f"{words(now_most)} {unit_of(limit, now_most)}", "xref": "x",
+                         "yref": "y", "x": span[0], "y": now_most,
+                         "xanchor": "left", "yanchor": "bottom", "showarrow": False}]}
     bars = {"type": "bar", "x": [style.x(start + step / 2) for start in t], "width": step * 1_000}
     excess = [None if value is None else max(0.0, value - most)
               for value, most in zip(usage, limits, strict=True)]
@@ -49,17 +49,17 @@ def quota_past_figure(past: Item, now_most: float, style: FigureStyle) -> Figure
 
 
 def _hover(past: Item, at: int, most: float) -> str:
-    name, words = LIMITS[past["limit"]]
+    limit, (_, words) = past["limit"], LIMITS[past["limit"]]
     if past["used"][at] is None:
         return ""
     is_set = past["most"][at] is not None
-    return (f"{words(past['used'][at])} of {words(most)} {name}"
+    return (f"{words(past['used'][at])} of {words(most)} {unit_of(limit, most)}"
             f"{'' if is_set else ' (quota not set yet)'}")
 
 
 def past_words(past: Item, now_most: float, zone_s: float) -> str:
     """Summarize when it was over and what the most was. `zone_s`: seconds east of UTC."""
-    name, words = LIMITS[past["limit"]]
+    limit, (_, words) = past["limit"], LIMITS[past["limit"]]
     step, count = past["step_s"], len(past["t"])
     measured = [(start, value, most) for start, value, most in zip(
         past["t"], past["used"], past["most"], strict=True) if value is not None]
@@ -77,7 +77,8 @@ def past_words(past: Item, now_most: float, zone_s: float) -> str:
     if before:
         sentences.append("Before the quota was set: would have been over for "
                          f"{_span(would_s)} of {_span(len(before) * step)}.")
-    sentences.append(f"Most: {words(highest)} {name}, {moment(at + zone_s, 'UTC')}.")
+    sentences.append(f"Most: {words(highest)} {unit_of(limit, highest)}, "
+                     f"{moment(at + zone_s, 'UTC')}.")
     sentences.append("Each hour shows the usage at its end." if past["limit"] == "gpu_hours"
                      else f"Averages over {_span(step)}.")
     if len(measured) < count:

@@ -128,5 +128,6 @@ def _legend(page: JobPage, metric: RankMetric, zone: str, now: float) -> str:
         return NEW_JOB if page.is_running else NO_HISTORY
     step = page.step
     column = f"{step / 60:g} min" if step < 3_600 else f"{step / 3_600:g} h"
+    column = {60: "minute", 3_600: "hour"}.get(step, column)
     return (f"{metric.words}. {clock(page.start, now, zone)} to {clock(page.end, now, zone)}, a "
             f"column for each {column}. {EMPTY}")

@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 from gpudeck.markup import make
 
 from .time_ranges import DAY_S, HOUR_S
-from .words import NONE, amount, bytes_words, moment, plural
+from .words import NONE, age, amount, bytes_words, moment, plural
 
 FIRST_ROWS, MOST_ROWS = 200, 1_000  # a thousand take the hub a third of a second to write
 TOP = 8
@@ -297,8 +297,10 @@ def coverage_words(report: Item, now: float) -> str | None:
     whole_s = min(report["end"], now) - report["start"]
     unit, words, digits = ((60, "min", 0) if whole_s < 3 * HOUR_S else
                            (HOUR_S, "h", 1) if whole_s < 3 * DAY_S else (DAY_S, "days", 1))
-    covered = (f"{amount(coverage * whole_s / unit, digits)} of {amount(whole_s / unit, digits)} "
-             f"{words}")
+    covered_s = coverage * whole_s
+    is_small = digits > 0 and covered_s < unit  # 50 min are not "0.0 of 7.0 days"
+    part = age(covered_s) if is_small else amount(covered_s / unit, digits)
+    covered = f"{part} of {amount(whole_s / unit, digits)} {words}"
     if backfilling > 0:
         return f"This span is being filled: {covered}; backfill under way."
     span = "this span until now" if report["end"] > now else "this span"

@@ -30,8 +30,8 @@ from .scheduler import (
 from .words import NONE, age, sentence
 
 SLURM = Scheduler(
-    "slurm", "Slurm", "job", "No agent speaks for Slurm here: start one with --slurm where its "
-    "client programs are, and name that host in the setting slurm_nodes.")
+    "slurm", "Slurm", "job", "No agent reports Slurm yet. Start one with --slurm on a host that "
+    "has Slurm's client programs, and name that host in the hub's setting slurm_nodes.")
 JOB_HEADS = ("Job", "Owner", "State", "Partition", "Nodes", "GPUs", "Without process", "Time", "")
 NODE_HEADS = ("Node", "State", "Allocated", "Partitions", "Reason", "")
 OWNERS_VERBS = tuple(str(kind.__struct_config__.tag).removeprefix("slurm_") for kind in OWNERS_MAY)

@@ -130,7 +130,7 @@ def _where(gpus: int, boards: FleetBoards) -> str:
         return (f"more than one node: the largest has {boards.on_a_node}; start one `gpudeck run` "
                 "on each, or a launcher")
     if gpus > boards.free:
-        return f"{boards.free} of {boards.there} are free now; `gpudeck run` waits in the queue"
+        return "`gpudeck run` waits in the queue until enough are free"
     return ""
 
 

@@ -64,7 +64,7 @@ _TABLE: tuple[EventKind, ...] = (
     EventKind("pcie_degraded", "warning", "PCIe link degraded",
               "check the board's seat, riser and slot"),
     EventKind("throttle_began", "warning", "Throttling started",
-              "look at temperature and power; heat: check fans and air, power: check the cap"),
+              "for heat check fans and air, for power the cap"),
     EventKind("throttle_ended", "info", "Throttling ended", ""),
     EventKind("node_refused", "warning", "Refused by the hub",
               "check which program uses this node's key; if it is not your agent, revoke the node"),

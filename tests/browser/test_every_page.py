@@ -92,6 +92,18 @@ def test_a_page_is_accessible_steady_and_works_by_keyboard(demo: Demo, steady: F
             if "404" not in line and "willReadFrequently" not in line] == []
 
 
+@pytest.mark.parametrize("path", [
+    "/?group=owner", "/?view=table", "/gpu/{host}/0", "/compare?gpu={uuid}"])
+def test_on_a_phone_nothing_moves_while_a_page_comes(demo: Demo, browser: Browser, signed_in: Any,
+                                                     path: str) -> None:
+    context = browser.new_context(storage_state=signed_in,
+                                  viewport={"width": 390, "height": 844})
+    context.add_init_script(SHIFTS)
+    shifts = came(demo, Fleet(context, demo.url), path)
+    context.close()
+    assert sum(amount for amount, *_ in shifts) < LEAST_SHIFT, shifts
+
+
 @pytest.mark.parametrize("width", [1440, 390])
 @pytest.mark.parametrize("late", ["slurm", "kubernetes"])
 def test_a_link_that_comes_late_moves_nothing(demo: Demo, browser: Browser, signed_in: Any,

@@ -187,6 +187,59 @@ def test_no_words_of_a_cell_lie_on_others_or_say_what_its_group_is_named(
     assert overprints == {"found": [], "most": 4, "notes": ["bohdan, idle 2 h", "idle 2 h"]}
 
 
+REPEATED = """async () => {
+    const {Heatmap} = await import('/assets/fleet/heatmap.mjs');
+    const {palette} = await import('/assets/parts/gauges.mjs');
+    const context = new OffscreenCanvas(200, 40).getContext('2d', {willReadFrequently: true});
+    const {marks} = palette('dark').live;
+    const map = {context, picture: {code: () => 0, nodeId: () => ''},
+        firing: {byNode: new Map()}};
+    const paint = isHeading => {
+        const word = {text: 'gpu-\u00c5j \u00b7 167', x: 4, y: 20, room: 180, isHeading};
+        Heatmap.prototype.paintWord.call(map, word, marks);
+        return context.getImageData(0, 0, 200, 40).data.join();
+    };
+    return [true, false].map(isHeading => {
+        context.fillStyle = marks.ground;
+        context.fillRect(0, 0, 200, 40);
+        const [none, once] = [context.getImageData(0, 0, 200, 40).data.join(), paint(isHeading)];
+        for (let at = 0; at < 5; at++) paint(isHeading);
+        return [once !== none, paint(isHeading) === once];
+    });
+}"""
+
+
+def test_words_of_the_map_look_the_same_after_each_redraw(steady_fleet: Fleet) -> None:
+    """Their soft edges added up: in a minute the first owner's name was bold."""
+    assert steady_fleet.page.evaluate(REPEATED) == [[True, True], [True, True]]
+
+
+LATE_LIMIT = """async () => {
+    const {chartsOf} = await import('/assets/charts/chart_plan.mjs');
+    const {Chart} = await import('/assets/charts/chart.mjs');
+    const {pageColours} = await import('/assets/parts/page_colours.mjs');
+    const {readMetricCatalogue} = await import('/assets/parts/metric_catalogue.mjs');
+    const gpu = {uuid: 'a', missing: {}, values: {}, facts: {}};
+    return chartsOf([gpu], readMetricCatalogue()).map(plan => {
+        const chart = new Chart({...plan, colours: pageColours(),
+            lines: plan.rows.map(({label}) => ({label, read: String}))});
+        document.body.append(chart.root);
+        const before = chart.root.offsetHeight;
+        if (plan.hasLimits) chart.setLimits([{label: 'limit', value: 7, isFar: false}]);
+        const after = chart.root.offsetHeight;
+        chart.destroy();
+        chart.root.remove();
+        return [plan.hasLimits, after - before];
+    });
+}"""
+
+
+def test_a_limit_that_comes_late_moves_no_chart(steady_fleet: Fleet) -> None:
+    charts: list[tuple[bool, int]] = steady_fleet.page.evaluate(LATE_LIMIT)
+    assert {has_limits for has_limits, _ in charts} == {True, False}
+    assert {moved for _, moved in charts} == {0}
+
+
 TICKS = """async () => {
     const {chartsOf} = await import('/assets/charts/chart_plan.mjs');
     const {Chart} = await import('/assets/charts/chart.mjs');

@@ -157,3 +157,23 @@ test("a hole between samples parts the line, and is told", () => {
   store.fill("w", [5], { util_pct: [50] });
   assert.ok(store.track("w").values.get("util_pct")?.includes(50));
 });
+
+test("of a lost GPU time goes on when its past is filled in", () => {
+  const store = new LineStore(["util_pct"]);
+  store.watch(["w"]);
+  const lost = (at) => ({
+    gpus: [
+      {
+        uuid: "w",
+        at: bytes(Float64Array.of(at)),
+        values: bytes(Float64Array.of(NaN)),
+        absent: Uint8Array.of(1),
+      },
+    ],
+  });
+  store.fill("w", [1, 2], { util_pct: [10, 20] });
+  assert.equal(store.take(lost(600), ["", "lost"]).length, 1);
+  store.fill("w", [1, 2], { util_pct: [10, 20] });
+  assert.equal(store.newest("w"), 600);
+  assert.deepEqual(store.take(lost(601), ["", "lost"]), []);
+});

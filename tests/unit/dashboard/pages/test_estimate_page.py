@@ -98,7 +98,7 @@ def test_where_it_fits_and_where_not_with_the_command_to_copy() -> None:
     unknown = FleetBoards("Odd", None, 1, 0, 1, False)
     result = estimate(form, H100, small, unknown)
     text = markup(parts_of(form, result)["estimate-fits"])
-    assert "of 16 (" in text
+    assert "of 16 GPUs" in text
     assert "3 free now." in text
     assert 'class="fit-yes"' in text
     assert "does not fit" in text

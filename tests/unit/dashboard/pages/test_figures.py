@@ -329,6 +329,14 @@ def test_entries_stand_in_their_local_hour_or_day_by_outcome() -> None:
     assert all(low <= x - bucket * 500 < x + bucket * 500 <= high for _, x in counts)
 
 
+@pytest.mark.parametrize(("count", "step"), [(1, 1), (3, 1), (40, None)])
+def test_no_tick_lies_between_whole_entries(count: int, step: int | None) -> None:
+    """With one entry the axis read 0, 1, 1."""
+    axis = audit_figure([{"at": 1_800, "outcome": "done"}] * count, (0, 3_600),
+                        STYLE)["layout"]["yaxis"]
+    assert axis.get("dtick") == step
+
+
 def test_no_entry_is_said_and_has_no_scale() -> None:
     figure = audit_figure([], (0, 3_600), STYLE)
     assert figure["data"] == []

@@ -109,7 +109,7 @@ def test_the_map_has_each_metric_with_what_is_full() -> None:
     most = random.uniform(2, 1e9)
     links = page(series=page().series | {"nvlink_tx_bytes_per_s": [[1.0, most], [None, 0.5]]})
     assert map_data(links, "UTC", NOW)["metrics"]["nvlink_tx_bytes_per_s"]["full"] == [most] * 2
-    assert "a column for each 1 min" in data["metrics"]["util_pct"]["legend"]
+    assert "a column for each minute" in data["metrics"]["util_pct"]["legend"]
     new = map_data(page(ranks=[], t=[], series={}), "UTC", NOW)
     assert new["metrics"]["power_w"]["legend"].startswith("A new job")
 
@@ -139,7 +139,7 @@ def test_an_event_says_what_happened_not_only_how_long_it_took() -> None:
     events = [JobEventView(60.0, "throttle_ended", "a", "GPU 5: after 3 min of software power cap",
                            {}), JobEventView(60.0, "xid", "a", "GPU 5: Xid 79: off the bus", {})]
     assert [what for _, what, _ in together(events, {}, False, "UTC")] == [
-        "Throttling ended: after 3 min of software power cap", "Xid 79: off the bus"]
+        "Throttling ended after 3 min of software power cap", "Xid 79: off the bus"]
 
 
 def test_a_job_that_somebody_holds_is_not_called_running() -> None:

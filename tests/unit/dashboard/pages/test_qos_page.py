@@ -43,13 +43,13 @@ def test_a_tenant_has_what_was_promised_and_what_it_gets() -> None:
     parts = page(tenant())
     assert words(parts["qos-words"]) == "All promises are kept now."
     assert lines(parts) == [
-        "at least 4 GPUs while it asks for more; has 1 GPU, 2 claims waiting. Not kept once in 7 "
-        "days, for 90 s in all.",
+        "at least 4 GPUs while it asks for more; has 1 GPU, 2 claims waiting. Broken once in 7 "
+        "days, for 90 s in total.",
         "at least 40.0 GiB while it asks for more; has 79.5 GiB, 2 claims waiting. No violation "
         "seen in 7 days.",
         "maximum 10 min; the longest waits for 12 min. No violation seen in 7 days.",
-        "maximum 5.0 % of the time, over 10 min; 0.3 % of the time now. Not kept 3 times in 7 "
-        "days, for 5 min in all."]
+        "maximum 5.0 % of the time, over 10 min; 0.3 % of the time now. Broken 3 times in 7 "
+        "days, for 5 min in total."]
     assert words(parts["qos-place"]).startswith("4violations in 7 daysuser ada")
 
 

@@ -8,7 +8,15 @@ import pytest
 
 from dashboard.access.policy import Role
 from dashboard.pages.element_tree import trees
-from dashboard.pages.quota_cards import LIMITS, cards, means, past_key, summary, versions
+from dashboard.pages.quota_cards import (
+    LIMITS,
+    cards,
+    means,
+    past_key,
+    summary,
+    use_words,
+    versions,
+)
 from dashboard.pages.quotas import PAGE, QuotasView, answer, parts_of
 from dashboard.pages.reading import Viewer
 from gpudeck.errors import CommandError
@@ -46,6 +54,17 @@ def offender(**fields: Any) -> Any:
 
 def card(one: Any) -> str:
     return words_in(cards([one], lambda _: [], NOW))
+
+
+@pytest.mark.parametrize(("fields", "words"), [
+    ({"most": 1.0}, "1 of 1 GPU"),
+    ({"used": 4.0, "most": 1.0}, "4 of 1 GPU"),
+    ({"most": 2.0}, "1 of 2 GPUs"),
+    ({"limit": "gpu_hours", "used": 0.5, "most": 1.0}, "0.5 of 1 GPU-hour"),
+    ({"limit": "mem_bytes", "used": 2**30, "most": 2.0**30}, "1.0 GiB of 1.0 GiB memory"),
+])
+def test_use_of_one_is_not_in_the_plural(fields: Any, words: str) -> None:
+    assert use_words(balance(**fields)) == words
 
 
 @pytest.mark.parametrize(("fields", "words"), [

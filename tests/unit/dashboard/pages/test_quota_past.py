@@ -50,7 +50,7 @@ def test_the_words_say_how_long_it_was_over_and_would_have_been() -> None:
         "Over for 30 min of 30 min. Before the quota was set: would have been over for 15 min of "
         "60 min. Most: 9 GPUs, 24 Nov 2025, 16:00. Averages over 5 min. Gaps: no data.")
     assert past_words(past([1.0], [2.0]), 2.0, 3_600.0) == (
-        "Never over since the quota was set. Most: 1 GPUs, 24 Nov 2025, 17:00. Averages over "
+        "Never over since the quota was set. Most: 1 GPU, 24 Nov 2025, 17:00. Averages over "
         "5 min.")
     hours = past([0.25], [0.5], "gpu_hours")
     assert "Most: 0.25 GPU-hours" in past_words(hours, 0.5, 0.0)
@@ -84,7 +84,7 @@ def test_where_there_is_no_past_the_page_learns_why() -> None:
     request = QuotaPastRequest(1, STYLE, "q/1", "a/b", "gpus", "24h", 2.0)
     figure, facts = quota_past_answer(client, request)
     assert len(figure["data"]) == 3
-    assert "Most: 1 GPUs" in facts["parts"]["quota-past-words"][0]
+    assert "Most: 1 GPU" in facts["parts"]["quota-past-words"][0]
     for reason in ("there is no past of this", "no data for this time"):
         with pytest.raises(CommandError, match=reason):
             quota_past_answer(client, request)

@@ -384,6 +384,8 @@ def test_how_much_of_the_span_is_known_stands_above_the_numbers() -> None:
         "This span is being filled: 5.0 of 10.0 days; backfill under way.")
     assert coverage_words(span | {"end": 2 * HOUR_S, "coverage": 0.004}, DAY_S) == (
         "History covers 0 of 120 min (less than 1 %) of this span.")
+    assert coverage_words(span | {"end": 7 * DAY_S, "coverage": 0.005}, 8 * DAY_S) == (
+        "History covers 50 min of 7.0 days (less than 1 %) of this span.")
     assert coverage_words(span | {"coverage": None}, DAY_S) is None
     assert coverage_words(span | {"coverage": 1.0, "backfilling": 1}, DAY_S) == (
         "Backfill under way: 1 node still sends what was measured while the hub was away.")

@@ -87,7 +87,7 @@ def labels(parts: Parts, key: str) -> list[str]:
 
 def test_without_an_agent_that_speaks_the_page_says_what_to_start() -> None:
     parts = slurm_parts(SlurmList([], ["other"]))
-    assert parts["slurm-none"].startswith("No agent speaks for Slurm here: start one with --slurm")
+    assert parts["slurm-none"].startswith("No agent reports Slurm yet. Start one with --slurm")
     assert parts["slurm-none"].endswith(
         "Ignored: other, since the hub's setting slurm_nodes does not name it.")
     assert (parts["slurm-words"], parts["slurm-place"]) == ("", [])
