@@ -1,15 +1,16 @@
 """Sums over the Tasks of each owner or job. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gpudeck.contract.message_limits import PID_MAX
 from gpudeck.measures.metrics import Absence
 
-from .metric_table import Floats
+from .metric_table import Codes, Floats
 from .owner_views import owner_view
 from .task_list import (
     GroupBy,
@@ -26,12 +27,12 @@ from .task_table import (
     TaskTable,
     average_sm_pct,
     gpus_at,
-    number,
+    plain,
     summed,
-    whole,
 )
 from .visibility import CommandLineVisibility
 
+Column = npt.NDArray[Any]
 MAX_GROUPS = 1_000
 MOST_ACTED_ON = 100
 
@@ -47,39 +48,28 @@ class TaskGroups:
     rows: Places  # Tasks by group; those of group i are rows[starts[i]:starts[i + 1]]
     starts: Places
     oldest: Places  # Task that gives the group its name
-    nodes: Places
-    gpus: Floats
-    mem_used_bytes: Floats
-    sm_pct: Floats
-    started_at: Floats
-    idle_s: Floats
-    util_pct: Floats
-    mem_total_bytes: Floats
+    numbers: Mapping[str, Column]  # by field of TaskGroup
+    state: Codes  # of all its Tasks; 0: not the same
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def views(self, places: Places, reads: CommandLineVisibility) -> Iterator[TaskGroup]:
-        for place in places[:MAX_GROUPS].tolist():
-            yield self._view(place, reads)
+        places = places[:MAX_GROUPS]
+        columns = (plain(numbers[places], int if name in WHOLE else float)
+                   for name, numbers in self.numbers.items())
+        starts, ends = self.starts[places].tolist(), self.starts[places + 1].tolist()
+        for place, row, start, end, state, *numbers in zip(
+                places.tolist(), self.oldest[places].tolist(), starts, ends,
+                self.state[places].tolist(), *columns, strict=True):
+            group = TaskGroup(self.keys[place], self.table.tasks[row].user, None, None, None,
+                              end - start, state=STATES[state],
+                              **dict(zip(self.numbers, numbers, strict=True)))
+            if self.by == "job":
+                self._name(group, row, self.rows[start:end].tolist(), reads)
+            yield group
 
-    def _view(self, place: int, reads: CommandLineVisibility) -> TaskGroup:
-        table, is_job, row = self.table, self.by == "job", int(self.oldest[place])
-        rows, oldest = self.rows[self.starts[place]:self.starts[place + 1]], table.tasks[row]
-        states, nodes = table.state[rows], int(self.nodes[place])
-        group = TaskGroup(
-            self.keys[place], oldest.user, None, None, None, len(rows), nodes,
-            int(self.gpus[place]), number(self.mem_used_bytes[place]), number(self.sm_pct[place]),
-            number(self.started_at[place]), whole(self.idle_s[place]),
-            number(self.util_pct[place]), number(self.mem_total_bytes[place]),
-            paused=int((states == CODES["paused"]).sum()),
-            suspended=int((states == CODES["suspended"]).sum()),
-            state=STATES[states[0]] if (states == states[0]).all() else None)
-        if is_job:
-            self._name(group, row, rows, reads)
-        return group
-
-    def _name(self, group: TaskGroup, row: int, rows: Places, reads: CommandLineVisibility
+    def _name(self, group: TaskGroup, row: int, rows: list[int], reads: CommandLineVisibility
               ) -> None:
         """Name a job by its oldest Task."""
         table = self.table
@@ -91,8 +81,8 @@ class TaskGroups:
         group.manager = oldest.manager
         group.owner = owner_view(oldest, reads.of_user(oldest.user))
         # What a simulator has made up has no process to act on.
-        firsts = {task_key(table.node_of(at), table.tasks[at]): table.tasks[at].id
-                  for at in rows[::-1].tolist() if table.tasks[at].pid <= PID_MAX}
+        firsts = {task_key(table, at): table.tasks[at].id
+                  for at in reversed(rows) if table.tasks[at].pid <= PID_MAX}
         group.act_on = [*firsts.values()][:MOST_ACTED_ON]
 
 
@@ -111,17 +101,25 @@ def group_tasks(table: TaskTable, rows: Places, keys: Sequence[str], by: GroupBy
     starts = np.searchsorted(group[by_group], np.arange(size + 1))
     started_at = table.started_at[rows]
     oldest = np.lexsort((np.where(np.isnan(started_at), np.inf, started_at), group))
-    in_group, first = rows[by_group], starts[:-1]
-    return TaskGroups(
-        table, by, [*number_of], in_group, starts, rows[oldest[first]],
-        np.bincount(gpus_at(group, table.node_at[rows])[0], minlength=size),
-        np.bincount(gpu_group, minlength=size).astype(float),
-        summed(group, table.mem_used_bytes[rows], size),
-        average_sm_pct(use_group, slots, table.use_sm[there], size),
-        started_at[oldest[first]],
-        np.minimum.reduceat(table.idle_s[in_group], first) if size else np.zeros(0),
-        _average_util(table, gpu_group, gpu_slots, size),
-        summed(gpu_group, table.fleet.fact("mem_total_bytes")[gpu_slots], size))
+    in_group, first, state = rows[by_group], starts[:-1], table.state[rows]
+    numbers: dict[str, Column] = {
+        "nodes": np.bincount(gpus_at(group, table.node_at[rows])[0], minlength=size),
+        "gpus": np.bincount(gpu_group, minlength=size),
+        "mem_used_bytes": summed(group, table.mem_used_bytes[rows], size),
+        "sm_pct": average_sm_pct(use_group, slots, table.use_sm[there], size),
+        "started_at": started_at[oldest[first]],
+        "idle_s": np.minimum.reduceat(table.idle_s[in_group], first),
+        "util_pct": _average_util(table, gpu_group, gpu_slots, size),
+        "mem_total_bytes": summed(gpu_group, table.fleet.fact("mem_total_bytes")[gpu_slots], size),
+        "paused": np.bincount(group[state == CODES["paused"]], minlength=size),
+        "suspended": np.bincount(group[state == CODES["suspended"]], minlength=size)}
+    return TaskGroups(table, by, [*number_of], in_group, starts, rows[oldest[first]], numbers,
+                      _state_of_all(table.state[in_group], first))
+
+
+def _state_of_all(states: Codes, first: Places) -> Codes:
+    least, most = np.minimum.reduceat(states, first), np.maximum.reduceat(states, first)
+    return np.where(least == most, least, np.uint8(CODES[None]))
 
 
 def _average_util(table: TaskTable, at: Places, slots: Places, size: int) -> Floats:
@@ -133,13 +131,14 @@ def _average_util(table: TaskTable, at: Places, slots: Places, size: int) -> Flo
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-NUMBERS = ("mem_used_bytes", "sm_pct", "gpus", "started_at", "idle_s")
+WHOLE = ("nodes", "gpus", "idle_s", "paused", "suspended")
+SORTS = ("mem_used_bytes", "sm_pct", "gpus", "started_at", "idle_s")
 
 
 def group_order(groups: TaskGroups, sort: str, order: Order) -> Places:
     """Sort groups, by the group's own sum where there is one."""
-    if sort in NUMBERS:
-        return places_by_number(attrgetter(sort)(groups), order)
+    if sort in SORTS:
+        return places_by_number(groups.numbers[sort], order)
     if sort == "user":
         users = [groups.table.tasks[row].user for row in groups.oldest.tolist()]
         return places_by_word([None if user is None else user.lower() for user in users], order)

@@ -7,14 +7,11 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from gpudeck.contract.wire import Task
-
 from . import views
 from .filters import Filter, TaskGpuPairs
-from .fleet import Node
 from .metric_table import Floats
 from .owner_views import OwnerView
-from .task_table import STATES, Places, TaskTable
+from .task_table import STATES, Places, TaskTable, job_key
 from .visibility import CommandLineVisibility
 
 Order = Literal["asc", "desc"]
@@ -37,7 +34,7 @@ WORDS: dict[str, Callable[[TaskTable, int, CommandLineVisibility], Any]] = {
         reads.line(table.tasks[row].user, table.tasks[row].command)),
     "state": lambda table, row, _: STATES[table.state[row]],
     "manager": lambda table, row, _: _folded(table.tasks[row].manager),
-    "job": lambda table, row, _: launch_key(table.node_of(row), table.tasks[row]),
+    "job": lambda table, row, _: table.jobs[row],
 }
 SORTS = ("user", "host", "pid", "command", "gpus", "mem_used_bytes", "sm_pct", "started_at",
          "state", "manager", "job", "idle_s")
@@ -106,11 +103,9 @@ def places_by_word(words: Sequence[Any], order: Order) -> Places:
 
 def group_keys(table: TaskTable, rows: Places, by: GroupBy) -> list[str]:
     """Return the key of each row's group."""
-    tasks = [table.tasks[row] for row in rows.tolist()]
     if by == "owner":
-        return [task.user or "" for task in tasks]
-    return [launch_key(table.nodes[at], task)
-            for at, task in zip(table.node_at[rows].tolist(), tasks, strict=True)]
+        return [table.tasks[row].user or "" for row in rows.tolist()]
+    return [table.jobs[row] for row in rows.tolist()]
 
 
 def tasks_in(table: TaskTable, rows: Places, keys: Sequence[str], by: GroupBy,
@@ -119,26 +114,12 @@ def tasks_in(table: TaskTable, rows: Places, keys: Sequence[str], by: GroupBy,
     if not opened:
         return rows[:0]
     return np.array([row for row, key in zip(rows.tolist(), keys, strict=True) if key in opened or (
-        by == "job" and task_key(table.node_of(row), table.tasks[row]) in opened)], np.intp)
+        by == "job" and task_key(table, row) in opened)], np.intp)
 
 
-def launch_key(node: Node, task: Task) -> str:
-    return group_key(node.hello.node_id, task.id, task.job_id, task.user, task.launch)
-
-
-def task_key(node: Node, task: Task) -> str:
-    return job_key(node.hello.node_id, task.id, task.job_id)
-
-
-def group_key(node_id: str, task_id: str, job_id: str | None, user: str | None, launch: str | None
-              ) -> str:
-    """Return the key of a job; ranks of one launch may be on other nodes."""
-    return job_key(node_id, task_id, job_id) if launch is None else f"{user or ''}/{launch}"
-
-
-def job_key(node_id: str, task_id: str, job_id: str | None) -> str:
-    """Return the key of what an action takes as one: a node's part of a launch."""
-    return f"{node_id}/{job_id or task_id}"
+def task_key(table: TaskTable, row: int) -> str:
+    task = table.tasks[row]
+    return job_key(table.node_of(row).hello.node_id, task.id, task.job_id)
 
 
 def _folded(text: str | None) -> str | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ class NodeTasks:
     described: Mapping[str, Task]
     listing: InventorySlots
     tasks: list[Task]
+    jobs: list[str]  # keys of their jobs
     task_at: Places  # of each use of the node, in `tasks`; -1: of none
     slots: Places
 
@@ -64,8 +65,9 @@ class NodeTasksCache:
 def _node_tasks(node: Node, listing: InventorySlots) -> NodeTasks:
     ids = sorted({use.task_id for use in node.uses} & node.tasks.keys())
     place = {task_id: at for at, task_id in enumerate(ids)}
+    tasks = [node.tasks[task_id] for task_id in ids]
     return NodeTasks(
-        node.tasks, listing, [node.tasks[task_id] for task_id in ids],
+        node.tasks, listing, tasks, [launch_key(node.hello.node_id, task) for task in tasks],
         np.array([place.get(use.task_id, -1) for use in node.uses], np.intp),
         np.array([listing.order[use.gpu] for use in node.uses], np.intp))
 
@@ -79,6 +81,7 @@ class TaskTable:
     nodes: list[Node]
     mono: float
     tasks: list[Task]
+    jobs: list[str]  # keys of their jobs
     node_at: Places  # of each Task, in `nodes`
     uses: list[Use]
     use_task: Places  # of each use, in `tasks`
@@ -109,29 +112,30 @@ class TaskTable:
     def key(self, row: int) -> tuple[str, str]:
         return self.node_of(row).hello.node_id, self.tasks[row].id
 
-    def views(self, rows: Iterable[int], reads: CommandLineVisibility
-              ) -> Iterator[TaskView]:
+    def views(self, rows: Iterable[int], reads: CommandLineVisibility) -> Iterator[TaskView]:
         hosts: dict[int, _HostNumbers] = {}
-        for row in rows:
-            at = int(self.node_at[row])
+        places = np.array([*rows], np.intp)
+        for row, at, state, start, end, mem_used_bytes, sm_pct, idle_s in zip(
+                places.tolist(), self.node_at[places].tolist(), self.state[places].tolist(),
+                self.starts[places].tolist(), self.starts[places + 1].tolist(),
+                plain(self.mem_used_bytes[places]), plain(self.sm_pct[places]),
+                plain(self.idle_s[places], int), strict=True):
+            node, task = self.nodes[at], self.tasks[row]
             if at not in hosts:
-                hosts[at] = _host_numbers(self.fleet, self.nodes[at], self.mono)
-            yield self._view(row, self.nodes[at], reads, hosts[at])
+                hosts[at] = _host_numbers(self.fleet, node, self.mono)
+            view = task_view(node, task, self._gpus(self.order[start:end]), mem_used_bytes, sm_pct,
+                             STATES[state], reads)
+            uses, serving, checkpoints = hosts[at]
+            view.idle_s, view.on_host = idle_s, uses.get(task.id)
+            view.serving, view.checkpoints = serving.get(task.id), checkpoints.get(task.id)
+            yield view
 
-    def _view(self, row: int, node: Node, reads: CommandLineVisibility, host: "_HostNumbers"
-              ) -> TaskView:
-        fleet, task = self.fleet, self.tasks[row]
-        on = [TaskGpuUseView(
-            fleet.uuids[slot := self.use_slot[at]], self.uses[at].mem_used_bytes,
-            number(self.use_sm[at]), fleet.facts[slot].place)
-            for at in self.order[self.starts[row]:self.starts[row + 1]].tolist()]
-        view = task_view(node, task, on, number(self.mem_used_bytes[row]),
-                         number(self.sm_pct[row]), STATES[self.state[row]], reads)
-        view.idle_s = whole(self.idle_s[row])
-        uses, serving, checkpoints = host
-        view.on_host, view.serving = uses.get(task.id), serving.get(task.id)
-        view.checkpoints = checkpoints.get(task.id)
-        return view
+    def _gpus(self, at: Places) -> list[TaskGpuUseView]:
+        fleet = self.fleet
+        return [TaskGpuUseView(fleet.uuids[slot], self.uses[use].mem_used_bytes, sm_pct,
+                               fleet.facts[slot].place)
+                for use, slot, sm_pct in zip(at.tolist(), self.use_slot[at].tolist(),
+                                             plain(self.use_sm[at]), strict=True)]
 
 
 _HostNumbers = tuple[Mapping[str, HostUseView], Mapping[str, ServingView],
@@ -143,12 +147,24 @@ def _host_numbers(fleet: Fleet, node: Node, mono: float) -> _HostNumbers:
             checkpoints_of(fleet, node, mono))
 
 
-def number(value: float) -> float | None:
-    return None if value != value else float(value)
+def launch_key(node_id: str, task: Task) -> str:
+    return group_key(node_id, task.id, task.job_id, task.user, task.launch)
 
 
-def whole(value: float) -> int | None:
-    return None if value != value else int(value)
+def group_key(node_id: str, task_id: str, job_id: str | None, user: str | None, launch: str | None
+              ) -> str:
+    """Return the key of a job; ranks of one launch may be on other nodes."""
+    return job_key(node_id, task_id, job_id) if launch is None else f"{user or ''}/{launch}"
+
+
+def job_key(node_id: str, task_id: str, job_id: str | None) -> str:
+    """Return the key of what an action takes as one: a node's part of a launch."""
+    return f"{node_id}/{job_id or task_id}"
+
+
+def plain(numbers: npt.NDArray[Any], kind: type[float] = float) -> list[Any]:
+    """Return numbers as JSON has them; None: not known."""
+    return [None if value != value else kind(value) for value in numbers.tolist()]
 
 
 def task_table(fleet: Fleet, nodes: Iterable[Node], cache: NodeTasksCache, mono: float
@@ -164,13 +180,13 @@ def task_table(fleet: Fleet, nodes: Iterable[Node], cache: NodeTasksCache, mono:
     sm_pct = np.where(is_live, np.array([use.sm_pct for use in uses], float), np.nan)
     idle_s = np.where(is_live, np.rint(mono - fleet.idle_mono[slots]), np.nan)
     return TaskTable(
-        fleet, members, mono, tasks,
+        fleet, members, mono, tasks, [*chain.from_iterable(part.jobs for part in parts)],
         np.repeat(np.arange(len(parts)), [len(part.tasks) for part in parts]), uses, use_task,
         slots, sm_pct, order, starts,
         summed(use_task, np.array([use.mem_used_bytes for use in uses], float), size),
         average_sm_pct(use_task, slots, sm_pct, size),
         # As long as all of its GPUs are.
-        np.minimum.reduceat(idle_s[order], starts[:-1]) if size else np.zeros(0),
+        np.minimum.reduceat(idle_s[order], starts[:-1]),
         _states(members, parts, uses, use_task))
 
 

@@ -18,7 +18,7 @@ from gpudeck.markup import make, region
 from gpudeck.words.command_lines import short_command
 
 from ..fleet.owner_views import OwnerView
-from ..fleet.task_list import group_key, job_key
+from ..fleet.task_table import group_key, job_key
 from ..fleet.views import TaskGpuUseView, TaskView
 from ..quotas.views import TaskQuotaList, TaskQuotaView
 from .forms import form_button, moment_field, order, text

@@ -163,7 +163,7 @@ def test_ranks_of_one_launch_are_one_job_on_all_their_nodes() -> None:
     assert (bob.tasks, bob.host) == (1, "n2.example"), "another user's is another launch"
     assert alone.tasks == 1
     table = table_of(cases)
-    assert task_key(table.node_of(0), table.tasks[0]) == "n1/j-t1", (
+    assert task_key(table, 0) == "n1/j-t1", (
         "an act takes its node's part alone")
     rows = np.arange(len(table))
     keys = group_keys(table, rows, "job")
