@@ -27,7 +27,7 @@ from .node_names import NodeNames
 from .state_machine import FleetStateMachine
 from .task_groups import group_order, group_tasks
 from .task_list import TaskList
-from .task_table import NodeTasksCache, Places, TaskTable, task_table
+from .task_table import NodeTasksCache, Places, TaskColumns, task_table
 from .task_targets import task_on_node
 from .views import GpuList, GpuView, NodeList, NodeView, TaskView
 from .visibility import VisibleFleet, VisibleFleetCache
@@ -217,7 +217,7 @@ class FleetApi:
         return TaskList(self._task_views(table, page_rows, visible), more, total, groups)
 
     def _table(self, ids: frozenset[str] | None, node: str | None, visible: VisibleFleet
-               ) -> tuple[TaskTable, Places]:
+               ) -> tuple[TaskColumns, Places]:
         """Return the Tasks of visible nodes, and those of them that are asked for."""
         all_nodes = self.machine.fleet.nodes
         nodes = (all_nodes[node_id] for node_id in sorted(visible.node_ids)
@@ -229,7 +229,7 @@ class FleetApi:
         return table, np.array([row for row, task in enumerate(table.tasks)
                                 if ids is None or task.id in ids], np.intp)
 
-    def _task_views(self, table: TaskTable, rows: Iterable[int], visible: VisibleFleet
+    def _task_views(self, table: TaskColumns, rows: Iterable[int], visible: VisibleFleet
                     ) -> list[TaskView]:
         tasks = [*table.views(rows, visible.reads)]
         for task in tasks:

@@ -24,7 +24,7 @@ from .task_table import (
     CODES,
     STATES,
     Places,
-    TaskTable,
+    TaskColumns,
     average_sm_pct,
     gpus_at,
     plain,
@@ -42,7 +42,7 @@ class TaskGroups:
     """Groups in the order in which their first Task comes: in a list sorted by memory, what holds
     most need not be searched for. Numbers are NaN where a part is not known."""
 
-    table: TaskTable
+    table: TaskColumns
     by: GroupBy
     keys: list[str]
     rows: Places  # Tasks by group; those of group i are rows[starts[i]:starts[i + 1]]
@@ -86,7 +86,7 @@ class TaskGroups:
         group.act_on = [*firsts.values()][:MOST_ACTED_ON]
 
 
-def group_tasks(table: TaskTable, rows: Places, keys: Sequence[str], by: GroupBy) -> TaskGroups:
+def group_tasks(table: TaskColumns, rows: Places, keys: Sequence[str], by: GroupBy) -> TaskGroups:
     """Sum Tasks by group. `keys`: the key of each row's group."""
     number_of: dict[str, int] = {}
     group = np.array([number_of.setdefault(key, len(number_of)) for key in keys], np.intp)
@@ -122,7 +122,7 @@ def _state_of_all(states: Codes, first: Places) -> Codes:
     return np.where(least == most, least, np.uint8(CODES[None]))
 
 
-def _average_util(table: TaskTable, at: Places, slots: Places, size: int) -> Floats:
+def _average_util(table: TaskColumns, at: Places, slots: Places, size: int) -> Floats:
     """Average utilization over the GPUs of which it is known."""
     util = table.fleet.column("util_pct", table.mono)
     there = util.absent[slots] == Absence.PRESENT

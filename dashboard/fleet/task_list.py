@@ -11,7 +11,7 @@ from . import views
 from .filters import Filter, TaskGpuPairs
 from .metric_table import Floats
 from .owner_views import OwnerView
-from .task_table import STATES, Places, TaskTable, job_key
+from .task_table import STATES, Places, TaskColumns, job_key
 from .visibility import CommandLineVisibility
 
 Order = Literal["asc", "desc"]
@@ -19,14 +19,14 @@ GroupBy = Literal["owner", "job"]
 ORDERS: tuple[Order, ...] = ("asc", "desc")
 GROUP_BYS: tuple[GroupBy, ...] = ("owner", "job")
 
-NUMBERS: dict[str, Callable[[TaskTable], Floats]] = {
+NUMBERS: dict[str, Callable[[TaskColumns], Floats]] = {
     "gpus": attrgetter("gpu_counts"),
     "mem_used_bytes": attrgetter("mem_used_bytes"),
     "sm_pct": attrgetter("sm_pct"),
     "started_at": attrgetter("started_at"),
     "idle_s": attrgetter("idle_s"),
 }
-WORDS: dict[str, Callable[[TaskTable, int, CommandLineVisibility], Any]] = {
+WORDS: dict[str, Callable[[TaskColumns, int, CommandLineVisibility], Any]] = {
     "user": lambda table, row, _: _folded(table.tasks[row].user),
     "host": lambda table, row, _: table.node_of(row).hello.host.lower(),
     "pid": lambda table, row, _: table.tasks[row].pid,
@@ -73,14 +73,14 @@ class TaskList(msgspec.Struct):
     groups: list[TaskGroup] | None = None
 
 
-def matching(table: TaskTable, picked: Filter, reads: CommandLineVisibility) -> Places:
+def matching(table: TaskColumns, picked: Filter, reads: CommandLineVisibility) -> Places:
     """Return the Tasks that match with one of their GPUs at least."""
     pairs = TaskGpuPairs(table.use_slot, [table.tasks[at] for at in table.use_task.tolist()])
     hits = picked.matches_uses(table.fleet, table.mono, pairs, reads)
     return np.unique(table.use_task[hits])
 
 
-def sort_tasks(table: TaskTable, rows: Places, sort: str, order: Order,
+def sort_tasks(table: TaskColumns, rows: Places, sort: str, order: Order,
                reads: CommandLineVisibility) -> Places:
     """Sort Tasks. What is not known comes last, whichever way; equals stay in the order of node and
     id, so that a row moves only when its own value does."""
@@ -101,14 +101,14 @@ def places_by_word(words: Sequence[Any], order: Order) -> Places:
                     np.intp)
 
 
-def group_keys(table: TaskTable, rows: Places, by: GroupBy) -> list[str]:
+def group_keys(table: TaskColumns, rows: Places, by: GroupBy) -> list[str]:
     """Return the key of each row's group."""
     if by == "owner":
         return [table.tasks[row].user or "" for row in rows.tolist()]
     return [table.jobs[row] for row in rows.tolist()]
 
 
-def tasks_in(table: TaskTable, rows: Places, keys: Sequence[str], by: GroupBy,
+def tasks_in(table: TaskColumns, rows: Places, keys: Sequence[str], by: GroupBy,
              opened: Collection[str]) -> Places:
     """Return the Tasks of groups that are open. A launch is also named by its part on a node."""
     if not opened:
@@ -117,7 +117,7 @@ def tasks_in(table: TaskTable, rows: Places, keys: Sequence[str], by: GroupBy,
         by == "job" and task_key(table, row) in opened)], np.intp)
 
 
-def task_key(table: TaskTable, row: int) -> str:
+def task_key(table: TaskColumns, row: int) -> str:
     task = table.tasks[row]
     return job_key(table.node_of(row).hello.node_id, task.id, task.job_id)
 

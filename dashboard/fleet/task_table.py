@@ -73,7 +73,7 @@ def _node_tasks(node: Node, listing: InventorySlots) -> NodeTasks:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TaskTable:
+class TaskColumns:
     """Tasks in the order of `nodes`, then by id, a row each; and their uses of GPUs, a row for each
     pair. Numbers are NaN where they are not known."""
 
@@ -168,7 +168,7 @@ def plain(numbers: npt.NDArray[Any], kind: type[float] = float) -> list[Any]:
 
 
 def task_table(fleet: Fleet, nodes: Iterable[Node], cache: NodeTasksCache, mono: float
-               ) -> TaskTable:
+               ) -> TaskColumns:
     """Return the Tasks of these nodes, and how long the GPUs of each have been idle."""
     pairs = [(node, part) for node in nodes if (part := cache.of(node)) is not None]
     members, parts = [node for node, _ in pairs], [part for _, part in pairs]
@@ -179,7 +179,7 @@ def task_table(fleet: Fleet, nodes: Iterable[Node], cache: NodeTasksCache, mono:
     is_live = _are_live(fleet, mono)[slots]  # what was read last is not passed off as live
     sm_pct = np.where(is_live, np.array([use.sm_pct for use in uses], float), np.nan)
     idle_s = np.where(is_live, np.rint(mono - fleet.idle_mono[slots]), np.nan)
-    return TaskTable(
+    return TaskColumns(
         fleet, members, mono, tasks, [*chain.from_iterable(part.jobs for part in parts)],
         np.repeat(np.arange(len(parts)), [len(part.tasks) for part in parts]), uses, use_task,
         slots, sm_pct, order, starts,

@@ -75,6 +75,6 @@ def tasks(*on: tuple[str, int, str | None]) -> Tasks:
 
 def task_views(fleet: Fleet, reads: CommandLineVisibility = ALL_READ, mono: float = MONO,
                cache: NodeTasksCache | None = None) -> list[TaskView]:
-    """The Tasks of all nodes, as lists show them."""
+    """Return the Tasks of all nodes, as lists show them."""
     table = task_table(fleet, fleet.nodes.values(), cache or NodeTasksCache(), mono)
     return [*table.views(range(len(table)), reads)]

@@ -23,7 +23,7 @@ STEPS = st.one_of(
     st.tuples(st.just("grow"), st.just(0), st.integers(20, 60)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(nothing=st.sampled_from([0.0, np.inf, -np.inf]), steps=st.lists(STEPS, max_size=12))
 def test_it_is_what_whole_columns_are(nothing: float, steps: list[tuple[str, object, object]]
                                       ) -> None:

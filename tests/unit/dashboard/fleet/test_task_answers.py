@@ -1,4 +1,4 @@
-"""GET tasks: what is shared between those who ask, and with whom."""
+"""Answers of GET tasks: which are shared, and between whom."""
 
 from collections.abc import Callable
 from itertools import cycle
@@ -32,7 +32,7 @@ ANN, BOB = (who(Role.USER, "*", own=(name,)) for name in ("ann", "bob"))
 
 
 class Clock:
-    """Each look at it takes COST_S, so that an answer has a cost."""
+    """Clock of which each look takes COST_S, so that an answer has a cost."""
 
     now = 100.0
 
@@ -82,7 +82,7 @@ def read_by(answer: dict[str, Any]) -> set[str]:
 
 
 def test_nobody_is_answered_what_was_made_for_somebody_else(ask: Ask) -> None:
-    """All ask within the time in which an answer is shared."""
+    """Test requests within the time in which an answer is shared."""
     for _ in range(2):
         assert ids(ask(ALL)) == ["n1-a", "n1-b", "n2-a", "n2-b"]
         assert ids(ask(NORTH)) == ["n1-a", "n1-b"]

@@ -12,7 +12,7 @@ from dashboard.fleet.fleet import STALE_AFTER_S, Fleet
 from dashboard.fleet.owner_views import OwnerView, owner_view, ranks_beside
 from dashboard.fleet.task_groups import group_order, group_tasks
 from dashboard.fleet.task_list import GroupBy, TaskGroup, group_keys, sort_tasks, task_key, tasks_in
-from dashboard.fleet.task_table import NodeTasksCache, TaskTable, task_table
+from dashboard.fleet.task_table import NodeTasksCache, TaskColumns, task_table
 from dashboard.fleet.views import TaskView
 from dashboard.fleet.visibility import ALL_READ, CommandLineVisibility
 from gpudeck.contract.message_limits import PID_MAX
@@ -59,12 +59,12 @@ def fleet_of(cases: Sequence[TaskCase]) -> Fleet:
     return fleet
 
 
-def table_of(cases: Sequence[TaskCase]) -> TaskTable:
+def table_of(cases: Sequence[TaskCase]) -> TaskColumns:
     fleet = fleet_of(cases)
     return task_table(fleet, fleet.nodes.values(), NodeTasksCache(), MONO)
 
 
-def sorted_views(table: TaskTable, sort: str, order: Any) -> list[TaskView]:
+def sorted_views(table: TaskColumns, sort: str, order: Any) -> list[TaskView]:
     rows = sort_tasks(table, np.arange(len(table)), sort, order, ALL_READ)
     return [*table.views(rows.tolist(), ALL_READ)]
 
@@ -146,7 +146,7 @@ def test_a_job_has_the_state_of_its_tasks_and_what_manages_it() -> None:
 
 
 def test_a_node_suspends_its_own_tasks_alone() -> None:
-    """Ids are the nodes' own words: two may claim one."""
+    """Ids are the nodes' words: two may claim one."""
     fleet = fleet_of([TaskCase("t1"), TaskCase("t1", node="n2"), TaskCase("t2", node="n2")])
     fleet.nodes["n2"].suspended = ("t1",)
     assert [(one.node, one.id, one.state) for one in task_views(fleet)] == [
@@ -173,7 +173,7 @@ def test_ranks_of_one_launch_are_one_job_on_all_their_nodes() -> None:
 
 
 def test_tasks_are_those_of_now() -> None:
-    """What is kept of a node between two looks is made again where its tasks have changed."""
+    """Columns of a node are made again where its tasks have changed."""
     fleet, cache = fleet_of([TaskCase("t1"), TaskCase("t2")]), NodeTasksCache()
     [node] = fleet.nodes.values()
     looks = (
@@ -199,7 +199,7 @@ def test_a_share_that_was_read_long_ago_is_not_shown_as_live() -> None:
 
 
 def test_commands_are_sorted_as_far_as_they_may_be_read() -> None:
-    """The order of rows would else tell what their reader may not read."""
+    """Order of rows must not tell what their reader may not read."""
     table = table_of([TaskCase("a", "bob"), TaskCase("b", "carl"), TaskCase("c", "alice")])
     reads = CommandLineVisibility(False, frozenset({"alice"}))
     rows = sort_tasks(table, np.arange(3), "command", "desc", reads)

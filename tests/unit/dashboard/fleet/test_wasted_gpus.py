@@ -118,7 +118,7 @@ def test_a_task_on_a_gpu_that_is_not_read_idles_for_an_unknown_time() -> None:
 
 
 def idle_of(fleet: Fleet, mono: float) -> float | None:
-    """For how long the only task has been idle."""
+    """Return for how long the only task has been idle."""
     [task] = task_views(fleet, mono=mono)
     return task.idle_s
 

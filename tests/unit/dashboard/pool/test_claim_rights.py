@@ -197,7 +197,7 @@ def test_priority_goes_by_role(asks: Asker, role: str, highest: int) -> None:
 @pytest.mark.parametrize("is_preemptible", [False, True])
 def test_a_claim_is_suspendable_only_if_it_is_preemptible(
         world: World, asks: Asker, is_preemptible: bool) -> None:
-    """Nothing would ever suspend it, and its owner would not be warned."""
+    """Regression: nothing would have suspended it, and its owner was not warned."""
     body = NewClaim(is_preemptible=is_preemptible, is_suspendable=True)
     node, service = world.nodes["n0"], world.hub.service
     run = Run(node, AskClaim("r", is_run=True, gpus=1, is_preemptible=is_preemptible,
