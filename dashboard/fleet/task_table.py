@@ -193,7 +193,7 @@ def task_table(fleet: Fleet, nodes: Iterable[Node], cache: NodeTasksCache, mono:
 def _uses(nodes: list[Node], parts: list[NodeTasks]) -> tuple[list[Use], Places, Places]:
     """Return the uses of described Tasks; of each, its Task's place among all, and its slot."""
     uses = [*chain.from_iterable(node.uses for node in nodes)]
-    task_at, slots = _joined(part.task_at for part in parts), _joined(part.slots for part in parts)
+    task_at, slots = _join(part.task_at for part in parts), _join(part.slots for part in parts)
     first = np.cumsum([0, *(len(part.tasks) for part in parts)])[:-1]
     use_task = task_at + np.repeat(first, [len(part.slots) for part in parts])
     there = task_at >= 0
@@ -202,7 +202,7 @@ def _uses(nodes: list[Node], parts: list[NodeTasks]) -> tuple[list[Use], Places,
     return [uses[at] for at in np.flatnonzero(there).tolist()], use_task[there], slots[there]
 
 
-def _joined(parts: Iterable[Places]) -> Places:
+def _join(parts: Iterable[Places]) -> Places:
     return np.concatenate([np.zeros(0, np.intp), *parts])
 
 

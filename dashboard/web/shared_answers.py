@@ -38,8 +38,8 @@ class SharedAnswers:
         answer = self._answers.get(key)
         if answer is None:
             body = msgspec.Raw(msgspec.json.encode(make()))
-            ended = self._clock()
-            answer = SharedAnswer(body, ended + min(MOST_AGE_S, AGE_PER_COST * (ended - began)))
+            end = self._clock()
+            answer = SharedAnswer(body, end + min(MOST_AGE_S, AGE_PER_COST * (end - began)))
             if len(self._answers) < MOST_ANSWERS:
                 self._answers[key] = answer
         return answer.body

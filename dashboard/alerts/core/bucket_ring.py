@@ -120,10 +120,10 @@ class BucketRing:
             return
         at = int(np.searchsorted(bucket.rows, row))
         if at < len(bucket.rows) and bucket.rows[at] == row:
-            rows, others = bucket.rows, np.delete(bucket.numbers, at)
+            rows, numbers = bucket.rows, np.delete(bucket.numbers, at)
         else:
-            rows, others = np.insert(bucket.rows, at, row), bucket.numbers
-        self._buckets[place] = Bucket(_narrow(np.insert(others.astype(float), at, number)), rows)
+            rows, numbers = np.insert(bucket.rows, at, row), bucket.numbers
+        self._buckets[place] = Bucket(_narrow(np.insert(numbers.astype(float), at, number)), rows)
 
 
 def _narrow(values: Floats) -> npt.NDArray[Any]:
