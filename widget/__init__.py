@@ -32,16 +32,18 @@ def watch(hub: str | None = None, token: str | None = None, *, simulate: str | N
 
 def claim(gpus: int = 1, *, model: str = "", mem: str | None = None, share: int | None = None,
           term: str | None = None, wait: str | None = None, priority: int | None = None,
-          preemptible: bool = False, cpus: int | None = None,
+          preemptible: bool = False, suspendable: bool = False, cpus: int | None = None,
           ram: str | None = None) -> "ClaimWidget":
     """Claim GPUs of this machine for this kernel: the cell waits until they are there, and they go
-    back when the kernel ends. Call it before anything uses CUDA."""
+    back when the kernel ends. Call it before anything uses CUDA. With `preemptible`, claims of
+    higher priority may take them back; with `suspendable` as well, the kernel is suspended for that
+    instead of ended, where its node can."""
     from gpudeck.pool.claim import claim_request
 
     from .claim_widget import ClaimWidget
 
     return ClaimWidget(claim_request(gpus, model, mem, share, term, wait, priority, preemptible,
-                                     cpus, ram))
+                                     suspendable, cpus, ram))
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -231,6 +231,8 @@ class PoolRequests:
             return "this agent leases only GPUs of its own node; run it on the node that has them"
         if request.nodes > 1 and not (request.is_run and service.is_planned):
             return "GPUs of several nodes are leased for a run, by a hub; no hub decides here now"
+        if request.is_suspendable and not request.is_preemptible:
+            return "a claim may be suspendable only if it is preemptible: ask for both"
         if request.starts_at is not None and request.is_run:
             return "a running command cannot be reserved"
         if request.starts_at is not None and not (service.is_planned or service.is_local):

@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from flask import request
 
@@ -16,6 +17,7 @@ from ..access.routes import Query, Route, see
 from ..errors import NotFoundError
 from ..web.answers import bad, check_names, one_of, page, read_cursor, read_limit
 from ..web.openapi_parts import METRIC_LIST, repeated
+from ..web.shared_answers import SharedAnswers
 from . import task_list, views
 from .available_gpus import reasons
 from .filters import MAX_LENGTH, Filter, FilterError, Mask, parse
@@ -23,7 +25,9 @@ from .fleet import GpuStatus
 from .host_views import host_load
 from .node_names import NodeNames
 from .state_machine import FleetStateMachine
+from .task_groups import group_order, group_tasks
 from .task_list import TaskList
+from .task_table import NodeTasksCache, Places, TaskColumns, task_table
 from .task_targets import task_on_node
 from .views import GpuList, GpuView, NodeList, NodeView, TaskView
 from .visibility import VisibleFleet, VisibleFleetCache
@@ -81,6 +85,8 @@ class FleetApi:
     visible_fleets: VisibleFleetCache
     names: NodeNames
     keep_of: KeepOf
+    answers: SharedAnswers
+    _node_tasks: NodeTasksCache = field(default_factory=NodeTasksCache, init=False)
 
     def _visible(self) -> VisibleFleet:
         return self.visible_fleets.seen_by(caller())
@@ -178,44 +184,54 @@ class FleetApi:
         code = int(reasons(fleet, statuses, mono)[slot])
         return views.gpu_view(fleet, slot, show, code, on, mono)
 
-    def tasks(self) -> TaskList:
-        query, args, visible = list_query(OF_TASKS), request.args, self._visible()
+    def tasks(self) -> msgspec.Raw:
+        args, visible = request.args, self._visible()
         if "node" in args:
             self._require_node(args["node"], visible)
-        mono = time.monotonic()
-        sort = one_of("sort", args.get("sort"), tuple(task_list.SORTS))
+        key = visible.sight, visible.epoch, tuple(args.items(multi=True))
+        return self.answers.encoded(key, lambda: self._tasks(visible))
+
+    def _tasks(self, visible: VisibleFleet) -> TaskList:
+        query, args = list_query(OF_TASKS), request.args
+        sort = one_of("sort", args.get("sort"), task_list.SORTS)
         order = one_of("order", args.get("order"), task_list.ORDERS) or "asc"
         group = one_of("group", args.get("group"), task_list.GROUP_BYS)
-        tasks = self._tasks_named(requested("id"), args.get("node"), visible)
+        table, rows = self._table(requested("id"), args.get("node"), visible)
         if query.picked is not None:
-            hits = task_list.matching(self.machine.fleet, visible, query.picked, mono)
-            tasks = [task for task in tasks if (task.node, task.id) in hits]
-        total, groups, opened = len(tasks), None, frozenset(args.getlist("open"))
+            hits = task_list.matching(table, query.picked, visible.reads)
+            rows = rows[np.isin(rows, hits)]
+        total, groups = len(rows), None
         if sort is not None:
-            tasks = task_list.sort_tasks(tasks, sort, order)
+            rows = task_list.sort_tasks(table, rows, sort, order, visible.reads)
         if group is not None:
-            groups = task_list.grouped(tasks, group, task_list.boards_now(
-                self.machine.fleet, visible, mono))
-            if sort is not None:
-                groups = task_list.group_order(groups, sort, order)
-            tasks = [task for task in tasks if task_list.group_key(task, group) in opened
-                     or (group == "job" and task_list.job_key(task) in opened)]
+            group_keys = task_list.group_keys(table, rows, group)
+            sums = group_tasks(table, rows, group_keys, group)
+            places = np.arange(len(sums)) if sort is None else group_order(sums, sort, order)
+            groups = [*sums.views(places, visible.reads)]
+            rows = task_list.tasks_in(table, rows, group_keys, group,
+                                      frozenset(args.getlist("open")))
         # By place where they are sorted, in fixed width: text then sorts as the number does.
-        keys = (((task.node, task.id) if sort is None else (f"{place:08d}",), task)
-                for place, task in enumerate(tasks))
-        page_tasks, more = page(keys, query.limit, query.cursor)
-        return TaskList(
-            page_tasks, more, total, None if groups is None else groups[:task_list.MAX_GROUPS])
+        keys = ((table.key(row) if sort is None else (f"{place:08d}",), row)
+                for place, row in enumerate(rows.tolist()))
+        page_rows, more = page(keys, query.limit, query.cursor)
+        return TaskList(self._task_views(table, page_rows, visible), more, total, groups)
 
-    def _tasks_named(self, ids: frozenset[str] | None, node: str | None, visible: VisibleFleet
-                     ) -> list[TaskView]:
+    def _table(self, ids: frozenset[str] | None, node: str | None, visible: VisibleFleet
+               ) -> tuple[TaskColumns, Places]:
+        """Return the Tasks of visible nodes, and those of them that are asked for."""
         all_nodes = self.machine.fleet.nodes
-        nodes = [all_nodes[node_id] for node_id in sorted(visible.node_ids)
-                 if node in (None, node_id) and node_id in all_nodes]
-        tasks = [task for member in nodes if ids is None or not ids.isdisjoint(member.tasks)
-                 for task in task_list.tasks_of(self.machine.fleet, member, visible.reads,
-                                               time.monotonic())
-                 if ids is None or task.id in ids]
+        nodes = (all_nodes[node_id] for node_id in sorted(visible.node_ids)
+                 if node in (None, node_id) and node_id in all_nodes)
+        table = task_table(
+            self.machine.fleet, (member for member in nodes
+                                 if ids is None or not ids.isdisjoint(member.tasks)),
+            self._node_tasks, time.monotonic())
+        return table, np.array([row for row, task in enumerate(table.tasks)
+                                if ids is None or task.id in ids], np.intp)
+
+    def _task_views(self, table: TaskColumns, rows: Iterable[int], visible: VisibleFleet
+                    ) -> list[TaskView]:
+        tasks = [*table.views(rows, visible.reads)]
         for task in tasks:
             task.keep = self.keep_of(task.node, task.id)
         return tasks
@@ -223,7 +239,8 @@ class FleetApi:
     def task(self, task_id: str) -> TaskView:
         visible = self._visible()
         node, task = task_on_node(visible.nodes(self.machine.fleet), task_id)
-        [view] = self._tasks_named(frozenset((task.id,)), node.hello.node_id, visible)
+        table, rows = self._table(frozenset((task.id,)), node.hello.node_id, visible)
+        [view] = self._task_views(table, rows.tolist(), visible)
         return view
 
 
@@ -235,7 +252,7 @@ _FILTER = ("filter", {"type": "string", "maxLength": MAX_LENGTH})
 _OF_NODE = ("node", {"type": "string"})
 # In a sorted list rows move while it is read page by page; only by node and id is none missed.
 _TASKS_QUERY: Query = (
-    _FILTER, _OF_NODE, ("sort", {"enum": list(task_list.SORTS)}),
+    _FILTER, _OF_NODE, ("sort", {"enum": [*task_list.SORTS]}),
     ("order", {"enum": ["asc", "desc"], "default": "asc"}),
     ("group", {"enum": list(task_list.GROUP_BYS)}), repeated("open"), repeated("id"))
 ROUTES = (
@@ -257,7 +274,7 @@ ROUTES = (
           "Tasks, by node and id or as `sort` says. `filter` as on the Tasks page: `user:` and "
           "`task:` match the Task, everything else its GPUs. With `group`, `groups` has "
           "the sums and `items` the Tasks of the groups named by `open`. `id`: only "
-          "these.", is_list=True, errors=(404,), query=_TASKS_QUERY),
+          "these.", answer=TaskList, is_list=True, errors=(404,), query=_TASKS_QUERY),
     Route("GET tasks/<path:task_id>", FleetApi.task, "get_tasks", see(Role.VIEWER),
           "One Task.", errors=(400, 404, 409)),
 )

@@ -1,52 +1,43 @@
 """List of the Tasks that somebody sees: matching, sorted, and summed by owner or job. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
-from gpudeck.contract.actions import total
-from gpudeck.contract.message_limits import PID_MAX
-from gpudeck.measures.jobs import average_sm_pct
-from gpudeck.measures.metrics import Absence
-
 from . import views
 from .filters import Filter, TaskGpuPairs
-from .fleet import STALE_AFTER_S, Fleet, Node
-from .host_views import checkpoints_of, host_uses, serving_of
+from .metric_table import Floats
 from .owner_views import OwnerView
-from .visibility import CommandLineVisibility, VisibleFleet
-from .wasted_gpus import idle_s, least
+from .task_table import STATES, Places, TaskColumns, job_key
+from .visibility import CommandLineVisibility
 
-T = TypeVar("T")
 Order = Literal["asc", "desc"]
 GroupBy = Literal["owner", "job"]
 ORDERS: tuple[Order, ...] = ("asc", "desc")
 GROUP_BYS: tuple[GroupBy, ...] = ("owner", "job")
-MAX_GROUPS = 1_000
-MOST_ACTED_ON = 100
 
-SORTS: dict[str, Callable[[views.TaskView], Any]] = {
-    "user": lambda task: _folded(task.user),
-    "host": lambda task: task.host.lower(),
-    "pid": lambda task: task.pid,
-    "command": lambda task: _folded(task.command),
-    "gpus": lambda task: len(task.gpus),
-    "mem_used_bytes": lambda task: task.mem_used_bytes,
-    "sm_pct": lambda task: task.sm_pct,
-    "started_at": lambda task: task.started_at,
-    "state": lambda task: task.state,
-    "manager": lambda task: _folded(task.manager),
-    "job": lambda task: group_key(task, "job"),
-    "idle_s": lambda task: task.idle_s,
+NUMBERS: dict[str, Callable[[TaskColumns], Floats]] = {
+    "gpus": attrgetter("gpu_counts"),
+    "mem_used_bytes": attrgetter("mem_used_bytes"),
+    "sm_pct": attrgetter("sm_pct"),
+    "started_at": attrgetter("started_at"),
+    "idle_s": attrgetter("idle_s"),
 }
-
-
-class GpuNow(NamedTuple):
-    util_pct: float | None
-    mem_total_bytes: float | None
+WORDS: dict[str, Callable[[TaskColumns, int, CommandLineVisibility], Any]] = {
+    "user": lambda table, row, _: _folded(table.tasks[row].user),
+    "host": lambda table, row, _: table.node_of(row).hello.host.lower(),
+    "pid": lambda table, row, _: table.tasks[row].pid,
+    "command": lambda table, row, reads: _folded(
+        reads.line(table.tasks[row].user, table.tasks[row].command)),
+    "state": lambda table, row, _: STATES[table.state[row]],
+    "manager": lambda table, row, _: _folded(table.tasks[row].manager),
+    "job": lambda table, row, _: table.jobs[row],
+}
+SORTS = ("user", "host", "pid", "command", "gpus", "mem_used_bytes", "sm_pct", "started_at",
+         "state", "manager", "job", "idle_s")
 
 
 class TaskGroup(msgspec.Struct):
@@ -82,118 +73,53 @@ class TaskList(msgspec.Struct):
     groups: list[TaskGroup] | None = None
 
 
-def tasks_of(fleet: Fleet, node: Node, reads: CommandLineVisibility, mono: float
-             ) -> list[views.TaskView]:
-    """Return the Tasks of a Node, with how long their GPUs have been idle."""
-    tasks = views.task_views(fleet, node, reads)
-    order = [] if node.listing is None else node.listing.order
-    is_live = {fleet.uuids[slot]: mono - float(fleet.sampled_mono[slot]) <= STALE_AFTER_S
-               and fleet.reported[slot] == 0 for slot in order}
-    idle = {uuid: idle_s(fleet, slot, mono) if is_live[uuid] else None
-            for slot in order for uuid in (fleet.uuids[slot],)}
-    on_host, serving = host_uses(node, mono), serving_of(fleet, node, mono)
-    checkpoints = checkpoints_of(fleet, node, mono)
-    for task in tasks:
-        for use in task.gpus:  # what was read last is not passed off as live
-            use.sm_pct = use.sm_pct if is_live[use.uuid] else None
-        task.sm_pct = average_sm_pct((use.uuid, use.sm_pct) for use in task.gpus)
-        task.idle_s = least(idle[use.uuid] for use in task.gpus)
-        task.on_host, task.serving = on_host.get(task.id), serving.get(task.id)
-        task.checkpoints = checkpoints.get(task.id)
-    return tasks
+def matching(table: TaskColumns, picked: Filter, reads: CommandLineVisibility) -> Places:
+    """Return the Tasks that match with one of their GPUs at least."""
+    pairs = TaskGpuPairs(table.use_slot, [table.tasks[at] for at in table.use_task.tolist()])
+    hits = picked.matches_uses(table.fleet, table.mono, pairs, reads)
+    return np.unique(table.use_task[hits])
 
 
-def boards_now(fleet: Fleet, visible: VisibleFleet, mono: float) -> dict[tuple[str, str], GpuNow]:
-    """Return the load of each GPU now, by node and UUID."""
-    util = fleet.column("util_pct", mono)
-    there = util.absent == Absence.PRESENT
-    return {(fleet.node_ids[fleet.node_at[slot]], fleet.uuids[slot]): GpuNow(
-        float(util.values[slot]) if there[slot] else None, fleet.facts[slot].mem_total_bytes)
-        for slot in visible.slots.tolist()}
-
-
-def matching(fleet: Fleet, visible: VisibleFleet, picked: Filter, mono: float
-             ) -> set[tuple[str, str]]:
-    """Return (node id, task id) of the Tasks that match with one of their GPUs at least."""
-    uses = [(node, use) for node in visible.nodes(fleet) if node.listing is not None
-            for use in node.uses if use.task_id in node.tasks]
-    slots = [node.listing.order[use.gpu] for node, use in uses if node.listing is not None]
-    rows = TaskGpuPairs(np.array(slots, np.intp), [node.tasks[use.task_id] for node, use in uses])
-    hits = picked.matches_uses(fleet, mono, rows, visible.reads)
-    return {(uses[at][0].hello.node_id, uses[at][1].task_id) for at in hits.nonzero()[0].tolist()}
-
-
-def sort_tasks(tasks: Iterable[views.TaskView], sort: str, order: Order) -> list[views.TaskView]:
+def sort_tasks(table: TaskColumns, rows: Places, sort: str, order: Order,
+               reads: CommandLineVisibility) -> Places:
     """Sort Tasks. What is not known comes last, whichever way; equals stay in the order of node and
     id, so that a row moves only when its own value does."""
-    return _known_first(tasks, SORTS[sort], order)
+    if sort in NUMBERS:
+        return rows[places_by_number(NUMBERS[sort](table)[rows], order)]
+    return rows[places_by_word([WORDS[sort](table, row, reads) for row in rows.tolist()], order)]
 
 
-def _known_first(rows: Iterable[T], of: Callable[[T], Any], order: Order) -> list[T]:
-    keyed = [(of(row), row) for row in rows]
-    known_pairs = [pair for pair in keyed if pair[0] is not None]
-    known_pairs.sort(key=lambda pair: pair[0], reverse=order == "desc")
-    return [row for _, row in known_pairs] + [row for key, row in keyed if key is None]
+def places_by_number(numbers: Floats, order: Order) -> Places:
+    places: Places = np.argsort(-numbers if order == "desc" else numbers, kind="stable")
+    return places
 
 
-def group_key(task: views.TaskView, by: GroupBy) -> str:
+def places_by_word(words: Sequence[Any], order: Order) -> Places:
+    known_places = [place for place, word in enumerate(words) if word is not None]
+    known_places.sort(key=words.__getitem__, reverse=order == "desc")
+    return np.array([*known_places, *(place for place, word in enumerate(words) if word is None)],
+                    np.intp)
+
+
+def group_keys(table: TaskColumns, rows: Places, by: GroupBy) -> list[str]:
+    """Return the key of each row's group."""
     if by == "owner":
-        return task.user or ""
-    if task.owner.launch is not None:  # its ranks may be on other nodes
-        return f"{task.user or ''}/{task.owner.launch}"
-    return job_key(task)
+        return [table.tasks[row].user or "" for row in rows.tolist()]
+    return [table.jobs[row] for row in rows.tolist()]
 
 
-def job_key(task: views.TaskView) -> str:
-    """Return the key of what an action takes as one: a node's part of a launch."""
-    return f"{task.node}/{task.job_id or task.id}"
+def tasks_in(table: TaskColumns, rows: Places, keys: Sequence[str], by: GroupBy,
+             opened: Collection[str]) -> Places:
+    """Return the Tasks of groups that are open. A launch is also named by its part on a node."""
+    if not opened:
+        return rows[:0]
+    return np.array([row for row, key in zip(rows.tolist(), keys, strict=True) if key in opened or (
+        by == "job" and task_key(table, row) in opened)], np.intp)
 
 
-def grouped(tasks: Iterable[views.TaskView], by: GroupBy,
-            boards: Mapping[tuple[str, str], GpuNow] | None = None) -> list[TaskGroup]:
-    """Sum Tasks by group, in the order in which their first Task comes: in a list sorted by memory,
-    what holds most need not be searched for."""
-    members: dict[str, list[views.TaskView]] = {}
-    for task in tasks:
-        members.setdefault(group_key(task, by), []).append(task)
-    return [_group(key, inside, by, boards or {}) for key, inside in members.items()]
-
-
-def _group(key: str, inside: list[views.TaskView], by: GroupBy,
-           boards: Mapping[tuple[str, str], GpuNow]) -> TaskGroup:
-    starts = [task.started_at for task in inside if task.started_at is not None]
-    oldest = min(inside, key=lambda task: (task.started_at is None, task.started_at or 0.0))
-    is_job, nodes = by == "job", len({task.node for task in inside})
-    on = [boards.get(gpu, GpuNow(None, None))
-          for gpu in sorted({(task.node, use.uuid) for task in inside for use in task.gpus})]
-    load = [board.util_pct for board in on if board.util_pct is not None]
-    # What a simulator has made up has no process to act on.
-    firsts = {job_key(task): task.id for task in reversed(inside) if task.pid <= PID_MAX}
-    return TaskGroup(
-        key, oldest.user, oldest.host if is_job and nodes == 1 else None,
-        oldest.command if is_job else None,
-        (oldest.owner.launch or oldest.job_id) if is_job else None, len(inside), nodes,
-        len({(task.node, use.uuid) for task in inside for use in task.gpus}),
-        total(task.mem_used_bytes for task in inside),
-        average_sm_pct(((task.node, use.uuid), use.sm_pct)
-                       for task in inside for use in task.gpus),
-        min(starts) if starts else None, least(task.idle_s for task in inside),
-        sum(load) / len(load) if load else None, total(board.mem_total_bytes for board in on),
-        (oldest.job_id or oldest.id) if is_job else None,
-        [*firsts.values()][:MOST_ACTED_ON] if is_job else [],
-        sum(task.state == "paused" for task in inside),
-        sum(task.state == "suspended" for task in inside),
-        oldest.state if len({task.state for task in inside}) == 1 else None,
-        oldest.manager if is_job else None, oldest.owner if is_job else OwnerView())
-
-
-def group_order(groups: list[TaskGroup], sort: str, order: Order) -> list[TaskGroup]:
-    """Sort groups, by the group's own sum where there is one."""
-    if sort == "user":
-        return _known_first(groups, lambda group: _folded(group.user), order)
-    if sort in ("mem_used_bytes", "sm_pct", "gpus", "started_at", "idle_s"):
-        return _known_first(groups, attrgetter(sort), order)
-    return groups
+def task_key(table: TaskColumns, row: int) -> str:
+    task = table.tasks[row]
+    return job_key(table.node_of(row).hello.node_id, task.id, task.job_id)
 
 
 def _folded(text: str | None) -> str | None:

@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from gpudeck.contract.action_table import OPTIONAL, TaskAction
 from gpudeck.contract.action_views import KeepView
-from gpudeck.contract.actions import total
+from gpudeck.contract.wire import Task
 from gpudeck.measures.availability import Reason
-from gpudeck.measures.jobs import average_sm_pct
 from gpudeck.measures.metrics import HARMFUL_THROTTLE, Absence
 from gpudeck.network.keys import spaced
 
@@ -33,7 +32,7 @@ from .service_states import out_of_service
 from .site_views import gpu_link, node_link, sites_now, sites_seen
 from .sites import site_of
 from .state_machine import FleetStateMachine
-from .visibility import ALL_READ, CommandLineVisibility, VisibleFleet
+from .visibility import CommandLineVisibility, VisibleFleet
 from .wasted_gpus import wasted_now, wasted_s
 
 MAX_EXACT = 1_024
@@ -467,30 +466,13 @@ def tasks_on(node: Node) -> dict[int, list[str]]:
     return by_slot
 
 
-def task_views(fleet: Fleet, node: Node, reads: CommandLineVisibility = ALL_READ) -> list[TaskView]:
-    """Return the Tasks of a Node, by id. What was never described has no owner, and is left out."""
-    if node.listing is None:
-        return []
-    uses: dict[str, list[TaskGpuUseView]] = {}
-    states: dict[str, Any] = {}
-    for use in node.uses:
-        slot = node.listing.order[use.gpu]
-        uses.setdefault(use.task_id, []).append(TaskGpuUseView(
-            fleet.uuids[slot], use.mem_used_bytes, use.sm_pct, fleet.facts[slot].place))
-        states[use.task_id] = use.state
-    states |= dict.fromkeys(node.suspended or (), "suspended")
-    return [_task(node, task_id, uses[task_id], states[task_id], reads)
-            for task_id in sorted(uses) if task_id in node.tasks]
-
-
-def _task(node: Node, task_id: str, on: list[TaskGpuUseView], state: Any,
-          reads: CommandLineVisibility) -> TaskView:
-    task = node.tasks[task_id]
+def task_view(node: Node, task: Task, on: list[TaskGpuUseView], mem_used_bytes: float | None,
+              sm_pct: float | None, state: TaskState | None, reads: CommandLineVisibility
+              ) -> TaskView:
     has_whole = reads.of_user(task.user)
     return TaskView(
         task.id, node.hello.node_id, node.hello.host, task.pid, task.started_at, task.user,
         reads.line(task.user, task.command), "whole" if has_whole else "program", on,
-        total(use.mem_used_bytes for use in on),
-        average_sm_pct((use.uuid, use.sm_pct) for use in on), state, task.manager, task.kind,
-        task.job_id, owner_view(task, has_whole),
+        mem_used_bytes, sm_pct, state, task.manager, task.kind, task.job_id,
+        owner_view(task, has_whole),
         permits=[action for action in OPTIONAL if action in node.permits])

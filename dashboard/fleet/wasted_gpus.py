@@ -1,6 +1,5 @@
 """GPUs that are wasted: gpudeck.measures.waste over a fleet, second by second. Pure."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -49,19 +48,6 @@ def wasted(fleet: Fleet, show: Codes, mono: float) -> Mask:
 def wasted_s(fleet: Fleet, slot: int, show: GpuStatus, mono: float) -> float | None:
     idle_s = mono - float(fleet.idle_mono[slot])
     return round(idle_s) if show is GpuStatus.OK and idle_s >= WASTED_AFTER_S else None
-
-
-def idle_s(fleet: Fleet, slot: int, mono: float) -> float | None:
-    """Return for how long a GPU has been idle; None: it works, or that is not known now."""
-    since = float(fleet.idle_mono[slot])
-    return None if since != since else round(mono - since)
-
-
-def least(idle: Iterable[float | None]) -> float | None:
-    """Return for how long several GPUs together have been idle: as long as all are."""
-    spans = list(idle)
-    known_spans = [span for span in spans if span is not None]
-    return min(known_spans) if known_spans and len(known_spans) == len(spans) else None
 
 
 def seconds_idle(is_idle: Mask) -> int:

@@ -10,6 +10,7 @@ from ..history.reads.protocol import History
 from ..history.wiring import INVENTORY
 from ..runtime.runner import Loop
 from ..web.query_pool import QueryPool
+from ..web.shared_answers import SharedAnswers
 from .api import ROUTES as OWN_ROUTES
 from .api import FleetApi
 from .effect_handlers import EffectHandlers
@@ -45,6 +46,7 @@ def build(core: Core) -> Capability:
     keep_of, pool_at, questions = core.call(KEEP_OF), core.call(POOL_AT), core.get(QueryPool)
     return Capability(
         loops=(Loop("idle history", idle.step, IDLE_LOOK_S, idle.wake),),
-        apis=lambda: (FleetApi(machine, visible_fleets, core.get(NodeNames), keep_of),
+        apis=lambda: (FleetApi(machine, visible_fleets, core.get(NodeNames), keep_of,
+                                 SharedAnswers(time.perf_counter)),
                       EventsApi(machine, visible_fleets, history, questions),
                       FleetPastApi(history, questions, fleet, visible_fleets, pool_at)))

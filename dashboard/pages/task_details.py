@@ -18,7 +18,7 @@ from gpudeck.markup import make, region
 from gpudeck.words.command_lines import short_command
 
 from ..fleet.owner_views import OwnerView
-from ..fleet.task_list import group_key, job_key
+from ..fleet.task_table import group_key, job_key
 from ..fleet.views import TaskGpuUseView, TaskView
 from ..quotas.views import TaskQuotaList, TaskQuotaView
 from .forms import form_button, moment_field, order, text
@@ -84,11 +84,16 @@ def _quotas(client: Client, task: TaskView) -> list[TaskQuotaView]:
 def _others(client: Client, task: TaskView) -> list[TaskView]:
     if not task.job_id:
         return []
-    opened = [("open", key) for key in {job_key(task), group_key(task, "job")}]
+    opened = [("open", key) for key in {_own_job(task), group_key(
+        task.node, task.id, task.job_id, task.user, task.owner.launch)}]
     # One more than are listed, besides itself: it tells that there are more.
     query = urlencode([("group", "job"), ("sort", "pid"), ("limit", MOST_MEMBERS + 2), *opened])
     tasks = typed(list[TaskView], client.hub.items(f"tasks?{query}"))
     return [other for other in tasks if other.id != task.id]
+
+
+def _own_job(task: TaskView) -> str:
+    return job_key(task.node, task.id, task.job_id)
 
 
 def gone_parts(ident: str, is_new: bool, commands: Sequence[CommandView], zone: str, now: float
@@ -184,8 +189,8 @@ def members(task: TaskView, others: Sequence[TaskView]) -> list[Component] | Non
     """Return lists of the job's other processes, and of the launch's ranks on other nodes. Pure."""
     first = "first " if len(others) > MOST_MEMBERS else ""
     listed = others[:MOST_MEMBERS]
-    own = [other for other in listed if job_key(other) == job_key(task)]
-    ranks = [other for other in listed if job_key(other) != job_key(task)]
+    own = [other for other in listed if _own_job(other) == _own_job(task)]
+    ranks = [other for other in listed if _own_job(other) != _own_job(task)]
     parts = [_headed(f"{title} ({first}{plural(len(group), 'task')}){more}", "ul.member-list", [
         _member(other, task) for other in group]) or [] for title, group, more in (
             ("Processes of the same job", own, ""), ("Other ranks of its launch", ranks,

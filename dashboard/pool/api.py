@@ -145,6 +145,9 @@ class PoolApi:
         _check_owner(actor, owner)
         if body.share_milli < WHOLE_MILLI and body.gpus > 1:
             raise bad("share_milli: a part is of one GPU alone")
+        if body.is_suspendable and not body.is_preemptible:
+            raise bad("is_suspendable: it says how its GPUs are taken back; send is_preemptible, "
+                      "too")
         now = time.time()
         if body.starts_at is not None and not now < body.starts_at <= now + TERM_MOST_S:
             raise bad("starts_at: a reservation begins later than now, and within a year")

@@ -81,14 +81,17 @@ class HeldLease:
 @contextmanager
 def claim(gpus: int = 1, *, model: str = "", mem: str | None = None, share: int | None = None,
           term: str | None = None, wait: str | None = None, priority: int | None = None,
-          preemptible: bool = False, cpus: int | None = None, ram: str | None = None
-          ) -> Iterator[HeldLease]:
+          preemptible: bool = False, suspendable: bool = False, cpus: int | None = None,
+          ram: str | None = None) -> Iterator[HeldLease]:
     """Hold GPUs of this node while the block runs, and select them for CUDA in the environment of
-    this process. Waits for its turn, `wait` at most. Raises CommandError, and RuntimeError where
-    CUDA has been initialised already: it would not look again."""
+    this process. Waits for its turn, `wait` at most. With `preemptible`, claims of higher priority
+    may take them back; with `suspendable` as well, this process is suspended for that instead of
+    ended, where its node can. Raises CommandError, and RuntimeError where CUDA has been initialised
+    already: it would not look again."""
     if is_cuda_initialised():
         raise RuntimeError(TOO_LATE)
-    request = claim_request(gpus, model, mem, share, term, wait, priority, preemptible, cpus, ram)
+    request = claim_request(gpus, model, mem, share, term, wait, priority, preemptible, suspendable,
+                            cpus, ram)
     pool, lease = _obtain(request)
     if words := only_counted(lease):
         print(words, file=sys.stderr)
@@ -177,9 +180,11 @@ def is_cuda_initialised() -> bool:
 
 
 def claim_request(gpus: int, model: str, mem: str | None, share: int | None, term: str | None,
-                  wait: str | None, priority: int | None, preemptible: bool, cpus: int | None,
-                  ram: str | None) -> AskClaim:
+                  wait: str | None, priority: int | None, preemptible: bool, suspendable: bool,
+                  cpus: int | None, ram: str | None) -> AskClaim:
     """Return the request for a claim of this process. Raises ValueError with a sentence."""
+    if suspendable and not preemptible:
+        raise ValueError("suspendable=True says how its GPUs are taken back: add preemptible=True")
     return AskClaim(
         request_id=uuid4().hex[:16], is_run=True, gpus=gpus,
         models=tuple(word.strip() for word in model.split("|") if word.strip()),
@@ -189,7 +194,8 @@ def claim_request(gpus: int, model: str, mem: str | None, share: int | None, ter
         wait_s=None if wait is None else parse_span(wait), priority=priority,
         cpu_milli=None if cpus is None else cpus * CPU_MILLI,
         ram_bytes=None if ram is None else parse_size(ram),
-        is_preemptible=preemptible, shape=os.path.basename(sys.argv[0])[:256])
+        is_preemptible=preemptible, is_suspendable=suspendable,
+        shape=os.path.basename(sys.argv[0])[:256])
 
 
 def bind(pool: PoolConnection, lease: Leased) -> None:

@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from dashboard.fleet.fleet import Fleet, Node
+from dashboard.fleet.task_table import NodeTasksCache, task_table
+from dashboard.fleet.views import TaskView
+from dashboard.fleet.visibility import ALL_READ, CommandLineVisibility
 from gpudeck.contract.wire import (
     GPU_STATES,
     Frame,
@@ -68,3 +71,10 @@ def tasks(*on: tuple[str, int, str | None]) -> Tasks:
              for task_id, _, user in on}
     return Tasks(True, tuple(began.values()),
                  tuple(Use(task_id, gpu, 1e9, 10.0) for task_id, gpu, _ in on))
+
+
+def task_views(fleet: Fleet, reads: CommandLineVisibility = ALL_READ, mono: float = MONO,
+               cache: NodeTasksCache | None = None) -> list[TaskView]:
+    """Return the Tasks of all nodes, as lists show them."""
+    table = task_table(fleet, fleet.nodes.values(), cache or NodeTasksCache(), mono)
+    return [*table.views(range(len(table)), reads)]

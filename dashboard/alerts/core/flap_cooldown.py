@@ -1,6 +1,8 @@
 """Suspends the actions of a firing rule: its target flaps, or its last episode ended only
 recently (docs/rules.md). One row per target, all rows at once."""
 
+from typing import Self
+
 import numpy as np
 
 from .row_state import RowState
@@ -99,14 +101,41 @@ def _is_change(move: PhaseChange) -> bool:
 
 class CooldownTracker(RowState):
     """Cooldown after an episode of a rule that acts; doubled after each further episode within a
-    day."""
+    day. Most rules have had none, and no rows."""
 
     def __init__(self, cooldown_s: float, room: int = 0) -> None:
         self._cooldown_s = cooldown_s
         self.until = np.full(1, -np.inf)
         self.ended_at = np.full(1, -np.inf)
         self.episodes = np.zeros(1, np.int32)
-        self._begin(room)
+        self._wanted_room = room
+        self._begin()
+
+    def grow(self, room: int) -> None:
+        self._wanted_room = max(self._wanted_room, room)
+        if self._room:
+            super().grow(room)
+
+    def forget(self, rows: Rows) -> None:
+        if self._room:
+            super().forget(rows)
+
+    def copy_rows(self, other: Self, to: Rows | slice, of: Rows | slice) -> None:
+        if self._room or other._room:
+            self._make_rows()
+            other._make_rows()
+            super().copy_rows(other, to, of)
+
+    def _make_rows(self) -> None:
+        super().grow(self._wanted_room)
+
+    def left_s(self, row: int, now: float) -> float:
+        """Return for how many seconds a row cools down; below 0: it does not."""
+        return float(self.until[row]) - now if self._room else -np.inf
+
+    def rows(self, now: float) -> Rows:
+        """Return the rows that cool down, or whose next episode would count as a further one."""
+        return np.flatnonzero((self.until > now) | (self.ended_at > now - DAY_S))
 
     def take(self, moves: list[PhaseChange], now: float) -> None:
         for move in moves:
@@ -114,6 +143,7 @@ class CooldownTracker(RowState):
                 self.end_episode(move.rows, now)
 
     def end_episode(self, rows: Rows, now: float) -> None:
+        self._make_rows()
         is_first = now - self.ended_at[rows] > DAY_S
         self.episodes[rows] = np.where(is_first, 0, self.episodes[rows]) + 1
         doublings = np.minimum(self.episodes[rows] - 1, 16)
@@ -122,10 +152,21 @@ class CooldownTracker(RowState):
         self.ended_at[rows] = now
 
     def restore(self, row: int, until: float, ended_at: float, episodes: int) -> None:
+        self._make_rows()
         self.until[row] = max(self.until[row], until)
         self.ended_at[row] = max(self.ended_at[row], ended_at)
         self.episodes[row] += episodes
 
+    def saved(self, row: int) -> tuple[float | None, float | None, int]:
+        """Return until when a row cools down, when its last episode ended, and how many it had."""
+        if not self._room:
+            return None, None, 0
+        return _finite(self.until[row]), _finite(self.ended_at[row]), int(self.episodes[row])
+
     def shift_clock(self, by_s: float) -> None:
         self.until += by_s
         self.ended_at += by_s
+
+
+def _finite(at: float) -> float | None:
+    return float(at) if np.isfinite(at) else None

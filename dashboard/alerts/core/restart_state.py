@@ -116,10 +116,9 @@ def _cooldown_states(watch: RuleTracker, key_of: KeyOf, now: float, room: int
     stretch = flaps.stretch
     if stretch is None:
         return {}
-    rows = np.flatnonzero((flaps.bits != 0) | (cool.until > now) | (cool.ended_at > now - DAY_S))
+    rows = np.union1d(np.flatnonzero(flaps.bits), cool.rows(now))
     return {key: SavedFlapCooldown(int(flaps.bits[row]), stretch, bool(flaps.is_flapping[row]),
-                                   _finite(cool.until[row]), _finite(cool.ended_at[row]),
-                                   int(cool.episodes[row]),
+                                   *cool.saved(row),
                                    # A rule that has just restarted has no targets yet.
                                    watch.ready.has_ladder and row < len(phase)
                                    and phase[row] in WITHIN)
@@ -132,10 +131,6 @@ def _rows_with_keys(rows: Rows, watch: RuleTracker, key_of: KeyOf, room: int
         key = key_of(watch.ready.rule.of, row)
         if key is not None:
             yield row, key
-
-
-def _finite(at: float) -> float | None:
-    return float(at) if np.isfinite(at) else None
 
 
 class RuleStateRestore:

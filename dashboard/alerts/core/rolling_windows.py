@@ -2,13 +2,15 @@
 one, cut at whole multiples of their length, so that a rehearsal cuts them alike."""
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
 from gpudeck.measures.metrics import COLUMNS, SLOW
 
-from .row_state import RowState, SavedWindow
+from .bucket_ring import BucketRing
+from .row_state import RowState, RowValues, SavedWindow
 from .rule_signal import Floats, How, SignalTerm
 
 MOST_BUCKETS = 60
@@ -29,10 +31,11 @@ class RollingWindow(RowState):
         self._kind = _KINDS[term.how]
         self._at: int | None = None  # number of the open bucket
         nothing = self._kind.nothing
-        self._ring = np.full((self._buckets, 1), nothing)
-        self._counts = np.zeros((self._buckets, 1), np.uint16)
+        self._ring = BucketRing(self._buckets, nothing, room)
+        self._counts = BucketRing(self._buckets, 0.0, room)
         # For min and max: what the ring reduces to.
-        self._older = np.full((self._buckets if self._kind.is_end else 0, 1), nothing)
+        self._older = BucketRing(self._buckets if self._kind.is_end else 0, nothing, room)
+        self._rings = {"_ring": self._ring, "_counts": self._counts, "_older": self._older}
         self._newer = np.full(1, nothing)
         self._closed = np.full(1, nothing)
         self._closed_n = np.zeros(1)
@@ -84,14 +87,17 @@ class RollingWindow(RowState):
         for number in range(max(self._at, bucket - self._buckets), bucket):
             place, is_open = number % self._buckets, number == self._at
             self._closed_n -= self._counts[place]
-            self._ring[place] = self._open if is_open else self._kind.nothing
-            self._counts[place] = self._open_n if is_open else 0
-            self._closed_n += self._counts[place]
+            if is_open:
+                self._ring[place], self._counts[place] = self._open, self._open_n
+                self._closed_n += self._open_n
+            else:
+                self._ring.clear(place)
+                self._counts.clear(place)
             if self._kind.is_end:
                 self._close(place)
         if bucket > self._at:
             self._closed = self._kind.join(self._older[bucket % self._buckets], self._newer) if (
-                self._kind.is_end) else self._ring.sum(axis=0)
+                self._kind.is_end) else self._ring.add_to(np.zeros(self._room))
             self._open[:] = self._kind.nothing
             self._open_n[:] = 0
         self._at = bucket
@@ -107,10 +113,15 @@ class RollingWindow(RowState):
         """Reduce the ring from each place to its end, and everything before this place to one
         number: together they cover the whole ring, now and while places are filled until it is once
         around."""
-        if self._kind.is_end:
-            self._older[:] = self._kind.join.accumulate(self._ring[::-1], axis=0)[::-1]
-            self._newer = self._kind.join.reduce(self._ring[:place], axis=0,
-                                                 initial=self._kind.nothing)
+        if not self._kind.is_end:
+            return
+        older, newer = (np.full(self._room, self._kind.nothing) for _ in range(2))
+        for at in reversed(range(self._buckets)):
+            older = self._kind.join(older, self._ring[at])
+            self._older[at] = older
+        for at in range(place):
+            newer = self._kind.join(newer, self._ring[at])
+        self._newer = newer
 
     def values(self) -> Floats:
         n = self._closed_n + self._open_n
@@ -122,8 +133,33 @@ class RollingWindow(RowState):
                 total = total / np.maximum(n * self._period_s, 1)
         return np.where(n >= self._needed, total, np.nan)
 
+    # -- rows
+
+    def grow(self, room: int) -> None:
+        super().grow(room)
+        for ring in self._rings.values():
+            ring.grow(room)
+
+    def forget(self, rows: npt.NDArray[np.intp]) -> None:
+        super().forget(rows)
+        for ring in self._rings.values():
+            ring.forget(rows)
 
     # -- over a restart of the hub
+
+    def values_of(self, row: int, names: Iterable[str]) -> RowValues:
+        rings = {name: self._rings[name].row(row).astype("<f8").tobytes()
+                 for name in names if name in self._rings}
+        return rings | super().values_of(row, [name for name in names if name not in rings])
+
+    def put_values(self, row: int, values: RowValues, names: Iterable[str]) -> None:
+        super().put_values(row, values, [name for name in names if name not in self._rings])
+        for name in names:
+            if name in self._rings:
+                numbers = np.frombuffer(values[name], "<f8")
+                if len(numbers) != len(self._rings[name]):
+                    raise ValueError(name)
+                self._rings[name].put_row(row, numbers)
 
     def saved(self, row: int) -> SavedWindow | None:
         """Return what a row has seen; None: nothing."""
@@ -140,9 +176,11 @@ class RollingWindow(RowState):
         place = self._at % self._buckets
         one._look_back(place)
         one._closed = one._kind.join(one._older[place], one._newer) if one._kind.is_end else (
-            one._ring.sum(axis=0))
-        one._closed_n = one._counts.sum(axis=0).astype(float)
+            one._ring.add_to(np.zeros(1)))
+        one._closed_n = one._counts.add_to(np.zeros(1))
         self.copy_rows(one, slice(row, row + 1), slice(0, 1))
+        for name, ring in self._rings.items():
+            ring.put_row(row, one._rings[name].row(0))
 
 
 class _WindowFunction:

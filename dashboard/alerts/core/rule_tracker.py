@@ -275,7 +275,7 @@ class RuleTracker(RowState):
                 reasons.append(f"its node's clock is {abs(skew_s):.1f} s off; set it right (NTP)")
         if self.flaps.is_flapping[row]:
             reasons.append(self.flaps.words(row))
-        left_s = float(self.cooldowns.until[row]) - self.looked_at
+        left_s = self.cooldowns.left_s(row, self.looked_at)
         if left_s > 0:
             reasons.append(f"cooling down after its last episode, for {left_s:.0f} s more")
         return reasons

@@ -1,14 +1,14 @@
 """The newest seconds, in memory: one array per metric, one row per second, one column per slot.
 
-A slot is a GPU on a Node and is never reused while this runs. Every second of a slot is taken once:
-is sealed into a file; what comes for it afterwards waits as separate rows for a file beside it.
-is sealed into a file; what comes for it afterwards waits as rows of its own for a file beside it.
+A slot is a GPU on a Node and is never reused while this runs. Every second of a slot is taken once,
+into the block of five minutes that it is in. A block is closed some time after its end and sealed
+into a file; what comes for it afterwards waits as separate rows for a file beside it.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from mmap import mmap
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Any
 
 import numpy as np
@@ -102,15 +102,19 @@ class MemoryBlock:
         if needed <= self.state.shape[1]:
             return
         room = needed + needed // 4
-        last = int(np.flatnonzero(self.state.any(axis=1)).max(initial=-1)) + 1
+        last = self._seconds()
         self.why = _moved(self.why, room, self.why.dtype.type, last)
         self.units = [_moved(array, room, array.dtype.type, last) for array in self.units]
         self.state = _moved(self.state, room, np.uint8, last)
 
+    def _seconds(self) -> int:
+        """Return how many seconds, from the first, have samples; nothing is in those behind."""
+        return int(np.flatnonzero(self.state.any(axis=1)).max(initial=-1)) + 1
+
     def _widen(self, low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]) -> None:
         for at in np.flatnonzero((low < self._least) | (high > self._most)).tolist():
             had = self.units[at]
-            self.units[at] = _moved(had, had.shape[1], STORED[at].dtype, BLOCK_S)
+            self.units[at] = _moved(had, had.shape[1], STORED[at].dtype, self._seconds())
             self._least[at], self._most[at] = -np.inf, np.inf
 
     def _why_of(self, missing: Ints) -> npt.NDArray[np.intp]:
@@ -128,7 +132,7 @@ class MemoryBlock:
             self.codes.append(code)
             if index in (2**8, 2**16):
                 wider = np.uint16 if index == 2**8 else np.uint32
-                self.why = _moved(self.why, self.why.shape[1], wider, BLOCK_S)
+                self.why = _moved(self.why, self.why.shape[1], wider, self._seconds())
         return index
 
     def place(self, batch: SampleBatch) -> Bools:
@@ -182,9 +186,11 @@ class MemoryBlock:
 
 def _zeros(room: int, kind: type[np.integer[Any]]) -> npt.NDArray[Any]:
     """Allocate straight from the system, which gives a page when it is written to and takes it back
-    at the end: malloc would do neither with pieces of this size."""
+    at the end: malloc would do neither with pieces of this size. Not shared, as it is by itself:
+    then a page that is only read is given, too."""
     size = max(1, BLOCK_S * room * np.dtype(kind).itemsize)
-    return np.frombuffer(mmap(-1, size), kind, BLOCK_S * room).reshape(BLOCK_S, room)
+    return np.frombuffer(mmap(-1, size, MAP_PRIVATE | MAP_ANONYMOUS), kind, BLOCK_S * room
+                         ).reshape(BLOCK_S, room)
 
 
 def _moved(array: npt.NDArray[Any], room: int, kind: type[np.integer[Any]], last: int

@@ -6,12 +6,11 @@ from dashboard.fleet import views
 from dashboard.fleet.fleet import Fleet, Node
 from dashboard.fleet.node_health import health
 from dashboard.fleet.quarantine import NodeRefusal
-from dashboard.fleet.task_list import tasks_of
-from dashboard.fleet.visibility import ALL_READ, EVERYTHING_SEEN, focus
+from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
 from dashboard.prometheus.families import pages, snapshot
 from gpudeck.contract.pool_link import NodeMaintenance
 from gpudeck.contract.wire import Beat, ReaderState
-from tests.unit.fleets import EMPTY, MONO, NOW, add_node, frame, tasks
+from tests.unit.fleets import EMPTY, MONO, NOW, add_node, frame, task_views, tasks
 
 
 def beat(reader: ReaderState, age_s: float | None = 0.5, detail: str = "") -> Beat:
@@ -63,5 +62,5 @@ def test_what_tasks_did_is_not_live_when_their_gpu_is_not_read() -> None:
     node = add_node(fleet, gpus=1)
     fleet.frame(node, frame([EMPTY], tasks=tasks(("a", 0, "alice"))), NOW, MONO)
     for after_s, sm in ((1.0, 10.0), (6.0, None)):
-        [task] = tasks_of(fleet, node, ALL_READ, MONO + after_s)
+        [task] = task_views(fleet, mono=MONO + after_s)
         assert (task.sm_pct, task.gpus[0].sm_pct) == (sm, sm)

@@ -37,7 +37,7 @@ from gpudeck.contract.wire import (
     encode,
 )
 from gpudeck.measures.metrics import COLUMN
-from tests.unit.fleets import MONO, NOW, facts, frame, hello, tasks
+from tests.unit.fleets import MONO, NOW, facts, frame, hello, task_views, tasks
 
 
 class AgentLink:
@@ -312,14 +312,13 @@ def test_a_restart_shows_the_last_values_as_stale_and_doubles_nothing(
     for record in log:
         restarted.recover(record)
     restarted.recovered(NOW + 1, MONO)
-    node = restarted.fleet.nodes["n1"]
     assert restarted.streams.of("n1")["s1"].ledger.ranges == [(1, 2), (5, 6)]
     show = restarted.fleet.statuses(MONO)
     view = views.gpu_view(restarted.fleet, 0, GpuStatus(show[0]), 0, [], MONO)
     assert view.state == "stale"
     assert view.last_values is not None
     assert view.last_values["util_pct"] == pytest.approx(newest, abs=1e-3)
-    assert [task.user for task in views.task_views(restarted.fleet, node)] == ["alice"]
+    assert [task.user for task in task_views(restarted.fleet)] == ["alice"]
     back = AgentLink(restarted, "b")
     [welcome] = back.messages(Welcome)
     assert isinstance(welcome, Welcome)

@@ -12,7 +12,7 @@ from dashboard.fleet.fleet import Fleet, GpuStatus
 from dashboard.fleet.visibility import EVERYTHING_SEEN, VisibleFleet, focus
 from gpudeck.contract.actions import total
 from gpudeck.measures.metrics import COLUMN, COLUMNS, Absence
-from tests.unit.fleets import MONO, NOW, add_node, frame, tasks
+from tests.unit.fleets import MONO, NOW, add_node, frame, task_views, tasks
 
 
 def whole(fleet: Fleet) -> VisibleFleet:
@@ -155,7 +155,7 @@ def test_a_sum_with_an_unknown_part_is_unknown() -> None:
     node = add_node(fleet, gpus=2)
     on = tasks(("a", 0, "alice"), ("a", 1, "alice"))
     fleet.frame(node, frame([{}, {}], tasks=on), NOW, MONO)
-    [task] = views.task_views(fleet, node)
+    [task] = task_views(fleet)
     assert task.mem_used_bytes == 2e9
     assert [use.uuid for use in task.gpus] == ["GPU-n1-0", "GPU-n1-1"]
     assert total([1.0, None]) is None
@@ -172,6 +172,6 @@ def test_a_suspended_task_says_that_and_what_its_node_permits() -> None:
     on = tasks(("a", 0, "alice"), ("b", 0, "bohdan"))
     on = msgspec.structs.replace(on, suspended=("a",))
     fleet.frame(node, frame([{}], tasks=on), NOW, MONO)
-    suspended, other = views.task_views(fleet, node)
+    suspended, other = task_views(fleet)
     assert (suspended.state, other.state == "suspended") == ("suspended", False)
     assert suspended.permits == other.permits == ["restore"]

@@ -18,8 +18,7 @@ from dashboard.fleet import views
 from dashboard.fleet.filters import parse
 from dashboard.fleet.fleet import STALE_AFTER_S, Fleet
 from dashboard.fleet.idle_history import IdleHistory
-from dashboard.fleet.task_list import tasks_of
-from dashboard.fleet.visibility import ALL_READ, EVERYTHING_SEEN, focus
+from dashboard.fleet.visibility import EVERYTHING_SEEN, focus
 from dashboard.fleet.wasted_gpus import note_idle, seconds_idle, wasted
 from dashboard.history.columns.rows import HistoryMessage
 from dashboard.history.reads.embedded import EmbeddedHistory
@@ -28,7 +27,18 @@ from gpudeck.contract.wire import Inventory, Use
 from gpudeck.measures.metrics import COLUMN, Absence
 from gpudeck.measures.waste import WASTED_AFTER_S
 from gpudeck.pool.core.claims import Claim
-from tests.unit.fleets import EMPTY, MONO, NOW, Row, add_node, facts, frame, hello, tasks
+from tests.unit.fleets import (
+    EMPTY,
+    MONO,
+    NOW,
+    Row,
+    add_node,
+    facts,
+    frame,
+    hello,
+    task_views,
+    tasks,
+)
 
 HELD = {"util_pct": 0.0, "util_max_pct": 0.0, "mem_used_bytes": 40e9}
 
@@ -98,15 +108,19 @@ def test_work_ends_it_and_what_is_not_read_does_not() -> None:
 def test_a_task_on_a_gpu_that_is_not_read_idles_for_an_unknown_time() -> None:
     """The time went on by itself while the driver hung."""
     fleet, late = Fleet(1), WASTED_AFTER_S
-    node = add_node(fleet, gpus=2)
+    add_node(fleet, gpus=2)
     looks = ((0.0, "ok", 0), (late, "ok", late), (late + 9, "stale", None),
              (late + 10, "ok", late + 10))
     for seq, (after_s, state, idle_s) in enumerate(looks, start=1):
         report(fleet, [HELD, HELD], seq, after_s, state)
-        [task] = tasks_of(fleet, node, ALL_READ, MONO + after_s)
-        assert task.idle_s == idle_s
-    [task] = tasks_of(fleet, node, ALL_READ, MONO + late + 10 + STALE_AFTER_S + 1)
-    assert task.idle_s is None
+        assert idle_of(fleet, MONO + after_s) == idle_s
+    assert idle_of(fleet, MONO + late + 10 + STALE_AFTER_S + 1) is None
+
+
+def idle_of(fleet: Fleet, mono: float) -> float | None:
+    """Return for how long the only task has been idle."""
+    [task] = task_views(fleet, mono=mono)
+    return task.idle_s
 
 
 def test_a_paused_gpu_is_not_wasted_and_says_so() -> None:

@@ -18,6 +18,7 @@ from dashboard.pool.plan import PoolNode
 from dashboard.pool.policy import NewLimits, NewPolicy, PoolPolicyApi, SimulationRequest
 from dashboard.pool.queries import PoolQueries
 from dashboard.pool.service import PoolService
+from dashboard.web.answers import ApiError
 from gpudeck.contract.pool_link import OfferedGpu, PoolReport
 from gpudeck.contract.pool_messages import AskClaim, ClaimRefused, Extend, Leased
 from gpudeck.pool.core.claims import LIST_MOST, Claim
@@ -191,6 +192,29 @@ def test_priority_goes_by_role(asks: Asker, role: str, highest: int) -> None:
             continue
         with pytest.raises(InvalidChangeError, match=f"{highest} at most"):
             asks(role, "*", asks.api.claim, NewClaim(priority=priority))
+
+
+@pytest.mark.parametrize("is_preemptible", [False, True])
+def test_a_claim_is_suspendable_only_if_it_is_preemptible(
+        world: World, asks: Asker, is_preemptible: bool) -> None:
+    """Regression: nothing would have suspended it, and its owner was not warned."""
+    body = NewClaim(is_preemptible=is_preemptible, is_suspendable=True)
+    node, service = world.nodes["n0"], world.hub.service
+    run = Run(node, AskClaim("r", is_run=True, gpus=1, is_preemptible=is_preemptible,
+                             is_suspendable=True), 7, "ann")
+    node.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
+    settle(world)
+    if is_preemptible:
+        view = asks("user", "*", asks.api.claim, body)
+        assert service.claims[view.id].is_suspendable
+        assert isinstance(run.replies[-1], Leased)
+        return
+    with pytest.raises(ApiError, match="send is_preemptible, too"):
+        asks("user", "*", asks.api.claim, body)
+    assert not service.claims
+    [refusal] = run.replies
+    assert isinstance(refusal, ClaimRefused)
+    assert "ask for both" in refusal.why
 
 
 def test_so_do_claims_that_wait_hours_that_are_reserved_and_terms(world: World, asks: Asker

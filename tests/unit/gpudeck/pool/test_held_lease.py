@@ -1,13 +1,16 @@
 """Devices and limits of PyTorch and TensorFlow under a lease. Neither is here: stand-ins
 note what is called."""
 
+import functools
 import sys
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
+import widget
 from gpudeck.contract.pool_messages import Leased, LeasedGpu
-from gpudeck.pool.claim import HeldLease
+from gpudeck.pool.claim import HeldLease, claim, claim_request
 
 GIB = 2**30
 TORCH = """
@@ -49,3 +52,19 @@ def test_its_devices_and_the_limit_of_a_part(
     assert sys.modules["tensorflow"].noted == [("GPU", True if mib is None else [mib])]
     for name in ("torch", "tensorflow"):
         monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_program_says_how_its_gpus_may_be_taken_back() -> None:
+    ask = functools.partial(claim_request, 1, "", None, None, None, None, None, cpus=None, ram=None)
+    for preemptible, suspendable in ((False, False), (True, False), (True, True)):
+        request = ask(preemptible=preemptible, suspendable=suspendable)
+        assert (request.is_preemptible, request.is_suspendable) == (preemptible, suspendable)
+    with (pytest.raises(ValueError, match="add preemptible=True"), claim(suspendable=True)):
+        pass
+
+
+def test_a_notebook_says_it_in_the_same_words() -> None:
+    programs, notebooks = (signature(function).parameters for function in (claim, widget.claim))
+    assert [*programs] == [*notebooks]
+    with pytest.raises(ValueError, match="add preemptible=True"):
+        widget.claim(suspendable=True)
