@@ -55,7 +55,7 @@ class HoldService:
         self._holds = standing.holds()
         self._retries: dict[str, tuple[float, float]] = {}  # time of the next order, next wait
         self._reported: dict[str, tuple[str, ...]] = {}
-        self._ordered: dict[str, Action] = {}
+        self._last_orders: dict[str, Action] = {}
         self._due: set[str] = set()  # nodes whose holds may differ from the desired state
         self.wake = Event()
 
@@ -194,10 +194,10 @@ class HoldService:
             # What was ordered since its last Beat is not reported yet.
             if node is None or node.beat is None or (
                     (hold is not None) == self.is_in_force(node_id)
-                    and self._ordered.get(node_id, action) == action):
+                    and self._last_orders.get(node_id, action) == action):
                 self._due.discard(node_id)
                 self._retries.pop(node_id, None)
-                self._ordered.pop(node_id, None)
+                self._last_orders.pop(node_id, None)
                 continue
             due_mono, wait_s = self._retries.get(node_id, (0.0, AGAIN_S))
             if self._is_connected(node_id) and mono >= due_mono:
@@ -212,7 +212,7 @@ class HoldService:
         except AuditWriteError as error:  # the next step tries again
             log.warning("hold not ordered node=%s reason=%r", node_id, str(error))
             return
-        self._ordered[node_id] = action
+        self._last_orders[node_id] = action
 
 
 def one_line(text: str, what: str) -> str:

@@ -118,9 +118,9 @@ def _fit(fit: FitView) -> Component:
     if fit.gpus is None:
         return make("li.fit-no", [head, make("p", [make("span.pill", "does not fit"),
                                                    f" {sentence(fit.why)}"])], **key)
-    layout, each = (f" ({fit.layout})", " each") if fit.gpus > 1 else ("", "")
+    layout, for_one = (f" ({fit.layout})", " each") if fit.gpus > 1 else ("", "")
     lines = [f"{amount(fit.gpus)} of {plural(fit.there, 'GPU')}{layout}, "
-             f"{bytes_words(fit.ask_bytes)}{each}; {amount(fit.free)} free now."]
+             f"{bytes_words(fit.ask_bytes)}{for_one}; {amount(fit.free)} free now."]
     if fit.speed is not None:
         lines.append(speed_words(fit.speed))
     if fit.why:

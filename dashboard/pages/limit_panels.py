@@ -110,7 +110,7 @@ def _memory(limit: Item) -> Component:
     words, tone = STATES.get(limit["state"], (limit["state"], "stale"))
     most, holder = limit["limit_bytes"] / 2**30, limit["holder"]
     return make("div.limit", [
-        make("p", [make("strong", f"Memory at most {most:.1f} GiB"), " ", pill(words, tone)]),
+        make("p", [make("strong", f"Memory limit {most:.1f} GiB"), " ", pill(words, tone)]),
         note(f"By the driver, for {holder}: control group {limit['group']}. "
              f"{sentence_or_none(limit['words'])}")],
         data_state=limit["state"], data_key=f"memory {limit['group']}")

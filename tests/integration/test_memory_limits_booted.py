@@ -47,8 +47,8 @@ class LimitedLab(Lab):
         return self.machine.run(f"cat /home/alice/notices-{seconds}")
 
     def limits(self) -> list[dict[str, Any]]:
-        shown = self.machine.run(f"{FAKE_ENV} gpudeck gpu show --json")
-        limits: list[dict[str, Any]] = json.loads(shown)["items"][0]["memory"]
+        answer = self.machine.run(f"{FAKE_ENV} gpudeck gpu show --json")
+        limits: list[dict[str, Any]] = json.loads(answer)["items"][0]["memory"]
         return limits
 
     def at_driver(self) -> dict[str, int]:

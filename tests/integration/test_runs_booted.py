@@ -108,7 +108,7 @@ def test_a_detached_run_outlives_a_log_out_that_ends_everything_else(lab: Lab) -
 
 
 def test_a_newcomer_queues_fifty_runs_and_goes_home(lab: Lab) -> None:
-    """As docs/workstation.md has it: no hub, no file to write, nothing to ask root for."""
+    """Two commands of docs/workstation.md: no hub, no file to write, nothing to ask root for."""
     script = 'test -n "$CUDA_VISIBLE_DEVICES" && echo "$GPUDECK_ARRAY_INDEX" >> done.txt'
     line = f"{GPUDECK} run --detach --array 0-49%4 -- sh -c {shlex.quote(script)}"
     login = lab.machine.try_to(f"su -l alice -c {shlex.quote(line)}")

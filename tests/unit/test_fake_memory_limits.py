@@ -22,10 +22,10 @@ def test_memory_limits_of_a_cgroup(nvml: FakeNvml) -> None:
     pynvml.nvmlDeviceGetMemoryLimits_v1(handle(), read_back)
     assert (read_back.softLimit, read_back.hardLimit) == (soft, hard)
     assert nvml.calls()[-1].arguments == (cgroup.decode(), str(soft), str(hard))
-    nvml.gpus[0][f"used_by_{cgroup.decode()}"] = used = number()
+    nvml.gpus[0][f"used_by_{cgroup.decode()}"] = used_bytes = number()
     nvml.save()
     pynvml.nvmlDeviceGetMemoryLimits_v1(handle(), read_back)
-    assert read_back.currentUsed == used
+    assert read_back.currentUsed == used_bytes
     none = pynvml.c_nvmlSetMemoryLimits_v1_t(
         nameSpace=cgroup, softLimit=0, hardLimit=pynvml.NVML_DEVICE_MEMORY_LIMIT_MAX)
     pynvml.nvmlDeviceSetMemoryLimits_v1(handle(), none)

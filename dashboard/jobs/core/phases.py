@@ -145,11 +145,11 @@ def _loaded(job: JobMinutes, start: int, end: int, works_then: bool) -> int:
 
 def _grows(memory: Matrix) -> npt.NDArray[np.bool_]:
     """Return the minutes up to which it has grown to what it is at the end."""
-    known = ~np.isnan(memory).all(axis=0)
+    has_memory = ~np.isnan(memory).all(axis=0)
     sums = np.nansum(memory, axis=0)
     grows = np.zeros(len(sums), bool)
-    if known.any() and sums[known][-1] - sums[known][0] >= LOADS_BYTES:
-        grows[known] = sums[known] <= sums[known][-1] - LOADS_BYTES
+    if has_memory.any() and sums[has_memory][-1] - sums[has_memory][0] >= LOADS_BYTES:
+        grows[has_memory] = sums[has_memory] <= sums[has_memory][-1] - LOADS_BYTES
     return grows
 
 

@@ -23,12 +23,12 @@ COST_S = 0.01
 Ask = Callable[..., dict[str, Any]]
 
 
-def who(role: Role, *groups: str, own: tuple[str, ...] = ()) -> Actor:
+def actor(role: Role, *groups: str, own: tuple[str, ...] = ()) -> Actor:
     return Actor("person", "x", role, Scope(groups, own))
 
 
-ALL, NORTH = who(Role.OPERATOR, "*"), who(Role.OPERATOR, "north")
-ANN, BOB = (who(Role.USER, "*", own=(name,)) for name in ("ann", "bob"))
+ALL, NORTH = actor(Role.OPERATOR, "*"), actor(Role.OPERATOR, "north")
+ANN, BOB = (actor(Role.USER, "*", own=(name,)) for name in ("ann", "bob"))
 
 
 class Clock:
@@ -86,9 +86,9 @@ def test_nobody_is_answered_what_was_made_for_somebody_else(ask: Ask) -> None:
     for _ in range(2):
         assert ids(ask(ALL)) == ["n1-a", "n1-b", "n2-a", "n2-b"]
         assert ids(ask(NORTH)) == ["n1-a", "n1-b"]
-        assert ids(ask(who(Role.OPERATOR, "south"))) == ["n2-a", "n2-b"]
-        assert ids(ask(who(Role.OPERATOR))) == []
-        assert [read_by(ask(actor)) for actor in (ALL, ANN, BOB, who(Role.VIEWER, "*"))] == [
+        assert ids(ask(actor(Role.OPERATOR, "south"))) == ["n2-a", "n2-b"]
+        assert ids(ask(actor(Role.OPERATOR))) == []
+        assert [read_by(ask(actor)) for actor in (ALL, ANN, BOB, actor(Role.VIEWER, "*"))] == [
             {"ann", "bob"}, {"ann"}, {"bob"}, set()]
 
 

@@ -331,7 +331,7 @@ def test_entries_stand_in_their_local_hour_or_day_by_outcome() -> None:
 
 @pytest.mark.parametrize(("count", "step"), [(1, 1), (3, 1), (40, None)])
 def test_no_tick_lies_between_whole_entries(count: int, step: int | None) -> None:
-    """With one entry the axis read 0, 1, 1."""
+    """Axis of one entry: it read 0, 1, 1."""
     axis = audit_figure([{"at": 1_800, "outcome": "done"}] * count, (0, 3_600),
                         STYLE)["layout"]["yaxis"]
     assert axis.get("dtick") == step

@@ -146,7 +146,7 @@ def test_a_memory_limit_says_for_whom_it_is_and_is_undone_by_nobody_here(state: 
               "limit_bytes": 12.0 * 2**30, "state": state, "words": "the driver reports 12.0 GiB"}
     panel = limits_panel(a_gpu(), limits(memory=[memory]), False, "UTC")
     assert text(panel) == (
-        f"Memory at most 12.0 GiB {words}By the driver, for quota q of ann: control group "
+        f"Memory limit 12.0 GiB {words}By the driver, for quota q of ann: control group "
         "/user.slice/user-7.slice. The driver reports 12.0 GiB.")
 
 
