@@ -179,7 +179,7 @@ export class MachineSide {
     };
     const words = (
       refused ? `Refused until ${clock(refused.until)}: ${refused.why}` : why
-    ).replaceAll("`", "");
+    ).replaceAll("\x60", "");
     const isRead = word === "healthy" || word === "maintenance"; // else what came last is no data of its GPUs
     const state = byId("lines-state");
     say(
