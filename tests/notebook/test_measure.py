@@ -93,8 +93,8 @@ def test_a_cell_has_its_own_numbers(bench: Bench, shell: Any) -> None:
     assert mine.is_mine
     truth_j = shell.user_ns["last"] - shell.user_ns["first"]
     assert mine.uuid == bench.gpu.uuid
-    # A tenth of a second before and after it may count on a machine that has much to do.
-    assert mine.energy_j == pytest.approx(truth_j, rel=0.01, abs=max(POWER_W) * 0.1)
+    # Half a second before and after it may count on a machine that has much to do.
+    assert mine.energy_j == pytest.approx(truth_j, rel=0.01, abs=max(POWER_W) * 0.5)
     assert mine.mem_peak_bytes == MINE[1]
     assert MINE[0] < mine.mem_mean_bytes < MINE[1]
     assert mine.sm_peak_pct == SM
