@@ -193,7 +193,7 @@ class MemoryLimitKeeper:
             store.keep(limit)
 
     def _set(self, limit: GroupMemoryLimit, now: float) -> None:
-        """Set a limit, on disk first: whoever finds it beginning knows that it may be there."""
+        """Set a limit. On disk it begins first: after a crash it may be in force or not."""
         machine, key = self._machine, key_of(limit)
         beginning = msgspec.structs.replace(limit, state="beginning", words="")
         machine.store.keep(beginning)

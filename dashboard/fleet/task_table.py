@@ -219,7 +219,7 @@ def _states(nodes: list[Node], parts: list[NodeTasks], uses: list[Use], use_task
     states[use_task] = [CODES[use.state] for use in uses]
     first = 0
     for node, part in zip(nodes, parts, strict=True):
-        if suspended := frozenset(node.suspended or ()):  # a node speaks of its own Tasks
+        if suspended := frozenset(node.suspended or ()):
             states[[first + at for at, task in enumerate(part.tasks) if task.id in suspended]] = (
                 CODES["suspended"])
         first += len(part.tasks)

@@ -1,1 +1,1 @@
-"""A process of its own for the sockets of agents that have proved who they are."""
+"""Separate process that serves the sockets of authenticated agents."""
