@@ -3,7 +3,6 @@
 import random
 import struct
 import threading
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -210,9 +209,6 @@ def test_the_loop_goes_on_while_it_sends(scene: Scene) -> None:
     thread_ids: list[int] = []
     post = scene.receiver.post
     scene.receiver.post = lambda body: thread_ids.append(threading.get_ident()) or post(body)  # type: ignore[method-assign, func-returns-value]
-    began = time.thread_time()
     gevent.spawn(scene.mirror.loop.step, START + 250.0, 0.0).join()
-    mine_s = time.thread_time() - began
     assert thread_ids
     assert threading.get_ident() not in thread_ids
-    assert mine_s < 0.02

@@ -1,8 +1,10 @@
 """The hub's pool with as many nodes and claims as one likes; no agents, no network."""
 
 import random
+import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,8 +59,9 @@ class LargePool:
             tuple(claims_of[node.id]), tuple(leased[node.id])) for node in there}
         self._now, self._turns = now, 0
         self._quotas = LeasedQuotas(QuotaIndex(quotas), {}, {})
-        self._folder = tempfile.TemporaryDirectory()
-        self._state = SqliteStateStore(Path(self._folder.name) / "state.db")
+        folder = tempfile.mkdtemp()  # a test that fails before it closes this must fail alone
+        self._remove_folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._state = SqliteStateStore(Path(folder) / "state.db")
         self._state.migrate((SCHEMA, TIMES_SCHEMA))
         self.service = PoolService(
             PoolStore(self._state.connection), HostsById(),
@@ -107,4 +110,4 @@ class LargePool:
 
     def close(self) -> None:
         self._state.close()
-        self._folder.cleanup()
+        self._remove_folder()
