@@ -61,6 +61,10 @@ CREATE TABLE IF NOT EXISTS fact (
 _replies = msgspec.msgpack.Decoder(Reply)
 
 
+FileMark = tuple[tuple[str, int, int, int], ...]
+UNSURE_NS = 1_000_000_000
+
+
 class JournalError(Exception):
     """An action that cannot be recorded, and so does not happen. The sentence is for people."""
 
@@ -105,6 +109,22 @@ class ActionStore:
                     raise
             except (OSError, sqlite3.Error) as error:
                 raise self._refuses(error) from error
+
+    def mark(self) -> FileMark | None:
+        """Return what is another after each write to the file, whoever writes it; None where that
+        cannot be told, as of a file written this moment: its times are not finer than the kernel's
+        tick. Looks at no content, so that it may be asked often."""
+        marks = []
+        for end in ("", "-wal"):
+            try:
+                stat = os.stat(f"{self._path}{end}")
+            except FileNotFoundError:
+                continue
+            except OSError:
+                return None
+            marks.append((end, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+        is_old = all(time.time_ns() - written_ns > UNSURE_NS for *_, written_ns in marks)
+        return tuple(marks) if marks and is_old else None
 
     def close(self) -> None:
         with self._lock:
@@ -234,6 +254,7 @@ class ActionJournal:
         self._node = node
         self._worker = worker_name()
         self.audit = NodeAudit(store, node)
+        self.mark = store.mark
 
     # commands
 

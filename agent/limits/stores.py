@@ -1,11 +1,12 @@
 """Stores of what is set on this node and is to hold: on disk before it is in force, so that no
 limit is ever left without its end."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -21,7 +22,7 @@ from gpudeck.contract.suspensions import MAX_SUSPENSIONS, SuspendedTask
 
 from ..journal.facts import Fact
 from ..journal.leases import leased_gpus, leases_of_gpus, waiting_leases
-from ..journal.store import ActionJournal, JournalError
+from ..journal.store import ActionJournal, FileMark, JournalError
 from .apply import LimitApplier
 from .mps import LocalMpsDaemons
 from .mps_store import MpsSettingStore
@@ -31,6 +32,7 @@ L = TypeVar("L", TimedLimit, ManagedComputeMode, ManagedMigLayout, GpuRepair,
             SuspendedTask, GroupMemoryLimit)
 
 
+READ_AGAIN_S = 30.0  # whatever the times of the file are
 UNREAD_MOST = 2_000  # characters of what is not understood, in the audit
 
 
@@ -40,6 +42,15 @@ class NotUnderstoodError(JournalError):
     def __init__(self, what: str) -> None:
         super().__init__(f"the {what} on this node's disk are not understood; to return the whole "
                          "node to service (gpudeck node return) forgets them")
+
+
+class _StoredRead(NamedTuple, Generic[L]):
+    """Limits as they were in a file with this mark, or are to be there; each thread makes it whole,
+    so that no mark is beside what another thread has read."""
+
+    limits: tuple[L, ...]
+    mark: FileMark | None
+    at: float
 
 
 class StoredLimits(ABC, Generic[L]):
@@ -55,7 +66,7 @@ class StoredLimits(ABC, Generic[L]):
     def __init__(self, journal: ActionJournal, is_shared: bool = True) -> None:
         self._journal = journal
         self._is_shared = is_shared
-        self._cached: tuple[L, ...] | None = None
+        self._last: _StoredRead[L] | None = None
         self._unread: tuple[msgspec.Raw, ...] = ()
 
     @property
@@ -65,14 +76,23 @@ class StoredLimits(ABC, Generic[L]):
         return f"{count} of the {self._plural} on this node's disk" if count else ""
 
     def all(self) -> tuple[L, ...]:
-        if self._is_shared or self._cached is None:
-            self._cached = self._read(self._journal.fact(self._fact))
-        return self._cached
+        last = self._last
+        if self._is_shared or last is None:
+            mark, at = self._journal.mark(), time.monotonic()  # before it is read
+            last = self._last = _StoredRead(
+                self._read(self._journal.fact(self._fact)), mark, at)
+        return last.limits
 
     @property
     def is_surely_empty(self) -> bool:
-        """True if it is known to be empty without a look at the disk."""
-        return not self._is_shared and self._cached == ()
+        """True if it is known to be empty without a look at what is on disk."""
+        last = self._last
+        if last is None or last.limits:
+            return False
+        return not self._is_shared or (
+            not self._unread and last.mark is not None
+            and time.monotonic() - last.at < READ_AGAIN_S
+            and last.mark == self._journal.mark())
 
     def note(self, limit: L, is_again: bool = False) -> None:
         """Store what is known of a limit now; in the audit log where it is another state than
@@ -97,14 +117,14 @@ class StoredLimits(ABC, Generic[L]):
         """Change what is stored. `record` is written in one go with it."""
         def turned(text: str | None) -> str | None:
             limits: tuple[L, ...] = turn(self._read(text))
-            self._cached = limits
+            self._last = _StoredRead(limits, None, time.monotonic())
             after = [*limits, *self._unread]
             return msgspec.json.encode(after).decode() if after else None
 
         try:
             self._journal.change(self._fact, turned, record)
         except JournalError:
-            self._cached = None
+            self._last = None
             raise
 
     def _read(self, text: str | None) -> tuple[L, ...]:
@@ -305,7 +325,7 @@ class RepairStore(StoredLimits[GpuRepair]):
         except NotUnderstoodError:
             self._journal.keep(Fact.RESETS, None, {
                 "kind": "resets_unread", "unread": text[:UNREAD_MOST], "ended_by": by})
-        self._cached = None
+        self._last = None
 
     def all_or_closed(self) -> tuple[GpuRepair, ...]:
         """Return all repairs; if they cannot be read, one that takes the whole node out of
