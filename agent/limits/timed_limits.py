@@ -54,7 +54,7 @@ def step(limit: TimedLimit, current: GpuLimits | None, clock: NodeTime, is_fresh
     if limit.state == "beginning":
         # Whoever began it has ended in the middle: its outcome is unknown, and so it is taken back.
         return LimitStep("undo", now, "it was begun and its outcome was never recorded")
-    if is_fresh and not is_over and _is_silent_lock(now, current):
+    if is_fresh and not is_over and is_silent_lock(now, current):
         return LimitStep("apply", now)
     if now.state == "unknown":
         return LimitStep("keep", now)  # also at its end: to undo what cannot be read is to guess
@@ -75,7 +75,7 @@ def _is_not_ours(now: TimedLimit, current: GpuLimits | None) -> bool:
     return now.state == "drifted" or (now.state == "not_in_force" and tells)
 
 
-def _is_silent_lock(limit: TimedLimit, current: GpuLimits | None) -> bool:
+def is_silent_lock(limit: TimedLimit, current: GpuLimits | None) -> bool:
     """Return whether it is a clock lock that no driver reports: waiting to see it gone would be
     waiting for ever, and locking once more changes nothing where it is still locked."""
     return (limit.what == "clocks" and limit.state == "unknown" and current is not None

@@ -67,7 +67,7 @@ SUMMARY: dict[str, str] = {
     "completion": "completion for bash or zsh",
     "mcp": "read-only access for assistants, over standard input and output",
     "join": "make this machine a node of a hub, with a token from standard input",
-    "service": "hub or agent as a service of systemd: install, uninstall, show",
+    "service": "hub or agent as a service of systemd: install, uninstall, undo, show",
     "simulate": "many simulated nodes in one process, for load tests",
     "token": "API and enrolment tokens: create, list, revoke",
 }

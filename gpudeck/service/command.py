@@ -1,4 +1,4 @@
-"""`gpudeck service install|uninstall|show hub|agent`: run by systemd, hardened, from boot on."""
+"""`gpudeck service`: hub and agent run by systemd, hardened, from boot on."""
 
 import argparse
 import sys
@@ -12,8 +12,8 @@ from gpudeck.service.install import (
     install,
     missing_grants,
     present_grants,
-    uninstall,
 )
+from gpudeck.service.remove import undo, uninstall
 from gpudeck.service.units import ALONE, GRANT, ROLES, ServiceRole, files
 from gpudeck.settings import folder, read_secret
 
@@ -26,11 +26,21 @@ def service(argv: Sequence[str]) -> int:
                         files(role, args.program, _chosen_grants(role, args))))
         return ExitCode.OK
     machine = Machine(args.root.resolve())
+    if args.verb == "undo":
+        return _undo(machine, role)
     if args.verb == "uninstall":
         report = uninstall(machine, role, args.purge)
     else:
         report = _install(machine, role, args)
     print("\n".join(report))
+    return ExitCode.OK
+
+
+def _undo(machine: Machine, role: ServiceRole) -> int:
+    report, remaining = undo(machine, role)
+    print("\n".join(report or ["nothing was left in force"] * (not remaining)))
+    if remaining:
+        raise CommandError("\n".join(remaining), ExitCode.REFUSED)
     return ExitCode.OK
 
 
@@ -82,6 +92,8 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb, text in (("install", "write unit, user and settings, and start it"),
                        ("uninstall", "stop it and remove what `install` wrote"),
+                       ("undo", "undo what it has left in force on this machine: paused tasks, "
+                        "memory limits, timed limits"),
                        ("show", "print the files that `install` would write")):
         roles = verbs.add_parser(verb, help=text, description=text).add_subparsers(
             dest="role", required=True, metavar="hub|agent")
@@ -131,4 +143,9 @@ def _add_uninstall(command: argparse.ArgumentParser, role: ServiceRole) -> None:
                            "keys, history")
 
 
-ADD = {"install": _add_install, "uninstall": _add_uninstall, "show": _add_common}
+def _add_undo(command: argparse.ArgumentParser, role: ServiceRole) -> None:
+    _add_root(command)
+
+
+ADD = {"install": _add_install, "uninstall": _add_uninstall, "undo": _add_undo,
+       "show": _add_common}

@@ -1,14 +1,12 @@
-"""Writes the files of a service, makes its user, starts it, and takes all of it away again."""
+"""Writes the files of a service, makes its user and starts it."""
 
 import os
 import pwd
-import shutil
 import stat
 import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path, PurePosixPath
 
 from gpudeck.errors import CommandError, ExitCode
@@ -77,8 +75,8 @@ def install(machine: Machine, role: ServiceRole, program: str, settings: Mapping
     if token is not None:
         report.append(f"wrote {_write_token(machine, role, token)}")
     if machine.runs_systemd:
-        _run("systemctl", "daemon-reload")
-    _run("systemctl", f"--root={machine.root}", "enable", "--quiet", role.unit)
+        run_program("systemctl", "daemon-reload")
+    run_program("systemctl", f"--root={machine.root}", "enable", "--quiet", role.unit)
     if not starts:
         return [*report, f"{role.unit} starts at the next boot"]
     _start(role)
@@ -89,7 +87,7 @@ def _start(role: ServiceRole) -> None:
     """Start the unit. It is of Type=notify: systemctl waits until it reports that it has started,
     or fails."""
     try:
-        _run("systemctl", "restart", role.unit)
+        run_program("systemctl", "restart", role.unit)
     except CommandError as error:
         journal = subprocess.run(
             ["journalctl", "--unit", role.unit, "--identifier", "gpudeck", "--output", "cat",
@@ -139,69 +137,8 @@ def missing_grants(role: ServiceRole, grants: Collection[str]) -> list[str]:
     return [f"not granted: {GRANT[name].without}" for name in role.grants if name not in grants]
 
 
-def uninstall(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
-    """Stop it and remove what `install` wrote; settings, data and user only if `purges`."""
-    _need_root()
-    if machine.runs_systemd:
-        _run("systemctl", "disable", "--now", "--quiet", role.unit, fails=True)
-    else:
-        _run("systemctl", f"--root={machine.root}", "disable", "--quiet", role.unit, fails=True)
-    report = _let_go(machine, role, purges)
-    for path in map(machine.path, (role.unit_file, role.users_file)):
-        if path.exists():
-            path.unlink()
-            report.append(f"removed {path}")
-    _remove_grants(machine, role)
-    if machine.runs_systemd:
-        _run("systemctl", "daemon-reload")
-    remaining = [machine.path(path) for path in (role.config, role.state)
-                 if machine.path(path).exists()]
-    if role.runtime is not None:
-        machine.path(role.runtime / "hub-hold").unlink(missing_ok=True)  # nobody would lift it
-    if not purges:
-        return report + [f"kept {path}; --purge deletes it" for path in remaining]
-    if role.runtime is not None and machine.path(role.runtime).is_dir():
-        remaining.append(machine.path(role.runtime))
-    report += map(_delete, remaining)
-    folder = machine.path(CONFIG)
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
-    if _has_user(machine, role) and not machine.path(PACKAGED).exists():  # else the package's
-        _run("userdel", *(["--root", str(machine.root)] if machine.is_image else []), role.user)
-        report.append(f"removed the user {role.user}")
-    return report
-
-
-def _let_go(machine: Machine, role: ServiceRole, purges: bool) -> list[str]:
-    """Undo what nothing would undo once the service is removed. Raises CommandError where that
-    fails and its journal would be deleted, by which somebody could mend it."""
-    if not role.farewell:
-        return []
-    module, _, name = role.farewell.partition(":")
-    report: list[str]
-    report, remaining = getattr(import_module(module), name)(machine.path(role.state))
-    if remaining and purges:
-        raise CommandError("\n".join([*report, *remaining, "nothing was deleted"]),
-                           ExitCode.REFUSED)
-    return [*report, *remaining]
-
-
-def _delete(path: Path) -> str:
-    """Delete a file, or a folder with all in it; return what was done. A folder on which a disk is
-    mounted cannot go itself."""
-    if not path.is_dir():
-        path.unlink()
-    elif path.is_mount():
-        for entry in path.iterdir():
-            _delete(entry)
-        return f"emptied {path}, on which a disk is mounted"
-    else:
-        shutil.rmtree(path)
-    return f"removed {path}"
-
-
 def _check(machine: Machine, program: str, token: str | None, starts: bool) -> None:
-    _need_root()
+    need_root()
     if not os.access(machine.path(program), os.X_OK):
         raise CommandError(f"there is no {machine.path(program)}; name the gpudeck command with "
                            "--program", ExitCode.USAGE)
@@ -264,7 +201,7 @@ def _add_user(machine: Machine, role: ServiceRole, text: str | None) -> None:
     """Create the user. `text` None: the file that describes it belongs to a package."""
     if text is not None:
         _write(machine.path(role.users_file), text)
-    _run("systemd-sysusers", f"--root={machine.root}", role.users_file.name)
+    run_program("systemd-sysusers", f"--root={machine.root}", role.users_file.name)
 
 
 def _check_runs(role: ServiceRole, program: str) -> None:
@@ -305,7 +242,7 @@ def _as_user(role: ServiceRole, *words: str) -> int:
         return 126  # as a shell says it
 
 
-def _need_root() -> None:
+def need_root() -> None:
     if os.geteuid() != 0:
         raise CommandError("this writes to /etc; run it as root", ExitCode.USAGE)
 
@@ -373,28 +310,13 @@ def _write_token(machine: Machine, role: ServiceRole, token: str) -> Path:
     return path
 
 
-def _remove_grants(machine: Machine, role: ServiceRole) -> None:
-    """Remove our drop-ins; the administrator's own stay."""
-    folder = machine.path(role.drop_ins)
-    for name in role.grants:
-        (folder / f"{name}.conf").unlink(missing_ok=True)
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
-
-
 def _group_of(machine: Machine, role: ServiceRole) -> int:
     """Return the number of the service's group, which an image has in its own file."""
     lines = machine.path("/etc/group").read_text().splitlines()
     return next(int(line.split(":")[2]) for line in lines if line.startswith(f"{role.user}:"))
 
 
-def _has_user(machine: Machine, role: ServiceRole) -> bool:
-    users = machine.path("/etc/passwd")
-    return users.exists() and any(line.startswith(f"{role.user}:")
-                                  for line in users.read_text().splitlines())
-
-
-def _run(*words: str, fails: bool = False) -> None:
+def run_program(*words: str, fails: bool = False) -> None:
     """Run a program. `fails`: it may, as there may be nothing to do."""
     try:
         process = subprocess.run(words, capture_output=True, text=True)

@@ -17,6 +17,8 @@ from agent.tasks.processes import table
 from gpudeck.contract.action_table import TaskAction
 from gpudeck.errors import CommandError
 from gpudeck.service.command import service
+from gpudeck.service.install import Machine
+from gpudeck.service.remove import undo
 from gpudeck.service.units import (
     AGENT,
     GRANT,
@@ -134,6 +136,61 @@ def test_what_gpudeck_paused_goes_on_before_its_journal_goes(
     assert {row.state for row in below([paused.pid], table())} <= {"S", "R"}
     assert (state_of(resumed.pid), state_of(bystander.pid)) == ("T", "T")
     assert "resumed" not in report.replace(f"resumed the task {paused.task_id}", "")
+
+
+def test_what_is_left_in_force_is_undone_and_nothing_removed(
+        root: Path, children: Children, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the Debian package does before its program goes."""
+    child = children.start()
+    write_world(root, [child])
+    data, hold = root / "var/lib/gpudeck-agent", root / "run/gpudeck/hub-hold"
+    for folder in (data, hold.parent):
+        folder.mkdir(parents=True)
+    hold.touch()
+    with StandaloneNode(data, "simulated", f"node=n1,gpus=1,world={root}", a_ceiling(root)) as here:
+        wait_until_old(child)
+        assert here.act(here.preview("pause", child.task_id), "", "ada").state == "done"
+    wait_for(lambda: state_of(child.pid) == "T")
+    assert service(["undo", "agent", "--root", str(root)]) == 0
+    assert f"resumed the task {child.task_id}" in capsys.readouterr().out
+    wait_for(lambda: state_of(child.pid) in "SR")
+    assert (data / "acts.db").exists()
+    assert not hold.exists()
+    assert service(["undo", "agent", "--root", str(root)]) == 0
+    assert capsys.readouterr().out == "nothing was left in force\n"
+
+
+class BootedRoot(Machine):
+    """Root folder whose systemd is the first `systemctl` of PATH."""
+
+    @property
+    def runs_systemd(self) -> bool:
+        return True
+
+
+def test_nothing_is_undone_under_an_agent_that_runs(
+        root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would set its limits again."""
+    systemctl = tmp_path / "systemctl"
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for status, runs in ((0, True), (3, False)):
+        systemctl.write_text(f"#!/bin/sh\nexit {status}\n")
+        systemctl.chmod(0o755)
+        if runs:
+            with pytest.raises(CommandError, match="systemctl stop gpudeck-agent"):
+                undo(BootedRoot(root), AGENT)
+        else:
+            assert undo(BootedRoot(root), AGENT) == ([], [])
+
+
+def test_an_undo_says_what_it_cannot_know(root: Path) -> None:
+    (root / "var/lib/gpudeck-agent").mkdir()
+    (root / "var/lib/gpudeck-agent/acts.db").write_text("of another program " * 500)
+    with pytest.raises(CommandError) as refused:
+        service(["undo", "agent", "--root", str(root)])
+    for words in ("memory limits that gpudeck has set may be there still",
+                  "power caps and clock locks that gpudeck has set may be there still"):
+        assert words in str(refused.value)
 
 
 def test_installed_again_it_keeps_what_is_there_and_adds_what_is_not(
