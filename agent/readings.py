@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 from msgspec import Struct, structs
 
 from gpudeck.contract.hosts import HostSample
+from gpudeck.contract.vendors import vendor_of
 from gpudeck.contract.wire import GpuFacts, GpuLink, GpuState, ReaderState, Task
 from gpudeck.measures.availability import GpuConditions
 from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, Absence
@@ -150,6 +151,11 @@ class OnDemandReading(Struct, frozen=True):
     processes: tuple[ProcessReading, ...]
     mem_used_bytes: dict[str, float | None]  # by GPU
     energy_j: dict[str, float | None] = {}  # by GPU that has such a counter
+    # Vendors whose driver does not list its processes now: nobody knows what runs on their boards.
+    unread: tuple[str, ...] = ()
+
+    def is_read(self, uuid: str) -> bool:
+        return not self.unread or vendor_of(uuid) not in self.unread
 
 
 class ProcessListSource(Protocol):

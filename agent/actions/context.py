@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gpudeck.contract.action_table import KILLS, ShownAction
 from gpudeck.contract.actions import HeldGpu
+from gpudeck.contract.repairs import WHOLE_NODE
 from gpudeck.contract.wire import GpuFacts, Task
 
 from ..backends import Backend
@@ -83,10 +84,12 @@ class TaskLookup:
     recent: RecentTasks
     suspensions: SuspensionStore
 
-    def find(self) -> TaskSnapshot | None:
-        """Read the tasks that are on the GPUs now; None: the driver does not answer."""
+    def find(self, uuid: str = "") -> TaskSnapshot | None:
+        """Read the tasks that are on the GPUs now. None: the driver does not answer, or, of
+        several, not that of this board; of the whole node one is enough."""
         fresh = self.source.fresh(FRESH_WITHIN_S)
-        if fresh is None:
+        if fresh is None or (uuid and not fresh.is_read(uuid)) or (
+                uuid == WHOLE_NODE and fresh.unread):
             return None
         tasks = TaskTable(self.boot_id, clients=self.mps.clients, suspended=self._suspended)
         return TaskSnapshot(fresh, tasks.describe(fresh.processes))
@@ -139,14 +142,20 @@ class BoardRepairs:
     backend: Backend
     data: Path
 
-    def module(self) -> RepairModule | None:
-        return self.backend.repair_module()
+    def module(self, uuid: str) -> RepairModule | None:
+        part = self.backend.part_of(uuid)
+        return None if part is None else part.repair_module()
 
-    def suspend_module(self) -> SuspendModule | None:
-        return self.backend.suspend_module()
+    def suspend_module(self, uuids: Collection[str]) -> SuspendModule | None:
+        """Return what suspends a task on these boards. None: one of them is of a vendor that cannot
+        be asked to."""
+        parts = [self.backend.part_of(uuid) for uuid in uuids] or [self.backend]
+        modules = [None if part is None else part.suspend_module() for part in parts]
+        return None if None in modules else modules[0]
 
-    def time_slice_module(self) -> TimeSliceModule | None:
-        return self.backend.time_slice_module()
+    def time_slice_module(self, uuid: str) -> TimeSliceModule | None:
+        part = self.backend.part_of(uuid)
+        return None if part is None else part.time_slice_module()
 
     def has_readers(self) -> bool:
         """Return whether the agent of this folder has readers; it may be another process than
@@ -156,7 +165,7 @@ class BoardRepairs:
 
     def facts_and_module(self, recent: RecentTasks, uuid: str) -> tuple[GpuFacts, RepairModule]:
         """Return facts and repair module of a board that a preview has checked."""
-        module = self.module()
+        module = self.module(uuid)
         assert module is not None
         return recent.facts[uuid], module
 

@@ -104,6 +104,9 @@ def _of_task(context: NodeContext, look: Look) -> Preview:
             context, look, guard.hold_refusal(holds) if holds else guard.unreadable_refusal(
             context.tasks.source.detail))
     task = snapshot.task(look.task_id)
+    if task is None and snapshot.fresh.unread:
+        return refused_preview(context, look, guard.unreadable_refusal(
+            context.tasks.source.detail))
     if task is None:
         return refused_preview(context, look, guard.gone_refusal(look.task_id))
     if context.node.is_recorded:
@@ -239,10 +242,10 @@ def _refusals(context: NodeContext, look: Look, subjects: tuple[GuardedProcess, 
 
 def _of_gpu(context: NodeContext, look: Look, setting: GpuSetting, is_begun: bool) -> Preview:
     applier, kind = context.limits.applier, SETTING_KINDS[type(setting)]
-    if trouble := applier.trouble():
+    if trouble := applier.trouble(setting.gpu_uuid):
         return refused_preview(context, look, Refusal("setting", trouble))
     limits = applier.read([setting.gpu_uuid])[setting.gpu_uuid]
-    snapshot = context.tasks.find()
+    snapshot = context.tasks.find(setting.gpu_uuid)
     with ProcessHandles() as handles:
         bystanders = () if snapshot is None else _bystanders(snapshot, handles, (
             entry.task for entry in snapshot.gpu_tasks if entry.gpu_uuid == setting.gpu_uuid))
@@ -259,7 +262,8 @@ def _of_service(context: NodeContext, look: Look, setting: ServiceSetting, is_be
                 ) -> Preview:
     """Preview service, also for a board that does not respond, or a node without a driver: service
     actions exist for those. Bystanders are listed as far as they can be determined."""
-    kind, snapshot, uuid = SETTING_KINDS[type(setting)], context.tasks.find(), setting.gpu_uuid
+    kind, uuid = SETTING_KINDS[type(setting)], setting.gpu_uuid
+    snapshot = context.tasks.find(uuid)
     boards = context.tasks.recent.board_of
     with ProcessHandles() as handles:
         bystanders = () if snapshot is None else _bystanders(snapshot, handles, {
@@ -289,7 +293,7 @@ def _of_service(context: NodeContext, look: Look, setting: ServiceSetting, is_be
 
 
 def _of_mig(context: NodeContext, look: Look, setting: MigLayout, is_begun: bool) -> Preview:
-    kind, snapshot = SETTING_KINDS[MigLayout], context.tasks.find()
+    kind, snapshot = SETTING_KINDS[MigLayout], context.tasks.find(setting.gpu_uuid)
     details = mig_preview(context, setting, snapshot)
     boards = context.tasks.recent.board_of
     with ProcessHandles() as handles:

@@ -205,7 +205,9 @@ def _open_all(targets: TargetProcessSet) -> Iterator[Refusal]:
 
 def _list_again(targets: TargetProcessSet) -> Iterator[Refusal]:
     targets.snapshot = targets.context.tasks.find()
-    if targets.snapshot is None:
+    is_unread = targets.snapshot is None or (targets.snapshot.fresh.unread and (
+        targets.snapshot.task(targets.preview.task_id) is None))
+    if is_unread:
         yield guard.unreadable_refusal(targets.context.tasks.source.detail)
 
 

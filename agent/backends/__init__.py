@@ -6,7 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+
+from gpudeck.contract.vendors import AMD as AMD_BOARDS
+from gpudeck.contract.vendors import NVIDIA, vendor_of
 
 from ..tasks.driver_files import DriverFiles
 
@@ -129,6 +133,20 @@ class Backend:
     suspend: str = ""  # a suspend.SuspendModule
     time_slice: str = ""  # a time_slice.TimeSliceModule
     people: str = ""  # a PeopleModule; none: the users of this machine
+    vendor: str = ""  # of its boards; "": they are not those of this machine
+    parts: tuple[Backend, ...] = ()  # of a node with boards of several vendors
+
+    @property
+    def readers(self) -> tuple[Backend, ...]:
+        """Backends to read, each in a process of its own."""
+        return self.parts or (self,)
+
+    def part_of(self, uuid: str) -> Backend | None:
+        """Return the backend of a board. None: it is of no vendor that is read here."""
+        if not self.parts:
+            return self
+        vendor = vendor_of(uuid)
+        return next((part for part in self.parts if part.vendor == vendor), None)
 
     def open_reader(self, options: str) -> Reader:
         """Raises ReaderUnavailableError if it has nothing to read now."""
@@ -165,11 +183,11 @@ class Backend:
 NVML = Backend(
     "nvml", Capabilities("host", "child process", "", simulates_mps=False, plays_file=False),
     ".nvml.reader", ".nvml.limits", ".nvml.driver", ".nvml.doctor", ".nvml.repair",
-    ".nvml.suspend", ".nvml.time_slice")
+    ".nvml.suspend", ".nvml.time_slice", vendor=NVIDIA)
 # Never chosen by itself before it was tried on hardware (docs/hardware.md).
 AMD = Backend(
     "amd", Capabilities("host", "none", "", simulates_mps=False, plays_file=False),
-    ".amd.reader", doctor=".amd.doctor")
+    ".amd.reader", doctor=".amd.doctor", vendor=AMD_BOARDS)
 SIMULATED = Backend(
     "simulated", Capabilities("own", "in process", "world=", simulates_mps=True, plays_file=False),
     ".simulation.reader", ".simulation.limits", repair=".simulation.repair",
@@ -177,7 +195,27 @@ SIMULATED = Backend(
 RECORDED = Backend(
     "recorded", Capabilities("recorded", "none", "", simulates_mps=False, plays_file=True),
     ".recorded")
-BACKENDS = {backend.name: backend for backend in (NVML, AMD, SIMULATED, RECORDED)}
+_ROWS = (NVML, AMD, SIMULATED, RECORDED)
+
+
+def mixed(parts: tuple[Backend, ...]) -> Backend:
+    """Return the backend of a node with boards of several vendors. It does for a board what the
+    board's own part does; its modules are those of the first part that has them."""
+    def first(kind: str) -> str:
+        return next(filter(None, (getattr(part, kind) for part in parts)), "")
+
+    return Backend(
+        ",".join(part.name for part in parts),
+        Capabilities("host", "child process" if first("limits") else "none", "",
+                     simulates_mps=False, plays_file=False),
+        "", limits=first("limits"), driver=first("driver"), repair=first("repair"),
+        suspend=first("suspend"), time_slice=first("time_slice"), parts=parts)
+
+
+_OF_VENDORS = tuple(backend for backend in _ROWS if backend.vendor)
+MIXED = tuple(mixed(parts) for count in range(2, len(_OF_VENDORS) + 1)
+              for parts in combinations(_OF_VENDORS, count))
+BACKENDS = {backend.name: backend for backend in (*_ROWS, *MIXED)}
 
 
 def backend_named(name: str) -> Backend:
@@ -187,7 +225,7 @@ def backend_named(name: str) -> Backend:
 
 def driver_modules() -> list[DriverModule]:
     """Return the modules of every driver that may be on this machine."""
-    return [module for backend in BACKENDS.values()
+    return [module for backend in _ROWS
             if (module := backend.driver_module()) is not None]
 
 

@@ -130,6 +130,9 @@ def _run(settings: AgentSettings, identity: NodeIdentity, tls_of: TlsOf,
     service = ServiceNotifier()
     source = ReaderProcess(backend.name, settings.reader_options,
                            partial(driver_order, settings.data), phase_of(identity.node_id))
+    outbox = Outbox(journal)
+    if outbox.latest_inventory is not None:
+        source.remember(outbox.latest_inventory.gpus)
     config = NodeConfig(
         hubs=settings.hub, tls_of=tls_of, identity=identity, host=settings.host,
         backend=backend, boot_id=boot_id(), platform=platform.platform(), data=settings.data,
@@ -147,7 +150,7 @@ def _run(settings: AgentSettings, identity: NodeIdentity, tls_of: TlsOf,
         pool_unused_s=settings.pool_unused_s, hub_file=hub_file(os.environ))
     gc.freeze()  # what exists now stays: no collection needs to scan it again
     try:
-        run_node(config, source, Outbox(journal), stop, source)
+        run_node(config, source, outbox, stop, source)
     finally:
         source.close()
         config.acts.close()

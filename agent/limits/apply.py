@@ -25,6 +25,8 @@ DONE_WITHIN_S = 15.0
 # As NVML numbers them.
 MODES: dict[Mode, int] = {"default": 0, "exclusive_process": 3}
 UNSURE = "the driver did not answer"
+NOT_READ = "the driver did not report its limits"
+NO_DRIVER = "no driver that is read here has a GPU with this UUID"
 NO_LIMITS = "limits of GPUs cannot be set through the backend {}"
 READ_BACK_WITHIN_S = 2.0
 READ_EVERY_S = 0.1
@@ -55,17 +57,28 @@ class LimitApplier:
         self._backend, self._options = backend, options
         self._release_order = release_order
 
-    def trouble(self) -> str:
-        """Return why nothing can be set here at all; "": perhaps it can."""
-        if self._backend.capabilities.can_set_limits(self._options):
+    def trouble(self, uuid: str = "") -> str:
+        """Return why nothing can be set here at all, or nothing on this board; "": perhaps it
+        can."""
+        backend = self._backend.part_of(uuid) if uuid else self._backend
+        if backend is None:
+            return NO_DRIVER
+        if backend.capabilities.can_set_limits(self._options):
             return ""
-        return NO_LIMITS.format(self._backend.name)
+        return NO_LIMITS.format(backend.name)
 
     def read(self, uuids: Sequence[str]) -> dict[str, GpuLimits]:
-        answer = self._do(LimitRequest("read", tuple(uuids)))
-        if answer.trouble:
-            return {uuid: GpuLimits(uuid, trouble=answer.trouble) for uuid in uuids}
-        return {limits.uuid: limits for limits in answer.limits}
+        """Read the limits of boards. Those of another vendor, on which nothing can be set, hinder
+        none."""
+        troubles = {uuid: self.trouble(uuid) for uuid in uuids}
+        settable = tuple(uuid for uuid, trouble in troubles.items() if not trouble)
+        if settable or not troubles:
+            answer = self._do(LimitRequest("read", settable))
+            troubles |= dict.fromkeys(settable, answer.trouble or NOT_READ)
+        else:
+            answer = LimitResponse()
+        return {uuid: GpuLimits(uuid, trouble=trouble) for uuid, trouble in troubles.items()} | {
+            limits.uuid: limits for limits in answer.limits}
 
     def set_power(self, uuid: str, watts: float) -> str:
         """Set a power limit. "": the driver took it without a word, which proves nothing."""
@@ -99,11 +112,12 @@ class LimitApplier:
 
     def memory(self, places: Sequence[tuple[str, str]]) -> list[GroupMemory]:
         """Read the memory that control groups may have of GPUs. `places`: UUIDs and folders."""
-        answer = self._do(LimitRequest("memory", tuple(uuid for uuid, _ in places),
-                                       groups=tuple(group for _, group in places)))
-        if answer.trouble:
-            return [GroupMemory(uuid, group, trouble=answer.trouble) for uuid, group in places]
-        return list(answer.memory)
+        own = [place for place in places if not self.trouble(place[0])]
+        answer = self._do(LimitRequest("memory", tuple(uuid for uuid, _ in own),
+                                       groups=tuple(group for _, group in own)))
+        read = dict(zip(own, answer.memory, strict=False))
+        return [read.get(place) or GroupMemory(*place, trouble=(
+            self.trouble(place[0]) or answer.trouble or NOT_READ)) for place in places]
 
     def set_memory(self, uuid: str, group: str, limit_bytes: int) -> str:
         return self._do(LimitRequest("set_memory", (uuid,), (limit_bytes,), (group,))).trouble
@@ -112,11 +126,14 @@ class LimitApplier:
         return self._do(LimitRequest("clear_memory", (uuid,), groups=(group,))).trouble
 
     def _do(self, order: LimitRequest, is_in_window: bool = False) -> LimitResponse:
-        if trouble := self.trouble() or ("" if is_in_window else self._release_order()):
+        trouble = self.trouble() or next(filter(None, map(self.trouble, order.uuids)), "")
+        if trouble := trouble or ("" if is_in_window else self._release_order()):
             return LimitResponse(trouble=trouble)
         if self._backend.capabilities.limits == "in process":
             return obey(self._backend, self._options, order)
-        command = [sys.executable, "-P", "-m", __name__, self._backend.name, self._options]
+        backend = self._backend if not order.uuids else self._backend.part_of(order.uuids[0])
+        assert backend is not None  # else there is trouble
+        command = [sys.executable, "-P", "-m", __name__, backend.name, self._options]
         try:
             child = subprocess.run(command, input=msgspec.msgpack.encode(order),
                                    capture_output=True, timeout=DONE_WITHIN_S, check=False,

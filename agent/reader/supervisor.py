@@ -92,6 +92,14 @@ class ReaderChild:
         return cast(IO[bytes], self.process.stdin)
 
 
+@dataclass(frozen=True, slots=True)
+class FreshRequest:
+    """Request for an on-demand list, by the number of those that this child had before it."""
+
+    child: ReaderChild
+    number: int
+
+
 class ReaderStartup:
     """Start of a process, on a thread: it waits until the program is read, and that disk may
     hang."""
@@ -159,20 +167,30 @@ class ReaderSupervisor:
         self._next_start_at = 0.0
         self._watched_at = time.monotonic()
 
-    def fresh(self, timeout_s: float) -> OnDemandReading | None:
-        """Return a reading that began after this call, outside the cadence. None: the driver does
-        not answer, or not for every GPU."""
+    def request_fresh(self) -> FreshRequest | None:
+        """Request a reading outside the cadence. None: the driver does not answer."""
         child = self._current
         if child is None:
             return None
         with self._fresh_came:
-            if not child.request_fresh():
-                return None
-            request = child.requests
+            is_requested = child.request_fresh()
+            return FreshRequest(child, child.requests) if is_requested else None
+
+    def answer(self, request: FreshRequest | None, timeout_s: float) -> OnDemandReading | None:
+        """Return the reading that was requested. None: the driver does not answer, or not for every
+        GPU."""
+        if request is None:
+            return None
+        child = request.child
+        with self._fresh_came:
             self._fresh_came.wait_for(
-                lambda: child.fresh is not None and child.fresh.asked >= request, timeout_s)
+                lambda: child.fresh is not None and child.fresh.asked >= request.number,
+                timeout_s)
             answer = child.fresh
-        return answer.fresh if answer is not None and answer.asked >= request else None
+        return answer.fresh if answer is not None and answer.asked >= request.number else None
+
+    def has(self, child: ReaderChild) -> bool:
+        return child in self._children
 
     @property
     def pids(self) -> frozenset[int]:

@@ -17,13 +17,16 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from ..backends import StaleReaderError, backend_named
+from gpudeck.contract.wire import GpuFacts
+
+from ..backends import BACKENDS, StaleReaderError, backend_named
 from ..readings import OnDemandReading
 from .inbox import ReaderInbox
 from .loop import ReaderRequests, receive_requests, serve
-from .supervisor import RENEW, WELL_ROUND_S, ReaderSupervisor, ReaderTimeouts
+from .mixed import MixedInbox, ReaderPart
+from .supervisor import RENEW, WELL_ROUND_S, ReaderChild, ReaderSupervisor, ReaderTimeouts
 from .wake_selector import WakeSelector
 
 
@@ -56,7 +59,8 @@ def main(argv: list[str]) -> int:
 
 
 class ReaderProcess(ReaderInbox):
-    """Source of Readings for `node.run_node`. It works only while somebody is in `wait`."""
+    """Source of Readings for `node.run_node`. It works only while somebody is in `wait`. Boards of
+    several vendors are read by a process for each vendor."""
 
     def __init__(
         self, backend: str, options: str, release_order: Callable[[], str], phase_s: float = 0.0,
@@ -65,25 +69,44 @@ class ReaderProcess(ReaderInbox):
         """`release_order`: a sentence, while the driver must be released."""
         super().__init__()
         self._selector = WakeSelector()
-        self._supervisor = ReaderSupervisor(
-            [backend, repr(phase_s), options], patience or ReaderTimeouts(), release_order,
-            self, self._selector)
+        row = BACKENDS.get(backend)
+        names = [backend] if row is None else [part.name for part in row.readers]
+        inboxes = [self if len(names) == 1 else ReaderInbox() for _ in names]
+        self._supervisors = [
+            ReaderSupervisor([name, repr(phase_s), options], patience or ReaderTimeouts(),
+                             release_order, inbox, self._selector)
+            for name, inbox in zip(names, inboxes, strict=True)]
+        self._mixed = None if row is None or not row.parts else MixedInbox(self, [
+            ReaderPart(part, inbox, place > 0)
+            for place, (part, inbox) in enumerate(zip(row.parts, inboxes, strict=True))])
         self._is_closed = False
-        self._supervisor.watch()
+        for supervisor in self._supervisors:
+            supervisor.watch()
+
+    def remember(self, facts: Iterable[GpuFacts]) -> None:
+        """Remember boards that were read before this process: where one of several drivers hangs
+        from the start, its boards are still there."""
+        if self._mixed is not None:
+            self._mixed.remember(facts)
 
     def fresh(self, timeout_s: float) -> OnDemandReading | None:
-        return self._supervisor.fresh(timeout_s)
+        until = time.monotonic() + timeout_s
+        requests = [supervisor.request_fresh() for supervisor in self._supervisors]
+        answers = [supervisor.answer(request, max(until - time.monotonic(), 0.0))
+                   for supervisor, request in zip(self._supervisors, requests, strict=True)]
+        return answers[0] if self._mixed is None else self._mixed.on_demand(answers)
 
     @property
     def pids(self) -> frozenset[int]:
-        return self._supervisor.pids
+        return frozenset().union(*(supervisor.pids for supervisor in self._supervisors))
 
     def close(self) -> None:
         """Children leave by themselves when their stdin closes; one that hangs inside the driver
         is left behind rather than killed."""
         if not self._is_closed:
             self._is_closed = True
-            self._supervisor.end_all()
+            for supervisor in self._supervisors:
+                supervisor.end_all()
             self._selector.close()
 
     def ring(self) -> None:
@@ -102,10 +125,17 @@ class ReaderProcess(ReaderInbox):
         return self.has_news or self._selector.is_rung
 
     def _round(self, seconds: float) -> None:
+        now = time.monotonic()
         for key in self._selector.select(
-                min(seconds, self._supervisor.round_s(time.monotonic()))):
-            self._supervisor.receive(key)
-        self._supervisor.watch()
+                min(seconds, *(supervisor.round_s(now) for supervisor in self._supervisors))):
+            self._of_child(key.data[0]).receive(key)
+        for supervisor in self._supervisors:
+            supervisor.watch()
+        if self._mixed is not None:
+            self._mixed.collect(time.time(), time.monotonic())
+
+    def _of_child(self, child: ReaderChild) -> ReaderSupervisor:
+        return next(supervisor for supervisor in self._supervisors if supervisor.has(child))
 
 
 class ThreadedReaderProcess(ReaderProcess):

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from gpudeck.contract.wire import Event, GpuFacts, ReaderState
 from gpudeck.measures import xid
+from gpudeck.measures.events import READER_TROUBLE
 from gpudeck.rate import RateLimiter
 
 from ..readings import BackendEvent, Reading
@@ -27,10 +28,6 @@ TASKS_WAITING_MAX = 2_048
 KEEP_EVERY_S = 60.0
 GPUS_MAX = 1_024
 XIDS_MAX = 256
-_TROUBLE: dict[ReaderState, str] = {
-    "hung": "reader_hung", "failed": "reader_failed", "no_gpus": "reader_failed",
-    "no_driver": "driver_gone", "no_library": "driver_gone", "released": "driver_released",
-}
 
 
 class XidBurst(Struct):
@@ -112,7 +109,7 @@ class NodeEventDetector:
     def _trouble(self, state: ReaderState, detail: str, at: float) -> list[Event]:
         if state == "starting":
             return []
-        trouble, self._state.trouble = self._state.trouble, _TROUBLE.get(state, "")
+        trouble, self._state.trouble = self._state.trouble, READER_TROUBLE.get(state, "")
         if self._state.trouble == trouble:
             return []
         if self._state.trouble:

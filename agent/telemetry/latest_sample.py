@@ -3,6 +3,7 @@
 from msgspec import UNSET, UnsetType
 
 from gpudeck.contract.limits import ORDINALS
+from gpudeck.contract.vendors import is_nvidia
 from gpudeck.contract.wire import GpuFacts
 
 from ..limits.mps_doctor import whole_boards
@@ -33,7 +34,7 @@ class LatestSample:
         """Return what MPS is looked at by. Runs on the reconciler's thread: what is replaced as a
         whole is read once."""
         facts = (state := self.state).facts or ()
-        boards = sum(gpu.parent_uuid is None for gpu in facts)
+        boards = sum(gpu.parent_uuid is None and is_nvidia(gpu.uuid) for gpu in facts)
         return DriverFacts(min(boards, ORDINALS), self.driver_version, {
             uuid: int(mode) for uuid in whole_boards(facts)
             if (mode := sampler.slow_number(state, uuid, "compute_mode")) is not None})

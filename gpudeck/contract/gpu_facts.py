@@ -38,6 +38,7 @@ class GpuFacts(Struct, frozen=True):
     # For boards that report limits as margins: below this `temp_margin_c` it throttles for its
     # memory's sake. The driver does not report which temperature that is.
     mem_margin_min_c: Seconds | None = None
+    driver_version: Word | None = None  # on a node with several drivers
     accounting_on: bool | None = None  # the driver keeps statistics of ended processes
     # metric key -> "unsupported" | "denied": what this board never reports
     missing: Annotated[dict[Word, Word], Meta(max_length=128)] = {}

@@ -12,6 +12,12 @@ from gpudeck.measures.xid import UNKNOWN_CODE, explain
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
 
+# The kind of event by which an agent reports that its reader is in this state.
+READER_TROUBLE: Mapping[str, str] = {
+    "hung": "reader_hung", "failed": "reader_failed", "no_gpus": "reader_failed",
+    "no_driver": "driver_gone", "no_library": "driver_gone", "released": "driver_released",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class EventKind:

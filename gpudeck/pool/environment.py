@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from gpudeck.contract.pool_messages import LEASE_ENV, Leased, LeasedGpu
+from gpudeck.contract.vendors import AMD as AMD_BOARDS
+from gpudeck.contract.vendors import is_nvidia, vendor_of
 from gpudeck.pool.core.claims import WHOLE_MILLI
 
 Ids = Literal["auto", "uuid", "index"]
@@ -54,8 +56,8 @@ def environment(lease: Leased, ids: Ids, boards: Sequence[str]) -> EnvironmentCh
 
 
 def counts_alike(lease: Leased, boards: Sequence[str]) -> bool:
-    """Return whether both see the same boards, so that both number them alike."""
-    return bool(boards) and set(boards) == set(lease.node_uuids)
+    """Return whether both see the same boards of NVIDIA, so that both number them alike."""
+    return bool(boards) and set(boards) == set(filter(is_nvidia, lease.node_uuids))
 
 
 def _ids(lease: Leased, ids: Ids, boards: Sequence[str]) -> Sequence[str]:
@@ -72,7 +74,10 @@ def _rocr(lease: Leased, ids: Ids) -> str:
     uuids = [gpu.uuid for gpu in lease.gpus]
     if ids != "index" and all(ROCR_ID.fullmatch(uuid) for uuid in uuids):
         return ",".join(uuids)
-    return ",".join(str(gpu.index) for gpu in lease.gpus)
+    # ROCm does not count boards of others, which a node may list first.
+    order = {uuid: place for place, uuid in enumerate(
+        uuid for uuid in lease.node_uuids if vendor_of(uuid) == AMD_BOARDS)}
+    return ",".join(str(order.get(gpu.uuid, gpu.index)) for gpu in lease.gpus)
 
 
 def _address(gpu: LeasedGpu) -> tuple[str, int]:

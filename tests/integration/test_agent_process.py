@@ -280,12 +280,12 @@ def test_one_that_dies_slowly_holds_up_nobody() -> None:
     source = ReaderProcess("simulated", "", lambda: "",
                            patience=ReaderTimeouts(back_off_s=(60, 60)))
     try:
-        assert source._supervisor._starting is not None
-        source._supervisor._starting.finished.wait(10)
-        first = source._supervisor._starting.process
+        assert source._supervisors[0]._starting is not None
+        source._supervisors[0]._starting.finished.wait(10)
+        first = source._supervisors[0]._starting.process
         slow = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
-        source._supervisor._starting.process = slow
+        source._supervisors[0]._starting.process = slow
         assert first is not None
         assert first.stdin is not None
         first.stdin.close()

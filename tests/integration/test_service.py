@@ -153,7 +153,7 @@ def test_what_is_left_in_force_is_undone_and_nothing_removed(
     wait_for(lambda: state_of(child.pid) == "T")
     assert service(["undo", "agent", "--root", str(root)]) == 0
     assert f"resumed the task {child.task_id}" in capsys.readouterr().out
-    wait_for(lambda: state_of(child.pid) in "SR")
+    wait_for(lambda: state_of(child.pid) in {"S", "R"})
     assert (data / "acts.db").exists()
     assert not hold.exists()
     assert service(["undo", "agent", "--root", str(root)]) == 0

@@ -39,7 +39,7 @@ def _flaws(setting: BoardSetting, preview: ServicePreview) -> Iterator[Refusal]:
     yield from service_flaws(setting, preview)
     yield from (Refusal("setting", why) for why in _in_the_way(preview))
     is_reset, facts = isinstance(setting, GpuReset), preview.facts
-    module = preview.context.boards.module()
+    module = preview.context.boards.module(setting.gpu_uuid)
     if module is None or facts is None:
         yield Refusal("setting", "boards of this kind cannot be reset or diagnosed from here"
                       if module is None else "the driver's status of this board is not known yet")
@@ -110,7 +110,8 @@ def _verdict(answer: ResetAnswer, wrong: str, resets: int) -> RepairEvent:
 def _wrong(act: ActionExecution, uuid: str) -> str:
     """Return what is still wrong with the board; "": the driver lists it, and advises nothing."""
     deadline = time.monotonic() + BACK_WITHIN_S
-    while act.context.tasks.source.fresh(1.0) is None:
+    source = act.context.tasks.source
+    while (fresh := source.fresh(1.0)) is None or not fresh.is_read(uuid):
         if time.monotonic() > deadline:
             return "the driver does not answer"
         time.sleep(0.2)

@@ -102,7 +102,7 @@ def _words(setting: Setting) -> str:
 def _settings(act: TaskExecution, uuids: tuple[str, ...]) -> dict[str, Setting]:
     """Return the setting of each GPU. All or none: nothing has been set when one is refused."""
     limits, boards = act.context.limits, act.context.tasks.recent.board_of
-    if trouble := limits.applier.trouble():
+    if trouble := next(filter(None, map(limits.applier.trouble, uuids)), ""):
         raise ActionRefusedError(Refusal("setting", trouble))
     if any(boards.get(uuid, uuid) != uuid for uuid in uuids):
         raise ActionRefusedError(Refusal("setting", "it runs on a MIG instance, and a power limit "

@@ -76,7 +76,7 @@ class _InTheWayError(Exception):
 
 def _service_refusal(context: NodeContext, uuid: str) -> Refusal | None:
     """Refuse a board in service: somebody could be given an instance that is about to go."""
-    if trouble := context.limits.applier.trouble():
+    if trouble := context.limits.applier.trouble(uuid):
         return Refusal("setting", trouble)
     try:
         state = state_of(of_gpu(context.limits.repairs.all(), uuid))
@@ -108,7 +108,7 @@ def _board_trouble(board: MigBoard, mode: bool | None) -> str:
 def _window_trouble(context: NodeContext, uuid: str) -> str:
     """Return why nobody can say that the board is not open; "": it can be seen."""
     facts = context.tasks.recent.facts.get(uuid)
-    if context.boards.module() is None or facts is None or facts.minor is None:
+    if context.boards.module(uuid) is None or facts is None or facts.minor is None:
         return "its device file is not known yet, so nobody can say who has it open"
     return ""
 
@@ -182,7 +182,8 @@ def _warnings(setting: MigLayout, preview: MigPreview) -> Iterator[str]:
 
 def _do(act: ActionExecution, setting: MigLayout) -> Applied:
     limits, uuid = act.context.limits, setting.gpu_uuid
-    preview = mig_preview(act.context, setting, act.context.tasks.find())
+    preview = mig_preview(act.context, setting,
+                          act.context.tasks.find(setting.gpu_uuid))
     if preview.plan is None:
         assert preview.refusal is not None
         raise ActionRefusedError(preview.refusal)

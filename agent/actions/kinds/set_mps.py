@@ -16,6 +16,7 @@ from gpudeck.contract.limits import (
     MpsSetting,
     SettingChange,
 )
+from gpudeck.contract.vendors import is_nvidia
 
 from ...journal.store import JournalError
 from ...limits.mps import MpsControlError, MpsDaemonHandle, path_trouble, shown_limit
@@ -119,7 +120,8 @@ def warnings(setting: MpsValue, preview: MpsPreview) -> Iterator[str]:
 
 
 def ordinals(snapshot: TaskSnapshot | None) -> range:
-    return range(0 if snapshot is None else min(len(snapshot.fresh.mem_used_bytes), ORDINALS))
+    return range(0 if snapshot is None else min(
+        sum(map(is_nvidia, snapshot.fresh.mem_used_bytes)), ORDINALS))
 
 
 def _no_such_device(setting: MpsValue, snapshot: TaskSnapshot | None) -> Iterator[str]:

@@ -45,7 +45,8 @@ UNCLEAR = "in a state that cannot be learned"
 
 
 def _suspend_flaws(task: TaskPreview) -> Iterator[Refusal]:
-    module = task.context.boards.suspend_module()
+    module = task.context.boards.suspend_module(
+        {gpu.gpu_uuid for holder in task.holders for gpu in holder.gpus})
     if module is None:
         yield Refusal("setting", "tasks on boards of this kind cannot be suspended")
         return
@@ -131,7 +132,7 @@ def _suspend_notes(task: TaskPreview) -> Iterator[str]:
 
 
 def _restore_flaws(task: TaskPreview) -> Iterator[Refusal]:
-    module = task.context.boards.suspend_module()
+    module = task.context.boards.suspend_module(())
     if module is None:
         yield Refusal("setting", "tasks on boards of this kind cannot be restored")
         return
@@ -248,7 +249,7 @@ def _checked(act: TaskExecution, targets: TargetProcessSet,
     task = targets.as_preview()
     for flaw in flaws(task):
         raise ActionRefusedError(flaw)
-    module = act.context.boards.suspend_module()
+    module = act.context.boards.suspend_module(())
     assert module is not None
     return module, task
 

@@ -13,7 +13,8 @@ UNKNOWN = "not known"
 
 
 def flaws(setting: TimeSlice, preview: GpuPreview) -> Iterator[Refusal]:
-    module, recent = preview.context.boards.time_slice_module(), preview.context.tasks.recent
+    module = preview.context.boards.time_slice_module(setting.gpu_uuid)
+    recent = preview.context.tasks.recent
     if module is None:
         yield Refusal("setting", "time slices of boards of this kind cannot be set")
     elif why := module.trouble():
@@ -25,7 +26,7 @@ def flaws(setting: TimeSlice, preview: GpuPreview) -> Iterator[Refusal]:
 
 
 def changes(setting: TimeSlice, preview: GpuPreview) -> tuple[SettingChange, ...]:
-    module = preview.context.boards.time_slice_module()
+    module = preview.context.boards.time_slice_module(setting.gpu_uuid)
     present = None if module is None or module.trouble() else module.read(setting.gpu_uuid)
     return (SettingChange("time slice", present or UNKNOWN, setting.length),)
 
@@ -41,7 +42,7 @@ def warnings(setting: TimeSlice, preview: GpuPreview) -> Iterator[str]:
 
 
 def do(act: ActionExecution, setting: TimeSlice) -> Applied:
-    module = act.context.boards.time_slice_module()
+    module = act.context.boards.time_slice_module(setting.gpu_uuid)
     assert module is not None
     if trouble := module.set_length(setting.gpu_uuid, setting.length):
         raise ActionRefusedError(not_taken(trouble))

@@ -175,3 +175,12 @@ def test_each_lease_has_its_own_limits_under_hami() -> None:
     assert variables == {
         "LD_PRELOAD": "/l.so /x", "CUDA_DEVICE_SM_LIMIT": "30",
         "CUDA_DEVICE_MEMORY_LIMIT": "12288m", CACHE: "/run/user/1/gpudeck-lease-1.cache"}
+
+
+def test_boards_of_one_vendor_are_counted_without_those_of_another() -> None:
+    """On a node that has both, NVIDIA's come first; neither CUDA nor ROCm counts the other's."""
+    chip = LeasedGpu("AMD-5f0e", "AMD Radeon", 3, False, "0000:c1:00.0", 8.0 * GIB)
+    lease = replace(leased(chip), node_uuids=(*ALL, "GPU-60e5a3f1b2c4d6e8", chip.uuid))
+    assert environment(lease, "auto", ALL).set["ROCR_VISIBLE_DEVICES"] == "1"
+    lease = replace(leased(C, A), node_uuids=(*ALL, chip.uuid))
+    assert environment(lease, "auto", ALL).set["CUDA_VISIBLE_DEVICES"] == "0,2"

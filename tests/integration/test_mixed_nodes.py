@@ -1,0 +1,208 @@
+"""A node with boards of NVIDIA and of AMD: the real agent with the C fake of NVML and the captures
+of two boards, against a hub. What one driver does takes nothing of the other's away."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from gpudeck.contract.actions import Reply
+from gpudeck.contract.wire import GPU_STATES, Event, Frame, GpuFacts, unpack
+from gpudeck.measures.metrics import COLUMN, WIDTH, Absence
+from tests.fakes.amd import RX6900XT, RX6900XT_UUID, VEGA56, FakeAmd
+from tests.fakes.children import Child, Children, a_ceiling, wait_until_old
+from tests.fakes.hub import FakeHub, wait_for
+from tests.fakes.nvml import FakeNvml
+
+ROOT = Path(__file__).parents[2]
+MIB = 2**20
+LIMIT = "nvmlDeviceSetPowerManagementLimit"
+
+
+class MixedNode:
+    """Machine with two boards of each vendor, and what a hub knows of it."""
+
+    def __init__(self, hub: FakeHub, folder: Path) -> None:
+        self.hub, self.folder = hub, folder
+        self.nvml = FakeNvml(folder / "nvml.txt", gpus=2)
+        self.amd = FakeAmd(folder / "machine", RX6900XT, VEGA56)
+        for gpu in self.nvml.gpus:
+            gpu.update(mem_used=0, mem_adds=1)
+        self.nvml.save()
+        self.ceiling = a_ceiling(folder)
+        self.token = folder / "token"
+        self.token.write_text(hub.token().text + "\n")
+
+    @property
+    def nvidia(self) -> list[str]:
+        return [str(gpu["uuid"]) for gpu in self.nvml.gpus]
+
+    @contextmanager
+    def agent(self) -> Iterator["subprocess.Popen[bytes]"]:
+        with (self.folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                self.amd.command([sys.executable, "-m", "agent", "--backend", "nvml,amd", "--hub",
+                                  self.hub.url, "--data", str(self.folder / "data"),
+                                  "--token-file", str(self.token), "--ceiling",
+                                  str(self.ceiling)]),
+                cwd=ROOT, env=self.nvml.env(), stderr=log)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=10)
+            process.kill()
+            process.wait()
+
+    def frames(self) -> list[Frame]:
+        messages = self.hub.messages[self.hub.stream] if self.hub.hellos else {}
+        return [message for _, message in sorted(messages.items()) if isinstance(message, Frame)]
+
+    def events(self, kind: str) -> list[Event]:
+        messages = self.hub.messages[self.hub.stream] if self.hub.hellos else {}
+        return [message for _, message in sorted(messages.items())
+                if isinstance(message, Event) and message.kind == kind]
+
+    def facts(self) -> tuple[GpuFacts, ...]:
+        """Return the GPUs of the newest frame."""
+        frames = self.frames()
+        inventory = self.hub.inventories.get(frames[-1].generation) if frames else None
+        return () if inventory is None else inventory.gpus
+
+    def states(self) -> dict[str, str]:
+        facts = self.facts()
+        return {gpu.uuid: GPU_STATES[state]
+                for gpu, state in zip(facts, self.frames()[-1].states, strict=False)}
+
+    def value(self, uuid: str, key: str) -> float | None:
+        frame = self.frames()[-1]
+        at = [gpu.uuid for gpu in self.facts()].index(uuid) * WIDTH + COLUMN[key]
+        return unpack(frame.values)[at] if frame.absent[at] == Absence.PRESENT else None
+
+    def tasks(self) -> set[tuple[str, int]]:
+        """Return all (GPU, pid) that were ever reported."""
+        pids = {task.id: task.pid for frame in self.frames() if frame.tasks is not None
+                for task in frame.tasks.began}
+        facts = [gpu.uuid for gpu in self.facts()]
+        return {(facts[use.gpu], pids[use.task_id]) for frame in self.frames()
+                if frame.tasks is not None for use in frame.tasks.uses if use.gpu < len(facts)}
+
+    def end(self, child: Child) -> Reply:
+        wait_until_old(child)
+        preview = self.hub.look(child.task_id, "end", grace_s=5.0)
+        assert preview.refusals == ()
+        return self.hub.reply(self.hub.send(self.hub.order(preview)))
+
+    def hang_amd(self) -> None:
+        """Let a board's file hang whoever opens it, as a driver in a reset may."""
+        file = self.amd.device() / "gpu_busy_percent"
+        file.unlink()
+        os.mkfifo(file)
+
+    def heal_amd(self) -> None:
+        file = self.amd.device() / "gpu_busy_percent"
+        pipe = file.with_name("hangs")
+        file.rename(pipe)
+        file.write_text("7\n")
+        # Whoever hangs in it reads to its end.
+        with suppress(OSError):
+            os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+
+
+@pytest.fixture
+def node(hub: FakeHub, tmp_path: Path) -> MixedNode:
+    if os.geteuid() != 0:
+        pytest.skip("files are mounted by root")
+    return MixedNode(hub, tmp_path)
+
+
+@pytest.fixture
+def children() -> Iterator[Children]:
+    children = Children()
+    yield children
+    children.close()
+
+
+def test_boards_of_both_have_their_own_facts_numbers_and_tasks(
+        node: MixedNode, children: Children) -> None:
+    first, second = children.start(), children.start()
+    node.nvml.gpus[1].process(first.pid, 300 * MIB)
+    node.nvml.gpus[0]["util"] = 41
+    node.nvml.save()
+    node.amd.compute(second.pid, 500 * MIB)
+    (node.amd.device() / "gpu_busy_percent").write_text("73\n")
+    with node.agent():
+        wait_for(lambda: len(node.facts()) == 4)
+        assert [gpu.index for gpu in node.facts()] == [0, 1, 2, 3]
+        assert [gpu.uuid for gpu in node.facts()][:3] == [*node.nvidia, RX6900XT_UUID]
+        drivers = [gpu.driver_version for gpu in node.facts()]
+        assert drivers[:2] == [node.nvml.driver] * 2
+        assert all(str(driver).startswith("Linux ") for driver in drivers[2:])
+        assert "AMD" in node.facts()[2].name
+        assert node.hub.hellos[-1].backend == "nvml,amd"
+        wait_for(lambda: node.value(node.nvidia[0], "util_pct") == 41)
+        wait_for(lambda: node.value(RX6900XT_UUID, "util_pct") == 73)
+        wait_for(lambda: {(node.nvidia[1], first.pid), (RX6900XT_UUID, second.pid)}
+                 <= node.tasks())
+        assert set(node.states().values()) == {"ok"}
+
+
+def test_a_driver_that_hangs_takes_nothing_of_the_other_away(
+        node: MixedNode, children: Children) -> None:
+    first, second, bystander = (children.start() for _ in range(3))
+    node.nvml.gpus[1].process(first.pid, 300 * MIB)
+    node.nvml.gpus[0].process(bystander.pid, 200 * MIB)
+    node.nvml.save()
+    node.amd.compute(second.pid, 500 * MIB)
+    with node.agent():
+        wait_for(lambda: {(node.nvidia[1], first.pid), (RX6900XT_UUID, second.pid)}
+                 <= node.tasks())
+        node.hang_amd()
+        wait_for(lambda: node.states()[RX6900XT_UUID] == "stale")
+        assert {node.states()[uuid] for uuid in node.nvidia} == {"ok"}
+        assert node.value(RX6900XT_UUID, "util_pct") is None
+        assert len(node.facts()) == 4, "its boards stay in the list"
+        [event] = wait_for(lambda: node.events("reader_hung"))
+        assert event.text.startswith("AMD: ")
+        wait_for(lambda: node.hub.beats[-1][1].detail.startswith("AMD: "))
+        assert node.hub.beats[-1][1].reader == "ok"
+        node.nvml.gpus[0]["util"] = 87
+        node.nvml.save()
+        wait_for(lambda: node.value(node.nvidia[0], "util_pct") == 87)
+        refused = node.hub.look(second.task_id, "end", grace_s=5.0)
+        assert [refusal.code for refusal in refused.refusals] == ["unreadable"]
+        reply = node.end(first)
+        assert reply.state == "done", reply
+        assert second.is_alive()
+        assert bystander.is_alive()
+        node.heal_amd()
+        wait_for(lambda: node.states()[RX6900XT_UUID] == "ok")
+        wait_for(lambda: node.value(RX6900XT_UUID, "util_pct") == 7)
+        assert [event.text for event in wait_for(lambda: node.events("reader_back"))] == [
+            "AMD: the driver answers again"]
+        assert node.hub.look(second.task_id, "end", grace_s=5.0).refusals == ()
+        assert node.hub.broken == []
+
+
+def test_boards_of_a_driver_that_is_gone_at_the_start_are_still_there(node: MixedNode) -> None:
+    """After a restart nothing of them was read, and the hub must not take them for removed."""
+    with node.agent():
+        wait_for(lambda: len(node.facts()) == 4 and set(node.states().values()) == {"ok"})
+        before = node.facts()
+    count = len(node.frames())
+    node.nvml.unload()
+    with node.agent():
+        wait_for(lambda: len(node.frames()) > count + 2)
+        wait_for(lambda: node.states()[RX6900XT_UUID] == "ok")
+        assert {node.states()[uuid] for uuid in node.nvidia} == {"stale"}
+        assert [(gpu.uuid, gpu.index) for gpu in node.facts()] == [
+            (gpu.uuid, gpu.index) for gpu in before]
+        assert node.events("gpu_removed") == []
+        node.nvml.load()
+        wait_for(lambda: set(node.states().values()) == {"ok"})
