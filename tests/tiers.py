@@ -20,7 +20,7 @@ CHECK_FILES = tuple(f"tests/integration/test_{name}.py" for name in (
     "audit_agent", "backup", "capabilities", "demo",
     "demo_past", "events", "history_docs", "hostile_text", "imports", "kubernetes", "limits",
     "limit_of_mps_share", "limits_of_mps", "limits_terminal", "make_demo", "mcp", "mig_layouts",
-    "mirror", "notifications", "install_mistakes",
+    "mirror", "mixed_nodes", "notifications", "install_mistakes",
     "oidc", "oidc_provider", "idempotency_keys", "openapi", "pool_alone", "pool_claim",
     "pool_commands", "pool_ending", "pool_ends", "pool_host_resources", "pool_hub",
     "pool_nodes", "pool_order",

@@ -23,8 +23,8 @@ const STATE = {
 /** @type {Record<string, string>} */
 const READER = {
   starting: "The first read of the driver takes a moment.",
-  no_library: "No GPU here: this machine has no NVIDIA library.",
-  no_driver: "No GPU here: no NVIDIA driver is loaded.",
+  no_library: "No GPU here: this machine has no driver library.",
+  no_driver: "No GPU here: no driver is loaded.",
   no_gpus: "No GPU here.",
   hung: "The driver is not responding: values are old.",
   failed: "No data at the moment.",

@@ -13,8 +13,8 @@ const READER_WORDS = {
   starting: "first read in progress",
   hung: "the driver does not answer",
   failed: "read error",
-  no_library: "no NVIDIA library",
-  no_driver: "no NVIDIA driver",
+  no_library: "no driver library",
+  no_driver: "no driver",
   no_gpus: "no GPU",
   released: "driver released on request",
 };

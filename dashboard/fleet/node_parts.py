@@ -1,8 +1,12 @@
 """Parts of a Node's view. Pure."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
+
+from gpudeck.contract.gpu_facts import GpuFacts
+from gpudeck.contract.vendors import vendor_of
 
 
 class AgentCostView(msgspec.Struct):
@@ -55,3 +59,11 @@ class GpuFactsView(msgspec.Struct):
     mem_temp_max_c: float | None
     mem_margin_min_c: float | None  # the least `temp_margin_c` before it slows for its memory
     accounting_on: bool | None
+    driver_version: str | None  # None: it is the node's
+
+
+def driver_words(version: str | None, gpus: Iterable[GpuFacts]) -> str | None:
+    """Return the driver's version; of a node with several drivers all of them."""
+    versions = dict.fromkeys((gpu.driver_version, vendor_of(gpu.uuid)) for gpu in gpus
+                             if gpu.driver_version is not None)
+    return ", ".join(f"{own} ({vendor})" for own, vendor in versions) or version

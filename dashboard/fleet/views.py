@@ -26,7 +26,13 @@ from .members import EnrolledNode, TakeoversView
 from .metric_table import MetricTable
 from .mig import NO_PARENT, once
 from .node_health import NodeHealthView, health, reading_age_s, successor
-from .node_parts import AgentCostView, GpuFactsView, GpuLinkView, NodeRefusalView
+from .node_parts import (
+    AgentCostView,
+    GpuFactsView,
+    GpuLinkView,
+    NodeRefusalView,
+    driver_words,
+)
 from .owner_views import OwnerView, owner_view
 from .service_states import out_of_service
 from .site_views import gpu_link, node_link, sites_now, sites_seen
@@ -317,7 +323,9 @@ def node_view(machine: FleetStateMachine, node_id: str, member: EnrolledNode | N
         None if member is None else member.enrolled_at,
         machine.takeovers.get(node_id, TakeoversView(0, None)),
         node.state, node.heard_at, _reader(node, mono), hello.backend,
-        hello.driver_version, hello.agent_version, hello.boot_id,
+        driver_words(hello.driver_version,
+                     () if node.listing is None else node.listing.inventory.gpus),
+        hello.agent_version, hello.boot_id,
         0 if node.listing is None else len(node.listing.order), node.clock_offset_s,
         _frames(machine, node), [] if beat is None else [*beat.holds], hello.platform, _cost(node),
         None if beat is None else beat.pending, None if beat is None else beat.dropped,

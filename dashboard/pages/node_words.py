@@ -6,7 +6,7 @@ from .words import amount, clock, plural
 
 READER = {
     "starting": "starting", "ok": "reads", "hung": "the driver does not answer",
-    "failed": "read error", "no_library": "no NVIDIA library", "no_driver": "no driver",
+    "failed": "read error", "no_library": "no driver library", "no_driver": "no driver",
     "no_gpus": "no GPU"}
 MOST_PENDING = 20  # so many messages wait in any agent's outbox
 MIB = 2**20

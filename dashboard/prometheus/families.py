@@ -151,7 +151,8 @@ def _labels(fleet: FleetMetricsSnapshot, tasks: Iterable[TaskOnGpu]) -> list[str
     for _, at, task, _ in tasks:
         on.setdefault(at, []).append(task)
     return [
-        gpu_labels(facts, fleet.nodes[node].hello.host, fleet.nodes[node].hello.driver_version,
+        gpu_labels(facts, fleet.nodes[node].hello.host,
+                   facts.driver_version or fleet.nodes[node].hello.driver_version,
                    fleet.facts[parent] if parent != NO_GPU else None,
                    same_place(on[at]) if at in on else None)
         for at, (facts, node, parent) in enumerate(zip(

@@ -193,6 +193,7 @@ _shtab_gpudeck_service_commands() {
     hub:'print the files that `install` would write'
     install:'write unit, user and settings, and start it'
     show:'print the files that `install` would write'
+    undo:'undo what it has left in force on this machine: paused tasks, memory limits, timed limits'
     uninstall:'stop it and remove what `install` wrote'
   )
   _describe 'gpudeck service commands' _commands
@@ -212,6 +213,14 @@ _shtab_gpudeck_service_show_commands() {
     hub:'print the files that `install` would write'
   )
   _describe 'gpudeck service show commands' _commands
+}
+
+_shtab_gpudeck_service_undo_commands() {
+  local _commands=(
+    agent:'undo what it has left in force on this machine: paused tasks, memory limits, timed limits'
+    hub:'undo what it has left in force on this machine: paused tasks, memory limits, timed limits'
+  )
+  _describe 'gpudeck service undo commands' _commands
 }
 
 _shtab_gpudeck_service_uninstall_commands() {
@@ -328,7 +337,7 @@ _shtab_gpudeck_agent_options=(
   "--hub[the hub this node reports to\; several URLs of it, comma-separated, are tried in order \[GPUDECK_HUB\; default\: http\:\/\/127.0.0.1\:8050\]]:URL:"
   "--token-file[for the first start\: file with the enrolment token\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
-  "--backend[where readings come from\: auto, nvml, amd, simulated or recorded \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated|recorded:"
+  "--backend[where readings come from\: auto, nvml, amd, simulated, recorded or nvml,amd \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated|recorded|nvml,amd:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--replay[with --backend recorded\: the recording to play \[GPUDECK_REPLAY\; default\: none\]]:FILE:_files"
   "--replay-speed[playback speed, 0.25 to 60 times \[GPUDECK_REPLAY_SPEED\; default\: 1.0\]]:SPEED:"
@@ -487,7 +496,7 @@ _shtab_gpudeck_end_options=(
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: for root the installed service\'s\; else \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
-  "--backend[where readings come from\: auto, nvml, amd or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated:"
+  "--backend[where readings come from\: auto, nvml, amd, simulated or nvml,amd \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated|nvml,amd:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
@@ -613,7 +622,7 @@ _shtab_gpudeck_follow_options=(
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: for root the installed service\'s\; else \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
-  "--backend[where readings come from\: auto, nvml, amd or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated:"
+  "--backend[where readings come from\: auto, nvml, amd, simulated or nvml,amd \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated|nvml,amd:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
@@ -630,7 +639,7 @@ _shtab_gpudeck_free_options=(
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: for root the installed service\'s\; else \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
-  "--backend[where readings come from\: auto, nvml, amd or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated:"
+  "--backend[where readings come from\: auto, nvml, amd, simulated or nvml,amd \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated|nvml,amd:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
@@ -651,7 +660,7 @@ _shtab_gpudeck_gpu_options=(
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: for root the installed service\'s\; else \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
-  "--backend[where readings come from\: auto, nvml, amd or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated:"
+  "--backend[where readings come from\: auto, nvml, amd, simulated or nvml,amd \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated|nvml,amd:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
@@ -940,7 +949,7 @@ _shtab_gpudeck_mig_options=(
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: for root the installed service\'s\; else \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
-  "--backend[where readings come from\: auto, nvml, amd or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated:"
+  "--backend[where readings come from\: auto, nvml, amd, simulated or nvml,amd \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated|nvml,amd:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
@@ -1013,7 +1022,7 @@ _shtab_gpudeck_mps_options=(
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: for root the installed service\'s\; else \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
-  "--backend[where readings come from\: auto, nvml, amd or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated:"
+  "--backend[where readings come from\: auto, nvml, amd, simulated or nvml,amd \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated|nvml,amd:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
@@ -1132,7 +1141,7 @@ _shtab_gpudeck_node_options=(
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: for root the installed service\'s\; else \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
-  "--backend[where readings come from\: auto, nvml, amd or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated:"
+  "--backend[where readings come from\: auto, nvml, amd, simulated or nvml,amd \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated|nvml,amd:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
@@ -1222,7 +1231,7 @@ _shtab_gpudeck_notify_options=(
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: for root the installed service\'s\; else \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
-  "--backend[where readings come from\: auto, nvml, amd or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated:"
+  "--backend[where readings come from\: auto, nvml, amd, simulated or nvml,amd \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated|nvml,amd:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
@@ -1246,7 +1255,7 @@ _shtab_gpudeck_pause_options=(
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: for root the installed service\'s\; else \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
-  "--backend[where readings come from\: auto, nvml, amd or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated:"
+  "--backend[where readings come from\: auto, nvml, amd, simulated or nvml,amd \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated|nvml,amd:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
@@ -1433,7 +1442,7 @@ _shtab_gpudeck_restore_options=(
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: for root the installed service\'s\; else \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
-  "--backend[where readings come from\: auto, nvml, amd or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated:"
+  "--backend[where readings come from\: auto, nvml, amd, simulated or nvml,amd \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated|nvml,amd:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
@@ -1456,7 +1465,7 @@ _shtab_gpudeck_resume_options=(
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: for root the installed service\'s\; else \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
-  "--backend[where readings come from\: auto, nvml, amd or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated:"
+  "--backend[where readings come from\: auto, nvml, amd, simulated or nvml,amd \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated|nvml,amd:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
@@ -1694,6 +1703,29 @@ _shtab_gpudeck_service_show_hub_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_service_show_hub_defaults_added=0
 
+_shtab_gpudeck_service_undo_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_service_undo_defaults_added=0
+
+_shtab_gpudeck_service_undo_agent_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--root[the root folder of an image, in place of this machine]:DIR:_files -/"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_service_undo_agent_defaults_added=0
+
+_shtab_gpudeck_service_undo_hub_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--root[the root folder of an image, in place of this machine]:DIR:_files -/"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_service_undo_hub_defaults_added=0
+
 _shtab_gpudeck_service_uninstall_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
 )
@@ -1740,7 +1772,7 @@ _shtab_gpudeck_status_options=(
   "--hub[ask this hub about its fleet\; default\: this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
-  "--backend[where readings come from\: auto, nvml, amd or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated:"
+  "--backend[where readings come from\: auto, nvml, amd, simulated or nvml,amd \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated|nvml,amd:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: the installed service\'s\; if there is none, \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   {--json,--no-json}"[JSON, shaped like the REST interface, instead of a table \[GPUDECK_JSON\; default\: no\]]"
@@ -1756,7 +1788,7 @@ _shtab_gpudeck_suspend_options=(
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: for root the installed service\'s\; else \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
-  "--backend[where readings come from\: auto, nvml, amd or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated:"
+  "--backend[where readings come from\: auto, nvml, amd, simulated or nvml,amd \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated|nvml,amd:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
@@ -1778,7 +1810,7 @@ _shtab_gpudeck_tasks_options=(
   "--hub[ask this hub about its fleet\; default\: this machine \[GPUDECK_HUB\; default\: none\]]:URL:"
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
-  "--backend[where readings come from\: auto, nvml, amd or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated:"
+  "--backend[where readings come from\: auto, nvml, amd, simulated or nvml,amd \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated|nvml,amd:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: the installed service\'s\; if there is none, \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
   {--json,--no-json}"[JSON, shaped like the REST interface, instead of a table \[GPUDECK_JSON\; default\: no\]]"
@@ -1896,7 +1928,7 @@ _shtab_gpudeck_top_options=(
   "--token-file[file with the token for the hub\; overrides GPUDECK_TOKEN \[GPUDECK_TOKEN_FILE\; default\: none\]]:FILE:_files"
   "--ca-file[PEM file of the CA that issued the hub\'s certificate, if it is not in the system store \[GPUDECK_CA_FILE\; default\: none\]]:FILE:_files"
   "--data[without --hub\: the folder of this machine\'s agent \[GPUDECK_DATA\; default\: for root the installed service\'s\; else \$XDG_STATE_HOME\/gpudeck\/agent\]]:DIR:_files -/"
-  "--backend[where readings come from\: auto, nvml, amd or simulated \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated:"
+  "--backend[where readings come from\: auto, nvml, amd, simulated or nvml,amd \[GPUDECK_BACKEND\; default\: auto\]]:auto|nvml|amd|simulated|nvml,amd:"
   "--simulate[options of the simulated backend, for example \'gpus\=8 profile\=h100\' \[GPUDECK_SIMULATE\; default\: none\]]:SIMULATE:"
   "--ceiling[file that limits what any hub may do on this node \[GPUDECK_CEILING\; default\: \/etc\/gpudeck\/ceiling.toml if it is there\]]:FILE:_files"
   {--json,--no-json}"[one JSON document per line, at each state \[GPUDECK_JSON\; default\: no\]]"
@@ -2399,6 +2431,7 @@ _shtab_gpudeck_service() {
         hub) _arguments -C -s $_shtab_gpudeck_service_hub_options ;;
         install) _shtab_gpudeck_service_install ;;
         show) _shtab_gpudeck_service_show ;;
+        undo) _shtab_gpudeck_service_undo ;;
         uninstall) _shtab_gpudeck_service_uninstall ;;
       esac
   esac
@@ -2448,6 +2481,30 @@ _shtab_gpudeck_service_show() {
       case $line[1] in
         agent) _arguments -C -s $_shtab_gpudeck_service_show_agent_options ;;
         hub) _arguments -C -s $_shtab_gpudeck_service_show_hub_options ;;
+      esac
+  esac
+}
+
+_shtab_gpudeck_service_undo() {
+  local context state line curcontext="$curcontext" one_or_more='(*)' remainder='(-)*:' default='*::: :->undo'
+
+  # Add default positional/remainder specs only if none exist, and only once per session
+  if (( ! _shtab_gpudeck_service_undo_defaults_added )); then
+    if (( ${_shtab_gpudeck_service_undo_options[(I)${(q)one_or_more}*]} +          ${_shtab_gpudeck_service_undo_options[(I)${(q)remainder}*]} +          ${_shtab_gpudeck_service_undo_options[(I)${(q)default}]} == 0 )); then
+      _shtab_gpudeck_service_undo_options+=(': :_shtab_gpudeck_service_undo_commands' '*::: :->undo')
+    fi
+    _shtab_gpudeck_service_undo_defaults_added=1
+  fi
+  _arguments -C -s $_shtab_gpudeck_service_undo_options
+
+  case $state in
+    undo)
+      words=($line[1] "${words[@]}")
+      (( CURRENT += 1 ))
+      curcontext="${curcontext%:*:*}:_shtab_gpudeck_service_undo-$line[1]:"
+      case $line[1] in
+        agent) _arguments -C -s $_shtab_gpudeck_service_undo_agent_options ;;
+        hub) _arguments -C -s $_shtab_gpudeck_service_undo_hub_options ;;
       esac
   esac
 }

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpudeck import __version__
+from gpudeck.contract.vendors import is_nvidia
 from gpudeck.contract.wire import GpuFacts, Task, Use
 from gpudeck.measures.metrics import COLUMNS, SLOW, Metric
 from gpudeck.measures.throttled_time import VIOLATIONS
@@ -58,7 +59,8 @@ def gpu_labels(facts: GpuFacts, host: str, driver: str | None, board: GpuFacts |
     is_part = facts.parent_uuid is not None
     return labels({
         "gpu": str(facts.index), "UUID": facts.parent_uuid or facts.uuid,
-        "pci_bus_id": facts.pci_bus_id, "device": f"nvidia{minor}", "modelName": whole.name,
+        "pci_bus_id": facts.pci_bus_id,
+        "device": f"nvidia{minor}" if is_nvidia(whole.uuid) else None, "modelName": whole.name,
         "GPU_I_PROFILE": facts.mig_profile if is_part else None,
         "GPU_I_ID": None if facts.gpu_instance is None else str(facts.gpu_instance),
         "Hostname": host, DRIVER: driver, "mig_uuid": facts.uuid if is_part else None,

@@ -1,5 +1,5 @@
-"""Machine with boards of AMD: the files of public captures, in a mount namespace of the program that
-reads them, so that it finds them where a kernel has them. Processes are real ones."""
+"""Machine with boards of AMD: the files of public captures, in a mount namespace of the program
+that reads them, so that it finds them where a kernel has them. Processes are real ones."""
 
 import base64
 import json

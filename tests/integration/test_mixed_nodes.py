@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.fakes.amd import RX6900XT, RX6900XT_UUID, VEGA56, FakeAmd
 from tests.fakes.children import Child, Children, a_ceiling, wait_until_old
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeNvml
+from tests.integration.hubs import HubProcess
 
 ROOT = Path(__file__).parents[2]
 MIB = 2**20
@@ -27,8 +29,10 @@ LIMIT = "nvmlDeviceSetPowerManagementLimit"
 class MixedNode:
     """Machine with two boards of each vendor, and what a hub knows of it."""
 
-    def __init__(self, hub: FakeHub, folder: Path) -> None:
+    def __init__(self, hub: FakeHub, folder: Path, real: HubProcess | None = None) -> None:
+        """`real`: the hub that it reports to in place of the fake one."""
         self.hub, self.folder = hub, folder
+        self.url, token = (hub.url, hub.token()) if real is None else (real.url, real.token())
         self.nvml = FakeNvml(folder / "nvml.txt", gpus=2)
         self.amd = FakeAmd(folder / "machine", RX6900XT, VEGA56)
         for gpu in self.nvml.gpus:
@@ -36,7 +40,7 @@ class MixedNode:
         self.nvml.save()
         self.ceiling = a_ceiling(folder)
         self.token = folder / "token"
-        self.token.write_text(hub.token().text + "\n")
+        self.token.write_text(token.text + "\n")
 
     @property
     def nvidia(self) -> list[str]:
@@ -47,7 +51,7 @@ class MixedNode:
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 self.amd.command([sys.executable, "-m", "agent", "--backend", "nvml,amd", "--hub",
-                                  self.hub.url, "--data", str(self.folder / "data"),
+                                  self.url, "--data", str(self.folder / "data"),
                                   "--token-file", str(self.token), "--ceiling",
                                   str(self.ceiling)]),
                 cwd=ROOT, env=self.nvml.env(), stderr=log)
@@ -206,3 +210,35 @@ def test_boards_of_a_driver_that_is_gone_at_the_start_are_still_there(node: Mixe
         assert node.events("gpu_removed") == []
         node.nvml.load()
         wait_for(lambda: set(node.states().values()) == {"ok"})
+
+
+def test_a_hub_shows_each_board_as_it_is(hub: FakeHub, tmp_path: Path, node: MixedNode) -> None:
+    """Also after the hub and the agent were restarted."""
+    del node  # it skips where nothing can be mounted
+    with HubProcess(tmp_path / "hub") as real:
+        (tmp_path / "node").mkdir()
+        node = MixedNode(hub, tmp_path / "node", real)
+
+        def gpus() -> dict[str, Any]:
+            items = real.get("/api/v1/gpus?limit=100")["items"]
+            return {item["uuid"]: item for item in items if item["state"] != "stale"}
+
+        for _ in range(2):
+            with node.agent():
+                wait_for(lambda: len(gpus()) == 4)
+                shown = gpus()
+                assert [shown[uuid]["place"] for uuid in (*node.nvidia, RX6900XT_UUID)] == [
+                    "0", "1", "2"]
+                assert shown[RX6900XT_UUID]["facts"]["driver_version"].startswith("Linux ")
+                [machine] = real.get("/api/v1/nodes")["items"]
+                assert machine["driver_version"].startswith(f"{node.nvml.driver} (NVIDIA), Linux ")
+                assert machine["driver_version"].endswith(" (AMD)")
+                labels = [line for line in real.ask("/metrics").body.decode().splitlines()
+                          if line.startswith("DCGM_FI_DEV_GPU_TEMP{") and RX6900XT_UUID in line]
+                assert len(labels) == 1
+                assert 'DCGM_FI_DRIVER_VERSION="Linux ' in labels[0]
+                assert "nvidia" not in labels[0].partition("Hostname=")[0]
+                real.stop()
+                real.start()
+                wait_for(lambda: len(gpus()) == 4)
+        assert "Traceback" not in real.log.read_text()

@@ -1,7 +1,6 @@
-"""Limits on a node with boards of several vendors: each is asked of the board's own driver, and what
-that cannot do is refused in words."""
+"""Limits on a node with boards of several vendors: each is asked of the board's own driver, and
+what that cannot do is refused in words."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,10 +18,10 @@ REFUSED = "limits of GPUs cannot be set through the backend amd"
 
 
 @pytest.fixture
-def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNvml]:
+def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     nvml = FakeNvml(tmp_path / "nvml", gpus=1)
     nvml.use(monkeypatch)
-    yield nvml
+    return nvml
 
 
 def test_a_limit_goes_to_the_drivers_own_boards_alone(nvml: FakeNvml) -> None:

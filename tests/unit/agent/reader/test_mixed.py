@@ -185,9 +185,9 @@ def demand(machine: Machine, *answers: OnDemandReading | None) -> OnDemandReadin
 
 def test_what_an_action_is_judged_by_says_whose_boards_are_not_read(machine: Machine) -> None:
     of_nvidia = OnDemandReading((ProcessReading(7, NVIDIA[0], 1.0 * GIB, None),),
-                                {uuid: 1.0 * GIB for uuid in NVIDIA})
+                                dict.fromkeys(NVIDIA, 1.0 * GIB))
     of_amd = OnDemandReading((ProcessReading(8, AMD[0], 2.0 * GIB, None),),
-                             {uuid: 2.0 * GIB for uuid in AMD}, {AMD[0]: 5.0})
+                             dict.fromkeys(AMD, 2.0 * GIB), {AMD[0]: 5.0})
     assert demand(machine, of_nvidia, None) is None, "the other has not begun"
     machine.second()
     both = demand(machine, of_nvidia, of_amd)
