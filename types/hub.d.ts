@@ -859,6 +859,7 @@ declare namespace Hub {
     mem_temp_max_c: number | null;
     mem_margin_min_c: number | null;
     accounting_on: boolean | null;
+    driver: string | null;
   }
 
   interface GpuLinkView {

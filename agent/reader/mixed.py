@@ -5,7 +5,7 @@ others are read on, and its own stay in the list, marked. Pure."""
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from gpudeck.contract.vendors import vendor_of
 from gpudeck.contract.wire import MAX_GPUS, GpuFacts, GpuLink, GpuState, ReaderState
@@ -106,7 +106,7 @@ class MixedInbox:
             own = [board for board in every if vendor_of(board.uuid) == part.backend.vendor]
             first = min((board.index for board in own), default=0) if part.counts_on else 0
             part.facts = tuple(structs.replace(board, index=board.index - first) for board in own)
-            part.driver_version = next((board.driver_version for board in own), None)
+            part.driver_version = next((board.driver for board in own), None)
 
     def collect(self, at: float, now: float) -> None:
         """Take what the parts have. `at`: wall time, for events."""
@@ -128,7 +128,8 @@ class MixedInbox:
         """Return what the parts have listed. None: none has, or one has not begun: its boards are
         not known yet, and an empty list would mean that nothing runs on them."""
         pairs = list(zip(self._parts, answers, strict=True))
-        if not any(answers) or any(answer is None and part.begins for part, answer in pairs):
+        if all(answer is None for answer in answers) or any(
+                answer is None and part.begins for part, answer in pairs):
             return None
         processes, mem, energy = list[ProcessReading](), dict[str, float | None](), dict[
             str, float | None]()
@@ -181,7 +182,7 @@ def _joined(parts: Sequence[ReaderPart], taken: Sequence[Reading]) -> Reading:
         place, index = len(gpus), max((entry.index + 1 for entry in facts), default=0)
         gpus += part.gpus()
         facts += [structs.replace(
-            entry, index=entry.index + index, driver_version=part.driver_version)
+            entry, index=entry.index + index, driver_version=part.driver_version or UNSET)
             for entry in part.facts]
         links += [structs.replace(link, a=link.a + place, b=link.b + place) for link in part.links
                   if max(link.a, link.b) + place < MAX_GPUS]

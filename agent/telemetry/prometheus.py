@@ -98,7 +98,7 @@ class MetricsPage:
         places = {facts.uuid: at for at, facts in enumerate(reading.facts)}
         parent = [places.get(facts.parent_uuid or "", -1) for facts in reading.facts]
         gpu_labels = [dcgm.gpu_labels(
-            facts, self._host, facts.driver_version or reading.driver_version,
+            facts, self._host, facts.driver or reading.driver_version,
             reading.facts[above] if above >= 0 else None,
             dcgm.same_place([entry.task for entry in gpu_tasks if entry.gpu_uuid == facts.uuid]))
             for facts, above in zip(reading.facts, parent, strict=True)]

@@ -59,11 +59,11 @@ class GpuFactsView(msgspec.Struct):
     mem_temp_max_c: float | None
     mem_margin_min_c: float | None  # the least `temp_margin_c` before it slows for its memory
     accounting_on: bool | None
-    driver_version: str | None  # None: it is the node's
+    driver: str | None  # its version; None: it is the node's
 
 
 def driver_words(version: str | None, gpus: Iterable[GpuFacts]) -> str | None:
     """Return the driver's version; of a node with several drivers all of them."""
-    versions = dict.fromkeys((gpu.driver_version, vendor_of(gpu.uuid)) for gpu in gpus
-                             if gpu.driver_version is not None)
+    versions = dict.fromkeys((gpu.driver, vendor_of(gpu.uuid)) for gpu in gpus
+                             if gpu.driver is not None)
     return ", ".join(f"{own} ({vendor})" for own, vendor in versions) or version

@@ -33,7 +33,7 @@ BOARD_FACTS: tuple[tuple[str, str, Words], ...] = (
     ("compute_instance", "Compute instance", str), ("pci_bus_id", "PCI bus", str),
     ("minor", "Device file", lambda number: f"/dev/nvidia{number}"),
     ("numa_node", "NUMA node", str), ("serial", "Serial", str), ("vbios", "VBIOS", str),
-    ("driver_version", "Driver", str),
+    ("driver", "Driver", str),
     ("compute_capability", "Compute capability", str),
     ("mem_total_bytes", "Memory", bytes_words), ("power_limit_w", "Power limit", WATTS),
     ("power_limit_default_w", "Power limit, default", WATTS),

@@ -152,7 +152,7 @@ def _labels(fleet: FleetMetricsSnapshot, tasks: Iterable[TaskOnGpu]) -> list[str
         on.setdefault(at, []).append(task)
     return [
         gpu_labels(facts, fleet.nodes[node].hello.host,
-                   facts.driver_version or fleet.nodes[node].hello.driver_version,
+                   facts.driver or fleet.nodes[node].hello.driver_version,
                    fleet.facts[parent] if parent != NO_GPU else None,
                    same_place(on[at]) if at in on else None)
         for at, (facts, node, parent) in enumerate(zip(

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gpudeck.contract.message_limits import Amount, Number, Seconds, Word
 
@@ -38,10 +38,15 @@ class GpuFacts(Struct, frozen=True):
     # For boards that report limits as margins: below this `temp_margin_c` it throttles for its
     # memory's sake. The driver does not report which temperature that is.
     mem_margin_min_c: Seconds | None = None
-    driver_version: Word | None = None  # on a node with several drivers
     accounting_on: bool | None = None  # the driver keeps statistics of ended processes
     # metric key -> "unsupported" | "denied": what this board never reports
     missing: Annotated[dict[Word, Word], Meta(max_length=128)] = {}
+    driver_version: Word | UnsetType = UNSET  # on a node with several drivers
+
+    @property
+    def driver(self) -> str | None:
+        """Version of its own driver; None: it is that of the node, or not known."""
+        return None if isinstance(self.driver_version, UnsetType) else self.driver_version
 
     @property
     def place(self) -> str:

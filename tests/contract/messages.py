@@ -406,6 +406,10 @@ FROM_AGENT |= {
     ),
     "inventory_with_memory_limits": Inventory(4, (structs.replace(
         FACTS[0], mem_temp_max_c=95.0, mem_margin_min_c=8.0, accounting_on=True),)),
+    "inventory_of_two_vendors": Inventory(5, (
+        structs.replace(FACTS[0], driver_version="575.57.08"),
+        GpuFacts("GPU-946d7e1ef9b172dd", 1, "AMD Radeon RX 6900 XT",
+                 driver_version="Linux 6.8.0"))),
     "frame_with_a_suspended_task": structs.replace(
         FRAME, seq=10, tasks=Tasks(True, (TASK,), USES, suspended=(TASK.id,))),
     "frame_with_checkpoints": structs.replace(FRAME, seq=9, host=structs.replace(

@@ -145,7 +145,7 @@ def test_boards_of_both_have_their_own_facts_numbers_and_tasks(
         wait_for(lambda: len(node.facts()) == 4)
         assert [gpu.index for gpu in node.facts()] == [0, 1, 2, 3]
         assert [gpu.uuid for gpu in node.facts()][:3] == [*node.nvidia, RX6900XT_UUID]
-        drivers = [gpu.driver_version for gpu in node.facts()]
+        drivers = [gpu.driver for gpu in node.facts()]
         assert drivers[:2] == [node.nvml.driver] * 2
         assert all(str(driver).startswith("Linux ") for driver in drivers[2:])
         assert "AMD" in node.facts()[2].name
@@ -229,7 +229,7 @@ def test_a_hub_shows_each_board_as_it_is(hub: FakeHub, tmp_path: Path, node: Mix
                 shown = gpus()
                 assert [shown[uuid]["place"] for uuid in (*node.nvidia, RX6900XT_UUID)] == [
                     "0", "1", "2"]
-                assert shown[RX6900XT_UUID]["facts"]["driver_version"].startswith("Linux ")
+                assert shown[RX6900XT_UUID]["facts"]["driver"].startswith("Linux ")
                 [machine] = real.get("/api/v1/nodes")["items"]
                 assert machine["driver_version"].startswith(f"{node.nvml.driver} (NVIDIA), Linux ")
                 assert machine["driver_version"].endswith(" (AMD)")

@@ -73,7 +73,7 @@ def test_both_are_one_reading_a_second(machine: Machine) -> None:
     assert [facts.uuid for facts in reading.facts] == [*NVIDIA, *AMD]
     assert [gpu.uuid for gpu in reading.gpus] == [*NVIDIA, *AMD]
     assert [facts.index for facts in reading.facts] == [0, 1, 2, 3]
-    assert [facts.driver_version for facts in reading.facts] == ["575.57"] * 2 + ["Linux 6.8"] * 2
+    assert [facts.driver for facts in reading.facts] == ["575.57"] * 2 + ["Linux 6.8"] * 2
     assert [(link.a, link.b) for link in reading.links] == [(0, 1), (2, 3)]
     assert reading.driver_version == "575.57", "what limits and suspensions are judged by"
     assert machine.collect() is None
