@@ -165,16 +165,16 @@ class MixedInbox:
 
     def _hand_on(self, now: float) -> None:
         parts = self._parts
-        taken = [part.reading for part in parts if part.reading is not None]
-        if not taken or any(part.begins for part in parts):
+        readings = [part.reading for part in parts if part.reading is not None]
+        if not readings or any(part.begins for part in parts):
             return
-        self._node.put(_joined(parts, taken), now)
+        self._node.put(_join(parts, readings), now)
         self._node.has_news = True
         for part in parts:
             part.reading = None
 
 
-def _joined(parts: Sequence[ReaderPart], taken: Sequence[Reading]) -> Reading:
+def _join(parts: Sequence[ReaderPart], readings: Sequence[Reading]) -> Reading:
     """Join the parts. The first one's boards keep the indices that their vendor's programs use, and
     the next one's count on from there."""
     gpus, facts, links = list[GpuReading](), list[GpuFacts](), list[GpuLink]()
@@ -186,15 +186,15 @@ def _joined(parts: Sequence[ReaderPart], taken: Sequence[Reading]) -> Reading:
             for entry in part.facts]
         links += [structs.replace(link, a=link.a + place, b=link.b + place) for link in part.links
                   if max(link.a, link.b) + place < MAX_GPUS]
-    newest = max(taken, key=lambda reading: reading.taken_at)
-    is_listed = any(reading.processes is not None for reading in taken)
+    newest = max(readings, key=lambda reading: reading.taken_at)
+    is_listed = any(reading.processes is not None for reading in readings)
     return structs.replace(
         newest, gpus=tuple(gpus[:MAX_GPUS]), facts=tuple(facts[:MAX_GPUS]), links=tuple(links),
         processes=tuple(entry for part in parts for entry in part.processes) if is_listed else None,
         driver_version=parts[0].driver_version, happenings=(), detail="",
-        took_s=max((reading.took_s or 0.0 for reading in taken), default=None),
-        accounted=tuple(entry for reading in taken for entry in reading.accounted),
-        cuda_version=next(filter(None, (reading.cuda_version for reading in taken)), None))
+        took_s=max((reading.took_s or 0.0 for reading in readings), default=None),
+        accounted=tuple(entry for reading in readings for entry in reading.accounted),
+        cuda_version=next(filter(None, (reading.cuda_version for reading in readings)), None))
 
 
 def _events(part: ReaderPart, at: float) -> Iterator[BackendEvent]:

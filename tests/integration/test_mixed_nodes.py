@@ -179,8 +179,8 @@ def test_a_driver_that_hangs_takes_nothing_of_the_other_away(
         node.nvml.gpus[0]["util"] = 87
         node.nvml.save()
         wait_for(lambda: node.value(node.nvidia[0], "util_pct") == 87)
-        refused = node.hub.look(second.task_id, "end", grace_s=5.0)
-        assert [refusal.code for refusal in refused.refusals] == ["unreadable"]
+        preview = node.hub.look(second.task_id, "end", grace_s=5.0)
+        assert [refusal.code for refusal in preview.refusals] == ["unreadable"]
         reply = node.end(first)
         assert reply.state == "done", reply
         assert second.is_alive()
@@ -195,7 +195,8 @@ def test_a_driver_that_hangs_takes_nothing_of_the_other_away(
 
 
 def test_boards_of_a_driver_that_is_gone_at_the_start_are_still_there(node: MixedNode) -> None:
-    """After a restart nothing of them was read, and the hub must not take them for removed."""
+    """Show them after a restart, when nothing of them was read: the hub must not take them for
+    removed."""
     with node.agent():
         wait_for(lambda: len(node.facts()) == 4 and set(node.states().values()) == {"ok"})
         before = node.facts()
@@ -213,7 +214,7 @@ def test_boards_of_a_driver_that_is_gone_at_the_start_are_still_there(node: Mixe
 
 
 def test_a_hub_shows_each_board_as_it_is(hub: FakeHub, tmp_path: Path, node: MixedNode) -> None:
-    """Also after the hub and the agent were restarted."""
+    """Restart the hub and the agent meanwhile."""
     del node  # it skips where nothing can be mounted
     with HubProcess(tmp_path / "hub") as real:
         (tmp_path / "node").mkdir()
@@ -226,10 +227,10 @@ def test_a_hub_shows_each_board_as_it_is(hub: FakeHub, tmp_path: Path, node: Mix
         for _ in range(2):
             with node.agent():
                 wait_for(lambda: len(gpus()) == 4)
-                shown = gpus()
-                assert [shown[uuid]["place"] for uuid in (*node.nvidia, RX6900XT_UUID)] == [
+                views = gpus()
+                assert [views[uuid]["place"] for uuid in (*node.nvidia, RX6900XT_UUID)] == [
                     "0", "1", "2"]
-                assert shown[RX6900XT_UUID]["facts"]["driver"].startswith("Linux ")
+                assert views[RX6900XT_UUID]["facts"]["driver"].startswith("Linux ")
                 [machine] = real.get("/api/v1/nodes")["items"]
                 assert machine["driver_version"].startswith(f"{node.nvml.driver} (NVIDIA), Linux ")
                 assert machine["driver_version"].endswith(" (AMD)")

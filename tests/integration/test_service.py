@@ -140,7 +140,7 @@ def test_what_gpudeck_paused_goes_on_before_its_journal_goes(
 
 def test_what_is_left_in_force_is_undone_and_nothing_removed(
         root: Path, children: Children, capsys: pytest.CaptureFixture[str]) -> None:
-    """As the Debian package does before its program goes."""
+    """Undo as the Debian package does before its program goes."""
     child = children.start()
     write_world(root, [child])
     data, hold = root / "var/lib/gpudeck-agent", root / "run/gpudeck/hub-hold"
@@ -170,7 +170,7 @@ class BootedRoot(Machine):
 
 def test_nothing_is_undone_under_an_agent_that_runs(
         root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would set its limits again."""
+    """Refuse that: it would set its limits again."""
     systemctl = tmp_path / "systemctl"
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     for status, runs in ((0, True), (3, False)):
@@ -186,11 +186,11 @@ def test_nothing_is_undone_under_an_agent_that_runs(
 def test_an_undo_says_what_it_cannot_know(root: Path) -> None:
     (root / "var/lib/gpudeck-agent").mkdir()
     (root / "var/lib/gpudeck-agent/acts.db").write_text("of another program " * 500)
-    with pytest.raises(CommandError) as refused:
+    with pytest.raises(CommandError) as trouble:
         service(["undo", "agent", "--root", str(root)])
     for words in ("memory limits that gpudeck has set may be there still",
                   "power caps and clock locks that gpudeck has set may be there still"):
-        assert words in str(refused.value)
+        assert words in str(trouble.value)
 
 
 def test_installed_again_it_keeps_what_is_there_and_adds_what_is_not(

@@ -32,9 +32,9 @@ class LimitedNode:
         self.store = TimedLimitStore(ActionJournal(self.journal))
         self.removal = TimedRemoval(self.store, self.applier, LocalMpsDaemons(""), "boot-1")
 
-    def begin(self, what: LimitKind, wanted: tuple[float, ...], before: tuple[float, ...] = (),
+    def begin(self, what: LimitKind, values: tuple[float, ...], before: tuple[float, ...] = (),
               state: LeaseState = "in_force", boot: str = "boot-1") -> TimedLimit:
-        limit = TimedLimit(f"c-{what}", self.uuid, what, wanted, before, "ada", "hot", time.time(),
+        limit = TimedLimit(f"c-{what}", self.uuid, what, values, before, "ada", "hot", time.time(),
                            time.time() + 3_600, "boot-1",
                            time.clock_gettime(time.CLOCK_BOOTTIME) + 3_600, state)
         self.store.begin(limit)
@@ -96,7 +96,8 @@ def test_one_that_cannot_be_read_is_named_and_not_guessed_at(node: LimitedNode) 
 
 
 def test_a_lock_that_no_driver_reports_is_undone(node: LimitedNode) -> None:
-    """At rest nothing shows whether a lock is there, and no agent would look again."""
+    """Undo it without a proof: at rest nothing shows whether a lock is there, and no agent would
+    look again."""
     node.applier.lock_clocks(node.uuid, 210, 1_410)
     node.begin("clocks", (210.0, 1_410.0))
     lines, remaining = node.removal.undo_all()

@@ -139,11 +139,11 @@ def test_when_none_is_read_the_node_is_not(machine: Machine) -> None:
 
 def test_boards_of_before_a_restart_keep_their_place(machine: Machine) -> None:
     before = machine.second().facts
-    again = Machine()
-    again.mixed.remember(before)
-    again.nvidia.set_state("hung", "")
-    again.put(again.amd, AMD)
-    reading = again.collect()
+    later = Machine()
+    later.mixed.remember(before)
+    later.nvidia.set_state("hung", "")
+    later.put(later.amd, AMD)
+    reading = later.collect()
     assert reading is not None
     assert reading.facts == before
     assert [gpu.state for gpu in reading.gpus] == ["stale", "stale", "ok", "ok"]
@@ -190,10 +190,10 @@ def test_what_an_action_is_judged_by_says_whose_boards_are_not_read(machine: Mac
                              dict.fromkeys(AMD, 2.0 * GIB), {AMD[0]: 5.0})
     assert demand(machine, of_nvidia, None) is None, "the other has not begun"
     machine.second()
-    both = demand(machine, of_nvidia, of_amd)
-    assert both is not None
-    assert ([process.pid for process in both.processes], both.unread) == ([7, 8], ())
-    assert both.energy_j == {AMD[0]: 5.0}
+    answer = demand(machine, of_nvidia, of_amd)
+    assert answer is not None
+    assert ([process.pid for process in answer.processes], answer.unread) == ([7, 8], ())
+    assert answer.energy_j == {AMD[0]: 5.0}
     one = demand(machine, of_nvidia, None)
     assert one is not None
     assert one.mem_used_bytes == {**of_nvidia.mem_used_bytes, **dict.fromkeys(AMD)}

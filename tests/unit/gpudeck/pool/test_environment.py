@@ -178,7 +178,8 @@ def test_each_lease_has_its_own_limits_under_hami() -> None:
 
 
 def test_boards_of_one_vendor_are_counted_without_those_of_another() -> None:
-    """On a node that has both, NVIDIA's come first; neither CUDA nor ROCm counts the other's."""
+    """Count as CUDA and ROCm do on a node that has both: neither sees the other's boards, and
+    NVIDIA's come first."""
     chip = LeasedGpu("AMD-5f0e", "AMD Radeon", 3, False, "0000:c1:00.0", 8.0 * GIB)
     lease = replace(leased(chip), node_uuids=(*ALL, "GPU-60e5a3f1b2c4d6e8", chip.uuid))
     assert environment(lease, "auto", ALL).set["ROCR_VISIBLE_DEVICES"] == "1"
