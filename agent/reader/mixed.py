@@ -2,7 +2,7 @@
 only it can hang, and what they read is put together here. Whatever a driver does, the boards of the
 others are read on, and its own stay in the list, marked. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import UNSET, structs
@@ -17,6 +17,7 @@ from ..readings import BackendEvent, GpuReading, OnDemandReading, ProcessReading
 from .inbox import ReaderInbox
 
 DETAIL_MOST = 1_024
+StartOf = Callable[[int], int | None]  # of the process with this pid; None: it is not there
 # The state of a node of which no part is read: the first of these that a part has.
 _WORST: tuple[ReaderState, ...] = ("hung", "failed", "released", "starting", "no_driver",
                                    "no_library", "no_gpus")
@@ -34,6 +35,7 @@ class ReaderPart:
     facts: tuple[GpuFacts, ...] = ()
     links: tuple[GpuLink, ...] = ()
     processes: tuple[ProcessReading, ...] = ()
+    starts: dict[int, int | None] = field(default_factory=dict)  # of these, by pid
     driver_version: str | None = None
     was_read: bool = False
     event_state: ReaderState = "starting"  # that the last event was of
@@ -53,7 +55,7 @@ class ReaderPart:
         words = self.inbox.detail or ("" if self.is_ok else self.inbox.state)
         return " ".join(filter(None, (words and f"{self.backend.vendor}: {words}", self.note)))
 
-    def take(self, reading: Reading) -> None:
+    def take(self, reading: Reading, start_of: StartOf) -> None:
         """Take a reading, of which only boards of this vendor count: a driver that gives a board
         the UUID of another vendor's must not stand in for that."""
         vendor, own = self.backend.vendor, dict[str, int]()
@@ -74,6 +76,15 @@ class ReaderPart:
         if reading.processes is not None:
             self.processes = tuple(process for process in reading.processes
                                    if process.gpu_uuid in own)
+            self.starts = {process.pid: start_of(process.pid) for process in self.processes}
+
+    def listed(self, start_of: StartOf) -> tuple[ProcessReading, ...]:
+        """Return the processes on its boards. Of an earlier list only those that are still the same
+        ones: a driver that hangs reports no end, and somebody else may have the number since."""
+        if self.reading is not None and self.reading.processes is not None:
+            return self.processes
+        return tuple(process for process in self.processes
+                     if start_of(process.pid) == self.starts[process.pid])
 
     def gpus(self) -> tuple[GpuReading, ...]:
         """Return its boards: as they were just read, or without a number that could pass for
@@ -93,9 +104,10 @@ class ReaderPart:
 class MixedInbox:
     """Puts the readings of the parts together, one for each second, into the node's own inbox."""
 
-    def __init__(self, node: ReaderInbox, parts: Sequence[ReaderPart]) -> None:
+    def __init__(self, node: ReaderInbox, parts: Sequence[ReaderPart], start_of: StartOf) -> None:
         self._node = node
         self._parts = parts
+        self._start_of = start_of
 
     def remember(self, facts: Iterable[GpuFacts]) -> None:
         """Remember the boards of an earlier start: one whose driver hangs now is still there."""
@@ -119,7 +131,7 @@ class MixedInbox:
                 continue
             if part.reading is not None:
                 self._hand_on(now)  # another one is late, and is not waited for
-            part.take(reading)
+            part.take(reading, self._start_of)
         due = [part for part in self._parts if part.is_ok]
         if due and all(part.reading is not None for part in due):
             self._hand_on(now)
@@ -168,13 +180,14 @@ class MixedInbox:
         readings = [part.reading for part in parts if part.reading is not None]
         if not readings or any(part.begins for part in parts):
             return
-        self._node.put(_join(parts, readings), now)
+        self._node.put(_join(parts, readings, self._start_of), now)
         self._node.has_news = True
         for part in parts:
             part.reading = None
 
 
-def _join(parts: Sequence[ReaderPart], readings: Sequence[Reading]) -> Reading:
+def _join(parts: Sequence[ReaderPart], readings: Sequence[Reading], start_of: StartOf
+          ) -> Reading:
     """Join the parts. The first one's boards keep the indices that their vendor's programs use, and
     the next one's count on from there."""
     gpus, facts, links = list[GpuReading](), list[GpuFacts](), list[GpuLink]()
@@ -190,7 +203,8 @@ def _join(parts: Sequence[ReaderPart], readings: Sequence[Reading]) -> Reading:
     is_listed = any(reading.processes is not None for reading in readings)
     return structs.replace(
         newest, gpus=tuple(gpus[:MAX_GPUS]), facts=tuple(facts[:MAX_GPUS]), links=tuple(links),
-        processes=tuple(entry for part in parts for entry in part.processes) if is_listed else None,
+        processes=None if not is_listed else tuple(
+            entry for part in parts for entry in part.listed(start_of)),
         driver_version=parts[0].driver_version, happenings=(), detail="",
         took_s=max((reading.took_s or 0.0 for reading in readings), default=None),
         accounted=tuple(entry for reading in readings for entry in reading.accounted),

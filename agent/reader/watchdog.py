@@ -17,17 +17,20 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from gpudeck.contract.wire import GpuFacts
 
-from ..backends import BACKENDS, StaleReaderError, backend_named
+from ..backends import BACKENDS, Backend, StaleReaderError, backend_named
 from ..readings import OnDemandReading
 from .inbox import ReaderInbox
 from .loop import ReaderRequests, receive_requests, serve
-from .mixed import MixedInbox, ReaderPart
 from .supervisor import RENEW, WELL_ROUND_S, ReaderChild, ReaderSupervisor, ReaderTimeouts
 from .wake_selector import WakeSelector
+
+if TYPE_CHECKING:
+    from .mixed import MixedInbox
 
 
 def phase_of(node_id: str) -> float:
@@ -76,9 +79,7 @@ class ReaderProcess(ReaderInbox):
             ReaderSupervisor([name, repr(phase_s), options], patience or ReaderTimeouts(),
                              release_order, inbox, self._selector)
             for name, inbox in zip(names, inboxes, strict=True)]
-        self._mixed = None if row is None or not row.parts else MixedInbox(self, [
-            ReaderPart(part, inbox, place > 0)
-            for place, (part, inbox) in enumerate(zip(row.parts, inboxes, strict=True))])
+        self._mixed = None if row is None or not row.parts else _mixed(self, row, inboxes)
         self._is_closed = False
         for supervisor in self._supervisors:
             supervisor.watch()
@@ -136,6 +137,19 @@ class ReaderProcess(ReaderInbox):
 
     def _of_child(self, child: ReaderChild) -> ReaderSupervisor:
         return next(supervisor for supervisor in self._supervisors if supervisor.has(child))
+
+
+def _mixed(node: ReaderInbox, row: Backend, inboxes: Sequence[ReaderInbox]) -> "MixedInbox":
+    from ..tasks.processes import row_of  # few nodes need it, and the reading processes never
+    from .mixed import MixedInbox, ReaderPart
+
+    def start_of(pid: int) -> int | None:
+        process = row_of(pid)
+        return None if process is None else process.start_ticks
+
+    return MixedInbox(node, [
+        ReaderPart(part, inbox, place > 0)
+        for place, (part, inbox) in enumerate(zip(row.parts, inboxes, strict=True))], start_of)
 
 
 class ThreadedReaderProcess(ReaderProcess):

@@ -33,7 +33,8 @@ class Machine:
         self.parts = [ReaderPart(part, ReaderInbox(), place > 0)
                       for place, part in enumerate(MIXED.parts)]
         self.nvidia, self.amd = (part.inbox for part in self.parts)
-        self.mixed = MixedInbox(self.node, self.parts)
+        self.starts = {7: 70, 8: 80}  # of processes, by pid
+        self.mixed = MixedInbox(self.node, self.parts, self.starts.get)
 
     def put(self, inbox: ReaderInbox, uuids: tuple[str, ...], util: float = 0.0,
             **changed: object) -> None:
@@ -177,6 +178,25 @@ def test_a_list_of_one_is_not_a_list_of_all(machine: Machine) -> None:
     assert reading is not None
     assert reading.processes == (first, second)
     assert machine.second().processes is None
+
+
+@pytest.mark.parametrize("start", [None, 81])
+def test_a_driver_that_hangs_reports_no_end_of_its_processes(machine: Machine, start: int | None
+                                                              ) -> None:
+    """Leave one out that has ended, or whose number another process has."""
+    first, second, third = (ProcessReading(pid, uuid, 1.0 * GIB, None)
+                            for pid, uuid in ((7, NVIDIA[0]), (8, AMD[0]), (9, AMD[1])))
+    machine.put(machine.nvidia, NVIDIA, processes=(first,))
+    machine.put(machine.amd, AMD, processes=(second, third))
+    assert machine.collect() is not None
+    machine.amd.set_state("hung", "")
+    machine.starts |= {} if start is None else {8: start}
+    if start is None:
+        del machine.starts[8]
+    machine.put(machine.nvidia, NVIDIA, processes=(first,))
+    reading = machine.collect()
+    assert reading is not None
+    assert reading.processes == (first, third), "of one that is not seen from here nothing changed"
 
 
 def demand(machine: Machine, *answers: OnDemandReading | None) -> OnDemandReading | None:
