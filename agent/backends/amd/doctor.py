@@ -33,7 +33,7 @@ def checks(released: str, drm: Path = DRM, module: Path = MODULE, kfd: Path = KF
     yield DoctorCheck(
         "amd", "AMD boards", "warning" if version is None else "ok",
         f"{_many(count)}, driver {version or 'not loaded'}. Read by an agent that is started "
-        "with --backend amd, or nvml,amd beside NVIDIA's; not verified on hardware yet "
+        "with --backend amd, or nvml,amd next to NVIDIA's; not verified on hardware yet "
         "(docs/hardware.md)",
         "" if version else "run `sudo modprobe amdgpu`")
     if not os.path.exists(kfd):
