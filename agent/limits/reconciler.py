@@ -68,6 +68,11 @@ ManagedLimits = tuple[tuple[TimedLimit, ...], tuple[ManagedComputeMode, ...],
                       tuple[ManagedMigLayout, ...]]
 
 
+def _holds_nothing(limits: LimitStores) -> bool:
+    return all(store.is_surely_empty for store in (limits.timed, limits.modes, limits.layouts,
+                                                   limits.memory))
+
+
 class LimitReconciler:
     """Reconciler of one node. `holds`: who has stopped all actions; nothing is set meanwhile."""
 
@@ -126,18 +131,12 @@ class LimitReconciler:
             return
         self._next_at = now + (LOOK_S if is_over else ROUND_S)
         self._ends_at = None
-        if self._last_report is None or not self._holds_nothing:
+        if self._last_report is None or not _holds_nothing(self._limits):
             self._worker.put(self._round)
         else:  # a simulator has a thousand nodes without any of this
             self._is_fresh = False
         if self._limits.mps.program:
             self._looker.put(self._look_and_report)
-
-    @property
-    def _holds_nothing(self) -> bool:
-        limits = self._limits
-        return all(store.is_surely_empty for store in (limits.timed, limits.modes, limits.layouts,
-                                                       limits.memory))
 
     def poll(self) -> list[LimitsNow]:
         news, self._news = self._news, None
