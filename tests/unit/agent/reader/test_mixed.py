@@ -138,16 +138,19 @@ def test_when_none_is_read_the_node_is_not(machine: Machine) -> None:
     assert machine.node.state == "released"
 
 
-def test_boards_of_before_a_restart_keep_their_place(machine: Machine) -> None:
+@pytest.mark.parametrize("is_first", [True, False])
+def test_boards_of_before_a_restart_keep_their_place(machine: Machine, is_first: bool) -> None:
     before = machine.second().facts
     later = Machine()
     later.mixed.remember(before)
-    later.nvidia.set_state("hung", "")
-    later.put(later.amd, AMD)
+    hung, well = (later.nvidia, later.amd) if is_first else (later.amd, later.nvidia)
+    hung.set_state("hung", "")
+    later.put(well, AMD if is_first else NVIDIA)
     reading = later.collect()
     assert reading is not None
     assert reading.facts == before
-    assert [gpu.state for gpu in reading.gpus] == ["stale", "stale", "ok", "ok"]
+    states = ["stale", "stale", "ok", "ok"]
+    assert [gpu.state for gpu in reading.gpus] == (states if is_first else states[::-1])
 
 
 def test_a_board_with_an_identity_of_another_vendor_is_left_out(machine: Machine) -> None:
