@@ -1,4 +1,4 @@
-// Words about a GPU: in its cell, aloud, in the hover card and in the drawer.
+// Words about a GPU: in its cell, aloud, in the hover card and in the drawer; and about who waits for some.
 
 /** @import { FleetState } from "../live/fleet_state.mjs" */
 
@@ -83,6 +83,12 @@ function wastedAfter(picture, slot) {
     : `, idle ${age((picture.isThen ? (picture.at ?? NaN) : Date.now() / 1000) - wasted.since)}`;
 }
 
+/**
+ * Returns "idle 2 h" of one that is wasted, "paused", or else "ok".
+ * @type {(picture: FleetState, slot: number) => string}
+ */
+export const standing = (picture, slot) => wastedAfter(picture, slot).replace(", ", "") || "ok";
+
 /** @type {(picture: FleetState, slot: number) => string} */
 export const leaseAfter = (picture, slot) =>
   picture.leaseWords(slot) === "" ? "" : `, ${picture.leaseWords(slot)}`;
@@ -129,4 +135,15 @@ export function shareOf(gpu, metric) {
   const full = metric.full ?? facts?.[metric.fullFact ?? ""];
   if (value === undefined || value === null || full === undefined || full === null) return null;
   return Math.min(1, Math.max(0, value / full));
+}
+
+/**
+ * Returns what a claim asks for, how long it has waited, when it starts if leases end on time, and why
+ * it waits, which begins with what it asks for.
+ * @type {(claim: Pick<Hub.ClaimView, "asks" | "why" | "estimate" | "wait_s" | "asked_at">, now: number) => string}
+ */
+export function claimWords({ asks, why, estimate, wait_s: wait, asked_at: at }, now) {
+  const starts = estimate || (wait === null ? "" : `starts within ${age(wait)}`);
+  const because = why.replace(`it asks for ${asks}; `, "");
+  return [asks, `waiting ${age(now - at)}`, starts, because].filter(Boolean).join(" · ");
 }
