@@ -83,10 +83,7 @@ function wastedAfter(picture, slot) {
     : `, idle ${age((picture.isThen ? (picture.at ?? NaN) : Date.now() / 1000) - wasted.since)}`;
 }
 
-/**
- * Returns "idle 2 h" of one that is wasted, "paused", or else "ok".
- * @type {(picture: FleetState, slot: number) => string}
- */
+/** @type {(picture: FleetState, slot: number) => string} */
 export const standing = (picture, slot) => wastedAfter(picture, slot).replace(", ", "") || "ok";
 
 /** @type {(picture: FleetState, slot: number) => string} */
@@ -138,8 +135,7 @@ export function shareOf(gpu, metric) {
 }
 
 /**
- * Returns what a claim asks for, how long it has waited, when it starts if leases end on time, and why
- * it waits, which begins with what it asks for.
+ * `why` begins with what is asked for.
  * @type {(claim: Pick<Hub.ClaimView, "asks" | "why" | "estimate" | "wait_s" | "asked_at">, now: number) => string}
  */
 export function claimWords({ asks, why, estimate, wait_s: wait, asked_at: at }, now) {

@@ -343,14 +343,14 @@ def test_alerts_are_strips_of_their_rules() -> None:
     assert " · silenced" in text
     assert 'class="silenced"' in text
     assert "left: 50.00%; width: 50.00%" in text
-    named = [alert("late", 100, None, severity="warn", title="late", of="fleet", place=""),
+    alarms = [alert("late", 100, None, severity="warn", title="late", of="fleet", place=""),
              alert("lost", 150, None, title="lost", host="n7", place="5"),
              alert("hot", 150, None, severity="warn", title="hot", host="n1"),
              alert("hot", 160, None, severity="warn", title="hot", host="n2")]
-    _, rules = alert_strips(named, (100, 200), UTC, 200.0)
+    _, rules = alert_strips(alarms, (100, 200), UTC, 200.0)
     titles = re.findall("<strong>(.*?)</strong>", text_of(rules))
     assert titles == ["lost · n7 · GPU 5", "late", "hot · 2 nodes"]
-    _, rules = alert_strips(named[1:2], (100, 200), UTC, 200.0, has_hosts=False)
+    _, rules = alert_strips(alarms[1:2], (100, 200), UTC, 200.0, has_hosts=False)
     assert "<strong>lost · GPU 5</strong>" in text_of(rules)
     none, rules = alert_strips([], (100, 200), UTC, 200.0)
     assert (text_of(none), text_of(rules)) == (
