@@ -5,6 +5,7 @@
 import { get, lookAtAll } from "../parts/api.mjs";
 import { Lines, allWithin, byId, make, redraw, say, show, targetOf } from "../parts/dom.mjs";
 import { age, bytesWords, plural } from "../parts/format.mjs";
+import { claimWords } from "./gpu_words.mjs";
 import { grouped } from "../parts/grouped.mjs";
 import { me } from "../parts/account.mjs";
 import { isSilenced, placeOf } from "../alerts/alert_words.mjs";
@@ -292,12 +293,10 @@ export class AttentionLists {
   queue() {
     return this.attention
       .waiting()
-      .map(({ id, owner, gpus, asks, why, estimate, asked_at: at }) => ({
-        key: id,
-        what: owner,
-        detail: [plural(gpus, "GPU"), asks, `waits ${age(Date.now() / 1000 - at)}`, estimate, why]
-          .filter(Boolean)
-          .join(" · "),
+      .map((claim) => ({
+        key: claim.id,
+        what: claim.owner,
+        detail: claimWords(claim, Date.now() / 1000),
         places: [],
       }));
   }

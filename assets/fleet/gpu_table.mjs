@@ -3,8 +3,8 @@
 /** @import { FleetState } from "../live/fleet_state.mjs" */
 
 import { Lines, make, say, sayOrHide } from "../parts/dom.mjs";
-import { oneWord } from "../parts/format.mjs";
-import { leaseAfter, shortModel, stateWords } from "./gpu_words.mjs";
+import { oneWord, plural } from "../parts/format.mjs";
+import { leaseAfter, shortModel, standing, stateWords } from "./gpu_words.mjs";
 import { explain } from "../parts/tips.mjs";
 
 const MOST_ROWS = 200;
@@ -48,7 +48,7 @@ export class TableView {
     sayOrHide(
       this.count,
       lit.length > MOST_ROWS
-        ? `The first ${MOST_ROWS} of ${lit.length} GPUs. Filter to see fewer.`
+        ? `The first ${MOST_ROWS} of ${plural(lit.length, "GPU")}. Filter to see fewer.`
         : "",
     );
     this.lines.draw(rows);
@@ -73,7 +73,9 @@ export class TableView {
   /** @type {(slot: number, open: HTMLElement, cells: HTMLElement[]) => void} */
   drawLine(slot, open, cells) {
     const { picture } = this;
-    const state = picture.hasValue(slot) ? "ok" : stateWords(picture.state(slot));
+    const state = picture.hasValue(slot)
+      ? standing(picture, slot)
+      : stateWords(picture.state(slot));
     say(open, picture.nodeTitle(slot));
     const words = [
       picture.placeName(slot),
@@ -83,5 +85,6 @@ export class TableView {
       oneWord(this.describe(slot)),
     ];
     words.forEach((word, at) => say(cells[at], word));
+    cells[3].classList.toggle("wasted", picture.wasted.has(slot));
   }
 }

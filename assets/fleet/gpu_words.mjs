@@ -1,4 +1,4 @@
-// Words about a GPU: in its cell, aloud, in the hover card and in the drawer.
+// Words about a GPU: in its cell, aloud, in the hover card and in the drawer; and about who waits for some.
 
 /** @import { FleetState } from "../live/fleet_state.mjs" */
 
@@ -84,6 +84,9 @@ function wastedAfter(picture, slot) {
 }
 
 /** @type {(picture: FleetState, slot: number) => string} */
+export const standing = (picture, slot) => wastedAfter(picture, slot).replace(", ", "") || "ok";
+
+/** @type {(picture: FleetState, slot: number) => string} */
 export const leaseAfter = (picture, slot) =>
   picture.leaseWords(slot) === "" ? "" : `, ${picture.leaseWords(slot)}`;
 
@@ -129,4 +132,14 @@ export function shareOf(gpu, metric) {
   const full = metric.full ?? facts?.[metric.fullFact ?? ""];
   if (value === undefined || value === null || full === undefined || full === null) return null;
   return Math.min(1, Math.max(0, value / full));
+}
+
+/**
+ * `why` begins with what is asked for.
+ * @type {(claim: Pick<Hub.ClaimView, "asks" | "why" | "estimate" | "wait_s" | "asked_at">, now: number) => string}
+ */
+export function claimWords({ asks, why, estimate, wait_s: wait, asked_at: at }, now) {
+  const starts = estimate || (wait === null ? "" : `starts within ${age(wait)}`);
+  const because = why.replace(`it asks for ${asks}; `, "");
+  return [asks, `waiting ${age(now - at)}`, starts, because].filter(Boolean).join(" · ");
 }

@@ -21,10 +21,11 @@ function whereOf({ host, gpu, place }) {
   return place === null ? `${host} · ${gpu}` : `${host} · GPU ${place}`;
 }
 
+// A node may name the GPU first: "GPU 1: Xid 31: ...".
 /** @type {(event: Hub.EventView) => string} */
 export function wordsOf({ label, text, advice }) {
   if (text !== "")
-    return text.toLowerCase().startsWith(label.toLowerCase()) ? text : `${label}: ${text}`;
+    return text.toLowerCase().includes(label.toLowerCase()) ? text : `${label}: ${text}`;
   return advice === "" ? label : `${label}: ${advice}`;
 }
 

@@ -116,23 +116,6 @@ export function redraw(place, value, build) {
 }
 
 /**
- * Draws what may hold the focus; the link or button that says the same has it again.
- * @type {(place: Element, draw: () => void) => void}
- */
-export function keepFocus(place, draw) {
-  /** @type {(one: HTMLElement) => string} */
-  const name = (one) => Object.values(one.dataset).join() || one.textContent;
-  const focused = place.contains(document.activeElement)
-    ? name(/** @type {HTMLElement} */ (document.activeElement))
-    : null;
-  draw();
-  if (focused === null || place.contains(document.activeElement)) return;
-  allWithin(place, "a, button")
-    .find((one) => name(one) === focused)
-    ?.focus();
-}
-
-/**
  * A line for each key, which stays while its values change, so that focus and readers are left
  * alone.
  * @template I

@@ -5,11 +5,12 @@ import { make, theme } from "./dom.mjs";
 const HUES = 8; // of css/tokens.css
 /** @type {Record<Theme, string[]> | null} */
 let hues = null; // of both themes
-// Of GPUs that have a legend of their own and are looked at together: no line calls for a look.
+// Of GPUs that have a legend of their own and are looked at together: no line calls for a look, and
+// the first two, which are compared most, are the furthest apart.
 /** @type {Record<Theme, string[]>} */
 const CALM = {
-  dark: ["#6f93a8", "#7fb0a6", "#8f9bc4", "#a9a27c"],
-  light: ["#3f6f8a", "#2f7d70", "#5566a0", "#7d7340"],
+  dark: ["#6f93a8", "#a9a27c", "#8f9bc4", "#7fb0a6"],
+  light: ["#3f6f8a", "#7d7340", "#5566a0", "#2f7d70"],
 };
 // Of the GPUs of a node, whose tiles name them: amber and red are seen at once.
 const QUIET = { dark: "#7f8d9c", light: "#6a7786" };

@@ -14,12 +14,15 @@ from .past_span import clock_of
 Alert = Mapping[str, Any]
 THINGS = {"task": "task", "job": "job", "node": "node"}
 MOST_NAMED = 3
+RANKS = {"crit": 0, "warn": 1, "info": 2}
 EMPTY = "No alert in this time"
 
 
-def alert_strips(alerts: Sequence[Alert], span: tuple[float, float], zone: tzinfo, now: float
-                 ) -> list[Component]:
-    """Return what stands in the lane. `alerts`: of this span, oldest first."""
+def alert_strips(alerts: Sequence[Alert], span: tuple[float, float], zone: tzinfo, now: float,
+                 has_hosts: bool = True) -> list[Component]:
+    """Return what stands in the lane: the worst first, as only the first strips are seen without
+    scrolling. `alerts`: of this span, oldest first. `has_hosts`: of several nodes, so that a GPU is
+    named with its node."""
     by_rule: dict[str, list[Alert]] = {}
     for alert in alerts:
         if alert["since"] < span[1] and (alert["ended_at"] is None or alert["ended_at"] > span[0]):
@@ -27,13 +30,27 @@ def alert_strips(alerts: Sequence[Alert], span: tuple[float, float], zone: tzinf
     if not by_rule:
         return [make("p.lane-none", EMPTY), make("ul.lane-rules")]
     return [make("p.lane-none", EMPTY, hidden=True), make("ul.lane-rules", [
-        _strip(rule, of_rule, span, zone, now) for rule, of_rule in by_rule.items()])]
+        _strip(rule, of_rule, span, zone, now, has_hosts)
+        for rule, of_rule in sorted(by_rule.items(), key=lambda strip: _rank(strip[1]))])]
 
 
-def _strip(rule: str, alerts: Sequence[Alert], span: tuple[float, float], zone: tzinfo, now: float
-           ) -> Component:
-    gpus = sorted({alert["place"] for alert in alerts if alert["of"] != "node" and alert["place"]})
-    title = "".join((alerts[0]["title"], f" · GPU {', '.join(gpus)}" if gpus else "",
+def _rank(alerts: Sequence[Alert]) -> int:
+    return min(RANKS.get(alert["severity"], len(RANKS)) for alert in alerts)
+
+
+def _where(alerts: Sequence[Alert], has_hosts: bool) -> str:
+    """Return the GPUs of a strip, "" without any; of several nodes, their number."""
+    on_gpus = [alert for alert in alerts if alert["of"] != "node" and alert["place"]]
+    hosts = {alert["host"] for alert in on_gpus} if has_hosts else set()
+    if len(hosts) > 1:
+        return f" · {len(hosts)} nodes"
+    places = ", ".join(sorted({alert["place"] for alert in on_gpus}))
+    return places and f" · {''.join(f'{host} · ' for host in hosts if host)}GPU {places}"
+
+
+def _strip(rule: str, alerts: Sequence[Alert], span: tuple[float, float], zone: tzinfo, now: float,
+           has_hosts: bool) -> Component:
+    title = "".join((alerts[0]["title"], _where(alerts, has_hosts),
                      " · silenced" if all(alert["silenced_by"] for alert in alerts) else ""))
     return make("li", [make("strong", title), make("span.lane-track", [
         _bar(alert, span) for alert in alerts])], tabIndex="0", data_rule=rule, data_key=rule,

@@ -17,6 +17,7 @@ from .audit_table import (
     count_words,
     host_options,
     kind_options,
+    newest_steps,
     no_verdict,
     outcome_options,
     table,
@@ -152,8 +153,10 @@ def filters_of(view: AuditView, node: str) -> dict[str, str]:
 
 
 def parts_of(view: AuditView, entries: list[Item], following: str | None, now: float) -> Parts:
-    """Return the list and the words about it. The hub does not look for outcomes: the page does, in
-    the entries that it has. Pure."""
+    """Return the list and the words about it: of a command its newest step, all steps only where
+    the system's entries are shown too. The hub does not look for outcomes: the page does, in the
+    entries that it has. Pure."""
+    every, entries = entries, entries if view.system == "all" else newest_steps(entries)
     matching = [entry for entry in entries if view.outcome in ("", entry["outcome"])]
     is_filtered = any((view.actor, view.node, view.kind, view.outcome, view.span, view.system,
                        view.task, view.before))
@@ -164,7 +167,7 @@ def parts_of(view: AuditView, entries: list[Item], following: str | None, now: f
         "audit-outcome": outcome_options(entries, view.outcome),
         "audit-hosts": host_options(entries),
         "audit-place": [
-            table(matching, {*view.open}, now, view.zone),
+            table(matching, {*view.open}, now, view.zone, every),
             make("p.none", NO_MATCH if is_filtered else NONE_YET, hidden=bool(matching),
                  role="status"),
             make("p.audit-older", [older(view, following), newest(view)])]}

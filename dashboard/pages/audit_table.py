@@ -12,7 +12,7 @@ from gpudeck.audit.words import SENTENCES
 from gpudeck.markup import make
 
 from .figures import OUTCOMES, Item, outcome_group
-from .words import NONE, amount, moment, plural, sentence, when
+from .words import NONE, amount, clock, moment, plural, sentence, when
 
 HEADS = ("When", "Who", "What", "Where", "Outcome")
 # Kinds of entries to choose from, next to those that occur.
@@ -64,15 +64,32 @@ def count_words(matching: int, count: int, has_more: bool, is_newest: bool) -> s
     return every if matching == count else f"{amount(matching)} of {every}"
 
 
-def table(entries: Sequence[Item], opened: Set[int], now: float, zone: str) -> Component:
-    """Return the table of the entries. `opened`: numbers of those whose details are shown."""
+def newest_steps(entries: Iterable[Item]) -> list[Item]:
+    """Return the entries with each command once, as its first one. They come newest first: a
+    command that is done would else be listed, and counted, as in progress too."""
+    first: dict[str, Item] = {}
+    return [entry for entry in entries if entry["command_id"] is None
+            or first.setdefault(entry["command_id"], entry) is entry]
+
+
+def steps_of(command: str | None, entries: Iterable[Item]) -> list[Item]:
+    """Return the entries of a command, oldest first."""
+    return [] if command is None else sorted(
+        (entry for entry in entries if entry["command_id"] == command),
+        key=lambda entry: int(entry["seq"]))
+
+
+def table(entries: Sequence[Item], opened: Set[int], now: float, zone: str,
+          every: Sequence[Item] = ()) -> Component:
+    """Return the table of the entries. `opened`: numbers of those whose details are shown, with the
+    steps of their commands among `every`."""
     heads = [make("th", head, scope="col") for head in HEADS]
     details = make("th", make("span.unseen", "Details"), scope="col")
     rows = []
     for entry in entries:
         rows.append(entry_row(entry, opened, now, zone))
         if entry["seq"] in opened:
-            rows.append(details_row(entry, zone))
+            rows.append(details_row(entry, zone, steps_of(entry["command_id"], every)))
     return make("table.audit", [make("thead", make("tr", [*heads, details])), make("tbody", rows)],
                 hidden=not entries)
 
@@ -102,11 +119,12 @@ def more_button(seq: int, opened: Set[int]) -> Component:
                 data_set={"open": sorted(opened ^ {seq})}, data_step="false")
 
 
-def details_row(entry: Item, zone: str) -> Component:
+def details_row(entry: Item, zone: str, steps: Sequence[Item] = ()) -> Component:
     at, detail = entry["at"], entry["detail"]
     facts = [("Record", amount(entry["seq"])), ("When", None if at is None else moment(at, zone)),
              ("Kind", words_of(entry["kind"])), ("Node", entry["node"]),
-             ("Task", entry["task_id"]), ("Command", entry["command_id"]), ("Hash", entry["hash"]),
+             ("Task", entry["task_id"]), ("Command", entry["command_id"]),
+             ("Steps", _steps_words(steps, zone)), ("Hash", entry["hash"]),
              *((words_of(name), _text(value)) for name, value in detail.items())]
     lines = [make("div", [make("dt", label), make("dd", value)])
              for label, value in facts if value]
@@ -115,6 +133,16 @@ def details_row(entry: Item, zone: str) -> Component:
     return make("tr.audit-more", make("td", [
         make("dl.facts", lines), *([] if link is None else [link])], colSpan="6"),
         data_key=f"more {entry['seq']}")
+
+
+def _steps_words(steps: Sequence[Item], zone: str) -> str | None:
+    """Return the steps of a command with their times. One alone is its entry."""
+    if len(steps) < 2:
+        return None
+    last = steps[-1]["at"] or 0.0
+    return ", ".join(
+        words_of(step["outcome"] or step["action"] or step["kind"])
+        + ("" if step["at"] is None else f" {clock(step['at'], last, zone)}") for step in steps)
 
 
 def task_address(task_id: str) -> str:

@@ -16,6 +16,7 @@ from gpudeck.components import BrowserComponent
 from gpudeck.contract.quota import Limit
 from gpudeck.errors import CommandError
 
+from .audit_table import newest_steps
 from .figures import (
     FORECASTS,
     HOUR_S,
@@ -136,8 +137,8 @@ def forecast_answer(client: Client, request: ForecastRequest) -> Answer:
 
 
 def audit_answer(client: Client, request: AuditRequest) -> Answer:
-    """Figure of the audit log. If there are more entries than are read, it starts at the oldest one
-    read."""
+    """Figure of the audit log, each command once. If there are more entries than are read, it
+    starts at the oldest one read."""
     query = {**request.filters, "limit": str(ENTRIES_OF_A_PAGE), "until": str(request.end)}
     if request.start > 0:
         query["since"] = str(request.start)
@@ -151,7 +152,7 @@ def audit_answer(client: Client, request: AuditRequest) -> Answer:
     oldest = min((entry["at"] for entry in entries if entry["at"] is not None), default=request.end)
     is_whole = page["next"] is None and request.start > 0
     start = request.start if is_whole else min(oldest, request.end - SHORTEST_S)
-    return (audit_figure(entries, (start, request.end), request.style),
+    return (audit_figure(newest_steps(entries), (start, request.end), request.style),
             {"entries": len(entries), "is_all": page["next"] is None})
 
 

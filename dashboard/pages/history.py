@@ -16,9 +16,11 @@ from .graphs import AnsweredFigure
 from .parts import Page, moments, problem
 from .past_answers import PAST
 from .past_parts import (
+    YESTERDAY,
     control_parts,
     file_parts,
     nobody_parts,
+    range_buttons,
     subject_parts,
     what_field,
     what_parts,
@@ -48,7 +50,8 @@ def frame() -> Component:
                 make("span", [what_field(), make("datalist#past-whats")])]),
             make("div#past-ranges.switch", [
                 make("button", words, data_last=last, aria_pressed="false")
-                for last, (_, words) in LASTS.items()], role="group", aria_label="Time range"),
+                for last, words in [*((last, words) for last, (_, words) in LASTS.items()),
+                                    ("", YESTERDAY)]], role="group", aria_label="Time range"),
             moments("past")]),
         make("div#past-choices.past-choices", [
             make("div#past-metrics.chips", role="group", aria_label="Metrics"),
@@ -90,7 +93,8 @@ def answer(client: Client, view: PastView, now: float) -> Parts:
     lines = len(subject.gpus) * len(metrics_of_view(view))
     span = span_of(subject.kind, view.last, view.start, view.end, now, lines)
     _set_moments(view, now)
-    return page_parts(view, subject, span, choices)
+    ranges = range_buttons(view, subject.kind, now)
+    return page_parts(view, subject, span, choices) | {"past-ranges": ranges}
 
 
 def page_parts(view: PastView, subject: Subject, span: PastSpan, choices: list[str] | None

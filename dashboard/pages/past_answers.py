@@ -90,7 +90,8 @@ def past_answer(client: Client, request: PastRequest) -> Answer:
     alerts = alerts_of(client, request.by, names, bounds)
     begins = begins_of(client, alerts or (), request.start)
     parts: Parts = {
-        "past-lane": None if alerts is None else alert_strips(alerts, bounds, zone, now),
+        "past-lane": None if alerts is None else alert_strips(
+            alerts, bounds, zone, now, has_hosts=request.by != "gpus"),
         **jump_parts(request.view, past.data_span, bounds, past.facts.get("busiest"))}
     if request.by == "gpus":
         events, is_all = events_of(client, request)

@@ -12,7 +12,17 @@ from gpudeck.markup import make
 
 from .figures import HOUR_S, Item
 from .gpu_figure import PastGpu
-from .past_span import LASTS, LOADS, PastSpan, is_short, minute_of, step_words, usual_last
+from .past_span import (
+    LASTS,
+    LOADS,
+    Kind,
+    PastSpan,
+    is_short,
+    minute_of,
+    step_words,
+    usual_last,
+    zone_of,
+)
 from .past_subject import (
     DRAWN,
     MOST_GPUS,
@@ -23,6 +33,7 @@ from .past_subject import (
     metrics_of_view,
 )
 from .reading import Parts
+from .time_ranges import period_bounds
 from .words import amount, plural
 
 ELSE = "Choose the fleet, a group, a model, a node, a GPU or an owner above."
@@ -30,6 +41,7 @@ NOBODY = "This node does not exist, or you do not have access to it."
 NO_GPU = "No node has reported a GPU yet."
 NO_GPU_OF_NODE = "This node has reported no GPU."
 USUAL = "usual"
+YESTERDAY = "yesterday"
 # Where a subject can be typed: its hints.
 TYPED = {"type": "search", "list": "past-whats", "autoComplete": "off", "spellCheck": "false",
          "autoCapitalize": "none", "maxLength": "256", "placeholder": "fleet, node, user:name",
@@ -76,14 +88,22 @@ def nobody_parts() -> Parts:
             "past-none": f"{NOBODY} {ELSE}", "past-request": None}
 
 
+def range_buttons(view: PastView, kind: Kind, now: float) -> list[Component]:
+    """Return the buttons for the spans that end now, and for the day before today."""
+    pressed = "" if view.start else view.last or usual_last(kind)
+    start, end = (f"{at:.0f}" for at in period_bounds("yesterday", now, str(zone_of(view.zone))))
+    is_shown = (view.start, view.end) == (start, end)
+    return [*(make("button", words, data_last=last, data_set=HERE | {"last": last},
+                   aria_pressed=str(last == pressed).lower())
+              for last, (_, words) in LASTS.items()),
+            make("button", YESTERDAY, aria_pressed=str(is_shown).lower(),
+                 data_set=HERE | {"last": "", "start": start, "end": end})]
+
+
 def control_parts(view: PastView, subject: Subject) -> Parts:
     """Return the buttons for the span, and for how the figure is looked at."""
     is_pan, has_band, live = view.drag == "pan", view.band == "shown", subject.live_address
-    pressed = "" if view.start else view.last or usual_last(subject.kind)
     return {
-        "past-ranges": [make(
-            "button", words, data_last=last, data_set=HERE | {"last": last},
-            aria_pressed=str(last == pressed).lower()) for last, (_, words) in LASTS.items()],
         "past-back": make(
             "button#past-back.button.small", "Whole span", hidden=view.whole == "",
             data_set=fields_of_whole(view.whole) if view.whole else None,

@@ -26,7 +26,7 @@ NOT_CHECKED = "Not all promises have been checked yet; the hub checks them every
 
 def frame() -> Component:
     return make("div#qos.advice-page", [
-        make("header.advice-head.qos-head", [
+        make("header.advice-head.page-head", [
             make("div", [make("h1", "Quality of service"),
                          make("p#qos-words", "", role="status")]),
             make("div#qos-acts.page-acts", "")]),
@@ -145,7 +145,7 @@ def _form_button(words: str, policy: Item | None) -> Component:
         fields.insert(0, {
             "name": "tenant", "label": "Tenant", "hint": "user:NAME or team:NAME",
             "traits": {"required": "", "pattern": "(user|team):.+", "maxlength": "140"}})
-    return make("button.button.small", words, data_form={
+    return make(f"button.button{'' if policy is None else '.small'}", words, data_form={
         "title": "Promise to a tenant" if policy is None else
             f"Change what {tenant_words(policy['tenant'])} was promised",
         "lead": ["Nothing is done by this: it is watched, and counted where it is not kept."],

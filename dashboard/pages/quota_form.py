@@ -15,9 +15,9 @@ from .item_lists import Item
 from .quota_cards import meaning_words
 from .words import amount, plural, sentence
 
-MODES: Choices = (("observe", "observe: only show who is over"),
-                  ("warn", "warn: also notify the owner"),
-                  ("act", "act: notify, then end a task"))
+MODES: Choices = (("observe", "observe: only show"),
+                  ("warn", "warn: notify, too"),
+                  ("act", "act: notify, then end"))
 COUNTS: Choices = (("each", "separately for each owner"), ("together", "as one total"))
 PERS: Choices = (("day", "per day"), ("week", "per week"))
 PRIORITIES: Choices = (("0", "0: ended last"), ("1", "1"), ("2", "2"), ("3", "3"),

@@ -31,8 +31,9 @@ from .time_ranges import Bounds, Period, period_bounds, seconds_in
 from .words import capital, moment, zone_words
 
 PERIODS: tuple[tuple[Period, str], ...] = (
-    ("today", "today"), ("7d", "the last 7 days"), ("30d", "the last 30 days"),
-    ("month", "this month"), ("before", "last month"), ("custom", "from … to …"))
+    ("today", "today"), ("yesterday", "yesterday"), ("7d", "the last 7 days"),
+    ("30d", "the last 30 days"), ("month", "this month"), ("before", "last month"),
+    ("custom", "from … to …"))
 BYS = (("user", "owner"), ("team", "team"), ("job", "job"), ("launch", "launch"),
        ("slurm_job", "Slurm job"), ("container", "container"), ("pod", "pod"),
        ("namespace", "namespace"), ("unit", "systemd unit"), ("node", "node"),

@@ -19,7 +19,7 @@ from .item_lists import Item
 from .parts import literal
 from .reading import Parts, Viewer
 from .rehearsal_words import approval
-from .rule_form import NEXT_STEPS, RuleFormDraft, draft_fields, outcome_words
+from .rule_form import BEGIN, NEXT_STEPS, RuleFormDraft, draft_fields, outcome_words
 from .words import amount, sentence
 
 SPANS = (("3600", "the last hour"), ("86400", "the last day"), ("604800", "the last week"),
@@ -163,7 +163,8 @@ class RuleEditor:
     def _form_parts(self, outcome: Item) -> Parts:
         draft, may_save = self.draft, self._person.may(Role.ADMIN)
         title = "New rule" if self._item is None else self._item["rule"]["title"]
-        lines, tone = outcome_words(outcome), ".bad" if outcome["problems"] else ""
+        lines = outcome_words(outcome, draft)
+        tone = ".bad" if outcome["problems"] and lines != [BEGIN] else ""
         return {
             "rule-dialog-title": title if may_save else
             f"{title} (read-only: only admins change rules)",

@@ -35,7 +35,7 @@ WHEN_REFUSED: Choices = (("stop", "stop: no further steps"),
                          ("skip", "skip: the next step runs as scheduled"))
 # Steps that are added to a ladder in turn: notified, notified again, ended.
 NEXT_STEPS = (("tell", "0s"), ("tell", "10m"), ("end", "10m"))
-GROUPS = ("rule", "node", "owner", "gpu")
+GROUPS: Choices = (("rule", "rule"), ("node", "node"), ("owner", "owner"), ("gpu", "GPU"))
 TEXTS = ("title", "scope", "signal", "fire", "clear", "for", "keep_firing_for", "max_gap",
          "cooldown", "owner", "runbook", "expires")
 CHOICES = ("of", "severity", "no_data", "mode", "when_refused")
@@ -43,6 +43,9 @@ FRESH: Item = {
     "of": "gpu", "scope": "*", "for": "2m", "severity": "warn", "no_data": "alert",
     "mode": "observe", "when_refused": "stop", "keep_firing_for": "0s", "cooldown": "10m",
     "min_coverage": 0.8, "group_by": ["rule", "node"], "budget": {"acts": 5, "within": "10m"}}
+# As the check says it of a field that is left out (alerts/core/rule.py).
+NEEDED = "is needed"
+BEGIN = "Enter a title, a signal and when it fires: what the rule matches now is then shown here."
 YAML_HINT = "Same fields and checks as in a rules file. Fields left out get their defaults."
 LATER = {"now": " at this moment", "newest": " (latest samples only)"}
 MOST_YAML = "20000"
@@ -220,8 +223,8 @@ def _field(field: Field, wrong: str | None) -> Component:
 def _checks(field: Field) -> list[Component]:
     return [make("div.rule-checks", [make("label.check", [
         make("input", type="checkbox", name=field["name"], value=option,
-             checked="" if option in field["value"] else None), make("span", option)])
-        for option in field["options"]])]
+             checked="" if option in field["value"] else None), make("span", words)])
+        for option, words in field["options"]])]
 
 
 def _ladder(field: Field) -> list[Component]:
@@ -245,11 +248,20 @@ def _step(at: int, do: str, after: str) -> Component:
              aria_label="Remove this step")])
 
 
-def outcome_words(outcome: Item) -> list[str]:
-    """Return what the hub's check of a draft says, line by line."""
-    if outcome["problems"]:
-        return [f"{problem['field']}: {problem['message']}" if problem["field"]
-                else problem["message"] for problem in outcome["problems"]]
+def outcome_words(outcome: Item, draft: RuleFormDraft | None = None) -> list[str]:
+    """Return what the hub's check of a draft says, line by line. In the form, fields have their
+    labels, and what nobody has come to yet is not missed."""
+    problems, labels = outcome["problems"], {}
+    if problems and draft is not None and draft.way == "form":
+        labels = {field["name"]: field["label"] for _, fields, _ in _groups(draft)
+                  for field in fields}
+        problems = [problem for problem in problems if problem["message"] != NEEDED
+                    or draft.wrong({problem["field"]: NEEDED})]
+        if not problems:
+            return [BEGIN]
+    if problems:
+        return [f"{labels.get(problem['field'], problem['field'])}: {problem['message']}"
+                if problem["field"] else problem["message"] for problem in problems]
     return [_match_words(outcome), *(sentence(step["sentence"]) for step in outcome["refused"])]
 
 

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 HOUR_S = 3_600
 DAY_S = 86_400
 LATEST_S = 2.0**36  # past the year 4000: a moment that a calendar has
-Period = Literal["today", "7d", "30d", "month", "before", "custom"]
+Period = Literal["today", "yesterday", "7d", "30d", "month", "before", "custom"]
 Bounds = tuple[float, float]  # UTC seconds
 _SECONDS = re.compile(r"[0-9]{1,12}(\.[0-9]+)?")
 
@@ -37,6 +37,8 @@ def period_bounds(period: Period, now: float, zone: str) -> Bounds:
     match period:
         case "today":
             start, end = today.timestamp(), now
+        case "yesterday":
+            start, end = (today - timedelta(days=1)).timestamp(), today.timestamp()
         case "30d":
             start, end = now - 30 * DAY_S, now
         case "month":

@@ -202,6 +202,12 @@ def test_a_rule_is_written_with_a_look_at_whom_it_means(
     host = node.teller.caller.said.host
     page = open_page("/alerts")
     page.locator("#alerts-new").click()
+    check = page.locator("dialog .rule-check")
+    assert soon(lambda: check.inner_text().startswith("Enter a title"))
+    assert page.evaluate("""[...document.querySelectorAll("#rule-foot button")].map(button => {
+        const {x, y, width, height} = button.getBoundingClientRect();
+        return document.elementFromPoint(x + width / 2, y + height / 2) === button; })"""
+        ) == [True, True]  # in sight although the form is longer than the window
     field = {name: page.locator(f"dialog [name={name}]") for name in
              ("id", "title", "signal", "fire", "for", "scope", "runbook", "yaml")}
     name = f"mine-{secrets.token_hex(3)}"
@@ -213,7 +219,6 @@ def test_a_rule_is_written_with_a_look_at_whom_it_means(
     wrong = page.locator("dialog [data-field=signal] .field-wrong")
     assert soon(lambda: "did you mean 'temp_margin_c'" in wrong.inner_text())
     field["signal"].fill("temp_margin_c")
-    check = page.locator("dialog .rule-check")
     assert soon(lambda: f"Condition met by 1 of 2 GPUs at this moment: {host} · GPU 1"
                 in check.inner_text())
     assert wrong.is_hidden()

@@ -159,6 +159,7 @@ def test_the_keyboard_alone_does_all(demo: Demo, fleet: Fleet) -> None:
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     page.keyboard.press("v")
     assert page.locator("#table-view table").is_visible()
+    assert page.locator(".legend").is_hidden()  # a table has no colours to explain
     page.keyboard.press("g")
     with page.expect_navigation():
         page.keyboard.press("f")

@@ -354,6 +354,7 @@ def test_a_node_waits_until_its_fingerprint_is_approved(admin: Person) -> None:
     assert "1 waiting for approval" in admin.page.locator("#section-nodes .count").inner_text()
     row.get_by_role("button", name="Approve").click()
     assert row.locator("code").inner_text() == admin.dialog.locator("code").inner_text()
+    assert row.locator("code").evaluate("code => code.offsetWidth") < 180  # two equal lines
     admin.confirm("Approve")
     assert soon(lambda: "live" in row.inner_text()), row.inner_text()
     assert admin.page.locator("#section-nodes i").count() == 0

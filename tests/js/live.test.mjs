@@ -4,8 +4,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { LineStore } from "../../assets/charts/line_store.mjs";
+import { claimWords, standing } from "../../assets/fleet/gpu_words.mjs";
 import { arrange, placesOf, slotAt } from "../../assets/fleet/grid_layout.mjs";
+import { wordsOf } from "../../assets/live/event_lines.mjs";
 import { FleetState } from "../../assets/live/fleet_state.mjs";
+import { strokeAmong } from "../../assets/parts/page_colours.mjs";
 
 const bytes = (numbers) => new Uint8Array(numbers.buffer);
 
@@ -176,4 +179,70 @@ test("of a lost GPU time goes on when its past is filled in", () => {
   store.fill("w", [1, 2], { util_pct: [10, 20] });
   assert.equal(store.newest("w"), 600);
   assert.deepEqual(store.take(lost(601), ["", "lost"]), []);
+});
+
+test("a claim says once what it asks for, how long it has waited and when it starts", () => {
+  const why = "it asks for 6 GPUs; 2 of 8 matching are free";
+  const claim = { asks: "6 GPUs", why, estimate: "", wait_s: 10_800, asked_at: 400 };
+  assert.equal(
+    claimWords(claim, 1_000),
+    "6 GPUs · waiting 10 min · starts within 3 h · 2 of 8 matching are free",
+  );
+  assert.equal(
+    claimWords({ ...claim, wait_s: null, why: "reserved for 20:00" }, 1_000),
+    "6 GPUs · waiting 10 min · reserved for 20:00",
+  );
+  assert.match(claimWords({ ...claim, estimate: "about 20:00" }, 1_000), / · about 20:00 · 2 of/);
+});
+
+test("an event says once what it is, although a node names the GPU first", () => {
+  const event = { label: "Xid 31", advice: "look at its log" };
+  for (const text of ["Xid 31: a task", "GPU 1: xid 31: a task"])
+    assert.equal(wordsOf({ ...event, text }), text);
+  assert.equal(wordsOf({ ...event, text: "a task" }), "Xid 31: a task");
+  assert.equal(wordsOf({ ...event, text: "" }), "Xid 31: look at its log");
+});
+
+/**
+ * Oklab, in which equal steps look equal: https://bottosson.github.io/posts/oklab/
+ * @type {(colour: string) => number[]}
+ */
+function oklab(colour) {
+  const [r, g, b] = [1, 3, 5].map((at) => {
+    const part = parseInt(colour.slice(at, at + 2), 16) / 255;
+    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  });
+  const [l, m, s] = [
+    0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b,
+    0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b,
+    0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b,
+  ].map(Math.cbrt);
+  return [
+    0.2104542553 * l + 0.793617785 * m - 0.0040720468 * s,
+    1.9779984951 * l - 2.428592205 * m + 0.4505937099 * s,
+    0.0259040371 * l + 0.7827717662 * m - 0.808675766 * s,
+  ];
+}
+
+test("two GPUs that are compared have the two colours that are told apart best", () => {
+  for (const theme of ["dark", "light"]) {
+    const colours = [0, 1, 2, 3].map((at) =>
+      oklab(strokeAmong(theme, at, undefined, {}, false).stroke),
+    );
+    const between = (a, b) => Math.hypot(...colours[a].map((part, at) => part - colours[b][at]));
+    const first = between(0, 1);
+    for (const other of [2, 3]) assert.ok(first > between(0, other), `${theme}, ${other}`);
+  }
+});
+
+test("the table says of a GPU that it is wasted or paused, and otherwise that it is well", () => {
+  const picture = (wasted, isPaused = false) => ({
+    isThen: true,
+    at: 8_000,
+    wasted: new Map(wasted),
+    isPaused: () => isPaused,
+  });
+  assert.equal(standing(picture([[3, { since: 800 }]]), 3), "idle 2 h");
+  assert.equal(standing(picture([[3, { since: 800 }]], true), 3), "paused");
+  assert.equal(standing(picture([]), 3), "ok");
 });

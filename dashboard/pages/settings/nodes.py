@@ -102,7 +102,7 @@ def _state(node: Item, is_held: bool, former: Item | None, context: ViewContext
                  f"{clock(former['last_heard_at'], context.now, context.zone)}: revoke that node?")]
     return [make(f"span.pill{PILLS.get(state, '')}", state, title=MEANINGS.get(state)),
             *(make("span.agent-note.trouble", note) for note in notes if note is not None),
-            *([make("span.pill.stale", "held", title="No actions on this node")]
+            *([make("span.pill.stale", "actions stopped", title="No actions on this node")]
               if is_held else [])]
 
 

@@ -112,6 +112,33 @@ def test_hostile_text_stays_text_everywhere(text: str) -> None:
     assert not {"<", ">", '"', " "} & set(link[1]["href"])
 
 
+def steps(*outcomes: str, command: str = "c1") -> list[Any]:
+    """Return the entries of a command, newest first."""
+    return [entry(seq, command_id=command, outcome=outcome)
+            for seq, outcome in reversed([*enumerate(outcomes, 1)])]
+
+
+def test_a_command_is_one_entry_and_its_steps_are_in_its_details() -> None:
+    entries = [entry(9), *steps("requested", "sent", "acting", "done"), entry(0)]
+    parts = parts_of(AuditView(open=(4,)), entries, None, NOW)
+    assert parts["audit-words"] == "3 entries"
+    rows = elements(parts["audit-place"], "tr")[1:]
+    assert [row[1].get("data-seq") for row in rows] == ["9", "4", None, "0"]
+    details = text_of(rows[2])
+    assert [details.index(word) for word in ("requested", "sent", "acting", "done")] == sorted(
+        details.index(word) for word in ("requested", "sent", "acting", "done"))
+    every = parts_of(AuditView(system="all"), entries, None, NOW)
+    assert every["audit-words"] == "6 entries"
+    assert len(elements(every["audit-place"], "tr")[1:]) == 6
+
+
+def test_a_step_that_came_last_is_where_its_command_is_now() -> None:
+    entries = steps("requested", "sent")
+    for outcome, count in (("sent", "1 entry"), ("requested", "0 of 1 entry")):
+        parts = parts_of(AuditView(outcome=outcome), entries, None, NOW)
+        assert parts["audit-words"] == count
+
+
 def test_an_empty_log_says_what_will_come_and_a_filter_without_matches_says_so() -> None:
     for view, words in ((AuditView(), NONE_YET), (AuditView(kind="node"), NO_MATCH),
                         (AuditView(before=5), NO_MATCH), (AuditView(task="t"), NO_MATCH)):

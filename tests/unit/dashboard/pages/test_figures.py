@@ -351,7 +351,7 @@ def test_the_log_is_read_as_it_is_filtered_and_not_without_end(pages: int) -> No
     def page(path: str, **query: str) -> dict[str, Any]:
         queries.append(dict(query))
         at = 1_000_000 - 1_000 * len(queries)
-        return {"items": [{"at": at, "outcome": "done"}],
+        return {"items": [{"at": at, "outcome": "done", "command_id": None}],
                 "next": None if len(queries) == pages else str(len(queries))}
 
     client: Any = SimpleNamespace(hub=SimpleNamespace(page=page))
@@ -363,6 +363,17 @@ def test_the_log_is_read_as_it_is_filtered_and_not_without_end(pages: int) -> No
                and query["until"] == "1000000" for query in queries)
     start = 900_000 if pages <= 5 else 1_000_000 - 86_400
     assert figure["layout"]["xaxis"]["range"][0] == start // 3_600 * 3_600 * 1_000
+
+
+def test_a_command_that_is_done_is_not_counted_as_in_progress_as_well() -> None:
+    entries = [{"at": 999_000, "outcome": outcome, "command_id": "c1"}
+               for outcome in ("done", "acting", "sent")]
+    page = {"items": [*entries, {"at": 998_000, "outcome": "sent", "command_id": "c2"}],
+            "next": None}
+    client: Any = SimpleNamespace(hub=SimpleNamespace(page=lambda path, **query: page))
+    figure, _ = audit_answer(client, AuditRequest(1, STYLE, 900_000, 1_000_000, {}))
+    assert {trace["name"]: sum(trace["y"]) for trace in figure["data"]} == {
+        "done": 1, "in progress": 1}
 
 
 def test_what_a_browser_sends_is_checked_and_each_callback_has_its_row() -> None:

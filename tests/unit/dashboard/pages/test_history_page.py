@@ -2,6 +2,7 @@
 there."""
 
 import random
+import re
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlsplit
@@ -17,6 +18,7 @@ from dashboard.pages.past_parts import (
     gpu_words,
     jump_parts,
     load_words,
+    range_buttons,
     usage_words,
     whole_of,
 )
@@ -217,6 +219,19 @@ def test_every_part_goes_over_the_wire() -> None:
                                      if name not in ("@tab", "past-title", "past-subtitle"))
 
 
+def test_yesterday_is_one_click_away() -> None:
+    start, end = (datetime(2025, 11, day, tzinfo=ZoneInfo("Asia/Kolkata")).timestamp()
+                  for day in (28, 29))
+    buttons = {zone: range_buttons(PastView(zone=zone, start=f"{start:.0f}", end=f"{end:.0f}"),
+                                   "fleet", NOW)[-1].to_plotly_json()["props"]
+               for zone in ("Asia/Kolkata", "UTC", "no/such")}
+    assert [traits["aria-pressed"] for traits in buttons.values()] == ["true", "false", "false"]
+    fields = buttons["Asia/Kolkata"]["data-set"]
+    assert fields == {"start": f"{start:.0f}", "end": f"{end:.0f}", "last": "", "whole": ""}
+    _, parts = page_at(Hub(gpu("n1", "0")), "/history")
+    assert text_of(parts["past-ranges"]).endswith(">yesterday</button>")
+
+
 def test_a_span_ends_on_its_step_and_is_as_long_as_it_says() -> None:
     for last, (seconds, _) in LASTS.items():
         kind = random.choice(KINDS)
@@ -328,6 +343,15 @@ def test_alerts_are_strips_of_their_rules() -> None:
     assert " · silenced" in text
     assert 'class="silenced"' in text
     assert "left: 50.00%; width: 50.00%" in text
+    alarms = [alert("late", 100, None, severity="warn", title="late", of="fleet", place=""),
+             alert("lost", 150, None, title="lost", host="n7", place="5"),
+             alert("hot", 150, None, severity="warn", title="hot", host="n1"),
+             alert("hot", 160, None, severity="warn", title="hot", host="n2")]
+    _, rules = alert_strips(alarms, (100, 200), UTC, 200.0)
+    titles = re.findall("<strong>(.*?)</strong>", text_of(rules))
+    assert titles == ["lost · n7 · GPU 5", "late", "hot · 2 nodes"]
+    _, rules = alert_strips(alarms[1:2], (100, 200), UTC, 200.0, has_hosts=False)
+    assert "<strong>lost · GPU 5</strong>" in text_of(rules)
     none, rules = alert_strips([], (100, 200), UTC, 200.0)
     assert (text_of(none), text_of(rules)) == (
         '<p class="lane-none">No alert in this time</p>', '<ul class="lane-rules"></ul>')

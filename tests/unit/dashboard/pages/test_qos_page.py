@@ -88,6 +88,8 @@ def test_violations_are_told_in_the_viewers_zone() -> None:
 def test_an_admin_promises_changes_and_removes_one_at_a_time() -> None:
     parts = page(tenant("user:a/b"), is_admin=True)
     [promise] = forms(parts["qos-acts"])
+    [(_, traits, _)] = elements(parts["qos-acts"])
+    assert traits["class"] == "button"  # as large as those at the head of other pages
     assert (promise["method"], promise["path"]) == ("PUT", "qos/$tenant")
     assert [field["name"] for field in promise["fields"]] == [
         "tenant", "gpus", "memory", "wait", "throttled"]

@@ -2,7 +2,7 @@
 
 import json
 import random
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, get_args
 from zoneinfo import ZoneInfo
@@ -137,6 +137,17 @@ def test_periods_are_of_the_viewers_calendar(zone: str) -> None:
         end = datetime(today.year, today.month, 1, tzinfo=there).timestamp()
         assert bounds[1] == (end if period == "before" else now)
         assert (view.start, view.end) == ("", "")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/Santiago", "Asia/Kolkata"])
+def test_yesterday_is_a_day_of_the_viewers_calendar(zone: str) -> None:
+    there = ZoneInfo(zone)
+    now = random.uniform(START, START + 400 * DAY_S)
+    today = datetime.fromtimestamp(now, there).date()
+    bounds = settle_bounds(view_from(ReportView, {"period": "yesterday", "zone": zone}), now)
+    assert bounds == tuple(
+        datetime(day.year, day.month, day.day, tzinfo=there).timestamp()
+        for day in (today - timedelta(days=1), today))
 
 
 def test_the_first_second_of_a_day_has_an_hour_to_report() -> None:

@@ -9,12 +9,19 @@ from typing import Any, Literal
 import pytest
 
 from dashboard.access.policy import Role
-from dashboard.alerts.core.rule import Rule, read
+from dashboard.alerts.core.rule import InvalidRuleError, Rule, read
 from dashboard.pages.alerts import PAGE
 from dashboard.pages.drafts import NEW, encode_draft
 from dashboard.pages.reading import Viewer
 from dashboard.pages.rule_editor import OF_OPERATORS, RuleEditor
-from dashboard.pages.rule_form import MOST_STEPS, RuleFormDraft, outcome_words, slug
+from dashboard.pages.rule_form import (
+    BEGIN,
+    MOST_STEPS,
+    NEEDED,
+    RuleFormDraft,
+    outcome_words,
+    slug,
+)
 from gpudeck.errors import CommandError
 from tests.unit.dashboard.pages.read_parts import elements, wire_parts, words
 
@@ -130,6 +137,27 @@ def test_what_nobody_has_come_to_yet_is_not_called_wrong(
                if traits.get("data-field") == "where"]
     assert ("wrong" in field["class"].split()) == is_wrong
     assert words(parts["rule-check"]) == "where[1]: no comparison"
+
+
+@pytest.mark.parametrize(("draft", "line"), [
+    (RuleFormDraft(NEW), BEGIN), (RuleFormDraft(NEW, touched=["title"]), BEGIN),
+    (RuleFormDraft(NEW, touched=["fire"]), "Fires when: is needed"),
+    (RuleFormDraft(NEW, do="save"), "Fires when: is needed"),
+    (RuleFormDraft(NEW, way="yaml"), "fire: is needed")])
+def test_what_is_missing_is_said_by_its_label_once_somebody_came_to_it(
+        draft: RuleFormDraft, line: str) -> None:
+    problem = {"field": "fire", "message": NEEDED, "at": None}
+    parts = draw(editor(Hub(problems=[problem], rule=None), draft))
+    assert words(parts["rule-check"]) == line
+    [(_, traits, _), *_] = elements(parts["rule-check"])
+    assert ("bad" in traits["class"].split()) == (line != BEGIN)
+
+
+def test_what_counts_as_missing_is_what_the_check_of_a_rule_says() -> None:
+    with pytest.raises(InvalidRuleError) as error:
+        read({"id": "hot"})
+    assert ("fire", NEEDED) in [
+        (problem.field, problem.message) for problem in error.value.problems]
 
 
 def test_the_id_of_a_new_rule_follows_its_title_until_somebody_writes_one() -> None:

@@ -324,7 +324,7 @@ def test_actions_are_resumed_only_where_this_hub_stopped_them() -> None:
     part = nodes.nodes_lists([node("a"), node("b"), node("c")], [], hold, "", context_of())
     assert {label for label in orders(part) if "actions" in label} == {
         "Resume actions on a", "Stop actions on c"}
-    assert [("held" in row[1]) for row in rows(part)] == [True, True, False]
+    assert [("actions stopped" in row[1]) for row in rows(part)] == [True, True, False]
     assert orders(part)["Resume actions on a"]["path"] == "hold?node=id-a"
     stopped = nodes.nodes_lists([node("a")], [], {"fleet": {"by": "x"}, "nodes": []}, "",
                                 context_of())
