@@ -114,28 +114,35 @@ class AgentEndpoint:
 
     def take_passed(self, sid: str, payload: bytes) -> None:
         """Take a message that the ingest process has decoded and found within the rate."""
-        self._guard(sid, lambda: self._take(
-            sid, wire.decode_from_agent(payload, is_checked=True), payload))
+        if self._is_served(sid):
+            try:
+                self._take(sid, wire.decode_from_agent(payload, is_checked=True), payload)
+            except Exception as error:
+                self._end_failed(sid, error)
 
     def take_excess(self, sid: str, excess: Exceeded) -> None:
-        self._guard(sid, lambda: self._submit(RateExceeded(sid, excess.what, excess.most)))
+        if self._is_served(sid):
+            try:
+                self._submit(RateExceeded(sid, excess.what, excess.most))
+            except Exception as error:
+                self._end_failed(sid, error)
 
-    def _guard(self, sid: str, take: Callable[[], None]) -> None:
-        """Take what an agent sent, unless its connection is about to end: many of its messages are
-        on their way then. A failure ends its connection alone."""
+    def _is_served(self, sid: str) -> bool:
+        """Return False for a connection that is gone or about to end: many of its messages are on
+        their way then."""
         link = self._links.get(sid)
-        if link is None or link.peer.is_ending:
-            return
-        try:
-            take()
-        except wire.WireError as error:
+        return link is not None and not link.peer.is_ending
+
+    def _end_failed(self, sid: str, error: Exception) -> None:
+        """End the connection whose message failed, and no other."""
+        if isinstance(error, wire.WireError):
             self._counters.add("violations")
             log.warning("closed peer=%s reason=%r", sid, str(error))
             self.send(sid, wire.Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
             self.close(sid, str(error)[:120], CloseCode.INVALID_DATA)
-        except Exception:
+        else:
             # A bug of ours, shown whole: this connection's end, not the hub's.
-            log.exception("handler failed peer=%s", sid)
+            log.error("handler failed peer=%s", sid, exc_info=error)
             self._counters.add("handler_failures")
             self.close(sid, "the hub failed on this message", CloseCode.GOING_AWAY)
 
