@@ -175,7 +175,9 @@ class AgentInbox:
         if isinstance(message, wire.Event):
             return 0  # events come at any moment, and would shift where seconds begin
         age_s = max(0.0, node.age_s(message.taken_at, now, mono))
-        seconds = self._seconds.setdefault((node.hello.node_id, is_backfill), SampleSecondAligner())
+        key = node.hello.node_id, is_backfill
+        if (seconds := self._seconds.get(key)) is None:
+            seconds = self._seconds[key] = SampleSecondAligner()
         return max(1, min(int(now), seconds.of(now - age_s)))
 
 
@@ -193,6 +195,7 @@ def excess_of_tasks(allowances: NodeAllowances, fleet: Fleet, node: Node, messag
     if not isinstance(message, wire.Frame) or message.tasks is None:
         return None
     node_id, tasks = node.hello.node_id, message.tasks
-    new = {(use.task_id, use.gpu) for use in tasks.uses} - node.used_since.keys()
-    return (allowances.names(node_id, "owners", fleet.new_owners(tasks.began), mono)
-            or allowances.uses(node_id, new, mono))
+    known = node.used_since
+    new = {key for use in tasks.uses if (key := (use.task_id, use.gpu)) not in known}
+    owners = fleet.new_owners(tasks.began) if tasks.began else 0
+    return allowances.names(node_id, "owners", owners, mono) or allowances.uses(node_id, new, mono)

@@ -28,6 +28,7 @@ class AgentLinkState:
     received: AgentStream
     probe_id: int = 0
     probed_mono: float = -1e9
+    acked_mono: float = -1e9
     is_probing: bool = False
 
     @property
