@@ -68,6 +68,11 @@ ManagedLimits = tuple[tuple[TimedLimit, ...], tuple[ManagedComputeMode, ...],
                       tuple[ManagedMigLayout, ...]]
 
 
+def _holds_nothing(limits: LimitStores) -> bool:
+    return all(store.is_surely_empty for store in (limits.timed, limits.modes, limits.layouts,
+                                                   limits.memory))
+
+
 class LimitReconciler:
     """Reconciler of one node. `holds`: who has stopped all actions; nothing is set meanwhile."""
 
@@ -121,20 +126,17 @@ class LimitReconciler:
         if is_ok and not self._was_ok:
             self._is_fresh, self._next_at = True, 0.0
         self._was_ok = is_ok
-        limits = self._limits
-        holds_none = all(store.is_surely_empty
-                         for store in (limits.timed, limits.modes, limits.layouts,
-                                       limits.memory))
-        if self._last_report is not None and holds_none and not self._limits.mps.program:
-            self._is_fresh = False  # a simulator has a thousand nodes without any of this
-            return
         is_over = self._ends_at is not None and now >= self._ends_at
-        if is_ok and (now >= self._next_at or is_over):
-            self._next_at = now + (LOOK_S if is_over else ROUND_S)
-            self._ends_at = None
+        if not is_ok or not (now >= self._next_at or is_over):
+            return
+        self._next_at = now + (LOOK_S if is_over else ROUND_S)
+        self._ends_at = None
+        if self._last_report is None or not _holds_nothing(self._limits):
             self._worker.put(self._round)
-            if self._limits.mps.program:
-                self._looker.put(self._look_and_report)
+        else:  # a simulator has a thousand nodes without any of this
+            self._is_fresh = False
+        if self._limits.mps.program:
+            self._looker.put(self._look_and_report)
 
     def poll(self) -> list[LimitsNow]:
         news, self._news = self._news, None

@@ -63,7 +63,8 @@ def test_a_job_is_refused_in_words(site: Site, tracks_by: str, grant: str) -> No
                 f"gpudeck {verb} {with_job.task()} --plan-out /tmp/plan --hub {site.url}")
             output = attempt.stdout + attempt.stderr
             assert attempt.returncode == ExitCode.REFUSED, output
-            assert f"it belongs to slurm job {job}" in output, output
+            assert f"it belongs to slurm job {job}" in output, (
+                output, state(), machine.try_to(f"cat /proc/{pid}/stat {FAKE}/nvml.txt"))
             assert f"use `scancel {job}`" in output, output
         assert machine.run(f"ps -o stat= -p {pid}").startswith("S")
         assert state() == "JobState=RUNNING"
