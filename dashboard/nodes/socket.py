@@ -114,35 +114,28 @@ class AgentEndpoint:
 
     def take_passed(self, sid: str, payload: bytes) -> None:
         """Take a message that the ingest process has decoded and found within the rate."""
-        if self._is_served(sid):
-            try:
-                self._take(sid, wire.decode_from_agent(payload, is_checked=True), payload)
-            except Exception as error:
-                self._end_failed(sid, error)
+        self._guard(sid, lambda: self._take(
+            sid, wire.decode_from_agent(payload, is_checked=True), payload))
 
     def take_excess(self, sid: str, excess: Exceeded) -> None:
-        if self._is_served(sid):
-            try:
-                self._submit(RateExceeded(sid, excess.what, excess.most))
-            except Exception as error:
-                self._end_failed(sid, error)
+        self._guard(sid, lambda: self._submit(RateExceeded(sid, excess.what, excess.most)))
 
-    def _is_served(self, sid: str) -> bool:
-        """Return False for a connection that is gone or about to end: many of its messages are on
-        their way then."""
+    def _guard(self, sid: str, take: Callable[[], None]) -> None:
+        """Take what an agent sent, unless its connection is about to end: many of its messages are
+        on their way then. A failure ends its connection alone."""
         link = self._links.get(sid)
-        return link is not None and not link.peer.is_ending
-
-    def _end_failed(self, sid: str, error: Exception) -> None:
-        """End the connection whose message failed, and no other."""
-        if isinstance(error, wire.WireError):
+        if link is None or link.peer.is_ending:
+            return
+        try:
+            take()
+        except wire.WireError as error:
             self._counters.add("violations")
             log.warning("closed peer=%s reason=%r", sid, str(error))
             self.send(sid, wire.Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
             self.close(sid, str(error)[:120], CloseCode.INVALID_DATA)
-        else:
+        except Exception:
             # A bug of ours, shown whole: this connection's end, not the hub's.
-            log.error("handler failed peer=%s", sid, exc_info=error)
+            log.exception("handler failed peer=%s", sid)
             self._counters.add("handler_failures")
             self.close(sid, "the hub failed on this message", CloseCode.GOING_AWAY)
 
