@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -92,17 +91,12 @@ class EvaluationContext:
     def standing(self) -> TargetStability:
         """Return the stability of each node."""
         return self.cached("standing", lambda: TargetStability(
-            self.mono - np.maximum(self.node_column("steady_mono"), self.listens_since),
-            self.node_column("clock_offset_s")))
+            self.mono - np.maximum(self.by_node(lambda node: node.steady_mono), self.listens_since),
+            self.by_node(lambda node: node.clock_offset_s)))
 
     def by_node(self, value_of: Callable[[Node], float | None]) -> Floats:
         """Return a value of each node; None becomes NaN."""
         return np.array([value_of(node) for node in self.nodes()], float)
-
-    def node_column(self, name: str) -> Floats:
-        """Return a field of each node; None becomes NaN."""
-        return self.cached(("node", name), lambda: np.array(
-            [*map(attrgetter(name), self.nodes())], float))
 
     def live(self, name: str) -> TargetValues:
         """Return a metric of each slot from its newest sample, rounded as history stores it, so
@@ -132,7 +126,8 @@ class EvaluationContext:
         """Return for how long each node has been silent. NaN while a node that has not reported
         since this hub listens still has time to: silence counts by the hub's own measure."""
         def compute() -> Floats:
-            silent_s = self.mono - np.maximum(self.node_column("heard_mono"), self.listens_since)
+            silent_s = self.mono - np.maximum(self.by_node(lambda node: node.heard_mono),
+                                              self.listens_since)
             return np.where(self.awaited(), np.nan, silent_s)
 
         return self.cached("silent_s", compute)
@@ -141,8 +136,8 @@ class EvaluationContext:
         """Return, for each node, whether it has not reported since this hub listens, and still has
         time to."""
         def compute() -> Mask:
-            heard_mono = self.node_column("heard_mono")
-            since = np.maximum(self.node_column("recovered_mono"), self.listens_since)
+            heard_mono = self.by_node(lambda node: node.heard_mono)
+            since = np.maximum(self.by_node(lambda node: node.recovered_mono), self.listens_since)
             return np.asarray((heard_mono <= since) & (self.mono - since < SILENT_AFTER_S))
 
         return self.cached("awaited", compute)
@@ -150,22 +145,24 @@ class EvaluationContext:
     def reading_age_s(self) -> Floats:
         """Return the age of each node's last reading. Only a running agent knows whether its driver
         answers."""
-        return self.cached("reading_age_s", lambda: np.array([
-            self._reading_age_s(node, beat)
-            for node, beat in zip(self.nodes(), fresh_beats(self), strict=True)], float))
+        return self.cached("reading_age_s", lambda: self.by_node(self._reading_age_s))
 
-    def _reading_age_s(self, node: Node, beat: Beat | None) -> float | None:
+    def _reading_age_s(self, node: Node) -> float | None:
+        beat = fresh_beat(node, self.mono)
         if beat is None:
             return None
         if beat.reading_age_s is not None:
             return beat.reading_age_s + max(0.0, self.mono - node.beat_mono)
         return self.mono - max(node.joined_mono, self.listens_since) if has_gpus(node) else None
 
+    def heard_at(self) -> Floats:
+        return self.cached("heard_at", lambda: self.by_node(lambda node: node.heard_at))
+
     def is_there(self) -> Mask:
         """Return, for each node, whether this hub watches it."""
-        return self.cached("there", lambda: np.array([
-            node.hello.node_id not in self.revoked and not node.is_imported and node.site is None
-            for node in self.nodes()], bool))
+        return np.array([node.hello.node_id not in self.revoked and not node.is_imported
+                         and node.site is None
+                         for node in self.nodes()], bool)
 
     def own_gpus(self) -> Mask:
         """Return, for each slot, whether this hub watches it: a GPU of another site is left to that
@@ -204,12 +201,6 @@ def has_gpus(node: Node) -> bool:
 def fresh_beat(node: Node, mono: float) -> Beat | None:
     is_fresh = node.connected and mono - node.beat_mono < SUSPECT_AFTER_S
     return node.beat if is_fresh else None
-
-
-def fresh_beats(moment: EvaluationContext) -> list[Beat | None]:
-    """Return the newest Beat of each node; None: it is old, or the node is away."""
-    return moment.cached("fresh beats", lambda: [
-        fresh_beat(node, moment.mono) for node in moment.nodes()])
 
 
 def reported(moment: EvaluationContext, state: GpuStatus) -> Floats:
@@ -303,7 +294,7 @@ class GpuTargets(FixedRowTargets):
         if names <= KNOWN_WHILE_SILENT:
             return np.full(self.size, self.moment.now)
         if names <= REPORTED_ON_CHANGE:
-            return self.moment.node_column("heard_at")[self.moment.node_at]
+            return self.moment.heard_at()[self.moment.node_at]
         return self.fleet.sampled_at[: self.size].copy()
 
     def numbers(self, term: SignalTerm) -> TargetValues:

@@ -13,7 +13,7 @@ from ...fleet.filters import Filter
 from ...fleet.fleet import Fleet, GpuStatus
 from ...fleet.mig import NO_PARENT
 from .firing_alerts import AlertTarget
-from .gpu_targets import EvaluationContext, FixedRowTargets, fresh_beats, has_gpus, reported
+from .gpu_targets import EvaluationContext, FixedRowTargets, fresh_beat, has_gpus, reported
 from .numbers import FLEET, NODE, number_of_fleet, number_of_nodes
 from .rule_signal import Floats, SignalTerm
 from .rule_tracker import TargetStability, TargetValues
@@ -36,7 +36,7 @@ class NodeTargets(FixedRowTargets):
     def sampled_at(self, names: frozenset[str]) -> Floats:
         if names <= KNOWN_WHILE_SILENT:
             return np.full(self.size, self.moment.now)
-        return self.moment.node_column("heard_at")
+        return self.moment.heard_at()
 
     def numbers(self, term: SignalTerm) -> TargetValues:
         values = self._of_gpus(term.name) if term.name in NODE else NOW[term.name](self.moment)
@@ -99,9 +99,9 @@ def _reader_is(*states: ReaderState) -> Callable[[EvaluationContext], Floats]:
     """Return 1 or 0 for each node, NaN without a fresh Beat; 0 for a node without a GPU, which has
     no driver to lose."""
     def flags(moment: EvaluationContext) -> Floats:
-        return np.array([None if beat is None else beat.reader in states and has_gpus(node)
-                         for node, beat in zip(moment.nodes(), fresh_beats(moment), strict=True)],
-                        float)
+        beats = {node.hello.node_id: fresh_beat(node, moment.mono) for node in moment.nodes()}
+        return moment.by_node(lambda node: None if (beat := beats[node.hello.node_id]) is None
+                              else float(beat.reader in states and has_gpus(node)))
 
     return flags
 
@@ -114,8 +114,8 @@ def _without_process(moment: EvaluationContext) -> Floats:
 NOW: dict[str, Callable[[EvaluationContext], Floats]] = {
     "silent_s": lambda moment: moment.silent_s(),
     "refused_s": lambda moment: moment.by_node(lambda node: node.refused_s(moment.mono)),
-    "clock_offset_s": lambda moment: moment.node_column("clock_offset_s"),
-    "clock_skew_s": lambda moment: np.abs(moment.node_column("clock_offset_s")),
+    "clock_offset_s": lambda moment: moment.by_node(lambda node: node.clock_offset_s),
+    "clock_skew_s": lambda moment: np.abs(moment.by_node(lambda node: node.clock_offset_s)),
     "gpus": lambda moment: _boards(moment, np.ones(moment.gpu_count)),
     "gpus_lost": lambda moment: _boards(moment, reported(moment, GpuStatus.LOST)),
     "tasks": lambda moment: moment.by_node(
