@@ -175,9 +175,7 @@ class AgentInbox:
         if isinstance(message, wire.Event):
             return 0  # events come at any moment, and would shift where seconds begin
         age_s = max(0.0, node.age_s(message.taken_at, now, mono))
-        key = node.hello.node_id, is_backfill
-        if (seconds := self._seconds.get(key)) is None:
-            seconds = self._seconds[key] = SampleSecondAligner()
+        seconds = self._seconds.setdefault((node.hello.node_id, is_backfill), SampleSecondAligner())
         return max(1, min(int(now), seconds.of(now - age_s)))
 
 

@@ -28,7 +28,6 @@ class AgentLinkState:
     received: AgentStream
     probe_id: int = 0
     probed_mono: float = -1e9
-    acked_mono: float = -1e9
     is_probing: bool = False
 
     @property

@@ -67,12 +67,12 @@ class AgentStreams:
     def restore(self, node_id: str, streams: dict[str, AgentStream]) -> None:
         self._of_node[node_id] = streams
 
-    def stored(self, records: Iterable[StreamRecord]) -> Iterable[tuple[str, str]]:
-        """Note records that are on disk now; return the nodes and streams that they belong to."""
-        touched: dict[tuple[str, str], None] = {}
+    def stored(self, records: Iterable[StreamRecord]) -> dict[tuple[str, str], AgentStream]:
+        """Note records that are on disk now; return the streams that they belong to."""
+        touched: dict[tuple[str, str], AgentStream] = {}
         for record, stream in self._with_streams(records):
             stream.stored.note(record.seq)
-            touched[record.node_id, record.stream] = None
+            touched[record.node_id, record.stream] = stream
         return touched
 
     def dropped(self, records: Iterable[StreamRecord]) -> None:

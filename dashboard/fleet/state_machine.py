@@ -12,7 +12,6 @@ from gpudeck.contract import wire
 
 from ..history.ingest.headlog import HeadLogEntry
 from . import effects, imported, sites
-from .ack_pace import AckPacer
 from .agent_inbox import AgentInbox, excess_of_tasks
 from .agent_messages import AgentLinkState, Effects
 from .agent_streams import AgentStreams
@@ -46,7 +45,6 @@ class FleetStateMachine:
         self.counts: dict[str, int] = defaultdict(int)
         self.events = RecentEvents()
         self._quarantines = NodeQuarantines()
-        self._acks = AckPacer()
         self.allowances = NodeAllowances()
         self._inbox = AgentInbox(self.fleet, self.allowances, self.events, self.counts,
                                  self._over_rate)
@@ -64,7 +62,7 @@ class FleetStateMachine:
             effects.LinkClosed: lambda event, now, mono: self._link_closed(event.link),
             effects.RevokeNode: lambda event, now, mono: self._revoke(event.node_id, now),
             effects.RateExceeded: self._over_rate,
-            effects.RecordsStored: lambda event, now, mono: self._stored(event.records, mono),
+            effects.RecordsStored: lambda event, now, mono: self._stored(event.records),
             effects.StorageFailed: lambda event, now, mono: self._not_stored(event),
             effects.RecordingImported: lambda event, now, mono: imported.import_recording(
                 self.fleet, self.streams, event, now, mono),
@@ -155,7 +153,6 @@ class FleetStateMachine:
 
     def _link_closed(self, at: str) -> Effects:
         link = self.links.pop(at, None)
-        self._acks.forget(at)
         if link is None:
             return []
         if self.link_of.get(link.node_id) == at:
@@ -184,15 +181,15 @@ class FleetStateMachine:
 
     # -- disk
 
-    def _stored(self, records: tuple[effects.StreamRecord, ...], mono: float) -> Effects:
+    def _stored(self, records: tuple[effects.StreamRecord, ...]) -> Effects:
         recovered = self.fleet.disk_error is not None
         self.fleet.disk_error = None
         answer: Effects = []
-        awaited = {record.node_id for record in records if record.is_backfill}
-        for node_id, name in self.streams.stored(records):
+        for (node_id, name), stream in self.streams.stored(records).items():
             at = self.link_of.get(node_id)
-            if at is not None and (link := self.links[at]).stream == name:
-                answer += self._acks.stored(link, node_id in awaited, len(self.links), mono)
+            if (at is not None and self.links[at].stream == name
+                    and (ack := stream.new_ack()) is not None):
+                answer.append(effects.SendMessage(at, ack))
         if recovered:
             # Those whose messages were dropped reconnect and bring them again.
             answer += [effects.LogMessage("disk is writable again", {}), *(
@@ -211,7 +208,7 @@ class FleetStateMachine:
     def _tick(self, mono: float) -> Effects:
         gap_s = 0.0 if self._ticked_mono is None else mono - self._ticked_mono
         self._ticked_mono = mono
-        answer: Effects = self._acks.tick(mono)
+        answer: Effects = []
         if gap_s > OWN_PAUSE_S:
             self.counts["own_pauses"] += 1
             self.fleet.forgive(gap_s)
