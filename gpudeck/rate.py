@@ -19,12 +19,13 @@ class TokenBucket:
 
     def take(self, amount: float, mono: float) -> bool:
         """Take an amount; return False, and take nothing, if it exceeds the rate."""
-        self._tokens = min(self._burst, self._tokens + (mono - self._filled_mono) * self._per_s)
+        tokens = self._tokens + (mono - self._filled_mono) * self._per_s
+        if tokens > self._burst:
+            tokens = self._burst
         self._filled_mono = mono
-        if self._tokens < amount:
-            return False
-        self._tokens -= amount
-        return True
+        fits = tokens >= amount
+        self._tokens = tokens - amount if fits else tokens
+        return fits
 
 
 class RateLimiter:

@@ -193,6 +193,7 @@ def excess_of_tasks(allowances: NodeAllowances, fleet: Fleet, node: Node, messag
     if not isinstance(message, wire.Frame) or message.tasks is None:
         return None
     node_id, tasks = node.hello.node_id, message.tasks
-    new = {(use.task_id, use.gpu) for use in tasks.uses} - node.used_since.keys()
-    return (allowances.names(node_id, "owners", fleet.new_owners(tasks.began), mono)
-            or allowances.uses(node_id, new, mono))
+    since = node.used_since
+    new = {key for use in tasks.uses if (key := (use.task_id, use.gpu)) not in since}
+    owners = fleet.new_owners(tasks.began) if tasks.began else 0
+    return allowances.names(node_id, "owners", owners, mono) or allowances.uses(node_id, new, mono)

@@ -20,7 +20,17 @@ class SocketIoEnvelope(msgspec.Struct):
     id: int | None = None
 
 
+class BytesEvent(msgspec.Struct):
+    """A Socket.IO event whose one argument is bytes: nearly all that agents send."""
+
+    type: int
+    nsp: str
+    data: tuple[str, bytes]
+    id: int | None = None
+
+
 _decode = msgspec.msgpack.Decoder(SocketIoEnvelope).decode
+_decode_bytes = msgspec.msgpack.Decoder(BytesEvent).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -43,6 +53,17 @@ def decode_envelope(encoded: bytes) -> SocketIoEnvelope:
         # python-socketio would call our own connect handler with the client's arguments.
         raise WebSocketViolationError(CloseCode.POLICY, f"{data[0]!r} is not for a client to say")
     return envelope
+
+
+def one_argument(encoded: bytes, event: str, namespace: str) -> bytes | None:
+    """Return the bytes that are this event's one argument; None: the packet is another one, or
+    none, which `decode_envelope` tells apart."""
+    try:
+        packet = _decode_bytes(encoded)
+    except (msgspec.MsgspecError, RecursionError, ValueError, OverflowError):
+        return None
+    is_it = packet.type == EVENT and packet.nsp == namespace and packet.data[0] == event
+    return packet.data[1] if is_it else None
 
 
 def event_frame(event: str, argument: Any, namespace: str) -> bytes:

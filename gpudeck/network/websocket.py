@@ -71,29 +71,34 @@ class WebSocketReader:
         return len(self._buffer) + self._fragment_bytes
 
     def feed(self, data: bytes) -> list[Message | Control]:
-        if not self._buffer and not self._fragments and (lone := self._lone(data)) is not None:
-            return [lone]
-        self._buffer += data
         messages: list[Message | Control] = []
+        if not self._buffer and not self._fragments and not (data := self._whole_ones(
+                data, messages)):
+            return messages
+        self._buffer += data
         while (frame := self._frame()) is not None:
             message = self._take(*frame)
             if message is not None:
                 messages.append(message)
         return messages
 
-    def _lone(self, data: bytes) -> bytes | None:
-        """Return the message if these bytes are one whole binary frame and nothing else, as most
-        are; None: they are read step by step."""
-        if len(data) < 6 or data[0] != WHOLE_BINARY or bool(data[1] & 0x80) != self._is_masked:
-            return None
-        size, header = data[1] & 0x7F, 2
-        if size >= 126:
-            header = 4 if size == 126 else 10
-            size = int.from_bytes(data[2:header])
-        start = header + 4 if self._is_masked else header
-        if size > self.max_bytes or len(data) != start + size:
-            return None
-        return unmask(data[start:], data[header:start]) if self._is_masked else data[start:]
+    def _whole_ones(self, data: bytes, messages: list[Message | Control]) -> bytes:
+        """Read the whole binary messages at the front: nearly all that comes is one or two of them,
+        and none of it needs the buffer then. Return the rest, which is read step by step."""
+        at, end = 0, len(data)
+        while end - at >= 6 and data[at] == WHOLE_BINARY and (
+                bool(data[at + 1] & 0x80) == self._is_masked):
+            size, start = data[at + 1] & 0x7F, at + 2
+            if size >= 126:
+                start = at + (4 if size == 126 else 10)
+                size = int.from_bytes(data[at + 2 : start])
+            masked = start + 4 if self._is_masked else start
+            if size > self.max_bytes or end - masked < size:
+                break
+            payload = data[masked : masked + size]
+            messages.append(unmask(payload, data[start:masked]) if self._is_masked else payload)
+            at = masked + size
+        return data[at:] if at else data
 
     def _frame(self) -> tuple[bool, Opcode, bytes] | None:
         buffer = self._buffer

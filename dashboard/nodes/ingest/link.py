@@ -15,7 +15,13 @@ from gpudeck.network.websocket import (
 )
 from gpudeck.rate import TokenBucket
 
-from ...web.envelopes import DISCONNECT, EVENT, decode_envelope, event_frame
+from ...web.envelopes import (
+    DISCONNECT,
+    EVENT,
+    decode_envelope,
+    event_frame,
+    one_argument,
+)
 from ..agent_rate import AgentRate
 from .messages import LinkEnded, RateNews, Received, SocketGiven
 
@@ -101,6 +107,9 @@ class AgentSocketState:
                                           "not an engine.io packet that is accepted here")
 
     def _take_packet(self, packet: bytes, mono: float, received: Received) -> None:
+        if (payload := one_argument(packet, wire.EVENT, wire.NAMESPACE)) is not None:
+            self._take_payload(payload, mono, received)
+            return
         envelope = decode_envelope(packet)
         if envelope.type == DISCONNECT:
             self.finish(close_frame(CloseCode.NORMAL, ""), self.end, mono)

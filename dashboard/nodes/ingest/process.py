@@ -33,6 +33,7 @@ from .messages import (
     framed,
 )
 
+READABLE = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
 RECEIVE_BYTES = 65_536
 DESCRIPTORS_AT_ONCE = 16
 TICK_S = 0.5
@@ -114,6 +115,13 @@ class AgentSocket:
         self.resting_until_mono = 0.0
         self.events = select.EPOLLIN
 
+    @property
+    def is_due(self) -> bool:
+        """Return whether there is more to do than to wait for its next message, as after most."""
+        state = self.state
+        return bool(state.queue or state.is_closing or self.resting_until_mono
+                    or self.events != select.EPOLLIN)
+
     def wanted_events(self) -> int:
         reads = not (self.state.is_closing or self.resting_until_mono)
         return (select.EPOLLIN if reads else 0) | (select.EPOLLOUT if self.state.queue else 0)
@@ -142,10 +150,10 @@ class IngestLoop:
             mono = self._clock()
             self._forgive(mono)
             for descriptor, event in events:
-                if descriptor == self._hub.fileno():
-                    self._take_orders(mono)
-                elif (agent := self._agents.get(descriptor)) is not None:
+                if (agent := self._agents.get(descriptor)) is not None:
                     self._serve(agent, event, mono)
+                elif descriptor == self._hub.fileno():
+                    self._take_orders(mono)
             self._tick(mono)
             self._pass_on()
             self._wait_for_hub()
@@ -196,14 +204,16 @@ class IngestLoop:
     def _pass_on(self) -> None:
         if self._received.messages or self._received.news:
             self._hub.send(self._received)
-            self._received, self._received_bytes = Received([], []), 0
+            self._received = Received([], [])
+        self._received_bytes = 0
 
     # -- the agents
 
     def _serve(self, agent: AgentSocket, event: int, mono: float) -> None:
-        if event & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR):
+        if event & READABLE:
             self._read(agent, mono)
-        self._send(agent, mono)
+        if agent.is_due:
+            self._send(agent, mono)
 
     def _read(self, agent: AgentSocket, mono: float) -> None:
         try:
@@ -217,7 +227,6 @@ class IngestLoop:
             return
         if agent.state.is_closing:
             return
-        count = len(self._received.messages)
         try:
             agent.state.feed(data, mono, self._received)
         except Exception:
@@ -225,7 +234,7 @@ class IngestLoop:
             traceback.print_exc()
             agent.state.finish(FAILED, LinkEnded(agent.state.link, "failed", "handler_failures"),
                                mono)
-        self._received_bytes += sum(len(payload) for _, payload in self._received.messages[count:])
+        self._received_bytes += len(data)
         if agent.state.rate.rest_s:
             agent.resting_until_mono = mono + agent.state.rate.rest_s
             agent.state.rate.rest_s = 0.0
@@ -276,7 +285,8 @@ class IngestLoop:
         self._ticked_mono = mono
         for agent in list(self._agents.values()):
             agent.state.tick(mono)
-            self._send(agent, mono)
+            if agent.is_due:
+                self._send(agent, mono)
         self._hub.send(Received([], []))  # so that the hub sees that we are there
 
 

@@ -81,6 +81,15 @@ def test_a_frame_is_refused_by_its_header() -> None:
     assert error.value.code == CloseCode.TOO_BIG
 
 
+def test_one_of_several_that_come_together_is_refused_by_its_header() -> None:
+    reader = WebSocketReader(1_000)
+    assert reader.feed(masked(b"a") + masked(bytes(1_000)) + masked(b"b")) == [
+        b"a", bytes(1_000), b"b"]
+    with pytest.raises(WebSocketViolationError) as error:
+        reader.feed(masked(b"a") + masked(bytes(1_001)) + masked(b"b"))
+    assert error.value.code == CloseCode.TOO_BIG
+
+
 def test_fragments_that_never_finish_are_refused_at_the_cap() -> None:
     reader = WebSocketReader(1_000)
     reader.feed(masked(bytes(600), final=False))
