@@ -1,4 +1,4 @@
-"""What is set on a node, in a file that other processes write too."""
+"""Stores of what is set on a node, in a file that other processes write too."""
 
 import os
 import time
