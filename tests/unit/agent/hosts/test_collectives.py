@@ -42,7 +42,7 @@ from agent.hosts.ras_core import (
     standstill,
     suspect_jobs,
 )
-from agent.hosts.ras_query import TOO_OLD, ask
+from agent.hosts.ras_query import TOO_OLD, Meant, ask
 from agent.readings import GpuReading, Reading
 from agent.tasks.seen import GpuTask
 from gpudeck.contract.collectives import MOST_NAMED, CollectiveSample
@@ -324,14 +324,19 @@ def test_another_jobs_answer_is_not_believed(tmp_path: Path) -> None:
 
 def test_what_another_process_of_its_user_says_is_not_believed(tmp_path: Path) -> None:
     """Users' containers on the host's network have one user, root, and often the same pids."""
-    path, port, clock = tmp_path / "state", free_port(), Clock()
+    path, port, clock, ports = tmp_path / "state", free_port(), Clock(), list[int]()
+
+    def ask_and_note(port: int, is_meant: Meant) -> bytes:
+        ports.append(port)
+        return ask(port, is_meant)
+
     with waiting_process(f"localhost:{port}") as pid, ras_rank(path, port):
         path.write_text(status(communicator([rank(0, 41, pid), rank(1, 42, 9)])))
-        watch = watch_of(clock, SuspectJob("j", (("t", pid),)))
+        watch = watch_of(clock, SuspectJob("j", (("t", pid),)), ask=ask_and_note)
         clock.at += ASK_EVERY_S
         watch.step()
         [sample] = watch.samples
-        assert (sample.trouble, sample.behind) == (OTHER_JOB, ())
+        assert (sample.trouble, sample.behind, ports) == (OTHER_JOB, (), [])
 
 
 def test_two_jobs_of_one_user_that_share_the_port_each_say_their_own(tmp_path: Path) -> None:

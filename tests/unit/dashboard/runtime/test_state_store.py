@@ -116,6 +116,7 @@ def test_what_is_read_in_a_change_still_holds_at_its_end(open_store: Open) -> No
             for _ in range(rounds):
                 with together(db):
                     [before] = db.execute("select x from one").fetchone()
+                    time.sleep(0.002)  # for another thread to read the same
                     db.execute("update one set x = ?", (before + 1,))
 
     threads = [threading.Thread(target=count) for _ in range(3)]
