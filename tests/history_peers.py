@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import psutil
+import pyarrow
+import pyarrow.parquet
 
 from dashboard.history.columns.grid import HistoryGrid
 from dashboard.history.columns.layout import KEYS, STORED, quantise
@@ -131,6 +133,45 @@ def _answers(peer: Peer) -> bool:
     return True
 
 
+@dataclass
+class BareParquet:
+    """Floor of a history: the same seconds as they lie in memory, written with zstd and read by
+    nobody. It has no log, no minutes, no tasks and no merged files."""
+
+    folder: Path
+    waiting: list[Floats] = field(default_factory=list)
+    spent_s: float = 0.0
+    written: int = 0  # points
+
+    def add(self, t: int, rows: Floats) -> None:
+        self.waiting.append(rows)
+        if len(self.waiting) == BATCH_S:
+            began = time.process_time()
+            self._write(t)
+            self.spent_s += time.process_time() - began
+            self.written += BATCH_S * rows.size
+            self.waiting = []
+
+    def _write(self, last: int) -> None:
+        values = np.stack(self.waiting, axis=1)  # by GPU, then by second
+        gpus, seconds, _ = values.shape
+        columns = {key: values[:, :, at].reshape(-1).astype(np.float32)
+                   for at, key in enumerate(KEYS)}
+        table = pyarrow.table({
+            "t": np.tile(np.arange(last - seconds + 1, last + 1), gpus),
+            "gpu": np.repeat(np.arange(gpus, dtype=np.int32), seconds), **columns})
+        pyarrow.parquet.write_table(table, self.folder / f"{last}.parquet", compression="zstd")
+
+    def figures(self, engine_s: float) -> Iterator[FigureRow]:
+        """Return its cost, and that of an engine, both per million points."""
+        if self.written:
+            floor_s = self.spent_s / self.written * 1e6
+            yield ("  bare Parquet, a minute at a time", floor_s, "s", None)
+            yield ("  gpudeck / bare Parquet, CPU", engine_s / floor_s, "x", 1.5)
+            size = sum(file.stat().st_size for file in self.folder.iterdir())
+            yield ("    bytes per point, bare Parquet", size / self.written, "B", None)
+
+
 def _rows(messages: list[HistoryMessage], gpus: int) -> Floats:
     """Values of a second as our engine stores them: GPUs x metrics, NaN: not there."""
     rows = np.full((gpus, WIDTH), np.nan)
@@ -148,6 +189,8 @@ def measure(folder: Path, peer: Peer, gpus: int, seconds: int) -> Iterator[Figur
     fleet, history = Fleet(gpus), EmbeddedHistory(folder)
     history.open()
     history.append(fleet.greetings(), 1)
+    bare = BareParquet(folder.parent / "bare")
+    bare.folder.mkdir()
     engine_s = 0.0
     for t in range(START, START + seconds):
         messages = fleet.second(t)
@@ -156,7 +199,9 @@ def measure(folder: Path, peer: Peer, gpus: int, seconds: int) -> Iterator[Figur
         if t % 30 == 0:
             history.store.maintain(t)
         engine_s += time.process_time() - began
-        peer.add(t, _rows(messages, gpus))
+        rows = _rows(messages, gpus)
+        peer.add(t, rows)
+        bare.add(t, rows)
     end = START + seconds
     began = time.process_time()
     history.store.maintain(end + 600)
@@ -169,6 +214,7 @@ def measure(folder: Path, peer: Peer, gpus: int, seconds: int) -> Iterator[Figur
     yield ("  VictoriaMetrics: server and encoding for it", peer_s, "s", None)
     yield ("    its server alone", server_s / points, "s", None)
     yield ("  gpudeck / VictoriaMetrics, CPU", engine_s / points / peer_s, "x", 0.1)
+    yield from bare.figures(engine_s / points)
     yield from _sizes(history, peer, points)
     yield from _questions(fleet, history, peer, end)
     history.close()
