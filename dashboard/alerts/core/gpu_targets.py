@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -71,10 +72,12 @@ class EvaluationContext:
     cache: dict[Hashable, Any] = field(default_factory=dict)
     gpu_count: int = field(init=False)
     node_count: int = field(init=False)
+    nodes: list[Node] = field(init=False)
     node_at: Rows = field(init=False)  # of each slot
 
     def __post_init__(self) -> None:
-        self.gpu_count, self.node_count = len(self.fleet), len(self.fleet.node_ids)
+        self.nodes = [self.fleet.all_nodes[node_id] for node_id in self.fleet.node_ids]
+        self.gpu_count, self.node_count = len(self.fleet), len(self.nodes)
         self.node_at = self.fleet.node_at[: self.gpu_count].astype(np.intp)
 
     def cached(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -84,19 +87,24 @@ class EvaluationContext:
         value: T = self.cache[key]
         return value
 
-    def nodes(self) -> list[Node]:
-        return self.cached("nodes", lambda: [
-            self.fleet.all_nodes[node_id] for node_id in self.fleet.node_ids[: self.node_count]])
-
     def standing(self) -> TargetStability:
         """Return the stability of each node."""
         return self.cached("standing", lambda: TargetStability(
-            self.mono - np.maximum(self.by_node(lambda node: node.steady_mono), self.listens_since),
-            self.by_node(lambda node: node.clock_offset_s)))
+            self.mono - np.maximum(self.of_nodes("steady_mono"), self.listens_since),
+            self.of_nodes("clock_offset_s")))
 
     def by_node(self, value_of: Callable[[Node], float | None]) -> Floats:
         """Return a value of each node; None becomes NaN."""
-        return np.array([value_of(node) for node in self.nodes()], float)
+        return np.array([value_of(node) for node in self.nodes], float)
+
+    def of_nodes(self, attribute: str) -> Floats:
+        """Return an attribute of each node; None becomes NaN."""
+        return self.cached(("of nodes", attribute), lambda: np.array(
+            [*map(attrgetter(attribute), self.nodes)], float))
+
+    def beats(self) -> list[Beat | None]:
+        """Return the Beat of each node; None if it is old."""
+        return self.cached("beats", lambda: [fresh_beat(node, self.mono) for node in self.nodes])
 
     def live(self, name: str) -> TargetValues:
         """Return a metric of each slot from its newest sample, rounded as history stores it, so
@@ -112,8 +120,9 @@ class EvaluationContext:
         """Return how many jobs, or owners, are on each slot; NaN where one of them is not known."""
         uses = self.uses
         of_row = uses.job if group == "jobs" else uses.owner
-        return self.cached(group, lambda: np.where(self.are_tasks_known(), distinct_on_gpus(
-            uses.slot, of_row[uses.row], self.gpu_count), np.nan))
+        return self.cached(group, lambda: np.where(self.are_tasks_known(), uses.reuse(
+            (group, self.gpu_count), lambda: distinct_on_gpus(
+                uses.slot, of_row[uses.row], self.gpu_count)), np.nan))
 
     def are_tasks_known(self) -> Mask:
         """Return, for each slot, whether the users of its GPU are known."""
@@ -126,8 +135,7 @@ class EvaluationContext:
         """Return for how long each node has been silent. NaN while a node that has not reported
         since this hub listens still has time to: silence counts by the hub's own measure."""
         def compute() -> Floats:
-            silent_s = self.mono - np.maximum(self.by_node(lambda node: node.heard_mono),
-                                              self.listens_since)
+            silent_s = self.mono - np.maximum(self.of_nodes("heard_mono"), self.listens_since)
             return np.where(self.awaited(), np.nan, silent_s)
 
         return self.cached("silent_s", compute)
@@ -136,8 +144,8 @@ class EvaluationContext:
         """Return, for each node, whether it has not reported since this hub listens, and still has
         time to."""
         def compute() -> Mask:
-            heard_mono = self.by_node(lambda node: node.heard_mono)
-            since = np.maximum(self.by_node(lambda node: node.recovered_mono), self.listens_since)
+            heard_mono = self.of_nodes("heard_mono")
+            since = np.maximum(self.of_nodes("recovered_mono"), self.listens_since)
             return np.asarray((heard_mono <= since) & (self.mono - since < SILENT_AFTER_S))
 
         return self.cached("awaited", compute)
@@ -145,10 +153,10 @@ class EvaluationContext:
     def reading_age_s(self) -> Floats:
         """Return the age of each node's last reading. Only a running agent knows whether its driver
         answers."""
-        return self.cached("reading_age_s", lambda: self.by_node(self._reading_age_s))
+        return self.cached("reading_age_s", lambda: np.array(
+            [*map(self._reading_age_s, self.nodes, self.beats())], float))
 
-    def _reading_age_s(self, node: Node) -> float | None:
-        beat = fresh_beat(node, self.mono)
+    def _reading_age_s(self, node: Node, beat: Beat | None) -> float | None:
         if beat is None:
             return None
         if beat.reading_age_s is not None:
@@ -156,13 +164,13 @@ class EvaluationContext:
         return self.mono - max(node.joined_mono, self.listens_since) if has_gpus(node) else None
 
     def heard_at(self) -> Floats:
-        return self.cached("heard_at", lambda: self.by_node(lambda node: node.heard_at))
+        return self.of_nodes("heard_at")
 
     def is_there(self) -> Mask:
         """Return, for each node, whether this hub watches it."""
         return np.array([node.hello.node_id not in self.revoked and not node.is_imported
                          and node.site is None
-                         for node in self.nodes()], bool)
+                         for node in self.nodes], bool)
 
     def own_gpus(self) -> Mask:
         """Return, for each slot, whether this hub watches it: a GPU of another site is left to that
@@ -186,7 +194,7 @@ class EvaluationContext:
 
     def _drift(self, what: str) -> Floats:
         drift = self.by_node(lambda node: None if node.limits is None else 0.0)[self.node_at]
-        for node in self.nodes():
+        for node in self.nodes:
             for lease in () if node.limits is None else node.limits.leases:
                 slot = self.fleet.slot_on(node.hello.node_id, lease.gpu_uuid)
                 if slot is not None and slot < len(drift) and lease.what == what:

@@ -7,7 +7,7 @@ inherits nothing. The row of a task that is gone stays empty for one step at lea
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -165,6 +165,7 @@ class GpuUseTable:
         self.node_at: Rows = np.empty(0, np.intp)
         self.started_at: Floats = np.empty(0)
         self.is_foreign: Floats = np.empty(0)
+        self._of_layout: dict[Hashable, Any] = {}
 
     def prepare(self) -> Iterator[None]:
         """Prepare the next step some nodes at a time, so that other greenlets can run in
@@ -209,13 +210,13 @@ class GpuUseTable:
 
     def _update(self, node_id: str, node: Node) -> bool:
         """Take over the numbers of a node, and return whether any task came, went or moved."""
-        former = self._by_node.get(node_id)
         uses = node.uses if node.listing is not None else ()
         pairs = list(map(_PAIR, uses))
-        stays = (former is not None and pairs == former.pairs and former.listing is node.listing
-                 and former.is_described)
-        current = self._by_node.setdefault(node_id, _NodeGpuUses(
-            node, node.uses, node.tasks, node.listing))
+        if (current := self._by_node.get(node_id)) is None:
+            current = self._by_node[node_id] = _NodeGpuUses(
+                node, node.uses, node.tasks, node.listing, is_described=False)
+        stays = (pairs == current.pairs and current.listing is node.listing
+                 and current.is_described)
         current.uses, current.tasks, current.listing = node.uses, node.tasks, node.listing
         current.pairs = pairs
         current.mem = np.array([use.mem_used_bytes for use in uses], float)
@@ -276,7 +277,16 @@ class GpuUseTable:
             self._scheduled.add(node.at)
         return row
 
+    def reuse(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return a value that depends on which task, job and owner uses which GPU alone: it is made
+        once for as long as they stay, and is not to be changed."""
+        if key not in self._of_layout:
+            self._of_layout[key] = make()
+        value: T = self._of_layout[key]
+        return value
+
     def _lay_out(self) -> None:
+        self._of_layout = {}
         nodes, start = self._by_node.values(), 0
         for node in nodes:
             node.start, start = start, start + len(node.mem)

@@ -13,7 +13,7 @@ from ...fleet.filters import Filter
 from ...fleet.fleet import Fleet, GpuStatus
 from ...fleet.mig import NO_PARENT
 from .firing_alerts import AlertTarget
-from .gpu_targets import EvaluationContext, FixedRowTargets, fresh_beat, has_gpus, reported
+from .gpu_targets import EvaluationContext, FixedRowTargets, has_gpus, reported
 from .numbers import FLEET, NODE, number_of_fleet, number_of_nodes
 from .rule_signal import Floats, SignalTerm
 from .rule_tracker import TargetStability, TargetValues
@@ -80,7 +80,7 @@ def _beat(value_of: Callable[[Beat], float | None]) -> Callable[[EvaluationConte
 
 def _of_host(key: str) -> Callable[[EvaluationContext], Floats]:
     def numbers(moment: EvaluationContext) -> Floats:
-        samples = (node.host_now(moment.mono) for node in moment.nodes())
+        samples = (node.host_now(moment.mono) for node in moment.nodes)
         return np.array([None if sample is None else sample.number(key)
                          for sample in samples], float)
 
@@ -99,9 +99,9 @@ def _reader_is(*states: ReaderState) -> Callable[[EvaluationContext], Floats]:
     """Return 1 or 0 for each node, NaN without a fresh Beat; 0 for a node without a GPU, which has
     no driver to lose."""
     def flags(moment: EvaluationContext) -> Floats:
-        beats = {node.hello.node_id: fresh_beat(node, moment.mono) for node in moment.nodes()}
-        return moment.by_node(lambda node: None if (beat := beats[node.hello.node_id]) is None
-                              else float(beat.reader in states and has_gpus(node)))
+        return np.array([
+            None if beat is None else float(beat.reader in states and has_gpus(node))
+            for node, beat in zip(moment.nodes, moment.beats(), strict=True)], float)
 
     return flags
 
@@ -114,8 +114,8 @@ def _without_process(moment: EvaluationContext) -> Floats:
 NOW: dict[str, Callable[[EvaluationContext], Floats]] = {
     "silent_s": lambda moment: moment.silent_s(),
     "refused_s": lambda moment: moment.by_node(lambda node: node.refused_s(moment.mono)),
-    "clock_offset_s": lambda moment: moment.by_node(lambda node: node.clock_offset_s),
-    "clock_skew_s": lambda moment: np.abs(moment.by_node(lambda node: node.clock_offset_s)),
+    "clock_offset_s": lambda moment: moment.of_nodes("clock_offset_s"),
+    "clock_skew_s": lambda moment: np.abs(moment.of_nodes("clock_offset_s")),
     "gpus": lambda moment: _boards(moment, np.ones(moment.gpu_count)),
     "gpus_lost": lambda moment: _boards(moment, reported(moment, GpuStatus.LOST)),
     "tasks": lambda moment: moment.by_node(
@@ -164,7 +164,7 @@ class FleetTarget(FixedRowTargets):
         return self.moment.is_there()[:, None]
 
     def is_silent(self) -> Mask:
-        silent = np.array([node.state == "silent" for node in self.moment.nodes()], bool)
+        silent = np.array([node.state == "silent" for node in self.moment.nodes], bool)
         return np.asarray(self.is_there() & silent[:, None])
 
     def boards(self) -> Floats:

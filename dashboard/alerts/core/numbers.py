@@ -2,9 +2,9 @@
 definition: over columns from the fleet as it is now, or from history in a rehearsal. Pure.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,10 @@ from .rule_signal import Floats
 from .state_machine import Mask, Rows
 from .xid_counts import COUNTERS
 
+T = TypeVar("T")
 Join = Literal["total", "mean_per_gpu", "most", "mean_of_gpus", "distinct"]
 NONE = -1  # in a column of keys: not known
+LASTING_KEYS = ("task", "job", "gpu")  # of a use, for as long as its task is there
 FACTS = {"mem_total_bytes": "B", "power_limit_max_w": "W", "temp_slowdown_c": "°C",
          "temp_shutdown_c": "°C", "pcie_width_max": ""}
 
@@ -48,6 +50,10 @@ class UseColumns(Protocol):
     def keys(self, what: str) -> Rows:
         """Return a number per use: equal for the same task, job, node or GPU; NONE does not
         count."""
+
+    def reuse(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return a value that depends on `cell`, `gpu` and LASTING_KEYS alone. It may be made once
+        for as long as these stay."""
 
     def of_uses(self, name: str) -> Floats: ...
 
@@ -113,8 +119,8 @@ def number_of_uses(name: str, uses: UseColumns) -> Floats:
     match number.join:
         case "distinct":
             derive_keys = DERIVED_KEYS.get(number.column)
-            return distinct(
-                uses, uses.keys(number.column) if derive_keys is None else derive_keys(uses))
+            return (_distinct_of(uses, number.column) if derive_keys is None
+                    else distinct(uses, derive_keys(uses)))
         case "mean_of_gpus":
             return _mean_of_gpus(uses, uses.of_gpus(number.column))
     derive = DERIVED.get(number.column)
@@ -123,7 +129,7 @@ def number_of_uses(name: str, uses: UseColumns) -> Floats:
         case "total":
             return total(uses, values)
         case "mean_per_gpu":  # as gpudeck.measures.jobs.average_sm_pct
-            return total(uses, values) / distinct(uses, uses.keys("gpu"))
+            return total(uses, values) / _distinct_of(uses, "gpu")
     return reduce_uses(uses, values, np.maximum)
 
 
@@ -150,11 +156,22 @@ def distinct(uses: UseColumns, keys: Rows) -> Floats:
     return np.bincount(pairs // base, minlength=uses.size).astype(float)
 
 
+def _distinct_of(uses: UseColumns, column: str) -> Floats:
+    if column not in LASTING_KEYS:
+        return distinct(uses, uses.keys(column))
+    return uses.reuse(column, lambda: distinct(uses, uses.keys(column)))
+
+
+def _gpus_of_cells(uses: UseColumns) -> tuple[Rows, Rows]:
+    """Return the cell and the GPU of each pair of them, once."""
+    has_cell, base = uses.cell != NONE, int(uses.gpu.max(initial=0)) + 1
+    pairs = distinct_values(uses.cell[has_cell] * base + uses.gpu[has_cell])
+    return pairs // base, pairs % base
+
+
 def _mean_of_gpus(uses: UseColumns, by_gpu: Floats) -> Floats:
     """Return the mean over GPUs, each counted once however many of the target's tasks are on it."""
-    has_cell, base = uses.cell != NONE, max(1, len(by_gpu))
-    pairs = distinct_values(uses.cell[has_cell] * base + uses.gpu[has_cell])
-    cells, gpus = pairs // base, pairs % base
+    cells, gpus = uses.reuse("gpus of cells", lambda: _gpus_of_cells(uses))
     count = np.bincount(cells, minlength=uses.size)
     sums = np.bincount(cells, by_gpu[gpus], uses.size)
     return np.where(count > 0, sums / np.maximum(count, 1), np.nan)

@@ -32,8 +32,9 @@ def number_of_each_use(moment: EvaluationContext, name: str) -> Floats:
         case "is_outside_lease" | "lease_overdue_s" | "priority":
             return moment.cached("leases of tasks", lambda: _of_leases(moment))[name][uses.row]
         case "host_pressure_pct":
-            return moment.cached(name, lambda: np.where(_is_old(moment), np.nan, moment.by_node(
-                lambda node: node.host_pressure_pct)))[uses.node_at[uses.row]]
+            return moment.cached(name, lambda: np.where(
+                _is_old(moment), np.nan, moment.of_nodes("host_pressure_pct")))[
+                    uses.node_at[uses.row]]
         case "host_cpu_pct" | "host_blocked" | "host_io_bytes_per_s":
             return moment.cached("host numbers of tasks", lambda: _of_hosts(moment))[name][uses.row]
         case "tokens_per_s" | "requests":
@@ -63,8 +64,8 @@ def _while_fresh(moment: EvaluationContext, numbers: dict[str, Floats]) -> dict[
 
 def _is_old(moment: EvaluationContext) -> Mask:
     """Return, for each node, whether its host sample is old."""
-    return moment.cached("old host samples", lambda: moment.mono - moment.by_node(
-        lambda node: node.host_mono) > HOST_STALE_AFTER_S)
+    return moment.cached("old host samples", lambda: 
+                         moment.mono - moment.of_nodes("host_mono") > HOST_STALE_AFTER_S)
 
 
 def of_whole_jobs(values: Floats, job: Rows) -> Floats:
@@ -82,7 +83,7 @@ def _of_leases(moment: EvaluationContext) -> dict[str, Floats]:
     reported = moment.uses.sampled(LEASE_NUMBERS, attrgetter("leased_tasks"))
     at = moment.uses.node_at
     is_pool = moment.by_node(lambda node: float(node.pool is not None))[at] == 1.0
-    node_now = moment.now + np.nan_to_num(moment.by_node(lambda node: node.clock_offset_s))[at]
+    node_now = moment.now + np.nan_to_num(moment.of_nodes("clock_offset_s"))[at]
     overdue_s = np.maximum(0.0, np.nan_to_num(node_now - reported["lease_until"]))
     return {
         "is_outside_lease": np.where(is_pool, np.nan_to_num(reported["is_outside_lease"]), np.nan),

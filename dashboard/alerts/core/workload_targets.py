@@ -1,8 +1,8 @@
 """Tasks, jobs and owners as targets of rules: a row each for as long as it is present."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from .state_machine import Mask, Rows
 from .use_columns import number_of_each_use
 
 Group = Literal["task", "job", "owner"]
+T = TypeVar("T")
 
 
 # Values that several numbers share: key, numbers, and how they are made.
@@ -62,8 +63,8 @@ class WorkloadTargets:
         silent node's owners still hold what they held."""
         if self.of == "owner":
             return np.full(self.size, self.moment.now)
-        sampled = self.moment.fleet.sampled_at[self.moment.uses.slot]
-        return reduce_uses(self, sampled, np.minimum)
+        return self.moment.cached(("sampled at", self.of), lambda: reduce_uses(
+            self, self.moment.fleet.sampled_at[self.gpu], np.minimum))
 
     def numbers(self, term: SignalTerm) -> TargetValues:
         return TargetValues(self.moment.cached(("number", self.of, term.name),
@@ -89,10 +90,12 @@ class WorkloadTargets:
     def standing(self) -> TargetStability | None:
         if self.of == "owner":
             return None
-        of_node, at = self.moment.standing(), self.moment.node_at[self.moment.uses.slot]
-        return self.moment.cached(("standing", self.of), lambda: TargetStability(
-            reduce_uses(self, of_node.steady_s[at], np.minimum),
-            reduce_uses(self, np.abs(of_node.skew_s[at]), np.maximum)))
+        return self.moment.cached(("standing", self.of), self._standing)
+
+    def _standing(self) -> TargetStability:
+        of_node, at = self.moment.standing(), self.moment.node_at[self.gpu]
+        return TargetStability(reduce_uses(self, of_node.steady_s[at], np.minimum),
+                               reduce_uses(self, np.abs(of_node.skew_s[at]), np.maximum))
 
     def prepare(self, names: frozenset[str], scope: Filter | None) -> Iterator[None]:
         for key, users, make in SHARED:
@@ -135,6 +138,9 @@ class WorkloadTargets:
                 recent = self.moment.xids.recent(self.moment.fleet, self.moment.now)
                 return np.where(recent[uses.slot] > 0, uses.slot, NONE)
         return uses.slot
+
+    def reuse(self, key: Hashable, make: Callable[[], T]) -> T:
+        return self.moment.uses.reuse((self.of, key), make)
 
     def of_uses(self, name: str) -> Floats:
         return number_of_each_use(self.moment, name)

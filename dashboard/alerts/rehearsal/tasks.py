@@ -1,8 +1,9 @@
 """Rehearsal data for rules of tasks, jobs or owners: what each held in each minute, and what their
 GPUs did in it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -36,6 +37,7 @@ OF_GPUS = ("util_pct", "util_max_pct", "mem_used_bytes", "power_w")
 # Metrics that few rules need are not read for all of them.
 OF_SOME = {"gpus_stuck": ("mem_util_pct",), "busy_pct": ("sm_active_pct",)}
 FACTS = ("mem_total_bytes", "power_limit_max_w")
+T = TypeVar("T")
 # An owner has many tasks and few numbers.
 SUMS_OF_OWNERS = ("seconds", "mem_byte_s", "mem_s", "mem_max_bytes")
 OF_GPUS_OF_OWNERS = ("util_pct",)
@@ -94,6 +96,9 @@ class TaskMinuteUses:
         if what == "faulty_gpu":
             return np.where(self.faulty.reshape(-1)[self.gpu], pair, NONE)
         return {"task": self.task, "job": self.job}.get(what, pair)
+
+    def reuse(self, key: Hashable, make: Callable[[], T]) -> T:
+        return make()  # each number is read once
 
     def of_uses(self, name: str) -> Floats:
         top, total, n = {"mem_used_bytes": ("mem_max_bytes", "mem_byte_s", "mem_s"),
