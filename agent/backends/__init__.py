@@ -138,7 +138,7 @@ class Backend:
 
     @property
     def readers(self) -> tuple[Backend, ...]:
-        """Backends to read, each in a process of its own."""
+        """Backends to read, each by a separate process."""
         return self.parts or (self,)
 
     def part_of(self, uuid: str) -> Backend | None:

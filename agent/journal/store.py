@@ -111,9 +111,9 @@ class ActionStore:
                 raise self._refuses(error) from error
 
     def mark(self) -> FileMark | None:
-        """Return what is another after each write to the file, whoever writes it; None where that
-        cannot be told, as of a file written this moment: its times are not finer than the kernel's
-        tick. Looks at no content, so that it may be asked often."""
+        """Return a mark that differs after each write to the file, whoever writes it; None where no
+        mark is safe, as for a file written this moment: its times are no finer than the kernel's
+        tick. Reads no content, so that it is cheap to ask often."""
         marks = []
         for end in ("", "-wal"):
             try:

@@ -160,7 +160,8 @@ _ROWS = (
         id="pause", label="Pause", doing="pausing", ended="paused",
         done="Paused. It keeps its GPU memory, and processes that wait for it, such as other ranks "
              "of the job, hang until it is resumed.", proof="neighbours",
-        last_words="Resume continues its processes from where they stopped.",
+        last_words="Resume continues its processes; a peer that waits for them may time out in the "
+                   "meantime.",
         signals=True, is_kill=False, is_harmful=True, for_rules=True, rung="pause", key="p",
         in_rows=True, fits="running", undo="resume", params=(NEXT_CHECKPOINT,),
         does="Pause a task's processes; they keep their memory.",

@@ -45,7 +45,7 @@ class GpuFacts(Struct, frozen=True):
 
     @property
     def driver(self) -> str | None:
-        """Version of its own driver; None: it is that of the node, or not known."""
+        """Version of the driver that reads it; None: the node's, or not known."""
         return None if isinstance(self.driver_version, UnsetType) else self.driver_version
 
     @property

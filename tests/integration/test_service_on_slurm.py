@@ -45,7 +45,7 @@ def test_a_job_is_refused_in_words(site: Site, tracks_by: str, grant: str) -> No
     machine = site.machine
     with slurm(machine, tracks_by) as run:
         job = run("setpriv --reuid nobody --regid nogroup --clear-groups sbatch --parsable "
-                  "--mem=10 -o /dev/null --gres=gpu:1 --wrap='exec sleep 600'").strip()
+                  "--mem=100 -o /dev/null --gres=gpu:1 --wrap='exec sleep 600'").strip()
 
         def state() -> str:
             return run(f"scontrol show job {job} | grep -o 'JobState=[A-Z]*'").strip()

@@ -1,7 +1,6 @@
 """Boards of AMD, from public captures of four of them (tests/captures/amd) and a made-up MI300."""
 
 import base64
-import json
 import os
 import random
 import struct
@@ -25,21 +24,7 @@ from agent.readings import GpuReading, Reading
 from gpudeck.contract.pool_messages import Leased, LeasedGpu
 from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, Absence
 from gpudeck.pool.environment import environment
-
-BOARDS: dict[str, dict[str, Any]] = json.loads(
-    (Path(__file__).parents[3] / "captures/amd/boards.json").read_text())
-
-
-def grow(root: Path, files: Mapping[str, Any]) -> Path:
-    for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(content, str):
-            path.write_text(content)
-        else:
-            table = base64.b64decode(content["base64"])
-            path.write_bytes(table.ljust(content.get("length", 0), b"\0"))
-    return root
+from tests.fakes.amd import BOARDS, grow
 
 
 class Machine:
