@@ -187,7 +187,9 @@ HUB: tuple[Setting, ...] = (
             "S3 bucket to which older files of history move: "
             "s3://BUCKET/PREFIX?endpoint=URL&region=NAME",
             default_words="none; once set, as it was set last"),
-    Setting("archive_after_hours", count, 24, "hours after which a file moves there"),
+    Setting("archive_after_hours", whole, 24,
+            "hours after which a file moves there; 0: as soon as it is written, and nodes have "
+            "copies of what is not there yet"),
     Setting("archive_cache_gb", whole, 10,
             "size in GB up to which the archive's files also stay in the data folder"),
     Setting("mirror", mirror, None,

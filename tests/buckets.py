@@ -100,4 +100,5 @@ def evicting(folder: Path, bucket: MemoryBucket) -> TieredArchive:
 
 
 def mover(archive: TieredArchive, files: HistoryFiles, cache_bytes: int = 10**9) -> ArchiveMover:
-    return ArchiveMover(archive, files, HistoryRetention(10**9), 86_400.0, cache_bytes)
+    return ArchiveMover(archive, files, HistoryRetention(10**9), 86_400.0, cache_bytes, None,
+                        lambda _: None)

@@ -99,7 +99,7 @@ USERS, STAYS = 100, 240  # minutes, of a Task
 
 def _a_day(folder: Path, gpus: int) -> HistoryStore:
     """Write a day in which only what the rules read changes; the rest is there, as in real life."""
-    store, rng = HistoryStore(folder / "history", None, None, None), np.random.default_rng(1)
+    store, rng = HistoryStore(folder / "history", None, None, None, None), np.random.default_rng(1)
     store.open()
     tables = (_minutes(_rollup(many, rng), _names(first, many)) for first, many in _groups(gpus))
     minutes = write(store.files.archive, "minutes", (BEGIN, BEGIN + DAY_S, DAY_S),

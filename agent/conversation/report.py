@@ -1,6 +1,7 @@
 """Report of a node about itself: Hello when it connects, Beat from then on."""
 
 import os
+import time
 from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET
@@ -75,7 +76,8 @@ class SelfReport:
             pending=outbox.pending, dropped=outbox.dropped, detail=detail[:1_024],
             holds=tuple(hold[:1_024] for hold in self._hub.holds()[:8]), audit_seq=seq,
             audit_head=head, first_seq=outbox.first_seq, cost=self._cost(),
-            is_in_memory=bool(outbox.trouble))
+            is_in_memory=bool(outbox.trouble),
+            copies=outbox.copies(time.monotonic(), time.time()))
 
     def _cost(self) -> wire.Cost | None:
         if self._meter is None:

@@ -5,20 +5,32 @@ wall clock makes anything old.
 """
 
 import secrets
-from array import array
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from gpudeck.contract.sequence_ranges import SequenceRanges
-from gpudeck.contract.wire import Event, Inventory, Sequenced, Span, encode
+from msgspec import UNSET, UnsetType
 
+from gpudeck.contract.sequence_ranges import SequenceRanges
+from gpudeck.contract.wire import (
+    ArchivedSpans,
+    Event,
+    Inventory,
+    JournalCopies,
+    Sequenced,
+    Span,
+    encode,
+)
+
+from .journal_index import JournalIndex, StoredCopies
 from .outbox_file import OutboxFile
 from .outbox_rows import NodeRow, OutboxRows
 
 # An episode of dropping is over when nothing was dropped for this long.
 QUIET_S = 10.0
-_TRIM = 4_096
+# The rate at which the journal grows is taken over as long as this, or not at all.
+RATE_OVER_S = 60.0
 
 Entry = tuple[int, bytes]  # seq, encoded message
 DAY_S = 86_400.0
@@ -97,7 +109,9 @@ class PendingMessages:
         self.bytes = 0
         self.drops = DropCounter(node.dropped, node.reported)
         self._rows = rows
-        self._index = _PendingIndex()
+        self._has_archive = False  # the hub, of seconds: then copies stay until they are in it
+        self._index = JournalIndex()
+        self.copies = StoredCopies(rows, self._index)
         self._last_seq = 0
         self._aged_s: float | None = None  # to add to the clock that `age` is given
         for seq, at, size in messages:
@@ -110,10 +124,42 @@ class PendingMessages:
         return now + self._aged_s
 
     def add(self, seq: int, at: float, size: int) -> None:
-        self._index.add(seq, at, size, self.ranges.first or seq)
+        self._index.add(seq, at, size, self.oldest or seq)
         self.ranges.add(seq)
         self.bytes += size
         self._last_seq = seq
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest in the journal, copies included."""
+        return min(filter(None, (self.ranges.first, self.copies.oldest)), default=None)
+
+    def store(self, first: int, last: int, is_copied: bool) -> None:
+        """Note that the hub has stored them. `is_copied`: they stay here until it has archived
+        them."""
+        if not is_copied:
+            self.remove(first, last)
+            self.copies.remove(first, last)
+            return
+        for start, end in list(self.ranges.within(first, last)):
+            self.bytes -= self._index.size(start, end)
+            self.copies.add(start, end)
+        self.ranges.discard_all(first, last)
+
+    def note_acked(self, stored: Iterable[tuple[int, int]], archived: ArchivedSpans) -> None:
+        """Note what the hub has. Of what is archived copies are removed, and nothing that the hub
+        has not stored."""
+        self._has_archive = archived is not UNSET
+        for first, last in stored:
+            self.store(first, last, is_copied=self._has_archive)
+        for span in () if archived is UNSET else archived:
+            self.copies.remove(span.first, span.last)
+
+    def bring_back(self, stored: Iterable[tuple[int, int]]) -> None:
+        """Send the copies of what the hub that answers has not stored."""
+        for first, last in self.copies.take_missing(stored):
+            self.ranges.add_all(first, last)
+            self.bytes += self._index.size(first, last)
 
     def remove(self, first: int, last: int) -> None:
         for start, end in list(self.ranges.within(first, last)):
@@ -128,6 +174,11 @@ class PendingMessages:
         self.remove(first, last)
 
     def drop_excess(self, cap_bytes: int, oldest_at: float) -> None:
+        """Drop what is too much or too old: copies first, of which the hub has the original."""
+        copies = self.copies
+        while (oldest := copies.oldest) is not None and (
+                self.bytes + copies.bytes > cap_bytes or self._index.at(oldest) < oldest_at):
+            copies.remove(oldest, oldest)
         while (self.bytes > cap_bytes and (oldest := self._oldest()) is not None
                and oldest != self._last_seq):
             self.drop(oldest, oldest)
@@ -142,11 +193,24 @@ class PendingMessages:
 
     def bound_memory(self) -> None:
         """Drop the oldest while the disk refuses and memory is full; none that is on its way."""
+        self.copies.drop_unsaved()
         for seq in [seq for seq in sorted(self._rows.unsaved)
                     if seq not in self.sent_messages.ranges]:
             if not self._rows.is_memory_full():
                 return
             self.drop(seq, seq)
+
+    def journal_copies(self, cap_bytes: int, now: float, wall: float) -> JournalCopies | UnsetType:
+        """Report the copies; `wall`: the wall clock at `now`."""
+        if not self._has_archive:
+            return UNSET
+        oldest, age, first = self.copies.oldest, self.age(now), self.oldest or self._last_seq + 1
+        if oldest is None:
+            return JournalCopies(first, None, None)
+        span_s = age - self._index.at(first)
+        bytes_per_s = (self.bytes + self.copies.bytes) / max(span_s, 1.0)
+        room_s = min(DAY_S, cap_bytes / bytes_per_s) if span_s >= RATE_OVER_S else None
+        return JournalCopies(first, wall - (age - self._index.at(oldest)), room_s)
 
     def next_batch(self, after_seq: int, upto_seq: int, limit: int, max_bytes: int
                    ) -> SequenceRanges:
@@ -184,31 +248,6 @@ def _what_was_dropped(count: int, damaged: Path | None) -> str:
             "hole; the hub was away for long, or this node's disk is full")
 
 
-class _PendingIndex:
-    """Size and age of each seq from the oldest pending one on: 12 bytes each."""
-
-    def __init__(self) -> None:
-        self._from = 0
-        self._sizes = array("I")
-        self._ats = array("d")
-
-    def add(self, seq: int, at: float, size: int, oldest: int) -> None:
-        if oldest == seq:
-            self._from, self._sizes, self._ats = seq, array("I"), array("d")
-        elif oldest - self._from > _TRIM:
-            del self._sizes[: oldest - self._from], self._ats[: oldest - self._from]
-            self._from = oldest
-        skipped = seq - self._from - len(self._sizes)
-        self._sizes.extend([0] * skipped + [size])
-        self._ats.extend([at] * (skipped + 1))
-
-    def size(self, first: int, last: int) -> int:
-        return sum(self._sizes[first - self._from : last - self._from + 1])
-
-    def at(self, seq: int) -> float:
-        return self._ats[seq - self._from] if 0 <= seq - self._from < len(self._ats) else 0.0
-
-
 class Outbox:
     """Outbox of the node of this name, made if it is new; "" is the machine itself. Used by one
     thread."""
@@ -223,6 +262,7 @@ class Outbox:
         self.generation = 0 if inventory is None else inventory.generation
         self._pending = PendingMessages(self._rows, node, messages)
         self._fresh: list[Entry] = []
+        self.copies = partial(self._pending.journal_copies, cap_bytes)
 
     @property
     def pending(self) -> int:
@@ -283,27 +323,30 @@ class Outbox:
         """Note the end of the connection: what was sent may have arrived or not."""
         self._pending.sent_messages.broke()
 
-    def welcomed(self, seq: int, spans: Iterable[Span] = ()) -> None:
+    def welcomed(self, seq: int, spans: Iterable[Span] = (), archived: ArchivedSpans = UNSET
+                 ) -> None:
         """Remove what the hub has as a connection begins. A hub that has more than we ever gave out
         remembers what our disk forgot (power cut, or it was full): those numbers are not given out
         twice. If that has happened already, `stream` changes, and a new Hello is due."""
         sent_messages = self._pending.sent_messages
-        acked = [(1, seq), *((span.first, span.last) for span in spans)]
-        high = max(last for _, last in acked)
+        stored = [(1, seq), *((span.first, span.last) for span in spans)]
+        self._pending.bring_back(stored)
+        high = max(last for _, last in stored)
         is_ours = high <= max(sent_messages.at_most, self.first_seq - 1)
-        for first, last in acked:
+        for first, last in stored:
             self._pending.drops.total -= sent_messages.doubtful.discard_all(first, last)
-            self._pending.remove(first, last if is_ours else min(last, sent_messages.opened_at))
+        at_most = high if is_ours else sent_messages.opened_at
+        self._pending.note_acked([(first, min(last, at_most)) for first, last in stored], archived)
         sent_messages.connected()
         if not is_ours and self.pending:
             self._change_stream()
         elif not is_ours:
             self.last_seq = sent_messages.opened_at = max(self.last_seq, high)
 
-    def ack(self, seq: int, spans: Iterable[Span] = ()) -> None:
-        self._pending.remove(1, min(seq, self._pending.sent_messages.at_most))
-        for span in spans:
-            self._pending.remove(span.first, min(span.last, self._pending.sent_messages.at_most))
+    def ack(self, seq: int, spans: Iterable[Span] = (), archived: ArchivedSpans = UNSET) -> None:
+        at_most = self._pending.sent_messages.at_most
+        self._pending.note_acked([(1, min(seq, at_most)), *(
+            (span.first, min(span.last, at_most)) for span in spans)], archived)
 
     # what to send
 
@@ -350,12 +393,14 @@ class Outbox:
         """Begin again if a damaged file has been set aside; what was only there is lost."""
         if not self._rows.is_file_replaced:
             return
+        self._pending.copies.clear()
         self._rows.begin_again()
         self._pending.drop_all_but(self._rows.unsaved)
         self._rows.forget_deletions()
         self._change_stream()
 
     def _change_stream(self) -> None:
+        self._pending.copies.clear()  # the hub knows them by their former stream
         self.stream = secrets.token_hex(8)
         self._pending.sent_messages.begin_again(self.last_seq)
         self._save()

@@ -52,8 +52,10 @@ class MessageBacklog(Protocol):
     def last_seq(self) -> int: ...
     @property
     def generation(self) -> int: ...
-    def welcomed(self, seq: int, spans: Sequence[wire.Span]) -> None: ...
-    def ack(self, seq: int, spans: Sequence[wire.Span]) -> None: ...
+    def welcomed(self, seq: int, spans: Sequence[wire.Span], archived: wire.ArchivedSpans
+                 ) -> None: ...
+    def ack(self, seq: int, spans: Sequence[wire.Span], archived: wire.ArchivedSpans
+            ) -> None: ...
     def mark_sent(self, first: int, last: int) -> None: ...
     def broke(self) -> None: ...
     def pending_in(self, first: int, last: int) -> int: ...
@@ -93,7 +95,7 @@ class MessageDelivery:
         self._sent_generation = -1
 
     def ack(self, message: wire.Ack, now: float) -> None:
-        self._backlog.ack(message.seq, message.spans)
+        self._backlog.ack(message.seq, message.spans, message.archived)
         self._step_done(now)
 
     @property
@@ -351,7 +353,7 @@ class LinkStateMachine:
         if self._stream != self._backlog.stream:
             self._rest(now, "the outbox was started afresh", 0.0)
             return
-        self._backlog.welcomed(welcome.acked_seq, welcome.spans)
+        self._backlog.welcomed(welcome.acked_seq, welcome.spans, welcome.archived)
         self.phase, self.trouble = "live", ""
         self.welcomes += 1
         self._live_since = self._beat_at = now

@@ -15,12 +15,13 @@ from ..history.storage.archive import QUARANTINE
 from ..history.storage.archive_index import ArchiveIndex
 from ..history.storage.archive_owner import ArchiveOwner
 from ..history.storage.folder import HistoryDamagedError, copied, read, totals, verified
+from ..history.storage.from_archive import make_folder
 from ..history.storage.s3 import S3Bucket, S3Error
 from ..runtime.data_folder import LOCK, lock_folder, open_folder
-from ..settings import this_host
+from ..settings import archive, this_host
 from .parts import make_parser, make_verb
 
-NAME = "history"
+NAME, HEADLOG = "history", "headlog"
 
 
 def history(argv: Sequence[str]) -> int:
@@ -85,6 +86,22 @@ def _restore(args: argparse.Namespace) -> dict[str, Any]:
         return {"files": copied(args.source, target), "from": str(args.source)}
 
 
+def _from_archive(args: argparse.Namespace) -> dict[str, Any]:
+    try:
+        url = archive(args.archive)
+    except ValueError as error:
+        raise CommandError(f"--archive: {error}", ExitCode.USAGE) from error
+    open_folder(args.data)
+    with closing(lock_folder(args.data)):
+        if any((args.data / HEADLOG).glob("head-*.log")):
+            raise CommandError(f"{args.data / HEADLOG} has what nodes sent: this hub did not lose "
+                               "its disk; start it as it is", ExitCode.CANNOT_START)
+        mark = make_folder(args.data / NAME, url, S3Bucket(url, os.environ))
+    return {"files": len(mark.files), "as of": datetime.fromtimestamp(mark.at, UTC).isoformat(),
+            "streams": len(mark.streams),
+            "next": "gpudeck history own-archive, once the hub that wrote there is no more"}
+
+
 def _own_archive(args: argparse.Namespace) -> dict[str, Any]:
     folder = _folder(args)
     index = ArchiveIndex.open_existing(folder)
@@ -102,7 +119,7 @@ def _own_archive(args: argparse.Namespace) -> dict[str, Any]:
 
 VERBS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "info": _info, "verify": _verify, "backup": _backup, "restore": _restore,
-    "own-archive": _own_archive}
+    "own-archive": _own_archive, "from-archive": _from_archive}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -115,6 +132,9 @@ def _parser() -> argparse.ArgumentParser:
               "must be stopped").add_argument("source", metavar="FOLDER", type=Path)
     make_verb(verbs, "own-archive", "let this hub write to the archive of its history; the hub "
               "that did before stops")
+    make_verb(verbs, "from-archive", "make the history of a hub that lost its disk from its "
+              "archive").add_argument("--archive", metavar="URL", required=True,
+                                      help="as the hub had it: s3://BUCKET/PREFIX…")
     return parser
 
 

@@ -31,7 +31,7 @@ from .agent_messages import (
 from .events import FleetEvent, RecentEvents
 from .fleet import FUTURE_S, Fleet, FrameOutcome, Node
 from .node_budget import Excess, NodeAllowances
-from .sample_seconds import SampleSecondAligner
+from .sample_seconds import SampleSecondAligner, SampleTick
 
 PROBE_SOON_S = 1.0
 
@@ -48,6 +48,7 @@ class AgentInbox:
         self._counts = counts
         self._over_rate = over_rate
         self._seconds: dict[tuple[str, bool], SampleSecondAligner] = {}
+        self._ticks: dict[str, SampleTick] = {}  # of the last Frame, by node id
 
     @property
     def handlers(self) -> Mapping[type, MessageHandler]:
@@ -175,8 +176,19 @@ class AgentInbox:
         if isinstance(message, wire.Event):
             return 0  # events come at any moment, and would shift where seconds begin
         age_s = max(0.0, node.age_s(message.taken_at, now, mono))
-        seconds = self._seconds.setdefault((node.hello.node_id, is_backfill), SampleSecondAligner())
-        return max(1, min(int(now), seconds.of(now - age_s)))
+        node_id, t = node.hello.node_id, now - age_s
+        seconds = self._seconds.get((node_id, is_backfill))
+        if seconds is None:
+            seconds = self._seconds[node_id, is_backfill] = SampleSecondAligner()
+            if (tick := self._ticks.get(node_id)) is not None:
+                seconds.follow(tick, message.taken_at, t)
+        second = max(1, min(int(now), seconds.of(t)))
+        self.note_tick(node_id, SampleTick(message.taken_at, second))
+        return second
+
+    def note_tick(self, node_id: str, tick: SampleTick) -> None:
+        """Note the second that was given to a Frame, also before this hub started."""
+        self._ticks[node_id] = tick
 
 
 def is_of_others(fleet: Fleet, node: Node, message: wire.Sequenced) -> bool:

@@ -1,9 +1,12 @@
 """Streams of each node's messages: what came of them, and what of it is on disk."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpudeck.contract.wire import MAX_SPANS, Ack, Span
+from msgspec import UNSET
+
+from gpudeck.contract.sequence_ranges import SequenceRanges
+from gpudeck.contract.wire import MAX_SPANS, Ack, ArchivedSpans, Span
 
 from .effects import StreamRecord
 from .sequence_ledger import SequenceLedger
@@ -20,6 +23,7 @@ class AgentStream:
     must_bring: bool = False  # something did not fit; the agent must bring it again
     applied: int = 0
     last_ack: Ack | None = None  # on the present connection
+    archived: ArchivedSpans = UNSET  # of what is stored; unset: there is no archive of seconds
 
     @property
     def acked(self) -> int:
@@ -38,7 +42,7 @@ class AgentStream:
         """Acknowledge what is on disk. If there are more gaps than fit, the agent brings again what
         lies between older ones: that costs a little, and nothing is taken twice."""
         spans = tuple(Span(*span) for span in self.stored.spans(MAX_SPANS))
-        return Ack(self.stored.settled, spans)
+        return Ack(self.stored.settled, spans, self.archived)
 
     def new_ack(self) -> Ack | None:
         """Return an Ack to send; None: the agent knows all of it."""
@@ -49,16 +53,20 @@ class AgentStream:
         return ack
 
 
+Streams = Mapping[tuple[str, str], SequenceRanges]  # by node id and stream
+
+
 class AgentStreams:
     def __init__(self) -> None:
         self._of_node: dict[str, dict[str, AgentStream]] = {}  # by node id, then by stream
+        self._new_archived: ArchivedSpans = UNSET  # of a new stream
 
     def of(self, node_id: str) -> dict[str, AgentStream]:
         return self._of_node.get(node_id, {})
 
     def open(self, node_id: str, name: str) -> AgentStream:
         streams = self._of_node.setdefault(node_id, {})
-        stream = streams.pop(name, None) or AgentStream()
+        stream = streams.pop(name, None) or AgentStream(archived=self._new_archived)
         streams[name] = stream  # last: the one in use
         while len(streams) > MAX_STREAMS:
             del streams[next(iter(streams))]
@@ -66,6 +74,28 @@ class AgentStreams:
 
     def restore(self, node_id: str, streams: dict[str, AgentStream]) -> None:
         self._of_node[node_id] = streams
+
+    def begin_archive(self, archived: Streams) -> None:
+        """Begin with what is archived: from now on every stream says how much of it is."""
+        self._new_archived = ()
+        for streams in self._of_node.values():
+            for stream in streams.values():
+                stream.archived = ()
+        self.note_archived(archived)
+
+    def begin_from_archive(self, archived: Streams) -> None:
+        """Begin with what is archived alone: the disk with all that came later is lost."""
+        self._of_node.clear()
+        for (node_id, name), ranges in archived.items():
+            self._of_node.setdefault(node_id, {})[name] = AgentStream(
+                SequenceLedger(ranges), SequenceLedger(ranges))
+
+    def note_archived(self, archived: Streams) -> None:
+        """Note what is archived: the next Ack says it, and wakes nobody for it."""
+        for (node_id, name), ranges in archived.items():
+            stream = self.of(node_id).get(name)
+            if stream is not None:
+                stream.archived = tuple(Span(*span) for span in [*ranges][-MAX_SPANS:])
 
     def stored(self, records: Iterable[StreamRecord]) -> dict[tuple[str, str], AgentStream]:
         """Note records that are on disk now; return the streams that they belong to."""

@@ -11,6 +11,7 @@ from gpudeck.contract.desired_state import InForce
 from gpudeck.contract.gpu_facts import GpuFacts
 from gpudeck.contract.message_limits import Word
 from gpudeck.contract.pool_link import PoolReport
+from gpudeck.contract.sequence_ranges import SequenceRanges
 from gpudeck.contract.wire import Beat, Frame, FromAgent, FromHub, Hello, Inventory, Sequenced
 
 # events
@@ -50,6 +51,12 @@ class RecordsStored(Struct, frozen=True):
     """Records that are on disk now."""
 
     records: "tuple[StreamRecord, ...]"
+
+
+class ArchiveGrown(Struct, frozen=True):
+    """Messages that are in the archive now, by node id and stream: all of them."""
+
+    streams: dict[tuple[str, str], SequenceRanges]
 
 
 class StorageFailed(Struct, frozen=True):
@@ -124,7 +131,7 @@ class SiteAway(Struct, frozen=True):
 
 
 HubEvent = (MessageReceived | LinkClosed | RevokeNode | RateExceeded | Tick | RecordsStored
-            | StorageFailed | RecordingImported | SitesViewed | SiteHeard | SiteAway)
+            | StorageFailed | ArchiveGrown | RecordingImported | SitesViewed | SiteHeard | SiteAway)
 
 
 # effects

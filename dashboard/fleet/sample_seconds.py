@@ -1,8 +1,18 @@
 """Seconds of the hub's clock for samples, such that a steady tick has one in each."""
 
 import math
+from typing import NamedTuple
 
 EDGE = 0.15
+# Further from the second's middle a tick is not: the node's clock or ours has stepped.
+SHIFT_MOST_S = 0.5 + EDGE
+
+
+class SampleTick(NamedTuple):
+    """Time at which a sample was taken, by its node's clock, and the second that it was given."""
+
+    taken_at: float
+    second: int
 
 
 class SampleSecondAligner:
@@ -14,6 +24,14 @@ class SampleSecondAligner:
 
     def __init__(self) -> None:
         self._shift: float | None = None
+
+    def follow(self, tick: SampleTick, taken_at: float, t: float) -> None:
+        """Cut seconds as those of an earlier sample were, of another connection or of another hub:
+        so that none is left out or doubled between them. `t`: when the next one was taken, by our
+        clock."""
+        shift = t - (tick.second + round(taken_at - tick.taken_at)) - 0.5
+        if abs(shift) <= SHIFT_MOST_S:
+            self._shift = shift
 
     def of(self, t: float) -> int:
         if self._shift is None or not EDGE <= (t - self._shift) % 1.0 <= 1.0 - EDGE:

@@ -14,13 +14,14 @@ from ..history.ingest.headlog import HeadLogEntry
 from . import effects, imported, sites
 from .agent_inbox import AgentInbox, excess_of_tasks
 from .agent_messages import AgentLinkState, Effects
-from .agent_streams import AgentStreams
+from .agent_streams import AgentStreams, Streams
 from .epoch_fence import EpochFence
 from .events import FleetEvent, RecentEvents
 from .fleet import Fleet, Node
 from .members import REVOKED, REVOKED_RETRY_S, TakeoversView
 from .node_budget import NodeAllowances
 from .quarantine import QUARANTINE_MOST_S, NodeQuarantines, NodeRefusal
+from .sample_seconds import SampleTick
 
 PROBE_EVERY_S = 10.0
 MAX_NODES = 5_000
@@ -64,6 +65,7 @@ class FleetStateMachine:
             effects.RateExceeded: self._over_rate,
             effects.RecordsStored: lambda event, now, mono: self._stored(event.records),
             effects.StorageFailed: lambda event, now, mono: self._not_stored(event),
+            effects.ArchiveGrown: lambda event, now, mono: self._archived(event),
             effects.RecordingImported: lambda event, now, mono: imported.import_recording(
                 self.fleet, self.streams, event, now, mono),
             effects.SitesViewed: lambda event, now, mono: sites.open_sites(self.fleet, event, now),
@@ -115,7 +117,8 @@ class FleetStateMachine:
         if excess := self.allowances.hellos(hello.node_id, mono):
             return [*answer, *self._over_rate(effects.RateExceeded(at, *excess), now, mono)]
         version = max(set(hello.wire_versions) & set(wire.SPOKEN_VERSIONS))
-        welcome = wire.Welcome(version, self.hub_id, self.fence.epoch, now, ack.seq, ack.spans)
+        welcome = wire.Welcome(version, self.hub_id, self.fence.epoch, now, ack.seq, ack.spans,
+                               ack.archived)
         return [*answer, effects.SendMessage(at, welcome), link.probe(now, mono),
                 effects.StreamRecord(hello.node_id, hello.stream, 0, now, payload, False, hello),
                 effects.LogMessage("agent connected", {"node": hello.node_id, "host": hello.host,
@@ -197,6 +200,10 @@ class FleetStateMachine:
                 for node_id, at in self.link_of.items() if self.streams.must_bring(node_id))]
         return answer
 
+    def _archived(self, event: effects.ArchiveGrown) -> Effects:
+        self.streams.note_archived(event.streams)
+        return []
+
     def _not_stored(self, event: effects.StorageFailed) -> Effects:
         first = self.fleet.disk_error is None
         self.fleet.disk_error = event.reason
@@ -244,6 +251,8 @@ class FleetStateMachine:
             if not stream.ledger.note(message.seq):
                 return message
             node.heard_at = record.received_at
+            if isinstance(message, wire.Frame) and record.second > 0:
+                self._inbox.note_tick(record.node_id, SampleTick(message.taken_at, record.second))
             if is_news:
                 excess_of_tasks(self.allowances, self.fleet, node, message, record.received_at)
                 self.allowances.past(record.node_id, int(record.is_backfill), record.received_at)
@@ -252,6 +261,13 @@ class FleetStateMachine:
             elif node.hello.stream == record.stream and not record.is_backfill:
                 self.fleet.frame(node, message, record.received_at, 0.0)
         return message
+
+    def begin_from_archive(self, streams: Streams, ticks: Mapping[str, tuple[float, int]]) -> None:
+        """Begin with what is archived alone, before `recover`: all that came later is lost here,
+        whatever checkpoints say."""
+        self.streams.begin_from_archive(streams)
+        for node_id, tick in ticks.items():
+            self._inbox.note_tick(node_id, SampleTick(*tick))
 
     def recovered(self, now: float, mono: float) -> None:
         self.fleet.recovered(now, mono)

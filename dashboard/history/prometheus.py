@@ -34,7 +34,7 @@ def history_families(history: History) -> Iterator[str]:
                  float(info.error is not None))
 
 
-def archive_families(archive: ArchiveMover) -> Iterator[str]:
+def archive_families(archive: ArchiveMover, now: float) -> Iterator[str]:
     info = archive.info()
     yield single("gpudeck_archive_bytes", "gauge", "Size of history in the archive.",
                  float(info.bytes))
@@ -47,3 +47,7 @@ def archive_families(archive: ArchiveMover) -> Iterator[str]:
                  float(info.error is not None))
     yield single("gpudeck_archive_failures_total", "counter",
                  "Attempts that failed since the hub started.", float(info.failures))
+    if archive.is_at_seal:
+        yield single("gpudeck_archive_behind_seconds", "gauge",
+                     "Age of the oldest second that is not archived.",
+                     0.0 if info.oldest is None else max(0.0, now - info.oldest))

@@ -139,7 +139,10 @@ class MessageRecorder:
         try:
             self._save_nodes(nodes)
             self._log.rotate(carried(nodes))
-            self._log.drop_old(self._history.first_segment())
+            needed = self._history.first_segment()
+            # Which of them are in files, of all that only dropped segments have.
+            self._history.save_places(has_checkpoints=True)
+            self._log.drop_old(needed)
             self._rotated_mono = time.monotonic()
         except Exception as error:
             log.warning("rotation failed reason=%r", str(error))

@@ -8,11 +8,19 @@ from gpudeck.contract.wire import Beat
 from ..audit.recorder import AuditRecorder
 from ..composition import Capability, Core
 from ..fleet.effect_handlers import EffectHandlers
-from ..fleet.effects import CloseLink, NodeJoined, RevokeNode, SendMessage, StreamRecord
+from ..fleet.effects import (
+    ArchiveGrown,
+    CloseLink,
+    NodeJoined,
+    RevokeNode,
+    SendMessage,
+    StreamRecord,
+)
 from ..fleet.fleet import Fleet
 from ..fleet.node_names import NodeNames
 from ..fleet.state_machine import FleetStateMachine
 from ..fleet.visibility import VisibleFleetCache
+from ..history.ingest.message_places import StreamsArchived
 from ..history.reads.protocol import History
 from ..runtime.runner import TICK_S, Loop
 from ..state import HubState
@@ -26,6 +34,8 @@ from .connections import HubIdentity, NodeLinks
 from .enrolment import EnrolmentService
 from .events import GroupChanged, NodeRevoked
 from .recorder import MessageRecorder
+from .single_copies import EVERY_S as SINGLE_COPIES_EVERY_S
+from .single_copies import SingleCopyWatch
 from .socket import AgentEndpoint
 from .store import CheckpointStore, NodeStore
 
@@ -39,6 +49,7 @@ def build(core: Core) -> Capability:
     core.add(NodeNames(fleet, core.get(VisibleFleetCache), nodes))
     nodes.apply_to(fleet, time.time())
     core.events.listen(GroupChanged, lambda event: fleet.set_group(event.node_id, event.group))
+    core.events.listen(StreamsArchived, lambda event: effects.submit(ArchiveGrown(event.streams)))
     core.events.listen(NodeRevoked, lambda event: effects.submit(RevokeNode(event.node_id)))
     agents = AgentEndpoint(
         core.get(BoundedSocketIO).server, core.settings, nodes,
@@ -53,8 +64,11 @@ def build(core: Core) -> Capability:
         anchors.joined, fleet.nodes[effect.node_id].hello))
     effects.add_report(Beat, anchors.beaten)
     backfills = agents.backfills
+    copies = SingleCopyWatch(core.get(History), machine)
     return Capability(
-        loops=(Loop("backfills", backfills.step, TICK_S, backfills.wake, is_vital=True),
+        hub_metrics=copies.families,
+        loops=(Loop("copies", copies.step, SINGLE_COPIES_EVERY_S),
+               Loop("backfills", backfills.step, TICK_S, backfills.wake, is_vital=True),
                Loop("audit heads", anchors.step, TICK_S, is_vital=True),
                Loop("ingest", agents.step, TICK_S)),
         apis=lambda: (NodesApi(nodes, machine, lambda: core.site.url),),
@@ -72,9 +86,14 @@ def _recovered(core: Core, machine: FleetStateMachine, effects: EffectHandlers
     recorder = MessageRecorder(
         core.settings.data, lambda checkpoints: _save(core.state, checkpoints), machine,
         effects.submit, core.get(History), core.state.confirm)
+    places = core.get(History).places
     for checkpoint in core.state.store(CheckpointStore).all():
         restore(machine, checkpoint)
+    if places is not None and places.is_restored:
+        machine.begin_from_archive(places.archived, places.ticks)
     recorder.recover()
+    if places is not None:
+        machine.streams.begin_archive(places.archived)
     machine.recovered(time.time(), time.monotonic())
     return recorder
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import UNSET
 
 from gpudeck.contract.hosts import HostSample, HostTask
 from gpudeck.contract.serving import ServingSample
@@ -45,6 +46,9 @@ OF_AGENTS: tuple[tuple[str, Kind, str, Callable[[Beat], float | None]], ...] = (
     ("gpudeck_agent_cpu_ratio", "gauge", "Share of one core used by the agent.",
      lambda beat: None if beat.cost is None or beat.cost.cpu_pct is None
      else beat.cost.cpu_pct / 100),
+    ("gpudeck_agent_journal_room_seconds", "gauge",
+     "Time that the agent's journal holds, where its hub archives at once.",
+     lambda beat: None if beat.copies is UNSET else beat.copies.room_s),
     ("gpudeck_agent_memory_bytes", "gauge", "Memory of agent and reader (PSS).",
      lambda beat: None if beat.cost is None else beat.cost.memory_bytes),
 )

@@ -100,6 +100,7 @@ _shtab_gpudeck_gpu_commands() {
 _shtab_gpudeck_history_commands() {
   local _commands=(
     backup:'make a complete, verified copy; the hub may keep running'
+    from-archive:'make the history of a hub that lost its disk from its archive'
     info:'what is stored of each kind, and its time span'
     own-archive:'let this hub write to the archive of its history; the hub that did before stops'
     restore:'restore a backup into a hub'"'"'s folder without history; the hub must be stopped'
@@ -757,6 +758,16 @@ _shtab_gpudeck_history_backup_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_history_backup_defaults_added=0
 
+_shtab_gpudeck_history_from_archive_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--data[the hub\'s folder]:DIR:_files -/"
+  "--json[as JSON]"
+  "--archive[as the hub had it\: s3\:\/\/BUCKET\/PREFIX\…]:URL:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_history_from_archive_defaults_added=0
+
 _shtab_gpudeck_history_info_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--data[the hub\'s folder]:DIR:_files -/"
@@ -844,7 +855,7 @@ _shtab_gpudeck_hub_options=(
   "--history-hour-days[days for which hours, usage and events are kept \[GPUDECK_HISTORY_HOUR_DAYS\; default\: 730\]]:N:"
   "--history-max-gb[maximum size of history in GB\; the oldest seconds are deleted first\; 0\: no limit \[GPUDECK_HISTORY_MAX_GB\; default\: 0\]]:N:"
   "--archive[S3 bucket to which older files of history move\: s3\:\/\/BUCKET\/PREFIX\?endpoint\=URL\&region\=NAME \[GPUDECK_ARCHIVE\; default\: none\; once set, as it was set last\]]:ARCHIVE:"
-  "--archive-after-hours[hours after which a file moves there \[GPUDECK_ARCHIVE_AFTER_HOURS\; default\: 24\]]:N:"
+  "--archive-after-hours[hours after which a file moves there\; 0\: as soon as it is written, and nodes have copies of what is not there yet \[GPUDECK_ARCHIVE_AFTER_HOURS\; default\: 24\]]:N:"
   "--archive-cache-gb[size in GB up to which the archive\'s files also stay in the data folder \[GPUDECK_ARCHIVE_CACHE_GB\; default\: 10\]]:N:"
   "--mirror[receiver to which every second is also sent\: remote-write\+URL (Prometheus, VictoriaMetrics, Mimir, Thanos) or otlp\+URL (an OpenTelemetry collector) \[GPUDECK_MIRROR\; default\: none\]]:MIRROR:"
   "--mirror-user[user name there, with mirror_secret as the password\; without it, mirror_secret is a bearer token \[GPUDECK_MIRROR_USER\; default\: none\]]:USER:"
@@ -2210,6 +2221,7 @@ _shtab_gpudeck_history() {
       curcontext="${curcontext%:*:*}:_shtab_gpudeck_history-$line[1]:"
       case $line[1] in
         backup) _arguments -C -s $_shtab_gpudeck_history_backup_options ;;
+        from-archive) _arguments -C -s $_shtab_gpudeck_history_from_archive_options ;;
         info) _arguments -C -s $_shtab_gpudeck_history_info_options ;;
         own-archive) _arguments -C -s $_shtab_gpudeck_history_own_archive_options ;;
         restore) _arguments -C -s $_shtab_gpudeck_history_restore_options ;;

@@ -14,7 +14,7 @@ it is on disk; the agent keeps and resends what is not acked; the hub drops dupl
       Inventory ->                         each generation that a pending Frame refers to
       Frame, Event -> ...                  as they arise
       Backfill -> ...                      what was not acked, oldest first, where there is room
-                             <- Ack        these are on disk
+                             <- Ack        these are on disk, and these archived
       Beat ->                              every BEAT_EVERY_S, whatever the reader does
                              <- Probe      time sync
       Echo ->
@@ -76,6 +76,12 @@ from gpudeck.contract.packed_arrays import unpack as unpack
 from gpudeck.contract.pool_link import PoolPlan, PoolReport, report_flaw
 from gpudeck.contract.repairs import RepairsNow
 from gpudeck.contract.rungs import RulesCeiling
+from gpudeck.contract.self_report import Cost as Cost
+from gpudeck.contract.self_report import JournalCopies as JournalCopies
+from gpudeck.contract.sequence_spans import MAX_SPANS as MAX_SPANS
+from gpudeck.contract.sequence_spans import ArchivedSpans as ArchivedSpans
+from gpudeck.contract.sequence_spans import Span as Span
+from gpudeck.contract.sequence_spans import Spans
 from gpudeck.contract.slurm import SlurmNow
 from gpudeck.measures.metrics import SLOW_WIDTH, WIDTH, Absence
 
@@ -90,7 +96,6 @@ MAX_GPUS = 256
 MAX_TASKS = 4_096
 MAX_LINKS = 1_024
 MAX_BACKFILL = 512  # messages in one Backfill
-MAX_SPANS = 64
 MAX_UNKNOWN_TYPES = 16  # remembered per connection: a peer may invent any number
 AUTH_WITHIN_S = 5.0
 BEAT_EVERY_S = 2.0
@@ -254,26 +259,11 @@ class Beat(Struct, frozen=True, tag="beat", gc=False):
     holds: Annotated[tuple[Text, ...], Meta(max_length=8)] = ()
     audit_seq: Number = 0
     audit_head: Text = ""
-    cost: "Cost | None" = None
+    cost: Cost | None = None
     # Unacked messages below it are gone for good: the hub waits for none of them. 0: not known.
     first_seq: Number = 0
     is_in_memory: bool | UnsetType = UNSET  # the outbox, as the disk takes nothing
-
-
-class Cost(Struct, frozen=True):
-    """Resources that the agent takes from its machine, agent and reader together."""
-
-    cpu_pct: Amount | None  # of one core, since the last Beat
-    memory_bytes: Amount | None  # PSS; a page shared with others counts in part
-    read_s: Amount | None  # that the last read of the driver took
-    outbox_bytes: Amount | None
-
-
-class Span(Struct, frozen=True, array_like=True, gc=False):
-    """Range of seqs, both ends included."""
-
-    first: Annotated[int, Meta(ge=1, le=2**53)]
-    last: Annotated[int, Meta(ge=1, le=2**53)]
+    copies: JournalCopies | UnsetType = UNSET  # unset where the hub has no archive of seconds
 
 
 class Backfill(Struct, frozen=True, tag="backfill"):
@@ -310,7 +300,8 @@ class Welcome(Struct, frozen=True, tag="welcome"):
     epoch: Number  # one more at each start of the hub
     hub_at: Seconds
     acked_seq: Number  # of the stream named in Hello; 0: none
-    spans: "Annotated[tuple[Span, ...], Meta(max_length=MAX_SPANS)]" = ()  # acked beyond acked_seq
+    spans: Spans = ()  # acked beyond acked_seq
+    archived: ArchivedSpans = UNSET  # as in Ack
 
 
 class Refused(Struct, frozen=True, tag="refused"):
@@ -320,7 +311,9 @@ class Refused(Struct, frozen=True, tag="refused"):
 
 class Ack(Struct, frozen=True, tag="ack", gc=False):
     seq: Number  # all up to it, itself included
-    spans: Annotated[tuple[Span, ...], Meta(max_length=MAX_SPANS)] = ()  # and these beyond it
+    spans: Spans = ()  # and these beyond it
+    # Of them, those safe without the hub's disk; the agent has copies of others. Unset: needs none.
+    archived: ArchivedSpans = UNSET
 
 
 class Probe(Struct, frozen=True, tag="probe"):

@@ -12,6 +12,7 @@ from agent.link.outbox import CAP_BYTES, Outbox
 from agent.link.outbox_file import OutboxFile
 from agent.link.protocol import CloseConnection, LinkStateMachine, OpenConnection, SendToHub
 from dashboard.fleet.effects import (
+    ArchiveGrown,
     CloseLink,
     Effect,
     LinkClosed,
@@ -23,6 +24,7 @@ from dashboard.fleet.effects import (
 from dashboard.fleet.state_machine import FleetStateMachine
 from dashboard.nodes.backfills import BackfillQueue
 from dashboard.nodes.checkpoint import encode_nodes, restore
+from gpudeck.contract.sequence_ranges import SequenceRanges
 from gpudeck.contract.wire import (
     Backfill,
     Beat,
@@ -60,14 +62,21 @@ class Hub:
     links: int = 0
     live_lag_s: float = 0.0  # the worst
     acted_on: set[tuple[str, int]] = field(default_factory=set)
+    has_archive: bool = False
+    archive: list[StreamRecord] = field(default_factory=list)  # of the log, what it has
+    has_lost_disk: bool = False
 
     def start(self) -> None:
         self.starts += 1
         self.machine = machine = FleetStateMachine("hub", self.starts, self.world.now)
         for _, data in self.checkpoint:
             restore(machine, data)
+        if self.has_lost_disk:
+            machine.begin_from_archive(streams_of(self.archive), {})
         for record in self.log[self.since_checkpoint :]:
             machine.recover(record)
+        if self.has_archive:
+            machine.streams.begin_archive(streams_of(self.archive))
         machine.recovered(self.world.now, self.world.now)
         self.backfills = BackfillQueue(self.filled, lambda: True)
 
@@ -76,6 +85,11 @@ class Hub:
         for agent in list(self.agents.values()):
             agent.cut()
         self.agents = {}
+
+    def lose_disk(self) -> None:
+        """Kill it and throw its disk away. Checkpoints are in a database elsewhere."""
+        self.kill()
+        self.log, self.since_checkpoint, self.has_lost_disk = list(self.archive), 0, True
 
     def receive(self, link: str, payload: bytes) -> None:
         message = decode_from_agent(payload)
@@ -94,7 +108,7 @@ class Hub:
         if link in self.agents:
             self.do(MessageReceived(link, part, b""))
 
-    def do(self, event: MessageReceived | LinkClosed | RecordsStored) -> None:
+    def do(self, event: MessageReceived | LinkClosed | RecordsStored | ArchiveGrown) -> None:
         assert self.machine is not None
         self.perform(self.machine.handle(event, self.world.now, self.world.now))
 
@@ -121,8 +135,27 @@ class Hub:
             if self.world.dice.random() < 0.02:
                 self.checkpoint = encode_nodes(self.machine, self.world.now, self.world.now)
                 self.since_checkpoint = len(self.log) + len(batch)
+                self.has_lost_disk = False  # checkpoints have the rest, too
             self.log += batch
             self.do(RecordsStored(batch))
+            if self.has_archive and self.world.dice.random() < 0.05:
+                self.put_into_archive()
+
+    def put_into_archive(self) -> None:
+        """Archive all but some of the newest, and of these a few."""
+        count = self.world.dice.randint(0, len(self.log))
+        safe = set(map(id, self.archive)) | set(map(id, self.log[:count]))
+        safe |= {id(record) for record in self.log[count:] if self.world.dice.random() < 0.2}
+        self.archive = [record for record in self.log if id(record) in safe]
+        self.do(ArchiveGrown(streams_of(self.archive)))
+
+
+def streams_of(records: list[StreamRecord]) -> dict[tuple[str, str], SequenceRanges]:
+    streams: dict[tuple[str, str], SequenceRanges] = {}
+    for record in records:
+        if record.seq:
+            streams.setdefault((record.node_id, record.stream), SequenceRanges()).add(record.seq)
+    return streams
 
 
 class Agent:

@@ -13,14 +13,15 @@ import pytest
 from agent.backends import NVML
 from agent.journal.store import ActionStore
 from agent.link.identity import NodeIdentity, node_key
-from agent.link.outbox import Outbox
+from agent.link.outbox import Outbox, PendingMessages
 from agent.link.outbox_file import OutboxFile
 from agent.node import run_node
 from agent.node_config import NodeConfig
 from dashboard.actions.hub_key import HubKey
+from dashboard.fleet.effects import ArchiveGrown
 from dashboard.history.ingest.headlog import HeadLog
-from gpudeck.contract.wire import Event, decode_from_agent
-from tests.faults.outage import Hub, World
+from gpudeck.contract.wire import Event, JournalCopies, decode_from_agent
+from tests.faults.outage import Hub, World, streams_of
 from tests.integration.hubs import HubProcess, wait_for
 from tests.integration.test_agent_delivery import CountingSource
 
@@ -201,6 +202,51 @@ def test_a_hub_with_an_older_copy_of_its_data(tmp_path: Path) -> None:
     for agent in world.agents:
         messages = {*_of(one, world, agent.name), *_of(two, world, agent.name)}
         assert messages == set(agent.messages)
+
+
+@pytest.mark.parametrize("_", range(3))
+def test_a_hub_that_loses_its_disk_has_all_of_it_from_the_archive_and_the_nodes(
+        tmp_path: Path, _: int) -> None:
+    """Again and again, between breaks and kills of both sides."""
+    seed = random.randrange(10**6)
+    print(f"\nseed {seed}")
+    world = World(tmp_path, 6, seed)
+    world.hub.kill()
+    world.hub.has_archive = True
+    world.hub.start()
+    for _round in range(4):
+        mayhem(world, 3)
+        world.hub.lose_disk()
+        world.run(world.dice.uniform(1, 60))
+        world.hub.start()
+    world.settle()
+    assert_whole(world)
+    world.hub.archive = list(world.hub.log)
+    world.hub.do(ArchiveGrown(streams_of(world.hub.archive)))
+    for agent in world.agents:
+        agent.produces = True
+    world.run(5.0)
+    for agent in world.agents:
+        copies = agent.outbox.copies(world.now, world.now)
+        assert isinstance(copies, JournalCopies)
+        assert copies.first >= agent.outbox.last_seq - 6, "nothing that is archived stays"
+
+
+def test_the_count_after_a_lost_disk_can_fail(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A control: agents that drop what is stored."""
+    store = PendingMessages.store
+    monkeypatch.setattr(PendingMessages, "store", lambda self, first, last, is_copied: store(
+        self, first, last, is_copied=False))
+    world = World(tmp_path, 3, random.randrange(10**6))
+    world.hub.has_archive = True
+    world.run(60.0)
+    world.hub.lose_disk()
+    world.run(5.0)
+    world.hub.start()
+    world.settle()
+    with pytest.raises(AssertionError):
+        assert_whole(world)
 
 
 def _of(hub: Hub, world: World, name: str) -> list[bytes]:

@@ -48,7 +48,8 @@ def opened(folder: Path, server: S3Server, prefix: str) -> tuple[EmbeddedHistory
     archive = TieredArchive(folder, ArchiveIndex(folder, at), S3Bucket(at, server.keys), "a")
     history = EmbeddedHistory(folder, KEEP, archive)
     history.open()
-    return history, ArchiveMover(archive, history.store.files, KEEP, 3_600.0, 0)
+    return history, ArchiveMover(archive, history.store.files, KEEP, 3_600.0, 0, None,
+                                 lambda _: None)
 
 
 def filled(history: EmbeddedHistory, source: Source, start: int, end: int) -> None:

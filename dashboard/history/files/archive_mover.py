@@ -4,6 +4,7 @@ here. In its own thread; reads go on whatever it meets."""
 import logging
 import random
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from gevent.threadpool import ThreadPool
@@ -11,10 +12,12 @@ from gevent.threadpool import ThreadPool
 from gpudeck.rate import RateLimiter
 
 from ...runtime.runner import Loop
+from ..ingest.message_places import StreamsArchived
 from ..storage.archive_index import ArchivedFile
 from ..storage.manifest import HistoryFile
 from ..storage.s3 import S3Error, S3WrongError
 from ..storage.tiered_archive import TieredArchive
+from .archive_marker import ArchiveMarker
 from .file_set import HistoryFiles
 from .parquet import LAYOUTS
 from .store import HistoryRetention
@@ -36,6 +39,7 @@ class ArchiveInfo(NamedTuple):
     waiting_files: int
     failures: int
     error: str | None  # why nothing is archived now
+    oldest: int | None = None  # second that is not archived, where it is to be at once
 
 
 def is_due(file: HistoryFile, now: float, after_s: float, keep_s: float) -> bool:
@@ -49,13 +53,18 @@ def is_due(file: HistoryFile, now: float, after_s: float, keep_s: float) -> bool
 
 class ArchiveMover:
     def __init__(self, archive: TieredArchive, files: HistoryFiles, keep: HistoryRetention,
-                 after_s: float, cache_bytes: int) -> None:
+                 after_s: float, cache_bytes: int, marker: ArchiveMarker | None,
+                 publish: Callable[[StreamsArchived], None]) -> None:
+        """`marker`: every file moves as soon as it is written, and marks say what is safe.
+        `publish`: called with what is, on the event loop."""
         self._archive = archive
         self._index = archive.index
         self._files = files
         self._keep = keep
         self._after_s = after_s
         self._cache_bytes = cache_bytes
+        self._marker = marker
+        self._publish = publish
         self._pool = ThreadPool(1)
         self._pacer = RateLimiter()
         self._failed = 0
@@ -65,20 +74,31 @@ class ArchiveMover:
         self._error: str | None = None
 
     @property
+    def is_at_seal(self) -> bool:
+        return self._marker is not None
+
+    @property
     def loop(self) -> Loop:
-        return Loop("archive", lambda now, mono: self._pool.apply(self.step, (now, mono)), EVERY_S)
+        return Loop("archive", self._step_beside, EVERY_S)
+
+    def _step_beside(self, now: float, mono: float) -> None:
+        self._pool.apply(self.step, (now, mono))
+        news = None if self._marker is None else self._marker.take_news()
+        if news is not None:
+            self._publish(StreamsArchived(news))
 
     def info(self) -> ArchiveInfo:
         there = self._index.files("there")
         return ArchiveInfo(len(there), sum(file.size_bytes for file in there), self._waiting,
-                           self._failures, self._error)
+                           self._failures, self._error,
+                           None if self._marker is None else self._marker.oldest)
 
     def step(self, now: float, mono: float) -> None:
         """Never raises: what leaves a native thread would be printed."""
         if mono < self._retry_mono:
             return
         try:
-            self._work(now)
+            self._work(now, mono)
             self._error, self._failed = None, 0
         except (S3Error, OSError) as error:
             self._fail(mono, str(error))
@@ -94,18 +114,23 @@ class ArchiveMover:
             log.warning("archive_waits why=%r", why)
         self._error = why
 
-    def _work(self, now: float) -> None:
+    def _work(self, now: float, mono: float) -> None:
         until_mono = time.monotonic() + STEP_S
-        listed = {segment.name: segment for segment in [*self._files.manifest.segments.values()]}
+        moment = None if self._marker is None else self._marker.moment()
+        listed = {segment.name: segment for segment in (
+            [*self._files.manifest.segments.values()] if moment is None else moment.files)}
         for orphan in self._index.files("sending"):
             if orphan.name not in listed:  # the hub was killed while it was removed
                 self._archive.remove(orphan.name)
-        due = sorted((file for file in listed.values() if is_due(
-                          file, now, self._after_s, self._keep.of(file.kind))
+        due = sorted((file for file in listed.values() if (moment is not None or is_due(
+                          file, now, self._after_s, self._keep.of(file.kind)))
                       and self._index.there(file.name) is None), key=lambda file: file.start)
         self._waiting = len(due)
-        leaving = [file for file in self._index.files("leaving") if file.at + KEEPS_S <= now]
-        if not due and not leaving and not self._over():
+        leaving = [file for file in self._index.files("leaving") if file.at + KEEPS_S <= now
+                   and (self._marker is None or self._marker.covers(file.at))]
+        is_mark_due = self._marker is not None and moment is not None and self._marker.is_due(
+            moment, mono)
+        if not due and not leaving and not self._over() and not is_mark_due:
             return
         self._archive.owner.check(not self._index.files("sending", "there", "leaving"))
         wrong: S3WrongError | None = None
@@ -124,6 +149,8 @@ class ArchiveMover:
             self._archive.store.delete(unused.key)
             self._index.set_state(unused, "deleted", now)
         self._evict(self._over(), listed, now)
+        if self._marker is not None and moment is not None:
+            self._marker.put(moment, now, mono)
         if wrong is not None:
             raise wrong
 

@@ -60,6 +60,12 @@ def _parse_name(name: str) -> _FileName | None:
                      0 if match["span"] == "late" else int(match["span"]), int(match["number"]))
 
 
+def span_in_name(name: str) -> tuple[int, int] | None:
+    """Return first and last second of a file's time by its name; None: it is no file of ours."""
+    parts = _parse_name(name)
+    return None if parts is None else (parts.start, parts.end)
+
+
 def _described(archive: Archive, name: str, parsed: _FileName) -> HistoryFile | None:
     """Return the file's entry; None: it does not read."""
     path = archive.path(name)

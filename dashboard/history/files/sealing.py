@@ -27,6 +27,7 @@ class BlockSealer:
     def __init__(self, files: HistoryFiles, feed: HistoryIngester, tries: GiveUpCounter) -> None:
         self._files = files
         self._feed = feed
+        self._places = feed.places
         self._tries = tries
         self._writer = BlockWriter(files, feed)
         self._late_since: float | None = None
@@ -39,6 +40,8 @@ class BlockSealer:
             for start in sorted({*due, *most}):
                 head.close(start)
                 self._feed.close(start)
+                if self._places is not None:
+                    self._places.close(start)
             waiting = sorted(head.closed.items())
         for start, block in waiting:
             if not self._tries.run(("block", start), partial(self._seal, start, block, now)):
@@ -59,6 +62,12 @@ class BlockSealer:
             self._files.commit(segments)
             self._feed.head.mark_sealed(start)
             self._feed.mark_written(start)
+            self._note_sealed(start, is_written=not is_last)
+
+    def _note_sealed(self, start: int, is_written: bool) -> None:
+        """Note whether a block is in files, whole: at the last try parts of it may be left out."""
+        if self._places is not None:
+            (self._places.mark_sealed if is_written else self._places.drop)(start)
 
     def write_late(self, now: float, segment: int) -> None:
         """`segment`: the one of the head log that holds what comes from now on."""
@@ -70,14 +79,19 @@ class BlockSealer:
                 self._feed.close(start)
             asides = {start: aside for start, aside in self._feed.closed_asides.items()
                       if start not in self._feed.head.closed}
+            if self._places is not None:  # of others, a part waits for the next time
+                self._places.close_late({*late, *asides} - {*self._feed.asides,
+                                                            *self._feed.tally.blocks})
 
         def put(is_last: bool) -> None:
             segments = self._late_files(late, asides, now, is_last)
             with self._files.lock:
                 self._files.commit(segments)
-                finish()
+                finish(not is_last)
 
-        def finish() -> None:
+        def finish(is_written: bool) -> None:
+            if self._places is not None:
+                (self._places.mark_late_written if is_written else self._places.drop_late)()
             self._feed.head.mark_written(late, segment)
             for start in asides:
                 self._feed.mark_written(start)
@@ -86,7 +100,7 @@ class BlockSealer:
         if not self._tries.run("late", put):
             with self._files.lock:
                 self._feed.counts.shed_seconds += _count(late)
-                finish()
+                finish(False)
 
     def _late_due(self, now: float) -> dict[int, list[SampleRows]] | None:
         late = self._feed.head.late()
@@ -142,6 +156,7 @@ class BlockSealer:
         with self._files.lock:
             self._feed.head.mark_sealed(start)
             self._feed.mark_written(start)
+            self._note_sealed(start, is_written=False)
             self._feed.counts.shed_seconds += block.row_count
         log.error("history was shed start=%d gpu_seconds=%d", start, block.row_count)
 

@@ -6,6 +6,7 @@ content, (gpu, node, second), and is not taken twice.
 """
 
 import logging
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,13 +14,17 @@ from pathlib import Path
 
 import numpy as np
 
+from gpudeck.contract.sequence_ranges import SequenceRanges
+
 from ...errors import ArchiveAwayError
 from ..columns.arrays import Bools, Ints, Slots
 from ..columns.arrow_columns import numbers
 from ..columns.memory import BLOCK_S
 from ..columns.rows import HistoryMessage
+from ..ingest.message_places import MessagePlaces, StreamKey
 from ..ingest.messages import EventKey, HistoryIngester
 from ..storage.archive import Archive
+from ..storage.archive_mark import write_places
 from ..storage.manifest import HistoryFile
 from .file_set import HistoryFiles
 from .give_up import MENDS_ITSELF, GiveUpCounter
@@ -50,12 +55,14 @@ class HistoryRetention:
 
 class HistoryStore:
     def __init__(self, folder: Path, keep: HistoryRetention | None, archive: Archive | None,
-                 cluster: str | None) -> None:
+                 cluster: str | None, places: MessagePlaces | None) -> None:
         self.keep = keep or HistoryRetention()
         self.files = HistoryFiles(folder, archive)
         self.manifest, self.lock = self.files.manifest, self.files.lock
         self.reading = self.files.reading
-        self.feed = HistoryIngester(self._seen_in_files, self._events_in_files, cluster)
+        self.feed = HistoryIngester(self._seen_in_files, self._events_in_files, cluster,
+                                    places)
+        self._saving = threading.Lock()
         self.error: str | None = None
         self._disk_failures = 0
         self._segment = 0
@@ -85,6 +92,25 @@ class HistoryStore:
         """Return the segment of the head log before which all are in files. None: all are."""
         with self.lock:
             return self.feed.first_segment()
+
+    def save_places(self, has_checkpoints: bool = False) -> None:
+        """Save which messages are in files, before the head log forgets them. `has_checkpoints`:
+        the state has since learned what a restored hub begins with."""
+        if (places := self.feed.places) is None:
+            return
+        with self._saving:
+            with self.lock:
+                places.is_restored = places.is_restored and not has_checkpoints
+                record = places.record()
+            write_places(self.manifest.folder, record)
+
+    def unarchived(self) -> list[tuple[StreamKey, int, SequenceRanges]]:
+        """Return stream, first second and ranges, by block, of messages that are not archived."""
+        if (places := self.feed.places) is None:
+            return []
+        with self.lock:
+            return [(key, first, SequenceRanges(ranges))
+                    for key, first, ranges in places.unarchived()]
 
     def _seen_in_files(self, start: int) -> Bools | None:
         files = self.manifest.find("raw", start, start + BLOCK_S)

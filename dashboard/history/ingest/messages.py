@@ -27,6 +27,7 @@ from ..columns.rows import (
 from ..columns.slot_names import SlotNames
 from ..columns.task_minutes import TaskMinuteAccumulator, TaskMinutes
 from .headlog import CARRIED
+from .message_places import MessagePlaces
 
 EventKey = tuple[str, str, int]  # node, stream, seq
 OK = GPU_STATES.index("ok")
@@ -77,7 +78,9 @@ class HistoryIngester:
     """Called from one native thread at a time, under the store's lock."""
 
     def __init__(self, seen_in_files: Callable[[int], Bools | None],
-                 events_in_files: Callable[[int], set[EventKey]], cluster: str | None) -> None:
+                 events_in_files: Callable[[int], set[EventKey]], cluster: str | None,
+                 places: MessagePlaces | None) -> None:
+        """`places`: notes where each message is; None: nobody asks."""
         self.names = SlotNames([], [], {}, cluster)
         self.head = HistoryMemory(seen_in_files, self.order)
         self.tally = TaskMinuteAccumulator(BLOCK_S)
@@ -85,6 +88,7 @@ class HistoryIngester:
         self.closed_asides: dict[int, BlockExtras] = {}
         self.counts = IngestCounts()
         self.late = LateRows()
+        self.places = places
         self._events_in_files = events_in_files
         self._known_events: dict[int, set[EventKey]] = {}
         self._slot_of: dict[tuple[str, str], int] = {}
@@ -197,6 +201,11 @@ class HistoryIngester:
         self.late.take(batch, is_new)
         new = _any_of_each(is_new, listings)
         self.counts.frames += sum(new)
+        if self.places is not None:
+            for entry, frame, second, is_frame_new in zip(entries, frames, seconds, new,
+                                                          strict=True):
+                self.places.note((entry.node_id, entry.stream), frame.seq, second, is_frame_new)
+                self.places.ticks[entry.node_id] = (frame.taken_at, second)
         self.tally.take(entries, frames, listings, seconds, new)
         for at in [at for at, frame in enumerate(frames) if frame.slow is not None and new[at]]:
             self._slow(frames[at], listings[at], seconds[at], segment)
@@ -236,7 +245,10 @@ class HistoryIngester:
         if start not in self._known_events:
             self._known_events = dict(list(self._known_events.items())[-64:])
             self._known_events[start] = self._events_in_files(start)
-        if key in self._known_events[start]:
+        is_new = key not in self._known_events[start]
+        if self.places is not None:
+            self.places.note((entry.node_id, entry.stream), event.seq, int(t), is_new)
+        if not is_new:
             return
         self._known_events[start].add(key)
         self._aside(int(t), segment).events[key] = (t, event)

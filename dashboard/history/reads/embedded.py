@@ -25,6 +25,7 @@ from ..columns.usage import OF_OLDER, USAGE_SUMS, USAGE_TOPS
 from ..files.file_set import HistoryFilesSnapshot
 from ..files.parquet import HOUR_S, MINUTE_S, plain_frame
 from ..files.store import HistoryRetention, HistoryStore
+from ..ingest.message_places import MessagePlaces
 from ..storage.archive import Archive
 from ..storage.folder import totals
 from .database import HistoryDatabase, held_sql, hours_sql, on, source, sums_of, text, texts
@@ -48,14 +49,17 @@ SLOW_LOOK_BACK_S = 90
 
 class EmbeddedHistory:
     def __init__(self, folder: Path, keep: HistoryRetention | None = None,
-                 archive: Archive | None = None, cluster: str | None = None) -> None:
+                 archive: Archive | None = None, cluster: str | None = None,
+                 places: MessagePlaces | None = None) -> None:
         """`archive`: where sealed files go; None: into the same folder. `cluster`: as its rows
-        name it."""
-        self.store = HistoryStore(folder, keep, archive, cluster)
+        name it. `places`: of messages, where they are archived at the seal."""
+        self.store = HistoryStore(folder, keep, archive, cluster, places)
         self.rules = RuleHistoryReader(self.store)
         # What only the store does is asked of it directly.
         self.open, self.append = self.store.open, self.store.append
-        self.first_segment = self.store.first_segment
+        self.first_segment, self.save_places = self.store.first_segment, self.store.save_places
+        self.unarchived = self.store.unarchived
+        self.places = places
         self._db = HistoryDatabase()
         self.close = self._db.close
         self._memory = MemoryReader(self.store.feed)

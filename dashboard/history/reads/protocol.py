@@ -8,9 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
+from gpudeck.contract.sequence_ranges import SequenceRanges
+
 from ..columns.grid import HistoryGrid, TaskRows, Wanted, XidRow
 from ..columns.instants import InstantMatrix
 from ..columns.rows import HistoryMessage
+from ..ingest.message_places import MessagePlaces, StreamKey
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,6 +60,8 @@ class RuleHistory(Protocol):
 
 
 class History(Protocol):
+    places: MessagePlaces | None  # of messages; None: files do not move as they are written
+
     @property
     def rules(self) -> RuleHistory: ...
 
@@ -65,6 +70,13 @@ class History(Protocol):
 
     def first_segment(self) -> int | None:
         """Return the oldest segment of the head log that is still needed; None: none is."""
+
+    def unarchived(self) -> list[tuple[StreamKey, int, SequenceRanges]]:
+        """Return stream, first second and ranges, by block, of messages that are not archived."""
+
+    def save_places(self, has_checkpoints: bool) -> None:
+        """Save what the head log is about to forget: which messages are in files.
+        `has_checkpoints`: the state has those of all nodes."""
 
     def maintain(self, now: float, mono: float) -> None:
         """Run every few seconds, in a native thread. Never raises: `info` counts what failed."""

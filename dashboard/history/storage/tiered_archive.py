@@ -27,7 +27,7 @@ class TieredArchive:
         self.index = index
         self.store = store
         self.owner = ArchiveOwner(folder, store, hub)
-        self._folder = folder
+        self.folder = folder
         self._local = FolderArchive(folder)
         self._lock = threading.Lock()
         self._fetching = threading.Lock()
@@ -55,7 +55,7 @@ class TieredArchive:
                 raise ArchiveAwayError(why)
         draft = self._local.draft(file.name)
         try:
-            if shutil.disk_usage(self._folder).free < file.size_bytes + ROOM_BYTES:
+            if shutil.disk_usage(self.folder).free < file.size_bytes + ROOM_BYTES:
                 raise OSError("the hub's disk has no room for it")
             for _ in range(TRIES):
                 if self.store.get_file(file.key, draft, file.size_bytes) == file.sha256:

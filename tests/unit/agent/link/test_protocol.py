@@ -30,6 +30,7 @@ from agent.link.protocol import (
 from gpudeck.contract.wire import (
     MAX_BACKFILL,
     Ack,
+    ArchivedSpans,
     Backfill,
     Beat,
     Call,
@@ -57,12 +58,12 @@ class Backlog:
         self.acked: set[int] = set()
         self.out: set[int] = set()
 
-    def welcomed(self, seq: int, spans: Sequence[Span]) -> None:
+    def welcomed(self, seq: int, spans: Sequence[Span], archived: ArchivedSpans) -> None:
         self.out.update(range(1, self.last_seq + 1))
-        self.ack(seq, spans)
+        self.ack(seq, spans, archived)
         self.out.clear()
 
-    def ack(self, seq: int, spans: Sequence[Span]) -> None:
+    def ack(self, seq: int, spans: Sequence[Span], archived: ArchivedSpans) -> None:
         for first, last in ((1, seq), *((span.first, span.last) for span in spans)):
             self.acked |= set(range(first, last + 1)) & self.out
 

@@ -50,7 +50,7 @@ def story(source: Source) -> list[HistoryMessage]:
 
 
 def feed_of(batches: Iterable[Sequence[HistoryMessage]]) -> HistoryIngester:
-    feed = HistoryIngester(lambda _: None, lambda _: set(), None)
+    feed = HistoryIngester(lambda _: None, lambda _: set(), None, None)
     for batch in batches:
         feed.take(batch, 1)
     return feed

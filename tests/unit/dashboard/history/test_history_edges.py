@@ -333,7 +333,7 @@ def test_no_second_that_was_brought_later_is_lost_with_the_next_connection(tmp_p
 
 def test_inventories_of_one_node_are_kept_up_to_a_bound() -> None:
     """A node may send as many as it likes; Frames refer to the newest."""
-    feed = HistoryIngester(lambda _: None, lambda _: set(), None)
+    feed = HistoryIngester(lambda _: None, lambda _: set(), None, None)
     for generation in range(3 * MOST_LISTINGS):
         feed.take([HistoryMessage("n1", "s", 0.0, Inventory(generation, (
             GpuFacts("GPU-1", 0, "H100"),)))], 1)
@@ -347,7 +347,7 @@ def test_inventories_of_one_node_are_kept_up_to_a_bound() -> None:
 def test_an_event_of_a_clock_that_is_wrong_by_weeks_stands_where_it_came(
         before_s: float, is_backfill: bool, then: bool) -> None:
     """A file for each hour of an old past is too many. A backfilled past keeps its own times."""
-    feed = HistoryIngester(lambda _: None, lambda _: set(), None)
+    feed = HistoryIngester(lambda _: None, lambda _: set(), None, None)
     now = START + random.uniform(0, DAY_S)
     feed.take([HistoryMessage("n1", "s", now, Event(1, now - before_s, "xid"), 0, is_backfill)], 1)
     [extras] = feed.extras()

@@ -1,0 +1,104 @@
+"""Marks in the archive: when all files of a moment are there, a mark says so, and which messages
+are safe without this hub's disk. In the native thread of the mover."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ..ingest.message_places import MessagePlaces, StreamRanges, spans_of
+from ..storage.archive_mark import ArchiveMark, MarkDamagedError, Ticks, get_mark, put_mark
+from ..storage.manifest import HistoryFile
+from ..storage.s3 import S3Error, S3MissingError
+from ..storage.tiered_archive import TieredArchive
+from .rebuild import span_in_name
+from .store import HistoryStore
+
+EVERY_S = 30.0
+CHECKED = "archive.mark.there"
+
+
+@dataclass(frozen=True, slots=True)
+class FilesMoment:
+    """Files of history at one moment, and the messages that are in them."""
+
+    number: int
+    forgotten: dict[str, int]
+    files: list[HistoryFile]
+    streams: StreamRanges
+    ticks: Ticks
+
+
+class ArchiveMarker:
+    def __init__(self, archive: TieredArchive, store: HistoryStore, places: MessagePlaces) -> None:
+        self._archive = archive
+        self._store = store
+        self._places = places
+        self._first_number = store.manifest.number
+        self._is_checked = False
+        self._lost_files = 0
+        self._number = -1  # of the last mark
+        self._marked_mono = -EVERY_S
+        self._marked_at = 0.0
+        self._news: StreamRanges | None = None
+
+    def moment(self) -> FilesMoment:
+        manifest = self._store.manifest
+        with self._store.lock:
+            self._note_lost(manifest.quarantined)
+            return FilesMoment(
+                manifest.number, dict(manifest.forgotten), list(manifest.segments.values()),
+                self._places.in_files() if manifest.number != self._number else {},
+                dict(self._places.ticks))
+
+    def is_due(self, moment: FilesMoment, mono: float) -> bool:
+        return moment.number != self._number and mono >= self._marked_mono + EVERY_S
+
+    def _note_lost(self, quarantined: list[str]) -> None:
+        """Note files that were put aside before they were there: what was in them is not safe."""
+        for name in quarantined[self._lost_files:]:
+            span = span_in_name(name)
+            if span is not None and self._archive.index.there(name) is None:
+                self._places.lose(*span)
+        self._lost_files = len(quarantined)
+
+    def put(self, moment: FilesMoment, now: float, mono: float) -> None:
+        """Put a mark if it is due and all of its files are there."""
+        if not self.is_due(moment, mono) or any(
+                self._archive.index.there(file.name) is None for file in moment.files):
+            return
+        self._check()
+        put_mark(self._archive.folder, self._archive.store, ArchiveMark.of(
+            now, moment.number, moment.forgotten, moment.files, spans_of(moment.streams),
+            moment.ticks))
+        with self._store.lock:
+            self._places.mark_archived(moment.streams)
+        self._store.save_places()
+        self._news = moment.streams
+        self._number, self._marked_mono, self._marked_at = moment.number, mono, now
+
+    def _check(self) -> None:
+        """Check, before the first mark, that the one there knows no more than this folder: a hub
+        that was made from a backup would take years out of it."""
+        if self._is_checked:
+            return
+        number = -1
+        with suppress(S3MissingError, MarkDamagedError):
+            number = get_mark(self._archive.store, self._archive.folder / CHECKED).number
+        if number > self._first_number:
+            raise S3Error("its mark is newer than this history: stop the hub and run `gpudeck "
+                          "history from-archive`, or name another prefix")
+        self._is_checked = True
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest second of which something is not archived; None: all is."""
+        with self._store.lock:
+            return self._places.oldest
+
+    def covers(self, left_at: float) -> bool:
+        """Return whether the newest mark does not name a file that left history then."""
+        return left_at < self._marked_at
+
+    def take_news(self) -> StreamRanges | None:
+        """Return what is archived, if that has changed since this was asked last."""
+        news, self._news = self._news, None
+        return news
