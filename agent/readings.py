@@ -1,5 +1,6 @@
 """Data that a backend returns, and what hands it out: vendor-neutral, units in names."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -74,6 +75,21 @@ def conditions(gpu: GpuReading, is_part: bool, is_split: bool, waits_for_remap: 
             not is_part and util is None and gpu.is_unread("util_pct")))
 
 
+class BoardNote(Struct, frozen=True, array_like=True):
+    """Fault of a single board, by its index, and what to do; the words come after its name."""
+
+    index: int
+    words: str
+
+
+NOTES_MOST = 1_024
+
+
+def note_words(notes: Iterable[BoardNote], first: int = 0) -> str:
+    """Return notes for people. `first`: how many boards of others are counted before these."""
+    return " ".join(f"GPU {note.index + first} {note.words}" for note in notes)[:NOTES_MOST]
+
+
 class BackendEvent(Struct, frozen=True):
     """Event that the backend saw since its last Reading; it has no number yet."""
 
@@ -130,6 +146,7 @@ class Reading(Struct, frozen=True):
     happenings: tuple[BackendEvent, ...] = ()
     took_s: float | None = None  # the reading itself, inside the driver for the most part
     detail: str = ""  # what is wrong with single GPUs and what to do, for people
+    notes: tuple[BoardNote, ...] = ()  # the same by board, where other vendors' may be counted too
     accounted: tuple[ProcessAccounting,
                      ...] = ()  # of processes that have ended since the last list
     host: HostSample | None = None  # every 5 s; of real nodes the agent looks itself
@@ -168,6 +185,9 @@ class ProcessListSource(Protocol):
     @property
     def pids(self) -> frozenset[int]:
         """PIDs of the processes that read for us."""
+
+    def readers_of(self, uuid: str) -> frozenset[int]:
+        """Return the PIDs of those that read a board's driver."""
 
     @property
     def detail(self) -> str: ...

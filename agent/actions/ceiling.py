@@ -18,7 +18,8 @@ from gpudeck.contract.action_table import PERMITTED, ShownAction
 from gpudeck.contract.rungs import RulesCeiling
 
 from ..backends import Backend
-from ..tasks.processes import FOREIGN_PIDS, file_id, in_host_namespace
+from ..tasks.privileges import in_host_namespace
+from ..tasks.processes import FOREIGN_PIDS, file_id
 
 DEFAULT = Path("/etc/gpudeck/ceiling.toml")
 Name = Annotated[str, Meta(min_length=1)]

@@ -27,11 +27,11 @@ from ..schedulers import Schedulers
 from ..tasks.cgroup_freezer import is_frozen
 from ..tasks.device_users import readers
 from ..tasks.people import NodePeople, SystemPeople
+from ..tasks.privileges import in_host_namespace
 from ..tasks.processes import (
     ProcessFacts,
     age_s,
     file_id,
-    in_host_namespace,
     ourselves,
     own_manager,
 )
@@ -157,11 +157,12 @@ class BoardRepairs:
         part = self.backend.part_of(uuid)
         return None if part is None else part.time_slice_module()
 
-    def has_readers(self) -> bool:
-        """Return whether the agent of this folder has readers; it may be another process than
-        this."""
-        agent = agent_pid(self.data)
-        return agent is not None and bool(readers(agent))
+    def has_readers(self, uuid: str) -> bool:
+        """Return whether the agent of this folder has readers of this board's driver; it may be
+        another process than this."""
+        agent, part = agent_pid(self.data), self.backend.part_of(uuid)
+        names = (part.name,) if part is not None and self.backend.parts else ()
+        return agent is not None and bool(readers(agent, names))
 
     def facts_and_module(self, recent: RecentTasks, uuid: str) -> tuple[GpuFacts, RepairModule]:
         """Return facts and repair module of a board that a preview has checked."""

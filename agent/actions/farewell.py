@@ -2,6 +2,7 @@
 nothing else would."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from ..backends import NVML
@@ -38,7 +39,7 @@ def _with_journal(data: Path, name: str, undoing: Undoing) -> tuple[list[str], l
         return [], []
     store = ActionStore(file)
     try:
-        return undoing(ActionJournal(store), LimitApplier(NVML, "", lambda: driver_order(data)))
+        return undoing(ActionJournal(store), LimitApplier(NVML, "", partial(driver_order, data)))
     except JournalError as why:
         return [], [f"{name} that gpudeck has set may be there still: {why}"]
     finally:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
+from gpudeck.contract.vendors import PCI
+
 from ..tasks.user_table import name_of
 from . import quiet_window
 
@@ -14,8 +16,8 @@ HOLD_FILE = "hold"
 MACHINE_FILES = (Path("/etc/gpudeck/hold"), Path("/run/gpudeck/hold"))
 # The hub's hold, told to every user of the machine: the agent's journal is closed to them.
 HUB_FILE = Path("/run/gpudeck/hub-hold")
-DRIVER_FILE = "driver-hold"
-MACHINE_DRIVER_FILES = tuple(path.with_name(DRIVER_FILE) for path in MACHINE_FILES)
+DRIVER_FILE = "driver-hold"  # of all drivers; with a vendor's name after it, of that one's
+DRIVER_NAMES = (*(f"{DRIVER_FILE}-{vendor.lower()}" for vendor in PCI), DRIVER_FILE)
 REASON_MAX = 200
 NAME_MAX = 64
 
@@ -32,9 +34,17 @@ def visible_hold_files(data: Path) -> tuple[Path, ...]:
                  if os.access(path.parent, os.X_OK) or not path.parent.exists())
 
 
-@lru_cache(maxsize=4)  # asked once a second
-def driver_files(data: Path) -> tuple[Path, ...]:
-    return (*MACHINE_DRIVER_FILES, data / DRIVER_FILE)
+@lru_cache(maxsize=16)  # asked once a second
+def driver_files(data: Path, vendor: str = "") -> tuple[Path, ...]:
+    """Return the paths of driver holds. `vendor`: those that this one's driver obeys; "": every
+    one."""
+    names = DRIVER_NAMES if not vendor else (driver_file(vendor), DRIVER_FILE)
+    folders = (*(path.parent for path in MACHINE_FILES), data)
+    return tuple(folder / name for name in names for folder in folders)
+
+
+def driver_file(vendor: str) -> str:
+    return f"{DRIVER_FILE}-{vendor.lower()}" if vendor else DRIVER_FILE
 
 
 def holds(files: tuple[Path, ...]) -> tuple[str, ...]:
@@ -43,11 +53,12 @@ def holds(files: tuple[Path, ...]) -> tuple[str, ...]:
     return tuple(_sentence(path) for path in files if _is_there(path))
 
 
-def driver_order(data: Path) -> str:
-    """Return who wants the driver released, for people; "": nobody. What cannot be looked for is no
-    order to go blind: the files of holds, in the same folders, count as there then."""
-    return next((sentence for path in driver_files(data) if (sentence := _driver_sentence(path))),
-                quiet_window.order(data))
+def driver_order(data: Path, vendor: str = "") -> str:
+    """Return who wants this vendor's driver released, for people; "": nobody. Without a vendor any
+    order counts. What cannot be looked for is no order to go blind: the files of holds, in the same
+    folders, count as there then."""
+    return next((sentence for path in driver_files(data, vendor)
+                 if (sentence := _driver_sentence(path))), quiet_window.order(data, vendor))
 
 
 def _driver_sentence(path: Path) -> str:
@@ -57,7 +68,9 @@ def _driver_sentence(path: Path) -> str:
         return ""
     reason, name = _lines(path)
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(about.st_mtime))
-    return (f"driver released by {name or name_of(about.st_uid)} since {since}"
+    vendor = next((vendor for vendor in PCI if path.name == driver_file(vendor)), "")
+    what = f"{vendor}'s driver" if vendor else "driver"
+    return (f"{what} released by {name or name_of(about.st_uid)} since {since}"
             f"{reason and f' ({reason})'}; `gpudeck release` on the node opens it again")
 
 
@@ -85,7 +98,7 @@ def hub_holds(path: Path = HUB_FILE) -> tuple[str, ...]:
 
 
 def _is_there(path: Path) -> bool:
-    if path.name == DRIVER_FILE:
+    if path.name in DRIVER_NAMES:
         return _driver_sentence(path) != ""
     try:
         os.lstat(path)
@@ -97,7 +110,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _sentence(path: Path) -> str:
-    words = _driver_sentence(path) if path.name == DRIVER_FILE else _lines(path)[0]
+    words = _driver_sentence(path) if path.name in DRIVER_NAMES else _lines(path)[0]
     return f"the file {path}" + (f" says: {words}" if words else "")
 
 

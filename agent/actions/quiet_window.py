@@ -21,23 +21,25 @@ SENTENCE = ("its GPUs are not read for a moment: one of them is being reset, or 
             "changed")
 
 
-def order(data: Path) -> str:
-    """Return why the readers must release the driver now, for people; "": they need not."""
+def order(data: Path, vendor: str = "") -> str:
+    """Return why the readers of a vendor's driver must release it now, for people; "": they need
+    not. Without a vendor any window counts."""
     try:
-        until, boot = (data / QUIET_FILE).read_text().split()
+        until, boot, *vendors = (data / QUIET_FILE).read_text().split()
         is_on = boot == boot_id() and 0 < float(until) - _boottime() <= LASTS_S
     except (OSError, ValueError):
         return ""
-    return SENTENCE if is_on else ""
+    return SENTENCE if is_on and (vendor in vendors or not (vendor and vendors)) else ""
 
 
 @contextmanager
-def quiet(data: Path, are_readers_left: Callable[[], bool]) -> Iterator[bool]:
-    """Open the window; yield whether every reader released the driver in time.
+def quiet(data: Path, vendor: str, are_readers_left: Callable[[], bool]) -> Iterator[bool]:
+    """Open the window for one vendor's driver ("": for every driver); yield whether every reader
+    released it in time.
     Raises OSError where the file cannot be written."""
     file = data / QUIET_FILE
     new = file.with_name(f"{QUIET_FILE}.{os.getpid()}")
-    new.write_text(f"{_boottime() + LASTS_S}\n{boot_id()}\n")
+    new.write_text(f"{_boottime() + LASTS_S}\n{boot_id()}\n{vendor}\n")
     new.replace(file)
     try:
         deadline = time.monotonic() + LET_GO_WITHIN_S

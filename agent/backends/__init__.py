@@ -3,14 +3,14 @@ agent/readings.py, loaded only when a backend is used."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-from gpudeck.contract.vendors import AMD as AMD_BOARDS
-from gpudeck.contract.vendors import NVIDIA, vendor_of
+from gpudeck.contract import vendors
+from gpudeck.contract.vendors import vendor_of
 
 from ..tasks.driver_files import DriverFiles
 
@@ -183,11 +183,14 @@ class Backend:
 NVML = Backend(
     "nvml", Capabilities("host", "child process", "", simulates_mps=False, plays_file=False),
     ".nvml.reader", ".nvml.limits", ".nvml.driver", ".nvml.doctor", ".nvml.repair",
-    ".nvml.suspend", ".nvml.time_slice", vendor=NVIDIA)
-# Never chosen by itself before it was tried on hardware (docs/hardware.md).
+    ".nvml.suspend", ".nvml.time_slice", vendor=vendors.NVIDIA)
+# Neither is chosen by itself before it was tried on hardware (docs/hardware.md).
 AMD = Backend(
     "amd", Capabilities("host", "none", "", simulates_mps=False, plays_file=False),
-    ".amd.reader", doctor=".amd.doctor", vendor=AMD_BOARDS)
+    ".amd.reader", doctor=".amd.doctor", vendor=vendors.AMD)
+INTEL = Backend(
+    "intel", Capabilities("host", "none", "", simulates_mps=False, plays_file=False),
+    ".intel.reader", doctor=".intel.doctor", vendor=vendors.INTEL)
 SIMULATED = Backend(
     "simulated", Capabilities("own", "in process", "world=", simulates_mps=True, plays_file=False),
     ".simulation.reader", ".simulation.limits", repair=".simulation.repair",
@@ -195,7 +198,7 @@ SIMULATED = Backend(
 RECORDED = Backend(
     "recorded", Capabilities("recorded", "none", "", simulates_mps=False, plays_file=True),
     ".recorded")
-_ROWS = (NVML, AMD, SIMULATED, RECORDED)
+_ROWS = (NVML, AMD, INTEL, SIMULATED, RECORDED)
 
 
 def mixed(parts: tuple[Backend, ...]) -> Backend:
@@ -223,10 +226,11 @@ def backend_named(name: str) -> Backend:
     return NVML if name == "auto" else BACKENDS[name]
 
 
-def driver_modules() -> list[DriverModule]:
-    """Return the modules of every driver that may be on this machine."""
-    return [module for backend in _ROWS
-            if (module := backend.driver_module()) is not None]
+def driver_modules(backends: Iterable[Backend]) -> list[DriverModule]:
+    """Return the modules of these backends' drivers, each once."""
+    modules = {backend.driver: module for backend in backends
+               if (module := backend.driver_module()) is not None}
+    return [*modules.values()]
 
 
 def module_of(name: str) -> Any:

@@ -1,6 +1,6 @@
 """Verdicts of `gpudeck doctor`, and what a backend contributes to its report."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, Protocol, cast
 
@@ -44,8 +44,9 @@ class DoctorModule(Protocol):
         """Return how many boards of this vendor are in the machine, with or without a driver, as
         far as it shows."""
 
-    def checks(self, released: str) -> Iterator[DoctorCheck]:
-        """`released`: why the driver must not be opened now; "": it may be."""
+    def checks(self, released: str, is_alone: bool) -> Iterator[DoctorCheck]:
+        """`released`: why the driver must not be opened now; "": it may be. `is_alone`: no board of
+        another vendor is here, whose verdicts would wait for a driver that hangs."""
 
     def package_conflict(self, versions: Mapping[str, str]) -> tuple[str, str] | None:
         """Return what is wrong with the installed packages, and the remedy."""
@@ -53,8 +54,12 @@ class DoctorModule(Protocol):
 
 def pci_boards(vendor: str, folder: Path = PCI) -> int:
     """Return how many boards of a vendor are on PCI; `vendor` as in "0x10de"."""
-    return sum(_line(device / "vendor") == vendor and _line(device / "class").startswith(_CLASSES)
-               for device in folder.glob("*"))
+    return len(pci_addresses(vendor, folder))
+
+
+def pci_addresses(vendor: str, folder: Path = PCI) -> list[str]:
+    return [device.name for device in folder.glob("*") if _line(device / "vendor") == vendor
+            and _line(device / "class").startswith(_CLASSES)]
 
 
 def _line(path: Path) -> str:
@@ -64,13 +69,16 @@ def _line(path: Path) -> str:
         return ""
 
 
-def checks_of(modules: "list[DoctorModule]", released: str) -> Iterator[DoctorCheck]:
+def checks_of(modules: "list[DoctorModule]", release_order: Callable[[str], str]
+              ) -> Iterator[DoctorCheck]:
     """Return the checks of all drivers. Where boards of one vendor are seen, that another's driver
-    is missing is no fault of the machine."""
+    is missing is no fault of the machine. `release_order`: why a vendor's driver must not be opened
+    now."""
     counts = {module.VENDOR: module.boards() for module in modules}
     for module in modules:
-        if counts[module.VENDOR] or not any(counts.values()):
-            yield from module.checks(released)
+        is_alone = sum(counts.values()) == counts[module.VENDOR]
+        if counts[module.VENDOR] or is_alone:
+            yield from module.checks(release_order(module.VENDOR), is_alone)
         elif module.ABSENT:
             yield DoctorCheck(f"no_{module.VENDOR.lower()}", f"{module.VENDOR} boards",
                               "not checked", module.ABSENT)

@@ -10,6 +10,8 @@ from gpudeck.measures.metrics import COLUMNS, SLOW, UNKNOWN, Absence, Metric
 
 # Two clocks take part in a share of time: a little over the whole is the whole.
 SHARE_SLACK_PCT = 5.0
+# Why clocks are low, of metrics.THROTTLE_REASONS.
+POWER_CAP, SOFT_THERMAL, HARD_THERMAL = 0x4, 0x20, 0x40
 _PRESENT, _UNKNOWN = int(Absence.PRESENT), int(Absence.UNKNOWN)
 
 

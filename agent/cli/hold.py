@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from gpudeck.cli.command_parser import parsed
 from gpudeck.client.hub import Client, Item
+from gpudeck.contract.vendors import PCI
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.language.printable import printable
 from gpudeck.language.times import parse_until
@@ -17,7 +19,7 @@ from gpudeck.settings import parser
 from gpudeck.words.actions import moment
 
 from ..actions import hold_files as files
-from ..backends import driver_modules
+from ..backends import BACKENDS, driver_modules
 from ..runtime.data_lock import agent_pid
 from ..settings import CA_FILE, TOKEN_FILE, ConnectionSettings, read_reach
 from ..tasks.device_users import openers, readers
@@ -37,10 +39,12 @@ QUIET_S = 1.0  # twice as long as an agent may take to see the file
 def hold(argv: Sequence[str]) -> int:
     args, reach = _read_args(
         "hold", "Stop all actions on this machine, a node, or the fleet, at once.",
-        "release the driver too, so that it can be reloaded", argv)
+        "release the driver too, so that it can be reloaded; with a vendor's name, that one's "
+        "alone", argv)
     if reach.hub is None:
         holds = _hold_here(reach, args.reason, args.driver)
-        return _answer_driver(reach, holds) if args.driver else _answer_holds(reach, *holds)
+        return (_answer_holds(reach, *holds) if args.driver is None
+                else _answer_driver(reach, args.driver, holds))
     client = reach.client()
     node_id = _node(client, args)
     client.hold(node_id, args.reason)
@@ -49,7 +53,8 @@ def hold(argv: Sequence[str]) -> int:
 
 def release(argv: Sequence[str]) -> int:
     args, reach = _read_args("release", "Resume actions, and open the driver again.",
-                             "open the driver again, and keep actions stopped", argv)
+                             "open the driver again, and keep actions stopped; with a vendor's "
+                             "name, that one's alone", argv)
     if reach.hub is None:
         before = files.holds(files.hold_files(reach.data))
         return _answer_holds(reach, *_release_here(reach, args.driver), before=before)
@@ -97,12 +102,13 @@ def _read_args(program: str, does: str, driver: str, argv: Sequence[str]
     flags.add_argument("--fleet", action="store_true", help="with --hub: every node")
     if program == "hold":
         flags.add_argument("--reason", metavar="TEXT", default="", help="why; shown to everybody")
-    flags.add_argument("--driver", action="store_true", help=f"on this machine: {driver}")
+    flags.add_argument("--driver", metavar="VENDOR", nargs="?", const="", type=parsed(_vendor),
+                       help=f"on this machine: {driver}")
     args = flags.parse_args(list(argv))
     reach = read_reach(program, TABLE, args, os.environ)
     if reach.hub is None and (args.node is not None or args.fleet):
         raise CommandError("--node and --fleet go with --hub", ExitCode.USAGE)
-    if reach.hub is not None and args.driver:
+    if reach.hub is not None and args.driver is not None:
         raise CommandError("--driver works on the machine itself: run it there, without --hub",
                            ExitCode.USAGE)
     return args, reach
@@ -111,14 +117,22 @@ def _read_args(program: str, does: str, driver: str, argv: Sequence[str]
 # -- this machine
 
 
-def _hold_here(reach: ConnectionSettings, reason: str, driver: bool) -> tuple[str, ...]:
+def _vendor(word: str) -> str:
+    """Return a vendor's name; "": the flag came without one. Raises ValueError."""
+    vendor = next((vendor for vendor in PCI if vendor.lower() == word.lower()), "")
+    if word and not vendor:
+        raise ValueError(f"no vendor that is known; there are {', '.join(PCI)}")
+    return vendor
+
+
+def _hold_here(reach: ConnectionSettings, reason: str, vendor: str | None) -> tuple[str, ...]:
     """Write the hold file of the machine if we may; else, or where a folder was named, that of the
-    agent there."""
+    agent there. `vendor`: whose driver is released; "": every one; None: none."""
     lines = printable(reason, " ")[:files.REASON_MAX] + "\n"
     own, machine = files.hold_files(reach.data)[-1], files.MACHINE_FILES[0]
-    if driver:
+    if vendor is not None:
         lines += who_is_here() + "\n"
-        own, machine = files.driver_files(reach.data)[-1], files.MACHINE_DRIVER_FILES[0]
+        own, machine = (path.with_name(files.driver_file(vendor)) for path in (own, machine))
     if reach.names_data or not _write_file(machine, lines):
         _check_agent(reach.data)
         if not _write_file(own, lines):
@@ -127,11 +141,13 @@ def _hold_here(reach: ConnectionSettings, reason: str, driver: bool) -> tuple[st
     return files.holds(files.hold_files(reach.data))
 
 
-def _answer_driver(reach: ConnectionSettings, holds: Sequence[str]) -> int:
+def _answer_driver(reach: ConnectionSettings, vendor: str, holds: Sequence[str]) -> int:
     """Wait for reading processes to end, as the kernel says, and report what still has the driver
     open."""
-    pids = _remaining_readers(agent_pid(reach.data) if reach.names_data else None)
-    users = openers(driver_modules())
+    of_vendor = [backend for backend in BACKENDS.values() if vendor and backend.vendor == vendor]
+    pids = _remaining_readers(agent_pid(reach.data) if reach.names_data else None,
+                              [backend.name for backend in of_vendor])
+    users = openers(driver_modules(of_vendor or BACKENDS.values()))
     lines = [f"reading process {pid} STILL has the driver open; see `dmesg`" for pid in pids] or [
         "released: no reader process of gpudeck is left here"]
     if users.processes:
@@ -145,14 +161,14 @@ def _answer_driver(reach: ConnectionSettings, holds: Sequence[str]) -> int:
     return ExitCode.UNKNOWN if pids else ExitCode.OK
 
 
-def _remaining_readers(agent: int | None) -> list[int]:
+def _remaining_readers(agent: int | None, backends: Sequence[str]) -> list[int]:
     now = time.monotonic()
     deadline, seen_at = now + IN_EFFECT_WITHIN_S, now
     while now < deadline and now - seen_at < QUIET_S:
         time.sleep(LOOK_EVERY_S)
         now = time.monotonic()
-        seen_at = now if readers(agent) else seen_at
-    return readers(agent)
+        seen_at = now if readers(agent, backends) else seen_at
+    return readers(agent, backends)
 
 
 def _check_agent(data: Path) -> None:
@@ -187,12 +203,15 @@ def _write_file(path: Path, lines: str) -> bool:
     return True
 
 
-def _release_here(reach: ConnectionSettings, driver: bool) -> tuple[str, ...]:
-    """Remove hold files; where a folder was named, the machine's own files stay."""
+def _release_here(reach: ConnectionSettings, vendor: str | None) -> tuple[str, ...]:
+    """Remove hold files; where a folder was named, the machine's own files stay. `vendor`: those of
+    its driver alone; "": of every driver; None: all."""
     paths = files.hold_files(reach.data)
+    names = (None if vendor is None else files.DRIVER_NAMES if not vendor
+             else (files.driver_file(vendor),))
     for path in paths:
         if (reach.names_data and path.parent != reach.data) or (
-                driver and path.name != files.DRIVER_FILE):
+                names is not None and path.name not in names):
             continue
         try:
             path.unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 """A reading of this machine's driver, for commands that read once."""
 
+import math
 import threading
 import time
 from functools import partial
@@ -13,6 +14,7 @@ from ..readings import ProcessReading, Reading, with_slow
 from ..settings import ConnectionSettings
 
 FIRST_READING_WITHIN_S = 30.0
+OTHERS_WITHIN_S = 3.0  # a driver that hangs does not keep the boards of other vendors from people
 
 
 class NoReadingError(CommandError):
@@ -21,14 +23,16 @@ class NoReadingError(CommandError):
         self.state = state
 
 
-def read_once(reach: ConnectionSettings, readings: int, lists: int = 0
-              ) -> tuple[Reading, tuple[ProcessReading, ...]]:
+def read_once(reach: ConnectionSettings, readings: int, lists: int = 0,
+              others_within_s: float = math.inf) -> tuple[Reading, tuple[ProcessReading, ...]]:
     """Return this machine's newest Reading after `readings` of them, and after `lists` process
-    lists, which come with every other one. Rates are differences: they need two. Raises
-    NoReadingError."""
+    lists, which come with every other one. Rates are differences: they need two.
+    `others_within_s`: after so long the boards of several vendors are returned without those of a
+    driver that has not answered, for people to look at. Raises NoReadingError."""
     news = threading.Event()
     source = ThreadedReaderProcess(reach.backend, reach.simulate,
-                                   partial(driver_order, reach.data), news.set)
+                                   partial(driver_order, reach.data), news.set,
+                                   begin_within_s=others_within_s)
     processes: tuple[ProcessReading, ...] = ()
     before: Reading | None = None
     deadline = time.monotonic() + FIRST_READING_WITHIN_S

@@ -57,7 +57,7 @@ from ..tasks.task_table import TaskTable
 from ..telemetry import status_table as show
 from ..telemetry.prometheus import MetricsPage
 from ..telemetry.self_cost import AgentCostMeter, disk_trouble
-from .local_reading import NoReadingError, read_once
+from .local_reading import OTHERS_WITHIN_S, NoReadingError, read_once
 
 if TYPE_CHECKING:
     from ..kubernetes.api_server import ApiServer
@@ -231,7 +231,7 @@ def status(argv: Sequence[str]) -> int:
 def _status_here(reach: ConnectionSettings) -> tuple[list[show.Item], show.Item]:
     agent_cost, disk = AgentCostMeter(reach.data), {"disk": disk_trouble(reach.data)}
     try:
-        reading = read_once(reach, readings=2)[0]
+        reading = read_once(reach, readings=2, others_within_s=OTHERS_WITHIN_S)[0]
     except NoReadingError as why:
         if not reach.json:
             raise
@@ -261,7 +261,8 @@ def tasks(argv: Sequence[str]) -> int:
 def _tasks_here(reach: ConnectionSettings) -> tuple[list[show.Item], list[show.Item], str]:
     """Return tasks, GPUs, and why no task can be named: by the driver's ids they would be somebody
     else's."""
-    reading, processes = read_once(reach, readings=2, lists=2)
+    reading, processes = read_once(reach, readings=2, lists=2,
+                                   others_within_s=OTHERS_WITHIN_S)
     if unseen := foreign_pids(backend_named(reach.backend), reach.ceiling):
         return [], [], unseen
     table = TaskTable(boot_id(), names=WorkloadNameCache(), clients=LocalMpsDaemons().clients,

@@ -22,12 +22,11 @@ from ..actions.hold_files import holds, hub_holds, visible_hold_files
 from ..backends.check import DoctorCheck, doctor_modules
 from ..limits.mps import PROGRAM
 from ..runtime.data_lock import agent_pid
-from ..tasks.processes import has_pidfs, in_host_namespace
+from ..tasks.privileges import CAP_KILL, CAP_SYS_ADMIN, PROC, capabilities, in_host_namespace
+from ..tasks.processes import has_pidfs
 from ..telemetry.self_cost import disk_trouble, outbox_files, size_of
 
-PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
-CAP_KILL, CAP_SYS_ADMIN = 5, 21
 FREE_MIN_BYTES = 2**30
 CLOSED = "it is the installed service's; run this as root"
 MPS_WITHIN_S = 5.0
@@ -72,12 +71,9 @@ def node_checks(data: Path, ceiling: Path | None, proc: Path = PROC) -> Iterator
 
 def capability_check(proc: Path = PROC) -> DoctorCheck:
     check = partial(DoctorCheck, "privileges", "Privileges")
-    try:
-        lines = (proc / "self/status").read_text().splitlines()
-        mask = int(next(line for line in lines if line.startswith("CapEff:")).split()[1], 16)
-    except (OSError, ValueError, StopIteration):
+    if (there := capabilities(proc)) is None:
         return check("not checked", "the kernel does not say")
-    kill, admin = bool(mask >> CAP_KILL & 1), bool(mask >> CAP_SYS_ADMIN & 1)
+    kill, admin = CAP_KILL in there, CAP_SYS_ADMIN in there
     if kill and admin:
         return check("ok", "CAP_KILL and CAP_SYS_ADMIN: everything")
     lacks = [words for has_it, words in (

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -65,10 +66,9 @@ def doctor(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
 
 def examine(hub: str, ca_file: Path | None, data: Path, ceiling: Path | None,
             env: Mapping[str, str]) -> list[DoctorCheck]:
-    released = driver_order(data)
     return [
         program_check(),
-        *checks_of(doctor_modules(), released),
+        *checks_of(doctor_modules(), partial(driver_order, data)),
         *node_checks(data, ceiling), *hub_checks(hub, ca_file, data, env),
         frameworks_check(),
     ]

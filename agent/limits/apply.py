@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from gpudeck.contract.limits import Mode, TimedLimit
+from gpudeck.contract.vendors import vendor_of
 from gpudeck.system.child_processes import importable, without_tokens
 
 from ..backends import Backend, GpuLimitControl, LimitsModule, backend_named
@@ -50,10 +51,10 @@ class LimitResponse(msgspec.Struct, frozen=True):
 
 
 class LimitApplier:
-    """Limits of the GPUs of a backend. `release_order`: a sentence while the driver must be
-    released; nothing is asked then."""
+    """Limits of the GPUs of a backend. `release_order`: a sentence while a vendor's driver must
+    be released; it is not asked then."""
 
-    def __init__(self, backend: Backend, options: str, release_order: Callable[[], str]) -> None:
+    def __init__(self, backend: Backend, options: str, release_order: Callable[[str], str]) -> None:
         self._backend, self._options = backend, options
         self._release_order = release_order
 
@@ -127,7 +128,8 @@ class LimitApplier:
 
     def _do(self, order: LimitRequest, is_in_window: bool = False) -> LimitResponse:
         trouble = self.trouble() or next(filter(None, map(self.trouble, order.uuids)), "")
-        if trouble := trouble or ("" if is_in_window else self._release_order()):
+        if trouble := trouble or ("" if is_in_window else self._release_order(
+                self._backend.vendor or vendor_of(next(iter(order.uuids), "")))):
             return LimitResponse(trouble=trouble)
         if self._backend.capabilities.limits == "in process":
             return obey(self._backend, self._options, order)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpudeck.contract.repairs import GpuRepair, of_gpu
+from gpudeck.contract.vendors import INTEL, vendor_of
 from gpudeck.contract.wire import GpuFacts, GpuLink
 from gpudeck.measures.availability import GpuConditions, sentence, why_not
 from gpudeck.pool.core.host_resources import NOT_COUNTED, FreeHost
@@ -13,6 +14,9 @@ from ..tasks.seen import GpuTask
 from .lock import BOARD_LEASED, PoolGpu
 from .uses import LeaseUse
 
+# Level Zero numbers boards and the graphics of processors together, and tiles where it likes to: a
+# wrong number is somebody else's board.
+UNCONFINED = "gpudeck leases no boards of Intel: it cannot confine a program to one"
 _BY_USE = ("memory", "busy", "unknown")  # which a lease that is not known may explain
 
 
@@ -69,9 +73,10 @@ def with_reasons(snapshot: PoolSnapshot, repairs: Sequence[GpuRepair], maintenan
 
 def _with_reason(gpu: PoolGpu, snapshot: PoolSnapshot, repair: GpuRepair | None, maintenance: str,
                  outside: Sequence[LeaseUse], is_leased: bool, is_board_leased: bool) -> PoolGpu:
+    is_unconfined = vendor_of(gpu.uuid) == INTEL
     reason = why_not(replace(
         gpu.read, in_maintenance=bool(maintenance), is_out_of_service=repair is not None,
-        is_managed=bool(snapshot.managed_by), is_used=bool(outside),
+        is_managed=bool(snapshot.managed_by) or is_unconfined, is_used=bool(outside),
         is_paused=all(use.gpu_task.state == "paused" for use in outside), is_leased=is_leased,
         is_unread=gpu.read.is_unread or snapshot.tasks is None))
     if (reason is None or reason == "leased") and is_board_leased:
@@ -80,7 +85,7 @@ def _with_reason(gpu: PoolGpu, snapshot: PoolSnapshot, repair: GpuRepair | None,
         return gpu
     sentences = {"maintenance": maintenance,
                  "out_of_service": "" if repair is None else repair.sentence,
-                 "managed": f"managed by {snapshot.managed_by}"}
+                 "managed": UNCONFINED if is_unconfined else f"managed by {snapshot.managed_by}"}
     if outside:
         task = outside[0].gpu_task.task
         sentences["task"] = (f"used by {task.user or 'an unknown user'} without a lease "

@@ -2,6 +2,7 @@
 only it can hang, and what they read is put together here. Whatever a driver does, the boards of the
 others are read on, and its own stay in the list, marked. Pure."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -13,7 +14,15 @@ from gpudeck.measures.events import READER_TROUBLE
 from gpudeck.measures.metrics import WIDTH, Absence
 
 from ..backends import Backend
-from ..readings import BackendEvent, GpuReading, OnDemandReading, ProcessReading, Reading
+from ..readings import (
+    BackendEvent,
+    BoardNote,
+    GpuReading,
+    OnDemandReading,
+    ProcessReading,
+    Reading,
+    note_words,
+)
 from .inbox import ReaderInbox
 
 DETAIL_MOST = 1_024
@@ -30,6 +39,7 @@ class ReaderPart:
     backend: Backend
     inbox: ReaderInbox
     counts_on: bool  # its boards have the indices after those of another part
+    board_count: int = 0  # boards of its vendor in the machine, for while none was ever read
     reading: Reading | None = None  # not handed on yet
     states: dict[str, GpuState] = field(default_factory=dict)
     facts: tuple[GpuFacts, ...] = ()
@@ -37,6 +47,7 @@ class ReaderPart:
     processes: tuple[ProcessReading, ...] = ()
     starts: dict[int, int | None] = field(default_factory=dict)  # of these, by pid
     driver_version: str | None = None
+    notes: tuple[BoardNote, ...] = ()  # of single boards, by their index in this part
     was_read: bool = False
     event_state: ReaderState = "starting"  # that the last event was of
     note: str = ""
@@ -49,10 +60,14 @@ class ReaderPart:
     def begins(self) -> bool:
         return self.inbox.state == "starting" and not self.was_read
 
-    @property
-    def trouble(self) -> str:
-        """Return what is wrong with it, for people; "": nothing."""
+    def trouble(self, first: int = 0) -> str:
+        """Return what is wrong with it, for people; "": nothing. `first`: the node's index of its
+        first board, by which people know it."""
         words = self.inbox.detail or ("" if self.is_ok else self.inbox.state)
+        if self.begins:
+            words = "the driver has not answered yet."
+        elif self.is_ok and self.notes:
+            words = note_words(self.notes, first)
         return " ".join(filter(None, (words and f"{self.backend.vendor}: {words}", self.note)))
 
     def take(self, reading: Reading, start_of: StartOf) -> None:
@@ -72,6 +87,8 @@ class ReaderPart:
         self.reading = reading
         self.states = {gpu.uuid: gpu.state for gpu in reading.gpus}
         self.facts, self.links, self.was_read = reading.facts, reading.links, True
+        indices = {entry.index for entry in reading.facts}
+        self.notes = tuple(note for note in reading.notes if note.index in indices)
         self.driver_version = reading.driver_version or self.driver_version
         if reading.processes is not None:
             self.processes = tuple(process for process in reading.processes
@@ -104,7 +121,11 @@ class ReaderPart:
 class MixedInbox:
     """Puts the readings of the parts together, one for each second, into the node's own inbox."""
 
-    def __init__(self, node: ReaderInbox, parts: Sequence[ReaderPart], start_of: StartOf) -> None:
+    def __init__(self, node: ReaderInbox, parts: Sequence[ReaderPart], start_of: StartOf,
+                 begin_within_s: float = math.inf) -> None:
+        """`begin_within_s`: seconds until the boards of others are shown without those of a driver
+        that has not answered yet. An agent waits: to its hub they would be removed."""
+        self._begin_within_s, self._began_at = begin_within_s, math.inf
         self._node = node
         self._parts = parts
         self._start_of = start_of
@@ -125,7 +146,8 @@ class MixedInbox:
         for part in self._parts:
             if events := part.inbox.take_events():
                 self._node.put_events(events)
-        self._report_state(at)
+        self._began_at = min(self._began_at, now)
+        self._report_state(at, self._waits(now))
         for part in self._parts:
             if (reading := part.inbox.latest()) is None:
                 continue
@@ -157,9 +179,13 @@ class MixedInbox:
         return OnDemandReading(tuple(processes), mem, energy, tuple(
             part.backend.vendor for part, answer in pairs if answer is None))
 
-    def _report_state(self, at: float) -> None:
+    def _waits(self, now: float) -> bool:
+        return (now - self._began_at < self._begin_within_s
+                and any(part.begins for part in self._parts))
+
+    def _report_state(self, at: float, waits: bool) -> None:
         parts = self._parts
-        if any(part.begins for part in parts):
+        if waits:
             state: ReaderState = "starting"
         elif any(part.is_ok for part in parts):
             state = "ok"
@@ -172,13 +198,12 @@ class MixedInbox:
             if state == "ok" and (events := [*_events(part, at)]):
                 self._node.put_events(events)
             part.event_state = part.inbox.state
-        detail = " ".join(filter(None, (part.trouble for part in parts)))[:DETAIL_MOST]
-        self._node.set_state_once(state, detail)
+        self._node.set_state_once(state, _troubles(parts))
 
     def _hand_on(self, now: float) -> None:
         parts = self._parts
         readings = [part.reading for part in parts if part.reading is not None]
-        if not readings or any(part.begins for part in parts):
+        if not readings or self._waits(now):
             return
         self._node.put(_join(parts, readings, self._start_of), now)
         self._node.has_news = True
@@ -191,8 +216,8 @@ def _join(parts: Sequence[ReaderPart], readings: Sequence[Reading], start_of: St
     """Join the parts. The first one's boards keep the indices that their vendor's programs use, and
     the next one's count on from there."""
     gpus, facts, links = list[GpuReading](), list[GpuFacts](), list[GpuLink]()
-    for part in parts:
-        place, index = len(gpus), max((entry.index + 1 for entry in facts), default=0)
+    for part, index in _indexed(parts):
+        place = len(gpus)
         gpus += part.gpus()
         facts += [structs.replace(
             entry, index=entry.index + index, driver_version=part.driver_version or UNSET)
@@ -205,10 +230,23 @@ def _join(parts: Sequence[ReaderPart], readings: Sequence[Reading], start_of: St
         newest, gpus=tuple(gpus[:MAX_GPUS]), facts=tuple(facts[:MAX_GPUS]), links=tuple(links),
         processes=None if not is_listed else tuple(
             entry for part in parts for entry in part.listed(start_of)),
-        driver_version=parts[0].driver_version, happenings=(), detail="",
+        driver_version=parts[0].driver_version, happenings=(), detail=_troubles(parts), notes=(),
         took_s=max((reading.took_s or 0.0 for reading in readings), default=None),
         accounted=tuple(entry for reading in readings for entry in reading.accounted),
         cuda_version=next(filter(None, (reading.cuda_version for reading in readings)), None))
+
+
+def _indexed(parts: Sequence[ReaderPart]) -> Iterator[tuple[ReaderPart, int]]:
+    """Yield each part with the node's index of its first board."""
+    first = 0
+    for part in parts:
+        yield part, first
+        first += max((entry.index + 1 for entry in part.facts), default=part.board_count)
+
+
+def _troubles(parts: Sequence[ReaderPart]) -> str:
+    return " ".join(filter(None, (part.trouble(first) for part, first in _indexed(parts)))
+                    )[:DETAIL_MOST]
 
 
 def _events(part: ReaderPart, at: float) -> Iterator[BackendEvent]:
@@ -218,7 +256,7 @@ def _events(part: ReaderPart, at: float) -> Iterator[BackendEvent]:
     if trouble == before:
         return
     if trouble is not None:
-        yield BackendEvent(trouble, at, text=part.trouble)
+        yield BackendEvent(trouble, at, text=part.trouble())
     elif before is not None:
         yield BackendEvent("driver_back" if before == "driver_gone" else "reader_back", at,
                            text=f"{part.backend.vendor}: the driver answers again")

@@ -315,8 +315,8 @@ class ReaderSupervisor:
                 if child is self._current:
                     self._current = None
                     self._inbox.set_state(
-                        "hung", "the driver does not answer; see `dmesg` for Xid or NVRM messages. "
-                                "Values are stale; everything else continues.")
+                        "hung", "the driver does not answer; see `dmesg`. Values are stale; "
+                                "everything else continues.")
             if (child.hung_at is not None and not child.killed
                     and now - child.hung_at > self._patience.stuck_s):
                 child.killed = True

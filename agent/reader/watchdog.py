@@ -11,6 +11,7 @@ The parent (`ReaderProcess`) watches it on the node's thread, which sleeps in `w
 may block it. `ThreadedReaderProcess` watches on a separate thread.
 """
 
+import math
 import os
 import signal
 import sys
@@ -18,8 +19,10 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from gpudeck.contract.vendors import PCI, vendor_of
 from gpudeck.contract.wire import GpuFacts
 
 from ..backends import BACKENDS, Backend, StaleReaderError, backend_named
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 def phase_of(node_id: str) -> float:
     """Return a phase of 0 to 0.1 s: the nodes of a fleet report together, but not at once."""
     return zlib.crc32(node_id.encode()) % 1_000 / 10_000
+
+ReleaseOrder = Callable[[str], str]  # by vendor; "": of a backend of none
 
 
 # the child
@@ -66,20 +71,24 @@ class ReaderProcess(ReaderInbox):
     several vendors are read by a process for each vendor."""
 
     def __init__(
-        self, backend: str, options: str, release_order: Callable[[], str], phase_s: float = 0.0,
-        patience: ReaderTimeouts | None = None,
+        self, backend: str, options: str, release_order: ReleaseOrder, phase_s: float = 0.0,
+        patience: ReaderTimeouts | None = None, begin_within_s: float = math.inf,
     ) -> None:
-        """`release_order`: a sentence, while the driver must be released."""
+        """`release_order`: a sentence, while a vendor's driver must be released. `begin_within_s`:
+        see MixedInbox."""
         super().__init__()
         self._selector = WakeSelector()
         row = BACKENDS.get(backend)
-        names = [backend] if row is None else [part.name for part in row.readers]
-        inboxes = [self if len(names) == 1 else ReaderInbox() for _ in names]
+        readers = [(backend, "")] if row is None else [
+            (part.name, part.vendor) for part in row.readers]
+        inboxes = [self if len(readers) == 1 else ReaderInbox() for _ in readers]
         self._supervisors = [
             ReaderSupervisor([name, repr(phase_s), options], patience or ReaderTimeouts(),
-                             release_order, inbox, self._selector)
-            for name, inbox in zip(names, inboxes, strict=True)]
-        self._mixed = None if row is None or not row.parts else _mixed(self, row, inboxes)
+                             partial(release_order, vendor), inbox, self._selector)
+            for (name, vendor), inbox in zip(readers, inboxes, strict=True)]
+        self._vendors = tuple(vendor for _, vendor in readers)
+        self._mixed = None if row is None or not row.parts else _mixed(
+            self, row, inboxes, begin_within_s)
         self._is_closed = False
         for supervisor in self._supervisors:
             supervisor.watch()
@@ -100,6 +109,12 @@ class ReaderProcess(ReaderInbox):
     @property
     def pids(self) -> frozenset[int]:
         return frozenset().union(*(supervisor.pids for supervisor in self._supervisors))
+
+    def readers_of(self, uuid: str) -> frozenset[int]:
+        vendor = vendor_of(uuid)
+        supervisors = zip(self._supervisors, self._vendors, strict=True)
+        return frozenset().union(*(supervisor.pids for supervisor, own in supervisors
+                                   if own in ("", vendor) or not vendor))
 
     def close(self) -> None:
         """Children leave by themselves when their stdin closes; one that hangs inside the driver
@@ -139,7 +154,9 @@ class ReaderProcess(ReaderInbox):
         return next(supervisor for supervisor in self._supervisors if supervisor.has(child))
 
 
-def _mixed(node: ReaderInbox, row: Backend, inboxes: Sequence[ReaderInbox]) -> "MixedInbox":
+def _mixed(node: ReaderInbox, row: Backend, inboxes: Sequence[ReaderInbox], begin_within_s: float
+           ) -> "MixedInbox":
+    from ..backends.check import pci_boards
     from ..tasks.processes import row_of  # few nodes need it, and the reading processes never
     from .mixed import MixedInbox, ReaderPart
 
@@ -148,19 +165,21 @@ def _mixed(node: ReaderInbox, row: Backend, inboxes: Sequence[ReaderInbox]) -> "
         return None if process is None else process.start_ticks
 
     return MixedInbox(node, [
-        ReaderPart(part, inbox, place > 0)
-        for place, (part, inbox) in enumerate(zip(row.parts, inboxes, strict=True))], start_of)
+        ReaderPart(part, inbox, place > 0, pci_boards(PCI[part.vendor]))
+        for place, (part, inbox) in enumerate(zip(row.parts, inboxes, strict=True))], start_of,
+        begin_within_s)
 
 
 class ThreadedReaderProcess(ReaderProcess):
     """Same as ReaderProcess, but watched by a separate thread instead of by `wait`."""
 
     def __init__(
-        self, backend: str, options: str, release_order: Callable[[], str],
+        self, backend: str, options: str, release_order: ReleaseOrder,
         on_news: Callable[[], None], phase_s: float = 0.0, patience: ReaderTimeouts | None = None,
+        begin_within_s: float = math.inf,
     ) -> None:
         """`on_news` is called on that thread when there is a Reading or the state changed."""
-        super().__init__(backend, options, release_order, phase_s, patience)
+        super().__init__(backend, options, release_order, phase_s, patience, begin_within_s)
         self._on_news = on_news
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reader-watchdog", daemon=True)

@@ -74,6 +74,9 @@ class SimulatedSource(ReaderInbox):
     def pids(self) -> frozenset[int]:
         return frozenset()
 
+    def readers_of(self, uuid: str) -> frozenset[int]:
+        return frozenset()
+
     def close(self) -> None:
         self._reader.close()
 

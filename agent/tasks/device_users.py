@@ -2,14 +2,15 @@
 Somebody who reloads the driver has to end these first."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from .driver_files import DriverFiles
 from .processes import PROC, table
 
-READER = b"agent.reader.watchdog"  # as it starts itself, installed or of a checkout
+READER = "agent.reader.watchdog"  # as it starts itself, installed or of a checkout
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +32,20 @@ def openers(drivers: Sequence[DriverFiles]) -> DeviceUsers:
     return DeviceUsers(tuple(sorted(processes)), unseen)
 
 
-def readers(agent: int | None) -> list[int]:
-    """Return the reading processes of this agent; None: of every agent on this machine."""
+def readers(agent: int | None, backends: Collection[str] = ()) -> list[int]:
+    """Return the reading processes of this agent; None: of every agent on this machine.
+    `backends`: those of these alone; empty: of all."""
     return sorted(row.pid for row in table().values()
-                  if agent in (None, row.parent) and _is_reader(PROC / str(row.pid)))
+                  if agent in (None, row.parent) and _is_reader(PROC / str(row.pid), backends))
 
 
-def _is_reader(folder: Path) -> bool:
+def _is_reader(folder: Path, backends: Collection[str]) -> bool:
     try:
-        words = (folder / "cmdline").read_bytes().split(b"\0")
+        words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return False
-    return any(word.endswith(READER) for word in words)
+    return any(word.endswith(READER) and (not backends or backend in backends)
+               for word, backend in pairwise(words))
 
 
 def _has_open(folder: Path, drivers: Sequence[DriverFiles]) -> bool:

@@ -19,12 +19,12 @@ from gpudeck.contract.actions import ProcessIdentity
 from .jobs import ProcessSummary, ProcessTableRow
 from .managers import SOME_SLURM_JOB, CgroupMembership, paths_of, place_of, scheduler_of
 from .owners import VARIABLES
+from .privileges import in_host_namespace
 from .redact import redact_words
 
 PROC = Path("/proc")
 # Of pidfd_open: EINVAL before kernel 6.9, ENOENT since: the number is that of a thread.
 NO_PROCESS = (errno.ESRCH, errno.ENOENT, errno.EINVAL)
-HOST_PID_NAMESPACE = 4026531836  # PROC_PID_INIT_INO of the kernel
 PF_KTHREAD = 0x00200000
 # Longer ones, of containers, would make a preview of hundreds of processes too big to send.
 CGROUP_MAX = 128
@@ -181,14 +181,6 @@ def has_pidfs() -> bool:
     finally:
         os.close(pidfd)
         os.close(other)
-
-
-def in_host_namespace(proc: Path = PROC) -> bool:
-    """Return whether our pids are the machine's: a driver speaks of no others."""
-    try:
-        return os.stat(proc / "self/ns/pid").st_ino == HOST_PID_NAMESPACE
-    except OSError:
-        return False
 
 
 FOREIGN_PIDS = ("Which tasks are on the GPUs is not known here: this is a PID namespace of a "

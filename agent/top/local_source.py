@@ -13,6 +13,7 @@ from gpudeck.words.actions import many
 from ..actions.hold_files import driver_order, hold_files, holds, hub_holds
 from ..backends import backend_named
 from ..cli.available_here import with_availability
+from ..cli.local_reading import OTHERS_WITHIN_S
 from ..reader.watchdog import ThreadedReaderProcess
 from ..readings import ProcessReading, Reading, with_slow
 from ..settings import ConnectionSettings, this_host
@@ -33,7 +34,8 @@ class LocalSource(TopSource):
         super().__init__(reach, this_host())
         self._backend = backend_named(reach.backend)
         self._source = ThreadedReaderProcess(
-            self._backend.name, reach.simulate, partial(driver_order, reach.data), self._news.set)
+            self._backend.name, reach.simulate, partial(driver_order, reach.data), self._news.set,
+            begin_within_s=OTHERS_WITHIN_S)
         self._before: Reading | None = None
         self._processes: tuple[ProcessReading, ...] = ()
         self._table: TaskTable | None = None

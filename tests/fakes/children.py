@@ -159,6 +159,9 @@ class Children:
     readings: deque[Reading] = field(default_factory=deque)  # which the node gets, one by one
     wake: Callable[[], None] = lambda: None  # the node that reads them
 
+    def readers_of(self, uuid: str) -> frozenset[int]:
+        return self.pids
+
     def start(
         self, code: str = STEADY, *arguments: str, gpu: str = "GPU-1", listed: bool = True,
         kind: str = "compute", **more: object,

@@ -27,7 +27,7 @@ def a_context(
     holds: Callable[[], tuple[str, ...]] = lambda: (), has_host_pids: bool = False,
 ) -> NodeContext:
     mps = LocalMpsDaemons(is_alone=True)
-    limits = open_limits(LimitApplier(RECORDED, "", lambda: ""), mps, journal, boot_id(), True)
+    limits = open_limits(LimitApplier(RECORDED, "", lambda _: ""), mps, journal, boot_id(), True)
     return NodeContext(
         NodeFacts(node_id, boot_id(), has_host_pids, False, lambda: None),
         BoardRepairs(RECORDED, ceiling.parent),

@@ -73,6 +73,9 @@ class Listed:
     pids: frozenset[int] = frozenset()
     detail: str = ""
 
+    def readers_of(self, uuid: str) -> frozenset[int]:
+        return self.pids
+
     def fresh(self, timeout_s: float) -> OnDemandReading | None:
         living = [pid for pid in self.on_gpu
                   if (row := row_of(pid)) is not None and row.state not in "ZX"]

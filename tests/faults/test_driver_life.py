@@ -59,7 +59,7 @@ def a_node(hub: FakeHub, path: Path) -> Iterator[ReaderProcess]:
     config = NodeConfig(hubs=(hub.url,), tls_of=lambda _: None, identity=identity,
                         host="host", backend=NVML,
                         boot_id="0" * 36, data=path, acts=acts)
-    source, stop = ReaderProcess("nvml", "", lambda: "", patience=TENTH), threading.Event()
+    source, stop = ReaderProcess("nvml", "", lambda _: "", patience=TENTH), threading.Event()
     thread = threading.Thread(
         target=run_node, args=(config, source, Outbox(journal), stop, source))
     thread.start()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.backends import driver_modules
+from agent.backends import BACKENDS, driver_modules
 from agent.cli import hold as cli_hold
 from agent.runtime.data_lock import DataFolderLock
 from agent.tasks.device_users import openers, readers
@@ -200,14 +200,14 @@ def test_who_has_it_open_is_named(nvml: FakeNvml, tmp_path: Path) -> None:
     try:
         assert other.stdout is not None
         assert other.stdout.readline() == b"open\n"
-        assert other.pid in dict(openers(driver_modules()).processes)
+        assert other.pid in dict(openers(driver_modules(BACKENDS.values())).processes)
         assert other.pid not in readers(None)
     finally:
         other.send_signal(signal.SIGKILL)
         other.wait()
         if other.stdout is not None:
             other.stdout.close()
-    assert other.pid not in dict(openers(driver_modules()).processes)
+    assert other.pid not in dict(openers(driver_modules(BACKENDS.values())).processes)
 
 
 @pytest.mark.parametrize("verb", ["hold", "release"])

@@ -108,7 +108,7 @@ def test_the_doctor_finds_no_fault_in_a_daemon_at_work(
         client = busy(128 * MIB)
     except pytest.fail.Exception as why:
         pytest.skip(f"MPS serves no client on this machine: {why}")
-    limits = LimitApplier(NVML, "", lambda: "")
+    limits = LimitApplier(NVML, "", lambda _: "")
     modes = {uuid: limits.read([uuid])[uuid].compute_mode for uuid in query_gpus("uuid")}
     reported = findings(LocalMpsDaemons(pipes=pipes, is_alone=True), driver_version(), modes)
     log = Path(os.environ["CUDA_MPS_LOG_DIRECTORY"], "control.log")
@@ -161,7 +161,7 @@ def query_gpus(*names: str) -> dict[str, list[str]]:
 def test_limits_of_a_real_card_are_read() -> None:
     """A test sets no limit: the card may be somebody's."""
     for uuid, (watts, mode) in query_gpus("uuid", "power.limit", "compute_mode").items():
-        limits = LimitApplier(NVML, "", lambda: "").read([uuid])[uuid]
+        limits = LimitApplier(NVML, "", lambda _: "").read([uuid])[uuid]
         assert limits.trouble == ""
         assert limits.compute_mode == MODE_OF.get(mode)
         if watts.replace(".", "").isdigit():

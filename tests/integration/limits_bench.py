@@ -62,7 +62,7 @@ class Bench:
 
     @property
     def limiter(self) -> LimitApplier:
-        return LimitApplier(SIMULATED, self.options, lambda: "")
+        return LimitApplier(SIMULATED, self.options, lambda _: "")
 
     def power_w(self) -> float | None:
         return self.limiter.read([self.gpu])[self.gpu].power_w

@@ -53,7 +53,7 @@ class MigBench(Bench):
         return self.opened(ACTIONS, [GpuFacts(self.gpu, 0, "H100", minor=200)])
 
     def driver(self) -> MigBoard:
-        return LimitApplier(NVML, "", lambda: "").mig(self.gpu)
+        return LimitApplier(NVML, "", lambda _: "").mig(self.gpu)
 
     def there(self) -> dict[int, int]:
         board = self.driver()
@@ -76,7 +76,7 @@ class MigBench(Bench):
 
     def follow(self) -> ManagedMigLayout:
         """Reconcile as the agent does after its start, and return the layout that it reports."""
-        with self.keeper(LimitApplier(NVML, "", lambda: "")) as run:
+        with self.keeper(LimitApplier(NVML, "", lambda _: "")) as run:
             run.round()
             [layout] = run.said[-1].layouts
             return layout

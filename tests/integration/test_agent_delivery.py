@@ -74,6 +74,9 @@ class CountingSource:
 
     pids: frozenset[int] = frozenset()
 
+    def readers_of(self, uuid: str) -> frozenset[int]:
+        return self.pids
+
     def fresh(self, timeout_s: float) -> OnDemandReading | None:
         return None
 

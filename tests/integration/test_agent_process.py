@@ -237,7 +237,7 @@ def test_one_that_cannot_be_started_is_tried_again(
         without_program.setattr(sys, "executable", str(tmp_path / "none"))
         patience = ReaderTimeouts(back_off_s=(0.1, 0.2))
         source = (a_source("simulated", patience=patience) if has_thread else
-                  ReaderProcess("simulated", "", lambda: "", patience=patience))
+                  ReaderProcess("simulated", "", lambda _: "", patience=patience))
         try:
             watch_until(source, lambda: source.state == "failed")
             assert "can be started (No such file" in source.detail
@@ -258,7 +258,7 @@ def test_a_start_that_hangs_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> 
         return child_environment(env)
 
     monkeypatch.setattr(reader_supervisor, "child_environment", read_from_disk)
-    source = ReaderProcess("simulated", "", lambda: "")
+    source = ReaderProcess("simulated", "", lambda _: "")
     try:
         began = time.monotonic()
         for _ in range(5):
@@ -277,7 +277,7 @@ def test_one_that_dies_slowly_holds_up_nobody() -> None:
     """The kernel closes its pipes, and then the driver does not let it end: here it has closed them
     itself and sleeps."""
     program = "import os, time; os.close(1); os.close(2); time.sleep(60)"
-    source = ReaderProcess("simulated", "", lambda: "",
+    source = ReaderProcess("simulated", "", lambda _: "",
                            patience=ReaderTimeouts(back_off_s=(60, 60)))
     try:
         assert source._supervisors[0]._starting is not None
@@ -307,7 +307,7 @@ def test_one_that_dies_slowly_holds_up_nobody() -> None:
 
 
 def test_a_ring_ends_a_wait_of_now_and_the_next_one() -> None:
-    source = ReaderProcess("simulated", "", lambda: "")
+    source = ReaderProcess("simulated", "", lambda _: "")
     try:
         watch_until(source, lambda: source.latest() is not None)
         for ring_after_s in (0.0, 0.2):
@@ -364,7 +364,7 @@ def test_an_order_that_comes_and_goes(nvml: FakeNvml, monkeypatch: pytest.Monkey
     use_fake(nvml, monkeypatch)
     orders = [""]
     source = a_source("nvml", patience=ReaderTimeouts(back_off_s=(0.1, 1.0)),
-                      order=lambda: orders[0])
+                      order=lambda _: orders[0])
     try:
         wait_for(source.latest)
         for _ in range(3):
@@ -404,7 +404,7 @@ def test_readings_keep_to_whole_seconds(nvml: FakeNvml, monkeypatch: pytest.Monk
 
 def a_source(
     backend: str, phase_s: float = 0.0, patience: ReaderTimeouts | None = None,
-    order: Callable[[], str] = lambda: "",
+    order: Callable[[str], str] = lambda _: "",
 ) -> ThreadedReaderProcess:
     return ThreadedReaderProcess(backend, "", order, lambda: None, phase_s, patience)
 

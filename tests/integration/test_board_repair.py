@@ -259,7 +259,7 @@ def test_a_ceiling_that_does_not_name_it_forbids_it(bench: RepairBench) -> None:
 
 def test_a_quiet_window_ends_by_itself(tmp_path: Path) -> None:
     assert hold_files.driver_order(tmp_path) == ""
-    with quiet_window.quiet(tmp_path, lambda: False) as is_quiet:
+    with quiet_window.quiet(tmp_path, "", lambda: False) as is_quiet:
         assert is_quiet
         assert hold_files.driver_order(tmp_path) == quiet_window.SENTENCE
     assert hold_files.driver_order(tmp_path) == ""

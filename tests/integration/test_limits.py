@@ -166,7 +166,7 @@ def test_expiry_drift_and_a_restart(bench: Bench) -> None:
             sets.append(watts)
             return super().set_power(uuid, watts)
 
-    limiter = Counting(SIMULATED, bench.options, lambda: "")
+    limiter = Counting(SIMULATED, bench.options, lambda _: "")
     with bench.here() as here:
         assert done(here, PowerCap(bench.gpu, low, HOUR_S)).state == "done"
     for _ in range(2):  # the agent is restarted, and all is as it was
@@ -217,7 +217,7 @@ def test_a_gpu_that_is_slow_to_come_back_gets_its_limit_all_the_same(bench: Benc
     with bench.here() as here:
         assert done(here, PowerCap(bench.gpu, low, HOUR_S)).state == "done"
     bench.limiter.set_power(bench.gpu, before)
-    with bench.keeper(Slow(SIMULATED, bench.options, lambda: "")) as run:
+    with bench.keeper(Slow(SIMULATED, bench.options, lambda _: "")) as run:
         for state in ("unknown", "unknown", "not_in_force", "in_force"):
             run.round()
             assert [lease.state for lease in run.leases] == [state]
@@ -395,7 +395,8 @@ def test_a_mode_is_held_until_it_is_set_back(bench: Bench) -> None:
         run.round(is_ok)
         return [entry.state for entry in run.said[-1].modes]
 
-    limiter, reason = Counting(SIMULATED, bench.options, lambda: ""), f"MPS alone {random.random()}"
+    limiter = Counting(SIMULATED, bench.options, lambda _: "")
+    reason = f"MPS alone {random.random()}"
     with bench.here() as here:
         assert done(here, ComputeMode(bench.gpu, "exclusive_process"), reason).state == "done"
         for _ in range(2):  # the agent is restarted, and all is as it was
@@ -442,13 +443,13 @@ def test_a_mode_waits_for_a_driver_that_is_slow_and_for_a_hold(bench: Bench) -> 
     with bench.here() as here:
         assert done(here, ComputeMode(bench.gpu, "exclusive_process")).state == "done"
     bench.limiter.set_mode(bench.gpu, 0)
-    with bench.keeper(Slow(SIMULATED, bench.options, lambda: ""), lambda: ("held",)) as run:
+    with bench.keeper(Slow(SIMULATED, bench.options, lambda _: ""), lambda: ("held",)) as run:
         for state in ("unknown", "unknown", "not_in_force", "not_in_force"):
             run.round()
             assert [entry.state for entry in run.said[-1].modes] == [state]
         assert "are stopped" in run.said[-1].modes[0].words
     mute["read"] = 2
-    with bench.keeper(Slow(SIMULATED, bench.options, lambda: "")) as run:
+    with bench.keeper(Slow(SIMULATED, bench.options, lambda _: "")) as run:
         for state in ("unknown", "unknown", "not_in_force", "in_force"):
             run.round()
             assert [entry.state for entry in run.said[-1].modes] == [state]
@@ -474,7 +475,7 @@ def test_a_mode_that_the_driver_ignores_or_refuses_is_not_in_force(
         nvml.reload_driver()
         gpu.error(setter, 4) if way == "refuses" else gpu.ignore(setter)
         nvml.save()
-        with bench.keeper(LimitApplier(NVML, "", lambda: "")) as run:
+        with bench.keeper(LimitApplier(NVML, "", lambda _: "")) as run:
             for _ in range(2):
                 run.round()
                 [entry] = run.said[-1].modes

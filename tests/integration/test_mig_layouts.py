@@ -68,7 +68,7 @@ def test_the_real_child_process_makes_an_instance(bench: MigBench, monkeypatch: 
                                                   ) -> None:
     monkeypatch.undo()
     bench.nvml.use(monkeypatch)
-    applier = LimitApplier(NVML, "", lambda: "")
+    applier = LimitApplier(NVML, "", lambda _: "")
     assert applier.create_instance(bench.gpu, 9, 4) == ""
     [instance] = applier.mig(bench.gpu).instances
     assert (instance.profile, instance.start, len(instance.uuids)) == (9, 4, 1)
@@ -395,7 +395,7 @@ def test_with_the_mode_lost_it_waits(bench: MigBench) -> None:
     bench.nvml.reload_driver()
     bench.board.update(mig=0, mig_pending=0)
     bench.nvml.save()
-    with bench.keeper(LimitApplier(NVML, "", lambda: "")) as run:
+    with bench.keeper(LimitApplier(NVML, "", lambda _: "")) as run:
         run.round()
         assert state(run) == "not_in_force"
         bench.board.update(mig=1, mig_pending=1)
@@ -408,7 +408,7 @@ def test_with_the_mode_lost_it_waits(bench: MigBench) -> None:
 def test_what_somebody_took_away_while_we_looked_on_is_drift(bench: MigBench) -> None:
     bench.cordon()
     assert bench.act("7g.80gb").state == "done"
-    with bench.keeper(LimitApplier(NVML, "", lambda: "")) as run:
+    with bench.keeper(LimitApplier(NVML, "", lambda _: "")) as run:
         run.round()
         bench.nvml.reload_driver()
         run.round()
@@ -420,7 +420,7 @@ def test_while_actions_are_stopped_nothing_is_made_again(bench: MigBench) -> Non
     bench.cordon()
     assert bench.act("7g.80gb").state == "done"
     bench.nvml.reload_driver()
-    with bench.keeper(LimitApplier(NVML, "", lambda: ""), lambda: ("ops",)) as run:
+    with bench.keeper(LimitApplier(NVML, "", lambda _: ""), lambda: ("ops",)) as run:
         run.round()
         assert state(run) == "not_in_force"
     assert bench.there() == {}

@@ -1,6 +1,7 @@
-"""A node with boards of NVIDIA and of AMD: the real agent with the C fake of NVML and the captures
-of two boards, against a hub. What one driver does takes nothing of the other's away."""
+"""A node with boards of NVIDIA, AMD and Intel: the real agent with the C fake of NVML and captures
+of the others' boards, against a hub. What one driver does takes nothing of the others' away."""
 
+import json
 import os
 import signal
 import subprocess
@@ -18,20 +19,26 @@ from gpudeck.measures.metrics import COLUMN, WIDTH, Absence
 from tests.fakes.amd import RX6900XT, RX6900XT_UUID, VEGA56, FakeAmd
 from tests.fakes.children import Child, Children, a_ceiling, wait_until_old
 from tests.fakes.hub import FakeHub, wait_for
+from tests.fakes.intel import FakeIntel
 from tests.fakes.nvml import FakeNvml
 from tests.integration.hubs import HubProcess
 
 ROOT = Path(__file__).parents[2]
 MIB = 2**20
 LIMIT = "nvmlDeviceSetPowerManagementLimit"
+STATUS = "import sys; from agent.cli.main import status; sys.exit(status(sys.argv[1:]))"
+HOLD = "import sys; from agent.cli.hold import hold; sys.exit(hold(sys.argv[1:]))"
+RELEASE = "import sys; from agent.cli.hold import release; sys.exit(release(sys.argv[1:]))"
+PATIENT_S = 25.0
 
 
 class MixedNode:
     """Machine with two boards of each vendor, and what a hub knows of it."""
 
-    def __init__(self, hub: FakeHub, folder: Path, real: HubProcess | None = None) -> None:
+    def __init__(self, hub: FakeHub, folder: Path, real: HubProcess | None = None,
+                 backend: str = "nvml,amd") -> None:
         """`real`: the hub that it reports to in place of the fake one."""
-        self.hub, self.folder = hub, folder
+        self.hub, self.folder, self.backend = hub, folder, backend
         self.url, token = (hub.url, hub.token()) if real is None else (real.url, real.token())
         self.nvml = FakeNvml(folder / "nvml.txt", gpus=2)
         self.amd = FakeAmd(folder / "machine", RX6900XT, VEGA56)
@@ -50,7 +57,7 @@ class MixedNode:
     def agent(self) -> Iterator["subprocess.Popen[bytes]"]:
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(
-                self.amd.command([sys.executable, "-m", "agent", "--backend", "nvml,amd", "--hub",
+                self.amd.command([sys.executable, "-m", "agent", "--backend", self.backend, "--hub",
                                   self.url, "--data", str(self.folder / "data"),
                                   "--token-file", str(self.token), "--ceiling",
                                   str(self.ceiling)]),
@@ -63,6 +70,34 @@ class MixedNode:
                 process.wait(timeout=10)
             process.kill()
             process.wait()
+
+    def run(self, program: str, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command of the terminal where it finds these boards. One that waits for a driver
+        that hangs takes 30 s and more: this is a measure of that."""
+        return subprocess.run(
+            self.amd.command([sys.executable, "-c", program, *words]), cwd=ROOT, check=False,
+            env=self.nvml.env(), capture_output=True, text=True, timeout=PATIENT_S)
+
+    def reader_of(self, agent: int, backend: str) -> int | None:
+        """Return the process of the agent that reads a backend; None: there is none now."""
+        for folder in Path("/proc").iterdir():
+            with suppress(OSError):
+                words = (folder / "cmdline").read_bytes().split(b"\0") if (
+                    folder.name.isdigit()) else []
+                if backend.encode() in words and any(
+                        word.endswith(b"reader.watchdog") for word in words) and (
+                        f"PPid:\t{agent}\n" in (folder / "status").read_text()):
+                    return int(folder.name)
+        return None
+
+    def garble(self, reader: int) -> None:
+        """Write into the pipe through which a process hands over what it reads."""
+        for file in Path(f"/proc/{reader}/fd").iterdir():
+            if int(file.name) > 2 and os.readlink(file).startswith("pipe:"):
+                with open(file, "wb", buffering=0) as pipe:
+                    pipe.write(os.urandom(4) + b"\xff" * 64)
+                return
+        raise AssertionError("it has no such pipe")
 
     def frames(self) -> list[Frame]:
         messages = self.hub.messages[self.hub.stream] if self.hub.hellos else {}
@@ -211,6 +246,108 @@ def test_boards_of_a_driver_that_is_gone_at_the_start_are_still_there(node: Mixe
         assert node.events("gpu_removed") == []
         node.nvml.load()
         wait_for(lambda: set(node.states().values()) == {"ok"})
+
+
+@pytest.mark.parametrize("trouble", ["killed", "garbled"])
+def test_a_reader_that_ends_takes_nothing_of_the_other_away(node: MixedNode, trouble: str) -> None:
+    with node.agent() as agent:
+        wait_for(lambda: len(node.facts()) == 4 and set(node.states().values()) == {"ok"})
+        reader = node.reader_of(agent.pid, "amd")
+        other, count = node.reader_of(agent.pid, "nvml"), len(node.frames())
+        assert reader is not None
+        if trouble == "killed":
+            os.kill(reader, signal.SIGKILL)
+        else:
+            node.garble(reader)
+        [event] = wait_for(lambda: node.events("reader_failed"))
+        assert event.text.startswith("AMD: the reading process ended")
+        wait_for(lambda: node.events("reader_back"))
+        wait_for(lambda: node.states()[RX6900XT_UUID] == "ok" and node.reader_of(agent.pid, "amd")
+                 not in (reader, None))
+        assert node.reader_of(agent.pid, "nvml") == other, "it was not disturbed"
+        facts = node.facts()
+        for frame in node.frames()[count:]:
+            of = dict(zip((gpu.uuid for gpu in facts), frame.states, strict=False))
+            assert {GPU_STATES[of[uuid]] for uuid in node.nvidia} == {"ok"}
+
+
+def test_a_driver_that_is_loaded_again_is_read_again(node: MixedNode) -> None:
+    with node.agent():
+        wait_for(lambda: len(node.facts()) == 4 and set(node.states().values()) == {"ok"})
+        for card in (0, 1):
+            (node.amd.drm / f"card{card}").rename(node.folder / f"away{card}")
+        wait_for(lambda: node.states()[RX6900XT_UUID] == "lost")
+        assert {node.states()[uuid] for uuid in node.nvidia} == {"ok"}
+        for card in (0, 1):
+            (node.folder / f"away{card}").rename(node.amd.drm / f"card{card}")
+        wait_for(lambda: set(node.states().values()) == {"ok"})
+        assert node.hub.broken == []
+
+
+def test_a_release_is_of_one_driver(node: MixedNode) -> None:
+    data = ["--data", str(node.folder / "data")]
+    with node.agent() as agent:
+        wait_for(lambda: len(node.facts()) == 4 and set(node.states().values()) == {"ok"})
+        other, count = node.reader_of(agent.pid, "nvml"), len(node.frames())
+        result = node.run(HOLD, *data, "--driver", "amd", "--reason", "a new board")
+        assert result.returncode == 0, result
+        assert node.reader_of(agent.pid, "amd") is None
+        wait_for(lambda: node.states()[RX6900XT_UUID] == "stale")
+        assert node.hub.beats[-1][1].reader == "ok"
+        wait_for(lambda: "AMD: AMD's driver released by" in node.hub.beats[-1][1].detail)
+        assert node.reader_of(agent.pid, "nvml") == other
+        assert node.run(RELEASE, *data, "--driver", "amd").returncode == 0
+        wait_for(lambda: set(node.states().values()) == {"ok"})
+        facts = node.facts()
+        for frame in node.frames()[count:]:
+            of = dict(zip((gpu.uuid for gpu in facts), frame.states, strict=False))
+            assert {GPU_STATES[of[uuid]] for uuid in node.nvidia} == {"ok"}
+
+
+def test_a_terminal_does_not_wait_for_a_driver_that_hangs(node: MixedNode) -> None:
+    node.nvml.lines = ["hang nvmlInitWithFlags"]
+    node.nvml.save()
+    (node.amd.device() / "power/runtime_status").write_text("suspended\n")
+    result = node.run(STATUS, "--backend", node.backend, "--data", str(node.folder / "none"),
+                     "--json")
+    assert result.returncode == 0, result
+    document = json.loads(result.stdout)
+    assert {gpu["uuid"]: gpu["state"] for gpu in document["items"]}[RX6900XT_UUID] == "ok"
+    detail = document["reader"]["detail"]
+    assert "NVIDIA: the driver has not answered yet." in detail
+    assert "is asleep (powered down)" in detail
+
+
+def test_without_rights_the_numbers_are_denied_and_the_boards_are_there(node: MixedNode) -> None:
+    device = node.amd.device()
+    for name in ("gpu_busy_percent", "mem_info_vram_used"):
+        (device / name).chmod(0)
+    words = node.amd.command(["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable,
+                              "-c", STATUS, "--backend", node.backend, "--data",
+                              str(node.folder / "none"), "--json"])
+    result = subprocess.run(words, cwd=ROOT, check=False, env=node.nvml.env(), capture_output=True,
+                           text=True, timeout=PATIENT_S)
+    assert result.returncode == 0, result
+    gpus = {gpu["uuid"]: gpu for gpu in json.loads(result.stdout)["items"]}
+    assert {gpu["state"] for gpu in gpus.values()} == {"ok"}
+    board = gpus[RX6900XT_UUID]
+    assert (board["missing"]["util_pct"], board["values"]["temp_c"]) == ("denied", 56)
+    assert "util_pct" in gpus[node.nvidia[0]]["values"]
+
+
+def test_three_vendors_in_one_node(hub: FakeHub, tmp_path: Path, node: MixedNode) -> None:
+    del node  # it skips where nothing can be mounted
+    (tmp_path / "three").mkdir()
+    three = MixedNode(hub, tmp_path / "three", backend="nvml,amd,intel")
+    FakeIntel(three.amd.root).add("b580", 2)
+    with three.agent():
+        wait_for(lambda: len(three.facts()) == 5)
+        assert [gpu.index for gpu in three.facts()] == [0, 1, 2, 3, 4]
+        intel = three.facts()[4]
+        assert intel.uuid.startswith("INTEL-")
+        wait_for(lambda: set(three.states().values()) == {"ok"})
+        wait_for(lambda: three.value(intel.uuid, "temp_c") == 54)
+        assert str(intel.driver).startswith("xe, Linux ")
 
 
 def test_a_hub_shows_each_board_as_it_is(hub: FakeHub, tmp_path: Path, node: MixedNode) -> None:

@@ -75,7 +75,7 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
 
 def test_a_rule_limits_a_task_and_takes_it_back_when_its_alert_clears(
         bed: Bed, tmp_path: Path) -> None:
-    applier = LimitApplier(SIMULATED, f"node=n1,gpus=1,world={tmp_path}", lambda: "")
+    applier = LimitApplier(SIMULATED, f"node=n1,gpus=1,world={tmp_path}", lambda _: "")
     gpu = bed.source.gpu.uuid
 
     def power_w() -> float | None:

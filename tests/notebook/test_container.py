@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.tasks.processes import HOST_PID_NAMESPACE
+from agent.tasks.privileges import HOST_PID_NAMESPACE
 from tests.fakes.nvml import FakeNvml
 from tests.machine import required
 from tests.notebook.boards import Meter

@@ -22,6 +22,7 @@ from gpudeck.contract.repairs import (
     state_of,
     why_not,
 )
+from gpudeck.contract.vendors import vendor_of
 
 from ...backends.repair import ResetAnswer
 from ...journal.store import JournalError
@@ -81,8 +82,9 @@ def _do_reset(act: ActionExecution, setting: GpuReset) -> Applied:
     repair = _begin(act, setting, "reset")
     store.note_reset(setting.gpu_uuid, time.time(), RESETS_WITHIN_S)
     act.report("waiting until the readers of this node have released the driver")
-    source, boards = context.tasks.source, context.boards
-    with quiet(boards.data, lambda: bool(source.pids) or boards.has_readers()) as is_quiet:
+    source, boards, uuid = context.tasks.source, context.boards, setting.gpu_uuid
+    with quiet(boards.data, vendor_of(uuid), lambda: (
+            bool(source.readers_of(uuid)) or boards.has_readers(uuid))) as is_quiet:
         if not is_quiet:
             answer = ResetAnswer("a reading process of gpudeck did not release the driver", True)
         elif (holders := module.holders(facts)) != ():

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from gpudeck.contract.actions import Refusal
 from gpudeck.contract.limits import ManagedMigLayout, MigLayout, SettingChange
 from gpudeck.contract.repairs import WORDS, of_gpu, state_of
+from gpudeck.contract.vendors import vendor_of
 from gpudeck.mig.planner import Layout, MigPlan, NoLayoutError, plan
 from gpudeck.mig.wishes import OFF, WishError, parse_wish, wants_mode, wish_words
 
@@ -218,7 +219,8 @@ def _switch(act: ActionExecution, uuid: str, is_on: bool) -> str:
     facts, module = context.boards.facts_and_module(context.tasks.recent, uuid)
     act.report("waiting until the readers of this node have released the driver")
     source, boards = context.tasks.source, context.boards
-    with quiet(boards.data, lambda: bool(source.pids) or boards.has_readers()) as is_quiet:
+    with quiet(boards.data, vendor_of(uuid), lambda: (
+            bool(source.readers_of(uuid)) or boards.has_readers(uuid))) as is_quiet:
         if not is_quiet:
             return "a reading process of gpudeck did not release the driver"
         holders = module.holders(facts)

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ..check import PCI, DoctorCheck, pci_boards
-from .driver import MODULE, driver_version
+from ..sysfs import DRM, board_folders
+from .driver import AMD, MODULE, driver_version
 from .processes import KFD
-from .sysfs import AMD, DRM, board_folders
 
 VENDOR, ABSENT = "AMD", ""
 PACKAGES: tuple[str, ...] = ()
@@ -19,10 +19,10 @@ def boards(pci: Path = PCI) -> int:
     return pci_boards(AMD, pci)
 
 
-def checks(released: str, drm: Path = DRM, module: Path = MODULE, kfd: Path = KFD, pci: Path = PCI
-           ) -> Iterator[DoctorCheck]:
+def checks(released: str, is_alone: bool, drm: Path = DRM, module: Path = MODULE, kfd: Path = KFD,
+           pci: Path = PCI) -> Iterator[DoctorCheck]:
     """Return nothing where there is no such board."""
-    count = len(board_folders(drm))
+    count = len(board_folders(AMD, drm))
     version = driver_version(module)
     if not count and (idle := boards(pci)):
         yield DoctorCheck("amd", "AMD boards", "warning", (

@@ -8,10 +8,11 @@ valid. What a board does not report is all ones.
 import struct
 from dataclasses import dataclass
 
+from ..metric_row import HARD_THERMAL, POWER_CAP, SOFT_THERMAL
+
 # The firmware's unit, 2^-16 J.
 ENERGY_UNIT_J = 15.259e-6
-# The driver's independent throttling bits (amdgpu_smu.h), as ours (metrics.THROTTLE_REASONS).
-POWER_CAP, SOFT_THERMAL, HARD_THERMAL = 0x4, 0x20, 0x40
+# The driver's independent throttling bits (amdgpu_smu.h), as ours.
 _BITS = ((range(24), POWER_CAP), (range(32, 44), SOFT_THERMAL), (range(44, 48), HARD_THERMAL))
 _HEADER = struct.Struct("<HBB")
 

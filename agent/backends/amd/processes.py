@@ -1,15 +1,9 @@
 """Processes on AMD's boards: compute by the KFD's list, all others by what their open files say.
 
 The KFD lists every process that has opened /dev/kfd, also one without any memory there; it says
-nothing of how busy they are. Whose open files may be read is the kernel's decision: without
-CAP_SYS_PTRACE those of other users are not seen, compute ones are.
-
-A machine has thousands of open files and hardly any of them is a board's. The list of every other
-second looks at processes that had a board open, at those that are new, and at a fifth of the
-others by turns; a list on request looks at all.
+nothing of how busy they are, and shows those of other users to everybody.
 """
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,15 +11,14 @@ from pathlib import Path
 from gpudeck.measures.metrics import Absence
 
 from ...readings import ProcessReading
+from ...tasks.privileges import PROC
+from ..drm_clients import DrmClients, numbers
 from ..metric_row import MonotonicCounter
-from .sysfs import number, properties, text
+from ..sysfs import number, properties, text
 
-PROC = Path("/proc")
 KFD = Path("/sys/class/kfd/kfd")
-DEVICES = "/dev/dri/"
 KIB = 1_024
 ENGINES = ("drm-engine-gfx", "drm-engine-compute")
-TURNS = 5  # lists until every process was looked at
 
 
 @dataclass(slots=True)
@@ -40,20 +33,16 @@ class _Use:
 class AmdProcessList:
     def __init__(self, uuids: Mapping[str, str], proc: Path = PROC, kfd: Path = KFD) -> None:
         """`uuids`: of the boards, by PCI address."""
-        self._uuids, self._proc, self._kfd = uuids, proc, kfd
+        self._uuids, self._kfd = uuids, kfd
+        self._clients = DrmClients(uuids, proc)
         self._counters: dict[tuple[int, str, str], MonotonicCounter] = {}
-        self._pids: frozenset[int] = frozenset()  # of the last list
-        self._holders: frozenset[int] = frozenset()  # of them, those with a board open
-        self._turn = 0
 
     def read(self, now: float, is_whole: bool) -> tuple[ProcessReading, ...]:
-        """`is_whole` False: a process that opens its first board may be listed `TURNS` lists
-        late."""
+        """`is_whole` False: a process that opens its first board may be listed some lists late."""
         uses: dict[tuple[int, str], _Use] = {}
         for pid, uuid, memory in self._compute():
             uses[pid, uuid] = _Use(memory, is_compute=True)
-        for pid, uuid, client, values in self._clients(
-                self._looked_at({pid for pid, _ in uses}, is_whole)):
+        for pid, uuid, client, values in self._clients.read({pid for pid, _ in uses}, is_whole):
             use = uses.setdefault((pid, uuid), _Use())
             # A compute process has its memory in both lists.
             if not use.is_compute:
@@ -89,39 +78,6 @@ class AmdProcessList:
         return {gpu_id: uuid for gpu_id, address in kfd_gpus(self._kfd)
                 for place, uuid in self._uuids.items() if place.startswith(f"{address}.")}
 
-    def _looked_at(self, computing: set[int], is_whole: bool) -> list[int]:
-        """Return the processes whose open files are listed this time. By number alone: a process
-        that took over the number of a holder is looked at, and is one no more."""
-        pids = _numbers(self._proc)
-        former, self._pids = self._pids, frozenset(pids)
-        self._turn += 1
-        if is_whole:
-            return [*pids]
-        users = self._holders | computing
-        return [pid for pid in pids if pid in users or pid not in former
-                or pid % TURNS == self._turn % TURNS]
-
-    def _clients(self, pids: list[int]) -> Iterator[tuple[int, str, str, dict[str, str]]]:
-        """Return (pid, GPU, client, its values): each client once, however often it is open."""
-        clients: set[tuple[str, str]] = set()
-        holders: set[int] = set()
-        for pid in pids:
-            folder = f"{self._proc}/{pid}"
-            for file in _numbers(Path(f"{folder}/fd")):
-                try:
-                    if not os.readlink(f"{folder}/fd/{file}").startswith(DEVICES):
-                        continue
-                except OSError:
-                    continue
-                holders.add(pid)
-                values = properties(text(f"{folder}/fdinfo/{file}"), ":")
-                board = values.get("drm-pdev", "")
-                client = values.get("drm-client-id", "")
-                if board in self._uuids and client and (board, client) not in clients:
-                    clients.add((board, client))
-                    yield pid, self._uuids[board], client, values
-        self._holders = frozenset(holders)
-
     def _share(self, pid: int, uuid: str, use: _Use, now: float) -> float | None:
         """Return the share of time in which its busiest engine worked; None for compute, of which
         the kernel does not tell."""
@@ -140,7 +96,7 @@ class AmdProcessList:
 def kfd_gpus(kfd: Path = KFD) -> Iterator[tuple[str, str]]:
     """Return the KFD's number of each GPU and its PCI address without the function, in the order in
     which programs of ROCm count them. A chip in partitions comes once for each."""
-    for node_number in _numbers(kfd / "topology/nodes"):
+    for node_number in numbers(kfd / "topology/nodes"):
         node = kfd / f"topology/nodes/{node_number}"
         gpu_id = text(node / "gpu_id").strip()
         values = properties(text(node / "properties"), " ")
@@ -153,10 +109,3 @@ def kfd_gpus(kfd: Path = KFD) -> Iterator[tuple[str, str]]:
 def _bytes(values: Mapping[str, str], name: str) -> float:
     amount, _, unit = values.get(name, "").partition(" ")
     return float(amount) * (KIB if unit == "KiB" else 1) if amount.isdigit() else 0.0
-
-
-def _numbers(folder: Path) -> list[int]:
-    try:
-        return sorted(int(name) for name in os.listdir(folder) if name.isdigit())
-    except OSError:
-        return []

@@ -8,15 +8,19 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from gpudeck.contract.vendors import NVIDIA
+from gpudeck.contract.vendors import PCI as PCI_VENDORS
 from gpudeck.system.child_processes import importable, without_tokens
 
 from ..check import PCI, DoctorCheck, pci_boards
 from .driver import DEVICE_FILES, driver_version
 from .report import BoardReport, DriverReport, last_report
 
-DRIVER_WITHIN_S = 20.0
+# A first start without persistence mode takes seconds per board. Beside boards of another vendor,
+# which work on, nobody waits so long for one that hangs.
+DRIVER_WITHIN_S, BESIDE_OTHERS_WITHIN_S = 20.0, 5.0
 DEVICES = Path(DEVICE_FILES).parent
-VENDOR, PCI_VENDOR = "NVIDIA", "0x10de"
+VENDOR = NVIDIA
 ABSENT = "there is none in this machine"
 PACKAGES = ("nvidia-ml-py", "pynvml")
 FILES = ("/proc/driver/nvidia/version",)
@@ -28,13 +32,14 @@ HANGS = ("look for processes in state D and for Xid or NVRM lines in `dmesg`; a 
 def boards(pci: Path = PCI, devices: Path = DEVICES) -> int:
     """Return how many there are; where PCI shows none (WSL, some containers), whether its driver is
     there."""
-    return pci_boards(PCI_VENDOR, pci) or int(driver_version() is not None
+    return pci_boards(PCI_VENDORS[NVIDIA], pci) or int(driver_version() is not None
                                               or any(devices.glob("nvidia*")))
 
 
-def checks(released: str) -> Iterator[DoctorCheck]:
-    report = let_go(released) if released else ask_driver()
-    yield from driver_checks(report)
+def checks(released: str, is_alone: bool) -> Iterator[DoctorCheck]:
+    within_s = DRIVER_WITHIN_S if is_alone else BESIDE_OTHERS_WITHIN_S
+    report = let_go(released) if released else ask_driver(within_s)
+    yield from driver_checks(report, within_s)
     yield device_check(report)
 
 
@@ -69,9 +74,10 @@ def let_go(released: str) -> DriverReport:
     return DriverReport(module_version=driver_version(), state="released", detail=released)
 
 
-def driver_checks(report: DriverReport) -> Iterator[DoctorCheck]:
+def driver_checks(report: DriverReport, within_s: float = DRIVER_WITHIN_S
+                  ) -> Iterator[DoctorCheck]:
     yield _library(report)
-    yield _driver(report)
+    yield _driver(report, within_s)
     if not report.boards:
         why = {"no_gpus": "no GPU", "released": "nothing reads the driver now"}.get(
             report.state, "no driver that answers")
@@ -93,10 +99,11 @@ def _library(report: DriverReport) -> DoctorCheck:
     return check("ok", f"{report.library}{version}")
 
 
-def _driver(report: DriverReport) -> DoctorCheck:
+def _driver(report: DriverReport, within_s: float) -> DoctorCheck:
     check = partial(DoctorCheck, "driver", "NVIDIA driver")
     if report.state == "hung":
-        return check("problem", "the driver does not answer", HANGS)
+        return check("problem", f"the driver does not answer: nothing came within {within_s:.0f} s",
+                     HANGS)
     if report.state == "released":
         return check("warning", report.detail, "run `gpudeck release` when the driver is ready")
     if report.state == "no_library":

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from gpudeck.contract import vendors
 from gpudeck.contract.wire import GpuFacts
 
 KERNEL = Path("/proc/driver/nvidia/gpus")
@@ -61,7 +62,7 @@ def kernel_boards(kernel: Path) -> Iterator[KernelBoard]:
 
 
 DEVICES = Path("/sys/bus/pci/devices")
-NVIDIA = "0x10de"
+NVIDIA = vendors.PCI[vendors.NVIDIA]
 # 3D and display controllers: what NVML counts, in the order of the bus.
 DISPLAY = ("0x0300", "0x0302")
 WORD_BYTES = 256

@@ -19,6 +19,9 @@ class ProcessLists:
     pids: frozenset[int] = frozenset()
     detail = ""
 
+    def readers_of(self, uuid: str) -> frozenset[int]:
+        return self.pids
+
     def __init__(self, *unread: str) -> None:
         self.unread = unread
 

@@ -16,12 +16,14 @@ from agent.backends.amd import doctor as amd_doctor
 from agent.backends.amd.board import AmdBoard
 from agent.backends.amd.doctor import checks
 from agent.backends.amd.gpu_metrics import LAYOUTS, read_gpu_metrics
-from agent.backends.amd.processes import TURNS
 from agent.backends.amd.reader import AmdReader
 from agent.backends.check import DoctorCheck, checks_of, doctor_modules
+from agent.backends.drm_clients import TURNS
 from agent.backends.nvml import doctor as nvml_doctor
+from agent.backends.nvml.report import DriverReport
 from agent.readings import GpuReading, Reading
 from gpudeck.contract.pool_messages import Leased, LeasedGpu
+from gpudeck.contract.vendors import PCI
 from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, Absence
 from gpudeck.pool.environment import environment
 from tests.fakes.amd import BOARDS, grow
@@ -380,9 +382,9 @@ def test_without_boards_it_says_what_to_do(machine: Machine) -> None:
 def test_the_doctor_names_it_only_where_there_is_a_board(machine: Machine) -> None:
     places = {"drm": machine.root / "drm", "module": machine.root / "module",
               "kfd": machine.root / "kfd", "pci": machine.root / "pci"}
-    assert list(checks("", **places)) == []
+    assert list(checks("", False, **places)) == []
     machine.add(BOARDS["vega56"])
-    board, compute = checks("", **places)
+    board, compute = checks("", False, **places)
     assert board.verdict == "ok"
     assert "--backend amd" in board.says
     assert compute.verdict == "warning"
@@ -391,7 +393,8 @@ def test_the_doctor_names_it_only_where_there_is_a_board(machine: Machine) -> No
 def test_the_doctor_says_that_a_board_has_no_driver(machine: Machine) -> None:
     grow(machine.root / "pci", a_pci_board("0x1002", "0x120000") | {
         "0000:00:00.0/vendor": "0x1022\n", "0000:00:00.0/class": "0x060000\n"})
-    check, = checks("", machine.root / "drm", machine.root / "none", pci=machine.root / "pci")
+    check, = checks("", False, machine.root / "drm", machine.root / "none",
+                    pci=machine.root / "pci")
     assert (check.verdict, "modprobe amdgpu" in check.remedy) == ("warning", True)
     assert check.says.startswith("1 board,")
 
@@ -410,16 +413,38 @@ def test_the_doctor_misses_no_driver_of_boards_that_are_not_there(
     pci.mkdir()
     for vendor in present:
         grow(pci, a_pci_board(vendor, "0x030000"))
-    monkeypatch.setattr(nvml_doctor, "checks", lambda released: iter(
+    monkeypatch.setattr(nvml_doctor, "checks", lambda released, is_alone: iter(
         [DoctorCheck("library", "NVIDIA library", "problem", "it is not there")]))
     monkeypatch.setattr(nvml_doctor, "driver_version", lambda: None)
     monkeypatch.setattr(nvml_doctor, "boards", partial(nvml_doctor.boards, pci, machine.root))
     count = amd_doctor.boards(pci)
     monkeypatch.setattr(amd_doctor, "boards", lambda *_: count)
-    reported = list(checks_of(doctor_modules(), ""))
+    reported = list(checks_of(doctor_modules(), lambda vendor: ""))
     assert [check.key for check in reported if check.verdict == "problem"] == problems
     skipped = [check for check in reported if check.key == "no_nvidia"]
     assert [check.verdict for check in skipped] == ["not checked"] * (present == ("0x1002",))
+
+
+@pytest.mark.parametrize("present", [("0x10de",), ("0x10de", "0x1002"), ("0x10de", "0x8086")])
+def test_beside_boards_of_others_a_driver_that_hangs_is_not_waited_for_long(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, present: tuple[str, ...]) -> None:
+    for vendor in present:
+        grow(tmp_path / "pci", a_pci_board(vendor, "0x030000"))
+    waits: list[float] = []
+
+    def hangs(within_s: float) -> DriverReport:
+        waits.append(within_s)
+        return DriverReport()
+
+    monkeypatch.setattr(nvml_doctor, "ask_driver", hangs)
+    for module in doctor_modules():
+        monkeypatch.setattr(module, "boards", partial(
+            lambda vendor, *_: int(vendor in present), PCI[module.VENDOR]))
+    driver, = [check for check in checks_of(doctor_modules(), lambda vendor: "")
+               if check.key == "driver"]
+    assert waits == [nvml_doctor.DRIVER_WITHIN_S if len(present) == 1
+                     else nvml_doctor.BESIDE_OTHERS_WITHIN_S]
+    assert f"nothing came within {waits[0]:.0f} s" in driver.says
 
 
 def test_it_sets_no_limits_and_is_not_chosen_by_itself() -> None:

@@ -1,4 +1,4 @@
-"""Limits on a node with boards of several vendors: each is asked of the board's own driver, and
+"""Limits on a node with boards of several vendors: each is vendors of the board's own driver, and
 what that cannot do is refused in words."""
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 
 
 def test_a_limit_goes_to_the_drivers_own_boards_alone(nvml: FakeNvml) -> None:
-    applier, uuid = LimitApplier(MIXED, "", lambda: ""), str(nvml.gpus[0]["uuid"])
+    applier, uuid = LimitApplier(MIXED, "", lambda _: ""), str(nvml.gpus[0]["uuid"])
     assert applier.trouble() == applier.trouble(uuid) == ""
     assert applier.set_power(uuid, 300.0) == ""
     for trouble in (applier.trouble(BOARD), applier.set_power(BOARD, 200.0),
@@ -38,13 +38,24 @@ def test_a_limit_goes_to_the_drivers_own_boards_alone(nvml: FakeNvml) -> None:
 
 
 def test_one_that_cannot_be_limited_hinders_no_other(nvml: FakeNvml) -> None:
-    applier, uuid = LimitApplier(MIXED, "", lambda: ""), str(nvml.gpus[0]["uuid"])
+    applier, uuid = LimitApplier(MIXED, "", lambda _: ""), str(nvml.gpus[0]["uuid"])
     limits = applier.read([BOARD, uuid])
     assert (limits[BOARD].trouble, limits[BOARD].power_w) == (REFUSED, None)
     assert (limits[uuid].trouble, limits[uuid].power_w) == ("", 700.0)
     of_amd, of_nvidia = applier.memory([(BOARD, "/a"), (uuid, "/a")])
     assert (of_amd.gpu_uuid, of_amd.trouble) == (BOARD, REFUSED)
     assert of_nvidia.trouble != REFUSED
+
+
+def test_a_driver_that_is_released_hinders_no_other(nvml: FakeNvml) -> None:
+    uuid, vendors = str(nvml.gpus[0]["uuid"]), list[str]()
+
+    def order(vendor: str) -> str:
+        vendors.append(vendor)
+        return "it is being repaired" if vendor == "AMD" else ""
+
+    assert LimitApplier(MIXED, "", order).set_power(uuid, 300.0) == ""
+    assert vendors == ["NVIDIA"]
 
 
 def test_repairs_and_suspensions_are_the_vendors_own(tmp_path: Path) -> None:

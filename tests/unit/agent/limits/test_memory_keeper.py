@@ -66,7 +66,7 @@ class Node:
     def start(self) -> None:
         """Start the agent, again after it has ended."""
         self.machine = MemoryMachine(
-            driver=LimitApplier(IN_PROCESS, "", lambda: ""),
+            driver=LimitApplier(IN_PROCESS, "", lambda _: ""),
             store=MemoryLimitStore(ActionJournal(self.store), is_shared=False),
             groups=GroupTree(self.root, self.proc), boot_id=self.boot_id,
             holds=lambda: tuple(self.holds))

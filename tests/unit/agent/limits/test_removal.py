@@ -28,7 +28,7 @@ class LimitedNode:
     def __init__(self, folder: Path, nvml: FakeNvml) -> None:
         self.nvml, self.uuid = nvml, str(nvml.gpus[0]["uuid"])
         self.journal = ActionStore(folder / "acts.db", durable=False)
-        self.applier = LimitApplier(IN_PROCESS, "", lambda: "")
+        self.applier = LimitApplier(IN_PROCESS, "", lambda _: "")
         self.store = TimedLimitStore(ActionJournal(self.journal))
         self.removal = TimedRemoval(self.store, self.applier, LocalMpsDaemons(""), "boot-1")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.pool.gpus import PoolSnapshot, pool_gpus, with_reasons
+from agent.pool.gpus import UNCONFINED, PoolSnapshot, pool_gpus, with_reasons
 from agent.pool.lock import (
     BIND_WITHIN_S,
     LEFT_KEEP_S,
@@ -200,6 +200,14 @@ def test_a_split_board_is_its_instances_and_nvlink_makes_cliques() -> None:
     assert {uuid: (gpu.trouble, gpu.clique) for uuid, gpu in by_uuid.items()} == {
         "M1": ("", None), "B2": ("the driver has lost it", by_uuid["B3"].clique),
         "B3": ("the driver has lost it", 3)}
+
+
+def test_a_board_that_no_program_can_be_confined_to_is_not_given_out() -> None:
+    facts = [GpuFacts("GPU-5d0a1c7e-0000-4000-8000-1", 0, "H100"), GpuFacts("INTEL-1", 1, "B580")]
+    gpus = pool_gpus(facts, (), [gpu_reading(board.uuid) for board in facts], ())
+    by_uuid = with_reasons(PoolSnapshot(gpus, ()), (), "", (), (), "")
+    assert [(gpu.reason, gpu.trouble) for gpu in by_uuid.values()] == [
+        ("", ""), ("managed", UNCONFINED)]
 
 
 def test_what_waits_for_a_reset_is_not_given_out_nor_are_its_instances() -> None:

@@ -1,5 +1,6 @@
 """Readings of several vendors' drivers, put together second by second."""
 
+import math
 import random
 from collections.abc import Callable
 
@@ -9,7 +10,7 @@ from msgspec import structs
 from agent.backends import BACKENDS
 from agent.reader.inbox import ReaderInbox
 from agent.reader.mixed import MixedInbox, ReaderPart
-from agent.readings import GpuReading, OnDemandReading, ProcessReading, Reading
+from agent.readings import BoardNote, GpuReading, OnDemandReading, ProcessReading, Reading
 from gpudeck.contract.wire import GpuFacts, GpuLink
 from gpudeck.measures.metrics import COLUMN, WIDTH, Absence
 
@@ -28,13 +29,14 @@ def gpu(uuid: str, util: float = 0.0) -> GpuReading:
 class Machine:
     """Two parts and the node's inbox; `second` is one tick of both."""
 
-    def __init__(self) -> None:
+    def __init__(self, begin_within_s: float = math.inf) -> None:
         self.node, self.at = ReaderInbox(), 1_000.0
-        self.parts = [ReaderPart(part, ReaderInbox(), place > 0)
-                      for place, part in enumerate(MIXED.parts)]
+        self.parts = [ReaderPart(part, ReaderInbox(), place > 0, count)
+                      for place, (part, count) in enumerate(zip(
+                          MIXED.parts, (len(NVIDIA), len(AMD)), strict=True))]
         self.nvidia, self.amd = (part.inbox for part in self.parts)
         self.starts = {7: 70, 8: 80}  # of processes, by pid
-        self.mixed = MixedInbox(self.node, self.parts, self.starts.get)
+        self.mixed = MixedInbox(self.node, self.parts, self.starts.get, begin_within_s)
 
     def put(self, inbox: ReaderInbox, uuids: tuple[str, ...], util: float = 0.0,
             **changed: object) -> None:
@@ -92,6 +94,53 @@ def test_the_first_readings_wait_until_each_driver_has_answered_or_failed(machin
     assert [facts.uuid for facts in reading.facts] == [*AMD]
     assert (machine.node.state, machine.node.detail) == ("ok", "NVIDIA: load it")
     assert machine.kinds() == ["driver_gone"]
+
+
+def test_who_only_looks_waits_for_no_driver_that_hangs_from_the_start(machine: Machine) -> None:
+    """The boards of the other one are shown, under the numbers that they will have then; nothing is
+    done by such a reading."""
+    impatient = Machine(begin_within_s=3.0)
+    for waits in (machine, impatient):
+        waits.put(waits.amd, AMD, 10.0)
+        assert waits.collect() is None
+        waits.at += 3.0
+        waits.put(waits.amd, AMD, 20.0)
+    assert machine.collect() is None
+    reading = impatient.collect()
+    assert reading is not None
+    assert [(facts.uuid, facts.index) for facts in reading.facts] == [(AMD[0], 2), (AMD[1], 3)]
+    assert [gpu.value("util_pct") for gpu in reading.gpus] == [20.0, 20.0]
+    assert reading.detail == impatient.node.detail == "NVIDIA: the driver has not answered yet."
+    assert impatient.node.state == "ok"
+    assert demand(impatient, None, OnDemandReading((), {})) is None
+    impatient.put(impatient.nvidia, NVIDIA)
+    impatient.put(impatient.amd, AMD)
+    reading = impatient.collect()
+    assert reading is not None
+    assert [facts.index for facts in reading.facts] == [0, 1, 2, 3]
+    assert reading.detail == ""
+
+
+def test_people_know_a_board_by_its_number_on_the_node(machine: Machine) -> None:
+    """Do not say the number by which its vendor counts: both count from 0."""
+    asleep = (BoardNote(0, "is asleep."), BoardNote(1, "answers nothing."))
+    for _ in range(2):
+        machine.put(machine.nvidia, NVIDIA)
+        machine.put(machine.amd, AMD, notes=asleep, detail="GPU 0 is asleep.")
+        reading = machine.collect()
+    assert reading is not None
+    words = "AMD: GPU 2 is asleep. GPU 3 answers nothing."
+    assert reading.detail == words
+    machine.collect()
+    assert machine.node.detail == words
+
+
+def test_a_note_on_a_board_that_is_left_out_is_left_out(machine: Machine) -> None:
+    machine.put(machine.nvidia, NVIDIA)
+    machine.put(machine.amd, (AMD[0], NVIDIA[0]), notes=(BoardNote(1, "is asleep."),))
+    reading = machine.collect()
+    assert reading is not None
+    assert "asleep" not in reading.detail
 
 
 def test_one_that_is_late_is_not_waited_for_and_its_numbers_are_not_said_again(

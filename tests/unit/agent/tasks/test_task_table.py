@@ -17,7 +17,8 @@ from agent.tasks.boot_id import boot_id
 from agent.tasks.managers import manager_of
 from agent.tasks.name_cache import WorkloadNameCache
 from agent.tasks.owners import WorkloadNames
-from agent.tasks.processes import COMMAND_MAX, HOST_PID_NAMESPACE, namespace_trouble, read_stat
+from agent.tasks.privileges import HOST_PID_NAMESPACE
+from agent.tasks.processes import COMMAND_MAX, namespace_trouble, read_stat
 from agent.tasks.redact import HIDDEN
 from agent.tasks.seen import SuspendedUse
 from agent.tasks.task_table import TaskTable

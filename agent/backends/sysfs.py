@@ -1,8 +1,9 @@
-"""The kernel's files of a board, a number or a word each.
+"""The kernel's files of a board, a number or a word each; the same for every vendor whose driver is
+part of Linux.
 
 A read can wake a sleeping board, fail while it resets (EBUSY), or be refused while it sleeps
-(EPERM, Linux 7.0): see `is_asleep`. `pcie_bw` sleeps a second inside the kernel and is never read.
-Nothing under debugfs is ever opened: reading `amdgpu_gpu_recover` there resets the board.
+(EPERM, Linux 7.0): see `is_asleep`. AMD's `pcie_bw` sleeps a second inside the kernel and is never
+read. Nothing under debugfs is ever opened: reading `amdgpu_gpu_recover` there resets the board.
 """
 
 import errno
@@ -13,19 +14,23 @@ from pathlib import Path
 from gpudeck.measures.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence
 
 DRM = Path("/sys/class/drm")
-AMD = "0x1002"
+KERNEL = Path("/proc/sys/kernel/osrelease")
 LARGEST = 4_096  # a file of sysfs is a page
+# Transfers per second and lane, of each generation of PCIe.
+GENERATIONS = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "8": 3, "16.0": 4, "32.0": 5, "64.0": 6}
 _CARD = re.compile(r"card\d+")
 _WHY = {errno.ENOENT: UNSUPPORTED, errno.ENODEV: UNSUPPORTED, errno.EOPNOTSUPP: UNSUPPORTED,
         errno.EACCES: DENIED}
 
+Answer = float | Absence
 
-def board_folders(drm: Path = DRM) -> list[Path]:
-    """Return the folders of AMD's boards, by PCI address. Connectors (`card0-DP-1`) are none, nor
-    are partitions, which have no numbers of their own."""
+
+def board_folders(vendor: str, drm: Path = DRM) -> list[Path]:
+    """Return the folders of a vendor's boards ("0x1002"), by PCI address. Connectors (`card0-DP-1`)
+    are none, nor are partitions, which have no numbers of their own."""
     folders = (path / "device" for path in drm.glob("card*") if _CARD.fullmatch(path.name))
     boards = {address: folder for folder in folders
-              if word(folder / "vendor") == AMD and (address := pci_address(folder))}
+              if word(folder / "vendor") == vendor and (address := pci_address(folder))}
     return [boards[address] for address in sorted(boards)]
 
 
@@ -34,12 +39,20 @@ def pci_address(folder: Path) -> str:
     return properties(text(folder / "uevent")).get("PCI_SLOT_NAME", "")
 
 
+def module_version(module: Path, kernel: Path = KERNEL) -> str | None:
+    """Return the version of a module; of one that came with the kernel, the kernel's. None: it is
+    not loaded."""
+    if not module.is_dir():
+        return None
+    return word(module / "version") or f"Linux {word(kernel)}"
+
+
 def is_asleep(folder: Path) -> bool:
     """Return whether the board is powered down. To read its numbers would wake it."""
     return word(folder / "power/runtime_status") == "suspended"
 
 
-def content(path: Path | str) -> "bytes | Absence":
+def content(path: Path | str) -> bytes | Absence:
     """Read a file, or say why it cannot be."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -63,7 +76,7 @@ def word(path: Path | str) -> str:
     return text(path).strip()
 
 
-def number(path: Path | str) -> "float | Absence":
+def number(path: Path | str) -> Answer:
     read = content(path)
     if isinstance(read, Absence):
         return read
@@ -77,3 +90,21 @@ def properties(lines: str, between: str = "=") -> dict[str, str]:
     """Return the pairs of a text with a name and a value in each line."""
     pairs = (line.partition(between) for line in lines.splitlines())
     return {key.strip(): value.strip() for key, mark, value in pairs if mark}
+
+
+def generation(path: Path) -> Answer:
+    """Return the generation of PCIe of a link's speed."""
+    speed = word(path)
+    return float(GENERATIONS[rate]) if (rate := speed.split(" ")[0]) in GENERATIONS else (
+        UNKNOWN if speed else UNSUPPORTED)
+
+
+def sensors(folder: Path, driver: str) -> dict[str, str]:
+    """Return paths of a board's sensors without their ending, by kind and label; "": of them all.
+    Labels, since their places differ between boards."""
+    for monitor in sorted((folder / "hwmon").glob("hwmon*")):
+        if word(monitor / "name") == driver:
+            return {"": f"{monitor}/"} | {
+                f"{kind} {word(path)}": str(path).removesuffix("_label")
+                for kind in ("temp", "freq", "energy") for path in monitor.glob(f"{kind}*_label")}
+    return {}

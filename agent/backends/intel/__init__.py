@@ -1,0 +1,1 @@
+"""Boards of Intel, as the kernel shows them: no library of the vendor is needed."""
