@@ -164,4 +164,4 @@ def _approval(alert: Item, context: AlertContext) -> Component:
 def _drain(alert: Item) -> Component:
     uuid = alert["target"]
     return act_button("Drain GPU", "drain", "drain", uuid, drain_form(uuid),
-                      f"Drain {place_words(alert)}")
+                      f"Drain {place_words(alert)}", (("GPU", place_words(alert)),))
