@@ -2329,6 +2329,8 @@ declare namespace Hub {
     why_not: string;
     warning: string;
   }
+    unit: string | null;
+    fires_at: number | null;
 
   interface RunTimeList {
     items: LeaseRunTimeView[];
