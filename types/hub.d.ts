@@ -1943,6 +1943,7 @@ declare namespace Hub {
     throttled_pct: number | null;
     unkept: ("gpus" | "memory" | "throttling" | "wait")[];
     week: QosWeek[];
+    pending: ("gpus" | "memory" | "throttling" | "wait")[];
   }
 
   interface QosViolation {
