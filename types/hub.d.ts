@@ -2329,9 +2329,9 @@ declare namespace Hub {
     cannot: number;
     why_not: string;
     warning: string;
-  }
     unit: string | null;
     fires_at: number | null;
+  }
 
   interface RunTimeList {
     items: LeaseRunTimeView[];
@@ -2759,6 +2759,7 @@ declare namespace Hub {
     checkpoints: CheckpointsView | null;
     serving: ServingView | null;
     permits: ("end" | "limit" | "notify" | "pause" | "restore" | "resume" | "suspend" | "terminate_client")[];
+    refuses: Record<string, string>;
   }
 
   interface Team {

@@ -3,6 +3,7 @@
 import re
 
 NVIDIA, AMD = "NVIDIA", "AMD"
+NO_SUSPENSION = "tasks on boards of this kind cannot be suspended"  # of others than NVIDIA's
 # ROCm writes a chip's own number with 16 digits; NVIDIA's UUIDs have hyphens.
 _FORMS = {AMD: re.compile(r"GPU-[0-9a-f]{16}|AMD-.+"), NVIDIA: re.compile(r"(GPU|MIG)-.+")}
 
