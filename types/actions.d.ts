@@ -6,6 +6,9 @@ type NamedForm = HTMLFormElement & { elements: Record<string, HTMLInputElement> 
 /** Fields of an action; what is read of them is what the API is told, null while some is missing. */
 interface ActionForm {
   title?: string;
+  /** Facts that name its target, as [name, value], and an amber line for as long as there is no preview. */
+  about?: [string, string][];
+  caution?: string;
   fields(changed: () => void): HTMLElement[];
   isFilled(root: NamedForm): boolean;
   read(root: NamedForm): object | null;

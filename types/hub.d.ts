@@ -1943,6 +1943,7 @@ declare namespace Hub {
     throttled_pct: number | null;
     unkept: ("gpus" | "memory" | "throttling" | "wait")[];
     week: QosWeek[];
+    pending: ("gpus" | "memory" | "throttling" | "wait")[];
   }
 
   interface QosViolation {
@@ -2328,6 +2329,8 @@ declare namespace Hub {
     cannot: number;
     why_not: string;
     warning: string;
+    unit: string | null;
+    fires_at: number | null;
   }
 
   interface RunTimeList {
@@ -2756,6 +2759,7 @@ declare namespace Hub {
     checkpoints: CheckpointsView | null;
     serving: ServingView | null;
     permits: ("end" | "limit" | "notify" | "pause" | "restore" | "resume" | "suspend" | "terminate_client")[];
+    refuses: Record<string, string>;
   }
 
   interface Team {

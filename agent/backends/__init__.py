@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from gpudeck.contract import vendors
-from gpudeck.contract.vendors import vendor_of
+from gpudeck.contract.vendors import NO_SUSPENSION, vendor_of
 
 from ..tasks.driver_files import DriverFiles
 
@@ -163,6 +163,13 @@ class Backend:
 
     def suspend_module(self) -> SuspendModule | None:
         return cast("SuspendModule", module_of(self.suspend)) if self.suspend else None
+
+    def suspend_trouble(self, driver: str | None) -> str:
+        """Return why it can suspend no task at all; "": nothing is in the way. `driver`: its
+        version."""
+        modules = [module for part in self.readers
+                   if (module := part.suspend_module()) is not None]
+        return modules[0].trouble(driver) if modules else NO_SUSPENSION
 
     def time_slice_module(self) -> TimeSliceModule | None:
         return cast("TimeSliceModule", module_of(self.time_slice)) if self.time_slice else None

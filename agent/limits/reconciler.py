@@ -74,16 +74,19 @@ def _holds_nothing(limits: LimitStores) -> bool:
 
 
 class LimitReconciler:
-    """Reconciler of one node. `holds`: who has stopped all actions; nothing is set meanwhile."""
+    """Reconciler of one node. `holds`: who has stopped all actions; nothing is set meanwhile.
+    `suspend_trouble`: why no task can be suspended, by the driver's version."""
 
     def __init__(self, limits: LimitStores, boot_id: str, holds: Callable[[], tuple[str, ...]],
                  lock: ActionLock, machine: Callable[[], DriverFacts],
+                 suspend_trouble: Callable[[str | None], str],
                  wake: Callable[[], None]) -> None:
         self._limits = limits
         self._boot_id = boot_id
         self._holds = holds
         self._lock = lock
         self._machine = machine
+        self._suspend_trouble = suspend_trouble
         self._wake = wake
         self._worker = Worker("limits", 4)
         # Whoever runs a daemon can let us wait: no timed limit ends later for it.
@@ -299,7 +302,8 @@ class LimitReconciler:
                              self._managed[0], mps_view.why_not(limits.mps),
                              limits.applier.trouble(),
                              () if snapshot is None else snapshot.findings, *self._managed[1:],
-                             limits.unread, self._memory or msgspec.UNSET)
+                             limits.unread, self._memory or msgspec.UNSET,
+                             self._suspend_trouble(self._machine().driver) or msgspec.UNSET)
             if self._last_report is not None and _same(news) == _same(self._last_report):
                 return
             self._last_report = self._news = news

@@ -38,7 +38,7 @@ def build(core: NodeCore, stores: LimitStores, holds: Callable[[], tuple[str, ..
           driver_facts: Callable[[], DriverFacts]) -> LimitCapability:
     """`holds`: who has stopped all actions. `driver_facts`: called on another thread."""
     limits = LimitReconciler(stores, core.boot_id, holds, ActionLock(core.data), driver_facts,
-                             core.wake)
+                             core.backend.suspend_trouble, core.wake)
     repairs = RepairKeeper(stores.repairs, core.boot_id, ActionLock(core.data), core.wake)
     suspensions = SuspensionKeeper(stores.suspensions, core.boot_id, ActionLock(core.data),
                                    core.backend.suspend_module(), core.wake)

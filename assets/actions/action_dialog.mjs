@@ -16,7 +16,7 @@ import {
   undoOf,
   verb,
 } from "./action_words.mjs";
-import { itemCard } from "./action_items.mjs";
+import { itemCard, namesOf } from "./action_items.mjs";
 import { paramForm } from "./action_params.mjs";
 import { Progress } from "./action_progress.mjs";
 import { open, sentence, textField } from "../parts/dialog.mjs";
@@ -67,6 +67,7 @@ export class ActDialog {
     this.from = from;
     this.form = form ?? paramForm(action);
     this.isSetting = form !== null;
+    this.about = form?.about ?? [];
     this.order = order;
     this.lead = lead;
     this.isBusy = false;
@@ -144,6 +145,7 @@ export class ActDialog {
         "form",
         { class: "act-body", onsubmit: (event) => event.preventDefault() },
         ...(this.lead === null ? [] : [make("p", { class: "act-lead" }, this.lead)]),
+        ...namesOf(this.about),
         this.place,
         this.asked,
         this.problem,
@@ -205,6 +207,7 @@ export class ActDialog {
           { class: "act-waiting" },
           "Choose a value to see a preview. Nothing changes until you confirm.",
         ),
+        ...(this.form.caution ? [make("p", { class: "act-warning" }, this.form.caution)] : []),
       );
       return;
     }
@@ -243,7 +246,7 @@ export class ActDialog {
     const left = countWords(preview.items);
     this.place.replaceChildren(
       ...(left === "" ? [] : [make("p", { class: "act-left-out" }, left)]),
-      ...preview.items.map((item) => itemCard(item, this.ids)),
+      ...preview.items.map((item) => itemCard(item, this.ids, this.about.length > 0)),
       ...(this.count() === 0
         ? []
         : [make("p", { class: "act-last-words" }, lastWords(this.action, preview.params ?? {}))]),

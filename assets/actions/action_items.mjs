@@ -8,9 +8,19 @@ import { shortCommand, wholeCommand } from "../parts/commands.mjs";
 
 const MOST_LINES = 12;
 
-/** @type {(item: Hub.PreviewItemView, asked: readonly (string | null)[]) => HTMLElement} */
-export function itemCard(item, asked) {
-  if (item.changes?.length > 0) return settingCard(item);
+/**
+ * The facts that name what an action is about, before anything has been previewed.
+ * @type {(about: [string, string][]) => HTMLElement[]}
+ */
+export const namesOf = (about) =>
+  about.length === 0 ? [] : [make("dl", { class: "act-facts act-about" }, factLines(about))];
+
+/**
+ * `isNamed`: the facts above name its target already.
+ * @type {(item: Hub.PreviewItemView, asked: readonly (string | null)[], isNamed: boolean) => HTMLElement}
+ */
+export function itemCard(item, asked, isNamed) {
+  if (item.changes?.length > 0) return settingCard(item, isNamed);
   return make(
     "article",
     {
@@ -74,8 +84,8 @@ function warnings({ keep = null, warnings: told, processes: members }) {
   ];
 }
 
-/** @type {(item: Hub.PreviewItemView) => HTMLElement} */
-function settingCard(item) {
+/** @type {(item: Hub.PreviewItemView, isNamed: boolean) => HTMLElement} */
+function settingCard(item, isNamed) {
   const rows = item.changes.map(({ what, before, after }) => [
     what,
     `${before} → `,
@@ -84,7 +94,7 @@ function settingCard(item) {
   return make(
     "article",
     { "class": `act-item ${item.refusals.length > 0 ? "refused" : ""}`, "aria-label": item.host },
-    make("header", {}, make("strong", {}, item.host)),
+    ...(isNamed ? [] : [make("header", {}, make("strong", {}, item.host))]),
     make("dl", { class: "act-changes" }, factLines(rows)),
     ...refusals(item),
     ...(item.processes.length > 0 ? [clients(item)] : []),

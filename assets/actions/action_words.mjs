@@ -1,7 +1,7 @@
 // Words about actions. Pure: answers of the API in, words for people out.
 
 import { ROWS } from "./action_table.mjs";
-import { age, clock, gibibytes, plural } from "../parts/format.mjs";
+import { age, capital, clock, gibibytes, plural } from "../parts/format.mjs";
 import { shortCommand } from "../parts/commands.mjs";
 
 /** Actions that a task has wherever it is shown, each by its key. */
@@ -19,6 +19,15 @@ export function isFit({ id, fits, is_off: isOff }, { state, permits }) {
     (fits === "running" ? state !== "paused" && state !== "suspended" : fits === state)
   );
 }
+/**
+ * Why an action that fits a task cannot be done to it: its GPUs, or its kind, speak against it; "": nothing does.
+ * @type {(action: string, task: Partial<Pick<Hub.TaskView, "refuses">>) => string}
+ */
+export function refusalOf(action, { refuses }) {
+  const why = Object.entries(refuses ?? {}).find(([of]) => of === action)?.[1] ?? "";
+  return why && `${capital(why)}.`;
+}
+
 /** @type {(action: string) => Hub.ActionRow} */
 export function rowOf(action) {
   const row = ROWS.get(action);

@@ -32,7 +32,7 @@ export function approveDialog(store, plan) {
       { class: "act-second" },
       `${plan.by.name} asks to ${plan.action} ${plural(plan.items.length, "job")}: “${plan.reason}”`,
     ),
-    ...plan.items.map((item) => itemCard(item, [])),
+    ...plan.items.map((item) => itemCard(item, [], false)),
     make("p", { class: "act-last-words" }, lastWords(plan.action, plan.params ?? {})),
   );
   const yes = make(

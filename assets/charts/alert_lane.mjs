@@ -40,8 +40,15 @@ export class AlertLane {
 
 /** @type {() => DrawnLine<{ rule: string, spans: AlertSpan[], span: TimeRange }>} */
 function ruleStrip() {
-  const [title, track] = [make("strong", {}), make("span", { class: "lane-track" })];
-  const root = make("li", { "tabindex": "0", "data-rule": "" }, title, track);
+  // A narrow lane cuts the rule's name before its GPUs, which are what the eye looks for.
+  const [name, where] = ["lane-name", "lane-gpus"].map((part) => make("span", { class: part }));
+  const track = make("span", { class: "lane-track" });
+  const root = make(
+    "li",
+    { "tabindex": "0", "data-rule": "" },
+    make("strong", {}, name, where),
+    track,
+  );
   /** @type {Lines<AlertSpan & { span: TimeRange }>} */
   const bars = new Lines(
     track,
@@ -53,7 +60,8 @@ function ruleStrip() {
     root.dataset.rule = rule;
     const gpus = [...new Set(spans.map(({ gpu }) => gpu).filter(Boolean))].sort();
     const words = spans.every(({ isSilenced }) => isSilenced) ? " · silenced" : "";
-    say(title, `${spans[0].name}${gpus.length === 0 ? "" : ` · GPU ${gpus.join(", ")}`}${words}`);
+    say(name, spans[0].name);
+    say(where, `${gpus.length === 0 ? "" : ` · GPU ${gpus.join(", ")}`}${words}`);
     explain(root, spans.map(spanWords).join("\n"));
     bars.draw(spans.map((one) => ({ ...one, span })));
   };

@@ -1,5 +1,6 @@
 // Actions that the hub wrote on a button (`data-act`, and `data-targets`: JSON of the ids): of a setting also what is asked (`data-title`,
-// `data-fields`), and what is sent of it (`data-setting`). `data-confirm`: how another person's request is ordered.
+// `data-fields`), what is sent of it (`data-setting`), and what names its target (`data-about`, with the amber line
+// `data-caution` as long as there is no preview). `data-confirm`: how another person's request is ordered.
 
 import { begin, pressed } from "../actions/actions.mjs";
 import { send } from "../parts/api.mjs";
@@ -26,10 +27,18 @@ function actOf(button) {
     setting,
     title = "",
     fields = "[]",
+    about = "[]",
+    caution = "",
     confirm: way,
   } = button.dataset;
   const form =
-    setting === undefined ? null : settingForm(title, JSON.parse(fields), JSON.parse(setting));
+    setting === undefined
+      ? null
+      : {
+          ...settingForm(title, JSON.parse(fields), JSON.parse(setting)),
+          about: JSON.parse(about),
+          caution,
+        };
   // By key it is a click, and no pointer is anywhere.
   return ({ clientX: x, clientY: y, type }) =>
     begin(

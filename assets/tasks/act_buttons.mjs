@@ -1,5 +1,6 @@
 // The acts that a person may do to one task, as buttons: on its row and in lists.
 
+import { refusalOf } from "../actions/action_words.mjs";
 import { begin, fitting, mayAct, pressed } from "../actions/actions.mjs";
 import { make, redraw } from "../parts/dom.mjs";
 
@@ -14,14 +15,17 @@ import { make, redraw } from "../parts/dom.mjs";
  */
 export function drawActs(place, task, person, traitsOf, { isIn = () => true, more = [] } = {}) {
   const acts = task !== null && mayAct(person, task) ? fitting(task).filter(isIn) : [];
-  redraw(place, [task?.id, acts.map(({ id }) => id)], () => [
-    ...acts.map((row) => {
+  const refusals = acts.map(({ id }) => (task === null ? "" : refusalOf(id, task)));
+  redraw(place, [task?.id, acts.map(({ id }) => id), refusals], () => [
+    ...acts.map((row, at) => {
+      const why = refusals[at] === "" ? {} : { disabled: "", title: refusals[at] };
       const button = make(
         "button",
-        { "type": "button", "data-act": row.id, ...traitsOf(row) },
+        { "type": "button", "data-act": row.id, ...traitsOf(row), ...why },
         row.label,
       );
       const ids = task === null ? [] : [task.id];
+      if (refusals[at] !== "") return button;
       pressed(
         button,
         () =>

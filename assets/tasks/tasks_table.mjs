@@ -2,6 +2,7 @@
 // as long as it is there: no element is ever given to another task.
 
 import { isAtLeast } from "../parts/account.mjs";
+import { refusalOf } from "../actions/action_words.mjs";
 import { begin, fitting, mayAct, pressed } from "../actions/actions.mjs";
 import { Teller, make, say, show, targetOf } from "../parts/dom.mjs";
 import { age, amount, bytesWords, moment, plural, secondsSince } from "../parts/format.mjs";
@@ -9,6 +10,7 @@ import { drawActs } from "./act_buttons.mjs";
 import { shortCommand, wholeCommand } from "../parts/commands.mjs";
 import { managerWords } from "./tasks_model.mjs";
 import { explain } from "../parts/tips.mjs";
+import { toast } from "../parts/toast.mjs";
 
 /** States in which somebody holds a task; a group counts its tasks in each. */
 const STANDSTILLS = /** @type {const} */ (["paused", "suspended"]);
@@ -431,7 +433,9 @@ export class TasksTable extends Teller {
   actByKey(key, task) {
     const row = fitting(task).find((candidate) => candidate.key === key);
     if (row === undefined || !mayAct(this.person, task)) return false;
-    begin(row.id, [task.id]);
+    const why = refusalOf(row.id, task);
+    if (why === "") begin(row.id, [task.id]);
+    else toast(why);
     return true;
   }
 }

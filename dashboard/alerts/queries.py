@@ -53,7 +53,7 @@ class AlertQueries:
         ready = self.rules.ready.get(rule_id)
         watch = self.alerts.evaluator.watches.get(rule_id)
         why_not = failing.get(rule_id, "" if watch is None else watch.trouble)
-        return rule_view(rule, number, "" if ready is None else ready.version, watch, why_not)
+        return rule_view(rule, number, ready, watch, why_not)
 
     def try_out(self, rule: Rule) -> tuple[int, list[AlertTarget], Basis]:
         """Return the number of its targets, and those that meet its condition now."""

@@ -12,7 +12,7 @@ from gpudeck.contract.rungs import RungTarget, out_of_place, refusal
 
 from .core.firing_alerts import Alert, AlertTarget
 from .core.momentary_rule import Basis
-from .core.rule import Mode, Of, Rule, Severity
+from .core.rule import CompiledRule, Mode, Of, Rule, Severity
 from .core.rule_tracker import RuleTracker
 from .core.silence import Silence
 from .core.state_machine import AlertPhase, EvaluationHealth
@@ -103,7 +103,8 @@ class RuleProblemView(Struct):
 
 class RuleView(Struct):
     """`phases`: how many of its targets are in each; `cannot`: for how many it is unknown.
-    `warning`: as in the check of a rule, after it was put."""
+    `warning`: as in the check of a rule, after it was put. `unit`: of its signal, as the metrics in
+    it are defined; null: it has no name, such as `W/%`. `fires_at`: its limit in that unit."""
 
     rule: Rule
     number: int
@@ -118,6 +119,8 @@ class RuleView(Struct):
     cannot: int
     why_not: str
     warning: str = ""
+    unit: str | None = None
+    fires_at: float | None = None
 
 
 class RuleList(Struct):
@@ -214,11 +217,14 @@ def alert_view(alert: Alert, gpus: list[str], silenced_by: list[str], detail: Al
         silenced_by, detail.inhibited_by, detail.ladder)
 
 
-def rule_view(rule: Rule, number: int, version: str, watch: RuleTracker | None, why_not: str
-              ) -> RuleView:
+def rule_view(rule: Rule, number: int, ready: CompiledRule | None, watch: RuleTracker | None,
+              why_not: str) -> RuleView:
+    """Return the view. `ready`: None for a rule that cannot be read."""
+    version, unit, fires_at = ("", None, None) if ready is None else (
+        ready.version, ready.signal.part.unit, ready.fire.number)
     if watch is None or not len(watch.last_values.scope):
         return RuleView(rule, number, version, rule.mode, watch is not None, 0, 0, 0, 0, 0, 0,
-                        why_not)
+                        why_not, unit=unit, fires_at=fires_at)
     size = len(watch.last_values.scope)
     phase, health = watch.machine.phase[:size], watch.machine.health[:size]
     in_scope = watch.last_values.scope
@@ -227,7 +233,8 @@ def rule_view(rule: Rule, number: int, version: str, watch: RuleTracker | None, 
         int((phase == AlertPhase.PENDING).sum()), int((phase == AlertPhase.FIRING).sum()),
         int((phase == AlertPhase.RESOLVING).sum()),
         int((in_scope & (health == EvaluationHealth.NO_DATA)).sum()),
-        int((in_scope & (health == EvaluationHealth.CANNOT)).sum()), why_not)
+        int((in_scope & (health == EvaluationHealth.CANNOT)).sum()), why_not, unit=unit,
+        fires_at=fires_at)
 
 
 def rung_checks(dos: Sequence[Do], targets: Sequence[RungTarget], noun: str) -> list[RungCheck]:

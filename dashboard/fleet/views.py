@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from gpudeck.contract.action_table import OPTIONAL, TaskAction
 from gpudeck.contract.action_views import KeepView
+from gpudeck.contract.suspensions import suspend_refusal
 from gpudeck.contract.wire import Task
 from gpudeck.measures.availability import Reason
 from gpudeck.measures.metrics import HARMFUL_THROTTLE, Absence
@@ -296,6 +297,8 @@ class TaskView(msgspec.Struct):
     serving: ServingView | None = None  # of a job that serves models, one task has it
     # Actions that are off elsewhere, and that the ceiling of its node permits.
     permits: list[TaskAction] = []
+    # Why one of them cannot be done to it, by the action: its GPUs, or its kind, speak against it.
+    refuses: dict[TaskAction, str] = {}
 
 
 class NodeList(msgspec.Struct):
@@ -474,13 +477,20 @@ def tasks_on(node: Node) -> dict[int, list[str]]:
     return by_slot
 
 
+def _suspend_refusal(node: Node, task: Task, on: list[TaskGpuUseView]) -> str:
+    of_node = "" if node.limits is None else node.limits.suspend_trouble or ""
+    return suspend_refusal([use.uuid for use in on], task.kind) or of_node
+
+
 def task_view(node: Node, task: Task, on: list[TaskGpuUseView], mem_used_bytes: float | None,
               sm_pct: float | None, state: TaskState | None, reads: CommandLineVisibility
               ) -> TaskView:
     has_whole = reads.of_user(task.user)
+    permits = [action for action in OPTIONAL if action in node.permits]
+    why = _suspend_refusal(node, task, on) if "suspend" in permits else ""
     return TaskView(
         task.id, node.hello.node_id, node.hello.host, task.pid, task.started_at, task.user,
         reads.line(task.user, task.command), "whole" if has_whole else "program", on,
         mem_used_bytes, sm_pct, state, task.manager, task.kind, task.job_id,
         owner_view(task, has_whole),
-        permits=[action for action in OPTIONAL if action in node.permits])
+        permits=permits, refuses={"suspend": why} if why else {})

@@ -44,7 +44,8 @@ class QosTenantView(Struct):
     """A tenant. `gpus`: boards that its tasks use or its leases hold; `memory_gib`: of GPUs, where
     it is promised, of shared ones its part; `waiting`: its claims that wait, and `longest_wait_s`
     the longest of them; `throttled_pct`: now. Null: not known, or nothing waits. `unkept`:
-    violations that go on."""
+    promises that are not kept now; `pending`: those of them that do not count as a violation yet,
+    as they have not lasted for a minute."""
 
     policy: QosPolicy
     gpus: int | None
@@ -54,6 +55,7 @@ class QosTenantView(Struct):
     throttled_pct: float | None
     unkept: list[QosKind]
     week: list[QosWeek]
+    pending: list[QosKind] = []
 
 
 class QosReport(Struct):
@@ -93,14 +95,16 @@ class QosApi:
     def _tenant(self, policy: QosPolicy, violations: list[QosViolation], now: float
                 ) -> QosTenantView:
         state = self.service.states.get(policy.tenant)
-        open_now = self.service.tracker.open
+        tracker = self.service.tracker
         week = [QosWeek(kind, *of_week(violations, policy.tenant, kind, now)) for kind in KINDS]
-        unkept = [kind for kind in KINDS if (policy.tenant, kind) in open_now]
+        unkept = tracker.unkept(policy.tenant)
+        pending = [kind for kind in unkept if (policy.tenant, kind) not in tracker.open]
         if state is None:
-            return QosTenantView(policy, None, None, None, None, None, unkept, week)
+            return QosTenantView(policy, None, None, None, None, None, unkept, week, pending)
         memory_gib = None if state.memory_bytes is None else round(state.memory_bytes / GIB, 3)
         return QosTenantView(policy, state.gpus, memory_gib, len(state.waiting_s),
-                             max(state.waiting_s, default=None), state.throttled_pct, unkept, week)
+                             max(state.waiting_s, default=None), state.throttled_pct, unkept, week,
+                             pending)
 
     def replace(self, request: NewQosPolicies) -> QosReport:
         self.service.set_policies(caller(), request.items)

@@ -13,24 +13,26 @@ from .alert_words import (
     SEVERITIES,
     TONES,
     Item,
+    Measure,
     place_words,
     targets_words,
     users_words,
-    value_words,
 )
 from .item_lists import ago, stacked
 from .reading import Viewer
 from .words import plural
 
+UNKNOWN = Measure()  # of a rule that is there no more
 ON_NODES = ("gpu", "task", "job")
 
 
 @dataclass(frozen=True, slots=True)
 class AlertContext:
-    """Facts that rows need besides the alerts. `signals` and `titles`: of the rules, by their ids;
-    `opened`: ids of rules whose alerts are shown one by one."""
+    """Facts that rows need besides the alerts. `signals`, `measures` and `titles`: of the rules, by
+    their ids; `opened`: ids of rules whose alerts are shown one by one."""
 
     signals: Mapping[str, str]
+    measures: Mapping[str, Measure]
     titles: Mapping[str, str]
     opened: Set[str]
     person: Viewer
@@ -38,7 +40,13 @@ class AlertContext:
     zone: str
 
     def value(self, alert: Item) -> str:
-        return value_words(alert["value"], self.signals.get(alert["rule"], ""))
+        return self._measure(alert).value_words(alert["value"])
+
+    def limit(self, alert: Item) -> str:
+        return self._measure(alert).limit_words()
+
+    def _measure(self, alert: Item) -> Measure:
+        return self.measures.get(alert["rule"], UNKNOWN)
 
     def ago(self, at: float) -> Component:
         return ago(at, self.now, self.zone)
@@ -78,6 +86,13 @@ def place_cell(alert: Item) -> Component:
     address, words, users = place_address(alert), place_words(alert), alert["users"]
     return stacked(make("span", words) if address is None else make("a", words, href=address),
                    make("small", users_words(users)) if users else None)
+
+
+def value_cell(alert: Item, context: AlertContext) -> Component:
+    """Return an alert's value and the limit of its rule, both in the unit of what is measured."""
+    limit = context.limit(alert)
+    return stacked(make("span", context.value(alert)),
+                   make("small", f"fires at {limit}") if limit else None)
 
 
 def hosts_cell(alerts: Sequence[Item]) -> Component:

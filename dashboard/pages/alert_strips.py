@@ -38,21 +38,23 @@ def _rank(alerts: Sequence[Alert]) -> int:
     return min(RANKS.get(alert["severity"], len(RANKS)) for alert in alerts)
 
 
-def _where(alerts: Sequence[Alert], has_hosts: bool) -> str:
-    """Return the GPUs of a strip, "" without any; of several nodes, their number."""
+def _title(alerts: Sequence[Alert], has_hosts: bool) -> list[Component]:
+    """Return the title in parts, of which a narrow lane cuts the rule and the node before what the
+    eye looks for: the GPUs, or how many nodes. (assets/charts/alert_lane.mjs)"""
     on_gpus = [alert for alert in alerts if alert["of"] != "node" and alert["place"]]
     hosts = {alert["host"] for alert in on_gpus} if has_hosts else set()
-    if len(hosts) > 1:
-        return f" · {len(hosts)} nodes"
     places = ", ".join(sorted({alert["place"] for alert in on_gpus}))
-    return places and f" · {''.join(f'{host} · ' for host in hosts if host)}GPU {places}"
+    where = f"{len(hosts)} nodes" if len(hosts) > 1 else places and f"GPU {places}"
+    silenced = "silenced" if all(alert["silenced_by"] for alert in alerts) else ""
+    host = next(iter(hosts)) if len(hosts) == 1 else ""
+    return [make("span.lane-name", alerts[0]["title"]),
+            *([make("span.lane-host", f" · {host}")] if host else []),
+            make("span.lane-gpus", "".join(f" · {word}" for word in (where, silenced) if word))]
 
 
 def _strip(rule: str, alerts: Sequence[Alert], span: tuple[float, float], zone: tzinfo, now: float,
            has_hosts: bool) -> Component:
-    title = "".join((alerts[0]["title"], _where(alerts, has_hosts),
-                     " · silenced" if all(alert["silenced_by"] for alert in alerts) else ""))
-    return make("li", [make("strong", title), make("span.lane-track", [
+    return make("li", [make("strong", _title(alerts, has_hosts)), make("span.lane-track", [
         _bar(alert, span) for alert in alerts])], tabIndex="0", data_rule=rule, data_key=rule,
         data_tip="\n".join(_alert_words(alert, zone, now) for alert in alerts))
 

@@ -10,7 +10,7 @@ from gpudeck.contract.action_table import ON_RUNG
 from gpudeck.markup import make
 
 from ..access.policy import Role
-from .alert_cells import AlertContext, alert_cell, group_cell, hosts_cell, place_cell
+from .alert_cells import AlertContext, alert_cell, group_cell, hosts_cell, place_cell, value_cell
 from .alert_words import place_words
 from .item_lists import Item, ItemList, stacked
 from .setting_forms import act_button, drain_form
@@ -82,7 +82,7 @@ def alert_table(name: str, alerts: Sequence[Item], context: AlertContext) -> Com
              if "members" in alert else alert_cell(alert)),
             ("Where", lambda alert: hosts_cell(alert["members"])
              if "members" in alert else place_cell(alert)),
-            ("Value", lambda alert: "" if "members" in alert else context.value(alert)),
+            ("Value", lambda alert: "" if "members" in alert else value_cell(alert, context)),
             *columns),
         lambda alert: str(alert["id"]), EMPTY[name],
         lambda alert: _actions(alert, context, name != "silenced"), is_steady=True,
@@ -164,4 +164,4 @@ def _approval(alert: Item, context: AlertContext) -> Component:
 def _drain(alert: Item) -> Component:
     uuid = alert["target"]
     return act_button("Drain GPU", "drain", "drain", uuid, drain_form(uuid),
-                      f"Drain {place_words(alert)}")
+                      f"Drain {place_words(alert)}", (("GPU", place_words(alert)),))

@@ -14,7 +14,7 @@ from gpudeck.markup import make
 from ..access.policy import Role
 from .alert_cells import AlertContext
 from .alert_table import alert_lists, alert_table, waits
-from .alert_words import place_words
+from .alert_words import measure_of, place_words
 from .brake_tables import brake_table, maintenance_form, maintenance_table, stop_line
 from .drafts import MOST_LETTERS, NEW, REMOVED_MEANWHILE, encode_draft, removed_draft
 from .field_elements import page_dialog
@@ -96,7 +96,7 @@ def frame() -> Component:
         *(_section(*row) for row in SECTIONS),
         page_dialog("mode-dialog", "mode_of"), page_dialog("maintenance-dialog", "maintains"),
         rule_dialog()],
-        hidden=True, data_unsettled="until-answer")
+        hidden=True, data_unsettled="")
 
 
 def _choice(number: int, key: Kind, title: str, lead: str) -> Component:
@@ -210,8 +210,9 @@ def _rehearsals(client: Client, item: Item, now: float) -> Component:
 def page_parts(read: AlertsRead, person: Viewer, view: AlertsView, now: float) -> Parts:
     """Return what is on the page. Pure."""
     rules = [item["rule"] for item in read.rules["items"]]
+    measures = {item["rule"]["id"]: measure_of(item) for item in read.rules["items"]}
     context = AlertContext(
-        {rule["id"]: rule["signal"] for rule in rules},
+        {rule["id"]: rule["signal"] for rule in rules}, measures,
         {rule["id"]: rule["title"] for rule in rules}, {*view.opened}, person, now, view.zone)
     lists = alert_lists(read.firing, read.pending)
     places = {alert["target"]: place_words(alert)
@@ -223,7 +224,7 @@ def page_parts(read: AlertsRead, person: Viewer, view: AlertsView, now: float) -
            for key, alerts in lists.items()},
         "alerts-ended": _past(read.past, context, view.limit),
         "alerts-silences": silence_table(read.silences, places, context),
-        "alerts-rules": rule_table(read.rules["items"], person),
+        "alerts-rules": rule_table(read.rules["items"], lists, person),
         "alerts-brakes": brake_table(read.brakes["brakes"], person),
         "alerts-stopped": stop_line(read.brakes, person),
         "alerts-maintenance": maintenance_table(read.maintenance, person, now, view.zone),
@@ -237,14 +238,14 @@ def summary(lists: Mapping[str, Sequence[Item]], rules: int) -> str:
     firing, asking = len(lists["firing"]), sum(map(waits, lists["firing"]))
     words = (f"{amount(firing)} firing" if firing else "No alert is firing",
              f"{amount(asking)} waiting for approval" if asking else "",
-             *(f"{amount(len(lists[key]))} {key}" if lists[key] else ""
-               for key in ("pending", "silenced")))
+             *(f"{amount(len(lists[key]))} {word}" if lists[key] else "" for key, word in (
+                 ("pending", "pending"), ("held", "blocked"), ("silenced", "silenced"))))
     return f"{', '.join(filter(None, words))}. {plural(rules, 'rule')}."
 
 
 def _past(page: Item, context: AlertContext, limit: int) -> Component:
     alerts: Any = page["items"]
-    table = past_alert_table(alerts, context.signals, context.opened, context.now,
+    table = past_alert_table(alerts, context.measures, context.opened, context.now,
                              context.zone) if alerts else make("p.none", NONE_RESOLVED)
     older = make("button#alerts-older.button.small", "Show older", data_step="false",
                  data_set={"limit": min(2 * limit, MOST_ALERTS)},

@@ -9,7 +9,9 @@ from dash.development.base_component import Component
 from gpudeck.markup import make
 
 from .setting_forms import (
+    Facts,
     act_button,
+    board_names,
     cap_form,
     lock_form,
     mode_form,
@@ -65,14 +67,14 @@ def setting_line(setting: Item, what: str, until: str, buttons: Sequence[Compone
 
 def limits_panel(gpu: Item, nodes: Sequence[Item], may_act: bool, zone: str) -> list[Component]:
     """Return the limits of a GPU. `nodes`: the answer for its node, one or none."""
-    node, uuid = next(iter(nodes), None), gpu["uuid"]
+    node, uuid, about = next(iter(nodes), None), gpu["uuid"], board_names(gpu)
     is_instance = gpu["facts"]["parent_uuid"] is not None
     trouble = UNREPORTED if node is None else node["trouble"]
     limits, modes, memory = ([] if node is None else [
         one for one in node[kind] if one["gpu_uuid"] == uuid]
         for kind in ("leases", "modes", "memory"))
-    lines = [*(_limit(one, may_act, zone) for one in limits),
-             *(_mode(one, may_act) for one in modes), *map(_memory, memory)]
+    lines = [*(_limit(one, about, may_act, zone) for one in limits),
+             *(_mode(one, about, may_act) for one in modes), *map(_memory, memory)]
     if not lines:
         lines = [note("Limits apply to the whole board, not to a single instance."
                       if is_instance else sentence_or_none(trouble)
@@ -84,25 +86,28 @@ def limits_panel(gpu: Item, nodes: Sequence[Item], may_act: bool, zone: str) -> 
 
 
 def _limit_buttons(gpu: Item) -> list[Component]:
-    uuid = gpu["uuid"]
-    return [act_button("Cap power", "cap", "set_power_cap", uuid, cap_form(gpu)),
-            act_button("Lock clocks", "lock", "lock_clocks", uuid, lock_form(gpu)),
-            act_button("Compute mode", "mode", "set_compute_mode", uuid, mode_form(uuid))]
+    uuid, about = gpu["uuid"], board_names(gpu)
+    return [
+        act_button("Cap power", "cap", "set_power_cap", uuid, cap_form(gpu), about=about),
+        act_button("Lock clocks", "lock", "lock_clocks", uuid, lock_form(gpu), about=about),
+        act_button("Compute mode", "mode", "set_compute_mode", uuid, mode_form(uuid), about=about)]
 
 
-def _limit(limit: Item, may_act: bool, zone: str) -> Component:
+def _limit(limit: Item, about: Facts, may_act: bool, zone: str) -> Component:
     name, unit = LIMITS[limit["what"]]
     return setting_line(
         limit, f"{name} {' to '.join(f'{value:.0f}' for value in limit['wanted'])} {unit}",
         moment(limit["ends_at"], zone), acts([act_button(
-            "Undo", "undo", "release_limit", limit["gpu_uuid"], undo_form(limit))], may_act),
+            "Undo", "undo", "release_limit", limit["gpu_uuid"], undo_form(limit), about=about)],
+            may_act),
         limit["what"])
 
 
-def _mode(mode: Item, may_act: bool) -> Component:
+def _mode(mode: Item, about: Facts, may_act: bool) -> Component:
     uuid = mode["gpu_uuid"]
     return setting_line(mode, "One process at a time", "removed", acts([act_button(
-        "Undo", "undo", "set_compute_mode", uuid, open_form(uuid))], may_act), "mode")
+        "Undo", "undo", "set_compute_mode", uuid, open_form(uuid), about=about)], may_act),
+        "mode")
 
 
 def _memory(limit: Item) -> Component:
@@ -116,14 +121,17 @@ def _memory(limit: Item) -> Component:
         data_state=limit["state"], data_key=f"memory {limit['group']}")
 
 
-def mig_panel(board: Item, may_act: bool) -> list[Component]:
-    """Return a board's instances, the layout that gpudeck keeps, and whether it is in force."""
+def mig_panel(board: Item, about: Facts, may_act: bool) -> list[Component]:
+    """Return a board's instances, the layout that gpudeck keeps, and whether it is in force.
+    `about`: what names it in dialogs."""
     now, layout, uuid = board["now"], board["wanted"], board["gpu"]
     places = ", ".join(instance["place"] for instance in board["instances"])
     words = "How it is split now is not known" if now is None else LAYOUTS.get(
         now, f"Split into {now}")
     line = note("gpudeck keeps no layout here.") if layout is None else setting_line(
         layout, f"Kept: {layout['layout']}", "removed", acts([act_button(
-            "Remove", "remove", "set_mig_layout", uuid, whole_form(uuid))], may_act), "layout")
+            "Remove", "remove", "set_mig_layout", uuid, whole_form(uuid), about=about)], may_act),
+        "layout")
     return [make("p.mig-now", f"{words} (GPU {places})" if places else words), line, *acts([
-        act_button("Split by MIG", "split", "set_mig_layout", uuid, split_form(uuid))], may_act)]
+        act_button("Split by MIG", "split", "set_mig_layout", uuid, split_form(uuid), about=about)],
+        may_act)]

@@ -31,6 +31,7 @@ from .mps_panel import mps_panel
 from .quotas_here import quotas_here
 from .reading import Parts, Reading, View, viewer
 from .service_panel import ServicePlace, own_repair, service_panel
+from .setting_forms import board_names, node_names
 
 Item = dict[str, Any]
 Items = list[Item]
@@ -81,8 +82,8 @@ def _gpu_acts(client: Client, gpu: Item, age_note: Note, zone: str, now: float) 
     if (hold := _one(client, "hold")) is not None:
         parts["panel-hold"] = hold_line(node, gpu["host"], hold, person, now)
     if (repairs := _items(client, "repairs", node=node)) is not None:
-        place = ServicePlace(node, gpu["facts"]["parent_uuid"] or uuid, may_act, zone,
-                             gpu["tasks"][:MOST_TASKS], _advice(gpu))
+        place = ServicePlace(node, gpu["facts"]["parent_uuid"] or uuid, board_names(gpu), may_act,
+                             zone, gpu["tasks"][:MOST_TASKS], _advice(gpu))
         parts["panel-service"] = _panel("service", "Service", [
             *age_note, *service_panel(place, repairs)])
     if (limits := _items(client, "limits", node=node)) is not None:
@@ -91,7 +92,7 @@ def _gpu_acts(client: Client, gpu: Item, age_note: Note, zone: str, now: float) 
     if (boards := _items(client, "mig", node=node)) is not None:
         board = next((one for one in boards if one["gpu"] == uuid), None)
         parts["panel-mig"] = None if board is None else _panel(
-            "mig", "MIG", [*age_note, *mig_panel(board, may_act)])
+            "mig", "MIG", [*age_note, *mig_panel(board, board_names(gpu), may_act)])
     if (quotas := _items(client, _quotas_of(node), gpu=uuid)) is not None:
         parts["panel-quotas"] = _panel("quota-panel", "Quotas", quotas_here(quotas, "GPU"))
     return parts
@@ -118,14 +119,15 @@ def _node_acts(client: Client, machine: Item, gpus: Items | None, zone: str, now
     node, person, age_note = machine["id"], viewer(client), _age_note(machine)
     may_act, parts, hold = person.may(Role.OPERATOR), Parts(), _one(client, "hold")
     if hold is not None and (repairs := _items(client, "repairs", node=node)) is not None:
-        place = ServicePlace(node, None, may_act, zone, _tasks_left(client, node, repairs))
+        place = ServicePlace(node, None, node_names(machine["host"]), may_act, zone,
+                             _tasks_left(client, node, repairs))
         parts["lines-acts"] = [
             make("div.service", service_panel(place, repairs)),
             hold_line(node, machine["host"], hold, person, now)]
     if gpus is not None and (reports := _items(client, "mps", node=node)) is not None:
         indices = {gpu["uuid"]: gpu["index"] for gpu in gpus}
         parts["panel-mps"] = _panel("limits", "MPS", [*age_note, *mps_panel(
-            node, next(iter(reports), None), indices, may_act)])
+            node, machine["host"], next(iter(reports), None), indices, may_act)])
     if (quotas := _items(client, _quotas_of(node))) is not None:
         parts["panel-quotas"] = _panel("quota-panel", "Quotas", quotas_here(quotas, "node"))
     return parts

@@ -17,6 +17,7 @@ from .setting_forms import (
     act_button,
     daemon_form,
     memory_form,
+    node_names,
     preset_form,
     share_form,
 )
@@ -32,15 +33,15 @@ FIX_ACTIONS = {"mps_start": "start_mps", "mps_restart": "restart_mps", "mps_perc
                "mps_memory": "set_mps", "mps_priority": "set_mps", GPU_FIX: "set_compute_mode"}
 
 
-def mps_panel(node: str, report: Item | None, indices: Mapping[str, int], may_act: bool
-              ) -> list[Component]:
+def mps_panel(node: str, host: str, report: Item | None, indices: Mapping[str, int],
+              may_act: bool) -> list[Component]:
     """Return the panel. `report`: what the node reported; `indices`: of its GPUs, by UUID."""
     if report is None:
         return [note(UNREPORTED)]
     daemons, findings = report["daemons"], report["findings"]
     if not daemons and not findings:
         return [note(sentence_or_none(report["trouble"]) or NO_DAEMON)]
-    return [*(_daemon(node, daemon, may_act) for daemon in daemons),
+    return [*(_daemon(node, host, daemon, may_act) for daemon in daemons),
             _doctor(node, findings, indices, may_act)]
 
 
@@ -90,7 +91,7 @@ def fix_words(fix: Item, indices: Mapping[str, int]) -> str:
     return f"Make GPU {indices[fix['gpu_uuid']]} exclusive"
 
 
-def _daemon(node: str, daemon: Item, may_act: bool) -> Component:
+def _daemon(node: str, host: str, daemon: Item, may_act: bool) -> Component:
     pipes, is_alive, servers = daemon["pipes"], daemon["is_alive"], daemon["servers"]
     state = pill("answers", "ok") if is_alive else pill("does not answer", "lost")
     owner = "" if daemon["user"] is None else f"of {daemon['user']}"
@@ -102,19 +103,21 @@ def _daemon(node: str, daemon: Item, may_act: bool) -> Component:
     return make("div.limit", [
         make("p", [make("code", pipes), " ", state, f" {owner}"]), *trouble, *usual,
         *(_server(server, may_act) for server in servers), *none,
-        *acts(_daemon_buttons(node, daemon), may_act)], data_pipes=pipes, data_key=pipes)
+        *acts(_daemon_buttons(node, host, daemon), may_act)], data_pipes=pipes, data_key=pipes)
 
 
-def _daemon_buttons(node: str, daemon: Item) -> list[Component]:
+def _daemon_buttons(node: str, host: str, daemon: Item) -> list[Component]:
+    about = node_names(host)
     plain = [("Restart", "restart"), ("Stop", "stop")] if daemon["is_alive"] else [
         ("Start", "start")]
     buttons = [act_button(words, key, f"{key}_mps", node, daemon_form(
-        f"{words} MPS", f"mps_{key}", daemon)) for words, key in plain]
+        f"{words} MPS", f"mps_{key}", daemon), about=about) for words, key in plain]
     if not daemon["is_alive"]:
         return buttons
-    return [act_button("Share", "share", "set_mps", node, share_form(daemon)),
-            act_button("Memory", "memory", "set_mps", node, memory_form(daemon)),
-            act_button("Preset", "preset", "set_mps", node, preset_form(daemon)), *buttons]
+    return [act_button("Share", "share", "set_mps", node, share_form(daemon), about=about),
+            act_button("Memory", "memory", "set_mps", node, memory_form(daemon), about=about),
+            act_button("Preset", "preset", "set_mps", node, preset_form(daemon), about=about),
+            *buttons]
 
 
 def _server(server: Item, may_act: bool) -> Component:

@@ -8,17 +8,17 @@ from dash.development.base_component import Component
 
 from gpudeck.markup import make
 
-from .alert_cells import alert_cell, group_cell, hosts_cell, place_cell
-from .alert_words import Item, value_words
+from .alert_cells import UNKNOWN, alert_cell, group_cell, hosts_cell, place_cell
+from .alert_words import Item, Measure
 from .words import moment, when
 
 HEADS = ("Alert", "Where", "Value", "Fired", "Resolved", "Why")
 NONE_RESOLVED = "No alert was resolved in the last seven days."
 
 
-def past_alert_table(alerts: Sequence[Item], signals: Mapping[str, str], opened: Set[str],
+def past_alert_table(alerts: Sequence[Item], measures: Mapping[str, Measure], opened: Set[str],
                      now: float, zone: str) -> Component:
-    """Return the table. `signals`: of the rules by their ids; `opened`: ids of rules whose alerts
+    """Return the table. `measures`: of the rules by their ids; `opened`: ids of rules whose alerts
     are shown one by one."""
     members: dict[str, list[Item]] = {}
     for alert in alerts:
@@ -28,7 +28,7 @@ def past_alert_table(alerts: Sequence[Item], signals: Mapping[str, str], opened:
         if len(group) > 1:
             rows.append(_group_row(rule, group, opened, now, zone))
         if len(group) == 1 or rule in opened:
-            rows += [_alert_row(alert, signals.get(rule, ""), now, zone) for alert in group]
+            rows += [_alert_row(alert, measures.get(rule, UNKNOWN), now, zone) for alert in group]
     # On a phone each row is laid out as a card, and a table laid out so must say what it still is.
     head = make("thead", make("tr", [
         make("th", head, role="columnheader", scope="col") for head in HEADS], role="row"),
@@ -43,9 +43,9 @@ def _row(key: str, cells: Sequence[Any], titles: Mapping[str, str]) -> Component
         for head, cell in zip(HEADS, cells, strict=True)], role="row", data_key=key)
 
 
-def _alert_row(alert: Item, signal: str, now: float, zone: str) -> Component:
+def _alert_row(alert: Item, measure: Measure, now: float, zone: str) -> Component:
     return _row(alert["id"], [
-        alert_cell(alert), place_cell(alert), value_words(alert["value"], signal),
+        alert_cell(alert), place_cell(alert), measure.value_words(alert["value"]),
         when(alert["fired_at"], now), when(alert["ended_at"], now), alert["why"]],
         {"Fired": moment(alert["fired_at"], zone), "Resolved": moment(alert["ended_at"], zone)})
 

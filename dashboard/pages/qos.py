@@ -9,6 +9,7 @@ from gpudeck.client.hub import Client
 from gpudeck.markup import make
 
 from ..access.policy import Role
+from ..insight.core.qos import LASTS_S
 from .parts import READ_PAGE, Page, problem
 from .reading import Parts, Reading, View, viewer
 from .words import age, amount, moment, plural
@@ -96,8 +97,13 @@ def promise_words(item: Item) -> list[tuple[str, str, str]]:
             if promised is not None]
 
 
-def week_words(week: Item) -> str:
+def week_words(week: Item, is_pending: bool) -> str:
+    """Return how often it was broken. `is_pending`: it is not kept now, which does not count
+    yet."""
     count = week["violations"]
+    if is_pending:
+        now = f"Not kept now, and a violation once that has lasted for {age(LASTS_S)}."
+        return f"{now} {week_words(week, False)}" if count else now
     if count == 0:
         return "No violation seen in 7 days."
     times = "once" if count == 1 else f"{count} times"
@@ -116,8 +122,8 @@ def _tenant(item: Item, is_admin: bool) -> Component:
             make("span", "violation in 7 days" if count == 1 else "violations in 7 days")]),
         make("div", [
             make("h2", [tenant_words(tenant), *pills]),
-            make("dl", [make("div", [make("dt", name),
-                                     make("dd", f"{words} {week_words(weeks[kind])}")])
+            make("dl", [make("div", [make("dt", name), make("dd", " ".join(
+                (words, week_words(weeks[kind], kind in item["pending"]))))])
                         for kind, name, words in promise_words(item)]),
             make("p.advice-acts", [_form_button("Change …", item["policy"]),
                                    _remove_button(tenant)]) if is_admin else None])],

@@ -1,7 +1,8 @@
 """The rules on the Alerts page, with the dialogs of their mode and their removal. From data
 alone."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from dash.development.base_component import Component
 
@@ -9,7 +10,7 @@ from gpudeck.markup import make
 
 from ..access.policy import Role
 from .alert_cells import severity_pill
-from .alert_words import NOUNS, targets_words
+from .alert_words import NOUNS, measure_of, targets_words
 from .field_elements import dialog_foot, field_elements
 from .forms import choice, order, row_button, sure, text
 from .item_lists import Item, ItemList, stacked
@@ -20,13 +21,22 @@ MODES = (("observe", "observe: no actions"),
          ("dry_run", "dry run: actions are only logged"),
          ("confirm", "confirm: a person approves each action"),
          ("auto", "auto: runs on its own, within the brakes"))
+STILL = (("held", "blocked"), ("silenced", "silenced"))
+Counts = Mapping[str, Counter[str]]
 EMPTY = "There are no rules. Admins add one with “New rule”."
 REMOVED = "The rule is no longer evaluated and its alerts are resolved. Earlier versions are kept."
 
 
-def rule_table(rules: Sequence[Item], person: Viewer) -> Component:
+def rule_table(rules: Sequence[Item], lists: Mapping[str, Sequence[Item]], person: Viewer
+               ) -> Component:
+    """Return the table. `lists`: the alerts by the lists that they are in, so that a rule's line
+    says of them what these say."""
+    explained = [alert for alert in lists["held"] if alert["inhibited_by"]]
+    counts = {name: Counter(str(alert["rule"]) for alert in alerts)
+              for name, alerts in {**lists, "explained": explained}.items()}
     return ItemList(
-        "Rules", (("Rule", _title), ("Condition", _condition), ("Now", _now),
+        "Rules", (("Rule", _title), ("Condition", _condition),
+                  ("Now", lambda item: _now(item, counts)),
                   ("Mode", lambda item: item["mode"].replace("_", " "))),
         lambda item: str(item["rule"]["id"]), EMPTY,
         lambda item: _actions(item, person)).draw(sorted(rules, key=_by_need))
@@ -45,7 +55,7 @@ def _title(item: Item) -> Component:
 def _condition(item: Item) -> Component:
     rule = item["rule"]
     hold = "immediately" if rule["for"] == "0s" else f"for {rule['for']}"
-    return stacked(make("code", f"{rule['signal']} {rule['fire']}"),
+    return stacked(make("code", f"{rule['signal']} {measure_of(item).limit_words()}"),
                    make("small", " · ".join((*rule["where"], hold, _scope_words(rule)))))
 
 
@@ -56,7 +66,7 @@ def _scope_words(rule: Item) -> str:
     return "the whole fleet" if of in ("gpu", "fleet") else f"all {NOUNS[of]}s"
 
 
-def _now(item: Item) -> Component:
+def _now(item: Item, counts: Counts) -> Component:
     """Return how many of its targets are firing. Green only where somebody could be told of: where
     nothing is known of any target, all may be well or not."""
     if not item["is_watched"] or item["why_not"]:
@@ -64,13 +74,22 @@ def _now(item: Item) -> Component:
     of, targets = item["rule"]["of"], item["targets"]
     missing, unknown = item["no_data"], item["cannot"]
     pills = [make(f"span.pill.{tone}", f"{amount(count)} {word}") for count, word, tone in (
-        (item["firing"] + item["resolving"], "firing", "lost"),
-        (item["pending"], "pending", "stale")) if count]
+        (_firing(item, counts), "firing", "lost"), (item["pending"], "pending", "stale"),
+        *((counts[name][item["rule"]["id"]], word, "stale") for name, word in STILL)) if count]
     rest = make("span.pill.ok", "OK") if targets > missing + unknown else (
         make("span.pill", "no data" if targets else "nothing to check"))
     quiet = (f"of {targets_words(of, targets)}", f"{amount(missing)} missing data"
              if missing else "", f"{amount(unknown)} not reported" if unknown else "")
     return stacked(*(pills or [rest]), make("small", ", ".join(filter(None, quiet))))
+
+
+def _firing(item: Item, counts: Counts) -> int:
+    """Return how many are in the list of firing alerts, and those of which no list says anything
+    yet. One that another alert explains is in the list of blocked ones alone, and a silenced one in
+    that of silenced ones."""
+    rule = item["rule"]["id"]
+    elsewhere = counts["silenced"][rule] + counts["explained"][rule]
+    return max(counts["firing"][rule], item["firing"] + item["resolving"] - elsewhere)
 
 
 def _actions(item: Item, person: Viewer) -> list[Component]:

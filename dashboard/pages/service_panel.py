@@ -12,7 +12,14 @@ from gpudeck.contract.repairs import WHOLE_NODE
 from gpudeck.markup import make
 
 from .limit_panels import acts, note, pill, sentence_or_none
-from .setting_forms import SettingForm, act_button, diagnosis_form, drain_form, service_form
+from .setting_forms import (
+    Facts,
+    SettingForm,
+    act_button,
+    diagnosis_form,
+    drain_form,
+    service_form,
+)
 from .words import moment, plural
 
 Item = dict[str, Any]
@@ -31,11 +38,12 @@ STEPS: dict[str, tuple[SettingAction, Callable[[str], SettingForm]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ServicePlace:
-    """A node, or a board of it (`uuid`), and who looks. `advice`: what the driver advises, "":
-    nothing; `tasks`: ids of those that are there now."""
+    """A node, or a board of it (`uuid`), and who looks. `about`: what names it in dialogs;
+    `advice`: what the driver advises, "": nothing; `tasks`: ids of those that are there now."""
 
     node: str
     uuid: str | None
+    about: Facts
     may_act: bool
     zone: str
     tasks: Sequence[str] = ()
@@ -96,7 +104,7 @@ def _buttons(place: ServicePlace, may: Sequence[str], is_overdue: bool) -> list[
         if step in STEPS and (place.uuid is not None or step not in OF_ONE_GPU):
             action, form = STEPS[step]
             buttons.append(act_button(
-                ROWS[action].label, step, action, target, form(setting_place)))
+                ROWS[action].label, step, action, target, form(setting_place), about=place.about))
     if is_overdue and (tasks := place.tasks):
         # What a drain leaves is ended as anything is: previewed, by a person.
         buttons.append(act_button(f"End {plural(len(tasks), 'task')}", "end", "end",

@@ -11,8 +11,10 @@ from gpudeck.markup import make
 
 from .forms import Choices, Field, choice, text
 from .parts import literal
+from .words import plural
 
 Item = dict[str, Any]
+Facts = Sequence[tuple[str, str]]  # name and value
 HOUR_S, DAY_S = 3_600, 86_400
 LIMIT_TIMES = (("3600", "1 h"), ("14400", "4 h"), ("28800", "8 h"), ("86400", "1 day"),
                ("604800", "7 days"))
@@ -29,14 +31,18 @@ class SettingForm:
     title: str
     setting: Item
     fields: Sequence[Field] = ()
+    caution: str = ""  # as long as nothing is entered; the preview has the node's own warnings
 
 
 def act_button(words: str, key: str, action: str, targets: str | Sequence[str],
-               form: SettingForm | None = None, label: str | None = None) -> Component:
+               form: SettingForm | None = None, label: str | None = None, about: Facts = ()
+               ) -> Component:
     """Return a button that previews an action. `targets`: the ids, or the one; `key`: its name
-    among its neighbours; `label`: its words for who does not see what it is about."""
+    among its neighbours; `label`: its words for who does not see what it is about; `about`: facts
+    of its target, which stand in the dialog of a setting before there is a preview."""
     traits = {} if form is None else {
-        "data_title": form.title, "data_setting": form.setting, "data_fields": [*form.fields]}
+        "data_title": form.title, "data_setting": form.setting, "data_fields": [*form.fields],
+        "data_about": [[*fact] for fact in about] or None, "data_caution": form.caution or None}
     return make("button.button.small", words, data_key=key, data_act=action,
                 data_targets=[targets] if isinstance(targets, str) else [*targets],
                 aria_label=label, **traits)
@@ -62,6 +68,20 @@ def _lease_field() -> Field:
 # -- a GPU
 
 
+def board_names(gpu: Item) -> Facts:
+    """Return what names a board in a dialog; of a MIG instance, the board that it is a part of."""
+    return (("GPU", f"{gpu['host']} · GPU {gpu['index']}"), ("Model", gpu["name"]))
+
+
+def node_names(host: str) -> Facts:
+    return (("Node", host),)
+
+
+def _slows(gpu: Item) -> str:
+    count = len(gpu["tasks"])
+    return f"It slows the whole GPU: {plural(count, 'task')} on it." if count else ""
+
+
 def cap_form(gpu: Item) -> SettingForm:
     """A number that the GPU does not accept is refused in words by its node."""
     low, high = (gpu["facts"][f"power_limit_{end}_w"] for end in ("min", "max"))
@@ -71,7 +91,8 @@ def cap_form(gpu: Item) -> SettingForm:
         "Cap the power of a GPU",
         {"type": "power_cap", "gpu_uuid": literal(gpu["uuid"]), "watts": "$watts",
          "lease_s": "$lease_s"},
-        (whole("watts", "Power limit, in watts", 1, 5_000, hint=hint), _lease_field()))
+        (whole("watts", "Power limit, in watts", 1, 5_000, hint=hint), _lease_field()),
+        _slows(gpu))
 
 
 def lock_form(gpu: Item) -> SettingForm:
@@ -82,7 +103,8 @@ def lock_form(gpu: Item) -> SettingForm:
         {"type": "clock_lock", "gpu_uuid": literal(gpu["uuid"]), "min_mhz": "$min_mhz",
          "max_mhz": "$max_mhz", "lease_s": "$lease_s"},
         (whole("min_mhz", "From, in MHz", 1, 20_000, "210"),
-         whole("max_mhz", "To, in MHz", 1, 20_000, hint=f"The SM clock.{limit}"), _lease_field()))
+         whole("max_mhz", "To, in MHz", 1, 20_000, hint=f"The SM clock.{limit}"), _lease_field()),
+        _slows(gpu))
 
 
 def undo_form(limit: Item) -> SettingForm:
@@ -111,7 +133,8 @@ def split_form(uuid: str) -> SettingForm:
         {"type": "mig_layout", "gpu_uuid": literal(uuid), "layout": "$layout"},
         (text("layout", "Layout", hint="none: no instance; off: MIG off too. Only a GPU that is "
               "cordoned or drained can be split.", maxlength="128", required="",
-              placeholder="2x 3g.40gb + 1x 1g.10gb"),))
+              placeholder="2x 3g.40gb + 1x 1g.10gb"),),
+        "Instances that nobody uses are destroyed where the layout needs their place.")
 
 
 def whole_form(uuid: str) -> SettingForm:

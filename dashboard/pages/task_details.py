@@ -28,7 +28,7 @@ from .my_work_jobs import whole_command
 from .parts import drawer, problem
 from .pool_tables import Facts, fact_lines
 from .reading import Parts, Viewer, viewer
-from .words import age, amount, bytes_words, capital, moment, plural, when, zone_words
+from .words import age, amount, bytes_words, capital, moment, plural, sentence, when, zone_words
 
 MOST_COMMANDS, MOST_MEMBERS = 20, 50
 KEEP_S = 4 * 3_600.0  # offered at first
@@ -143,7 +143,8 @@ def _actions(task: TaskView, may_act: bool) -> list[Component] | str | None:
     if task.pid > PID_MAX:
         return SIMULATED
     return [make(f"button.button{'.danger' if row.is_kill else ''}", row.label, data_key=row.id,
-                 data_act=row.id, data_targets=[task.id])
+                 data_act=row.id, data_targets=[task.id], disabled=row.id in task.refuses,
+                 title=sentence(task.refuses[row.id]) if row.id in task.refuses else None)
             for row in ROWS.values()
             if may_act and row.key and row.suits(task.state, task.permits)] or None
 

@@ -378,3 +378,5 @@ class LimitsNow(Struct, frozen=True, tag="limits_now"):
     # UNSET: the node has set none.
     memory: Annotated[tuple[GroupMemoryLimit, ...],
                       Meta(max_length=MAX_LEASES)] | UnsetType = UNSET
+    # Why no task can be suspended here, whatever its ceiling permits; UNSET: nothing is in the way.
+    suspend_trouble: Text | UnsetType = UNSET

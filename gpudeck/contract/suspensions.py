@@ -1,19 +1,36 @@
 """Tasks whose GPU memory was moved to their machine's memory, as their node keeps them. Pure."""
 
+from collections.abc import Collection
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
 from gpudeck.contract.actions import HeldGpu, ProcessIdentity
 from gpudeck.contract.message_limits import Seconds, Text, Word
+from gpudeck.contract.vendors import NO_SUSPENSION, is_nvidia
 
 MAX_SUSPENSIONS = 256
+MIG = "MIG-"  # how the driver begins the UUID of an instance
 WORDS_MOST = 1_024
 # `suspending` and `restoring` while an action is at work; `cut_short`: it ended in the middle, and
 # its processes may be locked.
 SuspensionState = Literal["suspending", "suspended", "restoring", "cut_short"]
 PREEMPTION = "pre-emption"  # what suspends by itself; by its lease: "pre-emption of LEASE"
 AT_WORK: tuple[SuspensionState, ...] = ("suspending", "restoring")
+
+
+INSTANCE = "the memory of a MIG instance cannot be moved"
+NOT_COMPUTE = "it is no plain compute task"
+
+
+def suspend_refusal(uuids: Collection[str], kind: str | None) -> str:
+    """Return why a task cannot be suspended wherever it runs, as far as its GPUs and its kind say;
+    "": they do not speak against it. Its node looks at more (agent/actions/kinds/suspend.py)."""
+    if not all(map(is_nvidia, uuids)):
+        return NO_SUSPENSION
+    if any(uuid.startswith(MIG) for uuid in uuids):
+        return INSTANCE
+    return "" if kind in ("compute", None) else NOT_COMPUTE
 
 
 class SuspendedProcess(Struct, frozen=True):

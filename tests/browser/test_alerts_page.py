@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Locator, Page
 
 from tests.demos import soon
 from tests.integration.hubs import HubProcess
@@ -328,13 +328,34 @@ def test_what_fires_is_marked_where_its_gpu_is_shown(hub: HubProcess, node: Node
     strip = page.locator(f".lane-rules li[data-rule='{rule['id']}']")
     assert soon(lambda: strip.count() and strip.locator("i.crit").count() == 1)
     assert strip.text_content() == f"{rule['title']} · GPU 0"
+    assert are_gpus_seen(page, strip) == [True, True]
     # Its margin is seen in the temperature, and nowhere else.
     hairlines = "name => document.querySelector(`.chart[aria-label='${name}']`)?.dataset.alerts"
     assert soon(lambda: int(page.evaluate(hairlines, "Temperature") or 0) > 0)
     assert page.evaluate(hairlines, "Memory used") == "0"
     page.goto(f"{hub.url}/history?gpu={uuid}&last=15m")
     assert soon(lambda: any(label.startswith(rule["title"]) for label in page.evaluate(NAMES)))
+    assert are_gpus_seen(page, page.locator(f"#past-lane li[data-rule='{rule['id']}']")) == [
+        True, True]
     node.slow(0, temp_margin_c=30.0)
+
+
+def are_gpus_seen(page: Page, strip: Locator) -> list[bool]:
+    """Return whether the GPU's number is seen in a lane, on a desk and on a phone, however long the
+    rule is called: its end was cut off."""
+    views = []
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        views.append(strip.evaluate("""strip => {
+            strip.querySelector('.lane-name').textContent = 'Near thermal limit, '.repeat(9);
+            const gpus = strip.querySelector('.lane-gpus');
+            const [inner, outer] = [gpus, strip.querySelector('strong')].map(
+                one => one.getBoundingClientRect());
+            return gpus.textContent.includes('GPU 0') && gpus.scrollWidth <= gpus.clientWidth
+                && inner.width > 0 && inner.right <= outer.right + 0.5;
+        }"""))
+    page.set_viewport_size({"width": 1440, "height": 900})
+    return views
 
 
 @pytest.fixture(name="fresh")

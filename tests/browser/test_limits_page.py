@@ -125,7 +125,12 @@ def test_a_cap_from_the_page_to_the_driver_and_back(demo: Demo, admin: Somebody)
     low, high = gpu["facts"]["power_limit_min_w"], gpu["facts"]["power_limit_max_w"]
     watts = random.randint(int(low), int(high) - 50)
     panel.get_by_role("button", name="Cap power").click()
+    # Before anything is entered; and once, when there is a preview.
+    names = f"GPU{gpu['host']} · GPU {gpu['index']}Model{gpu['name']}"
+    expect(person.dialog.locator(".act-about")).to_have_text(names)
+    assert person.dialog.locator(".act-warning").count() == bool(gpu["tasks"])
     person.dialog.locator("[name=watts]").fill("1")
+    expect(person.dialog.locator(".act-item")).not_to_contain_text(gpu["host"])
     expect(person.dialog.locator(".act-refusal")).to_contain_text("takes 200 to 700 W")
     expect(person.yes).to_be_disabled()
     person.dialog.locator("[name=watts]").fill(str(watts))

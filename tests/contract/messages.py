@@ -445,6 +445,8 @@ FROM_AGENT |= {
         (OfferedGpu("MIG-1", "1g.10gb", 1, is_mig=True),), (), (),
         withdrawals=(Withdrawal("5f0c2a7b9d1e4433", "alice"), Withdrawal("aaaa", None)),
         groups={"alice": ("users", "vision")}),
+    "limits_where_no_task_is_suspended": LimitsNow(
+        1763640000.0, suspend_trouble="cuda-checkpoint is not installed here"),
     "limits_of_control_groups": LimitsNow(1763640000.0, memory=(
         GroupMemoryLimit("GPU-1", "/user.slice/user-1000.slice", "4294967301", 12884901888.0,
                          "quota everyone of ada", "b00t", 1763630000.0, 12884901888.0, "in_force",

@@ -79,7 +79,7 @@ class Bench:
         limits = open_limits(limiter or self.limiter, LocalMpsDaemons(is_alone=True), journal,
                              boot_id(), True)
         run = Held(LimitReconciler(limits, boot_id(), holds, ActionLock(self.data), self.machine,
-                                   lambda: None))
+                                   SIMULATED.suspend_trouble, lambda: None))
         try:
             yield run
         finally:

@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 // The rows come with a page.
 globalThis.document = { getElementById: () => ({ textContent: "[]" }) };
-const { isFit } = await import("../../assets/actions/action_words.mjs");
+const { isFit, refusalOf } = await import("../../assets/actions/action_words.mjs");
 
 const rows = {
   pause: ["running", false],
@@ -26,4 +26,11 @@ test("each state has its actions, and what is off only where the node permits it
   assert.deepEqual(offered("running", ["suspend", "restore"]), ["pause", "suspend", "end"]);
   assert.deepEqual(offered("suspended", ["restore"]), ["restore", "end"]);
   assert.deepEqual(offered("suspended", []), ["end"]);
+});
+
+test("what a task refuses is a sentence of that action alone", () => {
+  const task = { refuses: { suspend: "it is no plain compute task" } };
+  assert.equal(refusalOf("suspend", task), "It is no plain compute task.");
+  assert.equal(refusalOf("restore", task), "");
+  assert.equal(refusalOf("suspend", {}), "");
 });

@@ -13,12 +13,14 @@ from msgspec.structs import replace
 
 from gpudeck.contract.actions import ActionVerification, CommandState, HeldGpu, Refusal
 from gpudeck.contract.suspensions import (
+    MIG,
     WORDS_MOST,
     SuspendedProcess,
     SuspendedTask,
     SuspensionState,
     is_preemption,
 )
+from gpudeck.contract.vendors import NO_SUSPENSION
 from gpudeck.words.actions import many
 
 from ...backends.suspend import AFTER, Step, SuspendModule
@@ -48,7 +50,7 @@ def _suspend_flaws(task: TaskPreview) -> Iterator[Refusal]:
     module = task.context.boards.suspend_module(
         {gpu.gpu_uuid for holder in task.holders for gpu in holder.gpus})
     if module is None:
-        yield Refusal("setting", "tasks on boards of this kind cannot be suspended")
+        yield Refusal("setting", NO_SUSPENSION)
         return
     driver = task.context.node.driver()
     if why := module.trouble(driver):
@@ -79,7 +81,7 @@ def _unsuited(task: TaskPreview) -> Iterator[str]:
         yield "none of its processes is listed on a GPU"
     for process in task.holders:
         pid = process.facts.identity.pid
-        if any(gpu.gpu_uuid in parts or gpu.gpu_uuid.startswith("MIG-") for gpu in process.gpus):
+        if any(gpu.gpu_uuid in parts or gpu.gpu_uuid.startswith(MIG) for gpu in process.gpus):
             yield f"process {pid} is on a MIG instance, whose memory cannot be moved"
         if process.kind != "compute":
             yield f"process {pid} is no plain compute process ({process.kind or 'unknown'})"

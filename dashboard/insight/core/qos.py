@@ -175,6 +175,10 @@ class QosTracker:
             past if past.ended_at is not None else replace(past, ended_at=past.began_at)
             for past in violations if past.began_at > now - KEPT_S]
 
+    def unkept(self, tenant: str) -> list[QosKind]:
+        """Return the promises that were not kept when it was last looked, counted or not yet."""
+        return [kind for kind in KINDS if (tenant, kind) in self._since]
+
     def all(self) -> list[QosViolation]:
         return [*self.closed, *self.open.values()]
 

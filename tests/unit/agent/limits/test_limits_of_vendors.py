@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from agent.actions.context import BoardRepairs
-from agent.backends import AMD, NVML, mixed
+from agent.backends import AMD, NVML, SIMULATED, Backend, mixed
 from agent.limits.apply import NO_DRIVER, LimitApplier
+from gpudeck.contract.vendors import NO_SUSPENSION
 from tests.fakes.nvml import FakeNvml
 
 BOARD, SET = "GPU-946d7e1ef9b172dd", "nvmlDeviceSetPowerManagementLimit"
@@ -66,3 +67,17 @@ def test_repairs_and_suspensions_are_the_vendors_own(tmp_path: Path) -> None:
     assert boards.time_slice_module(BOARD) is None
     assert boards.suspend_module((nvidia,)) is NVML.suspend_module()
     assert boards.suspend_module((nvidia, BOARD)) is None, "half of a task cannot be suspended"
+
+
+@pytest.mark.parametrize(("backend", "driver", "why"), [
+    (AMD, None, NO_SUSPENSION), (SIMULATED, "575.57.08", NO_SUSPENSION),
+    (NVML, "550.54.15", "driver 550.54.15 is older than 575.57.08"), (NVML, "580.95.05", ""),
+    (MIXED, "550.54.15", "driver 550.54.15 is older than 575.57.08"), (MIXED, "580.95.05", "")])
+def test_a_node_says_why_it_can_suspend_no_task(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: Backend, driver: str | None,
+        why: str) -> None:
+    (tmp_path / "cuda-checkpoint").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert backend.suspend_trouble(driver) == why
+    monkeypatch.setenv("PATH", "")
+    assert backend.suspend_trouble(driver) != ""

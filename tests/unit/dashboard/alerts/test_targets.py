@@ -420,7 +420,7 @@ def test_a_gpu_that_left_is_no_target_any_more() -> None:
             fleets.facts("n0", at) for at in range(gpus))))
         watch = RuleTracker(ready)
         watch.glance(world.look()["gpu"], world.now)
-        assert rule_view(ready.rule, 1, "v", watch, "").targets == gpus
+        assert rule_view(ready.rule, 1, ready, watch, "").targets == gpus
 
 
 def test_nodes_and_the_fleet() -> None:

@@ -11,6 +11,7 @@ from dashboard.fleet.filters import parse
 from dashboard.fleet.fleet import Fleet, GpuStatus
 from dashboard.fleet.visibility import EVERYTHING_SEEN, VisibleFleet, focus
 from gpudeck.contract.actions import total
+from gpudeck.contract.limits import LimitsNow
 from gpudeck.measures.metrics import COLUMN, COLUMNS, Absence
 from tests.unit.fleets import MONO, NOW, add_node, frame, task_views, tasks
 
@@ -175,3 +176,29 @@ def test_a_suspended_task_says_that_and_what_its_node_permits() -> None:
     suspended, other = task_views(fleet)
     assert (suspended.state, other.state == "suspended") == ("suspended", False)
     assert suspended.permits == other.permits == ["restore"]
+
+
+def test_a_task_that_cannot_be_suspended_says_why_where_its_node_permits_it() -> None:
+    fleet = Fleet(1)
+    for name, actions in (("n1", ("suspend", "end")), ("n2", ("end",))):
+        node = add_node(fleet, name, gpus=1)
+        node.hello = msgspec.structs.replace(node.hello, actions=actions)
+        on = tasks((f"a-{name}", 0, "alice"), (f"b-{name}", 0, "bohdan"))
+        client, other = on.began
+        on = msgspec.structs.replace(
+            on, began=(msgspec.structs.replace(client, kind="mps_client"), other))
+        fleet.frame(node, frame([{}], tasks=on), NOW, MONO)
+    why = {"suspend": "it is no plain compute task"}
+    assert {task.id: (task.permits, task.refuses) for task in task_views(fleet)} == {
+        "a-n1": (["suspend"], why), "b-n1": (["suspend"], {}), "a-n2": ([], {}), "b-n2": ([], {})}
+
+
+def test_a_node_that_can_suspend_no_task_says_so_of_each() -> None:
+    fleet = Fleet(1)
+    node = add_node(fleet, gpus=1)
+    node.hello = msgspec.structs.replace(node.hello, actions=("suspend",))
+    fleet.frame(node, frame([{}], tasks=tasks(("a", 0, "alice"))), NOW, MONO)
+    for limits, refuses in ((LimitsNow(NOW), {}),
+                            (LimitsNow(NOW, suspend_trouble="not here"), {"suspend": "not here"})):
+        node.limits = limits
+        assert [task.refuses for task in task_views(fleet)] == [refuses]

@@ -83,6 +83,16 @@ def test_less_than_a_minute_does_not_count() -> None:
     assert stepped.tracker.all() == []
 
 
+def test_what_is_not_kept_is_known_at_once_and_no_longer_than_it_is_so() -> None:
+    stepped, late = SteppedTracker(), TenantState(9, [601.0], 0.0, None)
+    stepped.run(STEP_S, late)
+    assert (stepped.tracker.unkept("user:ada"), stepped.tracker.open) == (["wait"], {})
+    stepped.run(LASTS_S, late)
+    assert [*stepped.tracker.open] == [("user:ada", "wait")]
+    stepped.run(STEP_S, GOOD)
+    assert (stepped.tracker.unkept("user:ada"), len(stepped.tracker.open)) == ([], 1)
+
+
 def test_a_short_break_is_one_violation_with_its_worst() -> None:
     stepped = SteppedTracker()
     for gpus in (3, 1, 2):

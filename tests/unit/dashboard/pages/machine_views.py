@@ -14,7 +14,7 @@ def a_gpu(index: int = 0, **fields: Any) -> Item:
     facts = FACTS | {"power_limit_min_w": 200.0, "power_limit_max_w": 700.0,
                      "power_limit_default_w": 700.0, "power_limit_w": 700.0}
     gpu: Item = {"uuid": f"GPU-{index}", "node": "id-n1", "host": "n1", "index": index,
-                 "place": str(index), "values": {}, "missing": {}, "tasks": []}
+                 "place": str(index), "name": "H100", "values": {}, "missing": {}, "tasks": []}
     return gpu | fields | {"facts": facts | fields.get("facts", {})}
 
 

@@ -10,6 +10,7 @@ import pytest
 from dashboard.access.policy import Role
 from dashboard.pages.alert_cells import AlertContext
 from dashboard.pages.alert_table import alert_lists, alert_table, lines_of
+from dashboard.pages.alert_words import Measure
 from dashboard.pages.alerts import MOST_ALERTS, PAGE, AlertsView, answer
 from dashboard.pages.brake_tables import brake_table, maintenance_form, stop_line
 from dashboard.pages.drafts import REMOVED_MEANWHILE, encode_draft, read_draft
@@ -24,6 +25,7 @@ from tests.unit.dashboard.pages.test_audit_page import HOSTILE, elements, text_o
 
 NOW = 1_700_000_000.0
 OPERATOR = Viewer(Role.OPERATOR, name="ops")
+NO_ALERTS: Any = alert_lists([], [])
 
 
 def alert(id: str, rule: str = "hot", **fields: Any) -> Any:
@@ -40,7 +42,8 @@ def ladder(**fields: Any) -> Any:
 
 
 def context(person: Viewer = OPERATOR, *opened: str) -> AlertContext:
-    return AlertContext({"hot": "temp_c"}, {"hot": "Too hot"}, {*opened}, person, NOW, "UTC")
+    return AlertContext({"hot": "temp_c"}, {"hot": Measure("°C", ">= 85", 85.0)},
+                        {"hot": "Too hot"}, {*opened}, person, NOW, "UTC")
 
 
 def rule(id: str = "hot", **fields: Any) -> Any:
@@ -49,7 +52,7 @@ def rule(id: str = "hot", **fields: Any) -> Any:
               "mode": "observe", "expires": ""} | fields.pop("rule", {})
     return {"rule": inside, "mode": inside["mode"], "is_watched": True, "targets": 8, "pending": 0,
             "firing": 0, "resolving": 0, "no_data": 0, "cannot": 0, "why_not": "", "number": 3,
-            "version": "v"} | fields
+            "version": "v", "unit": "°C", "fires_at": 85.0} | fields
 
 
 def buttons(part: Any) -> list[str]:
@@ -162,20 +165,43 @@ def test_a_silence_is_named_by_what_people_know() -> None:
     ({"why_not": "no such metric"}, "not evaluated no such metric"),
     ({"is_watched": False}, "not evaluated")])
 def test_a_rule_says_what_it_matches_and_green_needs_data(fields: Any, words: str) -> None:
-    [row] = elements(rule_table([rule(**fields)], OPERATOR), "tr")[1:]
+    [row] = elements(rule_table([rule(**fields)], NO_ALERTS, OPERATOR), "tr")[1:]
     assert text_of(row[2][2]).strip() == words
+
+
+@pytest.mark.parametrize(("fields", "words"), [
+    ({}, "1 firing"), ({"holds": ["a brake"]}, "1 firing 1 blocked"),
+    ({"inhibited_by": ["x"]}, "1 blocked"), ({"silenced_by": ["s"]}, "1 silenced"),
+    ({"silenced_by": ["s"], "inhibited_by": ["x"], "holds": ["a brake"]}, "1 silenced")])
+def test_a_rule_says_of_its_alerts_what_their_lists_say(fields: Any, words: str) -> None:
+    """Found by visitors: "1 firing", while its alert stood in no list but the blocked ones."""
+    lists = alert_lists([alert("a", **fields), alert("b", "other")], [])
+    [row] = elements(rule_table([rule(firing=1)], lists, OPERATOR), "tr")[1:]
+    assert text_of(row[2][2]).strip() == f"{words} of 8 GPUs"
+    [newer] = elements(rule_table([rule(firing=3)], lists, OPERATOR), "tr")[1:]
+    assert f"{3 - ('firing' not in words)} firing" in text_of(newer[2][2]), "none is left out"
+
+
+def test_a_rule_and_its_alerts_have_the_unit_of_the_metric() -> None:
+    hot = rule(firing=1, rule={"signal": "temp_margin_c", "fire": "<= 5"}, fires_at=5.0)
+    [row] = elements(rule_table([hot], NO_ALERTS, OPERATOR), "tr")[1:]
+    assert "temp_margin_c <= 5 °C" in text_of(row[2][1])
+    [cell] = [cell for cell in elements(alert_table("firing", [alert("a")], context()), "td")
+              if cell[1].get("data-head") == "Value"]
+    assert text_of(cell) == "91 °C fires at >= 85 °C"
 
 
 def test_rules_that_fire_come_first_and_each_role_has_its_buttons() -> None:
     rules = [rule("b"), rule("a"), rule("p", pending=1), rule("f", firing=1,
                                                              rule={"ladder": [{"do": "tell"}]})]
-    part = rule_table(rules, Viewer(Role.ADMIN))
+    part = rule_table(rules, NO_ALERTS, Viewer(Role.ADMIN))
     assert [text_of(node) for node in elements(part, "strong")] == [
         "Rule f", "Rule p", "Rule a", "Rule b"]
     assert buttons(part)[:3] == ["Edit", "Mode …", "Remove"]
-    assert buttons(rule_table(rules, OPERATOR))[:3] == ["Show", "Mode …", "Show"]
-    assert set(buttons(rule_table(rules, Viewer(Role.VIEWER)))) == {"Show"}
-    assert "all nodes" in words_in(rule_table([rule(rule={"of": "node"})], OPERATOR))
+    assert buttons(rule_table(rules, NO_ALERTS, OPERATOR))[:3] == ["Show", "Mode …", "Show"]
+    assert set(buttons(rule_table(rules, NO_ALERTS, Viewer(Role.VIEWER)))) == {"Show"}
+    assert "all nodes" in words_in(rule_table(
+        [rule(rule={"of": "node"})], NO_ALERTS, OPERATOR))
 
 
 def test_brakes_say_what_blocks_and_only_admins_reset_what_stays() -> None:

@@ -330,6 +330,11 @@ def alert(rule: str, since: float, ended_at: float | None, **more: Any) -> dict[
             "host": "n1", "users": [], "target": "g"} | more
 
 
+def titles_of(rules: Any) -> list[str]:
+    return [re.sub("<.*?>", "", title)
+            for title in re.findall("<strong>(.*?)</strong>", text_of(rules))]
+
+
 def test_alerts_are_strips_of_their_rules() -> None:
     alerts = [alert("hot", 50, 100), alert("hot", 150, None, place="1", severity="odd"),
               alert("quiet", 120, 130, silenced_by=["s"], of="node", place=""),
@@ -348,10 +353,11 @@ def test_alerts_are_strips_of_their_rules() -> None:
              alert("hot", 150, None, severity="warn", title="hot", host="n1"),
              alert("hot", 160, None, severity="warn", title="hot", host="n2")]
     _, rules = alert_strips(alarms, (100, 200), UTC, 200.0)
-    titles = re.findall("<strong>(.*?)</strong>", text_of(rules))
+    titles = titles_of(rules)
     assert titles == ["lost · n7 · GPU 5", "late", "hot · 2 nodes"]
     _, rules = alert_strips(alarms[1:2], (100, 200), UTC, 200.0, has_hosts=False)
-    assert "<strong>lost · GPU 5</strong>" in text_of(rules)
+    assert titles_of(rules) == ["lost · GPU 5"]
+    assert '<span class="lane-gpus"> · GPU 5</span>' in text_of(rules), "it is not cut"
     none, rules = alert_strips([], (100, 200), UTC, 200.0)
     assert (text_of(none), text_of(rules)) == (
         '<p class="lane-none">No alert in this time</p>', '<ul class="lane-rules"></ul>')

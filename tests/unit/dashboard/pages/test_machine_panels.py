@@ -17,6 +17,7 @@ from dashboard.pages.mps_panel import FIX_ACTIONS, mps_panel
 from dashboard.pages.quotas_here import quotas_here
 from dashboard.pages.reading import news, parts_on_wire
 from dashboard.pages.service_panel import ServicePlace, service_panel
+from dashboard.pages.setting_forms import board_names, node_names
 from gpudeck.contract.limits import Setting, action_of
 from gpudeck.contract.repairs import WHOLE_NODE
 from gpudeck.errors import CommandError
@@ -76,12 +77,13 @@ def all_panels(uuid: str = "GPU-0", pipes: str = "/tmp/mps") -> list[Component]:
                                    "state": "in_force"}
     node_limits = limits(leases=[a_limit(gpu_uuid=uuid)], modes=[mode])
     board = BOARD | {"gpu": uuid, "wanted": mode | {"layout": "1x 7g.80gb"}}
-    return [*limits_panel(gpu, node_limits, True, "UTC"), *mig_panel(board, True),
-            *service_panel(ServicePlace("id-n1", uuid, True, "UTC"), []),
-            *service_panel(ServicePlace("id-n1", uuid, True, "UTC"), [a_repair(gpu=uuid)]),
-            *service_panel(ServicePlace("id-n1", None, True, "UTC"), []),
-            *mps_panel("id-n1", mps(a_daemon(a_client(), pipes=pipes)), {}, True),
-            *mps_panel("id-n1", mps(a_daemon(is_alive=False, pipes=pipes)), {}, True)]
+    of_board = ServicePlace("id-n1", uuid, board_names(gpu), True, "UTC")
+    of_node = ServicePlace("id-n1", None, node_names("n1"), True, "UTC")
+    return [*limits_panel(gpu, node_limits, True, "UTC"), *mig_panel(board, board_names(gpu), True),
+            *service_panel(of_board, []), *service_panel(of_board, [a_repair(gpu=uuid)]),
+            *service_panel(of_node, []),
+            *mps_panel("id-n1", "n1", mps(a_daemon(a_client(), pipes=pipes)), {}, True),
+            *mps_panel("id-n1", "n1", mps(a_daemon(is_alive=False, pipes=pipes)), {}, True)]
 
 
 def all_buttons(part: Sequence[Component]) -> list[dict[str, str]]:
@@ -104,6 +106,29 @@ def test_each_button_sends_what_nodes_take() -> None:
     assert (cap.watts, cap.lease_s) == (333, 3_600)
 
 
+def test_each_dialog_of_a_setting_names_its_target_before_anything_is_entered() -> None:
+    """Dialogs of a cap, a lock and a layout named no GPU until a value had been typed."""
+    for traits in all_buttons(all_panels()):
+        if "data-setting" in traits:
+            is_of_node = json.loads(traits["data-targets"]) == ["id-n1"]
+            assert json.loads(traits["data-about"]) == (
+                [["Node", "n1"]] if is_of_node else [["GPU", "n1 · GPU 0"], ["Model", "H100"]])
+
+
+@pytest.mark.parametrize(("tasks", "caution"), [
+    ([], None), (["b-1-1"], "It slows the whole GPU: 1 task on it."),
+    (["b-1-1", "b-2-1"], "It slows the whole GPU: 2 tasks on it.")])
+def test_a_limit_says_whom_it_slows_before_a_value_is_entered(tasks: list[str],
+                                                              caution: str | None) -> None:
+    offers = buttons(limits_panel(a_gpu(tasks=tasks), limits(), True, "UTC"))
+    assert [offers[key].get("data-caution") for key in ("cap", "lock")] == [caution, caution]
+
+
+def test_a_setting_of_a_mig_instance_names_the_board_that_it_is_of() -> None:
+    part = a_gpu(6, place="6/9", facts={"parent_uuid": "GPU-9"})
+    assert board_names(part)[0] == ("GPU", "n1 · GPU 6")
+
+
 @pytest.mark.parametrize("name", ["$watts", "$$watts", "$server", "$1.x", *strings()])
 def test_a_name_that_looks_like_a_field_is_sent_as_it_is(name: str) -> None:
     """A node chooses the folder of its MPS: as a template `$pct` would be what somebody enters."""
@@ -119,12 +144,12 @@ def test_who_may_not_act_has_no_button() -> None:
     mode = {"gpu_uuid": uuid, "by": "ann", "reason": "", "words": "", "state": "in_force"}
     finding = {"code": "dead", "weight": "fault", "cause": "a", "remedy": "b",
                "fixes": [{"type": "mps_start", "pipes": "/p"}]}
-    place = ServicePlace("id-n1", uuid, False, "UTC", ["b-1-1"])
+    place = ServicePlace("id-n1", uuid, (), False, "UTC", ["b-1-1"])
     assert all_buttons([
         *limits_panel(a_gpu(), limits(leases=[a_limit()], modes=[mode]), False, "UTC"),
-        *mig_panel(BOARD | {"wanted": mode | {"layout": "off"}}, False),
+        *mig_panel(BOARD | {"wanted": mode | {"layout": "off"}}, (), False),
         *service_panel(place, []), *service_panel(place, [a_repair(is_overdue=True, until=NOW)]),
-        *mps_panel("id-n1", mps(a_daemon(a_client()), findings=[finding]), {}, False)]) == []
+        *mps_panel("id-n1", "n1", mps(a_daemon(a_client()), findings=[finding]), {}, False)]) == []
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -187,12 +212,12 @@ def test_a_cap_beyond_what_the_gpu_accepts_reaches_the_node() -> None:
     ("2x 3g.40gb", "Split into 2x 3g.40gb (GPU 0/1, 0/2)")])
 def test_how_a_board_is_split(now: str | None, says: str) -> None:
     instances = [{"place": place} for place in ("0/1", "0/2") if now and now.startswith("2x")]
-    part = mig_panel(BOARD | {"now": now, "instances": instances}, True)
+    part = mig_panel(BOARD | {"now": now, "instances": instances}, (), True)
     assert text(part) == f"{says}gpudeck keeps no layout here.Split by MIG"
 
 
 def test_mps_says_which_client_has_which_share() -> None:
-    part = mps_panel("id-n1", mps(a_daemon(a_client(), a_client(pid=9, pct=30.0))), {}, True)
+    part = mps_panel("id-n1", "n1", mps(a_daemon(a_client(), a_client(pid=9, pct=30.0))), {}, True)
     assert "Server 7 root, active: new clients get 30 %, 2G on device 0; 2 clients." in text(part)
     assert "Default for the next server: 100 %, normal priority." in text(part)
     shares = [(inside, traits["title"]) for tag, traits, inside in elements(trees(part))
@@ -207,9 +232,9 @@ def test_mps_says_which_client_has_which_share() -> None:
 def test_a_client_that_names_several_tasks_is_one_target() -> None:
     """A node names it: split at the space these would be two targets."""
     for task in ("b-8-1", "b-8-1 c-9-1", 'b"8'):
-        part = mps_panel("id-n1", mps(a_daemon(a_client(task_id=task))), {}, True)
+        part = mps_panel("id-n1", "n1", mps(a_daemon(a_client(task_id=task))), {}, True)
         assert json.loads(buttons(part)["out"]["data-targets"]) == [task]
-    part = mps_panel("id-n1", mps(a_daemon(a_client(task_id=None))), {}, True)
+    part = mps_panel("id-n1", "n1", mps(a_daemon(a_client(task_id=None))), {}, True)
     assert "out" not in buttons(part)
 
 
@@ -231,7 +256,7 @@ FIXES: list[tuple[Item, str]] = [
 def test_the_doctor_offers_its_fixes(fix: Item, says: str) -> None:
     finding = {"code": "x", "weight": "fault", "cause": "it is gone", "remedy": "start it",
                "fixes": [fix, {"type": "of a newer agent"}]}
-    part = mps_panel("id-n1", mps(findings=[finding]), {"GPU-e7537bd6-1": 3}, True)
+    part = mps_panel("id-n1", "n1", mps(findings=[finding]), {"GPU-e7537bd6-1": 3}, True)
     assert text(part) == f"MPS doctor problems foundfix needed It is gone.Start it.{says}"
     [traits] = all_buttons(part)
     assert json.loads(traits["data-targets"]) == [fix.get("gpu_uuid", "id-n1")]
@@ -243,7 +268,7 @@ def test_a_node_does_not_offer_acts_on_the_gpus_of_others() -> None:
     finding = {"code": "x", "weight": "advice", "cause": "a", "remedy": "b",
                "fixes": [FIXES[-1][0]]}
     for indices in ({}, {"GPU-1": 0}):
-        part = mps_panel("id-n1", mps(findings=[finding]), indices, True)
+        part = mps_panel("id-n1", "n1", mps(findings=[finding]), indices, True)
         assert "no problems found" in text(part)
         assert all_buttons(part) == []
 
@@ -254,11 +279,11 @@ def test_a_node_does_not_offer_acts_on_the_gpus_of_others() -> None:
     (mps(trouble="nvidia-cuda-mps-control is missing"),
      "Nvidia-cuda-mps-control is missing.")])
 def test_without_mps(report: Item | None, says: str) -> None:
-    assert text(mps_panel("id-n1", report, {}, True)) == says
+    assert text(mps_panel("id-n1", "n1", report, {}, True)) == says
 
 
 def test_service_and_its_next_steps() -> None:
-    board, node = (ServicePlace("id-n1", uuid, True, "UTC", ["b-1-1", "b-2-1"])
+    board, node = (ServicePlace("id-n1", uuid, (), True, "UTC", ["b-1-1", "b-2-1"])
                    for uuid in ("GPU-0", None))
     assert text(service_panel(board, [])) == "In service.CordonDrain"
     assert [*buttons(service_panel(board, [a_repair()]))] == ["reset", "diagnose", "return"]
@@ -272,7 +297,7 @@ def test_service_and_its_next_steps() -> None:
 
 
 def test_what_a_drain_left_may_be_ended_once_its_time_is_over() -> None:
-    place = ServicePlace("id-n1", "GPU-0", True, "UTC", ["b-1-1", "b-2-1"])
+    place = ServicePlace("id-n1", "GPU-0", (), True, "UTC", ["b-1-1", "b-2-1"])
     late = a_repair(state="draining", says="draining", until=NOW - 60, is_overdue=True, may=[])
     end = buttons(service_panel(place, [late]))["end"]
     assert (end["data-act"], end["data-targets"]) == ("end", '["b-1-1","b-2-1"]')
@@ -288,12 +313,12 @@ def test_a_task_that_names_others_is_one_target_among_what_a_drain_left() -> Non
     """A node names its tasks: split at a space this would be a task of another node."""
     late = a_repair(state="draining", says="draining", until=NOW - 60, is_overdue=True, may=[])
     tasks = ["b-1-1", "b-2-1 other/c-9-1", 'b"c', "d,e"]
-    place = ServicePlace("id-n1", "GPU-0", True, "UTC", tasks)
+    place = ServicePlace("id-n1", "GPU-0", (), True, "UTC", tasks)
     assert json.loads(buttons(service_panel(place, [late]))["end"]["data-targets"]) == tasks
 
 
 def test_the_drivers_advice_begins_a_repair() -> None:
-    place = ServicePlace("id-n1", "GPU-0", True, "UTC", advice="reset the GPU")
+    place = ServicePlace("id-n1", "GPU-0", (), True, "UTC", advice="reset the GPU")
     assert text(service_panel(place, [])).startswith(
         "The driver advises: reset the GPU. Draining starts the repair;")
     assert text(service_panel(place, [a_repair()])).startswith(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dashboard.pages.alert_cells import group_words, place_address
+from dashboard.pages.alert_words import Measure
 from dashboard.pages.past_alert_table import past_alert_table
 from dashboard.pages.words import NONE
 from tests.unit.dashboard.pages.test_audit_page import HOSTILE, elements, text_of
@@ -22,8 +23,8 @@ def alert(id: str, rule: str = "hot", **fields: Any) -> Any:
             "holds": [], "silenced_by": [], "inhibited_by": [], "ladder": None} | fields
 
 
-def rows(alerts: list[Any], *opened: str, signals: dict[str, str] | None = None) -> list[Any]:
-    table = past_alert_table(alerts, signals or {"hot": "temp_c"}, {*opened}, NOW, "UTC")
+def rows(alerts: list[Any], *opened: str) -> list[Any]:
+    table = past_alert_table(alerts, {"hot": Measure("°C")}, {*opened}, NOW, "UTC")
     return elements(table, "tr")[1:]
 
 
@@ -81,5 +82,5 @@ def test_an_address_is_of_the_gpu_or_its_node_or_of_nothing() -> None:
 
 
 def test_an_unknown_rule_and_an_unknown_value_are_shown_all_the_same() -> None:
-    [row, other] = rows([alert("a", "gone", value=3.0), alert("b", value=None)], signals={"x": ""})
+    [row, other] = rows([alert("a", "gone", value=3.0), alert("b", value=None)])
     assert [text_of(row[2][2]), text_of(other[2][2])] == ["3", NONE]

@@ -4,9 +4,12 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
-from dashboard.pages.alert_words import place_words, targets_words, users_words, value_words
+from dashboard.alerts.core.rule import Rule, check
+from dashboard.alerts.views import rule_view
+from dashboard.pages.alert_words import Measure, measure_of, place_words, targets_words, users_words
 from dashboard.pages.element_tree import trees
 from dashboard.pages.graphs import RehearsalRequest, rehearsal_answer
 from dashboard.pages.rehearsal_words import rehearsal_lines, rehearsal_words, rehearsals
@@ -124,15 +127,44 @@ def test_where_an_alert_is(fields: dict[str, Any], words: str) -> None:
     assert place_words({"host": "", "place": "", "users": [], "target": "t"} | fields) == words
 
 
-@pytest.mark.parametrize(("value", "signal", "words"), [
-    (None, "util_pct", NONE), (3.0, "temp_c", "3 °C"), (3.0, "temp_margin_c", "3 °C"),
-    (2**30, "mem_used_bytes", "1.0 GiB"), (0.25, "mem_used_bytes / mem_total_bytes", "0.25"),
-    (7_200.0, "age_s", "2 h"), (99.95, "avg(util_pct, 5m)", "99.95 %"), (0.0, "tasks", "0"),
-    (1_234_567.0, "clock", "1.23e+06"), (123_456.0, "clock", "123500"), (0.00012, "x", "0.00012"),
-    (-3.5, "x", "-3.5"), (1e9, "rate(pcie_bytes)", "1.00e+09")])
-def test_a_value_has_the_unit_of_what_is_watched(value: float | None, signal: str, words: str
-                                                 ) -> None:
-    assert value_words(value, signal) == words
+@pytest.mark.parametrize(("value", "of", "signal", "fire", "words"), [
+    (None, "gpu", "util_pct", "> 5", NONE), (3.0, "gpu", "temp_margin_c", "<= 5", "3 °C"),
+    (2**30, "gpu", "mem_used_bytes", "> 5GiB", "1.0 GiB"),
+    (0.25, "gpu", "mem_used_bytes / mem_total_bytes", ">= 95%", "25 %"),
+    (0.25, "gpu", "mem_used_bytes / mem_total_bytes", ">= 0.95", "0.25"),
+    (7_200.0, "task", "age_s", "> 1h", "2 h"), (-90.0, "node", "clock_offset_s", "< -2", "-90 s"),
+    (99.95, "gpu", "avg(util_pct, 5m)", "> 10%", "99.95 %"), (0.0, "gpu", "tasks", "> 1", "0"),
+    (0.5, "gpu", "rate(pcie_replays, 5m)", "> 10/min", "30/min"),
+    (0.5, "gpu", "rate(pcie_replays, 5m)", "> 1", "0.5/s"),
+    (2**20, "gpu", "growth(mem_used_bytes, 48m)", "> 1GiB/h", "3.5 GiB/h"),
+    (5e6, "gpu", "pcie_tx_bytes_per_s", "> 1GiB/s", "5 MiB/s"),
+    (5e6, "gpu", "pcie_tx_bytes_per_s", "> 9", "5.0 MB/s"),
+    (350.5, "gpu", "power_w", ">= 300", "350.5 W"), (12.0, "fleet", "power_w", "> 1", "12 W"),
+    (1.2, "gpu", "power_w / temp_c", "> 1", "1.2"),
+    (1_980.0, "gpu", "sm_clock_mhz", "< 5", "1980 MHz"),
+    (1_234_567.0, "gpu", "tasks", "> 5", "1.23e+06"), (123_456.0, "gpu", "tasks", "> 5", "123500"),
+    (0.00012, "gpu", "tasks", "> 5", "0.00012"), (-3.5, "gpu", "tasks", "> 5", "-3.5")])
+def test_a_value_has_the_unit_of_what_is_watched(
+        value: float | None, of: Any, signal: str, fire: str, words: str) -> None:
+    """Use the hub's own view of the rule, as there is no other definition of a unit."""
+    ready = check(Rule(id="r", title="R", of=of, signal=signal, fire=fire, scope="*"))
+    view = msgspec.to_builtins(rule_view(ready.rule, 1, ready, None, ""))
+    assert measure_of(view).value_words(value) == words
+
+
+@pytest.mark.parametrize(("signal", "fire", "words"), [
+    ("temp_margin_c", "<= 5", "<= 5 °C"), ("power_w / power_limit_w", "> 98%", "> 98 %"),
+    ("sample_age_s", "> 1m", "> 60 s"), ("lost", "= 1", "= 1"),
+    ("rate(ecc_corrected, 1h)", "> 10/h", "> 10/h"), ("mem_unseen_bytes", ">1GiB", "> 1.0 GiB")])
+def test_a_limit_reads_as_the_values_it_limits(signal: str, fire: str, words: str) -> None:
+    ready = check(Rule(id="r", title="R", of="gpu", signal=signal, fire=fire, scope="*"))
+    view = msgspec.to_builtins(rule_view(ready.rule, 1, ready, None, ""))
+    assert measure_of(view).limit_words() == words
+
+
+def test_of_a_rule_that_cannot_be_read_the_limit_is_as_it_was_written() -> None:
+    assert Measure(None, "> many", None).limit_words() == "> many"
+    assert (Measure().value_words(3.0), Measure().limit_words()) == ("3", "")
 
 
 def test_many_users_and_targets() -> None:

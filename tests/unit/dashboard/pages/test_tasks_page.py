@@ -93,6 +93,16 @@ def test_what_is_not_known_is_said_and_no_zero() -> None:
     assert "Owner" not in facts
 
 
+def test_what_its_gpus_refuse_is_shown_with_the_reason_and_cannot_be_pressed() -> None:
+    refuses = {"suspend": "the memory of a MIG instance cannot be moved"}
+    buttons = {traits["data-act"]: traits for _, traits, _ in elements(drawer(
+        task(permits=["suspend"], refuses=refuses))["task-acts"])}
+    assert buttons["suspend"]["disabled"] == ""
+    assert buttons["suspend"]["title"] == "The memory of a MIG instance cannot be moved."
+    assert not any("disabled" in traits or "title" in traits
+                   for action, traits in buttons.items() if action != "suspend")
+
+
 def test_actions_are_those_that_fit_and_for_who_may() -> None:
     running = actions(drawer(task()))
     assert "pause" in running
