@@ -141,7 +141,7 @@ class BareParquet:
     folder: Path
     waiting: list[Floats] = field(default_factory=list)
     spent_s: float = 0.0
-    written: int = 0  # points
+    point_count: int = 0
 
     def add(self, t: int, rows: Floats) -> None:
         self.waiting.append(rows)
@@ -149,7 +149,7 @@ class BareParquet:
             began = time.process_time()
             self._write(t)
             self.spent_s += time.process_time() - began
-            self.written += BATCH_S * rows.size
+            self.point_count += BATCH_S * rows.size
             self.waiting = []
 
     def _write(self, last: int) -> None:
@@ -164,12 +164,12 @@ class BareParquet:
 
     def figures(self, engine_s: float) -> Iterator[FigureRow]:
         """Return its cost, and that of an engine, both per million points."""
-        if self.written:
-            floor_s = self.spent_s / self.written * 1e6
+        if self.point_count:
+            floor_s = self.spent_s / self.point_count * 1e6
             yield ("  bare Parquet, a minute at a time", floor_s, "s", None)
             yield ("  gpudeck / bare Parquet, CPU", engine_s / floor_s, "x", 1.5)
             size = sum(file.stat().st_size for file in self.folder.iterdir())
-            yield ("    bytes per point, bare Parquet", size / self.written, "B", None)
+            yield ("    bytes per point, bare Parquet", size / self.point_count, "B", None)
 
 
 def _rows(messages: list[HistoryMessage], gpus: int) -> Floats:

@@ -214,9 +214,9 @@ def test_what_is_reused_between_looks_is_what_a_new_collector_counts() -> None:
             case "move" if on:
                 on[0] = (on[0][0], (on[0][1] + 1) % 3, *on[0][2:])
             case "join":
-                joined = f"joined{step}"
-                fleets.add_node(world.fleet, joined, 3, mono=world.mono)
-                world.rows[joined], world.on[joined] = [{}, {}, {}], []
+                newcomer = f"joined{step}"
+                fleets.add_node(world.fleet, newcomer, 3, mono=world.mono)
+                world.rows[newcomer], world.on[newcomer] = [{}, {}, {}], []
             case "view":
                 sites.apply_news(world.fleet, effects.SiteHeard("lyon", effects.SiteLayout(
                     (effects.SiteNode("n1", "n1", "nvml", None, "0.1"),),
