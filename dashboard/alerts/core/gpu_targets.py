@@ -163,9 +163,6 @@ class EvaluationContext:
             return beat.reading_age_s + max(0.0, self.mono - node.beat_mono)
         return self.mono - max(node.joined_mono, self.listens_since) if has_gpus(node) else None
 
-    def heard_at(self) -> Floats:
-        return self.of_nodes("heard_at")
-
     def is_there(self) -> Mask:
         """Return, for each node, whether this hub watches it."""
         return np.array([node.hello.node_id not in self.revoked and not node.is_imported
@@ -302,7 +299,7 @@ class GpuTargets(FixedRowTargets):
         if names <= KNOWN_WHILE_SILENT:
             return np.full(self.size, self.moment.now)
         if names <= REPORTED_ON_CHANGE:
-            return self.moment.heard_at()[self.moment.node_at]
+            return self.moment.of_nodes("heard_at")[self.moment.node_at]
         return self.fleet.sampled_at[: self.size].copy()
 
     def numbers(self, term: SignalTerm) -> TargetValues:

@@ -36,7 +36,7 @@ class NodeTargets(FixedRowTargets):
     def sampled_at(self, names: frozenset[str]) -> Floats:
         if names <= KNOWN_WHILE_SILENT:
             return np.full(self.size, self.moment.now)
-        return self.moment.heard_at()
+        return self.moment.of_nodes("heard_at")
 
     def numbers(self, term: SignalTerm) -> TargetValues:
         values = self._of_gpus(term.name) if term.name in NODE else NOW[term.name](self.moment)

@@ -20,11 +20,9 @@ from dashboard.alerts.core.state_machine import AlertPhase
 from dashboard.alerts.core.target_collector import NamedRuleTargets, RuleTargetCollector
 from dashboard.alerts.core.use_columns import of_whole_jobs
 from dashboard.alerts.views import rule_view
-from dashboard.fleet import effects, sites
 from dashboard.fleet.events import FleetEvent, RecentEvents
 from dashboard.fleet.filters import parse as parse_filter
 from dashboard.fleet.fleet import MAX_INVENTORIES, Fleet, Node
-from gpudeck.contract.gpu_facts import GpuFacts
 from gpudeck.contract.hosts import HostSample, HostTask
 from gpudeck.contract.wire import Beat, Cost, Event, Inventory, Task, Tasks, Use
 from gpudeck.measures.metrics import Absence
@@ -192,42 +190,6 @@ def test_what_comes_while_a_look_is_prepared_is_in_it(moves: bool) -> None:
         fresh = RuleTargetCollector(world.fleet, world.events).look(world.now, world.mono, 0.0)
         assert memory == of(fresh["task"], "mem_used_bytes")
         assert set(memory.values()) == {mem for on in world.on.values() for *_, mem, _ in on}
-
-
-def test_what_is_reused_between_looks_is_what_a_new_collector_counts() -> None:
-    """Tasks come, go and move, nodes without any join, and a viewed site grows, in some steps and
-    not in others."""
-    world = World(nodes=4, gpus=3)
-    sites.open_sites(world.fleet, effects.SitesViewed("here", (("lyon", "https://lyon"),)), 0.0)
-    names = {"task": ("gpus", "sm_pct", "util_pct"), "job": ("gpus", "tasks", "nodes", "util_pct"),
-             "owner": ("gpus", "tasks", "jobs", "util_pct"), "gpu": ("jobs", "owners")}
-    for step in range(40):
-        node_id = f"n{random.randrange(4)}"
-        world.rows[node_id][0] = {"util_pct": float(random.randrange(100))}
-        on = world.on[node_id]
-        match random.choice(("stay", "come", "go", "move", "join", "view")):
-            case "come":
-                user, job = random.choice(("ann", "bob", None)), random.choice(("j1", "j2", None))
-                on.append((task(user, job_id=job), random.randrange(3), 1e9, 50.0))
-            case "go" if on:
-                on.pop(random.randrange(len(on)))
-            case "move" if on:
-                on[0] = (on[0][0], (on[0][1] + 1) % 3, *on[0][2:])
-            case "join":
-                newcomer = f"joined{step}"
-                fleets.add_node(world.fleet, newcomer, 3, mono=world.mono)
-                world.rows[newcomer], world.on[newcomer] = [{}, {}, {}], []
-            case "view":
-                sites.apply_news(world.fleet, effects.SiteHeard("lyon", effects.SiteLayout(
-                    (effects.SiteNode("n1", "n1", "nvml", None, "0.1"),),
-                    tuple(GpuFacts(f"GPU-{at}", at, "H100") for at in range(step + 1)),
-                    np.zeros(step + 1, np.intp)), None, None), world.now, world.mono)
-        targets = world.next_look()
-        fresh = RuleTargetCollector(world.fleet, world.events).look(world.now, world.mono, 0.0)
-        for kind, of_kind in names.items():
-            for name in of_kind:
-                assert of(targets[kind], name) == pytest.approx(  # type: ignore[index]
-                    of(fresh[kind], name), nan_ok=True), (kind, name)  # type: ignore[index]
 
 
 def test_nodes_that_join_while_rules_are_evaluated_are_of_the_next_look() -> None:
