@@ -157,9 +157,9 @@ class PendingMessages:
 
     def bring_back(self, stored: Iterable[tuple[int, int]]) -> None:
         """Send the copies of what the hub that answers has not stored."""
-        for first, last in self.copies.take_missing(stored):
-            self.ranges.add_all(first, last)
-            self.bytes += self._index.size(first, last)
+        for start, end in self.copies.take_missing(stored):
+            self.ranges.add_all(start, end)
+            self.bytes += self._index.size(start, end)
 
     def remove(self, first: int, last: int) -> None:
         for start, end in list(self.ranges.within(first, last)):

@@ -1,5 +1,7 @@
 """Checkpoint of each Node, in bytes: what the hub keeps when it drops an old log segment."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from gpudeck.contract.wire import MAX_MESSAGE_BYTES, Event, Frame, Hello, Inventory, encode
@@ -10,6 +12,7 @@ from ..fleet.node_budget import Spent
 from ..fleet.sequence_ledger import SequenceLedger
 from ..fleet.state_machine import FleetStateMachine
 from ..history.ingest.headlog import CARRIED, HeadLogEntry
+from ..history.ingest.message_places import MessagePlaces
 
 
 class SavedStream(msgspec.Struct, array_like=True):
@@ -54,6 +57,16 @@ def encode_nodes(machine: FleetStateMachine, now: float, mono: float) -> list[tu
          for name, stream in machine.streams.of(node_id).items()], events.get(node_id, []),
         machine.allowances.entries(node_id, now - mono), now)))
         for node_id, node in machine.fleet.nodes.items()]
+
+
+def restore_all(machine: FleetStateMachine, checkpoints: Iterable[bytes],
+                places: MessagePlaces | None) -> None:
+    """Restore all nodes. Of their messages a folder that was made from the archive has no others
+    than those that are archived."""
+    for data in checkpoints:
+        restore(machine, data)
+    if places is not None and places.is_restored:
+        machine.begin_from_archive(places.archived, places.ticks)
 
 
 def restore(machine: FleetStateMachine, data: bytes) -> None:

@@ -29,7 +29,7 @@ from ..web.http_server import ServerCounters
 from .api import ROUTES as ROUTES
 from .api import NodesApi
 from .audit_heads import AuditHeadExchange
-from .checkpoint import restore
+from .checkpoint import restore_all
 from .connections import HubIdentity, NodeLinks
 from .enrolment import EnrolmentService
 from .events import GroupChanged, NodeRevoked
@@ -87,10 +87,7 @@ def _recovered(core: Core, machine: FleetStateMachine, effects: EffectHandlers
         core.settings.data, lambda checkpoints: _save(core.state, checkpoints), machine,
         effects.submit, core.get(History), core.state.confirm)
     places = core.get(History).places
-    for checkpoint in core.state.store(CheckpointStore).all():
-        restore(machine, checkpoint)
-    if places is not None and places.is_restored:
-        machine.begin_from_archive(places.archived, places.ticks)
+    restore_all(machine, core.state.store(CheckpointStore).all(), places)
     recorder.recover()
     if places is not None:
         machine.streams.begin_archive(places.archived)

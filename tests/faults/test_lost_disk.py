@@ -135,7 +135,7 @@ def seconds_in_files(folder: Path) -> Counter[tuple[str, int, float]]:
     return counts
 
 
-def expected_seconds(nodes: list[Node]) -> Counter[tuple[str, int, float]]:
+def read_seconds(nodes: list[Node]) -> Counter[tuple[str, int, float]]:
     return Counter((node.gpu, BEGIN + number, value_at(number)) for node in nodes
                    for number in range(1, node.source.number + 1))
 
@@ -203,12 +203,12 @@ def lose_the_disk(tmp_path: Path, server: S3Server, state: State) -> tuple[list[
         wait_for(lambda: not any(node.outbox.pending for node in nodes), why="all is stored")
         wait_for(lambda: float(BEHIND.findall(hub.ask("/metrics").body.decode())[0]) < 3_600,
                  why="all seconds are archived; events of now wait for the end of their block")
-        [counts, expected] = [seconds_in_files(folder / "history"), expected_seconds(nodes)]
-        flaws = [f"{key} {expected[key]} times, {counts[key]} in files"
-                 for key in sorted(expected.keys() | counts.keys()) if expected[key] != counts[key]]
+        counts, readings = seconds_in_files(folder / "history"), read_seconds(nodes)
+        flaws = [f"{key} {readings[key]} times, {counts[key]} in files"
+                 for key in sorted(readings.keys() | counts.keys()) if readings[key] != counts[key]]
         if not flaws:
             check_seqs(hub, nodes)
-        return flaws, sum(expected.values())
+        return flaws, sum(readings.values())
 
 
 @pytest.fixture(name="server")

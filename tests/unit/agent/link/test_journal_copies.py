@@ -105,9 +105,9 @@ def test_copies_outlive_the_agent_and_the_next_welcome_says_that_they_are_copies
         tmp_path: Path, file: OutboxFile) -> None:
     filled(file, 10).ack(10, (), (Span(1, 2),))
     file.close()
-    again = Outbox(OutboxFile(tmp_path / "j.db"))
-    again.welcomed(10, (), (Span(1, 5),))
-    assert (again.pending, first_in(again)) == (0, 6)
+    reopened = Outbox(OutboxFile(tmp_path / "j.db"))
+    reopened.welcomed(10, (), (Span(1, 5),))
+    assert (reopened.pending, first_in(reopened)) == (0, 6)
 
 
 def test_a_full_journal_gives_up_copies_and_nothing_that_is_not_stored(

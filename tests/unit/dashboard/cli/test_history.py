@@ -100,3 +100,19 @@ def test_nothing_is_restored_over_history_or_under_a_hub(hub: tuple[Path, Source
         run(["restore", str(tmp_path / "nothing"), "--data", str(running)])
     with pytest.raises(CommandError, match="--data"):
         run(["info", "--data", str(tmp_path / "nothing")])
+
+
+def test_a_folder_is_made_of_an_archive_only_where_the_disk_was_lost(tmp_path: Path) -> None:
+    words = ["from-archive", "--data", str(tmp_path / "hub"), "--archive"]
+    with pytest.raises(CommandError, match="--archive: s3://BUCKET/PREFIX is needed"):
+        run([*words, "https://bucket.example.org"])
+    (tmp_path / "hub/headlog").mkdir(parents=True, mode=0o700)
+    (tmp_path / "hub").chmod(0o700)
+    log = tmp_path / "hub/headlog/head-00000001.log"
+    log.write_bytes(b"")
+    with pytest.raises(CommandError, match="did not lose its disk; start it as it is"):
+        run([*words, "s3://bucket/prefix?endpoint=http://127.0.0.1:9"])
+    log.unlink()
+    with pytest.raises(CommandError, match="nothing was changed"):
+        run([*words, "s3://bucket/prefix?endpoint=http://127.0.0.1:9"])
+    assert not [*(tmp_path / "hub").glob("history*")]

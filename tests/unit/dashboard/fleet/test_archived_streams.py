@@ -6,7 +6,9 @@ from msgspec import UNSET
 from dashboard.fleet.effects import ArchiveGrown, LinkClosed, RecordsStored
 from dashboard.fleet.sample_seconds import SHIFT_MOST_S, SampleSecondAligner, SampleTick
 from dashboard.fleet.state_machine import FleetStateMachine
-from dashboard.nodes.checkpoint import encode_nodes, restore
+from dashboard.history.ingest.message_places import MessagePlaces, spans_of
+from dashboard.history.storage.archive_mark import PlacesRecord
+from dashboard.nodes.checkpoint import encode_nodes, restore_all
 from gpudeck.contract.sequence_ranges import SequenceRanges
 from gpudeck.contract.wire import MAX_SPANS, Ack, Beat, Span, Welcome
 from tests.unit.dashboard.fleet.test_state_machine import AgentLink, ack_messages, records
@@ -54,25 +56,25 @@ def test_the_next_ack_says_what_is_archived_and_none_is_sent_for_that() -> None:
 
 
 def test_a_hub_that_lost_its_disk_asks_for_all_that_is_not_archived() -> None:
-    """Whatever checkpoints in the state say, which is in a database elsewhere."""
+    """Checkpoints in the state, a database elsewhere, know of more than there is."""
     machine = FleetStateMachine("hub", 1)
     agent = AgentLink(machine)
     stored(agent, *range(1, 9))
     checkpoints = encode_nodes(machine, NOW, MONO)
 
-    new = FleetStateMachine("hub", 2)
-    for _, data in checkpoints:
-        restore(new, data)
-    assert new.streams.of("n1")["s1"].acked == 8
     archived = {KEY: SequenceRanges([(1, 3), (5, 6)])}
-    new.begin_from_archive(archived, {})
+    for is_restored, acked in ((False, 8), (True, 3)):
+        new = FleetStateMachine("hub", 2)
+        restore_all(new, [data for _, data in checkpoints], MessagePlaces(
+            PlacesRecord(spans_of(archived), is_restored=is_restored)))
+        assert new.streams.of("n1")["s1"].acked == acked
     new.streams.begin_archive(archived)
-    again = AgentLink(new)
-    assert welcome_of(again).acked_seq == 3
-    assert welcome_of(again).spans == (Span(5, 6),)
-    assert welcome_of(again).archived == (Span(1, 3), Span(5, 6))
+    agent_back = AgentLink(new)
+    assert welcome_of(agent_back).acked_seq == 3
+    assert welcome_of(agent_back).spans == (Span(5, 6),)
+    assert welcome_of(agent_back).archived == (Span(1, 3), Span(5, 6))
     assert [record.seq for seq in (3, 4, 5, 6, 7, 8)
-            for record in records(again.tick(seq))] == [4, 7, 8]
+            for record in records(agent_back.tick(seq))] == [4, 7, 8]
 
 
 def test_what_lies_before_it_is_asked_for_until_the_node_says_that_it_has_none() -> None:

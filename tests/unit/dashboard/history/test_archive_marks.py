@@ -14,6 +14,7 @@ from dashboard.history.files.archive_mover import KEEPS_S, ArchiveMover
 from dashboard.history.files.sealing import GRACE_S
 from dashboard.history.files.store import HistoryRetention
 from dashboard.history.ingest.message_places import MessagePlaces, StreamRanges, spans_of
+from dashboard.history.prometheus import archive_families
 from dashboard.history.reads.embedded import EmbeddedHistory
 from dashboard.history.storage import tiered_archive
 from dashboard.history.storage.archive_mark import KEY, get_mark, read_places
@@ -89,6 +90,8 @@ def test_files_move_as_they_are_written_and_then_what_is_in_them_is_archived(
     assert {file.name for file in hub.mark().history_files} == {
         *hub.history.store.manifest.segments}
     assert hub.mover.info().oldest == START + BLOCK_S
+    metrics = "".join(archive_families(hub.mover, START + BLOCK_S + 100.0))
+    assert "gpudeck_archive_behind_seconds 100" in metrics
     assert hub.mover._marker is not None
     news = hub.mover._marker.take_news()
     assert news is not None
@@ -143,8 +146,8 @@ def test_a_hub_that_lost_its_disk_has_what_is_archived_and_no_other_second(
     source, middle = Source(24), START + 3 * BLOCK_S
     hub = marked(tmp_path / "a", bucket, source, middle)
     archived = {key: [*ranges] for key, ranges in hub.archived.items()}
-    lost = source.span(middle, middle + BLOCK_S)
-    hub.history.append(lost, 1)
+    newest = source.span(middle, middle + BLOCK_S)
+    hub.history.append(newest, 1)
     hub.history.close()
     shutil.rmtree(tmp_path / "a")
     make_folder(tmp_path / "b", URL, cast(S3Bucket, bucket))
@@ -156,7 +159,7 @@ def test_a_hub_that_lost_its_disk_has_what_is_archived_and_no_other_second(
     new.archive.owner.take()
     # The nodes bring the rest, and something that was archived: it is not taken twice.
     new.history.append(source.greetings(), 1)
-    new.history.append(lost, 1)
+    new.history.append(newest, 1)
     new.history.store.maintain(float(middle + BLOCK_S + GRACE_S))
     assert differences(new.history, source, START, middle + BLOCK_S) == []
     assert new.step(float(middle + 700)) is None
@@ -215,9 +218,9 @@ def test_a_hub_from_a_backup_takes_nothing_out_of_a_newer_mark(
         assert "its mark is newer" in (old.step(float(START + 10_000 + block)) or "it wrote")
     assert bucket.objects[KEY] == mark
     bucket.objects[KEY] = b"rot"  # from which nobody can begin
-    again = Hub(tmp_path / "a", bucket)
-    assert again.step(float(START + 20_000)) is None
-    assert again.mark().number >= hub.history.store.manifest.number
+    restarted = Hub(tmp_path / "a", bucket)
+    assert restarted.step(float(START + 20_000)) is None
+    assert restarted.mark().number >= hub.history.store.manifest.number
 
 
 def test_a_mark_that_is_missing_or_spoilt_changes_nothing(tmp_path: Path, bucket: MemoryBucket
