@@ -166,13 +166,13 @@ def test_what_comes_while_a_late_file_is_tried_again_waits_for_the_next(
     history.append(source.greetings(), 1)
     now = START + HOUR_S
     first = Event(1_000, float(START), "test")
-    history.append([*source.span(START, START + 5), _event(first)], 1)
+    history.append([*_late(source, range(5), now), _event(first, now)], 1)
     with monkeypatch.context() as patch:
         patch.setattr(HistoryFiles, "commit", _no_room)
         for attempt in range(2):
             history.store.maintain(now + attempt * LATE_S)
     second = Event(1_001, float(START), "test")
-    history.append([*source.span(START + 5, START + 10), _event(second)], 1)
+    history.append([*_late(source, range(5, 10), now), _event(second, now)], 1)
     is_written = False
     for attempt in range(2, 8):
         history.store.maintain(now + attempt * 2 * LATE_S + RETRY_S)
@@ -184,8 +184,12 @@ def test_what_comes_while_a_late_file_is_tried_again_waits_for_the_next(
     history.close()
 
 
-def _event(event: Event) -> HistoryMessage:
-    return HistoryMessage("n0", "s", event.taken_at, event)
+def _late(source: Source, seconds: range, received_at: float) -> list[HistoryMessage]:
+    return [one for at in seconds for one in source.second(START + at, received_at, whole=True)]
+
+
+def _event(event: Event, received_at: float) -> HistoryMessage:
+    return HistoryMessage("n0", "s", received_at, event)
 
 
 def _no_room(*_: object) -> None:
