@@ -11,6 +11,7 @@ looks at all.
 import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gpudeck.measures.metrics import DENIED, Absence
@@ -19,6 +20,7 @@ from ..tasks.privileges import sees_all
 from .sysfs import content, properties
 
 DEVICES = "/dev/dri/"
+AWAKE: Mapping[str, str] = MappingProxyType({})
 TURNS = 5  # lists until every process was looked at
 
 
@@ -33,12 +35,9 @@ class DrmClient(NamedTuple):
 
 
 class DrmClients:
-    def __init__(self, uuids: Mapping[str, str], proc: Path, turns: int = TURNS,
-                 devices: Mapping[str, str] | None = None) -> None:
-        """`uuids`: of the boards, by PCI address; `devices`: by device file, where a board that
-        sleeps must not be woken."""
+    def __init__(self, uuids: Mapping[str, str], proc: Path, turns: int = TURNS) -> None:
+        """`uuids`: of the boards, by PCI address."""
         self._uuids, self._proc, self._turns = uuids, proc, turns
-        self._devices = devices or {}
         self._pids: frozenset[int] = frozenset()  # of the last list
         self._holders: frozenset[int] = frozenset()  # of them, those with a board open
         self._closed: frozenset[int] = frozenset()  # whose files were refused when looked at last
@@ -50,11 +49,11 @@ class DrmClients:
         hidden."""
         return not self._closed and sees_all(self._proc)
 
-    def read(self, users: Collection[int], is_whole: bool, asleep: Collection[str] = ()
+    def read(self, users: Collection[int], is_whole: bool, asleep: Mapping[str, str] = AWAKE
              ) -> Iterator[DrmClient]:
         """Yield each client once, however often it is open. `users`: who is known to use a board;
-        `asleep`: boards whose clients are not asked for numbers. `is_whole` False: a process that
-        opens its first board may be listed `turns` lists late."""
+        `asleep`: boards whose clients are not asked for numbers, by device file. `is_whole` False:
+        a process that opens its first board may be listed `turns` lists late."""
         clients: set[tuple[str, str]] = set()
         holders, closed = set[int](), set[int]()
         looked_at = self._looked_at(users, is_whole)
@@ -83,7 +82,7 @@ class DrmClients:
         return [pid for pid in pids if pid in self._holders or pid in users or pid not in former
                 or pid % self._turns == self._turn % self._turns]
 
-    def _of_process(self, pid: int, asleep: Collection[str]) -> Iterator[DrmClient | None]:
+    def _of_process(self, pid: int, asleep: Mapping[str, str]) -> Iterator[DrmClient | None]:
         """Yield its open files of boards; None: of none of ours. Raises PermissionError."""
         folder = f"{self._proc}/{pid}"
         for file in _files(f"{folder}/fd"):
@@ -95,8 +94,8 @@ class DrmClients:
                 continue
             if not device.startswith(DEVICES):
                 continue
-            if (uuid := self._devices.get(device, "")) in asleep:
-                yield DrmClient(pid, uuid, "", {})
+            if device in asleep:
+                yield DrmClient(pid, asleep[device], "", {})
                 continue
             values = _values(f"{folder}/fdinfo/{file}")
             board, client = values.get("drm-pdev", ""), values.get("drm-client-id", "")

@@ -248,27 +248,28 @@ def tasks(argv: Sequence[str]) -> int:
         items, hosts = client.tasks(), host_names(client.nodes())
         gpus = [] if reach.json else client.gpus(metrics="util_pct")
     else:
-        items, gpus, unseen = _tasks_here(reach)
-        more["unseen"] = unseen
+        items, gpus, more["unseen"], more["detail"] = _tasks_here(reach)
     # A pipe gets whole lines, a person's terminal as much as it has room for.
     width = os.get_terminal_size().columns if sys.stdout.isatty() else None
     places = {gpu["uuid"]: str(gpu.get("place", gpu["index"])) for gpu in gpus}
     print(show.as_json(items, **more) if reach.json
-          else more.get("unseen") or show.task_table(items, hosts, places, width or None))
+          else more.get("unseen") or "\n".join([
+              show.task_table(items, hosts, places, width or None), *show.notes({"reader": more})]))
     return ExitCode.OK
 
 
-def _tasks_here(reach: ConnectionSettings) -> tuple[list[show.Item], list[show.Item], str]:
-    """Return tasks, GPUs, and why no task can be named: by the driver's ids they would be somebody
-    else's."""
+def _tasks_here(reach: ConnectionSettings
+                ) -> tuple[list[show.Item], list[show.Item], str, str]:
+    """Return tasks, GPUs, why no task can be named: by the driver's ids they would be somebody
+    else's; and what is wrong with single boards or drivers, whose tasks may be missing."""
     reading, processes = read_once(reach, readings=2, lists=2,
                                    others_within_s=OTHERS_WITHIN_S)
     if unseen := foreign_pids(backend_named(reach.backend), reach.ceiling):
-        return [], [], unseen
+        return [], [], unseen, reading.detail
     table = TaskTable(boot_id(), names=WorkloadNameCache(), clients=LocalMpsDaemons().clients,
                       suspended=lambda: suspended_here(reach.data))
     return (show.task_items(table.describe(processes), this_host()),
-            show.gpu_items(reading, this_host()), "")
+            show.gpu_items(reading, this_host()), "", reading.detail)
 
 
 def host_names(nodes: Sequence[show.Item]) -> dict[str, str]:

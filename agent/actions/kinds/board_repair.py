@@ -71,7 +71,7 @@ def _changes(setting: BoardSetting, preview: ServicePreview) -> tuple[SettingCha
 def _warnings(setting: BoardSetting, preview: ServicePreview) -> Iterator[str]:
     yield NOT_VERIFIED
     if isinstance(setting, GpuReset):
-        yield ("For up to three minutes no GPU of this node is read: a reader keeps every board "
+        yield ("For up to three minutes no GPU of this driver is read: a reader keeps every board "
                "open. Other monitors (DCGM, exporters, device plugins) have to be stopped by you.")
         yield "Where boards share NVLink without Fabric Manager, all of them have to be reset."
 

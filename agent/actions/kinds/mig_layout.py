@@ -170,8 +170,8 @@ def _warnings(setting: MigLayout, preview: MigPreview) -> Iterator[str]:
     yield NOT_VERIFIED
     if preview.mode is not None:
         yield ("The mode changes on a board that nobody has open: for up to three minutes no GPU "
-               "of this node is read. Other monitors (DCGM, exporters, device plugins) have to be "
-               "stopped by you.")
+               "of this driver is read. Other monitors (DCGM, exporters, device plugins) have to "
+               "be stopped by you.")
     if preview.in_use:
         yield f"In use or leased, and not touched: {preview.listed(preview.in_use)}."
     if any(not instance.is_complete for instance in preview.board.instances):

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import structs
 
 from gpudeck.contract.vendors import INTEL, PCI
-from gpudeck.measures.metrics import SLOW, UNKNOWN, UNSUPPORTED, Absence
+from gpudeck.measures.metrics import DENIED, SLOW, UNKNOWN, UNSUPPORTED, Absence
 
 from ..metric_row import HARD_THERMAL, POWER_CAP, SOFT_THERMAL, MetricRow, MonotonicCounter
 from ..sysfs import Answer, generation, number, word
@@ -49,6 +49,13 @@ class IntelBoard(SysfsBoard):
     def energy_now(self) -> float | None:
         energy = UNKNOWN if self.asleep else self._read_energy()
         return None if isinstance(energy, Absence) else energy * 1e-6
+
+    def note(self) -> str:
+        if (fault := super().note()) or self.use.mem_used_bytes != DENIED:
+            return fault
+        return ("shows neither utilization nor memory, the sum of all processes, since some cannot "
+                "be looked at: that takes CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH (the grant "
+                "`owners`), in the machine's own PID namespace.")
 
     def devices(self) -> tuple[str, ...]:
         """Return its device files: programs have these open."""

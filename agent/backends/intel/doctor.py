@@ -40,7 +40,8 @@ def checks(released: str, is_alone: bool, drm: Path = DRM, modules: Path = MODUL
         yield DoctorCheck("intel-processes", "Intel processes", "warning", (
             "not every process of this machine can be looked at from here, and utilization and "
             "memory of these boards are the sum of theirs: neither is known"),
-            "run the agent as root or with CAP_SYS_PTRACE, in the machine's own PID namespace")
+            "run the agent as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH (the grant "
+            "`owners`), in the machine's own PID namespace")
 
 
 def _many(count: int) -> str:

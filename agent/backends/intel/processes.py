@@ -45,23 +45,23 @@ class _ProcessUse:
 
 
 class IntelProcessList:
-    def __init__(self, uuids: Mapping[str, str], devices: Mapping[str, str], proc: Path = PROC
-                 ) -> None:
-        """`uuids`: of the boards, by PCI address; `devices`: by device file."""
-        self._clients = DrmClients(uuids, proc, TURNS, devices)
+    def __init__(self, uuids: Mapping[str, str], proc: Path = PROC) -> None:
+        """`uuids`: of the boards, by PCI address."""
+        self._clients = DrmClients(uuids, proc, TURNS)
         self._shares: dict[_ShareKey, EngineShare] = {}
         self._memory: dict[tuple[int, str], float | None] = {}  # that they held last
         self._uses: dict[tuple[int, str], _ProcessUse] = {}
         self._asleep: frozenset[str] = frozenset()
 
-    def read(self, now: float, is_whole: bool, asleep: Collection[str]
+    def read(self, now: float, is_whole: bool, asleep: Mapping[str, Collection[str]]
              ) -> tuple[ProcessReading, ...]:
         """`is_whole` False: a process that opens its first board may be listed some lists late.
-        `asleep`: boards that reading what their clients hold might wake."""
+        `asleep`: device files of boards that reading what their clients hold might wake."""
         self._asleep = frozenset(asleep)
+        devices = {device: uuid for uuid, files in asleep.items() for device in files}
         uses: dict[tuple[int, str], _ProcessUse] = {}
         read = set[_ShareKey]()
-        for client in self._clients.read((), is_whole, self._asleep):
+        for client in self._clients.read((), is_whole, devices):
             use = uses.setdefault(client[:2], _ProcessUse())
             if client.values:
                 read |= self._add(use, client, now)

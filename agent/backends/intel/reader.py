@@ -45,12 +45,11 @@ class _ListOfBoards:
     def __init__(self, boards: Mapping[Path, IntelBoard], proc: Path) -> None:
         self._boards = boards
         self._processes = IntelProcessList(
-            {board.address: board.facts.uuid for board in boards.values()},
-            {device: board.facts.uuid for board in boards.values() for device in board.devices()},
-            proc)
+            {board.address: board.facts.uuid for board in boards.values()}, proc)
 
     def read(self, now: float, is_whole: bool) -> tuple[ProcessReading, ...]:
-        asleep = {board.facts.uuid for folder, board in self._boards.items() if is_asleep(folder)}
+        asleep = {board.facts.uuid: board.devices()
+                  for folder, board in self._boards.items() if is_asleep(folder)}
         processes = self._processes.read(now, is_whole, asleep)
         for board in self._boards.values():
             board.use = self._processes.use_of(board.facts.uuid)

@@ -308,6 +308,13 @@ def test_a_kernel_without_counters_shows_no_utilization(machine: Machine) -> Non
         Absence.UNKNOWN] * 2
     machine.now += 1.0
     assert [(p.pid, p.mem_used_bytes, p.sm_pct) for p in listed(reader)] == [(50, None, None)]
+    # Nor next to one that has them.
+    for seconds in (1, 2):
+        machine.open_file(51, 3, I915.replace("id:\t7", "id:\t8").format(
+            render=seconds * 10**8, compute=0))
+        machine.now += 1.0
+        gpu = reader.read().gpus[0]
+    assert gpu.absent[COLUMN["util_pct"]] == Absence.UNKNOWN
 
 
 def test_an_unused_board_is_idle_and_empty(machine: Machine) -> None:
@@ -327,6 +334,7 @@ def test_where_a_process_may_be_hidden_use_is_denied(
     assert [reading.gpus[0].absent[COLUMN[key]] for key in ("util_pct", "mem_used_bytes")] == [
         Absence.DENIED] * 2
     assert reading.facts[0].missing["util_pct"] == "denied"
+    assert "GPU 0 shows neither utilization nor memory" in reading.detail
     assert reader.fresh().mem_used_bytes == {reading.facts[0].uuid: None}
     assert [process.pid for process in reading.processes or ()] == [50]
 
@@ -372,10 +380,10 @@ def test_a_sleeping_board_is_not_woken_by_its_clients(machine: Machine) -> None:
     reader = machine.reader()
     reader.read()
     (folder / "power/runtime_status").write_text("suspended\n")
-    (folder / "tile0/gt0/freq0/act_freq").unlink()
-    for pipe in (folder / "tile0/gt0/freq0/act_freq", machine.proc / "50/fdinfo/3"):
-        pipe.unlink(missing_ok=True)
-        os.mkfifo(pipe)  # whoever opens it never comes back
+    pipe = folder / "tile0/gt0/freq0/act_freq"
+    pipe.unlink()
+    os.mkfifo(pipe)  # whoever opens it never comes back
+    machine.open_file(50, 3, xe(1, resident="999 MiB", ccs=1))  # nobody reads that
     machine.now += 1.0
     reading = reader.read()
     assert values(reading.gpus[0], "util_pct", "mem_used_bytes", "power_w", "temp_c") == {
