@@ -3,7 +3,7 @@
 import { DesktopAlerts } from "./alerts/desktop_alerts.mjs";
 import { CommandStore } from "./actions/commands_store.mjs";
 import { mountActions } from "./actions/actions.mjs";
-import { UNTIL_ANSWER, byId, settle } from "./parts/dom.mjs";
+import { byId } from "./parts/dom.mjs";
 import { Holds } from "./actions/holds.mjs";
 import { lend } from "./live/feeds.mjs";
 import { Live } from "./live/live.mjs";
@@ -24,8 +24,6 @@ const coming = import(`./${page.module}`);
 const live = new Live(page);
 if (page.key.startsWith("site-")) lend(live);
 const longTasks = { count: 0, longest_ms: 0 };
-// A page that comes in pieces says when it is complete, and is shown after this time at the latest.
-const SETTLE_MS = 2_500;
 /** @type {ShownPage | null} */
 let shownPage = null;
 
@@ -34,7 +32,6 @@ function mount() {
   if (root === null) return;
   drawing.disconnect();
   root.hidden = false;
-  setTimeout(() => root.dataset.unsettled !== UNTIL_ANSWER && settle(root), SETTLE_MS);
   const here = document.querySelector(`.bar nav a[href="${page.under}"]`);
   here?.setAttribute("aria-current", "page");
   here?.scrollIntoView({ block: "nearest", inline: "nearest" });

@@ -98,7 +98,14 @@ function settingCard(item, isNamed) {
     make("dl", { class: "act-changes" }, factLines(rows)),
     ...refusals(item),
     ...(item.processes.length > 0 ? [clients(item)] : []),
-    ...(item.bystanders.length > 0 ? [bystanders(item)] : []),
+    ...(item.bystanders.length > 0
+      ? [
+          bystanders(
+            item,
+            `${plural(item.bystanders.length, "task")} there, verified afterwards to be still running`,
+          ),
+        ]
+      : []),
     ...warnings(item),
   );
 }
@@ -216,8 +223,14 @@ const rankWords = (members) =>
 /** @type {(pids: number[]) => string} */
 const roleWords = ({ length }) => (length === 1 ? "main" : `main, ${plural(length - 1, "worker")}`);
 
-/** @type {(item: Hub.PreviewItemView) => HTMLElement} */
-function bystanders({ bystanders: all }) {
+/**
+ * `words`: what is said above the list.
+ * @type {(item: Hub.PreviewItemView, words?: string) => HTMLElement}
+ */
+function bystanders(
+  { bystanders: all },
+  words = `${plural(all.length, "other task")} on its GPUs, verified as unaffected afterwards`,
+) {
   if (all.length === 0) return make("p", { class: "act-alone" }, "No other task uses these GPUs.");
   const rows = all.map(({ user, command, task_id: id }) =>
     make(
@@ -230,11 +243,7 @@ function bystanders({ bystanders: all }) {
   return make(
     "details",
     { class: "act-list beside", ...(all.length <= 4 ? { open: "" } : {}) },
-    make(
-      "summary",
-      {},
-      `${plural(all.length, "other task")} on its GPUs, verified as unaffected afterwards`,
-    ),
+    make("summary", {}, words),
     make("ul", {}, ...rows),
   );
 }

@@ -22,6 +22,7 @@ import { LineStore } from "./line_store.mjs";
 import { LinesPast } from "./lines_past.mjs";
 import { findMachines, idOf, properAddress, readPlace } from "./machine_address.mjs";
 import { drawHead, drawNever, drawUnknown, pastAddress } from "./page_head.mjs";
+import { idleOf } from "../fleet/idle_gpus.mjs";
 import { pastOf } from "../fleet/past_series.mjs";
 import { GpuTiles } from "./gpu_tiles.mjs";
 import { troubleOf } from "./gpu_trouble.mjs";
@@ -30,6 +31,7 @@ import { drawSpans, pressSpan, readSpan, shift, stretch, writeSpan } from "./spa
 import { fleetAddress } from "../parts/address.mjs";
 
 const REFRESH_MS = 2_000;
+const SETTLE_MS = 2_500; // then the page is seen, whether its side is there or not
 const SIDE_MS = 10_000; // the side panel comes whole, or as it is by then; the charts do not wait for it
 /** @type {Record<string, string>} */
 const EMPTY = {
@@ -157,10 +159,13 @@ export default class Timelines {
     const uuids = this.gpus.map((gpu) => gpu.uuid);
     this.store.watch(uuids);
     this.live.lines(uuids);
-    this.side.draw().finally(() => {
+    const sideDrawn = this.side.draw();
+    sideDrawn.finally(() => {
       this.stand();
       this.bringPast();
     });
+    // What is idle is said above the charts, with whose it is; all else that comes late has its place.
+    if (idleOf(this.gpus).length === 0) setTimeout(() => settle(this.root), SETTLE_MS);
     this.remember(uuids);
   }
 

@@ -191,9 +191,6 @@ export function afterPause(ms, does) {
   };
 }
 
-/** `data-unsettled` of a page that is not seen before its first answer, however late that is. */
-export const UNTIL_ANSWER = "until-answer";
-
 /**
  * A page that comes in pieces is seen when they stand: nothing jumps under an eye or a hand.
  * @type {(root: HTMLElement) => void}

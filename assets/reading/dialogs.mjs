@@ -50,6 +50,7 @@ export class Dialogs {
         this.onInput(/** @type {HTMLInputElement} */ (event.target), name),
       );
     root.addEventListener("cancel", (event) => this.onCancel(event), true);
+    root.addEventListener("click", (event) => bringIntoSight(targetOf(event)));
     root.addEventListener(
       "close",
       (event) => this.onClose(/** @type {HTMLDialogElement} */ (event.target)),
@@ -243,4 +244,16 @@ export class Dialogs {
       this.isSending = false;
     }
   }
+}
+
+/**
+ * What is opened at the end of a long dialog would be below its edge, with what comes in it.
+ * @type {(target: Element) => void}
+ */
+function bringIntoSight(target) {
+  const details = target.closest("dialog summary")?.parentElement;
+  requestAnimationFrame(() => {
+    if (details instanceof HTMLDetailsElement && details.open)
+      details.scrollIntoView({ block: "start" });
+  });
 }

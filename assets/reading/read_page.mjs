@@ -7,7 +7,6 @@
 
 import { DashAnswers } from "../parts/dash_answers.mjs";
 import {
-  UNTIL_ANSWER,
   afterPause,
   allWithin,
   byId,
@@ -249,8 +248,7 @@ export default class ReadPage extends Looker {
     super.fail(error);
     this.dialogs.fail(sentence(error.message));
     this.root.removeAttribute("aria-busy");
-    // Lists that come after titles without any would push these down; only the problem is seen until then.
-    if (this.hasArrived || this.root.dataset.unsettled !== UNTIL_ANSWER) settle(this.root);
+    // Before the first answer only the problem is seen: what comes after titles without anything would push them down.
   }
 
   /**

@@ -105,17 +105,21 @@ def short_words(item: Item, version: str, now: float) -> str:
             f"{'' if approver is None else f'; approved by {approver}'}")
 
 
-def _may_approve(item: Item, version: str, person: Item) -> bool:
-    """Return whether to offer it; the hub decides."""
-    is_other = item["by"] != person["name"] or not person["second_person"]
-    return (Role(person["role"]).covers(Role.ADMIN) and is_other and item["approved_by"] is None
-            and item["rule_version"] == version)
+def approval_refusal(item: Item, version: str, person: Item) -> str:
+    """Return why this person is not offered to approve a rehearsal; "": they are. The hub
+    decides. `version`: of the rule now."""
+    if item["rule_version"] != version:
+        return "It is of another version than the saved rule, so it cannot be approved."
+    if not Role(person["role"]).covers(Role.ADMIN):
+        return "An admin can approve it."
+    is_own = item["by"] == person["name"] and person["second_person"]
+    return "Another admin can approve it." if is_own else ""
 
 
 def approval(item: Item, version: str, person: Item) -> list[Component]:
     """Return the button that approves a rehearsal, for a person who may. `version`: of the rule
     now."""
-    if not _may_approve(item, version, person):
+    if item["approved_by"] is not None or approval_refusal(item, version, person):
         return []
     return [form_button(".button.small", "Approve", order(
         "POST", "rules", "backtests", item["id"], "approve"))]

@@ -18,7 +18,7 @@ from .graphs import REHEARSAL, AnsweredFigure
 from .item_lists import Item
 from .parts import literal
 from .reading import Parts, Viewer
-from .rehearsal_words import approval
+from .rehearsal_words import approval, approval_refusal
 from .rule_form import BEGIN, NEXT_STEPS, RuleFormDraft, draft_fields, outcome_words
 from .words import amount, sentence
 
@@ -27,6 +27,7 @@ SPANS = (("3600", "the last hour"), ("86400", "the last day"), ("604800", "the l
 USUAL_SPAN = "86400"
 EVERY_S = 0.7  # while a rehearsal runs
 NOTHING_DONE = "No actions are taken and no notifications are sent."
+NO_STEPS = "The saved rule takes no action, so nobody has to approve this."
 OF_OPERATORS = "Only operators and admins see current matches here."
 EMPTY_CHECK: Item = {"problems": [], "rule": None, "yaml": ""}
 
@@ -195,11 +196,14 @@ class RuleEditor:
                 "rehearsal-approval": self._approval(item)}
 
     def _approval(self, rehearsal: Item) -> list[Component] | None:
-        """Return what approves a rehearsal of the rule as it is saved. One without steps needs no
-        approval."""
+        """Return what approves a rehearsal of the rule as it is saved, or why nobody has to."""
         item = self._item
-        if item is None or not item["rule"]["ladder"] or rehearsal["state"] != "done":
+        if item is None or rehearsal["state"] != "done":
             return None
+        if not item["rule"]["ladder"]:
+            return [make("p", NO_STEPS)]
         if rehearsal["approved_by"] is not None:
             return [make("p", f"Approved by {rehearsal['approved_by']}.")]
-        return approval(rehearsal, item["version"], self._client.me()) or None
+        version, person = item["version"], self._client.me()
+        return approval(rehearsal, version, person) or [
+            make("p", approval_refusal(rehearsal, version, person))]

@@ -108,7 +108,7 @@ def lock_form(gpu: Item) -> SettingForm:
 
 
 def undo_form(limit: Item) -> SettingForm:
-    return SettingForm("Remove a limit", {"type": "limit_off", **literal(
+    return SettingForm("Undo a limit", {"type": "limit_off", **literal(
         {"gpu_uuid": limit["gpu_uuid"], "what": limit["what"]})})
 
 

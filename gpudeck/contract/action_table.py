@@ -228,7 +228,7 @@ _ROWS = (
     _setting("set_power_cap", "Cap power", "capping the power", "set"),
     _setting("lock_clocks", "Lock clocks", "locking the clocks", "set"),
     # A rule takes back what it has limited, and no other limit (agent/actions/kinds).
-    _setting("release_limit", "Remove limit", "removing the limit", "removed", for_rules=True),
+    _setting("release_limit", "Undo limit", "removing the limit", "removed", for_rules=True),
     _setting("set_compute_mode", "Set mode", "setting the compute mode", "set"),
     _setting("set_time_slice", "Set time slice", "setting the time slice", "set", is_off=True,
              is_unverified=True),

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, Route
+from playwright.sync_api import Browser, Page, Route
 
 from tests.demos import Demo, soon
 
@@ -135,7 +135,7 @@ def test_a_link_that_comes_late_moves_nothing(demo: Demo, browser: Browser, sign
 def test_a_part_of_a_node_that_comes_late_moves_nothing(
         demo: Demo, browser: Browser, signed_in: Any, width: int, late: tuple[str, ...],
         part: str) -> None:
-    """Later than a page waits for what is missing (SETTLE_MS in assets/deck.mjs)."""
+    """Later than a page waits for what is missing (SETTLE_MS in assets/charts/timelines.mjs)."""
     context = browser.new_context(storage_state=signed_in,
                                   viewport={"width": width, "height": 900})
     context.add_init_script(SHIFTS)
@@ -153,6 +153,56 @@ def test_a_part_of_a_node_that_comes_late_moves_nothing(
     shifts = page.evaluate("shifts")
     context.close()
     assert sum(amount for amount, *_ in shifts) < LEAST_SHIFT, shifts
+
+
+HELD_MS = 3_000  # longer than any page waits before it is seen (SETTLE_MS in assets/charts)
+STEPS = 4  # what an answer leads to is asked for then, such as its figure
+SLOW_PAGES = ("/tasks", "/pool", "/alerts", "/reports", "/audit", "/audit?actor=nobody-at-all",
+              "/history", "/node/{host}", "/gpu/{host}/0", "/job/{job}")
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("path", SLOW_PAGES)
+def test_answers_that_come_late_move_nothing(demo: Demo, browser: Browser, signed_in: Any,
+                                             path: str, width: int) -> None:
+    """Answers come later than a page waits for them, as from a busy hub: they pushed away what
+    stood below, on a phone's Node page by 0.035."""
+    context = browser.new_context(storage_state=signed_in,
+                                  viewport={"width": width, "height": 900})
+    context.add_init_script(SHIFTS)
+    shifts = come_late(context.new_page(), demo.url + path.format(**places(demo)))
+    context.close()
+    assert sum(amount for amount, *_ in shifts) < LEAST_SHIFT, shifts
+
+
+def come_late(page: Page, address: str) -> Any:
+    """Return the shifts of a page of which each answer is late. Once more where a row of a list
+    came or went meanwhile."""
+    waiting: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if '"pathname"' in (route.request.post_data or ""):  # which page it is
+            route.continue_()
+        else:
+            waiting.append(route)
+
+    for pattern in ("**/_dash-update-component*", "**/api/v1/**"):
+        page.route(pattern, hold)
+    for _ in range(3):
+        page.goto(address)
+        page.wait_for_selector("main > :not([hidden])", state="attached")
+        rows = set[int]()
+        for late_ms in (HELD_MS, *[1_000] * STEPS):
+            page.wait_for_timeout(late_ms)
+            rows.add(page.evaluate(ROWS))
+            for route in waiting:
+                route.continue_()
+            waiting.clear()
+        page.wait_for_timeout(1_000)
+        if len({*rows, page.evaluate(ROWS)} - {0}) <= 1:
+            break
+    page.unroute_all(behavior="ignoreErrors")
+    return page.evaluate("shifts")
 
 
 def test_the_sign_in_page_is_accessible(demo: Demo, browser: Browser) -> None:

@@ -240,12 +240,16 @@ def test_a_rehearsal_of_the_saved_rule_is_approved_where_it_was_looked_at() -> N
         return words(part)
 
     assert approval(item() | {"version": "v3"}) == "Approve"
-    assert approval(item() | {"version": "v4"}) == "", "of an earlier version"
-    assert approval(item() | {"version": "v3"}, Viewer(Role.OPERATOR, name="olga")) == ""
-    assert approval(item() | {"version": "v3"}, Viewer(Role.ADMIN, name="bo")) == "", "their own"
+    assert approval(item() | {"version": "v4"}) == (
+        "It is of another version than the saved rule, so it cannot be approved.")
+    assert approval(item() | {"version": "v3"}, Viewer(Role.OPERATOR, name="olga")) == (
+        "An admin can approve it.")
+    assert approval(item() | {"version": "v3"}, Viewer(Role.ADMIN, name="bo")) == (
+        "Another admin can approve it."), "their own"
     assert approval(item() | {"version": "v3"}, by="eve") == "Approved by eve."
     harmless = item() | {"version": "v3", "rule": RULE | {"ladder": []}}
-    assert approval(harmless) == "", "it takes no steps"
+    assert approval(harmless) == (
+        "The saved rule takes no action, so nobody has to approve this.")
 
 
 def test_who_may_not_change_rules_sees_one_and_asks_nothing() -> None:
