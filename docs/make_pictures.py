@@ -15,7 +15,7 @@ from tests.notebook.servers import Jupyter
 from tests.screens import DrivenTerminal
 
 IMAGES = Path(__file__).with_name("images")
-WASTED = re.compile(r"on n001 GPU 5, idle [\d.]+ (?:min|h)\b")
+WASTED = re.compile(r"(\S+) on n001 GPU 5, idle [\d.]+ (?:min|h)\b")
 MADE_WITHIN_S = 1_200.0  # the past, and the alert about the wasted GPU
 NODE = "/node/n001?" + urllib.parse.urlencode({"span": 3_600})
 # Name, path, width, height, theme, and what is on it once it is as it should be.
@@ -64,11 +64,12 @@ def _take_notebook(browser: Browser, demo: Demo, folder: Path) -> None:
         jupyter.close()
 
 
-def _take_terminal(demo: Demo) -> None:
-    """The fleet, what is wasted in it, and the help."""
+def _take_terminal(demo: Demo, owner: str) -> None:
+    """The fleet, what is wasted in it, and the help. `owner`: of what is wasted, whom the demo
+    draws by lot."""
     with DrivenTerminal("--hub", demo.url, width=COLUMNS, height=LINES,
                         env={"GPUDECK_TOKEN": str(demo.info()["token"])}) as top:
-        top.shows("kavya", "QUEUE", "q quit")
+        top.shows(owner, "QUEUE", "q quit")
         screens = [top.letters]
         for keys, words in (("/state:wasted\r", "state:wasted"), ("?", "redraw")):
             top.press(keys)
@@ -88,11 +89,13 @@ def main() -> None:
         card = page.locator("#card-wasted")
         assert soon(lambda: _is_whole(demo) and _is_reported(demo)
                     and WASTED.search(card.inner_text()), MADE_WITHIN_S)
+        wasted = WASTED.search(card.inner_text())
+        assert wasted is not None
         _take(browser, first.storage_state(), demo)
         first.close()
         _take_notebook(browser, demo, Path(folder) / "books")
         browser.close()
-        _take_terminal(demo)
+        _take_terminal(demo, wasted[1])
 
 
 if __name__ == "__main__":

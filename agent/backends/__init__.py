@@ -167,9 +167,8 @@ class Backend:
     def suspend_trouble(self, driver: str | None) -> str:
         """Return why it can suspend no task at all; "": nothing is in the way. `driver`: its
         version."""
-        modules = [module for part in self.readers
-                   if (module := part.suspend_module()) is not None]
-        return modules[0].trouble(driver) if modules else NO_SUSPENSION
+        module = self.suspend_module()
+        return NO_SUSPENSION if module is None else module.trouble(driver)
 
     def time_slice_module(self) -> TimeSliceModule | None:
         return cast("TimeSliceModule", module_of(self.time_slice)) if self.time_slice else None

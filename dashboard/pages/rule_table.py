@@ -87,9 +87,9 @@ def _firing(item: Item, counts: Counts) -> int:
     """Return how many are in the list of firing alerts, and those of which no list says anything
     yet. One that another alert explains is in the list of blocked ones alone, and a silenced one in
     that of silenced ones."""
-    rule = item["rule"]["id"]
+    rule, count = str(item["rule"]["id"]), int(item["firing"] + item["resolving"])
     elsewhere = counts["silenced"][rule] + counts["explained"][rule]
-    return max(counts["firing"][rule], item["firing"] + item["resolving"] - elsewhere)
+    return max(counts["firing"][rule], count - elsewhere)
 
 
 def _actions(item: Item, person: Viewer) -> list[Component]:

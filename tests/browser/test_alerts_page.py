@@ -245,6 +245,15 @@ def test_a_rule_is_written_with_a_look_at_whom_it_means(
     page.get_by_role("button", name="Rehearse").click()
     assert soon(lambda: "It did not fire in that time." in page.locator(
         ".rehearsal-words").inner_text()), "beside what it would have done"
+    assert page.locator(".rehearsal-words").evaluate(ON_TOP), "neither below the edge nor covered"
+    assert "takes no action, so nobody has to approve" in page.locator(
+        "#rehearsal-approval").inner_text()
+
+
+ON_TOP = """one => {
+    const box = one.getBoundingClientRect();
+    return one.contains(document.elementFromPoint(box.left + 5, box.top + 5));
+}"""
 
 
 def test_every_field_of_a_rule_is_kept_by_the_form(hub: HubProcess, node: Node,

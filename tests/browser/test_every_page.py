@@ -157,8 +157,8 @@ def test_a_part_of_a_node_that_comes_late_moves_nothing(
 
 HELD_MS = 3_000  # longer than any page waits before it is seen (SETTLE_MS in assets/charts)
 STEPS = 4  # what an answer leads to is asked for then, such as its figure
-SLOW_PAGES = ("/tasks", "/pool", "/alerts", "/reports", "/audit", "/audit?actor=nobody-at-all",
-              "/history", "/node/{host}", "/gpu/{host}/0", "/job/{job}")
+SLOW_PAGES = ("/pool", "/alerts", "/reports", "/audit", "/audit?actor=nobody-at-all",
+              "/node/{host}")
 
 
 @pytest.mark.parametrize("width", [1440, 390])

@@ -67,6 +67,7 @@ def test_repairs_and_suspensions_are_the_vendors_own(tmp_path: Path) -> None:
     assert boards.time_slice_module(BOARD) is None
     assert boards.suspend_module((nvidia,)) is NVML.suspend_module()
     assert boards.suspend_module((nvidia, BOARD)) is None, "half of a task cannot be suspended"
+    assert boards.suspend_module(()) is NVML.suspend_module(), "what a restore asks for"
 
 
 @pytest.mark.parametrize(("backend", "driver", "why"), [
