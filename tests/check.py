@@ -20,7 +20,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "build" / "check.json"
-TOGETHER = ("-m", "check", "-n", "6", "--dist", "loadfile", "--no-loadscope-reorder")
+# Six workers on two cores took longer than four: what waits for a process then waits for its turn.
+TOGETHER = ("-m", "check", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder")
 MOST_ALONE = 25  # where more fail, something is broken that one by one would not show
 ALONE_S = 900
 LONGEST = 40
