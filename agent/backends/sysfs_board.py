@@ -138,8 +138,8 @@ class SysfsBoard(ABC):
         return limit if limit is not None and limit > 0 else None
 
     def _identity(self, machine_id: Path) -> str:
-        """Return an identity for a board without a number of its own: this machine, and its place
-        in it."""
+        """Return an identity for a board that has no serial number: made of this machine and its
+        slot."""
         place = uuid.uuid5(uuid.NAMESPACE_OID, f"{word(machine_id)} {self.address}")
         return f"{self.VENDOR.upper()}-{place}"
 

@@ -111,9 +111,9 @@ class ActionStore:
                 raise self._refuses(error) from error
 
     def mark(self) -> FileMark | None:
-        """Return a mark that differs after each write to the file, whoever writes it; None where no
-        mark is safe, as for a file written this moment: its times are no finer than the kernel's
-        tick. Reads no content, so that it is cheap to ask often."""
+        """Return a mark that changes with every write to the file, by any process; None if it
+        was written just now: file times are no finer than the kernel's tick, so the next write
+        could leave the same mark. It reads no content and is cheap to call often."""
         marks = []
         for end in ("", "-wal"):
             try:

@@ -159,13 +159,14 @@ export default class Timelines {
     const uuids = this.gpus.map((gpu) => gpu.uuid);
     this.store.watch(uuids);
     this.live.lines(uuids);
-    const sideDrawn = this.side.draw();
-    sideDrawn.finally(() => {
+    this.side.draw().finally(() => {
       this.stand();
       this.bringPast();
     });
-    // What is idle is said above the charts, with whose it is; all else that comes late has its place.
-    if (idleOf(this.gpus).length === 0) setTimeout(() => settle(this.root), SETTLE_MS);
+    // What is idle is said above the charts, with whose it is, so that these wait for it, but not for a hub that hangs; all else
+    // that comes late has its place.
+    const isIdle = idleOf(this.gpus).length > 0;
+    setTimeout(() => settle(this.root), isIdle ? SIDE_MS : SETTLE_MS);
     this.remember(uuids);
   }
 

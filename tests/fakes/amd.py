@@ -28,6 +28,16 @@ def grow(root: Path, files: Mapping[str, Any]) -> None:
             path.write_bytes(table.ljust(content.get("length", 0), b"\0"))
 
 
+def open_file(process: Path, number: int, lines: str, device: str = "/dev/dri/renderD128") -> None:
+    """Write an open file of a process, in the folder that stands for its /proc/PID."""
+    for name in ("fd", "fdinfo"):
+        (process / name).mkdir(parents=True, exist_ok=True)
+    link = process / f"fd/{number}"
+    if not link.is_symlink():
+        link.symlink_to(device)
+    (process / f"fdinfo/{number}").write_text(lines)
+
+
 class FakeAmd:
     """Files of AMD's driver in a folder. A board is a capture, as it is or with other files."""
 

@@ -178,8 +178,9 @@ class IntelBoard(SysfsBoard):
         return float(bits) if there else next(iter(answers), UNSUPPORTED)
 
     def _link(self) -> Path | None:
-        """Return the folder whose link to the machine counts; None: it cannot be seen. A board has
-        a switch of its own; what is behind that reports one lane of 2.5 GT/s, whatever there is."""
+        """Return the folder whose link to the machine counts; None: it cannot be seen. A board
+        sits behind a switch on its card; the link behind that always reads as one lane of
+        2.5 GT/s."""
         port = self._folder.resolve().parent.parent
         if word(port / "vendor") == PCI[INTEL] and word(port / "class").startswith(BRIDGE):
             return port

@@ -26,7 +26,7 @@ from gpudeck.contract.pool_messages import Leased, LeasedGpu
 from gpudeck.contract.vendors import PCI
 from gpudeck.measures.metrics import COLUMN, SLOW_COLUMN, Absence
 from gpudeck.pool.environment import environment
-from tests.fakes.amd import BOARDS, grow
+from tests.fakes.amd import BOARDS, grow, open_file
 
 
 class Machine:
@@ -51,13 +51,7 @@ class Machine:
 
     def open_file(self, pid: int, number: int, lines: str, device: str = "/dev/dri/renderD128"
                   ) -> None:
-        folder = self.root / f"proc/{pid}"
-        (folder / "fd").mkdir(parents=True, exist_ok=True)
-        (folder / "fdinfo").mkdir(exist_ok=True)
-        link = folder / f"fd/{number}"
-        if not link.is_symlink():
-            os.symlink(device, link)
-        (folder / f"fdinfo/{number}").write_text(lines)
+        open_file(self.root / f"proc/{pid}", number, lines, device)
 
 
 @pytest.fixture

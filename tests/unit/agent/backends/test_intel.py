@@ -17,6 +17,7 @@ from agent.readings import GpuReading, ProcessReading
 from agent.tasks import privileges
 from gpudeck.contract.vendors import INTEL, is_nvidia, vendor_of
 from gpudeck.measures.metrics import COLUMN, Absence
+from tests.fakes.amd import open_file
 from tests.fakes.intel import FakeIntel
 
 MIB = 2**20
@@ -37,13 +38,7 @@ class Machine(FakeIntel):
 
     def open_file(self, pid: int, number: int, lines: str, device: str = "/dev/dri/renderD128"
                   ) -> None:
-        folder = self.proc / f"{pid}"
-        (folder / "fd").mkdir(parents=True, exist_ok=True)
-        (folder / "fdinfo").mkdir(exist_ok=True)
-        link = folder / f"fd/{number}"
-        if not link.is_symlink():
-            os.symlink(device, link)
-        (folder / f"fdinfo/{number}").write_text(lines)
+        open_file(self.proc / f"{pid}", number, lines, device)
 
 
 @pytest.fixture
