@@ -18,37 +18,45 @@ from pathlib import Path
 
 import pytest
 
+from tests.cpu_time import PROPERTY
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "build" / "check.json"
 # Six workers on two cores took longer than four: what waits for a process then waits for its turn.
 TOGETHER = ("-m", "check", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder")
 MOST_ALONE = 25  # where more fail, something is broken that one by one would not show
 ALONE_S = 900
-LONGEST = 40
+LONGEST = 80
 RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 SAME = ("--hypothesis-seed",)  # with other examples it would be another test
 
 
 class Outcomes:
     """Plugin of the process that starts the workers: the outcome of each test, and the seconds that
-    the tests of each file took."""
+    the tests of each file took of a worker, and of the cores."""
 
     def __init__(self) -> None:
         self._by_test: dict[str, str] = {}
         self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._cpu_s: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._seconds[report.nodeid.partition("::")[0]] += report.duration
+        file = report.nodeid.partition("::")[0]
+        self._seconds[file] += report.duration
+        if report.when == "teardown":
+            self._cpu_s[file] += sum(float(str(value)) for name, value in report.user_properties
+                                     if name == PROPERTY)
         earlier = self._by_test.get(report.nodeid, "passed")  # by an earlier phase
         self._by_test[report.nodeid] = report.outcome if earlier == "passed" else earlier
 
     def tests(self, outcome: str) -> list[str]:
         return [test for test, last in self._by_test.items() if last == outcome]
 
-    def longest(self) -> dict[str, int]:
-        """Return the slowest files, with seconds of one worker."""
+    def longest(self) -> dict[str, dict[str, int]]:
+        """Return the slowest files, with the seconds of one worker and of CPU."""
         rows = sorted(self._seconds.items(), key=lambda row: -row[1])
-        return {file: round(seconds) for file, seconds in rows[:LONGEST]}
+        return {file: {"seconds": round(seconds), "cpu_s": round(self._cpu_s[file])}
+                for file, seconds in rows[:LONGEST]}
 
 
 def passes_alone(test: str, options: Sequence[str]) -> bool:

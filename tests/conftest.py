@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.fakes.hub import FakeHub
 
-pytest_plugins = ("tests.quarantine",)
+pytest_plugins = ("tests.cpu_time", "tests.quarantine")
 SEED = os.environ.setdefault("GPUDECK_TEST_SEED", str(secrets.randbits(32)))
 random.seed(int(SEED))  # for what is drawn when a file is imported
 

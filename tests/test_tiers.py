@@ -15,7 +15,7 @@ from tests.quarantine import TWICE, UnsteadyTest, today, unsteady_tests
 ROOT = Path(__file__).resolve().parents[1]
 # For runs of pytest in a run of pytest: of the plugins that are installed, those that they need.
 FEW_PLUGINS = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-               "PYTEST_PLUGINS": "xdist.plugin,_hypothesis_pytestplugin"}
+               "PYTEST_PLUGINS": "xdist.plugin,_hypothesis_pytestplugin,tests.cpu_time"}
 
 
 def stands(row: str) -> bool:
@@ -99,6 +99,14 @@ def test_only_who_is_in_quarantine_is_run_again(tmp_path: Path, listed: bool, ag
     assert TWICE not in run.stdout
 
 
+BUSY = """
+def test_busy_child():
+    import subprocess, sys
+    subprocess.run([sys.executable, "-c", "import time; "
+                    "all(iter(lambda: time.process_time() < 1.5, False))"])
+"""
+
+
 def run_check(folder: Path, body: str) -> "subprocess.CompletedProcess[str]":
     """Run both runs of `make check`, over tests that are marked `check`."""
     (folder / "test_one.py").write_text("import pytest\npytestmark = pytest.mark.check\n" + body)
@@ -126,6 +134,12 @@ def test_what_fails_in_check_is_run_once_more_alone_and_named(
     assert len(result["failed"]) == code
     assert len(result["passed_alone"]) == 1 - code
     assert list(result["longest"]) == ["test_one.py"]
+
+
+def test_the_work_of_child_processes_counts_for_their_file(tmp_path: Path) -> None:
+    run = run_check(tmp_path, BUSY)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert json.loads((tmp_path / "r.json").read_text())["longest"]["test_one.py"]["cpu_s"] >= 1
 
 
 def test_a_check_that_fails_without_a_failed_test_has_failed(tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ CHECK_TESTS = (
     "tests/test_tiers.py::test_nothing_stays_in_quarantine",  # a date must not shut the gate
     "tests/test_tiers.py::test_only_who_is_in_quarantine_is_run_again",
     "tests/test_tiers.py::test_a_check_that_fails_without_a_failed_test_has_failed",
+    "tests/test_tiers.py::test_the_work_of_child_processes_counts_for_their_file",
     "tests/test_tiers.py::test_what_fails_in_check_is_run_once_more_alone_and_named",
     "tests/integration/test_thefts.py::test_a_viewer_s_session_reads_and_orders_nothing",
     "tests/unit/agent/backends/test_events.py::test_an_error_of_the_wait_is_no_error_of_the_gpus",
