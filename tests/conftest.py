@@ -33,11 +33,13 @@ os.umask(UMASK)
 settings.register_profile("gpudeck", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gpudeck")
 
+# What mostly waits (the matrix, limits, services, features of a node) among what keeps a core busy.
 LONGEST = (
-    "faults/test_fault_matrix.py", "integration/test_limits_terminal.py", "unit/test_bench.py",
-    "integration/test_node_features.py", "integration/test_service_used.py",
-    "browser/test_fleet_page.py", "browser/test_hostile_text.py", "browser/test_every_page.py",
-    "browser/test_alerts_page.py", "browser/test_action_pages.py", "browser/test_history_page.py",
+    "faults/test_fault_matrix.py", "browser/test_fleet_page.py",
+    "integration/test_limits_terminal.py", "browser/test_hostile_text.py",
+    "browser/test_every_page.py", "integration/test_service_used.py",
+    "browser/test_alerts_page.py", "browser/test_action_pages.py",
+    "integration/test_node_features.py", "browser/test_history_page.py", "unit/test_bench.py",
     "browser/test_settings_page.py", "browser/",  # together: they share a demo, which goes on
     "faults/test_theft.py", "faults/test_pool_sixty.py", "integration/test_pool_order.py",
     "integration/test_pool_run.py",
