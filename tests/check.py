@@ -18,8 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cpu_time import PROPERTY
-
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "build" / "check.json"
 # Six workers on two cores took longer than four: what waits for a process then waits for its turn.
@@ -27,6 +25,7 @@ TOGETHER = ("-m", "check", "-n", "4", "--dist", "loadfile", "--no-loadscope-reor
 MOST_ALONE = 25  # where more fail, something is broken that one by one would not show
 ALONE_S = 900
 LONGEST = 80
+CPU_S = "cpu_s"  # property of a test, set by tests/cpu_time.py
 RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 SAME = ("--hypothesis-seed",)  # with other examples it would be another test
 
@@ -45,7 +44,7 @@ class Outcomes:
         self._seconds[file] += report.duration
         if report.when == "teardown":
             self._cpu_s[file] += sum(float(str(value)) for name, value in report.user_properties
-                                     if name == PROPERTY)
+                                     if name == CPU_S)
         earlier = self._by_test.get(report.nodeid, "passed")  # by an earlier phase
         self._by_test[report.nodeid] = report.outcome if earlier == "passed" else earlier
 

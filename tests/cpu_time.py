@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-PROPERTY = "cpu_s"
+from tests.check import CPU_S
+
 _FIELDS_BEFORE_TIMES = 11  # of /proc/PID/stat, counted after the name in brackets
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -39,7 +40,7 @@ class CpuTimes:
             if nextitem is None or nextitem.path != item.path:
                 now = ticks_of(os.getpid())
                 # What a test's own processes used and nobody waited for is in no counter any more.
-                item.user_properties.append((PROPERTY, max(0, now - self._before) / _TICKS))
+                item.user_properties.append((CPU_S, max(0, now - self._before) / _TICKS))
                 self._before = now
 
 
