@@ -25,7 +25,7 @@ def fetch(port: int, path: str, clock_s: float = WHOLE_S) -> str:
     if status != 200:
         raise ServingUnreadableError(f"it answers {path} with status {status}")
     if "chunked" in head.get("transfer-encoding", ""):
-        raise ServingUnreadableError("it answers in chunks, which HTTP/1.0 has not")
+        raise ServingUnreadableError("it answers in chunks, which HTTP/1.0 does not have")
     return body.decode(errors="replace")
 
 

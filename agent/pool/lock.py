@@ -127,7 +127,7 @@ def refusal(leases: Collection[NodeLease], new: NodeLease, gpus: Mapping[str, Po
             return f"GPU {gpu.index} is leased"
         booked = [claim.mem_bytes for claim in (*claims, new.claim) if claim.mem_bytes is not None]
         if booked and (gpu.mem_bytes is None or sum(booked) > gpu.mem_bytes):
-            return f"GPU {gpu.index} has not so much memory left"
+            return f"GPU {gpu.index} does not have that much memory left"
     return lack_words(new.claim, host, host.after_grants(lease.claim for lease in leases))
 
 

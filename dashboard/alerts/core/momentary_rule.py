@@ -7,13 +7,13 @@ from typing import Literal
 from msgspec.structs import replace
 
 from .rule import Rule
-from .rule_signal import HOWS, OF_MINUTES, TIME_UNTIL
+from .rule_signal import FUNCTIONS, MINUTE_FUNCTIONS, TIME_UNTIL
 
 # now: complete. newest: the newest sample stands for each span. grows: one sample says nothing.
 Basis = Literal["now", "newest", "grows"]
-SPANNED = re.compile(rf"\b({'|'.join((*HOWS, TIME_UNTIL))})\s*\(\s*(\w+)\s*,\s*[\w.]+\s*%?"
+SPANNED = re.compile(rf"\b({'|'.join((*FUNCTIONS, TIME_UNTIL))})\s*\(\s*(\w+)\s*,\s*[\w.]+\s*%?"
                      r"\s*\)", re.IGNORECASE)
-GROWS = frozenset(("rate", "increase", *OF_MINUTES, TIME_UNTIL))
+GROWS = frozenset(("rate", "increase", *MINUTE_FUNCTIONS, TIME_UNTIL))
 
 
 def momentary(rule: Rule) -> tuple[Rule, Basis]:

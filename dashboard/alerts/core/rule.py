@@ -25,7 +25,7 @@ from ...fleet.filters import Filter
 from ...fleet.filters import parse as parse_filter
 from .numbers import NAMES
 from .rule_signal import (
-    OF_MINUTES,
+    MINUTE_FUNCTIONS,
     RuleSignal,
     RuleSyntaxError,
     RuleThreshold,
@@ -170,7 +170,7 @@ class CompiledRule:
         """Return whether it reads closed minutes, so that rehearsal and life are the same
         computation."""
         return self.for_s >= self.closed_from_s or any(
-            term.how in OF_MINUTES for term in self.terms)
+            term.how in MINUTE_FUNCTIONS for term in self.terms)
 
     @property
     def period_s(self) -> int:

@@ -31,12 +31,12 @@ from ...insight.core.growth import SPAN_S, seconds_until
 Floats = npt.NDArray[np.float64]
 How = Literal["last", "avg", "min", "max", "rate", "increase", "growth", "anomaly"]
 End = Literal["min", "mean", "max"]
-HOWS: tuple[How, ...] = ("avg", "min", "max", "rate", "increase", "growth", "anomaly")
-OF_MINUTES: frozenset[How] = frozenset(("growth", "anomaly"))  # they compare closed minutes
-LEAST_OF_MINUTES_S = 720  # a minute in each block
+FUNCTIONS: tuple[How, ...] = ("avg", "min", "max", "rate", "increase", "growth", "anomaly")
+MINUTE_FUNCTIONS: frozenset[How] = frozenset(("growth", "anomaly"))  # they compare closed minutes
+MINUTES_SPAN_LEAST_S = 720  # a minute in each block
 TIME_UNTIL = "time_until"
 
-OF_MEMORY = "mem_used_bytes"
+MEMORY = "mem_used_bytes"
 MAX_LENGTH = 400
 MAX_TERMS = 8
 MAX_DEPTH = 8
@@ -227,10 +227,10 @@ class SignalParser(ExpressionParser[SignalExpression]):
             return self._look(SignalTerm("last", self._metric_name(token)))
         if token.text == TIME_UNTIL:
             return self._time_until(token)
-        how = next((how for how in HOWS if how == token.text), None)
+        how = next((how for how in FUNCTIONS if how == token.text), None)
         if how is None:
             raise RuleSyntaxError(f"there is no {token.text!r}; known: "
-                                  f"{', '.join((*HOWS, TIME_UNTIL))}", token.at)
+                                  f"{', '.join((*FUNCTIONS, TIME_UNTIL))}", token.at)
         name = self.peek()
         if name is None or name.kind != "name":
             raise RuleSyntaxError(f"{how} of what? Write {how}(util_pct, 5m)",
@@ -246,15 +246,15 @@ class SignalParser(ExpressionParser[SignalExpression]):
         """Refuse functions that compare blocks of minutes where they have nothing to compare."""
         if term.how == "growth" and self._names[term.name] != "B":
             raise RuleSyntaxError("growth is of memory, such as mem_used_bytes", name.at)
-        if term.how in OF_MINUTES and term.span_s < LEAST_OF_MINUTES_S:
+        if term.how in MINUTE_FUNCTIONS and term.span_s < MINUTES_SPAN_LEAST_S:
             raise RuleSyntaxError(f"{term.how} looks back over at least 12m", name.at)
 
     def _time_until(self, token: Token) -> SignalExpression:
         """Read the time until the memory of its fullest GPU is used up to this share, at the
         growth of the last 48 minutes."""
         name, names = self.peek(), self._names
-        if name is None or name.text != OF_MEMORY or OF_MEMORY not in names:
-            raise RuleSyntaxError(f"write {TIME_UNTIL}({OF_MEMORY}, 95%), of a gpu, task or job",
+        if name is None or name.text != MEMORY or MEMORY not in names:
+            raise RuleSyntaxError(f"write {TIME_UNTIL}({MEMORY}, 95%), of a gpu, task or job",
                                   token.at)
         self.skip()
         self._expect(",")
@@ -265,9 +265,9 @@ class SignalParser(ExpressionParser[SignalExpression]):
         self.skip()
         self._expect(")")
         limit = float(share.text[:-1]) / 100
-        grows = self._look(SignalTerm("growth", OF_MEMORY, SPAN_S)).compute
+        grows = self._look(SignalTerm("growth", MEMORY, SPAN_S)).compute
         used_bytes, *shares = (self._look(SignalTerm("last", number)).compute for number in (
-            OF_MEMORY, *(("gpu_mem_share", "mem_share") if "gpu_mem_share" in names
+            MEMORY, *(("gpu_mem_share", "mem_share") if "gpu_mem_share" in names
                          else ("mem_total_bytes",))))
 
         def room(look: Look) -> Floats:
@@ -298,8 +298,8 @@ class SignalParser(ExpressionParser[SignalExpression]):
     def _look(self, term: SignalTerm) -> SignalExpression:
         self.terms.append(term)
         unit = self._names[term.name]
-        of = {"rate": f"{unit}/s", "growth": f"{unit}/s", "anomaly": ""}
-        return SignalExpression(lambda look: look(term), of.get(term.how, unit))
+        units = {"rate": f"{unit}/s", "growth": f"{unit}/s", "anomaly": ""}
+        return SignalExpression(lambda look: look(term), units.get(term.how, unit))
 
 
 COMBINE: dict[str, Callable[[Floats, Floats], Floats]] = {

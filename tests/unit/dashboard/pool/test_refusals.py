@@ -96,11 +96,11 @@ def test_a_run_whose_node_does_not_take_it_is_told_why(world: World) -> None:
     here, _ = world.nodes.values()
     world.link(here)
     passes(world, 1)
-    here.service.leases.grant = lambda *_, **__: "GPU 0 has not so much memory left"  # type: ignore[method-assign]
+    here.service.leases.grant = lambda *_, **__: "GPU 0 does not have that much memory left"  # type: ignore[method-assign]
     run = Run(here, AskClaim(request_id="a", is_run=True, gpus=1), os.getuid(), getpass.getuser())
     here.requests.handle(run, run.claim, None)  # type: ignore[arg-type]
     passes(world, int(4 * AVOID_S))
-    assert ClaimRefused("n0: GPU 0 has not so much memory left") in run.replies
+    assert ClaimRefused("n0: GPU 0 does not have that much memory left") in run.replies
     assert not here.service.waiting.all
     passes(world, 2)
     assert not world.hub.service.bookings.never
