@@ -235,7 +235,8 @@ def test_the_page_at_a_moment_that_is_over(node: Node, open_page: Callable[..., 
     at = int(began) + 6
     page = open_page(f"/node/{node.teller.node_id}?at={at}")
     assert soon(lambda: page.evaluate("gpudeck.stats.at") == at)
-    watts = [row["power_w"] for when, row in node.readings(0) if at - 2 < when < at + 1]
+    # A busy machine skips a second now and then; the page shows the newest one until then.
+    watts = [row["power_w"] for when, row in node.readings(0) if at - 5 < when < at + 2]
     tile = page.locator(".lines-gpu").first
     assert soon(lambda: any(f"{watt:.0f} W" in tile.inner_text() for watt in watts)), (
         watts, tile.inner_text())

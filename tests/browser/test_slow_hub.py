@@ -63,6 +63,9 @@ def test_alerts_that_come_after_a_restart_of_the_hub_move_nothing(
     rule, page, problems = put(hub, node), open_page("/tasks", width=width), [RECOVERING]
     for gpu in (0, 1):
         node.slow(gpu, temp_margin_c=3.0)
+    # A line that is of one GPU first and then of both has another height.
+    alerts = f"/api/v1/alerts?rule={rule['id']}"
+    assert soon(lambda: len(hub.get(alerts)["items"]) == 2)
     page.route("**/_dash-update-component*", lambda route: answer_page(route, problems))
     page.add_init_script(SHIFTS.replace("shifts", "moved") + COUNT_ROWS)
     for _ in range(6):  # once more where another alert came or went meanwhile

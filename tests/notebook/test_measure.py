@@ -86,7 +86,9 @@ def test_a_cell_has_its_own_numbers(bench: Bench, shell: Any) -> None:
             time.sleep(HALF_S)
 
         shell.push({"change": change, "meter": meter})
+        began = time.monotonic()
         result = shell.run_cell("%%gpu m\nfirst = meter.joules()\nchange()\nlast = meter.joules()")
+        whole_s = time.monotonic() - began
     assert result.success
     cost = shell.user_ns["m"].cost
     (mine,) = cost.gpus  # the other board is none of its
@@ -100,7 +102,7 @@ def test_a_cell_has_its_own_numbers(bench: Bench, shell: Any) -> None:
     assert mine.sm_peak_pct == SM
     assert mine.util_mean_pct == pytest.approx(77)
     assert mine.shared_with
-    assert cost.wall_s == pytest.approx(2 * HALF_S, rel=0.1)
+    assert 2 * HALF_S <= cost.wall_s <= whole_s
     assert cost.cpu_s < 0.6 * cost.wall_s
     assert is_alive(bench.stranger)
 
