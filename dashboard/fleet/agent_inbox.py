@@ -105,9 +105,10 @@ class AgentInbox:
             return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
         node = link.node
         age_s = node.age_s(frame.taken_at, now, mono)
+        record: effects.StreamRecord | None = None
         if age_s > BACKFILL_MOST_S:
             self._counts["too_old"] += 1
-            record, answer = None, _settle_one(link, frame.seq)
+            answer = _settle_one(link, frame.seq)
         elif (record := self._record(link, frame, payload, now, mono)) is None:
             return []
         else:
@@ -159,7 +160,7 @@ class AgentInbox:
         """Record a message; None: it was there already."""
         if not link.received.ledger.note(message.seq):
             return None
-        if type(message) is wire.Frame:
+        if isinstance(message, wire.Frame):
             second = self._second(link.node, message, now, mono, is_backfill)
         else:
             second = 0  # events come at any moment, and would shift where seconds begin
@@ -210,7 +211,7 @@ def is_of_others(fleet: Fleet, node: Node, message: wire.Sequenced) -> bool:
 
 def excess_of_tasks(allowances: NodeAllowances, fleet: Fleet, node: Node, message: wire.Sequenced,
                     mono: float) -> Excess | None:
-    if type(message) is not wire.Frame or (tasks := message.tasks) is None:
+    if not isinstance(message, wire.Frame) or (tasks := message.tasks) is None:
         return None
     since = node.used_since
     new = {key for use in tasks.uses if (key := (use.task_id, use.gpu)) not in since}

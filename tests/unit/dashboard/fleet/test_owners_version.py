@@ -114,7 +114,7 @@ def test_marks_that_are_kept_are_those_that_would_be_made() -> None:
     dice, fleets = random.Random(), (Fleet(1), Fleet(1))
     nodes = [(add_node(fleets[0], f"n{at}", gpus=GPUS), add_node(fleets[1], f"n{at}", gpus=GPUS))
              for at in range(3)]
-    kept = 0
+    same = 0
     for seq in range(1, 600):
         pair = dice.choice(nodes)
         reported = report_of(dice, pair[0].uses)
@@ -125,14 +125,14 @@ def test_marks_that_are_kept_are_those_that_would_be_made() -> None:
             if are_renumbered:
                 fleet._owners_most = 1
             fleet.frame(node, report(seq, reported), NOW, MONO)
-        kept += pair[0].marked is before
+        same += pair[0].marked is before
         size = len(fleets[0])
         for name in MARKED:
             one, other = (getattr(fleet, name)[:size] for fleet in fleets)
             assert [*one] == [*other], name
         assert user_names(fleets[0]) == user_names(fleets[1])
         assert owners_view(fleets[0]) == owners_view(fleets[1])
-    assert kept > 20
+    assert same > 20
 
 
 def test_an_owner_for_whom_there_was_no_room_is_shown_when_there_is(
