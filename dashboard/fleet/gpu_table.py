@@ -41,7 +41,7 @@ class MarkedUses(Struct, gc=False):
     while its task goes on. `numbering`: that of the owners then."""
 
     order: Sequence[int]
-    states: list[tuple[str, bool]]
+    states: Sequence[tuple[str | None, bool]]
     numbering: int
 
 
