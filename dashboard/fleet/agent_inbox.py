@@ -47,13 +47,14 @@ class AgentInbox:
         self._events = events
         self._counts = counts
         self._over_rate = over_rate
-        self._seconds: dict[tuple[str, bool], SampleSecondAligner] = {}
+        # By node id; of what is live, and of what is made up for.
+        self._seconds: tuple[dict[str, SampleSecondAligner], ...] = {}, {}
         self._ticks: dict[str, SampleTick] = {}  # of the last Frame, by node id
 
     @property
     def handlers(self) -> Mapping[type, MessageHandler]:
         return {
-            wire.Frame: self._sequenced, wire.Event: self._sequenced,
+            wire.Frame: self._frame, wire.Event: self._event,
             wire.Backfill: self._backfill, wire.Inventory: self._inventory,
             wire.UnknownMessage: self._unknown,
             wire.Beat: take_beat, wire.Echo: take_echo, wire.Clock: answer_clock,
@@ -90,27 +91,29 @@ class AgentInbox:
         self._counts["unknown"] += 1
         return link.take_unknown(message)
 
-    def _sequenced(self, link: AgentLinkState, message: wire.Sequenced, payload: bytes, now: float,
-                   mono: float) -> Effects:
-        if excess := excess_of_tasks(self._allowances, self._fleet, link.node, message, mono):
+    def _event(self, link: AgentLinkState, event: wire.Event, payload: bytes, now: float,
+               mono: float) -> Effects:
+        if is_of_others(self._fleet, link.node, event):
+            self._counts["of_others"] += 1
+            return _settle_one(link, event.seq)
+        record = self._record(link, event, payload, now, mono)
+        return [] if record is None else [record]
+
+    def _frame(self, link: AgentLinkState, frame: wire.Frame, payload: bytes, now: float,
+               mono: float) -> Effects:
+        if excess := excess_of_tasks(self._allowances, self._fleet, link.node, frame, mono):
             return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
         node = link.node
-        if is_of_others(self._fleet, node, message):
-            self._counts["of_others"] += 1
-            link.received.settle_one(message.seq)
-            return [effects.SendMessage(link.at, link.received.ack())]
-        age_s = node.age_s(message.taken_at, now, mono)
-        is_kept = isinstance(message, wire.Event) or age_s <= BACKFILL_MOST_S
-        record = self._record(link, message, payload, now, mono) if is_kept else None
-        if is_kept and record is None:
-            return []
-        if record is None:
+        age_s = node.age_s(frame.taken_at, now, mono)
+        record: effects.StreamRecord | None = None
+        if age_s > BACKFILL_MOST_S:
             self._counts["too_old"] += 1
-            link.received.settle_one(message.seq)
-        answer: Effects = [record or effects.SendMessage(link.at, link.received.ack())]
-        if isinstance(message, wire.Event):
-            return answer
-        outcome = self._fleet.frame(node, message, now, mono)
+            answer = _settle_one(link, frame.seq)
+        elif (record := self._record(link, frame, payload, now, mono)) is None:
+            return []
+        else:
+            answer = [record]
+        outcome = self._fleet.frame(node, frame, now, mono)
         if outcome is FrameOutcome.APPLIED and record is not None:
             link.received.applied += 1
             node.frame_at = float(record.second)  # as history knows it, so that past and live join
@@ -157,8 +160,10 @@ class AgentInbox:
         """Record a message; None: it was there already."""
         if not link.received.ledger.note(message.seq):
             return None
-        second = self._second(link.node, message, now, mono, is_backfill)
-        if isinstance(message, wire.Event):
+        if isinstance(message, wire.Frame):
+            second = self._second(link.node, message, now, mono, is_backfill)
+        else:
+            second = 0  # events come at any moment, and would shift where seconds begin
             self.keep(link.node, link.stream, message, now, mono)
         return effects.StreamRecord(link.node_id, link.stream, message.seq, now, payload,
                                     is_backfill, message, second)
@@ -170,25 +175,29 @@ class AgentInbox:
         self._events.add(FleetEvent(node.hello.node_id, stream, at,
                                    None if task is None else task.user, event))
 
-    def _second(self, node: Node, message: wire.Sequenced, now: float, mono: float,
-                is_backfill: bool) -> int:
+    def _second(self, node: Node, frame: wire.Frame, now: float, mono: float, is_backfill: bool
+                ) -> int:
         """Return the second of a Frame by our clock, never ahead of it."""
-        if isinstance(message, wire.Event):
-            return 0  # events come at any moment, and would shift where seconds begin
-        age_s = max(0.0, node.age_s(message.taken_at, now, mono))
+        age_s = max(0.0, node.age_s(frame.taken_at, now, mono))
         node_id, t = node.hello.node_id, now - age_s
-        seconds = self._seconds.get((node_id, is_backfill))
+        seconds = self._seconds[is_backfill].get(node_id)
         if seconds is None:
-            seconds = self._seconds[node_id, is_backfill] = SampleSecondAligner()
+            seconds = self._seconds[is_backfill][node_id] = SampleSecondAligner()
             if (tick := self._ticks.get(node_id)) is not None:
-                seconds.follow(tick, message.taken_at, t)
+                seconds.follow(tick, frame.taken_at, t)
         second = max(1, min(int(now), seconds.of(t)))
-        self.note_tick(node_id, SampleTick(message.taken_at, second))
+        self._ticks[node_id] = SampleTick(frame.taken_at, second)
         return second
 
     def note_tick(self, node_id: str, tick: SampleTick) -> None:
         """Note the second that was given to a Frame, also before this hub started."""
         self._ticks[node_id] = tick
+
+
+def _settle_one(link: AgentLinkState, seq: int) -> Effects:
+    """Settle a message that is accepted and not kept, and acknowledge it: it is never stored."""
+    link.received.settle_one(seq)
+    return [effects.SendMessage(link.at, link.received.ack())]
 
 
 def is_of_others(fleet: Fleet, node: Node, message: wire.Sequenced) -> bool:
@@ -201,11 +210,13 @@ def is_of_others(fleet: Fleet, node: Node, message: wire.Sequenced) -> bool:
 
 
 def excess_of_tasks(allowances: NodeAllowances, fleet: Fleet, node: Node, message: wire.Sequenced,
-                     mono: float) -> Excess | None:
-    if not isinstance(message, wire.Frame) or message.tasks is None:
+                    mono: float) -> Excess | None:
+    if not isinstance(message, wire.Frame) or (tasks := message.tasks) is None:
         return None
-    node_id, tasks = node.hello.node_id, message.tasks
     since = node.used_since
     new = {key for use in tasks.uses if (key := (use.task_id, use.gpu)) not in since}
+    if not new and not tasks.began:  # as of most
+        return None
+    node_id = node.hello.node_id
     owners = fleet.new_owners(tasks.began) if tasks.began else 0
     return allowances.names(node_id, "owners", owners, mono) or allowances.uses(node_id, new, mono)

@@ -1,7 +1,7 @@
 """Messages of a connected agent that need no more than its node and its connection."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpudeck.contract import wire
@@ -26,13 +26,13 @@ class AgentLinkState:
     node: Node
     stream: str
     received: AgentStream
+    node_id: str = field(init=False)
     probe_id: int = 0
     probed_mono: float = -1e9
     is_probing: bool = False
 
-    @property
-    def node_id(self) -> str:
-        return self.node.hello.node_id
+    def __post_init__(self) -> None:
+        self.node_id = self.node.hello.node_id
 
     def probe(self, now: float, mono: float) -> effects.SendMessage:
         self.probe_id += 1

@@ -41,8 +41,9 @@ class AgentStream:
     def ack(self) -> Ack:
         """Acknowledge what is on disk. If there are more gaps than fit, the agent brings again what
         lies between older ones: that costs a little, and nothing is taken twice."""
-        spans = tuple(Span(*span) for span in self.stored.spans(MAX_SPANS))
-        return Ack(self.stored.settled, spans, self.archived)
+        spans = self.stored.spans(MAX_SPANS)
+        return Ack(self.stored.settled, tuple(Span(*span) for span in spans) if spans else (),
+                   self.archived)
 
     def new_ack(self) -> Ack | None:
         """Return an Ack to send; None: the agent knows all of it."""

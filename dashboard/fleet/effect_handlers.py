@@ -38,8 +38,10 @@ class EffectHandlers:
 
     def submit(self, event: HubEvent) -> None:
         self._confirm()
+        handlers = self._handlers
         for effect in self._machine.handle(event, time.time(), time.monotonic()):
-            self.perform(effect)
+            for handler in handlers[type(effect)]:
+                handler(effect)
 
     def perform(self, effect: object) -> None:
         for handler in self._handlers[type(effect)]:

@@ -30,7 +30,7 @@ from gpudeck.contract.wire import (
 
 from ..access.policy import DEFAULT_GROUP
 from .frame_table import FrameNumbers
-from .gpu_table import AVAILABLE, REASON_CODE, SERVICE_STATES, GpuTable
+from .gpu_table import AVAILABLE, REASON_CODE, SERVICE_STATES, GpuTable, MarkedUses
 from .metric_table import Slots
 from .moved_gpus import mark_moved
 from .quarantine import NodeRefusal
@@ -82,6 +82,9 @@ class FrameOutcome(Enum):
     LATE = "late"
     FUTURE = "future"
     UNREADABLE = "unreadable"
+
+    # Each is there once. Enum's own hash, of its name, is Python's work twice for every Frame.
+    __hash__ = object.__hash__
 
 
 @dataclass(slots=True)
@@ -153,6 +156,7 @@ class Node:
     host_pressure_pct: float | None = None
     tasks: dict[str, Task] = field(default_factory=dict)
     uses: tuple[Use, ...] = ()
+    marked: MarkedUses | None = None
     suspended: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET  # ids of tasks
     # Task and GPU -> since when it is used, by our clock: no node can make itself older by that.
     used_since: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -378,6 +382,7 @@ class Fleet(GpuTable):
     def _apply_tasks(self, node: Node, tasks: Tasks, now: float) -> None:
         keys = [(use.task_id, use.gpu) for use in tasks.uses]
         if tasks.snapshot or tasks.began or keys != [*node.used_since]:  # not only their numbers
+            node.marked = None
             began = {task.id: task for task in tasks.began}
             described = began if tasks.snapshot else node.tasks | began
             used_ids = {task_id for task_id, _ in keys}
@@ -387,7 +392,7 @@ class Fleet(GpuTable):
         node.uses, node.suspended = tasks.uses, tasks.suspended
         node.are_tasks_known = True
         if node.listing is not None:
-            self.mark_owners(node.listing.order, node.tasks, node.uses)
+            node.marked = self.mark_uses(node.listing.order, node.tasks, node.uses, node.marked)
 
     # -- what time does
 

@@ -1,11 +1,11 @@
 """Numbers of Frames, one row per GPU: applied together when somebody reads them. Pure."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from gpudeck.contract.wire import Frame, Slow
 from gpudeck.measures.metrics import COLUMNS, SLOW, SLOW_COLUMN
@@ -19,8 +19,7 @@ ROOM = 64
 A = TypeVar("A", bound=npt.NDArray[Any])
 
 
-@dataclass(slots=True)
-class FrameNumbers:
+class FrameNumbers(Struct, gc=False):
     """Numbers of a node's Frame. `at`, `at_mono`: when they were taken, by both clocks."""
 
     slots: npt.NDArray[np.intp]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from gpudeck.contract.repairs import LIFE, ServiceState
 from gpudeck.contract.wire import GpuFacts, Task, Use
@@ -35,6 +36,15 @@ Users = tuple[int, ...]  # owner numbers, UNKNOWN_OWNER for a Task whose owner i
 UseMarks = tuple[Users, int, int, bool]  # with how many tasks, how many paused, and is_used
 
 
+class MarkedUses(Struct, gc=False):
+    """Uses of a node's GPUs, as they were marked last: the slots, and of each use what may change
+    while its task goes on. `numbering`: that of the owners then."""
+
+    order: Sequence[int]
+    states: Sequence[tuple[str | None, bool]]
+    numbering: int
+
+
 @dataclass(frozen=True, slots=True)
 class FleetMetricColumn:
     """A metric of all slots, at one moment. `full` is NaN where it is not known."""
@@ -54,9 +64,10 @@ class GpuTable(FrameTable):
         self.uuids: list[str] = []
         self.facts: list[GpuFacts] = []
         self.users: list[Users | None] = []  # None: its node has not reported its tasks
-        self._marks: list[UseMarks | None] = []  # as `mark_owners` made them; None: not by it
+        self._marks: list[UseMarks | None] = []  # as `mark_uses` made them; None: not by it
         self.models: list[str] = []
         self.owners: list[str] = []
+        self.numbering = 0  # how often owners got new numbers
         self.hands = 0
         self.spare: list[int] = []  # slots that a GPU which comes now may have
         self._keys: list[tuple[str, str]] = []
@@ -171,9 +182,19 @@ class GpuTable(FrameTable):
 
     # -- what a Frame says of them
 
-    def mark_owners(self, order: Sequence[int], tasks: Mapping[str, Task], uses: Iterable[Use]
-                    ) -> None:
-        """Mark the users of these GPUs. Most nodes report the same again and again."""
+    def mark_uses(self, order: Sequence[int], tasks: Mapping[str, Task], uses: Sequence[Use],
+                  marked: MarkedUses | None) -> MarkedUses:
+        """Mark the users of these GPUs. `marked`: how they were marked last, for the same tasks on
+        the same GPUs; most nodes report the same again and again."""
+        states = [(use.state, is_use(use.mem_used_bytes, use.sm_pct, None)) for use in uses]
+        if (marked is not None and marked.order is order and marked.states == states
+                and marked.numbering == self.numbering):
+            return marked
+        self._mark_owners(order, tasks, uses)
+        return MarkedUses(order, states, self.numbering)
+
+    def _mark_owners(self, order: Sequence[int], tasks: Mapping[str, Task], uses: Iterable[Use]
+                     ) -> None:
         self.forget_owners()
         users: list[Users] = [()] * len(order)
         counts, paused, in_use = [0] * len(order), [0] * len(order), [False] * len(order)
@@ -219,6 +240,7 @@ class GpuTable(FrameTable):
                       for users in self.users]
         self.owner[:size] = place[self.owner[:size]]
         self._marks = [None] * size
+        self.numbering += 1
         self._owners_most = max(OWNERS_KEPT, 2 * len(in_use))
 
     def new_names(self, node_id: str, gpus: Iterable[GpuFacts]) -> int:

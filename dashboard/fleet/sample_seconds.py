@@ -1,14 +1,15 @@
 """Seconds of the hub's clock for samples, such that a steady tick has one in each."""
 
 import math
-from typing import NamedTuple
+
+from msgspec import Struct
 
 EDGE = 0.15
 # Further from the second's middle a tick is not: the node's clock or ours has stepped.
 SHIFT_MOST_S = 0.5 + EDGE
 
 
-class SampleTick(NamedTuple):
+class SampleTick(Struct, frozen=True, gc=False):
     """Time at which a sample was taken, by its node's clock, and the second that it was given."""
 
     taken_at: float

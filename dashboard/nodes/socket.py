@@ -114,36 +114,43 @@ class AgentEndpoint:
 
     def take_passed(self, sid: str, payload: bytes) -> None:
         """Take a message that the ingest process has decoded and found within the rate."""
-        self._guard(sid, lambda: self._take(
-            sid, wire.decode_from_agent(payload, is_checked=True), payload))
+        if self._is_open(sid):
+            try:
+                self._take(sid, wire.decode_passed(payload), payload)
+            except Exception as error:
+                self._end_for(sid, error)
 
     def take_excess(self, sid: str, excess: Exceeded) -> None:
-        self._guard(sid, lambda: self._submit(RateExceeded(sid, excess.what, excess.most)))
+        if self._is_open(sid):
+            try:
+                self._submit(RateExceeded(sid, excess.what, excess.most))
+            except Exception as error:
+                self._end_for(sid, error)
 
-    def _guard(self, sid: str, take: Callable[[], None]) -> None:
-        """Take what an agent sent, unless its connection is about to end: many of its messages are
-        on their way then. A failure ends its connection alone."""
+    def _is_open(self, sid: str) -> bool:
+        """Return whether a connection goes on; of one that is about to end many messages are on
+        their way then."""
         link = self._links.get(sid)
-        if link is None or link.peer.is_ending:
-            return
-        try:
-            take()
-        except wire.WireError as error:
+        return not (link is None or link.peer.is_ending)
+
+    def _end_for(self, sid: str, error: Exception) -> None:
+        """End the one connection whose message failed."""
+        if isinstance(error, wire.WireError):
             self._counters.add("violations")
             log.warning("closed peer=%s reason=%r", sid, str(error))
             self.send(sid, wire.Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
             self.close(sid, str(error)[:120], CloseCode.INVALID_DATA)
-        except Exception:
+        else:
             # A bug of ours, shown whole: this connection's end, not the hub's.
-            log.exception("handler failed peer=%s", sid)
+            log.error("handler failed peer=%s", sid, exc_info=error)
             self._counters.add("handler_failures")
             self.close(sid, "the hub failed on this message", CloseCode.GOING_AWAY)
 
     def _take(self, sid: str, message: wire.FromAgent, payload: bytes) -> None:
-        if isinstance(message, wire.Call | wire.Hello):
+        if type(message) is wire.Call or type(message) is wire.Hello:
             # The state machine takes a Hello for proved, once it has ended the connection itself.
             raise wire.WireError("Call and Hello are said once")
-        if isinstance(message, wire.Backfill):
+        if type(message) is wire.Backfill:
             self._queue_backfill(sid, message, len(payload))
         else:
             self._submit(MessageReceived(sid, message, payload))

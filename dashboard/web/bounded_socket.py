@@ -329,8 +329,6 @@ class BoundedSocket:
 
     def overdue(self, mono: float) -> str | None:
         """Return why the connection must be cut now, if it must."""
-        if self.handover is not None:
-            return None
         waited_s = mono - self.opened_mono
         if not self.is_admitted and waited_s > ADMIT_WITHIN_S and (
                 waited_s > FINISH_WITHIN_S or not unread_bytes(self.sock)):
@@ -393,15 +391,15 @@ class BoundedEngine(engineio.Server):  # type: ignore[misc]
             writer.join()
 
     def tick(self, mono: float) -> None:
-        for peer in list(self.sockets.values()):
+        # Whoever has taken a socket over looks after it.
+        for peer in [peer for peer in self.sockets.values() if peer.handover is None]:
             why = peer.overdue(mono)
             if why is not None:
                 self.tally.add("overdue")
                 log.info("closed peer=%s reason=%r", peer.sid, why)
                 peer.finish(CloseCode.POLICY, why)
                 gevent.spawn_later(1.0, peer.abort)
-            elif (peer.handover is None
-                  and mono - peer.pinged_mono >= peer.allowance.ping_every_s):
+            elif mono - peer.pinged_mono >= peer.allowance.ping_every_s:
                 peer.pinged_mono = mono
                 peer.send(eio_packet.Packet(eio_packet.PING))
 

@@ -18,6 +18,7 @@ from gpudeck.contract.wire import (
     WireError,
     decode_from_agent,
     decode_from_hub,
+    decode_passed,
     encode,
 )
 from tests.contract.messages import (
@@ -49,6 +50,7 @@ def test_encodes_as_ever(name: str) -> None:
 @pytest.mark.parametrize("name", FROM_AGENT)
 def test_hub_reads_what_agents_send(name: str) -> None:
     assert decode_from_agent(read(golden(name))) == FROM_AGENT[name]
+    assert decode_passed(read(golden(name))) == FROM_AGENT[name]
 
 
 @pytest.mark.parametrize("name", FROM_HUB)

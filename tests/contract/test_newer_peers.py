@@ -19,6 +19,7 @@ from gpudeck.contract.wire import (
     Ignored,
     UnknownMessage,
     decode_from_agent,
+    decode_passed,
     encode,
 )
 from tests.fakes.hub import FakeHub
@@ -127,3 +128,4 @@ def send(hub: FakeHub, body: bytes) -> None:
 
 def test_it_is_told_from_what_is_wrong() -> None:
     assert decode_from_agent(of_the_future(seq=7)) == UnknownMessage(FUTURE, 7)
+    assert decode_passed(of_the_future(seq=7)) == UnknownMessage(FUTURE, 7)

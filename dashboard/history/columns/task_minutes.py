@@ -37,6 +37,10 @@ class TaskMinutes:
         self.tasks: list[Task | None] = [None]
         self.numbers = _blank(self.minutes, 64)
 
+    @property
+    def end(self) -> int:
+        return self.start + self.minutes * MINUTE_S
+
     def __len__(self) -> int:
         """Count the lanes in use."""
         return len(self.ids) - 1

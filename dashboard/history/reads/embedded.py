@@ -180,7 +180,8 @@ class EmbeddedHistory:
         grain = MINUTE_S if is_fine else HOUR_S
         first, last = int(t0 // grain) * grain, -int(-t1 // grain) * grain
         where = f"t >= {first} and t < {last}{on(nodes)}"
-        with self.store.reading(lambda: self._memory.usage(nodes, grain)) as (files, memory):
+        with self.store.reading(lambda: self._memory.usage(nodes, first, last, grain)) as (
+                files, memory):
             if is_fine:
                 minutes = files.find("minutes", first, last)
                 frame = self._db.ask(files, "tasks", first, last, held_sql(
@@ -194,7 +195,6 @@ class EmbeddedHistory:
                 frame = self._db.ask(files, "usage", first, last,
                                      f'select {at} as t, "{by}", {sums} from {{files}} '
                                      f"where {where}{only} group by all")
-        memory = memory[(memory["t"] >= first) & (memory["t"] < last)]
         if of is not None:
             memory = memory[memory[by] == of]
         whole = _concatenated([frame, memory[["t", by, *USAGE_SUMS, *USAGE_TOPS]]])
@@ -204,11 +204,10 @@ class EmbeddedHistory:
     def held(self, by: Sequence[By], t0: float, t1: float) -> "pd.DataFrame":
         names, columns = [*by], ", ".join(f'"{name}"' for name in by)
         first, last = int(t0 // HOUR_S) * HOUR_S, -int(-t1 // HOUR_S) * HOUR_S
-        with self.store.reading(lambda: self._memory.usage(None)) as (files, memory):
+        with self.store.reading(lambda: self._memory.usage(None, first, last)) as (files, memory):
             frame = self._db.ask(files, "usage", first, last,
                                  f"select {columns}, sum(gpu_s) as gpu_s from {{files}} "
                                  f"where t >= {first} and t < {last} group by all")
-        memory = memory.query(f"{first} <= t < {last}")
         return _concatenated([frame, memory[[*names, "gpu_s"]]]).groupby(
             names, dropna=False, as_index=False, sort=False, observed=True).sum()
 
@@ -222,7 +221,8 @@ class EmbeddedHistory:
         return _concatenated([frame, no_hours()]), until
 
     def since(self) -> int | None:
-        with self.store.reading(lambda: self._memory.task_minutes(None).t) as (files, memory):
+        with self.store.reading(lambda: self._memory.task_minutes(None, 0, LAST).t) as (
+                files, memory):
             frame = self._db.ask(files, "usage", 0, LAST, "select min(t) as t from {files}")
         hours = [] if frame is None or frame["t"].isna().any() else [int(frame["t"][0])]
         hours += [int(memory.min()) // HOUR_S * HOUR_S] if len(memory) else []

@@ -53,7 +53,7 @@ class MemoryReader:
             slow = self._slow(slots, first, last)
             return lambda: slow_table(slow, names)
         if kind == "tasks":
-            task_rows = self.task_minutes(nodes)
+            task_rows = self.task_minutes(nodes, first, last)
             return lambda: tasks_table(task_rows, names)
         if kind == "events":
             events = {key: (t, event) for aside in feed.extras()
@@ -124,15 +124,20 @@ class MemoryReader:
             else self._slow(slots, *span))
         return seen_in_memory(rows, metric, moments, back_s, names.gpus, names.nodes)
 
-    def usage(self, nodes: Nodes, grain: int = HOUR_S) -> "pd.DataFrame":
-        task_rows = self.task_minutes(nodes)
-        rows = self._feed.head.rows(np.unique(task_rows.slot), 0, LAST, NEEDED)
+    def usage(self, nodes: Nodes, first: int, last: int, grain: int = HOUR_S) -> "pd.DataFrame":
+        """Copy who used what between two multiples of `grain`."""
+        task_rows = self.task_minutes(nodes, first, last)
+        rows = self._feed.head.rows(np.unique(task_rows.slot), first, last, NEEDED)
         did = roll_up(in_order(rows), MINUTE_S, NEEDED)
         return plain_frame(usage_table(usages(task_rows, did, grain), self._feed.names))
 
-    def task_minutes(self, nodes: Nodes) -> TaskMinuteRows:
+    def task_minutes(self, nodes: Nodes, first: int, last: int) -> TaskMinuteRows:
+        """Copy the minutes that begin in this span; those of a past that is in files cost nothing,
+        however many are here."""
         feed = self._feed
         feed.tally.add_up()
-        task_rows = held_in([*feed.tally.blocks.values(), *(
-            part for aside in feed.closed_asides.values() for part in aside.minutes)])
-        return take_rows(task_rows, np.isin(task_rows.slot, feed.slots_of(None, nodes)))
+        parts = [*feed.tally.blocks.values(),
+                 *(part for aside in feed.closed_asides.values() for part in aside.minutes)]
+        rows = held_in(part for part in parts if part.start < last and first < part.end)
+        return take_rows(rows, (rows.t >= first) & (rows.t < last)
+                         & np.isin(rows.slot, feed.slots_of(None, nodes)))
