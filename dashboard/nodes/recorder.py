@@ -17,7 +17,6 @@ from ..history.columns.rows import HistoryMessage
 from ..history.ingest.headlog import HeadLog, HeadLogEntry
 from ..history.reads.protocol import History
 from .checkpoint import carried, encode_nodes
-from .report_pace import ReportPacer
 
 log = logging.getLogger("gpudeck.nodes")
 
@@ -43,7 +42,6 @@ class MessageRecorder:
         self._history = history
         self._waiting: list[StreamRecord] = []
         self._waiting_bytes = 0
-        self._reports = ReportPacer()
         self._wake = Signal()
         self._stopping = Signal()
         self._rotated_mono = time.monotonic()
@@ -79,9 +77,9 @@ class MessageRecorder:
         self._wake.set()
 
     def run(self) -> None:
-        while not self._stopping.is_set() or self._waiting or self._reports.waiting:
+        while not self._stopping.is_set() or self._waiting:
             started = time.monotonic()
-            if not self._waiting and not self._reports.waiting:
+            if not self._waiting:
                 self._wake.clear()
                 self._wake.wait()
             if not self._flush() and self._stopping.is_set():
@@ -98,15 +96,13 @@ class MessageRecorder:
         size, self._waiting_bytes = self._waiting_bytes, 0
         # Taken in the same moment as the batch: it must not claim what the batch does not hold.
         nodes = encode_nodes(self._machine, time.time(), time.monotonic()) if self._due() else None
-        why: str | None = None
-        if batch:
-            why = gevent.get_hub().threadpool.apply(self._write, (batch, nodes))
+        why: str | None = gevent.get_hub().threadpool.apply(self._write, (batch, nodes))
         if why is not None:
             self._waiting = batch + self._waiting
             self._waiting_bytes += size
             self._submit(StorageFailed(why))
             return False
-        for part in by_nodes(self._reports.due(batch, is_last=self._stopping.is_set())):
+        for part in by_nodes(batch):
             self._submit(RecordsStored(part))
             gevent.sleep(0)  # so that agents do not wait until a thousand others have their Acks
         return True
