@@ -142,14 +142,14 @@ class McpServer:
         return _first_items(self.client.hub.all("alerts"))
 
     def events(self, arguments: Mapping[str, str]) -> Item:
-        page = self.client.hub.page("events", **_given(arguments))
+        page = self.client.hub.page("events", **_query(arguments))
         items, has_more = page["items"], page.get("next") is not None
         return {"items": items[:MOST_ITEMS], "has_more": True} if has_more else _first_items(items)
 
     def series(self, arguments: Mapping[str, str]) -> Item:
         """Return a series that a model can read as a whole: in longer steps, of which it has mean,
         lowest and highest; of steps that were asked for, the newest."""
-        query = _given(arguments)
+        query = _query(arguments)
         series = self.client.series(**query)
         count = len(series["t"])
         if count > MOST_POINTS and "step" not in query:
@@ -170,7 +170,7 @@ class McpServer:
         return {"would_hit": document, "a_person_decides_at": f"{self.url}/tasks"}
 
 
-def _given(arguments: Mapping[str, str]) -> dict[str, str]:
+def _query(arguments: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in arguments.items() if value}
 
 

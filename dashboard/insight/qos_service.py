@@ -108,7 +108,7 @@ class QosService:
 
     def _save(self, policies: tuple[QosPolicy, ...] | None = None) -> None:
         record = QosRecord(self.policies if policies is None else policies,
-                           tuple(self.tracker.seen()))
+                           tuple(self.tracker.history()))
         self.store.put(KEY, msgspec.json.encode(record).decode())
 
     def _states(self, policies: Collection[QosPolicy], now: float, mono: float

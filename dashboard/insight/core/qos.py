@@ -191,8 +191,8 @@ class QosTracker:
     def all(self) -> list[QosViolation]:
         return [*self.closed, *self.open.values()]
 
-    def seen(self) -> list[QosViolation]:
-        """Return all as they are stored: what goes on lasts as long as it was seen."""
+    def history(self) -> list[QosViolation]:
+        """Return all as they are stored: what goes on has lasted until it was seen last."""
         return [*self.closed, *(replace(violation, ended_at=self._met_at[key])
                                 for key, violation in self.open.items())]
 

@@ -1,4 +1,4 @@
-"""What an assistant reads of a hub that has more than an answer may hold."""
+"""Answers to an assistant by a hub that has more than an answer may hold."""
 
 from typing import Any, cast
 

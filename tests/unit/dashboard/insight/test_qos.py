@@ -247,10 +247,10 @@ def test_the_gpu_of_a_suspended_task_is_not_its_tenants() -> None:
     """A pre-emption took it: the promise is broken, though the task has not ended."""
     fleet = Fleet(1)
     node = fleets.add_node(fleet, gpus=2)
-    held = fleets.tasks(("a", 0, "ada"), ("b", 1, "ada"), ("c", 0, "bob"))
+    tasks = fleets.tasks(("a", 0, "ada"), ("b", 1, "ada"), ("c", 0, "bob"))
     node.set_clock(NOW, MONO, NOW, MONO)
     fleet.frame(node, fleets.frame([{"util_pct": 30.0}] * 2, tasks=replace(
-        held, suspended=("a",))), NOW, MONO)
+        tasks, suspended=("a",))), NOW, MONO)
     service = QosService(fleet, Teams(), Waiting(), DictStore(), None,  # type: ignore[arg-type]
                          lambda: NOW)
     service.policies = tuple(QosPolicy(f"user:{name}", gpus=2, memory_gib=1.0)
