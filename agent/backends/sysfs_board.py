@@ -149,9 +149,9 @@ class SysfsBoard(ABC):
             "", NO_MACHINE)), None)
         if machine is None:
             raise ReaderUnavailableError("failed", (
-                "this machine has no /etc/machine-id, by which its boards are told from those of "
-                "others: run `systemd-machine-id-setup`, or mount the machine's file into the "
-                "agent's container."))
+                "this machine has no /etc/machine-id, by which its boards are distinguished from "
+                "those of others: run `systemd-machine-id-setup`, or mount the machine's file into "
+                "the agent's container."))
         place = uuid.uuid5(uuid.NAMESPACE_OID, f"{machine} {self.address}")
         return f"{self.VENDOR.upper()}-{place}"
 
