@@ -123,6 +123,21 @@ def test_a_board_is_known_by_machine_and_place(machine: Machine) -> None:
     assert len({*here, *there}) == 4
 
 
+@pytest.mark.parametrize("content", ["inf\n", "nan\n", "1e999\n", "9" * 400])
+def test_a_counter_that_is_no_number_takes_nothing_else_away(machine: Machine, content: str
+                                                            ) -> None:
+    device = machine.add("b580")
+    for path in device.glob("hwmon/hwmon*/energy*_input"):
+        path.write_text(content)
+    reader = machine.reader()
+    for _ in range(2):
+        gpu, = reader.read().gpus
+        machine.now += 1.0
+    assert gpu.state == "ok"
+    assert values(gpu, "energy_j", "power_w") == {"energy_j": None, "power_w": None}
+    assert gpu.value("temp_c") is not None
+
+
 def test_a_machine_without_a_name_lends_its_boards_none(machine: Machine) -> None:
     """Images of containers have no machine-id, or an empty one: the boards of all machines would
     have the same UUIDs."""
