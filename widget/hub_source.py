@@ -14,7 +14,7 @@ from gpudeck.contract import notebook_pipe as pipe
 from gpudeck.contract.action_table import TaskAction
 from gpudeck.contract.action_views import PreviewView
 from gpudeck.contract.actions import FINAL
-from gpudeck.errors import CommandError
+from gpudeck.errors import CommandError, ExitCode
 
 from .fleet_view import METRICS, OwnWork, cells_of, fleet_picture, ordered, trouble
 from .pictures import FleetPicture
@@ -25,6 +25,7 @@ DONE_WITHIN_S = 3 * 86_400.0  # as the My work page
 REST = 10.0  # times as long as a query took: a large fleet is queried less often
 FOLLOW_EVERY_S = 0.5
 FOLLOW_FOR_S = 900.0
+SILENT_FOR_S = 60.0  # a hub may restart meanwhile: its answer afterwards counts
 PREVIEWS_MAX = 64
 
 Item = dict[str, Any]
@@ -136,9 +137,20 @@ class HubSource:
         self._follow(ask_id, [command.id for command in receipt.items])
 
     def _follow(self, ask_id: str, ids: list[str]) -> None:
-        deadline = time.monotonic() + FOLLOW_FOR_S
+        answered_mono = time.monotonic()
+        deadline = answered_mono + FOLLOW_FOR_S
         while ids and time.monotonic() < deadline and not self._closed.is_set():
-            for command in [self._client.command(command_id) for command_id in ids]:
+            try:
+                commands = [self._client.command(command_id) for command_id in ids]
+            except CommandError as why:
+                if (why.code != ExitCode.UNREACHABLE
+                        or time.monotonic() - answered_mono > SILENT_FOR_S):
+                    raise CommandError(f"{why}; the action continues, but its outcome is not known "
+                                       "here") from why
+                commands = []
+            else:
+                answered_mono = time.monotonic()
+            for command in commands:
                 self._send(pipe.PipeCommandUpdate(ask_id, command))
                 if command.state in FINAL:
                     ids.remove(command.id)

@@ -7,6 +7,7 @@ read. Nothing under debugfs is ever opened: reading `amdgpu_gpu_recover` there r
 """
 
 import errno
+import math
 import os
 import re
 from pathlib import Path
@@ -81,9 +82,10 @@ def number(path: Path | str) -> Answer:
     if isinstance(read, Absence):
         return read
     try:
-        return float(read.rstrip(b"\0"))
+        value = float(read.rstrip(b"\0"))
     except ValueError:
         return UNKNOWN
+    return value if math.isfinite(value) else UNKNOWN
 
 
 def properties(lines: str, between: str = "=") -> dict[str, str]:

@@ -13,10 +13,14 @@ from gpudeck.contract.wire import GpuFacts
 from gpudeck.measures.metrics import LOST, UNKNOWN, UNSUPPORTED, WIDTH, Absence, metric
 
 from ..readings import GpuReading
+from . import ReaderUnavailableError
 from .metric_row import MetricRow
 from .sysfs import Answer, is_asleep, number, pci_address, properties, sensors, text, word
 
-MACHINE_ID = Path("/etc/machine-id")
+# Of the machine first, which a container with the machine's processes sees: its image has none, or
+# one that it has on every machine.
+MACHINE_IDS = (Path("/proc/1/root/etc/machine-id"), Path("/etc/machine-id"))
+NO_MACHINE = "uninitialized"  # systemd's, in an image that was never started
 NAMES = (Path("/usr/share/misc/pci.ids"), Path("/usr/share/hwdata/pci.ids"))
 FAILED_READS_MAX = 5
 
@@ -28,7 +32,7 @@ class SysfsBoard(ABC):
     VENDOR = ""
     DRIVER = ""  # where the kernel does not say which one has it
 
-    def __init__(self, folder: Path, index: int, machine_id: Path = MACHINE_ID,
+    def __init__(self, folder: Path, index: int, machine_ids: tuple[Path, ...] = MACHINE_IDS,
                  names: tuple[Path, ...] = NAMES) -> None:
         self._folder = folder
         self._driver = properties(text(folder / "uevent")).get("DRIVER", self.DRIVER)
@@ -39,7 +43,7 @@ class SysfsBoard(ABC):
         self._failed_reads = 0  # in a row
         self._missing_fast: Mapping[str, str] = {}
         self._missing_slow: Mapping[str, str] = {}
-        self.facts = GpuFacts(uuid=self._identity(machine_id), index=index,
+        self.facts = GpuFacts(uuid=self._identity(machine_ids), index=index,
                               name=self._name(names), pci_bus_id=self.address or None)
         self._has_facts = False
 
@@ -137,10 +141,18 @@ class SysfsBoard(ABC):
         limit = _in_range(self._sensor("temp", label, ending), 1e-3, key)
         return limit if limit is not None and limit > 0 else None
 
-    def _identity(self, machine_id: Path) -> str:
+    def _identity(self, machine_ids: tuple[Path, ...]) -> str:
         """Return an identity for a board that has no serial number: made of this machine and its
-        slot."""
-        place = uuid.uuid5(uuid.NAMESPACE_OID, f"{word(machine_id)} {self.address}")
+        slot. Raises ReaderUnavailableError where it is not known which machine this is: boards of
+        others would have the same."""
+        machine = next((name for path in machine_ids if (name := word(path)) not in (
+            "", NO_MACHINE)), None)
+        if machine is None:
+            raise ReaderUnavailableError("failed", (
+                "this machine has no /etc/machine-id, by which its boards are distinguished from "
+                "those of others: run `systemd-machine-id-setup`, or mount the machine's file into "
+                "the agent's container."))
+        place = uuid.uuid5(uuid.NAMESPACE_OID, f"{machine} {self.address}")
         return f"{self.VENDOR.upper()}-{place}"
 
     def _name(self, lists: tuple[Path, ...]) -> str:

@@ -11,7 +11,7 @@ from gpudeck.client.hub import Client, Item
 from gpudeck.contract.quota import DEFAULT_LADDER, QUOTA_MODES
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import parser
-from gpudeck.words.actions import moment, printable
+from gpudeck.words.actions import many, moment, printable
 
 from ..settings import CA_FILE, TOKEN_FILE, ConnectionSettings, read_reach
 from .action_settings import JSON, NEEDED_HUB
@@ -154,7 +154,7 @@ def _lines(item: Item) -> list[str]:
     quota = item["quota"]
     lines = [
         f"{printable(quota['id'])}  [{quota['mode']}]  {printable(item['meaning'])}",
-        f"  wanted on {item['wanted']} nodes, applied on {item['applied']}, in force on "
+        f"  wanted on {many(item['wanted'], 'node')}, applied on {item['applied']}, in force on "
         f"{item['in_force']}; by {printable(item['by'])} on {moment(item['set_at'])}"]
     return lines + [f"  {'OVER  ' if balance['is_over'] else ''}{printable(balance['sentence'])}"
                     for balance in item["balances"]]

@@ -277,8 +277,10 @@ def _check_target(actor: Actor, row: Permission, target: AccessTarget, now: floa
     if row.reach is PermissionReach.TASKS and target.owners is not None:
         foreign_owners = [name for name in target.owners if not actor.scope.owns(name)]
         if foreign_owners and not role.covers(Role.OPERATOR):
-            return AccessDenial(DenialReason.FORBIDDEN,
-                                "these are not your own tasks; an operator may do this")
+            # A setting, such as a MIG layout, is nobody's.
+            return AccessDenial(DenialReason.FORBIDDEN, (
+                "these are not your own tasks; an operator may do this" if any(foreign_owners)
+                else f"this needs the role {Role.OPERATOR}; yours is {role}"))
         if (foreign_owners and target.is_harmful and actor.kind == "person"
                 and not is_fresh(actor, now)):
             return AccessDenial(DenialReason.STALE,

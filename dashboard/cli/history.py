@@ -93,10 +93,11 @@ def _from_archive(args: argparse.Namespace) -> dict[str, Any]:
         raise CommandError(f"--archive: {error}", ExitCode.USAGE) from error
     open_folder(args.data)
     with closing(lock_folder(args.data)):
-        if any((args.data / HEADLOG).glob("head-*.log")):
+        if not args.replace and any((args.data / HEADLOG).glob("head-*.log")):
             raise CommandError(f"{args.data / HEADLOG} has what nodes sent: this hub did not lose "
-                               "its disk; start it as it is", ExitCode.CANNOT_START)
-        mark = make_folder(args.data / NAME, url, S3Bucket(url, os.environ))
+                               "its disk; start it as it is. If it lost its disk, and was started "
+                               "since, add --replace", ExitCode.CANNOT_START)
+        mark = make_folder(args.data / NAME, url, S3Bucket(url, os.environ), args.replace)
     return {"files": len(mark.files), "as of": datetime.fromtimestamp(mark.at, UTC).isoformat(),
             "streams": len(mark.streams),
             "next": "gpudeck history own-archive, once the hub that wrote there is no more"}
@@ -104,6 +105,7 @@ def _from_archive(args: argparse.Namespace) -> dict[str, Any]:
 
 def _own_archive(args: argparse.Namespace) -> dict[str, Any]:
     folder = _folder(args)
+    open_folder(args.data)  # what another user wrote here, the hub could not read
     index = ArchiveIndex.open_existing(folder)
     if index is None:
         raise CommandError(f"the history in {folder} has no archive", ExitCode.USAGE)
@@ -132,9 +134,13 @@ def _parser() -> argparse.ArgumentParser:
               "must be stopped").add_argument("source", metavar="FOLDER", type=Path)
     make_verb(verbs, "own-archive", "let this hub write to the archive of its history; the hub "
               "that did before stops")
-    make_verb(verbs, "from-archive", "make the history of a hub that lost its disk from its "
-              "archive").add_argument("--archive", metavar="URL", required=True,
-                                      help="as the hub had it: s3://BUCKET/PREFIX…")
+    verb = make_verb(verbs, "from-archive", "make the history of a hub that lost its disk from its "
+                     "archive")
+    verb.add_argument("--archive", metavar="URL", required=True,
+                      help="as the hub had it: s3://BUCKET/PREFIX…")
+    verb.add_argument("--replace", action="store_true",
+                      help="also where the hub was started since, without what the archive has; "
+                      "its history stays as history.before")
     return parser
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpudeck.contract import wire
 
-from ..history.ingest.headlog import HeadLogEntry
+from ..history.ingest.headlog import CARRIED, HeadLogEntry
 from . import effects, imported, sites
 from .agent_inbox import AgentInbox, excess_of_tasks
 from .agent_messages import AgentLinkState, Effects
@@ -247,6 +247,8 @@ class FleetStateMachine:
             self.fleet.inventory(node, message)
         elif isinstance(message, wire.Frame | wire.Event) and node is not None:
             stream = self.streams.open(record.node_id, record.stream)
+            if record.second == CARRIED:  # what an earlier segment had, which may be lost
+                return message
             stream.stored.note(message.seq)
             if not stream.ledger.note(message.seq):
                 return message

@@ -29,6 +29,7 @@ T = TypeVar("T")
 log = logging.getLogger("gpudeck.insight")
 
 EVERY_S = 10.0
+SAVE_EVERY_S = 60.0  # while a violation goes on: a restart knows of it until then
 KEY = "qos"
 # By heat and the power brake: a healthy board may be power-limited all the time.
 THROTTLING = ("slowed_soft_thermal_pct", "slowed_hard_thermal_pct", "slowed_brake_pct")
@@ -55,6 +56,7 @@ class QosService:
     policies: tuple[QosPolicy, ...] = field(init=False)
     tracker: QosTracker = field(init=False, default_factory=QosTracker)
     states: dict[str, TenantState] = field(init=False, default_factory=dict)
+    _saved_mono: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
         record = msgspec.json.decode(self.store.get(KEY) or "{}", type=QosRecord)
@@ -66,13 +68,15 @@ class QosService:
         return Loop("qos", self.step, EVERY_S)
 
     def step(self, now: float, mono: float) -> None:
-        if not self.policies:
+        policies = self.policies
+        if not policies and not self.tracker.open:
             self.states = {}
             return
-        policies = self.policies
-        self.states = self._states(policies, now, mono)
-        if self.tracker.update(policies, self.states, now):
+        self.states = self._states(policies, now, mono) if policies else {}
+        has_changed = self.tracker.update(policies, self.states, now)
+        if has_changed or (self.tracker.open and mono - self._saved_mono >= SAVE_EVERY_S):
             self._save()
+            self._saved_mono = mono
 
     def set_policies(self, actor: Actor, policies: tuple[QosPolicy, ...]) -> None:
         require(actor, "PUT /api/v1/qos")
@@ -104,7 +108,7 @@ class QosService:
 
     def _save(self, policies: tuple[QosPolicy, ...] | None = None) -> None:
         record = QosRecord(self.policies if policies is None else policies,
-                           tuple(self.tracker.all()))
+                           tuple(self.tracker.history()))
         self.store.put(KEY, msgspec.json.encode(record).decode())
 
     def _states(self, policies: Collection[QosPolicy], now: float, mono: float
@@ -129,9 +133,10 @@ class QosService:
         fleet, by_owner, memory = self.fleet, dict[str, set[int]](), HeldMemory()
         for node in _in_turns([*fleet.nodes.values()], 64):
             order = [] if node.listing is None else node.listing.order
+            suspended = frozenset(node.suspended or ())  # what was taken from them, they have not
             for use in node.uses:
                 task = node.tasks.get(use.task_id)
-                if task is None or use.gpu >= len(order):
+                if task is None or use.gpu >= len(order) or use.task_id in suspended:
                     continue
                 slot = order[use.gpu]
                 if task.user is not None:

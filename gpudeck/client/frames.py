@@ -5,12 +5,14 @@ from datetime import datetime
 from typing import Any
 
 from gpudeck.client.hub import Client
+from gpudeck.measures.metrics import COLUMNS, SLOW
 
 Moment = float | str | datetime
 Item = dict[str, Any]
 
 LEASE_COLUMNS = ("owner", "host", "gpus", "share_pct", "state", "since", "until", "idle_since",
                  "command", "id", "node")
+METRIC_COLUMNS = tuple(metric.key for metric in (*COLUMNS, *SLOW))
 CLAIM_COLUMNS = ("place", "owner", "gpus", "asks", "why", "wait_s", "priority", "asked_at",
                  "starts_at", "term_s", "kept", "team", "id")
 
@@ -26,11 +28,13 @@ class HubFrames:
         """Return one row per GPU, one column per metric; `missing` says why a value is missing."""
         rows = [
             {"host": gpu["host"], "gpu": gpu["place"], "name": gpu["name"], "state": gpu["state"],
-             "sampled_at": gpu["sampled_at"], **gpu["values"],
+             "sampled_at": gpu["sampled_at"], **dict.fromkeys(METRIC_COLUMNS), **gpu["values"],
              "mem_total_bytes": gpu["facts"].get("mem_total_bytes"), "tasks": len(gpu["tasks"]),
              "missing": gpu["missing"], "uuid": gpu["uuid"], "node": gpu["node"]}
             for gpu in self.client.gpus(filter)]
-        return _frame(rows, ("host", "gpu", "name", "state", "sampled_at", "uuid"), ["sampled_at"])
+        return _frame(rows, ("host", "gpu", "name", "state", "sampled_at", *METRIC_COLUMNS,
+                             "mem_total_bytes", "tasks", "missing", "uuid", "node"),
+                      ["sampled_at"], (*METRIC_COLUMNS, "mem_total_bytes"))
 
     def tasks(self, filter: str = "") -> Any:
         """Return one row per task that the token may see."""
@@ -54,7 +58,7 @@ class HubFrames:
             rows += [{"t": t, "gpu": gpu, "mean": mean, "min": low, "max": high}
                      for t, mean, low, high in zip(points["t"], points["mean"], points["min"],
                                                    points["max"], strict=True)]
-        return _frame(rows, ("t", "gpu", "mean", "min", "max"), ["t"])
+        return _frame(rows, ("t", "gpu", "mean", "min", "max"), ["t"], ("mean", "min", "max"))
 
     def usage(self, by: str = "user", bucket: int = 86_400, start: Moment | None = None,
               end: Moment | None = None) -> Any:
@@ -107,11 +111,15 @@ def _query_time(at: Moment) -> str:
     return str(at.timestamp())
 
 
-def _frame(rows: list[Item], columns: tuple[str, ...], moments: Iterable[str]) -> Any:
-    """Build a frame that has its columns even where there are no rows."""
+def _frame(rows: list[Item], columns: tuple[str, ...], moments: Iterable[str],
+           numbers: Iterable[str] = ()) -> Any:
+    """Build a frame that has its columns even where there are no rows. `numbers`: a column of
+    these is numbers and NaN also where nothing of it is known."""
     import pandas as pd
 
     frame = pd.DataFrame(rows) if rows else pd.DataFrame(columns=[*columns])
     for name in moments:
         frame[name] = pd.to_datetime(frame[name].astype("float64"), unit="s", utc=True)
+    for name in numbers:
+        frame[name] = frame[name].astype("float64")
     return frame

@@ -763,6 +763,7 @@ _shtab_gpudeck_history_from_archive_options=(
   "--data[the hub\'s folder]:DIR:_files -/"
   "--json[as JSON]"
   "--archive[as the hub had it\: s3\:\/\/BUCKET\/PREFIX\…]:URL:"
+  "--replace[also where the hub was started since, without what the archive has\; its history stays as history.before]"
 )
 
 # guard to ensure default positional specs are added only once per session

@@ -1,8 +1,9 @@
 """Words of a terminal about actions: the preview, the question, each step, the outcome. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from gpudeck.contract.action_table import ROWS
 from gpudeck.contract.action_views import (
@@ -13,6 +14,7 @@ from gpudeck.contract.action_views import (
     ProcessView,
 )
 from gpudeck.contract.actions import CommandState
+from gpudeck.contract.repairs import WHOLE_NODE
 from gpudeck.errors import ExitCode
 from gpudeck.language.printable import printable as printable
 
@@ -113,8 +115,14 @@ def _headline(view: PreviewView) -> str:
     hosts = sorted({printable(item.host) for item in view.items})
     where = hosts[0] if len(hosts) == 1 else many(len(hosts), "node")
     if any(item.changes for item in view.items):
-        return f"{view.action} on {where}"
+        return f"{view.action} on {where}{_gpu(view.params.get('setting') or {})}"
     return f"{view.action}: {many(len(view.items), 'job')} on {where}"
+
+
+def _gpu(setting: Mapping[str, Any]) -> str:
+    """Return the GPU that a setting is for, which was perhaps named by its number."""
+    uuid = setting.get("gpu_uuid", WHOLE_NODE)
+    return "" if uuid == WHOLE_NODE else f", {printable(uuid)}"
 
 
 def _how(view: PreviewView) -> list[str]:

@@ -35,7 +35,8 @@ from tests.integration.hubs import HubProcess, wait_for
 from tests.integration.test_agent_delivery import CountingSource
 from tests.s3_server import BUCKET, S3Server, s3_server
 
-State = Literal["backup", "database"]  # of what the state is brought back from
+# What the state is brought back from; "hasty": a backup, and the hub is started too early.
+State = Literal["backup", "database", "hasty"]
 
 NODES = 3
 BEGIN = int(time.time()) // 3_600 * 3_600 - 5 * 3_600  # no second waits for the end of its block
@@ -156,15 +157,29 @@ def throw_away(folder: Path, tmp_path: Path, state: State) -> None:
     shutil.rmtree(folder)
 
 
-def restore(folder: Path, tmp_path: Path, server: S3Server, state: State) -> None:
+def start_too_early(hub: HubProcess) -> None:
+    """Start the hub as its backup was, until it says why it archives nothing, and nodes have
+    brought something that is in files by then."""
+    hub.start()
+    began = acked(hub)
+    wait_for(lambda: acked(hub) > began + 300, why="it takes what nodes send")
+    wait_for(lambda: "it belongs to the hub" in hub.log.read_text(), why="it says why")
+    assert hub.stop() == 0
+
+
+def restore(hub: HubProcess, tmp_path: Path, server: S3Server, state: State) -> None:
     """Make the hub again, as docs/scale.md says."""
+    folder = hub.folder
     where = ("--data", str(folder))
     if state == "database":
         (tmp_path / "else").rename(folder)
     else:
         assert hub_command(["restore", str(tmp_path / "backup"), *where,
                             "--passphrase-file", str(tmp_path / "words")]) == 0
-    assert history_command(["from-archive", "--archive", url(server), *where]) == 0
+    if state == "hasty":
+        start_too_early(hub)
+    assert history_command(["from-archive", "--archive", url(server), *where,
+                            *(["--replace"] if state == "hasty" else [])]) == 0
     assert history_command(["own-archive", *where]) == 0
 
 
@@ -195,7 +210,7 @@ def lose_the_disk(tmp_path: Path, server: S3Server, state: State) -> tuple[list[
         hub.kill()
         throw_away(folder, tmp_path, state)
         server.start()
-        restore(folder, tmp_path, server, state)
+        restore(hub, tmp_path, server, state)
         hub.start()
         wait_for(lambda: acked(hub) > acked_then + 300, why="nodes bring it and go on")
         for node in nodes:
@@ -220,7 +235,7 @@ def _server(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
         yield server
 
 
-@pytest.mark.parametrize("state", ["backup", "database"])
+@pytest.mark.parametrize("state", ["backup", "database", "hasty"])
 def test_every_second_is_there_once_after_the_disk_is_lost(tmp_path: Path, server: S3Server,
                                                           state: State) -> None:
     flaws, count = lose_the_disk(tmp_path, server, state)

@@ -193,6 +193,14 @@ def test_a_store_that_is_spoilt_says_nothing_of_a_file(
             bucket.get_file("a", tmp_path / "got", 100)
 
 
+def test_a_full_disk_here_is_no_error_of_the_store() -> None:
+    env = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    with SpoiltStore(200, b"whole", 5) as store:
+        bucket = S3Bucket(f"s3://b/p?endpoint=http://127.0.0.1:{store.server_port}", env)
+        with pytest.raises(S3Error, match="this machine's disk takes no more of it: No space"):
+            bucket.get_file("a", Path("/dev/full"), 100)
+
+
 def test_a_hub_moves_its_history_is_killed_and_answers_from_there(
         server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in server.keys.items():

@@ -145,12 +145,12 @@ class AmdBoard(SysfsBoard):
         row.put("mem_used_bytes", 0.0)
         return row
 
-    def _identity(self, machine_id: Path) -> str:
+    def _identity(self, machine_ids: tuple[Path, ...]) -> str:
         """Return the chip's own number, written as ROCm does, where it has one."""
         unique = word(self._folder / "unique_id")
         if re.fullmatch(r"(0x)?0*[1-9a-f][0-9a-f]*", unique):
             return f"GPU-{unique.removeprefix('0x').zfill(16)}"
-        return super()._identity(machine_id)
+        return super()._identity(machine_ids)
 
     def _name(self, lists: tuple[Path, ...]) -> str:
         if product := word(self._folder / "product_name"):

@@ -11,7 +11,7 @@ from gpudeck.contract.wire import MAX_GPUS
 from ...tasks.privileges import PROC
 from .. import ReaderUnavailableError
 from ..sysfs import DRM, board_folders, pci_address
-from ..sysfs_board import MACHINE_ID
+from ..sysfs_board import MACHINE_IDS
 from ..sysfs_reader import SysfsReader
 from .board import AmdBoard
 from .driver import AMD, MODULE, driver_version
@@ -24,7 +24,7 @@ def open_reader(options: str = "") -> "AmdReader":
 
 class AmdReader(SysfsReader):
     def __init__(self, drm: Path = DRM, proc: Path = PROC, kfd: Path = KFD, module: Path = MODULE,
-                 machine_id: Path = MACHINE_ID,
+                 machine_ids: tuple[Path, ...] = MACHINE_IDS,
                  clock: Callable[[], float] = time.monotonic) -> None:
         folders = _in_order(board_folders(AMD, drm)[:MAX_GPUS], kfd)
         if not folders and not module.is_dir():
@@ -35,7 +35,7 @@ class AmdReader(SysfsReader):
             raise ReaderUnavailableError("no_gpus", (
                 "the amdgpu driver is loaded and has no GPU: see `lspci | grep -i amd` and "
                 "`dmesg`."))
-        boards = [AmdBoard(folder, index, machine_id) for index, folder in enumerate(folders)]
+        boards = [AmdBoard(folder, index, machine_ids) for index, folder in enumerate(folders)]
         super().__init__(boards, AmdProcessList(
             {board.address: board.facts.uuid for board in boards}, proc, kfd),
             partial(driver_version, module), clock)

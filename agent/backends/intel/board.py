@@ -15,7 +15,7 @@ from gpudeck.measures.metrics import DENIED, SLOW, UNKNOWN, UNSUPPORTED, Absence
 
 from ..metric_row import HARD_THERMAL, POWER_CAP, SOFT_THERMAL, MetricRow, MonotonicCounter
 from ..sysfs import Answer, generation, number, word
-from ..sysfs_board import MACHINE_ID, NAMES, SysfsBoard, whole
+from ..sysfs_board import MACHINE_IDS, NAMES, SysfsBoard, whole
 from .processes import BoardUse
 
 # Of the card where the board counts that, else of the chip alone.
@@ -31,9 +31,9 @@ _MEDIA = "-mc"  # end of the name of a GT of video engines
 class IntelBoard(SysfsBoard):
     VENDOR, DRIVER = INTEL, "xe"
 
-    def __init__(self, folder: Path, index: int, machine_id: Path = MACHINE_ID,
+    def __init__(self, folder: Path, index: int, machine_ids: tuple[Path, ...] = MACHINE_IDS,
                  names: tuple[Path, ...] = NAMES) -> None:
-        super().__init__(folder, index, machine_id, names)
+        super().__init__(folder, index, machine_ids, names)
         self.use = BoardUse(UNKNOWN, UNKNOWN)  # as its clients were listed last
         self._energy_file = ""
         self._energy: Answer = UNKNOWN  # in microjoules

@@ -12,7 +12,7 @@ from ...readings import ProcessReading
 from ...tasks.privileges import PROC
 from .. import ReaderUnavailableError
 from ..sysfs import DRM, is_asleep
-from ..sysfs_board import MACHINE_ID
+from ..sysfs_board import MACHINE_IDS
 from ..sysfs_reader import SysfsReader
 from .board import IntelBoard
 from .driver import DRIVERS, MODULES, boards_and_integrated, driver_of, driver_version
@@ -27,12 +27,12 @@ def open_reader(options: str = "") -> "IntelReader":
 
 class IntelReader(SysfsReader):
     def __init__(self, drm: Path = DRM, proc: Path = PROC, modules: Path = MODULES,
-                 machine_id: Path = MACHINE_ID,
+                 machine_ids: tuple[Path, ...] = MACHINE_IDS,
                  clock: Callable[[], float] = time.monotonic) -> None:
         folders, integrated = boards_and_integrated(drm)
         if not folders:
             raise _unavailable(bool(integrated), modules)
-        boards = {folder: IntelBoard(folder, index, machine_id)
+        boards = {folder: IntelBoard(folder, index, machine_ids)
                   for index, folder in enumerate(folders[:MAX_GPUS])}
         drivers = tuple({driver_of(folder) for folder in boards})
         super().__init__([*boards.values()], _ListOfBoards(boards, proc),

@@ -80,13 +80,21 @@ class ArchiveMarker:
         that was made from a backup would take years out of it."""
         if self._is_checked:
             return
-        number = -1
         with suppress(S3MissingError, MarkDamagedError):
-            number = get_mark(self._archive.store, self._archive.folder / CHECKED).number
-        if number > self._first_number:
-            raise S3Error("its mark is newer than this history: stop the hub and run `gpudeck "
-                          "history from-archive`, or name another prefix")
+            self._check_mark(get_mark(self._archive.store, self._archive.folder / CHECKED))
         self._is_checked = True
+
+    def _check_mark(self, mark: ArchiveMark) -> None:
+        """Raise S3Error if it knows more. Once such a hub has gone on for long, its number says
+        nothing any more: but then the mark names files that it never had."""
+        if mark.number > self._first_number:
+            raise S3Error("its mark is newer than this history: stop the hub and run `gpudeck "
+                          "history from-archive --replace`, or name another prefix")
+        for file in mark.history_files:
+            if self._archive.is_foreign(file):
+                raise S3Error(f"its mark names {file.name}, which this history never had: stop the "
+                              "hub and run `gpudeck history from-archive --replace`, or name "
+                              "another prefix")
 
     @property
     def oldest(self) -> int | None:

@@ -159,8 +159,7 @@ class ArchiveMover:
             return  # it was damaged here, and put aside
         file = self._index.of(segment.name)
         if file is None:
-            file = self._index.set_state(ArchivedFile(
-                segment.name, segment.size_bytes, segment.sha256, "sending", now), "sending", now)
+            file = self._index.set_state(ArchivedFile.of(segment), "sending", now)
         if file.state == "sending":
             self._archive.send(file)
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from gpudeck.errors import CommandError, ExitCode
 
-from .manifest import REWRITE_LINES, append_twice, read_lines, write_twice
+from .manifest import REWRITE_LINES, HistoryFile, append_twice, read_lines, write_twice
 
 COPIES = ("archive.jsonl", "archive.copy.jsonl")
 ArchiveState = Literal["sending", "there", "leaving", "deleted"]
@@ -23,6 +23,11 @@ class ArchivedFile:
     sha256: str
     state: ArchiveState
     at: float  # UTC, of this state
+
+    @classmethod
+    def of(cls, file: HistoryFile, state: ArchiveState = "there", at: float = 0.0
+           ) -> "ArchivedFile":
+        return cls(file.name, file.size_bytes, file.sha256, state, at)
 
     @property
     def key(self) -> str:
@@ -85,6 +90,11 @@ class ArchiveIndex:
 
     def of(self, name: str) -> ArchivedFile | None:
         return self._files.get(name)
+
+    def knows(self, file: HistoryFile) -> bool:
+        """Return whether the folder had this very file, and it may lie there still."""
+        entry = self._files.get(file.name)
+        return entry is not None and entry.sha256 == file.sha256
 
     def there(self, name: str) -> ArchivedFile | None:
         file = self._files.get(name)

@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, BinaryIO, TypeVar
 from urllib.parse import parse_qs, quote, urlsplit
 
 from gpudeck import __version__
 
 from ...runtime.bounded_http import FAILED, BoundedConnection, failure_words
 from ...runtime.deadline import Deadline
+from .archive import write_all
 from .aws_credentials import AwsCredentials, NoCredentialsError, credentials
 
 STEP_WITHIN_S, WITHIN_S = 15.0, 30.0
@@ -94,10 +95,10 @@ class S3Bucket:
         """Fetch an object into `to`; return its SHA-256. Reading stops just beyond `most` bytes."""
         def take(answer: http.client.HTTPResponse) -> str:
             digest, remaining = hashlib.sha256(), most + 1  # one too many is another file
-            with (to or Path(os.devnull)).open("wb") as file:
+            with (to or Path(os.devnull)).open("wb", buffering=0) as file:
                 while remaining and (part := answer.read(min(remaining, PART_BYTES))):
                     digest.update(part)
-                    file.write(part)
+                    _write(file, part)
                     remaining -= len(part)
             if remaining and answer.length:
                 raise S3Error("its answer ended in the middle")
@@ -142,6 +143,13 @@ class S3Bucket:
         finally:
             deadline.end()
             connection.close()
+
+
+def _write(file: BinaryIO, part: bytes) -> None:
+    try:
+        write_all(file, part)
+    except OSError as error:  # else its words would be about the bucket
+        raise S3Error(f"this machine's disk takes no more of it: {error.strerror}") from None
 
 
 def _refusal(status: int, body: bytes) -> S3Error:

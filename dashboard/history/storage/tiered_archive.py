@@ -5,13 +5,14 @@ import shutil
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from ...errors import ArchiveAwayError
 from .archive import FolderArchive
 from .archive_index import ArchivedFile, ArchiveIndex
 from .archive_owner import ArchiveOwner
-from .manifest import digest
+from .manifest import HistoryFile, digest
 from .s3 import S3Bucket, S3Error, S3MissingError, S3WrongError
 
 log = logging.getLogger("gpudeck.history")
@@ -88,6 +89,16 @@ class TieredArchive:
         words = f"history of that time is in the archive, which cannot be read now: {why}"
         self._away[key] = time.monotonic() + within_s, words
         raise ArchiveAwayError(words)
+
+    def is_foreign(self, file: HistoryFile) -> bool:
+        """Return whether a file that lies there was never this folder's. What leaves the folder
+        stays in the index as long as it lies there."""
+        if self.index.knows(file):
+            return False
+        with suppress(S3MissingError):
+            self.store.get_file(ArchivedFile.of(file).key, None, file.size_bytes)
+            return True
+        return False
 
     def is_here(self, name: str) -> bool:
         return self._local.path(name).exists() or self.index.there(name) is None

@@ -2,7 +2,7 @@
 
 A violation counts from when its condition was first met, and only once it has been met for a
 minute: a claim that waits for the next pass of the scheduler is none. While the hub does not check,
-nothing is known, and nothing counts.
+nothing is known, and nothing counts: a violation ends with the last moment at which it was seen.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -124,8 +124,7 @@ class QosTracker:
     def update(self, policies: Iterable[QosPolicy], states: Mapping[str, TenantState], now: float
                ) -> bool:
         """Update the violations; return whether one began or ended."""
-        if self._updated_at is not None and not 0 <= now - self._updated_at < LASTS_S:
-            self._since, self._throttled = {}, {}
+        has_gap = self._end_unseen(now)
         self._updated_at = now
         current: dict[Key, tuple[float, float]] = {}
         for policy in policies:
@@ -139,7 +138,17 @@ class QosTracker:
                 if key not in current and now - self._met_at[key] >= LASTS_S]
         for key in over:
             self._end(key)
-        return any(began) or bool(over)
+        return any(began) or bool(over) or has_gap
+
+    def _end_unseen(self, now: float) -> bool:
+        """End what went on if nobody has looked for a while, or the clock was set back: return
+        whether it is so."""
+        if self._updated_at is None or 0 <= now - self._updated_at < LASTS_S:
+            return False
+        self._since, self._throttled = {}, {}
+        for key in [*self.open]:
+            self._end(key)
+        return True
 
     def _add_value(self, key: Key, value: float, promised: float, now: float) -> bool:
         since = self._since.setdefault(key, now)
@@ -169,7 +178,7 @@ class QosTracker:
         return sum(value for _, value in recent) / len(recent)
 
     def restore(self, violations: Iterable[QosViolation], now: float) -> None:
-        """Restore the stored violations: one that went on when the hub stopped is taken to have
+        """Restore the stored violations. One without an end, of a hub of before, is taken to have
         ended with its beginning, the last that is known."""
         self.closed = [
             past if past.ended_at is not None else replace(past, ended_at=past.began_at)
@@ -181,6 +190,11 @@ class QosTracker:
 
     def all(self) -> list[QosViolation]:
         return [*self.closed, *self.open.values()]
+
+    def history(self) -> list[QosViolation]:
+        """Return all as they are stored: what goes on has lasted until it was seen last."""
+        return [*self.closed, *(replace(violation, ended_at=self._met_at[key])
+                                for key, violation in self.open.items())]
 
 
 def of_week(violations: Iterable[QosViolation], tenant: str, kind: QosKind, now: float

@@ -4,6 +4,7 @@ import itertools
 import random
 
 import pytest
+from msgspec.structs import replace
 
 from gpudeck.contract.actions import FINAL, LIFE
 from gpudeck.errors import ExitCode
@@ -46,6 +47,17 @@ def test_a_gpu_is_named_by_its_index() -> None:
     assert "on GPU 7 (1.0 GiB)" in text
     assert "GPU-" not in text
     assert "on GPU GPU-a6a3a450 (1.0 GiB)" in preview_text(gpus=[{**gpu, "index": None}])
+
+
+@pytest.mark.parametrize(("setting", "headline"), [
+    ({"gpu_uuid": "GPU-a6a3a450-1c2d"}, "on rack-3, GPU-a6a3a450-1c2d"),
+    ({"gpu_uuid": "*"}, "on rack-3"), ({"share_pct": 50}, "on rack-3")])
+def test_a_setting_names_its_gpu(setting: dict[str, object], headline: str) -> None:
+    chance = random.Random(random.random())
+    change = {"what": "MIG", "before": "none", "after": "2x 3g.40gb"}
+    view = preview(chance, items=[item(chance, changes=[change])])
+    text = preview_lines(replace(view, params={**view.params, "setting": setting}))[0]
+    assert text.endswith(headline)
 
 
 def test_unknown_is_said_and_is_not_zero() -> None:

@@ -4,7 +4,8 @@ import random
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pandas as pd
@@ -14,6 +15,7 @@ from playwright._impl._driver import compute_driver_executable
 from agent.backends.simulation.profiles import PROFILES
 from dashboard.pool.views import ClaimView, LeaseView
 from gpudeck.client.frames import HubFrames
+from gpudeck.client.hub import Client
 from gpudeck.contract.action_views import CommandView, RequesterView
 from gpudeck.contract.notebook_pipe import (
     MAX_MESSAGE_BYTES,
@@ -25,7 +27,8 @@ from gpudeck.contract.notebook_pipe import (
     PipeSnapshot,
     packed,
 )
-from widget import watch
+from gpudeck.errors import CommandError, ExitCode
+from widget import hub_source, watch
 from widget.bundle import bundled, module, style
 from widget.cost import Cost, GpuSample, ProcessUse, costs, rows
 from widget.cost_words import table, words
@@ -187,6 +190,61 @@ def test_leases_and_the_queue_are_frames_also_where_there_are_none() -> None:
         assert str(none[key].dt.tz) == str(some[key].dt.tz) == "UTC"
     assert HubFrames(used).leases()["until"][0].timestamp() == 70.0
     assert pd.isna(HubFrames(used).leases()["idle_since"][0])
+
+
+class UnsupportedFan:
+    """A hub with one board that reports its utilization alone, and none for any other filter."""
+
+    def gpus(self, filter: str) -> list[dict[str, Any]]:
+        board = {"host": "h", "place": "0", "name": "board", "state": "ok", "sampled_at": 5.0,
+                 "values": {"util_pct": 7.0, "of_a_newer_hub": 1.0}, "facts": {}, "tasks": [],
+                 "missing": {"fan_pct": "unsupported"}, "uuid": "GPU-1", "node": "n"}
+        return [board] if filter == "" else []
+
+    def series(self, **_query: str) -> dict[str, Any]:
+        return {"t": [1, 2], "mean": [None, None], "min": [None, None], "max": [None, None]}
+
+
+def test_a_column_of_which_nothing_is_known_is_there_and_of_numbers() -> None:
+    frames = HubFrames(cast(Client, UnsupportedFan()))
+    some, none = frames.gpus(), frames.gpus("util>50")
+    assert (some["util_pct"][0], some["of_a_newer_hub"][0]) == (7.0, 1.0)
+    for frame, key in ((some, "fan_pct"), (none, "util_pct"), (frames.series("GPU-1"), "mean")):
+        assert frame[key].dtype == "float64"
+        assert frame[key].isna().all()
+    assert {*none.columns} == {*some.columns} - {"of_a_newer_hub"}
+
+
+class RestartingHub:
+    """A hub that does not answer for a while, once an action was ordered."""
+
+    def __init__(self, *failures: CommandError) -> None:
+        self.failures = [*failures]
+
+    def me(self) -> dict[str, Any]:
+        raise CommandError("no hub", ExitCode.UNREACHABLE)
+
+    def command(self, command_id: str) -> Any:
+        if self.failures:
+            raise self.failures.pop(0)
+        return SimpleNamespace(id=command_id, state="done")
+
+
+@pytest.mark.parametrize(("failure", "is_followed"), [
+    (CommandError("no hub", ExitCode.UNREACHABLE), True), (CommandError("denied"), False)])
+def test_a_hub_that_restarts_has_failed_no_action(
+        failure: CommandError, is_followed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_source, "FOLLOW_EVERY_S", 0.0)
+    source = hub_source.HubSource(cast(Client, RestartingHub(failure, failure)), "http://h")
+    messages: list[Any] = []
+    source.view(lambda *_: None, messages.append)
+    if is_followed:
+        source._follow("a", ["c1"])
+        assert [message.command.state for message in messages] == ["done"]
+    else:
+        with pytest.raises(CommandError, match="denied; the action continues"):
+            source._follow("a", ["c1"])
+    source.close()
 
 
 def test_a_figure_is_read_on_a_dark_page_and_says_that_there_is_nothing() -> None:

@@ -47,7 +47,7 @@ class Machine:
 
     def reader(self) -> AmdReader:
         return AmdReader(self.root / "drm", self.root / "proc", self.root / "kfd",
-                         self.root / "module", self.root / "machine-id", lambda: self.now)
+                         self.root / "module", (self.root / "machine-id",), lambda: self.now)
 
     def open_file(self, pid: int, number: int, lines: str, device: str = "/dev/dri/renderD128"
                   ) -> None:
@@ -124,7 +124,7 @@ def test_the_name_is_of_the_machines_list_of_devices(
     ids.write_text("1002  AMD\n\t687f  Vega 10 XL/XT\n\t\t1043 0555  another\n"
                    "10de  NVIDIA\n\t73bf  wrong\n")
     monkeypatch.setattr(AmdBoard.__init__, "__defaults__",
-                        (machine.root / "machine-id", (ids,)))
+                        ((machine.root / "machine-id",), (ids,)))
     machine.add(BOARDS["vega56"])
     machine.add(BOARDS["rx6900xt"], 1)
     assert [facts.name for facts in machine.reader().read().facts] == [

@@ -33,7 +33,7 @@ class Machine(FakeIntel):
         (root / "machine-id").write_text("4f2c0f9e6d5b4a7c8e1f2a3b4c5d6e7f\n")
 
     def reader(self) -> IntelReader:
-        return IntelReader(self.drm, self.proc, self.modules, self.root / "machine-id",
+        return IntelReader(self.drm, self.proc, self.modules, (self.root / "machine-id",),
                            lambda: self.now)
 
     def open_file(self, pid: int, number: int, lines: str, device: str = "/dev/dri/renderD128"
@@ -121,6 +121,40 @@ def test_a_board_is_known_by_machine_and_place(machine: Machine) -> None:
     (machine.root / "machine-id").write_text("another\n")
     there = [facts.uuid for facts in machine.reader().read().facts]
     assert len({*here, *there}) == 4
+
+
+@pytest.mark.parametrize("content", ["inf\n", "nan\n", "1e999\n", "9" * 400])
+def test_a_counter_that_is_no_number_takes_nothing_else_away(machine: Machine, content: str
+                                                            ) -> None:
+    device = machine.add("b580")
+    for path in device.glob("hwmon/hwmon*/energy*_input"):
+        path.write_text(content)
+    reader = machine.reader()
+    for _ in range(2):
+        gpu, = reader.read().gpus
+        machine.now += 1.0
+    assert gpu.state == "ok"
+    assert values(gpu, "energy_j", "power_w") == {"energy_j": None, "power_w": None}
+    assert gpu.value("temp_c") is not None
+
+
+def test_a_machine_without_a_name_lends_its_boards_none(machine: Machine) -> None:
+    """Images of containers have no machine-id, or an empty one: the boards of all machines would
+    have the same UUIDs."""
+    machine.add("b580")
+    name = machine.root / "machine-id"
+    for content in ("", "uninitialized\n"):
+        name.write_text(content)
+        with pytest.raises(ReaderUnavailableError, match="mount the machine's file"):
+            machine.reader()
+    (machine.root / "of-the-machine").write_text("4f2c0f9e6d5b4a7c8e1f2a3b4c5d6e7f\n")
+    places = (machine.root / "of-the-machine", name)
+    uuids = []
+    for content in ("", "the image's own\n"):
+        name.write_text(content)
+        facts, = IntelReader(machine.drm, machine.proc, machine.modules, places).read().facts
+        uuids.append(facts.uuid)
+    assert uuids[0] == uuids[1]
 
 
 @pytest.mark.parametrize("processor", ["cometlake", "tigerlake"])

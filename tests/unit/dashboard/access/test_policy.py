@@ -86,6 +86,15 @@ def test_ones_own_password_and_no_more(actor: Actor, target: AccessTarget,
     assert why(actor, OWN, target) == reason
 
 
+def test_a_setting_is_not_called_somebodys_task() -> None:
+    """A MIG layout has no owner: its refusal names the role, and not tasks."""
+    denials = [may(person("user"), "POST /api/v1/previews", AccessTarget(owners=owners), NOW)
+               for owners in (("bob",), (None,))]
+    assert [denial and denial.sentence for denial in denials] == [
+        "these are not your own tasks; an operator may do this",
+        "this needs the role operator; yours is user"]
+
+
 def test_nobody_gives_more_than_they_have() -> None:
     lab = person("admin", Scope(("lab",), ("al",)))
     for scope, reason in ((Scope(("lab",)), None), (Scope(("lab",), ("al",)), None),

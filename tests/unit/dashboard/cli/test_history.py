@@ -1,6 +1,7 @@
 """`gpudeck history`: the folder of history, checked, copied and brought back."""
 
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from dashboard.cli.history import history as run
 from dashboard.history.reads.embedded import EmbeddedHistory
+from dashboard.history.storage.archive_index import ArchiveIndex
 from dashboard.runtime.data_folder import lock_folder
 from gpudeck.errors import CommandError
 from tests.unit.histories import START, Source, differences
@@ -102,6 +104,20 @@ def test_nothing_is_restored_over_history_or_under_a_hub(hub: tuple[Path, Source
         run(["info", "--data", str(tmp_path / "nothing")])
 
 
+def test_another_user_than_the_hubs_takes_no_archive(
+        hub: tuple[Path, Source], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root would leave a file there that the hub cannot read, and then archives nothing."""
+    folder, _ = hub
+    ArchiveIndex(folder / "history", "s3://bucket/prefix?endpoint=http://127.0.0.1:9").begin()
+    with pytest.raises(CommandError, match="s3://bucket/prefix"):
+        run(["own-archive", "--data", str(folder)])
+    uid = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    with pytest.raises(CommandError, match="run this as that user"):
+        run(["own-archive", "--data", str(folder)])
+    assert not (folder / "history/archive.owner").exists()
+
+
 def test_a_folder_is_made_of_an_archive_only_where_the_disk_was_lost(tmp_path: Path) -> None:
     words = ["from-archive", "--data", str(tmp_path / "hub"), "--archive"]
     with pytest.raises(CommandError, match="--archive: s3://BUCKET/PREFIX is needed"):
@@ -112,6 +128,8 @@ def test_a_folder_is_made_of_an_archive_only_where_the_disk_was_lost(tmp_path: P
     log.write_bytes(b"")
     with pytest.raises(CommandError, match="did not lose its disk; start it as it is"):
         run([*words, "s3://bucket/prefix?endpoint=http://127.0.0.1:9"])
+    with pytest.raises(CommandError, match="nothing was changed"):
+        run([*words, "s3://bucket/prefix?endpoint=http://127.0.0.1:9", "--replace"])
     log.unlink()
     with pytest.raises(CommandError, match="nothing was changed"):
         run([*words, "s3://bucket/prefix?endpoint=http://127.0.0.1:9"])

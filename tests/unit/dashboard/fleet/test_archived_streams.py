@@ -8,9 +8,9 @@ from dashboard.fleet.sample_seconds import SHIFT_MOST_S, SampleSecondAligner, Sa
 from dashboard.fleet.state_machine import FleetStateMachine
 from dashboard.history.ingest.message_places import MessagePlaces, spans_of
 from dashboard.history.storage.archive_mark import PlacesRecord
-from dashboard.nodes.checkpoint import encode_nodes, restore_all
+from dashboard.nodes.checkpoint import carried, encode_nodes, restore_all
 from gpudeck.contract.sequence_ranges import SequenceRanges
-from gpudeck.contract.wire import MAX_SPANS, Ack, Beat, Span, Welcome
+from gpudeck.contract.wire import MAX_SPANS, Ack, Beat, Frame, Span, Welcome, decode_from_agent
 from tests.unit.dashboard.fleet.test_state_machine import AgentLink, ack_messages, records
 from tests.unit.fleets import MONO, NOW
 
@@ -75,6 +75,20 @@ def test_a_hub_that_lost_its_disk_asks_for_all_that_is_not_archived() -> None:
     assert welcome_of(agent_back).archived == (Span(1, 3), Span(5, 6))
     assert [record.seq for seq in (3, 4, 5, 6, 7, 8)
             for record in records(agent_back.tick(seq))] == [4, 7, 8]
+
+
+def test_a_frame_that_a_later_segment_carries_is_not_stored_there() -> None:
+    """A hub that began too early has dropped the segment that has it, and its files are gone."""
+    machine = FleetStateMachine("hub", 1)
+    stored(AgentLink(machine), *range(1, 9))
+    segment = carried(encode_nodes(machine, NOW, MONO))
+    assert any(isinstance(decode_from_agent(entry.payload), Frame) for entry in segment)
+    new = FleetStateMachine("hub", 2)
+    new.begin_from_archive({KEY: SequenceRanges([(1, 3)])}, {})
+    for entry in segment:
+        new.recover(entry)
+    welcome = welcome_of(AgentLink(new))
+    assert (welcome.acked_seq, welcome.spans) == (3, ())
 
 
 def test_what_lies_before_it_is_asked_for_until_the_node_says_that_it_has_none() -> None:

@@ -18,6 +18,7 @@ from dashboard.history.prometheus import archive_families
 from dashboard.history.reads.embedded import EmbeddedHistory
 from dashboard.history.storage import tiered_archive
 from dashboard.history.storage.archive_mark import KEY, get_mark, read_places
+from dashboard.history.storage.folder import copied
 from dashboard.history.storage.from_archive import FORMER, YOUNG_S, make_folder
 from dashboard.history.storage.s3 import S3Bucket
 from gpudeck.errors import CommandError
@@ -150,7 +151,7 @@ def test_a_hub_that_lost_its_disk_has_what_is_archived_and_no_other_second(
     hub.history.append(newest, 1)
     hub.history.close()
     shutil.rmtree(tmp_path / "a")
-    make_folder(tmp_path / "b", URL, cast(S3Bucket, bucket))
+    make_folder(tmp_path / "b", URL, cast(S3Bucket, bucket), replaces=False)
     new = Hub(tmp_path / "b", bucket)
     assert new.places.is_restored
     assert {key: [*ranges] for key, ranges in new.archived.items()} == archived
@@ -178,7 +179,7 @@ def test_old_files_stay_there_and_young_ones_lie_in_the_new_folder(
     hub.mono, hub.mover._marker._number = 10**9, -1  # type: ignore[union-attr]
     hub.step(old + YOUNG_S)
     hub.history.close()
-    make_folder(tmp_path / "b", URL, cast(S3Bucket, bucket))
+    make_folder(tmp_path / "b", URL, cast(S3Bucket, bucket), replaces=False)
     here = {path.relative_to(tmp_path / "b").as_posix()
             for path in (tmp_path / "b").glob("*/*.parquet")}
     assert here == {file.name for file in files if file.made_at > old}
@@ -191,17 +192,56 @@ def test_a_folder_that_is_newer_stays_and_an_older_one_lies_beside(
     shutil.copytree(tmp_path / "a", tmp_path / "backup")
     hub.fill(source, START + BLOCK_S, START + 2 * BLOCK_S)
     with pytest.raises(CommandError, match="newer than the archive"):
-        make_folder(tmp_path / "a", URL, cast(S3Bucket, bucket))
+        make_folder(tmp_path / "a", URL, cast(S3Bucket, bucket), replaces=False)
+    with pytest.raises(CommandError, match="did not lose its disk"):
+        make_folder(tmp_path / "a", URL, cast(S3Bucket, bucket), replaces=True)
     assert hub.step(float(START + 900)) is None
     bucket.requests.clear()
-    make_folder(tmp_path / "backup", URL, cast(S3Bucket, bucket))
+    make_folder(tmp_path / "backup", URL, cast(S3Bucket, bucket), replaces=False)
     assert (tmp_path / FORMER).is_dir()
     is_fetched = [request for request in bucket.requests if "raw/" in request]
     assert len(is_fetched) == 1  # the other one was in the backup
     new = Hub(tmp_path / "backup", bucket)
     assert differences(new.history, source, START, START + 2 * BLOCK_S) == []
     with pytest.raises(CommandError, match="move it away"):
-        make_folder(tmp_path / "backup", URL, cast(S3Bucket, bucket))
+        make_folder(tmp_path / "backup", URL, cast(S3Bucket, bucket), replaces=False)
+
+
+def test_a_hub_that_began_without_its_archive_may_still_get_it(
+        tmp_path: Path, bucket: MemoryBucket) -> None:
+    source, middle = Source(30), START + 2 * BLOCK_S
+    hub = marked(tmp_path / "a", bucket, source, START + BLOCK_S)
+    copied(tmp_path / "a", tmp_path / "backup")
+    hub.fill(source, START + BLOCK_S, middle)
+    assert hub.step(float(middle + 500)) is None
+    began = Hub(tmp_path / "backup", bucket, "b")
+    assert "it belongs to the hub 'a'" in (began.step(float(middle + 600)) or "it wrote")
+    began.archive.owner.take()
+    assert "from-archive" in (began.step(float(middle + 700)) or "it wrote")
+    for block in range(2, 9):  # what came since, and in files by now
+        began.fill(source, START + block * BLOCK_S, START + (block + 1) * BLOCK_S)
+    began.history.close()
+    with pytest.raises(CommandError, match="add --replace"):
+        make_folder(tmp_path / "backup", URL, cast(S3Bucket, bucket), replaces=False)
+    make_folder(tmp_path / "backup", URL, cast(S3Bucket, bucket), replaces=True)
+    new = Hub(tmp_path / "backup", bucket, "b")
+    assert differences(new.history, source, START, middle) == []
+    new.fill(source, middle, middle + BLOCK_S)
+    assert new.step(float(middle + 900)) is None, "it has owned the prefix before"
+
+
+def test_a_file_of_the_mark_that_is_gone_keeps_no_hub_from_writing(
+        tmp_path: Path, bucket: MemoryBucket) -> None:
+    hub = marked(tmp_path / "a", bucket, Source(31), START + BLOCK_S)
+    [raw] = hub.history.store.manifest.of_kind("raw")
+    there = hub.archive.index.there(raw.name)
+    assert there is not None
+    del bucket.objects[there.key]
+    hub.archive.index.set_state(there, "deleted", time.time())
+    hub.history.close()
+    restarted = Hub(tmp_path / "a", bucket)
+    restarted.fill(Source(32), START + BLOCK_S, START + 2 * BLOCK_S)
+    assert restarted.step(float(START + 5_000)) is None
 
 
 def test_a_hub_from_a_backup_takes_nothing_out_of_a_newer_mark(
@@ -217,6 +257,11 @@ def test_a_hub_from_a_backup_takes_nothing_out_of_a_newer_mark(
         old.fill(Source(block), START + (4 + block) * BLOCK_S, START + (5 + block) * BLOCK_S)
         assert "its mark is newer" in (old.step(float(START + 10_000 + block)) or "it wrote")
     assert bucket.objects[KEY] == mark
+    old.history.close()
+    restarted = Hub(tmp_path / "backup", bucket)
+    assert restarted.history.store.manifest.number > hub.mark().number
+    assert "name another prefix" in (restarted.step(float(START + 20_000)) or "it wrote")
+    assert bucket.objects[KEY] == mark
     bucket.objects[KEY] = b"rot"  # from which nobody can begin
     restarted = Hub(tmp_path / "a", bucket)
     assert restarted.step(float(START + 20_000)) is None
@@ -226,18 +271,18 @@ def test_a_hub_from_a_backup_takes_nothing_out_of_a_newer_mark(
 def test_a_mark_that_is_missing_or_spoilt_changes_nothing(tmp_path: Path, bucket: MemoryBucket
                                                           ) -> None:
     with pytest.raises(CommandError, match="there is no mark"):
-        make_folder(tmp_path / "b", URL, cast(S3Bucket, bucket))
+        make_folder(tmp_path / "b", URL, cast(S3Bucket, bucket), replaces=False)
     hub = marked(tmp_path / "a", bucket, Source(27), START + BLOCK_S)
     mark = bucket.objects[KEY]
     for spoilt in (mark[:-9], b"", mark[:40] + b"\0" + mark[41:]):
         bucket.objects[KEY] = spoilt
         with pytest.raises(CommandError, match="nothing was changed"):
-            make_folder(tmp_path / "b", URL, cast(S3Bucket, bucket))
+            make_folder(tmp_path / "b", URL, cast(S3Bucket, bucket), replaces=False)
     bucket.objects[KEY] = mark
     [raw] = [key for key in bucket.keys if key.startswith("raw/")]
     bucket.objects[raw] += b"x"
     with pytest.raises(CommandError, match="is not what was put there; nothing was changed"):
-        make_folder(tmp_path / "b", URL, cast(S3Bucket, bucket))
+        make_folder(tmp_path / "b", URL, cast(S3Bucket, bucket), replaces=False)
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     hub.history.close()
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dashboard.fleet.fleet import Fleet
 from dashboard.insight.core.qos import (
@@ -112,6 +113,19 @@ def test_while_nobody_looks_nothing_counts() -> None:
     violation = stepped.tracker.open["user:ada", "gpus"]
     assert stepped.now - violation.began_at < 200
     assert ("user:ada", "throttling") not in stepped.tracker.open, "ten minutes are not known yet"
+
+
+def test_what_went_on_ends_with_the_last_that_was_seen() -> None:
+    """The hub stood still for hours, or its clock was set back: nobody knows what was then."""
+    for leap_s in (8 * 3_600.0, -3_600.0):
+        stepped, few = SteppedTracker(), TenantState(1, [5.0], 0.0, None)
+        stepped.run(300, few)
+        seen_at = stepped.now
+        stepped.now += leap_s
+        stepped.run(120, few)
+        past, = stepped.tracker.closed
+        assert (past.kind, past.ended_at) == ("gpus", seen_at)
+        assert stepped.tracker.open["user:ada", "gpus"].began_at == seen_at + leap_s + STEP_S
 
 
 def test_a_restart_ends_what_went_on_and_forgets_the_old() -> None:
@@ -227,3 +241,50 @@ def test_a_tenant_is_its_tasks_claims_and_boards() -> None:
     restarted = QosService(fleet, Teams(), pool, service.store, None,  # type: ignore[arg-type]
                            lambda: NOW + 100)
     assert len(restarted.tracker.closed) == 2
+
+
+def test_the_gpu_of_a_suspended_task_is_not_its_tenants() -> None:
+    """A pre-emption took it: the promise is broken, though the task has not ended."""
+    fleet = Fleet(1)
+    node = fleets.add_node(fleet, gpus=2)
+    tasks = fleets.tasks(("a", 0, "ada"), ("b", 1, "ada"), ("c", 0, "bob"))
+    node.set_clock(NOW, MONO, NOW, MONO)
+    fleet.frame(node, fleets.frame([{"util_pct": 30.0}] * 2, tasks=replace(
+        tasks, suspended=("a",))), NOW, MONO)
+    service = QosService(fleet, Teams(), Waiting(), DictStore(), None,  # type: ignore[arg-type]
+                         lambda: NOW)
+    service.policies = tuple(QosPolicy(f"user:{name}", gpus=2, memory_gib=1.0)
+                             for name in ("ada", "bob"))
+    service.step(NOW, MONO)
+    assert [(state.gpus, state.memory_bytes) for state in service.states.values()] == [
+        (1, 80e9), (1, 80e9)], "and bob has his GPU to himself"
+
+
+def late_service(store: DictStore) -> QosService:
+    pool = Waiting(Claim(id="c", owner="ada", gpus=2, submitted_at=NOW))
+    service = QosService(Fleet(1), Teams(), pool, store, None, lambda: NOW)  # type: ignore[arg-type]
+    service.policies = (QosPolicy("user:ada", wait_s=60.0),)
+    return service
+
+
+def test_a_restart_keeps_how_long_a_violation_lasted_and_its_worst() -> None:
+    store = DictStore()
+    service = late_service(store)
+    for at in range(0, 3_601, 10):
+        service.step(NOW + at, MONO + at)
+    past, = late_service(store).tracker.closed
+    assert past.ended_at is not None
+    assert past.ended_at - past.began_at > 3_400
+    assert past.worst > 3_500
+
+
+def test_a_promise_that_is_taken_back_is_broken_no_longer() -> None:
+    service = late_service(DictStore())
+    for at in range(0, 301, 10):
+        service.step(NOW + at, MONO + at)
+    assert len(service.tracker.open) == 1
+    service.policies = ()
+    for at in range(310, 400, 10):
+        service.step(NOW + at, MONO + at)
+    past, = service.tracker.all()
+    assert past.ended_at == NOW + 300
