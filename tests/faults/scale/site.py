@@ -29,6 +29,7 @@ from tests.s3_server import BUCKET, S3Server, s3_server
 GENEROUS = ("--signer-ends-per-node-hour", "100000", "--signer-ends-per-hour", "100000")
 COMMANDERS = 2
 LOOK_EVERY_S = 0.3
+HEARD_WITHIN_S = 3.0
 
 
 def prefix(hub: str) -> str:
@@ -64,6 +65,11 @@ class ScaleHub(PairedHub):
             os.kill(pid, number)
 
 
+def is_live(node: Any, now: float) -> bool:
+    """Return whether the hub hears it: one that has just started takes a node for what it was."""
+    return node["state"] == "live" and (node["last_heard_at"] or 0.0) > now - HEARD_WITHIN_S
+
+
 class Viewer:
     """Program that looks at both hubs all the time: when did one show every node live?"""
 
@@ -81,10 +87,11 @@ class Viewer:
                 items = hub.get("/api/v1/nodes?limit=1000")["items"]
             except (OSError, AssertionError, ValueError):
                 continue
-            live = sum(node["state"] == "live" and node["host"].startswith("n") for node in items)
-            if live == self._nodes:
+            now = time.time()
+            if sum(is_live(node, now) and node["host"].startswith("n") for node in items
+                   ) == self._nodes:
                 self.active = hub
-                self.whole_at.append(time.time())
+                self.whole_at.append(now)
 
     def blind_s(self, start: float, end: float) -> float:
         """Return the longest time between two moments in which nobody was shown the whole fleet."""
