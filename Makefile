@@ -58,7 +58,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m bench
 
 # Past one machine: what it costs, and what each part's death does; half an hour, build/scale.json.
-scale: $(VENV)/.engines
+scale: $(VENV)/.dev
 	@.ci/machine check
 	$(BIN)/python -m bench scale
 	$(BIN)/python -m tests.faults.scale

@@ -40,7 +40,7 @@ class ScaleSizes(NamedTuple):
     seconds: float
 
 
-WHOLE = ScaleSizes((500, 1_250), 2_500, 5.0, 320.0, 60.0)
+WHOLE = ScaleSizes((500, 1_250), 2_500, 5.0, 320.0, 45.0)
 QUICK = ScaleSizes((12,), 0, 1.0, 4.0, 4.0)
 
 

@@ -155,8 +155,7 @@ class ScaleSite:
         now = time.time()
         wait_for(lambda: self.viewer.whole_at and self.viewer.whole_at[-1] > now,
                  why="the whole fleet is live")
-        for hub in self.hubs:
-            wait_for(lambda hub=hub: hub.ready() is not None, why=f"{hub.folder.name} answers")
+        wait_for(lambda: all(hub.ready() is not None for hub in self.hubs), why="both answer")
 
     def wait_whole_at(self, hub: ScaleHub) -> None:
         now = time.time()
