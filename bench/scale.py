@@ -1,9 +1,9 @@
 """Cost of a hub with its state in PostgreSQL, a mirror and an archive that is filled at once,
 beside the same hub without them, in the same seconds; and of a standby and of a hub that views it.
 
-A process counts with its children. In the first span five minutes of seconds are written and
-archived, and minutes mirrored. The last size is one after the other, where a machine of two cores
-does not carry both hubs and their senders.
+A process counts with its children. Spans are whole minutes, for the mirror's sake, and the first
+one five of them, in which a block of seconds is written and archived. The last size is one after
+the other: a machine of two cores does not carry both hubs and their senders.
 """
 
 import os
@@ -19,8 +19,7 @@ from typing import NamedTuple
 import psutil
 
 from bench.figure import Figure
-from dashboard.history.storage.folder import read
-from tests.faults.scale.site import copy_key, start_engines
+from tests.faults.scale.site import copy_key, second_bytes, start_engines
 from tests.integration.hubs import HubProcess, StartedHub, wait_for
 from tests.integration.standbys import PairedHub
 from tests.integration.visitors import add_program
@@ -40,7 +39,7 @@ class ScaleSizes(NamedTuple):
     seconds: float
 
 
-WHOLE = ScaleSizes((500, 1_250), 2_500, 5.0, 320.0, 45.0)
+WHOLE = ScaleSizes((500, 1_250), 2_500, 5.0, 300.0, 60.0)
 QUICK = ScaleSizes((12,), 0, 1.0, 4.0, 4.0)
 
 
@@ -160,10 +159,8 @@ def _of_size(nodes: int, bare: Cost, full: Cost, standby: Cost, viewer: Cost) ->
 
 def _of_archive(hub: HubProcess) -> Iterator[Figure]:
     """Yield what seconds take in the archive, as far as blocks of them were written."""
-    files = read(hub.folder / "history").of_kind("raw")
-    if rows := sum(file.rows for file in files):
-        yield Figure("scale: a GPU's seconds of a day in the archive",
-                     DAY_S * sum(file.size_bytes for file in files) / rows / 1e6, "MB")
+    if (size := second_bytes(hub)) is not None:
+        yield Figure("scale: a GPU's seconds of a day in the archive", DAY_S * size / 1e6, "MB")
 
 
 @contextmanager

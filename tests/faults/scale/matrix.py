@@ -70,6 +70,7 @@ class Outcome:
     samples: int = 0
     mirrored: int = 0  # of the samples, in VictoriaMetrics
     mirrored_twice: int = 0
+    missing: list[tuple[str, int, float]] = field(default_factory=list)  # GPU, number, when
 
     @property
     def table(self) -> str:
@@ -103,7 +104,8 @@ def run_matrix(site: ScaleSite, faults: Sequence[Fault], form: Form, report: Cal
              *(f"command {lost_id} is not listed" for lost_id in lost_ids),
              *_flaws_beside(samples, rows)]
     return Outcome(rows, flaws, len(samples.due), len(mirrored),
-                   sum(times > 1 for times in mirrored.values()))
+                   sum(times > 1 for times in mirrored.values()),
+                   [(gpu, number, site.taken_at(gpu, number)) for gpu, number in samples.missing])
 
 
 def run_fault(site: ScaleSite, fault: Fault, form: Form) -> Row:
@@ -139,12 +141,10 @@ def _add_commands(site: ScaleSite, rows: Sequence[Row]) -> list[str]:
 
 
 def _add_samples(site: ScaleSite, samples: SampleCount, rows: Sequence[Row]) -> None:
-    progress = site.progress
     for name, keys in (("samples", samples.due), ("missing", samples.missing),
                        ("duplicates", samples.duplicates), ("at_both", samples.at_both)):
         for gpu, number in keys:
-            start = progress[gpu.split("-")[1]].start
-            for row in _rows_at(rows, start + number):
+            for row in _rows_at(rows, site.taken_at(gpu, number)):
                 setattr(row, name, getattr(row, name) + 1)
 
 

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from dashboard.cli.history import history as history_command
+from dashboard.history.storage.folder import read
 from tests.faults.scale.commands import Commander
-from tests.faults.scale.nodes import Control, Progress, replace
-from tests.integration.hubs import REPOSITORY, wait_for
+from tests.faults.scale.nodes import GPUS, Control, Progress, gpu_of, replace
+from tests.integration.hubs import REPOSITORY, HubProcess, wait_for
 from tests.integration.standbys import PairedHub
 from tests.mirrors import MetricsServer, metrics_server
 from tests.postgres import PostgresServer, a_server
@@ -108,6 +109,7 @@ class ScaleSite:
     def __init__(self, folder: Path, nodes: int, engines: Engines) -> None:
         self.folder, self.nodes, self.engines = folder, nodes, engines
         self.state = engines.postgres.database()
+        self._starts: dict[str, float] = {}  # by GPU
         self.hubs = [self._hub("one")]
         wait_for(lambda: self.hubs[0].is_active, why="the first hub is active")
         copy_key(self.hubs[0].folder, folder / "two")
@@ -142,6 +144,13 @@ class ScaleSite:
         path = self.folder / "nodes" / "nodes.json"
         rows = json.loads(path.read_text()) if path.exists() else {}
         return {name: Progress(**row) for name, row in rows.items()}
+
+    def taken_at(self, gpu: str, number: int) -> float:
+        """Return when a sample was taken."""
+        if gpu not in self._starts:
+            self._starts |= {gpu_of(name, at): row.start for name, row in self.progress.items()
+                             for at in range(GPUS)}
+        return self._starts[gpu] + number
 
     @property
     def active(self) -> ScaleHub:
@@ -201,6 +210,13 @@ def retry(call: Callable[[], Any], within_s: float = 30.0) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.5)
+
+
+def second_bytes(hub: HubProcess) -> float | None:
+    """Return the bytes that a GPU's second takes in the files of a hub; None: it has none yet."""
+    files = read(hub.folder / "history").of_kind("raw")
+    rows = sum(file.rows for file in files)
+    return sum(file.size_bytes for file in files) / rows if rows else None
 
 
 def copy_key(source: Path, folder: Path) -> None:
