@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest
 DEMO ?=
 PORT ?=
 
-.PHONY: demo gate test check engines lint bench soak mutants docs pictures site wheel deb vendor clean
+.PHONY: demo gate test check engines lint bench scale soak mutants docs pictures site wheel deb vendor clean
 
 demo: $(VENV)/.hub
 	@$(BIN)/gpudeck demo $(if $(PORT),--port $(PORT)) $(DEMO)
@@ -56,6 +56,12 @@ lint: $(MODULES)
 bench: $(VENV)/.dev
 	@.ci/machine bench
 	$(BIN)/python -m bench
+
+# Past one machine: what it costs, and what each part's death does; half an hour, build/scale.json.
+scale: $(VENV)/.dev
+	@.ci/machine check
+	$(BIN)/python -m bench scale
+	$(BIN)/python -m tests.faults.scale
 
 # The long forms of the fault and load tests.
 soak: $(VENV)/.engines

@@ -22,6 +22,7 @@ from bench import (
     page,
     pool,
     rules,
+    scale,
     scrape,
     start,
     ten_thousand,
@@ -35,7 +36,7 @@ GROUPS: dict[str, ModuleType] = {
     "agent": agent, "start": start, "ingest": ingest, "ten_thousand": ten_thousand, "page": page,
     "growth": growth, "acts": acts, "history": history, "scrape": scrape,
     "rules": rules, "insight": insight, "pool": pool,
-    "history_peers": history_peers,
+    "history_peers": history_peers, "scale": scale,
 }
 
 

@@ -74,9 +74,13 @@ class MetricsServer:
         self.process.kill()
         self.process.wait(30)
 
-    def samples(self, t0: int, t1: int) -> Samples:
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def samples(self, t0: int, t1: int, metric: str = ".+") -> Samples:
         """Return the samples it has stored, without the markers of ends."""
-        match = '{__name__=~"gpudeck_gpu_.+"}'
+        match = f'{{__name__=~"gpudeck_gpu_{metric}"}}'
         if self.kind == "prometheus":
             reply = json.loads(self._get("query", query=f"{match}[{t1 - t0}s]", time=t1))
             rows = [(row["metric"], [(t * 1_000, float(value)) for t, value in row["values"]])

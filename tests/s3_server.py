@@ -74,15 +74,24 @@ class S3Server:
         """Kill it; what it has in memory stays, as another server would have it on disk."""
         assert self._process is not None
         if self._process.poll() is None and not self._is_guarded:
-            self._contents = self.objects()
+            self._contents, versions = {}, None
+            while versions != (versions := self._versions()):  # one may have come meanwhile
+                self._contents = self.objects()
         self._process.kill()
         self._process.wait(30)
 
+    def signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def objects(self) -> dict[str, bytes]:
         client = self.client()
-        rows = client.list_objects_v2(Bucket=BUCKET).get("Contents", [])
-        return {row["Key"]: client.get_object(Bucket=BUCKET, Key=row["Key"])["Body"].read()
-                for row in rows}
+        return {key: client.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+                for key, _ in self._versions()}
+
+    def _versions(self) -> list[tuple[str, str]]:
+        pages = self.client().get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
+        return [(row["Key"], row["ETag"]) for page in pages for row in page.get("Contents", [])]
 
     def put(self, key: str, content: bytes) -> None:
         self.client().put_object(Bucket=BUCKET, Key=key, Body=content)

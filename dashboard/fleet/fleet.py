@@ -33,6 +33,7 @@ from .frame_table import FrameNumbers
 from .gpu_table import AVAILABLE, REASON_CODE, SERVICE_STATES, GpuTable, MarkedUses
 from .metric_table import Slots
 from .moved_gpus import mark_moved
+from .node_clock import NodeClock
 from .quarantine import NodeRefusal
 from .sampled_tasks import (
     NO_TASKS,
@@ -140,7 +141,7 @@ class Node:
     pod_gpus: PodGpusNow | None = None  # None: it does not ask its kubelet
     pod_gpus_mono: float = 0.0
     clock_offset_s: float | None = None  # its clock minus ours
-    clock_minus_mono_s: float | None = None
+    clock: NodeClock = field(default_factory=NodeClock)
     refusal: NodeRefusal | None = None  # the newest; it may be over
     site: "Site | None" = None  # of another hub, which is viewed; None: it is ours
     listings: dict[int, InventorySlots] = field(default_factory=dict)
@@ -207,10 +208,8 @@ class Node:
         self.beat_mono = mono
 
     def set_clock(self, agent_at: float, asked_mono: float, now: float, mono: float) -> None:
-        """Take an answered Probe; the agent looked at its clock in the middle of the round trip."""
-        half = (mono - asked_mono) / 2
-        self.clock_offset_s = agent_at - (now - half)
-        self.clock_minus_mono_s = agent_at - (mono - half)
+        """Take an answered Probe."""
+        self.clock_offset_s = self.clock.measure(agent_at, asked_mono, mono) + mono - now
 
     def refused_s(self, mono: float) -> float:
         """Return for how many seconds it is still refused, for what it sent; 0: it may come."""
@@ -219,9 +218,9 @@ class Node:
     def age_s(self, taken_at: float, now: float, mono: float) -> float:
         """Return how long ago that was by our clock. Before the first Probe is answered the agent's
         clock is believed where it makes a sample old, never where it makes it fresh."""
-        if self.clock_minus_mono_s is None:
+        if self.clock.minus_mono_s is None:
             return max(0.0, now - taken_at)
-        return mono - (taken_at - self.clock_minus_mono_s)
+        return mono - (taken_at - self.clock.minus_mono_s)
 
     def state_at(self, mono: float) -> NodeState:
         unheard_s = mono - self.heard_mono

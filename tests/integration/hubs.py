@@ -98,6 +98,7 @@ class HubProcess:
     not want `StartedHub`."""
 
     constants: Mapping[str, object] = {}
+    answers_within_s = GIVE_UP_S
 
     def __init__(self, folder: Path, port: int = 0, *flags: str,
                  constants: Mapping[str, object] | None = None) -> None:
@@ -184,7 +185,7 @@ class HubProcess:
             words["Authorization"] = "Bearer " + (self.api_token if token == "api" else token)
         request = urllib.request.Request(self.url + path, body, words, method=method)
         try:
-            with _opener.open(request, timeout=GIVE_UP_S) as answer:
+            with _opener.open(request, timeout=self.answers_within_s) as answer:
                 return Answer(answer.status, dict(answer.headers), answer.read())
         except urllib.error.HTTPError as error:
             with error:

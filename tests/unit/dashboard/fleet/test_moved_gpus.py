@@ -24,7 +24,7 @@ class TwoNodes:
 
     def join(self, node_id: str, boards: tuple[int, ...] = (0, 1, 2, 3)) -> Node:
         node = self.fleet.hello(fleets.hello(node_id, host="gpu1"), NOW + self.mono, self.mono)
-        node.clock_offset_s, node.clock_minus_mono_s = 0.0, NOW
+        node.clock_offset_s, node.clock.minus_mono_s = 0.0, NOW
         self.fleet.inventory(node, Inventory(1, tuple(BOARDS[at] for at in boards)))
         return node
 

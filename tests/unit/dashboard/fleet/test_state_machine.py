@@ -244,6 +244,44 @@ def test_a_node_whose_clock_steps_is_asked_and_fresh_again_at_once(step_s: float
     assert machine.fleet.nodes["n1"].newest[1] == 3
 
 
+@pytest.mark.parametrize("late_s", [-0.9, 0.9])
+@pytest.mark.parametrize("phase", [0.05, 0.4, 0.9])
+def test_a_probe_that_took_long_moves_no_sample_into_another_second(phase: float, late_s: float
+                                                                    ) -> None:
+    """`late_s`: the time that the answer took; negative: that the Probe took to get there."""
+    machine = FleetStateMachine("hub", 1)
+    agent = AgentLink(machine)
+
+    def answer(probe: object, taken_s: float) -> None:
+        assert isinstance(probe, Probe)
+        agent.send(Echo(probe.probe_id, NOW + agent.mono - MONO - max(0.0, taken_s)))
+
+    answer(agent.messages(Probe)[0], 0.0)
+    seconds = []
+    for second in range(35):
+        agent.mono = MONO + second + phase
+        seconds += [record.second for record in records(agent.tick(second + 1))]
+        is_slow = second == 10
+        agent.mono += 0.01
+        for probe in agent.messages(Probe, machine.probes(NOW + agent.mono - MONO, agent.mono)):
+            agent.mono += abs(late_s) if is_slow else 0.001
+            answer(probe, late_s if is_slow else 0.0005)
+    assert seconds == [*range(seconds[0], seconds[0] + 35)]
+
+
+def test_a_clock_that_steps_is_followed_though_its_answer_took_long() -> None:
+    agent = AgentLink(FleetStateMachine("hub", 1))
+    [probe] = agent.messages(Probe)
+    for offset_s, taken_s in ((0.0, 0.01), (50.0, 2.0)):
+        assert isinstance(probe, Probe)
+        agent.mono += taken_s
+        agent.send(Echo(probe.probe_id, NOW + agent.mono - MONO - taken_s / 2 + offset_s))
+        node = agent.machine.fleet.nodes["n1"]
+        assert node.clock_offset_s == pytest.approx(offset_s)
+        agent.mono += 10.0
+        [probe] = agent.messages(Probe, agent.machine.probes(NOW + agent.mono - MONO, agent.mono))
+
+
 def test_the_newer_connection_wins() -> None:
     machine = FleetStateMachine("hub", 1)
     AgentLink(machine, "old")
