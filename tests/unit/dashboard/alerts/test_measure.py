@@ -27,7 +27,7 @@ def ready(**fields: Any) -> Any:
      "Hot: temp_c >= 85 °C, and power_w < 300 W, and mem_used_bytes / mem_total_bytes >= 90 %"),
     ({"signal": "power_w / util_pct", "fire": "> 4"}, "Hot: power_w / util_pct > 4")])
 def test_a_record_of_a_rule_that_acts_has_units(fields: dict[str, Any], words: str) -> None:
-    """It is the reason in the audit log, in previews and in the mail to the owner."""
+    """Reason in the audit log, in previews and in the mail to the owner."""
     assert condition(ready(**fields)).text == words
 
 
