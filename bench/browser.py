@@ -33,6 +33,19 @@ uuids => {
     requestAnimationFrame(look);
 }"""
 
+WAIT = """async isDrawn => {
+    for (;;) {
+        const stats = globalThis.gpudeck?.stats ?? {};
+        if (stats.link === 'live' && isDrawn(stats)) return performance.now();
+        if (performance.now() > 90_000) throw new Error(`not live within 90 s: ${stats.link}`);
+        await new Promise(requestAnimationFrame);
+    }
+}"""
+# Functions of the page's stats.
+CELLS_DRAWN = "({ frames }) => frames > 0"
+CHARTS_DRAWN = """() => document.querySelector('.chart canvas') !== null
+    && document.querySelector('main [aria-busy=true], main [data-unsettled]') === null"""
+
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
@@ -58,24 +71,18 @@ def signed_in(hub: StartedHub, browser: Browser) -> Any:
     return state
 
 
-def open_page(browser: Browser, state: Any, url: str) -> tuple[BrowserContext, Page]:
+def open_page(browser: Browser, state: Any, url: str, is_drawn: str = CELLS_DRAWN
+              ) -> tuple[BrowserContext, Page]:
     context = browser.new_context(storage_state=state, viewport={"width": 1440, "height": 900},
                                   color_scheme="dark")
     page = context.new_page()
     page.goto(url, timeout=PATIENCE_MS)
-    wait_live(page)
+    wait_live(page, is_drawn)
     return context, page
 
 
-def wait_live(page: Page) -> float:
-    """Return the seconds from the start of loading until all cells were drawn. Uses `evaluate`,
-    since the page's policy forbids what Playwright's own waiting does."""
-    drawn_ms: float = page.evaluate("""async () => {
-        for (;;) {
-            const {link, frames} = globalThis.gpudeck?.stats ?? {};
-            if (link === 'live' && frames > 0) return performance.now();
-            if (performance.now() > 90_000) throw new Error(`not live within 90 s: ${link}`);
-            await new Promise(requestAnimationFrame);
-        }
-    }""")
+def wait_live(page: Page, is_drawn: str = CELLS_DRAWN) -> float:
+    """Return the seconds from the start of loading until the page was live and drawn. Uses
+    `evaluate`, since the page's policy forbids what Playwright's own waiting does."""
+    drawn_ms: float = page.evaluate(f"({WAIT})({is_drawn})")
     return drawn_ms / 1e3

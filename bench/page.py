@@ -1,5 +1,6 @@
 """The Fleet page with 10,000 GPUs in real Chromium: how old a sample is when its pixel is there,
-what a redraw costs, how soon the page is there after signing in, and how much comes for it."""
+what a redraw costs, how soon the page is there after signing in, and how much comes for it; the
+page of a node beside it, and Fleet of fewer GPUs."""
 
 import statistics
 import tempfile
@@ -10,13 +11,24 @@ from typing import Any, NamedTuple
 
 from playwright.sync_api import Browser, Page
 
-from bench.browser import PATIENCE_MS, WATCH, chromium, open_page, signed_in, wait_live
+from bench.browser import (
+    CELLS_DRAWN,
+    CHARTS_DRAWN,
+    PATIENCE_MS,
+    WATCH,
+    chromium,
+    open_page,
+    signed_in,
+    wait_live,
+)
 from bench.figure import Figure, cpu_s
 from tests.integration.hubs import StartedHub
 from tests.swarm import GPUS, Swarm
 
 
 class PageSizes(NamedTuple):
+    some: int  # nodes; the map is there soon
+    many: int  # nodes; nothing holds the browser up
     nodes: int
     tabs: int
     beacons: int
@@ -24,7 +36,8 @@ class PageSizes(NamedTuple):
     redraws: int
 
 
-WHOLE, QUICK = PageSizes(1_250, 5, 40, 20.0, 60), PageSizes(8, 1, 8, 4.0, 6)
+WHOLE = PageSizes(8, 125, 1_250, 5, 40, 20.0, 60)
+QUICK = PageSizes(2, 4, 8, 1, 8, 4.0, 6)
 PAINTED = """() => performance.getEntriesByName('first-contentful-paint')[0].startTime"""
 
 
@@ -34,9 +47,10 @@ def figures(sizes: PageSizes = WHOLE) -> Iterator[Figure]:
           Swarm(hub.port, hub, hub.api_token) as swarm):
         state = signed_in(hub, browser)
         swarm.beacons(sizes.beacons)
-        swarm.grow(sizes.nodes)
-        time.sleep(3.0)
-        opened = _opened(browser, state, hub.url)
+        some, many, opened = (_at(browser, state, hub, swarm, nodes) for nodes in (
+            sizes.some, sizes.many, sizes.nodes))
+        node_url = f"{hub.url}/node/{hub.get('/api/v1/nodes?limit=1')['items'][0]['id']}"
+        of_node = _opened(browser, state, node_url, CHARTS_DRAWN)
         live = _live(browser, state, hub, swarm, sizes)
     gpus = f"{sizes.nodes * GPUS:,} GPUs"
     yield Figure(f"sample to pixel, {gpus}, {sizes.tabs} browsers, p50", live["p50"], "ms", 60.0)
@@ -50,11 +64,27 @@ def figures(sizes: PageSizes = WHOLE) -> Iterator[Figure]:
     yield Figure("  compressed, everything that comes over HTTP", opened["mb"], "MB", 0.4)
     yield Figure("  requests for it", opened["requests"], "", 25.0)
     yield Figure("  longest task at load", opened["longest_ms"], "ms", 200.0)
+    yield Figure(f"page: all cells drawn after its address was opened, {sizes.some * GPUS:,} GPUs",
+                 some["drawn_s"], "s", 1.2)
+    yield Figure(f"page: longest task at load, {sizes.many * GPUS:,} GPUs", many["longest_ms"],
+                 "ms", 200.0)
+    yield Figure("page of a node: charts drawn", of_node["drawn_s"], "s")
+    yield Figure("  compressed, everything that comes over HTTP", of_node["mb"], "MB", 0.5)
+    yield Figure("  requests for it", of_node["requests"], "")
+    yield Figure("  longest task at load", of_node["longest_ms"], "ms", 200.0)
 
 
-def _opened(browser: Browser, state: Any, url: str) -> dict[str, float]:
+def _at(browser: Browser, state: Any, hub: StartedHub, swarm: Swarm, nodes: int
+        ) -> dict[str, float]:
+    """Measure Fleet with so many nodes, once all of them report."""
+    swarm.grow(nodes)
+    time.sleep(3.0)
+    return _opened(browser, state, hub.url, CELLS_DRAWN)
+
+
+def _opened(browser: Browser, state: Any, url: str, is_drawn: str) -> dict[str, float]:
     """Open the page with an empty cache, on a hub that has answered before."""
-    open_page(browser, state, url)[0].close()
+    open_page(browser, state, url, is_drawn)[0].close()
     context = browser.new_context(storage_state=state, viewport={"width": 1440, "height": 900})
     page = context.new_page()
     tools = context.new_cdp_session(page)
@@ -71,9 +101,10 @@ def _opened(browser: Browser, state: Any, url: str) -> dict[str, float]:
              lambda event: requests.discard(event["requestId"]))
     tools.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
     page.goto(url, timeout=PATIENCE_MS)
-    drawn_s = wait_live(page)
+    drawn_s = wait_live(page, is_drawn)
+    page.wait_for_load_state("networkidle", timeout=PATIENCE_MS)  # all that comes for it
     paint_s = page.evaluate(PAINTED) / 1e3
-    longest_ms = page.evaluate("gpudeck.stats.longest_task_ms")
+    longest_ms = page.evaluate("gpudeck.stats.longest_task_ms ?? 0")
     context.close()
     return {"paint_s": paint_s, "drawn_s": drawn_s, "mb": sum(sizes) / 1e6,
             "requests": len(requests), "longest_ms": longest_ms}

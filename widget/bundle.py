@@ -11,8 +11,8 @@ from gpudeck.contract.action_table import rows_json
 HERE = Path(__file__).resolve().parent
 ASSETS = HERE.parent / "assets"
 MODULES = (*(ASSETS / name for name in (
-    "parts/gauges.mjs", "parts/cells.mjs", "parts/cell_pixels.mjs", "parts/dom.mjs",
-    "parts/format.mjs", "parts/commands.mjs", "actions/action_words.mjs")),
+    "parts/gauges.mjs", "parts/cells.mjs", "parts/cell_pixels.mjs", "parts/focus.mjs",
+    "parts/dom.mjs", "parts/format.mjs", "parts/commands.mjs", "actions/action_words.mjs")),
     *(HERE / name for name in ("quota_bars.mjs", "theme.mjs", "acts.mjs", "machine.mjs",
                                "fleet.mjs", "widget.mjs")))
 
@@ -29,7 +29,8 @@ def module() -> str:
 
 @cache
 def claim_module() -> str:
-    files = (ASSETS / "parts/dom.mjs", HERE / "theme.mjs", HERE / "claim.mjs")
+    files = (ASSETS / "parts/focus.mjs", ASSETS / "parts/dom.mjs", HERE / "theme.mjs",
+             HERE / "claim.mjs")
     return bundled({path.stem: path.read_text() for path in files})
 
 

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gpudeck.contract.actions import MetricBound, RuleCondition
 from gpudeck.measures.jobs import average_sm_pct, job_key
+from gpudeck.words.quantities import in_unit
 
 from ..tasks.seen import GpuTask
 
-UNITS = {"sm_pct": " %", "busy_pct": " %", "mem_used_bytes": " bytes", "age_s": " s"}
+UNITS = {"sm_pct": "%", "busy_pct": "%", "mem_used_bytes": "B", "age_s": "s"}
 OPERATIONS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq,
     "!=": operator.ne}
@@ -27,8 +28,9 @@ def flaw(condition: RuleCondition, task_id: str, gpu_tasks: Sequence[GpuTask],
         if value is None:
             return f"its {bound.name} is not known at the moment"
         if not OPERATIONS[bound.op](value, bound.number):
-            return (f"its {bound.name} is {value:g}{UNITS[bound.name]}, and not {bound.op} "
-                    f"{bound.number:g}")
+            value_words, limit_words = (
+                in_unit(number, UNITS[bound.name]) for number in (value, bound.number))
+            return f"its {bound.name} is {value_words}, and not {bound.op} {limit_words}"
     return None
 
 

@@ -266,9 +266,19 @@ export class ActDialog {
     show(this.despite, Boolean(preview.needs?.maintenance));
     inputIn(this.despite).checked = false;
     show(this.password, Boolean(preview.needs?.fresh));
-    show(this.asked, this.count() > 0 || this.isSetting);
+    this.showAsked(this.count() > 0 || this.isSetting);
     show(this.yes, this.count() > 0 || this.isSetting);
     this.tick();
+  }
+
+  /**
+   * Shows what is asked; where there is nothing to ask, what had the focus must not take it away from the dialog.
+   * @type {(isShown: boolean) => void}
+   */
+  showAsked(isShown) {
+    const hadFocus = this.asked.contains(document.activeElement);
+    show(this.asked, isShown);
+    if (hadFocus && !isShown) this.cancel.focus();
   }
 
   count() {
@@ -431,8 +441,9 @@ export class ActDialog {
     return undoOf(command).map(([action, word]) => [
       word,
       (one) => {
+        const undo = () => new ActDialog(this.store, action, idsOf(one), null);
+        this.dialog.addEventListener("close", undo, { once: true });
         this.dialog.close();
-        setTimeout(() => new ActDialog(this.store, action, idsOf(one), null));
       },
     ]);
   }

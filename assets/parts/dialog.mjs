@@ -1,6 +1,7 @@
 // Native dialogs: a question with fields, one that only wants a yes, and something to be copied.
 
 import { copyText, make, messageOf, options, say, sayOrHide, show, within } from "./dom.mjs";
+import { rememberFocus } from "./focus.mjs";
 import { capital } from "./format.mjs";
 
 const LONG_FROM = 5; // fields
@@ -109,8 +110,10 @@ export function open(title, content, closed = () => {}) {
     ),
     content,
   );
+  const refocus = rememberFocus();
   dialog.addEventListener("close", () => {
     dialog.remove();
+    refocus();
     closed();
   });
   document.body.append(dialog);

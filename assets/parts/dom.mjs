@@ -1,5 +1,7 @@
 // Elements from values. Text from nodes is hostile: it only ever becomes a text node.
 
+import { keepFocus } from "./focus.mjs";
+
 /**
  * The element of this id, of the type that is asked for; null where the page has none.
  * @type {<E extends HTMLElement = HTMLElement>(id: string) => E}
@@ -112,7 +114,7 @@ export function redraw(place, value, build) {
   const text = JSON.stringify(value);
   if (drawnValues.get(place) === text) return;
   drawnValues.set(place, text);
-  place.replaceChildren(...build());
+  keepFocus(place, () => place.replaceChildren(...build()));
 }
 
 /**
@@ -140,6 +142,11 @@ export class Lines {
 
   /** @type {(items: readonly I[]) => void} */
   draw(items) {
+    keepFocus(this.place, () => this.drawAll(items));
+  }
+
+  /** @type {(items: readonly I[]) => void} */
+  drawAll(items) {
     const keys = new Set(items.map(this.key));
     for (const [key, { root }] of this.byKey)
       if (!keys.has(key)) {

@@ -2,6 +2,7 @@
 
 import { mountAccount } from "./account.mjs";
 import { allWithin, byId, isShortcut, make, say, show, theme, within } from "./dom.mjs";
+import { rememberFocus } from "./focus.mjs";
 import { age, plural } from "./format.mjs";
 import { PAGES } from "./pages.mjs";
 import { mountPrinting } from "./printing.mjs";
@@ -54,6 +55,7 @@ function openHelp() {
   const page = document.querySelector("main > :not([hidden])")?.id;
   for (const part of allWithin(dialog, "[data-page]")) show(part, part.dataset.page === page);
   sayCost();
+  dialog.addEventListener("close", rememberFocus(), { once: true });
   dialog.showModal();
 }
 

@@ -14,6 +14,7 @@ import {
   targetOf,
   within,
 } from "../parts/dom.mjs";
+import { rememberFocus } from "../parts/focus.mjs";
 import { conclude, factsOf, sendAll, valuesOf } from "./orders.mjs";
 import { put } from "./patch.mjs";
 import { textOf } from "./view_controls.mjs";
@@ -32,6 +33,7 @@ export class Dialogs {
   late = null; // what was typed meanwhile
   /** @type {Set<string>} */
   touched = new Set();
+  refocus = () => {};
 
   /** @param {ReadPage} page */
   constructor(page) {
@@ -123,6 +125,7 @@ export class Dialogs {
     this.isTyped = false;
     this.late = null;
     this.touched.clear();
+    this.refocus = rememberFocus();
     dialog.showModal();
     within(dialog, FIRST)?.focus();
   }
@@ -133,6 +136,7 @@ export class Dialogs {
    */
   onClose(dialog) {
     if (dialog.dataset.closed === undefined) return;
+    this.refocus();
     const place = byId(`${dialog.id}-body`);
     if (place !== null) put(place, null);
     for (const part of dialog.querySelectorAll("details")) part.open = false;

@@ -2,6 +2,7 @@
 // What is there stays and only changes, so that focus, selection, scroll and an open `details` survive an answer.
 
 import { allWithin, show } from "../parts/dom.mjs";
+import { keepFocus } from "../parts/focus.mjs";
 
 const NEVER = new Set([
   "script",
@@ -29,6 +30,11 @@ const lastNodes = new WeakMap(); // what the hub wrote for an element; what othe
  * @type {(place: HTMLElement, nodes: WrittenNodes) => void}
  */
 export function put(place, nodes) {
+  keepFocus(place, () => putWithin(place, nodes));
+}
+
+/** @type {(place: HTMLElement, nodes: WrittenNodes) => void} */
+function putWithin(place, nodes) {
   if (typeof nodes === "boolean") {
     show(place, nodes);
     return;

@@ -9,6 +9,7 @@ from gpudeck.contract.actions import MetricBound, RuleCondition
 from gpudeck.contract.ladder import LadderRung, So
 
 from ..alerts.core.firing_alerts import Alert
+from ..alerts.core.measure import measure_of_limit
 from ..alerts.core.promotion import effective
 from ..alerts.core.rule import CompiledRule
 from ..alerts.core.rule_signal import RuleSignal, RuleThreshold
@@ -163,8 +164,12 @@ def place_of(alert: Alert) -> str:
 def _sentence(ready: CompiledRule) -> str:
     rule = ready.rule
     hold = f" for {rule.for_}" if ready.for_s else ""
-    further = "".join(f", and {text}" for text in rule.where)
-    return f"{rule.title}: {rule.signal} {rule.fire}{hold}{further}"[:400]
+    further = "".join(f", and {_condition_words(*bound)}" for bound in ready.where)
+    return f"{rule.title}: {_condition_words(ready.signal, ready.fire)}{hold}{further}"[:400]
+
+
+def _condition_words(signal: RuleSignal, limit: RuleThreshold) -> str:
+    return f"{signal.text} {measure_of_limit(signal, limit).limit_words()}"
 
 
 def condition(ready: CompiledRule) -> RuleCondition:

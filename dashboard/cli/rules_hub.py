@@ -13,7 +13,9 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.language.times import moment_of
 from gpudeck.settings import folder, read_secret, state_folder
 from gpudeck.words.actions import second_words
+from gpudeck.words.quantities import plural
 
+from ..alerts.core.measure import Measure, measure_of_rule
 from ..alerts.core.rule import CompiledRule, read, version
 from ..alerts.rules_file import RulesFile, dump
 from . import access
@@ -38,8 +40,8 @@ def backtest(args: argparse.Namespace, file: RulesFile) -> int:
     if args.json:
         print(json.dumps(results, indent=2))
     else:
-        for result in results:
-            print(*_lines(result), sep="\n")
+        for ready, result in zip(rules, results, strict=True):
+            print(*rehearsal_lines(result, measure_of_rule(ready)), sep="\n")
     return ExitCode.OK if all(result["state"] == "done" for result in results) else ExitCode.FAILED
 
 
@@ -59,19 +61,20 @@ def _rehearse(client: Client, ready: CompiledRule, start: float, end: float) -> 
     return rehearsal
 
 
-def _lines(rehearsal: Item) -> Iterator[str]:
+def rehearsal_lines(rehearsal: Item, measure: Measure) -> Iterator[str]:
     rule = rehearsal["rule"]["id"]
     if rehearsal["state"] != "done":
         yield f"{rule}: {rehearsal['why']}"
         return
     grain = {0: "by the minute, as live", 1: "by the second"}.get(
         rehearsal["off_by_s"], "by the minute, live up to a minute earlier or later")
-    yield (f"{rule}: {rehearsal['alerts_count']} alerts of {rehearsal['targets']} targets, "
+    yield (f"{rule}: {plural(rehearsal['alerts_count'], 'alert')} of "
+           f"{plural(rehearsal['targets'], 'target')}, "
            f"{second_words(rehearsal['start'])} to {second_words(rehearsal['end'])} UTC, {grain}; "
            f"{rehearsal['id']}")
     for alert in rehearsal["alerts"][:SHOWN]:
         over = "still so" if alert["ended_at"] is None else f"to {second_words(alert['ended_at'])}"
-        value = "" if alert["value"] is None else f"  {alert['value']:g}"
+        value = "" if alert["value"] is None else f"  {measure.value_words(alert['value'])}"
         yield f"  {second_words(alert['fired_at'])} {over:>22}  {_target(alert)}{value}"
     if rehearsal["alerts_count"] > SHOWN:
         yield f"  and {rehearsal['alerts_count'] - SHOWN} more; --json has them"

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from ..alerts.core.firing_alerts import Alert
+from ..alerts.core.measure import Measure
 from ..alerts.core.rule import CompiledRule, Of, Severity
 from .grouping import NotificationBatch, Reason
 from .owner_words import MailMessage, one_line
@@ -22,8 +23,8 @@ WORDS: dict[Reason, str] = {"firing": "Firing", "resolved": "Resolved", "repeat"
 
 
 class NotifiedAlert(Struct, frozen=True):
-    """An alert in a notification; `signal`, `fire` and `runbook` are those of its rule, if that is
-    still known."""
+    """An alert in a notification; `signal`, `fire`, `hold` and `fires_at`, its limit in `unit`, are
+    those of its rule, if that is still known."""
 
     id: str
     rule: str
@@ -46,6 +47,7 @@ class NotifiedAlert(Struct, frozen=True):
     ended_at: float | None
     why: str
     url: str
+    fires_at: float | None = None  # one that waited while the hub was updated has none
 
 
 class AlertNotification(Struct, frozen=True):
@@ -112,10 +114,11 @@ def _line(alert: Alert, url: str, ready: CompiledRule | None) -> NotifiedAlert:
     target = alert.target
     of_rule = ("", "", "", "") if ready is None else (
         ready.signal.part.unit or "", ready.rule.signal, ready.rule.fire, ready.rule.for_)
+    fires_at = None if ready is None else ready.fire.number
     return NotifiedAlert(
         alert.id, alert.rule_id, alert.title, alert.severity, alert.state, alert.of, target.key,
         target.node_id, target.host, target.place, target.users, alert.value, *of_rule, alert.since,
-        alert.fired_at, alert.ended_at, alert.why, _url(alert, url))
+        alert.fired_at, alert.ended_at, alert.why, _url(alert, url), fires_at)
 
 
 def _url(alert: Alert, url: str) -> str:
@@ -154,10 +157,10 @@ def place_of(line: NotifiedAlert) -> str:
 def sentence(line: NotifiedAlert) -> str:
     """Return the measured value and its limit, since when, and the owners; in the past tense for a
     resolved alert."""
-    is_over = line.ended_at is not None
+    is_over, measure = line.ended_at is not None, Measure(line.unit, line.fire, line.fires_at)
     value = "" if line.value is None else (
-        f"{line.signal or 'value'} {'was ' * is_over}{amount(line.value, line.unit)}")
-    limit = f"{'fired' if is_over else 'fires'} at {line.fire}" + (
+        f"{line.signal or 'value'} {'was ' * is_over}{measure.value_words(line.value)}")
+    limit = f"{'fired' if is_over else 'fires'} at {measure.limit_words()}" + (
         f" for {line.hold}" if line.hold not in ("", "0s") else "")
     measured = f"{value} ({limit})" if value and line.fire else value
     when = f"since {clock(line.since)}"
@@ -220,9 +223,3 @@ def mail(notification: AlertNotification, to: str) -> MailMessage:
 
 def clock(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def amount(value: float, unit: str) -> str:
-    if unit == "B" and abs(value) >= 2**20:
-        return f"{value / 2**30:.4g} GiB"
-    return f"{value:.6g} {unit}".strip()

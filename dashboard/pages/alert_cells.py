@@ -8,12 +8,12 @@ from dash.development.base_component import Component
 
 from gpudeck.markup import make
 
+from ..alerts.core.measure import Measure
 from .alert_words import (
     MOST_NAMED,
     SEVERITIES,
     TONES,
     Item,
-    Measure,
     place_words,
     targets_words,
     users_words,

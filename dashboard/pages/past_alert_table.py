@@ -8,8 +8,9 @@ from dash.development.base_component import Component
 
 from gpudeck.markup import make
 
+from ..alerts.core.measure import Measure
 from .alert_cells import UNKNOWN, alert_cell, group_cell, hosts_cell, place_cell
-from .alert_words import Item, Measure
+from .alert_words import Item
 from .words import moment, when
 
 HEADS = ("Alert", "Where", "Value", "Fired", "Resolved", "Why")

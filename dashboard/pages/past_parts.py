@@ -108,7 +108,8 @@ def control_parts(view: PastView, subject: Subject) -> Parts:
             "button#past-back.button.small", "Whole span", hidden=view.whole == "",
             data_set=fields_of_whole(view.whole) if view.whole else None,
             data_shortcut="Escape"),
-        "past-busiest": subject.kind in LOADS,
+        # Where there may be one, the figure's answer shows it.
+        **({} if subject.kind in LOADS else {"past-busiest": False}),
         "past-pan": make(
             "button#past-pan.button.small", "Pan", aria_pressed=str(is_pan).lower(),
             data_set={"drag": "zoom" if is_pan else "pan"}, data_shortcut="p"),
@@ -168,16 +169,16 @@ def closer(view: PastView, start: float, end: float) -> Fields:
 def jump_parts(view: PastView, data: tuple[int, int] | None, span: tuple[int, int],
                busiest: Item | None) -> Parts:
     """Return the buttons that lead to a part of the span. `data`: the part with data. Its key works
-    even if that is nearly all of the span."""
-    parts: Parts = {"past-fit": make(
-        "button#past-fit.button.small", "Fit to data", hidden=not is_short(data, *span),
-        data_shortcut="f",
-        data_set=None if data is None else closer(view, *data))}
-    if busiest is not None:
-        parts["past-busiest"] = make(
-            "button#past-busiest.button.small", "Busiest hour", data_shortcut="u",
-            data_set=closer(view, busiest["start"], busiest["end"]))
-    return parts
+    even if that is nearly all of the span. `busiest`: None, and no button leads to the hour of the
+    span before, where this one has no data or nothing that could be busiest."""
+    return {
+        "past-fit": make(
+            "button#past-fit.button.small", "Fit to data", hidden=not is_short(data, *span),
+            data_shortcut="f", data_set=None if data is None else closer(view, *data)),
+        "past-busiest": make(
+            "button#past-busiest.button.small", "Busiest hour", hidden=busiest is None,
+            data_shortcut="u", data_set=None if busiest is None else closer(
+                view, busiest["start"], busiest["end"]))}
 
 
 def _metric_chips(keys: Sequence[str]) -> list[Component]:

@@ -117,7 +117,7 @@ class ActionRow(Struct, frozen=True, kw_only=True):
         return self.fits in ("", state)
 
 
-READ_BACK = "It is read back afterwards: that it was accepted proves nothing."
+READ_BACK = "The value is read back from the driver afterwards."
 
 
 CLIENTS_END = "Clients that are still connected then lose their work on the GPU."

@@ -398,7 +398,7 @@ def test_a_rule_of_the_fleet_is_rehearsed(hub: HubProcess, tmp_path: Path,
     token.write_text(hub.api_token)
     assert rules(["backtest", str(file), "--start", "1h", "--hub", hub.url,
                   "--token-file", str(token)]) == 0
-    assert f"{fleet['id']}: 1 alerts of 1 targets" in capsys.readouterr().out
+    assert f"{fleet['id']}: 1 alert of 1 target" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("rule", "start", "end", "says"), [
@@ -461,7 +461,7 @@ def test_a_file_is_rehearsed_from_the_terminal(hub: HubProcess, tmp_path: Path,
     reach = ["--hub", hub.url, "--token-file", str(token)]
     assert rules(["backtest", str(file), "--start", "1h", *reach]) == 0
     output = capsys.readouterr().out
-    assert "1 alerts of 2 targets" in output
+    assert "1 alert of 2 targets" in output
     assert f"{host_of(teller)} GPU 0" in output
     file.write_text(file.read_text().replace("temp_margin_c", "sample_age_s"))
     assert rules(["backtest", str(file), *reach]) == 1

@@ -10,6 +10,7 @@ from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
 from dashboard.access.policy import Actor, Role, Scope
+from dashboard.alerts.core.measure import Measure
 from dashboard.alerts.core.rule import check, read
 from dashboard.alerts.core.rung_facts import manager_of
 from dashboard.alerts.rehearsal.engine import RehearsalEngine, RehearsedAlert
@@ -19,7 +20,7 @@ from dashboard.alerts.rehearsal.views import backtest_view
 from dashboard.alerts.store import AlertsStore
 from dashboard.audit.recorder import AuditRecorder
 from dashboard.audit.store import AuditStore
-from dashboard.cli.rules_hub import _lines
+from dashboard.cli.rules_hub import rehearsal_lines
 from dashboard.fleet.fleet import Fleet
 from dashboard.history.columns.rows import HistoryMessage
 from dashboard.history.reads.embedded import EmbeddedHistory
@@ -176,7 +177,7 @@ def test_it_is_said_in_the_record_the_answer_and_the_terminal(past: Past, tmp_pa
     assert (view.victims_count, view.refused_count) == (5, 4)
     assert view.gpu_hours == pytest.approx(sum(victim.gpu_hours or 0.0 for victim in view.victims))
     host = past.fleet.nodes["n0"].hello.host
-    text = "\n".join(_lines(to_builtins(view)))
+    text = "\n".join(rehearsal_lines(to_builtins(view), Measure()))
     assert f"would end {host} alone of ann, 0." in text
     assert f"pause {host} client of ann would be refused: it is an MPS client: " in text
     short = backtest_view(service.get(rehearsal.id), is_short=True)

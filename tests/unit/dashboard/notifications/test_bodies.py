@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 
 from dashboard.notifications.channels.table import channel_of, flaw
@@ -13,7 +14,13 @@ from dashboard.notifications.channels.webhook import WebhookChannel
 from dashboard.notifications.receiver_directory import ReceiverDirectory
 from dashboard.notifications.receivers import Receiver
 from dashboard.notifications.store import NotificationsStore
-from dashboard.notifications.words import AlertNotification, NotifiedAlert, text
+from dashboard.notifications.words import (
+    AlertNotification,
+    NotifiedAlert,
+    mail,
+    sentence,
+    text,
+)
 from dashboard.state import HubState
 
 HOSTILE = "@everyone <!channel> [click](https://evil.example) **x** ~~y~~ `z` " + "ü" * 300
@@ -25,7 +32,8 @@ def line(number: int, state: str = "firing") -> NotifiedAlert:
     return NotifiedAlert(
         f"a{number}", "hot", f"Hot {HOSTILE}", "crit", state, "gpu", f"GPU-{number}", "n1",
         f"host-{number}-{HOSTILE}", str(number), ("alice", HOSTILE), 91.5, "°C", "temp_c", ">= 90",
-        "30s", 1_000.0, 1_030.0, None if state == "firing" else 2_000.0, "", "https://deck/gpu/x")
+        "30s", 1_000.0, 1_030.0, None if state == "firing" else 2_000.0, "", "https://deck/gpu/x",
+        90.0)
 
 
 def notification(count: int, over: int = 0) -> AlertNotification:
@@ -152,7 +160,27 @@ def test_a_webhook_gets_plain_text() -> None:
     content = notification(1)
     body = request_to("webhook", content).body
     assert body["text"] == text(content)
-    assert ">= 90" in body["text"]
+    assert ">= 90 °C" in body["text"]
+    [alert] = body["alerts"]
+    assert (alert["value"], alert["unit"], alert["fires_at"]) == (91.5, "°C", 90.0)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "webhook"])
+def test_a_limit_has_its_unit(kind: str) -> None:
+    """Found by visitors: "91.5 °C (fires at >= 90 for 30s)"."""
+    content = " ".join(texts(request_to(kind, notification(1)).body))
+    assert "91.5 °C" in content
+    assert "= 90 °C for 30s" in content
+
+
+def test_a_mail_has_limits_with_their_units() -> None:
+    assert "(fires at >= 90 °C for 30s)" in mail(notification(1), "ops@example.org").text
+
+
+def test_one_that_waited_since_an_older_hub_shows_its_limit_as_it_was_written() -> None:
+    stored = msgspec.to_builtins(line(1))
+    del stored["fires_at"]
+    assert "91.5 °C (fires at >= 90 for 30s)" in sentence(msgspec.convert(stored, NotifiedAlert))
 
 
 @pytest.mark.parametrize(("url", "kind"), [

@@ -311,7 +311,8 @@ def notice(*alerts: Alert, find: Callable[[str], CompiledRule | None] = lambda _
 
 def test_a_notice_says_all_that_somebody_wakes_up_to_ask() -> None:
     message = text(notice(alert("GPU-7", users=("alice",))))
-    for words in ("Firing [warn] Hot at host-n1 · GPU 0", "temp_c 91.5 °C (fires at >= 85 for 2m)",
+    for words in ("Firing [warn] Hot at host-n1 · GPU 0",
+                  "temp_c 91.5 °C (fires at >= 85 °C for 2m)",
                   "since 1970-01-01 00:01:35 UTC", "tasks of alice", "Look at the fans.",
                   "https://deck.example.org/gpu/GPU-7", "https://deck.example.org/alerts"):
         assert words in message, words
@@ -432,5 +433,6 @@ def test_what_is_over_is_in_the_past_tense() -> None:
         ("r1", "[]"), "", {}, "resolved", (), (over(alert("GPU-7"), 120.0),)), 200.0,
         "https://deck.example.org", lambda _: ready()).alerts
     words = sentence(line)
-    assert words.startswith("temp_c was 91.5 °C (fired at >= 85 for 2m), from 1970-01-01 00:01:35")
+    assert words.startswith(
+        "temp_c was 91.5 °C (fired at >= 85 °C for 2m), from 1970-01-01 00:01:35")
     assert "to 1970-01-01 00:02:00 UTC" in words

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from dashboard.access.policy import Role
+from dashboard.alerts.core.measure import Measure
 from dashboard.pages.alert_cells import AlertContext
 from dashboard.pages.alert_table import alert_lists, alert_table, lines_of
-from dashboard.pages.alert_words import Measure
 from dashboard.pages.alerts import MOST_ALERTS, PAGE, AlertsView, answer
 from dashboard.pages.brake_tables import brake_table, maintenance_form, stop_line
 from dashboard.pages.drafts import REMOVED_MEANWHILE, encode_draft, read_draft

@@ -282,13 +282,15 @@ def test_what_is_looked_at_closer_leads_back() -> None:
 def test_jumps_are_there_when_there_is_somewhere_to_go() -> None:
     parts = jump_parts(PastView(), None, (0, 3_600), None)
     assert "hidden" in text_of(parts["past-fit"])
-    assert "past-busiest" not in parts
+    assert "hidden" in text_of(parts["past-busiest"]), "not that of the span before"
+    assert "data-set" not in text_of(parts["past-busiest"])
     parts = jump_parts(PastView(), (60, 120), (0, 7_200), {"start": 3_600, "end": 7_200})
     assert "hidden" not in text_of(parts["past-fit"])
     by_key_alone = text_of(jump_parts(PastView(), (60, 7_100), (0, 7_200), None)["past-fit"])
     assert "hidden" in by_key_alone
     assert "7100" in by_key_alone
     assert "3600" in text_of(parts["past-busiest"])
+    assert "hidden" not in text_of(parts["past-busiest"])
     assert is_short((0, 69), 0, 100)
     assert not is_short((0, 70), 0, 100)
     assert not is_short(None, 0, 100)

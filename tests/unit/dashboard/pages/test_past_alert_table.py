@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from dashboard.alerts.core.measure import Measure
 from dashboard.pages.alert_cells import group_words, place_address
-from dashboard.pages.alert_words import Measure
 from dashboard.pages.past_alert_table import past_alert_table
 from dashboard.pages.words import NONE
 from tests.unit.dashboard.pages.test_audit_page import HOSTILE, elements, text_of

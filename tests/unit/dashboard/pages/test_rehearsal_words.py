@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from dashboard.alerts.core.measure import Measure
 from dashboard.alerts.core.rule import Rule, check
 from dashboard.alerts.views import rule_view
-from dashboard.pages.alert_words import Measure, measure_of, place_words, targets_words, users_words
+from dashboard.pages.alert_words import measure_of, place_words, targets_words, users_words
 from dashboard.pages.element_tree import trees
 from dashboard.pages.graphs import RehearsalRequest, rehearsal_answer
 from dashboard.pages.rehearsal_words import rehearsal_lines, rehearsal_words, rehearsals
