@@ -92,6 +92,10 @@ class AgentInbox:
 
     def _sequenced(self, link: AgentLinkState, message: wire.Sequenced, payload: bytes, now: float,
                    mono: float) -> Effects:
+        if link.received.is_waiting and message.seq <= link.node.hello.last_seq:
+            # Earlier than this connection, and too long for a Backfill, which would wait.
+            link.received.must_bring = True
+            return []
         if excess := excess_of_tasks(self._allowances, self._fleet, link.node, message, mono):
             return self._over_rate(effects.RateExceeded(link.at, *excess), now, mono)
         node = link.node
@@ -185,6 +189,9 @@ class AgentInbox:
         second = max(1, min(int(now), seconds.of(t)))
         self.note_tick(node_id, SampleTick(message.taken_at, second))
         return second
+
+    def tick_of(self, node_id: str) -> SampleTick | None:
+        return self._ticks.get(node_id)
 
     def note_tick(self, node_id: str, tick: SampleTick) -> None:
         """Note the second that was given to a Frame, also before this hub started."""

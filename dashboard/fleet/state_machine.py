@@ -66,6 +66,7 @@ class FleetStateMachine:
             effects.RecordsStored: lambda event, now, mono: self._stored(event.records),
             effects.StorageFailed: lambda event, now, mono: self._not_stored(event),
             effects.ArchiveGrown: lambda event, now, mono: self._archived(event),
+            effects.ArchiveJoined: lambda event, now, mono: self._join_archive(event),
             effects.RecordingImported: lambda event, now, mono: imported.import_recording(
                 self.fleet, self.streams, event, now, mono),
             effects.SitesViewed: lambda event, now, mono: sites.open_sites(self.fleet, event, now),
@@ -204,6 +205,11 @@ class FleetStateMachine:
         self.streams.note_archived(event.streams)
         return []
 
+    def _join_archive(self, event: effects.ArchiveJoined) -> Effects:
+        self.streams.join(event.streams)
+        return [effects.CloseLink(at, "earlier messages can be sent now")
+                for node_id, at in self.link_of.items() if self.streams.must_bring(node_id)]
+
     def _not_stored(self, event: effects.StorageFailed) -> Effects:
         first = self.fleet.disk_error is None
         self.fleet.disk_error = event.reason
@@ -267,7 +273,15 @@ class FleetStateMachine:
         whatever checkpoints say."""
         self.streams.begin_from_archive(streams)
         for node_id, tick in ticks.items():
-            self._inbox.note_tick(node_id, SampleTick(*tick))
+            self.note_tick(node_id, *tick)
+
+    def tick_of(self, node_id: str) -> tuple[float, int] | None:
+        """Return when the node's last Frame was taken, and the second that it was given: the next
+        hub cuts seconds as this one."""
+        return self._inbox.tick_of(node_id)
+
+    def note_tick(self, node_id: str, taken_at: float, second: int) -> None:
+        self._inbox.note_tick(node_id, SampleTick(taken_at, second))
 
     def recovered(self, now: float, mono: float) -> None:
         self.fleet.recovered(now, mono)
