@@ -207,7 +207,7 @@ def test_a_hub_that_was_there_before_writes_nothing_any_more(site: Site, change:
     assert numbers(change.first.places.archived) == archived
 
 
-@pytest.mark.parametrize("what", ["file", "deletion"])
+@pytest.mark.parametrize("what", ["file", "mark", "deletion"])
 def test_a_hub_that_loses_its_turn_within_a_step_stops_there(site: Site, what: str) -> None:
     source, hub = Source(34), site.begin("a")
     hub.fill(source, START, START + 12 * BLOCK_S)
@@ -216,6 +216,8 @@ def test_a_hub_that_loses_its_turn_within_a_step_stops_there(site: Site, what: s
     if what == "deletion":  # of files that were merged into others
         hub.history.store.maintain(float(START + 13 * BLOCK_S))
         assert hub.step(now + 60) is None
+    elif what == "mark":  # which names one file less
+        hub.history.store.manifest.commit((), [*hub.history.store.manifest.segments][:1])
     else:
         hub.fill(source, START + 20 * BLOCK_S, START + 21 * BLOCK_S)
     objects, check, checks = dict(site.bucket.objects), hub.archive.owner.check_term, [0]
@@ -327,6 +329,8 @@ def test_a_hub_that_is_killed_while_it_joins_joins_once(
     hub.history.close()
     restart = site.begin("b")
     assert restart.mover.is_joining == (where != "after")
+    if where in ("manifest", "after"):
+        assert numbers(restart.places.archived) == numbers(change.first.places.archived)
     restart.history.store.maintain(float(change.end + 5_000))  # merges what it finds
     assert restart.step(float(change.end + 5_100)) is None
     restart.take(source, change.waiting, float(change.end + 5_200))
